@@ -1,0 +1,53 @@
+# Warnings and the per-folder rules of the build.
+
+add_library(headrace_warnings INTERFACE)
+target_compile_options(headrace_warnings INTERFACE
+  -Wall -Wextra -Wpedantic -Wshadow -Wconversion -Werror
+  $<$<CXX_COMPILER_ID:Clang>:-Wthread-safety -Werror=thread-safety>
+  # Statement-free TRY macros and designated initialisers with defaults are meant.
+  -Wno-missing-field-initializers
+  # GCC 12 sees ghosts in std::optional and std::expected.
+  $<$<CXX_COMPILER_ID:GNU>:-Wno-maybe-uninitialized>)
+
+# headrace_folder(core): adds src/core/*.cpp to the library, its *_test.cpp to the test program
+# core_test and its *_bench.cpp to core_bench. Not recursive: a subfolder is a folder of its own.
+function(headrace_folder folder)
+  string(REPLACE "/" "_" name ${folder})
+  set(dir ${PROJECT_SOURCE_DIR}/src/${folder})
+  file(GLOB all CONFIGURE_DEPENDS ${dir}/*.cpp)
+  set(sources ${all})
+  list(FILTER sources EXCLUDE REGEX "_(test|bench|fuzz)\\.cpp$")
+  set(tests ${all})
+  list(FILTER tests INCLUDE REGEX "_test\\.cpp$")
+  set(benches ${all})
+  list(FILTER benches INCLUDE REGEX "_bench\\.cpp$")
+  if(sources)
+    add_library(headrace_${name} OBJECT ${sources})
+    target_include_directories(headrace_${name} PRIVATE ${PROJECT_SOURCE_DIR}/include ${PROJECT_SOURCE_DIR}/src)
+    target_compile_definitions(headrace_${name} PRIVATE HEADRACE_VERSION="${PROJECT_VERSION}"
+      HEADRACE_SOURCE_MACHINES="${PROJECT_SOURCE_DIR}/machines")
+    target_link_libraries(headrace_${name} PRIVATE headrace_warnings ${HEADRACE_DEPENDENCIES})
+    target_sources(headrace PRIVATE $<TARGET_OBJECTS:headrace_${name}>)
+  endif()
+  if(tests AND HEADRACE_TESTS)
+    headrace_test(${name}_test ${tests})
+  endif()
+  if(benches AND HEADRACE_BENCHES)
+    add_executable(${name}_bench ${benches})
+    target_include_directories(${name}_bench PRIVATE ${PROJECT_SOURCE_DIR}/src)
+    target_link_libraries(${name}_bench PRIVATE headrace headrace_warnings ${HEADRACE_DEPENDENCIES}
+      benchmark::benchmark_main)
+  endif()
+endfunction()
+
+# headrace_test(name sources...): a GoogleTest program, run by ctest.
+function(headrace_test name)
+  add_executable(${name} ${ARGN})
+  target_include_directories(${name} PRIVATE ${PROJECT_SOURCE_DIR}/src ${PROJECT_SOURCE_DIR}/tests
+    ${PROJECT_SOURCE_DIR})
+  target_compile_definitions(${name} PRIVATE HEADRACE_SOURCE_DIR="${PROJECT_SOURCE_DIR}")
+  target_link_libraries(${name} PRIVATE headrace headrace_warnings ${HEADRACE_DEPENDENCIES}
+    GTest::gtest_main rapidcheck)
+  add_test(NAME ${name} COMMAND ${name})
+  set_tests_properties(${name} PROPERTIES TIMEOUT 600)
+endfunction()

@@ -1,0 +1,108 @@
+// What touches the hardware: one interface for cores, SSD queues, accelerators, GPUs, the simulator
+// and the fake, and the rules all of them keep (tests/conformance).
+//
+// A backend copies pieces; it does not decide who copies what (place), when (move) or why (cache).
+// Its Capabilities are facts, so that the deciders need not know its kind.
+//
+// Thread-safe, all of it.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "headrace/copy.h"
+#include "headrace/export.h"
+#include "headrace/machine.h"
+#include "headrace/object.h"
+#include "headrace/result.h"
+#include "headrace/units.h"
+
+namespace HEADRACE_API headrace {
+
+// One copy by one engine. from and to have the same length and do not overlap.
+struct Piece {
+  Extent from;
+  Extent to;
+  EngineId engine;
+  CopyHint hint = CopyHint::automatic;
+  std::uint64_t tag = 0;  // the submitter's, handed back with the outcome
+};
+
+// Hears how each accepted piece ended. Called from any thread, also from inside submit() or
+// poll(), holding no lock of the backend; must not block. It may submit again.
+class Completion {
+ public:
+  virtual ~Completion() = default;
+  // Exactly once per accepted piece. After it the backend touches neither side of the piece again.
+  // On failure the bytes of `to` are unspecified.
+  virtual void complete(std::uint64_t tag, Status outcome) noexcept = 0;
+};
+
+// Facts about a backend.
+struct Capabilities {
+  std::string_view name;          // "cpu", "storage", "fake"
+  std::vector<EngineId> engines;  // those it drives
+  Bytes max_piece;                // larger pieces are refused as invalid
+  std::size_t max_in_flight = 1;  // pieces per engine; beyond it submit accepts fewer
+  Bytes min_efficient;            // pieces below it cost more than they carry
+  Bytes inline_below;             // pieces below it are copied inside submit()
+  bool may_reorder = false;       // completions may overtake each other
+  bool may_fail = false;          // the hardware may refuse a piece that another could copy
+  // Completions come by themselves. If not, somebody has to call poll().
+  bool completes_itself = true;
+  std::string note;  // in words: "io_uring, O_DIRECT, 64 registered buffers"
+};
+
+class Backend {
+ public:
+  // Waits (bounded) until nothing is in flight, ends its threads. Requires: no call is running.
+  virtual ~Backend() = default;
+
+  virtual const Capabilities& capabilities() const = 0;
+
+  // Accepts the first n pieces (0 <= n <= size) and reports each later through `completion`, which
+  // must outlive them. Never blocks: n is small when queues are full. An Error means that none was
+  // accepted and that trying again is useless: invalid (an extent outside its object, lengths that
+  // differ, too large), unsupported (not its engine, not its nodes). A piece of length 0 is
+  // accepted and completes well.
+  // Every accepted piece ends within a bound the backend knows (a lost one as timed_out).
+  virtual Result<std::size_t> submit(std::span<const Piece> pieces, Completion& completion) = 0;
+
+  // Looks for completions, reports them and returns how many there were. Does nothing where
+  // completes_itself.
+  virtual std::size_t poll() { return 0; }
+};
+
+// The checks of submit() that are the same for every backend.
+Status check_piece(const Capabilities& capabilities, const Piece& piece);
+
+// The open backends of a machine, found by engine. Owns them.
+class Backends {
+ public:
+  Backends() = default;
+  Backends(Backends&&) = default;
+  Backends& operator=(Backends&&) = default;
+
+  // Opens what drives the machine's engines here and now: cores, storage, and whatever else this
+  // build and host have. Engines nobody drives are left out, each with a line in skipped().
+  static Result<Backends> open(const Machine& machine);
+
+  // Takes over a backend; its engines are routed to it, replacing earlier ones.
+  void add(std::unique_ptr<Backend> backend);
+  // The backend that drives `engine`; nullptr if none does.
+  Backend* find(EngineId engine) const;
+  std::span<const std::unique_ptr<Backend>> all() const { return backends_; }
+  const std::vector<std::string>& skipped() const { return skipped_; }
+
+ private:
+  std::vector<std::unique_ptr<Backend>> backends_;
+  std::vector<Backend*> by_engine_;  // index: raw(EngineId)
+  std::vector<std::string> skipped_;
+};
+
+}  // namespace HEADRACE_API headrace

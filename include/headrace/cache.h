@@ -1,0 +1,215 @@
+// Keeps copies of extents in fast memory, fetches planned ones ahead of their use, and never serves
+// old bytes.
+//
+// A block is a cached copy of an extent; holding a Block pins it. A lookup never blocks: it finds
+// the copy, finds it on its way, or starts it. Where the source is byte-addressable there is always
+// a place to read from now. Copies are read-only: a changed source is announced by invalidate().
+// It is not a page cache: what it holds was asked for by extent, and nothing is written back.
+//
+// States of a block:
+//   absent -> filling -> ready  -> evicting -> absent
+//                    \-> failed ----------------^
+//
+// Cache is Thread-safe. Block and Prefetch are Thread-compatible: one thread at a time per handle.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "headrace/eviction.h"
+#include "headrace/export.h"
+#include "headrace/mover.h"
+#include "headrace/object.h"
+#include "headrace/placement.h"
+#include "headrace/result.h"
+#include "headrace/units.h"
+
+namespace HEADRACE_API headrace {
+
+class Cache;
+class CacheCore;
+struct CacheEntry;
+struct PrefetchPlan;
+
+enum class BlockState : std::uint8_t { absent, filling, ready, failed, evicting };
+
+std::string_view to_string(BlockState state);
+
+// A pin on the copy of one extent. Move-only; clone() for another pin. The bytes it gave stay good
+// until it goes, whatever happens to the cache's books meanwhile. Must not outlive its Cache.
+class Block {
+ public:
+  Block() = default;  // of nothing: absent
+  Block(Block&& other) noexcept;
+  Block& operator=(Block&& other) noexcept;
+  ~Block();
+
+  Block clone() const;
+
+  // The best place to read from at this moment, without waiting: the copy once it is ready, else
+  // the source if a CPU can address it, else nothing.
+  std::optional<std::span<const std::byte>> now() const;
+  // The copy, waiting for it at most `timeout`. If it cannot be had (the copy failed, or there was
+  // no room for it) the source if a CPU can address it, and the failure is counted; for a file the
+  // Error. timed_out: not ready yet; wait again.
+  Result<std::span<const std::byte>> wait(Nanoseconds timeout = std::chrono::seconds{60}) const;
+
+  BlockState state() const;
+  // The node that now() would read; nothing when it has nothing to read.
+  std::optional<NodeId> node() const;
+  // The extent asked for (the copy may cover more).
+  Extent extent() const { return extent_; }
+
+ private:
+  friend class CacheCore;
+  CacheCore* cache_ = nullptr;
+  CacheEntry* entry_ = nullptr;  // null: no copy, only the source
+  Extent extent_;
+  std::optional<Error> refused_;  // why there is no entry
+};
+
+struct AccessOptions {
+  Priority priority = Priority::demand;
+  // Who will read it; the placement policy is told. Nothing: the node of the calling CPU.
+  std::optional<NodeId> initiator;
+};
+
+struct PrefetchOptions {
+  // How long before its use an extent should be ready. The plan keeps as many bytes ahead of the
+  // last used extent as are used up in this time at the pace seen so far, and at least enough to
+  // cover the copy latency seen so far.
+  Nanoseconds lead = std::chrono::milliseconds{50};
+  // Most bytes fetched ahead and not yet used; at most half of the node's budget.
+  Bytes window = 64_MiB;
+  std::optional<NodeId> initiator;
+};
+
+// A running prefetch plan. Dropping the handle cancels it.
+class Prefetch {
+ public:
+  Prefetch() = default;
+  Prefetch(Prefetch&&) noexcept;
+  Prefetch& operator=(Prefetch&&) noexcept;
+  ~Prefetch();
+
+  // Starts no more copies and takes the protection from those not yet used, so that they can be
+  // evicted. Does not wait.
+  void cancel();
+  struct Progress {
+    std::size_t planned = 0;
+    std::size_t started = 0;  // copy started, or found in the cache
+    std::size_t used = 0;     // accessed at least once since
+    bool cancelled = false;
+  };
+  Progress progress() const;
+
+ private:
+  friend class CacheCore;
+  std::shared_ptr<PrefetchPlan> plan_;
+};
+
+struct CacheStats {
+  std::uint64_t hits = 0;           // ready at access
+  std::uint64_t inflight_hits = 0;  // on its way at access
+  std::uint64_t misses = 0;         // copy started by the access, or refused
+  std::uint64_t prefetched = 0;     // copies started by a plan
+  std::uint64_t first_uses = 0;     // prefetched copies used for the first time
+  std::uint64_t late = 0;           // of those: not ready at that time
+  Bytes wasted_bytes;               // prefetched and dropped without a use
+  std::uint64_t evictions = 0;
+  std::uint64_t invalidations = 0;  // blocks dropped by invalidate()
+  std::uint64_t failures = 0;       // copies that failed
+  std::uint64_t refusals = 0;       // no room or no placement: served from the source
+  Bytes bytes_used;                 // by copies now, all nodes
+  Bytes bytes_pinned;
+  std::uint64_t blocks = 0;
+  // Nanoseconds; nothing when nothing was counted yet.
+  struct Percentiles {
+    std::uint64_t count = 0;
+    std::optional<std::uint64_t> p50, p90, p99;
+  };
+  Percentiles wait_time;     // of wait() calls that had to wait
+  Percentiles copy_latency;  // from start to ready
+};
+
+// What happened to a block and when: for timelines and tests.
+struct CacheEvent {
+  enum class Kind : std::uint8_t {
+    fill_started,
+    ready,
+    failed,
+    hit,
+    inflight_hit,
+    miss,
+    evicted,
+    invalidated
+  };
+  Kind kind;
+  Extent extent;
+  Nanoseconds time;
+  bool by_prefetch = false;
+};
+
+std::string_view to_string(CacheEvent::Kind kind);
+
+struct CacheOptions {
+  // Bytes of copies per node. A node without a budget takes none.
+  std::vector<std::pair<NodeId, Bytes>> budgets;
+  PlacementPolicy placement = place::nearest_fast;
+  // Instead of the Mover's route policy.
+  std::optional<RoutePolicy> route;
+  EvictionFactory eviction = sieve;
+  // Frames are cut from slabs of this size, allocated when first needed.
+  Bytes slab = 32_MiB;
+  PageSize pages = PageSize::transparent;
+  // Called under a lock of the cache: must be quick and must not call the cache.
+  std::function<void(const CacheEvent&)> observer;
+};
+
+class Cache {
+ public:
+  // Borrows `mover` (and its machine): it outlives the cache. invalid: a budget for a node that is
+  // not byte-addressable, or no budget at all.
+  static Result<std::unique_ptr<Cache>> create(Mover& mover, CacheOptions options);
+  // Cancels plans, waits for copies in flight. Requires: no Block is left.
+  ~Cache();
+
+  // The block of `extent`: a pin on a ready copy, on one in flight, or on one started now. Never
+  // blocks. An extent inside a cached larger one is served from it; one that overlaps others only
+  // in part gets a copy of its own. Where no copy can be made (no room among pins, larger than the
+  // budget, no faster node) the block stands for the source. An invalid extent gives a block whose
+  // wait() says so; an empty one is ready.
+  Block access(Extent extent, const AccessOptions& options = {});
+  // The same for many with one lock taken. Requires: blocks.size() == extents.size().
+  void access(std::span<const Extent> extents, std::span<Block> blocks,
+              const AccessOptions& options = {});
+
+  // Plans the use of `extents` in this order and fetches them ahead. Each is protected from
+  // eviction until its first use or the cancellation.
+  Prefetch prefetch(std::span<const Extent> extents, const PrefetchOptions& options = {});
+
+  // Drops all copies that overlap `extent`. After it returns no access sees bytes read before it
+  // was called, even from a copy that was in flight; blocks already held keep what they have.
+  // Requires (for the promise): the source was changed before the call.
+  void invalidate(Extent extent);
+  // Drops all copies that nobody holds and no plan protects.
+  void flush();
+  // Drops all copies; those held live until their last Block goes. Cancels plans.
+  void clear();
+  // Changes a node's budget; shrinks at once as far as pins allow. absent: the node had none.
+  Status resize(NodeId node, Bytes budget);
+
+  CacheStats stats() const;
+
+ private:
+  explicit Cache(std::unique_ptr<CacheCore> core);
+  std::unique_ptr<CacheCore> core_;
+};
+
+}  // namespace HEADRACE_API headrace

@@ -1,0 +1,46 @@
+// Which block goes when there is no room: a replaceable order over the blocks of one node.
+//
+// The Cache calls it under a lock, so an order is Single-thread. It does not know what is pinned:
+// the Cache asks for victims and says no to those it cannot drop, at most `effort` times per room
+// needed, so that a cache full of pins is refused quickly instead of being searched.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+
+#include "headrace/export.h"
+
+namespace HEADRACE_API headrace {
+
+// The part of a cache entry that an order may use: links and a mark. Embedded in the entry, so that
+// an order costs no memory of its own.
+struct EvictionLinks {
+  EvictionLinks* newer = nullptr;
+  EvictionLinks* older = nullptr;
+  bool visited = false;
+};
+
+class EvictionOrder {
+ public:
+  virtual ~EvictionOrder() = default;
+  virtual void insert(EvictionLinks& entry) = 0;
+  virtual void remove(EvictionLinks& entry) = 0;
+  // A hit. Must be cheap: no reordering is needed by SIEVE and CLOCK.
+  virtual void touch(EvictionLinks& entry) = 0;
+  // Offers victims in order until `accept` takes one (the cache then calls remove) or `effort`
+  // have been offered. Returns the one taken, or nullptr.
+  virtual EvictionLinks* choose(const std::function<bool(EvictionLinks&)>& accept,
+                                unsigned effort) = 0;
+};
+
+using EvictionFactory = std::function<std::unique_ptr<EvictionOrder>()>;
+
+// SIEVE (Zhang et al., NSDI '24): a queue in order of insertion and a hand that moves from old to
+// new, sparing and unmarking what was touched. New blocks do not push the hand, so that a scan
+// cannot wash out what is used.
+std::unique_ptr<EvictionOrder> sieve();
+// CLOCK, second chance: the hand reinserts what was touched.
+std::unique_ptr<EvictionOrder> clock_order();
+
+}  // namespace HEADRACE_API headrace

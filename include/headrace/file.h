@@ -1,0 +1,55 @@
+// A file as an object: its extents can be moved and cached.
+//
+// Opened past the page cache (O_DIRECT) where the file system allows it, so that what is read is
+// what the device delivers. The size is taken at opening; a file that shrinks later gives io errors
+// on the missing part, never stale or zero bytes. Thread-safe.
+#pragma once
+
+#include <filesystem>
+#include <memory>
+#include <string>
+
+#include "headrace/export.h"
+#include "headrace/machine.h"
+#include "headrace/object.h"
+#include "headrace/result.h"
+
+namespace HEADRACE_API headrace {
+
+struct FileOptions {
+  bool writable = false;
+  // Past the page cache; where the file system refuses, buffered (File::direct() tells).
+  bool direct = true;
+};
+
+class File final : public Object {
+ public:
+  ~File();
+
+  // absent, denied, invalid (a directory, an empty name), io. `machine` gives the node: the storage
+  // device the path is on, or the first storage node when that device is unknown to the machine.
+  // unsupported: the machine has no storage node.
+  static Result<std::unique_ptr<File>> open(const Machine& machine,
+                                            const std::filesystem::path& path,
+                                            FileOptions options = {});
+
+  const std::filesystem::path& path() const { return path_; }
+  bool direct() const { return direct_fd_ >= 0; }
+  // Drops the file's clean pages from the page cache (posix_fadvise), as a cold start needs.
+  Status drop_page_cache() const;
+  // Bytes of the file in the page cache now (mincore): the proof of a cold start.
+  Result<Bytes> page_cache_residency() const;
+
+  // Descriptors for backends: past the page cache (-1 if refused), and through it.
+  int direct_fd() const { return direct_fd_; }
+  int buffered_fd() const { return buffered_fd_; }
+
+ private:
+  File(std::filesystem::path path, Bytes size, NodeId node, int direct_fd, int buffered_fd);
+
+  const std::filesystem::path path_;
+  const int direct_fd_;
+  const int buffered_fd_;
+};
+
+}  // namespace HEADRACE_API headrace

@@ -1,0 +1,23 @@
+// All of Headrace.
+#pragma once
+
+#include "headrace/backend.h"
+#include "headrace/buffer.h"
+#include "headrace/cache.h"
+#include "headrace/clock.h"
+#include "headrace/copy.h"
+#include "headrace/eviction.h"
+#include "headrace/file.h"
+#include "headrace/histogram.h"
+#include "headrace/machine.h"
+#include "headrace/measure.h"
+#include "headrace/mover.h"
+#include "headrace/object.h"
+#include "headrace/placement.h"
+#include "headrace/query.h"
+#include "headrace/random.h"
+#include "headrace/result.h"
+#include "headrace/route.h"
+#include "headrace/statistics.h"
+#include "headrace/units.h"
+#include "headrace/version.h"

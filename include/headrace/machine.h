@@ -1,0 +1,167 @@
+// The graph of one host: its memories (nodes), what can copy between them (engines), and, once
+// measured, how fast (copy rates). With the measurements it is called a profile.
+//
+// A Machine is plain data: reading it touches no hardware, and one loaded from a file serves place,
+// the simulator and the command as well as one discovered here. It is not a handle on memory; for
+// that see buffer.h.
+//
+// Thread-compatible.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <map>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "headrace/export.h"
+#include "headrace/result.h"
+#include "headrace/units.h"
+
+namespace HEADRACE_API headrace {
+
+// What a node is made of, as far as software can tell; decided by the rule in
+// docs/design/node-kinds.md and always given with its reason.
+enum class NodeKind : std::uint8_t { dram, hbm, cxl, gpu, storage };
+
+// What kind of thing copies.
+enum class EngineKind : std::uint8_t {
+  cpu,      // the cores of one memory node
+  ssd,      // the queue of one storage device
+  dsa,      // an Intel Data Streaming Accelerator
+  gpu,      // a copy engine of a GPU
+  migrate,  // the kernel's page migration: moves pages, keeps addresses
+};
+
+std::string_view to_string(NodeKind kind);
+std::string_view to_string(EngineKind kind);
+Result<NodeKind> parse_node_kind(std::string_view text);
+
+// Logical CPUs, as the kernel numbers them; sorted, no duplicates.
+using CpuSet = std::vector<unsigned>;
+
+// "0-3,8" <-> {0,1,2,3,8}: the kernel's list format.
+std::string to_string(const CpuSet& cpus);
+Result<CpuSet> parse_cpu_list(std::string_view text);
+
+// What an initiator (a node with CPUs) can expect of a memory node. Rated values from firmware
+// (HMAT, CDAT), not measurements: those are copy rates.
+struct AccessAttributes {
+  NodeId initiator;
+  std::optional<Nanoseconds> read_latency;
+  std::optional<Nanoseconds> write_latency;
+  std::optional<BytesPerSecond> read_bandwidth;
+  std::optional<BytesPerSecond> write_bandwidth;
+  std::string source;  // "hmat (sysfs)", "hwloc"
+};
+
+// One memory with one location.
+struct Node {
+  NodeId id;
+  NodeKind kind;
+  std::string reason;  // why this kind: the evidence, in words
+  std::string name;    // "node 0", "vda", "NVIDIA H200"
+  std::optional<Bytes> capacity;
+  std::string capacity_source;  // "meminfo", "/proc/meminfo (node meminfo says 4.1 GiB)", ...
+  CpuSet cpus;                  // local CPUs; empty for a CPU-less node
+  std::vector<AccessAttributes> access;
+  std::map<NodeId, unsigned> distances;  // SLIT: 10 is local; only memory nodes
+  std::string path;                      // storage: a directory on it; else empty
+
+  // Loads and stores of a CPU reach it.
+  bool byte_addressable() const { return kind != NodeKind::storage && kind != NodeKind::gpu; }
+};
+
+// A data or unified cache and the CPUs that share it.
+struct CacheLevel {
+  unsigned level = 0;
+  Bytes size;
+  CpuSet cpus;
+};
+
+// Something that can copy. Which backend drives it follows from its kind.
+struct Engine {
+  EngineId id;
+  EngineKind kind;
+  std::string name;    // "cpu0", "vda", "dsa0"
+  NodeId home;         // the node it sits at
+  std::string reason;  // how it was found
+};
+
+// A measured cost of copying with one engine between two nodes: T(V) = latency + V / bandwidth.
+struct CopyRate {
+  EngineId engine;
+  NodeId from;
+  NodeId to;
+  Nanoseconds latency;
+  BytesPerSecond bandwidth;
+  std::string source;  // the experiment and its date
+};
+
+// Where discovery looks, so that tests can show it another machine.
+struct DiscoverOptions {
+  std::filesystem::path sysfs = "/sys";
+  std::filesystem::path procfs = "/proc";
+  // hwloc XML to read instead of asking the running system.
+  std::optional<std::filesystem::path> hwloc_xml;
+  // Paths whose storage devices become nodes; those that do not exist are an error.
+  std::vector<std::filesystem::path> storage = {"."};
+  // Overrides in the format of HEADRACE_NODES and MEMKIND_HBW_NODES; the environment is read where
+  // these hold nothing. "8-15=hbm,2=cxl"; "8-15".
+  std::optional<std::string> headrace_nodes;
+  std::optional<std::string> memkind_hbw_nodes;
+};
+
+struct Machine {
+  std::string name;  // host name, or the preset's
+  std::string description;
+  std::string source;       // "discovered", "preset xeon-max", a path
+  std::vector<Node> nodes;  // ascending ids
+  std::vector<CacheLevel> caches;
+  std::vector<Engine> engines;  // engines[i].id == i
+  std::vector<CopyRate> copy_rates;
+  std::vector<std::string> warnings;              // contradictions met in discovery, one line each
+  std::map<std::string, std::string> provenance;  // kernel, cpu model, hwloc version, ...
+
+  // Asks hwloc and sysfs what this host has. Missing HMAT, caches or permissions leave facts out;
+  // only a malformed override or a path that does not exist is an error.
+  static Result<Machine> discover(const DiscoverOptions& options = {});
+  // Reads a JSON file, or a preset by its name (`presets()`). absent, io, or invalid with the
+  // place.
+  static Result<Machine> load(const std::string& path_or_preset);
+  static Result<Machine> from_json(std::string_view text);
+  // `{"schema_version": 1, ...}`, stable field order, two spaces of indent.
+  std::string to_json() const;
+  // A tree people like to read; one node or engine per line.
+  std::string to_text() const;
+
+  // The node or engine of that id; nullptr if there is none.
+  const Node* find(NodeId id) const;
+  const Engine* find(EngineId id) const;
+  // As find(), with an Error that lists what there is.
+  Result<const Node*> node(NodeId id) const;
+  // Nodes of one kind, ascending.
+  std::vector<const Node*> of_kind(NodeKind kind) const;
+  // The node whose cpus hold `cpu`; nullptr if none does.
+  const Node* node_of_cpu(unsigned cpu) const;
+  const CopyRate* rate(EngineId engine, NodeId from, NodeId to) const;
+};
+
+// The topology in hwloc's XML format, with node subtypes set by our kinds (HBM, ...). For the
+// discovered machine it is hwloc's own export plus these; for others unsupported.
+Result<std::string> to_hwloc_xml(const Machine& machine);
+
+// Names of the machines that come with Headrace, for Machine::load.
+std::vector<std::string> presets();
+
+// Whether `engine` can copy from `from` to `to` at all: cores and DSA between byte-addressable
+// nodes, an SSD queue between its storage node and byte-addressable ones, a GPU engine where one
+// side is its GPU. The same rule for the real and the simulated machine.
+bool can_copy(const Engine& engine, const Node& from, const Node& to);
+
+// The largest cache that data of `cpu` can stay in; nothing when unknown.
+std::optional<Bytes> last_level_cache(const Machine& machine, unsigned cpu);
+
+}  // namespace HEADRACE_API headrace

@@ -1,0 +1,80 @@
+// Experiments: short measurements described as data, each giving rows.
+//
+// A row that could not be measured says why instead of carrying a number. What is here now is what
+// the demo and `headrace bench copy` need; the full set comes with `headrace measure`.
+// Thread-compatible; do not run two experiments at once, they would measure each other.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "headrace/backend.h"
+#include "headrace/export.h"
+#include "headrace/machine.h"
+#include "headrace/result.h"
+#include "headrace/statistics.h"
+#include "headrace/units.h"
+
+namespace HEADRACE_API headrace {
+
+// Asked between points: true stops the experiment, which returns the rows it has.
+using StopRequested = std::function<bool()>;
+// Told after each point: points done, points in all.
+using Progress = std::function<void(std::size_t done, std::size_t total)>;
+
+struct ExperimentContext {
+  StopRequested stop = [] { return false; };
+  Progress progress = [](std::size_t, std::size_t) {};
+};
+
+struct CopyRow {
+  std::string engine;  // "cpu": copy_bytes by default; "memcpy"; "avx2_nt", ...: one kernel
+  Bytes bytes;
+  unsigned threads = 1;
+  std::string state;                               // "cold" | "hot"
+  std::optional<BytesPerSecond> bytes_per_second;  // payload, median
+  std::optional<double> spread;                    // MAD / median
+  // Median over rounds of (this engine's rate / memcpy's in the same round).
+  std::optional<double> ratio_to_memcpy;
+  std::string reason;  // why there is no number
+};
+
+struct CopyBenchOptions {
+  std::vector<Bytes> sizes;  // empty: 64 B ... 1 GiB by factors of four
+  std::vector<unsigned> threads = {1};
+  std::vector<std::string> engines;  // empty: "memcpy", "cpu" and every kernel this CPU can run
+  bool cold = true;
+  bool hot = true;
+  unsigned rounds = 7;  // interleaved: each round measures every engine once
+  Nanoseconds per_sample = std::chrono::milliseconds{20};
+};
+
+// Copy rates of one core or several by size, cold and hot, interleaved with glibc's memcpy.
+// cold: walking over at least 4 x the last-level cache, so that neither side is cached; hot: the
+// same two buffers again and again. Payload bytes, each counted once.
+Result<std::vector<CopyRow>> bench_copy(const Machine& machine, const CopyBenchOptions& options,
+                                        const ExperimentContext& context = {});
+
+struct RateRow {
+  std::string what;   // "memory read", "memory copy", "disk read", ...
+  std::string where;  // "node 0, 2 threads", "vda, 1 MiB x 16"
+  NodeId from;
+  NodeId to;
+  std::optional<EngineId> engine;
+  std::optional<BytesPerSecond> bytes_per_second;  // payload, median
+  std::optional<double> spread;                    // MAD / median
+  std::string reason;
+};
+
+// A few seconds' look at the memory of each node and at the disk behind `directory` (which must
+// have 256 MiB free): the bars of the demo's report, and copy rates for `machine` (added to it) so
+// that place can decide by measurement.
+Result<std::vector<RateRow>> measure_briefly(Machine& machine, const Backends& backends,
+                                             const std::filesystem::path& directory,
+                                             const ExperimentContext& context = {});
+
+}  // namespace HEADRACE_API headrace

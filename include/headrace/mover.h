@@ -1,0 +1,145 @@
+// Moves extents: asks a route, submits its pieces to the engines, tries another engine when one
+// fails, and tells when it is done.
+//
+// It does not choose destinations (place), nor remember what was moved (cache). On a real machine
+// the copying is done by cores, DMA engines and SSD queues; the Mover itself only keeps the books
+// and uses no core while it waits.
+//
+// Mover is Thread-safe; Transfer is Thread-compatible (copies of it may be used by many threads).
+#pragma once
+
+#include <coroutine>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "headrace/backend.h"
+#include "headrace/clock.h"
+#include "headrace/export.h"
+#include "headrace/object.h"
+#include "headrace/result.h"
+#include "headrace/route.h"
+#include "headrace/units.h"
+
+namespace HEADRACE_API headrace {
+
+class MoverCore;
+
+// Who goes first when a link is full. A waiting lower class still gets every eighth piece, so none
+// starves.
+enum class Priority : std::uint8_t { demand, prefetch, migration };
+
+std::string_view to_string(Priority priority);
+
+struct MoveOptions {
+  Priority priority = Priority::demand;
+  CopyHint hint = CopyHint::automatic;
+  // Instead of the Mover's route policy.
+  std::optional<RoutePolicy> route;
+};
+
+// What became of a move.
+struct MoveStats {
+  Bytes bytes;
+  std::uint32_t pieces = 0;
+  std::uint32_t retries = 0;      // pieces that failed on an engine and were given to another
+  Nanoseconds queued{0};          // from copy() until the first piece was accepted
+  Nanoseconds total{0};           // from copy() until the last piece was done
+  std::vector<EngineId> engines;  // that carried a piece, ascending
+};
+
+// One asynchronous move. A handle: copies share the move. Dropping all handles neither cancels nor
+// waits; the memory and objects of both sides must live until the move is done.
+class Transfer {
+ public:
+  Transfer() = default;  // done, with no bytes
+
+  // True once nothing more will be written and the outcome is there.
+  bool done() const;
+  // Blocks until done, at most `timeout`. timed_out: not done yet (it goes on; wait again). A move
+  // that failed gives the error of the piece that failed last; a cancelled one gives cancelled.
+  Result<MoveStats> wait(Nanoseconds timeout = std::chrono::seconds{60}) const;
+  // The outcome if done.
+  std::optional<Result<MoveStats>> poll() const;
+  // Asks to stop: queued pieces are dropped, pieces in flight are let end, then the move is done.
+  // Does nothing when it is done already.
+  void cancel() const;
+  // An eventfd that becomes and stays readable when the move is done: for epoll, io_uring, asyncio.
+  // Owned by the move: valid while a handle lives. exhausted: no descriptor to be had.
+  Result<int> event_fd() const;
+  // Calls `then` once with the outcome, from the thread that ends the move (which must not be
+  // blocked), or at once in this thread if it is done. Several are called in order.
+  void on_done(std::function<void(const Result<MoveStats>&)> then) const;
+
+  // co_await transfer: resumes in the thread that ends the move.
+  bool await_ready() const { return done(); }
+  bool await_suspend(std::coroutine_handle<> waiter) const;
+  Result<MoveStats> await_resume() const;
+
+ private:
+  friend class MoverCore;
+  struct State;
+  explicit Transfer(std::shared_ptr<State> state) : state_(std::move(state)) {}
+  std::shared_ptr<State> state_;
+};
+
+struct MoverOptions {
+  RoutePolicy route = place::measured;
+  // Parts of a route are cut into pieces of at most this size (and the engine's maximum).
+  Bytes piece = 1_MiB;
+  // Bound on what is in flight between one pair of nodes, so that queues stay short and demand
+  // overtakes prefetch. At least one piece is always allowed.
+  Bytes in_flight_per_link = 16_MiB;
+  const Clock* clock = &system_clock();
+  Waiting* waiting = &system_waiting();
+  // Whether the Mover polls backends that do not complete by themselves, from a thread that sleeps
+  // when nothing is in flight. Without it somebody calls poll(): tests and the simulator.
+  bool poller = true;
+  // How long the destructor waits for pieces in flight before it gives the process up (CHECK):
+  // memory that an engine may still write to must not be freed.
+  Nanoseconds shutdown_bound = std::chrono::seconds{60};
+};
+
+// Totals since the Mover was made.
+struct MoverStats {
+  std::uint64_t transfers = 0;
+  std::uint64_t failed = 0;
+  std::uint64_t cancelled = 0;
+  std::uint64_t pieces = 0;
+  std::uint64_t retries = 0;
+  Bytes bytes;
+  std::uint64_t in_flight_pieces = 0;
+  std::uint64_t queued_pieces = 0;
+};
+
+class Mover {
+ public:
+  // Borrows `machine` and `backends`: both outlive it.
+  Mover(const Machine& machine, const Backends& backends, MoverOptions options = {});
+  // Cancels what is queued and waits for what is in flight; transfers end as cancelled.
+  ~Mover();
+  Mover(const Mover&) = delete;
+  Mover& operator=(const Mover&) = delete;
+
+  // Starts copying `from` to `to`; never blocks for another copy. A request that cannot be carried
+  // out (invalid extents, no engine) is a Transfer that is done with that error. An empty extent is
+  // done at once. The two must not overlap.
+  Transfer copy(Extent to, Extent from, const MoveOptions& options = {});
+
+  // Looks for completions of backends that need it. Returns how many there were.
+  std::size_t poll();
+
+  MoverStats stats() const;
+  const Machine& machine() const;
+  const Clock& clock() const;
+  Waiting& waiting() const;
+
+ private:
+  std::shared_ptr<MoverCore> core_;
+};
+
+}  // namespace HEADRACE_API headrace

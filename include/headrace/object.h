@@ -1,0 +1,78 @@
+// Things with bytes, and ranges of them: what is moved and cached.
+//
+// An Object has an id that is never used twice, a size and a home node. Its kinds: Buffer (memory
+// Headrace allocated, buffer.h), MemoryRange (memory of somebody else), File (file.h). An Extent is
+// a range of an object; it borrows it, as a span borrows its array.
+//
+// Objects are neither copied nor moved, so that extents stay good. Thread-compatible: reading the
+// description of an object is Thread-safe; the bytes are the user's to synchronise.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+#include "headrace/export.h"
+#include "headrace/units.h"
+
+namespace HEADRACE_API headrace {
+
+class Object {
+ public:
+  Object(const Object&) = delete;
+  Object& operator=(const Object&) = delete;
+
+  ObjectId id() const { return id_; }
+  Bytes size() const { return size_; }
+  // Where its bytes live: for memory spread over nodes, the first of its placement.
+  NodeId node() const { return node_; }
+  // Its bytes if a CPU can address them; nullptr for a file.
+  std::byte* memory() const { return memory_; }
+
+ protected:
+  Object(Bytes size, NodeId node, std::byte* memory);
+  ~Object() = default;
+
+ private:
+  const ObjectId id_;
+  const Bytes size_;
+  const NodeId node_;
+  std::byte* const memory_;
+};
+
+// Memory that somebody else allocated and keeps alive longer than this object.
+class MemoryRange final : public Object {
+ public:
+  MemoryRange(std::span<std::byte> bytes, NodeId node)
+      : Object(Bytes{bytes.size()}, node, bytes.data()) {}
+};
+
+// Bytes [offset, offset + length) of an object, which it borrows.
+struct Extent {
+  const Object* object = nullptr;
+  std::uint64_t offset = 0;
+  Bytes length;
+
+  std::uint64_t end() const { return offset + length.value; }
+  // Inside its object, without overflow.
+  bool valid() const {
+    return object != nullptr && offset <= object->size().value &&
+           length.value <= object->size().value - offset;
+  }
+  // Its bytes if a CPU can address them; nullptr for a file. Requires: valid().
+  std::byte* memory() const {
+    return object->memory() == nullptr ? nullptr : object->memory() + offset;
+  }
+  // Its part [from, from + length). Requires: inside this extent.
+  Extent part(std::uint64_t from, Bytes part_length) const {
+    return {object, offset + from, part_length};
+  }
+  friend bool operator==(const Extent&, const Extent&) = default;
+};
+
+// All of an object.
+inline Extent whole(const Object& object) { return {&object, 0, object.size()}; }
+
+static_assert(sizeof(Extent) == 24);
+
+}  // namespace HEADRACE_API headrace

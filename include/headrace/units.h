@@ -1,0 +1,80 @@
+// Quantities and ids as types, so that a byte count is never taken for a node or a time.
+//
+// Unknown quantities are std::optional, never 0 or -1. Thread-compatible.
+#pragma once
+
+#include <chrono>
+#include <compare>
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <type_traits>
+
+#include "headrace/export.h"
+
+namespace HEADRACE_API headrace {
+
+// A number of bytes.
+struct Bytes {
+  std::uint64_t value = 0;
+
+  friend auto operator<=>(const Bytes&, const Bytes&) = default;
+  friend constexpr Bytes operator+(Bytes a, Bytes b) { return {a.value + b.value}; }
+  friend constexpr Bytes operator-(Bytes a, Bytes b) { return {a.value - b.value}; }
+  friend constexpr Bytes operator*(Bytes a, std::uint64_t n) { return {a.value * n}; }
+  friend constexpr Bytes operator/(Bytes a, std::uint64_t n) { return {a.value / n}; }
+  friend constexpr std::uint64_t operator/(Bytes a, Bytes b) { return a.value / b.value; }
+  constexpr Bytes& operator+=(Bytes b) { return value += b.value, *this; }
+  constexpr Bytes& operator-=(Bytes b) { return value -= b.value, *this; }
+};
+
+constexpr Bytes operator""_B(unsigned long long n) { return {n}; }
+constexpr Bytes operator""_KiB(unsigned long long n) { return {n << 10}; }
+constexpr Bytes operator""_MiB(unsigned long long n) { return {n << 20}; }
+constexpr Bytes operator""_GiB(unsigned long long n) { return {n << 30}; }
+
+// A time span, or a point on the scale of a Clock.
+using Nanoseconds = std::chrono::nanoseconds;
+
+constexpr double seconds(Nanoseconds t) { return static_cast<double>(t.count()) * 1e-9; }
+
+// A rate of payload: each byte moved counts once (a copy of n bytes moves n, not 2n).
+struct BytesPerSecond {
+  double value = 0;
+
+  friend auto operator<=>(const BytesPerSecond&, const BytesPerSecond&) = default;
+};
+
+// The rate of `bytes` in `time`. Requires: time > 0.
+constexpr BytesPerSecond operator/(Bytes bytes, Nanoseconds time) {
+  return {static_cast<double>(bytes.value) / seconds(time)};
+}
+
+// The time `bytes` take at `rate`. Requires: rate > 0.
+constexpr Nanoseconds operator/(Bytes bytes, BytesPerSecond rate) {
+  return Nanoseconds{
+      static_cast<std::int64_t>(static_cast<double>(bytes.value) / rate.value * 1e9)};
+}
+
+// "64 KiB", "1.5 GiB": binary multiples, at most one decimal.
+std::string to_string(Bytes bytes);
+// "24.1 GB/s": decimal multiples, as the field prints bandwidths.
+std::string to_string(BytesPerSecond rate);
+
+// A node of one machine. Memory nodes keep the kernel's NUMA numbers; storage devices are numbered
+// from 1000, GPUs from 2000.
+enum class NodeId : std::uint32_t {};
+// An engine of one machine, numbered from 0 in the order of Machine::engines.
+enum class EngineId : std::uint32_t {};
+// An object of this process; never used twice, so that a stale id finds nothing.
+enum class ObjectId : std::uint64_t {};
+
+template <class Id>
+  requires std::is_enum_v<Id>
+constexpr auto raw(Id id) {
+  return static_cast<std::underlying_type_t<Id>>(id);
+}
+
+static_assert(std::is_trivially_copyable_v<Bytes> && sizeof(Bytes) == 8);
+
+}  // namespace HEADRACE_API headrace

@@ -1,0 +1,14 @@
+// The version of this library. Thread-safe.
+#pragma once
+
+#include <string_view>
+
+#include "headrace/export.h"
+
+namespace HEADRACE_API headrace {
+
+// "0.1.0", and the schema version of every JSON document it writes.
+std::string_view version();
+inline constexpr int kSchemaVersion = 1;
+
+}  // namespace HEADRACE_API headrace

@@ -1,0 +1,44 @@
+// Short ways to make an Error and to hand one up.
+#pragma once
+
+#include <fmt/core.h>
+
+#include <cerrno>
+#include <expected>
+#include <utility>
+
+#include "headrace/result.h"
+
+namespace headrace {
+
+// return fail(ErrorCode::absent, "no node {}; this machine has {}", 7, "0-1");
+template <class... Args>
+std::unexpected<Error> fail(ErrorCode code, fmt::format_string<Args...> text, Args&&... args) {
+  return std::unexpected<Error>(Error{code, fmt::format(text, std::forward<Args>(args)...)});
+}
+
+// The same for a system call that failed with `error` (an errno value): the code that fits it, and
+// its name in words after `what`.
+std::unexpected<Error> fail_errno(int error, std::string_view what);
+
+// The ErrorCode that fits an errno value; io where none fits better.
+ErrorCode code_of_errno(int error);
+
+}  // namespace headrace
+
+// HEADRACE_TRY(auto file, File::open(path)): the value, or return the error to the caller.
+#define HEADRACE_TRY(declaration, expression) \
+  HEADRACE_TRY_AT(declaration, expression, HEADRACE_JOIN(result_, __LINE__))
+// HEADRACE_TRY_STATUS(flush()): return the error, if any, to the caller.
+#define HEADRACE_TRY_STATUS(expression)                                    \
+  if (auto status_ = (expression); !status_) {                             \
+    return std::unexpected<::headrace::Error>(std::move(status_).error()); \
+  }
+#define HEADRACE_TRY_AT(declaration, expression, result)                  \
+  auto result = (expression);                                             \
+  if (!result) {                                                          \
+    return std::unexpected<::headrace::Error>(std::move(result).error()); \
+  }                                                                       \
+  declaration = *std::move(result)
+#define HEADRACE_JOIN(a, b) HEADRACE_JOIN_AGAIN(a, b)
+#define HEADRACE_JOIN_AGAIN(a, b) a##b

@@ -1,0 +1,7 @@
+#include "headrace/version.h"
+
+namespace headrace {
+
+std::string_view version() { return HEADRACE_VERSION; }
+
+}  // namespace headrace

@@ -1,0 +1,45 @@
+// Small machines for tests, written down instead of discovered.
+#pragma once
+
+#include "headrace/machine.h"
+
+namespace headrace::test {
+
+inline constexpr NodeId kDram{0};
+inline constexpr NodeId kHbm{8};
+inline constexpr NodeId kDisk{1000};
+inline constexpr EngineId kCpuA{0};
+inline constexpr EngineId kCpuB{1};
+inline constexpr EngineId kSsd{2};
+
+// Two memory nodes (dram 0 with CPUs, hbm 8 without), a disk, two engines for memory and one for
+// the disk.
+inline Machine small_machine() {
+  Machine machine;
+  machine.name = "small";
+  machine.source = "test";
+  machine.nodes = {
+      {.id = kDram,
+       .kind = NodeKind::dram,
+       .reason = "test",
+       .name = "node 0",
+       .capacity = 1_GiB,
+       .cpus = {0, 1},
+       .distances = {{kDram, 10}, {kHbm, 20}}},
+      {.id = kHbm,
+       .kind = NodeKind::hbm,
+       .reason = "test",
+       .name = "node 8",
+       .capacity = 256_MiB,
+       .distances = {{kDram, 20}, {kHbm, 10}}},
+      {.id = kDisk, .kind = NodeKind::storage, .reason = "test", .name = "disk", .path = "/"},
+  };
+  machine.engines = {
+      {.id = kCpuA, .kind = EngineKind::cpu, .name = "cpu0", .home = kDram, .reason = "test"},
+      {.id = kCpuB, .kind = EngineKind::cpu, .name = "cpu8", .home = kHbm, .reason = "test"},
+      {.id = kSsd, .kind = EngineKind::ssd, .name = "disk", .home = kDisk, .reason = "test"},
+  };
+  return machine;
+}
+
+}  // namespace headrace::test
