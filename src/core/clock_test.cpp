@@ -1,0 +1,61 @@
+#include "headrace/clock.h"
+
+#include <gtest/gtest.h>
+
+#include <thread>
+#include <vector>
+
+namespace headrace {
+namespace {
+
+using std::chrono::hours;
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+
+TEST(Clock, NeverGoesBackwards) {
+  Nanoseconds before = system_clock().now();
+  for (int i = 0; i < 1000; ++i) {
+    const Nanoseconds now = system_clock().now();
+    EXPECT_GE(now, before);
+    before = now;
+  }
+}
+
+TEST(ManualClock, MovesOnlyWhenTold) {
+  ManualClock clock;
+  EXPECT_EQ(clock.now(), Nanoseconds{0});
+  clock.advance(seconds{2});
+  EXPECT_EQ(clock.now(), seconds{2});
+}
+
+TEST(Waiting, ReturnsAtOnceWhenTheWordHasChanged) {
+  std::atomic<std::uint32_t> word{1};
+  EXPECT_TRUE(system_waiting().wait(word, 0, hours{1}));
+}
+
+TEST(Waiting, GivesUpAfterItsBound) {
+  std::atomic<std::uint32_t> word{0};
+  EXPECT_FALSE(system_waiting().wait(word, 0, milliseconds{1}));
+  EXPECT_FALSE(system_waiting().wait(word, 0, Nanoseconds{-5}));
+}
+
+// The waiter looks again after each wake-up, as its contract asks; one lost wake-up would make it
+// sit out the hour.
+TEST(Waiting, WakesEveryWaiter) {
+  std::atomic<std::uint32_t> word{0};
+  std::vector<std::jthread> waiters;
+  std::atomic<int> woken{0};
+  for (int i = 0; i < 4; ++i) {
+    waiters.emplace_back([&] {
+      while (word.load() == 0) system_waiting().wait(word, 0, hours{1});
+      ++woken;
+    });
+  }
+  word = 1;
+  system_waiting().wake_all(word);
+  waiters.clear();
+  EXPECT_EQ(woken.load(), 4);
+}
+
+}  // namespace
+}  // namespace headrace

@@ -1,0 +1,37 @@
+#include "headrace/units.h"
+
+#include <gtest/gtest.h>
+
+namespace headrace {
+namespace {
+
+using std::chrono::milliseconds;
+
+TEST(Bytes, CountInBinaryMultiples) {
+  EXPECT_EQ(1_KiB, Bytes{1024});
+  EXPECT_EQ(3_MiB - 1_MiB, 2_MiB);
+  EXPECT_EQ(1_GiB / 1_MiB, 1024u);
+  EXPECT_EQ(to_string(64_B), "64 B");
+  EXPECT_EQ(to_string(64_KiB), "64 KiB");
+  EXPECT_EQ(to_string(Bytes{3 << 19}), "1.5 MiB");
+  EXPECT_EQ(to_string(Bytes{~0ull}), "16 EiB");
+}
+
+TEST(BytesPerSecond, CountsInDecimalMultiples) {
+  EXPECT_EQ(to_string(BytesPerSecond{24.13e9}), "24.1 GB/s");
+  EXPECT_EQ(to_string(BytesPerSecond{999}), "999 B/s");
+}
+
+TEST(BytesPerSecond, IsBytesOverTimeAndBack) {
+  const BytesPerSecond rate = Bytes{3'000'000} / milliseconds{1};
+  EXPECT_DOUBLE_EQ(rate.value, 3e9);
+  EXPECT_EQ(Bytes{3'000'000} / rate, milliseconds{1});
+}
+
+TEST(Ids, AreDifferentTypesWithTheirNumbers) {
+  static_assert(!std::is_convertible_v<NodeId, EngineId>);
+  EXPECT_EQ(raw(NodeId{8}), 8u);
+}
+
+}  // namespace
+}  // namespace headrace
