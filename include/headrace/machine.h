@@ -69,6 +69,9 @@ struct Node {
   std::vector<AccessAttributes> access;
   std::map<NodeId, unsigned> distances;  // SLIT: 10 is local; only memory nodes
   std::string path;                      // storage: a directory on it; else empty
+  // The package (socket) it is attached to, as the firmware counts them; nothing when unknown or
+  // not local to one.
+  std::optional<unsigned> socket;
 
   // Loads and stores of a CPU reach it.
   bool byte_addressable() const { return kind != NodeKind::storage && kind != NodeKind::gpu; }

@@ -1,0 +1,120 @@
+#include "headrace/machine.h"
+
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <array>
+#include <utility>
+
+#include "core/check.h"
+#include "core/fail.h"
+
+namespace headrace {
+namespace {
+
+constexpr std::array<std::pair<NodeKind, std::string_view>, 5> kNodeKinds = {{
+    {NodeKind::dram, "dram"},
+    {NodeKind::hbm, "hbm"},
+    {NodeKind::cxl, "cxl"},
+    {NodeKind::gpu, "gpu"},
+    {NodeKind::storage, "storage"},
+}};
+
+bool is_sorted_member(const CpuSet& cpus, unsigned cpu) {
+  return std::ranges::binary_search(cpus, cpu);
+}
+
+}  // namespace
+
+std::string_view to_string(NodeKind kind) {
+  for (const auto& [value, text] : kNodeKinds) {
+    if (value == kind) return text;
+  }
+  CHECK(!"a NodeKind");
+  return {};
+}
+
+std::string_view to_string(EngineKind kind) {
+  switch (kind) {
+    case EngineKind::cpu: return "cpu";
+    case EngineKind::ssd: return "ssd";
+    case EngineKind::dsa: return "dsa";
+    case EngineKind::gpu: return "gpu";
+    case EngineKind::migrate: return "migrate";
+  }
+  CHECK(!"an EngineKind");
+  return {};
+}
+
+Result<NodeKind> parse_node_kind(std::string_view text) {
+  for (const auto& [value, name] : kNodeKinds) {
+    if (name == text) return value;
+  }
+  return fail(ErrorCode::invalid, "no node kind '{}'; say dram, hbm, cxl, gpu or storage", text);
+}
+
+const Node* Machine::find(NodeId id) const {
+  const auto found = std::ranges::find(nodes, id, &Node::id);
+  return found == nodes.end() ? nullptr : &*found;
+}
+
+const Engine* Machine::find(EngineId id) const {
+  return raw(id) < engines.size() ? &engines[raw(id)] : nullptr;
+}
+
+Result<const Node*> Machine::node(NodeId id) const {
+  if (const Node* found = find(id)) return found;
+  std::vector<std::uint32_t> ids;
+  for (const Node& each : nodes) ids.push_back(raw(each.id));
+  return fail(ErrorCode::absent, "no node {} on {}; its nodes are {}", raw(id),
+              name.empty() ? "this machine" : name, fmt::join(ids, ", "));
+}
+
+std::vector<const Node*> Machine::of_kind(NodeKind kind) const {
+  std::vector<const Node*> found;
+  for (const Node& each : nodes) {
+    if (each.kind == kind) found.push_back(&each);
+  }
+  std::ranges::sort(found, {}, &Node::id);
+  return found;
+}
+
+const Node* Machine::node_of_cpu(unsigned cpu) const {
+  const auto found = std::ranges::find_if(
+      nodes, [&](const Node& each) { return is_sorted_member(each.cpus, cpu); });
+  return found == nodes.end() ? nullptr : &*found;
+}
+
+const CopyRate* Machine::rate(EngineId engine, NodeId from, NodeId to) const {
+  const auto found = std::ranges::find_if(copy_rates, [&](const CopyRate& each) {
+    return each.engine == engine && each.from == from && each.to == to;
+  });
+  return found == copy_rates.end() ? nullptr : &*found;
+}
+
+bool can_copy(const Engine& engine, const Node& from, const Node& to) {
+  const bool from_memory = from.byte_addressable();
+  const bool to_memory = to.byte_addressable();
+  const bool from_home = from.id == engine.home;
+  const bool to_home = to.id == engine.home;
+  switch (engine.kind) {
+    case EngineKind::cpu:
+    case EngineKind::dsa: return from_memory && to_memory;
+    case EngineKind::ssd: return (from_home && to_memory) || (to_home && from_memory);
+    case EngineKind::gpu: return (from_home && (to_memory || to_home)) || (to_home && from_memory);
+    case EngineKind::migrate: return false;
+  }
+  CHECK(!"an EngineKind");
+  return false;
+}
+
+std::optional<Bytes> last_level_cache(const Machine& machine, unsigned cpu) {
+  const CacheLevel* last = nullptr;
+  for (const CacheLevel& cache : machine.caches) {
+    if (!is_sorted_member(cache.cpus, cpu)) continue;
+    if (last == nullptr || cache.level > last->level) last = &cache;
+  }
+  return last == nullptr ? std::nullopt : std::optional(last->size);
+}
+
+}  // namespace headrace
