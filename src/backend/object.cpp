@@ -1,0 +1,19 @@
+#include "headrace/object.h"
+
+#include <atomic>
+
+namespace headrace {
+namespace {
+
+ObjectId next_id() {
+  static std::atomic<std::uint64_t> last{0};
+  // Only the numbers must differ; pairs with nothing, no data is handed over by it.
+  return ObjectId{last.fetch_add(1, std::memory_order_relaxed) + 1};
+}
+
+}  // namespace
+
+Object::Object(Bytes size, NodeId node, std::byte* memory)
+    : id_(next_id()), size_(size), node_(node), memory_(memory) {}
+
+}  // namespace headrace
