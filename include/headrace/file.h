@@ -5,6 +5,7 @@
 // on the missing part, never stale or zero bytes. Thread-safe.
 #pragma once
 
+#include <cstdint>
 #include <filesystem>
 #include <memory>
 #include <string>
@@ -22,13 +23,21 @@ struct FileOptions {
   bool direct = true;
 };
 
+// What the device asks of a request past the page cache: offsets and lengths are multiples of
+// `offset`, memory addresses of `memory`. Powers of two.
+struct DirectAlignment {
+  std::uint32_t memory = 4096;
+  std::uint32_t offset = 4096;
+};
+
+// The only kind of Object without memory() that lives on a storage node.
 class File final : public Object {
  public:
   ~File();
 
-  // absent, denied, invalid (a directory, an empty name), io. `machine` gives the node: the storage
-  // device the path is on, or the first storage node when that device is unknown to the machine.
-  // unsupported: the machine has no storage node.
+  // absent, denied, invalid (not a regular file, an empty name), io. `machine` gives the node: the
+  // storage device the path is on, or the first storage node when that device is unknown to the
+  // machine. unsupported: the machine has no storage node.
   static Result<std::unique_ptr<File>> open(const Machine& machine,
                                             const std::filesystem::path& path,
                                             FileOptions options = {});
@@ -43,13 +52,21 @@ class File final : public Object {
   // Descriptors for backends: past the page cache (-1 if refused), and through it.
   int direct_fd() const { return direct_fd_; }
   int buffered_fd() const { return buffered_fd_; }
+  bool writable() const { return writable_; }
+  // Asked of the kernel at opening (statx), else the device's logical block, else 4096.
+  DirectAlignment alignment() const { return alignment_; }
+  // The path in quotes on one line, control characters escaped: for messages.
+  std::string quoted() const;
 
  private:
-  File(std::filesystem::path path, Bytes size, NodeId node, int direct_fd, int buffered_fd);
+  struct Opened;
+  File(std::filesystem::path path, Bytes size, NodeId node, const Opened& opened, bool writable);
 
   const std::filesystem::path path_;
   const int direct_fd_;
   const int buffered_fd_;
+  const DirectAlignment alignment_;
+  const bool writable_;
 };
 
 }  // namespace HEADRACE_API headrace
