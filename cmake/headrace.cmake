@@ -23,7 +23,8 @@ function(headrace_folder folder)
   list(FILTER benches INCLUDE REGEX "_bench\\.cpp$")
   if(sources)
     add_library(headrace_${name} OBJECT ${sources})
-    target_include_directories(headrace_${name} PRIVATE ${PROJECT_SOURCE_DIR}/include ${PROJECT_SOURCE_DIR}/src)
+    target_include_directories(headrace_${name} PRIVATE
+      ${PROJECT_SOURCE_DIR}/include ${PROJECT_SOURCE_DIR}/src)
     target_compile_definitions(headrace_${name} PRIVATE HEADRACE_VERSION="${PROJECT_VERSION}"
       HEADRACE_SOURCE_MACHINES="${PROJECT_SOURCE_DIR}/machines")
     target_link_libraries(headrace_${name} PRIVATE headrace_warnings ${HEADRACE_DEPENDENCIES})

@@ -1,0 +1,299 @@
+#!/usr/bin/env python3
+"""Checks the house rules that a script can check (HACKING.md lists them). No dependencies.
+
+    tools/tidy.py            check; one line per finding, exit 1 if there is any
+    tools/tidy.py --update   also rewrite tools/budgets.json where the code got better
+
+Budgets are ratcheted: what exceeds one today is recorded in tools/budgets.json and may only shrink.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import json
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+BUDGETS = ROOT / "tools" / "budgets.json"
+
+CHECKED = {".cpp", ".h", ".py", ".sh", ".cmake"}
+MAX_LINE = 100
+MAX_FILE = 600
+MAX_FUNCTION = 70
+USUAL_FUNCTION = 40
+USUAL_SHARE = 0.95
+
+# Bottom-up: a folder may include only folders before it.
+LAYERS = [
+    "core", "topology", "place", "backend", "backend/linux", "backend/cpu", "backend/storage",
+    "backend/fake", "backend/registry", "move", "cache", "measure", "workload",
+]
+# The folder that implements each public header.
+PUBLIC = {
+    "backend.h": "backend", "buffer.h": "backend/linux", "cache.h": "cache", "clock.h": "core",
+    "copy.h": "backend", "eviction.h": "cache", "export.h": "core", "file.h": "backend/storage",
+    "headrace.h": "workload", "histogram.h": "core", "machine.h": "topology",
+    "measure.h": "measure", "mover.h": "move", "object.h": "backend", "placement.h": "place",
+    "query.h": "workload", "random.h": "core", "result.h": "core", "route.h": "place",
+    "statistics.h": "core", "units.h": "core", "version.h": "core",
+}
+# Headers of hardware and systems that only one folder may see.
+VENDOR = {
+    r"hwloc": "topology", r"liburing": "backend/storage", r"libaio": "backend/storage",
+    r"linux/idxd": "backend/dsa", r"accel-config": "backend/dsa",
+    r"cuda|nvml|hip/|level_zero": "backend/cuda",
+    r"numaif|numa\.h|linux/mempolicy": "backend/linux",
+}
+
+
+@dataclass
+class Finding:
+    path: Path
+    line: int
+    text: str
+
+    def __str__(self) -> str:
+        return f"{self.path.relative_to(ROOT)}:{self.line}: {self.text}"
+
+
+@dataclass
+class Function:
+    path: Path
+    line: int
+    name: str
+    length: int
+
+
+def tracked() -> list[Path]:
+    """Files git knows or would add; in an exported tree, all files."""
+    listed = subprocess.run(
+        ["git", "ls-files", "-co", "--exclude-standard"], cwd=ROOT, capture_output=True, text=True
+    )
+    if listed.returncode != 0:
+        return [p for p in ROOT.rglob("*") if p.is_file() and "build" not in p.parts]
+    return [ROOT / name for name in listed.stdout.splitlines() if (ROOT / name).is_file()]
+
+
+def folder_of(path: Path) -> str | None:
+    """The layer of a source file: src/backend/cpu/x.cpp -> backend/cpu."""
+    parts = path.relative_to(ROOT).parts
+    if parts[0] != "src":
+        return None
+    return "/".join(parts[1:-1])
+
+
+def role(path: Path) -> str:
+    stem = path.stem
+    return next((r for r in ("test", "bench", "fuzz") if stem.endswith("_" + r)), "source")
+
+
+def check_layers(path: Path, lines: list[str]) -> Iterator[Finding]:
+    """Upward includes, deep includes, vendor headers."""
+    folder = folder_of(path)
+    public = path.name if path.parent.name == "headrace" and "include" in path.parts else None
+    layer = PUBLIC.get(public, "") if public else folder
+    if public and public not in PUBLIC:
+        yield Finding(path, 1, "public header without a folder: add it to PUBLIC in tools/tidy.py")
+        return
+    if layer is None:
+        return
+    if layer not in LAYERS:
+        yield Finding(path, 1, f"folder {layer} has no place in the order: add it to LAYERS")
+        return
+    rank = LAYERS.index(layer)
+    for number, line in enumerate(lines, 1):
+        match = re.match(r'\s*#\s*include\s*([<"])([^">]+)[">]', line)
+        if not match:
+            continue
+        included = match[2]
+        for pattern, owner in VENDOR.items():
+            if re.search(pattern, included) and match[1] == "<" and layer != owner:
+                yield Finding(path, number, f"{included} belongs in src/{owner} only")
+        if match[1] == "<":
+            continue
+        if included.startswith("headrace/"):
+            name = included.removeprefix("headrace/")
+            target = PUBLIC.get(name)
+            if target is None:
+                yield Finding(path, number, f"no such public header: {included}")
+            elif LAYERS.index(target) > rank and role(path) == "source":
+                yield Finding(path, number, f"upward include: {layer} must not see {target}")
+        elif "/" in included and (ROOT / "src" / included).is_file():
+            target = str(Path(included).parent)
+            if target == folder:
+                continue
+            if target not in LAYERS or (LAYERS.index(target) > rank and role(path) == "source"):
+                yield Finding(path, number, f"upward include: {layer} must not see {target}")
+            facade = Path(target).name
+            if target != "core" and Path(included).stem != facade:
+                yield Finding(path, number, f"deep include: only {target}/{facade}.h is for others")
+
+
+def check_lines(path: Path, lines: list[str]) -> Iterator[Finding]:
+    cpp = path.suffix in {".cpp", ".h"}
+    for number, line in enumerate(lines, 1):
+        if len(line) > MAX_LINE:
+            yield Finding(path, number, f"line of {len(line)} characters; at most {MAX_LINE}")
+        if re.search(r"\b(TO" r"DO|FIX" r"ME|XX" r"X)\b", line):
+            yield Finding(path, number, "unfinished: do it or write an issue")
+        if cpp and re.match(r"\s*//[^/].*[;{]\s*$", line) and re.search(r"[=()]", line):
+            if not re.search(r"//.*(:|->|e\.g\.|Requires)", line):
+                yield Finding(path, number, "looks like commented-out code: delete it")
+        if cpp and re.search(r"memory_order(_|::)(relaxed|acquire|release|acq_rel|consume)", line):
+            context = " ".join(lines[max(0, number - 5) : number])
+            if "pairs with" not in context.lower():
+                yield Finding(path, number, "weak memory order without 'pairs with ...' beside it")
+        if cpp and folder_of(path) and role(path) == "source" and re.search(r"\bthrow\b", line):
+            if not line.lstrip().startswith("//"):
+                yield Finding(path, number, "the library throws nothing of its own: return a Result")
+
+
+def check_header(path: Path, lines: list[str]) -> Iterator[Finding]:
+    if path.suffix != ".h":
+        return
+    if "#pragma once" not in lines:
+        yield Finding(path, 1, "header without #pragma once")
+    if not lines or not lines[0].startswith("//"):
+        yield Finding(path, 1, "a header opens with what it is, and what it is not")
+    if "include" in path.parts and path.name not in {"headrace.h", "export.h"}:
+        if not re.search(r"(Thread-safe|Thread-compatible|Single-thread)", "\n".join(lines)):
+            yield Finding(path, 1, "a public header says Thread-safe, -compatible or Single-thread")
+
+
+def check_first_include(path: Path, lines: list[str]) -> Iterator[Finding]:
+    """x.cpp includes x.h first, which proves that x.h compiles alone."""
+    if path.suffix != ".cpp" or folder_of(path) is None or role(path) != "source":
+        return
+    own = path.with_suffix(".h")
+    first = next((line for line in lines if line.startswith("#include")), "")
+    if own.is_file() and f'"{folder_of(path)}/{own.name}"' not in first:
+        yield Finding(path, 1, f"include {folder_of(path)}/{own.name} first")
+
+
+CONTROL = re.compile(
+    r"^\s*(namespace|class|struct|enum|union|extern|if|else|for|while|switch|do|try|catch|return|case)\b"
+)
+
+
+def cpp_functions(path: Path, lines: list[str]) -> Iterator[Function]:
+    """Function bodies in clang-formatted code: from a header that ends in '{' to its '}'."""
+    number = 0
+    while number < len(lines):
+        line = lines[number]
+        if not line.rstrip().endswith("{") or line.lstrip().startswith(("//", "#")):
+            number += 1
+            continue
+        start = number
+        while start > 0 and re.search(r"[,(&|]\s*$", lines[start - 1]):
+            start -= 1
+        indent = len(lines[start]) - len(lines[start].lstrip())
+        header = " ".join(part.strip() for part in lines[start : number + 1])
+        close = re.compile(rf"^ {{{indent}}}\}}")
+        if "(" not in header or CONTROL.match(header) or header.rstrip().endswith("= {"):
+            number += 1
+            continue
+        end = next((i for i in range(number + 1, len(lines)) if close.match(lines[i])), None)
+        if end is None:
+            number += 1
+            continue
+        name = re.search(r"([\w:~]+)\s*\(", header)
+        # The body without the header and the closing brace: what a reader has to hold in mind.
+        yield Function(path, start + 1, name[1] if name else "?", end - number - 1)
+        number = end + 1
+
+
+def python_functions(path: Path, text: str) -> Iterator[Function]:
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            length = (node.end_lineno or node.lineno) - node.body[0].lineno + 1
+            yield Function(path, node.lineno, node.name, length)
+
+
+def check_tests_beside(paths: list[Path]) -> list[str]:
+    """Sources in src/ without a test beside them that bears their name."""
+    sources = [p for p in paths if p.suffix == ".cpp" and folder_of(p) and role(p) == "source"]
+    known = set(paths)
+    return sorted(
+        str(p.relative_to(ROOT)) for p in sources
+        if p.with_name(p.stem + "_test.cpp") not in known
+    )
+
+
+def measure(paths: list[Path]) -> tuple[dict[str, object], list[Finding]]:
+    """What the budgets are about, and the findings that have no budget."""
+    findings: list[Finding] = []
+    functions: list[Function] = []
+    long_files: dict[str, int] = {}
+    for path in paths:
+        if path.suffix not in CHECKED and path.name != "CMakeLists.txt":
+            continue
+        text = path.read_text()
+        lines = text.splitlines()
+        findings += check_lines(path, lines)
+        if path.suffix in {".cpp", ".h"}:
+            findings += check_layers(path, lines)
+            findings += check_header(path, lines)
+            findings += check_first_include(path, lines)
+            functions += cpp_functions(path, lines)
+        elif path.suffix == ".py":
+            functions += python_functions(path, text)
+        if len(lines) > MAX_FILE:
+            long_files[str(path.relative_to(ROOT))] = len(lines)
+    long_functions = {
+        f"{f.path.relative_to(ROOT)}:{f.name}": f.length
+        for f in functions if f.length > MAX_FUNCTION
+    }
+    usual = sum(f.length <= USUAL_FUNCTION for f in functions) / max(1, len(functions))
+    measured = {
+        "long_files": long_files,
+        "long_functions": long_functions,
+        "usual_functions_percent": round(100 * usual, 1),
+        "without_own_test": check_tests_beside(paths),
+    }
+    return measured, findings
+
+
+def worse(measured: dict, allowed: dict) -> Iterator[str]:
+    """What got worse than the committed budgets, in words."""
+    for name, length in measured["long_files"].items():
+        if length > allowed["long_files"].get(name, MAX_FILE):
+            yield f"{name}: {length} lines; at most {allowed['long_files'].get(name, MAX_FILE)}"
+    for name, length in measured["long_functions"].items():
+        limit = allowed["long_functions"].get(name, MAX_FUNCTION)
+        if length > limit:
+            yield f"{name}: a function of {length} lines; at most {limit}: split it along a concept"
+    floor = min(100 * USUAL_SHARE, allowed["usual_functions_percent"])
+    if measured["usual_functions_percent"] < floor:
+        yield (f"only {measured['usual_functions_percent']} % of functions have at most"
+               f" {USUAL_FUNCTION} lines; at least {floor} %")
+    for name in sorted(set(measured["without_own_test"]) - set(allowed["without_own_test"])):
+        yield f"{name}: no {Path(name).stem}_test.cpp beside it"
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("--update", action="store_true", help="tighten tools/budgets.json")
+    arguments = parser.parse_args()
+    measured, findings = measure(sorted(tracked()))
+    allowed = json.loads(BUDGETS.read_text()) if BUDGETS.is_file() else {
+        "long_files": {}, "long_functions": {}, "usual_functions_percent": 100 * USUAL_SHARE,
+        "without_own_test": [],
+    }
+    problems = [str(f) for f in findings] + list(worse(measured, allowed))
+    for problem in problems:
+        print(problem)
+    if arguments.update and not problems:
+        BUDGETS.write_text(json.dumps(measured, indent=2) + "\n")
+    print(f"tidy: {len(problems)} findings" if problems else "tidy: well")
+    return 1 if problems else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
