@@ -1,0 +1,77 @@
+#!/usr/bin/env bash
+# Runs every test of the project from nothing. Each step prints one line; the log of a step that
+# fails follows it. Exit status 1 if any failed.
+# Usage: test.sh [STEP...]    all steps, or only those named
+set -uo pipefail
+cd "$(dirname "$0")/.."
+
+logs=build/logs
+mkdir -p "$logs"
+passed=0 failed=0
+
+# step NAME COMMAND...
+step() {
+  local name=$1 start=$SECONDS
+  shift
+  if [ ${#chosen[@]} -gt 0 ] && [[ " ${chosen[*]} " != *" $name "* ]]; then return; fi
+  if "$@" >"$logs/$name.log" 2>&1; then
+    passed=$((passed + 1))
+    printf 'ok      %-10s %4d s\n' "$name" $((SECONDS - start))
+  else
+    failed=$((failed + 1))
+    printf 'FAILED  %-10s %4d s\n' "$name" $((SECONDS - start))
+    tail -n 120 "$logs/$name.log"
+    echo "(whole log: $logs/$name.log)"
+  fi
+}
+
+packages() {
+  tools/setup.sh tools/packages.txt tools/packages-test.txt
+}
+
+format() {
+  git ls-files -z -- '*.cpp' '*.h' | xargs -0 clang-format-19 --dry-run -Werror
+}
+
+# cpp PRESET: build and run the C++ tests.
+cpp() {
+  cmake --preset "$1" >/dev/null && cmake --build --preset "$1" && ctest --preset "$1" -j "$jobs"
+}
+
+# Every public header compiles alone.
+headers() {
+  cmake --build --preset release --target all_verify_interface_header_sets
+}
+
+# clang's checks and its thread-safety analysis, on what is in the library.
+clang_tidy() {
+  cmake --preset tidy >/dev/null
+  git ls-files -z -- 'src/*.cpp' | grep -zvE '_(test|bench|fuzz)\.cpp$' |
+    xargs -0 -n 2 -P "$jobs" clang-tidy-19 -p build/tidy --quiet
+}
+
+python_tests() {
+  .venv/bin/python -m pytest -q tests/python
+}
+
+jobs=$(nproc)
+chosen=("$@")
+export ASAN_OPTIONS=detect_stack_use_after_return=1 UBSAN_OPTIONS=print_stacktrace=1
+export TSAN_OPTIONS=halt_on_error=1:second_deadlock_stack=1
+
+step packages packages
+step house python3 tools/tidy.py
+step format format
+step release cpp release
+step headers headers
+step asan cpp asan
+step tsan cpp tsan
+step clang-tidy clang_tidy
+step install tests/install/run.sh build/install
+step package make install
+step types .venv/bin/python -m mypy --strict python/headrace
+step python python_tests
+step guest tests/guest/run_tests.sh build/release
+
+echo "$passed passed, $failed failed"
+[ "$failed" -eq 0 ]
