@@ -77,7 +77,7 @@ class Block {
 struct AccessOptions {
   Priority priority = Priority::demand;
   // Who will read it; the placement policy is told. Nothing: the node of the calling CPU.
-  std::optional<NodeId> initiator;
+  std::optional<NodeId> initiator = {};
 };
 
 struct PrefetchOptions {
@@ -87,7 +87,7 @@ struct PrefetchOptions {
   Nanoseconds lead = std::chrono::milliseconds{50};
   // Most bytes fetched ahead and not yet used; at most half of the node's budget.
   Bytes window = 64_MiB;
-  std::optional<NodeId> initiator;
+  std::optional<NodeId> initiator = {};
 };
 
 // A running prefetch plan. Dropping the handle cancels it.
@@ -163,13 +163,13 @@ struct CacheOptions {
   std::vector<std::pair<NodeId, Bytes>> budgets;
   PlacementPolicy placement = place::nearest_fast;
   // Instead of the Mover's route policy.
-  std::optional<RoutePolicy> route;
+  std::optional<RoutePolicy> route = {};
   EvictionFactory eviction = sieve;
   // Frames are cut from slabs of this size, allocated when first needed.
   Bytes slab = 32_MiB;
   PageSize pages = PageSize::transparent;
   // Called under a lock of the cache: must be quick and must not call the cache.
-  std::function<void(const CacheEvent&)> observer;
+  std::function<void(const CacheEvent&)> observer = {};
 };
 
 class Cache {

@@ -108,13 +108,13 @@ struct DiscoverOptions {
   std::filesystem::path sysfs = "/sys";
   std::filesystem::path procfs = "/proc";
   // hwloc XML to read instead of asking the running system.
-  std::optional<std::filesystem::path> hwloc_xml;
+  std::optional<std::filesystem::path> hwloc_xml = {};
   // Paths whose storage devices become nodes; those that do not exist are an error.
   std::vector<std::filesystem::path> storage = {"."};
   // Overrides in the format of HEADRACE_NODES and MEMKIND_HBW_NODES; the environment is read where
   // these hold nothing. "8-15=hbm,2=cxl"; "8-15".
-  std::optional<std::string> headrace_nodes;
-  std::optional<std::string> memkind_hbw_nodes;
+  std::optional<std::string> headrace_nodes = {};
+  std::optional<std::string> memkind_hbw_nodes = {};
 };
 
 struct Machine {

@@ -39,7 +39,7 @@ struct MoveOptions {
   Priority priority = Priority::demand;
   CopyHint hint = CopyHint::automatic;
   // Instead of the Mover's route policy.
-  std::optional<RoutePolicy> route;
+  std::optional<RoutePolicy> route = {};
 };
 
 // What became of a move.

@@ -39,7 +39,7 @@ struct Placement {
   // One node: bound to it. Several: pages in turn, `weight` at a time.
   std::vector<NodeWeight> nodes;
   // Instead of nodes: all nodes of this kind, nearest first; resolved by `resolve`.
-  std::optional<NodeKind> kind;
+  std::optional<NodeKind> kind = {};
   // strict: these nodes or exhausted. Otherwise the kernel may spill to others when they are full.
   bool strict = true;
   PageSize pages = PageSize::transparent;
@@ -65,7 +65,7 @@ Result<Placement> resolve(const Machine& machine, const Placement& placement,
 struct PlacementRequest {
   NodeId source;                    // where the bytes are
   Bytes bytes;                      // how many are to be placed
-  std::optional<NodeId> initiator;  // whose CPUs will use them; nothing when unknown
+  std::optional<NodeId> initiator = {};  // whose CPUs will use them; nothing when unknown
 };
 
 // (machine, request) -> placement. Pure: the same answer in production, simulation and advice.

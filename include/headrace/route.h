@@ -22,7 +22,7 @@ struct RouteRequest {
   NodeId from;
   NodeId to;
   Bytes bytes;
-  std::optional<NodeId> initiator;  // the node of the asking CPU; nothing when unknown
+  std::optional<NodeId> initiator = {};  // the node of the asking CPU; nothing when unknown
 };
 
 struct RoutePart {
