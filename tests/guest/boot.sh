@@ -1,0 +1,87 @@
+#!/bin/bash
+# Boots a guest with a chosen memory topology and runs one command in it, with the host's root
+# mounted read-only as its own. The exit status is the command's; 124 when the bound ran out.
+#
+# Usage: boot.sh OUTDIR TOPOLOGY COMMAND      OUTDIR as made by prepare.sh
+#   xeon-max  2 sockets x 4 tiles: 8 DDR nodes with a core each (0-7), 8 HBM nodes without (8-15),
+#             HMAT; the shape of an Intel Xeon Max in SNC4 flat mode
+#   cxl       1 node with 2 cores and a CXL type-3 memory device, no node yet (see cxl-online)
+# /tmp and /run are the guest's own and vanish with it: what is to come back must be printed.
+# A real kernel in software emulation: placement and migration are real, speeds are not.
+# HEADRACE_GUEST_SECONDS (300) bounds the whole.
+set -euo pipefail
+
+die() { echo "boot.sh: $*" >&2; exit 2; }
+(($# == 3)) || die "usage: boot.sh OUTDIR TOPOLOGY COMMAND"
+out=$1 topology=$2
+command=$(printf '%s' "$3" | base64 -w0)
+seconds=${HEADRACE_GUEST_SECONDS:-300}
+[ -e "$out/initramfs.gz" ] || die "nothing to boot in $out; run prepare.sh $out first"
+# The kernel keeps 2048 bytes of command line.
+((${#command} < 1900)) || die "the command is too long; put it into a script and call that"
+
+# Rated values in the manner of the real machine: HBM a little slower to answer and much wider.
+xeon_max() {
+  local i initiator target size cpus
+  args=(-M q35,hmat=on -cpu max -smp 8,sockets=2,cores=4 -m 3072M)
+  for i in {0..15}; do
+    size=128M cpus=
+    ((i < 8)) && size=256M cpus="cpus=$i,"
+    args+=(-object "memory-backend-ram,id=m$i,size=$size"
+      -numa "node,nodeid=$i,${cpus}memdev=m$i,initiator=$((i % 8))")
+  done
+  for initiator in {0..7}; do for target in {0..15}; do
+    rate "$initiator" "$target"
+  done; done
+}
+
+# Latency in ns and bandwidth of one pair, by tile, socket and kind.
+rate() {
+  local initiator=$1 target=$2 latency=180 bandwidth=30
+  local near=$((initiator / 4 == target % 8 / 4)) own=$((initiator == target % 8))
+  ((near)) && latency=$((110 - 10 * own)) bandwidth=48
+  if ((target >= 8)); then
+    latency=$((latency + 20)) bandwidth=$((near ? 130 : 40))
+  fi
+  local pair="hmat-lb,initiator=$initiator,target=$target,hierarchy=memory"
+  args+=(-numa "$pair,data-type=access-latency,latency=$latency"
+    -numa "$pair,data-type=access-bandwidth,bandwidth=${bandwidth}G")
+}
+
+# -hypervisor: the kernel refuses CXL regions where it believes that it cannot flush CPU caches.
+cxl() {
+  args=(-M q35,cxl=on,hmat=on -cpu max,-hypervisor -smp 2,sockets=1,cores=2
+    -m 2G,slots=4,maxmem=16G
+    -object memory-backend-ram,id=m0,size=2G -numa node,nodeid=0,cpus=0-1,memdev=m0
+    -object memory-backend-ram,id=cxl0,share=on,size=512M
+    -device pxb-cxl,bus_nr=12,bus=pcie.0,id=cxl.1
+    -device cxl-rp,port=0,bus=cxl.1,id=rp0,chassis=0,slot=2
+    -device cxl-type3,bus=rp0,volatile-memdev=cxl0,id=cxl-mem0
+    -M cxl-fmw.0.targets.0=cxl.1,cxl-fmw.0.size=4G)
+}
+
+args=()
+case $topology in
+  xeon-max) xeon_max ;;
+  cxl) cxl ;;
+  *) die "unknown topology '$topology'; there are xeon-max and cxl" ;;
+esac
+
+log=$(mktemp)
+trap 'rm -f "$log"' EXIT
+status=0
+timeout --foreground "$seconds" qemu-system-x86_64 "${args[@]}" \
+  -accel tcg,thread=multi -nographic -nic none -no-reboot \
+  -kernel "$out/vmlinuz" -initrd "$out/initramfs.gz" \
+  -append "console=ttyS0 panic=-1 quiet guestcmd=$command" \
+  -fsdev local,id=root,path=/,security_model=none,readonly=on,multidevs=remap \
+  -device virtio-9p-pci,fsdev=root,mount_tag=hostroot,bus=pcie.0 </dev/null 2>&1 |
+  tr -d '\r' | tee "$log" || status=$?
+if ((status)); then
+  ((status != 124)) || echo "boot.sh: the guest was stopped after $seconds s" >&2
+  exit "$status"
+fi
+# The console is the only way out of the guest, so the status comes back as its last marker.
+exit_status=$(sed -n 's/^GUEST EXIT \([0-9]\+\)$/\1/p' "$log" | tail -1)
+[ -n "$exit_status" ] || die "the guest ended without saying how; its last lines are above"
+exit "$exit_status"
