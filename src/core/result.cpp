@@ -18,7 +18,7 @@ std::string_view to_string(ErrorCode code) {
     case ErrorCode::cancelled: return "cancelled";
     case ErrorCode::timed_out: return "timed_out";
   }
-  CHECK(!"an ErrorCode");
+  CHECK(false);
   return {};
 }
 

@@ -17,7 +17,7 @@ int rank(NodeKind kind) {
     case NodeKind::gpu: return 3;
     case NodeKind::storage: return 4;
   }
-  CHECK(!"a NodeKind");
+  CHECK(false);
   return 0;
 }
 
@@ -30,7 +30,7 @@ std::string_view to_string(PageSize size) {
     case PageSize::huge_2m: return "huge_2m";
     case PageSize::huge_1g: return "huge_1g";
   }
-  CHECK(!"a PageSize");
+  CHECK(false);
   return {};
 }
 

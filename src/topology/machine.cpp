@@ -30,7 +30,7 @@ std::string_view to_string(NodeKind kind) {
   for (const auto& [value, text] : kNodeKinds) {
     if (value == kind) return text;
   }
-  CHECK(!"a NodeKind");
+  CHECK(false);
   return {};
 }
 
@@ -42,7 +42,7 @@ std::string_view to_string(EngineKind kind) {
     case EngineKind::gpu: return "gpu";
     case EngineKind::migrate: return "migrate";
   }
-  CHECK(!"an EngineKind");
+  CHECK(false);
   return {};
 }
 
@@ -104,7 +104,7 @@ bool can_copy(const Engine& engine, const Node& from, const Node& to) {
     case EngineKind::gpu: return (from_home && (to_memory || to_home)) || (to_home && from_memory);
     case EngineKind::migrate: return false;
   }
-  CHECK(!"an EngineKind");
+  CHECK(false);
   return false;
 }
 
