@@ -1,0 +1,336 @@
+// Cache, Block and Prefetch.
+#include <nanobind/ndarray.h>
+
+#include "handles.h"
+#include "record.h"
+#include "types.h"
+
+namespace headrace::python {
+
+using namespace nb::literals;
+
+namespace {
+
+using ByteView = std::span<const std::byte>;
+using MemoryView = nb::ndarray<nb::memview, const std::uint8_t, nb::ndim<1>, nb::c_contig>;
+
+CacheRef make_cache(const MoverRef& mover, const std::vector<std::pair<NodeId, Bytes>>& budgets,
+                    std::optional<NodeId> placement, const std::optional<std::string>& route,
+                    const std::string& eviction, Bytes slab, const Word<PageSize>& pages) {
+  CacheOptions options{.budgets = budgets, .slab = slab, .pages = pages.get()};
+  if (placement) options.placement = place::always(*placement);
+  if (route) options.route = unwrap(place::route_policy(*route));
+  if (eviction == "clock") {
+    options.eviction = clock_order;
+  } else if (eviction != "sieve") {
+    raise(ErrorCode::invalid, "no eviction order '" + eviction + "'; there are sieve, clock");
+  }
+  auto owner = make_shared_without_gil<CacheOwner>(mover.owner);
+  auto cache = [&] {
+    const nb::gil_scoped_release release;
+    return Cache::create(owner->mover->mover, std::move(options));
+  }();
+  owner->cache = unwrap(std::move(cache));
+  return {std::move(owner)};
+}
+
+// The cache borrows the objects it copies from; here they live as long as it does, or until
+// forget().
+void remember(CacheOwner& owner, const ExtentRef& extent) {
+  owner.seen.try_emplace(raw(extent.object->id()), extent.object);
+}
+
+BlockRef access(const CacheRef& self, const ExtentLike& extent, const Word<Priority>& priority,
+                std::optional<NodeId> initiator) {
+  const AccessOptions options{.priority = priority.get(), .initiator = initiator};
+  remember(*self.owner, extent);
+  Block block = [&] {
+    const nb::gil_scoped_release release;
+    return self.owner->cache->access(extent.get(), options);
+  }();
+  return {std::make_shared<Pin>(self.owner, extent.object, std::move(block))};
+}
+
+std::vector<Extent> plain(CacheOwner& owner, const std::vector<ExtentLike>& extents) {
+  std::vector<Extent> result;
+  result.reserve(extents.size());
+  for (const ExtentLike& extent : extents) {
+    remember(owner, extent);
+    result.push_back(extent.get());
+  }
+  return result;
+}
+
+std::vector<BlockRef> access_all(const CacheRef& self, const std::vector<ExtentLike>& extents,
+                                 const Word<Priority>& priority,
+                                 std::optional<NodeId> initiator) {
+  const AccessOptions options{.priority = priority.get(), .initiator = initiator};
+  const std::vector<Extent> wanted = plain(*self.owner, extents);
+  std::vector<Block> blocks(wanted.size());
+  {
+    const nb::gil_scoped_release release;
+    self.owner->cache->access(wanted, blocks, options);
+  }
+  std::vector<BlockRef> result;
+  result.reserve(blocks.size());
+  for (std::size_t i = 0; i < blocks.size(); ++i) {
+    result.push_back({std::make_shared<Pin>(self.owner, extents[i].object, std::move(blocks[i]))});
+  }
+  return result;
+}
+
+PrefetchRef prefetch(const CacheRef& self, const std::vector<ExtentLike>& extents,
+                     Nanoseconds lead, Bytes window, std::optional<NodeId> initiator) {
+  const std::vector<Extent> wanted = plain(*self.owner, extents);
+  const PrefetchOptions options{.lead = lead, .window = window, .initiator = initiator};
+  const nb::gil_scoped_release release;
+  return {self.owner, self.owner->cache->prefetch(wanted, options)};
+}
+
+const std::shared_ptr<Pin>& pin_of(const BlockRef& self) {
+  if (!self.pin) raise(ErrorCode::invalid, "this block was released; access() it again");
+  return self.pin;
+}
+
+// The bytes once they are there. A Block is one thread's at a time, Python's threads share it: so
+// each waits on a clone of its own, made under the GIL.
+ByteView wait_for(const Pin& pin, Nanoseconds timeout) {
+  const Block block = pin.block.clone();
+  Result<ByteView> bytes;
+  wait_with_signals(timeout, [&](Nanoseconds slice) {
+    bytes = block.wait(slice);
+    return bytes || bytes.error().code != ErrorCode::timed_out ||
+           block.state() != BlockState::filling;
+  });
+  return unwrap(std::move(bytes));
+}
+
+// A read-only view that holds the pin.
+MemoryView view_of(const std::shared_ptr<Pin>& pin, ByteView bytes) {
+  const nb::capsule owner(new std::shared_ptr<Pin>(pin), [](void* pointer) noexcept {
+    delete static_cast<std::shared_ptr<Pin>*>(pointer);
+  });
+  return MemoryView(reinterpret_cast<const std::uint8_t*>(bytes.data()), {bytes.size()}, owner);
+}
+
+MemoryView wait_view(const BlockRef& self, Nanoseconds timeout) {
+  const std::shared_ptr<Pin> pin = pin_of(self);
+  return view_of(pin, wait_for(*pin, timeout));
+}
+
+std::optional<MemoryView> now_view(const BlockRef& self) {
+  const std::shared_ptr<Pin>& pin = pin_of(self);
+  const auto bytes = pin->block.now();
+  if (!bytes) return std::nullopt;
+  return view_of(pin, *bytes);
+}
+
+nb::object block_numpy(const BlockRef& self, nb::handle dtype, Nanoseconds timeout) {
+  return nb::module_::import_("numpy").attr("frombuffer")(wait_view(self, timeout),
+                                                          "dtype"_a = dtype);
+}
+
+// Py_buffer.internal holds the pin until bf_releasebuffer.
+int get_block_buffer(PyObject* self, Py_buffer* view, int flags) noexcept {
+  try {
+    const std::shared_ptr<Pin> pin = pin_of(*nb::inst_ptr<BlockRef>(nb::handle(self)));
+    const ByteView bytes = wait_for(*pin, std::chrono::seconds{60});
+    auto* const data = const_cast<std::byte*>(bytes.data());  // marked read-only
+    if (PyBuffer_FillInfo(view, self, data, static_cast<Py_ssize_t>(bytes.size()), 1, flags) != 0) {
+      return -1;
+    }
+    view->internal = new std::shared_ptr<Pin>(pin);
+    return 0;
+  } catch (nb::python_error& error) {
+    error.restore();
+  } catch (const std::exception& error) {
+    PyErr_SetString(PyExc_BufferError, error.what());
+  }
+  view->obj = nullptr;
+  return -1;
+}
+
+void release_block_buffer(PyObject*, Py_buffer* view) noexcept {
+  delete static_cast<std::shared_ptr<Pin>*>(view->internal);
+}
+
+PyType_Slot block_slots[] = {
+    {Py_bf_getbuffer, reinterpret_cast<void*>(get_block_buffer)},
+    {Py_bf_releasebuffer, reinterpret_cast<void*>(release_block_buffer)},
+    {0, nullptr}};
+
+void bind_block(nb::module_& m) {
+  auto block = nb::class_<BlockRef>(
+      m, "Block", nb::type_slots(block_slots),
+      "A pin on the cached copy of one extent. Arrays and memoryviews made from it share its bytes, "
+      "are read-only and hold the pin too; release() (or `with`) lets go of the block's own.");
+  block
+      .def("now", &now_view, nb::sig("def now(self) -> memoryview | None"),
+           "The best bytes at this moment, without waiting: the copy once it is ready, else the "
+           "source if a CPU can address it, else None.")
+      .def("wait", &wait_view, "timeout"_a = 60.0,
+           nb::sig("def wait(self, timeout: float = 60.0) -> memoryview"),
+           "The copy, waiting at most `timeout` seconds; if it cannot be had the source, and for a "
+           "file the error.")
+      .def("numpy", &block_numpy, "dtype"_a = "uint8", "timeout"_a = 60.0,
+           nb::sig("def numpy(self, dtype: numpy.typing.DTypeLike = 'uint8', timeout: float = 60.0)"
+                   " -> numpy.typing.NDArray[typing.Any]"),
+           "wait() as an array.")
+      .def(
+          "__dlpack__",
+          [](const BlockRef& self, const nb::kwargs& options) {
+            return block_numpy(self, nb::str("uint8"), std::chrono::seconds{60})
+                .attr("__dlpack__")(**options);
+          },
+          nb::sig("def __dlpack__(self, **options: typing.Any) -> typing.Any"))
+      .def("__dlpack_device__", [](const BlockRef&) { return std::pair(1, 0); })
+      .def_prop_ro(
+          "state", [](const BlockRef& self) { return pin_of(self)->block.state(); },
+          "Where the copy is in its life.")
+      .def_prop_ro(
+          "node", [](const BlockRef& self) { return pin_of(self)->block.node(); },
+          "The node that now() would read, or None.")
+      .def_prop_ro(
+          "extent",
+          [](const BlockRef& self) {
+            const Extent extent = pin_of(self)->block.extent();
+            return ExtentRef{self.pin->object, extent.offset, extent.length, false};
+          },
+          "The extent asked for.")
+      .def(
+          "clone",
+          [](const BlockRef& self) {
+            const auto& pin = pin_of(self);
+            return BlockRef{std::make_shared<Pin>(pin->cache, pin->object, pin->block.clone())};
+          },
+          "Another pin on the same copy.")
+      .def("release", [](BlockRef& self) { self.pin.reset(); },
+           "Lets go of the pin; views made from it still hold theirs.")
+      .def("__len__",
+           [](const BlockRef& self) { return pin_of(self)->block.extent().length.value; })
+      .def("__enter__", [](nb::handle self) { return nb::borrow(self); },
+           nb::sig("def __enter__(self) -> Block"))
+      .def(
+          "__exit__", [](BlockRef& self, const nb::args&) { self.pin.reset(); },
+          nb::sig("def __exit__(self, *error: object) -> None"))
+      .def("__repr__", [](const BlockRef& self) {
+        if (!self.pin) return std::string("Block(released)");
+        return "Block(" + to_string(self.pin->block.extent().length) + ", " +
+               std::string(to_string(self.pin->block.state())) + ")";
+      });
+}
+
+void bind_prefetch(nb::module_& m) {
+  Record<Prefetch::Progress>(m, "PrefetchProgress", "How far a plan has come.")
+      .field("planned", &Prefetch::Progress::planned, "Extents in all.")
+      .field("started", &Prefetch::Progress::started, "Copy started, or found in the cache.")
+      .field("used", &Prefetch::Progress::used, "Accessed at least once since.")
+      .field("cancelled", &Prefetch::Progress::cancelled, "Whether it was.");
+  nb::class_<PrefetchRef>(m, "Prefetch", "A running prefetch plan. Dropping it cancels it.")
+      .def("cancel",
+           [](PrefetchRef& self) {
+             const nb::gil_scoped_release release;
+             self.plan.cancel();
+           },
+           "Starts no more copies and lets those not yet used be evicted.")
+      .def("progress", [](const PrefetchRef& self) { return self.plan.progress(); })
+      .def("__enter__", [](nb::handle self) { return nb::borrow(self); },
+           nb::sig("def __enter__(self) -> Prefetch"))
+      .def(
+          "__exit__", [](PrefetchRef& self, const nb::args&) { self.plan.cancel(); },
+          nb::sig("def __exit__(self, *error: object) -> None"));
+}
+
+void bind_stats(nb::module_& m) {
+  Record<CacheStats::Percentiles>(m, "Percentiles", "Nanoseconds; None when nothing was counted.")
+      .field("count", &CacheStats::Percentiles::count, "Samples.")
+      .field("p50", &CacheStats::Percentiles::p50, "Median.")
+      .field("p90", &CacheStats::Percentiles::p90, "")
+      .field("p99", &CacheStats::Percentiles::p99, "");
+  Record<CacheStats>(m, "CacheStats", "Counts since the cache was made.")
+      .field("hits", &CacheStats::hits, "Ready at access.")
+      .field("inflight_hits", &CacheStats::inflight_hits, "On its way at access.")
+      .field("misses", &CacheStats::misses, "Copy started by the access, or refused.")
+      .field("prefetched", &CacheStats::prefetched, "Copies started by a plan.")
+      .field("first_uses", &CacheStats::first_uses, "Prefetched copies used for the first time.")
+      .field("late", &CacheStats::late, "Of those: not ready at that time.")
+      .field("wasted_bytes", &CacheStats::wasted_bytes, "Prefetched and dropped without a use.")
+      .field("evictions", &CacheStats::evictions, "Copies dropped for room.")
+      .field("invalidations", &CacheStats::invalidations, "Copies dropped by invalidate().")
+      .field("failures", &CacheStats::failures, "Copies that failed.")
+      .field("refusals", &CacheStats::refusals, "Served from the source for lack of room.")
+      .field("bytes_used", &CacheStats::bytes_used, "By copies now.")
+      .field("bytes_pinned", &CacheStats::bytes_pinned, "Held by blocks now.")
+      .field("blocks", &CacheStats::blocks, "Copies now.")
+      .field("wait_time", &CacheStats::wait_time, "Of waits that had to wait.")
+      .field("copy_latency", &CacheStats::copy_latency, "From start to ready.");
+}
+
+void bind_cache_class(nb::module_& m) {
+  nb::class_<CacheRef>(m, "Cache",
+                       "Keeps copies of extents in fast memory, fetches planned ones ahead of their "
+                       "use, and never serves old bytes. Keeps the objects it has seen alive.")
+      .def(
+          "__init__",
+          [](CacheRef* self, const MoverRef& mover, const std::map<NodeId, Bytes>& budgets,
+             std::optional<NodeId> placement, const std::optional<std::string>& route,
+             const std::string& eviction, Bytes slab, const Word<PageSize>& pages) {
+            new (self) CacheRef(make_cache(mover, {budgets.begin(), budgets.end()}, placement,
+                                           route, eviction, slab, pages));
+          },
+          "mover"_a, "budgets"_a, nb::kw_only(), "placement"_a = nb::none(),
+          "route"_a = nb::none(), "eviction"_a = "sieve", "slab"_a = 32 << 20,
+          "pages"_a = "transparent",
+          "`budgets`: bytes of copies per node. `placement`: always this node instead of the "
+          "nearest fast one. `eviction`: sieve or clock.")
+      .def("access", &access, "extent"_a, nb::kw_only(), "priority"_a = "demand",
+           "initiator"_a = nb::none(),
+           "The block of an extent: a pin on a ready copy, on one in flight, or on one started "
+           "now. Never blocks.")
+      .def("access_all", &access_all, "extents"_a, nb::kw_only(), "priority"_a = "demand",
+           "initiator"_a = nb::none(), "The same for many at once.")
+      .def("prefetch", &prefetch, "extents"_a, nb::kw_only(), "lead"_a = 0.05,
+           "window"_a = 64 << 20, "initiator"_a = nb::none(),
+           "Plans the use of extents in this order and fetches them ahead: `lead` seconds before "
+           "use, at most `window` bytes unused at a time.")
+      .def("invalidate",
+           [](const CacheRef& self, const ExtentLike& extent) {
+             const nb::gil_scoped_release release;
+             self.owner->cache->invalidate(extent.get());
+           },
+           "extent"_a,
+           "Announces a changed source: no access after it sees bytes read before it was called.")
+      .def("flush",
+           [](const CacheRef& self) {
+             const nb::gil_scoped_release release;
+             self.owner->cache->flush();
+           },
+           "Drops all copies that nobody holds and no plan protects.")
+      .def("clear",
+           [](const CacheRef& self) {
+             const nb::gil_scoped_release release;
+             self.owner->cache->clear();
+           },
+           "Drops all copies and cancels plans; blocks held keep what they have.")
+      .def("resize",
+           [](const CacheRef& self, NodeId node, Bytes budget) {
+             auto status = [&] {
+               const nb::gil_scoped_release release;
+               return self.owner->cache->resize(node, budget);
+             }();
+             unwrap(std::move(status));
+           },
+           "node"_a, "budget"_a, "Changes the budget of a node.")
+      .def("stats", [](const CacheRef& self) { return self.owner->cache->stats(); }, "Counts.");
+}
+
+}  // namespace
+
+void bind_cache(nb::module_& m) {
+  bind_stats(m);
+  bind_block(m);
+  bind_prefetch(m);
+  bind_cache_class(m);
+}
+
+}  // namespace headrace::python

@@ -1,0 +1,78 @@
+#include "errors.h"
+
+#include <array>
+#include <string>
+
+namespace headrace::python {
+
+namespace {
+
+struct Row {
+  ErrorCode code;
+  const char* name;
+  const char* builtin;  // the exception people already catch; nullptr: none fits
+  const char* doc;
+};
+
+// The table: ErrorCode -> exception. Exit codes are in headrace/_cli/exit_codes.py.
+constexpr std::array<Row, 8> kRows{{
+    {ErrorCode::absent, "AbsentError", "LookupError",
+     "It is not there: a node, an engine, a file, a column."},
+    {ErrorCode::unsupported, "UnsupportedError", "NotImplementedError",
+     "It is there and cannot do this."},
+    {ErrorCode::denied, "DeniedError", "PermissionError", "The system refuses permission."},
+    {ErrorCode::exhausted, "ExhaustedError", "MemoryError",
+     "No room: memory, budget, queue, disk."},
+    {ErrorCode::io, "IoError", "OSError", "A device or file failed or ended early."},
+    {ErrorCode::invalid, "InvalidError", "ValueError", "The request makes no sense."},
+    {ErrorCode::cancelled, "CancelledError", nullptr, "Somebody asked to stop."},
+    {ErrorCode::timed_out, "TimedOutError", "TimeoutError",
+     "It did not happen within its bound."},
+}};
+
+// Owned for the life of the process, as nanobind's own types are.
+std::array<PyObject*, kRows.size()> types{};
+
+nb::object new_exception(const char* name, const char* doc, const nb::object& bases,
+                         const char* code) {
+  nb::dict fields;
+  fields["code"] = nb::str(code);
+  fields["__doc__"] = nb::str(doc);
+  const nb::object type = nb::module_::import_("builtins").attr("type");
+  return type(nb::str(name), bases, fields);
+}
+
+}  // namespace
+
+void bind_errors(nb::module_& m) {
+  const nb::module_ builtins = nb::module_::import_("builtins");
+  const nb::str module = nb::borrow<nb::str>(m.attr("__name__"));
+  const nb::object base = new_exception(
+      "Error", "What Headrace could not do; `code` is the same word as in JSON and in C++.",
+      nb::make_tuple(builtins.attr("Exception")), "");
+  base.attr("__module__") = module;
+  m.attr("Error") = base;
+  for (std::size_t i = 0; i < kRows.size(); ++i) {
+    const Row& row = kRows[i];
+    const nb::object bases =
+        row.builtin == nullptr
+            ? nb::object(nb::make_tuple(base))
+            : nb::object(nb::make_tuple(base, builtins.attr(row.builtin)));
+    nb::object type =
+        new_exception(row.name, row.doc, bases, std::string(to_string(row.code)).c_str());
+    type.attr("__module__") = module;
+    m.attr(row.name) = type;
+    types[i] = type.release().ptr();
+  }
+}
+
+void raise(ErrorCode code, const std::string& message) {
+  for (std::size_t i = 0; i < kRows.size(); ++i) {
+    if (kRows[i].code == code) PyErr_SetString(types[i], message.c_str());
+  }
+  throw nb::python_error();
+}
+
+void raise(const Error& error) { raise(error.code, error.message); }
+
+}  // namespace headrace::python

@@ -1,0 +1,154 @@
+// Machine and what it is made of: plain data, copied at the border.
+#include "handles.h"
+#include "record.h"
+#include "types.h"
+
+namespace headrace::python {
+
+using namespace nb::literals;
+
+namespace {
+
+void bind_parts(nb::module_& m) {
+  Record<AccessAttributes>(m, "AccessAttributes",
+                           "What an initiator can expect of a node: rated by firmware, not measured.")
+      .field("initiator", &AccessAttributes::initiator, "The node with the CPUs.")
+      .field("read_latency", &AccessAttributes::read_latency, "Seconds; None when unknown.")
+      .field("write_latency", &AccessAttributes::write_latency, "Seconds; None when unknown.")
+      .field("read_bandwidth", &AccessAttributes::read_bandwidth,
+             "Bytes per second; None when unknown.")
+      .field("write_bandwidth", &AccessAttributes::write_bandwidth,
+             "Bytes per second; None when unknown.")
+      .field("source", &AccessAttributes::source, "Who says so.");
+  Record<Node>(m, "Node", "One memory with one location.")
+      .field("id", &Node::id, "The kernel's NUMA number; storage from 1000, GPUs from 2000.")
+      .field("kind", &Node::kind, "What it is made of.")
+      .field("reason", &Node::reason, "Why this kind: the evidence.")
+      .field("name", &Node::name, "Its name for people.")
+      .field("capacity", &Node::capacity, "Bytes; None when unknown.")
+      .field("capacity_source", &Node::capacity_source, "Where the capacity was read.")
+      .field("cpus", &Node::cpus, "Local CPUs; empty for a CPU-less node.")
+      .field("access", &Node::access, "Rated latencies and bandwidths per initiator.")
+      .field("distances", &Node::distances, "SLIT distances to memory nodes; 10 is local.")
+      .field("path", &Node::path, "Storage: a directory on it.")
+      .type()
+      .def_prop_ro("byte_addressable", &Node::byte_addressable,
+                   "Loads and stores of a CPU reach it.");
+  Record<CacheLevel>(m, "CacheLevel", "A data or unified CPU cache and the CPUs that share it.")
+      .field("level", &CacheLevel::level, "1, 2, 3.")
+      .field("size", &CacheLevel::size, "Bytes.")
+      .field("cpus", &CacheLevel::cpus, "The CPUs that share it.");
+  Record<Engine>(m, "Engine", "Something that can copy.")
+      .field("id", &Engine::id, "Its place in Machine.engines.")
+      .field("kind", &Engine::kind, "What copies.")
+      .field("name", &Engine::name, "Its name for people.")
+      .field("home", &Engine::home, "The node it sits at.")
+      .field("reason", &Engine::reason, "How it was found.");
+  Record<CopyRate>(m, "CopyRate",
+                   "A measured cost of copying: time = latency + bytes / bandwidth.")
+      .field("engine", &CopyRate::engine, "Who copies.")
+      .field("from_node", &CopyRate::from, "Where the bytes are.")
+      .field("to_node", &CopyRate::to, "Where they go.")
+      .field("latency", &CopyRate::latency, "Seconds.")
+      .field("bandwidth", &CopyRate::bandwidth, "Bytes per second.")
+      .field("source", &CopyRate::source, "The experiment and its date.");
+}
+
+Machine discover(const std::filesystem::path& sysfs, const std::filesystem::path& procfs,
+                 std::optional<std::filesystem::path> hwloc_xml,
+                 std::optional<std::vector<std::filesystem::path>> storage,
+                 std::optional<std::string> headrace_nodes,
+                 std::optional<std::string> memkind_hbw_nodes) {
+  DiscoverOptions options{.sysfs = sysfs,
+                          .procfs = procfs,
+                          .hwloc_xml = std::move(hwloc_xml),
+                          .headrace_nodes = std::move(headrace_nodes),
+                          .memkind_hbw_nodes = std::move(memkind_hbw_nodes)};
+  if (storage) options.storage = *std::move(storage);
+  auto machine = [&] {
+    const nb::gil_scoped_release release;
+    return Machine::discover(options);
+  }();
+  return unwrap(std::move(machine));
+}
+
+const Engine& engine_of(const Machine& machine, EngineId id) {
+  const Engine* engine = machine.find(id);
+  if (engine == nullptr) {
+    raise(ErrorCode::absent, "no engine " + std::to_string(raw(id)) + "; this machine has " +
+                                 std::to_string(machine.engines.size()) + ", numbered from 0");
+  }
+  return *engine;
+}
+
+std::vector<Node> nodes_of_kind(const Machine& machine, const Word<NodeKind>& kind) {
+  std::vector<Node> nodes;
+  for (const Node* node : machine.of_kind(kind.get())) nodes.push_back(*node);
+  return nodes;
+}
+
+void bind_machine_class(nb::module_& m) {
+  nb::class_<Machine>(m, "Machine",
+                      "The graph of one host: its memories (nodes), what can copy between them "
+                      "(engines) and, once measured, how fast (copy rates). Plain data.")
+      .def_static("discover", &discover, nb::kw_only(), "sysfs"_a = std::filesystem::path("/sys"),
+                  "procfs"_a = std::filesystem::path("/proc"), "hwloc_xml"_a = nb::none(),
+                  "storage"_a = nb::none(), "headrace_nodes"_a = nb::none(),
+                  "memkind_hbw_nodes"_a = nb::none(),
+                  "Asks this host what it has. `storage`: paths whose devices become nodes (the "
+                  "working directory's if not given). The overrides default to the environment "
+                  "(HEADRACE_NODES, MEMKIND_HBW_NODES).")
+      .def_static(
+          "load", [](const std::string& source) { return unwrap(Machine::load(source)); },
+          "path_or_preset"_a, "Reads a JSON file, or a preset by its name.")
+      .def_static(
+          "from_json", [](std::string_view text) { return unwrap(Machine::from_json(text)); },
+          "text"_a, "Parses what to_json() wrote.")
+      .def("to_json", &Machine::to_json, "One JSON document, schema_version first.")
+      .def("to_text", &Machine::to_text, "A tree for people.")
+      .def(
+          "to_hwloc_xml",
+          [](const Machine& machine) { return unwrap(to_hwloc_xml(machine)); },
+          "The topology in hwloc's XML format; only for a discovered machine.")
+      .def_ro("name", &Machine::name, "The host's or the preset's.")
+      .def_ro("description", &Machine::description, "In words.")
+      .def_ro("source", &Machine::source, "Discovered, a preset, or a path.")
+      .def_prop_ro("nodes", [](const Machine& self) { return self.nodes; }, "Ascending ids.")
+      .def_prop_ro("caches", [](const Machine& self) { return self.caches; }, "CPU caches.")
+      .def_prop_ro("engines", [](const Machine& self) { return self.engines; }, "Ascending ids.")
+      .def_prop_ro(
+          "copy_rates", [](const Machine& self) { return self.copy_rates; },
+          "What was measured.")
+      .def_ro("warnings", &Machine::warnings, "Contradictions met in discovery.")
+      .def_ro("provenance", &Machine::provenance, "Kernel, CPU model, hwloc version, ...")
+      .def(
+          "node", [](const Machine& self, NodeId id) { return *unwrap(self.node(id)); }, "id"_a,
+          "The node of that id.")
+      .def("engine", &engine_of, "id"_a, nb::rv_policy::copy, "The engine of that id.")
+      .def("of_kind", &nodes_of_kind, "kind"_a, "Nodes of one kind, ascending.")
+      .def(
+          "node_of_cpu",
+          [](const Machine& self, unsigned cpu) {
+            const Node* node = self.node_of_cpu(cpu);
+            return node == nullptr ? std::nullopt : std::optional<Node>(*node);
+          },
+          "cpu"_a, "The node whose cpus hold `cpu`, or None.")
+      .def(
+          "last_level_cache",
+          [](const Machine& self, unsigned cpu) { return last_level_cache(self, cpu); },
+          "cpu"_a = 0, "Bytes of the largest cache that data of `cpu` can stay in, or None.")
+      .def("__repr__", [](const Machine& self) {
+        return "Machine(" + self.name + ": " + std::to_string(self.nodes.size()) + " nodes, " +
+               std::to_string(self.engines.size()) + " engines)";
+      });
+}
+
+}  // namespace
+
+void bind_machine(nb::module_& m) {
+  bind_parts(m);
+  bind_machine_class(m);
+  m.def("presets", &presets, "Names of the machines that come with Headrace, for Machine.load.");
+}
+
+}  // namespace headrace::python

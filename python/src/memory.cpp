@@ -1,0 +1,371 @@
+// Things with bytes (Buffer, File, MemoryRange), ranges of them (Extent), and where they are.
+#include <nanobind/stl/variant.h>
+
+#include <mutex>
+
+#include "handles.h"
+#include "record.h"
+#include "types.h"
+
+namespace headrace::python {
+
+using namespace nb::literals;
+
+namespace {
+
+// Py_buffers to be released: an engine's thread that drops the last reference to borrowed Python
+// memory must not wait for the GIL (at exit it would never get it), so it leaves the view here and
+// the interpreter releases it when it comes by.
+class ViewsToRelease {
+ public:
+  static ViewsToRelease& get() {
+    static auto* const views = new ViewsToRelease;  // outlives every thread
+    return *views;
+  }
+  // From any thread.
+  void add(std::unique_ptr<Py_buffer> view) {
+    {
+      const std::lock_guard<std::mutex> lock(mutex_);
+      views_.push_back(std::move(view));
+    }
+    // Full queue: the next drain() takes it too.
+    (void)Py_AddPendingCall(
+        [](void*) {
+          get().drain();
+          return 0;
+        },
+        nullptr);
+  }
+  // Requires: the GIL.
+  void drain() {
+    std::vector<std::unique_ptr<Py_buffer>> views;
+    {
+      const std::lock_guard<std::mutex> lock(mutex_);
+      views.swap(views_);
+    }
+    for (const auto& view : views) PyBuffer_Release(view.get());
+  }
+
+ private:
+  std::mutex mutex_;
+  std::vector<std::unique_ptr<Py_buffer>> views_;
+};
+
+// Memory of a Python object, held by its buffer.
+struct Borrowed {
+  explicit Borrowed(std::unique_ptr<Py_buffer> v, NodeId node)
+      : view(std::move(v)),
+        range({static_cast<std::byte*>(view->buf), static_cast<std::size_t>(view->len)}, node) {}
+  ~Borrowed() {
+    if (PyGILState_Check()) {
+      PyBuffer_Release(view.get());
+    } else {
+      ViewsToRelease::get().add(std::move(view));
+    }
+  }
+  std::unique_ptr<Py_buffer> view;
+  MemoryRange range;
+};
+
+NodeId node_of_memory(const Py_buffer& view) {
+  if (view.len > 0) {
+    const auto* bytes = static_cast<const std::byte*>(view.buf);
+    const auto found = where({bytes, static_cast<std::size_t>(view.len)});
+    const std::pair<const NodeId, std::uint64_t>* most = nullptr;
+    if (found) {
+      for (const auto& entry : found->pages) {
+        if (most == nullptr || entry.second > most->second) most = &entry;
+      }
+    }
+    if (most != nullptr) return most->first;
+  }
+  raise(ErrorCode::invalid,
+        "the kernel does not say where this memory is (was it ever written to?); give node=");
+}
+
+MemoryRangeRef borrow_memory(nb::handle memory, std::optional<NodeId> node) {
+  ViewsToRelease::get().drain();
+  auto view = std::make_unique<Py_buffer>();
+  if (PyObject_GetBuffer(memory.ptr(), view.get(), PyBUF_WRITABLE) != 0) {
+    PyErr_Clear();
+    if (PyObject_GetBuffer(memory.ptr(), view.get(), PyBUF_SIMPLE) != 0) throw nb::python_error();
+  }
+  const bool writable = view->readonly == 0;
+  NodeId home{0};
+  try {
+    home = node ? *node : node_of_memory(*view);
+  } catch (...) {
+    PyBuffer_Release(view.get());
+    throw;
+  }
+  auto borrowed = std::make_shared<Borrowed>(std::move(view), home);
+  return MemoryRangeRef{{ObjectPointer(borrowed, &borrowed->range), writable}};
+}
+
+BufferRef allocate_buffer(const Machine& machine, Bytes bytes,
+                          const std::optional<Placement>& placement) {
+  auto buffer = [&] {
+    const nb::gil_scoped_release release;
+    if (placement) return allocate(machine, bytes, *placement);
+    return allocate(machine, bytes, Placement::on(NodeKind::dram));
+  }();
+  std::shared_ptr<Buffer> shared = unwrap(std::move(buffer));
+  return BufferRef{{shared, true}, shared};
+}
+
+FileRef open_file(const Machine& machine, const std::filesystem::path& path, bool writable,
+                  bool direct) {
+  auto file = [&] {
+    const nb::gil_scoped_release release;
+    return File::open(machine, path, {.writable = writable, .direct = direct});
+  }();
+  std::shared_ptr<File> shared = unwrap(std::move(file));
+  return FileRef{{shared, writable}, shared};
+}
+
+ExtentRef make_extent(const ObjectRef& ref, std::uint64_t offset, std::optional<Bytes> length) {
+  const Bytes size = ref.object->size();
+  ExtentRef extent{ref.object, offset, {}, ref.writable};
+  if (offset <= size.value) extent.length = length.value_or(size - Bytes{offset});
+  if (offset > size.value || !extent.get().valid()) {
+    raise(ErrorCode::invalid, "bytes from " + std::to_string(offset) +
+                                  (length ? " (" + std::to_string(length->value) + " of them)" : "") +
+                                  " are outside an object of " + std::to_string(size.value) +
+                                  " bytes");
+  }
+  return extent;
+}
+
+int get_buffer(PyObject* self, Py_buffer* view, int flags) noexcept {
+  const ObjectRef* ref = nullptr;
+  if (!nb::try_cast<const ObjectRef*>(nb::handle(self), ref, false) || ref == nullptr) {
+    PyErr_SetString(PyExc_BufferError, "not an object of Headrace");
+    return -1;
+  }
+  return PyBuffer_FillInfo(view, self, ref->object->memory(),
+                           static_cast<Py_ssize_t>(ref->object->size().value),
+                           ref->writable ? 0 : 1, flags);
+}
+
+PyType_Slot memory_slots[] = {{Py_bf_getbuffer, reinterpret_cast<void*>(get_buffer)},
+                              {0, nullptr}};
+
+nb::object as_numpy(nb::handle self, nb::handle dtype) {
+  return nb::module_::import_("numpy").attr("frombuffer")(self, "dtype"_a = dtype);
+}
+
+// The methods of memory that arrays are made from.
+template <class Class>
+void bind_arrays(Class& type) {
+  type.def("numpy", &as_numpy, "dtype"_a = "uint8",
+           nb::sig("def numpy(self, dtype: numpy.typing.DTypeLike = 'uint8') -> "
+                   "numpy.typing.NDArray[typing.Any]"),
+           "Its bytes as an array that shares them and keeps them alive.");
+  type.def(
+      "__dlpack__",
+      [](nb::handle self, const nb::kwargs& options) {
+        return as_numpy(self, nb::str("uint8")).attr("__dlpack__")(**options);
+      },
+      nb::sig("def __dlpack__(self, **options: typing.Any) -> typing.Any"));
+  type.def("__dlpack_device__", [](nb::handle) { return std::pair(1, 0); });  // kDLCPU, the first
+  type.def("__len__", [](const ObjectRef& self) { return self.object->size().value; });
+}
+
+std::string object_repr(nb::handle self) {
+  const auto& ref = nb::cast<const ObjectRef&>(self);
+  return nb::cast<std::string>(self.type().attr("__name__")) + "(" +
+         to_string(ref.object->size()) + " on node " + std::to_string(raw(ref.object->node())) +
+         ")";
+}
+
+void bind_objects(nb::module_& m) {
+  nb::class_<ObjectRef>(m, "Object", "A thing with bytes: Buffer, File or MemoryRange.")
+      .def_prop_ro(
+          "id", [](const ObjectRef& self) { return self.object->id(); },
+          "Never used twice in a process.")
+      .def_prop_ro(
+          "size", [](const ObjectRef& self) { return self.object->size(); }, "Bytes.")
+      .def_prop_ro(
+          "node", [](const ObjectRef& self) { return self.object->node(); },
+          "Where its bytes live; of several nodes the first.")
+      .def_ro("writable", &ObjectRef::writable, "Whether it can be copied to.")
+      .def("extent", &make_extent, "offset"_a = 0, "length"_a = nb::none(),
+           "A range of it; up to its end if no length is given.")
+      .def("__repr__", &object_repr);
+  nb::class_<ExtentRef>(m, "Extent", "A range of an object, which it keeps alive.")
+      .def(
+          "__init__",
+          [](ExtentRef* self, const ObjectRef& object, std::uint64_t offset,
+             std::optional<Bytes> length) {
+            new (self) ExtentRef(make_extent(object, offset, length));
+          },
+          "object"_a, "offset"_a = 0, "length"_a = nb::none())
+      .def_ro("offset", &ExtentRef::offset, "Bytes from the start of the object.")
+      .def_ro("length", &ExtentRef::length, "Bytes.")
+      .def_prop_ro(
+          "object_id", [](const ExtentRef& self) { return self.object->id(); },
+          "Of which object.")
+      .def("__eq__",
+           [](const ExtentRef& a, nb::handle other) {
+             return nb::isinstance<ExtentRef>(other) &&
+                    a.get() == nb::cast<const ExtentRef&>(other).get();
+           },
+           nb::sig("def __eq__(self, other: object, /) -> bool"))
+      .def("__hash__",
+           [](const ExtentRef& a) {
+             return nb::hash(
+                 nb::make_tuple(raw(a.object->id()), a.offset, a.length.value));
+           })
+      .def("__repr__", [](const ExtentRef& self) {
+        return "Extent(object " + std::to_string(raw(self.object->id())) + ", " +
+               std::to_string(self.offset) + " + " + std::to_string(self.length.value) + ")";
+      });
+}
+
+void bind_buffer(nb::module_& m) {
+  auto buffer = nb::class_<BufferRef, ObjectRef>(
+      m, "Buffer", nb::type_slots(memory_slots),
+      "Memory allocated by a placement; released with the last array or transfer that uses it.");
+  buffer
+      .def_prop_ro(
+          "placement", [](const BufferRef& self) { return self.buffer->placement(); },
+          "Where it was asked to be.")
+      .def_prop_ro(
+          "page_size", [](const BufferRef& self) { return self.buffer->page_size(); },
+          "The page size it really has.")
+      .def_prop_ro(
+          "fallback", [](const BufferRef& self) { return self.buffer->fallback(); },
+          "Why not the page size asked for; empty if it is.");
+  bind_arrays(buffer);
+  auto range = nb::class_<MemoryRangeRef, ObjectRef>(
+      m, "MemoryRange", nb::type_slots(memory_slots),
+      "Memory of another Python object (an array, a bytearray), which it keeps alive.");
+  range.def(
+      "__init__",
+      [](MemoryRangeRef* self, nb::handle memory, std::optional<NodeId> node) {
+        new (self) MemoryRangeRef(borrow_memory(memory, node));
+      },
+      "memory"_a, "node"_a = nb::none(),
+      nb::sig("def __init__(self, memory: typing_extensions.Buffer, node: int | None = None) -> None"),
+      "`node`: where the memory is; if not given, the kernel is asked.");
+  bind_arrays(range);
+  m.def("allocate", &allocate_buffer, "machine"_a, "size"_a, "placement"_a = nb::none(),
+        "Allocates `size` zeroed bytes; on the machine's DRAM if no placement is given.");
+}
+
+void bind_file(nb::module_& m) {
+  nb::class_<FileRef, ObjectRef>(m, "File",
+                                 "A file as an object: its extents can be moved and cached.")
+      .def_static("open", &open_file, "machine"_a, "path"_a, nb::kw_only(), "writable"_a = false,
+                  "direct"_a = true,
+                  "Opens a file, past the page cache (O_DIRECT) if `direct` and possible.")
+      .def_prop_ro(
+          "path", [](const FileRef& self) { return self.file->path(); }, "As it was opened.")
+      .def_prop_ro(
+          "direct", [](const FileRef& self) { return self.file->direct(); },
+          "Whether reads go past the page cache.")
+      .def(
+          "drop_page_cache",
+          [](const FileRef& self) {
+            auto status = [&] {
+              const nb::gil_scoped_release release;
+              return self.file->drop_page_cache();
+            }();
+            unwrap(std::move(status));
+          },
+          "Drops its clean pages from the page cache, as a cold start needs.")
+      .def(
+          "page_cache_residency",
+          [](const FileRef& self) {
+            auto bytes = [&] {
+              const nb::gil_scoped_release release;
+              return self.file->page_cache_residency();
+            }();
+            return unwrap(std::move(bytes));
+          },
+          "Bytes of it in the page cache now.");
+}
+
+Placement place_on(const std::variant<NodeId, Word<NodeKind>>& target, bool strict,
+                   const Word<PageSize>& pages, bool touch) {
+  Placement placement = std::holds_alternative<NodeId>(target)
+                            ? Placement::on(std::get<NodeId>(target))
+                            : Placement::on(std::get<Word<NodeKind>>(target).get());
+  placement.strict = strict;
+  placement.pages = pages.get();
+  placement.touch = touch;
+  return placement;
+}
+
+Placement place_weighted(const std::vector<std::pair<NodeId, unsigned>>& nodes, bool strict,
+                         const Word<PageSize>& pages, bool touch) {
+  std::vector<NodeWeight> weights;
+  for (const auto& [node, weight] : nodes) weights.push_back({node, weight});
+  Placement placement = Placement::weighted(std::move(weights));
+  placement.strict = strict;
+  placement.pages = pages.get();
+  placement.touch = touch;
+  return placement;
+}
+
+void bind_placement(nb::module_& m) {
+  Record<Placement>(m, "Placement", "Where memory should live: a wish for allocate().")
+      .computed(
+          "nodes",
+          [](const Placement& self) {
+            std::vector<std::pair<NodeId, unsigned>> nodes;
+            for (const NodeWeight& weight : self.nodes) nodes.emplace_back(weight.node, weight.weight);
+            return nodes;
+          },
+          "Nodes with their weights: pages per turn.")
+      .field("kind", &Placement::kind, "Instead of nodes: all nodes of this kind.")
+      .field("strict", &Placement::strict, "These nodes or ExhaustedError.")
+      .field("pages", &Placement::pages, "The page size asked for.")
+      .field("touch", &Placement::touch, "Touch every page at once, near its node.")
+      .field("reason", &Placement::reason, "Why a policy chose it.")
+      .type()
+      .def_static("on", &place_on, "node_or_kind"_a, nb::kw_only(), "strict"_a = true,
+                  "pages"_a = "transparent", "touch"_a = true,
+                  "On one node, or on the nodes of one kind, nearest first.")
+      .def_static("weighted", &place_weighted, "nodes"_a, nb::kw_only(), "strict"_a = true,
+                  "pages"_a = "transparent", "touch"_a = true,
+                  "Pages in turn by weight: [(0, 3), (8, 1)] puts three on 0, one on 8, and so on.")
+      .def_static(
+          "interleave",
+          [](const std::vector<NodeId>& nodes, bool strict, const Word<PageSize>& pages,
+             bool touch) {
+            std::vector<std::pair<NodeId, unsigned>> weights;
+            for (const NodeId node : nodes) weights.emplace_back(node, 1);
+            return place_weighted(weights, strict, pages, touch);
+          },
+          "nodes"_a, nb::kw_only(), "strict"_a = true, "pages"_a = "transparent",
+          "touch"_a = true, "Page by page in turn over the nodes.");
+}
+
+Residency where_is(nb::handle memory) {
+  Py_buffer view;
+  if (PyObject_GetBuffer(memory.ptr(), &view, PyBUF_SIMPLE) != 0) throw nb::python_error();
+  auto found = [&] {
+    const nb::gil_scoped_release release;
+    return where({static_cast<const std::byte*>(view.buf), static_cast<std::size_t>(view.len)});
+  }();
+  PyBuffer_Release(&view);
+  return unwrap(std::move(found));
+}
+
+}  // namespace
+
+void bind_memory(nb::module_& m) {
+  bind_placement(m);
+  bind_objects(m);
+  bind_buffer(m);
+  bind_file(m);
+  Record<Residency>(m, "Residency", "Pages per node, as the kernel says.")
+      .field("pages", &Residency::pages, "4 KiB pages present on each node.")
+      .field("absent", &Residency::absent, "4 KiB pages never touched, or swapped out.");
+  m.def("where", &where_is, "memory"_a,
+        nb::sig("def where(memory: typing_extensions.Buffer) -> Residency"),
+        "Where the pages of a buffer or any other memory are now.");
+}
+
+}  // namespace headrace::python

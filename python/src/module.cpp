@@ -1,0 +1,23 @@
+#include "handles.h"
+#include "types.h"
+
+// The C++ library, as Python sees it; headrace/__init__.py gives it its public face.
+NB_MODULE(_core, m) {
+  using namespace headrace::python;
+#ifdef NDEBUG
+  // At exit people's modules may still hold objects; that is no defect of theirs.
+  nb::set_leak_warnings(false);
+#endif
+  m.doc() = "Headrace: brings data to the memory that will use it, before it is used.";
+  m.attr("__version__") = nb::str(std::string(headrace::version()).c_str());
+  m.attr("SCHEMA_VERSION") = nb::int_(headrace::kSchemaVersion);
+  bind_errors(m);
+  bind_machine(m);
+  bind_memory(m);
+  bind_mover(m);
+  bind_cache(m);
+  bind_measure(m);
+#ifdef HEADRACE_PYTHON_QUERY
+  bind_query(m);
+#endif
+}

@@ -1,0 +1,158 @@
+// Mover and Transfer.
+#include "handles.h"
+#include "record.h"
+#include "types.h"
+
+namespace headrace::python {
+
+using namespace nb::literals;
+
+namespace {
+
+MoverRef make_mover(const Machine& machine, const std::string& route, Bytes piece,
+                    Bytes in_flight_per_link) {
+  MoverOptions options{.route = unwrap(place::route_policy(route)),
+                       .piece = piece,
+                       .in_flight_per_link = in_flight_per_link};
+  if (piece.value == 0) raise(ErrorCode::invalid, "a piece of 0 bytes moves nothing; give more");
+  auto backends = [&] {
+    const nb::gil_scoped_release release;
+    return Backends::open(machine);
+  }();
+  return {make_shared_without_gil<MoverOwner>(machine, unwrap(std::move(backends)),
+                                              std::move(options))};
+}
+
+// Whether two extents share a byte. The library forbids it and would end the program.
+bool overlap(const Extent& a, const Extent& b) {
+  if (a.length.value == 0 || b.length.value == 0) return false;
+  if (a.object == b.object) return a.offset < b.end() && b.offset < a.end();
+  const std::byte* const left = a.memory();
+  const std::byte* const right = b.memory();
+  if (left == nullptr || right == nullptr) return false;
+  return left < right + b.length.value && right < left + a.length.value;
+}
+
+TransferRef copy(const MoverRef& self, const ExtentLike& to, const ExtentLike& source,
+                 const Word<Priority>& priority, const Word<CopyHint>& hint,
+                 const std::optional<std::string>& route) {
+  MoveOptions options{.priority = priority.get(), .hint = hint.get()};
+  if (route) options.route = unwrap(place::route_policy(*route));
+  if (!to.writable) {
+    raise(ErrorCode::denied, "the destination is read-only; open or make it writable");
+  }
+  if (to.length != source.length) {
+    raise(ErrorCode::invalid, "the two sides differ in length: " +
+                                  std::to_string(to.length.value) + " and " +
+                                  std::to_string(source.length.value) + " bytes");
+  }
+  if (overlap(to.get(), source.get())) {
+    raise(ErrorCode::invalid, "the two sides overlap; copy through a third buffer");
+  }
+  const nb::gil_scoped_release release;
+  Transfer transfer = self.owner->mover.copy(to.get(), source.get(), options);
+  // Both objects live until the engines are done with them, whatever Python drops meanwhile.
+  transfer.on_done([a = to.object, b = source.object](const Result<MoveStats>&) mutable {
+    a.reset();
+    b.reset();
+  });
+  return {self.owner, std::move(transfer)};
+}
+
+MoveStats wait(const TransferRef& self, Nanoseconds timeout) {
+  const Transfer transfer = self.transfer;
+  Result<MoveStats> outcome;
+  wait_with_signals(timeout, [&](Nanoseconds slice) {
+    outcome = transfer.wait(slice);
+    return transfer.done();
+  });
+  // It may have ended between the last look and done().
+  if (auto last = transfer.poll()) outcome = *std::move(last);
+  return unwrap(std::move(outcome));
+}
+
+std::optional<MoveStats> poll(const TransferRef& self) {
+  auto outcome = self.transfer.poll();
+  if (!outcome) return std::nullopt;
+  return unwrap(*std::move(outcome));
+}
+
+void bind_transfer(nb::module_& m) {
+  Record<MoveStats>(m, "MoveStats", "What became of a move.")
+      .field("bytes", &MoveStats::bytes, "Bytes moved.")
+      .field("pieces", &MoveStats::pieces, "In how many pieces.")
+      .field("retries", &MoveStats::retries, "Pieces given to another engine after a failure.")
+      .field("queued", &MoveStats::queued, "Seconds until the first piece was accepted.")
+      .field("total", &MoveStats::total, "Seconds until the last piece was done.")
+      .field("engines", &MoveStats::engines, "Engines that carried a piece.");
+  nb::class_<TransferRef>(m, "Transfer",
+                          "One asynchronous move: wait for it, poll it, await it (asyncio), select "
+                          "on fileno(), or cancel it. Dropping it neither cancels nor waits; both "
+                          "objects stay alive until the move is done.",
+                          nb::is_weak_referenceable())
+      .def("done", [](const TransferRef& self) { return self.transfer.done(); },
+           "True once nothing more will be written.")
+      .def("wait", &wait, "timeout"_a = 60.0,
+           "Waits at most `timeout` seconds. TimedOutError: it goes on, wait again.")
+      .def("poll", &poll, "The outcome if done, else None; raises what wait() would.")
+      .def("cancel", [](const TransferRef& self) {
+             const nb::gil_scoped_release release;
+             self.transfer.cancel();
+           },
+           "Asks to stop: queued pieces are dropped, those in flight are let end.")
+      .def("fileno", [](const TransferRef& self) { return unwrap(self.transfer.event_fd()); },
+           "A descriptor that becomes readable when the move is done; valid while this object "
+           "lives, not to be read or closed.")
+      .def(
+          "__await__",
+          [](nb::handle self) {
+            return nb::module_::import_("headrace._asyncio").attr("finished")(self).attr(
+                "__await__")();
+          },
+          nb::sig("def __await__(self) -> typing.Generator[typing.Any, None, MoveStats]"),
+          "Under asyncio: the outcome, without blocking the loop. Cancelling the awaiting task "
+          "does not cancel the move.")
+      .def("__repr__", [](const TransferRef& self) {
+        return std::string(self.transfer.done() ? "Transfer(done)" : "Transfer(under way)");
+      });
+}
+
+}  // namespace
+
+void bind_mover(nb::module_& m) {
+  bind_transfer(m);
+  Record<MoverStats>(m, "MoverStats", "Totals since the Mover was made.")
+      .field("transfers", &MoverStats::transfers, "Started.")
+      .field("failed", &MoverStats::failed, "Ended with an error.")
+      .field("cancelled", &MoverStats::cancelled, "Ended by cancel().")
+      .field("pieces", &MoverStats::pieces, "Done.")
+      .field("retries", &MoverStats::retries, "Pieces given to another engine after a failure.")
+      .field("bytes", &MoverStats::bytes, "Moved.")
+      .field("in_flight_pieces", &MoverStats::in_flight_pieces, "With the engines now.")
+      .field("queued_pieces", &MoverStats::queued_pieces, "Waiting now.");
+  nb::class_<MoverRef>(m, "Mover",
+                       "Moves extents with the engines of a machine. It works on the machine as it "
+                       "was when the mover was made. Dropped with its last transfer and cache, it "
+                       "cancels what is queued and waits for what is in flight.")
+      .def(
+          "__init__",
+          [](MoverRef* self, const Machine& machine, const std::string& route, Bytes piece,
+             Bytes in_flight_per_link) {
+            new (self) MoverRef(make_mover(machine, route, piece, in_flight_per_link));
+          },
+          "machine"_a, nb::kw_only(), "route"_a = "measured", "piece"_a = 1 << 20,
+          "in_flight_per_link"_a = 16 << 20,
+          "`route`: one, brute_force, smart or measured. Pieces are at most `piece` bytes.")
+      .def("copy", &copy, "to"_a, "source"_a, nb::kw_only(), "priority"_a = "demand",
+           "hint"_a = "automatic", "route"_a = nb::none(),
+           "Starts copying `source` to `to` (extents or whole objects of the same length).")
+      .def("stats", [](const MoverRef& self) { return self.owner->mover.stats(); }, "Totals.")
+      .def_prop_ro(
+          "machine", [](const MoverRef& self) { return self.owner->machine; },
+          "The machine it works on.")
+      .def_prop_ro(
+          "skipped", [](const MoverRef& self) { return self.owner->backends.skipped(); },
+          "Engines nobody drives here, each with the reason.");
+}
+
+}  // namespace headrace::python
