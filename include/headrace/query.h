@@ -11,6 +11,7 @@
 #include <filesystem>
 #include <functional>
 #include <map>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -103,6 +104,7 @@ struct QueryOptions {
   NodeId fast;             // where they are wanted
   Bytes budget = 256_MiB;  // of the cache on the fast node
   PrefetchOptions prefetch;
+  // Asked between chunks and while waiting, only from the thread that called.
   std::function<bool()> stop = [] { return false; };
 };
 
@@ -118,11 +120,15 @@ struct QueryRun {
 };
 
 // Runs one query once. Makes the page cache cold first where the slow node is a storage node.
-// cancelled: `stop` said so. io: a column file could not be read, with its name.
+// cancelled: `stop` said so. io: a column file could not be read, with its name. unsupported: mmap
+// of a memory node. invalid: nodes, threads or blocks that make no sense, columns too wide for
+// exact sums. exhausted: a budget below one block, no memory.
 Result<QueryRun> run_query(const Table& table, Mover& mover, const QueryOptions& options);
 
 // The time to move the query's bytes from slow to fast with nothing else to do, by the same engine
-// in the same block size: the floor of the transfer.
+// in the same block size, as many in flight as the Mover lets through: the floor of the transfer.
+// The page cache is made cold first, as for run_query; the memory it takes is bounded. Errors as
+// there.
 Result<Nanoseconds> measure_transfer_floor(const Table& table, Mover& mover,
                                            const QueryOptions& options);
 

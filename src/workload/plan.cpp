@@ -1,0 +1,98 @@
+#include "workload/plan.h"
+
+#include <algorithm>
+
+#include "core/fail.h"
+
+namespace headrace {
+namespace {
+
+Status check_options(const Table& table, const Machine& machine, const QueryOptions& options) {
+  HEADRACE_TRY(const Node* slow, machine.node(options.slow));
+  HEADRACE_TRY(const Node* fast, machine.node(options.fast));
+  if (!fast->byte_addressable()) {
+    return fail(ErrorCode::invalid,
+                "node {} ({}) is {}: operators cannot read it; take a memory node", raw(fast->id),
+                fast->name, to_string(fast->kind));
+  }
+  if (slow->kind != NodeKind::storage && !slow->byte_addressable()) {
+    return fail(ErrorCode::unsupported, "columns cannot start on node {} ({})", raw(slow->id),
+                to_string(slow->kind));
+  }
+  if (slow->id == fast->id) {
+    return fail(ErrorCode::invalid, "slow and fast are both node {}; name two nodes",
+                raw(slow->id));
+  }
+  if (options.threads == 0 || options.threads > 1024) {
+    return fail(ErrorCode::invalid, "{} threads; take 1 to 1024", options.threads);
+  }
+  if (options.block < Bytes{kRowAlignment} || options.block > 1_GiB) {
+    return fail(ErrorCode::invalid, "a block of {}; take 4 KiB to 1 GiB", to_string(options.block));
+  }
+  if (options.mode == QueryMode::mmap && slow->kind != NodeKind::storage) {
+    return fail(ErrorCode::unsupported,
+                "mmap maps files, but node {} is {}; take direct, which reads it in place",
+                raw(slow->id), to_string(slow->kind));
+  }
+  for (const Column& column : table.columns()) {
+    HEADRACE_TRY(const File* file, table.file(column.name));
+    if (slow->kind == NodeKind::storage && file->node() != slow->id) {
+      return fail(ErrorCode::invalid, "{} is on node {}, not on {}; name the node it is on",
+                  file->path().string(), raw(file->node()), raw(slow->id));
+    }
+  }
+  return {};
+}
+
+}  // namespace
+
+Bytes QueryPlan::bytes() const {
+  Bytes total;
+  for (std::size_t i = 0; i < columns.size(); ++i) total += column_bytes(i);
+  return total;
+}
+
+Bytes QueryPlan::chunk_bytes() const {
+  Bytes total;
+  for (const Column& column : columns) total += Bytes{chunk_rows * column.width};
+  return total;
+}
+
+Result<QueryPlan> make_plan(const Table& table, const Machine& machine,
+                            const QueryOptions& options) {
+  HEADRACE_TRY_STATUS(check_options(table, machine, options));
+  QueryPlan plan;
+  HEADRACE_TRY(plan.query, find_query(options.query));
+  unsigned widest = 1;
+  for (const std::string& name : plan.query->columns) {
+    HEADRACE_TRY(const Column* column, table.column(name));
+    HEADRACE_TRY(const File* file, table.file(name));
+    plan.columns.push_back(*column);
+    plan.files.push_back(file);
+    widest = std::max(widest, column->width);
+  }
+  plan.rows = table.rows();
+  plan.slow_is_storage = machine.find(options.slow)->kind == NodeKind::storage;
+  plan.chunk_rows = std::max<std::uint64_t>(
+      options.block.value / widest / kRowAlignment * kRowAlignment, kRowAlignment);
+  const Bytes largest{std::min(plan.chunk_rows, plan.rows) * widest};
+  if (options.mode == QueryMode::prefetch && options.budget < largest) {
+    return fail(ErrorCode::exhausted,
+                "a budget of {} does not hold one block of {}; raise the budget or take smaller "
+                "blocks",
+                to_string(options.budget), to_string(largest));
+  }
+  return plan;
+}
+
+Result<Bytes> make_cold(const QueryPlan& plan) {
+  Bytes cached;
+  for (const File* file : plan.files) HEADRACE_TRY_STATUS(file->drop_page_cache());
+  for (const File* file : plan.files) {
+    HEADRACE_TRY(const Bytes bytes, file->page_cache_residency());
+    cached += bytes;
+  }
+  return cached;
+}
+
+}  // namespace headrace
