@@ -1,27 +1,19 @@
 #include "headrace/copy.h"
 
+#include "backend/cpu/calibration.h"
 #include "backend/cpu/kernels.h"
+#include "backend/cpu/residency.h"
 
 namespace headrace {
 namespace {
 
-bool has_avx2() {
 #if defined(__x86_64__)
-  return __builtin_cpu_supports("avx2") != 0;
+bool has_avx2() { return __builtin_cpu_supports("avx2") != 0; }
+bool has_avx512() { return __builtin_cpu_supports("avx512f") != 0; }
 #else
-  return false;
+bool has_avx2() { return false; }
+bool has_avx512() { return false; }
 #endif
-}
-
-bool has_avx512() {
-#if defined(__x86_64__)
-  return __builtin_cpu_supports("avx512f") != 0;
-#else
-  return false;
-#endif
-}
-
-void plain_copy(void* to, const void* from, std::size_t bytes) { std::memcpy(to, from, bytes); }
 
 }  // namespace
 
@@ -35,26 +27,29 @@ std::string_view to_string(CopyHint hint) {
 }
 
 std::vector<CopyKernel> copy_kernels() {
-  std::vector<CopyKernel> all(sse2_kernels().begin(), sse2_kernels().end());
-  if (has_avx2()) all.insert(all.end(), avx2_kernels().begin(), avx2_kernels().end());
-  if (has_avx512()) all.insert(all.end(), avx512_kernels().begin(), avx512_kernels().end());
+  std::vector<CopyKernel> all;
+  const auto add = [&all](auto kernels) { all.insert(all.end(), kernels.begin(), kernels.end()); };
+  add(movsb_kernels());
+  add(sse2_kernels());
+  if (has_avx2()) add(avx2_kernels());
+  if (has_avx512()) add(avx512_kernels());
   return all;
 }
 
 CopyKernel chosen_copy_kernel() {
-  static const CopyKernel chosen = [] {
-    const auto all = copy_kernels();
-    return all.empty() ? CopyKernel{"memcpy", plain_copy} : all.back();
-  }();
-  return chosen;
+  static const Choice choice = choose_kernel(wanted_kernel());
+  return choice.kernel;
 }
 
 void copy_large(void* to, const void* from, std::size_t bytes, CopyHint hint) {
-  if (hint != CopyHint::stream) {
+  if (bytes == 0) return;
+  const bool stream =
+      hint == CopyHint::stream || (hint == CopyHint::automatic && looks_cold(to, bytes));
+  if (stream) {
+    chosen_copy_kernel().copy(to, from, bytes);
+  } else {
     std::memcpy(to, from, bytes);
-    return;
   }
-  chosen_copy_kernel().copy(to, from, bytes);
 }
 
 }  // namespace headrace

@@ -1,17 +1,19 @@
-// The copy kernels of this build, by instruction set, and which of them this CPU can run.
+// The copy kernels of this build, by instruction set, whether or not this CPU can run them.
 //
-// Internal to the folder; users see copy_kernels() of headrace/copy.h. Thread-safe.
+// Internal to the folder; users see copy_kernels() of headrace/copy.h, which leaves out what the
+// CPU has not. Each list goes from the plainest kernel on; all are empty on other architectures
+// than x86-64. Thread-safe.
 #pragma once
 
 #include <span>
-#include <vector>
 
 #include "headrace/copy.h"
 
 namespace headrace {
 
-// All kernels compiled for an instruction set, whether or not this CPU has it. Empty on other
-// architectures than x86-64.
+// "rep movsb": the copy the CPU's own microcode does; some avoid reading the destination in it.
+std::span<const CopyKernel> movsb_kernels();
+// Non-temporal stores of 16, 32 and 64 bytes.
 std::span<const CopyKernel> sse2_kernels();
 std::span<const CopyKernel> avx2_kernels();
 std::span<const CopyKernel> avx512_kernels();

@@ -13,62 +13,82 @@
 
 #include <immintrin.h>
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <utility>
+
+#include "backend/cpu/kernels.h"
+
+#define HEADRACE_INLINE HEADRACE_TARGET __attribute__((always_inline)) inline
 
 namespace headrace {
 namespace {
 
-inline constexpr std::size_t kLine = 64;    // bytes of a cache line on every x86-64
-inline constexpr std::size_t kPage = 4096;  // base page; also the reach of hardware prefetchers
+// How a kernel walks over its range. docs/design/copying-with-cores.md has the measurements.
+struct Shape {
+  // Parts of the range copied in turn. One core's hardware prefetchers follow several streams at
+  // once and so keep more lines on the way than for one.
+  std::size_t streams = 1;
+  // Bytes copied from one stream before the next has its turn: long enough to write each stream's
+  // lines as a burst. Multiple of kStep.
+  std::size_t run = 0;
+  // The source is prefetched so far ahead, past all cache levels but the first; 0: not at all.
+  std::size_t ahead = 0;
+};
 
-// Copies kLines whole lines; all loads come before all stores.
-template <class V, unsigned kLines>
-HEADRACE_TARGET inline void copy_lines(std::byte* to, const std::byte* from) {
-  constexpr unsigned kVectors = kLines * kLine / V::kBytes;
-  typename V::Register held[kVectors];
-#pragma GCC unroll 16
-  for (unsigned i = 0; i < kVectors; ++i) held[i] = V::load(from + i * V::kBytes);
-#pragma GCC unroll 16
-  for (unsigned i = 0; i < kVectors; ++i) V::stream(to + i * V::kBytes, held[i]);
+inline constexpr std::size_t kLine = 64;         // bytes of a cache line on every x86-64
+inline constexpr std::size_t kStep = 4 * kLine;  // loads in flight in one step: 8 AVX2 registers
+// Distance of the streams: farther than a prefetcher reaches (a page), near enough that a copy of
+// kStreamThreshold bytes still has several.
+inline constexpr std::size_t kApart = 64 << 10;
+
+// Loads one vector per index, then stores them.
+template <class V, std::size_t... kIndex>
+HEADRACE_INLINE void copy_vectors(std::byte* to, const std::byte* from,
+                                  std::index_sequence<kIndex...>) {
+  const typename V::Register held[] = {V::load(from + kIndex * V::kBytes)...};
+  (V::stream(to + kIndex * V::kBytes, held[kIndex]), ...);
 }
 
-// Copies `lines` lines in one ascending stream; kAhead > 0 prefetches the source that many bytes
-// ahead, past every cache level but the first.
-template <class V, unsigned kAhead>
-HEADRACE_TARGET inline void copy_stream(std::byte* to, const std::byte* from, std::size_t lines) {
-  constexpr unsigned kLines = 4;
-  for (; lines >= kLines; lines -= kLines) {
-    if constexpr (kAhead > 0) {
-      for (unsigned i = 0; i < kLines; ++i) _mm_prefetch(from + kAhead + i * kLine, _MM_HINT_NTA);
+// Copies kBytes, whole lines; all loads come before all stores.
+template <class V, std::size_t kBytes>
+HEADRACE_INLINE void copy_lines(std::byte* to, const std::byte* from) {
+  copy_vectors<V>(to, from, std::make_index_sequence<kBytes / V::kBytes>{});
+}
+
+// May point behind the source: a prefetch never faults.
+HEADRACE_INLINE void prefetch(const std::byte* from, std::size_t ahead) {
+  _mm_prefetch(reinterpret_cast<const char*>(reinterpret_cast<std::uintptr_t>(from) + ahead),
+               _MM_HINT_NTA);
+}
+
+// Copies `bytes`, whole lines, in one ascending stream.
+template <class V, Shape kShape>
+HEADRACE_INLINE void copy_run(std::byte* to, const std::byte* from, std::size_t bytes) {
+  for (; bytes >= kStep; bytes -= kStep, to += kStep, from += kStep) {
+    if constexpr (kShape.ahead > 0) {
+      for (std::size_t at = 0; at < kStep; at += kLine) prefetch(from, kShape.ahead + at);
     }
-    copy_lines<V, kLines>(to, from);
-    to += kLines * kLine;
-    from += kLines * kLine;
+    copy_lines<V, kStep>(to, from);
   }
-  for (; lines > 0; --lines, to += kLine, from += kLine) copy_lines<V, 1>(to, from);
+  for (; bytes > 0; bytes -= kLine, to += kLine, from += kLine) copy_lines<V, kLine>(to, from);
 }
 
-// Copies kPages pages side by side: so many source streams keep as many prefetchers and banks busy.
-template <class V, unsigned kPages, unsigned kAhead>
-HEADRACE_TARGET inline void copy_pages(std::byte* to, const std::byte* from) {
-  constexpr unsigned kLines = 2;
-  for (std::size_t at = 0; at < kPage; at += kLines * kLine) {
-#pragma GCC unroll 8
-    for (unsigned page = 0; page < kPages; ++page) {
-      if constexpr (kAhead > 0) {
-        for (unsigned i = 0; i < kLines; ++i) {
-          _mm_prefetch(from + page * kPage + at + kAhead + i * kLine, _MM_HINT_NTA);
-        }
-      }
-      copy_lines<V, kLines>(to + page * kPage + at, from + page * kPage + at);
+// Copies kShape.streams parts that lie `apart` bytes from each other, whole runs, in turn.
+template <class V, Shape kShape>
+HEADRACE_INLINE void copy_streams(std::byte* to, const std::byte* from, std::size_t apart) {
+  for (std::size_t at = 0; at < apart; at += kShape.run) {
+    for (std::size_t stream = 0; stream < kShape.streams; ++stream) {
+      const std::size_t place = stream * apart + at;
+      copy_run<V, kShape>(to + place, from + place, kShape.run);
     }
   }
 }
 
-// The kernel: V vectors, kPages streams side by side, source prefetched kAhead bytes ahead.
-template <class V, unsigned kPages, unsigned kAhead>
+// The kernel.
+template <class V, Shape kShape>
 HEADRACE_TARGET void nt_copy(void* to_address, const void* from_address, std::size_t bytes) {
   auto* to = static_cast<std::byte*>(to_address);
   const auto* from = static_cast<const std::byte*>(from_address);
@@ -81,19 +101,29 @@ HEADRACE_TARGET void nt_copy(void* to_address, const void* from_address, std::si
   to += head;
   from += head;
   bytes -= head;
-  if constexpr (kPages > 1) {
-    for (; bytes >= kPages * kPage; bytes -= kPages * kPage) {
-      copy_pages<V, kPages, kAhead>(to, from);
-      to += kPages * kPage;
-      from += kPages * kPage;
+  if constexpr (kShape.streams > 1) {
+    while (bytes >= kShape.streams * kShape.run) {
+      const std::size_t even = bytes / kShape.streams / kShape.run * kShape.run;
+      const std::size_t apart = std::min(kApart, even);
+      copy_streams<V, kShape>(to, from, apart);
+      to += kShape.streams * apart;
+      from += kShape.streams * apart;
+      bytes -= kShape.streams * apart;
     }
   }
-  const std::size_t lines = bytes / kLine;
-  copy_stream<V, kAhead>(to, from, lines);
-  std::memcpy(to + lines * kLine, from + lines * kLine, bytes % kLine);
+  const std::size_t lines = bytes / kLine * kLine;
+  copy_run<V, kShape>(to, from, lines);
+  std::memcpy(to + lines, from + lines, bytes - lines);
   // Non-temporal stores are weakly ordered: nobody may see a flag set after this copy before it.
   _mm_sfence();
 }
+
+// The shapes offered for every vector type.
+inline constexpr Shape kPlain{};
+inline constexpr Shape kAhead{.ahead = 512};
+inline constexpr Shape kTwo{.streams = 2, .run = 256};
+inline constexpr Shape kThree{.streams = 3, .run = 1024};
+inline constexpr Shape kFour{.streams = 4, .run = 1024};
 
 }  // namespace
 }  // namespace headrace

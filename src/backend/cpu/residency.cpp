@@ -1,0 +1,145 @@
+#include "backend/cpu/residency.h"
+
+#include <algorithm>
+#include <array>
+#include <cstdlib>
+#include <memory>
+
+#if defined(__x86_64__)
+#include <cpuid.h>
+#include <immintrin.h>
+#endif
+
+namespace headrace {
+
+#if defined(__x86_64__)
+
+namespace {
+
+constexpr std::size_t kLine = 64;
+constexpr std::size_t kFewLooksBelow = 1 << 20;
+
+// Ticks a load of one byte takes. The fences keep other work out of the interval.
+std::uint64_t timed_load(const std::byte* at) {
+  _mm_lfence();
+  const std::uint64_t start = __rdtsc();
+  _mm_lfence();
+  (void)*static_cast<const volatile std::byte*>(at);
+  _mm_lfence();
+  return __rdtsc() - start;
+}
+
+// Makes the TLB entry of a line's page present by prefetching another line of the page, so that the
+// timed load of the line itself shows the caches alone: with a page walk in it, a hit in the
+// last-level cache takes nearly as long as memory (measured on a VM with nested paging).
+void warm_translation(const std::byte* line) {
+  constexpr std::uintptr_t kHalfPage = 2048;  // beyond the reach of adjacent-line prefetchers
+  _mm_prefetch(reinterpret_cast<const char*>(reinterpret_cast<std::uintptr_t>(line) ^ kHalfPage),
+               _MM_HINT_T0);
+}
+
+bool has_clflushopt() {
+  unsigned a = 0;
+  unsigned b = 0;
+  unsigned c = 0;
+  unsigned d = 0;
+  constexpr unsigned kBit = 1U << 23;  // CPUID.(7,0):EBX, Intel SDM vol. 2, CPUID
+  return __get_cpuid_count(7, 0, &a, &b, &c, &d) != 0 && (b & kBit) != 0;
+}
+
+__attribute__((target("clflushopt"))) void flush_weakly_ordered(const std::byte* at,
+                                                                const std::byte* end) {
+  for (; at < end; at += kLine) _mm_clflushopt(const_cast<std::byte*>(at));
+}
+
+void flush_in_order(const std::byte* at, const std::byte* end) {
+  for (; at < end; at += kLine) _mm_clflush(at);
+}
+
+LatencyScale measure_latencies() {
+  // A line in each of 64 pages, at changing offsets: few enough for the first-level TLB of every
+  // x86-64 since 2010, far enough apart that no prefetcher follows.
+  constexpr std::size_t kLines = 64;
+  constexpr std::size_t kStride = 4096 + kLine;
+  const auto memory = std::make_unique<std::byte[]>(kLines * kStride);
+  std::array<std::uint64_t, kLines> near{};
+  std::array<std::uint64_t, kLines> far{};
+  for (std::size_t i = 0; i < kLines; ++i) {
+    const std::byte* line = memory.get() + i * kStride;
+    (void)timed_load(line);
+    near[i] = timed_load(line);
+  }
+  flush_from_caches(memory.get(), kLines * kStride);
+  for (std::size_t i = 0; i < kLines; ++i) {
+    // An odd multiplier visits all lines in an order no stride prefetcher knows.
+    far[i] = timed_load(memory.get() + (i * 37 % kLines) * kStride);
+  }
+  // The lower quartile: disturbance only ever adds time.
+  std::ranges::nth_element(near, near.begin() + kLines / 4);
+  std::ranges::nth_element(far, far.begin() + kLines / 4);
+  LatencyScale scale{.near = near[kLines / 4], .memory = far[kLines / 4]};
+  // The middle: loads of a last-level cache take a quarter to a third of a memory access, loads of
+  // busier or farther memory more than this one.
+  if (scale.memory >= 2 * scale.near) scale.threshold = (scale.near + scale.memory) / 2;
+  return scale;
+}
+
+}  // namespace
+
+bool flush_from_caches(const void* range, std::size_t bytes) {
+  static const bool weakly_ordered = has_clflushopt();
+  const auto* at = static_cast<const std::byte*>(range);
+  const auto* end = at + bytes;
+  at -= reinterpret_cast<std::uintptr_t>(at) % kLine;
+  weakly_ordered ? flush_weakly_ordered(at, end) : flush_in_order(at, end);
+  _mm_mfence();
+  return true;
+}
+
+const LatencyScale& latency_scale() {
+  static const LatencyScale scale = measure_latencies();
+  return scale;
+}
+
+bool looks_cold(const void* to, std::size_t bytes) {
+  const std::uint64_t threshold = latency_scale().threshold;
+  if (threshold == 0) return false;
+  // How many looks have to agree. A hot copy of 256 KiB takes some 6 us, of which one look of 35 ns
+  // may be spent; wrong for a hot destination is worse than for a cold one (streaming makes it
+  // cold, and the next look sees that), so two for cold. Larger copies can pay for a majority.
+  const bool small = bytes < kFewLooksBelow;
+  const int enough_hot = small ? 1 : 3;
+  const int enough_cold = small ? 2 : 3;
+  constexpr int kMost = 5;
+  // The places follow the time stamp counter, so that a repeated copy does not look at the lines
+  // its own last look has brought near. Multiplicative hashing by 2^64 / golden ratio (Knuth,
+  // vol. 3, 6.4) spreads them over the range.
+  std::array<const std::byte*, kMost> lines{};
+  std::uint64_t place = __rdtsc() | 1;
+  for (int i = 0; i < enough_hot + enough_cold - 1; ++i) {
+    place *= 0x9E3779B97F4A7C15U;
+    lines[static_cast<std::size_t>(i)] = static_cast<const std::byte*>(to) + (place >> 32) % bytes;
+    warm_translation(lines[static_cast<std::size_t>(i)]);
+  }
+  int cold = 0;
+  int hot = 0;
+  while (cold < enough_cold && hot < enough_hot) {
+    (timed_load(lines[static_cast<std::size_t>(cold + hot)]) > threshold ? cold : hot) += 1;
+  }
+  return cold == enough_cold;
+}
+
+#else
+
+bool flush_from_caches(const void*, std::size_t) { return false; }
+
+const LatencyScale& latency_scale() {
+  static const LatencyScale scale;
+  return scale;
+}
+
+bool looks_cold(const void*, std::size_t) { return false; }
+
+#endif
+
+}  // namespace headrace
