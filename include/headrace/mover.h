@@ -28,6 +28,7 @@
 namespace HEADRACE_API headrace {
 
 class MoverCore;
+struct Move;
 
 // Who goes first when a link is full. A waiting lower class still gets every eighth piece, so none
 // starves.
@@ -82,9 +83,8 @@ class Transfer {
 
  private:
   friend class MoverCore;
-  struct State;
-  explicit Transfer(std::shared_ptr<State> state) : state_(std::move(state)) {}
-  std::shared_ptr<State> state_;
+  explicit Transfer(std::shared_ptr<Move> move) : move_(std::move(move)) {}
+  std::shared_ptr<Move> move_;
 };
 
 struct MoverOptions {

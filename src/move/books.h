@@ -1,0 +1,165 @@
+// The Mover's books: which works wait at which engine, what is in flight on each link, and what may
+// be submitted next. Pure bookkeeping: submits nothing, waits for nothing, takes no lock.
+//
+// Rules:
+//  1. A piece is taken when its engine has room (fewer in flight than its max_in_flight, and it
+//     did not refuse since its last completion) and its link has room (bytes in flight + piece <=
+//     bound, or nothing in flight).
+//  2. Of what the engines have room for, a link serves a class that is due before demand before
+//     prefetch before migration. A class is due when it waited while kTurn - 1 pieces of higher
+//     classes were taken on its link or its engine. If the piece so chosen does not fit into the
+//     bound, the link waits: smaller pieces do not slip past it for ever.
+//  3. Among equals the engine with the least in flight on the link goes first, then the one served
+//     longest ago, so that the parts of a route advance together.
+//
+// Single-thread: guarded by the mutex of the core.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <span>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include "move/move.h"
+
+namespace headrace {
+
+inline constexpr std::size_t kClasses = 3;
+
+// Works in order, linked through themselves.
+struct WorkQueue {
+  Work* front = nullptr;
+  Work* back = nullptr;
+  bool empty() const { return front == nullptr; }
+  void push_back(Work& work);
+  void push_front(Work& work);
+  void remove(Work& work);
+};
+
+// How many works of each class wait, and how many pieces of higher classes went before them.
+struct Turns {
+  std::array<std::uint32_t, kClasses> waiting{};
+  std::array<std::uint32_t, kClasses> passed{};
+};
+
+struct EngineBook {
+  EngineId id{};
+  Backend* backend = nullptr;  // null: nobody drives it
+  std::size_t room = 0;        // its max_in_flight
+  std::size_t in_flight = 0;
+  std::uint64_t completions = 0;
+  bool polled = false;   // its backend does not complete by itself
+  bool stalled = false;  // took fewer than offered, and nothing of it has completed since
+  Turns turns;
+};
+
+struct Link;
+
+// The works of one link at one engine.
+struct Lane {
+  Link* link = nullptr;
+  EngineBook* engine = nullptr;
+  unsigned index = 0;       // in the lanes of its link
+  std::uint64_t piece = 0;  // largest
+  std::array<WorkQueue, kClasses> queues;
+  std::size_t works = 0;
+  std::uint64_t in_flight = 0;  // bytes
+  std::uint64_t served = 0;     // when a piece was last taken; counts takes
+  bool active = false;
+};
+
+// A pair of nodes.
+struct Link {
+  NodeId from{};
+  NodeId to{};
+  std::vector<std::unique_ptr<Lane>> lanes;  // of the engines that can, those with a backend
+  std::uint64_t in_flight = 0;               // bytes
+  Turns turns;
+  std::uint64_t closed = 0;  // the number of the take() that found it full
+  // Answers of the Mover's own route policy, which is pure.
+  struct Answer {
+    Bytes bytes;
+    std::shared_ptr<const Route> route;
+  };
+  std::array<Answer, 4> answers;
+  std::size_t next_answer = 0;
+
+  std::shared_ptr<const Route> route_for(Bytes bytes) const;
+  void remember(Bytes bytes, std::shared_ptr<const Route> route);
+};
+
+class Books {
+ public:
+  Books(const Machine& machine, const Backends& backends, Bytes piece, Bytes bound);
+
+  Link& link(NodeId from, NodeId to);
+
+  // Enters a move by its route. On failure (no engine of the route nor any other is open) nothing
+  // was entered.
+  Status open(const std::shared_ptr<Move>& move, Link& link, const Route& route);
+  // Takes what may be submitted now, at most works.size(), and counts it as in flight.
+  std::size_t take(std::span<Work*> works, const Clock& clock);
+  // An engine did not accept it: back to the front of its queue. The move, if it was being stopped
+  // and ended with it.
+  std::shared_ptr<Move> put_back(Work& work);
+  // The engine took fewer than offered; `seen` of the first piece it left.
+  void stall(EngineBook& engine, std::uint64_t seen);
+  // Gives stalled engines without a piece of ours in flight another chance.
+  void retry_stalled();
+  // Books the end of a piece. The move, if it ended with it.
+  std::shared_ptr<Move> settle(Work& work, Status outcome);
+  // Drops what is queued of a move. The move, if it ended with it.
+  std::shared_ptr<Move> cancel(Move& move);
+
+  // The same for all moves. Those that ended with it.
+  std::vector<std::shared_ptr<Move>> cancel_all();
+  // A move that could not be entered.
+  void count_refused();
+
+  bool quiet() const { return totals_.in_flight_pieces == 0; }
+  // Somebody has to call poll() for things to go on.
+  bool needs_poll() const;
+  MoverStats stats() const;
+
+ private:
+  struct Choice {
+    Lane* lane = nullptr;
+    std::size_t priority = 0;
+    bool due = false;
+  };
+  Lane* lane(Link& link, EngineId engine);
+  Lane* untried(Link& link, std::uint64_t tried);
+  Lane& add_lane(Link& link, EngineBook& engine);
+  Choice choose();
+  Work* cut(Lane& lane, std::size_t priority);
+  void count_turn(Lane& lane, std::size_t priority);
+  void fly(Work& work);
+  void land(Work& work);
+  void enqueue(Work& work, Lane& lane, bool in_front);
+  void dequeue(Work& work);
+  Work& make_work(Move& move);
+  void free_work(Work& work);
+  void drop_queued(Move& move);
+  std::shared_ptr<Move> close_if_ended(Move& move);
+  bool give_to_another(Work& work);
+
+  const Machine& machine_;
+  const std::uint64_t piece_;
+  const std::uint64_t bound_;
+  std::vector<EngineBook> engines_;  // index: raw(EngineId)
+  std::unordered_map<std::uint64_t, std::unique_ptr<Link>> links_;
+  std::vector<Lane*> active_;  // with works
+  std::deque<Work> pool_;
+  Work* free_ = nullptr;
+  Move* open_ = nullptr;
+  std::uint64_t takes_ = 0;
+  std::size_t polled_in_flight_ = 0;
+  std::size_t stalls_ = 0;  // engines that are stalled
+  MoverStats totals_;
+};
+
+}  // namespace headrace

@@ -1,0 +1,72 @@
+#include "headrace/mover.h"
+
+#include "move/core.h"
+
+namespace headrace {
+
+std::string_view to_string(Priority priority) {
+  switch (priority) {
+    case Priority::demand: return "demand";
+    case Priority::prefetch: return "prefetch";
+    case Priority::migration: return "migration";
+  }
+  return "?";
+}
+
+bool Transfer::done() const { return move_ == nullptr || move_->done(); }
+
+Result<MoveStats> Transfer::wait(Nanoseconds timeout) const {
+  if (move_ == nullptr) return MoveStats{};
+  return move_->core->wait(*move_, timeout);
+}
+
+std::optional<Result<MoveStats>> Transfer::poll() const {
+  if (move_ == nullptr) return MoveStats{};
+  if (!move_->done()) return std::nullopt;
+  return move_->outcome;
+}
+
+void Transfer::cancel() const {
+  if (move_ != nullptr) move_->core->cancel(*move_);
+}
+
+Result<int> Transfer::event_fd() const {
+  return move_ == nullptr ? event_fd_of_done() : move_->event_fd();
+}
+
+void Transfer::on_done(std::function<void(const Result<MoveStats>&)> then) const {
+  if (move_ == nullptr) {
+    then(MoveStats{});
+  } else {
+    MoverCore::on_done(*move_, std::move(then));
+  }
+}
+
+bool Transfer::await_suspend(std::coroutine_handle<> waiter) const {
+  if (move_ == nullptr) return false;
+  Then resume = [waiter](const Result<MoveStats>&) { waiter.resume(); };
+  return move_->add(resume);
+}
+
+Result<MoveStats> Transfer::await_resume() const { return wait(Nanoseconds{0}); }
+
+Mover::Mover(const Machine& machine, const Backends& backends, MoverOptions options)
+    : core_(std::make_shared<MoverCore>(machine, backends, std::move(options))) {}
+
+Mover::~Mover() { core_->stop(); }
+
+Transfer Mover::copy(Extent to, Extent from, const MoveOptions& options) {
+  return core_->copy(to, from, options);
+}
+
+std::size_t Mover::poll() { return core_->poll(); }
+
+MoverStats Mover::stats() const { return core_->stats(); }
+
+const Machine& Mover::machine() const { return core_->machine(); }
+
+const Clock& Mover::clock() const { return *core_->options().clock; }
+
+Waiting& Mover::waiting() const { return *core_->options().waiting; }
+
+}  // namespace headrace
