@@ -1,0 +1,322 @@
+// Machine <-> JSON. Fields are written in the order of machine.h and always all of them, unknown
+// ones as null; when read, unknown fields are passed over and only ids and kinds must be there.
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <charconv>
+#include <limits>
+#include <nlohmann/json.hpp>
+#include <set>
+
+#include "core/fail.h"
+#include "headrace/machine.h"
+#include "headrace/version.h"
+#include "topology/json_reader.h"
+
+namespace headrace {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+constexpr std::uint64_t kMaxId = std::numeric_limits<std::uint32_t>::max();
+constexpr std::uint64_t kMaxBytes = std::numeric_limits<std::uint64_t>::max();
+constexpr std::uint64_t kMaxNanoseconds = std::numeric_limits<std::int64_t>::max();
+// As parse_cpu_list.
+constexpr std::uint64_t kMaxCpu = (1u << 16) - 1;
+// SLIT distances are bytes (ACPI 6.5, 5.2.17); some room for kernels that compute their own.
+constexpr std::uint64_t kMaxDistance = 65535;
+
+template <class T, class Write>
+Json optional_json(const std::optional<T>& value, Write write) {
+  return value ? Json(write(*value)) : Json(nullptr);
+}
+
+Json json_of(const AccessAttributes& access) {
+  const auto count = [](Nanoseconds time) { return time.count(); };
+  const auto value = [](BytesPerSecond rate) { return rate.value; };
+  return {{"initiator", raw(access.initiator)},
+          {"read_latency_ns", optional_json(access.read_latency, count)},
+          {"write_latency_ns", optional_json(access.write_latency, count)},
+          {"read_bandwidth_bytes_per_second", optional_json(access.read_bandwidth, value)},
+          {"write_bandwidth_bytes_per_second", optional_json(access.write_bandwidth, value)},
+          {"source", access.source}};
+}
+
+Json json_of(const Node& node) {
+  Json distances = Json::object();
+  for (const auto& [id, distance] : node.distances) {
+    distances[std::to_string(raw(id))] = distance;
+  }
+  Json access = Json::array();
+  for (const AccessAttributes& each : node.access) access.push_back(json_of(each));
+  return {{"id", raw(node.id)},
+          {"kind", to_string(node.kind)},
+          {"reason", node.reason},
+          {"capacity_bytes", optional_json(node.capacity, [](Bytes b) { return b.value; })},
+          {"capacity_source", node.capacity_source},
+          {"name", node.name},
+          {"cpus", node.cpus},
+          {"distances", std::move(distances)},
+          {"access", std::move(access)},
+          {"path", node.path},
+          {"socket", optional_json(node.socket, [](unsigned socket) { return socket; })}};
+}
+
+Json json_of(const CacheLevel& cache) {
+  return {{"level", cache.level}, {"size_bytes", cache.size.value}, {"cpus", cache.cpus}};
+}
+
+Json json_of(const Engine& engine) {
+  return {{"id", raw(engine.id)},
+          {"kind", to_string(engine.kind)},
+          {"name", engine.name},
+          {"home", raw(engine.home)},
+          {"reason", engine.reason}};
+}
+
+Json json_of(const CopyRate& rate) {
+  return {{"engine", raw(rate.engine)},
+          {"from", raw(rate.from)},
+          {"to", raw(rate.to)},
+          {"latency_ns", rate.latency.count()},
+          {"bandwidth_bytes_per_second", rate.bandwidth.value},
+          {"source", rate.source}};
+}
+
+template <class T>
+Json json_of_all(const std::vector<T>& items) {
+  Json array = Json::array();
+  for (const T& each : items) array.push_back(json_of(each));
+  return array;
+}
+
+CpuSet read_cpus(const JsonReader& at) {
+  CpuSet cpus;
+  at.elements("cpus", [&](const JsonReader& cpu) {
+    cpus.push_back(static_cast<unsigned>(cpu.as_integer(kMaxCpu)));
+  });
+  std::ranges::sort(cpus);
+  cpus.erase(std::ranges::unique(cpus).begin(), cpus.end());
+  return cpus;
+}
+
+NodeId read_node_id(const JsonReader& at, std::string_view name) {
+  return NodeId{static_cast<std::uint32_t>(at.integer(name, kMaxId))};
+}
+
+NodeKind read_node_kind(const JsonReader& at) {
+  const auto kind = parse_node_kind(at.required_text("kind"));
+  if (!kind) at.wrong("kind", kind.error().message);
+  return kind.value_or(NodeKind::dram);
+}
+
+EngineKind read_engine_kind(const JsonReader& at) {
+  const std::string text = at.required_text("kind");
+  for (const EngineKind kind :
+       {EngineKind::cpu, EngineKind::ssd, EngineKind::dsa, EngineKind::gpu, EngineKind::migrate}) {
+    if (to_string(kind) == text) return kind;
+  }
+  at.wrong("kind", fmt::format("no engine kind '{}'; say cpu, ssd, dsa, gpu or migrate", text));
+  return EngineKind::cpu;
+}
+
+std::optional<Nanoseconds> read_time(const JsonReader& at, std::string_view name) {
+  const auto count = at.optional_integer(name, kMaxNanoseconds);
+  if (!count) return std::nullopt;
+  return Nanoseconds{static_cast<std::int64_t>(*count)};
+}
+
+std::optional<BytesPerSecond> read_bandwidth(const JsonReader& at, std::string_view name) {
+  const auto value = at.optional_number(name);
+  return value ? std::optional(BytesPerSecond{*value}) : std::nullopt;
+}
+
+AccessAttributes read_access(const JsonReader& at) {
+  return {.initiator = read_node_id(at, "initiator"),
+          .read_latency = read_time(at, "read_latency_ns"),
+          .write_latency = read_time(at, "write_latency_ns"),
+          .read_bandwidth = read_bandwidth(at, "read_bandwidth_bytes_per_second"),
+          .write_bandwidth = read_bandwidth(at, "write_bandwidth_bytes_per_second"),
+          .source = at.text("source")};
+}
+
+std::map<NodeId, unsigned> read_distances(const JsonReader& at) {
+  std::map<NodeId, unsigned> distances;
+  at.members("distances", [&](const std::string& key, const JsonReader& value) {
+    std::uint32_t id = 0;
+    const auto [end, error] = std::from_chars(key.data(), key.data() + key.size(), id);
+    if (error != std::errc{} || end != key.data() + key.size()) value.wrong("", "is no node id");
+    distances[NodeId{id}] = static_cast<unsigned>(value.as_integer(kMaxDistance));
+  });
+  return distances;
+}
+
+Node read_node(const JsonReader& at) {
+  Node node{.id = read_node_id(at, "id"),
+            .kind = read_node_kind(at),
+            .reason = at.text("reason"),
+            .name = at.text("name"),
+            .capacity_source = at.text("capacity_source"),
+            .cpus = read_cpus(at),
+            .distances = read_distances(at),
+            .path = at.text("path")};
+  if (const auto bytes = at.optional_integer("capacity_bytes", kMaxBytes)) {
+    node.capacity = Bytes{*bytes};
+  }
+  at.elements("access",
+              [&](const JsonReader& access) { node.access.push_back(read_access(access)); });
+  if (const auto socket = at.optional_integer("socket", kMaxId)) {
+    node.socket = static_cast<unsigned>(*socket);
+  }
+  return node;
+}
+
+Engine read_engine(const JsonReader& at, std::size_t index) {
+  Engine engine{.id = EngineId{static_cast<std::uint32_t>(at.integer("id", kMaxId))},
+                .kind = read_engine_kind(at),
+                .name = at.text("name"),
+                .home = read_node_id(at, "home"),
+                .reason = at.text("reason")};
+  if (raw(engine.id) != index) {
+    at.wrong("id", fmt::format("must be {}; engines are numbered from 0 in order", index));
+  }
+  return engine;
+}
+
+CopyRate read_copy_rate(const JsonReader& at) {
+  CopyRate rate{.engine = EngineId{static_cast<std::uint32_t>(at.integer("engine", kMaxId))},
+                .from = read_node_id(at, "from"),
+                .to = read_node_id(at, "to"),
+                .latency = read_time(at, "latency_ns").value_or(Nanoseconds{0}),
+                .bandwidth = {at.number("bandwidth_bytes_per_second")},
+                .source = at.text("source")};
+  if (rate.bandwidth.value <= 0) at.wrong("bandwidth_bytes_per_second", "must be above 0");
+  return rate;
+}
+
+// Every id that is mentioned must be there.
+void check_references(const Machine& machine, const JsonReader& at) {
+  const auto need = [&](NodeId id, std::string_view list, std::size_t index,
+                        std::string_view name) {
+    if (machine.find(id) != nullptr) return;
+    at.wrong("", fmt::format("{}[{}].{}: no node {}", list, index, name, raw(id)));
+  };
+  for (std::size_t i = 0; i < machine.nodes.size(); ++i) {
+    const Node& node = machine.nodes[i];
+    if (i > 0 && machine.nodes[i - 1].id == node.id) {
+      at.wrong("nodes", fmt::format("node {} is there twice", raw(node.id)));
+    }
+    for (const auto& [id, distance] : node.distances) need(id, "nodes", i, "distances");
+    for (const auto& access : node.access) need(access.initiator, "nodes", i, "access");
+  }
+  for (std::size_t i = 0; i < machine.engines.size(); ++i) {
+    need(machine.engines[i].home, "engines", i, "home");
+  }
+  for (std::size_t i = 0; i < machine.copy_rates.size(); ++i) {
+    need(machine.copy_rates[i].from, "copy_rates", i, "from");
+    need(machine.copy_rates[i].to, "copy_rates", i, "to");
+    if (machine.find(machine.copy_rates[i].engine) == nullptr) {
+      at.wrong("copy_rates",
+               fmt::format("no engine {} (entry {})", raw(machine.copy_rates[i].engine), i));
+    }
+  }
+}
+
+Machine read_machine(const JsonReader& at) {
+  if (at.integer("schema_version", kMaxId) != kSchemaVersion) {
+    at.wrong("schema_version",
+             fmt::format("must be {}; write the file again with this version", kSchemaVersion));
+  }
+  Machine machine;
+  machine.name = at.text("name");
+  machine.description = at.text("description");
+  machine.source = at.text("source");
+  at.elements("nodes", [&](const JsonReader& node) { machine.nodes.push_back(read_node(node)); });
+  std::ranges::stable_sort(machine.nodes, {}, &Node::id);
+  at.elements("caches", [&](const JsonReader& cache) {
+    machine.caches.push_back({.level = static_cast<unsigned>(cache.integer("level", 255)),
+                              .size = {cache.integer("size_bytes", kMaxBytes)},
+                              .cpus = read_cpus(cache)});
+  });
+  at.elements("engines", [&](const JsonReader& engine) {
+    machine.engines.push_back(read_engine(engine, machine.engines.size()));
+  });
+  at.elements("copy_rates",
+              [&](const JsonReader& rate) { machine.copy_rates.push_back(read_copy_rate(rate)); });
+  at.elements("warnings",
+              [&](const JsonReader& line) { machine.warnings.push_back(line.as_text()); });
+  at.members("provenance", [&](const std::string& key, const JsonReader& value) {
+    machine.provenance[key] = value.as_text();
+  });
+  if (!at.failed()) check_references(machine, at);
+  return machine;
+}
+
+// "line 3, column 17" of a byte offset counted from 1, as the parser reports it.
+std::string line_and_column(std::string_view text, std::size_t byte) {
+  const std::string_view before = text.substr(0, byte == 0 ? 0 : byte - 1);
+  const auto line = std::ranges::count(before, '\n') + 1;
+  const auto newline = before.rfind('\n');
+  const auto column =
+      newline == std::string_view::npos ? before.size() + 1 : before.size() - newline;
+  return fmt::format("line {}, column {}", line, column);
+}
+
+// Counts brackets outside strings: the parser keeps them on the heap, but whoever walks the
+// document afterwards should not have to.
+bool too_deep(std::string_view text) {
+  constexpr int kMaxDepth = 64;  // a machine needs 4
+  int depth = 0;
+  bool in_string = false;
+  for (std::size_t i = 0; i < text.size(); ++i) {
+    const char c = text[i];
+    if (in_string) {
+      if (c == '\\') ++i;
+      if (c == '"') in_string = false;
+    } else if (c == '"') {
+      in_string = true;
+    } else if (c == '[' || c == '{') {
+      if (++depth > kMaxDepth) return true;
+    } else if (c == ']' || c == '}') {
+      --depth;
+    }
+  }
+  return false;
+}
+
+}  // namespace
+
+Result<Machine> Machine::from_json(std::string_view text) {
+  if (too_deep(text)) return fail(ErrorCode::invalid, "no machine: nested too deeply");
+  Json document;
+  try {
+    document = Json::parse(text);
+  } catch (const Json::parse_error& error) {
+    return fail(ErrorCode::invalid, "no JSON at {}; is the file cut off or edited by hand?",
+                line_and_column(text, error.byte));
+  } catch (const Json::exception&) {  // a number too large for any type
+    return fail(ErrorCode::invalid, "a number in the document is out of range");
+  }
+  std::optional<Error> error;
+  Machine machine = read_machine(JsonReader(document, "", error));
+  if (error) return std::unexpected<Error>(*std::move(error));
+  return machine;
+}
+
+std::string Machine::to_json() const {
+  const Json document = {{"schema_version", kSchemaVersion},
+                         {"name", name},
+                         {"description", description},
+                         {"source", source},
+                         {"nodes", json_of_all(nodes)},
+                         {"caches", json_of_all(caches)},
+                         {"engines", json_of_all(engines)},
+                         {"copy_rates", json_of_all(copy_rates)},
+                         {"warnings", warnings},
+                         {"provenance", provenance}};
+  // Names come from firmware and file systems and need not be UTF-8; a bad byte becomes U+FFFD.
+  return document.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
+}
+
+}  // namespace headrace

@@ -1,0 +1,70 @@
+// Reads fields of a JSON document with the place of each mistake: "nodes[3].kind: ...".
+//
+// Keeps the first mistake and answers with defaults after it, so that a reader is a list of fields
+// with one check at its end. Single-thread.
+#pragma once
+
+#include <cstdint>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "headrace/result.h"
+
+namespace headrace {
+
+class JsonReader {
+ public:
+  // `value` at `place` ("" for the document itself). Both outlive the reader; mistakes go to
+  // `error`, which readers of one document share.
+  JsonReader(const nlohmann::ordered_json& value, std::string place, std::optional<Error>& error);
+
+  // The field of that name, or nullptr where it is missing or null. A mistake if this is no object.
+  const nlohmann::ordered_json* field(std::string_view name) const;
+
+  std::uint64_t integer(std::string_view name, std::uint64_t max) const;  // must be there
+  std::optional<std::uint64_t> optional_integer(std::string_view name, std::uint64_t max) const;
+  std::optional<double> optional_number(std::string_view name) const;  // finite, >= 0
+  double number(std::string_view name) const;                          // must be there
+  std::string text(std::string_view name) const;                       // "" where missing
+  std::string required_text(std::string_view name) const;
+
+  // Calls each(JsonReader) for every element of the array `name`; nothing where it is missing.
+  template <class Each>
+  void elements(std::string_view name, Each each) const {
+    const auto* array = typed(name, nlohmann::ordered_json::value_t::array, "an array");
+    if (array == nullptr) return;
+    std::size_t index = 0;
+    for (const auto& element : *array) each(inside(element, name, index++));
+  }
+  // Calls each(key, JsonReader) for every member of the object `name`.
+  template <class Each>
+  void members(std::string_view name, Each each) const {
+    const auto* object = typed(name, nlohmann::ordered_json::value_t::object, "an object");
+    if (object == nullptr) return;
+    for (const auto& [key, value] : object->items()) each(key, inside(value, name, key));
+  }
+
+  // The value itself, for arrays and objects of plain values.
+  std::uint64_t as_integer(std::uint64_t max) const;
+  std::string as_text() const;
+
+  // Remembers "place.name: what" unless an earlier mistake is known.
+  void wrong(std::string_view name, std::string_view what) const;
+  bool failed() const { return error_.has_value(); }
+
+ private:
+  const nlohmann::ordered_json* typed(std::string_view name, nlohmann::ordered_json::value_t type,
+                                      std::string_view type_name) const;
+  JsonReader inside(const nlohmann::ordered_json& value, std::string_view name,
+                    std::size_t index) const;
+  JsonReader inside(const nlohmann::ordered_json& value, std::string_view name,
+                    const std::string& key) const;
+
+  const nlohmann::ordered_json& value_;
+  const std::string place_;
+  std::optional<Error>& error_;
+};
+
+}  // namespace headrace
