@@ -168,6 +168,8 @@ struct CacheOptions {
   // Frames are cut from slabs of this size, allocated when first needed.
   Bytes slab = 32_MiB;
   PageSize pages = PageSize::transparent;
+  // Allocate all slabs in create(), so that no access pays for the first touch of its pages.
+  bool reserve = false;
   // Called under a lock of the cache: must be quick and must not call the cache.
   std::function<void(const CacheEvent&)> observer = {};
 };
@@ -176,6 +178,7 @@ class Cache {
  public:
   // Borrows `mover` (and its machine): it outlives the cache. invalid: a budget for a node that is
   // not byte-addressable, or no budget at all.
+  // With CacheOptions::reserve, also the errors of allocate().
   static Result<std::unique_ptr<Cache>> create(Mover& mover, CacheOptions options);
   // Cancels plans, waits for copies in flight. Requires: no Block is left.
   ~Cache();

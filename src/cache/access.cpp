@@ -1,0 +1,302 @@
+// A block from the lookup to the end of its copy.
+#include <sched.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "cache/core.h"
+#include "core/check.h"
+#include "core/fail.h"
+
+namespace headrace {
+namespace {
+
+// How long a waiting thread sleeps before it looks whether a backend wants to be polled: doubling
+// from the first to the second. With a poller in the Mover the end of the copy wakes it at once; in
+// a Mover without one (tests, the simulator) this thread does the polling.
+constexpr Nanoseconds kFirstSleep = std::chrono::microseconds{50};
+constexpr Nanoseconds kLongestSleep = std::chrono::milliseconds{10};
+
+Range range_of(const Extent& extent) {
+  return {extent.object->id(), extent.offset, extent.length.value};
+}
+
+}  // namespace
+
+void CacheCore::access(std::span<const Extent> extents, std::span<Block> blocks,
+                       const AccessOptions& options) {
+  std::vector<std::size_t> missing;
+  {
+    const MutexLock lock(mutex_);
+    for (std::size_t i = 0; i < extents.size(); ++i) {
+      if (!serve(extents[i], blocks[i])) missing.push_back(i);
+    }
+  }
+  for (const std::size_t i : missing) miss(extents[i], blocks[i], options);
+  if (take_pump_due() || growth_due_) pump(true);
+}
+
+// False: a copy has to be started.
+bool CacheCore::serve(const Extent& extent, Block& block) {
+  block.cache_ = this;
+  block.extent_ = extent;
+  if (!extent.valid()) {
+    block.refused_ = Error{ErrorCode::invalid,
+                           "the extent does not lie inside its object; check offset and length"};
+    return true;
+  }
+  if (extent.length.value == 0) return true;
+  CacheEntry* const entry = find(range_of(extent));
+  if (entry != nullptr) hit(*entry, extent, block);
+  return entry != nullptr;
+}
+
+void CacheCore::miss(const Extent& extent, Block& block, const AccessOptions& options) {
+  const Result<std::uint16_t> node = destination(extent, options.initiator);
+  for (;;) {
+    std::optional<Growth> wanted;
+    CacheEntry* started = nullptr;
+    {
+      Later later;
+      const MutexLock lock(mutex_);
+      if (CacheEntry* const entry = find(range_of(extent))) {  // somebody was faster
+        hit(*entry, extent, block);
+        return;
+      }
+      auto made = std::make_unique<CacheEntry>();
+      const Request request{.node = node.value_or(0), .extent = extent};
+      const Room room = node ? make_room(*made, request, wanted, later) : Room::none;
+      if (room != Room::growth) {
+        ++counts_.misses;
+        emit(CacheEvent::Kind::miss, extent, false);
+        use_planned(range_of(extent));
+      }
+      if (room == Room::none) {
+        ++counts_.refusals;
+        block.refused_ = node ? no_room(request) : node.error();
+        return;
+      }
+      if (room == Room::found) {
+        started = &start(std::move(made), request);
+        started->used = 1;
+        pin(*started);
+        block.entry_ = started;
+      }
+    }
+    if (started != nullptr) {
+      submit(*started, options.priority);
+      return;
+    }
+    grow(*wanted);
+  }
+}
+
+// The shortest ready copy that covers the range; else the shortest on its way.
+CacheEntry* CacheCore::find(const Range& range) const {
+  CacheEntry* best = nullptr;
+  bool best_ready = false;
+  index_.covering(range, [&](CacheEntry& entry) {
+    const bool ready = entry.now() == BlockState::ready;
+    if (best == nullptr || (ready && !best_ready) ||
+        (ready == best_ready && entry.length < best->length)) {
+      best = &entry;
+      best_ready = ready;
+    }
+    return !(ready && entry.length == range.length);  // nothing is better
+  });
+  return best;
+}
+
+void CacheCore::hit(CacheEntry& entry, const Extent& extent, Block& block) {
+  const bool ready = entry.now() == BlockState::ready;
+  ++(ready ? counts_.hits : counts_.inflight_hits);
+  if (entry.by_prefetch && !entry.used) {
+    ++counts_.first_uses;
+    if (!ready) ++counts_.late;
+  } else {
+    // The first use of a prefetched block is what a miss is without a plan: no reason to keep it.
+    nodes_[entry.node].order->touch(entry);
+  }
+  entry.used = 1;
+  emit(ready ? CacheEvent::Kind::hit : CacheEvent::Kind::inflight_hit, extent, entry.by_prefetch);
+  pin(entry);
+  block.entry_ = &entry;
+  use_planned(range_of(extent));
+}
+
+void CacheCore::pin(CacheEntry& entry) {
+  ++counts_.pins;
+  if (entry.pins++ == 0) counts_.pinned_bytes += entry.length;
+}
+
+void CacheCore::unpin(CacheEntry& entry, Later& later) {
+  --counts_.pins;
+  if (--entry.pins > 0) return;
+  counts_.pinned_bytes -= entry.length;
+  if (std::exchange(stalled_, false)) pump_due_ = true;
+  Node& node = nodes_[entry.node];
+  if (entry.detached) abandon(entry, later);
+  if (node.frames.capacity() > node.budget) fit_budget(node, later);
+}
+
+// Puts a new block into the books before its copy is submitted: whoever comes from now on finds it.
+CacheEntry& CacheCore::start(std::unique_ptr<CacheEntry> made, const Request& request) {
+  CacheEntry& entry = *made.release();  // owned by the books from here; reap() deletes it
+  Node& node = nodes_[request.node];
+  const Frames::Slab& slab = node.frames.slab_of(entry);
+  entry.object = request.extent.object;
+  entry.id = request.extent.object->id();
+  entry.offset = request.extent.offset;
+  entry.node = request.node;
+  entry.by_prefetch = request.by_prefetch;
+  entry.fill = new Fill;
+  entry.fill->to = {slab.owner.get(), static_cast<std::uint64_t>(entry.data - slab.begin),
+                    request.extent.length};
+  entry.fill->started = mover_.clock().now();
+  index_.insert(entry);
+  node.order->insert(entry);
+  ++running_;
+  if (request.by_prefetch) ++counts_.prefetched;
+  emit(CacheEvent::Kind::fill_started, request.extent, request.by_prefetch);
+  return entry;
+}
+
+void CacheCore::submit(CacheEntry& entry, Priority priority) {
+  // Until complete() has run, the entry and its Fill stay.
+  Fill& fill = *entry.fill;
+  const Transfer transfer =
+      mover_.copy(fill.to, entry.extent(),
+                  {.priority = priority, .hint = CopyHint::automatic, .route = options_.route});
+  bool unwanted = false;
+  {
+    const MutexLock lock(mutex_);
+    fill.transfer = transfer;
+    unwanted = fill.cancelled;
+  }
+  if (unwanted) transfer.cancel();
+  transfer.on_done([this, &entry](const Result<MoveStats>& outcome) { complete(entry, outcome); });
+}
+
+// Runs in whatever thread ended the copy, also inside submit().
+void CacheCore::complete(CacheEntry& entry, const Result<MoveStats>& outcome) {
+  Waiting& waiting = mover_.waiting();
+  const std::atomic<std::uint32_t>& word = entry.state;
+  bool awaited = false;
+  bool due = false;
+  bool closing = false;
+  {
+    Later later;
+    const MutexLock lock(mutex_);
+    auto fill = std::unique_ptr<Fill>(std::exchange(entry.fill, nullptr));
+    if (outcome) {
+      const Nanoseconds took = mover_.clock().now() - fill->started;
+      copy_latency_.record(static_cast<std::uint64_t>(std::max<std::int64_t>(took.count(), 0)));
+      latency_ = latency_.count() == 0 ? took : (latency_ * 7 + took) / 8;
+      if (!entry.detached) emit(CacheEvent::Kind::ready, entry.extent(), entry.by_prefetch);
+      later.fills.push_back(std::move(fill));
+    } else {
+      later.fills.push_back(std::make_unique<Fill>());
+      std::swap(later.fills.back()->transfer, fill->transfer);
+      give_up(entry, std::move(fill), outcome.error());
+    }
+    awaited = publish(entry, outcome ? BlockState::ready : BlockState::failed);
+    Node& node = nodes_[entry.node];
+    if (entry.detached) reap(entry);
+    if (node.frames.capacity() > node.budget) fit_budget(node, later);
+    if (std::exchange(stalled_, false)) pump_due_ = true;
+    due = take_pump_due();
+    closing = closing_;
+    if (!due) --running_;
+  }
+  if (awaited) waiting.wake_all(word);
+  const std::atomic<std::uint32_t>& running = running_;
+  if (due) {
+    pump(false);
+    const MutexLock lock(mutex_);
+    closing = closing_;
+    --running_;
+  }
+  // The cache may be gone; a destructor that waits looks at the word again by itself in any case.
+  if (closing) waiting.wake_all(running);
+}
+
+// The block leaves the books, so that the next access tries again; those who hold it can still ask
+// for the reason.
+void CacheCore::give_up(CacheEntry& entry, std::unique_ptr<Fill> fill, const Error& error) {
+  if (!fill->cancelled) {
+    ++counts_.failures;
+    emit(CacheEvent::Kind::failed, entry.extent(), entry.by_prefetch);
+  }
+  if (!entry.detached) {
+    index_.remove(entry);
+    nodes_[entry.node].order->remove(entry);
+    // Not tried again by the plan: what fails now is likely to fail at once again.
+    if (entry.planned > 0) unplan(entry, PlanItem::State::over);
+    entry.detached = 1;
+  }
+  give_frame(entry);
+  fill->error = error;
+  entry.fill = fill.release();
+}
+
+// True: somebody has to be woken. The value changes before anybody is woken, and a word that is
+// waited on never goes back to what it was: the thesis' first deadlock cannot happen.
+bool CacheCore::publish(CacheEntry& entry, BlockState state) {
+  return (entry.state.exchange(static_cast<std::uint32_t>(state)) & CacheEntry::kAwaited) != 0;
+}
+
+BlockState CacheCore::wait(CacheEntry& entry, Nanoseconds timeout) {
+  if (entry.now() != BlockState::filling) return entry.now();
+  if (growth_due_) pump(true);
+  const Nanoseconds begin = mover_.clock().now();
+  sleep(entry, timeout);
+  const Nanoseconds took = mover_.clock().now() - begin;
+  wait_time_.record(static_cast<std::uint64_t>(std::max<std::int64_t>(took.count(), 0)));
+  return entry.now();
+}
+
+// The timeout is counted by the sleeps themselves, so that it ends under any Clock.
+void CacheCore::sleep(CacheEntry& entry, Nanoseconds timeout) {
+  Nanoseconds slept{0};
+  Nanoseconds next = kFirstSleep;
+  for (;;) {
+    mover_.poll();
+    std::uint32_t seen = entry.state.load();
+    if (entry.now() != BlockState::filling || slept >= timeout) return;
+    if ((seen & CacheEntry::kAwaited) == 0) {
+      if (!entry.state.compare_exchange_strong(seen, seen | CacheEntry::kAwaited)) continue;
+      seen |= CacheEntry::kAwaited;
+    }
+    const Nanoseconds step = std::min(next, timeout - slept);
+    if (!mover_.waiting().wait(entry.state, seen, step)) slept += step;
+    next = std::min(next * 2, kLongestSleep);
+  }
+}
+
+Result<std::uint16_t> CacheCore::destination(const Extent& extent,
+                                             std::optional<NodeId> initiator) const {
+  if (!initiator) initiator = calling_node();
+  const Machine& machine = mover_.machine();
+  HEADRACE_TRY(Placement placement, options_.placement(machine, {.source = extent.object->node(),
+                                                                 .bytes = extent.length,
+                                                                 .initiator = initiator}));
+  if (placement.kind) {
+    HEADRACE_TRY(placement, resolve(machine, placement, initiator));
+  }
+  for (const NodeWeight& weight : placement.nodes) {
+    for (std::size_t i = 0; i < nodes_.size(); ++i) {
+      if (nodes_[i].id == weight.node) return static_cast<std::uint16_t>(i);
+    }
+  }
+  return fail(ErrorCode::absent,
+              "no budget for the nodes of the placement; give them one in "
+              "CacheOptions::budgets, or another placement policy");
+}
+
+std::optional<NodeId> CacheCore::calling_node() const {
+  const int cpu = sched_getcpu();
+  if (cpu < 0 || static_cast<std::size_t>(cpu) >= node_of_cpu_.size()) return std::nullopt;
+  return node_of_cpu_[static_cast<std::size_t>(cpu)];
+}
+
+}  // namespace headrace

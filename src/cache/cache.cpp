@@ -1,0 +1,170 @@
+// The public faces: Cache, Block and Prefetch. What they do is done by CacheCore.
+#include "headrace/cache.h"
+
+#include <utility>
+
+#include "cache/core.h"
+#include "core/check.h"
+#include "core/fail.h"
+
+namespace headrace {
+
+std::string_view to_string(BlockState state) {
+  switch (state) {
+    case BlockState::absent: return "absent";
+    case BlockState::filling: return "filling";
+    case BlockState::ready: return "ready";
+    case BlockState::failed: return "failed";
+    case BlockState::evicting: return "evicting";
+  }
+  return "unknown";
+}
+
+std::string_view to_string(CacheEvent::Kind kind) {
+  switch (kind) {
+    case CacheEvent::Kind::fill_started: return "fill_started";
+    case CacheEvent::Kind::ready: return "ready";
+    case CacheEvent::Kind::failed: return "failed";
+    case CacheEvent::Kind::hit: return "hit";
+    case CacheEvent::Kind::inflight_hit: return "inflight_hit";
+    case CacheEvent::Kind::miss: return "miss";
+    case CacheEvent::Kind::evicted: return "evicted";
+    case CacheEvent::Kind::invalidated: return "invalidated";
+  }
+  return "unknown";
+}
+
+Block::Block(Block&& other) noexcept
+    : cache_(std::exchange(other.cache_, nullptr)),
+      entry_(std::exchange(other.entry_, nullptr)),
+      extent_(std::exchange(other.extent_, {})),
+      refused_(std::exchange(other.refused_, std::nullopt)) {}
+
+Block& Block::operator=(Block&& other) noexcept {
+  if (this != &other) {
+    if (entry_ != nullptr) cache_->release(*this);
+    cache_ = std::exchange(other.cache_, nullptr);
+    entry_ = std::exchange(other.entry_, nullptr);
+    extent_ = std::exchange(other.extent_, {});
+    refused_ = std::exchange(other.refused_, std::nullopt);
+  }
+  return *this;
+}
+
+Block::~Block() {
+  if (entry_ != nullptr) cache_->release(*this);
+}
+
+Block Block::clone() const {
+  Block copy;
+  copy.cache_ = cache_;
+  copy.extent_ = extent_;
+  copy.refused_ = refused_;
+  if (entry_ != nullptr) {
+    cache_->pin_again(*entry_);
+    copy.entry_ = entry_;
+  }
+  return copy;
+}
+
+std::optional<std::span<const std::byte>> Block::now() const {
+  if (!extent_.valid()) return std::nullopt;
+  if (entry_ != nullptr && entry_->now() == BlockState::ready) {
+    return std::span<const std::byte>{entry_->data + (extent_.offset - entry_->offset),
+                                      extent_.length.value};
+  }
+  if (extent_.length.value == 0) return std::span<const std::byte>{};
+  if (extent_.memory() == nullptr) return std::nullopt;
+  return std::span<const std::byte>{extent_.memory(), extent_.length.value};
+}
+
+Result<std::span<const std::byte>> Block::wait(Nanoseconds timeout) const {
+  if (cache_ == nullptr) return fail(ErrorCode::invalid, "an empty Block; get one by access()");
+  if (entry_ != nullptr) {
+    const BlockState state = cache_->wait(*entry_, timeout);
+    if (state == BlockState::filling) {
+      return fail(ErrorCode::timed_out,
+                  "the copy is still on its way; wait again, or read now() meanwhile");
+    }
+  }
+  if (const auto bytes = now()) return *bytes;
+  if (entry_ != nullptr) return std::unexpected<Error>(*entry_->fill->error);
+  return std::unexpected<Error>(*refused_);
+}
+
+BlockState Block::state() const {
+  if (entry_ != nullptr) return entry_->now();
+  const bool empty = cache_ != nullptr && extent_.valid() && extent_.length.value == 0;
+  return empty ? BlockState::ready : BlockState::absent;
+}
+
+std::optional<NodeId> Block::node() const {
+  if (!extent_.valid() || extent_.length.value == 0) return std::nullopt;
+  if (entry_ != nullptr && entry_->now() == BlockState::ready) return cache_->node_of(*entry_);
+  if (extent_.memory() == nullptr) return std::nullopt;
+  return extent_.object->node();
+}
+
+Prefetch::Prefetch(Prefetch&&) noexcept = default;
+
+Prefetch& Prefetch::operator=(Prefetch&& other) noexcept {
+  if (this != &other) {
+    cancel();
+    plan_ = std::move(other.plan_);
+  }
+  return *this;
+}
+
+Prefetch::~Prefetch() { cancel(); }
+
+void Prefetch::cancel() {
+  if (plan_ == nullptr) return;
+  if (CacheCore* core = plan_->core) core->cancel(*plan_);
+}
+
+Prefetch::Progress Prefetch::progress() const {
+  if (plan_ == nullptr) return {};
+  CacheCore* const core = plan_->core;
+  return core == nullptr ? plan_->progress : core->progress(*plan_);
+}
+
+Cache::Cache(std::unique_ptr<CacheCore> core) : core_(std::move(core)) {}
+
+Cache::~Cache() = default;
+
+Result<std::unique_ptr<Cache>> Cache::create(Mover& mover, CacheOptions options) {
+  HEADRACE_TRY_STATUS(CacheCore::check(mover.machine(), options));
+  const bool reserve = options.reserve;
+  auto core = std::make_unique<CacheCore>(mover, std::move(options));
+  if (reserve) HEADRACE_TRY_STATUS(core->reserve());
+  return std::unique_ptr<Cache>(new Cache(std::move(core)));
+}
+
+Block Cache::access(Extent extent, const AccessOptions& options) {
+  Block block;
+  core_->access({&extent, 1}, {&block, 1}, options);
+  return block;
+}
+
+void Cache::access(std::span<const Extent> extents, std::span<Block> blocks,
+                   const AccessOptions& options) {
+  CHECK(extents.size() == blocks.size());
+  for (Block& block : blocks) block = Block{};
+  core_->access(extents, blocks, options);
+}
+
+Prefetch Cache::prefetch(std::span<const Extent> extents, const PrefetchOptions& options) {
+  return core_->prefetch(extents, options);
+}
+
+void Cache::invalidate(Extent extent) { core_->invalidate(extent); }
+
+void Cache::flush() { core_->flush(); }
+
+void Cache::clear() { core_->clear(); }
+
+Status Cache::resize(NodeId node, Bytes budget) { return core_->resize(node, budget); }
+
+CacheStats Cache::stats() const { return core_->stats(); }
+
+}  // namespace headrace

@@ -1,0 +1,165 @@
+#include "cache/core.h"
+
+#include <algorithm>
+#include <limits>
+
+#include "core/check.h"
+#include "core/fail.h"
+
+namespace headrace {
+namespace {
+
+// Longer than any transfer's own bound (MoverOptions::shutdown_bound): past it the Mover has lost a
+// copy, and memory that an engine may still write to must not be freed.
+constexpr auto kEndBound = std::chrono::seconds{120};
+constexpr auto kEndSlice = std::chrono::milliseconds{1};
+
+}  // namespace
+
+Status CacheCore::check(const Machine& machine, const CacheOptions& options) {
+  if (options.budgets.empty()) {
+    return fail(ErrorCode::invalid, "no budget; give CacheOptions::budgets at least one node");
+  }
+  if (options.slab < Bytes{Frames::kDirect}) {
+    return fail(ErrorCode::invalid,
+                "slabs of {} are too small; give CacheOptions::slab 4 KiB or more",
+                to_string(options.slab));
+  }
+  if (!options.placement || !options.eviction) {
+    return fail(ErrorCode::invalid, "no placement policy or no eviction order; leave the defaults");
+  }
+  for (auto budget = options.budgets.begin(); budget != options.budgets.end(); ++budget) {
+    const auto node = machine.node(budget->first);
+    if (!node) return fail(ErrorCode::invalid, "a budget for {}", node.error().message);
+    if (!(*node)->byte_addressable()) {
+      return fail(ErrorCode::invalid,
+                  "a budget for {} node {}, which no CPU can address; give it to a memory node",
+                  to_string((*node)->kind), raw(budget->first));
+    }
+    const auto same = [&](const auto& other) { return other.first == budget->first; };
+    if (std::any_of(options.budgets.begin(), budget, same)) {
+      return fail(ErrorCode::invalid, "two budgets for node {}; add them up", raw(budget->first));
+    }
+  }
+  return {};
+}
+
+CacheCore::CacheCore(Mover& mover, CacheOptions options)
+    : mover_(mover), options_(std::move(options)) {
+  CHECK(options_.budgets.size() <= std::numeric_limits<std::uint16_t>::max());
+  for (const auto& [id, budget] : options_.budgets) {
+    nodes_.push_back({.id = id, .budget = budget.value, .order = options_.eviction()});
+  }
+  for (const auto& node : mover_.machine().nodes) {
+    for (const unsigned cpu : node.cpus) {
+      if (cpu >= node_of_cpu_.size()) node_of_cpu_.resize(cpu + 1);
+      node_of_cpu_[cpu] = node.id;
+    }
+  }
+}
+
+CacheCore::~CacheCore() {
+  {
+    Later later;
+    const MutexLock lock(mutex_);
+    CHECK(counts_.pins == 0);  // a Block must not outlive its Cache
+    closing_ = true;
+    end_plans();
+    for (CacheEntry* entry : index_.all()) drop(*entry, CacheEvent::Kind::evicted, later);
+  }
+  Nanoseconds waited{0};
+  for (auto left = running_.load(); left != 0; left = running_.load()) {
+    mover_.poll();
+    if (!mover_.waiting().wait(running_, left, kEndSlice)) waited += kEndSlice;
+    CHECK(waited < kEndBound);
+  }
+  const MutexLock lock(mutex_);  // the last to end has let go of it
+}
+
+Status CacheCore::reserve() {
+  for (std::size_t i = 0; i < nodes_.size(); ++i) {
+    for (;;) {
+      std::optional<Growth> wanted;
+      {
+        const MutexLock lock(mutex_);
+        if (nodes_[i].grow_error) return std::unexpected<Error>(*nodes_[i].grow_error);
+        wanted = growth({.node = static_cast<std::uint16_t>(i), .extent = {nullptr, 0, 1_B}});
+      }
+      if (!wanted) break;
+      grow(*wanted);
+    }
+  }
+  return {};
+}
+
+void CacheCore::pin_again(CacheEntry& entry) {
+  const MutexLock lock(mutex_);
+  pin(entry);
+}
+
+void CacheCore::release(Block& block) {
+  {
+    Later later;
+    const MutexLock lock(mutex_);
+    unpin(*block.entry_, later);
+  }
+  if (take_pump_due()) pump(false);
+}
+
+void CacheCore::invalidate(Extent extent) {
+  if (extent.object == nullptr || extent.offset >= extent.object->size().value) return;
+  const std::uint64_t length =
+      std::min(extent.length.value, extent.object->size().value - extent.offset);
+  if (length == 0) return;
+  {
+    Later later;
+    const MutexLock lock(mutex_);
+    for (CacheEntry* entry : index_.overlapping({extent.object->id(), extent.offset, length})) {
+      drop(*entry, CacheEvent::Kind::invalidated, later);
+    }
+  }
+  if (take_pump_due()) pump(true);
+}
+
+void CacheCore::flush() {
+  {
+    Later later;
+    const MutexLock lock(mutex_);
+    for (CacheEntry* entry : index_.all()) {
+      if (entry->pins == 0 && entry->planned == 0) drop(*entry, CacheEvent::Kind::evicted, later);
+    }
+    for (Node& node : nodes_) give_back_slabs(node, later);
+  }
+  if (take_pump_due()) pump(true);
+}
+
+void CacheCore::clear() {
+  Later later;
+  const MutexLock lock(mutex_);
+  end_plans();
+  for (CacheEntry* entry : index_.all()) drop(*entry, CacheEvent::Kind::evicted, later);
+  for (Node& node : nodes_) give_back_slabs(node, later);
+}
+
+Status CacheCore::resize(NodeId id, Bytes budget) {
+  {
+    Later later;
+    const MutexLock lock(mutex_);
+    const auto node = std::find_if(nodes_.begin(), nodes_.end(),
+                                   [&](const Node& other) { return other.id == id; });
+    if (node == nodes_.end()) {
+      return fail(ErrorCode::absent,
+                  "the cache has no budget for node {}; give one in CacheOptions::budgets",
+                  raw(id));
+    }
+    node->budget = budget.value;
+    node->grow_error.reset();
+    fit_budget(*node, later);
+    stalled_ = false;
+    pump_due_ = true;
+  }
+  if (take_pump_due()) pump(true);
+  return {};
+}
+
+}  // namespace headrace

@@ -1,0 +1,192 @@
+// The Cache behind its handles. One lock for everything but the waiting and the bytes: the state of
+// a block is an atomic word, so wait() and now() of a Block take no lock.
+//
+// What is never done under the lock: submitting a copy, allocating or freeing a slab, asking a
+// policy, cancelling a transfer, waking a thread. Each of these may take long or call back.
+//
+// Split by concern: core.cpp (making, ending, handles), access.cpp (lookup, miss, the end of a
+// copy), room.cpp (frames, eviction, dropping), prefetch.cpp (plans), stats.cpp.
+//
+// Thread-safe.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include "cache/entry.h"
+#include "cache/frames.h"
+#include "cache/index.h"
+#include "cache/plan.h"
+#include "core/mutex.h"
+#include "headrace/buffer.h"
+#include "headrace/cache.h"
+#include "headrace/histogram.h"
+
+namespace headrace {
+
+// Work that is left over when the lock is let go. Declare it before the MutexLock.
+class Later {
+ public:
+  Later() = default;
+  Later(const Later&) = delete;
+  Later& operator=(const Later&) = delete;
+  ~Later() {
+    for (const Transfer& transfer : cancel) transfer.cancel();
+  }
+
+  std::vector<Transfer> cancel;
+  std::vector<std::unique_ptr<Buffer>> free;
+  std::vector<std::unique_ptr<Fill>> fills;
+};
+
+class CacheCore {
+ public:
+  CacheCore(Mover& mover, CacheOptions options);
+  ~CacheCore();
+
+  static Status check(const Machine& machine, const CacheOptions& options);
+  // Allocates what the budgets allow (CacheOptions::reserve).
+  Status reserve();
+
+  void access(std::span<const Extent> extents, std::span<Block> blocks,
+              const AccessOptions& options);
+  Prefetch prefetch(std::span<const Extent> extents, const PrefetchOptions& options);
+  void invalidate(Extent extent);
+  void flush();
+  void clear();
+  Status resize(NodeId node, Bytes budget);
+  CacheStats stats() const;
+
+  // For the handles.
+  void pin_again(CacheEntry& entry);
+  void release(Block& block);
+  // The state once it is not filling, or after `timeout`.
+  BlockState wait(CacheEntry& entry, Nanoseconds timeout);
+  std::optional<NodeId> node_of(const CacheEntry& entry) const { return nodes_[entry.node].id; }
+  void cancel(PrefetchPlan& plan);
+  Prefetch::Progress progress(const PrefetchPlan& plan) const;
+
+ private:
+  struct Node {
+    NodeId id{};
+    std::uint64_t budget = 0;
+    Frames frames;
+    std::uint64_t growing = 0;  // bytes of slabs that are being allocated
+    std::uint64_t used = 0;     // bytes of copies
+    std::uint64_t planned = 0;  // bytes of copies that plans protect
+    std::unique_ptr<EvictionOrder> order;
+    // Why the last slab could not be had, and when it is worth trying again.
+    std::optional<Error> grow_error;
+    Nanoseconds grow_again{0};
+  };
+  // A slab to allocate outside the lock; its bytes are reserved.
+  struct Growth {
+    std::uint16_t node = 0;
+    std::uint64_t bytes = 0;
+  };
+  struct Counts {
+    std::uint64_t hits = 0, inflight_hits = 0, misses = 0, prefetched = 0, first_uses = 0, late = 0;
+    std::uint64_t wasted_bytes = 0, evictions = 0, invalidations = 0, failures = 0, refusals = 0;
+    std::uint64_t pinned_bytes = 0, pins = 0;
+  };
+  enum class Room : std::uint8_t { found, growth, none };
+  // A block to be placed. For a plan nothing is dropped that another planned use waits for.
+  struct Request {
+    std::uint16_t node = 0;
+    Extent extent;
+    bool by_prefetch = false;
+  };
+  struct Search;
+
+  // access.cpp
+  bool serve(const Extent& extent, Block& block) REQUIRES(mutex_);
+  void miss(const Extent& extent, Block& block, const AccessOptions& options);
+  CacheEntry* find(const Range& range) const REQUIRES(mutex_);
+  void hit(CacheEntry& entry, const Extent& extent, Block& block) REQUIRES(mutex_);
+  void pin(CacheEntry& entry) REQUIRES(mutex_);
+  void unpin(CacheEntry& entry, Later& later) REQUIRES(mutex_);
+  CacheEntry& start(std::unique_ptr<CacheEntry> made, const Request& request) REQUIRES(mutex_);
+  void submit(CacheEntry& entry, Priority priority);
+  void complete(CacheEntry& entry, const Result<MoveStats>& outcome);
+  void give_up(CacheEntry& entry, std::unique_ptr<Fill> fill, const Error& error) REQUIRES(mutex_);
+  void sleep(CacheEntry& entry, Nanoseconds timeout);
+  bool publish(CacheEntry& entry, BlockState state) REQUIRES(mutex_);
+  Result<std::uint16_t> destination(const Extent& extent, std::optional<NodeId> initiator) const;
+  std::optional<NodeId> calling_node() const;
+
+  // room.cpp
+  Room make_room(CacheEntry& entry, const Request& request, std::optional<Growth>& grow,
+                 Later& later) REQUIRES(mutex_);
+  bool take(CacheEntry& entry, const Request& request) REQUIRES(mutex_);
+  bool evict_bytes_for(const Request& request, Later& later) REQUIRES(mutex_);
+  bool evict_row_for(const Request& request, Later& later) REQUIRES(mutex_);
+  bool sacrifice_for(const Request& request, Later& later) REQUIRES(mutex_);
+  bool free_slabs_for(const Request& request, bool planned_too, Later& later) REQUIRES(mutex_);
+  std::optional<Growth> growth(const Request& request) REQUIRES(mutex_);
+  void grow(const Growth& growth);
+  void shrink(Node& node, Later& later) REQUIRES(mutex_);
+  void give_back_slabs(Node& node, Later& later) REQUIRES(mutex_);
+  // To be asked under mutex_; not annotated, since the orders ask it through a callback.
+  static bool droppable(const CacheEntry& entry, bool planned_too);
+  void drop(CacheEntry& entry, CacheEvent::Kind why, Later& later) REQUIRES(mutex_);
+  void abandon(CacheEntry& entry, Later& later) REQUIRES(mutex_);
+  void give_frame(CacheEntry& entry) REQUIRES(mutex_);
+  void reap(CacheEntry& entry) REQUIRES(mutex_);
+  void fit_budget(Node& node, Later& later) REQUIRES(mutex_);
+  Error no_room(const Request& request) const REQUIRES(mutex_);
+
+  // prefetch.cpp
+  bool take_pump_due();
+  void pump(bool may_grow);
+  CacheEntry* start_next(bool may_grow, std::optional<Growth>& grow, Later& later) REQUIRES(mutex_);
+  CacheEntry* start_item(PlanItem& item, bool may_grow, std::optional<Growth>& grow, Later& later)
+      REQUIRES(mutex_);
+  void adopt(PlanItem& item, CacheEntry& entry) REQUIRES(mutex_);
+  void let_go(PlanItem& item, PlanItem::State state) REQUIRES(mutex_);
+  void use_planned(const Range& range) REQUIRES(mutex_);
+  void pass_over(PrefetchPlan& plan) REQUIRES(mutex_);
+  void unplan(CacheEntry& entry, PlanItem::State state) REQUIRES(mutex_);
+  void end_plan(PrefetchPlan& plan) REQUIRES(mutex_);
+  void end_plans() REQUIRES(mutex_);
+
+  // stats.cpp
+  void emit(CacheEvent::Kind kind, const Extent& extent, bool by_prefetch) REQUIRES(mutex_);
+
+  // Immutable after construction.
+  Mover& mover_;
+  const CacheOptions options_;
+  std::vector<std::optional<NodeId>> node_of_cpu_;
+
+  mutable Mutex mutex_;
+  RangeIndex<CacheEntry> index_ GUARDED_BY(mutex_);
+  // The vector itself is immutable after construction, and so are the ids; the rest of a Node is
+  // guarded by mutex_.
+  std::vector<Node> nodes_;
+  Counts counts_ GUARDED_BY(mutex_);
+  Nanoseconds latency_ GUARDED_BY(mutex_){0};  // of copies, a mean that forgets
+
+  std::vector<std::shared_ptr<PrefetchPlan>> plans_ GUARDED_BY(mutex_);
+  RangeIndex<PlanItem> planned_ GUARDED_BY(mutex_);  // items that are not over
+  std::size_t turn_ GUARDED_BY(mutex_) = 0;          // whose plan's turn it is
+  bool pumping_ GUARDED_BY(mutex_) = false;
+  bool pump_again_ GUARDED_BY(mutex_) = false;
+  // Something happened that may let a plan go on.
+  std::atomic<bool> pump_due_{false};
+  // A plan found no room: whatever becomes droppable is a reason to pump.
+  bool stalled_ GUARDED_BY(mutex_) = false;
+  bool closing_ GUARDED_BY(mutex_) = false;
+  // A plan waits for a slab, which only a thread of the user may allocate.
+  std::atomic<bool> growth_due_{false};
+
+  Histogram wait_time_;
+  Histogram copy_latency_;
+  // Copies whose end has not been wholly dealt with. Changed under mutex_; the destructor waits.
+  std::atomic<std::uint32_t> running_{0};
+};
+
+}  // namespace headrace

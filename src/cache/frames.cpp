@@ -1,0 +1,254 @@
+#include "cache/frames.h"
+
+#include <algorithm>
+#include <functional>
+#include <new>
+#include <utility>
+
+#include "core/check.h"
+
+namespace headrace {
+namespace {
+
+std::uint64_t address(const void* p) { return reinterpret_cast<std::uint64_t>(p); }
+
+// The finaliser of MurmurHash3: spreads addresses, which differ in few bits.
+std::uint64_t mix(std::uint64_t x) {
+  x = (x ^ (x >> 33)) * 0xff51afd7ed558ccd;
+  x = (x ^ (x >> 33)) * 0xc4ceb9fe1a85ec53;
+  return x ^ (x >> 33);
+}
+
+std::uint64_t modulus_of(std::uint64_t length) {
+  // Shorter reads hold no whole sector and bounce anyway.
+  return length >= Frames::kDirect ? Frames::kDirect : Frames::kGranule;
+}
+
+}  // namespace
+
+struct Frames::Gap {
+  std::uint64_t size;
+  Gap* left;
+  Gap* right;
+  Frame* below;  // null: it begins the slab
+
+  std::byte* begin() { return reinterpret_cast<std::byte*>(this); }
+  // Random enough for a balanced tree and free: the hash of where it lies.
+  std::uint64_t priority() const { return mix(address(this)); }
+};
+
+void Frames::add(std::span<std::byte> memory, std::unique_ptr<Buffer> owner) {
+  static_assert(sizeof(Gap) <= kGranule);
+  CHECK(address(memory.data()) % kGranule == 0);
+  const std::uint64_t size = memory.size() / kGranule * kGranule;
+  const auto place = std::upper_bound(
+      slabs_.begin(), slabs_.end(), memory.data(),
+      [](const std::byte* a, const Slab& slab) { return std::less<>{}(a, slab.begin); });
+  slabs_.insert(place, Slab{.begin = memory.data(),
+                            .size = size,
+                            .capacity = memory.size(),
+                            .used = 0,
+                            .lowest = nullptr,
+                            .owner = std::move(owner)});
+  capacity_ += memory.size();
+  add_gap({memory.data(), memory.data() + size}, nullptr);
+}
+
+bool Frames::take(Frame& frame, std::uint64_t length, std::uint64_t offset) {
+  return take(frame, length, offset, modulus_of(length));
+}
+
+bool Frames::take_unaligned(Frame& frame, std::uint64_t length) {
+  return take(frame, length, 0, 1);
+}
+
+bool Frames::take(Frame& frame, std::uint64_t length, std::uint64_t offset, std::uint64_t modulus) {
+  CHECK(length > 0 && frame.data == nullptr);
+  // The smallest gaps fit only if they happen to be aligned; freed frames of equal blocks do. After
+  // a few, take one that fits in any case.
+  constexpr int kTries = 16;
+  Gap* gap = at_least(length, nullptr);
+  for (int i = 0; i < kTries && gap != nullptr; ++i) {
+    if (std::byte* data = fit({gap->begin(), gap->begin() + gap->size}, length, offset, modulus)) {
+      cut(*gap, frame, data, length);
+      return true;
+    }
+    gap = at_least(gap->size, gap + 1);
+  }
+  if (gap == nullptr) return false;
+  gap = at_least(length + modulus, nullptr);
+  if (gap == nullptr) return false;
+  cut(*gap, frame, fit({gap->begin(), gap->begin() + gap->size}, length, offset, modulus), length);
+  return true;
+}
+
+void Frames::give(Frame& frame) {
+  Slab& slab = slab_at(frame.data);
+  const Span own = granules(frame);
+  const Span low = gap_below(frame);
+  const Span high = gap_above(frame);
+  if (low.begin != low.end) erase_gap(*reinterpret_cast<Gap*>(low.begin));
+  if (high.begin != high.end) erase_gap(*reinterpret_cast<Gap*>(high.begin));
+  (frame.below == nullptr ? slab.lowest : frame.below->above) = frame.above;
+  if (frame.above != nullptr) frame.above->below = frame.below;
+  slab.used -= static_cast<std::uint64_t>(own.end - own.begin);
+  add_gap({low.begin, high.end}, frame.below);
+  frame = {.data = nullptr, .length = frame.length, .below = nullptr, .above = nullptr};
+}
+
+std::vector<Frame*> Frames::row(Frame& seed, std::uint64_t length, std::uint64_t offset,
+                                const std::function<bool(Frame&)>& droppable) const {
+  std::vector<Frame*> row{&seed};
+  Span span{gap_below(seed).begin, gap_above(seed).end};
+  Frame* below = seed.below;
+  Frame* above = seed.above;
+  while (fit(span, length, offset, modulus_of(length)) == nullptr) {
+    if (above != nullptr && droppable(*above)) {
+      row.push_back(above);
+      span.end = gap_above(*above).end;
+      above = above->above;
+    } else if (below != nullptr && droppable(*below)) {
+      row.push_back(below);
+      span.begin = gap_below(*below).begin;
+      below = below->below;
+    } else {
+      return {};
+    }
+  }
+  return row;
+}
+
+const Frames::Slab& Frames::slab_of(const Frame& frame) const { return slab_at(frame.data); }
+
+std::unique_ptr<Buffer> Frames::remove(const std::byte* begin) {
+  Slab& slab = slab_at(begin);
+  CHECK(slab.begin == begin && slab.lowest == nullptr);
+  if (slab.size > 0) erase_gap(*reinterpret_cast<Gap*>(slab.begin));
+  capacity_ -= slab.capacity;
+  auto owner = std::move(slab.owner);
+  slabs_.erase(slabs_.begin() + (&slab - slabs_.data()));
+  return owner;
+}
+
+const Frames::Slab& Frames::slab_at(const std::byte* at) const {
+  const auto after = std::upper_bound(
+      slabs_.begin(), slabs_.end(), at,
+      [](const std::byte* a, const Slab& slab) { return std::less<>{}(a, slab.begin); });
+  CHECK(after != slabs_.begin());
+  return *std::prev(after);
+}
+
+Frames::Slab& Frames::slab_at(const std::byte* at) {
+  return const_cast<Slab&>(std::as_const(*this).slab_at(at));
+}
+
+Frames::Span Frames::granules(const Frame& frame) {
+  const std::uint64_t lead = address(frame.data) % kGranule;
+  const std::uint64_t size = (lead + frame.length + kGranule - 1) / kGranule * kGranule;
+  return {frame.data - lead, frame.data - lead + size};
+}
+
+Frames::Span Frames::gap_below(const Frame& frame) const {
+  std::byte* const low =
+      frame.below == nullptr ? slab_at(frame.data).begin : granules(*frame.below).end;
+  return {low, granules(frame).begin};
+}
+
+Frames::Span Frames::gap_above(const Frame& frame) const {
+  if (frame.above != nullptr) return {granules(frame).end, granules(*frame.above).begin};
+  const Slab& slab = slab_at(frame.data);
+  return {granules(frame).end, slab.begin + slab.size};
+}
+
+// The first address in the gap congruent to `offset` from which `length` bytes fit; null if none.
+std::byte* Frames::fit(Span gap, std::uint64_t length, std::uint64_t offset,
+                       std::uint64_t modulus) {
+  const std::uint64_t lead = (offset - address(gap.begin)) & (modulus - 1);
+  const auto size = static_cast<std::uint64_t>(gap.end - gap.begin);
+  return lead <= size && length <= size - lead ? gap.begin + lead : nullptr;
+}
+
+void Frames::cut(Gap& gap, Frame& frame, std::byte* data, std::uint64_t length) {
+  Slab& slab = slab_at(data);
+  const Span all{gap.begin(), gap.begin() + gap.size};
+  Frame* const below = gap.below;
+  erase_gap(gap);
+  Frame*& from_below = below == nullptr ? slab.lowest : below->above;
+  frame = {.data = data, .length = length, .below = below, .above = from_below};
+  from_below = &frame;
+  if (frame.above != nullptr) frame.above->below = &frame;
+  const Span own = granules(frame);
+  slab.used += static_cast<std::uint64_t>(own.end - own.begin);
+  add_gap({all.begin, own.begin}, below);
+  add_gap({own.end, all.end}, &frame);
+}
+
+void Frames::add_gap(Span bytes, Frame* below) {
+  if (bytes.begin == bytes.end) return;
+  insert_gap(*new (bytes.begin) Gap{.size = static_cast<std::uint64_t>(bytes.end - bytes.begin),
+                                    .left = nullptr,
+                                    .right = nullptr,
+                                    .below = below});
+}
+
+bool Frames::less(const Gap* gap, std::uint64_t size, const Gap* at) {
+  return gap->size != size ? gap->size < size : std::less<>{}(gap, at);
+}
+
+Frames::Gap* Frames::merge(Gap* low, Gap* high) {
+  if (low == nullptr) return high;
+  if (high == nullptr) return low;
+  if (low->priority() > high->priority()) {
+    low->right = merge(low->right, high);
+    return low;
+  }
+  high->left = merge(low, high->left);
+  return high;
+}
+
+// Parts the tree into what is less than (size, at) and the rest.
+void Frames::split(Gap* root, std::uint64_t size, const Gap* at, Gap*& low, Gap*& high) {
+  if (root == nullptr) {
+    low = high = nullptr;
+  } else if (less(root, size, at)) {
+    split(root->right, size, at, root->right, high);
+    low = root;
+  } else {
+    split(root->left, size, at, low, root->left);
+    high = root;
+  }
+}
+
+void Frames::insert_gap(Gap& gap) {
+  Gap** place = &root_;
+  while (*place != nullptr && (*place)->priority() >= gap.priority()) {
+    place = less(*place, gap.size, &gap) ? &(*place)->right : &(*place)->left;
+  }
+  split(*place, gap.size, &gap, gap.left, gap.right);
+  *place = &gap;
+}
+
+void Frames::erase_gap(Gap& gap) {
+  Gap** place = &root_;
+  while (*place != &gap) {
+    CHECK(*place != nullptr);
+    place = less(*place, gap.size, &gap) ? &(*place)->right : &(*place)->left;
+  }
+  *place = merge(gap.left, gap.right);
+}
+
+// The least gap that is not below (size, at).
+Frames::Gap* Frames::at_least(std::uint64_t size, const Gap* at) const {
+  Gap* best = nullptr;
+  for (Gap* gap = root_; gap != nullptr;) {
+    if (less(gap, size, at)) {
+      gap = gap->right;
+    } else {
+      best = gap;
+      gap = gap->left;
+    }
+  }
+  return best;
+}
+
+}  // namespace headrace

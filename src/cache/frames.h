@@ -1,0 +1,114 @@
+// Where copies lie: the slabs of one node and the frames cut from them.
+//
+// A frame is the place of one block: any length, its first byte congruent to the source's offset
+// modulo 4096 (modulo 64 below 4 KiB), so that O_DIRECT can read into it without a bounce. Frames
+// of a slab are linked by address through the blocks' own entries, and what is free between them is
+// described in the free bytes themselves: the books cost no memory beside the frame's four words.
+// It does not decide who must go (eviction.h), only what would have to go together.
+//
+// Invariants: frames do not share a 64-byte granule; two gaps never touch; every gap is in the
+// tree.
+//
+// Single-thread: the cache calls it under its lock.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "headrace/buffer.h"
+
+namespace headrace {
+
+struct Frame {
+  std::byte* data = nullptr;  // null: none
+  std::uint64_t length = 0;   // of the block, in bytes
+  Frame* below = nullptr;     // neighbours in the slab
+  Frame* above = nullptr;
+};
+
+class Frames {
+ public:
+  // 64 bytes, a cache line: two frames never share one, so that filling one does not disturb
+  // readers of the other.
+  static constexpr std::uint64_t kGranule = 64;
+  // The strictest alignment that O_DIRECT asks for (logical block sizes are 512 or 4096).
+  static constexpr std::uint64_t kDirect = 4096;
+
+  Frames() = default;
+  Frames(Frames&&) = default;
+  Frames& operator=(Frames&&) = default;
+
+  // Takes over a slab. `owner` may be null when the memory is somebody else's.
+  void add(std::span<std::byte> memory, std::unique_ptr<Buffer> owner);
+
+  // Cuts a frame of `length` bytes for a source at `offset` from the smallest gap it fits in, the
+  // lowest of equals. False: it fits nowhere. Requires: length > 0, the frame is not in use.
+  bool take(Frame& frame, std::uint64_t length, std::uint64_t offset);
+  // The same without the alignment, for when there is no other room.
+  bool take_unaligned(Frame& frame, std::uint64_t length);
+  // Gives it back; the gap joins its neighbours. Its length stays on record.
+  void give(Frame& frame);
+
+  // The frames in a row with `seed`, it included, that would make room for a frame if they went, in
+  // the order in which they were added; empty if those that may go (`droppable`) do not suffice.
+  std::vector<Frame*> row(Frame& seed, std::uint64_t length, std::uint64_t offset,
+                          const std::function<bool(Frame&)>& droppable) const;
+
+  struct Slab {
+    std::byte* begin = nullptr;
+    std::uint64_t size = 0;      // whole granules
+    std::uint64_t capacity = 0;  // as given to add()
+    std::uint64_t used = 0;      // bytes of frames, in granules
+    Frame* lowest = nullptr;
+    std::unique_ptr<Buffer> owner;
+  };
+  // By address.
+  const std::vector<Slab>& slabs() const { return slabs_; }
+  const Slab& slab_of(const Frame& frame) const;
+  // Removes the slab that begins there. Requires: it holds no frame.
+  std::unique_ptr<Buffer> remove(const std::byte* begin);
+
+  // Bytes of all slabs, as given.
+  std::uint64_t capacity() const { return capacity_; }
+  // Bytes that would certainly suffice in an empty slab.
+  static std::uint64_t slab_bytes(std::uint64_t length, std::uint64_t offset) {
+    return length + offset % kDirect;
+  }
+
+ private:
+  struct Gap;  // lies at the begin of the free bytes it describes
+  struct Span {
+    std::byte* begin;
+    std::byte* end;
+  };
+
+  Slab& slab_at(const std::byte* address);
+  const Slab& slab_at(const std::byte* address) const;
+  static Span granules(const Frame& frame);
+  // The free bytes directly below and above a frame, possibly none.
+  Span gap_below(const Frame& frame) const;
+  Span gap_above(const Frame& frame) const;
+  static std::byte* fit(Span gap, std::uint64_t length, std::uint64_t offset,
+                        std::uint64_t modulus);
+  bool take(Frame& frame, std::uint64_t length, std::uint64_t offset, std::uint64_t modulus);
+  void cut(Gap& gap, Frame& frame, std::byte* data, std::uint64_t length);
+  void add_gap(Span bytes, Frame* below);
+
+  static bool less(const Gap* gap, std::uint64_t size, const Gap* address);
+  static Gap* merge(Gap* low, Gap* high);
+  static void split(Gap* root, std::uint64_t size, const Gap* address, Gap*& low, Gap*& high);
+  void insert_gap(Gap& gap);
+  void erase_gap(Gap& gap);
+  Gap* at_least(std::uint64_t size, const Gap* address) const;
+
+  std::vector<Slab> slabs_;
+  std::uint64_t capacity_ = 0;
+  Gap* root_ = nullptr;  // a treap by (size, address)
+};
+
+}  // namespace headrace

@@ -1,0 +1,78 @@
+// A prefetch plan: the extents in the order of their planned use, and how far ahead of the use to
+// fetch. Pure books; the cache core starts the copies.
+//
+// An item is pending (not started), started (its block is there or on its way, and protected), or
+// over: used, passed over or given up. Single-thread: guarded by the lock of the cache.
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "cache/index.h"
+#include "headrace/cache.h"
+
+namespace headrace {
+
+class CacheCore;
+struct CacheEntry;
+struct PrefetchPlan;
+
+struct PlanItem {
+  enum class State : std::uint8_t { pending, started, over };
+
+  const Object* object = nullptr;
+  Range bytes;
+  std::uint64_t position = 0;        // bytes planned before it
+  PlanItem* next_in_cell = nullptr;  // of the index of items not over
+  PrefetchPlan* plan = nullptr;
+  CacheEntry* entry = nullptr;  // that it protects; set while started
+  std::uint16_t node = 0;       // index of the node in the cache
+  State state = State::pending;
+
+  Range range() const { return bytes; }
+  Extent extent() const { return {object, bytes.offset, Bytes{bytes.length}}; }
+  std::uint64_t end_position() const { return position + bytes.length; }
+};
+
+// How fast a consumer uses bytes: a mean that forgets, so that it follows a change within about
+// kMemory uses. Sums of bytes and of time are decayed apart, since a mean of single rates would let
+// one short gap between two uses outweigh many long ones.
+class Pace {
+ public:
+  void record(Nanoseconds now, std::uint64_t bytes);
+  // Nothing before two uses that are apart in time.
+  std::optional<BytesPerSecond> rate() const;
+
+ private:
+  static constexpr double kMemory = 16;
+
+  std::optional<Nanoseconds> last_;
+  double bytes_ = 0;
+  double seconds_ = 0;
+};
+
+struct PrefetchPlan {
+  // Null once the plan has ended; then nobody writes to it any more.
+  std::atomic<CacheCore*> core{nullptr};
+  std::vector<PlanItem> items;
+  PrefetchOptions options;
+
+  std::size_t next = 0;        // no item before it is pending
+  std::size_t oldest = 0;      // all items before it are over
+  std::uint64_t ahead = 0;     // bytes of started items
+  std::uint64_t furthest = 0;  // end position of the furthest item used
+  Pace pace;
+  Prefetch::Progress progress;
+
+  // The first pending item; null: none is left.
+  PlanItem* first_pending();
+  // How many bytes may be started and not over, when a copy takes `latency`: what is used up in the
+  // lead time or in two latencies, at the pace seen; at least two extents like `item`, so that one
+  // is fetched while another is used; at most `most`. Before there is a pace: `most`.
+  std::uint64_t limit(const PlanItem& item, Nanoseconds latency, std::uint64_t most) const;
+};
+
+}  // namespace headrace

@@ -1,0 +1,247 @@
+// Plans: what is fetched ahead, when, and for how long it is protected.
+#include <algorithm>
+#include <utility>
+
+#include "cache/core.h"
+#include "core/check.h"
+
+namespace headrace {
+
+Prefetch CacheCore::prefetch(std::span<const Extent> extents, const PrefetchOptions& options) {
+  auto plan = std::make_shared<PrefetchPlan>();
+  plan->core = this;
+  plan->options = options;
+  plan->progress.planned = extents.size();
+  plan->items.resize(extents.size());
+  std::uint64_t position = 0;
+  const Extent* asked = nullptr;  // policies are pure: equal requests have equal answers
+  Result<std::uint16_t> node = std::uint16_t{0};
+  for (std::size_t i = 0; i < extents.size(); ++i) {
+    const Extent& extent = extents[i];
+    PlanItem& item = plan->items[i];
+    item.plan = plan.get();
+    if (!extent.valid()) {
+      item.state = PlanItem::State::over;  // an access will say what is wrong
+      continue;
+    }
+    item.object = extent.object;
+    item.bytes = {extent.object->id(), extent.offset, extent.length.value};
+    item.position = position;
+    position += extent.length.value;
+    if (extent.length.value == 0) {
+      item.state = PlanItem::State::over;
+      ++plan->progress.started;
+      ++plan->progress.used;
+      continue;
+    }
+    if (asked == nullptr || asked->length != extent.length ||
+        asked->object->node() != extent.object->node()) {
+      node = destination(extent, options.initiator);
+      asked = &extent;
+    }
+    if (node) item.node = *node;
+    if (!node) item.state = PlanItem::State::over;
+  }
+  {
+    const MutexLock lock(mutex_);
+    for (PlanItem& item : plan->items) {
+      if (item.state == PlanItem::State::pending) planned_.insert(item);
+    }
+    plans_.push_back(plan);
+  }
+  pump(true);
+  Prefetch handle;
+  handle.plan_ = std::move(plan);
+  return handle;
+}
+
+bool CacheCore::take_pump_due() { return pump_due_.load() && pump_due_.exchange(false); }
+
+// Starts whatever plans may start now. One thread at a time: a copy may complete inside submit(),
+// and its completion comes here again; it only leaves word. A thread of the user may allocate slabs
+// (may_grow); one that completes a copy must not be held up and leaves that to the next access.
+void CacheCore::pump(bool may_grow) {
+  {
+    const MutexLock lock(mutex_);
+    if (plans_.empty()) {
+      growth_due_ = false;
+      return;
+    }
+    if (pumping_) {
+      pump_again_ = true;
+      return;
+    }
+    pumping_ = true;
+  }
+  for (;;) {
+    std::optional<Growth> wanted;
+    CacheEntry* entry = nullptr;
+    {
+      Later later;
+      const MutexLock lock(mutex_);
+      if (may_grow) growth_due_ = false;
+      entry = start_next(may_grow, wanted, later);
+      if (entry == nullptr && !wanted && !std::exchange(pump_again_, false)) {
+        pumping_ = false;
+        return;
+      }
+    }
+    if (wanted) grow(*wanted);
+    if (entry != nullptr) submit(*entry, Priority::prefetch);
+  }
+}
+
+// The next block of the plan whose turn it is; null: none can be started now.
+CacheEntry* CacheCore::start_next(bool may_grow, std::optional<Growth>& wanted, Later& later) {
+  const std::size_t plans = plans_.size();
+  for (std::size_t i = 0; i < plans; ++i) {
+    const std::size_t turn = (turn_ + i) % plans;
+    PrefetchPlan& plan = *plans_[turn];
+    while (PlanItem* const item = plan.first_pending()) {
+      if (CacheEntry* const entry = start_item(*item, may_grow, wanted, later)) {
+        turn_ = turn + 1;
+        return entry;
+      }
+      if (wanted) return nullptr;
+      if (item->state == PlanItem::State::pending) break;  // no room in the plan or on the node
+    }
+  }
+  return nullptr;
+}
+
+CacheEntry* CacheCore::start_item(PlanItem& item, bool may_grow, std::optional<Growth>& wanted,
+                                  Later& later) {
+  PrefetchPlan& plan = *item.plan;
+  Node& node = nodes_[item.node];
+  const std::uint64_t length = item.bytes.length;
+  if (length > node.budget) {
+    let_go(item, PlanItem::State::over);
+    return nullptr;
+  }
+  const std::uint64_t most = std::min(plan.options.window.value, node.budget / 2);
+  if (plan.ahead > 0 && plan.ahead + length > plan.limit(item, latency_, most)) return nullptr;
+  if (CacheEntry* const found = find(item.bytes)) {
+    adopt(item, *found);
+    return nullptr;
+  }
+  if (node.planned > 0 && node.planned + length > node.budget / 2) return nullptr;
+  auto made = std::make_unique<CacheEntry>();
+  const Request request{.node = item.node, .extent = item.extent(), .by_prefetch = true};
+  switch (make_room(*made, request, wanted, later)) {
+    case Room::growth:
+      if (!may_grow) {
+        node.growing -= wanted->bytes;
+        wanted.reset();
+        growth_due_ = true;
+      }
+      return nullptr;
+    case Room::none: stalled_ = true; return nullptr;
+    case Room::found: break;
+  }
+  CacheEntry& entry = start(std::move(made), request);
+  adopt(item, entry);
+  return &entry;
+}
+
+void CacheCore::adopt(PlanItem& item, CacheEntry& entry) {
+  item.state = PlanItem::State::started;
+  item.entry = &entry;
+  item.plan->ahead += item.bytes.length;
+  ++item.plan->progress.started;
+  if (entry.planned++ == 0) nodes_[entry.node].planned += entry.length;
+}
+
+// From pending or started to `state`: back to pending when its block was dropped, or over.
+void CacheCore::let_go(PlanItem& item, PlanItem::State state) {
+  PrefetchPlan& plan = *item.plan;
+  if (item.state == PlanItem::State::started) {
+    CacheEntry& entry = *std::exchange(item.entry, nullptr);
+    if (--entry.planned == 0) nodes_[entry.node].planned -= entry.length;
+    plan.ahead -= item.bytes.length;
+  }
+  if (state == PlanItem::State::pending) {
+    --plan.progress.started;
+    plan.next = std::min(plan.next, static_cast<std::size_t>(&item - plan.items.data()));
+  } else {
+    planned_.remove(item);
+  }
+  item.state = state;
+  pump_due_ = true;
+}
+
+// An access to `range`: in each plan the first item that covers it is used.
+void CacheCore::use_planned(const Range& range) {
+  if (planned_.empty()) return;
+  std::vector<PlanItem*> items;
+  planned_.covering(range, [&](PlanItem& item) {
+    items.push_back(&item);
+    return true;
+  });
+  std::ranges::sort(items, std::less<>{});  // items of one plan lie in one array, in its order
+  const PrefetchPlan* last = nullptr;
+  for (PlanItem* item : items) {
+    PrefetchPlan& plan = *item->plan;
+    if (std::exchange(last, &plan) == &plan) continue;
+    if (item->state == PlanItem::State::pending) ++plan.progress.started;
+    let_go(*item, PlanItem::State::over);
+    ++plan.progress.used;
+    plan.pace.record(mover_.clock().now(), item->bytes.length);
+    plan.furthest = std::max(plan.furthest, item->end_position());
+    pass_over(plan);
+  }
+}
+
+// Uses need not come in order, but an item that lies more than the window behind the furthest use
+// is not waited for any longer: it loses its protection, or is never started.
+void CacheCore::pass_over(PrefetchPlan& plan) {
+  for (; plan.oldest < plan.items.size(); ++plan.oldest) {
+    PlanItem& item = plan.items[plan.oldest];
+    if (item.state == PlanItem::State::over) continue;
+    const std::uint64_t window = std::min(plan.options.window.value, nodes_[item.node].budget / 2);
+    if (item.end_position() + window >= plan.furthest) return;
+    let_go(item, PlanItem::State::over);
+  }
+}
+
+// The block of these items is gone.
+void CacheCore::unplan(CacheEntry& entry, PlanItem::State state) {
+  for (PlanItem* item : planned_.overlapping(entry.range())) {
+    if (item->entry == &entry) let_go(*item, state);
+  }
+  DCHECK(entry.planned == 0);
+}
+
+void CacheCore::end_plan(PrefetchPlan& plan) {
+  for (std::size_t i = plan.oldest; i < plan.items.size(); ++i) {
+    if (plan.items[i].state != PlanItem::State::over) {
+      let_go(plan.items[i], PlanItem::State::over);
+    }
+  }
+  plan.progress.cancelled = true;
+  plan.core = nullptr;
+  std::erase_if(plans_, [&](const auto& other) { return other.get() == &plan; });
+  turn_ = 0;
+}
+
+void CacheCore::end_plans() {
+  while (!plans_.empty()) {
+    const std::shared_ptr<PrefetchPlan> plan = plans_.back();
+    end_plan(*plan);
+  }
+}
+
+void CacheCore::cancel(PrefetchPlan& plan) {
+  {
+    const MutexLock lock(mutex_);
+    if (plan.core == nullptr) return;  // ended by clear() meanwhile
+    end_plan(plan);
+  }
+  if (take_pump_due()) pump(true);  // others may go on with its room
+}
+
+Prefetch::Progress CacheCore::progress(const PrefetchPlan& plan) const {
+  const MutexLock lock(mutex_);
+  return plan.progress;
+}
+
+}  // namespace headrace
