@@ -186,6 +186,12 @@ void bind_statistics(nb::module_& m) {
   m.def(
       "summarize", [](const std::vector<double>& samples) { return summarize(samples); },
       "samples"_a, "The summary, or None for no samples.");
+  m.def(
+      "format_bytes", [](Bytes bytes) { return to_string(bytes); }, "bytes"_a,
+      "64 KiB, 1.5 GiB: binary multiples.");
+  m.def(
+      "format_rate", [](BytesPerSecond rate) { return to_string(rate); }, "bytes_per_second"_a,
+      "24.1 GB/s: decimal multiples.");
 }
 
 }  // namespace

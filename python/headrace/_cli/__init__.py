@@ -1,0 +1,71 @@
+"""The command `headrace`."""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import NoReturn
+
+from headrace._cli import exit_codes
+
+
+def main() -> NoReturn:
+    """Runs the command and ends the process with the right code and at most one line of error."""
+    try:
+        code = _run()
+        sys.stdout.flush()
+    except BrokenPipeError:
+        code = exit_codes.BROKEN_PIPE
+    except KeyboardInterrupt:
+        code = _complain("interrupted", exit_codes.INTERRUPTED)
+    except OSError as error:
+        code = _complain(_in_words(error), exit_codes.of_errno(error.errno))
+    _forget_output()
+    sys.exit(code)
+
+
+def _run() -> int:
+    from typer.exceptions import Abort, TyperException
+
+    from headrace import Error
+    from headrace._cli.app import app
+
+    try:
+        return int(app(standalone_mode=False) or exit_codes.SUCCESS)
+    except Error as error:
+        return _complain(str(error), exit_codes.BY_ERROR_CODE[error.code])
+    except TyperException as error:
+        return _complain(error.format_message(), error.exit_code)
+    except Abort:
+        return _complain("interrupted", exit_codes.INTERRUPTED)
+    except OSError:
+        raise
+    except Exception as error:
+        if os.environ.get("HEADRACE_TRACEBACK"):
+            raise
+        return _complain(
+            f"internal error: {type(error).__name__}: {error} (HEADRACE_TRACEBACK=1 shows where)",
+            exit_codes.INTERNAL,
+        )
+
+
+def _complain(message: str, code: int) -> int:
+    line = " ".join(message.split()).removesuffix(".")
+    try:
+        print(f"headrace: {line}", file=sys.stderr, flush=True)
+    except OSError:
+        pass  # nobody listens; the exit code still tells
+    return code
+
+
+def _in_words(error: OSError) -> str:
+    reason = error.strerror or str(error)
+    return f"{error.filename}: {reason}" if error.filename else f"cannot write: {reason}"
+
+
+def _forget_output() -> None:
+    """Output that could not be written must not be tried again by the interpreter at its end."""
+    try:
+        sys.stdout.flush()
+    except OSError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -1,0 +1,31 @@
+"""headrace doctor"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import headrace
+from headrace._cli import output
+from headrace._cli.doctor import STATES, Finding, Host, as_json, examine
+
+_MARKS = {"ready": "ready", "limited": "limited", "off": "OFF", "absent": "-"}
+
+
+def run(*, json: bool, data: Path) -> None:
+    machine = headrace.Machine.discover()
+    findings = examine(Host(machine, data))
+    if json:
+        output.print_json(output.document("doctor", machine, features=as_json(findings)))
+        return
+    rows = [(finding.feature, _MARKS[finding.state], finding.why) for finding in findings]
+    output.print_table(("feature", "state", "why"), rows, left=3)
+    print()
+    for finding in findings:
+        if finding.remedy is not None:
+            print(f"{finding.feature}:\n    {finding.remedy}")
+    print(_summary(findings))
+
+
+def _summary(findings: list[Finding]) -> str:
+    counts = {state: sum(f.state == state for f in findings) for state in STATES}
+    return ", ".join(f"{count} {state}" for state, count in counts.items())

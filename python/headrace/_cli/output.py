@@ -1,0 +1,169 @@
+"""What the command prints and writes: JSON documents, tables, progress, files."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import tempfile
+import time
+from collections.abc import Iterable, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Any
+
+import headrace
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.progress import Progress, TaskID
+
+#: No bar for what is over before one has looked.
+_BAR_AFTER_SECONDS = 2.0
+#: Wider than any table: lines are for the reader's tools to fold.
+_WIDTH_WITHOUT_TERMINAL = 1000
+
+
+def document(kind: str, machine: headrace.Machine, **fields: Any) -> dict[str, Any]:
+    """The head that every JSON document of the command has, and its fields."""
+    return {
+        "schema_version": headrace.SCHEMA_VERSION,
+        "kind": kind,
+        "version": headrace.__version__,
+        "date": datetime.now(UTC).isoformat(timespec="seconds"),
+        **fields,
+        "machine": json.loads(machine.to_json()),
+    }
+
+
+def print_json(value: dict[str, Any]) -> None:
+    """Exactly one document on stdout."""
+    print_text(json.dumps(value, indent=2, allow_nan=False))
+
+
+def print_text(text: str) -> None:
+    sys.stdout.write(text if text.endswith("\n") else text + "\n")
+    sys.stdout.flush()
+
+
+def _console(file: Any) -> Console:
+    from rich.console import Console
+
+    terminal = bool(file.isatty())
+    return Console(
+        file=file,
+        highlight=False,
+        markup=False,
+        emoji=False,
+        width=None if terminal else _WIDTH_WITHOUT_TERMINAL,
+        force_terminal=None if terminal else False,
+    )
+
+
+def print_table(headings: Sequence[str], rows: Iterable[Sequence[str]], left: int = 1) -> None:
+    """A table on stdout; the first `left` columns hold words, the others numbers."""
+    from rich import box
+    from rich.table import Table
+    from rich.text import Text
+
+    console = _console(sys.stdout)
+    table = Table(
+        box=box.SIMPLE_HEAD if console.is_terminal else None,
+        pad_edge=False,
+        header_style="bold" if console.is_terminal else "",
+    )
+    for index, heading in enumerate(headings):
+        table.add_column(Text(heading), justify="left" if index < left else "right")
+    for row in rows:
+        table.add_row(*(Text(cell) for cell in row))
+    with console.capture() as capture:
+        console.print(table)
+    # The padding at the ends of lines is of no use outside a terminal.
+    lines = capture.get().splitlines()
+    print_text("\n".join(lines if console.is_terminal else [line.rstrip() for line in lines]))
+
+
+class ProgressBar:
+    """A bar with an estimate on stderr, for what takes more than two seconds on a terminal."""
+
+    def __init__(self, what: str) -> None:
+        self._what = what
+        self._start = time.monotonic()
+        self._bar: Progress | None = None
+        self._task: TaskID | None = None
+
+    def __call__(self, done: float, total: float, what: str | None = None) -> None:
+        """`done` of `total`; may be called from any thread that holds the GIL."""
+        self._what = what or self._what
+        if self._bar is None:
+            if not sys.stderr.isatty() or time.monotonic() - self._start < _BAR_AFTER_SECONDS:
+                return
+            self._bar, self._task = self._begin()
+        assert self._task is not None
+        self._bar.update(self._task, completed=done, total=total, description=self._what)
+
+    def _begin(self) -> tuple[Progress, TaskID]:
+        from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+
+        bar = Progress(
+            TextColumn("{task.description}"),
+            BarColumn(),
+            TextColumn("{task.percentage:>3.0f} %"),
+            TimeRemainingColumn(),
+            console=_console(sys.stderr),
+            transient=True,
+        )
+        bar.start()
+        return bar, bar.add_task(self._what)
+
+    def __enter__(self) -> ProgressBar:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if self._bar is not None:
+            self._bar.stop()
+
+
+def check_writable(path: Path) -> None:
+    """Complains before the work about a file that could not be written after it."""
+    if path.is_dir():
+        raise headrace.InvalidError(f"{path} is a directory; give a file's name")
+    folder = path.parent
+    if not folder.is_dir():
+        raise headrace.AbsentError(f"no directory {folder}; make it first")
+    if not os.access(path if path.exists() else folder, os.W_OK):
+        raise headrace.DeniedError(f"{path} is not writable; choose another file")
+
+
+def write_file(path: Path, content: str | bytes) -> None:
+    """Writes all of a file or nothing: a temporary beside it takes its name when it is complete."""
+    data = content.encode() if isinstance(content, str) else content
+    if path.exists() and not path.is_file():  # /dev/stdout, a pipe
+        path.write_bytes(data)
+        return
+    handle, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+    temporary = Path(name)
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(data)
+        temporary.chmod(0o666 & ~_umask())
+        temporary.replace(path)
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise
+
+
+def _umask() -> int:
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask
+
+
+def write_json(path: Path, value: dict[str, Any]) -> None:
+    write_file(path, json.dumps(value, indent=2, allow_nan=False) + "\n")

@@ -1,0 +1,53 @@
+"""headrace report"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import headrace
+from headrace._cli import output
+
+
+def run(*, file: Path, html: Path | None, png: Path | None) -> None:
+    page = html or file.parent / "report.html"
+    for target in (page, png):
+        if target is not None:
+            output.check_writable(target)
+    document = read(file)
+    write(document, page, png)
+    output.print_text(str(page))
+
+
+def read(file: Path) -> dict[str, Any]:
+    """The document in `file`; InvalidError with the place if it is none of this command's."""
+    try:
+        document = json.loads(file.read_bytes())
+    except FileNotFoundError:
+        raise headrace.AbsentError(
+            f"no file {file}; headrace demo or headrace bench query --out {file} makes one"
+        ) from None
+    except UnicodeDecodeError:
+        raise headrace.InvalidError(f"{file} is not a JSON document of headrace") from None
+    except json.JSONDecodeError as error:
+        raise headrace.InvalidError(
+            f"{file}:{error.lineno}:{error.colno}: {error.msg}; give what headrace wrote"
+        ) from None
+    if not isinstance(document, dict) or "schema_version" not in document:
+        raise headrace.InvalidError(f"{file} is not a JSON document of headrace")
+    if document["schema_version"] != headrace.SCHEMA_VERSION:
+        raise headrace.UnsupportedError(
+            f"{file} has schema version {document['schema_version']}; this version reads "
+            f"{headrace.SCHEMA_VERSION}: make it again"
+        )
+    return document
+
+
+def write(document: dict[str, Any], page: Path, png: Path | None) -> None:
+    """The page, and the picture if one is asked for."""
+    from headrace import _report
+
+    output.write_file(page, _report.html(document))
+    if png is not None:
+        output.write_file(png, _report.png(document))

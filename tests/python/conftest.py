@@ -1,0 +1,94 @@
+"""What the Python tests share: the command as users run it, files of known bytes, golden texts."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy
+import pytest
+
+import headrace
+
+ROOT = Path(__file__).resolve().parents[2]
+GOLDEN = ROOT / "tests" / "golden"
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--update-golden", action="store_true", help="write the golden files instead of comparing"
+    )
+
+
+@pytest.fixture
+def golden(request: pytest.FixtureRequest) -> Callable[[str, str], None]:
+    """golden(name, text): text must be what the file tests/golden/name holds."""
+
+    def compare(name: str, text: str) -> None:
+        path = GOLDEN / name
+        if request.config.getoption("--update-golden"):
+            path.write_text(text)
+        assert path.exists(), f"no {path}; run pytest --update-golden and look at it"
+        assert text == path.read_text()
+
+    return compare
+
+
+@pytest.fixture(scope="session")
+def command() -> Path:
+    """The installed command."""
+    path = Path(sys.executable).parent / "headrace"
+    assert path.exists(), "pip install . first"
+    return path
+
+
+Headrace = Callable[..., "subprocess.CompletedProcess[str]"]
+
+
+@pytest.fixture
+def run(command: Path, tmp_path: Path) -> Headrace:
+    """run("topo", "--json", env={...}): the command in an empty directory, with a bare environment."""
+
+    def run_it(
+        *arguments: str, env: dict[str, str] | None = None, **options: object
+    ) -> subprocess.CompletedProcess[str]:
+        clean = {k: v for k, v in os.environ.items() if not k.startswith(("HEADRACE", "MEMKIND"))}
+        clean |= {"COLUMNS": "80", **(env or {})}
+        settings: dict[str, object] = {"cwd": tmp_path, "capture_output": True, "timeout": 60}
+        return subprocess.run(
+            [str(command), *arguments], env=clean, text=True, check=False, **settings | options
+        )  # type: ignore[call-overload,no-any-return]
+
+    return run_it
+
+
+@pytest.fixture(scope="session")
+def machine(tmp_path_factory: pytest.TempPathFactory) -> headrace.Machine:
+    return headrace.Machine.discover(storage=[tmp_path_factory.getbasetemp()])
+
+
+@pytest.fixture(scope="session")
+def memory_node(machine: headrace.Machine) -> int:
+    """A memory node with CPUs."""
+    return next(n.id for n in machine.nodes if n.byte_addressable and n.cpus)
+
+
+@pytest.fixture
+def mover(machine: headrace.Machine) -> headrace.Mover:
+    return headrace.Mover(machine)
+
+
+@pytest.fixture(scope="session")
+def payload() -> bytes:
+    """3 MiB and a bit: several pieces, odd at the end."""
+    return numpy.random.default_rng(7).bytes((3 << 20) + 123)
+
+
+@pytest.fixture
+def payload_file(tmp_path: Path, payload: bytes) -> Path:
+    path = tmp_path / "payload.bin"
+    path.write_bytes(payload)
+    return path
