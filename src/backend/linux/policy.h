@@ -1,0 +1,28 @@
+// Memory policies and page queries by bare system calls: libnuma adds a dependency and process-wide
+// state (its warnings exit), and takes no more than these three calls off us.
+//
+// Thread-safe.
+#pragma once
+
+#include <cstddef>
+#include <span>
+#include <vector>
+
+#include "headrace/units.h"
+
+namespace headrace {
+
+enum class Policy : int { preferred, bind, interleave };
+
+// mbind of [memory, memory + length) to `nodes`; 0 or an errno value. Requires: page-aligned.
+int set_policy(std::byte* memory, std::size_t length, Policy policy, std::span<const NodeId> nodes);
+
+// Where the pages at `addresses` are: a node, or a negative errno value per page (-ENOENT: none
+// there; -EFAULT: the shared page of zeros, or no mapping). 0 or an errno value.
+int page_nodes(std::span<void*> addresses, std::span<int> nodes);
+
+// Faults in [memory, memory + length) for writing; 0 or an errno value. EFAULT: the pages of a
+// hugetlb pool ran out where a store would have ended in SIGBUS.
+int populate(std::byte* memory, std::size_t length);
+
+}  // namespace headrace

@@ -1,0 +1,154 @@
+#include "backend/linux/touch.h"
+
+#include <sched.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <limits>
+#include <system_error>
+#include <thread>
+
+#include "backend/linux/policy.h"
+
+namespace headrace {
+namespace {
+
+// A CPU mask of any length, as the system calls take it.
+using CpuMask = std::vector<unsigned long>;
+constexpr std::size_t kMaskBits = 8 * sizeof(unsigned long);
+
+// The CPUs this thread may use; empty when the kernel does not say.
+CpuMask allowed_cpus() {
+  CpuMask mask(1024);  // 65536 CPUs, above the kernel's largest NR_CPUS
+  const long bytes =
+      ::syscall(SYS_sched_getaffinity, 0, mask.size() * sizeof(mask[0]), mask.data());
+  mask.resize(bytes < 0 ? 0 : static_cast<std::size_t>(bytes) / sizeof(mask[0]));
+  return mask;
+}
+
+bool contains(const CpuMask& mask, unsigned cpu) {
+  return cpu / kMaskBits < mask.size() && (mask[cpu / kMaskBits] >> (cpu % kMaskBits) & 1) != 0;
+}
+
+CpuSet intersect(const CpuSet& cpus, const CpuMask& allowed) {
+  CpuSet both;
+  std::ranges::copy_if(cpus, std::back_inserter(both),
+                       [&](unsigned cpu) { return contains(allowed, cpu); });
+  return both;
+}
+
+// Binds this thread to `cpus`. A refusal costs speed only.
+void pin_to(const CpuSet& cpus) {
+  if (cpus.empty()) return;
+  CpuMask mask(cpus.back() / kMaskBits + 1);
+  for (const unsigned cpu : cpus) mask[cpu / kMaskBits] |= 1UL << (cpu % kMaskBits);
+  ::syscall(SYS_sched_setaffinity, 0, mask.size() * sizeof(mask[0]), mask.data());
+}
+
+// The steps of one group, taken by its threads in turn.
+struct Work {
+  std::vector<Run> steps;
+  std::atomic<std::size_t> next{0};
+};
+
+void cut(const TouchGroup& group, Bytes step, Work& work) {
+  for (const Run& run : group.runs) {
+    for (std::uint64_t done = 0; done < run.length; done += step.value) {
+      work.steps.push_back({run.offset + done, std::min(step.value, run.length - done), run.node});
+    }
+  }
+}
+
+void touch_steps(std::byte* memory, Work& work, std::atomic<int>& error) {
+  for (std::size_t i = work.next++; i < work.steps.size() && error == 0; i = work.next++) {
+    const int failed = populate(memory + work.steps[i].offset, work.steps[i].length);
+    if (failed != 0) error = failed;
+  }
+}
+
+std::uint64_t length_of(const TouchGroup& group) {
+  std::uint64_t sum = 0;
+  for (const Run& run : group.runs) sum += run.length;
+  return sum;
+}
+
+}  // namespace
+
+CpuSet nearest_cpus(const Machine& machine, NodeId id) {
+  const Node* node = machine.find(id);
+  if (node == nullptr || !node->cpus.empty()) return node == nullptr ? CpuSet{} : node->cpus;
+  const Node* best = nullptr;
+  auto cost_of = [&](const Node& other) {
+    constexpr auto kUnknown = std::numeric_limits<std::int64_t>::max();
+    std::int64_t latency = kUnknown;
+    for (const AccessAttributes& access : node->access) {
+      if (access.initiator == other.id && access.read_latency)
+        latency = access.read_latency->count();
+    }
+    const auto distance = node->distances.find(other.id);
+    return std::pair(latency,
+                     distance == node->distances.end() ? kUnknown : std::int64_t{distance->second});
+  };
+  for (const Node& other : machine.nodes) {
+    if (other.cpus.empty()) continue;
+    if (best == nullptr || cost_of(other) < cost_of(*best)) best = &other;
+  }
+  return best == nullptr ? CpuSet{} : best->cpus;
+}
+
+std::vector<unsigned> touch_threads(std::span<const TouchGroup> groups, unsigned cpus) {
+  std::vector<unsigned> threads;
+  std::uint64_t wanted = 0;
+  for (const TouchGroup& group : groups) {
+    const std::uint64_t grains = (length_of(group) + kTouchGrain.value - 1) / kTouchGrain.value;
+    const std::uint64_t most = group.cpus.empty() ? 1 : group.cpus.size();
+    threads.push_back(static_cast<unsigned>(std::min(grains, most)));
+    wanted += threads.back();
+  }
+  // Too many: an equal cut for all, at least one for each group that has work.
+  if (wanted > cpus) {
+    for (unsigned& each : threads) {
+      if (each > 0) each = std::max(1U, static_cast<unsigned>(each * std::uint64_t{cpus} / wanted));
+    }
+  }
+  return threads;
+}
+
+int touch(std::byte* memory, std::span<const TouchGroup> groups, Bytes step) {
+  const CpuMask allowed = allowed_cpus();
+  std::vector<TouchGroup> usable(groups.begin(), groups.end());
+  std::uint64_t total = 0;
+  for (TouchGroup& group : usable) {
+    group.cpus = intersect(group.cpus, allowed);
+    total += length_of(group);
+  }
+  std::vector<Work> work(usable.size());
+  for (std::size_t i = 0; i < usable.size(); ++i) {
+    cut(usable[i], std::max(step, kTouchGrain), work[i]);
+  }
+  std::atomic<int> error{0};
+  std::vector<std::jthread> threads;
+  if (total > kTouchGrain.value) {
+    const auto counts = touch_threads(usable, std::max(1U, std::thread::hardware_concurrency()));
+    try {
+      for (std::size_t i = 0; i < usable.size(); ++i) {
+        for (unsigned n = 0; n < counts[i]; ++n) {
+          threads.emplace_back([&, i] {
+            pin_to(usable[i].cpus);
+            touch_steps(memory, work[i], error);
+          });
+        }
+      }
+    } catch (const std::system_error&) {
+      // Those that run and this one do the work.
+    }
+  }
+  threads.clear();
+  // What no thread took: a small buffer, or all of it when there were no threads to be had.
+  for (Work& each : work) touch_steps(memory, each, error);
+  return error;
+}
+
+}  // namespace headrace

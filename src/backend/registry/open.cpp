@@ -1,0 +1,65 @@
+// Opens the backends that drive a machine's engines here and now.
+
+#include <fmt/core.h>
+
+#include <algorithm>
+
+#include "backend/cpu/cpu.h"
+#include "backend/storage/storage.h"
+#include "headrace/backend.h"
+
+namespace headrace {
+namespace {
+
+using Open = Result<std::unique_ptr<Backend>> (*)(const Machine&, std::vector<EngineId>);
+
+// What opens the engines of a kind; nullptr for kinds that this build has no backend for.
+Open opener(EngineKind kind) {
+  switch (kind) {
+    case EngineKind::cpu:
+      return [](const Machine& machine, std::vector<EngineId> engines) {
+        return open_cpu(machine, std::move(engines));
+      };
+    case EngineKind::ssd:
+      return [](const Machine& machine, std::vector<EngineId> engines) {
+        return open_storage(machine, std::move(engines));
+      };
+    case EngineKind::dsa:
+    case EngineKind::gpu:
+    case EngineKind::migrate: return nullptr;
+  }
+  return nullptr;
+}
+
+}  // namespace
+
+Result<Backends> Backends::open(const Machine& machine) {
+  Backends backends;
+  std::vector<EngineKind> kinds;
+  for (const Engine& engine : machine.engines) {
+    if (std::ranges::find(kinds, engine.kind) == kinds.end()) kinds.push_back(engine.kind);
+  }
+  for (const EngineKind kind : kinds) {
+    std::vector<EngineId> engines;
+    for (const Engine& engine : machine.engines) {
+      if (engine.kind == kind) engines.push_back(engine.id);
+    }
+    const Open open = opener(kind);
+    std::string why = "this version has no backend for its kind; others copy in its place";
+    if (open != nullptr) {
+      auto backend = open(machine, engines);
+      if (backend) {
+        backends.add(*std::move(backend));
+        continue;
+      }
+      why = backend.error().message;
+    }
+    for (const EngineId id : engines) {
+      backends.skipped_.push_back(
+          fmt::format("{} ({}): {}", machine.find(id)->name, to_string(kind), why));
+    }
+  }
+  return backends;
+}
+
+}  // namespace headrace
