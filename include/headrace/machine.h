@@ -131,9 +131,10 @@ struct Machine {
   // Asks hwloc and sysfs what this host has. Missing HMAT, caches or permissions leave facts out;
   // only a malformed override or a path that does not exist is an error.
   static Result<Machine> discover(const DiscoverOptions& options = {});
-  // Reads a JSON file, or a preset by its name (`presets()`). absent, io, or invalid with the
-  // place.
+  // Reads a preset by its name (`presets()`), a JSON file, or NAME.json of the directory in the
+  // environment variable HEADRACE_MACHINES. absent, io, or invalid with the place.
   static Result<Machine> load(const std::string& path_or_preset);
+  // Any text gives a machine or invalid with the place. Unknown fields are passed over.
   static Result<Machine> from_json(std::string_view text);
   // `{"schema_version": 1, ...}`, stable field order, two spaces of indent.
   std::string to_json() const;

@@ -57,14 +57,16 @@ struct Placement {
 };
 
 // The same placement with its kind replaced by the nodes of `machine` that are of it (for an
-// initiator on `near`, nearest first) and all nodes checked to be memory. absent: no such node.
+// initiator on `near`, nearest first) and all nodes checked to be memory. absent: no such node;
+// unsupported: a node that is not memory; invalid: neither nodes nor a kind, or both, a weight of 0
+// or a node twice.
 Result<Placement> resolve(const Machine& machine, const Placement& placement,
                           std::optional<NodeId> near = std::nullopt);
 
 // What a placement policy is asked.
 struct PlacementRequest {
-  NodeId source;                    // where the bytes are
-  Bytes bytes;                      // how many are to be placed
+  NodeId source;                         // where the bytes are
+  Bytes bytes;                           // how many are to be placed
   std::optional<NodeId> initiator = {};  // whose CPUs will use them; nothing when unknown
 };
 
@@ -73,9 +75,12 @@ using PlacementPolicy = std::function<Result<Placement>(const Machine&, const Pl
 
 namespace HEADRACE_API place {
 
-// The fastest byte-addressable node near the initiator that is faster than the source's node:
-// by measured copy rates where there are any, else by rated bandwidth, else by kind
-// (hbm > dram > cxl > storage) and distance. absent: the source is already the fastest.
+// The fastest byte-addressable node near the initiator (by default the CPUs nearest to the source)
+// that is faster than the source's node and has the room: by measured copies within the nodes, else
+// by rated bandwidth, else by kind (hbm > dram > cxl > storage); the first of these that is known
+// of every node compared. Nodes within 10 % are equally fast: then the nearest. An equally fast
+// node counts as faster when it is on the initiator's socket and the source is not. absent: no node
+// is.
 Result<Placement> nearest_fast(const Machine& machine, const PlacementRequest& request);
 
 // Always this node.

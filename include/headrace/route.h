@@ -1,7 +1,9 @@
 // How one move is split: which engine copies which part. Pure functions of the machine; the Mover
 // carries a route out.
 //
-// A route covers the move exactly: parts in ascending order, without gaps or overlaps.
+// A route covers the move exactly: parts in ascending order, without gaps or overlaps, none empty
+// (no parts for a move of no bytes), cut on 4 KiB boundaries. Devices made for copying (DSA, GPU)
+// are taken before cores, which have other work. How they decide: docs/design/routes.md.
 // Thread-compatible.
 #pragma once
 
@@ -42,7 +44,8 @@ using RoutePolicy = std::function<Result<Route>(const Machine&, const RouteReque
 
 namespace HEADRACE_API place {
 
-// One engine: the one at the destination, else at the source, else the first that can.
+// One engine: the one at the destination, else at the source, else the first that can. An end
+// without an engine of its own is served from the nearest node with CPUs.
 Result<Route> one(const Machine& machine, const RouteRequest& request);
 
 // All engines of the kind `one` would use, an equal share each (the thesis' brute force, 3.2.3).
@@ -53,8 +56,9 @@ Result<Route> brute_force(const Machine& machine, const RouteRequest& request);
 Result<Route> smart(const Machine& machine, const RouteRequest& request);
 
 // By the measured rates of the profile: the set of engines and shares that finish first, each share
-// such that all engines end together (T = latency + share / bandwidth). Falls back to `smart` where
-// nothing was measured, and says so.
+// such that all engines end together (T = latency + share / bandwidth). It takes the rates of
+// several engines to add up, as they were measured one by one. Falls back to `smart` where nothing
+// was measured, and says so.
 Result<Route> measured(const Machine& machine, const RouteRequest& request);
 
 // The policy of that name: "one", "brute_force", "smart", "measured". absent lists them.

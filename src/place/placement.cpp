@@ -1,24 +1,38 @@
 #include "headrace/placement.h"
 
+#include <fmt/ranges.h>
+
 #include <algorithm>
+#include <set>
+#include <utility>
 
 #include "core/check.h"
 #include "core/fail.h"
+#include "place/near.h"
 
 namespace headrace {
 namespace {
 
-// How fast a kind is when nothing else is known; smaller is faster.
-int rank(NodeKind kind) {
-  switch (kind) {
-    case NodeKind::hbm: return 0;
-    case NodeKind::dram: return 1;
-    case NodeKind::cxl: return 2;
-    case NodeKind::gpu: return 3;
-    case NodeKind::storage: return 4;
+Result<Placement> resolve_kind(const Machine& machine, Placement placement,
+                               std::optional<NodeId> near) {
+  const NodeKind kind = *placement.kind;
+  std::vector<const Node*> nodes = machine.of_kind(kind);
+  std::erase_if(nodes, [](const Node* node) { return node->capacity == Bytes{0}; });
+  if (nodes.empty()) {
+    std::set<std::string_view> kinds;
+    for (const Node& node : machine.nodes) kinds.insert(to_string(node.kind));
+    return fail(ErrorCode::absent,
+                "no {} node here, only {}; if one was not recognised set HEADRACE_NODES=ID={}",
+                to_string(kind), fmt::join(kinds, ", "), to_string(kind));
   }
-  CHECK(false);
-  return 0;
+  if (near) {
+    HEADRACE_TRY(const Node* from, machine.node(*near));
+    std::ranges::stable_sort(nodes, {},
+                             [&](const Node* node) { return nearness(machine, *from, *node); });
+  }
+  placement.kind.reset();
+  for (const Node* node : nodes) placement.nodes.push_back({node->id, 1});
+  return placement;
 }
 
 }  // namespace
@@ -30,7 +44,7 @@ std::string_view to_string(PageSize size) {
     case PageSize::huge_2m: return "huge_2m";
     case PageSize::huge_1g: return "huge_1g";
   }
-  CHECK(false);
+  CHECK(!"a PageSize");
   return {};
 }
 
@@ -40,7 +54,7 @@ Placement Placement::on(NodeKind kind) { return {.kind = kind}; }
 
 Placement Placement::interleave(const std::vector<NodeId>& nodes) {
   Placement placement;
-  for (NodeId node : nodes) placement.nodes.push_back({node, 1});
+  for (const NodeId node : nodes) placement.nodes.push_back({node, 1});
   return placement;
 }
 
@@ -48,43 +62,34 @@ Placement Placement::weighted(std::vector<NodeWeight> nodes) { return {.nodes = 
 
 Result<Placement> resolve(const Machine& machine, const Placement& placement,
                           std::optional<NodeId> near) {
+  if (placement.kind && !placement.nodes.empty()) {
+    return fail(ErrorCode::invalid, "a placement has both nodes and a kind; give one of them");
+  }
+  if (!placement.kind && placement.nodes.empty()) {
+    return fail(ErrorCode::invalid, "a placement without nodes; give nodes or a kind");
+  }
   Placement resolved = placement;
   if (placement.kind) {
-    resolved.kind.reset();
-    resolved.nodes.clear();
-    for (const Node* node : machine.of_kind(*placement.kind)) resolved.nodes.push_back({node->id});
-    (void)near;
+    HEADRACE_TRY(Placement of_kind, resolve_kind(machine, placement, near));
+    resolved = std::move(of_kind);
   }
-  if (resolved.nodes.empty()) return fail(ErrorCode::absent, "no node of this kind");
+  std::set<NodeId> seen;
   for (const NodeWeight& each : resolved.nodes) {
     HEADRACE_TRY(const Node* node, machine.node(each.node));
     if (!node->byte_addressable()) {
-      return fail(ErrorCode::unsupported, "node {} is {}, not memory", raw(each.node),
-                  to_string(node->kind));
+      return fail(ErrorCode::unsupported, "node {} is {}, which holds no CPU memory; use another",
+                  raw(each.node), to_string(node->kind));
+    }
+    if (each.weight == 0) {
+      return fail(ErrorCode::invalid, "node {} has weight 0; leave it out or give it at least 1",
+                  raw(each.node));
+    }
+    if (!seen.insert(each.node).second) {
+      return fail(ErrorCode::invalid, "node {} is placed twice; give it one weight",
+                  raw(each.node));
     }
   }
   return resolved;
 }
 
-namespace place {
-
-Result<Placement> nearest_fast(const Machine& machine, const PlacementRequest& request) {
-  HEADRACE_TRY(const Node* source, machine.node(request.source));
-  const Node* best = nullptr;
-  for (const Node& node : machine.nodes) {
-    if (!node.byte_addressable() || rank(node.kind) >= rank(source->kind)) continue;
-    if (best == nullptr || rank(node.kind) < rank(best->kind)) best = &node;
-  }
-  if (best == nullptr)
-    return fail(ErrorCode::absent, "no node is faster than node {}", raw(request.source));
-  return Placement::on(best->id);
-}
-
-PlacementPolicy always(NodeId node) {
-  return [node](const Machine& machine, const PlacementRequest&) {
-    return resolve(machine, Placement::on(node));
-  };
-}
-
-}  // namespace place
 }  // namespace headrace

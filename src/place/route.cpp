@@ -1,8 +1,12 @@
 #include "headrace/route.h"
 
+#include <fmt/core.h>
+
 #include <algorithm>
 
 #include "core/fail.h"
+#include "place/near.h"
+#include "place/shares.h"
 
 namespace headrace {
 
@@ -18,29 +22,117 @@ std::vector<EngineId> engines_between(const Machine& machine, NodeId from, NodeI
 }
 
 namespace place {
+namespace {
+
+// Below it one engine: splitting costs more than it gives (Fürst 2024, 5.2 and 3.2.1).
+constexpr Bytes kSplitFrom = 1_MiB;
+
+// A request whose ids are good, with the engines that can carry it out.
+struct Move {
+  const Machine& machine;
+  const Node& from;
+  const Node& to;
+  std::vector<EngineId> able;
+
+  // The able engines whose home satisfies `good`, of the kind of `like` if given.
+  template <class Good>
+  std::vector<EngineId> select(Good good, std::optional<EngineKind> kind = std::nullopt) const {
+    std::vector<EngineId> selected;
+    for (const EngineId id : able) {
+      const Engine& engine = *machine.find(id);
+      const Node* home = machine.find(engine.home);
+      if (kind && engine.kind != *kind) continue;
+      if (home != nullptr && good(*home)) selected.push_back(id);
+    }
+    return selected;
+  }
+};
+
+Result<Move> understand(const Machine& machine, const RouteRequest& request) {
+  HEADRACE_TRY(const Node* from, machine.node(request.from));
+  HEADRACE_TRY(const Node* to, machine.node(request.to));
+  auto able = engines_between(machine, request.from, request.to);
+  if (able.empty()) {
+    return fail(ErrorCode::absent,
+                "no engine can copy from node {} ({}) to node {} ({}); go through a memory node",
+                raw(from->id), to_string(from->kind), raw(to->id), to_string(to->kind));
+  }
+  // Devices made for copying before cores, which have other work; see docs/design/routes.md.
+  std::ranges::stable_sort(able, {},
+                           [&](EngineId id) { return machine.find(id)->kind == EngineKind::cpu; });
+  return Move{machine, *from, *to, std::move(able)};
+}
+
+// The engine for a move that is not split.
+EngineId best_placed(const Move& move) {
+  const auto at = [&](NodeId id) {
+    return move.select([&](const Node& home) { return home.id == id; });
+  };
+  for (const Node* end : {&move.to, &move.from}) {
+    if (const auto found = at(end->id); !found.empty()) return found.front();
+    // An end without CPUs is served from the node with CPUs next to it.
+    const Node* host = end->byte_addressable() ? host_of(move.machine, *end) : nullptr;
+    if (host == nullptr) continue;
+    if (const auto found = at(host->id); !found.empty()) return found.front();
+  }
+  return move.able.front();
+}
+
+std::string name_of(const Machine& machine, EngineId id) { return machine.find(id)->name; }
+
+Route split(Bytes bytes, std::vector<EngineId> engines, std::string reason) {
+  std::ranges::sort(engines);
+  return {cut_equally(bytes, engines), std::move(reason)};
+}
+
+Route unsplit(const Move& move, Bytes bytes, std::string_view why) {
+  const EngineId engine = best_placed(move);
+  return {cut_equally(bytes, std::span(&engine, 1)),
+          fmt::format("{} alone: {}", name_of(move.machine, engine), why)};
+}
+
+// The node whose engines serve an end of a move.
+NodeId end_of(const Machine& machine, const Node& node) {
+  const Node* host = host_of(machine, node);
+  return host == nullptr ? node.id : host->id;
+}
+
+}  // namespace
 
 Result<Route> one(const Machine& machine, const RouteRequest& request) {
-  const auto able = engines_between(machine, request.from, request.to);
-  if (able.empty()) {
-    return fail(ErrorCode::absent, "no engine can copy from node {} to node {}", raw(request.from),
-                raw(request.to));
-  }
-  const auto at = [&](NodeId home) {
-    return std::ranges::find_if(able, [&](EngineId id) { return machine.find(id)->home == home; });
-  };
-  auto chosen = at(request.to);
-  if (chosen == able.end()) chosen = at(request.from);
-  if (chosen == able.end()) chosen = able.begin();
-  return Route{{{0, request.bytes, *chosen}}, "one engine"};
+  HEADRACE_TRY(const Move move, understand(machine, request));
+  return unsplit(move, request.bytes, "policy one");
 }
+
 Result<Route> brute_force(const Machine& machine, const RouteRequest& request) {
-  return one(machine, request);
+  HEADRACE_TRY(const Move move, understand(machine, request));
+  const EngineKind kind = machine.find(best_placed(move))->kind;
+  auto engines = move.select([](const Node&) { return true; }, kind);
+  std::string reason =
+      fmt::format("brute force: all {} {} engines", engines.size(), to_string(kind));
+  return split(request.bytes, std::move(engines), std::move(reason));
 }
+
 Result<Route> smart(const Machine& machine, const RouteRequest& request) {
-  return one(machine, request);
-}
-Result<Route> measured(const Machine& machine, const RouteRequest& request) {
-  return one(machine, request);
+  HEADRACE_TRY(const Move move, understand(machine, request));
+  if (request.bytes < kSplitFrom) return unsplit(move, request.bytes, "below 1 MiB");
+  const EngineKind kind = machine.find(best_placed(move))->kind;
+  const auto together = same_socket(machine, move.from, move.to);
+  if (!together) return unsplit(move, request.bytes, "sockets unknown");
+  std::vector<EngineId> engines;
+  if (*together) {
+    engines = move.select(
+        [&](const Node& home) { return same_socket(machine, home, move.to).value_or(false); },
+        kind);
+  } else {
+    const NodeId source = end_of(machine, move.from), destination = end_of(machine, move.to);
+    engines = move.select(
+        [&](const Node& home) { return home.id == source || home.id == destination; }, kind);
+  }
+  if (engines.size() < 2) return unsplit(move, request.bytes, "no second engine near");
+  std::string reason = fmt::format("smart: {} {} engines {}", engines.size(), to_string(kind),
+                                   *together ? "of the socket" : "at the two ends");
+  return split(request.bytes, std::move(engines), std::move(reason));
 }
 
 Result<RoutePolicy> route_policy(std::string_view name) {
@@ -48,8 +140,8 @@ Result<RoutePolicy> route_policy(std::string_view name) {
   if (name == "brute_force") return brute_force;
   if (name == "smart") return smart;
   if (name == "measured") return measured;
-  return fail(ErrorCode::absent,
-              "no route policy '{}'; there are one, brute_force, smart, measured", name);
+  return fail(ErrorCode::absent, "no route policy '{}'; say one, brute_force, smart or measured",
+              name);
 }
 
 }  // namespace place

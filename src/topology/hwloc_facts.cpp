@@ -201,13 +201,18 @@ std::string read_cpu_name(hwloc_topology_t topology) {
   return name == nullptr ? "" : name;
 }
 
+// Of the library that made the topology: of XML, the one that wrote it.
+std::string read_version(hwloc_topology_t topology) {
+  const char* version = hwloc_obj_get_info_by_name(hwloc_get_root_obj(topology), "hwlocVersion");
+  return version == nullptr ? "unknown version" : version;
+}
+
 }  // namespace
 
 Result<HwlocFacts> read_hwloc(const std::optional<std::filesystem::path>& xml) {
   HEADRACE_TRY(const Topology topology, load(xml, false));
-  const unsigned version = hwloc_get_api_version();
   HwlocFacts facts;
-  facts.version = fmt::format("{}.{}.{}", version >> 16, (version >> 8) & 0xff, version & 0xff);
+  facts.version = read_version(topology.get());
   facts.nodes = read_hwloc_nodes(topology.get());
   facts.caches = read_hwloc_caches(topology.get());
   facts.cpus = cpus_of(hwloc_topology_get_topology_cpuset(topology.get()));

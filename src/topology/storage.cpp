@@ -111,7 +111,10 @@ std::string describe(const fs::path& disk, const std::vector<std::string>& throu
     text += fmt::format(" ({})", *model);
   }
   if (member_count > 1) text += fmt::format(" over {} devices", member_count);
-  if (const auto rotational = read_number(disk / "queue/rotational")) {
+  // Virtual disks say rotational whatever they stand on.
+  if (disk.filename().string().starts_with("vd")) {
+    text += ", virtual";
+  } else if (const auto rotational = read_number(disk / "queue/rotational")) {
     text += *rotational == 0 ? ", not rotational" : ", rotational";
   }
   for (const std::string& each : through) text += fmt::format(", through {}", each);

@@ -60,32 +60,45 @@ std::vector<Line> lines_under(const Machine& machine, const Node& node) {
   return lines;
 }
 
-std::string node_line(const Node& node) {
-  std::string where;
-  if (node.byte_addressable()) {
-    where = node.cpus.empty() ? "no CPUs" : "CPUs " + to_string(node.cpus);
-    if (node.socket) where += fmt::format(", socket {}", *node.socket);
-  } else {
-    where = node.name;
+// What stands between a node's capacity and its reason.
+std::string whereabouts(const Node& node) {
+  if (!node.byte_addressable()) return node.name;
+  std::string where = node.cpus.empty() ? "no CPUs" : "CPUs " + to_string(node.cpus);
+  if (node.socket) where += fmt::format(", socket {}", *node.socket);
+  return where;
+}
+
+// The column that fits all nodes' whereabouts, unless they are too long for a column.
+std::size_t column_width(const Machine& machine) {
+  constexpr std::size_t kWidest = 32;
+  std::size_t width = 0;
+  for (const Node& node : machine.nodes) {
+    width = std::max(width, std::min(whereabouts(node).size(), kWidest));
   }
-  return fmt::format("node {:<5} {:<8} {:<10} {:<24} {}", raw(node.id), to_string(node.kind),
-                     node.capacity ? to_string(*node.capacity) : "unknown", where, node.reason);
+  return width;
+}
+
+std::string node_line(const Node& node, std::size_t width) {
+  return fmt::format("node {:<5} {:<8} {:<10} {:<{}}  {}", raw(node.id), to_string(node.kind),
+                     node.capacity ? to_string(*node.capacity) : "unknown", whereabouts(node),
+                     width, node.reason);
 }
 
 }  // namespace
 
 std::string Machine::to_text() const {
   std::string text = headline(*this);
+  const std::size_t width = column_width(*this);
   for (std::size_t i = 0; i < nodes.size(); ++i) {
     const bool last = i + 1 == nodes.size();
-    text += fmt::format("{} {}\n", last ? "└─" : "├─", node_line(nodes[i]));
+    text += fmt::format("{} {}\n", last ? "└─" : "├─", node_line(nodes[i], width));
     const auto lines = lines_under(*this, nodes[i]);
     for (const Line& line : lines) {
       text += fmt::format("{}  {} {:<10} {}\n", last ? " " : "│",
                           &line == &lines.back() ? "└─" : "├─", line.label, line.text);
     }
   }
-  if (!copy_rates.empty()) text += plural(copy_rates.size(), "measured copy rate") + "\n";
+  if (!copy_rates.empty()) text += plural(copy_rates.size(), "copy rate") + "\n";
   for (const std::string& warning : warnings) text += fmt::format("! {}\n", warning);
   return text;
 }

@@ -1,0 +1,33 @@
+// How near nodes are to each other, from whatever the machine knows about it.
+#pragma once
+
+#include <compare>
+#include <optional>
+#include <vector>
+
+#include "headrace/machine.h"
+
+namespace headrace {
+
+// Smaller is nearer. In falling order of trust: the SLIT distance; whether firmware lists `from` as
+// an initiator of `to`; a shared socket; the number of the node, so that ties always end alike.
+struct Nearness {
+  bool elsewhere = false;  // another node
+  unsigned distance = 0;   // SLIT; the largest where unknown
+  bool not_initiator = false;
+  bool other_socket = false;
+  std::uint32_t id = 0;
+  friend auto operator<=>(const Nearness&, const Nearness&) = default;
+};
+
+Nearness nearness(const Machine& machine, const Node& from, const Node& to);
+
+// The byte-addressable node with CPUs nearest to `node`: itself if it has CPUs; nullptr if none
+// has.
+const Node* host_of(const Machine& machine, const Node& node);
+
+// Whether both are on one socket: by Node::socket, else by distance (docs/design/routes.md);
+// nothing when neither tells.
+std::optional<bool> same_socket(const Machine& machine, const Node& a, const Node& b);
+
+}  // namespace headrace

@@ -1,0 +1,159 @@
+// place::nearest_fast and place::always.
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <functional>
+
+#include "core/check.h"
+#include "core/fail.h"
+#include "headrace/placement.h"
+#include "place/near.h"
+
+namespace headrace::place {
+namespace {
+
+// Speeds closer than this count as equal, as hwloc's memory tiers do: firmware rounds its figures
+// and measurements scatter.
+constexpr double kTolerance = 1.1;
+
+// How fast a node is, on one scale for all nodes compared; nothing when that scale does not know.
+using Scale = std::function<std::optional<double>(const Node&)>;
+
+// Copies inside the node, by the best engine measured.
+Scale by_measurement(const Machine& machine) {
+  return [&machine](const Node& node) -> std::optional<double> {
+    std::optional<double> best;
+    for (const CopyRate& rate : machine.copy_rates) {
+      if (rate.from != node.id || rate.to != node.id) continue;
+      best = std::max(best.value_or(0), rate.bandwidth.value);
+    }
+    return best;
+  };
+}
+
+// Firmware's bandwidth from the initiator, else from the node's best one.
+Scale by_rating(std::optional<NodeId> initiator) {
+  return [initiator](const Node& node) -> std::optional<double> {
+    std::optional<double> best;
+    for (const AccessAttributes& access : node.access) {
+      if (!access.read_bandwidth) continue;
+      if (access.initiator == initiator) return access.read_bandwidth->value;
+      best = std::max(best.value_or(0), access.read_bandwidth->value);
+    }
+    return best;
+  };
+}
+
+// Steps far enough apart that the tolerance keeps them apart.
+std::optional<double> by_kind(const Node& node) {
+  switch (node.kind) {
+    case NodeKind::hbm: return 8;
+    case NodeKind::dram: return 4;
+    case NodeKind::cxl: return 2;
+    case NodeKind::gpu:
+    case NodeKind::storage: return 1;
+  }
+  CHECK(!"a NodeKind");
+  return std::nullopt;
+}
+
+struct Choice {
+  const Machine& machine;
+  const Node& source;
+  const Node* initiator;  // nullptr where unknown
+  Scale speed;
+  const char* how;
+
+  bool far(const Node& node) const {
+    return initiator != nullptr && same_socket(machine, *initiator, node) == false;
+  }
+  // Faster than the source: or as fast, on the initiator's socket where the source is not.
+  bool gains(const Node& node) const {
+    const double own = *speed(node);
+    const double given = source.byte_addressable() ? *speed(source) : 0;
+    if (own > given * kTolerance) return true;
+    return own * kTolerance >= given && far(source) && !far(node);
+  }
+};
+
+// Memory nodes other than the source that could hold the bytes at all.
+std::vector<const Node*> roomy_nodes(const Machine& machine, const PlacementRequest& request) {
+  std::vector<const Node*> nodes;
+  for (const Node& node : machine.nodes) {
+    if (!node.byte_addressable() || node.id == request.source) continue;
+    if (node.capacity && (*node.capacity < request.bytes || *node.capacity == Bytes{0})) continue;
+    nodes.push_back(&node);
+  }
+  return nodes;
+}
+
+// The first scale that knows the source and every candidate; kinds are always known.
+void choose_scale(const std::vector<const Node*>& nodes, Choice& choice,
+                  std::optional<NodeId> initiator) {
+  const auto knows_all = [&](const Scale& scale) {
+    if (choice.source.byte_addressable() && !scale(choice.source)) return false;
+    return std::ranges::all_of(nodes, [&](const Node* node) { return scale(*node).has_value(); });
+  };
+  choice.speed = by_measurement(choice.machine);
+  choice.how = "by measured copies within the nodes";
+  if (knows_all(choice.speed)) return;
+  choice.speed = by_rating(initiator);
+  choice.how = "by rated bandwidth";
+  if (knows_all(choice.speed)) return;
+  choice.speed = by_kind;
+  choice.how = "by kind";
+}
+
+// Who will use the bytes, where nobody says so: the CPUs nearest to the source.
+const Node* find_initiator(const Machine& machine, const Node& source,
+                           std::optional<NodeId> initiator) {
+  if (initiator) return machine.find(*initiator);
+  return source.byte_addressable() ? host_of(machine, source) : nullptr;
+}
+
+}  // namespace
+
+Result<Placement> nearest_fast(const Machine& machine, const PlacementRequest& request) {
+  HEADRACE_TRY(const Node* source, machine.node(request.source));
+  if (request.initiator) HEADRACE_TRY_STATUS(machine.node(*request.initiator));
+  Choice choice{.machine = machine,
+                .source = *source,
+                .initiator = find_initiator(machine, *source, request.initiator),
+                .speed = {},
+                .how = ""};
+  std::vector<const Node*> nodes = roomy_nodes(machine, request);
+  choose_scale(nodes, choice,
+               choice.initiator ? std::optional(choice.initiator->id) : std::nullopt);
+  std::erase_if(nodes, [&](const Node* node) { return !choice.gains(*node); });
+  // On the initiator's socket if anything there is faster; else anywhere.
+  if (std::ranges::any_of(nodes, [&](const Node* node) { return !choice.far(*node); })) {
+    std::erase_if(nodes, [&](const Node* node) { return choice.far(*node); });
+  }
+  if (nodes.empty()) {
+    return fail(ErrorCode::absent, "no node with {} of room is faster than node {} ({}), {}",
+                to_string(request.bytes), raw(source->id), to_string(source->kind), choice.how);
+  }
+  double best = 0;
+  for (const Node* node : nodes) best = std::max(best, *choice.speed(*node));
+  std::erase_if(nodes, [&](const Node* node) { return *choice.speed(*node) * kTolerance < best; });
+  const auto nearest = std::ranges::min_element(nodes, {}, [&](const Node* node) {
+    return choice.initiator ? nearness(machine, *choice.initiator, *node)
+                            : Nearness{.id = raw(node->id)};
+  });
+  Placement placement = Placement::on((*nearest)->id);
+  placement.reason = fmt::format("node {} ({}) is faster than node {} ({}) {}", raw((*nearest)->id),
+                                 to_string((*nearest)->kind), raw(source->id),
+                                 to_string(source->kind), choice.how);
+  return placement;
+}
+
+PlacementPolicy always(NodeId node) {
+  return [node](const Machine& machine, const PlacementRequest&) -> Result<Placement> {
+    HEADRACE_TRY(Placement placement, resolve(machine, Placement::on(node)));
+    placement.reason = fmt::format("always node {}", raw(node));
+    return placement;
+  };
+}
+
+}  // namespace headrace::place

@@ -1,0 +1,234 @@
+#include <gtest/gtest.h>
+#include <rapidcheck.h>
+
+#include <nlohmann/json.hpp>
+
+#include "headrace/machine.h"
+#include "headrace/random.h"
+#include "support/machines.h"
+
+namespace headrace {
+namespace {
+
+// A machine with something in every field.
+Machine full_machine() {
+  Machine machine = test::small_machine();
+  machine.description = "with \"quotes\" and ü";
+  machine.nodes[0].capacity_source = "node meminfo";
+  machine.nodes[0].socket = 1;
+  machine.nodes[1].access = {{.initiator = test::kDram,
+                              .read_latency = Nanoseconds{120},
+                              .read_bandwidth = BytesPerSecond{1.3e11},
+                              .source = "HMAT in sysfs"}};
+  machine.caches = {{3, 32_MiB, {0, 1}}};
+  machine.copy_rates = {{.engine = test::kCpuA,
+                         .from = test::kDram,
+                         .to = test::kHbm,
+                         .latency = Nanoseconds{700},
+                         .bandwidth = {12.5e9},
+                         .source = "bench copy"}};
+  machine.warnings = {"one", "two"};
+  machine.provenance = {{"kernel", "6.1"}, {"cpu", "?"}};
+  return machine;
+}
+
+Error error_of(const std::string& text) {
+  const auto machine = Machine::from_json(text);
+  EXPECT_FALSE(machine) << text;
+  return machine ? Error{} : machine.error();
+}
+
+std::string with(const std::string& pointer, const nlohmann::ordered_json& value) {
+  auto document = nlohmann::ordered_json::parse(full_machine().to_json());
+  document[nlohmann::ordered_json::json_pointer(pointer)] = value;
+  return document.dump();
+}
+
+TEST(MachineJsonTest, ComesBackTheSame) {
+  const std::string text = full_machine().to_json();
+  const auto machine = Machine::from_json(text);
+  ASSERT_TRUE(machine) << machine.error().message;
+  EXPECT_EQ(machine->to_json(), text);
+  EXPECT_EQ(machine->nodes[1].access[0].read_bandwidth, BytesPerSecond{1.3e11});
+  EXPECT_EQ(machine->nodes[2].capacity, std::nullopt);
+  EXPECT_EQ(machine->nodes[0].socket, 1u);
+  EXPECT_EQ(machine->nodes[1].distances.at(test::kDram), 20u);
+  EXPECT_EQ(machine->copy_rates[0].latency, Nanoseconds{700});
+}
+
+TEST(MachineJsonTest, FieldsStandInAFixedOrder) {
+  const auto document = nlohmann::ordered_json::parse(full_machine().to_json());
+  const auto keys = [](const nlohmann::ordered_json& object) {
+    std::vector<std::string> names;
+    for (const auto& [key, value] : object.items()) names.push_back(key);
+    return names;
+  };
+  EXPECT_EQ(keys(document), (std::vector<std::string>{"schema_version", "name", "description",
+                                                      "source", "nodes", "caches", "engines",
+                                                      "copy_rates", "warnings", "provenance"}));
+  EXPECT_EQ(keys(document["nodes"][0]),
+            (std::vector<std::string>{"id", "kind", "reason", "capacity_bytes", "capacity_source",
+                                      "name", "cpus", "distances", "access", "path", "socket"}));
+  EXPECT_EQ(keys(document["engines"][0]),
+            (std::vector<std::string>{"id", "kind", "name", "home", "reason"}));
+}
+
+TEST(MachineJsonTest, AnEmptyMachineIsAMachine) {
+  const auto machine = Machine::from_json(Machine{}.to_json());
+  ASSERT_TRUE(machine) << machine.error().message;
+  EXPECT_TRUE(machine->nodes.empty());
+}
+
+TEST(MachineJsonTest, UnknownFieldsArePassedOver) {
+  EXPECT_TRUE(Machine::from_json(with("/future", {1, 2})));
+  EXPECT_TRUE(Machine::from_json(with("/nodes/0/future", "x")));
+}
+
+TEST(MachineJsonTest, NodesAndCpusAreSorted) {
+  const auto machine = Machine::from_json(
+      R"({"schema_version":1,"nodes":[{"id":2,"kind":"cxl"},{"id":0,"kind":"dram","cpus":[1,0,1]}]})");
+  ASSERT_TRUE(machine) << machine.error().message;
+  EXPECT_EQ(machine->nodes[0].id, NodeId{0});
+  EXPECT_EQ(machine->nodes[0].cpus, (CpuSet{0, 1}));
+}
+
+TEST(MachineJsonTest, EveryMistakeIsToldWithItsPlace) {
+  const std::vector<std::pair<std::string, std::string>> cases = {
+      {"", "no JSON at line 1, column 1; is the file cut off or edited by hand?"},
+      {"[]", "the document: must be an object"},
+      {"{}", "schema_version: is missing"},
+      {with("/schema_version", 2),
+       "schema_version: must be 1; write the file again with this version"},
+      {with("/nodes", 3), "nodes: must be an array"},
+      {with("/nodes/1", 3), "nodes[1]: must be an object"},
+      {with("/nodes/1/id", -1), "nodes[1].id: must be a whole number from 0 to 4294967295"},
+      {with("/nodes/1/id", 1.5), "nodes[1].id: must be a whole number from 0 to 4294967295"},
+      {with("/nodes/1/id", nullptr), "nodes[1].id: is missing"},
+      {with("/nodes/1/id", 1000), "nodes: node 1000 is there twice"},
+      {with("/nodes/1/kind", "fast"),
+       "nodes[1].kind: no node kind 'fast'; say dram, hbm, cxl, gpu or storage"},
+      {with("/nodes/1/cpus", {0, "1"}), "nodes[1].cpus[1]: must be a whole number from 0 to 65535"},
+      {with("/nodes/1/distances/x", 10), "nodes[1].distances.x: is no node id"},
+      {with("/nodes/1/distances/5", 10), "nodes[1].distances: no node 5"},
+      {with("/nodes/1/access/0/initiator", 5), "nodes[1].access: no node 5"},
+      {with("/nodes/1/access/0/read_bandwidth_bytes_per_second", -1),
+       "nodes[1].access[0].read_bandwidth_bytes_per_second: must be a number from 0 up"},
+      {with("/engines/1/id", 2), "engines[1].id: must be 1; engines are numbered from 0 in order"},
+      {with("/engines/1/kind", "x"),
+       "engines[1].kind: no engine kind 'x'; say cpu, ssd, dsa, gpu or migrate"},
+      {with("/engines/1/home", 7), "engines[1].home: no node 7"},
+      {with("/copy_rates/0/to", 7), "copy_rates[0].to: no node 7"},
+      {with("/copy_rates/0/engine", 7), "copy_rates: no engine 7 (entry 0)"},
+      {with("/copy_rates/0/bandwidth_bytes_per_second", 0),
+       "copy_rates[0].bandwidth_bytes_per_second: must be above 0"},
+      {with("/warnings", {1}), "warnings[0]: must be a string"},
+      {with("/provenance/kernel", 6), "provenance.kernel: must be a string"},
+      {"{\"schema_version\": 1e999}", "a number in the document is out of range"},
+      {std::string(100000, '['), "no machine: nested too deeply"},
+  };
+  for (const auto& [text, message] : cases) {
+    const Error error = error_of(text);
+    EXPECT_EQ(error.code, ErrorCode::invalid);
+    EXPECT_EQ(error.message, message);
+  }
+}
+
+TEST(MachineJsonTest, ACutOffDocumentIsInvalidAtItsEnd) {
+  const std::string text = full_machine().to_json();
+  // The last two characters are "}\n": without the newline alone it is still whole.
+  for (std::size_t length = 0; length + 2 < text.size(); ++length) {
+    ASSERT_EQ(error_of(text.substr(0, length)).code, ErrorCode::invalid) << length;
+  }
+}
+
+// Whatever the text: a machine that can be written and read again, or invalid.
+void expect_machine_or_invalid(const std::string& text) {
+  const auto machine = Machine::from_json(text);
+  if (!machine) {
+    ASSERT_EQ(machine.error().code, ErrorCode::invalid);
+    ASSERT_FALSE(machine.error().message.empty());
+    ASSERT_EQ(machine.error().message.find('\n'), std::string::npos);
+    return;
+  }
+  const std::string once = machine->to_json();
+  const auto again = Machine::from_json(once);
+  ASSERT_TRUE(again) << again.error().message;
+  ASSERT_EQ(again->to_json(), once);
+}
+
+TEST(MachineJsonTest, AnyMutationIsAMachineOrInvalid) {
+  const std::string text = full_machine().to_json();
+  constexpr std::string_view kTokens = "{}[]\",:0123456789-eE.\\tfn \xff\x80";
+  Random random(20261121);
+  for (int round = 0; round < 20'000; ++round) {
+    std::string mutant = text;
+    for (std::uint64_t edits = 1 + random.below(4); edits > 0 && !mutant.empty(); --edits) {
+      const std::size_t at = random.below(mutant.size());
+      const std::size_t span = random.below(std::min<std::size_t>(30, mutant.size() - at)) + 1;
+      switch (random.below(5)) {
+        case 0: mutant[at] = kTokens[random.below(kTokens.size())]; break;
+        case 1: mutant.erase(at, span); break;
+        case 2: mutant.insert(at, 1, kTokens[random.below(kTokens.size())]); break;
+        case 3: mutant.insert(random.below(mutant.size()), mutant.substr(at, span)); break;
+        default: mutant[at] = static_cast<char>(random.below(256)); break;
+      }
+    }
+    ASSERT_NO_FATAL_FAILURE(expect_machine_or_invalid(mutant)) << mutant;
+  }
+}
+
+// Mutations that keep the syntax: a value somewhere is replaced by another.
+TEST(MachineJsonTest, AnyValueAnywhereIsAMachineOrInvalid) {
+  const auto document = nlohmann::ordered_json::parse(full_machine().to_json());
+  const auto flat = document.flatten();
+  const std::vector<nlohmann::ordered_json> values = {
+      nullptr, true,   -1,   0,   1,         1.5, 1e300, 18446744073709551615ull,
+      "",      "dram", "\n", {1}, {{"a", 1}}};
+  for (const auto& [pointer, old] : flat.items()) {
+    for (const auto& value : values) {
+      auto mutant = document;
+      mutant[nlohmann::ordered_json::json_pointer(pointer)] = value;
+      ASSERT_NO_FATAL_FAILURE(expect_machine_or_invalid(mutant.dump())) << pointer << value;
+    }
+  }
+}
+
+Machine random_machine() {
+  Machine machine;
+  machine.name = *rc::gen::arbitrary<std::string>();
+  const auto ids = *rc::gen::container<std::set<std::uint32_t>>(rc::gen::inRange(0u, 3000u));
+  for (const auto id : ids) {
+    Node node{
+        .id = NodeId{id},
+        .kind = *rc::gen::element(NodeKind::dram, NodeKind::hbm, NodeKind::cxl, NodeKind::gpu),
+        .name = *rc::gen::arbitrary<std::string>()};
+    if (*rc::gen::arbitrary<bool>()) node.capacity = Bytes{*rc::gen::arbitrary<std::uint64_t>()};
+    if (*rc::gen::arbitrary<bool>()) node.socket = *rc::gen::arbitrary<unsigned>();
+    const auto cpus = *rc::gen::container<std::set<unsigned>>(rc::gen::inRange(0u, 65536u));
+    node.cpus.assign(cpus.begin(), cpus.end());
+    node.distances[NodeId{*ids.begin()}] = *rc::gen::inRange(0u, 256u);
+    node.access.push_back({.initiator = NodeId{*ids.rbegin()},
+                           .read_bandwidth = BytesPerSecond{*rc::gen::positive<double>()}});
+    machine.nodes.push_back(std::move(node));
+  }
+  return machine;
+}
+
+TEST(MachineJsonTest, EveryMachineComesBack) {
+  EXPECT_TRUE(rc::check([] {
+    const Machine machine = random_machine();
+    const std::string text = machine.to_json();
+    const auto back = Machine::from_json(text);
+    RC_ASSERT(back.has_value());
+    RC_ASSERT(back->to_json() == text);
+    RC_ASSERT(back->nodes.size() == machine.nodes.size());
+    for (std::size_t i = 0; i < machine.nodes.size(); ++i) {
+      RC_ASSERT(back->nodes[i].capacity == machine.nodes[i].capacity);
+      RC_ASSERT(back->nodes[i].cpus == machine.nodes[i].cpus);
+      RC_ASSERT(back->nodes[i].socket == machine.nodes[i].socket);
+    }
+  }));
+}
+
+}  // namespace
+}  // namespace headrace

@@ -1,0 +1,154 @@
+#include "headrace/machine.h"
+
+#include <gtest/gtest.h>
+#include <rapidcheck.h>
+
+#include <algorithm>
+#include <set>
+
+#include "support/machines.h"
+
+namespace headrace {
+namespace {
+
+using test::kCpuA;
+using test::kDisk;
+using test::kDram;
+using test::kHbm;
+using test::small_machine;
+
+TEST(MachineTest, FindsNodesAndEnginesById) {
+  const Machine machine = small_machine();
+  ASSERT_NE(machine.find(kHbm), nullptr);
+  EXPECT_EQ(machine.find(kHbm)->kind, NodeKind::hbm);
+  EXPECT_EQ(machine.find(NodeId{3}), nullptr);
+  ASSERT_NE(machine.find(kCpuA), nullptr);
+  EXPECT_EQ(machine.find(kCpuA)->name, "cpu0");
+  EXPECT_EQ(machine.find(EngineId{99}), nullptr);
+}
+
+TEST(MachineTest, AMissingNodeIsAnErrorThatListsTheOthers) {
+  const auto node = small_machine().node(NodeId{3});
+  ASSERT_FALSE(node);
+  EXPECT_EQ(node.error().code, ErrorCode::absent);
+  EXPECT_EQ(node.error().message, "no node 3 on small; its nodes are 0, 8, 1000");
+}
+
+TEST(MachineTest, NodesOfAKindComeAscending) {
+  Machine machine = small_machine();
+  machine.nodes.insert(machine.nodes.begin(), {.id = NodeId{9}, .kind = NodeKind::hbm});
+  const auto found = machine.of_kind(NodeKind::hbm);
+  ASSERT_EQ(found.size(), 2u);
+  EXPECT_EQ(found[0]->id, kHbm);
+  EXPECT_EQ(found[1]->id, NodeId{9});
+  EXPECT_TRUE(machine.of_kind(NodeKind::gpu).empty());
+}
+
+TEST(MachineTest, FindsTheNodeOfACpu) {
+  const Machine machine = small_machine();
+  ASSERT_NE(machine.node_of_cpu(1), nullptr);
+  EXPECT_EQ(machine.node_of_cpu(1)->id, kDram);
+  EXPECT_EQ(machine.node_of_cpu(2), nullptr);
+}
+
+TEST(MachineTest, FindsTheRateOfExactlyThisEngineAndDirection) {
+  Machine machine = small_machine();
+  machine.copy_rates = {{.engine = kCpuA, .from = kDram, .to = kHbm, .bandwidth = {5e9}}};
+  ASSERT_NE(machine.rate(kCpuA, kDram, kHbm), nullptr);
+  EXPECT_EQ(machine.rate(kCpuA, kHbm, kDram), nullptr);
+  EXPECT_EQ(machine.rate(EngineId{1}, kDram, kHbm), nullptr);
+}
+
+TEST(MachineTest, TheLastLevelCacheIsTheLargestLevelOfThatCpu) {
+  Machine machine = small_machine();
+  EXPECT_EQ(last_level_cache(machine, 0), std::nullopt);
+  machine.caches = {{1, 32_KiB, {0}}, {3, 32_MiB, {0, 1}}, {2, 1_MiB, {0}}, {2, 1_MiB, {1}}};
+  EXPECT_EQ(last_level_cache(machine, 0), 32_MiB);
+  EXPECT_EQ(last_level_cache(machine, 7), std::nullopt);
+}
+
+TEST(MachineTest, EveryKindHasANameThatParses) {
+  for (const NodeKind kind :
+       {NodeKind::dram, NodeKind::hbm, NodeKind::cxl, NodeKind::gpu, NodeKind::storage}) {
+    EXPECT_EQ(parse_node_kind(to_string(kind)), kind);
+  }
+  const auto bad = parse_node_kind("HBM");
+  ASSERT_FALSE(bad);
+  EXPECT_EQ(bad.error().code, ErrorCode::invalid);
+}
+
+TEST(MachineTest, WhatCanCopyWhere) {
+  const Node dram{.id = NodeId{0}, .kind = NodeKind::dram};
+  const Node cxl{.id = NodeId{1}, .kind = NodeKind::cxl};
+  const Node disk{.id = NodeId{1000}, .kind = NodeKind::storage};
+  const Node other_disk{.id = NodeId{1001}, .kind = NodeKind::storage};
+  const Node gpu{.id = NodeId{2000}, .kind = NodeKind::gpu};
+  const Node other_gpu{.id = NodeId{2001}, .kind = NodeKind::gpu};
+  const std::vector<const Node*> nodes = {&dram, &cxl, &disk, &other_disk, &gpu, &other_gpu};
+  struct Case {
+    EngineKind kind;
+    NodeId home;
+    std::set<std::pair<int, int>> can;  // indices into nodes
+  };
+  const std::set<std::pair<int, int>> memory = {{0, 0}, {0, 1}, {1, 0}, {1, 1}};
+  const std::vector<Case> cases = {
+      {EngineKind::cpu, dram.id, memory},
+      {EngineKind::dsa, dram.id, memory},
+      {EngineKind::ssd, disk.id, {{0, 2}, {1, 2}, {2, 0}, {2, 1}}},
+      {EngineKind::gpu, gpu.id, {{0, 4}, {1, 4}, {4, 0}, {4, 1}, {4, 4}}},
+      {EngineKind::migrate, dram.id, {}},
+  };
+  for (const Case& each : cases) {
+    const Engine engine{.id = EngineId{0}, .kind = each.kind, .home = each.home};
+    for (int from = 0; from < 6; ++from) {
+      for (int to = 0; to < 6; ++to) {
+        EXPECT_EQ(can_copy(engine, *nodes[static_cast<std::size_t>(from)],
+                           *nodes[static_cast<std::size_t>(to)]),
+                  each.can.contains({from, to}))
+            << to_string(each.kind) << " " << from << " " << to;
+      }
+    }
+  }
+}
+
+TEST(CpuListTest, ReadsTheKernelsFormat) {
+  EXPECT_EQ(parse_cpu_list("0-3,8"), (CpuSet{0, 1, 2, 3, 8}));
+  EXPECT_EQ(parse_cpu_list("8,0-3,2\n"), (CpuSet{0, 1, 2, 3, 8}));
+  EXPECT_EQ(parse_cpu_list(""), CpuSet{});
+  EXPECT_EQ(parse_cpu_list("\n"), CpuSet{});
+  EXPECT_EQ(to_string(CpuSet{0, 1, 2, 3, 8}), "0-3,8");
+  EXPECT_EQ(to_string(CpuSet{4, 5}), "4-5");
+  EXPECT_EQ(to_string(CpuSet{}), "");
+}
+
+TEST(CpuListTest, RefusesWhatIsNoList) {
+  for (const char* text : {"a", "1-", "-1", "3-1", "1,", ",1", "1,,2", "1 2", "0-4294967295",
+                           "1-2-3", "0x1", "70000"}) {
+    const auto cpus = parse_cpu_list(text);
+    ASSERT_FALSE(cpus) << text;
+    EXPECT_EQ(cpus.error().code, ErrorCode::invalid);
+  }
+}
+
+TEST(CpuListTest, EverySetComesBack) {
+  EXPECT_TRUE(rc::check([] {
+    const auto members = *rc::gen::container<std::set<unsigned>>(rc::gen::inRange(0u, 300u));
+    const CpuSet cpus(members.begin(), members.end());
+    const auto back = parse_cpu_list(to_string(cpus));
+    RC_ASSERT(back.has_value());
+    RC_ASSERT(*back == cpus);
+  }));
+}
+
+TEST(CpuListTest, AnyTextIsAListOrAnError) {
+  EXPECT_TRUE(rc::check([](const std::vector<std::uint8_t>& picks) {
+    constexpr std::string_view kAlphabet = "0123456789,,--\n x";
+    std::string text;
+    for (const auto pick : picks) text += kAlphabet[pick % kAlphabet.size()];
+    const auto cpus = parse_cpu_list(text);
+    RC_ASSERT(!cpus || std::ranges::is_sorted(*cpus));
+  }));
+}
+
+}  // namespace
+}  // namespace headrace
