@@ -151,7 +151,7 @@ def check_lines(path: Path, lines: list[str]) -> Iterator[Finding]:
                 yield Finding(path, number, "weak memory order without 'pairs with ...' beside it")
         if cpp and folder_of(path) and role(path) == "source" and re.search(r"\bthrow\b", line):
             if not line.lstrip().startswith("//"):
-                yield Finding(path, number, "the library throws nothing of its own: return a Result")
+                yield Finding(path, number, "the library throws nothing: return a Result")
 
 
 def check_header(path: Path, lines: list[str]) -> Iterator[Finding]:
@@ -177,7 +177,8 @@ def check_first_include(path: Path, lines: list[str]) -> Iterator[Finding]:
 
 
 CONTROL = re.compile(
-    r"^\s*(namespace|class|struct|enum|union|extern|if|else|for|while|switch|do|try|catch|return|case)\b"
+    r"^\s*(namespace|class|struct|enum|union|extern"
+    r"|if|else|for|while|switch|do|try|catch|return|case)\b"
 )
 
 
@@ -190,7 +191,8 @@ def cpp_functions(path: Path, lines: list[str]) -> Iterator[Function]:
             number += 1
             continue
         start = number
-        while start > 0 and re.search(r"[,(&|]\s*$", lines[start - 1]):
+        while start > 0 and (re.search(r"[,(&|]\s*$", lines[start - 1])
+                             or re.match(r"\s*(:|->|requires)\s", lines[start])):
             start -= 1
         indent = len(lines[start]) - len(lines[start].lstrip())
         header = " ".join(part.strip() for part in lines[start : number + 1])
