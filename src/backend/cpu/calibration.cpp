@@ -2,13 +2,14 @@
 
 #include <fmt/format.h>
 #include <sys/mman.h>
+#include <time.h>
 
 #include <algorithm>
 #include <cstdlib>
 #include <optional>
 
+#include "backend/cpu/coldness.h"
 #include "backend/cpu/kernels.h"
-#include "backend/cpu/residency.h"
 #include "headrace/clock.h"
 
 namespace headrace {
@@ -49,14 +50,21 @@ class Pages {
   void* const memory_;
 };
 
+// The CPU time of this thread: a core taken away for a while costs the kernel in the race nothing.
+Nanoseconds cpu_time() {
+  timespec t{};
+  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
+  return std::chrono::seconds{t.tv_sec} + Nanoseconds{t.tv_nsec};
+}
+
 Nanoseconds time_cold(const CopyKernel& kernel, std::byte* to, const std::byte* from) {
   Nanoseconds spent{0};
   for (const std::size_t odd : {std::size_t{0}, kOdd}) {
     flush_from_caches(from, kSample + kOdd);
     flush_from_caches(to, kSample);
-    const Nanoseconds start = system_clock().now();
+    const Nanoseconds start = cpu_time();
     kernel.copy(to, from + odd, kSample);
-    spent += system_clock().now() - start;
+    spent += cpu_time() - start;
   }
   return spent;
 }

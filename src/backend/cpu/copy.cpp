@@ -1,8 +1,8 @@
 #include "headrace/copy.h"
 
 #include "backend/cpu/calibration.h"
+#include "backend/cpu/coldness.h"
 #include "backend/cpu/kernels.h"
-#include "backend/cpu/residency.h"
 
 namespace headrace {
 namespace {

@@ -1,13 +1,16 @@
 #include "backend/cpu/cpu.h"
 
+#include <fmt/format.h>
 #include <pthread.h>
 #include <sched.h>
+#include <signal.h>
 
 #include <algorithm>
 #include <deque>
 #include <system_error>
 #include <thread>
 
+#include "backend/cpu/calibration.h"
 #include "core/check.h"
 #include "core/fail.h"
 #include "core/mutex.h"
@@ -15,10 +18,13 @@
 namespace headrace {
 namespace {
 
-// A worker looks around at least this often, so that no wake-up lost can hang it.
+// A worker looks around at least this often, so that no lost wake-up can hang it.
 constexpr Nanoseconds kNap = std::chrono::seconds{1};
-// A piece above it holds a worker for about a second, too long to cancel or to share.
+// A piece of this size holds a worker for about a second; larger ones would bound neither the wait
+// of the destructor nor the time a cancelled move still writes.
 constexpr Bytes kMaxPiece = 8_GiB;
+// See CpuOptions::workers.
+constexpr std::size_t kUsualWorkers = 4;
 
 struct Job {
   Piece piece;
@@ -41,12 +47,29 @@ CpuSet allowed_cpus(const Node* node) {
   return cpus;
 }
 
-void pin_here(const CpuSet& cpus) {
+bool pin(std::thread& thread, const CpuSet& cpus) {
+  if (cpus.empty()) return false;
   cpu_set_t set;
   CPU_ZERO(&set);
   for (const unsigned cpu : cpus) CPU_SET(cpu, &set);
-  pthread_setaffinity_np(pthread_self(), sizeof(set), &set);
+  return pthread_setaffinity_np(thread.native_handle(), sizeof(set), &set) == 0;
 }
+
+// Threads started while it lives block all signals: those are for the program's own threads.
+class SignalsBlocked {
+ public:
+  SignalsBlocked() {
+    sigset_t all;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before_);
+  }
+  ~SignalsBlocked() { pthread_sigmask(SIG_SETMASK, &before_, nullptr); }
+  SignalsBlocked(const SignalsBlocked&) = delete;
+  SignalsBlocked& operator=(const SignalsBlocked&) = delete;
+
+ private:
+  sigset_t before_;
+};
 
 // The queue and the workers of one engine.
 class Crew {
@@ -55,23 +78,29 @@ class Crew {
       : engine_(engine), max_in_flight_(max_in_flight) {}
   ~Crew();
 
-  Status start(unsigned workers, const CpuSet& cpus);
+  // Starts the workers, on `cpus` unless there are none. Called once.
+  Status start(std::size_t workers, const CpuSet& cpus);
   // False when the queue is full.
   bool offer(const Piece& piece, Completion& completion) EXCLUDES(mutex_);
   EngineId engine() const { return engine_; }
+  std::size_t workers() const { return threads_.size(); }
+  bool pinned() const { return pinned_; }
 
  private:
-  void work(CpuSet cpus);
+  void work() EXCLUDES(mutex_);
+  // Waits for a job; false when there will be none any more.
   bool take(Job& job) EXCLUDES(mutex_);
 
+  // Immutable after start().
   const EngineId engine_;
   const std::size_t max_in_flight_;
   std::vector<std::thread> threads_;
+  bool pinned_ = true;
 
   Mutex mutex_;
   CondVar wake_;
   std::deque<Job> queue_ GUARDED_BY(mutex_);
-  std::size_t in_flight_ GUARDED_BY(mutex_) = 0;
+  std::size_t in_flight_ GUARDED_BY(mutex_) = 0;  // queued or being copied
   bool ending_ GUARDED_BY(mutex_) = false;
 };
 
@@ -84,11 +113,17 @@ Crew::~Crew() {
   for (auto& thread : threads_) thread.join();
 }
 
-Status Crew::start(unsigned workers, const CpuSet& cpus) {
+Status Crew::start(std::size_t workers, const CpuSet& cpus) {
+  const SignalsBlocked blocked;
   try {
-    for (unsigned i = 0; i < workers; ++i) threads_.emplace_back([this, cpus] { work(cpus); });
+    for (std::size_t i = 0; i < workers; ++i) {
+      threads_.emplace_back([this] { work(); });
+      pinned_ = pin(threads_.back(), cpus) && pinned_;
+      pthread_setname_np(threads_.back().native_handle(), "headrace-cpu");
+    }
   } catch (const std::system_error&) {
-    return fail(ErrorCode::exhausted, "cannot start copy threads; raise the limit on processes");
+    return fail(ErrorCode::exhausted,
+                "cannot start a copy thread; raise the limit on processes (ulimit -u)");
   }
   return {};
 }
@@ -113,12 +148,12 @@ bool Crew::take(Job& job) {
   return true;
 }
 
-void Crew::work(CpuSet cpus) {
-  if (!cpus.empty()) pin_here(cpus);
+void Crew::work() {
   Job job;
   while (take(job)) {
     copy_piece(job.piece);
     {
+      // Before the report, so that it may submit again in the place that has become free.
       MutexLock lock(mutex_);
       --in_flight_;
     }
@@ -135,6 +170,7 @@ class CpuBackend final : public Backend {
   Result<std::size_t> submit(std::span<const Piece> pieces, Completion& completion) override;
 
  private:
+  Status check(const Piece& piece) const;
   Crew& crew(EngineId engine) const {
     const auto found = std::ranges::find(crews_, engine, [](const auto& c) { return c->engine(); });
     CHECK(found != crews_.end());
@@ -145,14 +181,25 @@ class CpuBackend final : public Backend {
   const std::vector<std::unique_ptr<Crew>> crews_;
 };
 
+Status CpuBackend::check(const Piece& piece) const {
+  HEADRACE_TRY_STATUS(check_piece(capabilities_, piece));
+  if (piece.from.memory() == nullptr || piece.to.memory() == nullptr) {
+    return fail(ErrorCode::unsupported,
+                "cores copy only between memories; give engine {} no file and no GPU memory",
+                raw(piece.engine));
+  }
+  return {};
+}
+
 Result<std::size_t> CpuBackend::submit(std::span<const Piece> pieces, Completion& completion) {
   std::size_t accepted = 0;
   for (const Piece& piece : pieces) {
-    if (auto status = check_piece(capabilities_, piece); !status) {
+    if (auto status = check(piece); !status) {
+      // What came before it has been accepted; the next call begins with it and hears the error.
       if (accepted > 0) return accepted;
-      return std::unexpected<Error>(status.error());
+      return std::unexpected<Error>(std::move(status).error());
     }
-    if (piece.from.length < capabilities_.inline_below) {
+    if (piece.from.length.value == 0 || piece.from.length < capabilities_.inline_below) {
       copy_piece(piece);
       completion.complete(piece.tag, {});
     } else if (!crew(piece.engine).offer(piece, completion)) {
@@ -163,6 +210,40 @@ Result<std::size_t> CpuBackend::submit(std::span<const Piece> pieces, Completion
   return accepted;
 }
 
+// "2 workers per engine, pinned; engine 1 unpinned: ..."
+std::string note_of(const std::vector<std::unique_ptr<Crew>>& crews, bool pin_wanted) {
+  std::string workers;
+  std::string unpinned;
+  for (const auto& crew : crews) {
+    workers += fmt::format("{}{}", workers.empty() ? "" : ", ", crew->workers());
+    if (crew->pinned()) continue;
+    unpinned += fmt::format("{}{}", unpinned.empty() ? "" : ", ", raw(crew->engine()));
+  }
+  std::string note = fmt::format("workers per engine: {}", workers);
+  if (!pin_wanted) {
+    note += "; not pinned, as asked";
+  } else if (!unpinned.empty()) {
+    note += fmt::format("; not pinned: engine {}, whose CPUs this process cannot use", unpinned);
+  }
+  const std::string kernel = override_note();
+  return kernel.empty() ? note : fmt::format("{}; {}", note, kernel);
+}
+
+Result<std::unique_ptr<Crew>> start_crew(const Machine& machine, EngineId id,
+                                         const CpuOptions& options) {
+  const Engine* engine = machine.find(id);
+  if (engine == nullptr || engine->kind != EngineKind::cpu) {
+    return fail(ErrorCode::invalid, "engine {} of this machine is not the cores of a node; {}",
+                raw(id), "give open_cpu engines of kind cpu");
+  }
+  const CpuSet cpus = allowed_cpus(machine.find(engine->home));
+  const std::size_t usual = std::clamp<std::size_t>(cpus.size(), 1, kUsualWorkers);
+  auto crew = std::make_unique<Crew>(id, options.max_in_flight);
+  HEADRACE_TRY_STATUS(
+      crew->start(options.workers == 0 ? usual : options.workers, options.pin ? cpus : CpuSet{}));
+  return crew;
+}
+
 }  // namespace
 
 Result<std::unique_ptr<Backend>> open_cpu(const Machine& machine, std::vector<EngineId> engines) {
@@ -171,16 +252,12 @@ Result<std::unique_ptr<Backend>> open_cpu(const Machine& machine, std::vector<En
 
 Result<std::unique_ptr<Backend>> open_cpu(const Machine& machine, std::vector<EngineId> engines,
                                           const CpuOptions& options) {
+  if (options.max_in_flight == 0) {
+    return fail(ErrorCode::invalid, "CpuOptions::max_in_flight is 0; allow at least one piece");
+  }
   std::vector<std::unique_ptr<Crew>> crews;
   for (const EngineId id : engines) {
-    const Engine* engine = machine.find(id);
-    if (engine == nullptr || engine->kind != EngineKind::cpu) {
-      return fail(ErrorCode::invalid, "engine {} is not the cores of a node", raw(id));
-    }
-    const CpuSet cpus = allowed_cpus(machine.find(engine->home));
-    auto crew = std::make_unique<Crew>(id, options.max_in_flight);
-    const unsigned usual = std::clamp<unsigned>(static_cast<unsigned>(cpus.size()), 1, 4);
-    HEADRACE_TRY_STATUS(crew->start(options.workers == 0 ? usual : options.workers, cpus));
+    HEADRACE_TRY(auto crew, start_crew(machine, id, options));
     crews.push_back(std::move(crew));
   }
   Capabilities capabilities{.name = "cpu",
@@ -189,7 +266,8 @@ Result<std::unique_ptr<Backend>> open_cpu(const Machine& machine, std::vector<En
                             .max_in_flight = options.max_in_flight,
                             .min_efficient = options.inline_below,
                             .inline_below = options.inline_below,
-                            .may_reorder = true};
+                            .may_reorder = true,
+                            .note = note_of(crews, options.pin)};
   return std::make_unique<CpuBackend>(std::move(capabilities), std::move(crews));
 }
 

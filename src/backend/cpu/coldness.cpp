@@ -1,4 +1,4 @@
-#include "backend/cpu/residency.h"
+#include "backend/cpu/coldness.h"
 
 #include <algorithm>
 #include <array>

@@ -1,0 +1,86 @@
+#include "backend/cpu/calibration.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstdlib>
+
+#include "backend/cpu/coldness.h"
+
+namespace headrace {
+namespace {
+
+// Sets an environment variable for a scope.
+class Environment {
+ public:
+  explicit Environment(const char* value) {
+    if (const char* now = std::getenv(kName)) before_ = now;
+    value == nullptr ? unsetenv(kName) : setenv(kName, value, 1);
+  }
+  ~Environment() { before_.empty() ? unsetenv(kName) : setenv(kName, before_.c_str(), 1); }
+
+ private:
+  static constexpr const char* kName = "HEADRACE_COPY_KERNEL";
+  std::string before_;
+};
+
+TEST(Race, RanksEveryKernelOnceFastestFirst) {
+  const auto kernels = copy_kernels();
+  const auto results = race(kernels, Nanoseconds{0});
+  ASSERT_EQ(results.size(), kernels.size()) << "one round is run however small the budget";
+  EXPECT_TRUE(std::ranges::is_sorted(results, {}, &RaceResult::time));
+  for (const CopyKernel& kernel : kernels) {
+    const auto same = [&](const RaceResult& r) { return r.kernel.name == kernel.name; };
+    EXPECT_EQ(std::ranges::count_if(results, same), 1) << kernel.name;
+  }
+  EXPECT_GT(results.front().time, Nanoseconds{0});
+}
+
+TEST(ChooseKernel, TakesTheOneNamed) {
+  for (const CopyKernel& kernel : copy_kernels()) {
+    EXPECT_EQ(choose_kernel(kernel.name).kernel.copy, kernel.copy);
+  }
+  EXPECT_EQ(choose_kernel("memcpy").kernel.name, "memcpy");
+}
+
+TEST(ChooseKernel, RacesWhenTheNameIsUnknownOrEmpty) {
+  for (const char* name : {"", "mmx"}) {
+    const Choice choice = choose_kernel(name);
+    EXPECT_NE(choice.kernel.copy, nullptr);
+    EXPECT_NE(choice.reason.find("calibration"), std::string::npos) << choice.reason;
+  }
+}
+
+TEST(OverrideNote, SaysWhatCameOfTheVariable) {
+  {
+    const Environment none(nullptr);
+    EXPECT_EQ(override_note(), "");
+  }
+  {
+    const Environment good("memcpy");
+    EXPECT_EQ(override_note(), "kernel memcpy by HEADRACE_COPY_KERNEL");
+  }
+  const Environment bad("mmx");
+  EXPECT_TRUE(override_note().starts_with("HEADRACE_COPY_KERNEL=mmx ignored: this CPU has memcpy"))
+      << override_note();
+}
+
+// Not where the line lies between near and far (that is the machine's), but that the rule is kept.
+TEST(Coldness, ThresholdLiesBetweenCacheAndMemory) {
+  const LatencyScale& scale = latency_scale();
+  if (scale.threshold == 0) GTEST_SKIP() << "this machine shows no difference";
+  EXPECT_GE(scale.threshold, scale.near);
+  EXPECT_LE(scale.threshold, scale.memory);
+}
+
+TEST(Coldness, LooksInsideTheRangeAndLeavesItAsItWas) {
+  for (const std::size_t bytes : {std::size_t{1}, std::size_t{63}, std::size_t{3} << 20}) {
+    std::vector<std::byte> memory(bytes, std::byte{7});
+    flush_from_caches(memory.data(), memory.size());
+    for (int i = 0; i < 50; ++i) (void)looks_cold(memory.data(), memory.size());
+    EXPECT_EQ(std::ranges::count(memory, std::byte{7}), static_cast<std::ptrdiff_t>(bytes));
+  }
+}
+
+}  // namespace
+}  // namespace headrace

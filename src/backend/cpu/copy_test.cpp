@@ -1,0 +1,190 @@
+#include "headrace/copy.h"
+
+#include <dlfcn.h>
+#include <gtest/gtest.h>
+#include <rapidcheck/gtest.h>
+
+#include <cstdio>
+#include <cstdlib>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "headrace/random.h"
+
+namespace headrace {
+namespace {
+
+constexpr std::byte kGuard{0xA5};
+constexpr std::size_t kGuards = 128;
+
+std::vector<std::byte> noise(std::size_t bytes, std::uint64_t seed) {
+  Random random(seed);
+  std::vector<std::byte> result(bytes);
+  for (auto& b : result) b = static_cast<std::byte>(random());
+  return result;
+}
+
+// Memory whose first byte is `offset` bytes behind a line boundary and whose last byte is the last
+// of its allocation, so that the address sanitizer sees a read or write one byte too far.
+class Exact {
+ public:
+  Exact(std::size_t offset, std::size_t bytes)
+      : memory_(std::aligned_alloc(64, (offset + bytes + 63) / 64 * 64), std::free),
+        offset_((offset + bytes) % 64 == 0 ? offset : offset + 64 - (offset + bytes) % 64) {}
+  std::byte* get() const { return static_cast<std::byte*>(memory_.get()) + offset_; }
+
+ private:
+  std::unique_ptr<void, void (*)(void*)> memory_;
+  std::size_t offset_;
+};
+
+// Copies `bytes` of noise between the given offsets of a line and looks at every byte, and at the
+// guards before and behind the destination.
+template <class Copy>
+testing::AssertionResult copies(const Copy& copy, const std::vector<std::byte>& source,
+                                std::size_t to_offset, std::size_t from_offset, std::size_t bytes) {
+  const Exact from(from_offset % 64, bytes);
+  std::memcpy(from.get(), source.data(), bytes);
+  std::vector<std::byte> room(bytes + 2 * kGuards + 64, kGuard);
+  std::byte* to = room.data() + kGuards + to_offset % 64;
+  copy(to, from.get(), bytes);
+  if (bytes > 0 && std::memcmp(to, source.data(), bytes) != 0) {
+    return testing::AssertionFailure()
+           << bytes << " bytes copied wrongly, offsets " << to_offset << " and " << from_offset;
+  }
+  for (const std::byte* at = room.data(); at < room.data() + room.size(); ++at) {
+    if (at >= to && at < to + bytes) continue;
+    if (*at != kGuard) {
+      return testing::AssertionFailure() << "wrote at " << at - to << " of " << bytes << " bytes";
+    }
+  }
+  return testing::AssertionSuccess();
+}
+
+class EveryKernel : public testing::TestWithParam<CopyKernel> {};
+
+TEST_P(EveryKernel, CopiesEverySizeToOneKibibyte) {
+  const auto source = noise(1024, 1);
+  for (std::size_t bytes = 0; bytes <= 1024; ++bytes) {
+    const std::size_t to = bytes * 7 % 64;
+    ASSERT_TRUE(copies(GetParam().copy, source, to, bytes * 13 % 64, bytes));
+    ASSERT_TRUE(copies(GetParam().copy, source, 0, 0, bytes));
+  }
+}
+
+TEST_P(EveryKernel, CopiesAtEveryPairOfOffsetsInALine) {
+  const auto source = noise(1500, 2);
+  for (std::size_t to = 0; to < 64; ++to) {
+    for (std::size_t from = 0; from < 64; from += 3) {
+      ASSERT_TRUE(copies(GetParam().copy, source, to, from, 1300 + to));
+    }
+  }
+}
+
+// Around the sizes at which a kernel changes its walk: whole runs of 2 to 4 streams, and streams
+// 64 KiB apart.
+TEST_P(EveryKernel, CopiesAroundTheStepsOfItsWalk) {
+  const auto source = noise(600 << 10, 3);
+  for (const std::size_t streams : {1UL, 2UL, 3UL, 4UL}) {
+    for (const std::size_t part : {256UL, 1024UL, 2048UL, 64UL << 10, 130UL << 10}) {
+      for (const std::size_t more : {-65L, -64L, -1L, 0L, 1L, 63L, 64L, 65L, 257L}) {
+        ASSERT_TRUE(copies(GetParam().copy, source, more, 5, streams * part + more));
+      }
+    }
+  }
+}
+
+TEST_P(EveryKernel, CopiesRandomRangesLikeMemcpy) {
+  const auto source = noise(2 << 20, 4);
+  Random random(5);
+  for (int i = 0; i < 20; ++i) {
+    const std::size_t bytes = random.below(source.size() + 1);
+    ASSERT_TRUE(copies(GetParam().copy, source, random.below(64), random.below(64), bytes));
+  }
+}
+
+// The program objdump's view of a function's code; empty where there is no objdump.
+std::string disassembly(void (*function)(void*, const void*, std::size_t)) {
+  Dl_info info{};
+  void* address = reinterpret_cast<void*>(function);
+  if (dladdr(address, &info) == 0) return {};
+  const auto start = static_cast<std::size_t>(static_cast<std::byte*>(address) -
+                                              static_cast<std::byte*>(info.dli_fbase));
+  // A PIE's addresses in the file count from its base; 4 KiB hold any of the kernels.
+  const std::string command =
+      "objdump -d --no-show-raw-insn --start-address=" + std::to_string(start) +
+      " --stop-address=" + std::to_string(start + 4096) + " '" + info.dli_fname + "' 2>/dev/null";
+  const std::unique_ptr<FILE, int (*)(FILE*)> pipe(popen(command.c_str(), "r"), pclose);
+  std::string text;
+  char part[4096];
+  while (pipe != nullptr) {
+    const std::size_t got = std::fread(part, 1, sizeof(part), pipe.get());
+    if (got == 0) break;
+    text.append(part, got);
+  }
+  return text;
+}
+
+TEST_P(EveryKernel, UsesTheStoresItIsNamedFor) {
+  const std::string_view name = GetParam().name;
+  const std::string code = disassembly(GetParam().copy);
+  if (code.find("<") == std::string::npos) GTEST_SKIP() << "no objdump here, or a stripped file";
+  if (name == "movsb") {
+    EXPECT_NE(code.find("rep movsb"), std::string::npos) << code;
+    return;
+  }
+  const std::string store = name.starts_with("sse2") ? "movntdq" : "vmovntdq";
+  EXPECT_NE(code.find(store), std::string::npos) << code;
+}
+
+INSTANTIATE_TEST_SUITE_P(CopyKernels, EveryKernel, testing::ValuesIn(copy_kernels()),
+                         [](const auto& test) { return std::string(test.param.name); });
+GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(EveryKernel);
+
+RC_GTEST_PROP(CopyBytes, CopiesLikeMemcpyWhateverTheHint, ()) {
+  const auto bytes = *rc::gen::weightedOneOf<std::size_t>(
+      {{3, rc::gen::inRange<std::size_t>(0, 2000)},
+       {1, rc::gen::inRange<std::size_t>(kStreamThreshold - 2, kStreamThreshold + 100000)}});
+  const auto hint = *rc::gen::element(CopyHint::automatic, CopyHint::keep, CopyHint::stream);
+  const auto to = *rc::gen::inRange<std::size_t>(0, 64);
+  const auto from = *rc::gen::inRange<std::size_t>(0, 64);
+  static const auto source = noise(kStreamThreshold + 100000, 6);
+  const auto copy = [hint](void* t, const void* f, std::size_t n) { copy_bytes(t, f, n, hint); };
+  RC_ASSERT(copies(copy, source, to, from, bytes));
+}
+
+TEST(CopyBytes, CopiesToMemoryNeverTouched) {
+  constexpr std::size_t kBytes = 3 << 20;
+  const auto source = noise(kBytes, 7);
+  const std::unique_ptr<void, void (*)(void*)> fresh(std::malloc(kBytes), std::free);
+  copy_bytes(fresh.get(), source.data(), kBytes);
+  EXPECT_EQ(std::memcmp(fresh.get(), source.data(), kBytes), 0);
+}
+
+// The first copies of a process race for the calibration; all of them have to come out right.
+TEST(CopyBytes, MayBeCalledFirstByManyThreads) {
+  const auto source = noise(1 << 20, 8);
+  std::vector<std::vector<std::byte>> copies(4, std::vector<std::byte>(source.size()));
+  std::vector<CopyKernel> chosen(copies.size());
+  std::vector<std::thread> threads;
+  for (std::size_t i = 0; i < copies.size(); ++i) {
+    threads.emplace_back([&, i] {
+      copy_bytes(copies[i].data(), source.data(), source.size(), CopyHint::stream);
+      chosen[i] = chosen_copy_kernel();
+    });
+  }
+  for (auto& thread : threads) thread.join();
+  for (const auto& copy : copies) EXPECT_EQ(copy, source);
+  for (const auto& kernel : chosen) EXPECT_EQ(kernel.copy, chosen[0].copy);
+}
+
+TEST(CopyHint, HasNames) {
+  EXPECT_EQ(to_string(CopyHint::automatic), "automatic");
+  EXPECT_EQ(to_string(CopyHint::keep), "keep");
+  EXPECT_EQ(to_string(CopyHint::stream), "stream");
+}
+
+}  // namespace
+}  // namespace headrace
