@@ -1,0 +1,21 @@
+// Threads of an experiment: pinned, started together, joined before the call returns.
+// Thread-compatible.
+#pragma once
+
+#include <functional>
+#include <vector>
+
+#include "headrace/machine.h"
+#include "headrace/result.h"
+
+namespace headrace {
+
+// The CPUs this process may run on, ascending; those of `node` alone if one is given.
+CpuSet usable_cpus(const Node* node = nullptr);
+
+// Runs part(0) ... part(cpus.size() - 1), each on a thread of its own pinned to cpus[i] (unpinned
+// where the system refuses), and waits for all. exhausted: a thread could not be started, and none
+// of the parts was run.
+Status run_pinned(const CpuSet& cpus, const std::function<void(std::size_t)>& part);
+
+}  // namespace headrace
