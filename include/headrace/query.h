@@ -36,6 +36,10 @@ struct Column {
 // A directory of column files, described by its table.json (written by `headrace data`).
 class Table {
  public:
+  Table() = default;
+  Table(Table&&) = default;
+  Table& operator=(Table&&) = default;
+
   // absent, denied, invalid (malformed description, a file of the wrong size).
   static Result<Table> open(const Machine& machine, const std::filesystem::path& directory);
 

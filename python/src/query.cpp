@@ -110,7 +110,7 @@ QueryRun run(const Table& table, const MoverRef& mover, const std::string& query
 
 Nanoseconds transfer_floor(const Table& table, const MoverRef& mover, const std::string& query,
                            NodeId slow, NodeId fast, Bytes block, nb::object stop) {
-  const QueryOptions defaults;
+  const QueryOptions defaults{};
   return run_interruptibly(make_options(query, slow, fast, block, 1, defaults.budget,
                                         defaults.prefetch.lead, defaults.prefetch.window),
                            std::move(stop), [&table, owner = mover.owner](QueryOptions options) {
@@ -127,7 +127,7 @@ void bind_runs(nb::module_& m) {
   m.def(
       "query_sql", [](const std::string& query) { return unwrap(query_sql(query)); }, "query"_a,
       "The same query in SQL over a relation called lineitem.");
-  const QueryOptions defaults;
+  const QueryOptions defaults{};
   m.def("run_query", &run, "table"_a, "mover"_a, nb::kw_only(), "query"_a = defaults.query,
         "mode"_a = "prefetch", "slow"_a, "fast"_a, "block"_a = defaults.block,
         "threads"_a = defaults.threads, "budget"_a = defaults.budget,

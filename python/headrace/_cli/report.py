@@ -34,7 +34,7 @@ def read(file: Path) -> dict[str, Any]:
         raise headrace.InvalidError(
             f"{file}:{error.lineno}:{error.colno}: {error.msg}; give what headrace wrote"
         ) from None
-    if not isinstance(document, dict) or "schema_version" not in document:
+    if not isinstance(document, dict) or not {"schema_version", "kind"} <= document.keys():
         raise headrace.InvalidError(f"{file} is not a JSON document of headrace")
     if document["schema_version"] != headrace.SCHEMA_VERSION:
         raise headrace.UnsupportedError(
@@ -48,6 +48,6 @@ def write(document: dict[str, Any], page: Path, png: Path | None) -> None:
     """The page, and the picture if one is asked for."""
     from headrace import _report
 
-    output.write_file(page, _report.html(document))
-    if png is not None:
-        output.write_file(png, _report.png(document))
+    if document["kind"] == "bench copy":
+        document = document | {"copy": document}
+    _report.build(document, page, png)

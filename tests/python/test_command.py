@@ -1,0 +1,217 @@
+"""The command as users run it: output, errors, exit codes, Ctrl-C, broken pipes."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+import headrace
+
+Run = Callable[..., "subprocess.CompletedProcess[str]"]
+
+HELPS = {
+    "help": [],
+    "help_topo": ["topo"],
+    "help_doctor": ["doctor"],
+    "help_bench": ["bench"],
+    "help_bench_copy": ["bench", "copy"],
+    "help_bench_query": ["bench", "query"],
+    "help_report": ["report"],
+    "help_demo": ["demo"],
+}
+
+#: Arguments, exit code: one line each in the golden file.
+ERRORS: list[tuple[list[str], int]] = [
+    (["nonsense"], 2),
+    (["topo", "--nonsense"], 2),
+    (["topo", "--json", "--xml"], 2),
+    (["topo", "--from", "no-such-machine"], 3),
+    (["topo", "--from", "broken.json"], 2),
+    (["topo", "--from", "xeon-max", "--xml"], 4),
+    (["bench", "copy", "--sizes", "ten"], 2),
+    (["bench", "copy", "--sizes", "0"], 2),
+    (["bench", "copy", "--threads", "0"], 2),
+    (["bench", "copy", "--rounds", "0"], 2),
+    (["bench", "copy", "--out", "nowhere/rows.json"], 3),
+    (["bench", "copy", "--out", "folder"], 2),
+    (["bench", "copy", "--engines", "warp", "--sizes", "4k", "--quick"], 3),
+    (["bench", "query", "--query", "q99"], 3),
+    (["bench", "query", "--block", "big"], 2),
+    (["bench", "query", "--scale", "0"], 2),
+    (["bench", "query", "--mode", "magic"], 3),
+    (["report", "nothing.json"], 3),
+    (["report", "broken.json"], 2),
+    (["report", "other.json"], 2),
+    (["report", "newer.json"], 4),
+    (["demo", "--query", "q99"], 3),
+]
+
+
+@pytest.fixture
+def inputs(tmp_path: Path) -> Path:
+    """Files for the errors."""
+    (tmp_path / "broken.json").write_text('{"schema_version": 1,\n "nodes": [')
+    (tmp_path / "other.json").write_text("[1, 2]")
+    (tmp_path / "newer.json").write_text('{"schema_version": 99, "kind": "demo"}')
+    (tmp_path / "folder").mkdir()
+    return tmp_path
+
+
+@pytest.mark.parametrize("name", HELPS)
+def test_help(run: Run, golden: Callable[[str, str], None], name: str) -> None:
+    result = run(*HELPS[name], "--help")
+    assert (result.returncode, result.stderr) == (0, "")
+    golden(f"{name}.txt", result.stdout)
+
+
+def test_version(run: Run) -> None:
+    assert run("--version").stdout == f"headrace {headrace.__version__}\n"
+
+
+def test_errors_are_one_line(
+    run: Run, golden: Callable[[str, str], None], inputs: Path
+) -> None:
+    lines = []
+    for arguments, code in ERRORS:
+        result = run(*arguments)
+        lines.append(f"$ headrace {' '.join(arguments)}\n{result.stderr}")
+        assert result.returncode == code, result
+        assert result.stdout == ""
+        assert result.stderr.startswith("headrace: ") and result.stderr.count("\n") == 1, result
+    golden("errors.txt", "".join(lines))
+
+
+@pytest.mark.parametrize("preset", headrace.presets())
+def test_topo_of_presets(run: Run, golden: Callable[[str, str], None], preset: str) -> None:
+    text = run("topo", "--from", preset)
+    assert (text.returncode, text.stderr) == (0, "")
+    golden(f"topo_{preset}.txt", text.stdout)
+    document = run("topo", "--from", preset, "--json")
+    golden(f"topo_{preset}.json", document.stdout)
+
+
+def test_topo_of_this_machine(run: Run, memory_node: int) -> None:
+    document = json.loads(run("topo", "--json").stdout)
+    assert list(document)[0] == "schema_version"
+    for node in document["nodes"]:
+        assert {"id", "kind", "reason", "capacity_bytes", "cpus"} <= node.keys()
+    assert {"id", "kind"} <= document["engines"][0].keys()
+    assert run("topo", "--xml").stdout.startswith("<?xml")
+    changed = run("topo", "--json", env={"HEADRACE_NODES": f"{memory_node}=hbm"})
+    nodes = {node["id"]: node for node in json.loads(changed.stdout)["nodes"]}
+    assert nodes[memory_node]["kind"] == "hbm"
+    wrong = run("topo", env={"HEADRACE_NODES": "zero=hbm"})
+    assert wrong.returncode == 2 and wrong.stderr.count("\n") == 1
+
+
+def test_doctor(run: Run) -> None:
+    document = json.loads(run("doctor", "--json").stdout)
+    assert list(document)[0] == "schema_version" and document["kind"] == "doctor"
+    features = {feature["feature"]: feature for feature in document["features"]}
+    assert {"NUMA binding", "io_uring", "O_DIRECT", "HMAT", "Intel DSA"} <= features.keys()
+    for feature in features.values():
+        assert feature["state"] in ("ready", "limited", "off", "absent")
+        assert feature["why"] and (feature["state"] != "off" or feature["remedy"])
+    text = run("doctor")
+    assert text.returncode == 0 and all(name in text.stdout for name in features)
+    assert "\x1b" not in text.stdout and "─" not in text.stdout
+
+
+COPY = ["bench", "copy", "--sizes", "4KiB,1MiB", "--engines", "memcpy,cpu", "--rounds", "2"]
+
+
+def test_bench_copy(run: Run, tmp_path: Path) -> None:
+    result = run(*COPY, "--json", "--out", "rows.json")
+    assert (result.returncode, result.stderr) == (0, "")
+    document = json.loads(result.stdout)
+    assert list(document)[:2] == ["schema_version", "kind"]
+    assert json.loads((tmp_path / "rows.json").read_text()) == document
+    assert document["interrupted"] is False
+    points = {(r["engine"], r["bytes"], r["state"]) for r in document["rows"]}
+    assert points == {(e, b, s) for e in ("memcpy", "cpu") for b in (4096, 1 << 20)
+                      for s in ("cold", "hot")}  # fmt: skip
+    for row in document["rows"]:
+        assert {"engine", "bytes", "threads", "state", "bytes_per_second", "ratio_to_memcpy"} <= set(row)
+        assert row["bytes_per_second"] > 0 or row["reason"]
+    table = run(*COPY)
+    assert table.stdout.splitlines()[0].split() == ["state", "bytes", "threads", "memcpy", "cpu"]
+    assert "\x1b" not in table.stdout
+
+
+#: The command, with Ctrl-C pressed after the third point of an experiment.
+PRESS = """
+import os, signal, sys
+from headrace._cli import main, output
+def press(self, done, total, what=None):
+    if done == 3:
+        os.kill(os.getpid(), signal.SIGINT)
+output.ProgressBar.__call__ = press
+sys.argv = ["headrace", *{arguments}]
+main()
+"""
+
+
+def press_ctrl_c(arguments: list[str], folder: Path) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-c", PRESS.format(arguments=arguments)],
+        capture_output=True, text=True, cwd=folder, timeout=60,
+    )  # fmt: skip
+
+
+def test_ctrl_c_keeps_what_was_measured(tmp_path: Path) -> None:
+    result = press_ctrl_c([*COPY, "--json", "--out", "rows.json"], tmp_path)
+    assert (result.returncode, result.stderr) == (130, "")
+    document = json.loads(result.stdout)
+    assert document["interrupted"] is True and 3 <= len(document["rows"]) < 8
+    assert json.loads((tmp_path / "rows.json").read_text()) == document
+    assert [path.name for path in tmp_path.iterdir()] == ["rows.json"]
+
+
+def test_a_reader_that_goes_away(command: Path) -> None:
+    for arguments in (["topo", "--from", "xeon-max"], ["--help"], ["doctor"]):
+        process = subprocess.Popen(
+            [command, *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE
+        )
+        assert process.stdout is not None and process.stderr is not None
+        process.stdout.close()
+        assert process.stderr.read() == b""
+        process.stderr.close()
+        assert process.wait(30) in (0, 141)
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="no /dev/full")
+def test_a_full_disk(run: Run, command: Path) -> None:
+    with open("/dev/full", "w") as full:
+        result = subprocess.run(
+            [command, "topo", "--from", "xeon-max"], stdout=full, stderr=subprocess.PIPE, text=True
+        )
+    assert result.returncode == 6
+    assert result.stderr == "headrace: cannot write: No space left on device\n"
+    result = run(*COPY, "--out", "/dev/full")
+    assert result.returncode == 6 and result.stderr.count("\n") == 1
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
+def test_a_directory_without_permission(run: Run, tmp_path: Path) -> None:
+    tmp_path.chmod(0o500)
+    assert run("bench", "copy", "--out", "rows.json").returncode == 5
+
+
+def test_help_is_quick_to_load(command: Path) -> None:
+    """What takes long to load is loaded by what needs it."""
+    script = (
+        "import sys; sys.argv = ['headrace', '--help']\n"
+        "from headrace._cli import main\n"
+        "try: main()\n"
+        "finally: print([m for m in ('numpy', 'altair', 'duckdb', 'asyncio', 'vl_convert')"
+        " if m in sys.modules], file=sys.stderr)"
+    )
+    result = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
+    assert result.stderr.strip() == "[]"

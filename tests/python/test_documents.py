@@ -1,0 +1,99 @@
+"""What the documents show works: examples, README, the stub, the package."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from conftest import ROOT
+
+import headrace
+import headrace._core
+
+EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
+
+
+@pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.name)
+def test_examples(path: Path, tmp_path: Path) -> None:
+    assert len(path.read_text().splitlines()) <= 60
+    result = subprocess.run(
+        [sys.executable, path], capture_output=True, text=True, cwd=tmp_path, timeout=60
+    )
+    assert (result.returncode, result.stderr) == (0, "")
+    assert "right" in result.stdout and "WRONG" not in result.stdout
+
+
+DOCUMENTS = [ROOT / "README.md", ROOT / "docs" / "howto" / "python.md"]
+
+
+@pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: path.name)
+def test_python_in_documents(path: Path, tmp_path: Path) -> None:
+    if not path.exists():
+        pytest.skip(f"no {path.name}")
+    blocks = re.findall(r"^```python\n(.*?)^```", path.read_text(), re.DOTALL | re.MULTILINE)
+    assert blocks
+    # A reader goes from top to bottom: later blocks use the names of earlier ones.
+    script = tmp_path / "blocks.py"
+    script.write_text("\n".join(blocks))
+    (tmp_path / "column.bin").write_bytes(bytes(8 << 20))
+    result = subprocess.run(
+        [sys.executable, script], capture_output=True, text=True, cwd=tmp_path, timeout=60
+    )
+    assert (result.returncode, result.stderr) == (0, "")
+
+
+def test_the_stub(golden: Callable[[str, str], None]) -> None:
+    """The generated types, so that a change of the interface is seen in review."""
+    stub = Path(headrace.__file__).with_name("_core.pyi")
+    golden("_core.pyi", stub.read_text())
+    assert Path(headrace.__file__).with_name("py.typed").exists()
+
+
+def test_all_names_are_public_and_documented() -> None:
+    for name in headrace.__all__:
+        thing = getattr(headrace, name)
+        if callable(thing):
+            assert thing.__doc__, name
+    public = {name for name in vars(headrace._core) if not name.startswith("_")}
+    assert public <= set(headrace.__all__)
+
+
+def test_the_version_is_that_of_the_build() -> None:
+    text = (ROOT / "CMakeLists.txt").read_text()
+    found = re.search(r"project\(headrace VERSION ([0-9.]+)", text)
+    assert found is not None and headrace.__version__ == found[1]
+
+
+def test_users_code_is_typed(tmp_path: Path) -> None:
+    code = tmp_path / "user.py"
+    code.write_text(USER)
+    result = subprocess.run(
+        [sys.executable, "-m", "mypy", "--strict", "--cache-dir", str(tmp_path), str(code)],
+        capture_output=True, text=True, cwd=tmp_path,
+    )  # fmt: skip
+    assert result.returncode == 0, result.stdout
+
+
+USER = """
+import numpy
+import headrace
+
+async def use(path: str) -> int:
+    machine = headrace.Machine.discover(storage=[path])
+    mover = headrace.Mover(machine, route="smart")
+    placement = headrace.Placement.on("dram", pages="huge_2m")
+    buffer = headrace.allocate(machine, 4096, placement)
+    file = headrace.File.open(machine, path)
+    stats: headrace.MoveStats = await mover.copy(buffer, file.extent(0, 4096), priority="prefetch")
+    cache = headrace.Cache(mover, {0: 1 << 20})
+    with cache.access(file) as block:
+        numpy.frombuffer(block, "u1")
+        memoryview(buffer)
+        numpy.from_dlpack(block)
+    seconds: float = stats.total
+    return stats.bytes
+"""
