@@ -60,7 +60,7 @@ class File final : public Object {
 
  private:
   struct Opened;
-  File(std::filesystem::path path, Bytes size, NodeId node, const Opened& opened, bool writable);
+  File(std::filesystem::path path, Bytes size, NodeId node, Opened&& opened, bool writable);
 
   const std::filesystem::path path_;
   const int direct_fd_;

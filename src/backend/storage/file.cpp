@@ -2,14 +2,18 @@
 
 #include <fcntl.h>
 #include <fmt/core.h>
+#include <linux/magic.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/sysmacros.h>
+#include <sys/vfs.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <bit>
 #include <fstream>
 #include <optional>
+#include <utility>
 #include <vector>
 
 #include "core/fail.h"
@@ -19,6 +23,8 @@ namespace {
 
 // Where neither statx nor sysfs says what the device needs: no common device has larger blocks.
 constexpr std::uint32_t kUnknownAlignment = 4096;
+// Bounce buffers begin at pages and hold 256 KiB.
+constexpr std::uint32_t kLargestBlock = 256 << 10;
 // mincore of a large file is asked for in windows, so that its answer (a byte per page) stays
 // small: 1 GiB of file is 256 KiB of answer.
 constexpr std::uint64_t kResidencyWindow = 1ULL << 30;
@@ -38,12 +44,29 @@ std::string quote(const std::filesystem::path& path) {
   return text + '"';
 }
 
-// The storage node whose path lies on device `device`, else the first storage node.
+// The disk in sysfs that holds `device`: partitions are directories inside their disk's. Empty for
+// devices that are no block device (btrfs, overlay, tmpfs).
+std::filesystem::path disk_of(dev_t device) {
+  std::error_code error;
+  auto path = std::filesystem::canonical(
+      fmt::format("/sys/dev/block/{}:{}", major(device), minor(device)), error);
+  if (error) return {};
+  return std::filesystem::exists(path / "partition", error) ? path.parent_path() : path;
+}
+
+bool same_device(dev_t a, dev_t b) {
+  if (a == b) return true;
+  const auto disk = disk_of(a);
+  return !disk.empty() && disk == disk_of(b);
+}
+
+// The storage node whose path lies on the disk of `device`, else the first storage node.
 std::optional<NodeId> node_of_device(const Machine& machine, dev_t device) {
   std::optional<NodeId> first;
   for (const Node* node : machine.of_kind(NodeKind::storage)) {
     struct stat status{};
-    if (!node->path.empty() && stat(node->path.c_str(), &status) == 0 && status.st_dev == device) {
+    if (!node->path.empty() && stat(node->path.c_str(), &status) == 0 &&
+        same_device(status.st_dev, device)) {
       return node->id;
     }
     if (!first) first = node->id;
@@ -60,13 +83,26 @@ std::optional<std::uint32_t> logical_block(dev_t device) {
   return std::nullopt;
 }
 
+// tmpfs and ramfs have opened with O_DIRECT since 6.6 and serve it from the page cache they live
+// in: nothing to go past.
+bool lives_in_page_cache(int fd) {
+  struct statfs status{};
+  return fstatfs(fd, &status) == 0 &&
+         (status.f_type == TMPFS_MAGIC || status.f_type == RAMFS_MAGIC);
+}
+
 // What direct requests on `fd` must keep; nothing if the file system serves none.
 std::optional<DirectAlignment> direct_alignment(int fd, dev_t device) {
+  if (lives_in_page_cache(fd)) return std::nullopt;
 #ifdef STATX_DIOALIGN
   struct statx status{};
   if (statx(fd, "", AT_EMPTY_PATH, STATX_DIOALIGN, &status) == 0 &&
       (status.stx_mask & STATX_DIOALIGN) != 0) {
-    if (status.stx_dio_offset_align == 0) return std::nullopt;
+    // Blocks larger than a bounce buffer are nothing we could serve.
+    if (status.stx_dio_offset_align == 0 || status.stx_dio_offset_align > kLargestBlock ||
+        status.stx_dio_mem_align > kUnknownAlignment) {
+      return std::nullopt;
+    }
     return DirectAlignment{.memory = status.stx_dio_mem_align,
                            .offset = status.stx_dio_offset_align};
   }
@@ -77,17 +113,41 @@ std::optional<DirectAlignment> direct_alignment(int fd, dev_t device) {
 
 }  // namespace
 
+// Closes what open() has got so far if it fails.
 struct File::Opened {
+  ~Opened() {
+    if (direct_fd >= 0) close(direct_fd);
+    if (buffered_fd >= 0) close(buffered_fd);
+  }
+  // A second descriptor past the page cache, if the file system has that.
+  Status open_direct(int flags, dev_t device, const std::filesystem::path& path);
+
   int direct_fd = -1;
   int buffered_fd = -1;
   DirectAlignment alignment;
 };
 
-File::File(std::filesystem::path path, Bytes size, NodeId node, const Opened& opened, bool writable)
+Status File::Opened::open_direct(int flags, dev_t device, const std::filesystem::path& path) {
+  // The same file even if its name has been given to another since: by its descriptor.
+  const auto same = fmt::format("/proc/self/fd/{}", buffered_fd);
+  direct_fd = ::open(same.c_str(), flags | O_DIRECT);
+  if (direct_fd < 0 && (errno == EMFILE || errno == ENFILE)) {
+    return fail_errno(errno, "cannot open " + quote(path) + " past the page cache (ulimit -n)");
+  }
+  if (direct_fd < 0) return {};
+  if (const auto found = direct_alignment(direct_fd, device)) {
+    alignment = *found;
+  } else {
+    close(std::exchange(direct_fd, -1));
+  }
+  return {};
+}
+
+File::File(std::filesystem::path path, Bytes size, NodeId node, Opened&& opened, bool writable)
     : Object(size, node, nullptr),
       path_(std::move(path)),
-      direct_fd_(opened.direct_fd),
-      buffered_fd_(opened.buffered_fd),
+      direct_fd_(std::exchange(opened.direct_fd, -1)),
+      buffered_fd_(std::exchange(opened.buffered_fd, -1)),
       alignment_(opened.alignment),
       writable_(writable) {}
 
@@ -101,49 +161,29 @@ std::string File::quoted() const { return quote(path_); }
 Result<std::unique_ptr<File>> File::open(const Machine& machine, const std::filesystem::path& path,
                                          FileOptions options) {
   if (path.empty()) return fail(ErrorCode::invalid, "a file needs a name; the path is empty");
-  // Without O_NONBLOCK opening a FIFO would wait for its other end.
-  const int flags = (options.writable ? O_RDWR : O_RDONLY) | O_CLOEXEC | O_NONBLOCK;
+  const int flags = (options.writable ? O_RDWR : O_RDONLY) | O_CLOEXEC;
   Opened opened;
-  opened.buffered_fd = ::open(path.c_str(), flags);
-  if (opened.buffered_fd < 0) {
-    if (errno == ENXIO || errno == EISDIR) {
-      return fail(ErrorCode::invalid, "{} is not a regular file; give one", quote(path));
-    }
+  // Without O_NONBLOCK opening a FIFO would wait for its other end.
+  opened.buffered_fd = ::open(path.c_str(), flags | O_NONBLOCK);
+  if (opened.buffered_fd < 0 && errno != ENXIO && errno != EISDIR) {
     return fail_errno(errno, "cannot open " + quote(path));
   }
   struct stat status{};
-  const bool known = fstat(opened.buffered_fd, &status) == 0;
-  const std::optional<NodeId> node = known ? node_of_device(machine, status.st_dev) : std::nullopt;
-  if (!known || !S_ISREG(status.st_mode) || !node) {
-    const int error = errno;
-    close(opened.buffered_fd);
-    if (!known) return fail_errno(error, "cannot ask for the size of " + quote(path));
-    if (!S_ISREG(status.st_mode)) {
-      return fail(ErrorCode::invalid, "{} is not a regular file; give one", quote(path));
-    }
+  if (opened.buffered_fd >= 0 && fstat(opened.buffered_fd, &status) != 0) {
+    return fail_errno(errno, "cannot ask for the size of " + quote(path));
+  }
+  if (!S_ISREG(status.st_mode)) {
+    return fail(ErrorCode::invalid, "{} is not a regular file; give one", quote(path));
+  }
+  const std::optional<NodeId> node = node_of_device(machine, status.st_dev);
+  if (!node) {
     return fail(ErrorCode::unsupported,
                 "the machine \"{}\" has no storage node for {}; discover it with a storage path",
                 machine.name, quote(path));
   }
-  if (options.direct) {
-    // The same file even if its name has been given to another since: by its descriptor.
-    const auto same = fmt::format("/proc/self/fd/{}", opened.buffered_fd);
-    opened.direct_fd = ::open(same.c_str(), (flags & ~O_NONBLOCK) | O_DIRECT);
-    if (opened.direct_fd < 0 && errno == EMFILE) {
-      const int error = errno;
-      close(opened.buffered_fd);
-      return fail_errno(error, "cannot open " + quote(path));
-    }
-    const auto alignment =
-        opened.direct_fd < 0 ? std::nullopt : direct_alignment(opened.direct_fd, status.st_dev);
-    if (alignment) {
-      opened.alignment = *alignment;
-    } else if (opened.direct_fd >= 0) {
-      close(std::exchange(opened.direct_fd, -1));
-    }
-  }
-  return std::unique_ptr<File>(new File(path, Bytes{static_cast<std::uint64_t>(status.st_size)},
-                                        *node, opened, options.writable));
+  if (options.direct) HEADRACE_TRY_STATUS(opened.open_direct(flags, status.st_dev, path));
+  const Bytes size{static_cast<std::uint64_t>(status.st_size)};
+  return std::unique_ptr<File>(new File(path, size, *node, std::move(opened), options.writable));
 }
 
 Status File::drop_page_cache() const {

@@ -1,104 +1,115 @@
 #include "backend/storage/storage.h"
 
-#include <unistd.h>
+#include <sys/stat.h>
 
-#include <deque>
-#include <thread>
+#include <algorithm>
+#include <cstdlib>
+#include <string_view>
 
+#include "backend/storage/lane.h"
 #include "core/fail.h"
-#include "core/mutex.h"
 #include "headrace/file.h"
 
 namespace headrace {
 namespace {
 
+using storage::Job;
+using storage::Lane;
+
+// A piece is cut into requests, so the bound only keeps the time of one piece in reason.
+constexpr Bytes kMaxPiece = 1_GiB;
+// Below it a read costs about the same as one of this size (docs/design/storage.md).
+constexpr Bytes kMinEfficient = 64_KiB;
+
+struct Line {
+  NodeId home;
+  std::unique_ptr<Lane> lane;
+};
+
 class Storage final : public Backend {
  public:
-  Storage(std::vector<EngineId> engines, const StorageOptions& options) {
+  Storage(std::vector<EngineId> engines, std::vector<Line> lines, const StorageOptions& options)
+      : lines_(std::move(lines)), request_(options.request) {
     facts_.name = "storage";
     facts_.engines = std::move(engines);
-    facts_.max_piece = 1_GiB;
-    facts_.max_in_flight = options.queue_depth;
-    facts_.min_efficient = 64_KiB;
+    facts_.max_piece = kMaxPiece;
+    facts_.max_in_flight = options.max_pieces;
+    facts_.min_efficient = kMinEfficient;
     facts_.may_reorder = true;
-    worker_ = std::thread([this] { work(); });
+    facts_.note = fmt::format("{}, {} requests of {}", lines_.front().lane->note(),
+                              options.queue_depth, to_string(options.request));
   }
-  ~Storage() override {
-    {
-      MutexLock lock(mutex_);
-      ending_ = true;
-    }
-    wake_.notify_one();
-    worker_.join();
-  }
+
   const Capabilities& capabilities() const override { return facts_; }
+
   Result<std::size_t> submit(std::span<const Piece> pieces, Completion& completion) override {
-    MutexLock lock(mutex_);
-    std::size_t n = 0;
+    std::size_t accepted = 0;
     for (const Piece& piece : pieces) {
-      if (jobs_.size() >= facts_.max_in_flight) break;
-      if (auto good = check_piece(facts_, piece); !good) {
-        if (n == 0) return std::unexpected(good.error());
+      if (Status good = check(piece); !good) {
+        if (accepted == 0) return std::unexpected(std::move(good).error());
         break;
       }
-      if ((piece.from.object->memory() == nullptr) == (piece.to.object->memory() == nullptr)) {
-        if (n == 0)
-          return fail(ErrorCode::unsupported, "one side must be a file, the other memory");
-        break;
-      }
-      jobs_.push_back({piece, &completion});
-      ++n;
+      if (!accept(piece, completion)) break;
+      ++accepted;
     }
-    lock.unlock();
-    wake_.notify_one();
-    return n;
+    return accepted;
   }
 
  private:
-  struct Job {
-    Piece piece;
-    Completion* completion;
-  };
-  void work() {
-    MutexLock lock(mutex_);
-    while (!ending_ || !jobs_.empty()) {
-      if (jobs_.empty()) {
-        wake_.wait_for(mutex_, std::chrono::seconds{1});
-        continue;
-      }
-      const Job job = jobs_.front();
-      jobs_.pop_front();
-      lock.unlock();
-      job.completion->complete(job.piece.tag, copy(job.piece));
-      lock.lock();
-    }
+  Line& line_of(EngineId engine) {
+    const auto at = std::ranges::find(facts_.engines, engine) - facts_.engines.begin();
+    return lines_[static_cast<std::size_t>(at)];
   }
-  static Status copy(const Piece& piece) {
-    const bool reading = piece.from.object->memory() == nullptr;
-    const Extent& at = reading ? piece.from : piece.to;
-    std::byte* memory = (reading ? piece.to : piece.from).memory();
-    const auto& file = *static_cast<const File*>(at.object);
-    for (std::uint64_t done = 0; done < at.length.value;) {
-      const auto offset = static_cast<off_t>(at.offset + done);
-      const ssize_t n =
-          reading ? pread(file.buffered_fd(), memory + done, at.length.value - done, offset)
-                  : pwrite(file.buffered_fd(), memory + done, at.length.value - done, offset);
-      if (n < 0) return fail_errno(errno, "cannot copy " + file.quoted());
-      if (n == 0) {
-        return fail(ErrorCode::io, "{} is shorter than when it was opened", file.quoted());
-      }
-      done += static_cast<std::uint64_t>(n);
+
+  Status check(const Piece& piece) {
+    HEADRACE_TRY_STATUS(check_piece(facts_, piece));
+    const bool write = piece.from.object->memory() != nullptr;
+    const Object& at = write ? *piece.to.object : *piece.from.object;
+    const Object& memory = write ? *piece.from.object : *piece.to.object;
+    const NodeId home = line_of(piece.engine).home;
+    if (at.memory() != nullptr || memory.memory() == nullptr || at.node() != home) {
+      return fail(ErrorCode::unsupported,
+                  "engine {} copies between files on node {} and memory, not from node {} to node "
+                  "{}; ask Machine::can_copy first",
+                  raw(piece.engine), raw(home), raw(piece.from.object->node()),
+                  raw(piece.to.object->node()));
+    }
+    const auto& file = static_cast<const File&>(at);
+    return write ? check_write(file, piece.to) : Status{};
+  }
+
+  // Writing behind the end of a file that has shrunk would bring it back with a hole.
+  static Status check_write(const File& file, const Extent& to) {
+    if (!file.writable()) {
+      return fail(ErrorCode::denied,
+                  "{} was opened for reading; open it with FileOptions::writable", file.quoted());
+    }
+    struct stat status{};
+    if (fstat(file.buffered_fd(), &status) == 0 &&
+        static_cast<std::uint64_t>(status.st_size) < to.end()) {
+      return fail(ErrorCode::io, "{} is shorter than when it was opened; open it again",
+                  file.quoted());
     }
     return {};
   }
 
+  bool accept(const Piece& piece, Completion& completion) {
+    if (piece.from.length == 0_B) {
+      completion.complete(piece.tag, {});
+      return true;
+    }
+    return line_of(piece.engine).lane->accept(storage::make_job(piece, completion, request_));
+  }
+
   Capabilities facts_;
-  Mutex mutex_;
-  CondVar wake_;
-  std::deque<Job> jobs_ GUARDED_BY(mutex_);
-  bool ending_ GUARDED_BY(mutex_) = false;
-  std::thread worker_;
+  std::vector<Line> lines_;  // as facts_.engines
+  const Bytes request_;
 };
+
+bool denied_by_environment() {
+  const char* value = std::getenv("HEADRACE_IO_URING");
+  return value != nullptr && std::string_view(value) == "0";
+}
 
 }  // namespace
 
@@ -109,13 +120,20 @@ Result<std::unique_ptr<Backend>> open_storage(const Machine& machine,
 
 Result<std::unique_ptr<Backend>> open_storage(const Machine& machine, std::vector<EngineId> engines,
                                               const StorageOptions& options) {
+  if (engines.empty()) return fail(ErrorCode::invalid, "no engine was named; name an ssd engine");
+  StorageOptions chosen = options;
+  if (denied_by_environment()) chosen.force_threads = true;
+  std::vector<Line> lines;
   for (const EngineId id : engines) {
     const Engine* engine = machine.find(id);
     if (engine == nullptr || engine->kind != EngineKind::ssd) {
-      return fail(ErrorCode::unsupported, "engine {} is not an ssd engine", raw(id));
+      return fail(ErrorCode::unsupported, "engine {} is not an ssd engine of this machine; see {}",
+                  raw(id), "headrace topo");
     }
+    HEADRACE_TRY(auto lane, Lane::open(chosen));
+    lines.push_back({engine->home, std::move(lane)});
   }
-  return std::make_unique<Storage>(std::move(engines), options);
+  return std::make_unique<Storage>(std::move(engines), std::move(lines), chosen);
 }
 
 }  // namespace headrace

@@ -1,10 +1,12 @@
 // Files on SSD: copies between a file and memory with io_uring past the page cache, or with a few
 // threads where io_uring is denied.
 //
-// Facade of the folder; see docs/design/storage.md for the why. Thread-safe.
+// Facade of the folder. Why it is as it is: docs/design/storage.md. A written piece is in the file
+// for every reader, and durable only after an fsync. Thread-safe.
 #pragma once
 
 #include <cstddef>
+#include <functional>
 #include <memory>
 #include <vector>
 
@@ -16,22 +18,34 @@
 
 namespace headrace {
 
+namespace storage {
+class Queue;
+}
+
 struct StorageOptions {
+  // Pieces each engine accepts before it says that it is full.
+  std::size_t max_pieces = 128;
   // Requests each engine keeps in the kernel.
   std::size_t queue_depth = 64;
+  // Larger pieces are cut into requests of this size, a power of two from 4 KiB up.
+  Bytes request = 512_KiB;
+  // Aligned buffers per engine, 256 KiB each, for what cannot go straight to memory. At least 1.
+  std::size_t bounce_buffers = 32;
   // pread and pwrite in threads even where io_uring works; also by HEADRACE_IO_URING=0.
   bool force_threads = false;
   // Threads per engine where io_uring is not used.
   std::size_t threads = 16;
-  // Aligned buffers per engine, for what cannot go straight to memory.
-  std::size_t bounce_buffers = 16;
-  // A piece not done after this long is cancelled and ends as timed_out.
+  // A request not answered after this long is cancelled, and its piece ends as timed_out as soon
+  // as the kernel has let go of its memory.
   Nanoseconds limit = std::chrono::seconds{30};
   const Clock* clock = &system_clock();
+  // Puts another queue around each engine's: scripted faults in tests.
+  std::function<std::unique_ptr<storage::Queue>(std::unique_ptr<storage::Queue>)> wrap = {};
 };
 
 // Drives `engines`, which are ssd engines of `machine`. unsupported: one of them is not.
-// exhausted: no descriptor or memory for a queue.
+// exhausted: no thread or memory for a queue. Works without io_uring, without locked memory and
+// without free descriptors, more slowly; Capabilities::note tells.
 Result<std::unique_ptr<Backend>> open_storage(const Machine& machine,
                                               std::vector<EngineId> engines);
 Result<std::unique_ptr<Backend>> open_storage(const Machine& machine, std::vector<EngineId> engines,

@@ -1,0 +1,174 @@
+// What can go wrong between a request and its answer, by script and on both paths.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cerrno>
+
+#include "backend/storage/storage_testing.h"
+
+namespace headrace {
+namespace {
+
+using namespace test;
+using storage::Request;
+
+class Faults : public testing::TestWithParam<bool> {
+ protected:
+  // Reads all of `file` while `script` meddles.
+  Status read(FaultyQueue::Script script, std::size_t skew = 0) {
+    const auto backend = open_or_die(with_faults(GetParam(), std::move(script)));
+    back_.assign(data_.size() + skew, std::byte{0});
+    const MemoryRange memory(std::span<std::byte>(back_).subspan(skew), kDram);
+    return copy_now(*backend, whole(memory), whole(*file_));
+  }
+  bool right(std::size_t skew = 0) const {
+    return std::ranges::equal(std::span(back_).subspan(skew), data_);
+  }
+  // The message names the file, is one line, and holds `what`.
+  void expect_error(const Status& status, ErrorCode code, const std::string& what) const {
+    ASSERT_FALSE(status);
+    const std::string& text = status.error().message;
+    EXPECT_EQ(status.error().code, code) << text;
+    EXPECT_NE(text.find(file_->quoted()), std::string::npos) << text;
+    EXPECT_NE(text.find(what), std::string::npos) << text;
+    EXPECT_EQ(text.find('\n'), std::string::npos) << text;
+  }
+
+  TempDir dir_;
+  Data data_ = random_bytes((1 << 20) + 333, 1);
+  std::filesystem::path path_ = dir_.file("line\nbreak", data_);
+  std::unique_ptr<File> file_ = open_file(path_, {.writable = true});
+  Data back_;
+};
+
+INSTANTIATE_TEST_SUITE_P(Paths, Faults, testing::Bool(),
+                         [](const auto& way) { return way.param ? "threads" : "uring"; });
+
+TEST_P(Faults, ShortReadsAreResumed) {
+  for (const std::size_t skew : {0, 1}) {
+    for (const std::size_t at_most : {512, 4096, 5000, 200'000}) {
+      EXPECT_TRUE(read([at_most](const Request&) { return Fault{.at_most = at_most}; }, skew));
+      EXPECT_TRUE(right(skew)) << skew << " " << at_most;
+    }
+  }
+}
+
+TEST_P(Faults, AnAnswerOfNothingFromAFileThatIsLongEnoughIsTriedAgainAndThenAnError) {
+  std::atomic<int> asked = 0;
+  EXPECT_TRUE(read([&](const Request&) { return Fault{.at_most = asked++ < 3 ? 0 : ~0UL}; }));
+  EXPECT_TRUE(right());
+  expect_error(read([&](const Request&) { return Fault{.at_most = 0}; }), ErrorCode::io, "offset");
+}
+
+TEST_P(Faults, InterruptionsAreTriedAgainButNotForEver) {
+  for (const int error : {EINTR, EAGAIN}) {
+    std::atomic<int> asked = 0;
+    EXPECT_TRUE(read([&](const Request&) { return Fault{.error = asked++ < 5 ? error : 0}; }));
+    EXPECT_TRUE(right());
+    asked = 0;
+    EXPECT_FALSE(read([&](const Request&) {
+      ++asked;
+      return Fault{.error = error};
+    }));
+    EXPECT_LT(asked, 100);
+  }
+}
+
+TEST_P(Faults, AnErrorOfTheDeviceNamesFileAndOffset) {
+  constexpr std::uint64_t kBad = 600'000;
+  const auto bad = [](const Request& request) {
+    const bool hit = request.offset <= kBad && kBad < request.offset + request.bytes;
+    return Fault{.error = hit ? EIO : 0};
+  };
+  expect_error(read(bad), ErrorCode::io, "cannot read");
+  expect_error(read(bad), ErrorCode::io, "at offset 524288");
+}
+
+TEST_P(Faults, ARefusedDirectRequestGoesThroughThePageCache) {
+  const auto refuse = [this](const Request& request) {
+    return Fault{.error = request.fd == file_->direct_fd() ? EINVAL : 0};
+  };
+  EXPECT_TRUE(read(refuse));
+  EXPECT_TRUE(right());
+}
+
+TEST_P(Faults, AFullDiskIsExhausted) {
+  const auto backend = open_or_die(with_faults(
+      GetParam(), [](const Request& r) { return Fault{.error = r.write ? ENOSPC : 0}; }));
+  Data data = data_;
+  const MemoryRange memory(data, kDram);
+  expect_error(copy_now(*backend, whole(*file_), whole(memory)), ErrorCode::exhausted, "make room");
+}
+
+TEST_P(Faults, ShortWritesAreResumed) {
+  const auto backend =
+      open_or_die(with_faults(GetParam(), [](const Request&) { return Fault{.at_most = 7000}; }));
+  Data data = random_bytes(data_.size(), 2);
+  const MemoryRange memory(data, kDram);
+  ASSERT_TRUE(copy_now(*backend, {file_.get(), 1, Bytes{data.size() - 1}},
+                       {&memory, 1, Bytes{data.size() - 1}}));
+  data[0] = data_[0];
+  EXPECT_EQ(contents(path_), data);
+}
+
+TEST_P(Faults, ALostRequestIsCancelledAndItsPieceTimesOut) {
+  ManualClock clock;
+  std::atomic<int> lost = 0;
+  StorageOptions options = with_faults(GetParam(), [&](const Request& request) {
+    return Fault{.lost = request.offset == 0 && ++lost == 1};
+  });
+  options.limit = std::chrono::milliseconds{40};
+  options.clock = &clock;
+  const auto backend = open_or_die(options);
+  back_.assign(data_.size(), std::byte{0});
+  const MemoryRange memory(back_, kDram);
+  const Piece piece{.from = whole(*file_), .to = whole(memory), .engine = kSsd, .tag = 0};
+  Outcomes outcomes;
+  ASSERT_EQ(backend->submit({&piece, 1}, outcomes), 1U);
+  // The time stands still: nothing is late, and everything but the lost request can end.
+  for (int i = 0; i < 3000 && lost == 0; ++i) {
+    std::this_thread::sleep_for(std::chrono::milliseconds{1});
+  }
+  EXPECT_EQ(outcomes.count(), 0U);
+  clock.advance(options.limit);
+  ASSERT_TRUE(outcomes.wait(1));
+  expect_error(outcomes.of(0), ErrorCode::timed_out, "no answer");
+  // The queue goes on working.
+  EXPECT_TRUE(copy_now(*backend, whole(memory), whole(*file_)));
+  EXPECT_TRUE(right());
+}
+
+TEST_P(Faults, OnePieceThatFailsLeavesTheOthersAlone) {
+  constexpr std::uint64_t kPieces = 32;
+  const std::uint64_t each = data_.size() / kPieces;
+  const auto backend = open_or_die(with_faults(GetParam(), [&](const Request& request) {
+    return Fault{.error = request.offset / each == 5 ? EIO : 0};
+  }));
+  back_.assign(data_.size(), std::byte{0});
+  const MemoryRange memory(back_, kDram);
+  std::vector<Piece> pieces;
+  for (std::uint64_t i = 0; i < kPieces; ++i) {
+    pieces.push_back({.from = {file_.get(), i * each, Bytes{each}},
+                      .to = {&memory, i * each, Bytes{each}},
+                      .engine = kSsd,
+                      .tag = i});
+  }
+  Outcomes outcomes;
+  ASSERT_EQ(backend->submit(pieces, outcomes), kPieces);
+  ASSERT_TRUE(outcomes.wait(kPieces));
+  std::size_t failed = 0;
+  for (std::uint64_t i = 0; i < kPieces; ++i) {
+    if (!outcomes.of(i)) {
+      ++failed;
+      continue;
+    }
+    EXPECT_TRUE(std::ranges::equal(std::span(back_).subspan(i * each, each),
+                                   std::span(data_).subspan(i * each, each)));
+  }
+  EXPECT_GE(failed, 1U);
+  EXPECT_LE(failed, 2U);  // a bounced block may begin in the piece before
+}
+
+}  // namespace
+}  // namespace headrace

@@ -1,0 +1,114 @@
+// The queue of one storage engine and the thread that works it off.
+//
+// Any thread puts pieces in; the lane's thread alone cuts them into requests, sends those, resumes
+// short ones, retries, notices lost ones, and reports. So the state of pieces needs no lock, and
+// completions interrupt no other thread. The thread sleeps in the kernel when there is nothing to
+// do. Thread-safe.
+#pragma once
+
+#include <atomic>
+#include <deque>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "backend/storage/plan.h"
+#include "backend/storage/queue.h"
+#include "backend/storage/storage.h"
+#include "core/mutex.h"
+#include "headrace/backend.h"
+#include "headrace/file.h"
+
+namespace headrace::storage {
+
+// A piece accepted and what has become of it.
+struct Job {
+  const File* file = nullptr;
+  Completion* completion = nullptr;
+  std::uint64_t tag = 0;
+  Range range;
+  std::uint64_t next = 0;     // first byte of the file not yet asked for
+  std::size_t under_way = 0;  // requests
+  Status outcome;             // the first failure
+  bool cut_off() const { return !outcome; }
+};
+
+// A piece between file and memory, ready to be worked off. Requires: the piece was checked.
+Job make_job(const Piece& piece, Completion& completion, Bytes request);
+
+class Lane {
+ public:
+  // exhausted: not even one thread or the bounce buffers could be had.
+  static Result<std::unique_ptr<Lane>> open(const StorageOptions& options);
+  // Works off what is there (bounded by the options' limit per request) and ends the thread.
+  ~Lane();
+  Lane(const Lane&) = delete;
+  Lane& operator=(const Lane&) = delete;
+
+  // False: full. Never blocks.
+  bool accept(Job&& job);
+  const std::string& note() const { return note_; }
+
+ private:
+  // A request and what the lane knows about it.
+  struct Slot : Request {
+    Job* job = nullptr;
+    Step step;
+    unsigned retries = 0;
+    bool parked = false;  // waits for `again`, not in the kernel
+    Nanoseconds again{0};
+    Nanoseconds since{0};  // when it was first sent
+  };
+
+  explicit Lane(const StorageOptions& options);
+  Status start();
+  Status open_queue();
+
+  // All of these run in the lane's thread.
+  void run();
+  bool take_inbox();
+  void pump();
+  bool send_next(Job& job);
+  void finish(Slot& slot, int result);
+  void retry(Slot& slot, int error);
+  void advance(Slot& slot, std::uint64_t moved);
+  void no_progress(Slot& slot, std::uint64_t reached);
+  void retire(Slot& slot, Status outcome);
+  void fail_job(Job& job, Status outcome);
+  void report(Job& job);
+  void look_at_times();
+  void look_at(Slot& slot, Nanoseconds now);
+  Nanoseconds patience() const;
+
+  const StorageOptions options_;
+  const Nanoseconds tick_;
+  std::string note_;             // constant after open()
+  std::thread thread_;           // constant after open()
+  std::byte* bounce_ = nullptr;  // constant after construction
+
+  // Only the lane's thread.
+  std::vector<Job> jobs_;
+  std::vector<Job*> free_jobs_;
+  std::deque<Job*> waiting_;  // with bytes not yet asked for, in order of arrival
+  std::vector<Slot> slots_;
+  std::vector<Slot*> free_slots_;
+  std::vector<std::byte*> free_bounces_;
+  std::vector<Finished> finished_;
+  std::size_t parked_ = 0;
+  Nanoseconds next_look_{0};
+  Nanoseconds ending_since_{0};
+  std::vector<Job> taken_;
+
+  Mutex mutex_;
+  CondVar opened_cond_;
+  // Constant once opened; the lane's thread owns it, others only wake it.
+  std::unique_ptr<Queue> queue_;
+  std::vector<Job> inbox_ GUARDED_BY(mutex_);
+  std::size_t accepted_ GUARDED_BY(mutex_) = 0;  // pieces not yet reported
+  bool asleep_ GUARDED_BY(mutex_) = false;       // a wake() is needed after putting work in
+  bool ending_ GUARDED_BY(mutex_) = false;
+  std::optional<Status> opened_ GUARDED_BY(mutex_);
+};
+
+}  // namespace headrace::storage

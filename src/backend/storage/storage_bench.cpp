@@ -1,0 +1,152 @@
+// How fast the storage backend reads, against one thread of plain pread and by the size of its
+// requests and depth. `HEADRACE_BENCH_FILE` names an existing large file (else 256 MiB are written
+// below the temporary directory). Against fio: docs/design/storage.md has the command.
+#include <benchmark/benchmark.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+
+#include "backend/storage/storage.h"
+#include "core/mutex.h"
+#include "headrace/file.h"
+
+namespace headrace {
+namespace {
+
+constexpr Bytes kPiece = 1_MiB;
+constexpr std::uint64_t kInFlight = 16;  // pieces, as fio --bs=1M --iodepth=16
+constexpr Bytes kOwnFile = 256_MiB;
+
+Machine machine() {
+  Machine m;
+  m.name = "bench";
+  m.nodes = {{.id = NodeId{0}, .kind = NodeKind::dram, .reason = "bench", .name = "memory"},
+             {.id = NodeId{1000}, .kind = NodeKind::storage, .reason = "bench", .name = "disk"}};
+  m.engines = {{.id = EngineId{0},
+                .kind = EngineKind::ssd,
+                .name = "disk",
+                .home = NodeId{1000},
+                .reason = "bench"}};
+  return m;
+}
+
+std::filesystem::path bench_file() {
+  if (const char* given = std::getenv("HEADRACE_BENCH_FILE")) return given;
+  static const struct Own {
+    Own() {
+      std::ofstream out(path, std::ios::binary);
+      const std::string block(1 << 20, 'h');
+      for (std::uint64_t i = 0; i < kOwnFile / kPiece; ++i) out << block;
+    }
+    ~Own() { std::filesystem::remove(path); }
+    std::filesystem::path path = std::filesystem::temp_directory_path() /
+                                 ("headrace_storage_bench_" + std::to_string(getpid()));
+  } own;
+  return own.path;
+}
+
+double cpu_seconds() {
+  rusage use{};
+  getrusage(RUSAGE_SELF, &use);
+  const auto of = [](const timeval& t) {
+    return static_cast<double>(t.tv_sec) + static_cast<double>(t.tv_usec) * 1e-6;
+  };
+  return of(use.ru_utime) + of(use.ru_stime);
+}
+
+// Keeps kInFlight pieces going until the file has been read, each into a slot of its own.
+class Stream final : public Completion {
+ public:
+  Stream(Backend& backend, const File& file, const MemoryRange& memory)
+      : backend_(backend), file_(file), memory_(memory), total_(file.size() / kPiece) {}
+
+  bool run() {
+    for (std::uint64_t slot = 0; slot < std::min(kInFlight, total_); ++slot) send(slot);
+    const MutexLock lock(mutex_);
+    while (done_ < total_) changed_.wait_for(mutex_, std::chrono::seconds{1});
+    return failed_ == 0;
+  }
+
+  void complete(std::uint64_t slot, Status outcome) noexcept override {
+    send(slot);
+    const MutexLock lock(mutex_);
+    failed_ += outcome ? 0 : 1;
+    if (++done_ == total_) changed_.notify_one();
+  }
+
+ private:
+  void send(std::uint64_t slot) {
+    const std::uint64_t at = next_.fetch_add(1);
+    if (at >= total_) return;
+    const Piece piece{.from = {&file_, at * kPiece.value, kPiece},
+                      .to = {&memory_, slot * kPiece.value, kPiece},
+                      .engine = EngineId{0},
+                      .tag = slot};
+    static_cast<void>(backend_.submit({&piece, 1}, *this).has_value());
+  }
+
+  Backend& backend_;
+  const File& file_;
+  const MemoryRange& memory_;
+  const std::uint64_t total_;
+  std::atomic<std::uint64_t> next_{0};
+  Mutex mutex_;
+  CondVar changed_;
+  std::uint64_t done_ GUARDED_BY(mutex_) = 0;
+  std::uint64_t failed_ GUARDED_BY(mutex_) = 0;
+};
+
+void run_stream(benchmark::State& state, const StorageOptions& options, std::size_t skew,
+                bool huge) {
+  const Machine m = machine();
+  const auto file = File::open(m, bench_file());
+  auto backend = open_storage(m, {EngineId{0}}, options);
+  if (!file || !backend) return state.SkipWithError("cannot open the file or the backend");
+  const std::size_t bytes = (kInFlight + 2) * kPiece.value;
+  void* map = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  madvise(map, bytes, huge ? MADV_HUGEPAGE : MADV_NOHUGEPAGE);
+  const MemoryRange memory({static_cast<std::byte*>(map) + skew, bytes - skew}, NodeId{0});
+  const double before = cpu_seconds();
+  for ([[maybe_unused]] auto _ : state) {
+    if (!Stream(**backend, **file, memory).run()) return state.SkipWithError("a piece failed");
+  }
+  const auto moved = static_cast<double>(state.iterations()) *
+                     static_cast<double>((*file)->size() / kPiece * kPiece.value);
+  state.SetBytesProcessed(static_cast<std::int64_t>(moved));
+  state.counters["cpu_us_per_MiB"] = (cpu_seconds() - before) * 1e6 / (moved / (1 << 20));
+  munmap(map, bytes);
+}
+
+void aligned(benchmark::State& state) {
+  run_stream(state,
+             {.queue_depth = static_cast<std::size_t>(state.range(1)),
+              .request = Bytes{static_cast<std::uint64_t>(state.range(0)) << 10}},
+             0, state.range(2) != 0);
+}
+void bounced(benchmark::State& state) { run_stream(state, {}, 1, true); }
+void threads(benchmark::State& state) {
+  run_stream(state, {.force_threads = true, .threads = static_cast<std::size_t>(state.range(0))}, 0,
+             true);
+}
+
+BENCHMARK(aligned)
+    ->ArgNames({"request_KiB", "depth", "huge"})
+    ->Args({128, 128, 1})
+    ->Args({256, 64, 1})
+    ->Args({512, 64, 1})
+    ->Args({1024, 16, 1})
+    ->Args({512, 64, 0})
+    ->UseRealTime()
+    ->Unit(benchmark::kMillisecond);
+BENCHMARK(bounced)->UseRealTime()->Unit(benchmark::kMillisecond);
+BENCHMARK(threads)->ArgName("threads")->Arg(4)->Arg(16)->UseRealTime()->Unit(
+    benchmark::kMillisecond);
+
+}  // namespace
+}  // namespace headrace

@@ -1,0 +1,190 @@
+// What the tests of this folder share: a directory of their own, a listener that waits with a
+// bound, and a queue that misbehaves by script.
+#pragma once
+
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <cstddef>
+#include <filesystem>
+#include <fstream>
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "backend/storage/queue.h"
+#include "backend/storage/storage.h"
+#include "core/mutex.h"
+#include "headrace/file.h"
+#include "headrace/random.h"
+#include "support/machines.h"
+
+namespace headrace::test {
+
+using Data = std::vector<std::byte>;
+
+inline Data random_bytes(std::size_t bytes, std::uint64_t seed) {
+  Random random(seed);
+  Data data(bytes);
+  for (std::byte& b : data) b = static_cast<std::byte>(random());
+  return data;
+}
+
+// A directory that goes with its files.
+class TempDir {
+ public:
+  explicit TempDir(const std::filesystem::path& where = testing::TempDir()) {
+    std::string name = (where / "headrace_storage_XXXXXX").string();
+    EXPECT_NE(mkdtemp(name.data()), nullptr);
+    path_ = name;
+  }
+  ~TempDir() { std::filesystem::remove_all(path_); }
+  TempDir(const TempDir&) = delete;
+  TempDir& operator=(const TempDir&) = delete;
+
+  const std::filesystem::path& path() const { return path_; }
+  std::filesystem::path file(const std::string& name, const Data& data) const {
+    std::ofstream out(path_ / name, std::ios::binary);
+    out.write(reinterpret_cast<const char*>(data.data()),
+              static_cast<std::streamsize>(data.size()));
+    return path_ / name;
+  }
+
+ private:
+  std::filesystem::path path_;
+};
+
+inline Data contents(const std::filesystem::path& path) {
+  std::ifstream in(path, std::ios::binary);
+  const std::string text{std::istreambuf_iterator<char>(in), {}};
+  Data data(text.size());
+  std::memcpy(data.data(), text.data(), text.size());
+  return data;
+}
+
+// Remembers outcomes by tag; each tag must end once.
+class Outcomes final : public Completion {
+ public:
+  void complete(std::uint64_t tag, Status outcome) noexcept override {
+    const MutexLock lock(mutex_);
+    EXPECT_TRUE(outcomes_.emplace(tag, std::move(outcome)).second) << "tag " << tag << " twice";
+    changed_.notify_all();
+  }
+  std::size_t count() {
+    const MutexLock lock(mutex_);
+    return outcomes_.size();
+  }
+  // Until `n` pieces have ended; false after 30 s.
+  bool wait(std::size_t n) {
+    const Nanoseconds end = system_clock().now() + std::chrono::seconds{30};
+    const MutexLock lock(mutex_);
+    while (outcomes_.size() < n && system_clock().now() < end) {
+      changed_.wait_for(mutex_, std::chrono::milliseconds{100});
+    }
+    return outcomes_.size() >= n;
+  }
+  Status of(std::uint64_t tag) {
+    const MutexLock lock(mutex_);
+    const auto found = outcomes_.find(tag);
+    if (found == outcomes_.end()) {
+      return std::unexpected(Error{ErrorCode::absent, "has not ended"});
+    }
+    return found->second;
+  }
+
+ private:
+  Mutex mutex_;
+  CondVar changed_;
+  std::map<std::uint64_t, Status> outcomes_ GUARDED_BY(mutex_);
+};
+
+inline std::unique_ptr<Backend> open_or_die(const StorageOptions& options) {
+  auto backend = open_storage(small_machine(), {kSsd}, options);
+  EXPECT_TRUE(backend) << backend.error().message;
+  return *std::move(backend);
+}
+
+inline std::unique_ptr<File> open_file(const std::filesystem::path& path, FileOptions options) {
+  auto file = File::open(small_machine(), path, options);
+  EXPECT_TRUE(file) << file.error().message;
+  return *std::move(file);
+}
+
+// Submits one piece and waits for its outcome.
+inline Status copy_now(Backend& backend, const Extent& to, const Extent& from) {
+  Outcomes outcomes;
+  const Piece piece{.from = from, .to = to, .engine = kSsd, .tag = 7};
+  const auto accepted = backend.submit({&piece, 1}, outcomes);
+  if (!accepted) return std::unexpected(accepted.error());
+  EXPECT_EQ(*accepted, 1U);
+  EXPECT_TRUE(outcomes.wait(1));
+  return outcomes.of(7);
+}
+
+// What a script makes of a request.
+struct Fault {
+  int error = 0;                          // ends with it, without being sent
+  std::size_t at_most = ~std::size_t{0};  // reports no more bytes than this
+  bool lost = false;                      // is not sent and ends only when cancelled
+};
+
+// Asks the script about every request; passes on what is not to fail.
+class FaultyQueue final : public storage::Queue {
+ public:
+  using Script = std::function<Fault(const storage::Request&)>;
+  FaultyQueue(std::unique_ptr<storage::Queue> real, Script script)
+      : real_(std::move(real)), script_(std::move(script)) {}
+
+  void start(storage::Request& request) override {
+    const Fault fault = script_(request);
+    if (fault.lost) {
+      lost_.push_back(&request);
+    } else if (fault.error != 0) {
+      ended_.push_back({&request, -fault.error});
+    } else {
+      limits_[&request] = fault.at_most;
+      real_->start(request);
+    }
+  }
+  void cancel(storage::Request& request) override {
+    if (std::erase(lost_, &request) != 0) {
+      ended_.push_back({&request, -ECANCELED});
+    } else {
+      real_->cancel(request);
+    }
+  }
+  void wait(Nanoseconds timeout, std::vector<storage::Finished>& out) override {
+    const std::size_t before = out.size();
+    real_->wait(ended_.empty() ? timeout : Nanoseconds{0}, out);
+    for (std::size_t i = before; i < out.size(); ++i) {
+      const auto limit = static_cast<long>(std::min<std::size_t>(limits_[out[i].request], 1 << 30));
+      out[i].result = static_cast<int>(std::min<long>(out[i].result, limit));
+    }
+    out.insert(out.end(), ended_.begin(), ended_.end());
+    ended_.clear();
+  }
+  void wake() override { real_->wake(); }
+  std::string describe() const override { return real_->describe(); }
+
+ private:
+  std::unique_ptr<storage::Queue> real_;
+  Script script_;
+  std::vector<storage::Request*> lost_;
+  std::vector<storage::Finished> ended_;
+  std::map<storage::Request*, std::size_t> limits_;
+};
+
+inline StorageOptions with_faults(bool force_threads, FaultyQueue::Script script) {
+  StorageOptions options;
+  options.force_threads = force_threads;
+  options.wrap = [script = std::move(script)](std::unique_ptr<storage::Queue> real) {
+    return std::make_unique<FaultyQueue>(std::move(real), script);
+  };
+  return options;
+}
+
+}  // namespace headrace::test

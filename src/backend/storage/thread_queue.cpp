@@ -1,0 +1,129 @@
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <deque>
+#include <system_error>
+#include <thread>
+#include <utility>
+
+#include "backend/storage/queue.h"
+#include "backend/storage/threads.h"
+#include "core/fail.h"
+#include "core/mutex.h"
+
+namespace headrace::storage {
+namespace {
+
+// How long an idle worker sleeps at most; it is woken by work, the bound only guards against a
+// notification lost.
+constexpr Nanoseconds kIdle = std::chrono::seconds{10};
+
+class ThreadQueue final : public Queue {
+ public:
+  explicit ThreadQueue(std::size_t threads) : most_(std::max<std::size_t>(threads, 1)) {}
+  ~ThreadQueue() override {
+    {
+      const MutexLock lock(mutex_);
+      ending_ = true;
+    }
+    work_.notify_all();
+    for (std::thread& worker : workers_) worker.join();
+  }
+  ThreadQueue(const ThreadQueue&) = delete;
+  ThreadQueue& operator=(const ThreadQueue&) = delete;
+
+  Status add_worker();
+
+  void start(Request& request) override;
+  void cancel(Request& request) override;
+  void wait(Nanoseconds timeout, std::vector<Finished>& out) override;
+  void wake() override;
+  std::string describe() const override { return fmt::format("pread in {} threads", most_); }
+
+ private:
+  void work();
+
+  const std::size_t most_;
+  std::vector<std::thread> workers_;  // only the owning thread
+  Mutex mutex_;
+  CondVar work_;
+  CondVar news_;
+  std::deque<Request*> pending_ GUARDED_BY(mutex_);
+  std::vector<Finished> finished_ GUARDED_BY(mutex_);
+  std::size_t idle_ GUARDED_BY(mutex_) = 0;
+  bool woken_ GUARDED_BY(mutex_) = false;
+  bool ending_ GUARDED_BY(mutex_) = false;
+};
+
+Status ThreadQueue::add_worker() {
+  HEADRACE_TRY(std::thread worker, start_thread([this] { work(); }));
+  workers_.push_back(std::move(worker));
+  return {};
+}
+
+void ThreadQueue::start(Request& request) {
+  bool busy = false;
+  {
+    const MutexLock lock(mutex_);
+    pending_.push_back(&request);
+    busy = idle_ < pending_.size();
+  }
+  // Without the next thread the request waits for one that is there.
+  if (busy && workers_.size() < most_) static_cast<void>(add_worker().has_value());
+  work_.notify_one();
+}
+
+void ThreadQueue::cancel(Request& request) {
+  const MutexLock lock(mutex_);
+  if (std::erase(pending_, &request) != 0) finished_.push_back({&request, -ECANCELED});
+}
+
+void ThreadQueue::wait(Nanoseconds timeout, std::vector<Finished>& out) {
+  const MutexLock lock(mutex_);
+  if (finished_.empty() && !woken_) news_.wait_for(mutex_, timeout);
+  woken_ = false;
+  out.insert(out.end(), finished_.begin(), finished_.end());
+  finished_.clear();
+}
+
+void ThreadQueue::wake() {
+  {
+    const MutexLock lock(mutex_);
+    woken_ = true;
+  }
+  news_.notify_one();
+}
+
+void ThreadQueue::work() {
+  MutexLock lock(mutex_);
+  while (true) {
+    if (pending_.empty()) {
+      if (ending_) return;
+      ++idle_;
+      work_.wait_for(mutex_, kIdle);
+      --idle_;
+      continue;
+    }
+    Request& request = *pending_.front();
+    pending_.pop_front();
+    lock.unlock();
+    const auto offset = static_cast<off_t>(request.offset);
+    const ssize_t moved = request.write ? pwrite(request.fd, request.memory, request.bytes, offset)
+                                        : pread(request.fd, request.memory, request.bytes, offset);
+    const int result = moved < 0 ? -errno : static_cast<int>(moved);
+    lock.lock();
+    finished_.push_back({&request, result});
+    news_.notify_one();
+  }
+}
+
+}  // namespace
+
+Result<std::unique_ptr<Queue>> open_threads(std::size_t threads) {
+  auto queue = std::make_unique<ThreadQueue>(threads);
+  HEADRACE_TRY_STATUS(queue->add_worker());
+  return queue;
+}
+
+}  // namespace headrace::storage
