@@ -6,7 +6,8 @@
 #   xeon-max  2 sockets x 4 tiles: 8 DDR nodes with a core each (0-7), 8 HBM nodes without (8-15),
 #             HMAT; the shape of an Intel Xeon Max in SNC4 flat mode
 #   cxl       1 node with 2 cores and a CXL type-3 memory device, no node yet (see cxl-online)
-# /tmp and /run are the guest's own and vanish with it: what is to come back must be printed.
+# /tmp and /run are the guest's own and vanish with it: what is to come back must be printed. The
+# host's are under /run/host.
 # A real kernel in software emulation: placement and migration are real, speeds are not.
 # HEADRACE_GUEST_SECONDS (300) bounds the whole.
 set -euo pipefail
@@ -76,12 +77,15 @@ timeout --foreground "$seconds" qemu-system-x86_64 "${args[@]}" \
   -append "console=ttyS0 panic=-1 quiet guestcmd=$command" \
   -fsdev local,id=root,path=/,security_model=none,readonly=on,multidevs=remap \
   -device virtio-9p-pci,fsdev=root,mount_tag=hostroot,bus=pcie.0 </dev/null 2>&1 |
-  tr -d '\r' | tee "$log" || status=$?
+  tr -d '\r' | tee "$log" | sed -un '/GUEST UP/,/GUEST EXIT/p' || status=$?
 if ((status)); then
   ((status != 124)) || echo "boot.sh: the guest was stopped after $seconds s" >&2
   exit "$status"
 fi
 # The console is the only way out of the guest, so the status comes back as its last marker.
 exit_status=$(sed -n 's/^GUEST EXIT \([0-9]\+\)$/\1/p' "$log" | tail -1)
-[ -n "$exit_status" ] || die "the guest ended without saying how; its last lines are above"
+if [ -z "$exit_status" ]; then
+  tail -20 "$log" >&2
+  die "the guest ended without saying how; its last lines are above"
+fi
 exit "$exit_status"

@@ -36,7 +36,8 @@ failed() {
 
 has_qemu() {
   local version
-  version=$(qemu-system-x86_64 --version 2>/dev/null | grep -oE '[0-9]+\.[0-9]+' | head -1) || return 1
+  version=$(qemu-system-x86_64 --version 2>/dev/null | grep -oE '[0-9]+\.[0-9]+' | head -1) ||
+    return 1
   [ "$(printf '%s\n' "$min_qemu" "$version" | sort -V | head -1)" = "$min_qemu" ]
 }
 
@@ -103,7 +104,8 @@ if has_qemu && [ -e "$out/vmlinuz" ] && [ "$(cat "$out/stamp" 2>/dev/null)" = "$
 fi
 
 if ! has_qemu || [ ! -d "$out/kernel" ] || [ ! -x /bin/busybox ]; then
-  ((EUID == 0)) || sudo -n true 2>/dev/null || die "needs root to install QEMU; run it once with sudo"
+  ((EUID == 0)) || sudo -n true 2>/dev/null ||
+    die "needs root to install QEMU; run it once with sudo"
   add_backports
   quietly apt -o Acquire::Retries=2 -o APT::Update::Error-Mode=any update || failed
   install_packages || failed

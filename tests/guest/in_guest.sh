@@ -1,0 +1,33 @@
+#!/bin/bash
+# Inside a guest: runs the part of the test program that is about its topology.
+# Usage: in_guest.sh TOPOLOGY PROGRAM
+set -euo pipefail
+topology=$1
+here=$(dirname "$(realpath "$0")")
+# From tmpfs: pages of a program on 9p would be fetched one by one, and must not land in CXL memory.
+cp "$2" /tmp/guest_test
+cd /tmp
+export RC_PARAMS="max_success=40"
+run() { ./guest_test --gtest_brief=1 --gtest_color=no --gtest_filter="$1"; }
+
+# Runs a part in a cgroup of its own: run_in NAME FILE VALUE FILTER.
+run_in() {
+  local group=/sys/fs/cgroup/$1
+  mkdir "$group"
+  echo "$3" >"$group/$2"
+  (echo 0 >"$group/cgroup.procs" && run "$4")
+}
+
+case $topology in
+  xeon-max)
+    run 'XeonMax.*'
+    mount -t cgroup2 none /sys/fs/cgroup
+    echo "+cpuset +memory" >/sys/fs/cgroup/cgroup.subtree_control
+    run_in mems cpuset.mems 0-7 'Cpuset.*'
+    run_in limit memory.max 64M 'Cgroup.*'
+    ;;
+  cxl)
+    "$here/cxl-online"
+    run 'Cxl.*'
+    ;;
+esac
