@@ -41,14 +41,19 @@ function(headrace_folder folder)
   endif()
 endfunction()
 
-# headrace_test(name sources...): a GoogleTest program, run by ctest.
-function(headrace_test name)
+# headrace_test_program(name sources...): a GoogleTest program that ctest does not run.
+function(headrace_test_program name)
   add_executable(${name} ${ARGN})
   target_include_directories(${name} PRIVATE ${PROJECT_SOURCE_DIR}/src ${PROJECT_SOURCE_DIR}/tests
     ${PROJECT_SOURCE_DIR})
   target_compile_definitions(${name} PRIVATE HEADRACE_SOURCE_DIR="${PROJECT_SOURCE_DIR}")
   target_link_libraries(${name} PRIVATE headrace headrace_warnings ${HEADRACE_DEPENDENCIES}
     GTest::gtest_main rapidcheck)
+endfunction()
+
+# headrace_test(name sources...): a GoogleTest program, run by ctest.
+function(headrace_test name)
+  headrace_test_program(${name} ${ARGN})
   add_test(NAME ${name} COMMAND ${name})
   set_tests_properties(${name} PROPERTIES TIMEOUT 600)
 endfunction()
