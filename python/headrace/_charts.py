@@ -1,0 +1,321 @@
+"""The report's figures as Vega-Lite specifications.
+
+Every figure is one view as wide as its container, so that it fits a desk and a telephone, and has
+no background and no ink of its own: text and rules are drawn in the page's text colour
+(``currentColor``), data in hues that read on white and on black.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import altair as alt
+
+Row = dict[str, Any]
+
+#: Hues with at least 3:1 contrast on white and on #14171a (WCAG 2.1, 1.4.11), told apart also by
+#: the colour-blind (after Okabe and Ito, 2008): what is fetched, used and waited for.
+BLUE, ORANGE, RED, GREEN, GREY = "#3f8fd2", "#d9822b", "#d1495b", "#3d9a6c", "#7f8791"
+INK = "currentColor"
+
+#: What happens to a block, in the order of the legend.
+ACTIVITIES = {"fetch": BLUE, "wait": RED, "use": ORANGE}
+MODE_COLORS = {
+    "resident": GREEN, "prefetch": BLUE, "direct": RED, "mmap": ORANGE, "duckdb": GREY,
+}  # fmt: skip
+
+#: Chunks of the faster run in the close-up: enough to see a rhythm, few enough to see a block.
+CLOSE_UP_CHUNKS = 10
+#: A busy span of the overview is no finer than this share of the time axis: what is thinner than a
+#: pixel cannot be seen, and would make the page heavy.
+FINEST = 1 / 2000
+#: Pixels of a lane, and of all else above and below the lanes.
+LANE = 30
+
+
+def themed(chart: alt.LayerChart | alt.Chart) -> alt.LayerChart | alt.Chart:
+    """The chart with the house's look."""
+    return (
+        chart.configure(background="transparent", font="system-ui, -apple-system, sans-serif")
+        .configure_view(stroke=None)
+        .configure_axis(
+            labelColor=INK, titleColor=INK, gridColor=INK, gridOpacity=0.12, domainColor=INK,
+            domainOpacity=0.35, tickColor=INK, tickOpacity=0.35, labelFontSize=12,
+            titleFontSize=12, titleFontWeight="normal", labelOpacity=0.85, titleOpacity=0.85,
+        )
+        .configure_legend(
+            labelColor=INK, titleColor=INK, labelFontSize=12, title=None, orient="top",
+            symbolType="square", symbolStrokeWidth=0, offset=6,
+        )
+    )  # fmt: skip
+
+
+def short(column: str) -> str:
+    """A column's name without its table's prefix."""
+    return column.removeprefix("l_")
+
+
+def spans_of(block: Row) -> dict[str, tuple[float, float]]:
+    """When a block was fetched, waited for and used, in seconds; without what did not happen."""
+    spans = {
+        "fetch": (block["fetch_start"], block["fetch_end"]),
+        "wait": (block["wait_start"], block["wait_end"]),
+        "use": (block["wait_end"], block["use_end"]),
+    }
+    return {
+        name: (start, end)
+        for name, (start, end) in spans.items()
+        if start is not None and end is not None and end > start
+    }
+
+
+def merged(spans: Iterable[tuple[float, float]], gap: float) -> list[tuple[float, float]]:
+    """The union of spans, those less than `gap` apart made one."""
+    result: list[tuple[float, float]] = []
+    for start, end in sorted(spans):
+        if result and start - result[-1][1] <= gap:
+            result[-1] = (result[-1][0], max(result[-1][1], end))
+        else:
+            result.append((start, end))
+    return result
+
+
+def close_up_end(runs: dict[str, Row]) -> float:
+    """Where the close-up ends, in seconds: when the fastest run has used its first chunks."""
+    ends = [
+        max(
+            (b["use_end"] for b in run["blocks"] if b["chunk"] < CLOSE_UP_CHUNKS),
+            default=run["seconds"],
+        )
+        for run in runs.values()
+    ]
+    return min(ends)
+
+
+def overview(runs: dict[str, Row]) -> alt.Chart:
+    """Whether blocks were on their way and whether the pipeline computed, over the whole runs."""
+    end = max(run["seconds"] for run in runs.values())
+    rows = []
+    for mode, run in runs.items():
+        all_spans = [spans_of(block) for block in run["blocks"]]
+        for activity in ACTIVITIES:
+            spans = merged((s[activity] for s in all_spans if activity in s), end * FINEST)
+            rows += [
+                {"mode": mode, "activity": activity, "lane": _lane(activity),
+                 "start": round(a * 1e3, 4), "end": round(b * 1e3, 4)}
+                for a, b in spans
+            ]  # fmt: skip
+    # Waiting is drawn first: with several threads one may wait while another uses.
+    rows.sort(key=lambda row: row["activity"] != "wait")
+    return (
+        alt.Chart(alt.Data(values=rows))
+        .mark_bar()
+        .encode(
+            x=alt.X("start:Q", scale=alt.Scale(domain=[0, end * 1e3], nice=False),
+                    title="milliseconds since the start of the query",
+                    axis=alt.Axis(tickCount=8)),
+            x2="end:Q",
+            y=alt.Y("mode:N", sort=list(runs), title=None, axis=_plain_axis(),
+                    scale=alt.Scale(paddingInner=0.3, paddingOuter=0.1)),
+            yOffset=_lanes(),
+            color=_activity_color(legend=True),
+            tooltip=["mode:N", "activity:N", alt.Tooltip("start:Q", title="from, ms", format=".2f"),
+                     alt.Tooltip("end:Q", title="to, ms", format=".2f")],
+        )
+        .properties(width="container", height=76 * len(runs))
+    )  # fmt: skip
+
+
+def timeline_rows(run: Row, end_ms: float) -> list[Row]:
+    """One row per activity of a block up to `end_ms`; times in milliseconds."""
+    rows = []
+    for block in run["blocks"]:
+        for activity, (start, end) in spans_of(block).items():
+            if start * 1e3 < end_ms:
+                rows.append(
+                    {"column": short(block["column"]), "chunk": block["chunk"],
+                     "activity": activity, "lane": _lane(activity),
+                     "start": round(start * 1e3, 4),
+                     "end": round(min(end * 1e3, end_ms), 4)}
+                )  # fmt: skip
+    return rows
+
+
+def _lane(activity: str) -> str:
+    return "fetch" if activity == "fetch" else "pipeline"
+
+
+def _lanes() -> alt.YOffset:
+    return alt.YOffset(
+        "lane:N", sort=["fetch", "pipeline"], scale=alt.Scale(paddingInner=0.08)
+    )
+
+
+def _activity_color(*, legend: bool) -> alt.Color:
+    return alt.Color(
+        "activity:N", sort=list(ACTIVITIES), legend=alt.Legend() if legend else None,
+        scale=alt.Scale(domain=list(ACTIVITIES), range=list(ACTIVITIES.values())),
+    )  # fmt: skip
+
+
+def timeline(run: Row, end_ms: float, *, last: bool) -> alt.Chart:
+    """When each block was fetched, waited for and used; one lane per column.
+
+    The upper half of a lane is the fetch, the lower half the pipeline; `end_ms` is the end of the
+    time axis, the same for all runs that are compared. The first of several has the legend, the
+    `last` the title of the axis.
+    """
+    rows = timeline_rows(run, end_ms)
+    columns = list(dict.fromkeys(short(block["column"]) for block in run["blocks"]))
+    return (
+        alt.Chart(alt.Data(values=rows))
+        .mark_bar(opacity=0.85)
+        .encode(
+            x=alt.X("start:Q", scale=alt.Scale(domain=[0, end_ms], nice=False),
+                    title="milliseconds since the start of the query" if last else None,
+                    axis=alt.Axis(tickCount=8)),
+            x2="end:Q",
+            y=alt.Y("column:N", sort=columns, title=None,
+                    axis=alt.Axis(minExtent=86, maxExtent=86, ticks=False, domain=False),
+                    scale=alt.Scale(paddingInner=0.25, paddingOuter=0.1)),
+            yOffset=_lanes(),
+            color=_activity_color(legend=not last),
+            tooltip=[alt.Tooltip("column:N"), alt.Tooltip("chunk:Q"), alt.Tooltip("activity:N"),
+                     alt.Tooltip("start:Q", title="from, ms", format=".2f"),
+                     alt.Tooltip("end:Q", title="to, ms", format=".2f")],
+        )
+        .properties(width="container", height=LANE * max(1, len(columns)))
+    )  # fmt: skip
+
+
+def modes(rows: Sequence[Row], floors: Sequence[Row]) -> alt.LayerChart:
+    """Time per mode: the median as a bar, each run as a tick, the floors as dashed lines."""
+    order = [row["mode"] for row in rows]
+    runs = [{"mode": r["mode"], "ms": s * 1e3} for r in rows for s in r["seconds"]]
+    bars = [{"mode": r["mode"], "ms": r["seconds_median"] * 1e3} for r in rows]
+    end = max([run["ms"] for run in runs] + [floor["ms"] for floor in floors]) * 1.13
+    x = alt.X("ms:Q", title="milliseconds", scale=alt.Scale(domain=[0, end], nice=False),
+              axis=alt.Axis(tickCount=6))  # fmt: skip
+    y = alt.Y("mode:N", sort=order, title=None, axis=_plain_axis())
+    base = alt.Chart(alt.Data(values=bars))
+    color = alt.Color(
+        "mode:N", legend=None,
+        scale=alt.Scale(domain=list(MODE_COLORS), range=list(MODE_COLORS.values())),
+    )  # fmt: skip
+    layers: list[alt.Chart] = [
+        base.mark_bar(opacity=0.85, height={"band": 0.62}).encode(x=x, y=y, color=color),
+        alt.Chart(alt.Data(values=runs))
+        .mark_tick(color=INK, thickness=1.5, height=22, opacity=0.75)
+        .encode(x=x, y=y, tooltip=[alt.Tooltip("ms:Q", format=".1f")]),
+    ]
+    if floors:
+        layers.append(
+            alt.Chart(alt.Data(values=list(floors)))
+            .mark_rule(color=INK, strokeDash=[5, 4], strokeWidth=1.5, opacity=0.8)
+            .encode(x=x, tooltip=["floor:N", alt.Tooltip("ms:Q", format=".1f")])
+        )
+    return alt.layer(*layers).properties(width="container", height=38 * len(rows))
+
+
+def bandwidths(rows: Iterable[Row]) -> alt.LayerChart:
+    """Rates of memory and disk as bars with their numbers."""
+    values = [
+        {
+            "label": f"{row['what']} ({row['where']})" if row["where"] else row["what"],
+            "what": row["what"],
+            "where": row["where"],
+            "gigabytes": row["bytes_per_second"] / 1e9,
+            "text": rate_text(row["bytes_per_second"]),
+            "kind": "disk" if "disk" in row["what"] else "memory",
+        }
+        for row in rows
+    ]
+    end = max(value["gigabytes"] for value in values) * 1.22
+    x = alt.X("gigabytes:Q", title="GB/s of payload", scale=alt.Scale(domain=[0, end]),
+              axis=alt.Axis(tickCount=5))  # fmt: skip
+    y = alt.Y("label:N", sort=[v["label"] for v in values], title=None, axis=None)
+    base = alt.Chart(alt.Data(values=values))
+    return alt.layer(
+        base.mark_bar(height={"band": 0.42}, opacity=0.9, yOffset=9).encode(
+            x=x, y=y,
+            color=alt.Color("kind:N", legend=None,
+                            scale=alt.Scale(domain=["memory", "disk"], range=[GREEN, ORANGE])),
+        ),
+        # Names above the bars, not beside them: there is no room beside them on a telephone.
+        base.mark_text(align="left", x=0, dy=-9, color=INK, fontSize=12).encode(
+            y=y, text="label:N"),
+        base.mark_text(align="left", dx=5, dy=9, color=INK, fontSize=12, fontWeight="bold").encode(
+            x=x, y=y, text="text:N"),
+    ).properties(width="container", height=44 * len(values))  # fmt: skip
+
+
+def copy_ratios(rows: Sequence[Row], *, title: str) -> alt.LayerChart:
+    """Copy rates by size, relative to glibc's memcpy in the same round; 1 is the line to hold."""
+    values = [
+        {
+            "engine": row["engine"],
+            "bytes": row["bytes"],
+            "size": size_text(row["bytes"]),
+            "ratio": row["ratio_to_memcpy"],
+            "rate": rate_text(row["bytes_per_second"]),
+            "ours": row["engine"] == "cpu",
+        }
+        for row in rows
+    ]
+    engines = list(dict.fromkeys(["cpu", *(row["engine"] for row in rows)]))
+    palette = [BLUE, GREEN, ORANGE, RED, GREY, "#9b72cf", "#b58900"]
+    sizes = sorted({row["bytes"] for row in rows})
+    x = alt.X("bytes:Q", title=title,
+              scale=alt.Scale(type="log", base=2, domain=[sizes[0], sizes[-1]], nice=False),
+              axis=alt.Axis(values=sizes[::2], labelExpr=_size_label(sizes[::2]), grid=False,
+                            labelOverlap="greedy"))  # fmt: skip
+    line = (
+        alt.Chart(alt.Data(values=values))
+        .mark_line(point=alt.OverlayMarkDef(size=28, filled=True))
+        .encode(
+            x=x,
+            y=alt.Y("ratio:Q", title="times memcpy", scale=alt.Scale(zero=True),
+                    axis=alt.Axis(tickCount=5)),
+            color=alt.Color("engine:N", scale=alt.Scale(
+                domain=engines, range=(palette * (len(engines) // len(palette) + 1))[:len(engines)]),
+                legend=alt.Legend(symbolType="stroke", symbolStrokeWidth=3, columns=4)),
+            strokeWidth=alt.condition("datum.ours", alt.value(3), alt.value(1.3)),
+            opacity=alt.condition("datum.ours", alt.value(1), alt.value(0.75)),
+            tooltip=["engine:N", "size:N", alt.Tooltip("ratio:Q", format=".2f"), "rate:N"],
+        )
+    )  # fmt: skip
+    one = (
+        alt.Chart(alt.Data(values=[{"ratio": 1}]))
+        .mark_rule(color=INK, strokeDash=[4, 4], opacity=0.6)
+        .encode(y="ratio:Q")
+    )
+    return alt.layer(one, line).properties(width="container", height=230)
+
+
+def rate_text(bytes_per_second: float) -> str:
+    """"24.1 GB/s": decimal multiples, as the field prints bandwidths."""
+    for unit, factor in (("GB/s", 1e9), ("MB/s", 1e6)):
+        if bytes_per_second >= factor:
+            return f"{bytes_per_second / factor:.3g} {unit}"
+    return f"{bytes_per_second / 1e3:.3g} kB/s"
+
+
+def size_text(size: int) -> str:
+    """"64 KiB", "1.5 GiB": binary multiples."""
+    for unit, shift in (("TiB", 40), ("GiB", 30), ("MiB", 20), ("KiB", 10)):
+        if size >= 1 << shift:
+            return f"{size / (1 << shift):.3g} {unit}"
+    return f"{size} B"
+
+
+def _size_label(sizes: Sequence[int]) -> str:
+    """A Vega expression that prints the sizes on an axis."""
+    expression = "''"
+    for size in reversed(sizes):
+        expression = f"datum.value == {size} ? '{size_text(size)}' : {expression}"
+    return expression
+
+
+def _plain_axis() -> alt.Axis:
+    return alt.Axis(minExtent=66, ticks=False, domain=False)

@@ -1,0 +1,277 @@
+"""TPC-H data as column files: generated once by tpchgen, converted, and reused.
+
+A table directory holds ``table.json``, one ``<column>.bin`` per column the queries read
+(little-endian integers, fixed-point where SQL has decimals), and the Parquet files it was made
+from under ``lineitem/``, which the peer reads. It appears under its name only when it is complete:
+all is written to a hidden directory beside it, flushed to the disk and renamed.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from headrace import _core
+
+if TYPE_CHECKING:
+    import duckdb
+
+#: Told what is being done, how much of it is done, and of how much.
+Progress = Callable[[str, float, float], object]
+
+#: lineitem has about this many rows per unit of scale (TPC-H specification, 4.2.5.1).
+ROWS_PER_SCALE = 6_000_000
+#: Rows generated and converted at a time: about 100 MB as 64-bit integers.
+ROWS_PER_PART = 2_000_000
+#: Room a row needs while it is converted: Parquet (about 36 B by tpchgen 4) and columns (13 B),
+#: rounded up by half.
+BYTES_PER_ROW = 75
+#: Above this even the columns of one query are tens of gigabytes.
+LARGEST_SCALE = 1000.0
+
+
+@dataclass(frozen=True)
+class _Source:
+    """How a column is read from Parquet, as an integer."""
+
+    name: str
+    sql: str
+    scale: int = 0
+
+
+#: Dates become days since 1970-01-01, decimals their hundredths, flags their character.
+_SOURCES = (
+    _Source("l_shipdate", "l_shipdate - DATE '1970-01-01'"),
+    _Source("l_returnflag", "ascii(l_returnflag)"),
+    _Source("l_linestatus", "ascii(l_linestatus)"),
+    _Source("l_quantity", "CAST(l_quantity * 100 AS BIGINT)", 2),
+    _Source("l_extendedprice", "CAST(l_extendedprice * 100 AS BIGINT)", 2),
+    _Source("l_discount", "CAST(l_discount * 100 AS BIGINT)", 2),
+    _Source("l_tax", "CAST(l_tax * 100 AS BIGINT)", 2),
+)
+
+
+def default_directory() -> Path:
+    """Where tables are kept: ``$HEADRACE_DATA``, or the user's cache directory."""
+    chosen = os.environ.get("HEADRACE_DATA")
+    if chosen:
+        return Path(chosen)
+    cache = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
+    return Path(cache) / "headrace" / "tpch"
+
+
+def table_directory(scale: float, directory: Path | None = None) -> Path:
+    """The directory of the table of that scale, whether it is there or not."""
+    return (directory or default_directory()) / f"sf{scale:g}"
+
+
+def parquet_files(table: Path) -> list[Path]:
+    """The Parquet files a table was made from."""
+    return sorted((table / "lineitem").glob("*.parquet"))
+
+
+def is_complete(table: Path) -> bool:
+    """Whether all files of the table are there with the sizes its description tells."""
+    try:
+        description = json.loads((table / "table.json").read_text())
+        rows = description["rows"]
+        sizes_right = all(
+            (table / f"{column['name']}.bin").stat().st_size == rows * column["width"]
+            for column in description["columns"]
+        )
+        names = {column["name"] for column in description["columns"]}
+        return (
+            description["schema_version"] == _core.SCHEMA_VERSION
+            and sizes_right
+            and names == {source.name for source in _SOURCES}
+            and len(parquet_files(table)) == description["parts"]
+        )
+    except (OSError, ValueError, KeyError, TypeError):
+        return False
+
+
+def prepare(
+    scale: float, directory: Path | None = None, progress: Progress | None = None
+) -> Path:
+    """The directory of the table of that scale, made first if it is not there.
+
+    Raises InvalidError for a scale that makes no sense, ExhaustedError when the disk has no room,
+    DeniedError or IoError when it cannot be written. An interruption leaves nothing behind.
+    """
+    if not 0 < scale <= LARGEST_SCALE:
+        raise _core.InvalidError(f"scale {scale:g}; take more than 0 and at most {LARGEST_SCALE:g}")
+    table = table_directory(scale, directory)
+    if is_complete(table):
+        return table
+    try:
+        table.parent.mkdir(parents=True, exist_ok=True)
+        _remove_leftovers(table)
+        _check_room(table.parent, scale)
+        work = Path(tempfile.mkdtemp(prefix=f".{table.name}.{os.getpid()}.", dir=table.parent))
+        try:
+            _make(scale, work, progress or _no_progress)
+            _put_in_place(work, table)
+        finally:
+            shutil.rmtree(work, ignore_errors=True)
+    except PermissionError as error:
+        raise _core.DeniedError(
+            f"cannot write {error.filename}: permission denied; choose another --data directory"
+        ) from None
+    except OSError as error:
+        raise _core.IoError(f"cannot make {table}: {error.strerror or error}") from None
+    return table
+
+
+def _no_progress(what: str, done: float, total: float) -> None:
+    """Tells nobody."""
+
+
+def _check_room(parent: Path, scale: float) -> None:
+    needed = int(scale * ROWS_PER_SCALE * BYTES_PER_ROW) + (1 << 20)
+    free = shutil.disk_usage(parent).free
+    if free < needed:
+        raise _core.ExhaustedError(
+            f"scale {scale:g} needs {needed / 1e9:.1f} GB in {parent}, which has "
+            f"{free / 1e9:.1f} GB free; take a smaller --scale or another --data directory"
+        )
+
+
+def _remove_leftovers(table: Path) -> None:
+    """Removes what a killed process left half-made."""
+    for leftover in table.parent.glob(f".{table.name}.*.*"):
+        owner = leftover.name.removeprefix(f".{table.name}.").split(".")[0]
+        if owner.isdigit() and not Path("/proc", owner).exists():
+            shutil.rmtree(leftover, ignore_errors=True)
+
+
+def _put_in_place(work: Path, table: Path) -> None:
+    # An incomplete or outdated table of this name makes room; a complete one was made meanwhile by
+    # another process and stays.
+    if table.exists() and not is_complete(table):
+        shutil.rmtree(table)
+    # mkdtemp makes directories for their owner only; data may be shared.
+    work.chmod(0o755)
+    try:
+        work.rename(table)
+    except OSError:
+        if not is_complete(table):
+            raise
+    _flush(table.parent)
+
+
+def _make(scale: float, work: Path, progress: Progress) -> None:
+    parts = max(1, round(scale * ROWS_PER_SCALE / ROWS_PER_PART))
+    what = f"TPC-H lineitem at scale {scale:g}"
+    total = 2 * parts + 1
+    for part in range(1, parts + 1):
+        progress(what, part - 1, total)
+        _generate(scale, part, parts, work)
+    progress(what, parts, total)
+    columns, rows = _describe(work)
+    _convert(work, columns, lambda done: progress(what, parts + 1 + done, total))
+    description = {
+        "schema_version": _core.SCHEMA_VERSION,
+        "rows": rows,
+        "columns": columns,
+        "table": "lineitem",
+        "scale_factor": scale,
+        "parts": parts,
+        "generator": f"tpchgen-cli {_version('tpchgen-cli')}",
+    }
+    (work / "table.json").write_text(json.dumps(description, indent=2) + "\n")
+    for path in [*work.rglob("*"), work]:
+        _flush(path)
+    progress(what, total, total)
+
+
+def _generate(scale: float, part: int, parts: int, work: Path) -> None:
+    command = [
+        _generator(), "parquet", "--scale-factor", repr(scale), "--tables", "lineitem",
+        "--parts", str(parts), "--part", str(part), "--output-dir", str(work), "--quiet",
+    ]  # fmt: skip
+    result = subprocess.run(command, capture_output=True, text=True, check=False)
+    if result.returncode != 0:
+        lines = result.stderr.strip().splitlines()
+        # An interruption of the terminal reaches the generator too.
+        if result.returncode in (-2, 130):
+            raise KeyboardInterrupt
+        reason = lines[-1] if lines else f"exit code {result.returncode}"
+        raise _core.IoError(f"tpchgen-cli could not write {work}: {reason}")
+
+
+def _generator() -> str:
+    """The generator of this installation, else of the PATH."""
+    beside = Path(sys.executable).parent / "tpchgen-cli"
+    found = str(beside) if beside.exists() else shutil.which("tpchgen-cli")
+    if found is None:
+        raise _core.AbsentError("no tpchgen-cli; run: pip install 'headrace[query]'")
+    return found
+
+
+def _version(package: str) -> str:
+    from importlib import metadata
+
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return "of unknown version"
+
+
+def _duckdb() -> duckdb.DuckDBPyConnection:
+    try:
+        import duckdb as module
+    except ImportError:
+        raise _core.AbsentError("no duckdb; run: pip install 'headrace[query]'") from None
+    connection = module.connect()
+    # Its bar would be drawn over ours.
+    connection.execute("SET enable_progress_bar = false")
+    return connection
+
+
+def _describe(work: Path) -> tuple[list[dict[str, Any]], int]:
+    """The columns with the narrowest width that holds all their values, and the rows."""
+    limits = ", ".join(f"min({s.sql}), max({s.sql})" for s in _SOURCES)
+    with _duckdb() as connection:
+        files = [str(path) for path in parquet_files(work)]
+        row = connection.execute(f"SELECT count(*), {limits} FROM read_parquet(?)", [files])
+        rows, *values = row.fetchone() or (0,)
+    columns = []
+    for source, low, high in zip(_SOURCES, values[::2], values[1::2], strict=True):
+        width = next(w for w in (1, 2, 4, 8) if -(1 << (8 * w - 1)) <= low and high < 1 << (8 * w - 1))
+        columns.append({"name": source.name, "width": width, "scale": source.scale})
+    return columns, rows
+
+
+def _convert(work: Path, columns: list[dict[str, Any]], done: Callable[[int], object]) -> None:
+    """Writes the column files, part after part, so that memory stays bounded."""
+    selected = ", ".join(f"{source.sql} AS {source.name}" for source in _SOURCES)
+    files = {column["name"]: (work / f"{column['name']}.bin").open("wb") for column in columns}
+    try:
+        with _duckdb() as connection:
+            for index, part in enumerate(parquet_files(work)):
+                arrays = connection.execute(
+                    f"SELECT {selected} FROM read_parquet(?)", [str(part)]
+                ).fetchnumpy()
+                for column in columns:
+                    values = arrays[column["name"]].astype(f"<i{column['width']}")
+                    files[column["name"]].write(values)
+                done(index)
+    finally:
+        for file in files.values():
+            file.close()
+
+
+def _flush(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

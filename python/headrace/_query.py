@@ -1,0 +1,427 @@
+"""``headrace bench query``: one query in every mode, interleaved, checked and compared.
+
+Each round runs every mode once, so that a disturbance of the machine hits all of them; the table
+shows medians and their spread. The answer is compared for equality with DuckDB's on the same data,
+and DuckDB's time stands in the table as the peer.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import statistics
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from decimal import ROUND_HALF_UP, Decimal
+from pathlib import Path
+from typing import Any
+
+from headrace import _core, _data
+
+#: Modes of the workload, in the order of a round; then the peer.
+MODES = ("resident", "direct", "mmap", "prefetch")
+PEER = "duckdb"
+
+#: Digits after the point of averages: the rule of average_text in src/workload/decimal.h.
+AVERAGE_DIGITS = 6
+#: Averages of an answer and the sums they are derived from.
+AVERAGES = {"avg_qty": "sum_qty", "avg_price": "sum_base_price", "avg_disc": "sum_disc"}
+
+
+@dataclass(frozen=True)
+class QueryBenchOptions:
+    """What to run. A node that is not given is chosen by what the machine has."""
+
+    query: str = "q6"
+    scale: float = 3.0
+    runs: int = 5
+    modes: tuple[str, ...] = (*MODES, PEER)
+    threads: int | None = None  #: of the pipeline and of the peer; None: all CPUs of this process
+    block: int = 1 << 20  #: bytes of a block of the widest column
+    budget: int = 256 << 20  #: bytes of the cache on the fast node
+    lead: float = 0.05  #: seconds a block should be ready before its use
+    window: int = 64 << 20  #: most bytes fetched ahead
+    slow: int | None = None
+    fast: int | None = None
+    directory: Path | None = None  #: of the tables; None: _data.default_directory()
+
+
+Progress = Callable[[str, float, float], object]
+Stop = Callable[[], bool]
+
+
+def bench_query(
+    options: QueryBenchOptions | None = None,
+    progress: Progress | None = None,
+    stop: Stop | None = None,
+) -> dict[str, Any]:
+    """Runs the benchmark and returns its document, which json.dumps can write.
+
+    When `stop` says so, the document holds what was measured until then and "interrupted" is true.
+    """
+    options = _checked(options or QueryBenchOptions())
+    progress = progress or (lambda what, done, total: None)
+    stop = stop or (lambda: False)
+    table_path = _data.prepare(options.scale, options.directory, progress)
+    bench = _Bench(options, table_path, stop)
+    bench.run(progress)
+    return bench.document()
+
+
+def _checked(options: QueryBenchOptions) -> QueryBenchOptions:
+    _core.query_columns(options.query)  # raises for an unknown name
+    if options.runs < 1:
+        raise _core.InvalidError(f"{options.runs} runs; take at least 1")
+    known = (*MODES, PEER)
+    for mode in options.modes:
+        if mode not in known:
+            raise _core.AbsentError(f"no mode '{mode}'; there are {', '.join(known)}")
+    if not options.modes:
+        raise _core.InvalidError(f"no modes; take some of {', '.join(known)}")
+    return options
+
+
+class _Bench:
+    def __init__(self, options: QueryBenchOptions, table_path: Path, stop: Stop) -> None:
+        self.options = options
+        self.table_path = table_path
+        self.stop = stop
+        self.started = datetime.now(UTC)
+        self.machine = _core.Machine.discover(storage=[table_path])
+        self.slow, self.fast = _choose_nodes(self.machine, options)
+        self.threads = options.threads or len(os.sched_getaffinity(0))
+        self.table = _core.Table.open(self.machine, table_path)
+        self.mover = _core.Mover(self.machine)
+        self.runs: dict[str, list[Any]] = {mode: [] for mode in options.modes}
+        self.floors: list[float] = []
+        self.reasons: dict[str, str] = {}
+        self.interrupted = False
+
+    def run(self, progress: Progress) -> None:
+        """Round after round; a mode that cannot run says why and is left out of the rest."""
+        steps = list(self._steps())
+        what = f"{self.options.query} at scale {self.options.scale:g}"
+        for done, mode in enumerate(steps):
+            progress(what, done, len(steps))
+            if self.stop():
+                self.interrupted = True
+                return
+            if mode in self.reasons:
+                continue
+            try:
+                self._run_once(mode)
+            except _core.CancelledError:
+                self.interrupted = True
+                return
+            except _core.Error as error:
+                # A reason beside the other modes' numbers; but bad input is bad for all.
+                if isinstance(error, _core.InvalidError):
+                    raise
+                self.reasons[mode] = str(error)
+        progress(what, len(steps), len(steps))
+
+    def _steps(self) -> Iterator[str]:
+        for _ in range(self.options.runs):
+            yield "floor"
+            yield from self.options.modes
+
+    def _run_once(self, mode: str) -> None:
+        if mode == PEER:
+            self.runs[mode].append(_run_duckdb(self))
+        elif mode == "floor":
+            self.floors.append(
+                _core.measure_transfer_floor(
+                    self.table, self.mover, query=self.options.query, slow=self.slow.id,
+                    fast=self.fast.id, block=self.options.block, stop=self.stop,
+                )
+            )  # fmt: skip
+        else:
+            self.runs[mode].append(
+                _core.run_query(
+                    self.table, self.mover, query=self.options.query, mode=mode,
+                    slow=self.slow.id, fast=self.fast.id, block=self.options.block,
+                    threads=self.threads, budget=self.options.budget, lead=self.options.lead,
+                    window=self.options.window, stop=self.stop,
+                )
+            )  # fmt: skip
+
+    def document(self) -> dict[str, Any]:
+        """All of it, in the order people read it."""
+        ours = [run for mode in MODES for run in self.runs.get(mode, [])]
+        peers = self.runs.get(PEER, [])
+        prefetch = self._middle("prefetch")
+        floor = {
+            "transfer_seconds": _median(self.floors),
+            "compute_seconds": _median([run.time for run in self.runs.get("resident", [])]),
+        }
+        return {
+            "schema_version": _core.SCHEMA_VERSION,
+            "kind": "bench query",
+            "query": self.options.query,
+            "scale": self.options.scale,
+            "rows": self.table.rows,
+            "bytes": self._bytes(),
+            "block_bytes": self.options.block,
+            "budget_bytes": self.options.budget,
+            "threads": self.threads,
+            "slow": _node(self.slow),
+            "fast": _node(self.fast),
+            "answer": _answer(ours[0].answer) if ours else (peers[0].answer if peers else None),
+            "answer_ok": _answers_agree(ours, peers),
+            "modes": {mode: self._mode(mode) for mode in self.options.modes},
+            "floor": floor | {"runs": len(self.floors), "seconds": self.floors},
+            "overlap_efficiency": _overlap_efficiency(
+                floor, _median([run.time for run in self.runs.get("prefetch", [])])
+            ),
+            "cache": _cache(prefetch),
+            "timeline": {
+                mode: _timeline(run)
+                for mode in ("direct", "prefetch")
+                if (run := self._middle(mode)) is not None
+            },
+            "sql": _core.query_sql(self.options.query),
+            "interrupted": self.interrupted,
+            "warnings": self._warnings(),
+            **_provenance(self.machine, self.started),
+        }
+
+    def _bytes(self) -> int:
+        widths = {column.name: column.width for column in self.table.columns}
+        wanted = _core.query_columns(self.options.query)
+        return int(self.table.rows * sum(widths[name] for name in wanted))
+
+    def _mode(self, mode: str) -> dict[str, Any]:
+        runs = self.runs[mode]
+        seconds = [run.time for run in runs]
+        middle = _median(seconds)
+        entry: dict[str, Any] = {
+            "seconds_median": middle,
+            "seconds_mad": _median([abs(s - middle) for s in seconds]) if middle else None,
+            "runs": len(runs),
+            "seconds": seconds,
+            "cached_before_bytes": max((run.cached_before for run in runs), default=None),
+            "threads": self.threads,
+        }
+        if mode == PEER:
+            entry["engine"] = f"DuckDB {_data._version('duckdb')}"
+            entry["source"] = "Parquet files (SNAPPY)"
+        elif runs:
+            entry["compute_seconds"] = _median([run.compute for run in runs])
+            entry["waited_seconds"] = _median([run.waited for run in runs])
+        if mode in self.reasons:
+            entry["reason"] = self.reasons[mode]
+        return entry
+
+    def _middle(self, mode: str) -> Any:
+        """The run of median time: of an even number the slower of the middle two."""
+        runs = sorted(self.runs.get(mode, []), key=lambda run: run.time)
+        return runs[len(runs) // 2] if runs else None
+
+    def _warnings(self) -> list[str]:
+        warnings = list(self.machine.warnings)
+        if "floor" in self.reasons:
+            warnings.append(f"floor of the transfer not measured: {self.reasons['floor']}")
+        for mode, runs in self.runs.items():
+            warm = max((run.cached_before for run in runs), default=0)
+            if warm:
+                warnings.append(f"{mode} did not start cold: {warm} bytes were in the page cache")
+        return warnings
+
+
+@dataclass(frozen=True)
+class _PeerRun:
+    answer: dict[str, Any]
+    time: float
+    cached_before: int
+
+
+def _run_duckdb(bench: _Bench) -> _PeerRun:
+    """The query by DuckDB from cold Parquet files, with as many threads as we take."""
+    try:
+        import duckdb
+    except ImportError:
+        raise _core.AbsentError("no duckdb; run: pip install 'headrace[query]'") from None
+    paths = _data.parquet_files(bench.table_path)
+    files = [_core.File.open(bench.machine, path) for path in paths]
+    for file in files:
+        file.drop_page_cache()
+    cached = sum(file.page_cache_residency() for file in files)
+    # A fresh instance, so that none of its own caches are warm.
+    with duckdb.connect() as connection:
+        connection.execute("SET enable_progress_bar = false")
+        connection.execute(f"SET threads = {bench.threads}")
+        names = ", ".join("'" + str(path).replace("'", "''") + "'" for path in paths)
+        connection.execute(
+            f"CREATE TEMP VIEW lineitem AS SELECT * FROM read_parquet([{names}])"
+        )
+        sql = _core.query_sql(bench.options.query)
+        start = time.perf_counter()
+        cursor = connection.execute(sql)
+        rows = cursor.fetchall()
+        seconds = time.perf_counter() - start
+        columns = [column[0] for column in cursor.description or ()]
+    return _PeerRun(_peer_answer(columns, rows), seconds, cached)
+
+
+def _peer_answer(columns: list[str], rows: list[tuple[Any, ...]]) -> dict[str, Any]:
+    keys = [name for name in columns if name in ("l_returnflag", "l_linestatus")]
+    values = [name for name in columns if name not in keys]
+    answer: dict[str, Any] = {"columns": [*keys, *values], "rows": []}
+    for row in rows:
+        cells = dict(zip(columns, row, strict=True))
+        answer["rows"].append(
+            {
+                "keys": [str(cells[name]) for name in keys],
+                # A sum over no rows is NULL in SQL and zero here.
+                "values": [_text(cells[name]) for name in values],
+            }
+        )
+    return answer
+
+
+def _text(value: Any) -> str:
+    return "0" if value is None else format(value, "f") if isinstance(value, Decimal) else str(value)
+
+
+def _answer(answer: Any) -> dict[str, Any]:
+    return {
+        "columns": list(answer.columns),
+        "rows": [{"keys": list(row.keys), "values": list(row.values)} for row in answer.rows],
+    }
+
+
+def _answers_agree(ours: list[Any], peers: list[_PeerRun]) -> bool | None:
+    """Whether every run gave the peer's answer, exactly; None if there is nothing to compare."""
+    if not ours or not peers:
+        return None
+    oracle = peers[0].answer
+    same_peers = all(peer.answer == oracle for peer in peers)
+    return same_peers and all(answers_equal(_answer(run.answer), oracle) for run in ours)
+
+
+def answers_equal(ours: dict[str, Any], oracle: dict[str, Any]) -> bool:
+    """Whether our answer is the oracle's: the same rows in the same order, all numbers equal.
+
+    Sums and counts are compared as decimals. The oracle's averages would be floating point, so it
+    is not asked for them: ours must follow from its sums and counts by the rule they are printed
+    by (rounded half away from zero to AVERAGE_DIGITS digits).
+    """
+    if len(ours["rows"]) != len(oracle["rows"]):
+        return False
+    for our_row, oracle_row in zip(ours["rows"], oracle["rows"], strict=True):
+        expected = _cells(oracle["columns"], oracle_row)
+        for average, total in AVERAGES.items():
+            if average in ours["columns"]:
+                expected[average] = str(average_of(expected[total], expected["count_order"]))
+        actual = _cells(ours["columns"], our_row)
+        if actual.keys() != expected.keys():
+            return False
+        keys = ours["columns"][: len(our_row["keys"])]
+        for name, value in actual.items():
+            other = expected[name]
+            if value != other if name in keys else Decimal(value) != Decimal(other):
+                return False
+    return True
+
+
+def _cells(columns: list[str], row: dict[str, Any]) -> dict[str, str]:
+    return dict(zip(columns, [*row["keys"], *row["values"]], strict=True))
+
+
+def average_of(total: str, count: str) -> Decimal:
+    """total / count, rounded half away from zero to AVERAGE_DIGITS digits."""
+    from decimal import localcontext
+
+    with localcontext(prec=100):
+        unit = Decimal(1).scaleb(-AVERAGE_DIGITS)
+        return (Decimal(total) / Decimal(count)).quantize(unit, ROUND_HALF_UP)
+
+
+def _choose_nodes(machine: Any, options: QueryBenchOptions) -> tuple[Any, Any]:
+    """DRAM -> HBM where there is HBM, else the disk the tables are on -> DRAM."""
+    memory = machine.of_kind("dram")
+    hbm = machine.of_kind("hbm")
+    storage = machine.of_kind("storage")
+    if options.fast is not None:
+        fast = machine.node(options.fast)
+    elif hbm or memory:
+        fast = (hbm or memory)[0]
+    else:
+        raise _core.AbsentError("no memory node of kind dram or hbm; name one with --fast")
+    if options.slow is not None:
+        return machine.node(options.slow), fast
+    candidates = [*memory, *storage] if fast.kind == "hbm" else [*storage, *memory]
+    for slow in candidates:
+        if slow.id != fast.id:
+            return slow, fast
+    raise _core.AbsentError(f"no node slower than node {fast.id}; name one with --slow")
+
+
+def _node(node: Any) -> dict[str, Any]:
+    return {"id": node.id, "kind": node.kind, "name": node.name}
+
+
+def _median(values: list[float]) -> float | None:
+    return statistics.median(values) if values else None
+
+
+def _overlap_efficiency(
+    floor: dict[str, float | None], prefetch_seconds: float | None
+) -> float | None:
+    """The larger of what has to be done / the time taken: 1 when the smaller is hidden in full."""
+    floors = [seconds for seconds in floor.values() if seconds is not None]
+    return max(floors) / prefetch_seconds if len(floors) == 2 and prefetch_seconds else None
+
+
+def _cache(prefetch: Any) -> dict[str, Any] | None:
+    return None if prefetch is None or prefetch.cache is None else prefetch.cache.asdict()
+
+
+def _timeline(run: Any) -> dict[str, Any]:
+    return {"seconds": run.time, "blocks": [block.asdict() for block in run.blocks]}
+
+
+def _provenance(machine: Any, started: datetime) -> dict[str, Any]:
+    import json
+
+    return {
+        "machine": json.loads(machine.to_json()),
+        "version": _core.__version__,
+        "date": started.isoformat(timespec="seconds"),
+        "rests_on": _rests_on(machine),
+        "software": {
+            "python": platform.python_version(),
+            "duckdb": _data._version("duckdb"),
+            "tpchgen-cli": _data._version("tpchgen-cli"),
+        },
+    }
+
+
+def _rests_on(machine: Any) -> dict[str, str]:
+    """Which of the four kinds of truth the numbers rest on, and why it is said.
+
+    Real hardware; a guest, a small virtual machine whose memory kinds are only names; a model; or
+    published figures. A benchmark runs, so it is one of the first two.
+    """
+    vendor = _read("/sys/class/dmi/id/sys_vendor")
+    virtual = " hypervisor" in _read("/proc/cpuinfo")
+    kinds = {node.kind for node in machine.nodes}
+    if virtual and vendor == "QEMU" and kinds & {"hbm", "cxl"}:
+        return {
+            "level": "guest",
+            "detail": "a virtual machine with a chosen topology: placement is real, speeds are not",
+        }
+    where = f"a virtual machine of {vendor}" if virtual and vendor else "a virtual machine"
+    return {
+        "level": "real hardware",
+        "detail": f"measured here, in {where}" if virtual else "measured here",
+    }
+
+
+def _read(path: str) -> str:
+    try:
+        return Path(path).read_text(errors="replace").strip()
+    except OSError:
+        return ""
