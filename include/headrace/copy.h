@@ -1,13 +1,14 @@
 // Copying memory with the calling core, faster than memcpy where that is possible.
 //
 // A plain store first reads the line it overwrites. For data that is not in the cache, non-temporal
-// stores save that read and half of the bus traffic; for data that is, they throw it out and lose.
-// So copy_bytes looks: it times a few loads of the destination and takes non-temporal stores only
-// when the lines turn out to be far away, or when the caller says so by a hint. Small copies go
+// stores save that read, half of all a copying core reads; for data that is, they throw it out and
+// lose. So copy_bytes looks: it times a few loads of the destination and takes non-temporal stores
+// only when the lines turn out to be far away, or when the caller says so by a hint. Small copies go
 // straight to memcpy.
 //
-// The kernel (SSE2, AVX2, AVX-512, by what the CPU has) is chosen by a short calibration at first
-// use. Thread-safe. Not for overlapping ranges.
+// The kernel (SSE2, AVX2, AVX-512, by what the CPU has) is chosen by a race of some 25 ms at the
+// first copy that streams, or by HEADRACE_COPY_KERNEL. docs/design/copying-with-cores.md has the
+// reasons. Thread-safe. Not for overlapping ranges.
 #pragma once
 
 #include <cstddef>
@@ -47,15 +48,15 @@ inline void copy_bytes(void* to, const void* from, std::size_t bytes,
   }
 }
 
-// A way to copy with non-temporal stores that this CPU can run.
+// A way to copy around the cache that this CPU can run.
 struct CopyKernel {
-  std::string_view name;  // "avx2_nt", "sse2_nt", "avx512_nt", ...
+  std::string_view name;  // "movsb", "sse2_nt", "avx2_nt_3streams", "avx512_nt_ahead", ...
   void (*copy)(void* to, const void* from, std::size_t bytes);
 };
 
-// All kernels this CPU can run, for tests and benchmarks.
+// All kernels this CPU can run, for tests and benchmarks. Empty where none are written for it.
 std::vector<CopyKernel> copy_kernels();
-// The one the calibration chose for cold data.
+// The one the calibration chose for cold data; it may be memcpy itself, named "memcpy".
 CopyKernel chosen_copy_kernel();
 
 }  // namespace HEADRACE_API headrace
