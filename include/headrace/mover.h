@@ -70,10 +70,13 @@ class Transfer {
   // Does nothing when it is done already.
   void cancel() const;
   // An eventfd that becomes and stays readable when the move is done: for epoll, io_uring, asyncio.
-  // Owned by the move: valid while a handle lives. exhausted: no descriptor to be had.
+  // Owned by the move: valid while a handle lives. Reading it is harmless and not needed.
+  // exhausted: no descriptor to be had.
   Result<int> event_fd() const;
   // Calls `then` once with the outcome, from the thread that ends the move (which must not be
-  // blocked), or at once in this thread if it is done. Several are called in order.
+  // blocked), or at once in this thread if it is done. Several are called in order. One that falls
+  // due inside another of the same Mover is called when that one has returned, so that a chain of
+  // moves that start each other does not grow the stack. It must not destroy the Mover.
   void on_done(std::function<void(const Result<MoveStats>&)> then) const;
 
   // co_await transfer: resumes in the thread that ends the move.
@@ -88,6 +91,7 @@ class Transfer {
 };
 
 struct MoverOptions {
+  // Pure: its answers are remembered per link and size.
   RoutePolicy route = place::measured;
   // Parts of a route are cut into pieces of at most this size (and the engine's maximum).
   Bytes piece = 1_MiB;

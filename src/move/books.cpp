@@ -239,8 +239,8 @@ void Books::count_turn(Lane& lane, std::size_t priority) {
   lane.served = takes_;
   for (Turns* turns : {&lane.link->turns, &lane.engine->turns}) {
     turns->passed[priority] = 0;
-    for (std::size_t i = priority + 1; i < kClasses; ++i) {
-      turns->passed[i] = turns->waiting[i] > 0 ? turns->passed[i] + 1 : 0;
+    for (std::size_t i = 1; i < kClasses; ++i) {
+      if (i != priority) turns->passed[i] = turns->waiting[i] > 0 ? turns->passed[i] + 1 : 0;
     }
   }
 }

@@ -6,9 +6,9 @@
 //     did not refuse since its last completion) and its link has room (bytes in flight + piece <=
 //     bound, or nothing in flight).
 //  2. Of what the engines have room for, a link serves a class that is due before demand before
-//     prefetch before migration. A class is due when it waited while kTurn - 1 pieces of higher
-//     classes were taken on its link or its engine. If the piece so chosen does not fit into the
-//     bound, the link waits: smaller pieces do not slip past it for ever.
+//     prefetch before migration. A lower class is due when it waited while kTurn - 1 pieces
+//     of other classes were taken on its link or its engine. If the piece so chosen does not fit
+//     into the bound, the link waits: smaller pieces do not slip past it for ever.
 //  3. Among equals the engine with the least in flight on the link goes first, then the one served
 //     longest ago, so that the parts of a route advance together.
 //
@@ -40,7 +40,7 @@ struct WorkQueue {
   void remove(Work& work);
 };
 
-// How many works of each class wait, and how many pieces of higher classes went before them.
+// How many works of each class wait, and how many pieces of others went before them.
 struct Turns {
   std::array<std::uint32_t, kClasses> waiting{};
   std::array<std::uint32_t, kClasses> passed{};

@@ -352,8 +352,21 @@ Result<MoveStats> MoverCore::wait(Move& move, Nanoseconds timeout) {
   return *move.outcome;
 }
 
-void MoverCore::on_done(Move& move, Then then) {
-  if (!move.add(then)) then(*move.outcome);
+// A callback called at once is a visit too: one that starts the next move, which may end inside
+// copy() and call back at once, does not grow the stack.
+void MoverCore::on_done(const std::shared_ptr<Move>& move, Then then) {
+  if (move->add(then)) return;
+  Visit visit(*this);
+  bool stopped = false;
+  if (visit.outermost()) {
+    MutexLock lock(mutex_);
+    stopped = stopped_;
+    visitors_ += !stopped;
+  }
+  std::vector<Then> thens;
+  thens.push_back(std::move(then));
+  visit.run(move, std::move(thens));
+  if (!stopped) leave(visit);
 }
 
 void MoverCore::stop() {

@@ -30,7 +30,7 @@ class MoverCore final : public Completion, public std::enable_shared_from_this<M
   void cancel(Move& move);
   Result<MoveStats> wait(Move& move, Nanoseconds timeout);
   // Calls `then` with the outcome of a move that is done, or keeps it.
-  static void on_done(Move& move, Then then);
+  void on_done(const std::shared_ptr<Move>& move, Then then);
   // Cancels, waits for what is in flight; afterwards no backend is touched again.
   void stop();
   MoverStats stats() const;

@@ -38,7 +38,7 @@ void Transfer::on_done(std::function<void(const Result<MoveStats>&)> then) const
   if (move_ == nullptr) {
     then(MoveStats{});
   } else {
-    MoverCore::on_done(*move_, std::move(then));
+    move_->core->on_done(move_, std::move(then));
   }
 }
 

@@ -1,0 +1,96 @@
+// What the tests of the Mover share: a small machine whose memory engines are fakes, two arrays
+// of bytes, a Waiting that moves a ManualClock.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstddef>
+#include <vector>
+
+#include "backend/fake/fake.h"
+#include "headrace/clock.h"
+#include "headrace/mover.h"
+#include "headrace/random.h"
+#include "support/machines.h"
+
+namespace headrace::test {
+
+// Nothing runs by itself under a ManualClock: sleeping means that its time passes.
+class ManualWaiting final : public Waiting {
+ public:
+  explicit ManualWaiting(ManualClock& clock) : clock_(clock) {}
+  bool wait(const std::atomic<std::uint32_t>& word, std::uint32_t seen,
+            Nanoseconds timeout) override {
+    if (word.load() == seen) clock_.advance(timeout);
+    return word.load() != seen;
+  }
+  void wake_all(const std::atomic<std::uint32_t>&) override {}
+
+ private:
+  ManualClock& clock_;
+};
+
+inline std::vector<std::byte> random_bytes(std::size_t count, std::uint64_t seed) {
+  Random random(seed);
+  std::vector<std::byte> bytes(count);
+  for (std::byte& byte : bytes) byte = static_cast<std::byte>(random());
+  return bytes;
+}
+
+inline RoutePolicy by_engine(EngineId engine) {
+  return [engine](const Machine&, const RouteRequest& request) -> Result<Route> {
+    return Route{.parts = {{0, request.bytes, engine}}, .reason = "test"};
+  };
+}
+
+// Both memory engines driven by one fake; everything happens in poll(), by one thread.
+struct Rig {
+  static constexpr std::size_t kBytes = 1 << 20;
+
+  explicit Rig(FakeOptions fake_options = {}, MoverOptions options = {}) {
+    fake_options.engines = {kCpuA, kCpuB};
+    fake_options.clock = &clock;
+    if (!options.poller) {
+      options.clock = &clock;
+      options.waiting = &waiting;
+    }
+    auto made = std::make_unique<FakeBackend>(std::move(fake_options));
+    fake = made.get();
+    backends.add(std::move(made));
+    mover.emplace(machine, backends, std::move(options));
+  }
+
+  Extent source(std::uint64_t offset, std::uint64_t length) const {
+    return {&from, offset, Bytes{length}};
+  }
+  Extent target(std::uint64_t offset, std::uint64_t length) const {
+    return {&to, offset, Bytes{length}};
+  }
+  Transfer copy(std::uint64_t offset, std::uint64_t length, MoveOptions options = {}) {
+    return mover->copy(target(offset, length), source(offset, length), options);
+  }
+  bool copied(std::uint64_t offset, std::uint64_t length) const {
+    return std::equal(a.begin() + static_cast<std::ptrdiff_t>(offset),
+                      a.begin() + static_cast<std::ptrdiff_t>(offset + length),
+                      b.begin() + static_cast<std::ptrdiff_t>(offset));
+  }
+
+  const Machine machine = small_machine();
+  ManualClock clock;
+  ManualWaiting waiting{clock};
+  std::vector<std::byte> a = random_bytes(kBytes, 1);
+  std::vector<std::byte> b = std::vector<std::byte>(kBytes);
+  MemoryRange from{a, kDram};
+  MemoryRange to{b, kHbm};
+  FakeBackend* fake = nullptr;
+  Backends backends;
+  std::optional<Mover> mover;
+};
+
+// Nobody polls but the test.
+inline MoverOptions by_hand(Bytes piece = 4_KiB, Bytes bound = 64_KiB) {
+  return {.route = by_engine(kCpuA), .piece = piece, .in_flight_per_link = bound, .poller = false};
+}
+
+}  // namespace headrace::test
