@@ -1,0 +1,480 @@
+#include "conformance/suite.h"
+
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <set>
+#include <thread>
+
+#include "core/check.h"
+#include "core/mutex.h"
+#include "headrace/clock.h"
+#include "headrace/file.h"
+#include "headrace/random.h"
+
+namespace headrace::conformance {
+namespace {
+
+using Strings = std::vector<std::string>;
+
+// Far above what any piece here takes, also under sanitizers on a busy machine.
+constexpr Nanoseconds kBound = std::chrono::seconds{60};
+
+std::vector<std::byte> random_bytes(std::size_t count, std::uint64_t seed) {
+  Random random(seed);
+  std::vector<std::byte> bytes(count);
+  for (std::size_t i = 0; i < count; i += sizeof(std::uint64_t)) {
+    const std::uint64_t word = random();
+    std::memcpy(bytes.data() + i, &word, std::min(sizeof word, count - i));
+  }
+  return bytes;
+}
+
+// Pages that cost nothing until touched, so that a too large piece can be made.
+class MemorySide final : public Side {
+ public:
+  MemorySide(NodeId node, Bytes bytes)
+      : mapped_(std::max<std::size_t>(bytes.value, 1)),
+        at_(mmap(nullptr, mapped_, PROT_READ | PROT_WRITE,
+                 MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0)),
+        range_({static_cast<std::byte*>(at_), bytes.value}, node) {
+    CHECK(at_ != MAP_FAILED);
+  }
+  ~MemorySide() override { munmap(at_, mapped_); }
+  const Object& object() const override { return range_; }
+  void write(std::uint64_t offset, std::span<const std::byte> bytes) override {
+    std::ranges::copy(bytes, range_.memory() + offset);
+  }
+  std::vector<std::byte> read(std::uint64_t offset, std::size_t length) const override {
+    return {range_.memory() + offset, range_.memory() + offset + length};
+  }
+
+ private:
+  const std::size_t mapped_;
+  void* const at_;
+  MemoryRange range_;
+};
+
+class FileSide final : public Side {
+ public:
+  FileSide(const Machine& machine, Bytes bytes) {
+    std::string name = "conformance-XXXXXX";
+    const int descriptor = mkstemp(name.data());
+    CHECK(descriptor >= 0);
+    CHECK(ftruncate(descriptor, static_cast<off_t>(bytes.value)) == 0);
+    close(descriptor);
+    path_ = std::filesystem::absolute(name);
+    auto opened = File::open(machine, path_, {.writable = true});
+    CHECK(opened.has_value());
+    file_ = std::move(*opened);
+  }
+  ~FileSide() override { std::filesystem::remove(path_); }
+  const Object& object() const override { return *file_; }
+  void write(std::uint64_t offset, std::span<const std::byte> bytes) override {
+    const auto done =
+        pwrite(file_->buffered_fd(), bytes.data(), bytes.size(), static_cast<off_t>(offset));
+    CHECK(done == static_cast<ssize_t>(bytes.size()));
+    CHECK(fsync(file_->buffered_fd()) == 0);
+  }
+  std::vector<std::byte> read(std::uint64_t offset, std::size_t length) const override {
+    std::vector<std::byte> bytes(length);
+    const auto done = pread(file_->buffered_fd(), bytes.data(), length, static_cast<off_t>(offset));
+    CHECK(done == static_cast<ssize_t>(length));
+    return bytes;
+  }
+
+ private:
+  std::filesystem::path path_;
+  std::unique_ptr<File> file_;
+};
+
+// Counts the outcomes of pieces; lets a test wait for them.
+class Receipts : public Completion {
+ public:
+  explicit Receipts(std::size_t pieces) : outcomes_(pieces) {}
+
+  void complete(std::uint64_t tag, Status outcome) noexcept override {
+    {
+      MutexLock lock(mutex_);
+      CHECK(tag < outcomes_.size());
+      outcomes_[tag].push_back(outcome ? "" : outcome.error().message);
+    }
+    heard(tag);
+    count_.fetch_add(1);
+    system_waiting().wake_all(count_);
+  }
+  virtual void heard(std::uint64_t) noexcept {}
+
+  std::uint32_t count() const { return count_.load(); }
+  // Until `pieces` completions were heard; polls where that is needed.
+  void await(Backend& backend, std::size_t pieces) {
+    const Nanoseconds end = system_clock().now() + kBound;
+    while (count() < pieces && system_clock().now() < end) {
+      const std::uint32_t seen = count();
+      if (seen >= pieces || backend.poll() > 0) continue;
+      system_waiting().wait(count_, seen, std::chrono::microseconds{100});
+    }
+    ASSERT_GE(count(), pieces) << "accepted pieces did not end";
+  }
+  // Outcomes of a piece: one, "" where it went well.
+  Strings of(std::uint64_t tag) const {
+    MutexLock lock(mutex_);
+    return outcomes_[tag];
+  }
+
+ private:
+  mutable Mutex mutex_;
+  std::vector<Strings> outcomes_ GUARDED_BY(mutex_);
+  std::atomic<std::uint32_t> count_{0};
+};
+
+const Strings kWell{""};
+
+// Submits all pieces, again and again where only some are accepted, and waits for all.
+void carry_out(Backend& backend, std::span<const Piece> pieces, Receipts& receipts) {
+  const Nanoseconds end = system_clock().now() + kBound;
+  for (std::size_t at = 0; at < pieces.size() && system_clock().now() < end;) {
+    const auto accepted = backend.submit(pieces.subspan(at), receipts);
+    ASSERT_TRUE(accepted) << accepted.error().message;
+    ASSERT_LE(*accepted, pieces.size() - at);
+    at += *accepted;
+    if (*accepted == 0 && backend.poll() == 0) std::this_thread::yield();
+  }
+  receipts.await(backend, pieces.size());
+}
+
+}  // namespace
+
+MakeSide memory_on(NodeId node) {
+  return [node](Bytes bytes) { return std::make_unique<MemorySide>(node, bytes); };
+}
+
+MakeSide file_of(const Machine& machine) {
+  return [machine](Bytes bytes) { return std::make_unique<FileSide>(machine, bytes); };
+}
+
+void BackendConformance::SetUp() {
+  backend_ = GetParam().open();
+  ASSERT_NE(backend_, nullptr);
+}
+
+void BackendConformance::make_sides(Bytes length) {
+  source_ = GetParam().source(length);
+  destination_ = GetParam().destination(length);
+  source_bytes_ = random_bytes(length.value, 1);
+  destination_bytes_ = random_bytes(length.value, 2);
+  source_->write(0, source_bytes_);
+  destination_->write(0, destination_bytes_);
+}
+
+Piece BackendConformance::piece(std::uint64_t from, std::uint64_t to, std::uint64_t length,
+                                std::uint64_t tag) const {
+  return {.from = {&source_->object(), from, Bytes{length}},
+          .to = {&destination_->object(), to, Bytes{length}},
+          .engine = GetParam().engine,
+          .tag = tag};
+}
+
+void BackendConformance::expect_copied(std::span<const Piece> pieces) const {
+  std::vector<std::byte> expected = destination_bytes_;
+  for (const Piece& done : pieces) {
+    std::copy_n(source_bytes_.begin() + static_cast<std::ptrdiff_t>(done.from.offset),
+                done.from.length.value,
+                expected.begin() + static_cast<std::ptrdiff_t>(done.to.offset));
+  }
+  const auto found = destination_->read(0, expected.size());
+  const auto at = std::ranges::mismatch(expected, found).in1 - expected.begin();
+  EXPECT_EQ(static_cast<std::size_t>(at), expected.size()) << "first wrong byte of the destination";
+  EXPECT_TRUE(source_->read(0, source_bytes_.size()) == source_bytes_) << "the source changed";
+}
+
+TEST_P(BackendConformance, CapabilitiesAreSane) {
+  const Capabilities& facts = backend_->capabilities();
+  EXPECT_FALSE(facts.name.empty());
+  EXPECT_FALSE(facts.note.empty());
+  EXPECT_EQ(std::ranges::count(facts.engines, GetParam().engine), 1);
+  EXPECT_EQ(std::set(facts.engines.begin(), facts.engines.end()).size(), facts.engines.size());
+  EXPECT_GE(facts.max_in_flight, 1u);
+  EXPECT_GE(facts.max_piece, 64_KiB) << "smaller pieces are not worth their bookkeeping";
+  EXPECT_LE(facts.min_efficient, facts.max_piece);
+}
+
+// Every mixture of odd starts and lengths: neither a byte too few nor one too many.
+TEST_P(BackendConformance, CopiesExactlyTheBytesOfThePiece) {
+  constexpr std::array<std::uint64_t, 16> kLengths = {
+      1, 2, 63, 64, 65, 511, 512, 513, 4095, 4096, 4097, 16385, 65535, 65536, 262147, 1048579};
+  constexpr std::array<std::uint64_t, 7> kOdd = {0, 1, 64, 511, 512, 4095, 4097};
+  make_sides(4_MiB);
+  for (const std::uint64_t length : kLengths) {
+    if (length > backend_->capabilities().max_piece.value) continue;
+    std::vector<Piece> pieces;
+    Receipts receipts(2);
+    for (std::size_t i = 0; i < 2; ++i) {
+      const std::uint64_t from = kOdd[(length + i) % kOdd.size()];
+      const std::uint64_t to = kOdd[(length / 3 + 4 * i) % kOdd.size()];
+      pieces.push_back(piece(from, i * 2'000'000 + to, length, i));
+    }
+    ASSERT_NO_FATAL_FAILURE(carry_out(*backend_, pieces, receipts));
+    SCOPED_TRACE(length);
+    EXPECT_EQ(receipts.of(0), kWell);
+    EXPECT_EQ(receipts.of(1), kWell);
+    ASSERT_NO_FATAL_FAILURE(expect_copied(pieces));
+    destination_bytes_ = destination_->read(0, destination_bytes_.size());
+  }
+}
+
+TEST_P(BackendConformance, CopiesAtEveryOddOffset) {
+  make_sides(2_MiB);
+  Random random(3);
+  std::vector<Piece> pieces;
+  Receipts receipts(64);
+  for (std::uint64_t tag = 0; tag < 64; ++tag) {
+    const std::uint64_t length = 1 + random.below(4097);
+    pieces.push_back(piece(random.below(1 << 20), (tag << 14) + random.below(4097), length, tag));
+  }
+  ASSERT_NO_FATAL_FAILURE(carry_out(*backend_, pieces, receipts));
+  for (std::uint64_t tag = 0; tag < 64; ++tag) EXPECT_EQ(receipts.of(tag), kWell);
+  expect_copied(pieces);
+}
+
+TEST_P(BackendConformance, CopiesUpToTheLastByteOfItsObjects) {
+  make_sides(Bytes{300'001});
+  const std::uint64_t length =
+      std::min<std::uint64_t>(65'537, backend_->capabilities().max_piece.value);
+  const Piece last = piece(300'001 - length, 300'001 - length, length, 0);
+  Receipts receipts(1);
+  ASSERT_NO_FATAL_FAILURE(carry_out(*backend_, {&last, 1}, receipts));
+  EXPECT_EQ(receipts.of(0), kWell);
+  expect_copied({&last, 1});
+}
+
+TEST_P(BackendConformance, AcceptsNothingWhereNothingIsAsked) {
+  Receipts receipts(0);
+  const auto accepted = backend_->submit({}, receipts);
+  ASSERT_TRUE(accepted);
+  EXPECT_EQ(*accepted, 0u);
+}
+
+TEST_P(BackendConformance, APieceOfLengthZeroCompletesWell) {
+  make_sides(64_KiB);
+  const Piece pieces[] = {piece(0, 0, 0, 0), piece(65536, 65536, 0, 1), piece(17, 4097, 0, 2)};
+  Receipts receipts(3);
+  ASSERT_NO_FATAL_FAILURE(carry_out(*backend_, pieces, receipts));
+  for (std::uint64_t tag = 0; tag < 3; ++tag) EXPECT_EQ(receipts.of(tag), kWell);
+  expect_copied({});
+}
+
+TEST_P(BackendConformance, RefusesInvalidPieces) {
+  make_sides(64_KiB);
+  const std::uint64_t size = 65536;
+  Piece no_object = piece(0, 0, 64, 1);
+  no_object.from.object = nullptr;
+  Piece no_destination = piece(0, 0, 64, 1);
+  no_destination.to.object = nullptr;
+  Piece unequal = piece(0, 0, 64, 1);
+  unequal.to.length = 65_B;
+  Piece onto_itself = piece(0, 0, 4096, 1);
+  onto_itself.to = {&source_->object(), 100, 4096_B};
+  const Piece bad[] = {no_object,
+                       no_destination,
+                       unequal,
+                       onto_itself,
+                       piece(size - 63, 0, 64, 1),
+                       piece(0, size - 63, 64, 1),
+                       piece(size + 1, 0, 0, 1),
+                       piece(~std::uint64_t{0} - 8, 0, 64, 1),
+                       piece(0, ~std::uint64_t{0} - 8, 64, 1)};
+  Receipts receipts(2);
+  for (std::size_t i = 0; i < std::size(bad); ++i) {
+    SCOPED_TRACE(i);
+    // A good one before it is not accepted either.
+    const Piece pieces[] = {piece(0, 0, 64, 0), bad[i]};
+    const auto accepted = backend_->submit(pieces, receipts);
+    ASSERT_FALSE(accepted);
+    EXPECT_EQ(accepted.error().code, ErrorCode::invalid) << accepted.error().message;
+    EXPECT_FALSE(accepted.error().message.empty());
+  }
+  backend_.reset();
+  EXPECT_EQ(receipts.count(), 0u);
+  expect_copied({});
+}
+
+TEST_P(BackendConformance, RefusesPiecesAboveItsLargest) {
+  const Bytes most = backend_->capabilities().max_piece;
+  if (most > 64_GiB) GTEST_SKIP() << "this backend has no largest piece to speak of";
+  source_ = GetParam().source(most + 1_B);
+  destination_ = GetParam().destination(most + 1_B);
+  const Piece large = piece(0, 0, most.value + 1, 0);
+  Receipts receipts(1);
+  const auto accepted = backend_->submit({&large, 1}, receipts);
+  ASSERT_FALSE(accepted);
+  EXPECT_EQ(accepted.error().code, ErrorCode::invalid);
+  EXPECT_EQ(receipts.count(), 0u);
+}
+
+TEST_P(BackendConformance, RefusesEnginesThatAreNotIts) {
+  make_sides(64_KiB);
+  Piece foreign = piece(0, 0, 64, 0);
+  foreign.engine = EngineId{4711};
+  Receipts receipts(1);
+  const auto accepted = backend_->submit({&foreign, 1}, receipts);
+  ASSERT_FALSE(accepted);
+  EXPECT_EQ(accepted.error().code, ErrorCode::unsupported);
+  backend_.reset();
+  EXPECT_EQ(receipts.count(), 0u);
+  expect_copied({});
+}
+
+// Many more than fit: those accepted are a prefix, each ends once, and what is in flight keeps near
+// the bound (a piece whose slot is free again may still be about to be reported).
+TEST_P(BackendConformance, EachAcceptedPieceEndsOnce) {
+  const std::size_t most = backend_->capabilities().max_in_flight;
+  const std::size_t count = std::min<std::size_t>(4 * most + 3, 600);
+  make_sides(Bytes{count * 512});
+  std::vector<Piece> pieces;
+  for (std::size_t i = 0; i < count; ++i) {
+    pieces.push_back(piece((count - 1 - i) * 512, i * 512, 512, i));
+  }
+  Receipts receipts(count);
+  std::size_t accepted = 0;
+  const Nanoseconds end = system_clock().now() + kBound;
+  while (accepted < count && system_clock().now() < end) {
+    const auto taken = backend_->submit(std::span(pieces).subspan(accepted), receipts);
+    ASSERT_TRUE(taken) << taken.error().message;
+    accepted += *taken;
+    const std::size_t ended = receipts.count();
+    EXPECT_LE(accepted - ended, backend_->capabilities().completes_itself ? 2 * most : most);
+    for (std::size_t i = accepted; i < count; ++i) ASSERT_TRUE(receipts.of(i).empty()) << i;
+    backend_->poll();
+  }
+  ASSERT_NO_FATAL_FAILURE(receipts.await(*backend_, count));
+  backend_.reset();
+  for (std::size_t i = 0; i < count; ++i) EXPECT_EQ(receipts.of(i), kWell) << i;
+  expect_copied(pieces);
+}
+
+// complete() submits the next piece. What it is not relieved of (a submit() may take nothing) the
+// test submits again.
+class Chain final : public Receipts {
+ public:
+  Chain(Backend& backend, std::span<const Piece> pieces)
+      : Receipts(pieces.size()), backend_(backend), pieces_(pieces) {}
+  void heard(std::uint64_t tag) noexcept override {
+    if (tag + 1 < pieces_.size()) go_on(tag + 1);
+  }
+  void go_on(std::uint64_t tag) {
+    const auto accepted = backend_.submit(pieces_.subspan(tag, 1), *this);
+    CHECK(accepted.has_value());
+    if (*accepted == 0) owed_.store(tag);
+  }
+  // The piece that was not accepted, or 0.
+  std::uint64_t take_owed() { return owed_.exchange(0); }
+
+ private:
+  Backend& backend_;
+  const std::span<const Piece> pieces_;
+  std::atomic<std::uint64_t> owed_{0};
+};
+
+TEST_P(BackendConformance, ACompletionMaySubmitAgain) {
+  constexpr std::size_t kChain = 300;
+  make_sides(Bytes{kChain * 512});
+  std::vector<Piece> pieces;
+  for (std::size_t i = 0; i < kChain; ++i) pieces.push_back(piece(i * 512, i * 512, 512, i));
+  Chain chain(*backend_, pieces);
+  bool started = false;
+  const Nanoseconds end = system_clock().now() + kBound;
+  while (chain.count() < kChain && system_clock().now() < end) {
+    if (!started) started = backend_->submit(std::span(pieces).first(1), chain).value_or(0) == 1;
+    if (const std::uint64_t owed = chain.take_owed()) chain.go_on(owed);
+    if (backend_->poll() == 0) std::this_thread::yield();
+  }
+  for (std::size_t i = 0; i < kChain; ++i) EXPECT_EQ(chain.of(i), kWell) << i;
+  backend_.reset();
+  expect_copied(pieces);
+}
+
+TEST_P(BackendConformance, ManyThreadsMaySubmit) {
+  constexpr std::size_t kThreads = 4;
+  constexpr std::size_t kEach = 40;
+  constexpr std::size_t kLength = 3000;
+  make_sides(Bytes{kThreads * kEach * 4096});
+  std::vector<Piece> pieces;
+  for (std::size_t i = 0; i < kThreads * kEach; ++i) {
+    pieces.push_back(piece(i * 4096 + i % 7, i * 4096 + i % 11, kLength, i));
+  }
+  Receipts receipts(pieces.size());
+  {
+    std::vector<std::jthread> threads;
+    for (std::size_t t = 0; t < kThreads; ++t) {
+      threads.emplace_back([&, t] {
+        for (std::size_t i = 0; i < kEach;) {
+          const auto taken = backend_->submit(
+              std::span(pieces).subspan(t * kEach + i, std::min<std::size_t>(5, kEach - i)),
+              receipts);
+          CHECK(taken.has_value());
+          i += *taken;
+          if (*taken == 0 && backend_->poll() == 0) std::this_thread::yield();
+        }
+      });
+    }
+  }
+  ASSERT_NO_FATAL_FAILURE(receipts.await(*backend_, pieces.size()));
+  for (std::size_t i = 0; i < pieces.size(); ++i) EXPECT_EQ(receipts.of(i), kWell) << i;
+  expect_copied(pieces);
+}
+
+TEST_P(BackendConformance, TheDestructorEndsWhatIsInFlight) {
+  make_sides(4_MiB);
+  std::vector<Piece> pieces;
+  const std::uint64_t length =
+      std::min<std::uint64_t>(1 << 18, backend_->capabilities().max_piece.value);
+  for (std::size_t i = 0; i < 8; ++i) pieces.push_back(piece(i << 18, i << 18, length, i));
+  Receipts receipts(pieces.size());
+  const auto accepted = backend_->submit(pieces, receipts);
+  ASSERT_TRUE(accepted);
+  backend_.reset();
+  EXPECT_EQ(receipts.count(), *accepted);
+  for (std::size_t i = 0; i < *accepted; ++i) EXPECT_EQ(receipts.of(i), kWell) << i;
+  expect_copied(std::span(pieces).first(*accepted));
+}
+
+// The moment a piece is done both sides are the user's: changing the source does not reach the
+// destination, and what is written to the destination stays.
+TEST_P(BackendConformance, AfterItsCompletionAPieceTouchesNothing) {
+  make_sides(512_KiB);
+  const Piece pieces[] = {piece(0, 0, 65536, 0), piece(65536, 65536, 65536, 1)};
+  Receipts receipts(2);
+  ASSERT_NO_FATAL_FAILURE(carry_out(*backend_, pieces, receipts));
+  const std::vector<std::byte> other(65536, std::byte{0x11});
+  destination_->write(0, other);
+  source_->write(65536, other);
+  backend_.reset();
+  EXPECT_TRUE(destination_->read(0, 65536) == other);
+  EXPECT_TRUE(std::ranges::equal(destination_->read(65536, 65536),
+                                 std::span(source_bytes_).subspan(65536, 65536)));
+}
+
+TEST_P(BackendConformance, PollTellsHowManyItFound) {
+  make_sides(64_KiB);
+  const std::size_t count = std::min<std::size_t>(8, backend_->capabilities().max_in_flight);
+  std::vector<Piece> pieces;
+  for (std::size_t i = 0; i < count; ++i) pieces.push_back(piece(i * 4096, i * 4096, 4096, i));
+  Receipts receipts(count);
+  EXPECT_EQ(backend_->poll(), 0u) << "nothing is in flight";
+  const auto accepted = backend_->submit(pieces, receipts);
+  ASSERT_TRUE(accepted);
+  const std::size_t inside = backend_->capabilities().completes_itself ? 0 : receipts.count();
+  std::size_t found = 0;
+  const Nanoseconds end = system_clock().now() + kBound;
+  while (receipts.count() < *accepted && system_clock().now() < end) found += backend_->poll();
+  EXPECT_EQ(receipts.count(), *accepted);
+  EXPECT_EQ(found, backend_->capabilities().completes_itself ? 0 : *accepted - inside);
+}
+
+}  // namespace headrace::conformance
