@@ -33,7 +33,7 @@ struct Column {
   unsigned scale = 0;
 };
 
-// A directory of column files, described by its table.json (written by `headrace data`).
+// A directory of column files, described by its table.json (written by `headrace bench query`).
 class Table {
  public:
   Table() = default;

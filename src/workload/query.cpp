@@ -75,6 +75,8 @@ Status prepare_cache(const SourceContext& context, Prepared& prepared) {
   CacheOptions options;
   options.budgets = {{context.options.fast, context.options.budget}};
   options.placement = place::always(context.options.fast);
+  // A cache outlives its queries: making its memory is not part of one.
+  options.reserve = true;
   options.observer = [log = prepared.fetches.get()](const CacheEvent& event) { log->note(event); };
   HEADRACE_TRY(prepared.cache, Cache::create(context.mover, std::move(options)));
   return {};
@@ -92,12 +94,12 @@ Result<Prepared> prepare(const SourceContext& context) {
     prepared.objects.assign(plan.files.begin(), plan.files.end());
   }
   switch (mode) {
-    case QueryMode::resident: prepared.source = memory_source(plan, prepared.columns); break;
+    case QueryMode::resident: prepared.source = memory_source(plan, prepared.objects); break;
     case QueryMode::direct:
       if (plan.slow_is_storage) {
         HEADRACE_TRY(prepared.source, copying_source(context));
       } else {
-        prepared.source = memory_source(plan, prepared.columns);
+        prepared.source = memory_source(plan, prepared.objects);
       }
       break;
     case QueryMode::mmap: {

@@ -14,8 +14,8 @@ namespace {
 
 class MemorySource final : public BlockSource {
  public:
-  MemorySource(const QueryPlan& plan, const ColumnBuffers& columns)
-      : plan_(plan), columns_(columns) {}
+  MemorySource(const QueryPlan& plan, std::vector<const Object*> columns)
+      : plan_(plan), columns_(std::move(columns)) {}
 
   Result<std::span<const std::byte>> get(unsigned /*worker*/, std::size_t column,
                                          std::uint64_t chunk) override {
@@ -26,7 +26,7 @@ class MemorySource final : public BlockSource {
 
  private:
   const QueryPlan& plan_;
-  const ColumnBuffers& columns_;
+  const std::vector<const Object*> columns_;
 };
 
 class CopyingSource final : public BlockSource {
@@ -151,8 +151,9 @@ class CachedSource final : public BlockSource {
 
 }  // namespace
 
-std::unique_ptr<BlockSource> memory_source(const QueryPlan& plan, const ColumnBuffers& columns) {
-  return std::make_unique<MemorySource>(plan, columns);
+std::unique_ptr<BlockSource> memory_source(const QueryPlan& plan,
+                                           std::vector<const Object*> columns) {
+  return std::make_unique<MemorySource>(plan, std::move(columns));
 }
 
 Result<std::unique_ptr<BlockSource>> copying_source(const SourceContext& context) {

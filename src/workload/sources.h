@@ -37,8 +37,8 @@ struct SourceContext {
 };
 
 // Whole columns in memory, read in place.
-using ColumnBuffers = std::vector<std::unique_ptr<Buffer>>;
-std::unique_ptr<BlockSource> memory_source(const QueryPlan& plan, const ColumnBuffers& columns);
+std::unique_ptr<BlockSource> memory_source(const QueryPlan& plan,
+                                           std::vector<const Object*> columns);
 
 // Each block copied into a buffer of the worker when it is asked for.
 Result<std::unique_ptr<BlockSource>> copying_source(const SourceContext& context);
@@ -49,6 +49,8 @@ Result<std::unique_ptr<BlockSource>> mapped_source(const QueryPlan& plan);
 // A cache, told the plan when it starts. `objects` hold the columns.
 std::unique_ptr<BlockSource> cached_source(const SourceContext& context, Cache& cache,
                                            std::vector<const Object*> objects);
+
+using ColumnBuffers = std::vector<std::unique_ptr<Buffer>>;
 
 // The columns of the plan in memory on `node`. Stops between columns and within one.
 Result<ColumnBuffers> load_columns(const SourceContext& context, NodeId node);

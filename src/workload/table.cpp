@@ -23,7 +23,8 @@ Result<std::string> read_description(const std::filesystem::path& path) {
   std::error_code error;
   const std::uintmax_t size = std::filesystem::file_size(path, error);
   if (error == std::errc::no_such_file_or_directory || error == std::errc::not_a_directory) {
-    return fail(ErrorCode::absent, "no table at {} (no table.json); make one with `headrace data`",
+    return fail(ErrorCode::absent,
+                "no table at {} (no table.json); `headrace bench query` makes one",
                 path.parent_path().string());
   }
   if (error) return fail_errno(error.value(), fmt::format("cannot read {}", path.string()));
@@ -128,8 +129,7 @@ Result<Table> Table::open(const Machine& machine, const std::filesystem::path& d
     // Divided, not multiplied: a hostile number of rows must not overflow.
     const std::uint64_t size = file->size().value;
     if (size % column.width != 0 || size / column.width != table.rows_) {
-      return fail(ErrorCode::invalid,
-                  "{} has {} bytes, not {} rows of {}; make the table again with `headrace data`",
+      return fail(ErrorCode::invalid, "{} has {} bytes, not {} rows of {}; make the table again",
                   file->path().string(), size, table.rows_, column.width);
     }
     table.files_.emplace(column.name, std::move(file));

@@ -1,0 +1,241 @@
+"""The report: complete by itself, honest about what is missing, and true to its numbers."""
+
+from __future__ import annotations
+
+import html
+import json
+import re
+import struct
+from pathlib import Path
+from typing import Any
+
+import pytest
+import report_documents as documents
+
+import headrace
+
+pytest.importorskip("altair")
+pytest.importorskip("vl_convert")
+
+from headrace import _charts, _charts_machine, _report  # noqa: E402
+
+
+def text_of(page: str) -> str:
+    """What a person reads: the body without scripts and tags."""
+    body = page[page.index("<main>") : page.index("</main>")]
+    return html.unescape(re.sub(r"<[^>]*>", " ", body))
+
+
+@pytest.fixture(scope="module")
+def page(tmp_path_factory: pytest.TempPathFactory) -> str:
+    path = tmp_path_factory.mktemp("report") / "report.html"
+    _report.build(documents.whole(), path)
+    return path.read_text()
+
+
+def figures_of(page: str) -> dict[str, Any]:
+    found = re.search(r"^const figures = (.*);$", page, re.MULTILINE)
+    assert found
+    figures: dict[str, Any] = json.loads(found[1])
+    return figures
+
+
+def test_the_page_needs_nothing_else(page: str) -> None:
+    outside = page[: page.index("<script>")] + page[page.rindex("<script>") :]
+    # The schema's name and SVG's are names, not places that are read.
+    for name in ("https://vega.github.io/schema/vega-lite/v", "http://www.w3.org/2000/svg"):
+        outside = outside.replace(name, "")
+    assert "http://" not in outside and "https://" not in outside
+    assert not re.search(r"<(script|img|link)[^>]* src=", outside)
+    assert "vegaEmbed" in page
+
+
+def test_scripts_end_where_they_should(page: str) -> None:
+    assert len(re.findall(r"<script>", page)) == 2
+    assert len(re.findall(r"</script", page, re.IGNORECASE)) == 2
+
+
+def test_every_figure_has_its_place_and_its_sentence(page: str) -> None:
+    figures = figures_of(page)
+    assert len(figures) == 7
+    for name, figure in figures.items():
+        assert f'id="{name}"' in page
+        assert figure["width"] == "container"
+        assert figure["config"]["background"] == "transparent"
+    captions = re.findall(r"<figcaption>(.+?)</figcaption>", page)
+    assert len(captions) == page.count("<figure>") == 6
+    assert all(len(caption) > 40 for caption in captions)
+
+
+def test_the_page_says_what_it_rests_on(page: str) -> None:
+    text = text_of(page)
+    for fact in ("Rests on real hardware", "testbed", "2026-11-21", "Headrace 0.1.0",
+                 "Example CPU", "in a virtual machine"):  # fmt: skip
+        assert fact in text
+
+
+def test_sentences_follow_the_numbers(tmp_path: Path) -> None:
+    document = documents.query()
+    document["modes"]["direct"]["seconds_median"] = 0.4
+    document["modes"]["prefetch"]["seconds_median"] = 0.2
+    document["overlap_efficiency"] = 0.925
+    document["answer_ok"] = False
+    _report.build(document, tmp_path / "r.html")
+    text = text_of((tmp_path / "r.html").read_text())
+    assert "2.00 ×" in text
+    assert "direct 2.00 ×" in text
+    assert "92 %" in text
+    assert "WRONG" in text and "trust no number here" in text
+
+
+def test_waits_and_fetches_are_added_up() -> None:
+    block = {"column": "l_a", "chunk": 0, "bytes": 1, "use_end": 1.0}
+    run = {
+        "seconds": 1.0,
+        "blocks": [
+            block | {"fetch_start": 0.0, "fetch_end": 0.4, "wait_start": 0.0, "wait_end": 0.4},
+            block | {"fetch_start": 0.2, "fetch_end": 0.6, "wait_start": 0.7, "wait_end": 0.7},
+        ],
+    }
+    assert _report._busy_share(run) == pytest.approx(0.6)
+    assert _report._median_ahead(run) == pytest.approx((-0.4 + 0.1) / 2)
+    caption = _report._timeline_caption({"threads": 2}, {"direct": run})
+    assert "took 1000 ms and spent 20 % of it waiting" in caption
+
+
+@pytest.mark.parametrize(
+    ("missing", "told"),
+    [
+        ("query", "headrace bench query"),
+        ("copy", "headrace bench copy"),
+        ("rates", "headrace demo"),
+    ],
+)
+def test_missing_parts_are_told(tmp_path: Path, missing: str, told: str) -> None:
+    document = documents.whole()
+    del document[missing]
+    _report.build(document, tmp_path / "r.html", tmp_path / "r.png")
+    assert told in text_of((tmp_path / "r.html").read_text())
+
+
+def test_a_query_alone_is_enough(tmp_path: Path) -> None:
+    _report.build(documents.query(), tmp_path / "r.html")
+    assert "The query in every mode" in (tmp_path / "r.html").read_text()
+
+
+def test_a_machine_alone_is_enough(tmp_path: Path) -> None:
+    _report.build({"machine": documents.machine()}, tmp_path / "r.html", tmp_path / "r.png")
+    assert "testbed has 1 DRAM node and 1 storage node" in (tmp_path / "r.html").read_text()
+
+
+def test_an_interrupted_query_is_enough(tmp_path: Path) -> None:
+    document = documents.query()
+    for mode in document["modes"].values():
+        mode |= {"seconds_median": None, "seconds_mad": None, "runs": 0, "seconds": []}
+    document |= {
+        "timeline": {}, "cache": None, "overlap_efficiency": None, "answer_ok": None,
+        "floor": {"transfer_seconds": None, "compute_seconds": None},
+    }  # fmt: skip
+    _report.build(document, tmp_path / "r.html", tmp_path / "r.png")
+    assert "No query was run" in (tmp_path / "r.html").read_text()
+
+
+def test_a_mode_without_a_number_has_its_reason(tmp_path: Path) -> None:
+    document = documents.query()
+    document["modes"]["mmap"] = {
+        "seconds_median": None, "seconds_mad": None, "runs": 0, "seconds": [],
+        "reason": "mmap maps files",
+    }  # fmt: skip
+    _report.build(document, tmp_path / "r.html")
+    assert "not measured: mmap maps files" in text_of((tmp_path / "r.html").read_text())
+
+
+def test_nothing_to_report_is_an_error(tmp_path: Path) -> None:
+    with pytest.raises(headrace.InvalidError, match="nothing to report"):
+        _report.build({"schema_version": 1}, tmp_path / "r.html")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_names_cannot_become_markup(tmp_path: Path) -> None:
+    document = documents.whole()
+    evil = "</script><script>alert(1)</script><b>&"
+    document["machine"]["name"] = evil
+    document["machine"]["nodes"][0]["name"] = evil
+    document["rates"][0]["what"] = evil
+    document["warnings"] = [evil]
+    document["query"]["timeline"]["direct"]["blocks"][0]["column"] = evil
+    path = tmp_path / "r.html"
+    _report.build(document, path, tmp_path / "r.png")
+    assert "<script>alert" not in path.read_text()
+    assert len(re.findall(r"</script", path.read_text(), re.IGNORECASE)) == 2
+    assert evil in text_of(path.read_text())
+
+
+def test_the_picture_is_a_png_of_the_promised_width(tmp_path: Path) -> None:
+    _report.build(documents.whole(), tmp_path / "r.html", tmp_path / "r.png")
+    data = (tmp_path / "r.png").read_bytes()
+    assert data[:8] == b"\x89PNG\r\n\x1a\n"
+    width, height = struct.unpack(">II", data[16:24])
+    assert width == _report.PNG_SCALE * (_report.PNG_WIDTH + 2 * _report.PNG_MARGIN)
+    assert height > width
+
+
+def test_a_report_that_cannot_be_written_leaves_the_old(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("old")
+    with pytest.raises(headrace.IoError, match="cannot write"):
+        _report.build(documents.whole(), tmp_path / "file" / "r.html")
+    assert (tmp_path / "file").read_text() == "old"
+
+
+def test_spans_are_merged() -> None:
+    spans = [(3.0, 4.0), (0.0, 1.0), (0.5, 2.0), (2.05, 2.5)]
+    assert _charts.merged(spans, 0.1) == [(0.0, 2.5), (3.0, 4.0)]
+    assert _charts.merged([], 0.1) == []
+
+
+def test_long_runs_make_no_heavy_page(tmp_path: Path) -> None:
+    document = documents.query(chunks=3000)
+    _report.build(document, tmp_path / "r.html")
+    assert (tmp_path / "r.html").stat().st_size < 2_000_000
+
+
+@pytest.mark.parametrize(
+    ("size", "text"), [(64, "64 B"), (65536, "64 KiB"), (3 << 29, "1.5 GiB"), (24 << 30, "24 GiB")]
+)
+def test_sizes_are_binary(size: int, text: str) -> None:
+    assert _charts.size_text(size) == text
+
+
+@pytest.mark.parametrize(
+    ("rate", "text"), [(7.6e8, "760 MB/s"), (2.41e10, "24.1 GB/s"), (5e3, "5 kB/s")]
+)
+def test_rates_are_decimal(rate: float, text: str) -> None:
+    assert _charts.rate_text(rate) == text
+
+
+def test_machines_of_every_kind_can_be_drawn() -> None:
+    machine = documents.machine()
+    for number in range(1, 16):
+        kind = ("dram", "hbm", "cxl", "gpu")[number % 4]
+        machine["nodes"].append(
+            {"id": number, "kind": kind, "reason": "r", "capacity_bytes": None, "name": "",
+             "cpus": []}
+        )  # fmt: skip
+    svg, width, height = _charts_machine.machine_svg(machine)
+    assert svg.count("<rect") == 17
+    assert width < 900
+    assert height > 400
+
+
+def test_the_pictures_links_carry_their_rates() -> None:
+    svg, _, _ = _charts_machine.machine_svg(documents.machine())
+    assert "↑ 760 MB/s" in svg
+    assert "↓ 410 MB/s" in svg
+    assert "copies 12.1 GB/s within" in svg
+
+
+def test_an_unmeasured_machine_has_links_without_rates() -> None:
+    machine = documents.machine() | {"copy_rates": []}
+    svg, _, _ = _charts_machine.machine_svg(machine)
+    assert "<line" in svg
+    assert "/s" not in svg
