@@ -34,8 +34,8 @@ CacheRef make_cache(const MoverRef& mover, const std::vector<std::pair<NodeId, B
   return {std::move(owner)};
 }
 
-// The cache borrows the objects it copies from; here they live as long as it does, or until
-// forget().
+// The cache borrows the objects it copies from and does not tell when it is done with one: here
+// they live as long as it does.
 void remember(CacheOwner& owner, const ExtentRef& extent) {
   owner.seen.try_emplace(raw(extent.object->id()), extent.object);
 }
@@ -62,8 +62,7 @@ std::vector<Extent> plain(CacheOwner& owner, const std::vector<ExtentLike>& exte
 }
 
 std::vector<BlockRef> access_all(const CacheRef& self, const std::vector<ExtentLike>& extents,
-                                 const Word<Priority>& priority,
-                                 std::optional<NodeId> initiator) {
+                                 const Word<Priority>& priority, std::optional<NodeId> initiator) {
   const AccessOptions options{.priority = priority.get(), .initiator = initiator};
   const std::vector<Extent> wanted = plain(*self.owner, extents);
   std::vector<Block> blocks(wanted.size());
@@ -79,8 +78,8 @@ std::vector<BlockRef> access_all(const CacheRef& self, const std::vector<ExtentL
   return result;
 }
 
-PrefetchRef prefetch(const CacheRef& self, const std::vector<ExtentLike>& extents,
-                     Nanoseconds lead, Bytes window, std::optional<NodeId> initiator) {
+PrefetchRef prefetch(const CacheRef& self, const std::vector<ExtentLike>& extents, Nanoseconds lead,
+                     Bytes window, std::optional<NodeId> initiator) {
   const std::vector<Extent> wanted = plain(*self.owner, extents);
   const PrefetchOptions options{.lead = lead, .window = window, .initiator = initiator};
   const nb::gil_scoped_release release;
@@ -154,15 +153,15 @@ void release_block_buffer(PyObject*, Py_buffer* view) noexcept {
   delete static_cast<std::shared_ptr<Pin>*>(view->internal);
 }
 
-PyType_Slot block_slots[] = {
-    {Py_bf_getbuffer, reinterpret_cast<void*>(get_block_buffer)},
-    {Py_bf_releasebuffer, reinterpret_cast<void*>(release_block_buffer)},
-    {0, nullptr}};
+PyType_Slot block_slots[] = {{Py_bf_getbuffer, reinterpret_cast<void*>(get_block_buffer)},
+                             {Py_bf_releasebuffer, reinterpret_cast<void*>(release_block_buffer)},
+                             {0, nullptr}};
 
 void bind_block(nb::module_& m) {
   auto block = nb::class_<BlockRef>(
       m, "Block", nb::type_slots(block_slots),
-      "A pin on the cached copy of one extent. Arrays and memoryviews made from it share its bytes, "
+      "A pin on the cached copy of one extent. Arrays and memoryviews made from it share its "
+      "bytes, "
       "are read-only and hold the pin too; release() (or `with`) lets go of the block's own.");
   block
       .def("now", &now_view, nb::sig("def now(self) -> memoryview | None"),
@@ -204,12 +203,14 @@ void bind_block(nb::module_& m) {
             return BlockRef{std::make_shared<Pin>(pin->cache, pin->object, pin->block.clone())};
           },
           "Another pin on the same copy.")
-      .def("release", [](BlockRef& self) { self.pin.reset(); },
-           "Lets go of the pin; views made from it still hold theirs.")
+      .def(
+          "release", [](BlockRef& self) { self.pin.reset(); },
+          "Lets go of the pin; views made from it still hold theirs.")
       .def("__len__",
            [](const BlockRef& self) { return pin_of(self)->block.extent().length.value; })
-      .def("__enter__", [](nb::handle self) { return nb::borrow(self); },
-           nb::sig("def __enter__(self) -> Block"))
+      .def(
+          "__enter__", [](nb::handle self) { return nb::borrow(self); },
+          nb::sig("def __enter__(self) -> Block"))
       .def(
           "__exit__", [](BlockRef& self, const nb::args&) { self.pin.reset(); },
           nb::sig("def __exit__(self, *error: object) -> None"))
@@ -227,15 +228,17 @@ void bind_prefetch(nb::module_& m) {
       .field("used", &Prefetch::Progress::used, "Accessed at least once since.")
       .field("cancelled", &Prefetch::Progress::cancelled, "Whether it was.");
   nb::class_<PrefetchRef>(m, "Prefetch", "A running prefetch plan. Dropping it cancels it.")
-      .def("cancel",
-           [](PrefetchRef& self) {
-             const nb::gil_scoped_release release;
-             self.plan.cancel();
-           },
-           "Starts no more copies and lets those not yet used be evicted.")
+      .def(
+          "cancel",
+          [](PrefetchRef& self) {
+            const nb::gil_scoped_release release;
+            self.plan.cancel();
+          },
+          "Starts no more copies and lets those not yet used be evicted.")
       .def("progress", [](const PrefetchRef& self) { return self.plan.progress(); })
-      .def("__enter__", [](nb::handle self) { return nb::borrow(self); },
-           nb::sig("def __enter__(self) -> Prefetch"))
+      .def(
+          "__enter__", [](nb::handle self) { return nb::borrow(self); },
+          nb::sig("def __enter__(self) -> Prefetch"))
       .def(
           "__exit__", [](PrefetchRef& self, const nb::args&) { self.plan.cancel(); },
           nb::sig("def __exit__(self, *error: object) -> None"));
@@ -267,9 +270,10 @@ void bind_stats(nb::module_& m) {
 }
 
 void bind_cache_class(nb::module_& m) {
-  nb::class_<CacheRef>(m, "Cache",
-                       "Keeps copies of extents in fast memory, fetches planned ones ahead of their "
-                       "use, and never serves old bytes. Keeps the objects it has seen alive.")
+  nb::class_<CacheRef>(
+      m, "Cache",
+      "Keeps copies of extents in fast memory, fetches planned ones ahead of their "
+      "use, and never serves old bytes. Keeps the objects it has seen alive.")
       .def(
           "__init__",
           [](CacheRef* self, const MoverRef& mover, const std::map<NodeId, Bytes>& budgets,
@@ -278,9 +282,8 @@ void bind_cache_class(nb::module_& m) {
             new (self) CacheRef(make_cache(mover, {budgets.begin(), budgets.end()}, placement,
                                            route, eviction, slab, pages));
           },
-          "mover"_a, "budgets"_a, nb::kw_only(), "placement"_a = nb::none(),
-          "route"_a = nb::none(), "eviction"_a = "sieve", "slab"_a = 32 << 20,
-          "pages"_a = "transparent",
+          "mover"_a, "budgets"_a, nb::kw_only(), "placement"_a = nb::none(), "route"_a = nb::none(),
+          "eviction"_a = "sieve", "slab"_a = 32 << 20, "pages"_a = "transparent",
           "`budgets`: bytes of copies per node. `placement`: always this node instead of the "
           "nearest fast one. `eviction`: sieve or clock.")
       .def("access", &access, "extent"_a, nb::kw_only(), "priority"_a = "demand",
@@ -293,34 +296,38 @@ void bind_cache_class(nb::module_& m) {
            "window"_a = 64 << 20, "initiator"_a = nb::none(),
            "Plans the use of extents in this order and fetches them ahead: `lead` seconds before "
            "use, at most `window` bytes unused at a time.")
-      .def("invalidate",
-           [](const CacheRef& self, const ExtentLike& extent) {
-             const nb::gil_scoped_release release;
-             self.owner->cache->invalidate(extent.get());
-           },
-           "extent"_a,
-           "Announces a changed source: no access after it sees bytes read before it was called.")
-      .def("flush",
-           [](const CacheRef& self) {
-             const nb::gil_scoped_release release;
-             self.owner->cache->flush();
-           },
-           "Drops all copies that nobody holds and no plan protects.")
-      .def("clear",
-           [](const CacheRef& self) {
-             const nb::gil_scoped_release release;
-             self.owner->cache->clear();
-           },
-           "Drops all copies and cancels plans; blocks held keep what they have.")
-      .def("resize",
-           [](const CacheRef& self, NodeId node, Bytes budget) {
-             auto status = [&] {
-               const nb::gil_scoped_release release;
-               return self.owner->cache->resize(node, budget);
-             }();
-             unwrap(std::move(status));
-           },
-           "node"_a, "budget"_a, "Changes the budget of a node.")
+      .def(
+          "invalidate",
+          [](const CacheRef& self, const ExtentLike& extent) {
+            const nb::gil_scoped_release release;
+            self.owner->cache->invalidate(extent.get());
+          },
+          "extent"_a,
+          "Announces a changed source: no access after it sees bytes read before it was called.")
+      .def(
+          "flush",
+          [](const CacheRef& self) {
+            const nb::gil_scoped_release release;
+            self.owner->cache->flush();
+          },
+          "Drops all copies that nobody holds and no plan protects.")
+      .def(
+          "clear",
+          [](const CacheRef& self) {
+            const nb::gil_scoped_release release;
+            self.owner->cache->clear();
+          },
+          "Drops all copies and cancels plans; blocks held keep what they have.")
+      .def(
+          "resize",
+          [](const CacheRef& self, NodeId node, Bytes budget) {
+            auto status = [&] {
+              const nb::gil_scoped_release release;
+              return self.owner->cache->resize(node, budget);
+            }();
+            unwrap(std::move(status));
+          },
+          "node"_a, "budget"_a, "Changes the budget of a node.")
       .def("stats", [](const CacheRef& self) { return self.owner->cache->stats(); }, "Counts.");
 }
 

@@ -26,8 +26,7 @@ constexpr std::array<Row, 8> kRows{{
     {ErrorCode::io, "IoError", "OSError", "A device or file failed or ended early."},
     {ErrorCode::invalid, "InvalidError", "ValueError", "The request makes no sense."},
     {ErrorCode::cancelled, "CancelledError", nullptr, "Somebody asked to stop."},
-    {ErrorCode::timed_out, "TimedOutError", "TimeoutError",
-     "It did not happen within its bound."},
+    {ErrorCode::timed_out, "TimedOutError", "TimeoutError", "It did not happen within its bound."},
 }};
 
 // Owned for the life of the process, as nanobind's own types are.
@@ -54,10 +53,9 @@ void bind_errors(nb::module_& m) {
   m.attr("Error") = base;
   for (std::size_t i = 0; i < kRows.size(); ++i) {
     const Row& row = kRows[i];
-    const nb::object bases =
-        row.builtin == nullptr
-            ? nb::object(nb::make_tuple(base))
-            : nb::object(nb::make_tuple(base, builtins.attr(row.builtin)));
+    const nb::object bases = row.builtin == nullptr
+                                 ? nb::object(nb::make_tuple(base))
+                                 : nb::object(nb::make_tuple(base, builtins.attr(row.builtin)));
     nb::object type =
         new_exception(row.name, row.doc, bases, std::string(to_string(row.code)).c_str());
     type.attr("__module__") = module;

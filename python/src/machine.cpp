@@ -10,8 +10,9 @@ using namespace nb::literals;
 namespace {
 
 void bind_parts(nb::module_& m) {
-  Record<AccessAttributes>(m, "AccessAttributes",
-                           "What an initiator can expect of a node: rated by firmware, not measured.")
+  Record<AccessAttributes>(
+      m, "AccessAttributes",
+      "What an initiator can expect of a node: rated by firmware, not measured.")
       .field("initiator", &AccessAttributes::initiator, "The node with the CPUs.")
       .field("read_latency", &AccessAttributes::read_latency, "Seconds; None when unknown.")
       .field("write_latency", &AccessAttributes::write_latency, "Seconds; None when unknown.")
@@ -44,8 +45,7 @@ void bind_parts(nb::module_& m) {
       .field("name", &Engine::name, "Its name for people.")
       .field("home", &Engine::home, "The node it sits at.")
       .field("reason", &Engine::reason, "How it was found.");
-  Record<CopyRate>(m, "CopyRate",
-                   "A measured cost of copying: time = latency + bytes / bandwidth.")
+  Record<CopyRate>(m, "CopyRate", "A measured cost of copying: time = latency + bytes / bandwidth.")
       .field("engine", &CopyRate::engine, "Who copies.")
       .field("from_node", &CopyRate::from, "Where the bytes are.")
       .field("to_node", &CopyRate::to, "Where they go.")
@@ -107,18 +107,19 @@ void bind_machine_class(nb::module_& m) {
       .def("to_json", &Machine::to_json, "One JSON document, schema_version first.")
       .def("to_text", &Machine::to_text, "A tree for people.")
       .def(
-          "to_hwloc_xml",
-          [](const Machine& machine) { return unwrap(to_hwloc_xml(machine)); },
+          "to_hwloc_xml", [](const Machine& machine) { return unwrap(to_hwloc_xml(machine)); },
           "The topology in hwloc's XML format; only for a discovered machine.")
       .def_ro("name", &Machine::name, "The host's or the preset's.")
       .def_ro("description", &Machine::description, "In words.")
       .def_ro("source", &Machine::source, "Discovered, a preset, or a path.")
-      .def_prop_ro("nodes", [](const Machine& self) { return self.nodes; }, "Ascending ids.")
-      .def_prop_ro("caches", [](const Machine& self) { return self.caches; }, "CPU caches.")
-      .def_prop_ro("engines", [](const Machine& self) { return self.engines; }, "Ascending ids.")
       .def_prop_ro(
-          "copy_rates", [](const Machine& self) { return self.copy_rates; },
-          "What was measured.")
+          "nodes", [](const Machine& self) { return self.nodes; }, "Ascending ids.")
+      .def_prop_ro(
+          "caches", [](const Machine& self) { return self.caches; }, "CPU caches.")
+      .def_prop_ro(
+          "engines", [](const Machine& self) { return self.engines; }, "Ascending ids.")
+      .def_prop_ro(
+          "copy_rates", [](const Machine& self) { return self.copy_rates; }, "What was measured.")
       .def_ro("warnings", &Machine::warnings, "Contradictions met in discovery.")
       .def_ro("provenance", &Machine::provenance, "Kernel, CPU model, hwloc version, ...")
       .def(

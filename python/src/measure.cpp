@@ -78,8 +78,7 @@ void copy_python_bytes(nb::handle to, nb::handle source, const Word<CopyHint>& h
 }
 
 void bind_copy(nb::module_& m) {
-  m.def("copy_bytes", &copy_python_bytes, "to"_a, "source"_a, nb::kw_only(),
-        "hint"_a = "automatic",
+  m.def("copy_bytes", &copy_python_bytes, "to"_a, "source"_a, nb::kw_only(), "hint"_a = "automatic",
         nb::sig("def copy_bytes(to: typing_extensions.Buffer, source: typing_extensions.Buffer, *, "
                 "hint: typing.Literal['automatic', 'keep', 'stream'] = 'automatic') -> None"),
         "Copies memory with the calling core, without the GIL.");
@@ -116,9 +115,8 @@ std::vector<CopyRow> run_bench_copy(const Machine& machine, std::vector<Bytes> s
   return unwrap(std::move(rows));
 }
 
-std::vector<RateRow> run_measure_briefly(nb::handle machine,
-                                         const std::filesystem::path& directory, nb::object stop,
-                                         nb::object progress) {
+std::vector<RateRow> run_measure_briefly(nb::handle machine, const std::filesystem::path& directory,
+                                         nb::object stop, nb::object progress) {
   // Measured on a copy, so that Python may read the machine meanwhile.
   Machine measured = nb::cast<const Machine&>(machine);
   Interruptible callbacks(std::move(stop), std::move(progress));
@@ -140,7 +138,8 @@ void bind_experiments(nb::module_& m) {
       .field("bytes", &CopyRow::bytes, "Of one copy.")
       .field("threads", &CopyRow::threads, "At once.")
       .field("state", &CopyRow::state, "cold or hot.")
-      .field("bytes_per_second", &CopyRow::bytes_per_second, "Payload, median; None if not measured.")
+      .field("bytes_per_second", &CopyRow::bytes_per_second,
+             "Payload, median; None if not measured.")
       .field("spread", &CopyRow::spread, "MAD / median.")
       .field("ratio_to_memcpy", &CopyRow::ratio_to_memcpy, "Median over interleaved rounds.")
       .field("reason", &CopyRow::reason, "Why there is no number.");
@@ -153,17 +152,18 @@ void bind_experiments(nb::module_& m) {
       .field("bytes_per_second", &RateRow::bytes_per_second, "Payload, median.")
       .field("spread", &RateRow::spread, "MAD / median.")
       .field("reason", &RateRow::reason, "Why there is no number.");
-  m.def("bench_copy", &run_bench_copy, "machine"_a, nb::kw_only(),
-        "sizes"_a = std::vector<Bytes>{}, "threads"_a = std::vector<unsigned>{1},
-        "engines"_a = std::vector<std::string>{}, "cold"_a = true, "hot"_a = true, "rounds"_a = 7,
-        "per_sample"_a = 0.02, "stop"_a = nb::none(), "progress"_a = nb::none(),
-        nb::sig("def bench_copy(machine: Machine, *, sizes: typing.Sequence[int] = (), threads: "
-                "typing.Sequence[int] = (1,), engines: typing.Sequence[str] = (), cold: bool = "
-                "True, hot: bool = True, rounds: int = 7, per_sample: float = 0.02, stop: "
-                "typing.Callable[[], bool] | None = None, progress: typing.Callable[[int, int], "
-                "object] | None = None) -> list[CopyRow]"),
-        "Copy rates by size, cold and hot, interleaved with glibc's memcpy. `stop` is asked between "
-        "points; when it says True the rows so far are returned.");
+  m.def(
+      "bench_copy", &run_bench_copy, "machine"_a, nb::kw_only(), "sizes"_a = std::vector<Bytes>{},
+      "threads"_a = std::vector<unsigned>{1}, "engines"_a = std::vector<std::string>{},
+      "cold"_a = true, "hot"_a = true, "rounds"_a = 7, "per_sample"_a = 0.02, "stop"_a = nb::none(),
+      "progress"_a = nb::none(),
+      nb::sig("def bench_copy(machine: Machine, *, sizes: typing.Sequence[int] = (), threads: "
+              "typing.Sequence[int] = (1,), engines: typing.Sequence[str] = (), cold: bool = "
+              "True, hot: bool = True, rounds: int = 7, per_sample: float = 0.02, stop: "
+              "typing.Callable[[], bool] | None = None, progress: typing.Callable[[int, int], "
+              "object] | None = None) -> list[CopyRow]"),
+      "Copy rates by size, cold and hot, interleaved with glibc's memcpy. `stop` is asked between "
+      "points; when it says True the rows so far are returned.");
   m.def("measure_briefly", &run_measure_briefly, "machine"_a, "directory"_a, nb::kw_only(),
         "stop"_a = nb::none(), "progress"_a = nb::none(),
         nb::sig("def measure_briefly(machine: Machine, directory: str | os.PathLike[str], *, stop: "

@@ -128,10 +128,10 @@ ExtentRef make_extent(const ObjectRef& ref, std::uint64_t offset, std::optional<
   ExtentRef extent{ref.object, offset, {}, ref.writable};
   if (offset <= size.value) extent.length = length.value_or(size - Bytes{offset});
   if (offset > size.value || !extent.get().valid()) {
-    raise(ErrorCode::invalid, "bytes from " + std::to_string(offset) +
-                                  (length ? " (" + std::to_string(length->value) + " of them)" : "") +
-                                  " are outside an object of " + std::to_string(size.value) +
-                                  " bytes");
+    raise(ErrorCode::invalid,
+          "bytes from " + std::to_string(offset) +
+              (length ? " (" + std::to_string(length->value) + " of them)" : "") +
+              " are outside an object of " + std::to_string(size.value) + " bytes");
   }
   return extent;
 }
@@ -147,8 +147,7 @@ int get_buffer(PyObject* self, Py_buffer* view, int flags) noexcept {
                            ref->writable ? 0 : 1, flags);
 }
 
-PyType_Slot memory_slots[] = {{Py_bf_getbuffer, reinterpret_cast<void*>(get_buffer)},
-                              {0, nullptr}};
+PyType_Slot memory_slots[] = {{Py_bf_getbuffer, reinterpret_cast<void*>(get_buffer)}, {0, nullptr}};
 
 nb::object as_numpy(nb::handle self, nb::handle dtype) {
   return nb::module_::import_("numpy").attr("frombuffer")(self, "dtype"_a = dtype);
@@ -173,9 +172,8 @@ void bind_arrays(Class& type) {
 
 std::string object_repr(nb::handle self) {
   const auto& ref = nb::cast<const ObjectRef&>(self);
-  return nb::cast<std::string>(self.type().attr("__name__")) + "(" +
-         to_string(ref.object->size()) + " on node " + std::to_string(raw(ref.object->node())) +
-         ")";
+  return nb::cast<std::string>(self.type().attr("__name__")) + "(" + to_string(ref.object->size()) +
+         " on node " + std::to_string(raw(ref.object->node())) + ")";
 }
 
 void bind_objects(nb::module_& m) {
@@ -203,18 +201,17 @@ void bind_objects(nb::module_& m) {
       .def_ro("offset", &ExtentRef::offset, "Bytes from the start of the object.")
       .def_ro("length", &ExtentRef::length, "Bytes.")
       .def_prop_ro(
-          "object_id", [](const ExtentRef& self) { return self.object->id(); },
-          "Of which object.")
-      .def("__eq__",
-           [](const ExtentRef& a, nb::handle other) {
-             return nb::isinstance<ExtentRef>(other) &&
-                    a.get() == nb::cast<const ExtentRef&>(other).get();
-           },
-           nb::sig("def __eq__(self, other: object, /) -> bool"))
+          "object_id", [](const ExtentRef& self) { return self.object->id(); }, "Of which object.")
+      .def(
+          "__eq__",
+          [](const ExtentRef& a, nb::handle other) {
+            return nb::isinstance<ExtentRef>(other) &&
+                   a.get() == nb::cast<const ExtentRef&>(other).get();
+          },
+          nb::sig("def __eq__(self, other: object, /) -> bool"))
       .def("__hash__",
            [](const ExtentRef& a) {
-             return nb::hash(
-                 nb::make_tuple(raw(a.object->id()), a.offset, a.length.value));
+             return nb::hash(nb::make_tuple(raw(a.object->id()), a.offset, a.length.value));
            })
       .def("__repr__", [](const ExtentRef& self) {
         return "Extent(object " + std::to_string(raw(self.object->id())) + ", " +
@@ -246,7 +243,8 @@ void bind_buffer(nb::module_& m) {
         new (self) MemoryRangeRef(borrow_memory(memory, node));
       },
       "memory"_a, "node"_a = nb::none(),
-      nb::sig("def __init__(self, memory: typing_extensions.Buffer, node: int | None = None) -> None"),
+      nb::sig(
+          "def __init__(self, memory: typing_extensions.Buffer, node: int | None = None) -> None"),
       "`node`: where the memory is; if not given, the kernel is asked.");
   bind_arrays(range);
   m.def("allocate", &allocate_buffer, "machine"_a, "size"_a, "placement"_a = nb::none(),
@@ -314,7 +312,8 @@ void bind_placement(nb::module_& m) {
           "nodes",
           [](const Placement& self) {
             std::vector<std::pair<NodeId, unsigned>> nodes;
-            for (const NodeWeight& weight : self.nodes) nodes.emplace_back(weight.node, weight.weight);
+            for (const NodeWeight& weight : self.nodes)
+              nodes.emplace_back(weight.node, weight.weight);
             return nodes;
           },
           "Nodes with their weights: pages per turn.")
@@ -338,8 +337,8 @@ void bind_placement(nb::module_& m) {
             for (const NodeId node : nodes) weights.emplace_back(node, 1);
             return place_weighted(weights, strict, pages, touch);
           },
-          "nodes"_a, nb::kw_only(), "strict"_a = true, "pages"_a = "transparent",
-          "touch"_a = true, "Page by page in turn over the nodes.");
+          "nodes"_a, nb::kw_only(), "strict"_a = true, "pages"_a = "transparent", "touch"_a = true,
+          "Page by page in turn over the nodes.");
 }
 
 Residency where_is(nb::handle memory) {

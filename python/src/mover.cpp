@@ -42,9 +42,8 @@ TransferRef copy(const MoverRef& self, const ExtentLike& to, const ExtentLike& s
     raise(ErrorCode::denied, "the destination is read-only; open or make it writable");
   }
   if (to.length != source.length) {
-    raise(ErrorCode::invalid, "the two sides differ in length: " +
-                                  std::to_string(to.length.value) + " and " +
-                                  std::to_string(source.length.value) + " bytes");
+    raise(ErrorCode::invalid, "the two sides differ in length: " + std::to_string(to.length.value) +
+                                  " and " + std::to_string(source.length.value) + " bytes");
   }
   if (overlap(to.get(), source.get())) {
     raise(ErrorCode::invalid, "the two sides overlap; copy through a third buffer");
@@ -90,24 +89,29 @@ void bind_transfer(nb::module_& m) {
                           "on fileno(), or cancel it. Dropping it neither cancels nor waits; both "
                           "objects stay alive until the move is done.",
                           nb::is_weak_referenceable())
-      .def("done", [](const TransferRef& self) { return self.transfer.done(); },
-           "True once nothing more will be written.")
+      .def(
+          "done", [](const TransferRef& self) { return self.transfer.done(); },
+          "True once nothing more will be written.")
       .def("wait", &wait, "timeout"_a = 60.0,
            "Waits at most `timeout` seconds. TimedOutError: it goes on, wait again.")
       .def("poll", &poll, "The outcome if done, else None; raises what wait() would.")
-      .def("cancel", [](const TransferRef& self) {
-             const nb::gil_scoped_release release;
-             self.transfer.cancel();
-           },
-           "Asks to stop: queued pieces are dropped, those in flight are let end.")
-      .def("fileno", [](const TransferRef& self) { return unwrap(self.transfer.event_fd()); },
-           "A descriptor that becomes readable when the move is done; valid while this object "
-           "lives, not to be read or closed.")
+      .def(
+          "cancel",
+          [](const TransferRef& self) {
+            const nb::gil_scoped_release release;
+            self.transfer.cancel();
+          },
+          "Asks to stop: queued pieces are dropped, those in flight are let end.")
+      .def(
+          "fileno", [](const TransferRef& self) { return unwrap(self.transfer.event_fd()); },
+          "A descriptor that becomes readable when the move is done; valid while this object "
+          "lives, not to be read or closed.")
       .def(
           "__await__",
           [](nb::handle self) {
-            return nb::module_::import_("headrace._asyncio").attr("finished")(self).attr(
-                "__await__")();
+            return nb::module_::import_("headrace._asyncio")
+                .attr("finished")(self)
+                .attr("__await__")();
           },
           nb::sig("def __await__(self) -> typing.Generator[typing.Any, None, MoveStats]"),
           "Under asyncio: the outcome, without blocking the loop. Cancelling the awaiting task "
@@ -146,7 +150,8 @@ void bind_mover(nb::module_& m) {
       .def("copy", &copy, "to"_a, "source"_a, nb::kw_only(), "priority"_a = "demand",
            "hint"_a = "automatic", "route"_a = nb::none(),
            "Starts copying `source` to `to` (extents or whole objects of the same length).")
-      .def("stats", [](const MoverRef& self) { return self.owner->mover.stats(); }, "Totals.")
+      .def(
+          "stats", [](const MoverRef& self) { return self.owner->mover.stats(); }, "Totals.")
       .def_prop_ro(
           "machine", [](const MoverRef& self) { return self.owner->machine; },
           "The machine it works on.")

@@ -43,7 +43,7 @@ class Record {
   }
 
   template <class Member>
-  Record& field(const char* name, Member T::*member, const char* doc) {
+  Record& field(const char* name, Member T::* member, const char* doc) {
     class_.def_ro(name, member, doc);
     names_.append(nb::str(name));
     return *this;

@@ -25,11 +25,11 @@ namespace headrace::python {
 template <class Enum>
 struct Words;
 
-#define HEADRACE_WORDS(Enum, what_, literal, ...)                    \
-  template <>                                                        \
-  struct Words<Enum> {                                               \
-    static constexpr const char* what = what_;                       \
-    static constexpr auto name = nb::detail::const_name(literal);    \
+#define HEADRACE_WORDS(Enum, what_, literal, ...)                     \
+  template <>                                                         \
+  struct Words<Enum> {                                                \
+    static constexpr const char* what = what_;                        \
+    static constexpr auto name = nb::detail::const_name(literal);     \
     static constexpr std::initializer_list<Enum> all = {__VA_ARGS__}; \
   };
 
@@ -38,9 +38,8 @@ HEADRACE_WORDS(NodeKind, "node kind", "typing.Literal['dram', 'hbm', 'cxl', 'gpu
 HEADRACE_WORDS(EngineKind, "engine kind", "typing.Literal['cpu', 'ssd', 'dsa', 'gpu', 'migrate']",
                EngineKind::cpu, EngineKind::ssd, EngineKind::dsa, EngineKind::gpu,
                EngineKind::migrate)
-HEADRACE_WORDS(PageSize, "page size",
-               "typing.Literal['base', 'transparent', 'huge_2m', 'huge_1g']", PageSize::base,
-               PageSize::transparent, PageSize::huge_2m, PageSize::huge_1g)
+HEADRACE_WORDS(PageSize, "page size", "typing.Literal['base', 'transparent', 'huge_2m', 'huge_1g']",
+               PageSize::base, PageSize::transparent, PageSize::huge_2m, PageSize::huge_1g)
 HEADRACE_WORDS(Priority, "priority", "typing.Literal['demand', 'prefetch', 'migration']",
                Priority::demand, Priority::prefetch, Priority::migration)
 HEADRACE_WORDS(CopyHint, "copy hint", "typing.Literal['automatic', 'keep', 'stream']",
@@ -51,7 +50,8 @@ HEADRACE_WORDS(BlockState, "block state",
                BlockState::evicting)
 #undef HEADRACE_WORDS
 
-// A word given by the user, looked up by get(): a wrong one raises InvalidError with the right ones.
+// A word given by the user, looked up by get(): a wrong one raises InvalidError with the right
+// ones.
 template <class Enum>
 struct Word {
   std::string text;

@@ -50,7 +50,7 @@ Headrace = Callable[..., "subprocess.CompletedProcess[str]"]
 
 @pytest.fixture
 def run(command: Path, tmp_path: Path) -> Headrace:
-    """run("topo", "--json", env={...}): the command in an empty directory, with a bare environment."""
+    """run("topo", "--json", env={...}): the command in an empty directory."""
 
     def run_it(
         *arguments: str, env: dict[str, str] | None = None, **options: object

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import gc
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy
 import pytest
@@ -55,7 +57,16 @@ def test_arrays_straight_from_a_block(
         cache.access(file.extent(0, 3)).numpy("int32")
 
 
-@pytest.mark.parametrize("view", ["numpy", "wait", "now", "memoryview", "dlpack"])
+VIEWS: dict[str, Callable[[headrace.Block], Any]] = {
+    "numpy": headrace.Block.numpy,
+    "wait": headrace.Block.wait,
+    "now": headrace.Block.now,
+    "memoryview": memoryview,
+    "dlpack": numpy.from_dlpack,
+}
+
+
+@pytest.mark.parametrize("view", VIEWS)
 def test_a_view_holds_the_pin(
     machine: headrace.Machine, mover: headrace.Mover, memory_node: int, payload_file: Path,
     payload: bytes, view: str,
@@ -64,13 +75,9 @@ def test_a_view_holds_the_pin(
     file = headrace.File.open(machine, payload_file)
     block = cache.access(file.extent(0, 1 << 20))
     block.wait()
-    makers = {
-        "numpy": block.numpy, "wait": block.wait, "now": block.now,
-        "memoryview": lambda: memoryview(block), "dlpack": lambda: numpy.from_dlpack(block),
-    }  # fmt: skip
-    kept = makers[view]()
+    kept = VIEWS[view](block)
     block.release()
-    del makers, block
+    del block
     gc.collect()
     assert cache.stats().bytes_pinned == 1 << 20
     # No room beside the pin: the other extent is refused instead of overwriting this one.
@@ -162,9 +169,7 @@ def test_caches_that_make_no_sense(
     assert headrace.Cache(mover, {memory_node: 1 << 20}, eviction="clock", placement=memory_node)
 
 
-def test_a_file_that_shrank(
-    cache: headrace.Cache, file: headrace.File, payload_file: Path
-) -> None:
+def test_a_file_that_shrank(cache: headrace.Cache, file: headrace.File, payload_file: Path) -> None:
     with payload_file.open("r+b") as shorter:
         shorter.truncate(0)
     with pytest.raises(headrace.IoError):

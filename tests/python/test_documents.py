@@ -8,11 +8,11 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
+import headrace._core
 import pytest
 from conftest import ROOT
 
 import headrace
-import headrace._core
 
 EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
 
@@ -91,7 +91,7 @@ async def use(path: str) -> int:
     stats: headrace.MoveStats = await mover.copy(buffer, file.extent(0, 4096), priority="prefetch")
     cache = headrace.Cache(mover, {0: 1 << 20})
     with cache.access(file) as block:
-        numpy.frombuffer(block, "u1")
+        memoryview(block)
         memoryview(buffer)
         numpy.from_dlpack(block)
     seconds: float = stats.total

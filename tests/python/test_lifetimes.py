@@ -132,9 +132,7 @@ class Lives(RuleBasedStateMachine):
             getattr(cache, how)()
 
     @rule(
-        kind=st.sampled_from(
-            ["movers", "caches", "objects", "moves", "blocks", "plans", "views"]
-        ),
+        kind=st.sampled_from(["movers", "caches", "objects", "moves", "blocks", "plans", "views"]),
         which=ANY,
         collect=st.booleans(),
     )

@@ -236,7 +236,9 @@ transfers = [mover.copy(target, headrace.MemoryRange(array)) for _ in range(8)]
 """
 
 
-@pytest.mark.parametrize("end", ["", "del mover", "del target, array", "sys.keep = transfers, mover"])
+@pytest.mark.parametrize(
+    "end", ["", "del mover", "del target, array", "sys.keep = transfers, mover"]
+)
 def test_the_interpreter_ends_with_moves_under_way(end: str) -> None:
     result = subprocess.run(
         [sys.executable, "-c", EXITS.format(end=end)], capture_output=True, text=True, timeout=60

@@ -14,6 +14,8 @@ def main() -> NoReturn:
     try:
         code = _run()
         sys.stdout.flush()
+        if code == exit_codes.INTERRUPTED:
+            _complain("interrupted", code)
     except BrokenPipeError:
         code = exit_codes.BROKEN_PIPE
     except KeyboardInterrupt:
@@ -37,7 +39,9 @@ def _run() -> int:
     except TyperException as error:
         return _complain(error.format_message(), error.exit_code)
     except Abort:
-        return _complain("interrupted", exit_codes.INTERRUPTED)
+        return exit_codes.INTERRUPTED
+    except SystemExit:  # how Typer ends when the reader of our output went away
+        return exit_codes.BROKEN_PIPE
     except OSError:
         raise
     except Exception as error:

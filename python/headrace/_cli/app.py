@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import Annotated, Optional
+from typing import Annotated, Literal, Optional
 
 import typer
 
 # Boxes and colours are for terminals only.
-_STYLE = "rich" if sys.stdout.isatty() else None
+_STYLE: Literal["rich"] | None = "rich" if sys.stdout.isatty() else None
 
 app = typer.Typer(
     help="Headrace brings data to the memory that will use it, before it is used.",
@@ -58,7 +58,7 @@ def topo(
     ] = None,
     xml: Annotated[bool, typer.Option("--xml", help="hwloc XML with the kinds of nodes.")] = False,
 ) -> None:
-    """Show a machine: its memories, what can copy between them, and why each is what it is."""
+    """Show a machine: its memories and what copies between them."""
     from headrace._cli import topo as command
 
     command.run(json=json, source=source, xml=xml)
@@ -71,7 +71,7 @@ def doctor(
         Path, typer.Option("--data", metavar="DIRECTORY", help="Where the data to be moved lies.")
     ] = Path(),
 ) -> None:
-    """Show what is missing for full use, per feature, each with its remedy."""
+    """Show what is missing for full use, each with its remedy."""
     from headrace._cli import doctor_command as command
 
     command.run(json=json, data=data)
@@ -89,7 +89,9 @@ def bench_copy(
         Optional[str],
         typer.Option(metavar="LIST", help="Such as memcpy,cpu; default all this CPU can run."),
     ] = None,
-    rounds: Annotated[int, typer.Option(min=1, max=1000, help="Interleaved repetitions.")] = 7,
+    rounds: Annotated[
+        int, typer.Option(metavar="NUMBER", min=1, max=1000, help="Interleaved repetitions.")
+    ] = 7,
     quick: Annotated[
         bool, typer.Option("--quick", help="Few sizes and rounds: seconds, less certain.")
     ] = False,
@@ -99,13 +101,21 @@ def bench_copy(
     from headrace._cli import bench
 
     return bench.copy(
-        json=json, sizes=sizes, threads=threads, engines=engines, rounds=rounds, quick=quick, out=out
+        json=json,
+        sizes=sizes,
+        threads=threads,
+        engines=engines,
+        rounds=rounds,
+        quick=quick,
+        out=out,
     )
 
 
 Query = Annotated[str, typer.Option(metavar="NAME", help="sum, q6 or q1.")]
 Scale = Annotated[float, typer.Option(metavar="NUMBER", help="TPC-H scale factor.")]
-Runs = Annotated[int, typer.Option(min=1, max=1000, help="Interleaved runs of each mode.")]
+Runs = Annotated[
+    int, typer.Option(metavar="NUMBER", min=1, max=1000, help="Interleaved runs of each mode.")
+]
 Data = Annotated[
     Optional[Path],
     typer.Option("--data", metavar="DIRECTORY", help="Where tables are kept and made."),
@@ -132,7 +142,8 @@ def bench_query(
     slow: Slow = None,
     fast: Fast = None,
     threads: Annotated[
-        Optional[int], typer.Option(min=1, max=1024, help="Of the pipeline; default all CPUs.")
+        Optional[int],
+        typer.Option(metavar="NUMBER", min=1, max=1024, help="Of the pipeline; default all CPUs."),
     ] = None,
     block: Annotated[str, typer.Option(metavar="SIZE", help="Of the widest column.")] = "1MiB",
     budget: Annotated[str, typer.Option(metavar="SIZE", help="Of the cache.")] = "256MiB",
@@ -157,7 +168,7 @@ def report(
     ] = None,
     png: Annotated[Optional[Path], typer.Option(metavar="FILE", help="A picture too.")] = None,
 ) -> None:
-    """Make a page of charts, readable offline, from a JSON document of this command."""
+    """Make a page of charts, readable offline, from a document."""
     from headrace._cli import report as command
 
     command.run(file=file, html=html, png=png)
@@ -175,7 +186,7 @@ def demo(
     png: Annotated[bool, typer.Option(help="A picture of the report too.")] = True,
     json: Json = False,
 ) -> int:
-    """Discover this machine, measure it, run a query with its data fetched ahead, report."""
+    """Measure this machine, run a query fetched ahead, report."""
     from headrace._cli import demo as command
 
     return command.run(scale=scale, runs=runs, query=query, data=data, out=out, png=png, json=json)

@@ -53,6 +53,10 @@ def copy(
         "engines": parse.words(engines),
         "rounds": min(rounds, QUICK_ROUNDS) if quick else rounds,
     }
+    known = ["memcpy", "cpu", *headrace.copy_kernels()]
+    for engine in options["engines"]:
+        if engine not in known:
+            raise headrace.AbsentError(f"no engine '{engine}' here; there are {', '.join(known)}")
     if out is not None:
         output.check_writable(out)
     machine = headrace.Machine.discover()
@@ -105,9 +109,7 @@ def measure_query(options: Any, interrupt: Interrupt) -> dict[str, Any]:
     with output.ProgressBar("preparing data") as bar:
         if not interrupt.requested:
             with interrupt.suspended():
-                _data.prepare(
-                    options.scale, options.directory, lambda what, d, t: bar(d, t, what)
-                )
+                _data.prepare(options.scale, options.directory, lambda what, d, t: bar(d, t, what))
     with output.ProgressBar(options.query) as bar:
         return _query.bench_query(options, lambda what, d, t: bar(d, t, what), interrupt)
 

@@ -67,9 +67,7 @@ def _measure(
             "rounds": bench.QUICK_ROUNDS,
         }
         rows = bench.measure_copy(machine, interrupt, **options)
-        parts["copy"] = bench.copy_document(
-            machine, rows, bench.QUICK_ROUNDS, interrupt.requested
-        )
+        parts["copy"] = bench.copy_document(machine, rows, bench.QUICK_ROUNDS, interrupt.requested)
     if not interrupt.requested:
         wanted = QueryBenchOptions(query=query, scale=scale, runs=runs, directory=data)
         parts["query"] = bench.measure_query(wanted, interrupt)

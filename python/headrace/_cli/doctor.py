@@ -163,7 +163,7 @@ def _direct_reads(host: Host) -> Iterator[Finding]:
         yield Finding(feature, "ready", f"reads in {host.data} can go past the page cache")
     else:
         yield Finding(
-            feature, "off", f"the file system of {host.data} refuses it; reads go through the page cache",
+            feature, "off", f"the file system of {host.data} refuses it; the page cache is in between",
             "export HEADRACE_DATA=DIRECTORY (one on ext4, xfs or btrfs on the device itself)",
         )  # fmt: skip
 
@@ -180,7 +180,7 @@ def _locked_memory(host: Host) -> Iterator[Finding]:
         yield Finding(
             "locked memory", "limited",
             f"limited to {headrace.format_bytes(soft)}: fewer registered buffers",
-            "echo '* - memlock unlimited' | sudo tee /etc/security/limits.d/headrace.conf, log in again",
+            "echo '* - memlock unlimited' | sudo tee /etc/security/limits.d/headrace.conf",
         )  # fmt: skip
 
 

@@ -1,0 +1,1209 @@
+"""
+Headrace: brings data to the memory that will use it, before it is used.
+"""
+
+from collections.abc import Callable, Generator, Mapping, Sequence
+import os
+import pathlib
+from typing import Any, Literal
+
+import headrace._core
+import numpy.typing
+from typing_extensions import Buffer as _Buffer
+
+
+SCHEMA_VERSION: int = 1
+
+class Error(Exception):
+    """
+    What Headrace could not do; `code` is the same word as in JSON and in C++.
+    """
+
+    code: str = ''
+
+class AbsentError(Error, LookupError):
+    """It is not there: a node, an engine, a file, a column."""
+
+    code: str = 'absent'
+
+class UnsupportedError(Error, NotImplementedError):
+    """It is there and cannot do this."""
+
+    code: str = 'unsupported'
+
+class DeniedError(Error, PermissionError):
+    """The system refuses permission."""
+
+    code: str = 'denied'
+
+class ExhaustedError(Error, MemoryError):
+    """No room: memory, budget, queue, disk."""
+
+    code: str = 'exhausted'
+
+class IoError(Error, OSError):
+    """A device or file failed or ended early."""
+
+    code: str = 'io'
+
+class InvalidError(Error, ValueError):
+    """The request makes no sense."""
+
+    code: str = 'invalid'
+
+class CancelledError(Error):
+    """Somebody asked to stop."""
+
+    code: str = 'cancelled'
+
+class TimedOutError(Error, TimeoutError):
+    """It did not happen within its bound."""
+
+    code: str = 'timed_out'
+
+class AccessAttributes:
+    """
+    What an initiator can expect of a node: rated by firmware, not measured.
+    """
+
+    def __repr__(self) -> str: ...
+
+    def asdict(self) -> dict[str, object]:
+        """The fields by name, nested records too."""
+
+    @property
+    def initiator(self) -> int:
+        """The node with the CPUs."""
+
+    @property
+    def read_latency(self) -> float | None:
+        """Seconds; None when unknown."""
+
+    @property
+    def write_latency(self) -> float | None:
+        """Seconds; None when unknown."""
+
+    @property
+    def read_bandwidth(self) -> float | None:
+        """Bytes per second; None when unknown."""
+
+    @property
+    def write_bandwidth(self) -> float | None:
+        """Bytes per second; None when unknown."""
+
+    @property
+    def source(self) -> str:
+        """Who says so."""
+
+class Node:
+    """One memory with one location."""
+
+    def __repr__(self) -> str: ...
+
+    def asdict(self) -> dict[str, object]:
+        """The fields by name, nested records too."""
+
+    @property
+    def id(self) -> int:
+        """The kernel's NUMA number; storage from 1000, GPUs from 2000."""
+
+    @property
+    def kind(self) -> Literal['dram', 'hbm', 'cxl', 'gpu', 'storage']:
+        """What it is made of."""
+
+    @property
+    def reason(self) -> str:
+        """Why this kind: the evidence."""
+
+    @property
+    def name(self) -> str:
+        """Its name for people."""
+
+    @property
+    def capacity(self) -> int | None:
+        """Bytes; None when unknown."""
+
+    @property
+    def capacity_source(self) -> str:
+        """Where the capacity was read."""
+
+    @property
+    def cpus(self) -> list[int]:
+        """Local CPUs; empty for a CPU-less node."""
+
+    @property
+    def access(self) -> list[AccessAttributes]:
+        """Rated latencies and bandwidths per initiator."""
+
+    @property
+    def distances(self) -> dict[int, int]:
+        """SLIT distances to memory nodes; 10 is local."""
+
+    @property
+    def path(self) -> str:
+        """Storage: a directory on it."""
+
+    @property
+    def byte_addressable(self) -> bool:
+        """Loads and stores of a CPU reach it."""
+
+class CacheLevel:
+    """A data or unified CPU cache and the CPUs that share it."""
+
+    def __repr__(self) -> str: ...
+
+    def asdict(self) -> dict[str, object]:
+        """The fields by name, nested records too."""
+
+    @property
+    def level(self) -> int:
+        """1, 2, 3."""
+
+    @property
+    def size(self) -> int:
+        """Bytes."""
+
+    @property
+    def cpus(self) -> list[int]:
+        """The CPUs that share it."""
+
+class Engine:
+    """Something that can copy."""
+
+    def __repr__(self) -> str: ...
+
+    def asdict(self) -> dict[str, object]:
+        """The fields by name, nested records too."""
+
+    @property
+    def id(self) -> int:
+        """Its place in Machine.engines."""
+
+    @property
+    def kind(self) -> Literal['cpu', 'ssd', 'dsa', 'gpu', 'migrate']:
+        """What copies."""
+
+    @property
+    def name(self) -> str:
+        """Its name for people."""
+
+    @property
+    def home(self) -> int:
+        """The node it sits at."""
+
+    @property
+    def reason(self) -> str:
+        """How it was found."""
+
+class CopyRate:
+    """A measured cost of copying: time = latency + bytes / bandwidth."""
+
+    def __repr__(self) -> str: ...
+
+    def asdict(self) -> dict[str, object]:
+        """The fields by name, nested records too."""
+
+    @property
+    def engine(self) -> int:
+        """Who copies."""
+
+    @property
+    def from_node(self) -> int:
+        """Where the bytes are."""
+
+    @property
+    def to_node(self) -> int:
+        """Where they go."""
+
+    @property
+    def latency(self) -> float:
+        """Seconds."""
+
+    @property
+    def bandwidth(self) -> float:
+        """Bytes per second."""
+
+    @property
+    def source(self) -> str:
+        """The experiment and its date."""
+
+class Machine:
+    """
+    The graph of one host: its memories (nodes), what can copy between them (engines) and, once measured, how fast (copy rates). Plain data.
+    """
+
+    @staticmethod
+    def discover(*, sysfs: str | os.PathLike = ..., procfs: str | os.PathLike = ..., hwloc_xml: str | os.PathLike | None = None, storage: Sequence[str | os.PathLike] | None = None, headrace_nodes: str | None = None, memkind_hbw_nodes: str | None = None) -> Machine:
+        """
+        Asks this host what it has. `storage`: paths whose devices become nodes (the working directory's if not given). The overrides default to the environment (HEADRACE_NODES, MEMKIND_HBW_NODES).
+        """
+
+    @staticmethod
+    def load(path_or_preset: str) -> Machine:
+        """Reads a JSON file, or a preset by its name."""
+
+    @staticmethod
+    def from_json(text: str) -> Machine:
+        """Parses what to_json() wrote."""
+
+    def to_json(self) -> str:
+        """One JSON document, schema_version first."""
+
+    def to_text(self) -> str:
+        """A tree for people."""
+
+    def to_hwloc_xml(self) -> str:
+        """The topology in hwloc's XML format; only for a discovered machine."""
+
+    @property
+    def name(self) -> str:
+        """The host's or the preset's."""
+
+    @property
+    def description(self) -> str:
+        """In words."""
+
+    @property
+    def source(self) -> str:
+        """Discovered, a preset, or a path."""
+
+    @property
+    def nodes(self) -> list[Node]:
+        """Ascending ids."""
+
+    @property
+    def caches(self) -> list[CacheLevel]:
+        """CPU caches."""
+
+    @property
+    def engines(self) -> list[Engine]:
+        """Ascending ids."""
+
+    @property
+    def copy_rates(self) -> list[CopyRate]:
+        """What was measured."""
+
+    @property
+    def warnings(self) -> list[str]:
+        """Contradictions met in discovery."""
+
+    @property
+    def provenance(self) -> dict[str, str]:
+        """Kernel, CPU model, hwloc version, ..."""
+
+    def node(self, id: int) -> Node:
+        """The node of that id."""
+
+    def engine(self, id: int) -> Engine:
+        """The engine of that id."""
+
+    def of_kind(self, kind: Literal['dram', 'hbm', 'cxl', 'gpu', 'storage']) -> list[Node]:
+        """Nodes of one kind, ascending."""
+
+    def node_of_cpu(self, cpu: int) -> Node | None:
+        """The node whose cpus hold `cpu`, or None."""
+
+    def last_level_cache(self, cpu: int = 0) -> int | None:
+        """Bytes of the largest cache that data of `cpu` can stay in, or None."""
+
+    def __repr__(self) -> str: ...
+
+def presets() -> list[str]:
+    """Names of the machines that come with Headrace, for Machine.load."""
+
+class Placement:
+    """Where memory should live: a wish for allocate()."""
+
+    def __repr__(self) -> str: ...
+
+    def asdict(self) -> dict[str, object]:
+        """The fields by name, nested records too."""
+
+    @property
+    def nodes(self) -> list[tuple[int, int]]:
+        """Nodes with their weights: pages per turn."""
+
+    @property
+    def kind(self) -> Literal['dram', 'hbm', 'cxl', 'gpu', 'storage'] | None:
+        """Instead of nodes: all nodes of this kind."""
+
+    @property
+    def strict(self) -> bool:
+        """These nodes or ExhaustedError."""
+
+    @property
+    def pages(self) -> Literal['base', 'transparent', 'huge_2m', 'huge_1g']:
+        """The page size asked for."""
+
+    @property
+    def touch(self) -> bool:
+        """Touch every page at once, near its node."""
+
+    @property
+    def reason(self) -> str:
+        """Why a policy chose it."""
+
+    @staticmethod
+    def on(node_or_kind: int | Literal['dram', 'hbm', 'cxl', 'gpu', 'storage'], *, strict: bool = True, pages: Literal['base', 'transparent', 'huge_2m', 'huge_1g'] = 'transparent', touch: bool = True) -> Placement:
+        """On one node, or on the nodes of one kind, nearest first."""
+
+    @staticmethod
+    def weighted(nodes: Sequence[tuple[int, int]], *, strict: bool = True, pages: Literal['base', 'transparent', 'huge_2m', 'huge_1g'] = 'transparent', touch: bool = True) -> Placement:
+        """
+        Pages in turn by weight: [(0, 3), (8, 1)] puts three on 0, one on 8, and so on.
+        """
+
+    @staticmethod
+    def interleave(nodes: Sequence[int], *, strict: bool = True, pages: Literal['base', 'transparent', 'huge_2m', 'huge_1g'] = 'transparent', touch: bool = True) -> Placement:
+        """Page by page in turn over the nodes."""
+
+class Object:
+    """A thing with bytes: Buffer, File or MemoryRange."""
+
+    @property
+    def id(self) -> int:
+        """Never used twice in a process."""
+
+    @property
+    def size(self) -> int:
+        """Bytes."""
+
+    @property
+    def node(self) -> int:
+        """Where its bytes live; of several nodes the first."""
+
+    @property
+    def writable(self) -> bool:
+        """Whether it can be copied to."""
+
+    def extent(self, offset: int = 0, length: int | None = None) -> Extent:
+        """A range of it; up to its end if no length is given."""
+
+    def __repr__(self) -> str: ...
+
+class Extent:
+    """A range of an object, which it keeps alive."""
+
+    def __init__(self, object: Object, offset: int = 0, length: int | None = None) -> None: ...
+
+    @property
+    def offset(self) -> int:
+        """Bytes from the start of the object."""
+
+    @property
+    def length(self) -> int:
+        """Bytes."""
+
+    @property
+    def object_id(self) -> int:
+        """Of which object."""
+
+    def __eq__(self, other: object, /) -> bool: ...
+
+    def __hash__(self) -> int: ...
+
+    def __repr__(self) -> str: ...
+
+class Buffer(Object):
+    """
+    Memory allocated by a placement; released with the last array or transfer that uses it.
+    """
+
+    @property
+    def placement(self) -> Placement:
+        """Where it was asked to be."""
+
+    @property
+    def page_size(self) -> Literal['base', 'transparent', 'huge_2m', 'huge_1g']:
+        """The page size it really has."""
+
+    @property
+    def fallback(self) -> str:
+        """Why not the page size asked for; empty if it is."""
+
+    def numpy(self, dtype: numpy.typing.DTypeLike = 'uint8') -> numpy.typing.NDArray[Any]:
+        """Its bytes as an array that shares them and keeps them alive."""
+
+    def __dlpack__(self, **options: Any) -> Any: ...
+
+    def __dlpack_device__(self) -> tuple[int, int]: ...
+
+    def __len__(self) -> int: ...
+
+class MemoryRange(Object):
+    """
+    Memory of another Python object (an array, a bytearray), which it keeps alive.
+    """
+
+    def __init__(self, memory: _Buffer, node: int | None = None) -> None:
+        """`node`: where the memory is; if not given, the kernel is asked."""
+
+    def numpy(self, dtype: numpy.typing.DTypeLike = 'uint8') -> numpy.typing.NDArray[Any]:
+        """Its bytes as an array that shares them and keeps them alive."""
+
+    def __dlpack__(self, **options: Any) -> Any: ...
+
+    def __dlpack_device__(self) -> tuple[int, int]: ...
+
+    def __len__(self) -> int: ...
+
+def allocate(machine: Machine, size: int, placement: Placement | None = None) -> Buffer:
+    """
+    Allocates `size` zeroed bytes; on the machine's DRAM if no placement is given.
+    """
+
+class File(Object):
+    """A file as an object: its extents can be moved and cached."""
+
+    @staticmethod
+    def open(machine: Machine, path: str | os.PathLike, *, writable: bool = False, direct: bool = True) -> File:
+        """Opens a file, past the page cache (O_DIRECT) if `direct` and possible."""
+
+    @property
+    def path(self) -> pathlib.Path:
+        """As it was opened."""
+
+    @property
+    def direct(self) -> bool:
+        """Whether reads go past the page cache."""
+
+    def drop_page_cache(self) -> None:
+        """Drops its clean pages from the page cache, as a cold start needs."""
+
+    def page_cache_residency(self) -> int:
+        """Bytes of it in the page cache now."""
+
+class Residency:
+    """Pages per node, as the kernel says."""
+
+    def __repr__(self) -> str: ...
+
+    def asdict(self) -> dict[str, object]:
+        """The fields by name, nested records too."""
+
+    @property
+    def pages(self) -> dict[int, int]:
+        """4 KiB pages present on each node."""
+
+    @property
+    def absent(self) -> int:
+        """4 KiB pages never touched, or swapped out."""
+
+def where(memory: _Buffer) -> Residency:
+    """Where the pages of a buffer or any other memory are now."""
+
+class MoveStats:
+    """What became of a move."""
+
+    def __repr__(self) -> str: ...
+
+    def asdict(self) -> dict[str, object]:
+        """The fields by name, nested records too."""
+
+    @property
+    def bytes(self) -> int:
+        """Bytes moved."""
+
+    @property
+    def pieces(self) -> int:
+        """In how many pieces."""
+
+    @property
+    def retries(self) -> int:
+        """Pieces given to another engine after a failure."""
+
+    @property
+    def queued(self) -> float:
+        """Seconds until the first piece was accepted."""
+
+    @property
+    def total(self) -> float:
+        """Seconds until the last piece was done."""
+
+    @property
+    def engines(self) -> list[int]:
+        """Engines that carried a piece."""
+
+class Transfer:
+    """
+    One asynchronous move: wait for it, poll it, await it (asyncio), select on fileno(), or cancel it. Dropping it neither cancels nor waits; both objects stay alive until the move is done.
+    """
+
+    def done(self) -> bool:
+        """True once nothing more will be written."""
+
+    def wait(self, timeout: float = 60.0) -> MoveStats:
+        """
+        Waits at most `timeout` seconds. TimedOutError: it goes on, wait again.
+        """
+
+    def poll(self) -> MoveStats | None:
+        """The outcome if done, else None; raises what wait() would."""
+
+    def cancel(self) -> None:
+        """Asks to stop: queued pieces are dropped, those in flight are let end."""
+
+    def fileno(self) -> int:
+        """
+        A descriptor that becomes readable when the move is done; valid while this object lives, not to be read or closed.
+        """
+
+    def __await__(self) -> Generator[Any, None, MoveStats]:
+        """
+        Under asyncio: the outcome, without blocking the loop. Cancelling the awaiting task does not cancel the move.
+        """
+
+    def __repr__(self) -> str: ...
+
+class MoverStats:
+    """Totals since the Mover was made."""
+
+    def __repr__(self) -> str: ...
+
+    def asdict(self) -> dict[str, object]:
+        """The fields by name, nested records too."""
+
+    @property
+    def transfers(self) -> int:
+        """Started."""
+
+    @property
+    def failed(self) -> int:
+        """Ended with an error."""
+
+    @property
+    def cancelled(self) -> int:
+        """Ended by cancel()."""
+
+    @property
+    def pieces(self) -> int:
+        """Done."""
+
+    @property
+    def retries(self) -> int:
+        """Pieces given to another engine after a failure."""
+
+    @property
+    def bytes(self) -> int:
+        """Moved."""
+
+    @property
+    def in_flight_pieces(self) -> int:
+        """With the engines now."""
+
+    @property
+    def queued_pieces(self) -> int:
+        """Waiting now."""
+
+class Mover:
+    """
+    Moves extents with the engines of a machine. It works on the machine as it was when the mover was made. Dropped with its last transfer and cache, it cancels what is queued and waits for what is in flight.
+    """
+
+    def __init__(self, machine: Machine, *, route: str = 'measured', piece: int = 1048576, in_flight_per_link: int = 16777216) -> None:
+        """
+        `route`: one, brute_force, smart or measured. Pieces are at most `piece` bytes.
+        """
+
+    def copy(self, to: headrace._core.Extent | headrace._core.Object, source: headrace._core.Extent | headrace._core.Object, *, priority: Literal['demand', 'prefetch', 'migration'] = 'demand', hint: Literal['automatic', 'keep', 'stream'] = 'automatic', route: str | None = None) -> Transfer:
+        """
+        Starts copying `source` to `to` (extents or whole objects of the same length).
+        """
+
+    def stats(self) -> MoverStats:
+        """Totals."""
+
+    @property
+    def machine(self) -> Machine:
+        """The machine it works on."""
+
+    @property
+    def skipped(self) -> list[str]:
+        """Engines nobody drives here, each with the reason."""
+
+class Percentiles:
+    """Nanoseconds; None when nothing was counted."""
+
+    def __repr__(self) -> str: ...
+
+    def asdict(self) -> dict[str, object]:
+        """The fields by name, nested records too."""
+
+    @property
+    def count(self) -> int:
+        """Samples."""
+
+    @property
+    def p50(self) -> int | None:
+        """Median."""
+
+    @property
+    def p90(self) -> int | None: ...
+
+    @property
+    def p99(self) -> int | None: ...
+
+class CacheStats:
+    """Counts since the cache was made."""
+
+    def __repr__(self) -> str: ...
+
+    def asdict(self) -> dict[str, object]:
+        """The fields by name, nested records too."""
+
+    @property
+    def hits(self) -> int:
+        """Ready at access."""
+
+    @property
+    def inflight_hits(self) -> int:
+        """On its way at access."""
+
+    @property
+    def misses(self) -> int:
+        """Copy started by the access, or refused."""
+
+    @property
+    def prefetched(self) -> int:
+        """Copies started by a plan."""
+
+    @property
+    def first_uses(self) -> int:
+        """Prefetched copies used for the first time."""
+
+    @property
+    def late(self) -> int:
+        """Of those: not ready at that time."""
+
+    @property
+    def wasted_bytes(self) -> int:
+        """Prefetched and dropped without a use."""
+
+    @property
+    def evictions(self) -> int:
+        """Copies dropped for room."""
+
+    @property
+    def invalidations(self) -> int:
+        """Copies dropped by invalidate()."""
+
+    @property
+    def failures(self) -> int:
+        """Copies that failed."""
+
+    @property
+    def refusals(self) -> int:
+        """Served from the source for lack of room."""
+
+    @property
+    def bytes_used(self) -> int:
+        """By copies now."""
+
+    @property
+    def bytes_pinned(self) -> int:
+        """Held by blocks now."""
+
+    @property
+    def blocks(self) -> int:
+        """Copies now."""
+
+    @property
+    def wait_time(self) -> Percentiles:
+        """Of waits that had to wait."""
+
+    @property
+    def copy_latency(self) -> Percentiles:
+        """From start to ready."""
+
+class Block:
+    """
+    A pin on the cached copy of one extent. Arrays and memoryviews made from it share its bytes, are read-only and hold the pin too; release() (or `with`) lets go of the block's own.
+    """
+
+    def now(self) -> memoryview | None:
+        """
+        The best bytes at this moment, without waiting: the copy once it is ready, else the source if a CPU can address it, else None.
+        """
+
+    def wait(self, timeout: float = 60.0) -> memoryview:
+        """
+        The copy, waiting at most `timeout` seconds; if it cannot be had the source, and for a file the error.
+        """
+
+    def numpy(self, dtype: numpy.typing.DTypeLike = 'uint8', timeout: float = 60.0) -> numpy.typing.NDArray[Any]:
+        """wait() as an array."""
+
+    def __dlpack__(self, **options: Any) -> Any: ...
+
+    def __dlpack_device__(self) -> tuple[int, int]: ...
+
+    @property
+    def state(self) -> Literal['absent', 'filling', 'ready', 'failed', 'evicting']:
+        """Where the copy is in its life."""
+
+    @property
+    def node(self) -> int | None:
+        """The node that now() would read, or None."""
+
+    @property
+    def extent(self) -> Extent:
+        """The extent asked for."""
+
+    def clone(self) -> Block:
+        """Another pin on the same copy."""
+
+    def release(self) -> None:
+        """Lets go of the pin; views made from it still hold theirs."""
+
+    def __len__(self) -> int: ...
+
+    def __enter__(self) -> Block: ...
+
+    def __exit__(self, *error: object) -> None: ...
+
+    def __repr__(self) -> str: ...
+
+class PrefetchProgress:
+    """How far a plan has come."""
+
+    def __repr__(self) -> str: ...
+
+    def asdict(self) -> dict[str, object]:
+        """The fields by name, nested records too."""
+
+    @property
+    def planned(self) -> int:
+        """Extents in all."""
+
+    @property
+    def started(self) -> int:
+        """Copy started, or found in the cache."""
+
+    @property
+    def used(self) -> int:
+        """Accessed at least once since."""
+
+    @property
+    def cancelled(self) -> bool:
+        """Whether it was."""
+
+class Prefetch:
+    """A running prefetch plan. Dropping it cancels it."""
+
+    def cancel(self) -> None:
+        """Starts no more copies and lets those not yet used be evicted."""
+
+    def progress(self) -> PrefetchProgress: ...
+
+    def __enter__(self) -> Prefetch: ...
+
+    def __exit__(self, *error: object) -> None: ...
+
+class Cache:
+    """
+    Keeps copies of extents in fast memory, fetches planned ones ahead of their use, and never serves old bytes. Keeps the objects it has seen alive.
+    """
+
+    def __init__(self, mover: Mover, budgets: Mapping[int, int], *, placement: int | None = None, route: str | None = None, eviction: str = 'sieve', slab: int = 33554432, pages: Literal['base', 'transparent', 'huge_2m', 'huge_1g'] = 'transparent') -> None:
+        """
+        `budgets`: bytes of copies per node. `placement`: always this node instead of the nearest fast one. `eviction`: sieve or clock.
+        """
+
+    def access(self, extent: headrace._core.Extent | headrace._core.Object, *, priority: Literal['demand', 'prefetch', 'migration'] = 'demand', initiator: int | None = None) -> Block:
+        """
+        The block of an extent: a pin on a ready copy, on one in flight, or on one started now. Never blocks.
+        """
+
+    def access_all(self, extents: Sequence[headrace._core.Extent | headrace._core.Object], *, priority: Literal['demand', 'prefetch', 'migration'] = 'demand', initiator: int | None = None) -> list[Block]:
+        """The same for many at once."""
+
+    def prefetch(self, extents: Sequence[headrace._core.Extent | headrace._core.Object], *, lead: float = 0.05, window: int = 67108864, initiator: int | None = None) -> Prefetch:
+        """
+        Plans the use of extents in this order and fetches them ahead: `lead` seconds before use, at most `window` bytes unused at a time.
+        """
+
+    def invalidate(self, extent: headrace._core.Extent | headrace._core.Object) -> None:
+        """
+        Announces a changed source: no access after it sees bytes read before it was called.
+        """
+
+    def flush(self) -> None:
+        """Drops all copies that nobody holds and no plan protects."""
+
+    def clear(self) -> None:
+        """Drops all copies and cancels plans; blocks held keep what they have."""
+
+    def resize(self, node: int, budget: int) -> None:
+        """Changes the budget of a node."""
+
+    def stats(self) -> CacheStats:
+        """Counts."""
+
+class Capabilities:
+    """Facts about an open backend."""
+
+    def __repr__(self) -> str: ...
+
+    def asdict(self) -> dict[str, object]:
+        """The fields by name, nested records too."""
+
+    @property
+    def name(self) -> str:
+        """cpu, storage, ..."""
+
+    @property
+    def engines(self) -> list[int]:
+        """Engines it drives."""
+
+    @property
+    def max_piece(self) -> int:
+        """Bytes; larger pieces are refused."""
+
+    @property
+    def max_in_flight(self) -> int:
+        """Pieces per engine."""
+
+    @property
+    def min_efficient(self) -> int:
+        """Bytes; smaller pieces cost more than they carry."""
+
+    @property
+    def inline_below(self) -> int:
+        """Bytes; smaller pieces are copied at once."""
+
+    @property
+    def note(self) -> str:
+        """In words."""
+
+class Backends:
+    """What drives the engines of a machine, here and now."""
+
+    @staticmethod
+    def open(machine: Machine) -> Backends:
+        """Opens all that work here."""
+
+    @property
+    def capabilities(self) -> list[Capabilities]:
+        """Facts about each."""
+
+    @property
+    def skipped(self) -> list[str]:
+        """Engines nobody drives here, each with the reason."""
+
+def copy_bytes(to: _Buffer, source: _Buffer, *, hint: Literal['automatic', 'keep', 'stream'] = 'automatic') -> None:
+    """Copies memory with the calling core, without the GIL."""
+
+def copy_kernels() -> list[str]:
+    """Names of the non-temporal kernels this CPU can run."""
+
+def chosen_copy_kernel() -> str:
+    """The one the calibration chose for cold data."""
+
+class CopyRow:
+    """One point of bench_copy(): a rate, or the reason why not."""
+
+    def __repr__(self) -> str: ...
+
+    def asdict(self) -> dict[str, object]:
+        """The fields by name, nested records too."""
+
+    @property
+    def engine(self) -> str:
+        """cpu, memcpy, or one kernel."""
+
+    @property
+    def bytes(self) -> int:
+        """Of one copy."""
+
+    @property
+    def threads(self) -> int:
+        """At once."""
+
+    @property
+    def state(self) -> str:
+        """cold or hot."""
+
+    @property
+    def bytes_per_second(self) -> float | None:
+        """Payload, median; None if not measured."""
+
+    @property
+    def spread(self) -> float | None:
+        """MAD / median."""
+
+    @property
+    def ratio_to_memcpy(self) -> float | None:
+        """Median over interleaved rounds."""
+
+    @property
+    def reason(self) -> str:
+        """Why there is no number."""
+
+class RateRow:
+    """One rate of measure_briefly(), or the reason why not."""
+
+    def __repr__(self) -> str: ...
+
+    def asdict(self) -> dict[str, object]:
+        """The fields by name, nested records too."""
+
+    @property
+    def what(self) -> str:
+        """What was measured."""
+
+    @property
+    def where(self) -> str:
+        """On which node or device, and how."""
+
+    @property
+    def from_node(self) -> int:
+        """Where the bytes were."""
+
+    @property
+    def to_node(self) -> int:
+        """Where they went."""
+
+    @property
+    def engine(self) -> int | None:
+        """Who copied."""
+
+    @property
+    def bytes_per_second(self) -> float | None:
+        """Payload, median."""
+
+    @property
+    def spread(self) -> float | None:
+        """MAD / median."""
+
+    @property
+    def reason(self) -> str:
+        """Why there is no number."""
+
+def bench_copy(machine: Machine, *, sizes: Sequence[int] = (), threads: Sequence[int] = (1,), engines: Sequence[str] = (), cold: bool = True, hot: bool = True, rounds: int = 7, per_sample: float = 0.02, stop: Callable[[], bool] | None = None, progress: Callable[[int, int], object] | None = None) -> list[CopyRow]:
+    """
+    Copy rates by size, cold and hot, interleaved with glibc's memcpy. `stop` is asked between points; when it says True the rows so far are returned.
+    """
+
+def measure_briefly(machine: Machine, directory: str | os.PathLike[str], *, stop: Callable[[], bool] | None = None, progress: Callable[[int, int], object] | None = None) -> list[RateRow]:
+    """A few seconds' look at memory and disk; adds copy rates to `machine`."""
+
+class Interval:
+    """Between low and high."""
+
+    def __repr__(self) -> str: ...
+
+    def asdict(self) -> dict[str, object]:
+        """The fields by name, nested records too."""
+
+    @property
+    def low(self) -> float: ...
+
+    @property
+    def high(self) -> float: ...
+
+class Summary:
+    """Centre and spread of repeated measurements."""
+
+    def __repr__(self) -> str: ...
+
+    def asdict(self) -> dict[str, object]:
+        """The fields by name, nested records too."""
+
+    @property
+    def runs(self) -> int:
+        """Samples."""
+
+    @property
+    def median(self) -> float:
+        """Ignores up to half of the samples being disturbed."""
+
+    @property
+    def mad(self) -> float:
+        """Median absolute deviation, unscaled."""
+
+    @property
+    def min(self) -> float: ...
+
+    @property
+    def max(self) -> float: ...
+
+    @property
+    def interval95(self) -> Interval:
+        """Percentile bootstrap of the median."""
+
+def summarize(samples: Sequence[float]) -> Summary | None:
+    """The summary, or None for no samples."""
+
+def format_bytes(bytes: int) -> str:
+    """64 KiB, 1.5 GiB: binary multiples."""
+
+def format_rate(bytes_per_second: float) -> str:
+    """24.1 GB/s: decimal multiples."""
+
+class Column:
+    """A column of fixed-width integers meaning value / 10**scale."""
+
+    def __repr__(self) -> str: ...
+
+    def asdict(self) -> dict[str, object]:
+        """The fields by name, nested records too."""
+
+    @property
+    def name(self) -> str:
+        """Its file is <name>.bin."""
+
+    @property
+    def width(self) -> int:
+        """Bytes of a value."""
+
+    @property
+    def scale(self) -> int:
+        """Digits after the point."""
+
+class Table:
+    """A directory of column files, described by its table.json."""
+
+    @staticmethod
+    def open(machine: Machine, directory: str | os.PathLike) -> Table:
+        """Checks the description and the size of every file."""
+
+    @property
+    def rows(self) -> int:
+        """Rows of every column."""
+
+    @property
+    def columns(self) -> list[Column]:
+        """As described."""
+
+    def __repr__(self) -> str: ...
+
+class AnswerRow:
+    """Group keys, then exact values as decimal text."""
+
+    def __repr__(self) -> str: ...
+
+    def asdict(self) -> dict[str, object]:
+        """The fields by name, nested records too."""
+
+    @property
+    def keys(self) -> list[str]:
+        """Empty without groups."""
+
+    @property
+    def values(self) -> list[str]:
+        """Exact."""
+
+class Answer:
+    """Rows ordered by their keys."""
+
+    def __repr__(self) -> str: ...
+
+    def asdict(self) -> dict[str, object]:
+        """The fields by name, nested records too."""
+
+    @property
+    def columns(self) -> list[str]:
+        """Names of keys, then of values."""
+
+    @property
+    def rows(self) -> list[AnswerRow]:
+        """One per group."""
+
+class BlockTrace:
+    """When a block was fetched and used; seconds from the start."""
+
+    def __repr__(self) -> str: ...
+
+    def asdict(self) -> dict[str, object]:
+        """The fields by name, nested records too."""
+
+    @property
+    def column(self) -> str:
+        """Its column."""
+
+    @property
+    def chunk(self) -> int:
+        """Which chunk of rows."""
+
+    @property
+    def bytes(self) -> int:
+        """Its size."""
+
+    @property
+    def fetch_start(self) -> float | None:
+        """None: it was there, or the OS did it."""
+
+    @property
+    def fetch_end(self) -> float | None:
+        """None: as before."""
+
+    @property
+    def wait_start(self) -> float:
+        """The pipeline asks for it."""
+
+    @property
+    def wait_end(self) -> float:
+        """And has it."""
+
+    @property
+    def use_end(self) -> float:
+        """And is finished with it."""
+
+class QueryRun:
+    """What one run of a query gave and took."""
+
+    def __repr__(self) -> str: ...
+
+    def asdict(self) -> dict[str, object]:
+        """The fields by name, nested records too."""
+
+    @property
+    def answer(self) -> Answer:
+        """Exact."""
+
+    @property
+    def time(self) -> float:
+        """Seconds."""
+
+    @property
+    def compute(self) -> float:
+        """Seconds inside the operators, all threads together."""
+
+    @property
+    def waited(self) -> float:
+        """Seconds waited for blocks, all threads together."""
+
+    @property
+    def bytes(self) -> int:
+        """Of the columns used."""
+
+    @property
+    def cached_before(self) -> int:
+        """Bytes of them in the page cache when the clock started; 0 is cold."""
+
+    @property
+    def cache(self) -> CacheStats | None:
+        """Statistics of the cache, in mode prefetch."""
+
+    @property
+    def blocks(self) -> list[BlockTrace]:
+        """One trace per block, by the time it was asked for."""
+
+def query_names() -> list[str]:
+    """The queries there are."""
+
+def query_columns(query: str) -> list[str]:
+    """The columns a query reads, in the order its pipeline needs them."""
+
+def query_sql(query: str) -> str:
+    """The same query in SQL over a relation called lineitem."""
+
+def run_query(table: Table, mover: Mover, *, query: str = 'q6', mode: Literal['resident', 'direct', 'mmap', 'prefetch'] = 'prefetch', slow: int, fast: int, block: int = 1048576, threads: int = 1, budget: int = 268435456, lead: float = 0.05, window: int = 67108864, stop: Callable[[], bool] | None = None) -> QueryRun:
+    """
+    Runs a query once, its columns starting cold on node `slow`. `stop` is asked between chunks; when it says True CancelledError is raised.
+    """
+
+def measure_transfer_floor(table: Table, mover: Mover, *, query: str = 'q6', slow: int, fast: int, block: int = 1048576, stop: Callable[[], bool] | None = None) -> float:
+    """
+    Seconds to move the query's bytes from slow to fast with nothing else to do.
+    """
