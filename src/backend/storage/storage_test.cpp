@@ -255,7 +255,7 @@ TEST_P(Storage, RefusesWhatItCannotCopy) {
   EXPECT_EQ(code(whole(memory.range()), {file.get(), 50, 100_B}), ErrorCode::invalid);
 }
 
-TEST_P(Storage, AcceptsWhatIsBeforeABadPiece) {
+TEST_P(Storage, AcceptsNothingOfABatchWithABadPiece) {
   const auto file = open(dir_.file("a", random_bytes(100, 7)));
   const auto backend = open_or_die(options());
   const Guarded memory(100, 0);
@@ -264,8 +264,10 @@ TEST_P(Storage, AcceptsWhatIsBeforeABadPiece) {
   bad.from.offset = 1;
   const std::vector<Piece> pieces = {good, bad, good};
   Outcomes outcomes;
-  EXPECT_EQ(backend->submit(pieces, outcomes), 1U);
-  EXPECT_TRUE(outcomes.wait(1));
+  const auto refused = backend->submit(pieces, outcomes);
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().code, ErrorCode::invalid);
+  EXPECT_EQ(outcomes.count(), 0U);
 }
 
 TEST_P(Storage, AcceptsFewerWhenFullAndFinishesAllBeforeItGoes) {
