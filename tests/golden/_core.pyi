@@ -7,10 +7,11 @@ import os
 import pathlib
 from typing import Any, Literal
 
-import headrace._core
 import numpy.typing
 from typing_extensions import Buffer as _Buffer
 
+
+__version__: str
 
 SCHEMA_VERSION: int = 1
 
@@ -430,6 +431,8 @@ class Buffer(Object):
 
     def __len__(self) -> int: ...
 
+    def __buffer__(self, flags: int, /) -> memoryview: ...
+
 class MemoryRange(Object):
     """
     Memory of another Python object (an array, a bytearray), which it keeps alive.
@@ -446,6 +449,8 @@ class MemoryRange(Object):
     def __dlpack_device__(self) -> tuple[int, int]: ...
 
     def __len__(self) -> int: ...
+
+    def __buffer__(self, flags: int, /) -> memoryview: ...
 
 def allocate(machine: Machine, size: int, placement: Placement | None = None) -> Buffer:
     """
@@ -605,7 +610,7 @@ class Mover:
         `route`: one, brute_force, smart or measured. Pieces are at most `piece` bytes.
         """
 
-    def copy(self, to: headrace._core.Extent | headrace._core.Object, source: headrace._core.Extent | headrace._core.Object, *, priority: Literal['demand', 'prefetch', 'migration'] = 'demand', hint: Literal['automatic', 'keep', 'stream'] = 'automatic', route: str | None = None) -> Transfer:
+    def copy(self, to: Extent | Object, source: Extent | Object, *, priority: Literal['demand', 'prefetch', 'migration'] = 'demand', hint: Literal['automatic', 'keep', 'stream'] = 'automatic', route: str | None = None) -> Transfer:
         """
         Starts copying `source` to `to` (extents or whole objects of the same length).
         """
@@ -763,6 +768,8 @@ class Block:
 
     def __repr__(self) -> str: ...
 
+    def __buffer__(self, flags: int, /) -> memoryview: ...
+
 class PrefetchProgress:
     """How far a plan has come."""
 
@@ -809,20 +816,20 @@ class Cache:
         `budgets`: bytes of copies per node. `placement`: always this node instead of the nearest fast one. `eviction`: sieve or clock.
         """
 
-    def access(self, extent: headrace._core.Extent | headrace._core.Object, *, priority: Literal['demand', 'prefetch', 'migration'] = 'demand', initiator: int | None = None) -> Block:
+    def access(self, extent: Extent | Object, *, priority: Literal['demand', 'prefetch', 'migration'] = 'demand', initiator: int | None = None) -> Block:
         """
         The block of an extent: a pin on a ready copy, on one in flight, or on one started now. Never blocks.
         """
 
-    def access_all(self, extents: Sequence[headrace._core.Extent | headrace._core.Object], *, priority: Literal['demand', 'prefetch', 'migration'] = 'demand', initiator: int | None = None) -> list[Block]:
+    def access_all(self, extents: Sequence[Extent | Object], *, priority: Literal['demand', 'prefetch', 'migration'] = 'demand', initiator: int | None = None) -> list[Block]:
         """The same for many at once."""
 
-    def prefetch(self, extents: Sequence[headrace._core.Extent | headrace._core.Object], *, lead: float = 0.05, window: int = 67108864, initiator: int | None = None) -> Prefetch:
+    def prefetch(self, extents: Sequence[Extent | Object], *, lead: float = 0.05, window: int = 67108864, initiator: int | None = None) -> Prefetch:
         """
         Plans the use of extents in this order and fetches them ahead: `lead` seconds before use, at most `window` bytes unused at a time.
         """
 
-    def invalidate(self, extent: headrace._core.Extent | headrace._core.Object) -> None:
+    def invalidate(self, extent: Extent | Object) -> None:
         """
         Announces a changed source: no access after it sees bytes read before it was called.
         """
