@@ -5,6 +5,7 @@
 
 #include "core/fail.h"
 #include "headrace/machine.h"
+#include "topology/printable.h"
 
 namespace headrace {
 namespace {
@@ -52,7 +53,7 @@ Result<CpuSet> parse_cpu_list(std::string_view text) {
     const auto last = dash == std::string_view::npos ? first : parse_number(item.substr(dash + 1));
     const bool open_end = comma != std::string_view::npos && comma + 1 == rest.size();
     if (!first || !last || *first > *last || open_end) {
-      return fail(ErrorCode::invalid, "'{}' is not a list of numbers like 0-3,8", text);
+      return fail(ErrorCode::invalid, "'{}' is not a list of numbers like 0-3,8", printable(text));
     }
     for (unsigned cpu = *first; cpu <= *last; ++cpu) cpus.push_back(cpu);
     rest = comma == std::string_view::npos ? std::string_view{} : rest.substr(comma + 1);

@@ -7,12 +7,12 @@
 #include <charconv>
 #include <limits>
 #include <nlohmann/json.hpp>
-#include <set>
 
 #include "core/fail.h"
 #include "headrace/machine.h"
 #include "headrace/version.h"
 #include "topology/json_reader.h"
+#include "topology/printable.h"
 
 namespace headrace {
 namespace {
@@ -117,7 +117,8 @@ EngineKind read_engine_kind(const JsonReader& at) {
        {EngineKind::cpu, EngineKind::ssd, EngineKind::dsa, EngineKind::gpu, EngineKind::migrate}) {
     if (to_string(kind) == text) return kind;
   }
-  at.wrong("kind", fmt::format("no engine kind '{}'; say cpu, ssd, dsa, gpu or migrate", text));
+  at.wrong("kind",
+           fmt::format("no engine kind '{}'; say cpu, ssd, dsa, gpu or migrate", printable(text)));
   return EngineKind::cpu;
 }
 
@@ -195,18 +196,19 @@ CopyRate read_copy_rate(const JsonReader& at) {
   return rate;
 }
 
-// Every id that is mentioned must be there.
+// Ids are there once, and every one that is mentioned is there.
 void check_references(const Machine& machine, const JsonReader& at) {
+  const auto twice = std::ranges::adjacent_find(machine.nodes, {}, &Node::id);
+  if (twice != machine.nodes.end()) {
+    at.wrong("nodes", fmt::format("node {} is there twice", raw(twice->id)));
+  }
   const auto need = [&](NodeId id, std::string_view list, std::size_t index,
                         std::string_view name) {
     if (machine.find(id) != nullptr) return;
-    at.wrong("", fmt::format("{}[{}].{}: no node {}", list, index, name, raw(id)));
+    at.wrong(fmt::format("{}[{}].{}", list, index, name), fmt::format("no node {}", raw(id)));
   };
   for (std::size_t i = 0; i < machine.nodes.size(); ++i) {
     const Node& node = machine.nodes[i];
-    if (i > 0 && machine.nodes[i - 1].id == node.id) {
-      at.wrong("nodes", fmt::format("node {} is there twice", raw(node.id)));
-    }
     for (const auto& [id, distance] : node.distances) need(id, "nodes", i, "distances");
     for (const auto& access : node.access) need(access.initiator, "nodes", i, "access");
   }
@@ -214,11 +216,12 @@ void check_references(const Machine& machine, const JsonReader& at) {
     need(machine.engines[i].home, "engines", i, "home");
   }
   for (std::size_t i = 0; i < machine.copy_rates.size(); ++i) {
-    need(machine.copy_rates[i].from, "copy_rates", i, "from");
-    need(machine.copy_rates[i].to, "copy_rates", i, "to");
-    if (machine.find(machine.copy_rates[i].engine) == nullptr) {
-      at.wrong("copy_rates",
-               fmt::format("no engine {} (entry {})", raw(machine.copy_rates[i].engine), i));
+    const CopyRate& rate = machine.copy_rates[i];
+    need(rate.from, "copy_rates", i, "from");
+    need(rate.to, "copy_rates", i, "to");
+    if (machine.find(rate.engine) == nullptr) {
+      at.wrong(fmt::format("copy_rates[{}].engine", i),
+               fmt::format("no engine {}", raw(rate.engine)));
     }
   }
 }

@@ -5,6 +5,8 @@
 #include <cmath>
 #include <utility>
 
+#include "topology/printable.h"
+
 namespace headrace {
 
 using Json = nlohmann::ordered_json;
@@ -16,7 +18,9 @@ void JsonReader::wrong(std::string_view name, std::string_view what) const {
   if (error_) return;
   const std::string_view dot = place_.empty() || name.empty() ? "" : ".";
   const std::string at = fmt::format("{}{}{}", place_, dot, name);
-  error_ = Error{ErrorCode::invalid, fmt::format("{}: {}", at.empty() ? "the document" : at, what)};
+  // Keys of the document are part of the place, and may be anything.
+  error_ = Error{ErrorCode::invalid,
+                 fmt::format("{}: {}", at.empty() ? "the document" : printable(at), what)};
 }
 
 const Json* JsonReader::field(std::string_view name) const {

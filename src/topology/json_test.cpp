@@ -118,7 +118,7 @@ TEST(MachineJsonTest, EveryMistakeIsToldWithItsPlace) {
        "engines[1].kind: no engine kind 'x'; say cpu, ssd, dsa, gpu or migrate"},
       {with("/engines/1/home", 7), "engines[1].home: no node 7"},
       {with("/copy_rates/0/to", 7), "copy_rates[0].to: no node 7"},
-      {with("/copy_rates/0/engine", 7), "copy_rates: no engine 7 (entry 0)"},
+      {with("/copy_rates/0/engine", 7), "copy_rates[0].engine: no engine 7"},
       {with("/copy_rates/0/bandwidth_bytes_per_second", 0),
        "copy_rates[0].bandwidth_bytes_per_second: must be above 0"},
       {with("/warnings", {1}), "warnings[0]: must be a string"},
@@ -160,7 +160,7 @@ TEST(MachineJsonTest, AnyMutationIsAMachineOrInvalid) {
   const std::string text = full_machine().to_json();
   constexpr std::string_view kTokens = "{}[]\",:0123456789-eE.\\tfn \xff\x80";
   Random random(20261121);
-  for (int round = 0; round < 20'000; ++round) {
+  for (int round = 0; round < 4'000; ++round) {
     std::string mutant = text;
     for (std::uint64_t edits = 1 + random.below(4); edits > 0 && !mutant.empty(); --edits) {
       const std::size_t at = random.below(mutant.size());

@@ -8,6 +8,7 @@
 
 #include "core/check.h"
 #include "core/fail.h"
+#include "topology/printable.h"
 
 namespace headrace {
 namespace {
@@ -50,7 +51,8 @@ Result<NodeKind> parse_node_kind(std::string_view text) {
   for (const auto& [value, name] : kNodeKinds) {
     if (name == text) return value;
   }
-  return fail(ErrorCode::invalid, "no node kind '{}'; say dram, hbm, cxl, gpu or storage", text);
+  return fail(ErrorCode::invalid, "no node kind '{}'; say dram, hbm, cxl, gpu or storage",
+              printable(text));
 }
 
 const Node* Machine::find(NodeId id) const {

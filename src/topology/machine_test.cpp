@@ -146,7 +146,7 @@ TEST(CpuListTest, AnyTextIsAListOrAnError) {
     std::string text;
     for (const auto pick : picks) text += kAlphabet[pick % kAlphabet.size()];
     const auto cpus = parse_cpu_list(text);
-    RC_ASSERT(!cpus || std::ranges::is_sorted(*cpus));
+    if (cpus) RC_ASSERT(std::ranges::is_sorted(*cpus));
   }));
 }
 

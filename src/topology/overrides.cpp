@@ -3,6 +3,7 @@
 #include <vector>
 
 #include "core/fail.h"
+#include "topology/printable.h"
 
 namespace headrace {
 namespace {
@@ -13,7 +14,8 @@ constexpr std::string_view kNodes = "HEADRACE_NODES";
 constexpr std::string_view kHbwNodes = "MEMKIND_HBW_NODES";
 
 std::unexpected<Error> malformed(std::string_view text, std::string_view why) {
-  return fail(ErrorCode::invalid, "{}='{}': {}; write it like 8-15=hbm,2=cxl", kNodes, text, why);
+  return fail(ErrorCode::invalid, "{}='{}': {}; write it like 8-15=hbm,2=cxl", kNodes,
+              printable(text), printable(why));
 }
 
 // Adds one "ids=kind" of `text`; `ids` may hold commas: "1,3=hbm" is two nodes.
@@ -66,7 +68,7 @@ Result<Overrides> parse_overrides(const std::optional<std::string>& nodes,
   const auto listed = parse_cpu_list(*hbw_nodes);
   if (!listed || listed->empty()) {
     return fail(ErrorCode::invalid, "{}='{}' is no list of nodes; write it like 8-15", kHbwNodes,
-                *hbw_nodes);
+                printable(*hbw_nodes));
   }
   for (const unsigned node : *listed) {
     overrides.try_emplace(node, Override{NodeKind::hbm, std::string(kHbwNodes)});
