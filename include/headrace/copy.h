@@ -3,8 +3,8 @@
 // A plain store first reads the line it overwrites. For data that is not in the cache, non-temporal
 // stores save that read, half of all a copying core reads; for data that is, they throw it out and
 // lose. So copy_bytes looks: it times a few loads of the destination and takes non-temporal stores
-// only when the lines turn out to be far away, or when the caller says so by a hint. Small copies go
-// straight to memcpy.
+// only when the lines turn out to be far away, or when the caller says so by a hint. Small copies
+// go straight to memcpy.
 //
 // The kernel (SSE2, AVX2, AVX-512, by what the CPU has) is chosen by a race of some 25 ms at the
 // first copy that streams, or by HEADRACE_COPY_KERNEL. docs/design/copying-with-cores.md has the
