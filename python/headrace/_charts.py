@@ -137,7 +137,8 @@ def timeline_rows(run: Row, end_ms: float) -> list[Row]:
                     {"column": short(block["column"]), "chunk": block["chunk"],
                      "activity": activity, "lane": _lane(activity),
                      "start": round(start * 1e3, 4),
-                     "end": round(min(end * 1e3, end_ms), 4)}
+                     "end": round(min(end * 1e3, end_ms), 4),
+                     "whole": end * 1e3 <= end_ms}
                 )  # fmt: skip
     return rows
 
@@ -159,34 +160,46 @@ def _activity_color(*, legend: bool) -> alt.Color:
     )  # fmt: skip
 
 
-def timeline(run: Row, end_ms: float, *, last: bool) -> alt.Chart:
+def timeline(run: Row, end_ms: float, *, last: bool) -> alt.LayerChart:
     """When each block was fetched, waited for and used; one lane per column.
 
-    The upper half of a lane is the fetch, the lower half the pipeline; `end_ms` is the end of the
+    The upper half of a lane is the fetch with a mark where the block arrived, the lower half the
+    pipeline; `end_ms` is the end of the
     time axis, the same for all runs that are compared. The first of several has the legend, the
     `last` the title of the axis.
     """
     rows = timeline_rows(run, end_ms)
     columns = list(dict.fromkeys(short(block["column"]) for block in run["blocks"]))
-    return (
+    x = alt.X("start:Q", scale=alt.Scale(domain=[0, end_ms], nice=False),
+              title="milliseconds since the start of the query" if last else None,
+              axis=alt.Axis(tickCount=8))  # fmt: skip
+    y = alt.Y("column:N", sort=columns, title=None,
+              axis=alt.Axis(minExtent=86, maxExtent=86, ticks=False, domain=False),
+              scale=alt.Scale(paddingInner=0.25, paddingOuter=0.1))  # fmt: skip
+    bars = (
         alt.Chart(alt.Data(values=rows))
-        .mark_bar(opacity=0.85)
+        .mark_bar()
         .encode(
-            x=alt.X("start:Q", scale=alt.Scale(domain=[0, end_ms], nice=False),
-                    title="milliseconds since the start of the query" if last else None,
-                    axis=alt.Axis(tickCount=8)),
+            x=x,
             x2="end:Q",
-            y=alt.Y("column:N", sort=columns, title=None,
-                    axis=alt.Axis(minExtent=86, maxExtent=86, ticks=False, domain=False),
-                    scale=alt.Scale(paddingInner=0.25, paddingOuter=0.1)),
+            y=y,
             yOffset=_lanes(),
             color=_activity_color(legend=not last),
+            # Several blocks of a column are in flight at once; their bars lie on each other.
+            opacity=alt.condition("datum.activity == 'fetch'", alt.value(0.3), alt.value(0.9)),
             tooltip=[alt.Tooltip("column:N"), alt.Tooltip("chunk:Q"), alt.Tooltip("activity:N"),
                      alt.Tooltip("start:Q", title="from, ms", format=".2f"),
                      alt.Tooltip("end:Q", title="to, ms", format=".2f")],
         )
-        .properties(width="container", height=LANE * max(1, len(columns)))
     )  # fmt: skip
+    arrivals = (
+        alt.Chart(alt.Data(values=[r for r in rows if r["activity"] == "fetch" and r["whole"]]))
+        .mark_tick(color=BLUE, thickness=2, bandSize=11, orient="vertical")
+        .encode(x=alt.X("end:Q"), y=y, yOffset=_lanes())
+    )
+    return alt.layer(bars, arrivals).properties(
+        width="container", height=LANE * max(1, len(columns))
+    )
 
 
 def modes(rows: Sequence[Row], floors: Sequence[Row]) -> alt.LayerChart:

@@ -38,10 +38,10 @@ MODE_WORDS = {
     "duckdb": "the peer, on the same rows from Parquet",
 }
 BASIS_WORDS = {
-    "real hardware": "Speeds were measured on this machine.",
-    "guest": "Measured in a guest with a chosen topology: placement is real, speeds are not.",
-    "model": "Predicted by the simulator, not measured.",
-    "published": "Published figures of another machine, not measured here.",
+    "real hardware": "speeds were measured on this machine",
+    "guest": "a guest with a chosen topology, where placement is real and speeds are not",
+    "model": "predicted by the simulator, not measured",
+    "published": "published figures of another machine, not measured here",
 }
 
 
@@ -107,6 +107,10 @@ def _parts(document: Row) -> Row:
         )
     for name in ("version", "date", "rests_on"):
         parts[name] = document.get(name) or (query or {}).get(name)
+    # What was run and measured by this machine itself rests on it.
+    source = (parts["machine"] or {}).get("source")
+    if parts["rests_on"] is None and source == "discovered" and (parts["rates"] or parts["copy"]):
+        parts["rests_on"] = {"level": "real hardware"}
     return parts
 
 
@@ -139,8 +143,8 @@ def _close_up_caption(runs: Row, end: float) -> str:
     }
     counts = _and([f"{mode} has used blocks of {_plural(n, 'chunk')}" for mode, n in done.items()])
     return (
-        "One lane per column: above, when a block was fetched; below, when the pipeline waited for "
-        f"it and used it. By the end of this picture {counts}."
+        "One lane per column: above, when a block was on its way, with a mark where it arrived; "
+        f"below, when the pipeline waited for it and used it. By the end of this picture {counts}."
     )
 
 
@@ -231,7 +235,8 @@ def _modes_caption(query: Row, rows: list[Row]) -> str:
         ]
         sentences.append(
             f"Prefetching took {_ms(times['prefetch'])}, which is {_percent(efficiency)} of the "
-            "speed that the larger of the two allows."
+            "speed that the larger of the two allows"
+            + (" (more than 100 % is noise between runs)." if efficiency > 1 else ".")
             + (f" Of its time the others took: {_and(others)}." if others else "")
         )
     sentences.append(
@@ -270,14 +275,14 @@ def _modes_table(query: Row) -> str:
         numbers = "".join(f"<td>{cell}</td>" for cell in cells)
         ours = ' class="ours"' if mode == "prefetch" else ""
         rows.append(
-            f'<tr{ours}><td>{escape(mode)}</td>{numbers}<td class="words">{escape(words)}</td></tr>'
+            f'<tr{ours}><td>{escape(mode)}</td>{numbers}<td class="words what">{escape(words)}</td></tr>'
         )
     head = "".join(
         f"<th>{name}</th>"
         for name in ("mode", "median", "MAD", "runs", "× floor", "in page cache before")
     )
     return (
-        f'<div class="scroll"><table><thead><tr>{head}<th class="words">what it is</th></tr>'
+        f'<div class="scroll"><table><thead><tr>{head}<th class="words what">what it is</th></tr>'
         f"</thead><tbody>{''.join(rows)}</tbody></table></div>" + _answer_line(query)
     )
 
@@ -449,9 +454,8 @@ def _facts(parts: Row) -> list[tuple[str, str]]:
 def _basis(parts: Row) -> list[str]:
     rests = parts["rests_on"] or {}
     level = rests.get("level", "unknown")
-    lines = [f"Rests on {level}. {BASIS_WORDS.get(level, 'It is not said what was measured.')}"]
-    if rests.get("detail"):
-        lines[0] += f" ({rests['detail']})"
+    words = rests.get("detail") or BASIS_WORDS.get(level, "it is not said what was measured")
+    lines = [f"Rests on {level}: {words}."]
     machine = parts["machine"] or {}
     provenance = machine.get("provenance") or {}
     where = [machine.get("name"), provenance.get("cpu_model") or provenance.get("cpu"),

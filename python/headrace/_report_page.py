@@ -58,7 +58,8 @@ footer { margin-top: 56px; font-size: 0.85rem; border-top: 1px solid var(--line)
   padding-top: 12px; overflow-wrap: anywhere; }
 @media (max-width: 560px) {
   main { padding: 22px 14px 40px; } h1 { font-size: 1.4rem; } h2 { margin-top: 36px; }
-  th, td { padding: 6px 7px; font-size: 0.86rem; }
+  th, td { padding: 6px 7px; font-size: 0.86rem; } .what { display: none; }
+  th { white-space: normal; vertical-align: bottom; }
   .facts div { flex-basis: 130px; padding: 8px 12px; } .facts b { font-size: 1.2rem; }
 }
 @media print { main { max-width: none; } figure { break-inside: avoid; } }
