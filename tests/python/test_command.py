@@ -183,6 +183,49 @@ def test_ctrl_c_keeps_what_was_measured(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == ["rows.json"]
 
 
+QUERY = ["bench", "query", "--scale", "0.01", "--runs", "2", "--data", "data"]
+
+
+def test_bench_query(run: Run, tmp_path: Path) -> None:
+    result = run(*QUERY, "--json", "--out", "query.json")
+    assert (result.returncode, result.stderr) == (0, "")
+    document = json.loads(result.stdout)
+    assert json.loads((tmp_path / "query.json").read_text()) == document
+    assert document["answer_ok"] is True and document["interrupted"] is False
+    assert set(document["modes"]) == {"resident", "direct", "mmap", "prefetch", "duckdb"}
+    table = run(*QUERY, "--mode", "direct", "--mode", "prefetch", "--query", "sum")
+    lines = table.stdout.splitlines()
+    assert [line.split()[0] for line in lines[2:4]] == ["direct", "prefetch"]
+    assert "answer: not checked" in lines
+    page = run("report", "query.json", "--html", "page.html")
+    assert (page.returncode, page.stdout) == (0, "page.html\n")
+    assert (tmp_path / "page.html").read_text().startswith("<!DOCTYPE html>")
+
+
+def test_ctrl_c_keeps_the_runs_of_a_query(tmp_path: Path) -> None:
+    result = press_ctrl_c([*QUERY, "--json", "--query", "sum"], tmp_path)
+    assert (result.returncode, result.stderr) == (130, "headrace: interrupted\n")
+    if result.stdout:  # else it was pressed while data were made, of which nothing is kept
+        assert json.loads(result.stdout)["interrupted"] is True
+    left = [path.name for path in (tmp_path / "data").iterdir()]
+    assert left in ([], ["sf0.01"])
+
+
+def test_demo(run: Run, tmp_path: Path) -> None:
+    options = ["--scale", "0.01", "--runs", "1", "--data", "data", "--no-png"]
+    result = run("demo", *options, timeout=120)
+    assert (result.returncode, result.stderr) == (0, "")
+    assert result.stdout.splitlines()[-1] == "report: out/report.html"
+    document = json.loads((tmp_path / "out" / "demo.json").read_text())
+    assert {"rates", "copy", "query", "machine", "schema_version"} <= document.keys()
+    assert document["query"]["answer_ok"] is True
+    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == [
+        "demo.json",
+        "report.html",
+    ]
+    assert [path.name for path in (tmp_path / "data").iterdir()] == ["sf0.01"]
+
+
 def test_a_reader_that_goes_away(command: Path) -> None:
     for arguments in (["topo", "--from", "xeon-max"], ["--help"], ["doctor"]):
         process = subprocess.Popen(
