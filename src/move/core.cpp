@@ -202,7 +202,7 @@ void MoverCore::leave(Visit& visit) {
       if (taken == 0 && !call) {
         --visitors_;
         // Under the lock: once it is let go, stop() may return and `waiting` be gone.
-        if (stopping_ && visitors_ == 0) {
+        if (stopping_ && visitors_ == 0 && books_.quiet()) {
           quiet_.fetch_add(1);
           options_.waiting->wake_all(quiet_);
         }
