@@ -101,13 +101,13 @@ struct Layout {
   Pages pages;
   Bytes mapped;
   std::vector<NodeId> ids;
-  std::vector<Run> runs;  // empty: the kernel deals the pages itself
+  std::vector<PageRun> runs;  // empty: the kernel deals the pages itself
 
   bool interleaved() const { return ids.size() > 1 && plain_interleave(placement.nodes); }
 };
 
 void plan(Layout& layout, Bytes unit) {
-  layout.runs = layout.interleaved() ? std::vector<Run>{}
+  layout.runs = layout.interleaved() ? std::vector<PageRun>{}
                                      : plan_runs(layout.mapped, unit, layout.placement.nodes);
 }
 
@@ -115,8 +115,8 @@ Layout lay_out(const Machine& machine, const Placement& placement, Bytes bytes, 
   const Pages pages = pages_of(size);
   Layout layout{machine, placement, pages, round_up(bytes, pages.map_by), {}, {}};
   for (const NodeWeight& each : placement.nodes) layout.ids.push_back(each.node);
-  // More nodes than half the runs leave no choice; then there are two turns at least.
-  const std::uint64_t most = std::max<std::uint64_t>(kMaxRuns, 2 * layout.ids.size());
+  // One run for each node at least.
+  const std::uint64_t most = std::max<std::uint64_t>(kMaxRuns, layout.ids.size());
   plan(layout, choose_unit(layout.mapped, pages.place_by, placement.nodes, most));
   return layout;
 }
@@ -204,7 +204,7 @@ int set_policies(std::byte* memory, const Layout& layout) {
     return set_policy(memory, layout.mapped.value, Policy::interleave, layout.ids);
   }
   const Policy policy = layout.placement.strict ? Policy::bind : Policy::preferred;
-  for (const Run& run : layout.runs) {
+  for (const PageRun& run : layout.runs) {
     const int error =
         set_policy(memory + run.offset, run.length, policy, {&layout.ids[run.node], 1});
     if (error != 0) return error;
@@ -243,7 +243,7 @@ Status place_pages(std::byte* memory, Layout& layout, const HostMemory& host) {
 std::vector<TouchGroup> touch_groups(const Layout& layout) {
   std::vector<TouchGroup> groups;
   for (const NodeId id : layout.ids) groups.push_back({nearest_cpus(layout.machine, id), {}});
-  for (const Run& run : layout.runs) groups[run.node].runs.push_back(run);
+  for (const PageRun& run : layout.runs) groups[run.node].runs.push_back(run);
   if (!layout.interleaved()) return groups;
   TouchGroup all{{}, {{0, layout.mapped.value, 0}}};
   for (const TouchGroup& group : groups) {

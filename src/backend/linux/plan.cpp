@@ -28,17 +28,17 @@ Bytes turn(std::span<const NodeWeight> nodes, Bytes unit) {
 
 Bytes choose_unit(Bytes mapped, Bytes page, std::span<const NodeWeight> nodes,
                   std::uint64_t max_runs) {
-  CHECK(page.value > 0 && max_runs >= 2 * nodes.size());
+  CHECK(mapped.value > 0 && page.value > 0 && max_runs >= nodes.size());
   Bytes unit = page;
-  // Whole turns and one that is cut short.
-  while (times(mapped / turn(nodes, unit) + 1, nodes.size()) > max_runs) unit = unit * 2;
+  const auto turns = [&] { return (mapped - 1_B) / turn(nodes, unit) + 1; };  // the last cut short
+  while (times(turns(), nodes.size()) > max_runs) unit = unit * 2;
   return unit;
 }
 
-std::vector<Run> plan_runs(Bytes mapped, Bytes unit, std::span<const NodeWeight> nodes) {
+std::vector<PageRun> plan_runs(Bytes mapped, Bytes unit, std::span<const NodeWeight> nodes) {
   CHECK(unit.value > 0 && !nodes.empty());
   if (nodes.size() == 1) return {{0, mapped.value, 0}};
-  std::vector<Run> runs;
+  std::vector<PageRun> runs;
   std::size_t node = 0;
   for (std::uint64_t offset = 0; offset < mapped.value;) {
     const std::uint64_t wanted = times(nodes[node].weight, unit.value);
@@ -50,9 +50,9 @@ std::vector<Run> plan_runs(Bytes mapped, Bytes unit, std::span<const NodeWeight>
   return runs;
 }
 
-std::vector<Bytes> bytes_by_node(std::span<const Run> runs, std::size_t count) {
+std::vector<Bytes> bytes_by_node(std::span<const PageRun> runs, std::size_t count) {
   std::vector<Bytes> bytes(count);
-  for (const Run& run : runs) bytes[run.node] += Bytes{run.length};
+  for (const PageRun& run : runs) bytes[run.node] += Bytes{run.length};
   return bytes;
 }
 

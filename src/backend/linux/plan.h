@@ -16,11 +16,11 @@
 namespace headrace {
 
 // A stretch of a buffer that goes to one node; `node` is an index into the placement's nodes.
-struct Run {
+struct PageRun {
   std::uint64_t offset = 0;
   std::uint64_t length = 0;
   std::size_t node = 0;
-  friend bool operator==(const Run&, const Run&) = default;
+  friend bool operator==(const PageRun&, const PageRun&) = default;
 };
 
 // Most runs one buffer is cut into. The kernel allows a process 65530 mappings by default
@@ -31,16 +31,16 @@ inline constexpr std::uint64_t kMaxRuns = 512;
 Bytes turn(std::span<const NodeWeight> nodes, Bytes unit);
 
 // The smallest `page` * 2^n with which `mapped` bytes are cut into at most `max_runs` runs.
-// Requires: page > 0, max_runs >= 2 * nodes.size(), weights > 0.
+// Requires: mapped > 0, page > 0, max_runs >= nodes.size() > 0, weights > 0.
 Bytes choose_unit(Bytes mapped, Bytes page, std::span<const NodeWeight> nodes,
                   std::uint64_t max_runs = kMaxRuns);
 
 // The runs of a buffer of `mapped` bytes, ascending, without gaps; the last one may be cut short.
 // After each whole turn every node has got exactly its weight times `unit`. One node: one run.
-std::vector<Run> plan_runs(Bytes mapped, Bytes unit, std::span<const NodeWeight> nodes);
+std::vector<PageRun> plan_runs(Bytes mapped, Bytes unit, std::span<const NodeWeight> nodes);
 
 // The bytes of the runs by node. Index: as in the placement's `nodes`, of which there are `count`.
-std::vector<Bytes> bytes_by_node(std::span<const Run> runs, std::size_t count);
+std::vector<Bytes> bytes_by_node(std::span<const PageRun> runs, std::size_t count);
 
 // The most bytes each of `count` nodes gets when the kernel deals units in turn, beginning
 // anywhere.

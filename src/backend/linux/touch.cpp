@@ -49,12 +49,12 @@ void pin_to(const CpuSet& cpus) {
 
 // The steps of one group, taken by its threads in turn.
 struct Work {
-  std::vector<Run> steps;
+  std::vector<PageRun> steps;
   std::atomic<std::size_t> next{0};
 };
 
 void cut(const TouchGroup& group, Bytes step, Work& work) {
-  for (const Run& run : group.runs) {
+  for (const PageRun& run : group.runs) {
     for (std::uint64_t done = 0; done < run.length; done += step.value) {
       work.steps.push_back({run.offset + done, std::min(step.value, run.length - done), run.node});
     }
@@ -70,7 +70,7 @@ void touch_steps(std::byte* memory, Work& work, std::atomic<int>& error) {
 
 std::uint64_t length_of(const TouchGroup& group) {
   std::uint64_t sum = 0;
-  for (const Run& run : group.runs) sum += run.length;
+  for (const PageRun& run : group.runs) sum += run.length;
   return sum;
 }
 

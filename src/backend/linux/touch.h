@@ -17,7 +17,7 @@ namespace headrace {
 // Runs to be touched from one set of CPUs; an empty set: from wherever the caller may run.
 struct TouchGroup {
   CpuSet cpus;
-  std::vector<Run> runs;
+  std::vector<PageRun> runs;
 };
 
 // The CPUs nearest to a node: its own; for a node without, those of the initiator with the lowest

@@ -1,0 +1,311 @@
+// allocate() and where() on the nodes this host has; the guest tests (tests/guest) have sixteen.
+
+#include <gtest/gtest.h>
+#include <rapidcheck.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <thread>
+
+#include "backend/linux/free_check.h"
+#include "backend/linux/host_memory.h"
+#include "headrace/buffer.h"
+#include "tests/support/numa_maps.h"
+
+namespace headrace {
+namespace {
+
+// This host, as far as placing memory needs it.
+Machine this_host() {
+  Machine machine;
+  machine.source = "test";
+  for (const NodeMemory& node : read_host_memory().nodes) {
+    if (!node.allowed) continue;
+    machine.nodes.push_back({.id = node.id, .kind = NodeKind::dram, .reason = "test"});
+  }
+  machine.nodes.front().cpus = {0};
+  return machine;
+}
+
+std::vector<NodeId> ids_of(const Machine& machine) {
+  std::vector<NodeId> ids;
+  for (const Node& node : machine.nodes) ids.push_back(node.id);
+  return ids;
+}
+
+Placement on_first(const Machine& machine, PageSize pages = PageSize::base) {
+  Placement placement = Placement::on(machine.nodes.front().id);
+  placement.pages = pages;
+  return placement;
+}
+
+std::uint64_t page_size() { return static_cast<std::uint64_t>(::sysconf(_SC_PAGESIZE)); }
+std::uint64_t pages_in(Bytes bytes) { return (bytes.value + page_size() - 1) / page_size(); }
+
+bool all_zero(std::span<const std::byte> bytes) {
+  return std::ranges::all_of(bytes, [](std::byte each) { return each == std::byte{0}; });
+}
+
+ErrorCode code_of(const Result<std::unique_ptr<Buffer>>& result) {
+  EXPECT_FALSE(result.has_value());
+  EXPECT_EQ(result.error().message.find('\n'), std::string::npos);
+  return result.error().code;
+}
+
+TEST(Allocate, GivesTheSizeAskedForZeroedOnItsNode) {
+  const Machine machine = this_host();
+  for (const Bytes bytes : {1_B, 4095_B, 4096_B, 4097_B, 1_MiB + 1_B, 5_MiB}) {
+    const auto buffer = allocate(machine, bytes, on_first(machine));
+    ASSERT_TRUE(buffer) << buffer.error().message;
+    EXPECT_EQ((*buffer)->size(), bytes);
+    EXPECT_EQ((*buffer)->bytes().size(), bytes.value);
+    EXPECT_EQ((*buffer)->node(), machine.nodes.front().id);
+    EXPECT_EQ((*buffer)->page_size(), PageSize::base);
+    EXPECT_EQ((*buffer)->fallback(), "");
+    EXPECT_TRUE(all_zero((*buffer)->bytes()));
+    const auto residency = where((*buffer)->bytes());
+    ASSERT_TRUE(residency) << residency.error().message;
+    EXPECT_EQ(residency->absent, 0U);
+    EXPECT_EQ(residency->pages.at(machine.nodes.front().id), pages_in(bytes));
+    EXPECT_EQ(residency->total(), pages_in(bytes));
+    std::ranges::fill((*buffer)->bytes(), std::byte{0xff});
+  }
+}
+
+TEST(Allocate, TouchesOnlyWhenAsked) {
+  const Machine machine = this_host();
+  Placement placement = on_first(machine);
+  placement.touch = false;
+  const auto buffer = allocate(machine, 1_MiB, placement);
+  ASSERT_TRUE(buffer) << buffer.error().message;
+  EXPECT_EQ(where((*buffer)->bytes()).value().absent, pages_in(1_MiB));
+  (*buffer)->bytes()[5 * page_size()] = std::byte{1};
+  const auto residency = where((*buffer)->bytes()).value();
+  EXPECT_EQ(residency.absent, pages_in(1_MiB) - 1);
+  EXPECT_EQ(residency.pages.at(machine.nodes.front().id), 1U);
+}
+
+TEST(Allocate, ReleasesItsMemory) {
+  const Machine machine = this_host();
+  std::byte* memory = nullptr;
+  {
+    const auto buffer = allocate(machine, 64_KiB, on_first(machine));
+    ASSERT_TRUE(buffer);
+    memory = (*buffer)->memory();
+  }
+  std::vector<unsigned char> in_core(pages_in(64_KiB));
+  EXPECT_EQ(::mincore(memory, 64 << 10, in_core.data()), -1) << "still mapped";
+}
+
+TEST(Allocate, AgreesWithNumaMapsForEveryPlacement) {
+  const Machine machine = this_host();
+  EXPECT_TRUE(rc::check("where() and numa_maps tell the same, on the nodes asked for", [&] {
+    Placement placement;
+    for (const NodeId id : ids_of(machine)) {
+      if (placement.nodes.empty() || *rc::gen::arbitrary<bool>()) {
+        placement.nodes.push_back({id, *rc::gen::inRange(1U, 4U)});
+      }
+    }
+    placement.strict = *rc::gen::arbitrary<bool>();
+    placement.touch = *rc::gen::arbitrary<bool>();
+    placement.pages =
+        *rc::gen::elementOf(std::vector{PageSize::base, PageSize::transparent, PageSize::huge_2m});
+    const Bytes bytes{*rc::gen::inRange<std::uint64_t>(1, 9 << 20)};
+    const auto buffer = allocate(machine, bytes, placement);
+    RC_ASSERT(buffer.has_value());
+    RC_ASSERT((*buffer)->placement().nodes == placement.nodes);
+    RC_ASSERT(((*buffer)->page_size() == placement.pages) == (*buffer)->fallback().empty());
+    const auto residency = where((*buffer)->bytes()).value();
+    RC_ASSERT(residency.total() == pages_in(bytes));
+    if (placement.touch) RC_ASSERT(residency.absent == 0U);
+    for (const auto& [id, pages] : residency.pages) {
+      if (placement.strict) {
+        RC_ASSERT(std::ranges::count(placement.nodes, id, &NodeWeight::node) == 1);
+      }
+    }
+    const auto maps = test::numa_maps((*buffer)->bytes());
+    // A huge page may reach beyond the bytes asked for; otherwise both count the same pages.
+    if (maps && (*buffer)->page_size() != PageSize::huge_2m) RC_ASSERT(*maps == residency.pages);
+  }));
+}
+
+TEST(Allocate, ResolvesAKind) {
+  const Machine machine = this_host();
+  const auto buffer = allocate(machine, 64_KiB, Placement::on(NodeKind::dram));
+  ASSERT_TRUE(buffer) << buffer.error().message;
+  EXPECT_EQ((*buffer)->placement().kind, std::nullopt);
+  EXPECT_EQ((*buffer)->placement().nodes.size(), machine.nodes.size());
+  EXPECT_EQ(code_of(allocate(machine, 64_KiB, Placement::on(NodeKind::hbm))), ErrorCode::absent);
+}
+
+TEST(Allocate, RefusesRequestsWithoutSense) {
+  const Machine machine = this_host();
+  const NodeId id = machine.nodes.front().id;
+  EXPECT_EQ(code_of(allocate(machine, 0_B, Placement::on(id))), ErrorCode::invalid);
+  EXPECT_EQ(code_of(allocate(machine, 1_B, Placement{})), ErrorCode::invalid);
+  EXPECT_EQ(code_of(allocate(machine, 1_B, Placement::weighted({{id, 0}}))), ErrorCode::invalid);
+  EXPECT_EQ(code_of(allocate(machine, 1_B, Placement::weighted({{id, 2}, {id, 1}}))),
+            ErrorCode::invalid);
+  EXPECT_EQ(code_of(allocate(machine, Bytes{~std::uint64_t{0}}, Placement::on(id))),
+            ErrorCode::exhausted);
+}
+
+TEST(Allocate, SaysWhichNodesThereAre) {
+  const Machine machine = this_host();
+  EXPECT_EQ(code_of(allocate(machine, 1_B, Placement::on(NodeId{777}))), ErrorCode::absent);
+  // In the description, but not on this host.
+  Machine other = machine;
+  other.nodes.push_back({.id = NodeId{900}, .kind = NodeKind::hbm, .reason = "test"});
+  other.source = "preset other";
+  const auto buffer = allocate(other, 1_B, Placement::on(NodeId{900}));
+  EXPECT_EQ(code_of(buffer), ErrorCode::absent);
+  EXPECT_NE(buffer.error().message.find("preset other"), std::string::npos);
+  // Storage is a node, but not memory.
+  other.nodes.push_back({.id = NodeId{1000}, .kind = NodeKind::storage, .reason = "test"});
+  EXPECT_FALSE(allocate(other, 1_B, Placement::on(NodeId{1000})));
+}
+
+TEST(Allocate, RefusesMoreThanIsFreeBeforeTouchingIt) {
+  const Machine machine = this_host();
+  const Bytes free = read_host_memory().find(machine.nodes.front().id)->free;
+  for (const bool strict : {true, false}) {
+    Placement placement = on_first(machine);
+    placement.strict = strict;
+    const auto buffer = allocate(machine, free * 64, placement);
+    EXPECT_EQ(code_of(buffer), ErrorCode::exhausted);
+    EXPECT_NE(buffer.error().message.find("free now: node "), std::string::npos)
+        << buffer.error().message;
+  }
+}
+
+TEST(Allocate, FallsBackInHugePagesAndSaysWhy) {
+  const Machine machine = this_host();
+  const HostMemory host = read_host_memory();
+  const auto& pools = host.nodes.front().free_huge;
+  if (std::ranges::any_of(pools, [](const auto& pool) { return pool.second > 0; })) {
+    GTEST_SKIP() << "this host has huge pages reserved";
+  }
+  const auto buffer = allocate(machine, 4_MiB, on_first(machine, PageSize::huge_1g));
+  ASSERT_TRUE(buffer) << buffer.error().message;
+  EXPECT_EQ((*buffer)->page_size(), host.transparent ? PageSize::transparent : PageSize::base);
+  EXPECT_TRUE((*buffer)->fallback().starts_with("huge_1g: 0 free pages of 1 GiB on node "))
+      << (*buffer)->fallback();
+  EXPECT_NE((*buffer)->fallback().find("; huge_2m: 0 free pages of 2 MiB"), std::string::npos);
+}
+
+TEST(Allocate, AlignsForTransparentHugePages) {
+  const Machine machine = this_host();
+  if (!read_host_memory().transparent) GTEST_SKIP() << "transparent huge pages are off";
+  const auto large = allocate(machine, 5_MiB, on_first(machine, PageSize::transparent));
+  ASSERT_TRUE(large);
+  EXPECT_EQ((*large)->page_size(), PageSize::transparent);
+  EXPECT_EQ(reinterpret_cast<std::uintptr_t>((*large)->memory()) % (2 << 20), 0U);
+  const auto small = allocate(machine, 1_MiB, on_first(machine, PageSize::transparent));
+  ASSERT_TRUE(small);
+  EXPECT_EQ((*small)->page_size(), PageSize::base);
+  EXPECT_EQ((*small)->fallback(), "transparent: 1 MiB are less than a page of 2 MiB");
+}
+
+TEST(Allocate, ManyThreadsAtOnce) {
+  const Machine machine = this_host();
+  std::vector<std::jthread> threads;
+  for (int t = 0; t < 4; ++t) {
+    threads.emplace_back([&machine] {
+      for (int i = 0; i < 20; ++i) {
+        const auto buffer = allocate(machine, 3_MiB, Placement::interleave(ids_of(machine)));
+        ASSERT_TRUE(buffer) << buffer.error().message;
+        EXPECT_EQ(where((*buffer)->bytes()).value().absent, 0U);
+      }
+    });
+  }
+}
+
+TEST(Where, WidensToWholePages) {
+  const Machine machine = this_host();
+  const auto buffer = allocate(machine, 64_KiB, on_first(machine));
+  ASSERT_TRUE(buffer);
+  const auto bytes = (*buffer)->bytes();
+  EXPECT_EQ(where(bytes.subspan(0, 0)).value().total(), 0U);
+  EXPECT_EQ(where(bytes.subspan(100, 1)).value().total(), 1U);
+  EXPECT_EQ(where(bytes.subspan(page_size() - 1, 2)).value().total(), 2U);
+  EXPECT_EQ(where(bytes.subspan(page_size(), page_size())).value().total(), 1U);
+}
+
+TEST(Where, CountsTheSharedPageOfZerosAsAbsent) {
+  const Machine machine = this_host();
+  Placement placement = on_first(machine);
+  placement.touch = false;
+  const auto buffer = allocate(machine, 64_KiB, placement);
+  ASSERT_TRUE(buffer);
+  const std::byte seen = *static_cast<volatile std::byte*>((*buffer)->memory());
+  EXPECT_EQ(seen, std::byte{0});
+  EXPECT_EQ(where((*buffer)->bytes()).value().absent, pages_in(64_KiB));
+}
+
+TEST(Where, RefusesMemoryThatIsNotThere) {
+  void* memory = ::mmap(nullptr, 4 * page_size(), PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  ASSERT_NE(memory, MAP_FAILED);
+  const std::span range(static_cast<const std::byte*>(memory), 4 * page_size());
+  ASSERT_EQ(::munmap(static_cast<std::byte*>(memory) + page_size(), page_size()), 0);
+  const auto residency = where(range);
+  ASSERT_FALSE(residency);
+  EXPECT_EQ(residency.error().code, ErrorCode::invalid);
+  ::munmap(memory, page_size());
+  ::munmap(static_cast<std::byte*>(memory) + 2 * page_size(), 2 * page_size());
+}
+
+HostMemory two_nodes() {
+  HostMemory host;
+  host.nodes = {{.id = NodeId{0}, .free = 100_MiB}, {.id = NodeId{8}, .free = 10_MiB}};
+  return host;
+}
+
+TEST(CheckFree, HoldsAStrictDemandAgainstEachNode) {
+  const HostMemory host = two_nodes();
+  EXPECT_TRUE(check_free(host, {.nodes = {{NodeId{8}, 10_MiB}}}));
+  const Status refused = check_free(host, {.nodes = {{NodeId{0}, 1_MiB}, {NodeId{8}, 11_MiB}}});
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().code, ErrorCode::exhausted);
+  EXPECT_EQ(refused.error().message,
+            "11 MiB do not fit on node 8; free now: node 0 100 MiB, node 8 10 MiB; ask for less, "
+            "free some, or let it spill (strict = false)");
+}
+
+TEST(CheckFree, HoldsAnotherAgainstAllNodes) {
+  const HostMemory host = two_nodes();
+  EXPECT_TRUE(check_free(host, {.nodes = {{NodeId{8}, 110_MiB}}, .strict = false}));
+  EXPECT_FALSE(check_free(host, {.nodes = {{NodeId{8}, 111_MiB}}, .strict = false}));
+}
+
+TEST(CheckFree, CountsWhatOthersTake) {
+  const HostMemory host = two_nodes();
+  const std::map<NodeId, Bytes> taken = {{NodeId{8}, 4_MiB}};
+  EXPECT_TRUE(check_free(host, {.nodes = {{NodeId{8}, 6_MiB}}}, taken));
+  EXPECT_FALSE(check_free(host, {.nodes = {{NodeId{8}, 7_MiB}}}, taken));
+  EXPECT_TRUE(check_free(host, {.nodes = {{NodeId{0}, 100_MiB}}}, taken));
+  EXPECT_FALSE(check_free(host, {.nodes = {{NodeId{0}, 107_MiB}}, .strict = false}, taken));
+}
+
+TEST(CheckFree, KeepsToTheMemoryCgroup) {
+  HostMemory host = two_nodes();
+  host.cgroup = 5_MiB;
+  EXPECT_TRUE(check_free(host, {.nodes = {{NodeId{0}, 5_MiB}}}));
+  const Status refused = check_free(host, {.nodes = {{NodeId{0}, 6_MiB}}});
+  ASSERT_FALSE(refused);
+  EXPECT_NE(refused.error().message.find("memory.max"), std::string::npos);
+}
+
+TEST(Claim, IsGivenBackWhenItGoes) {
+  const HostMemory host = read_host_memory();
+  const Demand most{.nodes = {{host.nodes.front().id, host.nodes.front().free / 10 * 7}}};
+  {
+    const auto claim = Claim::make(most);
+    ASSERT_TRUE(claim) << claim.error().message;
+    EXPECT_FALSE(Claim::make(most)) << "both together do not fit";
+  }
+  EXPECT_TRUE(Claim::make(most));
+}
+
+}  // namespace
+}  // namespace headrace

@@ -1,0 +1,121 @@
+#include "backend/linux/plan.h"
+
+#include <gtest/gtest.h>
+#include <rapidcheck.h>
+
+#include <algorithm>
+#include <limits>
+
+namespace headrace {
+namespace {
+
+std::vector<NodeWeight> weights(const std::vector<unsigned>& values) {
+  std::vector<NodeWeight> nodes;
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    nodes.push_back({NodeId{static_cast<std::uint32_t>(i)}, values[i]});
+  }
+  return nodes;
+}
+
+std::vector<NodeWeight> some_weights() {
+  return weights(*rc::gen::nonEmpty(
+      rc::gen::resize(8, rc::gen::container<std::vector<unsigned>>(rc::gen::inRange(1U, 10U)))));
+}
+
+// Page by page, the obvious way.
+std::vector<std::size_t> naive(std::uint64_t pages, std::uint64_t pages_per_unit,
+                               const std::vector<NodeWeight>& nodes) {
+  std::vector<std::size_t> owner;
+  while (owner.size() < pages) {
+    for (std::size_t n = 0; n < nodes.size(); ++n) {
+      owner.insert(owner.end(), nodes[n].weight * pages_per_unit, n);
+    }
+  }
+  owner.resize(pages);
+  return owner;
+}
+
+TEST(PlanRuns, ThreeToOneIsThreePagesThenOne) {
+  EXPECT_EQ(
+      plan_runs(24_KiB, 4_KiB, weights({3, 1})),
+      (std::vector<PageRun>{{0, 12 << 10, 0}, {12 << 10, 4 << 10, 1}, {16 << 10, 8 << 10, 0}}));
+}
+
+TEST(PlanRuns, OneNodeIsOneRun) {
+  EXPECT_EQ(plan_runs(1_GiB, 4_KiB, weights({7})), (std::vector<PageRun>{{0, 1 << 30, 0}}));
+}
+
+TEST(PlanRuns, DealEveryPageAsTheNaiveWayDoes) {
+  EXPECT_TRUE(rc::check("every page has the owner of the naive deal", [] {
+    const auto nodes = some_weights();
+    const auto pages = *rc::gen::inRange<std::uint64_t>(1, 3000);
+    const std::uint64_t per_unit = std::uint64_t{1} << *rc::gen::inRange(0, 4);
+    const auto runs = plan_runs(4_KiB * pages, 4_KiB * per_unit, nodes);
+    const auto owner = naive(pages, per_unit, nodes);
+    std::uint64_t page = 0;
+    for (const PageRun& run : runs) {
+      RC_ASSERT(run.offset == page * 4096);
+      RC_ASSERT(run.length > 0 && run.length % 4096 == 0);
+      for (std::uint64_t end = page + run.length / 4096; page < end; ++page) {
+        RC_ASSERT(owner[page] == run.node);
+      }
+    }
+    RC_ASSERT(page == pages);
+    const auto bytes = bytes_by_node(runs, nodes.size());
+    for (std::size_t n = 0; n < nodes.size(); ++n) {
+      RC_ASSERT(bytes[n] == 4_KiB * static_cast<std::uint64_t>(std::ranges::count(owner, n)));
+    }
+  }));
+}
+
+TEST(ChooseUnit, IsThePageWhileTheRunsAreFew) {
+  EXPECT_EQ(choose_unit(4_MiB, 4_KiB, weights({3, 1})), 4_KiB) << "256 turns, 512 runs";
+  EXPECT_EQ(choose_unit(4_MiB + 4_KiB, 4_KiB, weights({3, 1})), 8_KiB) << "one turn more";
+  EXPECT_EQ(choose_unit(1_GiB, 2_MiB, weights({3, 1})), 2_MiB);
+}
+
+TEST(ChooseUnit, IsTheSmallestThatKeepsToTheBound) {
+  EXPECT_TRUE(rc::check("the bound holds, and would not with half the unit", [] {
+    const auto nodes = some_weights();
+    const Bytes mapped = 4_KiB * *rc::gen::inRange<std::uint64_t>(1, 1 << 20);
+    const auto bound = *rc::gen::inRange<std::uint64_t>(16, 600);
+    const Bytes unit = choose_unit(mapped, 4_KiB, nodes, bound);
+    RC_ASSERT(unit.value % 4096 == 0);
+    RC_ASSERT(((unit / 4_KiB) & (unit / 4_KiB - 1)) == 0U);
+    RC_ASSERT(plan_runs(mapped, unit, nodes).size() <= bound);
+    if (unit > 4_KiB) {
+      RC_ASSERT(((mapped - 1_B) / turn(nodes, unit / 2) + 1) * nodes.size() > bound);
+    }
+  }));
+}
+
+TEST(ChooseUnit, EndsAlsoForAbsurdWeightsAndSizes) {
+  constexpr auto kMax = std::numeric_limits<unsigned>::max();
+  const auto nodes = weights({kMax, kMax, 1});
+  EXPECT_EQ(choose_unit(Bytes{std::uint64_t{1} << 56}, 1_GiB, nodes), 1_GiB);
+  EXPECT_EQ(turn(nodes, Bytes{std::uint64_t{1} << 56}).value,
+            std::numeric_limits<std::uint64_t>::max());
+  const auto runs = plan_runs(8_KiB, 4_KiB, nodes);
+  EXPECT_EQ(runs, (std::vector<PageRun>{{0, 8192, 0}}));
+}
+
+TEST(InterleaveShare, BoundsWhatANodeGetsFromAnyStart) {
+  EXPECT_TRUE(rc::check("no start gives a node more", [] {
+    const auto units = *rc::gen::inRange<std::uint64_t>(1, 200);
+    const auto count = *rc::gen::inRange<std::size_t>(1, 20);
+    const auto start = *rc::gen::inRange<std::size_t>(0, 20);
+    std::vector<std::uint64_t> got(count);
+    for (std::uint64_t unit = 0; unit < units; ++unit) ++got[(start + unit) % count];
+    const Bytes share = interleave_share(2_MiB * units, 2_MiB, count);
+    RC_ASSERT(share == 2_MiB * *std::ranges::max_element(got));
+  }));
+}
+
+TEST(PlainInterleave, IsAllOnes) {
+  EXPECT_TRUE(plain_interleave(weights({1, 1, 1})));
+  EXPECT_FALSE(plain_interleave(weights({1, 2})));
+  EXPECT_FALSE(plain_interleave(weights({2, 2})));
+}
+
+}  // namespace
+}  // namespace headrace
