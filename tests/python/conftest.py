@@ -57,7 +57,7 @@ def run(command: Path, tmp_path: Path) -> Headrace:
     ) -> subprocess.CompletedProcess[str]:
         clean = {k: v for k, v in os.environ.items() if not k.startswith(("HEADRACE", "MEMKIND"))}
         clean |= {"COLUMNS": "80", **(env or {})}
-        settings: dict[str, object] = {"cwd": tmp_path, "capture_output": True, "timeout": 60}
+        settings: dict[str, object] = {"cwd": tmp_path, "capture_output": True, "timeout": 300}
         return subprocess.run(
             [str(command), *arguments], env=clean, text=True, check=False, **settings | options
         )  # type: ignore[call-overload,no-any-return]

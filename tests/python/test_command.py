@@ -170,7 +170,7 @@ main()
 def press_ctrl_c(arguments: list[str], folder: Path) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [sys.executable, "-c", PRESS.format(arguments=arguments)],
-        capture_output=True, text=True, cwd=folder, timeout=60,
+        capture_output=True, text=True, cwd=folder, timeout=300,
     )  # fmt: skip
 
 
@@ -213,7 +213,7 @@ def test_ctrl_c_keeps_the_runs_of_a_query(tmp_path: Path) -> None:
 
 def test_demo(run: Run, tmp_path: Path) -> None:
     options = ["--scale", "0.01", "--runs", "1", "--data", "data", "--no-png"]
-    result = run("demo", *options, timeout=120)
+    result = run("demo", *options, timeout=300)
     assert (result.returncode, result.stderr) == (0, "")
     assert result.stdout.splitlines()[-1] == "report: out/report.html"
     document = json.loads((tmp_path / "out" / "demo.json").read_text())

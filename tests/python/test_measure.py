@@ -81,9 +81,13 @@ def test_a_signal_ends_a_wait(machine: headrace.Machine, mover: headrace.Mover) 
             transfer.cancel()
 
 
-def test_requests_that_make_no_sense(machine: headrace.Machine, tmp_path: Path) -> None:
-    with pytest.raises(headrace.Error):
-        headrace.measure_briefly(machine, tmp_path / "nowhere")
+def test_a_disk_that_cannot_be_measured_is_a_row(tmp_path: Path) -> None:
+    machine = headrace.Machine.discover(storage=[tmp_path])
+    rows = headrace.measure_briefly(machine, tmp_path / "nowhere")
+    failed = [row for row in rows if row.reason]
+    assert failed and all(row.bytes_per_second is None for row in failed)
+    assert any("nowhere" in row.reason for row in failed)
+    assert machine.copy_rates
 
 
 def test_backends(machine: headrace.Machine) -> None:
