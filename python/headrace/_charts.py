@@ -128,19 +128,38 @@ def overview(runs: dict[str, Row]) -> alt.Chart:
 
 
 def timeline_rows(run: Row, end_ms: float) -> list[Row]:
-    """One row per activity of a block up to `end_ms`; times in milliseconds."""
+    """What the close-up shows up to `end_ms`, in milliseconds: a row per wait and use of a block,
+    and per stretch of time in which a column had blocks on their way (several at once)."""
     rows = []
+    fetches: dict[str, list[tuple[float, float]]] = {}
     for block in run["blocks"]:
+        column = short(block["column"])
         for activity, (start, end) in spans_of(block).items():
-            if start * 1e3 < end_ms:
-                rows.append(
-                    {"column": short(block["column"]), "chunk": block["chunk"],
-                     "activity": activity, "lane": _lane(activity),
-                     "start": round(start * 1e3, 4),
-                     "end": round(min(end * 1e3, end_ms), 4),
-                     "whole": end * 1e3 <= end_ms}
-                )  # fmt: skip
-    return rows
+            if activity == "fetch":
+                fetches.setdefault(column, []).append((start, end))
+            else:
+                rows.append(_bar(column, activity, start, end) | {"chunk": block["chunk"]})
+    for column, spans in fetches.items():
+        rows += [_bar(column, "fetch", start, end) for start, end in merged(spans, 0.0)]
+    shown = [row for row in rows if row["start"] < end_ms]
+    return [row | {"end": min(row["end"], end_ms)} for row in shown]
+
+
+def arrival_rows(run: Row, end_ms: float) -> list[Row]:
+    """When each block arrived, up to `end_ms`."""
+    return [
+        {"column": short(block["column"]), "chunk": block["chunk"], "activity": "fetch",
+         "lane": "fetch", "end": round(block["fetch_end"] * 1e3, 4)}
+        for block in run["blocks"]
+        if block["fetch_end"] is not None and block["fetch_end"] * 1e3 <= end_ms
+    ]  # fmt: skip
+
+
+def _bar(column: str, activity: str, start: float, end: float) -> Row:
+    return {
+        "column": column, "activity": activity, "lane": _lane(activity),
+        "start": round(start * 1e3, 4), "end": round(end * 1e3, 4),
+    }  # fmt: skip
 
 
 def _lane(activity: str) -> str:
@@ -185,7 +204,6 @@ def timeline(run: Row, end_ms: float, *, last: bool) -> alt.LayerChart:
             y=y,
             yOffset=_lanes(),
             color=_activity_color(legend=not last),
-            # Several blocks of a column are in flight at once; their bars lie on each other.
             opacity=alt.condition("datum.activity == 'fetch'", alt.value(0.3), alt.value(0.9)),
             tooltip=[alt.Tooltip("column:N"), alt.Tooltip("chunk:Q"), alt.Tooltip("activity:N"),
                      alt.Tooltip("start:Q", title="from, ms", format=".2f"),
@@ -193,9 +211,12 @@ def timeline(run: Row, end_ms: float, *, last: bool) -> alt.LayerChart:
         )
     )  # fmt: skip
     arrivals = (
-        alt.Chart(alt.Data(values=[r for r in rows if r["activity"] == "fetch" and r["whole"]]))
+        alt.Chart(alt.Data(values=arrival_rows(run, end_ms)))
         .mark_tick(color=BLUE, thickness=2, bandSize=11, orient="vertical")
-        .encode(x=alt.X("end:Q"), y=y, yOffset=_lanes())
+        .encode(
+            x=alt.X("end:Q"), y=y, yOffset=_lanes(),
+            tooltip=["column:N", "chunk:Q", alt.Tooltip("end:Q", title="arrived, ms", format=".2f")],
+        )
     )
     return alt.layer(bars, arrivals).properties(
         width="container", height=LANE * max(1, len(columns))

@@ -100,7 +100,7 @@ Result<PipelineRun> gather(std::vector<Worker>& workers) {
     run.waited += worker.waited;
     std::ranges::move(worker.blocks, std::back_inserter(run.blocks));
   }
-  std::ranges::stable_sort(run.blocks, {}, &BlockTrace::wait_start);
+  std::ranges::sort(run.blocks, {}, &BlockTrace::wait_start);
   run.answer = workers.front().pipeline->answer();
   return run;
 }
