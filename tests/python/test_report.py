@@ -238,4 +238,4 @@ def test_an_unmeasured_machine_has_links_without_rates() -> None:
     machine = documents.machine() | {"copy_rates": []}
     svg, _, _ = _charts_machine.machine_svg(machine)
     assert "<line" in svg
-    assert "/s" not in svg
+    assert "B/s" not in svg
