@@ -4,8 +4,10 @@
 #include <gtest/gtest.h>
 #include <rapidcheck/gtest.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
 #include <memory>
 #include <string>
 #include <thread>
@@ -22,7 +24,11 @@ constexpr std::size_t kGuards = 128;
 std::vector<std::byte> noise(std::size_t bytes, std::uint64_t seed) {
   Random random(seed);
   std::vector<std::byte> result(bytes);
-  for (auto& b : result) b = static_cast<std::byte>(random());
+  // Eight bytes at a time: one by one, the thread sanitizer takes seconds for some megabytes.
+  for (std::size_t i = 0; i < bytes; i += 8) {
+    const std::uint64_t word = random();
+    std::memcpy(result.data() + i, &word, std::min<std::size_t>(8, bytes - i));
+  }
   return result;
 }
 
@@ -54,11 +60,10 @@ testing::AssertionResult copies(const Copy& copy, const std::vector<std::byte>& 
     return testing::AssertionFailure()
            << bytes << " bytes copied wrongly, offsets " << to_offset << " and " << from_offset;
   }
-  for (const std::byte* at = room.data(); at < room.data() + room.size(); ++at) {
-    if (at >= to && at < to + bytes) continue;
-    if (*at != kGuard) {
-      return testing::AssertionFailure() << "wrote at " << at - to << " of " << bytes << " bytes";
-    }
+  const auto touched = [](std::byte b) { return b != kGuard; };
+  if (std::any_of(room.data(), to, touched) ||
+      std::any_of(to + bytes, room.data() + room.size(), touched)) {
+    return testing::AssertionFailure() << "wrote outside the " << bytes << " bytes";
   }
   return testing::AssertionSuccess();
 }

@@ -192,13 +192,10 @@ Status CpuBackend::check(const Piece& piece) const {
 }
 
 Result<std::size_t> CpuBackend::submit(std::span<const Piece> pieces, Completion& completion) {
+  // All of them first: an error means that none was accepted.
+  for (const Piece& piece : pieces) HEADRACE_TRY_STATUS(check(piece));
   std::size_t accepted = 0;
   for (const Piece& piece : pieces) {
-    if (auto status = check(piece); !status) {
-      // What came before it has been accepted; the next call begins with it and hears the error.
-      if (accepted > 0) return accepted;
-      return std::unexpected<Error>(std::move(status).error());
-    }
     if (piece.from.length.value == 0 || piece.from.length < capabilities_.inline_below) {
       copy_piece(piece);
       completion.complete(piece.tag, {});

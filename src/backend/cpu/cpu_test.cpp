@@ -5,6 +5,7 @@
 #include <sched.h>
 
 #include <algorithm>
+#include <cstring>
 #include <map>
 #include <thread>
 
@@ -31,8 +32,10 @@ class Memory {
   explicit Memory(std::size_t bytes, std::uint64_t seed = 0)
       : bytes_(bytes), range_(bytes_, test::kDram) {
     Random random(seed);
-    if (seed != 0) {
-      for (auto& b : bytes_) b = static_cast<std::byte>(random());
+    // Eight bytes at a time: one by one, the thread sanitizer takes seconds for some megabytes.
+    for (std::size_t i = 0; seed != 0 && i < bytes; i += 8) {
+      const std::uint64_t word = random();
+      std::memcpy(bytes_.data() + i, &word, std::min<std::size_t>(8, bytes - i));
     }
   }
   const MemoryRange& range() const { return range_; }
@@ -205,17 +208,17 @@ TEST(CpuBackend, RefusesWhatNoCoreCanReach) {
   EXPECT_EQ(refused.error().code, ErrorCode::unsupported);
 }
 
-TEST(CpuBackend, AcceptsWhatComesBeforeABadPiece) {
+TEST(CpuBackend, AcceptsNothingOfABatchWithABadPiece) {
   const auto backend = open();
   Memory from(1000, 1);
   Memory to(1000);
   Listener listener;
   const Piece pieces[] = {piece(from, to, 0, 100_B, 0), piece(from, to, 950, 100_B, 1)};
-  EXPECT_EQ(backend->submit(pieces, listener), 1U);
-  const auto refused = backend->submit(std::span(pieces).subspan(1), listener);
+  const auto refused = backend->submit(pieces, listener);
   ASSERT_FALSE(refused);
   EXPECT_EQ(refused.error().code, ErrorCode::invalid);
-  EXPECT_EQ(listener.times(1), 0U);
+  EXPECT_EQ(listener.times(0), 0U);
+  EXPECT_EQ(to.bytes()[0], std::byte{0});
 }
 
 TEST(CpuBackend, AcceptsFewerWhenFullAndMoreLater) {
@@ -240,14 +243,14 @@ TEST(CpuBackend, AcceptsFewerWhenFullAndMoreLater) {
 }
 
 TEST(CpuBackend, EndsWhatItAcceptedBeforeItGoes) {
-  Memory from(8 << 20, 1);
-  Memory to(8 << 20);
+  Memory from(2 << 20, 1);
+  Memory to(2 << 20);
   Listener listener;
   std::size_t accepted = 0;
   {
     const auto backend = open({.workers = 2});
     for (std::uint64_t i = 0; i < 8; ++i) {
-      accepted += *backend->submit({{piece(from, to, i << 20, 1_MiB, i)}}, listener);
+      accepted += *backend->submit({{piece(from, to, i << 18, 256_KiB, i)}}, listener);
     }
   }
   EXPECT_EQ(accepted, 8U);
@@ -262,7 +265,7 @@ RC_GTEST_PROP(CpuBackend, CopiesEveryPieceOnce, ()) {
   const auto in_flight = *rc::gen::inRange<std::size_t>(1, 9);
   const auto seed = *rc::gen::inRange<std::uint64_t>(1, 1 << 30);
   constexpr std::size_t kSlot = 40 << 10;
-  constexpr std::size_t kSlots = 24;
+  constexpr std::size_t kSlots = 12;
   Memory from(kSlot * kSlots, seed);
   Memory to(kSlot * kSlots);
   std::vector<std::byte> expected(kSlot * kSlots);
