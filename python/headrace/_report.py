@@ -13,6 +13,7 @@ sentence under it that is made from the numbers it shows.
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import re
@@ -471,8 +472,6 @@ def _basis(parts: Row) -> list[str]:
 
 
 def _page(parts: Row, figures: list[_Figure]) -> str:
-    import vl_convert
-
     from headrace._report_page import PAGE
 
     title = _title(parts)
@@ -496,7 +495,7 @@ def _page(parts: Row, figures: list[_Figure]) -> str:
         ("TITLE", escape(title)),
         ("BODY", "\n".join(body)),
         ("FIGURES", _json_for_script(specifications)),
-        ("LIBRARIES", _code_for_script(vl_convert.javascript_bundle())),
+        ("LIBRARIES", _libraries()),
     ):
         page = page.replace(f"@@{name}@@", value)
     return page
@@ -527,6 +526,14 @@ def _footer(parts: Row) -> str:
     host = "; ".join(f"{name}: {value}" for name, value in provenance.items())
     text = ". ".join(item for item in (host, software) if item)
     return f"<footer>Headrace {escape(str(parts['version'] or ''))}. {escape(text)}</footer>"
+
+
+@functools.cache
+def _libraries() -> str:
+    """Vega, Vega-Lite and Vega-Embed in one script; bundling them takes seconds."""
+    import vl_convert
+
+    return _code_for_script(vl_convert.javascript_bundle())
 
 
 def _json_for_script(value: Any) -> str:
