@@ -39,10 +39,16 @@ class Buffer final : public Object {
   const std::string fallback_;
 };
 
-// Allocates `bytes` (rounded up to whole pages in the kernel, not in size()) by `placement`.
-// exhausted: the nodes have not that much free, with what is free where. absent: no such node.
-// denied: the cpuset or a policy forbids it. A strict request never spills and is checked against
-// the free memory of its nodes before a page is touched, so that the OOM killer stays away.
+// Allocates `bytes` (rounded up to whole pages in the kernel, not in size()) by `placement`; a kind
+// is resolved for the calling CPU.
+// invalid: no bytes, no node, a node named twice or with weight 0. absent: no such node, in the
+// machine or on this host. denied: the cpuset or a policy forbids it. exhausted: the nodes have not
+// that much free, with what is free where; a strict request never spills and is checked against the
+// free memory of its nodes before a page is touched, so that the OOM killer stays away.
+// Weights count pages; of base pages in buffers that would need more than 512 changes of node they
+// count runs of 2, 4, ... pages, and of huge pages always whole ones
+// (docs/design/placement-on-linux.md). Pages from a hugetlb pool are touched at once, whatever the
+// placement says: one that is missing later would be a SIGBUS.
 Result<std::unique_ptr<Buffer>> allocate(const Machine& machine, Bytes bytes,
                                          const Placement& placement);
 

@@ -77,7 +77,8 @@ timeout --foreground "$seconds" qemu-system-x86_64 "${args[@]}" \
   -append "console=ttyS0 panic=-1 quiet guestcmd=$command" \
   -fsdev local,id=root,path=/,security_model=none,readonly=on,multidevs=remap \
   -device virtio-9p-pci,fsdev=root,mount_tag=hostroot,bus=pcie.0 </dev/null 2>&1 |
-  tr -d '\r' | tee "$log" | sed -un '/GUEST UP/,/GUEST EXIT/p' || status=$?
+  tr -d '\r' | tee "$log" |
+    sed -un 's/.*GUEST UP/GUEST UP/; /GUEST UP/,/GUEST EXIT/p' || status=$?
 if ((status)); then
   ((status != 124)) || echo "boot.sh: the guest was stopped after $seconds s" >&2
   exit "$status"

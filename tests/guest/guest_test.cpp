@@ -136,6 +136,7 @@ TEST(XeonMax, PlacesWhateverIsAskedFor) {
     const auto pages = *rc::gen::inRange<std::uint64_t>(1, 300);
     const auto buffer = allocate(machine(), kPage * pages, placement);
     RC_ASSERT(buffer.has_value());
+    // The kernel deals pages itself when all weights are 1.
     const bool kernel_deals =
         std::ranges::all_of(placement.nodes, [](auto& each) { return each.weight == 1; });
     std::vector<NodeId> expected;

@@ -107,7 +107,7 @@ if ! has_qemu || [ ! -d "$out/kernel" ] || [ ! -x /bin/busybox ]; then
   ((EUID == 0)) || sudo -n true 2>/dev/null ||
     die "needs root to install QEMU; run it once with sudo"
   add_backports
-  quietly apt -o Acquire::Retries=2 -o APT::Update::Error-Mode=any update || failed
+  quietly apt -o Acquire::Retries=2 update || failed
   install_packages || failed
 fi
 [ -d "$out/kernel" ] || fetch_kernel || failed
