@@ -122,7 +122,7 @@ struct CacheStats {
   std::uint64_t first_uses = 0;     // prefetched copies used for the first time
   std::uint64_t late = 0;           // of those: not ready at that time
   Bytes wasted_bytes;               // prefetched and dropped without a use
-  std::uint64_t evictions = 0;
+  std::uint64_t evictions = 0;      // blocks dropped for room, or by flush(), clear(), resize()
   std::uint64_t invalidations = 0;  // blocks dropped by invalidate()
   std::uint64_t failures = 0;       // copies that failed
   std::uint64_t refusals = 0;       // no room or no placement: served from the source
@@ -168,7 +168,8 @@ struct CacheOptions {
   // Frames are cut from slabs of this size, allocated when first needed.
   Bytes slab = 32_MiB;
   PageSize pages = PageSize::transparent;
-  // Allocate all slabs in create(), so that no access pays for the first touch of its pages.
+  // Allocate all slabs in create() and keep them through flush() and clear(), so that no access
+  // pays for the first touch of their pages.
   bool reserve = false;
   // Called under a lock of the cache: must be quick and must not call the cache.
   std::function<void(const CacheEvent&)> observer = {};

@@ -53,6 +53,7 @@ bool CacheCore::serve(const Extent& extent, Block& block) {
 
 void CacheCore::miss(const Extent& extent, Block& block, const AccessOptions& options) {
   const Result<std::uint16_t> node = destination(extent, options.initiator);
+  auto made = std::make_unique<CacheEntry>();
   for (;;) {
     std::optional<Growth> wanted;
     CacheEntry* started = nullptr;
@@ -63,7 +64,6 @@ void CacheCore::miss(const Extent& extent, Block& block, const AccessOptions& op
         hit(*entry, extent, block);
         return;
       }
-      auto made = std::make_unique<CacheEntry>();
       const Request request{.node = node.value_or(0), .extent = extent};
       const Room room = node ? make_room(*made, request, wanted, later) : Room::none;
       if (room != Room::growth) {
@@ -132,11 +132,12 @@ void CacheCore::pin(CacheEntry& entry) {
 void CacheCore::unpin(CacheEntry& entry, Later& later) {
   --counts_.pins;
   if (--entry.pins > 0) return;
-  counts_.pinned_bytes -= entry.length;
+  if (entry.data != nullptr) counts_.pinned_bytes -= entry.length;
   if (std::exchange(stalled_, false)) pump_due_ = true;
   Node& node = nodes_[entry.node];
-  if (entry.detached) abandon(entry, later);
-  if (node.frames.capacity() > node.budget) fit_budget(node, later);
+  const bool gone = entry.detached;
+  if (gone) abandon(entry, later);
+  fit_budget_by(node, gone ? nullptr : &entry, later);
 }
 
 // Puts a new block into the books before its copy is submitted: whoever comes from now on finds it.
@@ -201,8 +202,9 @@ void CacheCore::complete(CacheEntry& entry, const Result<MoveStats>& outcome) {
     }
     awaited = publish(entry, outcome ? BlockState::ready : BlockState::failed);
     Node& node = nodes_[entry.node];
-    if (entry.detached) reap(entry);
-    if (node.frames.capacity() > node.budget) fit_budget(node, later);
+    const bool gone = entry.detached;
+    if (gone) reap(entry);
+    fit_budget_by(node, gone ? nullptr : &entry, later);
     if (std::exchange(stalled_, false)) pump_due_ = true;
     due = take_pump_due();
     closing = closing_;
@@ -234,6 +236,7 @@ void CacheCore::give_up(CacheEntry& entry, std::unique_ptr<Fill> fill, const Err
     if (entry.planned > 0) unplan(entry, PlanItem::State::over);
     entry.detached = 1;
   }
+  if (entry.pins > 0) counts_.pinned_bytes -= entry.length;
   give_frame(entry);
   fill->error = error;
   entry.fill = fill.release();

@@ -124,8 +124,10 @@ class CacheCore {
                  Later& later) REQUIRES(mutex_);
   bool take(CacheEntry& entry, const Request& request) REQUIRES(mutex_);
   bool evict_bytes_for(const Request& request, Later& later) REQUIRES(mutex_);
-  bool evict_row_for(const Request& request, Later& later) REQUIRES(mutex_);
-  bool sacrifice_for(const Request& request, Later& later) REQUIRES(mutex_);
+  bool evict_row_for(CacheEntry& entry, const Request& request, Later& later) REQUIRES(mutex_);
+  bool sacrifice_for(CacheEntry& entry, const Request& request, Later& later) REQUIRES(mutex_);
+  void take_row(CacheEntry& entry, const Request& request, const Frames::Row& row, Later& later)
+      REQUIRES(mutex_);
   bool free_slabs_for(const Request& request, bool planned_too, Later& later) REQUIRES(mutex_);
   std::optional<Growth> growth(const Request& request) REQUIRES(mutex_);
   void grow(const Growth& growth);
@@ -138,6 +140,9 @@ class CacheCore {
   void give_frame(CacheEntry& entry) REQUIRES(mutex_);
   void reap(CacheEntry& entry) REQUIRES(mutex_);
   void fit_budget(Node& node, Later& later) REQUIRES(mutex_);
+  void fit_budget_by(Node& node, CacheEntry* freed, Later& later) REQUIRES(mutex_);
+  void free_surplus_slabs(Node& node, Later& later) REQUIRES(mutex_);
+  void free_slab(Node& node, const std::byte* begin, Later& later) REQUIRES(mutex_);
   Error no_room(const Request& request) const REQUIRES(mutex_);
 
   // prefetch.cpp

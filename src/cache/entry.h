@@ -61,7 +61,7 @@ struct CacheEntry final : Frame, EvictionLinks {
 };
 
 // The budget of DESIGN: 128 bytes per block in all. The allocator rounds 104 up to 112, the index
-// adds 8 to 16 (index.h).
+// adds 6 to 13 (index.h).
 static_assert(sizeof(CacheEntry) <= 104);
 
 }  // namespace headrace

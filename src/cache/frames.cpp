@@ -49,6 +49,7 @@ void Frames::add(std::span<std::byte> memory, std::unique_ptr<Buffer> owner) {
                             .capacity = memory.size(),
                             .used = 0,
                             .lowest = nullptr,
+                            .blocker = nullptr,
                             .owner = std::move(owner)});
   capacity_ += memory.size();
   add_gap({memory.data(), memory.data() + size}, nullptr);
@@ -91,13 +92,14 @@ void Frames::give(Frame& frame) {
   if (high.begin != high.end) erase_gap(*reinterpret_cast<Gap*>(high.begin));
   (frame.below == nullptr ? slab.lowest : frame.below->above) = frame.above;
   if (frame.above != nullptr) frame.above->below = frame.below;
+  if (slab.blocker == &frame) slab.blocker = nullptr;
   slab.used -= static_cast<std::uint64_t>(own.end - own.begin);
   add_gap({low.begin, high.end}, frame.below);
   frame = {.data = nullptr, .length = frame.length, .below = nullptr, .above = nullptr};
 }
 
-std::vector<Frame*> Frames::row(Frame& seed, std::uint64_t length, std::uint64_t offset,
-                                const std::function<bool(Frame&)>& droppable) const {
+Frames::Row Frames::row(Frame& seed, std::uint64_t length, std::uint64_t offset,
+                        const std::function<bool(Frame&)>& droppable) const {
   std::vector<Frame*> row{&seed};
   Span span{gap_below(seed).begin, gap_above(seed).end};
   Frame* below = seed.below;
@@ -115,7 +117,22 @@ std::vector<Frame*> Frames::row(Frame& seed, std::uint64_t length, std::uint64_t
       return {};
     }
   }
-  return row;
+  return {std::move(row), span.begin};
+}
+
+void Frames::take_row(Frame& frame, const Row& row, std::uint64_t length, std::uint64_t offset) {
+  Gap& gap = *reinterpret_cast<Gap*>(row.begin);
+  std::byte* const data =
+      fit({gap.begin(), gap.begin() + gap.size}, length, offset, modulus_of(length));
+  CHECK(data != nullptr && frame.data == nullptr);
+  cut(gap, frame, data, length);
+}
+
+Frame* Frames::blocker(const Slab& slab, const std::function<bool(Frame&)>& droppable) const {
+  if (slab.blocker != nullptr && !droppable(*slab.blocker)) return slab.blocker;
+  slab.blocker = slab.lowest;
+  while (slab.blocker != nullptr && droppable(*slab.blocker)) slab.blocker = slab.blocker->above;
+  return slab.blocker;
 }
 
 const Frames::Slab& Frames::slab_of(const Frame& frame) const { return slab_at(frame.data); }

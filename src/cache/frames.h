@@ -54,10 +54,20 @@ class Frames {
   // Gives it back; the gap joins its neighbours. Its length stays on record.
   void give(Frame& frame);
 
-  // The frames in a row with `seed`, it included, that would make room for a frame if they went, in
-  // the order in which they were added; empty if those that may go (`droppable`) do not suffice.
-  std::vector<Frame*> row(Frame& seed, std::uint64_t length, std::uint64_t offset,
-                          const std::function<bool(Frame&)>& droppable) const;
+  // Frames in a row, seed first, and where the gap begins that is left when they are given back.
+  struct Row {
+    std::vector<Frame*> frames;
+    std::byte* begin = nullptr;
+  };
+  // The row with `seed` that would make room for a frame if it went; empty if the frames that may
+  // go
+  // (`droppable`) do not suffice.
+  Row row(Frame& seed, std::uint64_t length, std::uint64_t offset,
+          const std::function<bool(Frame&)>& droppable) const;
+
+  // Cuts a frame from the gap of a row. Requires: all frames of the row have been given back, and
+  // nothing was taken since.
+  void take_row(Frame& frame, const Row& row, std::uint64_t length, std::uint64_t offset);
 
   struct Slab {
     std::byte* begin = nullptr;
@@ -65,10 +75,14 @@ class Frames {
     std::uint64_t capacity = 0;  // as given to add()
     std::uint64_t used = 0;      // bytes of frames, in granules
     Frame* lowest = nullptr;
+    mutable Frame* blocker = nullptr;  // the answer of blocker() last time
     std::unique_ptr<Buffer> owner;
   };
   // By address.
   const std::vector<Slab>& slabs() const { return slabs_; }
+  // A frame of the slab that may not go; null: all may. Remembered, so that asking again while it
+  // still may not is no search.
+  Frame* blocker(const Slab& slab, const std::function<bool(Frame&)>& droppable) const;
   const Slab& slab_of(const Frame& frame) const;
   // Removes the slab that begins there. Requires: it holds no frame.
   std::unique_ptr<Buffer> remove(const std::byte* begin);

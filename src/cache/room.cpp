@@ -44,7 +44,8 @@ CacheCore::Room CacheCore::make_room(CacheEntry& entry, const Request& request,
   if (request.extent.length.value > node.budget) return Room::none;
   if (take(entry, request)) return Room::found;
   if ((wanted = growth(request))) return Room::growth;
-  if (evict_bytes_for(request, later) && evict_row_for(request, later) && take(entry, request)) {
+  if (evict_bytes_for(request, later) &&
+      (take(entry, request) || evict_row_for(entry, request, later))) {
     return Room::found;
   }
   const auto& slabs = node.frames.slabs();
@@ -57,9 +58,7 @@ CacheCore::Room CacheCore::make_room(CacheEntry& entry, const Request& request,
       (wanted = growth(request))) {
     return Room::growth;
   }
-  if (!request.by_prefetch && sacrifice_for(request, later) && take(entry, request)) {
-    return Room::found;
-  }
+  if (!request.by_prefetch && sacrifice_for(entry, request, later)) return Room::found;
   if (node.used + request.extent.length.value <= node.budget &&
       node.frames.take_unaligned(entry, request.extent.length.value)) {
     node.used += entry.length;
@@ -135,31 +134,41 @@ struct CacheCore::Search {
   const CacheCore& core;
   const Request& request;
   bool planned_too;
-  std::vector<Frame*> row;
+  Frames::Row row;
 
   bool from(CacheEntry& entry) {
     if (!droppable(entry, planned_too)) return false;
     row = core.nodes_[request.node].frames.row(
         entry, request.extent.length.value, request.extent.offset,
         [this](Frame& frame) { return droppable(entry_of(frame), planned_too); });
-    return !row.empty();
+    return !row.frames.empty();
   }
 };
 
 // Blocks that lie in a row around a victim: one, if all blocks are of one size.
-bool CacheCore::evict_row_for(const Request& request, Later& later) {
+bool CacheCore::evict_row_for(CacheEntry& entry, const Request& request, Later& later) {
   Search search{.core = *this, .request = request, .planned_too = false, .row = {}};
   const auto accept = [&search](EvictionLinks& links) {
     return search.from(static_cast<CacheEntry&>(links));
   };
   if (nodes_[request.node].order->choose(accept, kEffort) == nullptr) return false;
-  for (Frame* frame : search.row) drop(entry_of(*frame), CacheEvent::Kind::evicted, later);
+  take_row(entry, request, search.row, later);
   return true;
+}
+
+void CacheCore::take_row(CacheEntry& entry, const Request& request, const Frames::Row& row,
+                         Later& later) {
+  Node& node = nodes_[request.node];
+  for (Frame* frame : row.frames) drop(entry_of(*frame), CacheEvent::Kind::evicted, later);
+  node.frames.take_row(entry, row, request.extent.length.value, request.extent.offset);
+  node.used += entry.length;
 }
 
 // The last resort of an access: what plans have fetched for their furthest uses. Those items are
 // pending again and will be fetched once more when there is room.
-bool CacheCore::sacrifice_for(const Request& request, Later& later) {
+bool CacheCore::sacrifice_for(CacheEntry& entry, const Request& request, Later& later) {
+  Node& node = nodes_[request.node];
+  if (node.frames.capacity() > node.budget) return false;
   std::vector<PrefetchPlan*> plans;
   for (const auto& plan : plans_) plans.push_back(plan.get());
   std::ranges::sort(plans, std::greater<>{}, [](const PrefetchPlan* plan) { return plan->ahead; });
@@ -167,11 +176,11 @@ bool CacheCore::sacrifice_for(const Request& request, Later& later) {
   unsigned left = kEffort;
   for (PrefetchPlan* plan : plans) {
     for (std::size_t i = plan->next; i-- > plan->oldest && left > 0;) {
-      CacheEntry* const entry = plan->items[i].entry;
-      if (entry == nullptr || entry->node != request.node) continue;
+      CacheEntry* const planned = plan->items[i].entry;
+      if (planned == nullptr || planned->node != request.node) continue;
       --left;
-      if (!search.from(*entry)) continue;
-      for (Frame* frame : search.row) drop(entry_of(*frame), CacheEvent::Kind::evicted, later);
+      if (!search.from(*planned)) continue;
+      take_row(entry, request, search.row, later);
       return true;
     }
   }
@@ -185,11 +194,8 @@ bool CacheCore::free_slabs_for(const Request& request, bool planned_too, Later& 
   const std::uint64_t room = std::min(whole_pages(needed(request.extent)), node.budget);
   std::vector<const Frames::Slab*> slabs;
   for (const Frames::Slab& slab : node.frames.slabs()) {
-    bool all = true;
-    for (Frame* frame = slab.lowest; frame != nullptr && all; frame = frame->above) {
-      all = droppable(entry_of(*frame), planned_too);
-    }
-    if (all) slabs.push_back(&slab);
+    const auto may_go = [&](Frame& frame) { return droppable(entry_of(frame), planned_too); };
+    if (node.frames.blocker(slab, may_go) == nullptr) slabs.push_back(&slab);
   }
   std::ranges::sort(slabs, {}, &Frames::Slab::used);
   std::uint64_t taken = node.frames.capacity() + node.growing;
@@ -200,38 +206,66 @@ bool CacheCore::free_slabs_for(const Request& request, bool planned_too, Later& 
     chosen.push_back(slab->begin);
   }
   if (taken + room > node.budget) return false;
-  for (const std::byte* begin : chosen) {
-    const auto slab = std::ranges::find(node.frames.slabs(), begin, &Frames::Slab::begin);
-    while (slab->lowest != nullptr) {
-      drop(entry_of(*slab->lowest), CacheEvent::Kind::evicted, later);
-    }
-    later.free.push_back(node.frames.remove(begin));
-  }
+  for (const std::byte* begin : chosen) free_slab(node, begin, later);
   return true;
 }
 
-// After the budget became smaller, or a slab came too late for it.
+// After the budget became smaller, or a slab came too late for it. Protection by plans does not
+// count here; the items become pending again.
 void CacheCore::fit_budget(Node& node, Later& later) {
-  give_back_slabs(node, later);
-  if (node.frames.capacity() <= node.budget) return;
-  std::vector<std::byte*> slabs;
-  for (const Frames::Slab& slab : node.frames.slabs()) slabs.push_back(slab.begin);
-  std::ranges::sort(slabs, {}, [&](const std::byte* begin) {
-    return std::ranges::find(node.frames.slabs(), begin, &Frames::Slab::begin)->used;
-  });
-  for (const std::byte* begin : slabs) {
-    if (node.frames.capacity() <= node.budget) return;
-    const auto slab = std::ranges::find(node.frames.slabs(), begin, &Frames::Slab::begin);
-    std::vector<CacheEntry*> blocks;
-    for (Frame* frame = slab->lowest; frame != nullptr; frame = frame->above) {
+  free_surplus_slabs(node, later);
+  if (node.used <= node.budget) return;
+  std::vector<CacheEntry*> blocks;
+  for (const Frames::Slab& slab : node.frames.slabs()) {
+    for (Frame* frame = slab.lowest; frame != nullptr; frame = frame->above) {
       if (droppable(entry_of(*frame), true)) blocks.push_back(&entry_of(*frame));
     }
-    for (CacheEntry* block : blocks) drop(*block, CacheEvent::Kind::evicted, later);
-    if (slab->lowest == nullptr) later.free.push_back(node.frames.remove(begin));
+  }
+  for (CacheEntry* block : blocks) {
+    if (node.used <= node.budget) break;
+    drop(*block, CacheEvent::Kind::evicted, later);
   }
 }
 
+// The same after one block (null: gone already) became droppable while the node is over its budget.
+void CacheCore::fit_budget_by(Node& node, CacheEntry* freed, Later& later) {
+  if (node.frames.capacity() <= node.budget) return;
+  if (node.used > node.budget && freed != nullptr && droppable(*freed, true)) {
+    drop(*freed, CacheEvent::Kind::evicted, later);
+  }
+  free_surplus_slabs(node, later);
+}
+
+// Gives back slabs without pins and copies in flight, the emptiest first. Only whole slabs count: a
+// block dropped from one that stays would be fetched again by its plan, and dropped, for ever.
+void CacheCore::free_surplus_slabs(Node& node, Later& later) {
+  if (node.frames.capacity() <= node.budget) return;
+  const auto may_go = [](Frame& frame) { return droppable(entry_of(frame), true); };
+  std::vector<const Frames::Slab*> slabs;
+  for (const Frames::Slab& slab : node.frames.slabs()) {
+    if (node.frames.blocker(slab, may_go) == nullptr) slabs.push_back(&slab);
+  }
+  std::ranges::sort(slabs, {}, &Frames::Slab::used);
+  std::vector<std::byte*> chosen;
+  std::uint64_t capacity = node.frames.capacity();
+  for (const Frames::Slab* slab : slabs) {
+    if (capacity <= node.budget) break;
+    capacity -= slab->capacity;
+    chosen.push_back(slab->begin);
+  }
+  for (const std::byte* begin : chosen) free_slab(node, begin, later);
+}
+
+void CacheCore::free_slab(Node& node, const std::byte* begin, Later& later) {
+  const auto slab = std::ranges::find(node.frames.slabs(), begin, &Frames::Slab::begin);
+  while (slab->lowest != nullptr) {
+    drop(entry_of(*slab->lowest), CacheEvent::Kind::evicted, later);
+  }
+  later.free.push_back(node.frames.remove(begin));
+}
+
 void CacheCore::give_back_slabs(Node& node, Later& later) {
+  if (options_.reserve) return;
   std::vector<const std::byte*> empty;
   for (const Frames::Slab& slab : node.frames.slabs()) {
     if (slab.lowest == nullptr) empty.push_back(slab.begin);

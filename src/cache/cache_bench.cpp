@@ -1,0 +1,131 @@
+// What the cache costs beside the copies: hits, misses, evictions, one thread and more.
+//
+// The backend copies nothing and completes inside submit(), so that a miss is all bookkeeping: the
+// cache's and the Mover's. Run with --benchmark_filter=Miss for the cost of a miss.
+#include <benchmark/benchmark.h>
+
+#include <memory>
+#include <vector>
+
+#include "headrace/backend.h"
+#include "headrace/cache.h"
+#include "headrace/mover.h"
+
+namespace headrace {
+namespace {
+
+constexpr NodeId kDram{0};
+constexpr NodeId kHbm{8};
+constexpr EngineId kCpuA{0};
+
+// Node 0 and one to copy from, which need not exist.
+Machine two_nodes() {
+  Machine machine;
+  machine.nodes = {
+      {.id = kDram, .kind = NodeKind::dram, .reason = "bench", .name = "to", .cpus = {0}},
+      {.id = kHbm, .kind = NodeKind::hbm, .reason = "bench", .name = "from"}};
+  machine.engines = {
+      {.id = kCpuA, .kind = EngineKind::cpu, .name = "cpu", .home = kDram, .reason = "bench"}};
+  return machine;
+}
+
+class NullBackend final : public Backend {
+ public:
+  const Capabilities& capabilities() const override { return capabilities_; }
+  Result<std::size_t> submit(std::span<const Piece> pieces, Completion& completion) override {
+    for (const Piece& piece : pieces) completion.complete(piece.tag, Status{});
+    return pieces.size();
+  }
+
+ private:
+  const Capabilities capabilities_{.name = "null",
+                                   .engines = {kCpuA},
+                                   .max_piece = 1_GiB,
+                                   .max_in_flight = 1024,
+                                   .inline_below = 1_GiB,
+                                   .note = "copies nothing"};
+};
+
+constexpr std::uint64_t kBlock = 4096;
+
+struct Bench {
+  explicit Bench(Bytes budget, EvictionFactory eviction = sieve)
+      : memory(64 << 20), source(memory, kHbm) {
+    backends.add(std::make_unique<NullBackend>());
+    mover = std::make_unique<Mover>(machine, backends, MoverOptions{.route = place::one});
+    cache = *Cache::create(*mover, {.budgets = {{kDram, budget}},
+                                    .placement = place::always(kDram),
+                                    .eviction = std::move(eviction),
+                                    .reserve = true});
+  }
+  Extent block(std::uint64_t i) const {
+    return {&source, i * kBlock % memory.size(), Bytes{kBlock}};
+  }
+
+  Machine machine = two_nodes();
+  std::vector<std::byte> memory;
+  MemoryRange source;
+  Backends backends;
+  std::unique_ptr<Mover> mover;
+  std::unique_ptr<Cache> cache;
+};
+
+std::unique_ptr<Bench> shared_bench;
+
+// Access and release of ready blocks; range(0) of them, 1: all threads use one hot block.
+void Hit(benchmark::State& state) {
+  if (state.thread_index() == 0) {
+    shared_bench = std::make_unique<Bench>(64_MiB);
+    for (int i = 0; i < state.range(0); ++i) {
+      (void)shared_bench->cache->access(shared_bench->block(static_cast<std::uint64_t>(i)));
+    }
+  }
+  auto i = static_cast<std::uint64_t>(state.thread_index()) * 977;
+  for (auto _ : state) {
+    const Bench& bench = *shared_bench;
+    benchmark::DoNotOptimize(
+        bench.cache->access(bench.block(++i % static_cast<std::uint64_t>(state.range(0)))));
+  }
+  if (state.thread_index() == 0) shared_bench.reset();
+}
+BENCHMARK(Hit)->Arg(1)->Arg(16000)->Threads(1)->Threads(2)->UseRealTime();
+
+// A miss with free frames: lookup, policy, frame, index, transfer, completion, release.
+void Miss(benchmark::State& state) {
+  Bench bench(64_MiB);
+  std::uint64_t i = 0;
+  for (auto _ : state) {
+    benchmark::DoNotOptimize(bench.cache->access(bench.block(i)));
+    if (++i == 16000) {
+      state.PauseTiming();
+      bench.cache->clear();
+      i = 0;
+      state.ResumeTiming();
+    }
+  }
+}
+BENCHMARK(Miss);
+
+// The Mover's share of a miss, for comparison.
+void TransferAlone(benchmark::State& state) {
+  Bench bench(1_MiB);
+  std::vector<std::byte> target(kBlock);
+  const MemoryRange to(target, kDram);
+  for (auto _ : state) {
+    benchmark::DoNotOptimize(bench.mover->copy(whole(to), bench.block(0)));
+  }
+}
+BENCHMARK(TransferAlone);
+
+// A miss that evicts first.
+void Evict(benchmark::State& state) {
+  shared_bench = nullptr;
+  Bench bench(8_MiB, state.range(0) == 0 ? EvictionFactory(sieve) : EvictionFactory(clock_order));
+  std::uint64_t i = 0;
+  for (auto _ : state) benchmark::DoNotOptimize(bench.cache->access(bench.block(i++)));
+  state.SetLabel(state.range(0) == 0 ? "sieve" : "clock");
+}
+BENCHMARK(Evict)->Arg(0)->Arg(1);
+
+}  // namespace
+}  // namespace headrace

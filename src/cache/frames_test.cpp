@@ -1,0 +1,129 @@
+#include "cache/frames.h"
+
+#include <gtest/gtest.h>
+#include <rapidcheck/gtest.h>
+
+#include <list>
+#include <map>
+
+namespace headrace {
+namespace {
+
+// A slab of memory that begins at a page, as one from allocate() does.
+class Memory {
+ public:
+  explicit Memory(std::uint64_t size) : bytes_(size + 4096) {}
+  std::span<std::byte> span() {
+    const auto at = reinterpret_cast<std::uint64_t>(bytes_.data());
+    return std::span{bytes_}.subspan((4096 - at % 4096) % 4096, bytes_.size() - 4096);
+  }
+
+ private:
+  std::vector<std::byte> bytes_;
+};
+
+std::uint64_t address(const Frame& frame) { return reinterpret_cast<std::uint64_t>(frame.data); }
+
+RC_GTEST_PROP(FramesTest, FramesAreDisjointAlignedAndWhollyGivenBack, ()) {
+  Memory one(64 << 10);
+  Memory two(24 << 10);
+  Frames frames;
+  frames.add(one.span(), nullptr);
+  frames.add(two.span(), nullptr);
+  std::list<Frame> taken;
+  for (int step = *rc::gen::inRange(1, 200); step > 0; --step) {
+    if (taken.empty() || *rc::gen::inRange(0, 5) > 1) {
+      const auto length = *rc::gen::oneOf(rc::gen::inRange<std::uint64_t>(1, 300),
+                                          rc::gen::inRange<std::uint64_t>(1, 30000));
+      const auto offset = *rc::gen::inRange<std::uint64_t>(0, 10000);
+      taken.emplace_back();
+      if (!frames.take(taken.back(), length, offset)) {
+        taken.pop_back();
+        continue;
+      }
+      const std::uint64_t modulus = length >= 4096 ? 4096 : 64;
+      RC_ASSERT(address(taken.back()) % modulus == offset % modulus);
+      RC_ASSERT(taken.back().length == length);
+      std::fill_n(taken.back().data, length, std::byte{0xff});  // the books do not lie in there
+    } else {
+      auto gone =
+          std::next(taken.begin(), *rc::gen::inRange<int>(0, static_cast<int>(taken.size())));
+      frames.give(*gone);
+      RC_ASSERT(gone->data == nullptr);
+      taken.erase(gone);
+    }
+    std::map<std::uint64_t, const Frame*> by_granule;
+    for (const Frame& frame : taken) {
+      for (auto at = address(frame) / 64; at <= (address(frame) + frame.length - 1) / 64; ++at) {
+        RC_ASSERT(by_granule.emplace(at, &frame).second);
+      }
+    }
+    std::uint64_t used = 0;
+    for (const auto& slab : frames.slabs()) used += slab.used;
+    RC_ASSERT(used == by_granule.size() * 64);
+  }
+  for (Frame& frame : taken) frames.give(frame);
+  Frame all;
+  RC_ASSERT(frames.take(all, 64 << 10, 0));  // joined to one gap again
+  RC_ASSERT(all.data == one.span().data());
+}
+
+TEST(FramesTest, AFreedFrameIsTakenAgainAndTheSmallestGapFirst) {
+  Memory memory(64 << 10);
+  Frames frames;
+  frames.add(memory.span(), nullptr);
+  Frame a, b, c, d;
+  ASSERT_TRUE(frames.take(a, 8192, 0));
+  ASSERT_TRUE(frames.take(b, 4096, 0));
+  ASSERT_TRUE(frames.take(c, 4096, 0));
+  std::byte* const of_b = b.data;
+  frames.give(b);
+  ASSERT_TRUE(frames.take(d, 4096, 8192));
+  EXPECT_EQ(d.data, of_b);  // not the large gap above c
+}
+
+TEST(FramesTest, ARowIsTheNeighboursThatMakeRoomTogether) {
+  Memory memory(16 << 10);
+  Frames frames;
+  frames.add(memory.span(), nullptr);
+  Frame frame[4];
+  for (Frame& each : frame) ASSERT_TRUE(frames.take(each, 4096, 0));
+  const auto all = [](Frame&) { return true; };
+  using Row = std::vector<Frame*>;
+  EXPECT_EQ(frames.row(frame[1], 4096, 0, all).frames, (Row{&frame[1]}));
+  EXPECT_EQ(frames.row(frame[1], 8192, 0, all).frames, (Row{&frame[1], &frame[2]}));
+  const auto not_two = [&](Frame& other) { return &other != &frame[2]; };
+  EXPECT_EQ(frames.row(frame[1], 8192, 0, not_two).frames, (Row{&frame[1], &frame[0]}));
+  EXPECT_TRUE(frames.row(frame[3], 8192, 0, not_two).frames.empty());
+  EXPECT_TRUE(frames.row(frame[0], 16385, 0, all).frames.empty());
+  const Frames::Row row = frames.row(frame[3], 8192, 0, all);
+  EXPECT_EQ(row.frames, (Row{&frame[3], &frame[2]}));
+  std::byte* const low = frame[2].data;
+  for (Frame* each : row.frames) frames.give(*each);
+  Frame taken;
+  frames.take_row(taken, row, 8192, 0);
+  EXPECT_EQ(taken.data, low);
+}
+
+TEST(FramesTest, WithoutAlignmentAFrameFitsWhereItElseWouldNot) {
+  Memory memory(8192);
+  Frames frames;
+  frames.add(memory.span(), nullptr);
+  Frame frame;
+  EXPECT_FALSE(frames.take(frame, 8192, 100));
+  EXPECT_TRUE(frames.take_unaligned(frame, 8192));
+}
+
+TEST(FramesTest, ASlabGoesWhenItIsEmpty) {
+  Memory memory(8192);
+  Frames frames;
+  frames.add(memory.span(), nullptr);
+  EXPECT_EQ(frames.capacity(), 8192u);
+  frames.remove(memory.span().data());
+  EXPECT_EQ(frames.capacity(), 0u);
+  Frame frame;
+  EXPECT_FALSE(frames.take(frame, 1, 0));
+}
+
+}  // namespace
+}  // namespace headrace

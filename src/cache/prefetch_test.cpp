@@ -1,0 +1,313 @@
+#include <gtest/gtest.h>
+
+#include "cache/plan.h"
+#include "support/cache_rig.h"
+
+namespace headrace {
+namespace {
+
+using namespace test;
+
+constexpr std::uint64_t kBlock = 4096;
+
+std::vector<Extent> blocks_of(const Source& source, std::uint64_t count) {
+  std::vector<Extent> extents;
+  for (std::uint64_t i = 0; i < count; ++i) extents.push_back(source.at(i * kBlock, kBlock));
+  return extents;
+}
+
+TEST(PrefetchTest, FetchesInOrderUpToTheWindowAndSlidesWithUse) {
+  CacheRig rig({.budget = Bytes{64 * kBlock}});
+  Source source(32 * kBlock);
+  const auto plan = blocks_of(source, 32);
+  const Prefetch prefetch = rig.cache->prefetch(plan, {.window = Bytes{4 * kBlock}});
+  EXPECT_EQ(prefetch.progress().started, 4u);
+  rig.settle();
+  EXPECT_EQ(prefetch.progress().started, 4u);  // the window counts what is not yet used
+  for (std::size_t i = 0; i < plan.size(); ++i) {
+    const Block block = rig.cache->access(plan[i]);
+    EXPECT_EQ(block.state(), BlockState::ready) << i;
+    EXPECT_LE(prefetch.progress().started, i + 1 + 4);
+    rig.settle();
+  }
+  EXPECT_EQ(prefetch.progress().used, 32u);
+  const CacheStats stats = rig.cache->stats();
+  EXPECT_EQ(stats.misses, 0u);
+  EXPECT_EQ(stats.hits, 32u);
+  EXPECT_EQ(stats.prefetched, 32u);
+  EXPECT_EQ(stats.first_uses, 32u);
+  EXPECT_EQ(stats.late, 0u);
+  EXPECT_EQ(stats.wasted_bytes, 0_B);
+  std::vector<std::uint64_t> order;
+  for (const Piece& piece : rig.fake->accepted()) order.push_back(piece.from.offset);
+  EXPECT_TRUE(std::ranges::is_sorted(order));
+}
+
+TEST(PrefetchTest, TakesAtMostHalfOfTheBudgetAndAPlanLargerThanItSlides) {
+  CacheRig rig({.budget = Bytes{8 * kBlock}});
+  Source source(40 * kBlock);
+  const auto plan = blocks_of(source, 40);
+  const Prefetch prefetch = rig.cache->prefetch(plan);
+  EXPECT_EQ(prefetch.progress().started, 4u);
+  rig.settle();
+  for (const Extent& extent : plan) {
+    const Block block = rig.cache->access(extent);
+    EXPECT_TRUE(source.equals(extent, *block.wait()));
+    EXPECT_LE(rig.cache->stats().bytes_used, Bytes{8 * kBlock});
+    rig.settle();
+  }
+  EXPECT_EQ(prefetch.progress().used, 40u);
+  EXPECT_EQ(rig.cache->stats().misses, 0u);
+}
+
+TEST(PrefetchTest, WhatIsThereCountsAsStartedAndIsProtected) {
+  CacheRig rig({.budget = Bytes{4 * kBlock}});
+  Source source(100 * kBlock);
+  rig.load(source.at(0, kBlock));
+  const Prefetch prefetch = rig.cache->prefetch(std::vector{source.at(0, kBlock)});
+  EXPECT_EQ(prefetch.progress().started, 1u);
+  EXPECT_EQ(rig.cache->stats().prefetched, 0u);
+  for (std::uint64_t i = 10; i < 30; ++i) rig.load(source.at(i * kBlock, kBlock));
+  EXPECT_EQ(rig.cache->access(source.at(0, kBlock)).state(), BlockState::ready);
+  EXPECT_EQ(prefetch.progress().used, 1u);
+  rig.cache->flush();  // used once, the protection is gone
+  EXPECT_EQ(rig.cache->access(source.at(0, kBlock)).state(), BlockState::filling);
+  rig.settle();
+}
+
+TEST(PrefetchTest, AUseThatComesTooEarlyIsLate) {
+  CacheRig rig;
+  Source source(2 * kBlock);
+  rig.fake->hold(true);
+  const Prefetch prefetch = rig.cache->prefetch(blocks_of(source, 2));
+  {
+    const Block block = rig.cache->access(source.at(0, kBlock));
+  }
+  rig.fake->hold(false);
+  rig.settle();
+  {
+    const Block block = rig.cache->access(source.at(kBlock, kBlock));
+  }
+  const CacheStats stats = rig.cache->stats();
+  EXPECT_EQ(stats.inflight_hits, 1u);
+  EXPECT_EQ(stats.first_uses, 2u);
+  EXPECT_EQ(stats.late, 1u);
+}
+
+TEST(PrefetchTest, APartOfAPlannedExtentUsesIt) {
+  CacheRig rig;
+  Source source(4 * kBlock);
+  const Prefetch prefetch = rig.cache->prefetch(std::vector{source.at(0, 4 * kBlock)});
+  rig.settle();
+  {
+    const Block block = rig.cache->access(source.at(100, 5));
+  }
+  EXPECT_EQ(prefetch.progress().used, 1u);
+  EXPECT_EQ(rig.cache->stats().hits, 1u);
+}
+
+TEST(PrefetchTest, CancelStartsNoMoreAndTakesTheProtection) {
+  CacheRig rig({.budget = Bytes{8 * kBlock}});
+  Source source(100 * kBlock);
+  Prefetch prefetch = rig.cache->prefetch(blocks_of(source, 20));
+  rig.settle();
+  rig.cache->flush();
+  EXPECT_EQ(rig.cache->stats().blocks, 4u);  // protected
+  prefetch.cancel();
+  EXPECT_TRUE(prefetch.progress().cancelled);
+  EXPECT_EQ(prefetch.progress().started, 4u);
+  rig.cache->flush();
+  EXPECT_EQ(rig.cache->stats().blocks, 0u);
+  EXPECT_EQ(rig.cache->stats().wasted_bytes, Bytes{4 * kBlock});
+  rig.settle();
+  EXPECT_EQ(rig.cache->stats().prefetched, 4u);
+  prefetch.cancel();  // twice is harmless
+}
+
+TEST(PrefetchTest, DroppingTheHandleCancelsAndCopiesInFlightStayUsable) {
+  CacheRig rig;
+  Source source(4 * kBlock);
+  rig.fake->hold(true);
+  {
+    const Prefetch prefetch = rig.cache->prefetch(blocks_of(source, 4));
+  }
+  EXPECT_EQ(rig.cache->access(source.at(0, kBlock)).state(), BlockState::filling);
+  rig.fake->hold(false);
+  rig.settle();
+  EXPECT_EQ(rig.cache->access(source.at(kBlock, kBlock)).state(), BlockState::ready);
+}
+
+TEST(PrefetchTest, WhatIsInvalidatedBeforeItsUseIsFetchedAgain) {
+  CacheRig rig;
+  Source source(4 * kBlock);
+  const Prefetch prefetch = rig.cache->prefetch(blocks_of(source, 4));
+  rig.settle();
+  source.bytes()[kBlock] = std::byte{0x55};
+  rig.cache->invalidate(source.at(kBlock, 1));
+  rig.settle();
+  EXPECT_EQ(prefetch.progress().started, 4u);
+  EXPECT_EQ(rig.cache->stats().prefetched, 5u);
+  const Block block = rig.cache->access(source.at(kBlock, kBlock));
+  EXPECT_EQ(block.state(), BlockState::ready);
+  EXPECT_EQ((*block.now())[0], std::byte{0x55});
+}
+
+TEST(PrefetchTest, AFailedFetchIsLeftToTheAccess) {
+  CacheRig rig;
+  Source source(4 * kBlock);
+  for (const EngineId engine : {kCpuA, kCpuB}) {
+    rig.fake->break_engine(engine, Error{ErrorCode::io, "broken"});
+  }
+  const Prefetch prefetch = rig.cache->prefetch(blocks_of(source, 4));
+  rig.settle();
+  EXPECT_EQ(rig.cache->stats().failures, 4u);
+  EXPECT_EQ(rig.cache->stats().prefetched, 4u);  // each once
+  for (const EngineId engine : {kCpuA, kCpuB}) rig.fake->break_engine(engine, std::nullopt);
+  rig.load(source.at(0, kBlock));
+  EXPECT_EQ(rig.cache->stats().misses, 1u);
+}
+
+TEST(PrefetchTest, TwoPlansWithTheSameExtentFetchItOnceAndBothProtectIt) {
+  CacheRig rig({.budget = Bytes{8 * kBlock}});
+  Source source(8 * kBlock);
+  Prefetch one = rig.cache->prefetch(blocks_of(source, 2));
+  const Prefetch two = rig.cache->prefetch(blocks_of(source, 2));
+  rig.settle();
+  EXPECT_EQ(rig.cache->stats().prefetched, 2u);
+  one.cancel();
+  rig.cache->flush();
+  EXPECT_EQ(rig.cache->stats().blocks, 2u);
+  {
+    const Block block = rig.cache->access(source.at(0, kBlock));
+  }
+  EXPECT_EQ(two.progress().used, 1u);
+  EXPECT_EQ(one.progress().used, 0u);
+}
+
+TEST(PrefetchTest, AnExtentPlannedTwiceIsProtectedUntilItsSecondUse) {
+  CacheRig rig({.budget = Bytes{8 * kBlock}});
+  Source source(8 * kBlock);
+  const Prefetch prefetch =
+      rig.cache->prefetch(std::vector{source.at(0, kBlock), source.at(0, kBlock)});
+  rig.settle();
+  {
+    const Block block = rig.cache->access(source.at(0, kBlock));
+  }
+  EXPECT_EQ(prefetch.progress().used, 1u);
+  rig.cache->flush();
+  EXPECT_EQ(rig.cache->stats().blocks, 1u);
+  {
+    const Block block = rig.cache->access(source.at(0, kBlock));
+  }
+  EXPECT_EQ(prefetch.progress().used, 2u);
+  rig.cache->flush();
+  EXPECT_EQ(rig.cache->stats().blocks, 0u);
+}
+
+TEST(PrefetchTest, WhatLiesAWindowBehindTheFurthestUseIsPassedOver) {
+  CacheRig rig({.budget = Bytes{64 * kBlock}});
+  Source source(64 * kBlock);
+  const auto plan = blocks_of(source, 64);
+  const Prefetch prefetch = rig.cache->prefetch(plan, {.window = Bytes{4 * kBlock}});
+  rig.settle();
+  rig.load(plan[20]);  // a jump: 0..15 are more than the window behind
+  rig.settle();
+  EXPECT_EQ(prefetch.progress().used, 1u);
+  for (const std::uint64_t i : {16, 17, 18, 19}) {
+    EXPECT_EQ(rig.cache->access(plan[i]).state(), BlockState::ready) << i;
+  }
+  rig.settle();
+  EXPECT_EQ(rig.cache->access(plan[21]).state(), BlockState::ready);
+  rig.cache->flush();
+  EXPECT_EQ(rig.cache->access(plan[2]).state(), BlockState::filling);  // no longer protected
+  rig.settle();
+}
+
+TEST(PrefetchTest, AnAccessTakesTheRoomOfTheFurthestPlannedUseAsTheLastResort) {
+  CacheRig rig({.budget = Bytes{4 * kBlock}});
+  Source source(20 * kBlock);
+  const Block a = rig.cache->access(source.at(10 * kBlock, kBlock));
+  const Block b = rig.cache->access(source.at(11 * kBlock, kBlock));
+  const Prefetch prefetch = rig.cache->prefetch(blocks_of(source, 4));
+  rig.settle();
+  EXPECT_EQ(prefetch.progress().started, 2u);
+  EXPECT_EQ(rig.cache->stats().bytes_used, Bytes{4 * kBlock});
+  {
+    const Block c = rig.cache->access(source.at(12 * kBlock, kBlock));
+    EXPECT_EQ(c.state(), BlockState::filling);
+    rig.settle();
+    EXPECT_EQ(rig.cache->access(source.at(0, kBlock)).state(), BlockState::ready);
+  }
+  rig.settle();
+  EXPECT_EQ(rig.cache->stats().refusals, 0u);
+  EXPECT_EQ(rig.cache->access(source.at(kBlock, kBlock)).state(), BlockState::ready);  // again
+}
+
+TEST(PrefetchTest, EmptyInvalidAndTooLargeExtentsDoNotHoldAPlanUp) {
+  CacheRig rig({.budget = Bytes{4 * kBlock}});
+  Source source(20 * kBlock);
+  const Prefetch prefetch =
+      rig.cache->prefetch(std::vector{source.at(0, 0), source.at(20 * kBlock, 1),
+                                      source.at(0, 20 * kBlock), Extent{}, source.at(0, kBlock)});
+  rig.settle();
+  EXPECT_EQ(prefetch.progress().planned, 5u);
+  EXPECT_EQ(prefetch.progress().started, 2u);
+  EXPECT_EQ(rig.cache->access(source.at(0, kBlock)).state(), BlockState::ready);
+}
+
+TEST(PrefetchTest, CopiesThatCompleteInsideSubmitDoNotRecur) {
+  FakeOptions fake;
+  fake.inside_chance = 1;
+  CacheRig rig({.fake = fake, .budget = 64_MiB});
+  Source source(20000 * 64);
+  std::vector<Extent> plan;
+  for (std::uint64_t i = 0; i < 20000; ++i) plan.push_back(source.at(i * 64, 64));
+  const Prefetch prefetch = rig.cache->prefetch(plan);
+  EXPECT_EQ(prefetch.progress().started, 20000u);  // and the stack still stands
+}
+
+TEST(PrefetchTest, ClearCancelsPlansAndAHandleMayOutliveTheCache) {
+  CacheRig rig;
+  Source source(8 * kBlock);
+  Prefetch cleared = rig.cache->prefetch(blocks_of(source, 4));
+  rig.settle();
+  rig.cache->clear();
+  EXPECT_TRUE(cleared.progress().cancelled);
+  EXPECT_EQ(rig.cache->stats().blocks, 0u);
+  Prefetch outliving = rig.cache->prefetch(blocks_of(source, 8));
+  rig.cache.reset();
+  EXPECT_TRUE(outliving.progress().cancelled);
+  outliving.cancel();
+  EXPECT_EQ(Prefetch{}.progress().planned, 0u);
+}
+
+TEST(PaceTest, IsTheRateOfUseAndFollowsAChange) {
+  Pace pace;
+  EXPECT_FALSE(pace.rate());
+  Nanoseconds now{0};
+  pace.record(now, 1000);
+  EXPECT_FALSE(pace.rate());
+  for (int i = 0; i < 100; ++i) pace.record(now += Nanoseconds{1000}, 1000);
+  EXPECT_NEAR(pace.rate()->value, 1e9, 1e3);
+  for (int i = 0; i < 100; ++i) pace.record(now += Nanoseconds{100}, 1000);
+  EXPECT_NEAR(pace.rate()->value, 1e10, 1e9);
+}
+
+TEST(PlanTest, TheLimitCoversLeadAndLatencyAtThePaceSeen) {
+  PrefetchPlan plan;
+  plan.options.lead = std::chrono::milliseconds{10};
+  PlanItem item;
+  item.bytes.length = 1000;
+  EXPECT_EQ(plan.limit(item, Nanoseconds{0}, 1 << 30), 1U << 30);  // no pace yet
+  plan.pace.record(Nanoseconds{0}, 1);
+  plan.pace.record(std::chrono::milliseconds{1}, 1'000'000);  // 1 GB/s
+  EXPECT_NEAR(static_cast<double>(plan.limit(item, Nanoseconds{0}, 1 << 30)), 10e6, 1e3);
+  const auto slow = plan.limit(item, std::chrono::milliseconds{20}, 1 << 30);
+  EXPECT_NEAR(static_cast<double>(slow), 40e6, 1e3);
+  EXPECT_EQ(plan.limit(item, Nanoseconds{0}, 5000), 5000u);
+  item.bytes.length = 100'000'000;
+  EXPECT_EQ(plan.limit(item, Nanoseconds{0}, 1 << 30), 200'000'000u);
+}
+
+}  // namespace
+}  // namespace headrace

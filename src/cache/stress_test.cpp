@@ -1,0 +1,136 @@
+// Many threads at once, with copies that end in a thread of their own: for ThreadSanitizer, and for
+// the order between a writer's invalidate() and the reads of others.
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <cstring>
+#include <thread>
+
+#include "headrace/random.h"
+#include "support/cache_rig.h"
+
+namespace headrace {
+namespace {
+
+using namespace test;
+
+constexpr std::uint64_t kBlock = 512;
+constexpr std::size_t kBlocks = 24;
+
+std::uint64_t version_of(std::span<const std::byte> bytes, bool& torn) {
+  std::uint64_t first = 0;
+  std::memcpy(&first, bytes.data(), sizeof first);
+  for (std::size_t i = 0; i < bytes.size(); i += sizeof first) {
+    std::uint64_t word = 0;
+    std::memcpy(&word, bytes.data() + i, sizeof word);
+    torn = torn || word != first;
+  }
+  return first;
+}
+
+TEST(CacheStressTest, ReadersAndInvalidationsOnTinyBudgets) {
+  FakeOptions fake;
+  fake.own_thread = true;
+  fake.inside_chance = 0.1;
+  fake.fail_chance = 0.02;
+  fake.partial_chance = 0.1;
+  fake.reorder = true;
+  fake.log = false;
+  CacheRig rig({.fake = fake, .cache = {.slab = 4096_B}, .budget = 8192_B});
+  rig.record = false;
+  Source source(kBlock * kBlocks);
+  std::atomic<std::uint64_t> accesses{0};
+  const auto reader = [&](std::uint64_t seed) {
+    Random random(seed);
+    std::vector<Block> held(3);
+    for (int i = 0; i < 1500; ++i) {
+      const Extent extent = source.at(random.below(kBlocks) * kBlock, kBlock);
+      Block& block = held[random.below(held.size())];
+      block = rig.cache->access(extent);
+      ++accesses;
+      if (random.chance(0.5)) {
+        const auto bytes = block.wait();
+        ASSERT_TRUE(bytes && source.equals(extent, *bytes));
+      }
+      if (random.chance(0.1)) held[0] = held[1].clone();
+      if (random.chance(0.05)) rig.cache->invalidate(extent);
+      if (random.chance(0.01)) rig.cache->flush();
+      if (random.chance(0.003)) rig.cache->clear();
+      if (random.chance(0.01)) {
+        ASSERT_TRUE(rig.cache->resize(kDram, Bytes{4096 + random.below(8192)}).has_value());
+      }
+    }
+  };
+  const auto planner = [&](std::uint64_t seed) {
+    Random random(seed);
+    for (int i = 0; i < 100; ++i) {
+      std::vector<Extent> plan;
+      for (int k = 0; k < 10; ++k)
+        plan.push_back(source.at(random.below(kBlocks) * kBlock, kBlock));
+      Prefetch prefetch = rig.cache->prefetch(plan, {.window = 2048_B});
+      for (const Extent& extent : plan) {
+        const Block block = rig.cache->access(extent);
+        ++accesses;
+        if (random.chance(0.3)) {
+          ASSERT_TRUE(block.wait().has_value());
+        }
+      }
+      (void)prefetch.progress();
+      if (random.chance(0.5)) prefetch.cancel();
+    }
+  };
+  {
+    std::vector<std::jthread> threads;
+    for (std::uint64_t i = 0; i < 3; ++i) threads.emplace_back(reader, i + 1);
+    for (std::uint64_t i = 0; i < 2; ++i) threads.emplace_back(planner, i + 10);
+  }
+  const CacheStats stats = rig.cache->stats();
+  EXPECT_EQ(stats.hits + stats.inflight_hits + stats.misses, accesses.load());
+  EXPECT_EQ(stats.bytes_pinned, 0_B);
+}
+
+// Rows are cached, then written (while nothing copies them), then invalidated, then announced to
+// the readers: whoever knows of a row must see what was written, in every word.
+TEST(CacheStressTest, NoReaderSeesAVersionOlderThanTheLastInvalidate) {
+  FakeOptions fake;
+  fake.own_thread = true;
+  fake.log = false;
+  CacheRig rig({.fake = fake, .cache = {.slab = 4096_B}, .budget = 8192_B});
+  rig.record = false;
+  constexpr std::uint64_t kRows = 200;
+  Source rows(kBlock * kRows);
+  std::memset(rows.bytes().data(), 0, kBlock * kRows);
+  std::atomic<std::uint64_t> written{0};
+  std::jthread writer([&] {
+    for (std::uint64_t row = 0; row < kRows; ++row) {
+      // Somebody has cached the row before it is written: those bytes are old afterwards.
+      (void)rig.cache->access(rows.at(row * kBlock, kBlock)).wait();
+      for (std::uint64_t i = 0; i < kBlock; i += 8) {
+        const std::uint64_t version = row + 1;
+        std::memcpy(rows.bytes().data() + row * kBlock + i, &version, 8);
+      }
+      rig.cache->invalidate(rows.at(row * kBlock, kBlock));
+      written = row + 1;
+    }
+  });
+  std::vector<std::jthread> readers;
+  for (std::uint64_t seed = 1; seed <= 3; ++seed) {
+    readers.emplace_back([&, seed] {
+      Random random(seed);
+      while (written.load() < kRows) {
+        const std::uint64_t known = written.load();
+        if (known == 0) continue;
+        const std::uint64_t row = known - 1 - random.below(std::min<std::uint64_t>(known, 4));
+        const Block block = rig.cache->access(rows.at(row * kBlock, kBlock));
+        const auto bytes = block.wait();
+        ASSERT_TRUE(bytes.has_value());
+        bool torn = false;
+        ASSERT_EQ(version_of(*bytes, torn), row + 1);
+        ASSERT_FALSE(torn);
+      }
+    });
+  }
+}
+
+}  // namespace
+}  // namespace headrace

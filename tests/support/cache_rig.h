@@ -1,0 +1,122 @@
+// A cache on the fake backend, for tests: sources on the hbm node of the small machine, copies in
+// real memory of node 0. Nothing completes unless settle() or somebody else polls.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "backend/fake/fake.h"
+#include "headrace/cache.h"
+#include "headrace/mover.h"
+#include "support/machines.h"
+
+namespace headrace::test {
+
+// Memory that claims to be on the hbm node; byte i holds i * 7 + 1 until somebody writes.
+class Source {
+ public:
+  explicit Source(std::uint64_t size, NodeId node = kHbm) : bytes_(size), object_(bytes_, node) {
+    for (std::uint64_t i = 0; i < size; ++i) bytes_[i] = static_cast<std::byte>(i * 7 + 1);
+  }
+  Extent at(std::uint64_t offset, std::uint64_t length) const {
+    return {&object_, offset, Bytes{length}};
+  }
+  std::vector<std::byte>& bytes() { return bytes_; }
+  const Object& object() const { return object_; }
+  // Whether these are its bytes now.
+  bool equals(const Extent& extent, std::span<const std::byte> bytes) const {
+    return bytes.size() == extent.length.value &&
+           std::equal(bytes.begin(), bytes.end(), extent.memory());
+  }
+  bool holds(const std::byte* address) const {
+    return address >= bytes_.data() && address < bytes_.data() + bytes_.size();
+  }
+
+ private:
+  std::vector<std::byte> bytes_;
+  MemoryRange object_;
+};
+
+// Something no CPU can address, and that no engine of the rig can read.
+class Opaque final : public Object {
+ public:
+  explicit Opaque(Bytes size) : Object(size, kDisk, nullptr) {}
+};
+
+class CacheRig {
+ public:
+  struct Options {
+    FakeOptions fake = {};
+    CacheOptions cache = {};
+    Bytes budget = 1_MiB;
+    const Clock* clock = &system_clock();
+    Waiting* waiting = &system_waiting();
+    bool poller = false;
+  };
+
+  CacheRig() : CacheRig(Options{}) {}
+  explicit CacheRig(Options options) : machine(small_machine()) {
+    options.fake.engines = {kCpuA, kCpuB};
+    auto backend = std::make_unique<FakeBackend>(options.fake);
+    fake = backend.get();
+    backends.add(std::move(backend));
+    mover = std::make_unique<Mover>(machine, backends,
+                                    MoverOptions{.route = place::one,
+                                                 .clock = options.clock,
+                                                 .waiting = options.waiting,
+                                                 .poller = options.poller});
+    options.cache.budgets = {{kDram, options.budget}};
+    options.cache.placement = place::always(kDram);
+    options.cache.pages = PageSize::base;
+    options.cache.observer = [this](const CacheEvent& event) {
+      if (record) events.push_back(event);
+    };
+    auto made = Cache::create(*mover, std::move(options.cache));
+    EXPECT_TRUE(made.has_value()) << (made ? "" : made.error().message);
+    if (made) cache = std::move(*made);
+  }
+  ~CacheRig() {
+    fake->hold(false);
+    cache.reset();
+    EXPECT_EQ(fake->violations(), std::vector<std::string>{});
+  }
+
+  // Lets all copies end.
+  void settle() {
+    for (int i = 0; i < 100000; ++i) {
+      mover->poll();
+      const MoverStats stats = mover->stats();
+      if (stats.in_flight_pieces == 0 && stats.queued_pieces == 0) return;
+    }
+    FAIL() << "copies do not end";
+  }
+  // Access, wait and let go: a ready block, if there is room.
+  void load(const Extent& extent) {
+    const Block block = cache->access(extent);
+    settle();
+    EXPECT_TRUE(block.wait().has_value());
+  }
+  std::string event_names() const {
+    std::string names;
+    for (const CacheEvent& event : events) {
+      if (!names.empty()) names += ' ';
+      names += to_string(event.kind);
+    }
+    return names;
+  }
+
+  Machine machine;
+  FakeBackend* fake = nullptr;
+  Backends backends;
+  std::unique_ptr<Mover> mover;
+  bool record = true;  // single-thread tests only
+  std::vector<CacheEvent> events;
+  std::unique_ptr<Cache> cache;
+};
+
+}  // namespace headrace::test
