@@ -107,7 +107,7 @@ std::vector<RaceResult> race(std::span<const CopyKernel> kernels, Nanoseconds bu
     std::ranges::nth_element(times[i], middle);
     results.push_back({kernels[i], *middle});
   }
-  std::ranges::stable_sort(results, {}, &RaceResult::time);
+  std::ranges::sort(results, {}, &RaceResult::time);
   return results;
 }
 

@@ -5,8 +5,6 @@
 #include <algorithm>
 #include <cstdlib>
 
-#include "backend/cpu/coldness.h"
-
 namespace headrace {
 namespace {
 
@@ -63,23 +61,6 @@ TEST(OverrideNote, SaysWhatCameOfTheVariable) {
   const Environment bad("mmx");
   EXPECT_TRUE(override_note().starts_with("HEADRACE_COPY_KERNEL=mmx ignored: this CPU has memcpy"))
       << override_note();
-}
-
-// Not where the line lies between near and far (that is the machine's), but that the rule is kept.
-TEST(Coldness, ThresholdLiesBetweenCacheAndMemory) {
-  const LatencyScale& scale = latency_scale();
-  if (scale.threshold == 0) GTEST_SKIP() << "this machine shows no difference";
-  EXPECT_GE(scale.threshold, scale.near);
-  EXPECT_LE(scale.threshold, scale.memory);
-}
-
-TEST(Coldness, LooksInsideTheRangeAndLeavesItAsItWas) {
-  for (const std::size_t bytes : {std::size_t{1}, std::size_t{63}, std::size_t{3} << 20}) {
-    std::vector<std::byte> memory(bytes, std::byte{7});
-    flush_from_caches(memory.data(), memory.size());
-    for (int i = 0; i < 50; ++i) (void)looks_cold(memory.data(), memory.size());
-    EXPECT_EQ(std::ranges::count(memory, std::byte{7}), static_cast<std::ptrdiff_t>(bytes));
-  }
 }
 
 }  // namespace

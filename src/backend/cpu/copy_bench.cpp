@@ -31,7 +31,7 @@ void cold(benchmark::State& state, CopyKernel kernel) {
     state.ResumeTiming();
     kernel.copy(buffers.to.get(), buffers.from.get(), kBytes);
   }
-  state.SetBytesProcessed(static_cast<std::int64_t>(kBytes * state.iterations()));
+  state.SetBytesProcessed(static_cast<std::int64_t>(kBytes) * state.iterations());
 }
 
 void hot(benchmark::State& state, CopyKernel kernel) {
@@ -40,7 +40,7 @@ void hot(benchmark::State& state, CopyKernel kernel) {
     kernel.copy(buffers.to.get(), buffers.from.get(), kBytes);
     benchmark::ClobberMemory();
   }
-  state.SetBytesProcessed(static_cast<std::int64_t>(kBytes * state.iterations()));
+  state.SetBytesProcessed(static_cast<std::int64_t>(kBytes) * state.iterations());
 }
 
 void look(benchmark::State& state) {

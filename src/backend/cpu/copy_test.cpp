@@ -94,7 +94,8 @@ TEST_P(EveryKernel, CopiesAroundTheStepsOfItsWalk) {
   const auto source = noise(600 << 10, 3);
   for (const std::size_t streams : {1UL, 2UL, 3UL, 4UL}) {
     for (const std::size_t part : {256UL, 1024UL, 2048UL, 64UL << 10, 130UL << 10}) {
-      for (const std::size_t more : {-65L, -64L, -1L, 0L, 1L, 63L, 64L, 65L, 257L}) {
+      for (const std::ptrdiff_t offset : {-65, -64, -1, 0, 1, 63, 64, 65, 257}) {
+        const std::size_t more = static_cast<std::size_t>(offset);  // wraps, and back in the sum
         ASSERT_TRUE(copies(GetParam().copy, source, more, 5, streams * part + more));
       }
     }
