@@ -1,0 +1,209 @@
+// Lookups, copies and waiting; the thesis' blocking scenario and deadlocks.
+#include "headrace/cache.h"
+
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <thread>
+
+#include "support/cache_rig.h"
+
+namespace headrace {
+namespace {
+
+using namespace test;
+
+constexpr auto kShort = std::chrono::milliseconds{1};
+
+TEST(CacheAccessTest, HitsInFlightAndReadyShareOneCopy) {
+  CacheRig rig;
+  Source source(10000);
+  const Extent extent = source.at(0, 10000);
+  const Block first = rig.cache->access(extent);
+  const Block second = rig.cache->access(extent);
+  rig.settle();
+  const Block third = rig.cache->access(extent);
+  EXPECT_EQ(third.state(), BlockState::ready);
+  EXPECT_EQ(first.now()->data(), second.now()->data());
+  EXPECT_EQ(first.now()->data(), third.now()->data());
+  const CacheStats stats = rig.cache->stats();
+  EXPECT_EQ(stats.misses, 1u);
+  EXPECT_EQ(stats.inflight_hits, 1u);
+  EXPECT_EQ(stats.hits, 1u);
+  EXPECT_EQ(stats.bytes_pinned, 10000_B);  // once
+  EXPECT_EQ(rig.fake->stats().bytes, 10000_B);
+}
+
+TEST(CacheAccessTest, APartOfACachedExtentIsServedFromIt) {
+  CacheRig rig;
+  Source source(100000);
+  rig.load(source.at(1000, 50000));
+  const Block part = rig.cache->access(source.at(20000, 123));
+  EXPECT_EQ(part.state(), BlockState::ready);
+  EXPECT_TRUE(source.equals(part.extent(), *part.now()));
+  EXPECT_EQ(rig.cache->stats().hits, 1u);
+  // One that only overlaps gets a copy of its own.
+  const Block other = rig.cache->access(source.at(50000, 10000));
+  EXPECT_EQ(other.state(), BlockState::filling);
+  EXPECT_EQ(rig.cache->stats().blocks, 2u);
+  EXPECT_TRUE(source.equals(other.extent(), *other.wait()));
+}
+
+TEST(CacheAccessTest, AFailedCopyGivesTheSourceIsCountedAndTriedAgain) {
+  CacheRig rig;
+  Source source(4096);
+  rig.fake->break_engine(kCpuA, Error{ErrorCode::io, "broken"});
+  rig.fake->break_engine(kCpuB, Error{ErrorCode::io, "broken"});
+  const Block block = rig.cache->access(source.at(0, 4096));
+  const auto bytes = block.wait();
+  ASSERT_TRUE(bytes.has_value());
+  EXPECT_TRUE(source.holds(bytes->data()));
+  EXPECT_EQ(block.state(), BlockState::failed);
+  EXPECT_EQ(block.node(), kHbm);
+  EXPECT_EQ(rig.cache->stats().failures, 1u);
+  EXPECT_EQ(rig.cache->stats().blocks, 0u);
+  EXPECT_EQ(rig.cache->stats().bytes_used, 0_B);
+  rig.fake->break_engine(kCpuA, std::nullopt);
+  rig.fake->break_engine(kCpuB, std::nullopt);
+  const Block again = rig.cache->access(source.at(0, 4096));
+  EXPECT_FALSE(source.holds((*again.wait()).data()));
+  EXPECT_EQ(rig.cache->stats().misses, 2u);
+}
+
+TEST(CacheAccessTest, AFailedCopyOfWhatNoCpuCanAddressIsAnError) {
+  CacheRig rig;
+  Opaque opaque(4096_B);
+  const Block block = rig.cache->access(whole(opaque));
+  rig.settle();
+  EXPECT_EQ(block.state(), BlockState::failed);
+  EXPECT_FALSE(block.now());
+  EXPECT_FALSE(block.wait().has_value());
+  EXPECT_EQ(rig.cache->stats().failures, 1u);
+}
+
+TEST(CacheAccessTest, WaitEndsAtItsBoundAndCanBeRepeated) {
+  CacheRig rig;
+  Source source(4096);
+  rig.fake->hold(true);
+  const Block block = rig.cache->access(source.at(0, 4096));
+  EXPECT_EQ(block.wait(kShort).error().code, ErrorCode::timed_out);
+  EXPECT_EQ(block.wait(Nanoseconds{0}).error().code, ErrorCode::timed_out);
+  rig.fake->hold(false);
+  EXPECT_TRUE(block.wait().has_value());
+}
+
+TEST(CacheAccessTest, WaitEndsAtItsBoundUnderAClockThatStands) {
+  ManualClock clock;
+  CacheRig rig({.clock = &clock});
+  Source source(4096);
+  rig.fake->hold(true);
+  const Block block = rig.cache->access(source.at(0, 4096));
+  EXPECT_EQ(block.wait(kShort).error().code, ErrorCode::timed_out);
+}
+
+TEST(CacheAccessTest, ABatchIsServedLikeSingleAccesses) {
+  CacheRig rig;
+  Source source(100000);
+  rig.load(source.at(0, 4096));
+  const std::vector<Extent> extents{source.at(0, 4096), source.at(8192, 4096),
+                                    source.at(8192, 4096), source.at(99999, 2)};
+  std::vector<Block> blocks(extents.size());
+  blocks[0] = rig.cache->access(source.at(50000, 10));
+  rig.cache->access(extents, blocks);
+  rig.settle();
+  for (std::size_t i = 0; i < 3; ++i) {
+    EXPECT_TRUE(source.equals(extents[i], *blocks[i].wait())) << i;
+  }
+  EXPECT_EQ(blocks[3].wait().error().code, ErrorCode::invalid);
+  const CacheStats stats = rig.cache->stats();
+  EXPECT_EQ(stats.hits, 1u);
+  EXPECT_EQ(stats.misses, 3u);
+  EXPECT_EQ(stats.inflight_hits, 1u);
+}
+
+// The thesis, 5.1.2: T2 and T3 get the block between its entry into the cache and the submission by
+// T1; only T1 has what to wait on. Here they wait on the state of the block, and T1 never waits.
+TEST(ThesisTest, BlockingScenarioT2AndT3DoNotDependOnT1Waiting) {
+  std::atomic<int> stage{0};
+  CacheRig::Options options;
+  options.poller = true;
+  options.cache.route = [&](const Machine& machine, const RouteRequest& request) {
+    stage = 1;  // T1 is inside the submission
+    for (int i = 0; stage.load() < 3 && i < 5'000'000; ++i) std::this_thread::yield();
+    return place::one(machine, request);
+  };
+  CacheRig rig(std::move(options));
+  rig.record = false;
+  Source source(4096);
+  const Extent extent = source.at(0, 4096);
+  const auto other = [&] {
+    while (stage.load() == 0) std::this_thread::yield();
+    const Block block = rig.cache->access(extent);
+    EXPECT_EQ(block.state(), BlockState::filling);
+    EXPECT_EQ(block.wait(Nanoseconds{0}).error().code, ErrorCode::timed_out);
+    ++stage;
+    const auto bytes = block.wait();
+    EXPECT_TRUE(bytes && source.equals(extent, *bytes));
+  };
+  std::jthread t2(other);
+  std::jthread t3(other);
+  const Block t1 = rig.cache->access(extent);
+  t2.join();
+  t3.join();
+  EXPECT_EQ(rig.cache->stats().misses, 1u);
+  EXPECT_EQ(rig.cache->stats().inflight_hits, 2u);
+}
+
+// The first deadlock: a wake-up without a change of the value that is waited on puts the waiter
+// back to sleep. Here the word changes before anybody is woken, for a failed copy as well.
+TEST(ThesisTest, FirstDeadlockWaitersWakeAfterSuccessAndAfterFailure) {
+  for (const bool broken : {false, true}) {
+    CacheRig rig({.poller = true});
+    rig.record = false;
+    Source source(4096);
+    if (broken) {
+      rig.fake->break_engine(kCpuA, Error{ErrorCode::io, "broken"});
+      rig.fake->break_engine(kCpuB, Error{ErrorCode::io, "broken"});
+    }
+    rig.fake->hold(true);
+    const Block block = rig.cache->access(source.at(0, 4096));
+    std::atomic<int> waiting{0};
+    std::vector<std::jthread> threads;
+    for (int i = 0; i < 4; ++i) {
+      threads.emplace_back([&] {
+        const Block own = rig.cache->access(source.at(0, 4096));
+        ++waiting;
+        const auto bytes = own.wait();
+        EXPECT_TRUE(bytes && source.equals(own.extent(), *bytes));
+      });
+    }
+    while (waiting.load() < 4) std::this_thread::yield();
+    rig.fake->hold(false);
+    threads.clear();
+    EXPECT_EQ(block.state(), broken ? BlockState::failed : BlockState::ready);
+  }
+}
+
+// The second deadlock: an instance made for an extent that turned out to be there already, and
+// dropped without ever being submitted, waited in its destructor for a copy nobody started.
+TEST(ThesisTest, SecondDeadlockABlockThatWasNeverSubmittedCanBeDropped) {
+  CacheRig rig({.poller = true});
+  rig.record = false;
+  Source source(4096);
+  std::vector<std::jthread> threads;
+  for (int i = 0; i < 8; ++i) {
+    threads.emplace_back([&] {
+      for (int k = 0; k < 200; ++k) {
+        (void)rig.cache->access(source.at(0, 4096));
+        if (k % 10 == 0) rig.cache->invalidate(source.at(0, 4096));
+      }
+    });
+  }
+  threads.clear();
+  const CacheStats stats = rig.cache->stats();
+  EXPECT_EQ(stats.hits + stats.inflight_hits + stats.misses, 1600u);
+  EXPECT_EQ(stats.bytes_pinned, 0_B);
+}
+
+}  // namespace
+}  // namespace headrace

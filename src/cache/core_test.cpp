@@ -1,0 +1,152 @@
+// The cache as a whole: made, emptied, resized, ended; and the order of invalidate().
+#include "headrace/cache.h"
+
+#include <gtest/gtest.h>
+
+#include "support/cache_rig.h"
+
+namespace headrace {
+namespace {
+
+using namespace test;
+
+TEST(CacheCoreTest, CreateRefusesBudgetsThatMakeNoSense) {
+  CacheRig rig;
+  const auto create = [&](CacheOptions options) {
+    return Cache::create(*rig.mover, std::move(options));
+  };
+  for (const auto& budgets : std::vector<std::vector<std::pair<NodeId, Bytes>>>{
+           {}, {{kDisk, 1_MiB}}, {{NodeId{77}, 1_MiB}}, {{kDram, 1_MiB}, {kDram, 1_MiB}}}) {
+    const auto made = create({.budgets = budgets});
+    ASSERT_FALSE(made.has_value());
+    EXPECT_EQ(made.error().code, ErrorCode::invalid) << made.error().message;
+  }
+  EXPECT_FALSE(create({.budgets = {{kDram, 1_MiB}}, .slab = 100_B}).has_value());
+}
+
+TEST(CacheCoreTest, InvalidateDropsAllOverlappingReadyCopies) {
+  CacheRig rig;
+  Source source(100000);
+  rig.load(source.at(0, 4096));
+  rig.load(source.at(2000, 50000));
+  rig.load(source.at(60000, 100));
+  const Block held = rig.cache->access(source.at(0, 4096));
+  const std::byte old = (*held.now())[3000];
+  source.bytes()[3000] = ~old;
+  rig.cache->invalidate(source.at(3000, 1));
+  const CacheStats stats = rig.cache->stats();
+  EXPECT_EQ(stats.invalidations, 2u);
+  EXPECT_EQ(stats.blocks, 1u);
+  EXPECT_EQ((*held.now())[3000], old);  // held blocks keep what they have
+  const Block fresh = rig.cache->access(source.at(0, 4096));
+  rig.settle();
+  EXPECT_EQ((*fresh.wait())[3000], ~old);
+  EXPECT_EQ(rig.cache->stats().bytes_used, Bytes{4096 * 2 + 100});
+}
+
+TEST(CacheCoreTest, NoAccessAfterInvalidateSeesACopyThatWasInFlight) {
+  CacheRig rig;
+  Source source(4096);
+  rig.fake->hold(true);
+  const Block before = rig.cache->access(source.at(0, 4096));
+  ASSERT_EQ(rig.fake->in_flight(), 1u);
+  source.bytes()[0] = std::byte{0xaa};
+  rig.cache->invalidate(source.at(0, 4096));
+  const Block after = rig.cache->access(source.at(0, 4096));
+  EXPECT_EQ(after.state(), BlockState::filling);
+  rig.fake->finish(1);  // the first copy ends: that is not what the second access waits for
+  EXPECT_EQ(before.state(), BlockState::ready);
+  EXPECT_EQ(after.state(), BlockState::filling);
+  rig.fake->hold(false);
+  rig.settle();
+  EXPECT_EQ((*after.wait())[0], std::byte{0xaa});
+  EXPECT_NE((*before.wait()).data(), (*after.wait()).data());
+  EXPECT_EQ(rig.cache->stats().misses, 2u);
+}
+
+TEST(CacheCoreTest, TheFrameOfAnInvalidatedCopyIsNotReusedBeforeTheEngineIsDone) {
+  CacheRig rig({.budget = 4096_B});
+  Source source(8192);
+  rig.fake->hold(true);
+  {
+    const Block dropped = rig.cache->access(source.at(0, 4096));
+  }
+  rig.cache->invalidate(source.at(0, 4096));
+  EXPECT_EQ(rig.cache->stats().blocks, 0u);
+  EXPECT_EQ(rig.cache->stats().bytes_used, 4096_B);  // the engine still writes to it
+  EXPECT_EQ(rig.cache->access(source.at(4096, 4096)).state(), BlockState::absent);
+  rig.fake->hold(false);
+  rig.settle();
+  EXPECT_EQ(rig.cache->stats().bytes_used, 0_B);
+  EXPECT_EQ(rig.cache->stats().failures, 0u);
+  EXPECT_EQ(rig.cache->access(source.at(4096, 4096)).state(), BlockState::filling);
+  rig.settle();
+}
+
+TEST(CacheCoreTest, FlushDropsWhatNobodyHoldsAndClearDropsAll) {
+  CacheRig rig;
+  Source source(100000);
+  rig.load(source.at(0, 4096));
+  const Block held = rig.cache->access(source.at(8192, 4096));
+  rig.settle();
+  rig.cache->flush();
+  EXPECT_EQ(rig.cache->stats().blocks, 1u);
+  EXPECT_EQ(rig.cache->access(source.at(8192, 4096)).state(), BlockState::ready);
+  rig.cache->clear();
+  EXPECT_EQ(rig.cache->stats().blocks, 0u);
+  EXPECT_TRUE(source.equals(held.extent(), *held.now()));
+  EXPECT_EQ(rig.cache->stats().bytes_used, 4096_B);
+}
+
+TEST(CacheCoreTest, ResizeShrinksAtOnceAsFarAsPinsAllow) {
+  CacheRig rig({.cache = {.slab = 4096_B}, .budget = 16384_B});
+  Source source(100000);
+  Block held = rig.cache->access(source.at(0, 4096));
+  for (const std::uint64_t at : {1, 2, 3}) rig.load(source.at(at * 4096, 4096));
+  EXPECT_EQ(rig.cache->stats().blocks, 4u);
+  ASSERT_TRUE(rig.cache->resize(kDram, 8192_B).has_value());
+  EXPECT_EQ(rig.cache->stats().bytes_used, 8192_B);
+  ASSERT_TRUE(rig.cache->resize(kDram, 0_B).has_value());
+  EXPECT_EQ(rig.cache->stats().bytes_used, 4096_B);
+  EXPECT_TRUE(source.equals(held.extent(), *held.now()));
+  held = Block{};
+  EXPECT_EQ(rig.cache->stats().bytes_used, 0_B);
+  EXPECT_EQ(rig.cache->access(source.at(0, 4096)).state(), BlockState::absent);
+  ASSERT_TRUE(rig.cache->resize(kDram, 8192_B).has_value());
+  rig.load(source.at(0, 4096));
+  EXPECT_EQ(rig.cache->stats().blocks, 1u);
+  EXPECT_EQ(rig.cache->resize(kHbm, 1_MiB).error().code, ErrorCode::absent);
+}
+
+TEST(CacheCoreTest, ReserveAllocatesTheBudgetAtOnce) {
+  CacheRig rig({.cache = {.slab = 8192_B, .reserve = true}, .budget = 20000_B});
+  Source source(20000);
+  rig.load(source.at(0, 4096));
+  EXPECT_EQ(rig.cache->stats().blocks, 1u);
+}
+
+TEST(CacheCoreTest, TheDestructorWaitsForCopiesInFlight) {
+  CacheRig rig;
+  Source source(40960);
+  for (std::uint64_t i = 0; i < 10; ++i) (void)rig.cache->access(source.at(i * 4096, 4096));
+  rig.cache.reset();
+  EXPECT_EQ(rig.fake->in_flight(), 0u);
+}
+
+using CacheDeathTest = testing::Test;
+
+TEST(CacheDeathTest, ABlockMustNotOutliveItsCache) {
+  testing::FLAGS_gtest_death_test_style = "threadsafe";
+  EXPECT_DEATH(
+      {
+        CacheRig rig;
+        Source source(4096);
+        const Block block = rig.cache->access(source.at(0, 4096));
+        rig.settle();
+        rig.cache.reset();
+      },
+      "CHECK failed");
+}
+
+}  // namespace
+}  // namespace headrace

@@ -1,0 +1,66 @@
+// What is counted and told.
+#include "headrace/cache.h"
+
+#include <gtest/gtest.h>
+
+#include "support/cache_rig.h"
+
+namespace headrace {
+namespace {
+
+using namespace test;
+
+TEST(CacheStatsTest, TheObserverSeesTheExactSequence) {
+  CacheRig rig({.budget = 4096_B});
+  Source source(8192);
+  const Extent a = source.at(0, 4096);
+  const Extent b = source.at(4096, 4096);
+  {
+    const Block first = rig.cache->access(a);
+    const Block second = rig.cache->access(a);
+    rig.settle();
+  }
+  (void)rig.cache->access(a);
+  rig.load(b);
+  rig.cache->invalidate(b);
+  rig.fake->break_engine(kCpuA, Error{ErrorCode::io, "broken"});
+  rig.fake->break_engine(kCpuB, Error{ErrorCode::io, "broken"});
+  rig.load(a);
+  EXPECT_EQ(rig.event_names(),
+            "miss fill_started inflight_hit ready hit evicted miss fill_started ready invalidated "
+            "miss fill_started failed");
+  EXPECT_EQ(rig.events[5].extent, a);
+  EXPECT_EQ(rig.events[9].extent, b);
+  EXPECT_FALSE(rig.events[1].by_prefetch);
+  for (std::size_t i = 1; i < rig.events.size(); ++i) {
+    EXPECT_LE(rig.events[i - 1].time, rig.events[i].time);
+  }
+}
+
+TEST(CacheStatsTest, PercentilesAreUnknownUntilSomethingWasCounted) {
+  ManualClock clock;
+  CacheRig rig({.clock = &clock});
+  EXPECT_FALSE(rig.cache->stats().wait_time.p50);
+  EXPECT_FALSE(rig.cache->stats().copy_latency.p99);
+  Source source(4096);
+  rig.fake->hold(true);
+  const Block block = rig.cache->access(source.at(0, 4096));
+  clock.advance(Nanoseconds{1000});
+  rig.fake->hold(false);
+  rig.settle();
+  const CacheStats stats = rig.cache->stats();
+  EXPECT_FALSE(stats.wait_time.p50);  // nobody had to wait
+  EXPECT_EQ(stats.copy_latency.count, 1u);
+  EXPECT_GE(*stats.copy_latency.p50, 1000u);
+  EXPECT_LE(*stats.copy_latency.p50, 1063u);  // the histogram's buckets are 1/16 wide
+}
+
+TEST(CacheStatsTest, WordsOfStatesAndEvents) {
+  EXPECT_EQ(to_string(BlockState::filling), "filling");
+  EXPECT_EQ(to_string(BlockState::evicting), "evicting");
+  EXPECT_EQ(to_string(CacheEvent::Kind::inflight_hit), "inflight_hit");
+  EXPECT_EQ(to_string(CacheEvent::Kind::invalidated), "invalidated");
+}
+
+}  // namespace
+}  // namespace headrace
