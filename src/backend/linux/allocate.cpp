@@ -67,7 +67,7 @@ Pages pages_of(PageSize size) {
     case PageSize::huge_2m: return {size, 2_MiB, 2_MiB, true};
     case PageSize::huge_1g: return {size, 1_GiB, 1_GiB, true};
   }
-  CHECK(!"a PageSize");
+  CHECK(false);
   return {};
 }
 
@@ -80,7 +80,7 @@ std::vector<PageSize> fallbacks(PageSize asked) {
     case huge_2m: return {huge_2m, transparent, base};
     case huge_1g: return {huge_1g, huge_2m, transparent, base};
   }
-  CHECK(!"a PageSize");
+  CHECK(false);
   return {};
 }
 
@@ -378,7 +378,7 @@ class LinuxMemory {
       fallback +=
           fmt::format("{}{}: {}", fallback.empty() ? "" : "; ", to_string(size), done.unfit);
     }
-    CHECK(!"base pages fit everywhere");
+    CHECK(false);  // base pages fit everywhere
     return {};
   }
 };

@@ -3,45 +3,17 @@
 #include <gtest/gtest.h>
 #include <rapidcheck.h>
 #include <sys/mman.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <thread>
 
-#include "backend/linux/free_check.h"
 #include "backend/linux/host_memory.h"
+#include "backend/linux/linux_testing.h"
 #include "headrace/buffer.h"
 #include "tests/support/numa_maps.h"
 
 namespace headrace {
 namespace {
-
-// This host, as far as placing memory needs it.
-Machine this_host() {
-  Machine machine;
-  machine.source = "test";
-  for (const NodeMemory& node : read_host_memory().nodes) {
-    if (!node.allowed) continue;
-    machine.nodes.push_back({.id = node.id, .kind = NodeKind::dram, .reason = "test"});
-  }
-  machine.nodes.front().cpus = {0};
-  return machine;
-}
-
-std::vector<NodeId> ids_of(const Machine& machine) {
-  std::vector<NodeId> ids;
-  for (const Node& node : machine.nodes) ids.push_back(node.id);
-  return ids;
-}
-
-Placement on_first(const Machine& machine, PageSize pages = PageSize::base) {
-  Placement placement = Placement::on(machine.nodes.front().id);
-  placement.pages = pages;
-  return placement;
-}
-
-std::uint64_t page_size() { return static_cast<std::uint64_t>(::sysconf(_SC_PAGESIZE)); }
-std::uint64_t pages_in(Bytes bytes) { return (bytes.value + page_size() - 1) / page_size(); }
 
 bool all_zero(std::span<const std::byte> bytes) {
   return std::ranges::all_of(bytes, [](std::byte each) { return each == std::byte{0}; });
@@ -219,92 +191,6 @@ TEST(Allocate, ManyThreadsAtOnce) {
       }
     });
   }
-}
-
-TEST(Where, WidensToWholePages) {
-  const Machine machine = this_host();
-  const auto buffer = allocate(machine, 64_KiB, on_first(machine));
-  ASSERT_TRUE(buffer);
-  const auto bytes = (*buffer)->bytes();
-  EXPECT_EQ(where(bytes.subspan(0, 0)).value().total(), 0U);
-  EXPECT_EQ(where(bytes.subspan(100, 1)).value().total(), 1U);
-  EXPECT_EQ(where(bytes.subspan(page_size() - 1, 2)).value().total(), 2U);
-  EXPECT_EQ(where(bytes.subspan(page_size(), page_size())).value().total(), 1U);
-}
-
-TEST(Where, CountsTheSharedPageOfZerosAsAbsent) {
-  const Machine machine = this_host();
-  Placement placement = on_first(machine);
-  placement.touch = false;
-  const auto buffer = allocate(machine, 64_KiB, placement);
-  ASSERT_TRUE(buffer);
-  const std::byte seen = *static_cast<volatile std::byte*>((*buffer)->memory());
-  EXPECT_EQ(seen, std::byte{0});
-  EXPECT_EQ(where((*buffer)->bytes()).value().absent, pages_in(64_KiB));
-}
-
-TEST(Where, RefusesMemoryThatIsNotThere) {
-  void* memory = ::mmap(nullptr, 4 * page_size(), PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-  ASSERT_NE(memory, MAP_FAILED);
-  const std::span range(static_cast<const std::byte*>(memory), 4 * page_size());
-  ASSERT_EQ(::munmap(static_cast<std::byte*>(memory) + page_size(), page_size()), 0);
-  const auto residency = where(range);
-  ASSERT_FALSE(residency);
-  EXPECT_EQ(residency.error().code, ErrorCode::invalid);
-  ::munmap(memory, page_size());
-  ::munmap(static_cast<std::byte*>(memory) + 2 * page_size(), 2 * page_size());
-}
-
-HostMemory two_nodes() {
-  HostMemory host;
-  host.nodes = {{.id = NodeId{0}, .free = 100_MiB}, {.id = NodeId{8}, .free = 10_MiB}};
-  return host;
-}
-
-TEST(CheckFree, HoldsAStrictDemandAgainstEachNode) {
-  const HostMemory host = two_nodes();
-  EXPECT_TRUE(check_free(host, {.nodes = {{NodeId{8}, 10_MiB}}}));
-  const Status refused = check_free(host, {.nodes = {{NodeId{0}, 1_MiB}, {NodeId{8}, 11_MiB}}});
-  ASSERT_FALSE(refused);
-  EXPECT_EQ(refused.error().code, ErrorCode::exhausted);
-  EXPECT_EQ(refused.error().message,
-            "11 MiB do not fit on node 8; free now: node 0 100 MiB, node 8 10 MiB; ask for less, "
-            "free some, or let it spill (strict = false)");
-}
-
-TEST(CheckFree, HoldsAnotherAgainstAllNodes) {
-  const HostMemory host = two_nodes();
-  EXPECT_TRUE(check_free(host, {.nodes = {{NodeId{8}, 110_MiB}}, .strict = false}));
-  EXPECT_FALSE(check_free(host, {.nodes = {{NodeId{8}, 111_MiB}}, .strict = false}));
-}
-
-TEST(CheckFree, CountsWhatOthersTake) {
-  const HostMemory host = two_nodes();
-  const std::map<NodeId, Bytes> taken = {{NodeId{8}, 4_MiB}};
-  EXPECT_TRUE(check_free(host, {.nodes = {{NodeId{8}, 6_MiB}}}, taken));
-  EXPECT_FALSE(check_free(host, {.nodes = {{NodeId{8}, 7_MiB}}}, taken));
-  EXPECT_TRUE(check_free(host, {.nodes = {{NodeId{0}, 100_MiB}}}, taken));
-  EXPECT_FALSE(check_free(host, {.nodes = {{NodeId{0}, 107_MiB}}, .strict = false}, taken));
-}
-
-TEST(CheckFree, KeepsToTheMemoryCgroup) {
-  HostMemory host = two_nodes();
-  host.cgroup = 5_MiB;
-  EXPECT_TRUE(check_free(host, {.nodes = {{NodeId{0}, 5_MiB}}}));
-  const Status refused = check_free(host, {.nodes = {{NodeId{0}, 6_MiB}}});
-  ASSERT_FALSE(refused);
-  EXPECT_NE(refused.error().message.find("memory.max"), std::string::npos);
-}
-
-TEST(Claim, IsGivenBackWhenItGoes) {
-  const HostMemory host = read_host_memory();
-  const Demand most{.nodes = {{host.nodes.front().id, host.nodes.front().free / 10 * 7}}};
-  {
-    const auto claim = Claim::make(most);
-    ASSERT_TRUE(claim) << claim.error().message;
-    EXPECT_FALSE(Claim::make(most)) << "both together do not fit";
-  }
-  EXPECT_TRUE(Claim::make(most));
 }
 
 }  // namespace

@@ -18,7 +18,7 @@ int mode_of(Policy policy) {
     case Policy::bind: return MPOL_BIND;
     case Policy::interleave: return MPOL_INTERLEAVE;
   }
-  CHECK(!"a Policy");
+  CHECK(false);
   return 0;
 }
 
