@@ -24,7 +24,7 @@
 #include <utility>
 #include <vector>
 
-#include "move/move.h"
+#include "move/transfer.h"
 
 namespace headrace {
 

@@ -218,11 +218,14 @@ void MoverCore::leave(Visit& visit) {
 void MoverCore::submit(std::span<Work*> works, Visit& visit) {
   while (!works.empty()) {
     const EngineBook* engine = works.front()->lane->engine;
-    const auto rest = std::stable_partition(
-        works.begin(), works.end(), [&](const Work* work) { return work->lane->engine == engine; });
-    const auto count = static_cast<std::size_t>(rest - works.begin());
-    offer(works.first(count), visit);
-    works = works.subspan(count);
+    std::array<Work*, kBatch> same;
+    std::size_t same_count = 0;
+    std::size_t others = 0;
+    for (Work* work : works) {
+      (work->lane->engine == engine ? same[same_count++] : works[others++]) = work;
+    }
+    offer(std::span(same).first(same_count), visit);
+    works = works.first(others);
   }
 }
 

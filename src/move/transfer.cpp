@@ -1,4 +1,4 @@
-#include "move/move.h"
+#include "move/transfer.h"
 
 #include <sys/eventfd.h>
 #include <unistd.h>
