@@ -4,6 +4,7 @@
 // A block is a cached copy of an extent; holding a Block pins it. A lookup never blocks: it finds
 // the copy, finds it on its way, or starts it. Where the source is byte-addressable there is always
 // a place to read from now. Copies are read-only: a changed source is announced by invalidate().
+// An object must live until no copy of it is on its way: forget() it before it goes.
 // It is not a page cache: what it holds was asked for by extent, and nothing is written back.
 //
 // States of a block:
@@ -202,6 +203,9 @@ class Cache {
   // was called, even from a copy that was in flight; blocks already held keep what they have.
   // Requires (for the promise): the source was changed before the call.
   void invalidate(Extent extent);
+  // Drops all copies of `object` and waits, at most `timeout`, until no engine reads it: after this
+  // it may go, if no plan and no access names it any more. timed_out: it is still being read.
+  Status forget(const Object& object, Nanoseconds timeout = std::chrono::seconds{60});
   // Drops all copies that nobody holds and no plan protects.
   void flush();
   // Drops all copies; those held live until their last Block goes. Cancels plans.

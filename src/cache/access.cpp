@@ -153,7 +153,9 @@ CacheEntry& CacheCore::start(std::unique_ptr<CacheEntry> made, const Request& re
   entry.fill = new Fill;
   entry.fill->to = {slab.owner.get(), static_cast<std::uint64_t>(entry.data - slab.begin),
                     request.extent.length};
+  entry.fill->object = entry.id;
   entry.fill->started = mover_.clock().now();
+  link(*entry.fill);
   index_.insert(entry);
   node.order->insert(entry);
   ++running_;
@@ -184,11 +186,12 @@ void CacheCore::complete(CacheEntry& entry, const Result<MoveStats>& outcome) {
   const std::atomic<std::uint32_t>& word = entry.state;
   bool awaited = false;
   bool due = false;
-  bool closing = false;
+  bool watched = false;
   {
     Later later;
     const MutexLock lock(mutex_);
     auto fill = std::unique_ptr<Fill>(std::exchange(entry.fill, nullptr));
+    unlink(*fill);
     if (outcome) {
       const Nanoseconds took = mover_.clock().now() - fill->started;
       copy_latency_.record(static_cast<std::uint64_t>(std::max<std::int64_t>(took.count(), 0)));
@@ -207,7 +210,7 @@ void CacheCore::complete(CacheEntry& entry, const Result<MoveStats>& outcome) {
     fit_budget_by(node, gone ? nullptr : &entry, later);
     if (std::exchange(stalled_, false)) pump_due_ = true;
     due = take_pump_due();
-    closing = closing_;
+    watched = watchers_ > 0;
     if (!due) --running_;
   }
   if (awaited) waiting.wake_all(word);
@@ -215,11 +218,29 @@ void CacheCore::complete(CacheEntry& entry, const Result<MoveStats>& outcome) {
   if (due) {
     pump(false);
     const MutexLock lock(mutex_);
-    closing = closing_;
+    watched = watchers_ > 0;
     --running_;
   }
   // The cache may be gone; a destructor that waits looks at the word again by itself in any case.
-  if (closing) waiting.wake_all(running);
+  if (watched) waiting.wake_all(running);
+}
+
+void CacheCore::link(Fill& fill) {
+  fill.next = fills_;
+  if (fills_ != nullptr) fills_->previous = &fill;
+  fills_ = &fill;
+}
+
+void CacheCore::unlink(Fill& fill) {
+  (fill.previous == nullptr ? fills_ : fill.previous->next) = fill.next;
+  if (fill.next != nullptr) fill.next->previous = fill.previous;
+}
+
+bool CacheCore::being_read(ObjectId object) const {
+  for (const Fill* fill = fills_; fill != nullptr; fill = fill->next) {
+    if (fill->object == object) return true;
+  }
+  return false;
 }
 
 // The block leaves the books, so that the next access tries again; those who hold it can still ask

@@ -16,8 +16,8 @@ using namespace test;
 constexpr auto kShort = std::chrono::milliseconds{1};
 
 TEST(CacheAccessTest, HitsInFlightAndReadyShareOneCopy) {
-  CacheRig rig;
   Source source(10000);
+  CacheRig rig;
   const Extent extent = source.at(0, 10000);
   const Block first = rig.cache->access(extent);
   const Block second = rig.cache->access(extent);
@@ -35,8 +35,8 @@ TEST(CacheAccessTest, HitsInFlightAndReadyShareOneCopy) {
 }
 
 TEST(CacheAccessTest, APartOfACachedExtentIsServedFromIt) {
-  CacheRig rig;
   Source source(100000);
+  CacheRig rig;
   rig.load(source.at(1000, 50000));
   const Block part = rig.cache->access(source.at(20000, 123));
   EXPECT_EQ(part.state(), BlockState::ready);
@@ -50,8 +50,8 @@ TEST(CacheAccessTest, APartOfACachedExtentIsServedFromIt) {
 }
 
 TEST(CacheAccessTest, AFailedCopyGivesTheSourceIsCountedAndTriedAgain) {
-  CacheRig rig;
   Source source(4096);
+  CacheRig rig;
   rig.fake->break_engine(kCpuA, Error{ErrorCode::io, "broken"});
   rig.fake->break_engine(kCpuB, Error{ErrorCode::io, "broken"});
   const Block block = rig.cache->access(source.at(0, 4096));
@@ -71,8 +71,8 @@ TEST(CacheAccessTest, AFailedCopyGivesTheSourceIsCountedAndTriedAgain) {
 }
 
 TEST(CacheAccessTest, AFailedCopyOfWhatNoCpuCanAddressIsAnError) {
-  CacheRig rig;
   Opaque opaque(4096_B);
+  CacheRig rig;
   const Block block = rig.cache->access(whole(opaque));
   rig.settle();
   EXPECT_EQ(block.state(), BlockState::failed);
@@ -82,8 +82,8 @@ TEST(CacheAccessTest, AFailedCopyOfWhatNoCpuCanAddressIsAnError) {
 }
 
 TEST(CacheAccessTest, WaitEndsAtItsBoundAndCanBeRepeated) {
-  CacheRig rig;
   Source source(4096);
+  CacheRig rig;
   rig.fake->hold(true);
   const Block block = rig.cache->access(source.at(0, 4096));
   EXPECT_EQ(block.wait(kShort).error().code, ErrorCode::timed_out);
@@ -94,16 +94,16 @@ TEST(CacheAccessTest, WaitEndsAtItsBoundAndCanBeRepeated) {
 
 TEST(CacheAccessTest, WaitEndsAtItsBoundUnderAClockThatStands) {
   ManualClock clock;
-  CacheRig rig({.clock = &clock});
   Source source(4096);
+  CacheRig rig({.clock = &clock});
   rig.fake->hold(true);
   const Block block = rig.cache->access(source.at(0, 4096));
   EXPECT_EQ(block.wait(kShort).error().code, ErrorCode::timed_out);
 }
 
 TEST(CacheAccessTest, ABatchIsServedLikeSingleAccesses) {
-  CacheRig rig;
   Source source(100000);
+  CacheRig rig;
   rig.load(source.at(0, 4096));
   const std::vector<Extent> extents{source.at(0, 4096), source.at(8192, 4096),
                                     source.at(8192, 4096), source.at(99999, 2)};
@@ -132,9 +132,9 @@ TEST(ThesisTest, BlockingScenarioT2AndT3DoNotDependOnT1Waiting) {
     for (int i = 0; stage.load() < 3 && i < 5'000'000; ++i) std::this_thread::yield();
     return place::one(machine, request);
   };
+  Source source(4096);
   CacheRig rig(std::move(options));
   rig.record = false;
-  Source source(4096);
   const Extent extent = source.at(0, 4096);
   const auto other = [&] {
     while (stage.load() == 0) std::this_thread::yield();
@@ -158,9 +158,9 @@ TEST(ThesisTest, BlockingScenarioT2AndT3DoNotDependOnT1Waiting) {
 // back to sleep. Here the word changes before anybody is woken, for a failed copy as well.
 TEST(ThesisTest, FirstDeadlockWaitersWakeAfterSuccessAndAfterFailure) {
   for (const bool broken : {false, true}) {
+    Source source(4096);
     CacheRig rig({.poller = true});
     rig.record = false;
-    Source source(4096);
     if (broken) {
       rig.fake->break_engine(kCpuA, Error{ErrorCode::io, "broken"});
       rig.fake->break_engine(kCpuB, Error{ErrorCode::io, "broken"});
@@ -187,9 +187,9 @@ TEST(ThesisTest, FirstDeadlockWaitersWakeAfterSuccessAndAfterFailure) {
 // The second deadlock: an instance made for an extent that turned out to be there already, and
 // dropped without ever being submitted, waited in its destructor for a copy nobody started.
 TEST(ThesisTest, SecondDeadlockABlockThatWasNeverSubmittedCanBeDropped) {
+  Source source(4096);
   CacheRig rig({.poller = true});
   rig.record = false;
-  Source source(4096);
   std::vector<std::jthread> threads;
   for (int i = 0; i < 8; ++i) {
     threads.emplace_back([&] {

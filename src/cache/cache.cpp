@@ -159,6 +159,10 @@ Prefetch Cache::prefetch(std::span<const Extent> extents, const PrefetchOptions&
 
 void Cache::invalidate(Extent extent) { core_->invalidate(extent); }
 
+Status Cache::forget(const Object& object, Nanoseconds timeout) {
+  return core_->forget(object, timeout);
+}
+
 void Cache::flush() { core_->flush(); }
 
 void Cache::clear() { core_->clear(); }

@@ -11,8 +11,8 @@ namespace {
 using namespace test;
 
 TEST(BlockTest, AMissIsServedByTheSourceUntilTheCopyIsReady) {
-  CacheRig rig;
   Source source(100000);
+  CacheRig rig;
   const Extent extent = source.at(100, 5000);
   const Block block = rig.cache->access(extent);
   EXPECT_EQ(block.state(), BlockState::filling);
@@ -37,8 +37,8 @@ TEST(BlockTest, AMissIsServedByTheSourceUntilTheCopyIsReady) {
 }
 
 TEST(BlockTest, EmptyInvalidAndDefaultBlocks) {
-  CacheRig rig;
   Source source(100);
+  CacheRig rig;
   const Block empty = rig.cache->access(source.at(100, 0));
   EXPECT_EQ(empty.state(), BlockState::ready);
   EXPECT_TRUE(empty.wait().has_value());
@@ -58,8 +58,8 @@ TEST(BlockTest, EmptyInvalidAndDefaultBlocks) {
 }
 
 TEST(BlockTest, ClonesPinAndMovesDoNot) {
-  CacheRig rig({.budget = 4096_B});
   Source source(8192);
+  CacheRig rig({.budget = 4096_B});
   Block first = rig.cache->access(source.at(0, 4096));
   rig.settle();
   Block second = first.clone();

@@ -11,8 +11,9 @@ namespace {
 
 // Longer than any transfer's own bound (MoverOptions::shutdown_bound): past it the Mover has lost a
 // copy, and memory that an engine may still write to must not be freed.
-constexpr auto kEndBound = std::chrono::seconds{120};
-constexpr auto kEndSlice = std::chrono::milliseconds{1};
+constexpr Nanoseconds kEndBound = std::chrono::seconds{120};
+// Whoever ends a copy wakes the waiting thread; the slice is for a Mover that wants to be polled.
+constexpr Nanoseconds kEndSlice = std::chrono::milliseconds{1};
 
 }  // namespace
 
@@ -63,7 +64,7 @@ CacheCore::~CacheCore() {
     Later later;
     const MutexLock lock(mutex_);
     CHECK(counts_.pins == 0);  // a Block must not outlive its Cache
-    closing_ = true;
+    ++watchers_;
     end_plans();
     for (CacheEntry* entry : index_.all()) drop(*entry, CacheEvent::Kind::evicted, later);
   }
@@ -119,6 +120,29 @@ void CacheCore::invalidate(Extent extent) {
     }
   }
   if (take_pump_due()) pump(true);
+}
+
+Status CacheCore::forget(const Object& object, Nanoseconds timeout) {
+  invalidate(whole(object));
+  const Nanoseconds begin = mover_.clock().now();
+  for (Nanoseconds waited{0};;) {
+    const std::uint32_t seen = running_.load();
+    {
+      const MutexLock lock(mutex_);
+      if (!being_read(object.id())) return {};
+      ++watchers_;
+    }
+    mover_.poll();
+    const Nanoseconds slice = std::clamp(timeout - waited, Nanoseconds{0}, kEndSlice);
+    if (!mover_.waiting().wait(running_, seen, slice)) waited += slice;
+    // By the clock too: the ends of other copies wake this thread without a slice gone by.
+    waited = std::max(waited, mover_.clock().now() - begin);
+    const MutexLock lock(mutex_);
+    --watchers_;
+    if (waited >= timeout && being_read(object.id())) {
+      return fail(ErrorCode::timed_out, "an engine still reads the object; forget() it again");
+    }
+  }
 }
 
 void CacheCore::flush() {

@@ -57,6 +57,7 @@ class CacheCore {
               const AccessOptions& options);
   Prefetch prefetch(std::span<const Extent> extents, const PrefetchOptions& options);
   void invalidate(Extent extent);
+  Status forget(const Object& object, Nanoseconds timeout);
   void flush();
   void clear();
   Status resize(NodeId node, Bytes budget);
@@ -159,6 +160,10 @@ class CacheCore {
   void end_plan(PrefetchPlan& plan) REQUIRES(mutex_);
   void end_plans() REQUIRES(mutex_);
 
+  bool being_read(ObjectId object) const REQUIRES(mutex_);
+  void link(Fill& fill) REQUIRES(mutex_);
+  void unlink(Fill& fill) REQUIRES(mutex_);
+
   // stats.cpp
   void emit(CacheEvent::Kind kind, const Extent& extent, bool by_prefetch) REQUIRES(mutex_);
 
@@ -173,6 +178,7 @@ class CacheCore {
   // guarded by mutex_.
   std::vector<Node> nodes_;
   Counts counts_ GUARDED_BY(mutex_);
+  Fill* fills_ GUARDED_BY(mutex_) = nullptr;   // those on their way, linked
   Nanoseconds latency_ GUARDED_BY(mutex_){0};  // of copies, a mean that forgets
 
   std::vector<std::shared_ptr<PrefetchPlan>> plans_ GUARDED_BY(mutex_);
@@ -184,7 +190,8 @@ class CacheCore {
   std::atomic<bool> pump_due_{false};
   // A plan found no room: whatever becomes droppable is a reason to pump.
   bool stalled_ GUARDED_BY(mutex_) = false;
-  bool closing_ GUARDED_BY(mutex_) = false;
+  // Threads that wait on running_: whoever lowers it wakes them.
+  unsigned watchers_ GUARDED_BY(mutex_) = 0;
   // A plan waits for a slab, which only a thread of the user may allocate.
   std::atomic<bool> growth_due_{false};
 

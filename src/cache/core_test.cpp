@@ -25,8 +25,8 @@ TEST(CacheCoreTest, CreateRefusesBudgetsThatMakeNoSense) {
 }
 
 TEST(CacheCoreTest, InvalidateDropsAllOverlappingReadyCopies) {
-  CacheRig rig;
   Source source(100000);
+  CacheRig rig;
   rig.load(source.at(0, 4096));
   rig.load(source.at(2000, 50000));
   rig.load(source.at(60000, 100));
@@ -45,8 +45,8 @@ TEST(CacheCoreTest, InvalidateDropsAllOverlappingReadyCopies) {
 }
 
 TEST(CacheCoreTest, NoAccessAfterInvalidateSeesACopyThatWasInFlight) {
-  CacheRig rig;
   Source source(4096);
+  CacheRig rig;
   rig.fake->hold(true);
   const Block before = rig.cache->access(source.at(0, 4096));
   ASSERT_EQ(rig.fake->in_flight(), 1u);
@@ -65,8 +65,8 @@ TEST(CacheCoreTest, NoAccessAfterInvalidateSeesACopyThatWasInFlight) {
 }
 
 TEST(CacheCoreTest, TheFrameOfAnInvalidatedCopyIsNotReusedBeforeTheEngineIsDone) {
-  CacheRig rig({.budget = 4096_B});
   Source source(8192);
+  CacheRig rig({.budget = 4096_B});
   rig.fake->hold(true);
   {
     const Block dropped = rig.cache->access(source.at(0, 4096));
@@ -84,8 +84,8 @@ TEST(CacheCoreTest, TheFrameOfAnInvalidatedCopyIsNotReusedBeforeTheEngineIsDone)
 }
 
 TEST(CacheCoreTest, FlushDropsWhatNobodyHoldsAndClearDropsAll) {
-  CacheRig rig;
   Source source(100000);
+  CacheRig rig;
   rig.load(source.at(0, 4096));
   const Block held = rig.cache->access(source.at(8192, 4096));
   rig.settle();
@@ -99,8 +99,8 @@ TEST(CacheCoreTest, FlushDropsWhatNobodyHoldsAndClearDropsAll) {
 }
 
 TEST(CacheCoreTest, ResizeShrinksAtOnceAsFarAsPinsAllow) {
-  CacheRig rig({.cache = {.slab = 4096_B}, .budget = 16384_B});
   Source source(100000);
+  CacheRig rig({.cache = {.slab = 4096_B}, .budget = 16384_B});
   Block held = rig.cache->access(source.at(0, 4096));
   for (const std::uint64_t at : {1, 2, 3}) rig.load(source.at(at * 4096, 4096));
   EXPECT_EQ(rig.cache->stats().blocks, 4u);
@@ -119,18 +119,37 @@ TEST(CacheCoreTest, ResizeShrinksAtOnceAsFarAsPinsAllow) {
 }
 
 TEST(CacheCoreTest, ReserveAllocatesTheBudgetAtOnce) {
-  CacheRig rig({.cache = {.slab = 8192_B, .reserve = true}, .budget = 20000_B});
   Source source(20000);
+  CacheRig rig({.cache = {.slab = 8192_B, .reserve = true}, .budget = 20000_B});
   rig.load(source.at(0, 4096));
   EXPECT_EQ(rig.cache->stats().blocks, 1u);
 }
 
 TEST(CacheCoreTest, TheDestructorWaitsForCopiesInFlight) {
-  CacheRig rig;
   Source source(40960);
+  CacheRig rig;
   for (std::uint64_t i = 0; i < 10; ++i) (void)rig.cache->access(source.at(i * 4096, 4096));
   rig.cache.reset();
   EXPECT_EQ(rig.fake->in_flight(), 0u);
+}
+
+TEST(CacheCoreTest, ForgetDropsAnObjectAndWaitsUntilNoEngineReadsIt) {
+  Source kept(4096);
+  Source gone(8192);
+  CacheRig rig;
+  rig.load(kept.at(0, 4096));
+  rig.load(gone.at(0, 4096));
+  rig.fake->hold(true);
+  Block held = rig.cache->access(gone.at(4096, 4096));
+  const auto status = rig.cache->forget(gone.object(), std::chrono::milliseconds{2});
+  ASSERT_FALSE(status.has_value());
+  EXPECT_EQ(status.error().code, ErrorCode::timed_out);
+  EXPECT_EQ(rig.cache->stats().blocks, 1u);
+  rig.fake->hold(false);
+  EXPECT_TRUE(rig.cache->forget(gone.object()).has_value());
+  EXPECT_EQ(rig.fake->in_flight(), 0u);
+  EXPECT_EQ(held.state(), BlockState::ready);  // what is held is kept
+  EXPECT_TRUE(rig.cache->forget(kept.object(), Nanoseconds{0}).has_value());
 }
 
 using CacheDeathTest = testing::Test;
@@ -139,8 +158,8 @@ TEST(CacheDeathTest, ABlockMustNotOutliveItsCache) {
   testing::FLAGS_gtest_death_test_style = "threadsafe";
   EXPECT_DEATH(
       {
-        CacheRig rig;
         Source source(4096);
+        CacheRig rig;
         const Block block = rig.cache->access(source.at(0, 4096));
         rig.settle();
         rig.cache.reset();

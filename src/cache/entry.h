@@ -23,7 +23,10 @@ namespace headrace {
 // somebody may ask why).
 struct Fill {
   Extent to;
-  Transfer transfer;  // set once submitted
+  Transfer transfer;     // set once submitted
+  ObjectId object{};     // that it reads
+  Fill* next = nullptr;  // all fills on their way
+  Fill* previous = nullptr;
   Nanoseconds started{0};
   bool cancelled = false;  // nobody wants it any more
   std::optional<Error> error;

@@ -41,10 +41,10 @@ using namespace test;
 TEST(CacheMemoryTest, ABlockCostsAtMost128BytesBesideItsOwn) {
   FakeOptions fake;
   fake.log = false;
-  CacheRig rig({.fake = fake, .cache = {.reserve = true}, .budget = 16_MiB});
-  rig.record = false;
   constexpr std::uint64_t kBlock = 192;
   Source source(42000 * kBlock);
+  CacheRig rig({.fake = fake, .cache = {.reserve = true}, .budget = 16_MiB});
+  rig.record = false;
   const auto load = [&](std::uint64_t first, std::uint64_t last) {
     for (std::uint64_t i = first; i < last; ++i) {
       (void)rig.cache->access(source.at(i * kBlock, kBlock));

@@ -40,12 +40,12 @@ class Model {
  public:
   Model()
       : budget_(Bytes{*rc::gen::inRange<std::uint64_t>(2000, 60000)}),
+        source_(kSource),
         rig_({.fake = any_fake(),
               .cache = {.eviction = *rc::gen::arbitrary<bool>() ? EvictionFactory(sieve)
                                                                 : EvictionFactory(clock_order),
                         .slab = *rc::gen::element(4096_B, 16384_B, 65536_B)},
-              .budget = budget_}),
-        source_(kSource) {
+              .budget = budget_}) {
     std::fill(source_.bytes().begin(), source_.bytes().end(), std::byte{0});
   }
 
@@ -211,8 +211,8 @@ class Model {
   }
 
   Bytes budget_;
-  CacheRig rig_;
   Source source_;
+  CacheRig rig_;
   std::vector<Held> held_;
   std::vector<Prefetch> plans_;
   std::uint64_t accesses_ = 0;

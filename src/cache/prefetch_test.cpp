@@ -16,8 +16,8 @@ std::vector<Extent> blocks_of(const Source& source, std::uint64_t count) {
 }
 
 TEST(PrefetchTest, FetchesInOrderUpToTheWindowAndSlidesWithUse) {
-  CacheRig rig({.budget = Bytes{64 * kBlock}});
   Source source(32 * kBlock);
+  CacheRig rig({.budget = Bytes{64 * kBlock}});
   const auto plan = blocks_of(source, 32);
   const Prefetch prefetch = rig.cache->prefetch(plan, {.window = Bytes{4 * kBlock}});
   EXPECT_EQ(prefetch.progress().started, 4u);
@@ -43,8 +43,8 @@ TEST(PrefetchTest, FetchesInOrderUpToTheWindowAndSlidesWithUse) {
 }
 
 TEST(PrefetchTest, TakesAtMostHalfOfTheBudgetAndAPlanLargerThanItSlides) {
-  CacheRig rig({.budget = Bytes{8 * kBlock}});
   Source source(40 * kBlock);
+  CacheRig rig({.budget = Bytes{8 * kBlock}});
   const auto plan = blocks_of(source, 40);
   const Prefetch prefetch = rig.cache->prefetch(plan);
   EXPECT_EQ(prefetch.progress().started, 4u);
@@ -60,8 +60,8 @@ TEST(PrefetchTest, TakesAtMostHalfOfTheBudgetAndAPlanLargerThanItSlides) {
 }
 
 TEST(PrefetchTest, WhatIsThereCountsAsStartedAndIsProtected) {
-  CacheRig rig({.budget = Bytes{4 * kBlock}});
   Source source(100 * kBlock);
+  CacheRig rig({.budget = Bytes{4 * kBlock}});
   rig.load(source.at(0, kBlock));
   const Prefetch prefetch = rig.cache->prefetch(std::vector{source.at(0, kBlock)});
   EXPECT_EQ(prefetch.progress().started, 1u);
@@ -75,8 +75,8 @@ TEST(PrefetchTest, WhatIsThereCountsAsStartedAndIsProtected) {
 }
 
 TEST(PrefetchTest, AUseThatComesTooEarlyIsLate) {
-  CacheRig rig;
   Source source(2 * kBlock);
+  CacheRig rig;
   rig.fake->hold(true);
   const Prefetch prefetch = rig.cache->prefetch(blocks_of(source, 2));
   {
@@ -94,8 +94,8 @@ TEST(PrefetchTest, AUseThatComesTooEarlyIsLate) {
 }
 
 TEST(PrefetchTest, APartOfAPlannedExtentUsesIt) {
-  CacheRig rig;
   Source source(4 * kBlock);
+  CacheRig rig;
   const Prefetch prefetch = rig.cache->prefetch(std::vector{source.at(0, 4 * kBlock)});
   rig.settle();
   {
@@ -106,8 +106,8 @@ TEST(PrefetchTest, APartOfAPlannedExtentUsesIt) {
 }
 
 TEST(PrefetchTest, CancelStartsNoMoreAndTakesTheProtection) {
-  CacheRig rig({.budget = Bytes{8 * kBlock}});
   Source source(100 * kBlock);
+  CacheRig rig({.budget = Bytes{8 * kBlock}});
   Prefetch prefetch = rig.cache->prefetch(blocks_of(source, 20));
   rig.settle();
   rig.cache->flush();
@@ -124,8 +124,8 @@ TEST(PrefetchTest, CancelStartsNoMoreAndTakesTheProtection) {
 }
 
 TEST(PrefetchTest, DroppingTheHandleCancelsAndCopiesInFlightStayUsable) {
-  CacheRig rig;
   Source source(4 * kBlock);
+  CacheRig rig;
   rig.fake->hold(true);
   {
     const Prefetch prefetch = rig.cache->prefetch(blocks_of(source, 4));
@@ -137,8 +137,8 @@ TEST(PrefetchTest, DroppingTheHandleCancelsAndCopiesInFlightStayUsable) {
 }
 
 TEST(PrefetchTest, WhatIsInvalidatedBeforeItsUseIsFetchedAgain) {
-  CacheRig rig;
   Source source(4 * kBlock);
+  CacheRig rig;
   const Prefetch prefetch = rig.cache->prefetch(blocks_of(source, 4));
   rig.settle();
   source.bytes()[kBlock] = std::byte{0x55};
@@ -152,8 +152,8 @@ TEST(PrefetchTest, WhatIsInvalidatedBeforeItsUseIsFetchedAgain) {
 }
 
 TEST(PrefetchTest, AFailedFetchIsLeftToTheAccess) {
-  CacheRig rig;
   Source source(4 * kBlock);
+  CacheRig rig;
   for (const EngineId engine : {kCpuA, kCpuB}) {
     rig.fake->break_engine(engine, Error{ErrorCode::io, "broken"});
   }
@@ -167,8 +167,8 @@ TEST(PrefetchTest, AFailedFetchIsLeftToTheAccess) {
 }
 
 TEST(PrefetchTest, TwoPlansWithTheSameExtentFetchItOnceAndBothProtectIt) {
-  CacheRig rig({.budget = Bytes{8 * kBlock}});
   Source source(8 * kBlock);
+  CacheRig rig({.budget = Bytes{8 * kBlock}});
   Prefetch one = rig.cache->prefetch(blocks_of(source, 2));
   const Prefetch two = rig.cache->prefetch(blocks_of(source, 2));
   rig.settle();
@@ -184,8 +184,8 @@ TEST(PrefetchTest, TwoPlansWithTheSameExtentFetchItOnceAndBothProtectIt) {
 }
 
 TEST(PrefetchTest, AnExtentPlannedTwiceIsProtectedUntilItsSecondUse) {
-  CacheRig rig({.budget = Bytes{8 * kBlock}});
   Source source(8 * kBlock);
+  CacheRig rig({.budget = Bytes{8 * kBlock}});
   const Prefetch prefetch =
       rig.cache->prefetch(std::vector{source.at(0, kBlock), source.at(0, kBlock)});
   rig.settle();
@@ -204,8 +204,8 @@ TEST(PrefetchTest, AnExtentPlannedTwiceIsProtectedUntilItsSecondUse) {
 }
 
 TEST(PrefetchTest, WhatLiesAWindowBehindTheFurthestUseIsPassedOver) {
-  CacheRig rig({.budget = Bytes{64 * kBlock}});
   Source source(64 * kBlock);
+  CacheRig rig({.budget = Bytes{64 * kBlock}});
   const auto plan = blocks_of(source, 64);
   const Prefetch prefetch = rig.cache->prefetch(plan, {.window = Bytes{4 * kBlock}});
   rig.settle();
@@ -223,8 +223,8 @@ TEST(PrefetchTest, WhatLiesAWindowBehindTheFurthestUseIsPassedOver) {
 }
 
 TEST(PrefetchTest, AnAccessTakesTheRoomOfTheFurthestPlannedUseAsTheLastResort) {
-  CacheRig rig({.budget = Bytes{4 * kBlock}});
   Source source(20 * kBlock);
+  CacheRig rig({.budget = Bytes{4 * kBlock}});
   const Block a = rig.cache->access(source.at(10 * kBlock, kBlock));
   const Block b = rig.cache->access(source.at(11 * kBlock, kBlock));
   const Prefetch prefetch = rig.cache->prefetch(blocks_of(source, 4));
@@ -243,8 +243,8 @@ TEST(PrefetchTest, AnAccessTakesTheRoomOfTheFurthestPlannedUseAsTheLastResort) {
 }
 
 TEST(PrefetchTest, EmptyInvalidAndTooLargeExtentsDoNotHoldAPlanUp) {
-  CacheRig rig({.budget = Bytes{4 * kBlock}});
   Source source(20 * kBlock);
+  CacheRig rig({.budget = Bytes{4 * kBlock}});
   const Prefetch prefetch =
       rig.cache->prefetch(std::vector{source.at(0, 0), source.at(20 * kBlock, 1),
                                       source.at(0, 20 * kBlock), Extent{}, source.at(0, kBlock)});
@@ -257,8 +257,8 @@ TEST(PrefetchTest, EmptyInvalidAndTooLargeExtentsDoNotHoldAPlanUp) {
 TEST(PrefetchTest, CopiesThatCompleteInsideSubmitDoNotRecur) {
   FakeOptions fake;
   fake.inside_chance = 1;
-  CacheRig rig({.fake = fake, .budget = 64_MiB});
   Source source(20000 * 64);
+  CacheRig rig({.fake = fake, .budget = 64_MiB});
   std::vector<Extent> plan;
   for (std::uint64_t i = 0; i < 20000; ++i) plan.push_back(source.at(i * 64, 64));
   const Prefetch prefetch = rig.cache->prefetch(plan);
@@ -266,8 +266,8 @@ TEST(PrefetchTest, CopiesThatCompleteInsideSubmitDoNotRecur) {
 }
 
 TEST(PrefetchTest, ClearCancelsPlansAndAHandleMayOutliveTheCache) {
-  CacheRig rig;
   Source source(8 * kBlock);
+  CacheRig rig;
   Prefetch cleared = rig.cache->prefetch(blocks_of(source, 4));
   rig.settle();
   rig.cache->clear();

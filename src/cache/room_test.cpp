@@ -11,8 +11,8 @@ namespace {
 using namespace test;
 
 TEST(CacheRoomTest, WithoutRoomTheBlockStandsForTheSourceOrSaysWhy) {
-  CacheRig rig({.budget = 8192_B});
   Source source(100000);
+  CacheRig rig({.budget = 8192_B});
   const Block large = rig.cache->access(source.at(0, 8193));
   EXPECT_EQ(large.state(), BlockState::absent);
   EXPECT_EQ(large.node(), kHbm);
@@ -29,8 +29,8 @@ TEST(CacheRoomTest, WithoutRoomTheBlockStandsForTheSourceOrSaysWhy) {
 }
 
 TEST(CacheRoomTest, APolicyWithoutAnAnswerOrABudgetIsARefusal) {
-  CacheRig rig;
   Source fastest(4096, kHbm);
+  CacheRig rig;
   for (const PlacementPolicy& policy :
        {PlacementPolicy(place::nearest_fast), place::always(kHbm)}) {
     auto cache = Cache::create(*rig.mover, {.budgets = {{kDram, 1_MiB}}, .placement = policy});
@@ -45,8 +45,8 @@ TEST(CacheRoomTest, APolicyWithoutAnAnswerOrABudgetIsARefusal) {
 // Found by the model: a block that a plan wants must not be dropped for the budget and fetched
 // again for ever, when a pin keeps the slab anyway.
 TEST(CacheRoomTest, ANodeOverItsBudgetByAPinComesToRest) {
-  CacheRig rig({.budget = 65536_B});
   Source source(100000);
+  CacheRig rig({.budget = 65536_B});
   const Block held = rig.cache->access(source.at(0, 4096));
   rig.settle();
   const Prefetch plan = rig.cache->prefetch(std::vector{source.at(8192, 4096)});
@@ -58,8 +58,8 @@ TEST(CacheRoomTest, ANodeOverItsBudgetByAPinComesToRest) {
 }
 
 TEST(CacheRoomTest, ABlockLargerThanASlabTakesThePlaceOfSmallOnes) {
-  CacheRig rig({.cache = {.slab = 4096_B}, .budget = 32768_B});
   Source source(200000);
+  CacheRig rig({.cache = {.slab = 4096_B}, .budget = 32768_B});
   for (std::uint64_t i = 0; i < 8; ++i) rig.load(source.at(i * 4096, 4096));
   rig.load(source.at(100000, 20000));
   EXPECT_EQ(rig.cache->access(source.at(100000, 20000)).state(), BlockState::ready);
@@ -70,8 +70,8 @@ TEST(CacheRoomTest, ABlockLargerThanASlabTakesThePlaceOfSmallOnes) {
 }
 
 TEST(CacheRoomTest, ALargeBlockTakesARowOfSmallOnesAndNotMore) {
-  CacheRig rig({.cache = {.slab = 65536_B}, .budget = 65536_B});
   Source source(400000);
+  CacheRig rig({.cache = {.slab = 65536_B}, .budget = 65536_B});
   for (std::uint64_t i = 0; i < 16; ++i) rig.load(source.at(i * 4096, 4096));
   EXPECT_EQ(rig.cache->stats().evictions, 0u);
   rig.load(source.at(16 * 4096, 16384));

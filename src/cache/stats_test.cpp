@@ -11,8 +11,8 @@ namespace {
 using namespace test;
 
 TEST(CacheStatsTest, TheObserverSeesTheExactSequence) {
-  CacheRig rig({.budget = 4096_B});
   Source source(8192);
+  CacheRig rig({.budget = 4096_B});
   const Extent a = source.at(0, 4096);
   const Extent b = source.at(4096, 4096);
   {
@@ -38,11 +38,11 @@ TEST(CacheStatsTest, TheObserverSeesTheExactSequence) {
 }
 
 TEST(CacheStatsTest, PercentilesAreUnknownUntilSomethingWasCounted) {
+  Source source(4096);
   ManualClock clock;
   CacheRig rig({.clock = &clock});
   EXPECT_FALSE(rig.cache->stats().wait_time.p50);
   EXPECT_FALSE(rig.cache->stats().copy_latency.p99);
-  Source source(4096);
   rig.fake->hold(true);
   const Block block = rig.cache->access(source.at(0, 4096));
   clock.advance(Nanoseconds{1000});

@@ -36,9 +36,9 @@ TEST(CacheStressTest, ReadersAndInvalidationsOnTinyBudgets) {
   fake.partial_chance = 0.1;
   fake.reorder = true;
   fake.log = false;
+  Source source(kBlock * kBlocks);
   CacheRig rig({.fake = fake, .cache = {.slab = 4096_B}, .budget = 8192_B});
   rig.record = false;
-  Source source(kBlock * kBlocks);
   std::atomic<std::uint64_t> accesses{0};
   const auto reader = [&](std::uint64_t seed) {
     Random random(seed);
@@ -95,10 +95,10 @@ TEST(CacheStressTest, NoReaderSeesAVersionOlderThanTheLastInvalidate) {
   FakeOptions fake;
   fake.own_thread = true;
   fake.log = false;
-  CacheRig rig({.fake = fake, .cache = {.slab = 4096_B}, .budget = 8192_B});
-  rig.record = false;
   constexpr std::uint64_t kRows = 200;
   Source rows(kBlock * kRows);
+  CacheRig rig({.fake = fake, .cache = {.slab = 4096_B}, .budget = 8192_B});
+  rig.record = false;
   std::memset(rows.bytes().data(), 0, kBlock * kRows);
   std::atomic<std::uint64_t> written{0};
   std::jthread writer([&] {
