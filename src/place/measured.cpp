@@ -11,6 +11,7 @@
 #include <algorithm>
 #include <cmath>
 #include <span>
+#include <utility>
 
 #include "core/fail.h"
 #include "headrace/route.h"
@@ -37,7 +38,8 @@ std::vector<Candidate> measured_engines(const Machine& machine, const RouteReque
     }
     candidates.push_back({id, std::max(0.0, seconds(rate->latency)), rate->bandwidth.value});
   }
-  std::ranges::stable_sort(candidates, {}, &Candidate::latency);
+  std::ranges::sort(candidates, {},
+                    [](const Candidate& each) { return std::pair(each.latency, each.engine); });
   return candidates;
 }
 

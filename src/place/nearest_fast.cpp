@@ -54,7 +54,7 @@ std::optional<double> by_kind(const Node& node) {
     case NodeKind::gpu:
     case NodeKind::storage: return 1;
   }
-  CHECK(!"a NodeKind");
+  CHECK(false);
   return std::nullopt;
 }
 

@@ -27,8 +27,7 @@ Result<Placement> resolve_kind(const Machine& machine, Placement placement,
   }
   if (near) {
     HEADRACE_TRY(const Node* from, machine.node(*near));
-    std::ranges::stable_sort(nodes, {},
-                             [&](const Node* node) { return nearness(machine, *from, *node); });
+    std::ranges::sort(nodes, {}, [&](const Node* node) { return nearness(machine, *from, *node); });
   }
   placement.kind.reset();
   for (const Node* node : nodes) placement.nodes.push_back({node->id, 1});
@@ -44,7 +43,7 @@ std::string_view to_string(PageSize size) {
     case PageSize::huge_2m: return "huge_2m";
     case PageSize::huge_1g: return "huge_1g";
   }
-  CHECK(!"a PageSize");
+  CHECK(false);
   return {};
 }
 

@@ -3,6 +3,7 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <utility>
 
 #include "core/fail.h"
 #include "place/near.h"
@@ -58,8 +59,9 @@ Result<Move> understand(const Machine& machine, const RouteRequest& request) {
                 raw(from->id), to_string(from->kind), raw(to->id), to_string(to->kind));
   }
   // Devices made for copying before cores, which have other work; see docs/design/routes.md.
-  std::ranges::stable_sort(able, {},
-                           [&](EngineId id) { return machine.find(id)->kind == EngineKind::cpu; });
+  std::ranges::sort(able, {}, [&](EngineId id) {
+    return std::pair(machine.find(id)->kind == EngineKind::cpu, id);
+  });
   return Move{machine, *from, *to, std::move(able)};
 }
 

@@ -3,39 +3,27 @@
 #include <gtest/gtest.h>
 #include <rapidcheck.h>
 
-#include <algorithm>
 #include <set>
 
-#include "support/machines.h"
+#include "place/route_testing.h"
 
 namespace headrace {
 namespace {
 
+using test::engines;
+using test::Ids;
 using test::kCpuA;
 using test::kCpuB;
 using test::kDisk;
 using test::kDram;
 using test::kHbm;
 using test::kSsd;
+using test::random_machine;
+using test::random_request;
 using test::small_machine;
+using test::xeon_max;
 
 constexpr std::uint64_t kPage = 4096;
-
-std::vector<std::uint32_t> engines(const Result<Route>& route) {
-  EXPECT_TRUE(route) << route.error().message;
-  std::vector<std::uint32_t> found;
-  if (!route) return found;
-  for (const RoutePart& part : route->parts) found.push_back(raw(part.engine));
-  return found;
-}
-
-using Ids = std::vector<std::uint32_t>;
-
-Machine xeon_max() {
-  auto machine = Machine::load("xeon-max");
-  EXPECT_TRUE(machine);
-  return *std::move(machine);
-}
 
 TEST(EnginesBetweenTest, AreThoseThatCanCopy) {
   const Machine machine = small_machine();
@@ -120,49 +108,6 @@ TEST(SmartTest, UnknownSocketsMeanOneEngine) {
   EXPECT_NE(route->reason.find("sockets unknown"), std::string::npos);
 }
 
-TEST(MeasuredTest, WithoutRatesItIsSmartAndSaysSo) {
-  Machine machine = xeon_max();
-  machine.copy_rates.clear();
-  const auto route = place::measured(machine, {NodeId{0}, NodeId{8}, 1_GiB});
-  EXPECT_EQ(engines(route), (Ids{0, 1, 2, 3}));
-  EXPECT_TRUE(route->reason.starts_with("nothing measured from node 0 to node 8, so smart"))
-      << route->reason;
-}
-
-CopyRate rate(EngineId engine, double gigabytes, int latency_us) {
-  return {.engine = engine,
-          .from = kDram,
-          .to = kHbm,
-          .latency = std::chrono::microseconds{latency_us},
-          .bandwidth = {gigabytes * 1e9}};
-}
-
-TEST(MeasuredTest, SharesFollowTheRates) {
-  Machine machine = small_machine();
-  machine.copy_rates = {rate(kCpuA, 30, 0), rate(kCpuB, 10, 0)};
-  const auto route = place::measured(machine, {kDram, kHbm, 64_MiB});
-  ASSERT_EQ(engines(route), (Ids{0, 1}));
-  EXPECT_EQ(route->parts[0].length, 48_MiB);
-  EXPECT_EQ(route->parts[1].length, 16_MiB);
-}
-
-TEST(MeasuredTest, AnEngineThatCannotHelpInTimeIsLeftOut) {
-  Machine machine = small_machine();
-  machine.copy_rates = {rate(kCpuA, 10, 0), rate(kCpuB, 1000, 1000)};
-  // 1 MiB takes A 105 us, before B has even begun; 1 GiB takes it 107 ms.
-  EXPECT_EQ(engines(place::measured(machine, {kDram, kHbm, 1_MiB})), Ids{0});
-  EXPECT_EQ(engines(place::measured(machine, {kDram, kHbm, 1_GiB})), (Ids{0, 1}));
-}
-
-TEST(MeasuredTest, OnlyMeasuredEnginesCount) {
-  Machine machine = small_machine();
-  machine.copy_rates = {rate(kCpuB, 1, 0)};
-  EXPECT_EQ(engines(place::measured(machine, {kDram, kHbm, 1_GiB})), Ids{1});
-  // The other direction was not measured.
-  EXPECT_TRUE(
-      place::measured(machine, {kHbm, kDram, 1_GiB})->reason.starts_with("nothing measured"));
-}
-
 TEST(PolicyTest, NamesLeadToPolicies) {
   const Machine machine = small_machine();
   for (const char* name : {"one", "brute_force", "smart", "measured"}) {
@@ -176,46 +121,6 @@ TEST(PolicyTest, NamesLeadToPolicies) {
   EXPECT_EQ(none.error().code, ErrorCode::absent);
   EXPECT_EQ(none.error().message,
             "no route policy 'fast'; say one, brute_force, smart or measured");
-}
-
-// A few memory nodes and a disk with random engines, sockets, distances and rates.
-Machine random_machine() {
-  Machine machine;
-  const auto memories = *rc::gen::inRange(1u, 5u);
-  for (unsigned i = 0; i < memories; ++i) {
-    Node node{.id = NodeId{i}, .kind = *rc::gen::element(NodeKind::dram, NodeKind::hbm)};
-    if (*rc::gen::arbitrary<bool>()) node.cpus = {i};
-    if (*rc::gen::arbitrary<bool>()) node.socket = *rc::gen::inRange(0u, 2u);
-    if (*rc::gen::arbitrary<bool>()) node.distances[NodeId{0}] = *rc::gen::inRange(10u, 30u);
-    machine.nodes.push_back(std::move(node));
-  }
-  machine.nodes.push_back({.id = kDisk, .kind = NodeKind::storage});
-  const auto count = *rc::gen::inRange(0u, 6u);
-  for (unsigned i = 0; i < count; ++i) {
-    const auto kind =
-        *rc::gen::element(EngineKind::cpu, EngineKind::dsa, EngineKind::ssd, EngineKind::migrate);
-    const NodeId home = kind == EngineKind::ssd ? kDisk : NodeId{*rc::gen::inRange(0u, memories)};
-    machine.engines.push_back({.id = EngineId{i}, .kind = kind, .name = "e", .home = home});
-    for (const Node& from : machine.nodes) {
-      for (const Node& to : machine.nodes) {
-        if (*rc::gen::inRange(0, 3) == 0) continue;
-        machine.copy_rates.push_back({.engine = EngineId{i},
-                                      .from = from.id,
-                                      .to = to.id,
-                                      .latency = Nanoseconds{*rc::gen::inRange(0, 1'000'000)},
-                                      .bandwidth = {*rc::gen::inRange(1, 300) * 1e8}});
-      }
-    }
-  }
-  return machine;
-}
-
-RouteRequest random_request(const Machine& machine) {
-  const auto id = [&] { return *rc::gen::elementOf(machine.nodes); };
-  const auto bytes = *rc::gen::oneOf(rc::gen::inRange<std::uint64_t>(0, 3 * kPage),
-                                     rc::gen::inRange<std::uint64_t>(0, 8 << 20),
-                                     rc::gen::inRange<std::uint64_t>(0, 1ull << 50));
-  return {.from = id().id, .to = id().id, .bytes = {bytes}};
 }
 
 void check_covers(const Machine& machine, const RouteRequest& request, const Route& route) {
@@ -245,34 +150,6 @@ TEST(RouteTest, EveryRouteCoversItsMoveExactly) {
       if (!route) continue;
       check_covers(machine, request, *route);
       RC_ASSERT(policy(machine, request)->parts == route->parts);  // the same every time
-    }
-  }));
-}
-
-double cost(const Machine& machine, const RouteRequest& request, EngineId engine, Bytes bytes) {
-  const CopyRate* found = machine.rate(engine, request.from, request.to);
-  return seconds(found->latency) + static_cast<double>(bytes.value) / found->bandwidth.value;
-}
-
-// The naive model: no engine alone, and no equal split, is faster by the same costs.
-TEST(MeasuredTest, IsNeverSlowerThanTheBestSingleEngine) {
-  EXPECT_TRUE(rc::check([] {
-    const Machine machine = random_machine();
-    const RouteRequest request = random_request(machine);
-    std::vector<EngineId> rated;
-    for (const EngineId id : engines_between(machine, request.from, request.to)) {
-      if (machine.rate(id, request.from, request.to) != nullptr) rated.push_back(id);
-    }
-    if (rated.empty() || request.bytes.value == 0) return;
-    const auto route = place::measured(machine, request);
-    RC_ASSERT(route.has_value());
-    double slowest = 0;
-    for (const RoutePart& part : route->parts) {
-      RC_ASSERT(std::ranges::find(rated, part.engine) != rated.end());
-      slowest = std::max(slowest, cost(machine, request, part.engine, part.length));
-    }
-    for (const EngineId id : rated) {
-      RC_ASSERT(slowest <= cost(machine, request, id, request.bytes) * (1 + 1e-9));
     }
   }));
 }

@@ -108,66 +108,6 @@ TEST(DiscoverTest, TheEnvironmentCountsWhereNothingIsGiven) {
   EXPECT_EQ(machine->of_kind(NodeKind::hbm)[0]->id, NodeId{9});
 }
 
-TEST(DiscoverTest, CxlMemoryIsSeenBehindItsDaxDevice) {
-  FakeHost host;
-  host.add_node(0, "0-1", 2_GiB, "10 20");
-  host.add_node(1, "", 512_MiB, "20 10");
-  host.set_total(2_GiB + 512_MiB);
-  const std::string device =
-      "sys/devices/platform/ACPI0017:00/root0/decoder0.0/region0/dax_region0/dax0.0";
-  host.write(device + "/target_node", "1");
-  host.link("sys/bus/dax/devices/dax0.0", device);
-  const auto machine = Machine::discover(host.options());
-  ASSERT_TRUE(machine) << machine.error().message;
-  const Node& cxl = machine->nodes[1];
-  EXPECT_EQ(cxl.kind, NodeKind::cxl);
-  EXPECT_EQ(cxl.reason, "memory of dax0.0 in CXL region0");
-  EXPECT_TRUE(cxl.cpus.empty());
-  // Only the node with CPUs has an engine, which serves both.
-  ASSERT_EQ(machine->engines.size(), 1u);
-  EXPECT_TRUE(can_copy(machine->engines[0], machine->nodes[0], cxl));
-}
-
-TEST(DiscoverTest, PersistentMemoryIsNotTakenForACxlRegion) {
-  FakeHost host;
-  host.add_node(0, "0-1", 2_GiB, "10 20");
-  host.add_node(1, "", 512_MiB, "20 10");
-  const std::string device = "sys/devices/LNXSYSTM:00/ndbus0/region0/dax0.0";
-  host.write(device + "/target_node", "1");
-  host.link("sys/bus/dax/devices/dax0.0", device);
-  const auto machine = Machine::discover(host.options());
-  ASSERT_TRUE(machine);
-  EXPECT_NE(machine->nodes[1].reason.find("persistent memory (dax0.0 on ndbus0)"),
-            std::string::npos)
-      << machine->nodes[1].reason;
-}
-
-TEST(DiscoverTest, TheKernelsTiersTellFasterMemory) {
-  FakeHost host;
-  host.add_node(0, "0-1", 2_GiB, "10 20 20");
-  host.add_node(1, "", 1_GiB, "20 10 20");
-  host.add_node(2, "", 1_GiB, "20 20 10");
-  host.write("sys/devices/virtual/memory_tiering/memory_tier1/nodelist", "1");
-  host.write("sys/devices/virtual/memory_tiering/memory_tier4/nodelist", "0");
-  host.write("sys/devices/virtual/memory_tiering/memory_tier22/nodelist", "2");
-  const auto machine = Machine::discover(host.options());
-  ASSERT_TRUE(machine);
-  EXPECT_EQ(machine->nodes[1].kind, NodeKind::hbm);
-  EXPECT_EQ(machine->nodes[2].kind, NodeKind::cxl);
-  EXPECT_NE(machine->nodes[2].reason.find("in a slower tier of the kernel"), std::string::npos);
-}
-
-TEST(DiscoverTest, Access0StandsInOnOlderKernels) {
-  FakeHost host;
-  host.add_node(0, "0-1", 2_GiB, "10 20");
-  host.add_node(1, "", 1_GiB, "20 10");
-  host.add_access(0, 0, 100, 40'000, 0);
-  host.add_access(1, 0, 120, 120'000, 0);
-  const auto machine = Machine::discover(host.options());
-  ASSERT_TRUE(machine);
-  EXPECT_EQ(machine->nodes[1].kind, NodeKind::hbm);
-}
-
 TEST(DiscoverTest, OneNodeWithALyingMeminfo) {
   FakeHost host;
   host.add_node(0, "0-1", 4_GiB, "10");
@@ -202,36 +142,6 @@ TEST(DiscoverTest, AnEmptyHostIsStillAMachine) {
   EXPECT_TRUE(machine->engines.empty());
 }
 
-TEST(DiscoverTest, BrokenFilesLeaveFactsOut) {
-  FakeHost host;
-  host.add_node(0, "garbage", 2_GiB, "x");
-  host.write("sys/devices/system/node/node0/meminfo", "Node 0 MemTotal: many kB");
-  host.write("sys/devices/system/node/node0/access1/initiators/read_latency", "-5");
-  host.write("sys/devices/system/node/nodeX/cpulist", "0");
-  host.write("sys/devices/system/cpu/cpu0/cache/index0/level", "seven");
-  host.write("sys/bus/dax/devices/dax0.0/target_node", "-1");
-  host.write("sys/devices/virtual/memory_tiering/memory_tier4/nodelist", "?");
-  const auto machine = Machine::discover(host.options());
-  ASSERT_TRUE(machine);
-  ASSERT_EQ(machine->nodes.size(), 1u);
-  EXPECT_TRUE(machine->nodes[0].cpus.empty());
-  EXPECT_TRUE(machine->nodes[0].distances.empty());
-  EXPECT_EQ(machine->nodes[0].capacity, std::nullopt);
-}
-
-TEST(DiscoverTest, UnreadableFilesLeaveFactsOut) {
-  if (geteuid() == 0) GTEST_SKIP() << "root reads everything";
-  FakeHost host;
-  host.add_node(0, "0-1", 2_GiB, "10");
-  const auto node = host.at("sys/devices/system/node/node0");
-  std::filesystem::permissions(node / "cpulist", std::filesystem::perms::none);
-  std::filesystem::permissions(node / "meminfo", std::filesystem::perms::none);
-  const auto machine = Machine::discover(host.options());
-  ASSERT_TRUE(machine);
-  EXPECT_TRUE(machine->nodes[0].cpus.empty());
-  EXPECT_EQ(machine->nodes[0].capacity, std::nullopt);
-}
-
 TEST(DiscoverTest, ANodeWithoutMemoryOnlineIsLeftOut) {
   FakeHost host;
   host.add_node(0, "0-1", 2_GiB, "10 20");
@@ -241,86 +151,6 @@ TEST(DiscoverTest, ANodeWithoutMemoryOnlineIsLeftOut) {
   ASSERT_EQ(machine->nodes.size(), 1u);
   EXPECT_FALSE(machine->nodes[0].distances.contains(NodeId{1}));
   EXPECT_NE(machine->warnings.at(0).find("node 1 has no memory online"), std::string::npos);
-}
-
-TEST(DiscoverTest, CachesComeOnceEach) {
-  FakeHost host;
-  host.add_node(0, "0-1", 2_GiB, "10");
-  for (const int cpu : {0, 1}) {
-    const std::string cache = fmt::format("sys/devices/system/cpu/cpu{}/cache/", cpu);
-    const auto add = [&](int index, const char* type, int level, const char* size,
-                         std::string cpus) {
-      const std::string directory = fmt::format("{}index{}/", cache, index);
-      host.write(directory + "type", type);
-      host.write(directory + "level", std::to_string(level));
-      host.write(directory + "size", size);
-      host.write(directory + "shared_cpu_list", cpus);
-    };
-    add(0, "Data", 1, "32K", std::to_string(cpu));
-    add(1, "Instruction", 1, "32K", std::to_string(cpu));
-    add(2, "Unified", 3, "32M", "0-1");
-  }
-  const auto machine = Machine::discover(host.options());
-  ASSERT_TRUE(machine);
-  ASSERT_EQ(machine->caches.size(), 3u);
-  EXPECT_EQ(last_level_cache(*machine, 1), 32_MiB);
-}
-
-TEST(DiscoverTest, DsaNeedsAWorkQueueForUsers) {
-  FakeHost host;
-  host.add_node(0, "0-1", 2_GiB, "10 20");
-  host.add_node(1, "2-3", 2_GiB, "20 10");
-  for (const int id : {0, 1, 2}) {
-    const std::string dsa = fmt::format("sys/bus/dsa/devices/dsa{}/", id);
-    host.write(dsa + "state", id == 2 ? "disabled" : "enabled");
-    host.write(dsa + "numa_node", id == 0 ? "1" : "-1");
-    host.write(dsa + fmt::format("wq{}.0/state", id), "enabled");
-    host.write(dsa + fmt::format("wq{}.0/type", id), id == 1 ? "kernel" : "user");
-  }
-  const auto machine = Machine::discover(host.options());
-  ASSERT_TRUE(machine);
-  ASSERT_EQ(machine->engines.size(), 3u);
-  EXPECT_EQ(machine->engines[2].kind, EngineKind::dsa);
-  EXPECT_EQ(machine->engines[2].name, "dsa0");
-  EXPECT_EQ(machine->engines[2].home, NodeId{1});
-  EXPECT_EQ(machine->engines[2].reason, "1 work queue for users, at node 1");
-  ASSERT_EQ(machine->warnings.size(), 2u);
-  EXPECT_NE(machine->warnings[0].find("accel-config"), std::string::npos);
-}
-
-TEST(DiscoverTest, GpusAreSeenByPciClassAndVendor) {
-  FakeHost host;
-  host.add_node(0, "0-1", 2_GiB, "10");
-  const auto add = [&](const std::string& address, const char* vendor, const char* code) {
-    host.write("sys/bus/pci/devices/" + address + "/vendor", vendor);
-    host.write("sys/bus/pci/devices/" + address + "/class", code);
-  };
-  add("0000:17:00.0", "0x10de", "0x030200");
-  add("0000:03:00.0", "0x1a03", "0x030000");  // a management controller
-  add("0000:18:00.0", "0x10de", "0x040300");  // a GPU's sound
-  const auto machine = Machine::discover(host.options());
-  ASSERT_TRUE(machine);
-  ASSERT_EQ(machine->nodes.size(), 2u);
-  EXPECT_EQ(machine->nodes[1].id, NodeId{2000});
-  EXPECT_EQ(machine->nodes[1].kind, NodeKind::gpu);
-  EXPECT_EQ(machine->nodes[1].name, "NVIDIA GPU 0000:17:00.0");
-  EXPECT_EQ(machine->nodes[1].capacity, std::nullopt);
-}
-
-TEST(DiscoverTest, MigrationNeedsTwoMemoriesAndTheKernel) {
-  const auto migrates = [](FakeHost& host) {
-    const auto machine = Machine::discover(host.options());
-    return std::ranges::any_of(machine->engines,
-                               [](const Engine& e) { return e.kind == EngineKind::migrate; });
-  };
-  FakeHost host;
-  host.add_node(0, "0-1", 2_GiB, "10");
-  host.write("proc/vmstat", "nr_free_pages 1\npgmigrate_success 0");
-  EXPECT_FALSE(migrates(host));
-  host.add_node(1, "", 2_GiB, "20 10");
-  EXPECT_TRUE(migrates(host));
-  host.write("proc/vmstat", "nr_free_pages 1");
-  EXPECT_FALSE(migrates(host));
 }
 
 TEST(DiscoverTest, WhateverIsDiscoveredComesBackFromJson) {
@@ -344,39 +174,6 @@ TEST(DiscoverTest, ThisMachineIsDiscovered) {
     EXPECT_NE(machine->find(machine->engines[i].home), nullptr);
   }
   EXPECT_TRUE(Machine::from_json(machine->to_json()));
-}
-
-TEST(HwlocTest, ExportsThisMachineWithKindsAndReadsItBack) {
-  const auto machine =
-      Machine::discover({.storage = {}, .headrace_nodes = "0=hbm", .memkind_hbw_nodes = ""});
-  if (!machine) GTEST_SKIP() << "no node 0 here: " << machine.error().message;
-  const auto xml = to_hwloc_xml(*machine);
-  ASSERT_TRUE(xml) << xml.error().message;
-  EXPECT_NE(xml->find("subtype=\"HBM\""), std::string::npos);
-
-  FakeHost files;
-  files.write("machine.xml", *xml);
-  const auto back = Machine::discover({.hwloc_xml = files.at("machine.xml"),
-                                       .storage = {},
-                                       .headrace_nodes = "",
-                                       .memkind_hbw_nodes = ""});
-  ASSERT_TRUE(back) << back.error().message;
-  ASSERT_NE(back->find(NodeId{0}), nullptr);
-  EXPECT_EQ(back->find(NodeId{0})->kind, NodeKind::hbm);
-  EXPECT_EQ(back->find(NodeId{0})->reason, "hwloc calls it HBM");
-  EXPECT_EQ(back->name, "machine");
-  const auto again = to_hwloc_xml(*back);
-  ASSERT_FALSE(again);
-  EXPECT_EQ(again.error().code, ErrorCode::unsupported);
-}
-
-TEST(HwlocTest, BadXmlIsAnError) {
-  FakeHost files;
-  DiscoverOptions options{.hwloc_xml = files.at("none.xml"), .storage = {}, .headrace_nodes = ""};
-  EXPECT_EQ(Machine::discover(options).error().code, ErrorCode::absent);
-  files.write("bad.xml", "<topology><object type=\"Mach");
-  options.hwloc_xml = files.at("bad.xml");
-  EXPECT_EQ(Machine::discover(options).error().code, ErrorCode::invalid);
 }
 
 }  // namespace

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cstring>
 #include <memory>
+#include <utility>
 
 #include "core/fail.h"
 
@@ -81,8 +82,9 @@ void assign_cpus(const std::vector<hwloc_obj_t>& objects, std::vector<NodeFacts>
   // Narrow localities first, so that a node local to all CPUs does not take them from the others.
   std::vector<std::size_t> order(objects.size());
   for (std::size_t i = 0; i < order.size(); ++i) order[i] = i;
-  std::ranges::stable_sort(order, {},
-                           [&](std::size_t i) { return hwloc_bitmap_weight(objects[i]->cpuset); });
+  std::ranges::sort(order, {}, [&](std::size_t i) {
+    return std::pair(hwloc_bitmap_weight(objects[i]->cpuset), i);
+  });
   for (const std::size_t i : order) {
     hwloc_bitmap_andnot(own, objects[i]->cpuset, taken);
     nodes[i].cpus = cpus_of(own);

@@ -236,7 +236,7 @@ Machine read_machine(const JsonReader& at) {
   machine.description = at.text("description");
   machine.source = at.text("source");
   at.elements("nodes", [&](const JsonReader& node) { machine.nodes.push_back(read_node(node)); });
-  std::ranges::stable_sort(machine.nodes, {}, &Node::id);
+  std::ranges::sort(machine.nodes, {}, &Node::id);
   at.elements("caches", [&](const JsonReader& cache) {
     machine.caches.push_back({.level = static_cast<unsigned>(cache.integer("level", 255)),
                               .size = {cache.integer("size_bytes", kMaxBytes)},

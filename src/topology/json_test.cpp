@@ -86,7 +86,8 @@ TEST(MachineJsonTest, UnknownFieldsArePassedOver) {
 
 TEST(MachineJsonTest, NodesAndCpusAreSorted) {
   const auto machine = Machine::from_json(
-      R"({"schema_version":1,"nodes":[{"id":2,"kind":"cxl"},{"id":0,"kind":"dram","cpus":[1,0,1]}]})");
+      R"({"schema_version": 1, "nodes": [{"id": 2, "kind": "cxl"},
+                                         {"id": 0, "kind": "dram", "cpus": [1, 0, 1]}]})");
   ASSERT_TRUE(machine) << machine.error().message;
   EXPECT_EQ(machine->nodes[0].id, NodeId{0});
   EXPECT_EQ(machine->nodes[0].cpus, (CpuSet{0, 1}));
