@@ -45,7 +45,7 @@ int read_all(const std::filesystem::path& path, const Data& data, const std::str
   Data back(data.size() + 1);
   const MemoryRange memory(std::span<std::byte>(back).subspan(1), kDram);
   if (!copy_now(**backend, whole(memory), whole(**file))) return kWrong + 4;
-  return std::ranges::equal(std::span(back).subspan(1), data) ? kRight : kWrong;
+  return same(std::span(back).subspan(1), data) ? kRight : kWrong;
 }
 
 class Denied : public testing::Test {

@@ -22,9 +22,7 @@ class Faults : public testing::TestWithParam<bool> {
     const MemoryRange memory(std::span<std::byte>(back_).subspan(skew), kDram);
     return copy_now(*backend, whole(memory), whole(*file_));
   }
-  bool right(std::size_t skew = 0) const {
-    return std::ranges::equal(std::span(back_).subspan(skew), data_);
-  }
+  bool right(std::size_t skew = 0) const { return same(std::span(back_).subspan(skew), data_); }
   // The message names the file, is one line, and holds `what`.
   void expect_error(const Status& status, ErrorCode code, const std::string& what) const {
     ASSERT_FALSE(status);
@@ -163,8 +161,8 @@ TEST_P(Faults, OnePieceThatFailsLeavesTheOthersAlone) {
       ++failed;
       continue;
     }
-    EXPECT_TRUE(std::ranges::equal(std::span(back_).subspan(i * each, each),
-                                   std::span(data_).subspan(i * each, each)));
+    EXPECT_TRUE(
+        same(std::span(back_).subspan(i * each, each), std::span(data_).subspan(i * each, each)));
   }
   EXPECT_GE(failed, 1U);
   EXPECT_LE(failed, 2U);  // a bounced block may begin in the piece before

@@ -6,13 +6,13 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <cstring>
 #include <system_error>
 #include <utility>
 
 #include "backend/storage/threads.h"
 #include "core/check.h"
 #include "core/fail.h"
+#include "headrace/copy.h"
 
 namespace headrace::storage {
 namespace {
@@ -31,8 +31,12 @@ constexpr int kLooksPerLimit = 4;
 // and NVMe). Memory that a device may write to must not be freed, so beyond this the process ends.
 constexpr Nanoseconds kKernelBound = std::chrono::seconds{120};
 
+// Huge pages hand the device a bounced request as one run of memory instead of 64 (by how much it
+// is faster: docs/design/storage.md).
+constexpr std::size_t kHugePage = 2 << 20;
+
 std::size_t bounce_bytes(const StorageOptions& options) {
-  return options.bounce_buffers * kBounceBytes;
+  return (options.bounce_buffers * kBounceBytes + kHugePage - 1) / kHugePage * kHugePage;
 }
 
 Error error_of(const Job& job, std::uint64_t offset, int error) {
@@ -61,6 +65,7 @@ Job make_job(const Piece& piece, Completion& completion, Bytes request) {
   job.file = file;
   job.completion = &completion;
   job.tag = piece.tag;
+  job.hint = piece.hint;
   job.next = at.offset;
   job.range = {.write = write,
                .begin = at.offset,
@@ -94,7 +99,7 @@ Lane::~Lane() {
     }
     thread_.join();
   }
-  if (bounce_ != nullptr) munmap(bounce_, bounce_bytes(options_));
+  if (mapped_ != nullptr) munmap(mapped_, bounce_bytes(options_) + kHugePage);
 }
 
 Result<std::unique_ptr<Lane>> Lane::open(const StorageOptions& options) {
@@ -105,10 +110,16 @@ Result<std::unique_ptr<Lane>> Lane::open(const StorageOptions& options) {
 
 Status Lane::start() {
   const std::size_t bytes = bounce_bytes(options_);
-  void* memory = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  void* memory =
+      mmap(nullptr, bytes + kHugePage, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (memory == MAP_FAILED) return fail_errno(errno, "no memory for the bounce buffers");
-  bounce_ = static_cast<std::byte*>(memory);
-  for (std::size_t at = 0; at < bytes; at += kBounceBytes) free_bounces_.push_back(bounce_ + at);
+  mapped_ = memory;
+  const auto address = reinterpret_cast<std::uintptr_t>(memory);
+  bounce_ = static_cast<std::byte*>(memory) + (kHugePage - address % kHugePage) % kHugePage;
+  madvise(bounce_, bytes, MADV_HUGEPAGE);  // a wish: small pages work too
+  for (std::size_t i = 0; i < options_.bounce_buffers; ++i) {
+    free_bounces_.push_back(bounce_ + i * kBounceBytes);
+  }
   HEADRACE_TRY(thread_, start_thread([this] { run(); }));
   // Opening blocks on nothing but the kernel's answer.
   MutexLock lock(mutex_);
@@ -226,7 +237,7 @@ bool Lane::send_next(Job& job) {
   if (step.bounce) {
     slot.memory = free_bounces_.back();
     free_bounces_.pop_back();
-    if (slot.write) std::memcpy(slot.memory, memory, step.bytes);
+    if (slot.write) copy_bytes(slot.memory, memory, step.bytes, job.hint);
   }
   slot.job = &job;
   slot.step = step;
@@ -271,8 +282,8 @@ void Lane::advance(Slot& slot, std::uint64_t moved) {
   const std::uint64_t upto = std::min(step.to, reached);
   if (upto > step.from) {
     if (step.bounce && !slot.write) {
-      std::memcpy(reinterpret_cast<std::byte*>(job.range.address_of(step.from)),
-                  slot.memory + (step.from - slot.offset), upto - step.from);
+      copy_bytes(reinterpret_cast<std::byte*>(job.range.address_of(step.from)),
+                 slot.memory + (step.from - slot.offset), upto - step.from, job.hint);
     }
     step.from = upto;
   }

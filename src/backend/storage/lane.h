@@ -27,6 +27,7 @@ struct Job {
   const File* file = nullptr;
   Completion* completion = nullptr;
   std::uint64_t tag = 0;
+  CopyHint hint = CopyHint::automatic;  // for what is bounced
   Range range;
   std::uint64_t next = 0;     // first byte of the file not yet asked for
   std::size_t under_way = 0;  // requests
@@ -85,7 +86,8 @@ class Lane {
   const Nanoseconds tick_;
   std::string note_;             // constant after open()
   std::thread thread_;           // constant after open()
-  std::byte* bounce_ = nullptr;  // constant after construction
+  void* mapped_ = nullptr;       // constant after open(); what bounce_ lies in
+  std::byte* bounce_ = nullptr;  // constant after open()
 
   // Only the lane's thread.
   std::vector<Job> jobs_;
