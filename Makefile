@@ -9,6 +9,8 @@ JOBS ?= $(shell nproc)
 export CCACHE_DIR ?= $(CURDIR)/.cache/ccache
 export CCACHE_BASEDIR = $(CURDIR)
 export CCACHE_NOHASHDIR = 1
+# One name for the compiler, so that every build of the same sources finds the others' objects.
+export CXX = /usr/bin/c++
 
 sources := $(shell find src include python cmake machines CMakeLists.txt pyproject.toml \
              -type f -not -name '*_test.cpp' -not -path '*/__pycache__/*' 2>/dev/null)
