@@ -102,7 +102,7 @@ TEST(CacheCoreTest, ResizeShrinksAtOnceAsFarAsPinsAllow) {
   Source source(100000);
   CacheRig rig({.cache = {.slab = 4096_B}, .budget = 16384_B});
   Block held = rig.cache->access(source.at(0, 4096));
-  for (const std::uint64_t at : {1, 2, 3}) rig.load(source.at(at * 4096, 4096));
+  for (const std::uint64_t at : {1U, 2U, 3U}) rig.load(source.at(at * 4096, 4096));
   EXPECT_EQ(rig.cache->stats().blocks, 4u);
   ASSERT_TRUE(rig.cache->resize(kDram, 8192_B).has_value());
   EXPECT_EQ(rig.cache->stats().bytes_used, 8192_B);

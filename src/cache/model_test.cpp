@@ -186,9 +186,11 @@ class Model {
     RC_ASSERT(bytes.has_value());
     RC_ASSERT(bytes->size() == held.at_access.size());
     const auto current = now(held.block.extent());
+    bool in_time = true;
     for (std::size_t i = 0; i < bytes->size(); ++i) {
-      RC_ASSERT((*bytes)[i] >= held.at_access[i] && (*bytes)[i] <= current[i]);
+      in_time = in_time && (*bytes)[i] >= held.at_access[i] && (*bytes)[i] <= current[i];
     }
+    RC_ASSERT(in_time);
     if (held.block.state() != BlockState::ready) return;
     RC_ASSERT(!source_.holds(bytes->data()));
     if (held.copy.empty()) held.copy.assign(bytes->begin(), bytes->end());

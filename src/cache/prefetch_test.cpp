@@ -212,7 +212,7 @@ TEST(PrefetchTest, WhatLiesAWindowBehindTheFurthestUseIsPassedOver) {
   rig.load(plan[20]);  // a jump: 0..15 are more than the window behind
   rig.settle();
   EXPECT_EQ(prefetch.progress().used, 1u);
-  for (const std::uint64_t i : {16, 17, 18, 19}) {
+  for (const std::uint64_t i : {16U, 17U, 18U, 19U}) {
     EXPECT_EQ(rig.cache->access(plan[i]).state(), BlockState::ready) << i;
   }
   rig.settle();
