@@ -270,25 +270,25 @@ TEST_P(Storage, AcceptsNothingOfABatchWithABadPiece) {
 
 TEST_P(Storage, AcceptsFewerWhenFullAndFinishesAllBeforeItGoes) {
   constexpr std::size_t kRoom = 4;
-  const auto file = open(dir_.file("a", random_bytes(1 << 20, 9)));
+  constexpr std::uint64_t kPieces = 64;
+  constexpr Bytes kEach = 300'000_B;
+  const auto file = open(dir_.file("a", random_bytes(kEach.value, 9)));
   StorageOptions small = options();
   small.max_pieces = kRoom;
   small.queue_depth = 2;
   small.bounce_buffers = 1;
   Outcomes outcomes;
-  const Guarded memory(1 << 20, 1);  // everything through the one bounce buffer
+  const Guarded memory(kPieces * kEach.value, 1);  // everything through the one bounce buffer
+  std::vector<Piece> batch;
+  for (std::uint64_t i = 0; i < kPieces; ++i) {
+    batch.push_back({.from = whole(*file),
+                     .to = {&memory.range(), i * kEach.value, kEach},
+                     .engine = kSsd,
+                     .tag = i});
+  }
   std::size_t accepted = 0;
   {
     const auto backend = open_or_die(small);
-    const std::vector<Piece> pieces(
-        64, {.from = whole(*file), .to = whole(memory.range()), .engine = kSsd});
-    const auto tagged = [&](std::size_t i) {
-      Piece piece = pieces[i];
-      piece.tag = i;
-      return piece;
-    };
-    std::vector<Piece> batch;
-    for (std::size_t i = 0; i < pieces.size(); ++i) batch.push_back(tagged(i));
     accepted = backend->submit(batch, outcomes).value_or(0);
     EXPECT_GE(accepted, kRoom);
     EXPECT_LT(accepted, batch.size());
