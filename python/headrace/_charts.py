@@ -13,6 +13,8 @@ from typing import Any
 import altair as alt
 
 Row = dict[str, Any]
+#: What Altair makes of layers, facets and single marks.
+Picture = alt.LayerChart | alt.FacetChart | alt.Chart
 
 #: Hues with at least 3:1 contrast on white and on #14171a (WCAG 2.1, 1.4.11), told apart also by
 #: the colour-blind (after Okabe and Ito, 2008): what is fetched, used and waited for.
@@ -34,7 +36,7 @@ FINEST = 1 / 2000
 LANE = 30
 
 
-def themed(chart: alt.LayerChart | alt.Chart) -> alt.LayerChart | alt.Chart:
+def themed(chart: Picture) -> Picture:
     """The chart with the house's look."""
     return (
         chart.configure(background="transparent", font="system-ui, -apple-system, sans-serif")
@@ -90,10 +92,10 @@ def close_up_end(runs: dict[str, Row]) -> float:
         )
         for run in runs.values()
     ]
-    return min(ends)
+    return float(min(ends))
 
 
-def overview(runs: dict[str, Row]) -> alt.Chart:
+def overview(runs: dict[str, Row]) -> Picture:
     """Whether blocks were on their way and whether the pipeline computed, over the whole runs."""
     end = max(run["seconds"] for run in runs.values())
     rows = []
@@ -179,7 +181,7 @@ def _activity_color(*, legend: bool) -> alt.Color:
     )  # fmt: skip
 
 
-def timeline(run: Row, end_ms: float, *, last: bool) -> alt.LayerChart:
+def timeline(run: Row, end_ms: float, *, last: bool) -> Picture:
     """When each block was fetched, waited for and used; one lane per column.
 
     The upper half of a lane is the fetch with a mark where the block arrived, the lower half the
@@ -215,7 +217,9 @@ def timeline(run: Row, end_ms: float, *, last: bool) -> alt.LayerChart:
         .mark_tick(color=BLUE, thickness=2, bandSize=11, orient="vertical")
         .encode(
             x=alt.X("end:Q"), y=y, yOffset=_lanes(),
-            tooltip=["column:N", "chunk:Q", alt.Tooltip("end:Q", title="arrived, ms", format=".2f")],
+            tooltip=[
+                "column:N", "chunk:Q", alt.Tooltip("end:Q", title="arrived, ms", format=".2f"),
+            ],
         )
     )
     return alt.layer(bars, arrivals).properties(
@@ -223,7 +227,7 @@ def timeline(run: Row, end_ms: float, *, last: bool) -> alt.LayerChart:
     )
 
 
-def modes(rows: Sequence[Row], floors: Sequence[Row]) -> alt.LayerChart:
+def modes(rows: Sequence[Row], floors: Sequence[Row]) -> Picture:
     """Time per mode: the median as a bar, each run as a tick, the floors as dashed lines."""
     order = [row["mode"] for row in rows]
     runs = [{"mode": r["mode"], "ms": s * 1e3} for r in rows for s in r["seconds"]]
@@ -252,7 +256,7 @@ def modes(rows: Sequence[Row], floors: Sequence[Row]) -> alt.LayerChart:
     return alt.layer(*layers).properties(width="container", height=38 * len(rows))
 
 
-def bandwidths(rows: Iterable[Row]) -> alt.LayerChart:
+def bandwidths(rows: Iterable[Row]) -> Picture:
     """Rates of memory and disk as bars with their numbers."""
     values = [
         {
@@ -284,7 +288,7 @@ def bandwidths(rows: Iterable[Row]) -> alt.LayerChart:
     ).properties(width="container", height=44 * len(values))  # fmt: skip
 
 
-def copy_ratios(rows: Sequence[Row], *, title: str) -> alt.LayerChart:
+def copy_ratios(rows: Sequence[Row], *, title: str) -> Picture:
     """Copy rates by size, relative to glibc's memcpy in the same round; 1 is the line to hold."""
     values = [
         {
@@ -299,6 +303,7 @@ def copy_ratios(rows: Sequence[Row], *, title: str) -> alt.LayerChart:
     ]
     engines = list(dict.fromkeys(["cpu", *(row["engine"] for row in rows)]))
     palette = [BLUE, GREEN, ORANGE, RED, GREY, "#9b72cf", "#b58900"]
+    colours = (palette * (len(engines) // len(palette) + 1))[: len(engines)]
     sizes = sorted({row["bytes"] for row in rows})
     x = alt.X("bytes:Q", title=title,
               scale=alt.Scale(type="log", base=2, domain=[sizes[0], sizes[-1]], nice=False),
@@ -311,8 +316,7 @@ def copy_ratios(rows: Sequence[Row], *, title: str) -> alt.LayerChart:
             x=x,
             y=alt.Y("ratio:Q", title="times memcpy", scale=alt.Scale(zero=True),
                     axis=alt.Axis(tickCount=5)),
-            color=alt.Color("engine:N", scale=alt.Scale(
-                domain=engines, range=(palette * (len(engines) // len(palette) + 1))[:len(engines)]),
+            color=alt.Color("engine:N", scale=alt.Scale(domain=engines, range=colours),
                 legend=alt.Legend(symbolType="stroke", symbolStrokeWidth=3, columns=4)),
             strokeWidth=alt.condition("datum.ours", alt.value(3), alt.value(1.3)),
             opacity=alt.condition("datum.ours", alt.value(1), alt.value(0.75)),

@@ -245,7 +245,9 @@ def _describe(work: Path) -> tuple[list[dict[str, Any]], int]:
         rows, *values = row.fetchone() or (0,)
     columns = []
     for source, low, high in zip(_SOURCES, values[::2], values[1::2], strict=True):
-        width = next(w for w in (1, 2, 4, 8) if -(1 << (8 * w - 1)) <= low and high < 1 << (8 * w - 1))
+        width = next(
+            w for w in (1, 2, 4, 8) if -(1 << (8 * w - 1)) <= low and high < 1 << (8 * w - 1)
+        )
         columns.append({"name": source.name, "width": width, "scale": source.scale})
     return columns, rows
 
@@ -262,7 +264,7 @@ def _convert(work: Path, columns: list[dict[str, Any]], done: Callable[[int], ob
                 ).fetchnumpy()
                 for column in columns:
                     values = arrays[column["name"]].astype(f"<i{column['width']}")
-                    files[column["name"]].write(values)
+                    files[column["name"]].write(values.data)
                 done(index)
     finally:
         for file in files.values():

@@ -127,7 +127,7 @@ class _Bench:
             yield "floor"
             yield from self.options.modes
 
-    def _run_once(self, mode: str) -> None:
+    def _run_once(self, mode: Any) -> None:
         if mode == PEER:
             self.runs[mode].append(_run_duckdb(self))
         elif mode == "floor":
@@ -282,7 +282,9 @@ def _peer_answer(columns: list[str], rows: list[tuple[Any, ...]]) -> dict[str, A
 
 
 def _text(value: Any) -> str:
-    return "0" if value is None else format(value, "f") if isinstance(value, Decimal) else str(value)
+    if value is None:
+        return "0"
+    return format(value, "f") if isinstance(value, Decimal) else str(value)
 
 
 def _answer(answer: Any) -> dict[str, Any]:

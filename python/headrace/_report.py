@@ -14,23 +14,21 @@ sentence under it that is made from the numbers it shows.
 from __future__ import annotations
 
 import functools
-import json
-import os
 import re
-import tempfile
 from dataclasses import dataclass, field
 from html import escape
 from pathlib import Path
 from typing import Any
 
 from headrace import _core
+from headrace._report_file import code_for_script, json_for_script, write_whole
+from headrace._report_words import listed, megabytes, ms, percent, plural, wrap
 
 Row = dict[str, Any]
 
 #: Width of the figures in the PNG, and how many of its pixels stand for one: sharp on paper.
 PNG_WIDTH, PNG_SCALE = 900, 2
 PNG_MARGIN = 36
-
 MODE_WORDS = {
     "resident": "all columns already in fast memory: the bound",
     "direct": "each block read when it is needed",
@@ -73,9 +71,9 @@ def build(document: Row, html: Path, png: Path | None = None) -> None:
         _rates_figure(parts),
         *_copy_figures(parts),
     ]
-    _write(html, _page(parts, figures).encode())
+    write_whole(html, _page(parts, figures).encode())
     if png is not None:
-        _write(png, _png(parts, figures))
+        write_whole(png, _png(parts, figures))
 
 
 def _require_altair() -> None:
@@ -109,7 +107,7 @@ def _parts(document: Row) -> Row:
     for name in ("version", "date", "rests_on"):
         parts[name] = document.get(name) or (query or {}).get(name)
     # What was run and measured by this machine itself rests on it.
-    source = (parts["machine"] or {}).get("source")
+    source = (document.get("machine") or {}).get("source")
     if parts["rests_on"] is None and source == "discovered" and (parts["rates"] or parts["copy"]):
         parts["rests_on"] = {"level": "real hardware"}
     return parts
@@ -130,7 +128,7 @@ def _timeline_figures(parts: Row) -> list[_Figure]:
     whole = _Figure(title, _timeline_caption(parts["query"], shown))
     whole.charts.append(("", _charts.overview(shown)))
     end = _charts.close_up_end(shown)
-    closer = _Figure(f"The first {_ms(end)} of it, block by block", _close_up_caption(shown, end))
+    closer = _Figure(f"The first {ms(end)} of it, block by block", _close_up_caption(shown, end))
     for mode, run in shown.items():
         chart = _charts.timeline(run, end * 1e3, last=mode == list(shown)[-1] and len(shown) > 1)
         closer.charts.append((f"{mode}: {MODE_WORDS[mode]}", chart))
@@ -142,7 +140,7 @@ def _close_up_caption(runs: Row, end: float) -> str:
         mode: len({b["chunk"] for b in run["blocks"] if b["use_end"] <= end})
         for mode, run in runs.items()
     }
-    counts = _and([f"{mode} has used blocks of {_plural(n, 'chunk')}" for mode, n in done.items()])
+    counts = listed([f"{mode} has used blocks of {plural(n, 'chunk')}" for mode, n in done.items()])
     return (
         "One lane per column: above, when a block was on its way, with a mark where it arrived; "
         f"below, when the pipeline waited for it and used it. By the end of this picture {counts}."
@@ -161,14 +159,14 @@ def _timeline_caption(query: Row, runs: Row) -> str:
         who = {"direct": "Reading each block when it was needed, the pipeline",
                "prefetch": "With its plan known to the cache it"}[mode]  # fmt: skip
         sentences.append(
-            f"{who} took {_ms(run['seconds'])} and spent {_percent(share)} of it waiting"
-            + (f"; blocks were on their way {_percent(busy)} of the time." if busy else ".")
+            f"{who} took {ms(run['seconds'])} and spent {percent(share)} of it waiting"
+            + (f"; blocks were on their way {percent(busy)} of the time." if busy else ".")
         )
     if "prefetch" in runs:
         ahead = _median_ahead(runs["prefetch"])
         if ahead is not None and ahead > 0:
             sentences.append(
-                f"Half of the blocks were there {_ms(ahead)} or more before they were asked for."
+                f"Half of the blocks were there {ms(ahead)} or more before they were asked for."
             )
     return " ".join(sentences)
 
@@ -223,9 +221,9 @@ def _modes_caption(query: Row, rows: list[Row]) -> str:
     sentences = []
     if transfer and compute:
         sentences.append(
-            f"Moving the {_megabytes(query['bytes'])} alone takes {_ms(transfer)} and computing "
-            f"alone {_ms(compute)} (dashed lines): one after the other they would take "
-            f"{_ms(transfer + compute)}, and no overlap can take less than the larger."
+            f"Moving the {megabytes(query['bytes'])} alone takes {ms(transfer)} and computing "
+            f"alone {ms(compute)} (dashed lines): one after the other they would take "
+            f"{ms(transfer + compute)}, and no overlap can take less than the larger."
         )
     efficiency = query.get("overlap_efficiency")
     if "prefetch" in times and efficiency:
@@ -235,13 +233,13 @@ def _modes_caption(query: Row, rows: list[Row]) -> str:
             if mode in times
         ]
         sentences.append(
-            f"Prefetching took {_ms(times['prefetch'])}, which is {_percent(efficiency)} of the "
+            f"Prefetching took {ms(times['prefetch'])}, which is {percent(efficiency)} of the "
             "speed that the larger of the two allows"
             + (" (more than 100 % is noise between runs)." if efficiency > 1 else ".")
-            + (f" Of its time the others took: {_and(others)}." if others else "")
+            + (f" Of its time the others took: {listed(others)}." if others else "")
         )
     sentences.append(
-        f"Bars are medians of interleaved runs on {_plural(query['threads'], 'thread')}; each run "
+        f"Bars are medians of interleaved runs on {plural(query['threads'], 'thread')}; each run "
         "is a tick."
     )
     return " ".join(sentences)
@@ -263,12 +261,12 @@ def _modes_table(query: Row) -> str:
             )
             continue
         cold = entry.get("cached_before_bytes")
-        cached = "0, cold" if cold == 0 else "unknown" if cold is None else _megabytes(cold)
+        cached = "0, cold" if cold == 0 else "unknown" if cold is None else megabytes(cold)
         if mode == "resident":
             cached = "in memory"
         cells = [
-            _ms(middle),
-            f"± {_ms(entry['seconds_mad'])}",
+            ms(middle),
+            f"± {ms(entry['seconds_mad'])}",
             str(entry["runs"]),
             f"{middle / floor:.2f}" if floor else "",
             cached,
@@ -276,7 +274,8 @@ def _modes_table(query: Row) -> str:
         numbers = "".join(f"<td>{cell}</td>" for cell in cells)
         ours = ' class="ours"' if mode == "prefetch" else ""
         rows.append(
-            f'<tr{ours}><td>{escape(mode)}</td>{numbers}<td class="words what">{escape(words)}</td></tr>'
+            f"<tr{ours}><td>{escape(mode)}</td>{numbers}"
+            f'<td class="words what">{escape(words)}</td></tr>'
         )
     head = "".join(
         f"<th>{name}</th>"
@@ -299,10 +298,10 @@ def _answer_line(query: Row) -> str:
     counts = ""
     if cache:
         counts = (
-            f" In the middle run the cache had {_plural(cache['hits'], 'hit')}, "
-            f"{_plural(cache['inflight_hits'], 'hit')} on blocks in flight and "
-            f"{_plural(cache['misses'], 'miss', 'misses')}; {cache['late']} prefetched blocks were "
-            f"late and {_megabytes(cache['wasted_bytes'])} were fetched in vain."
+            f" In the middle run the cache had {plural(cache['hits'], 'hit')}, "
+            f"{plural(cache['inflight_hits'], 'hit')} on blocks in flight and "
+            f"{plural(cache['misses'], 'miss', 'misses')}; {cache['late']} prefetched blocks were "
+            f"late and {megabytes(cache['wasted_bytes'])} were fetched in vain."
         )
     return f'<p class="soft">{verdict}{counts}</p>'
 
@@ -319,11 +318,11 @@ def _machine_figure(parts: Row) -> _Figure:
         return _Figure(title, "", missing="No machine in the document; `headrace topo` shows it.")
     kinds = [node["kind"] for node in machine["nodes"]]
     counted = [
-        _plural(kinds.count(kind), f"{_charts_machine.KIND_NAMES[kind]} node")
+        plural(kinds.count(kind), f"{_charts_machine.KIND_NAMES[kind]} node")
         for kind in _charts_machine.KIND_NAMES
         if kind in kinds
     ]
-    caption = f"{machine['name']} has {_and(counted)}."
+    caption = f"{machine['name']} has {listed(counted)}."
     measured = machine.get("copy_rates", [])
     if any(rate["from"] != rate["to"] for rate in measured):
         caption += " Beside the links: the best copy rate measured in each direction."
@@ -362,7 +361,7 @@ def _rates_figure(parts: Row) -> _Figure:
 
 
 def _worst_spread(rows: list[Row]) -> str:
-    return _percent(max((row.get("spread") or 0 for row in rows), default=0))
+    return percent(max((row.get("spread") or 0 for row in rows), default=0))
 
 
 def _copy_figures(parts: Row) -> list[_Figure]:
@@ -378,7 +377,8 @@ def _copy_figures(parts: Row) -> list[_Figure]:
         return [_Figure(title, "", missing="Not measured; `headrace bench copy` does.")]
     figure = _Figure(title, "")
     sentences = []
-    for state, words in (("cold", "neither side is cached"), ("hot", "the same buffers again and again")):
+    meanings = {"cold": "neither side is cached", "hot": "the same buffers again and again"}
+    for state, words in meanings.items():
         selected = [row for row in rows if row["state"] == state]
         if not selected:
             continue
@@ -430,10 +430,10 @@ def _lead(parts: Row) -> str:
     text = (
         f"{query['query']} over {query['rows'] / 1e6:.3g} million rows, its columns starting on "
         f"{query['slow']['name']} ({query['slow']['kind']}) and wanted in {query['fast']['kind']}: "
-        f"{_ms(times['prefetch'])} with prefetching"
+        f"{ms(times['prefetch'])} with prefetching"
     )
     if "direct" in times:
-        text += f", {_ms(times['direct'])} reading each block when it is needed"
+        text += f", {ms(times['direct'])} reading each block when it is needed"
     return text + "."
 
 
@@ -442,11 +442,11 @@ def _facts(parts: Row) -> list[tuple[str, str]]:
     times = {row["mode"]: row["seconds_median"] for row in _mode_rows(query)}
     facts = []
     if "prefetch" in times:
-        facts.append((_ms(times["prefetch"]), f"{query['query']} with prefetching"))
+        facts.append((ms(times["prefetch"]), f"{query['query']} with prefetching"))
         if "direct" in times:
             facts.append((f"{times['direct'] / times['prefetch']:.2f} ×", "as fast as direct"))
         if query.get("overlap_efficiency"):
-            facts.append((_percent(query["overlap_efficiency"]), "overlap efficiency"))
+            facts.append((percent(query["overlap_efficiency"]), "overlap efficiency"))
         if query.get("answer_ok") is not None:
             facts.append(("exact" if query["answer_ok"] else "WRONG", "answer, checked by DuckDB"))
     return facts
@@ -494,7 +494,7 @@ def _page(parts: Row, figures: list[_Figure]) -> str:
     for name, value in (
         ("TITLE", escape(title)),
         ("BODY", "\n".join(body)),
-        ("FIGURES", _json_for_script(specifications)),
+        ("FIGURES", json_for_script(specifications)),
         ("LIBRARIES", _libraries()),
     ):
         page = page.replace(f"@@{name}@@", value)
@@ -533,17 +533,8 @@ def _libraries() -> str:
     """Vega, Vega-Lite and Vega-Embed in one script; bundling them takes seconds."""
     import vl_convert
 
-    return _code_for_script(vl_convert.javascript_bundle())
-
-
-def _json_for_script(value: Any) -> str:
-    """JSON that cannot end the script element it stands in."""
-    return json.dumps(value).replace("<", "\\u003c")
-
-
-def _code_for_script(code: str) -> str:
-    """JavaScript that cannot end its script element; in its strings an escape changes nothing."""
-    return re.sub(r"<(/script|!--)", r"<\\\1", code, flags=re.IGNORECASE)
+    # The stub of vl_convert forgets that the argument has a default.
+    return code_for_script(vl_convert.javascript_bundle())  # type: ignore[call-arg]
 
 
 def _png(parts: Row, figures: list[_Figure]) -> bytes:
@@ -555,11 +546,12 @@ def _png(parts: Row, figures: list[_Figure]) -> bytes:
     def line(text: str, size: int, bold: bool = False, gap: float = 0.0) -> None:
         nonlocal y
         y += gap
-        for part in _wrap(text, int(PNG_WIDTH / (size * 0.52))):
+        for part in wrap(text, int(PNG_WIDTH / (size * 0.52))):
             y += size * 1.45
             weight = ' font-weight="600"' if bold else ""
             content.append(
-                f'<text x="{PNG_MARGIN}" y="{y:.0f}" font-size="{size}"{weight}>{escape(part)}</text>'
+                f'<text x="{PNG_MARGIN}" y="{y:.0f}" font-size="{size}"{weight}>'
+                f"{escape(part)}</text>"
             )
 
     line(_title(parts), 26, bold=True)
@@ -606,55 +598,3 @@ def _pictures(figure: _Figure, index: int) -> list[tuple[tuple[str, float, float
         width, height = (float(size[1]), float(size[2])) if size else (PNG_WIDTH, 200.0)
         pictures.append(((svg, width, height), heading))
     return pictures
-
-
-def _write(path: Path, content: bytes) -> None:
-    """All of the file or nothing: what was there before stays until the new one is complete."""
-    path = Path(path)
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        descriptor, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
-        try:
-            with os.fdopen(descriptor, "wb") as file:
-                file.write(content)
-            # mkstemp's files are their owner's only; a report is to be shown.
-            os.chmod(name, 0o644)
-            os.replace(name, path)
-        except BaseException:
-            Path(name).unlink(missing_ok=True)
-            raise
-    except PermissionError:
-        raise _core.DeniedError(f"cannot write {path}: permission denied") from None
-    except OSError as error:
-        raise _core.IoError(f"cannot write {path}: {error.strerror or error}") from None
-
-
-# ---- Words ------------------------------------------------------------------------------------
-
-
-def _ms(seconds: float) -> str:
-    if seconds >= 10:
-        return f"{seconds:.1f} s"
-    return f"{seconds * 1e3:.0f} ms" if seconds >= 0.1 else f"{seconds * 1e3:.2g} ms"
-
-
-def _percent(share: float) -> str:
-    return f"{share * 100:.0f} %" if share >= 0.1 or share == 0 else f"{share * 100:.1f} %"
-
-
-def _megabytes(size: int) -> str:
-    return f"{size / 1e9:.2f} GB" if size >= 1e9 else f"{size / 1e6:.0f} MB"
-
-
-def _plural(count: int, one: str, many: str | None = None) -> str:
-    return f"{count} {one if count == 1 else many or one + 's'}"
-
-
-def _and(items: list[str]) -> str:
-    return items[0] if len(items) == 1 else ", ".join(items[:-1]) + " and " + items[-1]
-
-
-def _wrap(text: str, columns: int) -> list[str]:
-    import textwrap
-
-    return textwrap.wrap(text, columns) or [""]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -60,7 +61,8 @@ def test_ctrl_c_is_felt(machine: headrace.Machine) -> None:
             os.kill(os.getpid(), signal.SIGINT)
 
     with pytest.raises(KeyboardInterrupt):
-        headrace.bench_copy(machine, **POINT | {"sizes": [64, 256]}, progress=press)  # type: ignore[arg-type]
+        options: dict[str, Any] = POINT | {"sizes": [64, 256]}
+        headrace.bench_copy(machine, **options, progress=press)
 
 
 def test_a_signal_ends_a_wait(machine: headrace.Machine, mover: headrace.Mover) -> None:

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import numpy
 import pytest
@@ -51,7 +52,8 @@ def test_file_to_memory_and_back(
 def test_options_and_stats(machine: headrace.Machine, mover: headrace.Mover) -> None:
     source, target = some_buffers(machine, 1 << 16)
     for priority in ("demand", "prefetch", "migration"):
-        mover.copy(target, source, priority=priority, hint="keep", route="one").wait()  # type: ignore[arg-type]
+        options: dict[str, Any] = {"priority": priority, "hint": "keep", "route": "one"}
+        mover.copy(target, source, **options).wait()
     stats = mover.stats()
     assert stats.transfers == 3 and stats.bytes == 3 << 16 and stats.failed == 0
     assert stats.in_flight_pieces == stats.queued_pieces == 0

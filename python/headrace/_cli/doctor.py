@@ -163,7 +163,8 @@ def _direct_reads(host: Host) -> Iterator[Finding]:
         yield Finding(feature, "ready", f"reads in {host.data} can go past the page cache")
     else:
         yield Finding(
-            feature, "off", f"the file system of {host.data} refuses it; the page cache is in between",
+            feature, "off",
+            f"the file system of {host.data} refuses it; the page cache is in between",
             "export HEADRACE_DATA=DIRECTORY (one on ext4, xfs or btrfs on the device itself)",
         )  # fmt: skip
 
