@@ -86,9 +86,8 @@ def bench_copy(
     ] = None,
     threads: Annotated[str, typer.Option(metavar="LIST", help="Such as 1,2.")] = "1",
     engines: Annotated[
-        Optional[str],
-        typer.Option(metavar="LIST", help="Such as memcpy,cpu; default all this CPU can run."),
-    ] = None,
+        str, typer.Option(metavar="LIST", help="Such as memcpy,avx2_nt; all: every kernel.")
+    ] = "memcpy,cpu",
     rounds: Annotated[
         int, typer.Option(metavar="NUMBER", min=1, max=1000, help="Interleaved repetitions.")
     ] = 7,

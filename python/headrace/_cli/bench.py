@@ -41,7 +41,7 @@ def copy(
     json: bool,
     sizes: str | None,
     threads: str,
-    engines: str | None,
+    engines: str,
     rounds: int,
     quick: bool,
     out: Path | None,
@@ -50,7 +50,7 @@ def copy(
     options: dict[str, Any] = {
         "sizes": wanted,
         "threads": parse.counts(threads) or [1],
-        "engines": parse.words(engines),
+        "engines": [] if engines == "all" else parse.words(engines),
         "rounds": min(rounds, QUICK_ROUNDS) if quick else rounds,
     }
     known = ["memcpy", "cpu", *headrace.copy_kernels()]
