@@ -146,8 +146,7 @@ namespace nanobind::detail {
 
 template <>
 struct type_caster<headrace::python::ExtentLike> {
-  NB_TYPE_CASTER(headrace::python::ExtentLike,
-                 const_name("_core.Extent | _core.Object"))
+  NB_TYPE_CASTER(headrace::python::ExtentLike, const_name("_core.Extent | _core.Object"))
 
   bool from_python(handle source, uint32_t, cleanup_list*) noexcept {
     using namespace headrace::python;
