@@ -1,6 +1,7 @@
 #include "workload/mapped_file.h"
 
 #include <sys/mman.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <array>
@@ -42,8 +43,8 @@ void pass_on(int signal, siginfo_t* info, void* context) {
   }
 }
 
-// Puts a page of zeros where the file has none to give, and makes a note of it. mmap is a plain
-// system call on Linux, so that a handler may use it.
+// Puts a page of zeros where the file has none to give, and makes a note of it. The system call
+// itself, since a handler may use that on Linux while a sanitizer's mmap() does more.
 void on_bus_error(int signal, siginfo_t* info, void* context) {
   const int saved_errno = errno;
   const auto address = reinterpret_cast<std::uintptr_t>(info->si_addr);
@@ -51,7 +52,8 @@ void on_bus_error(int signal, siginfo_t* info, void* context) {
     if (address < slot.begin.load() || address >= slot.end.load()) continue;
     const auto page = static_cast<std::uintptr_t>(::sysconf(_SC_PAGESIZE));
     void* at = reinterpret_cast<void*>(address & ~(page - 1));
-    if (::mmap(at, page, PROT_READ, MAP_FIXED | MAP_PRIVATE | MAP_ANONYMOUS, -1, 0) == at) {
+    constexpr int kHow = MAP_FIXED | MAP_PRIVATE | MAP_ANONYMOUS;
+    if (::syscall(SYS_mmap, at, page, PROT_READ, kHow, -1, 0) == reinterpret_cast<long>(at)) {
       slot.lost.store(true);
       errno = saved_errno;
       return;

@@ -13,7 +13,6 @@
 namespace headrace {
 namespace {
 
-using storage::Job;
 using storage::Lane;
 
 // A piece is cut into requests, so the bound only keeps the time of one piece in reason: 64 MiB are
