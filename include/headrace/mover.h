@@ -66,6 +66,9 @@ class Transfer {
   Result<MoveStats> wait(Nanoseconds timeout = std::chrono::seconds{60}) const;
   // The outcome if done.
   std::optional<Result<MoveStats>> poll() const;
+  // Lets what is queued of it go to the end of a more urgent class; a less urgent one changes
+  // nothing. For a move made ahead that somebody has come to wait for.
+  void promote(Priority priority) const;
   // Asks to stop: queued pieces are dropped, pieces in flight are let end, then the move is done.
   // Does nothing when it is done already.
   void cancel() const;

@@ -27,9 +27,10 @@ void CacheCore::access(std::span<const Extent> extents, std::span<Block> blocks,
                        const AccessOptions& options) {
   std::vector<std::size_t> missing;
   {
+    Later later;
     const MutexLock lock(mutex_);
     for (std::size_t i = 0; i < extents.size(); ++i) {
-      if (!serve(extents[i], blocks[i])) missing.push_back(i);
+      if (!serve(extents[i], options.priority, blocks[i], later)) missing.push_back(i);
     }
   }
   for (const std::size_t i : missing) miss(extents[i], blocks[i], options);
@@ -37,7 +38,7 @@ void CacheCore::access(std::span<const Extent> extents, std::span<Block> blocks,
 }
 
 // False: a copy has to be started.
-bool CacheCore::serve(const Extent& extent, Block& block) {
+bool CacheCore::serve(const Extent& extent, Priority priority, Block& block, Later& later) {
   block.cache_ = this;
   block.extent_ = extent;
   if (!extent.valid()) {
@@ -47,7 +48,7 @@ bool CacheCore::serve(const Extent& extent, Block& block) {
   }
   if (extent.length.value == 0) return true;
   CacheEntry* const entry = find(range_of(extent));
-  if (entry != nullptr) hit(*entry, extent, block);
+  if (entry != nullptr) hit(*entry, extent, priority, block, later);
   return entry != nullptr;
 }
 
@@ -61,10 +62,11 @@ void CacheCore::miss(const Extent& extent, Block& block, const AccessOptions& op
       Later later;
       const MutexLock lock(mutex_);
       if (CacheEntry* const entry = find(range_of(extent))) {  // somebody was faster
-        hit(*entry, extent, block);
+        hit(*entry, extent, options.priority, block, later);
         return;
       }
-      const Request request{.node = node.value_or(0), .extent = extent};
+      const Request request{
+          .node = node.value_or(0), .extent = extent, .priority = options.priority};
       const Room room = node ? make_room(*made, request, wanted, later) : Room::none;
       if (room != Room::growth) {
         ++counts_.misses;
@@ -84,7 +86,7 @@ void CacheCore::miss(const Extent& extent, Block& block, const AccessOptions& op
       }
     }
     if (started != nullptr) {
-      submit(*started, options.priority);
+      submit(*started);
       return;
     }
     grow(*wanted);
@@ -107,8 +109,10 @@ CacheEntry* CacheCore::find(const Range& range) const {
   return best;
 }
 
-void CacheCore::hit(CacheEntry& entry, const Extent& extent, Block& block) {
+void CacheCore::hit(CacheEntry& entry, const Extent& extent, Priority priority, Block& block,
+                    Later& later) {
   const bool ready = entry.now() == BlockState::ready;
+  if (!ready) promote(*entry.fill, priority, later);
   ++(ready ? counts_.hits : counts_.inflight_hits);
   if (entry.by_prefetch && !entry.used) {
     ++counts_.first_uses;
@@ -122,6 +126,14 @@ void CacheCore::hit(CacheEntry& entry, const Extent& extent, Block& block) {
   pin(entry);
   block.entry_ = &entry;
   use_planned(range_of(extent));
+}
+
+// Somebody has come for what was fetched ahead: the copy is as urgent now as if they had started
+// it.
+void CacheCore::promote(Fill& fill, Priority priority, Later& later) {
+  if (priority >= fill.priority) return;
+  fill.priority = priority;
+  later.promote.emplace_back(fill.transfer, priority);  // of nothing before submit() is through
 }
 
 void CacheCore::pin(CacheEntry& entry) {
@@ -155,6 +167,7 @@ CacheEntry& CacheCore::start(std::unique_ptr<CacheEntry> made, const Request& re
                     request.extent.length};
   entry.fill->object = entry.id;
   entry.fill->started = mover_.clock().now();
+  entry.fill->priority = request.priority;
   link(*entry.fill);
   index_.insert(entry);
   node.order->insert(entry);
@@ -164,18 +177,26 @@ CacheEntry& CacheCore::start(std::unique_ptr<CacheEntry> made, const Request& re
   return entry;
 }
 
-void CacheCore::submit(CacheEntry& entry, Priority priority) {
+void CacheCore::submit(CacheEntry& entry) {
   // Until complete() has run, the entry and its Fill stay.
   Fill& fill = *entry.fill;
+  Priority asked = Priority::demand;
+  {
+    const MutexLock lock(mutex_);
+    asked = fill.priority;
+  }
   const Transfer transfer =
       mover_.copy(fill.to, entry.extent(),
-                  {.priority = priority, .hint = CopyHint::automatic, .route = options_.route});
+                  {.priority = asked, .hint = CopyHint::automatic, .route = options_.route});
+  Priority wanted = asked;
   bool unwanted = false;
   {
     const MutexLock lock(mutex_);
     fill.transfer = transfer;
+    wanted = fill.priority;
     unwanted = fill.cancelled;
   }
+  if (wanted != asked) transfer.promote(wanted);
   if (unwanted) transfer.cancel();
   transfer.on_done([this, &entry](const Result<MoveStats>& outcome) { complete(entry, outcome); });
 }

@@ -36,9 +36,11 @@ class Later {
   Later(const Later&) = delete;
   Later& operator=(const Later&) = delete;
   ~Later() {
+    for (const auto& [transfer, priority] : promote) transfer.promote(priority);
     for (const Transfer& transfer : cancel) transfer.cancel();
   }
 
+  std::vector<std::pair<Transfer, Priority>> promote;
   std::vector<Transfer> cancel;
   std::vector<std::unique_ptr<Buffer>> free;
   std::vector<std::unique_ptr<Fill>> fills;
@@ -101,18 +103,21 @@ class CacheCore {
     std::uint16_t node = 0;
     Extent extent;
     bool by_prefetch = false;
+    Priority priority = Priority::prefetch;
   };
   struct Search;
 
   // access.cpp
-  bool serve(const Extent& extent, Block& block) REQUIRES(mutex_);
+  bool serve(const Extent& extent, Priority priority, Block& block, Later& later) REQUIRES(mutex_);
   void miss(const Extent& extent, Block& block, const AccessOptions& options);
   CacheEntry* find(const Range& range) const REQUIRES(mutex_);
-  void hit(CacheEntry& entry, const Extent& extent, Block& block) REQUIRES(mutex_);
+  void hit(CacheEntry& entry, const Extent& extent, Priority priority, Block& block, Later& later)
+      REQUIRES(mutex_);
+  void promote(Fill& fill, Priority priority, Later& later) REQUIRES(mutex_);
   void pin(CacheEntry& entry) REQUIRES(mutex_);
   void unpin(CacheEntry& entry, Later& later) REQUIRES(mutex_);
   CacheEntry& start(std::unique_ptr<CacheEntry> made, const Request& request) REQUIRES(mutex_);
-  void submit(CacheEntry& entry, Priority priority);
+  void submit(CacheEntry& entry);
   void complete(CacheEntry& entry, const Result<MoveStats>& outcome);
   void give_up(CacheEntry& entry, std::unique_ptr<Fill> fill, const Error& error) REQUIRES(mutex_);
   void sleep(CacheEntry& entry, Nanoseconds timeout);

@@ -28,6 +28,7 @@ struct Fill {
   Fill* next = nullptr;  // all fills on their way
   Fill* previous = nullptr;
   Nanoseconds started{0};
+  Priority priority = Priority::demand;
   bool cancelled = false;  // nobody wants it any more
   std::optional<Error> error;
 };

@@ -87,7 +87,7 @@ void CacheCore::pump(bool may_grow) {
       }
     }
     if (wanted) grow(*wanted);
-    if (entry != nullptr) submit(*entry, Priority::prefetch);
+    if (entry != nullptr) submit(*entry);
   }
 }
 

@@ -93,6 +93,24 @@ TEST(PrefetchTest, AUseThatComesTooEarlyIsLate) {
   EXPECT_EQ(stats.late, 1u);
 }
 
+// What somebody waits for goes before what nobody does.
+TEST(PrefetchTest, AnAccessMakesACopyThatWasFetchedAheadUrgent) {
+  Source source(4 * kBlock);
+  CacheRig rig({.fake = {.max_in_flight = 1}});
+  const auto plan = blocks_of(source, 4);
+  const Prefetch prefetch = rig.cache->prefetch(plan);
+  {
+    const Block ahead = rig.cache->access(plan[2], {.priority = Priority::prefetch});
+    const Block wanted = rig.cache->access(plan[3]);
+    EXPECT_TRUE(source.equals(plan[3], *wanted.wait()));
+  }
+  rig.settle();
+  std::vector<std::uint64_t> order;
+  for (const Piece& piece : rig.fake->accepted()) order.push_back(piece.from.offset / kBlock);
+  // Both engines of the rig have taken one by the time of the access.
+  EXPECT_LT(std::ranges::find(order, 3), std::ranges::find(order, 2));
+}
+
 TEST(PrefetchTest, APartOfAPlannedExtentUsesIt) {
   Source source(4 * kBlock);
   CacheRig rig;

@@ -14,8 +14,8 @@ namespace {
 
 using namespace test;
 
-constexpr std::uint64_t kBlock = 512;
-constexpr std::size_t kBlocks = 24;
+constexpr std::uint64_t kSlot = 512;
+constexpr std::size_t kSlots = 24;
 
 std::uint64_t version_of(std::span<const std::byte> bytes, bool& torn) {
   std::uint64_t first = 0;
@@ -36,7 +36,7 @@ TEST(CacheStressTest, ReadersAndInvalidationsOnTinyBudgets) {
   fake.partial_chance = 0.1;
   fake.reorder = true;
   fake.log = false;
-  Source source(kBlock * kBlocks);
+  Source source(kSlot * kSlots);
   CacheRig rig({.fake = fake, .cache = {.slab = 4096_B}, .budget = 8192_B});
   rig.record = false;
   std::atomic<std::uint64_t> accesses{0};
@@ -44,7 +44,7 @@ TEST(CacheStressTest, ReadersAndInvalidationsOnTinyBudgets) {
     Random random(seed);
     std::vector<Block> held(3);
     for (int i = 0; i < 1500; ++i) {
-      const Extent extent = source.at(random.below(kBlocks) * kBlock, kBlock);
+      const Extent extent = source.at(random.below(kSlots) * kSlot, kSlot);
       Block& block = held[random.below(held.size())];
       block = rig.cache->access(extent);
       ++accesses;
@@ -66,7 +66,7 @@ TEST(CacheStressTest, ReadersAndInvalidationsOnTinyBudgets) {
     for (int i = 0; i < 100; ++i) {
       std::vector<Extent> plan;
       for (int k = 0; k < 10; ++k)
-        plan.push_back(source.at(random.below(kBlocks) * kBlock, kBlock));
+        plan.push_back(source.at(random.below(kSlots) * kSlot, kSlot));
       Prefetch prefetch = rig.cache->prefetch(plan, {.window = 2048_B});
       for (const Extent& extent : plan) {
         const Block block = rig.cache->access(extent);
@@ -96,20 +96,20 @@ TEST(CacheStressTest, NoReaderSeesAVersionOlderThanTheLastInvalidate) {
   fake.own_thread = true;
   fake.log = false;
   constexpr std::uint64_t kRows = 200;
-  Source rows(kBlock * kRows);
+  Source rows(kSlot * kRows);
   CacheRig rig({.fake = fake, .cache = {.slab = 4096_B}, .budget = 8192_B});
   rig.record = false;
-  std::memset(rows.bytes().data(), 0, kBlock * kRows);
+  std::memset(rows.bytes().data(), 0, kSlot * kRows);
   std::atomic<std::uint64_t> written{0};
   std::jthread writer([&] {
     for (std::uint64_t row = 0; row < kRows; ++row) {
       // Somebody has cached the row before it is written: those bytes are old afterwards.
-      (void)rig.cache->access(rows.at(row * kBlock, kBlock)).wait();
-      for (std::uint64_t i = 0; i < kBlock; i += 8) {
+      (void)rig.cache->access(rows.at(row * kSlot, kSlot)).wait();
+      for (std::uint64_t i = 0; i < kSlot; i += 8) {
         const std::uint64_t version = row + 1;
-        std::memcpy(rows.bytes().data() + row * kBlock + i, &version, 8);
+        std::memcpy(rows.bytes().data() + row * kSlot + i, &version, 8);
       }
-      rig.cache->invalidate(rows.at(row * kBlock, kBlock));
+      rig.cache->invalidate(rows.at(row * kSlot, kSlot));
       written = row + 1;
     }
   });
@@ -121,7 +121,7 @@ TEST(CacheStressTest, NoReaderSeesAVersionOlderThanTheLastInvalidate) {
         const std::uint64_t known = written.load();
         if (known == 0) continue;
         const std::uint64_t row = known - 1 - random.below(std::min<std::uint64_t>(known, 4));
-        const Block block = rig.cache->access(rows.at(row * kBlock, kBlock));
+        const Block block = rig.cache->access(rows.at(row * kSlot, kSlot));
         const auto bytes = block.wait();
         ASSERT_TRUE(bytes.has_value());
         bool torn = false;

@@ -19,7 +19,9 @@ constexpr std::uint64_t kFileBlock = 4096;
 // Lanes beyond this many of one link are not marked as tried, and never tried again.
 constexpr unsigned kMostTried = 64;
 
-std::size_t class_of(const Work& work) { return static_cast<std::size_t>(work.move->priority); }
+std::size_t class_of(const Work& work) {
+  return static_cast<std::size_t>(work.move->books.priority);
+}
 
 std::uint64_t mark(const Lane& lane) {
   return lane.index < kMostTried ? std::uint64_t{1} << lane.index : 0;
@@ -358,6 +360,18 @@ bool Books::give_to_another(Work& work) {
   ++totals_.retries;
   enqueue(work, *other, true);
   return true;
+}
+
+void Books::promote(Move& move, Priority priority) {
+  if (priority >= move.books.priority) return;
+  std::vector<Work*> queued;
+  for (Work* work = move.books.works; work != nullptr; work = work->next_of_move) {
+    if (!work->in_flight) queued.push_back(work);
+  }
+  std::ranges::sort(queued, {}, &Work::offset);
+  for (Work* work : queued) dequeue(*work);
+  move.books.priority = priority;
+  for (Work* work : queued) enqueue(*work, *work->lane, false);
 }
 
 std::shared_ptr<Move> Books::cancel(Move& move) {

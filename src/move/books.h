@@ -112,6 +112,8 @@ class Books {
   void retry_stalled();
   // Books the end of a piece. The move, if it ended with it.
   std::shared_ptr<Move> settle(Work& work, Status outcome);
+  // What is queued of a move goes to the end of the queues of a more urgent class.
+  void promote(Move& move, Priority priority);
   // Drops what is queued of a move. The move, if it ended with it.
   std::shared_ptr<Move> cancel(Move& move);
 

@@ -317,6 +317,17 @@ std::size_t MoverCore::poll() {
   return found;
 }
 
+void MoverCore::promote(Move& move, Priority priority) {
+  if (move.done()) return;
+  Visit visit(*this);
+  {
+    MutexLock lock(mutex_);
+    if (visit.outermost()) ++visitors_;
+    books_.promote(move, priority);
+  }
+  leave(visit);
+}
+
 void MoverCore::cancel(Move& move) {
   if (move.done()) return;
   Visit visit(*this);

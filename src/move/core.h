@@ -27,6 +27,7 @@ class MoverCore final : public Completion, public std::enable_shared_from_this<M
 
   Transfer copy(Extent to, Extent from, const MoveOptions& options);
   std::size_t poll();
+  void promote(Move& move, Priority priority);
   void cancel(Move& move);
   Result<MoveStats> wait(Move& move, Nanoseconds timeout);
   // Calls `then` with the outcome of a move that is done, or keeps it.

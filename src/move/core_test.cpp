@@ -75,6 +75,7 @@ TEST_P(MoverStress, EveryMoveEndsOnceAndRight) {
           options.route = test::by_engine(random.chance(0.5) ? kCpuA : kCpuB);
           const Transfer transfer = mover_->copy(target(t, length), source(t, length), options);
           transfer.on_done([&](const auto&) { ++told; });
+          if (random.chance(0.3)) transfer.promote(static_cast<Priority>(random.below(3)));
           if (random.chance(0.1)) transfer.cancel();
           const auto outcome = transfer.wait();
           if (outcome ? !copied(t, length) : outcome.error().code == ErrorCode::timed_out) ++wrong;

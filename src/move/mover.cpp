@@ -26,6 +26,10 @@ std::optional<Result<MoveStats>> Transfer::poll() const {
   return move_->outcome;
 }
 
+void Transfer::promote(Priority priority) const {
+  if (move_ != nullptr) move_->core->promote(*move_, priority);
+}
+
 void Transfer::cancel() const {
   if (move_ != nullptr) move_->core->cancel(*move_);
 }

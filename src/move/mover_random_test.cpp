@@ -18,7 +18,19 @@ constexpr std::size_t kBlocks = 128;
 constexpr std::size_t kBytes = kBlock * kBlocks;
 constexpr std::uint64_t kLinkBound = 3000;
 
-enum class Kind { copy, cancel, poll, finish, advance, drop, break_engine, refuse, accept, end };
+enum class Kind {
+  copy,
+  promote,
+  cancel,
+  poll,
+  finish,
+  advance,
+  drop,
+  break_engine,
+  refuse,
+  accept,
+  end
+};
 
 struct Op {
   Kind kind{};
@@ -34,6 +46,7 @@ void showValue(const Op& op, std::ostream& out) {
 // Copies and what brings them on are frequent, the end of the world is rare.
 rc::Gen<Op> any_op() {
   const auto kinds = rc::gen::weightedElement<Kind>({{12, Kind::copy},
+                                                     {2, Kind::promote},
                                                      {2, Kind::cancel},
                                                      {4, Kind::poll},
                                                      {3, Kind::finish},
@@ -49,7 +62,7 @@ rc::Gen<Op> any_op() {
                             rc::gen::set(&Op::b, number), rc::gen::set(&Op::c, number));
 }
 
-struct Setting {
+struct Scenario {
   std::uint64_t seed;
   bool reorder;
   bool inside;
@@ -59,21 +72,21 @@ struct Setting {
 
 class World {
  public:
-  explicit World(const Setting& setting) : setting_(setting) {
+  explicit World(const Scenario& scenario) : scenario_(scenario) {
     for (const EngineId engine : {kCpuA, kCpuB}) {
       auto fake =
           std::make_unique<FakeBackend>(FakeOptions{.name = engine == kCpuA ? "a" : "b",
                                                     .engines = {engine},
                                                     .max_piece = engine == kCpuA ? 700_B : 2000_B,
                                                     .max_in_flight = engine == kCpuA ? 2U : 3U,
-                                                    .seed = setting.seed + raw(engine),
+                                                    .seed = scenario.seed + raw(engine),
                                                     .clock = &clock_,
                                                     .jitter = std::chrono::microseconds{20},
                                                     .polls = raw(engine),
-                                                    .reorder = setting.reorder,
-                                                    .inside_chance = setting.inside ? 0.4 : 0,
-                                                    .partial_chance = setting.partial ? 0.4 : 0,
-                                                    .fail_chance = setting.failing ? 0.2 : 0});
+                                                    .reorder = scenario.reorder,
+                                                    .inside_chance = scenario.inside ? 0.4 : 0,
+                                                    .partial_chance = scenario.partial ? 0.4 : 0,
+                                                    .fail_chance = scenario.failing ? 0.2 : 0});
       fakes_.push_back(fake.get());
       backends_.add(std::move(fake));
     }
@@ -88,6 +101,11 @@ class World {
   void carry_out(const Op& op) {
     switch (op.kind) {
       case Kind::copy: copy(op); break;
+      case Kind::promote:
+        if (!moves_.empty()) {
+          moves_[op.a % moves_.size()].transfer.promote(static_cast<Priority>(op.b % 3));
+        }
+        break;
       case Kind::cancel:
         if (!moves_.empty()) {
           Handled& move = moves_[op.a % moves_.size()];
@@ -177,7 +195,7 @@ class World {
     MoveOptions options{.priority = static_cast<Priority>(op.a % 3)};
     if (op.b % 3 != 0) options.route = test::by_engine(engine(op));
     Handled& move = moves_.emplace_back();
-    move.may_fail = setting_.failing;
+    move.may_fail = scenario_.failing;
     ++open_;
     const Extent target{&to_, to, Bytes{length}};
     move.transfer = mover_->copy(target, {&from_, from, Bytes{length}}, options);
@@ -210,7 +228,7 @@ class World {
     }
   }
 
-  const Setting setting_;
+  const Scenario scenario_;
   const Machine machine_ = test::small_machine();
   ManualClock clock_;
   test::ManualWaiting waiting_{clock_};
@@ -232,11 +250,11 @@ class World {
 
 TEST(MoverRandom, KeepsItsPromisesUnderRandomOperations) {
   const bool held = rc::check("the Mover against a naive model", [] {
-    const Setting setting{*rc::gen::arbitrary<std::uint64_t>(), *rc::gen::arbitrary<bool>(),
-                          *rc::gen::arbitrary<bool>(), *rc::gen::arbitrary<bool>(),
-                          *rc::gen::arbitrary<bool>()};
+    const Scenario scenario{*rc::gen::arbitrary<std::uint64_t>(), *rc::gen::arbitrary<bool>(),
+                            *rc::gen::arbitrary<bool>(), *rc::gen::arbitrary<bool>(),
+                            *rc::gen::arbitrary<bool>()};
     const auto ops = *rc::gen::scale(3.0, rc::gen::container<std::vector<Op>>(any_op()));
-    World world(setting);
+    World world(scenario);
     bool ended = false;
     for (const Op& op : ops) {
       ended = op.kind == Kind::end;

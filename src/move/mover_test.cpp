@@ -183,6 +183,23 @@ TEST(Mover, DemandOvertakesPrefetchAndThatMigration) {
   EXPECT_EQ(order, (std::vector<std::uint64_t>{0, 12288, 8192, 4096}));
 }
 
+TEST(Mover, APromotedMoveOvertakesItsOldClass) {
+  Rig rig({.max_in_flight = 1}, by_hand(4_KiB, 4_KiB));
+  const Transfer first = rig.copy(0, 4096);
+  const Transfer prefetch = rig.copy(8192, 4096, {.priority = Priority::prefetch});
+  const Transfer late = rig.copy(16384, 12288, {.priority = Priority::prefetch});
+  late.promote(Priority::migration);  // less urgent than it is: nothing
+  late.promote(Priority::demand);
+  const Transfer demand = rig.copy(12288, 4096);
+  EXPECT_TRUE(prefetch.wait());
+  std::vector<std::uint64_t> order;
+  for (const Piece& piece : rig.fake->accepted()) order.push_back(piece.to.offset);
+  EXPECT_EQ(order, (std::vector<std::uint64_t>{0, 16384, 20480, 24576, 12288, 8192}));
+  EXPECT_TRUE(late.wait() && demand.wait());
+  late.promote(Priority::demand);
+  Transfer().promote(Priority::demand);
+}
+
 TEST(Mover, EveryEighthPieceGoesToAWaitingLowerClass) {
   Rig rig({.max_in_flight = 1}, by_hand(1_KiB, 1_KiB));
   const Transfer demand = rig.copy(0, 80 << 10);

@@ -39,12 +39,9 @@ using Then = std::function<void(const Result<MoveStats>&)>;
 struct Move {
   Move(std::shared_ptr<MoverCore> mover, Extent destination, Extent source,
        const MoveOptions& options, Nanoseconds now)
-      : core(std::move(mover)),
-        to(destination),
-        from(source),
-        priority(options.priority),
-        hint(options.hint),
-        started(now) {}
+      : core(std::move(mover)), to(destination), from(source), hint(options.hint), started(now) {
+    books.priority = options.priority;
+  }
   ~Move();
   Move(const Move&) = delete;
   Move& operator=(const Move&) = delete;
@@ -61,13 +58,13 @@ struct Move {
   const std::shared_ptr<MoverCore> core;
   const Extent to;
   const Extent from;
-  const Priority priority;
   const CopyHint hint;
   const Nanoseconds started;
 
   // Guarded by the mutex of the core.
   struct {
     std::shared_ptr<Move> self;  // keeps it alive while it is open
+    Priority priority = Priority::demand;
     Work* works = nullptr;
     std::uint32_t works_count = 0;
     Move* next_open = nullptr;
