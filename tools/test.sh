@@ -43,7 +43,8 @@ headers() {
   cmake --build --preset release --target all_verify_interface_header_sets
 }
 
-# The library as clang 19 sees it: its warnings and the thread-safety analysis.
+# The library as clang 19 sees it: its warnings and the thread-safety analysis. Not a unity build,
+# so that each file is compiled on its own once.
 clang() {
   cmake --preset tidy >/dev/null && cmake --build --preset tidy --target headrace
 }

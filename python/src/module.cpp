@@ -17,7 +17,5 @@ NB_MODULE(_core, m) {
   bind_mover(m);
   bind_cache(m);
   bind_measure(m);
-#ifdef HEADRACE_PYTHON_QUERY
   bind_query(m);
-#endif
 }

@@ -16,8 +16,6 @@
 namespace headrace {
 namespace {
 
-// Taken where the machine does not tell its last-level cache: larger than most cores' share.
-constexpr Bytes kUnknownCache = 32_MiB;
 // A cold walk covers so many last-level caches on each side; a piece then comes up again only after
 // the others have pushed it out.
 constexpr std::uint64_t kCachesWalked = 4;
@@ -78,7 +76,7 @@ Result<std::unique_ptr<Buffer>> memory_near(const Machine& machine, unsigned cpu
 // What each of the threads needs on each side.
 Bytes area_of(const Machine& machine, const Point& point, unsigned cpu) {
   if (!point.cold) return point.bytes;
-  const Bytes walked = last_level_cache(machine, cpu).value_or(kUnknownCache) * kCachesWalked;
+  const Bytes walked = cache_to_pass(machine, cpu) * kCachesWalked;
   const std::uint64_t slots = std::max<std::uint64_t>(1, walked / point.bytes);
   return point.bytes * (std::bit_floor(slots) == slots ? slots : std::bit_ceil(slots));
 }

@@ -21,7 +21,7 @@ namespace {
 
 constexpr Bytes kFileSize = 256_MiB;
 constexpr Bytes kWriteBlock = 4_MiB;
-constexpr unsigned kSamples = 3;
+constexpr unsigned kReads = 3;
 // A sample reads so much, or what a slow disk does in about its share of a brief time.
 constexpr Bytes kMostPerSample = 64_MiB;
 constexpr std::uint64_t kMostBlocks = 1024;
@@ -122,7 +122,7 @@ void read_point(Brief& brief, const Disk& disk, const ReadPoint& point) {
   const std::size_t depth = std::min(point.depth, disk.backend->capabilities().max_in_flight);
   Random random(point.depth + point.block.value);
   std::vector<double> rates;
-  for (unsigned i = 0; i < kSamples; ++i) {
+  for (unsigned i = 0; i < kReads; ++i) {
     const auto pieces = random_reads(*disk.file, *disk.buffer, disk.engine->id, point, random);
     const auto took = carry(*disk.backend, pieces, depth);
     if (!took) {

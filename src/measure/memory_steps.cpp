@@ -21,7 +21,6 @@ constexpr unsigned kSamples = 5;
 constexpr std::uint64_t kCaches = 4;
 constexpr Bytes kLeast = 64_MiB;
 constexpr Bytes kMost = 512_MiB;
-constexpr Bytes kUnknownCache = 32_MiB;
 
 using Slice = std::span<std::byte>;
 
@@ -84,7 +83,7 @@ Result<std::vector<double>> sample_pass(const Pass& pass, const CpuSet& cpus, Sl
 }
 
 void measure_node(Brief& brief, NodeId id, const CpuSet& cpus) {
-  const Bytes cache = last_level_cache(brief.machine, cpus[0]).value_or(kUnknownCache);
+  const Bytes cache = cache_to_pass(brief.machine, cpus[0]);
   const Bytes bytes = std::clamp(cache * kCaches, kLeast, kMost);
   const auto to = allocate(brief.machine, bytes, Placement::on(id));
   const auto from = allocate(brief.machine, bytes, Placement::on(id));

@@ -24,6 +24,10 @@ CpuSet usable_cpus(const Node* node) {
   return cpus;
 }
 
+Bytes cache_to_pass(const Machine& machine, unsigned cpu) {
+  return last_level_cache(machine, cpu).value_or(32_MiB);
+}
+
 Status run_pinned(const CpuSet& cpus, const std::function<void(std::size_t)>& part) {
   std::latch decided(1);
   std::atomic<bool> go{false};

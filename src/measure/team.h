@@ -1,5 +1,5 @@
-// Threads of an experiment: pinned, started together, joined before the call returns.
-// Thread-compatible.
+// The CPUs of an experiment, and its threads: pinned, started together, joined before the call
+// returns. Thread-compatible.
 #pragma once
 
 #include <functional>
@@ -12,6 +12,10 @@ namespace headrace {
 
 // The CPUs this process may run on, ascending; those of `node` alone if one is given.
 CpuSet usable_cpus(const Node* node = nullptr);
+
+// The last-level cache of `cpu` that an experiment has to get past; 32 MiB, larger than most cores'
+// share, where the machine does not tell.
+Bytes cache_to_pass(const Machine& machine, unsigned cpu);
 
 // Runs part(0) ... part(cpus.size() - 1), each on a thread of its own pinned to cpus[i] (unpinned
 // where the system refuses), and waits for all. exhausted: a thread could not be started, and none

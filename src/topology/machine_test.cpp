@@ -83,20 +83,20 @@ TEST(MachineTest, WhatCanCopyWhere) {
   const Node gpu{.id = NodeId{2000}, .kind = NodeKind::gpu};
   const Node other_gpu{.id = NodeId{2001}, .kind = NodeKind::gpu};
   const std::vector<const Node*> nodes = {&dram, &cxl, &disk, &other_disk, &gpu, &other_gpu};
-  struct Case {
+  struct Ability {
     EngineKind kind;
     NodeId home;
     std::set<std::pair<int, int>> can;  // indices into nodes
   };
   const std::set<std::pair<int, int>> memory = {{0, 0}, {0, 1}, {1, 0}, {1, 1}};
-  const std::vector<Case> cases = {
+  const std::vector<Ability> cases = {
       {EngineKind::cpu, dram.id, memory},
       {EngineKind::dsa, dram.id, memory},
       {EngineKind::ssd, disk.id, {{0, 2}, {1, 2}, {2, 0}, {2, 1}}},
       {EngineKind::gpu, gpu.id, {{0, 4}, {1, 4}, {4, 0}, {4, 1}, {4, 4}}},
       {EngineKind::migrate, dram.id, {}},
   };
-  for (const Case& each : cases) {
+  for (const Ability& each : cases) {
     const Engine engine{.id = EngineId{0}, .kind = each.kind, .home = each.home};
     for (int from = 0; from < 6; ++from) {
       for (int to = 0; to < 6; ++to) {

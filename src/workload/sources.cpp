@@ -72,8 +72,8 @@ class MappedSource final : public BlockSource {
 
   Status map_files() {
     for (const File* file : plan_.files) {
-      HEADRACE_TRY(std::unique_ptr<MappedFile> mapped, MappedFile::map(*file));
-      files_.push_back(std::move(mapped));
+      HEADRACE_TRY(std::unique_ptr<MappedFile> opened, MappedFile::map(*file));
+      files_.push_back(std::move(opened));
     }
     return {};
   }

@@ -1,16 +1,18 @@
 #!/usr/bin/env bash
 # Installs Headrace, shared and static, each into a fresh prefix, and builds and runs the C++
 # examples against it as a user's project would.
-# Usage: run.sh WORK_DIRECTORY
+# Usage: run.sh WORK_DIRECTORIES_PREFIX
 set -euo pipefail
 
 root=$(cd "$(dirname "$0")/../.." && pwd)
 work=$(realpath -m "$1")
 for shared in ON OFF; do
-  build=$work/build-shared-$shared prefix=$work/prefix-shared-$shared user=$work/user-shared-$shared
+  # Beside the other builds and with their flags, so that ccache has the library already.
+  build=$work-shared-$shared prefix=$build/prefix user=$build/user
   rm -rf "$prefix" "$user"
   cmake -S "$root" -B "$build" -G Ninja -DCMAKE_BUILD_TYPE=Release -DBUILD_SHARED_LIBS=$shared \
-    -DCMAKE_CXX_COMPILER_LAUNCHER=ccache >/dev/null
+    -DCMAKE_UNITY_BUILD=ON -DCMAKE_UNITY_BUILD_BATCH_SIZE=0 -DCMAKE_CXX_COMPILER_LAUNCHER=ccache \
+    >/dev/null
   cmake --build "$build" >/dev/null
   cmake --install "$build" --prefix "$prefix" >/dev/null
   cmake -S "$root/tests/install" -B "$user" -G Ninja -DCMAKE_BUILD_TYPE=Release \

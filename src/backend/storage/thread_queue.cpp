@@ -17,7 +17,7 @@ namespace {
 
 // How long an idle worker sleeps at most; it is woken by work, the bound only guards against a
 // notification lost.
-constexpr Nanoseconds kIdle = std::chrono::seconds{10};
+constexpr Nanoseconds kIdleThread = std::chrono::seconds{10};
 
 class ThreadQueue final : public Queue {
  public:
@@ -101,7 +101,7 @@ void ThreadQueue::work() {
     if (pending_.empty()) {
       if (ending_) return;
       ++idle_;
-      work_.wait_for(mutex_, kIdle);
+      work_.wait_for(mutex_, kIdleThread);
       --idle_;
       continue;
     }
