@@ -63,6 +63,10 @@ struct Placement {
 Result<Placement> resolve(const Machine& machine, const Placement& placement,
                           std::optional<NodeId> near = std::nullopt);
 
+// The byte-addressable node with CPUs nearest to `node`: itself if it has CPUs; nullptr if none
+// has. By SLIT distance, then firmware's initiators, then the socket.
+const Node* host_of(const Machine& machine, const Node& node);
+
 // What a placement policy is asked.
 struct PlacementRequest {
   NodeId source;                         // where the bytes are
@@ -76,8 +80,8 @@ using PlacementPolicy = std::function<Result<Placement>(const Machine&, const Pl
 namespace HEADRACE_API place {
 
 // The fastest byte-addressable node near the initiator (by default the CPUs nearest to the source)
-// that is faster than the source's node and has the room: by measured copies within the nodes, else
-// by rated bandwidth, else by kind (hbm > dram > cxl > storage); the first of these that is known
+// that is faster than the source's node and has the room: by measured read bandwidth, else by rated
+// bandwidth, else by kind (hbm > dram > cxl > storage); the first of these that is known
 // of every node compared. Nodes within 10 % are equally fast: then the nearest. An equally fast
 // node counts as faster when it is on the initiator's socket and the source is not. absent: no node
 // is.

@@ -5,7 +5,7 @@
 #include <optional>
 #include <vector>
 
-#include "headrace/machine.h"
+#include "headrace/placement.h"
 
 namespace headrace {
 
@@ -21,10 +21,6 @@ struct Nearness {
 };
 
 Nearness nearness(const Machine& machine, const Node& from, const Node& to);
-
-// The byte-addressable node with CPUs nearest to `node`: itself if it has CPUs; nullptr if none
-// has.
-const Node* host_of(const Machine& machine, const Node& node);
 
 // Whether both are on one socket: by Node::socket, else by distance (docs/design/routes.md);
 // nothing when neither tells.

@@ -2,7 +2,6 @@
 
 #include <fmt/format.h>
 #include <pthread.h>
-#include <sched.h>
 #include <signal.h>
 
 #include <algorithm>
@@ -11,6 +10,7 @@
 #include <thread>
 
 #include "backend/cpu/calibration.h"
+#include "core/affinity.h"
 #include "core/check.h"
 #include "core/fail.h"
 #include "core/mutex.h"
@@ -36,23 +36,11 @@ void copy_piece(const Piece& piece) {
 }
 
 // The CPUs of `node` on which this process may run.
-CpuSet allowed_cpus(const Node* node) {
-  cpu_set_t allowed;
-  CPU_ZERO(&allowed);
-  if (node == nullptr || sched_getaffinity(0, sizeof(allowed), &allowed) != 0) return {};
+CpuSet allowed_cpus_of(const Node* node) {
+  if (node == nullptr) return {};
   CpuSet cpus;
-  for (const unsigned cpu : node->cpus) {
-    if (cpu < CPU_SETSIZE && CPU_ISSET(cpu, &allowed)) cpus.push_back(cpu);
-  }
+  std::ranges::set_intersection(node->cpus, allowed_cpus(), std::back_inserter(cpus));
   return cpus;
-}
-
-bool pin(std::thread& thread, const CpuSet& cpus) {
-  if (cpus.empty()) return false;
-  cpu_set_t set;
-  CPU_ZERO(&set);
-  for (const unsigned cpu : cpus) CPU_SET(cpu, &set);
-  return pthread_setaffinity_np(thread.native_handle(), sizeof(set), &set) == 0;
 }
 
 // Threads started while it lives block all signals: those are for the program's own threads.
@@ -118,7 +106,7 @@ Status Crew::start(std::size_t workers, const CpuSet& cpus) {
   try {
     for (std::size_t i = 0; i < workers; ++i) {
       threads_.emplace_back([this] { work(); });
-      pinned_ = pin(threads_.back(), cpus) && pinned_;
+      pinned_ = pin(threads_.back().native_handle(), cpus) && pinned_;
       pthread_setname_np(threads_.back().native_handle(), "headrace-cpu");
     }
   } catch (const std::system_error&) {
@@ -233,7 +221,7 @@ Result<std::unique_ptr<Crew>> start_crew(const Machine& machine, EngineId id,
     return fail(ErrorCode::invalid, "engine {} of this machine is not the cores of a node; {}",
                 raw(id), "give open_cpu engines of kind cpu");
   }
-  const CpuSet cpus = allowed_cpus(machine.find(engine->home));
+  const CpuSet cpus = allowed_cpus_of(machine.find(engine->home));
   const std::size_t usual = std::clamp<std::size_t>(cpus.size(), 1, kUsualWorkers);
   auto crew = std::make_unique<Crew>(id, options.max_in_flight);
   HEADRACE_TRY_STATUS(

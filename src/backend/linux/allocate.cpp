@@ -26,6 +26,13 @@ namespace {
 // 2^57.
 constexpr Bytes kMaxBuffer{std::uint64_t{1} << 56};
 
+// Near the limit on mappings (vm.max_map_count) a piece of a merged mapping cannot be cut out: then
+// its pages go back and only its addresses stay taken.
+void unmap(std::byte* memory, std::uint64_t length) {
+  if (::munmap(memory, length) == 0) return;
+  CHECK(errno == ENOMEM && ::madvise(memory, length, MADV_DONTNEED) == 0);
+}
+
 // Anonymous memory, unmapped when it goes unless it is given away.
 class Mapping {
  public:
@@ -38,7 +45,7 @@ class Mapping {
     return *this;
   }
   ~Mapping() {
-    if (memory_ != nullptr) CHECK(::munmap(memory_, length_.value) == 0);
+    if (memory_ != nullptr) unmap(memory_, length_.value);
   }
 
   std::byte* memory() const { return memory_; }
@@ -189,9 +196,9 @@ std::expected<Mapping, int> map(const Layout& layout) {
   auto* begin = static_cast<std::byte*>(memory);
   if (align) {
     const std::uint64_t head = (slack - reinterpret_cast<std::uintptr_t>(begin) % slack) % slack;
-    if (head > 0) CHECK(::munmap(begin, head) == 0);
+    if (head > 0) unmap(begin, head);
     begin += head;
-    if (slack > head) CHECK(::munmap(begin + length, slack - head) == 0);
+    if (slack > head) unmap(begin + length, slack - head);
   }
   // Refused only by kernels without transparent huge pages, where it changes nothing.
   if (!layout.pages.pool) ::madvise(begin, length, align ? MADV_HUGEPAGE : MADV_NOHUGEPAGE);
@@ -242,7 +249,11 @@ Status place_pages(std::byte* memory, Layout& layout, const HostMemory& host) {
 
 std::vector<TouchGroup> touch_groups(const Layout& layout) {
   std::vector<TouchGroup> groups;
-  for (const NodeId id : layout.ids) groups.push_back({nearest_cpus(layout.machine, id), {}});
+  for (const NodeId id : layout.ids) {
+    const Node* node = layout.machine.find(id);
+    const Node* host = node == nullptr ? nullptr : host_of(layout.machine, *node);
+    groups.push_back({host == nullptr ? CpuSet{} : host->cpus, {}});
+  }
   for (const PageRun& run : layout.runs) groups[run.node].runs.push_back(run);
   if (!layout.interleaved()) return groups;
   TouchGroup all{{}, {{0, layout.mapped.value, 0}}};
@@ -398,6 +409,6 @@ Buffer::Buffer(std::byte* memory, Bytes size, Bytes mapped, Placement placement,
       page_size_(page_size),
       fallback_(std::move(fallback)) {}
 
-Buffer::~Buffer() { CHECK(::munmap(memory(), mapped_.value) == 0); }
+Buffer::~Buffer() { unmap(memory(), mapped_.value); }
 
 }  // namespace headrace

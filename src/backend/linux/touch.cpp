@@ -1,8 +1,6 @@
 #include "backend/linux/touch.h"
 
-#include <sched.h>
-#include <sys/syscall.h>
-#include <unistd.h>
+#include <pthread.h>
 
 #include <algorithm>
 #include <atomic>
@@ -11,41 +9,10 @@
 #include <thread>
 
 #include "backend/linux/policy.h"
+#include "core/affinity.h"
 
 namespace headrace {
 namespace {
-
-// A CPU mask of any length, as the system calls take it.
-using CpuMask = std::vector<unsigned long>;
-constexpr std::size_t kMaskBits = 8 * sizeof(unsigned long);
-
-// The CPUs this thread may use; empty when the kernel does not say.
-CpuMask allowed_cpus() {
-  CpuMask mask(1024);  // 65536 CPUs, above the kernel's largest NR_CPUS
-  const long bytes =
-      ::syscall(SYS_sched_getaffinity, 0, mask.size() * sizeof(mask[0]), mask.data());
-  mask.resize(bytes < 0 ? 0 : static_cast<std::size_t>(bytes) / sizeof(mask[0]));
-  return mask;
-}
-
-bool contains(const CpuMask& mask, unsigned cpu) {
-  return cpu / kMaskBits < mask.size() && (mask[cpu / kMaskBits] >> (cpu % kMaskBits) & 1) != 0;
-}
-
-CpuSet intersect(const CpuSet& cpus, const CpuMask& allowed) {
-  CpuSet both;
-  std::ranges::copy_if(cpus, std::back_inserter(both),
-                       [&](unsigned cpu) { return contains(allowed, cpu); });
-  return both;
-}
-
-// Binds this thread to `cpus`. A refusal costs speed only.
-void pin_to(const CpuSet& cpus) {
-  if (cpus.empty()) return;
-  CpuMask mask(cpus.back() / kMaskBits + 1);
-  for (const unsigned cpu : cpus) mask[cpu / kMaskBits] |= 1UL << (cpu % kMaskBits);
-  ::syscall(SYS_sched_setaffinity, 0, mask.size() * sizeof(mask[0]), mask.data());
-}
 
 // The steps of one group, taken by its threads in turn.
 struct Work {
@@ -76,28 +43,6 @@ std::uint64_t length_of(const TouchGroup& group) {
 
 }  // namespace
 
-CpuSet nearest_cpus(const Machine& machine, NodeId id) {
-  const Node* node = machine.find(id);
-  if (node == nullptr || !node->cpus.empty()) return node == nullptr ? CpuSet{} : node->cpus;
-  const Node* best = nullptr;
-  auto cost_of = [&](const Node& other) {
-    constexpr auto kUnknown = std::numeric_limits<std::int64_t>::max();
-    std::int64_t latency = kUnknown;
-    for (const AccessAttributes& access : node->access) {
-      if (access.initiator == other.id && access.read_latency)
-        latency = access.read_latency->count();
-    }
-    const auto distance = node->distances.find(other.id);
-    return std::pair(latency,
-                     distance == node->distances.end() ? kUnknown : std::int64_t{distance->second});
-  };
-  for (const Node& other : machine.nodes) {
-    if (other.cpus.empty()) continue;
-    if (best == nullptr || cost_of(other) < cost_of(*best)) best = &other;
-  }
-  return best == nullptr ? CpuSet{} : best->cpus;
-}
-
 std::vector<unsigned> touch_threads(std::span<const TouchGroup> groups, unsigned cpus) {
   std::vector<unsigned> threads;
   std::uint64_t wanted = 0;
@@ -117,11 +62,12 @@ std::vector<unsigned> touch_threads(std::span<const TouchGroup> groups, unsigned
 }
 
 int touch(std::byte* memory, std::span<const TouchGroup> groups, Bytes step) {
-  const CpuMask allowed = allowed_cpus();
+  const CpuSet allowed = allowed_cpus();
   std::vector<TouchGroup> usable(groups.begin(), groups.end());
   std::uint64_t total = 0;
   for (TouchGroup& group : usable) {
-    group.cpus = intersect(group.cpus, allowed);
+    std::erase_if(group.cpus,
+                  [&](unsigned cpu) { return !std::ranges::binary_search(allowed, cpu); });
     total += length_of(group);
   }
   std::vector<Work> work(usable.size());
@@ -136,7 +82,7 @@ int touch(std::byte* memory, std::span<const TouchGroup> groups, Bytes step) {
       for (std::size_t i = 0; i < usable.size(); ++i) {
         for (unsigned n = 0; n < counts[i]; ++n) {
           threads.emplace_back([&, i] {
-            pin_to(usable[i].cpus);
+            pin(pthread_self(), usable[i].cpus);  // a refusal costs speed only
             touch_steps(memory, work[i], error);
           });
         }

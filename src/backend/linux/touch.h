@@ -20,10 +20,6 @@ struct TouchGroup {
   std::vector<PageRun> runs;
 };
 
-// The CPUs nearest to a node: its own; for a node without, those of the initiator with the lowest
-// rated latency, else of the node at the smallest distance. Empty when the machine has no CPUs.
-CpuSet nearest_cpus(const Machine& machine, NodeId node);
-
 // How many threads to start for each group, `cpus` being the CPUs the process may use: one for each
 // kTouchGrain, at most one for each CPU of the group, at most `cpus` in all.
 std::vector<unsigned> touch_threads(std::span<const TouchGroup> groups, unsigned cpus);

@@ -17,38 +17,6 @@ CpuSet cpus(unsigned count) {
   return set;
 }
 
-Machine two_sockets() {
-  Machine machine;
-  machine.nodes = {
-      {.id = NodeId{0}, .kind = NodeKind::dram, .cpus = {0, 1}},
-      {.id = NodeId{1}, .kind = NodeKind::dram, .cpus = {2, 3}},
-      {.id = NodeId{8}, .kind = NodeKind::hbm, .distances = {{NodeId{0}, 30}, {NodeId{1}, 13}}},
-  };
-  return machine;
-}
-
-TEST(NearestCpus, AreItsOwnWhereItHasSome) {
-  EXPECT_EQ(nearest_cpus(two_sockets(), NodeId{1}), (CpuSet{2, 3}));
-}
-
-TEST(NearestCpus, OfANodeWithoutAreThoseAtTheSmallestDistance) {
-  EXPECT_EQ(nearest_cpus(two_sockets(), NodeId{8}), (CpuSet{2, 3}));
-}
-
-TEST(NearestCpus, BelieveRatedLatencyMoreThanDistance) {
-  Machine machine = two_sockets();
-  machine.nodes[2].access = {{.initiator = NodeId{0}, .read_latency = Nanoseconds{120}},
-                             {.initiator = NodeId{1}, .read_latency = Nanoseconds{130}}};
-  EXPECT_EQ(nearest_cpus(machine, NodeId{8}), (CpuSet{0, 1}));
-}
-
-TEST(NearestCpus, AreTheFirstWhereNothingIsKnown) {
-  Machine machine = two_sockets();
-  machine.nodes[2].distances.clear();
-  EXPECT_EQ(nearest_cpus(machine, NodeId{8}), (CpuSet{0, 1}));
-  EXPECT_EQ(nearest_cpus(machine, NodeId{99}), CpuSet{});
-}
-
 TEST(TouchThreads, GrowWithTheWorkAndStopAtTheCpus) {
   const auto threads = [](Bytes bytes, unsigned group_cpus, unsigned all) {
     const TouchGroup group{cpus(group_cpus), {{0, bytes.value, 0}}};

@@ -1,0 +1,18 @@
+// The CPUs that threads may run on, for machines of any size: cpu_set_t ends at 1024 CPUs, and a
+// larger kernel refuses to fill it. Thread-safe.
+#pragma once
+
+#include <pthread.h>
+
+#include <span>
+#include <vector>
+
+namespace headrace {
+
+// The CPUs the calling thread may use, ascending; empty when the kernel does not say.
+std::vector<unsigned> allowed_cpus();
+
+// Binds `thread` to `cpus`. False: refused, or there are none; the thread runs where it ran.
+bool pin(pthread_t thread, std::span<const unsigned> cpus);
+
+}  // namespace headrace
