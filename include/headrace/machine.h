@@ -46,15 +46,16 @@ using CpuSet = std::vector<unsigned>;
 std::string to_string(const CpuSet& cpus);
 Result<CpuSet> parse_cpu_list(std::string_view text);
 
-// What an initiator (a node with CPUs) can expect of a memory node. Rated values from firmware
-// (HMAT, CDAT), not measurements: those are copy rates.
+// What an initiator (a node with CPUs) can expect of a memory node: rated by firmware (HMAT, CDAT),
+// or measured with all its CPUs reading. What engines reach are copy rates.
 struct AccessAttributes {
   NodeId initiator;
   std::optional<Nanoseconds> read_latency;
   std::optional<Nanoseconds> write_latency;
   std::optional<BytesPerSecond> read_bandwidth;
   std::optional<BytesPerSecond> write_bandwidth;
-  std::string source;  // "hmat (sysfs)", "hwloc"
+  std::string source;  // "hmat (sysfs)", "hwloc", the experiment
+  bool measured = false;
 };
 
 // One memory with one location.
@@ -165,7 +166,7 @@ std::vector<std::string> presets();
 // side is its GPU. The same rule for the real and the simulated machine.
 bool can_copy(const Engine& engine, const Node& from, const Node& to);
 
-// The largest cache that data of `cpu` can stay in; nothing when unknown.
-std::optional<Bytes> last_level_cache(const Machine& machine, unsigned cpu);
+// The largest cache that data of `cpu` can stay in; nullptr when unknown.
+const CacheLevel* last_level_cache(const Machine& machine, unsigned cpu);
 
 }  // namespace HEADRACE_API headrace

@@ -72,7 +72,7 @@ struct RateRow {
 
 // A few seconds' look at the memory of each node and at the disk behind `directory` (which must
 // have 256 MiB free): the bars of the demo's report, and copy rates for `machine` (added to it) so
-// that place can decide by measurement.
+// that place can decide by measurement. unsupported: `machine` is not this host.
 Result<std::vector<RateRow>> measure_briefly(Machine& machine, const Backends& backends,
                                              const std::filesystem::path& directory,
                                              const ExperimentContext& context = {});

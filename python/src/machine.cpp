@@ -12,7 +12,7 @@ namespace {
 void bind_parts(nb::module_& m) {
   Record<AccessAttributes>(
       m, "AccessAttributes",
-      "What an initiator can expect of a node: rated by firmware, not measured.")
+      "What an initiator can expect of a node: rated by firmware, or measured.")
       .field("initiator", &AccessAttributes::initiator, "The node with the CPUs.")
       .field("read_latency", &AccessAttributes::read_latency, "Seconds; None when unknown.")
       .field("write_latency", &AccessAttributes::write_latency, "Seconds; None when unknown.")
@@ -20,7 +20,8 @@ void bind_parts(nb::module_& m) {
              "Bytes per second; None when unknown.")
       .field("write_bandwidth", &AccessAttributes::write_bandwidth,
              "Bytes per second; None when unknown.")
-      .field("source", &AccessAttributes::source, "Who says so.");
+      .field("source", &AccessAttributes::source, "Who says so.")
+      .field("measured", &AccessAttributes::measured, "Measured with all CPUs of the initiator.");
   Record<Node>(m, "Node", "One memory with one location.")
       .field("id", &Node::id, "The kernel's NUMA number; storage from 1000, GPUs from 2000.")
       .field("kind", &Node::kind, "What it is made of.")
@@ -29,7 +30,7 @@ void bind_parts(nb::module_& m) {
       .field("capacity", &Node::capacity, "Bytes; None when unknown.")
       .field("capacity_source", &Node::capacity_source, "Where the capacity was read.")
       .field("cpus", &Node::cpus, "Local CPUs; empty for a CPU-less node.")
-      .field("access", &Node::access, "Rated latencies and bandwidths per initiator.")
+      .field("access", &Node::access, "Latencies and bandwidths per initiator.")
       .field("distances", &Node::distances, "SLIT distances to memory nodes; 10 is local.")
       .field("path", &Node::path, "Storage: a directory on it.")
       .type()
@@ -99,7 +100,10 @@ void bind_machine_class(nb::module_& m) {
                   "working directory's if not given). The overrides default to the environment "
                   "(HEADRACE_NODES, MEMKIND_HBW_NODES).")
       .def_static(
-          "load", [](const std::string& source) { return unwrap(Machine::load(source)); },
+          "load",
+          [](const std::filesystem::path& source) {
+            return unwrap(Machine::load(source.string()));
+          },
           "path_or_preset"_a, "Reads a JSON file, or a preset by its name.")
       .def_static(
           "from_json", [](std::string_view text) { return unwrap(Machine::from_json(text)); },
@@ -136,7 +140,10 @@ void bind_machine_class(nb::module_& m) {
           "cpu"_a, "The node whose cpus hold `cpu`, or None.")
       .def(
           "last_level_cache",
-          [](const Machine& self, unsigned cpu) { return last_level_cache(self, cpu); },
+          [](const Machine& self, unsigned cpu) {
+            const CacheLevel* cache = last_level_cache(self, cpu);
+            return cache == nullptr ? std::nullopt : std::optional(cache->size);
+          },
           "cpu"_a = 0, "Bytes of the largest cache that data of `cpu` can stay in, or None.")
       .def("__repr__", [](const Machine& self) {
         return "Machine(" + self.name + ": " + std::to_string(self.nodes.size()) + " nodes, " +

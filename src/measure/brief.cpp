@@ -1,9 +1,11 @@
 #include <algorithm>
 #include <iterator>
 
+#include "core/fail.h"
 #include "headrace/clock.h"
 #include "headrace/measure.h"
 #include "measure/steps.h"
+#include "measure/team.h"
 
 namespace headrace {
 namespace {
@@ -21,6 +23,7 @@ void append(std::vector<Step>& all, std::vector<Step> more) {
 Result<std::vector<RateRow>> measure_briefly(Machine& machine, const Backends& backends,
                                              const std::filesystem::path& directory,
                                              const ExperimentContext& context) {
+  HEADRACE_TRY_STATUS(check_is_here(machine));
   // Chosen before anything is timed: the race takes longer than a sample.
   (void)chosen_copy_kernel();
   std::vector<Step> steps = memory_steps(machine);

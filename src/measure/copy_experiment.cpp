@@ -16,9 +16,6 @@
 namespace headrace {
 namespace {
 
-// A cold walk covers so many last-level caches on each side; a piece then comes up again only after
-// the others have pushed it out.
-constexpr std::uint64_t kCachesWalked = 4;
 // Large sizes take longer per copy than per_sample. A point that has taken so many times the time
 // meant for it ends early, but not before kFewestRounds.
 constexpr int kPatience = 3;
@@ -75,10 +72,7 @@ Result<std::unique_ptr<Buffer>> memory_near(const Machine& machine, unsigned cpu
 
 // What each of the threads needs on each side.
 Bytes area_of(const Machine& machine, const Point& point, unsigned cpu) {
-  if (!point.cold) return point.bytes;
-  const Bytes walked = cache_to_pass(machine, cpu) * kCachesWalked;
-  const std::uint64_t slots = std::max<std::uint64_t>(1, walked / point.bytes);
-  return point.bytes * (std::bit_floor(slots) == slots ? slots : std::bit_ceil(slots));
+  return point.cold ? cold_area(cache_to_pass(machine, {cpu}), point.bytes) : point.bytes;
 }
 
 // So many copies that a sample takes about `time`.
@@ -250,6 +244,7 @@ Result<std::vector<CopyRow>> bench_copy(const Machine& machine, const CopyBenchO
     return fail(ErrorCode::invalid,
                 "no rounds or no time per sample; ask for at least one of each");
   }
+  HEADRACE_TRY_STATUS(check_is_here(machine));
   HEADRACE_TRY(const auto points, points_of(options));
   // Chosen before anything is timed: the race takes longer than a sample.
   (void)chosen_copy_kernel();

@@ -1,7 +1,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cstring>
 #include <memory>
 
 #include "core/fail.h"
@@ -11,14 +10,16 @@
 #include "measure/fit.h"
 #include "measure/samples.h"
 #include "measure/steps.h"
+#include "measure/team.h"
 
 namespace headrace {
 namespace {
 
 // The two sizes the line T(V) = latency + V / bandwidth goes through: one small piece, which shows
-// the latency, and many at once, which show what the engine can do.
+// the latency, and many at once, which show what the engine can do: at least so many, and with both
+// sides twice what the caches hold.
 constexpr Bytes kSmall = 64_KiB;
-constexpr Bytes kLarge = 64_MiB;
+constexpr Bytes kLeastLarge = 64_MiB;
 constexpr Bytes kPiece = 1_MiB;
 constexpr unsigned kSmallSamples = 25;
 constexpr unsigned kLargeSamples = 3;
@@ -39,8 +40,7 @@ Result<Times> sample_times(Backend& backend, const RateExperiment& experiment) {
     HEADRACE_TRY(const Nanoseconds took, carry(backend, piece, 1));
     times.small.push_back(static_cast<double>(took.count()));
   }
-  const auto pieces = cut(experiment.to.part(0, kLarge), experiment.from.part(0, kLarge),
-                          experiment.engine, kPiece);
+  const auto pieces = cut(experiment.to, experiment.from, experiment.engine, kPiece);
   for (unsigned i = 0; i < kLargeSamples; ++i) {
     HEADRACE_TRY(const Nanoseconds took, carry(backend, pieces, depth));
     times.large.push_back(static_cast<double>(took.count()));
@@ -60,8 +60,10 @@ void measure_pair(Brief& brief, const Engine& engine, NodeId from, NodeId to) {
       .engine = engine.id,
       .what = "copy",
       .where = fmt::format("{}, node {} to node {}", engine.name, raw(from), raw(to))};
-  const auto source = allocate(brief.machine, kLarge, Placement::on(from));
-  const auto target = allocate(brief.machine, kLarge, Placement::on(to));
+  const Node* home = brief.machine.find(engine.home);
+  const Bytes large = std::max(cache_to_pass(brief.machine, usable_cpus(home)), kLeastLarge);
+  const auto source = allocate(brief.machine, large, Placement::on(from));
+  const auto target = allocate(brief.machine, large, Placement::on(to));
   if (!source || !target) {
     const RateRow row{.what = experiment.what,
                       .where = experiment.where,
@@ -71,8 +73,6 @@ void measure_pair(Brief& brief, const Engine& engine, NodeId from, NodeId to) {
     brief.rows.push_back(row_without(row, (source ? target : source).error().message));
     return;
   }
-  std::memset((*source)->bytes().data(), 1, kLarge.value);
-  std::memset((*target)->bytes().data(), 2, kLarge.value);
   experiment.to = whole(**target);
   experiment.from = whole(**source);
   measure_rate(brief, experiment);
@@ -101,7 +101,8 @@ void measure_rate(Brief& brief, const RateExperiment& experiment) {
   const auto nanoseconds = [](double t) {
     return Nanoseconds{std::max<std::int64_t>(1, static_cast<std::int64_t>(t))};
   };
-  const CopyCost cost = fit_cost(kSmall, nanoseconds(*median(times->small)), kLarge,
+  const Bytes large = experiment.to.length;
+  const CopyCost cost = fit_cost(kSmall, nanoseconds(*median(times->small)), large,
                                  nanoseconds(*median(times->large)));
   add_rate(brief.machine,
            {.engine = experiment.engine,
@@ -110,9 +111,9 @@ void measure_rate(Brief& brief, const RateExperiment& experiment) {
             .latency = cost.latency,
             .bandwidth = cost.bandwidth,
             .source = fmt::format("measure_briefly: {} and {} in pieces of {}", to_string(kSmall),
-                                  to_string(kLarge), to_string(kPiece))});
+                                  to_string(large), to_string(kPiece))});
   std::vector<double> rates;
-  for (const double time : times->large) rates.push_back((kLarge / nanoseconds(time)).value);
+  for (const double time : times->large) rates.push_back((large / nanoseconds(time)).value);
   brief.rows.push_back(row_with(row, rates));
 }
 

@@ -113,6 +113,18 @@ RateRow row_of(const Brief& brief, const std::string& what) {
   return {.what = what, .where = brief.directory.string()};
 }
 
+// Without direct I/O a read may be one of memory: nothing of the file may be in the page cache.
+Status make_cold(const File& file) {
+  if (file.direct()) return {};
+  HEADRACE_TRY_STATUS(file.drop_page_cache());
+  HEADRACE_TRY(const Bytes kept, file.page_cache_residency());
+  if (kept == 0_B) return {};
+  return fail(ErrorCode::unsupported,
+              "the file system has no direct I/O and keeps {} of the file in memory; measure in "
+              "another directory",
+              to_string(kept));
+}
+
 void read_point(Brief& brief, const Disk& disk, const ReadPoint& point) {
   RateRow row = row_of(brief, "disk read");
   row.where = fmt::format("{}, {} x {}", disk.engine->name, to_string(point.block), point.depth);
@@ -124,7 +136,9 @@ void read_point(Brief& brief, const Disk& disk, const ReadPoint& point) {
   std::vector<double> rates;
   for (unsigned i = 0; i < kReads; ++i) {
     const auto pieces = random_reads(*disk.file, *disk.buffer, disk.engine->id, point, random);
-    const auto took = carry(*disk.backend, pieces, depth);
+    const Status cold = make_cold(*disk.file);
+    const auto took =
+        cold ? carry(*disk.backend, pieces, depth) : std::unexpected<Error>(cold.error());
     if (!took) {
       brief.rows.push_back(row_without(row, took.error().message));
       return;
@@ -172,12 +186,20 @@ void measure_disk(Brief& brief) {
   }
   brief.rows.push_back(row_with(written, std::vector{*rate}));
   for (const ReadPoint& point : kPoints) read_point(brief, *disk, point);
-  measure_rate(brief, {.engine = disk->engine->id,
-                       .to = whole(*disk->buffer),
-                       .from = whole(*disk->file).part(0, kMostPerSample),
-                       .what = "copy",
-                       .where = fmt::format("{}, disk to node {}", disk->engine->name,
-                                            raw(disk->buffer->node()))});
+  RateExperiment copy{
+      .engine = disk->engine->id,
+      .to = whole(*disk->buffer),
+      .from = whole(*disk->file).part(0, kMostPerSample),
+      .what = "copy",
+      .where = fmt::format("{}, disk to node {}", disk->engine->name, raw(disk->buffer->node()))};
+  if (disk->file->direct()) {
+    measure_rate(brief, copy);
+  } else {
+    RateRow row = row_of(brief, copy.what);
+    brief.rows.push_back(row_without(row,
+                                     "the file system has no direct I/O: repeated reads "
+                                     "would be of the page cache"));
+  }
 }
 
 }  // namespace

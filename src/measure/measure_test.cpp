@@ -25,20 +25,6 @@ Machine here() {
   return std::move(*machine);
 }
 
-TEST(ScatteredWalk, VisitsEverySlotOnceARound) {
-  for (const std::size_t slots : {1UL, 2UL, 64UL, 1000UL}) {
-    ScatteredWalk walk(slots);
-    EXPECT_LE(walk.slots(), slots);
-    EXPECT_GT(walk.slots() * 2, slots);
-    for (int round = 0; round < 2; ++round) {
-      std::set<std::size_t> seen;
-      for (std::size_t i = 0; i < walk.slots(); ++i) seen.insert(walk.next());
-      EXPECT_EQ(seen.size(), walk.slots());
-      EXPECT_LT(*seen.rbegin(), slots);
-    }
-  }
-}
-
 TEST(FitCost, FindsTheLineThroughTwoPoints) {
   const CopyCost cost = fit_cost(Bytes{1000}, Nanoseconds{1500}, Bytes{11000}, Nanoseconds{6500});
   EXPECT_DOUBLE_EQ(cost.bandwidth.value, 2e9);
@@ -197,6 +183,19 @@ TEST(MeasureBriefly, GivesRowsForMemoryAndDiskAndRatesForBoth) {
     EXPECT_GE(rate.latency, Nanoseconds{0});
   }
   EXPECT_FALSE(machine->copy_rates.empty());
+  for (const Node& node : machine->nodes) {
+    if (!node.byte_addressable() || node.capacity == Bytes{0}) continue;
+    const auto measured = std::ranges::find(node.access, true, &AccessAttributes::measured);
+    ASSERT_NE(measured, node.access.end());
+    EXPECT_GT(measured->read_bandwidth->value, 0);
+  }
+}
+
+TEST(MeasureBriefly, RefusesAnotherMachine) {
+  auto machine = Machine::load("xeon-max");
+  ASSERT_TRUE(machine);
+  EXPECT_EQ(measure_briefly(*machine, Backends{}, "/").error().code, ErrorCode::unsupported);
+  EXPECT_EQ(bench_copy(*machine, {}).error().code, ErrorCode::unsupported);
 }
 
 TEST(MeasureBriefly, SaysWhyThereIsNoDiskRateAndGoesOn) {

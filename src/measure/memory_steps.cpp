@@ -1,13 +1,17 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <atomic>
 #include <barrier>
 #include <cstring>
 #include <memory>
 
+#include "core/fail.h"
 #include "headrace/buffer.h"
 #include "headrace/clock.h"
+#include "headrace/copy.h"
+#include "headrace/placement.h"
 #include "measure/samples.h"
 #include "measure/steps.h"
 #include "measure/team.h"
@@ -16,11 +20,13 @@ namespace headrace {
 namespace {
 
 constexpr unsigned kSamples = 5;
-// Four last-level caches, so that each pass finds nothing cached, within limits: not too short to
-// time, not too long to be brief.
+// A pass over four times the caches finds nothing of the last one in them, over twice still little.
 constexpr std::uint64_t kCaches = 4;
+constexpr std::uint64_t kFewestCaches = 2;
+// Long enough to time.
 constexpr Bytes kLeast = 64_MiB;
-constexpr Bytes kMost = 512_MiB;
+// At most this part of a node for each of the two areas.
+constexpr std::uint64_t kPart = 8;
 
 using Slice = std::span<std::byte>;
 
@@ -82,28 +88,59 @@ Result<std::vector<double>> sample_pass(const Pass& pass, const CpuSet& cpus, Sl
   return rates;
 }
 
-void measure_node(Brief& brief, NodeId id, const CpuSet& cpus) {
-  const Bytes cache = cache_to_pass(brief.machine, cpus[0]);
-  const Bytes bytes = std::clamp(cache * kCaches, kLeast, kMost);
-  const auto to = allocate(brief.machine, bytes, Placement::on(id));
-  const auto from = allocate(brief.machine, bytes, Placement::on(id));
-  if (to && from) std::memset((*from)->bytes().data(), 1, bytes.value);
-  std::vector<std::size_t> teams{1};
-  if (cpus.size() > 1) teams.push_back(cpus.size());
-  for (const std::size_t team : teams) {
-    for (const Pass& pass : kPasses) {
-      const RateRow row{
-          .what = pass.what,
-          .where = fmt::format("node {}, {} thread{}", raw(id), team, team == 1 ? "" : "s"),
-          .from = id,
-          .to = id};
-      if (!to || !from) {
-        brief.rows.push_back(row_without(row, (to ? from : to).error().message));
-        continue;
-      }
-      const CpuSet some(cpus.begin(), cpus.begin() + static_cast<std::ptrdiff_t>(team));
-      const auto rates = sample_pass(pass, some, (*to)->bytes(), (*from)->bytes());
-      brief.rows.push_back(rates ? row_with(row, *rates) : row_without(row, rates.error().message));
+// What a team of threads on `cpus` works through. exhausted: the node is too small for a figure
+// that is not one of the caches.
+Result<Bytes> area_for(const Machine& machine, const Node& node, const CpuSet& cpus) {
+  const Bytes caches = cache_to_pass(machine, cpus);
+  Bytes area = std::max(caches * kCaches, kLeast);
+  if (node.capacity) area = std::min(area, Bytes{node.capacity->value / kPart});
+  if (area >= caches * kFewestCaches) return area;
+  return fail(ErrorCode::exhausted,
+              "an eighth of the node is {}, too little to get past {} of caches of {} CPUs",
+              to_string(area), to_string(caches), cpus.size());
+}
+
+// Who reads, and from where: the node with the CPUs.
+struct Reader {
+  NodeId host;
+  CpuSet cpus;
+};
+
+void remember(Machine& machine, NodeId id, NodeId initiator, BytesPerSecond rate) {
+  const auto node = std::ranges::find(machine.nodes, id, &Node::id);
+  std::erase_if(node->access, [&](const AccessAttributes& old) {
+    return old.measured && old.initiator == initiator;
+  });
+  node->access.push_back({.initiator = initiator,
+                          .read_bandwidth = rate,
+                          .source = "measure_briefly: memory read",
+                          .measured = true});
+}
+
+void measure_team(Brief& brief, const Node& node, const Reader& reader, std::size_t threads) {
+  const CpuSet cpus(reader.cpus.begin(),
+                    reader.cpus.begin() + static_cast<std::ptrdiff_t>(threads));
+  const auto areas = [&]() -> Result<std::array<std::unique_ptr<Buffer>, 2>> {
+    HEADRACE_TRY(const Bytes bytes, area_for(brief.machine, node, cpus));
+    std::array<std::unique_ptr<Buffer>, 2> both;
+    for (auto& each : both) {
+      HEADRACE_TRY(each, allocate(brief.machine, bytes, Placement::on(node.id)));
+    }
+    return both;
+  }();
+  const std::string far =
+      reader.host == node.id ? "" : fmt::format(" of node {}", raw(reader.host));
+  for (const Pass& pass : kPasses) {
+    const RateRow row{.what = pass.what,
+                      .where = fmt::format("node {}, {} thread{}{}", raw(node.id), threads,
+                                           threads == 1 ? "" : "s", far),
+                      .from = node.id,
+                      .to = node.id};
+    const auto rates = areas ? sample_pass(pass, cpus, (*areas)[0]->bytes(), (*areas)[1]->bytes())
+                             : std::unexpected<Error>(areas.error());
+    brief.rows.push_back(rates ? row_with(row, *rates) : row_without(row, rates.error().message));
+    if (pass.run == read_pass && brief.rows.back().bytes_per_second) {
+      remember(brief.machine, node.id, reader.host, *brief.rows.back().bytes_per_second);
     }
   }
 }
@@ -113,16 +150,20 @@ void measure_node(Brief& brief, NodeId id, const CpuSet& cpus) {
 std::vector<Step> memory_steps(const Machine& machine) {
   std::vector<Step> steps;
   for (const Node& node : machine.nodes) {
-    if (!node.byte_addressable()) continue;
-    CpuSet cpus = usable_cpus(&node);
-    if (cpus.empty()) cpus = usable_cpus();
-    if (cpus.empty()) continue;
-    const NodeId id = node.id;
-    const auto left_out = [id] {
+    if (!node.byte_addressable() || node.capacity == Bytes{0}) continue;
+    const Node* host = host_of(machine, node);
+    const Reader reader{host == nullptr ? node.id : host->id, usable_cpus(host)};
+    if (reader.cpus.empty()) continue;
+    const auto run = [node, reader](Brief& brief) {
+      measure_team(brief, node, reader, 1);
+      // Last, since this is the rate to remember.
+      if (reader.cpus.size() > 1) measure_team(brief, node, reader, reader.cpus.size());
+    };
+    const auto left_out = [id = node.id] {
       return RateRow{
           .what = "memory", .where = fmt::format("node {}", raw(id)), .from = id, .to = id};
     };
-    steps.push_back({[id, cpus](Brief& brief) { measure_node(brief, id, cpus); }, left_out});
+    steps.push_back({run, left_out});
   }
   return steps;
 }

@@ -31,8 +31,8 @@ std::vector<Step> core_steps(const Machine& machine, const Backends& backends);
 // Reading a file in the directory by block size and depth, and the copy rate of its disk.
 std::vector<Step> disk_steps();
 
-// Measures T(V) of `engine` at two sizes of a copy between two objects of at least `large` bytes,
-// adds the rate to the machine (replacing an earlier one) and the row for the large size.
+// Measures T(V) of `engine` at two sizes of a copy between two extents of the large size, adds the
+// rate to the machine (replacing an earlier one) and the row for the large size.
 struct RateExperiment {
   EngineId engine;
   Extent to;

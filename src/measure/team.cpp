@@ -1,31 +1,44 @@
 #include "measure/team.h"
 
-#include <pthread.h>
-#include <sched.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <climits>
 #include <latch>
+#include <set>
 #include <system_error>
 #include <thread>
 
+#include "core/affinity.h"
 #include "core/fail.h"
 
 namespace headrace {
 
 CpuSet usable_cpus(const Node* node) {
-  cpu_set_t allowed;
-  CPU_ZERO(&allowed);
-  if (sched_getaffinity(0, sizeof(allowed), &allowed) != 0) return {};
+  const CpuSet allowed = allowed_cpus();
+  if (node == nullptr) return allowed;
   CpuSet cpus;
-  for (unsigned cpu = 0; cpu < CPU_SETSIZE; ++cpu) {
-    if (!CPU_ISSET(cpu, &allowed)) continue;
-    if (node == nullptr || std::ranges::binary_search(node->cpus, cpu)) cpus.push_back(cpu);
-  }
+  std::ranges::set_intersection(node->cpus, allowed, std::back_inserter(cpus));
   return cpus;
 }
 
-Bytes cache_to_pass(const Machine& machine, unsigned cpu) {
-  return last_level_cache(machine, cpu).value_or(32_MiB);
+Status check_is_here(const Machine& machine) {
+  char name[HOST_NAME_MAX + 1] = {};
+  // Discovery names a machine so; "unnamed" where /proc is hidden.
+  if (gethostname(name, HOST_NAME_MAX) != 0 || machine.name == name || machine.name == "unnamed") {
+    return {};
+  }
+  return fail(ErrorCode::unsupported,
+              "machine '{}' is not this host, '{}'; measure a discovered machine", machine.name,
+              name);
+}
+
+Bytes cache_to_pass(const Machine& machine, const CpuSet& cpus) {
+  std::set<const CacheLevel*> caches;
+  for (const unsigned cpu : cpus) caches.insert(last_level_cache(machine, cpu));
+  Bytes sum;
+  for (const CacheLevel* cache : caches) sum += cache == nullptr ? 32_MiB : cache->size;
+  return sum;
 }
 
 Status run_pinned(const CpuSet& cpus, const std::function<void(std::size_t)>& part) {
@@ -39,10 +52,7 @@ Status run_pinned(const CpuSet& cpus, const std::function<void(std::size_t)>& pa
         decided.wait();
         if (go.load()) part(i);
       });
-      cpu_set_t set;
-      CPU_ZERO(&set);
-      CPU_SET(cpus[i], &set);
-      pthread_setaffinity_np(threads.back().native_handle(), sizeof(set), &set);
+      pin(threads.back().native_handle(), {&cpus[i], 1});
     }
   } catch (const std::system_error&) {
     complete = false;

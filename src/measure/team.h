@@ -13,9 +13,12 @@ namespace headrace {
 // The CPUs this process may run on, ascending; those of `node` alone if one is given.
 CpuSet usable_cpus(const Node* node = nullptr);
 
-// The last-level cache of `cpu` that an experiment has to get past; 32 MiB, larger than most cores'
-// share, where the machine does not tell.
-Bytes cache_to_pass(const Machine& machine, unsigned cpu);
+// unsupported: `machine` describes another host than this one, whose speeds must not get into it.
+Status check_is_here(const Machine& machine);
+
+// What an experiment by threads on these CPUs has to get past: their last-level caches, each
+// counted once. 32 MiB, larger than most cores' share, where the machine does not tell.
+Bytes cache_to_pass(const Machine& machine, const CpuSet& cpus);
 
 // Runs part(0) ... part(cpus.size() - 1), each on a thread of its own pinned to cpus[i] (unpinned
 // where the system refuses), and waits for all. exhausted: a thread could not be started, and none

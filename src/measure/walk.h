@@ -5,7 +5,18 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "headrace/units.h"
+
 namespace headrace {
+
+// The area a cold copy walks over on each side: whole pieces, as many as ScatteredWalk visits, and
+// at least four times the cache, so that a piece comes up again only after the others have pushed
+// it out.
+inline Bytes cold_area(Bytes cache, Bytes piece) {
+  constexpr std::uint64_t kCachesWalked = 4;
+  const std::uint64_t walked = (cache * kCachesWalked).value;
+  return piece * std::bit_ceil((walked + piece.value - 1) / piece.value);
+}
 
 // All slots of an area in a scattered order, each once per round, without a table that would itself
 // fill the caches: a linear congruential generator modulo a power of two. It has its full period

@@ -20,24 +20,13 @@ constexpr double kTolerance = 1.1;
 // How fast a node is, on one scale for all nodes compared; nothing when that scale does not know.
 using Scale = std::function<std::optional<double>(const Node&)>;
 
-// Copies inside the node, by the best engine measured.
-Scale by_measurement(const Machine& machine) {
-  return [&machine](const Node& node) -> std::optional<double> {
-    std::optional<double> best;
-    for (const CopyRate& rate : machine.copy_rates) {
-      if (rate.from != node.id || rate.to != node.id) continue;
-      best = std::max(best.value_or(0), rate.bandwidth.value);
-    }
-    return best;
-  };
-}
-
-// Firmware's bandwidth from the initiator, else from the node's best one.
-Scale by_rating(std::optional<NodeId> initiator) {
-  return [initiator](const Node& node) -> std::optional<double> {
+// Bandwidth read from the initiator, else from the node's best one; measured, or rated by firmware.
+// Not copy rates: an engine may be slower than the memory at both its ends.
+Scale by_bandwidth(std::optional<NodeId> initiator, bool measured) {
+  return [initiator, measured](const Node& node) -> std::optional<double> {
     std::optional<double> best;
     for (const AccessAttributes& access : node.access) {
-      if (!access.read_bandwidth) continue;
+      if (!access.read_bandwidth || access.measured != measured) continue;
       if (access.initiator == initiator) return access.read_bandwidth->value;
       best = std::max(best.value_or(0), access.read_bandwidth->value);
     }
@@ -95,10 +84,10 @@ void choose_scale(const std::vector<const Node*>& nodes, Choice& choice,
     if (choice.source.byte_addressable() && !scale(choice.source)) return false;
     return std::ranges::all_of(nodes, [&](const Node* node) { return scale(*node).has_value(); });
   };
-  choice.speed = by_measurement(choice.machine);
-  choice.how = "by measured copies within the nodes";
+  choice.speed = by_bandwidth(initiator, true);
+  choice.how = "by measured bandwidth";
   if (knows_all(choice.speed)) return;
-  choice.speed = by_rating(initiator);
+  choice.speed = by_bandwidth(initiator, false);
   choice.how = "by rated bandwidth";
   if (knows_all(choice.speed)) return;
   choice.speed = by_kind;

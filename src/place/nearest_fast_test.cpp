@@ -64,16 +64,27 @@ TEST(NearestFastTest, MeasurementsBeatFirmwareAndKind) {
   machine.nodes[1].access = {{.initiator = kDram, .read_bandwidth = BytesPerSecond{20e9}}};
   EXPECT_EQ(fast(machine, 8), kDram);
   EXPECT_EQ(fast(machine, 0), std::nullopt);
-  machine.copy_rates = {
-      {.engine = test::kCpuA, .from = kDram, .to = kDram, .bandwidth = {10e9}},
-      {.engine = test::kCpuA, .from = kHbm, .to = kHbm, .bandwidth = {12e9}},
+  const auto measured = [](double rate) {
+    return AccessAttributes{.initiator = kDram, .read_bandwidth = {{rate}}, .measured = true};
   };
+  machine.nodes[0].access.push_back(measured(10e9));
+  machine.nodes[1].access.push_back(measured(12e9));
   EXPECT_EQ(fast(machine, 0), kHbm);
-  machine.copy_rates[1].bandwidth = {10.5e9};  // no difference beyond the scatter
+  machine.nodes[1].access.back() = measured(10.5e9);  // no difference beyond the scatter
   EXPECT_EQ(fast(machine, 0), std::nullopt);
   // A scale that does not know every node is not used.
-  machine.copy_rates.pop_back();
+  machine.nodes[1].access.pop_back();
   EXPECT_EQ(fast(machine, 8), kDram);
+}
+
+// The cores of one engine may be slower than both memories.
+TEST(NearestFastTest, EqualCopyRatesDoNotHideAFasterNode) {
+  Machine machine = small_machine();
+  for (const NodeId id : {kDram, kHbm}) {
+    machine.copy_rates.push_back(
+        {.engine = test::kCpuA, .from = id, .to = id, .bandwidth = {10e9}});
+  }
+  EXPECT_EQ(fast(machine, 0), kHbm);
 }
 
 TEST(AlwaysTest, IsThatNodeOrAnError) {

@@ -127,6 +127,10 @@ Result<HostFacts> gather(const DiscoverOptions& options) {
         "memory is taken for one node");
   }
   drop_empty_nodes(host);
+  if (host.nodes.empty()) {
+    return fail(ErrorCode::absent,
+                "no memory node is online; bring one online with `daxctl online-memory`");
+  }
   return host;
 }
 

@@ -176,5 +176,18 @@ TEST(DiscoverTest, ThisMachineIsDiscovered) {
   EXPECT_TRUE(Machine::from_json(machine->to_json()));
 }
 
+// Also where a DSA device would have to be given a home.
+TEST(DiscoverTest, WithoutAnyMemoryThereIsNoMachine) {
+  FakeHost host;
+  host.add_node(0, "", 0_B, "10");
+  host.set_total(16_GiB);
+  host.write("sys/bus/dsa/devices/dsa0/state", "enabled");
+  host.write("sys/bus/dsa/devices/dsa0/wq0.0/state", "enabled");
+  host.write("sys/bus/dsa/devices/dsa0/wq0.0/type", "user");
+  const auto machine = Machine::discover(host.options());
+  ASSERT_FALSE(machine);
+  EXPECT_EQ(machine.error().code, ErrorCode::absent);
+}
+
 }  // namespace
 }  // namespace headrace

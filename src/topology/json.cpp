@@ -40,7 +40,8 @@ Json json_of(const AccessAttributes& access) {
           {"write_latency_ns", optional_json(access.write_latency, count)},
           {"read_bandwidth_bytes_per_second", optional_json(access.read_bandwidth, value)},
           {"write_bandwidth_bytes_per_second", optional_json(access.write_bandwidth, value)},
-          {"source", access.source}};
+          {"source", access.source},
+          {"measured", access.measured}};
 }
 
 Json json_of(const Node& node) {
@@ -139,7 +140,8 @@ AccessAttributes read_access(const JsonReader& at) {
           .write_latency = read_time(at, "write_latency_ns"),
           .read_bandwidth = read_bandwidth(at, "read_bandwidth_bytes_per_second"),
           .write_bandwidth = read_bandwidth(at, "write_bandwidth_bytes_per_second"),
-          .source = at.text("source")};
+          .source = at.text("source"),
+          .measured = at.flag("measured")};
 }
 
 std::map<NodeId, unsigned> read_distances(const JsonReader& at) {

@@ -72,6 +72,13 @@ std::optional<double> JsonReader::optional_number(std::string_view name) const {
   return std::nullopt;
 }
 
+bool JsonReader::flag(std::string_view name) const {
+  const Json* found = field(name);
+  if (found == nullptr) return false;
+  if (!found->is_boolean()) wrong(name, "must be true or false");
+  return found->is_boolean() && found->get<bool>();
+}
+
 double JsonReader::number(std::string_view name) const {
   const auto found = optional_number(name);
   if (!found) wrong(name, "is missing");

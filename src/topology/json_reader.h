@@ -26,6 +26,7 @@ class JsonReader {
   std::uint64_t integer(std::string_view name, std::uint64_t max) const;  // must be there
   std::optional<std::uint64_t> optional_integer(std::string_view name, std::uint64_t max) const;
   std::optional<double> optional_number(std::string_view name) const;  // finite, >= 0
+  bool flag(std::string_view name) const;                              // false where missing
   double number(std::string_view name) const;                          // must be there
   std::string text(std::string_view name) const;                       // "" where missing
   std::string required_text(std::string_view name) const;

@@ -110,13 +110,13 @@ bool can_copy(const Engine& engine, const Node& from, const Node& to) {
   return false;
 }
 
-std::optional<Bytes> last_level_cache(const Machine& machine, unsigned cpu) {
+const CacheLevel* last_level_cache(const Machine& machine, unsigned cpu) {
   const CacheLevel* last = nullptr;
   for (const CacheLevel& cache : machine.caches) {
     if (!is_sorted_member(cache.cpus, cpu)) continue;
     if (last == nullptr || cache.level > last->level) last = &cache;
   }
-  return last == nullptr ? std::nullopt : std::optional(last->size);
+  return last;
 }
 
 }  // namespace headrace

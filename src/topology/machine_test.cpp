@@ -59,10 +59,10 @@ TEST(MachineTest, FindsTheRateOfExactlyThisEngineAndDirection) {
 
 TEST(MachineTest, TheLastLevelCacheIsTheLargestLevelOfThatCpu) {
   Machine machine = small_machine();
-  EXPECT_EQ(last_level_cache(machine, 0), std::nullopt);
+  EXPECT_EQ(last_level_cache(machine, 0), nullptr);
   machine.caches = {{1, 32_KiB, {0}}, {3, 32_MiB, {0, 1}}, {2, 1_MiB, {0}}, {2, 1_MiB, {1}}};
-  EXPECT_EQ(last_level_cache(machine, 0), 32_MiB);
-  EXPECT_EQ(last_level_cache(machine, 7), std::nullopt);
+  EXPECT_EQ(last_level_cache(machine, 0)->size, 32_MiB);
+  EXPECT_EQ(last_level_cache(machine, 7), nullptr);
 }
 
 TEST(MachineTest, EveryKindHasANameThatParses) {

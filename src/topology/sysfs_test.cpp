@@ -120,7 +120,7 @@ TEST(SysfsTest, CachesComeOnceEach) {
   const auto machine = Machine::discover(host.options());
   ASSERT_TRUE(machine);
   ASSERT_EQ(machine->caches.size(), 3u);
-  EXPECT_EQ(last_level_cache(*machine, 1), 32_MiB);
+  EXPECT_EQ(last_level_cache(*machine, 1)->size, 32_MiB);
 }
 
 }  // namespace
