@@ -72,7 +72,8 @@ class Block {
   CacheCore* cache_ = nullptr;
   CacheEntry* entry_ = nullptr;  // null: no copy, only the source
   Extent extent_;
-  std::optional<Error> refused_;  // why there is no entry
+  std::optional<Error> refused_;   // why there is no entry
+  mutable Nanoseconds waited_{0};  // so far, in wait() calls that timed out
 };
 
 struct AccessOptions {
@@ -135,7 +136,7 @@ struct CacheStats {
     std::uint64_t count = 0;
     std::optional<std::uint64_t> p50, p90, p99;
   };
-  Percentiles wait_time;     // of wait() calls that had to wait
+  Percentiles wait_time;     // of handles that had to wait, until their copy was there or failed
   Percentiles copy_latency;  // from start to ready
 };
 
@@ -206,6 +207,8 @@ class Cache {
   // Drops all copies of `object` and waits, at most `timeout`, until no engine reads it: after this
   // it may go, if no plan and no access names it any more. timed_out: it is still being read.
   Status forget(const Object& object, Nanoseconds timeout = std::chrono::seconds{60});
+  // The objects that copies on their way and plans read from: those must live.
+  std::vector<ObjectId> reading() const;
   // Drops all copies that nobody holds and no plan protects.
   void flush();
   // Drops all copies; those held live until their last Block goes. Cancels plans.

@@ -34,10 +34,23 @@ CacheRef make_cache(const MoverRef& mover, const std::vector<std::pair<NodeId, B
   return {std::move(owner)};
 }
 
-// The cache borrows the objects it copies from and does not tell when it is done with one: here
-// they live as long as it does.
+// Lets go of the objects that nobody else holds and the cache does not read from: with them their
+// copies, which nobody can ask for any more.
+void sweep(CacheOwner& owner) {
+  const std::vector<ObjectId> reading = owner.cache->reading();
+  std::erase_if(owner.seen, [&](const auto& each) {
+    const auto& [id, object] = each;
+    return object.use_count() == 1 && !std::ranges::binary_search(reading, id) &&
+           owner.cache->forget(*object, Nanoseconds{0}).has_value();
+  });
+  owner.sweep_at = std::max<std::size_t>(64, 2 * owner.seen.size());
+}
+
+// The cache borrows the objects it copies from and does not tell when it is done with one: they are
+// held here, and looked through from time to time.
 void remember(CacheOwner& owner, const ExtentRef& extent) {
-  owner.seen.try_emplace(raw(extent.object->id()), extent.object);
+  owner.seen.try_emplace(extent.object->id(), extent.object);
+  if (owner.seen.size() >= owner.sweep_at) sweep(owner);
 }
 
 BlockRef access(const CacheRef& self, const ExtentLike& extent, const Word<Priority>& priority,
@@ -273,7 +286,9 @@ void bind_cache_class(nb::module_& m) {
   nb::class_<CacheRef>(
       m, "Cache",
       "Keeps copies of extents in fast memory, fetches planned ones ahead of their "
-      "use, and never serves old bytes. Keeps the objects it has seen alive.")
+      "use, and never serves old bytes. Keeps an object alive while it reads from it; the copies "
+      "of "
+      "one that nobody else holds go with it, sooner or later.")
       .def(
           "__init__",
           [](CacheRef* self, const MoverRef& mover, const std::map<NodeId, Bytes>& budgets,
@@ -307,15 +322,21 @@ void bind_cache_class(nb::module_& m) {
       .def(
           "flush",
           [](const CacheRef& self) {
-            const nb::gil_scoped_release release;
-            self.owner->cache->flush();
+            {
+              const nb::gil_scoped_release release;
+              self.owner->cache->flush();
+            }
+            sweep(*self.owner);
           },
           "Drops all copies that nobody holds and no plan protects.")
       .def(
           "clear",
           [](const CacheRef& self) {
-            const nb::gil_scoped_release release;
-            self.owner->cache->clear();
+            {
+              const nb::gil_scoped_release release;
+              self.owner->cache->clear();
+            }
+            sweep(*self.owner);
           },
           "Drops all copies and cancels plans; blocks held keep what they have.")
       .def(

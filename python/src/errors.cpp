@@ -66,7 +66,11 @@ void bind_errors(nb::module_& m) {
 
 void raise(ErrorCode code, const std::string& message) {
   for (std::size_t i = 0; i < kRows.size(); ++i) {
-    if (kRows[i].code == code) PyErr_SetString(types[i], message.c_str());
+    if (kRows[i].code != code) continue;
+    // A path in it need not be UTF-8.
+    const auto size = static_cast<Py_ssize_t>(message.size());
+    const auto text = nb::steal(PyUnicode_DecodeUTF8(message.data(), size, "backslashreplace"));
+    if (text.is_valid()) PyErr_SetObject(types[i], text.ptr());
   }
   throw nb::python_error();
 }

@@ -3,17 +3,17 @@
 // an engine's thread drops needs the interpreter.
 //
 //   Transfer -> mover, both objects until done      Block -> cache, its object
-//   Cache    -> mover, the objects it has seen      Prefetch -> cache
+//   Cache    -> mover, the objects it reads         Prefetch -> cache
 //   Mover    -> machine, backends                   views (memoryview, arrays) -> buffer or block
 #pragma once
 
 #include <nanobind/nanobind.h>
 
 #include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
-#include <unordered_map>
 #include <vector>
 
 #include "headrace/headrace.h"
@@ -69,7 +69,8 @@ struct TransferRef {
 // A Cache with everything it borrows. Only touched under the GIL, but for the cache itself.
 struct CacheOwner {
   std::shared_ptr<MoverOwner> mover;
-  std::unordered_map<std::uint64_t, ObjectPointer> seen;
+  std::map<ObjectId, ObjectPointer> seen;
+  std::size_t sweep_at = 64;     // how many are seen when it is time to let some go
   std::unique_ptr<Cache> cache;  // goes first
 };
 struct CacheRef {

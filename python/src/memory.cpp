@@ -1,6 +1,8 @@
 // Things with bytes (Buffer, File, MemoryRange), ranges of them (Extent), and where they are.
 #include <nanobind/stl/variant.h>
 
+#include <algorithm>
+#include <map>
 #include <mutex>
 
 #include "handles.h"
@@ -67,20 +69,23 @@ struct Borrowed {
   MemoryRange range;
 };
 
+// Where most of the pages looked at are: some, evenly spread, since there may be millions.
 NodeId node_of_memory(const Py_buffer& view) {
-  if (view.len > 0) {
-    const auto* bytes = static_cast<const std::byte*>(view.buf);
-    const auto found = where({bytes, static_cast<std::size_t>(view.len)});
-    const std::pair<const NodeId, std::uint64_t>* most = nullptr;
-    if (found) {
-      for (const auto& entry : found->pages) {
-        if (most == nullptr || entry.second > most->second) most = &entry;
-      }
-    }
-    if (most != nullptr) return most->first;
+  constexpr std::size_t kLooks = 64;
+  const auto* bytes = static_cast<const std::byte*>(view.buf);
+  const auto size = static_cast<std::size_t>(view.len);
+  if (size == 0) return NodeId{0};
+  std::map<NodeId, std::uint64_t> pages;
+  for (std::size_t at = 0; at < size; at += std::max<std::size_t>(size / kLooks, 1)) {
+    const auto found = where({bytes + at, 1});
+    if (!found) continue;
+    for (const auto& [node, count] : found->pages) pages[node] += count;
   }
-  raise(ErrorCode::invalid,
-        "the kernel does not say where this memory is (was it ever written to?); give node=");
+  if (pages.empty()) {
+    raise(ErrorCode::invalid,
+          "the kernel does not say where this memory is (was it ever written to?); give node=");
+  }
+  return std::ranges::max_element(pages, {}, [](const auto& each) { return each.second; })->first;
 }
 
 MemoryRangeRef borrow_memory(nb::handle memory, std::optional<NodeId> node) {

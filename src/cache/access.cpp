@@ -290,14 +290,17 @@ bool CacheCore::publish(CacheEntry& entry, BlockState state) {
   return (entry.state.exchange(static_cast<std::uint32_t>(state)) & CacheEntry::kAwaited) != 0;
 }
 
-BlockState CacheCore::wait(CacheEntry& entry, Nanoseconds timeout) {
-  if (entry.now() != BlockState::filling) return entry.now();
+BlockState CacheCore::wait(CacheEntry& entry, Nanoseconds timeout, Nanoseconds& waited) {
+  if (entry.now() != BlockState::filling && waited == Nanoseconds{0}) return entry.now();
   if (growth_due_) pump(true);
   const Nanoseconds begin = mover_.clock().now();
   sleep(entry, timeout);
-  const Nanoseconds took = mover_.clock().now() - begin;
-  wait_time_.record(static_cast<std::uint64_t>(std::max<std::int64_t>(took.count(), 0)));
-  return entry.now();
+  waited += std::max(mover_.clock().now() - begin, Nanoseconds{1});
+  const BlockState state = entry.now();
+  if (state != BlockState::filling) {
+    wait_time_.record(static_cast<std::uint64_t>(std::exchange(waited, Nanoseconds{0}).count()));
+  }
+  return state;
 }
 
 // The timeout is counted by the sleeps themselves, so that it ends under any Clock.

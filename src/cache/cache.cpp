@@ -38,7 +38,8 @@ Block::Block(Block&& other) noexcept
     : cache_(std::exchange(other.cache_, nullptr)),
       entry_(std::exchange(other.entry_, nullptr)),
       extent_(std::exchange(other.extent_, {})),
-      refused_(std::exchange(other.refused_, std::nullopt)) {}
+      refused_(std::exchange(other.refused_, std::nullopt)),
+      waited_(std::exchange(other.waited_, Nanoseconds{0})) {}
 
 Block& Block::operator=(Block&& other) noexcept {
   if (this != &other) {
@@ -47,6 +48,7 @@ Block& Block::operator=(Block&& other) noexcept {
     entry_ = std::exchange(other.entry_, nullptr);
     extent_ = std::exchange(other.extent_, {});
     refused_ = std::exchange(other.refused_, std::nullopt);
+    waited_ = std::exchange(other.waited_, Nanoseconds{0});
   }
   return *this;
 }
@@ -81,7 +83,7 @@ std::optional<std::span<const std::byte>> Block::now() const {
 Result<std::span<const std::byte>> Block::wait(Nanoseconds timeout) const {
   if (cache_ == nullptr) return fail(ErrorCode::invalid, "an empty Block; get one by access()");
   if (entry_ != nullptr) {
-    const BlockState state = cache_->wait(*entry_, timeout);
+    const BlockState state = cache_->wait(*entry_, timeout, waited_);
     if (state == BlockState::filling) {
       return fail(ErrorCode::timed_out,
                   "the copy is still on its way; wait again, or read now() meanwhile");
@@ -162,6 +164,8 @@ void Cache::invalidate(Extent extent) { core_->invalidate(extent); }
 Status Cache::forget(const Object& object, Nanoseconds timeout) {
   return core_->forget(object, timeout);
 }
+
+std::vector<ObjectId> Cache::reading() const { return core_->reading(); }
 
 void Cache::flush() { core_->flush(); }
 

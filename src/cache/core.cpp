@@ -145,6 +145,24 @@ Status CacheCore::forget(const Object& object, Nanoseconds timeout) {
   }
 }
 
+std::vector<ObjectId> CacheCore::reading() const {
+  std::vector<ObjectId> objects;
+  const MutexLock lock(mutex_);
+  for (const Fill* fill = fills_; fill != nullptr; fill = fill->next) {
+    objects.push_back(fill->object);
+  }
+  for (const auto& plan : plans_) {
+    for (std::size_t i = plan->oldest; i < plan->items.size(); ++i) {
+      const PlanItem& item = plan->items[i];
+      if (item.state != PlanItem::State::over) objects.push_back(item.bytes.object);
+    }
+  }
+  std::ranges::sort(objects);
+  const auto repeated = std::ranges::unique(objects);
+  objects.erase(repeated.begin(), repeated.end());
+  return objects;
+}
+
 void CacheCore::flush() {
   {
     Later later;

@@ -60,6 +60,7 @@ class CacheCore {
   Prefetch prefetch(std::span<const Extent> extents, const PrefetchOptions& options);
   void invalidate(Extent extent);
   Status forget(const Object& object, Nanoseconds timeout);
+  std::vector<ObjectId> reading() const;
   void flush();
   void clear();
   Status resize(NodeId node, Bytes budget);
@@ -68,8 +69,9 @@ class CacheCore {
   // For the handles.
   void pin_again(CacheEntry& entry);
   void release(Block& block);
-  // The state once it is not filling, or after `timeout`.
-  BlockState wait(CacheEntry& entry, Nanoseconds timeout);
+  // The state once it is not filling, or after `timeout`. `waited` adds up what one handle waits
+  // for its copy, in however many calls.
+  BlockState wait(CacheEntry& entry, Nanoseconds timeout, Nanoseconds& waited);
   std::optional<NodeId> node_of(const CacheEntry& entry) const { return nodes_[entry.node].id; }
   void cancel(PrefetchPlan& plan);
   Prefetch::Progress progress(const PrefetchPlan& plan) const;

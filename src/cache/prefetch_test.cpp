@@ -298,5 +298,22 @@ TEST(PrefetchTest, ClearCancelsPlansAndAHandleMayOutliveTheCache) {
   EXPECT_EQ(Prefetch{}.progress().planned, 0u);
 }
 
+TEST(PrefetchTest, ReadingNamesWhatMustLive) {
+  Source one(4 * kBlock);
+  Source other(kBlock);
+  CacheRig rig;
+  EXPECT_TRUE(rig.cache->reading().empty());
+  rig.fake->hold(true);
+  Block block = rig.cache->access(other.at(0, kBlock));
+  const Prefetch prefetch = rig.cache->prefetch(blocks_of(one, 2), {.window = Bytes{kBlock}});
+  EXPECT_EQ(rig.cache->reading(), (std::vector{one.object().id(), other.object().id()}));
+  rig.fake->hold(false);
+  rig.settle();
+  EXPECT_EQ(rig.cache->reading(), std::vector{one.object().id()}) << "the plan";
+  rig.load(one.at(0, kBlock));
+  rig.load(one.at(kBlock, kBlock));
+  EXPECT_TRUE(rig.cache->reading().empty());
+}
+
 }  // namespace
 }  // namespace headrace

@@ -62,5 +62,22 @@ TEST(CacheStatsTest, WordsOfStatesAndEvents) {
   EXPECT_EQ(to_string(CacheEvent::Kind::invalidated), "invalidated");
 }
 
+// However many wait() calls it takes: a wait in slices is one wait.
+TEST(CacheStatsTest, AWaitCountsOncePerHandle) {
+  Source source(4096);
+  CacheRig rig;
+  rig.fake->hold(true);
+  const Block block = rig.cache->access(source.at(0, 4096));
+  const auto slice = std::chrono::milliseconds{2};
+  for (int i = 0; i < 3; ++i) EXPECT_EQ(block.wait(slice).error().code, ErrorCode::timed_out);
+  EXPECT_EQ(rig.cache->stats().wait_time.count, 0u);
+  rig.fake->hold(false);
+  EXPECT_TRUE(block.wait());
+  EXPECT_TRUE(block.wait());
+  const auto waits = rig.cache->stats().wait_time;
+  EXPECT_EQ(waits.count, 1u);
+  EXPECT_GE(waits.p50.value_or(0), 6'000'000u * 9 / 10);  // the buckets are rounded
+}
+
 }  // namespace
 }  // namespace headrace

@@ -65,8 +65,7 @@ TEST(CacheStressTest, ReadersAndInvalidationsOnTinyBudgets) {
     Random random(seed);
     for (int i = 0; i < 100; ++i) {
       std::vector<Extent> plan;
-      for (int k = 0; k < 10; ++k)
-        plan.push_back(source.at(random.below(kSlots) * kSlot, kSlot));
+      for (int k = 0; k < 10; ++k) plan.push_back(source.at(random.below(kSlots) * kSlot, kSlot));
       Prefetch prefetch = rig.cache->prefetch(plan, {.window = 2048_B});
       for (const Extent& extent : plan) {
         const Block block = rig.cache->access(extent);
