@@ -1,6 +1,8 @@
 // Cache, Block and Prefetch.
 #include <nanobind/ndarray.h>
 
+#include <algorithm>
+
 #include "handles.h"
 #include "record.h"
 #include "types.h"

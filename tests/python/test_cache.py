@@ -190,3 +190,20 @@ def test_sources_live_while_their_copies_are_made(
             del cache
         gc.collect()
         assert set(block.numpy()[::4096].tolist()) == {i}
+
+
+def test_sources_nobody_holds_are_let_go(
+    cache: headrace.Cache, machine: headrace.Machine, payload_file: Path, payload: bytes
+) -> None:
+    def descriptors() -> int:
+        return len(list(Path("/proc/self/fd").iterdir()))
+
+    before = descriptors()
+    for _ in range(300):
+        block = cache.access(headrace.File.open(machine, payload_file))
+        assert bytes(block.wait()) == payload
+        del block
+    assert descriptors() - before <= 2 * 64 + 2
+    cache.clear()
+    gc.collect()
+    assert descriptors() == before

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import mmap
 import os
 from pathlib import Path
 
@@ -98,7 +99,8 @@ def test_memory_range_holds_the_array() -> None:
 
 def test_memory_of_unknown_place() -> None:
     with pytest.raises(headrace.InvalidError, match="give node="):
-        headrace.MemoryRange(bytearray())
+        headrace.MemoryRange(mmap.mmap(-1, 1 << 20))  # never touched
+    assert headrace.MemoryRange(bytearray()).size == 0
 
 
 def test_extents(machine: headrace.Machine) -> None:
