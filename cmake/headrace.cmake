@@ -44,6 +44,9 @@ function(headrace_folder folder)
     target_include_directories(${name}_bench PRIVATE ${PROJECT_SOURCE_DIR}/src)
     target_link_libraries(${name}_bench PRIVATE headrace headrace_warnings ${HEADRACE_DEPENDENCIES}
       benchmark::benchmark_main)
+    if(HEADRACE_TESTS)  # that it runs, not what it says
+      add_test(NAME ${name}_bench COMMAND ${name}_bench --benchmark_min_time=0.001)
+    endif()
   endif()
 endfunction()
 

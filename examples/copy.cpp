@@ -4,25 +4,29 @@
 
 #include "headrace/headrace.h"
 
-using headrace::operator""_MiB;
+using namespace headrace;
+
+int complain(const Error& error) {
+  std::fprintf(stderr, "%s\n", error.message.c_str());
+  return 1;
+}
 
 int main() {
-  const auto machine = headrace::Machine::discover();
-  const auto backends = headrace::Backends::open(*machine);
-  const headrace::NodeId node = machine->nodes.front().id;
-  const auto from = headrace::allocate(*machine, 64_MiB, headrace::Placement::on(node));
-  const auto to = headrace::allocate(*machine, 64_MiB, headrace::Placement::on(node));
-  if (!backends || !from || !to) return 1;
+  const auto machine = Machine::discover();
+  if (!machine) return complain(machine.error());
+  const auto backends = Backends::open(*machine);
+  if (!backends) return complain(backends.error());
+  const auto from = allocate(*machine, 64_MiB, Placement::on(NodeKind::dram));
+  if (!from) return complain(from.error());
+  const auto to = allocate(*machine, 64_MiB, Placement::on(NodeKind::dram));
+  if (!to) return complain(to.error());
   std::memset((*from)->memory(), 42, (*from)->size().value);
 
-  headrace::Mover mover(*machine, *backends);
-  const headrace::Transfer transfer = mover.copy(whole(**to), whole(**from));
+  Mover mover(*machine, *backends);
+  const Transfer transfer = mover.copy(whole(**to), whole(**from));  // starts at once
   // ... compute something here ...
-  const auto outcome = transfer.wait();
-  if (!outcome) {
-    std::fprintf(stderr, "%s\n", outcome.error().message.c_str());
-    return 1;
-  }
+  const auto outcome = transfer.wait();  // or co_await transfer
+  if (!outcome) return complain(outcome.error());
   const bool same = std::memcmp((*to)->memory(), (*from)->memory(), 64 << 20) == 0;
   std::printf("%s in %u pieces: %s\n", to_string(outcome->bytes).c_str(), outcome->pieces,
               same ? "the same bytes" : "different bytes");

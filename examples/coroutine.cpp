@@ -29,8 +29,9 @@ Task round_trip(Mover& mover, Extent home, Extent away) {
 
 int main() {
   const auto machine = Machine::discover();
+  if (!machine) return 1;
   const auto backends = Backends::open(*machine);
-  const Placement here = Placement::on(machine->nodes.front().id);
+  const Placement here = Placement::on(NodeKind::dram);
   const auto home = allocate(*machine, 8_MiB, here), away = allocate(*machine, 8_MiB, here);
   if (!backends || !home || !away) return 1;
   Mover mover(*machine, *backends);

@@ -1,5 +1,8 @@
 // Reads a file through a cache that fetches its blocks ahead of their use.
+#include <unistd.h>
+
 #include <cstdio>
+#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <string>
@@ -13,7 +16,9 @@ using namespace headrace;
 Result<unsigned long> sum_of_bytes(const Machine& machine, Mover& mover, const char* path) {
   auto file = File::open(machine, path);
   if (!file) return std::unexpected(file.error());
-  auto cache = Cache::create(mover, {.budgets = {{machine.nodes.front().id, 16_MiB}}});
+  const auto fast = resolve(machine, Placement::on(NodeKind::dram));
+  if (!fast) return std::unexpected(fast.error());
+  auto cache = Cache::create(mover, {.budgets = {{fast->nodes.front().node, 16_MiB}}});
   if (!cache) return std::unexpected(cache.error());
 
   std::vector<Extent> plan;  // the blocks in the order of their use
@@ -32,14 +37,22 @@ Result<unsigned long> sum_of_bytes(const Machine& machine, Mover& mover, const c
   return sum;
 }
 
-int main() {
-  const auto path = std::filesystem::temp_directory_path() / "headrace-example.bin";
-  std::ofstream(path) << std::string(5'000'000, '\1');
+Result<unsigned long> sum_with_prefetch(const std::string& path) {
   const auto machine = Machine::discover({.storage = {path}});
+  if (!machine) return std::unexpected(machine.error());
   const auto backends = Backends::open(*machine);
-  if (!machine || !backends) return 1;
+  if (!backends) return std::unexpected(backends.error());
   Mover mover(*machine, *backends);
-  const auto sum = sum_of_bytes(*machine, mover, path.c_str());
+  return sum_of_bytes(*machine, mover, path.c_str());
+}
+
+int main() {
+  std::string path = std::filesystem::temp_directory_path() / "headrace-XXXXXX";
+  const int made = mkstemp(path.data());
+  if (made < 0) return 1;
+  close(made);
+  std::ofstream(path) << std::string(5'000'000, '\1');
+  const auto sum = sum_with_prefetch(path);
   std::filesystem::remove(path);
   if (!sum) {
     std::fprintf(stderr, "%s\n", sum.error().message.c_str());

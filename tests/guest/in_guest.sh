@@ -8,7 +8,11 @@ here=$(dirname "$(realpath "$0")")
 cp "$2" /tmp/guest_test
 cd /tmp
 export RC_PARAMS="max_success=40"
-run() { ./guest_test --gtest_brief=1 --gtest_color=no --gtest_filter="$1"; }
+# A filter that matches nothing is a failure too.
+run() {
+  ./guest_test --gtest_brief=1 --gtest_color=no --gtest_filter="$1" | tee /tmp/run.log
+  grep -q 'PASSED  \] [1-9]' /tmp/run.log
+}
 
 # Runs a part in a cgroup of its own: run_in NAME FILE VALUE FILTER.
 run_in() {
