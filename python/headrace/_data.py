@@ -3,23 +3,28 @@
 A table directory holds ``table.json``, one ``<column>.bin`` per column the queries read
 (little-endian integers, fixed-point where SQL has decimals), and the Parquet files it was made
 from under ``lineitem/``, which the peer reads. It appears under its name only when it is complete:
-all is written to a hidden directory beside it, flushed to the disk and renamed.
+all is written to a hidden directory beside it, flushed to the disk and renamed. A directory of that
+name that holds anything else is somebody's own and is left alone.
 """
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from headrace import _core
+from headrace._errors import error_of
 
 if TYPE_CHECKING:
     import duckdb
@@ -34,6 +39,10 @@ ROWS_PER_PART = 2_000_000
 #: Room a row needs while it is converted: Parquet (about 36 B by tpchgen 4) and columns (13 B),
 #: rounded up by half.
 BYTES_PER_ROW = 75
+#: Bytes of a value in a column file.
+_WIDTHS = (1, 2, 4, 8)
+#: How tpchgen names the parts of a table.
+_PARQUET = re.compile(r"lineitem/lineitem\.\d+\.parquet")
 #: Above this even the columns of one query are tens of gigabytes.
 LARGEST_SCALE = 1000.0
 
@@ -70,7 +79,12 @@ def default_directory() -> Path:
 
 def table_directory(scale: float, directory: Path | None = None) -> Path:
     """The directory of the table of that scale, whether it is there or not."""
-    return (directory or default_directory()) / f"sf{scale:g}"
+    return (directory or default_directory()) / _name(scale)
+
+
+def _name(scale: float) -> str:
+    """One name per number: 3.0 is sf3, and 3.0000001 is another table."""
+    return f"sf{float(scale)!r}".removesuffix(".0")
 
 
 def parquet_files(table: Path) -> list[Path]:
@@ -82,20 +96,34 @@ def is_complete(table: Path) -> bool:
     """Whether all files of the table are there with the sizes its description tells."""
     try:
         description = json.loads((table / "table.json").read_text())
-        rows = description["rows"]
-        sizes_right = all(
-            (table / f"{column['name']}.bin").stat().st_size == rows * column["width"]
-            for column in description["columns"]
-        )
-        names = {column["name"] for column in description["columns"]}
+        rows, columns = description["rows"], description["columns"]
         return (
             description["schema_version"] == _core.SCHEMA_VERSION
-            and sizes_right
-            and names == {source.name for source in _SOURCES}
+            and _name(description["scale_factor"]) == table.name
+            and [column["name"] for column in columns] == [source.name for source in _SOURCES]
+            and all(column["width"] in _WIDTHS for column in columns)
+            and all(
+                _column_file(table, column["name"]).stat().st_size == rows * column["width"]
+                for column in columns
+            )
             and len(parquet_files(table)) == description["parts"]
         )
-    except (OSError, ValueError, KeyError, TypeError):
+    except (OSError, ValueError, LookupError, TypeError, ArithmeticError, RecursionError):
         return False
+
+
+def _column_file(table: Path, column: str) -> Path:
+    return table / f"{column}.bin"
+
+
+def _is_ours(table: Path) -> bool:
+    """Whether the directory is empty, or a table's with nothing in it but what we write."""
+    if table.is_symlink() or not table.is_dir():
+        return False
+    found = {path.relative_to(table).as_posix() for path in table.rglob("*")}
+    known = {"table.json", "lineitem", *(f"{source.name}.bin" for source in _SOURCES)}
+    foreign = {name for name in found - known if not _PARQUET.fullmatch(name)}
+    return not found or ("table.json" in found and not foreign)
 
 
 def prepare(
@@ -113,20 +141,17 @@ def prepare(
         return table
     try:
         table.parent.mkdir(parents=True, exist_ok=True)
+        _check_free_to_take(table)
         _remove_leftovers(table)
         _check_room(table.parent, scale)
-        work = Path(tempfile.mkdtemp(prefix=f".{table.name}.{os.getpid()}.", dir=table.parent))
-        try:
-            _make(scale, work, progress or _no_progress)
+        with _work_directory(table) as work:
+            (work / "new").mkdir()
+            _make(scale, work / "new", progress or _no_progress)
             _put_in_place(work, table)
-        finally:
-            shutil.rmtree(work, ignore_errors=True)
-    except PermissionError as error:
-        raise _core.DeniedError(
-            f"cannot write {error.filename}: permission denied; choose another --data directory"
-        ) from None
+    except _core.Error:
+        raise
     except OSError as error:
-        raise _core.IoError(f"cannot make {table}: {error.strerror or error}") from None
+        raise error_of(error, f"cannot make {table}", "another --data directory") from None
     return table
 
 
@@ -144,23 +169,55 @@ def _check_room(parent: Path, scale: float) -> None:
         )
 
 
+def _check_free_to_take(table: Path) -> None:
+    if os.path.lexists(table) and not _is_ours(table):
+        raise _core.InvalidError(
+            f"{table} exists and was not made by headrace; choose another --data directory"
+        )
+
+
+@contextmanager
+def _work_directory(table: Path) -> Iterator[Path]:
+    """A hidden directory beside the table, removed at the end and locked until then."""
+    work = Path(tempfile.mkdtemp(prefix=f".{table.name}.", dir=table.parent))
+    try:
+        # A process number would mean nothing in another container that shares the directory. The
+        # lock is taken before others can find it.
+        with (work / "unlocked").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            (work / "unlocked").rename(work / "lock")
+            yield work
+    finally:
+        shutil.rmtree(work, ignore_errors=True)
+
+
 def _remove_leftovers(table: Path) -> None:
-    """Removes what a killed process left half-made."""
-    for leftover in table.parent.glob(f".{table.name}.*.*"):
-        owner = leftover.name.removeprefix(f".{table.name}.").split(".")[0]
-        if owner.isdigit() and not Path("/proc", owner).exists():
-            shutil.rmtree(leftover, ignore_errors=True)
+    """Removes what a killed process left half-made: nobody holds its lock any more."""
+    # The ending that mkdtemp makes has no dot: names of other tables do not match.
+    ours = re.compile(re.escape(f".{table.name}.") + "[a-z0-9_]{8}")
+    for leftover in table.parent.iterdir():
+        if not ours.fullmatch(leftover.name):
+            continue
+        try:
+            with (leftover / "lock").open("r+") as lock:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                shutil.rmtree(leftover, ignore_errors=True)
+        except OSError:
+            continue  # at work, or another user's
 
 
 def _put_in_place(work: Path, table: Path) -> None:
+    # mkdir obeys the umask; data may be shared.
+    (work / "new").chmod(0o755)
     # An incomplete or outdated table of this name makes room; a complete one was made meanwhile by
     # another process and stays.
-    if table.exists() and not is_complete(table):
-        shutil.rmtree(table)
-    # mkdtemp makes directories for their owner only; data may be shared.
-    work.chmod(0o755)
+    if is_complete(table):
+        return
+    _check_free_to_take(table)
     try:
-        work.rename(table)
+        if table.exists():
+            table.rename(work / "old")
+        (work / "new").rename(table)
     except OSError:
         if not is_complete(table):
             raise
@@ -204,7 +261,12 @@ def _generate(scale: float, part: int, parts: int, work: Path) -> None:
         if result.returncode in (-2, 130):
             raise KeyboardInterrupt
         reason = lines[-1] if lines else f"exit code {result.returncode}"
-        raise _core.IoError(f"tpchgen-cli could not write {work}: {reason}")
+        doing = f"tpchgen-cli could not write {work.parent.parent}"
+        # Rust ends its messages with the number of the kernel's.
+        if number := re.search(r"os error (\d+)", result.stderr):
+            code = int(number[1])
+            raise error_of(OSError(code, os.strerror(code)), doing, "another --data directory")
+        raise _core.IoError(f"{doing}: {reason}")
 
 
 def _generator() -> str:
@@ -225,28 +287,39 @@ def _version(package: str) -> str:
         return "of unknown version"
 
 
-def _duckdb() -> duckdb.DuckDBPyConnection:
+@contextmanager
+def duckdb_connection() -> Iterator[duckdb.DuckDBPyConnection]:
+    """A fresh DuckDB, so that none of its caches are warm; its errors become ours."""
     try:
         import duckdb as module
     except ImportError:
         raise _core.AbsentError("no duckdb; run: pip install 'headrace[query]'") from None
-    connection = module.connect()
-    # Its bar would be drawn over ours.
-    connection.execute("SET enable_progress_bar = false")
-    return connection
+    try:
+        with module.connect() as connection:
+            # Its bar would be drawn over ours.
+            connection.execute("SET enable_progress_bar = false")
+            yield connection
+    except module.OutOfMemoryException as error:
+        raise _core.ExhaustedError(f"DuckDB: {_first_line(error)}") from None
+    except module.Error as error:
+        raise _core.IoError(f"DuckDB: {_first_line(error)}") from None
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error).splitlines() or [type(error).__name__])[0]
 
 
 def _describe(work: Path) -> tuple[list[dict[str, Any]], int]:
     """The columns with the narrowest width that holds all their values, and the rows."""
     limits = ", ".join(f"min({s.sql}), max({s.sql})" for s in _SOURCES)
-    with _duckdb() as connection:
+    with duckdb_connection() as connection:
         files = [str(path) for path in parquet_files(work)]
         row = connection.execute(f"SELECT count(*), {limits} FROM read_parquet(?)", [files])
         rows, *values = row.fetchone() or (0,)
     columns = []
     for source, low, high in zip(_SOURCES, values[::2], values[1::2], strict=True):
         width = next(
-            w for w in (1, 2, 4, 8) if -(1 << (8 * w - 1)) <= low and high < 1 << (8 * w - 1)
+            w for w in _WIDTHS if -(1 << (8 * w - 1)) <= low and high < 1 << (8 * w - 1)
         )
         columns.append({"name": source.name, "width": width, "scale": source.scale})
     return columns, rows
@@ -255,9 +328,9 @@ def _describe(work: Path) -> tuple[list[dict[str, Any]], int]:
 def _convert(work: Path, columns: list[dict[str, Any]], done: Callable[[int], object]) -> None:
     """Writes the column files, part after part, so that memory stays bounded."""
     selected = ", ".join(f"{source.sql} AS {source.name}" for source in _SOURCES)
-    files = {column["name"]: (work / f"{column['name']}.bin").open("wb") for column in columns}
+    files = {column["name"]: _column_file(work, column["name"]).open("wb") for column in columns}
     try:
-        with _duckdb() as connection:
+        with duckdb_connection() as connection:
             for index, part in enumerate(parquet_files(work)):
                 arrays = connection.execute(
                     f"SELECT {selected} FROM read_parquet(?)", [str(part)]

@@ -9,7 +9,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from headrace import _core
+from headrace._errors import error_of
 
 
 def json_for_script(value: Any) -> str:
@@ -37,7 +37,5 @@ def write_whole(path: Path, content: bytes) -> None:
         except BaseException:
             Path(name).unlink(missing_ok=True)
             raise
-    except PermissionError:
-        raise _core.DeniedError(f"cannot write {path}: permission denied") from None
     except OSError as error:
-        raise _core.IoError(f"cannot write {path}: {error.strerror or error}") from None
+        raise error_of(error, f"cannot write {path}", "another file") from None

@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+import errno
+import fcntl
 import json
+import os
 import shutil
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 import headrace
 from headrace import _data
@@ -113,15 +120,57 @@ def test_an_interruption_leaves_nothing(tmp_path: Path, monkeypatch: pytest.Monk
     assert list(tmp_path.iterdir()) == []
 
 
-def test_leftovers_of_the_killed_are_removed(made: Path, tmp_path: Path) -> None:
-    # No process has this number: it is above the kernel's limit of 4194304.
-    leftover = tmp_path / f".{made.name}.4194305.x"
-    leftover.mkdir()
-    mine = tmp_path / f".{made.name}.1.x"
-    mine.mkdir()
-    _data.prepare(SCALE, tmp_path)
-    assert not leftover.exists()
-    assert mine.exists()
+def test_only_leftovers_nobody_works_on_are_removed(made: Path, tmp_path: Path) -> None:
+    left, busy, other = (
+        tmp_path / name for name in (".sf0.001.abcd_123", ".sf0.001.busy4567", ".sf0.001.5.abcd_123")
+    )
+    for folder in (left, busy, other):
+        folder.mkdir()
+        (folder / "lock").touch()
+    with (busy / "lock").open() as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        _data.prepare(SCALE, tmp_path)
+    assert not left.exists()
+    assert busy.exists() and other.exists()
+
+
+@pytest.mark.parametrize("precious", ["precious.txt", "lineitem/mine.parquet", "folder/file"])
+def test_a_directory_of_somebody_else_is_left_alone(table: Path, precious: str) -> None:
+    (table / "l_tax.bin").unlink()
+    (table / precious).parent.mkdir(exist_ok=True)
+    (table / precious).write_text("precious")
+    with pytest.raises(headrace.InvalidError, match="was not made by headrace; choose another"):
+        _data.prepare(SCALE, table.parent)
+    assert (table / precious).read_text() == "precious"
+
+
+def test_what_only_looks_like_ours_is_left_alone(made: Path, tmp_path: Path) -> None:
+    shutil.copytree(made / "lineitem", tmp_path / made.name / "lineitem")
+    with pytest.raises(headrace.InvalidError, match="was not made by headrace"):
+        _data.prepare(SCALE, tmp_path)
+    (tmp_path / "sf0.002").symlink_to(made)
+    with pytest.raises(headrace.InvalidError, match="was not made by headrace"):
+        _data.prepare(0.002, tmp_path)
+    assert _data.is_complete(made)
+
+
+@pytest.mark.usefixtures("unused")
+def test_what_comes_meanwhile_is_left_alone(made: Path, tmp_path: Path) -> None:
+    work, table = tmp_path / "work", tmp_path / made.name
+    (work / "new").mkdir(parents=True)
+    table.mkdir()
+    (table / "precious.txt").touch()
+    with pytest.raises(headrace.InvalidError, match="was not made by headrace"):
+        _data._put_in_place(work, table)
+    shutil.rmtree(table)
+    shutil.copytree(made, table)
+    _data._put_in_place(work, table)
+    assert _data.is_complete(table)
+
+
+def test_an_empty_directory_is_used(tmp_path: Path) -> None:
+    (tmp_path / "sf0.001").mkdir()
+    assert _data.is_complete(_data.prepare(SCALE, tmp_path))
 
 
 def test_no_room_is_told_before_the_work(tmp_path: Path) -> None:
@@ -151,6 +200,29 @@ def test_a_failing_generator_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyP
         _data.prepare(SCALE, tmp_path / "data")
 
 
+def test_a_disk_that_fills_up_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    full = tmp_path / "full"
+    full.write_text("#!/bin/sh\necho 'Error: No space left on device (os error 28)' >&2\nexit 1\n")
+    full.chmod(0o755)
+    with monkeypatch.context() as patch:
+        patch.setattr(_data, "_generator", lambda: str(full))
+        with pytest.raises(headrace.ExhaustedError, match="free space or choose another --data"):
+            _data.prepare(SCALE, tmp_path / "data")
+
+    def fail(*arguments: object) -> None:
+        raise OSError(errno.EDQUOT, os.strerror(errno.EDQUOT))
+
+    monkeypatch.setattr(_data, "_convert", fail)
+    with pytest.raises(headrace.ExhaustedError, match="Disk quota .* choose another --data"):
+        _data.prepare(SCALE, tmp_path / "data")
+    assert list((tmp_path / "data").iterdir()) == []
+
+
+def test_duckdbs_errors_are_ours() -> None:
+    with pytest.raises(headrace.IoError, match="DuckDB: "), _data.duckdb_connection() as connection:
+        connection.execute("SELECT * FROM read_parquet('/nowhere')")
+
+
 def test_progress_rises_to_its_total(tmp_path: Path) -> None:
     told: list[tuple[float, float]] = []
     _data.prepare(SCALE, tmp_path, lambda what, done, total: told.append((done, total)))
@@ -164,3 +236,47 @@ def test_the_directory_can_be_chosen(monkeypatch: pytest.MonkeyPatch, tmp_path: 
     monkeypatch.delenv("HEADRACE_DATA")
     monkeypatch.setenv("XDG_CACHE_HOME", "/somewhere")
     assert _data.table_directory(0.01) == Path("/somewhere/headrace/tpch/sf0.01")
+
+
+def test_each_scale_has_its_directory(table: Path, tmp_path: Path) -> None:
+    names = {_data.table_directory(scale, tmp_path).name for scale in (1, 1.0, 1.0000001, 0.5)}
+    assert names == {"sf1", "sf1.0000001", "sf0.5"}
+    # A copy under the name of another scale is not that scale's table.
+    assert not _data.is_complete(table.rename(table.with_name("sf0.002")))
+
+
+#: What may stand in the place of any value of a description.
+ODD = (None, True, -1, 0.5, 1e308, 10**400, "", "x", [], [[]], {}, {"name": []})
+
+
+@given(data=st.data())
+@settings(max_examples=100, deadline=None)
+def test_a_damaged_description_is_refused_by_all(made: Path, data: st.DataObject) -> None:
+    """Never a crash, and whatever `is_complete` says, the library opens it or says why not."""
+    text = (made / "table.json").read_text()
+    description = json.loads(text)
+    holder, key = data.draw(st.sampled_from(list(places_in(description))))
+    holder[key] = data.draw(st.sampled_from(ODD))
+    with tempfile.TemporaryDirectory() as folder:
+        damaged = Path(folder) / made.name
+        damaged.mkdir()
+        for path in made.iterdir():
+            (damaged / path.name).symlink_to(path)
+        (damaged / "table.json").unlink()
+        (damaged / "table.json").write_text(json.dumps(description))
+        complete = _data.is_complete(damaged)
+        try:
+            headrace.Table.open(headrace.Machine.load("one-node"), damaged)
+        except headrace.Error as error:
+            assert str(error)
+        else:
+            assert complete or description != json.loads(text)
+
+
+def places_in(value: Any) -> Iterator[tuple[Any, Any]]:
+    """Every (container, key) within a JSON value."""
+    keys = value.keys() if isinstance(value, dict) else range(len(value))
+    for key in keys:
+        yield value, key
+        if isinstance(value[key], dict | list):
+            yield from places_in(value[key])

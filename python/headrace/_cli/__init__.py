@@ -6,7 +6,9 @@ import os
 import sys
 from typing import NoReturn
 
+from headrace import Error
 from headrace._cli import exit_codes
+from headrace._errors import error_of
 
 
 def main() -> NoReturn:
@@ -21,7 +23,7 @@ def main() -> NoReturn:
     except KeyboardInterrupt:
         code = _complain("interrupted", exit_codes.INTERRUPTED)
     except OSError as error:
-        code = _complain(_in_words(error), exit_codes.of_errno(error.errno))
+        code = _complain_of(error_of(error, str(error.filename or "cannot write")))
     _forget_output()
     sys.exit(code)
 
@@ -29,13 +31,12 @@ def main() -> NoReturn:
 def _run() -> int:
     from typer.exceptions import Abort, TyperException
 
-    from headrace import Error
     from headrace._cli.app import app
 
     try:
         return int(app(standalone_mode=False) or exit_codes.SUCCESS)
     except Error as error:
-        return _complain(str(error), exit_codes.BY_ERROR_CODE[error.code])
+        return _complain_of(error)
     except TyperException as error:
         return _complain(error.format_message(), error.exit_code)
     except Abort:
@@ -62,9 +63,8 @@ def _complain(message: str, code: int) -> int:
     return code
 
 
-def _in_words(error: OSError) -> str:
-    reason = error.strerror or str(error)
-    return f"{error.filename}: {reason}" if error.filename else f"cannot write: {reason}"
+def _complain_of(error: Error) -> int:
+    return _complain(str(error), exit_codes.BY_ERROR_CODE[error.code])
 
 
 def _forget_output() -> None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import errno
-
 #: By ErrorCode. 2 is what shells and argument parsers use for a request that makes no sense,
 #: 130 = 128 + SIGINT what a program ended by Ctrl-C returns.
 BY_ERROR_CODE = {
@@ -23,28 +21,3 @@ INTERRUPTED = BY_ERROR_CODE["cancelled"]
 BROKEN_PIPE = 141
 #: EX_SOFTWARE of sysexits.h: a defect of Headrace.
 INTERNAL = 70
-
-_BY_ERRNO = {
-    errno.ENOENT: "absent",
-    errno.ENOTDIR: "absent",
-    errno.ENODEV: "absent",
-    errno.EACCES: "denied",
-    errno.EPERM: "denied",
-    errno.EROFS: "denied",
-    errno.ENOSPC: "exhausted",
-    errno.EDQUOT: "exhausted",
-    errno.EMFILE: "exhausted",
-    errno.ENFILE: "exhausted",
-    errno.ENOMEM: "exhausted",
-    errno.EISDIR: "invalid",
-    errno.EINVAL: "invalid",
-    errno.ENAMETOOLONG: "invalid",
-    errno.ENOSYS: "unsupported",
-    errno.EOPNOTSUPP: "unsupported",
-    errno.ETIMEDOUT: "timed_out",
-}
-
-
-def of_errno(number: int | None) -> int:
-    """The exit code for an errno value; that of io where none fits better."""
-    return BY_ERROR_CODE[_BY_ERRNO.get(number or 0, "io")]

@@ -1,0 +1,38 @@
+"""One table: what the kernel says by errno -> the exception that says what to do."""
+
+from __future__ import annotations
+
+import errno
+
+from headrace import _core
+
+_BY_ERRNO: dict[int, type[_core.Error]] = {
+    errno.ENOENT: _core.AbsentError,
+    errno.ENOTDIR: _core.AbsentError,
+    errno.ENODEV: _core.AbsentError,
+    errno.EACCES: _core.DeniedError,
+    errno.EPERM: _core.DeniedError,
+    errno.EROFS: _core.DeniedError,
+    errno.ENOSPC: _core.ExhaustedError,
+    errno.EDQUOT: _core.ExhaustedError,
+    errno.EMFILE: _core.ExhaustedError,
+    errno.ENFILE: _core.ExhaustedError,
+    errno.ENOMEM: _core.ExhaustedError,
+    errno.EISDIR: _core.InvalidError,
+    errno.EINVAL: _core.InvalidError,
+    errno.ENAMETOOLONG: _core.InvalidError,
+    errno.ENOSYS: _core.UnsupportedError,
+    errno.EOPNOTSUPP: _core.UnsupportedError,
+    errno.ETIMEDOUT: _core.TimedOutError,
+}
+
+
+def error_of(error: OSError, doing: str, choice: str = "another place") -> _core.Error:
+    """`error`, met while `doing`, as one of ours; `choice` is what helps where a disk does not."""
+    kind = _BY_ERRNO.get(error.errno or 0, _core.IoError)
+    message = f"{doing}: {error.strerror or error}"
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        message += f"; free space or choose {choice}"
+    elif kind is _core.DeniedError:
+        message += f"; choose {choice}"
+    return kind(message)
