@@ -27,6 +27,15 @@ _BY_ERRNO: dict[int, type[_core.Error]] = {
 }
 
 
+class WrongAnswer(Exception):
+    """A query's answer differs from the peer's: no number of that run is worth anything."""
+
+
+def kind_of(code: str) -> type[_core.Error]:
+    """The exception of an ErrorCode's word, as documents hold it."""
+    return next(kind for kind in _core.Error.__subclasses__() if kind.code == code)
+
+
 def error_of(error: OSError, doing: str, choice: str = "another place") -> _core.Error:
     """`error`, met while `doing`, as one of ours; `choice` is what helps where a disk does not."""
     kind = _BY_ERRNO.get(error.errno or 0, _core.IoError)

@@ -1,17 +1,19 @@
 """``headrace bench query``: one query in every mode, interleaved, checked and compared.
 
-Each round runs every mode once, so that a disturbance of the machine hits all of them; the table
-shows medians and their spread. The answer is compared for equality with DuckDB's on the same data,
-and DuckDB's time stands in the table as the peer.
+Each round runs every mode once, so that a disturbance of the machine hits all of them, and in
+another order, so that none always finds the disk as the same other left it; a first round is not
+counted. The table shows medians and their spread. The answer is compared for equality with DuckDB's
+on the same data, and DuckDB's time stands in the table as the peer.
 """
 
 from __future__ import annotations
 
 import os
 import platform
+import random
 import statistics
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from decimal import ROUND_HALF_UP, Decimal
@@ -19,10 +21,16 @@ from pathlib import Path
 from typing import Any
 
 from headrace import _core, _data
+from headrace._basis import rests_on
+from headrace._errors import error_of
 
 #: Modes of the workload, in the order of a round; then the peer.
 MODES = ("resident", "direct", "mmap", "prefetch")
 PEER = "duckdb"
+#: Not a mode: the transfer alone.
+FLOOR = "floor"
+#: Of the order of runs: the same in every run of the benchmark, and told in its document.
+SEED = 1
 
 #: Digits after the point of averages: the rule of average_text in src/workload/decimal.h.
 AVERAGE_DIGITS = 6
@@ -96,66 +104,62 @@ class _Bench:
         self.mover = _core.Mover(self.machine)
         self.runs: dict[str, list[Any]] = {mode: [] for mode in options.modes}
         self.floors: list[float] = []
-        self.reasons: dict[str, str] = {}
+        self.rounds = orders(options.modes, 1 + options.runs)
+        self.errors: dict[str, _core.Error] = {}
         self.interrupted = False
 
     def run(self, progress: Progress) -> None:
         """Round after round; a mode that cannot run says why and is left out of the rest."""
-        steps = list(self._steps())
         what = f"{self.options.query} at scale {self.options.scale:g}"
-        for done, mode in enumerate(steps):
+        steps = [(number, mode) for number, order in enumerate(self.rounds) for mode in order]
+        for done, (number, mode) in enumerate(steps):
             progress(what, done, len(steps))
             if self.stop():
                 self.interrupted = True
                 return
-            if mode in self.reasons:
+            if mode in self.errors:
                 continue
             try:
-                self._run_once(mode)
+                result = self._run_once(mode)
             except _core.CancelledError:
                 self.interrupted = True
                 return
+            except _core.InvalidError:
+                raise  # what is wrong with the request is wrong for all modes
             except _core.Error as error:
-                # A reason beside the other modes' numbers; but bad input is bad for all.
-                if isinstance(error, _core.InvalidError):
-                    raise
-                self.reasons[mode] = str(error)
+                self.errors[mode] = error
+            except OSError as error:
+                self.errors[mode] = error_of(error, f"{mode} could not run")
+            else:
+                # The first round only brings disk, files and libraries to their usual state.
+                if number > 0:
+                    (self.floors if mode == FLOOR else self.runs[mode]).append(result)
         progress(what, len(steps), len(steps))
 
-    def _steps(self) -> Iterator[str]:
-        for _ in range(self.options.runs):
-            yield "floor"
-            yield from self.options.modes
-
-    def _run_once(self, mode: Any) -> None:
+    def _run_once(self, mode: Any) -> Any:
         if mode == PEER:
-            self.runs[mode].append(_run_duckdb(self))
-        elif mode == "floor":
-            self.floors.append(
-                _core.measure_transfer_floor(
-                    self.table, self.mover, query=self.options.query, slow=self.slow.id,
-                    fast=self.fast.id, block=self.options.block, stop=self.stop,
-                )
+            return _run_duckdb(self)
+        if mode == FLOOR:
+            return _core.measure_transfer_floor(
+                self.table, self.mover, query=self.options.query, slow=self.slow.id,
+                fast=self.fast.id, block=self.options.block, stop=self.stop,
             )  # fmt: skip
-        else:
-            self.runs[mode].append(
-                _core.run_query(
-                    self.table, self.mover, query=self.options.query, mode=mode,
-                    slow=self.slow.id, fast=self.fast.id, block=self.options.block,
-                    threads=self.threads, budget=self.options.budget, lead=self.options.lead,
-                    window=self.options.window, stop=self.stop,
-                )
-            )  # fmt: skip
+        return _core.run_query(
+            self.table, self.mover, query=self.options.query, mode=mode,
+            slow=self.slow.id, fast=self.fast.id, block=self.options.block,
+            threads=self.threads, budget=self.options.budget, lead=self.options.lead,
+            window=self.options.window, stop=self.stop,
+        )  # fmt: skip
 
     def document(self) -> dict[str, Any]:
         """All of it, in the order people read it."""
         ours = [run for mode in MODES for run in self.runs.get(mode, [])]
         peers = self.runs.get(PEER, [])
         prefetch = self._middle("prefetch")
-        floor = {
-            "transfer_seconds": _median(self.floors),
-            "compute_seconds": _median([run.time for run in self.runs.get("resident", [])]),
-        }
+        compute = _median(self._seconds("resident"))
+        efficiency = _core.summarize(
+            overlap_efficiencies(self.floors, compute, self._seconds("prefetch"))
+        )
         return {
             "schema_version": _core.SCHEMA_VERSION,
             "kind": "bench query",
@@ -171,10 +175,16 @@ class _Bench:
             "answer": _answer(ours[0].answer) if ours else (peers[0].answer if peers else None),
             "answer_ok": _answers_agree(ours, peers),
             "modes": {mode: self._mode(mode) for mode in self.options.modes},
-            "floor": floor | {"runs": len(self.floors), "seconds": self.floors},
-            "overlap_efficiency": _overlap_efficiency(
-                floor, _median([run.time for run in self.runs.get("prefetch", [])])
-            ),
+            "floor": {
+                "transfer_seconds": _median(self.floors),
+                "transfer_mad": _mad(self.floors),
+                "compute_seconds": compute,
+                "runs": len(self.floors),
+                "seconds": self.floors,
+            },
+            "overlap_efficiency": efficiency and efficiency.median,
+            "overlap_efficiency_interval": efficiency and efficiency.interval95.asdict(),
+            "order": {"seed": SEED, "not_counted": self.rounds[0], "rounds": self.rounds[1:]},
             "cache": _cache(prefetch),
             "timeline": {
                 mode: _timeline(run)
@@ -194,25 +204,29 @@ class _Bench:
 
     def _mode(self, mode: str) -> dict[str, Any]:
         runs = self.runs[mode]
-        seconds = [run.time for run in runs]
-        middle = _median(seconds)
+        seconds = self._seconds(mode)
         entry: dict[str, Any] = {
-            "seconds_median": middle,
-            "seconds_mad": _median([abs(s - middle) for s in seconds]) if middle else None,
+            "seconds_median": _median(seconds),
+            "seconds_mad": _mad(seconds),
             "runs": len(runs),
             "seconds": seconds,
+            "bytes": self._bytes(),
             "cached_before_bytes": max((run.cached_before for run in runs), default=None),
             "threads": self.threads,
         }
         if mode == PEER:
             entry["engine"] = f"DuckDB {_data._version('duckdb')}"
             entry["source"] = "Parquet files (SNAPPY)"
+            entry["bytes"] = sum(run.bytes for run in runs[:1])
         elif runs:
             entry["compute_seconds"] = _median([run.compute for run in runs])
             entry["waited_seconds"] = _median([run.waited for run in runs])
-        if mode in self.reasons:
-            entry["reason"] = self.reasons[mode]
+        if mode in self.errors:
+            entry |= {"reason": str(self.errors[mode]), "code": self.errors[mode].code}
         return entry
+
+    def _seconds(self, mode: str) -> list[float]:
+        return [run.time for run in self.runs.get(mode, [])]
 
     def _middle(self, mode: str) -> Any:
         """The run of median time: of an even number the slower of the middle two."""
@@ -221,8 +235,8 @@ class _Bench:
 
     def _warnings(self) -> list[str]:
         warnings = list(self.machine.warnings)
-        if "floor" in self.reasons:
-            warnings.append(f"floor of the transfer not measured: {self.reasons['floor']}")
+        if FLOOR in self.errors:
+            warnings.append(f"floor of the transfer not measured: {self.errors[FLOOR]}")
         for mode, runs in self.runs.items():
             warm = max((run.cached_before for run in runs), default=0)
             if warm:
@@ -235,22 +249,47 @@ class _PeerRun:
     answer: dict[str, Any]
     time: float
     cached_before: int
+    bytes: int
+
+
+def orders(modes: Sequence[str], rounds: int, seed: int = SEED) -> list[list[str]]:
+    """What runs in each round, in random order, but the floor and what is compared with it one
+    right after the other, either first in turn: a disk is not as fast in every minute.
+    """
+    generator = random.Random(seed)
+    pair = [mode for mode in (FLOOR, "prefetch") if mode == FLOOR or mode in modes]
+    generator.shuffle(pair)
+    result = []
+    for _ in range(rounds):
+        pair = pair[::-1]
+        steps = [pair, *([mode] for mode in modes if mode != "prefetch")]
+        generator.shuffle(steps)
+        result.append([mode for step in steps for mode in step])
+    return result
+
+
+def overlap_efficiencies(
+    transfers: list[float], compute: float | None, prefetches: list[float]
+) -> list[float]:
+    """Per round, the larger of what has to be done / the time taken: 1 when the smaller is hidden
+    in full. A mode runs in every round until it fails, so equal places are of the same round.
+    """
+    if compute is None:
+        return []
+    return [
+        max(transfer, compute) / prefetch
+        for transfer, prefetch in zip(transfers, prefetches, strict=False)
+    ]
 
 
 def _run_duckdb(bench: _Bench) -> _PeerRun:
     """The query by DuckDB from cold Parquet files, with as many threads as we take."""
-    try:
-        import duckdb
-    except ImportError:
-        raise _core.AbsentError("no duckdb; run: pip install 'headrace[query]'") from None
     paths = _data.parquet_files(bench.table_path)
     files = [_core.File.open(bench.machine, path) for path in paths]
     for file in files:
         file.drop_page_cache()
     cached = sum(file.page_cache_residency() for file in files)
-    # A fresh instance, so that none of its own caches are warm.
-    with duckdb.connect() as connection:
-        connection.execute("SET enable_progress_bar = false")
+    with _data.duckdb_connection() as connection:
         connection.execute(f"SET threads = {bench.threads}")
         names = ", ".join("'" + str(path).replace("'", "''") + "'" for path in paths)
         connection.execute(
@@ -262,7 +301,8 @@ def _run_duckdb(bench: _Bench) -> _PeerRun:
         rows = cursor.fetchall()
         seconds = time.perf_counter() - start
         columns = [column[0] for column in cursor.description or ()]
-    return _PeerRun(_peer_answer(columns, rows), seconds, cached)
+    size = sum(file.size for file in files)
+    return _PeerRun(_peer_answer(columns, rows), seconds, cached, size)
 
 
 def _peer_answer(columns: list[str], rows: list[tuple[Any, ...]]) -> dict[str, Any]:
@@ -343,9 +383,11 @@ def average_of(total: str, count: str) -> Decimal:
 
 def _choose_nodes(machine: Any, options: QueryBenchOptions) -> tuple[Any, Any]:
     """DRAM -> HBM where there is HBM, else the disk the tables are on -> DRAM."""
-    memory = machine.of_kind("dram")
-    hbm = machine.of_kind("hbm")
-    storage = machine.of_kind("storage")
+    # A node of CPUs whose memory slots are empty can hold nothing.
+    memory, hbm, storage = (
+        [node for node in machine.of_kind(kind) if node.capacity != 0]
+        for kind in ("dram", "hbm", "storage")
+    )
     if options.fast is not None:
         fast = machine.node(options.fast)
     elif hbm or memory:
@@ -369,12 +411,8 @@ def _median(values: list[float]) -> float | None:
     return statistics.median(values) if values else None
 
 
-def _overlap_efficiency(
-    floor: dict[str, float | None], prefetch_seconds: float | None
-) -> float | None:
-    """The larger of what has to be done / the time taken: 1 when the smaller is hidden in full."""
-    floors = [seconds for seconds in floor.values() if seconds is not None]
-    return max(floors) / prefetch_seconds if len(floors) == 2 and prefetch_seconds else None
+def _mad(values: list[float]) -> float | None:
+    return _median([abs(value - statistics.median(values)) for value in values])
 
 
 def _cache(prefetch: Any) -> dict[str, Any] | None:
@@ -392,38 +430,10 @@ def _provenance(machine: Any, started: datetime) -> dict[str, Any]:
         "machine": json.loads(machine.to_json()),
         "version": _core.__version__,
         "date": started.isoformat(timespec="seconds"),
-        "rests_on": _rests_on(machine),
+        "rests_on": rests_on(machine),
         "software": {
             "python": platform.python_version(),
             "duckdb": _data._version("duckdb"),
             "tpchgen-cli": _data._version("tpchgen-cli"),
         },
     }
-
-
-def _rests_on(machine: Any) -> dict[str, str]:
-    """Which of the four kinds of truth the numbers rest on, and why it is said.
-
-    Real hardware; a guest, a small virtual machine whose memory kinds are only names; a model; or
-    published figures. A benchmark runs, so it is one of the first two.
-    """
-    vendor = _read("/sys/class/dmi/id/sys_vendor")
-    virtual = " hypervisor" in _read("/proc/cpuinfo")
-    kinds = {node.kind for node in machine.nodes}
-    if virtual and vendor == "QEMU" and kinds & {"hbm", "cxl"}:
-        return {
-            "level": "guest",
-            "detail": "a virtual machine with a chosen topology: placement is real, speeds are not",
-        }
-    where = f"a virtual machine of {vendor}" if virtual and vendor else "a virtual machine"
-    return {
-        "level": "real hardware",
-        "detail": f"measured here, in {where}" if virtual else "measured here",
-    }
-
-
-def _read(path: str) -> str:
-    try:
-        return Path(path).read_text(errors="replace").strip()
-    except OSError:
-        return ""

@@ -22,7 +22,7 @@ from typing import Any
 
 from headrace import _core
 from headrace._report_file import code_for_script, json_for_script, write_whole
-from headrace._report_words import listed, megabytes, ms, percent, plural, wrap
+from headrace._report_words import efficiency, listed, megabytes, ms, percent, plural, wrap
 
 Row = dict[str, Any]
 
@@ -106,10 +106,6 @@ def _parts(document: Row) -> Row:
         )
     for name in ("version", "date", "rests_on"):
         parts[name] = document.get(name) or (query or {}).get(name)
-    # What was run and measured by this machine itself rests on it.
-    source = (document.get("machine") or {}).get("source")
-    if parts["rests_on"] is None and source == "discovered" and (parts["rates"] or parts["copy"]):
-        parts["rests_on"] = {"level": "real hardware"}
     return parts
 
 
@@ -225,17 +221,15 @@ def _modes_caption(query: Row, rows: list[Row]) -> str:
             f"alone {ms(compute)} (dashed lines): one after the other they would take "
             f"{ms(transfer + compute)}, and no overlap can take less than the larger."
         )
-    efficiency = query.get("overlap_efficiency")
-    if "prefetch" in times and efficiency:
+    if "prefetch" in times and query.get("overlap_efficiency"):
         others = [
             f"{mode} {times[mode] / times['prefetch']:.2f} ×"
             for mode in ("direct", "mmap", "duckdb")
             if mode in times
         ]
         sentences.append(
-            f"Prefetching took {ms(times['prefetch'])}, which is {percent(efficiency)} of the "
-            "speed that the larger of the two allows"
-            + (" (more than 100 % is noise between runs)." if efficiency > 1 else ".")
+            f"Prefetching took {ms(times['prefetch'])}, which is {efficiency(query)} of the "
+            "speed that the larger of the two allows."
             + (f" Of its time the others took: {listed(others)}." if others else "")
         )
     sentences.append(
@@ -446,7 +440,8 @@ def _facts(parts: Row) -> list[tuple[str, str]]:
         if "direct" in times:
             facts.append((f"{times['direct'] / times['prefetch']:.2f} ×", "as fast as direct"))
         if query.get("overlap_efficiency"):
-            facts.append((percent(query["overlap_efficiency"]), "overlap efficiency"))
+            share, bracket, note = efficiency(query).partition(" (")
+            facts.append((share, f"overlap efficiency{bracket}{note}"))
         if query.get("answer_ok") is not None:
             facts.append(("exact" if query["answer_ok"] else "WRONG", "answer, checked by DuckDB"))
     return facts

@@ -3,16 +3,29 @@
 from __future__ import annotations
 
 import textwrap
+from typing import Any
 
 
 def ms(seconds: float) -> str:
     if seconds >= 10:
         return f"{seconds:.1f} s"
-    return f"{seconds * 1e3:.0f} ms" if seconds >= 0.1 else f"{seconds * 1e3:.2g} ms"
+    # From 99.5 on two digits would be written as 1e+02.
+    return f"{seconds * 1e3:.0f} ms" if seconds >= 0.0995 else f"{seconds * 1e3:.2g} ms"
 
 
 def percent(share: float) -> str:
     return f"{share * 100:.0f} %" if share >= 0.1 or share == 0 else f"{share * 100:.1f} %"
+
+
+def efficiency(query: dict[str, Any]) -> str:
+    """The overlap efficiency, never above 100 %: nothing is faster than its floor, so more says
+    by how much at least the floor is uncertain.
+    """
+    share, floor = query["overlap_efficiency"], query["floor"]
+    if share < 1:
+        return percent(share)
+    spread = (floor.get("transfer_mad") or 0) / floor["transfer_seconds"]
+    return f"≈ 100 % (floor uncertain by ± {percent(max(share - 1, spread))})"
 
 
 def megabytes(size: int) -> str:

@@ -121,9 +121,8 @@ def test_an_interruption_leaves_nothing(tmp_path: Path, monkeypatch: pytest.Monk
 
 
 def test_only_leftovers_nobody_works_on_are_removed(made: Path, tmp_path: Path) -> None:
-    left, busy, other = (
-        tmp_path / name for name in (".sf0.001.abcd_123", ".sf0.001.busy4567", ".sf0.001.5.abcd_123")
-    )
+    names = (".sf0.001.abcd_123", ".sf0.001.busy4567", ".sf0.001.5.abcd_123")
+    left, busy, other = (tmp_path / name for name in names)
     for folder in (left, busy, other):
         folder.mkdir()
         (folder / "lock").touch()
@@ -202,7 +201,7 @@ def test_a_failing_generator_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyP
 
 def test_a_disk_that_fills_up_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     full = tmp_path / "full"
-    full.write_text("#!/bin/sh\necho 'Error: No space left on device (os error 28)' >&2\nexit 1\n")
+    full.write_text("#!/bin/sh\necho 'Error: No space left (os error 28)' >&2\nexit 1\n")
     full.chmod(0o755)
     with monkeypatch.context() as patch:
         patch.setattr(_data, "_generator", lambda: str(full))

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import statistics
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,7 +14,7 @@ import pytest
 import headrace
 from headrace import _data, _query
 
-pytest.importorskip("duckdb")
+duckdb = pytest.importorskip("duckdb")
 
 
 @pytest.fixture(scope="module")
@@ -38,9 +40,18 @@ def test_the_document_has_the_promised_fields(document: dict[str, Any]) -> None:
         assert mode["runs"] == len(mode["seconds"]) == 3, name
     assert document["floor"]["transfer_seconds"] > 0
     assert document["floor"]["compute_seconds"] == document["modes"]["resident"]["seconds_median"]
-    larger = max(document["floor"]["transfer_seconds"], document["floor"]["compute_seconds"])
-    prefetch = document["modes"]["prefetch"]["seconds_median"]
-    assert document["overlap_efficiency"] == pytest.approx(larger / prefetch)
+    assert document["floor"]["transfer_mad"] >= 0
+    compute = document["floor"]["compute_seconds"]
+    shares = [
+        max(transfer, compute) / prefetch
+        for transfer, prefetch in zip(
+            document["floor"]["seconds"], document["modes"]["prefetch"]["seconds"], strict=True
+        )
+    ]
+    assert document["overlap_efficiency"] == pytest.approx(statistics.median(shares))
+    interval = document["overlap_efficiency_interval"]
+    assert interval["low"] <= document["overlap_efficiency"] <= interval["high"]
+    assert len(document["order"]["rounds"]) == 3
     for count in ("hits", "inflight_hits", "misses", "late", "wasted_bytes"):
         assert document["cache"][count] >= 0
     assert document["version"] == headrace.__version__
@@ -69,15 +80,34 @@ def test_the_timeline_shows_every_block(document: dict[str, Any]) -> None:
         assert run["seconds"] in document["modes"][mode]["seconds"]
 
 
+def test_rounds_differ_and_what_is_compared_is_adjacent() -> None:
+    modes = (*_query.MODES, _query.PEER)
+    rounds = _query.orders(modes, 6)
+    assert rounds == _query.orders(modes, 6) != _query.orders(modes, 6, seed=2)
+    assert all(sorted(order) == sorted((*modes, "floor")) for order in rounds)
+    assert len({tuple(order) for order in rounds}) > 3
+    apart = [order.index("floor") - order.index("prefetch") for order in rounds]
+    assert sorted(apart) == [-1, -1, -1, 1, 1, 1]
+    assert _query.orders(("mmap",), 1) in ([["mmap", "floor"]], [["floor", "mmap"]])
+
+
+def test_efficiency_compares_runs_of_one_round() -> None:
+    # The disk was twice as fast in the second round; the third was interrupted.
+    shares = _query.overlap_efficiencies([2.0, 1.0, 9.0], 0.5, [2.5, 1.25])
+    assert shares == [0.8, 0.8]
+    assert _query.overlap_efficiencies([1.0], 3.0, [4.0]) == [0.75]
+    assert _query.overlap_efficiencies([1.0], None, [4.0]) == []
+
+
 def test_an_interruption_keeps_what_was_measured(options: _query.QueryBenchOptions) -> None:
-    asked = 0
+    runs = 0
 
-    def stop() -> bool:
-        nonlocal asked
-        asked += 1
-        return asked > 40
+    def count(what: str, done: float, total: float) -> None:
+        nonlocal runs
+        runs += what.startswith("q6")
 
-    document = _query.bench_query(replace(options, runs=1000), stop=stop)
+    # After the round that is not counted and most of the first that is.
+    document = _query.bench_query(replace(options, runs=1000), count, lambda: runs > 11)
     assert document["interrupted"]
     assert document["floor"]["runs"] >= 1
     json.dumps(document, allow_nan=False)
@@ -102,8 +132,40 @@ def test_a_mode_that_cannot_run_says_why(
     document = _query.bench_query(replace(options, runs=2))
     assert document["modes"]["duckdb"]["seconds_median"] is None
     assert "no duckdb" in document["modes"]["duckdb"]["reason"]
+    assert document["modes"]["duckdb"]["code"] == "absent"
     assert document["modes"]["prefetch"]["runs"] == 2
     assert document["answer_ok"] is None
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [
+        (duckdb.IOException("a bad page\nand where"), "io"),
+        (duckdb.OutOfMemoryException("no room"), "exhausted"),
+        (OSError(errno.ENOSPC, "No space left on device"), "exhausted"),
+    ],
+)
+def test_a_peer_that_fails_loses_nothing(
+    options: _query.QueryBenchOptions,
+    monkeypatch: pytest.MonkeyPatch,
+    error: Exception,
+    code: str,
+) -> None:
+    asked, sql = 0, headrace.query_sql
+
+    def fail_the_third_time(query: str) -> str:
+        nonlocal asked
+        asked += 1
+        if asked == 3:
+            raise error
+        return sql(query)
+
+    monkeypatch.setattr(_query._core, "query_sql", fail_the_third_time)
+    document = _query.bench_query(replace(options, runs=3))
+    assert document["modes"]["prefetch"]["runs"] == 3
+    assert document["modes"]["duckdb"]["runs"] == 1
+    assert document["modes"]["duckdb"]["code"] == code
+    assert document["answer_ok"] is True
 
 
 def test_some_modes_only(options: _query.QueryBenchOptions) -> None:
@@ -216,3 +278,12 @@ def test_nodes_are_chosen_by_kind(change: dict[str, int], expected: tuple[int, i
     machine = headrace.Machine.from_json(json.dumps(NODES))
     slow, fast = _query._choose_nodes(machine, _query.QueryBenchOptions(**change))
     assert (slow.id, fast.id) == expected
+
+
+def test_a_node_without_memory_is_not_chosen() -> None:
+    nodes = [dict(node) for node in NODES["nodes"]]  # type: ignore[attr-defined]
+    nodes[1]["kind"] = "dram"
+    nodes[0] |= {"capacity_bytes": 0, "cpus": [0]}
+    machine = headrace.Machine.from_json(json.dumps(NODES | {"nodes": nodes}))
+    slow, fast = _query._choose_nodes(machine, _query.QueryBenchOptions())
+    assert (slow.id, fast.id) == (1000, 8)

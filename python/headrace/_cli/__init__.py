@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import os
 import sys
+from io import TextIOWrapper
 from typing import NoReturn
 
 from headrace import Error
 from headrace._cli import exit_codes
-from headrace._errors import error_of
+from headrace._errors import WrongAnswer, error_of
 
 
 def main() -> NoReturn:
     """Runs the command and ends the process with the right code and at most one line of error."""
+    # Names of files are bytes; those that are not UTF-8 are printed as they are.
+    if isinstance(sys.stdout, TextIOWrapper):
+        sys.stdout.reconfigure(errors="surrogateescape")
     try:
         code = _run()
         sys.stdout.flush()
@@ -37,6 +41,8 @@ def _run() -> int:
         return int(app(standalone_mode=False) or exit_codes.SUCCESS)
     except Error as error:
         return _complain_of(error)
+    except WrongAnswer as error:
+        return _complain(str(error), exit_codes.INTERNAL)
     except TyperException as error:
         return _complain(error.format_message(), error.exit_code)
     except Abort:

@@ -8,6 +8,8 @@ from typing import Any
 import headrace
 from headrace._cli import exit_codes, output, parse
 from headrace._cli.interrupt import Interrupt
+from headrace._errors import WrongAnswer, kind_of
+from headrace._report_words import efficiency, percent
 
 #: What --quick and the demo measure: below, at and above the streaming threshold, out of all
 #: caches, and the rounds that give a median.
@@ -154,7 +156,19 @@ def query(
         output.print_json(document)
     else:
         print_query(document)
+    check_query(document)
     return exit_codes.INTERRUPTED if document["interrupted"] else exit_codes.SUCCESS
+
+
+def check_query(document: dict[str, Any]) -> None:
+    """Raises, when all is written, if the run has a wrong answer or no number at all."""
+    if document["answer_ok"] is False:
+        raise WrongAnswer("the answers differ from DuckDB's; trust no number of this run")
+    modes = document["modes"].values()
+    if document["interrupted"] or any(mode["runs"] for mode in modes):
+        return
+    for mode in modes:
+        raise kind_of(mode["code"])(f"no mode could be measured: {mode['reason']}")
 
 
 def print_query(document: dict[str, Any]) -> None:
@@ -162,16 +176,20 @@ def print_query(document: dict[str, Any]) -> None:
     rows = [_mode_row(name, mode) for name, mode in document["modes"].items()]
     floor = document["floor"]
     for what in ("transfer", "compute"):
-        rows.append((f"floor: {what}", _seconds(floor[f"{what}_seconds"]), "", "", ""))
+        middle, spread = (floor.get(f"{what}_{name}") for name in ("seconds", "mad"))
+        rows.append((f"floor: {what}", _seconds(middle), _seconds(spread, ""), "", "", ""))
     print(
         f"{document['query']} at scale {document['scale']:g}, "
         f"{headrace.format_bytes(document['bytes'])} of columns from {document['slow']['name']} "
         f"to {document['fast']['name']}, {document['threads']} threads"
     )
-    output.print_table(("mode", "seconds", "+-", "waited", "runs"), rows)
-    overlap = document["overlap_efficiency"]
-    if overlap is not None:
-        print(f"overlap efficiency: {overlap:.3f}  (max(transfer, compute) / prefetch)")
+    output.print_table(("mode", "seconds", "+-", "waited", "cached", "runs"), rows)
+    if document["overlap_efficiency"] is not None:
+        low, high = document["overlap_efficiency_interval"].values()
+        print(
+            f"overlap efficiency: {efficiency(document)}; max(transfer, compute) / prefetch, "
+            f"95 % interval {low:.2f} to {high:.2f}"
+        )
     right = {True: "equal to DuckDB's", False: "WRONG: differs from DuckDB's", None: "not checked"}
     print(f"answer: {right[document['answer_ok']]}")
     for mode in document["modes"].values():
@@ -187,9 +205,18 @@ def _mode_row(name: str, mode: dict[str, Any]) -> tuple[str, ...]:
         _seconds(mode["seconds_median"]),
         _seconds(mode["seconds_mad"]),
         _seconds(mode.get("waited_seconds")),
+        _cached_share(name, mode),
         str(mode["runs"]),
     )
 
 
-def _seconds(value: float | None) -> str:
-    return "-" if value is None else f"{value:.3f}"
+def _cached_share(name: str, mode: dict[str, Any]) -> str:
+    """How much was in the page cache before the run; of `resident` all is in memory anyway."""
+    cached = mode["cached_before_bytes"]
+    if name == "resident" or cached is None:
+        return "-"
+    return str(percent(cached / mode["bytes"]))
+
+
+def _seconds(value: float | None, missing: str = "-") -> str:
+    return missing if value is None else f"{value:.3f}"

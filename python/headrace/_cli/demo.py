@@ -32,7 +32,9 @@ def run(
         output.print_json(document)
     else:
         _print(document)
-        print(f"report: {page}")
+        output.print_text(f"report: {page}")
+    if "query" in document:
+        bench.check_query(document["query"])
     return exit_codes.INTERRUPTED if interrupt.requested else exit_codes.SUCCESS
 
 

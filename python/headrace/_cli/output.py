@@ -14,6 +14,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 import headrace
+from headrace._basis import rests_on
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -32,6 +33,7 @@ def document(kind: str, machine: headrace.Machine, **fields: Any) -> dict[str, A
         "kind": kind,
         "version": headrace.__version__,
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
+        "rests_on": rests_on(machine),
         **fields,
         "machine": json.loads(machine.to_json()),
     }
