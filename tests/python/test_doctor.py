@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -103,3 +104,41 @@ def test_kinds_of_memory(root: Path) -> None:
     found = examine(headrace.Machine.load("xeon-max"), root)
     assert found["HBM memory"].state == "ready"
     assert found["HBM memory"].why.startswith("node 8, 9, 10")
+
+
+MEMORY = {
+    "schema_version": 1,
+    "name": "three nodes",
+    "nodes": [
+        {"id": 0, "kind": "dram", "name": "node 0", "capacity_bytes": 1 << 30},
+        {"id": 1, "kind": "dram", "name": "node 1", "capacity_bytes": 0, "cpus": [1]},
+        {"id": 2, "kind": "dram", "name": "node 2", "capacity_bytes": 1 << 30},
+    ],
+    "engines": [],
+}
+
+
+@pytest.mark.parametrize(
+    ("nodes", "state", "text"), [("0", "limited", "leaves out node 2"), ("0,2-3", "ready", "2 mem")]
+)
+def test_binding_is_tried_where_there_is_memory_and_leave(
+    root: Path, monkeypatch: pytest.MonkeyPatch, nodes: str, state: str, text: str
+) -> None:
+    write(root, {"proc/self/status": f"Name:\tx\nMems_allowed_list:\t{nodes}\n"})
+    tried: list[object] = []
+    monkeypatch.setattr(headrace, "allocate", lambda machine, size, where: tried.append(where))
+    monkeypatch.setattr(headrace, "where", lambda buffer: None)
+    found = examine(headrace.Machine.from_json(json.dumps(MEMORY)), root)["NUMA binding"]
+    assert found.state == state and text in found.why
+    assert len(tried) == (1 if state == "limited" else 2)
+    if state == "limited":
+        assert "--cpuset-mems=0,2 " in (found.remedy or "")
+
+
+def test_binding_that_is_denied(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def deny(machine: object, size: int, where: object) -> None:
+        raise headrace.DeniedError("mbind: not permitted")
+
+    monkeypatch.setattr(headrace, "allocate", deny)
+    found = examine(headrace.Machine.from_json(json.dumps(MEMORY)), root)["NUMA binding"]
+    assert found.state == "off" and "--cap-add SYS_NICE" in (found.remedy or "")

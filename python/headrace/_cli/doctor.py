@@ -67,19 +67,40 @@ def as_json(findings: list[Finding]) -> list[dict[str, Any]]:
 
 
 def _numa_binding(host: Host) -> Iterator[Finding]:
-    memories = [node for node in host.machine.nodes if node.byte_addressable]
+    feature = "NUMA binding"
+    memories = [n for n in host.machine.nodes if n.byte_addressable and n.capacity != 0]
+    allowed = _allowed_nodes(host)
+    usable = [node for node in memories if allowed is None or node.id in allowed]
     try:
-        for node in memories:
+        for node in usable:
             placement = headrace.Placement.on(node.id, pages="base")
             headrace.where(headrace.allocate(host.machine, 4096, placement))
     except headrace.Error as error:
         yield Finding(
-            "NUMA binding", "off", str(error),
+            feature, "off", str(error),
             "in a container: docker run --cap-add SYS_NICE ... (mbind and move_pages need it)",
         )  # fmt: skip
         return
-    count = len(memories)
-    yield Finding("NUMA binding", "ready", f"pages can be bound to {_count(count, 'memory node')}")
+    ready = f"pages can be bound to {_count(len(usable), 'memory node')}"
+    outside = [str(node.id) for node in memories if node not in usable]
+    if not outside:
+        yield Finding(feature, "ready", ready)
+        return
+    everything = ",".join(str(node.id) for node in memories)
+    yield Finding(
+        feature, "limited", f"{ready}; this process's cpuset leaves out node {', '.join(outside)}",
+        f"widen cpuset.mems; in a container: docker run --cpuset-mems={everything} ...",
+    )  # fmt: skip
+
+
+def _allowed_nodes(host: Host) -> set[int] | None:
+    """The nodes this process may have memory of; None if the kernel does not say."""
+    for line in (host.read("proc/self/status") or "").splitlines():
+        name, _, ranges = line.partition(":")
+        if name == "Mems_allowed_list" and ranges.strip():
+            ends = [part.split("-") for part in ranges.strip().split(",")]
+            return {n for end in ends for n in range(int(end[0]), int(end[-1]) + 1)}
+    return None
 
 
 def _numa_balancing(host: Host) -> Iterator[Finding]:
