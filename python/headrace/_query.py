@@ -389,18 +389,24 @@ def _choose_nodes(machine: Any, options: QueryBenchOptions) -> tuple[Any, Any]:
         for kind in ("dram", "hbm", "storage")
     )
     if options.fast is not None:
-        fast = machine.node(options.fast)
+        fast = _named_node(machine, options.fast)
     elif hbm or memory:
         fast = (hbm or memory)[0]
     else:
         raise _core.AbsentError("no memory node of kind dram or hbm; name one with --fast")
     if options.slow is not None:
-        return machine.node(options.slow), fast
+        return _named_node(machine, options.slow), fast
     candidates = [*memory, *storage] if fast.kind == "hbm" else [*storage, *memory]
     for slow in candidates:
         if slow.id != fast.id:
             return slow, fast
     raise _core.AbsentError(f"no node slower than node {fast.id}; name one with --slow")
+
+
+def _named_node(machine: Any, number: int) -> Any:
+    if not 0 <= number < 1 << 31:  # more than C++ has room for
+        raise _core.AbsentError(f"no node {number}; headrace topo shows what there is")
+    return machine.node(number)
 
 
 def _node(node: Any) -> dict[str, Any]:

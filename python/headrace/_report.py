@@ -71,9 +71,11 @@ def build(document: Row, html: Path, png: Path | None = None) -> None:
         _rates_figure(parts),
         *_copy_figures(parts),
     ]
-    write_whole(html, _page(parts, figures).encode())
+    page = _page(parts, figures).encode()
+    picture = _png(parts, figures) if png is not None else b""
+    write_whole(html, page)
     if png is not None:
-        write_whole(png, _png(parts, figures))
+        write_whole(png, picture)
 
 
 def _require_altair() -> None:

@@ -2,22 +2,28 @@
 
 from __future__ import annotations
 
+import errno
 import html
 import json
 import re
 import struct
+import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 import report_documents as documents
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 import headrace
 
 pytest.importorskip("altair")
 pytest.importorskip("vl_convert")
 
-from headrace import _charts, _charts_machine, _report  # noqa: E402
+from headrace import _charts, _charts_machine, _report, _report_words  # noqa: E402
+from headrace._cli import report as command  # noqa: E402
 
 
 def text_of(page: str) -> str:
@@ -86,6 +92,40 @@ def test_sentences_follow_the_numbers(tmp_path: Path) -> None:
     assert "direct 2.00 ×" in text
     assert "92 %" in text
     assert "WRONG" in text and "trust no number here" in text
+
+
+@pytest.mark.parametrize(
+    ("share", "text"),
+    [(0.87, "87 %"), (1.02, "≈ 100 % (floor uncertain by ± 4.0 %)"),
+     (1.17, "≈ 100 % (floor uncertain by ± 17 %)")],
+)  # fmt: skip
+def test_nothing_is_faster_than_its_floor(tmp_path: Path, share: float, text: str) -> None:
+    document = documents.query()
+    floor = document["floor"]
+    document["overlap_efficiency"] = share
+    floor["transfer_mad"] = floor["transfer_seconds"] * 0.04
+    assert _report_words.efficiency(document) == text
+    _report.build(document, tmp_path / "r.html")
+    shown = text_of((tmp_path / "r.html").read_text())
+    assert f"which is {text} of the speed" in shown
+    assert text.partition(" (")[0] + " overlap efficiency" in " ".join(shown.split())
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [(12.34, "12.3 s"), (0.1, "100 ms"), (0.0996, "100 ms"), (0.0994, "99 ms"), (0.0012, "1.2 ms")],
+)
+def test_times_are_written_as_people_do(seconds: float, text: str) -> None:
+    assert _report_words.ms(seconds) == text
+
+
+def test_what_is_not_said_is_unknown(tmp_path: Path) -> None:
+    document = documents.whole()
+    document["machine"]["source"] = "discovered"
+    del document["rests_on"], document["query"]
+    _report.build(document, tmp_path / "r.html")
+    text = text_of((tmp_path / "r.html").read_text())
+    assert "Rests on unknown" in text and "real hardware" not in text
 
 
 def test_waits_and_fetches_are_added_up() -> None:
@@ -239,3 +279,57 @@ def test_an_unmeasured_machine_has_links_without_rates() -> None:
     svg, _, _ = _charts_machine.machine_svg(machine)
     assert "<line" in svg
     assert "B/s" not in svg
+
+
+#: What may stand in the place of any value of a document.
+ODD = (None, True, -1, 0, 0.5, 1e308, -1e308, float("nan"), 10**30, "", "dram", "\ud800", [], [[]],
+       {}, {"rows": 1})  # fmt: skip
+
+
+def places_in(value: Any) -> Iterator[tuple[Any, Any]]:
+    """Every (container, key) within a JSON value; of a list, its first two places."""
+    keys = list(value) if isinstance(value, dict) else range(min(2, len(value)))
+    for key in keys:
+        yield value, key
+        if isinstance(value[key], dict | list):
+            yield from places_in(value[key])
+
+
+@given(data=st.data())
+@settings(max_examples=60, deadline=None)
+def test_odd_documents_are_drawn_or_refused(data: st.DataObject) -> None:
+    document = documents.whole() | {"kind": "demo", "query": documents.query(chunks=2)}
+    holder, key = data.draw(st.sampled_from(list(places_in(document))))
+    if data.draw(st.booleans()):
+        holder[key] = data.draw(st.sampled_from(ODD))
+    else:
+        del holder[key]
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder, "odd.json")
+        file.write_text(json.dumps(document))
+        page = Path(folder, "page.html")
+        try:
+            command.run(file=file, html=page, png=None)
+        except headrace.Error as error:
+            assert str(error)
+            assert not page.exists()
+        else:
+            assert page.exists()
+
+
+@pytest.mark.parametrize("text", ["[" * 200_000, "9" * 5000, '{"a": "\xff'])
+def test_what_cannot_be_parsed_is_refused(tmp_path: Path, text: str) -> None:
+    file = tmp_path / "odd.json"
+    file.write_bytes(text.encode("latin-1"))
+    with pytest.raises(headrace.InvalidError, match=r"odd\.json"):
+        command.read(file)
+
+
+def test_a_full_disk_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(source: str, target: Path) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr("os.replace", fail)
+    with pytest.raises(headrace.ExhaustedError, match="free space or choose another file"):
+        _report.build(documents.whole(), tmp_path / "r.html")
+    assert list(tmp_path.iterdir()) == []

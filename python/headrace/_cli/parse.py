@@ -7,7 +7,10 @@ import re
 from headrace import InvalidError
 
 _UNITS = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
-_SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*(?:([kmgt])?i?b?)", re.IGNORECASE)
+_SIZE = re.compile(r"([0-9]+(?:\.[0-9]+)?)\s*(?:([kmgt])?i?b?)", re.IGNORECASE)
+#: C++ counts bytes in 64 bits; half of that is still more than any machine has.
+_LARGEST_SIZE = 1 << 63
+_COUNT = re.compile("[0-9]{1,4}")
 
 
 def size(text: str) -> int:
@@ -15,7 +18,10 @@ def size(text: str) -> int:
     match = _SIZE.fullmatch(text.strip())
     if match is None:
         raise InvalidError(f"'{text}' is no size; write 4096, 64KiB or 1GiB")
-    return int(float(match[1]) * _UNITS[(match[2] or "").lower()])
+    value = float(match[1]) * _UNITS[(match[2] or "").lower()]
+    if value >= _LARGEST_SIZE:
+        raise InvalidError(f"'{text}' is more than any machine has; give less")
+    return int(value)
 
 
 def sizes(text: str | None) -> list[int]:
@@ -32,7 +38,7 @@ def counts(text: str | None) -> list[int]:
     for part in (text or "").split(","):
         if not part.strip():
             continue
-        if not part.strip().isdigit() or not 0 < int(part) <= 4096:
+        if not _COUNT.fullmatch(part.strip()) or not 0 < int(part) <= 4096:
             raise InvalidError(f"'{part.strip()}' is no number of threads; write 1 or 1,2,4")
         found.append(int(part))
     return found

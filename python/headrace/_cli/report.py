@@ -16,7 +16,15 @@ def run(*, file: Path, html: Path | None, png: Path | None) -> None:
         if target is not None:
             output.check_writable(target)
     document = read(file)
-    write(document, page, png)
+    try:
+        write(document, page, png)
+    except (headrace.Error, OSError):
+        raise
+    except Exception as error:
+        # Valid JSON with our head may still be anything; only drawing it tells.
+        raise headrace.InvalidError(
+            f"{file}: not a document this version wrote: {type(error).__name__}: {error}"
+        ) from error
     output.print_text(str(page))
 
 
@@ -28,12 +36,12 @@ def read(file: Path) -> dict[str, Any]:
         raise headrace.AbsentError(
             f"no file {file}; headrace demo or headrace bench query --out {file} makes one"
         ) from None
-    except UnicodeDecodeError:
-        raise headrace.InvalidError(f"{file} is not a JSON document of headrace") from None
     except json.JSONDecodeError as error:
         raise headrace.InvalidError(
             f"{file}:{error.lineno}:{error.colno}: {error.msg}; give what headrace wrote"
         ) from None
+    except (ValueError, RecursionError):  # not UTF-8, endless numbers, endless brackets
+        raise headrace.InvalidError(f"{file} is not a JSON document of headrace") from None
     if not isinstance(document, dict) or not {"schema_version", "kind"} <= document.keys():
         raise headrace.InvalidError(f"{file} is not a JSON document of headrace")
     if document["schema_version"] != headrace.SCHEMA_VERSION:
