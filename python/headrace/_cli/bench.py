@@ -12,7 +12,7 @@ from headrace._errors import WrongAnswer, kind_of
 from headrace._report_words import efficiency, percent
 
 #: What --quick and the demo measure: below, at and above the streaming threshold, out of all
-#: caches, and the rounds that give a median.
+#: caches; and the fewest rounds that give a median.
 QUICK_SIZES = (4 << 10, 256 << 10, 4 << 20, 64 << 20)
 QUICK_ROUNDS = 3
 

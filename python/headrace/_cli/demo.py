@@ -12,6 +12,8 @@ from headrace._cli import bench, exit_codes, output, report
 from headrace._cli.interrupt import Interrupt
 
 _COPY_ENGINES = ("memcpy", "cpu")
+#: A ratio near 1, as hot copies have, needs more rounds than --quick takes.
+_COPY_ROUNDS = 7
 
 
 def run(
@@ -66,10 +68,10 @@ def _measure(
         options = {
             "sizes": list(bench.QUICK_SIZES),
             "engines": list(_COPY_ENGINES),
-            "rounds": bench.QUICK_ROUNDS,
+            "rounds": _COPY_ROUNDS,
         }
         rows = bench.measure_copy(machine, interrupt, **options)
-        parts["copy"] = bench.copy_document(machine, rows, bench.QUICK_ROUNDS, interrupt.requested)
+        parts["copy"] = bench.copy_document(machine, rows, _COPY_ROUNDS, interrupt.requested)
     if not interrupt.requested:
         wanted = QueryBenchOptions(query=query, scale=scale, runs=runs, directory=data)
         parts["query"] = bench.measure_query(wanted, interrupt)
