@@ -15,7 +15,7 @@
 namespace headrace {
 
 CpuSet usable_cpus(const Node* node) {
-  const CpuSet allowed = allowed_cpus();
+  CpuSet allowed = allowed_cpus();
   if (node == nullptr) return allowed;
   CpuSet cpus;
   std::ranges::set_intersection(node->cpus, allowed, std::back_inserter(cpus));

@@ -74,7 +74,7 @@ std::optional<Mount> find_mount(const fs::path& procfs, const fs::path& path, de
 std::optional<fs::path> find_block(const fs::path& sysfs, dev_t device,
                                    const std::optional<Mount>& mount) {
   std::error_code error;
-  const fs::path by_number = fs::canonical(
+  fs::path by_number = fs::canonical(
       sysfs / "dev/block" / fmt::format("{}:{}", major(device), minor(device)), error);
   if (!error) return by_number;
   if (!mount || !mount->source.starts_with("/dev/")) return std::nullopt;

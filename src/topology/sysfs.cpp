@@ -121,7 +121,7 @@ void read_tiers(const fs::path& sysfs, std::vector<NodeFacts>& nodes) {
     const auto members = parse_cpu_list(read_line(tiers / name / "nodelist").value_or(""));
     if (!tier || !members) continue;
     for (NodeFacts& node : nodes) {
-      if (std::ranges::binary_search(*members, node.id)) node.tier = *tier;
+      if (std::ranges::binary_search(*members, node.id)) node.tier = tier;
     }
   }
 }

@@ -118,7 +118,7 @@ Int128 sum_products_selected(const ColumnSlice& a, const ColumnSlice& b,
 void widen(const ColumnSlice& column, std::size_t first, std::size_t count, std::int64_t* out) {
   CHECK(first + count <= column.rows());
   with_type(column, [&](const auto* values) {
-    for (std::size_t i = 0; i < count; ++i) out[i] = values[first + i];
+    for (std::size_t i = 0; i < count; ++i) out[i] = std::int64_t{values[first + i]};
   });
 }
 
