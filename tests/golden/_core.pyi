@@ -64,7 +64,7 @@ class TimedOutError(Error, TimeoutError):
 
 class AccessAttributes:
     """
-    What an initiator can expect of a node: rated by firmware, not measured.
+    What an initiator can expect of a node: rated by firmware, or measured.
     """
 
     def __repr__(self) -> str: ...
@@ -95,6 +95,10 @@ class AccessAttributes:
     @property
     def source(self) -> str:
         """Who says so."""
+
+    @property
+    def measured(self) -> bool:
+        """Measured with all CPUs of the initiator."""
 
 class Node:
     """One memory with one location."""
@@ -134,7 +138,7 @@ class Node:
 
     @property
     def access(self) -> list[AccessAttributes]:
-        """Rated latencies and bandwidths per initiator."""
+        """Latencies and bandwidths per initiator."""
 
     @property
     def distances(self) -> dict[int, int]:
@@ -240,7 +244,7 @@ class Machine:
         """
 
     @staticmethod
-    def load(path_or_preset: str) -> Machine:
+    def load(path_or_preset: str | os.PathLike) -> Machine:
         """Reads a JSON file, or a preset by its name."""
 
     @staticmethod
@@ -808,7 +812,7 @@ class Prefetch:
 
 class Cache:
     """
-    Keeps copies of extents in fast memory, fetches planned ones ahead of their use, and never serves old bytes. Keeps the objects it has seen alive.
+    Keeps copies of extents in fast memory, fetches planned ones ahead of their use, and never serves old bytes. Keeps an object alive while it reads from it; the copies of one that nobody else holds go with it, sooner or later.
     """
 
     def __init__(self, mover: Mover, budgets: Mapping[int, int], *, placement: int | None = None, route: str | None = None, eviction: str = 'sieve', slab: int = 33554432, pages: Literal['base', 'transparent', 'huge_2m', 'huge_1g'] = 'transparent') -> None:

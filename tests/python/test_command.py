@@ -6,12 +6,15 @@ import json
 import os
 import subprocess
 import sys
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+import report_documents as documents
 
 import headrace
+from headrace import _data
 
 Run = Callable[..., "subprocess.CompletedProcess[str]"]
 
@@ -36,18 +39,22 @@ ERRORS: list[tuple[list[str], int]] = [
     (["topo", "--from", "xeon-max", "--xml"], 4),
     (["bench", "copy", "--sizes", "ten"], 2),
     (["bench", "copy", "--sizes", "0"], 2),
+    (["bench", "copy", "--sizes", "9999999999999999t"], 2),
     (["bench", "copy", "--threads", "0"], 2),
+    (["bench", "copy", "--threads", "²"], 2),
     (["bench", "copy", "--rounds", "0"], 2),
     (["bench", "copy", "--out", "nowhere/rows.json"], 3),
     (["bench", "copy", "--out", "folder"], 2),
     (["bench", "query", "--query", "q99"], 3),
     (["bench", "query", "--block", "big"], 2),
+    (["bench", "query", "--block", "9" * 25], 2),
     (["bench", "query", "--scale", "0"], 2),
     (["bench", "query", "--mode", "magic"], 3),
     (["report", "nothing.json"], 3),
     (["report", "broken.json"], 2),
     (["report", "other.json"], 2),
     (["report", "newer.json"], 4),
+    (["report", "odd.json"], 2),
     (["demo", "--query", "q99"], 3),
 ]
 
@@ -58,6 +65,7 @@ def inputs(tmp_path: Path) -> Path:
     (tmp_path / "broken.json").write_text('{"schema_version": 1,\n "nodes": [')
     (tmp_path / "other.json").write_text("[1, 2]")
     (tmp_path / "newer.json").write_text('{"schema_version": 99, "kind": "demo"}')
+    (tmp_path / "odd.json").write_text('{"schema_version": 1, "kind": "demo", "query": 7}')
     (tmp_path / "folder").mkdir()
     return tmp_path
 
@@ -99,7 +107,7 @@ def test_topo_of_presets(run: Run, golden: Callable[[str, str], None], preset: s
     golden(f"topo_{preset}.json", document.stdout)
 
 
-def test_topo_of_this_machine(run: Run, memory_node: int) -> None:
+def test_topo_of_this_machine(run: Run, memory_node: int, tmp_path: Path) -> None:
     document = json.loads(run("topo", "--json").stdout)
     assert list(document)[0] == "schema_version"
     for node in document["nodes"]:
@@ -109,6 +117,10 @@ def test_topo_of_this_machine(run: Run, memory_node: int) -> None:
     changed = run("topo", "--json", env={"HEADRACE_NODES": f"{memory_node}=hbm"})
     nodes = {node["id"]: node for node in json.loads(changed.stdout)["nodes"]}
     assert nodes[memory_node]["kind"] == "hbm"
+    (tmp_path / "m.xml").write_text(run("topo", "--xml").stdout)
+    again = run("topo", "--from", "m.xml", "--json")
+    assert (again.returncode, again.stderr) == (0, "")
+    assert json.loads(again.stdout)["source"] == "discovered elsewhere"
     wrong = run("topo", env={"HEADRACE_NODES": "zero=hbm"})
     assert wrong.returncode == 2 and wrong.stderr.count("\n") == 1
 
@@ -154,12 +166,12 @@ def test_bench_copy(run: Run, tmp_path: Path) -> None:
     assert "\x1b" not in table.stdout
 
 
-#: The command, with Ctrl-C pressed after the third point of an experiment.
+#: The command, with Ctrl-C pressed at a point of an experiment.
 PRESS = """
 import os, signal, sys
 from headrace._cli import main, output
 def press(self, done, total, what=None):
-    if done == 3:
+    if done == {point} and (what or "").startswith({what!r}):
         os.kill(os.getpid(), signal.SIGINT)
 output.ProgressBar.__call__ = press
 sys.argv = ["headrace", *{arguments}]
@@ -167,19 +179,22 @@ main()
 """
 
 
-def press_ctrl_c(arguments: list[str], folder: Path) -> subprocess.CompletedProcess[str]:
+def press_ctrl_c(
+    arguments: list[str], folder: Path, point: int, what: str = ""
+) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, "-c", PRESS.format(arguments=arguments)],
+        [sys.executable, "-c", PRESS.format(arguments=arguments, point=point, what=what)],
         capture_output=True, text=True, cwd=folder, timeout=300,
     )  # fmt: skip
 
 
 def test_ctrl_c_keeps_what_was_measured(tmp_path: Path) -> None:
-    result = press_ctrl_c([*COPY, "--json", "--out", "rows.json"], tmp_path)
+    result = press_ctrl_c([*COPY, "--json", "--out", "rows.json"], tmp_path, 3)
     assert (result.returncode, result.stderr) == (130, "headrace: interrupted\n")
     document = json.loads(result.stdout)
     assert document["interrupted"] is True and 3 <= len(document["rows"]) < 8
     assert json.loads((tmp_path / "rows.json").read_text()) == document
+    assert document["rests_on"]["level"] in ("real hardware", "guest")
     assert [path.name for path in tmp_path.iterdir()] == ["rows.json"]
 
 
@@ -195,20 +210,86 @@ def test_bench_query(run: Run, tmp_path: Path) -> None:
     assert set(document["modes"]) == {"resident", "direct", "mmap", "prefetch", "duckdb"}
     table = run(*QUERY, "--mode", "direct", "--mode", "prefetch", "--query", "sum")
     lines = table.stdout.splitlines()
+    assert lines[1].split() == ["mode", "seconds", "+-", "waited", "cached", "runs"]
     assert [line.split()[0] for line in lines[2:4]] == ["direct", "prefetch"]
+    assert lines[2].split()[-2:] == ["%", "2"]
     assert "answer: not checked" in lines
     page = run("report", "query.json", "--html", "page.html")
     assert (page.returncode, page.stdout) == (0, "page.html\n")
     assert (tmp_path / "page.html").read_text().lower().startswith("<!doctype html>")
 
 
+#: A round has six runs: the floor, four modes and the peer. The first round is not counted.
+SECOND_ROUND = 12
+
+
 def test_ctrl_c_keeps_the_runs_of_a_query(tmp_path: Path) -> None:
-    result = press_ctrl_c([*QUERY, "--json", "--query", "sum"], tmp_path)
+    _data.prepare(0.01, tmp_path / "data")
+    result = press_ctrl_c([*QUERY, "--json"], tmp_path, SECOND_ROUND, "q6 at")
     assert (result.returncode, result.stderr) == (130, "headrace: interrupted\n")
-    if result.stdout:  # else it was pressed while data were made, of which nothing is kept
-        assert json.loads(result.stdout)["interrupted"] is True
-    left = [path.name for path in (tmp_path / "data").iterdir()]
-    assert left in ([], ["sf0.01"])
+    document = json.loads(result.stdout)
+    assert document["interrupted"] is True
+    assert document["floor"]["runs"] == document["modes"]["prefetch"]["runs"] == 1
+
+
+def test_ctrl_c_while_data_are_made_leaves_nothing(tmp_path: Path) -> None:
+    result = press_ctrl_c([*QUERY, "--json"], tmp_path, 1, "TPC-H")
+    assert (result.returncode, result.stderr) == (130, "headrace: interrupted\n")
+    assert result.stdout == ""
+    assert list((tmp_path / "data").iterdir()) == []
+
+
+def test_ctrl_c_keeps_the_runs_of_a_demo(tmp_path: Path) -> None:
+    _data.prepare(0.01, tmp_path / "data")
+    options = ["--scale", "0.01", "--runs", "2", "--data", "data", "--no-png"]
+    result = press_ctrl_c(["demo", *options], tmp_path, SECOND_ROUND, "q6 at")
+    assert (result.returncode, result.stderr) == (130, "headrace: interrupted\n")
+    document = json.loads((tmp_path / "out" / "demo.json").read_text())
+    assert document["interrupted"] is document["query"]["interrupted"] is True
+    assert document["query"]["floor"]["runs"] == 1
+    assert document["rates"] and document["copy"]["rows"]
+    assert (tmp_path / "out" / "report.html").exists()
+
+
+#: The command, with answers that are not the peer's.
+WRONG = """
+import sys
+from headrace import _query
+from headrace._cli import main
+_query.answers_equal = lambda ours, oracle: False
+sys.argv = ["headrace", *{arguments}]
+main()
+"""
+
+
+@pytest.mark.parametrize(
+    ("arguments", "written"),
+    [
+        ([*QUERY, "--out", "query.json"], "query.json"),
+        (["demo", "--scale", "0.01", "--runs", "1", "--data", "data", "--no-png"], "out/demo.json"),
+    ],
+    ids=["query", "demo"],
+)
+def test_a_wrong_answer_is_a_failure(tmp_path: Path, arguments: list[str], written: str) -> None:
+    result = subprocess.run(
+        [sys.executable, "-c", WRONG.format(arguments=arguments)],
+        capture_output=True, text=True, cwd=tmp_path, timeout=300,
+    )  # fmt: skip
+    told = "headrace: the answers differ from DuckDB's; trust no number of this run\n"
+    assert (result.returncode, result.stderr) == (70, told)
+    assert "answer: WRONG" in result.stdout
+    document = json.loads((tmp_path / written).read_text())
+    query = document["query"] if document["kind"] == "demo" else document
+    assert query["answer_ok"] is False
+
+
+def test_no_number_at_all_is_a_failure(run: Run, tmp_path: Path) -> None:
+    options = ["--mode", "prefetch", "--budget", "1000", "--out", "query.json"]
+    result = run(*QUERY, *options)
+    assert result.returncode == 6
+    assert result.stderr.startswith("headrace: no mode could be measured: a budget of 1000 B")
+    modes = json.loads((tmp_path / "query.json").read_text())["modes"]
+    assert modes["prefetch"]["code"] == "exhausted"
 
 
 def test_demo(run: Run, tmp_path: Path) -> None:
@@ -245,15 +326,34 @@ def test_a_full_disk(run: Run, command: Path) -> None:
             [command, "topo", "--from", "xeon-max"], stdout=full, stderr=subprocess.PIPE, text=True
         )
     assert result.returncode == 6
-    assert result.stderr == "headrace: cannot write: No space left on device\n"
+    assert result.stderr == (
+        "headrace: cannot write: No space left on device; free space or choose another place\n"
+    )
     result = run(*COPY, "--out", "/dev/full")
     assert result.returncode == 6 and result.stderr.count("\n") == 1
 
 
-@pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
-def test_a_directory_without_permission(run: Run, tmp_path: Path) -> None:
-    tmp_path.chmod(0o500)
-    assert run("bench", "copy", "--out", "rows.json").returncode == 5
+def test_a_directory_without_permission(run: Run) -> None:
+    # Below /tmp, because pytest's own directories are closed to other users; and as another user,
+    # because root may write everywhere.
+    other = {"user": 65534, "group": 65534, "extra_groups": []} if os.geteuid() == 0 else {}
+    with tempfile.TemporaryDirectory(dir="/tmp") as folder:
+        Path(folder).chmod(0o555)
+        for arguments in (["bench", "copy", "--out", "rows.json"], [*QUERY, "--runs", "1"]):
+            result = run(*arguments, cwd=folder, **other)
+            assert result.returncode == 5, result
+            assert result.stderr.count("\n") == 1 and "choose another" in result.stderr
+
+
+def test_names_that_are_not_utf8_pass_unspoiled(command: Path, tmp_path: Path) -> None:
+    odd = os.fsencode(tmp_path) + b"/\xff"
+    result = subprocess.run([command, "topo", "--from", odd], capture_output=True)
+    assert result.returncode == 3 and result.stderr.count(b"\n") == 1
+    (tmp_path / "q.json").write_text(json.dumps(documents.query()))
+    arguments = [command, "report", tmp_path / "q.json", "--html", odd]
+    result = subprocess.run(arguments, capture_output=True)
+    assert (result.returncode, result.stdout) == (0, odd + b"\n")
+    assert os.path.exists(odd)
 
 
 def test_help_is_quick_to_load(command: Path) -> None:
