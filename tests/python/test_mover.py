@@ -185,17 +185,18 @@ def test_cancelling_the_task_leaves_the_move(
     async def once(transfer: headrace.Transfer) -> int:
         return (await transfer).bytes
 
-    async def main() -> None:
+    async def cancelled_in_time() -> bool:
         source, target = some_buffers(machine, 64 << 20)
         transfer = mover.copy(target, source)
         tasks = [asyncio.create_task(once(transfer)) for _ in range(2)]
         await asyncio.sleep(0)
         tasks[0].cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await tasks[0]
-        assert await tasks[1] == 64 << 20
+        outcome = (await asyncio.gather(*tasks, return_exceptions=True))[0]
+        assert tasks[1].result() == 64 << 20
+        # On a busy machine the copy may have been done before the task was first run.
+        return isinstance(outcome, asyncio.CancelledError)
 
-    asyncio.run(main())
+    assert any(asyncio.run(cancelled_in_time()) for _ in range(50))
 
 
 def test_a_failure_is_raised_where_it_is_awaited(
