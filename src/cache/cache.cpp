@@ -70,11 +70,12 @@ Block Block::clone() const {
 }
 
 std::optional<std::span<const std::byte>> Block::now() const {
-  if (!extent_.valid()) return std::nullopt;
+  // A ready copy first: its object may be gone, and must not be looked at.
   if (entry_ != nullptr && entry_->now() == BlockState::ready) {
     return std::span<const std::byte>{entry_->data + (extent_.offset - entry_->offset),
                                       extent_.length.value};
   }
+  if (!extent_.valid()) return std::nullopt;
   if (extent_.length.value == 0) return std::span<const std::byte>{};
   if (extent_.memory() == nullptr) return std::nullopt;
   return std::span<const std::byte>{extent_.memory(), extent_.length.value};
@@ -101,8 +102,8 @@ BlockState Block::state() const {
 }
 
 std::optional<NodeId> Block::node() const {
-  if (!extent_.valid() || extent_.length.value == 0) return std::nullopt;
   if (entry_ != nullptr && entry_->now() == BlockState::ready) return cache_->node_of(*entry_);
+  if (!extent_.valid() || extent_.length.value == 0) return std::nullopt;
   if (extent_.memory() == nullptr) return std::nullopt;
   return extent_.object->node();
 }

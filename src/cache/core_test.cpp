@@ -152,6 +152,21 @@ TEST(CacheCoreTest, ForgetDropsAnObjectAndWaitsUntilNoEngineReadsIt) {
   EXPECT_TRUE(rig.cache->forget(kept.object(), Nanoseconds{0}).has_value());
 }
 
+TEST(CacheForgetTest, AHeldBlockDoesNotLookAtItsObjectAnyMore) {
+  CacheRig rig;
+  Block held;
+  {
+    Source gone(4096);
+    held = rig.cache->access(gone.at(100, 10));
+    rig.settle();
+    ASSERT_TRUE(rig.cache->forget(gone.object()));
+  }
+  // Under AddressSanitizer a look at the object would end the test.
+  EXPECT_EQ(held.now()->size(), 10u);
+  EXPECT_EQ((*held.wait())[0], std::byte{(100 * 7 + 1) % 256});
+  EXPECT_EQ(held.node(), kDram);
+}
+
 using CacheDeathTest = testing::Test;
 
 TEST(CacheDeathTest, ABlockMustNotOutliveItsCache) {

@@ -298,6 +298,12 @@ std::shared_ptr<Move> Books::put_back(Work& work) {
     return close_if_ended(move);
   }
   enqueue(work, *work.lane, true);
+  if (const std::size_t priority = class_of(work); priority > 0) {
+    // It was its turn and still is: else an engine that takes few of each batch would starve it.
+    for (Turns* turns : {&work.lane->link->turns, &work.lane->engine->turns}) {
+      turns->passed[priority] = std::max(turns->passed[priority], kTurn - 1);
+    }
+  }
   bool accepted = move.books.stats.pieces > 0;
   for (const Work* w = move.books.works; w != nullptr; w = w->next_of_move) {
     accepted = accepted || w->in_flight;

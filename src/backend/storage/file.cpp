@@ -175,6 +175,11 @@ Result<std::unique_ptr<File>> File::open(const Machine& machine, const std::file
   if (!S_ISREG(status.st_mode)) {
     return fail(ErrorCode::invalid, "{} is not a regular file; give one", quote(path));
   }
+  // Kept, the flag makes io_uring end a cold read with EAGAIN on devices that cannot do without
+  // waiting (dm-crypt, loop).
+  if (fcntl(opened.buffered_fd, F_SETFL, flags & O_ACCMODE) != 0) {
+    return fail_errno(errno, "cannot set the flags of " + quote(path));
+  }
   const std::optional<NodeId> node = node_of_device(machine, status.st_dev);
   if (!node) {
     return fail(ErrorCode::unsupported,
