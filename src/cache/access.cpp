@@ -55,20 +55,24 @@ bool CacheCore::serve(const Extent& extent, Priority priority, Block& block, Lat
 void CacheCore::miss(const Extent& extent, Block& block, const AccessOptions& options) {
   const Result<std::uint16_t> node = destination(extent, options.initiator);
   auto made = std::make_unique<CacheEntry>();
+  bool late = false;  // another thread's slab has not come in all its time
   for (;;) {
     std::optional<Growth> wanted;
     CacheEntry* started = nullptr;
+    std::uint32_t growths = 0;
     {
       Later later;
       const MutexLock lock(mutex_);
+      growths = growths_.load();
       if (CacheEntry* const entry = find(range_of(extent))) {  // somebody was faster
         hit(*entry, extent, options.priority, block, later);
         return;
       }
       const Request request{
           .node = node.value_or(0), .extent = extent, .priority = options.priority};
-      const Room room = node ? make_room(*made, request, wanted, later) : Room::none;
-      if (room != Room::growth) {
+      Room room = node ? make_room(*made, request, wanted, later) : Room::none;
+      if (room == Room::growing && late) room = Room::none;
+      if (room == Room::found || room == Room::none) {
         ++counts_.misses;
         emit(CacheEvent::Kind::miss, extent, false);
         use_planned(range_of(extent));
@@ -89,7 +93,11 @@ void CacheCore::miss(const Extent& extent, Block& block, const AccessOptions& op
       submit(*started);
       return;
     }
-    grow(*wanted);
+    if (wanted) {
+      grow(*wanted);
+    } else {
+      late = !await_growth(growths);
+    }
   }
 }
 

@@ -84,6 +84,8 @@ class CacheCore {
     std::uint64_t growing = 0;  // bytes of slabs that are being allocated
     std::uint64_t used = 0;     // bytes of copies
     std::uint64_t planned = 0;  // bytes of copies that plans protect
+    // The plan whose turn it is waits for planned bytes of others to be used: none overtakes it.
+    bool kept_free = false;
     std::unique_ptr<EvictionOrder> order;
     // Why the last slab could not be had, and when it is worth trying again.
     std::optional<Error> grow_error;
@@ -99,7 +101,8 @@ class CacheCore {
     std::uint64_t wasted_bytes = 0, evictions = 0, invalidations = 0, failures = 0, refusals = 0;
     std::uint64_t pinned_bytes = 0, pins = 0;
   };
-  enum class Room : std::uint8_t { found, growth, none };
+  // growth: the caller is to allocate a slab; growing: another thread is at it; none: refused.
+  enum class Room : std::uint8_t { found, growth, growing, none };
   // A block to be placed. For a plan nothing is dropped that another planned use waits for.
   struct Request {
     std::uint16_t node = 0;
@@ -133,12 +136,15 @@ class CacheCore {
   bool take(CacheEntry& entry, const Request& request) REQUIRES(mutex_);
   bool evict_bytes_for(const Request& request, Later& later) REQUIRES(mutex_);
   bool evict_row_for(CacheEntry& entry, const Request& request, Later& later) REQUIRES(mutex_);
+  bool evict_in_slab_for(CacheEntry& entry, const Request& request, bool planned_too, Later& later)
+      REQUIRES(mutex_);
   bool sacrifice_for(CacheEntry& entry, const Request& request, Later& later) REQUIRES(mutex_);
   void take_row(CacheEntry& entry, const Request& request, const Frames::Row& row, Later& later)
       REQUIRES(mutex_);
   bool free_slabs_for(const Request& request, bool planned_too, Later& later) REQUIRES(mutex_);
   std::optional<Growth> growth(const Request& request) REQUIRES(mutex_);
   void grow(const Growth& growth);
+  bool await_growth(std::uint32_t seen);
   void shrink(Node& node, Later& later) REQUIRES(mutex_);
   void give_back_slabs(Node& node, Later& later) REQUIRES(mutex_);
   // To be asked under mutex_; not annotated, since the orders ask it through a callback.
@@ -159,6 +165,8 @@ class CacheCore {
   CacheEntry* start_next(bool may_grow, std::optional<Growth>& grow, Later& later) REQUIRES(mutex_);
   CacheEntry* start_item(PlanItem& item, bool may_grow, std::optional<Growth>& grow, Later& later)
       REQUIRES(mutex_);
+  void enlist(const std::shared_ptr<PrefetchPlan>& plan);
+  void unindex(PlanItem& item) REQUIRES(mutex_);
   void adopt(PlanItem& item, CacheEntry& entry) REQUIRES(mutex_);
   void let_go(PlanItem& item, PlanItem::State state) REQUIRES(mutex_);
   void use_planned(const Range& range) REQUIRES(mutex_);
@@ -189,7 +197,7 @@ class CacheCore {
   Nanoseconds latency_ GUARDED_BY(mutex_){0};  // of copies, a mean that forgets
 
   std::vector<std::shared_ptr<PrefetchPlan>> plans_ GUARDED_BY(mutex_);
-  RangeIndex<PlanItem> planned_ GUARDED_BY(mutex_);  // items that are not over
+  RangeIndex<PlanItem> planned_ GUARDED_BY(mutex_);  // items not over, of equals the first
   std::size_t turn_ GUARDED_BY(mutex_) = 0;          // whose plan's turn it is
   bool pumping_ GUARDED_BY(mutex_) = false;
   bool pump_again_ GUARDED_BY(mutex_) = false;
@@ -199,6 +207,8 @@ class CacheCore {
   bool stalled_ GUARDED_BY(mutex_) = false;
   // Threads that wait on running_: whoever lowers it wakes them.
   unsigned watchers_ GUARDED_BY(mutex_) = 0;
+  // Changes, under mutex_, whenever a slab came or was refused.
+  std::atomic<std::uint32_t> growths_{0};
   // A plan waits for a slab, which only a thread of the user may allocate.
   std::atomic<bool> growth_due_{false};
 

@@ -37,7 +37,9 @@ class Queue {
 };
 
 // Both orders look at each entry at most twice per choice: once to unmark it, once to offer it.
-// Unmarking is paid for by the touch that marked; offers are what `effort` bounds.
+// Offers are what `effort` bounds. Unmarking is paid for by the touch that marked, but all of a
+// large cache may be marked: beyond this many per choice a marked entry is offered too.
+constexpr unsigned kUnmark = 1024;
 
 class Sieve final : public EvictionOrder {
  public:
@@ -56,11 +58,13 @@ class Sieve final : public EvictionOrder {
   EvictionLinks* choose(const std::function<bool(EvictionLinks&)>& accept,
                         unsigned effort) override {
     const std::size_t offers = std::min<std::size_t>(effort, queue_.size());
+    unsigned spared = 0;
     for (std::size_t offered = 0; offered < offers;) {
       if (hand_ == nullptr) hand_ = queue_.oldest();
       EvictionLinks& entry = *hand_;
-      if (entry.visited) {
+      if (entry.visited && spared < kUnmark) {
         entry.visited = false;
+        ++spared;
       } else {
         if (accept(entry)) return &entry;
         ++offered;
@@ -89,10 +93,12 @@ class SecondChance final : public EvictionOrder {
   EvictionLinks* choose(const std::function<bool(EvictionLinks&)>& accept,
                         unsigned effort) override {
     const std::size_t offers = std::min<std::size_t>(effort, queue_.size());
+    unsigned spared = 0;
     for (std::size_t offered = 0; offered < offers;) {
       EvictionLinks& entry = *queue_.oldest();
-      if (entry.visited) {
+      if (entry.visited && spared < kUnmark) {
         entry.visited = false;
+        ++spared;
       } else {
         if (accept(entry)) return &entry;
         ++offered;

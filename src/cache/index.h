@@ -34,7 +34,7 @@ struct Range {
   bool overlaps(const Range& other) const {
     return object == other.object && offset < other.end() && other.offset < end();
   }
-  friend bool operator==(const Range&, const Range&) = default;
+  friend auto operator<=>(const Range&, const Range&) = default;
 };
 
 // T has `Range range() const` and `T* next_in_cell`.

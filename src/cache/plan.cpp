@@ -18,9 +18,28 @@ std::optional<BytesPerSecond> Pace::rate() const {
   return BytesPerSecond{bytes_ / seconds_};
 }
 
+void PrefetchPlan::link_repeats() {
+  std::vector<PlanItem*> order;
+  for (PlanItem& item : items) {
+    if (item.state == PlanItem::State::pending) order.push_back(&item);
+  }
+  std::ranges::stable_sort(order, {}, [](const PlanItem* item) { return item->bytes; });
+  for (std::size_t i = 0; i < order.size(); ++i) {
+    order[i]->indexed = i == 0 || order[i - 1]->bytes != order[i]->bytes;
+    if (!order[i]->indexed) order[i - 1]->repeat = order[i];
+  }
+}
+
 PlanItem* PrefetchPlan::first_pending() {
   while (next < items.size() && items[next].state != PlanItem::State::pending) ++next;
   return next < items.size() ? &items[next] : nullptr;
+}
+
+std::size_t PrefetchPlan::furthest_started() {
+  while (started_end > oldest && items[started_end - 1].state != PlanItem::State::started) {
+    --started_end;
+  }
+  return started_end;
 }
 
 std::uint64_t PrefetchPlan::limit(const PlanItem& item, Nanoseconds latency,

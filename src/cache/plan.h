@@ -26,11 +26,13 @@ struct PlanItem {
   const Object* object = nullptr;
   Range bytes;
   std::uint64_t position = 0;        // bytes planned before it
-  PlanItem* next_in_cell = nullptr;  // of the index of items not over
+  PlanItem* next_in_cell = nullptr;  // of the index
+  PlanItem* repeat = nullptr;        // the next of the plan with the same bytes
   PrefetchPlan* plan = nullptr;
   CacheEntry* entry = nullptr;  // that it protects; set while started
   std::uint16_t node = 0;       // index of the node in the cache
   State state = State::pending;
+  bool indexed = false;
 
   Range range() const { return bytes; }
   Extent extent() const { return {object, bytes.offset, Bytes{bytes.length}}; }
@@ -55,20 +57,26 @@ class Pace {
 };
 
 struct PrefetchPlan {
-  // Null once the plan has ended; then nobody writes to it any more.
+  // Null before all items are listed and once the plan has ended: then nobody else writes to it.
   std::atomic<CacheCore*> core{nullptr};
   std::vector<PlanItem> items;
   PrefetchOptions options;
 
   std::size_t next = 0;        // no item before it is pending
   std::size_t oldest = 0;      // all items before it are over
+  std::size_t started_end = 0;  // no item from it on is started
   std::uint64_t ahead = 0;     // bytes of started items
   std::uint64_t furthest = 0;  // end position of the furthest item used
   Pace pace;
   Prefetch::Progress progress;
 
+  // Links the pending items with the same bytes, in order, and marks the first of each as indexed:
+  // only the first that is not over is in the index, so that an access need not look at all.
+  void link_repeats();
   // The first pending item; null: none is left.
   PlanItem* first_pending();
+  // started_end, after looking for it.
+  std::size_t furthest_started();
   // How many bytes may be started and not over, when a copy takes `latency`: what is used up in the
   // lead time or in two latencies, at the pace seen; at least two extents like `item`, so that one
   // is fetched while another is used; at most `most`. Before there is a pace: `most`.

@@ -6,10 +6,15 @@
 #include "core/check.h"
 
 namespace headrace {
+namespace {
+
+// Items of a new plan listed with one lock taken: some 0.1 ms.
+constexpr std::size_t kBatch = 1024;
+
+}  // namespace
 
 Prefetch CacheCore::prefetch(std::span<const Extent> extents, const PrefetchOptions& options) {
   auto plan = std::make_shared<PrefetchPlan>();
-  plan->core = this;
   plan->options = options;
   plan->progress.planned = extents.size();
   plan->items.resize(extents.size());
@@ -42,17 +47,38 @@ Prefetch CacheCore::prefetch(std::span<const Extent> extents, const PrefetchOpti
     if (node) item.node = *node;
     if (!node) item.state = PlanItem::State::over;
   }
-  {
-    const MutexLock lock(mutex_);
-    for (PlanItem& item : plan->items) {
-      if (item.state == PlanItem::State::pending) planned_.insert(item);
-    }
-    plans_.push_back(plan);
-  }
+  enlist(plan);
   pump(true);
   Prefetch handle;
   handle.plan_ = std::move(plan);
   return handle;
+}
+
+// In batches, so that a long plan holds up nobody. Until the last one no access and no pump looks at
+// the items.
+void CacheCore::enlist(const std::shared_ptr<PrefetchPlan>& plan) {
+  plan->link_repeats();
+  const std::span<PlanItem> items(plan->items);
+  for (std::size_t begin = 0; begin < items.size(); begin += kBatch) {
+    const MutexLock lock(mutex_);
+    for (PlanItem& item : items.subspan(begin, std::min(kBatch, items.size() - begin))) {
+      if (item.indexed) planned_.insert(item);
+    }
+  }
+  const MutexLock lock(mutex_);
+  plan->core = this;
+  plans_.push_back(plan);
+}
+
+// An item that is over leaves the index to the next one with the same bytes.
+void CacheCore::unindex(PlanItem& item) {
+  if (!std::exchange(item.indexed, false)) return;
+  planned_.remove(item);
+  PlanItem* next = item.repeat;
+  while (next != nullptr && next->state == PlanItem::State::over) next = next->repeat;
+  if (next == nullptr) return;
+  next->indexed = true;
+  planned_.insert(*next);
 }
 
 bool CacheCore::take_pump_due() { return pump_due_.load() && pump_due_.exchange(false); }
@@ -94,16 +120,25 @@ void CacheCore::pump(bool may_grow) {
 // The next block of the plan whose turn it is; null: none can be started now.
 CacheEntry* CacheCore::start_next(bool may_grow, std::optional<Growth>& wanted, Later& later) {
   const std::size_t plans = plans_.size();
+  const std::size_t first = turn_;
+  bool kept = false;
+  for (Node& node : nodes_) node.kept_free = false;
   for (std::size_t i = 0; i < plans; ++i) {
-    const std::size_t turn = (turn_ + i) % plans;
+    const std::size_t turn = (first + i) % plans;
     PrefetchPlan& plan = *plans_[turn];
     while (PlanItem* const item = plan.first_pending()) {
       if (CacheEntry* const entry = start_item(*item, may_grow, wanted, later)) {
-        turn_ = turn + 1;
+        if (!kept) turn_ = turn + 1;
         return entry;
       }
       if (wanted) return nullptr;
-      if (item->state == PlanItem::State::pending) break;  // no room in the plan or on the node
+      if (item->state != PlanItem::State::pending) continue;
+      // No room in the plan or on the node.
+      if (!kept && nodes_[item->node].kept_free) {
+        kept = true;
+        turn_ = turn;
+      }
+      break;
     }
   }
   return nullptr;
@@ -120,11 +155,16 @@ CacheEntry* CacheCore::start_item(PlanItem& item, bool may_grow, std::optional<G
   }
   const std::uint64_t most = std::min(plan.options.window.value, node.budget / 2);
   if (plan.ahead > 0 && plan.ahead + length > plan.limit(item, latency_, most)) return nullptr;
+  if (node.kept_free) return nullptr;
   if (CacheEntry* const found = find(item.bytes)) {
     adopt(item, *found);
     return nullptr;
   }
-  if (node.planned > 0 && node.planned + length > node.budget / 2) return nullptr;
+  if (node.planned > 0 && node.planned + length > node.budget / 2) {
+    // A plan with nothing under way would starve if others took every byte that is used up.
+    if (plan.ahead == 0) node.kept_free = true;
+    return nullptr;
+  }
   auto made = std::make_unique<CacheEntry>();
   const Request request{.node = item.node, .extent = item.extent(), .by_prefetch = true};
   switch (make_room(*made, request, wanted, later)) {
@@ -135,6 +175,7 @@ CacheEntry* CacheCore::start_item(PlanItem& item, bool may_grow, std::optional<G
         growth_due_ = true;
       }
       return nullptr;
+    case Room::growing:
     case Room::none: stalled_ = true; return nullptr;
     case Room::found: break;
   }
@@ -146,8 +187,11 @@ CacheEntry* CacheCore::start_item(PlanItem& item, bool may_grow, std::optional<G
 void CacheCore::adopt(PlanItem& item, CacheEntry& entry) {
   item.state = PlanItem::State::started;
   item.entry = &entry;
-  item.plan->ahead += item.bytes.length;
-  ++item.plan->progress.started;
+  PrefetchPlan& plan = *item.plan;
+  plan.ahead += item.bytes.length;
+  plan.started_end =
+      std::max(plan.started_end, static_cast<std::size_t>(&item - plan.items.data()) + 1);
+  ++plan.progress.started;
   if (entry.planned++ == 0) nodes_[entry.node].planned += entry.length;
 }
 
@@ -163,25 +207,26 @@ void CacheCore::let_go(PlanItem& item, PlanItem::State state) {
     --plan.progress.started;
     plan.next = std::min(plan.next, static_cast<std::size_t>(&item - plan.items.data()));
   } else {
-    planned_.remove(item);
+    unindex(item);
   }
   item.state = state;
   pump_due_ = true;
 }
 
-// An access to `range`: in each plan the first item that covers it is used.
+// An access to `range`: in each plan the first item that covers it is used, and all that lie inside
+// (each once, if it was planned several times).
 void CacheCore::use_planned(const Range& range) {
   if (planned_.empty()) return;
-  std::vector<PlanItem*> items;
-  planned_.covering(range, [&](PlanItem& item) {
-    items.push_back(&item);
-    return true;
+  std::vector<PlanItem*> items = planned_.overlapping(range);
+  std::erase_if(items, [&](const PlanItem* item) {
+    return item->plan->core == nullptr || !(item->bytes.contains(range) || range.contains(item->bytes));
   });
   std::ranges::sort(items, std::less<>{});  // items of one plan lie in one array, in its order
-  const PrefetchPlan* last = nullptr;
+  const PrefetchPlan* covered = nullptr;
   for (PlanItem* item : items) {
     PrefetchPlan& plan = *item->plan;
-    if (std::exchange(last, &plan) == &plan) continue;
+    if (item->state == PlanItem::State::over) continue;  // passed over by the use of another
+    if (item->bytes.contains(range) && std::exchange(covered, &plan) == &plan) continue;
     if (item->state == PlanItem::State::pending) ++plan.progress.started;
     let_go(*item, PlanItem::State::over);
     ++plan.progress.used;
@@ -206,7 +251,9 @@ void CacheCore::pass_over(PrefetchPlan& plan) {
 // The block of these items is gone.
 void CacheCore::unplan(CacheEntry& entry, PlanItem::State state) {
   for (PlanItem* item : planned_.overlapping(entry.range())) {
-    if (item->entry == &entry) let_go(*item, state);
+    for (; item != nullptr; item = item->repeat) {
+      if (item->entry == &entry) let_go(*item, state);
+    }
   }
   DCHECK(entry.planned == 0);
 }

@@ -260,6 +260,76 @@ TEST(PrefetchTest, AnAccessTakesTheRoomOfTheFurthestPlannedUseAsTheLastResort) {
   EXPECT_EQ(rig.cache->access(source.at(kBlock, kBlock)).state(), BlockState::ready);  // again
 }
 
+TEST(PrefetchTest, AnAccessTakesTheRoomOfAPlannedUseBehindOneThatIsPending) {
+  Source source(20 * kBlock);
+  CacheRig rig({.budget = Bytes{4 * kBlock}});
+  const Block a = rig.cache->access(source.at(10 * kBlock, kBlock));
+  const Block b = rig.cache->access(source.at(11 * kBlock, kBlock));
+  rig.load(source.at(kBlock, kBlock));
+  rig.fake->hold(true);
+  const Prefetch prefetch = rig.cache->prefetch(blocks_of(source, 2));
+  EXPECT_EQ(prefetch.progress().started, 2u);
+  rig.cache->invalidate(source.at(0, kBlock));  // pending again, its room still written to
+  EXPECT_EQ(prefetch.progress().started, 1u);
+  const Block c = rig.cache->access(source.at(12 * kBlock, kBlock));
+  EXPECT_EQ(c.state(), BlockState::filling);
+  rig.fake->hold(false);
+  rig.settle();
+}
+
+TEST(PrefetchTest, APlanOfLargeBlocksIsNotStarvedByOneOfSmallOnes) {
+  Source source(64 * kBlock);
+  CacheRig rig({.budget = Bytes{16 * kBlock}});
+  const auto small = blocks_of(source, 16);
+  const Prefetch one = rig.cache->prefetch(small);
+  rig.settle();
+  EXPECT_EQ(one.progress().started, 8u) << "half of the budget";
+  const Prefetch other = rig.cache->prefetch(std::vector{source.at(32 * kBlock, 4 * kBlock)});
+  for (std::size_t i = 0; i < 4; ++i) {
+    EXPECT_EQ(other.progress().started, 0u);
+    rig.load(small[i]);
+  }
+  rig.settle();
+  EXPECT_EQ(other.progress().started, 1u);
+  for (std::size_t i = 4; i < 8; ++i) rig.load(small[i]);
+  EXPECT_GT(one.progress().started, 8u) << "and then goes on itself";
+}
+
+TEST(PrefetchTest, AWideAccessUsesAllItemsInsideIt) {
+  Source source(8 * kBlock);
+  CacheRig rig({.budget = Bytes{32 * kBlock}});
+  const Prefetch prefetch = rig.cache->prefetch(blocks_of(source, 4));
+  rig.settle();
+  rig.load(source.at(0, 2 * kBlock + 100));
+  EXPECT_EQ(prefetch.progress().used, 2u);
+  rig.cache->flush();
+  EXPECT_EQ(rig.cache->access(source.at(kBlock, kBlock)).state(), BlockState::filling);
+  EXPECT_EQ(rig.cache->access(source.at(2 * kBlock, kBlock)).state(), BlockState::ready);
+  rig.settle();
+}
+
+TEST(PrefetchTest, RepeatedExtentsAreUsedOneByOne) {
+  Source source(8 * kBlock);
+  CacheRig rig({.budget = Bytes{8 * kBlock}});
+  const Extent a = source.at(0, kBlock);
+  const Extent b = source.at(kBlock, kBlock);
+  Prefetch prefetch = rig.cache->prefetch(std::vector{a, b, a, b, b, a});
+  const Prefetch other = rig.cache->prefetch(std::vector{b, b});
+  std::size_t used = 0;
+  for (const Extent& extent : {a, a, b, a, b}) {
+    rig.load(extent);
+    EXPECT_EQ(prefetch.progress().used, ++used);
+  }
+  EXPECT_EQ(other.progress().used, 2u);
+  rig.load(source.at(0, 2 * kBlock));
+  EXPECT_EQ(prefetch.progress().used, 6u) << "of repeats one per access";
+  rig.load(a);
+  EXPECT_EQ(prefetch.progress().used, 6u);
+  rig.cache->invalidate(source.at(0, 8 * kBlock));
+  rig.settle();
+  EXPECT_EQ(rig.cache->stats().blocks, 0u) << "nothing is planned any more";
+}
+
 TEST(PrefetchTest, EmptyInvalidAndTooLargeExtentsDoNotHoldAPlanUp) {
   Source source(20 * kBlock);
   CacheRig rig({.budget = Bytes{4 * kBlock}});

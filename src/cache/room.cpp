@@ -1,10 +1,10 @@
 // Room for a block: frames, slabs, who is evicted for it, and how blocks leave.
 //
 // A miss takes the first of these that works: a gap; a new slab, while the budget allows; the row
-// of droppable blocks around a victim of the eviction order; for a block larger than any slab,
-// whole slabs; for an access (not for a plan) blocks that plans fetched for their furthest uses; a
-// gap without the alignment. Nothing is evicted unless it makes the room: a row is dropped whole or
-// not at all.
+// of droppable blocks around a victim of the eviction order; a row in a slab that nobody holds
+// anything of; whole slabs for a larger one; for an access (not for a plan) blocks that plans
+// fetched for their furthest uses; a gap without the alignment. Nothing is evicted unless it makes
+// the room: a row is dropped whole or not at all. Nothing is refused while a slab is on its way.
 #include <algorithm>
 #include <functional>
 #include <utility>
@@ -20,9 +20,15 @@ namespace {
 // less throughput without such a cap than with one of 30 (its PR 12141); twice that here, since a
 // refused block costs more than a search.
 constexpr unsigned kEffort = 64;
+// Frames looked at per search, which bounds the rows of many small blocks for one large one.
+constexpr unsigned kFrameEffort = 16384;
 
 // After the kernel refused a slab, misses do not ask again for this long.
 constexpr Nanoseconds kGrowPause = std::chrono::seconds{1};
+// How long an access waits for a slab that another thread allocates, before it is refused. The
+// other does nothing but ask the kernel and touch the pages.
+constexpr Nanoseconds kGrowBound = std::chrono::seconds{30};
+constexpr Nanoseconds kGrowSlice = std::chrono::seconds{1};  // the end of it wakes at once
 
 // A slab of its own for a large block is a whole number of these: the smallest page.
 constexpr std::uint64_t kPage = 4096;
@@ -48,23 +54,19 @@ CacheCore::Room CacheCore::make_room(CacheEntry& entry, const Request& request,
       (take(entry, request) || evict_row_for(entry, request, later))) {
     return Room::found;
   }
-  const auto& slabs = node.frames.slabs();
-  const auto large_enough = [&](const Frames::Slab& slab) {
-    return slab.size >= request.extent.length.value;
-  };
-  if (std::none_of(slabs.begin(), slabs.end(), large_enough) &&
-      (free_slabs_for(request, false, later) ||
-       (!request.by_prefetch && free_slabs_for(request, true, later))) &&
-      (wanted = growth(request))) {
-    return Room::growth;
+  if (evict_in_slab_for(entry, request, false, later)) return Room::found;
+  if (free_slabs_for(request, false, later) && (wanted = growth(request))) return Room::growth;
+  if (!request.by_prefetch) {
+    if (sacrifice_for(entry, request, later)) return Room::found;
+    if (evict_in_slab_for(entry, request, true, later)) return Room::found;
+    if (free_slabs_for(request, true, later) && (wanted = growth(request))) return Room::growth;
   }
-  if (!request.by_prefetch && sacrifice_for(entry, request, later)) return Room::found;
   if (node.used + request.extent.length.value <= node.budget &&
       node.frames.take_unaligned(entry, request.extent.length.value)) {
     node.used += entry.length;
     return Room::found;
   }
-  return Room::none;
+  return node.growing > 0 ? Room::growing : Room::none;
 }
 
 bool CacheCore::take(CacheEntry& entry, const Request& request) {
@@ -101,15 +103,28 @@ void CacheCore::grow(const Growth& growth) {
   const MutexLock lock(mutex_);
   Node& node = nodes_[growth.node];
   node.growing -= growth.bytes;
-  if (!slab) {
+  if (slab) {
+    node.grow_error.reset();
+    const std::span<std::byte> bytes = (*slab)->bytes();
+    node.frames.add(bytes, *std::move(slab));
+    fit_budget(node, later);  // which may have shrunk meanwhile
+  } else {
     node.grow_error = std::move(slab).error();
     node.grow_again = mover_.clock().now() + kGrowPause;
-    return;
   }
-  node.grow_error.reset();
-  const std::span<std::byte> bytes = (*slab)->bytes();
-  node.frames.add(bytes, *std::move(slab));
-  fit_budget(node, later);  // which may have shrunk meanwhile
+  if (std::exchange(stalled_, false)) pump_due_ = true;
+  growths_.fetch_add(1);
+  mover_.waiting().wake_all(growths_);
+}
+
+// Until another thread's slab is there or was refused; false: neither within the bound. That thread
+// never waits for this one, also not if this one is inside a callback.
+bool CacheCore::await_growth(std::uint32_t seen) {
+  for (Nanoseconds waited{0}; growths_.load() == seen; waited += kGrowSlice) {
+    if (waited >= kGrowBound) return false;
+    mover_.waiting().wait(growths_, seen, kGrowSlice);
+  }
+  return true;
 }
 
 bool CacheCore::droppable(const CacheEntry& entry, bool planned_too) {
@@ -134,20 +149,22 @@ struct CacheCore::Search {
   const CacheCore& core;
   const Request& request;
   bool planned_too;
-  Frames::Row row;
+  unsigned effort = kFrameEffort;
+  Frames::Row row = {};
 
   bool from(CacheEntry& entry) {
-    if (!droppable(entry, planned_too)) return false;
+    if (effort == 0 || !droppable(entry, planned_too)) return false;
     row = core.nodes_[request.node].frames.row(
-        entry, request.extent.length.value, request.extent.offset,
-        [this](Frame& frame) { return droppable(entry_of(frame), planned_too); });
+        entry, request.extent.length.value, request.extent.offset, [this](Frame& frame) {
+          return effort > 0 && effort-- > 0 && droppable(entry_of(frame), planned_too);
+        });
     return !row.frames.empty();
   }
 };
 
 // Blocks that lie in a row around a victim: one, if all blocks are of one size.
 bool CacheCore::evict_row_for(CacheEntry& entry, const Request& request, Later& later) {
-  Search search{.core = *this, .request = request, .planned_too = false, .row = {}};
+  Search search{.core = *this, .request = request, .planned_too = false};
   const auto accept = [&search](EvictionLinks& links) {
     return search.from(static_cast<CacheEntry&>(links));
   };
@@ -164,6 +181,25 @@ void CacheCore::take_row(CacheEntry& entry, const Request& request, const Frames
   node.used += entry.length;
 }
 
+// The same in a slab whose blocks can all go, if there is one with room for the block: finds what a
+// search of bounded effort among the pins of other slabs missed.
+bool CacheCore::evict_in_slab_for(CacheEntry& entry, const Request& request, bool planned_too,
+                                  Later& later) {
+  const Frames& frames = nodes_[request.node].frames;
+  if (frames.capacity() > nodes_[request.node].budget) return false;
+  const auto may_go = [&](Frame& frame) { return droppable(entry_of(frame), planned_too); };
+  for (const Frames::Slab& slab : frames.slabs()) {
+    if (slab.lowest == nullptr || slab.size < request.extent.length.value) continue;
+    if (frames.blocker(slab, may_go) != nullptr) continue;
+    const Frames::Row row =
+        frames.row(*slab.lowest, request.extent.length.value, request.extent.offset, may_go);
+    if (row.frames.empty()) continue;  // too small for its alignment
+    take_row(entry, request, row, later);
+    return true;
+  }
+  return false;
+}
+
 // The last resort of an access: what plans have fetched for their furthest uses. Those items are
 // pending again and will be fetched once more when there is room.
 bool CacheCore::sacrifice_for(CacheEntry& entry, const Request& request, Later& later) {
@@ -172,10 +208,11 @@ bool CacheCore::sacrifice_for(CacheEntry& entry, const Request& request, Later& 
   std::vector<PrefetchPlan*> plans;
   for (const auto& plan : plans_) plans.push_back(plan.get());
   std::ranges::sort(plans, std::greater<>{}, [](const PrefetchPlan* plan) { return plan->ahead; });
-  Search search{.core = *this, .request = request, .planned_too = true, .row = {}};
-  unsigned left = kEffort;
+  Search search{.core = *this, .request = request, .planned_too = true};
+  unsigned looks = kFrameEffort;
   for (PrefetchPlan* plan : plans) {
-    for (std::size_t i = plan->next; i-- > plan->oldest && left > 0;) {
+    unsigned left = kEffort;
+    for (std::size_t i = plan->furthest_started(); i-- > plan->oldest && left > 0 && looks-- > 0;) {
       CacheEntry* const planned = plan->items[i].entry;
       if (planned == nullptr || planned->node != request.node) continue;
       --left;

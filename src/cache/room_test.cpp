@@ -79,5 +79,34 @@ TEST(CacheRoomTest, ALargeBlockTakesARowOfSmallOnesAndNotMore) {
   EXPECT_EQ(rig.cache->stats().bytes_used, 65536_B);
 }
 
+// The large slab is full of pins, so the small ones have to make the room.
+TEST(CacheRoomTest, ALargeBlockFindsRoomBesideASlabOfPins) {
+  Source source(200000);
+  CacheRig rig({.cache = {.slab = 4096_B}, .budget = 65536_B});
+  const Block held = rig.cache->access(source.at(0, 32768));
+  for (std::uint64_t i = 0; i < 8; ++i) rig.load(source.at(32768 + i * 4096, 4096));
+  const Block large = rig.cache->access(source.at(100 * 1024, 28672));
+  rig.settle();
+  EXPECT_EQ(large.state(), BlockState::ready);
+  EXPECT_EQ(rig.cache->stats().refusals, 0u);
+}
+
+// More pins than one search looks at, all older than what can go.
+TEST(CacheRoomTest, ManyPinsDoNotHideWhatCanGo) {
+  Source source(256 * 1024);
+  CacheRig rig({.cache = {.slab = 65536_B}, .budget = 131072_B});
+  std::vector<Block> held;
+  for (std::uint64_t i = 0; i < 256; ++i) {
+    Block block = rig.cache->access(source.at(i * 512, 512));
+    rig.settle();
+    if (i < 128) held.push_back(std::move(block));
+  }
+  const Block block = rig.cache->access(source.at(200 * 1024, 512));
+  rig.settle();
+  EXPECT_EQ(block.state(), BlockState::ready);
+  EXPECT_EQ(rig.cache->stats().refusals, 0u);
+  EXPECT_EQ(rig.cache->stats().evictions, 1u);
+}
+
 }  // namespace
 }  // namespace headrace

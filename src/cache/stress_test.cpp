@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <barrier>
 #include <cstring>
 #include <thread>
 
@@ -86,6 +87,35 @@ TEST(CacheStressTest, ReadersAndInvalidationsOnTinyBudgets) {
   const CacheStats stats = rig.cache->stats();
   EXPECT_EQ(stats.hits + stats.inflight_hits + stats.misses, accesses.load());
   EXPECT_EQ(stats.bytes_pinned, 0_B);
+}
+
+// The whole budget is one slab that the first miss allocates: those that miss meanwhile wait for it.
+TEST(CacheStressTest, NobodyIsRefusedWhileASlabIsOnItsWay) {
+  constexpr std::size_t kThreads = 8;
+  for (int round = 0; round < 5; ++round) {
+    FakeOptions fake;
+    fake.own_thread = true;
+    fake.log = false;
+    Source source(kSlot * 4 * kThreads);
+    CacheRig rig({.fake = fake, .cache = {.slab = 32_MiB}, .budget = 32_MiB});
+    rig.record = false;
+    std::barrier ready(kThreads);
+    std::vector<Prefetch> plans(kThreads);
+    std::vector<std::jthread> threads;
+    for (std::size_t i = 0; i < kThreads; ++i) {
+      threads.emplace_back([&, i] {
+        ready.arrive_and_wait();
+        const Extent mine = source.at((kThreads + i) * kSlot, kSlot);
+        if (i % 2 == 1) plans[i] = rig.cache->prefetch(std::vector{source.at(i * kSlot, kSlot)});
+        const Block block = rig.cache->access(mine);
+        const auto bytes = block.wait();
+        ASSERT_TRUE(bytes && source.equals(mine, *bytes) && !source.holds(bytes->data()));
+      });
+    }
+    threads.clear();
+    for (std::size_t i = 0; i < kThreads; ++i) EXPECT_EQ(plans[i].progress().started, i % 2);
+    EXPECT_EQ(rig.cache->stats().refusals, 0u);
+  }
 }
 
 // Rows are cached, then written (while nothing copies them), then invalidated, then announced to
