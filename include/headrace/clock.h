@@ -34,8 +34,8 @@ class ManualClock final : public Clock {
 class Waiting {
  public:
   virtual ~Waiting() = default;
-  // Returns once `word` no longer holds `seen` (true) or `timeout` has passed (false). May wake
-  // early without a change; the caller looks again. Needs a wake_all() after each change.
+  // Returns once `word` no longer holds `seen` (true) or `timeout` has passed (false). Needs a
+  // wake_all() after each change.
   virtual bool wait(const std::atomic<std::uint32_t>& word, std::uint32_t seen,
                     Nanoseconds timeout) = 0;
   // Wakes all threads that wait on `word`. `word` is not read: it may already be gone.

@@ -14,9 +14,10 @@ constexpr std::size_t kWordBits = 8 * sizeof(unsigned long);
 
 }  // namespace
 
-std::vector<unsigned> allowed_cpus() {
+std::vector<unsigned> allowed_cpus(pid_t thread) {
   Mask mask(1024);  // 65536 CPUs, above the kernel's largest NR_CPUS
-  const long bytes = syscall(SYS_sched_getaffinity, 0, mask.size() * sizeof(mask[0]), mask.data());
+  const long bytes =
+      syscall(SYS_sched_getaffinity, thread, mask.size() * sizeof(mask[0]), mask.data());
   std::vector<unsigned> cpus;
   for (unsigned cpu = 0; bytes > 0 && cpu < static_cast<unsigned long>(bytes) * 8; ++cpu) {
     if ((mask[cpu / kWordBits] >> (cpu % kWordBits) & 1) != 0) cpus.push_back(cpu);

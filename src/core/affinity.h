@@ -3,14 +3,16 @@
 #pragma once
 
 #include <pthread.h>
+#include <sys/types.h>
 
 #include <span>
 #include <vector>
 
 namespace headrace {
 
-// The CPUs the calling thread may use, ascending; empty when the kernel does not say.
-std::vector<unsigned> allowed_cpus();
+// The CPUs that the calling thread, or another by its kernel's number, may use, ascending; empty
+// when the kernel does not say. The number of a process is that of its first thread.
+std::vector<unsigned> allowed_cpus(pid_t thread = 0);
 
 // Binds `thread` to `cpus`. False: refused, or there are none; the thread runs where it ran.
 bool pin(pthread_t thread, std::span<const unsigned> cpus);

@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <climits>
 
 namespace headrace {
@@ -20,16 +21,22 @@ class SystemClock final : public Clock {
   }
 };
 
+// Longer than any program runs, short enough to be added to the time.
+constexpr Nanoseconds kLongest = std::chrono::years{10};
+
 class FutexWaiting final : public Waiting {
  public:
   bool wait(const std::atomic<std::uint32_t>& word, std::uint32_t seen,
             Nanoseconds timeout) override {
     static_assert(sizeof(word) == sizeof(std::uint32_t));
-    const auto bounded = std::max(timeout, Nanoseconds{0});
-    const auto whole = std::chrono::duration_cast<std::chrono::seconds>(bounded);
-    const timespec limit{.tv_sec = whole.count(), .tv_nsec = (bounded - whole).count()};
-    if (word.load() == seen) {
-      syscall(SYS_futex, &word, FUTEX_WAIT_PRIVATE, seen, &limit, nullptr, 0);
+    // To a point in time, so that signals do not make the wait shorter or longer.
+    const Nanoseconds end = system_clock().now() + std::clamp(timeout, Nanoseconds{0}, kLongest);
+    const auto whole = std::chrono::duration_cast<std::chrono::seconds>(end);
+    const timespec limit{.tv_sec = whole.count(), .tv_nsec = (end - whole).count()};
+    while (word.load() == seen) {
+      const long woken = syscall(SYS_futex, &word, FUTEX_WAIT_BITSET_PRIVATE, seen, &limit, nullptr,
+                                 FUTEX_BITSET_MATCH_ANY);
+      if (woken != 0 && errno == ETIMEDOUT) break;
     }
     return word.load() != seen;
   }

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <csignal>
 #include <thread>
 #include <vector>
 
@@ -37,6 +38,25 @@ TEST(Waiting, GivesUpAfterItsBound) {
   std::atomic<std::uint32_t> word{0};
   EXPECT_FALSE(system_waiting().wait(word, 0, milliseconds{1}));
   EXPECT_FALSE(system_waiting().wait(word, 0, Nanoseconds{-5}));
+  EXPECT_TRUE(system_waiting().wait(word, 1, Nanoseconds::max()));
+}
+
+TEST(Waiting, SignalsDoNotShortenIt) {
+  struct sigaction ignore{};
+  ignore.sa_handler = [](int) {};
+  sigaction(SIGUSR1, &ignore, nullptr);
+  std::atomic<std::uint32_t> word{0};
+  std::atomic<bool> over{false};
+  std::jthread waiter([&] {
+    const Nanoseconds begin = system_clock().now();
+    EXPECT_FALSE(system_waiting().wait(word, 0, milliseconds{50}));
+    EXPECT_GE(system_clock().now() - begin, milliseconds{50});
+    over = true;
+  });
+  while (!over) {
+    pthread_kill(waiter.native_handle(), SIGUSR1);
+    std::this_thread::sleep_for(milliseconds{2});
+  }
 }
 
 // The waiter looks again after each wake-up, as its contract asks; one lost wake-up would make it

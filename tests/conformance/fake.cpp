@@ -23,5 +23,13 @@ INSTANTIATE_TEST_SUITE_P(
                     fake("OwnThread", {.own_thread = true})),
     case_name);
 
+INSTANTIATE_TEST_SUITE_P(
+    Fake, FailingBackendConformance,
+    testing::Values(fake("Polled", {.partial_chance = 0.3, .fail_chance = 0.3}),
+                    fake("Reordering", {.polls = 1, .reorder = true, .fail_chance = 0.3}),
+                    fake("Inside", {.inside_chance = 0.5, .fail_chance = 0.3}),
+                    fake("OwnThread", {.fail_chance = 0.3, .own_thread = true})),
+    case_name);
+
 }  // namespace
 }  // namespace headrace::conformance

@@ -1,11 +1,13 @@
-#include "backend/storage/storage.h"
+#include <cerrno>
+
+#include "backend/storage/storage_testing.h"
 #include "conformance/suite.h"
 #include "support/machines.h"
 
 namespace headrace::conformance {
 namespace {
 
-Case storage(std::string name, bool threads, bool write) {
+Case storage_case(std::string name, bool threads, bool write) {
   const MakeSide memory = memory_on(test::kDram);
   const MakeSide file = file_of(test::small_machine());
   return {.name = std::move(name),
@@ -20,10 +22,25 @@ Case storage(std::string name, bool threads, bool write) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Storage, BackendConformance,
-                         testing::Values(storage("UringRead", false, false),
-                                         storage("UringWrite", false, true),
-                                         storage("ThreadsRead", true, false),
-                                         storage("ThreadsWrite", true, true)),
+                         testing::Values(storage_case("UringRead", false, false),
+                                         storage_case("UringWrite", false, true),
+                                         storage_case("ThreadsRead", true, false),
+                                         storage_case("ThreadsWrite", true, true)),
+                         case_name);
+
+Case failing(std::string name, bool threads) {
+  const auto odd_ones = [](const storage::Request& request) {
+    return test::Fault{.error = request.offset / 8192 % 3 == 0 ? EIO : 0};
+  };
+  Case made = storage_case(std::move(name), threads, false);
+  made.open = [=] {
+    return *open_storage(test::small_machine(), {test::kSsd}, test::with_faults(threads, odd_ones));
+  };
+  return made;
+}
+
+INSTANTIATE_TEST_SUITE_P(Storage, FailingBackendConformance,
+                         testing::Values(failing("UringRead", false), failing("ThreadsRead", true)),
                          case_name);
 
 }  // namespace

@@ -200,6 +200,37 @@ void BackendConformance::expect_copied(std::span<const Piece> pieces) const {
   EXPECT_TRUE(same(source_->read(0, source_bytes_.size()), source_bytes_)) << "the source changed";
 }
 
+TEST_P(FailingBackendConformance, EveryPieceEndsOnceAndTouchesNothingButItsOwnBytes) {
+  constexpr std::size_t kPieces = 300;
+  constexpr std::uint64_t kEach = 8192;
+  make_sides(Bytes{kPieces * kEach});
+  Random random(4);
+  std::vector<Piece> pieces;
+  for (std::uint64_t i = 0; i < kPieces; ++i) {
+    const std::uint64_t length = 1 + random.below(kEach - 8);
+    pieces.push_back(piece(i * kEach + random.below(8), i * kEach + random.below(8), length, i));
+  }
+  Receipts receipts(kPieces);
+  ASSERT_NO_FATAL_FAILURE(carry_out(*backend_, pieces, receipts));
+  std::vector<Piece> done;
+  for (const Piece& each : pieces) {
+    const Strings outcomes = receipts.of(each.tag);
+    ASSERT_EQ(outcomes.size(), 1u) << each.tag;
+    if (outcomes == kWell) {
+      done.push_back(each);
+    } else {
+      EXPECT_EQ(outcomes.front().find('\n'), std::string::npos) << outcomes.front();
+      // What a failed piece leaves in its destination is not specified.
+      const auto left = destination_->read(each.to.offset, each.to.length.value);
+      std::ranges::copy(left,
+                        destination_bytes_.begin() + static_cast<std::ptrdiff_t>(each.to.offset));
+    }
+  }
+  EXPECT_GT(done.size(), 0u);
+  EXPECT_LT(done.size(), kPieces) << "this case is made to fail some";
+  expect_copied(done);
+}
+
 TEST_P(BackendConformance, CapabilitiesAreSane) {
   const Capabilities& facts = backend_->capabilities();
   EXPECT_FALSE(facts.name.empty());

@@ -60,4 +60,7 @@ class BackendConformance : public testing::TestWithParam<Case> {
   std::unique_ptr<Backend> backend_;          // last: ends before the memory it writes to
 };
 
+// The promises about pieces that fail, for a backend that can be made to fail some by chance.
+class FailingBackendConformance : public BackendConformance {};
+
 }  // namespace headrace::conformance

@@ -1,12 +1,9 @@
 #include "backend/cpu/cpu.h"
 
 #include <fmt/format.h>
-#include <pthread.h>
-#include <signal.h>
 
 #include <algorithm>
 #include <deque>
-#include <system_error>
 #include <thread>
 
 #include "backend/cpu/calibration.h"
@@ -14,6 +11,7 @@
 #include "core/check.h"
 #include "core/fail.h"
 #include "core/mutex.h"
+#include "core/thread.h"
 
 namespace headrace {
 namespace {
@@ -42,22 +40,6 @@ CpuSet allowed_cpus_of(const Node* node) {
   std::ranges::set_intersection(node->cpus, allowed_cpus(), std::back_inserter(cpus));
   return cpus;
 }
-
-// Threads started while it lives block all signals: those are for the program's own threads.
-class SignalsBlocked {
- public:
-  SignalsBlocked() {
-    sigset_t all;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before_);
-  }
-  ~SignalsBlocked() { pthread_sigmask(SIG_SETMASK, &before_, nullptr); }
-  SignalsBlocked(const SignalsBlocked&) = delete;
-  SignalsBlocked& operator=(const SignalsBlocked&) = delete;
-
- private:
-  sigset_t before_;
-};
 
 // The queue and the workers of one engine.
 class Crew {
@@ -102,16 +84,10 @@ Crew::~Crew() {
 }
 
 Status Crew::start(std::size_t workers, const CpuSet& cpus) {
-  const SignalsBlocked blocked;
-  try {
-    for (std::size_t i = 0; i < workers; ++i) {
-      threads_.emplace_back([this] { work(); });
-      pinned_ = pin(threads_.back().native_handle(), cpus) && pinned_;
-      pthread_setname_np(threads_.back().native_handle(), "headrace-cpu");
-    }
-  } catch (const std::system_error&) {
-    return fail(ErrorCode::exhausted,
-                "cannot start a copy thread; raise the limit on processes (ulimit -u)");
+  for (std::size_t i = 0; i < workers; ++i) {
+    HEADRACE_TRY(std::thread thread, start_thread("headrace-cpu", [this] { work(); }));
+    pinned_ = pin(thread.native_handle(), cpus) && pinned_;
+    threads_.push_back(std::move(thread));
   }
   return {};
 }

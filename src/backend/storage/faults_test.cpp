@@ -137,6 +137,41 @@ TEST_P(Faults, ALostRequestIsCancelledAndItsPieceTimesOut) {
   EXPECT_TRUE(right());
 }
 
+// The device answers nothing any more: pieces that wait for a slot must not wait for ever.
+TEST_P(Faults, PiecesThatWaitForASilentDeviceTimeOutToo) {
+  ManualClock clock;
+  std::atomic<int> asked = 0;
+  StorageOptions options = with_faults(GetParam(), [&](const Request&) {
+    ++asked;
+    return Fault{.lost = true};
+  });
+  options.limit = std::chrono::milliseconds{40};
+  options.clock = &clock;
+  options.queue_depth = 2;
+  const auto backend = open_or_die(options);
+  back_.assign(data_.size(), std::byte{0});
+  const MemoryRange memory(back_, kDram);
+  constexpr std::uint64_t kPieces = 10;
+  constexpr std::uint64_t kEach = 65536;
+  std::vector<Piece> pieces;
+  for (std::uint64_t i = 0; i < kPieces; ++i) {
+    pieces.push_back({.from = {file_.get(), i * kEach, Bytes{kEach}},
+                      .to = {&memory, i * kEach, Bytes{kEach}},
+                      .engine = kSsd,
+                      .tag = i});
+  }
+  Outcomes outcomes;
+  ASSERT_EQ(backend->submit(pieces, outcomes), kPieces);
+  while (asked < 2) std::this_thread::sleep_for(std::chrono::milliseconds{1});
+  EXPECT_EQ(outcomes.count(), 0U);
+  clock.advance(options.limit);
+  ASSERT_TRUE(outcomes.wait(kPieces));
+  for (std::uint64_t i = 0; i < kPieces; ++i) {
+    expect_error(outcomes.of(i), ErrorCode::timed_out, "no answer");
+  }
+  EXPECT_EQ(asked, 2) << "no more was asked of a device that is silent";
+}
+
 TEST_P(Faults, OnePieceThatFailsLeavesTheOthersAlone) {
   constexpr std::uint64_t kPieces = 32;
   const std::uint64_t each = data_.size() / kPieces;

@@ -9,9 +9,9 @@
 #include <system_error>
 #include <utility>
 
-#include "backend/storage/threads.h"
 #include "core/check.h"
 #include "core/fail.h"
+#include "core/thread.h"
 #include "headrace/copy.h"
 
 namespace headrace::storage {
@@ -120,7 +120,7 @@ Status Lane::start() {
   for (std::size_t i = 0; i < options_.bounce_buffers; ++i) {
     free_bounces_.push_back(bounce_ + i * kBounceBytes);
   }
-  HEADRACE_TRY(thread_, start_thread([this] { run(); }));
+  HEADRACE_TRY(thread_, start_thread("headrace-ssd", [this] { run(); }));
   // Opening blocks on nothing but the kernel's answer.
   MutexLock lock(mutex_);
   while (!opened_) opened_cond_.wait_for(mutex_, kIdle);
@@ -176,6 +176,7 @@ void Lane::run() {
       const MutexLock lock(mutex_);
       asleep_ = false;
     }
+    if (!finished_.empty()) last_answer_ = options_.clock->now();
     for (const auto& [request, result] : finished_) finish(static_cast<Slot&>(*request), result);
     finished_.clear();
     look_at_times();
@@ -196,6 +197,7 @@ bool Lane::take_inbox() {
     Job& kept = *free_jobs_.back();
     free_jobs_.pop_back();
     kept = std::move(job);
+    kept.since = options_.clock->now();
     waiting_.push_back(&kept);
   }
   taken_.clear();
@@ -205,6 +207,12 @@ bool Lane::take_inbox() {
   if (ending_since_ == Nanoseconds{0}) ending_since_ = now;
   CHECK(now - ending_since_ < options_.limit + kKernelBound);  // see kKernelBound
   return true;
+}
+
+Status Lane::no_answer(const Job& job, std::uint64_t offset) const {
+  return fail(ErrorCode::timed_out,
+              "no answer for {} at offset {} within {} s; the kernel log (dmesg) says more",
+              job.file->quoted(), offset, seconds(options_.limit));
 }
 
 Nanoseconds Lane::patience() const {
@@ -243,6 +251,7 @@ bool Lane::send_next(Job& job) {
   slot.step = step;
   slot.retries = 0;
   slot.since = options_.clock->now();
+  if (free_slots_.size() + 1 == slots_.size()) last_answer_ = slot.since;
   job.next = step.to;
   ++job.under_way;
   queue_->start(slot);
@@ -353,15 +362,24 @@ void Lane::look_at_times() {
   for (Slot& slot : slots_) {
     if (slot.job != nullptr) look_at(slot, now);
   }
+  look_at_waiting(now);
+}
+
+// Pieces that found no slot because the device answers nothing any more need not wait for it.
+void Lane::look_at_waiting(Nanoseconds now) {
+  if (now - last_answer_ < options_.limit) return;
+  const std::vector<Job*> waiting(waiting_.begin(), waiting_.end());
+  for (Job* job : waiting) {
+    if (now - job->since < options_.limit) continue;
+    fail_job(*job, no_answer(*job, job->next));
+    if (job->under_way == 0) report(*job);
+  }
 }
 
 void Lane::look_at(Slot& slot, Nanoseconds now) {
   Job& job = *slot.job;
   if (now - slot.since >= options_.limit && !job.cut_off()) {
-    fail_job(job,
-             fail(ErrorCode::timed_out,
-                  "no answer for {} at offset {} within {} s; the kernel log (dmesg) says more",
-                  job.file->quoted(), slot.offset, seconds(options_.limit)));
+    fail_job(job, no_answer(job, slot.offset));
   }
   if (slot.parked) {
     if (!job.cut_off() && now < slot.again) return;

@@ -31,6 +31,7 @@ struct Job {
   Range range;
   std::uint64_t next = 0;     // first byte of the file not yet asked for
   std::size_t under_way = 0;  // requests
+  Nanoseconds since{0};       // when the lane took it
   Status outcome;             // the first failure
   bool cut_off() const { return !outcome; }
 };
@@ -80,7 +81,9 @@ class Lane {
   void report(Job& job);
   void look_at_times();
   void look_at(Slot& slot, Nanoseconds now);
+  void look_at_waiting(Nanoseconds now);
   Nanoseconds patience() const;
+  Status no_answer(const Job& job, std::uint64_t offset) const;
 
   const StorageOptions options_;
   const Nanoseconds tick_;
@@ -99,6 +102,7 @@ class Lane {
   std::vector<Finished> finished_;
   std::size_t parked_ = 0;
   Nanoseconds next_look_{0};
+  Nanoseconds last_answer_{0};  // of the device, or when it was first asked
   Nanoseconds ending_since_{0};
   std::vector<Job> taken_;
 

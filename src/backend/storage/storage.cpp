@@ -3,6 +3,7 @@
 #include <sys/stat.h>
 
 #include <algorithm>
+#include <bit>
 #include <cstdlib>
 #include <string_view>
 
@@ -100,6 +101,19 @@ class Storage final : public Backend {
   const Bytes request_;
 };
 
+Status check_options(const StorageOptions& options) {
+  const std::size_t least =
+      std::min({options.max_pieces, options.queue_depth, options.bounce_buffers, options.threads});
+  if (least == 0 || options.limit <= Nanoseconds{0}) {
+    return fail(ErrorCode::invalid, "a storage option is 0; leave the defaults");
+  }
+  if (options.request < 4_KiB || !std::has_single_bit(options.request.value)) {
+    return fail(ErrorCode::invalid, "requests of {} are no power of two from 4 KiB up; use 512 KiB",
+                to_string(options.request));
+  }
+  return {};
+}
+
 bool denied_by_environment() {
   const char* value = std::getenv("HEADRACE_IO_URING");
   return value != nullptr && std::string_view(value) == "0";
@@ -115,6 +129,7 @@ Result<std::unique_ptr<Backend>> open_storage(const Machine& machine,
 Result<std::unique_ptr<Backend>> open_storage(const Machine& machine, std::vector<EngineId> engines,
                                               const StorageOptions& options) {
   if (engines.empty()) return fail(ErrorCode::invalid, "no engine was named; name an ssd engine");
+  HEADRACE_TRY_STATUS(check_options(options));
   StorageOptions chosen = options;
   if (denied_by_environment()) chosen.force_threads = true;
   std::vector<Line> lines;

@@ -22,6 +22,7 @@ namespace storage {
 class Queue;
 }
 
+// All numbers and times are at least 1.
 struct StorageOptions {
   // Pieces each engine accepts before it says that it is full.
   std::size_t max_pieces = 128;
@@ -29,14 +30,16 @@ struct StorageOptions {
   std::size_t queue_depth = 64;
   // Larger pieces are cut into requests of this size, a power of two from 4 KiB up.
   Bytes request = 512_KiB;
-  // Aligned buffers per engine, 256 KiB each, for what cannot go straight to memory. At least 1.
+  // Aligned buffers per engine, 256 KiB each, for what cannot go straight to memory.
   std::size_t bounce_buffers = 32;
   // pread and pwrite in threads even where io_uring works; also by HEADRACE_IO_URING=0.
   bool force_threads = false;
   // Threads per engine where io_uring is not used.
   std::size_t threads = 16;
   // A request not answered after this long is cancelled, and its piece ends as timed_out as soon
-  // as the kernel has let go of its memory.
+  // as the kernel has let go of its memory: within 120 s more, the time-out of block devices, or
+  // the process ends. Pieces that wait for their turn end when the device has answered nothing for
+  // as long. What threads read from a hung network file system ends when that does.
   Nanoseconds limit = std::chrono::seconds{30};
   const Clock* clock = &system_clock();
   // Puts another queue around each engine's: scripted faults in tests.
@@ -44,8 +47,9 @@ struct StorageOptions {
 };
 
 // Drives `engines`, which are ssd engines of `machine`. unsupported: one of them is not.
-// exhausted: no thread or memory for a queue. Works without io_uring, without locked memory and
-// without free descriptors, more slowly; Capabilities::note tells.
+// invalid: an option out of its range. exhausted: no thread or memory for a queue. Works without
+// io_uring, without locked memory and without free descriptors, more slowly; Capabilities::note
+// tells.
 Result<std::unique_ptr<Backend>> open_storage(const Machine& machine,
                                               std::vector<EngineId> engines);
 Result<std::unique_ptr<Backend>> open_storage(const Machine& machine, std::vector<EngineId> engines,

@@ -368,6 +368,23 @@ TEST(StorageOpen, RefusesEnginesThatAreNotStorage) {
   EXPECT_FALSE(open_storage(small_machine(), {EngineId{99}}));
 }
 
+TEST(StorageOpen, RefusesOptionsOutOfRange) {
+  const auto refused = [](auto change) {
+    StorageOptions options;
+    change(options);
+    const auto backend = open_storage(small_machine(), {kSsd}, options);
+    return !backend && backend.error().code == ErrorCode::invalid;
+  };
+  EXPECT_TRUE(refused([](auto& o) { o.request = 0_B; }));
+  EXPECT_TRUE(refused([](auto& o) { o.request = 2_KiB; }));
+  EXPECT_TRUE(refused([](auto& o) { o.request = 12_KiB; }));
+  EXPECT_TRUE(refused([](auto& o) { o.queue_depth = 0; }));
+  EXPECT_TRUE(refused([](auto& o) { o.max_pieces = 0; }));
+  EXPECT_TRUE(refused([](auto& o) { o.bounce_buffers = 0; }));
+  EXPECT_TRUE(refused([](auto& o) { o.threads = 0; }));
+  EXPECT_TRUE(refused([](auto& o) { o.limit = Nanoseconds{0}; }));
+}
+
 TEST(StorageOpen, SharedMemoryFilesWork) {
   if (access("/dev/shm", W_OK) != 0) GTEST_SKIP() << "no /dev/shm";
   const TempDir dir("/dev/shm");

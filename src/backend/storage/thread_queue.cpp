@@ -8,9 +8,9 @@
 #include <utility>
 
 #include "backend/storage/queue.h"
-#include "backend/storage/threads.h"
 #include "core/fail.h"
 #include "core/mutex.h"
+#include "core/thread.h"
 
 namespace headrace::storage {
 namespace {
@@ -57,7 +57,7 @@ class ThreadQueue final : public Queue {
 };
 
 Status ThreadQueue::add_worker() {
-  HEADRACE_TRY(std::thread worker, start_thread([this] { work(); }));
+  HEADRACE_TRY(std::thread worker, start_thread("headrace-pread", [this] { work(); }));
   workers_.push_back(std::move(worker));
   return {};
 }

@@ -1,21 +1,18 @@
-// Threads of this folder.
-#pragma once
+#include "core/thread.h"
 
 #include <pthread.h>
+#include <unistd.h>
 
 #include <csignal>
 #include <system_error>
-#include <thread>
 #include <utility>
 
+#include "core/affinity.h"
 #include "core/fail.h"
 
-namespace headrace::storage {
+namespace headrace {
 
-// A thread that takes no signals, so that handlers (Ctrl-C) run in the user's threads. exhausted:
-// the limit on threads is reached.
-template <class Body>
-Result<std::thread> start_thread(Body body) {
+Result<std::thread> start_thread(const char* name, std::function<void()> body) {
   sigset_t all;
   sigset_t before;
   sigfillset(&all);
@@ -23,6 +20,8 @@ Result<std::thread> start_thread(Body body) {
   Result<std::thread> thread;
   try {
     thread = std::thread(std::move(body));
+    pthread_setname_np(thread->native_handle(), name);
+    pin(thread->native_handle(), allowed_cpus(getpid()));
   } catch (const std::system_error& error) {
     thread = fail(ErrorCode::exhausted, "cannot start a thread ({}); raise the limit (ulimit -u)",
                   error.code().message());
@@ -31,4 +30,4 @@ Result<std::thread> start_thread(Body body) {
   return thread;
 }
 
-}  // namespace headrace::storage
+}  // namespace headrace
