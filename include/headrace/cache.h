@@ -10,6 +10,8 @@
 // States of a block:
 //   absent -> filling -> ready  -> evicting -> absent
 //                    \-> failed ----------------^
+// A block is evicting once it has left the books (dropped or invalidated) while a Block holds it:
+// its bytes are good for the holder, but no access finds them any more.
 //
 // Cache is Thread-safe. Block and Prefetch are Thread-compatible: one thread at a time per handle.
 #pragma once
@@ -58,7 +60,8 @@ class Block {
   std::optional<std::span<const std::byte>> now() const;
   // The copy, waiting for it at most `timeout`. If it cannot be had (the copy failed, or there was
   // no room for it) the source if a CPU can address it, and the failure is counted; for a file the
-  // Error. timed_out: not ready yet; wait again.
+  // Error. timed_out: not ready yet; wait again. invalid: not ready, and this thread is in a
+  // callback of the Mover (Mover::in_callback), which the copy may need.
   Result<std::span<const std::byte>> wait(Nanoseconds timeout = std::chrono::seconds{60}) const;
 
   BlockState state() const;
@@ -92,7 +95,8 @@ struct PrefetchOptions {
   std::optional<NodeId> initiator = {};
 };
 
-// A running prefetch plan. Dropping the handle cancels it.
+// A running prefetch plan. Dropping the handle cancels it. It may outlive its Cache, but must not
+// be used or dropped while another thread destroys that.
 class Prefetch {
  public:
   Prefetch() = default;
@@ -140,7 +144,8 @@ struct CacheStats {
   Percentiles copy_latency;  // from start to ready
 };
 
-// What happened to a block and when: for timelines and tests.
+// What happened to a block and when: for timelines and tests. The object of the extent may be gone
+// when a block is dropped or fails: compare it, do not read through it.
 struct CacheEvent {
   enum class Kind : std::uint8_t {
     fill_started,

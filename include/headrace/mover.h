@@ -63,6 +63,7 @@ class Transfer {
   bool done() const;
   // Blocks until done, at most `timeout`. timed_out: not done yet (it goes on; wait again). A move
   // that failed gives the error of the piece that failed last; a cancelled one gives cancelled.
+  // invalid: not done, and this thread is in a callback of the Mover, which the move may need.
   Result<MoveStats> wait(Nanoseconds timeout = std::chrono::seconds{60}) const;
   // The outcome if done.
   std::optional<Result<MoveStats>> poll() const;
@@ -76,13 +77,16 @@ class Transfer {
   // Owned by the move: valid while a handle lives. Reading it is harmless and not needed.
   // exhausted: no descriptor to be had.
   Result<int> event_fd() const;
-  // Calls `then` once with the outcome, from the thread that ends the move (which must not be
-  // blocked), or at once in this thread if it is done. Several are called in order. One that falls
-  // due inside another of the same Mover is called when that one has returned, so that a chain of
-  // moves that start each other does not grow the stack. It must not destroy the Mover.
+  // Calls `then` once with the outcome, from the thread that ends the move, or at once in this
+  // thread if it is done. That thread may be one of a backend, the Mover's own, or any that calls
+  // copy(), poll(), wait() or cancel(), or access() of a Cache: it must not be held up. Several are
+  // called in order. One that falls due inside another of the same Mover is called when that one
+  // has returned, so that a chain of moves that start each other does not grow the stack. It must
+  // not destroy the Mover, and must not throw: an exception ends the program.
   void on_done(std::function<void(const Result<MoveStats>&)> then) const;
 
-  // co_await transfer: resumes in the thread that ends the move.
+  // co_await transfer: resumes in the thread that ends the move, as a callback of on_done() does. A
+  // suspended coroutine must not be destroyed before.
   bool await_ready() const { return done(); }
   bool await_suspend(std::coroutine_handle<> waiter) const;
   Result<MoveStats> await_resume() const;
@@ -92,6 +96,9 @@ class Transfer {
   explicit Transfer(std::shared_ptr<Move> move) : move_(std::move(move)) {}
   std::shared_ptr<Move> move_;
 };
+
+// Longer than the 160 s after which storage gives a piece up, the slowest of the backends.
+inline constexpr Nanoseconds kShutdownBound = std::chrono::seconds{200};
 
 struct MoverOptions {
   // Pure: its answers are remembered per link and size.
@@ -107,8 +114,9 @@ struct MoverOptions {
   // when nothing is in flight. Without it somebody calls poll(): tests and the simulator.
   bool poller = true;
   // How long the destructor waits for pieces in flight before it gives the process up (CHECK):
-  // memory that an engine may still write to must not be freed.
-  Nanoseconds shutdown_bound = std::chrono::seconds{60};
+  // memory that an engine may still write to must not be freed. Longer than any backend's own bound
+  // for a piece (Backend::submit).
+  Nanoseconds shutdown_bound = kShutdownBound;
 };
 
 // Totals since the Mover was made.
@@ -136,6 +144,10 @@ class Mover {
   // out (invalid extents, no engine) is a Transfer that is done with that error. An empty extent is
   // done at once. The two must not overlap.
   Transfer copy(Extent to, Extent from, const MoveOptions& options = {});
+
+  // Whether this thread is in a callback of this Mover (on_done, a coroutine that it resumed),
+  // where waiting for what is not done is refused.
+  bool in_callback() const;
 
   // Looks for completions of backends that need it. Returns how many there were.
   std::size_t poll();

@@ -74,7 +74,8 @@ struct PlacementRequest {
   std::optional<NodeId> initiator = {};  // whose CPUs will use them; nothing when unknown
 };
 
-// (machine, request) -> placement. Pure: the same answer in production, simulation and advice.
+// (machine, request) -> placement. Pure: the same answer in production, simulation and advice. Must
+// not throw: an exception ends the program.
 using PlacementPolicy = std::function<Result<Placement>(const Machine&, const PlacementRequest&)>;
 
 namespace HEADRACE_API place {

@@ -39,7 +39,8 @@ struct Route {
   std::string reason;
 };
 
-// (machine, request) -> route. absent: no engine of the machine can copy between these nodes.
+// (machine, request) -> route. absent: no engine of the machine can copy between these nodes. Must
+// not throw: an exception ends the program.
 using RoutePolicy = std::function<Result<Route>(const Machine&, const RouteRequest&)>;
 
 namespace HEADRACE_API place {

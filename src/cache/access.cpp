@@ -232,7 +232,8 @@ void CacheCore::complete(CacheEntry& entry, const Result<MoveStats>& outcome) {
       std::swap(later.fills.back()->transfer, fill->transfer);
       give_up(entry, std::move(fill), outcome.error());
     }
-    awaited = publish(entry, outcome ? BlockState::ready : BlockState::failed);
+    const BlockState good = entry.detached ? BlockState::evicting : BlockState::ready;
+    awaited = publish(entry, outcome ? good : BlockState::failed);
     Node& node = nodes_[entry.node];
     const bool gone = entry.detached;
     if (gone) reap(entry);
@@ -330,7 +331,7 @@ void CacheCore::sleep(CacheEntry& entry, Nanoseconds timeout) {
 }
 
 Result<std::uint16_t> CacheCore::destination(const Extent& extent,
-                                             std::optional<NodeId> initiator) const {
+                                             std::optional<NodeId> initiator) const noexcept {
   if (!initiator) initiator = calling_node();
   const Machine& machine = mover_.machine();
   HEADRACE_TRY(Placement placement, options_.placement(machine, {.source = extent.object->node(),

@@ -49,6 +49,50 @@ TEST(CacheAccessTest, APartOfACachedExtentIsServedFromIt) {
   EXPECT_TRUE(source.equals(other.extent(), *other.wait()));
 }
 
+TEST(CacheAccessTest, WhatIsHeldWhileItLeavesTheBooksIsEvictingAndKeepsItsBytes) {
+  Source source(8192);
+  CacheRig rig;
+  rig.load(source.at(0, 4096));
+  const Block ready = rig.cache->access(source.at(0, 4096));
+  rig.fake->hold(true);
+  const Block filling = rig.cache->access(source.at(4096, 4096));
+  rig.cache->invalidate(source.at(0, 8192));
+  EXPECT_EQ(ready.state(), BlockState::evicting);
+  EXPECT_EQ(filling.state(), BlockState::filling);
+  rig.fake->hold(false);
+  rig.settle();
+  for (const Block* block : {&ready, &filling}) {
+    EXPECT_EQ(block->state(), BlockState::evicting);
+    EXPECT_EQ(block->node(), kDram);
+    EXPECT_FALSE(source.holds(block->now()->data()));
+    EXPECT_TRUE(source.equals(block->extent(), *block->wait()));
+  }
+  EXPECT_EQ(rig.cache->stats().blocks, 0u);
+}
+
+TEST(CacheAccessTest, WaitingInACallbackIsRefusedInsteadOfHanging) {
+  Source source(8192);
+  CacheRig rig;
+  rig.load(source.at(0, 4096));
+  std::vector<std::byte> memory(4096);
+  const MemoryRange to(memory, kDram);
+  int called = 0;
+  const Transfer transfer = rig.mover->copy(whole(to), source.at(0, 4096));
+  transfer.on_done([&](const Result<MoveStats>&) {
+    ++called;
+    EXPECT_TRUE(rig.mover->in_callback());
+    EXPECT_TRUE(rig.cache->access(source.at(0, 4096)).wait().has_value()) << "it is ready";
+    const Block block = rig.cache->access(source.at(4096, 4096));
+    EXPECT_EQ(block.wait().error().code, ErrorCode::invalid);
+    EXPECT_EQ(rig.cache->forget(source.object()).error().code, ErrorCode::invalid);
+    EXPECT_EQ(rig.mover->copy(whole(to), source.at(4096, 4096)).wait().error().code,
+              ErrorCode::invalid);
+  });
+  rig.settle();
+  EXPECT_EQ(called, 1);
+  EXPECT_FALSE(rig.mover->in_callback());
+}
+
 TEST(CacheAccessTest, AFailedCopyGivesTheSourceIsCountedAndTriedAgain) {
   Source source(4096);
   CacheRig rig;

@@ -71,7 +71,7 @@ Block Block::clone() const {
 
 std::optional<std::span<const std::byte>> Block::now() const {
   // A ready copy first: its object may be gone, and must not be looked at.
-  if (entry_ != nullptr && entry_->now() == BlockState::ready) {
+  if (entry_ != nullptr && entry_->has_bytes()) {
     return std::span<const std::byte>{entry_->data + (extent_.offset - entry_->offset),
                                       extent_.length.value};
   }
@@ -84,6 +84,9 @@ std::optional<std::span<const std::byte>> Block::now() const {
 Result<std::span<const std::byte>> Block::wait(Nanoseconds timeout) const {
   if (cache_ == nullptr) return fail(ErrorCode::invalid, "an empty Block; get one by access()");
   if (entry_ != nullptr) {
+    if (entry_->now() == BlockState::filling && cache_->in_callback()) {
+      return fail(ErrorCode::invalid, kInCallback, "wait()");
+    }
     const BlockState state = cache_->wait(*entry_, timeout, waited_);
     if (state == BlockState::filling) {
       return fail(ErrorCode::timed_out,
@@ -102,7 +105,7 @@ BlockState Block::state() const {
 }
 
 std::optional<NodeId> Block::node() const {
-  if (entry_ != nullptr && entry_->now() == BlockState::ready) return cache_->node_of(*entry_);
+  if (entry_ != nullptr && entry_->has_bytes()) return cache_->node_of(*entry_);
   if (!extent_.valid() || extent_.length.value == 0) return std::nullopt;
   if (extent_.memory() == nullptr) return std::nullopt;
   return extent_.object->node();

@@ -9,9 +9,9 @@
 namespace headrace {
 namespace {
 
-// Longer than any transfer's own bound (MoverOptions::shutdown_bound): past it the Mover has lost a
-// copy, and memory that an engine may still write to must not be freed.
-constexpr Nanoseconds kEndBound = std::chrono::seconds{120};
+// Past it the Mover has lost a copy, and memory that an engine may still write to must not be
+// freed.
+constexpr Nanoseconds kEndBound = kShutdownBound;
 // Whoever ends a copy wakes the waiting thread; the slice is for a Mover that wants to be polled.
 constexpr Nanoseconds kEndSlice = std::chrono::milliseconds{1};
 
@@ -68,6 +68,8 @@ CacheCore::~CacheCore() {
     end_plans();
     for (CacheEntry* entry : index_.all()) drop(*entry, CacheEvent::Kind::evicted, later);
   }
+  // There the copies it would wait for may need this very thread.
+  CHECK(running_.load() == 0 || !mover_.in_callback());
   Nanoseconds waited{0};
   for (auto left = running_.load(); left != 0; left = running_.load()) {
     mover_.poll();
@@ -130,6 +132,7 @@ Status CacheCore::forget(const Object& object, Nanoseconds timeout) {
     {
       const MutexLock lock(mutex_);
       if (!being_read(object.id())) return {};
+      if (mover_.in_callback()) return fail(ErrorCode::invalid, kInCallback, "forget()");
       ++watchers_;
     }
     mover_.poll();

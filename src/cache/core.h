@@ -15,6 +15,7 @@
 #include <memory>
 #include <optional>
 #include <span>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -28,6 +29,10 @@
 #include "headrace/histogram.h"
 
 namespace headrace {
+
+inline constexpr std::string_view kInCallback =
+    "{} in a callback of the Mover would hold up the very copy it waits for; call it from a thread "
+    "of your own";
 
 // Work that is left over when the lock is let go. Declare it before the MutexLock.
 class Later {
@@ -71,6 +76,7 @@ class CacheCore {
   void release(Block& block);
   // The state once it is not filling, or after `timeout`. `waited` adds up what one handle waits
   // for its copy, in however many calls.
+  bool in_callback() const { return mover_.in_callback(); }
   BlockState wait(CacheEntry& entry, Nanoseconds timeout, Nanoseconds& waited);
   std::optional<NodeId> node_of(const CacheEntry& entry) const { return nodes_[entry.node].id; }
   void cancel(PrefetchPlan& plan);
@@ -127,7 +133,8 @@ class CacheCore {
   void give_up(CacheEntry& entry, std::unique_ptr<Fill> fill, const Error& error) REQUIRES(mutex_);
   void sleep(CacheEntry& entry, Nanoseconds timeout);
   bool publish(CacheEntry& entry, BlockState state) REQUIRES(mutex_);
-  Result<std::uint16_t> destination(const Extent& extent, std::optional<NodeId> initiator) const;
+  Result<std::uint16_t> destination(const Extent& extent,
+                                    std::optional<NodeId> initiator) const noexcept;
   std::optional<NodeId> calling_node() const;
 
   // room.cpp
@@ -180,7 +187,8 @@ class CacheCore {
   void unlink(Fill& fill) REQUIRES(mutex_);
 
   // stats.cpp
-  void emit(CacheEvent::Kind kind, const Extent& extent, bool by_prefetch) REQUIRES(mutex_);
+  void emit(CacheEvent::Kind kind, const Extent& extent, bool by_prefetch) noexcept
+      REQUIRES(mutex_);
 
   // Immutable after construction.
   Mover& mover_;

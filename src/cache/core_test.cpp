@@ -55,7 +55,7 @@ TEST(CacheCoreTest, NoAccessAfterInvalidateSeesACopyThatWasInFlight) {
   const Block after = rig.cache->access(source.at(0, 4096));
   EXPECT_EQ(after.state(), BlockState::filling);
   rig.fake->finish(1);  // the first copy ends: that is not what the second access waits for
-  EXPECT_EQ(before.state(), BlockState::ready);
+  EXPECT_EQ(before.state(), BlockState::evicting);
   EXPECT_EQ(after.state(), BlockState::filling);
   rig.fake->hold(false);
   rig.settle();
@@ -148,7 +148,7 @@ TEST(CacheCoreTest, ForgetDropsAnObjectAndWaitsUntilNoEngineReadsIt) {
   rig.fake->hold(false);
   EXPECT_TRUE(rig.cache->forget(gone.object()).has_value());
   EXPECT_EQ(rig.fake->in_flight(), 0u);
-  EXPECT_EQ(held.state(), BlockState::ready);  // what is held is kept
+  EXPECT_EQ(held.state(), BlockState::evicting);  // what is held is kept
   EXPECT_TRUE(rig.cache->forget(kept.object(), Nanoseconds{0}).has_value());
 }
 

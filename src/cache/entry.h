@@ -3,7 +3,8 @@
 // Life of an entry: made `filling` and put into the index under the lock, before its copy is
 // submitted, so that nobody copies twice; then ready or failed, set once by the end of the
 // transfer. It leaves the index when it is evicted, invalidated or failed (then it is `detached`:
-// no new access finds it), and is deleted when it is detached, unpinned and not being filled.
+// no new access finds it, and what was ready is `evicting`), and is deleted when it is detached,
+// unpinned and not being filled.
 #pragma once
 
 #include <atomic>
@@ -59,6 +60,8 @@ struct CacheEntry final : Frame, EvictionLinks {
   CacheEntry(const CacheEntry&) = delete;
   CacheEntry& operator=(const CacheEntry&) = delete;
 
+  // The copy is whole, in the books or not.
+  bool has_bytes() const { return now() == BlockState::ready || now() == BlockState::evicting; }
   BlockState now() const { return static_cast<BlockState>(state.load() & (kAwaited - 1)); }
   Range range() const { return {id, offset, length}; }
   Extent extent() const { return {object, offset, Bytes{length}}; }

@@ -181,6 +181,10 @@ class Model {
     most_used_ = std::max(budget_, stats.bytes_used);
   }
 
+  static bool copied(const Block& block) {
+    return block.state() == BlockState::ready || block.state() == BlockState::evicting;
+  }
+
   void check(Held& held) {
     const auto bytes = held.block.now();
     RC_ASSERT(bytes.has_value());
@@ -191,7 +195,7 @@ class Model {
       in_time = in_time && (*bytes)[i] >= held.at_access[i] && (*bytes)[i] <= current[i];
     }
     RC_ASSERT(in_time);
-    if (held.block.state() != BlockState::ready) return;
+    if (!copied(held.block)) return;
     RC_ASSERT(!source_.holds(bytes->data()));
     if (held.copy.empty()) held.copy.assign(bytes->begin(), bytes->end());
     RC_ASSERT(std::ranges::equal(*bytes, held.copy));
@@ -203,7 +207,7 @@ class Model {
       for (std::size_t k = 0; k < i; ++k) {
         const Block& a = held_[i].block;
         const Block& b = held_[k].block;
-        if (a.state() != BlockState::ready || b.state() != BlockState::ready) continue;
+        if (!copied(a) || !copied(b)) continue;
         const auto x = *a.now();
         const auto y = *b.now();
         if (x.data() + x.size() <= y.data() || y.data() + y.size() <= x.data()) continue;

@@ -225,14 +225,17 @@ bool CacheCore::sacrifice_for(CacheEntry& entry, const Request& request, Later& 
 }
 
 // Gives slabs back, the emptiest first, until the budget has room for a slab for the block. Does
-// nothing if there are not enough whose blocks can all be dropped.
+// nothing if there are not enough whose blocks can all be dropped, nor if one of them has the size
+// already: a new one would be no better.
 bool CacheCore::free_slabs_for(const Request& request, bool planned_too, Later& later) {
   Node& node = nodes_[request.node];
   const std::uint64_t room = std::min(whole_pages(needed(request.extent)), node.budget);
   std::vector<const Frames::Slab*> slabs;
   for (const Frames::Slab& slab : node.frames.slabs()) {
     const auto may_go = [&](Frame& frame) { return droppable(entry_of(frame), planned_too); };
-    if (node.frames.blocker(slab, may_go) == nullptr) slabs.push_back(&slab);
+    if (node.frames.blocker(slab, may_go) != nullptr) continue;
+    if (slab.size >= request.extent.length.value) return false;
+    slabs.push_back(&slab);
   }
   std::ranges::sort(slabs, {}, &Frames::Slab::used);
   std::uint64_t taken = node.frames.capacity() + node.growing;
@@ -319,7 +322,11 @@ void CacheCore::drop(CacheEntry& entry, CacheEvent::Kind why, Later& later) {
   if (entry.by_prefetch && !entry.used) counts_.wasted_bytes += entry.length;
   ++(why == CacheEvent::Kind::invalidated ? counts_.invalidations : counts_.evictions);
   emit(why, entry.extent(), entry.by_prefetch);
-  if (entry.pins == 0) abandon(entry, later);
+  if (entry.pins == 0) {
+    abandon(entry, later);
+  } else if (entry.now() == BlockState::ready) {
+    publish(entry, BlockState::evicting);  // nobody waits for what is ready
+  }
 }
 
 // A detached block that nobody holds: delete it, or stop its copy, whose end will.
@@ -333,7 +340,6 @@ void CacheCore::abandon(CacheEntry& entry, Later& later) {
 
 void CacheCore::reap(CacheEntry& entry) {
   if (entry.pins > 0 || entry.now() == BlockState::filling) return;
-  entry.state = static_cast<std::uint32_t>(BlockState::evicting);
   give_frame(entry);
   delete &entry;
 }

@@ -36,7 +36,7 @@ CacheStats CacheCore::stats() const {
   return stats;
 }
 
-void CacheCore::emit(CacheEvent::Kind kind, const Extent& extent, bool by_prefetch) {
+void CacheCore::emit(CacheEvent::Kind kind, const Extent& extent, bool by_prefetch) noexcept {
   if (!options_.observer) return;
   options_.observer(
       {.kind = kind, .extent = extent, .time = mover_.clock().now(), .by_prefetch = by_prefetch});

@@ -2,10 +2,10 @@
 
 #include <algorithm>
 #include <array>
-#include <system_error>
 
 #include "core/check.h"
 #include "core/fail.h"
+#include "core/thread.h"
 
 namespace headrace {
 namespace {
@@ -90,11 +90,12 @@ class MoverCore::Visit {
       std::vector<Told> told;
       told.swap(root_->waiting_);
       for (Told& one : told) {
-        for (Then& then : one.thens) then(*one.move->outcome);
+        for (Then& then : one.thens) call(then, *one.move->outcome);
       }
     }
     root_->running_ = false;
   }
+  // Nothing of the user's runs inside a visit but callbacks and policies.
   static bool inside(const MoverCore& core) {
     for (Visit* visit = top; visit != nullptr; visit = visit->below_) {
       if (&visit->core_ == &core) return true;
@@ -107,6 +108,8 @@ class MoverCore::Visit {
     std::shared_ptr<Move> move;
     std::vector<Then> thens;
   };
+  // noexcept: an exception would leave the books between two states, so it ends the program.
+  static void call(Then& then, const Result<MoveStats>& outcome) noexcept { then(outcome); }
   static thread_local Visit* top;
   MoverCore& core_;
   Visit* const below_;
@@ -128,7 +131,7 @@ MoverCore::MoverCore(const Machine& machine, const Backends& backends, MoverOpti
 }
 
 Result<std::shared_ptr<const Route>> MoverCore::ask(const RoutePolicy& policy, const Extent& to,
-                                                    const Extent& from) const {
+                                                    const Extent& from) const noexcept {
   const RouteRequest request{
       .from = from.object->node(), .to = to.object->node(), .bytes = from.length};
   HEADRACE_TRY(Route route, policy(machine_, request));
@@ -318,10 +321,10 @@ std::size_t MoverCore::poll() {
 }
 
 void MoverCore::promote(Move& move, Priority priority) {
-  if (move.done()) return;
   Visit visit(*this);
   {
     MutexLock lock(mutex_);
+    if (move.done() || stopped_) return;
     if (visit.outermost()) ++visitors_;
     books_.promote(move, priority);
   }
@@ -329,11 +332,11 @@ void MoverCore::promote(Move& move, Priority priority) {
 }
 
 void MoverCore::cancel(Move& move) {
-  if (move.done()) return;
   Visit visit(*this);
   std::shared_ptr<Move> ended;
   {
     MutexLock lock(mutex_);
+    if (move.done() || stopped_) return;
     if (visit.outermost()) ++visitors_;
     ended = books_.cancel(move);
   }
@@ -343,6 +346,11 @@ void MoverCore::cancel(Move& move) {
 
 Result<MoveStats> MoverCore::wait(Move& move, Nanoseconds timeout) {
   if (move.done()) return *move.outcome;
+  if (in_callback()) {
+    return fail(ErrorCode::invalid,
+                "wait() in a callback of the Mover would hold up the very move "
+                "it waits for; use on_done() or co_await");
+  }
   const Patience patience(*options_.clock, timeout);
   Nanoseconds nap = kFirstNap;
   while (!move.done()) {
@@ -383,8 +391,10 @@ void MoverCore::on_done(const std::shared_ptr<Move>& move, Then then) {
   if (!stopped) leave(visit);
 }
 
+bool MoverCore::in_callback() const { return Visit::inside(*this); }
+
 void MoverCore::stop() {
-  CHECK(!Visit::inside(*this) && "a Mover must not be destroyed by a callback of its own");
+  CHECK(!in_callback() && "a Mover must not be destroyed by a callback of its own");
   {
     Visit visit(*this);
     std::vector<std::shared_ptr<Move>> ended;
@@ -432,9 +442,9 @@ MoverStats MoverCore::stats() const {
 // it, unless one refuses pieces while nothing of ours is in flight there.
 void MoverCore::call_poller() {
   if (poller_ == Poller::none) {
-    try {
-      poller_thread_ = std::thread([this] { run_poller(); });
-    } catch (const std::system_error&) {
+    if (auto thread = start_thread("headrace-poll", [this] { run_poller(); })) {
+      poller_thread_ = *std::move(thread);
+    } else {
       // No thread to be had: those who wait poll for themselves, and so may the user.
       waiters_poll_.store(true);
     }

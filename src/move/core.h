@@ -29,6 +29,7 @@ class MoverCore final : public Completion, public std::enable_shared_from_this<M
   std::size_t poll();
   void promote(Move& move, Priority priority);
   void cancel(Move& move);
+  bool in_callback() const;
   Result<MoveStats> wait(Move& move, Nanoseconds timeout);
   // Calls `then` with the outcome of a move that is done, or keeps it.
   void on_done(const std::shared_ptr<Move>& move, Then then);
@@ -45,7 +46,7 @@ class MoverCore final : public Completion, public std::enable_shared_from_this<M
   class Visit;
 
   Result<std::shared_ptr<const Route>> ask(const RoutePolicy& policy, const Extent& to,
-                                           const Extent& from) const;
+                                           const Extent& from) const noexcept;
   Result<std::shared_ptr<const Route>> route_of(const Extent& to, const Extent& from,
                                                 const MoveOptions& options) EXCLUDES(mutex_);
   Status enter(const std::shared_ptr<Move>& move, const MoveOptions& options) EXCLUDES(mutex_);

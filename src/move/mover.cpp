@@ -65,6 +65,8 @@ Transfer Mover::copy(Extent to, Extent from, const MoveOptions& options) {
 
 std::size_t Mover::poll() { return core_->poll(); }
 
+bool Mover::in_callback() const { return core_->in_callback(); }
+
 MoverStats Mover::stats() const { return core_->stats(); }
 
 const Machine& Mover::machine() const { return core_->machine(); }

@@ -385,6 +385,7 @@ TEST(Mover, TheDestructorCancelsAndWaits) {
   EXPECT_EQ(code(transfer), ErrorCode::cancelled);
   EXPECT_EQ(transfer.wait().error().code, ErrorCode::cancelled);
   transfer.cancel();
+  transfer.promote(Priority::demand);
   EXPECT_TRUE(transfer.event_fd());
 }
 
