@@ -46,7 +46,8 @@ class File final : public Object {
   bool direct() const { return direct_fd_ >= 0; }
   // Drops the file's clean pages from the page cache (posix_fadvise), as a cold start needs.
   Status drop_page_cache() const;
-  // Bytes of the file in the page cache now (mincore): the proof of a cold start.
+  // Bytes of the file in the page cache now (mincore): the proof of a cold start. denied: not our
+  // file and not ours to write, so the kernel does not say.
   Result<Bytes> page_cache_residency() const;
 
   // Descriptors for backends: past the page cache (-1 if refused), and through it.
@@ -60,6 +61,7 @@ class File final : public Object {
 
  private:
   struct Opened;
+  bool residency_is_told() const;
   File(std::filesystem::path path, Bytes size, NodeId node, Opened&& opened, bool writable);
 
   const std::filesystem::path path_;

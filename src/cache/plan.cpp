@@ -1,6 +1,7 @@
 #include "cache/plan.h"
 
 #include <algorithm>
+#include <utility>
 
 namespace headrace {
 
@@ -23,7 +24,8 @@ void PrefetchPlan::link_repeats() {
   for (PlanItem& item : items) {
     if (item.state == PlanItem::State::pending) order.push_back(&item);
   }
-  std::ranges::stable_sort(order, {}, [](const PlanItem* item) { return item->bytes; });
+  // Equals by address, which is their order in the plan.
+  std::ranges::sort(order, {}, [](PlanItem* item) { return std::pair(item->bytes, item); });
   for (std::size_t i = 0; i < order.size(); ++i) {
     order[i]->indexed = i == 0 || order[i - 1]->bytes != order[i]->bytes;
     if (!order[i]->indexed) order[i - 1]->repeat = order[i];

@@ -62,11 +62,11 @@ struct PrefetchPlan {
   std::vector<PlanItem> items;
   PrefetchOptions options;
 
-  std::size_t next = 0;        // no item before it is pending
-  std::size_t oldest = 0;      // all items before it are over
+  std::size_t next = 0;         // no item before it is pending
+  std::size_t oldest = 0;       // all items before it are over
   std::size_t started_end = 0;  // no item from it on is started
-  std::uint64_t ahead = 0;     // bytes of started items
-  std::uint64_t furthest = 0;  // end position of the furthest item used
+  std::uint64_t ahead = 0;      // bytes of started items
+  std::uint64_t furthest = 0;   // end position of the furthest item used
   Pace pace;
   Prefetch::Progress progress;
 

@@ -54,8 +54,8 @@ Prefetch CacheCore::prefetch(std::span<const Extent> extents, const PrefetchOpti
   return handle;
 }
 
-// In batches, so that a long plan holds up nobody. Until the last one no access and no pump looks at
-// the items.
+// In batches, so that a long plan holds up nobody. Until the last one no access and no pump looks
+// at the items.
 void CacheCore::enlist(const std::shared_ptr<PrefetchPlan>& plan) {
   plan->link_repeats();
   const std::span<PlanItem> items(plan->items);
@@ -219,7 +219,8 @@ void CacheCore::use_planned(const Range& range) {
   if (planned_.empty()) return;
   std::vector<PlanItem*> items = planned_.overlapping(range);
   std::erase_if(items, [&](const PlanItem* item) {
-    return item->plan->core == nullptr || !(item->bytes.contains(range) || range.contains(item->bytes));
+    return item->plan->core == nullptr ||
+           !(item->bytes.contains(range) || range.contains(item->bytes));
   });
   std::ranges::sort(items, std::less<>{});  // items of one plan lie in one array, in its order
   const PrefetchPlan* covered = nullptr;

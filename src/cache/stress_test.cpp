@@ -89,7 +89,8 @@ TEST(CacheStressTest, ReadersAndInvalidationsOnTinyBudgets) {
   EXPECT_EQ(stats.bytes_pinned, 0_B);
 }
 
-// The whole budget is one slab that the first miss allocates: those that miss meanwhile wait for it.
+// The whole budget is one slab that the first miss allocates: those that miss meanwhile wait for
+// it.
 TEST(CacheStressTest, NobodyIsRefusedWhileASlabIsOnItsWay) {
   constexpr std::size_t kThreads = 8;
   for (int round = 0; round < 5; ++round) {

@@ -8,9 +8,9 @@
 
 namespace headrace {
 
-// A thread that takes no signals, so that handlers (Ctrl-C) run in the user's threads; that may run
-// where the process may (its first thread), even if the thread that happens to start it is pinned;
-// and that ps and top call `name` (at most 15 characters). exhausted: no thread is to be had.
+// A thread that takes no signals, so that handlers (Ctrl-C) run in the user's threads, and that may
+// run where the first thread of the process may, even if the one that starts it is pinned. ps and
+// top show it as `name` (at most 15 characters). exhausted: the system gives no more threads.
 Result<std::thread> start_thread(const char* name, std::function<void()> body);
 
 }  // namespace headrace

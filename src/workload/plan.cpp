@@ -44,6 +44,19 @@ Status check_options(const Table& table, const Machine& machine, const QueryOpti
   return {};
 }
 
+// Each thread holds a block of every column, and one more must have room to be fetched meanwhile.
+Status check_budget(const QueryPlan& plan, const QueryOptions& options, unsigned row_bytes,
+                    unsigned widest) {
+  const std::uint64_t rows = std::min(plan.chunk_rows, plan.rows);
+  const Bytes least{rows * (std::uint64_t{options.threads} * row_bytes + widest)};
+  if (options.mode != QueryMode::prefetch || options.budget >= least) return {};
+  return fail(
+      ErrorCode::exhausted,
+      "a budget of {} is less than the {} that {} threads hold at once; raise the budget or "
+      "take smaller blocks",
+      to_string(options.budget), to_string(least), options.threads);
+}
+
 }  // namespace
 
 Bytes QueryPlan::bytes() const {
@@ -64,24 +77,20 @@ Result<QueryPlan> make_plan(const Table& table, const Machine& machine,
   QueryPlan plan;
   HEADRACE_TRY(plan.query, find_query(options.query));
   unsigned widest = 1;
+  unsigned row_bytes = 0;
   for (const std::string& name : plan.query->columns) {
     HEADRACE_TRY(const Column* column, table.column(name));
     HEADRACE_TRY(const File* file, table.file(name));
     plan.columns.push_back(*column);
     plan.files.push_back(file);
     widest = std::max(widest, column->width);
+    row_bytes += column->width;
   }
   plan.rows = table.rows();
   plan.slow_is_storage = machine.find(options.slow)->kind == NodeKind::storage;
   plan.chunk_rows = std::max<std::uint64_t>(
       options.block.value / widest / kRowAlignment * kRowAlignment, kRowAlignment);
-  const Bytes largest{std::min(plan.chunk_rows, plan.rows) * widest};
-  if (options.mode == QueryMode::prefetch && options.budget < largest) {
-    return fail(ErrorCode::exhausted,
-                "a budget of {} does not hold one block of {}; raise the budget or take smaller "
-                "blocks",
-                to_string(options.budget), to_string(largest));
-  }
+  HEADRACE_TRY_STATUS(check_budget(plan, options, row_bytes, widest));
   return plan;
 }
 

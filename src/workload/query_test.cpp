@@ -183,6 +183,8 @@ TEST_F(QueryTest, ABudgetBelowOneBlockIsRefusedAndOneAboveServes) {
   const auto outcome = run(options_);
   ASSERT_TRUE(outcome.has_value()) << outcome.error().message;
   EXPECT_EQ(outcome->answer, lineitem_.answer("q6"));
+  options_.threads = 4;
+  EXPECT_EQ(run(options_).error().code, ErrorCode::exhausted) << "more than one hold";
 }
 
 TEST_F(QueryTest, OptionsThatMakeNoSenseAreRefused) {

@@ -202,7 +202,21 @@ Status File::drop_page_cache() const {
   return {};
 }
 
+// To others the kernel says that every page is there (mincore(2), since Linux 5.2).
+bool File::residency_is_told() const {
+  struct stat status{};
+  if (fstat(buffered_fd_, &status) != 0) return false;
+  const std::string path = fmt::format("/proc/self/fd/{}", buffered_fd_);
+  return status.st_uid == geteuid() || faccessat(AT_FDCWD, path.c_str(), W_OK, AT_EACCESS) == 0;
+}
+
 Result<Bytes> File::page_cache_residency() const {
+  if (!residency_is_told()) {
+    return fail(ErrorCode::denied,
+                "the kernel tells what the page cache holds of {} only to its owner and to those "
+                "who may write it; use a copy of your own",
+                quoted());
+  }
   const auto page = static_cast<std::uint64_t>(sysconf(_SC_PAGESIZE));
   std::vector<unsigned char> present;
   std::uint64_t pages = 0;

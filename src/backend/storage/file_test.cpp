@@ -143,5 +143,24 @@ TEST(File, OutOfDescriptorsIsExhausted) {
   EXPECT_EQ(one.error().code, ErrorCode::exhausted);
 }
 
+// In a process of its own that gives up being root, for which nothing is foreign.
+TEST(FileTest, ResidencyOfAForeignFileIsDenied) {
+  if (geteuid() != 0) GTEST_SKIP() << "needs root to become somebody else";
+  TempDir dir;
+  const auto path = dir.file("foreign", random_bytes(4096, 1));
+  std::filesystem::permissions(path, std::filesystem::perms(0444));
+  const auto file = open_file(path, {});
+  const pid_t child = fork();
+  if (child == 0) {
+    if (setresgid(65534, 65534, 65534) != 0 || setresuid(65534, 65534, 65534) != 0) _exit(2);
+    const auto told = file->page_cache_residency();
+    _exit(!told && told.error().code == ErrorCode::denied ? 0 : 1);
+  }
+  int status = 0;
+  waitpid(child, &status, 0);
+  EXPECT_EQ(status, 0);
+  EXPECT_TRUE(file->page_cache_residency().has_value());
+}
+
 }  // namespace
 }  // namespace headrace
