@@ -11,6 +11,7 @@
 #include "core/fail.h"
 #include "headrace/machine.h"
 #include "headrace/version.h"
+#include "topology/document.h"
 #include "topology/json_reader.h"
 #include "topology/printable.h"
 
@@ -228,6 +229,8 @@ void check_references(const Machine& machine, const JsonReader& at) {
   }
 }
 
+}  // namespace
+
 Machine read_machine(const JsonReader& at) {
   if (at.integer("schema_version", kMaxId) != kSchemaVersion) {
     at.wrong("schema_version",
@@ -258,70 +261,27 @@ Machine read_machine(const JsonReader& at) {
   return machine;
 }
 
-// "line 3, column 17" of a byte offset counted from 1, as the parser reports it.
-std::string line_and_column(std::string_view text, std::size_t byte) {
-  const std::string_view before = text.substr(0, byte == 0 ? 0 : byte - 1);
-  const auto line = std::ranges::count(before, '\n') + 1;
-  const auto newline = before.rfind('\n');
-  const auto column =
-      newline == std::string_view::npos ? before.size() + 1 : before.size() - newline;
-  return fmt::format("line {}, column {}", line, column);
+nlohmann::ordered_json json_of(const Machine& machine) {
+  return {{"schema_version", kSchemaVersion},
+          {"name", machine.name},
+          {"description", machine.description},
+          {"source", machine.source},
+          {"nodes", json_of_all(machine.nodes)},
+          {"caches", json_of_all(machine.caches)},
+          {"engines", json_of_all(machine.engines)},
+          {"copy_rates", json_of_all(machine.copy_rates)},
+          {"warnings", machine.warnings},
+          {"provenance", machine.provenance}};
 }
-
-// Counts brackets outside strings: the parser keeps them on the heap, but whoever walks the
-// document afterwards should not have to.
-bool too_deep(std::string_view text) {
-  constexpr int kMaxDepth = 64;  // a machine needs 4
-  int depth = 0;
-  bool in_string = false;
-  for (std::size_t i = 0; i < text.size(); ++i) {
-    const char c = text[i];
-    if (in_string) {
-      if (c == '\\') ++i;
-      if (c == '"') in_string = false;
-    } else if (c == '"') {
-      in_string = true;
-    } else if (c == '[' || c == '{') {
-      if (++depth > kMaxDepth) return true;
-    } else if (c == ']' || c == '}') {
-      --depth;
-    }
-  }
-  return false;
-}
-
-}  // namespace
 
 Result<Machine> Machine::from_json(std::string_view text) {
-  if (too_deep(text)) return fail(ErrorCode::invalid, "no machine: nested too deeply");
-  Json document;
-  try {
-    document = Json::parse(text);
-  } catch (const Json::parse_error& error) {
-    return fail(ErrorCode::invalid, "no JSON at {}; is the file cut off or edited by hand?",
-                line_and_column(text, error.byte));
-  } catch (const Json::exception&) {  // a number too large for any type
-    return fail(ErrorCode::invalid, "a number in the document is out of range");
-  }
+  HEADRACE_TRY(const Json document, parse_document(text));
   std::optional<Error> error;
   Machine machine = read_machine(JsonReader(document, "", error));
   if (error) return std::unexpected<Error>(*std::move(error));
   return machine;
 }
 
-std::string Machine::to_json() const {
-  const Json document = {{"schema_version", kSchemaVersion},
-                         {"name", name},
-                         {"description", description},
-                         {"source", source},
-                         {"nodes", json_of_all(nodes)},
-                         {"caches", json_of_all(caches)},
-                         {"engines", json_of_all(engines)},
-                         {"copy_rates", json_of_all(copy_rates)},
-                         {"warnings", warnings},
-                         {"provenance", provenance}};
-  // Names come from firmware and file systems and need not be UTF-8; a bad byte becomes U+FFFD.
-  return document.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
-}
+std::string Machine::to_json() const { return print_document(json_of(*this)); }
 
 }  // namespace headrace

@@ -66,10 +66,8 @@ std::uint64_t JsonReader::integer(std::string_view name, std::uint64_t max) cons
 std::optional<double> JsonReader::optional_number(std::string_view name) const {
   const Json* found = field(name);
   if (found == nullptr) return std::nullopt;
-  const double value = found->is_number() ? found->get<double>() : -1;
-  if (std::isfinite(value) && value >= 0) return value;
-  wrong(name, "must be a number from 0 up");
-  return std::nullopt;
+  return JsonReader(*found, place_ + (place_.empty() ? "" : ".") + std::string(name), error_)
+      .as_number();
 }
 
 bool JsonReader::flag(std::string_view name) const {
@@ -102,6 +100,15 @@ std::uint64_t JsonReader::as_integer(std::uint64_t max) const {
   }
   return value_.get<std::uint64_t>();
 }
+
+double JsonReader::as_number() const {
+  const double value = value_.is_number() ? value_.get<double>() : -1;
+  if (std::isfinite(value) && value >= 0) return value;
+  wrong("", "must be a number from 0 up");
+  return 0;
+}
+
+bool JsonReader::is_text() const { return value_.is_string(); }
 
 std::string JsonReader::as_text() const {
   if (value_.is_string()) return value_.get<std::string>();

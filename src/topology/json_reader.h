@@ -49,7 +49,9 @@ class JsonReader {
 
   // The value itself, for arrays and objects of plain values.
   std::uint64_t as_integer(std::uint64_t max) const;
+  double as_number() const;  // finite, >= 0
   std::string as_text() const;
+  bool is_text() const;
 
   // Remembers "place.name: what" unless an earlier mistake is known.
   void wrong(std::string_view name, std::string_view what) const;

@@ -125,7 +125,7 @@ TEST(MachineJsonTest, EveryMistakeIsToldWithItsPlace) {
       {with("/warnings", {1}), "warnings[0]: must be a string"},
       {with("/provenance/kernel", 6), "provenance.kernel: must be a string"},
       {"{\"schema_version\": 1e999}", "a number in the document is out of range"},
-      {std::string(100000, '['), "no machine: nested too deeply"},
+      {std::string(100000, '['), "nested too deeply for a machine"},
   };
   for (const auto& [text, message] : cases) {
     const Error error = error_of(text);

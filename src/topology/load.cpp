@@ -5,40 +5,16 @@
 #include <algorithm>
 #include <cstdlib>
 #include <filesystem>
-#include <fstream>
-#include <sstream>
 
 #include "core/fail.h"
 #include "headrace/machine.h"
+#include "topology/files.h"
 #include "topology/presets.h"
 
 namespace headrace {
 namespace {
 
 namespace fs = std::filesystem;
-
-// Sixteen nodes and their copy rates take 60 KiB; a file of this size is not a machine.
-constexpr std::uintmax_t kMaxFile = 64u << 20;
-
-Result<std::string> read_file(const fs::path& path) {
-  std::error_code error;
-  if (!fs::is_regular_file(path, error)) {
-    return fail(ErrorCode::invalid, "'{}' is not a file; give a machine's JSON file",
-                path.string());
-  }
-  if (fs::file_size(path, error) > kMaxFile) {
-    return fail(ErrorCode::invalid, "'{}' is too large for a machine's JSON file", path.string());
-  }
-  errno = 0;
-  std::ifstream file(path, std::ios::binary);
-  if (!file) return fail_errno(errno == 0 ? EIO : errno, fmt::format("'{}'", path.string()));
-  std::ostringstream text;
-  text << file.rdbuf();
-  if (file.bad() || text.fail()) {
-    return fail(ErrorCode::io, "'{}' could not be read to its end", path.string());
-  }
-  return std::move(text).str();
-}
 
 Result<Machine> parse(std::string_view json, const std::string& source) {
   auto machine = Machine::from_json(json);

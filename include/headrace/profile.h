@@ -1,0 +1,105 @@
+// A profile: a machine with what was measured on it, as one JSON document that is also the
+// machine's; and what differs between two of them.
+//
+// A row is one point of one experiment: what was set (parameters), what came out (a summary over
+// fresh mappings of memory, and further numbers), or why there is no number. Pure data.
+// Thread-compatible.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <map>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include "headrace/export.h"
+#include "headrace/machine.h"
+#include "headrace/result.h"
+#include "headrace/statistics.h"
+
+namespace HEADRACE_API headrace {
+
+// A number (nodes, threads, bytes, nanoseconds) or a word ("read", "huge").
+using ParameterValue = std::variant<std::uint64_t, std::string>;
+
+struct Row {
+  std::string experiment;                                          // "latency"
+  std::vector<std::pair<std::string, ParameterValue>> parameters;  // in the experiment's order
+  std::string unit;                                                // of `value`: "ns", "B/s"
+  std::optional<Summary> value;           // over `samples`; nothing: see `reason`
+  std::vector<double> samples;            // one per mapping: the median of its repetitions
+  std::map<std::string, double> details;  // further numbers; the experiment says which and in what
+  std::vector<std::string> flags;         // "noisy": measured while something else ran
+  std::string reason;                     // why there is no value
+
+  // Experiment and parameters on one line, "latency cpu_node=0 memory_node=1 ...": the same for the
+  // same point of two profiles.
+  std::string key() const;
+  // The parameter of that name; nullptr if there is none.
+  const ParameterValue* parameter(std::string_view name) const;
+};
+
+struct Profile {
+  Machine machine;
+  std::vector<Row> rows;
+  // How and when it was measured: date, version, seed, budget, what was left out, ...
+  std::map<std::string, std::string> conditions;
+
+  // A machine's JSON is a profile without rows. absent, io, or invalid with the place.
+  static Result<Profile> load(const std::filesystem::path& path);
+  static Result<Profile> from_json(std::string_view text);
+  std::string to_json() const;
+  // Replaces the file at once: whoever reads it sees the old one or the new one. io, denied.
+  Status save(const std::filesystem::path& path) const;
+};
+
+// One point of two profiles.
+struct Difference {
+  enum class Verdict : std::uint8_t {
+    same,      // within what the two vary by themselves
+    changed,   // beyond it
+    noisy,     // one of the two was measured in a noisy moment: not judged
+    only_old,  // measured in one of them alone
+    only_new,
+    unmeasured,  // in neither
+  };
+  std::string key;
+  std::string unit;
+  Verdict verdict = Verdict::unmeasured;
+  std::optional<double> old_value;
+  std::optional<double> new_value;
+  std::optional<double> ratio;  // new / old
+  double threshold = 0;         // of |ln(ratio)|, above which it is a change
+};
+
+std::string_view to_string(Difference::Verdict verdict);
+
+// All rows of one experiment together: a slow-down that no single row shows beyond its noise shows
+// in the middle of many.
+struct Shift {
+  std::string experiment;
+  std::size_t rows = 0;
+  double ratio = 1;  // median of new / old
+  double threshold = 0;
+  bool changed = false;
+};
+
+struct Comparison {
+  std::vector<Difference> rows;  // in the order of the old profile, then what only the new one has
+  std::vector<Shift> shifts;
+  bool changed() const;
+};
+
+struct CompareOptions {
+  // No difference below this counts, however certain: 5 %.
+  double least = 0.05;
+};
+
+// The test is stated in docs/design/compare.md.
+Comparison compare(const Profile& before, const Profile& after, const CompareOptions& options = {});
+
+}  // namespace HEADRACE_API headrace

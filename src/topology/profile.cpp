@@ -1,0 +1,130 @@
+// Profile <-> JSON: the machine's document with `conditions` and `rows` added.
+#include "headrace/profile.h"
+
+#include <fmt/core.h>
+
+#include <limits>
+
+#include "core/fail.h"
+#include "topology/document.h"
+#include "topology/files.h"
+
+namespace headrace {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+constexpr std::uint64_t kMaxNumber = std::numeric_limits<std::uint64_t>::max();
+
+Json json_of(const Row& row) {
+  Json parameters = Json::object();
+  for (const auto& [name, value] : row.parameters) {
+    std::visit([&](const auto& v) { parameters[name] = v; }, value);
+  }
+  const auto number = [&](auto member) {
+    return row.value ? Json(*row.value.*member) : Json(nullptr);
+  };
+  return {{"experiment", row.experiment},
+          {"parameters", std::move(parameters)},
+          {"unit", row.unit},
+          {"median", number(&Summary::median)},
+          {"mad", number(&Summary::mad)},
+          {"min", number(&Summary::min)},
+          {"max", number(&Summary::max)},
+          {"low", row.value ? Json(row.value->interval95.low) : Json(nullptr)},
+          {"high", row.value ? Json(row.value->interval95.high) : Json(nullptr)},
+          {"samples", row.samples},
+          {"details", row.details},
+          {"flags", row.flags},
+          {"reason", row.reason}};
+}
+
+// The summary is read and not computed again: a profile written by another version keeps its own.
+std::optional<Summary> read_summary(const JsonReader& at, std::size_t runs) {
+  if (at.field("median") == nullptr) return std::nullopt;
+  const double middle = at.number("median");
+  return Summary{.runs = runs,
+                 .median = middle,
+                 .mad = at.optional_number("mad").value_or(0),
+                 .min = at.optional_number("min").value_or(middle),
+                 .max = at.optional_number("max").value_or(middle),
+                 .interval95 = {.low = at.optional_number("low").value_or(middle),
+                                .high = at.optional_number("high").value_or(middle)}};
+}
+
+Row read_row(const JsonReader& at) {
+  Row row{.experiment = at.required_text("experiment"),
+          .unit = at.text("unit"),
+          .reason = at.text("reason")};
+  at.members("parameters", [&](const std::string& name, const JsonReader& value) {
+    if (value.is_text()) {
+      row.parameters.emplace_back(name, value.as_text());
+    } else {
+      row.parameters.emplace_back(name, value.as_integer(kMaxNumber));
+    }
+  });
+  at.elements("samples",
+              [&](const JsonReader& sample) { row.samples.push_back(sample.as_number()); });
+  at.members("details", [&](const std::string& name, const JsonReader& value) {
+    row.details[name] = value.as_number();
+  });
+  at.elements("flags", [&](const JsonReader& flag) { row.flags.push_back(flag.as_text()); });
+  row.value = read_summary(at, row.samples.size());
+  return row;
+}
+
+}  // namespace
+
+std::string Row::key() const {
+  std::string text = experiment;
+  for (const auto& [name, set_to] : parameters) {
+    std::visit([&](const auto& v) { text += fmt::format(" {}={}", name, v); }, set_to);
+  }
+  return text;
+}
+
+const ParameterValue* Row::parameter(std::string_view name) const {
+  for (const auto& each : parameters) {
+    if (each.first == name) return &each.second;
+  }
+  return nullptr;
+}
+
+Result<Profile> Profile::load(const std::filesystem::path& path) {
+  HEADRACE_TRY(const std::string text, read_file(path));
+  auto profile = from_json(text);
+  if (!profile) {
+    return fail(profile.error().code, "{}: {}", path.string(), profile.error().message);
+  }
+  profile->machine.source = path.string();
+  return profile;
+}
+
+Result<Profile> Profile::from_json(std::string_view text) {
+  HEADRACE_TRY(const Json document, parse_document(text));
+  std::optional<Error> error;
+  const JsonReader at(document, "", error);
+  Profile profile;
+  profile.machine = read_machine(at);
+  at.members("conditions", [&](const std::string& name, const JsonReader& value) {
+    profile.conditions[name] = value.as_text();
+  });
+  at.elements("rows", [&](const JsonReader& row) { profile.rows.push_back(read_row(row)); });
+  if (error) return std::unexpected<Error>(*std::move(error));
+  return profile;
+}
+
+std::string Profile::to_json() const {
+  Json document = headrace::json_of(machine);
+  document["conditions"] = conditions;
+  Json array = Json::array();
+  for (const Row& row : rows) array.push_back(json_of(row));
+  document["rows"] = std::move(array);
+  return print_document(document);
+}
+
+Status Profile::save(const std::filesystem::path& path) const {
+  return write_file_at_once(path, to_json());
+}
+
+}  // namespace headrace
