@@ -40,8 +40,8 @@ PUBLIC = {
     "copy.h": "backend", "eviction.h": "cache", "export.h": "core", "file.h": "backend/storage",
     "headrace.h": "workload", "histogram.h": "core", "machine.h": "topology",
     "measure.h": "measure", "mover.h": "move", "object.h": "backend", "placement.h": "place",
-    "query.h": "workload", "random.h": "core", "result.h": "core", "route.h": "place",
-    "statistics.h": "core", "units.h": "core", "version.h": "core",
+    "profile.h": "topology", "query.h": "workload", "random.h": "core", "result.h": "core",
+    "route.h": "place", "statistics.h": "core", "units.h": "core", "version.h": "core",
 }
 # Headers of hardware and systems that only one folder may see.
 VENDOR = {

@@ -14,6 +14,7 @@
 #include "headrace/mover.h"
 #include "headrace/object.h"
 #include "headrace/placement.h"
+#include "headrace/profile.h"
 #include "headrace/query.h"
 #include "headrace/random.h"
 #include "headrace/result.h"

@@ -397,9 +397,9 @@ std::vector<std::shared_ptr<Move>> Books::cancel_all() {
   return ended;
 }
 
-void Books::count_refused() {
+void Books::count_without_work(bool failed) {
   ++totals_.transfers;
-  ++totals_.failed;
+  totals_.failed += failed;
 }
 
 void Books::drop_queued(Move& move) {

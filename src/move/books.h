@@ -119,8 +119,8 @@ class Books {
 
   // The same for all moves. Those that ended with it.
   std::vector<std::shared_ptr<Move>> cancel_all();
-  // A move that could not be entered.
-  void count_refused();
+  // A move that was done at once: it could not be entered (failed), or is empty.
+  void count_without_work(bool failed);
 
   bool quiet() const { return totals_.in_flight_pieces == 0; }
   // Somebody has to call poll() for things to go on.

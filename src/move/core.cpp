@@ -184,9 +184,11 @@ Transfer MoverCore::copy(Extent to, Extent from, const MoveOptions& options) {
   if (Status entered = enter(move, options); !entered) {
     move->finish(std::unexpected<Error>(std::move(entered).error()), *options_.waiting);
     MutexLock lock(mutex_);
-    books_.count_refused();
+    books_.count_without_work(true);
   } else if (to.length == 0_B) {
     move->finish(MoveStats{}, *options_.waiting);
+    MutexLock lock(mutex_);
+    books_.count_without_work(false);
   }
   leave(visit);
   return Transfer(std::move(move));

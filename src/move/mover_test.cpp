@@ -67,6 +67,7 @@ TEST(Mover, AnEmptyMoveIsDoneAtOnce) {
   const Transfer transfer = rig.copy(5, 0);
   ASSERT_TRUE(transfer.done());
   EXPECT_EQ(transfer.wait(Nanoseconds{0})->bytes, 0_B);
+  EXPECT_EQ(rig.mover->stats().transfers, 1u);
   EXPECT_TRUE(Transfer().done());
   EXPECT_EQ(Transfer().wait()->bytes, 0_B);
 }
