@@ -139,6 +139,7 @@ void bind_memory(nb::module_& m);
 void bind_mover(nb::module_& m);
 void bind_cache(nb::module_& m);
 void bind_measure(nb::module_& m);
+void bind_profile(nb::module_& m);
 void bind_query(nb::module_& m);
 
 }  // namespace headrace::python

@@ -17,5 +17,6 @@ NB_MODULE(_core, m) {
   bind_mover(m);
   bind_cache(m);
   bind_measure(m);
+  bind_profile(m);
   bind_query(m);
 }

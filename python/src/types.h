@@ -48,6 +48,11 @@ HEADRACE_WORDS(BlockState, "block state",
                "typing.Literal['absent', 'filling', 'ready', 'failed', 'evicting']",
                BlockState::absent, BlockState::filling, BlockState::ready, BlockState::failed,
                BlockState::evicting)
+HEADRACE_WORDS(Difference::Verdict, "verdict",
+               "typing.Literal['same', 'changed', 'noisy', 'only_old', 'only_new', 'unmeasured']",
+               Difference::Verdict::same, Difference::Verdict::changed, Difference::Verdict::noisy,
+               Difference::Verdict::only_old, Difference::Verdict::only_new,
+               Difference::Verdict::unmeasured)
 #undef HEADRACE_WORDS
 
 // A word given by the user, looked up by get(): a wrong one raises InvalidError with the right
@@ -149,6 +154,8 @@ template <>
 struct type_caster<headrace::PageSize> : word_caster<headrace::PageSize> {};
 template <>
 struct type_caster<headrace::BlockState> : word_caster<headrace::BlockState> {};
+template <>
+struct type_caster<headrace::Difference::Verdict> : word_caster<headrace::Difference::Verdict> {};
 
 // And come in as Word.
 template <class Enum>

@@ -1051,6 +1051,194 @@ def format_bytes(bytes: int) -> str:
 def format_rate(bytes_per_second: float) -> str:
     """24.1 GB/s: decimal multiples."""
 
+class Row:
+    """One point of one experiment: a number with its spread, or why not."""
+
+    def __repr__(self) -> str: ...
+
+    def asdict(self) -> dict[str, object]:
+        """The fields by name, nested records too."""
+
+    @property
+    def experiment(self) -> str:
+        """latency, bandwidth, ..."""
+
+    @property
+    def parameters(self) -> dict[str, int | str]:
+        """What was set, in the experiment's order."""
+
+    @property
+    def unit(self) -> str:
+        """Of the number: ns, B/s."""
+
+    @property
+    def median(self) -> float | None:
+        """Over the samples; None if not measured."""
+
+    @property
+    def mad(self) -> float | None:
+        """Median absolute deviation, unscaled."""
+
+    @property
+    def min(self) -> float | None:
+        """The least sample."""
+
+    @property
+    def max(self) -> float | None:
+        """The largest sample."""
+
+    @property
+    def low(self) -> float | None:
+        """Of the median's 95 % interval."""
+
+    @property
+    def high(self) -> float | None:
+        """Of the median's 95 % interval."""
+
+    @property
+    def samples(self) -> list[float]:
+        """One per mapping of memory."""
+
+    @property
+    def details(self) -> dict[str, float]:
+        """Further numbers; the experiment says which."""
+
+    @property
+    def flags(self) -> list[str]:
+        """noisy: measured while something else ran."""
+
+    @property
+    def reason(self) -> str:
+        """Why there is no number."""
+
+    @property
+    def key(self) -> str:
+        """
+        Experiment and parameters: the same for the same point of two profiles.
+        """
+
+class Profile:
+    """
+    A machine with what was measured on it: one JSON document that is also the machine's. Plain data.
+    """
+
+    @staticmethod
+    def load(path: str | os.PathLike) -> Profile:
+        """Reads a file; a machine's is a profile without rows."""
+
+    @staticmethod
+    def from_json(text: str) -> Profile:
+        """Parses what to_json() wrote."""
+
+    def to_json(self) -> str:
+        """One JSON document, schema_version first."""
+
+    def save(self, path: str | os.PathLike) -> None:
+        """Replaces the file at once: a reader sees the old one or the new one."""
+
+    @property
+    def machine(self) -> Machine:
+        """What it was measured on."""
+
+    @property
+    def rows(self) -> list[Row]:
+        """In the order of measuring."""
+
+    @property
+    def conditions(self) -> dict[str, str]:
+        """How and when: date, version, seed, ..."""
+
+    def __repr__(self) -> str: ...
+
+class Difference:
+    """One point of two profiles."""
+
+    def __repr__(self) -> str: ...
+
+    def asdict(self) -> dict[str, object]:
+        """The fields by name, nested records too."""
+
+    @property
+    def key(self) -> str:
+        """Experiment and parameters."""
+
+    @property
+    def unit(self) -> str:
+        """Of the values."""
+
+    @property
+    def verdict(self) -> Literal['same', 'changed', 'noisy', 'only_old', 'only_new', 'unmeasured']:
+        """changed: beyond what the two vary by themselves; noisy: not judged."""
+
+    @property
+    def old_value(self) -> float | None:
+        """Median; None if not measured."""
+
+    @property
+    def new_value(self) -> float | None:
+        """Median; None if not measured."""
+
+    @property
+    def ratio(self) -> float | None:
+        """new / old."""
+
+    @property
+    def threshold(self) -> float:
+        """Of |ln(ratio)|, above which it is a change."""
+
+class Shift:
+    """All rows of one experiment together."""
+
+    def __repr__(self) -> str: ...
+
+    def asdict(self) -> dict[str, object]:
+        """The fields by name, nested records too."""
+
+    @property
+    def experiment(self) -> str:
+        """latency, bandwidth, ..."""
+
+    @property
+    def rows(self) -> int:
+        """How many were judged."""
+
+    @property
+    def ratio(self) -> float:
+        """Median of new / old."""
+
+    @property
+    def threshold(self) -> float:
+        """Of |ln(ratio)|, above which it is a change."""
+
+    @property
+    def changed(self) -> bool:
+        """Beyond it, and of five rows or more."""
+
+class Comparison:
+    """What differs between two profiles."""
+
+    def __repr__(self) -> str: ...
+
+    def asdict(self) -> dict[str, object]:
+        """The fields by name, nested records too."""
+
+    @property
+    def rows(self) -> list[Difference]:
+        """As the old profile has them, then the new one's own."""
+
+    @property
+    def shifts(self) -> list[Shift]:
+        """One per experiment."""
+
+    @property
+    def changed(self) -> bool:
+        """Any row or any experiment."""
+
+def compare(before: Profile, after: Profile, least: float = 0.05) -> Comparison:
+    """
+    What differs beyond noise, and by at least `least`, a share of the old value.
+    """
+
 class Column:
     """A column of fixed-width integers meaning value / 10**scale."""
 

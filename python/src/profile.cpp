@@ -1,0 +1,122 @@
+// What was measured on a machine, and what differs between two measurements: plain data, copied at
+// the border.
+#include <nanobind/stl/variant.h>
+
+#include "handles.h"
+#include "record.h"
+#include "types.h"
+
+namespace headrace::python {
+
+using namespace nb::literals;
+
+namespace {
+
+using Parameters = nb::typed<nb::dict, std::string, ParameterValue>;
+
+Parameters parameters_of(const Row& row) {
+  Parameters parameters;
+  for (const auto& [name, value] : row.parameters) {
+    std::visit([&](const auto& v) { parameters[name.c_str()] = v; }, value);
+  }
+  return parameters;
+}
+
+// A number of the row's summary; None without one.
+template <double Summary::* member>
+std::optional<double> number(const Row& row) {
+  return row.value ? std::optional(*row.value.*member) : std::nullopt;
+}
+
+template <double Interval::* member>
+std::optional<double> bound(const Row& row) {
+  return row.value ? std::optional(row.value->interval95.*member) : std::nullopt;
+}
+
+void bind_row(nb::module_& m) {
+  Record<Row>(m, "Row", "One point of one experiment: a number with its spread, or why not.")
+      .field("experiment", &Row::experiment, "latency, bandwidth, ...")
+      .computed("parameters", &parameters_of, "What was set, in the experiment's order.")
+      .field("unit", &Row::unit, "Of the number: ns, B/s.")
+      .computed("median", &number<&Summary::median>, "Over the samples; None if not measured.")
+      .computed("mad", &number<&Summary::mad>, "Median absolute deviation, unscaled.")
+      .computed("min", &number<&Summary::min>, "The least sample.")
+      .computed("max", &number<&Summary::max>, "The largest sample.")
+      .computed("low", &bound<&Interval::low>, "Of the median's 95 % interval.")
+      .computed("high", &bound<&Interval::high>, "Of the median's 95 % interval.")
+      .field("samples", &Row::samples, "One per mapping of memory.")
+      .field("details", &Row::details, "Further numbers; the experiment says which.")
+      .field("flags", &Row::flags, "noisy: measured while something else ran.")
+      .field("reason", &Row::reason, "Why there is no number.")
+      .type()
+      .def_prop_ro("key", &Row::key,
+                   "Experiment and parameters: the same for the same point of two profiles.");
+}
+
+void bind_profile_class(nb::module_& m) {
+  nb::class_<Profile>(m, "Profile",
+                      "A machine with what was measured on it: one JSON document that is also the "
+                      "machine's. Plain data.")
+      .def_static(
+          "load", [](const std::filesystem::path& path) { return unwrap(Profile::load(path)); },
+          "path"_a, "Reads a file; a machine's is a profile without rows.")
+      .def_static(
+          "from_json", [](std::string_view text) { return unwrap(Profile::from_json(text)); },
+          "text"_a, "Parses what to_json() wrote.")
+      .def("to_json", &Profile::to_json, "One JSON document, schema_version first.")
+      .def(
+          "save",
+          [](const Profile& self, const std::filesystem::path& path) { unwrap(self.save(path)); },
+          "path"_a, "Replaces the file at once: a reader sees the old one or the new one.")
+      .def_prop_ro(
+          "machine", [](const Profile& self) { return self.machine; }, "What it was measured on.")
+      .def_prop_ro(
+          "rows", [](const Profile& self) { return self.rows; }, "In the order of measuring.")
+      .def_ro("conditions", &Profile::conditions, "How and when: date, version, seed, ...")
+      .def("__repr__", [](const Profile& self) {
+        return "Profile(" + self.machine.name + ": " + std::to_string(self.rows.size()) + " rows)";
+      });
+}
+
+void bind_comparison(nb::module_& m) {
+  Record<Difference>(m, "Difference", "One point of two profiles.")
+      .field("key", &Difference::key, "Experiment and parameters.")
+      .field("unit", &Difference::unit, "Of the values.")
+      .field("verdict", &Difference::verdict,
+             "changed: beyond what the two vary by themselves; noisy: not judged.")
+      .field("old_value", &Difference::old_value, "Median; None if not measured.")
+      .field("new_value", &Difference::new_value, "Median; None if not measured.")
+      .field("ratio", &Difference::ratio, "new / old.")
+      .field("threshold", &Difference::threshold, "Of |ln(ratio)|, above which it is a change.");
+  Record<Shift>(m, "Shift", "All rows of one experiment together.")
+      .field("experiment", &Shift::experiment, "latency, bandwidth, ...")
+      .field("rows", &Shift::rows, "How many were judged.")
+      .field("ratio", &Shift::ratio, "Median of new / old.")
+      .field("threshold", &Shift::threshold, "Of |ln(ratio)|, above which it is a change.")
+      .field("changed", &Shift::changed, "Beyond it, and of five rows or more.");
+  Record<Comparison>(m, "Comparison", "What differs between two profiles.")
+      .field("rows", &Comparison::rows, "As the old profile has them, then the new one's own.")
+      .field("shifts", &Comparison::shifts, "One per experiment.")
+      .computed("changed", &Comparison::changed, "Any row or any experiment.");
+  m.def(
+      "compare",
+      [](const Profile& before, const Profile& after, double least) {
+        if (!(least >= 0 && std::isfinite(least))) {
+          raise(ErrorCode::invalid, "least must be 0 or more; 0.05 is 5 %");
+        }
+        const nb::gil_scoped_release release;
+        return compare(before, after, {.least = least});
+      },
+      "before"_a, "after"_a, "least"_a = 0.05,
+      "What differs beyond noise, and by at least `least`, a share of the old value.");
+}
+
+}  // namespace
+
+void bind_profile(nb::module_& m) {
+  bind_row(m);
+  bind_profile_class(m);
+  bind_comparison(m);
+}
+
+}  // namespace headrace::python
