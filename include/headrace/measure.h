@@ -1,8 +1,10 @@
 // Experiments: short measurements described as data, each giving rows.
 //
-// A row that could not be measured says why instead of carrying a number. What is here now is what
-// the demo and `headrace bench copy` need; the full set comes with `headrace measure`.
-// Thread-compatible; do not run two experiments at once, they would measure each other.
+// `measure` runs the experiments of `experiments()` as one session and gives a profile. Beside it
+// stand measure_briefly and bench_copy, for the demo and for `headrace bench copy`. A row that
+// could not be measured says why instead of carrying a number. How it is measured, and why so:
+// docs/design/measure.md. Thread-compatible; do not run two experiments at once, they would measure
+// each other.
 #pragma once
 
 #include <cstdint>
@@ -15,6 +17,7 @@
 #include "headrace/backend.h"
 #include "headrace/export.h"
 #include "headrace/machine.h"
+#include "headrace/profile.h"
 #include "headrace/result.h"
 #include "headrace/statistics.h"
 #include "headrace/units.h"
@@ -30,6 +33,32 @@ struct ExperimentContext {
   StopRequested stop = [] { return false; };
   Progress progress = [](std::size_t, std::size_t) {};
 };
+
+struct ExperimentInfo {
+  std::string name;
+  std::string description;  // one line
+};
+std::vector<ExperimentInfo> experiments();
+
+struct MeasureOptions {
+  std::vector<std::string> experiments;  // by name; empty: all
+  // The time it may take, roughly; what is most worth knowing is measured first, and rows say what
+  // was left out. Nothing: all points, until each is certain.
+  std::optional<Nanoseconds> budget = std::chrono::seconds{60};
+  // A point is measured again, on fresh memory, until the 95 % interval of its median is narrower
+  // than this part of the median: at least 3 times, at most 9.
+  double width = 0.03;
+  std::uint64_t seed = 1;  // of orders
+  // Of an earlier session: rows with a value are kept and not measured again.
+  std::vector<Row> known = {};
+};
+
+// Measures this host. Stopped by the context, it returns what it has. invalid: no such experiment,
+// or too small a budget. unsupported: `machine` is not this host. exhausted: no memory even for the
+// noise sentinels. The rates of memory nodes are put into the profile's machine as measured
+// attributes.
+Result<Profile> measure(const Machine& machine, const MeasureOptions& options = {},
+                        const ExperimentContext& context = {});
 
 struct CopyRow {
   std::string engine;  // "cpu": copy_bytes by default; "memcpy"; "avx2_nt", ...: one kernel

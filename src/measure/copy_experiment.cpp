@@ -21,7 +21,7 @@ namespace {
 constexpr int kPatience = 3;
 constexpr unsigned kFewestRounds = 3;
 
-struct Point {
+struct CopyPoint {
   Bytes bytes;
   unsigned threads = 1;
   bool cold = true;
@@ -71,7 +71,7 @@ Result<std::unique_ptr<Buffer>> memory_near(const Machine& machine, unsigned cpu
 }
 
 // What each of the threads needs on each side.
-Bytes area_of(const Machine& machine, const Point& point, unsigned cpu) {
+Bytes area_of(const Machine& machine, const CopyPoint& point, unsigned cpu) {
   return point.cold ? cold_area(cache_to_pass(machine, {cpu}), point.bytes) : point.bytes;
 }
 
@@ -93,8 +93,8 @@ std::size_t copies_in(Nanoseconds time, const CopyLoop& loop, CopyArea& area, st
 // every timed copy had the company of all others.
 class Samples {
  public:
-  Samples(const Point& point, const CopyBenchOptions& options, const std::vector<Contender>& all,
-          std::vector<ThreadMemory>& memory)
+  Samples(const CopyPoint& point, const CopyBenchOptions& options,
+          const std::vector<Contender>& all, std::vector<ThreadMemory>& memory)
       : point_(point),
         options_(options),
         contenders_(all),
@@ -111,7 +111,7 @@ class Samples {
   void sample(std::size_t thread, std::size_t contender, std::size_t times, CopyArea& area);
 
   // Immutable.
-  const Point point_;
+  const CopyPoint point_;
   const CopyBenchOptions& options_;
   const std::vector<Contender>& contenders_;
   std::vector<ThreadMemory>& memory_;
@@ -171,8 +171,9 @@ std::vector<double> Samples::rates_of(std::size_t contender) const {
   return sum;
 }
 
-Status measure_point(const Machine& machine, const Point& point, const CopyBenchOptions& options,
-                     const std::vector<Contender>& all, std::vector<std::vector<double>>& rates) {
+Status measure_point(const Machine& machine, const CopyPoint& point,
+                     const CopyBenchOptions& options, const std::vector<Contender>& all,
+                     std::vector<std::vector<double>>& rates) {
   CpuSet cpus = usable_cpus();
   if (point.threads > cpus.size()) {
     return fail(ErrorCode::absent, "{} threads asked for, but this process may use {} CPUs",
@@ -191,7 +192,7 @@ Status measure_point(const Machine& machine, const Point& point, const CopyBench
   return {};
 }
 
-void add_rows(const Machine& machine, const Point& point, const CopyBenchOptions& options,
+void add_rows(const Machine& machine, const CopyPoint& point, const CopyBenchOptions& options,
               const std::vector<Contender>& all, std::vector<CopyRow>& rows) {
   std::vector<std::vector<double>> rates;
   const Status status = measure_point(machine, point, options, all, rates);
@@ -214,12 +215,12 @@ void add_rows(const Machine& machine, const Point& point, const CopyBenchOptions
   }
 }
 
-Result<std::vector<Point>> points_of(const CopyBenchOptions& options) {
+Result<std::vector<CopyPoint>> points_of(const CopyBenchOptions& options) {
   std::vector<Bytes> sizes = options.sizes;
   if (sizes.empty()) {
     for (Bytes size = 64_B; size <= 1_GiB; size = size * 4) sizes.push_back(size);
   }
-  std::vector<Point> points;
+  std::vector<CopyPoint> points;
   for (const bool cold : {true, false}) {
     if (!(cold ? options.cold : options.hot)) continue;
     for (const unsigned threads : options.threads) {

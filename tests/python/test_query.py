@@ -197,7 +197,7 @@ def test_bad_options_are_refused(
 
 def test_a_small_budget_is_a_reason(options: _query.QueryBenchOptions) -> None:
     document = _query.bench_query(replace(options, budget=1000, runs=1))
-    assert "does not hold one block" in document["modes"]["prefetch"]["reason"]
+    assert "hold at once" in document["modes"]["prefetch"]["reason"]
     assert document["modes"]["direct"]["runs"] == 1
 
 

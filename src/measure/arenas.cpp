@@ -1,0 +1,85 @@
+#include "measure/arenas.h"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <cinttypes>
+#include <cstdio>
+#include <fstream>
+#include <string>
+
+#include "core/fail.h"
+
+namespace headrace {
+namespace {
+
+// Pages looked at per piece, in runs spread evenly: enough to see a node's balancing at work, few
+// enough to take no time (asking for all pages of 1 GiB takes 0.1 s).
+constexpr std::uint64_t kRuns = 16;
+constexpr std::uint64_t kRunBytes = 16 * 4096;
+
+}  // namespace
+
+std::string_view page_word(PageSize pages) { return pages == PageSize::base ? "base" : "huge"; }
+
+Result<std::span<std::byte>> Arenas::get(const MemoryKey& key, std::size_t index, Bytes bytes) {
+  std::unique_ptr<Buffer>& buffer = buffers_[{key, index}];
+  if (buffer == nullptr || buffer->size() < bytes) {
+    buffer.reset();
+    Placement placement = Placement::on(key.node);
+    placement.pages = key.pages;
+    placement.reason = "an experiment";
+    auto made = allocate(machine_, bytes, placement);
+    if (!made) {
+      buffers_.erase({key, index});
+      return std::unexpected<Error>(std::move(made).error());
+    }
+    buffer = *std::move(made);
+  }
+  return buffer->bytes().first(bytes.value);
+}
+
+Status Arenas::check_residency() const {
+  for (const auto& [key, buffer] : buffers_) {
+    const std::span<const std::byte> all = buffer->bytes();
+    const std::uint64_t run = std::min<std::uint64_t>(kRunBytes, all.size());
+    for (std::uint64_t i = 0; i < kRuns; ++i) {
+      const std::uint64_t at = (all.size() - run) / kRuns * i / 4096 * 4096;
+      HEADRACE_TRY(const Residency residency, where(all.subspan(at, run)));
+      for (const auto& [node, pages] : residency.pages) {
+        if (node == key.first.node) continue;
+        return fail(ErrorCode::io,
+                    "memory of node {} has pages on node {}; is numa_balancing on, or the node "
+                    "full?",
+                    raw(key.first.node), raw(node));
+      }
+      if (residency.absent > 0) {
+        return fail(ErrorCode::io, "memory of node {} was swapped out; free some memory",
+                    raw(key.first.node));
+      }
+    }
+  }
+  return {};
+}
+
+double Arenas::huge_part(std::span<const std::byte> memory) {
+  const auto begin = reinterpret_cast<std::uintptr_t>(memory.data());
+  const auto end = begin + memory.size();
+  std::ifstream smaps("/proc/self/smaps");
+  std::uint64_t huge = 0;
+  bool inside = false;
+  for (std::string line; std::getline(smaps, line);) {
+    std::uintptr_t low = 0;
+    std::uintptr_t high = 0;
+    std::uint64_t kib = 0;
+    if (std::sscanf(line.c_str(), "%" SCNxPTR "-%" SCNxPTR " ", &low, &high) == 2) {
+      inside = low < end && begin < high;
+    } else if (inside && (std::sscanf(line.c_str(), "AnonHugePages: %" SCNu64, &kib) == 1 ||
+                          std::sscanf(line.c_str(), "Private_Hugetlb: %" SCNu64, &kib) == 1)) {
+      huge += kib << 10;
+    }
+  }
+  return std::min(1.0, static_cast<double>(huge) / static_cast<double>(memory.size()));
+}
+
+}  // namespace headrace

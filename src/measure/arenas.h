@@ -1,0 +1,49 @@
+// The memory of experiments: one arena per node and page size, mapped afresh for every round, since
+// where the pages of a mapping lie in the caches and the DRAM banks moves results by some per cent
+// (the best of 20 runs of STREAM in one process differed by a quarter between processes).
+// Single-thread.
+#pragma once
+
+#include <compare>
+#include <map>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "headrace/buffer.h"
+#include "headrace/machine.h"
+#include "headrace/result.h"
+
+namespace headrace {
+
+struct MemoryKey {
+  NodeId node{0};
+  PageSize pages = PageSize::transparent;
+  friend auto operator<=>(const MemoryKey&, const MemoryKey&) = default;
+};
+
+// "base" or "huge", as rows name them.
+std::string_view page_word(PageSize pages);
+
+class Arenas {
+ public:
+  explicit Arenas(const Machine& machine) : machine_(machine) {}
+
+  // The `index`-th piece of `bytes` on a node, touched, and the same until clear() for the same
+  // request. The errors of allocate(). Enlarging a piece loses what was in it.
+  Result<std::span<std::byte>> get(const MemoryKey& key, std::size_t index, Bytes bytes);
+  // Gives all memory back.
+  void clear() { buffers_.clear(); }
+
+  // Whether all pieces are where they were asked for, by a sample of their pages: the kernel may
+  // have moved them meanwhile. io: not, and where they are instead.
+  Status check_residency() const;
+  // Of a piece with huge pages, the part that the kernel really gave (smaps); 0 for base pages.
+  static double huge_part(std::span<const std::byte> memory);
+
+ private:
+  const Machine& machine_;
+  std::map<std::pair<MemoryKey, std::size_t>, std::unique_ptr<Buffer>> buffers_;
+};
+
+}  // namespace headrace

@@ -1,0 +1,62 @@
+#include "measure/arenas.h"
+
+#include <gtest/gtest.h>
+#include <sys/mman.h>
+
+#include "headrace/machine.h"
+
+namespace headrace {
+namespace {
+
+class ArenasTest : public testing::Test {
+ protected:
+  Machine machine_ = Machine::discover().value();
+  MemoryKey base_{machine_.nodes.front().id, PageSize::base};
+  MemoryKey huge_{machine_.nodes.front().id, PageSize::transparent};
+  Arenas arenas_{machine_};
+};
+
+TEST_F(ArenasTest, AreTheSameUntilClearedAndTouched) {
+  const auto one = arenas_.get(base_, 0, 1_MiB);
+  ASSERT_TRUE(one.has_value()) << one.error().message;
+  EXPECT_EQ(one->size(), (1_MiB).value);
+  EXPECT_EQ(where(*one)->absent, 0u);
+  EXPECT_EQ(arenas_.get(base_, 0, 64_KiB)->data(), one->data());
+  EXPECT_NE(arenas_.get(base_, 1, 1_MiB)->data(), one->data());
+  EXPECT_NE(arenas_.get(huge_, 0, 1_MiB)->data(), one->data());
+  EXPECT_TRUE(arenas_.check_residency().has_value());
+  arenas_.clear();
+  EXPECT_TRUE(arenas_.check_residency().has_value()) << "of nothing";
+}
+
+TEST_F(ArenasTest, PagesThatAreGoneAreNoticed) {
+  const auto memory = arenas_.get(base_, 0, 1_MiB);
+  ASSERT_TRUE(memory.has_value());
+  ASSERT_EQ(madvise(memory->data(), memory->size(), MADV_DONTNEED), 0);
+  const Status checked = arenas_.check_residency();
+  ASSERT_FALSE(checked.has_value());
+  EXPECT_NE(checked.error().message.find("swapped out"), std::string::npos);
+}
+
+TEST_F(ArenasTest, SayHowMuchIsHuge) {
+  const auto small = arenas_.get(base_, 0, 4_MiB);
+  ASSERT_TRUE(small.has_value());
+  EXPECT_EQ(Arenas::huge_part(*small), 0);
+  const auto large = arenas_.get(huge_, 0, 64_MiB);
+  ASSERT_TRUE(large.has_value());
+  const double part = Arenas::huge_part(*large);
+  EXPECT_GE(part, 0);
+  EXPECT_LE(part, 1);
+}
+
+TEST_F(ArenasTest, WhatIsNotToBeHadIsAnErrorAndLeavesTheRest) {
+  ASSERT_TRUE(arenas_.get(base_, 0, 1_MiB).has_value());
+  const auto too_much = arenas_.get(base_, 1, Bytes{1} * (std::uint64_t{1} << 45));
+  ASSERT_FALSE(too_much.has_value());
+  EXPECT_EQ(too_much.error().code, ErrorCode::exhausted);
+  EXPECT_TRUE(arenas_.check_residency().has_value());
+  EXPECT_FALSE(arenas_.get({NodeId{77}, PageSize::base}, 0, 1_MiB).has_value());
+}
+
+}  // namespace
+}  // namespace headrace

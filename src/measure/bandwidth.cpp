@@ -1,0 +1,135 @@
+// Bandwidth of each memory node from each node with CPUs, by mix of reads and writes and by number
+// of threads.
+//
+// Each thread walks over its own part of one buffer, from front to back again and again, for a set
+// time that all share; the rate is the sum of their rates. The buffer passes the caches of the team
+// four times. What is counted is in traffic.h: the value is payload, `read_write` counts a copy's
+// bytes twice (STREAM), `bus` adds the write-allocates.
+#include <algorithm>
+#include <set>
+
+#include "measure/chase.h"
+#include "measure/experiment.h"
+#include "measure/team.h"
+#include "measure/timed.h"
+#include "measure/traffic.h"
+
+namespace headrace {
+namespace {
+
+constexpr std::uint64_t kCachesWalkedOver = 4;
+constexpr Bytes kLeastPerThread = 16_MiB;
+constexpr Nanoseconds kWalkTime = std::chrono::milliseconds{20};
+// Between two looks at the clock: some 10 us, so that threads stop together.
+constexpr std::size_t kLinesPerLook = 4096;
+
+class Walk final : public Probe {
+ public:
+  Walk(const Mix& mix, CpuSet cpus, std::span<std::byte> memory)
+      : kernel_(mix), cpus_(std::move(cpus)) {
+    const std::size_t each = memory.size() / cpus_.size() / 4096 * 4096;
+    for (std::size_t i = 0; i < cpus_.size(); ++i) {
+      areas_.push_back(divide(mix, memory.subspan(i * each, each)));
+    }
+  }
+
+  Result<Sample> sample() override {
+    std::vector<double> rates(cpus_.size());
+    std::vector<double> shares(cpus_.size());
+    Start start(cpus_.size());
+    HEADRACE_TRY_STATUS(run_pinned(cpus_, [&](std::size_t i) {
+      start.meet();
+      const CpuShare share;
+      rates[i] = walk(areas_[i]);
+      shares[i] = share.now();
+    }));
+    double lines = 0;
+    for (const double rate : rates) lines += rate;
+    const double read_write = lines * kLine;
+    const Mix& mix = kernel_.mix();
+    return Sample{.value = read_write * mix.payload_factor(),
+                  .details = {{"read_write", read_write}, {"bus", read_write * mix.bus_factor()}},
+                  .cpu_share = std::ranges::min(shares)};
+  }
+
+ private:
+  // Lines per second.
+  double walk(const TrafficArea& area) const {
+    const std::size_t groups = kernel_.groups(area);
+    const std::size_t at_once = std::min(groups, kLinesPerLook / kernel_.lines_per_group());
+    const Nanoseconds begin = system_clock().now();
+    Nanoseconds now = begin;
+    std::size_t lines = 0;
+    for (std::size_t at = 0; now - begin < kWalkTime; now = system_clock().now()) {
+      if (at + at_once > groups) at = 0;
+      lines += kernel_.run(area, at, at_once);
+      at += at_once;
+    }
+    kernel_.finish();
+    return static_cast<double>(lines) / seconds(system_clock().now() - begin);
+  }
+
+  const TrafficKernel kernel_;
+  const CpuSet cpus_;
+  std::vector<TrafficArea> areas_;
+};
+
+unsigned rank_of(const Mix& mix, bool all_threads, bool local) {
+  const bool basic = mix.name == "read" || mix.name == "nt_write";
+  if (all_threads && basic) return local ? 0 : 1;
+  if (all_threads && local) return mix.name == "write" || mix.copies ? 1 : 2;
+  return local ? 3 : 4;
+}
+
+Point walk_point(const Node& cpu_node, const Node& memory_node, const Mix& mix, const CpuSet& cpus,
+                 Bytes bytes, unsigned rank) {
+  Point point;
+  point.rank = rank;
+  point.memory = {memory_node.id, PageSize::transparent};
+  point.row = {.experiment = "bandwidth",
+               .parameters = {{"cpu_node", std::uint64_t{raw(cpu_node.id)}},
+                              {"memory_node", std::uint64_t{raw(memory_node.id)}},
+                              {"mix", std::string(mix.name)},
+                              {"threads", std::uint64_t{cpus.size()}}},
+               .unit = "B/s"};
+  point.cost = 4 * kWalkTime;
+  point.prepare = [key = point.memory, &mix, cpus, bytes](
+                      Arenas& arenas, Random&) -> Result<std::unique_ptr<Probe>> {
+    HEADRACE_TRY(const auto memory, arenas.get(key, 0, bytes));
+    return std::make_unique<Walk>(mix, cpus, memory);
+  };
+  return point;
+}
+
+// 1, 2, 4, ... and all.
+std::set<std::size_t> team_sizes(std::size_t all) {
+  std::set<std::size_t> sizes{all};
+  for (std::size_t n = 1; n < all; n *= 2) sizes.insert(n);
+  return sizes;
+}
+
+}  // namespace
+
+std::vector<Point> bandwidth_points(const Machine& machine) {
+  std::vector<Point> points;
+  for (const Node& cpu_node : machine.nodes) {
+    const CpuSet cpus = usable_cpus(&cpu_node);
+    if (cpus.empty() || !cpu_node.byte_addressable()) continue;
+    const Bytes bytes =
+        std::max(cache_to_pass(machine, cpus) * kCachesWalkedOver, kLeastPerThread * cpus.size());
+    for (const Node& memory_node : machine.nodes) {
+      if (!memory_node.byte_addressable() || !memory_node.capacity) continue;
+      const bool local = &memory_node == &cpu_node;
+      for (const Mix& mix : mixes()) {
+        for (const std::size_t threads : team_sizes(cpus.size())) {
+          const CpuSet team(cpus.begin(), cpus.begin() + static_cast<std::ptrdiff_t>(threads));
+          points.push_back(walk_point(cpu_node, memory_node, mix, team, bytes,
+                                      rank_of(mix, threads == cpus.size(), local)));
+        }
+      }
+    }
+  }
+  return points;
+}
+
+}  // namespace headrace

@@ -1,0 +1,67 @@
+// What an experiment is made of: points, each a row to be filled and the way to fill it.
+//
+// An experiment only lists its points for a machine. The session (session.h) chooses which of them
+// fit into the budget, in which order and how often they are measured, on which mappings of memory,
+// and what the samples come down to. Single-thread.
+#pragma once
+
+#include <functional>
+#include <map>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "headrace/machine.h"
+#include "headrace/profile.h"
+#include "headrace/random.h"
+#include "headrace/result.h"
+#include "measure/arenas.h"
+
+namespace headrace {
+
+// One repetition.
+struct Sample {
+  double value = 0;                       // in the unit of the row
+  std::map<std::string, double> details;  // as Row::details
+  // Of the time of its threads, the part in which they had a CPU: the least of them. Well below 1:
+  // something else ran there.
+  double cpu_share = 1;
+};
+
+// A point made ready on one mapping of memory.
+class Probe {
+ public:
+  virtual ~Probe() = default;
+  virtual Result<Sample> sample() = 0;
+};
+
+struct Point {
+  Row row;  // experiment, parameters, unit; with a reason: there is nothing to measure
+  // 0 is what one wants to know first; a small budget leaves the high ones out.
+  unsigned rank = 0;
+  // What one mapping of it takes, roughly: preparing and repetitions.
+  Nanoseconds cost{0};
+  // Points with the same memory are measured one after the other, so that it is mapped once.
+  MemoryKey memory;
+  std::function<Result<std::unique_ptr<Probe>>(Arenas& arenas, Random& random)> prepare;
+};
+
+struct Experiment {
+  std::string_view name;
+  std::string_view description;  // one line
+  std::vector<Point> (*points)(const Machine& machine);
+};
+
+std::span<const Experiment> all_experiments();
+
+std::vector<Point> latency_points(const Machine& machine);
+std::vector<Point> bandwidth_points(const Machine& machine);
+std::vector<Point> loaded_points(const Machine& machine);
+std::vector<Point> stream_points(const Machine& machine);
+
+// A point that only says why it cannot be measured.
+Point without(Row row, std::string reason);
+
+}  // namespace headrace

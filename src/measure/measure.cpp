@@ -1,0 +1,181 @@
+// `measure`: the experiments asked for, as one session, into a profile.
+#include <fmt/chrono.h>
+#include <fmt/ranges.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <fstream>
+
+#include "core/fail.h"
+#include "headrace/measure.h"
+#include "headrace/version.h"
+#include "measure/experiment.h"
+#include "measure/session.h"
+#include "measure/team.h"
+#include "measure/ticks.h"
+
+namespace headrace {
+namespace {
+
+constexpr std::array kExperiments = {
+    Experiment{"latency", "idle load-to-use latency by node, window, page and working-set size",
+               latency_points},
+    Experiment{"bandwidth", "bandwidth by node, mix of reads and writes, and threads",
+               bandwidth_points},
+    Experiment{"loaded", "latency of one core while others load the memory", loaded_points},
+    Experiment{"stream", "STREAM's four kernels, each array on a node of its own", stream_points},
+};
+
+// Below it not even the points of rank 0 of one node are measured three times.
+constexpr Nanoseconds kLeastBudget = std::chrono::seconds{2};
+
+std::string first_line(const char* path) {
+  std::ifstream file(path);
+  std::string line;
+  std::getline(file, line);
+  return line.empty() ? "unknown" : line;
+}
+
+std::string now_in_words() {
+  return fmt::format("{:%Y-%m-%dT%H:%M:%SZ}", fmt::gmtime(std::time(nullptr)));
+}
+
+// What moves results and is not the machine's: as it was when measuring began.
+std::map<std::string, std::string> conditions(const MeasureOptions& options) {
+  const Ticks& ticks = Ticks::instance();
+  return {{"date", now_in_words()},
+          {"headrace", std::string(version())},
+          {"seed", std::to_string(options.seed)},
+          {"budget_s", options.budget ? fmt::format("{:.1f}", seconds(*options.budget)) : "full"},
+          {"interval_width", fmt::format("{}", options.width)},
+          {"governor", first_line("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor")},
+          {"transparent_hugepage", first_line("/sys/kernel/mm/transparent_hugepage/enabled")},
+          {"numa_balancing", first_line("/proc/sys/kernel/numa_balancing")},
+          {"kernel", first_line("/proc/sys/kernel/osrelease")},
+          {"load_average", first_line("/proc/loadavg")},
+          {"clock", ticks.by_counter() ? "time-stamp counter" : "clock_gettime"},
+          {"cpus", to_string(usable_cpus())}};
+}
+
+Result<std::vector<Point>> points_of(const Machine& machine, const MeasureOptions& options) {
+  std::vector<Point> points;
+  std::vector<std::string_view> known;
+  for (const Experiment& experiment : kExperiments) known.push_back(experiment.name);
+  for (const std::string& name : options.experiments) {
+    if (std::ranges::find(known, name) == known.end()) {
+      return fail(ErrorCode::invalid, "no experiment '{}'; there are {}", name,
+                  fmt::join(known, ", "));
+    }
+  }
+  for (const Experiment& experiment : kExperiments) {
+    const bool all = options.experiments.empty();
+    if (!all &&
+        std::ranges::find(options.experiments, experiment.name) == options.experiments.end()) {
+      continue;
+    }
+    for (Point& point : experiment.points(machine)) points.push_back(std::move(point));
+  }
+  return points;
+}
+
+// Rows with a value that an earlier session left are kept and not measured again.
+std::vector<Row> take_known(std::vector<Point>& points, const std::vector<Row>& known) {
+  std::vector<Row> kept;
+  for (const Row& row : known) {
+    if (!row.value) continue;
+    kept.push_back(row);
+    std::erase_if(points, [key = row.key()](const Point& p) { return p.row.key() == key; });
+  }
+  return kept;
+}
+
+const std::uint64_t* number(const Row& row, std::string_view name) {
+  const ParameterValue* value = row.parameter(name);
+  return value == nullptr ? nullptr : std::get_if<std::uint64_t>(value);
+}
+
+bool has_word(const Row& row, std::string_view name, std::string_view word) {
+  const ParameterValue* value = row.parameter(name);
+  const auto* text = value == nullptr ? nullptr : std::get_if<std::string>(value);
+  return text != nullptr && *text == word;
+}
+
+AccessAttributes& measured_access(Node& node, NodeId initiator) {
+  const auto known = std::ranges::find_if(node.access, [&](const AccessAttributes& access) {
+    return access.measured && access.initiator == initiator;
+  });
+  if (known != node.access.end()) return *known;
+  node.access.push_back({.initiator = initiator, .source = "headrace measure", .measured = true});
+  return node.access.back();
+}
+
+void raise(std::optional<BytesPerSecond>& to, double value) {
+  if (!to || to->value < value) to = BytesPerSecond{value};
+}
+
+// What policies ask a machine: the latency of the whole buffer with huge pages, and the best
+// bandwidth over the numbers of threads.
+void put_into_machine(Machine& machine, const std::vector<Row>& rows) {
+  for (Node& node : machine.nodes) {
+    std::erase_if(node.access, [](const auto& access) { return access.measured; });
+  }
+  for (const Row& row : rows) {
+    const auto* memory = number(row, "memory_node");
+    const auto* cpu = number(row, "cpu_node");
+    if (!row.value || memory == nullptr || cpu == nullptr) continue;
+    const auto node =
+        std::ranges::find(machine.nodes, NodeId{static_cast<std::uint32_t>(*memory)}, &Node::id);
+    if (node == machine.nodes.end()) continue;
+    const NodeId initiator{static_cast<std::uint32_t>(*cpu)};
+    if (row.experiment == "latency" && has_word(row, "window", "all") &&
+        has_word(row, "pages", "huge")) {
+      AccessAttributes& access = measured_access(*node, initiator);
+      const Nanoseconds latency{static_cast<std::int64_t>(row.value->median + 0.5)};
+      // The whole buffer is the largest working set, and so the slowest.
+      access.read_latency = std::max(access.read_latency.value_or(latency), latency);
+    } else if (row.experiment == "bandwidth" && has_word(row, "mix", "read")) {
+      raise(measured_access(*node, initiator).read_bandwidth, row.value->median);
+    } else if (row.experiment == "bandwidth" && has_word(row, "mix", "nt_write")) {
+      raise(measured_access(*node, initiator).write_bandwidth, row.value->median);
+    }
+  }
+}
+
+}  // namespace
+
+std::span<const Experiment> all_experiments() { return kExperiments; }
+
+std::vector<ExperimentInfo> experiments() {
+  std::vector<ExperimentInfo> infos;
+  for (const Experiment& each : kExperiments) {
+    infos.push_back({std::string(each.name), std::string(each.description)});
+  }
+  return infos;
+}
+
+Result<Profile> measure(const Machine& machine, const MeasureOptions& options,
+                        const ExperimentContext& context) {
+  HEADRACE_TRY_STATUS(check_is_here(machine));
+  if (options.budget && *options.budget < kLeastBudget) {
+    return fail(ErrorCode::invalid,
+                "a budget of {:.1f} s is too small to measure anything; give {} s",
+                seconds(*options.budget), kLeastBudget.count() / 1'000'000'000);
+  }
+  Profile profile;
+  profile.machine = machine;
+  profile.conditions = conditions(options);
+  HEADRACE_TRY(std::vector<Point> points, points_of(machine, options));
+  profile.rows = take_known(points, options.known);
+  leave_out(points, options.budget);
+  HEADRACE_TRY(SessionResult session, run_session(machine, std::move(points), options, context));
+  for (Row& row : session.rows) profile.rows.push_back(std::move(row));
+  profile.conditions["rounds"] = std::to_string(session.rounds);
+  profile.conditions["looks_disturbed"] =
+      fmt::format("{} of {}", session.disturbed, session.looks.size());
+  if (session.stopped) profile.conditions["stopped"] = "before its end";
+  put_into_machine(profile.machine, profile.rows);
+  return profile;
+}
+
+}  // namespace headrace

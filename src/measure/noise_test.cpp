@@ -1,0 +1,77 @@
+#include "measure/noise.h"
+
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <thread>
+
+#include "measure/team.h"
+
+namespace headrace {
+namespace {
+
+std::vector<Noise::Look> quiet_looks(std::size_t count) {
+  std::vector<Noise::Look> looks(count);
+  for (std::size_t i = 0; i < count; ++i) {
+    const double wobble = 1 + 0.01 * static_cast<double>(i % 3);
+    looks[i] = {.idle_ns = 100 * wobble, .loaded_bytes_per_second = 3e10 / wobble};
+  }
+  return looks;
+}
+
+TEST(NoiseTest, QuietLooksAreNotDisturbed) {
+  for (const bool disturbed : disturbed_looks(quiet_looks(20))) EXPECT_FALSE(disturbed);
+  EXPECT_TRUE(disturbed_looks({}).empty());
+  EXPECT_EQ(disturbed_looks(quiet_looks(1)), std::vector<bool>{false});
+}
+
+TEST(NoiseTest, EachSentinelIsHeard) {
+  auto looks = quiet_looks(12);
+  looks[1].idle_ns *= 1.2;
+  looks[4].loaded_bytes_per_second *= 0.7;
+  looks[6].steal = 0.1;
+  looks[9].cpu_share = 0.6;
+  const auto disturbed = disturbed_looks(looks);
+  for (std::size_t i = 0; i < looks.size(); ++i) {
+    EXPECT_EQ(disturbed[i], i == 1 || i == 4 || i == 6 || i == 9) << i;
+  }
+}
+
+// The loud half of a session must not make the quiet one look disturbed, nor hide itself by being
+// usual: up to half of the looks.
+TEST(NoiseTest, AThirdThatIsLoudIsFound) {
+  auto looks = quiet_looks(30);
+  for (std::size_t i = 20; i < 30; ++i) looks[i].loaded_bytes_per_second *= 0.6;
+  const auto disturbed = disturbed_looks(looks);
+  EXPECT_EQ(std::count(disturbed.begin(), disturbed.end(), true), 10);
+  EXPECT_TRUE(disturbed[25]);
+}
+
+// A planted disturbance: another thread on every CPU takes half of it.
+TEST(NoiseTest, ACompetingProgramIsNoticed) {
+  const Machine machine = Machine::discover().value();
+  Random random(1);
+  auto noise = Noise::start(machine, random);
+  ASSERT_TRUE(noise.has_value()) << noise.error().message;
+  noise->look();
+  std::atomic<bool> stop{false};
+  {
+    std::jthread others([&] {
+      (void)run_pinned(usable_cpus(), [&](std::size_t) {
+        while (!stop) {
+        }
+      });
+    });
+    std::this_thread::sleep_for(std::chrono::milliseconds{20});
+    for (int i = 0; i < 3; ++i) noise->look();
+    stop = true;
+  }
+  double least = 1;
+  for (const Noise::Look& look : noise->looks()) least = std::min(least, look.cpu_share);
+  EXPECT_LT(least, Noise::kLeastShare);
+  const auto disturbed = noise->disturbed();
+  EXPECT_TRUE(std::ranges::any_of(disturbed, [](bool d) { return d; }));
+}
+
+}  // namespace
+}  // namespace headrace

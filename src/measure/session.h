@@ -1,0 +1,51 @@
+// A session: points measured in turn until each is certain enough or the time is over.
+//
+// Rounds. In each, every point that still needs it is measured once on fresh memory, in an order
+// drawn anew (points that share memory together), with a look at the noise sentinels every second.
+// So drift of the machine spreads over all points instead of falling on the last ones, and no point
+// depends on one mapping. A point is certain when the bootstrap interval of the median over its
+// mappings is narrower than asked for. Single-thread.
+#pragma once
+
+#include <vector>
+
+#include "headrace/measure.h"
+#include "measure/experiment.h"
+#include "measure/noise.h"
+
+namespace headrace {
+
+// What one mapping gave.
+struct Mapping {
+  double value = 0;  // median of its repetitions
+  std::map<std::string, double> details;
+  double cpu_share = 1;  // the median of its repetitions'
+  std::size_t look = 0;  // the last look at the sentinels before it; the next came after it
+};
+
+struct Trial {
+  Point point;
+  std::vector<Mapping> mappings;
+  std::optional<Error> error;
+};
+
+// Which points fit: in order of rank until the estimated time of kLeastMappings rounds is used up.
+// The others get a reason. Without a budget all.
+void leave_out(std::vector<Point>& points, std::optional<Nanoseconds> budget);
+
+// Fills the row of a trial: summary, details, flags, reason. Mappings in disturbed moments are left
+// out where at least three quiet ones remain; else the row is flagged noisy if half of them were.
+Row row_of(Trial trial, const std::vector<bool>& disturbed);
+
+// Runs the points. Rows come in the order of the points. exhausted: no memory for the sentinels.
+struct SessionResult {
+  std::vector<Row> rows;
+  std::vector<Noise::Look> looks;
+  std::size_t disturbed = 0;  // looks
+  unsigned rounds = 0;
+  bool stopped = false;  // by the context
+};
+Result<SessionResult> run_session(const Machine& machine, std::vector<Point> points,
+                                  const MeasureOptions& options, const ExperimentContext& context);
+
+}  // namespace headrace

@@ -1,0 +1,97 @@
+// `measure` as a whole, on this host: that points are what they say, that a small budget is kept
+// and told, and that the machine learns from it. What the numbers are is not tested here, but they
+// are held against what cannot be.
+#include <gtest/gtest.h>
+
+#include <set>
+
+#include "headrace/clock.h"
+#include "headrace/measure.h"
+#include "measure/experiment.h"
+
+namespace headrace {
+namespace {
+
+TEST(MeasureTest, NonsenseIsRefusedInOneLine) {
+  const Machine machine = Machine::discover().value();
+  const auto unknown = measure(machine, {.experiments = {"latency", "speed"}});
+  ASSERT_FALSE(unknown.has_value());
+  EXPECT_EQ(unknown.error().code, ErrorCode::invalid);
+  EXPECT_NE(unknown.error().message.find("no experiment 'speed'; there are latency"),
+            std::string::npos);
+  const auto hasty = measure(machine, {.budget = std::chrono::milliseconds{10}});
+  EXPECT_EQ(hasty.error().code, ErrorCode::invalid);
+  Machine other = machine;
+  other.name = "elsewhere";
+  EXPECT_EQ(measure(other).error().code, ErrorCode::unsupported);
+}
+
+TEST(MeasureTest, KeysAreUniqueAndEveryPointCanBePrepared) {
+  const Machine machine = Machine::discover().value();
+  std::set<std::string> keys;
+  for (const Experiment& experiment : all_experiments()) {
+    const auto points = experiment.points(machine);
+    EXPECT_FALSE(points.empty()) << experiment.name;
+    for (const Point& point : points) {
+      EXPECT_EQ(point.row.experiment, experiment.name);
+      EXPECT_TRUE(keys.insert(point.row.key()).second) << point.row.key();
+      EXPECT_TRUE(point.prepare || !point.row.reason.empty());
+      EXPECT_GT(point.cost.count() + (point.row.reason.empty() ? 0 : 1), 0);
+    }
+  }
+}
+
+TEST(MeasureTest, ASmallBudgetMeasuresWhatMattersAndSaysWhatItLeftOut) {
+  const Nanoseconds begin = system_clock().now();
+  const auto profile =
+      measure(Machine::discover().value(),
+              {.experiments = {"latency", "bandwidth"}, .budget = std::chrono::seconds{4}});
+  ASSERT_TRUE(profile.has_value()) << profile.error().message;
+  // Far above the budget only where a sanitizer or a busy machine makes a round long.
+  EXPECT_LT(system_clock().now() - begin, std::chrono::seconds{60});
+  std::size_t measured = 0;
+  std::size_t left_out = 0;
+  for (const Row& row : profile->rows) {
+    EXPECT_NE(row.value.has_value(), !row.reason.empty()) << row.key();
+    left_out += row.reason.starts_with("left out");
+    if (!row.value) continue;
+    ++measured;
+    EXPECT_GT(row.value->median, 0) << row.key();
+    EXPECT_LE(row.value->interval95.low, row.value->median);
+    EXPECT_GE(row.value->interval95.high, row.value->median);
+    EXPECT_EQ(row.samples.size(), row.value->runs);
+  }
+  EXPECT_GT(measured, 0u);
+  EXPECT_GT(left_out, 0u);
+  EXPECT_EQ(profile->conditions.at("budget_s"), "4.0");
+  const auto& access = profile->machine.nodes.front().access;
+  const auto known = std::ranges::find_if(access, [](const auto& a) { return a.measured; });
+  ASSERT_NE(known, access.end());
+  EXPECT_TRUE(known->read_latency);
+  // It is a machine's document, too.
+  EXPECT_TRUE(Machine::from_json(profile->to_json()).has_value());
+}
+
+TEST(MeasureTest, RowsThatAreKnownAreKeptAndNotMeasuredAgain) {
+  std::vector<Row> known;
+  const Machine machine = Machine::discover().value();
+  for (const Point& point : stream_points(machine)) {
+    Row row = point.row;
+    row.samples = {1, 1, 1};
+    row.value = summarize(row.samples);
+    known.push_back(row);
+  }
+  known.back().value.reset();
+  const std::string missing = known.back().key();
+  const auto profile = measure(
+      machine, {.experiments = {"stream"}, .budget = std::chrono::seconds{20}, .known = known});
+  ASSERT_TRUE(profile.has_value()) << profile.error().message;
+  ASSERT_EQ(profile->rows.size(), known.size());
+  for (const Row& row : profile->rows) {
+    ASSERT_TRUE(row.value.has_value()) << row.reason;
+    EXPECT_EQ(row.value->median == 1, row.key() != missing) << row.key();
+  }
+}
+
+}  // namespace
+}  // namespace headrace

@@ -1,0 +1,199 @@
+// The four kernels of STREAM (McCalpin), each array on a node of its own.
+//
+//   copy: c = a      scale: b = s c      add: c = a + b      triad: a = b + s c
+//
+// Counting as STREAM does: 16 bytes per element for copy and scale, 24 for add and triad, stores
+// not fetched first; `payload` is the same, `bus` adds the write-allocates. Arrays hold at least
+// four times the caches of the team each. After each timing the arrays are checked against what the
+// kernel must have left. Not McCalpin's program, and its results are not "STREAM results" in the
+// sense of its licence. Plain loops that the compiler makes vectors of.
+#include <algorithm>
+#include <array>
+#include <cmath>
+
+#include "core/fail.h"
+#include "measure/experiment.h"
+#include "measure/team.h"
+#include "measure/timed.h"
+
+namespace headrace {
+namespace {
+
+constexpr std::uint64_t kCachesPerArray = 4;
+constexpr Bytes kLeastArray = 32_MiB;
+constexpr double kScalar = 3;
+
+struct Arrays {
+  std::span<double> a;
+  std::span<double> b;
+  std::span<double> c;
+  Arrays part(std::size_t index, std::size_t parts) const {
+    const std::size_t each = a.size() / parts;
+    const auto cut = [&](std::span<double> all) { return all.subspan(index * each, each); };
+    return {cut(a), cut(b), cut(c)};
+  }
+};
+
+struct StreamKernel {
+  std::string_view name;
+  double bytes;  // per element
+  double bus;    // with the write-allocate
+  void (*run)(const Arrays& arrays);
+  // From a = 1, b = 2, c = 0: which array, and what it must hold.
+  std::span<double> Arrays::* written;
+  double expected;
+};
+
+// restrict: the arrays do not overlap, and the compiler is to know.
+void stream_copy(const Arrays& x) {
+  const double* __restrict a = x.a.data();
+  double* __restrict c = x.c.data();
+  for (std::size_t i = 0; i < x.a.size(); ++i) c[i] = a[i];
+}
+void stream_scale(const Arrays& x) {
+  const double* __restrict c = x.c.data();
+  double* __restrict b = x.b.data();
+  for (std::size_t i = 0; i < x.a.size(); ++i) b[i] = kScalar * c[i];
+}
+void stream_add(const Arrays& x) {
+  const double* __restrict a = x.a.data();
+  const double* __restrict b = x.b.data();
+  double* __restrict c = x.c.data();
+  for (std::size_t i = 0; i < x.a.size(); ++i) c[i] = a[i] + b[i];
+}
+void stream_triad(const Arrays& x) {
+  const double* __restrict b = x.b.data();
+  const double* __restrict c = x.c.data();
+  double* __restrict a = x.a.data();
+  for (std::size_t i = 0; i < x.a.size(); ++i) a[i] = b[i] + kScalar * c[i];
+}
+
+const std::array kKernels = {
+    StreamKernel{"copy", 16, 24, stream_copy, &Arrays::c, 1},
+    StreamKernel{"scale", 16, 24, stream_scale, &Arrays::b, kScalar * 4},
+    StreamKernel{"add", 24, 32, stream_add, &Arrays::c, 3},
+    StreamKernel{"triad", 24, 32, stream_triad, &Arrays::a, 2 + kScalar * 4},
+};
+
+class Stream final : public Probe {
+ public:
+  Stream(const StreamKernel& kernel, CpuSet cpus, Arrays arrays)
+      : kernel_(kernel), cpus_(std::move(cpus)), arrays_(arrays) {}
+
+  Result<Sample> sample() override {
+    std::vector<Nanoseconds> begin(cpus_.size());
+    std::vector<Nanoseconds> end(cpus_.size());
+    std::vector<double> shares(cpus_.size());
+    Start start(cpus_.size());
+    HEADRACE_TRY_STATUS(run_pinned(cpus_, [&](std::size_t i) {
+      const Arrays mine = arrays_.part(i, cpus_.size());
+      std::ranges::fill(mine.a, 1);
+      std::ranges::fill(mine.b, 2);
+      std::ranges::fill(mine.c, 4);
+      start.meet();
+      const CpuShare share;
+      begin[i] = system_clock().now();
+      kernel_.run(mine);
+      end[i] = system_clock().now();
+      shares[i] = share.now();
+    }));
+    HEADRACE_TRY_STATUS(check());
+    // As STREAM: from the first start to the last end, since all must be done.
+    const double time = seconds(std::ranges::max(end) - std::ranges::min(begin));
+    const double elements = static_cast<double>(arrays_.a.size() / cpus_.size() * cpus_.size());
+    return Sample{.value = kernel_.bytes * elements / time,
+                  .details = {{"bus", kernel_.bus * elements / time}},
+                  .cpu_share = std::ranges::min(shares)};
+  }
+
+ private:
+  Status check() const {
+    for (std::size_t i = 0; i < cpus_.size(); ++i) {
+      const Arrays part = arrays_.part(i, cpus_.size());
+      for (const double value : part.*kernel_.written) {
+        if (value == kernel_.expected) continue;
+        return fail(ErrorCode::io, "{} left {} where {} must be; test the memory of this machine",
+                    kernel_.name, value, kernel_.expected);
+      }
+    }
+    return {};
+  }
+
+  const StreamKernel& kernel_;
+  const CpuSet cpus_;
+  const Arrays arrays_;
+};
+
+std::span<double> doubles(std::span<std::byte> memory) {
+  return {reinterpret_cast<double*>(memory.data()), memory.size() / sizeof(double)};
+}
+
+struct Homes {
+  const Node* a;
+  const Node* b;
+  const Node* c;
+};
+
+Point stream_point(const StreamKernel& kernel, const Homes& homes, const CpuSet& cpus, Bytes bytes,
+                   unsigned rank) {
+  const auto id = [](const Node* node) { return std::uint64_t{raw(node->id)}; };
+  Point point;
+  point.rank = rank;
+  point.memory = {homes.a->id, PageSize::transparent};
+  point.row = {.experiment = "stream",
+               .parameters = {{"kernel", std::string(kernel.name)},
+                              {"a", id(homes.a)},
+                              {"b", id(homes.b)},
+                              {"c", id(homes.c)},
+                              {"threads", std::uint64_t{cpus.size()}}},
+               .unit = "B/s"};
+  // Filling, running and checking three arrays, some 10 GB/s each.
+  point.cost = Nanoseconds{static_cast<std::int64_t>(bytes.value) * 3 * 3 / 5};
+  point.prepare = [&kernel, homes, cpus, bytes](Arenas& arenas,
+                                                Random&) -> Result<std::unique_ptr<Probe>> {
+    const auto on = [&](const Node* node, std::size_t index) {
+      return arenas.get({node->id, PageSize::transparent}, index, bytes);
+    };
+    HEADRACE_TRY(const auto a, on(homes.a, 0));
+    HEADRACE_TRY(const auto b, on(homes.b, 1));
+    HEADRACE_TRY(const auto c, on(homes.c, 2));
+    return std::make_unique<Stream>(kernel, cpus, Arrays{doubles(a), doubles(b), doubles(c)});
+  };
+  return point;
+}
+
+// The nearest node of each kind to `node` with CPUs, itself first.
+std::vector<const Node*> one_of_each_kind(const Machine& machine, const Node& node) {
+  std::vector<const Node*> nodes{&node};
+  for (const Node& other : machine.nodes) {
+    if (!other.byte_addressable() || !other.capacity) continue;
+    const auto same = [&](const Node* known) { return known->kind == other.kind; };
+    if (std::ranges::none_of(nodes, same)) nodes.push_back(&other);
+  }
+  return nodes;
+}
+
+}  // namespace
+
+std::vector<Point> stream_points(const Machine& machine) {
+  std::vector<Point> points;
+  for (const Node& node : machine.nodes) {
+    const CpuSet cpus = usable_cpus(&node);
+    if (cpus.empty() || !node.byte_addressable() || !node.capacity) continue;
+    const Bytes bytes = std::max(cache_to_pass(machine, cpus) * kCachesPerArray, kLeastArray);
+    const auto homes = one_of_each_kind(machine, node);
+    for (const Node* a : homes) {
+      for (const Node* b : homes) {
+        for (const Node* c : homes) {
+          const bool mixed = a != b || b != c;
+          for (const StreamKernel& kernel : kKernels) {
+            points.push_back(stream_point(kernel, {a, b, c}, cpus, bytes, mixed ? 4 : 1));
+          }
+        }
+      }
+    }
+  }
+  return points;
+}
+
+}  // namespace headrace
