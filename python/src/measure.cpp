@@ -132,6 +132,43 @@ std::vector<RateRow> run_measure_briefly(nb::handle machine, const std::filesyst
   return result;
 }
 
+Profile run_measure(const Machine& machine, std::vector<std::string> names,
+                    std::optional<Nanoseconds> budget, double width, std::uint64_t seed,
+                    std::vector<Row> known, nb::object stop, nb::object progress) {
+  const MeasureOptions options{.experiments = std::move(names),
+                               .budget = budget,
+                               .width = width,
+                               .seed = seed,
+                               .known = std::move(known)};
+  const Machine measured = machine;  // so that Python may change the machine meanwhile
+  Interruptible callbacks(std::move(stop), std::move(progress));
+  auto profile = [&] {
+    const nb::gil_scoped_release release;
+    return measure(measured, options, callbacks.context());
+  }();
+  callbacks.rethrow();
+  return unwrap(std::move(profile));
+}
+
+void bind_sessions(nb::module_& m) {
+  Record<ExperimentInfo>(m, "ExperimentInfo", "What measure() can measure.")
+      .field("name", &ExperimentInfo::name, "As measure() takes it.")
+      .field("description", &ExperimentInfo::description, "One line.");
+  m.def("experiments", &experiments, "All experiments, in their order.");
+  m.def("measure", &run_measure, "machine"_a, nb::kw_only(),
+        "experiments"_a = std::vector<std::string>{}, "budget"_a = 60.0, "width"_a = 0.03,
+        "seed"_a = 1, "known"_a = std::vector<Row>{}, "stop"_a = nb::none(),
+        "progress"_a = nb::none(),
+        nb::sig("def measure(machine: Machine, *, experiments: typing.Sequence[str] = (), budget: "
+                "float | None = 60.0, width: float = 0.03, seed: int = 1, known: "
+                "typing.Sequence[Row] = (), stop: typing.Callable[[], bool] | None = None, "
+                "progress: typing.Callable[[int, int], object] | None = None) -> Profile"),
+        "Measures this host. `budget` is in seconds, None for everything until it is certain; "
+        "`width` the part of the median that its 95 % interval may be wide; rows of `known` with a "
+        "number are kept. `stop` is asked between points; when it says True the rows so far are "
+        "returned.");
+}
+
 void bind_experiments(nb::module_& m) {
   Record<CopyRow>(m, "CopyRow", "One point of bench_copy(): a rate, or the reason why not.")
       .field("engine", &CopyRow::engine, "cpu, memcpy, or one kernel.")
@@ -200,6 +237,7 @@ void bind_measure(nb::module_& m) {
   bind_backends(m);
   bind_copy(m);
   bind_experiments(m);
+  bind_sessions(m);
   bind_statistics(m);
 }
 

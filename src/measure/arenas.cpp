@@ -20,6 +20,14 @@ constexpr std::uint64_t kRunBytes = 16 * 4096;
 
 }  // namespace
 
+Bytes fitting(const Node& node, Bytes wanted) {
+  constexpr std::uint64_t kPart = 16;
+  if (!node.capacity || *node.capacity / kPart >= wanted) return wanted;
+  const Bytes most = *node.capacity / kPart;
+  const Bytes unit = most < 2_MiB ? 64_KiB : 2_MiB;
+  return std::max(unit * (most / unit), unit);
+}
+
 std::string_view page_word(PageSize pages) { return pages == PageSize::base ? "base" : "huge"; }
 
 Result<std::span<std::byte>> Arenas::get(const MemoryKey& key, std::size_t index, Bytes bytes) {

@@ -25,6 +25,11 @@ struct MemoryKey {
 // "base" or "huge", as rows name them.
 std::string_view page_word(PageSize pages);
 
+// The largest part of a node that one buffer of an experiment takes, so that the three of a STREAM
+// and the sentinels fit beside what the system needs; `wanted` where that is less. Whole huge pages
+// where it can be.
+Bytes fitting(const Node& node, Bytes wanted);
+
 class Arenas {
  public:
   explicit Arenas(const Machine& machine) : machine_(machine) {}

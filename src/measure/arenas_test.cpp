@@ -38,6 +38,17 @@ TEST_F(ArenasTest, PagesThatAreGoneAreNoticed) {
   EXPECT_NE(checked.error().message.find("swapped out"), std::string::npos);
 }
 
+TEST(Fitting, LeavesRoomOnSmallNodes) {
+  Node node{.id = NodeId{1}, .kind = NodeKind::hbm};
+  EXPECT_EQ(fitting(node, 256_MiB), 256_MiB) << "nobody knows how large it is";
+  node.capacity = 64_GiB;
+  EXPECT_EQ(fitting(node, 256_MiB), 256_MiB);
+  node.capacity = Bytes{(128_MiB).value - 5};
+  EXPECT_EQ(fitting(node, 256_MiB), 6_MiB);
+  node.capacity = 1_MiB;
+  EXPECT_EQ(fitting(node, 256_MiB), 64_KiB);
+}
+
 TEST_F(ArenasTest, SayHowMuchIsHuge) {
   const auto small = arenas_.get(base_, 0, 4_MiB);
   ASSERT_TRUE(small.has_value());

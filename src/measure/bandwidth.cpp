@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <set>
 
+#include "core/fail.h"
 #include "measure/chase.h"
 #include "measure/experiment.h"
 #include "measure/team.h"
@@ -19,6 +20,7 @@ namespace {
 
 constexpr std::uint64_t kCachesWalkedOver = 4;
 constexpr Bytes kLeastPerThread = 16_MiB;
+constexpr Bytes kLeastArea = 64_KiB;  // of one thread, on the smallest node
 constexpr Nanoseconds kWalkTime = std::chrono::milliseconds{20};
 // Between two looks at the clock: some 10 us, so that threads stop together.
 constexpr std::size_t kLinesPerLook = 4096;
@@ -82,7 +84,7 @@ unsigned rank_of(const Mix& mix, bool all_threads, bool local) {
 }
 
 Point walk_point(const Node& cpu_node, const Node& memory_node, const Mix& mix, const CpuSet& cpus,
-                 Bytes bytes, unsigned rank) {
+                 Bytes wanted, unsigned rank) {
   Point point;
   point.rank = rank;
   point.memory = {memory_node.id, PageSize::transparent};
@@ -92,10 +94,14 @@ Point walk_point(const Node& cpu_node, const Node& memory_node, const Mix& mix, 
                               {"mix", std::string(mix.name)},
                               {"threads", std::uint64_t{cpus.size()}}},
                .unit = "B/s"};
+  const Bytes bytes = fit(point.row, memory_node, wanted);
   point.cost = 4 * kWalkTime;
   point.prepare = [key = point.memory, &mix, cpus, bytes](
                       Arenas& arenas, Random&) -> Result<std::unique_ptr<Probe>> {
     HEADRACE_TRY(const auto memory, arenas.get(key, 0, bytes));
+    if (memory.size() / cpus.size() < kLeastArea.value) {
+      return fail(ErrorCode::exhausted, "the node is too small for {} threads", cpus.size());
+    }
     return std::make_unique<Walk>(mix, cpus, memory);
   };
   return point;

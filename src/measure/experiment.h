@@ -61,6 +61,9 @@ std::vector<Point> bandwidth_points(const Machine& machine);
 std::vector<Point> loaded_points(const Machine& machine);
 std::vector<Point> stream_points(const Machine& machine);
 
+// fitting(), and the flag "shrunk" for a row whose buffers are smaller than the caches ask for.
+Bytes fit(Row& row, const Node& node, Bytes wanted);
+
 // A point that only says why it cannot be measured.
 Point without(Row row, std::string reason);
 

@@ -63,6 +63,7 @@ struct Place {
   const Node* memory_node;
   unsigned cpu;
   Bytes buffer;
+  bool shrunk = false;
 };
 
 Point chase_point(const Place& place, Bytes bytes, Bytes window, PageSize pages, unsigned rank) {
@@ -77,6 +78,7 @@ Point chase_point(const Place& place, Bytes bytes, Bytes window, PageSize pages,
                                                            : ParameterValue(window.value)},
                               {"pages", std::string(page_word(pages))}},
                .unit = "ns"};
+  if (place.shrunk) point.row.flags.emplace_back("shrunk");
   // Making the cycle costs some 40 ns per line, touching 0.3 ns per byte.
   point.cost =
       3 * kChaseTime + std::chrono::milliseconds{2} + Nanoseconds{bytes.value * 40 / kLine};
@@ -116,12 +118,13 @@ std::vector<Point> latency_points(const Machine& machine) {
   for (const Node& cpu_node : machine.nodes) {
     const CpuSet cpus = usable_cpus(&cpu_node);
     if (cpus.empty() || !cpu_node.byte_addressable()) continue;
-    const Bytes buffer =
+    const Bytes wanted =
         std::max(kLeastChased, cache_to_pass(machine, {cpus.front()}) * kCachesChased);
     for (const Node& memory_node : machine.nodes) {
       if (!memory_node.byte_addressable() || !memory_node.capacity) continue;
       const bool local = &memory_node == &cpu_node;
-      add_place(points, {&cpu_node, &memory_node, cpus.front(), buffer}, local);
+      const Bytes buffer = fitting(memory_node, wanted);
+      add_place(points, {&cpu_node, &memory_node, cpus.front(), buffer, buffer < wanted}, local);
     }
   }
   return points;

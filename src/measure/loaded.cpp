@@ -23,6 +23,7 @@ namespace {
 
 constexpr std::uint64_t kCachesLoaded = 4;
 constexpr Bytes kLeastLoadedBuffer = 64_MiB;
+constexpr Bytes kLeastTrafficArea = 64_KiB;  // of one thread, on the smallest node
 constexpr Nanoseconds kObserveTime = std::chrono::milliseconds{30};
 // The traffic runs alone first: its bandwidth is unsteady at its start.
 constexpr Nanoseconds kSettle = std::chrono::milliseconds{5};
@@ -174,12 +175,13 @@ Row loaded_row(const Node& cpu_node, const Node& memory_node, std::string_view m
           .unit = "ns"};
 }
 
-Point loaded_point(const Node& cpu_node, const Node& memory_node, const CpuSet& cpus, Bytes bytes,
+Point loaded_point(const Node& cpu_node, const Node& memory_node, const CpuSet& cpus, Bytes wanted,
                    std::string_view mix, std::uint64_t delay, unsigned rank) {
   Point point;
   point.rank = rank;
   point.memory = {memory_node.id, PageSize::transparent};
   point.row = loaded_row(cpu_node, memory_node, mix, delay);
+  const Bytes bytes = fit(point.row, memory_node, wanted);
   point.cost = 4 * (kObserveTime + kSettle) + Nanoseconds{bytes.value * 40 / kLine};
   const Loaded::Setting setting{.observer = cpus.front(),
                                 .traffic = {cpus.begin() + 1, cpus.end()},
@@ -189,6 +191,10 @@ Point loaded_point(const Node& cpu_node, const Node& memory_node, const CpuSet& 
                       Arenas& arenas, Random& random) -> Result<std::unique_ptr<Probe>> {
     HEADRACE_TRY(const auto chased, arenas.get(key, 1, bytes));
     HEADRACE_TRY(const auto moved, arenas.get(key, 0, bytes));
+    if (moved.size() / setting.traffic.size() < kLeastTrafficArea.value) {
+      return fail(ErrorCode::exhausted, "the node is too small for {} threads",
+                  setting.traffic.size());
+    }
     void* start = nullptr;
     HEADRACE_TRY_STATUS(run_pinned(
         {setting.observer}, [&](std::size_t) { start = make_cycle(chased, 2_MiB, random); }));

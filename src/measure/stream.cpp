@@ -134,7 +134,7 @@ struct Homes {
   const Node* c;
 };
 
-Point stream_point(const StreamKernel& kernel, const Homes& homes, const CpuSet& cpus, Bytes bytes,
+Point stream_point(const StreamKernel& kernel, const Homes& homes, const CpuSet& cpus, Bytes wanted,
                    unsigned rank) {
   const auto id = [](const Node* node) { return std::uint64_t{raw(node->id)}; };
   Point point;
@@ -147,6 +147,10 @@ Point stream_point(const StreamKernel& kernel, const Homes& homes, const CpuSet&
                               {"c", id(homes.c)},
                               {"threads", std::uint64_t{cpus.size()}}},
                .unit = "B/s"};
+  // Of equal length: what the smallest of the nodes allows.
+  Bytes bytes = wanted;
+  for (const Node* node : {homes.a, homes.b, homes.c}) bytes = fitting(*node, bytes);
+  if (bytes < wanted) point.row.flags.emplace_back("shrunk");
   // Filling, running and checking three arrays, some 10 GB/s each.
   point.cost = Nanoseconds{static_cast<std::int64_t>(bytes.value) * 3 * 3 / 5};
   point.prepare = [&kernel, homes, cpus, bytes](Arenas& arenas,

@@ -258,6 +258,30 @@ TEST(XeonMax, CopiesBetweenDramAndHbm) {
   EXPECT_EQ(where((*to)->bytes()).value().pages, (PagesOn{{NodeId{8}, 2048}})) << "still there";
 }
 
+// What the numbers are means nothing under emulation; that every pair has one, on pages that stayed
+// where they belong, does.
+TEST(XeonMax, MeasuresTheLatencyOfEveryPair) {
+  const auto profile = measure(
+      machine(), {.experiments = {"latency"}, .budget = std::chrono::seconds{40}, .width = 1});
+  ASSERT_TRUE(profile.has_value()) << profile.error().message;
+  std::set<std::pair<std::uint64_t, std::uint64_t>> pairs;
+  for (const Row& row : profile->rows) {
+    if (!row.value) {
+      EXPECT_TRUE(row.reason.starts_with("left out") || row.reason.starts_with("the budget"))
+          << row.key() << ": " << row.reason;
+      continue;
+    }
+    pairs.emplace(std::get<std::uint64_t>(*row.parameter("cpu_node")),
+                  std::get<std::uint64_t>(*row.parameter("memory_node")));
+  }
+  EXPECT_EQ(pairs.size(), 8u * 16);
+  for (const Node& node : profile->machine.nodes) {
+    if (!node.byte_addressable()) continue;
+    EXPECT_EQ(std::ranges::count(node.access, true, &AccessAttributes::measured), 8)
+        << raw(node.id);
+  }
+}
+
 TEST(Cxl, TheDeviceIsANode) {
   const Node* node = machine().find(NodeId{1});
   ASSERT_NE(node, nullptr);
