@@ -25,6 +25,8 @@ constexpr std::array kExperiments = {
                bandwidth_points},
     Experiment{"loaded", "latency of one core while others load the memory", loaded_points},
     Experiment{"stream", "STREAM's four kernels, each array on a node of its own", stream_points},
+    Experiment{"migrate", "moving pages between nodes, and what a running program feels of it",
+               migrate_points},
 };
 
 // Below it not even the points of rank 0 of one node are measured three times.

@@ -282,6 +282,24 @@ TEST(XeonMax, MeasuresTheLatencyOfEveryPair) {
   }
 }
 
+// The experiment itself checks that no byte and no write of a concurrent thread is lost.
+TEST(XeonMax, MigratesUnderAWriterByEveryMethod) {
+  const auto profile = measure(
+      machine(), {.experiments = {"migrate"}, .budget = std::chrono::seconds{20}, .width = 1});
+  ASSERT_TRUE(profile.has_value()) << profile.error().message;
+  std::set<std::string> methods;
+  for (const Row& row : profile->rows) {
+    if (!row.value) {
+      EXPECT_TRUE(row.reason.starts_with("left out") || row.reason.starts_with("the budget"))
+          << row.key() << ": " << row.reason;
+      continue;
+    }
+    EXPECT_EQ(row.details.at("stayed"), 0) << row.key();
+    methods.insert(std::get<std::string>(*row.parameter("method")));
+  }
+  EXPECT_EQ(methods, (std::set<std::string>{"copy", "mbind", "move_pages", "remap"}));
+}
+
 TEST(Cxl, TheDeviceIsANode) {
   const Node* node = machine().find(NodeId{1});
   ASSERT_NE(node, nullptr);
