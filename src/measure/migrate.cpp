@@ -12,16 +12,14 @@
 // after. Where the kernel moves, that thread writes, and no write may be lost; remap and copy are
 // not safe against writers, so it only reads there. Each sample moves there; moving back is not
 // timed.
-#include <linux/mempolicy.h>
 #include <sys/mman.h>
-#include <sys/syscall.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <array>
 #include <cerrno>
 #include <cstring>
 
+#include "backend/linux/linux.h"
 #include "core/fail.h"
 #include "headrace/copy.h"
 #include "headrace/histogram.h"
@@ -65,31 +63,13 @@ class Region {
   std::uint64_t page() const { return page_; }
 
   // All pages to `node`, and those to come.
-  Status bind(NodeId node) {
-    std::array<unsigned long, 16> mask{};  // 1024 nodes, the kernel's most
-    constexpr unsigned kBits = 8 * sizeof mask[0];
-    const unsigned id = raw(node);
-    if (id >= mask.size() * kBits) return fail(ErrorCode::unsupported, "no node {}", id);
-    mask[id / kBits] |= 1UL << (id % kBits);
-    if (syscall(SYS_mbind, bytes_.data(), bytes_.size(), MPOL_BIND, mask.data(),
-                mask.size() * kBits, MPOL_MF_MOVE) != 0) {
-      return fail_errno(errno, fmt::format("cannot move pages to node {}", id));
-    }
-    return {};
-  }
+  Status bind(NodeId node) { return bind_pages(bytes_, node); }
 
   // Moves the pages from the `first`-th on; how many stayed where they were.
   Result<std::uint64_t> move(std::uint64_t first, std::uint64_t count, NodeId node) {
     std::vector<void*> addresses(count);
-    std::vector<int> nodes(count, static_cast<int>(raw(node)));
-    std::vector<int> status(count, -1);
     for (std::uint64_t i = 0; i < count; ++i) addresses[i] = bytes_.data() + (first + i) * page_;
-    if (syscall(SYS_move_pages, 0, count, addresses.data(), nodes.data(), status.data(),
-                MPOL_MF_MOVE) < 0) {
-      return fail_errno(errno, fmt::format("cannot move pages to node {}", raw(node)));
-    }
-    const auto there = std::ranges::count(status, static_cast<int>(raw(node)));
-    return count - static_cast<std::uint64_t>(there);
+    return move_pages_to(addresses, node);
   }
 
  private:
