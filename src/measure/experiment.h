@@ -60,6 +60,7 @@ std::vector<Point> latency_points(const Machine& machine);
 std::vector<Point> bandwidth_points(const Machine& machine);
 std::vector<Point> loaded_points(const Machine& machine);
 std::vector<Point> stream_points(const Machine& machine);
+std::vector<Point> copy_points(const Machine& machine);
 std::vector<Point> migrate_points(const Machine& machine);
 
 // fitting(), and the flag "shrunk" for a row whose buffers are smaller than the caches ask for.

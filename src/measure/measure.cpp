@@ -25,6 +25,7 @@ constexpr std::array kExperiments = {
                bandwidth_points},
     Experiment{"loaded", "latency of one core while others load the memory", loaded_points},
     Experiment{"stream", "STREAM's four kernels, each array on a node of its own", stream_points},
+    Experiment{"copy", "copying by cores: engine, size, threads, nodes, cold and hot", copy_points},
     Experiment{"migrate", "moving pages between nodes, and what a running program feels of it",
                migrate_points},
 };
