@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <functional>
+#include <map>
 #include <optional>
 #include <string>
 #include <vector>
@@ -42,6 +43,8 @@ std::vector<ExperimentInfo> experiments();
 
 struct MeasureOptions {
   std::vector<std::string> experiments;  // by name; empty: all
+  // Only points with these parameters: {{"mix", "read"}, {"threads", 2}}.
+  std::map<std::string, ParameterValue> only = {};
   // The time it may take, roughly; what is most worth knowing is measured first, and rows say what
   // was left out. Nothing: all points, until each is certain.
   std::optional<Nanoseconds> budget = std::chrono::seconds{60};
@@ -54,9 +57,9 @@ struct MeasureOptions {
 };
 
 // Measures this host. Stopped by the context, it returns what it has. invalid: no such experiment,
-// or too small a budget. unsupported: `machine` is not this host. exhausted: no memory even for the
-// noise sentinels. The rates of memory nodes are put into the profile's machine as measured
-// attributes.
+// no point with the parameters asked for, or too small a budget. unsupported: `machine` is not this
+// host. exhausted: no memory even for the noise sentinels. The rates of memory nodes are put into
+// the profile's machine as measured attributes.
 Result<Profile> measure(const Machine& machine, const MeasureOptions& options = {},
                         const ExperimentContext& context = {});
 

@@ -97,6 +97,9 @@ struct Comparison {
 struct CompareOptions {
   // No difference below this counts, however certain: 5 %.
   double least = 0.05;
+  // Nor a shift of a whole experiment below this: on shared hosts everything drifts together by
+  // some per cent within minutes (docs/design/compare.md).
+  double least_shift = 0.08;
 };
 
 // The test is stated in docs/design/compare.md.

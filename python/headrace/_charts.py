@@ -12,6 +12,8 @@ from typing import Any
 
 import altair as alt
 
+from headrace._report_words import rate_text, size_text
+
 Row = dict[str, Any]
 #: What Altair makes of layers, facets and single marks.
 Picture = alt.LayerChart | alt.FacetChart | alt.Chart
@@ -329,22 +331,6 @@ def copy_ratios(rows: Sequence[Row], *, title: str) -> Picture:
         .encode(y="ratio:Q")
     )
     return alt.layer(one, line).properties(width="container", height=230)
-
-
-def rate_text(bytes_per_second: float) -> str:
-    """"24.1 GB/s": decimal multiples, as the field prints bandwidths."""
-    for unit, factor in (("GB/s", 1e9), ("MB/s", 1e6)):
-        if bytes_per_second >= factor:
-            return f"{bytes_per_second / factor:.3g} {unit}"
-    return f"{bytes_per_second / 1e3:.3g} kB/s"
-
-
-def size_text(size: int) -> str:
-    """"64 KiB", "1.5 GiB": binary multiples."""
-    for unit, shift in (("TiB", 40), ("GiB", 30), ("MiB", 20), ("KiB", 10)):
-        if size >= 1 << shift:
-            return f"{size / (1 << shift):.3g} {unit}"
-    return f"{size} B"
 
 
 def _size_label(sizes: Sequence[int]) -> str:

@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from html import escape
 from typing import Any
 
-from headrace._charts import BLUE, GREEN, GREY, ORANGE, rate_text, size_text
+from headrace._charts import BLUE, GREEN, GREY, ORANGE
+from headrace._report_words import rate_text, size_text
 
 KIND_COLORS = {"dram": BLUE, "hbm": ORANGE, "cxl": "#9b72cf", "gpu": GREEN, "storage": GREY}
 KIND_NAMES = {

@@ -22,7 +22,9 @@ from typing import Any
 
 from headrace import _core
 from headrace._report_file import code_for_script, json_for_script, write_whole
-from headrace._report_words import efficiency, listed, megabytes, ms, percent, plural, wrap
+from headrace._report_words import (
+    efficiency, listed, megabytes, ms, percent, plural, rate_text, size_text, wrap,
+)  # fmt: skip
 
 Row = dict[str, Any]
 
@@ -391,8 +393,6 @@ def _copy_sentence(state: str, rows: list[Row]) -> str:
     ours = [row for row in rows if row["engine"] == "cpu"]
     if not ours:
         return ""
-    from headrace._charts import rate_text, size_text
-
     if state == "cold":
         large = [row for row in ours if row["bytes"] >= 256 << 10] or ours
         best = max(large, key=lambda row: row["ratio_to_memcpy"])

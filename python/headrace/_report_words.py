@@ -32,6 +32,22 @@ def megabytes(size: int) -> str:
     return f"{size / 1e9:.2f} GB" if size >= 1e9 else f"{size / 1e6:.0f} MB"
 
 
+def rate_text(bytes_per_second: float) -> str:
+    """"24.1 GB/s": decimal multiples, as the field prints bandwidths."""
+    for unit, factor in (("GB/s", 1e9), ("MB/s", 1e6)):
+        if bytes_per_second >= factor:
+            return f"{bytes_per_second / factor:.3g} {unit}"
+    return f"{bytes_per_second / 1e3:.3g} kB/s"
+
+
+def size_text(size: int) -> str:
+    """"64 KiB", "1.5 GiB": binary multiples."""
+    for unit, shift in (("TiB", 40), ("GiB", 30), ("MiB", 20), ("KiB", 10)):
+        if size >= 1 << shift:
+            return f"{size / (1 << shift):.3g} {unit}"
+    return f"{size} B"
+
+
 def plural(count: int, one: str, many: str | None = None) -> str:
     return f"{count} {one if count == 1 else many or one + 's'}"
 

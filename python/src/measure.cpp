@@ -1,4 +1,7 @@
 // Backends as facts, copying with the calling core, and the experiments.
+#include <nanobind/stl/map.h>
+#include <nanobind/stl/variant.h>
+
 #include "handles.h"
 #include "record.h"
 #include "types.h"
@@ -133,9 +136,11 @@ std::vector<RateRow> run_measure_briefly(nb::handle machine, const std::filesyst
 }
 
 Profile run_measure(const Machine& machine, std::vector<std::string> names,
-                    std::optional<Nanoseconds> budget, double width, std::uint64_t seed,
-                    std::vector<Row> known, nb::object stop, nb::object progress) {
+                    std::map<std::string, ParameterValue> only, std::optional<Nanoseconds> budget,
+                    double width, std::uint64_t seed, std::vector<Row> known, nb::object stop,
+                    nb::object progress) {
   const MeasureOptions options{.experiments = std::move(names),
+                               .only = std::move(only),
                                .budget = budget,
                                .width = width,
                                .seed = seed,
@@ -156,14 +161,17 @@ void bind_sessions(nb::module_& m) {
       .field("description", &ExperimentInfo::description, "One line.");
   m.def("experiments", &experiments, "All experiments, in their order.");
   m.def("measure", &run_measure, "machine"_a, nb::kw_only(),
-        "experiments"_a = std::vector<std::string>{}, "budget"_a = 60.0, "width"_a = 0.03,
+        "experiments"_a = std::vector<std::string>{},
+        "only"_a = std::map<std::string, ParameterValue>{}, "budget"_a = 60.0, "width"_a = 0.03,
         "seed"_a = 1, "known"_a = std::vector<Row>{}, "stop"_a = nb::none(),
         "progress"_a = nb::none(),
-        nb::sig("def measure(machine: Machine, *, experiments: typing.Sequence[str] = (), budget: "
+        nb::sig("def measure(machine: Machine, *, experiments: typing.Sequence[str] = (), only: "
+                "typing.Mapping[str, int | str] = {}, budget: "
                 "float | None = 60.0, width: float = 0.03, seed: int = 1, known: "
                 "typing.Sequence[Row] = (), stop: typing.Callable[[], bool] | None = None, "
                 "progress: typing.Callable[[int, int], object] | None = None) -> Profile"),
-        "Measures this host. `budget` is in seconds, None for everything until it is certain; "
+        "Measures this host. Only points with the parameters of `only` are rows. `budget` is in "
+        "seconds, None for everything until it is certain; "
         "`width` the part of the median that its 95 % interval may be wide; rows of `known` with a "
         "number are kept. `stop` is asked between points; when it says True the rows so far are "
         "returned.");

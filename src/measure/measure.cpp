@@ -61,6 +61,22 @@ std::map<std::string, std::string> conditions(const MeasureOptions& options) {
           {"cpus", to_string(usable_cpus())}};
 }
 
+bool has_all(const Row& row, const std::map<std::string, ParameterValue>& only) {
+  return std::ranges::all_of(only, [&](const auto& wanted) {
+    const ParameterValue* value = row.parameter(wanted.first);
+    return value != nullptr && *value == wanted.second;
+  });
+}
+
+std::string in_words(const std::map<std::string, ParameterValue>& only) {
+  std::string text;
+  for (const auto& [name, wanted] : only) {
+    if (!text.empty()) text += " ";
+    std::visit([&](const auto& v) { text += fmt::format("{}={}", name, v); }, wanted);
+  }
+  return text;
+}
+
 Result<std::vector<Point>> points_of(const Machine& machine, const MeasureOptions& options) {
   std::vector<Point> points;
   std::vector<std::string_view> known;
@@ -78,6 +94,16 @@ Result<std::vector<Point>> points_of(const Machine& machine, const MeasureOption
       continue;
     }
     for (Point& point : experiment.points(machine)) points.push_back(std::move(point));
+  }
+  std::erase_if(points, [&](const Point& point) { return !has_all(point.row, options.only); });
+  if (points.empty()) {
+    return fail(ErrorCode::invalid,
+                "no point of {} has {}; headrace measure --list and a run "
+                "without it show what there is",
+                options.experiments.empty()
+                    ? "any experiment"
+                    : fmt::format("{}", fmt::join(options.experiments, ", ")),
+                in_words(options.only));
   }
   return points;
 }

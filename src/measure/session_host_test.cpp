@@ -26,6 +26,22 @@ TEST(MeasureTest, NonsenseIsRefusedInOneLine) {
   EXPECT_EQ(measure(other).error().code, ErrorCode::unsupported);
 }
 
+TEST(MeasureTest, OnlyThePointsAskedForAreRows) {
+  const Machine machine = Machine::discover().value();
+  const auto profile = measure(machine, {.experiments = {"bandwidth"},
+                                         .only = {{"mix", "read"}, {"threads", std::uint64_t{1}}},
+                                         .width = 1});
+  ASSERT_TRUE(profile.has_value()) << profile.error().message;
+  ASSERT_FALSE(profile->rows.empty());
+  for (const Row& row : profile->rows) {
+    EXPECT_NE(row.key().find("mix=read threads=1"), std::string::npos);
+  }
+  const auto none = measure(machine, {.only = {{"mix", "reed"}}});
+  EXPECT_EQ(none.error().code, ErrorCode::invalid);
+  EXPECT_NE(none.error().message.find("no point of any experiment has mix=reed"),
+            std::string::npos);
+}
+
 TEST(MeasureTest, KeysAreUniqueAndEveryPointCanBePrepared) {
   const Machine machine = Machine::discover().value();
   std::set<std::string> keys;

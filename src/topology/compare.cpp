@@ -1,6 +1,7 @@
 // What differs between two profiles. Works on logarithms of ratios, so that twice as fast and half
 // as fast are equally far; why the test is as it is: docs/design/compare.md.
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <unordered_map>
 
@@ -35,8 +36,18 @@ std::vector<double> logarithms(const std::vector<double>& values) {
   return logs;
 }
 
+// What the MAD of n samples is to be multiplied by, as it comes out too small for few (Croux and
+// Rousseeuw 1992, their b_n; for n = 1 nothing is known, and the experiment's usual sigma counts).
+double small_sample_factor(std::size_t n) {
+  constexpr std::array kFactors = {1.0, 1.0, 1.196, 1.495, 1.363, 1.206, 1.2, 1.14, 1.129, 1.107};
+  const auto count = static_cast<double>(n);
+  return n < kFactors.size() ? kFactors[n] : count / (count - 0.8);
+}
+
 double sigma(const Row& row) {
-  return kSigmaOfMad * median_absolute_deviation(logarithms(row.samples)).value_or(0);
+  const std::vector<double> logs = logarithms(row.samples);
+  return kSigmaOfMad * small_sample_factor(logs.size()) *
+         median_absolute_deviation(logs).value_or(0);
 }
 
 bool has_flag(const Row& row, std::string_view flag) {
@@ -163,7 +174,7 @@ Comparison compare(const Profile& before, const Profile& after, const CompareOpt
     const auto sigma = usual.find(row.experiment);
     comparison.rows.push_back(judge(pair, sigma == usual.end() ? 0 : sigma->second, z, least));
   }
-  comparison.shifts = shifts_of(pairs, z, least);
+  comparison.shifts = shifts_of(pairs, z, std::log1p(std::max(options.least, options.least_shift)));
   return comparison;
 }
 

@@ -998,6 +998,30 @@ def bench_copy(machine: Machine, *, sizes: Sequence[int] = (), threads: Sequence
 def measure_briefly(machine: Machine, directory: str | os.PathLike[str], *, stop: Callable[[], bool] | None = None, progress: Callable[[int, int], object] | None = None) -> list[RateRow]:
     """A few seconds' look at memory and disk; adds copy rates to `machine`."""
 
+class ExperimentInfo:
+    """What measure() can measure."""
+
+    def __repr__(self) -> str: ...
+
+    def asdict(self) -> dict[str, object]:
+        """The fields by name, nested records too."""
+
+    @property
+    def name(self) -> str:
+        """As measure() takes it."""
+
+    @property
+    def description(self) -> str:
+        """One line."""
+
+def experiments() -> list[ExperimentInfo]:
+    """All experiments, in their order."""
+
+def measure(machine: Machine, *, experiments: Sequence[str] = (), only: Mapping[str, int | str] = {}, budget: float | None = 60.0, width: float = 0.03, seed: int = 1, known: Sequence[Row] = (), stop: Callable[[], bool] | None = None, progress: Callable[[int, int], object] | None = None) -> Profile:
+    """
+    Measures this host. Only points with the parameters of `only` are rows. `budget` is in seconds, None for everything until it is certain; `width` the part of the median that its 95 % interval may be wide; rows of `known` with a number are kept. `stop` is asked between points; when it says True the rows so far are returned.
+    """
+
 class Interval:
     """Between low and high."""
 

@@ -25,6 +25,7 @@ HELPS = {
     "help_bench": ["bench"],
     "help_bench_copy": ["bench", "copy"],
     "help_bench_query": ["bench", "query"],
+    "help_compare": ["compare"],
     "help_report": ["report"],
     "help_demo": ["demo"],
 }
@@ -50,6 +51,11 @@ ERRORS: list[tuple[list[str], int]] = [
     (["bench", "query", "--block", "9" * 25], 2),
     (["bench", "query", "--scale", "0"], 2),
     (["bench", "query", "--mode", "magic"], 3),
+    (["compare", "nothing.json", "broken.json"], 3),
+    (["compare", "broken.json", "broken.json"], 2),
+    (["compare", "machine.json", "machine.json"], 2),
+    (["compare", "newer.json", "newer.json"], 2),
+    (["compare", "machine.json", "machine.json", "--least", "5"], 2),
     (["report", "nothing.json"], 3),
     (["report", "broken.json"], 2),
     (["report", "other.json"], 2),
@@ -66,6 +72,7 @@ def inputs(tmp_path: Path) -> Path:
     (tmp_path / "other.json").write_text("[1, 2]")
     (tmp_path / "newer.json").write_text('{"schema_version": 99, "kind": "demo"}')
     (tmp_path / "odd.json").write_text('{"schema_version": 1, "kind": "demo", "query": 7}')
+    (tmp_path / "machine.json").write_text(json.dumps(documents.machine()))
     (tmp_path / "folder").mkdir()
     return tmp_path
 

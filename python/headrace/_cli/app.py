@@ -77,6 +77,75 @@ def doctor(
     command.run(json=json, data=data)
 
 
+@app.command()
+def measure(
+    names: Annotated[
+        Optional[list[str]],
+        typer.Argument(metavar="[EXPERIMENT]...", help="Those to run; --list shows them. All."),
+    ] = None,
+    only: Annotated[
+        Optional[str],
+        typer.Option("--only", metavar="NAME=VALUE,...", help="Points with these: mix=read."),
+    ] = None,
+    budget: Annotated[
+        str, typer.Option("--budget", metavar="TIME", help="30s, 5m: what to know first is first.")
+    ] = "60s",
+    full: Annotated[
+        bool, typer.Option("--full", help="All points, however long, until each is certain.")
+    ] = False,
+    width: Annotated[
+        str,
+        typer.Option("--width", metavar="SHARE", help="Certain: a 95 % interval narrower than it."),
+    ] = "3%",
+    seed: Annotated[int, typer.Option("--seed", min=0, help="Of the order of points.")] = 1,
+    resume: Annotated[
+        bool, typer.Option("--resume", help="Measure only what FILE of --out does not have.")
+    ] = False,
+    list_them: Annotated[bool, typer.Option("--list", help="Name the experiments.")] = False,
+    json: Json = False,
+    out: Annotated[
+        Optional[Path], typer.Option("--out", metavar="FILE", help="Write the profile here.")
+    ] = None,
+) -> int:
+    """Measure the memory of this machine into a profile: latency, bandwidth, loaded latency."""
+    from headrace._cli.measure import measure as run
+
+    return run(
+        names=names,
+        only=only,
+        budget=budget,
+        full=full,
+        width=width,
+        seed=seed,
+        resume=resume,
+        list_them=list_them,
+        out=out,
+        json=json,
+    )
+
+
+@app.command()
+def export(
+    profile: Annotated[Path, typer.Argument(metavar="PROFILE", help="A measured profile.")],
+    form: Annotated[
+        str,
+        typer.Option(
+            "--as",
+            metavar="FORMAT",
+            help="csv; matrices, as latency checkers print; weights, for the kernel's interleave; "
+            "memkind; audit, of what firmware rates.",
+        ),
+    ],
+    out: Annotated[
+        Optional[Path], typer.Option("--out", metavar="FILE", help="Write it here instead.")
+    ] = None,
+) -> int:
+    """Turn a profile into what other tools read."""
+    from headrace._cli.export import export as run
+
+    return run(profile=profile, form=form, out=out)
+
+
 @bench_app.command("copy")
 def bench_copy(
     json: Json = False,
@@ -157,6 +226,24 @@ def bench_query(
         query=query, scale=scale, runs=runs, modes=mode, slow=slow, fast=fast, threads=threads,
         block=block, budget=budget, data=data, json=json, out=out,
     )  # fmt: skip
+
+
+@app.command()
+def compare(
+    old: Annotated[Path, typer.Argument(metavar="OLD", help="A measured profile.")],
+    new: Annotated[Path, typer.Argument(metavar="NEW", help="Another one.")],
+    least: Annotated[
+        str, typer.Option(metavar="SHARE", help="Smaller changes do not count.")
+    ] = "5%",
+    json: Json = False,
+    everything: Annotated[
+        bool, typer.Option("--all", help="Show every row, not only those that changed.")
+    ] = False,
+) -> int:
+    """Show what differs beyond noise between two profiles; exit code 9 if anything does."""
+    from headrace._cli import compare as command
+
+    return command.run(old=old, new=new, least=least, json=json, everything=everything)
 
 
 @app.command()

@@ -16,6 +16,8 @@ BY_ERROR_CODE = {
 }
 
 SUCCESS = 0
+#: `headrace compare` found a change. Not 1, which the interpreter's own failure has.
+CHANGED = 9
 INTERRUPTED = BY_ERROR_CODE["cancelled"]
 #: 128 + SIGPIPE: the reader of our output went away.
 BROKEN_PIPE = 141

@@ -8,8 +8,11 @@ from headrace import InvalidError
 
 _UNITS = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
 _SIZE = re.compile(r"([0-9]+(?:\.[0-9]+)?)\s*(?:([kmgt])?i?b?)", re.IGNORECASE)
+_SHARE = re.compile(r"([0-9]{1,9}(?:\.[0-9]{1,9})?)\s*(%?)", re.ASCII)
 #: C++ counts bytes in 64 bits; half of that is still more than any machine has.
 _LARGEST_SIZE = 1 << 63
+_DURATION = re.compile(r"([0-9]{1,9}(?:\.[0-9]{1,9})?)\s*([smh]?)", re.ASCII | re.IGNORECASE)
+_NUMBER = re.compile("[0-9]{1,18}")
 _COUNT = re.compile("[0-9]{1,4}")
 
 
@@ -29,6 +32,34 @@ def sizes(text: str | None) -> list[int]:
     found = [size(part) for part in (text or "").split(",") if part.strip()]
     if any(value == 0 for value in found):
         raise InvalidError("a copy of 0 bytes has no rate; give sizes above 0")
+    return found
+
+
+def share(text: str) -> float:
+    """ "5%", "0.5 %", "0.05" as a share of one."""
+    match = _SHARE.fullmatch(text.strip())
+    value = float(match[1]) / (100 if match[2] else 1) if match is not None else -1.0
+    if not 0 <= value <= 1:
+        raise InvalidError(f"'{text}' is no share; write 5% or 0.05")
+    return value
+
+
+def duration(text: str) -> float:
+    """ "60s", "2m", "1.5h", "90" as seconds."""
+    match = _DURATION.fullmatch(text.strip())
+    if match is None:
+        raise InvalidError(f"'{text}' is no time; write 60s, 2m or 1h")
+    return float(match[1]) * {"": 1, "s": 1, "m": 60, "h": 3600}[match[2].lower()]
+
+
+def settings(text: str | None) -> dict[str, int | str]:
+    """A list of NAME=VALUE, separated by commas; values of digits are numbers."""
+    found: dict[str, int | str] = {}
+    for part in words(text):
+        name, equals, value = part.partition("=")
+        if not (name and equals and value):
+            raise InvalidError(f"'{part}' sets nothing; write mix=read,threads=2")
+        found[name] = int(value) if _NUMBER.fullmatch(value) else value
     return found
 
 

@@ -1,0 +1,120 @@
+"""headrace measure: what it prints, keeps and refuses. What the numbers are is not tested."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from test_command import press_ctrl_c
+
+import headrace
+
+Run = Callable[..., "subprocess.CompletedProcess[str]"]
+
+SMALL = ["measure", "stream", "--budget", "8s", "--width", "100%", "--out", "p.json"]
+
+
+def test_help_and_list(run: Run, golden: Callable[[str, str], None]) -> None:
+    result = run("measure", "--help")
+    assert (result.returncode, result.stderr) == (0, "")
+    golden("help_measure.txt", result.stdout)
+    golden("measure_list.txt", run("measure", "--list").stdout)
+
+
+def test_a_profile_is_a_machine_that_can_be_compared(run: Run, tmp_path: Path) -> None:
+    result = run(*SMALL)
+    assert (result.returncode, result.stderr) == (0, "")
+    lines = result.stdout.splitlines()
+    assert lines[0].startswith("stream  ") and lines[-1] == "profile: p.json"
+    assert {"copy", "scale", "add", "triad"} <= {line.split()[0] for line in lines if line.split()}
+    profile = headrace.Profile.load(tmp_path / "p.json")
+    assert len(profile.rows) >= 4 and all(row.experiment == "stream" for row in profile.rows)
+    for row in profile.rows:
+        assert (row.median is None) == bool(row.reason)
+        assert row.median is None or row.low <= row.median <= row.high  # type: ignore[operator]
+    assert profile.conditions["budget_s"] == "8.0"
+    assert run("topo", "--from", "p.json").returncode == 0
+    same = run("compare", "p.json", "p.json")
+    assert same.returncode == 0 and "no change beyond noise" in same.stdout
+
+
+def test_json_is_the_profile(run: Run, tmp_path: Path) -> None:
+    result = run(*SMALL, "--json")
+    document = json.loads(result.stdout)
+    assert document == json.loads((tmp_path / "p.json").read_text())
+    assert {"schema_version", "nodes", "conditions", "rows"} <= document.keys()
+
+
+def test_resume_measures_only_what_is_missing(run: Run, tmp_path: Path) -> None:
+    run(*SMALL)
+    path = tmp_path / "p.json"
+    document = json.loads(path.read_text())
+    for row in document["rows"][1:]:
+        row |= dict.fromkeys(("median", "mad", "min", "max", "low", "high"), 1.0) | {"samples": [1]}
+    document["rows"][0] |= {"median": None, "samples": [], "reason": "stopped"}
+    path.write_text(json.dumps(document))
+    assert run(*SMALL, "--resume").returncode == 0
+    rows = {json.dumps(r["parameters"]): r for r in json.loads(path.read_text())["rows"]}
+    first = rows.pop(json.dumps(document["rows"][0]["parameters"]))
+    assert first["median"] > 1
+    assert all(row["median"] == 1 for row in rows.values())
+    document["name"] = "elsewhere"
+    path.write_text(json.dumps(document))
+    other = run(*SMALL, "--resume")
+    assert other.returncode == 2 and "is of machine 'elsewhere'" in other.stderr
+    assert json.loads(path.read_text())["name"] == "elsewhere", "left as it was"
+
+
+def test_ctrl_c_keeps_what_was_measured(tmp_path: Path) -> None:
+    arguments = ["measure", "stream", "latency", "--budget", "20s", "--out", "p.json"]
+    result = press_ctrl_c(arguments, tmp_path, 2)
+    assert (result.returncode, result.stderr) == (130, "headrace: interrupted\n")
+    profile = headrace.Profile.load(tmp_path / "p.json")
+    measured = [row for row in profile.rows if row.median is not None]
+    assert 0 < len(measured) < len(profile.rows)
+    assert profile.conditions["stopped"]
+    assert [path.name for path in tmp_path.iterdir()] == ["p.json"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "told"),
+    [
+        (["speed"], 2, "no experiment 'speed'; there are latency, "),
+        (["--budget", "soon"], 2, "'soon' is no time; write 60s, 2m or 1h"),
+        (["--budget", "1s"], 2, "a budget of 1.0 s is too small to measure anything; give 2 s"),
+        (["--width", "narrow"], 2, "'narrow' is no share"),
+        (["--out", "nowhere/p.json"], 3, "no directory nowhere"),
+        (["--only", "mix"], 2, "'mix' sets nothing; write mix=read,threads=2"),
+        (["--only", "mix=reed"], 2, "no point of any experiment has mix=reed"),
+        (["--resume"], 2, "--resume needs the profile to go on with"),
+    ],
+)
+def test_nonsense_is_one_line(run: Run, arguments: list[str], code: int, told: str) -> None:
+    result = run("measure", *arguments)
+    assert (result.returncode, result.stdout) == (code, "")
+    assert result.stderr.startswith(f"headrace: {told}") and result.stderr.count("\n") == 1
+
+
+def test_from_python(machine: headrace.Machine) -> None:
+    assert [e.name for e in headrace.experiments()][:2] == ["latency", "bandwidth"]
+    steps: list[tuple[int, int]] = []
+    profile = headrace.measure(
+        machine,
+        experiments=["stream"],
+        budget=3,
+        width=1.0,
+        progress=lambda done, total: steps.append((done, total)),
+    )
+    assert steps and steps == sorted(steps)
+    again = headrace.measure(machine, experiments=["stream"], budget=3, known=profile.rows)
+    measured = {row.key: row.median for row in profile.rows if row.median is not None}
+    assert measured.items() <= {row.key: row.median for row in again.rows}.items()
+    with pytest.raises(RuntimeError, match="from the callback"):
+        headrace.measure(machine, experiments=["stream"], budget=3, stop=_fail)
+
+
+def _fail() -> bool:
+    raise RuntimeError("from the callback")
