@@ -1,8 +1,8 @@
 """Headrace beside tools that others wrote, on one machine in one run, each in its own convention.
 
-    .venv/bin/python bench/peers/peers.py [--rounds 5] [--markdown]
+    .venv/bin/python bench/peers/peers.py [--rounds 5] [--seed 1]
 
-A peer is taken if it is installed (Debian: likwid mbw linux-perf sysbench stress-ng) and left out
+A peer is taken if it is installed (Debian: likwid mbw linux-perf) and left out
 with a line if not; its output is parsed, nothing of it is part of the project. In each round every
 peer runs once and Headrace measures the same thing once, in an order drawn anew, so that both see
 the same machine; the ratio is the median over rounds of the two of one round, with its range.

@@ -1,11 +1,12 @@
 #!/bin/bash
 # Inside a guest: runs the part of the test program that is about its topology.
-# Usage: in_guest.sh TOPOLOGY PROGRAM
+# Usage: in_guest.sh TOPOLOGY PROGRAM      beside whose folder lies workload_test
 set -euo pipefail
 topology=$1
 here=$(dirname "$(realpath "$0")")
 # From tmpfs: pages of a program on 9p would be fetched one by one, and must not land in CXL memory.
 cp "$2" /tmp/guest_test
+workload_test=$(dirname "$2")/../workload_test
 cd /tmp
 export RC_PARAMS="max_success=40"
 # A filter that matches nothing is a failure too.
@@ -25,6 +26,9 @@ run_in() {
 case $topology in
   xeon-max)
     run 'XeonMax.*'
+    # A query whose columns are fetched ahead from DRAM into HBM; its answer is checked exactly.
+    "$workload_test" --gtest_brief=1 --gtest_color=no --gtest_filter='QueryTest.MemoryIs*' | tee /tmp/run.log
+    grep -q 'PASSED  \] 1 test' /tmp/run.log
     mount -t cgroup2 none /sys/fs/cgroup
     echo "+cpuset +memory" >/sys/fs/cgroup/cgroup.subtree_control
     run_in mems cpuset.mems 0-7 'Cpuset.*'
