@@ -27,7 +27,8 @@ case $topology in
   xeon-max)
     run 'XeonMax.*'
     # A query whose columns are fetched ahead from DRAM into HBM; its answer is checked exactly.
-    "$workload_test" --gtest_brief=1 --gtest_color=no --gtest_filter='QueryTest.MemoryIs*' | tee /tmp/run.log
+    "$workload_test" --gtest_brief=1 --gtest_color=no --gtest_filter='QueryTest.MemoryIs*' |
+      tee /tmp/run.log
     grep -q 'PASSED  \] 1 test' /tmp/run.log
     mount -t cgroup2 none /sys/fs/cgroup
     echo "+cpuset +memory" >/sys/fs/cgroup/cgroup.subtree_control
