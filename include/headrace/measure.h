@@ -58,8 +58,7 @@ struct MeasureOptions {
 
 // Measures this host. Stopped by the context, it returns what it has. invalid: no such experiment,
 // no point with the parameters asked for, or too small a budget. unsupported: `machine` is not this
-// host. exhausted: no memory even for the noise sentinels. The rates of memory nodes are put into
-// the profile's machine as measured attributes.
+// host. What latency and bandwidth give is put into the profile's machine as measured attributes.
 Result<Profile> measure(const Machine& machine, const MeasureOptions& options = {},
                         const ExperimentContext& context = {});
 

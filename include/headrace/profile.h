@@ -33,8 +33,10 @@ struct Row {
   std::optional<Summary> value;           // over `samples`; nothing: see `reason`
   std::vector<double> samples;            // one per mapping: the median of its repetitions
   std::map<std::string, double> details;  // further numbers; the experiment says which and in what
-  std::vector<std::string> flags;         // "noisy": measured while something else ran
-  std::string reason;                     // why there is no value
+  // "noisy": measured while something else ran; "few": on fewer than three mappings; "shrunk": in
+  // buffers smaller than the caches ask for, on a small node.
+  std::vector<std::string> flags;
+  std::string reason;  // why there is no value
 
   // Experiment and parameters on one line, "latency cpu_node=0 memory_node=1 ...": the same for the
   // same point of two profiles.

@@ -15,13 +15,14 @@ from __future__ import annotations
 
 import functools
 import re
-from dataclasses import dataclass, field
 from html import escape
 from pathlib import Path
 from typing import Any
 
 from headrace import _core
+from headrace._report_figure import Figure as _Figure
 from headrace._report_file import code_for_script, json_for_script, write_whole
+from headrace._report_profile import profile_figures, profile_parts
 from headrace._report_words import (
     efficiency, listed, megabytes, ms, percent, plural, rate_text, size_text, wrap,
 )  # fmt: skip
@@ -46,18 +47,6 @@ BASIS_WORDS = {
 }
 
 
-@dataclass
-class _Figure:
-    """A picture and the sentence under it: a Vega-Lite specification or a ready SVG."""
-
-    title: str
-    caption: str
-    charts: list[tuple[str, Any]] = field(default_factory=list)  # (heading, Altair chart)
-    svg: tuple[str, float, float] | None = None
-    table: str = ""
-    missing: str = ""  # instead of all of these
-
-
 def build(document: Row, html: Path, png: Path | None = None) -> None:
     """Writes the page to `html`, and its figures to `png` if given.
 
@@ -73,6 +62,8 @@ def build(document: Row, html: Path, png: Path | None = None) -> None:
         _rates_figure(parts),
         *_copy_figures(parts),
     ]
+    if parts["profile"] is not None:
+        figures = [_machine_figure(parts), *profile_figures(parts["profile"])]
     page = _page(parts, figures).encode()
     picture = _png(parts, figures) if png is not None else b""
     write_whole(html, page)
@@ -96,7 +87,10 @@ def _parts(document: Row) -> Row:
     if isinstance(query, str):  # the document of `headrace bench query` itself
         query = document
     copy = document.get("copy") or []
+    if "nodes" in document:  # a machine, perhaps with rows
+        document = profile_parts(document)
     parts = {
+        "profile": document.get("profile"),
         "machine": document.get("machine") or (query or {}).get("machine"),
         "rates": document.get("rates") or [],
         "copy": copy["rows"] if isinstance(copy, dict) else copy,

@@ -149,6 +149,7 @@ class CacheCore {
   void take_row(CacheEntry& entry, const Request& request, const Frames::Row& row, Later& later)
       REQUIRES(mutex_);
   bool free_slabs_for(const Request& request, bool planned_too, Later& later) REQUIRES(mutex_);
+  bool growing_is_paused(const Node& node) const REQUIRES(mutex_);
   std::optional<Growth> growth(const Request& request) REQUIRES(mutex_);
   void grow(const Growth& growth);
   bool await_growth(std::uint32_t seen);

@@ -267,8 +267,9 @@ void CacheCore::end_plan(PrefetchPlan& plan) {
   }
   plan.progress.cancelled = true;
   plan.core = nullptr;
-  std::erase_if(plans_, [&](const auto& other) { return other.get() == &plan; });
-  turn_ = 0;
+  const auto at = std::ranges::find(plans_, &plan, &std::shared_ptr<PrefetchPlan>::get);
+  if (static_cast<std::size_t>(at - plans_.begin()) < turn_) --turn_;  // the same plan's turn
+  plans_.erase(at);
 }
 
 void CacheCore::end_plans() {

@@ -78,13 +78,17 @@ bool CacheCore::take(CacheEntry& entry, const Request& request) {
   return true;
 }
 
+bool CacheCore::growing_is_paused(const Node& node) const {
+  return node.grow_error && mover_.clock().now() < node.grow_again;
+}
+
 // The slab that would make room, if the budget and the kernel let us have it; its bytes are
 // reserved from now on.
 std::optional<CacheCore::Growth> CacheCore::growth(const Request& request) {
   Node& node = nodes_[request.node];
   const std::uint64_t taken = node.frames.capacity() + node.growing;
   if (taken >= node.budget) return std::nullopt;
-  if (node.grow_error && mover_.clock().now() < node.grow_again) return std::nullopt;
+  if (growing_is_paused(node)) return std::nullopt;
   const std::uint64_t wanted = std::max(options_.slab.value, whole_pages(needed(request.extent)));
   const std::uint64_t bytes = std::min(wanted, node.budget - taken);
   if (bytes / Frames::kGranule * Frames::kGranule < request.extent.length.value) {
@@ -212,7 +216,8 @@ bool CacheCore::sacrifice_for(CacheEntry& entry, const Request& request, Later& 
   unsigned looks = kFrameEffort;
   for (PrefetchPlan* plan : plans) {
     unsigned left = kEffort;
-    for (std::size_t i = plan->furthest_started(); i-- > plan->oldest && left > 0 && looks-- > 0;) {
+    for (std::size_t i = plan->furthest_started(); i-- > plan->oldest && left > 0 && looks > 0;) {
+      --looks;
       CacheEntry* const planned = plan->items[i].entry;
       if (planned == nullptr || planned->node != request.node) continue;
       --left;
@@ -230,6 +235,10 @@ bool CacheCore::sacrifice_for(CacheEntry& entry, const Request& request, Later& 
 bool CacheCore::free_slabs_for(const Request& request, bool planned_too, Later& later) {
   Node& node = nodes_[request.node];
   const std::uint64_t room = std::min(whole_pages(needed(request.extent)), node.budget);
+  if (growing_is_paused(node) ||
+      room / Frames::kGranule * Frames::kGranule < request.extent.length.value) {
+    return false;  // they would go for nothing
+  }
   std::vector<const Frames::Slab*> slabs;
   for (const Frames::Slab& slab : node.frames.slabs()) {
     const auto may_go = [&](Frame& frame) { return droppable(entry_of(frame), planned_too); };

@@ -21,7 +21,8 @@ Result<std::thread> start_thread(const char* name, std::function<void()> body) {
   try {
     thread = std::thread(std::move(body));
     pthread_setname_np(thread->native_handle(), name);
-    pin(thread->native_handle(), allowed_cpus(getpid()));
+    const auto widest = allowed_cpus(getpid());
+    if (widest.size() > allowed_cpus().size()) pin(thread->native_handle(), widest);
   } catch (const std::system_error& error) {
     thread = fail(ErrorCode::exhausted, "cannot start a thread ({}); raise the limit (ulimit -u)",
                   error.code().message());

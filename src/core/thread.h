@@ -9,8 +9,8 @@
 namespace headrace {
 
 // A thread that takes no signals, so that handlers (Ctrl-C) run in the user's threads, and that may
-// run where the first thread of the process may, even if the one that starts it is pinned. ps and
-// top show it as `name` (at most 15 characters). exhausted: the system gives no more threads.
+// run where the first thread of the process may, if that is more than the one that starts it. ps
+// and top show it as `name` (at most 15 characters). exhausted: the system gives no more threads.
 Result<std::thread> start_thread(const char* name, std::function<void()> body);
 
 }  // namespace headrace

@@ -133,15 +133,15 @@ void add_pair(std::vector<Point>& points, const Machine& machine, CopySetting se
     for (const Bytes bytes : kCopySizes) {
       setting.bytes = bytes;
       for (const bool cold : {true, false}) {
-        // What does not fit into the caches is never hot.
-        if (!cold && bytes * 4 > cache_to_pass(machine, {all.front()})) continue;
         setting.cold = cold;
         const unsigned rank = usual && cold && bytes >= 64_KiB ? (local ? 2 : 3) : 4;
-        setting.cpus = {all.front()};
-        points.push_back(copy_point(machine, setting, rank));
-        if (all.size() == 1) continue;
-        setting.cpus = all;
-        points.push_back(copy_point(machine, setting, rank));
+        for (const CpuSet& team : {CpuSet{all.front()}, all}) {
+          // What does not fit into the caches of the team, both sides of all, is never hot.
+          if (!cold && bytes * 4 * team.size() > cache_to_pass(machine, team)) continue;
+          setting.cpus = team;
+          points.push_back(copy_point(machine, setting, rank));
+          if (all.size() == 1) break;
+        }
       }
     }
   }

@@ -27,6 +27,7 @@ constexpr Bytes kLeastTrafficArea = 64_KiB;  // of one thread, on the smallest n
 constexpr Nanoseconds kObserveTime = std::chrono::milliseconds{30};
 // The traffic runs alone first: its bandwidth is unsteady at its start.
 constexpr Nanoseconds kSettle = std::chrono::milliseconds{5};
+constexpr Nanoseconds kLongestStart = std::chrono::seconds{2};
 // Lines moved between two delays: 1 KiB, as Intel's checker moves.
 constexpr std::size_t kLinesPerDelay = 16;
 constexpr std::array<std::uint64_t, 10> kDelays = {0,   25,  50,   100,  200,
@@ -124,10 +125,22 @@ class Loaded final : public Probe {
     return lines;
   }
 
+  static bool all_move(const std::vector<Counter>& counters) {
+    return std::ranges::all_of(counters, [](const Counter& counter) {
+      return counter.lines.load(std::memory_order_relaxed) > 0;  // pairs with load()
+    });
+  }
+
   Seen observe(const std::vector<Counter>& counters) {
     const Ticks& ticks = Ticks::instance();
     const std::uint64_t settled = ticks.now() + ticks.ticks(kSettle);
-    while (ticks.now() < settled) at_ = chase(at_, kChaseUnroll);
+    // Until all traffic runs: a busy machine may start a thread late. Bounded, since then the check
+    // of sample() tells.
+    const std::uint64_t latest = settled + ticks.ticks(kLongestStart);
+    for (auto now = ticks.now(); now < settled || (now < latest && !all_move(counters));
+         now = ticks.now()) {
+      at_ = chase(at_, kChaseUnroll);
+    }
     Histogram groups;
     Seen seen;
     seen.begin = ticks.now();

@@ -143,9 +143,21 @@ void raise(std::optional<BytesPerSecond>& to, double value) {
   if (!to || to->value < value) to = BytesPerSecond{value};
 }
 
+// The working set of a latency row lies in memory and not in a cache of its CPUs.
+bool passes_caches(const Machine& machine, const Row& row, std::uint64_t cpu_node) {
+  const auto* bytes = number(row, "bytes");
+  const Node* node = machine.find(NodeId{static_cast<std::uint32_t>(cpu_node)});
+  if (bytes == nullptr || node == nullptr || node->cpus.empty()) return false;
+  return *bytes >= 2 * cache_to_pass(machine, {node->cpus.front()}).value;
+}
+
 // What policies ask a machine: the latency of the whole buffer with huge pages, and the best
 // bandwidth over the numbers of threads.
 void put_into_machine(Machine& machine, const std::vector<Row>& rows) {
+  const auto has = [&](std::string_view name) {
+    return std::ranges::find(rows, name, &Row::experiment) != rows.end();
+  };
+  if (!has("latency") && !has("bandwidth")) return;
   for (Node& node : machine.nodes) {
     std::erase_if(node.access, [](const auto& access) { return access.measured; });
   }
@@ -158,7 +170,7 @@ void put_into_machine(Machine& machine, const std::vector<Row>& rows) {
     if (node == machine.nodes.end()) continue;
     const NodeId initiator{static_cast<std::uint32_t>(*cpu)};
     if (row.experiment == "latency" && has_word(row, "window", "all") &&
-        has_word(row, "pages", "huge")) {
+        has_word(row, "pages", "huge") && passes_caches(machine, row, *cpu)) {
       AccessAttributes& access = measured_access(*node, initiator);
       const Nanoseconds latency{static_cast<std::int64_t>(row.value->median + 0.5)};
       // The whole buffer is the largest working set, and so the slowest.
@@ -197,7 +209,7 @@ Result<Profile> measure(const Machine& machine, const MeasureOptions& options,
   HEADRACE_TRY(std::vector<Point> points, points_of(machine, options));
   profile.rows = take_known(points, options.known);
   leave_out(points, options.budget);
-  HEADRACE_TRY(SessionResult session, run_session(machine, std::move(points), options, context));
+  SessionResult session = run_session(machine, std::move(points), options, context);
   for (Row& row : session.rows) profile.rows.push_back(std::move(row));
   profile.conditions["rounds"] = std::to_string(session.rounds);
   profile.conditions["looks_disturbed"] =

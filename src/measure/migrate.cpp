@@ -115,6 +115,9 @@ class Migration final : public Probe {
     }));
     HEADRACE_TRY_STATUS(moved);
     HEADRACE_TRY_STATUS(check());
+    if (job_.method.name == "mbind") {
+      HEADRACE_TRY(result.stayed, pages_not_on(job_.to));
+    }
     return sample_of(result, share);
   }
 
@@ -127,9 +130,23 @@ class Migration final : public Probe {
 
   std::uint64_t pages() const { return region_->bytes().size() / job_.page; }
 
+  Result<std::uint64_t> pages_not_on(NodeId node) const {
+    HEADRACE_TRY(const Residency residency, where(region_->bytes()));
+    const auto there = residency.pages.find(node);
+    return residency.total() - (there == residency.pages.end() ? 0 : there->second);
+  }
+
   Status go_home() {
     if (job_.from != job_.to) HEADRACE_TRY_STATUS(region_->bind(job_.from));
     std::memset(region_->bytes().data(), 1, region_->bytes().size());
+    HEADRACE_TRY(const std::uint64_t elsewhere, pages_not_on(job_.from));
+    if (elsewhere > 0) {
+      return fail(ErrorCode::exhausted, "{} pages could not be put on node {}; free memory there",
+                  elsewhere, raw(job_.from));
+    }
+    if (job_.page == kHugePage && Arenas::huge_part(region_->bytes()) < 1) {
+      return fail(ErrorCode::exhausted, "the kernel gave no huge pages; see transparent_hugepage");
+    }
     written_ = 0;
     stalls_.clear();
     return {};
@@ -258,6 +275,7 @@ Point migrate_point(const Job& job, const Node& smaller, unsigned rank) {
   point.memory = {job.from, PageSize::base};
   Job sized = job;
   sized.bytes = fit(point.row, smaller, kRegion);
+  if (sized.bytes.value < job.page) return without(std::move(point.row), "a node is too small");
   // About 1 GB/s with small pages, there and back, three times, and filling.
   point.cost = Nanoseconds{static_cast<std::int64_t>(sized.bytes.value) * 8};
   point.prepare = [sized](Arenas&, Random&) -> Result<std::unique_ptr<Probe>> {

@@ -49,25 +49,26 @@ std::vector<bool> off(const std::vector<double>& logs, double least) {
   return result;
 }
 
-const Point* first_of_rank_0(const std::vector<Point>& points) {
-  const auto found = std::ranges::find(points, 0u, &Point::rank);
-  return found == points.end() ? nullptr : &*found;
+// The first point of rank 0 that can be prepared: a node may be forbidden or full. nullptr: none
+// can.
+std::unique_ptr<Probe> prepare_first(const std::vector<Point>& points, Arenas& arenas,
+                                     Random& random) {
+  for (const Point& point : points) {
+    if (point.rank != 0 || !point.prepare) continue;
+    if (auto probe = point.prepare(arenas, random)) return *std::move(probe);
+  }
+  return nullptr;
 }
 
 }  // namespace
 
-Result<Noise> Noise::start(const Machine& machine, Random& random) {
+Noise Noise::start(const Machine& machine, Random& random) {
   Noise noise;
   noise.arenas_ = std::make_unique<Arenas>(machine);
-  const std::vector<Point> latency = latency_points(machine);
-  const std::vector<Point> bandwidth = bandwidth_points(machine);
-  if (const Point* point = first_of_rank_0(latency)) {
-    HEADRACE_TRY(noise.idle_, point->prepare(*noise.arenas_, random));
-    // A second arena for the second sentinel: the first is full of pointers.
-    noise.loaded_arenas_ = std::make_unique<Arenas>(machine);
-    const Point* loaded = first_of_rank_0(bandwidth);
-    HEADRACE_TRY(noise.loaded_, loaded->prepare(*noise.loaded_arenas_, random));
-  }
+  // Two arenas: that of the first sentinel is full of pointers.
+  noise.loaded_arenas_ = std::make_unique<Arenas>(machine);
+  noise.idle_ = prepare_first(latency_points(machine), *noise.arenas_, random);
+  noise.loaded_ = prepare_first(bandwidth_points(machine), *noise.loaded_arenas_, random);
   const CpuTime now = cpu_time();
   noise.steal_ = now.steal;
   noise.total_ = now.total;
@@ -76,16 +77,15 @@ Result<Noise> Noise::start(const Machine& machine, Random& random) {
 
 std::size_t Noise::look() {
   Look look;
-  if (idle_ != nullptr) {
-    if (const auto sample = idle_->sample()) {
-      look.idle_ns = sample->value;
+  const auto hear = [&](Probe* sentinel, double& value) {
+    if (sentinel == nullptr) return;
+    if (const auto sample = sentinel->sample()) {
+      value = sample->value;
       look.cpu_share = std::min(look.cpu_share, sample->cpu_share);
     }
-    if (const auto sample = loaded_->sample()) {
-      look.loaded_bytes_per_second = sample->value;
-      look.cpu_share = std::min(look.cpu_share, sample->cpu_share);
-    }
-  }
+  };
+  hear(idle_.get(), look.idle_ns);
+  hear(loaded_.get(), look.loaded_bytes_per_second);
   const CpuTime now = cpu_time();
   if (now.total > total_) look.steal = (now.steal - steal_) / (now.total - total_);
   steal_ = now.steal;

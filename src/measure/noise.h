@@ -18,8 +18,8 @@ namespace headrace {
 
 class Noise {
  public:
-  // exhausted: no memory for the sentinels.
-  static Result<Noise> start(const Machine& machine, Random& random);
+  // A sentinel for which no node can be used is left out.
+  static Noise start(const Machine& machine, Random& random);
 
   // Looks now; the number of the look, from 0.
   std::size_t look();

@@ -51,9 +51,8 @@ TEST(NoiseTest, AThirdThatIsLoudIsFound) {
 TEST(NoiseTest, ACompetingProgramIsNoticed) {
   const Machine machine = Machine::discover().value();
   Random random(1);
-  auto noise = Noise::start(machine, random);
-  ASSERT_TRUE(noise.has_value()) << noise.error().message;
-  noise->look();
+  Noise noise = Noise::start(machine, random);
+  noise.look();
   std::atomic<bool> stop{false};
   {
     std::jthread others([&] {
@@ -63,13 +62,13 @@ TEST(NoiseTest, ACompetingProgramIsNoticed) {
       });
     });
     std::this_thread::sleep_for(std::chrono::milliseconds{20});
-    for (int i = 0; i < 3; ++i) noise->look();
+    for (int i = 0; i < 3; ++i) noise.look();
     stop = true;
   }
   double least = 1;
-  for (const Noise::Look& look : noise->looks()) least = std::min(least, look.cpu_share);
+  for (const Noise::Look& look : noise.looks()) least = std::min(least, look.cpu_share);
   EXPECT_LT(least, Noise::kLeastShare);
-  const auto disturbed = noise->disturbed();
+  const auto disturbed = noise.disturbed();
   EXPECT_TRUE(std::ranges::any_of(disturbed, [](bool d) { return d; }));
 }
 

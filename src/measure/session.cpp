@@ -54,8 +54,7 @@ class Session {
     return summary->interval95.high - summary->interval95.low > options_.width * summary->median;
   }
 
-  // Points of a round by memory, both orders drawn anew. Important ones first within a first round
-  // that the budget may cut.
+  // Points of a round by memory, both orders drawn anew.
   std::vector<Trial*> order() {
     std::map<MemoryKey, std::vector<Trial*>> groups;
     for (Trial& trial : trials_) {
@@ -68,6 +67,10 @@ class Session {
     for (auto& group : shuffled) {
       shuffle(group);
       all.insert(all.end(), group.begin(), group.end());
+    }
+    // The budget may cut the first round: what is wanted most comes first there.
+    if (rounds_ == 0) {
+      std::ranges::stable_sort(all, {}, [](const Trial* trial) { return trial->point.rank; });
     }
     return all;
   }
@@ -226,16 +229,17 @@ Row row_of(Trial trial, const std::vector<bool>& disturbed) {
   } else if (2 * noisy >= trial.mappings.size()) {
     row.flags.push_back("noisy");
   }
+  if (trial.mappings.size() < kLeastMappings) row.flags.push_back("few");
   for (const Mapping& mapping : trial.mappings) row.samples.push_back(mapping.value);
   row.value = summarize(row.samples);
   row.details = middle_details(trial.mappings);
   return row;
 }
 
-Result<SessionResult> run_session(const Machine& machine, std::vector<Point> points,
-                                  const MeasureOptions& options, const ExperimentContext& context) {
+SessionResult run_session(const Machine& machine, std::vector<Point> points,
+                          const MeasureOptions& options, const ExperimentContext& context) {
   Random random(options.seed);
-  HEADRACE_TRY(Noise noise, Noise::start(machine, random));
+  Noise noise = Noise::start(machine, random);
   return Session(machine, std::move(points), options, context, std::move(noise), random).run();
 }
 

@@ -37,7 +37,7 @@ void leave_out(std::vector<Point>& points, std::optional<Nanoseconds> budget);
 // out where at least three quiet ones remain; else the row is flagged noisy if half of them were.
 Row row_of(Trial trial, const std::vector<bool>& disturbed);
 
-// Runs the points. Rows come in the order of the points. exhausted: no memory for the sentinels.
+// Runs the points. Rows come in their order.
 struct SessionResult {
   std::vector<Row> rows;
   std::vector<Noise::Look> looks;
@@ -45,7 +45,7 @@ struct SessionResult {
   unsigned rounds = 0;
   bool stopped = false;  // by the context
 };
-Result<SessionResult> run_session(const Machine& machine, std::vector<Point> points,
-                                  const MeasureOptions& options, const ExperimentContext& context);
+SessionResult run_session(const Machine& machine, std::vector<Point> points,
+                          const MeasureOptions& options, const ExperimentContext& context);
 
 }  // namespace headrace

@@ -30,6 +30,11 @@ TEST_F(FilesTest, ALinkStaysALink) {
   EXPECT_EQ(read_file(directory_ / "file").value(), "new");
 }
 
+TEST_F(FilesTest, WhatIsNoFileIsWrittenToAndStaysWhatItIs) {
+  ASSERT_TRUE(write_file_at_once("/dev/null", "text").has_value());
+  EXPECT_TRUE(std::filesystem::is_character_file("/dev/null"));
+}
+
 TEST_F(FilesTest, AFailureLeavesTheOldFileAndNoDraft) {
   std::filesystem::create_directory(directory_ / "taken");
   EXPECT_FALSE(write_file_at_once(directory_ / "taken", "text").has_value());

@@ -42,7 +42,11 @@ def read(file: Path) -> dict[str, Any]:
         ) from None
     except (ValueError, RecursionError):  # not UTF-8, endless numbers, endless brackets
         raise headrace.InvalidError(f"{file} is not a JSON document of headrace") from None
-    if not isinstance(document, dict) or not {"schema_version", "kind"} <= document.keys():
+    if (
+        not isinstance(document, dict)
+        or "schema_version" not in document
+        or not {"kind", "rows"} & document.keys()
+    ):
         raise headrace.InvalidError(f"{file} is not a JSON document of headrace")
     if document["schema_version"] != headrace.SCHEMA_VERSION:
         raise headrace.UnsupportedError(
@@ -56,6 +60,6 @@ def write(document: dict[str, Any], page: Path, png: Path | None) -> None:
     """The page, and the picture if one is asked for."""
     from headrace import _report
 
-    if document["kind"] == "bench copy":
+    if document.get("kind") == "bench copy":
         document = document | {"copy": document}
     _report.build(document, page, png)
