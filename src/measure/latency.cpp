@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <array>
 
+#include "core/fail.h"
 #include "measure/chase.h"
 #include "measure/experiment.h"
 #include "measure/team.h"

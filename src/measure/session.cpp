@@ -3,8 +3,8 @@
 #include <fmt/core.h>
 
 #include <algorithm>
-#include <numeric>
 
+#include "core/fail.h"
 #include "headrace/clock.h"
 #include "headrace/statistics.h"
 
