@@ -69,9 +69,11 @@ class Session {
       all.insert(all.end(), group.begin(), group.end());
     }
     // The budget may cut the first round: what is wanted most comes first there.
-    if (rounds_ == 0) {
-      std::ranges::stable_sort(all, {}, [](const Trial* trial) { return trial->point.rank; });
-    }
+    if (rounds_ > 0) return all;
+    std::map<unsigned, std::vector<Trial*>> by_rank;
+    for (Trial* trial : all) by_rank[trial->point.rank].push_back(trial);
+    all.clear();
+    for (const auto& [rank, group] : by_rank) all.insert(all.end(), group.begin(), group.end());
     return all;
   }
 
@@ -199,7 +201,8 @@ void leave_out(std::vector<Point>& points, std::optional<Nanoseconds> budget) {
   for (Point& point : points) {
     if (point.row.reason.empty()) by_rank.push_back(&point);
   }
-  std::ranges::stable_sort(by_rank, {}, [](const Point* point) { return point->rank; });
+  // Of equal rank in the order of the experiment: they lie in one array.
+  std::ranges::sort(by_rank, {}, [](Point* point) { return std::pair(point->rank, point); });
   const double allowed = seconds(*budget) * kForPoints;
   double used = 0;
   for (Point* point : by_rank) {
