@@ -119,6 +119,8 @@ bool StopFlag::operator()() {
 
 Result<PipelineRun> run_pipeline(const QueryPlan& plan, unsigned threads, BlockSource& source,
                                  const Clock& clock, Nanoseconds start, StopFlag& stop) {
+  // Before any other worker: it may take every chunk before this thread takes its first.
+  if (stop()) return fail(ErrorCode::cancelled, "stopped");
   std::vector<Worker> workers(threads);
   for (Worker& worker : workers) {
     HEADRACE_TRY(worker.pipeline, plan.query->make(plan.columns, plan.rows));
