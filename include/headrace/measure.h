@@ -43,8 +43,12 @@ std::vector<ExperimentInfo> experiments();
 
 struct MeasureOptions {
   std::vector<std::string> experiments;  // by name; empty: all
-  // Only points with these parameters: {{"mix", "read"}, {"threads", 2}}.
+  // Only points with these parameters: {{"mix", "read"}, {"threads", 2}}. A node by its number or
+  // its kind: {{"memory_node", "hbm"}}.
   std::map<std::string, ParameterValue> only = {};
+  // On the disk that `storage` measures; the machine must have been discovered with it. 256 MiB
+  // must be free there, twice.
+  std::filesystem::path directory = ".";
   // The time it may take, roughly; what is most worth knowing is measured first, and rows say what
   // was left out. Nothing: all points, until each is certain.
   std::optional<Nanoseconds> budget = std::chrono::seconds{60};

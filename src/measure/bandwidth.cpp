@@ -9,10 +9,10 @@
 #include <set>
 
 #include "core/fail.h"
+#include "headrace/clock.h"
 #include "measure/chase.h"
 #include "measure/experiment.h"
 #include "measure/team.h"
-#include "measure/timed.h"
 #include "measure/traffic.h"
 
 namespace headrace {
@@ -37,21 +37,15 @@ class Walk final : public Probe {
 
   Result<Sample> sample() override {
     std::vector<double> rates(cpus_.size());
-    std::vector<double> shares(cpus_.size());
-    Start start(cpus_.size());
-    HEADRACE_TRY_STATUS(run_pinned(cpus_, [&](std::size_t i) {
-      start.meet();
-      const CpuShare share;
-      rates[i] = walk(areas_[i]);
-      shares[i] = share.now();
-    }));
+    HEADRACE_TRY(const double share,
+                 run_together(cpus_, [&](std::size_t i) { rates[i] = walk(areas_[i]); }));
     double lines = 0;
     for (const double rate : rates) lines += rate;
     const double read_write = lines * kLine;
     const Mix& mix = kernel_.mix();
     return Sample{.value = read_write * mix.payload_factor(),
                   .details = {{"read_write", read_write}, {"bus", read_write * mix.bus_factor()}},
-                  .cpu_share = std::ranges::min(shares)};
+                  .cpu_share = share};
   }
 
  private:
@@ -116,7 +110,8 @@ std::set<std::size_t> team_sizes(std::size_t all) {
 
 }  // namespace
 
-std::vector<Point> bandwidth_points(const Machine& machine) {
+std::vector<Point> bandwidth_points(const Scope& scope) {
+  const Machine& machine = scope.machine;
   std::vector<Point> points;
   for (const Node& cpu_node : machine.nodes) {
     const CpuSet cpus = usable_cpus(&cpu_node);

@@ -11,7 +11,7 @@ TEST(BandwidthTest, EveryMixGivesItsThreeNumbers) {
   Arenas arenas(machine);
   Random random(1);
   std::size_t seen = 0;
-  for (const Point& point : bandwidth_points(machine)) {
+  for (const Point& point : bandwidth_points({machine})) {
     if (std::get<std::uint64_t>(*point.row.parameter("threads")) != 1) continue;
     const auto probe = point.prepare(arenas, random);
     ASSERT_TRUE(probe.has_value()) << probe.error().message;

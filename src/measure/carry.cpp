@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <atomic>
 #include <optional>
+#include <vector>
 
 #include "core/check.h"
 #include "core/mutex.h"
@@ -16,10 +17,22 @@ constexpr Nanoseconds kPollEvery = std::chrono::microseconds{20};
 // Between two looks at one that reports by itself: only a bound.
 constexpr Nanoseconds kLookEvery = std::chrono::milliseconds{100};
 
-// Counts what came back and keeps the first failure.
+// Counts what came back and keeps the first failure; with a histogram also how long each took.
 class Returns final : public Completion {
  public:
-  void complete(std::uint64_t, Status outcome) noexcept override {
+  Returns() = default;
+  Returns(std::size_t pieces, Histogram& each_ns) : begun_(pieces), each_ns_(&each_ns) {}
+
+  // Before the piece is submitted.
+  void begins(std::size_t tag) {
+    if (each_ns_ != nullptr) begun_[tag] = system_clock().now();
+  }
+
+  void complete(std::uint64_t tag, Status outcome) noexcept override {
+    if (each_ns_ != nullptr) {
+      const Nanoseconds took = system_clock().now() - begun_[tag];
+      each_ns_->record(static_cast<std::uint64_t>(took.count()));
+    }
     if (!outcome) {
       MutexLock lock(mutex_);
       if (!failure_) failure_ = outcome.error();
@@ -39,26 +52,29 @@ class Returns final : public Completion {
   }
 
  private:
+  std::vector<Nanoseconds> begun_;  // by tag
+  Histogram* const each_ns_ = nullptr;
   Mutex mutex_;
   std::optional<Error> failure_ GUARDED_BY(mutex_);
   std::atomic<std::uint32_t> count_{0};
 };
 
-}  // namespace
-
-Result<Nanoseconds> carry(Backend& backend, std::span<const Piece> pieces, std::size_t depth) {
+Result<Carried> carry_until(Backend& backend, std::span<const Piece> pieces, std::size_t depth,
+                            std::optional<Nanoseconds> limit, Returns& returns) {
   CHECK(depth > 0);
   const bool polled = !backend.capabilities().completes_itself;
-  Returns returns;
   std::optional<Error> refused;
+  bool over = false;
   std::size_t submitted = 0;
   const Nanoseconds start = system_clock().now();
   // Every accepted piece ends within the backend's own bound, so this loop does, too.
-  while (returns.count() < (refused ? submitted : pieces.size())) {
+  while (returns.count() < (refused || over ? submitted : pieces.size())) {
+    over = over || (limit && submitted > 0 && system_clock().now() - start >= *limit);
     const std::uint32_t seen = returns.count();
     std::size_t accepted = 0;
     const std::size_t room = std::min(depth - (submitted - seen), pieces.size() - submitted);
-    if (room > 0 && !refused) {
+    if (room > 0 && !refused && !over) {
+      for (std::size_t i = 0; i < room; ++i) returns.begins(submitted + i);
       if (auto taken = backend.submit(pieces.subspan(submitted, room), returns)) {
         accepted = *taken;
       } else {
@@ -74,7 +90,21 @@ Result<Nanoseconds> carry(Backend& backend, std::span<const Piece> pieces, std::
   const Nanoseconds took = system_clock().now() - start;
   if (refused) return std::unexpected<Error>(*refused);
   if (const auto failure = returns.failure()) return std::unexpected<Error>(*failure);
-  return std::max(took, Nanoseconds{1});
+  return Carried{std::max(took, Nanoseconds{1}), submitted};
+}
+
+}  // namespace
+
+Result<Nanoseconds> carry(Backend& backend, std::span<const Piece> pieces, std::size_t depth) {
+  Returns returns;
+  HEADRACE_TRY(const Carried carried, carry_until(backend, pieces, depth, {}, returns));
+  return carried.time;
+}
+
+Result<Carried> carry_within(Backend& backend, std::span<const Piece> pieces, std::size_t depth,
+                             Nanoseconds limit, Histogram& each_ns) {
+  Returns returns(pieces.size(), each_ns);
+  return carry_until(backend, pieces, depth, limit, returns);
 }
 
 std::vector<Piece> cut(const Extent& to, const Extent& from, EngineId engine, Bytes piece) {

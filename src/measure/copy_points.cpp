@@ -14,7 +14,6 @@
 #include "measure/copy_loop.h"
 #include "measure/experiment.h"
 #include "measure/team.h"
-#include "measure/timed.h"
 
 namespace headrace {
 namespace {
@@ -22,8 +21,8 @@ namespace {
 constexpr Nanoseconds kCopyingTime = std::chrono::milliseconds{20};
 // Copied between two looks at the clock.
 constexpr Bytes kCopiedPerLook = 256_KiB;
-constexpr std::array kCopySizes = {64_B,    1_KiB, 4_KiB, 16_KiB, 64_KiB,
-                                   256_KiB, 1_MiB, 4_MiB, 16_MiB, 64_MiB};
+constexpr std::array kCopySizes = {64_B,  1_KiB, 4_KiB,  16_KiB, 64_KiB,  256_KiB,
+                                   1_MiB, 4_MiB, 16_MiB, 64_MiB, 256_MiB, 1_GiB};
 
 struct CopySetting {
   std::string engine;
@@ -51,19 +50,11 @@ class Copying final : public Probe {
 
   Result<Sample> sample() override {
     std::vector<double> rates(cpus_.size());
-    std::vector<double> shares(cpus_.size());
-    Start start(cpus_.size());
-    HEADRACE_TRY_STATUS(run_pinned(cpus_, [&](std::size_t i) {
-      start.meet();
-      const CpuShare share;
-      rates[i] = copy(areas_[i]);
-      shares[i] = share.now();
-    }));
+    HEADRACE_TRY(const double share,
+                 run_together(cpus_, [&](std::size_t i) { rates[i] = copy(areas_[i]); }));
     double rate = 0;
     for (const double each : rates) rate += each;
-    return Sample{.value = rate,
-                  .details = {{"read_write", 2 * rate}},
-                  .cpu_share = std::ranges::min(shares)};
+    return Sample{.value = rate, .details = {{"read_write", 2 * rate}}, .cpu_share = share};
   }
 
  private:
@@ -113,7 +104,11 @@ Point copy_point(const Machine& machine, const CopySetting& setting, unsigned ra
   point.row = std::move(row);
   point.rank = rank;
   point.memory = {setting.to->id, PageSize::transparent};
-  point.cost = 4 * kCopyingTime;
+  // Mapping both sides, some 3 GB/s, and three samples, of which each copies once at least.
+  const auto ns = [](Bytes bytes, double per_ns) {
+    return Nanoseconds{static_cast<std::int64_t>(static_cast<double>(bytes.value) / per_ns)};
+  };
+  point.cost = kCopyingTime + ns(*area, 1.5) + 3 * std::max(kCopyingTime, ns(setting.bytes, 4));
   point.prepare = [setting, area = *area](Arenas& arenas,
                                           Random&) -> Result<std::unique_ptr<Probe>> {
     HEADRACE_TRY(const CopyLoop loop, CopyLoop::find(setting.engine));
@@ -124,23 +119,37 @@ Point copy_point(const Machine& machine, const CopySetting& setting, unsigned ra
   return point;
 }
 
-void add_pair(std::vector<Point>& points, const Machine& machine, CopySetting setting) {
-  const CpuSet all = usable_cpus(setting.cpu_node);
+// 1, 2, 4, ... and all.
+std::vector<CpuSet> teams(const CpuSet& all) {
+  std::vector<CpuSet> teams;
+  for (std::size_t n = 1; n < all.size(); n *= 2) {
+    teams.emplace_back(all.begin(), all.begin() + static_cast<std::ptrdiff_t>(n));
+  }
+  teams.push_back(all);
+  return teams;
+}
+
+// Between nodes that nobody asked for only the engines that programs get, one thread and all.
+void add_pair(std::vector<Point>& points, const Scope& scope, CopySetting setting, bool all) {
+  const CpuSet cpus = usable_cpus(setting.cpu_node);
   const bool local = setting.from == setting.to;
   for (const std::string& engine : CopyLoop::all()) {
     const bool usual = engine == "memcpy" || engine == "cpu";
+    if (!usual && !all) continue;
     setting.engine = engine;
     for (const Bytes bytes : kCopySizes) {
       setting.bytes = bytes;
       for (const bool cold : {true, false}) {
         setting.cold = cold;
-        const unsigned rank = usual && cold && bytes >= 64_KiB ? (local ? 2 : 3) : 4;
-        for (const CpuSet& team : {CpuSet{all.front()}, all}) {
+        if (!cold && !all) continue;
+        const bool wanted = usual && cold && bytes >= 64_KiB && bytes <= 64_MiB;
+        const unsigned rank = wanted ? (local ? 2 : 3) : 4;
+        for (const CpuSet& team : teams(cpus)) {
+          if (!all && team.size() > 1 && team.size() < cpus.size()) continue;
           // What does not fit into the caches of the team, both sides of all, is never hot.
-          if (!cold && bytes * 4 * team.size() > cache_to_pass(machine, team)) continue;
+          if (!cold && bytes * 4 * team.size() > cache_to_pass(scope.machine, team)) continue;
           setting.cpus = team;
-          points.push_back(copy_point(machine, setting, rank));
-          if (all.size() == 1) break;
+          points.push_back(copy_point(scope.machine, setting, rank));
         }
       }
     }
@@ -149,16 +158,14 @@ void add_pair(std::vector<Point>& points, const Machine& machine, CopySetting se
 
 }  // namespace
 
-std::vector<Point> copy_points(const Machine& machine) {
+std::vector<Point> copy_points(const Scope& scope) {
+  const bool asked = scope.asks("from") || scope.asks("to");
   std::vector<Point> points;
-  for (const Node& from : machine.nodes) {
-    for (const Node& to : machine.nodes) {
-      if (!from.byte_addressable() || !from.capacity || !to.byte_addressable() || !to.capacity) {
-        continue;
-      }
-      const Node* const cpu_node = host_of(machine, to);
+  for (const Node* from : memory_nodes(scope.machine)) {
+    for (const Node* to : memory_nodes(scope.machine)) {
+      const Node* const cpu_node = host_of(scope.machine, *to);
       if (cpu_node == nullptr || usable_cpus(cpu_node).empty()) continue;
-      add_pair(points, machine, {.cpu_node = cpu_node, .from = &from, .to = &to});
+      add_pair(points, scope, {.cpu_node = cpu_node, .from = from, .to = to}, asked || from == to);
     }
   }
   return points;

@@ -10,7 +10,7 @@ TEST(CopyPointsTest, EveryEngineSizeAndStateCanBeMeasured) {
   Arenas arenas(machine);
   Random random(1);
   std::size_t measured = 0;
-  for (const Point& point : copy_points(machine)) {
+  for (const Point& point : copy_points({machine})) {
     const auto bytes = std::get<std::uint64_t>(*point.row.parameter("bytes"));
     const auto threads = std::get<std::uint64_t>(*point.row.parameter("threads"));
     if (threads != 1 || (bytes != 64 && bytes != (256_KiB).value)) continue;
@@ -30,7 +30,7 @@ TEST(CopyPointsTest, ASmallNodeIsAReasonForLargeCopies) {
   for (Node& node : machine.nodes) {
     if (node.byte_addressable()) node.capacity = 128_MiB;
   }
-  for (const Point& point : copy_points(machine)) {
+  for (const Point& point : copy_points({machine})) {
     const auto bytes = std::get<std::uint64_t>(*point.row.parameter("bytes"));
     if (bytes == (64_MiB).value) {
       EXPECT_EQ(point.row.reason, "a node is too small for copies of this size");

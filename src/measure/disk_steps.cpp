@@ -1,26 +1,20 @@
-#include <fcntl.h>
 #include <fmt/format.h>
-#include <unistd.h>
 
 #include <algorithm>
-#include <cstdlib>
-#include <cstring>
 #include <memory>
 
 #include "core/fail.h"
 #include "headrace/buffer.h"
-#include "headrace/clock.h"
 #include "headrace/file.h"
 #include "headrace/random.h"
 #include "measure/carry.h"
+#include "measure/measuring_file.h"
 #include "measure/samples.h"
 #include "measure/steps.h"
 
 namespace headrace {
 namespace {
 
-constexpr Bytes kFileSize = 256_MiB;
-constexpr Bytes kWriteBlock = 4_MiB;
 constexpr unsigned kReads = 3;
 // A sample reads so much, or what a slow disk does in about its share of a brief time.
 constexpr Bytes kMostPerSample = 64_MiB;
@@ -35,55 +29,10 @@ struct ReadPoint {
 constexpr ReadPoint kPoints[] = {{4_KiB, 1}, {4_KiB, 32}, {64_KiB, 1}, {64_KiB, 16},
                                  {1_MiB, 1}, {1_MiB, 4},  {1_MiB, 16}};
 
-// A file without a name: it is gone when the last descriptor is, however the program ends.
-Result<std::unique_ptr<File>> nameless_file(const Machine& machine,
-                                            const std::filesystem::path& directory) {
-  std::string path = (directory / "headrace-measure-XXXXXX").string();
-  const int fd = mkostemp(path.data(), O_CLOEXEC);
-  if (fd < 0) {
-    return fail_errno(errno, fmt::format("cannot create a file in {}; give a directory that can be "
-                                         "written to",
-                                         directory.string()));
-  }
-  const int error = posix_fallocate(fd, 0, static_cast<off_t>(kFileSize.value));
-  close(fd);
-  if (error != 0) {
-    unlink(path.c_str());
-    return fail_errno(error, fmt::format("cannot reserve {} in {}; free some space or give another "
-                                         "directory",
-                                         to_string(kFileSize), directory.string()));
-  }
-  auto file = File::open(machine, path, {.writable = true});
-  unlink(path.c_str());
-  return file;
-}
-
-// Fills the file with bytes no device can compress and returns the rate, flushing included.
-Result<double> fill(const File& file, Buffer& block) {
-  Random random(1);
-  for (std::byte& b : block.bytes()) b = static_cast<std::byte>(random());
-  const int fd = file.direct() ? file.direct_fd() : file.buffered_fd();
-  const Nanoseconds start = system_clock().now();
-  for (std::uint64_t at = 0; at < kFileSize.value;) {
-    const std::uint64_t within = at % kWriteBlock.value;
-    const ssize_t wrote = pwrite(fd, block.bytes().data() + within, kWriteBlock.value - within,
-                                 static_cast<off_t>(at));
-    if (wrote <= 0) {
-      return fail_errno(wrote == 0 ? ENOSPC : errno,
-                        "cannot write the measuring file; free some space");
-    }
-    at += static_cast<std::uint64_t>(wrote);
-  }
-  if (fdatasync(fd) != 0) return fail_errno(errno, "cannot flush the measuring file");
-  const Nanoseconds took = system_clock().now() - start;
-  HEADRACE_TRY_STATUS(file.drop_page_cache());
-  return (kFileSize / std::max(took, Nanoseconds{1})).value;
-}
-
 // Random blocks of the file, each at most once, into as many blocks of the buffer.
 std::vector<Piece> random_reads(const File& file, const Buffer& buffer, EngineId engine,
                                 const ReadPoint& point, Random& random) {
-  const std::uint64_t slots = kFileSize / point.block;
+  const std::uint64_t slots = kMeasuringFile / point.block;
   const std::uint64_t most = std::min(kMostPerSample / point.block, kMostBlocks);
   // With one access at a time fewer suffice, and more would take too long on a slow disk.
   const std::uint64_t count = point.depth == 1 ? std::min<std::uint64_t>(most, 128) : most;
@@ -113,18 +62,6 @@ RateRow row_of(const Brief& brief, const std::string& what) {
   return {.what = what, .where = brief.directory.string()};
 }
 
-// Without direct I/O a read may be one of memory: nothing of the file may be in the page cache.
-Status make_cold(const File& file) {
-  if (file.direct()) return {};
-  HEADRACE_TRY_STATUS(file.drop_page_cache());
-  HEADRACE_TRY(const Bytes kept, file.page_cache_residency());
-  if (kept == 0_B) return {};
-  return fail(ErrorCode::unsupported,
-              "the file system has no direct I/O and keeps {} of the file in memory; measure in "
-              "another directory",
-              to_string(kept));
-}
-
 void read_point(Brief& brief, const Disk& disk, const ReadPoint& point) {
   RateRow row = row_of(brief, "disk read");
   row.where = fmt::format("{}, {} x {}", disk.engine->name, to_string(point.block), point.depth);
@@ -136,7 +73,7 @@ void read_point(Brief& brief, const Disk& disk, const ReadPoint& point) {
   std::vector<double> rates;
   for (unsigned i = 0; i < kReads; ++i) {
     const auto pieces = random_reads(*disk.file, *disk.buffer, disk.engine->id, point, random);
-    const Status cold = make_cold(*disk.file);
+    const Status cold = disk.file->direct() ? Status{} : make_cold(*disk.file);
     const auto took =
         cold ? carry(*disk.backend, pieces, depth) : std::unexpected<Error>(cold.error());
     if (!took) {
@@ -155,7 +92,7 @@ Result<Disk> open_disk(Brief& brief) {
     return fail(ErrorCode::absent, "no memory node to read into; measure a discovered machine");
   }
   HEADRACE_TRY(disk.buffer, allocate(brief.machine, kMostPerSample, Placement::on(memory->id)));
-  HEADRACE_TRY(disk.file, nameless_file(brief.machine, brief.directory));
+  HEADRACE_TRY(disk.file, measuring_file(brief.machine, brief.directory));
   for (const Engine& engine : brief.machine.engines) {
     if (engine.kind != EngineKind::ssd || engine.home != disk.file->node()) continue;
     disk.engine = &engine;
@@ -179,7 +116,7 @@ void measure_disk(Brief& brief) {
   RateRow written = row_of(brief, "disk write");
   written.from = disk->buffer->node();
   written.to = disk->file->node();
-  const auto rate = fill(*disk->file, *disk->buffer);
+  const auto rate = fill(*disk->file);
   if (!rate) {
     brief.rows.push_back(row_without(written, rate.error().message));
     return;

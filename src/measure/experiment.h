@@ -5,6 +5,7 @@
 // and what the samples come down to. Single-thread.
 #pragma once
 
+#include <filesystem>
 #include <functional>
 #include <map>
 #include <memory>
@@ -48,20 +49,44 @@ struct Point {
   std::function<Result<std::unique_ptr<Probe>>(Arenas& arenas, Random& random)> prepare;
 };
 
+// What points are asked for. An experiment lists the usual ones; where a parameter is named that it
+// would not vary by itself, also the others.
+struct Scope {
+  const Machine& machine;
+  std::map<std::string, ParameterValue> only = {};
+  std::filesystem::path directory = ".";  // on the disk to be measured
+
+  bool asks(const std::string& parameter) const { return only.contains(parameter); }
+  // Whether the row has all parameters asked for. A node may be asked for by its kind, "hbm".
+  bool wants(const Row& row) const;
+};
+
 struct Experiment {
   std::string_view name;
   std::string_view description;  // one line
-  std::vector<Point> (*points)(const Machine& machine);
+  std::vector<Point> (*points)(const Scope& scope);
 };
 
 std::span<const Experiment> all_experiments();
 
-std::vector<Point> latency_points(const Machine& machine);
-std::vector<Point> bandwidth_points(const Machine& machine);
-std::vector<Point> loaded_points(const Machine& machine);
-std::vector<Point> stream_points(const Machine& machine);
-std::vector<Point> copy_points(const Machine& machine);
-std::vector<Point> migrate_points(const Machine& machine);
+std::vector<Point> latency_points(const Scope& scope);
+std::vector<Point> bandwidth_points(const Scope& scope);
+std::vector<Point> loaded_points(const Scope& scope);
+std::vector<Point> stream_points(const Scope& scope);
+std::vector<Point> copy_points(const Scope& scope);
+std::vector<Point> migrate_points(const Scope& scope);
+std::vector<Point> storage_points(const Scope& scope);
+std::vector<Point> interference_points(const Scope& scope);
+
+// How evenly equals share: Jain's index, (sum x)^2 / (n sum x^2), 1 if all have the same, 1/n if
+// one has all.
+double fairness(const std::vector<double>& rates);
+
+// The nodes whose CPUs this process may use; those with memory of their own to allocate; of these
+// the nearest of each kind to `node`, itself first.
+std::vector<const Node*> nodes_with_cpus(const Machine& machine);
+std::vector<const Node*> memory_nodes(const Machine& machine);
+std::vector<const Node*> one_of_each_kind(const Machine& machine, const Node& node);
 
 // fitting(), and the flag "shrunk" for a row whose buffers are smaller than the caches ask for.
 Bytes fit(Row& row, const Node& node, Bytes wanted);

@@ -8,10 +8,10 @@
 
 #include "core/fail.h"
 #include "measure/chase.h"
+#include "measure/cpu_share.h"
 #include "measure/experiment.h"
 #include "measure/team.h"
 #include "measure/ticks.h"
-#include "measure/timed.h"
 
 namespace headrace {
 namespace {
@@ -114,7 +114,8 @@ void add_place(std::vector<Point>& points, const Place& place, bool local) {
 
 }  // namespace
 
-std::vector<Point> latency_points(const Machine& machine) {
+std::vector<Point> latency_points(const Scope& scope) {
+  const Machine& machine = scope.machine;
   std::vector<Point> points;
   for (const Node& cpu_node : machine.nodes) {
     const CpuSet cpus = usable_cpus(&cpu_node);

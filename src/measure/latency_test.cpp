@@ -14,7 +14,7 @@ TEST(LatencyTest, EveryPairOfNodesHasItsPoints) {
   machine.nodes[0].cpus = {0};
   for (Node& node : machine.nodes) node.capacity = 1_GiB;
   std::set<std::uint64_t> nodes;
-  for (const Point& point : latency_points(machine)) {
+  for (const Point& point : latency_points({machine})) {
     nodes.insert(std::get<std::uint64_t>(*point.row.parameter("memory_node")));
   }
   std::size_t memories = 0;
@@ -27,7 +27,7 @@ TEST(LatencyTest, APointGivesItsLatencyAndHowMuchWasHuge) {
   Arenas arenas(machine);
   Random random(1);
   bool small = false;
-  for (const Point& point : latency_points(machine)) {
+  for (const Point& point : latency_points({machine})) {
     const auto bytes = std::get<std::uint64_t>(*point.row.parameter("bytes"));
     if (bytes != 4096 && bytes != (8_MiB).value) continue;
     small = small || bytes == 4096;

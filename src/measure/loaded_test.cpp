@@ -9,7 +9,7 @@ TEST(LoadedTest, APointGivesPercentilesAndWhatTheTrafficReached) {
   const Machine machine = Machine::discover().value();
   Arenas arenas(machine);
   Random random(1);
-  const auto points = loaded_points(machine);
+  const auto points = loaded_points({machine});
   ASSERT_FALSE(points.empty());
   for (const std::size_t i : {std::size_t{0}, points.size() - 1}) {
     if (!points[i].row.reason.empty()) GTEST_SKIP() << points[i].row.reason;
@@ -30,7 +30,7 @@ TEST(LoadedTest, OneCpuIsAReason) {
   for (Node& node : machine.nodes) {
     if (node.cpus.size() > 1) node.cpus.resize(1);
   }
-  for (const Point& point : loaded_points(machine)) {
+  for (const Point& point : loaded_points({machine})) {
     EXPECT_EQ(point.row.reason, "one CPU cannot observe and load at once");
   }
 }

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <array>
 #include <fstream>
+#include <set>
 
 #include "core/fail.h"
 #include "headrace/measure.h"
@@ -28,6 +29,10 @@ constexpr std::array kExperiments = {
     Experiment{"copy", "copying by cores: engine, size, threads, nodes, cold and hot", copy_points},
     Experiment{"migrate", "moving pages between nodes, and what a running program feels of it",
                migrate_points},
+    Experiment{"storage", "reading and writing a file: block size, depth, io_uring or threads",
+               storage_points},
+    Experiment{"interference", "who slows whom: one thread's work alone and beside others",
+               interference_points},
 };
 
 // Below it not even the points of rank 0 of one node are measured three times.
@@ -61,13 +66,6 @@ std::map<std::string, std::string> conditions(const MeasureOptions& options) {
           {"cpus", to_string(usable_cpus())}};
 }
 
-bool has_all(const Row& row, const std::map<std::string, ParameterValue>& only) {
-  return std::ranges::all_of(only, [&](const auto& wanted) {
-    const ParameterValue* value = row.parameter(wanted.first);
-    return value != nullptr && *value == wanted.second;
-  });
-}
-
 std::string in_words(const std::map<std::string, ParameterValue>& only) {
   std::string text;
   for (const auto& [name, wanted] : only) {
@@ -78,6 +76,7 @@ std::string in_words(const std::map<std::string, ParameterValue>& only) {
 }
 
 Result<std::vector<Point>> points_of(const Machine& machine, const MeasureOptions& options) {
+  const Scope scope{machine, options.only, options.directory};
   std::vector<Point> points;
   std::vector<std::string_view> known;
   for (const Experiment& experiment : kExperiments) known.push_back(experiment.name);
@@ -93,9 +92,9 @@ Result<std::vector<Point>> points_of(const Machine& machine, const MeasureOption
         std::ranges::find(options.experiments, experiment.name) == options.experiments.end()) {
       continue;
     }
-    for (Point& point : experiment.points(machine)) points.push_back(std::move(point));
+    for (Point& point : experiment.points(scope)) points.push_back(std::move(point));
   }
-  std::erase_if(points, [&](const Point& point) { return !has_all(point.row, options.only); });
+  std::erase_if(points, [&](const Point& point) { return !scope.wants(point.row); });
   if (points.empty()) {
     return fail(ErrorCode::invalid,
                 "no point of {} has {}; headrace measure --list and a run "
@@ -111,11 +110,13 @@ Result<std::vector<Point>> points_of(const Machine& machine, const MeasureOption
 // Rows with a value that an earlier session left are kept and not measured again.
 std::vector<Row> take_known(std::vector<Point>& points, const std::vector<Row>& known) {
   std::vector<Row> kept;
+  std::set<std::string> keys;
   for (const Row& row : known) {
     if (!row.value) continue;
     kept.push_back(row);
-    std::erase_if(points, [key = row.key()](const Point& p) { return p.row.key() == key; });
+    keys.insert(row.key());
   }
+  std::erase_if(points, [&](const Point& point) { return keys.contains(point.row.key()); });
   return kept;
 }
 

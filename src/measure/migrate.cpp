@@ -26,7 +26,6 @@
 #include "measure/experiment.h"
 #include "measure/team.h"
 #include "measure/ticks.h"
-#include "measure/timed.h"
 
 namespace headrace {
 namespace {
@@ -102,17 +101,12 @@ class Migration final : public Probe {
     HEADRACE_TRY_STATUS(go_home());
     Status moved;
     Moved result;
-    double share = 1;
     std::atomic<bool> done{false};
-    Start start(job_.cpus.size());
-    HEADRACE_TRY_STATUS(run_pinned(job_.cpus, [&](std::size_t i) {
-      start.meet();
-      if (i == 1) return touch(done);
-      const CpuShare own;
-      moved = move(result);
-      share = own.now();
-      done = true;
-    }));
+    HEADRACE_TRY(const double share, run_together(job_.cpus, [&](std::size_t i) {
+                   if (i == 1) return touch(done);
+                   moved = move(result);
+                   done = true;
+                 }));
     HEADRACE_TRY_STATUS(moved);
     HEADRACE_TRY_STATUS(check());
     if (job_.method.name == "mbind") {
@@ -296,35 +290,19 @@ std::vector<Method> methods() {
   return all;
 }
 
-// By SLIT distance; nullptr: there is none.
-const Node* nearest_of_another_kind(const Node& from, std::span<const Node* const> nodes) {
-  const Node* nearest = nullptr;
-  unsigned least = ~0U;
-  for (const Node* node : nodes) {
-    const auto known = from.distances.find(node->id);
-    const unsigned distance = known == from.distances.end() ? ~0U - 1 : known->second;
-    if (node->kind == from.kind || distance >= least) continue;
-    nearest = node;
-    least = distance;
-  }
-  return nearest;
-}
-
 }  // namespace
 
-std::vector<Point> migrate_points(const Machine& machine) {
-  std::vector<const Node*> nodes;
-  for (const Node& node : machine.nodes) {
-    if (node.byte_addressable() && node.capacity) nodes.push_back(&node);
-  }
+std::vector<Point> migrate_points(const Scope& scope) {
+  const std::vector<const Node*> nodes = memory_nodes(scope.machine);
   CpuSet cpus = usable_cpus();
   cpus.resize(std::min<std::size_t>(cpus.size(), 2));
   std::vector<Point> points;
   for (const Node* from : nodes) {
-    const Node* const nearest = nearest_of_another_kind(*from, nodes);
+    const auto near = one_of_each_kind(scope.machine, *from);
     for (const Node* to : nodes) {
       if (from == to && nodes.size() > 1) continue;
-      const unsigned rank = to == nearest || nodes.size() == 1 ? 2 : to->kind != from->kind ? 3 : 4;
+      const bool nearest = std::ranges::find(near, to) != near.end();
+      const unsigned rank = nearest ? 2 : to->kind != from->kind ? 3 : 4;
       for (const Method& method : methods()) {
         for (const std::uint64_t page : {kBasePage, kHugePage}) {
           const Job job{

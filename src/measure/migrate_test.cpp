@@ -12,7 +12,7 @@ TEST(MigrateTest, WhatCopiesKeepsEveryByte) {
   Arenas arenas(machine);
   Random random(1);
   std::size_t measured = 0;
-  for (const Point& point : migrate_points(machine)) {
+  for (const Point& point : migrate_points({machine})) {
     if (!point.row.reason.empty()) {
       EXPECT_NE(point.row.reason.find("one memory node"), std::string::npos);
       continue;

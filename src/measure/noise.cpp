@@ -67,8 +67,8 @@ Noise Noise::start(const Machine& machine, Random& random) {
   noise.arenas_ = std::make_unique<Arenas>(machine);
   // Two arenas: that of the first sentinel is full of pointers.
   noise.loaded_arenas_ = std::make_unique<Arenas>(machine);
-  noise.idle_ = prepare_first(latency_points(machine), *noise.arenas_, random);
-  noise.loaded_ = prepare_first(bandwidth_points(machine), *noise.loaded_arenas_, random);
+  noise.idle_ = prepare_first(latency_points({machine}), *noise.arenas_, random);
+  noise.loaded_ = prepare_first(bandwidth_points({machine}), *noise.loaded_arenas_, random);
   const CpuTime now = cpu_time();
   noise.steal_ = now.steal;
   noise.total_ = now.total;

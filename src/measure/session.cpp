@@ -182,19 +182,6 @@ std::map<std::string, double> middle_details(const std::vector<Mapping>& mapping
 
 }  // namespace
 
-Bytes fit(Row& row, const Node& node, Bytes wanted) {
-  const Bytes bytes = fitting(node, wanted);
-  if (bytes < wanted) row.flags.emplace_back("shrunk");
-  return bytes;
-}
-
-Point without(Row row, std::string reason) {
-  row.reason = std::move(reason);
-  Point point;
-  point.row = std::move(row);
-  return point;
-}
-
 void leave_out(std::vector<Point>& points, std::optional<Nanoseconds> budget) {
   if (!budget) return;
   std::vector<Point*> by_rank;

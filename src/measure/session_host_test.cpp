@@ -46,7 +46,7 @@ TEST(MeasureTest, KeysAreUniqueAndEveryPointCanBePrepared) {
   const Machine machine = Machine::discover().value();
   std::set<std::string> keys;
   for (const Experiment& experiment : all_experiments()) {
-    const auto points = experiment.points(machine);
+    const auto points = experiment.points({machine});
     EXPECT_FALSE(points.empty()) << experiment.name;
     for (const Point& point : points) {
       EXPECT_EQ(point.row.experiment, experiment.name);
@@ -91,7 +91,7 @@ TEST(MeasureTest, ASmallBudgetMeasuresWhatMattersAndSaysWhatItLeftOut) {
 TEST(MeasureTest, RowsThatAreKnownAreKeptAndNotMeasuredAgain) {
   std::vector<Row> known;
   const Machine machine = Machine::discover().value();
-  for (const Point& point : stream_points(machine)) {
+  for (const Point& point : stream_points({machine})) {
     Row row = point.row;
     row.samples = {1, 1, 1};
     row.value = summarize(row.samples);

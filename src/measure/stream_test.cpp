@@ -10,7 +10,7 @@ TEST(StreamTest, EveryKernelIsRightAndCountsAsStreamDoes) {
   Arenas arenas(machine);
   Random random(1);
   std::size_t kernels = 0;
-  for (const Point& point : stream_points(machine)) {
+  for (const Point& point : stream_points({machine})) {
     const auto probe = point.prepare(arenas, random);
     ASSERT_TRUE(probe.has_value()) << probe.error().message;
     const auto sample = (*probe)->sample();  // an error if an array is wrong afterwards

@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <climits>
 #include <latch>
 #include <set>
@@ -11,6 +12,7 @@
 
 #include "core/affinity.h"
 #include "core/fail.h"
+#include "measure/cpu_share.h"
 
 namespace headrace {
 
@@ -67,6 +69,20 @@ Status run_pinned(const CpuSet& cpus, const std::function<void(std::size_t)>& pa
                 cpus.size());
   }
   return {};
+}
+
+Result<double> run_together(const CpuSet& cpus, const std::function<void(std::size_t)>& part) {
+  std::atomic<std::size_t> missing = cpus.size();
+  std::vector<double> shares(cpus.size());
+  HEADRACE_TRY_STATUS(run_pinned(cpus, [&](std::size_t i) {
+    missing.fetch_sub(1);
+    // Where the system refuses to pin, two may share a CPU.
+    while (missing.load() != 0) std::this_thread::yield();
+    const CpuShare share;
+    part(i);
+    shares[i] = share.now();
+  }));
+  return std::ranges::min(shares);
 }
 
 }  // namespace headrace

@@ -25,4 +25,8 @@ Bytes cache_to_pass(const Machine& machine, const CpuSet& cpus);
 // of the parts was run.
 Status run_pinned(const CpuSet& cpus, const std::function<void(std::size_t)>& part);
 
+// As run_pinned, with parts that begin within some microseconds of each other. Returns the least
+// part of its time that any of them had its CPU (cpu_share.h).
+Result<double> run_together(const CpuSet& cpus, const std::function<void(std::size_t)>& part);
+
 }  // namespace headrace

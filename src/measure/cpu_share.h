@@ -1,12 +1,7 @@
-// Threads that work for a set time at the same time, and whether they had their CPUs.
-//
-// Thread-safe (no state) except where it says so.
+// Whether a thread had its CPU while it was measured. Single-thread.
 #pragma once
 
 #include <time.h>
-
-#include <atomic>
-#include <cstddef>
 
 #include "headrace/clock.h"
 #include "headrace/units.h"
@@ -15,7 +10,7 @@ namespace headrace {
 
 // The part of the time since it was made in which the calling thread had a CPU: below 1 when
 // somebody else ran there, or a quota stopped it. A hypervisor that takes the CPU away is not seen
-// here (its steal is in /proc/stat, which noise.h reads). Single-thread.
+// here (its steal is in /proc/stat, which noise.h reads).
 class CpuShare {
  public:
   CpuShare() : wall_(of(CLOCK_MONOTONIC)), own_(of(CLOCK_THREAD_CPUTIME_ID)) {}
@@ -33,21 +28,6 @@ class CpuShare {
 
   const Nanoseconds wall_;
   const Nanoseconds own_;
-};
-
-// Where the threads of a team meet, spinning, so that they start within a microsecond of each
-// other. Once. Thread-safe.
-class Start {
- public:
-  explicit Start(std::size_t threads) : missing_(threads) {}
-  void meet() {
-    missing_.fetch_sub(1);
-    while (missing_.load() != 0) {
-    }
-  }
-
- private:
-  std::atomic<std::size_t> missing_;
 };
 
 }  // namespace headrace

@@ -1,0 +1,282 @@
+// Who slows whom: one thread's work alone, and beside others on the same memory or another.
+//
+// A victim and one aggressor or more, each a thread of its own: a chase (latency), reads, writes
+// past the caches, a copy between two nodes, reads of a file. In every sample the victim runs
+// alone, the aggressor alone, and both together, so that drift of the machine falls on all three.
+// The value is the factor by which the victim is slowed down (1: not at all; 2: half as fast, or
+// each load twice as long); the details say how fast both were (a chase in ns per load, the others
+// in B/s), the bytes all moved together (`total`), and between equals how evenly they shared them
+// (`fairness`, the index of Jain: 1 for equal shares, 1/n if one takes all).
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "core/fail.h"
+#include "headrace/placement.h"
+#include "measure/chase.h"
+#include "measure/experiment.h"
+#include "measure/loads.h"
+#include "measure/measuring_file.h"
+#include "measure/team.h"
+
+namespace headrace {
+namespace {
+
+constexpr std::uint64_t kCachesPassed = 4;
+constexpr Bytes kLeastOfOne = 32_MiB;
+constexpr Bytes kLeastOfFile = 256_KiB;
+constexpr Nanoseconds kWindow = std::chrono::milliseconds{20};
+
+enum class Work : std::uint8_t { chase, read, nt_write, copy, file };
+
+// What a thread does, where.
+struct Activity {
+  Work work = Work::chase;
+  const Node* from = nullptr;
+  const Node* to = nullptr;  // of a copy
+
+  bool operator==(const Activity&) const = default;
+  std::string name() const {
+    switch (work) {
+      case Work::chase: return fmt::format("chase {}", raw(from->id));
+      case Work::read: return fmt::format("read {}", raw(from->id));
+      case Work::nt_write: return fmt::format("nt_write {}", raw(from->id));
+      case Work::copy: return fmt::format("copy {}>{}", raw(from->id), raw(to->id));
+      case Work::file: return fmt::format("file {}>{}", raw(from->id), raw(to->id));
+    }
+    return "";
+  }
+  const Node* memory() const { return to == nullptr ? from : to; }
+};
+
+struct InterferenceSetting {
+  Activity victim;
+  Activity aggressor;
+  const Node* cpu_node = nullptr;  // of the victim
+  const Node* aggressor_cpu_node = nullptr;
+  CpuSet cpus;  // the victim's first
+};
+
+class Interference final : public Probe {
+ public:
+  Interference(const InterferenceSetting& setting, std::vector<std::unique_ptr<Load>> loads)
+      : setting_(setting), loads_(std::move(loads)) {}
+
+  Result<Sample> sample() override {
+    HEADRACE_TRY(const SideBySide alone, run(0, 1));
+    HEADRACE_TRY(const SideBySide aggressor, run(1, 1));
+    HEADRACE_TRY(const SideBySide all, run(0, loads_.size()));
+    const bool equals = setting_.victim == setting_.aggressor;
+    const auto shown = [](const Activity& activity, double rate) {
+      return activity.work == Work::chase ? 1e9 / rate : rate;
+    };
+    Sample sample{.value = alone.rates[0] / all.rates[0],
+                  .details = {{"alone", shown(setting_.victim, alone.rates[0])},
+                              {"together", shown(setting_.victim, all.rates[0])},
+                              {"aggressor_alone", shown(setting_.aggressor, aggressor.rates[0])},
+                              {"aggressor_together", shown(setting_.aggressor, all.rates[1])},
+                              {"total", total(all.rates)}},
+                  .cpu_share = std::min({alone.cpu_share, aggressor.cpu_share, all.cpu_share})};
+    if (equals) sample.details["fairness"] = fairness(all.rates);
+    // Who waits for a device gives up the CPU, and is not disturbed by that.
+    if (setting_.victim.work == Work::file || setting_.aggressor.work == Work::file) {
+      sample.cpu_share = 1;
+    }
+    return sample;
+  }
+
+ private:
+  Result<SideBySide> run(std::size_t first, std::size_t count) {
+    std::vector<Load*> loads;
+    for (std::size_t i = first; i < first + count; ++i) loads.push_back(loads_[i].get());
+    const auto cpu = setting_.cpus.begin() + static_cast<std::ptrdiff_t>(first);
+    return side_by_side({cpu, cpu + static_cast<std::ptrdiff_t>(count)}, loads, kWindow);
+  }
+
+  // Bytes: a chase counts its lines.
+  double total(const std::vector<double>& rates) const {
+    double sum = 0;
+    for (std::size_t i = 0; i < rates.size(); ++i) {
+      const Activity& activity = i == 0 ? setting_.victim : setting_.aggressor;
+      sum += rates[i] * (activity.work == Work::chase ? kLine : 1);
+    }
+    return sum;
+  }
+
+  const InterferenceSetting setting_;
+  const std::vector<std::unique_ptr<Load>> loads_;
+};
+
+Row interference_row(const InterferenceSetting& setting) {
+  const auto id = [](const Node* node) { return std::uint64_t{raw(node->id)}; };
+  return {.experiment = "interference",
+          .parameters = {{"victim", setting.victim.name()},
+                         {"aggressor", setting.aggressor.name()},
+                         {"cpu_node", id(setting.cpu_node)},
+                         {"aggressor_cpu_node", id(setting.aggressor_cpu_node)},
+                         {"aggressors", std::uint64_t{setting.cpus.size() - 1}}},
+          .unit = "x"};
+}
+
+// Makes the loads of a point, each on memory of its own.
+class LoadMaker {
+ public:
+  LoadMaker(const Machine& machine, Arenas& arenas, Random& random, MeasuringFile& file)
+      : machine_(machine), arenas_(arenas), random_(random), file_(file) {}
+
+  Result<std::unique_ptr<Load>> make(const Activity& activity, unsigned cpu) {
+    switch (activity.work) {
+      case Work::chase: return make_chase(activity, cpu);
+      case Work::read: return make_traffic(activity, cpu, "read");
+      case Work::nt_write: return make_traffic(activity, cpu, "nt_write");
+      case Work::copy: return make_copy(activity, cpu);
+      case Work::file: return make_file(activity);
+    }
+    return fail(ErrorCode::invalid, "no such work");
+  }
+
+ private:
+  Result<std::span<std::byte>> memory(const Node& node, Bytes wanted) {
+    return arenas_.get({node.id, PageSize::transparent}, next_++, fitting(node, wanted));
+  }
+  Bytes passing(unsigned cpu) const {
+    return std::max(kLeastOfOne, cache_to_pass(machine_, {cpu}) * kCachesPassed);
+  }
+
+  Result<std::unique_ptr<Load>> make_chase(const Activity& activity, unsigned cpu) {
+    HEADRACE_TRY(const auto bytes, memory(*activity.from, passing(cpu)));
+    void* start = nullptr;
+    HEADRACE_TRY_STATUS(
+        run_pinned({cpu}, [&](std::size_t) { start = make_cycle(bytes, 2_MiB, random_); }));
+    return std::make_unique<ChaseLoad>(start);
+  }
+  Result<std::unique_ptr<Load>> make_traffic(const Activity& activity, unsigned cpu,
+                                             std::string_view mix) {
+    HEADRACE_TRY(const auto bytes, memory(*activity.from, passing(cpu)));
+    return std::make_unique<TrafficLoad>(*find_mix(mix), bytes);
+  }
+  Result<std::unique_ptr<Load>> make_copy(const Activity& activity, unsigned cpu) {
+    // Of equal length: what the smaller of the nodes allows.
+    const Bytes bytes = fitting(*activity.to, fitting(*activity.from, passing(cpu)));
+    HEADRACE_TRY(const auto to, memory(*activity.to, bytes));
+    HEADRACE_TRY(const auto from, memory(*activity.from, bytes));
+    return std::make_unique<CopyLoad>(to, from);
+  }
+  Result<std::unique_ptr<Load>> make_file(const Activity& activity) {
+    HEADRACE_TRY(const File* file, file_.get());
+    HEADRACE_TRY(const auto bytes, memory(*activity.to, kLeastOfFile));
+    return std::make_unique<FileLoad>(*file, bytes, random_());
+  }
+
+  const Machine& machine_;
+  Arenas& arenas_;
+  Random& random_;
+  MeasuringFile& file_;
+  std::size_t next_ = 0;
+};
+
+// What both do in a small budget: memory against memory, one against one.
+unsigned rank_of(const InterferenceSetting& setting) {
+  const Node* home = setting.cpu_node;
+  const auto local = [&](const Activity& activity) {
+    return activity.from == home && (activity.to == nullptr || activity.to == home);
+  };
+  const bool both = local(setting.victim) && local(setting.aggressor);
+  if (!both || setting.cpus.size() > 2) return 4;
+  return setting.aggressor.work == Work::chase ? 4 : 3;
+}
+
+Point interference_point(const Scope& scope, const InterferenceSetting& setting,
+                         const std::shared_ptr<MeasuringFile>& file) {
+  Row row = interference_row(setting);
+  if (setting.cpus.size() < 2) {
+    return without(std::move(row), "one CPU cannot do two things at once");
+  }
+  Point point;
+  point.row = std::move(row);
+  point.rank = rank_of(setting);
+  point.memory = {setting.victim.memory()->id, PageSize::transparent};
+  const double lines = static_cast<double>(kLeastOfOne.value) / kLine;
+  point.cost = 12 * kWindow + Nanoseconds{static_cast<std::int64_t>(lines * 40 * 2)};
+  point.prepare = [&machine = scope.machine, setting, file](
+                      Arenas& arenas, Random& random) -> Result<std::unique_ptr<Probe>> {
+    LoadMaker maker(machine, arenas, random, *file);
+    std::vector<std::unique_ptr<Load>> loads;
+    for (std::size_t i = 0; i < setting.cpus.size(); ++i) {
+      const Activity& activity = i == 0 ? setting.victim : setting.aggressor;
+      HEADRACE_TRY(auto load, maker.make(activity, setting.cpus[i]));
+      loads.push_back(std::move(load));
+    }
+    return std::make_unique<Interference>(setting, std::move(loads));
+  };
+  return point;
+}
+
+// One node of each kind near the first CPUs, the copies between them, another node of the same
+// kind, and the disk.
+std::vector<Activity> activities_of(const Machine& machine, const Node& home) {
+  std::vector<Activity> all;
+  for (const Node* node : one_of_each_kind(machine, home)) {
+    for (const Work work : {Work::chase, Work::read, Work::nt_write}) all.push_back({work, node});
+    all.push_back({Work::copy, &home, node});
+    if (node != &home) all.push_back({Work::copy, node, &home});
+  }
+  for (const Node* node : nodes_with_cpus(machine)) {
+    if (node == &home || node->kind != home.kind) continue;
+    all.push_back({Work::copy, &home, node});
+    all.push_back({Work::copy, node, &home});
+    break;
+  }
+  for (const Node& node : machine.nodes) {
+    if (node.kind == NodeKind::storage) all.push_back({Work::file, &node, &home});
+  }
+  return all;
+}
+
+// Victim and aggressors by 1, 2, 4, ... and all of the aggressor's CPUs; other numbers than one
+// only between equals.
+void add_pair(std::vector<Point>& points, const Scope& scope, InterferenceSetting setting,
+              const std::shared_ptr<MeasuringFile>& file) {
+  setting.cpu_node = host_of(scope.machine, *setting.victim.memory());
+  setting.aggressor_cpu_node = host_of(scope.machine, *setting.aggressor.memory());
+  if (setting.cpu_node == nullptr || setting.aggressor_cpu_node == nullptr) return;
+  const CpuSet own = usable_cpus(setting.cpu_node);
+  CpuSet others = usable_cpus(setting.aggressor_cpu_node);
+  if (own.empty()) return;
+  std::erase(others, own.front());
+  const std::size_t most = setting.victim == setting.aggressor ? others.size() : 1;
+  for (std::size_t count = 1; count <= std::max<std::size_t>(most, 1); count *= 2) {
+    const std::size_t taken = count * 2 > most && count > 1 ? most : count;
+    setting.cpus = {own.front()};
+    setting.cpus.insert(
+        setting.cpus.end(), others.begin(),
+        others.begin() + static_cast<std::ptrdiff_t>(std::min(taken, others.size())));
+    points.push_back(interference_point(scope, setting, file));
+  }
+}
+
+}  // namespace
+
+double fairness(const std::vector<double>& rates) {
+  double sum = 0;
+  double squares = 0;
+  for (const double rate : rates) {
+    sum += rate;
+    squares += rate * rate;
+  }
+  return squares == 0 ? 1 : sum * sum / (static_cast<double>(rates.size()) * squares);
+}
+
+std::vector<Point> interference_points(const Scope& scope) {
+  std::vector<Point> points;
+  const std::vector<const Node*> homes = nodes_with_cpus(scope.machine);
+  if (homes.empty()) return points;
+  const auto file = std::make_shared<MeasuringFile>(scope.machine, scope.directory, true);
+  const std::vector<Activity> all = activities_of(scope.machine, *homes.front());
+  for (const Activity& victim : all) {
+    for (const Activity& aggressor : all) add_pair(points, scope, {victim, aggressor}, file);
+  }
+  return points;
+}
+
+}  // namespace headrace

@@ -1,0 +1,55 @@
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "measure/experiment.h"
+
+namespace headrace {
+namespace {
+
+TEST(Fairness, IsOneForEqualSharesAndOneNthForOne) {
+  EXPECT_DOUBLE_EQ(fairness({5, 5, 5}), 1);
+  EXPECT_DOUBLE_EQ(fairness({9, 0, 0}), 1.0 / 3);
+  EXPECT_DOUBLE_EQ(fairness({3, 1}), 16.0 / 20);
+  EXPECT_DOUBLE_EQ(fairness({0, 0}), 1);
+}
+
+TEST(InterferenceTest, EveryPointGivesWhatItsDetailsSay) {
+  const Machine machine = Machine::discover().value();
+  Arenas arenas(machine);
+  Random random(1);
+  const auto points = interference_points({machine, {}, std::filesystem::temp_directory_path()});
+  ASSERT_FALSE(points.empty());
+  for (const Point& point : points) {
+    if (!point.prepare) GTEST_SKIP() << point.row.reason;
+    SCOPED_TRACE(point.row.key());
+    auto probe = point.prepare(arenas, random);
+    if (!probe && probe.error().code == ErrorCode::unsupported) continue;  // no direct I/O
+    ASSERT_TRUE(probe) << probe.error().message;
+    const auto sample = (*probe)->sample();
+    ASSERT_TRUE(sample) << sample.error().message;
+    const auto& details = sample->details;
+    const auto word = [&](const char* name) {
+      return std::get<std::string>(*point.row.parameter(name));
+    };
+    const double ratio = details.at("alone") / details.at("together");
+    const bool chases = word("victim").starts_with("chase");
+    EXPECT_NEAR(sample->value, chases ? 1 / ratio : ratio, 1e-9);
+    EXPECT_EQ(details.contains("fairness"), word("victim") == word("aggressor"));
+    EXPECT_GT(details.at("total"), 0);
+    arenas.clear();
+  }
+}
+
+TEST(InterferenceTest, OneCpuIsAReason) {
+  Machine machine = Machine::discover().value();
+  for (Node& node : machine.nodes) {
+    if (node.cpus.size() > 1) node.cpus.resize(1);
+  }
+  for (const Point& point : interference_points({machine})) {
+    EXPECT_EQ(point.row.reason, "one CPU cannot do two things at once");
+  }
+}
+
+}  // namespace
+}  // namespace headrace
