@@ -38,7 +38,8 @@ LAYERS = [
 PUBLIC = {
     "backend.h": "backend", "buffer.h": "backend/linux", "cache.h": "cache", "clock.h": "core",
     "copy.h": "backend", "eviction.h": "cache", "export.h": "core", "file.h": "backend/storage",
-    "headrace.h": "workload", "histogram.h": "core", "machine.h": "topology",
+    "findings.h": "topology", "headrace.h": "workload", "histogram.h": "core",
+    "machine.h": "topology",
     "measure.h": "measure", "mover.h": "move", "object.h": "backend", "placement.h": "place",
     "profile.h": "topology", "query.h": "workload", "random.h": "core", "result.h": "core",
     "route.h": "place", "statistics.h": "core", "units.h": "core", "version.h": "core",

@@ -10,6 +10,7 @@
 #include <filesystem>
 #include <map>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -43,6 +44,10 @@ struct Row {
   std::string key() const;
   // The parameter of that name; nullptr if there is none.
   const ParameterValue* parameter(std::string_view name) const;
+  // The same as a number, nullptr if it is none; and as a word, "" if it is none.
+  const std::uint64_t* number(std::string_view name) const;
+  std::string_view word(std::string_view name) const;
+  bool has_flag(std::string_view flag) const;
 };
 
 struct Profile {
@@ -58,6 +63,11 @@ struct Profile {
   // Replaces the file at once: whoever reads it sees the old one or the new one. io, denied.
   Status save(const std::filesystem::path& path) const;
 };
+
+// Several launches of one measurement as one profile: all samples of a point together, since a
+// process keeps the luck of where its memory lies. Machine and conditions are the first's, with the
+// number of launches. invalid: none, or of two machines.
+Result<Profile> merge(std::span<const Profile> launches);
 
 // One point of two profiles.
 struct Difference {

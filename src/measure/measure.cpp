@@ -11,6 +11,7 @@
 #include "core/fail.h"
 #include "headrace/measure.h"
 #include "headrace/version.h"
+#include "measure/attributes.h"
 #include "measure/experiment.h"
 #include "measure/session.h"
 #include "measure/team.h"
@@ -45,6 +46,21 @@ std::string first_line(const char* path) {
   return line.empty() ? "unknown" : line;
 }
 
+// Of the first CPU in /proc/cpuinfo; "unknown" where there is no such line.
+std::string cpu_line(std::string_view name) {
+  std::ifstream file("/proc/cpuinfo");
+  for (std::string line; std::getline(file, line);) {
+    const std::size_t colon = line.find(": ");
+    if (line.starts_with(name) && colon != std::string::npos) return line.substr(colon + 2);
+  }
+  return "unknown";
+}
+
+// x86 says so among the flags of a CPU.
+bool under_hypervisor() {
+  return fmt::format(" {} ", cpu_line("flags")).find(" hypervisor ") != std::string::npos;
+}
+
 std::string now_in_words() {
   return fmt::format("{:%Y-%m-%dT%H:%M:%SZ}", fmt::gmtime(std::time(nullptr)));
 }
@@ -57,6 +73,9 @@ std::map<std::string, std::string> conditions(const MeasureOptions& options) {
           {"seed", std::to_string(options.seed)},
           {"budget_s", options.budget ? fmt::format("{:.1f}", seconds(*options.budget)) : "full"},
           {"interval_width", fmt::format("{}", options.width)},
+          {"cpu_mhz", cpu_line("cpu MHz")},
+          {"microcode", cpu_line("microcode")},
+          {"hypervisor", under_hypervisor() ? "yes" : "no"},
           {"governor", first_line("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor")},
           {"transparent_hugepage", first_line("/sys/kernel/mm/transparent_hugepage/enabled")},
           {"numa_balancing", first_line("/proc/sys/kernel/numa_balancing")},
@@ -120,70 +139,6 @@ std::vector<Row> take_known(std::vector<Point>& points, const std::vector<Row>& 
   return kept;
 }
 
-const std::uint64_t* number(const Row& row, std::string_view name) {
-  const ParameterValue* value = row.parameter(name);
-  return value == nullptr ? nullptr : std::get_if<std::uint64_t>(value);
-}
-
-bool has_word(const Row& row, std::string_view name, std::string_view word) {
-  const ParameterValue* value = row.parameter(name);
-  const auto* text = value == nullptr ? nullptr : std::get_if<std::string>(value);
-  return text != nullptr && *text == word;
-}
-
-AccessAttributes& measured_access(Node& node, NodeId initiator) {
-  const auto known = std::ranges::find_if(node.access, [&](const AccessAttributes& access) {
-    return access.measured && access.initiator == initiator;
-  });
-  if (known != node.access.end()) return *known;
-  node.access.push_back({.initiator = initiator, .source = "headrace measure", .measured = true});
-  return node.access.back();
-}
-
-void raise(std::optional<BytesPerSecond>& to, double value) {
-  if (!to || to->value < value) to = BytesPerSecond{value};
-}
-
-// The working set of a latency row lies in memory and not in a cache of its CPUs.
-bool passes_caches(const Machine& machine, const Row& row, std::uint64_t cpu_node) {
-  const auto* bytes = number(row, "bytes");
-  const Node* node = machine.find(NodeId{static_cast<std::uint32_t>(cpu_node)});
-  if (bytes == nullptr || node == nullptr || node->cpus.empty()) return false;
-  return *bytes >= 2 * cache_to_pass(machine, {node->cpus.front()}).value;
-}
-
-// What policies ask a machine: the latency of the whole buffer with huge pages, and the best
-// bandwidth over the numbers of threads.
-void put_into_machine(Machine& machine, const std::vector<Row>& rows) {
-  const auto has = [&](std::string_view name) {
-    return std::ranges::find(rows, name, &Row::experiment) != rows.end();
-  };
-  if (!has("latency") && !has("bandwidth")) return;
-  for (Node& node : machine.nodes) {
-    std::erase_if(node.access, [](const auto& access) { return access.measured; });
-  }
-  for (const Row& row : rows) {
-    const auto* memory = number(row, "memory_node");
-    const auto* cpu = number(row, "cpu_node");
-    if (!row.value || memory == nullptr || cpu == nullptr) continue;
-    const auto node =
-        std::ranges::find(machine.nodes, NodeId{static_cast<std::uint32_t>(*memory)}, &Node::id);
-    if (node == machine.nodes.end()) continue;
-    const NodeId initiator{static_cast<std::uint32_t>(*cpu)};
-    if (row.experiment == "latency" && has_word(row, "window", "all") &&
-        has_word(row, "pages", "huge") && passes_caches(machine, row, *cpu)) {
-      AccessAttributes& access = measured_access(*node, initiator);
-      const Nanoseconds latency{static_cast<std::int64_t>(row.value->median + 0.5)};
-      // The whole buffer is the largest working set, and so the slowest.
-      access.read_latency = std::max(access.read_latency.value_or(latency), latency);
-    } else if (row.experiment == "bandwidth" && has_word(row, "mix", "read")) {
-      raise(measured_access(*node, initiator).read_bandwidth, row.value->median);
-    } else if (row.experiment == "bandwidth" && has_word(row, "mix", "nt_write")) {
-      raise(measured_access(*node, initiator).write_bandwidth, row.value->median);
-    }
-  }
-}
-
 }  // namespace
 
 std::span<const Experiment> all_experiments() { return kExperiments; }
@@ -216,7 +171,7 @@ Result<Profile> measure(const Machine& machine, const MeasureOptions& options,
   profile.conditions["looks_disturbed"] =
       fmt::format("{} of {}", session.disturbed, session.looks.size());
   if (session.stopped) profile.conditions["stopped"] = "before its end";
-  put_into_machine(profile.machine, profile.rows);
+  put_into_machine(profile);
   return profile;
 }
 

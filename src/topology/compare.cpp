@@ -50,18 +50,14 @@ double sigma(const Row& row) {
          median_absolute_deviation(logs).value_or(0);
 }
 
-bool has_flag(const Row& row, std::string_view flag) {
-  return std::ranges::find(row.flags, flag) != row.flags.end();
-}
-
 bool has_value(const Row* row) { return row != nullptr && row->value && row->value->median > 0; }
 
 struct Pair {
   const Row* before = nullptr;
   const Row* after = nullptr;
   bool judged() const {
-    return has_value(before) && has_value(after) && !has_flag(*before, "noisy") &&
-           !has_flag(*after, "noisy");
+    return has_value(before) && has_value(after) && !before->has_flag("noisy") &&
+           !after->has_flag("noisy");
   }
   double log_ratio() const { return std::log(after->value->median / before->value->median); }
   double sigma_of_both() const { return std::max(sigma(*before), sigma(*after)); }

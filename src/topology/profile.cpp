@@ -3,6 +3,7 @@
 
 #include <fmt/core.h>
 
+#include <algorithm>
 #include <limits>
 
 #include "core/fail.h"
@@ -88,6 +89,21 @@ const ParameterValue* Row::parameter(std::string_view name) const {
     if (each.first == name) return &each.second;
   }
   return nullptr;
+}
+
+const std::uint64_t* Row::number(std::string_view name) const {
+  const ParameterValue* found = parameter(name);
+  return found == nullptr ? nullptr : std::get_if<std::uint64_t>(found);
+}
+
+std::string_view Row::word(std::string_view name) const {
+  const ParameterValue* found = parameter(name);
+  const auto* text = found == nullptr ? nullptr : std::get_if<std::string>(found);
+  return text == nullptr ? "" : std::string_view(*text);
+}
+
+bool Row::has_flag(std::string_view flag) const {
+  return std::ranges::find(flags, flag) != flags.end();
 }
 
 Result<Profile> Profile::load(const std::filesystem::path& path) {

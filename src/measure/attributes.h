@@ -1,0 +1,14 @@
+// What measuring teaches a machine. Pure.
+#pragma once
+
+#include "headrace/profile.h"
+
+namespace headrace {
+
+// Puts what policies ask a machine into the profile's: the latency of the whole buffer with huge
+// pages, the read and write bandwidth of the best team up to all CPUs of a node, and how the CPU
+// engines copy (findings.h). What a pair was measured before is replaced; a quiet row counts more
+// than a noisy one.
+void put_into_machine(Profile& profile);
+
+}  // namespace headrace
