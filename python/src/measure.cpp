@@ -137,10 +137,11 @@ std::vector<RateRow> run_measure_briefly(nb::handle machine, const std::filesyst
 
 Profile run_measure(const Machine& machine, std::vector<std::string> names,
                     std::map<std::string, ParameterValue> only, std::optional<Nanoseconds> budget,
-                    double width, std::uint64_t seed, std::vector<Row> known, nb::object stop,
-                    nb::object progress) {
+                    double width, std::uint64_t seed, const std::filesystem::path& directory,
+                    std::vector<Row> known, nb::object stop, nb::object progress) {
   const MeasureOptions options{.experiments = std::move(names),
                                .only = std::move(only),
+                               .directory = directory,
                                .budget = budget,
                                .width = width,
                                .seed = seed,
@@ -163,14 +164,16 @@ void bind_sessions(nb::module_& m) {
   m.def("measure", &run_measure, "machine"_a, nb::kw_only(),
         "experiments"_a = std::vector<std::string>{},
         "only"_a = std::map<std::string, ParameterValue>{}, "budget"_a = 60.0, "width"_a = 0.03,
-        "seed"_a = 1, "known"_a = std::vector<Row>{}, "stop"_a = nb::none(),
-        "progress"_a = nb::none(),
+        "seed"_a = 1, "directory"_a = std::filesystem::path("."), "known"_a = std::vector<Row>{},
+        "stop"_a = nb::none(), "progress"_a = nb::none(),
         nb::sig("def measure(machine: Machine, *, experiments: typing.Sequence[str] = (), only: "
                 "typing.Mapping[str, int | str] = {}, budget: "
-                "float | None = 60.0, width: float = 0.03, seed: int = 1, known: "
+                "float | None = 60.0, width: float = 0.03, seed: int = 1, directory: "
+                "str | os.PathLike[str] = '.', known: "
                 "typing.Sequence[Row] = (), stop: typing.Callable[[], bool] | None = None, "
                 "progress: typing.Callable[[int, int], object] | None = None) -> Profile"),
-        "Measures this host. Only points with the parameters of `only` are rows. `budget` is in "
+        "Measures this host. Only points with the parameters of `only` are rows; a node may be "
+        "given by its kind. `directory` is on the disk that `storage` measures. `budget` is in "
         "seconds, None for everything until it is certain; "
         "`width` the part of the median that its 95 % interval may be wide; rows of `known` with a "
         "number are kept. `stop` is asked between points; when it says True the rows so far are "

@@ -2,6 +2,8 @@
 // the border.
 #include <nanobind/stl/variant.h>
 
+#include "headrace/findings.h"
+
 #include "handles.h"
 #include "record.h"
 #include "types.h"
@@ -78,6 +80,59 @@ void bind_profile_class(nb::module_& m) {
       });
 }
 
+// `series` as fields of its owner.
+template <class T, class Number>
+auto of_series(Number CopySeries::* member) {
+  return [member](const T& self) { return self.series.*member; };
+}
+
+template <class T>
+Record<T> bind_series(nb::module_& m, const char* name, const char* doc) {
+  return Record<T>(m, name, doc)
+      .computed("cpu_node", of_series<T>(&CopySeries::cpu_node), "Whose CPUs copied.")
+      .computed("from_node", of_series<T>(&CopySeries::from), "Where the bytes were.")
+      .computed("to_node", of_series<T>(&CopySeries::to), "Where they went.")
+      .computed("threads", of_series<T>(&CopySeries::threads), "At once.")
+      .computed("state", of_series<T>(&CopySeries::state), "cold or hot.");
+}
+
+void bind_findings(nb::module_& m) {
+  bind_series<CopyFit>(m, "CopyFit", "T(V) = latency + V / bandwidth over the sizes of a copy.")
+      .field("engine", &CopyFit::engine, "cpu, memcpy, or one kernel.")
+      .field("latency_ns", &CopyFit::latency_ns, "Never below zero.")
+      .field("bandwidth", &CopyFit::bandwidth, "Bytes per second of all threads.")
+      .field("points", &CopyFit::points, "Sizes.")
+      .field("median_error", &CopyFit::median_error, "Of |fitted / measured - 1|.")
+      .field("largest_error", &CopyFit::largest_error, "The same, at worst.");
+  bind_series<Crossover>(m, "Crossover", "From this size on another engine copies fastest.")
+      .field("bytes", &Crossover::bytes, "The first measured size.")
+      .field("engine", &Crossover::engine, "cpu or memcpy.");
+  Record<Knee>(m, "Knee", "Where a curve of loaded latency bends: most bandwidth per latency.")
+      .field("cpu_node", &Knee::cpu_node, "Of the observer.")
+      .field("memory_node", &Knee::memory_node, "What it reads.")
+      .field("traffic_cpu_node", &Knee::traffic_cpu_node, "Of the others.")
+      .field("traffic_memory_node", &Knee::traffic_memory_node, "What they load.")
+      .field("mix", &Knee::mix, "Of the traffic.")
+      .field("bandwidth", &Knee::bandwidth, "Bytes per second of the traffic there.")
+      .field("latency_ns", &Knee::latency_ns, "There.")
+      .field("idle_ns", &Knee::idle_ns, "With the least traffic.");
+  Record<CacheStep>(m, "CacheStep", "A plateau of latency against working-set size.")
+      .field("cpu_node", &CacheStep::cpu_node, "Who read.")
+      .field("memory_node", &CacheStep::memory_node, "Where from.")
+      .field("name", &CacheStep::name, "L1, L2, ..., memory.")
+      .field("from_size", &CacheStep::from, "Bytes, the smallest measured on it.")
+      .field("to_size", &CacheStep::to, "Bytes, the largest.")
+      .field("latency_ns", &CacheStep::latency_ns, "Median over the sizes.");
+  m.def("copy_fits", &copy_fits, "profile"_a, "Of engines with three sizes or more.");
+  m.def("crossovers", &crossovers, "profile"_a,
+        "Where cpu or memcpy clearly takes over; the first of a series has its smallest size.");
+  m.def("knees", &knees, "profile"_a, "Of curves with four points or more.");
+  m.def("cache_steps", &cache_steps, "profile"_a, "From small to large, per pair of nodes.");
+  m.def(
+      "merge", [](const std::vector<Profile>& launches) { return unwrap(merge(launches)); },
+      "launches"_a, "Several launches of one measurement as one profile: all samples together.");
+}
+
 void bind_comparison(nb::module_& m) {
   Record<Difference>(m, "Difference", "One point of two profiles.")
       .field("key", &Difference::key, "Experiment and parameters.")
@@ -116,6 +171,7 @@ void bind_comparison(nb::module_& m) {
 void bind_profile(nb::module_& m) {
   bind_row(m);
   bind_profile_class(m);
+  bind_findings(m);
   bind_comparison(m);
 }
 

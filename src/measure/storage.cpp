@@ -113,9 +113,11 @@ Row storage_row(const StorageSetting& setting) {
 
 // What the disk can do is read past the page cache by io_uring; the rest compares.
 unsigned rank_of(const StorageSetting& setting) {
-  const bool corner = setting.block == 4_KiB || setting.block == 1_MiB
-                          ? setting.depth == 1 || setting.depth == 32
-                          : setting.block == 64_KiB && setting.depth == 16;
+  const auto is = [&](Bytes block, std::uint64_t depth) {
+    return setting.block == block && setting.depth == depth;
+  };
+  const bool corner =
+      is(4_KiB, 1) || is(4_KiB, 32) || is(64_KiB, 16) || is(1_MiB, 1) || is(1_MiB, 16);
   if (setting.threads || !setting.direct || !corner) return 4;
   return setting.write ? 3 : 2;
 }

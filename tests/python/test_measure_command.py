@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import subprocess
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -11,6 +12,7 @@ import pytest
 from test_command import press_ctrl_c
 
 import headrace
+from headrace._cli.launches import measure_again
 
 Run = Callable[..., "subprocess.CompletedProcess[str]"]
 
@@ -118,3 +120,42 @@ def test_from_python(machine: headrace.Machine) -> None:
 
 def _fail() -> bool:
     raise RuntimeError("from the callback")
+
+
+def test_launches_are_measured_in_processes_of_their_own_and_merged(
+    run: Run, tmp_path: Path
+) -> None:
+    result = run(
+        "measure", "bandwidth", "--only", "mix=read,threads=1", "--budget", "6s", "--width", "100%",
+        "--launches", "2", "--out", "p.json",
+    )  # fmt: skip
+    assert (result.returncode, result.stderr) == (0, "")
+    profile = headrace.Profile.load(tmp_path / "p.json")
+    assert profile.conditions["launches"] == "2" and profile.conditions["budget_s"] == "3.0"
+    assert all(len(row.samples) >= 3 for row in profile.rows)
+    assert [path.name for path in tmp_path.iterdir()] == ["p.json"]
+    refused = run("measure", "--launches", "2", "--resume", "--out", "p.json")
+    assert refused.returncode == 2 and "leave --launches out" in refused.stderr
+
+
+def test_a_launch_that_is_stopped_gives_what_it_has() -> None:
+    begin = time.monotonic()
+    profile = measure_again(["latency", "--budget", "60s"], lambda: time.monotonic() - begin > 5)
+    assert time.monotonic() - begin < 40
+    assert profile.conditions["stopped"]
+    with pytest.raises(headrace.IoError, match="ended with status 2"):
+        measure_again(["nothing"], lambda: False)
+
+
+def test_a_disk_is_measured_where_one_says(run: Run, tmp_path: Path) -> None:
+    result = run(
+        "measure", "storage", "--only", "by=threads,io=buffered,bytes=65536,depth=4", "--budget",
+        "10s", "--width", "100%", "--directory", str(tmp_path), "--json",
+    )  # fmt: skip
+    assert result.returncode == 0, result.stderr
+    rows = json.loads(result.stdout)["rows"]
+    assert {row["parameters"]["operation"] for row in rows} == {"read", "write"}
+    assert all(row["median"] > 0 for row in rows if not row["reason"])
+    assert not list(tmp_path.iterdir()), "the measuring file has no name"
+    missing = run("measure", "storage", "--directory", str(tmp_path / "none"))
+    assert missing.returncode == 3 and "none" in missing.stderr

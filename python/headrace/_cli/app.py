@@ -98,6 +98,13 @@ def measure(
         typer.Option("--width", metavar="SHARE", help="Certain: a 95 % interval narrower than it."),
     ] = "3%",
     seed: Annotated[int, typer.Option("--seed", min=0, help="Of the order of points.")] = 1,
+    launches: Annotated[
+        Optional[int],
+        typer.Option("--launches", min=1, max=99, help="Processes, one by one: 1; 3 with --full."),
+    ] = None,
+    directory: Annotated[
+        Path, typer.Option("--directory", metavar="DIR", help="On the disk of `storage`.")
+    ] = Path("."),
     resume: Annotated[
         bool, typer.Option("--resume", help="Measure only what FILE of --out does not have.")
     ] = False,
@@ -107,7 +114,7 @@ def measure(
         Optional[Path], typer.Option("--out", metavar="FILE", help="Write the profile here.")
     ] = None,
 ) -> int:
-    """Measure the memory of this machine into a profile: latency, bandwidth, loaded latency."""
+    """Measure memory, links, copies and the disk of this machine into a profile."""
     from headrace._cli.measure import measure as run
 
     return run(
@@ -117,6 +124,8 @@ def measure(
         full=full,
         width=width,
         seed=seed,
+        launches=launches,
+        directory=directory,
         resume=resume,
         list_them=list_them,
         out=out,

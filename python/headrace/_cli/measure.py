@@ -7,6 +7,10 @@ from pathlib import Path
 import headrace
 from headrace._cli import exit_codes, output, parse
 from headrace._cli.interrupt import Interrupt
+from headrace._cli.launches import measure_again
+
+#: Of --full: the best of twenty runs of STREAM varied by a quarter over launches on one machine.
+_LAUNCHES_OF_ALL = 3
 
 
 def measure(
@@ -17,6 +21,8 @@ def measure(
     full: bool,
     width: str,
     seed: int,
+    launches: int | None,
+    directory: Path,
     resume: bool,
     list_them: bool,
     out: Path | None,
@@ -29,11 +35,14 @@ def measure(
             left=2,
         )
         return exit_codes.SUCCESS
-    seconds = None if full else parse.duration(budget)
+    if launches is not None and launches > 1 and resume:
+        raise headrace.InvalidError("--resume goes on in one launch; leave --launches out")
+    count = launches or (_LAUNCHES_OF_ALL if full and not resume else 1)
+    seconds = None if full else parse.duration(budget) / count
     share = parse.share(width)
     if out is not None:
         output.check_writable(out)
-    machine = headrace.Machine.discover()
+    machine = headrace.Machine.discover(storage=[directory])
     with Interrupt() as interrupt, output.ProgressBar("measuring") as bar:
         profile = headrace.measure(
             machine,
@@ -42,10 +51,22 @@ def measure(
             budget=seconds,
             width=share,
             seed=seed,
+            directory=directory,
             known=_known(out, resume, machine),
             stop=interrupt,
             progress=bar,
         )
+        found = [profile]
+        for launch in range(1, count):
+            if interrupt.requested:
+                break
+            bar(launch, count, f"launch {launch + 1} of {count}")
+            arguments = [*(names or []), "--seed", str(seed + launch), "--width", width]
+            arguments += ["--directory", str(directory), "--launches", "1"]
+            arguments += ["--full"] if seconds is None else ["--budget", f"{seconds:.1f}s"]
+            arguments += ["--only", only] if only else []
+            found.append(measure_again(arguments, interrupt))
+        profile = headrace.merge(found) if len(found) > 1 else profile
     if out is not None:
         profile.save(out)
     if json:
@@ -82,6 +103,7 @@ def print_profile(profile: headrace.Profile) -> None:
     for row in profile.rows:
         if row.median is None:
             reasons[row.reason] = reasons.get(row.reason, 0) + 1
+    _print_findings(profile)
     noisy = sum("noisy" in row.flags for row in measured)
     conditions = profile.conditions
     print(
@@ -115,6 +137,49 @@ def _print_experiment(name: str, rows: list[headrace.Row]) -> None:
     print()
 
 
+def _print_findings(profile: headrace.Profile) -> None:
+    """What the rows say together."""
+    steps = headrace.cache_steps(profile)
+    if steps:
+        print("caches, by latency against size")
+        output.print_table(
+            ("cpu_node", "memory_node", "step", "from", "to", "latency"),
+            (
+                (str(s.cpu_node), str(s.memory_node), s.name, headrace.format_bytes(s.from_size),
+                 headrace.format_bytes(s.to_size), value(s.latency_ns, "ns"))
+                for s in steps
+            ),
+            left=3,
+        )  # fmt: skip
+        print()
+    if bends := headrace.knees(profile):
+        print("loaded latency bends at")
+        output.print_table(
+            ("observer", "traffic", "mix", "bandwidth", "latency", "unloaded"),
+            (
+                (f"{k.cpu_node}>{k.memory_node}", f"{k.traffic_cpu_node}>{k.traffic_memory_node}",
+                 k.mix, value(k.bandwidth, "B/s"), value(k.latency_ns, "ns"),
+                 value(k.idle_ns, "ns"))
+                for k in bends
+            ),
+            left=3,
+        )  # fmt: skip
+        print()
+    if fits := [fit for fit in headrace.copy_fits(profile) if fit.engine in ("cpu", "memcpy")]:
+        print("copies as T = a + V / b")
+        output.print_table(
+            ("engine", "from", "to", "state", "threads", "a", "b", "median error", "largest"),
+            (
+                (f.engine, str(f.from_node), str(f.to_node), f.state, str(f.threads),
+                 value(f.latency_ns, "ns"), value(f.bandwidth, "B/s"), f"{f.median_error:.0%}",
+                 f"{f.largest_error:.0%}")
+                for f in fits
+            ),
+            left=4,
+        )  # fmt: skip
+        print()
+
+
 def _same(rows: list[headrace.Row], column: str) -> bool:
     return len({row.parameters.get(column) for row in rows}) == 1
 
@@ -133,4 +198,6 @@ def value(number: float | None, unit: str) -> str:
     if unit == "B/s":
         rate: str = headrace.format_rate(number)
         return rate
+    if unit == "x":
+        return f"{number:.2f} x"
     return f"{number:.{1 if number < 100 else 0}f} {unit}"

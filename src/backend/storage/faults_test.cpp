@@ -173,7 +173,7 @@ TEST_P(Faults, PiecesThatWaitForASilentDeviceTimeOutToo) {
   for (std::uint64_t i = 0; i < kPieces; ++i) {
     expect_error(outcomes.of(i), ErrorCode::timed_out, "no answer");
   }
-  // Two for each time pieces were taken in: those that waited behind a silent request are not asked.
+  // Two for each time pieces were taken in: those behind a silent request are not asked.
   EXPECT_LE(asked, 6) << "a device that is silent was asked on";
 }
 
