@@ -74,20 +74,24 @@ double Arenas::huge_part(std::span<const std::byte> memory) {
   const auto begin = reinterpret_cast<std::uintptr_t>(memory.data());
   const auto end = begin + memory.size();
   std::ifstream smaps("/proc/self/smaps");
-  std::uint64_t huge = 0;
-  bool inside = false;
+  // Neighbouring mappings may be one area of the kernel's: their huge pages count by our part of
+  // it.
+  double huge = 0;
+  double ours = 0;
   for (std::string line; std::getline(smaps, line);) {
     std::uintptr_t low = 0;
     std::uintptr_t high = 0;
     std::uint64_t kib = 0;
     if (std::sscanf(line.c_str(), "%" SCNxPTR "-%" SCNxPTR " ", &low, &high) == 2) {
-      inside = low < end && begin < high;
-    } else if (inside && (std::sscanf(line.c_str(), "AnonHugePages: %" SCNu64, &kib) == 1 ||
-                          std::sscanf(line.c_str(), "Private_Hugetlb: %" SCNu64, &kib) == 1)) {
-      huge += kib << 10;
+      const auto overlap = std::min(high, end) - std::max(low, begin);
+      const bool inside = low < end && begin < high;
+      ours = inside ? static_cast<double>(overlap) / static_cast<double>(high - low) : 0;
+    } else if (ours > 0 && (std::sscanf(line.c_str(), "AnonHugePages: %" SCNu64, &kib) == 1 ||
+                            std::sscanf(line.c_str(), "Private_Hugetlb: %" SCNu64, &kib) == 1)) {
+      huge += static_cast<double>(kib << 10) * ours;
     }
   }
-  return std::min(1.0, static_cast<double>(huge) / static_cast<double>(memory.size()));
+  return std::min(1.0, huge / static_cast<double>(memory.size()));
 }
 
 }  // namespace headrace

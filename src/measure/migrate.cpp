@@ -21,6 +21,7 @@
 
 #include "backend/linux/linux.h"
 #include "core/fail.h"
+#include "headrace/buffer.h"
 #include "headrace/copy.h"
 #include "headrace/histogram.h"
 #include "measure/experiment.h"
@@ -258,7 +259,16 @@ Row migrate_row(const Job& job) {
           .unit = "B/s"};
 }
 
-Point migrate_point(const Job& job, const Node& smaller, unsigned rank) {
+// Asked before anything is bound to the node: a strict policy on a full one ends in the kernel's
+// out-of-memory killer.
+Status check_room(const Machine& machine, NodeId node, Bytes bytes) {
+  Placement placement = Placement::on(node);
+  placement.touch = false;
+  HEADRACE_TRY(const auto room, allocate(machine, bytes, placement));
+  return {};
+}
+
+Point migrate_point(const Machine& machine, const Job& job, const Node& smaller, unsigned rank) {
   Row row = migrate_row(job);
   if (job.from == job.to && job.method.by_kernel) {
     return without(std::move(row), "there is one memory node: the kernel moves between nodes only");
@@ -272,7 +282,10 @@ Point migrate_point(const Job& job, const Node& smaller, unsigned rank) {
   if (sized.bytes.value < job.page) return without(std::move(point.row), "a node is too small");
   // About 1 GB/s with small pages, there and back, three times, and filling.
   point.cost = Nanoseconds{static_cast<std::int64_t>(sized.bytes.value) * 8};
-  point.prepare = [sized](Arenas&, Random&) -> Result<std::unique_ptr<Probe>> {
+  point.prepare = [&machine, sized](Arenas&, Random&) -> Result<std::unique_ptr<Probe>> {
+    for (const NodeId node : {sized.from, sized.to}) {
+      HEADRACE_TRY_STATUS(check_room(machine, node, sized.bytes));
+    }
     HEADRACE_TRY(auto region, Region::make(sized.from, sized.bytes, sized.page));
     return std::make_unique<Migration>(sized, std::move(region));
   };
@@ -307,7 +320,8 @@ std::vector<Point> migrate_points(const Scope& scope) {
         for (const std::uint64_t page : {kBasePage, kHugePage}) {
           const Job job{
               .method = method, .from = from->id, .to = to->id, .page = page, .cpus = cpus};
-          points.push_back(migrate_point(job, *from->capacity < *to->capacity ? *from : *to, rank));
+          points.push_back(migrate_point(scope.machine, job,
+                                         *from->capacity < *to->capacity ? *from : *to, rank));
         }
       }
     }

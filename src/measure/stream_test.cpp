@@ -1,5 +1,6 @@
 #include <gtest/gtest.h>
 
+#include "measure/disassembly_testing.h"
 #include "measure/experiment.h"
 
 namespace headrace {
@@ -22,6 +23,34 @@ TEST(StreamTest, EveryKernelIsRightAndCountsAsStreamDoes) {
   }
   EXPECT_EQ(kernels, 4u);
 }
+
+TEST(StreamTest, ArraysAreWhereOneAsks) {
+  const Machine machine = Machine::discover().value();
+  const NodeId home = machine.nodes.front().id;
+  const std::map<std::string, ParameterValue> only = {
+      {"a", std::uint64_t{raw(home)}}, {"b", "dram"}, {"kernel", "triad"}};
+  const auto points = stream_points({machine, only});
+  ASSERT_FALSE(points.empty());
+  for (const Point& point : points) {
+    EXPECT_EQ(*point.row.number("a"), raw(home));
+    EXPECT_EQ(machine.find(NodeId{static_cast<std::uint32_t>(*point.row.number("b"))})->kind,
+              NodeKind::dram);
+    EXPECT_EQ(point.row.word("kernel"), "triad");
+  }
+  EXPECT_TRUE(stream_points({machine, {{"c", "gpu"}}}).empty());
+}
+
+#if defined(__x86_64__) && !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+TEST(StreamTest, TheCopyIsALoopAndNotMemcpy) {
+  int stores = 0;
+  for_each_instruction("::stream_copy(", [&](const std::string&, const std::string& line) {
+    stores += line.find("mm") != std::string::npos && line.find("),") == std::string::npos;
+    EXPECT_EQ(line.find("memcpy"), std::string::npos) << line;
+    EXPECT_EQ(line.find("memmove"), std::string::npos) << line;
+  });
+  if (stores == 0) GTEST_SKIP() << "no objdump";
+}
+#endif
 
 }  // namespace
 }  // namespace headrace

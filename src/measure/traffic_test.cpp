@@ -1,17 +1,16 @@
 #include "measure/traffic.h"
 
 #include <gtest/gtest.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <array>
-#include <cstdio>
 #include <cstring>
 #include <map>
 #include <string>
 #include <vector>
 
 #include "measure/chase.h"
+#include "measure/disassembly_testing.h"
 
 namespace headrace {
 namespace {
@@ -94,39 +93,26 @@ struct Instructions {
   int streams = 0;
 };
 
-// What the compiler made of the loops, by their demangled names in this program.
+// The loops by their names.
 std::map<std::string, Instructions> disassemble() {
   std::map<std::string, Instructions> found;
-  const std::string command =
-      "objdump -d -C --no-show-raw-insn /proc/" + std::to_string(getpid()) + "/exe 2>/dev/null";
-  FILE* const pipe = popen(command.c_str(), "r");
-  if (pipe == nullptr) return found;
-  Instructions* current = nullptr;
-  std::array<char, 512> line{};
-  while (std::fgets(line.data(), line.size(), pipe) != nullptr) {
-    const std::string text = line.data();
-    const auto name = text.find("::loop_");
-    if (text.find(">:") != std::string::npos && text[0] != ' ') {
-      current = nullptr;
-      if (name != std::string::npos) {
-        current = &found[text.substr(name + 2, text.find('(', name) - name - 2)];
-      }
+  for_each_instruction("::loop_", [&](const std::string& function, const std::string& line) {
+    const auto name = function.find("::loop_") + 2;
+    Instructions& loop = found[function.substr(name, function.find('(', name) - name)];
+    const auto open = line.find('(');
+    // The pattern itself is read relative to the program counter.
+    if (line.find("mm") == std::string::npos || open == std::string::npos ||
+        line.find("(%rip)") != std::string::npos) {
+      return;
     }
-    if (current == nullptr || text.find("mm") == std::string::npos ||
-        text.find("(%rip)") != std::string::npos) {  // the pattern itself
-      continue;
-    }
-    const auto open = text.find('(');
-    if (open == std::string::npos) continue;
     // AT&T: the destination is last.
-    const bool to_memory = text.find(',', text.find(')', open)) == std::string::npos;
-    if (text.find("movnt") != std::string::npos) {
-      ++current->streams;
+    const bool to_memory = line.find(',', line.find(')', open)) == std::string::npos;
+    if (line.find("movnt") != std::string::npos) {
+      ++loop.streams;
     } else {
-      ++(to_memory ? current->stores : current->loads);
+      ++(to_memory ? loop.stores : loop.loads);
     }
-  }
-  pclose(pipe);
+  });
   return found;
 }
 
