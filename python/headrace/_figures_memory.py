@@ -40,9 +40,11 @@ def latency(rows: Rows) -> Figure:
          "by the window of the random order: small ones measure the prefetchers"),
     ):  # fmt: skip
         if len(chosen.values(x)) > 1:
-            pairs = _swept(chosen, x).telling_pairs(4)
+            swept = _swept(chosen, x)
+            pairs = swept.telling_pairs(4)
             figure.charts.append((heading, _latency_chart(chosen.among(pairs), x)))
-            figure.caption += _swept(chosen, x).left_out(pairs)
+            if (left_out := swept.left_out(pairs)) not in figure.caption:
+                figure.caption += left_out
     return figure
 
 

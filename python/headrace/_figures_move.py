@@ -8,7 +8,7 @@ from headrace import _core
 from headrace import _charts_profile as charts
 from headrace._report_figure import Figure
 from headrace._report_rows import (
-    Pair, Rows, few_lines, folded, point, text_of, time_text,
+    Pair, Rows, few_lines, folded, point, text_of, time_text, value,
 )  # fmt: skip
 from headrace._report_words import size_text
 
@@ -109,26 +109,35 @@ def _stall(rows: Rows) -> str:
     )
 
 
-def _in_place(rows: Rows) -> Rows:
-    return rows.having(lambda row: row.parameters["method"] != "copy")
-
-
 def _trade_off(rows: Rows) -> str:
-    """What keeping the addresses costs, where both were measured between the same nodes."""
+    """What keeping the addresses costs, where both were measured between the same nodes: by the
+    kernel, which a program need not know of, else by the program that moves its own pages."""
     for pair in rows.telling_pairs(1):
         for pages in rows.values("pages"):
             both = rows.among([pair]).of(pages=pages)
-            new, same = both.of(method="copy"), _in_place(both)
-            if new.rows and same.rows:
-                fast, kept = new.best(), same.best()
-                factor = (fast.median or 0) / (kept.median or 1)
-                return (
-                    f" Copying {pages} pages to a new address moved {text_of(fast)}, {factor:.2f} ×"
-                    f" as much as the best way that keeps the address ({_way(kept)}, "
-                    f"{text_of(kept)}): what it costs is that the program must change every "
-                    "pointer."
-                )
+            new, kernel = both.of(method="copy"), both.having(_by_kernel)
+            kept = kernel.rows or both.of(method="remap").rows
+            if new.rows and kept:
+                return _compared(new.best(), max(kept, key=value))
     return ""
+
+
+def _by_kernel(row: _core.Row) -> bool:
+    return row.parameters["method"] in ("move_pages", "mbind")
+
+
+def _compared(new: _core.Row, kept: _core.Row) -> str:
+    text = f" Copying {new.parameters['pages']} pages to a new address moved {text_of(new)}, "
+    best = f"the best way that keeps the address ({_way(kept)}, {text_of(kept)})"
+    if (new.low or 0) <= (kept.high or 0) and (kept.low or 0) <= (new.high or 0):
+        return (
+            f"{text}which cannot be told apart from {best}: it does not pay to change every "
+            "pointer for it."
+        )
+    return (
+        f"{text}{value(new) / (value(kept) or 1):.2f} × as much as {best}; the price is that the "
+        "program must change every pointer."
+    )
 
 
 def _places(rows: Rows) -> str:

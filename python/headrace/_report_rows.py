@@ -8,7 +8,7 @@ from html import escape
 from typing import Any
 
 from headrace import _core
-from headrace._report_words import plural, rate_text
+from headrace._report_words import listed, plural, rate_text
 
 #: Lines that can be told apart in one chart.
 MOST_LINES = 8
@@ -112,7 +112,8 @@ class Rows:
         best = self.best_of_pairs()
         firsts: dict[tuple[str, str], Pair] = {}
         lasts: dict[tuple[str, str], Pair] = {}
-        for pair in sorted(best, key=lambda pair: _goodness(best[pair]), reverse=True):
+        # To two digits, then in order: noise should not choose.
+        for pair in sorted(best, key=lambda pair: (-float(f"{_goodness(best[pair]):.1e}"), pair)):
             kinds = (self.kinds.get(pair[0], ""), self.kinds.get(pair[1], ""))
             firsts.setdefault(kinds, pair)
             lasts[kinds] = pair
@@ -142,8 +143,11 @@ def few_lines(points: list[Point], first: tuple[str, ...] = ()) -> tuple[list[Po
     if len(order) <= MOST_LINES:
         return points, ""
     kept = order[:MOST_LINES]
-    more = plural(len(order) - MOST_LINES, "more line is", "more lines are")
-    return [each for each in points if each["line"] in kept], f" {more} in the table only."
+    words = f"{listed([name.strip() for name in first])}, then " if first else ""
+    return [each for each in points if each["line"] in kept], (
+        f" A chart has at most {MOST_LINES} lines: {words}those that reach highest; the table has "
+        "all."
+    )
 
 
 def table(rows: list[_core.Row]) -> str:

@@ -155,7 +155,7 @@ def migrate(make: Maker) -> Iterator[Row]:
     ):
         size, count = (4096, 8192) if pages == "base" else (2 * MIB, 16)
         at_once = count if isinstance(batch, str) else batch
-        page = size / MEMORY[end][2] * 6e9 + (380 if method in ("remap", "copy") else 600)
+        page = size / MEMORY[end][2] * 6e9 + {"remap": 380, "copy": 300}.get(method, 600)
         page += 0 if method == "copy" else 5200 / at_once
         first = page * min(at_once, count)
         stall = 0.4 if method == "copy" else 1.0
