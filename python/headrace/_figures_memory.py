@@ -128,9 +128,10 @@ def loaded(rows: Rows) -> Figure:
     several = len(rows.pairs()) > 1
     for mix in rows.values("mix") if several else [""]:
         chosen = shown.of(mix=mix) if mix else shown
-        chart = charts.lines(_by_bandwidth(chosen, several), x="log", y_title="ns per load",
-                             x_title="GB/s that others reached")  # fmt: skip
-        figure.charts.append((f"while others do: {mix}" if mix else "", chart))
+        if points := _by_bandwidth(chosen, several):
+            chart = charts.lines(points, x="log", y_title="ns per load",
+                                 x_title="GB/s that others reached")  # fmt: skip
+            figure.charts.append((f"while others do: {mix}" if mix else "", chart))
     reads = shown.of(mix="read") if several else shown
     if len(reads.values("delay_ns")) > 1:
         figure.charts.append((

@@ -12,9 +12,14 @@ from typing import Any
 
 import profile_documents as documents
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 import headrace
 from headrace import _report
+from headrace._charts import themed
+from headrace._report_figure import Figure
+from headrace._report_profile import profile_figures
 
 Run = Callable[..., "subprocess.CompletedProcess[str]"]
 
@@ -158,6 +163,22 @@ def test_few_rows_are_enough(tmp_path: Path) -> None:
     rows = [next(r for r in document["rows"] if r["experiment"] == name) for name in names]
     page = drawn(document | {"rows": rows}, tmp_path)
     assert re.findall("<h2>(.*?)</h2>", page.partition("<script>")[0]) == TITLES[:-1]
+
+
+@given(data=st.data())
+@settings(max_examples=20, deadline=None)
+def test_any_rows_can_be_drawn(data: st.DataObject) -> None:
+    """Whatever the budget left, and whatever was found to be nothing."""
+    document = documents.profile()
+    rows = data.draw(st.lists(st.sampled_from(document["rows"]), min_size=1, max_size=12))
+    if data.draw(st.booleans()):
+        nothing = {"median": 0.0, "low": 0.0, "high": 0.0, "samples": [0.0]}
+        zeros = [dict.fromkeys(row["details"], 0.0) for row in rows]
+        rows = [row | nothing | {"details": each} for row, each in zip(rows, zeros, strict=True)]
+    profile = headrace.Profile.from_json(json.dumps(document | {"rows": rows}))
+    for figure in profile_figures(profile, Figure("The machine", "")):
+        for _, chart in figure.charts:
+            assert themed(chart).to_dict()
 
 
 def test_the_command_draws_a_profile(run: Run, tmp_path: Path) -> None:
