@@ -91,7 +91,7 @@ def _scaling(equal: Rows) -> str:
     most = max(equal.rows, key=lambda row: row.details["total"])
     least = min(equal.rows, key=lambda row: row.details["fairness"])
     return (
-        f" {int(most.parameters['aggressors']) + 1} times {_words(most, 'victim')} together "
+        f" {int(most.parameters['aggressors']) + 1} × {_words(most, 'victim')} together "
         f"reached {rate_text(most.details['total'])}, one alone "
         f"{rate_text(most.details['alone'])}; the least even sharing was "
         f"{least.details['fairness']:.3g} ({_words(least, 'victim')})."

@@ -135,7 +135,7 @@ def test_what_intervals_do_not_tell_apart_is_no_difference(tmp_path: Path) -> No
 def test_who_slows_whom(page: str) -> None:
     text = section(page, "Who slows whom")
     assert re.search(r"Worst off was .* beside .*: slowed down 1\.9\d? times\.", text)
-    assert re.search(r"4 times read 2 together reached \d+ GB/s, one alone 216 GB/s", text)
+    assert re.search(r"4 × read 2 together reached \d+ GB/s, one alone 216 GB/s", text)
     assert len(charts_of(page, "Who slows whom")) == 3
 
 
