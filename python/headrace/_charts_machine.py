@@ -121,7 +121,7 @@ def _link(
     labels = [f"{sign} {rate_text(rate)}" for sign, rate in (("↑", up), ("↓", down)) if rate]
     x, y = (x1 + x2) / 2 + 9, (y1 + y2) / 2 - 9 * (len(labels) - 1) + 4
     for label in labels:
-        line += _text(x, y, label, size=13, bold=True)
+        line += svg_text(x, y, label, size=13, bold=True)
         y += 18
     return line
 
@@ -142,11 +142,11 @@ def _box(box: _Box, machine: dict[str, Any]) -> str:
         (r["bandwidth_bytes_per_second"] for r in machine.get("copy_rates", [])
          if r["from"] == r["to"] == node["id"]), default=None,
     )  # fmt: skip
-    content = _text(box.x + 12, box.y + 24, KIND_NAMES.get(node["kind"], node["kind"]), 14, True)
-    content += _text(box.x + BOX_WIDTH - 12, box.y + 24, capacity, 14, True, "end")
-    content += _text(box.x + 12, box.y + 45, " · ".join(lines), 12)
+    content = svg_text(box.x + 12, box.y + 24, KIND_NAMES.get(node["kind"], node["kind"]), 14, True)
+    content += svg_text(box.x + BOX_WIDTH - 12, box.y + 24, capacity, 14, True, "end")
+    content += svg_text(box.x + 12, box.y + 45, " · ".join(lines), 12)
     if within:
-        content += _text(box.x + 12, box.y + 63, f"copies {rate_text(within)} within", 12)
+        content += svg_text(box.x + 12, box.y + 63, f"copies {rate_text(within)} within", 12)
     title = escape(f"node {node['id']}: {node['kind']} because {node['reason']}")
     return (
         f'<g><title>{title}</title><rect x="{box.x:.1f}" y="{box.y:.1f}" width="{BOX_WIDTH}" '
@@ -155,7 +155,7 @@ def _box(box: _Box, machine: dict[str, Any]) -> str:
     )
 
 
-def _text(
+def svg_text(
     x: float, y: float, text: str, size: int, bold: bool = False, anchor: str = "start"
 ) -> str:
     weight = ' font-weight="600"' if bold else ' fill-opacity="0.8"'

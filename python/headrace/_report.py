@@ -22,7 +22,6 @@ from typing import Any
 from headrace import _core
 from headrace._report_figure import Figure as _Figure
 from headrace._report_file import code_for_script, json_for_script, write_whole
-from headrace._report_profile import profile_figures, profile_parts
 from headrace._report_words import (
     efficiency, listed, megabytes, ms, percent, plural, rate_text, size_text, wrap,
 )  # fmt: skip
@@ -63,7 +62,9 @@ def build(document: Row, html: Path, png: Path | None = None) -> None:
         *_copy_figures(parts),
     ]
     if parts["profile"] is not None:
-        figures = [_machine_figure(parts), *profile_figures(parts["profile"])]
+        from headrace._report_profile import profile_figures
+
+        figures = profile_figures(parts["profile"], _machine_figure(parts))
     page = _page(parts, figures).encode()
     picture = _png(parts, figures) if png is not None else b""
     write_whole(html, page)
@@ -88,6 +89,8 @@ def _parts(document: Row) -> Row:
         query = document
     copy = document.get("copy") or []
     if "nodes" in document:  # a machine, perhaps with rows
+        from headrace._report_profile import profile_parts
+
         document = profile_parts(document)
     parts = {
         "profile": document.get("profile"),

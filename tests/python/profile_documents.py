@@ -26,7 +26,7 @@ MIXES = {
     "read": 1.0, "write": 0.52, "nt_write": 0.81, "copy": 0.66, "nt_copy": 0.74, "2:1": 0.9,
     "3:1": 0.94, "1:1": 0.83,
 }  # fmt: skip
-DELAYS = (0, 10, 30, 60, 120, 250, 500, 1000, 2000, 8000)
+DELAYS = (0, 25, 50, 100, 200, 400, 800, 1600, 6400, 25600)
 
 
 def machine() -> Row:
@@ -110,13 +110,16 @@ def bandwidth(make: Maker) -> Iterator[Row]:
 
 
 def loaded(make: Maker) -> Iterator[Row]:
-    for memory, mix, delay in itertools.product((0, 3), ("read", "nt_write", "2:1"), DELAYS):
-        best = MEMORY[memory][2] * MIXES[mix]
-        used = 1 / (1 + delay / (90.0 if memory == 0 else 700.0))
-        ns = _nanoseconds(0, memory) * (1 + 0.35 * used / (1.13 - used))
-        details = {"bandwidth": best * used, "p50": ns, "p90": ns * 1.3, "p99": ns * 2.2,
-                   "p999": ns * 5}  # fmt: skip
-        yield make.row("loaded", "ns", ns, cpu_node=0, memory_node=memory, traffic_cpu_node=0,
+    for cpu, memory, mix, delay in itertools.product(
+        CPU_NODES, MEMORY, ("read", "2:1", "1:1", "nt_write"), DELAYS
+    ):
+        far = SOCKET[memory] != cpu
+        best = MEMORY[memory][2] * MIXES[mix] * (0.55 if far else 1)
+        used = 1 / (1 + delay / (700.0 if memory == 3 else 90.0))
+        ns = _nanoseconds(cpu, memory) * (1 + 0.35 * used / (1.13 - used))
+        details = {"bandwidth": best * used, "bus": best * used * (1 if mix == "read" else 1.3),
+                   "p50": ns * 0.97, "p90": ns * 1.3, "p99": ns * 2.2, "p999": ns * 5}  # fmt: skip
+        yield make.row("loaded", "ns", ns, cpu_node=cpu, memory_node=memory, traffic_cpu_node=cpu,
                        traffic_memory_node=memory, mix=mix, delay_ns=delay,
                        details=details)  # fmt: skip
 
@@ -130,44 +133,82 @@ def stream(make: Maker) -> Iterator[Row]:
 
 
 def copy(make: Maker) -> Iterator[Row]:
-    for (start, end), engine, state in itertools.product(
-        ((0, 0), (0, 3), (3, 0)), ("cpu", "memcpy"), ("cold", "hot")
+    engines = {"memcpy": 0.34, "cpu": 0.5, "sse2_nt": 0.46, "avx2": 0.33, "avx2_nt": 0.5}
+    for (start, end), (engine, share), state, threads in itertools.product(
+        ((0, 0), (0, 2), (0, 3), (3, 0)), engines.items(), ("cold", "hot"), (1, 8)
     ):
-        best = min(MEMORY[start][2], MEMORY[end][2]) * (0.5 if engine == "cpu" else 0.34)
-        for exponent in range(12, 31, 3):
-            size = 1 << exponent
+        best = min(MEMORY[start][2], MEMORY[end][2]) * share * (1 if threads == 8 else 0.17)
+        for size in (64 << 2 * e for e in range(10)):
+            if state == "hot" and size > MIB:
+                continue
             rate = best * size / (size + 48 * KIB) * (1.3 if state == "hot" else 1)
-            yield make.row("copy", "B/s", rate, engine=engine, **{"from": start}, to=end,
-                           bytes=size, threads=1, state=state)  # fmt: skip
+            yield make.row("copy", "B/s", rate, engine=engine, cpu_node=SOCKET[end],
+                           **{"from": start}, to=end, bytes=size, threads=threads, state=state,
+                           details={"read_write": 2 * rate})  # fmt: skip
 
 
 def migrate(make: Maker) -> Iterator[Row]:
-    for (start, end), method, batch in itertools.product(
-        ((0, 3), (3, 0)), ("move_pages", "mbind"), (1, 16, 256, 4096)
+    methods = (("move_pages", 1), ("move_pages", 64), ("move_pages", 512), ("mbind", "all"),
+               ("remap", "all"), ("copy", "all"))  # fmt: skip
+    for (start, end), (method, batch), pages in itertools.product(
+        ((0, 2), (0, 3), (3, 0)), methods, ("base", "huge")
     ):
-        page = 600.0 + (5200.0 if method == "move_pages" else 7900.0) / batch
-        details = {"per_page_ns": page, "first_page_ns": page * 3.1, "stall_p50_ns": 900.0,
-                   "stall_p99_ns": 21e3, "stall_max_ns": 410e3}  # fmt: skip
-        yield make.row("migrate", "B/s", 4096 / page * 1e9, method=method, **{"from": start},
-                       to=end, pages="base", batch=batch, threads=1, details=details)  # fmt: skip
+        size, count = (4096, 8192) if pages == "base" else (2 * MIB, 16)
+        at_once = count if isinstance(batch, str) else batch
+        page = size / MEMORY[end][2] * 6e9 + {"remap": 380, "copy": 300}.get(method, 600)
+        page += 0 if method == "copy" else 5200 / at_once
+        first = page * min(at_once, count)
+        stall = 0.4 if method == "copy" else 1.0
+        details = {"per_page_ns": page, "first_batch_ns": first, "stayed": 0.0,
+                   "stall_p50_ns": 110.0, "stall_p99_ns": 640.0 + stall * page,
+                   "stall_p999_ns": 9e3 + stall * page, "stall_max_ns": 4e4 + stall * first,
+                   }  # fmt: skip
+        yield make.row("migrate", "B/s", size / page * 1e9, method=method, **{"from": start},
+                       to=end, pages=pages, batch=batch, details=details)  # fmt: skip
 
 
 def storage(make: Maker) -> Iterator[Row]:
-    for operation, depth, exponent in itertools.product(
-        ("read", "write"), (1, 16), range(12, 23, 2)
+    ways = (("io_uring", "direct"), ("threads", "direct"), ("io_uring", "buffered"))
+    for operation, (by, io), exponent, depth in itertools.product(
+        ("read", "write"), ways, range(12, 23, 2), (1, 4, 16, 64)
     ):
         size = 1 << exponent
         best = 2.9e9 if operation == "read" else 1.7e9
-        rate = best * size * depth / (size * depth + 300 * KIB)
-        yield make.row("storage", "B/s", rate, node=1000, operation=operation, block=size,
-                       depth=depth, way="direct")  # fmt: skip
+        first = 82e3 if by == "io_uring" else 96e3
+        ns = first + size * depth / best * 1e9
+        details = {"iops": depth / ns * 1e9, "p50_ns": ns * 0.95, "p99_ns": ns * 1.9}
+        yield make.row("storage", "B/s", size * depth / ns * 1e9, node=1000, operation=operation,
+                       by=by, io=io, bytes=size, depth=depth, details=details)  # fmt: skip
 
 
-EXPERIMENTS = (latency, bandwidth, loaded, stream, copy, migrate, storage)
+def interference(make: Maker) -> Iterator[Row]:
+    """Who uses one memory shares it; other memories share nothing but the cores' way out."""
+    jobs = ("read 0", "read 2", "read 3", "copy 0>2", "copy 0>3", "chase 0")
+    for victim, aggressor, count in itertools.product(jobs, jobs, (1, 2, 3)):
+        if aggressor == "chase 0" or (victim, aggressor) == ("read 3", "copy 0>3"):
+            continue
+        if count > 1 and victim != aggressor:
+            continue
+        shared = set(victim) & set(aggressor) & set("023")
+        factor = 1.06 + (0.84 * count if shared else 0.0)
+        chases = victim.startswith("chase")
+        alone = 88.0 if chases else MEMORY[int(victim[5])][2] * 0.4
+        together = alone * factor if chases else alone / factor
+        other = MEMORY[int(aggressor[5])][2] * 0.4
+        details = {"alone": alone, "together": together, "aggressor_alone": other,
+                   "aggressor_together": other / factor,
+                   "total": (0 if chases else together) + count * other / factor}  # fmt: skip
+        if victim == aggressor:
+            details["fairness"] = 1 - 0.02 * count
+        yield make.row("interference", "x", factor, victim=victim, aggressor=aggressor, cpu_node=0,
+                       aggressor_cpu_node=0, aggressors=count, details=details)  # fmt: skip
+
+
+EXPERIMENTS = (latency, bandwidth, loaded, stream, copy, migrate, storage, interference)
 
 
 def profile(seed: int = 1, noise: float = 0.01) -> Row:
-    """The whole document: seven known experiments and one of which the report knows nothing,
+    """The whole document: every known experiment and one of which the report knows nothing,
     rows without a number and noisy ones."""
     make = Maker(seed, noise)
     rows = [row for experiment in EXPERIMENTS for row in experiment(make)]
@@ -175,7 +216,7 @@ def profile(seed: int = 1, noise: float = 0.01) -> Row:
     rows.append(without("latency", "no memory free on node 3: 12 GiB asked for", cpu_node=1,
                         memory_node=3, bytes=16 * GIB, window="all", pages="huge"))  # fmt: skip
     rows.append(without("migrate", "out of budget", method="mbind", **{"from": 0}, to=1,
-                        pages="huge", batch=1, threads=1))  # fmt: skip
+                        pages="huge", batch="all"))  # fmt: skip
     for row in rows[7::97]:
         row["flags"] = ["noisy"]
     return machine() | {
@@ -183,3 +224,26 @@ def profile(seed: int = 1, noise: float = 0.01) -> Row:
                        "budget": "quick"},
         "rows": rows,
     }  # fmt: skip
+
+
+def large_profile() -> Row:
+    """Eight nodes with CPUs and DRAM, and beside each a node of HBM: 128 pairs, one unmeasured."""
+    make = Maker(1)
+    nodes = [
+        {"id": n, "kind": "dram" if n < 8 else "hbm", "reason": "made up", "name": f"node {n}",
+         "capacity_bytes": (128 if n < 8 else 16) * GIB,
+         "cpus": list(range(n * 12, n * 12 + 12)) if n < 8 else []}
+        for n in range(16)
+    ]  # fmt: skip
+    rows = []
+    for cpu, memory in itertools.product(range(8), range(16)):
+        hops = 0 if memory % 8 == cpu else 1 if memory % 8 // 4 == cpu // 4 else 2
+        ns = (88.0, 104.0, 171.0)[hops] + (30 if memory >= 8 else 0)
+        rate = (1, 0.9, 0.3)[hops] * (5.2e10 if memory < 8 else 1.3e11)
+        point = {"cpu_node": cpu, "memory_node": memory}
+        rows.append(make.row("latency", "ns", ns, **point, bytes=GIB, window="all", pages="huge"))
+        if (cpu, memory) == (7, 8):
+            rows.append(without("bandwidth", "out of budget", **point, mix="read", threads=12))
+        else:
+            rows.append(make.row("bandwidth", "B/s", rate, **point, mix="read", threads=12))
+    return machine() | {"nodes": nodes, "engines": [], "conditions": {}, "rows": rows}

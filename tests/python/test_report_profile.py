@@ -1,49 +1,142 @@
-"""The report of a profile: every experiment has its picture, its sentence and its table."""
+"""The report of a profile: every experiment has its pictures, its sentence and its table."""
 
 from __future__ import annotations
 
+import html
 import json
 import re
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import profile_documents as documents
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 import headrace
 from headrace import _report
+from headrace._charts import themed
+from headrace._report_figure import Figure
+from headrace._report_profile import profile_figures
 
 Run = Callable[..., "subprocess.CompletedProcess[str]"]
 
 TITLES = [
+    "The machine",
     "How long a load takes",
     "How many bytes per second",
     "How long a load takes while others use the memory",
-    "STREAM&#x27;s kernels",
+    "STREAM's kernels",
     "Copying by cores",
     "Moving pages to another node",
-    "storage",
+    "Files on storage",
+    "Who slows whom",
     "tlb",
     "What was not measured",
 ]
 
 
+def drawn(document: dict[str, Any], folder: Path) -> str:
+    """The page without its scripts, as text with its tags."""
+    _report.build(document, folder / "page.html")
+    return html.unescape((folder / "page.html").read_text())
+
+
 @pytest.fixture(scope="module")
 def page(tmp_path_factory: pytest.TempPathFactory) -> str:
-    path = tmp_path_factory.mktemp("report") / "page.html"
-    _report.build(documents.profile(), path)
-    return path.read_text()
+    return drawn(documents.profile(), tmp_path_factory.mktemp("report"))
 
 
-def test_every_experiment_has_its_figure_and_table(page: str) -> None:
-    titles = re.findall("<h2>(.*?)</h2>", page.partition("<script>")[0])
-    assert titles[1:] == TITLES, "after the machine"
+def figures_of(page: str) -> dict[str, Any]:
+    found = re.search(r"const figures = (.*);\n", page)
+    assert found
+    figures: dict[str, Any] = json.loads(found[1])
+    return figures
+
+
+def section(page: str, title: str) -> str:
+    return page.partition(f"<h2>{title}</h2>")[2].partition("<h2>")[0]
+
+
+def charts_of(page: str, title: str) -> list[dict[str, Any]]:
+    figures = figures_of(page)
+    return [figures[name] for name in re.findall(r'id="(figure\d+)"', section(page, title))]
+
+
+def lines_in(chart: dict[str, Any]) -> set[str]:
+    return {row["line"] for row in chart["data"]["values"]}
+
+
+def test_every_experiment_has_its_figure_sentence_and_table(page: str) -> None:
+    assert re.findall("<h2>(.*?)</h2>", page.partition("<script>")[0]) == TITLES
     measured = [row for row in documents.profile()["rows"] if row["median"] is not None]
     assert page.count("<tr>") >= len(measured)
-    figures = json.loads(re.search(r"const figures = (.*);\n", page)[1])  # type: ignore[index]
-    assert len(figures) >= 8 and all(f'id="{name}"' in page for name in figures)
+    figures = figures_of(page)
+    assert all(f'id="{name}"' in page for name in figures)
+    for title in TITLES[:-1]:
+        assert "<table>" in section(page, title)
+        assert re.search("<figcaption>.+</figcaption>", section(page, title))
+    for title in TITLES[1:-2]:
+        assert charts_of(page, title)
     assert "noisy" in page and "no memory free on node 3" in page
+
+
+def test_the_machine_has_an_arrow_per_pair(page: str) -> None:
+    picture = section(page, "The machine").partition("</svg>")[0]
+    assert picture.count("<path d=") == 2 * 8, "a line and a head each"
+    assert re.search(r"CPUs 0: 5\d\d GB/s, 11\d ns", picture)
+    assert re.search(r"read 2\.9\d* GB/s, write 1\.7\d* GB/s", picture)
+
+
+def test_many_nodes_are_drawn_as_few(tmp_path: Path) -> None:
+    page = drawn(documents.large_profile(), tmp_path)
+    picture = section(page, "The machine").partition("</svg>")[0]
+    assert picture.count("<path d=") == 2 * 4
+    assert "DRAM 0–7" in picture and "HBM 8–15" in picture
+    assert re.search(r"others: 38\.\d–118 GB/s, 133–20\d ns", picture)
+    matrix = charts_of(page, "How many bytes per second")[0]
+    cells = matrix["data"]["values"]
+    assert len(cells) == 128
+    assert [cell["words"] for cell in cells if cell["shade"] is None] == ["not measured"]
+    assert "(dashed: not measured)" in section(page, "How many bytes per second")
+
+
+def test_no_chart_has_more_lines_than_eyes_can_tell_apart(page: str) -> None:
+    charts = charts_of(page, "Copying by cores")
+    assert len(charts) == 5, "four pairs of nodes cold, one hot"
+    for chart in charts:
+        assert len(lines_in(chart)) == 8
+        assert {"cpu × 1", "cpu × 8", "memcpy × 1", "memcpy × 8"} <= lines_in(chart)
+    told = "at most 8 lines: cpu and memcpy, then those that reach highest; the table has all."
+    assert told in section(page, "Copying by cores")
+
+
+def test_in_place_against_a_new_address(page: str) -> None:
+    text = section(page, "Moving pages to another node")
+    assert re.search(r"to a new address moved [\d.]+ GB/s, [\d.]+ × as much", text)
+    assert "every pointer" in text
+    table = text.partition("against copying to a new address")[2].partition("</details>")[0]
+    ways = re.findall("<td>(move_pages × \\d+|mbind|remap|copy)</td><td>(\\w+)</td>", table)
+    assert len(ways) == 3 * 2 * 4, "pairs of nodes, sizes of pages, ways"
+    assert all(where == ("new" if way == "copy" else "stays") for way, where in ways)
+
+
+def test_what_intervals_do_not_tell_apart_is_no_difference(tmp_path: Path) -> None:
+    rows = [row for row in documents.profile()["rows"] if row["experiment"] == "migrate"]
+    for row in rows:
+        row |= {"low": 1e9, "high": 9e10}
+    page = drawn(documents.machine() | {"conditions": {}, "rows": rows}, tmp_path)
+    text = section(page, "Moving pages to another node")
+    assert "which cannot be told apart from the best way that keeps the address" in text
+
+
+def test_who_slows_whom(page: str) -> None:
+    text = section(page, "Who slows whom")
+    assert re.search(r"Worst off was .* beside .*: slowed down 1\.9\d? times\.", text)
+    assert re.search(r"4 × read 2 together reached \d+ GB/s, one alone 216 GB/s", text)
+    assert len(charts_of(page, "Who slows whom")) == 3
 
 
 def test_sentences_are_made_from_the_numbers(tmp_path: Path) -> None:
@@ -58,8 +151,34 @@ def test_sentences_are_made_from_the_numbers(tmp_path: Path) -> None:
     }  # fmt: skip
     _report.build(document, tmp_path / "page.html", tmp_path / "page.png")
     page = (tmp_path / "page.html").read_text()
-    assert "The most was 25 GB/s (read, CPUs of node 0, memory of node 2)." in page
+    assert "The most was 25 GB/s (read, CPUs 0, HBM 2)." in page
+    assert "CPUs 0: 25 GB/s" in page
     assert (tmp_path / "page.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_few_rows_are_enough(tmp_path: Path) -> None:
+    """One row of each experiment, the first: no chart needs another."""
+    document = documents.profile()
+    names = list(dict.fromkeys(row["experiment"] for row in document["rows"]))
+    rows = [next(r for r in document["rows"] if r["experiment"] == name) for name in names]
+    page = drawn(document | {"rows": rows}, tmp_path)
+    assert re.findall("<h2>(.*?)</h2>", page.partition("<script>")[0]) == TITLES[:-1]
+
+
+@given(data=st.data())
+@settings(max_examples=20, deadline=None)
+def test_any_rows_can_be_drawn(data: st.DataObject) -> None:
+    """Whatever the budget left, and whatever was found to be nothing."""
+    document = documents.profile()
+    rows = data.draw(st.lists(st.sampled_from(document["rows"]), min_size=1, max_size=12))
+    if data.draw(st.booleans()):
+        nothing = {"median": 0.0, "low": 0.0, "high": 0.0, "samples": [0.0]}
+        zeros = [dict.fromkeys(row["details"], 0.0) for row in rows]
+        rows = [row | nothing | {"details": each} for row, each in zip(rows, zeros, strict=True)]
+    profile = headrace.Profile.from_json(json.dumps(document | {"rows": rows}))
+    for figure in profile_figures(profile, Figure("The machine", "")):
+        for _, chart in figure.charts:
+            assert themed(chart).to_dict()
 
 
 def test_the_command_draws_a_profile(run: Run, tmp_path: Path) -> None:
