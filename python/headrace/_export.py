@@ -28,7 +28,8 @@ def as_csv(profile: headrace.Profile) -> str:
     text = io.StringIO()
     table = csv.writer(text, lineterminator="\n")
     table.writerow(
-        ["experiment", *parameters, "unit", *numbers, "mappings", *details, "flags", "reason"]
+        ["experiment", *parameters, "unit", *numbers, "mappings", *details]
+        + ["flags", "reason", "source"]
     )
     for row in profile.rows:
         table.writerow(
@@ -41,6 +42,7 @@ def as_csv(profile: headrace.Profile) -> str:
                 *(row.details.get(name, "") for name in details),
                 " ".join(row.flags),
                 row.reason,
+                row.source,
             ]
         )
     return text.getvalue()

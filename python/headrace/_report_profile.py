@@ -19,7 +19,9 @@ def profile_parts(document: Row) -> Row:
     """What the page needs of a machine's document, with rows or without."""
     profile = _core.Profile.from_json(json.dumps(document))
     rests = None
-    if date := profile.conditions.get("date"):
+    if profile.published:
+        rests = {"level": "published", "detail": "figures of others, published, not measured here"}
+    elif date := profile.conditions.get("date"):
         rests = {"level": "real hardware", "detail": f"measured on {profile.machine.name}, {date}"}
     return {
         "machine": document,

@@ -1136,6 +1136,10 @@ class Row:
         """Why there is no number."""
 
     @property
+    def source(self) -> str:
+        """Where a published number comes from; empty: measured here."""
+
+    @property
     def key(self) -> str:
         """
         Experiment and parameters: the same for the same point of two profiles.
@@ -1147,8 +1151,10 @@ class Profile:
     """
 
     @staticmethod
-    def load(path: str | os.PathLike) -> Profile:
-        """Reads a file; a machine's is a profile without rows."""
+    def load(path_or_preset: str | os.PathLike) -> Profile:
+        """
+        Reads a file, or a machine that comes with Headrace, as Machine.load does; a machine's document is a profile without rows.
+        """
 
     @staticmethod
     def from_json(text: str) -> Profile:
@@ -1171,6 +1177,10 @@ class Profile:
     @property
     def conditions(self) -> dict[str, str]:
         """How and when: date, version, seed, ..."""
+
+    @property
+    def published(self) -> bool:
+        """Some of its numbers come from others."""
 
     def __repr__(self) -> str: ...
 

@@ -77,6 +77,7 @@ def test_csv_has_every_row_and_number(run: Run, folder: Path) -> None:
     assert len(lines) == len(profile.rows)
     for line, row in zip(lines, profile.rows, strict=True):
         assert line["experiment"] == row.experiment and line["reason"] == row.reason
+        assert line["source"] == row.source
         assert line["median"] == ("" if row.median is None else repr(row.median))
         assert all(line[name] == str(value) for name, value in row.parameters.items())
         assert all(float(line[name]) == value for name, value in row.details.items())

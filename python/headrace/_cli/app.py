@@ -126,7 +126,9 @@ def measure(
 
 @app.command()
 def export(
-    profile: Annotated[Path, typer.Argument(metavar="PROFILE", help="A measured profile.")],
+    profile: Annotated[
+        str, typer.Argument(metavar="PROFILE", help="A measured profile, or a preset.")
+    ],
     form: Annotated[
         str,
         typer.Option(
@@ -248,16 +250,22 @@ def compare(
 
 @app.command()
 def report(
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="What --out or demo wrote.")],
+    file: Annotated[
+        Optional[Path], typer.Argument(metavar="FILE", help="What --out or demo wrote.")
+    ] = None,
+    machine: Annotated[
+        Optional[str],
+        typer.Option("--machine", metavar="PRESET", help="Instead: published figures, xeon-max."),
+    ] = None,
     html: Annotated[
         Optional[Path], typer.Option(metavar="FILE", help="Default: beside FILE, report.html.")
     ] = None,
     png: Annotated[Optional[Path], typer.Option(metavar="FILE", help="A picture too.")] = None,
 ) -> None:
-    """Make a page of charts, readable offline, from a document."""
+    """Make a page of charts, readable offline, from a document or of a published machine."""
     from headrace._cli import report as command
 
-    command.run(file=file, html=html, png=png)
+    command.run(file=file, machine=machine, html=html, png=png)
 
 
 @app.command()

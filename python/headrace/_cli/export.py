@@ -9,7 +9,7 @@ from headrace import _export
 from headrace._cli import exit_codes, output
 
 
-def export(*, profile: Path, form: str, out: Path | None) -> int:
+def export(*, profile: str, form: str, out: Path | None) -> int:
     if form not in _export.FORMATS:
         raise headrace.InvalidError(f"no format '{form}'; there are {', '.join(_export.FORMATS)}")
     text = _export.FORMATS[form](headrace.Profile.load(profile))
