@@ -26,6 +26,7 @@ HELPS = {
     "help_bench_copy": ["bench", "copy"],
     "help_bench_query": ["bench", "query"],
     "help_compare": ["compare"],
+    "help_export": ["export"],
     "help_report": ["report"],
     "help_demo": ["demo"],
 }

@@ -62,7 +62,9 @@ def test_fitted_rows_follow_from_the_fit() -> None:
             + (int(p["delay_ns"]) / f["burst"]) ** f["corner"]
         ) ** (-1 / f["corner"])
         used = reached / f["best"]
-        assert row.details["bandwidth"] == pytest.approx(reached * 1e9, rel=1e-3)
+        bus = {"read": 1, "nt_write": 1, "2:1": 4 / 3, "1:1": 3 / 2, "write": 2}[str(p["mix"])]
+        assert row.details["bus"] == pytest.approx(reached * 1e9, rel=1e-3)
+        assert row.details["bandwidth"] == pytest.approx(reached / bus * 1e9, rel=1e-3)
         assert row.median == pytest.approx(
             f["idle"] + f["rise"] * used / (1 - f["bend"] * used), rel=1e-3
         )

@@ -29,6 +29,14 @@ Json = Annotated[bool, typer.Option("--json", help="One JSON document on stdout.
 Out = Annotated[
     Optional[Path], typer.Option("--out", metavar="FILE", help="Write the JSON document here too.")
 ]
+Convention = Annotated[
+    Optional[str],
+    typer.Option(
+        "--convention",
+        metavar="NAME",
+        help="A column with what stream, likwid, mlc or mbw would print for it.",
+    ),
+]
 
 
 def _version(asked: bool) -> None:
@@ -102,6 +110,7 @@ def measure(
         bool, typer.Option("--resume", help="Measure only what FILE of --out does not have.")
     ] = False,
     list_them: Annotated[bool, typer.Option("--list", help="Name the experiments.")] = False,
+    convention: Convention = None,
     json: Json = False,
     out: Annotated[
         Optional[Path], typer.Option("--out", metavar="FILE", help="Write the profile here.")
@@ -120,6 +129,7 @@ def measure(
         resume=resume,
         list_them=list_them,
         out=out,
+        convention=convention,
         json=json,
     )
 
@@ -134,10 +144,12 @@ def export(
         typer.Option(
             "--as",
             metavar="FORMAT",
-            help="csv; matrices, as latency checkers print; weights, for the kernel's interleave; "
-            "memkind; audit, of what firmware rates.",
+            help="table; csv; mlc, as latency checkers print; nvbandwidth, copies as a matrix; "
+            "hwloc, XML with memory attributes; weights, for the kernel's interleave; memkind; "
+            "audit, of what firmware rates.",
         ),
     ],
+    convention: Convention = None,
     out: Annotated[
         Optional[Path], typer.Option("--out", metavar="FILE", help="Write it here instead.")
     ] = None,
@@ -145,7 +157,7 @@ def export(
     """Turn a profile into what other tools read."""
     from headrace._cli.export import export as run
 
-    return run(profile=profile, form=form, out=out)
+    return run(profile=profile, form=form, convention=convention, out=out)
 
 
 @bench_app.command("copy")

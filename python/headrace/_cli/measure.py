@@ -5,7 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import headrace
-from headrace._cli import exit_codes, output, parse
+from headrace import _conventions
+from headrace._cli import exit_codes, output, parse, tables
 from headrace._cli.interrupt import Interrupt
 
 
@@ -20,6 +21,7 @@ def measure(
     resume: bool,
     list_them: bool,
     out: Path | None,
+    convention: str | None,
     json: bool,
 ) -> int:
     if list_them:
@@ -29,6 +31,8 @@ def measure(
             left=2,
         )
         return exit_codes.SUCCESS
+    if convention is not None:
+        _conventions.find(convention)  # complains before the work
     seconds = None if full else parse.duration(budget)
     share = parse.share(width)
     if out is not None:
@@ -51,7 +55,7 @@ def measure(
     if json:
         output.print_text(profile.to_json())
     else:
-        print_profile(profile)
+        output.print_text(tables.profile_text(profile, convention))
         if out is not None:
             print(f"\nprofile: {out}")
     return exit_codes.INTERRUPTED if interrupt.requested else exit_codes.SUCCESS
@@ -71,66 +75,3 @@ def _known(out: Path | None, resume: bool, machine: headrace.Machine) -> list[he
             f"{out} is of machine '{known.machine.name}', not of this one; write another --out"
         )
     return known.rows
-
-
-def print_profile(profile: headrace.Profile) -> None:
-    """A table per experiment; what was not measured is counted by its reason."""
-    measured = [row for row in profile.rows if row.median is not None]
-    for name in dict.fromkeys(row.experiment for row in measured):
-        _print_experiment(name, [row for row in measured if row.experiment == name])
-    reasons: dict[str, int] = {}
-    for row in profile.rows:
-        if row.median is None:
-            reasons[row.reason] = reasons.get(row.reason, 0) + 1
-    noisy = sum("noisy" in row.flags for row in measured)
-    conditions = profile.conditions
-    print(
-        f"{len(measured)} of {len(profile.rows)} points measured, {noisy} of them in noisy "
-        f"moments; {conditions['looks_disturbed']} looks at the machine found it disturbed"
-    )
-    for reason, count in reasons.items():
-        print(f"not measured, {count}: {reason}")
-
-
-def _print_experiment(name: str, rows: list[headrace.Row]) -> None:
-    columns = list(rows[0].parameters)
-    # A parameter that is the same in all rows is said once.
-    fixed = {c: rows[0].parameters[c] for c in columns if len(rows) > 1 and _same(rows, c)}
-    shown = [c for c in columns if c not in fixed]
-    print(f"{name}" + "".join(f"  {c} {_parameter(c, v)}" for c, v in fixed.items()))
-    output.print_table(
-        (*shown, "median", "95 % interval", "mappings", ""),
-        (
-            (
-                *(_parameter(c, row.parameters[c]) for c in shown),
-                value(row.median, row.unit),
-                f"{value(row.low, row.unit)} to {value(row.high, row.unit)}",
-                str(len(row.samples)),
-                " ".join(row.flags),
-            )
-            for row in rows
-        ),
-        left=len(shown),
-    )
-    print()
-
-
-def _same(rows: list[headrace.Row], column: str) -> bool:
-    return len({row.parameters.get(column) for row in rows}) == 1
-
-
-def _parameter(name: str, setting: int | str) -> str:
-    if name in ("bytes", "window") and isinstance(setting, int):
-        text: str = headrace.format_bytes(setting)
-        return text
-    return str(setting)
-
-
-def value(number: float | None, unit: str) -> str:
-    """ "142 ns", "24.1 GB/s"."""
-    if number is None:
-        return "-"
-    if unit == "B/s":
-        rate: str = headrace.format_rate(number)
-        return rate
-    return f"{number:.{1 if number < 100 else 0}f} {unit}"
