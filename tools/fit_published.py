@@ -81,8 +81,8 @@ def miss(said: Any, found: Any) -> float:
 
 
 def rounded(fit: dict[str, float]) -> dict[str, float]:
-    """Four digits: what the preset says is what its rows are drawn from."""
-    return {name: float(f"{value:.4g}") for name, value in fit.items()}
+    """What the preset says is what its rows are drawn from."""
+    return {name: number(value) for name, value in fit.items()}
 
 
 def errors(said: Any, found: Any) -> str:
@@ -107,19 +107,28 @@ def rows(cpu: int, memory: int, code: str, fit: dict[str, float]) -> Iterator[di
     mix, bus = MIXES[code]
     for delay in DELAYS:
         reached = float(bandwidth(delay, fit))
+        details = {"bandwidth": number(reached / bus * 1e9), "bus": number(reached * 1e9)}
         yield {
             "experiment": "loaded",
             "parameters": {
                 "cpu_node": cpu, "memory_node": memory, "traffic_cpu_node": cpu,
                 "traffic_memory_node": memory, "mix": mix, "delay_ns": delay,
             },
-            "unit": "ns", "median": float(f"{latency(reached, fit):.4g}"),
-            "details": {
-                "bandwidth": float(f"{reached / bus:.4g}e9"), "bus": float(f"{reached:.4g}e9")
-            },
-            "flags": ["fitted"],
-            "source": SOURCE,
+            "unit": "ns", "median": number(latency(reached, fit)), "details": details,
+            "flags": ["fitted"], "source": SOURCE,
         }  # fmt: skip
+    if mix not in ("read", "nt_write"):  # these are quoted
+        yield {
+            "experiment": "bandwidth",
+            "parameters": {"cpu_node": cpu, "memory_node": memory, "mix": mix, "threads": 16},
+            "unit": "B/s", "median": number(fit["best"] / bus * 1e9),
+            "details": {"bus": number(fit["best"] * 1e9)}, "flags": ["fitted"], "source": SOURCE,
+        }  # fmt: skip
+
+
+def number(value: float) -> float:
+    """Four digits, as the fits have."""
+    return float(f"{value:.4g}")
 
 
 def text_of(document: dict[str, Any]) -> str:

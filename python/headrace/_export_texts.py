@@ -63,13 +63,14 @@ def _rates(profile: headrace.Profile, mix: str) -> Cells:
 
 
 def _idle_latencies(profile: headrace.Profile) -> Iterator[str]:
-    cells = _best(
-        (_pair(row), row.median)
+    rows = [
+        row
         for row in profile.rows
-        if row.experiment == "latency"
-        and row.parameters.get("window") == "all"
-        and row.parameters.get("pages") != "base"
-    )
+        if row.experiment == "latency" and row.median is not None
+        and row.parameters.get("window") == "all" and row.parameters.get("pages") != "base"
+    ]  # fmt: skip
+    rows.sort(key=lambda row: int(row.parameters["bytes"]))  # the largest is the last and stays
+    cells = {pair: row.median or 0 for row in rows if (pair := _pair(row)) is not None}
     if cells:
         yield f"Measuring idle latencies (in ns)...\n{_matrix(cells)}"
 

@@ -6,7 +6,6 @@
 #include <cstdlib>
 #include <cstring>
 #include <iterator>
-#include <set>
 #include <string>
 
 #include "core/fail.h"

@@ -1,6 +1,7 @@
 // What other programs find through hwloc: written, and read back by hwloc.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 
 #include "headrace/machine.h"
