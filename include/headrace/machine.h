@@ -154,8 +154,11 @@ struct Machine {
   const CopyRate* rate(EngineId engine, NodeId from, NodeId to) const;
 };
 
-// The topology in hwloc's XML format, with node subtypes set by our kinds (HBM, ...). For the
-// discovered machine it is hwloc's own export plus these; for others unsupported.
+// The topology in hwloc's XML format, for programs that ask hwloc (HWLOC_XMLFILE=machine.xml): with
+// node subtypes by our kinds (HBM, ...) and with latencies and bandwidths as memory attributes, per
+// initiator, measured ones before rated ones; hwloc's units, ns and MiB/s. The discovered machine
+// is hwloc's own export plus these; another one has what a Machine knows: packages, memory nodes
+// and CPUs, no caches and no devices. invalid: it has no CPUs, or hwloc does not take it.
 Result<std::string> to_hwloc_xml(const Machine& machine);
 
 // Names of the machines that come with Headrace, for Machine::load.

@@ -35,9 +35,14 @@ struct Row {
   std::vector<double> samples;            // one per mapping: the median of its repetitions
   std::map<std::string, double> details;  // further numbers; the experiment says which and in what
   // "noisy": measured while something else ran; "few": on fewer than three mappings; "shrunk": in
-  // buffers smaller than the caches ask for, on a small node.
+  // buffers smaller than the caches ask for, on a small node; "fitted": not quoted but drawn from a
+  // fit to published numbers (docs/design/published.md).
   std::vector<std::string> flags;
   std::string reason;  // why there is no value
+  // Where a published number comes from: who, where, and how if it was said. Empty: measured by
+  // Headrace on the profile's machine. A published number has no samples, and its spread is not
+  // known: the bounds of its summary are the number itself.
+  std::string source;
 
   // Experiment and parameters on one line, "latency cpu_node=0 memory_node=1 ...": the same for the
   // same point of two profiles.
@@ -56,8 +61,12 @@ struct Profile {
   // How and when it was measured: date, version, seed, budget, what was left out, ...
   std::map<std::string, std::string> conditions;
 
-  // A machine's JSON is a profile without rows. absent, io, or invalid with the place.
-  static Result<Profile> load(const std::filesystem::path& path);
+  // Some of its numbers come from others.
+  bool published() const;
+
+  // As Machine::load: a path or a preset. A machine's JSON is a profile without rows. absent, io,
+  // or invalid with the place.
+  static Result<Profile> load(const std::string& path_or_preset);
   static Result<Profile> from_json(std::string_view text);
   std::string to_json() const;
   // Replaces the file at once: whoever reads it sees the old one or the new one. io, denied.

@@ -1,5 +1,6 @@
 """A profile in the words of others: tables for spreadsheets, settings for the kernel and for
-memkind, matrices as latency checkers print them, and rated values held against measured ones.
+memkind, and rated values held against measured ones. Texts in the manner of other tools are in
+_export_texts.py.
 
 Pure functions of a profile; nothing is measured or set here.
 """
@@ -11,6 +12,7 @@ import io
 from collections.abc import Callable
 
 import headrace
+from headrace._export_texts import as_mlc, as_nvbandwidth
 
 #: The kernel takes weights of 1 to 255 per node (mm/mempolicy.c, since Linux 6.9).
 _LARGEST_WEIGHT = 255
@@ -28,7 +30,8 @@ def as_csv(profile: headrace.Profile) -> str:
     text = io.StringIO()
     table = csv.writer(text, lineterminator="\n")
     table.writerow(
-        ["experiment", *parameters, "unit", *numbers, "mappings", *details, "flags", "reason"]
+        ["experiment", *parameters, "unit", *numbers, "mappings", *details]
+        + ["flags", "reason", "source"]
     )
     for row in profile.rows:
         table.writerow(
@@ -41,50 +44,10 @@ def as_csv(profile: headrace.Profile) -> str:
                 *(row.details.get(name, "") for name in details),
                 " ".join(row.flags),
                 row.reason,
+                row.source,
             ]
         )
     return text.getvalue()
-
-
-def as_matrices(profile: headrace.Profile) -> str:
-    """Node-to-node matrices in the layout of latency checkers: scripts that read those read these.
-
-    Latency in ns of the whole buffer with huge pages; bandwidth in MB/s (10^6), all reads, the best
-    number of threads.
-    """
-    latency: dict[tuple[int, int], float] = {}
-    bandwidth: dict[tuple[int, int], float] = {}
-    for row in profile.rows:
-        where = (row.parameters.get("cpu_node"), row.parameters.get("memory_node"))
-        cpu, memory = where
-        if row.median is None or not isinstance(cpu, int) or not isinstance(memory, int):
-            continue
-        chased = row.parameters.get("window") == "all" and row.parameters.get("pages") == "huge"
-        if row.experiment == "latency" and chased:
-            latency[cpu, memory] = max(latency.get((cpu, memory), 0), row.median)
-        elif row.experiment == "bandwidth" and row.parameters.get("mix") == "read":
-            bandwidth[cpu, memory] = max(bandwidth.get((cpu, memory), 0), row.median / 1e6)
-    parts = []
-    titled = (("Idle latencies (in ns)", latency), ("Read bandwidths (in MB/sec)", bandwidth))
-    for title, cells in titled:
-        if cells:
-            parts.append(f"{title}\n{_matrix(cells)}")
-    if not parts:
-        raise headrace.AbsentError(
-            "the profile has neither latencies nor bandwidths; measure latency and bandwidth"
-        )
-    return "\n".join(parts)
-
-
-def _matrix(cells: dict[tuple[int, int], float]) -> str:
-    memories = sorted({memory for _, memory in cells})
-    lines = ["\t\tNuma node", "Numa node\t" + "\t".join(f"{memory:8}" for memory in memories)]
-    for cpu in sorted({cpu for cpu, _ in cells}):
-        values = (cells.get((cpu, memory)) for memory in memories)
-        lines.append(
-            f"{cpu:9}\t" + "\t".join("       -" if v is None else f"{v:8.1f}" for v in values)
-        )
-    return "\n".join(lines) + "\n"
 
 
 def best_read_bandwidth(profile: headrace.Profile) -> dict[int, float]:
@@ -177,9 +140,17 @@ def _audit_line(
     return [f"{initiator}\t{node}\t{words}\t{show(rated)}\t{show(measured)}\t{ratio:.2f}{mark}"]
 
 
+def as_hwloc(profile: headrace.Profile) -> str:
+    """hwloc's XML with latencies and bandwidths as memory attributes: HWLOC_XMLFILE=FILE."""
+    text: str = profile.machine.to_hwloc_xml()
+    return text
+
+
 FORMATS: dict[str, Callable[[headrace.Profile], str]] = {
     "csv": as_csv,
-    "matrices": as_matrices,
+    "mlc": as_mlc,
+    "nvbandwidth": as_nvbandwidth,
+    "hwloc": as_hwloc,
     "weights": as_weights,
     "memkind": as_memkind,
     "audit": as_audit,

@@ -1,4 +1,4 @@
-"""The machine as its links were measured: node by node where few, else alike nodes as one."""
+"""The machine and its links: node by node where few, else alike nodes as one."""
 
 from __future__ import annotations
 
@@ -8,32 +8,38 @@ from headrace import _core
 from headrace._charts_links import Link, Memory, links_svg
 from headrace._figures_memory import memory_latency, read_bandwidth
 from headrace._report_figure import Figure
-from headrace._report_rows import Pair, Rows, folded, text_of, value
+from headrace._report_rows import Name, Pair, Rows, folded, in_order, time_text, value
 from headrace._report_words import plural, rate_text, size_text
 
 #: More arrows than this cannot be told apart.
 MOST_ARROWS = 12
-Found = dict[Pair, _core.Row]
+Found = dict[Pair, float]
 
 
 def machine_figure(machine: _core.Machine, experiments: dict[str, Rows]) -> Figure | None:
-    """The picture; None where no pair of nodes was measured."""
-    latencies: Found = {}
-    rates: Found = {}
-    if "latency" in experiments:
-        latencies = memory_latency(experiments["latency"])
-    if "bandwidth" in experiments:
-        rates = read_bandwidth(experiments["bandwidth"])
-    pairs = sorted({*latencies, *rates})
-    if not pairs:
-        return None
-    rows = experiments["latency" if latencies else "bandwidth"]
+    """The picture; where nothing was measured with what nodes are rated at. None: neither is known
+    of any pair of nodes.
+    """
+    nothing = Rows([], {node.id: node.kind for node in machine.nodes})
+    latencies = _values(memory_latency(experiments.get("latency", nothing)))
+    rates = _values(read_bandwidth(experiments.get("bandwidth", nothing)))
     caption = (
         "An arrow goes from a memory to the CPUs that read it, as wide as the bandwidth that all "
         "of them reached; the time is that of one load alone."
     )
+    if not latencies and not rates:
+        latencies, rates = _rated(machine)
+        caption = (
+            "An arrow goes from a memory to the CPUs that read it, as wide as the bandwidth it is "
+            "rated at; nothing of it was measured."
+        )
+    pairs = [(cpu, memory) for cpu in in_order(pair[0] for pair in {*latencies, *rates})
+             for memory in in_order(pair[1] for pair in {*latencies, *rates})
+             if (cpu, memory) in latencies or (cpu, memory) in rates]  # fmt: skip
+    if not pairs:
+        return None
     if len(pairs) <= MOST_ARROWS:
-        cpus, memories = _each(machine, pairs, latencies, rates, rows)
+        cpus, memories = _each(machine, pairs, latencies, rates, nothing)
     else:
         cpus, memories = _alike(machine, pairs, latencies, rates)
         caption += (
@@ -42,11 +48,31 @@ def machine_figure(machine: _core.Machine, experiments: dict[str, Rows]) -> Figu
         )
     svg = links_svg(cpus, memories + _storage(machine, experiments))
     lines = [
-        [rows.name(pair), *(text_of(f[pair]) if pair in f else "–" for f in (rates, latencies))]
-        for pair in pairs
-    ]
+        [f"CPUs {cpu}, {nothing.node(memory)}",
+         rate_text(rates[cpu, memory]) if (cpu, memory) in rates else "–",
+         time_text(latencies[cpu, memory]) if (cpu, memory) in latencies else "–"]
+        for cpu, memory in pairs
+    ]  # fmt: skip
     table = folded(plural(len(pairs), "pair"), ["nodes", "reading", "a load alone"], lines)
     return Figure("The machine", f"{machine.name}. {caption}", svg=svg, table=table)
+
+
+def _values(rows: dict[Pair, _core.Row]) -> Found:
+    return {pair: value(row) for pair, row in rows.items()}
+
+
+def _rated(machine: _core.Machine) -> tuple[Found, Found]:
+    """What firmware or the maker says: load latencies in ns, read bandwidths."""
+    latencies: Found = {}
+    rates: Found = {}
+    for node in machine.nodes:
+        for access in node.access:
+            pair = (access.initiator, node.id)
+            if access.read_latency:
+                latencies[pair] = access.read_latency * 1e9
+            if access.read_bandwidth:
+                rates[pair] = access.read_bandwidth
+    return latencies, rates
 
 
 Picture = tuple[list[tuple[str, str]], list[Memory]]
@@ -55,21 +81,21 @@ Picture = tuple[list[tuple[str, str]], list[Memory]]
 def _each(
     machine: _core.Machine, pairs: list[Pair], latencies: Found, rates: Found, rows: Rows
 ) -> Picture:
-    nodes = {node.id: node for node in machine.nodes}
+    nodes: dict[Name, _core.Node] = {node.id: node for node in machine.nodes}
     cpus = list(dict.fromkeys(pair[0] for pair in pairs))
     boxes = [
         (f"CPUs {cpu}", plural(len(nodes[cpu].cpus), "CPU") if cpu in nodes else "")
         for cpu in cpus
     ]
     memories = []
-    for number in sorted({pair[1] for pair in pairs}):
+    for number in in_order(pair[1] for pair in pairs):
         links = [
             Link(cpus.index(cpu), f"CPUs {cpu}: {_words([(cpu, memory)], latencies, rates)}",
-                 rates[cpu, memory].median if (cpu, memory) in rates else None)
+                 rates.get((cpu, memory)))
             for cpu, memory in pairs
             if memory == number
         ]  # fmt: skip
-        memories.append(Memory(rows.kinds.get(number, ""), rows.node(number),
+        memories.append(Memory(rows.kind(number), rows.node(number),
                                _capacity(nodes.get(number)), links))  # fmt: skip
     return boxes, memories
 
@@ -91,7 +117,7 @@ def _alike(
         far = [p for p in pairs if p[1] in {n.id for n in nodes} and p not in near]
         links = [
             Link(0, f"{word}: {_words(chosen, latencies, rates)}",
-                 max((value(rates[p]) for p in chosen if p in rates), default=None))
+                 max((rates[p] for p in chosen if p in rates), default=None))
             for word, chosen in (("nearest", near), ("others", far))
             if chosen
         ]  # fmt: skip
@@ -106,13 +132,15 @@ def _alike(
 def _distance(pair: Pair, latencies: Found, rates: Found) -> tuple[bool, float]:
     """By latency; pairs without one after the others, by bandwidth."""
     if pair in latencies:
-        return False, value(latencies[pair])
-    return True, -value(rates[pair])
+        return False, latencies[pair]
+    return True, -rates[pair]
 
 
-def _span(numbers: Iterable[int]) -> str:
-    ordered = sorted(numbers)
-    if len(ordered) > 2 and ordered[-1] - ordered[0] == len(ordered) - 1:
+def _span(numbers: Iterable[Name]) -> str:
+    ordered = in_order(numbers)
+    first, last = ordered[0], ordered[-1]
+    whole = isinstance(first, int) and isinstance(last, int) and last - first == len(ordered) - 1
+    if len(ordered) > 2 and whole:
         return f"{ordered[0]}–{ordered[-1]}"
     return ", ".join(map(str, ordered))
 
@@ -120,11 +148,11 @@ def _span(numbers: Iterable[int]) -> str:
 def _words(pairs: list[Pair], latencies: Found, rates: Found) -> str:
     """ "540 GB/s, 118 ns", of several pairs "15.6–46.8 GB/s, 104–201 ns"."""
     parts = []
-    speeds = sorted(value(rates[pair]) for pair in pairs if pair in rates)
+    speeds = sorted(rates[pair] for pair in pairs if pair in rates)
     if speeds:
         least, most = rate_text(speeds[0]), rate_text(speeds[-1])
         parts.append(most if least == most else f"{_bare(least, most)}–{most}")
-    times = sorted(value(latencies[pair]) for pair in pairs if pair in latencies)
+    times = sorted(latencies[pair] for pair in pairs if pair in latencies)
     if times:
         fast, slow = f"{times[0]:.3g}", f"{times[-1]:.3g}"
         parts.append(f"{slow} ns" if fast == slow else f"{fast}–{slow} ns")

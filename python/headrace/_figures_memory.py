@@ -7,7 +7,9 @@ from typing import Any
 from headrace import _core
 from headrace import _charts_profile as charts
 from headrace._report_figure import Figure
-from headrace._report_rows import Pair, Point, Rows, few_lines, point, text_of, value
+from headrace._report_rows import (
+    Pair, Point, Rows, few_lines, in_order, point, text_of, value,
+)  # fmt: skip
 from headrace._report_words import rate_text, size_text
 
 
@@ -88,8 +90,8 @@ def _matrix(
     least = min(map(value, of_pairs.values()))
     span = max(map(value, of_pairs.values())) - least
     cells = []
-    for memory in sorted({pair[1] for pair in tried}):
-        for cpu in sorted({pair[0] for pair in tried}):
+    for memory in in_order(pair[1] for pair in tried):
+        for cpu in in_order(pair[0] for pair in tried):
             row = of_pairs.get((cpu, memory))
             cells.append({
                 "column": str(cpu), "row": rows.node(memory),
@@ -151,7 +153,10 @@ def loaded(rows: Rows) -> Figure:
 
 
 def _line(rows: Rows, row: _core.Row, several: bool) -> str:
-    return rows.where(row) if several else str(row.parameters["mix"])
+    p = row.parameters
+    apart = (p["cpu_node"], p["memory_node"]) != (p["traffic_cpu_node"], p["traffic_memory_node"])
+    others = f"; others CPUs {p['traffic_cpu_node']}, {rows.node(p['traffic_memory_node'])}"
+    return (rows.where(row) if several else str(p["mix"])) + (others if apart else "")
 
 
 def _by_bandwidth(rows: Rows, several: bool) -> list[Point]:
@@ -177,7 +182,7 @@ def _by_delay(rows: Rows, several: bool) -> list[Point]:
 
 def stream(rows: Rows) -> Figure:
     def homes(row: _core.Row) -> str:
-        return ", ".join(f"{name} in {rows.node(int(row.parameters[name]))}" for name in "abc")
+        return ", ".join(f"{name} in {rows.node(row.parameters[name])}" for name in "abc")
 
     points = [
         point(row, 1e9, bar=row.parameters["kernel"], line=homes(row)) for row in rows.rows

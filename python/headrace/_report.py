@@ -22,6 +22,8 @@ from typing import Any
 from headrace import _core
 from headrace._report_figure import Figure as _Figure
 from headrace._report_file import code_for_script, json_for_script, write_whole
+from headrace._report_profile import profile_parts
+from headrace._report_sources import sources_figures
 from headrace._report_words import (
     efficiency, listed, megabytes, ms, percent, plural, rate_text, size_text, wrap,
 )  # fmt: skip
@@ -65,6 +67,7 @@ def build(document: Row, html: Path, png: Path | None = None) -> None:
         from headrace._report_profile import profile_figures
 
         figures = profile_figures(parts["profile"], _machine_figure(parts))
+        figures += sources_figures(parts["profile"])
     page = _page(parts, figures).encode()
     picture = _png(parts, figures) if png is not None else b""
     write_whole(html, page)

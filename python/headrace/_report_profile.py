@@ -10,6 +10,7 @@ from typing import Any
 from headrace import _core, _figures_memory, _figures_move, _figures_shared, _figures_storage
 from headrace._figures_machine import machine_figure
 from headrace._report_figure import Figure
+from headrace._report_findings import sentences
 from headrace._report_rows import Rows, pair_of, table
 from headrace._report_words import plural
 
@@ -18,7 +19,9 @@ def profile_parts(document: dict[str, Any]) -> dict[str, Any]:
     """What the page needs of a machine's document, with rows or without."""
     profile = _core.Profile.from_json(json.dumps(document))
     rests = None
-    if date := profile.conditions.get("date"):
+    if profile.published:
+        rests = {"level": "published", "detail": "figures of others, published, not measured here"}
+    elif date := profile.conditions.get("date"):
         rests = {"level": "real hardware", "detail": f"measured on {profile.machine.name}, {date}"}
     return {
         "machine": document,
@@ -36,6 +39,7 @@ def profile_figures(profile: _core.Profile, unmeasured: Figure) -> list[Figure]:
     for name, rows in experiments.items():
         if rows.rows:
             figure = _EXPERIMENTS.get(name, _plain)(rows)
+            figure.caption += sentences(profile, name)
             figure.table += table(rows.rows)
             found.append(figure)
     missing = [row for row in profile.rows if row.median is None]

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from html import escape
 from typing import Any
@@ -13,7 +14,9 @@ from headrace._report_words import listed, plural, rate_text
 #: Lines that can be told apart in one chart.
 MOST_LINES = 8
 Point = dict[str, Any]
-Pair = tuple[int, int]
+#: A node's number; what was published says "0-7" where it was not one.
+Name = int | str
+Pair = tuple[Name, Name]
 
 
 def value(row: _core.Row) -> float:
@@ -40,7 +43,11 @@ def time_text(ns: float) -> str:
 def pair_of(row: _core.Row) -> Pair:
     """Whose CPUs use which memory, or from where to where."""
     names = ("cpu_node", "memory_node") if "memory_node" in row.parameters else ("from", "to")
-    return int(row.parameters[names[0]]), int(row.parameters[names[1]])
+    return row.parameters[names[0]], row.parameters[names[1]]
+
+
+def in_order(nodes: Iterable[Name]) -> list[Name]:
+    return sorted(set(nodes), key=lambda node: (isinstance(node, str), node))
 
 
 def point(row: _core.Row, scale: float, **more: Any) -> Point:
@@ -75,9 +82,14 @@ class Rows:
     def best(self) -> _core.Row:
         return max(self.rows, key=_goodness)
 
-    def node(self, number: int) -> str:
-        """ "HBM 2"."""
-        kind = self.kinds.get(number, "node")
+    def kind(self, node: Name) -> str:
+        """Of the first of several."""
+        first = re.match("[0-9]+", str(node))
+        return self.kinds.get(int(first[0]), "") if first else ""
+
+    def node(self, number: Name) -> str:
+        """ "HBM 2", "HBM 8-15"."""
+        kind = self.kind(number) or "node"
         return f"{kind.upper() if len(kind) <= 4 and kind != 'node' else kind} {number}"
 
     def name(self, pair: Pair) -> str:
@@ -113,8 +125,8 @@ class Rows:
         firsts: dict[tuple[str, str], Pair] = {}
         lasts: dict[tuple[str, str], Pair] = {}
         # To two digits, then in order: noise should not choose.
-        for pair in sorted(best, key=lambda pair: (-float(f"{_goodness(best[pair]):.1e}"), pair)):
-            kinds = (self.kinds.get(pair[0], ""), self.kinds.get(pair[1], ""))
+        for pair in sorted(best, key=lambda p: (-float(f"{_goodness(best[p]):.1e}"), str(p))):
+            kinds = (self.kind(pair[0]), self.kind(pair[1]))
             firsts.setdefault(kinds, pair)
             lasts[kinds] = pair
         return list(dict.fromkeys([*firsts.values(), *lasts.values()]))[:most]

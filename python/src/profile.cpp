@@ -50,6 +50,7 @@ void bind_row(nb::module_& m) {
       .field("details", &Row::details, "Further numbers; the experiment says which.")
       .field("flags", &Row::flags, "noisy: measured while something else ran.")
       .field("reason", &Row::reason, "Why there is no number.")
+      .field("source", &Row::source, "Where a published number comes from; empty: measured here.")
       .type()
       .def_prop_ro("key", &Row::key,
                    "Experiment and parameters: the same for the same point of two profiles.");
@@ -60,8 +61,11 @@ void bind_profile_class(nb::module_& m) {
                       "A machine with what was measured on it: one JSON document that is also the "
                       "machine's. Plain data.")
       .def_static(
-          "load", [](const std::filesystem::path& path) { return unwrap(Profile::load(path)); },
-          "path"_a, "Reads a file; a machine's is a profile without rows.")
+          "load",
+          [](const std::filesystem::path& path) { return unwrap(Profile::load(path.string())); },
+          "path_or_preset"_a,
+          "Reads a file, or a machine that comes with Headrace, as Machine.load does; a machine's "
+          "document is a profile without rows.")
       .def_static(
           "from_json", [](std::string_view text) { return unwrap(Profile::from_json(text)); },
           "text"_a, "Parses what to_json() wrote.")
@@ -75,6 +79,7 @@ void bind_profile_class(nb::module_& m) {
       .def_prop_ro(
           "rows", [](const Profile& self) { return self.rows; }, "In the order of measuring.")
       .def_ro("conditions", &Profile::conditions, "How and when: date, version, seed, ...")
+      .def_prop_ro("published", &Profile::published, "Some of its numbers come from others.")
       .def("__repr__", [](const Profile& self) {
         return "Profile(" + self.machine.name + ": " + std::to_string(self.rows.size()) + " rows)";
       });

@@ -31,25 +31,25 @@ Bytes fitting(const Node& node, Bytes wanted) {
 std::string_view page_word(PageSize pages) { return pages == PageSize::base ? "base" : "huge"; }
 
 Result<std::span<std::byte>> Arenas::get(const MemoryKey& key, std::size_t index, Bytes bytes) {
-  std::unique_ptr<Buffer>& buffer = buffers_[{key, index}];
-  if (buffer == nullptr || buffer->size() < bytes) {
-    buffer.reset();
+  ArenaPiece& piece = pieces_[{key, index}];
+  if (piece.buffer == nullptr || piece.buffer->size() < bytes) {
+    piece = {};
     Placement placement = Placement::on(key.node);
     placement.pages = key.pages;
     placement.reason = "an experiment";
     auto made = allocate(machine_, bytes, placement);
     if (!made) {
-      buffers_.erase({key, index});
+      pieces_.erase({key, index});
       return std::unexpected<Error>(std::move(made).error());
     }
-    buffer = *std::move(made);
+    piece.buffer = *std::move(made);
   }
-  return buffer->bytes().first(bytes.value);
+  return piece.buffer->bytes().first(bytes.value);
 }
 
 Status Arenas::check_residency() const {
-  for (const auto& [key, buffer] : buffers_) {
-    const std::span<const std::byte> all = buffer->bytes();
+  for (const auto& [key, piece] : pieces_) {
+    const std::span<const std::byte> all = piece.buffer->bytes();
     const std::uint64_t run = std::min<std::uint64_t>(kRunBytes, all.size());
     for (std::uint64_t i = 0; i < kRuns; ++i) {
       const std::uint64_t at = (all.size() - run) / kRuns * i / 4096 * 4096;

@@ -37,8 +37,11 @@ class Arenas {
   // The `index`-th piece of `bytes` on a node, touched, and the same until clear() for the same
   // request. The errors of allocate(). Enlarging a piece loses what was in it.
   Result<std::span<std::byte>> get(const MemoryKey& key, std::size_t index, Bytes bytes);
+  // What an experiment keeps of a piece as long as it is mapped, so that it need not fill it again:
+  // nullptr at first. Only for a piece whose index nobody else uses.
+  void*& note(const MemoryKey& key, std::size_t index) { return pieces_[{key, index}].note; }
   // Gives all memory back.
-  void clear() { buffers_.clear(); }
+  void clear() { pieces_.clear(); }
 
   // Whether all pieces are where they were asked for, by a sample of their pages: the kernel may
   // have moved them meanwhile. io: not, and where they are instead.
@@ -47,8 +50,13 @@ class Arenas {
   static double huge_part(std::span<const std::byte> memory);
 
  private:
+  struct ArenaPiece {
+    std::unique_ptr<Buffer> buffer;
+    void* note = nullptr;
+  };
+
   const Machine& machine_;
-  std::map<std::pair<MemoryKey, std::size_t>, std::unique_ptr<Buffer>> buffers_;
+  std::map<std::pair<MemoryKey, std::size_t>, ArenaPiece> pieces_;
 };
 
 }  // namespace headrace

@@ -175,15 +175,17 @@ class LoadMaker {
   std::size_t next_ = 0;
 };
 
-// What both do in a small budget: memory against memory, one against one.
+// One against one on the memory nearest; reads and copies first.
 unsigned rank_of(const InterferenceSetting& setting) {
   const Node* home = setting.cpu_node;
   const auto local = [&](const Activity& activity) {
     return activity.from == home && (activity.to == nullptr || activity.to == home);
   };
   const bool both = local(setting.victim) && local(setting.aggressor);
-  if (!both || setting.cpus.size() > 2) return 4;
-  return setting.aggressor.work == Work::chase ? 4 : 3;
+  if (!both || setting.cpus.size() > 2 || setting.aggressor.work == Work::chase) return 4;
+  const bool writes =
+      setting.victim.work == Work::nt_write || setting.aggressor.work == Work::nt_write;
+  return writes ? 3 : 2;
 }
 
 Point interference_point(const Scope& scope, const InterferenceSetting& setting,

@@ -119,7 +119,7 @@ unsigned rank_of(const StorageSetting& setting) {
   const bool corner =
       is(4_KiB, 1) || is(4_KiB, 32) || is(64_KiB, 16) || is(1_MiB, 1) || is(1_MiB, 16);
   if (setting.threads || !setting.direct || !corner) return 4;
-  return setting.write ? 3 : 2;
+  return setting.write ? 3 : 1;
 }
 
 Result<std::unique_ptr<Backend>> open_backend(const Machine& machine,

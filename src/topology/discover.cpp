@@ -380,20 +380,4 @@ Result<Machine> Machine::discover(const DiscoverOptions& options) {
   return machine;
 }
 
-Result<std::string> to_hwloc_xml(const Machine& machine) {
-  if (machine.source != "discovered") {
-    return fail(ErrorCode::unsupported,
-                "hwloc XML can be written only of the machine discovered here, not of '{}'; use "
-                "JSON",
-                machine.source);
-  }
-  std::map<unsigned, std::string> subtypes;
-  for (const Node& node : machine.nodes) {
-    if (node.kind == NodeKind::dram) subtypes[raw(node.id)] = "DRAM";
-    if (node.kind == NodeKind::hbm) subtypes[raw(node.id)] = "HBM";
-    if (node.kind == NodeKind::cxl) subtypes[raw(node.id)] = "CXL-DRAM";
-  }
-  return export_hwloc_xml(subtypes);
-}
-
 }  // namespace headrace

@@ -12,6 +12,14 @@
 
 namespace headrace {
 
+struct Document {
+  std::string text;
+  std::string source;  // "preset xeon-max", a path
+};
+
+// What Machine::load and Profile::load name.
+Result<Document> find_document(const std::string& path_or_preset);
+
 // Any text gives values or invalid with the place.
 Result<nlohmann::ordered_json> parse_document(std::string_view text);
 // Two spaces of indent and a final newline.

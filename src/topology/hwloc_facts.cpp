@@ -1,51 +1,13 @@
 #include "topology/hwloc_facts.h"
 
-#include <fmt/core.h>
-#include <hwloc.h>
-
 #include <algorithm>
-#include <cstring>
-#include <memory>
 #include <utility>
 
 #include "core/fail.h"
+#include "topology/hwloc_handle.h"
 
 namespace headrace {
 namespace {
-
-struct Destroy {
-  void operator()(hwloc_topology_t topology) const { hwloc_topology_destroy(topology); }
-};
-using Topology = std::unique_ptr<hwloc_topology, Destroy>;
-
-Result<Topology> load(const std::optional<std::filesystem::path>& xml, bool with_devices) {
-  hwloc_topology_t raw_topology = nullptr;
-  if (hwloc_topology_init(&raw_topology) != 0) {
-    return fail(ErrorCode::io, "hwloc cannot start; try `lstopo`");
-  }
-  Topology topology(raw_topology);
-  // Nodes and CPUs outside this process' cpuset belong to the machine too.
-  hwloc_topology_set_flags(topology.get(), HWLOC_TOPOLOGY_FLAG_INCLUDE_DISALLOWED);
-  hwloc_topology_set_io_types_filter(topology.get(), with_devices ? HWLOC_TYPE_FILTER_KEEP_IMPORTANT
-                                                                  : HWLOC_TYPE_FILTER_KEEP_NONE);
-  if (xml) {
-    std::error_code ignored;
-    if (!std::filesystem::is_regular_file(*xml, ignored)) {
-      return fail(ErrorCode::absent, "no hwloc XML file '{}'; make one with `lstopo FILE.xml`",
-                  xml->string());
-    }
-    if (hwloc_topology_set_xml(topology.get(), xml->c_str()) != 0) {
-      return fail(ErrorCode::invalid, "'{}' is no hwloc XML; make one with `lstopo FILE.xml`",
-                  xml->string());
-    }
-  }
-  if (hwloc_topology_load(topology.get()) != 0) {
-    if (!xml) return fail(ErrorCode::io, "hwloc cannot read this system; try `lstopo`");
-    return fail(ErrorCode::invalid, "hwloc cannot read '{}'; make it again with `lstopo FILE.xml`",
-                xml->string());
-  }
-  return topology;
-}
 
 CpuSet cpus_of(hwloc_const_bitmap_t bitmap) {
   CpuSet cpus;
@@ -54,18 +16,6 @@ CpuSet cpus_of(hwloc_const_bitmap_t bitmap) {
     cpus.push_back(static_cast<unsigned>(cpu));
   }
   return cpus;
-}
-
-std::vector<hwloc_obj_t> numa_nodes(hwloc_topology_t topology) {
-  std::vector<hwloc_obj_t> nodes;
-  const int count = hwloc_get_nbobjs_by_type(topology, HWLOC_OBJ_NUMANODE);
-  for (int i = 0; i < count; ++i) {
-    hwloc_obj_t node =
-        hwloc_get_obj_by_type(topology, HWLOC_OBJ_NUMANODE, static_cast<unsigned>(i));
-    if (node != nullptr && node->os_index < 1000) nodes.push_back(node);
-  }
-  std::ranges::sort(nodes, {}, [](hwloc_obj_t node) { return node->os_index; });
-  return nodes;
 }
 
 std::optional<unsigned> socket_of(hwloc_topology_t topology, hwloc_obj_t node) {
@@ -211,8 +161,50 @@ std::string read_version(hwloc_topology_t topology) {
 
 }  // namespace
 
+Result<HwlocTopology> load_hwloc(const std::optional<std::filesystem::path>& xml,
+                                 bool with_devices) {
+  hwloc_topology_t raw_topology = nullptr;
+  if (hwloc_topology_init(&raw_topology) != 0) {
+    return fail(ErrorCode::io, "hwloc cannot start; try `lstopo`");
+  }
+  HwlocTopology topology(raw_topology);
+  // Nodes and CPUs outside this process' cpuset belong to the machine too.
+  hwloc_topology_set_flags(topology.get(), HWLOC_TOPOLOGY_FLAG_INCLUDE_DISALLOWED);
+  hwloc_topology_set_io_types_filter(topology.get(), with_devices ? HWLOC_TYPE_FILTER_KEEP_IMPORTANT
+                                                                  : HWLOC_TYPE_FILTER_KEEP_NONE);
+  if (xml) {
+    std::error_code ignored;
+    if (!std::filesystem::is_regular_file(*xml, ignored)) {
+      return fail(ErrorCode::absent, "no hwloc XML file '{}'; make one with `lstopo FILE.xml`",
+                  xml->string());
+    }
+    if (hwloc_topology_set_xml(topology.get(), xml->c_str()) != 0) {
+      return fail(ErrorCode::invalid, "'{}' is no hwloc XML; make one with `lstopo FILE.xml`",
+                  xml->string());
+    }
+  }
+  if (hwloc_topology_load(topology.get()) != 0) {
+    if (!xml) return fail(ErrorCode::io, "hwloc cannot read this system; try `lstopo`");
+    return fail(ErrorCode::invalid, "hwloc cannot read '{}'; make it again with `lstopo FILE.xml`",
+                xml->string());
+  }
+  return topology;
+}
+
+std::vector<hwloc_obj_t> numa_nodes(hwloc_topology_t topology) {
+  std::vector<hwloc_obj_t> nodes;
+  const int count = hwloc_get_nbobjs_by_type(topology, HWLOC_OBJ_NUMANODE);
+  for (int i = 0; i < count; ++i) {
+    hwloc_obj_t node =
+        hwloc_get_obj_by_type(topology, HWLOC_OBJ_NUMANODE, static_cast<unsigned>(i));
+    if (node != nullptr && node->os_index < 1000) nodes.push_back(node);
+  }
+  std::ranges::sort(nodes, {}, [](hwloc_obj_t node) { return node->os_index; });
+  return nodes;
+}
+
 Result<HwlocFacts> read_hwloc(const std::optional<std::filesystem::path>& xml) {
-  HEADRACE_TRY(const Topology topology, load(xml, false));
+  HEADRACE_TRY(const HwlocTopology topology, load_hwloc(xml, false));
   HwlocFacts facts;
   facts.version = read_version(topology.get());
   facts.nodes = read_hwloc_nodes(topology.get());
@@ -221,25 +213,6 @@ Result<HwlocFacts> read_hwloc(const std::optional<std::filesystem::path>& xml) {
   facts.cpu_model = read_cpu_name(topology.get());
   facts.this_system = hwloc_topology_is_thissystem(topology.get()) != 0;
   return facts;
-}
-
-Result<std::string> export_hwloc_xml(const std::map<unsigned, std::string>& subtypes) {
-  HEADRACE_TRY(const Topology topology, load(std::nullopt, true));
-  for (hwloc_obj_t node : numa_nodes(topology.get())) {
-    const auto subtype = subtypes.find(node->os_index);
-    if (subtype == subtypes.end()) continue;
-    // hwloc frees it with the topology, so it must come from malloc.
-    std::free(node->subtype);
-    node->subtype = strdup(subtype->second.c_str());
-  }
-  char* buffer = nullptr;
-  int length = 0;
-  if (hwloc_topology_export_xmlbuffer(topology.get(), &buffer, &length, 0) != 0) {
-    return fail(ErrorCode::io, "hwloc cannot export its XML; try `lstopo FILE.xml`");
-  }
-  std::string text(buffer);
-  hwloc_free_xmlbuffer(topology.get(), buffer);
-  return text;
 }
 
 }  // namespace headrace

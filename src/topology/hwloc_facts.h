@@ -1,10 +1,9 @@
 // What hwloc knows: of the running system, or of another one from its XML.
 //
-// The only file that sees hwloc's header. Thread-compatible.
+// Thread-compatible.
 #pragma once
 
 #include <filesystem>
-#include <map>
 #include <optional>
 #include <string>
 #include <vector>
@@ -24,8 +23,5 @@ struct HwlocFacts {
 
 // Of the XML file, or of the running system. absent or invalid: the file; io: hwloc failed.
 Result<HwlocFacts> read_hwloc(const std::optional<std::filesystem::path>& xml);
-
-// The running system in hwloc's XML, with the subtypes of the given nodes set.
-Result<std::string> export_hwloc_xml(const std::map<unsigned, std::string>& subtypes);
 
 }  // namespace headrace

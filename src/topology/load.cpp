@@ -1,4 +1,4 @@
-// Machine::load: from a file, or one of the machines that come with Headrace.
+// Machine::load and where it looks: a file, or one of the machines that come with Headrace.
 
 #include <fmt/ranges.h>
 
@@ -8,36 +8,23 @@
 
 #include "core/fail.h"
 #include "headrace/machine.h"
+#include "topology/document.h"
 #include "topology/files.h"
 #include "topology/presets.h"
 
 namespace headrace {
-namespace {
-
-namespace fs = std::filesystem;
-
-Result<Machine> parse(std::string_view json, const std::string& source) {
-  auto machine = Machine::from_json(json);
-  if (!machine) {
-    return fail(machine.error().code, "{}: {}", source, machine.error().message);
-  }
-  machine->source = source;
-  return machine;
-}
-
-}  // namespace
-
 std::vector<std::string> presets() {
   std::vector<std::string> names;
   for (const Preset& preset : embedded_presets()) names.emplace_back(preset.name);
   return names;
 }
 
-Result<Machine> Machine::load(const std::string& path_or_preset) {
+Result<Document> find_document(const std::string& path_or_preset) {
+  namespace fs = std::filesystem;
   const auto embedded = embedded_presets();
   const auto preset = std::ranges::find(embedded, path_or_preset, &Preset::name);
   if (preset != embedded.end()) {
-    return parse(preset->json, fmt::format("preset {}", path_or_preset));
+    return Document{std::string(preset->json), fmt::format("preset {}", path_or_preset)};
   }
   // A name is looked up in the user's own directory of machines too.
   const char* directory = std::getenv("HEADRACE_MACHINES");
@@ -50,8 +37,18 @@ Result<Machine> Machine::load(const std::string& path_or_preset) {
     return fail(ErrorCode::absent, "no file and no preset '{}'; presets are {}", path_or_preset,
                 fmt::join(presets(), ", "));
   }
-  HEADRACE_TRY(const std::string text, read_file(path));
-  return parse(text, path.string());
+  HEADRACE_TRY(std::string text, read_file(path));
+  return Document{std::move(text), path.string()};
+}
+
+Result<Machine> Machine::load(const std::string& path_or_preset) {
+  HEADRACE_TRY(const Document found, find_document(path_or_preset));
+  auto machine = from_json(found.text);
+  if (!machine) {
+    return fail(machine.error().code, "{}: {}", found.source, machine.error().message);
+  }
+  machine->source = found.source;
+  return machine;
 }
 
 }  // namespace headrace

@@ -37,7 +37,8 @@ Json json_of(const Row& row) {
           {"samples", row.samples},
           {"details", row.details},
           {"flags", row.flags},
-          {"reason", row.reason}};
+          {"reason", row.reason},
+          {"source", row.source}};
 }
 
 // The summary is read and not computed again: a profile written by another version keeps its own.
@@ -56,7 +57,8 @@ std::optional<Summary> read_summary(const JsonReader& at, std::size_t runs) {
 Row read_row(const JsonReader& at) {
   Row row{.experiment = at.required_text("experiment"),
           .unit = at.text("unit"),
-          .reason = at.text("reason")};
+          .reason = at.text("reason"),
+          .source = at.text("source")};
   at.members("parameters", [&](const std::string& name, const JsonReader& value) {
     if (value.is_text()) {
       row.parameters.emplace_back(name, value.as_text());
@@ -106,13 +108,17 @@ bool Row::has_flag(std::string_view flag) const {
   return std::ranges::find(flags, flag) != flags.end();
 }
 
-Result<Profile> Profile::load(const std::filesystem::path& path) {
-  HEADRACE_TRY(const std::string text, read_file(path));
-  auto profile = from_json(text);
+bool Profile::published() const {
+  return std::ranges::any_of(rows, [](const Row& row) { return !row.source.empty(); });
+}
+
+Result<Profile> Profile::load(const std::string& path_or_preset) {
+  HEADRACE_TRY(const Document found, find_document(path_or_preset));
+  auto profile = from_json(found.text);
   if (!profile) {
-    return fail(profile.error().code, "{}: {}", path.string(), profile.error().message);
+    return fail(profile.error().code, "{}: {}", found.source, profile.error().message);
   }
-  profile->machine.source = path.string();
+  profile->machine.source = found.source;
   return profile;
 }
 

@@ -28,6 +28,8 @@ Profile small_profile() {
   profile.rows.back().details = {{"bus", 3e9}};
   profile.rows.back().flags = {"noisy"};
   profile.rows.push_back({.experiment = "latency", .unit = "ns", .reason = "no such node"});
+  profile.rows.push_back({.experiment = "latency", .unit = "ns", .source = "Doe 2024, table 1"});
+  profile.rows.back().value = {.median = 97, .min = 97, .max = 97, .interval95 = {97, 97}};
   profile.conditions = {{"date", "2026-11-21"}};
   return profile;
 }
@@ -41,6 +43,8 @@ TEST(ProfileTest, RoundTripKeepsEverything) {
   EXPECT_EQ(back->rows[0].value->runs, 3u);
   EXPECT_FALSE(back->rows[1].value);
   EXPECT_EQ(back->rows[1].reason, "no such node");
+  EXPECT_EQ(back->rows[2].source, "Doe 2024, table 1");
+  EXPECT_TRUE(back->published());
   EXPECT_EQ(back->conditions.at("date"), "2026-11-21");
 }
 
@@ -73,6 +77,29 @@ TEST(ProfileTest, MistakesAreNamedByTheirPlace) {
   EXPECT_EQ(error_of(R"([{"experiment": "x", "parameters": {"a": []}}])").substr(0, 20),
             "rows[0].parameters.a");
   EXPECT_EQ(error_of("3").substr(0, 5), "rows:");
+}
+
+// One number without a spread is its own bounds.
+TEST(ProfileTest, APublishedNumberNeedsNoMoreThanItself) {
+  const auto profile = Profile::from_json(R"({"schema_version": 1, "rows": [
+      {"experiment": "latency", "unit": "ns", "median": 97, "source": "Doe 2024"}]})");
+  ASSERT_TRUE(profile.has_value()) << profile.error().message;
+  const Summary& value = *profile->rows[0].value;
+  EXPECT_EQ(value.runs, 0u);
+  EXPECT_EQ(value.mad, 0);
+  for (const double bound : {value.min, value.max, value.interval95.low, value.interval95.high}) {
+    EXPECT_EQ(bound, 97);
+  }
+}
+
+TEST(ProfileTest, PresetsAreProfilesAndEveryRowNamesItsSource) {
+  for (const std::string& name : presets()) {
+    const auto profile = Profile::load(name);
+    ASSERT_TRUE(profile.has_value()) << profile.error().message;
+    EXPECT_EQ(profile->machine.source, "preset " + name);
+    EXPECT_EQ(profile->published(), !profile->rows.empty());
+    for (const Row& row : profile->rows) EXPECT_FALSE(row.source.empty()) << row.key();
+  }
 }
 
 RC_GTEST_PROP(ProfileTest, AnyTextGivesAProfileOrInvalid, (const std::string& text)) {
@@ -109,7 +136,7 @@ TEST_F(ProfileFiles, SaveReplacesKeepsTheModeAndLeavesNothingElse) {
   Profile other = small_profile();
   other.machine.name = "there";
   ASSERT_TRUE(other.save(path).has_value());
-  const auto back = Profile::load(path);
+  const auto back = Profile::load(path.string());
   ASSERT_TRUE(back.has_value()) << back.error().message;
   EXPECT_EQ(back->machine.name, "there");
   EXPECT_EQ(back->machine.source, path);
@@ -122,10 +149,10 @@ TEST_F(ProfileFiles, SaveReplacesKeepsTheModeAndLeavesNothingElse) {
 TEST_F(ProfileFiles, ErrorsNameTheFile) {
   const auto gone = directory_ / "none" / "p.json";
   EXPECT_NE(small_profile().save(gone).error().message.find("p.json"), std::string::npos);
-  EXPECT_EQ(Profile::load(gone).error().code, ErrorCode::absent);
+  EXPECT_EQ(Profile::load(gone.string()).error().code, ErrorCode::absent);
   std::ofstream(directory_ / "cut.json") << "{\"schema_version\": 1,";
-  EXPECT_EQ(Profile::load(directory_ / "cut.json").error().code, ErrorCode::invalid);
-  EXPECT_EQ(Profile::load(directory_).error().code, ErrorCode::invalid);
+  EXPECT_EQ(Profile::load((directory_ / "cut.json").string()).error().code, ErrorCode::invalid);
+  EXPECT_EQ(Profile::load(directory_.string()).error().code, ErrorCode::invalid);
 }
 
 }  // namespace

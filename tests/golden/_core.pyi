@@ -1017,9 +1017,9 @@ class ExperimentInfo:
 def experiments() -> list[ExperimentInfo]:
     """All experiments, in their order."""
 
-def measure(machine: Machine, *, experiments: Sequence[str] = (), only: Mapping[str, int | str] = {}, budget: float | None = 60.0, width: float = 0.03, seed: int = 1, known: Sequence[Row] = (), stop: Callable[[], bool] | None = None, progress: Callable[[int, int], object] | None = None) -> Profile:
+def measure(machine: Machine, *, experiments: Sequence[str] = (), only: Mapping[str, int | str] = {}, budget: float | None = 60.0, width: float = 0.03, seed: int = 1, directory: str | os.PathLike[str] = '.', known: Sequence[Row] = (), stop: Callable[[], bool] | None = None, progress: Callable[[int, int], object] | None = None) -> Profile:
     """
-    Measures this host. Only points with the parameters of `only` are rows. `budget` is in seconds, None for everything until it is certain; `width` the part of the median that its 95 % interval may be wide; rows of `known` with a number are kept. `stop` is asked between points; when it says True the rows so far are returned.
+    Measures this host. Only points with the parameters of `only` are rows; a node may be given by its kind. `directory` is on the disk that `storage` measures. `budget` is in seconds, None for everything until it is certain; `width` the part of the median that its 95 % interval may be wide; rows of `known` with a number are kept. `stop` is asked between points; when it says True the rows so far are returned.
     """
 
 class Interval:
@@ -1136,6 +1136,10 @@ class Row:
         """Why there is no number."""
 
     @property
+    def source(self) -> str:
+        """Where a published number comes from; empty: measured here."""
+
+    @property
     def key(self) -> str:
         """
         Experiment and parameters: the same for the same point of two profiles.
@@ -1147,8 +1151,10 @@ class Profile:
     """
 
     @staticmethod
-    def load(path: str | os.PathLike) -> Profile:
-        """Reads a file; a machine's is a profile without rows."""
+    def load(path_or_preset: str | os.PathLike) -> Profile:
+        """
+        Reads a file, or a machine that comes with Headrace, as Machine.load does; a machine's document is a profile without rows.
+        """
 
     @staticmethod
     def from_json(text: str) -> Profile:
@@ -1172,7 +1178,190 @@ class Profile:
     def conditions(self) -> dict[str, str]:
         """How and when: date, version, seed, ..."""
 
+    @property
+    def published(self) -> bool:
+        """Some of its numbers come from others."""
+
     def __repr__(self) -> str: ...
+
+class CopyFit:
+    """T(V) = latency + V / bandwidth over the sizes of a copy."""
+
+    def __repr__(self) -> str: ...
+
+    def asdict(self) -> dict[str, object]:
+        """The fields by name, nested records too."""
+
+    @property
+    def cpu_node(self) -> int:
+        """Whose CPUs copied."""
+
+    @property
+    def from_node(self) -> int:
+        """Where the bytes were."""
+
+    @property
+    def to_node(self) -> int:
+        """Where they went."""
+
+    @property
+    def threads(self) -> int:
+        """At once."""
+
+    @property
+    def state(self) -> str:
+        """cold or hot."""
+
+    @property
+    def engine(self) -> str:
+        """cpu, memcpy, or one kernel."""
+
+    @property
+    def latency_ns(self) -> float:
+        """Never below zero."""
+
+    @property
+    def bandwidth(self) -> float:
+        """Bytes per second of all threads."""
+
+    @property
+    def points(self) -> int:
+        """Sizes."""
+
+    @property
+    def median_error(self) -> float:
+        """Of |fitted / measured - 1|."""
+
+    @property
+    def largest_error(self) -> float:
+        """The same, at worst."""
+
+class Crossover:
+    """From this size on another engine copies fastest."""
+
+    def __repr__(self) -> str: ...
+
+    def asdict(self) -> dict[str, object]:
+        """The fields by name, nested records too."""
+
+    @property
+    def cpu_node(self) -> int:
+        """Whose CPUs copied."""
+
+    @property
+    def from_node(self) -> int:
+        """Where the bytes were."""
+
+    @property
+    def to_node(self) -> int:
+        """Where they went."""
+
+    @property
+    def threads(self) -> int:
+        """At once."""
+
+    @property
+    def state(self) -> str:
+        """cold or hot."""
+
+    @property
+    def bytes(self) -> int:
+        """The first measured size."""
+
+    @property
+    def engine(self) -> str:
+        """cpu or memcpy."""
+
+class Knee:
+    """Where a curve of loaded latency bends: most bandwidth per latency."""
+
+    def __repr__(self) -> str: ...
+
+    def asdict(self) -> dict[str, object]:
+        """The fields by name, nested records too."""
+
+    @property
+    def cpu_node(self) -> int:
+        """Of the observer."""
+
+    @property
+    def memory_node(self) -> int:
+        """What it reads."""
+
+    @property
+    def traffic_cpu_node(self) -> int:
+        """Of the others."""
+
+    @property
+    def traffic_memory_node(self) -> int:
+        """What they load."""
+
+    @property
+    def mix(self) -> str:
+        """Of the traffic."""
+
+    @property
+    def bandwidth(self) -> float:
+        """Bytes per second of the traffic there."""
+
+    @property
+    def latency_ns(self) -> float:
+        """There."""
+
+    @property
+    def idle_ns(self) -> float:
+        """With the least traffic."""
+
+class CacheStep:
+    """A plateau of latency against working-set size."""
+
+    def __repr__(self) -> str: ...
+
+    def asdict(self) -> dict[str, object]:
+        """The fields by name, nested records too."""
+
+    @property
+    def cpu_node(self) -> int:
+        """Who read."""
+
+    @property
+    def memory_node(self) -> int:
+        """Where from."""
+
+    @property
+    def name(self) -> str:
+        """L1, L2, ..., memory."""
+
+    @property
+    def from_size(self) -> int:
+        """Bytes, the smallest measured on it."""
+
+    @property
+    def to_size(self) -> int:
+        """Bytes, the largest."""
+
+    @property
+    def latency_ns(self) -> float:
+        """Median over the sizes."""
+
+def copy_fits(profile: Profile) -> list[CopyFit]:
+    """Of engines with three sizes or more."""
+
+def crossovers(profile: Profile) -> list[Crossover]:
+    """
+    Where cpu or memcpy clearly takes over; the first of a series has its smallest size.
+    """
+
+def knees(profile: Profile) -> list[Knee]:
+    """Of curves with four points or more."""
+
+def cache_steps(profile: Profile) -> list[CacheStep]:
+    """From small to large, per pair of nodes."""
+
+def merge(launches: Sequence[Profile]) -> Profile:
+    """
+    Several launches of one measurement as one profile: all samples together.
+    """
 
 class Difference:
     """One point of two profiles."""

@@ -60,7 +60,7 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-@pytest.mark.parametrize("form", ["matrices", "weights", "memkind", "audit"])
+@pytest.mark.parametrize("form", ["mlc", "nvbandwidth", "weights", "memkind", "audit"])
 def test_formats(
     run: Run, golden: Callable[[str, str], None], folder: Path, form: str
 ) -> None:
@@ -77,18 +77,41 @@ def test_csv_has_every_row_and_number(run: Run, folder: Path) -> None:
     assert len(lines) == len(profile.rows)
     for line, row in zip(lines, profile.rows, strict=True):
         assert line["experiment"] == row.experiment and line["reason"] == row.reason
+        assert line["source"] == row.source
         assert line["median"] == ("" if row.median is None else repr(row.median))
         assert all(line[name] == str(value) for name, value in row.parameters.items())
         assert all(float(line[name]) == value for name, value in row.details.items())
 
 
+@pytest.mark.parametrize("preset", ["cxl-a1000", "xeon-max"])
+def test_published_machines_are_exported_too(run: Run, preset: str) -> None:
+    form = {"cxl-a1000": "mlc", "xeon-max": "nvbandwidth"}[preset]
+    for each in (form, "csv", "table", "hwloc"):
+        result = run("export", preset, "--as", each)
+        assert (result.returncode, result.stderr) == (0, "") and result.stdout
+
+
+def test_hwloc_reads_what_was_measured(run: Run, folder: Path) -> None:
+    (folder / "p.xml").write_text(run("export", "p.json", "--as", "hwloc").stdout)
+    machine = headrace.Machine.discover(hwloc_xml=folder / "p.xml", storage=[])
+    kinds = {node.id: node.kind for node in machine.nodes}
+    assert kinds == {0: "dram", 1: "dram", 2: "hbm", 3: "cxl"}
+    (access,) = machine.nodes[2].access
+    assert access.initiator == 0
+    assert access.read_latency == pytest.approx(118e-9), "measured, not the 100 ns of firmware"
+    assert access.read_bandwidth == pytest.approx(5.4e11, rel=1e-6), "whole MiB/s"
+
+
 @pytest.mark.parametrize(
     ("arguments", "code", "told"),
     [
-        (["p.json", "--as", "yaml"], 2, "no format 'yaml'; there are csv, matrices, "),
+        (["p.json", "--as", "yaml"], 2, "no format 'yaml'; there are csv, mlc, "),
         (["none.json", "--as", "csv"], 3, ""),
         (["machine.json", "--as", "weights"], 3, "the profile has no read bandwidths"),
-        (["machine.json", "--as", "matrices"], 3, "the profile has neither latencies"),
+        (["p.json", "--as", "csv", "--convention", "mbw"], 2, "format csv has one convention"),
+        (["p.json", "--as", "table", "--convention", "ibm"], 2, "no convention 'ibm'; there are "),
+        (["machine.json", "--as", "mlc"], 3, "the profile has neither latencies"),
+        (["machine.json", "--as", "nvbandwidth"], 3, "the profile has no cold copies"),
         (["machine.json", "--as", "audit"], 3, "nothing to compare"),
     ],
 )

@@ -309,7 +309,7 @@ def test_odd_documents_are_drawn_or_refused(data: st.DataObject) -> None:
         file.write_text(json.dumps(document))
         page = Path(folder, "page.html")
         try:
-            command.run(file=file, html=page, png=None)
+            command.run(file=file, machine=None, html=page, png=None)
         except headrace.Error as error:
             assert str(error)
             assert not page.exists()

@@ -24,7 +24,9 @@ def schema() -> Any:
 
 @pytest.mark.parametrize("preset", headrace.presets())
 def test_presets_are_profiles(schema: Any, preset: str) -> None:
+    schema.validate(json.loads((ROOT / "machines" / f"{preset}.json").read_text()))
     schema.validate(json.loads(headrace.Machine.load(preset).to_json()))
+    schema.validate(json.loads(headrace.Profile.load(preset).to_json()))
 
 
 def test_what_is_written_is_a_profile(schema: Any, machine: headrace.Machine) -> None:

@@ -29,6 +29,14 @@ Json = Annotated[bool, typer.Option("--json", help="One JSON document on stdout.
 Out = Annotated[
     Optional[Path], typer.Option("--out", metavar="FILE", help="Write the JSON document here too.")
 ]
+Convention = Annotated[
+    Optional[str],
+    typer.Option(
+        "--convention",
+        metavar="NAME",
+        help="A column with what stream, likwid, mlc or mbw would print for it.",
+    ),
+]
 
 
 def _version(asked: bool) -> None:
@@ -109,6 +117,7 @@ def measure(
         bool, typer.Option("--resume", help="Measure only what FILE of --out does not have.")
     ] = False,
     list_them: Annotated[bool, typer.Option("--list", help="Name the experiments.")] = False,
+    convention: Convention = None,
     json: Json = False,
     out: Annotated[
         Optional[Path], typer.Option("--out", metavar="FILE", help="Write the profile here.")
@@ -129,22 +138,27 @@ def measure(
         resume=resume,
         list_them=list_them,
         out=out,
+        convention=convention,
         json=json,
     )
 
 
 @app.command()
 def export(
-    profile: Annotated[Path, typer.Argument(metavar="PROFILE", help="A measured profile.")],
+    profile: Annotated[
+        str, typer.Argument(metavar="PROFILE", help="A measured profile, or a preset.")
+    ],
     form: Annotated[
         str,
         typer.Option(
             "--as",
             metavar="FORMAT",
-            help="csv; matrices, as latency checkers print; weights, for the kernel's interleave; "
-            "memkind; audit, of what firmware rates.",
+            help="table; csv; mlc, as latency checkers print; nvbandwidth, copies as a matrix; "
+            "hwloc, XML with memory attributes; weights, for the kernel's interleave; memkind; "
+            "audit, of what firmware rates.",
         ),
     ],
+    convention: Convention = None,
     out: Annotated[
         Optional[Path], typer.Option("--out", metavar="FILE", help="Write it here instead.")
     ] = None,
@@ -152,7 +166,7 @@ def export(
     """Turn a profile into what other tools read."""
     from headrace._cli.export import export as run
 
-    return run(profile=profile, form=form, out=out)
+    return run(profile=profile, form=form, convention=convention, out=out)
 
 
 @bench_app.command("copy")
@@ -257,16 +271,22 @@ def compare(
 
 @app.command()
 def report(
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="What --out or demo wrote.")],
+    file: Annotated[
+        Optional[Path], typer.Argument(metavar="FILE", help="What --out or demo wrote.")
+    ] = None,
+    machine: Annotated[
+        Optional[str],
+        typer.Option("--machine", metavar="PRESET", help="Instead: published figures, xeon-max."),
+    ] = None,
     html: Annotated[
         Optional[Path], typer.Option(metavar="FILE", help="Default: beside FILE, report.html.")
     ] = None,
     png: Annotated[Optional[Path], typer.Option(metavar="FILE", help="A picture too.")] = None,
 ) -> None:
-    """Make a page of charts, readable offline, from a document."""
+    """Make a page of charts, readable offline, from a document or of a published machine."""
     from headrace._cli import report as command
 
-    command.run(file=file, html=html, png=png)
+    command.run(file=file, machine=machine, html=html, png=png)
 
 
 @app.command()

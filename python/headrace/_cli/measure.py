@@ -5,7 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import headrace
-from headrace._cli import exit_codes, output, parse
+from headrace import _conventions
+from headrace._cli import exit_codes, output, parse, tables
 from headrace._cli.interrupt import Interrupt
 from headrace._cli.launches import measure_again
 
@@ -26,6 +27,7 @@ def measure(
     resume: bool,
     list_them: bool,
     out: Path | None,
+    convention: str | None,
     json: bool,
 ) -> int:
     if list_them:
@@ -35,6 +37,8 @@ def measure(
             left=2,
         )
         return exit_codes.SUCCESS
+    if convention is not None:
+        _conventions.find(convention)  # complains before the work
     if launches is not None and launches > 1 and resume:
         raise headrace.InvalidError("--resume goes on in one launch; leave --launches out")
     count = launches or (_LAUNCHES_OF_ALL if full and not resume else 1)
@@ -72,7 +76,7 @@ def measure(
     if json:
         output.print_text(profile.to_json())
     else:
-        print_profile(profile)
+        output.print_text(tables.profile_text(profile, convention))
         if out is not None:
             print(f"\nprofile: {out}")
     return exit_codes.INTERRUPTED if interrupt.requested else exit_codes.SUCCESS
@@ -92,112 +96,3 @@ def _known(out: Path | None, resume: bool, machine: headrace.Machine) -> list[he
             f"{out} is of machine '{known.machine.name}', not of this one; write another --out"
         )
     return known.rows
-
-
-def print_profile(profile: headrace.Profile) -> None:
-    """A table per experiment; what was not measured is counted by its reason."""
-    measured = [row for row in profile.rows if row.median is not None]
-    for name in dict.fromkeys(row.experiment for row in measured):
-        _print_experiment(name, [row for row in measured if row.experiment == name])
-    reasons: dict[str, int] = {}
-    for row in profile.rows:
-        if row.median is None:
-            reasons[row.reason] = reasons.get(row.reason, 0) + 1
-    _print_findings(profile)
-    noisy = sum("noisy" in row.flags for row in measured)
-    conditions = profile.conditions
-    print(
-        f"{len(measured)} of {len(profile.rows)} points measured, {noisy} of them in noisy "
-        f"moments; {conditions['looks_disturbed']} looks at the machine found it disturbed"
-    )
-    for reason, count in reasons.items():
-        print(f"not measured, {count}: {reason}")
-
-
-def _print_experiment(name: str, rows: list[headrace.Row]) -> None:
-    columns = list(rows[0].parameters)
-    # A parameter that is the same in all rows is said once.
-    fixed = {c: rows[0].parameters[c] for c in columns if len(rows) > 1 and _same(rows, c)}
-    shown = [c for c in columns if c not in fixed]
-    print(f"{name}" + "".join(f"  {c} {_parameter(c, v)}" for c, v in fixed.items()))
-    output.print_table(
-        (*shown, "median", "95 % interval", "mappings", ""),
-        (
-            (
-                *(_parameter(c, row.parameters[c]) for c in shown),
-                value(row.median, row.unit),
-                f"{value(row.low, row.unit)} to {value(row.high, row.unit)}",
-                str(len(row.samples)),
-                " ".join(row.flags),
-            )
-            for row in rows
-        ),
-        left=len(shown),
-    )
-    print()
-
-
-def _print_findings(profile: headrace.Profile) -> None:
-    """What the rows say together."""
-    steps = headrace.cache_steps(profile)
-    if steps:
-        print("caches, by latency against size")
-        output.print_table(
-            ("cpu_node", "memory_node", "step", "from", "to", "latency"),
-            (
-                (str(s.cpu_node), str(s.memory_node), s.name, headrace.format_bytes(s.from_size),
-                 headrace.format_bytes(s.to_size), value(s.latency_ns, "ns"))
-                for s in steps
-            ),
-            left=3,
-        )  # fmt: skip
-        print()
-    if bends := headrace.knees(profile):
-        print("loaded latency bends at")
-        output.print_table(
-            ("observer", "traffic", "mix", "bandwidth", "latency", "unloaded"),
-            (
-                (f"{k.cpu_node}>{k.memory_node}", f"{k.traffic_cpu_node}>{k.traffic_memory_node}",
-                 k.mix, value(k.bandwidth, "B/s"), value(k.latency_ns, "ns"),
-                 value(k.idle_ns, "ns"))
-                for k in bends
-            ),
-            left=3,
-        )  # fmt: skip
-        print()
-    if fits := [fit for fit in headrace.copy_fits(profile) if fit.engine in ("cpu", "memcpy")]:
-        print("copies as T = a + V / b")
-        output.print_table(
-            ("engine", "from", "to", "state", "threads", "a", "b", "median error", "largest"),
-            (
-                (f.engine, str(f.from_node), str(f.to_node), f.state, str(f.threads),
-                 value(f.latency_ns, "ns"), value(f.bandwidth, "B/s"), f"{f.median_error:.0%}",
-                 f"{f.largest_error:.0%}")
-                for f in fits
-            ),
-            left=4,
-        )  # fmt: skip
-        print()
-
-
-def _same(rows: list[headrace.Row], column: str) -> bool:
-    return len({row.parameters.get(column) for row in rows}) == 1
-
-
-def _parameter(name: str, setting: int | str) -> str:
-    if name in ("bytes", "window") and isinstance(setting, int):
-        text: str = headrace.format_bytes(setting)
-        return text
-    return str(setting)
-
-
-def value(number: float | None, unit: str) -> str:
-    """ "142 ns", "24.1 GB/s"."""
-    if number is None:
-        return "-"
-    if unit == "B/s":
-        rate: str = headrace.format_rate(number)
-        return rate
-    if unit == "x":
-        return f"{number:.2f} x"
-    return f"{number:.{1 if number < 100 else 0}f} {unit}"

@@ -64,7 +64,12 @@ def _console(file: Any) -> Console:
 
 
 def print_table(headings: Sequence[str], rows: Iterable[Sequence[str]], left: int = 1) -> None:
-    """A table on stdout; the first `left` columns hold words, the others numbers."""
+    """A table on stdout."""
+    print_text(table_text(headings, rows, left))
+
+
+def table_text(headings: Sequence[str], rows: Iterable[Sequence[str]], left: int = 1) -> str:
+    """A table as stdout wants it; the first `left` columns hold words, the others numbers."""
     from rich import box
     from rich.table import Table
     from rich.text import Text
@@ -83,7 +88,7 @@ def print_table(headings: Sequence[str], rows: Iterable[Sequence[str]], left: in
         console.print(table)
     # The padding at the ends of lines is of no use outside a terminal.
     lines = capture.get().splitlines()
-    print_text("\n".join(lines if console.is_terminal else [line.rstrip() for line in lines]))
+    return "\n".join(lines if console.is_terminal else [line.rstrip() for line in lines])
 
 
 class ProgressBar:

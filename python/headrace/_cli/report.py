@@ -10,12 +10,14 @@ import headrace
 from headrace._cli import output
 
 
-def run(*, file: Path, html: Path | None, png: Path | None) -> None:
-    page = html or file.parent / "report.html"
+def run(*, file: Path | None, machine: str | None, html: Path | None, png: Path | None) -> None:
+    if (file is None) == (machine is None):
+        raise headrace.InvalidError("give FILE or --machine, one of them")
+    page = html or (file.parent if file else Path()) / "report.html"
     for target in (page, png):
         if target is not None:
             output.check_writable(target)
-    document = read(file)
+    document = read(file) if file else json.loads(headrace.Profile.load(str(machine)).to_json())
     try:
         write(document, page, png)
     except (headrace.Error, OSError):
@@ -23,7 +25,7 @@ def run(*, file: Path, html: Path | None, png: Path | None) -> None:
     except Exception as error:
         # Valid JSON with our head may still be anything; only drawing it tells.
         raise headrace.InvalidError(
-            f"{file}: not a document this version wrote: {type(error).__name__}: {error}"
+            f"{file or machine}: not a document this version wrote: {type(error).__name__}: {error}"
         ) from error
     output.print_text(str(page))
 

@@ -1,0 +1,122 @@
+"""A profile as tables, one per experiment; if asked with what another tool would print."""
+
+from __future__ import annotations
+
+import headrace
+from headrace import _conventions
+from headrace._cli import output
+
+
+def profile_text(profile: headrace.Profile, convention: str | None = None) -> str:
+    """What was measured by experiment; what was not measured is counted by its reason."""
+    measured = [row for row in profile.rows if row.median is not None]
+    parts = [
+        _experiment(name, [row for row in measured if row.experiment == name], convention)
+        for name in dict.fromkeys(row.experiment for row in measured)
+    ]
+    if convention is not None:
+        parts.append(f"{convention} counts: {_conventions.find(convention).counts}\n")
+    return "\n".join([*parts, *_findings(profile), _summary(profile, measured)])
+
+
+def _findings(profile: headrace.Profile) -> list[str]:
+    """What the rows say together, a table per kind."""
+    found: list[tuple[str, tuple[str, ...], int, list[tuple[str, ...]]]] = [
+        ("caches, by latency against size",
+         ("cpu_node", "memory_node", "step", "from", "to", "latency"), 3,
+         [(str(s.cpu_node), str(s.memory_node), s.name, headrace.format_bytes(s.from_size),
+           headrace.format_bytes(s.to_size), value(s.latency_ns, "ns"))
+          for s in headrace.cache_steps(profile)]),
+        ("loaded latency bends at",
+         ("observer", "traffic", "mix", "bandwidth", "latency", "unloaded"), 3,
+         [(f"{k.cpu_node}>{k.memory_node}", f"{k.traffic_cpu_node}>{k.traffic_memory_node}",
+           k.mix, value(k.bandwidth, "B/s"), value(k.latency_ns, "ns"), value(k.idle_ns, "ns"))
+          for k in headrace.knees(profile)]),
+        ("copies as T = a + V / b",
+         ("engine", "from", "to", "state", "threads", "a", "b", "median error", "largest"), 4,
+         [(f.engine, str(f.from_node), str(f.to_node), f.state, str(f.threads),
+           value(f.latency_ns, "ns"), value(f.bandwidth, "B/s"), f"{f.median_error:.0%}",
+           f"{f.largest_error:.0%}")
+          for f in headrace.copy_fits(profile)]),
+        ("which engine copies fastest",
+         ("from", "to", "state", "threads", "from size", "engine"), 6,
+         [(str(c.from_node), str(c.to_node), c.state, str(c.threads),
+           headrace.format_bytes(c.bytes), c.engine) for c in headrace.crossovers(profile)]),
+    ]  # fmt: skip
+    return [
+        f"{title}\n{output.table_text(headings, rows, left=left)}\n"
+        for title, headings, left, rows in found
+        if rows
+    ]
+
+
+def _summary(profile: headrace.Profile, measured: list[headrace.Row]) -> str:
+    count = f"{len(measured)} of {len(profile.rows)} points"
+    if profile.published:
+        lines = [f"{count} were published with a number; none was measured here"]
+    else:
+        noisy = sum("noisy" in row.flags for row in measured)
+        lines = [f"{count} measured, {noisy} of them in noisy moments"]
+        if disturbed := profile.conditions.get("looks_disturbed"):
+            lines[0] += f"; {disturbed} looks at the machine found it disturbed"
+    reasons: dict[str, int] = {}
+    for row in profile.rows:
+        if row.median is None:
+            reasons[row.reason] = reasons.get(row.reason, 0) + 1
+    lines += (f"not measured, {count}: {reason}" for reason, count in reasons.items())
+    return "\n".join(lines) + "\n"
+
+
+def _experiment(name: str, rows: list[headrace.Row], convention: str | None) -> str:
+    columns = list(dict.fromkeys(name for row in rows for name in row.parameters))
+    # A parameter that is the same in all rows is said once.
+    fixed = {c: rows[0].parameters.get(c) for c in columns if len(rows) > 1 and _same(rows, c)}
+    shown = [c for c in columns if c not in fixed]
+    head = f"{name}" + "".join(f"  {c} {_parameter(c, v)}" for c, v in fixed.items())
+    asked = [] if convention is None else [convention]
+    table = output.table_text(
+        (*shown, "median", "95 % interval", "mappings", *asked, ""),
+        (
+            (
+                *(_parameter(c, row.parameters.get(c)) for c in shown),
+                value(row.median, row.unit),
+                f"{value(row.low, row.unit)} to {value(row.high, row.unit)}"
+                if row.samples else "unknown",
+                str(len(row.samples)),
+                *(_other(row, other) for other in asked),
+                " ".join(row.flags),
+            )
+            for row in rows
+        ),
+        left=len(shown),
+    )  # fmt: skip
+    return f"{head}\n{table}\n"
+
+
+def _other(row: headrace.Row, convention: str) -> str:
+    tool = _conventions.find(convention)
+    number = tool.number(row)
+    return "-" if number is None else f"{number:.1f} {tool.unit}"
+
+
+def _same(rows: list[headrace.Row], column: str) -> bool:
+    return len({row.parameters.get(column) for row in rows}) == 1
+
+
+def _parameter(name: str, setting: int | str | None) -> str:
+    if name in ("bytes", "window") and isinstance(setting, int):
+        text: str = headrace.format_bytes(setting)
+        return text
+    return "" if setting is None else str(setting)
+
+
+def value(number: float | None, unit: str) -> str:
+    """ "142 ns", "24.1 GB/s"."""
+    if number is None:
+        return "-"
+    if unit == "B/s":
+        rate: str = headrace.format_rate(number)
+        return rate
+    if unit == "x":
+        return f"{number:.2f} x"
+    return f"{number:.{1 if number < 100 else 0}f} {unit}"
