@@ -2,8 +2,8 @@
 
     .venv/bin/python bench/peers/peers.py [--rounds 5] [--seed 1]
 
-A peer is taken if it is installed (Debian: likwid mbw linux-perf) and left out
-with a line if not; its output is parsed, nothing of it is part of the project. In each round every
+A peer is taken if it is installed (Debian: likwid mbw linux-perf; Rust: cargo install nanoda
+--locked, looked for in PATH and in ~/.cargo/bin) and left out with a line if not; its output is parsed, nothing of it is part of the project. In each round every
 peer runs once and Headrace measures the same thing once, in an order drawn anew, so that both see
 the same machine; the ratio is the median over rounds of the two of one round, with its range.
 Headrace's number is turned into the peer's convention, never the other way round.
@@ -12,6 +12,7 @@ Headrace's number is turned into the peer's convention, never the other way roun
 from __future__ import annotations
 
 import argparse
+import os
 import random
 import re
 import shutil
@@ -20,12 +21,14 @@ import subprocess
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import headrace
 
 MIB = 1 << 20
 GIB = 1 << 30
 _PEER_SECONDS = 120
+_PATH = f"{os.environ.get('PATH', '')}:{Path.home()}/.cargo/bin"
 
 
 @dataclass(frozen=True)
@@ -35,7 +38,7 @@ class Peer:
     tool: str
     command: list[str]
     pattern: str
-    #: What one unit of the printed number is, in bytes per second.
+    #: What one unit of the printed number is, in bytes per second; of times 1, in ns.
     unit: float
     #: How the tool counts, in words.
     convention: str
@@ -71,6 +74,9 @@ def peers(threads: int) -> list[Peer]:
              "copy", copy),
         Peer("perf", ["perf", "bench", "mem", "memcpy", "-s", "512MB", "-l", "8", "-f", "default"],
              r"([0-9.]+) GB/sec", GIB, 'copied bytes once, GiB/s called "GB/sec"', "copy", copy),
+        Peer("nanoda", ["nanoda", "-n", "256", "-i", "3"], r"avg = ([0-9.]+) ns", 1,
+             "ns per load, one random cycle over 256 MiB in small pages", "latency",
+             {"window": "all", "pages": "base"}),
     ]  # fmt: skip
 
 
@@ -84,8 +90,9 @@ class Found:
 def run_peer(peer: Peer) -> float | None:
     """Bytes per second in the peer's convention; None if it printed none."""
     done = subprocess.run(
-        peer.command, capture_output=True, text=True, timeout=_PEER_SECONDS, check=False
-    )
+        peer.command, capture_output=True, text=True, timeout=_PEER_SECONDS, check=False,
+        env=os.environ | {"PATH": _PATH},
+    )  # fmt: skip
     match = re.search(peer.pattern, done.stdout + done.stderr)
     return float(match[1]) * peer.unit if match else None
 
@@ -94,9 +101,9 @@ def measure_ours(machine: headrace.Machine, peer: Peer, seed: int) -> float | No
     """The same point by Headrace, alone: rows known already are not measured."""
     node = next(n.id for n in machine.nodes if n.byte_addressable and n.cpus)
     place = (
-        {"cpu_node": node, "memory_node": node}
-        if peer.experiment == "bandwidth"
-        else {"cpu_node": node, "from": node, "to": node}
+        {"cpu_node": node, "from": node, "to": node}
+        if peer.experiment == "copy"
+        else {"cpu_node": node, "memory_node": node}
     )
     profile = headrace.measure(
         machine, experiments=[peer.experiment], only=peer.parameters | place, budget=None,
@@ -113,7 +120,7 @@ def compare(rounds: int, seed: int, tell: Callable[[str], None]) -> list[Found]:
     threads = len(next(n.cpus for n in machine.nodes if n.byte_addressable and n.cpus))
     found = []
     for peer in peers(threads):
-        if shutil.which(peer.command[0]) is None:
+        if shutil.which(peer.command[0], path=_PATH) is None:
             tell(f"left out: {peer.tool} is not installed")
         else:
             found.append(Found(peer))
@@ -127,9 +134,14 @@ def compare(rounds: int, seed: int, tell: Callable[[str], None]) -> list[Found]:
                 continue
             one.ours.append(ours)
             one.theirs.append(theirs)
-            rates = f"{theirs / 1e9:.2f}, ours {ours / 1e9:.2f} GB/s"
-            tell(f"{number + 1}/{rounds} {one.peer.name}: {rates}")
+            both = f"{_text(one.peer, theirs)}, ours {_text(one.peer, ours)}"
+            tell(f"{number + 1}/{rounds} {one.peer.name}: {both}")
     return found
+
+
+def _text(peer: Peer, number: float) -> str:
+    name = {1: "ns", 1e6: "MB/s", MIB: "MiB/s", GIB: "GiB/s"}[peer.unit]
+    return f"{number / peer.unit:.4g} {name}"
 
 
 def table(found: list[Found]) -> str:
@@ -141,9 +153,8 @@ def table(found: list[Found]) -> str:
         if not one.ours:
             continue
         ratios = [ours / theirs for ours, theirs in zip(one.ours, one.theirs, strict=True)]
-        scale, unit = one.peer.unit, {1e6: "MB/s", MIB: "MiB/s", GIB: "GiB/s"}[one.peer.unit]
-        theirs = f"{statistics.median(one.theirs) / scale:.4g} {unit}"
-        ours = f"{statistics.median(one.ours) / scale:.4g} {unit}"
+        theirs = _text(one.peer, statistics.median(one.theirs))
+        ours = _text(one.peer, statistics.median(one.ours))
         lines.append(
             f"| `{one.peer.name}` | {one.peer.convention} | {theirs} | {ours} | "
             f"{statistics.median(ratios):.2f} ({min(ratios):.2f} to {max(ratios):.2f}) |"

@@ -75,8 +75,8 @@ struct CacheStep {
   Bytes to;
   double latency_ns = 0;  // median
 };
-// From small to large. A size belongs to the smallest cache that holds it; sizes between one and a
-// half of a cache and its double are between two steps and left out.
+// From small to large. A size belongs to the smallest cache that holds it; sizes above a cache and
+// below its double are half in the next and left out.
 std::vector<CacheStep> cache_steps(const Profile& profile);
 
 }  // namespace HEADRACE_API headrace

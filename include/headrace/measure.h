@@ -12,6 +12,7 @@
 #include <functional>
 #include <map>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -46,8 +47,9 @@ struct MeasureOptions {
   // Only points with these parameters: {{"mix", "read"}, {"threads", 2}}. A node by its number or
   // its kind: {{"memory_node", "hbm"}}.
   std::map<std::string, ParameterValue> only = {};
-  // On the disk that `storage` measures; the machine must have been discovered with it. 256 MiB
-  // must be free there, twice.
+  // On the disk that `storage` and `interference` measure; the machine must have been discovered
+  // with it. 256 MiB must be free there, twice for buffered I/O; making the file is not in the
+  // budget.
   std::filesystem::path directory = ".";
   // The time it may take, roughly; what is most worth knowing is measured first, and rows say what
   // was left out. Nothing: all points, until each is certain.
@@ -62,9 +64,17 @@ struct MeasureOptions {
 
 // Measures this host. Stopped by the context, it returns what it has. invalid: no such experiment,
 // no point with the parameters asked for, or too small a budget. unsupported: `machine` is not this
-// host. What latency and bandwidth give is put into the profile's machine as measured attributes.
+// host. What latency, bandwidth and copy give is put into the profile's machine as measured
+// attributes and copy rates.
 Result<Profile> measure(const Machine& machine, const MeasureOptions& options = {},
                         const ExperimentContext& context = {});
+
+// Several launches of one measurement as one profile: all samples of a point together, since a
+// process keeps the luck of where its memory lies; a launch in a noisy moment is left out where a
+// quiet one is known. The machine learns from all rows. Budget, looks and rounds are added up; the
+// other conditions are the first's, and their number is `launches`. invalid: none, or of two
+// machines.
+Result<Profile> merge(std::span<const Profile> launches);
 
 struct CopyRow {
   std::string engine;  // "cpu": copy_bytes by default; "memcpy"; "avx2_nt", ...: one kernel

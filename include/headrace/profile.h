@@ -10,7 +10,6 @@
 #include <filesystem>
 #include <map>
 #include <optional>
-#include <span>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -72,11 +71,6 @@ struct Profile {
   // Replaces the file at once: whoever reads it sees the old one or the new one. io, denied.
   Status save(const std::filesystem::path& path) const;
 };
-
-// Several launches of one measurement as one profile: all samples of a point together, since a
-// process keeps the luck of where its memory lies. Machine and conditions are the first's, with the
-// number of launches. invalid: none, or of two machines.
-Result<Profile> merge(std::span<const Profile> launches);
 
 // One point of two profiles.
 struct Difference {

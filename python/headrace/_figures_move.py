@@ -21,7 +21,7 @@ _FELT = {
 
 
 def copy(rows: Rows) -> Figure:
-    figure = Figure("Copying by cores", "")
+    figure = Figure("Copying from memory to memory", "")
     pairs = rows.telling_pairs(4)
     more = ""
     cold = "cold, neither side in a cache"

@@ -36,7 +36,8 @@ def rate_text(bytes_per_second: float) -> str:
     """"24.1 GB/s": decimal multiples, as the field prints bandwidths."""
     for unit, factor in (("GB/s", 1e9), ("MB/s", 1e6)):
         if bytes_per_second >= factor:
-            return f"{bytes_per_second / factor:.3g} {unit}"
+            value = bytes_per_second / factor
+            return f"{value:.3g} {unit}" if value < 1000 else f"{value:.0f} {unit}"
     return f"{bytes_per_second / 1e3:.3g} kB/s"
 
 

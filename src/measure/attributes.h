@@ -7,8 +7,8 @@ namespace headrace {
 
 // Puts what policies ask a machine into the profile's: the latency of the whole buffer with huge
 // pages, the read and write bandwidth of the best team up to all CPUs of a node, and how the CPU
-// engines copy (findings.h). What a pair was measured before is replaced; a quiet row counts more
-// than a noisy one.
+// engines copy (findings.h). A quiet row counts more than a noisy one. Attributes measured before
+// are forgotten as soon as there is one new.
 void put_into_machine(Profile& profile);
 
 }  // namespace headrace

@@ -6,7 +6,6 @@
 // four times. What is counted is in traffic.h: the value is payload, `read_write` counts a copy's
 // bytes twice (STREAM), `bus` adds the write-allocates.
 #include <algorithm>
-#include <set>
 
 #include "core/fail.h"
 #include "headrace/clock.h"
@@ -99,13 +98,6 @@ Point walk_point(const Node& cpu_node, const Node& memory_node, const Mix& mix, 
     return std::make_unique<Walk>(mix, cpus, memory);
   };
   return point;
-}
-
-// 1, 2, 4, ... and all.
-std::set<std::size_t> team_sizes(std::size_t all) {
-  std::set<std::size_t> sizes{all};
-  for (std::size_t n = 1; n < all; n *= 2) sizes.insert(n);
-  return sizes;
 }
 
 }  // namespace

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "core/check.h"
+#include "core/fail.h"
 #include "core/mutex.h"
 #include "headrace/clock.h"
 
@@ -97,7 +98,7 @@ Result<Carried> carry_until(Backend& backend, std::span<const Piece> pieces, std
 
 Result<Nanoseconds> carry(Backend& backend, std::span<const Piece> pieces, std::size_t depth) {
   Returns returns;
-  HEADRACE_TRY(const Carried carried, carry_until(backend, pieces, depth, {}, returns));
+  HEADRACE_TRY(const Carried carried, carry_until(backend, pieces, depth, std::nullopt, returns));
   return carried.time;
 }
 

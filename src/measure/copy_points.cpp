@@ -119,16 +119,6 @@ Point copy_point(const Machine& machine, const CopySetting& setting, unsigned ra
   return point;
 }
 
-// 1, 2, 4, ... and all.
-std::vector<CpuSet> teams(const CpuSet& all) {
-  std::vector<CpuSet> teams;
-  for (std::size_t n = 1; n < all.size(); n *= 2) {
-    teams.emplace_back(all.begin(), all.begin() + static_cast<std::ptrdiff_t>(n));
-  }
-  teams.push_back(all);
-  return teams;
-}
-
 // Between nodes that nobody asked for only the engines that programs get, one thread and all.
 void add_pair(std::vector<Point>& points, const Scope& scope, CopySetting setting, bool all) {
   const CpuSet cpus = usable_cpus(setting.cpu_node);
@@ -144,8 +134,9 @@ void add_pair(std::vector<Point>& points, const Scope& scope, CopySetting settin
         if (!cold && !all) continue;
         const bool wanted = usual && cold && bytes >= 64_KiB && bytes <= 64_MiB;
         const unsigned rank = wanted ? (local ? 2 : 3) : 4;
-        for (const CpuSet& team : teams(cpus)) {
-          if (!all && team.size() > 1 && team.size() < cpus.size()) continue;
+        for (const std::size_t threads : team_sizes(cpus.size())) {
+          if (!all && threads > 1 && threads < cpus.size()) continue;
+          const CpuSet team(cpus.begin(), cpus.begin() + static_cast<std::ptrdiff_t>(threads));
           // What does not fit into the caches of the team, both sides of all, is never hot.
           if (!cold && bytes * 4 * team.size() > cache_to_pass(scope.machine, team)) continue;
           setting.cpus = team;

@@ -19,6 +19,7 @@
 #include "headrace/random.h"
 #include "headrace/result.h"
 #include "measure/arenas.h"
+#include "measure/measuring_file.h"
 
 namespace headrace {
 
@@ -55,6 +56,8 @@ struct Scope {
   const Machine& machine;
   std::map<std::string, ParameterValue> only = {};
   std::filesystem::path directory = ".";  // on the disk to be measured
+  // There, past the page cache; made when the first point asks.
+  std::shared_ptr<MeasuringFile> file = std::make_shared<MeasuringFile>(machine, directory, true);
 
   bool asks(const std::string& parameter) const { return only.contains(parameter); }
   // Whether the row has all parameters asked for. A node may be asked for by its kind, "hbm".
@@ -82,10 +85,11 @@ std::vector<Point> interference_points(const Scope& scope);
 // one has all.
 double fairness(const std::vector<double>& rates);
 
-// The nodes whose CPUs this process may use; those with memory of their own to allocate; of these
-// the nearest of each kind to `node`, itself first.
+// The nodes whose CPUs this process may use.
 std::vector<const Node*> nodes_with_cpus(const Machine& machine);
+// The nodes with memory of their own to allocate.
 std::vector<const Node*> memory_nodes(const Machine& machine);
+// Of each kind of memory the node nearest to `node`, itself first.
 std::vector<const Node*> one_of_each_kind(const Machine& machine, const Node& node);
 
 // fitting(), and the flag "shrunk" for a row whose buffers are smaller than the caches ask for.

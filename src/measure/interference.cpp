@@ -10,6 +10,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <set>
 
 #include "core/fail.h"
 #include "headrace/placement.h"
@@ -118,48 +119,42 @@ Row interference_row(const InterferenceSetting& setting) {
           .unit = "x"};
 }
 
-// Makes the loads of a point, each on memory of its own.
+// Makes the loads of a point, each on memory of its own: `each` bytes, a file's less.
 class LoadMaker {
  public:
-  LoadMaker(const Machine& machine, Arenas& arenas, Random& random, MeasuringFile& file)
-      : machine_(machine), arenas_(arenas), random_(random), file_(file) {}
+  LoadMaker(Arenas& arenas, Random& random, MeasuringFile& file, Bytes each)
+      : arenas_(arenas), random_(random), file_(file), each_(each) {}
 
   Result<std::unique_ptr<Load>> make(const Activity& activity, unsigned cpu) {
     switch (activity.work) {
       case Work::chase: return make_chase(activity, cpu);
-      case Work::read: return make_traffic(activity, cpu, "read");
-      case Work::nt_write: return make_traffic(activity, cpu, "nt_write");
-      case Work::copy: return make_copy(activity, cpu);
+      case Work::read: return make_traffic(activity, "read");
+      case Work::nt_write: return make_traffic(activity, "nt_write");
+      case Work::copy: return make_copy(activity);
       case Work::file: return make_file(activity);
     }
     return fail(ErrorCode::invalid, "no such work");
   }
 
  private:
-  Result<std::span<std::byte>> memory(const Node& node, Bytes wanted) {
-    return arenas_.get({node.id, PageSize::transparent}, next_++, fitting(node, wanted));
-  }
-  Bytes passing(unsigned cpu) const {
-    return std::max(kLeastOfOne, cache_to_pass(machine_, {cpu}) * kCachesPassed);
+  Result<std::span<std::byte>> memory(const Node& node, Bytes bytes) {
+    return arenas_.get({node.id, PageSize::transparent}, next_++, bytes);
   }
 
   Result<std::unique_ptr<Load>> make_chase(const Activity& activity, unsigned cpu) {
-    HEADRACE_TRY(const auto bytes, memory(*activity.from, passing(cpu)));
+    HEADRACE_TRY(const auto bytes, memory(*activity.from, each_));
     void* start = nullptr;
     HEADRACE_TRY_STATUS(
         run_pinned({cpu}, [&](std::size_t) { start = make_cycle(bytes, 2_MiB, random_); }));
     return std::make_unique<ChaseLoad>(start);
   }
-  Result<std::unique_ptr<Load>> make_traffic(const Activity& activity, unsigned cpu,
-                                             std::string_view mix) {
-    HEADRACE_TRY(const auto bytes, memory(*activity.from, passing(cpu)));
+  Result<std::unique_ptr<Load>> make_traffic(const Activity& activity, std::string_view mix) {
+    HEADRACE_TRY(const auto bytes, memory(*activity.from, each_));
     return std::make_unique<TrafficLoad>(*find_mix(mix), bytes);
   }
-  Result<std::unique_ptr<Load>> make_copy(const Activity& activity, unsigned cpu) {
-    // Of equal length: what the smaller of the nodes allows.
-    const Bytes bytes = fitting(*activity.to, fitting(*activity.from, passing(cpu)));
-    HEADRACE_TRY(const auto to, memory(*activity.to, bytes));
-    HEADRACE_TRY(const auto from, memory(*activity.from, bytes));
+  Result<std::unique_ptr<Load>> make_copy(const Activity& activity) {
+    HEADRACE_TRY(const auto to, memory(*activity.to, each_));
+    HEADRACE_TRY(const auto from, memory(*activity.from, each_));
     return std::make_unique<CopyLoad>(to, from);
   }
   Result<std::unique_ptr<Load>> make_file(const Activity& activity) {
@@ -168,10 +163,10 @@ class LoadMaker {
     return std::make_unique<FileLoad>(*file, bytes, random_());
   }
 
-  const Machine& machine_;
   Arenas& arenas_;
   Random& random_;
   MeasuringFile& file_;
+  const Bytes each_;
   std::size_t next_ = 0;
 };
 
@@ -188,35 +183,57 @@ unsigned rank_of(const InterferenceSetting& setting) {
   return writes ? 3 : 2;
 }
 
-Point interference_point(const Scope& scope, const InterferenceSetting& setting,
-                         const std::shared_ptr<MeasuringFile>& file) {
+// What each load walks over: past the caches, and all together no more than a part of any node.
+Bytes bytes_of_each(const Machine& machine, const InterferenceSetting& setting, Row& row) {
+  const Bytes wanted =
+      std::max(kLeastOfOne, cache_to_pass(machine, {setting.cpus.front()}) * kCachesPassed);
+  const std::uint64_t buffers = 2 * setting.cpus.size();  // a copy has two
+  Bytes each = wanted;
+  for (const Activity& activity : {setting.victim, setting.aggressor}) {
+    for (const Node* node : {activity.from, activity.to}) {
+      if (node == nullptr || !node->byte_addressable()) continue;
+      each = fit(row, *node, each);
+      const Bytes share = *node->capacity / (4 * buffers);
+      if (share < each) each = 2_MiB * (share / 2_MiB);
+    }
+  }
+  if (each < wanted && !row.has_flag("shrunk")) row.flags.emplace_back("shrunk");
+  return each;
+}
+
+Point interference_point(const Scope& scope, const InterferenceSetting& setting) {
   Row row = interference_row(setting);
   if (setting.cpus.size() < 2) {
     return without(std::move(row), "one CPU cannot do two things at once");
   }
+  const Bytes each = bytes_of_each(scope.machine, setting, row);
+  if (each < kLeastOfFile) return without(std::move(row), "a node is too small for all of it");
   Point point;
   point.row = std::move(row);
   point.rank = rank_of(setting);
   point.memory = {setting.victim.memory()->id, PageSize::transparent};
-  const double lines = static_cast<double>(kLeastOfOne.value) / kLine;
-  point.cost = 12 * kWindow + Nanoseconds{static_cast<std::int64_t>(lines * 40 * 2)};
-  point.prepare = [&machine = scope.machine, setting, file](
+  // Three windows a sample, and the settling before each; touching some 3 GB/s; linking a chase.
+  const double loads = static_cast<double>(setting.cpus.size());
+  point.cost =
+      12 * kWindow + Nanoseconds{static_cast<std::int64_t>(loads * static_cast<double>(each.value) *
+                                                           (2.0 / 3 + 40.0 / kLine))};
+  point.prepare = [setting, file = scope.file, each](
                       Arenas& arenas, Random& random) -> Result<std::unique_ptr<Probe>> {
-    LoadMaker maker(machine, arenas, random, *file);
-    std::vector<std::unique_ptr<Load>> loads;
+    LoadMaker maker(arenas, random, *file, each);
+    std::vector<std::unique_ptr<Load>> loads_made;
     for (std::size_t i = 0; i < setting.cpus.size(); ++i) {
       const Activity& activity = i == 0 ? setting.victim : setting.aggressor;
       HEADRACE_TRY(auto load, maker.make(activity, setting.cpus[i]));
-      loads.push_back(std::move(load));
+      loads_made.push_back(std::move(load));
     }
-    return std::make_unique<Interference>(setting, std::move(loads));
+    return std::make_unique<Interference>(setting, std::move(loads_made));
   };
   return point;
 }
 
 // One node of each kind near the first CPUs, the copies between them, another node of the same
 // kind, and the disk.
-std::vector<Activity> activities_of(const Machine& machine, const Node& home) {
+std::vector<Activity> activities_of(const Machine& machine, const Node& home, const Node* disk) {
   std::vector<Activity> all;
   for (const Node* node : one_of_each_kind(machine, home)) {
     for (const Work work : {Work::chase, Work::read, Work::nt_write}) all.push_back({work, node});
@@ -229,31 +246,47 @@ std::vector<Activity> activities_of(const Machine& machine, const Node& home) {
     all.push_back({Work::copy, node, &home});
     break;
   }
-  for (const Node& node : machine.nodes) {
-    if (node.kind == NodeKind::storage) all.push_back({Work::file, &node, &home});
-  }
+  if (disk != nullptr) all.push_back({Work::file, disk, &home});
   return all;
 }
 
-// Victim and aggressors by 1, 2, 4, ... and all of the aggressor's CPUs; other numbers than one
-// only between equals.
-void add_pair(std::vector<Point>& points, const Scope& scope, InterferenceSetting setting,
-              const std::shared_ptr<MeasuringFile>& file) {
+// The CPUs of the node but one, those first that share no core with it: two threads of a core
+// disturb each other without any memory.
+CpuSet others_than(const Machine& machine, const Node* node, unsigned cpu) {
+  CpuSet others = usable_cpus(node);
+  std::erase(others, cpu);
+  const auto on_its_core = [&](unsigned other) {
+    return std::ranges::any_of(machine.caches, [&](const CacheLevel& cache) {
+      const auto has = [&](unsigned each) {
+        return std::ranges::find(cache.cpus, each) != cache.cpus.end();
+      };
+      return cache.level == 1 && has(cpu) && has(other);
+    });
+  };
+  std::vector<unsigned> sorted;
+  for (const bool core : {false, true}) {
+    for (const unsigned other : others) {
+      if (on_its_core(other) == core) sorted.push_back(other);
+    }
+  }
+  return {sorted.begin(), sorted.end()};
+}
+
+// One aggressor; between equals also 2, 4, ... and all CPUs.
+void add_pair(std::vector<Point>& points, const Scope& scope, InterferenceSetting setting) {
   setting.cpu_node = host_of(scope.machine, *setting.victim.memory());
   setting.aggressor_cpu_node = host_of(scope.machine, *setting.aggressor.memory());
   if (setting.cpu_node == nullptr || setting.aggressor_cpu_node == nullptr) return;
   const CpuSet own = usable_cpus(setting.cpu_node);
-  CpuSet others = usable_cpus(setting.aggressor_cpu_node);
   if (own.empty()) return;
-  std::erase(others, own.front());
-  const std::size_t most = setting.victim == setting.aggressor ? others.size() : 1;
-  for (std::size_t count = 1; count <= std::max<std::size_t>(most, 1); count *= 2) {
-    const std::size_t taken = count * 2 > most && count > 1 ? most : count;
+  const CpuSet others = others_than(scope.machine, setting.aggressor_cpu_node, own.front());
+  const bool equals = setting.victim == setting.aggressor;
+  for (const std::size_t count : team_sizes(equals ? others.size() : 1)) {
     setting.cpus = {own.front()};
     setting.cpus.insert(
         setting.cpus.end(), others.begin(),
-        others.begin() + static_cast<std::ptrdiff_t>(std::min(taken, others.size())));
-    points.push_back(interference_point(scope, setting, file));
+        others.begin() + static_cast<std::ptrdiff_t>(std::min(count, others.size())));
+    points.push_back(interference_point(scope, setting));
   }
 }
 
@@ -271,12 +304,19 @@ double fairness(const std::vector<double>& rates) {
 
 std::vector<Point> interference_points(const Scope& scope) {
   std::vector<Point> points;
-  const std::vector<const Node*> homes = nodes_with_cpus(scope.machine);
-  if (homes.empty()) return points;
-  const auto file = std::make_shared<MeasuringFile>(scope.machine, scope.directory, true);
-  const std::vector<Activity> all = activities_of(scope.machine, *homes.front());
-  for (const Activity& victim : all) {
-    for (const Activity& aggressor : all) add_pair(points, scope, {victim, aggressor}, file);
+  const Node* disk = disk_behind(scope.machine, scope.directory);
+  std::set<std::string> known;
+  for (const Node* home : nodes_with_cpus(scope.machine)) {
+    const std::vector<Activity> all = activities_of(scope.machine, *home, disk);
+    for (const Activity& victim : all) {
+      for (const Activity& aggressor : all) {
+        // Of two nodes with CPUs each knows the copies between them.
+        if (!known.insert(victim.name() + "/" + aggressor.name()).second) continue;
+        add_pair(points, scope, {victim, aggressor});
+      }
+    }
+    // Others by name: the first node's say what there is to say unasked.
+    if (!scope.asks("cpu_node") && !scope.asks("aggressor_cpu_node")) break;
   }
   return points;
 }

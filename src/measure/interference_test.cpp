@@ -46,7 +46,10 @@ TEST(InterferenceTest, OneCpuIsAReason) {
   for (Node& node : machine.nodes) {
     if (node.cpus.size() > 1) node.cpus.resize(1);
   }
-  for (const Point& point : interference_points({machine})) {
+  const auto points = interference_points({machine});
+  ASSERT_FALSE(points.empty());
+  for (const Point& point : points) {
+    if (point.row.number("cpu_node") == nullptr) continue;
     EXPECT_EQ(point.row.reason, "one CPU cannot do two things at once");
   }
 }

@@ -9,6 +9,7 @@
 // combination.
 #include <algorithm>
 #include <array>
+#include <limits>
 
 #include "core/fail.h"
 #include "measure/chase.h"
@@ -29,8 +30,8 @@ constexpr std::array<std::uint64_t, 14> kDelays = {0,   10,  25,  50,  75,   100
 constexpr std::array<std::uint64_t, 4> kBetweenDelays = {10, 75, 150, 300};
 constexpr std::array<std::string_view, 4> kLoadedMixes = {"read", "2:1", "1:1", "nt_write"};
 
-// Of the arenas: no other experiment takes this one.
-constexpr std::size_t kChainPiece = 100;
+// Of the arenas: no other experiment counts so far.
+constexpr std::size_t kChainPiece = std::numeric_limits<std::size_t>::max();
 
 struct LoadedSetting {
   const Node* observer = nullptr;

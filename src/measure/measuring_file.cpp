@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -86,16 +87,30 @@ Result<double> fill(const File& file) {
 }
 
 Result<const File*> MeasuringFile::get() {
-  if (file_ == nullptr) {
-    HEADRACE_TRY(auto made, measuring_file(machine_, directory_, direct_));
-    if (direct_ && !made->direct()) {
-      return fail(ErrorCode::unsupported, "the file system of {} has no direct I/O",
-                  directory_.string());
-    }
-    HEADRACE_TRY_STATUS(fill(*made));
-    file_ = std::move(made);
+  if (!made_) made_ = make();
+  if (!*made_) return std::unexpected<Error>(made_->error());
+  return (*made_)->get();
+}
+
+Result<std::unique_ptr<File>> MeasuringFile::make() const {
+  HEADRACE_TRY(auto file, measuring_file(machine_, directory_, direct_));
+  if (direct_ && !file->direct()) {
+    return fail(ErrorCode::unsupported, "the file system of {} has no direct I/O",
+                directory_.string());
   }
-  return file_.get();
+  HEADRACE_TRY_STATUS(fill(*file));
+  return file;
+}
+
+const Node* disk_behind(const Machine& machine, const std::filesystem::path& directory) {
+  struct stat wanted{};
+  if (stat(directory.c_str(), &wanted) != 0) return nullptr;
+  for (const Node& node : machine.nodes) {
+    struct stat own{};
+    if (node.kind != NodeKind::storage || stat(node.path.c_str(), &own) != 0) continue;
+    if (own.st_dev == wanted.st_dev) return &node;
+  }
+  return nullptr;
 }
 
 Status make_cold(const File& file) {

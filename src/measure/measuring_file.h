@@ -3,6 +3,7 @@
 
 #include <filesystem>
 #include <memory>
+#include <optional>
 
 #include "headrace/file.h"
 #include "headrace/machine.h"
@@ -13,8 +14,8 @@ namespace headrace {
 inline constexpr Bytes kMeasuringFile = 256_MiB;
 
 // A file of kMeasuringFile in the directory, without a name: it is gone when the last descriptor
-// is, however the program ends. Past the page cache where `direct` and possible. denied, exhausted,
-// io; absent: no such directory.
+// is (unless the program is killed while it is made). Past the page cache where `direct` and
+// possible. denied, exhausted, io; absent: no such directory.
 Result<std::unique_ptr<File>> measuring_file(const Machine& machine,
                                              const std::filesystem::path& directory,
                                              bool direct = true);
@@ -27,20 +28,26 @@ Result<double> fill(const File& file);
 // the file system keeps it there.
 Status make_cold(const File& file);
 
+// The node of the disk behind a directory; nullptr: the machine was discovered without it.
+const Node* disk_behind(const Machine& machine, const std::filesystem::path& directory);
+
 // A filled one, made when it is first asked for.
 class MeasuringFile {
  public:
   MeasuringFile(const Machine& machine, std::filesystem::path directory, bool direct)
       : machine_(machine), directory_(std::move(directory)), direct_(direct) {}
 
-  // As measuring_file. unsupported: the file system has no direct I/O, which was asked for.
+  // As measuring_file, and the same answer each time. unsupported: the file system has no direct
+  // I/O, which was asked for.
   Result<const File*> get();
 
  private:
   const Machine& machine_;
   const std::filesystem::path directory_;
   const bool direct_;
-  std::unique_ptr<File> file_;
+  Result<std::unique_ptr<File>> make() const;
+
+  std::optional<Result<std::unique_ptr<File>>> made_;
 };
 
 }  // namespace headrace

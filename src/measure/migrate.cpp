@@ -16,6 +16,7 @@
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <cerrno>
 #include <cstring>
 
@@ -24,6 +25,7 @@
 #include "headrace/buffer.h"
 #include "headrace/copy.h"
 #include "headrace/histogram.h"
+#include "headrace/placement.h"
 #include "measure/experiment.h"
 #include "measure/team.h"
 #include "measure/ticks.h"
@@ -303,25 +305,41 @@ std::vector<Method> methods() {
   return all;
 }
 
+// Moved by a CPU near the target, touched by one near the source; nothing where there is no CPU
+// near the target.
+CpuSet cpus_for(const Machine& machine, const Node& from, const Node& to) {
+  const Node* const mover_node = host_of(machine, to);
+  const CpuSet movers = mover_node == nullptr ? CpuSet{} : usable_cpus(mover_node);
+  if (movers.empty()) return {};
+  CpuSet cpus{movers.front()};
+  const Node* const toucher_node = host_of(machine, from);
+  for (const CpuSet& candidates : {usable_cpus(toucher_node), usable_cpus()}) {
+    for (const unsigned cpu : candidates) {
+      if (cpus.size() == 1 && cpu != cpus.front()) cpus.push_back(cpu);
+    }
+  }
+  return cpus;
+}
+
 }  // namespace
 
 std::vector<Point> migrate_points(const Scope& scope) {
   const std::vector<const Node*> nodes = memory_nodes(scope.machine);
-  CpuSet cpus = usable_cpus();
-  cpus.resize(std::min<std::size_t>(cpus.size(), 2));
   std::vector<Point> points;
   for (const Node* from : nodes) {
     const auto near = one_of_each_kind(scope.machine, *from);
     for (const Node* to : nodes) {
       if (from == to && nodes.size() > 1) continue;
+      const CpuSet cpus = cpus_for(scope.machine, *from, *to);
+      if (cpus.empty()) continue;
       const bool nearest = std::ranges::find(near, to) != near.end();
       const unsigned rank = nearest ? 2 : to->kind != from->kind ? 3 : 4;
       for (const Method& method : methods()) {
         for (const std::uint64_t page : {kBasePage, kHugePage}) {
           const Job job{
               .method = method, .from = from->id, .to = to->id, .page = page, .cpus = cpus};
-          points.push_back(migrate_point(scope.machine, job,
-                                         *from->capacity < *to->capacity ? *from : *to, rank));
+          const Node& smaller = *from->capacity < *to->capacity ? *from : *to;
+          points.push_back(migrate_point(scope.machine, job, smaller, rank));
         }
       }
     }

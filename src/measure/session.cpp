@@ -3,6 +3,8 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <cmath>
+#include <ranges>
 
 #include "core/fail.h"
 #include "headrace/clock.h"
@@ -133,6 +135,13 @@ class Session {
     }
     HEADRACE_TRY_STATUS(arenas_.check_residency());
     // The middle one as it is, so that its details belong to its value.
+    const auto finite = [](double number) { return std::isfinite(number); };
+    for (const Sample& sample : samples) {
+      if (finite(sample.value) && std::ranges::all_of(std::views::values(sample.details), finite)) {
+        continue;
+      }
+      return fail(ErrorCode::io, "a sample took no time; is the machine busy?");
+    }
     std::ranges::sort(samples, {}, &Sample::value);
     Sample& middle = samples[samples.size() / 2];
     return Mapping{

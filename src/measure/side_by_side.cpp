@@ -41,6 +41,9 @@ class Run {
     if (error_) return std::unexpected<Error>(*error_);
     std::vector<double> rates;
     for (std::size_t i = 0; i < before_.size(); ++i) {
+      if (after_[i] == before_[i]) {
+        return fail(ErrorCode::io, "a thread had no CPU all the while; is the machine busy?");
+      }
       rates.push_back((after_[i] - before_[i]) / seconds(window_));
     }
     return rates;
@@ -76,7 +79,9 @@ class Run {
     before_ = count();
     const std::uint64_t begin = ticks.now();
     const std::uint64_t end = begin + ticks.ticks(time_);
-    while (ticks.now() < end) HEADRACE_TRY_STATUS(step(0));
+    do {
+      HEADRACE_TRY_STATUS(step(0));
+    } while (ticks.now() < end);
     after_ = count();
     window_ = ticks.span(begin, ticks.now());
     return {};

@@ -6,11 +6,11 @@
 // one took. A read through the page cache begins with none of the file in it; a write through it
 // ends when the device has the bytes (fdatasync), since before it measures memory. The file is
 // filled with bytes that do not compress before the first point.
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <array>
+#include <cstring>
 
 #include "backend/storage/storage.h"
 #include "core/fail.h"
@@ -122,6 +122,15 @@ unsigned rank_of(const StorageSetting& setting) {
   return setting.write ? 3 : 1;
 }
 
+// Zeros would be written faster where the device or the file system compresses.
+void fill_randomly(std::span<std::byte> bytes, Random& random) {
+  for (std::size_t at = 0; at + sizeof(std::uint64_t) <= bytes.size();
+       at += sizeof(std::uint64_t)) {
+    const std::uint64_t word = random();
+    std::memcpy(bytes.data() + at, &word, sizeof word);
+  }
+}
+
 Result<std::unique_ptr<Backend>> open_backend(const Machine& machine,
                                               const StorageSetting& setting) {
   StorageOptions options;
@@ -154,6 +163,7 @@ Point storage_point(const Machine& machine, const StorageSetting& setting, const
                       Arenas& arenas, Random& random) -> Result<std::unique_ptr<Probe>> {
     HEADRACE_TRY(const File* opened, file->get());
     HEADRACE_TRY(const auto bytes, arenas.get(key, 0, wanted));
+    if (setting.write) fill_randomly(bytes, random);
     HEADRACE_TRY(auto backend, open_backend(machine, setting));
     return std::make_unique<StorageProbe>(setting, *opened, bytes, key.node, std::move(backend),
                                           Random(random()));
@@ -164,11 +174,7 @@ Point storage_point(const Machine& machine, const StorageSetting& setting, const
 void add_disk(std::vector<Point>& points, const Scope& scope, StorageSetting setting) {
   const std::vector<const Node*> memories = memory_nodes(scope.machine);
   if (memories.empty()) return;
-  const auto file = [&](bool direct) {
-    return std::make_shared<MeasuringFile>(scope.machine, scope.directory, direct);
-  };
-  const auto direct_file = file(true);
-  const auto buffered_file = file(false);
+  const auto buffered_file = std::make_shared<MeasuringFile>(scope.machine, scope.directory, false);
   for (const bool write : {false, true}) {
     for (const bool threads : {false, true}) {
       for (const bool direct : {true, false}) {
@@ -182,24 +188,12 @@ void add_disk(std::vector<Point>& points, const Scope& scope, StorageSetting set
             // At most what one sample moves is under way.
             if (block * depth > kMostWritten) continue;
             points.push_back(storage_point(scope.machine, setting, *memories.front(),
-                                           direct ? direct_file : buffered_file));
+                                           direct ? scope.file : buffered_file));
           }
         }
       }
     }
   }
-}
-
-// nullptr: the machine was discovered without it.
-const Node* disk_behind(const Machine& machine, const std::filesystem::path& directory) {
-  struct stat wanted{};
-  if (stat(directory.c_str(), &wanted) != 0) return nullptr;
-  for (const Node& node : machine.nodes) {
-    struct stat own{};
-    if (node.kind != NodeKind::storage || stat(node.path.c_str(), &own) != 0) continue;
-    if (own.st_dev == wanted.st_dev) return &node;
-  }
-  return nullptr;
 }
 
 }  // namespace

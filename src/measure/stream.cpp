@@ -3,7 +3,7 @@
 //   copy: c = a      scale: b = s c      add: c = a + b      triad: a = b + s c
 //
 // Counting as STREAM does: 16 bytes per element for copy and scale, 24 for add and triad, stores
-// not fetched first; `payload` is the same, `bus` adds the write-allocates. Arrays hold at least
+// not fetched first; `bus` adds the write-allocates. Arrays hold at least
 // four times the caches of the team each. After each timing the arrays are checked against what the
 // kernel must have left. Not McCalpin's program, and its results are not "STREAM results" in the
 // sense of its licence. Plain loops that the compiler makes vectors of. The threads are those of
@@ -40,7 +40,7 @@ struct StreamKernel {
   double bytes;  // per element
   double bus;    // with the write-allocate
   void (*run)(const Arrays& arrays);
-  // From a = 1, b = 2, c = 0: which array, and what it must hold.
+  // From a = 1, b = 2, c = 4: which array, and what it must hold.
   std::span<double> Arrays::* written;
   double expected;
 };

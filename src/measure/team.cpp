@@ -43,6 +43,12 @@ Bytes cache_to_pass(const Machine& machine, const CpuSet& cpus) {
   return sum;
 }
 
+std::set<std::size_t> team_sizes(std::size_t all) {
+  std::set<std::size_t> sizes{all};
+  for (std::size_t n = 1; n < all; n *= 2) sizes.insert(n);
+  return sizes;
+}
+
 Status run_pinned(const CpuSet& cpus, const std::function<void(std::size_t)>& part) {
   std::latch decided(1);
   std::atomic<bool> go{false};

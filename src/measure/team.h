@@ -3,6 +3,7 @@
 #pragma once
 
 #include <functional>
+#include <set>
 #include <vector>
 
 #include "headrace/machine.h"
@@ -19,6 +20,9 @@ Status check_is_here(const Machine& machine);
 // What an experiment by threads on these CPUs has to get past: their last-level caches, each
 // counted once. 32 MiB, larger than most cores' share, where the machine does not tell.
 Bytes cache_to_pass(const Machine& machine, const CpuSet& cpus);
+
+// 1, 2, 4, ... and `all`.
+std::set<std::size_t> team_sizes(std::size_t all);
 
 // Runs part(0) ... part(cpus.size() - 1), each on a thread of its own pinned to cpus[i] (unpinned
 // where the system refuses), and waits for all. exhausted: a thread could not be started, and none

@@ -107,12 +107,12 @@ std::vector<CopyFit> copy_fits(const Profile& profile) {
   const auto key = [](const Row& row) { return std::pair(series_of(row), word_of(row, "engine")); };
   std::vector<CopyFit> fits;
   for (const auto& [name, rows] : grouped(profile, "copy", key)) {
-    if (rows.size() < 3) continue;
     std::vector<TimedCopy> copies;
     for (const Row* row : rows) {
       const double bytes = static_cast<double>(number_of(*row, "bytes") * name.first.threads);
-      copies.push_back({bytes, bytes / row->value->median * 1e9});
+      if (bytes > 0) copies.push_back({bytes, bytes / row->value->median * 1e9});
     }
+    if (copies.size() < 3) continue;
     CopyFit fit = fit_line(copies);
     fit.series = name.first;
     fit.engine = name.second;

@@ -59,17 +59,19 @@ struct Place {
 
 // The CPUs with the best access to a node; none are known: empty.
 CpuSet nearest_cpus(const Machine& machine, const Node& node) {
+  // By latency; those without one come after, by bandwidth; those with neither last.
   const auto cost = [](const AccessAttributes& access) {
-    if (access.read_latency) return static_cast<double>(access.read_latency->count());
-    return access.read_bandwidth ? 1 / access.read_bandwidth->value : 0.0;
+    if (access.read_latency) {
+      return std::pair(0, static_cast<double>(access.read_latency->count()));
+    }
+    return access.read_bandwidth ? std::pair(1, -access.read_bandwidth->value) : std::pair(2, 0.0);
   };
-  std::optional<double> best;
-  for (const AccessAttributes& access : node.access)
-    best = std::min(best.value_or(1e300), cost(access));
+  if (node.access.empty()) return {};
+  const auto best = cost(*std::ranges::min_element(node.access, {}, cost));
   CpuSet cpus;
   for (const AccessAttributes& access : node.access) {
     const Node* initiator = machine.find(access.initiator);
-    if (initiator != nullptr && cost(access) <= *best) cpus = unite(cpus, initiator->cpus);
+    if (initiator != nullptr && cost(access) == best) cpus = unite(cpus, initiator->cpus);
   }
   return cpus;
 }

@@ -1,6 +1,8 @@
 #include <gtest/gtest.h>
 
-#include "headrace/profile.h"
+#include <algorithm>
+
+#include "headrace/measure.h"
 
 namespace headrace {
 namespace {
@@ -47,6 +49,35 @@ TEST(Merge, LeavesOutNoisyLaunchesWhereAQuietOneIsKnown) {
                                        launch({measured("a", {30, 30, 30}, {"noisy"})})});
   EXPECT_EQ(noisy->rows[0].value->median, 20);
   EXPECT_EQ(noisy->rows[0].flags, std::vector<std::string>{"noisy"});
+}
+
+TEST(Merge, AddsUpConditionsAndTeachesTheMachineFromAllRows) {
+  Profile first;
+  first.machine = Machine::load("xeon-max").value();
+  Row row{.experiment = "bandwidth",
+          .parameters = {{"cpu_node", std::uint64_t{0}},
+                         {"memory_node", std::uint64_t{8}},
+                         {"mix", "read"},
+                         {"threads", std::uint64_t{12}}},
+          .samples = {100e9, 100e9, 100e9}};
+  row.value = summarize(row.samples);
+  first.rows = {row};
+  first.conditions = {{"budget_s", "20.0"}, {"looks_disturbed", "3 of 9"}, {"rounds", "4"}};
+  Profile second = first;
+  second.rows[0].samples = {200e9, 200e9, 200e9};
+  second.rows[0].value = summarize(second.rows[0].samples);
+  second.conditions["looks_disturbed"] = "1 of 5";
+  second.conditions["stopped"] = "before its end";
+  const auto all = merge(std::vector{first, second});
+  ASSERT_TRUE(all) << all.error().message;
+  EXPECT_EQ(all->conditions.at("budget_s"), "40");
+  EXPECT_EQ(all->conditions.at("looks_disturbed"), "4 of 14");
+  EXPECT_EQ(all->conditions.at("rounds"), "8");
+  EXPECT_EQ(all->conditions.at("stopped"), "before its end");
+  const Node* node = all->machine.find(NodeId{8});
+  const auto known = std::ranges::find(node->access, true, &AccessAttributes::measured);
+  ASSERT_NE(known, node->access.end());
+  EXPECT_EQ(known->read_bandwidth->value, 150e9);
 }
 
 TEST(Merge, KeepsReasonsAndRefusesNonsense) {
