@@ -11,6 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import headrace
+from headrace._rows import is_complete
 
 MB, MIB = 1e6, float(1 << 20)
 #: Bytes over the bus for each that STREAM counts: its stores fetch the line they write to.
@@ -61,7 +62,7 @@ def _mlc(row: headrace.Row) -> float | None:
     if row.experiment == "bandwidth":
         return Traffic.of(str(row.parameters["mix"])).bus
     if row.experiment == "stream":
-        return _STREAM_BUS[str(row.parameters["kernel"])]
+        return _STREAM_BUS.get(str(row.parameters["kernel"]))
     return None  # whether the stores of a copy fetch their lines depends on its engine and size
 
 
@@ -84,7 +85,7 @@ class Convention:
 
     def number(self, row: headrace.Row) -> float | None:
         """The row's median as the tool would print it; None if it is no rate or not the tool's."""
-        if row.unit != "B/s" or row.median is None:
+        if row.unit != "B/s" or row.median is None or not is_complete(row):
             return None
         factor = self.factor(row)
         return None if factor is None else row.median * factor / self.unit_bytes

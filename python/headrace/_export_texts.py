@@ -10,6 +10,7 @@ from collections.abc import Iterator
 
 import headrace
 from headrace import _conventions
+from headrace._rows import complete
 
 Pair = tuple[int, int]
 Cells = dict[Pair, float]
@@ -57,7 +58,7 @@ def _rates(profile: headrace.Profile, mix: str) -> Cells:
     count = _conventions.find("mlc").number
     return _best(
         (_pair(row), count(row))
-        for row in profile.rows
+        for row in complete(profile.rows)
         if row.experiment == "bandwidth" and row.parameters.get("mix") == mix
     )
 
@@ -65,7 +66,7 @@ def _rates(profile: headrace.Profile, mix: str) -> Cells:
 def _idle_latencies(profile: headrace.Profile) -> Iterator[str]:
     rows = [
         row
-        for row in profile.rows
+        for row in complete(profile.rows)
         if row.experiment == "latency" and row.median is not None
         and row.parameters.get("window") == "all" and row.parameters.get("pages") != "base"
     ]  # fmt: skip
@@ -102,7 +103,7 @@ def _peak_injection(profile: headrace.Profile) -> Iterator[str]:
 
 def _loaded_latencies(profile: headrace.Profile) -> Iterator[str]:
     points: dict[Pair, list[tuple[int, float, float]]] = {}
-    for row in profile.rows:
+    for row in complete(profile.rows):
         p, pair = row.parameters, _pair(row)
         if row.experiment != "loaded" or p.get("mix") != "read" or pair is None:
             continue
@@ -135,7 +136,7 @@ def as_nvbandwidth(profile: headrace.Profile) -> str:
     and the best number of threads."""
     rows = [
         (row, pair)
-        for row in profile.rows
+        for row in complete(profile.rows)
         if row.experiment == "copy" and row.parameters.get("state") == "cold"
         and row.median is not None and (pair := _pair(row, "from", "to")) is not None
     ]  # fmt: skip

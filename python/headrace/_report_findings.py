@@ -6,9 +6,6 @@ from headrace import _core
 from headrace._report_rows import time_text
 from headrace._report_words import rate_text, size_text
 
-#: More would not be read.
-_MOST = 4
-
 
 def sentences(profile: _core.Profile, experiment: str) -> str:
     """Each with a space before it; empty where there is nothing to say."""
@@ -29,24 +26,45 @@ def _steps(profile: _core.Profile) -> list[str]:
 
 
 def _bends(profile: _core.Profile) -> list[str]:
-    bends = _core.knees(profile)[:_MOST]
-    if not bends:
+    """Of the first observer beside traffic on its own memory."""
+    bends = [bend for bend in _core.knees(profile) if _nodes(bend) == _nodes_of_traffic(bend)]
+    own = [bend for bend in bends if _nodes(bend) == _nodes(bends[0])]
+    if not own:
         return []
     words = ", ".join(
-        f"{rate_text(bend.bandwidth)} ({time_text(bend.latency_ns)}, {bend.mix})" for bend in bends
+        f"{rate_text(bend.bandwidth)} ({time_text(bend.latency_ns)}, {bend.mix})" for bend in own
     )
-    return [f"Curves bend, most bandwidth per latency, at {words}."]
+    where = f"CPUs {own[0].cpu_node}, memory {own[0].memory_node}"
+    return [f"Curves bend, most bandwidth per latency, at {words} ({where})."]
+
+
+def _nodes(bend: _core.Knee) -> tuple[int, int]:
+    return bend.cpu_node, bend.memory_node
+
+
+def _nodes_of_traffic(bend: _core.Knee) -> tuple[int, int]:
+    return bend.traffic_cpu_node, bend.traffic_memory_node
 
 
 def _lines(profile: _core.Profile) -> list[str]:
+    """Of the first pair of nodes, cold."""
     fits = [f for f in _core.copy_fits(profile) if f.engine == "cpu" and f.state == "cold"]
+    if not fits:
+        return []
+    pair = fits[0].from_node, fits[0].to_node
     said = [
-        f"A cold copy by cpu × {fit.threads} takes {time_text(fit.latency_ns)} + V / "
-        f"{rate_text(fit.bandwidth)}, within {fit.largest_error:.0%} of what was measured."
-        for fit in fits[:2]
+        f"From node {pair[0]} to {pair[1]} a cold copy by cpu × {fit.threads} takes "
+        f"{time_text(fit.latency_ns)} + V / {rate_text(fit.bandwidth)}, within "
+        f"{fit.largest_error:.0%} of what was measured."
+        for fit in fits
+        if (fit.from_node, fit.to_node) == pair
     ]
-    changes = [c for c in _core.crossovers(profile) if c.state == "cold" and c.threads == 1][:_MOST]
+    changes = [
+        c
+        for c in _core.crossovers(profile)
+        if (c.from_node, c.to_node, c.state, c.threads) == (*pair, "cold", 1)
+    ]
     if len(changes) > 1:
         words = ", ".join(f"{c.engine} from {size_text(c.bytes)}" for c in changes)
-        said.append(f"Fastest with one thread: {words}.")
+        said.append(f"Fastest there with one thread: {words}.")
     return said

@@ -13,6 +13,7 @@ from headrace._report_figure import Figure
 from headrace._report_findings import sentences
 from headrace._report_rows import Rows, pair_of, table
 from headrace._report_words import plural
+from headrace._rows import complete, is_complete
 
 
 def profile_parts(document: dict[str, Any]) -> dict[str, Any]:
@@ -42,7 +43,7 @@ def profile_figures(profile: _core.Profile, unmeasured: Figure) -> list[Figure]:
             figure.caption += sentences(profile, name)
             figure.table += table(rows.rows)
             found.append(figure)
-    missing = [row for row in profile.rows if row.median is None]
+    missing = [row for row in profile.rows if row.median is None or not is_complete(row)]
     if missing:
         found.append(Figure("What was not measured", "", table=_reasons(missing)))
     return found
@@ -53,7 +54,7 @@ def _names(profile: _core.Profile) -> list[str]:
 
 
 def _rows(profile: _core.Profile, experiment: str) -> Rows:
-    rows = [row for row in profile.rows if row.experiment == experiment]
+    rows = complete(row for row in profile.rows if row.experiment == experiment)
     tried = dict.fromkeys(pair_of(row) for row in rows if "memory_node" in row.parameters)
     return Rows(
         [row for row in rows if row.median is not None],
@@ -81,7 +82,8 @@ _EXPERIMENTS: dict[str, Callable[[Rows], Figure]] = {
 def _reasons(rows: list[_core.Row]) -> str:
     counts: dict[tuple[str, str], int] = {}
     for row in rows:
-        counts[row.experiment, row.reason] = counts.get((row.experiment, row.reason), 0) + 1
+        reason = row.reason or "has a number, but not all that says what of"
+        counts[row.experiment, reason] = counts.get((row.experiment, reason), 0) + 1
     items = "".join(
         f"<li>{escape(name)}, {plural(count, 'row')}: {escape(reason)}</li>"
         for (name, reason), count in counts.items()

@@ -23,6 +23,7 @@
 #include "backend/linux/linux.h"
 #include "core/fail.h"
 #include "headrace/buffer.h"
+#include "headrace/clock.h"
 #include "headrace/copy.h"
 #include "headrace/histogram.h"
 #include "headrace/placement.h"

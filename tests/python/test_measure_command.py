@@ -143,7 +143,7 @@ def test_a_launch_that_is_stopped_gives_what_it_has() -> None:
     profile = measure_again(["latency", "--budget", "60s"], lambda: time.monotonic() - begin > 5)
     assert time.monotonic() - begin < 40
     assert profile.conditions["stopped"]
-    with pytest.raises(headrace.IoError, match="ended with status 2"):
+    with pytest.raises(headrace.IoError, match="no experiment 'nothing'"):
         measure_again(["nothing"], lambda: False)
 
 

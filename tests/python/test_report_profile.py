@@ -29,7 +29,7 @@ TITLES = [
     "How many bytes per second",
     "How long a load takes while others use the memory",
     "STREAM's kernels",
-    "Copying by cores",
+    "Copying from memory to memory",
     "Moving pages to another node",
     "Files on storage",
     "Who slows whom",
@@ -104,13 +104,13 @@ def test_many_nodes_are_drawn_as_few(tmp_path: Path) -> None:
 
 
 def test_no_chart_has_more_lines_than_eyes_can_tell_apart(page: str) -> None:
-    charts = charts_of(page, "Copying by cores")
+    charts = charts_of(page, "Copying from memory to memory")
     assert len(charts) == 5, "four pairs of nodes cold, one hot"
     for chart in charts:
         assert len(lines_in(chart)) == 8
         assert {"cpu × 1", "cpu × 8", "memcpy × 1", "memcpy × 8"} <= lines_in(chart)
     told = "at most 8 lines: cpu and memcpy, then those that reach highest; the table has all."
-    assert told in section(page, "Copying by cores")
+    assert told in section(page, "Copying from memory to memory")
 
 
 def test_in_place_against_a_new_address(page: str) -> None:

@@ -111,7 +111,7 @@ def measure(
         typer.Option("--launches", min=1, max=99, help="Processes, one by one: 1; 3 with --full."),
     ] = None,
     directory: Annotated[
-        Path, typer.Option("--directory", metavar="DIR", help="On the disk of `storage`.")
+        Path, typer.Option("--directory", metavar="DIR", help="On the disk to be measured.")
     ] = Path("."),
     resume: Annotated[
         bool, typer.Option("--resume", help="Measure only what FILE of --out does not have.")

@@ -12,7 +12,6 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import headrace
-from headrace._cli import exit_codes
 
 _COMMAND = "from headrace._cli import main; main()"
 _LOOK_EVERY_SECONDS = 0.2
@@ -22,24 +21,30 @@ _LAST_SECONDS = 60.0
 
 def measure_again(arguments: Sequence[str], stop: Callable[[], bool]) -> headrace.Profile:
     """`headrace measure` with these arguments in a new process; its profile. When `stop` says so
-    the process is asked to end, and its profile has what it measured until then.
+    the process is asked to end, and its profile has what it measured until then. IoError: it left
+    none.
     """
     with tempfile.TemporaryDirectory(prefix="headrace-launch-") as folder:
         out = Path(folder) / "profile.json"
-        command = [sys.executable, "-c", _COMMAND, "measure", *arguments, "--out", str(out)]
-        # In a group of its own, so that it hears of Ctrl-C once, from here.
-        process = subprocess.Popen(
-            command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, process_group=0
-        )
+        complaints = Path(folder) / "stderr"
+        # -P: nothing of the working directory is taken for a module.
+        command = [sys.executable, "-P", "-c", _COMMAND, "measure", *arguments, "--out", str(out)]
+        with complaints.open("wb") as stderr:
+            # In a group of its own, so that it hears of Ctrl-C once, from here.
+            process = subprocess.Popen(
+                command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=stderr,
+                process_group=0,
+            )  # fmt: skip
         try:
             code = _wait(process, stop)
         finally:
             if process.poll() is None:
                 process.kill()
                 process.wait()
-        if code not in (exit_codes.SUCCESS, exit_codes.INTERRUPTED) or not out.exists():
-            raise headrace.IoError(f"a launch of the measurement ended with status {code}")
-        return headrace.Profile.load(out)
+        if out.exists():
+            return headrace.Profile.load(str(out))
+        said = complaints.read_text(errors="replace").strip().splitlines() or [f"status {code}"]
+        raise headrace.IoError(f"a launch of the measurement failed: {said[-1]}")
 
 
 def _wait(process: subprocess.Popen[bytes], stop: Callable[[], bool]) -> int:

@@ -61,7 +61,10 @@ def measure(
             progress=bar,
         )
         found = [profile]
+        failed = None
         for launch in range(1, count):
+            if out is not None:
+                profile.save(out)  # what is done is kept, whatever becomes of the next
             if interrupt.requested:
                 break
             bar(launch, count, f"launch {launch + 1} of {count}")
@@ -69,8 +72,12 @@ def measure(
             arguments += ["--directory", str(directory), "--launches", "1"]
             arguments += ["--full"] if seconds is None else ["--budget", f"{seconds:.1f}s"]
             arguments += ["--only", only] if only else []
-            found.append(measure_again(arguments, interrupt))
-        profile = headrace.merge(found) if len(found) > 1 else profile
+            try:
+                found.append(measure_again(arguments, interrupt))
+            except headrace.IoError as error:
+                failed = None if interrupt.requested else error
+                break
+            profile = headrace.merge(found)
     if out is not None:
         profile.save(out)
     if json:
@@ -79,6 +86,8 @@ def measure(
         output.print_text(tables.profile_text(profile, convention))
         if out is not None:
             print(f"\nprofile: {out}")
+    if failed is not None:
+        raise failed
     return exit_codes.INTERRUPTED if interrupt.requested else exit_codes.SUCCESS
 
 
