@@ -1,8 +1,11 @@
 #include "measure/noise.h"
 
 #include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <atomic>
+#include <csignal>
 #include <thread>
 
 #include "measure/team.h"
@@ -68,6 +71,32 @@ TEST(NoiseTest, ACompetingProgramIsNoticed) {
   double least = 1;
   for (const Noise::Look& look : noise.looks()) least = std::min(least, look.cpu_share);
   EXPECT_LT(least, Noise::kLeastShare);
+  const auto disturbed = noise.disturbed();
+  EXPECT_TRUE(std::ranges::any_of(disturbed, [](bool d) { return d; }));
+}
+
+// A planted quota: another process stops this one for half of the time, as the kernel stops a
+// container that has used its share.
+TEST(NoiseTest, AQuotaIsNoticed) {
+  const Machine machine = Machine::discover().value();
+  Random random(1);
+  Noise noise = Noise::start(machine, random);
+  noise.look();
+  const pid_t own = getpid();
+  const pid_t other = fork();
+  ASSERT_GE(other, 0);
+  if (other == 0) {
+    for (int i = 0; i < 40 && getppid() == own; ++i) {
+      kill(own, i % 2 == 0 ? SIGSTOP : SIGCONT);
+      usleep(10'000);
+    }
+    kill(own, SIGCONT);
+    _exit(0);
+  }
+  while (waitpid(other, nullptr, WNOHANG) == 0) noise.look();
+  double least = 1;
+  for (const Noise::Look& look : noise.looks()) least = std::min(least, look.cpu_share);
+  EXPECT_LT(least, 0.9);
   const auto disturbed = noise.disturbed();
   EXPECT_TRUE(std::ranges::any_of(disturbed, [](bool d) { return d; }));
 }
