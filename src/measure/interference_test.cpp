@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "measure/experiment.h"
+#include "measure/probe_testing.h"
 
 namespace headrace {
 namespace {
@@ -26,7 +27,7 @@ TEST(InterferenceTest, EveryPointGivesWhatItsDetailsSay) {
     auto probe = point.prepare(arenas, random);
     if (!probe && probe.error().code == ErrorCode::unsupported) continue;  // no direct I/O
     ASSERT_TRUE(probe) << probe.error().message;
-    const auto sample = (*probe)->sample();
+    const auto sample = sample_patiently(**probe);
     ASSERT_TRUE(sample) << sample.error().message;
     const auto& details = sample->details;
     const auto word = [&](const char* name) {

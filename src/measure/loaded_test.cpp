@@ -1,6 +1,7 @@
 #include <gtest/gtest.h>
 
 #include "measure/experiment.h"
+#include "measure/probe_testing.h"
 
 namespace headrace {
 namespace {
@@ -15,7 +16,7 @@ TEST(LoadedTest, APointGivesPercentilesAndWhatTheTrafficReached) {
     if (!points[i].row.reason.empty()) GTEST_SKIP() << points[i].row.reason;
     const auto probe = points[i].prepare(arenas, random);
     ASSERT_TRUE(probe.has_value()) << probe.error().message;
-    const auto sample = (*probe)->sample();
+    const auto sample = sample_patiently(**probe);
     ASSERT_TRUE(sample.has_value()) << sample.error().message;
     EXPECT_GT(sample->value, 0);
     EXPECT_GT(sample->details.at("bandwidth"), 0);

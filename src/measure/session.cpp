@@ -16,6 +16,7 @@ namespace {
 constexpr unsigned kRepetitions = 3;  // on one mapping
 constexpr std::size_t kLeastMappings = 3;
 constexpr std::size_t kMostMappings = 9;
+constexpr unsigned kMostBusy = 3;
 // Sentinels and bookkeeping, as a part of the budget that points cannot have.
 constexpr double kForPoints = 0.85;
 constexpr Nanoseconds kBetweenLooks = std::chrono::seconds{1};
@@ -118,7 +119,9 @@ class Session {
   void measure(Trial& trial) {
     auto mapping = measure_once(trial.point);
     if (!mapping) {
-      trial.error = std::move(mapping).error();
+      // A busy moment is no property of the point: the next round tries again.
+      const bool busy = mapping.error().code == ErrorCode::timed_out;
+      if (!busy || ++trial.busy >= kMostBusy) trial.error = std::move(mapping).error();
       return;
     }
     mapping->look = look_;
@@ -140,7 +143,7 @@ class Session {
       if (finite(sample.value) && std::ranges::all_of(std::views::values(sample.details), finite)) {
         continue;
       }
-      return fail(ErrorCode::io, "a sample took no time; is the machine busy?");
+      return fail(ErrorCode::timed_out, "a sample took no time; is the machine busy?");
     }
     std::ranges::sort(samples, {}, &Sample::value);
     Sample& middle = samples[samples.size() / 2];
@@ -213,7 +216,8 @@ void leave_out(std::vector<Point>& points, std::optional<Nanoseconds> budget) {
 
 Row row_of(Trial trial, const std::vector<bool>& disturbed) {
   Row row = std::move(trial.point.row);
-  if (trial.error) {
+  // A point that was too busy at last keeps what it measured before.
+  if (trial.error && (trial.mappings.empty() || trial.error->code != ErrorCode::timed_out)) {
     row.reason = trial.error->message;
     return row;
   }

@@ -27,6 +27,7 @@ struct Trial {
   Point point;
   std::vector<Mapping> mappings;
   std::optional<Error> error;
+  unsigned busy = 0;  // mappings that timed out
 };
 
 // Which points fit: in order of rank until the estimated time of kLeastMappings rounds is used up.

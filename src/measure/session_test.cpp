@@ -16,6 +16,8 @@ Point point(std::string name, unsigned rank, Nanoseconds cost) {
   return made;
 }
 
+constexpr double kBusy = -2;
+
 // Gives its values in turn, one per mapping, and counts how often it was prepared.
 struct Script {
   std::vector<double> values;
@@ -35,6 +37,7 @@ Point scripted(std::string name, Script& script) {
   Point made = point(std::move(name), 0, std::chrono::milliseconds{1});
   made.prepare = [&script](Arenas&, Random&) -> Result<std::unique_ptr<Probe>> {
     const double value = script.values[script.prepared++ % script.values.size()];
+    if (value == kBusy) return std::unexpected(Error{ErrorCode::timed_out, "busy"});
     if (value < 0) return std::unexpected(Error{ErrorCode::io, "told to"});
     return std::make_unique<Scripted>(value);
   };
@@ -67,6 +70,20 @@ class SessionTest : public testing::Test {
   MeasureOptions options_{.budget = std::nullopt};
   ExperimentContext context_;
 };
+
+TEST_F(SessionTest, ABusyMomentIsTriedAgainButNotForEver) {
+  Script once{.values = {kBusy, 10, 10, kBusy, 10}};
+  Script always{.values = {kBusy}};
+  Script later{.values = {10, 10, kBusy, kBusy, kBusy}};
+  const auto rows =
+      run({scripted("once", once), scripted("always", always), scripted("later", later)});
+  EXPECT_EQ(rows[0].samples, (std::vector<double>{10, 10, 10}));
+  EXPECT_FALSE(rows[1].value);
+  EXPECT_EQ(rows[1].reason, "busy");
+  EXPECT_EQ(always.prepared, 3u);
+  EXPECT_EQ(rows[2].samples, (std::vector<double>{10, 10})) << "what it had is kept";
+  EXPECT_EQ(rows[2].flags, std::vector<std::string>{"few"});
+}
 
 TEST_F(SessionTest, MeasuresUntilTheIntervalIsNarrow) {
   Script steady{.values = {10}};

@@ -42,7 +42,8 @@ class Run {
     std::vector<double> rates;
     for (std::size_t i = 0; i < before_.size(); ++i) {
       if (after_[i] == before_[i]) {
-        return fail(ErrorCode::io, "a thread had no CPU all the while; is the machine busy?");
+        return fail(ErrorCode::timed_out,
+                    "a thread had no CPU all the while; is the machine busy?");
       }
       rates.push_back((after_[i] - before_[i]) / seconds(window_));
     }
@@ -71,7 +72,8 @@ class Run {
       HEADRACE_TRY_STATUS(step(0));
       if (over_) return {};  // another has failed
       if (ticks.now() > latest) {
-        return fail(ErrorCode::io, "not all threads were at work within {} s; is the machine busy?",
+        return fail(ErrorCode::timed_out,
+                    "not all threads were at work within {} s; is the machine busy?",
                     kLongestStart.count() / 1'000'000'000);
       }
     } while (ticks.now() < settled || std::ranges::min(count()) == 0);

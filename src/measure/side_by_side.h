@@ -30,7 +30,8 @@ struct SideBySide {
 };
 
 // Runs loads[i] on cpus[i]. The first load keeps the time: the window is `time` and what its last
-// step takes longer. io: a load did not get going within two seconds, or stood still in the window.
+// step takes longer. timed_out: a load did not get going within two seconds, or stood still in
+// the window.
 // The first error of a load. Requires: as many loads as CPUs, at least one.
 Result<SideBySide> side_by_side(const CpuSet& cpus, const std::vector<Load*>& loads,
                                 Nanoseconds time);
