@@ -3,8 +3,9 @@
     .venv/bin/python bench/peers/peers.py [--rounds 5] [--seed 1]
 
 A peer is taken if it is installed (Debian: likwid mbw linux-perf; Rust: cargo install nanoda
---locked, looked for in PATH and in ~/.cargo/bin) and left out with a line if not; its output is parsed, nothing of it is part of the project. In each round every
-peer runs once and Headrace measures the same thing once, in an order drawn anew, so that both see
+--locked, looked for in PATH and in ~/.cargo/bin) and left out with a line if not; its output is
+parsed, nothing of it is part of the project. In each round every peer
+runs once and Headrace measures the same thing once, in an order drawn anew, so that both see
 the same machine; the ratio is the median over rounds of the two of one round, with its range.
 Headrace's number is turned into the peer's convention, never the other way round.
 """

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import headrace
-from headrace._rows import is_complete
+from headrace._rows import is_mix
 
 MB, MIB = 1e6, float(1 << 20)
 #: Bytes over the bus for each that STREAM counts: its stores fetch the line they write to.
@@ -62,7 +62,7 @@ def _mlc(row: headrace.Row) -> float | None:
     if row.experiment == "bandwidth":
         return Traffic.of(str(row.parameters["mix"])).bus
     if row.experiment == "stream":
-        return _STREAM_BUS.get(str(row.parameters["kernel"]))
+        return _STREAM_BUS.get(str(row.parameters.get("kernel")))
     return None  # whether the stores of a copy fetch their lines depends on its engine and size
 
 
@@ -70,7 +70,7 @@ def _mbw(row: headrace.Row) -> float | None:
     if row.experiment == "bandwidth":
         return 1 if Traffic.of(str(row.parameters["mix"])).copies else None
     if row.experiment == "stream":
-        return 1 / 2 if row.parameters["kernel"] == "copy" else None
+        return 1 / 2 if row.parameters.get("kernel") == "copy" else None
     return 1 if row.experiment == "copy" else None
 
 
@@ -85,7 +85,9 @@ class Convention:
 
     def number(self, row: headrace.Row) -> float | None:
         """The row's median as the tool would print it; None if it is no rate or not the tool's."""
-        if row.unit != "B/s" or row.median is None or not is_complete(row):
+        if row.unit != "B/s" or row.median is None:
+            return None
+        if row.experiment == "bandwidth" and not is_mix(row.parameters.get("mix")):
             return None
         factor = self.factor(row)
         return None if factor is None else row.median * factor / self.unit_bytes

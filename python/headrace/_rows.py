@@ -20,8 +20,8 @@ _PARAMETERS: dict[str, dict[str, str]] = {
     "stream": {"kernel": "word", "a": "node", "b": "node", "c": "node"},
     "copy": _ENDS | {"engine": "word", "bytes": "count", "threads": "any", "state": "word"},
     "migrate": _ENDS | {"method": "word", "pages": "word", "batch": "any"},
-    "storage": {"node": "node", "operation": "operation", "by": "word", "io": "word", "bytes": "count",
-                "depth": "count"},
+    "storage": {"node": "node", "operation": "operation", "by": "word", "io": "word",
+                "bytes": "count", "depth": "count"},
     "interference": {"victim": "word", "aggressor": "word", "cpu_node": "node",
                      "aggressor_cpu_node": "node", "aggressors": "count"},
 }  # fmt: skip
@@ -46,6 +46,11 @@ def is_complete(row: _core.Row) -> bool:
     return row.median is None or row.details.keys() >= set(_DETAILS.get(row.experiment, ()))
 
 
+def is_mix(value: int | str | None) -> bool:
+    """ "read", "2:1", "nt_copy"."""
+    return isinstance(value, str) and _MIX.fullmatch(value) is not None
+
+
 def _is(value: int | str | None, kind: str) -> bool:
     if kind == "count":
         return isinstance(value, int) and value >= 0
@@ -56,5 +61,5 @@ def _is(value: int | str | None, kind: str) -> bool:
     if kind == "word":
         return isinstance(value, str)
     if kind == "mix":
-        return isinstance(value, str) and _MIX.fullmatch(value) is not None
+        return is_mix(value)
     return value is not None

@@ -131,7 +131,7 @@ def test_launches_are_measured_in_processes_of_their_own_and_merged(
     )  # fmt: skip
     assert (result.returncode, result.stderr) == (0, "")
     profile = headrace.Profile.load(tmp_path / "p.json")
-    assert profile.conditions["launches"] == "2" and profile.conditions["budget_s"] == "3.0"
+    assert profile.conditions["launches"] == "2" and profile.conditions["budget_s"] == "6"
     assert all(len(row.samples) >= 3 for row in profile.rows)
     assert [path.name for path in tmp_path.iterdir()] == ["p.json"]
     refused = run("measure", "--launches", "2", "--resume", "--out", "p.json")
