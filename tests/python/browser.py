@@ -27,8 +27,8 @@ def chromium(home: Path) -> Iterator[Browser]:
     reads, to = os.pipe()
     back, writes = os.pipe()
     command = [
-        program, "--headless", "--no-sandbox", "--disable-gpu", "--remote-debugging-pipe",
-        f"--user-data-dir={home}", "about:blank",
+        program, "--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage",
+        "--remote-debugging-pipe", f"--user-data-dir={home}", "about:blank",
     ]  # fmt: skip
     process = subprocess.Popen(
         ["bash", "-c", f'exec "$@" 3<&{reads} 4>&{writes}', "bash", *command],
