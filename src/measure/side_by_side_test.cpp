@@ -77,5 +77,27 @@ TEST(SideBySide, ALoadThatDoesNothingIsToldOf) {
   EXPECT_EQ(seen.error().message, "not all threads were at work within 2 s; is the machine busy?");
 }
 
+// Works once and never again.
+class Tired final : public Load {
+ public:
+  Result<double> step() override {
+    std::this_thread::sleep_for(Milliseconds{1});
+    return steps_++ == 0 ? 1 : 0;
+  }
+
+ private:
+  int steps_ = 0;
+};
+
+TEST(SideBySide, ALoadThatStoodStillInTheWindowHasNoRate) {
+  Steady fine(1, Milliseconds{1});
+  Tired tired;
+  std::vector<Load*> loads{&fine, &tired};
+  const auto seen = side_by_side(two(), loads, Milliseconds{10});
+  ASSERT_FALSE(seen);
+  EXPECT_EQ(seen.error().code, ErrorCode::timed_out);
+  EXPECT_EQ(seen.error().message, "a thread had no CPU all the while; is the machine busy?");
+}
+
 }  // namespace
 }  // namespace headrace
