@@ -1,0 +1,228 @@
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <array>
+#include <limits>
+#include <thread>
+#include <utility>
+
+#include "backend/dsa/character_device.h"
+#include "backend/dsa/dsa.h"
+#include "backend/dsa/lanes.h"
+#include "core/fail.h"
+
+namespace headrace {
+namespace {
+
+using dsa::Ended;
+using dsa::Lanes;
+using dsa::Order;
+
+// Descriptors of a submit() that are built before they are handed over.
+constexpr std::size_t kHandful = 32;
+// Below it a core is faster than a device one waits for: 4 KiB (Kuper et al., ASPLOS'24); a
+// measured profile knows better.
+constexpr Bytes kMinEfficient = 4_KiB;
+
+struct Driven {
+  EngineId engine;
+  bool cache_control = false;
+  Lanes lanes;
+};
+
+class Dsa final : public Backend {
+ public:
+  Dsa(std::vector<Driven> driven, const DsaOptions& options, std::string note)
+      : driven_(std::move(driven)), options_(options) {
+    facts_.name = "dsa";
+    facts_.max_piece = Bytes{std::numeric_limits<std::uint64_t>::max()};
+    facts_.max_in_flight = std::numeric_limits<std::size_t>::max();
+    for (const Driven& each : driven_) {
+      facts_.engines.push_back(each.engine);
+      facts_.max_piece = std::min(facts_.max_piece, Bytes{each.lanes.max_transfer()});
+      facts_.max_in_flight = std::min(facts_.max_in_flight, each.lanes.room());
+    }
+    facts_.min_efficient = kMinEfficient;
+    facts_.may_reorder = true;
+    facts_.may_fail = true;
+    facts_.completes_itself = false;
+    facts_.note = std::move(note);
+  }
+
+  ~Dsa() override {
+    // Lanes give up after the limit; twice, for what a second one tried.
+    const Nanoseconds end = system_clock().now() + 3 * options_.limit;
+    std::vector<Ended> ended;  // not poll()'s, which may be gone when the program ends
+    while (busy() && system_clock().now() < end) {
+      poll_into(ended);
+      std::this_thread::yield();
+    }
+    for (Driven& each : driven_) each.lanes.give_up(ended);
+    report(ended);
+  }
+
+  const Capabilities& capabilities() const override { return facts_; }
+
+  Result<std::size_t> submit(std::span<const Piece> pieces, Completion& completion) override {
+    for (const Piece& piece : pieces) HEADRACE_TRY_STATUS(check(piece));
+    std::size_t accepted = 0;
+    while (accepted < pieces.size()) {
+      const std::size_t offered = run_of_one_engine(pieces.subspan(accepted));
+      auto taken = hand_over(pieces.subspan(accepted, offered), completion);
+      if (!taken && accepted == 0) return taken;
+      const std::size_t count = taken.value_or(0);
+      accepted += count;
+      if (count < offered) break;
+    }
+    return accepted;
+  }
+
+  std::size_t poll() override {
+    // Its memory serves the next poll of this thread; taken away, for a completion may poll too.
+    static thread_local std::vector<Ended> spare;
+    std::vector<Ended> ended;
+    ended.swap(spare);
+    const std::size_t count = poll_into(ended);
+    ended.swap(spare);
+    return count;
+  }
+
+ private:
+  // Reports all that has ended; leaves `ended` empty.
+  std::size_t poll_into(std::vector<Ended>& ended) {
+    for (Driven& each : driven_) {
+      if (each.lanes.under_way() > 0) each.lanes.poll(ended);
+    }
+    report(ended);
+    const std::size_t count = ended.size();
+    ended.clear();
+    return count;
+  }
+
+  static Status outcome_of(Ended& ended) {
+    if (ended.failure == nullptr) return {};
+    return std::unexpected<Error>(std::move(ended.failure->why));
+  }
+
+  static void report(std::vector<Ended>& ended) {
+    for (Ended& each : ended) {
+      static_cast<Completion*>(each.owner)->complete(each.tag, outcome_of(each));
+    }
+  }
+
+  Driven& driven_by(EngineId engine) {
+    return *std::ranges::find(driven_, engine, &Driven::engine);
+  }
+
+  Status check(const Piece& piece) const {
+    HEADRACE_TRY_STATUS(check_piece(facts_, piece));
+    if (piece.from.memory() != nullptr && piece.to.memory() != nullptr) return {};
+    return fail(ErrorCode::unsupported, "a DSA device copies between memories only; not files");
+  }
+
+  // How many of the first pieces go to the same engine at once.
+  static std::size_t run_of_one_engine(std::span<const Piece> pieces) {
+    std::size_t count = 1;
+    while (count < std::min(pieces.size(), kHandful) &&
+           pieces[count].engine == pieces.front().engine) {
+      ++count;
+    }
+    return count;
+  }
+
+  Result<std::size_t> hand_over(std::span<const Piece> pieces, Completion& completion) {
+    Driven& driven = driven_by(pieces.front().engine);
+    // A piece without bytes is nothing for a device, which refuses it; it ends here. Its completion
+    // may submit again, so the orders are made afterwards.
+    std::size_t begin = 0;
+    while (begin < pieces.size() && pieces[begin].from.length == 0_B) {
+      completion.complete(pieces[begin++].tag, {});
+    }
+    // Not made anew for each call: that alone would take longer than to submit one.
+    static thread_local constinit std::array<Order, kHandful> orders{};
+    std::size_t count = 0;
+    for (const Piece& piece : pieces.subspan(begin)) {
+      if (piece.from.length == 0_B) break;
+      orders[count++] = order_of(piece, driven, completion);
+    }
+    if (count == 0) return begin;
+    auto taken = driven.lanes.submit(std::span<const Order>(orders).first(count));
+    if (!taken) return begin > 0 ? Result<std::size_t>(begin) : taken;
+    return begin + *taken;
+  }
+
+  static Order order_of(const Piece& piece, const Driven& driven, Completion& completion) {
+    dsa::Operation copy{.opcode = dsa::Opcode::memmove,
+                        .source = reinterpret_cast<std::uintptr_t>(piece.from.memory()),
+                        .destination = reinterpret_cast<std::uintptr_t>(piece.to.memory()),
+                        .bytes = piece.from.length.value};
+    if (piece.hint == CopyHint::keep && driven.cache_control) copy.flags |= dsa::flag::to_cache;
+    return {.operation = copy, .tag = piece.tag, .owner = &completion};
+  }
+
+  bool busy() const {
+    return std::ranges::any_of(driven_,
+                               [](const Driven& each) { return each.lanes.under_way() > 0; });
+  }
+
+  Capabilities facts_;
+  std::vector<Driven> driven_;
+  const DsaOptions options_;
+};
+
+std::string describe(const dsa::Device& device, const Lanes& lanes) {
+  std::string text = device.name + ":";
+  for (const auto& lane : lanes.all()) {
+    text += fmt::format(" {} {} by {}", lane->queue().shared ? "shared" : "dedicated",
+                        lane->queue().name, lane->portal_name());
+  }
+  return text;
+}
+
+}  // namespace
+
+Result<std::unique_ptr<Backend>> open_dsa(const Machine& machine, std::vector<EngineId> engines) {
+  return open_dsa(machine, std::move(engines), {});
+}
+
+Result<std::unique_ptr<Backend>> open_dsa(const Machine& machine, std::vector<EngineId> engines,
+                                          const DsaOptions& options) {
+  if (engines.empty()) return fail(ErrorCode::invalid, "no engine was named; name a dsa engine");
+  const std::vector<dsa::Device> devices =
+      options.devices ? *options.devices : dsa::find_devices(dsa::Roots::from_environment());
+  dsa::LaneOptions of_lanes{.open = options.open,
+                            .limit = options.limit,
+                            .clock = options.clock,
+                            .batches = options.batches};
+  if (!of_lanes.open) {
+    of_lanes.open = [](const dsa::WorkQueue& queue) { return dsa::open_character_device(queue); };
+  }
+  std::vector<Driven> driven;
+  std::optional<Error> first;
+  std::string note;
+  for (const EngineId id : engines) {
+    const Engine* engine = machine.find(id);
+    if (engine == nullptr || engine->kind != EngineKind::dsa) {
+      return fail(ErrorCode::unsupported, "engine {} is not a dsa engine of this machine; see {}",
+                  raw(id), "headrace topo");
+    }
+    const auto device = std::ranges::find(devices, engine->name, &dsa::Device::name);
+    Result<Lanes> lanes =
+        device == devices.end()
+            ? Result<Lanes>(
+                  fail(ErrorCode::absent, "no device {} here; see headrace doctor", engine->name))
+            : Lanes::open(*device, of_lanes);
+    note += note.empty() ? "" : "; ";
+    if (lanes) {
+      note += describe(*device, *lanes);
+      driven.push_back({id, device->capabilities.cache_control(), *std::move(lanes)});
+    } else {
+      note += fmt::format("{}: {}", engine->name, lanes.error().message);
+      if (!first) first = std::move(lanes).error();
+    }
+  }
+  if (driven.empty()) return std::unexpected<Error>(*std::move(first));
+  return std::make_unique<Dsa>(std::move(driven), options, std::move(note));
+}
+
+}  // namespace headrace

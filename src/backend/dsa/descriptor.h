@@ -1,0 +1,189 @@
+// What an Intel DSA device reads and writes: 64-byte descriptors, 32-byte completion records.
+//
+// Only the format, and how to fill it in: who submits a descriptor and what follows from its record
+// is elsewhere. Source: "Intel Data Streaming Accelerator Architecture Specification" 341204-006US,
+// rev. 3.0 (June 2025), sections 8.1 to 8.3; SPEC below. Plain data.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <string_view>
+#include <type_traits>
+
+namespace headrace::dsa {
+
+// SPEC table 8-2.
+enum class Opcode : std::uint8_t {
+  noop = 0x00,
+  batch = 0x01,
+  drain = 0x02,
+  memmove = 0x03,
+  fill = 0x04,
+  compare = 0x05,
+  compare_pattern = 0x06,
+  create_delta = 0x07,
+  apply_delta = 0x08,
+  dualcast = 0x09,
+  translation_fetch = 0x0a,
+  crc = 0x10,
+  copy_crc = 0x11,
+  gather_copy = 0x1c,
+  scatter_copy = 0x1d,
+  cache_flush = 0x20,
+};
+
+// "memmove", "create_delta"; "opcode 0x2f" is not among them: "unknown".
+std::string_view to_string(Opcode opcode);
+
+// SPEC table 8-3; bits 0 to 23 of Descriptor::command.
+namespace flag {
+inline constexpr std::uint32_t fence = 1U << 0;           // within a batch: after all before it
+inline constexpr std::uint32_t block_on_fault = 1U << 1;  // the device resolves page faults
+inline constexpr std::uint32_t record_valid = 1U << 2;    // there is a completion record
+inline constexpr std::uint32_t request_record = 1U << 3;  // write it on success too
+inline constexpr std::uint32_t interrupt = 1U << 4;       // privileged
+inline constexpr std::uint32_t check_result = 1U << 7;    // an unexpected result is status 2
+inline constexpr std::uint32_t to_cache = 1U << 8;        // destination into the cache, not memory
+inline constexpr std::uint32_t traffic_classes = 0xfU << 9;
+inline constexpr std::uint32_t strict_order = 1U << 13;
+inline constexpr std::uint32_t readback = 1U << 14;  // of the destination, before completing
+// By opcode.
+inline constexpr std::uint32_t batch_error = 1U << 16;    // batch: an earlier part of it failed
+inline constexpr std::uint32_t read_seed = 1U << 16;      // crc: the seed lies at extra[1]
+inline constexpr std::uint32_t no_reflection = 1U << 17;  // crc: neither inverted nor reflected
+inline constexpr std::uint32_t no_data_reflection = 1U << 18;
+inline constexpr std::uint32_t crc64 = 1U << 19;
+inline constexpr std::uint32_t pattern16 = 1U << 18;   // fill: 16 bytes, extra[0] the upper
+inline constexpr std::uint32_t readback_1 = 1U << 16;  // drain: address 1, 2 valid
+inline constexpr std::uint32_t readback_2 = 1U << 17;
+inline constexpr std::uint32_t no_readback_1 = 1U << 18;  // drain: no implicit one
+inline constexpr std::uint32_t no_readback_2 = 1U << 19;
+inline constexpr std::uint32_t use_stride = 1U << 16;  // translation fetch
+}  // namespace flag
+
+// What the device is told. All that an operation does not use must be 0 (else status 0x12).
+struct alignas(64) Descriptor {
+  std::uint32_t owner = 0;        // PASID and privilege: the CPU or the kernel fills them in
+  std::uint32_t command = 0;      // flags in bits 0 to 23, opcode above
+  std::uint64_t record = 0;       // address of the completion record
+  std::uint64_t source = 0;       // or source 1, pattern, descriptor list, delta record
+  std::uint64_t destination = 0;  // or source 2, the pattern to compare with
+  std::uint32_t size = 0;         // bytes; of a batch: descriptors
+  std::uint16_t interrupt = 0;
+  std::uint16_t reserved = 0;
+  // compare: [0] expected result. create_delta: [0] address of the delta record, [1] its most
+  // bytes, [2] mask of expected results. apply_delta: [0] bytes of the delta record. dualcast: [0]
+  // second destination. fill: [0] upper half of a 16-byte pattern. crc, copy_crc: [0] seed, [1] its
+  // address. translation_fetch: [1] stride.
+  std::array<std::uint64_t, 3> extra{};
+
+  Opcode opcode() const { return static_cast<Opcode>(command >> 24); }
+  std::uint32_t flags() const { return command & 0xffffff; }
+  bool has(std::uint32_t flags) const { return (command & flags) == flags; }
+  void set(Opcode opcode, std::uint32_t flags) {
+    command = std::uint32_t{static_cast<std::uint8_t>(opcode)} << 24 | flags;
+  }
+  friend bool operator==(const Descriptor&, const Descriptor&) = default;
+};
+static_assert(sizeof(Descriptor) == 64 && std::is_trivially_copyable_v<Descriptor>);
+static_assert(offsetof(Descriptor, size) == 32 && offsetof(Descriptor, extra) == 40);
+
+// SPEC table 8-9 (the codes that a user's descriptor can meet).
+enum class Code : std::uint8_t {
+  none = 0x00,  // not there yet; never written by a device
+  success = 0x01,
+  success_false = 0x02,  // with check_result: not the expected one
+  page_fault = 0x03,
+  page_request_refused = 0x04,
+  batch_failed = 0x05,      // some operation of it did not succeed
+  batch_list_fault = 0x06,  // the list itself could not be read further
+  delta_offset_order = 0x07,
+  delta_offset_range = 0x08,
+  bad_opcode = 0x10,
+  bad_flags = 0x11,
+  reserved_field = 0x12,
+  bad_size = 0x13,
+  bad_count = 0x14,
+  bad_value = 0x15,
+  overlap = 0x16,
+  dualcast_alignment = 0x17,
+  list_alignment = 0x18,
+  bad_interrupt = 0x19,
+  record_fault = 0x1a,      // never in a record: there is none
+  record_alignment = 0x1b,  // likewise
+  bad_alignment = 0x1c,
+  privilege = 0x1d,
+  traffic_class = 0x1e,
+  readback_fault = 0x1f,
+  hardware = 0x20,
+};
+
+// "page fault", "a reserved field is not 0"; "unknown" for others.
+std::string_view to_string(Code code);
+
+// SPEC 8.2. What the device answers; whoever submits sets `status` to 0 before. Of the errors only
+// page faults say more than their code.
+struct alignas(32) Record {
+  std::uint8_t status = 0;  // bits 6:0 the code, bit 7: the fault was in writing
+  std::uint8_t result =
+      0;  // compare: 1 differs; memmove that faulted: 1 ran backwards; delta: 0 to 2
+  std::uint8_t fault_info = 0;
+  std::uint8_t reserved = 0;
+  std::uint32_t completed = 0;  // bytes before the fault, descriptors of a batch; 0 after success
+  std::uint64_t fault_address = 0;
+  // status 0x11: [0] the invalid flags. create_delta: [0] bytes of the delta record. CRC: [0].
+  std::array<std::uint64_t, 2> extra{};
+
+  // With bit 6, which no code has, it is unknown; without it some would look like success.
+  Code code() const { return static_cast<Code>(status & 0x7f); }
+  bool write_fault() const { return (status & 0x80) != 0; }
+};
+static_assert(sizeof(Record) == 32 && std::is_trivially_copyable_v<Record>);
+static_assert(offsetof(Record, fault_address) == 8 && offsetof(Record, extra) == 16);
+
+// What a device, or one of its work queues, can do: a bit per opcode, as op_cap and op_config.
+class Opcodes {
+ public:
+  bool has(Opcode opcode) const { return (words_[word(opcode)] >> bit(opcode) & 1) != 0; }
+  void set(Opcode opcode, bool on = true) {
+    const std::uint64_t mask = std::uint64_t{1} << bit(opcode);
+    words_[word(opcode)] = on ? words_[word(opcode)] | mask : words_[word(opcode)] & ~mask;
+  }
+  // Words of 64 opcodes, the lowest first.
+  std::array<std::uint64_t, 4>& words() { return words_; }
+  const std::array<std::uint64_t, 4>& words() const { return words_; }
+  friend Opcodes operator&(Opcodes a, const Opcodes& b) {
+    for (std::size_t i = 0; i < a.words_.size(); ++i) a.words_[i] &= b.words_[i];
+    return a;
+  }
+  friend bool operator==(const Opcodes&, const Opcodes&) = default;
+
+ private:
+  static std::size_t word(Opcode opcode) { return static_cast<std::size_t>(opcode) / 64; }
+  static unsigned bit(Opcode opcode) { return static_cast<unsigned>(opcode) % 64; }
+  std::array<std::uint64_t, 4> words_{};
+};
+
+// GENCAP, SPEC 9.2.2.
+struct GeneralCapabilities {
+  std::uint64_t bits = 0;
+
+  bool block_on_fault() const { return bit(0); }
+  bool overlap() const { return bit(1); }  // memmove with overlapping source and destination
+  bool cache_control() const { return bit(2); }
+  bool readback() const { return bit(8); }
+  bool drain_readback() const { return bit(9); }
+  bool fill16() const { return bit(10); }
+  bool crc64() const { return bit(11); }
+  bool fault_info() const { return bit(12); }
+  bool batch_continuation() const { return bit(15); }
+  bool batch_of_one() const { return bit(52); }
+  std::uint64_t max_transfer() const { return std::uint64_t{1} << (bits >> 16 & 0x1f); }
+  std::uint64_t max_batch() const { return std::uint64_t{1} << (bits >> 21 & 0xf); }
+
+ private:
+  bool bit(unsigned n) const { return (bits >> n & 1) != 0; }
+};
+
+}  // namespace headrace::dsa

@@ -1,0 +1,109 @@
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <array>
+#include <fstream>
+
+#include "backend/dsa/character_device.h"
+#include "backend/dsa/devices.h"
+#include "headrace/dsa.h"
+
+namespace headrace {
+namespace {
+
+namespace fs = std::filesystem;
+
+// Intel's, from the table of the idxd driver: Sapphire Rapids and its successors, Granite Rapids-D,
+// Diamond Rapids.
+constexpr std::array kPciDevices = {"0x0b25", "0x11fb", "0x1212"};
+
+std::string first_line(const fs::path& path) {
+  std::ifstream file(path);
+  std::string line;
+  std::getline(file, line);
+  return line;
+}
+
+DsaFinding examine_host(const fs::path& pci) {
+  std::error_code error;
+  for (const auto& entry : fs::directory_iterator(pci, error)) {
+    if (first_line(entry.path() / "vendor") != "0x8086") continue;
+    const std::string device = first_line(entry.path() / "device");
+    if (std::ranges::find(kPciDevices, device) == kPciDevices.end()) continue;
+    return {
+        .state = DsaState::off,
+        .why = fmt::format("a device at {} without its driver", entry.path().filename().string()),
+        .remedy = "sudo modprobe idxd   (with tc_override=1 if dmesg tells of traffic classes)"};
+  }
+  return {.state = DsaState::absent, .why = "no such device"};
+}
+
+// By opening it.
+DsaFinding examine_queue(const dsa::WorkQueue& queue) {
+  if (!queue.unusable.empty()) {
+    return {.state = DsaState::off,
+            .why = fmt::format("{}: {}", queue.name, queue.unusable),
+            .remedy = queue.remedy};
+  }
+  const auto portal = dsa::open_character_device(queue);
+  if (!portal) {
+    const bool denied = portal.error().code == ErrorCode::denied;
+    return {.state = DsaState::off,
+            .why = portal.error().message,
+            .remedy = denied ? fmt::format("sudo chown $USER {}", queue.file.string()) : ""};
+  }
+  const std::string kind = queue.shared ? "shared" : "dedicated";
+  if ((*portal)->name() != "write()") {
+    return {.state = DsaState::ready,
+            .why = fmt::format("{} queue {} by {}", kind, queue.name, (*portal)->name())};
+  }
+  return {
+      .state = DsaState::limited,
+      .why = fmt::format("{} queue {} by write(): its portal may not be mapped", kind, queue.name),
+      .remedy = "sudo setcap cap_sys_rawio+ep PROGRAM, for batches and fewer system calls"};
+}
+
+DsaFinding examine_device(const dsa::Device& device) {
+  DsaFinding best{.name = device.name, .state = DsaState::off};
+  if (!device.unusable.empty()) {
+    best.why = device.unusable;
+    best.remedy = device.remedy;
+    return best;
+  }
+  best.why = "no work queue";
+  best.remedy = "headrace dsa setup --show";
+  bool first = true;
+  for (const dsa::WorkQueue& queue : device.queues) {
+    DsaFinding found = examine_queue(queue);
+    found.name = device.name;
+    if (first || found.state < best.state) best = std::move(found);
+    first = false;
+  }
+  return best;
+}
+
+}  // namespace
+
+std::string_view to_string(DsaState state) {
+  switch (state) {
+    case DsaState::ready: return "ready";
+    case DsaState::limited: return "limited";
+    case DsaState::off: return "off";
+    case DsaState::absent: return "absent";
+  }
+  return "absent";
+}
+
+std::vector<DsaFinding> examine_dsa(const DsaPaths& paths) {
+  dsa::Roots roots = dsa::Roots::from_environment();
+  if (!paths.sysfs.empty()) roots.sysfs = paths.sysfs;
+  if (!paths.dev.empty()) roots.dev = paths.dev;
+  std::vector<DsaFinding> findings;
+  for (const dsa::Device& device : dsa::find_devices(roots)) {
+    findings.push_back(examine_device(device));
+  }
+  if (findings.empty()) findings.push_back(examine_host(paths.pci));
+  return findings;
+}
+
+}  // namespace headrace

@@ -1,0 +1,193 @@
+// One work queue in use: its portal, the completion records of what is under way in it, and the way
+// of each operation through faults to its end.
+//
+// What is under way never exceeds what the queue holds, so that a dedicated one drops nothing. What
+// is not answered in time ends the portal: after that the device writes nothing more for it, and
+// what was under way is handed back. Thread-safe.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "backend/dsa/devices.h"
+#include "backend/dsa/operation.h"
+#include "backend/dsa/portal.h"
+#include "core/mutex.h"
+#include "headrace/clock.h"
+#include "headrace/result.h"
+#include "headrace/units.h"
+
+namespace headrace::dsa {
+
+using OpenPortal = std::function<Result<std::unique_ptr<Portal>>(const WorkQueue&)>;
+
+struct LaneOptions {
+  OpenPortal open;
+  // A descriptor not answered this long after the first poll that missed its answer is given up.
+  Nanoseconds limit = std::chrono::seconds{5};
+  const Clock* clock = &system_clock();
+  // Descriptors handed over at once: in a batch, or in one write().
+  std::size_t at_once = 32;
+  bool batches = true;  // where the portal takes them
+};
+
+// What is asked for, and by whom.
+struct Order {
+  Operation operation;
+  std::uint64_t tag = 0;
+  void* owner = nullptr;  // for whoever polls
+};
+
+// An order on its way.
+struct Job {
+  Job() = default;
+  explicit Job(const Order& order) : work(order.operation), tag(order.tag), owner(order.owner) {}
+
+  Work work;
+  std::uint64_t tag = 0;
+  void* owner = nullptr;
+  std::uint32_t tries = 0;  // lanes that gave it back
+};
+
+// A job that was not done, with what is left of it.
+struct Failure {
+  Error why;
+  Job job;
+  // Whether an unknown part of what is left was done; else it stands where its work says.
+  bool undefined = false;
+};
+
+// What became of an order.
+struct Ended {
+  std::uint64_t tag = 0;
+  void* owner = nullptr;
+  Outcome outcome = {};  // if it was done
+  std::unique_ptr<Failure> failure = nullptr;
+};
+
+struct LaneStats {
+  std::uint64_t descriptors = 0;  // handed over
+  std::uint64_t batches = 0;      // of them, in so many batches
+  std::uint64_t calls = 0;        // of Portal::submit
+  std::uint64_t refused = 0;      // calls that took fewer than offered
+  std::uint64_t faults = 0;       // page faults answered by touching
+  std::uint64_t failed = 0;       // records with an error
+  std::uint64_t lost = 0;         // not answered when the portal was closed
+  std::uint64_t reopened = 0;
+};
+
+class Lane {
+ public:
+  static Result<std::unique_ptr<Lane>> open(const WorkQueue& queue, LaneOptions options);
+  // Ends the portal. What is under way is gone without a word: the owner has polled it all before,
+  // or does not want to know.
+  ~Lane();
+
+  // Takes the first n, n small when the queue is full. Error: the queue is gone, and a new portal
+  // is not to be had now; none was taken.
+  Result<std::size_t> submit(std::span<const Order> orders);
+  // Takes one that another lane gave back; false: not now.
+  bool take_over(const Job& job);
+  // Moves what has ended to the back of `ended`. Hands over again what was resumed or refused
+  // before. Touches pages without holding up others.
+  void poll(std::vector<Ended>& ended);
+
+  // Ends the portal, and all that is under way with timed_out. Requires: nobody polls.
+  void give_up(std::vector<Ended>& ended);
+
+  // Jobs taken and not yet ended; a hint while others submit or poll.
+  std::size_t under_way() const {
+    return under_way_.load(std::memory_order_relaxed);  // pairs with nothing
+  }
+  // The most of them.
+  std::size_t room() const { return room_; }
+  const WorkQueue& queue() const { return queue_; }
+  std::string_view portal_name() const { return name_; }
+  LaneStats stats() const;
+
+ private:
+  // Of one job.
+  struct Slot {
+    bool alone = false;      // not in a batch: the last one failed as a whole
+    std::uint64_t turn = 0;  // how often it was handed over
+    // When a poll first found it waiting: to be handed over, or then for its answer.
+    std::optional<Nanoseconds> since;
+    Job job;
+  };
+  // A record on a line of its own: the device writes one while a core reads the next.
+  struct alignas(64) Cell {
+    Record record;
+  };
+  // A batch descriptor's own record and its list, until the device is done with them.
+  struct Member {
+    std::uint32_t slot;
+    std::uint64_t turn;
+  };
+  struct Batch {
+    Cell cell;
+    std::vector<Member> members;  // empty: free
+    std::vector<Descriptor> list;
+  };
+
+  Lane(const WorkQueue& queue, LaneOptions options, std::unique_ptr<Portal> portal);
+
+  Status revive() REQUIRES(mutex_);
+  void forget_portal() REQUIRES(mutex_);
+  std::size_t occupy(std::size_t slots) REQUIRES(mutex_);
+  void release(std::uint32_t slot) REQUIRES(mutex_);
+  void tell_under_way() REQUIRES(mutex_);
+  void make_ready(std::uint32_t slot) REQUIRES(mutex_);
+  void hand_over_ready() REQUIRES(mutex_);
+  std::size_t hand_over(std::span<const std::uint32_t> slots) REQUIRES(mutex_);
+  std::size_t hand_over_singly(std::span<const std::uint32_t> slots) REQUIRES(mutex_);
+  std::size_t hand_over_batch(std::span<const std::uint32_t> slots) REQUIRES(mutex_);
+  std::size_t submit(std::span<const Descriptor> descriptors) REQUIRES(mutex_);
+  void prepare(std::uint32_t slot, Descriptor& descriptor) REQUIRES(mutex_);
+  void collect(std::vector<Ended>& ended) REQUIRES(mutex_);
+  void collect_batches() REQUIRES(mutex_);
+  // Whether it is no longer under way.
+  bool look(std::uint32_t slot, std::vector<Ended>& ended) REQUIRES(mutex_);
+  void refuse(std::uint32_t slot, const Record& record, std::vector<Ended>& ended) REQUIRES(mutex_);
+  void fail_job(std::uint32_t slot, const Error& why, bool undefined, std::vector<Ended>& ended)
+      REQUIRES(mutex_);
+  void stamp(std::span<const std::uint32_t> slots, Nanoseconds now) REQUIRES(mutex_);
+  bool late(std::span<const std::uint32_t> slots, Nanoseconds now) const REQUIRES(mutex_);
+  void expire(std::vector<Ended>& ended) REQUIRES(mutex_);
+  void close_portal(std::vector<Ended>& ended, const Error& why) REQUIRES(mutex_);
+  void give_back_refused(std::vector<Ended>& ended) REQUIRES(mutex_);
+  void resume(std::uint32_t slot, const Status& touched, std::vector<Ended>& ended)
+      REQUIRES(mutex_);
+  std::uint8_t status_of(const Cell& cell) const;
+
+  // Immutable after construction.
+  const WorkQueue queue_;
+  const LaneOptions options_;
+  const std::string name_;
+  const std::size_t room_;
+  const std::unique_ptr<Cell[]> cells_;  // as slots_; written by the device too
+
+  mutable Mutex mutex_;
+  std::unique_ptr<Portal> portal_ GUARDED_BY(mutex_);     // nullptr: given up, to be opened anew
+  unsigned generation_ GUARDED_BY(mutex_);                // of processes, when it was opened
+  std::optional<Error> refusal_ GUARDED_BY(mutex_);       // of the portal, not yet acted on
+  bool answered_ GUARDED_BY(mutex_) = false;              // since the portal was opened
+  std::optional<Nanoseconds> closed_ GUARDED_BY(mutex_);  // when one that never answered was
+  std::vector<Slot> slots_ GUARDED_BY(mutex_);
+  std::vector<std::uint32_t> free_ GUARDED_BY(mutex_);
+  std::vector<std::uint32_t> ready_ GUARDED_BY(mutex_);      // to be handed over, in order
+  std::vector<std::uint32_t> submitted_ GUARDED_BY(mutex_);  // in order
+  std::vector<std::uint32_t> touching_ GUARDED_BY(mutex_);
+  std::vector<std::unique_ptr<Batch>> batches_ GUARDED_BY(mutex_);
+  std::vector<Descriptor> handful_ GUARDED_BY(mutex_);  // being handed over
+  LaneStats stats_ GUARDED_BY(mutex_);
+  // Written under mutex_; read without it as a hint.
+  std::atomic<std::size_t> under_way_{0};
+};
+
+}  // namespace headrace::dsa

@@ -1,0 +1,40 @@
+// What the program is told on its command line, and the devices that follow from it.
+#pragma once
+
+#include <sys/types.h>
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "backend/dsa_sim/bus.h"
+#include "headrace/result.h"
+
+namespace headrace::dsa {
+
+struct Options {
+  bool help = false;
+  std::string mount_point;
+  std::string profile = "sapphire-rapids";
+  unsigned devices = 1;
+  std::vector<unsigned> nodes = {0};  // of each device, in turn
+  unsigned engines = 1;               // of each device
+  unsigned queue_count = 1;           // of each device; they share its room
+  std::vector<QueueSetup> queues;     // of each device, in place of queue_count
+  bool block_on_fault = true;
+  bool absent_pages_fault = true;
+  mode_t mode = 0600;
+  ServedOptions served;
+};
+
+// What --help prints.
+std::string help_text();
+
+// Without the program's name. invalid: with what is allowed.
+Result<Options> parse_options(std::span<const char* const> arguments);
+
+// invalid: the options ask for what the profile cannot be.
+Result<std::vector<DeviceSetup>> make_setups(const Options& options);
+
+}  // namespace headrace::dsa

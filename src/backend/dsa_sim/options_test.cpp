@@ -1,0 +1,123 @@
+#include "backend/dsa_sim/options.h"
+
+#include <fmt/core.h>
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+namespace headrace::dsa {
+namespace {
+
+Result<Options> parse(std::vector<const char*> words) { return parse_options(words); }
+
+Result<std::vector<DeviceSetup>> setups(std::vector<const char*> words) {
+  words.push_back("/mnt");
+  auto options = parse_options(words);
+  if (!options) return std::unexpected<Error>(options.error());
+  return make_setups(*options);
+}
+
+TEST(Options, OneDeviceWithOneSharedQueueByDefault) {
+  const auto made = setups({});
+  ASSERT_TRUE(made);
+  ASSERT_EQ(made->size(), 1U);
+  const DeviceSetup& setup = made->front();
+  EXPECT_EQ(setup.version, 0x100U);
+  ASSERT_EQ(setup.queues.size(), 1U);
+  EXPECT_TRUE(setup.queues[0].shared);
+  EXPECT_EQ(setup.queues[0].size, 128U);
+  EXPECT_EQ(setup.queues[0].threshold, 128U);
+  EXPECT_FALSE(setup.queues[0].batches_allowed);
+}
+
+TEST(Options, TheLayoutOfTheThesis) {
+  const auto made = setups({"--layout", "8n1d1e1w"});
+  ASSERT_TRUE(made);
+  ASSERT_EQ(made->size(), 8U);
+  for (unsigned i = 0; i < 8; ++i) EXPECT_EQ((*made)[i].numa_node, i);
+}
+
+TEST(Options, LayoutsSayHowMuchOfEach) {
+  const auto made = setups({"--layout=2n3d4e2w"});
+  ASSERT_TRUE(made);
+  ASSERT_EQ(made->size(), 6U);
+  EXPECT_EQ((*made)[2].numa_node, 0U);
+  EXPECT_EQ((*made)[3].numa_node, 1U);
+  EXPECT_EQ((*made)[0].groups[0].engines, 4U);
+  ASSERT_EQ((*made)[0].queues.size(), 2U);
+  EXPECT_EQ((*made)[0].queues[1].size, 64U);
+}
+
+TEST(Options, DevicesOnNodesInTurn) {
+  const auto made = setups({"--devices", "8", "--nodes", "0,0,5"});
+  ASSERT_TRUE(made);
+  ASSERT_EQ(made->size(), 8U);
+  EXPECT_EQ((*made)[1].numa_node, 0U);
+  EXPECT_EQ((*made)[2].numa_node, 5U);
+  EXPECT_EQ((*made)[5].numa_node, 5U);
+}
+
+TEST(Options, QueuesByKindSizeAndThreshold) {
+  const auto made = setups({"--queue", "shared:32:16", "--queue", "dedicated:8",
+                            "--no-block-on-fault", "--profile", "dsa2"});
+  ASSERT_TRUE(made);
+  const std::vector<QueueSetup>& queues = made->front().queues;
+  ASSERT_EQ(queues.size(), 2U);
+  EXPECT_EQ(queues[0].threshold, 16U);
+  EXPECT_FALSE(queues[0].block_on_fault);
+  EXPECT_TRUE(queues[0].batches_allowed);
+  EXPECT_FALSE(queues[1].shared);
+  EXPECT_EQ(queues[1].size, 8U);
+}
+
+TEST(Options, TheOthers) {
+  const auto options =
+      parse({"--mode", "666", "--rates", "--seed=7", "--retries", "0", "--resident", "/mnt"});
+  ASSERT_TRUE(options);
+  EXPECT_EQ(options->mode, 0666U);
+  EXPECT_TRUE(options->served.rates);
+  EXPECT_EQ(options->served.seed, 7U);
+  EXPECT_EQ(options->served.retries, 0U);
+  EXPECT_FALSE(options->absent_pages_fault);
+  EXPECT_EQ(options->mount_point, "/mnt");
+}
+
+TEST(Options, HelpNeedsNoMountPointAndNamesAllOptions) {
+  EXPECT_TRUE(parse({"--help"})->help);
+  for (const char* option :
+       {"--profile", "--layout", "--devices", "--nodes", "--queue", "--no-block-on-fault",
+        "--resident", "--retries", "--mode", "--rates", "--seed", "--help"}) {
+    EXPECT_NE(help_text().find(fmt::format("\n  {}", option)), std::string::npos) << option;
+  }
+}
+
+TEST(Options, WrongOnesAreToldWithWhatIsRight) {
+  const auto wrong = [](std::vector<const char*> words) {
+    const auto made = setups(std::move(words));
+    EXPECT_FALSE(made);
+    if (made) return std::string();
+    EXPECT_EQ(made.error().code, ErrorCode::invalid);
+    return made.error().message;
+  };
+  EXPECT_EQ(wrong({"--colour"}), "no option --colour; --help lists them");
+  EXPECT_EQ(wrong({"--devices", "x"}), "--devices 'x': give 1 to 64");
+  EXPECT_EQ(wrong({"--devices", "65"}), "--devices '65': give 1 to 64");
+  EXPECT_EQ(wrong({"--rates=1"}), "--rates has no value");
+  EXPECT_EQ(wrong({"--profile", "dsa9"}),
+            "no profile 'dsa9'; there are sapphire-rapids, dsa2, dsa3");
+  EXPECT_EQ(wrong({"--layout", "8n1d1e"}), "--layout '8n1d1e': give it as 8n1d1e1w");
+  EXPECT_EQ(wrong({"--layout", "8n1d1e1w2"}), "--layout '8n1d1e1w2': '2' is too much");
+  EXPECT_EQ(wrong({"--queue", "both:1"}),
+            "--queue 'both:1': give shared:SIZE, shared:SIZE:THRESHOLD or dedicated:SIZE");
+  EXPECT_EQ(wrong({"--queue", "dedicated:8:4"}),
+            "--queue 'dedicated:8:4': a dedicated queue has no threshold");
+  EXPECT_EQ(wrong({"--queue", "shared:8:9"}), "--queue threshold '9': give 1 to 8");
+  EXPECT_EQ(wrong({"--queue", "shared:129"}),
+            "the queues hold 129 descriptors together; at most 128");
+  EXPECT_EQ(wrong({"/elsewhere"}), "one mount point, not also '/mnt'");
+  EXPECT_EQ(parse({}).error().message, "say where: headrace-dsa-sim [OPTION]... MOUNT_POINT");
+  EXPECT_EQ(parse({"/mnt", "--seed"}).error().message, "--seed needs a value");
+  EXPECT_EQ(parse({"--mode", "8", "/mnt"}).error().message, "--mode '8': give 0 to 777");
+}
+
+}  // namespace
+}  // namespace headrace::dsa
