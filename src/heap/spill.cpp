@@ -1,0 +1,57 @@
+// SpillChain: the first heap with room.
+
+#include "core/check.h"
+#include "headrace/heap.h"
+
+namespace headrace {
+namespace {
+
+constexpr unsigned kPassesUntilAsked = 1024;
+
+}  // namespace
+
+SpillChain::SpillChain(const std::vector<Heap*>& heaps) : links_(heaps.size()) {
+  CHECK(!heaps.empty());
+  for (std::size_t i = 0; i < heaps.size(); ++i) links_[i].heap = heaps[i];
+}
+
+// `refused` and `passed` are hints: a thread that reads old ones asks a heap once too often, or
+// passes it over a few times more.
+void* SpillChain::allocate_bytes(std::size_t size, std::size_t align) noexcept {
+  for (Link& link : links_) {
+    if (size >= link.refused && ++link.passed < kPassesUntilAsked) continue;
+    void* const object = link.heap->allocate_bytes(size, align);
+    if (object != nullptr) {
+      if (size >= link.refused) link.refused = kNone;
+      return object;
+    }
+    link.passed = 0;
+    if (size < link.refused) link.refused = size;
+  }
+  return nullptr;
+}
+
+void SpillChain::free(void* object) noexcept {
+  if (object == nullptr) return;
+  Heap* const owner = Heap::owner(object);
+  for (Link& link : links_) {
+    if (link.heap != owner) continue;
+    owner->free(object);
+    if (link.refused != kNone) link.refused = kNone;
+    return;
+  }
+  CHECK(false);  // freed into a chain it is not from
+}
+
+void* SpillChain::do_allocate(std::size_t size, std::size_t align) {
+  void* const object = allocate_bytes(size, align);
+  return object != nullptr ? object : std::pmr::null_memory_resource()->allocate(size, align);
+}
+
+void SpillChain::do_deallocate(void* object, std::size_t, std::size_t) { free(object); }
+
+bool SpillChain::do_is_equal(const std::pmr::memory_resource& other) const noexcept {
+  return this == &other;
+}
+
+}  // namespace headrace
