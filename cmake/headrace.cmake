@@ -9,10 +9,11 @@ target_compile_options(headrace_warnings INTERFACE
   # GCC 12 sees ghosts in std::optional and std::expected.
   $<$<CXX_COMPILER_ID:GNU>:-Wno-maybe-uninitialized>
   # In a unity build a source file's anonymous namespace looks like a header's.
-  $<$<AND:$<CXX_COMPILER_ID:GNU>,$<BOOL:${CMAKE_UNITY_BUILD}>>:-Wno-subobject-linkage>)
+  $<$<AND:$<COMPILE_LANG_AND_ID:CXX,GNU>,$<BOOL:${CMAKE_UNITY_BUILD}>>:-Wno-subobject-linkage>)
 
-# headrace_folder(core): adds src/core/*.cpp to the library, its *_test.cpp to the test program
-# core_test and its *_bench.cpp to core_bench. Not recursive: a subfolder is a folder of its own.
+# headrace_folder(core): adds src/core/*.cpp to the library, its *_test.cpp and *_test.c to the test
+# program core_test and its *_bench.cpp to core_bench. Not recursive: a subfolder is a folder of its
+# own.
 function(headrace_folder folder)
   string(REPLACE "/" "_" name ${folder})
   set(dir ${PROJECT_SOURCE_DIR}/src/${folder})
@@ -21,6 +22,7 @@ function(headrace_folder folder)
   list(FILTER sources EXCLUDE REGEX "_(test|bench|fuzz)\\.cpp$")
   set(tests ${all})
   list(FILTER tests INCLUDE REGEX "_test\\.cpp$")
+  file(GLOB c_tests CONFIGURE_DEPENDS ${dir}/*_test.c)
   set(benches ${all})
   list(FILTER benches INCLUDE REGEX "_bench\\.cpp$")
   if(sources)
@@ -37,7 +39,7 @@ function(headrace_folder folder)
     set_source_files_properties(${kernels} PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
   endif()
   if(tests AND HEADRACE_TESTS)
-    headrace_test(${name}_test ${tests})
+    headrace_test(${name}_test ${tests} ${c_tests})
   endif()
   if(benches AND HEADRACE_BENCHES)
     add_executable(${name}_bench ${benches})

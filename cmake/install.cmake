@@ -1,4 +1,5 @@
-# What an install tree holds: the library, the public headers, find_package(headrace).
+# What an install tree holds: the library, the public headers, find_package(headrace), and where it
+# is built headrace-dsa-sim.
 
 include(GNUInstallDirs)
 include(CMakePackageConfigHelpers)
@@ -18,6 +19,9 @@ write_basic_package_version_file(${PROJECT_BINARY_DIR}/headraceConfigVersion.cma
 # A wheel carries the Python extension only (python/CMakeLists.txt installs that).
 if(NOT HEADRACE_PYTHON)
   install(TARGETS headrace EXPORT headrace FILE_SET HEADERS)
+  if(TARGET headrace-dsa-sim)
+    install(TARGETS headrace-dsa-sim)
+  endif()
   install(EXPORT headrace NAMESPACE headrace:: DESTINATION ${package_dir}
     FILE headraceTargets.cmake)
   install(FILES ${PROJECT_BINARY_DIR}/headraceConfig.cmake

@@ -32,21 +32,27 @@ USUAL_SHARE = 0.95
 # Bottom-up: a folder may include only folders before it.
 LAYERS = [
     "core", "topology", "place", "backend", "backend/linux", "backend/cpu", "backend/storage",
-    "backend/fake", "backend/registry", "move", "cache", "measure", "workload",
+    "backend/dsa", "backend/dsa_device", "backend/fake", "backend/registry", "backend/dsa_sim",
+    "heap", "move", "cache", "measure", "workload",
 ]
 # The folder that implements each public header.
 PUBLIC = {
     "backend.h": "backend", "buffer.h": "backend/linux", "cache.h": "cache", "clock.h": "core",
-    "copy.h": "backend", "eviction.h": "cache", "export.h": "core", "file.h": "backend/storage",
-    "findings.h": "topology", "headrace.h": "workload", "histogram.h": "core",
-    "machine.h": "topology",
+    "copy.h": "backend", "dsa.h": "backend/dsa",
+    "dsa_operations.h": "backend/dsa", "eviction.h": "cache", "export.h": "core",
+    "file.h": "backend/storage",
+    "findings.h": "topology", "headrace.h": "workload", "heap.h": "heap", "histogram.h": "core",
+    "machine.h": "topology", "malloc.h": "heap",
     "measure.h": "measure", "mover.h": "move", "object.h": "backend", "placement.h": "place",
+    "process.h": "backend/linux",
     "profile.h": "topology", "query.h": "workload", "random.h": "core", "result.h": "core",
     "route.h": "place", "statistics.h": "core", "units.h": "core", "version.h": "core",
+    "workload.h": "workload",
 }
 # Headers of hardware and systems that only one folder may see.
 VENDOR = {
     r"hwloc": "topology", r"liburing": "backend/storage", r"libaio": "backend/storage",
+    r"fuse": "backend/dsa_sim", r"\btbb/": "heap",
     r"linux/idxd": "backend/dsa", r"accel-config": "backend/dsa",
     r"cuda|nvml|hip/|level_zero": "backend/cuda",
     r"numaif|numa\.h|linux/mempolicy": "backend/linux",
@@ -218,6 +224,37 @@ def python_functions(path: Path, text: str) -> Iterator[Function]:
             yield Function(path, node.lineno, node.name, length)
 
 
+#: The head of a type's definition on one line.
+TYPE = re.compile(
+    r"(?:template\s*<[^{;]*>\s*)?(?:class|struct|union|enum(?:\s+class)?)\s+"
+    r"(?:\[\[\w+\]\]\s*|(?:[A-Z]+_[A-Z_]+|[A-Z]+\([^)]*\))\s+|alignas\(\d+\)\s*)*"
+    r"([\w:]+)(?:\s+final)?\s*(?::(?!:)[^;]*)?\{")
+
+
+def defined_types(path: Path, lines: list[str]) -> Iterator[tuple[str, Finding]]:
+    """Types of named namespaces, by full name."""
+    scope: list[str] = []
+    for number, line in enumerate(lines, 1):
+        if match := re.match(r"namespace\s+(?:HEADRACE_API\s+)?([\w:]*)\s*\{", line):
+            scope.append(match[1])
+        elif scope and re.match(r"\}\s*// namespace", line):
+            scope.pop()
+        elif all(scope) and (match := TYPE.match(line)):
+            name = "::".join([*scope, match[1]])
+            yield name, Finding(path, number, f"a second {name}: give it another name")
+
+
+def check_one_definition(paths: list[Path]) -> Iterator[Finding]:
+    """Two types of one name are undefined behaviour that no compiler sees."""
+    known: set[str] = set()
+    for path in paths:
+        if path.suffix in {".cpp", ".h"} and (folder_of(path) or "include" in path.parts):
+            for name, finding in defined_types(path, path.read_text().splitlines()):
+                if name in known:
+                    yield finding
+                known.add(name)
+
+
 def check_tests_beside(paths: list[Path]) -> list[str]:
     """Sources in src/ without a test beside them that bears their name."""
     sources = [p for p in paths if p.suffix == ".cpp" and folder_of(p) and role(p) == "source"]
@@ -230,7 +267,7 @@ def check_tests_beside(paths: list[Path]) -> list[str]:
 
 def measure(paths: list[Path]) -> tuple[dict[str, object], list[Finding]]:
     """What the budgets are about, and the findings that have no budget."""
-    findings: list[Finding] = []
+    findings = list(check_one_definition(paths))
     functions: list[Function] = []
     long_files: dict[str, int] = {}
     for path in paths:

@@ -27,30 +27,59 @@ class Buffer final : public Object {
   // The page size it really has, and in words why not the one asked for; empty if it is.
   PageSize page_size() const { return page_size_; }
   const std::string& fallback() const { return fallback_; }
+  // On storage.
+  bool in_file() const { return in_file_; }
 
  private:
   friend class LinuxMemory;
-  Buffer(std::byte* memory, Bytes size, Bytes mapped, Placement placement, PageSize page_size,
-         std::string fallback);
+  friend Status relocate(const Machine& machine, Buffer& buffer, const Placement& placement);
+  Buffer(Bytes size, NodeId node, std::byte* memory, Bytes mapped, Placement placement,
+         PageSize page_size, std::string fallback, bool in_file = false);
 
   const Bytes mapped_;
-  const Placement placement_;
+  Placement placement_;
   const PageSize page_size_;
   const std::string fallback_;
+  const bool in_file_;
 };
 
 // Allocates `bytes` (rounded up to whole pages in the kernel, not in size()) by `placement`; a kind
-// is resolved for the calling CPU.
-// invalid: no bytes, no node, a node named twice or with weight 0. absent: no such node, in the
-// machine or on this host. denied: the cpuset or a policy forbids it. exhausted: the nodes have not
-// that much free, with what is free where; a strict request never spills and is checked against the
-// free memory of its nodes before a page is touched, so that the OOM killer stays away.
+// or property is resolved for Placement::near, else for the calling CPU.
+//
+// A placement that spills in a stated order is cut by what is free now: what its nodes have room
+// for, in turns, from the front, those that are full left out; then as much as fits on the first
+// node it spills to, and so on. Not so with pages of a hugetlb pool: the kernel says where those
+// spill to. Its weighted interleaving deals the pages where its table has these very weights.
+//
 // Weights count pages; of base pages in buffers that would need more than 512 changes of node they
 // count runs of 2, 4, ... pages, and of huge pages always whole ones
 // (docs/design/placement-on-linux.md). Pages from a hugetlb pool are touched at once, whatever the
 // placement says: one that is missing later would be a SIGBUS.
+//
+// invalid: no bytes, an `align` that is none, and as resolve(). absent: no such node, in the
+// machine or on this host. denied: the cpuset or a policy forbids it, or the limit of locked
+// memory. exhausted: the nodes have not that much free, with what is free where; a strict request
+// never spills and is checked against the free memory of its nodes before a page is touched, so
+// that the OOM killer stays away.
+//
+// It begins at a multiple of its pages and of `align`, a power of two.
+//
+// On storage it is memory in a file: loads and stores reach it through the page cache, whose node
+// is node(), and the kernel writes it to the device when memory is short. The file has no name and
+// goes with the buffer; a forked child shares it instead of having a copy. Room for it is taken on
+// the device at once, as far as its file system can promise it (copy-on-write ones such as btrfs
+// and ZFS cannot); its pages are not touched. An error of the device later is a SIGBUS, as of any
+// mapped file.
 Result<std::unique_ptr<Buffer>> allocate(const Machine& machine, Bytes bytes,
-                                         const Placement& placement);
+                                         const Placement& placement, Bytes align = {1});
+
+// Moves a buffer to another placement. Its addresses stay, and other threads may read and write it
+// meanwhile; pages never touched come there later. Its pages keep their size and are not touched or
+// locked anew. Errors as allocate(): before a page moved when there is too little room. Besides,
+// exhausted: pages of a strict placement stayed where they were (pinned, or the node filled up).
+// unsupported: huge pages too few to be shared by weight, memory in a file. The bytes are the same
+// in any case, and after an error `where` tells where they are.
+Status relocate(const Machine& machine, Buffer& buffer, const Placement& placement);
 
 // Pages per node, as the kernel says (move_pages with no target).
 struct Residency {

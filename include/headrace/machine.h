@@ -108,6 +108,9 @@ struct CopyRate {
 struct DiscoverOptions {
   std::filesystem::path sysfs = "/sys";
   std::filesystem::path procfs = "/proc";
+  // The folder of DSA devices; HEADRACE_DSA_SYSFS is read where this holds nothing, and without
+  // that it is bus/dsa/devices of `sysfs`.
+  std::optional<std::filesystem::path> dsa = {};
   // hwloc XML to read instead of asking the running system.
   std::optional<std::filesystem::path> hwloc_xml = {};
   // Paths whose storage devices become nodes; those that do not exist are an error.

@@ -8,6 +8,7 @@
 // description of an object is Thread-safe; the bytes are the user's to synchronise.
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -24,19 +25,21 @@ class Object {
 
   ObjectId id() const { return id_; }
   Bytes size() const { return size_; }
-  // Where its bytes live: for memory spread over nodes, the first of its placement.
-  NodeId node() const { return node_; }
+  // Where its bytes live: for memory spread over nodes, the first of its placement. Only relocate()
+  // (buffer.h) changes it.
+  NodeId node() const { return node_.load(); }
   // Its bytes if a CPU can address them; nullptr for a file.
   std::byte* memory() const { return memory_; }
 
  protected:
   Object(Bytes size, NodeId node, std::byte* memory);
   ~Object() = default;
+  void moved_to(NodeId node) { node_.store(node); }
 
  private:
   const ObjectId id_;
   const Bytes size_;
-  const NodeId node_;
+  std::atomic<NodeId> node_;
   std::byte* const memory_;
 };
 

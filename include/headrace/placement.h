@@ -1,5 +1,5 @@
-// Where memory should live: nodes with weights, strict or preferred, and the page size; and the
-// pure functions that choose it.
+// Where memory should live: nodes with weights, strict or preferred and then where, and the page
+// size; and the pure functions that choose it.
 //
 // A Placement is a wish; `allocate` (buffer.h) carries it out and `where` tells what came of it.
 // Thread-compatible.
@@ -9,6 +9,8 @@
 #include <functional>
 #include <optional>
 #include <string>
+#include <string_view>
+#include <variant>
 #include <vector>
 
 #include "headrace/export.h"
@@ -35,33 +37,78 @@ struct NodeWeight {
   friend bool operator==(const NodeWeight&, const NodeWeight&) = default;
 };
 
+// What a node is wanted for, instead of its kind. Measured values decide, else those that firmware
+// rates, else the kind of memory; values within 10 % are equal, and of equals the nearest is taken.
+enum class Property : std::uint8_t {
+  fastest,            // the highest bandwidth, of equals the lowest latency
+  lowest_latency,     // of a load on an idle machine
+  highest_bandwidth,  // of all CPUs of the initiator reading
+  largest,            // the most memory
+};
+
+std::string_view to_string(Property property);
+
+// A node, or all nodes of a kind, nearest first.
+using NodeChoice = std::variant<NodeId, NodeKind>;
+
+// The largest weight, as the kernel's own.
+inline constexpr unsigned kMaxWeight = 255;
+
 struct Placement {
   // One node: bound to it. Several: pages in turn, `weight` at a time.
   std::vector<NodeWeight> nodes;
   // Instead of nodes: all nodes of this kind, nearest first; resolved by `resolve`.
   std::optional<NodeKind> kind = {};
-  // strict: these nodes or exhausted. Otherwise the kernel may spill to others when they are full.
+  // Instead of both: the best node; where not strict, the others spill in falling order.
+  std::optional<Property> property = {};
+  // strict: these nodes or exhausted. Otherwise memory spills when they are full.
   bool strict = true;
+  // Where to, in this order; after the last one the request is exhausted. Empty: the kernel says.
+  std::vector<NodeChoice> spill = {};
+  // The CPUs that will use it; empty: the calling one and its neighbours.
+  CpuSet near = {};
   PageSize pages = PageSize::transparent;
   // Touch every page at once, in parallel, from CPUs near its node.
   bool touch = true;
+  // Keep it in memory (mlock): never swapped, faulted in at once.
+  bool lock = false;
   std::string reason;  // why a policy chose it; empty when the user did
 
   static Placement on(NodeId node);
   static Placement on(NodeKind kind);
+  static Placement on(Property property);
   // Page by page in turn over the nodes.
   static Placement interleave(const std::vector<NodeId>& nodes);
   // Pages in turn by weight, {{n0, 3}, {n8, 1}}: three pages on n0, one on n8, and so on. Private
   // to the allocation; needs no root.
   static Placement weighted(std::vector<NodeWeight> nodes);
+  // As people write it: a kind "hbm" or "storage", a property "fastest", nodes "0-3,8", weights of
+  // nodes "0=3,8=1" or of kinds "dram=3,cxl=1" (a kind's share is spread evenly over its nodes).
+  // Several, "hbm:dram:2", are tried in this order: not strict; the first may be any of these, the
+  // others kinds and nodes of memory. invalid: none of these, with what was probably meant.
+  // absent: no such node here. unsupported: storage among other nodes.
+  static Result<Placement> parse(const Machine& machine, std::string_view text);
+
+  // "8-15", "0=3,8=1:2": parse() of it gives the same nodes, weights and nodes to spill to.
+  std::string to_text() const;
 };
 
-// The same placement with its kind replaced by the nodes of `machine` that are of it (for an
-// initiator on `near`, nearest first) and all nodes checked to be memory. absent: no such node;
-// unsupported: a node that is not memory; invalid: neither nodes nor a kind, or both, a weight of 0
-// or a node twice.
+// The storage device on which a placement wants its memory, alone, as a file; of several of the
+// kind the first. nullptr: it wants memory proper.
+const Node* storage_of(const Machine& machine, const Placement& placement);
+
+// The same placement with its kind or property, and the kinds it spills to, replaced by the nodes
+// of `machine` that are of it, and all nodes checked to be memory. Nearest first: to the CPUs of
+// Placement::near, else to node `near`. absent: no such node; unsupported: a node that is not
+// memory; invalid: not exactly one of nodes, a kind and a property; a weight of 0 or more than
+// kMaxWeight; a node twice; a strict placement that spills.
 Result<Placement> resolve(const Machine& machine, const Placement& placement,
                           std::optional<NodeId> near = std::nullopt);
+
+// As resolve, and a placement on storage alone becomes its node: what allocate (buffer.h) and heaps
+// take.
+Result<Placement> resolve_with_storage(const Machine& machine, const Placement& placement,
+                                       std::optional<NodeId> near = std::nullopt);
 
 // The byte-addressable node with CPUs nearest to `node`: itself if it has CPUs; nullptr if none
 // has. By SLIT distance, then firmware's initiators, then the socket.

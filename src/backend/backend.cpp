@@ -1,7 +1,6 @@
 #include "headrace/backend.h"
 
 #include <algorithm>
-#include <functional>
 
 #include "core/check.h"
 #include "core/fail.h"
@@ -9,40 +8,45 @@
 namespace headrace {
 namespace {
 
-Status check_side(const Extent& extent, std::string_view side) {
+// Why a side is not valid().
+std::unexpected<Error> wrong(const Extent& extent, std::string_view side) {
   if (extent.object == nullptr) {
     return fail(ErrorCode::invalid, "the piece has no {} object; give it an extent of one", side);
   }
-  if (!extent.valid()) {
-    return fail(
-        ErrorCode::invalid,
-        "the {} extent (offset {}, length {}) leaves its object of {} bytes; keep it inside", side,
-        extent.offset, extent.length.value, extent.object->size().value);
-  }
-  return {};
+  return fail(ErrorCode::invalid,
+              "the {} extent (offset {}, length {}) leaves its object of {} bytes; keep it inside",
+              side, extent.offset, extent.length.value, extent.object->size().value);
 }
 
-// Whether two valid extents share a byte: by address in memory, by offset in a file.
+// Whether two valid extents of one length share a byte: by address in memory, by offset in a file.
 bool overlap(const Extent& a, const Extent& b) {
-  if (a.length.value == 0 || b.length.value == 0) return false;
+  const std::uint64_t length = a.length.value;
+  if (length == 0) return false;
   if (a.object->memory() != nullptr && b.object->memory() != nullptr) {
-    const std::less<const std::byte*> before;
-    return before(a.memory(), b.memory() + b.length.value) &&
-           before(b.memory(), a.memory() + a.length.value);
+    const auto first = reinterpret_cast<std::uintptr_t>(a.memory());
+    const auto second = reinterpret_cast<std::uintptr_t>(b.memory());
+    return first < second + length && second < first + length;
   }
   return a.object == b.object && a.offset < b.end() && b.offset < a.end();
 }
 
-}  // namespace
+bool drives(const Capabilities& capabilities, EngineId engine) {
+  for (const EngineId each : capabilities.engines) {
+    if (each == engine) return true;
+  }
+  return false;
+}
 
-Status check_piece(const Capabilities& capabilities, const Piece& piece) {
-  if (std::ranges::find(capabilities.engines, piece.engine) == capabilities.engines.end()) {
+// Why a piece is not good().
+[[gnu::cold, gnu::noinline]] std::unexpected<Error> complaint(const Capabilities& capabilities,
+                                                              const Piece& piece) {
+  if (!drives(capabilities, piece.engine)) {
     return fail(ErrorCode::unsupported,
                 "engine {} is not driven by the {} backend; find its backend with Backends::find",
                 raw(piece.engine), capabilities.name);
   }
-  HEADRACE_TRY_STATUS(check_side(piece.from, "source"));
-  HEADRACE_TRY_STATUS(check_side(piece.to, "destination"));
+  if (!piece.from.valid()) return wrong(piece.from, "source");
+  if (!piece.to.valid()) return wrong(piece.to, "destination");
   if (piece.from.length != piece.to.length) {
     return fail(ErrorCode::invalid,
                 "the source has {} bytes, the destination {}; a piece needs the same length twice",
@@ -53,9 +57,20 @@ Status check_piece(const Capabilities& capabilities, const Piece& piece) {
                 "a piece of {} bytes is more than the {} backend takes ({} bytes); cut it",
                 piece.from.length.value, capabilities.name, capabilities.max_piece.value);
   }
-  if (overlap(piece.from, piece.to)) {
-    return fail(ErrorCode::invalid, "source and destination overlap; copy through a third buffer");
-  }
+  return fail(ErrorCode::invalid, "source and destination overlap; copy through a third buffer");
+}
+
+bool good(const Capabilities& capabilities, const Piece& piece) {
+  return drives(capabilities, piece.engine) && piece.from.valid() && piece.to.valid() &&
+         piece.from.length == piece.to.length && piece.from.length <= capabilities.max_piece &&
+         !overlap(piece.from, piece.to);
+}
+
+}  // namespace
+
+// For every piece there is, so the reasons are looked for only where there is one.
+Status check_piece(const Capabilities& capabilities, const Piece& piece) {
+  if (!good(capabilities, piece)) return complaint(capabilities, piece);
   return {};
 }
 

@@ -58,7 +58,7 @@ Status Arenas::check_residency() const {
         if (node == key.first.node) continue;
         return fail(ErrorCode::io,
                     "memory of node {} has pages on node {}; is numa_balancing on, or the node "
-                    "full?",
+                    "full or going offline?",
                     raw(key.first.node), raw(node));
       }
       if (residency.absent > 0) {

@@ -80,6 +80,7 @@ std::vector<Point> copy_points(const Scope& scope);
 std::vector<Point> migrate_points(const Scope& scope);
 std::vector<Point> storage_points(const Scope& scope);
 std::vector<Point> interference_points(const Scope& scope);
+std::vector<Point> dsa_points(const Scope& scope);
 
 // How evenly equals share: Jain's index, (sum x)^2 / (n sum x^2), 1 if all have the same, 1/n if
 // one has all.

@@ -250,28 +250,6 @@ std::vector<Activity> activities_of(const Machine& machine, const Node& home, co
   return all;
 }
 
-// The CPUs of the node but one, those first that share no core with it: two threads of a core
-// disturb each other without any memory.
-CpuSet others_than(const Machine& machine, const Node* node, unsigned cpu) {
-  CpuSet others = usable_cpus(node);
-  std::erase(others, cpu);
-  const auto on_its_core = [&](unsigned other) {
-    return std::ranges::any_of(machine.caches, [&](const CacheLevel& cache) {
-      const auto has = [&](unsigned each) {
-        return std::ranges::find(cache.cpus, each) != cache.cpus.end();
-      };
-      return cache.level == 1 && has(cpu) && has(other);
-    });
-  };
-  std::vector<unsigned> sorted;
-  for (const bool core : {false, true}) {
-    for (const unsigned other : others) {
-      if (on_its_core(other) == core) sorted.push_back(other);
-    }
-  }
-  return {sorted.begin(), sorted.end()};
-}
-
 // One aggressor; between equals also 2, 4, ... and all CPUs.
 void add_pair(std::vector<Point>& points, const Scope& scope, InterferenceSetting setting) {
   setting.cpu_node = host_of(scope.machine, *setting.victim.memory());
@@ -279,9 +257,10 @@ void add_pair(std::vector<Point>& points, const Scope& scope, InterferenceSettin
   if (setting.cpu_node == nullptr || setting.aggressor_cpu_node == nullptr) return;
   const CpuSet own = usable_cpus(setting.cpu_node);
   if (own.empty()) return;
-  const CpuSet others = others_than(scope.machine, setting.aggressor_cpu_node, own.front());
+  const std::vector<unsigned> others =
+      others_than(scope.machine, own.front(), usable_cpus(setting.aggressor_cpu_node));
   const bool equals = setting.victim == setting.aggressor;
-  for (const std::size_t count : team_sizes(equals ? others.size() : 1)) {
+  for (const std::size_t count : team_sizes(equals ? std::max<std::size_t>(others.size(), 1) : 1)) {
     setting.cpus = {own.front()};
     setting.cpus.insert(
         setting.cpus.end(), others.begin(),

@@ -1,5 +1,7 @@
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 #include <cmath>
 
 #include "measure/experiment.h"
@@ -49,6 +51,9 @@ TEST(InterferenceTest, OneCpuIsAReason) {
   }
   const auto points = interference_points({machine});
   ASSERT_FALSE(points.empty());
+  EXPECT_TRUE(std::ranges::any_of(points, [](const Point& point) {
+    return point.row.word("victim") == point.row.word("aggressor");
+  }));
   for (const Point& point : points) {
     if (point.row.number("cpu_node") == nullptr) continue;
     EXPECT_EQ(point.row.reason, "one CPU cannot do two things at once");

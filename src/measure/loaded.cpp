@@ -82,11 +82,13 @@ class Loaded final : public Probe {
   const ChaseLoad* observer_ = nullptr;
 };
 
-// The observer's CPU and those of the traffic; only the first where there is no other.
-CpuSet cpus_of(const LoadedSetting& setting) {
-  CpuSet cpus{usable_cpus(setting.observer).front()};
-  for (const unsigned cpu : usable_cpus(setting.traffic)) {
-    if (cpu != cpus.front()) cpus.push_back(cpu);
+// The observer's CPU and those of the traffic; only the first where there is no other. The other
+// thread of the observer's core does nothing, unless there is nobody else.
+CpuSet cpus_of(const Machine& machine, const LoadedSetting& setting) {
+  const unsigned observer = usable_cpus(setting.observer).front();
+  CpuSet cpus{observer};
+  for (const unsigned cpu : others_than(machine, observer, usable_cpus(setting.traffic))) {
+    if (cpus.size() == 1 || !share_core(machine, observer, cpu)) cpus.push_back(cpu);
   }
   return cpus;
 }
@@ -115,7 +117,7 @@ Row loaded_row(const LoadedSetting& setting) {
 
 Point loaded_point(const Machine& machine, const LoadedSetting& setting) {
   Row row = loaded_row(setting);
-  const CpuSet cpus = cpus_of(setting);
+  const CpuSet cpus = cpus_of(machine, setting);
   if (cpus.size() < 2) {
     return without(std::move(row), "one CPU cannot observe and load at once");
   }

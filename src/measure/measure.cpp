@@ -1,4 +1,6 @@
 // `measure`: the experiments asked for, as one session, into a profile.
+#include "measure/measure.h"
+
 #include <fmt/chrono.h>
 #include <fmt/ranges.h>
 #include <unistd.h>
@@ -14,7 +16,6 @@
 #include "measure/attributes.h"
 #include "measure/experiment.h"
 #include "measure/session.h"
-#include "measure/team.h"
 #include "measure/ticks.h"
 
 namespace headrace {
@@ -34,6 +35,8 @@ constexpr std::array kExperiments = {
                storage_points},
     Experiment{"interference", "who slows whom: one thread's work alone and beside others",
                interference_points},
+    Experiment{"dsa", "copies by DSA devices: hand-over, threads, routes, queues, beside others",
+               dsa_points},
 };
 
 // Below it not even the points of rank 0 of one node are measured three times.

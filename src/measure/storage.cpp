@@ -136,14 +136,9 @@ Result<std::unique_ptr<Backend>> open_backend(const Machine& machine,
   StorageOptions options;
   options.queue_depth = setting.depth;
   options.threads = setting.depth;
-  options.force_threads = setting.threads;
+  options.queue = setting.threads ? StorageQueue::threads : StorageQueue::io_uring;
   options.request = std::max(setting.block, options.request);
-  HEADRACE_TRY(auto backend, open_storage(machine, {setting.engine}, options));
-  const std::string& note = backend->capabilities().note;
-  if (!setting.threads && !note.starts_with("io_uring")) {
-    return fail(ErrorCode::unsupported, "no io_uring here: {}", note);
-  }
-  return backend;
+  return open_storage(machine, {setting.engine}, options);
 }
 
 Point storage_point(const Machine& machine, const StorageSetting& setting, const Node& memory,

@@ -14,6 +14,7 @@
 
 #include "core/fail.h"
 #include "headrace/clock.h"
+#include "headrace/measure.h"
 #include "measure/experiment.h"
 #include "measure/team.h"
 
@@ -24,24 +25,19 @@ constexpr std::uint64_t kCachesPerArray = 4;
 constexpr Bytes kLeastArray = 32_MiB;
 constexpr double kScalar = 3;
 
-struct Arrays {
-  std::span<double> a;
-  std::span<double> b;
-  std::span<double> c;
-  Arrays part(std::size_t index, std::size_t parts) const {
-    const std::size_t each = a.size() / parts;
-    const auto cut = [&](std::span<double> all) { return all.subspan(index * each, each); };
-    return {cut(a), cut(b), cut(c)};
-  }
-};
+StreamArrays stream_part(const StreamArrays& all, std::size_t index, std::size_t parts) {
+  const std::size_t each = all.a.size() / parts;
+  const auto cut = [&](std::span<double> array) { return array.subspan(index * each, each); };
+  return {cut(all.a), cut(all.b), cut(all.c)};
+}
 
 struct StreamKernel {
   std::string_view name;
   double bytes;  // per element
   double bus;    // with the write-allocate
-  void (*run)(const Arrays& arrays);
+  void (*run)(const StreamArrays& arrays);
   // From a = 1, b = 2, c = 4: which array, and what it must hold.
-  std::span<double> Arrays::* written;
+  std::span<double> StreamArrays::* written;
   double expected;
 };
 
@@ -54,23 +50,23 @@ struct StreamKernel {
 #endif
 
 // restrict: the arrays do not overlap, and the compiler is to know.
-HEADRACE_AS_WRITTEN void stream_copy(const Arrays& x) {
+HEADRACE_AS_WRITTEN void stream_copy(const StreamArrays& x) {
   const double* __restrict a = x.a.data();
   double* __restrict c = x.c.data();
   for (std::size_t i = 0; i < x.a.size(); ++i) c[i] = a[i];
 }
-void stream_scale(const Arrays& x) {
+void stream_scale(const StreamArrays& x) {
   const double* __restrict c = x.c.data();
   double* __restrict b = x.b.data();
   for (std::size_t i = 0; i < x.a.size(); ++i) b[i] = kScalar * c[i];
 }
-void stream_add(const Arrays& x) {
+void stream_add(const StreamArrays& x) {
   const double* __restrict a = x.a.data();
   const double* __restrict b = x.b.data();
   double* __restrict c = x.c.data();
   for (std::size_t i = 0; i < x.a.size(); ++i) c[i] = a[i] + b[i];
 }
-void stream_triad(const Arrays& x) {
+void stream_triad(const StreamArrays& x) {
   const double* __restrict b = x.b.data();
   const double* __restrict c = x.c.data();
   double* __restrict a = x.a.data();
@@ -78,57 +74,60 @@ void stream_triad(const Arrays& x) {
 }
 
 const std::array kKernels = {
-    StreamKernel{"copy", 16, 24, stream_copy, &Arrays::c, 1},
-    StreamKernel{"scale", 16, 24, stream_scale, &Arrays::b, kScalar * 4},
-    StreamKernel{"add", 24, 32, stream_add, &Arrays::c, 3},
-    StreamKernel{"triad", 24, 32, stream_triad, &Arrays::a, 2 + kScalar * 4},
+    StreamKernel{"copy", 16, 24, stream_copy, &StreamArrays::c, 1},
+    StreamKernel{"scale", 16, 24, stream_scale, &StreamArrays::b, kScalar * 4},
+    StreamKernel{"add", 24, 32, stream_add, &StreamArrays::c, 3},
+    StreamKernel{"triad", 24, 32, stream_triad, &StreamArrays::a, 2 + kScalar * 4},
 };
+
+Status check_stream(const StreamKernel& kernel, const StreamArrays& arrays, std::size_t threads) {
+  for (std::size_t i = 0; i < threads; ++i) {
+    const StreamArrays part = stream_part(arrays, i, threads);
+    for (const double value : part.*kernel.written) {
+      if (value == kernel.expected) continue;
+      return fail(ErrorCode::io, "{} left {} where {} must be; test the memory of this machine",
+                  kernel.name, value, kernel.expected);
+    }
+  }
+  return {};
+}
+
+Result<StreamRun> run_kernel(const StreamKernel& kernel, const StreamArrays& arrays,
+                             const CpuSet& cpus) {
+  std::vector<Nanoseconds> begin(cpus.size());
+  std::vector<Nanoseconds> end(cpus.size());
+  HEADRACE_TRY(const double share, run_together(cpus, [&](std::size_t i) {
+                 const StreamArrays mine = stream_part(arrays, i, cpus.size());
+                 begin[i] = system_clock().now();
+                 kernel.run(mine);
+                 end[i] = system_clock().now();
+               }));
+  HEADRACE_TRY_STATUS(check_stream(kernel, arrays, cpus.size()));
+  const std::uint64_t elements = arrays.a.size() / cpus.size() * cpus.size();
+  // As STREAM: from the first start to the last end, since all must be done.
+  return StreamRun{.bytes = Bytes{elements * static_cast<std::uint64_t>(kernel.bytes)},
+                   .time = std::ranges::max(end) - std::ranges::min(begin),
+                   .cpu_share = share};
+}
 
 class Stream final : public Probe {
  public:
-  Stream(const StreamKernel& kernel, CpuSet cpus, Arrays arrays)
+  Stream(const StreamKernel& kernel, CpuSet cpus, StreamArrays arrays)
       : kernel_(kernel), cpus_(std::move(cpus)), arrays_(arrays) {}
 
   Result<Sample> sample() override {
-    std::vector<Nanoseconds> begin(cpus_.size());
-    std::vector<Nanoseconds> end(cpus_.size());
-    HEADRACE_TRY_STATUS(run_pinned(cpus_, [&](std::size_t i) {
-      const Arrays mine = arrays_.part(i, cpus_.size());
-      std::ranges::fill(mine.a, 1);
-      std::ranges::fill(mine.b, 2);
-      std::ranges::fill(mine.c, 4);
-    }));
-    HEADRACE_TRY(const double share, run_together(cpus_, [&](std::size_t i) {
-                   const Arrays mine = arrays_.part(i, cpus_.size());
-                   begin[i] = system_clock().now();
-                   kernel_.run(mine);
-                   end[i] = system_clock().now();
-                 }));
-    HEADRACE_TRY_STATUS(check());
-    // As STREAM: from the first start to the last end, since all must be done.
-    const double time = seconds(std::ranges::max(end) - std::ranges::min(begin));
-    const double elements = static_cast<double>(arrays_.a.size() / cpus_.size() * cpus_.size());
-    return Sample{.value = kernel_.bytes * elements / time,
-                  .details = {{"bus", kernel_.bus * elements / time}},
-                  .cpu_share = share};
+    HEADRACE_TRY_STATUS(stream_fill(arrays_, cpus_));
+    HEADRACE_TRY(const StreamRun run, run_kernel(kernel_, arrays_, cpus_));
+    const double rate = static_cast<double>(run.bytes.value) / seconds(run.time);
+    return Sample{.value = rate,
+                  .details = {{"bus", rate / kernel_.bytes * kernel_.bus}},
+                  .cpu_share = run.cpu_share};
   }
 
  private:
-  Status check() const {
-    for (std::size_t i = 0; i < cpus_.size(); ++i) {
-      const Arrays part = arrays_.part(i, cpus_.size());
-      for (const double value : part.*kernel_.written) {
-        if (value == kernel_.expected) continue;
-        return fail(ErrorCode::io, "{} left {} where {} must be; test the memory of this machine",
-                    kernel_.name, value, kernel_.expected);
-      }
-    }
-    return {};
-  }
-
   const StreamKernel& kernel_;
   const CpuSet cpus_;
-  const Arrays arrays_;
+  const StreamArrays arrays_;
 };
 
 std::span<double> doubles(std::span<std::byte> memory) {
@@ -174,7 +173,7 @@ Point stream_point(const StreamKernel& kernel, const Homes& homes, const CpuSet&
     HEADRACE_TRY(const auto a, on(homes.a, 0));
     HEADRACE_TRY(const auto b, on(homes.b, 1));
     HEADRACE_TRY(const auto c, on(homes.c, 2));
-    return std::make_unique<Stream>(kernel, cpus, Arrays{doubles(a), doubles(b), doubles(c)});
+    return std::make_unique<Stream>(kernel, cpus, StreamArrays{doubles(a), doubles(b), doubles(c)});
   };
   return point;
 }
@@ -204,6 +203,38 @@ std::vector<Point> stream_points(const Scope& scope) {
     }
   }
   return points;
+}
+
+std::vector<std::string> stream_kernels() {
+  std::vector<std::string> names;
+  for (const StreamKernel& kernel : kKernels) names.emplace_back(kernel.name);
+  return names;
+}
+
+Status stream_fill(const StreamArrays& arrays, const CpuSet& cpus) {
+  if (cpus.empty() || arrays.a.size() != arrays.b.size() || arrays.a.size() != arrays.c.size() ||
+      arrays.a.size() < cpus.size()) {
+    return fail(ErrorCode::invalid,
+                "arrays of {}, {} and {} doubles for {} threads; give three of one length and a "
+                "CPU for each thread",
+                arrays.a.size(), arrays.b.size(), arrays.c.size(), cpus.size());
+  }
+  return run_pinned(cpus, [&](std::size_t i) {
+    const StreamArrays mine = stream_part(arrays, i, cpus.size());
+    std::ranges::fill(mine.a, 1);
+    std::ranges::fill(mine.b, 2);
+    std::ranges::fill(mine.c, 4);
+  });
+}
+
+Result<StreamRun> stream_run(std::string_view name, const StreamArrays& arrays,
+                             const CpuSet& cpus) {
+  const auto kernel = std::ranges::find(kKernels, name, &StreamKernel::name);
+  if (kernel == kKernels.end()) {
+    return fail(ErrorCode::invalid, "no kernel '{}'; there are copy, scale, add, triad", name);
+  }
+  if (cpus.empty()) return fail(ErrorCode::invalid, "no CPU to run on; give one for each thread");
+  return run_kernel(*kernel, arrays, cpus);
 }
 
 }  // namespace headrace

@@ -40,6 +40,26 @@ TEST(StreamTest, ArraysAreWhereOneAsks) {
   EXPECT_TRUE(stream_points({machine, {{"c", "gpu"}}}).empty());
 }
 
+TEST(StreamTest, RepetitionsOverMemoryOfTheCaller) {
+  std::vector<double> a(1001);
+  std::vector<double> b(1001);
+  std::vector<double> c(1001);
+  const StreamArrays arrays{a, b, c};
+  for (const std::string& kernel : stream_kernels()) {
+    ASSERT_TRUE(stream_fill(arrays, {0, 0}).has_value());
+    const auto run = stream_run(kernel, arrays, {0, 0});
+    ASSERT_TRUE(run.has_value()) << run.error().message;
+    EXPECT_EQ(run->bytes, 1000_B * (kernel == "copy" || kernel == "scale" ? 16u : 24u));
+    // Filled once only, the second one begins with what the first one wrote: not what must be.
+    if (kernel == "scale") c[5] = 7;
+    EXPECT_EQ(stream_run(kernel, arrays, {0, 0}).has_value(), kernel != "scale");
+  }
+  EXPECT_EQ(stream_run("quartic", arrays, {0}).error().code, ErrorCode::invalid);
+  EXPECT_EQ(stream_run("copy", arrays, {}).error().code, ErrorCode::invalid);
+  EXPECT_EQ(stream_fill({a, b, std::span(c).first(5)}, {0}).error().code, ErrorCode::invalid);
+  EXPECT_EQ(stream_fill(arrays, {}).error().code, ErrorCode::invalid);
+}
+
 #if defined(__x86_64__) && !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
 TEST(StreamTest, TheCopyIsALoopAndNotMemcpy) {
   int stores = 0;

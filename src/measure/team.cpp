@@ -24,6 +24,23 @@ CpuSet usable_cpus(const Node* node) {
   return cpus;
 }
 
+std::vector<unsigned> others_than(const Machine& machine, unsigned cpu, const CpuSet& cpus) {
+  std::vector<unsigned> others;
+  for (const bool together : {false, true}) {
+    std::ranges::copy_if(cpus, std::back_inserter(others), [&](unsigned other) {
+      return other != cpu && share_core(machine, cpu, other) == together;
+    });
+  }
+  return others;
+}
+
+bool share_core(const Machine& machine, unsigned a, unsigned b) {
+  return std::ranges::any_of(machine.caches, [&](const CacheLevel& cache) {
+    const auto has = [&](unsigned cpu) { return std::ranges::binary_search(cache.cpus, cpu); };
+    return cache.level == 1 && has(a) && has(b);
+  });
+}
+
 Status check_is_here(const Machine& machine) {
   char name[HOST_NAME_MAX + 1] = {};
   // Discovery names a machine so; "unnamed" where /proc is hidden.
@@ -44,7 +61,8 @@ Bytes cache_to_pass(const Machine& machine, const CpuSet& cpus) {
 }
 
 std::set<std::size_t> team_sizes(std::size_t all) {
-  std::set<std::size_t> sizes{all};
+  std::set<std::size_t> sizes;
+  if (all > 0) sizes.insert(all);
   for (std::size_t n = 1; n < all; n *= 2) sizes.insert(n);
   return sizes;
 }

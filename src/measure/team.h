@@ -14,6 +14,13 @@ namespace headrace {
 // The CPUs this process may run on, ascending; those of `node` alone if one is given.
 CpuSet usable_cpus(const Node* node = nullptr);
 
+// All of `cpus` but `cpu`, in order; last those that share its core: two threads of a core disturb
+// each other without any memory.
+std::vector<unsigned> others_than(const Machine& machine, unsigned cpu, const CpuSet& cpus);
+
+// Whether both are threads of one core: they share a first-level cache.
+bool share_core(const Machine& machine, unsigned a, unsigned b);
+
 // unsupported: `machine` describes another host than this one, whose speeds must not get into it.
 Status check_is_here(const Machine& machine);
 
@@ -21,7 +28,7 @@ Status check_is_here(const Machine& machine);
 // counted once. 32 MiB, larger than most cores' share, where the machine does not tell.
 Bytes cache_to_pass(const Machine& machine, const CpuSet& cpus);
 
-// 1, 2, 4, ... and `all`.
+// 1, 2, 4, ... and `all`; none where `all` is 0.
 std::set<std::size_t> team_sizes(std::size_t all);
 
 // Runs part(0) ... part(cpus.size() - 1), each on a thread of its own pinned to cpus[i] (unpinned

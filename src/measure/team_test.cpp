@@ -40,5 +40,21 @@ TEST(RunPinned, RunsEachPartOnceOnItsCpu) {
   }
 }
 
+// CPUs 0 and 2 are threads of one core.
+TEST(TeamTest, OtherCoresComeBeforeTheOtherThread) {
+  Machine machine;
+  machine.caches = {{.level = 1, .size = 32_KiB, .cpus = {0, 2}},
+                    {.level = 3, .size = 32_MiB, .cpus = {0, 1, 2, 3}}};
+  EXPECT_TRUE(share_core(machine, 0, 2));
+  EXPECT_FALSE(share_core(machine, 0, 1));
+  EXPECT_EQ(others_than(machine, 0, {0, 1, 2, 3}), (std::vector<unsigned>{1, 3, 2}));
+  EXPECT_EQ(others_than(machine, 1, {0, 1, 2, 3}), (std::vector<unsigned>{0, 2, 3}));
+}
+
+TEST(TeamTest, SizesDoubleUpToAll) {
+  EXPECT_EQ(team_sizes(6), (std::set<std::size_t>{1, 2, 4, 6}));
+  EXPECT_TRUE(team_sizes(0).empty());
+}
+
 }  // namespace
 }  // namespace headrace

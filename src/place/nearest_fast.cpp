@@ -3,49 +3,14 @@
 #include <fmt/core.h>
 
 #include <algorithm>
-#include <functional>
 
-#include "core/check.h"
 #include "core/fail.h"
 #include "headrace/placement.h"
 #include "place/near.h"
+#include "place/speed.h"
 
 namespace headrace::place {
 namespace {
-
-// Speeds closer than this count as equal, as hwloc's memory tiers do: firmware rounds its figures
-// and measurements scatter.
-constexpr double kTolerance = 1.1;
-
-// How fast a node is, on one scale for all nodes compared; nothing when that scale does not know.
-using Scale = std::function<std::optional<double>(const Node&)>;
-
-// Bandwidth read from the initiator, else from the node's best one; measured, or rated by firmware.
-// Not copy rates: an engine may be slower than the memory at both its ends.
-Scale by_bandwidth(std::optional<NodeId> initiator, bool measured) {
-  return [initiator, measured](const Node& node) -> std::optional<double> {
-    std::optional<double> best;
-    for (const AccessAttributes& access : node.access) {
-      if (!access.read_bandwidth || access.measured != measured) continue;
-      if (access.initiator == initiator) return access.read_bandwidth->value;
-      best = std::max(best.value_or(0), access.read_bandwidth->value);
-    }
-    return best;
-  };
-}
-
-// Steps far enough apart that the tolerance keeps them apart.
-std::optional<double> by_kind(const Node& node) {
-  switch (node.kind) {
-    case NodeKind::hbm: return 8;
-    case NodeKind::dram: return 4;
-    case NodeKind::cxl: return 2;
-    case NodeKind::gpu:
-    case NodeKind::storage: return 1;
-  }
-  CHECK(false);
-  return std::nullopt;
-}
 
 struct Choice {
   const Machine& machine;
@@ -61,8 +26,8 @@ struct Choice {
   bool gains(const Node& node) const {
     const double own = *speed(node);
     const double given = source.byte_addressable() ? *speed(source) : 0;
-    if (own > given * kTolerance) return true;
-    return own * kTolerance >= given && far(source) && !far(node);
+    if (own > given * kSpeedTolerance) return true;
+    return own * kSpeedTolerance >= given && far(source) && !far(node);
   }
 };
 
@@ -90,7 +55,7 @@ void choose_scale(const std::vector<const Node*>& nodes, Choice& choice,
   choice.speed = by_bandwidth(initiator, false);
   choice.how = "by rated bandwidth";
   if (knows_all(choice.speed)) return;
-  choice.speed = by_kind;
+  choice.speed = bandwidth_of_kind;
   choice.how = "by kind";
 }
 
@@ -125,7 +90,8 @@ Result<Placement> nearest_fast(const Machine& machine, const PlacementRequest& r
   }
   double best = 0;
   for (const Node* node : nodes) best = std::max(best, *choice.speed(*node));
-  std::erase_if(nodes, [&](const Node* node) { return *choice.speed(*node) * kTolerance < best; });
+  std::erase_if(nodes,
+                [&](const Node* node) { return *choice.speed(*node) * kSpeedTolerance < best; });
   const auto nearest = std::ranges::min_element(nodes, {}, [&](const Node* node) {
     return choice.initiator ? nearness(machine, *choice.initiator, *node)
                             : Nearness{.id = raw(node->id)};

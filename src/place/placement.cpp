@@ -3,38 +3,128 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <ranges>
 #include <set>
 #include <utility>
 
 #include "core/check.h"
 #include "core/fail.h"
 #include "place/near.h"
+#include "place/ranked.h"
 
 namespace headrace {
 namespace {
 
-Result<Placement> resolve_kind(const Machine& machine, Placement placement,
-                               std::optional<NodeId> near) {
-  const NodeKind kind = *placement.kind;
+// All nodes of it with memory; nearest to `from` first, where that is known.
+Result<std::vector<const Node*>> nodes_of_kind(const Machine& machine, NodeKind kind,
+                                               const Node* from) {
   std::vector<const Node*> nodes = machine.of_kind(kind);
   std::erase_if(nodes, [](const Node* node) { return node->capacity == Bytes{0}; });
   if (nodes.empty()) {
     std::set<std::string_view> kinds;
     for (const Node& node : machine.nodes) kinds.insert(to_string(node.kind));
+    if (kind == NodeKind::storage) {
+      return fail(ErrorCode::absent,
+                  "no storage node is known; discover the machine with a path on the device");
+    }
     return fail(ErrorCode::absent,
                 "no {} node here, only {}; if one was not recognised set HEADRACE_NODES=ID={}",
                 to_string(kind), fmt::join(kinds, ", "), to_string(kind));
   }
-  if (near) {
-    HEADRACE_TRY(const Node* from, machine.node(*near));
+  if (from != nullptr) {
     std::ranges::sort(nodes, {}, [&](const Node* node) { return nearness(machine, *from, *node); });
   }
-  placement.kind.reset();
-  for (const Node* node : nodes) placement.nodes.push_back({node->id, 1});
-  return placement;
+  return nodes;
+}
+
+// The node that has most of the CPUs.
+Result<const Node*> node_of(const Machine& machine, const CpuSet& cpus) {
+  const Node* best = nullptr;
+  std::ptrdiff_t most = 0;
+  for (const Node& node : machine.nodes) {
+    const auto shared = std::ranges::count_if(
+        cpus, [&](unsigned cpu) { return std::ranges::binary_search(node.cpus, cpu); });
+    if (shared > most) best = &node, most = shared;
+  }
+  if (best != nullptr) return best;
+  return fail(ErrorCode::absent, "none of CPUs {} is on a node of this machine; see headrace topo",
+              to_string(cpus));
+}
+
+Result<const Node*> initiator(const Machine& machine, const CpuSet& cpus,
+                              std::optional<NodeId> near) {
+  if (!cpus.empty()) return node_of(machine, cpus);
+  if (near) return machine.node(*near);
+  return nullptr;
+}
+
+Status check_node(const Machine& machine, NodeId id, std::set<NodeId>& seen) {
+  HEADRACE_TRY(const Node* node, machine.node(id));
+  if (!node->byte_addressable()) {
+    const bool file = node->kind == NodeKind::storage;
+    return fail(ErrorCode::unsupported, "node {} is {}, which {}; use another", raw(id),
+                to_string(node->kind),
+                file ? "holds only whole buffers, as files" : "holds no CPU memory");
+  }
+  if (!seen.insert(id).second) {
+    return fail(ErrorCode::invalid, "node {} is placed twice; give it one weight", raw(id));
+  }
+  return {};
+}
+
+Status check_weight(const NodeWeight& each) {
+  if (each.weight >= 1 && each.weight <= kMaxWeight) return {};
+  return fail(ErrorCode::invalid, "node {} has weight {}; give it 1 to {}, or leave it out",
+              raw(each.node), each.weight, kMaxWeight);
+}
+
+// The nodes wished for come first; a node of a kind that is among them already is not meant again.
+Status resolve_spill(const Machine& machine, const Node* from, Placement& placement) {
+  std::vector<NodeChoice> resolved;
+  for (const NodeChoice& choice : placement.spill) {
+    if (std::holds_alternative<NodeId>(choice)) {
+      resolved.push_back(choice);
+      continue;
+    }
+    HEADRACE_TRY(const auto nodes, nodes_of_kind(machine, std::get<NodeKind>(choice), from));
+    for (const Node* node : nodes) {
+      const bool known = std::ranges::count(placement.nodes, node->id, &NodeWeight::node) > 0 ||
+                         std::ranges::count(resolved, NodeChoice(node->id)) > 0;
+      if (!known) resolved.emplace_back(node->id);
+    }
+  }
+  placement.spill = std::move(resolved);
+  return {};
+}
+
+Status resolve_property(const Machine& machine, const Node* from, Placement& placement) {
+  const std::vector<const Node*> ranked = ranked_by(machine, *placement.property, from);
+  if (ranked.empty()) {
+    return fail(ErrorCode::absent, "no node of this machine has memory; see headrace topo");
+  }
+  placement.nodes = {{ranked.front()->id, 1}};
+  if (placement.reason.empty()) {
+    placement.reason = fmt::format("node {} ({}) is {}", raw(ranked.front()->id),
+                                   to_string(ranked.front()->kind), to_string(*placement.property));
+  }
+  placement.property.reset();
+  if (placement.strict || !placement.spill.empty()) return {};
+  for (const Node* node : ranked | std::views::drop(1)) placement.spill.emplace_back(node->id);
+  return {};
 }
 
 }  // namespace
+
+std::string_view to_string(Property property) {
+  switch (property) {
+    case Property::fastest: return "fastest";
+    case Property::lowest_latency: return "lowest_latency";
+    case Property::highest_bandwidth: return "highest_bandwidth";
+    case Property::largest: return "largest";
+  }
+  CHECK(false);
+  return {};
+}
 
 std::string_view to_string(PageSize size) {
   switch (size) {
@@ -51,6 +141,8 @@ Placement Placement::on(NodeId node) { return {.nodes = {{node, 1}}}; }
 
 Placement Placement::on(NodeKind kind) { return {.kind = kind}; }
 
+Placement Placement::on(Property property) { return {.property = property}; }
+
 Placement Placement::interleave(const std::vector<NodeId>& nodes) {
   Placement placement;
   for (const NodeId node : nodes) placement.nodes.push_back({node, 1});
@@ -59,35 +151,59 @@ Placement Placement::interleave(const std::vector<NodeId>& nodes) {
 
 Placement Placement::weighted(std::vector<NodeWeight> nodes) { return {.nodes = std::move(nodes)}; }
 
+const Node* storage_of(const Machine& machine, const Placement& placement) {
+  if (placement.property || !placement.spill.empty()) return nullptr;
+  const auto is_it = [&](const Node& node) {
+    if (node.kind != NodeKind::storage) return false;
+    if (placement.kind) return placement.nodes.empty() && placement.kind == node.kind;
+    return placement.nodes.size() == 1 && placement.nodes.front().node == node.id;
+  };
+  const auto found = std::ranges::find_if(machine.nodes, is_it);
+  return found == machine.nodes.end() ? nullptr : &*found;
+}
+
 Result<Placement> resolve(const Machine& machine, const Placement& placement,
                           std::optional<NodeId> near) {
-  if (placement.kind && !placement.nodes.empty()) {
-    return fail(ErrorCode::invalid, "a placement has both nodes and a kind; give one of them");
+  const int wishes =
+      (placement.kind ? 1 : 0) + (placement.property ? 1 : 0) + (placement.nodes.empty() ? 0 : 1);
+  if (wishes > 1) {
+    return fail(ErrorCode::invalid,
+                "a placement has two of nodes, a kind and a property; give one");
   }
-  if (!placement.kind && placement.nodes.empty()) {
-    return fail(ErrorCode::invalid, "a placement without nodes; give nodes or a kind");
+  if (wishes == 0) {
+    return fail(ErrorCode::invalid, "a placement without nodes; give nodes, a kind or a property");
+  }
+  if (placement.strict && !placement.spill.empty()) {
+    return fail(ErrorCode::invalid, "a strict placement does not spill; drop one of the two");
   }
   Placement resolved = placement;
+  HEADRACE_TRY(const Node* from, initiator(machine, placement.near, near));
   if (placement.kind) {
-    HEADRACE_TRY(Placement of_kind, resolve_kind(machine, placement, near));
-    resolved = std::move(of_kind);
+    HEADRACE_TRY(const auto nodes, nodes_of_kind(machine, *placement.kind, from));
+    for (const Node* node : nodes) resolved.nodes.push_back({node->id, 1});
+    resolved.kind.reset();
   }
+  if (placement.property) HEADRACE_TRY_STATUS(resolve_property(machine, from, resolved));
+  HEADRACE_TRY_STATUS(resolve_spill(machine, from, resolved));
   std::set<NodeId> seen;
   for (const NodeWeight& each : resolved.nodes) {
-    HEADRACE_TRY(const Node* node, machine.node(each.node));
-    if (!node->byte_addressable()) {
-      return fail(ErrorCode::unsupported, "node {} is {}, which holds no CPU memory; use another",
-                  raw(each.node), to_string(node->kind));
-    }
-    if (each.weight == 0) {
-      return fail(ErrorCode::invalid, "node {} has weight 0; leave it out or give it at least 1",
-                  raw(each.node));
-    }
-    if (!seen.insert(each.node).second) {
-      return fail(ErrorCode::invalid, "node {} is placed twice; give it one weight",
-                  raw(each.node));
-    }
+    HEADRACE_TRY_STATUS(check_node(machine, each.node, seen));
+    HEADRACE_TRY_STATUS(check_weight(each));
   }
+  for (const NodeChoice& each : resolved.spill) {
+    HEADRACE_TRY_STATUS(check_node(machine, std::get<NodeId>(each), seen));
+  }
+  return resolved;
+}
+
+Result<Placement> resolve_with_storage(const Machine& machine, const Placement& placement,
+                                       std::optional<NodeId> near) {
+  const Node* const storage = storage_of(machine, placement);
+  if (storage == nullptr) return resolve(machine, placement, near);
+  for (const NodeWeight& each : placement.nodes) HEADRACE_TRY_STATUS(check_weight(each));
+  Placement resolved = placement;
+  resolved.kind.reset();
+  resolved.nodes = {{storage->id, 1}};
   return resolved;
 }
 

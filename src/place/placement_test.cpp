@@ -69,6 +69,65 @@ TEST(ResolveTest, DistanceComesFirst) {
   EXPECT_EQ(ids(*resolve(machine, Placement::on(NodeKind::hbm), kDram)), nodes({9, 8}));
 }
 
+TEST(ResolveTest, APropertyIsItsBestNodeAndTheOthersSpill) {
+  const Machine machine = small_machine();
+  const auto strict = resolve(machine, Placement::on(Property::fastest));
+  ASSERT_TRUE(strict);
+  EXPECT_EQ(ids(*strict), nodes({8}));
+  EXPECT_TRUE(strict->spill.empty());
+  EXPECT_EQ(strict->reason, "node 8 (hbm) is fastest");
+  Placement wish = Placement::on(Property::largest);
+  wish.strict = false;
+  const auto spilling = resolve(machine, wish);
+  EXPECT_EQ(ids(*spilling), nodes({0}));
+  EXPECT_EQ(spilling->spill, (std::vector<NodeChoice>{kHbm}));
+}
+
+TEST(ResolveTest, SpillsByKindAreNodesInOrderAndNotThoseAlreadyThere) {
+  const auto machine = Machine::load("xeon-max");
+  Placement wish = Placement::on(NodeId{9});
+  wish.strict = false;
+  wish.spill = {NodeKind::hbm, NodeId{3}};
+  wish.near = {12, 13};  // of tile 1
+  const auto resolved = resolve(*machine, wish);
+  ASSERT_TRUE(resolved) << resolved.error().message;
+  ASSERT_EQ(resolved->spill.size(), 8U);
+  EXPECT_EQ(resolved->spill.front(), NodeChoice(NodeId{8}));
+  EXPECT_EQ(resolved->spill.back(), NodeChoice(NodeId{3}));
+  wish.spill = {NodeId{9}};
+  EXPECT_EQ(resolve(*machine, wish).error().code, ErrorCode::invalid);
+}
+
+TEST(ResolveTest, NearIsWhereMostOfTheCpusAre) {
+  const auto machine = Machine::load("xeon-max");
+  Placement wish = Placement::on(NodeKind::hbm);
+  wish.near = machine->nodes[6].cpus;
+  EXPECT_EQ(ids(*resolve(*machine, wish)).front(), NodeId{14});
+  wish.near = {100'000};
+  EXPECT_EQ(resolve(*machine, wish).error().code, ErrorCode::absent);
+}
+
+TEST(ResolveTest, StorageIsTakenAloneAndOnlyWhereFilesWillDo) {
+  const Machine machine = small_machine();
+  for (const Placement& wish : {Placement::on(NodeKind::storage), Placement::on(kDisk)}) {
+    EXPECT_EQ(storage_of(machine, wish), machine.find(kDisk));
+    EXPECT_EQ(ids(*resolve_with_storage(machine, wish)), std::vector{kDisk});
+    EXPECT_EQ(resolve(machine, wish).error().code, ErrorCode::unsupported);
+  }
+  Placement spilling = Placement::on(kDisk);
+  spilling.strict = false;
+  EXPECT_TRUE(resolve_with_storage(machine, spilling));
+  spilling.spill = {kDram};
+  for (const Placement& wish : {spilling, Placement::interleave({kDram, kDisk}),
+                                Placement::on(Property::largest), Placement::on(kDram)}) {
+    EXPECT_EQ(storage_of(machine, wish), nullptr);
+  }
+  EXPECT_EQ(resolve_with_storage(machine, spilling).error().code, ErrorCode::unsupported);
+  const Placement weightless = Placement::weighted({{kDisk, 0}});
+  EXPECT_EQ(resolve_with_storage(machine, weightless).error().code, ErrorCode::invalid);
+  EXPECT_EQ(ids(*resolve_with_storage(machine, Placement::on(NodeKind::hbm))), std::vector{kHbm});
+}
+
 TEST(ResolveTest, SaysWhatIsWrong) {
   const Machine machine = small_machine();
   const auto code = [&](const Placement& wish) {
@@ -81,10 +140,15 @@ TEST(ResolveTest, SaysWhatIsWrong) {
   EXPECT_EQ(code(Placement::on(NodeKind::storage)), ErrorCode::unsupported);
   EXPECT_EQ(code({}), ErrorCode::invalid);
   EXPECT_EQ(code(Placement::weighted({{kDram, 0}})), ErrorCode::invalid);
+  EXPECT_EQ(code(Placement::weighted({{kDram, 255}})), std::nullopt);
+  EXPECT_EQ(code(Placement::weighted({{kDram, 256}})), ErrorCode::invalid);
   EXPECT_EQ(code(Placement::weighted({{kDram, 1}, {kDram, 2}})), ErrorCode::invalid);
   Placement both = Placement::on(kDram);
   both.kind = NodeKind::hbm;
   EXPECT_EQ(code(both), ErrorCode::invalid);
+  Placement strict = Placement::on(kDram);
+  strict.spill = {kHbm};
+  EXPECT_EQ(code(strict), ErrorCode::invalid);
   EXPECT_EQ(resolve(machine, Placement::on(NodeKind::cxl)).error().message,
             "no cxl node here, only dram, hbm, storage; if one was not recognised set "
             "HEADRACE_NODES=ID=cxl");

@@ -43,8 +43,7 @@ const GpuVendor* gpu_vendor(std::uint64_t vendor, std::uint64_t pci_class) {
 
 }  // namespace
 
-std::vector<DsaFacts> find_dsa(const fs::path& sysfs) {
-  const fs::path devices = sysfs / "bus/dsa/devices";
+std::vector<DsaFacts> find_dsa(const fs::path& devices) {
   std::vector<DsaFacts> found;
   for (const std::string& name : list_directory(devices)) {
     const auto number = number_after(name, "dsa");

@@ -21,7 +21,8 @@ struct GpuFacts {
   std::optional<unsigned> node;
 };
 
-std::vector<DsaFacts> find_dsa(const std::filesystem::path& sysfs);
+// `devices` is /sys/bus/dsa/devices, or what stands for it.
+std::vector<DsaFacts> find_dsa(const std::filesystem::path& devices);
 std::vector<GpuFacts> find_gpus(const std::filesystem::path& sysfs);
 
 // Whether the kernel can move pages between nodes, which it tells by counting them.

@@ -33,6 +33,18 @@ TEST(AcceleratorsTest, DsaNeedsAWorkQueueForUsers) {
   EXPECT_NE(machine->warnings[0].find("accel-config"), std::string::npos);
 }
 
+TEST(AcceleratorsTest, DsaDevicesMayBeElsewhere) {
+  FakeHost host;
+  host.add_node(0, "0-1", 2_GiB, "10");
+  host.write("else/dsa3/state", "enabled");
+  host.write("else/dsa3/wq3.0/state", "enabled");
+  host.write("else/dsa3/wq3.0/type", "user");
+  DiscoverOptions options = host.options();
+  EXPECT_EQ(Machine::discover(options)->engines.size(), 1u);
+  options.dsa = options.sysfs.parent_path() / "else";
+  EXPECT_EQ(Machine::discover(options)->engines.back().name, "dsa3");
+}
+
 TEST(AcceleratorsTest, GpusAreSeenByPciClassAndVendor) {
   FakeHost host;
   host.add_node(0, "0-1", 2_GiB, "10");

@@ -290,8 +290,18 @@ void add_engine(Machine& machine, EngineKind kind, std::string name, NodeId home
                              .reason = std::move(reason)});
 }
 
+std::optional<std::string> environment(const std::optional<std::string>& given, const char* name) {
+  if (given) return given;
+  const char* value = std::getenv(name);
+  return value == nullptr ? std::nullopt : std::optional<std::string>(value);
+}
+
 void add_dsa(const DiscoverOptions& options, Machine& machine) {
-  for (const DsaFacts& dsa : find_dsa(options.sysfs)) {
+  const std::optional<std::string> given = environment(
+      options.dsa ? std::optional(options.dsa->string()) : std::nullopt, "HEADRACE_DSA_SYSFS");
+  const std::filesystem::path devices =
+      given ? std::filesystem::path(*given) : options.sysfs / "bus/dsa/devices";
+  for (const DsaFacts& dsa : find_dsa(devices)) {
     if (!dsa.enabled || dsa.work_queues == 0) {
       machine.warnings.push_back(
           fmt::format("{} is there but has no enabled work queue for users: configure one with "
@@ -339,12 +349,6 @@ Status check_overrides(const std::map<unsigned, Override>& overrides, const Host
                 override.source == "HEADRACE_NODES" ? "8-15=hbm,2=cxl" : "8-15");
   }
   return {};
-}
-
-std::optional<std::string> environment(const std::optional<std::string>& given, const char* name) {
-  if (given) return given;
-  const char* value = std::getenv(name);
-  return value == nullptr ? std::nullopt : std::optional<std::string>(value);
 }
 
 void add_provenance(const DiscoverOptions& options, const HostFacts& host, Machine& machine) {

@@ -14,7 +14,7 @@ Case storage_case(std::string name, bool threads, bool write) {
           .open =
               [threads] {
                 return *open_storage(test::small_machine(), {test::kSsd},
-                                     {.force_threads = threads});
+                                     {.queue = test::queue_of(threads)});
               },
           .engine = test::kSsd,
           .source = write ? memory : file,

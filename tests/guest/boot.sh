@@ -9,14 +9,14 @@
 # /tmp and /run are the guest's own and vanish with it: what is to come back must be printed. The
 # host's are under /run/host.
 # A real kernel in software emulation: placement and migration are real, speeds are not.
-# HEADRACE_GUEST_SECONDS (300) bounds the whole.
+# HEADRACE_GUEST_SECONDS (600) bounds the whole.
 set -euo pipefail
 
 die() { echo "boot.sh: $*" >&2; exit 2; }
 (($# == 3)) || die "usage: boot.sh OUTDIR TOPOLOGY COMMAND"
 out=$1 topology=$2
 command=$(printf '%s' "$3" | base64 -w0)
-seconds=${HEADRACE_GUEST_SECONDS:-300}
+seconds=${HEADRACE_GUEST_SECONDS:-600}
 [ -e "$out/initramfs.gz" ] || die "nothing to boot in $out; run prepare.sh $out first"
 # The kernel keeps 2048 bytes of command line.
 ((${#command} < 1900)) || die "the command is too long; put it into a script and call that"

@@ -1,8 +1,10 @@
 #!/bin/bash
 # Inside a guest: runs the part of the test program that is about its topology.
-# Usage: in_guest.sh TOPOLOGY PROGRAM      beside whose folder lies workload_test
+# Usage: in_guest.sh PART PROGRAM      beside whose folder lies workload_test
+# PART is xeon-max, cxl, or, with the Python of the checkout, run (headrace run and where) or bench
+# (the histogram and STREAM by placement).
 set -euo pipefail
-topology=$1
+part=$1
 here=$(dirname "$(realpath "$0")")
 # From tmpfs: pages of a program on 9p would be fetched one by one, and must not land in CXL memory.
 cp "$2" /tmp/guest_test
@@ -23,20 +25,30 @@ run_in() {
   (echo 0 >"$group/cgroup.procs" && run "$4")
 }
 
-case $topology in
+case $part in
   xeon-max)
     run 'XeonMax.*'
     # A query whose columns are fetched ahead from DRAM into HBM; its answer is checked exactly.
-    "$workload_test" --gtest_brief=1 --gtest_color=no --gtest_filter='QueryTest.MemoryIs*' |
-      tee /tmp/run.log
-    grep -q 'PASSED  \] 1 test' /tmp/run.log
+    "$workload_test" --gtest_brief=1 --gtest_color=no \
+      --gtest_filter='QueryTest.MemoryIs*:QueryDsa.*' | tee /tmp/run.log
+    grep -q 'PASSED  \] 2 tests' /tmp/run.log
     mount -t cgroup2 none /sys/fs/cgroup
     echo "+cpuset +memory" >/sys/fs/cgroup/cgroup.subtree_control
     run_in mems cpuset.mems 0-7 'Cpuset.*'
     run_in limit memory.max 64M 'Cgroup.*'
     ;;
+  placement)
+    run 'XeonMaxPlacement.*'
+    ;;
+  run)
+    # By its place under /run/host, where the guest's own /tmp does not hide it.
+    "$here/../../.venv/bin/python" "$here/run_and_where.py"
+    ;;
+  bench)
+    "$here/../../.venv/bin/python" "$here/placed_benches.py"
+    ;;
   cxl)
     "$here/cxl-online"
-    run 'Cxl.*'
+    run 'CxlPlacement.*:Cxl.*'
     ;;
 esac

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Installs Headrace, shared and static, each into a fresh prefix, and builds and runs the C++
-# examples against it as a user's project would.
+# Installs Headrace, shared and static, each into a fresh prefix, and builds and runs the C
+# and C++ examples against it as a user's project would.
 # Usage: run.sh WORK_DIRECTORIES_PREFIX
 set -euo pipefail
 
@@ -15,6 +15,12 @@ for shared in ON OFF; do
     >/dev/null
   cmake --build "$build" >/dev/null
   cmake --install "$build" --prefix "$prefix" >/dev/null
+  # Where it is built, the program runs without the tree it was built in.
+  if [ -e "$build/headrace-dsa-sim" ]; then "$prefix/bin/headrace-dsa-sim" --help >/dev/null; fi
+  # Python and plug-ins load the library at run time, where there is little room for its TLS.
+  if [ $shared = ON ]; then
+    python3 -c 'import ctypes, sys; ctypes.CDLL(sys.argv[1])' "$prefix/lib/libheadrace.so"
+  fi
   cmake -S "$root/tests/install" -B "$user" -G Ninja -DCMAKE_BUILD_TYPE=Release \
     -DCMAKE_PREFIX_PATH="$prefix" >/dev/null
   cmake --build "$user" >/dev/null

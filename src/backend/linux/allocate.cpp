@@ -2,19 +2,16 @@
 // memory policy on them, a first touch from near their nodes.
 
 #include <fmt/core.h>
-#include <sched.h>
 #include <sys/mman.h>
-#include <unistd.h>
+#include <sys/resource.h>
 
 #include <algorithm>
 #include <cerrno>
 #include <system_error>
 
-#include "backend/linux/free_check.h"
-#include "backend/linux/host_memory.h"
-#include "backend/linux/plan.h"
-#include "backend/linux/policy.h"
-#include "backend/linux/touch.h"
+#include "backend/linux/file_memory.h"
+#include "backend/linux/layout.h"
+#include "backend/linux/mapped_memory.h"
 #include "core/check.h"
 #include "core/fail.h"
 #include "headrace/buffer.h"
@@ -25,58 +22,6 @@ namespace {
 // Largest request looked at: beyond it rounding up could overflow, and x86-64 addresses end at
 // 2^57.
 constexpr Bytes kMaxBuffer{std::uint64_t{1} << 56};
-
-// Near the limit on mappings (vm.max_map_count) a piece of a merged mapping cannot be cut out: then
-// its pages go back and only its addresses stay taken.
-void unmap(std::byte* memory, std::uint64_t length) {
-  if (::munmap(memory, length) == 0) return;
-  CHECK(errno == ENOMEM && ::madvise(memory, length, MADV_DONTNEED) == 0);
-}
-
-// Anonymous memory, unmapped when it goes unless it is given away.
-class Mapping {
- public:
-  Mapping() = default;
-  Mapping(std::byte* memory, Bytes length) : memory_(memory), length_(length) {}
-  Mapping(Mapping&& other) noexcept { *this = std::move(other); }
-  Mapping& operator=(Mapping&& other) noexcept {
-    std::swap(memory_, other.memory_);
-    std::swap(length_, other.length_);
-    return *this;
-  }
-  ~Mapping() {
-    if (memory_ != nullptr) unmap(memory_, length_.value);
-  }
-
-  std::byte* memory() const { return memory_; }
-  Bytes length() const { return length_; }
-  std::byte* release() { return std::exchange(memory_, nullptr); }
-
- private:
-  std::byte* memory_ = nullptr;
-  Bytes length_;
-};
-
-// One size of pages, in numbers.
-struct Pages {
-  PageSize size;
-  Bytes map_by;       // the mapping is a multiple of this
-  Bytes place_by;     // what goes to one node together
-  bool pool = false;  // from a hugetlb pool
-};
-
-Bytes base_page() { return {static_cast<std::uint64_t>(::sysconf(_SC_PAGESIZE))}; }
-
-Pages pages_of(PageSize size) {
-  switch (size) {
-    case PageSize::base: return {size, base_page(), base_page()};
-    case PageSize::transparent: return {size, base_page(), 2_MiB};
-    case PageSize::huge_2m: return {size, 2_MiB, 2_MiB, true};
-    case PageSize::huge_1g: return {size, 1_GiB, 1_GiB, true};
-  }
-  CHECK(false);
-  return {};
-}
 
 // What to try, in order.
 std::vector<PageSize> fallbacks(PageSize asked) {
@@ -91,184 +36,48 @@ std::vector<PageSize> fallbacks(PageSize asked) {
   return {};
 }
 
-Bytes round_up(Bytes bytes, Bytes to) { return to * ((bytes.value + to.value - 1) / to.value); }
-
 // An attempt with one size of pages: the memory, or in `unfit` why this size is not to be had.
 struct Attempt {
-  Mapping mapping;
+  MappedMemory mapping;
   std::string unfit;
 };
 
 Attempt unfit(std::string why) { return {.mapping = {}, .unfit = std::move(why)}; }
 
-// A placement on this host with one size of pages.
-struct Layout {
-  const Machine& machine;
-  const Placement& placement;
-  Pages pages;
-  Bytes mapped;
-  std::vector<NodeId> ids;
-  std::vector<PageRun> runs;  // empty: the kernel deals the pages itself
-
-  bool interleaved() const { return ids.size() > 1 && plain_interleave(placement.nodes); }
-};
-
-void plan(Layout& layout, Bytes unit) {
-  layout.runs = layout.interleaved() ? std::vector<PageRun>{}
-                                     : plan_runs(layout.mapped, unit, layout.placement.nodes);
-}
-
-Layout lay_out(const Machine& machine, const Placement& placement, Bytes bytes, PageSize size) {
-  const Pages pages = pages_of(size);
-  Layout layout{machine, placement, pages, round_up(bytes, pages.map_by), {}, {}};
-  for (const NodeWeight& each : placement.nodes) layout.ids.push_back(each.node);
-  // One run for each node at least.
-  const std::uint64_t most = std::max<std::uint64_t>(kMaxRuns, layout.ids.size());
-  plan(layout, choose_unit(layout.mapped, pages.place_by, placement.nodes, most));
-  return layout;
-}
-
-Demand demand_of(const Layout& layout) {
-  Demand demand{.nodes = {}, .strict = layout.placement.strict};
-  const auto by_node = bytes_by_node(layout.runs, layout.ids.size());
-  for (std::size_t i = 0; i < layout.ids.size(); ++i) {
-    demand.nodes[layout.ids[i]] =
-        layout.interleaved()
-            ? interleave_share(layout.mapped, layout.pages.place_by, layout.ids.size())
-            : by_node[i];
+// Memory for the layout that begins at a multiple of its pages and of `align`. An errno value where
+// there is none.
+std::expected<MappedMemory, int> map(const Layout& layout, Bytes align) {
+  const Pages& pages = layout.pages;
+  constexpr int kUsable = PROT_READ | PROT_WRITE;
+  if (pages.pool) {
+    const int pool = MAP_HUGETLB | std::countr_zero(pages.map_by.value) << MAP_HUGE_SHIFT;
+    if (align <= pages.map_by) {
+      return MappedMemory::make(layout.mapped, align, pages.map_by, kUsable, pool);
+    }
+    // More pages than needed, from which an aligned piece could be cut, the pool need not have.
+    auto addresses = MappedMemory::make(layout.mapped, align, Bytes{1}, PROT_NONE);
+    if (!addresses) return addresses;
+    return MappedMemory::over(*std::move(addresses), kUsable, MAP_PRIVATE | MAP_ANONYMOUS | pool);
   }
-  return demand;
-}
-
-// Empty if the pools have the pages that the layout needs.
-std::string missing_in_pools(const Layout& layout, const HostMemory& host) {
-  const Bytes page = layout.pages.map_by;
-  const auto free_on = [&](const NodeMemory& node) {
-    const auto found = node.free_huge.find(page);
-    return found == node.free_huge.end() ? 0 : found->second;
-  };
-  std::uint64_t free_in_all = 0;
-  for (const NodeMemory& node : host.nodes) free_in_all += node.allowed ? free_on(node) : 0;
-  for (const auto& [id, bytes] : demand_of(layout).nodes) {
-    const std::uint64_t free = layout.placement.strict ? free_on(*host.find(id)) : free_in_all;
-    const Bytes needed = layout.placement.strict ? bytes : layout.mapped;
-    if (needed / page <= free) continue;
-    return fmt::format(
-        "{} free pages of {} on node {}, {} needed; reserve them with "
-        "/sys/devices/system/node/node{}/hugepages/hugepages-{}kB/nr_hugepages",
-        free, to_string(page), raw(id), needed / page, raw(id), page / 1_KiB);
-  }
-  return {};
-}
-
-// Empty if the layout can have its size of pages as far as can be told beforehand.
-std::string why_unfit(const Layout& layout, const HostMemory& host) {
-  if (layout.pages.pool) return missing_in_pools(layout, host);
-  if (layout.pages.size != PageSize::transparent) return {};
-  if (!host.transparent) {
-    return "transparent huge pages are off; write madvise into "
-           "/sys/kernel/mm/transparent_hugepage/enabled";
-  }
-  const bool alone = layout.ids.size() == 1;
-  const Bytes least =
-      alone ? layout.pages.place_by : turn(layout.placement.nodes, layout.pages.place_by);
-  if (layout.mapped < least) {
-    return fmt::format(
-        "{} are less than {}", to_string(layout.mapped),
-        alone ? "a page of 2 MiB"
-              : fmt::format("one turn of 2 MiB pages over the nodes ({})", to_string(least)));
-  }
-  return {};
-}
-
-// Memory of `length` bytes, aligned so that huge pages fit. An errno value where there is none.
-std::expected<Mapping, int> map(const Layout& layout) {
-  int flags = MAP_PRIVATE | MAP_ANONYMOUS;
-  if (layout.pages.pool) {
-    flags |= MAP_HUGETLB | std::countr_zero(layout.pages.map_by.value) << MAP_HUGE_SHIFT;
-  }
-  // Older kernels align to huge pages only by chance: map more and give back the ends.
-  const bool align = layout.pages.size == PageSize::transparent;
-  const std::uint64_t slack = align ? layout.pages.place_by.value : 0;
+  const bool transparent = pages.size == PageSize::transparent;
+  // Older kernels align to huge pages only by chance.
+  auto mapping =
+      MappedMemory::make(layout.mapped, transparent ? std::max(align, pages.place_by) : align,
+                         pages.map_by, PROT_NONE);
+  if (!mapping) return mapping;
+  // Only now it counts as memory.
   const std::uint64_t length = layout.mapped.value;
-  void* memory = ::mmap(nullptr, length + slack, PROT_READ | PROT_WRITE, flags, -1, 0);
-  if (memory == MAP_FAILED) return std::unexpected(errno);
-  auto* begin = static_cast<std::byte*>(memory);
-  if (align) {
-    const std::uint64_t head = (slack - reinterpret_cast<std::uintptr_t>(begin) % slack) % slack;
-    if (head > 0) unmap(begin, head);
-    begin += head;
-    if (slack > head) unmap(begin + length, slack - head);
-  }
+  if (::mprotect(mapping->memory(), length, kUsable) != 0) return std::unexpected(errno);
   // Refused only by kernels without transparent huge pages, where it changes nothing.
-  if (!layout.pages.pool) ::madvise(begin, length, align ? MADV_HUGEPAGE : MADV_NOHUGEPAGE);
-  return Mapping{begin, layout.mapped};
-}
-
-// Sets the policies of all runs; 0 or the errno value of the first that failed.
-int set_policies(std::byte* memory, const Layout& layout) {
-  if (layout.interleaved()) {
-    return set_policy(memory, layout.mapped.value, Policy::interleave, layout.ids);
-  }
-  const Policy policy = layout.placement.strict ? Policy::bind : Policy::preferred;
-  for (const PageRun& run : layout.runs) {
-    const int error =
-        set_policy(memory + run.offset, run.length, policy, {&layout.ids[run.node], 1});
-    if (error != 0) return error;
-  }
-  return 0;
-}
-
-// As set_policies, with longer runs where the process has too many mappings for these.
-Status place_pages(std::byte* memory, Layout& layout, const HostMemory& host) {
-  int error = set_policies(memory, layout);
-  while (error == ENOMEM && layout.runs.size() > layout.ids.size()) {
-    const Bytes unit{layout.runs.front().length / layout.placement.nodes.front().weight};
-    plan(layout, unit * 2);
-    error = set_policies(memory, layout);
-  }
-  switch (error) {
-    case 0: return {};
-    case EPERM:
-    case ENOSYS:
-      // On the only node there is, everything is bound to it already.
-      if (host.nodes.size() == 1) return {};
-      return fail(ErrorCode::denied,
-                  "this process may not set memory policies (mbind); give the container "
-                  "CAP_SYS_NICE or a seccomp profile that allows mbind");
-    case ENOMEM:
-      return fail(ErrorCode::exhausted,
-                  "no mappings left for the runs of this placement; raise vm.max_map_count");
-    case EINVAL:
-      return fail(ErrorCode::denied,
-                  "the kernel refuses a node of this placement; its cpuset allows nodes {}",
-                  host.allowed_list);
-    default: return fail_errno(error, "cannot place memory (mbind)");
-  }
-}
-
-std::vector<TouchGroup> touch_groups(const Layout& layout) {
-  std::vector<TouchGroup> groups;
-  for (const NodeId id : layout.ids) {
-    const Node* node = layout.machine.find(id);
-    const Node* host = node == nullptr ? nullptr : host_of(layout.machine, *node);
-    groups.push_back({host == nullptr ? CpuSet{} : host->cpus, {}});
-  }
-  for (const PageRun& run : layout.runs) groups[run.node].runs.push_back(run);
-  if (!layout.interleaved()) return groups;
-  TouchGroup all{{}, {{0, layout.mapped.value, 0}}};
-  for (const TouchGroup& group : groups) {
-    all.cpus.insert(all.cpus.end(), group.cpus.begin(), group.cpus.end());
-  }
-  std::ranges::sort(all.cpus);
-  all.cpus.erase(std::ranges::unique(all.cpus).begin(), all.cpus.end());
-  return {std::move(all)};
+  ::madvise(mapping->memory(), length, transparent ? MADV_HUGEPAGE : MADV_NOHUGEPAGE);
+  return mapping;
 }
 
 // The kernel's interleaving spills without a word when a node is full; a strict request does not
 // accept that.
-Status check_interleaved(const Mapping& mapping, const Layout& layout, const HostMemory& host) {
-  if (!layout.interleaved() || !layout.placement.strict) return {};
+Status check_interleaved(const MappedMemory& mapping, const Layout& layout,
+                         const HostMemory& host) {
+  if (!layout.dealt || !layout.placement.strict) return {};
   const auto elsewhere = [&](NodeId id) {
     return std::ranges::find(layout.ids, id) == layout.ids.end();
   };
@@ -288,14 +97,37 @@ Status check_interleaved(const Mapping& mapping, const Layout& layout, const Hos
   return {};
 }
 
-Result<Attempt> attempt(Layout& layout, const HostMemory& host) {
-  if (std::string why = why_unfit(layout, host); !why.empty()) return unfit(std::move(why));
-  const bool touch_now = layout.placement.touch || layout.pages.pool;
-  std::optional<Claim> claim;
-  if (!layout.pages.pool && (layout.placement.strict || touch_now)) {
-    HEADRACE_TRY(claim, Claim::make(demand_of(layout)));
+// Another request may take the room that was seen: then it is looked at again.
+Result<Claim> claim_room(Layout& layout) {
+  if (layout.placement.spill.empty()) return Claim::make(demand_of(layout));
+  constexpr int kTries = 5;
+  for (int i = 1;; ++i) {
+    HEADRACE_TRY_STATUS(spill(layout, read_unclaimed_memory()));
+    auto claim = Claim::make(demand_of(layout));
+    if (claim || i == kTries) return claim;
   }
-  auto mapped = map(layout);
+}
+
+Status lock(std::byte* memory, Bytes length) {
+  if (::mlock(memory, length.value) == 0) return {};
+  const int error = errno;
+  rlimit limit{};
+  ::getrlimit(RLIMIT_MEMLOCK, &limit);
+  return fail(
+      code_of_errno(error) == ErrorCode::exhausted ? ErrorCode::denied : code_of_errno(error),
+      "cannot lock {} in memory ({}); this process may lock {}: raise ulimit -l", to_string(length),
+      std::generic_category().message(error), to_string(Bytes{limit.rlim_cur}));
+}
+
+Result<Attempt> attempt(Layout& layout, const HostMemory& host, Bytes align) {
+  if (std::string why = why_unfit(layout, host); !why.empty()) return unfit(std::move(why));
+  const bool touch_now = layout.placement.touch || layout.placement.lock || layout.pages.pool;
+  std::optional<Claim> claim;
+  const bool counted = layout.placement.strict || !layout.placement.spill.empty() || touch_now;
+  if (!layout.pages.pool && counted) {
+    HEADRACE_TRY(claim, claim_room(layout));
+  }
+  auto mapped = map(layout, align);
   if (!mapped) {
     const std::string why = std::generic_category().message(mapped.error());
     if (layout.pages.pool) return unfit(fmt::format("the kernel gives none (mmap: {})", why));
@@ -304,7 +136,7 @@ Result<Attempt> attempt(Layout& layout, const HostMemory& host) {
         "cannot map {} (mmap: {}); ask for less, or raise ulimit -v or the overcommit limit",
         to_string(layout.mapped), why);
   }
-  Mapping mapping = *std::move(mapped);
+  MappedMemory mapping = *std::move(mapped);
   HEADRACE_TRY_STATUS(place_pages(mapping.memory(), layout, host));
   if (!touch_now) return Attempt{std::move(mapping), {}};
   const int error = touch(mapping.memory(), touch_groups(layout), layout.pages.place_by);
@@ -315,57 +147,24 @@ Result<Attempt> attempt(Layout& layout, const HostMemory& host) {
                 to_string(layout.mapped), std::generic_category().message(error),
                 read_host_memory().free_text());
   }
+  settle(mapping.memory(), layout);
   HEADRACE_TRY_STATUS(check_interleaved(mapping, layout, host));
+  if (layout.placement.lock) HEADRACE_TRY_STATUS(lock(mapping.memory(), mapping.length()));
   return Attempt{std::move(mapping), {}};
 }
 
-Status check_request(Bytes bytes, const Placement& placement) {
+Status check_size(Bytes bytes, Bytes align) {
   if (bytes.value == 0) {
     return fail(ErrorCode::invalid, "a buffer of 0 bytes was asked for; ask for at least 1");
   }
-  if (bytes > kMaxBuffer) {
+  if (!std::has_single_bit(align.value)) {
+    return fail(ErrorCode::invalid, "{} bytes are no alignment; give a power of two", align.value);
+  }
+  if (bytes > kMaxBuffer || align > kMaxBuffer) {
     return fail(ErrorCode::exhausted, "{} are more than any machine has; ask for less",
-                to_string(bytes));
-  }
-  if (placement.nodes.empty() && !placement.kind) {
-    return fail(ErrorCode::invalid, "the placement names no node and no kind; name one");
-  }
-  for (const NodeWeight& each : placement.nodes) {
-    if (each.weight == 0) {
-      return fail(ErrorCode::invalid, "node {} has weight 0; leave it out or give it at least 1",
-                  raw(each.node));
-    }
-    if (std::ranges::count(placement.nodes, each.node, &NodeWeight::node) > 1) {
-      return fail(ErrorCode::invalid, "node {} is named twice; name it once with a larger weight",
-                  raw(each.node));
-    }
+                to_string(std::max(bytes, align)));
   }
   return {};
-}
-
-Status check_nodes(const Machine& machine, const Placement& placement, const HostMemory& host) {
-  for (const NodeWeight& each : placement.nodes) {
-    const NodeMemory* node = host.find(each.node);
-    if (node == nullptr) {
-      CpuSet ids;
-      for (const NodeMemory& there : host.nodes) ids.push_back(raw(there.id));
-      return fail(ErrorCode::absent,
-                  "this host has no memory on node {}, only on {}; the machine is described by {}",
-                  raw(each.node), to_string(ids), machine.source);
-    }
-    if (!node->allowed) {
-      return fail(ErrorCode::denied,
-                  "node {} is outside the cpuset of this process ({}); widen it (cpuset.mems)",
-                  raw(each.node), host.allowed_list);
-    }
-  }
-  return {};
-}
-
-std::optional<NodeId> calling_node(const Machine& machine) {
-  const int cpu = ::sched_getcpu();
-  const Node* node = cpu < 0 ? nullptr : machine.node_of_cpu(static_cast<unsigned>(cpu));
-  return node == nullptr ? std::nullopt : std::optional(node->id);
 }
 
 }  // namespace
@@ -374,17 +173,18 @@ std::optional<NodeId> calling_node(const Machine& machine) {
 class LinuxMemory {
  public:
   static Result<std::unique_ptr<Buffer>> allocate(const Machine& machine, Bytes bytes,
-                                                  const Placement& placement) {
+                                                  const Placement& placement, Bytes align) {
     const HostMemory host = read_host_memory();
     HEADRACE_TRY_STATUS(check_nodes(machine, placement, host));
     std::string fallback;
     for (const PageSize size : fallbacks(placement.pages)) {
       Layout layout = lay_out(machine, placement, bytes, size);
-      HEADRACE_TRY(Attempt done, attempt(layout, host));
+      HEADRACE_TRY(Attempt done, attempt(layout, host, align));
       if (done.unfit.empty()) {
         const Bytes mapped = done.mapping.length();
-        return std::unique_ptr<Buffer>(new Buffer(done.mapping.release(), bytes, mapped, placement,
-                                                  size, std::move(fallback)));
+        return std::unique_ptr<Buffer>(new Buffer(bytes, placement.nodes.front().node,
+                                                  done.mapping.release(), mapped, placement, size,
+                                                  std::move(fallback)));
       }
       fallback +=
           fmt::format("{}{}: {}", fallback.empty() ? "" : "; ", to_string(size), done.unfit);
@@ -392,22 +192,48 @@ class LinuxMemory {
     CHECK(false);  // base pages fit everywhere
     return {};
   }
+
+  static Result<std::unique_ptr<Buffer>> allocate_in_file(Bytes bytes, Placement placement,
+                                                          const Machine& machine,
+                                                          const Node& storage, Bytes align) {
+    HEADRACE_TRY(MappedMemory mapping, map_file(storage, bytes, align));
+    if (placement.lock) HEADRACE_TRY_STATUS(lock(mapping.memory(), mapping.length()));
+    const Bytes mapped = mapping.length();
+    std::string fallback;
+    if (placement.pages != PageSize::base) {
+      fallback = fmt::format("{}: pages of a file are base pages", to_string(placement.pages));
+    }
+    return std::unique_ptr<Buffer>(new Buffer(bytes, cached_on(machine), mapping.release(), mapped,
+                                              std::move(placement), PageSize::base,
+                                              std::move(fallback), true));
+  }
+
+ private:
+  // Where CPUs find the bytes of a file.
+  static NodeId cached_on(const Machine& machine) {
+    const auto memory = std::ranges::find_if(machine.nodes, &Node::byte_addressable);
+    return calling_node(machine).value_or(memory == machine.nodes.end() ? NodeId{0} : memory->id);
+  }
 };
 
 Result<std::unique_ptr<Buffer>> allocate(const Machine& machine, Bytes bytes,
-                                         const Placement& placement) {
-  HEADRACE_TRY_STATUS(check_request(bytes, placement));
-  HEADRACE_TRY(Placement resolved, resolve(machine, placement, calling_node(machine)));
-  return LinuxMemory::allocate(machine, bytes, resolved);
+                                         const Placement& placement, Bytes align) {
+  HEADRACE_TRY_STATUS(check_size(bytes, align));
+  HEADRACE_TRY(Placement resolved, resolve_with_storage(machine, placement, calling_node(machine)));
+  if (const Node* storage = storage_of(machine, resolved)) {
+    return LinuxMemory::allocate_in_file(bytes, std::move(resolved), machine, *storage, align);
+  }
+  return LinuxMemory::allocate(machine, bytes, resolved, align);
 }
 
-Buffer::Buffer(std::byte* memory, Bytes size, Bytes mapped, Placement placement, PageSize page_size,
-               std::string fallback)
-    : Object(size, placement.nodes.front().node, memory),
+Buffer::Buffer(Bytes size, NodeId node, std::byte* memory, Bytes mapped, Placement placement,
+               PageSize page_size, std::string fallback, bool in_file)
+    : Object(size, node, memory),
       mapped_(mapped),
       placement_(std::move(placement)),
       page_size_(page_size),
-      fallback_(std::move(fallback)) {}
+      fallback_(std::move(fallback)),
+      in_file_(in_file) {}
 
 Buffer::~Buffer() { unmap(memory(), mapped_.value); }
 

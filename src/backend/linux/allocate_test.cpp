@@ -3,8 +3,13 @@
 #include <gtest/gtest.h>
 #include <rapidcheck.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+#include <fstream>
 #include <thread>
 
 #include "backend/linux/host_memory.h"
@@ -177,6 +182,76 @@ TEST(Allocate, AlignsForTransparentHugePages) {
   ASSERT_TRUE(small);
   EXPECT_EQ((*small)->page_size(), PageSize::base);
   EXPECT_EQ((*small)->fallback(), "transparent: 1 MiB are less than a page of 2 MiB");
+}
+
+// Of all addresses of this process.
+std::uint64_t mapped_pages() {
+  std::uint64_t pages = 0;
+  std::ifstream("/proc/self/statm") >> pages;
+  return pages;
+}
+
+TEST(Allocate, AlignsAsAskedAndMapsNoMore) {
+  const Machine machine = this_host();
+  for (const PageSize pages : {PageSize::base, PageSize::transparent}) {
+    for (const Bytes align : {8_B, 4_KiB, 64_KiB, 4_MiB, 1_GiB}) {
+      const std::uint64_t before = mapped_pages();
+      const auto buffer = allocate(machine, 3_MiB, on_first(machine, pages), align);
+      ASSERT_TRUE(buffer) << buffer.error().message;
+      EXPECT_LT(mapped_pages(), before + pages_in(4_MiB)) << to_string(align);
+      EXPECT_EQ(reinterpret_cast<std::uintptr_t>((*buffer)->memory()) % align.value, 0U);
+      EXPECT_EQ(where((*buffer)->bytes())->total(), pages_in(3_MiB));
+    }
+  }
+  EXPECT_EQ(allocate(machine, 1_MiB, on_first(machine), 0_B).error().code, ErrorCode::invalid);
+  EXPECT_EQ(allocate(machine, 1_MiB, on_first(machine), 24_B).error().code, ErrorCode::invalid);
+  EXPECT_EQ(allocate(machine, 1_MiB, on_first(machine), Bytes{std::uint64_t{1} << 62}).error().code,
+            ErrorCode::exhausted);
+}
+
+TEST(Allocate, LocksWhenAsked) {
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+  GTEST_SKIP() << "sanitizers leave out mlock";
+#endif
+  const Machine machine = this_host();
+  Placement placement = on_first(machine);
+  placement.lock = true;
+  placement.touch = false;
+  const auto locked_now = [] {
+    std::ifstream file("/proc/self/status");
+    for (std::string line; std::getline(file, line);) {
+      if (line.starts_with("VmLck:")) return std::stoull(line.substr(6));
+    }
+    return 0ULL;
+  };
+  const auto before = locked_now();
+  const auto buffer = allocate(machine, 1_MiB, placement);
+  if (!buffer) {
+    EXPECT_EQ(buffer.error().code, ErrorCode::denied) << buffer.error().message;
+    GTEST_SKIP() << buffer.error().message;
+  }
+  EXPECT_EQ(locked_now() - before, 1024U);
+  EXPECT_EQ(where((*buffer)->bytes())->total(), pages_in(1_MiB)) << "faulted in at once";
+}
+
+TEST(Allocate, SaysWhichLimitForbidsLocking) {
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+  GTEST_SKIP() << "sanitizers leave out mlock";
+#endif
+  const auto denied = [] {
+    const rlimit none{0, 0};
+    setrlimit(RLIMIT_MEMLOCK, &none);
+    if (geteuid() == 0 && seteuid(65534) != 0) std::_Exit(2);
+    const Machine machine = this_host();
+    Placement placement = on_first(machine);
+    placement.lock = true;
+    const auto buffer = allocate(machine, 1_MiB, placement);
+    if (buffer) std::_Exit(1);
+    std::fputs(buffer.error().message.c_str(), stderr);
+    std::_Exit(buffer.error().code == ErrorCode::denied ? 0 : 3);
+  };
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  EXPECT_EXIT(denied(), testing::ExitedWithCode(0), "cannot lock 1 MiB.*raise ulimit -l");
 }
 
 TEST(Allocate, ManyThreadsAtOnce) {

@@ -1,5 +1,7 @@
 #include "backend/linux/free_check.h"
 
+#include <algorithm>
+
 #include "core/fail.h"
 #include "core/mutex.h"
 
@@ -52,6 +54,17 @@ Status check_free(const HostMemory& host, const Demand& demand,
                 to_string(demand.total()), host.free_text());
   }
   return {};
+}
+
+HostMemory read_unclaimed_memory() {
+  HostMemory host = read_host_memory();
+  Claims& all = claims();
+  const MutexLock lock(all.mutex);
+  for (NodeMemory& node : host.nodes) {
+    const auto found = all.taken.find(node.id);
+    if (found != all.taken.end()) node.free -= std::min(node.free, found->second);
+  }
+  return host;
 }
 
 Result<Claim> Claim::make(const Demand& demand) {

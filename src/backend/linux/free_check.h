@@ -28,6 +28,9 @@ struct Demand {
 Status check_free(const HostMemory& host, const Demand& demand,
                   const std::map<NodeId, Bytes>& taken = {});
 
+// What the host has free, less what requests in flight have claimed of it.
+HostMemory read_unclaimed_memory();
+
 // Keeps a demand counted as taken while it is being touched.
 class Claim {
  public:

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <numeric>
 
 #include "core/check.h"
 
@@ -56,9 +57,72 @@ std::vector<Bytes> bytes_by_node(std::span<const PageRun> runs, std::size_t coun
   return bytes;
 }
 
-Bytes interleave_share(Bytes mapped, Bytes unit, std::size_t count) {
+std::optional<std::vector<Stage>> split_by_room(Bytes mapped, Bytes unit,
+                                                std::span<const NodeWeight> nodes,
+                                                std::span<const Bytes> room,
+                                                std::span<const Bytes> other_room) {
+  CHECK(room.size() == nodes.size() && !nodes.empty());
+  std::vector<Stage> stages;
+  Bytes left = mapped;
+  const auto add = [&](std::vector<std::size_t> to, Bytes bytes) {
+    if (bytes == Bytes{0}) return;
+    left -= bytes;
+    stages.push_back({std::move(to), bytes});
+  };
+  std::vector<Bytes> free(room.begin(), room.end());
+  std::vector<std::size_t> dealing(nodes.size());
+  std::iota(dealing.begin(), dealing.end(), std::size_t{0});
+  const auto turns_on = [&](std::size_t i) { return free[i] / unit / nodes[i].weight; };
+  while (left > Bytes{0} && dealing.size() > 1) {
+    const std::uint64_t turns = turns_on(*std::ranges::min_element(dealing, {}, turns_on));
+    Bytes of_turn;
+    for (const std::size_t i : dealing) {
+      of_turn += unit * nodes[i].weight;
+      free[i] -= unit * (turns * nodes[i].weight);
+    }
+    add(dealing, std::min(left, Bytes{times(turns, of_turn.value)}));
+    std::erase_if(dealing, [&](std::size_t i) { return turns_on(i) == 0; });
+  }
+  if (dealing.size() == 1) add(dealing, std::min(left, free[dealing.front()]));
+  for (std::size_t i = 0; i < other_room.size(); ++i) {
+    add({nodes.size() + i}, std::min(left, other_room[i]));
+  }
+  if (left > Bytes{0}) return std::nullopt;
+  return stages;
+}
+
+std::vector<PageRun> plan_runs(std::span<const Stage> stages, Bytes unit,
+                               std::span<const NodeWeight> nodes) {
+  std::vector<PageRun> runs;
+  std::uint64_t begin = 0;
+  for (const Stage& stage : stages) {
+    std::vector<NodeWeight> dealing;
+    for (const std::size_t i : stage.nodes) {
+      dealing.push_back(i < nodes.size() ? nodes[i] : NodeWeight{});
+    }
+    for (const PageRun& run : plan_runs(stage.bytes, unit, dealing)) {
+      runs.push_back({begin + run.offset, run.length, stage.nodes[run.node]});
+    }
+    begin += stage.bytes.value;
+  }
+  return runs;
+}
+
+std::vector<Bytes> dealt_shares(Bytes mapped, Bytes unit, std::span<const NodeWeight> nodes) {
   const std::uint64_t units = (mapped.value + unit.value - 1) / unit.value;
-  return unit * ((units + count - 1) / count);
+  const std::uint64_t sum = sum_of_weights(nodes);
+  std::vector<Bytes> shares;
+  for (const NodeWeight& each : nodes) {
+    // The whole turns, and of a turn that is cut short at most the node's own part.
+    const std::uint64_t rest = std::min<std::uint64_t>(units % sum, each.weight);
+    shares.push_back(unit * (units / sum * each.weight + rest));
+  }
+  return shares;
+}
+
+bool same_weights(std::span<const NodeWeight> nodes, std::span<const NodeWeight> table) {
+  return std::ranges::all_of(
+      nodes, [&](const NodeWeight& each) { return std::ranges::find(table, each) != table.end(); });
 }
 
 bool plain_interleave(std::span<const NodeWeight> nodes) {

@@ -7,6 +7,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -39,14 +40,36 @@ Bytes choose_unit(Bytes mapped, Bytes page, std::span<const NodeWeight> nodes,
 // After each whole turn every node has got exactly its weight times `unit`. One node: one run.
 std::vector<PageRun> plan_runs(Bytes mapped, Bytes unit, std::span<const NodeWeight> nodes);
 
+// A part of a buffer that is dealt to the same nodes: indices into those of the placement; behind
+// them are numbered those it spills to, which are alone in theirs.
+struct Stage {
+  std::vector<std::size_t> nodes;
+  Bytes bytes;
+  friend bool operator==(const Stage&, const Stage&) = default;
+};
+
+// Stages that fit on their nodes, in the order of the buffer. Each is dealt to the nodes that have
+// room for a turn of `unit` more (alone: for any), until one of them has none; when none has, to
+// the others in their order. Nothing: it does not fit. `room` and `other_room`: of each node.
+std::optional<std::vector<Stage>> split_by_room(Bytes mapped, Bytes unit,
+                                                std::span<const NodeWeight> nodes,
+                                                std::span<const Bytes> room,
+                                                std::span<const Bytes> other_room);
+
+// As plan_runs of each stage.
+std::vector<PageRun> plan_runs(std::span<const Stage> stages, Bytes unit,
+                               std::span<const NodeWeight> nodes);
+
 // The bytes of the runs by node. Index: as in the placement's `nodes`, of which there are `count`.
 std::vector<Bytes> bytes_by_node(std::span<const PageRun> runs, std::size_t count);
 
-// The most bytes each of `count` nodes gets when the kernel deals units in turn, beginning
-// anywhere.
-Bytes interleave_share(Bytes mapped, Bytes unit, std::size_t count);
+// The most bytes each node gets when the kernel deals units in turn by weight, beginning anywhere.
+std::vector<Bytes> dealt_shares(Bytes mapped, Bytes unit, std::span<const NodeWeight> nodes);
 
 // Whether the weights are all 1: then the kernel's own interleaving deals the pages, without runs.
 bool plain_interleave(std::span<const NodeWeight> nodes);
+
+// Whether a table of weights gives each of the nodes its own.
+bool same_weights(std::span<const NodeWeight> nodes, std::span<const NodeWeight> table);
 
 }  // namespace headrace

@@ -99,16 +99,92 @@ TEST(ChooseUnit, EndsAlsoForAbsurdWeightsAndSizes) {
   EXPECT_EQ(runs, (std::vector<PageRun>{{0, 8192, 0}}));
 }
 
-TEST(InterleaveShare, BoundsWhatANodeGetsFromAnyStart) {
-  EXPECT_TRUE(rc::check("no start gives a node more", [] {
-    const auto units = *rc::gen::inRange<std::uint64_t>(1, 200);
-    const auto count = *rc::gen::inRange<std::size_t>(1, 20);
-    const auto start = *rc::gen::inRange<std::size_t>(0, 20);
-    std::vector<std::uint64_t> got(count);
-    for (std::uint64_t unit = 0; unit < units; ++unit) ++got[(start + unit) % count];
-    const Bytes share = interleave_share(2_MiB * units, 2_MiB, count);
-    RC_ASSERT(share == 2_MiB * *std::ranges::max_element(got));
+TEST(DealtShares, BoundWhatANodeGetsFromAnyStart) {
+  EXPECT_TRUE(rc::check("no start gives a node more, and some start as much", [] {
+    const auto units = *rc::gen::inRange<std::uint64_t>(1, 100);
+    const auto nodes = some_weights();
+    const auto turn_of = naive(turn(nodes, 1_B).value, 1, nodes);
+    std::vector<std::uint64_t> most(nodes.size());
+    for (std::size_t start = 0; start < turn_of.size(); ++start) {
+      std::vector<std::uint64_t> got(nodes.size());
+      for (std::uint64_t unit = 0; unit < units; ++unit) {
+        ++got[turn_of[(start + unit) % turn_of.size()]];
+      }
+      for (std::size_t i = 0; i < got.size(); ++i) most[i] = std::max(most[i], got[i]);
+    }
+    const auto shares = dealt_shares(2_MiB * units, 2_MiB, nodes);
+    for (std::size_t i = 0; i < most.size(); ++i) RC_ASSERT(shares[i] == 2_MiB * most[i]);
   }));
+}
+
+TEST(SplitByRoom, FillsTheFirstInWholeTurnsThenTheOthersInOrder) {
+  const auto nodes = weights({3, 1});
+  const std::vector<Bytes> room = {40_KiB, 40_KiB};  // three turns of 16 KiB: the first ends it
+  const std::vector<Bytes> others = {8_KiB, 100_KiB};
+  const auto split = split_by_room(80_KiB, 4_KiB, nodes, room, others);
+  ASSERT_TRUE(split);
+  // Then the second has room for 28 KiB more, alone.
+  EXPECT_EQ(*split, (std::vector<Stage>{{{0, 1}, 48_KiB}, {{1}, 28_KiB}, {{2}, 4_KiB}}));
+  const auto runs = plan_runs(*split, 4_KiB, nodes);
+  ASSERT_EQ(runs.size(), 8U);
+  EXPECT_EQ(runs[6], (PageRun{48 << 10, 28 << 10, 1}));
+  EXPECT_EQ(runs[7], (PageRun{76 << 10, 4 << 10, 2}));
+  EXPECT_TRUE(split_by_room(184_KiB, 4_KiB, nodes, room, others));
+  EXPECT_EQ(split_by_room(185_KiB, 4_KiB, nodes, room, others), std::nullopt);
+}
+
+TEST(SplitByRoom, AFullNodeDoesNotKeepTheOthersFromBeingUsed) {
+  const auto nodes = weights({1, 2, 1});
+  const std::vector<Bytes> room = {0_KiB, 64_KiB, 1_MiB};
+  const std::vector<Bytes> others = {1_MiB};
+  EXPECT_EQ(split_by_room(48_KiB, 4_KiB, nodes, room, others),
+            (std::vector<Stage>{{{1, 2}, 48_KiB}}));
+  EXPECT_EQ(split_by_room(1120_KiB, 4_KiB, nodes, room, others),
+            (std::vector<Stage>{{{1, 2}, 96_KiB}, {{2}, 992_KiB}, {{3}, 32_KiB}}));
+}
+
+TEST(SplitByRoom, NeverTakesMoreThanThereIs) {
+  EXPECT_TRUE(rc::check("all bytes once, in order, none beyond the room", [] {
+    const auto nodes = some_weights();
+    const auto pages = *rc::gen::inRange<std::uint64_t>(1, 400);
+    const auto some_room = [](std::size_t count) {
+      std::vector<Bytes> room;
+      for (std::size_t i = 0; i < count; ++i) {
+        room.push_back(4_KiB * *rc::gen::inRange<std::uint64_t>(0, 120));
+      }
+      return room;
+    };
+    const auto room = some_room(nodes.size());
+    const auto others = some_room(*rc::gen::inRange<std::size_t>(0, 5));
+    const auto split = split_by_room(4_KiB * pages, 4_KiB, nodes, room, others);
+    if (!split) return;
+    const auto runs = plan_runs(*split, 4_KiB, nodes);
+    std::uint64_t at = 0;
+    for (const PageRun& run : runs) {
+      RC_ASSERT(run.offset == at && run.length > 0);
+      at += run.length;
+    }
+    RC_ASSERT(at == 4096 * pages);
+    const auto bytes = bytes_by_node(runs, nodes.size() + others.size());
+    for (std::size_t i = 0; i < nodes.size(); ++i) RC_ASSERT(bytes[i] <= room[i]);
+    for (std::size_t i = 0; i < others.size(); ++i) {
+      RC_ASSERT(bytes[nodes.size() + i] <= others[i]);
+      if (bytes[nodes.size() + i] == 0_B) continue;
+      for (std::size_t node = 0; node < nodes.size(); ++node) {
+        RC_ASSERT(room[node] - bytes[node] < 4_KiB * nodes[node].weight);
+      }
+      if (i + 1 < others.size() && bytes[nodes.size() + i] < others[i]) {
+        RC_ASSERT(bytes[nodes.size() + i + 1] == 0_B);
+      }
+    }
+  }));
+}
+
+TEST(SameWeights, AreThoseOfTheTable) {
+  const auto table = weights({3, 1, 5});
+  EXPECT_TRUE(same_weights(std::span(table).first(2), table));
+  EXPECT_FALSE(same_weights(weights({3, 2}), table));
+  EXPECT_FALSE(same_weights(weights({3, 1}), {}));
 }
 
 TEST(PlainInterleave, IsAllOnes) {

@@ -5,17 +5,27 @@
 #pragma once
 
 #include <cstddef>
+#include <filesystem>
 #include <span>
 #include <vector>
 
-#include "headrace/units.h"
+#include "headrace/placement.h"
+#include "headrace/process.h"
 
 namespace headrace {
 
-enum class Policy : int { preferred, bind, interleave };
+// mbind of [memory, memory + length) to `nodes`; with `move` pages that are elsewhere go there, as
+// far as they can. 0 or an errno value. Requires: page-aligned.
+int set_policy(std::byte* memory, std::size_t length, MemoryPolicy policy,
+               std::span<const NodeId> nodes, bool move = false);
 
-// mbind of [memory, memory + length) to `nodes`; 0 or an errno value. Requires: page-aligned.
-int set_policy(std::byte* memory, std::size_t length, Policy policy, std::span<const NodeId> nodes);
+// By which weights the kernel interleaves: one table for the whole system (Linux 6.9); empty where
+// it has none.
+std::vector<NodeWeight> kernel_weights(
+    const std::filesystem::path& folder = "/sys/kernel/mm/mempolicy/weighted_interleave");
+
+// set_mempolicy of the calling thread; 0 or an errno value.
+int set_thread_policy(MemoryPolicy policy, std::span<const NodeId> nodes);
 
 // Where the pages at `addresses` are: a node, or a negative errno value per page (-ENOENT: none
 // there; -EFAULT: the shared page of zeros, or no mapping). 0 or an errno value.

@@ -5,6 +5,7 @@
 
 #include <array>
 #include <cerrno>
+#include <fstream>
 
 #include "backend/linux/linux_testing.h"
 
@@ -43,12 +44,13 @@ TEST_F(PolicyTest, ReportsAHole) {
   EXPECT_EQ(populate(memory_, 3 * page_size()), ENOMEM);
   EXPECT_EQ(nodes()[1], -EFAULT);
   const NodeId node = this_host().nodes.front().id;
-  EXPECT_EQ(set_policy(memory_, 3 * page_size(), Policy::bind, {&node, 1}), EFAULT);
+  EXPECT_EQ(set_policy(memory_, 3 * page_size(), MemoryPolicy::bind, {&node, 1}), EFAULT);
 }
 
 TEST_F(PolicyTest, TakesEveryPolicyOnANodeThatIsThere) {
   const NodeId node = this_host().nodes.front().id;
-  for (const Policy policy : {Policy::preferred, Policy::bind, Policy::interleave}) {
+  for (const MemoryPolicy policy :
+       {MemoryPolicy::preferred, MemoryPolicy::bind, MemoryPolicy::interleave}) {
     EXPECT_EQ(set_policy(memory_, 3 * page_size(), policy, {&node, 1}), 0);
   }
   EXPECT_EQ(populate(memory_, 3 * page_size()), 0);
@@ -57,7 +59,24 @@ TEST_F(PolicyTest, TakesEveryPolicyOnANodeThatIsThere) {
 
 TEST_F(PolicyTest, IsRefusedANodeThatIsNotThere) {
   const NodeId node{777};
-  EXPECT_EQ(set_policy(memory_, 3 * page_size(), Policy::bind, {&node, 1}), EINVAL);
+  EXPECT_EQ(set_policy(memory_, 3 * page_size(), MemoryPolicy::bind, {&node, 1}), EINVAL);
+}
+
+TEST(KernelWeights, AreReadFromOneFilePerNode) {
+  const auto folder =
+      std::filesystem::temp_directory_path() / ("headrace-weights-" + std::to_string(::getpid()));
+  std::filesystem::create_directories(folder);
+  const auto write = [&](const char* name, const char* text) {
+    std::ofstream(folder / name) << text;
+  };
+  write("node8", "1\n");
+  write("node0", "3\n");
+  write("auto", "false\n");
+  write("nodeX", "7\n");
+  write("node2", "");
+  EXPECT_EQ(kernel_weights(folder), (std::vector<NodeWeight>{{NodeId{0}, 3}, {NodeId{8}, 1}}));
+  std::filesystem::remove_all(folder);
+  EXPECT_TRUE(kernel_weights(folder).empty());
 }
 
 }  // namespace

@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "backend/cpu/cpu.h"
+#include "backend/dsa/dsa.h"
 #include "backend/storage/storage.h"
 #include "headrace/backend.h"
 
@@ -25,6 +26,9 @@ Open opener(EngineKind kind) {
         return open_storage(machine, std::move(engines));
       };
     case EngineKind::dsa:
+      return [](const Machine& machine, std::vector<EngineId> engines) {
+        return open_dsa(machine, std::move(engines));
+      };
     case EngineKind::gpu:
     case EngineKind::migrate: return nullptr;
   }

@@ -86,6 +86,20 @@ TEST_F(Denied, IoUringByTheEnvironment) {
             }));
 }
 
+TEST_F(Denied, NoThreadsWhereIoUringWasAskedFor) {
+  const auto refused = [] {
+    const auto backend = open_storage(small_machine(), {kSsd}, {.queue = StorageQueue::io_uring});
+    return !backend && backend.error().code == ErrorCode::unsupported ? kRight : kWrong;
+  };
+  EXPECT_EQ(kRight, in_child([&] {
+              return deny_io_uring(SYS_io_uring_setup, EPERM) ? refused() : kWrong + 1;
+            }));
+  EXPECT_EQ(kRight, in_child([&] {
+              setenv("HEADRACE_IO_URING", "0", 1);
+              return refused();
+            }));
+}
+
 TEST_F(Denied, LockedMemory) {
   std::filesystem::permissions(dir_.path(), std::filesystem::perms::all);
   EXPECT_EQ(kRight, in_child([&] {

@@ -130,7 +130,7 @@ Status Lane::start() {
 // The ring belongs to the thread that opens it, so this runs in the lane's.
 Status Lane::open_queue() {
   std::string why = "as asked";
-  if (!options_.force_threads) {
+  if (options_.queue != StorageQueue::threads) {
     auto ring = open_uring(options_.queue_depth, {bounce_, bounce_bytes(options_)});
     if (ring) {
       queue_ = *std::move(ring);
@@ -138,6 +138,9 @@ Status Lane::open_queue() {
     } else {
       why = ring.error().message;
     }
+  }
+  if (queue_ == nullptr && options_.queue == StorageQueue::io_uring) {
+    return fail(ErrorCode::unsupported, "no io_uring here: {}", why);
   }
   if (queue_ == nullptr) {
     HEADRACE_TRY(queue_, open_threads(options_.threads));

@@ -131,7 +131,12 @@ Result<std::unique_ptr<Backend>> open_storage(const Machine& machine, std::vecto
   if (engines.empty()) return fail(ErrorCode::invalid, "no engine was named; name an ssd engine");
   HEADRACE_TRY_STATUS(check_options(options));
   StorageOptions chosen = options;
-  if (denied_by_environment()) chosen.force_threads = true;
+  if (denied_by_environment()) {
+    if (options.queue == StorageQueue::io_uring) {
+      return fail(ErrorCode::unsupported, "no io_uring here: HEADRACE_IO_URING is 0");
+    }
+    chosen.queue = StorageQueue::threads;
+  }
   std::vector<Line> lines;
   for (const EngineId id : engines) {
     const Engine* engine = machine.find(id);

@@ -6,6 +6,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <vector>
@@ -22,6 +23,13 @@ namespace storage {
 class Queue;
 }
 
+// What answers a lane's requests.
+enum class StorageQueue : std::uint8_t {
+  automatic,  // io_uring, threads where it is denied
+  io_uring,   // or nothing
+  threads,    // pread and pwrite; with HEADRACE_IO_URING=0 automatic is this
+};
+
 // All numbers and times are at least 1.
 struct StorageOptions {
   // Pieces each engine accepts before it says that it is full.
@@ -32,8 +40,7 @@ struct StorageOptions {
   Bytes request = 512_KiB;
   // Aligned buffers per engine, 256 KiB each, for what cannot go straight to memory.
   std::size_t bounce_buffers = 32;
-  // pread and pwrite in threads even where io_uring works; also by HEADRACE_IO_URING=0.
-  bool force_threads = false;
+  StorageQueue queue = StorageQueue::automatic;
   // Threads per engine where io_uring is not used.
   std::size_t threads = 16;
   // A request not answered after this long is cancelled, and its piece ends as timed_out as soon
@@ -46,7 +53,8 @@ struct StorageOptions {
   std::function<std::unique_ptr<storage::Queue>(std::unique_ptr<storage::Queue>)> wrap = {};
 };
 
-// Drives `engines`, which are ssd engines of `machine`. unsupported: one of them is not.
+// Drives `engines`, which are ssd engines of `machine`. unsupported: one of them is not, or the
+// queue asked for is not to be had.
 // invalid: an option out of its range. exhausted: no thread or memory for a queue. Works without
 // io_uring, without locked memory and without free descriptors, more slowly; Capabilities::note
 // tells.

@@ -131,8 +131,9 @@ void aligned(benchmark::State& state) {
 }
 void bounced(benchmark::State& state) { run_stream(state, {}, 1, true); }
 void threads(benchmark::State& state) {
-  run_stream(state, {.force_threads = true, .threads = static_cast<std::size_t>(state.range(0))}, 0,
-             true);
+  run_stream(state,
+             {.queue = StorageQueue::threads, .threads = static_cast<std::size_t>(state.range(0))},
+             0, true);
 }
 
 BENCHMARK(aligned)

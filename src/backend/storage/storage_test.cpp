@@ -50,7 +50,7 @@ struct Way {
 
 class Storage : public testing::TestWithParam<Way> {
  protected:
-  StorageOptions options() const { return {.force_threads = GetParam().threads}; }
+  StorageOptions options() const { return {.queue = queue_of(GetParam().threads)}; }
   std::unique_ptr<File> open(const std::filesystem::path& path, bool writable = false) const {
     return open_file(path, {.writable = writable, .direct = GetParam().direct});
   }
@@ -391,7 +391,7 @@ TEST(StorageOpen, SharedMemoryFilesWork) {
   const Data data = random_bytes(300'001, 11);
   const auto file = open_file(dir.file("a", data), {});
   for (const bool threads : {false, true}) {
-    const auto backend = open_or_die({.force_threads = threads});
+    const auto backend = open_or_die({.queue = queue_of(threads)});
     const Guarded memory(data.size(), 1);
     ASSERT_TRUE(copy_now(*backend, whole(memory.range()), whole(*file)));
     EXPECT_TRUE(same(memory.bytes(), data));

@@ -188,9 +188,13 @@ class FaultyQueue final : public storage::Queue {
   std::map<storage::Request*, std::size_t> limits_;
 };
 
-inline StorageOptions with_faults(bool force_threads, FaultyQueue::Script script) {
+inline StorageQueue queue_of(bool threads) {
+  return threads ? StorageQueue::threads : StorageQueue::automatic;
+}
+
+inline StorageOptions with_faults(bool threads, FaultyQueue::Script script) {
   StorageOptions options;
-  options.force_threads = force_threads;
+  options.queue = queue_of(threads);
   options.wrap = [script = std::move(script)](std::unique_ptr<storage::Queue> real) {
     return std::make_unique<FaultyQueue>(std::move(real), script);
   };

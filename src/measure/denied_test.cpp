@@ -1,0 +1,96 @@
+// What is measured where a container's seccomp profile forbids the calls of memory policy, and what
+// is said of memory that is not there.
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <array>
+#include <cstdio>
+#include <cstdlib>
+
+#include "headrace/measure.h"
+#include "measure/experiment.h"
+#include "measure/team.h"
+#include "tests/support/container.h"
+
+namespace headrace {
+namespace {
+
+// Reasons that are no failures: what a machine does not have, or the budget does not reach.
+bool is_absent(const Row& row) {
+  constexpr std::array kReasons = {"one memory node", "left out", "the budget",
+                                   "one CPU cannot",  "no disk",  "no DSA device",
+                                   "too small"};
+  return std::ranges::any_of(
+      kReasons, [&](const char* reason) { return row.reason.find(reason) != std::string::npos; });
+}
+
+// On one node memory is where it must be; on several every row says what to grant.
+[[noreturn]] void measure_denied() {
+  const Machine machine = Machine::discover({.storage = {}}).value();
+  const bool several = memory_nodes(machine).size() > 1;
+  test::forbid_policies();
+  const auto profile = measure(machine, {.budget = std::chrono::seconds{4}, .width = 1});
+  if (!profile) {
+    std::fprintf(stderr, "%s\n", profile.error().message.c_str());
+    std::_Exit(2);
+  }
+  std::size_t measured = 0;
+  for (const Row& row : profile->rows) {
+    if (row.value) ++measured;
+    const bool told = several && row.reason.find("permitted") != std::string::npos;
+    if (row.value || is_absent(row) || told) continue;
+    std::fprintf(stderr, "%s: %s\n", row.key().c_str(), row.reason.c_str());
+    std::_Exit(1);
+  }
+  std::_Exit(several || measured > 0 ? 0 : 3);
+}
+
+TEST(MeasureDenied, OneNodeIsMeasuredWithoutBindingAnything) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  EXPECT_EXIT(measure_denied(), testing::ExitedWithCode(0), "");
+}
+
+// As if it had gone offline since the machine was discovered.
+TEST(MeasureDenied, ANodeThatIsGoneIsARowWithTheReason) {
+  Machine machine = Machine::discover({.storage = {}}).value();
+  Node gone = *memory_nodes(machine).back();
+  gone.id = NodeId{raw(gone.id) + 1};
+  gone.name = "gone";
+  gone.cpus = {};
+  machine.nodes.push_back(gone);
+  for (const char* experiment : {"latency", "bandwidth"}) {
+    const auto profile = measure(machine, {.experiments = {experiment},
+                                           .only = {{"memory_node", std::uint64_t{raw(gone.id)}}},
+                                           .budget = std::chrono::seconds{2},
+                                           .width = 1});
+    ASSERT_TRUE(profile.has_value()) << profile.error().message;
+    std::size_t told = 0;
+    for (const Row& row : profile->rows) {
+      EXPECT_FALSE(row.value) << row.key();
+      EXPECT_EQ(row.reason.find('\n'), std::string::npos);
+      if (is_absent(row)) continue;
+      EXPECT_NE(row.reason.find("node " + std::to_string(raw(gone.id))), std::string::npos)
+          << row.reason;
+      ++told;
+    }
+    EXPECT_GT(told, 0u) << experiment;
+  }
+}
+
+TEST(MeasureDenied, BuffersOfASmallNodeShrinkAndSaySo) {
+  Machine machine = Machine::discover({.storage = {}}).value();
+  for (Node& node : machine.nodes) node.capacity = 64_MiB;
+  std::size_t shrunk = 0;
+  const std::vector<Point> points = bandwidth_points({machine});
+  ASSERT_FALSE(points.empty());
+  for (const Point& point : points) {
+    const bool refused = point.row.reason.find("too small") != std::string::npos;
+    EXPECT_TRUE(refused || point.row.has_flag("shrunk")) << point.row.key();
+    shrunk += point.row.has_flag("shrunk") ? 1 : 0;
+  }
+  EXPECT_GT(shrunk, 0u);
+}
+
+}  // namespace
+}  // namespace headrace

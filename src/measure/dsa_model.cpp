@@ -1,0 +1,276 @@
+#include "measure/dsa_model.h"
+
+#include <algorithm>
+#include <cstring>
+#include <deque>
+#include <map>
+#include <memory>
+#include <optional>
+#include <utility>
+
+#include "core/check.h"
+#include "core/fail.h"
+#include "measure/dsa_submitter.h"
+
+namespace headrace {
+namespace {
+
+// No run takes so long in modelled time.
+constexpr Nanoseconds kNever = std::chrono::hours{24};
+constexpr Nanoseconds kNothing{0};
+
+// Data have addresses that say on which node they are, and nothing else.
+constexpr unsigned kNodeShift = 40;
+constexpr std::uint64_t kDestinations = std::uint64_t{1} << 39;  // of a node's addresses
+constexpr unsigned kThreadShift = 33;
+
+std::uint64_t address_on(NodeId node, std::size_t thread) {
+  return (std::uint64_t{raw(node)} + 1) << kNodeShift | std::uint64_t{thread} << kThreadShift;
+}
+
+NodeId node_at(std::uint64_t address) { return static_cast<NodeId>((address >> kNodeShift) - 1); }
+
+// Descriptor lists and records are where the lanes have them; data are nowhere.
+class ModelSpace final : public dsa::AddressSpace {
+ public:
+  std::size_t read(std::uint64_t address, std::span<std::byte> to) override {
+    std::memcpy(to.data(), reinterpret_cast<const void*>(address), to.size());
+    return to.size();
+  }
+  std::size_t write(std::uint64_t address, std::span<const std::byte> from) override {
+    std::memcpy(reinterpret_cast<void*>(address), from.data(), from.size());
+    return from.size();
+  }
+  std::size_t reach(std::uint64_t, std::size_t size, dsa::Touch) override { return size; }
+  bool resolve(std::uint64_t, dsa::Touch) override { return true; }
+  bool imaginary() const override { return true; }
+};
+
+// The memories: each moves so many bytes per second, one copy's after the other's.
+class ModelMemory {
+ public:
+  explicit ModelMemory(const Machine& machine) {
+    for (const Node& node : machine.nodes) {
+      double rate = node.kind == NodeKind::dram ? kObservedFromDdr.value : 0;
+      for (const AccessAttributes& access : node.access) {
+        if (access.read_bandwidth) rate = std::max(rate, access.read_bandwidth->value);
+      }
+      if (rate > 0) nodes_[node.id].rate = BytesPerSecond{rate};
+    }
+  }
+
+  Nanoseconds move(const dsa::Descriptor& descriptor, Nanoseconds begin) {
+    return std::max(pass(node_at(descriptor.source), Bytes{descriptor.size}, begin),
+                    pass(node_at(descriptor.destination), Bytes{descriptor.size}, begin));
+  }
+
+ private:
+  struct Limit {
+    BytesPerSecond rate;
+    Nanoseconds free{0};
+  };
+
+  Nanoseconds pass(NodeId node, Bytes bytes, Nanoseconds begin) {
+    const auto found = nodes_.find(node);
+    if (found == nodes_.end()) return begin;
+    Limit& limit = found->second;
+    limit.free = std::max(limit.free, begin) + bytes / limit.rate;
+    return limit.free;
+  }
+
+  std::map<NodeId, Limit> nodes_;
+};
+
+// A thread's way into a queue: what it hands over arrives one descriptor after the other, and until
+// the last has arrived the thread is busy. A full queue it asks again and again.
+class ModelPortal final : public dsa::Portal {
+ public:
+  ModelPortal(dsa::SoftwareDevice& device, dsa::AddressSpace& space, const Clock& clock,
+              const DsaCosts& costs, DsaMethod method)
+      : device_(device),
+        space_(space),
+        clock_(clock),
+        shared_(device.setup().queues[0].shared),
+        written_(method == DsaMethod::vectored),
+        each_(shared_ ? costs.enqcmd : costs.movdir64b),
+        call_(written_ ? costs.system_call : kNothing) {}
+
+  Result<std::size_t> submit(std::span<const dsa::Descriptor> descriptors) override {
+    CHECK(waiting_.empty());
+    waiting_.assign(descriptors.begin(), descriptors.end());
+    due_ = clock_.now() + call_ + each_;
+    return descriptors.size();
+  }
+  bool takes_batches() const override { return true; }
+  std::string_view name() const override {
+    if (written_) return "write()";
+    return shared_ ? "ENQCMD" : "MOVDIR64B";
+  }
+
+  std::optional<Nanoseconds> next_due() const {
+    return waiting_.empty() ? std::nullopt : std::optional(due_);
+  }
+  bool busy() const { return !waiting_.empty(); }
+  void arrive() {
+    if (waiting_.empty() || due_ > clock_.now()) return;
+    due_ += each_;
+    if (!shared_) {
+      device_.movdir64b(0, space_, waiting_.front());
+    } else if (!device_.enqcmd(0, space_, waiting_.front())) {
+      return;
+    }
+    waiting_.pop_front();
+  }
+
+ private:
+  dsa::SoftwareDevice& device_;
+  dsa::AddressSpace& space_;
+  const Clock& clock_;
+  const bool shared_;
+  const bool written_;
+  const Nanoseconds each_;
+  const Nanoseconds call_;
+  std::deque<dsa::Descriptor> waiting_;
+  Nanoseconds due_{0};
+};
+
+dsa::DeviceSetup setup_of(const DsaShape& shape) {
+  dsa::DeviceSetup setup = dsa::sapphire_rapids();
+  setup.groups = {dsa::GroupSetup{.engines = shape.engines.value_or(1)}};
+  setup.queues.front().shared = shape.shared;
+  return setup;
+}
+
+// One run: everything that happens, in the order of its time.
+class ModelWorld {
+ public:
+  ModelWorld(const Machine& machine, const DsaCosts& costs, const DsaShape& shape)
+      : costs_(costs), shape_(shape), memory_(machine) {}
+
+  Status add(const DsaThread& thread);
+  Result<DsaTimes> run();
+
+ private:
+  struct Thread {
+    std::unique_ptr<dsa::Lane> lane;
+    ModelPortal* portal = nullptr;  // of the lane
+    std::unique_ptr<DsaSubmitter> submitter;
+    std::optional<Nanoseconds> end;
+  };
+
+  Result<dsa::SoftwareDevice*> device(EngineId engine);
+  std::optional<Nanoseconds> next_due() const;
+  Status go_on(Thread& thread);
+  Status happen();
+
+  const DsaCosts costs_;
+  const DsaShape shape_;
+  ManualClock clock_;
+  ModelSpace space_;
+  ModelMemory memory_;
+  std::map<EngineId, std::unique_ptr<dsa::SoftwareDevice>> devices_;
+  std::vector<std::unique_ptr<Thread>> threads_;
+};
+
+Result<dsa::SoftwareDevice*> ModelWorld::device(EngineId engine) {
+  std::unique_ptr<dsa::SoftwareDevice>& device = devices_[engine];
+  if (device == nullptr) {
+    dsa::DeviceOptions options{.setup = setup_of(shape_), .seed = raw(engine) + 1};
+    options.rates = dsa::DeviceRates{.start_up = costs_.start_up,
+                                     .engine = costs_.device,
+                                     .device = costs_.device,
+                                     .beyond = [this](const auto& descriptor, Nanoseconds begin) {
+                                       return memory_.move(descriptor, begin);
+                                     }};
+    options.clock = &clock_;
+    HEADRACE_TRY(device, dsa::SoftwareDevice::open(std::move(options)));
+  }
+  return device.get();
+}
+
+Status ModelWorld::add(const DsaThread& thread) {
+  HEADRACE_TRY(dsa::SoftwareDevice* const of, device(thread.engine));
+  threads_.push_back(std::make_unique<Thread>());
+  Thread* const made = threads_.back().get();
+  dsa::LaneOptions options{.limit = kNever,
+                           .clock = &clock_,
+                           .at_once = thread.at_once,
+                           .batches = thread.method == DsaMethod::batch};
+  options.open = [=, this, method = thread.method](
+                     const dsa::WorkQueue&) -> Result<std::unique_ptr<dsa::Portal>> {
+    auto portal = std::make_unique<ModelPortal>(*of, space_, clock_, costs_, method);
+    made->portal = portal.get();
+    return portal;
+  };
+  HEADRACE_TRY(made->lane, dsa::Lane::open(dsa::facts_of(of->setup()).queues.front(), options));
+  const std::size_t number = threads_.size();
+  const DsaArea area{.from = address_on(thread.from, number),
+                     .to = address_on(thread.to, number) + kDestinations,
+                     .copies = copies_of_area(thread)};
+  made->submitter = std::make_unique<DsaSubmitter>(*made->lane, thread, area);
+  return {};
+}
+
+std::optional<Nanoseconds> ModelWorld::next_due() const {
+  std::optional<Nanoseconds> next;
+  const auto consider = [&](std::optional<Nanoseconds> due) {
+    if (due && (!next || *due < *next)) next = due;
+  };
+  for (const auto& [engine, device] : devices_) consider(device->next_due());
+  for (const auto& thread : threads_) consider(thread->portal->next_due());
+  return next;
+}
+
+Status ModelWorld::go_on(Thread& thread) {
+  if (thread.end || thread.portal->busy()) return {};
+  HEADRACE_TRY_STATUS(thread.submitter->step());
+  if (thread.submitter->over()) thread.end = clock_.now();
+  return {};
+}
+
+// All that happens at this moment.
+Status ModelWorld::happen() {
+  for (const auto& thread : threads_) thread->portal->arrive();
+  for (const auto& [engine, device] : devices_) device->run();
+  for (const auto& thread : threads_) HEADRACE_TRY_STATUS(go_on(*thread));
+  return {};
+}
+
+Result<DsaTimes> ModelWorld::run() {
+  HEADRACE_TRY_STATUS(happen());
+  while (!std::ranges::all_of(threads_, [](const auto& each) { return each->end.has_value(); })) {
+    const auto due = next_due();
+    if (!due) return fail(ErrorCode::io, "the model came to a halt; that is a defect of Headrace");
+    if (*due > clock_.now()) clock_.advance(*due - clock_.now());
+    HEADRACE_TRY_STATUS(happen());
+  }
+  DsaTimes times{.portal = std::string(threads_.front()->lane->portal_name())};
+  for (const auto& thread : threads_) {
+    times.each.push_back(*thread->end);
+    times.all = std::max(times.all, *thread->end);
+  }
+  return times;
+}
+
+}  // namespace
+
+DsaModel::DsaModel(Machine machine, const DsaCosts& costs)
+    : machine_(std::move(machine)), costs_(costs) {}
+
+Result<std::vector<DsaTimes>> DsaModel::run(const std::vector<DsaThread>& threads,
+                                            const DsaShape& shape, unsigned) {
+  ModelWorld world(machine_, costs_, shape);
+  for (const DsaThread& thread : threads) {
+    const Engine* engine = machine_.find(thread.engine);
+    if (engine == nullptr || engine->kind != EngineKind::dsa) {
+      return fail(ErrorCode::absent,
+                  "engine {} of {} is not a dsa engine; headrace topo shows them",
+                  raw(thread.engine), machine_.name);
+    }
+    HEADRACE_TRY_STATUS(world.add(thread));
+  }
+  HEADRACE_TRY(DsaTimes times, world.run());
+  return std::vector<DsaTimes>{std::move(times)};
+}
+
+}  // namespace headrace

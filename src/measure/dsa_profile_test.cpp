@@ -1,0 +1,147 @@
+#include "measure/dsa_profile.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <set>
+
+#include "measure/dsa_testing.h"
+#include "measure/session.h"
+
+namespace headrace {
+namespace {
+
+class DsaProfileTest : public testing::Test {
+ protected:
+  // The points with these parameters.
+  std::vector<Point> points(std::map<std::string, ParameterValue> only) const {
+    auto points = dsa_points_on(std::make_shared<DsaHost>(ground_.host()));
+    const Scope scope{ground_.machine(), std::move(only)};
+    std::erase_if(points, [&](const Point& point) { return !scope.wants(point.row); });
+    return points;
+  }
+  // Each measured on three mappings.
+  std::vector<Row> rows(std::map<std::string, ParameterValue> only) const {
+    const MeasureOptions options{.budget = std::nullopt, .width = 1e9};
+    return run_session(ground_.machine(), points(std::move(only)), options, {}).rows;
+  }
+  static std::vector<dsa::DeviceOptions> two_devices() {
+    std::vector<dsa::DeviceOptions> devices(2);
+    devices[1].setup.name = "dsa1";
+    return devices;
+  }
+
+  const test::SoftwareDsaHost ground_{two_devices()};
+};
+
+TEST_F(DsaProfileTest, CopiesAreRowsWithNumbers) {
+  const auto found =
+      rows({{"part", "submission"}, {"bytes", std::uint64_t{1024}}, {"at_once", std::uint64_t{1}}});
+  EXPECT_EQ(found.size(), 2U) << "single and vectored";
+  for (const Row& row : found) {
+    SCOPED_TRACE(row.key());
+    ASSERT_TRUE(row.value) << row.reason;
+    EXPECT_GT(row.value->median, 0);
+    EXPECT_EQ(row.samples.size(), 3U);
+    EXPECT_EQ(row.unit, "B/s");
+    EXPECT_EQ(row.word("engines"), "dsa0");
+    EXPECT_EQ(row.details.at("mapped"), 1) << "software has no character device here";
+  }
+}
+
+TEST_F(DsaProfileTest, BatchesAndCopiesBesideOthersAreMeasuredToo) {
+  std::vector<Point> found =
+      points({{"bytes", std::uint64_t{1024}}, {"at_once", std::uint64_t{10}}});
+  ASSERT_EQ(found.size(), 2U) << "batch and vectored";
+  for (Point& point : points({{"part", "interference"}, {"threads", std::uint64_t{2}}})) {
+    found.push_back(std::move(point));
+  }
+  ASSERT_EQ(found.size(), 4U);
+  EXPECT_EQ(found[2].row.word("engines"), "dsa0");
+  EXPECT_EQ(found[3].row.word("engines"), "dsa0 dsa1");
+  Arenas arenas(ground_.machine());
+  Random random(1);
+  for (const Point& point : found) {
+    SCOPED_TRACE(point.row.key());
+    const auto probe = point.prepare(arenas, random);
+    ASSERT_TRUE(probe) << probe.error().message;
+    const auto sample = (*probe)->sample();
+    ASSERT_TRUE(sample) << sample.error().message;
+    EXPECT_GT(sample->value, 0);
+  }
+}
+
+TEST_F(DsaProfileTest, AQueueThatIsNotConfiguredSoIsARowWithTheReason) {
+  const auto found =
+      rows({{"part", "queue"}, {"bytes", std::uint64_t{4096}}, {"window", std::uint64_t{4}}});
+  EXPECT_EQ(found.size(), 6U);
+  for (const Row& row : found) {
+    const bool there = row.word("queue") == "shared" && *row.number("group_engines") == 1;
+    EXPECT_EQ(row.value.has_value(), there) << row.key() << ": " << row.reason;
+    EXPECT_EQ(row.reason.find("headrace dsa setup") == std::string::npos, there) << row.reason;
+  }
+}
+
+TEST_F(DsaProfileTest, PointsAreThoseOfDevicesAndHaveNamesOfTheirOwn) {
+  std::set<std::string> parts, keys;
+  for (const Point& point : points({})) {
+    parts.insert(std::string(point.row.word("part")));
+    EXPECT_TRUE(keys.insert(point.row.key()).second) << point.row.key();
+    EXPECT_EQ(point.row.experiment, "dsa");
+    if (point.prepare) {
+      EXPECT_GT(point.cost, Nanoseconds{0});
+    } else {
+      EXPECT_EQ(point.row.reason, "a node is too small for copies of this size");
+      EXPECT_GT(std::get<std::uint64_t>(*point.row.parameter("bytes")), (1_MiB).value);
+    }
+  }
+  EXPECT_EQ(parts,
+            (std::set<std::string>{"interference", "queue", "route", "submission", "threads"}));
+}
+
+TEST_F(DsaProfileTest, WhatIsWantedFirstTakesLittleOfAMinute) {
+  Nanoseconds sum{0};
+  for (const Point& point : points({})) {
+    if (point.rank <= 1) sum += point.cost;
+  }
+  EXPECT_GT(sum, Nanoseconds{0});
+  EXPECT_LT(3 * sum, std::chrono::seconds{6}) << "three mappings of each";
+}
+
+TEST_F(DsaProfileTest, ACopyBesideStreamIsTwoRows) {
+  const auto found = points({{"part", "interference"}, {"beside", "STREAM triad"}});
+  ASSERT_EQ(found.size(), 1U);
+  Arenas arenas(ground_.machine());
+  Random random(1);
+  const auto probe = found.front().prepare(arenas, random);
+  ASSERT_TRUE(probe) << probe.error().message;
+  const auto sample = (*probe)->sample();
+  // One CPU, or a device of software that gets none beside cores that never rest.
+  const auto failed = [&](ErrorCode code) { return !sample && sample.error().code == code; };
+  if (failed(ErrorCode::absent) || failed(ErrorCode::timed_out)) {
+    GTEST_SKIP() << sample.error().message;
+  }
+  ASSERT_TRUE(sample) << sample.error().message;
+  EXPECT_GT(sample->value, 0);
+  EXPECT_EQ(points({{"part", "interference"}, {"method", "stream"}}).size(), 1U);
+}
+
+TEST(DsaProfile, WithoutADeviceOneRowSaysWhatToDo) {
+  ASSERT_EQ(setenv("HEADRACE_DSA_SYSFS", "/nowhere", 1), 0);
+  const auto points = dsa_points({*Machine::discover()});
+  unsetenv("HEADRACE_DSA_SYSFS");
+  ASSERT_EQ(points.size(), 1U);
+  EXPECT_EQ(points[0].row.experiment, "dsa");
+  EXPECT_NE(points[0].row.reason.find("headrace bench dsa --emulated"), std::string::npos);
+  EXPECT_FALSE(points[0].prepare);
+  const Machine machine = *Machine::discover();
+  const auto unset = dsa_points({machine});
+  if (unset.front().prepare) GTEST_SKIP() << "this host has a DSA device";
+  ASSERT_EQ(unset.size(), 1U);
+  EXPECT_NE(unset[0].row.reason.find("headrace doctor"), std::string::npos);
+  EXPECT_NE(unset[0].row.reason.find("headrace bench dsa --emulated"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace headrace

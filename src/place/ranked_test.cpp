@@ -1,0 +1,74 @@
+#include "place/ranked.h"
+
+#include <gtest/gtest.h>
+
+#include "support/machines.h"
+
+namespace headrace {
+namespace {
+
+std::vector<std::uint32_t> ranked_ids(const Machine& machine, Property property,
+                                      std::optional<std::uint32_t> from = 0) {
+  std::vector<std::uint32_t> ids;
+  const Node* initiator = from ? machine.find(NodeId{*from}) : nullptr;
+  for (const Node* node : ranked_by(machine, property, initiator)) ids.push_back(raw(node->id));
+  return ids;
+}
+
+using Ids = std::vector<std::uint32_t>;
+
+// DRAM 0 with CPUs, HBM 8, CXL 9; values as measured from node 0.
+Machine three_kinds(bool measured) {
+  Machine machine = test::small_machine();
+  machine.nodes.insert(machine.nodes.begin() + 2,
+                       {.id = NodeId{9}, .kind = NodeKind::cxl, .capacity = 4_GiB});
+  if (!measured) return machine;
+  const auto give = [&](std::size_t index, double gigabytes, int nanoseconds) {
+    machine.nodes[index].access = {{.initiator = NodeId{0},
+                                    .read_latency = Nanoseconds{nanoseconds},
+                                    .read_bandwidth = BytesPerSecond{gigabytes * 1e9},
+                                    .measured = true}};
+  };
+  give(0, 60, 120);
+  give(1, 58, 100);
+  give(2, 20, 300);
+  return machine;
+}
+
+TEST(RankedTest, ByKindWhereNothingElseIsKnown) {
+  const Machine machine = three_kinds(false);
+  EXPECT_EQ(ranked_ids(machine, Property::highest_bandwidth), (Ids{8, 0, 9}));
+  EXPECT_EQ(ranked_ids(machine, Property::lowest_latency), (Ids{0, 8, 9}));
+  EXPECT_EQ(ranked_ids(machine, Property::fastest), (Ids{8, 0, 9}));
+  EXPECT_EQ(ranked_ids(machine, Property::largest), (Ids{9, 0, 8}));
+}
+
+// 60 and 58 GB/s are equal, so the nearest is taken; the fastest of equals has the lower latency.
+TEST(RankedTest, MeasuredValuesDecideAndCloseOnesAreEqual) {
+  const Machine machine = three_kinds(true);
+  EXPECT_EQ(ranked_ids(machine, Property::highest_bandwidth), (Ids{0, 8, 9}));
+  EXPECT_EQ(ranked_ids(machine, Property::fastest), (Ids{8, 0, 9}));
+  EXPECT_EQ(ranked_ids(machine, Property::lowest_latency), (Ids{8, 0, 9}));
+}
+
+// A scale that does not know every node would compare what cannot be compared.
+TEST(RankedTest, AScaleKnowsAllOrIsNotUsed) {
+  Machine machine = three_kinds(true);
+  machine.nodes[2].access.clear();
+  EXPECT_EQ(ranked_ids(machine, Property::highest_bandwidth), (Ids{8, 0, 9}));
+}
+
+TEST(RankedTest, OfEqualsTheNearestIsNext) {
+  const Machine machine = Machine::load("xeon-max").value();
+  const Ids ranked = ranked_ids(machine, Property::highest_bandwidth, 6);
+  EXPECT_EQ(ranked.size(), 16U);
+  EXPECT_EQ(ranked.front(), 14U) << "the HBM of the same tile";
+}
+
+TEST(RankedTest, WithoutAnInitiatorByNumber) {
+  EXPECT_EQ(ranked_ids(three_kinds(false), Property::largest, std::nullopt), (Ids{9, 0, 8}));
+  EXPECT_TRUE(ranked_by({}, Property::fastest, nullptr).empty());
+}
+
+}  // namespace
+}  // namespace headrace

@@ -1,0 +1,229 @@
+// Where memory comes to lie, in guests with several kinds of it: run by run_tests.sh like
+// guest_test.cpp.
+
+#include <gtest/gtest.h>
+
+#include <sched.h>
+
+#include <atomic>
+#include <cstdint>
+#include <filesystem>
+#include <fstream>
+#include <thread>
+#include <vector>
+
+#include "guest/guest_testing.h"
+
+namespace headrace {
+namespace {
+
+using namespace test;
+
+Placement parsed(std::string_view text) {
+  auto placement = Placement::parse(machine(), text);
+  EXPECT_TRUE(placement) << placement.error().message;
+  return base_pages(placement.value_or(Placement{}));
+}
+
+TEST(XeonMaxPlacement, PropertiesChooseTheNodeOfTheCpusThatWillUseIt) {
+  for (const auto& [property, node] : std::vector<std::pair<const char*, std::uint32_t>>{
+           {"highest_bandwidth", 11}, {"largest", 3}}) {
+    Placement placement = parsed(property);
+    placement.near = {3};
+    EXPECT_EQ(pages_of(1_MiB, placement), (PagesOn{{NodeId{node}, 256}})) << property;
+  }
+}
+
+TEST(XeonMaxPlacement, KindsAsPeopleWriteThem) {
+  EXPECT_EQ(pages_of(1_MiB, parsed("hbm")).size(), 8U);
+  EXPECT_EQ(pages_of(kPage * 24 * 10, parsed("0=5,8=2,9=1")),
+            (PagesOn{{NodeId{0}, 150}, {NodeId{8}, 60}, {NodeId{9}, 30}}));
+  const PagesOn shared = pages_of(kPage * 32 * 8, parsed("dram=3,hbm=1"));
+  ASSERT_EQ(shared.size(), 16U);
+  for (const auto& [node, pages] : shared) EXPECT_EQ(pages, raw(node) < 8 ? 24U : 8U) << raw(node);
+}
+
+// Reads files of the host on a CPU until its node has these bytes of them more in its page cache.
+void cache_files_near(unsigned cpu, Bytes bytes) {
+  std::jthread reader([&] {
+    cpu_set_t cpus;
+    CPU_ZERO(&cpus);
+    CPU_SET(cpu, &cpus);
+    ASSERT_EQ(::sched_setaffinity(0, sizeof cpus, &cpus), 0);
+    std::vector<char> piece(1 << 20);
+    Bytes read;
+    for (const auto& entry : std::filesystem::recursive_directory_iterator("/usr/lib")) {
+      if (!entry.is_regular_file() || entry.is_symlink() || entry.file_size() < 1 << 20) continue;
+      std::ifstream file(entry.path());
+      while (read < bytes && file.read(piece.data(), std::ssize(piece))) read += 1_MiB;
+      if (read >= bytes) return;
+    }
+  });
+}
+
+// What node 15 has, then what node 2 has, the rest on node 9; none anywhere else. Also where much
+// of node 2 is taken by cached files, which the kernel would rather keep.
+TEST(XeonMaxPlacement, SpillsInTheStatedOrder) {
+  cache_files_near(2, 80_MiB);
+  const std::uint64_t free_15 = free_pages_on(NodeId{15});
+  const std::uint64_t free_2 = free_pages_on(NodeId{2});
+  const Bytes more =
+      *machine().find(NodeId{15})->capacity + *machine().find(NodeId{2})->capacity + 4_MiB;
+  const auto buffer = allocate(machine(), more, parsed("15:2,9"));
+  ASSERT_TRUE(buffer) << buffer.error().message;
+  const auto nodes = node_of_each_page(**buffer);
+  std::vector<std::uint32_t> order;
+  std::map<NodeId, std::uint64_t> pages;
+  for (const NodeId node : nodes) {
+    if (order.empty() || order.back() != raw(node)) order.push_back(raw(node));
+    ++pages[node];
+  }
+  EXPECT_EQ(order, (std::vector<std::uint32_t>{15, 2, 9}));
+  EXPECT_GT(pages[NodeId{15}], free_15 / 2);
+  EXPECT_GT(pages[NodeId{2}], free_2 / 2);
+}
+
+// A node that is full is left out; the others of its kind are not.
+TEST(XeonMaxPlacement, SpillsOnlyWhenNoNodeOfTheKindHasRoom) {
+  Placement placement = parsed("8:9");
+  const auto full = allocate(machine(), *machine().find(NodeId{8})->capacity, placement);
+  ASSERT_TRUE(full) << full.error().message;
+  const PagesOn pages = pages_of(kPage * 7 * 1024, parsed("hbm:dram"));
+  for (const auto& [node, count] : pages) {
+    EXPECT_TRUE(raw(node) >= 8) << raw(node);
+    EXPECT_LE(count, 7U * 1024 / 6) << raw(node);
+  }
+  EXPECT_GE(pages.size(), 7U);
+}
+
+TEST(XeonMaxPlacement, WhenAllThatSpillIsFullItSaysWhatIsFree) {
+  Placement placement = parsed("15:14");
+  const auto buffer = allocate(machine(), 500_MiB, placement);
+  ASSERT_FALSE(buffer);
+  EXPECT_EQ(buffer.error().code, ErrorCode::exhausted);
+  EXPECT_NE(buffer.error().message.find("do not fit on nodes 15:14; free now: node 0 "),
+            std::string::npos)
+      << buffer.error().message;
+}
+
+TEST(XeonMaxPlacement, TheKernelDealsWhereItsTableHasTheseWeights) {
+  const std::string folder = "/sys/kernel/mm/mempolicy/weighted_interleave/";
+  if (!std::ifstream(folder + "node0")) GTEST_SKIP() << "this kernel has no weighted interleaving";
+  const auto set = [&](int node, unsigned weight) {
+    std::ofstream(folder + "node" + std::to_string(node)) << weight << std::flush;
+  };
+  set(0, 3);
+  set(8, 1);
+  const auto buffer = allocate(machine(), kPage * 4000, parsed("0=3,8=1"));
+  set(0, 0);  // as it was
+  set(8, 0);
+  ASSERT_TRUE(buffer) << buffer.error().message;
+  EXPECT_EQ(where((*buffer)->bytes())->pages, (PagesOn{{NodeId{0}, 3000}, {NodeId{8}, 1000}}));
+  std::size_t mappings = 0;
+  std::ifstream file("/proc/self/numa_maps");
+  for (std::string line; std::getline(file, line);) {
+    mappings += line.find("weighted interleave") == std::string::npos ? 0 : 1;
+  }
+  EXPECT_EQ(mappings, 1U) << "one policy, not a run for each turn";
+}
+
+// Every byte is read all the time, by two threads, while the pages go from DRAM to HBM and on.
+TEST(XeonMaxPlacement, MovesUnderReadersWithEveryByteAndTheAddress) {
+  const auto buffer = allocate(machine(), 64_MiB, parsed("1")).value();
+  auto* const words = reinterpret_cast<std::uint64_t*>(buffer->memory());
+  const std::size_t count = buffer->size() / 8_B;
+  for (std::size_t i = 0; i < count; ++i) words[i] = i * 0x9e3779b97f4a7c15;
+  std::byte* const memory = buffer->memory();
+  std::atomic<bool> over = false;
+  std::atomic<std::uint64_t> wrong = 0;
+  {
+    std::vector<std::jthread> readers;
+    for (std::size_t offset : {std::size_t{0}, std::size_t{257}}) {
+      readers.emplace_back([&, offset] {
+        for (std::size_t i = offset; !over; i = (i + 511) % count) {
+          if (std::atomic_ref(words[i]).load() != i * 0x9e3779b97f4a7c15) ++wrong;
+        }
+      });
+    }
+    const struct Stop {
+      std::atomic<bool>& over;
+      ~Stop() { over = true; }
+    } stop{over};
+    for (const char* to : {"9", "0=3,8=1", "2-3", "10"}) {
+      const Status moved = relocate(machine(), *buffer, parsed(to));
+      ASSERT_TRUE(moved) << to << ": " << moved.error().message;
+    }
+  }
+  EXPECT_EQ(wrong, 0U);
+  EXPECT_EQ(buffer->memory(), memory);
+  EXPECT_EQ(buffer->node(), NodeId{10});
+  EXPECT_EQ(where(buffer->bytes())->pages, (PagesOn{{NodeId{10}, 16384}}));
+  for (std::size_t i = 0; i < count; ++i) ASSERT_EQ(words[i], i * 0x9e3779b97f4a7c15) << i;
+}
+
+TEST(XeonMaxPlacement, MovesToWeightsExactly) {
+  const auto buffer = allocate(machine(), kPage * 800, parsed("4")).value();
+  ASSERT_TRUE(relocate(machine(), *buffer, parsed("0=5,8=2,9=1")));
+  EXPECT_EQ(where(buffer->bytes())->pages,
+            (PagesOn{{NodeId{0}, 500}, {NodeId{8}, 200}, {NodeId{9}, 100}}));
+}
+
+// One huge page is not shared; nothing is said to have moved that has not.
+TEST(XeonMaxPlacement, HugePagesTooFewForTheWeightsDoNotMove) {
+  Placement placement = Placement::on(NodeId{4});
+  const auto buffer = allocate(machine(), 4_MiB, placement).value();
+  if (buffer->page_size() != PageSize::transparent) GTEST_SKIP() << buffer->fallback();
+  const Status moved = relocate(machine(), *buffer, parsed("0=3,8=1"));
+  ASSERT_FALSE(moved);
+  EXPECT_EQ(moved.error().code, ErrorCode::unsupported);
+  EXPECT_EQ(where(buffer->bytes())->pages, (PagesOn{{NodeId{4}, 1024}}));
+}
+
+TEST(XeonMaxPlacement, BasePagesAreNeverTooFewForTheWeights) {
+  const auto buffer = allocate(machine(), kPage, parsed("4")).value();
+  const Status moved = relocate(machine(), *buffer, parsed("0=3,8=1"));
+  ASSERT_TRUE(moved) << moved.error().message;
+  EXPECT_EQ(where(buffer->bytes())->pages, (PagesOn{{NodeId{0}, 1}}));
+}
+
+TEST(XeonMaxPlacement, AStrictMoveThatHasNoRoomLeavesAllWhereItWas) {
+  const auto buffer = allocate(machine(), 140_MiB, parsed("1")).value();
+  const Status moved = relocate(machine(), *buffer, parsed("9"));
+  ASSERT_FALSE(moved);
+  EXPECT_EQ(moved.error().code, ErrorCode::exhausted);
+  EXPECT_EQ(where(buffer->bytes())->pages, (PagesOn{{NodeId{1}, 35840}}));
+  EXPECT_EQ(buffer->placement().nodes.front().node, NodeId{1});
+}
+
+// A little more than DRAM has: the emulated device is slow. How much that is (it drops file pages)
+// only trying tells.
+TEST(CxlPlacement, IsSpilledToWhenDramIsFull) {
+  const std::uint64_t free = free_pages_on(NodeId{0});
+  PagesOn pages;
+  for (Bytes more = 0_B; !pages.contains(NodeId{1}) && more < 128_MiB; more += 4_MiB) {
+    Placement placement = parsed("dram:cxl");
+    placement.touch = false;
+    const auto buffer = allocate(machine(), kPage * free + more, placement);
+    ASSERT_TRUE(buffer) << buffer.error().message;
+    const std::span<std::byte> last = (*buffer)->bytes().last(1);
+    last[0] = std::byte{1};
+    pages = where(last)->pages;
+    if (!pages.contains(NodeId{1})) continue;
+    const std::span<std::byte> first = (*buffer)->bytes().first(1);
+    first[0] = std::byte{1};
+    EXPECT_EQ(where(first)->pages, (PagesOn{{NodeId{0}, 1}}));
+  }
+  EXPECT_TRUE(pages.contains(NodeId{1})) << "128 MiB more than DRAM had";
+}
+
+TEST(CxlPlacement, TheLargestByCapacity) {
+  const Node& dram = *machine().find(NodeId{0});
+  const Node& cxl = *machine().find(NodeId{1});
+  const NodeId largest = *dram.capacity > *cxl.capacity ? dram.id : cxl.id;
+  EXPECT_EQ(resolve(machine(), Placement::on(Property::largest))->nodes.front().node, largest);
+  EXPECT_EQ(resolve(machine(), Placement::on(Property::highest_bandwidth))->nodes.front().node,
+            NodeId{0});
+}
+
+}  // namespace
+}  // namespace headrace
