@@ -309,7 +309,7 @@ def copy_ratios(rows: Sequence[Row], *, title: str) -> Picture:
     sizes = sorted({row["bytes"] for row in rows})
     x = alt.X("bytes:Q", title=title,
               scale=alt.Scale(type="log", base=2, domain=[sizes[0], sizes[-1]], nice=False),
-              axis=alt.Axis(values=sizes[::2], labelExpr=_size_label(sizes[::2]), grid=False,
+              axis=alt.Axis(values=sizes[::2], labelExpr=size_label(sizes[::2]), grid=False,
                             labelOverlap="greedy"))  # fmt: skip
     line = (
         alt.Chart(alt.Data(values=values))
@@ -333,7 +333,7 @@ def copy_ratios(rows: Sequence[Row], *, title: str) -> Picture:
     return alt.layer(one, line).properties(width="container", height=230)
 
 
-def _size_label(sizes: Sequence[int]) -> str:
+def size_label(sizes: Sequence[int]) -> str:
     """A Vega expression that prints the sizes on an axis."""
     expression = "''"
     for size in reversed(sizes):

@@ -45,3 +45,11 @@ def error_of(error: OSError, doing: str, choice: str = "another place") -> _core
     elif kind is _core.DeniedError:
         message += f"; choose {choice}"
     return kind(message)
+
+
+class SaidElsewhere(Exception):
+    """This process ends with `code`, and another one of its job says why."""
+
+    def __init__(self, code: int) -> None:
+        super().__init__(code)
+        self.code = code

@@ -10,7 +10,7 @@ from headrace._report_figure import Figure
 from headrace._report_rows import (
     Pair, Rows, few_lines, folded, point, text_of, time_text, value,
 )  # fmt: skip
-from headrace._report_words import size_text
+from headrace._report_words import plural, size_text
 
 #: What a program meets that uses pages while they move, by the name of the detail: how long until
 #: the first page is there, and how long single accesses take.
@@ -57,15 +57,19 @@ def _copy_points(rows: Rows) -> list[dict[str, Any]]:
 def migrate(rows: Rows) -> Figure:
     figure = Figure("Moving pages to another node", "")
     pairs = rows.telling_pairs(3)
+    fewest = min(map(_threads, rows.rows))
     for pair in pairs:
-        chosen = rows.among([pair])
         points = [
             point(row, 1e9, bar=_way(row), line=f"{row.parameters['pages']} pages")
-            for row in chosen.rows
+            for row in rows.among([pair]).rows
+            if _threads(row) == fewest
         ]
-        figure.charts.append((f"{rows.name(pair)}: how fast", charts.bars(points, title="GB/s")))
-    # The pair that is drawn first stands for the others: stalls depend on the way.
-    felt = rows.among(pairs[:1])
+        if points:
+            heading = f"{rows.name(pair)}: how fast {plural(fewest, 'CPU')} can move them"
+            figure.charts.append((heading, charts.bars(points, title="GB/s")))
+    # The pair that is drawn first stands for the others: stalls and gains depend on the way.
+    more = _with_more_cpus(figure, rows.among(pairs[:1]))
+    felt = rows.among(pairs[:1]).having(lambda row: _threads(row) == fewest)
     for pages in felt.values("pages"):
         marks = _felt(felt.of(pages=pages))
         if marks:
@@ -76,10 +80,30 @@ def migrate(rows: Rows) -> Figure:
     best = rows.best()
     figure.caption = (
         f"× is the number of pages in a call. The fastest way moved {text_of(best)} ({_way(best)}, "
-        f"{best.parameters['pages']} pages, {rows.where(best)}).{_stall(rows)}{_trade_off(rows)}"
-        f"{rows.left_out(pairs)}"
+        f"{best.parameters['pages']} pages, {plural(_threads(best), 'CPU')}, {rows.where(best)})."
+        f"{_stall(rows)}{_trade_off(rows)}{more}{rows.left_out(pairs)}"
     )
     return figure
+
+
+def _with_more_cpus(figure: Figure, rows: Rows) -> str:
+    """Draws the rates over the number of CPUs that move at once, where there are several."""
+    points = [
+        point(row, 1e9, x=_threads(row), order=_threads(row),
+              line=f"{_way(row)}, {row.parameters['pages']}")
+        for row in rows.rows
+    ]  # fmt: skip
+    if len({each["x"] for each in points}) < 2:
+        return ""
+    points, more = few_lines(points, ("move_pages × 512", "copy"))
+    chart = charts.lines(points, x_title="CPUs that move at once", y_title="GB/s", x="doubling")
+    figure.charts.append((f"{rows.name(rows.pairs()[0])}: with more CPUs", chart))
+    return more
+
+
+def _threads(row: _core.Row) -> int:
+    """Those that move; what was measured by older versions was by one."""
+    return int(row.parameters.get("threads", 1))
 
 
 def _way(row: _core.Row) -> str:
@@ -147,12 +171,12 @@ def _places(rows: Rows) -> str:
         for pages in rows.values("pages"):
             for way, row in _best_ways(rows, pair, pages).items():
                 lines.append([
-                    f"{rows.name(pair)}, {pages}", _way(row),
+                    f"{rows.name(pair)}, {pages}", _way(row), str(_threads(row)),
                     "new" if way == "copy" else "stays", text_of(row),
                     *(time_text(row.details[name]) if name in row.details else ""
                       for name in ("first_batch_ns", "stall_p99_ns", "stall_max_ns")),
                 ])  # fmt: skip
-    head = ["nodes, pages", "way", "address", "rate", "first page there", "access, p99",
+    head = ["nodes, pages", "way", "CPUs", "address", "rate", "first page there", "access, p99",
             "access, slowest"]  # fmt: skip
     return folded("Moving in place against copying to a new address", head, lines)
 

@@ -68,6 +68,10 @@ def build(document: Row, html: Path, png: Path | None = None) -> None:
 
         figures = profile_figures(parts["profile"], _machine_figure(parts))
         figures += sources_figures(parts["profile"])
+    if document.get("kind") == "bench dsa":
+        from headrace._figures_dsa import dsa_figures
+
+        figures = dsa_figures(document)
     page = _page(parts, figures).encode()
     picture = _png(parts, figures) if png is not None else b""
     write_whole(html, page)
@@ -92,8 +96,6 @@ def _parts(document: Row) -> Row:
         query = document
     copy = document.get("copy") or []
     if "nodes" in document:  # a machine, perhaps with rows
-        from headrace._report_profile import profile_parts
-
         document = profile_parts(document)
     parts = {
         "profile": document.get("profile"),

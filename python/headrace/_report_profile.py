@@ -7,7 +7,9 @@ from collections.abc import Callable
 from html import escape
 from typing import Any
 
-from headrace import _core, _figures_memory, _figures_move, _figures_shared, _figures_storage
+from headrace import (
+    _core, _figures_devices, _figures_memory, _figures_move, _figures_shared, _figures_storage,
+)  # fmt: skip
 from headrace._figures_machine import machine_figure
 from headrace._report_figure import Figure
 from headrace._report_findings import sentences
@@ -76,6 +78,7 @@ _EXPERIMENTS: dict[str, Callable[[Rows], Figure]] = {
     "migrate": _figures_move.migrate,
     "interference": _figures_shared.interference,
     "storage": _figures_storage.storage,
+    "dsa": _figures_devices.dsa,
 }
 
 

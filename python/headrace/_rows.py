@@ -11,7 +11,7 @@ from headrace import _core
 
 _NODES = {name: "node" for name in ("cpu_node", "memory_node")}
 _ENDS = {"from": "node", "to": "node"}
-#: By experiment: its parameters and what kind of value each has.
+#: By experiment: its parameters and what kind of value each has; "?": or none, in older profiles.
 _PARAMETERS: dict[str, dict[str, str]] = {
     "latency": _NODES | {"bytes": "count", "window": "window", "pages": "word"},
     "bandwidth": _NODES | {"mix": "mix"},
@@ -19,11 +19,14 @@ _PARAMETERS: dict[str, dict[str, str]] = {
                         "delay_ns": "count"},
     "stream": {"kernel": "word", "a": "node", "b": "node", "c": "node"},
     "copy": _ENDS | {"engine": "word", "bytes": "count", "threads": "any", "state": "word"},
-    "migrate": _ENDS | {"method": "word", "pages": "word", "batch": "any"},
+    "migrate": _ENDS | {"method": "word", "pages": "word", "batch": "any", "threads": "count?"},
     "storage": {"node": "node", "operation": "operation", "by": "word", "io": "word",
                 "bytes": "count", "depth": "count"},
     "interference": {"victim": "word", "aggressor": "word", "cpu_node": "node",
                      "aggressor_cpu_node": "node", "aggressors": "count"},
+    "dsa": _ENDS | {"part": "word", "method": "word", "bytes": "count", "threads": "count",
+                    "at_once": "count", "window": "count", "route": "word", "engines": "word",
+                    "queue": "word", "group_engines": "any", "beside": "word"},
 }  # fmt: skip
 #: Details that are always there.
 _DETAILS: dict[str, tuple[str, ...]] = {
@@ -52,6 +55,8 @@ def is_mix(value: int | str | None) -> bool:
 
 
 def _is(value: int | str | None, kind: str) -> bool:
+    if kind.endswith("?"):
+        return value is None or _is(value, kind.removesuffix("?"))
     if kind == "count":
         return isinstance(value, int) and value >= 0
     if kind == "window":

@@ -141,6 +141,7 @@ void bind_cache(nb::module_& m);
 void bind_measure(nb::module_& m);
 void bind_profile(nb::module_& m);
 void bind_query(nb::module_& m);
+void bind_workload(nb::module_& m);
 
 }  // namespace headrace::python
 

@@ -55,6 +55,28 @@ void bind_parts(nb::module_& m) {
       .field("source", &CopyRate::source, "The experiment and its date.");
 }
 
+void bind_dsa(nb::module_& m) {
+  Record<DsaFinding>(m, "DsaFinding", "What works of a DSA device, and what would change that.")
+      .field("name", &DsaFinding::name, "dsa0; empty where there is no device to name.")
+      .field("why", &DsaFinding::why, "One line.")
+      .field("remedy", &DsaFinding::remedy, "A command or a setting; empty where none helps.")
+      .type()
+      .def_prop_ro(
+          "state", [](const DsaFinding& self) { return std::string(to_string(self.state)); },
+          "ready, limited, off or absent.");
+  m.def(
+      "examine_dsa",
+      [](const std::optional<std::filesystem::path>& sysfs,
+         const std::optional<std::filesystem::path>& dev, const std::filesystem::path& pci) {
+        const nb::gil_scoped_release release;
+        return examine_dsa({.sysfs = sysfs.value_or(""), .dev = dev.value_or(""), .pci = pci});
+      },
+      nb::kw_only(), "sysfs"_a = nb::none(), "dev"_a = nb::none(),
+      "pci"_a = std::filesystem::path("/sys/bus/pci/devices"),
+      "The DSA devices of this host, or of one whose files lie elsewhere; without names by "
+      "HEADRACE_DSA_SYSFS and HEADRACE_DSA_DEV.");
+}
+
 Machine discover(const std::filesystem::path& sysfs, const std::filesystem::path& procfs,
                  std::optional<std::filesystem::path> hwloc_xml,
                  std::optional<std::vector<std::filesystem::path>> storage,
@@ -139,6 +161,13 @@ void bind_machine_class(nb::module_& m) {
           },
           "cpu"_a, "The node whose cpus hold `cpu`, or None.")
       .def(
+          "host_of",
+          [](const Machine& self, NodeId id) {
+            const Node* host = host_of(self, *unwrap(self.node(id)));
+            return host == nullptr ? std::nullopt : std::optional<NodeId>(host->id);
+          },
+          "id"_a, "The node with CPUs nearest to it, itself if it has some; None if none has.")
+      .def(
           "last_level_cache",
           [](const Machine& self, unsigned cpu) {
             const CacheLevel* cache = last_level_cache(self, cpu);
@@ -155,6 +184,7 @@ void bind_machine_class(nb::module_& m) {
 
 void bind_machine(nb::module_& m) {
   bind_parts(m);
+  bind_dsa(m);
   bind_machine_class(m);
   m.def("presets", &presets, "Names of the machines that come with Headrace, for Machine.load.");
 }

@@ -5,6 +5,7 @@
 #include "handles.h"
 #include "record.h"
 #include "types.h"
+#include "view.h"
 
 namespace headrace::python {
 
@@ -46,23 +47,6 @@ void bind_backends(nb::module_& m) {
           "skipped", [](const Backends& self) { return self.skipped(); },
           "Engines nobody drives here, each with the reason.");
 }
-
-// A Py_buffer for a scope.
-class View {
- public:
-  View(nb::handle memory, int flags) {
-    if (PyObject_GetBuffer(memory.ptr(), &view_, flags) != 0) throw nb::python_error();
-  }
-  ~View() { PyBuffer_Release(&view_); }
-  View(const View&) = delete;
-  View& operator=(const View&) = delete;
-
-  std::byte* data() const { return static_cast<std::byte*>(view_.buf); }
-  std::size_t size() const { return static_cast<std::size_t>(view_.len); }
-
- private:
-  Py_buffer view_;
-};
 
 void copy_python_bytes(nb::handle to, nb::handle source, const Word<CopyHint>& hint) {
   const View target(to, PyBUF_WRITABLE);
@@ -220,6 +204,63 @@ void bind_experiments(nb::module_& m) {
         "A few seconds' look at memory and disk; adds copy rates to `machine`.");
 }
 
+std::vector<DsaRow> run_bench_dsa(const Machine& machine, std::vector<std::string> names,
+                                  bool emulated, std::vector<Bytes> sizes, unsigned rounds,
+                                  nb::object stop, nb::object progress) {
+  const DsaBenchOptions options{.experiments = std::move(names),
+                                .emulated = emulated,
+                                .sizes = std::move(sizes),
+                                .rounds = rounds};
+  const Machine measured = machine;  // so that Python may change the machine meanwhile
+  Interruptible callbacks(std::move(stop), std::move(progress));
+  auto rows = [&] {
+    const nb::gil_scoped_release release;
+    return bench_dsa(measured, options, callbacks.context());
+  }();
+  callbacks.rethrow();
+  return unwrap(std::move(rows));
+}
+
+void bind_dsa_row(nb::module_& m) {
+  Record<DsaRow>(m, "DsaRow", "One point of bench_dsa(): a rate, or the reason why not.")
+      .field("experiment", &DsaRow::experiment, "One of dsa_experiments().")
+      .field("method", &DsaRow::method, "single, batch, vectored; cores; stream.")
+      .field("bytes", &DsaRow::bytes, "Of one copy; by a route, of all parts.")
+      .field("threads", &DsaRow::threads, "That hand copies over; cores that copy.")
+      .field("at_once", &DsaRow::at_once, "Copies handed over together.")
+      .field("window", &DsaRow::window, "The most copies of a thread under way.")
+      .field("copies", &DsaRow::copies, "By all threads.")
+      .field("route", &DsaRow::route, "one, brute_force, smart; cores.")
+      .field("from_node", &DsaRow::from, "Where the bytes were.")
+      .field("to_node", &DsaRow::to, "Where they went.")
+      .field("engines", &DsaRow::engines, "Devices that copied.")
+      .field("free_engines", &DsaRow::free_engines, "Devices left for others.")
+      .field("queue", &DsaRow::queue, "shared or dedicated; empty without a device.")
+      .field("portal", &DsaRow::portal, "ENQCMD, MOVDIR64B or write().")
+      .field("group_engines", &DsaRow::group_engines, "Engines that serve the queue.")
+      .field("beside", &DsaRow::beside, "What else ran; empty: nothing.")
+      .field("bytes_per_second", &DsaRow::bytes_per_second, "Payload, median; None without one.")
+      .field("spread", &DsaRow::spread, "MAD / median; None of a model.")
+      .field("basis", &DsaRow::basis, "hardware or modelled.")
+      .field("machine", &DsaRow::machine, "Whose devices or cores these are.")
+      .field("reason", &DsaRow::reason, "Why there is no number.");
+}
+
+void bind_bench_dsa(nb::module_& m) {
+  bind_dsa_row(m);
+  m.def("dsa_experiments", &dsa_experiments, "What bench_dsa() can run, in its order.");
+  m.def("bench_dsa", &run_bench_dsa, "machine"_a, nb::kw_only(),
+        "experiments"_a = std::vector<std::string>{}, "emulated"_a = false,
+        "sizes"_a = std::vector<Bytes>{}, "rounds"_a = 3, "stop"_a = nb::none(),
+        "progress"_a = nb::none(),
+        nb::sig("def bench_dsa(machine: Machine, *, experiments: typing.Sequence[str] = (), "
+                "emulated: bool = False, sizes: typing.Sequence[int] = (), rounds: int = 3, stop: "
+                "typing.Callable[[], bool] | None = None, progress: typing.Callable[[int, int], "
+                "object] | None = None) -> list[DsaRow]"),
+        "The DSA experiments, on this host's devices or on a model of the machine's. `stop` is "
+        "asked between points; when it says True the rows so far are returned.");
+}
+
 void bind_statistics(nb::module_& m) {
   Record<Interval>(m, "Interval", "Between low and high.")
       .field("low", &Interval::low, "")
@@ -248,6 +289,7 @@ void bind_measure(nb::module_& m) {
   bind_backends(m);
   bind_copy(m);
   bind_experiments(m);
+  bind_bench_dsa(m);
   bind_sessions(m);
   bind_statistics(m);
 }

@@ -107,12 +107,19 @@ MemoryRangeRef borrow_memory(nb::handle memory, std::optional<NodeId> node) {
   return MemoryRangeRef{{ObjectPointer(borrowed, &borrowed->range), writable}};
 }
 
-BufferRef allocate_buffer(const Machine& machine, Bytes bytes,
-                          const std::optional<Placement>& placement) {
+// A placement, or one as people write it.
+using Place = std::variant<Placement, std::string>;
+
+Placement placement_of(const Machine& machine, const Place& place) {
+  if (const auto* placement = std::get_if<Placement>(&place)) return *placement;
+  return unwrap(Placement::parse(machine, std::get<std::string>(place)));
+}
+
+BufferRef allocate_buffer(const Machine& machine, Bytes bytes, const std::optional<Place>& place) {
+  const Placement placement = place ? placement_of(machine, *place) : Placement::on(NodeKind::dram);
   auto buffer = [&] {
     const nb::gil_scoped_release release;
-    if (placement) return allocate(machine, bytes, *placement);
-    return allocate(machine, bytes, Placement::on(NodeKind::dram));
+    return allocate(machine, bytes, placement);
   }();
   std::shared_ptr<Buffer> shared = unwrap(std::move(buffer));
   return BufferRef{{shared, true}, shared};
@@ -252,8 +259,23 @@ void bind_buffer(nb::module_& m) {
           "def __init__(self, memory: typing_extensions.Buffer, node: int | None = None) -> None"),
       "`node`: where the memory is; if not given, the kernel is asked.");
   bind_arrays(range);
-  m.def("allocate", &allocate_buffer, "machine"_a, "size"_a, "placement"_a = nb::none(),
-        "Allocates `size` zeroed bytes; on the machine's DRAM if no placement is given.");
+  m.def(
+      "allocate", &allocate_buffer, "machine"_a, "size"_a, "placement"_a = nb::none(),
+      "Allocates `size` zeroed bytes; on the machine's DRAM if no placement is given. A placement "
+      "may be written as Placement.parse() reads it: 'hbm', 'fastest', 'dram=3,cxl=1'.");
+  m.def(
+      "relocate",
+      [](const Machine& machine, const BufferRef& moved, const Place& place) {
+        const Placement placement = placement_of(machine, place);
+        auto status = [&] {
+          const nb::gil_scoped_release release;
+          return relocate(machine, *moved.buffer, placement);
+        }();
+        unwrap(std::move(status));
+      },
+      "machine"_a, "buffer"_a, "placement"_a,
+      "Moves a buffer to another placement. Addresses and bytes stay, and others may use it "
+      "meanwhile.");
 }
 
 void bind_file(nb::module_& m) {
@@ -300,6 +322,16 @@ Placement place_on(const std::variant<NodeId, Word<NodeKind>>& target, bool stri
   return placement;
 }
 
+Placement place_parsed(const Machine& machine, const std::string& text, const Word<PageSize>& pages,
+                       bool touch, bool lock, const CpuSet& near) {
+  Placement placement = unwrap(Placement::parse(machine, text));
+  placement.pages = pages.get();
+  placement.touch = touch;
+  placement.lock = lock;
+  placement.near = near;
+  return placement;
+}
+
 Placement place_weighted(const std::vector<std::pair<NodeId, unsigned>>& nodes, bool strict,
                          const Word<PageSize>& pages, bool touch) {
   std::vector<NodeWeight> weights;
@@ -323,14 +355,44 @@ void bind_placement(nb::module_& m) {
           },
           "Nodes with their weights: pages per turn.")
       .field("kind", &Placement::kind, "Instead of nodes: all nodes of this kind.")
+      .computed(
+          "property",
+          [](const Placement& self) -> std::optional<std::string> {
+            if (!self.property) return std::nullopt;
+            return std::string(to_string(*self.property));
+          },
+          "Instead of both: what the node is wanted for, such as 'fastest'.")
       .field("strict", &Placement::strict, "These nodes or ExhaustedError.")
+      .computed(
+          "spill",
+          [](const Placement& self) {
+            std::vector<std::variant<NodeId, NodeKind>> spill(self.spill.begin(), self.spill.end());
+            return spill;
+          },
+          "Where to when they are full, in this order: nodes or kinds.")
+      .field("near", &Placement::near, "The CPUs that will use it; empty: the calling one.")
       .field("pages", &Placement::pages, "The page size asked for.")
       .field("touch", &Placement::touch, "Touch every page at once, near its node.")
+      .field("lock", &Placement::lock, "Keep it in memory (mlock).")
       .field("reason", &Placement::reason, "Why a policy chose it.")
       .type()
       .def_static("on", &place_on, "node_or_kind"_a, nb::kw_only(), "strict"_a = true,
                   "pages"_a = "transparent", "touch"_a = true,
                   "On one node, or on the nodes of one kind, nearest first.")
+      .def_static("parse", &place_parsed, "machine"_a, "text"_a, nb::kw_only(),
+                  "pages"_a = "transparent", "touch"_a = true, "lock"_a = false,
+                  "near"_a = CpuSet{},
+                  "As people write it: a kind 'hbm', a property 'fastest', 'lowest_latency', "
+                  "'highest_bandwidth' or 'largest', nodes '0-3,8', weights '0=3,8=1' or "
+                  "'dram=3,cxl=1'; several of them, 'hbm:dram', are tried in this order.")
+      .def(
+          "resolve",
+          [](const Placement& self, const Machine& machine, std::optional<NodeId> near) {
+            return unwrap(resolve(machine, self, near));
+          },
+          "machine"_a, "near"_a = nb::none(),
+          "The same with kinds and properties replaced by nodes, nearest first.")
+      .def("__str__", &Placement::to_text, "As parse() reads it.")
       .def_static("weighted", &place_weighted, "nodes"_a, nb::kw_only(), "strict"_a = true,
                   "pages"_a = "transparent", "touch"_a = true,
                   "Pages in turn by weight: [(0, 3), (8, 1)] puts three on 0, one on 8, and so on.")
@@ -357,9 +419,24 @@ Residency where_is(nb::handle memory) {
   return unwrap(std::move(found));
 }
 
+void bind_process(nb::module_& m) {
+  m.def(
+      "set_process_policy",
+      [](const Word<MemoryPolicy>& policy, const std::vector<NodeId>& nodes) {
+        unwrap(set_process_policy(policy.get(), nodes));
+      },
+      "policy"_a, "nodes"_a = std::vector<NodeId>{},
+      "Sets the memory policy of this thread and of the threads and programs it starts.");
+  Record<FreeMemory>(m, "FreeMemory", "What this process can have now without swapping.")
+      .field("nodes", &FreeMemory::nodes, "Bytes on each node that its cpuset allows.")
+      .field("cgroup", &FreeMemory::cgroup, "What its memory cgroups leave; None without a limit.");
+  m.def("free_memory", &free_memory, "What is free now, per node.");
+}
+
 }  // namespace
 
 void bind_memory(nb::module_& m) {
+  bind_process(m);
   bind_placement(m);
   bind_objects(m);
   bind_buffer(m);

@@ -19,4 +19,5 @@ NB_MODULE(_core, m) {
   bind_measure(m);
   bind_profile(m);
   bind_query(m);
+  bind_workload(m);
 }

@@ -40,6 +40,12 @@ HEADRACE_WORDS(EngineKind, "engine kind", "typing.Literal['cpu', 'ssd', 'dsa', '
                EngineKind::migrate)
 HEADRACE_WORDS(PageSize, "page size", "typing.Literal['base', 'transparent', 'huge_2m', 'huge_1g']",
                PageSize::base, PageSize::transparent, PageSize::huge_2m, PageSize::huge_1g)
+HEADRACE_WORDS(MemoryPolicy, "policy",
+               "typing.Literal['none', 'bind', 'preferred', 'preferred_many', 'interleave', "
+               "'weighted_interleave']",
+               MemoryPolicy::none, MemoryPolicy::bind, MemoryPolicy::preferred,
+               MemoryPolicy::preferred_many, MemoryPolicy::interleave,
+               MemoryPolicy::weighted_interleave)
 HEADRACE_WORDS(Priority, "priority", "typing.Literal['demand', 'prefetch', 'migration']",
                Priority::demand, Priority::prefetch, Priority::migration)
 HEADRACE_WORDS(CopyHint, "copy hint", "typing.Literal['automatic', 'keep', 'stream']",

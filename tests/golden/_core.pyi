@@ -232,6 +232,35 @@ class CopyRate:
     def source(self) -> str:
         """The experiment and its date."""
 
+class DsaFinding:
+    """What works of a DSA device, and what would change that."""
+
+    def __repr__(self) -> str: ...
+
+    def asdict(self) -> dict[str, object]:
+        """The fields by name, nested records too."""
+
+    @property
+    def name(self) -> str:
+        """dsa0; empty where there is no device to name."""
+
+    @property
+    def why(self) -> str:
+        """One line."""
+
+    @property
+    def remedy(self) -> str:
+        """A command or a setting; empty where none helps."""
+
+    @property
+    def state(self) -> str:
+        """ready, limited, off or absent."""
+
+def examine_dsa(*, sysfs: str | os.PathLike | None = None, dev: str | os.PathLike | None = None, pci: str | os.PathLike = ...) -> list[DsaFinding]:
+    """
+    The DSA devices of this host, or of one whose files lie elsewhere; without names by HEADRACE_DSA_SYSFS and HEADRACE_DSA_DEV.
+    """
+
 class Machine:
     """
     The graph of one host: its memories (nodes), what can copy between them (engines) and, once measured, how fast (copy rates). Plain data.
@@ -308,6 +337,11 @@ class Machine:
     def node_of_cpu(self, cpu: int) -> Node | None:
         """The node whose cpus hold `cpu`, or None."""
 
+    def host_of(self, id: int) -> int | None:
+        """
+        The node with CPUs nearest to it, itself if it has some; None if none has.
+        """
+
     def last_level_cache(self, cpu: int = 0) -> int | None:
         """Bytes of the largest cache that data of `cpu` can stay in, or None."""
 
@@ -315,6 +349,30 @@ class Machine:
 
 def presets() -> list[str]:
     """Names of the machines that come with Headrace, for Machine.load."""
+
+def set_process_policy(policy: Literal['none', 'bind', 'preferred', 'preferred_many', 'interleave', 'weighted_interleave'], nodes: Sequence[int] = []) -> None:
+    """
+    Sets the memory policy of this thread and of the threads and programs it starts.
+    """
+
+class FreeMemory:
+    """What this process can have now without swapping."""
+
+    def __repr__(self) -> str: ...
+
+    def asdict(self) -> dict[str, object]:
+        """The fields by name, nested records too."""
+
+    @property
+    def nodes(self) -> dict[int, int]:
+        """Bytes on each node that its cpuset allows."""
+
+    @property
+    def cgroup(self) -> int | None:
+        """What its memory cgroups leave; None without a limit."""
+
+def free_memory() -> FreeMemory:
+    """What is free now, per node."""
 
 class Placement:
     """Where memory should live: a wish for allocate()."""
@@ -333,8 +391,20 @@ class Placement:
         """Instead of nodes: all nodes of this kind."""
 
     @property
+    def property(self) -> str | None:
+        """Instead of both: what the node is wanted for, such as 'fastest'."""
+
+    @property
     def strict(self) -> bool:
         """These nodes or ExhaustedError."""
+
+    @property
+    def spill(self) -> list[int | Literal['dram', 'hbm', 'cxl', 'gpu', 'storage']]:
+        """Where to when they are full, in this order: nodes or kinds."""
+
+    @property
+    def near(self) -> list[int]:
+        """The CPUs that will use it; empty: the calling one."""
 
     @property
     def pages(self) -> Literal['base', 'transparent', 'huge_2m', 'huge_1g']:
@@ -345,12 +415,28 @@ class Placement:
         """Touch every page at once, near its node."""
 
     @property
+    def lock(self) -> bool:
+        """Keep it in memory (mlock)."""
+
+    @property
     def reason(self) -> str:
         """Why a policy chose it."""
 
     @staticmethod
     def on(node_or_kind: int | Literal['dram', 'hbm', 'cxl', 'gpu', 'storage'], *, strict: bool = True, pages: Literal['base', 'transparent', 'huge_2m', 'huge_1g'] = 'transparent', touch: bool = True) -> Placement:
         """On one node, or on the nodes of one kind, nearest first."""
+
+    @staticmethod
+    def parse(machine: Machine, text: str, *, pages: Literal['base', 'transparent', 'huge_2m', 'huge_1g'] = 'transparent', touch: bool = True, lock: bool = False, near: Sequence[int] = []) -> Placement:
+        """
+        As people write it: a kind 'hbm', a property 'fastest', 'lowest_latency', 'highest_bandwidth' or 'largest', nodes '0-3,8', weights '0=3,8=1' or 'dram=3,cxl=1'; several of them, 'hbm:dram', are tried in this order.
+        """
+
+    def resolve(self, machine: Machine, near: int | None = None) -> Placement:
+        """The same with kinds and properties replaced by nodes, nearest first."""
+
+    def __str__(self) -> str:
+        """As parse() reads it."""
 
     @staticmethod
     def weighted(nodes: Sequence[tuple[int, int]], *, strict: bool = True, pages: Literal['base', 'transparent', 'huge_2m', 'huge_1g'] = 'transparent', touch: bool = True) -> Placement:
@@ -456,9 +542,14 @@ class MemoryRange(Object):
 
     def __buffer__(self, flags: int, /) -> memoryview: ...
 
-def allocate(machine: Machine, size: int, placement: Placement | None = None) -> Buffer:
+def allocate(machine: Machine, size: int, placement: Placement | str | None = None) -> Buffer:
     """
-    Allocates `size` zeroed bytes; on the machine's DRAM if no placement is given.
+    Allocates `size` zeroed bytes; on the machine's DRAM if no placement is given. A placement may be written as Placement.parse() reads it: 'hbm', 'fastest', 'dram=3,cxl=1'.
+    """
+
+def relocate(machine: Machine, buffer: Buffer, placement: Placement | str) -> None:
+    """
+    Moves a buffer to another placement. Addresses and bytes stay, and others may use it meanwhile.
     """
 
 class File(Object):
@@ -997,6 +1088,106 @@ def bench_copy(machine: Machine, *, sizes: Sequence[int] = (), threads: Sequence
 
 def measure_briefly(machine: Machine, directory: str | os.PathLike[str], *, stop: Callable[[], bool] | None = None, progress: Callable[[int, int], object] | None = None) -> list[RateRow]:
     """A few seconds' look at memory and disk; adds copy rates to `machine`."""
+
+class DsaRow:
+    """One point of bench_dsa(): a rate, or the reason why not."""
+
+    def __repr__(self) -> str: ...
+
+    def asdict(self) -> dict[str, object]:
+        """The fields by name, nested records too."""
+
+    @property
+    def experiment(self) -> str:
+        """One of dsa_experiments()."""
+
+    @property
+    def method(self) -> str:
+        """single, batch, vectored; cores; stream."""
+
+    @property
+    def bytes(self) -> int:
+        """Of one copy; by a route, of all parts."""
+
+    @property
+    def threads(self) -> int:
+        """That hand copies over; cores that copy."""
+
+    @property
+    def at_once(self) -> int:
+        """Copies handed over together."""
+
+    @property
+    def window(self) -> int:
+        """The most copies of a thread under way."""
+
+    @property
+    def copies(self) -> int:
+        """By all threads."""
+
+    @property
+    def route(self) -> str:
+        """one, brute_force, smart; cores."""
+
+    @property
+    def from_node(self) -> int | None:
+        """Where the bytes were."""
+
+    @property
+    def to_node(self) -> int | None:
+        """Where they went."""
+
+    @property
+    def engines(self) -> list[str]:
+        """Devices that copied."""
+
+    @property
+    def free_engines(self) -> list[str]:
+        """Devices left for others."""
+
+    @property
+    def queue(self) -> str:
+        """shared or dedicated; empty without a device."""
+
+    @property
+    def portal(self) -> str:
+        """ENQCMD, MOVDIR64B or write()."""
+
+    @property
+    def group_engines(self) -> int | None:
+        """Engines that serve the queue."""
+
+    @property
+    def beside(self) -> str:
+        """What else ran; empty: nothing."""
+
+    @property
+    def bytes_per_second(self) -> float | None:
+        """Payload, median; None without one."""
+
+    @property
+    def spread(self) -> float | None:
+        """MAD / median; None of a model."""
+
+    @property
+    def basis(self) -> str:
+        """hardware or modelled."""
+
+    @property
+    def machine(self) -> str:
+        """Whose devices or cores these are."""
+
+    @property
+    def reason(self) -> str:
+        """Why there is no number."""
+
+def dsa_experiments() -> list[ExperimentInfo]:
+    """What bench_dsa() can run, in its order."""
+
+def bench_dsa(machine: Machine, *, experiments: Sequence[str] = (), emulated: bool = False, sizes: Sequence[int] = (), rounds: int = 3, stop: Callable[[], bool] | None = None, progress: Callable[[int, int], object] | None = None) -> list[DsaRow]:
+    """
+    The DSA experiments, on this host's devices or on a model of the machine's. `stop` is asked between points; when it says True the rows so far are returned.
+    """
 
 class ExperimentInfo:
     """What measure() can measure."""
@@ -1618,4 +1809,49 @@ def run_query(table: Table, mover: Mover, *, query: str = 'q6', mode: Literal['r
 def measure_transfer_floor(table: Table, mover: Mover, *, query: str = 'q6', slow: int, fast: int, block: int = 1048576, stop: Callable[[], bool] | None = None) -> float:
     """
     Seconds to move the query's bytes from slow to fast with nothing else to do.
+    """
+
+HISTOGRAM_BINS: int = 1048576
+
+def histogram_fill(data: _Buffer, cpus: Sequence[int]) -> None:
+    """
+    Fills `data` with doubles as the program of IT4I's guide does, a thread on each CPU.
+    """
+
+def histogram_count(data: _Buffer, bins: _Buffer, cpus: Sequence[int]) -> float:
+    """
+    One iteration, HISTOGRAM_BINS counters of 8 bytes for each thread; the seconds it took.
+    """
+
+class StreamRun:
+    """One repetition of a kernel of STREAM."""
+
+    def __repr__(self) -> str: ...
+
+    def asdict(self) -> dict[str, object]:
+        """The fields by name, nested records too."""
+
+    @property
+    def bytes(self) -> int:
+        """As STREAM counts: stores not fetched first."""
+
+    @property
+    def seconds(self) -> float:
+        """From the first thread's start to the last one's end."""
+
+    @property
+    def cpu_share(self) -> float:
+        """The part of it in which threads had their CPUs."""
+
+def stream_kernels() -> list[str]:
+    """Their names."""
+
+def stream_fill(a: _Buffer, b: _Buffer, c: _Buffer, cpus: Sequence[int]) -> None:
+    """
+    What the arrays must hold before each repetition, written by a thread on each CPU.
+    """
+
+def stream_run(kernel: str, a: _Buffer, b: _Buffer, c: _Buffer, cpus: Sequence[int]) -> StreamRun:
+    """
+    One repetition after stream_fill(), and a look at what it left (IoError).
     """

@@ -7,10 +7,12 @@ import itertools
 import math
 import random
 import statistics
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 Row = dict[str, Any]
+Document = dict[str, Any]
+Change = Callable[[Document], None]
 
 KIB, MIB, GIB = 1 << 10, 1 << 20, 1 << 30
 CPU_NODES = (0, 1)
@@ -150,21 +152,23 @@ def copy(make: Maker) -> Iterator[Row]:
 def migrate(make: Maker) -> Iterator[Row]:
     methods = (("move_pages", 1), ("move_pages", 64), ("move_pages", 512), ("mbind", "all"),
                ("remap", "all"), ("copy", "all"))  # fmt: skip
-    for (start, end), (method, batch), pages in itertools.product(
-        ((0, 2), (0, 3), (3, 0)), methods, ("base", "huge")
+    for (start, end), (method, batch), pages, threads in itertools.product(
+        ((0, 2), (0, 3), (3, 0)), methods, ("base", "huge"), (1, 8)
     ):
         size, count = (4096, 8192) if pages == "base" else (2 * MIB, 16)
         at_once = count if isinstance(batch, str) else batch
         page = size / MEMORY[end][2] * 6e9 + {"remap": 380, "copy": 300}.get(method, 600)
         page += 0 if method == "copy" else 5200 / at_once
+        page /= threads ** (1 if method == "copy" else 0.6)
         first = page * min(at_once, count)
         stall = 0.4 if method == "copy" else 1.0
         details = {"per_page_ns": page, "first_batch_ns": first, "stayed": 0.0,
                    "stall_p50_ns": 110.0, "stall_p99_ns": 640.0 + stall * page,
                    "stall_p999_ns": 9e3 + stall * page, "stall_max_ns": 4e4 + stall * first,
                    }  # fmt: skip
-        yield make.row("migrate", "B/s", size / page * 1e9, method=method, **{"from": start},
-                       to=end, pages=pages, batch=batch, details=details)  # fmt: skip
+        yield make.row("migrate", "B/s", size / page * 1e9, method=method,
+                       cpu_node=SOCKET[end], **{"from": start}, to=end, pages=pages, batch=batch,
+                       threads=threads, details=details)  # fmt: skip
 
 
 def storage(make: Maker) -> Iterator[Row]:
@@ -204,7 +208,38 @@ def interference(make: Maker) -> Iterator[Row]:
                        aggressor_cpu_node=0, aggressors=count, details=details)  # fmt: skip
 
 
-EXPERIMENTS = (latency, bandwidth, loaded, stream, copy, migrate, storage, interference)
+def dsa(make: Maker) -> Iterator[Row]:
+    """A device takes 0.6 µs to begin and moves 30 GB/s; what is under way hides the first."""
+
+    def row(part: str, size: int, rate: float, /, **other: Any) -> Row:
+        point = {"part": part, "method": "single", "bytes": size, "threads": 1, "at_once": 1,
+                 "window": 1, "from": 0, "to": 0, "route": "one", "engines": "dsa0",
+                 "queue": "shared", "group_engines": "any", "beside": "nothing"}  # fmt: skip
+        return make.row("dsa", "B/s", rate, details={"mapped": 1.0}, **(point | other))
+
+    def rate(size: int, under_way: int = 1) -> float:
+        return min(3e10, 3e10 * under_way * size / (size + 18 * KIB))
+
+    ways = (("single", 1), ("batch", 10), ("batch", 50), ("vectored", 50))
+    for exponent, (method, count) in itertools.product(range(10, 31, 2), ways):
+        size = 1 << exponent
+        yield row("submission", size, rate(size, count), method=method, at_once=count, window=count)
+    for threads in (1, 2, 12):
+        yield row("threads", MIB, rate(MIB, threads), threads=threads)
+    for end, (policy, devices) in itertools.product((2, 3), (("brute_force", 4), ("smart", 2))):
+        names = " ".join(f"dsa{n}" for n in range(devices))
+        best = min(MEMORY[end][2], devices * 3e10)
+        yield row("route", GIB, best, to=end, route=policy, engines=names, threads=devices)
+    queues = ("shared", "dedicated")
+    for queue, size, depth in itertools.product(queues, (4 * KIB, MIB), (1, 4, 64)):
+        yield row("queue", size, rate(size, depth), window=depth, queue=queue, group_engines=1)
+    others = {"nothing": 1, "1 more by the same device": 0.5, "STREAM triad": 0.7}
+    for beside, share in others.items():
+        yield row("interference", MIB, 3e10 * share, window=8, beside=beside)
+    yield row("interference", MIB, 1.6e11, method="stream", window=8, beside="1 copy by a device")
+
+
+EXPERIMENTS = (latency, bandwidth, loaded, stream, copy, migrate, storage, interference, dsa)
 
 
 def profile(seed: int = 1, noise: float = 0.01) -> Row:
@@ -217,6 +252,7 @@ def profile(seed: int = 1, noise: float = 0.01) -> Row:
                         memory_node=3, bytes=16 * GIB, window="all", pages="huge"))  # fmt: skip
     rows.append(without("migrate", "out of budget", method="mbind", **{"from": 0}, to=1,
                         pages="huge", batch="all"))  # fmt: skip
+    rows.append(without("dsa", "no DSA device here that this user may use"))
     for row in rows[7::97]:
         row["flags"] = ["noisy"]
     return machine() | {
@@ -247,3 +283,31 @@ def large_profile() -> Row:
         else:
             rows.append(make.row("bandwidth", "B/s", rate, **point, mix="read", threads=12))
     return machine() | {"nodes": nodes, "engines": [], "conditions": {}, "rows": rows}
+
+
+CONDITIONS = {
+    "kernel": "6.8.0", "governor": "performance", "numa_balancing": "0", "microcode": "0x2b",
+    "transparent_hugepage": "always [madvise] never", "date": "today", "load_average": "0.1",
+}  # fmt: skip
+
+
+def host(name: str, seed: int, noise: float = 0.01) -> Document:
+    """Fewer rows than a profile has, of machines that are alike but for the noise."""
+    make = Maker(seed, noise)
+    rows = [*stream(make), *latency(make), *interference(make)]
+    return machine() | {
+        "name": name, "rows": rows, "conditions": CONDITIONS | {"seed": str(seed)},
+    }  # fmt: skip
+
+
+def scaled(factor: float, experiment: str = "", every: int = 1) -> Change:
+    """What takes time takes `factor` of it."""
+
+    def change(document: Document) -> None:
+        rows = [r for r in document["rows"] if experiment in ("", r["experiment"])][::every]
+        for row in rows:
+            by = 1 / factor if row["unit"] == "B/s" else factor
+            row["median"] *= by
+            row["samples"] = [sample * by for sample in row["samples"]]
+
+    return change

@@ -24,7 +24,10 @@ HELPS = {
     "help_doctor": ["doctor"],
     "help_bench": ["bench"],
     "help_bench_copy": ["bench", "copy"],
+    "help_bench_dsa": ["bench", "dsa"],
+    "help_bench_histogram": ["bench", "histogram"],
     "help_bench_query": ["bench", "query"],
+    "help_bench_stream": ["bench", "stream"],
     "help_compare": ["compare"],
     "help_export": ["export"],
     "help_report": ["report"],
@@ -179,7 +182,7 @@ import os, signal, sys
 from headrace._cli import main, output
 def press(self, done, total, what=None):
     if done == {point} and (what or "").startswith({what!r}):
-        os.kill(os.getpid(), signal.SIGINT)
+        os.kill(os.getpid(), signal.{signal})
 output.ProgressBar.__call__ = press
 sys.argv = ["headrace", *{arguments}]
 main()
@@ -187,16 +190,20 @@ main()
 
 
 def press_ctrl_c(
-    arguments: list[str], folder: Path, point: int, what: str = ""
+    arguments: list[str], folder: Path, point: int, what: str = "", signal: str = "SIGINT"
 ) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, "-c", PRESS.format(arguments=arguments, point=point, what=what)],
+        [
+            sys.executable, "-c",
+            PRESS.format(arguments=arguments, point=point, what=what, signal=signal),
+        ],
         capture_output=True, text=True, cwd=folder, timeout=300,
     )  # fmt: skip
 
 
-def test_ctrl_c_keeps_what_was_measured(tmp_path: Path) -> None:
-    result = press_ctrl_c([*COPY, "--json", "--out", "rows.json"], tmp_path, 3)
+@pytest.mark.parametrize("signal", ["SIGINT", "SIGTERM"])
+def test_ctrl_c_keeps_what_was_measured(tmp_path: Path, signal: str) -> None:
+    result = press_ctrl_c([*COPY, "--json", "--out", "rows.json"], tmp_path, 3, signal=signal)
     assert (result.returncode, result.stderr) == (130, "headrace: interrupted\n")
     document = json.loads(result.stdout)
     assert document["interrupted"] is True and 3 <= len(document["rows"]) < 8

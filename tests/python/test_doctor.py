@@ -38,7 +38,11 @@ def test_a_host_with_everything(machine: headrace.Machine, root: Path) -> None:
             "sys/kernel/mm/hugepages/hugepages-2048kB/nr_hugepages": "8\n",
             "sys/kernel/mm/hugepages/hugepages-2048kB/free_hugepages": "3\n",
             "sys/devices/system/node/node0/access0/initiators/read_bandwidth": "1000\n",
-            "sys/bus/dsa/devices/dsa0/state": "enabled\n",
+            "sys/bus/dsa/devices/dsa0/state": "disabled\n",
+            "sys/bus/dsa/devices/dsa0/version": "0x100\n",
+            "sys/bus/dsa/devices/dsa0/gen_cap": "0x40915f0107\n",
+            "sys/bus/dsa/devices/dsa0/op_cap": "00000001,003f027d\n",
+            "sys/bus/dsa/devices/dsa0/pasid_enabled": "1\n",
             "sys/bus/event_source/devices/cpu/type": "4\n",
             "proc/sys/kernel/perf_event_paranoid": "1\n",
         },
@@ -49,7 +53,7 @@ def test_a_host_with_everything(machine: headrace.Machine, root: Path) -> None:
     assert found["huge pages, transparent"].why == "set to always"
     assert found["HMAT"].state == found["hardware counters"].state == "ready"
     assert found["vector copies"].why.startswith("AVX-512")
-    assert "dsa0 found" in found["Intel DSA"].why
+    assert found["Intel DSA dsa0"].remedy == "accel-config enable-device dsa0"
     assert "NVRM version: 570" in found["NVIDIA GPU"].why
     assert found["NUMA balancing"].state == "ready"
 
@@ -78,7 +82,7 @@ def test_a_host_where_things_are_switched_off(machine: headrace.Machine, root: P
         "/sys/kernel/mm/hugepages/hugepages-2048kB/nr_hugepages",
         "huge pages, transparent": "echo madvise | sudo tee "
         "/sys/kernel/mm/transparent_hugepage/enabled",
-        "Intel DSA": "sudo modprobe idxd",
+        "Intel DSA": "sudo modprobe idxd   (with tc_override=1 if dmesg tells of traffic classes)",
         "CXL memory": "sudo daxctl reconfigure-device --mode=system-ram dax0.0",
     }
     for feature, remedy in remedies.items():

@@ -54,6 +54,98 @@ def test_bound_memory_is_where_it_was_asked(machine: headrace.Machine, memory_no
     assert buffer.placement.nodes == [(memory_node, 1)]
 
 
+def test_arrays_are_placed_by_a_word(machine: headrace.Machine, memory_node: int) -> None:
+    array = headrace.empty((300, 7), "int32", place=str(memory_node))
+    assert array.shape == (300, 7) and array.dtype == numpy.int32 and not array.any()
+    assert set(headrace.where(array).pages) == {memory_node}
+    array[299, 6] = 5
+    view = numpy.from_dlpack(array)
+    del array
+    gc.collect()
+    assert view[299, 6] == 5
+    assert headrace.empty(3).dtype == numpy.float64
+    assert headrace.empty((2, 0)).shape == (2, 0)
+    strict = headrace.Placement.parse(machine, str(memory_node), pages="base")
+    assert headrace.empty(10, place=strict, machine=machine).sum() == 0
+
+
+def test_arrays_in_a_file_of_the_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    array = headrace.empty((1000, 1000), place="storage")
+    assert not array.any()
+    array += 2
+    assert array.sum() == 2_000_000
+    assert list(tmp_path.iterdir()) == []
+    with pytest.raises(headrace.ExhaustedError, match="free there"):
+        headrace.empty(2**50, place="storage")
+    gone = tmp_path / "gone"
+    gone.mkdir()
+    monkeypatch.chdir(gone)
+    gone.rmdir()
+    assert headrace.empty(3).shape == (3,), "memory needs no working directory"
+
+
+def test_shapes_and_types_as_numpy_takes_them() -> None:
+    assert headrace.empty(numpy.int64(3)).shape == (3,)
+    assert headrace.empty([numpy.int64(3), 2]).shape == (3, 2)
+    assert headrace.empty(numpy.array([3, 2])).shape == (3, 2)
+    assert headrace.empty(()).shape == ()
+    table = headrace.empty(3, "(2,3)f8")
+    assert table.shape == (3, 2, 3) and table.dtype == numpy.float64 and not table.any()
+    records = headrace.empty(3, [("key", "i4"), ("name", "S3")])
+    records["name"][2] = b"abc"
+    assert records.tolist() == [(0, b""), (0, b""), (0, b"abc")]
+
+
+@pytest.mark.parametrize("shape", [2**62, 2**64, (2**40, 2**40)])
+def test_more_than_any_machine_has(shape: int | tuple[int, int]) -> None:
+    with pytest.raises(headrace.ExhaustedError, match="bytes are more than any machine has"):
+        headrace.empty(shape)
+
+
+def test_arrays_refuse_nonsense() -> None:
+    with pytest.raises(headrace.InvalidError, match="did you mean 'dram'"):
+        headrace.empty(10, place="drma")
+    with pytest.raises(headrace.ExhaustedError):
+        headrace.empty(1 << 50, place="dram")
+    with pytest.raises(ValueError, match="negative"):
+        headrace.empty((3, -1))
+    with pytest.raises(TypeError, match="Python objects"):
+        headrace.empty(3, object)
+    for nothing in ("S0", "S", numpy.dtype([])):
+        with pytest.raises(TypeError, match="^a dtype of no bytes, .*; give its length"):
+            headrace.empty(3, nothing)
+    for shape in (3.5, "33", (2, 3.5), None):
+        with pytest.raises(TypeError, match="^a shape is a whole number or several, not "):
+            headrace.empty(shape)  # type: ignore[arg-type]
+    for place in (5, None, b"dram"):
+        with pytest.raises(TypeError, match="^place is a Placement or text such as 'hbm'"):
+            headrace.empty(3, place=place)  # type: ignore[arg-type]
+
+
+def test_placements_as_people_write_them() -> None:
+    machine = headrace.Machine.load("xeon-max")
+    placement = headrace.Placement.parse(machine, "8:dram:9", lock=True, near=[3])
+    assert placement.nodes == [(8, 1)] and placement.spill == ["dram", 9]
+    assert not placement.strict and placement.lock and placement.near == [3]
+    assert str(placement) == "8:dram:9"
+    fastest = headrace.Placement.parse(machine, "fastest")
+    assert fastest.property == "fastest" and fastest.nodes == []
+    assert fastest.resolve(machine, near=6).nodes == [(14, 1)]
+    resolved = placement.resolve(machine)
+    assert resolved.nodes == [(8, 1)] and resolved.spill == [0, 1, 2, 3, 4, 5, 6, 7, 9]
+
+
+def test_a_buffer_moves_at_its_address(machine: headrace.Machine, memory_node: int) -> None:
+    buffer = headrace.allocate(machine, 1 << 20, "dram")
+    array = buffer.numpy()
+    array[12345] = 6
+    headrace.relocate(machine, buffer, str(memory_node))
+    assert array[12345] == 6 and buffer.placement.nodes == [(memory_node, 1)]
+    with pytest.raises(headrace.AbsentError):
+        headrace.relocate(machine, buffer, headrace.Placement.on(777))
+
+
 def test_placements() -> None:
     placement = headrace.Placement.weighted([(0, 3), (8, 1)], strict=False, pages="huge_2m")
     assert placement.nodes == [(0, 3), (8, 1)]

@@ -33,6 +33,7 @@ TITLES = [
     "Moving pages to another node",
     "Files on storage",
     "Who slows whom",
+    "Copies by DSA devices",
     "tlb",
     "What was not measured",
 ]
@@ -118,9 +119,16 @@ def test_in_place_against_a_new_address(page: str) -> None:
     assert re.search(r"to a new address moved [\d.]+ GB/s, [\d.]+ × as much", text)
     assert "every pointer" in text
     table = text.partition("against copying to a new address")[2].partition("</details>")[0]
-    ways = re.findall("<td>(move_pages × \\d+|mbind|remap|copy)</td><td>(\\w+)</td>", table)
+    way = "<td>(move_pages × \\d+|mbind|remap|copy)</td><td>8</td><td>(\\w+)</td>"
+    ways = re.findall(way, table)
     assert len(ways) == 3 * 2 * 4, "pairs of nodes, sizes of pages, ways"
     assert all(where == ("new" if way == "copy" else "stays") for way, where in ways)
+
+
+def test_migration_over_the_number_of_cpus(page: str) -> None:
+    chart = charts_of(page, "Moving pages to another node")[3]
+    assert {each["x"] for each in chart["data"]["values"]} == {1, 8}
+    assert {"move_pages × 512, base", "copy, huge"} <= lines_in(chart)
 
 
 def test_what_intervals_do_not_tell_apart_is_no_difference(tmp_path: Path) -> None:
@@ -130,6 +138,22 @@ def test_what_intervals_do_not_tell_apart_is_no_difference(tmp_path: Path) -> No
     page = drawn(documents.machine() | {"conditions": {}, "rows": rows}, tmp_path)
     text = section(page, "Moving pages to another node")
     assert "which cannot be told apart from the best way that keeps the address" in text
+
+
+def test_copies_by_devices(page: str) -> None:
+    by_size, by_depth, others = charts_of(page, "Copies by DSA devices")
+    ways = {"single", "batch 10", "batch 50", "write() x 50"}
+    assert {row["line"] for row in by_size["data"]["values"]} == ways
+    assert "4 KiB, dedicated, engines: 1" in lines_in(by_depth)
+    bars = {row["bar"] for row in others["data"]["values"]}
+    assert {"threads: 12 × 1 MiB", "route: smart, DRAM 0 to HBM 2"} <= bars
+    assert {"copy alone", "copy beside STREAM triad"} <= bars
+    assert not any("1 copy by a device" in bar for bar in bars), "that is what cores reached"
+    text = section(page, "Copies by DSA devices")
+    assert re.search(r"One by one, copies of 1 KiB reached 1\.\d+ GB/s", text)
+    assert re.search(r"Beside STREAM a copy kept (69|70|71) % of what it reached alone", text)
+    missing = section(page, "What was not measured")
+    assert "dsa, 1 row: no DSA device here that this user may use" in missing
 
 
 def test_who_slows_whom(page: str) -> None:

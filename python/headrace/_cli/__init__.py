@@ -9,11 +9,12 @@ from typing import NoReturn
 
 from headrace import Error
 from headrace._cli import exit_codes
-from headrace._errors import WrongAnswer, error_of
+from headrace._errors import SaidElsewhere, WrongAnswer, error_of
 
 
 def main() -> NoReturn:
     """Runs the command and ends the process with the right code and at most one line of error."""
+    _open_closed_output()
     # Names of files are bytes; those that are not UTF-8 are printed as they are.
     if isinstance(sys.stdout, TextIOWrapper):
         sys.stdout.reconfigure(errors="surrogateescape")
@@ -32,6 +33,14 @@ def main() -> NoReturn:
     sys.exit(code)
 
 
+def _open_closed_output() -> None:
+    """Where the caller has closed stdout or stderr Python has none; what is printed there is for
+    nobody then. The program of `headrace run` finds them closed as they were.
+    """
+    sys.stdout = sys.stdout or open(os.devnull, "w")
+    sys.stderr = sys.stderr or open(os.devnull, "w")
+
+
 def _run() -> int:
     from typer.exceptions import Abort, TyperException
 
@@ -43,6 +52,8 @@ def _run() -> int:
         return _complain_of(error)
     except WrongAnswer as error:
         return _complain(str(error), exit_codes.INTERNAL)
+    except SaidElsewhere as end:
+        return end.code
     except TyperException as error:
         return _complain(error.format_message(), error.exit_code)
     except Abort:

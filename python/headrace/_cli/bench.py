@@ -65,12 +65,7 @@ def copy(
     with Interrupt() as interrupt:
         rows = measure_copy(machine, interrupt, **options)
     document = copy_document(machine, rows, options["rounds"], interrupt.requested)
-    if out is not None:
-        output.write_json(out, document)
-    if json:
-        output.print_json(document)
-    else:
-        print_copy(document["rows"])
+    output.deliver(document, out=out, json=json, show=lambda: print_copy(document["rows"]))
     return exit_codes.INTERRUPTED if interrupt.requested else exit_codes.SUCCESS
 
 
@@ -150,12 +145,7 @@ def query(
     headrace.query_columns(query)
     with Interrupt() as interrupt:
         document = measure_query(options, interrupt)
-    if out is not None:
-        output.write_json(out, document)
-    if json:
-        output.print_json(document)
-    else:
-        print_query(document)
+    output.deliver(document, out=out, json=json, show=lambda: print_query(document))
     check_query(document)
     return exit_codes.INTERRUPTED if document["interrupted"] else exit_codes.SUCCESS
 

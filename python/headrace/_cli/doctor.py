@@ -39,6 +39,11 @@ class Host:
     data: Path
     root: Path = Path("/")
 
+    @property
+    def is_this(self) -> bool:
+        """Then the environment may say where something is."""
+        return self.root == Path("/")
+
     def read(self, path: str) -> str | None:
         """The text of a file of /proc or /sys; None if it cannot be read."""
         try:
@@ -242,21 +247,13 @@ def _hmat(host: Host) -> Iterator[Finding]:
 
 
 def _dsa(host: Host) -> Iterator[Finding]:
-    devices = [path.name for path in host.find("sys/bus/dsa/devices/dsa*")]
-    pci = [
-        path.name
-        for path in host.find("sys/bus/pci/devices/*")
-        if host.read(f"sys/bus/pci/devices/{path.name}/vendor") == "0x8086"
-        and host.read(f"sys/bus/pci/devices/{path.name}/device") == "0x0b25"
-    ]
-    if devices:
-        yield Finding(
-            "Intel DSA", "limited", f"{', '.join(devices)} found; this version copies without it"
-        )
-    elif pci:
-        yield Finding("Intel DSA", "off", f"at {pci[0]}, no driver", "sudo modprobe idxd")
-    else:
-        yield Finding("Intel DSA", "absent", "no such device")
+    for found in headrace.examine_dsa(
+        sysfs=None if host.is_this else host.root / "sys/bus/dsa/devices",
+        dev=None if host.is_this else host.root / "dev/dsa",
+        pci=host.root / "sys/bus/pci/devices",
+    ):
+        name = f"Intel DSA {found.name}".strip()
+        yield Finding(name, found.state, found.why, found.remedy or None)
 
 
 def _gpu(host: Host) -> Iterator[Finding]:

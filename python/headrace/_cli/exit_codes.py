@@ -16,10 +16,15 @@ BY_ERROR_CODE = {
 }
 
 SUCCESS = 0
-#: `headrace compare` found a change. Not 1, which the interpreter's own failure has.
+#: `headrace compare` found a change, `headrace fleet` a host unlike the others. Not 1, which the
+#: interpreter's own failure has.
 CHANGED = 9
 INTERRUPTED = BY_ERROR_CODE["cancelled"]
 #: 128 + SIGPIPE: the reader of our output went away.
 BROKEN_PIPE = 141
 #: EX_SOFTWARE of sysexits.h: a defect of Headrace.
 INTERNAL = 70
+#: What shells and numactl return when `headrace run` finds the program but cannot run it, or does
+#: not find it.
+CANNOT_RUN = 126
+NO_PROGRAM = 127

@@ -4,6 +4,7 @@ keeps as long as it lives.
 
 from __future__ import annotations
 
+import os
 import signal
 import subprocess
 import sys
@@ -13,7 +14,13 @@ from pathlib import Path
 
 import headrace
 
-_COMMAND = "from headrace._cli import main; main()"
+#: First of all the kernel is asked to send it SIGTERM when this process ends, however it does
+#: (prctl: PR_SET_PDEATHSIG is 1).
+_COMMAND = f"""import ctypes, os
+ctypes.CDLL(None).prctl(1, {int(signal.SIGTERM)})
+if os.getppid() != int(os.environ["HEADRACE_LAUNCHED_BY"]): raise SystemExit(130)
+from headrace._cli import main
+main()"""
 _LOOK_EVERY_SECONDS = 0.2
 #: After Ctrl-C a launch writes what it has within a few seconds; then it is ended.
 _LAST_SECONDS = 60.0
@@ -33,7 +40,7 @@ def measure_again(arguments: Sequence[str], stop: Callable[[], bool]) -> headrac
             # In a group of its own, so that it hears of Ctrl-C once, from here.
             process = subprocess.Popen(
                 command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=stderr,
-                process_group=0,
+                process_group=0, env=os.environ | {"HEADRACE_LAUNCHED_BY": str(os.getpid())},
             )  # fmt: skip
         try:
             code = _wait(process, stop)
@@ -53,7 +60,7 @@ def _wait(process: subprocess.Popen[bytes], stop: Callable[[], bool]) -> int:
             return process.wait(_LOOK_EVERY_SECONDS)
         except subprocess.TimeoutExpired:
             continue
-    process.send_signal(signal.SIGINT)
+    process.send_signal(signal.SIGTERM)
     try:
         return process.wait(_LAST_SECONDS)
     except subprocess.TimeoutExpired:

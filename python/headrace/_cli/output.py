@@ -7,7 +7,7 @@ import os
 import sys
 import tempfile
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from types import TracebackType
@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import headrace
 from headrace._basis import rests_on
+from headrace._ranks import launched
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -52,7 +53,8 @@ def print_text(text: str) -> None:
 def _console(file: Any) -> Console:
     from rich.console import Console
 
-    terminal = bool(file.isatty())
+    # Open MPI gives its ranks a terminal of its own, whatever their output goes to.
+    terminal = bool(file.isatty()) and launched(os.environ)[0] == 1
     return Console(
         file=file,
         highlight=False,
@@ -135,6 +137,52 @@ class ProgressBar:
     ) -> None:
         if self._bar is not None:
             self._bar.stop()
+
+
+class Live:
+    """Text that is shown again and again: in its place on a terminal, else one after the other."""
+
+    def __init__(self, file: Any) -> None:
+        from rich.live import Live as Place
+
+        self._console = _console(file)
+        self._place = Place(console=self._console, auto_refresh=False)
+        self._shown = False
+
+    def show(self, text: str) -> None:
+        from rich.text import Text
+
+        if self._console.is_terminal:
+            self._place.update(Text.from_ansi(text), refresh=True)
+            return
+        print_text(f"\n{text}" if self._shown else text)
+        self._shown = True
+
+    def __enter__(self) -> Live:
+        if self._console.is_terminal:
+            self._place.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if self._console.is_terminal:
+            self._place.stop()
+
+
+def deliver(
+    made: dict[str, Any], *, out: Path | None, json: bool, show: Callable[[], None]
+) -> None:
+    """A document, as asked: into a file, and on stdout as JSON or as ``show`` prints it."""
+    if out is not None:
+        write_json(out, made)
+    if json:
+        print_json(made)
+    else:
+        show()
 
 
 def check_writable(path: Path) -> None:

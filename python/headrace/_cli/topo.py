@@ -14,7 +14,7 @@ def run(*, json: bool, source: str | None, xml: bool) -> None:
     if source is None:
         machine = headrace.Machine.discover()
     else:
-        machine = _load(source)
+        machine = load(source)
     if json:
         output.print_text(machine.to_json())
     elif xml:
@@ -23,7 +23,7 @@ def run(*, json: bool, source: str | None, xml: bool) -> None:
         output.print_text(machine.to_text())
 
 
-def _load(source: str) -> headrace.Machine:
+def load(source: str) -> headrace.Machine:
     """What `--json` or `--xml` wrote, told apart by the first character, or a preset."""
     path = Path(source)
     if path.is_file():

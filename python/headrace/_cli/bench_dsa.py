@@ -1,0 +1,228 @@
+"""headrace bench dsa"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+import headrace
+from headrace import _dsa_rows
+from headrace._cli import exit_codes, output, parse, report
+from headrace._cli.interrupt import Interrupt
+
+Row = dict[str, Any]
+
+#: Whose devices are modelled: the machine of the thesis.
+MODELLED_MACHINE = "xeon-max"
+
+
+def dsa(
+    *,
+    names: list[str] | None,
+    emulated: bool,
+    sizes: str | None,
+    rounds: int,
+    list_them: bool,
+    json: bool,
+    out: Path | None,
+    html: Path | None,
+) -> int:
+    if list_them:
+        output.print_table(
+            ("experiment", "what it measures"),
+            ((each.name, each.description) for each in headrace.dsa_experiments()),
+            left=2,
+        )
+        return exit_codes.SUCCESS
+    check_names(names or [])
+    wanted = parse.sizes(sizes)
+    for file in (out, html):
+        if file is not None:
+            output.check_writable(file)
+    machine = headrace.Machine.load(MODELLED_MACHINE) if emulated else headrace.Machine.discover()
+    with Interrupt() as interrupt, output.ProgressBar("copying") as bar:
+        rows = headrace.bench_dsa(
+            machine,
+            experiments=names or [],
+            emulated=emulated,
+            sizes=wanted,
+            rounds=rounds,
+            stop=interrupt,
+            progress=bar,
+        )
+    document = dsa_document(machine, rows, emulated, interrupt.requested)
+    output.deliver(document, out=out, json=json, show=lambda: print_dsa(document))
+    if html is not None:
+        report.write(document, html, None)
+    return exit_codes.INTERRUPTED if interrupt.requested else exit_codes.SUCCESS
+
+
+def check_names(names: list[str]) -> None:
+    known = [each.name for each in headrace.dsa_experiments()]
+    for name in names:
+        if name not in known:
+            close = difflib.get_close_matches(name, known, 1)
+            hint = f"did you mean '{close[0]}'? " if close else ""
+            raise headrace.InvalidError(
+                f"no experiment '{name}'; {hint}There are {', '.join(known)}"
+            )
+
+
+def dsa_document(
+    machine: headrace.Machine, rows: list[headrace.DsaRow], emulated: bool, interrupted: bool
+) -> Row:
+    found = [row.asdict() for row in rows]
+    document = output.document(
+        "bench dsa",
+        machine,
+        emulated=emulated,
+        interrupted=interrupted,
+        rows=found,
+        crossovers=_dsa_rows.crossovers(found),
+        published=_dsa_rows.published(),
+    )
+    if emulated:
+        document["rests_on"] = {
+            "level": "model",
+            "detail": f"no DSA device was used; times of a model of the devices of {machine.name} "
+            "(docs/design/dsa-rates.md), cores of this host where a row says so",
+        }
+    return document
+
+
+def print_dsa(document: Row) -> None:
+    """What the numbers rest on, then a table for each experiment and why numbers are missing."""
+    basis = "modelled" if document["emulated"] else "hardware"
+    print(f"{basis}: {document['rests_on']['detail']}")
+    for name in _dsa_rows.EXPERIMENTS:
+        rows = _dsa_rows.of(document["rows"], name)
+        if not rows:
+            continue
+        print()
+        _PRINTERS[name](rows)
+        for reason in dict.fromkeys(row["reason"] for row in rows if row["reason"]):
+            print(f"no number: {reason}")
+        if name == "cpu":
+            _print_crossovers(document["crossovers"])
+
+
+def _pivot(
+    rows: list[Row],
+    lines: tuple[tuple[str, Callable[[Row], str]], ...],
+    column: Callable[[Row], str],
+) -> None:
+    """A table with a column per `column` of the rows."""
+    columns = list(dict.fromkeys(column(row) for row in rows))
+    cells: dict[tuple[str, ...], dict[str, str]] = {}
+    for row in rows:
+        line = tuple(value(row) for _, value in lines)
+        cells.setdefault(line, {})[column(row)] = _cell(row)
+    output.print_table(
+        (*(heading for heading, _ in lines), *columns),
+        ((*line, *(found.get(name, "") for name in columns)) for line, found in cells.items()),
+        left=len(lines) - 1,
+    )
+
+
+def _cell(row: Row) -> str:
+    rate = row["bytes_per_second"]
+    return "-" if rate is None else str(headrace.format_rate(rate))
+
+
+def _size(row: Row) -> str:
+    return str(headrace.format_bytes(row["bytes"]))
+
+
+def _print_submission(rows: list[Row]) -> None:
+    _pivot(rows, (("submission", lambda row: ""), ("bytes", _size)), _dsa_rows.way)
+
+
+def _print_threads(rows: list[Row]) -> None:
+    lines = (("threads", lambda row: ""), ("bytes", _size))
+    _pivot(rows, lines, lambda row: _many(row["threads"], "thread"))
+
+
+def _many(count: int, what: str) -> str:
+    return f"{count} {what}" + ("" if count == 1 else "s")
+
+
+def _print_routes(rows: list[Row]) -> None:
+    output.print_table(
+        ("route", "policy", "devices", "left free", "rate"),
+        (
+            (
+                f"{row['from_node']} -> {row['to_node']}",
+                row["route"],
+                " ".join(row["engines"]),
+                " ".join(row["free_engines"]) or "none",
+                _cell(row),
+            )
+            for row in rows
+        ),
+        left=4,
+    )
+
+
+def _print_cpu(rows: list[Row]) -> None:
+    of_sizes = [row for row in rows if row["from_node"] == row["to_node"]]
+    of_nodes = [row for row in rows if row["from_node"] != row["to_node"]]
+    _pivot(of_sizes, (("cpu", lambda row: ""), ("bytes", _size)), _cpu_column)
+    if of_nodes:
+        print()
+        lines = (
+            ("cpu", lambda row: f"{row['from_node']} -> {row['to_node']}"),
+            ("bytes", _size),
+        )
+        _pivot(of_nodes, lines, lambda row: _many(row["threads"], "core"))
+
+
+def _cpu_column(row: Row) -> str:
+    if row["method"] == "cores":
+        return f"1 core of {row['machine']}"
+    return f"DSA, {_dsa_rows.way(row)}"
+
+
+def _print_crossovers(crossovers: Iterable[Row]) -> None:
+    for each in crossovers:
+        who = f"DSA of {each['machine']} ({_dsa_rows.way({**each, 'at_once': 1})})"
+        if each["bytes"] is None:
+            print(f"crossover: {who}: {each['reason']}")
+        else:
+            size = headrace.format_bytes(each["bytes"])
+            print(f"crossover: {who} beats a core of {each['cores_of']} from {size} on")
+
+
+def _print_queue(rows: list[Row]) -> None:
+    lines = (
+        ("queue", lambda row: str(row["queue"])),
+        ("engines", lambda row: str(row["group_engines"])),
+        ("bytes", _size),
+    )
+    _pivot(rows, lines, lambda row: f"{row['window']} under way")
+
+
+def _print_interference(rows: list[Row]) -> None:
+    output.print_table(
+        ("interference", "beside it", "rate"),
+        (
+            (
+                "STREAM triad" if row["method"] == "stream" else "1 copy by a device",
+                row["beside"] or "nothing",
+                _cell(row),
+            )
+            for row in rows
+        ),
+        left=2,
+    )
+
+
+_PRINTERS: dict[str, Callable[[list[Row]], None]] = {
+    "submission": _print_submission,
+    "threads": _print_threads,
+    "route": _print_routes,
+    "cpu": _print_cpu,
+    "queue": _print_queue,
+    "interference": _print_interference,
+}

@@ -1,0 +1,121 @@
+"""headrace fleet, and the last page of headrace measure --mpi"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import headrace
+from headrace._cli import exit_codes, output, parse
+from headrace._cli.compare import value_text
+from headrace._fleet import LEAST_HOSTS, Fleet, Outlier, examine
+from headrace._report_words import plural
+
+#: Of a host's rows so many are shown, the farthest ones; --json has all.
+_SHOWN = 5
+
+
+def run(*, files: Sequence[Path], least: str, json: bool, out: Path | None) -> int:
+    share = parse.share(least)
+    if len(files) < 2:
+        raise headrace.InvalidError("a fleet is two hosts or more; give the profile of each")
+    if out is not None:
+        output.check_writable(out)
+    profiles = _by_host({file: headrace.Profile.load(file) for file in files})
+    fleet = examine(profiles, share)
+    made = document(fleet, share)
+    output.deliver(made, out=out, json=json, show=lambda: output.print_text(text(fleet)))
+    return exit_codes.CHANGED if fleet.differs else exit_codes.SUCCESS
+
+
+def _by_host(profiles: Mapping[Path, headrace.Profile]) -> dict[str, headrace.Profile]:
+    """Named by their machine; where two have one name, by their file."""
+    for file, profile in profiles.items():
+        if not profile.rows:
+            raise headrace.InvalidError(f"{file} holds no rows; give a measured profile")
+    names = Counter(profile.machine.name for profile in profiles.values())
+    return {
+        p.machine.name if names[p.machine.name] == 1 else str(file): p
+        for file, p in profiles.items()
+    }
+
+
+def document(
+    fleet: Fleet,
+    least: float,
+    *,
+    failed: Mapping[str, str] | None = None,
+    interrupted: bool = False,
+) -> dict[str, Any]:
+    """`failed`: hosts that were not measured in full, each with the reason."""
+    return {
+        "schema_version": headrace.SCHEMA_VERSION,
+        "kind": "fleet",
+        "version": headrace.__version__,
+        "least": least,
+        "interrupted": interrupted,
+        **fleet.asdict(),
+        "failed": dict(failed or {}),
+    }
+
+
+def text(fleet: Fleet) -> str:
+    """A line per host, then why."""
+    hosts = output.table_text(
+        ("host", "verdict", "rows judged", "noisy", "slow", "fast", "settings"),
+        (
+            (h.host, h.verdict, *(str(n) for n in (h.judged, h.noisy, h.slow, h.fast, h.settings)))
+            for h in fleet.hosts
+        ),
+        left=2,
+    )
+    parts = [hosts]
+    if fleet.experiments or fleet.rows:
+        lines = [_line(each) for each in (*fleet.experiments, *_farthest(fleet.rows))]
+        headings = ("host", "point", "verdict", "here", "usual", "ratio")
+        parts.append(output.table_text(headings, lines, left=3))
+    parts += [_setting_text(each.name, each.usual, each.hosts) for each in fleet.settings]
+    return "\n".join([*parts, _summary(fleet)])
+
+
+def _farthest(outliers: Sequence[Outlier]) -> list[Outlier]:
+    by_host: dict[str, list[Outlier]] = {}
+    for each in outliers:
+        by_host.setdefault(each.host, []).append(each)
+    return [
+        each
+        for found in by_host.values()
+        for each in sorted(found, key=lambda o: -abs(math.log(o.ratio)))[:_SHOWN]
+    ]
+
+
+def _line(each: Outlier) -> tuple[str, ...]:
+    what = each.what if each.unit else f"{each.what} as a whole, time"
+    return (
+        each.host, what, each.verdict, value_text(each.value, each.unit),
+        value_text(each.usual, each.unit), f"{each.ratio:.2f} x",
+    )  # fmt: skip
+
+
+def _setting_text(name: str, usual: str | None, hosts: Mapping[str, str]) -> str:
+    values: dict[str, list[str]] = {}
+    for host, value in hosts.items():
+        values.setdefault(value, []).append(host)
+    odd = "; ".join(f"{', '.join(who)}: {value}" for value, who in values.items())
+    return f"{name}: {odd}" + (f" (most have {usual})" if usual is not None else "")
+
+
+def _summary(fleet: Fleet) -> str:
+    count = plural(len(fleet.hosts), "host")
+    if len(fleet.hosts) < LEAST_HOSTS:
+        speeds = f"{count}: which one is slow takes {LEAST_HOSTS} (two: headrace compare)"
+    else:
+        words = Counter(h.verdict for h in fleet.hosts)
+        odd = [f"{words[word]} {word}" for word in ("slow", "fast", "unknown") if words[word]]
+        speeds = f"{count}: {', '.join(odd) or 'none is slow'}"
+    differ = len(fleet.settings)
+    verb = "differs" if differ == 1 else "differ"
+    return f"{speeds}; {plural(differ, 'setting')} {verb}" if differ else speeds

@@ -1,0 +1,85 @@
+"""headrace measure --mpi: all hosts of an allocation at once, one process on each"""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import headrace
+from headrace._cli import exit_codes, fleet, mpi, output
+from headrace._cli.interrupt import Interrupt
+from headrace._cli.measure import Options, check_measured, measure_here
+from headrace._cli.run import this_host
+from headrace._fleet import LEAST_SHARE, examine
+from headrace._run_plan import Request
+
+#: A host, its profile as JSON, and why that has not all it should.
+_Found = tuple[str, str | None, str]
+
+
+def measure_fleet(options: Options, *, convention: str | None, json: bool) -> int:
+    with mpi.job() as world, Interrupt() as interrupt:
+        world.all(lambda: _check(options, convention, world.rank))
+        hosts = world.all(socket.gethostname)
+        mine: _Found | None = None
+        if hosts.index(hosts[world.rank]) == world.rank:
+            mine = _measure_alone(hosts[world.rank], options, interrupt)
+        world.meet()
+        interrupted = any(world.all(lambda: interrupt.requested))
+        found = [each for each in world.gather(mine) if each is not None]
+    if world.rank > 0:
+        return exit_codes.SUCCESS
+    return _tell(found, options.out, json, interrupted)
+
+
+def _check(options: Options, convention: str | None, rank: int) -> None:
+    """Once: other ranks may see other files."""
+    if options.resume:
+        raise headrace.InvalidError("--resume goes on with one profile; leave it or --mpi out")
+    if convention is not None:
+        raise headrace.InvalidError("--convention is about one profile; leave it or --mpi out")
+    replace(options, out=options.out if rank == 0 else None).check()
+
+
+def _measure_alone(host: str, options: Options, interrupt: Interrupt) -> _Found:
+    """On all CPUs of the host that the job may use: launchers bind ranks to a part of them."""
+    try:
+        machine = headrace.Machine.discover(storage=[])
+        os.sched_setaffinity(0, this_host(machine, Request(per_rank=True)).cpuset)
+        profile, failed = measure_here(replace(options, out=None), interrupt)
+        if not interrupt.requested:
+            check_measured(profile)
+        return host, profile.to_json(), str(failed or "")
+    except headrace.Error as error:
+        return host, None, str(error)
+
+
+def file_of(out: Path, host: str) -> Path:
+    """p.json of host a -> p.a.json"""
+    return out.with_name(f"{out.stem}.{host}{out.suffix}")
+
+
+def _tell(found: Sequence[_Found], out: Path | None, json: bool, interrupted: bool) -> int:
+    texts = {host: text for host, text, _ in found if text is not None}
+    profiles = {host: headrace.Profile.from_json(text) for host, text in texts.items()}
+    examined = examine(profiles)
+    failed = {host: reason for host, _, reason in found if reason}
+    document = fleet.document(examined, LEAST_SHARE, failed=failed, interrupted=interrupted)
+    if out is not None:
+        for host, profile in profiles.items():
+            profile.save(file_of(out, host))
+        output.write_json(out, document)
+    if json:
+        output.print_json(document)
+    else:
+        output.print_text(fleet.text(examined))
+        if out is not None:
+            print(f"\nprofiles: {file_of(out, 'HOST')}; fleet: {out}")
+    if interrupted:
+        return exit_codes.INTERRUPTED
+    for host, reason in failed.items():
+        raise headrace.IoError(f"{host} was not measured in full: {reason}")
+    return exit_codes.CHANGED if examined.differs else exit_codes.SUCCESS

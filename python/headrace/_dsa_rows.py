@@ -1,0 +1,110 @@
+"""Rows of `headrace bench dsa` as people ask for them, and what was published of the same.
+
+Rows are those of headrace.bench_dsa(), as dictionaries. The published figures are of C. Fürst,
+"Data Movement in Heterogeneous Memories with Intel Data Streaming Accelerator" (TU Dresden 2024),
+chapter 3; the other points of its figures are in its pictures only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+Row = dict[str, Any]
+
+GIB = float(1 << 30)
+EXPERIMENTS = ("submission", "threads", "route", "cpu", "queue", "interference")
+#: Sizes of 1 MiB and more, where 3.2.1 says how fast one device is.
+PUBLISHED_FROM_BYTES = 1 << 20
+
+_DEVICE = "Fürst 2024, 3.2.1: close to 30 GiB/s per DSA, by every method from 1 MiB on"
+_PEAK = "Fürst 2024, 3.2.3: brute force from node 0 to node 15 reaches 96 GiB/s"
+_LESS = "Fürst 2024, 3.2.3: smart is 2 (node 8), 18 (11 and 12) and 30 GiB/s (15) below brute force"
+
+
+def published() -> list[Row]:
+    """Rates, and how much slower `smart` is than `brute_force`, in bytes per second."""
+    rows: list[Row] = []
+    for size in (PUBLISHED_FROM_BYTES, 1 << 30):
+        rows.append(_published("submission", 30 * GIB, _DEVICE, bytes=size))
+    rows.append(_published("route", 96 * GIB, _PEAK, route="brute_force", to_node=15))
+    rows.append(_published("route", 66 * GIB, _LESS, route="smart", to_node=15))
+    for node, less in ((8, 2), (11, 18), (12, 18), (15, 30)):
+        rows.append(
+            _published("route", None, _LESS, to_node=node, smart_less_bytes_per_second=less * GIB)
+        )
+    return rows
+
+
+def _published(experiment: str, rate: float | None, source: str, **fields: Any) -> Row:
+    return {
+        "experiment": experiment,
+        "bytes_per_second": rate,
+        "basis": "published",
+        "source": source,
+        **fields,
+    }
+
+
+def of(rows: Iterable[Row], experiment: str) -> list[Row]:
+    return [row for row in rows if row["experiment"] == experiment]
+
+
+def way(row: Row) -> str:
+    """How copies were handed over, in words short enough for a column."""
+    if row["method"] == "batch":
+        return f"batch {row['at_once']}"
+    if row["method"] == "vectored":
+        return f"write() x {row['at_once']}"
+    if row["method"] == "single" and row["window"] > 1:
+        return f"{row['window']} under way"
+    return str(row["method"])
+
+
+def smart_less(rows: Iterable[Row]) -> dict[int, float]:
+    """By destination: how much slower `smart` is than `brute_force`, in bytes per second."""
+    rates: dict[int, dict[str, float]] = {}
+    for row in of(rows, "route"):
+        if row["bytes_per_second"] is not None:
+            rates.setdefault(row["to_node"], {})[row["route"]] = row["bytes_per_second"]
+    return {
+        node: both["brute_force"] - both["smart"] for node, both in rates.items() if len(both) == 2
+    }
+
+
+def crossovers(rows: Iterable[Row]) -> list[Row]:
+    """For each way of using a device: the least size from which on it beats one core.
+
+    `bytes` is None where it never does at a size that both have a rate for, or where there is none:
+    `reason` says which.
+    """
+    by_size: dict[str, dict[int, Row]] = {}
+    for row in of(rows, "cpu"):
+        if row["bytes_per_second"] is not None and row["threads"] == 1 and row["route"] != "":
+            by_size.setdefault(way(row), {})[row["bytes"]] = row
+    cores = by_size.pop("cores", {})
+    return [_crossover(name, ours, cores) for name, ours in by_size.items()]
+
+
+def _crossover(name: str, ours: dict[int, Row], cores: dict[int, Row]) -> Row:
+    found: int | None = None
+    both = sorted(ours.keys() & cores.keys())
+    for size in reversed(both):
+        if ours[size]["bytes_per_second"] < cores[size]["bytes_per_second"]:
+            break
+        found = size
+    reason = ""
+    if not both:
+        reason = "no size has a rate of both"
+    elif found is None:
+        reason = "one core is faster at the largest size"
+    first = next(iter(ours.values()))
+    return {
+        "method": first["method"],
+        "window": first["window"],
+        "bytes": found,
+        "machine": first["machine"],
+        "basis": first["basis"],
+        "cores_of": next(iter(cores.values()))["machine"] if cores else None,
+        "reason": reason,
+    }

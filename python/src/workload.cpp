@@ -1,0 +1,104 @@
+// The histogram and STREAM over memory of the caller, one repetition at a time.
+#include "headrace/workload.h"
+
+#include "handles.h"
+#include "record.h"
+#include "types.h"
+#include "view.h"
+
+namespace headrace::python {
+
+using namespace nb::literals;
+
+namespace {
+
+struct StreamViews {
+  StreamViews(nb::handle first, nb::handle second, nb::handle third)
+      : a(first, PyBUF_WRITABLE), b(second, PyBUF_WRITABLE), c(third, PyBUF_WRITABLE) {}
+  StreamArrays arrays() const { return {a.as<double>(), b.as<double>(), c.as<double>()}; }
+  View a, b, c;
+};
+
+void bind_histogram(nb::module_& m) {
+  m.attr("HISTOGRAM_BINS") = nb::int_(kHistogramBins);
+  m.def(
+      "histogram_fill",
+      [](nb::handle data, const CpuSet& cpus) {
+        const View view(data, PyBUF_WRITABLE);
+        const auto numbers = view.as<double>();
+        auto status = [&] {
+          const nb::gil_scoped_release release;
+          return histogram_fill(numbers, cpus);
+        }();
+        unwrap(std::move(status));
+      },
+      "data"_a, "cpus"_a,
+      nb::sig("def histogram_fill(data: typing_extensions.Buffer, cpus: "
+              "typing.Sequence[int]) -> None"),
+      "Fills `data` with doubles as the program of IT4I's guide does, a thread on each CPU.");
+  m.def(
+      "histogram_count",
+      [](nb::handle data, nb::handle bins, const CpuSet& cpus) {
+        const View numbers(data, PyBUF_SIMPLE);
+        const View counters(bins, PyBUF_WRITABLE);
+        const auto from = numbers.as<const double>();
+        const auto to = counters.as<std::uint64_t>();
+        auto time = [&] {
+          const nb::gil_scoped_release release;
+          return histogram_count(from, to, cpus);
+        }();
+        return unwrap(std::move(time));
+      },
+      "data"_a, "bins"_a, "cpus"_a,
+      nb::sig("def histogram_count(data: typing_extensions.Buffer, bins: typing_extensions.Buffer, "
+              "cpus: typing.Sequence[int]) -> float"),
+      "One iteration, HISTOGRAM_BINS counters of 8 bytes for each thread; the seconds it took.");
+}
+
+void bind_stream(nb::module_& m) {
+  Record<StreamRun>(m, "StreamRun", "One repetition of a kernel of STREAM.")
+      .field("bytes", &StreamRun::bytes, "As STREAM counts: stores not fetched first.")
+      .field("seconds", &StreamRun::time, "From the first thread's start to the last one's end.")
+      .field("cpu_share", &StreamRun::cpu_share, "The part of it in which threads had their CPUs.");
+  m.def("stream_kernels", &stream_kernels, "Their names.");
+  m.def(
+      "stream_fill",
+      [](nb::handle a, nb::handle b, nb::handle c, const CpuSet& cpus) {
+        const StreamViews views(a, b, c);
+        const StreamArrays arrays = views.arrays();
+        auto status = [&] {
+          const nb::gil_scoped_release release;
+          return stream_fill(arrays, cpus);
+        }();
+        unwrap(std::move(status));
+      },
+      "a"_a, "b"_a, "c"_a, "cpus"_a,
+      nb::sig("def stream_fill(a: typing_extensions.Buffer, b: typing_extensions.Buffer, c: "
+              "typing_extensions.Buffer, cpus: typing.Sequence[int]) -> None"),
+      "What the arrays must hold before each repetition, written by a thread on each CPU.");
+  m.def(
+      "stream_run",
+      [](const std::string& kernel, nb::handle a, nb::handle b, nb::handle c, const CpuSet& cpus) {
+        const StreamViews views(a, b, c);
+        const StreamArrays arrays = views.arrays();
+        auto run = [&] {
+          const nb::gil_scoped_release release;
+          return stream_run(kernel, arrays, cpus);
+        }();
+        return unwrap(std::move(run));
+      },
+      "kernel"_a, "a"_a, "b"_a, "c"_a, "cpus"_a,
+      nb::sig("def stream_run(kernel: str, a: typing_extensions.Buffer, b: "
+              "typing_extensions.Buffer, c: typing_extensions.Buffer, cpus: "
+              "typing.Sequence[int]) -> StreamRun"),
+      "One repetition after stream_fill(), and a look at what it left (IoError).");
+}
+
+}  // namespace
+
+void bind_workload(nb::module_& m) {
+  bind_histogram(m);
+  bind_stream(m);
+}
+
+}  // namespace headrace::python
