@@ -70,16 +70,20 @@ case $topology in
 esac
 
 # nokaslr: the kernel lies on node 0, not somewhere in a node that a test wants to fill.
+# nohz=off: an idle CPU keeps its timers; tsc=reliable: no emulated HPET (docs/design/guest.md).
+kernel="console=ttyS0 panic=-1 quiet nokaslr nohz=off tsc=reliable"
+# A guest that still runs shortly before its bound says where it hangs.
+hung=$((seconds > 60 ? seconds - 30 : seconds / 2))
 log=$(mktemp)
 trap 'rm -f "$log"' EXIT
 status=0
 timeout --foreground "$seconds" qemu-system-x86_64 "${args[@]}" \
   -accel tcg,thread=multi -nographic -nic none -no-reboot \
   -kernel "$out/vmlinuz" -initrd "$out/initramfs.gz" \
-  -append "console=ttyS0 panic=-1 quiet nokaslr guestcmd=$command" \
+  -append "$kernel guestseconds=$hung guestcmd=$command" \
   -fsdev local,id=root,path=/,security_model=none,readonly=on,multidevs=remap \
   -device virtio-9p-pci,fsdev=root,mount_tag=hostroot,bus=pcie.0 </dev/null 2>&1 |
-  tr -d '\r' | tee "$log" |
+  sed -u 's/\r//g' | tee "$log" |
     sed -un 's/.*GUEST UP/GUEST UP/; /GUEST UP/,/GUEST EXIT/p' || status=$?
 if ((status)); then
   ((status != 124)) || echo "boot.sh: the guest was stopped after $seconds s" >&2
