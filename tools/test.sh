@@ -17,6 +17,7 @@ step() {
   if "$@" >"$logs/$name.log" 2>&1; then
     passed=$((passed + 1))
     printf 'ok      %-10s %4d s\n' "$name" $((SECONDS - start))
+    grep 'booting once more' "$logs/$name.log" || true  # a guest whose kernel hung
   else
     failed=$((failed + 1))
     printf 'FAILED  %-10s %4d s\n' "$name" $((SECONDS - start))

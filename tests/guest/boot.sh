@@ -71,29 +71,27 @@ esac
 
 # nokaslr: the kernel lies on node 0, not somewhere in a node that a test wants to fill.
 # nohz=off: an idle CPU keeps its timers; tsc=reliable: no emulated HPET (docs/design/guest.md).
+# guestreport: when a guest that still runs says where it hangs, in seconds since its boot.
 kernel="console=ttyS0 panic=-1 quiet nokaslr nohz=off tsc=reliable"
-# A guest that still runs shortly before its bound says where it hangs.
-hung=$((seconds > 60 ? seconds - 30 : seconds / 2))
+kernel+=" guestreport=$((seconds > 120 ? seconds - 60 : seconds / 2)) guestcmd=$command"
 log=$(mktemp)
 trap 'rm -f "$log"' EXIT
 status=0
 timeout --foreground "$seconds" qemu-system-x86_64 "${args[@]}" \
   -accel tcg,thread=multi -nographic -nic none -no-reboot \
   -kernel "$out/vmlinuz" -initrd "$out/initramfs.gz" \
-  -append "$kernel guestseconds=$hung guestcmd=$command" \
+  -append "$kernel" \
   -fsdev local,id=root,path=/,security_model=none,readonly=on,multidevs=remap \
   -device virtio-9p-pci,fsdev=root,mount_tag=hostroot,bus=pcie.0 </dev/null 2>&1 |
   sed -u 's/\r//g' | tee "$log" |
     sed -un 's/.*GUEST UP/GUEST UP/; /GUEST UP/,/GUEST EXIT/p' || status=$?
-if ((status)); then
-  ((status != 124)) || echo "boot.sh: the guest was stopped after $seconds s" >&2
-  exit "$status"
-fi
 # The console is the only way out of the guest, so the status comes back as its last marker.
 # A message of the kernel may share its line.
 exit_status=$(sed -n 's/.*GUEST EXIT \([0-9]\+\).*/\1/p' "$log" | tail -1)
-if [ -z "$exit_status" ]; then
-  tail -20 "$log" >&2
-  die "the guest ended without saying how; its last lines are above"
+if [ -n "$exit_status" ]; then exit "$exit_status"; fi
+grep -q "GUEST UP" "$log" || tail -20 "$log" >&2  # what the lines above do not show
+if ((status == 124)); then
+  echo "boot.sh: the guest was stopped after $seconds s" >&2
+  exit 124
 fi
-exit "$exit_status"
+die "the guest ended without saying how (QEMU's status: $status)"
