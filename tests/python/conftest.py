@@ -17,8 +17,8 @@ import headrace
 ROOT = Path(__file__).resolve().parents[2]
 GOLDEN = ROOT / "tests" / "golden"
 
-# A shell that starts the tests in the background has Ctrl-C ignored, nohup SIGHUP, for all that they
-# start too.
+# A shell that starts the tests in the background has Ctrl-C ignored and nohup SIGHUP, for all that
+# they start too.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
