@@ -38,7 +38,7 @@ for part in "${parts[@]}"; do
   rm -f "$log.hung"
   run_part "$part" "$log" || status=$?
   if ((status == 124)) && kernel_hung "$log"; then
-    echo "guest $part: the kernel itself hung, see $log.hung; booting once more"
+    echo "note: guest $part: the kernel itself hung, see $log.hung; booting once more"
     mv "$log" "$log.hung"
     begin=$SECONDS status=0
     run_part "$part" "$log" || status=$?
