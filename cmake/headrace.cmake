@@ -1,22 +1,41 @@
-# Warnings and the per-folder rules of the build.
+# Warnings and the per-folder rules of the build; those of tests are in tests.cmake.
+
+# What tests and benchmarks share (tests/support): the fake backend. Nothing of it is installed.
+if(HEADRACE_TESTS OR HEADRACE_BENCHES)
+  add_library(headrace_test_support STATIC EXCLUDE_FROM_ALL)
+endif()
 
 add_library(headrace_warnings INTERFACE)
 target_compile_options(headrace_warnings INTERFACE
   -Wall -Wextra -Wpedantic -Wshadow -Wconversion -Werror
   $<$<CXX_COMPILER_ID:Clang>:-Wthread-safety -Werror=thread-safety>
+  # The stable_sort of libstdc++ 12 calls a function that it deprecates itself; GCC tells ours.
+  $<$<CXX_COMPILER_ID:Clang>:-Wno-deprecated-declarations>
   # Statement-free TRY macros and designated initialisers with defaults are meant.
   -Wno-missing-field-initializers
-  # GCC 12 sees ghosts in std::optional and std::expected.
+  # GCC 12 sees ghosts in std::optional and std::expected, and in strings put together (its bug
+  # 105329).
   $<$<CXX_COMPILER_ID:GNU>:-Wno-maybe-uninitialized>
+  $<$<CXX_COMPILER_ID:GNU>:-Wno-restrict>
   # In a unity build a source file's anonymous namespace looks like a header's.
-  $<$<AND:$<COMPILE_LANG_AND_ID:CXX,GNU>,$<BOOL:${CMAKE_UNITY_BUILD}>>:-Wno-subobject-linkage>)
+  $<$<AND:$<COMPILE_LANG_AND_ID:CXX,GNU>,$<BOOL:${CMAKE_UNITY_BUILD}>>:-Wno-subobject-linkage>
+  $<$<AND:$<COMPILE_LANG_AND_ID:CXX,Clang>,$<BOOL:${CMAKE_UNITY_BUILD}>>:-Wno-shadow>)
 
-# headrace_folder(core): adds src/core/*.cpp to the library, its *_test.cpp and *_test.c to the test
-# program core_test and its *_bench.cpp to core_bench. Not recursive: a subfolder is a folder of its
-# own.
-function(headrace_folder folder)
-  string(REPLACE "/" "_" name ${folder})
-  set(dir ${PROJECT_SOURCE_DIR}/src/${folder})
+# Clang 19 does not say by these macros what it compiles for, as GCC does.
+foreach(sanitizer address thread)
+  if(CMAKE_CXX_COMPILER_ID STREQUAL Clang AND CMAKE_CXX_FLAGS MATCHES "-fsanitize=${sanitizer}")
+    string(TOUPPER ${sanitizer} name)
+    target_compile_definitions(headrace_warnings INTERFACE __SANITIZE_${name}__)
+  endif()
+endforeach()
+
+# headrace_folder(headrace src/core): adds src/core/*.cpp to the library `headrace`, its *_test.cpp
+# and *_test.c to the test program core_test and its *_bench.cpp to core_bench. Not recursive: a
+# subfolder is a folder of its own.
+function(headrace_folder library folder)
+  string(REGEX REPLACE "^src/" "" name ${folder})
+  string(REPLACE "/" "_" name ${name})
+  set(dir ${PROJECT_SOURCE_DIR}/${folder})
   file(GLOB all CONFIGURE_DEPENDS ${dir}/*.cpp)
   set(sources ${all})
   list(FILTER sources EXCLUDE REGEX "_(test|bench|fuzz)\\.cpp$")
@@ -26,14 +45,14 @@ function(headrace_folder folder)
   set(benches ${all})
   list(FILTER benches INCLUDE REGEX "_bench\\.cpp$")
   if(sources)
-    add_library(headrace_${name} OBJECT ${sources})
-    target_include_directories(headrace_${name} PRIVATE
-      ${PROJECT_SOURCE_DIR}/include ${PROJECT_SOURCE_DIR}/src)
-    target_compile_definitions(headrace_${name} PRIVATE HEADRACE_VERSION="${PROJECT_VERSION}"
-      HEADRACE_SOURCE_MACHINES="${PROJECT_SOURCE_DIR}/machines")
-    target_link_libraries(headrace_${name} PRIVATE headrace_warnings ${HEADRACE_DEPENDENCIES})
-    target_sources(headrace PRIVATE $<TARGET_OBJECTS:headrace_${name}>)
-    # Each of these is compiled for a CPU of its own.
+    set(objects headrace_${name}_objects)
+    add_library(${objects} OBJECT ${sources})
+    target_include_directories(${objects} PRIVATE
+      ${PROJECT_SOURCE_DIR}/include ${PROJECT_SOURCE_DIR}/src ${PROJECT_SOURCE_DIR})
+    target_compile_definitions(${objects} PRIVATE HEADRACE_VERSION="${PROJECT_VERSION}")
+    target_link_libraries(${objects} PRIVATE headrace_warnings ${HEADRACE_DEPENDENCIES})
+    target_sources(${library} PRIVATE $<TARGET_OBJECTS:${objects}>)
+    # Each of these is compiled for several CPUs.
     set(kernels ${sources})
     list(FILTER kernels INCLUDE REGEX "/kernels_")
     set_source_files_properties(${kernels} PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
@@ -43,30 +62,13 @@ function(headrace_folder folder)
   endif()
   if(benches AND HEADRACE_BENCHES)
     add_executable(${name}_bench ${benches})
-    target_include_directories(${name}_bench PRIVATE ${PROJECT_SOURCE_DIR}/src)
-    target_link_libraries(${name}_bench PRIVATE headrace headrace_warnings ${HEADRACE_DEPENDENCIES}
-      benchmark::benchmark_main)
+    target_include_directories(${name}_bench PRIVATE ${PROJECT_SOURCE_DIR}/src
+      ${PROJECT_SOURCE_DIR}/tests)
+    target_link_libraries(${name}_bench PRIVATE headrace_test_support headrace headrace_warnings
+      ${HEADRACE_DEPENDENCIES} benchmark::benchmark_main)
     if(HEADRACE_TESTS)  # that it runs, not what it says
       add_test(NAME ${name}_bench COMMAND ${name}_bench --benchmark_min_time=0.001)
+      headrace_label(${name}_bench ${name}_bench optimised)
     endif()
   endif()
-endfunction()
-
-# headrace_test_program(name sources...): a GoogleTest program that ctest does not run.
-function(headrace_test_program name)
-  add_executable(${name} ${ARGN})
-  target_include_directories(${name} PRIVATE ${PROJECT_SOURCE_DIR}/src ${PROJECT_SOURCE_DIR}/tests
-    ${PROJECT_SOURCE_DIR})
-  # A test's own code need not be fast; this halves the time to compile it.
-  target_compile_options(${name} PRIVATE $<$<CONFIG:Release>:-O1>)
-  target_compile_definitions(${name} PRIVATE HEADRACE_SOURCE_DIR="${PROJECT_SOURCE_DIR}")
-  target_link_libraries(${name} PRIVATE headrace headrace_warnings ${HEADRACE_DEPENDENCIES}
-    GTest::gtest_main rapidcheck)
-endfunction()
-
-# headrace_test(name sources...): a GoogleTest program, run by ctest.
-function(headrace_test name)
-  headrace_test_program(${name} ${ARGN})
-  add_test(NAME ${name} COMMAND ${name})
-  set_tests_properties(${name} PROPERTIES TIMEOUT 600)
 endfunction()

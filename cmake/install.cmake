@@ -1,10 +1,10 @@
-# What an install tree holds: the library, the public headers, find_package(headrace), and where it
-# is built headrace-dsa-sim.
+# What an install tree holds: the libraries, the public headers, find_package(headrace), and, if it
+# was built, headrace-dsa-sim.
 
 include(GNUInstallDirs)
 include(CMakePackageConfigHelpers)
 
-file(GLOB public_headers CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/include/headrace/*.h)
+file(GLOB_RECURSE public_headers CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/include/headrace/*.h)
 target_sources(headrace PUBLIC FILE_SET HEADERS
   BASE_DIRS ${PROJECT_SOURCE_DIR}/include FILES ${public_headers})
 # `ninja headrace_verify_interface_header_sets` compiles each public header alone.
@@ -16,14 +16,17 @@ configure_package_config_file(${PROJECT_SOURCE_DIR}/cmake/headraceConfig.cmake.i
 write_basic_package_version_file(${PROJECT_BINARY_DIR}/headraceConfigVersion.cmake
   COMPATIBILITY SameMinorVersion)
 
-# A wheel carries the Python extension only (python/CMakeLists.txt installs that).
-if(NOT HEADRACE_PYTHON)
-  install(TARGETS headrace EXPORT headrace FILE_SET HEADERS)
+if(HEADRACE_PYTHON)  # what a wheel carries besides the extension (python/CMakeLists.txt)
   if(TARGET headrace-dsa-sim)
-    install(TARGETS headrace-dsa-sim)
+    install(TARGETS headrace-dsa-sim DESTINATION ${SKBUILD_SCRIPTS_DIR} COMPONENT python)
   endif()
-  install(EXPORT headrace NAMESPACE headrace:: DESTINATION ${package_dir}
-    FILE headraceTargets.cmake)
-  install(FILES ${PROJECT_BINARY_DIR}/headraceConfig.cmake
-    ${PROJECT_BINARY_DIR}/headraceConfigVersion.cmake DESTINATION ${package_dir})
+  return()
 endif()
+install(TARGETS headrace headrace_workload EXPORT headrace FILE_SET HEADERS)
+if(TARGET headrace-dsa-sim)
+  # What has built only the libraries installs only those.
+  install(TARGETS headrace-dsa-sim OPTIONAL)
+endif()
+install(EXPORT headrace NAMESPACE headrace:: DESTINATION ${package_dir} FILE headraceTargets.cmake)
+install(FILES ${PROJECT_BINARY_DIR}/headraceConfig.cmake
+  ${PROJECT_BINARY_DIR}/headraceConfigVersion.cmake DESTINATION ${package_dir})

@@ -32,4 +32,4 @@ ${entries}  });
 
 }  // namespace headrace
 ")
-target_sources(headrace_topology PRIVATE ${PROJECT_BINARY_DIR}/generated/presets.cpp)
+target_sources(headrace_topology_objects PRIVATE ${PROJECT_BINARY_DIR}/generated/presets.cpp)

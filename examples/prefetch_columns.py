@@ -25,9 +25,9 @@ def sum_column(path: Path) -> int:
     ]
     total = 0
     # The plan: these extents, in this order. Each is fetched before the loop gets to it.
-    with cache.prefetch(extents):
+    with cache.prefetch(extents) as plan:
         for extent in extents:
-            with cache.access(extent) as block:
+            with cache.access(extent, plan=plan) as block:
                 total += int(block.numpy("<i4").sum(dtype="int64"))
     stats = cache.stats()
     print(f"{stats.hits} blocks were ready, {stats.inflight_hits} on their way, "

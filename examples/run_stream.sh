@@ -43,7 +43,7 @@ END
 fi
 
 for kind in dram hbm cxl; do
-  # Strictly there, on the CPUs beside it: what a dry run refuses, this machine does not have.
+  # Strictly there, on the CPUs next to it: what a dry run refuses, this machine does not have.
   if "$headrace" run --dry-run --on $kind --cpus near:$kind -- "$@" 2>/dev/null; then
     echo "$kind:"
     "$headrace" run -v --on $kind --cpus near:$kind -- "$@"

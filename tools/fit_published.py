@@ -37,7 +37,7 @@ CURVES = {
     ("ddr5", "d7", True): ((7, 0), "0"),
     ("cxl", "d3", True): ((7, 8), "0325"),
 }
-#: Of MLC's nineteen delays those that show the curve.
+#: Those of MLC's nineteen delays that show the curve.
 DELAYS = (0, 50, 100, 200, 300, 400, 500, 700, 1000, 1700, 3500, 9000, 20000)
 
 

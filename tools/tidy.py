@@ -15,6 +15,7 @@ import json
 import re
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -29,34 +30,47 @@ MAX_FUNCTION = 70
 USUAL_FUNCTION = 40
 USUAL_SHARE = 0.95
 
-# Bottom-up: a folder may include only folders before it.
+# Bottom-up: a folder may include only folders before it. Those of one component (before the first
+# slash below src/) may include each other's headers; others only its facade, NAME/NAME.h.
 LAYERS = [
-    "core", "topology", "place", "backend", "backend/linux", "backend/cpu", "backend/storage",
-    "backend/dsa", "backend/dsa_device", "backend/fake", "backend/registry", "backend/dsa_sim",
-    "heap", "move", "cache", "measure", "workload",
+    "src/core", "src/core/waiting", "src/core/text",
+    "src/topology", "src/topology/discovery", "src/profile",
+    "src/place", "src/memory/pages", "src/memory", "src/memory/heap", "src/backend",
+    "src/backend/cpu", "src/backend/storage", "src/backend/dsa/operation", "src/backend/dsa/queue",
+    "src/backend/dsa", "src/backend/registry",
+    "src/move", "src/cache", "src/measure/instruments",
+    "src/measure/instruments/side_by_side", "src/measure/session",
+    "src/measure/experiments", "src/measure/experiments/dsa", "dsa_emulator/memory",
+    "dsa_emulator/execute", "dsa_emulator/device", "dsa_emulator", "dsa_emulator/rates",
+    "src/measure", "dsa_emulator/driver", "dsa_emulator/fuse", "workload/query", "workload",
+    "tests/support",
 ]
 # The folder that implements each public header.
 PUBLIC = {
-    "backend.h": "backend", "buffer.h": "backend/linux", "cache.h": "cache", "clock.h": "core",
-    "copy.h": "backend", "dsa.h": "backend/dsa",
-    "dsa_operations.h": "backend/dsa", "eviction.h": "cache", "export.h": "core",
-    "file.h": "backend/storage",
-    "findings.h": "topology", "headrace.h": "workload", "heap.h": "heap", "histogram.h": "core",
-    "machine.h": "topology", "malloc.h": "heap",
-    "measure.h": "measure", "mover.h": "move", "object.h": "backend", "placement.h": "place",
-    "process.h": "backend/linux",
-    "profile.h": "topology", "query.h": "workload", "random.h": "core", "result.h": "core",
-    "route.h": "place", "statistics.h": "core", "units.h": "core", "version.h": "core",
-    "workload.h": "workload",
+    "backend.h": "backend", "buffer.h": "memory", "cache.h": "cache", "clock.h": "core/waiting",
+    "cpus.h": "core/text", "copy.h": "backend", "dsa.h": "backend/dsa",
+    "dsa_operations.h": "backend/dsa",
+    "eviction.h": "cache", "export.h": "core", "file.h": "backend/storage",
+    "findings.h": "profile", "headrace.h": "measure", "heap.h": "memory/heap",
+    "histogram.h": "core", "machine.h": "topology", "malloc.h": "memory/heap",
+    "measure.h": "measure/instruments", "mover.h": "move", "object.h": "memory/pages",
+    "overview.h": "topology",
+    "placement.h": "place", "process.h": "memory/pages", "profile.h": "profile",
+    "random.h": "core", "result.h": "core", "route.h": "place",
+    "statistics.h": "core", "units.h": "core", "version.h": "core",
+    "workload/histogram.h": "workload", "workload/query.h": "workload/query",
 }
-# Headers of hardware and systems that only one folder may see.
+# Headers of hardware and systems that only one folder, or one below it, may see.
 VENDOR = {
-    r"hwloc": "topology", r"liburing": "backend/storage", r"libaio": "backend/storage",
-    r"fuse": "backend/dsa_sim", r"\btbb/": "heap",
-    r"linux/idxd": "backend/dsa", r"accel-config": "backend/dsa",
-    r"cuda|nvml|hip/|level_zero": "backend/cuda",
-    r"numaif|numa\.h|linux/mempolicy": "backend/linux",
+    r"hwloc": "src/topology", r"liburing": "src/backend/storage", r"libaio": "src/backend/storage",
+    r"fuse": "dsa_emulator/fuse", r"\btbb/": "src/memory/heap",
+    r"CLI/": "dsa_emulator/fuse",
+    r"linux/idxd": "src/backend/dsa", r"accel-config": "src/backend/dsa",
+    r"cuda|nvml|hip/|level_zero": "src/backend/cuda",
+    r"numaif|numa\.h|linux/mempolicy": "src/memory",
 }
+MAX_FILES = 30  # of a folder: beyond that it holds two concepts
+MAX_WORDS = 24  # of the project's own in ARCHITECTURE.md
 
 
 @dataclass
@@ -88,23 +102,65 @@ def tracked() -> list[Path]:
 
 
 def folder_of(path: Path) -> str | None:
-    """The layer of a source file: src/backend/cpu/x.cpp -> backend/cpu."""
-    parts = path.relative_to(ROOT).parts
-    if parts[0] != "src":
-        return None
-    return "/".join(parts[1:-1])
+    """The layer of a source file: src/backend/cpu/x.cpp -> src/backend/cpu."""
+    folder = path.parent.relative_to(ROOT).as_posix()
+    if folder.split("/")[0] in {"src", "dsa_emulator", "workload"} or folder == "tests/support":
+        return folder
+    return None
+
+
+def included_as(folder: str) -> str:
+    """How a header of that layer is named in an #include: src/backend/cpu -> backend/cpu."""
+    return folder.removeprefix("src/")
+
+
+def component(folder: str) -> str:
+    """Folders of one component are one concept; each backend is a component of its own."""
+    parts = included_as(folder).split("/")
+    return "/".join(parts[:2]) if parts[0] == "backend" else parts[0]
 
 
 def role(path: Path) -> str:
     stem = path.stem
+    if stem.endswith("testing"):
+        return "test"
     return next((r for r in ("test", "bench", "fuzz") if stem.endswith("_" + r)), "source")
+
+
+def layer_of(included: str) -> str:
+    """The layer whose headers are included as `included`/x.h; "" if there is none."""
+    return next((f for f in (included, "src/" + included) if f in LAYERS), "")
+
+
+def begin_with_of(paths: list[Path]) -> int:
+    """Comments that begin with neither a subject nor a verb."""
+    return sum(
+        bool(re.match(r"\s*(//+|#:?)\s*Of\s", line)) for path in paths if path.suffix in CHECKED
+        for line in path.read_text().splitlines()
+    )
+
+
+def check_glossary() -> Iterator[Finding]:
+    """The table of words in ARCHITECTURE.md is short, so that it can be known by heart."""
+    path = ROOT / "ARCHITECTURE.md"
+    _, _, rest = path.read_text().partition("\n## The words\n")
+    words = [row for row in rest.partition("\n## ")[0].splitlines() if row.startswith("| ")][1:]
+    if not 1 <= len(words) <= MAX_WORDS:
+        yield Finding(path, 1, f"{len(words)} words in the table; at most {MAX_WORDS}")
+
+
+def check_folders(paths: list[Path]) -> Iterator[Finding]:
+    for folder, count in sorted(Counter(path.parent for path in paths).items()):
+        if count > MAX_FILES:
+            yield Finding(folder, 1, f"{count} files; at most {MAX_FILES}: it holds two concepts")
 
 
 def check_layers(path: Path, lines: list[str]) -> Iterator[Finding]:
     """Upward includes, deep includes, vendor headers."""
     folder = folder_of(path)
-    public = path.name if path.parent.name == "headrace" and "include" in path.parts else None
-    layer = PUBLIC.get(public, "") if public else folder
+    include = ROOT / "include" / "headrace"
+    public = path.relative_to(include).as_posix() if path.is_relative_to(include) else None
+    layer = layer_of(PUBLIC.get(public, "")) if public else folder
     if public and public not in PUBLIC:
         yield Finding(path, 1, "public header without a folder: add it to PUBLIC in tools/tidy.py")
         return
@@ -120,25 +176,25 @@ def check_layers(path: Path, lines: list[str]) -> Iterator[Finding]:
             continue
         included = match[2]
         for pattern, owner in VENDOR.items():
-            if re.search(pattern, included) and match[1] == "<" and layer != owner:
-                yield Finding(path, number, f"{included} belongs in src/{owner} only")
+            if re.search(pattern, included) and match[1] == "<" and not layer.startswith(owner):
+                yield Finding(path, number, f"{included} belongs in {owner} only")
         if match[1] == "<":
             continue
         if included.startswith("headrace/"):
             name = included.removeprefix("headrace/")
-            target = PUBLIC.get(name)
-            if target is None:
+            target = layer_of(PUBLIC.get(name, ""))
+            if target == "":
                 yield Finding(path, number, f"no such public header: {included}")
             elif LAYERS.index(target) > rank and role(path) == "source":
                 yield Finding(path, number, f"upward include: {layer} must not see {target}")
-        elif "/" in included and (ROOT / "src" / included).is_file():
-            target = str(Path(included).parent)
+        elif "/" in included and (target := layer_of(str(Path(included).parent))) != "":
             if target == folder:
                 continue
-            if target not in LAYERS or (LAYERS.index(target) > rank and role(path) == "source"):
+            if LAYERS.index(target) > rank and role(path) == "source":
                 yield Finding(path, number, f"upward include: {layer} must not see {target}")
             facade = Path(target).name
-            if target != "core" and Path(included).stem != facade:
+            visible = component(target) in {component(layer), "core", "tests"}
+            if not visible and Path(included).stem not in {facade, "testing"}:
                 yield Finding(path, number, f"deep include: only {target}/{facade}.h is for others")
 
 
@@ -179,8 +235,8 @@ def check_first_include(path: Path, lines: list[str]) -> Iterator[Finding]:
         return
     own = path.with_suffix(".h")
     first = next((line for line in lines if line.startswith("#include")), "")
-    if own.is_file() and f'"{folder_of(path)}/{own.name}"' not in first:
-        yield Finding(path, 1, f"include {folder_of(path)}/{own.name} first")
+    if own.is_file() and f'{own.name}"' not in first:
+        yield Finding(path, 1, f"include {own.name} first")
 
 
 CONTROL = re.compile(
@@ -267,7 +323,7 @@ def check_tests_beside(paths: list[Path]) -> list[str]:
 
 def measure(paths: list[Path]) -> tuple[dict[str, object], list[Finding]]:
     """What the budgets are about, and the findings that have no budget."""
-    findings = list(check_one_definition(paths))
+    findings = [*check_one_definition(paths), *check_glossary(), *check_folders(paths)]
     functions: list[Function] = []
     long_files: dict[str, int] = {}
     for path in paths:
@@ -291,6 +347,7 @@ def measure(paths: list[Path]) -> tuple[dict[str, object], list[Finding]]:
     }
     usual = sum(f.length <= USUAL_FUNCTION for f in functions) / max(1, len(functions))
     measured = {
+        "comments_that_begin_with_of": begin_with_of(paths),
         "long_files": long_files,
         "long_functions": long_functions,
         "usual_functions_percent": round(100 * usual, 1),
@@ -301,6 +358,8 @@ def measure(paths: list[Path]) -> tuple[dict[str, object], list[Finding]]:
 
 def worse(measured: dict, allowed: dict) -> Iterator[str]:
     """What got worse than the committed budgets, in words."""
+    if measured["comments_that_begin_with_of"] > allowed["comments_that_begin_with_of"]:
+        yield "more comments begin with Of; begin with a subject or a verb"
     for name, length in measured["long_files"].items():
         if length > allowed["long_files"].get(name, MAX_FILE):
             yield f"{name}: {length} lines; at most {allowed['long_files'].get(name, MAX_FILE)}"
@@ -323,8 +382,8 @@ def main() -> int:
     arguments = parser.parse_args()
     measured, findings = measure(sorted(tracked()))
     allowed = json.loads(BUDGETS.read_text()) if BUDGETS.is_file() else {
-        "long_files": {}, "long_functions": {}, "usual_functions_percent": 100 * USUAL_SHARE,
-        "without_own_test": [],
+        "comments_that_begin_with_of": 0, "long_files": {}, "long_functions": {},
+        "usual_functions_percent": 100 * USUAL_SHARE, "without_own_test": [],
     }
     problems = [str(f) for f in findings] + list(worse(measured, allowed))
     for problem in problems:

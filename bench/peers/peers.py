@@ -1,4 +1,4 @@
-"""Headrace beside tools that others wrote, on one machine in one run, each in its own convention.
+"""Headrace compared with tools of others, on one machine in one run, each in its own convention.
 
     .venv/bin/python bench/peers/peers.py [--rounds 5] [--seed 1]
 
@@ -45,7 +45,7 @@ class Peer:
     convention: str
     experiment: str
     parameters: dict[str, int | str]
-    #: Of Headrace's row: "" the value itself, else the detail that counts as the tool does.
+    #: The number of the row: "" the value itself, else the detail that counts as the tool does.
     detail: str = ""
     why: str = ""
 

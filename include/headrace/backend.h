@@ -1,10 +1,10 @@
-// What touches the hardware: one interface for cores, SSD queues, accelerators, GPUs, the simulator
-// and the fake, and the rules all of them keep (tests/conformance).
+// What touches the hardware: one interface for cores, SSD queues and accelerators, and the rules
+// that all of them keep (tests/conformance).
 //
 // A backend copies pieces; it does not decide who copies what (place), when (move) or why (cache).
 // Its Capabilities are facts, so that the deciders need not know its kind.
 //
-// Thread-safe, all of it.
+// Thread-safe, all of it. A child made by fork() needs backends of its own (docs/design/fork.md).
 #pragma once
 
 #include <cstddef>
@@ -49,7 +49,7 @@ struct Capabilities {
   std::vector<EngineId> engines;  // those it drives
   Bytes max_piece;                // larger pieces are refused as invalid
   std::size_t max_in_flight = 1;  // pieces per engine; beyond it submit accepts fewer
-  Bytes min_efficient;            // pieces below it cost more than they carry
+  Bytes min_efficient;            // smaller pieces cost as much time as one of it
   Bytes inline_below;             // pieces below it are copied inside submit()
   bool may_reorder = false;       // completions may overtake each other
   bool may_fail = false;          // the hardware may refuse a piece that another could copy

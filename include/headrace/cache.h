@@ -1,16 +1,16 @@
 // Keeps copies of extents in fast memory, fetches planned ones ahead of their use, and never serves
-// old bytes.
+// old bytes. In a child of fork() its blocks stand for their sources (docs/design/fork.md).
 //
-// A block is a cached copy of an extent; holding a Block pins it. A lookup never blocks: it finds
-// the copy, finds it on its way, or starts it. Where the source is byte-addressable there is always
+// A block is a cached copy of an extent; holding a Block pins it. A lookup waits for no copy: it
+// finds one, finds it in flight, or starts it. Where the source is byte-addressable there is always
 // a place to read from now. Copies are read-only: a changed source is announced by invalidate().
-// An object must live until no copy of it is on its way: forget() it before it goes.
+// An object must live until no copy of it is in flight: forget() it before it goes.
 // It is not a page cache: what it holds was asked for by extent, and nothing is written back.
 //
 // States of a block:
 //   absent -> filling -> ready  -> evicting -> absent
 //                    \-> failed ----------------^
-// A block is evicting once it has left the books (dropped or invalidated) while a Block holds it:
+// A block is evicting once it has left the index (dropped or invalidated) while a Block holds it:
 // its bytes are good for the holder, but no access finds them any more.
 //
 // Cache is Thread-safe. Block and Prefetch are Thread-compatible: one thread at a time per handle.
@@ -37,6 +37,7 @@ namespace HEADRACE_API headrace {
 
 class Cache;
 class CacheCore;
+class Prefetch;
 struct CacheEntry;
 struct PrefetchPlan;
 
@@ -45,10 +46,10 @@ enum class BlockState : std::uint8_t { absent, filling, ready, failed, evicting 
 std::string_view to_string(BlockState state);
 
 // A pin on the copy of one extent. Move-only; clone() for another pin. The bytes it gave stay good
-// until it goes, whatever happens to the cache's books meanwhile. Must not outlive its Cache.
+// until it goes, whatever happens in the cache meanwhile. Must not outlive its Cache.
 class Block {
  public:
-  Block() = default;  // of nothing: absent
+  Block() = default;  // stands for nothing: absent
   Block(Block&& other) noexcept;
   Block& operator=(Block&& other) noexcept;
   ~Block();
@@ -59,7 +60,7 @@ class Block {
   // the source if a CPU can address it, else nothing.
   std::optional<std::span<const std::byte>> now() const;
   // The copy, waiting for it at most `timeout`. If it cannot be had (the copy failed, or there was
-  // no room for it) the source if a CPU can address it, and the failure is counted; for a file the
+  // no space for it) the source if a CPU can address it, and the failure is counted; for a file the
   // Error. timed_out: not ready yet; wait again. invalid: not ready, and this thread is in a
   // callback of the Mover (Mover::in_callback), which the copy may need.
   Result<std::span<const std::byte>> wait(Nanoseconds timeout = std::chrono::seconds{60}) const;
@@ -83,6 +84,11 @@ struct AccessOptions {
   Priority priority = Priority::demand;
   // Who will read it; the placement policy is told. Nothing: the node of the calling CPU.
   std::optional<NodeId> initiator = {};
+  // The plan whose extent is used by this access, by whichever of its threads; the handle must stay
+  // where it is meanwhile. A plan that was named once counts only accesses that name it. Nothing:
+  // the access counts for all plans that were never named, as far as it lies where they are used
+  // (see PrefetchOptions::window).
+  const Prefetch* plan = nullptr;
 };
 
 struct PrefetchOptions {
@@ -90,7 +96,10 @@ struct PrefetchOptions {
   // last used extent as are used up in this time at the pace seen so far, and at least enough to
   // cover the copy latency seen so far.
   Nanoseconds lead = std::chrono::milliseconds{50};
-  // Most bytes fetched ahead and not yet used; at most half of the node's budget.
+  // Most bytes fetched ahead and not yet used; at most half of the node's budget. What lies more
+  // than this behind the furthest use is passed over: no longer protected, not fetched any more. An
+  // access that names no plan and lies more than this ahead of the furthest use is taken for
+  // somebody else's: it moves nothing, unless many go on from it and none comes here.
   Bytes window = 64_MiB;
   std::optional<NodeId> initiator = {};
 };
@@ -122,16 +131,16 @@ class Prefetch {
 
 struct CacheStats {
   std::uint64_t hits = 0;           // ready at access
-  std::uint64_t inflight_hits = 0;  // on its way at access
+  std::uint64_t inflight_hits = 0;  // in flight at access
   std::uint64_t misses = 0;         // copy started by the access, or refused
   std::uint64_t prefetched = 0;     // copies started by a plan
   std::uint64_t first_uses = 0;     // prefetched copies used for the first time
   std::uint64_t late = 0;           // of those: not ready at that time
   Bytes wasted_bytes;               // prefetched and dropped without a use
-  std::uint64_t evictions = 0;      // blocks dropped for room, or by flush(), clear(), resize()
+  std::uint64_t evictions = 0;      // blocks dropped for space, or by flush(), clear(), resize()
   std::uint64_t invalidations = 0;  // blocks dropped by invalidate()
   std::uint64_t failures = 0;       // copies that failed
-  std::uint64_t refusals = 0;       // no room or no placement: served from the source
+  std::uint64_t refusals = 0;       // no space or no placement: served from the source
   Bytes bytes_used;                 // by copies now, all nodes
   Bytes bytes_pinned;
   std::uint64_t blocks = 0;
@@ -191,11 +200,13 @@ class Cache {
   // Cancels plans, waits for copies in flight. Requires: no Block is left.
   ~Cache();
 
-  // The block of `extent`: a pin on a ready copy, on one in flight, or on one started now. Never
-  // blocks. An extent inside a cached larger one is served from it; one that overlaps others only
-  // in part gets a copy of its own. Where no copy can be made (no room among pins, larger than the
-  // budget, no faster node) the block stands for the source. An invalid extent gives a block whose
-  // wait() says so; an empty one is ready.
+  // The block of `extent`: a pin on a ready copy, on one in flight, or on one started now. It waits
+  // for no copy, but a miss may take a while: it may allocate a slab, or wait (at most 30 s) for
+  // one that another thread allocates (CacheOptions::reserve spares both), and the engine may do a
+  // small copy at once, in this thread. An extent inside a cached larger one is served from it; one
+  // that overlaps others only in part gets a copy of its own. Where no copy can be made (no space
+  // among pins, larger than the budget, no faster node) the block stands for the source. An invalid
+  // extent gives a block whose wait() says so; an empty one is ready.
   Block access(Extent extent, const AccessOptions& options = {});
   // The same for many with one lock taken. Requires: blocks.size() == extents.size().
   void access(std::span<const Extent> extents, std::span<Block> blocks,
@@ -212,7 +223,7 @@ class Cache {
   // Drops all copies of `object` and waits, at most `timeout`, until no engine reads it: after this
   // it may go, if no plan and no access names it any more. timed_out: it is still being read.
   Status forget(const Object& object, Nanoseconds timeout = std::chrono::seconds{60});
-  // The objects that copies on their way and plans read from: those must live.
+  // The objects that copies in flight and plans read from: those must live.
   std::vector<ObjectId> reading() const;
   // Drops all copies that nobody holds and no plan protects.
   void flush();

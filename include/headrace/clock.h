@@ -1,5 +1,5 @@
-// Time and blocking as arguments, so that the same code runs in real time, in tests and in the
-// simulator, and the same seed gives the same run.
+// Time and blocking as arguments, so that a test can run the same code with a clock of its own, and
+// the same seed gives the same run.
 //
 // On a real machine Clock is CLOCK_MONOTONIC and Waiting is the futex system call. Thread-safe.
 #pragma once
@@ -29,8 +29,8 @@ class ManualClock final : public Clock {
   std::atomic<std::int64_t> now_{0};
 };
 
-// How a thread waits for a word to change. One interface for every wait of the library, each with
-// a bound: there is no way to wait for ever.
+// How a caller waits for a word to change, always with a bound. Threads that the library owns sleep
+// otherwise (core/mutex.h), with bounds too, and are joined when what they do has ended.
 class Waiting {
  public:
   virtual ~Waiting() = default;

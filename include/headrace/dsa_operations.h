@@ -124,8 +124,8 @@ struct DsaStats {
   std::uint64_t given_back = 0;  // of them: it failed, or did not answer
 };
 
-// Runs programs on one device, or without one. After a fork() the child's does everything by the
-// core; fork while none of its programs runs. Move-only.
+// Runs programs on one device, or without one. In a child of fork() the core does everything.
+// Move-only.
 class DsaClient {
  public:
   // Without a device.

@@ -1,8 +1,8 @@
-// Which block goes when there is no room: a replaceable order over the blocks of one node.
+// Which block goes when there is no space: a replaceable order over the blocks of one node.
 //
 // The Cache calls it under a lock, so an order is Single-thread. It does not know what is pinned:
-// the Cache asks for victims and says no to those it cannot drop, at most `effort` times per room
-// needed, so that a cache full of pins is refused quickly instead of being searched.
+// the Cache asks for victims and says no to those it cannot drop, at most `effort` times per
+// search, so that a cache full of pins is refused quickly instead of being searched.
 #pragma once
 
 #include <cstdint>

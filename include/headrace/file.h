@@ -2,7 +2,7 @@
 //
 // Opened past the page cache (O_DIRECT) where the file system allows it, so that what is read is
 // what the device delivers. The size is taken at opening; a file that shrinks later gives io errors
-// on the missing part, never stale or zero bytes. Thread-safe.
+// on the missing part, never stale or zero bytes. A child of fork() may use it too. Thread-safe.
 #pragma once
 
 #include <cstdint>

@@ -1,8 +1,8 @@
 // What the rows of a profile say together: the line of each engine's copies, where another engine
 // becomes the fastest, where loaded latency bends, and where caches end.
 //
-// Computed from the rows with a value each time they are asked for; nothing of it is stored but the
-// copy rates, which `measure` puts into the profile's machine. Pure. Thread-safe.
+// Computed anew by each call from the rows that have a value; not stored, but for the copy rates,
+// which `measure` puts into the profile's machine. Pure functions. Thread-safe.
 #pragma once
 
 #include <cstddef>
@@ -16,7 +16,8 @@
 
 namespace HEADRACE_API headrace {
 
-// Copies of one kind, the rows `copy` that differ in their size alone.
+// What rows of the experiment `copy` have in common that differ only in size, or in engine and
+// size.
 struct CopySeries {
   std::uint64_t cpu_node = 0;
   std::uint64_t from = 0;
@@ -38,7 +39,7 @@ struct CopyFit {
   double median_error = 0;  // of |fitted / measured - 1| over the points
   double largest_error = 0;
 };
-// Of series with three sizes or more, in the order of the rows.
+// A fit for each series and engine with three sizes or more, in the order of the rows.
 std::vector<CopyFit> copy_fits(const Profile& profile);
 
 // From `bytes` on `engine` copies fastest, until the next crossover of the series. An engine takes
@@ -48,7 +49,7 @@ struct Crossover {
   Bytes bytes;         // the first measured size
   std::string engine;  // "cpu" and "memcpy" alone are compared: what a program can choose
 };
-// The first of a series has its smallest size.
+// The first of a series is at the smallest size that both engines have.
 std::vector<Crossover> crossovers(const Profile& profile);
 
 // Where a curve of loaded latency bends: the point with the most bandwidth per latency (Kleinrock's
@@ -63,7 +64,7 @@ struct Knee {
   double latency_ns = 0;  // there
   double idle_ns = 0;     // at the least bandwidth of the curve
 };
-// Of curves with four points or more.
+// The knee of each curve with four points or more.
 std::vector<Knee> knees(const Profile& profile);
 
 // A plateau of latency against working-set size.
@@ -75,8 +76,8 @@ struct CacheStep {
   Bytes to;
   double latency_ns = 0;  // median
 };
-// From small to large. A size belongs to the smallest cache that holds it; sizes above a cache and
-// below its double are half in the next and left out.
+// The steps of each pair of nodes, from small to large. A size belongs to the smallest cache that
+// holds it; sizes above a cache and below its double are half in the next and left out.
 std::vector<CacheStep> cache_steps(const Profile& profile);
 
 }  // namespace HEADRACE_API headrace

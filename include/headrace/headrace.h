@@ -1,4 +1,5 @@
-// All of Headrace.
+// All of the library. Programs that show its gain (headrace/workload) are a library of their own,
+// headrace::workload.
 #pragma once
 
 #include "headrace/backend.h"
@@ -6,6 +7,7 @@
 #include "headrace/cache.h"
 #include "headrace/clock.h"
 #include "headrace/copy.h"
+#include "headrace/cpus.h"
 #include "headrace/dsa.h"
 #include "headrace/dsa_operations.h"
 #include "headrace/eviction.h"
@@ -18,14 +20,13 @@
 #include "headrace/measure.h"
 #include "headrace/mover.h"
 #include "headrace/object.h"
+#include "headrace/overview.h"
 #include "headrace/placement.h"
 #include "headrace/process.h"
 #include "headrace/profile.h"
-#include "headrace/query.h"
 #include "headrace/random.h"
 #include "headrace/result.h"
 #include "headrace/route.h"
 #include "headrace/statistics.h"
 #include "headrace/units.h"
 #include "headrace/version.h"
-#include "headrace/workload.h"

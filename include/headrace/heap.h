@@ -4,9 +4,9 @@
 // A heap is not a replacement for malloc: nothing comes from it that was not asked of it. On a real
 // machine a heap per tier is what one wants (hot tables in HBM, the rest in DRAM), a SpillChain
 // over them where the fast one may fill up. docs/design/heap.md says what it stands on and what it
-// cannot do; the main limit: after fork() in a program with several threads the child may use the
-// objects it has, and must neither allocate nor free before exec; of a heap on storage it has
-// nothing.
+// cannot do. A child of fork() goes on with its copy of each heap, whatever other threads of the
+// parent did; of a heap on storage it has nothing, and may only destroy it
+// (docs/design/fork.md).
 //
 // Thread-safe, except that a heap is closed by one thread after all others are done with it.
 #pragma once
@@ -45,7 +45,7 @@ class Budget {
   std::atomic<std::uint64_t> used_ = 0;
 };
 
-class CacheSeat;
+class CacheSlot;
 
 struct HeapOptions {
   // What the heap's memory counts against, its own or shared; nothing: the nodes are the limit.
@@ -61,7 +61,7 @@ struct HeapStats {
   std::size_t buffers = 0;  // in so many pieces
 };
 
-// Aligned so that a table of pages can tell a heap and a size in one word (src/heap/owners.h).
+// Aligned so that a table of pages can tell a heap and a size in one word (owners.h).
 class alignas(32) Heap final : public std::pmr::memory_resource {
  public:
   // A heap whose memory is allocated by `placement` (a kind: of all nodes of that kind), from the
@@ -92,7 +92,7 @@ class alignas(32) Heap final : public std::pmr::memory_resource {
   // As `free` of its owner; false: it has none.
   static bool free_if_owned(void* object) noexcept;
 
-  // The nodes are resolved.
+  // As it was given to open, its kind or property replaced by nodes.
   const Placement& placement() const;
   HeapStats stats() const;
   // Why memory was last refused, by the budget or the system, with what was free where. Kept until
@@ -104,7 +104,7 @@ class alignas(32) Heap final : public std::pmr::memory_resource {
   explicit Heap(std::unique_ptr<Regions> regions);
 
   void* allocate_in_pool(std::size_t size, std::size_t align) noexcept;
-  // Of a page that has objects of different sizes.
+  // The object's page has objects of different sizes.
   void free_from_mixed(void* object) noexcept;
 
   // What std::pmr demands: std::bad_alloc when there is no room.
@@ -115,7 +115,7 @@ class alignas(32) Heap final : public std::pmr::memory_resource {
   const std::unique_ptr<Regions> regions_;
   // Written only by open.
   void* pool_ = nullptr;  // the allocator's
-  std::unique_ptr<CacheSeat> cache_;
+  std::unique_ptr<CacheSlot> cache_;
 };
 
 // Heaps in order: an object goes to the first that has room for it. Heaps that share a Budget spill
@@ -125,9 +125,9 @@ class SpillChain final : public std::pmr::memory_resource {
   // Borrows the heaps, which must outlive it. Requires: at least one.
   explicit SpillChain(const std::vector<Heap*>& heaps);
 
-  // As of Heap; nullptr when none has room. A heap that refused a size is passed over for that and
-  // larger ones until something is freed into it through this chain, or 1024 times: asking a full
-  // node costs a look at the whole system.
+  // As Heap::allocate_bytes; nullptr when none has room. A heap that refused a size is passed over
+  // for that and larger ones until something is freed into it through this chain, or 1024 times:
+  // asking a full node costs a look at the whole system.
   void* allocate_bytes(std::size_t size, std::size_t align = alignof(std::max_align_t)) noexcept;
   // Requires: from one of the heaps, or nullptr.
   void free(void* object) noexcept;

@@ -1,9 +1,9 @@
 // The graph of one host: its memories (nodes), what can copy between them (engines), and, once
 // measured, how fast (copy rates). With the measurements it is called a profile.
 //
-// A Machine is plain data: reading it touches no hardware, and one loaded from a file serves place,
-// the simulator and the command as well as one discovered here. It is not a handle on memory; for
-// that see buffer.h.
+// A Machine is plain data: reading it touches no hardware, and one loaded from a file serves place
+// and the command as well as one discovered here. It is not a handle on memory; for that see
+// buffer.h.
 //
 // Thread-compatible.
 #pragma once
@@ -16,6 +16,7 @@
 #include <string_view>
 #include <vector>
 
+#include "headrace/cpus.h"
 #include "headrace/export.h"
 #include "headrace/result.h"
 #include "headrace/units.h"
@@ -38,13 +39,6 @@ enum class EngineKind : std::uint8_t {
 std::string_view to_string(NodeKind kind);
 std::string_view to_string(EngineKind kind);
 Result<NodeKind> parse_node_kind(std::string_view text);
-
-// Logical CPUs, as the kernel numbers them; sorted, no duplicates.
-using CpuSet = std::vector<unsigned>;
-
-// "0-3,8" <-> {0,1,2,3,8}: the kernel's list format.
-std::string to_string(const CpuSet& cpus);
-Result<CpuSet> parse_cpu_list(std::string_view text);
 
 // What an initiator (a node with CPUs) can expect of a memory node: rated by firmware (HMAT, CDAT),
 // or measured with all its CPUs reading. What engines reach are copy rates.
@@ -169,7 +163,7 @@ std::vector<std::string> presets();
 
 // Whether `engine` can copy from `from` to `to` at all: cores and DSA between byte-addressable
 // nodes, an SSD queue between its storage node and byte-addressable ones, a GPU engine where one
-// side is its GPU. The same rule for the real and the simulated machine.
+// side is its GPU.
 bool can_copy(const Engine& engine, const Node& from, const Node& to);
 
 // The largest cache that data of `cpu` can stay in; nullptr when unknown.

@@ -6,8 +6,8 @@
 // unmapped while threads still run at exit. malloc and free themselves are not replaced.
 //
 // Where memory is refused the functions return NULL and set errno to ENOMEM; headrace_last_error
-// says why in words. After fork() in a program with several threads, the child may use what it has
-// and must neither allocate nor free before exec.
+// says why in words. A child of fork() goes on with its copies of all objects, whatever other
+// threads of the parent did (docs/design/fork.md).
 //
 // Thread-safe.
 #pragma once
@@ -20,7 +20,12 @@
 extern "C" {
 #endif
 
+// In C++ of a fixed type, so that any number a C program passes may be looked at, and refused.
+#ifdef __cplusplus
+typedef enum headrace_kind : int {
+#else
 typedef enum headrace_kind {
+#endif
   HEADRACE_DEFAULT,  // malloc and free of the C library: any node, by the process's own policy
   // Nodes of one kind only, pages in turn over all of them; refused when they are full.
   HEADRACE_DRAM,

@@ -1,9 +1,9 @@
 // Moves extents: asks a route, submits its pieces to the engines, tries another engine when one
 // fails, and tells when it is done.
 //
-// It does not choose destinations (place), nor remember what was moved (cache). On a real machine
-// the copying is done by cores, DMA engines and SSD queues; the Mover itself only keeps the books
-// and uses no core while it waits.
+// It does not choose destinations (place), nor remember what was moved (cache). Cores, DMA engines
+// and SSD queues copy; the Mover itself uses no core while it waits. It belongs to the process that
+// made it: in a child of fork() a copy fails at once as unsupported (docs/design/fork.md).
 //
 // Mover is Thread-safe; Transfer is Thread-compatible (copies of it may be used by many threads).
 #pragma once
@@ -50,7 +50,7 @@ struct MoveStats {
   std::uint32_t retries = 0;      // pieces that failed on an engine and were given to another
   Nanoseconds queued{0};          // from copy() until the first piece was accepted
   Nanoseconds total{0};           // from copy() until the last piece was done
-  std::vector<EngineId> engines;  // that carried a piece, ascending
+  std::vector<EngineId> engines;  // that moved a piece, ascending
 };
 
 // One asynchronous move. A handle: copies share the move. Dropping all handles neither cancels nor
@@ -111,7 +111,7 @@ struct MoverOptions {
   const Clock* clock = &system_clock();
   Waiting* waiting = &system_waiting();
   // Whether the Mover polls backends that do not complete by themselves, from a thread that sleeps
-  // when nothing is in flight. Without it somebody calls poll(): tests and the simulator.
+  // when nothing is in flight. Without it whoever waits does, or somebody calls poll().
   bool poller = true;
   // How long the destructor waits for pieces in flight before it gives the process up (CHECK):
   // memory that an engine may still write to must not be freed. Longer than any backend's own bound
@@ -140,9 +140,9 @@ class Mover {
   Mover(const Mover&) = delete;
   Mover& operator=(const Mover&) = delete;
 
-  // Starts copying `from` to `to`; never blocks for another copy. A request that cannot be carried
-  // out (invalid extents, no engine) is a Transfer that is done with that error. An empty extent is
-  // done at once. The two must not overlap.
+  // Starts copying `from` to `to`; never blocks for another copy. A request that cannot be
+  // served (invalid extents, no engine) is a Transfer that is done with that error. An empty extent
+  // is done at once. The two must not overlap.
   Transfer copy(Extent to, Extent from, const MoveOptions& options = {});
 
   // Whether this thread is in a callback of this Mover (on_done, a coroutine that it resumed),

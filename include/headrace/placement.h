@@ -121,8 +121,8 @@ struct PlacementRequest {
   std::optional<NodeId> initiator = {};  // whose CPUs will use them; nothing when unknown
 };
 
-// (machine, request) -> placement. Pure: the same answer in production, simulation and advice. Must
-// not throw: an exception ends the program.
+// (machine, request) -> placement. Pure: the same answer for a machine that is here and for one
+// that was loaded. Must not throw: an exception ends the program.
 using PlacementPolicy = std::function<Result<Placement>(const Machine&, const PlacementRequest&)>;
 
 namespace HEADRACE_API place {

@@ -10,6 +10,7 @@
 #include <filesystem>
 #include <map>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -26,6 +27,14 @@ namespace HEADRACE_API headrace {
 // A number (nodes, threads, bytes, nanoseconds) or a word ("read", "huge").
 using ParameterValue = std::variant<std::uint64_t, std::string>;
 
+// What the number of a row rests on.
+enum class Basis : std::uint8_t {
+  measured,   // by Headrace, on the profile's machine
+  modelled,   // computed by a model of a machine; such a row is never part of a profile
+  published,  // quoted from others: Row::source says from whom
+};
+std::string_view to_string(Basis basis);
+
 struct Row {
   std::string experiment;                                          // "latency"
   std::vector<std::pair<std::string, ParameterValue>> parameters;  // in the experiment's order
@@ -33,10 +42,12 @@ struct Row {
   std::optional<Summary> value;           // over `samples`; nothing: see `reason`
   std::vector<double> samples;            // one per mapping: the median of its repetitions
   std::map<std::string, double> details;  // further numbers; the experiment says which and in what
-  // "noisy": measured while something else ran; "few": on fewer than three mappings; "shrunk": in
-  // buffers smaller than the caches ask for, on a small node; "fitted": not quoted but drawn from a
-  // fit to published numbers (docs/design/published.md).
+  // How it was measured. "noisy": while something else ran; "few": on fewer than three mappings;
+  // "shrunk": in buffers smaller than the caches ask for, on a small node; "fitted": not quoted but
+  // drawn from a fit to published numbers (docs/design/published.md). Why it was not: "absent": the
+  // machine has nothing to measure it on; "left_out": for want of time; "stopped": by the user.
   std::vector<std::string> flags;
+  Basis basis = Basis::measured;
   std::string reason;  // why there is no value
   // Where a published number comes from: who, where, and how if it was said. Empty: measured by
   // Headrace on the profile's machine. A published number has no samples, and its spread is not
@@ -52,6 +63,7 @@ struct Row {
   const std::uint64_t* number(std::string_view name) const;
   std::string_view word(std::string_view name) const;
   bool has_flag(std::string_view flag) const;
+  void add_flag(std::string_view flag);  // once
 };
 
 struct Profile {
@@ -74,7 +86,7 @@ struct Profile {
 
 // One point of two profiles.
 struct Difference {
-  enum class Verdict : std::uint8_t {
+  enum class Outcome : std::uint8_t {
     same,      // within what the two vary by themselves
     changed,   // beyond it
     noisy,     // one of the two was measured in a noisy moment: not judged
@@ -84,14 +96,14 @@ struct Difference {
   };
   std::string key;
   std::string unit;
-  Verdict verdict = Verdict::unmeasured;
+  Outcome outcome = Outcome::unmeasured;
   std::optional<double> old_value;
   std::optional<double> new_value;
   std::optional<double> ratio;  // new / old
   double threshold = 0;         // of |ln(ratio)|, above which it is a change
 };
 
-std::string_view to_string(Difference::Verdict verdict);
+std::string_view to_string(Difference::Outcome outcome);
 
 // All rows of one experiment together: a slow-down that no single row shows beyond its noise shows
 // in the middle of many.
@@ -116,6 +128,13 @@ struct CompareOptions {
   // some per cent within minutes (docs/design/compare.md).
   double least_shift = 0.08;
 };
+
+// Several launches of one measurement as one profile: all samples of a point together, since a
+// process keeps the luck of where its memory lies; a launch in a noisy moment is left out where a
+// quiet one is known. The machine learns from all rows. Budget, noise checks and rounds are
+// added up; the other conditions are the first's, and their number is `launches`. invalid: none, or
+// of two machines.
+Result<Profile> merge(std::span<const Profile> launches);
 
 // The test is stated in docs/design/compare.md.
 Comparison compare(const Profile& before, const Profile& after, const CompareOptions& options = {});

@@ -7,6 +7,10 @@
 // Thread-compatible.
 #pragma once
 
+#if __cplusplus <= 202002L
+#error "Headrace needs C++23: compile with -std=c++23"
+#endif
+
 #include <cstdint>
 #include <expected>
 #include <string>

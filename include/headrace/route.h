@@ -3,7 +3,8 @@
 //
 // A route covers the move exactly: parts in ascending order, without gaps or overlaps, none empty
 // (no parts for a move of no bytes), cut on 4 KiB boundaries. Devices made for copying (DSA, GPU)
-// are taken before cores, which have other work. How they decide: docs/design/routes.md.
+// are taken before cores, which have other work. How each policy decides, and what was published of
+// it: docs/design/routes.md.
 // Thread-compatible.
 #pragma once
 
@@ -49,10 +50,10 @@ namespace HEADRACE_API place {
 // without an engine of its own is served from the nearest node with CPUs.
 Result<Route> one(const Machine& machine, const RouteRequest& request);
 
-// All engines of the kind `one` would use, an equal share each (the thesis' brute force, 3.2.3).
+// All engines of the kind `one` would use, an equal share each (brute force; Fürst 2024, 3.2.3).
 Result<Route> brute_force(const Machine& machine, const RouteRequest& request);
 
-// The thesis' smart copy (3.2.3): within a socket all engines of that socket, across sockets only
+// Smart copy (Fürst 2024, 3.2.3): within a socket all engines of that socket, across sockets only
 // the two at the ends; and below 1 MiB one engine, since splitting costs more than it gives (5.2).
 Result<Route> smart(const Machine& machine, const RouteRequest& request);
 

@@ -36,7 +36,8 @@ constexpr Bytes operator""_GiB(unsigned long long n) { return {n << 30}; }
 // A time span, or a point on the scale of a Clock.
 using Nanoseconds = std::chrono::nanoseconds;
 
-constexpr double seconds(Nanoseconds t) { return static_cast<double>(t.count()) * 1e-9; }
+// The nearest number there is: dividing rounds once, 1e-9 itself is rounded already.
+constexpr double seconds(Nanoseconds t) { return static_cast<double>(t.count()) / 1e9; }
 
 // A rate of payload: each byte moved counts once (a copy of n bytes moves n, not 2n).
 struct BytesPerSecond {

@@ -1,10 +1,13 @@
-"""Awaiting a transfer: the event loop watches its descriptor, no thread waits."""
+"""Awaiting transfers: an event loop watches one descriptor for all of them, no thread waits."""
 
 from __future__ import annotations
 
 import asyncio
-import os
+import itertools
+import weakref
 from typing import TYPE_CHECKING
+
+from headrace._core import CompletionQueue
 
 if TYPE_CHECKING:
     from headrace._core import MoveStats, Transfer
@@ -17,28 +20,53 @@ async def finished(transfer: Transfer) -> MoveStats:
     memory is kept until it ends. Call ``transfer.cancel()`` for that.
     """
     if not transfer.done():
-        await _readable(transfer.fileno())
+        await _watch_of(asyncio.get_running_loop()).end_of(transfer)
     return transfer.wait(0)
 
 
-async def _readable(descriptor: int) -> None:
-    loop = asyncio.get_running_loop()
-    # A loop has one reader per descriptor, and a transfer may have several awaiters.
-    own = os.dup(descriptor)
-    try:
-        future = loop.create_future()
+class _Watch:
+    """The moves that the tasks of one loop await. Lives, and has its descriptor, while there are
+    such moves: the loop's reader is what holds it."""
 
-        def wake() -> None:
-            loop.remove_reader(own)
-            if not future.done():
-                future.set_result(None)
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._queue = CompletionQueue()
+        self._keys = itertools.count()
+        #: None: whoever awaited it does not any more.
+        self._awaited: dict[int, asyncio.Future[None] | None] = {}
+        self._loop = weakref.ref(loop)
+        loop.add_reader(self._queue.fileno(), self._wake)
 
-        loop.add_reader(own, wake)
+    async def end_of(self, transfer: Transfer) -> None:
+        loop = asyncio.get_running_loop()
+        key = next(self._keys)
+        future = self._awaited[key] = loop.create_future()
         try:
+            self._queue.add(transfer, key)
             await future
         finally:
-            # A loop that was closed under us has dropped its readers itself.
-            if not loop.is_closed():
-                loop.remove_reader(own)
-    finally:
-        os.close(own)
+            if key in self._awaited:
+                self._awaited[key] = None
+
+    def _wake(self) -> None:
+        for key in self._queue.take():
+            future = self._awaited.pop(key)
+            if future is not None and not future.done():
+                future.set_result(None)
+        loop = self._loop()
+        if not self._awaited and loop is not None:
+            loop.remove_reader(self._queue.fileno())
+            del _watches[loop]
+
+
+#: A loop that is closed lets go of its reader, and so of its watch.
+_watches: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, weakref.ref[_Watch]]
+_watches = weakref.WeakKeyDictionary()
+
+
+def _watch_of(loop: asyncio.AbstractEventLoop) -> _Watch:
+    reference = _watches.get(loop)
+    watch = reference() if reference is not None else None
+    if watch is None:
+        watch = _Watch(loop)
+        _watches[loop] = weakref.ref(watch)
+    return watch

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import errno
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 from headrace import _core
 
@@ -18,6 +20,7 @@ _BY_ERRNO: dict[int, type[_core.Error]] = {
     errno.EMFILE: _core.ExhaustedError,
     errno.ENFILE: _core.ExhaustedError,
     errno.ENOMEM: _core.ExhaustedError,
+    errno.EAGAIN: _core.ExhaustedError,
     errno.EISDIR: _core.InvalidError,
     errno.EINVAL: _core.InvalidError,
     errno.ENAMETOOLONG: _core.InvalidError,
@@ -37,14 +40,29 @@ def kind_of(code: str) -> type[_core.Error]:
 
 
 def error_of(error: OSError, doing: str, choice: str = "another place") -> _core.Error:
-    """`error`, met while `doing`, as one of ours; `choice` is what helps where a disk does not."""
+    """`error`, met while `doing` if that is known, as one of ours; `choice` is what helps where a
+    disk does not.
+    """
     kind = _BY_ERRNO.get(error.errno or 0, _core.IoError)
-    message = f"{doing}: {error.strerror or error}"
+    message = f"{doing}: {error.strerror or error}" if doing else str(error.strerror or error)
+    if error.errno == errno.EAGAIN and not hasattr(error, "characters_written"):
+        message += "; raise ulimit -u"  # no process or thread more; else, a pipe that is full
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
         message += f"; free space or choose {choice}"
     elif kind is _core.DeniedError:
         message += f"; choose {choice}"
     return kind(message)
+
+
+@contextmanager
+def printing() -> Iterator[None]:
+    """What fails within it is stdout, and says so, but for a reader that went away."""
+    try:
+        yield
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        raise error_of(error, "cannot write") from None
 
 
 class SaidElsewhere(Exception):

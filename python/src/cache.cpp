@@ -18,8 +18,9 @@ using MemoryView = nb::ndarray<nb::memview, const std::uint8_t, nb::ndim<1>, nb:
 
 CacheRef make_cache(const MoverRef& mover, const std::vector<std::pair<NodeId, Bytes>>& budgets,
                     std::optional<NodeId> placement, const std::optional<std::string>& route,
-                    const std::string& eviction, Bytes slab, const Word<PageSize>& pages) {
-  CacheOptions options{.budgets = budgets, .slab = slab, .pages = pages.get()};
+                    const std::string& eviction, Bytes slab, const Word<PageSize>& pages,
+                    bool reserve) {
+  CacheOptions options{.budgets = budgets, .slab = slab, .pages = pages.get(), .reserve = reserve};
   if (placement) options.placement = place::always(*placement);
   if (route) options.route = unwrap(place::route_policy(*route));
   if (eviction == "clock") {
@@ -27,9 +28,9 @@ CacheRef make_cache(const MoverRef& mover, const std::vector<std::pair<NodeId, B
   } else if (eviction != "sieve") {
     raise(ErrorCode::invalid, "no eviction order '" + eviction + "'; there are sieve, clock");
   }
-  auto owner = make_shared_without_gil<CacheOwner>(mover.owner);
+  auto owner = std::make_shared<CacheOwner>(mover.owner);
   auto cache = [&] {
-    const nb::gil_scoped_release release;
+    const GilRelease release;
     return Cache::create(owner->mover->mover, std::move(options));
   }();
   owner->cache = unwrap(std::move(cache));
@@ -37,33 +38,46 @@ CacheRef make_cache(const MoverRef& mover, const std::vector<std::pair<NodeId, B
 }
 
 // Lets go of the objects that nobody else holds and the cache does not read from: with them their
-// copies, which nobody can ask for any more.
+// copies, which nobody can ask for any more. What goes has left the list before it is dropped, with
+// the GIL: that may run Python code, which may call the cache.
 void sweep(CacheOwner& owner) {
-  const std::vector<ObjectId> reading = owner.cache->reading();
-  std::erase_if(owner.seen, [&](const auto& each) {
-    const auto& [id, object] = each;
-    return object.use_count() == 1 && !std::ranges::binary_search(reading, id) &&
-           owner.cache->forget(*object, Nanoseconds{0}).has_value();
-  });
-  owner.sweep_at = std::max<std::size_t>(64, 2 * owner.seen.size());
+  std::vector<ObjectPointer> unused;
+  std::vector<ObjectPointer> read;
+  {
+    const GilRelease release;
+    unused = owner.seen.take_unused(owner.cache->reading());
+    std::erase_if(unused, [&](ObjectPointer& object) {
+      if (owner.cache->forget(*object, Nanoseconds{0})) return false;
+      read.push_back(std::move(object));
+      return true;
+    });
+    owner.seen.put_back(std::move(read));
+  }
+  unused.clear();
+  release_borrowed();
 }
 
-// The cache borrows the objects it copies from and does not tell when it is done with one: they are
-// held here, and looked through from time to time.
 void remember(CacheOwner& owner, const ExtentRef& extent) {
-  owner.seen.try_emplace(extent.object->id(), extent.object);
-  if (owner.seen.size() >= owner.sweep_at) sweep(owner);
+  if (owner.seen.add(extent.object)) sweep(owner);
+}
+
+AccessOptions access_options(const Word<Priority>& priority, std::optional<NodeId> initiator,
+                             const PrefetchRef* plan) {
+  return {.priority = priority.get(),
+          .initiator = initiator,
+          .plan = plan == nullptr ? nullptr : plan->plan.get()};
 }
 
 BlockRef access(const CacheRef& self, const ExtentLike& extent, const Word<Priority>& priority,
-                std::optional<NodeId> initiator) {
-  const AccessOptions options{.priority = priority.get(), .initiator = initiator};
-  remember(*self.owner, extent);
+                std::optional<NodeId> initiator, const PrefetchRef* plan) {
+  const std::shared_ptr<CacheOwner> owner = self.owner;
+  const AccessOptions options = access_options(priority, initiator, plan);
+  remember(*owner, extent);
   Block block = [&] {
-    const nb::gil_scoped_release release;
-    return self.owner->cache->access(extent.get(), options);
+    const GilRelease release;
+    return owner->cache->access(extent.get(), options);
   }();
-  return {std::make_shared<Pin>(self.owner, extent.object, std::move(block))};
+  return {std::make_shared<Pin>(owner, extent.object, extent.borrowed, std::move(block))};
 }
 
 std::vector<Extent> plain(CacheOwner& owner, const std::vector<ExtentLike>& extents) {
@@ -77,31 +91,36 @@ std::vector<Extent> plain(CacheOwner& owner, const std::vector<ExtentLike>& exte
 }
 
 std::vector<BlockRef> access_all(const CacheRef& self, const std::vector<ExtentLike>& extents,
-                                 const Word<Priority>& priority, std::optional<NodeId> initiator) {
-  const AccessOptions options{.priority = priority.get(), .initiator = initiator};
-  const std::vector<Extent> wanted = plain(*self.owner, extents);
+                                 const Word<Priority>& priority, std::optional<NodeId> initiator,
+                                 const PrefetchRef* plan) {
+  const AccessOptions options = access_options(priority, initiator, plan);
+  const std::shared_ptr<CacheOwner> owner = self.owner;
+  const std::vector<Extent> wanted = plain(*owner, extents);
   std::vector<Block> blocks(wanted.size());
   {
-    const nb::gil_scoped_release release;
-    self.owner->cache->access(wanted, blocks, options);
+    const GilRelease release;
+    owner->cache->access(wanted, blocks, options);
   }
   std::vector<BlockRef> result;
   result.reserve(blocks.size());
   for (std::size_t i = 0; i < blocks.size(); ++i) {
-    result.push_back({std::make_shared<Pin>(self.owner, extents[i].object, std::move(blocks[i]))});
+    result.push_back({std::make_shared<Pin>(owner, extents[i].object, extents[i].borrowed,
+                                            std::move(blocks[i]))});
   }
   return result;
 }
 
 PrefetchRef prefetch(const CacheRef& self, const std::vector<ExtentLike>& extents, Nanoseconds lead,
                      Bytes window, std::optional<NodeId> initiator) {
-  const std::vector<Extent> wanted = plain(*self.owner, extents);
+  const std::shared_ptr<CacheOwner> owner = self.owner;
+  const std::vector<Extent> wanted = plain(*owner, extents);
   const PrefetchOptions options{.lead = lead, .window = window, .initiator = initiator};
-  const nb::gil_scoped_release release;
-  return {self.owner, self.owner->cache->prefetch(wanted, options)};
+  const GilRelease release;
+  return {owner, owner->cache->prefetch(wanted, options)};
 }
 
-const std::shared_ptr<Pin>& pin_of(const BlockRef& self) {
+// A pin of the caller's own: the block may be released while it is used.
+std::shared_ptr<Pin> pin_of(const BlockRef& self) {
   if (!self.pin) raise(ErrorCode::invalid, "this block was released; access() it again");
   return self.pin;
 }
@@ -133,21 +152,24 @@ MemoryView wait_view(const BlockRef& self, Nanoseconds timeout) {
 }
 
 std::optional<MemoryView> now_view(const BlockRef& self) {
-  const std::shared_ptr<Pin>& pin = pin_of(self);
+  const std::shared_ptr<Pin> pin = pin_of(self);
   const auto bytes = pin->block.now();
   if (!bytes) return std::nullopt;
   return view_of(pin, *bytes);
 }
 
 nb::object block_numpy(const BlockRef& self, nb::handle dtype, Nanoseconds timeout) {
-  return nb::module_::import_("numpy").attr("frombuffer")(wait_view(self, timeout),
-                                                          "dtype"_a = dtype);
+  return as_numpy(nb::cast(wait_view(self, timeout)), dtype);
 }
 
 // Py_buffer.internal holds the pin until bf_releasebuffer.
 int get_block_buffer(PyObject* self, Py_buffer* view, int flags) noexcept {
   try {
-    const std::shared_ptr<Pin> pin = pin_of(*nb::inst_ptr<BlockRef>(nb::handle(self)));
+    const BlockRef* block = nullptr;
+    if (!nb::try_cast<const BlockRef*>(nb::handle(self), block, false) || block == nullptr) {
+      raise(ErrorCode::invalid, "not a block; access() gives one");
+    }
+    const std::shared_ptr<Pin> pin = pin_of(*block);
     const ByteView bytes = wait_for(*pin, std::chrono::seconds{60});
     auto* const data = const_cast<std::byte*>(bytes.data());  // marked read-only
     if (PyBuffer_FillInfo(view, self, data, static_cast<Py_ssize_t>(bytes.size()), 1, flags) != 0) {
@@ -168,7 +190,23 @@ void release_block_buffer(PyObject*, Py_buffer* view) noexcept {
   delete static_cast<std::shared_ptr<Pin>*>(view->internal);
 }
 
-PyType_Slot block_slots[] = {{Py_bf_getbuffer, reinterpret_cast<void*>(get_block_buffer)},
+// Lets go of its pin. The block has none any more by the time that runs Python code.
+void release_block(BlockRef& self) {
+  const std::shared_ptr<Pin> pin = std::exchange(self.pin, nullptr);
+}
+
+// The cache holds the object too, and lets it go when nobody else does: that does not count.
+int traverse_block(PyObject* self, visitproc visit, void* arg) {
+  Py_VISIT(Py_TYPE(self));
+  if (!nb::inst_ready(self)) return 0;
+  const auto& pin = nb::inst_ptr<BlockRef>(self)->pin;
+  if (pin == nullptr || pin.use_count() != 1 || pin->borrowed == nullptr) return 0;
+  const long holders = pin->cache->seen.holds(pin->object->id()) ? 2 : 1;
+  return visit_exporter(pin->object, pin->borrowed, holders, visit, arg);
+}
+
+PyType_Slot block_slots[] = {{Py_tp_traverse, reinterpret_cast<void*>(traverse_block)},
+                             {Py_bf_getbuffer, reinterpret_cast<void*>(get_block_buffer)},
                              {Py_bf_releasebuffer, reinterpret_cast<void*>(release_block_buffer)},
                              {0, nullptr}};
 
@@ -193,8 +231,8 @@ void bind_block(nb::module_& m) {
       .def(
           "__dlpack__",
           [](const BlockRef& self, const nb::kwargs& options) {
-            return block_numpy(self, nb::str("uint8"), std::chrono::seconds{60})
-                .attr("__dlpack__")(**options);
+            const nb::object array = block_numpy(self, nb::str("uint8"), std::chrono::seconds{60});
+            return call_method(array, "__dlpack__", options);
           },
           nb::sig("def __dlpack__(self, **options: typing.Any) -> typing.Any"))
       .def("__dlpack_device__", [](const BlockRef&) { return std::pair(1, 0); })
@@ -207,33 +245,41 @@ void bind_block(nb::module_& m) {
       .def_prop_ro(
           "extent",
           [](const BlockRef& self) {
-            const Extent extent = pin_of(self)->block.extent();
-            return ExtentRef{self.pin->object, extent.offset, extent.length, false};
+            const std::shared_ptr<Pin> pin = pin_of(self);
+            const Extent extent = pin->block.extent();
+            return ExtentRef{pin->object, extent.offset, extent.length, false, pin->borrowed};
           },
           "The extent asked for.")
       .def(
           "clone",
           [](const BlockRef& self) {
-            const auto& pin = pin_of(self);
-            return BlockRef{std::make_shared<Pin>(pin->cache, pin->object, pin->block.clone())};
+            const std::shared_ptr<Pin> pin = pin_of(self);
+            return BlockRef{
+                std::make_shared<Pin>(pin->cache, pin->object, pin->borrowed, pin->block.clone())};
           },
           "Another pin on the same copy.")
-      .def(
-          "release", [](BlockRef& self) { self.pin.reset(); },
-          "Lets go of the pin; views made from it still hold theirs.")
+      .def("release", &release_block, nb::lock_self(),
+           "Lets go of the pin; views made from it still hold theirs.")
       .def("__len__",
            [](const BlockRef& self) { return pin_of(self)->block.extent().length.value; })
       .def(
           "__enter__", [](nb::handle self) { return nb::borrow(self); },
           nb::sig("def __enter__(self) -> Block"))
       .def(
-          "__exit__", [](BlockRef& self, const nb::args&) { self.pin.reset(); },
+          "__exit__", [](BlockRef& self, const nb::args&) { release_block(self); }, nb::lock_self(),
           nb::sig("def __exit__(self, *error: object) -> None"))
       .def("__repr__", [](const BlockRef& self) {
-        if (!self.pin) return std::string("Block(released)");
-        return "Block(" + to_string(self.pin->block.extent().length) + ", " +
-               std::string(to_string(self.pin->block.state())) + ")";
+        const std::shared_ptr<Pin> pin = self.pin;
+        if (!pin) return std::string("Block(released)");
+        return "Block(" + to_string(pin->block.extent().length) + ", " +
+               std::string(to_string(pin->block.state())) + ")";
       });
+}
+
+// Other plans go on in its space, for which memory may be allocated: seconds.
+void cancel(const PrefetchRef& self) {
+  const GilRelease release;
+  self.plan->cancel();
 }
 
 void bind_prefetch(nb::module_& m) {
@@ -244,18 +290,14 @@ void bind_prefetch(nb::module_& m) {
       .field("cancelled", &Prefetch::Progress::cancelled, "Whether it was.");
   nb::class_<PrefetchRef>(m, "Prefetch", "A running prefetch plan. Dropping it cancels it.")
       .def(
-          "cancel",
-          [](PrefetchRef& self) {
-            const nb::gil_scoped_release release;
-            self.plan.cancel();
-          },
+          "cancel", [](const PrefetchRef& self) { cancel(self); },
           "Starts no more copies and lets those not yet used be evicted.")
-      .def("progress", [](const PrefetchRef& self) { return self.plan.progress(); })
+      .def("progress", [](const PrefetchRef& self) { return self.plan->progress(); })
       .def(
           "__enter__", [](nb::handle self) { return nb::borrow(self); },
           nb::sig("def __enter__(self) -> Prefetch"))
       .def(
-          "__exit__", [](PrefetchRef& self, const nb::args&) { self.plan.cancel(); },
+          "__exit__", [](const PrefetchRef& self, const nb::args&) { cancel(self); },
           nb::sig("def __exit__(self, *error: object) -> None"));
 }
 
@@ -266,23 +308,28 @@ void bind_stats(nb::module_& m) {
       .field("p90", &CacheStats::Percentiles::p90, "")
       .field("p99", &CacheStats::Percentiles::p99, "");
   Record<CacheStats>(m, "CacheStats", "Counts since the cache was made.")
-      .field("hits", &CacheStats::hits, "Ready at access.")
-      .field("inflight_hits", &CacheStats::inflight_hits, "On its way at access.")
+      .field("hits", &CacheStats::hits, "The copy was ready at access.")
+      .field("inflight_hits", &CacheStats::inflight_hits, "The copy was on its way at access.")
       .field("misses", &CacheStats::misses, "Copy started by the access, or refused.")
       .field("prefetched", &CacheStats::prefetched, "Copies started by a plan.")
       .field("first_uses", &CacheStats::first_uses, "Prefetched copies used for the first time.")
-      .field("late", &CacheStats::late, "Of those: not ready at that time.")
+      .field("late", &CacheStats::late, "How many of those were not ready at that time.")
       .field("wasted_bytes", &CacheStats::wasted_bytes, "Prefetched and dropped without a use.")
-      .field("evictions", &CacheStats::evictions, "Copies dropped for room.")
+      .field("evictions", &CacheStats::evictions, "Copies dropped to make space.")
       .field("invalidations", &CacheStats::invalidations, "Copies dropped by invalidate().")
       .field("failures", &CacheStats::failures, "Copies that failed.")
-      .field("refusals", &CacheStats::refusals, "Served from the source for lack of room.")
-      .field("bytes_used", &CacheStats::bytes_used, "By copies now.")
-      .field("bytes_pinned", &CacheStats::bytes_pinned, "Held by blocks now.")
-      .field("blocks", &CacheStats::blocks, "Copies now.")
-      .field("wait_time", &CacheStats::wait_time, "Of waits that had to wait.")
+      .field("refusals", &CacheStats::refusals, "Served from the source for lack of space.")
+      .field("bytes_used", &CacheStats::bytes_used, "Bytes of all copies now.")
+      .field("bytes_pinned", &CacheStats::bytes_pinned, "Bytes held by blocks now.")
+      .field("blocks", &CacheStats::blocks, "The number of copies now.")
+      .field("wait_time", &CacheStats::wait_time, "Waiting times of the waits that had to wait.")
       .field("copy_latency", &CacheStats::copy_latency, "From start to ready.");
 }
+
+constexpr const char* kOptionsOfCache =
+    "`budgets`: bytes of copies per node. `placement`: always this node instead of the nearest "
+    "fast one. `eviction`: sieve or clock. `reserve`: all memory is made now and kept, so that no "
+    "access pays for its first touch.";
 
 void bind_cache_class(nb::module_& m) {
   nb::class_<CacheRef>(
@@ -295,20 +342,20 @@ void bind_cache_class(nb::module_& m) {
           "__init__",
           [](CacheRef* self, const MoverRef& mover, const std::map<NodeId, Bytes>& budgets,
              std::optional<NodeId> placement, const std::optional<std::string>& route,
-             const std::string& eviction, Bytes slab, const Word<PageSize>& pages) {
+             const std::string& eviction, Bytes slab, const Word<PageSize>& pages, bool reserve) {
             new (self) CacheRef(make_cache(mover, {budgets.begin(), budgets.end()}, placement,
-                                           route, eviction, slab, pages));
+                                           route, eviction, slab, pages, reserve));
           },
           "mover"_a, "budgets"_a, nb::kw_only(), "placement"_a = nb::none(), "route"_a = nb::none(),
           "eviction"_a = "sieve", "slab"_a = 32 << 20, "pages"_a = "transparent",
-          "`budgets`: bytes of copies per node. `placement`: always this node instead of the "
-          "nearest fast one. `eviction`: sieve or clock.")
+          "reserve"_a = false, kOptionsOfCache)
       .def("access", &access, "extent"_a, nb::kw_only(), "priority"_a = "demand",
-           "initiator"_a = nb::none(),
+           "initiator"_a = nb::none(), "plan"_a.none() = nb::none(),
            "The block of an extent: a pin on a ready copy, on one in flight, or on one started "
-           "now. Never blocks.")
+           "now. Waits for no copy; a miss may allocate memory. `plan`: whose extent this uses; a "
+           "plan that was named once counts only accesses that name it.")
       .def("access_all", &access_all, "extents"_a, nb::kw_only(), "priority"_a = "demand",
-           "initiator"_a = nb::none(), "The same for many at once.")
+           "initiator"_a = nb::none(), "plan"_a.none() = nb::none(), "The same for many at once.")
       .def("prefetch", &prefetch, "extents"_a, nb::kw_only(), "lead"_a = 0.05,
            "window"_a = 64 << 20, "initiator"_a = nb::none(),
            "Plans the use of extents in this order and fetches them ahead: `lead` seconds before "
@@ -316,7 +363,7 @@ void bind_cache_class(nb::module_& m) {
       .def(
           "invalidate",
           [](const CacheRef& self, const ExtentLike& extent) {
-            const nb::gil_scoped_release release;
+            const GilRelease release;
             self.owner->cache->invalidate(extent.get());
           },
           "extent"_a,
@@ -324,28 +371,30 @@ void bind_cache_class(nb::module_& m) {
       .def(
           "flush",
           [](const CacheRef& self) {
+            const std::shared_ptr<CacheOwner> owner = self.owner;
             {
-              const nb::gil_scoped_release release;
-              self.owner->cache->flush();
+              const GilRelease release;
+              owner->cache->flush();
             }
-            sweep(*self.owner);
+            sweep(*owner);
           },
           "Drops all copies that nobody holds and no plan protects.")
       .def(
           "clear",
           [](const CacheRef& self) {
+            const std::shared_ptr<CacheOwner> owner = self.owner;
             {
-              const nb::gil_scoped_release release;
-              self.owner->cache->clear();
+              const GilRelease release;
+              owner->cache->clear();
             }
-            sweep(*self.owner);
+            sweep(*owner);
           },
           "Drops all copies and cancels plans; blocks held keep what they have.")
       .def(
           "resize",
           [](const CacheRef& self, NodeId node, Bytes budget) {
             auto status = [&] {
-              const nb::gil_scoped_release release;
+              const GilRelease release;
               return self.owner->cache->resize(node, budget);
             }();
             unwrap(std::move(status));

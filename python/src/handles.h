@@ -1,6 +1,7 @@
 // What Python's objects hold. All of it is held by C++ shared pointers, never by references between
 // Python objects, so that no order of garbage collection frees something in use, and nothing that
-// an engine's thread drops needs the interpreter.
+// an engine's thread drops needs the interpreter (the rules of that: interpreter.h). What holds
+// memory of a Python object tells the garbage collector where it alone does (visit_exporter).
 //
 //   Transfer -> mover, both objects until done      Block -> cache, its object
 //   Cache    -> mover, the objects it reads         Prefetch -> cache
@@ -10,23 +11,24 @@
 #include <nanobind/nanobind.h>
 
 #include <functional>
-#include <map>
 #include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
+#include "borrowed.h"
 #include "headrace/headrace.h"
+#include "interpreter.h"
+#include "seen.h"
 
 namespace headrace::python {
 
 namespace nb = nanobind;
 
-using ObjectPointer = std::shared_ptr<const Object>;
-
 struct ObjectRef {
   ObjectPointer object;
   bool writable = true;
+  const Borrowed* borrowed = nullptr;  // what holds `object`, if that is Python's memory
 };
 struct BufferRef : ObjectRef {
   std::shared_ptr<Buffer> buffer;
@@ -42,12 +44,21 @@ struct ExtentRef {
   std::uint64_t offset = 0;
   Bytes length;
   bool writable = true;
+  const Borrowed* borrowed = nullptr;  // as of its object
 
   Extent get() const { return {object.get(), offset, length}; }
 };
 
 // An argument that may be an Extent or a whole Object.
 struct ExtentLike : ExtentRef {};
+
+// Drops what may wait for copies in flight, without the GIL.
+template <class T>
+void drop_without_gil(std::unique_ptr<T> dropped) {
+  std::optional<GilRelease> release;
+  if (holds_gil()) release.emplace();
+  dropped.reset();
+}
 
 // A Mover with everything it borrows.
 struct MoverOwner {
@@ -66,12 +77,16 @@ struct TransferRef {
   Transfer transfer;
 };
 
-// A Cache with everything it borrows. Only touched under the GIL, but for the cache itself.
+// A Cache with everything it borrows.
 struct CacheOwner {
-  std::shared_ptr<MoverOwner> mover;
-  std::map<ObjectId, ObjectPointer> seen;
-  std::size_t sweep_at = 64;     // how many are seen when it is time to let some go
+  const std::shared_ptr<MoverOwner> mover;
+  SeenObjects seen;
   std::unique_ptr<Cache> cache;  // goes first
+
+  explicit CacheOwner(std::shared_ptr<MoverOwner> m) : mover(std::move(m)) {}
+  ~CacheOwner() { drop_without_gil(std::move(cache)); }
+  CacheOwner(const CacheOwner&) = delete;
+  CacheOwner& operator=(const CacheOwner&) = delete;
 };
 struct CacheRef {
   std::shared_ptr<CacheOwner> owner;
@@ -80,32 +95,28 @@ struct CacheRef {
 struct Pin {
   std::shared_ptr<CacheOwner> cache;
   ObjectPointer object;
-  Block block;  // goes first
+  const Borrowed* borrowed = nullptr;  // as of ObjectRef
+  Block block;                         // goes first
 };
 struct BlockRef {
   std::shared_ptr<Pin> pin;  // null after release()
 };
 struct PrefetchRef {
   std::shared_ptr<CacheOwner> cache;
-  Prefetch plan;  // goes first
-};
+  std::unique_ptr<Prefetch> plan;  // goes first
 
-// A shared T that is destroyed without the GIL, whoever drops it last: it may wait for copies in
-// flight.
-template <class T, class... Args>
-std::shared_ptr<T> make_shared_without_gil(Args&&... args) {
-  return std::shared_ptr<T>(new T(std::forward<Args>(args)...), [](T* pointer) {
-    std::optional<nb::gil_scoped_release> release;
-    if (PyGILState_Check()) release.emplace();
-    delete pointer;
-  });
-}
+  PrefetchRef(std::shared_ptr<CacheOwner> c, Prefetch p)
+      : cache(std::move(c)), plan(std::make_unique<Prefetch>(std::move(p))) {}
+  PrefetchRef(PrefetchRef&&) = default;
+  ~PrefetchRef() { drop_without_gil(std::move(plan)); }
+};
 
 // How long a wait goes without looking for signals: Ctrl-C is felt at once by a person.
 inline constexpr Nanoseconds kSignalInterval = std::chrono::milliseconds{50};
 
-// Calls `wait(slice)` without the GIL until it returns true or `timeout` has passed; in between
-// signals are looked at, and what a handler raises is raised. Requires: the GIL.
+// Calls `wait(slice)` without the GIL until it returns true or `timeout` has passed, a pause of the
+// process not counted; in between signals are looked at, and what a handler raises is raised.
+// Requires: the GIL.
 bool wait_with_signals(Nanoseconds timeout, const std::function<bool(Nanoseconds)>& wait);
 
 // Runs an experiment without the GIL while Python's callbacks are asked and told, and signals are
@@ -113,7 +124,7 @@ bool wait_with_signals(Nanoseconds timeout, const std::function<bool(Nanoseconds
 // from rethrow(); one that only notes it lets `stop` answer true, and the rows so far are returned.
 class Interruptible {
  public:
-  // Either may be None.
+  // Either may be None. Both are called by the thread that runs the experiment.
   Interruptible(nb::object stop, nb::object progress)
       : stop_(std::move(stop)), progress_(std::move(progress)) {}
 
@@ -128,15 +139,23 @@ class Interruptible {
   void rethrow();
 
  private:
-  nb::object stop_;
-  nb::object progress_;
-  std::optional<nb::python_error> raised_;
+  const nb::object stop_;
+  const nb::object progress_;
+  std::optional<nb::python_error> raised_;  // only the thread that runs the experiment
 };
+
+// The bytes of an object with the buffer protocol as an array of NumPy, which keeps it.
+nb::object as_numpy(nb::handle memory, nb::handle dtype);
+
+// For tp_traverse: the Python object whose memory `object` is, if `holders` are all that hold it.
+int visit_exporter(const ObjectPointer& object, const Borrowed* borrowed, long holders,
+                   visitproc visit, void* context);
 
 // One per file of this folder.
 void bind_machine(nb::module_& m);
 void bind_memory(nb::module_& m);
 void bind_mover(nb::module_& m);
+void bind_completions(nb::module_& m);
 void bind_cache(nb::module_& m);
 void bind_measure(nb::module_& m);
 void bind_profile(nb::module_& m);
@@ -153,17 +172,18 @@ struct type_caster<headrace::python::ExtentLike> {
 
   bool from_python(handle source, uint32_t, cleanup_list*) noexcept {
     using namespace headrace::python;
-    if (nanobind::isinstance<ExtentRef>(source)) {
-      static_cast<ExtentRef&>(value) = *inst_ptr<ExtentRef>(source);
+    ExtentRef* extent = nullptr;
+    if (nanobind::try_cast<ExtentRef*>(source, extent, false) && extent != nullptr) {
+      static_cast<ExtentRef&>(value) = *extent;
       return true;
     }
-    if (!nanobind::isinstance<ObjectRef>(source)) return false;
     ObjectRef* object = nullptr;
-    if (!nanobind::try_cast<ObjectRef*>(source, object, false)) return false;
+    if (!nanobind::try_cast<ObjectRef*>(source, object, false) || object == nullptr) return false;
     value.object = object->object;
     value.offset = 0;
     value.length = object->object->size();
     value.writable = object->writable;
+    value.borrowed = object->borrowed;
     return true;
   }
 };

@@ -1,6 +1,10 @@
 // Machine and what it is made of: plain data, copied at the border.
+#include "headrace/overview.h"
+
+#include "document.h"
 #include "handles.h"
 #include "record.h"
+#include "topology/topology.h"
 #include "types.h"
 
 namespace headrace::python {
@@ -68,7 +72,7 @@ void bind_dsa(nb::module_& m) {
       "examine_dsa",
       [](const std::optional<std::filesystem::path>& sysfs,
          const std::optional<std::filesystem::path>& dev, const std::filesystem::path& pci) {
-        const nb::gil_scoped_release release;
+        const GilRelease release;
         return examine_dsa({.sysfs = sysfs.value_or(""), .dev = dev.value_or(""), .pci = pci});
       },
       nb::kw_only(), "sysfs"_a = nb::none(), "dev"_a = nb::none(),
@@ -89,7 +93,7 @@ Machine discover(const std::filesystem::path& sysfs, const std::filesystem::path
                           .memkind_hbw_nodes = std::move(memkind_hbw_nodes)};
   if (storage) options.storage = *std::move(storage);
   auto machine = [&] {
-    const nb::gil_scoped_release release;
+    const GilRelease release;
     return Machine::discover(options);
   }();
   return unwrap(std::move(machine));
@@ -110,18 +114,16 @@ std::vector<Node> nodes_of_kind(const Machine& machine, const Word<NodeKind>& ki
   return nodes;
 }
 
-void bind_machine_class(nb::module_& m) {
-  nb::class_<Machine>(m, "Machine",
-                      "The graph of one host: its memories (nodes), what can copy between them "
-                      "(engines) and, once measured, how fast (copy rates). Plain data.")
-      .def_static("discover", &discover, nb::kw_only(), "sysfs"_a = std::filesystem::path("/sys"),
-                  "procfs"_a = std::filesystem::path("/proc"), "hwloc_xml"_a = nb::none(),
-                  "storage"_a = nb::none(), "headrace_nodes"_a = nb::none(),
-                  "memkind_hbw_nodes"_a = nb::none(),
-                  "Asks this host what it has. `storage`: paths whose devices become nodes (the "
-                  "working directory's if not given). The overrides default to the environment "
-                  "(HEADRACE_NODES, MEMKIND_HBW_NODES).")
-      .def_static(
+Machine machine_of(const Dict& document) {
+  const nlohmann::ordered_json values = document_of(document);
+  std::optional<Error> error;
+  Machine machine = read_machine(JsonReader(values, "", error));
+  if (error) raise(*error);
+  return machine;
+}
+
+void bind_documents(nb::class_<Machine>& type) {
+  type.def_static(
           "load",
           [](const std::filesystem::path& source) {
             return unwrap(Machine::load(source.string()));
@@ -130,11 +132,32 @@ void bind_machine_class(nb::module_& m) {
       .def_static(
           "from_json", [](std::string_view text) { return unwrap(Machine::from_json(text)); },
           "text"_a, "Parses what to_json() wrote.")
+      .def_static("fromdict", &machine_of, "document"_a,
+                  "The machine that asdict() wrote, or json.load() read.")
       .def("to_json", &Machine::to_json, "One JSON document, schema_version first.")
-      .def("to_text", &Machine::to_text, "A tree for people.")
+      .def(
+          "asdict", [](const Machine& self) { return dict_of(json_of(self)); },
+          "What to_json() writes, as a dict.")
+      .def("to_text", &Machine::to_text, "A tree for people: a line for each node.")
+      .def("overview", &overview, "The same with one line for nodes that are alike.")
       .def(
           "to_hwloc_xml", [](const Machine& machine) { return unwrap(to_hwloc_xml(machine)); },
-          "The topology in hwloc's XML format; only for a discovered machine.")
+          "The topology in hwloc's XML format; only for a discovered machine.");
+}
+
+void bind_machine_class(nb::module_& m) {
+  nb::class_<Machine> type(
+      m, "Machine",
+      "The graph of one host: its memories (nodes), what can copy between them "
+      "(engines) and, once measured, how fast (copy rates). Plain data.");
+  bind_documents(type);
+  type.def_static("discover", &discover, nb::kw_only(), "sysfs"_a = std::filesystem::path("/sys"),
+                  "procfs"_a = std::filesystem::path("/proc"), "hwloc_xml"_a = nb::none(),
+                  "storage"_a = nb::none(), "headrace_nodes"_a = nb::none(),
+                  "memkind_hbw_nodes"_a = nb::none(),
+                  "Asks this host what it has. `storage`: paths whose devices become nodes (the "
+                  "working directory's if not given). The overrides default to the environment "
+                  "(HEADRACE_NODES, MEMKIND_HBW_NODES).")
       .def_ro("name", &Machine::name, "The host's or the preset's.")
       .def_ro("description", &Machine::description, "In words.")
       .def_ro("source", &Machine::source, "Discovered, a preset, or a path.")

@@ -3,71 +3,17 @@
 
 #include <algorithm>
 #include <map>
-#include <mutex>
 
 #include "handles.h"
 #include "record.h"
 #include "types.h"
+#include "view.h"
 
 namespace headrace::python {
 
 using namespace nb::literals;
 
 namespace {
-
-// Py_buffers to be released: an engine's thread that drops the last reference to borrowed Python
-// memory must not wait for the GIL (at exit it would never get it), so it leaves the view here and
-// the interpreter releases it when it comes by.
-class ViewsToRelease {
- public:
-  static ViewsToRelease& get() {
-    static auto* const views = new ViewsToRelease;  // outlives every thread
-    return *views;
-  }
-  // From any thread.
-  void add(std::unique_ptr<Py_buffer> view) {
-    {
-      const std::lock_guard<std::mutex> lock(mutex_);
-      views_.push_back(std::move(view));
-    }
-    // Full queue: the next drain() takes it too.
-    (void)Py_AddPendingCall(
-        [](void*) {
-          get().drain();
-          return 0;
-        },
-        nullptr);
-  }
-  // Requires: the GIL.
-  void drain() {
-    std::vector<std::unique_ptr<Py_buffer>> views;
-    {
-      const std::lock_guard<std::mutex> lock(mutex_);
-      views.swap(views_);
-    }
-    for (const auto& view : views) PyBuffer_Release(view.get());
-  }
-
- private:
-  std::mutex mutex_;
-  std::vector<std::unique_ptr<Py_buffer>> views_;
-};
-
-// Memory of a Python object, held by its buffer.
-struct Borrowed {
-  explicit Borrowed(std::unique_ptr<Py_buffer> v, NodeId node)
-      : view(std::move(v)),
-        range({static_cast<std::byte*>(view->buf), static_cast<std::size_t>(view->len)}, node) {}
-  ~Borrowed() {
-    if (PyGILState_Check()) {
-      PyBuffer_Release(view.get());
-    } else {
-      ViewsToRelease::get().add(std::move(view));
-    }
-  }
-  std::unique_ptr<Py_buffer> view;
-  MemoryRange range;
-};
 
 // Where most of the pages looked at are: some, evenly spread, since there may be millions.
 NodeId node_of_memory(const Py_buffer& view) {
@@ -89,22 +35,23 @@ NodeId node_of_memory(const Py_buffer& view) {
 }
 
 MemoryRangeRef borrow_memory(nb::handle memory, std::optional<NodeId> node) {
-  ViewsToRelease::get().drain();
-  auto view = std::make_unique<Py_buffer>();
-  if (PyObject_GetBuffer(memory.ptr(), view.get(), PyBUF_WRITABLE) != 0) {
+  release_borrowed();
+  auto held = std::make_unique<HeldView>();
+  Py_buffer* const view = &held->view;
+  if (get_buffer(memory, *view, PyBUF_WRITABLE) != 0) {
     PyErr_Clear();
-    if (PyObject_GetBuffer(memory.ptr(), view.get(), PyBUF_SIMPLE) != 0) throw nb::python_error();
+    if (get_buffer(memory, *view, PyBUF_SIMPLE) != 0) throw nb::python_error();
   }
   const bool writable = view->readonly == 0;
   NodeId home{0};
   try {
     home = node ? *node : node_of_memory(*view);
   } catch (...) {
-    PyBuffer_Release(view.get());
+    release_buffer(*view);
     throw;
   }
-  auto borrowed = std::make_shared<Borrowed>(std::move(view), home);
-  return MemoryRangeRef{{ObjectPointer(borrowed, &borrowed->range), writable}};
+  auto borrowed = std::make_shared<Borrowed>(std::move(held), home);
+  return MemoryRangeRef{{ObjectPointer(borrowed, &borrowed->range), writable, borrowed.get()}};
 }
 
 // A placement, or one as people write it.
@@ -118,7 +65,7 @@ Placement placement_of(const Machine& machine, const Place& place) {
 BufferRef allocate_buffer(const Machine& machine, Bytes bytes, const std::optional<Place>& place) {
   const Placement placement = place ? placement_of(machine, *place) : Placement::on(NodeKind::dram);
   auto buffer = [&] {
-    const nb::gil_scoped_release release;
+    const GilRelease release;
     return allocate(machine, bytes, placement);
   }();
   std::shared_ptr<Buffer> shared = unwrap(std::move(buffer));
@@ -128,7 +75,7 @@ BufferRef allocate_buffer(const Machine& machine, Bytes bytes, const std::option
 FileRef open_file(const Machine& machine, const std::filesystem::path& path, bool writable,
                   bool direct) {
   auto file = [&] {
-    const nb::gil_scoped_release release;
+    const GilRelease release;
     return File::open(machine, path, {.writable = writable, .direct = direct});
   }();
   std::shared_ptr<File> shared = unwrap(std::move(file));
@@ -137,7 +84,7 @@ FileRef open_file(const Machine& machine, const std::filesystem::path& path, boo
 
 ExtentRef make_extent(const ObjectRef& ref, std::uint64_t offset, std::optional<Bytes> length) {
   const Bytes size = ref.object->size();
-  ExtentRef extent{ref.object, offset, {}, ref.writable};
+  ExtentRef extent{ref.object, offset, {}, ref.writable, ref.borrowed};
   if (offset <= size.value) extent.length = length.value_or(size - Bytes{offset});
   if (offset > size.value || !extent.get().valid()) {
     raise(ErrorCode::invalid,
@@ -148,7 +95,7 @@ ExtentRef make_extent(const ObjectRef& ref, std::uint64_t offset, std::optional<
   return extent;
 }
 
-int get_buffer(PyObject* self, Py_buffer* view, int flags) noexcept {
+int give_buffer(PyObject* self, Py_buffer* view, int flags) noexcept {
   const ObjectRef* ref = nullptr;
   if (!nb::try_cast<const ObjectRef*>(nb::handle(self), ref, false) || ref == nullptr) {
     PyErr_SetString(PyExc_BufferError, "not an object of Headrace");
@@ -159,11 +106,23 @@ int get_buffer(PyObject* self, Py_buffer* view, int flags) noexcept {
                            ref->writable ? 0 : 1, flags);
 }
 
-PyType_Slot memory_slots[] = {{Py_bf_getbuffer, reinterpret_cast<void*>(get_buffer)}, {0, nullptr}};
-
-nb::object as_numpy(nb::handle self, nb::handle dtype) {
-  return nb::module_::import_("numpy").attr("frombuffer")(self, "dtype"_a = dtype);
+// Without a tp_clear: what these hold is set when they are made, so a cycle has something else in
+// it that can be cleared, as with tuples.
+template <class Ref>
+int traverse(PyObject* self, visitproc visit, void* arg) {
+  Py_VISIT(Py_TYPE(self));
+  if (!nb::inst_ready(self)) return 0;
+  const Ref& ref = *nb::inst_ptr<Ref>(self);
+  return visit_exporter(ref.object, ref.borrowed, 1, visit, arg);
 }
+
+PyType_Slot buffer_slots[] = {{Py_bf_getbuffer, reinterpret_cast<void*>(give_buffer)},
+                              {0, nullptr}};
+PyType_Slot range_slots[] = {{Py_bf_getbuffer, reinterpret_cast<void*>(give_buffer)},
+                             {Py_tp_traverse, reinterpret_cast<void*>(traverse<MemoryRangeRef>)},
+                             {0, nullptr}};
+PyType_Slot extent_slots[] = {{Py_tp_traverse, reinterpret_cast<void*>(traverse<ExtentRef>)},
+                              {0, nullptr}};
 
 // The methods of memory that arrays are made from.
 template <class Class>
@@ -175,7 +134,7 @@ void bind_arrays(Class& type) {
   type.def(
       "__dlpack__",
       [](nb::handle self, const nb::kwargs& options) {
-        return as_numpy(self, nb::str("uint8")).attr("__dlpack__")(**options);
+        return call_method(as_numpy(self, nb::str("uint8")), "__dlpack__", options);
       },
       nb::sig("def __dlpack__(self, **options: typing.Any) -> typing.Any"));
   type.def("__dlpack_device__", [](nb::handle) { return std::pair(1, 0); });  // kDLCPU, the first
@@ -202,7 +161,8 @@ void bind_objects(nb::module_& m) {
       .def("extent", &make_extent, "offset"_a = 0, "length"_a = nb::none(),
            "A range of it; up to its end if no length is given.")
       .def("__repr__", &object_repr);
-  nb::class_<ExtentRef>(m, "Extent", "A range of an object, which it keeps alive.")
+  nb::class_<ExtentRef>(m, "Extent", nb::type_slots(extent_slots),
+                        "A range of an object, which it keeps alive.")
       .def(
           "__init__",
           [](ExtentRef* self, const ObjectRef& object, std::uint64_t offset,
@@ -213,7 +173,8 @@ void bind_objects(nb::module_& m) {
       .def_ro("offset", &ExtentRef::offset, "Bytes from the start of the object.")
       .def_ro("length", &ExtentRef::length, "Bytes.")
       .def_prop_ro(
-          "object_id", [](const ExtentRef& self) { return self.object->id(); }, "Of which object.")
+          "object_id", [](const ExtentRef& self) { return self.object->id(); },
+          "The id of its object.")
       .def(
           "__eq__",
           [](const ExtentRef& a, nb::handle other) {
@@ -233,7 +194,7 @@ void bind_objects(nb::module_& m) {
 
 void bind_buffer(nb::module_& m) {
   auto buffer = nb::class_<BufferRef, ObjectRef>(
-      m, "Buffer", nb::type_slots(memory_slots),
+      m, "Buffer", nb::type_slots(buffer_slots),
       "Memory allocated by a placement; released with the last array or transfer that uses it.");
   buffer
       .def_prop_ro(
@@ -247,7 +208,7 @@ void bind_buffer(nb::module_& m) {
           "Why not the page size asked for; empty if it is.");
   bind_arrays(buffer);
   auto range = nb::class_<MemoryRangeRef, ObjectRef>(
-      m, "MemoryRange", nb::type_slots(memory_slots),
+      m, "MemoryRange", nb::type_slots(range_slots),
       "Memory of another Python object (an array, a bytearray), which it keeps alive.");
   range.def(
       "__init__",
@@ -268,7 +229,7 @@ void bind_buffer(nb::module_& m) {
       [](const Machine& machine, const BufferRef& moved, const Place& place) {
         const Placement placement = placement_of(machine, place);
         auto status = [&] {
-          const nb::gil_scoped_release release;
+          const GilRelease release;
           return relocate(machine, *moved.buffer, placement);
         }();
         unwrap(std::move(status));
@@ -293,7 +254,7 @@ void bind_file(nb::module_& m) {
           "drop_page_cache",
           [](const FileRef& self) {
             auto status = [&] {
-              const nb::gil_scoped_release release;
+              const GilRelease release;
               return self.file->drop_page_cache();
             }();
             unwrap(std::move(status));
@@ -303,7 +264,7 @@ void bind_file(nb::module_& m) {
           "page_cache_residency",
           [](const FileRef& self) {
             auto bytes = [&] {
-              const nb::gil_scoped_release release;
+              const GilRelease release;
               return self.file->page_cache_residency();
             }();
             return unwrap(std::move(bytes));
@@ -409,13 +370,11 @@ void bind_placement(nb::module_& m) {
 }
 
 Residency where_is(nb::handle memory) {
-  Py_buffer view;
-  if (PyObject_GetBuffer(memory.ptr(), &view, PyBUF_SIMPLE) != 0) throw nb::python_error();
+  const View view(memory, PyBUF_SIMPLE);
   auto found = [&] {
-    const nb::gil_scoped_release release;
-    return where({static_cast<const std::byte*>(view.buf), static_cast<std::size_t>(view.len)});
+    const GilRelease release;
+    return where({view.data(), view.size()});
   }();
-  PyBuffer_Release(&view);
   return unwrap(std::move(found));
 }
 
@@ -434,6 +393,18 @@ void bind_process(nb::module_& m) {
 }
 
 }  // namespace
+
+nb::object as_numpy(nb::handle memory, nb::handle dtype) {
+  nb::dict keywords;
+  keywords["dtype"] = dtype;
+  return call_function("numpy", "frombuffer", nb::make_tuple(memory), keywords);
+}
+
+int visit_exporter(const ObjectPointer& object, const Borrowed* borrowed, long holders,
+                   visitproc visit, void* context) {
+  if (borrowed == nullptr || object.use_count() != holders) return 0;
+  return visit(borrowed->exporter(), context);
+}
 
 void bind_memory(nb::module_& m) {
   bind_process(m);

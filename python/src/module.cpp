@@ -1,3 +1,4 @@
+#include "core/text/files.h"
 #include "handles.h"
 #include "types.h"
 
@@ -11,10 +12,13 @@ NB_MODULE(_core, m) {
   m.doc() = "Headrace: brings data to the memory that will use it, before it is used.";
   m.attr("__version__") = nb::str(std::string(headrace::version()).c_str());
   m.attr("SCHEMA_VERSION") = nb::int_(headrace::kSchemaVersion);
+  m.attr("LARGEST_DOCUMENT") = nb::int_(headrace::kLargestDocument.value);
   bind_errors(m);
+  bind_interpreter(m);
   bind_machine(m);
   bind_memory(m);
   bind_mover(m);
+  bind_completions(m);
   bind_cache(m);
   bind_measure(m);
   bind_profile(m);

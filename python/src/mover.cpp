@@ -1,4 +1,5 @@
 // Mover and Transfer.
+#include "core/waiting/duration.h"
 #include "handles.h"
 #include "record.h"
 #include "types.h"
@@ -16,11 +17,12 @@ MoverRef make_mover(const Machine& machine, const std::string& route, Bytes piec
                        .in_flight_per_link = in_flight_per_link};
   if (piece.value == 0) raise(ErrorCode::invalid, "a piece of 0 bytes moves nothing; give more");
   auto backends = [&] {
-    const nb::gil_scoped_release release;
+    const GilRelease release;
     return Backends::open(machine);
   }();
-  return {make_shared_without_gil<MoverOwner>(machine, unwrap(std::move(backends)),
-                                              std::move(options))};
+  return {std::shared_ptr<MoverOwner>(
+      new MoverOwner(machine, unwrap(std::move(backends)), std::move(options)),
+      [](MoverOwner* owner) { drop_without_gil(std::unique_ptr<MoverOwner>(owner)); })};
 }
 
 // Whether two extents share a byte. The library forbids it and would end the program.
@@ -48,25 +50,34 @@ TransferRef copy(const MoverRef& self, const ExtentLike& to, const ExtentLike& s
   if (overlap(to.get(), source.get())) {
     raise(ErrorCode::invalid, "the two sides overlap; copy through a third buffer");
   }
-  const nb::gil_scoped_release release;
-  Transfer transfer = self.owner->mover.copy(to.get(), source.get(), options);
+  const std::shared_ptr<MoverOwner> owner = self.owner;
+  release_borrowed();
+  const GilRelease release;
+  Transfer transfer = owner->mover.copy(to.get(), source.get(), options);
   // Both objects live until the engines are done with them, whatever Python drops meanwhile.
   transfer.on_done([a = to.object, b = source.object](const Result<MoveStats>&) mutable {
+    const NoPython scope;
     a.reset();
     b.reset();
   });
-  return {self.owner, std::move(transfer)};
+  return {owner, std::move(transfer)};
 }
 
 MoveStats wait(const TransferRef& self, Nanoseconds timeout) {
   const Transfer transfer = self.transfer;
   Result<MoveStats> outcome;
-  wait_with_signals(timeout, [&](Nanoseconds slice) {
+  const bool over = wait_with_signals(timeout, [&](Nanoseconds slice) {
     outcome = transfer.wait(slice);
-    return transfer.done();
+    return transfer.done() || (!outcome && outcome.error().code != ErrorCode::timed_out);
   });
   // It may have ended between the last look and done().
-  if (auto last = transfer.poll()) outcome = *std::move(last);
+  if (auto last = transfer.poll()) {
+    outcome = *std::move(last);
+  } else if (!over) {
+    // Not what a slice of the wait says of itself.
+    raise(ErrorCode::timed_out,
+          "not done after " + to_string(timeout) + "; it goes on, so wait again or cancel it");
+  }
   return unwrap(std::move(outcome));
 }
 
@@ -98,7 +109,7 @@ void bind_transfer(nb::module_& m) {
       .def(
           "cancel",
           [](const TransferRef& self) {
-            const nb::gil_scoped_release release;
+            const GilRelease release;
             self.transfer.cancel();
           },
           "Asks to stop: queued pieces are dropped, those in flight are let end.")
@@ -109,9 +120,9 @@ void bind_transfer(nb::module_& m) {
       .def(
           "__await__",
           [](nb::handle self) {
-            return nb::module_::import_("headrace._asyncio")
-                .attr("finished")(self)
-                .attr("__await__")();
+            const nb::object end =
+                call_function("headrace._asyncio", "finished", nb::make_tuple(self));
+            return call_method(end, "__await__");
           },
           nb::sig("def __await__(self) -> typing.Generator[typing.Any, None, MoveStats]"),
           "Under asyncio: the outcome, without blocking the loop. Cancelling the awaiting task "

@@ -1,4 +1,6 @@
 // The query workload: tables of column files, and queries run over them in each mode.
+#include "headrace/workload/query.h"
+
 #include "handles.h"
 #include "record.h"
 #include "types.h"
@@ -20,7 +22,7 @@ namespace {
 
 Table open_table(const Machine& machine, const std::filesystem::path& directory) {
   auto table = [&] {
-    const nb::gil_scoped_release release;
+    const GilRelease release;
     return Table::open(machine, directory);
   }();
   return unwrap(std::move(table));
@@ -57,14 +59,14 @@ void bind_results(nb::module_& m) {
       .field("fetch_start", &BlockTrace::fetch_start, "None: it was there, or the OS did it.")
       .field("fetch_end", &BlockTrace::fetch_end, "None: as before.")
       .field("wait_start", &BlockTrace::wait_start, "The pipeline asks for it.")
-      .field("wait_end", &BlockTrace::wait_end, "And has it.")
-      .field("use_end", &BlockTrace::use_end, "And is finished with it.");
+      .field("wait_end", &BlockTrace::wait_end, "The pipeline has it.")
+      .field("use_end", &BlockTrace::use_end, "The pipeline has finished with it.");
   Record<QueryRun>(m, "QueryRun", "What one run of a query gave and took.")
       .field("answer", &QueryRun::answer, "Exact.")
       .field("time", &QueryRun::time, "Seconds.")
       .field("compute", &QueryRun::compute, "Seconds inside the operators, all threads together.")
       .field("waited", &QueryRun::waited, "Seconds waited for blocks, all threads together.")
-      .field("bytes", &QueryRun::bytes, "Of the columns used.")
+      .field("bytes", &QueryRun::bytes, "The bytes of the columns that the query uses.")
       .field("cached_before", &QueryRun::cached_before,
              "Bytes of them in the page cache when the clock started; 0 is cold.")
       .field("cache", &QueryRun::cache, "Statistics of the cache, in mode prefetch.")
@@ -90,7 +92,7 @@ auto run_interruptibly(QueryOptions options, nb::object stop, Work work) {
   Interruptible callbacks(std::move(stop), nb::none());
   options.stop = [&callbacks] { return callbacks.stop(); };
   auto result = [&] {
-    const nb::gil_scoped_release release;
+    const GilRelease release;
     return work(options);
   }();
   callbacks.rethrow();
@@ -102,6 +104,7 @@ QueryRun run(const Table& table, const MoverRef& mover, const std::string& query
              Bytes budget, Nanoseconds lead, Bytes window, nb::object stop) {
   QueryOptions options = make_options(query, slow, fast, block, threads, budget, lead, window);
   options.mode = mode.get();
+  options.keep = mover.owner;
   return run_interruptibly(std::move(options), std::move(stop),
                            [&table, owner = mover.owner](const QueryOptions& final_options) {
                              return run_query(table, owner->mover, final_options);
@@ -111,11 +114,13 @@ QueryRun run(const Table& table, const MoverRef& mover, const std::string& query
 Nanoseconds transfer_floor(const Table& table, const MoverRef& mover, const std::string& query,
                            NodeId slow, NodeId fast, Bytes block, nb::object stop) {
   const QueryOptions defaults{};
-  return run_interruptibly(make_options(query, slow, fast, block, 1, defaults.budget,
-                                        defaults.prefetch.lead, defaults.prefetch.window),
-                           std::move(stop), [&table, owner = mover.owner](QueryOptions options) {
-                             options.mode = QueryMode::direct;
-                             return measure_transfer_floor(table, owner->mover, options);
+  QueryOptions options = make_options(query, slow, fast, block, 1, defaults.budget,
+                                      defaults.prefetch.lead, defaults.prefetch.window);
+  options.mode = QueryMode::direct;
+  options.keep = mover.owner;
+  return run_interruptibly(std::move(options), std::move(stop),
+                           [&table, owner = mover.owner](const QueryOptions& final_options) {
+                             return measure_transfer_floor(table, owner->mover, final_options);
                            });
 }
 
@@ -138,8 +143,9 @@ void bind_runs(nb::module_& m) {
                 "fast: int, block: int = 1048576, threads: int = 1, budget: int = 268435456, lead: "
                 "float = 0.05, window: int = 67108864, stop: typing.Callable[[], bool] | None = "
                 "None) -> QueryRun"),
-        "Runs a query once, its columns starting cold on node `slow`. `stop` is asked between "
-        "chunks; when it says True CancelledError is raised.");
+        "Runs a query once, its columns starting cold on node `slow`. `stop` is asked every 50 "
+        "ms; when it says True CancelledError is raised. TimedOutError: nothing came from the node "
+        "for a minute.");
   m.def(
       "measure_transfer_floor", &transfer_floor, "table"_a, "mover"_a, nb::kw_only(),
       "query"_a = defaults.query, "slow"_a, "fast"_a, "block"_a = defaults.block,

@@ -54,11 +54,18 @@ HEADRACE_WORDS(BlockState, "block state",
                "typing.Literal['absent', 'filling', 'ready', 'failed', 'evicting']",
                BlockState::absent, BlockState::filling, BlockState::ready, BlockState::failed,
                BlockState::evicting)
-HEADRACE_WORDS(Difference::Verdict, "verdict",
+HEADRACE_WORDS(Difference::Outcome, "outcome",
                "typing.Literal['same', 'changed', 'noisy', 'only_old', 'only_new', 'unmeasured']",
-               Difference::Verdict::same, Difference::Verdict::changed, Difference::Verdict::noisy,
-               Difference::Verdict::only_old, Difference::Verdict::only_new,
-               Difference::Verdict::unmeasured)
+               Difference::Outcome::same, Difference::Outcome::changed, Difference::Outcome::noisy,
+               Difference::Outcome::only_old, Difference::Outcome::only_new,
+               Difference::Outcome::unmeasured)
+HEADRACE_WORDS(Basis, "basis", "typing.Literal['measured', 'modelled', 'published']",
+               Basis::measured, Basis::modelled, Basis::published)
+HEADRACE_WORDS(ParameterKind, "parameter kind",
+               "typing.Literal['node', 'count', 'count_or_all', 'word', 'operation', 'mix', 'any']",
+               ParameterKind::node, ParameterKind::count, ParameterKind::count_or_all,
+               ParameterKind::word, ParameterKind::operation, ParameterKind::mix,
+               ParameterKind::any)
 #undef HEADRACE_WORDS
 
 // A word given by the user, looked up by get(): a wrong one raises InvalidError with the right
@@ -161,7 +168,11 @@ struct type_caster<headrace::PageSize> : word_caster<headrace::PageSize> {};
 template <>
 struct type_caster<headrace::BlockState> : word_caster<headrace::BlockState> {};
 template <>
-struct type_caster<headrace::Difference::Verdict> : word_caster<headrace::Difference::Verdict> {};
+struct type_caster<headrace::Difference::Outcome> : word_caster<headrace::Difference::Outcome> {};
+template <>
+struct type_caster<headrace::Basis> : word_caster<headrace::Basis> {};
+template <>
+struct type_caster<headrace::ParameterKind> : word_caster<headrace::ParameterKind> {};
 
 // And come in as Word.
 template <class Enum>

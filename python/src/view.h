@@ -8,6 +8,7 @@
 #include <span>
 
 #include "errors.h"
+#include "interpreter.h"
 
 namespace headrace::python {
 
@@ -15,9 +16,9 @@ namespace headrace::python {
 class View {
  public:
   View(nb::handle memory, int flags) {
-    if (PyObject_GetBuffer(memory.ptr(), &view_, flags) != 0) throw nb::python_error();
+    if (get_buffer(memory, view_, flags) != 0) throw nb::python_error();
   }
-  ~View() { PyBuffer_Release(&view_); }
+  ~View() { release_buffer(view_); }
   View(const View&) = delete;
   View& operator=(const View&) = delete;
 

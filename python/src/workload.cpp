@@ -1,5 +1,5 @@
 // The histogram and STREAM over memory of the caller, one repetition at a time.
-#include "headrace/workload.h"
+#include "headrace/workload/histogram.h"
 
 #include "handles.h"
 #include "record.h"
@@ -27,7 +27,7 @@ void bind_histogram(nb::module_& m) {
         const View view(data, PyBUF_WRITABLE);
         const auto numbers = view.as<double>();
         auto status = [&] {
-          const nb::gil_scoped_release release;
+          const GilRelease release;
           return histogram_fill(numbers, cpus);
         }();
         unwrap(std::move(status));
@@ -44,7 +44,7 @@ void bind_histogram(nb::module_& m) {
         const auto from = numbers.as<const double>();
         const auto to = counters.as<std::uint64_t>();
         auto time = [&] {
-          const nb::gil_scoped_release release;
+          const GilRelease release;
           return histogram_count(from, to, cpus);
         }();
         return unwrap(std::move(time));
@@ -67,7 +67,7 @@ void bind_stream(nb::module_& m) {
         const StreamViews views(a, b, c);
         const StreamArrays arrays = views.arrays();
         auto status = [&] {
-          const nb::gil_scoped_release release;
+          const GilRelease release;
           return stream_fill(arrays, cpus);
         }();
         unwrap(std::move(status));
@@ -82,7 +82,7 @@ void bind_stream(nb::module_& m) {
         const StreamViews views(a, b, c);
         const StreamArrays arrays = views.arrays();
         auto run = [&] {
-          const nb::gil_scoped_release release;
+          const GilRelease release;
           return stream_run(kernel, arrays, cpus);
         }();
         return unwrap(std::move(run));

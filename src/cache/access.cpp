@@ -7,13 +7,15 @@
 #include "cache/core.h"
 #include "core/check.h"
 #include "core/fail.h"
+#include "core/waiting/backoff.h"
+#include "core/waiting/patience.h"
 
 namespace headrace {
 namespace {
 
 // How long a waiting thread sleeps before it looks whether a backend wants to be polled: doubling
 // from the first to the second. With a poller in the Mover the end of the copy wakes it at once; in
-// a Mover without one (tests, the simulator) this thread does the polling.
+// a Mover without one (MoverOptions::poller) this thread does the polling.
 constexpr Nanoseconds kFirstSleep = std::chrono::microseconds{50};
 constexpr Nanoseconds kLongestSleep = std::chrono::milliseconds{10};
 
@@ -23,32 +25,49 @@ Range range_of(const Extent& extent) {
 
 }  // namespace
 
+PrefetchPlan* CacheCore::plan_named(const AccessOptions& options) {
+  return options.plan == nullptr ? nullptr : options.plan->plan_.get();
+}
+
 void CacheCore::access(std::span<const Extent> extents, std::span<Block> blocks,
                        const AccessOptions& options) {
+  if (const Status ours = origin_.check(kTheCache); !ours) {
+    for (std::size_t i = 0; i < extents.size(); ++i) refuse(extents[i], blocks[i], ours.error());
+    return;
+  }
   std::vector<std::size_t> missing;
   {
-    Later later;
+    DeferredActions deferred;
     const MutexLock lock(mutex_);
     for (std::size_t i = 0; i < extents.size(); ++i) {
-      if (!serve(extents[i], options.priority, blocks[i], later)) missing.push_back(i);
+      if (!serve(extents[i], options, blocks[i], deferred)) missing.push_back(i);
     }
   }
   for (const std::size_t i : missing) miss(extents[i], blocks[i], options);
   if (take_pump_due() || growth_due_) pump(true);
 }
 
+// A block that stands for the source.
+void CacheCore::refuse(const Extent& extent, Block& block, Error why) {
+  block.cache_ = this;
+  block.extent_ = extent;
+  block.refused_ = std::move(why);
+}
+
 // False: a copy has to be started.
-bool CacheCore::serve(const Extent& extent, Priority priority, Block& block, Later& later) {
+bool CacheCore::serve(const Extent& extent, const AccessOptions& options, Block& block,
+                      DeferredActions& deferred) {
   block.cache_ = this;
   block.extent_ = extent;
   if (!extent.valid()) {
-    block.refused_ = Error{ErrorCode::invalid,
-                           "the extent does not lie inside its object; check offset and length"};
+    refuse(
+        extent, block,
+        {ErrorCode::invalid, "the extent does not lie inside its object; check offset and length"});
     return true;
   }
   if (extent.length.value == 0) return true;
   CacheEntry* const entry = find(range_of(extent));
-  if (entry != nullptr) hit(*entry, extent, priority, block, later);
+  if (entry != nullptr) hit(*entry, extent, options, block, deferred);
   return entry != nullptr;
 }
 
@@ -61,28 +80,28 @@ void CacheCore::miss(const Extent& extent, Block& block, const AccessOptions& op
     CacheEntry* started = nullptr;
     std::uint32_t growths = 0;
     {
-      Later later;
+      DeferredActions deferred;
       const MutexLock lock(mutex_);
       growths = growths_.load();
       if (CacheEntry* const entry = find(range_of(extent))) {  // somebody was faster
-        hit(*entry, extent, options.priority, block, later);
+        hit(*entry, extent, options, block, deferred);
         return;
       }
-      const Request request{
+      const SpaceRequest request{
           .node = node.value_or(0), .extent = extent, .priority = options.priority};
-      Room room = node ? make_room(*made, request, wanted, later) : Room::none;
-      if (room == Room::growing && late) room = Room::none;
-      if (room == Room::found || room == Room::none) {
+      Space space = node ? make_space(*made, request, wanted, deferred) : Space::none;
+      if (space == Space::growing && late) space = Space::none;
+      if (space == Space::found || space == Space::none) {
         ++counts_.misses;
         emit(CacheEvent::Kind::miss, extent, false);
-        use_planned(range_of(extent));
+        use_planned(range_of(extent), plan_named(options));
       }
-      if (room == Room::none) {
+      if (space == Space::none) {
         ++counts_.refusals;
-        block.refused_ = node ? no_room(request) : node.error();
+        block.refused_ = node ? no_space(request) : node.error();
         return;
       }
-      if (room == Room::found) {
+      if (space == Space::found) {
         started = &start(std::move(made), request);
         started->used = 1;
         pin(*started);
@@ -101,7 +120,7 @@ void CacheCore::miss(const Extent& extent, Block& block, const AccessOptions& op
   }
 }
 
-// The shortest ready copy that covers the range; else the shortest on its way.
+// The shortest ready copy that covers the range; else the shortest in flight.
 CacheEntry* CacheCore::find(const Range& range) const {
   CacheEntry* best = nullptr;
   bool best_ready = false;
@@ -117,10 +136,10 @@ CacheEntry* CacheCore::find(const Range& range) const {
   return best;
 }
 
-void CacheCore::hit(CacheEntry& entry, const Extent& extent, Priority priority, Block& block,
-                    Later& later) {
+void CacheCore::hit(CacheEntry& entry, const Extent& extent, const AccessOptions& options,
+                    Block& block, DeferredActions& deferred) {
   const bool ready = entry.now() == BlockState::ready;
-  if (!ready) promote(*entry.fill, priority, later);
+  if (!ready) promote(*entry.fill, options.priority, deferred);
   ++(ready ? counts_.hits : counts_.inflight_hits);
   if (entry.by_prefetch && !entry.used) {
     ++counts_.first_uses;
@@ -133,15 +152,16 @@ void CacheCore::hit(CacheEntry& entry, const Extent& extent, Priority priority, 
   emit(ready ? CacheEvent::Kind::hit : CacheEvent::Kind::inflight_hit, extent, entry.by_prefetch);
   pin(entry);
   block.entry_ = &entry;
-  use_planned(range_of(extent));
+  use_planned(range_of(extent), plan_named(options));
 }
 
 // Somebody has come for what was fetched ahead: the copy is as urgent now as if they had started
 // it.
-void CacheCore::promote(Fill& fill, Priority priority, Later& later) {
+void CacheCore::promote(Fill& fill, Priority priority, DeferredActions& deferred) {
   if (priority >= fill.priority) return;
   fill.priority = priority;
-  later.promote.emplace_back(fill.transfer, priority);  // of nothing before submit() is through
+  deferred.promote.emplace_back(fill.transfer,
+                                priority);  // an empty one before submit() is through
 }
 
 void CacheCore::pin(CacheEntry& entry) {
@@ -149,20 +169,20 @@ void CacheCore::pin(CacheEntry& entry) {
   if (entry.pins++ == 0) counts_.pinned_bytes += entry.length;
 }
 
-void CacheCore::unpin(CacheEntry& entry, Later& later) {
+void CacheCore::unpin(CacheEntry& entry, DeferredActions& deferred) {
   --counts_.pins;
   if (--entry.pins > 0) return;
   if (entry.data != nullptr) counts_.pinned_bytes -= entry.length;
   if (std::exchange(stalled_, false)) pump_due_ = true;
   Node& node = nodes_[entry.node];
   const bool gone = entry.detached;
-  if (gone) abandon(entry, later);
-  fit_budget_by(node, gone ? nullptr : &entry, later);
+  if (gone) abandon(entry, deferred);
+  fit_budget_by(node, gone ? nullptr : &entry, deferred);
 }
 
-// Puts a new block into the books before its copy is submitted: whoever comes from now on finds it.
-CacheEntry& CacheCore::start(std::unique_ptr<CacheEntry> made, const Request& request) {
-  CacheEntry& entry = *made.release();  // owned by the books from here; reap() deletes it
+// Puts a new block into the index before its copy is submitted: whoever comes from now on finds it.
+CacheEntry& CacheCore::start(std::unique_ptr<CacheEntry> made, const SpaceRequest& request) {
+  CacheEntry& entry = *made.release();  // owned by the index from here; reap() deletes it
   Node& node = nodes_[request.node];
   const Frames::Slab& slab = node.frames.slab_of(entry);
   entry.object = request.extent.object;
@@ -176,7 +196,7 @@ CacheEntry& CacheCore::start(std::unique_ptr<CacheEntry> made, const Request& re
   entry.fill->object = entry.id;
   entry.fill->started = mover_.clock().now();
   entry.fill->priority = request.priority;
-  link(*entry.fill);
+  fills_.push_front(*entry.fill);
   index_.insert(entry);
   node.order->insert(entry);
   ++running_;
@@ -217,19 +237,19 @@ void CacheCore::complete(CacheEntry& entry, const Result<MoveStats>& outcome) {
   bool due = false;
   bool watched = false;
   {
-    Later later;
+    DeferredActions deferred;
     const MutexLock lock(mutex_);
     auto fill = std::unique_ptr<Fill>(std::exchange(entry.fill, nullptr));
-    unlink(*fill);
+    fills_.remove(*fill);
     if (outcome) {
       const Nanoseconds took = mover_.clock().now() - fill->started;
       copy_latency_.record(static_cast<std::uint64_t>(std::max<std::int64_t>(took.count(), 0)));
       latency_ = latency_.count() == 0 ? took : (latency_ * 7 + took) / 8;
       if (!entry.detached) emit(CacheEvent::Kind::ready, entry.extent(), entry.by_prefetch);
-      later.fills.push_back(std::move(fill));
+      deferred.fills.push_back(std::move(fill));
     } else {
-      later.fills.push_back(std::make_unique<Fill>());
-      std::swap(later.fills.back()->transfer, fill->transfer);
+      deferred.fills.push_back(std::make_unique<Fill>());
+      std::swap(deferred.fills.back()->transfer, fill->transfer);
       give_up(entry, std::move(fill), outcome.error());
     }
     const BlockState good = entry.detached ? BlockState::evicting : BlockState::ready;
@@ -237,7 +257,7 @@ void CacheCore::complete(CacheEntry& entry, const Result<MoveStats>& outcome) {
     Node& node = nodes_[entry.node];
     const bool gone = entry.detached;
     if (gone) reap(entry);
-    fit_budget_by(node, gone ? nullptr : &entry, later);
+    fit_budget_by(node, gone ? nullptr : &entry, deferred);
     if (std::exchange(stalled_, false)) pump_due_ = true;
     due = take_pump_due();
     watched = watchers_ > 0;
@@ -255,25 +275,14 @@ void CacheCore::complete(CacheEntry& entry, const Result<MoveStats>& outcome) {
   if (watched) waiting.wake_all(running);
 }
 
-void CacheCore::link(Fill& fill) {
-  fill.next = fills_;
-  if (fills_ != nullptr) fills_->previous = &fill;
-  fills_ = &fill;
-}
-
-void CacheCore::unlink(Fill& fill) {
-  (fill.previous == nullptr ? fills_ : fill.previous->next) = fill.next;
-  if (fill.next != nullptr) fill.next->previous = fill.previous;
-}
-
 bool CacheCore::being_read(ObjectId object) const {
-  for (const Fill* fill = fills_; fill != nullptr; fill = fill->next) {
+  for (const Fill* fill = fills_.front(); fill != nullptr; fill = fill->next) {
     if (fill->object == object) return true;
   }
   return false;
 }
 
-// The block leaves the books, so that the next access tries again; those who hold it can still ask
+// The block leaves the index, so that the next access tries again; those who hold it can still ask
 // for the reason.
 void CacheCore::give_up(CacheEntry& entry, std::unique_ptr<Fill> fill, const Error& error) {
   if (!fill->cancelled) {
@@ -294,7 +303,7 @@ void CacheCore::give_up(CacheEntry& entry, std::unique_ptr<Fill> fill, const Err
 }
 
 // True: somebody has to be woken. The value changes before anybody is woken, and a word that is
-// waited on never goes back to what it was: the thesis' first deadlock cannot happen.
+// waited on never goes back to what it was: nobody can miss the end and sleep on.
 bool CacheCore::publish(CacheEntry& entry, BlockState state) {
   return (entry.state.exchange(static_cast<std::uint32_t>(state)) & CacheEntry::kAwaited) != 0;
 }
@@ -312,21 +321,18 @@ BlockState CacheCore::wait(CacheEntry& entry, Nanoseconds timeout, Nanoseconds& 
   return state;
 }
 
-// The timeout is counted by the sleeps themselves, so that it ends under any Clock.
 void CacheCore::sleep(CacheEntry& entry, Nanoseconds timeout) {
-  Nanoseconds slept{0};
-  Nanoseconds next = kFirstSleep;
+  Patience patience(mover_.clock(), mover_.waiting(), timeout);
+  Backoff naps(kFirstSleep, kLongestSleep);
   for (;;) {
     mover_.poll();
     std::uint32_t seen = entry.state.load();
-    if (entry.now() != BlockState::filling || slept >= timeout) return;
+    if (entry.now() != BlockState::filling || patience.over()) return;
     if ((seen & CacheEntry::kAwaited) == 0) {
       if (!entry.state.compare_exchange_strong(seen, seen | CacheEntry::kAwaited)) continue;
       seen |= CacheEntry::kAwaited;
     }
-    const Nanoseconds step = std::min(next, timeout - slept);
-    if (!mover_.waiting().wait(entry.state, seen, step)) slept += step;
-    next = std::min(next * 2, kLongestSleep);
+    patience.sleep(entry.state, seen, naps.next());
   }
 }
 

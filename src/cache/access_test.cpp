@@ -1,4 +1,4 @@
-// Lookups, copies and waiting; the thesis' blocking scenario and deadlocks.
+// Lookups, copies and waiting; what blocked an earlier cache of this kind (docs/design/cache.md).
 #include "headrace/cache.h"
 
 #include <gtest/gtest.h>
@@ -6,7 +6,7 @@
 #include <atomic>
 #include <thread>
 
-#include "support/cache_rig.h"
+#include "tests/support/cache_rig.h"
 
 namespace headrace {
 namespace {
@@ -165,8 +165,9 @@ TEST(CacheAccessTest, ABatchIsServedLikeSingleAccesses) {
   EXPECT_EQ(stats.inflight_hits, 1u);
 }
 
-// The thesis, 5.1.2: T2 and T3 get the block between its entry into the cache and the submission by
-// T1; only T1 has what to wait on. Here they wait on the state of the block, and T1 never waits.
+// Fürst's thesis, 5.1.2: T2 and T3 get the block between its entry into the cache and the
+// submission by T1; only T1 has what to wait on. Here they wait on the state of the block, and T1
+// never waits.
 TEST(ThesisTest, BlockingScenarioT2AndT3DoNotDependOnT1Waiting) {
   std::atomic<int> stage{0};
   CacheRig::Options options;

@@ -83,14 +83,18 @@ std::optional<std::span<const std::byte>> Block::now() const {
 
 Result<std::span<const std::byte>> Block::wait(Nanoseconds timeout) const {
   if (cache_ == nullptr) return fail(ErrorCode::invalid, "an empty Block; get one by access()");
-  if (entry_ != nullptr) {
+  if (entry_ != nullptr && entry_->now() == BlockState::filling && !cache_->origin().here()) {
+    // Whoever filled it is not in this process.
+    if (const auto bytes = now()) return *bytes;
+    HEADRACE_TRY_STATUS(cache_->origin().check(kTheCache));
+  } else if (entry_ != nullptr) {
     if (entry_->now() == BlockState::filling && cache_->in_callback()) {
       return fail(ErrorCode::invalid, kInCallback, "wait()");
     }
     const BlockState state = cache_->wait(*entry_, timeout, waited_);
     if (state == BlockState::filling) {
       return fail(ErrorCode::timed_out,
-                  "the copy is still on its way; wait again, or read now() meanwhile");
+                  "the copy is still in flight; wait again, or read now() meanwhile");
     }
   }
   if (const auto bytes = now()) return *bytes;
@@ -136,7 +140,9 @@ Prefetch::Progress Prefetch::progress() const {
 
 Cache::Cache(std::unique_ptr<CacheCore> core) : core_(std::move(core)) {}
 
-Cache::~Cache() = default;
+Cache::~Cache() {
+  if (!core_->origin().here()) abandon(std::move(core_));
+}
 
 Result<std::unique_ptr<Cache>> Cache::create(Mover& mover, CacheOptions options) {
   HEADRACE_TRY_STATUS(CacheCore::check(mover.machine(), options));

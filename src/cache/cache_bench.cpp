@@ -1,4 +1,4 @@
-// What the cache costs beside the copies: hits, misses, evictions, one thread and more.
+// What the cache costs besides the copies: hits, misses, evictions, one thread and more.
 //
 // The backend copies nothing and completes inside submit(), so that a miss is all bookkeeping: the
 // cache's and the Mover's. Run with --benchmark_filter=Miss for the cost of a miss.

@@ -5,6 +5,7 @@
 
 #include "core/check.h"
 #include "core/fail.h"
+#include "core/waiting/patience.h"
 
 namespace headrace {
 namespace {
@@ -61,20 +62,20 @@ CacheCore::CacheCore(Mover& mover, CacheOptions options)
 
 CacheCore::~CacheCore() {
   {
-    Later later;
+    DeferredActions deferred;
     const MutexLock lock(mutex_);
     CHECK(counts_.pins == 0);  // a Block must not outlive its Cache
     ++watchers_;
     end_plans();
-    for (CacheEntry* entry : index_.all()) drop(*entry, CacheEvent::Kind::evicted, later);
+    for (CacheEntry* entry : index_.all()) drop(*entry, CacheEvent::Kind::evicted, deferred);
   }
   // There the copies it would wait for may need this very thread.
   CHECK(running_.load() == 0 || !mover_.in_callback());
-  Nanoseconds waited{0};
+  Patience patience(mover_.clock(), mover_.waiting(), kEndBound);
   for (auto left = running_.load(); left != 0; left = running_.load()) {
+    CHECK(!patience.over());
     mover_.poll();
-    if (!mover_.waiting().wait(running_, left, kEndSlice)) waited += kEndSlice;
-    CHECK(waited < kEndBound);
+    patience.sleep(running_, left, kEndSlice);
   }
   const MutexLock lock(mutex_);  // the last to end has let go of it
 }
@@ -96,38 +97,42 @@ Status CacheCore::reserve() {
 }
 
 void CacheCore::pin_again(CacheEntry& entry) {
+  if (!origin_.here()) return;
   const MutexLock lock(mutex_);
   pin(entry);
 }
 
 void CacheCore::release(Block& block) {
+  if (!origin_.here()) return;
   {
-    Later later;
+    DeferredActions deferred;
     const MutexLock lock(mutex_);
-    unpin(*block.entry_, later);
+    unpin(*block.entry_, deferred);
   }
   if (take_pump_due()) pump(false);
 }
 
 void CacheCore::invalidate(Extent extent) {
+  if (!origin_.here()) return;
   if (extent.object == nullptr || extent.offset >= extent.object->size().value) return;
   const std::uint64_t length =
       std::min(extent.length.value, extent.object->size().value - extent.offset);
   if (length == 0) return;
   {
-    Later later;
+    DeferredActions deferred;
     const MutexLock lock(mutex_);
     for (CacheEntry* entry : index_.overlapping({extent.object->id(), extent.offset, length})) {
-      drop(*entry, CacheEvent::Kind::invalidated, later);
+      drop(*entry, CacheEvent::Kind::invalidated, deferred);
     }
   }
   if (take_pump_due()) pump(true);
 }
 
 Status CacheCore::forget(const Object& object, Nanoseconds timeout) {
+  if (!origin_.here()) return {};  // no engine of this process reads it
   invalidate(whole(object));
-  const Nanoseconds begin = mover_.clock().now();
-  for (Nanoseconds waited{0};;) {
+  Patience patience(mover_.clock(), mover_.waiting(), timeout);
+  for (;;) {
     const std::uint32_t seen = running_.load();
     {
       const MutexLock lock(mutex_);
@@ -136,13 +141,10 @@ Status CacheCore::forget(const Object& object, Nanoseconds timeout) {
       ++watchers_;
     }
     mover_.poll();
-    const Nanoseconds slice = std::clamp(timeout - waited, Nanoseconds{0}, kEndSlice);
-    if (!mover_.waiting().wait(running_, seen, slice)) waited += slice;
-    // By the clock too: the ends of other copies wake this thread without a slice gone by.
-    waited = std::max(waited, mover_.clock().now() - begin);
+    patience.sleep(running_, seen, kEndSlice);
     const MutexLock lock(mutex_);
     --watchers_;
-    if (waited >= timeout && being_read(object.id())) {
+    if (patience.over() && being_read(object.id())) {
       return fail(ErrorCode::timed_out, "an engine still reads the object; forget() it again");
     }
   }
@@ -150,8 +152,9 @@ Status CacheCore::forget(const Object& object, Nanoseconds timeout) {
 
 std::vector<ObjectId> CacheCore::reading() const {
   std::vector<ObjectId> objects;
+  if (!origin_.here()) return objects;
   const MutexLock lock(mutex_);
-  for (const Fill* fill = fills_; fill != nullptr; fill = fill->next) {
+  for (const Fill* fill = fills_.front(); fill != nullptr; fill = fill->next) {
     objects.push_back(fill->object);
   }
   for (const auto& plan : plans_) {
@@ -167,28 +170,32 @@ std::vector<ObjectId> CacheCore::reading() const {
 }
 
 void CacheCore::flush() {
+  if (!origin_.here()) return;
   {
-    Later later;
+    DeferredActions deferred;
     const MutexLock lock(mutex_);
     for (CacheEntry* entry : index_.all()) {
-      if (entry->pins == 0 && entry->planned == 0) drop(*entry, CacheEvent::Kind::evicted, later);
+      if (entry->pins == 0 && entry->planned == 0)
+        drop(*entry, CacheEvent::Kind::evicted, deferred);
     }
-    for (Node& node : nodes_) give_back_slabs(node, later);
+    for (Node& node : nodes_) give_back_slabs(node, deferred);
   }
   if (take_pump_due()) pump(true);
 }
 
 void CacheCore::clear() {
-  Later later;
+  if (!origin_.here()) return;
+  DeferredActions deferred;
   const MutexLock lock(mutex_);
   end_plans();
-  for (CacheEntry* entry : index_.all()) drop(*entry, CacheEvent::Kind::evicted, later);
-  for (Node& node : nodes_) give_back_slabs(node, later);
+  for (CacheEntry* entry : index_.all()) drop(*entry, CacheEvent::Kind::evicted, deferred);
+  for (Node& node : nodes_) give_back_slabs(node, deferred);
 }
 
 Status CacheCore::resize(NodeId id, Bytes budget) {
+  HEADRACE_TRY_STATUS(origin_.check(kTheCache));
   {
-    Later later;
+    DeferredActions deferred;
     const MutexLock lock(mutex_);
     const auto node = std::find_if(nodes_.begin(), nodes_.end(),
                                    [&](const Node& other) { return other.id == id; });
@@ -199,7 +206,7 @@ Status CacheCore::resize(NodeId id, Bytes budget) {
     }
     node->budget = budget.value;
     node->grow_error.reset();
-    fit_budget(*node, later);
+    fit_budget(*node, deferred);
     stalled_ = false;
     pump_due_ = true;
   }

@@ -5,7 +5,7 @@
 // policy, cancelling a transfer, waking a thread. Each of these may take long or call back.
 //
 // Split by concern: core.cpp (making, ending, handles), access.cpp (lookup, miss, the end of a
-// copy), room.cpp (frames, eviction, dropping), prefetch.cpp (plans), stats.cpp.
+// copy), space.cpp (frames, eviction, dropping), prefetch.cpp (plans), stats.cpp.
 //
 // Thread-safe.
 #pragma once
@@ -23,6 +23,8 @@
 #include "cache/frames.h"
 #include "cache/index.h"
 #include "cache/plan.h"
+#include "core/fork.h"
+#include "core/intrusive_list.h"
 #include "core/mutex.h"
 #include "headrace/buffer.h"
 #include "headrace/cache.h"
@@ -30,17 +32,18 @@
 
 namespace headrace {
 
+inline constexpr std::string_view kTheCache = "the cache";
 inline constexpr std::string_view kInCallback =
     "{} in a callback of the Mover would hold up the very copy it waits for; call it from a thread "
     "of your own";
 
-// Work that is left over when the lock is let go. Declare it before the MutexLock.
-class Later {
+// What is to be done when the lock is let go. Declare it before the MutexLock.
+class DeferredActions {
  public:
-  Later() = default;
-  Later(const Later&) = delete;
-  Later& operator=(const Later&) = delete;
-  ~Later() {
+  DeferredActions() = default;
+  DeferredActions(const DeferredActions&) = delete;
+  DeferredActions& operator=(const DeferredActions&) = delete;
+  ~DeferredActions() {
     for (const auto& [transfer, priority] : promote) transfer.promote(priority);
     for (const Transfer& transfer : cancel) transfer.cancel();
   }
@@ -70,6 +73,10 @@ class CacheCore {
   void clear();
   Status resize(NodeId node, Bytes budget);
   CacheStats stats() const;
+
+  // Whose threads and locks its own are. In a child nothing of it changes any more: what was ready
+  // can be read, with pins or without.
+  const Origin& origin() const { return origin_; }
 
   // For the handles.
   void pin_again(CacheEntry& entry);
@@ -108,9 +115,10 @@ class CacheCore {
     std::uint64_t pinned_bytes = 0, pins = 0;
   };
   // growth: the caller is to allocate a slab; growing: another thread is at it; none: refused.
-  enum class Room : std::uint8_t { found, growth, growing, none };
-  // A block to be placed. For a plan nothing is dropped that another planned use waits for.
-  struct Request {
+  enum class Space : std::uint8_t { found, growth, growing, none };
+  // What a block to be placed needs. For a plan nothing is dropped that another planned use waits
+  // for.
+  struct SpaceRequest {
     std::uint16_t node = 0;
     Extent extent;
     bool by_prefetch = false;
@@ -119,15 +127,18 @@ class CacheCore {
   struct Search;
 
   // access.cpp
-  bool serve(const Extent& extent, Priority priority, Block& block, Later& later) REQUIRES(mutex_);
+  static PrefetchPlan* plan_named(const AccessOptions& options);
+  void refuse(const Extent& extent, Block& block, Error why);
+  bool serve(const Extent& extent, const AccessOptions& options, Block& block,
+             DeferredActions& deferred) REQUIRES(mutex_);
   void miss(const Extent& extent, Block& block, const AccessOptions& options);
   CacheEntry* find(const Range& range) const REQUIRES(mutex_);
-  void hit(CacheEntry& entry, const Extent& extent, Priority priority, Block& block, Later& later)
-      REQUIRES(mutex_);
-  void promote(Fill& fill, Priority priority, Later& later) REQUIRES(mutex_);
+  void hit(CacheEntry& entry, const Extent& extent, const AccessOptions& options, Block& block,
+           DeferredActions& deferred) REQUIRES(mutex_);
+  void promote(Fill& fill, Priority priority, DeferredActions& deferred) REQUIRES(mutex_);
   void pin(CacheEntry& entry) REQUIRES(mutex_);
-  void unpin(CacheEntry& entry, Later& later) REQUIRES(mutex_);
-  CacheEntry& start(std::unique_ptr<CacheEntry> made, const Request& request) REQUIRES(mutex_);
+  void unpin(CacheEntry& entry, DeferredActions& deferred) REQUIRES(mutex_);
+  CacheEntry& start(std::unique_ptr<CacheEntry> made, const SpaceRequest& request) REQUIRES(mutex_);
   void submit(CacheEntry& entry);
   void complete(CacheEntry& entry, const Result<MoveStats>& outcome);
   void give_up(CacheEntry& entry, std::unique_ptr<Fill> fill, const Error& error) REQUIRES(mutex_);
@@ -137,61 +148,65 @@ class CacheCore {
                                     std::optional<NodeId> initiator) const noexcept;
   std::optional<NodeId> calling_node() const;
 
-  // room.cpp
-  Room make_room(CacheEntry& entry, const Request& request, std::optional<Growth>& grow,
-                 Later& later) REQUIRES(mutex_);
-  bool take(CacheEntry& entry, const Request& request) REQUIRES(mutex_);
-  bool evict_bytes_for(const Request& request, Later& later) REQUIRES(mutex_);
-  bool evict_row_for(CacheEntry& entry, const Request& request, Later& later) REQUIRES(mutex_);
-  bool evict_in_slab_for(CacheEntry& entry, const Request& request, bool planned_too, Later& later)
+  // space.cpp
+  Space make_space(CacheEntry& entry, const SpaceRequest& request, std::optional<Growth>& grow,
+                   DeferredActions& deferred) REQUIRES(mutex_);
+  bool take(CacheEntry& entry, const SpaceRequest& request) REQUIRES(mutex_);
+  bool evict_bytes_for(const SpaceRequest& request, DeferredActions& deferred) REQUIRES(mutex_);
+  bool evict_row_for(CacheEntry& entry, const SpaceRequest& request, DeferredActions& deferred)
       REQUIRES(mutex_);
-  bool sacrifice_for(CacheEntry& entry, const Request& request, Later& later) REQUIRES(mutex_);
-  void take_row(CacheEntry& entry, const Request& request, const Frames::Row& row, Later& later)
+  bool evict_in_slab_for(CacheEntry& entry, const SpaceRequest& request, bool planned_too,
+                         DeferredActions& deferred) REQUIRES(mutex_);
+  bool sacrifice_for(CacheEntry& entry, const SpaceRequest& request, DeferredActions& deferred)
       REQUIRES(mutex_);
-  bool free_slabs_for(const Request& request, bool planned_too, Later& later) REQUIRES(mutex_);
+  void take_row(CacheEntry& entry, const SpaceRequest& request, const Frames::Row& row,
+                DeferredActions& deferred) REQUIRES(mutex_);
+  bool free_slabs_for(const SpaceRequest& request, bool planned_too, DeferredActions& deferred)
+      REQUIRES(mutex_);
   bool growing_is_paused(const Node& node) const REQUIRES(mutex_);
-  std::optional<Growth> growth(const Request& request) REQUIRES(mutex_);
+  std::optional<Growth> growth(const SpaceRequest& request) REQUIRES(mutex_);
   void grow(const Growth& growth);
   bool await_growth(std::uint32_t seen);
-  void shrink(Node& node, Later& later) REQUIRES(mutex_);
-  void give_back_slabs(Node& node, Later& later) REQUIRES(mutex_);
+  void shrink(Node& node, DeferredActions& deferred) REQUIRES(mutex_);
+  void give_back_slabs(Node& node, DeferredActions& deferred) REQUIRES(mutex_);
   // To be asked under mutex_; not annotated, since the orders ask it through a callback.
   static bool droppable(const CacheEntry& entry, bool planned_too);
-  void drop(CacheEntry& entry, CacheEvent::Kind why, Later& later) REQUIRES(mutex_);
-  void abandon(CacheEntry& entry, Later& later) REQUIRES(mutex_);
+  void drop(CacheEntry& entry, CacheEvent::Kind why, DeferredActions& deferred) REQUIRES(mutex_);
+  void abandon(CacheEntry& entry, DeferredActions& deferred) REQUIRES(mutex_);
   void give_frame(CacheEntry& entry) REQUIRES(mutex_);
   void reap(CacheEntry& entry) REQUIRES(mutex_);
-  void fit_budget(Node& node, Later& later) REQUIRES(mutex_);
-  void fit_budget_by(Node& node, CacheEntry* freed, Later& later) REQUIRES(mutex_);
-  void free_surplus_slabs(Node& node, Later& later) REQUIRES(mutex_);
-  void free_slab(Node& node, const std::byte* begin, Later& later) REQUIRES(mutex_);
-  Error no_room(const Request& request) const REQUIRES(mutex_);
+  void fit_budget(Node& node, DeferredActions& deferred) REQUIRES(mutex_);
+  void fit_budget_by(Node& node, CacheEntry* freed, DeferredActions& deferred) REQUIRES(mutex_);
+  void free_surplus_slabs(Node& node, DeferredActions& deferred) REQUIRES(mutex_);
+  void free_slab(Node& node, const std::byte* begin, DeferredActions& deferred) REQUIRES(mutex_);
+  Error no_space(const SpaceRequest& request) const REQUIRES(mutex_);
 
   // prefetch.cpp
   bool take_pump_due();
   void pump(bool may_grow);
-  CacheEntry* start_next(bool may_grow, std::optional<Growth>& grow, Later& later) REQUIRES(mutex_);
-  CacheEntry* start_item(PlanItem& item, bool may_grow, std::optional<Growth>& grow, Later& later)
+  CacheEntry* start_next(bool may_grow, std::optional<Growth>& grow, DeferredActions& deferred)
       REQUIRES(mutex_);
+  CacheEntry* start_item(PlanItem& item, bool may_grow, std::optional<Growth>& grow,
+                         DeferredActions& deferred) REQUIRES(mutex_);
   void enlist(const std::shared_ptr<PrefetchPlan>& plan);
   void unindex(PlanItem& item) REQUIRES(mutex_);
   void adopt(PlanItem& item, CacheEntry& entry) REQUIRES(mutex_);
   void let_go(PlanItem& item, PlanItem::State state) REQUIRES(mutex_);
-  void use_planned(const Range& range) REQUIRES(mutex_);
+  std::uint64_t window_of(const PlanItem& item) const REQUIRES(mutex_);
+  void use_planned(const Range& range, PrefetchPlan* named) REQUIRES(mutex_);
   void pass_over(PrefetchPlan& plan) REQUIRES(mutex_);
   void unplan(CacheEntry& entry, PlanItem::State state) REQUIRES(mutex_);
   void end_plan(PrefetchPlan& plan) REQUIRES(mutex_);
   void end_plans() REQUIRES(mutex_);
 
   bool being_read(ObjectId object) const REQUIRES(mutex_);
-  void link(Fill& fill) REQUIRES(mutex_);
-  void unlink(Fill& fill) REQUIRES(mutex_);
 
   // stats.cpp
   void emit(CacheEvent::Kind kind, const Extent& extent, bool by_prefetch) noexcept
       REQUIRES(mutex_);
 
   // Immutable after construction.
+  const Origin origin_;
   Mover& mover_;
   const CacheOptions options_;
   std::vector<std::optional<NodeId>> node_of_cpu_;
@@ -202,7 +217,7 @@ class CacheCore {
   // guarded by mutex_.
   std::vector<Node> nodes_;
   Counts counts_ GUARDED_BY(mutex_);
-  Fill* fills_ GUARDED_BY(mutex_) = nullptr;   // those on their way, linked
+  IntrusiveList<Fill, &Fill::next, &Fill::previous> fills_ GUARDED_BY(mutex_);  // in flight
   Nanoseconds latency_ GUARDED_BY(mutex_){0};  // of copies, a mean that forgets
 
   std::vector<std::shared_ptr<PrefetchPlan>> plans_ GUARDED_BY(mutex_);
@@ -212,7 +227,7 @@ class CacheCore {
   bool pump_again_ GUARDED_BY(mutex_) = false;
   // Something happened that may let a plan go on.
   std::atomic<bool> pump_due_{false};
-  // A plan found no room: whatever becomes droppable is a reason to pump.
+  // A plan found no space: whatever becomes droppable is a reason to pump.
   bool stalled_ GUARDED_BY(mutex_) = false;
   // Threads that wait on running_: whoever lowers it wakes them.
   unsigned watchers_ GUARDED_BY(mutex_) = 0;

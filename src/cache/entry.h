@@ -1,4 +1,4 @@
-// The books of one block, and of its copy while that is on its way.
+// What the cache knows about one block, and about its copy while that is in flight.
 //
 // Life of an entry: made `filling` and put into the index under the lock, before its copy is
 // submitted, so that nobody copies twice; then ready or failed, set once by the end of the
@@ -26,7 +26,7 @@ struct Fill {
   Extent to;
   Transfer transfer;     // set once submitted
   ObjectId object{};     // that it reads
-  Fill* next = nullptr;  // all fills on their way
+  Fill* next = nullptr;  // all that are in flight
   Fill* previous = nullptr;
   Nanoseconds started{0};
   Priority priority = Priority::demand;
@@ -60,15 +60,15 @@ struct CacheEntry final : Frame, EvictionLinks {
   CacheEntry(const CacheEntry&) = delete;
   CacheEntry& operator=(const CacheEntry&) = delete;
 
-  // The copy is whole, in the books or not.
+  // The copy is whole, in the index or not.
   bool has_bytes() const { return now() == BlockState::ready || now() == BlockState::evicting; }
   BlockState now() const { return static_cast<BlockState>(state.load() & (kAwaited - 1)); }
   Range range() const { return {id, offset, length}; }
   Extent extent() const { return {object, offset, Bytes{length}}; }
 };
 
-// The budget of DESIGN: 128 bytes per block in all. The allocator rounds 104 up to 112, the index
-// adds 6 to 13 (index.h).
+// A block costs at most 128 bytes besides its own (docs/design/cache.md). The allocator rounds 104
+// up to 112, the index adds 6 to 13 (index.h).
 static_assert(sizeof(CacheEntry) <= 104);
 
 }  // namespace headrace

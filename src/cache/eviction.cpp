@@ -4,35 +4,28 @@
 #include <cstddef>
 
 #include "core/check.h"
+#include "core/intrusive_list.h"
 
 namespace headrace {
 namespace {
 
-// A doubly linked queue from newest to oldest, through the links in the entries.
-class Queue {
+// Entries from newest to oldest.
+class ByAge {
  public:
   void push_newest(EvictionLinks& entry) {
-    entry.newer = nullptr;
-    entry.older = newest_;
-    (newest_ == nullptr ? oldest_ : newest_->newer) = &entry;
-    newest_ = &entry;
+    list_.push_front(entry);
     ++size_;
   }
-
   void remove(EvictionLinks& entry) {
     CHECK(size_ > 0);
-    (entry.newer == nullptr ? newest_ : entry.newer->older) = entry.older;
-    (entry.older == nullptr ? oldest_ : entry.older->newer) = entry.newer;
-    entry.newer = entry.older = nullptr;
+    list_.remove(entry);
     --size_;
   }
-
-  EvictionLinks* oldest() const { return oldest_; }
+  EvictionLinks* oldest() const { return list_.back(); }
   std::size_t size() const { return size_; }
 
  private:
-  EvictionLinks* newest_ = nullptr;
-  EvictionLinks* oldest_ = nullptr;
+  IntrusiveList<EvictionLinks, &EvictionLinks::older, &EvictionLinks::newer> list_;
   std::size_t size_ = 0;
 };
 
@@ -45,22 +38,22 @@ class Sieve final : public EvictionOrder {
  public:
   void insert(EvictionLinks& entry) override {
     entry.visited = false;
-    queue_.push_newest(entry);
+    entries_.push_newest(entry);
   }
 
   void remove(EvictionLinks& entry) override {
     if (hand_ == &entry) hand_ = entry.newer;
-    queue_.remove(entry);
+    entries_.remove(entry);
   }
 
   void touch(EvictionLinks& entry) override { entry.visited = true; }
 
   EvictionLinks* choose(const std::function<bool(EvictionLinks&)>& accept,
                         unsigned effort) override {
-    const std::size_t offers = std::min<std::size_t>(effort, queue_.size());
+    const std::size_t offers = std::min<std::size_t>(effort, entries_.size());
     unsigned spared = 0;
     for (std::size_t offered = 0; offered < offers;) {
-      if (hand_ == nullptr) hand_ = queue_.oldest();
+      if (hand_ == nullptr) hand_ = entries_.oldest();
       EvictionLinks& entry = *hand_;
       if (entry.visited && spared < kUnmark) {
         entry.visited = false;
@@ -75,7 +68,7 @@ class Sieve final : public EvictionOrder {
   }
 
  private:
-  Queue queue_;
+  ByAge entries_;
   EvictionLinks* hand_ = nullptr;  // next to look at; null: the oldest
 };
 
@@ -83,19 +76,19 @@ class SecondChance final : public EvictionOrder {
  public:
   void insert(EvictionLinks& entry) override {
     entry.visited = false;
-    queue_.push_newest(entry);
+    entries_.push_newest(entry);
   }
 
-  void remove(EvictionLinks& entry) override { queue_.remove(entry); }
+  void remove(EvictionLinks& entry) override { entries_.remove(entry); }
 
   void touch(EvictionLinks& entry) override { entry.visited = true; }
 
   EvictionLinks* choose(const std::function<bool(EvictionLinks&)>& accept,
                         unsigned effort) override {
-    const std::size_t offers = std::min<std::size_t>(effort, queue_.size());
+    const std::size_t offers = std::min<std::size_t>(effort, entries_.size());
     unsigned spared = 0;
     for (std::size_t offered = 0; offered < offers;) {
-      EvictionLinks& entry = *queue_.oldest();
+      EvictionLinks& entry = *entries_.oldest();
       if (entry.visited && spared < kUnmark) {
         entry.visited = false;
         ++spared;
@@ -103,14 +96,14 @@ class SecondChance final : public EvictionOrder {
         if (accept(entry)) return &entry;
         ++offered;
       }
-      queue_.remove(entry);
-      queue_.push_newest(entry);
+      entries_.remove(entry);
+      entries_.push_newest(entry);
     }
     return nullptr;
   }
 
  private:
-  Queue queue_;
+  ByAge entries_;
 };
 
 }  // namespace

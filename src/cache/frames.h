@@ -3,7 +3,7 @@
 // A frame is the place of one block: any length, its first byte congruent to the source's offset
 // modulo 4096 (modulo 64 below 4 KiB), so that O_DIRECT can read into it without a bounce. Frames
 // of a slab are linked by address through the blocks' own entries, and what is free between them is
-// described in the free bytes themselves: the books cost no memory beside the frame's four words.
+// described in the free bytes themselves: no memory is needed besides the frame's four words.
 // It does not decide who must go (eviction.h), only what would have to go together.
 //
 // Invariants: frames do not share a 64-byte granule; two gaps never touch; every gap is in the
@@ -49,7 +49,7 @@ class Frames {
   // Cuts a frame of `length` bytes for a source at `offset` from the smallest gap it fits in, the
   // lowest of equals. False: it fits nowhere. Requires: length > 0, the frame is not in use.
   bool take(Frame& frame, std::uint64_t length, std::uint64_t offset);
-  // The same without the alignment, for when there is no other room.
+  // The same without the alignment, for when there is no other space.
   bool take_unaligned(Frame& frame, std::uint64_t length);
   // Gives it back; the gap joins its neighbours. Its length stays on record.
   void give(Frame& frame);
@@ -59,7 +59,7 @@ class Frames {
     std::vector<Frame*> frames;
     std::byte* begin = nullptr;
   };
-  // The row with `seed` that would make room for a frame if it went; empty if the frames that may
+  // The row with `seed` that would make space for a frame if it went; empty if the frames that may
   // go
   // (`droppable`) do not suffice.
   Row row(Frame& seed, std::uint64_t length, std::uint64_t offset,

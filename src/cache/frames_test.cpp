@@ -44,7 +44,8 @@ RC_GTEST_PROP(FramesTest, FramesAreDisjointAlignedAndWhollyGivenBack, ()) {
       const std::uint64_t modulus = length >= 4096 ? 4096 : 64;
       RC_ASSERT(address(taken.back()) % modulus == offset % modulus);
       RC_ASSERT(taken.back().length == length);
-      std::fill_n(taken.back().data, length, std::byte{0xff});  // the books do not lie in there
+      std::fill_n(taken.back().data, length,
+                  std::byte{0xff});  // what describes gaps does not lie in there
     } else {
       auto gone =
           std::next(taken.begin(), *rc::gen::inRange<int>(0, static_cast<int>(taken.size())));

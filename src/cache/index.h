@@ -3,7 +3,7 @@
 // A hash table whose key is (object, length class, cell): class c holds lengths in (2^(c-1), 2^c],
 // a cell is 2^c bytes of offset. A range of class c that contains the byte x starts less than 2^c
 // below it, so it lies in the cell of x or in the one before: two probes per class in use, however
-// many ranges there are. The items carry the chain link themselves; beside them the table costs 6
+// many ranges there are. The items carry the chain link themselves; besides them the table costs 6
 // to 13 bytes per item. It is not ordered: visits come class by class, shortest first.
 //
 // Single-thread: the cache calls it under its lock.

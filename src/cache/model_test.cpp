@@ -6,7 +6,7 @@
 
 #include <map>
 
-#include "support/cache_rig.h"
+#include "tests/support/cache_rig.h"
 
 namespace headrace {
 namespace {
@@ -117,7 +117,9 @@ class Model {
 
   void access() {
     const Extent extent = any_extent();
-    held_.push_back({rig_.cache->access(extent), now(extent), {}});
+    const auto at = *rc::gen::inRange<std::size_t>(0, plans_.size() + 2);
+    const Prefetch* plan = at < plans_.size() ? &plans_[at] : nullptr;
+    held_.push_back({rig_.cache->access(extent, {.plan = plan}), now(extent), {}});
     ++accesses_;
   }
   void drop() {
@@ -176,7 +178,7 @@ class Model {
       const auto progress = plan.progress();
       RC_ASSERT(progress.used <= progress.started && progress.started <= progress.planned);
     }
-    // Beyond the budget lies only what was held or on its way when the budget shrank.
+    // Beyond the budget lies only what was held or in flight when the budget shrank.
     if (stats.bytes_used > budget_) RC_ASSERT(stats.bytes_used <= most_used_);
     most_used_ = std::max(budget_, stats.bytes_used);
   }

@@ -37,6 +37,20 @@ PlanItem* PrefetchPlan::first_pending() {
   return next < items.size() ? &items[next] : nullptr;
 }
 
+bool PrefetchPlan::is_consumers(const PlanItem& item, std::uint64_t window) {
+  if (item.position <= furthest + window) {
+    far_ = 0;
+    return true;
+  }
+  const bool follows = item.position >= far_end_ && item.position <= far_end_ + window;
+  far_ = follows ? far_ + 1 : 1;
+  far_end_ = item.end_position();
+  if (far_ < kJump) return false;
+  far_ = 0;
+  begin = item.position;  // it has been there and has what lies before
+  return true;
+}
+
 std::size_t PrefetchPlan::furthest_started() {
   while (started_end > oldest && items[started_end - 1].state != PlanItem::State::started) {
     --started_end;

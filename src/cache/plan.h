@@ -1,7 +1,7 @@
 // A prefetch plan: the extents in the order of their planned use, and how far ahead of the use to
-// fetch. Pure books; the cache core starts the copies.
+// fetch. It starts no copies; the cache core does.
 //
-// An item is pending (not started), started (its block is there or on its way, and protected), or
+// An item is pending (not started), started (its block is there or in flight, and protected), or
 // over: used, passed over or given up. Single-thread: guarded by the lock of the cache.
 #pragma once
 
@@ -67,8 +67,15 @@ struct PrefetchPlan {
   std::size_t started_end = 0;  // no item from it on is started
   std::uint64_t ahead = 0;      // bytes of started items
   std::uint64_t furthest = 0;   // end position of the furthest item used
+  std::uint64_t begin = 0;      // position to which the consumer jumped: what is before is over
+  bool named = false;           // by an access: only those that name it are uses of it
   Pace pace;
   Prefetch::Progress progress;
+
+  // Whether an access that named no plan and came to `item` is the consumer's. One far ahead of the
+  // furthest use is somebody else's, until kJump in succession went on from each other there: then
+  // the consumer has jumped. Lookups, even of one item again and again, do not go on.
+  bool is_consumers(const PlanItem& item, std::uint64_t window);
 
   // Links the pending items with the same bytes, in order, and marks the first of each as indexed:
   // only the first that is not over is in the index, so that an access need not look at all.
@@ -81,6 +88,12 @@ struct PrefetchPlan {
   // lead time or in two latencies, at the pace seen; at least two extents like `item`, so that one
   // is fetched while another is used; at most `most`. Before there is a pace: `most`.
   std::uint64_t limit(const PlanItem& item, Nanoseconds latency, std::uint64_t most) const;
+
+ private:
+  static constexpr unsigned kJump = 16;
+
+  std::uint64_t far_end_ = 0;  // end position of the last access far ahead
+  unsigned far_ = 0;           // such accesses that went on from each other, and none came here
 };
 
 }  // namespace headrace

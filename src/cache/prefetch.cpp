@@ -17,6 +17,12 @@ Prefetch CacheCore::prefetch(std::span<const Extent> extents, const PrefetchOpti
   auto plan = std::make_shared<PrefetchPlan>();
   plan->options = options;
   plan->progress.planned = extents.size();
+  if (!origin_.here()) {
+    plan->progress.cancelled = true;
+    Prefetch ended;
+    ended.plan_ = std::move(plan);
+    return ended;
+  }
   plan->items.resize(extents.size());
   std::uint64_t position = 0;
   const Extent* asked = nullptr;  // policies are pure: equal requests have equal answers
@@ -103,10 +109,10 @@ void CacheCore::pump(bool may_grow) {
     std::optional<Growth> wanted;
     CacheEntry* entry = nullptr;
     {
-      Later later;
+      DeferredActions deferred;
       const MutexLock lock(mutex_);
       if (may_grow) growth_due_ = false;
-      entry = start_next(may_grow, wanted, later);
+      entry = start_next(may_grow, wanted, deferred);
       if (entry == nullptr && !wanted && !std::exchange(pump_again_, false)) {
         pumping_ = false;
         return;
@@ -118,7 +124,8 @@ void CacheCore::pump(bool may_grow) {
 }
 
 // The next block of the plan whose turn it is; null: none can be started now.
-CacheEntry* CacheCore::start_next(bool may_grow, std::optional<Growth>& wanted, Later& later) {
+CacheEntry* CacheCore::start_next(bool may_grow, std::optional<Growth>& wanted,
+                                  DeferredActions& deferred) {
   const std::size_t plans = plans_.size();
   const std::size_t first = turn_;
   bool kept = false;
@@ -127,13 +134,13 @@ CacheEntry* CacheCore::start_next(bool may_grow, std::optional<Growth>& wanted, 
     const std::size_t turn = (first + i) % plans;
     PrefetchPlan& plan = *plans_[turn];
     while (PlanItem* const item = plan.first_pending()) {
-      if (CacheEntry* const entry = start_item(*item, may_grow, wanted, later)) {
+      if (CacheEntry* const entry = start_item(*item, may_grow, wanted, deferred)) {
         if (!kept) turn_ = turn + 1;
         return entry;
       }
       if (wanted) return nullptr;
       if (item->state != PlanItem::State::pending) continue;
-      // No room in the plan or on the node.
+      // No space in the plan or on the node.
       if (!kept && nodes_[item->node].kept_free) {
         kept = true;
         turn_ = turn;
@@ -144,8 +151,12 @@ CacheEntry* CacheCore::start_next(bool may_grow, std::optional<Growth>& wanted, 
   return nullptr;
 }
 
+std::uint64_t CacheCore::window_of(const PlanItem& item) const {
+  return std::min(item.plan->options.window.value, nodes_[item.node].budget / 2);
+}
+
 CacheEntry* CacheCore::start_item(PlanItem& item, bool may_grow, std::optional<Growth>& wanted,
-                                  Later& later) {
+                                  DeferredActions& deferred) {
   PrefetchPlan& plan = *item.plan;
   Node& node = nodes_[item.node];
   const std::uint64_t length = item.bytes.length;
@@ -153,31 +164,31 @@ CacheEntry* CacheCore::start_item(PlanItem& item, bool may_grow, std::optional<G
     let_go(item, PlanItem::State::over);
     return nullptr;
   }
-  const std::uint64_t most = std::min(plan.options.window.value, node.budget / 2);
-  if (plan.ahead > 0 && plan.ahead + length > plan.limit(item, latency_, most)) return nullptr;
+  const std::uint64_t most = plan.limit(item, latency_, window_of(item));
+  if (plan.ahead > 0 && plan.ahead + length > most) return nullptr;
   if (node.kept_free) return nullptr;
   if (CacheEntry* const found = find(item.bytes)) {
     adopt(item, *found);
     return nullptr;
   }
   if (node.planned > 0 && node.planned + length > node.budget / 2) {
-    // A plan with nothing under way would starve if others took every byte that is used up.
+    // A plan with nothing in flight would starve if others took every byte that is used up.
     if (plan.ahead == 0) node.kept_free = true;
     return nullptr;
   }
   auto made = std::make_unique<CacheEntry>();
-  const Request request{.node = item.node, .extent = item.extent(), .by_prefetch = true};
-  switch (make_room(*made, request, wanted, later)) {
-    case Room::growth:
+  const SpaceRequest request{.node = item.node, .extent = item.extent(), .by_prefetch = true};
+  switch (make_space(*made, request, wanted, deferred)) {
+    case Space::growth:
       if (!may_grow) {
         node.growing -= wanted->bytes;
         wanted.reset();
         growth_due_ = true;
       }
       return nullptr;
-    case Room::growing:
-    case Room::none: stalled_ = true; return nullptr;
-    case Room::found: break;
+    case Space::growing:
+    case Space::none: stalled_ = true; return nullptr;
+    case Space::found: break;
   }
   CacheEntry& entry = start(std::move(made), request);
   adopt(item, entry);
@@ -213,20 +224,29 @@ void CacheCore::let_go(PlanItem& item, PlanItem::State state) {
   pump_due_ = true;
 }
 
-// An access to `range`: in each plan the first item that covers it is used, and all that lie inside
-// (each once, if it was planned several times).
-void CacheCore::use_planned(const Range& range) {
+// An access to `range` by the consumer of `named`, or by whoever where that is null: in each plan
+// concerned the first item that covers it is used, and all that lie inside (each once, if it was
+// planned several times).
+void CacheCore::use_planned(const Range& range, PrefetchPlan* named) {
   if (planned_.empty()) return;
+  if (named != nullptr && named->core == this) named->named = true;
   std::vector<PlanItem*> items = planned_.overlapping(range);
   std::erase_if(items, [&](const PlanItem* item) {
     return item->plan->core == nullptr ||
+           (named != nullptr ? item->plan != named : item->plan->named) ||
            !(item->bytes.contains(range) || range.contains(item->bytes));
   });
   std::ranges::sort(items, std::less<>{});  // items of one plan lie in one array, in its order
   const PrefetchPlan* covered = nullptr;
+  const PrefetchPlan* asked = nullptr;  // once for each plan: a wide access is one, too
+  bool consumers = true;
   for (PlanItem* item : items) {
     PrefetchPlan& plan = *item->plan;
     if (item->state == PlanItem::State::over) continue;  // passed over by the use of another
+    if (named == nullptr && std::exchange(asked, &plan) != &plan) {
+      consumers = plan.is_consumers(*item, window_of(*item));
+    }
+    if (!consumers) continue;
     if (item->bytes.contains(range) && std::exchange(covered, &plan) == &plan) continue;
     if (item->state == PlanItem::State::pending) ++plan.progress.started;
     let_go(*item, PlanItem::State::over);
@@ -243,8 +263,8 @@ void CacheCore::pass_over(PrefetchPlan& plan) {
   for (; plan.oldest < plan.items.size(); ++plan.oldest) {
     PlanItem& item = plan.items[plan.oldest];
     if (item.state == PlanItem::State::over) continue;
-    const std::uint64_t window = std::min(plan.options.window.value, nodes_[item.node].budget / 2);
-    if (item.end_position() + window >= plan.furthest) return;
+    const bool behind = item.end_position() + window_of(item) < plan.furthest;
+    if (!behind && item.position >= plan.begin) return;
     let_go(item, PlanItem::State::over);
   }
 }
@@ -280,15 +300,17 @@ void CacheCore::end_plans() {
 }
 
 void CacheCore::cancel(PrefetchPlan& plan) {
+  if (!origin_.here()) return;
   {
     const MutexLock lock(mutex_);
     if (plan.core == nullptr) return;  // ended by clear() meanwhile
     end_plan(plan);
   }
-  if (take_pump_due()) pump(true);  // others may go on with its room
+  if (take_pump_due()) pump(true);  // others may go on in its space
 }
 
 Prefetch::Progress CacheCore::progress(const PrefetchPlan& plan) const {
+  if (!origin_.here()) return {.cancelled = true};
   const MutexLock lock(mutex_);
   return plan.progress;
 }

@@ -1,6 +1,6 @@
 #include <gtest/gtest.h>
 
-#include "support/cache_rig.h"
+#include "tests/support/cache_rig.h"
 
 namespace headrace {
 namespace {
@@ -227,17 +227,83 @@ TEST(PrefetchTest, WhatLiesAWindowBehindTheFurthestUseIsPassedOver) {
   const auto plan = blocks_of(source, 64);
   const Prefetch prefetch = rig.cache->prefetch(plan, {.window = Bytes{4 * kBlock}});
   rig.settle();
-  rig.load(plan[20]);  // a jump: 0..15 are more than the window behind
-  rig.settle();
+  {
+    const Block jump = rig.cache->access(plan[20], {.plan = &prefetch});
+  }
+  rig.settle();  // 0..15 are more than the window behind
   EXPECT_EQ(prefetch.progress().used, 1u);
   for (const std::uint64_t i : {16U, 17U, 18U, 19U}) {
-    EXPECT_EQ(rig.cache->access(plan[i]).state(), BlockState::ready) << i;
+    EXPECT_EQ(rig.cache->access(plan[i], {.plan = &prefetch}).state(), BlockState::ready) << i;
   }
   rig.settle();
   EXPECT_EQ(rig.cache->access(plan[21]).state(), BlockState::ready);
   rig.cache->flush();
   EXPECT_EQ(rig.cache->access(plan[2]).state(), BlockState::filling);  // no longer protected
   rig.settle();
+}
+
+TEST(PrefetchTest, AStrangersAccessesDoNotEndAPlan) {
+  Source source(64 * kBlock);
+  CacheRig rig({.budget = Bytes{32 * kBlock}});
+  const auto plan = blocks_of(source, 64);
+  const Prefetch prefetch = rig.cache->prefetch(plan, {.window = Bytes{4 * kBlock}});
+  rig.settle();
+  for (std::size_t i = 0; i < 24; ++i) {
+    rig.load(plan[63 - i % 20]);  // a point lookup of another query
+    EXPECT_EQ(rig.cache->access(plan[i]).state(), BlockState::ready) << i;
+    rig.settle();
+  }
+  EXPECT_EQ(prefetch.progress().used, 24u);
+}
+
+// One item again and again, and one access over many items, while the consumer pauses.
+TEST(PrefetchTest, AStrangersBusyAndWideAccessesDoNotEndAPlan) {
+  Source source(64 * kBlock);
+  CacheRig rig({.budget = Bytes{64 * kBlock}});
+  const auto plan = blocks_of(source, 64);
+  const Prefetch prefetch = rig.cache->prefetch(plan, {.window = Bytes{4 * kBlock}});
+  rig.settle();
+  for (int i = 0; i < 100; ++i) rig.load(plan[50 + i % 2]);
+  for (int i = 0; i < 8; ++i) rig.load(source.at(30 * kBlock, 30 * kBlock));
+  EXPECT_EQ(prefetch.progress().used, 0u);
+  for (std::size_t i = 0; i < 24; ++i) {
+    EXPECT_EQ(rig.cache->access(plan[i]).state(), BlockState::ready) << i;
+    rig.settle();
+  }
+}
+
+TEST(PrefetchTest, APlanThatIsNamedCountsNoOtherAccess) {
+  Source source(16 * kBlock);
+  CacheRig rig({.budget = Bytes{32 * kBlock}});
+  const auto plan = blocks_of(source, 16);
+  const Prefetch prefetch = rig.cache->prefetch(plan, {.window = Bytes{4 * kBlock}});
+  const Prefetch other = rig.cache->prefetch(plan, {.window = Bytes{4 * kBlock}});
+  rig.settle();
+  const auto use = [&](std::size_t i, const Prefetch* named) {
+    EXPECT_EQ(rig.cache->access(plan[i], {.plan = named}).state(), BlockState::ready) << i;
+    rig.settle();
+  };
+  use(0, &prefetch);
+  EXPECT_EQ(other.progress().used, 0u) << "that of another plan";
+  for (const std::size_t i : {1U, 2U, 3U}) use(i, nullptr);
+  EXPECT_EQ(prefetch.progress().used, 1u);
+  EXPECT_EQ(other.progress().used, 3u) << "nobody named it";
+  for (std::size_t i = 1; i < plan.size(); ++i) use(i, &prefetch);
+  EXPECT_EQ(prefetch.progress().used, 16u);
+}
+
+TEST(PrefetchTest, ManyAccessesFarAheadAreTheConsumersJump) {
+  Source source(128 * kBlock);
+  CacheRig rig({.budget = Bytes{64 * kBlock}});
+  const auto plan = blocks_of(source, 128);
+  const Prefetch prefetch = rig.cache->prefetch(plan, {.window = Bytes{4 * kBlock}});
+  rig.settle();
+  for (std::size_t i = 64; i < 80; ++i) rig.load(plan[i]);
+  EXPECT_EQ(prefetch.progress().used, 1u) << "the last of them";
+  for (std::size_t i = 80; i < 128; ++i) {
+    EXPECT_EQ(rig.cache->access(plan[i]).state(), BlockState::ready) << i;
+    rig.settle();
+  }
 }
 
 TEST(PrefetchTest, AnAccessTakesTheRoomOfTheFurthestPlannedUseAsTheLastResort) {
@@ -269,7 +335,7 @@ TEST(PrefetchTest, AnAccessTakesTheRoomOfAPlannedUseBehindOneThatIsPending) {
   rig.fake->hold(true);
   const Prefetch prefetch = rig.cache->prefetch(blocks_of(source, 2));
   EXPECT_EQ(prefetch.progress().started, 2u);
-  rig.cache->invalidate(source.at(0, kBlock));  // pending again, its room still written to
+  rig.cache->invalidate(source.at(0, kBlock));  // pending again, its frame still written to
   EXPECT_EQ(prefetch.progress().started, 1u);
   const Block c = rig.cache->access(source.at(12 * kBlock, kBlock));
   EXPECT_EQ(c.state(), BlockState::filling);

@@ -14,6 +14,7 @@ CacheStats::Percentiles percentiles(const Histogram& histogram) {
 
 CacheStats CacheCore::stats() const {
   CacheStats stats;
+  if (!origin_.here()) return stats;
   {
     const MutexLock lock(mutex_);
     stats = {.hits = counts_.hits,

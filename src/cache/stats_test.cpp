@@ -3,7 +3,7 @@
 
 #include <gtest/gtest.h>
 
-#include "support/cache_rig.h"
+#include "tests/support/cache_rig.h"
 
 namespace headrace {
 namespace {

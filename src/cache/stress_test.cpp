@@ -8,7 +8,7 @@
 #include <thread>
 
 #include "headrace/random.h"
-#include "support/cache_rig.h"
+#include "tests/support/cache_rig.h"
 
 namespace headrace {
 namespace {

@@ -1,8 +1,8 @@
 // A mutex whose rules the compiler checks: fields say GUARDED_BY(mutex_), functions say
 // REQUIRES(mutex_), and clang's -Werror=thread-safety refuses code that forgets.
 //
-// Thread-safe. Waiting for something to happen is not done here but through Waiting (clock.h) on an
-// atomic word, so that the simulator can take over; CondVar is for threads the library owns.
+// Thread-safe. A user's wait goes through Waiting (clock.h) on an atomic word, so that a test can
+// take its place; CondVar is for threads the library owns.
 #pragma once
 
 #include <chrono>

@@ -16,6 +16,7 @@ namespace {
 
 struct Seen {
   bool takes_interrupt = true;
+  bool takes_bus_error = false;
   std::string name;
 };
 
@@ -25,6 +26,7 @@ TEST(ThreadTest, TakesNoSignalsAndHasAName) {
     sigset_t blocked;
     pthread_sigmask(SIG_SETMASK, nullptr, &blocked);
     seen.takes_interrupt = sigismember(&blocked, SIGINT) == 0;
+    seen.takes_bus_error = sigismember(&blocked, SIGBUS) == 0;
     std::array<char, 16> name{};
     // The one who started it may be about to name it.
     for (int i = 0; i < 1000 && std::string(name.data()) != "headrace-test"; ++i) {
@@ -36,6 +38,7 @@ TEST(ThreadTest, TakesNoSignalsAndHasAName) {
   ASSERT_TRUE(thread.has_value());
   thread->join();
   EXPECT_FALSE(seen.takes_interrupt);
+  EXPECT_TRUE(seen.takes_bus_error) << "a fault of its own, for which there may be a handler";
   EXPECT_EQ(seen.name, "headrace-test");
   sigset_t blocked;
   pthread_sigmask(SIG_SETMASK, nullptr, &blocked);

@@ -28,6 +28,11 @@ TEST(BytesPerSecond, IsBytesOverTimeAndBack) {
   EXPECT_EQ(Bytes{3'000'000} / rate, milliseconds{1});
 }
 
+TEST(Seconds, AreTheNumberPeopleWrote) {
+  static_assert(seconds(milliseconds{300}) == 0.3 && seconds(milliseconds{700}) == 0.7);
+  static_assert(seconds(std::chrono::seconds{30}) == 30.0);
+}
+
 TEST(Ids, AreDifferentTypesWithTheirNumbers) {
   static_assert(!std::is_convertible_v<NodeId, EngineId>);
   EXPECT_EQ(raw(NodeId{8}), 8u);

@@ -4,31 +4,23 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <array>
 #include <cstdio>
 #include <cstdlib>
 
 #include "headrace/measure.h"
-#include "measure/experiment.h"
-#include "measure/team.h"
+#include "measure/experiments/experiments.h"
 #include "tests/support/container.h"
 
 namespace headrace {
 namespace {
 
-// Reasons that are no failures: what a machine does not have, or the budget does not reach.
-bool is_absent(const Row& row) {
-  constexpr std::array kReasons = {"one memory node", "left out", "the budget",
-                                   "one CPU cannot",  "no disk",  "no DSA device",
-                                   "too small"};
-  return std::ranges::any_of(
-      kReasons, [&](const char* reason) { return row.reason.find(reason) != std::string::npos; });
-}
+// Rows that are no failures: what a machine does not have, or the budget does not reach.
+bool is_absent(const Row& row) { return row.has_flag("absent") || row.has_flag("left_out"); }
 
 // On one node memory is where it must be; on several every row says what to grant.
 [[noreturn]] void measure_denied() {
   const Machine machine = Machine::discover({.storage = {}}).value();
-  const bool several = memory_nodes(machine).size() > 1;
+  const bool several = session::memory_nodes(machine).size() > 1;
   test::forbid_policies();
   const auto profile = measure(machine, {.budget = std::chrono::seconds{4}, .width = 1});
   if (!profile) {
@@ -54,7 +46,7 @@ TEST(MeasureDenied, OneNodeIsMeasuredWithoutBindingAnything) {
 // As if it had gone offline since the machine was discovered.
 TEST(MeasureDenied, ANodeThatIsGoneIsARowWithTheReason) {
   Machine machine = Machine::discover({.storage = {}}).value();
-  Node gone = *memory_nodes(machine).back();
+  Node gone = *session::memory_nodes(machine).back();
   gone.id = NodeId{raw(gone.id) + 1};
   gone.name = "gone";
   gone.cpus = {};
@@ -82,9 +74,9 @@ TEST(MeasureDenied, BuffersOfASmallNodeShrinkAndSaySo) {
   Machine machine = Machine::discover({.storage = {}}).value();
   for (Node& node : machine.nodes) node.capacity = 64_MiB;
   std::size_t shrunk = 0;
-  const std::vector<Point> points = bandwidth_points({machine});
+  const std::vector<session::Point> points = experiment_bandwidth::kExperiment.points({machine});
   ASSERT_FALSE(points.empty());
-  for (const Point& point : points) {
+  for (const session::Point& point : points) {
     const bool refused = point.row.reason.find("too small") != std::string::npos;
     EXPECT_TRUE(refused || point.row.has_flag("shrunk")) << point.row.key();
     shrunk += point.row.has_flag("shrunk") ? 1 : 0;

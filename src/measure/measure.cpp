@@ -1,4 +1,5 @@
-// `measure`: the experiments asked for, as one session, into a profile.
+// `measure`: the points asked for, as one session, into a profile; and `model_dsa`: rows that come
+// into none.
 #include "measure/measure.h"
 
 #include <fmt/chrono.h>
@@ -11,45 +12,40 @@
 #include <set>
 
 #include "core/fail.h"
+#include "core/text/files.h"
+#include "dsa_emulator/rates/rates.h"
+#include "headrace/clock.h"
 #include "headrace/measure.h"
 #include "headrace/version.h"
-#include "measure/attributes.h"
-#include "measure/experiment.h"
-#include "measure/session.h"
-#include "measure/ticks.h"
+#include "measure/experiments/dsa/dsa.h"
+#include "measure/experiments/experiments.h"
+#include "measure/instruments/ticks.h"
+#include "measure/instruments/worker_pool.h"
+#include "measure/session/session.h"
+#include "profile/profile.h"
 
 namespace headrace {
 namespace {
 
-constexpr std::array kExperiments = {
-    Experiment{"latency", "idle load-to-use latency by node, window, page and working-set size",
-               latency_points},
-    Experiment{"bandwidth", "bandwidth by node, mix of reads and writes, and threads",
-               bandwidth_points},
-    Experiment{"loaded", "latency of one core while others load the memory", loaded_points},
-    Experiment{"stream", "STREAM's four kernels, each array on a node of its own", stream_points},
-    Experiment{"copy", "copying by cores: engine, size, threads, nodes, cold and hot", copy_points},
-    Experiment{"migrate", "moving pages between nodes, and what a running program feels of it",
-               migrate_points},
-    Experiment{"storage", "reading and writing a file: block size, depth, io_uring or threads",
-               storage_points},
-    Experiment{"interference", "who slows whom: one thread's work alone and beside others",
-               interference_points},
-    Experiment{"dsa", "copies by DSA devices: hand-over, threads, routes, queues, beside others",
-               dsa_points},
+using namespace session;
+
+const std::array<const Experiment*, 9> kExperiments = {
+    &experiment_latency::kExperiment, &experiment_bandwidth::kExperiment,
+    &experiment_loaded::kExperiment,  &experiment_stream::kExperiment,
+    &experiment_copy::kExperiment,    &experiment_migrate::kExperiment,
+    &experiment_storage::kExperiment, &experiment_interference::kExperiment,
+    &experiment_dsa::kExperiment,
 };
 
-// Below it not even the points of rank 0 of one node are measured three times.
+// With less not even the points of rank 0 of one node are measured three times.
 constexpr Nanoseconds kLeastBudget = std::chrono::seconds{2};
 
-std::string first_line(const char* path) {
-  std::ifstream file(path);
-  std::string line;
-  std::getline(file, line);
+std::string known_line(const char* path) {
+  const std::string line = first_line(path);
   return line.empty() ? "unknown" : line;
 }
 
-// Of the first CPU in /proc/cpuinfo; "unknown" where there is no such line.
+// A line of the first CPU in /proc/cpuinfo; "unknown" where there is no such line.
 std::string cpu_line(std::string_view name) {
   std::ifstream file("/proc/cpuinfo");
   for (std::string line; std::getline(file, line);) {
@@ -70,7 +66,7 @@ std::string now_in_words() {
 
 // What moves results and is not the machine's: as it was when measuring began.
 std::map<std::string, std::string> conditions(const MeasureOptions& options) {
-  const Ticks& ticks = Ticks::instance();
+  const instruments::Ticks& ticks = instruments::Ticks::instance();
   return {{"date", now_in_words()},
           {"headrace", std::string(version())},
           {"seed", std::to_string(options.seed)},
@@ -79,54 +75,106 @@ std::map<std::string, std::string> conditions(const MeasureOptions& options) {
           {"cpu_mhz", cpu_line("cpu MHz")},
           {"microcode", cpu_line("microcode")},
           {"hypervisor", under_hypervisor() ? "yes" : "no"},
-          {"governor", first_line("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor")},
-          {"transparent_hugepage", first_line("/sys/kernel/mm/transparent_hugepage/enabled")},
-          {"numa_balancing", first_line("/proc/sys/kernel/numa_balancing")},
-          {"kernel", first_line("/proc/sys/kernel/osrelease")},
-          {"load_average", first_line("/proc/loadavg")},
+          {"governor", known_line("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor")},
+          {"transparent_hugepage", known_line("/sys/kernel/mm/transparent_hugepage/enabled")},
+          {"numa_balancing", known_line("/proc/sys/kernel/numa_balancing")},
+          {"kernel", known_line("/proc/sys/kernel/osrelease")},
+          {"load_average", known_line("/proc/loadavg")},
           {"clock", ticks.by_counter() ? "time-stamp counter" : "clock_gettime"},
           {"cpus", to_string(usable_cpus())}};
 }
 
-std::string in_words(const std::map<std::string, ParameterValue>& only) {
-  std::string text;
-  for (const auto& [name, wanted] : only) {
-    if (!text.empty()) text += " ";
-    std::visit([&](const auto& v) { text += fmt::format("{}={}", name, v); }, wanted);
-  }
-  return text;
+std::string in_words(const ParameterValue& value) {
+  return std::visit([](const auto& v) { return fmt::format("{}", v); }, value);
 }
 
-Result<std::vector<Point>> points_of(const Machine& machine, const MeasureOptions& options) {
-  const Scope scope{machine, options.only, options.directory};
-  std::vector<Point> points;
+std::string in_words(const ParameterChoices& only) {
+  std::vector<std::string> all;
+  for (const auto& [name, choice] : only) {
+    std::vector<std::string> values;
+    if (const auto* several = std::get_if<std::vector<ParameterValue>>(&choice)) {
+      for (const ParameterValue& value : *several) values.push_back(in_words(value));
+    } else if (const auto* number = std::get_if<std::uint64_t>(&choice)) {
+      values.push_back(std::to_string(*number));
+    } else {
+      values.push_back(std::get<std::string>(choice));
+    }
+    all.push_back(fmt::format("{}={}", name, fmt::join(values, "|")));
+  }
+  return fmt::format("{}", fmt::join(all, " "));
+}
+
+// "copy has bytes=1|2 threads=2 or of storage has depth=7".
+std::string what_is_asked(const MeasureOptions& options) {
+  std::vector<Selection> all = options.selections;
+  if (all.empty()) {
+    const std::string names = fmt::format("{}", fmt::join(options.experiments, ", "));
+    all.push_back({names.empty() ? "any experiment" : names, options.only});
+  }
+  std::vector<std::string> words;
+  for (const auto& [experiment, only] : all) {
+    words.push_back(experiment + (only.empty() ? " is here" : " has " + in_words(only)));
+  }
+  return fmt::format("{}", fmt::join(words, " or of "));
+}
+
+std::vector<Selection> selections_of(const MeasureOptions& options) {
+  if (!options.selections.empty()) return options.selections;
+  std::vector<Selection> selections;
+  for (const Experiment* experiment : kExperiments) {
+    const std::string name(experiment->name);
+    const auto& names = options.experiments;
+    if (names.empty() || std::ranges::find(names, name) != names.end()) {
+      selections.push_back({name, options.only});
+    }
+  }
+  return selections;
+}
+
+Status check_names(const MeasureOptions& options) {
+  std::vector<std::string> names = options.experiments;
+  for (const Selection& selection : options.selections) names.push_back(selection.experiment);
   std::vector<std::string_view> known;
-  for (const Experiment& experiment : kExperiments) known.push_back(experiment.name);
-  for (const std::string& name : options.experiments) {
+  for (const Experiment* experiment : kExperiments) known.push_back(experiment->name);
+  for (const std::string& name : names) {
     if (std::ranges::find(known, name) == known.end()) {
       return fail(ErrorCode::invalid, "no experiment '{}'; there are {}", name,
                   fmt::join(known, ", "));
     }
   }
-  for (const Experiment& experiment : kExperiments) {
-    const bool all = options.experiments.empty();
-    if (!all &&
-        std::ranges::find(options.experiments, experiment.name) == options.experiments.end()) {
-      continue;
-    }
-    for (Point& point : experiment.points(scope)) points.push_back(std::move(point));
+  return {};
+}
+
+// Adds those that are wanted and not there yet.
+void add_wanted(std::vector<Point>& points, std::vector<Point> found, const Scope& scope,
+                const Experiment& experiment, std::set<std::string>& keys) {
+  for (Point& point : found) {
+    if (!scope.wants(point.row, experiment.parameters)) continue;
+    if (keys.insert(point.row.key()).second) points.push_back(std::move(point));
   }
-  std::erase_if(points, [&](const Point& point) { return !scope.wants(point.row); });
-  if (points.empty()) {
-    return fail(ErrorCode::invalid,
-                "no point of {} has {}; headrace measure --list and a run "
-                "without it show what there is",
-                options.experiments.empty()
-                    ? "any experiment"
-                    : fmt::format("{}", fmt::join(options.experiments, ", ")),
-                in_words(options.only));
+}
+
+Result<std::vector<Point>> points_of(const Machine& machine, const MeasureOptions& options) {
+  HEADRACE_TRY_STATUS(check_names(options));
+  const std::vector<Selection> selections = selections_of(options);
+  std::vector<Point> points;
+  std::set<std::string> keys;
+  Scope scope{.machine = machine, .directory = options.directory};
+  for (const Selection& selection : selections) {
+    scope.only = selection.only;
+    const auto experiment =
+        std::ranges::find(kExperiments, selection.experiment, &Experiment::name);
+    add_wanted(points, (*experiment)->points(scope), scope, **experiment, keys);
   }
-  return points;
+  if (!points.empty()) return points;
+  return fail(ErrorCode::invalid,
+              "no point of {}; headrace measure --list and a run without it show what there is",
+              what_is_asked(options));
+}
+
+Sentinels sentinels_on(const Machine& machine) {
+  return {.idle = experiment_latency::kExperiment.points({machine}),
+          .loaded = experiment_bandwidth::kExperiment.points({machine})};
 }
 
 // Rows with a value that an earlier session left are kept and not measured again.
@@ -134,7 +182,7 @@ std::vector<Row> take_known(std::vector<Point>& points, const std::vector<Row>& 
   std::vector<Row> kept;
   std::set<std::string> keys;
   for (const Row& row : known) {
-    if (!row.value) continue;
+    if (!row.value || row.basis == Basis::modelled) continue;
     kept.push_back(row);
     keys.insert(row.key());
   }
@@ -142,14 +190,49 @@ std::vector<Row> take_known(std::vector<Point>& points, const std::vector<Row>& 
   return kept;
 }
 
+Status check_options(const MeasureOptions& options) {
+  if (options.budget && *options.budget < kLeastBudget) {
+    return fail(ErrorCode::invalid,
+                "a budget of {:.1f} s is too small to measure anything; give {} s",
+                seconds(*options.budget), kLeastBudget.count() / 1'000'000'000);
+  }
+  if (options.rounds == 0U || options.repetitions == 0) {
+    return fail(ErrorCode::invalid, "no rounds or no repetitions; ask for at least one of each");
+  }
+  if (!options.selections.empty() && (!options.experiments.empty() || !options.only.empty())) {
+    return fail(
+        ErrorCode::invalid,
+        "selections name experiments and parameters already; give them alone, or experiments "
+        "and parameters without selections");
+  }
+  return {};
+}
+
 }  // namespace
 
-std::span<const Experiment> all_experiments() { return kExperiments; }
+std::string_view to_string(ParameterKind kind) {
+  switch (kind) {
+    case ParameterKind::node: return "node";
+    case ParameterKind::count: return "count";
+    case ParameterKind::count_or_all: return "count_or_all";
+    case ParameterKind::word: return "word";
+    case ParameterKind::operation: return "operation";
+    case ParameterKind::mix: return "mix";
+    case ParameterKind::any: return "any";
+  }
+  return "unknown";
+}
 
 std::vector<ExperimentInfo> experiments() {
   std::vector<ExperimentInfo> infos;
-  for (const Experiment& each : kExperiments) {
-    infos.push_back({std::string(each.name), std::string(each.description)});
+  for (const Experiment* each : kExperiments) {
+    ExperimentInfo info{.name = std::string(each->name),
+                        .description = std::string(each->description)};
+    for (const Parameter& parameter : each->parameters) {
+      info.parameters.push_back({std::string(parameter.name), parameter.kind, parameter.required});
+    }
+    info.details.assign(each->details.begin(), each->details.end());
+    infos.push_back(std::move(info));
   }
   return infos;
 }
@@ -157,25 +240,47 @@ std::vector<ExperimentInfo> experiments() {
 Result<Profile> measure(const Machine& machine, const MeasureOptions& options,
                         const ExperimentContext& context) {
   HEADRACE_TRY_STATUS(check_is_here(machine));
-  if (options.budget && *options.budget < kLeastBudget) {
-    return fail(ErrorCode::invalid,
-                "a budget of {:.1f} s is too small to measure anything; give {} s",
-                seconds(*options.budget), kLeastBudget.count() / 1'000'000'000);
-  }
+  HEADRACE_TRY_STATUS(check_options(options));
   Profile profile;
   profile.machine = machine;
   profile.conditions = conditions(options);
   HEADRACE_TRY(std::vector<Point> points, points_of(machine, options));
   profile.rows = take_known(points, options.known);
-  leave_out(points, options.budget);
-  SessionResult session = run_session(machine, std::move(points), options, context);
-  for (Row& row : session.rows) profile.rows.push_back(std::move(row));
-  profile.conditions["rounds"] = std::to_string(session.rounds);
+  leave_out(points, options);
+  const Sentinels sentinels = options.noise_checks ? sentinels_on(machine) : Sentinels{};
+  SessionResult found = run_session(machine, std::move(points), sentinels, options, context);
+  for (Row& row : found.rows) profile.rows.push_back(std::move(row));
+  profile.conditions["rounds"] = std::to_string(found.rounds);
   profile.conditions["looks_disturbed"] =
-      fmt::format("{} of {}", session.disturbed, session.looks.size());
-  if (session.stopped) profile.conditions["stopped"] = "before its end";
+      fmt::format("{} of {}", found.disturbed, found.checks.size());
+  if (found.stopped) profile.conditions["stopped"] = "before its end";
   put_into_machine(profile);
   return profile;
+}
+
+Result<std::vector<Row>> model_dsa(const Machine& machine,
+                                   const std::vector<ParameterChoices>& selections, unsigned rounds,
+                                   const ExperimentContext& context) {
+  const auto model = std::make_shared<const dsa_rates::DsaModel>(machine);
+  if (model->engines().empty()) {
+    return fail(ErrorCode::unsupported, "machine {} has no dsa engine; xeon-max has eight",
+                machine.name);
+  }
+  const MeasureOptions options{
+      .budget = std::nullopt, .rounds = rounds, .repetitions = 1, .noise_checks = false};
+  HEADRACE_TRY_STATUS(check_options(options));
+  HEADRACE_TRY(const Machine here, Machine::discover());  // whose cores copy
+  const Experiment& experiment = experiment_dsa::kExperiment;
+  std::vector<Point> points;
+  std::set<std::string> keys;
+  Scope scope{.machine = here};
+  for (const ParameterChoices& only :
+       selections.empty() ? std::vector<ParameterChoices>(1) : selections) {
+    scope.only = only;
+    add_wanted(points, experiment_dsa::points_on(model, scope), scope, experiment, keys);
+  }
+  if (points.empty()) return fail(ErrorCode::invalid, "no point of dsa has what is asked for");
+  return run_session(here, std::move(points), {}, options, context).rows;
 }
 
 }  // namespace headrace

@@ -1,5 +1,5 @@
-// What other folders see of this one beside headrace/measure.h: threads that are pinned and start
+// What other folders see of this one besides headrace/measure.h: threads that are pinned and start
 // together.
 #pragma once
 
-#include "measure/team.h"
+#include "measure/instruments/worker_pool.h"

@@ -1,147 +1,141 @@
+// Sessions with chosen points, as `headrace bench copy` and the demo run them, and points of the
+// experiment `dsa` on a model of devices.
 #include "headrace/measure.h"
 
 #include <gtest/gtest.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <cstdlib>
 #include <filesystem>
 #include <set>
 
-#include "measure/carry.h"
-#include "measure/fit.h"
-#include "measure/samples.h"
-#include "measure/team.h"
-#include "measure/walk.h"
+#include "headrace/copy.h"
 
 namespace headrace {
 namespace {
 
-constexpr Nanoseconds kSmoke = std::chrono::microseconds{50};
+ParameterValue number(std::uint64_t value) { return value; }
 
-Machine here() {
-  auto machine = Machine::discover({.storage = {std::filesystem::temp_directory_path()}});
-  EXPECT_TRUE(machine) << machine.error().message;
-  return std::move(*machine);
+// One round of one repetition: what is measured, and not how well.
+MeasureOptions smoke(ParameterChoices copies) {
+  return {.selections = {{"copy", std::move(copies)}},
+          .budget = std::nullopt,
+          .rounds = 1,
+          .repetitions = 1,
+          .noise_checks = false};
 }
 
-TEST(FitCost, FindsTheLineThroughTwoPoints) {
-  const CopyCost cost = fit_cost(Bytes{1000}, Nanoseconds{1500}, Bytes{11000}, Nanoseconds{6500});
-  EXPECT_DOUBLE_EQ(cost.bandwidth.value, 2e9);
-  EXPECT_EQ(cost.latency, Nanoseconds{1000});
+// Within the first node.
+ParameterChoices at_home(ParameterChoices only) {
+  const std::uint64_t home = raw(Machine::discover()->nodes.front().id);
+  only["from"] = home;
+  only["to"] = home;
+  return only;
 }
 
-TEST(FitCost, NeverGivesANegativeLatencyOrBandwidth) {
-  const CopyCost cached = fit_cost(Bytes{1000}, Nanoseconds{1}, Bytes{2000}, Nanoseconds{1000});
-  EXPECT_EQ(cached.latency, Nanoseconds{0});
-  EXPECT_DOUBLE_EQ(cached.bandwidth.value, 2e9);
-  const CopyCost odd = fit_cost(Bytes{1000}, Nanoseconds{900}, Bytes{2000}, Nanoseconds{800});
-  EXPECT_EQ(odd.latency, Nanoseconds{0});
-  EXPECT_DOUBLE_EQ(odd.bandwidth.value, 2.5e9);
+std::vector<Row> rows_of(const MeasureOptions& options, const ExperimentContext& context = {}) {
+  auto profile = measure(*Machine::discover(), options, context);
+  EXPECT_TRUE(profile) << profile.error().message;
+  return std::move(profile->rows);
 }
 
-TEST(Samples, SummarizesByTheMedianAndComparesRoundByRound) {
-  const std::vector<double> own{10, 20, 30};
-  const auto summary = summarize_rates(own);
-  ASSERT_TRUE(summary);
-  EXPECT_DOUBLE_EQ(summary->rate.value, 20);
-  EXPECT_DOUBLE_EQ(summary->spread, 0.5);
-  EXPECT_FALSE(summarize_rates({}));
-  const std::vector<double> reference{10, 10, 30};
-  EXPECT_DOUBLE_EQ(*paired_ratio(own, reference), 1.0);
-  EXPECT_FALSE(paired_ratio(own, std::vector<double>{1.0}));
-}
-
-TEST(Team, RunsEachPartOnce) {
-  const CpuSet cpus = usable_cpus();
-  ASSERT_FALSE(cpus.empty());
-  std::vector<int> runs(cpus.size(), 0);
-  ASSERT_TRUE(run_pinned(cpus, [&](std::size_t i) { ++runs[i]; }));
-  EXPECT_EQ(std::ranges::count(runs, 1), static_cast<std::ptrdiff_t>(runs.size()));
-}
-
-CopyBenchOptions smoke() { return {.sizes = {64_B, 300_KiB}, .rounds = 3, .per_sample = kSmoke}; }
-
-TEST(BenchCopy, GivesARowPerEngineSizeAndState) {
-  const auto rows = bench_copy(here(), smoke());
-  ASSERT_TRUE(rows) << rows.error().message;
-  EXPECT_EQ(rows->size(), 2 * 2 * (copy_kernels().size() + 2));
-  for (const CopyRow& row : *rows) {
-    SCOPED_TRACE(row.engine + " " + to_string(row.bytes) + " " + row.state);
-    EXPECT_EQ(row.reason, "");
-    ASSERT_TRUE(row.bytes_per_second);
-    EXPECT_GT(row.bytes_per_second->value, 0);
-    EXPECT_TRUE(row.spread);
-    ASSERT_TRUE(row.ratio_to_memcpy);
-    if (row.engine == "memcpy") {
-      EXPECT_DOUBLE_EQ(*row.ratio_to_memcpy, 1.0);
+TEST(ChosenPoints, GiveARowPerEngineSizeAndState) {
+  const auto rows =
+      rows_of(smoke(at_home({{"bytes", std::vector{number(64), number((300_KiB).value)}},
+                             {"threads", std::uint64_t{1}}})));
+  EXPECT_EQ(rows.size(), 2 * 2 * (copy_kernels().size() + 2));
+  for (const Row& row : rows) {
+    SCOPED_TRACE(row.key());
+    ASSERT_TRUE(row.value) << row.reason;
+    EXPECT_GT(row.value->median, 0);
+    EXPECT_EQ(row.value->runs, 1U);
+    EXPECT_EQ(row.basis, Basis::measured);
+    ASSERT_TRUE(row.details.contains("ratio_to_memcpy"));
+    if (row.word("engine") == "memcpy") {
+      EXPECT_DOUBLE_EQ(row.details.at("ratio_to_memcpy"), 1.0);
     }
   }
 }
 
-TEST(BenchCopy, RunsMemcpyAlongForTheRatio) {
-  auto options = smoke();
-  options.engines = {"cpu"};
-  options.cold = false;
-  const auto rows = bench_copy(here(), options);
-  ASSERT_TRUE(rows);
-  ASSERT_EQ(rows->size(), 2U);
-  EXPECT_TRUE((*rows)[0].ratio_to_memcpy);
+TEST(ChosenPoints, SayInTheirRowWhatCannotBeMeasured) {
+  auto rows = rows_of(smoke(at_home({{"bytes", std::uint64_t{64}},
+                                     {"engine", std::vector<ParameterValue>{"memcpy", "mmx"}},
+                                     {"state", "cold"},
+                                     {"threads", std::uint64_t{1}}})));
+  ASSERT_EQ(rows.size(), 2U);
+  EXPECT_TRUE(rows[0].value);
+  EXPECT_FALSE(rows[1].value);
+  EXPECT_NE(rows[1].reason.find("no copy engine mmx"), std::string::npos) << rows[1].reason;
+
+  rows = rows_of(smoke(at_home({{"bytes", std::vector{number(64), number(0)}},
+                                {"engine", "cpu"},
+                                {"state", "hot"},
+                                {"threads", std::vector{number(1), number(1000000)}}})));
+  ASSERT_EQ(rows.size(), 4U);
+  EXPECT_TRUE(rows[0].value) << rows[0].reason;
+  EXPECT_FALSE(rows[0].details.contains("ratio_to_memcpy")) << "memcpy did not run";
+  EXPECT_NE(rows[1].reason.find("1000000 threads"), std::string::npos) << rows[1].reason;
+  EXPECT_NE(rows[2].reason.find("at least one byte"), std::string::npos) << rows[2].reason;
+  EXPECT_TRUE(rows[2].has_flag("absent"));
 }
 
-TEST(BenchCopy, SaysInTheRowWhatCouldNotBeMeasured) {
-  auto options = smoke();
-  options.sizes = {64_B};
-  options.hot = false;
-  options.engines = {"memcpy", "mmx"};
-  auto rows = bench_copy(here(), options);
-  ASSERT_TRUE(rows);
-  EXPECT_TRUE((*rows)[0].bytes_per_second);
-  EXPECT_FALSE((*rows)[1].bytes_per_second);
-  EXPECT_NE((*rows)[1].reason.find("no copy engine mmx"), std::string::npos) << (*rows)[1].reason;
-
-  options.threads = {1000000};
-  rows = bench_copy(here(), options);
-  ASSERT_TRUE(rows);
-  EXPECT_FALSE((*rows)[0].bytes_per_second);
-  EXPECT_NE((*rows)[0].reason.find("1000000 threads"), std::string::npos) << (*rows)[0].reason;
+TEST(ChosenPoints, OfSeveralSelectionsComeInTheirOrderAndOnce) {
+  MeasureOptions options = smoke(at_home({{"engine", "memcpy"},
+                                          {"state", "cold"},
+                                          {"bytes", std::uint64_t{4096}},
+                                          {"threads", std::uint64_t{1}}}));
+  options.selections.push_back(options.selections.front());
+  options.selections.push_back({"storage", {{"depth", std::uint64_t{1}}}});
+  options.directory = "/no/such/directory";
+  const auto rows = rows_of(options);
+  ASSERT_EQ(rows.size(), 2U);
+  EXPECT_EQ(rows[0].experiment, "copy");
+  EXPECT_EQ(rows[1].experiment, "storage");
+  EXPECT_NE(rows[1].reason.find("/no/such/directory"), std::string::npos) << rows[1].reason;
 }
 
-TEST(BenchCopy, AddsUpSeveralThreads) {
-  auto options = smoke();
-  options.threads = {static_cast<unsigned>(usable_cpus().size())};
-  options.engines = {"memcpy", "cpu"};
-  options.sizes = {64_KiB};
-  const auto rows = bench_copy(here(), options);
-  ASSERT_TRUE(rows);
-  ASSERT_EQ(rows->size(), 4U);
-  for (const CopyRow& row : *rows) EXPECT_TRUE(row.bytes_per_second) << row.reason;
-}
-
-TEST(BenchCopy, StopsBetweenPointsAndKeepsItsRows) {
+TEST(ChosenPoints, StopBetweenPointsAndSayWhichWereNotReached) {
   std::size_t points = 0;
   const ExperimentContext context{
       .stop = [&] { return points == 1; },
       .progress =
           [&](std::size_t done, std::size_t total) {
             points = done;
-            EXPECT_EQ(total, 4U);
+            EXPECT_EQ(total, 2U);
           },
   };
-  auto options = smoke();
-  options.engines = {"memcpy"};
-  const auto rows = bench_copy(here(), options, context);
-  ASSERT_TRUE(rows);
-  EXPECT_EQ(rows->size(), 1U);
+  const auto rows = rows_of(smoke(at_home({{"engine", "memcpy"},
+                                           {"state", "cold"},
+                                           {"bytes", std::vector{number(64), number(4096)}},
+                                           {"threads", std::uint64_t{1}}})),
+                            context);
+  ASSERT_EQ(rows.size(), 2U);
+  const bool first = rows[0].value.has_value();
+  EXPECT_TRUE(rows[first ? 0 : 1].value);
+  EXPECT_TRUE(rows[first ? 1 : 0].has_flag("stopped"));
 }
 
-TEST(BenchCopy, RefusesNonsense) {
-  for (auto options : {CopyBenchOptions{.sizes = {0_B}}, CopyBenchOptions{.threads = {0}},
-                       CopyBenchOptions{.rounds = 0}}) {
-    const auto refused = bench_copy(here(), options);
-    ASSERT_FALSE(refused);
-    EXPECT_EQ(refused.error().code, ErrorCode::invalid);
+TEST(ChosenPoints, NonsenseIsRefused) {
+  const Machine machine = *Machine::discover();
+  for (const MeasureOptions& options :
+       {MeasureOptions{.rounds = 0}, MeasureOptions{.repetitions = 0},
+        MeasureOptions{.selections = {{"speed"}}}}) {
+    EXPECT_EQ(measure(machine, options).error().code, ErrorCode::invalid);
   }
+}
+
+TEST(ChosenPoints, ModelledRowsAreNotKnownToAProfile) {
+  std::vector<Row> modelled = *model_dsa(*Machine::load("xeon-max"), {{{"part", "threads"}}});
+  ASSERT_FALSE(modelled.empty());
+  MeasureOptions options = smoke(at_home({{"engine", "memcpy"},
+                                          {"state", "cold"},
+                                          {"bytes", std::uint64_t{64}},
+                                          {"threads", std::uint64_t{1}}}));
+  options.known = modelled;
+  const auto rows = rows_of(options);
+  EXPECT_EQ(rows.size(), 1U);
+  EXPECT_TRUE(
+      std::ranges::all_of(rows, [](const Row& row) { return row.basis == Basis::measured; }));
 }
 
 // A directory of its own, empty at the end as at the start.
@@ -161,92 +155,134 @@ class Directory {
   std::filesystem::path path_;
 };
 
-TEST(MeasureBriefly, GivesRowsForMemoryAndDiskAndRatesForBoth) {
+TEST(QuickSession, GivesRowsForMemoryAndDiskAndRatesForBoth) {
   const Directory directory;
-  auto machine = Machine::discover({.storage = {directory.path()}});
-  ASSERT_TRUE(machine);
-  const auto backends = Backends::open(*machine);
-  ASSERT_TRUE(backends);
+  const Machine machine = *Machine::discover({.storage = {directory.path()}});
   std::size_t last = 0;
   const ExperimentContext context{.progress = [&](std::size_t done, std::size_t) { last = done; }};
-  const auto rows = measure_briefly(*machine, *backends, directory.path(), context);
-  ASSERT_TRUE(rows);
+  const auto profile = measure(machine, quick_session(machine, directory.path()), context);
+  ASSERT_TRUE(profile) << profile.error().message;
   EXPECT_GT(last, 0U);
-  for (const char* what : {"memory read", "memory write", "memory copy", "disk read", "copy"}) {
-    EXPECT_TRUE(std::ranges::count(*rows, what, &RateRow::what) > 0) << what;
+  std::set<std::string> measured;
+  for (const Row& row : profile->rows) {
+    EXPECT_NE(row.value.has_value(), !row.reason.empty()) << row.key();
+    if (row.value) measured.insert(row.experiment);
   }
-  for (const RateRow& row : *rows) {
-    EXPECT_NE(row.bytes_per_second.has_value(), !row.reason.empty()) << row.what << row.where;
-  }
-  for (const CopyRate& rate : machine->copy_rates) {
+  EXPECT_TRUE(measured.contains("bandwidth") && measured.contains("copy"));
+  ASSERT_FALSE(profile->machine.copy_rates.empty());
+  for (const CopyRate& rate : profile->machine.copy_rates) {
     EXPECT_GT(rate.bandwidth.value, 0);
     EXPECT_GE(rate.latency, Nanoseconds{0});
   }
-  EXPECT_FALSE(machine->copy_rates.empty());
-  for (const Node& node : machine->nodes) {
-    if (!node.byte_addressable() || node.capacity == Bytes{0}) continue;
-    const auto measured = std::ranges::find(node.access, true, &AccessAttributes::measured);
-    ASSERT_NE(measured, node.access.end());
-    EXPECT_GT(measured->read_bandwidth->value, 0);
+  for (const Node& node : profile->machine.nodes) {
+    if (!node.byte_addressable() || !node.capacity) continue;
+    const auto found = std::ranges::find(node.access, true, &AccessAttributes::measured);
+    ASSERT_NE(found, node.access.end());
+    EXPECT_GT(found->read_bandwidth->value, 0);
   }
 }
 
-TEST(MeasureBriefly, RefusesAnotherMachine) {
-  auto machine = Machine::load("xeon-max");
-  ASSERT_TRUE(machine);
-  EXPECT_EQ(measure_briefly(*machine, Backends{}, "/").error().code, ErrorCode::unsupported);
-  EXPECT_EQ(bench_copy(*machine, {}).error().code, ErrorCode::unsupported);
+TEST(QuickSession, StopsAtOnceWhenAskedTo) {
+  const Machine machine = *Machine::discover();
+  const auto profile = measure(machine, quick_session(machine, "/"), {.stop = [] { return true; }});
+  ASSERT_TRUE(profile);
+  for (const Row& row : profile->rows) EXPECT_FALSE(row.value) << row.key();
 }
 
-TEST(MeasureBriefly, SaysWhyThereIsNoDiskRateAndGoesOn) {
-  Machine machine = here();
-  const auto backends = Backends::open(machine);
-  ASSERT_TRUE(backends);
-  const auto rows = measure_briefly(machine, *backends, "/no/such/directory");
-  ASSERT_TRUE(rows);
-  const auto disk = std::ranges::find(*rows, "disk read", &RateRow::what);
-  ASSERT_NE(disk, rows->end());
-  EXPECT_NE(disk->reason.find("/no/such/directory"), std::string::npos) << disk->reason;
-  EXPECT_TRUE(std::ranges::any_of(*rows, [](auto& row) { return row.what == "memory copy"; }));
+ParameterChoices part(const char* name) {
+  return {{"part", name}, {"bytes", std::vector{number(4096), number(1 << 20), number(1 << 30)}}};
 }
 
-TEST(MeasureBriefly, StopsAtOnceWhenAskedTo) {
-  Machine machine = here();
-  const auto rows = measure_briefly(machine, Backends{}, "/", {.stop = [] { return true; }});
-  ASSERT_TRUE(rows);
-  EXPECT_TRUE(rows->empty());
+std::vector<Row> modelled(const std::vector<ParameterChoices>& selections) {
+  auto rows = model_dsa(*Machine::load("xeon-max"), selections, 1);
+  EXPECT_TRUE(rows) << rows.error().message;
+  return *std::move(rows);
 }
 
-// Refuses everything, or fails every second piece.
-class Broken final : public Backend {
- public:
-  explicit Broken(bool refuses) : refuses_(refuses) {}
-  const Capabilities& capabilities() const override { return capabilities_; }
-  Result<std::size_t> submit(std::span<const Piece> pieces, Completion& completion) override {
-    if (refuses_) return std::unexpected(Error{ErrorCode::unsupported, "not mine"});
-    const Status failed = std::unexpected(Error{ErrorCode::io, "broken"});
-    completion.complete(pieces[0].tag, pieces[0].tag % 2 == 0 ? Status{} : failed);
-    return 1;
+TEST(ModelDsa, EveryRowHasARateOrAReason) {
+  const auto rows = modelled(
+      {part("submission"), part("threads"), part("route"), part("queue"), part("interference")});
+  for (const Row& row : rows) {
+    SCOPED_TRACE(row.key());
+    EXPECT_EQ(row.basis, Basis::modelled);
+    EXPECT_NE(row.value.has_value(), !row.reason.empty());
+    EXPECT_TRUE(row.flags.empty() || !row.value) << "one sample of a model is all";
+    if (row.value) {
+      EXPECT_GT(row.value->median, 0);
+      EXPECT_GE(row.details.at("copies"), 1);
+    }
   }
+}
 
- private:
-  const bool refuses_;
-  const Capabilities capabilities_{.name = "broken"};
-};
+TEST(ModelDsa, CoresAreThoseOfThisHostAndMeasured) {
+  const auto rows =
+      modelled({{{"part", "cpu"}, {"bytes", std::vector{number(4096), number(65536)}}}});
+  std::size_t cores = 0;
+  for (const Row& row : rows) {
+    if (row.basis != Basis::measured) continue;
+    ++cores;
+    EXPECT_EQ(row.word("method"), "cores");
+    EXPECT_TRUE(row.value) << row.reason;
+  }
+  EXPECT_EQ(cores, 2U) << "one per size";
+  EXPECT_EQ(rows.size(), 2U * 3U) << "and a device with one copy in flight and with many";
+}
 
-TEST(Carry, HandsUpRefusalsAndFailures) {
-  std::byte bytes[64] = {};
-  const MemoryRange range(bytes, NodeId{0});
-  const Extent all{&range, 0, 32_B};
-  const Extent rest{&range, 32, 32_B};
-  const auto pieces = cut(rest, all, EngineId{0}, 10_B);
-  ASSERT_EQ(pieces.size(), 4U);
-  EXPECT_EQ(pieces[3].from.length, 2_B);
-  Broken refuses(true);
-  Broken fails(false);
-  EXPECT_EQ(carry(refuses, pieces, 2).error().code, ErrorCode::unsupported);
-  EXPECT_EQ(carry(fails, pieces, 2).error().code, ErrorCode::io);
-  EXPECT_TRUE(carry(fails, std::span(pieces).first(1), 1));
+TEST(ModelDsa, TheSameRunGivesTheSameRates) {
+  const auto first = modelled({part("submission"), part("route"), part("interference")});
+  const auto second = modelled({part("submission"), part("route"), part("interference")});
+  ASSERT_EQ(first.size(), second.size());
+  for (std::size_t i = 0; i < first.size(); ++i) EXPECT_EQ(first[i].samples, second[i].samples);
+}
+
+// Fuerst 2024, 3.2.1 to 3.2.3, in what the text says of the figures.
+TEST(ModelDsa, FollowsThePublishedShapes) {
+  const auto rows = modelled({part("submission"), part("threads"), part("route")});
+  const auto rate = [&](std::map<std::string, ParameterValue> wanted) {
+    const auto found = std::ranges::find_if(rows, [&](const Row& row) {
+      return std::ranges::all_of(wanted, [&](const auto& each) {
+        const ParameterValue* own = row.parameter(each.first);
+        return own != nullptr && *own == each.second;
+      });
+    });
+    return found->value->median;
+  };
+  const auto by = [&](const char* method, std::uint64_t at_once, Bytes bytes) {
+    return rate({{"method", method}, {"at_once", at_once}, {"bytes", bytes.value}});
+  };
+  EXPECT_GT(by("batch", 50, 4_KiB), 3 * by("single", 1, 4_KiB)) << "batches lead at small sizes";
+  EXPECT_NEAR(by("batch", 50, 1_MiB) / by("single", 1, 1_MiB), 1, 0.05) << "and not from 1 MiB on";
+  const auto threads = [&](std::uint64_t count) {
+    return rate({{"part", "threads"}, {"threads", count}, {"bytes", (1_MiB).value}});
+  };
+  EXPECT_GT(threads(12), threads(1)) << "1 MiB even gains by threads";
+  const auto route = [&](const char* policy, std::uint64_t to) {
+    return rate({{"route", policy}, {"to", to}});
+  };
+  EXPECT_GT(route("brute_force", 15), route("smart", 15));
+  EXPECT_NEAR(route("brute_force", 8) / route("smart", 8), 1, 0.05);
+}
+
+TEST(ModelDsa, StopsBetweenPoints) {
+  const ExperimentContext context{.stop = [asked = 0]() mutable { return ++asked > 3; }};
+  const auto rows = model_dsa(*Machine::load("xeon-max"), {part("queue")}, 1, context);
+  ASSERT_TRUE(rows);
+  EXPECT_GT(std::ranges::count_if(*rows, [](const Row& row) { return row.has_flag("stopped"); }),
+            0);
+}
+
+TEST(ModelDsa, RefusesWhatMakesNoSense) {
+  Machine machine = *Machine::load("xeon-max");
+  EXPECT_EQ(model_dsa(machine, {{{"part", "speed"}}}).error().code, ErrorCode::invalid);
+  EXPECT_EQ(model_dsa(machine, {part("queue")}, 0).error().code, ErrorCode::invalid);
+  const auto odd =
+      modelled({{{"part", "submission"}, {"bytes", std::vector{number(0), number(3ULL << 30)}}}});
+  ASSERT_FALSE(odd.empty());
+  for (const Row& row : odd) {
+    EXPECT_NE(row.reason.find("ask for 1 byte to 2 GiB"), std::string::npos) << row.reason;
+  }
+  machine.engines.clear();
+  EXPECT_EQ(model_dsa(machine).error().code, ErrorCode::unsupported);
 }
 
 }  // namespace

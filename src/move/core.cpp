@@ -6,6 +6,9 @@
 #include "core/check.h"
 #include "core/fail.h"
 #include "core/thread.h"
+#include "core/waiting/backoff.h"
+#include "core/waiting/duration.h"
+#include "core/waiting/patience.h"
 
 namespace headrace {
 namespace {
@@ -46,23 +49,6 @@ Status check_request(const Extent& to, const Extent& from) {
   }
   return {};
 }
-
-// Counts down by the Mover's clock or by real time, whichever runs faster: a clock that stands
-// still must not make a wait endless.
-class Patience {
- public:
-  Patience(const Clock& clock, Nanoseconds bound)
-      : clock_(clock), bound_(bound), start_(clock.now()), real_start_(system_clock().now()) {}
-  Nanoseconds left() const {
-    return bound_ - std::max(clock_.now() - start_, system_clock().now() - real_start_);
-  }
-
- private:
-  const Clock& clock_;
-  const Nanoseconds bound_;
-  const Nanoseconds start_;
-  const Nanoseconds real_start_;
-};
 
 }  // namespace
 
@@ -108,7 +94,7 @@ class MoverCore::Visit {
     std::shared_ptr<Move> move;
     std::vector<Then> thens;
   };
-  // noexcept: an exception would leave the books between two states, so it ends the program.
+  // noexcept: an exception would leave the scheduler between two states, so it ends the program.
   static void call(Then& then, const Result<MoveStats>& outcome) noexcept { then(outcome); }
   static thread_local Visit* top;
   MoverCore& core_;
@@ -123,7 +109,7 @@ thread_local MoverCore::Visit* MoverCore::Visit::top = nullptr;
 MoverCore::MoverCore(const Machine& machine, const Backends& backends, MoverOptions options)
     : machine_(machine),
       options_(std::move(options)),
-      books_(machine, backends, options_.piece, options_.in_flight_per_link),
+      scheduler_(machine, backends, options_.piece, options_.in_flight_per_link),
       waiters_poll_(!options_.poller) {
   for (const auto& backend : backends.all()) {
     if (!backend->capabilities().completes_itself) polled_.push_back(backend.get());
@@ -155,12 +141,12 @@ Result<std::shared_ptr<const Route>> MoverCore::route_of(const Extent& to, const
   if (options.route) return ask(*options.route, to, from);
   {
     MutexLock lock(mutex_);
-    Link& link = books_.link(from.object->node(), to.object->node());
+    Link& link = scheduler_.link(from.object->node(), to.object->node());
     if (auto known = link.route_for(from.length)) return known;
   }
   HEADRACE_TRY(std::shared_ptr<const Route> route, ask(options_.route, to, from));
   MutexLock lock(mutex_);
-  books_.link(from.object->node(), to.object->node()).remember(from.length, route);
+  scheduler_.link(from.object->node(), to.object->node()).remember(from.length, route);
   return route;
 }
 
@@ -170,12 +156,16 @@ Status MoverCore::enter(const std::shared_ptr<Move>& move, const MoveOptions& op
   HEADRACE_TRY(const auto route, route_of(move->to, move->from, options));
   MutexLock lock(mutex_);
   if (stopping_) return fail(ErrorCode::cancelled, "the mover is being destroyed; start no moves");
-  Link& link = books_.link(move->from.object->node(), move->to.object->node());
-  return books_.open(move, link, *route);
+  Link& link = scheduler_.link(move->from.object->node(), move->to.object->node());
+  return scheduler_.open(move, link, *route);
 }
 
 Transfer MoverCore::copy(Extent to, Extent from, const MoveOptions& options) {
   auto move = std::make_shared<Move>(shared_from_this(), to, from, options, options_.clock->now());
+  if (Status ours = origin_.check("the mover"); !ours) {
+    move->finish(std::unexpected<Error>(std::move(ours).error()), *options_.waiting);
+    return Transfer(std::move(move));
+  }
   Visit visit(*this);
   if (visit.outermost()) {
     MutexLock lock(mutex_);
@@ -184,30 +174,30 @@ Transfer MoverCore::copy(Extent to, Extent from, const MoveOptions& options) {
   if (Status entered = enter(move, options); !entered) {
     move->finish(std::unexpected<Error>(std::move(entered).error()), *options_.waiting);
     MutexLock lock(mutex_);
-    books_.count_without_work(true);
+    scheduler_.count_without_work(true);
   } else if (to.length == 0_B) {
     move->finish(MoveStats{}, *options_.waiting);
     MutexLock lock(mutex_);
-    books_.count_without_work(false);
+    scheduler_.count_without_work(false);
   }
   leave(visit);
   return Transfer(std::move(move));
 }
 
-// The end of a visit: the outermost one submits until the books give nothing more.
+// The end of a visit: the outermost one submits until the scheduler gives nothing more.
 void MoverCore::leave(Visit& visit) {
   if (!visit.outermost()) return;
   for (;;) {
-    std::array<Work*, kBatch> works;
+    std::array<Segment*, kBatch> segments;
     std::size_t taken = 0;
     {
       MutexLock lock(mutex_);
-      taken = books_.take(works, *options_.clock);
-      const bool call = options_.poller && books_.needs_poll() && poller_ != Poller::awake;
+      taken = scheduler_.take(segments, *options_.clock);
+      const bool call = options_.poller && scheduler_.needs_poll() && poller_ != Poller::awake;
       if (taken == 0 && !call) {
         --visitors_;
         // Under the lock: once it is let go, stop() may return and `waiting` be gone.
-        if (stopping_ && visitors_ == 0 && books_.quiet()) {
+        if (stopping_ && visitors_ == 0 && scheduler_.quiet()) {
           quiet_.fetch_add(1);
           options_.waiting->wake_all(quiet_);
         }
@@ -215,59 +205,59 @@ void MoverCore::leave(Visit& visit) {
       }
       if (call) call_poller();
     }
-    submit(std::span(works).first(taken), visit);
+    submit(std::span(segments).first(taken), visit);
   }
 }
 
 // Hands pieces to their engines, those of one engine together and in order.
-void MoverCore::submit(std::span<Work*> works, Visit& visit) {
-  while (!works.empty()) {
-    const EngineBook* engine = works.front()->lane->engine;
-    std::array<Work*, kBatch> same;
+void MoverCore::submit(std::span<Segment*> segments, Visit& visit) {
+  while (!segments.empty()) {
+    const EngineState* engine = segments.front()->queue->engine;
+    std::array<Segment*, kBatch> same;
     std::size_t same_count = 0;
     std::size_t others = 0;
-    for (Work* work : works) {
-      (work->lane->engine == engine ? same[same_count++] : works[others++]) = work;
+    for (Segment* segment : segments) {
+      (segment->queue->engine == engine ? same[same_count++] : segments[others++]) = segment;
     }
     offer(std::span(same).first(same_count), visit);
-    works = works.first(others);
+    segments = segments.first(others);
   }
 }
 
 // Offers pieces to their one engine. Those accepted may be gone when submit() returns.
-void MoverCore::offer(std::span<Work*> works, Visit& visit) {
+void MoverCore::offer(std::span<Segment*> segments, Visit& visit) {
   std::array<Piece, kBatch> pieces;
-  for (std::size_t i = 0; i < works.size(); ++i) {
-    const Work& work = *works[i];
-    const Move& move = *work.move;
-    pieces[i] = {.from = move.from.part(work.offset, Bytes{work.length}),
-                 .to = move.to.part(work.offset, Bytes{work.length}),
-                 .engine = work.lane->engine->id,
+  for (std::size_t i = 0; i < segments.size(); ++i) {
+    const Segment& segment = *segments[i];
+    const Move& move = *segment.move;
+    pieces[i] = {.from = move.from.part(segment.offset, Bytes{segment.length}),
+                 .to = move.to.part(segment.offset, Bytes{segment.length}),
+                 .engine = segment.queue->engine->id,
                  .hint = move.hint,
-                 .tag = reinterpret_cast<std::uintptr_t>(&work)};
+                 .tag = reinterpret_cast<std::uintptr_t>(&segment)};
   }
-  EngineBook& engine = *works.front()->lane->engine;
-  const auto accepted = engine.backend->submit(std::span(pieces).first(works.size()), *this);
+  EngineState& engine = *segments.front()->queue->engine;
+  const auto accepted = engine.backend->submit(std::span(pieces).first(segments.size()), *this);
   if (accepted) {
-    CHECK(*accepted <= works.size());
-    if (*accepted < works.size()) put_back(works.subspan(*accepted), engine, visit);
-  } else if (works.size() == 1) {
-    settle(*works.front(), std::unexpected<Error>(accepted.error()), visit);
+    CHECK(*accepted <= segments.size());
+    if (*accepted < segments.size()) put_back(segments.subspan(*accepted), engine, visit);
+  } else if (segments.size() == 1) {
+    settle(*segments.front(), std::unexpected<Error>(accepted.error()), visit);
   } else {
     // One of them is at fault; one at a time tells which.
-    for (Work*& work : works) offer({&work, 1}, visit);
+    for (Segment*& segment : segments) offer({&segment, 1}, visit);
   }
 }
 
-void MoverCore::put_back(std::span<Work*> works, EngineBook& engine, Visit& visit) {
+void MoverCore::put_back(std::span<Segment*> segments, EngineState& engine, Visit& visit) {
   std::vector<std::shared_ptr<Move>> ended;
   {
     MutexLock lock(mutex_);
-    const std::uint64_t seen = works.front()->seen;
-    for (std::size_t i = works.size(); i-- > 0;) {
-      if (auto move = books_.put_back(*works[i])) ended.push_back(std::move(move));
+    const std::uint64_t seen = segments.front()->seen;
+    for (std::size_t i = segments.size(); i-- > 0;) {
+      if (auto move = scheduler_.put_back(*segments[i])) ended.push_back(std::move(move));
     }
-    books_.stall(engine, seen);
+    scheduler_.stall(engine, seen);
   }
   for (const auto& move : ended) tell(move, visit);
 }
@@ -280,41 +270,42 @@ void MoverCore::complete(std::uint64_t tag, Status outcome) noexcept {
     MutexLock lock(mutex_);
     ++visitors_;
   }
-  settle(*reinterpret_cast<Work*>(tag), std::move(outcome), visit);
+  settle(*reinterpret_cast<Segment*>(tag), std::move(outcome), visit);
   leave(visit);
 }
 
-void MoverCore::settle(Work& work, Status outcome, Visit& visit) {
+void MoverCore::settle(Segment& segment, Status outcome, Visit& visit) {
   std::shared_ptr<Move> ended;
   {
     MutexLock lock(mutex_);
-    ended = books_.settle(work, std::move(outcome));
+    ended = scheduler_.settle(segment, std::move(outcome));
   }
   if (ended != nullptr) tell(ended, visit);
 }
 
-// The move is off the books: nobody else writes to its fields.
+// The scheduler has forgotten the move: nobody else writes to its fields.
 void MoverCore::tell(const std::shared_ptr<Move>& move, Visit& visit) {
-  auto& books = move->books;
+  auto& scheduling = move->scheduling;
   Result<MoveStats> outcome = [&]() -> Result<MoveStats> {
-    if (books.failure) return std::unexpected<Error>(std::move(*books.failure));
-    if (books.cancelled) {
+    if (scheduling.failure) return std::unexpected<Error>(std::move(*scheduling.failure));
+    if (scheduling.cancelled) {
       return fail(ErrorCode::cancelled, "the move was cancelled; its destination is unspecified");
     }
-    books.stats.queued = books.first_taken.value_or(move->started) - move->started;
-    books.stats.total = options_.clock->now() - move->started;
-    return std::move(books.stats);
+    scheduling.stats.queued = scheduling.first_taken.value_or(move->started) - move->started;
+    scheduling.stats.total = options_.clock->now() - move->started;
+    return std::move(scheduling.stats);
   }();
   visit.run(move, move->finish(std::move(outcome), *options_.waiting));
 }
 
 std::size_t MoverCore::poll() {
+  if (!origin_.here()) return 0;
   Visit visit(*this);
   {
     MutexLock lock(mutex_);
     if (stopped_) return 0;
     if (visit.outermost()) ++visitors_;
-    books_.retry_stalled();
+    scheduler_.retry_stalled();
   }
   std::size_t found = 0;
   for (Backend* backend : polled_) found += backend->poll();
@@ -323,24 +314,26 @@ std::size_t MoverCore::poll() {
 }
 
 void MoverCore::promote(Move& move, Priority priority) {
+  if (!origin_.here()) return;
   Visit visit(*this);
   {
     MutexLock lock(mutex_);
     if (move.done() || stopped_) return;
     if (visit.outermost()) ++visitors_;
-    books_.promote(move, priority);
+    scheduler_.promote(move, priority);
   }
   leave(visit);
 }
 
 void MoverCore::cancel(Move& move) {
+  if (!origin_.here()) return;
   Visit visit(*this);
   std::shared_ptr<Move> ended;
   {
     MutexLock lock(mutex_);
     if (move.done() || stopped_) return;
     if (visit.outermost()) ++visitors_;
-    ended = books_.cancel(move);
+    ended = scheduler_.cancel(move);
   }
   if (ended != nullptr) tell(ended, visit);
   leave(visit);
@@ -348,30 +341,28 @@ void MoverCore::cancel(Move& move) {
 
 Result<MoveStats> MoverCore::wait(Move& move, Nanoseconds timeout) {
   if (move.done()) return *move.outcome;
+  HEADRACE_TRY_STATUS(origin_.check("the mover"));
   if (in_callback()) {
     return fail(ErrorCode::invalid,
                 "wait() in a callback of the Mover would hold up the very move "
                 "it waits for; use on_done() or co_await");
   }
-  const Patience patience(*options_.clock, timeout);
-  Nanoseconds nap = kFirstNap;
+  Patience patience(*options_.clock, *options_.waiting, timeout);
+  Backoff naps(kFirstNap, kLongestNap);
   while (!move.done()) {
     const bool help = waiters_poll_.load();
     if (help && poll() > 0) {
-      nap = kFirstNap;
+      naps.reset();
       if (move.done()) break;
     }
-    const Nanoseconds left = patience.left();
-    if (left <= Nanoseconds{0}) {
+    if (patience.over()) {
       return fail(ErrorCode::timed_out,
-                  "a move of {} is not done after {} ms; it goes on, so wait again or cancel it",
-                  to_string(move.to.length),
-                  std::chrono::duration_cast<std::chrono::milliseconds>(timeout).count());
+                  "a move of {} is not done after {}; it goes on, so wait again or cancel it",
+                  to_string(move.to.length), to_string(options_.clock->now() - move.started));
     }
     std::uint32_t seen = Move::kRunning;
     if (!move.word.compare_exchange_strong(seen, Move::kAwaited) && seen == Move::kDone) break;
-    options_.waiting->wait(move.word, Move::kAwaited, std::min(left, help ? nap : left));
-    nap = std::min(nap * 2, kLongestNap);
+    patience.sleep(move.word, Move::kAwaited, help ? naps.next() : timeout);
   }
   return *move.outcome;
 }
@@ -379,6 +370,7 @@ Result<MoveStats> MoverCore::wait(Move& move, Nanoseconds timeout) {
 // A callback called at once is a visit too: one that starts the next move, which may end inside
 // copy() and call back at once, does not grow the stack.
 void MoverCore::on_done(const std::shared_ptr<Move>& move, Then then) {
+  if (!origin_.here()) return then(wait(*move, Nanoseconds{0}));
   if (move->add(then)) return;
   Visit visit(*this);
   bool stopped = false;
@@ -404,26 +396,25 @@ void MoverCore::stop() {
       MutexLock lock(mutex_);
       stopping_ = true;
       ++visitors_;
-      ended = books_.cancel_all();
+      ended = scheduler_.cancel_all();
     }
     for (const auto& move : ended) tell(move, visit);
     leave(visit);
   }
-  const Patience patience(*options_.clock, options_.shutdown_bound);
-  Nanoseconds nap = kFirstNap;
+  Patience patience(*options_.clock, *options_.waiting, options_.shutdown_bound);
+  Backoff naps(kFirstNap, kLongestNap);
   for (;;) {
     const std::uint32_t seen = quiet_.load();
     {
       MutexLock lock(mutex_);
-      if (visitors_ == 0 && books_.quiet()) {
+      if (visitors_ == 0 && scheduler_.quiet()) {
         stopped_ = true;
         break;
       }
     }
-    CHECK(patience.left() > Nanoseconds{0} && "pieces in flight ended within the shutdown bound");
+    CHECK(!patience.over() && "pieces in flight ended within the shutdown bound");
     if (poll() > 0) continue;
-    options_.waiting->wait(quiet_, seen, nap);
-    nap = std::min(nap * 2, kLongestNap);
+    patience.sleep(quiet_, seen, naps.next());
   }
   doorbell_.fetch_add(1);
   options_.waiting->wake_all(doorbell_);
@@ -436,8 +427,9 @@ void MoverCore::stop() {
 }
 
 MoverStats MoverCore::stats() const {
+  if (!origin_.here()) return {};
   MutexLock lock(mutex_);
-  return books_.stats();
+  return scheduler_.stats();
 }
 
 // The poller is started when it is first needed: backends that complete by themselves never need
@@ -457,24 +449,23 @@ void MoverCore::call_poller() {
 }
 
 void MoverCore::run_poller() {
-  Nanoseconds nap = kFirstNap;
+  Backoff naps(kFirstNap, kLongestNap);
   for (;;) {
     const std::uint32_t seen = doorbell_.load();
     bool needed = false;
     {
       MutexLock lock(mutex_);
       if (stopped_) return;
-      needed = books_.needs_poll();
+      needed = scheduler_.needs_poll();
       poller_ = needed ? Poller::awake : Poller::asleep;
     }
     if (!needed) {
-      nap = kFirstNap;
+      naps.reset();
       options_.waiting->wait(doorbell_, seen, kLook);
     } else if (poll() > 0) {
-      nap = kFirstNap;
+      naps.reset();
     } else {
-      options_.waiting->wait(doorbell_, seen, nap);
-      nap = std::min(nap * 2, kLongestNap);
+      options_.waiting->wait(doorbell_, seen, naps.next());
     }
   }
 }

@@ -1,11 +1,11 @@
-// What a Mover is inside: the books under one lock, and the loop that submits what they allow.
+// What a Mover is inside: the scheduler under one lock, and the loop that submits what it allows.
 //
 // Everything that may change what can be submitted (a new move, a completion, a cancellation, a
-// poll) is a visit. A visit changes the books under the lock; the outermost visit of a thread then
-// submits, outside the lock, until the books give nothing more. A completion that arrives inside
-// submit() or poll() is a visit inside a visit: it only changes the books, and the outermost one
-// goes round again. So the stack stays flat however many pieces complete inline, and no wake-up is
-// lost.
+// poll) is a visit. A visit changes the scheduler's state under the lock; the outermost visit of a
+// thread then submits, outside the lock, until the scheduler gives nothing more. A completion that
+// arrives inside submit() or poll() is a visit inside a visit: it only changes the state, and the
+// outermost one goes round again. So the stack stays flat however many pieces complete inline, and
+// no wake-up is lost.
 //
 // Thread-safe. Kept alive by its Mover, its open moves and their handles.
 #pragma once
@@ -16,8 +16,9 @@
 #include <thread>
 #include <vector>
 
+#include "core/fork.h"
 #include "core/mutex.h"
-#include "move/books.h"
+#include "move/scheduler.h"
 
 namespace headrace {
 
@@ -40,6 +41,8 @@ class MoverCore final : public Completion, public std::enable_shared_from_this<M
   void complete(std::uint64_t tag, Status outcome) noexcept override;
 
   const Machine& machine() const { return machine_; }
+  // Whose threads and locks its own are.
+  const Origin& origin() const { return origin_; }
   const MoverOptions& options() const { return options_; }
 
  private:
@@ -51,21 +54,22 @@ class MoverCore final : public Completion, public std::enable_shared_from_this<M
                                                 const MoveOptions& options) EXCLUDES(mutex_);
   Status enter(const std::shared_ptr<Move>& move, const MoveOptions& options) EXCLUDES(mutex_);
   void leave(Visit& visit) EXCLUDES(mutex_);
-  void submit(std::span<Work*> works, Visit& visit) EXCLUDES(mutex_);
-  void offer(std::span<Work*> works, Visit& visit) EXCLUDES(mutex_);
-  void put_back(std::span<Work*> works, EngineBook& engine, Visit& visit) EXCLUDES(mutex_);
+  void submit(std::span<Segment*> segments, Visit& visit) EXCLUDES(mutex_);
+  void offer(std::span<Segment*> segments, Visit& visit) EXCLUDES(mutex_);
+  void put_back(std::span<Segment*> segments, EngineState& engine, Visit& visit) EXCLUDES(mutex_);
   void tell(const std::shared_ptr<Move>& move, Visit& visit) EXCLUDES(mutex_);
-  void settle(Work& work, Status outcome, Visit& visit) EXCLUDES(mutex_);
+  void settle(Segment& segment, Status outcome, Visit& visit) EXCLUDES(mutex_);
   void call_poller() REQUIRES(mutex_);
   void run_poller() EXCLUDES(mutex_);
 
   // Immutable after construction.
+  const Origin origin_;
   const Machine& machine_;
   const MoverOptions options_;
   std::vector<Backend*> polled_;  // those that do not complete by themselves
 
   mutable Mutex mutex_;
-  Books books_ GUARDED_BY(mutex_);
+  MoveScheduler scheduler_ GUARDED_BY(mutex_);
   std::size_t visitors_ GUARDED_BY(mutex_) = 0;  // threads in an outermost visit
   bool stopping_ GUARDED_BY(mutex_) = false;
   bool stopped_ GUARDED_BY(mutex_) = false;

@@ -1,5 +1,6 @@
 #include "headrace/mover.h"
 
+#include "core/fail.h"
 #include "move/core.h"
 
 namespace headrace {
@@ -35,7 +36,9 @@ void Transfer::cancel() const {
 }
 
 Result<int> Transfer::event_fd() const {
-  return move_ == nullptr ? event_fd_of_done() : move_->event_fd();
+  if (move_ == nullptr) return event_fd_of_done();
+  HEADRACE_TRY_STATUS(move_->core->origin().check("the move"));
+  return move_->event_fd();
 }
 
 void Transfer::on_done(std::function<void(const Result<MoveStats>&)> then) const {
@@ -47,7 +50,7 @@ void Transfer::on_done(std::function<void(const Result<MoveStats>&)> then) const
 }
 
 bool Transfer::await_suspend(std::coroutine_handle<> waiter) const {
-  if (move_ == nullptr) return false;
+  if (move_ == nullptr || !move_->core->origin().here()) return false;
   Then resume = [waiter](const Result<MoveStats>&) { waiter.resume(); };
   return move_->add(resume);
 }
@@ -57,7 +60,13 @@ Result<MoveStats> Transfer::await_resume() const { return wait(Nanoseconds{0}); 
 Mover::Mover(const Machine& machine, const Backends& backends, MoverOptions options)
     : core_(std::make_shared<MoverCore>(machine, backends, std::move(options))) {}
 
-Mover::~Mover() { core_->stop(); }
+Mover::~Mover() {
+  if (core_->origin().here()) {
+    core_->stop();
+  } else {
+    abandon(std::move(core_));
+  }
+}
 
 Transfer Mover::copy(Extent to, Extent from, const MoveOptions& options) {
   return core_->copy(to, from, options);

@@ -1,4 +1,4 @@
-// What the Mover's books cost: whole one-piece moves and the pieces of a large one, through a
+// What the Mover itself costs: whole one-piece moves and the pieces of a large one, through a
 // backend that copies nothing and completes inside submit().
 //
 //   build/release/move_bench

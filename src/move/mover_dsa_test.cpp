@@ -6,17 +6,17 @@
 #include <vector>
 
 #include "backend/cpu/cpu.h"
-#include "backend/dsa_device/dsa_device.h"
+#include "dsa_emulator/dsa_emulator.h"
 #include "headrace/mover.h"
 #include "headrace/random.h"
 
 namespace headrace {
 namespace {
 
-// The thesis' machine: DRAM 0 to 7, HBM 8 to 15, a device at each of the first.
+// Two sockets of Xeon Max: DRAM 0 to 7, HBM 8 to 15, a device at each of the first.
 class MoverDsa : public testing::Test {
  protected:
-  void open(const dsa::EmulatedBackendOptions& options, RoutePolicy route) {
+  void open(const emulator::BackendOptions& options, RoutePolicy route) {
     std::vector<EngineId> devices;
     std::vector<EngineId> cores;
     for (const Engine& engine : machine_.engines) {
@@ -25,7 +25,7 @@ class MoverDsa : public testing::Test {
     }
     ASSERT_EQ(devices.size(), 8U);
     backends_.add(open_cpu(machine_, cores, {.workers = 1}).value());
-    backends_.add(open_emulated_dsa(machine_, devices, options).value());
+    backends_.add(emulator::open_backend(machine_, devices, options).value());
     mover_.emplace(machine_, backends_, MoverOptions{.route = std::move(route), .piece = 256_KiB});
   }
 
@@ -61,7 +61,7 @@ TEST_F(MoverDsa, BruteForceUsesAllDevicesSmartTheNearOnes) {
 }
 
 TEST_F(MoverDsa, WhatDevicesSpoilIsCopiedAllTheSame) {
-  dsa::EmulatedBackendOptions options;
+  emulator::BackendOptions options;
   options.device.faults = {.page_fault_chance = 0.1, .hardware_chance = 0.01};
   options.portals.character_device = true;
   open(options, place::brute_force);
@@ -72,7 +72,7 @@ TEST_F(MoverDsa, WhatDevicesSpoilIsCopiedAllTheSame) {
 }
 
 TEST_F(MoverDsa, DevicesThatGoSilentHoldUpNothingForever) {
-  dsa::EmulatedBackendOptions options;
+  emulator::BackendOptions options;
   options.device.faults.lost_record_chance = 0.1;
   options.limit = std::chrono::milliseconds{50};
   open(options, place::brute_force);

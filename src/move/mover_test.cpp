@@ -390,6 +390,21 @@ TEST(Mover, TheDestructorCancelsAndWaits) {
   EXPECT_TRUE(transfer.event_fd());
 }
 
+// Stopped for an hour while it waits for what is in flight, which then has to be let end.
+TEST(Mover, APauseOfTheProcessDoesNotUseUpTheShutdownBound) {
+  Rig rig({}, by_hand());
+  rig.fake->hold(true);
+  const Transfer transfer = rig.copy(0, 4096);
+  int sleeps = 0;
+  rig.waiting.asleep = [&] {
+    if (++sleeps == 1) rig.clock.advance(std::chrono::hours{1});
+    if (sleeps == 5) rig.fake->hold(false);
+  };
+  rig.mover.reset();
+  EXPECT_GE(sleeps, 5);
+  EXPECT_EQ(code(transfer), ErrorCode::cancelled);
+}
+
 TEST(MoverDeathTest, ACallbackMustNotDestroyItsMover) {
   GTEST_FLAG_SET(death_test_style, "threadsafe");
   EXPECT_DEATH(

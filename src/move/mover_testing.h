@@ -1,5 +1,5 @@
-// What the tests of the Mover share: a small machine whose memory engines are fakes, two arrays
-// of bytes, a Waiting that moves a ManualClock.
+// What the tests of the Mover share: a small machine whose memory engines are fakes, and two
+// arrays of bytes.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -8,28 +8,14 @@
 #include <cstddef>
 #include <vector>
 
-#include "backend/fake/fake.h"
 #include "headrace/clock.h"
 #include "headrace/mover.h"
 #include "headrace/random.h"
-#include "support/machines.h"
+#include "tests/support/fake_backend.h"
+#include "tests/support/machines.h"
+#include "tests/support/manual_waiting.h"
 
 namespace headrace::test {
-
-// Nothing runs by itself under a ManualClock: sleeping means that its time passes.
-class ManualWaiting final : public Waiting {
- public:
-  explicit ManualWaiting(ManualClock& clock) : clock_(clock) {}
-  bool wait(const std::atomic<std::uint32_t>& word, std::uint32_t seen,
-            Nanoseconds timeout) override {
-    if (word.load() == seen) clock_.advance(timeout);
-    return word.load() != seen;
-  }
-  void wake_all(const std::atomic<std::uint32_t>&) override {}
-
- private:
-  ManualClock& clock_;
-};
 
 inline std::vector<std::byte> random_bytes(std::size_t count, std::uint64_t seed) {
   Random random(seed);

@@ -5,6 +5,7 @@
 
 #include "core/check.h"
 #include "core/fail.h"
+#include "move/core.h"
 
 namespace headrace {
 namespace {
@@ -30,6 +31,7 @@ Result<int> open_eventfd() {
 }  // namespace
 
 Move::~Move() {
+  if (core != nullptr && !core->origin().here()) abandon(std::move(thens));
   if (descriptor >= 0) close(descriptor);
 }
 

@@ -1,7 +1,7 @@
-// One asynchronous move: what a Transfer is a handle of, what the Mover's books say about it, and
-// how its outcome is told. Internal to src/move.
+// One asynchronous move: what a Transfer is a handle of, what the Mover's scheduler knows about it,
+// and how its outcome is told. Internal to src/move.
 //
-// Thread-safe where it says so; the books are guarded by the mutex of the core.
+// Thread-safe where it says so; its scheduling is guarded by the mutex of the core.
 #pragma once
 
 #include <atomic>
@@ -11,28 +11,33 @@
 #include <optional>
 #include <vector>
 
+#include "core/intrusive_list.h"
 #include "core/mutex.h"
 #include "headrace/mover.h"
 
 namespace headrace {
 
 struct Move;
-struct Lane;
+struct LinkQueue;
 
 // A run of bytes of a move: queued at an engine, from which pieces are cut, or one piece in flight.
-struct Work {
+struct Segment {
   Move* move = nullptr;
-  Lane* lane = nullptr;
+  LinkQueue* queue = nullptr;
   std::uint64_t offset = 0;  // within the move
   std::uint64_t length = 0;
-  std::uint64_t tried = 0;  // bit i: it failed on lane i of its link
+  std::uint64_t tried = 0;  // bit i: it failed on queue i of its link
   std::uint64_t seen = 0;   // completions of the engine when it was taken
   bool in_flight = false;
-  Work* next = nullptr;  // in its queue
-  Work* previous = nullptr;
-  Work* next_of_move = nullptr;
-  Work* previous_of_move = nullptr;
+  Segment* next = nullptr;  // in its queue
+  Segment* previous = nullptr;
+  Segment* next_of_move = nullptr;
+  Segment* previous_of_move = nullptr;
 };
+
+// In the queue of an engine, and those of one move.
+using SegmentList = IntrusiveList<Segment, &Segment::next, &Segment::previous>;
+using MoveSegments = IntrusiveList<Segment, &Segment::next_of_move, &Segment::previous_of_move>;
 
 using Then = std::function<void(const Result<MoveStats>&)>;
 
@@ -40,7 +45,7 @@ struct Move {
   Move(std::shared_ptr<MoverCore> mover, Extent destination, Extent source,
        const MoveOptions& options, Nanoseconds now)
       : core(std::move(mover)), to(destination), from(source), hint(options.hint), started(now) {
-    books.priority = options.priority;
+    scheduling.priority = options.priority;
   }
   ~Move();
   Move(const Move&) = delete;
@@ -61,20 +66,19 @@ struct Move {
   const CopyHint hint;
   const Nanoseconds started;
 
-  // Guarded by the mutex of the core.
+  // Guarded by the mutex of the core, both; moves that are open are linked.
+  Move* next_open = nullptr;
+  Move* previous_open = nullptr;
   struct {
     std::shared_ptr<Move> self;  // keeps it alive while it is open
     Priority priority = Priority::demand;
-    Work* works = nullptr;
-    std::uint32_t works_count = 0;
-    Move* next_open = nullptr;
-    Move* previous_open = nullptr;
+    MoveSegments segments;
     MoveStats stats;
     std::optional<Nanoseconds> first_taken;
     std::optional<Error> failure;
     bool cancelled = false;
     bool stopping() const { return cancelled || failure.has_value(); }
-  } books;
+  } scheduling;
 
   // `word` holds kRunning, kAwaited (running, and somebody sleeps on it) or kDone.
   static constexpr std::uint32_t kRunning = 0;

@@ -89,7 +89,30 @@ TEST(Transfer, AWaitEndsThoughItsClockStandsStill) {
   EXPECT_TRUE(transfer.wait());
 }
 
-// As in the simulator: the clock moves because somebody waits.
+TEST(Transfer, AWaitThatTimesOutTellsHowLongTheMoveHasTaken) {
+  Rig rig({}, by_hand());
+  rig.fake->hold(true);
+  const Transfer transfer = rig.copy(0, 4096);
+  EXPECT_FALSE(transfer.wait(200ms));
+  const std::string text = transfer.wait(0s).error().message;
+  EXPECT_NE(text.find("4 KiB is not done after 200 ms"), std::string::npos) << text;
+  rig.fake->hold(false);
+}
+
+// Stopped and continued after an hour: the move has had no time to end.
+TEST(Transfer, APauseOfTheProcessDoesNotUseUpAWait) {
+  Rig rig({}, by_hand());
+  rig.fake->hold(true);
+  const Transfer transfer = rig.copy(0, 4096);
+  int sleeps = 0;
+  rig.waiting.asleep = [&] {
+    if (++sleeps == 1) rig.clock.advance(1h);
+    if (sleeps == 5) rig.fake->hold(false);
+  };
+  EXPECT_TRUE(transfer.wait(60s));
+}
+
+// As in a simulation: the clock moves because somebody waits.
 TEST(Transfer, WaitingMovesAVirtualClock) {
   Rig rig({.delay = 5s}, by_hand());
   const Transfer transfer = rig.copy(0, 4096);

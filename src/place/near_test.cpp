@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-#include "support/machines.h"
+#include "tests/support/machines.h"
 
 namespace headrace {
 namespace {

@@ -12,7 +12,7 @@
 namespace headrace::place {
 namespace {
 
-struct Choice {
+struct NodeComparison {
   const Machine& machine;
   const Node& source;
   const Node* initiator;  // nullptr where unknown
@@ -43,20 +43,20 @@ std::vector<const Node*> roomy_nodes(const Machine& machine, const PlacementRequ
 }
 
 // The first scale that knows the source and every candidate; kinds are always known.
-void choose_scale(const std::vector<const Node*>& nodes, Choice& choice,
+void choose_scale(const std::vector<const Node*>& nodes, NodeComparison& compared,
                   std::optional<NodeId> initiator) {
   const auto knows_all = [&](const Scale& scale) {
-    if (choice.source.byte_addressable() && !scale(choice.source)) return false;
+    if (compared.source.byte_addressable() && !scale(compared.source)) return false;
     return std::ranges::all_of(nodes, [&](const Node* node) { return scale(*node).has_value(); });
   };
-  choice.speed = by_bandwidth(initiator, true);
-  choice.how = "by measured bandwidth";
-  if (knows_all(choice.speed)) return;
-  choice.speed = by_bandwidth(initiator, false);
-  choice.how = "by rated bandwidth";
-  if (knows_all(choice.speed)) return;
-  choice.speed = bandwidth_of_kind;
-  choice.how = "by kind";
+  compared.speed = by_bandwidth(initiator, true);
+  compared.how = "by measured bandwidth";
+  if (knows_all(compared.speed)) return;
+  compared.speed = by_bandwidth(initiator, false);
+  compared.how = "by rated bandwidth";
+  if (knows_all(compared.speed)) return;
+  compared.speed = bandwidth_of_kind;
+  compared.how = "by kind";
 }
 
 // Who will use the bytes, where nobody says so: the CPUs nearest to the source.
@@ -71,35 +71,35 @@ const Node* find_initiator(const Machine& machine, const Node& source,
 Result<Placement> nearest_fast(const Machine& machine, const PlacementRequest& request) {
   HEADRACE_TRY(const Node* source, machine.node(request.source));
   if (request.initiator) HEADRACE_TRY_STATUS(machine.node(*request.initiator));
-  Choice choice{.machine = machine,
-                .source = *source,
-                .initiator = find_initiator(machine, *source, request.initiator),
-                .speed = {},
-                .how = ""};
+  NodeComparison compared{.machine = machine,
+                          .source = *source,
+                          .initiator = find_initiator(machine, *source, request.initiator),
+                          .speed = {},
+                          .how = ""};
   std::vector<const Node*> nodes = roomy_nodes(machine, request);
-  choose_scale(nodes, choice,
-               choice.initiator ? std::optional(choice.initiator->id) : std::nullopt);
-  std::erase_if(nodes, [&](const Node* node) { return !choice.gains(*node); });
+  choose_scale(nodes, compared,
+               compared.initiator ? std::optional(compared.initiator->id) : std::nullopt);
+  std::erase_if(nodes, [&](const Node* node) { return !compared.gains(*node); });
   // On the initiator's socket if anything there is faster; else anywhere.
-  if (std::ranges::any_of(nodes, [&](const Node* node) { return !choice.far(*node); })) {
-    std::erase_if(nodes, [&](const Node* node) { return choice.far(*node); });
+  if (std::ranges::any_of(nodes, [&](const Node* node) { return !compared.far(*node); })) {
+    std::erase_if(nodes, [&](const Node* node) { return compared.far(*node); });
   }
   if (nodes.empty()) {
     return fail(ErrorCode::absent, "no node with {} of room is faster than node {} ({}), {}",
-                to_string(request.bytes), raw(source->id), to_string(source->kind), choice.how);
+                to_string(request.bytes), raw(source->id), to_string(source->kind), compared.how);
   }
   double best = 0;
-  for (const Node* node : nodes) best = std::max(best, *choice.speed(*node));
+  for (const Node* node : nodes) best = std::max(best, *compared.speed(*node));
   std::erase_if(nodes,
-                [&](const Node* node) { return *choice.speed(*node) * kSpeedTolerance < best; });
+                [&](const Node* node) { return *compared.speed(*node) * kSpeedTolerance < best; });
   const auto nearest = std::ranges::min_element(nodes, {}, [&](const Node* node) {
-    return choice.initiator ? nearness(machine, *choice.initiator, *node)
-                            : Nearness{.id = raw(node->id)};
+    return compared.initiator ? nearness(machine, *compared.initiator, *node)
+                              : Nearness{.id = raw(node->id)};
   });
   Placement placement = Placement::on((*nearest)->id);
   placement.reason = fmt::format("node {} ({}) is faster than node {} ({}) {}", raw((*nearest)->id),
                                  to_string((*nearest)->kind), raw(source->id),
-                                 to_string(source->kind), choice.how);
+                                 to_string(source->kind), compared.how);
   return placement;
 }
 

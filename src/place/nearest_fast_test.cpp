@@ -2,7 +2,7 @@
 #include <rapidcheck.h>
 
 #include "headrace/placement.h"
-#include "support/machines.h"
+#include "tests/support/machines.h"
 
 namespace headrace {
 namespace {

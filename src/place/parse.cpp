@@ -41,21 +41,6 @@ std::optional<Property> property_of(std::string_view text) {
   return std::nullopt;
 }
 
-// Letters to be added, dropped or changed to make one of the other (Levenshtein).
-std::size_t distance(std::string_view a, std::string_view b) {
-  std::vector<std::size_t> row(b.size() + 1);
-  std::iota(row.begin(), row.end(), std::size_t{0});
-  for (std::size_t i = 0; i < a.size(); ++i) {
-    std::size_t diagonal = std::exchange(row[0], i + 1);
-    for (std::size_t j = 0; j < b.size(); ++j) {
-      const std::size_t changed = diagonal + (a[i] == b[j] ? 0 : 1);
-      diagonal = row[j + 1];
-      row[j + 1] = std::min({changed, row[j] + 1, diagonal + 1});
-    }
-  }
-  return row.back();
-}
-
 std::unexpected<Error> unknown(std::string_view text) {
   if (!text.empty() && text.find_first_not_of("0123456789,-") == std::string_view::npos) {
     return fail(ErrorCode::invalid,
@@ -63,20 +48,12 @@ std::unexpected<Error> unknown(std::string_view text) {
                 "which there are)",
                 text.substr(0, 80));
   }
-  std::string lower(text);
-  std::ranges::transform(lower, lower.begin(),
-                         [](char c) { return c >= 'A' && c <= 'Z' ? char(c - 'A' + 'a') : c; });
   std::vector<std::string_view> words;
   for (const NodeKind kind : kKinds) words.push_back(to_string(kind));
   for (const Property property : kProperties) words.push_back(to_string(property));
-  const auto closest = *std::ranges::min_element(
-      words, {}, [&](std::string_view word) { return distance(lower, word); });
-  // "hmb" is two changes from "hbm"; more of so few letters is another word.
-  const bool meant = distance(lower, closest) <= std::max<std::size_t>(2, closest.size() / 3);
-  const std::string hint = meant ? fmt::format("did you mean '{}'? ", closest) : "";
   return fail(ErrorCode::invalid,
-              "'{}' is no kind, property or list of nodes; {}write {}, or nodes like 0-3,8",
-              text.substr(0, 80), hint, fmt::join(words, ", "));
+              "'{}' is no kind, property or list of nodes; write {}, or nodes like 0-3,8",
+              text.substr(0, 80), fmt::join(words, ", "));
 }
 
 // Node numbers; nothing if it is no list of numbers.

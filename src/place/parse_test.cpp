@@ -2,7 +2,7 @@
 
 #include "headrace/placement.h"
 #include "headrace/random.h"
-#include "support/machines.h"
+#include "tests/support/machines.h"
 
 namespace headrace {
 namespace {
@@ -43,7 +43,7 @@ TEST(ParsePlacementTest, WeightsOfNodes) {
   EXPECT_EQ(placement->to_text(), "0=3,1=3,8=1:dram");
 }
 
-// Of the weight of a kind every node of it has an equal part.
+// The weight of a kind is spread over its nodes in equal parts.
 TEST(ParsePlacementTest, WeightsOfKindsAreTheKindsShares) {
   Machine machine = test::small_machine();
   EXPECT_EQ(Placement::parse(machine, "dram=6,hbm=2")->nodes,
@@ -57,15 +57,10 @@ TEST(ParsePlacementTest, WeightsOfKindsAreTheKindsShares) {
   for (const NodeWeight& each : even->nodes) EXPECT_EQ(each.weight, 1U);
 }
 
-TEST(ParsePlacementTest, SaysWhatWasProbablyMeant) {
+TEST(ParsePlacementTest, SaysWhatThereIs) {
   EXPECT_EQ(complaint_about("hmb"),
-            "'hmb' is no kind, property or list of nodes; did you mean 'hbm'? write dram, hbm, "
-            "cxl, storage, fastest, lowest_latency, highest_bandwidth, largest, or nodes like "
-            "0-3,8");
-  EXPECT_NE(complaint_about("DRAM").find("did you mean 'dram'"), std::string::npos);
-  EXPECT_NE(complaint_about("largst").find("'largest'"), std::string::npos);
-  EXPECT_EQ(complaint_about("quickly").find("did you mean"), std::string::npos);
-  EXPECT_NE(complaint_about("hbm:drm").find("'dram'"), std::string::npos);
+            "'hmb' is no kind, property or list of nodes; write dram, hbm, cxl, storage, fastest, "
+            "lowest_latency, highest_bandwidth, largest, or nodes like 0-3,8");
 }
 
 TEST(ParsePlacementTest, RefusesNonsense) {

@@ -15,7 +15,7 @@
 namespace headrace {
 namespace {
 
-// All nodes of it with memory; nearest to `from` first, where that is known.
+// All nodes of the kind that have memory; nearest to `from` first, if that is given.
 Result<std::vector<const Node*>> nodes_of_kind(const Machine& machine, NodeKind kind,
                                                const Node* from) {
   std::vector<const Node*> nodes = machine.of_kind(kind);
@@ -37,7 +37,7 @@ Result<std::vector<const Node*>> nodes_of_kind(const Machine& machine, NodeKind 
   return nodes;
 }
 
-// The node that has most of the CPUs.
+// The node that has the most of these CPUs.
 Result<const Node*> node_of(const Machine& machine, const CpuSet& cpus) {
   const Node* best = nullptr;
   std::ptrdiff_t most = 0;
@@ -51,6 +51,7 @@ Result<const Node*> node_of(const Machine& machine, const CpuSet& cpus) {
               to_string(cpus));
 }
 
+// The node nearness counts from: that of the CPUs, else `near`; nullptr if neither is given.
 Result<const Node*> initiator(const Machine& machine, const CpuSet& cpus,
                               std::optional<NodeId> near) {
   if (!cpus.empty()) return node_of(machine, cpus);
@@ -58,6 +59,7 @@ Result<const Node*> initiator(const Machine& machine, const CpuSet& cpus,
   return nullptr;
 }
 
+// Checks that the node is CPU memory and not in `seen`, and adds it there.
 Status check_node(const Machine& machine, NodeId id, std::set<NodeId>& seen) {
   HEADRACE_TRY(const Node* node, machine.node(id));
   if (!node->byte_addressable()) {
@@ -78,7 +80,8 @@ Status check_weight(const NodeWeight& each) {
               raw(each.node), each.weight, kMaxWeight);
 }
 
-// The nodes wished for come first; a node of a kind that is among them already is not meant again.
+// Replaces the kinds in placement.spill by their nodes, but for those that the placement already
+// names, as nodes or earlier in `spill`.
 Status resolve_spill(const Machine& machine, const Node* from, Placement& placement) {
   std::vector<NodeChoice> resolved;
   for (const NodeChoice& choice : placement.spill) {
@@ -88,15 +91,17 @@ Status resolve_spill(const Machine& machine, const Node* from, Placement& placem
     }
     HEADRACE_TRY(const auto nodes, nodes_of_kind(machine, std::get<NodeKind>(choice), from));
     for (const Node* node : nodes) {
-      const bool known = std::ranges::count(placement.nodes, node->id, &NodeWeight::node) > 0 ||
+      const bool named = std::ranges::count(placement.nodes, node->id, &NodeWeight::node) > 0 ||
                          std::ranges::count(resolved, NodeChoice(node->id)) > 0;
-      if (!known) resolved.emplace_back(node->id);
+      if (!named) resolved.emplace_back(node->id);
     }
   }
   placement.spill = std::move(resolved);
   return {};
 }
 
+// Replaces placement.property by the best node; unless strict or told where to spill, the other
+// nodes follow as its spill, best first.
 Status resolve_property(const Machine& machine, const Node* from, Placement& placement) {
   const std::vector<const Node*> ranked = ranked_by(machine, *placement.property, from);
   if (ranked.empty()) {
@@ -153,24 +158,24 @@ Placement Placement::weighted(std::vector<NodeWeight> nodes) { return {.nodes = 
 
 const Node* storage_of(const Machine& machine, const Placement& placement) {
   if (placement.property || !placement.spill.empty()) return nullptr;
-  const auto is_it = [&](const Node& node) {
+  const auto is_meant = [&](const Node& node) {
     if (node.kind != NodeKind::storage) return false;
     if (placement.kind) return placement.nodes.empty() && placement.kind == node.kind;
     return placement.nodes.size() == 1 && placement.nodes.front().node == node.id;
   };
-  const auto found = std::ranges::find_if(machine.nodes, is_it);
+  const auto found = std::ranges::find_if(machine.nodes, is_meant);
   return found == machine.nodes.end() ? nullptr : &*found;
 }
 
 Result<Placement> resolve(const Machine& machine, const Placement& placement,
                           std::optional<NodeId> near) {
-  const int wishes =
+  const int targets =
       (placement.kind ? 1 : 0) + (placement.property ? 1 : 0) + (placement.nodes.empty() ? 0 : 1);
-  if (wishes > 1) {
+  if (targets > 1) {
     return fail(ErrorCode::invalid,
                 "a placement has two of nodes, a kind and a property; give one");
   }
-  if (wishes == 0) {
+  if (targets == 0) {
     return fail(ErrorCode::invalid, "a placement without nodes; give nodes, a kind or a property");
   }
   if (placement.strict && !placement.spill.empty()) {

@@ -25,31 +25,34 @@ std::vector<EngineId> engines_between(const Machine& machine, NodeId from, NodeI
 namespace place {
 namespace {
 
-// Below it one engine: splitting costs more than it gives (Fürst 2024, 5.2 and 3.2.1).
+// `smart` gives smaller moves to one engine: splitting them costs more than it gives (Fürst 2024,
+// 5.2 and 3.2.1).
 constexpr Bytes kSplitFrom = 1_MiB;
 
-// A request whose ids are good, with the engines that can carry it out.
+// A request that was checked: its two nodes, and the engines that can copy between them, in order
+// of preference.
 struct Move {
   const Machine& machine;
   const Node& from;
   const Node& to;
   std::vector<EngineId> able;
 
-  // The able engines whose home satisfies `good`, of the kind of `like` if given.
-  template <class Good>
-  std::vector<EngineId> select(Good good, std::optional<EngineKind> kind = std::nullopt) const {
+  // The able engines whose home node satisfies `accepts`; of one kind only, if it is given.
+  template <class Predicate>
+  std::vector<EngineId> select(Predicate accepts,
+                               std::optional<EngineKind> kind = std::nullopt) const {
     std::vector<EngineId> selected;
     for (const EngineId id : able) {
       const Engine& engine = *machine.find(id);
       const Node* home = machine.find(engine.home);
       if (kind && engine.kind != *kind) continue;
-      if (home != nullptr && good(*home)) selected.push_back(id);
+      if (home != nullptr && accepts(*home)) selected.push_back(id);
     }
     return selected;
   }
 };
 
-Result<Move> understand(const Machine& machine, const RouteRequest& request) {
+Result<Move> check_request(const Machine& machine, const RouteRequest& request) {
   HEADRACE_TRY(const Node* from, machine.node(request.from));
   HEADRACE_TRY(const Node* to, machine.node(request.to));
   auto able = engines_between(machine, request.from, request.to);
@@ -58,14 +61,15 @@ Result<Move> understand(const Machine& machine, const RouteRequest& request) {
                 "no engine can copy from node {} ({}) to node {} ({}); go through a memory node",
                 raw(from->id), to_string(from->kind), raw(to->id), to_string(to->kind));
   }
-  // Devices made for copying before cores, which have other work; see docs/design/routes.md.
+  // Devices made for copying come before cores, which have other work; see docs/design/routes.md.
   std::ranges::sort(able, {}, [&](EngineId id) {
     return std::pair(machine.find(id)->kind == EngineKind::cpu, id);
   });
   return Move{machine, *from, *to, std::move(able)};
 }
 
-// The engine for a move that is not split.
+// The engine for a move that is not split: at the destination, else at the source, else the first
+// that is able.
 EngineId best_placed(const Move& move) {
   const auto at = [&](NodeId id) {
     return move.select([&](const Node& home) { return home.id == id; });
@@ -93,8 +97,8 @@ Route unsplit(const Move& move, Bytes bytes, std::string_view why) {
           fmt::format("{} alone: {}", name_of(move.machine, engine), why)};
 }
 
-// The node whose engines serve an end of a move.
-NodeId end_of(const Machine& machine, const Node& node) {
+// The node whose engines serve `node`, one end of a move: its nearest with CPUs, else itself.
+NodeId serving_node(const Machine& machine, const Node& node) {
   const Node* host = host_of(machine, node);
   return host == nullptr ? node.id : host->id;
 }
@@ -102,12 +106,12 @@ NodeId end_of(const Machine& machine, const Node& node) {
 }  // namespace
 
 Result<Route> one(const Machine& machine, const RouteRequest& request) {
-  HEADRACE_TRY(const Move move, understand(machine, request));
+  HEADRACE_TRY(const Move move, check_request(machine, request));
   return unsplit(move, request.bytes, "policy one");
 }
 
 Result<Route> brute_force(const Machine& machine, const RouteRequest& request) {
-  HEADRACE_TRY(const Move move, understand(machine, request));
+  HEADRACE_TRY(const Move move, check_request(machine, request));
   const EngineKind kind = machine.find(best_placed(move))->kind;
   auto engines = move.select([](const Node&) { return true; }, kind);
   std::string reason =
@@ -116,7 +120,7 @@ Result<Route> brute_force(const Machine& machine, const RouteRequest& request) {
 }
 
 Result<Route> smart(const Machine& machine, const RouteRequest& request) {
-  HEADRACE_TRY(const Move move, understand(machine, request));
+  HEADRACE_TRY(const Move move, check_request(machine, request));
   if (request.bytes < kSplitFrom) return unsplit(move, request.bytes, "below 1 MiB");
   const EngineKind kind = machine.find(best_placed(move))->kind;
   const auto together = same_socket(machine, move.from, move.to);
@@ -127,7 +131,8 @@ Result<Route> smart(const Machine& machine, const RouteRequest& request) {
         [&](const Node& home) { return same_socket(machine, home, move.to).value_or(false); },
         kind);
   } else {
-    const NodeId source = end_of(machine, move.from), destination = end_of(machine, move.to);
+    const NodeId source = serving_node(machine, move.from);
+    const NodeId destination = serving_node(machine, move.to);
     engines = move.select(
         [&](const Node& home) { return home.id == source || home.id == destination; }, kind);
   }

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "headrace/route.h"
-#include "support/machines.h"
+#include "tests/support/machines.h"
 
 namespace headrace::test {
 

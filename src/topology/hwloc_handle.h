@@ -17,7 +17,8 @@ struct DestroyTopology {
 };
 using HwlocTopology = std::unique_ptr<hwloc_topology, DestroyTopology>;
 
-// Of the XML file, or of the running system. absent or invalid: the file; io: hwloc failed.
+// The topology in the XML file, or that of the running system. absent or invalid: the file; io:
+// hwloc failed.
 Result<HwlocTopology> load_hwloc(const std::optional<std::filesystem::path>& xml,
                                  bool with_devices);
 

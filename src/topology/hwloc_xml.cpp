@@ -1,4 +1,7 @@
 // Machine -> hwloc's XML: the tree by hwloc itself or written here, the memory attributes by hwloc.
+//
+// hwloc's synthetic topologies would spare the writing, but describe only machines whose levels are
+// alike throughout: not the preset cxl-a1000, whose CXL nodes belong to one of two sockets.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -126,7 +129,7 @@ std::vector<unsigned> nodes_below(const Place& place) {
 // Writes the objects of hwloc's format 2; hwloc checks them when it reads them.
 class Writer {
  public:
-  // `nodes`: of the places around, which an object counts as local too.
+  // `nodes`: those of the places around, which an object counts as local too.
   void place(const Place& place, std::vector<unsigned> nodes) {
     const std::vector<unsigned> below = nodes_below(place);
     open(place.type, place.os_index, HwlocSet(place.cpus).text(),

@@ -5,7 +5,7 @@
 #include <cmath>
 
 #include "headrace/machine.h"
-#include "topology/fake_host.h"
+#include "tests/support/fake_host.h"
 
 namespace headrace {
 namespace {

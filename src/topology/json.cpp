@@ -9,11 +9,12 @@
 #include <nlohmann/json.hpp>
 
 #include "core/fail.h"
+#include "core/text/json.h"
+#include "core/text/json_reader.h"
+#include "core/text/printable.h"
 #include "headrace/machine.h"
 #include "headrace/version.h"
-#include "topology/document.h"
-#include "topology/json_reader.h"
-#include "topology/printable.h"
+#include "topology/topology.h"
 
 namespace headrace {
 namespace {

@@ -5,7 +5,7 @@
 
 #include "headrace/machine.h"
 #include "headrace/random.h"
-#include "support/machines.h"
+#include "tests/support/machines.h"
 
 namespace headrace {
 namespace {

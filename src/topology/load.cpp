@@ -7,10 +7,10 @@
 #include <filesystem>
 
 #include "core/fail.h"
+#include "core/text/files.h"
 #include "headrace/machine.h"
-#include "topology/document.h"
-#include "topology/files.h"
 #include "topology/presets.h"
+#include "topology/topology.h"
 
 namespace headrace {
 std::vector<std::string> presets() {
@@ -37,7 +37,7 @@ Result<Document> find_document(const std::string& path_or_preset) {
     return fail(ErrorCode::absent, "no file and no preset '{}'; presets are {}", path_or_preset,
                 fmt::join(presets(), ", "));
   }
-  HEADRACE_TRY(std::string text, read_file(path));
+  HEADRACE_TRY(std::string text, read_document(path));
   return Document{std::move(text), path.string()};
 }
 

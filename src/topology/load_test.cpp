@@ -3,7 +3,7 @@
 #include <set>
 
 #include "headrace/machine.h"
-#include "topology/fake_host.h"
+#include "tests/support/fake_host.h"
 
 namespace headrace {
 namespace {
@@ -55,6 +55,13 @@ TEST(LoadTest, AFileLoadsAndSaysWhereItCameFrom) {
   const auto machine = Machine::load(files.at("mine.json").string());
   ASSERT_TRUE(machine) << machine.error().message;
   EXPECT_EQ(machine->source, files.at("mine.json").string());
+}
+
+TEST(LoadTest, WhatProcShowsIsNotRead) {
+  const auto machine = Machine::load("/proc/self/status");
+  ASSERT_FALSE(machine);
+  EXPECT_EQ(machine.error().code, ErrorCode::invalid);
+  EXPECT_NE(machine.error().message.find("is empty"), std::string::npos);
 }
 
 TEST(LoadTest, TheUsersDirectoryIsSearchedForNames) {

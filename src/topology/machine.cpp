@@ -4,11 +4,13 @@
 
 #include <algorithm>
 #include <array>
+#include <set>
 #include <utility>
 
 #include "core/check.h"
 #include "core/fail.h"
-#include "topology/printable.h"
+#include "core/text/printable.h"
+#include "topology/topology.h"
 
 namespace headrace {
 namespace {
@@ -117,6 +119,14 @@ const CacheLevel* last_level_cache(const Machine& machine, unsigned cpu) {
     if (last == nullptr || cache.level > last->level) last = &cache;
   }
   return last;
+}
+
+Bytes cache_to_pass(const Machine& machine, const CpuSet& cpus) {
+  std::set<const CacheLevel*> caches;
+  for (const unsigned cpu : cpus) caches.insert(last_level_cache(machine, cpu));
+  Bytes sum;
+  for (const CacheLevel* cache : caches) sum += cache == nullptr ? 32_MiB : cache->size;
+  return sum;
 }
 
 }  // namespace headrace

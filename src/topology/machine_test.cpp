@@ -4,7 +4,8 @@
 
 #include <set>
 
-#include "support/machines.h"
+#include "tests/support/machines.h"
+#include "topology/topology.h"
 
 namespace headrace {
 namespace {
@@ -107,6 +108,17 @@ TEST(MachineTest, WhatCanCopyWhere) {
       }
     }
   }
+}
+
+TEST(CacheToPass, CountsEachLastLevelCacheOnce) {
+  Machine machine;
+  machine.caches = {{.level = 2, .size = 1_MiB, .cpus = {0}},
+                    {.level = 3, .size = 32_MiB, .cpus = {0, 1, 2, 3}},
+                    {.level = 3, .size = 96_MiB, .cpus = {4, 5}}};
+  EXPECT_EQ(cache_to_pass(machine, {0}), 32_MiB);
+  EXPECT_EQ(cache_to_pass(machine, {0, 1, 3}), 32_MiB);
+  EXPECT_EQ(cache_to_pass(machine, {0, 1, 4, 5}), 128_MiB);
+  EXPECT_EQ(cache_to_pass(machine, {9}), 32_MiB) << "unknown";
 }
 
 }  // namespace

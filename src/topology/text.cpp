@@ -1,12 +1,14 @@
-// Machine::to_text: the tree that `headrace topo` prints.
+// Machine::to_text and overview(): the tree that `headrace topo` prints.
 
 #include <fmt/core.h>
 
 #include <algorithm>
 #include <map>
+#include <ranges>
+#include <set>
 #include <tuple>
 
-#include "headrace/machine.h"
+#include "headrace/overview.h"
 
 namespace headrace {
 namespace {
@@ -15,6 +17,9 @@ struct Line {
   std::string label;
   std::string text;
 };
+
+// Nodes that differ in numbers only, in the machine's order.
+using Alike = std::vector<const Node*>;
 
 std::string plural(std::size_t count, std::string_view word) {
   return fmt::format("{} {}{}", count, word, count == 1 ? "" : "s");
@@ -27,6 +32,70 @@ std::string headline(const Machine& machine) {
   }
   if (!machine.source.empty()) text += fmt::format(" ({})", machine.source);
   return text + "\n";
+}
+
+bool is_digit(char c) { return c >= '0' && c <= '9'; }
+
+// The length of the number that the text begins with, "12" or "3.5"; 0 if it begins otherwise.
+std::size_t number_at(std::string_view text) {
+  const auto digits = [&](std::size_t from) {
+    while (from < text.size() && is_digit(text[from])) ++from;
+    return from;
+  };
+  const std::size_t whole = digits(0);
+  if (whole == 0 || whole + 1 >= text.size() || text[whole] != '.') return whole;
+  const std::size_t end = digits(whole + 1);
+  return end == whole + 1 ? whole : end;
+}
+
+// The text with what `number` makes of each number in it.
+template <class Number>
+std::string with_numbers(std::string_view text, Number number) {
+  std::string made;
+  while (!text.empty()) {
+    const std::size_t length = number_at(text);
+    made += length == 0 ? std::string(1, text.front()) : number(text.substr(0, length));
+    text.remove_prefix(std::max<std::size_t>(length, 1));
+  }
+  return made;
+}
+
+std::string without_numbers(std::string_view text) {
+  return with_numbers(text, [](std::string_view) { return std::string("\n"); });
+}
+
+// "0-7" for the numbers 0 to 7, as nodes and CPUs are written; others from the least to the most.
+std::string range_of(const std::set<std::string>& numbers) {
+  constexpr std::size_t kLongest = 9;
+  std::vector<unsigned> found;
+  for (const std::string& number : numbers) {
+    if (number.size() > kLongest || number.contains('.')) {
+      const auto value = [](const std::string& text) { return std::stod(text); };
+      const auto [least, most] = std::ranges::minmax(numbers, {}, value);
+      return least + " to " + most;
+    }
+    found.push_back(static_cast<unsigned>(std::stoul(number)));
+  }
+  std::ranges::sort(found);
+  return to_string(found);
+}
+
+// Texts that differ in numbers only as one: where they do, the range of the numbers.
+std::string folded(const std::vector<std::string>& texts) {
+  std::vector<std::set<std::string>> seen;
+  for (const std::string& text : texts) {
+    std::size_t next = 0;
+    with_numbers(text, [&](std::string_view number) {
+      if (next == seen.size()) seen.emplace_back();
+      seen[next++].emplace(number);
+      return std::string();
+    });
+  }
+  std::size_t next = 0;
+  return with_numbers(texts.front(), [&](std::string_view number) {
+    const auto& numbers = seen[next++];
+    return numbers.size() == 1 ? std::string(number) : range_of(numbers);
+  });
 }
 
 // Caches of one level and size under one node, counted.
@@ -49,13 +118,35 @@ std::vector<Line> cache_lines(const Machine& machine, const Node& node) {
   return lines;
 }
 
-std::vector<Line> lines_under(const Machine& machine, const Node& node) {
-  std::vector<Line> lines = cache_lines(machine, node);
+std::vector<Line> engine_lines(const Machine& machine, const Node& node) {
+  std::vector<Line> lines;
   for (const Engine& engine : machine.engines) {
     if (engine.home != node.id) continue;
     lines.push_back(
         {fmt::format("engine {}", raw(engine.id)),
          fmt::format("{:<9}{}: {}", to_string(engine.kind), engine.name, engine.reason)});
+  }
+  return lines;
+}
+
+// What is under alike nodes: caches of each, and engines of all.
+std::vector<Line> lines_under(const Machine& machine, const Alike& nodes) {
+  std::vector<Line> lines = cache_lines(machine, *nodes.front());
+  if (nodes.size() > 1) {
+    for (Line& line : lines) line.text += " of each";
+  }
+  std::vector<std::vector<Line>> engines;
+  for (const Node* node : nodes) engines.push_back(engine_lines(machine, *node));
+  for (std::size_t i = 0; i < engines.front().size(); ++i) {
+    std::vector<std::string> labels;
+    std::vector<std::string> texts;
+    for (const auto& each : engines) {
+      labels.push_back(each[i].label);
+      texts.push_back(each[i].text);
+    }
+    std::string label = folded(labels);
+    if (nodes.size() > 1) label.replace(0, std::string_view("engine").size(), "engines");
+    lines.push_back({std::move(label), folded(texts)});
   }
   return lines;
 }
@@ -68,39 +159,121 @@ std::string whereabouts(const Node& node) {
   return where;
 }
 
-// The column that fits all nodes' whereabouts, unless they are too long for a column.
-std::size_t column_width(const Machine& machine) {
-  constexpr std::size_t kWidest = 32;
-  std::size_t width = 0;
-  for (const Node& node : machine.nodes) {
-    width = std::max(width, std::min(whereabouts(node).size(), kWidest));
+std::string whereabouts(const Alike& nodes) {
+  if (nodes.size() == 1 || !nodes.front()->byte_addressable()) return whereabouts(*nodes.front());
+  std::vector<unsigned> cpus;
+  std::set<std::string> sockets;
+  for (const Node* node : nodes) {
+    cpus.insert(cpus.end(), node->cpus.begin(), node->cpus.end());
+    if (node->socket) sockets.insert(std::to_string(*node->socket));
   }
-  return width;
+  std::ranges::sort(cpus);
+  std::string where =
+      cpus.empty() ? "no CPUs"
+                   : fmt::format("{} CPUs each, {}", nodes.front()->cpus.size(), to_string(cpus));
+  if (!sockets.empty()) {
+    where += fmt::format(", socket{} {}", sockets.size() == 1 ? "" : "s", range_of(sockets));
+  }
+  return where;
 }
 
-std::string node_line(const Node& node, std::size_t width) {
-  return fmt::format("node {:<5} {:<8} {:<10} {:<{}}  {}", raw(node.id), to_string(node.kind),
-                     node.capacity ? to_string(*node.capacity) : "unknown", whereabouts(node),
-                     width, node.reason);
+std::string capacity(const Alike& nodes) {
+  const auto& of_first = nodes.front()->capacity;
+  const std::string one = of_first ? to_string(*of_first) : "unknown";
+  return nodes.size() == 1 ? one : fmt::format("{} x {}", nodes.size(), one);
+}
+
+// What is the same of alike nodes. Nodes of one size have a little more or less of it, by what the
+// kernel and firmware took: they count as equal if they are written equal to two digits.
+std::string likeness(const Machine& machine, const Node& node) {
+  std::string text = fmt::format(
+      "{}|{}|{}|{}", to_string(node.kind), node.cpus.size(), node.socket.has_value(),
+      node.capacity ? fmt::format("{:.2g}", static_cast<double>(node.capacity->value)) : "");
+  // Storage has a name, which tells one from another.
+  text += node.byte_addressable() ? "" : node.name;
+  text += without_numbers(node.reason);
+  for (const Line& line : cache_lines(machine, node))
+    text += fmt::format("|{}{}", line.label, line.text);
+  for (const Line& line : engine_lines(machine, node))
+    text += fmt::format("|{}", without_numbers(line.text));
+  return text;
+}
+
+std::vector<Alike> grouped(const Machine& machine) {
+  std::vector<Alike> groups;
+  std::map<std::string, std::size_t> known;
+  for (const Node& node : machine.nodes) {
+    const auto [at, first] = known.try_emplace(likeness(machine, node), groups.size());
+    if (first) groups.emplace_back();
+    groups[at->second].push_back(&node);
+  }
+  return groups;
+}
+
+constexpr std::size_t kLabel = 10;
+
+struct Columns {
+  std::size_t label = kLabel;
+  std::size_t capacity = 10;
+  std::size_t whereabouts = 0;
+};
+
+std::string label(const Alike& nodes) {
+  std::vector<unsigned> numbers;
+  for (const Node* node : nodes) numbers.push_back(raw(node->id));
+  return fmt::format("node{} {}", nodes.size() == 1 ? "" : "s", to_string(numbers));
+}
+
+// Columns that fit all nodes, unless their whereabouts are too long for a column.
+Columns columns_of(const std::vector<Alike>& groups) {
+  constexpr std::size_t kWidest = 32;
+  Columns columns;
+  for (const Alike& nodes : groups) {
+    columns.label = std::max(columns.label, label(nodes).size());
+    columns.capacity = std::max(columns.capacity, capacity(nodes).size());
+    columns.whereabouts =
+        std::max(columns.whereabouts, std::min(whereabouts(nodes).size(), kWidest));
+  }
+  return columns;
+}
+
+std::string node_line(const Alike& nodes, const Columns& columns) {
+  std::vector<std::string> reasons;
+  for (const Node* node : nodes) reasons.push_back(node->reason);
+  return fmt::format("{:<{}} {:<8} {:<{}} {:<{}}  {}", label(nodes), columns.label,
+                     to_string(nodes.front()->kind), capacity(nodes), columns.capacity,
+                     whereabouts(nodes), columns.whereabouts, folded(reasons));
+}
+
+std::string tree(const Machine& machine, const std::vector<Alike>& groups) {
+  std::string text = headline(machine);
+  const Columns columns = columns_of(groups);
+  for (const Alike& group : groups) {
+    const bool last = &group == &groups.back();
+    text += fmt::format("{} {}\n", last ? "└─" : "├─", node_line(group, columns));
+    const auto lines = lines_under(machine, group);
+    std::size_t width = kLabel;
+    for (const Line& line : lines) width = std::max(width, line.label.size());
+    for (const Line& line : lines) {
+      text += fmt::format("{}  {} {:<{}} {}\n", last ? " " : "│",
+                          &line == &lines.back() ? "└─" : "├─", line.label, width, line.text);
+    }
+  }
+  if (const std::size_t rates = machine.copy_rates.size(); rates != 0) {
+    text += plural(rates, "copy rate") + "\n";
+  }
+  for (const std::string& warning : machine.warnings) text += fmt::format("! {}\n", warning);
+  return text;
 }
 
 }  // namespace
 
 std::string Machine::to_text() const {
-  std::string text = headline(*this);
-  const std::size_t width = column_width(*this);
-  for (std::size_t i = 0; i < nodes.size(); ++i) {
-    const bool last = i + 1 == nodes.size();
-    text += fmt::format("{} {}\n", last ? "└─" : "├─", node_line(nodes[i], width));
-    const auto lines = lines_under(*this, nodes[i]);
-    for (const Line& line : lines) {
-      text += fmt::format("{}  {} {:<10} {}\n", last ? " " : "│",
-                          &line == &lines.back() ? "└─" : "├─", line.label, line.text);
-    }
-  }
-  if (!copy_rates.empty()) text += plural(copy_rates.size(), "copy rate") + "\n";
-  for (const std::string& warning : warnings) text += fmt::format("! {}\n", warning);
-  return text;
+  std::vector<Alike> each;
+  for (const Node& node : nodes) each.push_back({&node});
+  return tree(*this, each);
 }
+
+std::string overview(const Machine& machine) { return tree(machine, grouped(machine)); }
 
 }  // namespace headrace

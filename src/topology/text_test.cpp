@@ -1,11 +1,12 @@
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <sstream>
 
-#include "headrace/machine.h"
+#include "headrace/overview.h"
 
 namespace headrace {
 namespace {
@@ -22,6 +23,7 @@ void expect_golden(const std::string& name, const std::string& text) {
 TEST(TextTest, PresetsAsTrees) {
   for (const std::string& name : presets()) {
     expect_golden(name + ".txt", Machine::load(name)->to_text());
+    expect_golden(name + ".overview.txt", overview(*Machine::load(name)));
   }
 }
 
@@ -37,6 +39,30 @@ TEST(TextTest, CachesEnginesAndWarnings) {
                                                      .capacity = 512_MiB});
   expect_golden("caches.txt", machine->to_text());
   EXPECT_EQ(Machine{}.to_text(), "machine\n");
+}
+
+std::size_t lines_of(const Machine& machine) {
+  return static_cast<std::size_t>(std::ranges::count(overview(machine), '\n'));
+}
+
+TEST(TextTest, NodesThatDifferInMoreThanNumbersHaveTheirOwnLines) {
+  auto machine = *Machine::load("xeon-max");
+  const std::size_t alike = lines_of(machine);
+  machine.nodes[3].reason = "something else";
+  EXPECT_EQ(lines_of(machine), alike + 3) << "the node and its two engines";
+  machine.nodes[9].capacity = 8_GiB;
+  EXPECT_EQ(lines_of(machine), alike + 4);
+  machine.nodes[10].reason.clear();
+  EXPECT_EQ(lines_of(machine), alike + 5);
+}
+
+TEST(TextTest, NumbersThatDifferAreARange) {
+  auto machine = *Machine::load("xeon-max");
+  for (std::size_t i = 0; i < machine.nodes.size(); ++i) {
+    machine.nodes[i].reason = std::to_string(i % 2) + ".5 times 12345678901 of 3";
+  }
+  const std::string text = overview(machine);
+  EXPECT_NE(text.find("0.5 to 1.5 times 12345678901 of 3"), std::string::npos) << text;
 }
 
 }  // namespace

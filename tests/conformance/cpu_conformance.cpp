@@ -1,6 +1,6 @@
 #include "backend/cpu/cpu.h"
 #include "conformance/suite.h"
-#include "support/machines.h"
+#include "tests/support/machines.h"
 
 namespace headrace::conformance {
 namespace {

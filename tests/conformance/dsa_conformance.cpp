@@ -1,23 +1,25 @@
-#include "backend/dsa_device/dsa_device.h"
 #include "conformance/suite.h"
-#include "support/machines.h"
+#include "dsa_emulator/dsa_emulator.h"
+#include "tests/support/machines.h"
 
 namespace headrace::conformance {
 namespace {
 
-Case dsa_case(std::string name, dsa::EmulatedBackendOptions options) {
+Case dsa_case(std::string name, emulator::BackendOptions options) {
   options.limit = std::chrono::milliseconds{200};
   Machine machine = test::small_machine();
   for (Engine& engine : machine.engines) engine.kind = EngineKind::dsa;
-  return {.name = std::move(name),
-          .open = [=] { return *open_emulated_dsa(machine, {test::kCpuA, test::kCpuB}, options); },
-          .engine = test::kCpuB,
-          .source = memory_on(test::kDram),
-          .destination = memory_on(test::kHbm)};
+  return {
+      .name = std::move(name),
+      .open = [=] { return *emulator::open_backend(machine, {test::kCpuA, test::kCpuB}, options); },
+      .engine = test::kCpuB,
+      .source = memory_on(test::kDram),
+      .destination = memory_on(test::kHbm)};
 }
 
-const dsa::DeviceOptions kPaging{.faults = {.page_fault_chance = 0.2}};
-const dsa::DeviceOptions kFailing{.faults = {.hardware_chance = 0.2, .lost_record_chance = 0.01}};
+const emulator::DeviceOptions kPaging{.faults = {.page_fault_chance = 0.2}};
+const emulator::DeviceOptions kFailing{
+    .faults = {.hardware_chance = 0.2, .lost_record_chance = 0.01}};
 
 INSTANTIATE_TEST_SUITE_P(Dsa, BackendConformance,
                          testing::Values(dsa_case("Batches", {}),

@@ -1,7 +1,7 @@
-#include "backend/fake/fake.h"
+#include "tests/support/fake_backend.h"
 
 #include "conformance/suite.h"
-#include "support/machines.h"
+#include "tests/support/machines.h"
 
 namespace headrace::conformance {
 namespace {

@@ -2,7 +2,7 @@
 
 #include "backend/storage/storage_testing.h"
 #include "conformance/suite.h"
-#include "support/machines.h"
+#include "tests/support/machines.h"
 
 namespace headrace::conformance {
 namespace {

@@ -16,6 +16,7 @@
 #include "headrace/clock.h"
 #include "headrace/file.h"
 #include "headrace/random.h"
+#include "support/child.h"
 
 namespace headrace::conformance {
 namespace {
@@ -479,6 +480,27 @@ TEST_P(BackendConformance, TheDestructorEndsWhatIsInFlight) {
   backend_.reset();
   EXPECT_EQ(receipts.count(), *accepted);
   for (std::size_t i = 0; i < *accepted; ++i) EXPECT_EQ(receipts.of(i), kWell) << i;
+  expect_copied(std::span(pieces).first(*accepted));
+}
+
+TEST_P(BackendConformance, InAChildItRefusesAndGoesQuietly) {
+  make_sides(256_KiB);
+  Receipts receipts(64);
+  std::vector<Piece> pieces;
+  for (std::uint64_t tag = 0; tag < 64; ++tag) {
+    pieces.push_back(piece(tag * 4096, tag * 4096, 4096, tag));
+  }
+  const auto accepted = backend_->submit(pieces, receipts);
+  ASSERT_TRUE(accepted);
+  EXPECT_EQ(test::status_of_child([&] {
+              Receipts own(1);
+              const auto refused = backend_->submit({pieces.data(), 1}, own);
+              backend_->poll();
+              backend_.reset();
+              return !refused && refused.error().code == ErrorCode::unsupported && own.count() == 0;
+            }),
+            0);
+  receipts.await(*backend_, *accepted);
   expect_copied(std::span(pieces).first(*accepted));
 }
 

@@ -1,5 +1,5 @@
-// The promises of backend.h as tests that every backend passes. A backend joins with a file of at
-// most 30 lines that makes one Case or several:
+// The promises of backend.h as tests that every backend passes. A backend joins with a short file
+// that makes one Case or several:
 //
 //   INSTANTIATE_TEST_SUITE_P(Cpu, BackendConformance, testing::Values(Case{...}), case_name);
 #pragma once

@@ -15,6 +15,8 @@ __version__: str
 
 SCHEMA_VERSION: int = 1
 
+LARGEST_DOCUMENT: int = 67108864
+
 class Error(Exception):
     """
     What Headrace could not do; `code` is the same word as in JSON and in C++.
@@ -267,12 +269,6 @@ class Machine:
     """
 
     @staticmethod
-    def discover(*, sysfs: str | os.PathLike = ..., procfs: str | os.PathLike = ..., hwloc_xml: str | os.PathLike | None = None, storage: Sequence[str | os.PathLike] | None = None, headrace_nodes: str | None = None, memkind_hbw_nodes: str | None = None) -> Machine:
-        """
-        Asks this host what it has. `storage`: paths whose devices become nodes (the working directory's if not given). The overrides default to the environment (HEADRACE_NODES, MEMKIND_HBW_NODES).
-        """
-
-    @staticmethod
     def load(path_or_preset: str | os.PathLike) -> Machine:
         """Reads a JSON file, or a preset by its name."""
 
@@ -280,14 +276,30 @@ class Machine:
     def from_json(text: str) -> Machine:
         """Parses what to_json() wrote."""
 
+    @staticmethod
+    def fromdict(document: dict[str, Any]) -> Machine:
+        """The machine that asdict() wrote, or json.load() read."""
+
     def to_json(self) -> str:
         """One JSON document, schema_version first."""
 
+    def asdict(self) -> dict[str, Any]:
+        """What to_json() writes, as a dict."""
+
     def to_text(self) -> str:
-        """A tree for people."""
+        """A tree for people: a line for each node."""
+
+    def overview(self) -> str:
+        """The same with one line for nodes that are alike."""
 
     def to_hwloc_xml(self) -> str:
         """The topology in hwloc's XML format; only for a discovered machine."""
+
+    @staticmethod
+    def discover(*, sysfs: str | os.PathLike = ..., procfs: str | os.PathLike = ..., hwloc_xml: str | os.PathLike | None = None, storage: Sequence[str | os.PathLike] | None = None, headrace_nodes: str | None = None, memkind_hbw_nodes: str | None = None) -> Machine:
+        """
+        Asks this host what it has. `storage`: paths whose devices become nodes (the working directory's if not given). The overrides default to the environment (HEADRACE_NODES, MEMKIND_HBW_NODES).
+        """
 
     @property
     def name(self) -> str:
@@ -487,7 +499,7 @@ class Extent:
 
     @property
     def object_id(self) -> int:
-        """Of which object."""
+        """The id of its object."""
 
     def __eq__(self, other: object, /) -> bool: ...
 
@@ -721,6 +733,23 @@ class Mover:
     def skipped(self) -> list[str]:
         """Engines nobody drives here, each with the reason."""
 
+class CompletionQueue:
+    """
+    Tells the ends of any number of moves through one descriptor: for event loops. Awaiting a Transfer uses one for each loop.
+    """
+
+    def __init__(self) -> None:
+        """Takes one descriptor."""
+
+    def fileno(self) -> int:
+        """Readable when take() has something."""
+
+    def add(self, transfer: Transfer, key: int) -> None:
+        """Tells `key` when the move is done."""
+
+    def take(self) -> list[int]:
+        """The keys of moves that have ended since the last call."""
+
 class Percentiles:
     """Nanoseconds; None when nothing was counted."""
 
@@ -753,11 +782,11 @@ class CacheStats:
 
     @property
     def hits(self) -> int:
-        """Ready at access."""
+        """The copy was ready at access."""
 
     @property
     def inflight_hits(self) -> int:
-        """On its way at access."""
+        """The copy was on its way at access."""
 
     @property
     def misses(self) -> int:
@@ -773,7 +802,7 @@ class CacheStats:
 
     @property
     def late(self) -> int:
-        """Of those: not ready at that time."""
+        """How many of those were not ready at that time."""
 
     @property
     def wasted_bytes(self) -> int:
@@ -781,7 +810,7 @@ class CacheStats:
 
     @property
     def evictions(self) -> int:
-        """Copies dropped for room."""
+        """Copies dropped to make space."""
 
     @property
     def invalidations(self) -> int:
@@ -793,23 +822,23 @@ class CacheStats:
 
     @property
     def refusals(self) -> int:
-        """Served from the source for lack of room."""
+        """Served from the source for lack of space."""
 
     @property
     def bytes_used(self) -> int:
-        """By copies now."""
+        """Bytes of all copies now."""
 
     @property
     def bytes_pinned(self) -> int:
-        """Held by blocks now."""
+        """Bytes held by blocks now."""
 
     @property
     def blocks(self) -> int:
-        """Copies now."""
+        """The number of copies now."""
 
     @property
     def wait_time(self) -> Percentiles:
-        """Of waits that had to wait."""
+        """Waiting times of the waits that had to wait."""
 
     @property
     def copy_latency(self) -> Percentiles:
@@ -906,17 +935,17 @@ class Cache:
     Keeps copies of extents in fast memory, fetches planned ones ahead of their use, and never serves old bytes. Keeps an object alive while it reads from it; the copies of one that nobody else holds go with it, sooner or later.
     """
 
-    def __init__(self, mover: Mover, budgets: Mapping[int, int], *, placement: int | None = None, route: str | None = None, eviction: str = 'sieve', slab: int = 33554432, pages: Literal['base', 'transparent', 'huge_2m', 'huge_1g'] = 'transparent') -> None:
+    def __init__(self, mover: Mover, budgets: Mapping[int, int], *, placement: int | None = None, route: str | None = None, eviction: str = 'sieve', slab: int = 33554432, pages: Literal['base', 'transparent', 'huge_2m', 'huge_1g'] = 'transparent', reserve: bool = False) -> None:
         """
-        `budgets`: bytes of copies per node. `placement`: always this node instead of the nearest fast one. `eviction`: sieve or clock.
-        """
-
-    def access(self, extent: Extent | Object, *, priority: Literal['demand', 'prefetch', 'migration'] = 'demand', initiator: int | None = None) -> Block:
-        """
-        The block of an extent: a pin on a ready copy, on one in flight, or on one started now. Never blocks.
+        `budgets`: bytes of copies per node. `placement`: always this node instead of the nearest fast one. `eviction`: sieve or clock. `reserve`: all memory is made now and kept, so that no access pays for its first touch.
         """
 
-    def access_all(self, extents: Sequence[Extent | Object], *, priority: Literal['demand', 'prefetch', 'migration'] = 'demand', initiator: int | None = None) -> list[Block]:
+    def access(self, extent: Extent | Object, *, priority: Literal['demand', 'prefetch', 'migration'] = 'demand', initiator: int | None = None, plan: Prefetch | None = None) -> Block:
+        """
+        The block of an extent: a pin on a ready copy, on one in flight, or on one started now. Waits for no copy; a miss may allocate memory. `plan`: whose extent this uses; a plan that was named once counts only accesses that name it.
+        """
+
+    def access_all(self, extents: Sequence[Extent | Object], *, priority: Literal['demand', 'prefetch', 'migration'] = 'demand', initiator: int | None = None, plan: Prefetch | None = None) -> list[Block]:
         """The same for many at once."""
 
     def prefetch(self, extents: Sequence[Extent | Object], *, lead: float = 0.05, window: int = 67108864, initiator: int | None = None) -> Prefetch:
@@ -967,7 +996,7 @@ class Capabilities:
 
     @property
     def min_efficient(self) -> int:
-        """Bytes; smaller pieces cost more than they carry."""
+        """Bytes; smaller pieces cost more than they move."""
 
     @property
     def inline_below(self) -> int:
@@ -1001,8 +1030,8 @@ def copy_kernels() -> list[str]:
 def chosen_copy_kernel() -> str:
     """The one the calibration chose for cold data."""
 
-class CopyRow:
-    """One point of bench_copy(): a rate, or the reason why not."""
+class ParameterInfo:
+    """A parameter of an experiment."""
 
     def __repr__(self) -> str: ...
 
@@ -1010,184 +1039,16 @@ class CopyRow:
         """The fields by name, nested records too."""
 
     @property
-    def engine(self) -> str:
-        """cpu, memcpy, or one kernel."""
+    def name(self) -> str:
+        """As rows and `only` have it."""
 
     @property
-    def bytes(self) -> int:
-        """Of one copy."""
+    def kind(self) -> Literal['node', 'count', 'count_or_all', 'word', 'operation', 'mix', 'any']:
+        """What values it has."""
 
     @property
-    def threads(self) -> int:
-        """At once."""
-
-    @property
-    def state(self) -> str:
-        """cold or hot."""
-
-    @property
-    def bytes_per_second(self) -> float | None:
-        """Payload, median; None if not measured."""
-
-    @property
-    def spread(self) -> float | None:
-        """MAD / median."""
-
-    @property
-    def ratio_to_memcpy(self) -> float | None:
-        """Median over interleaved rounds."""
-
-    @property
-    def reason(self) -> str:
-        """Why there is no number."""
-
-class RateRow:
-    """One rate of measure_briefly(), or the reason why not."""
-
-    def __repr__(self) -> str: ...
-
-    def asdict(self) -> dict[str, object]:
-        """The fields by name, nested records too."""
-
-    @property
-    def what(self) -> str:
-        """What was measured."""
-
-    @property
-    def where(self) -> str:
-        """On which node or device, and how."""
-
-    @property
-    def from_node(self) -> int:
-        """Where the bytes were."""
-
-    @property
-    def to_node(self) -> int:
-        """Where they went."""
-
-    @property
-    def engine(self) -> int | None:
-        """Who copied."""
-
-    @property
-    def bytes_per_second(self) -> float | None:
-        """Payload, median."""
-
-    @property
-    def spread(self) -> float | None:
-        """MAD / median."""
-
-    @property
-    def reason(self) -> str:
-        """Why there is no number."""
-
-def bench_copy(machine: Machine, *, sizes: Sequence[int] = (), threads: Sequence[int] = (1,), engines: Sequence[str] = (), cold: bool = True, hot: bool = True, rounds: int = 7, per_sample: float = 0.02, stop: Callable[[], bool] | None = None, progress: Callable[[int, int], object] | None = None) -> list[CopyRow]:
-    """
-    Copy rates by size, cold and hot, interleaved with glibc's memcpy. `stop` is asked between points; when it says True the rows so far are returned.
-    """
-
-def measure_briefly(machine: Machine, directory: str | os.PathLike[str], *, stop: Callable[[], bool] | None = None, progress: Callable[[int, int], object] | None = None) -> list[RateRow]:
-    """A few seconds' look at memory and disk; adds copy rates to `machine`."""
-
-class DsaRow:
-    """One point of bench_dsa(): a rate, or the reason why not."""
-
-    def __repr__(self) -> str: ...
-
-    def asdict(self) -> dict[str, object]:
-        """The fields by name, nested records too."""
-
-    @property
-    def experiment(self) -> str:
-        """One of dsa_experiments()."""
-
-    @property
-    def method(self) -> str:
-        """single, batch, vectored; cores; stream."""
-
-    @property
-    def bytes(self) -> int:
-        """Of one copy; by a route, of all parts."""
-
-    @property
-    def threads(self) -> int:
-        """That hand copies over; cores that copy."""
-
-    @property
-    def at_once(self) -> int:
-        """Copies handed over together."""
-
-    @property
-    def window(self) -> int:
-        """The most copies of a thread under way."""
-
-    @property
-    def copies(self) -> int:
-        """By all threads."""
-
-    @property
-    def route(self) -> str:
-        """one, brute_force, smart; cores."""
-
-    @property
-    def from_node(self) -> int | None:
-        """Where the bytes were."""
-
-    @property
-    def to_node(self) -> int | None:
-        """Where they went."""
-
-    @property
-    def engines(self) -> list[str]:
-        """Devices that copied."""
-
-    @property
-    def free_engines(self) -> list[str]:
-        """Devices left for others."""
-
-    @property
-    def queue(self) -> str:
-        """shared or dedicated; empty without a device."""
-
-    @property
-    def portal(self) -> str:
-        """ENQCMD, MOVDIR64B or write()."""
-
-    @property
-    def group_engines(self) -> int | None:
-        """Engines that serve the queue."""
-
-    @property
-    def beside(self) -> str:
-        """What else ran; empty: nothing."""
-
-    @property
-    def bytes_per_second(self) -> float | None:
-        """Payload, median; None without one."""
-
-    @property
-    def spread(self) -> float | None:
-        """MAD / median; None of a model."""
-
-    @property
-    def basis(self) -> str:
-        """hardware or modelled."""
-
-    @property
-    def machine(self) -> str:
-        """Whose devices or cores these are."""
-
-    @property
-    def reason(self) -> str:
-        """Why there is no number."""
-
-def dsa_experiments() -> list[ExperimentInfo]:
-    """What bench_dsa() can run, in its order."""
-
-def bench_dsa(machine: Machine, *, experiments: Sequence[str] = (), emulated: bool = False, sizes: Sequence[int] = (), rounds: int = 3, stop: Callable[[], bool] | None = None, progress: Callable[[int, int], object] | None = None) -> list[DsaRow]:
-    """
-    The DSA experiments, on this host's devices or on a model of the machine's. `stop` is asked between points; when it says True the rows so far are returned.
-    """
+    def required(self) -> bool:
+        """False: profiles of others and of older versions may lack it."""
 
 class ExperimentInfo:
     """What measure() can measure."""
@@ -1205,12 +1066,30 @@ class ExperimentInfo:
     def description(self) -> str:
         """One line."""
 
+    @property
+    def parameters(self) -> list[ParameterInfo]:
+        """Those of its rows, in their order."""
+
+    @property
+    def details(self) -> list[str]:
+        """That each of its rows with a number has."""
+
 def experiments() -> list[ExperimentInfo]:
     """All experiments, in their order."""
 
-def measure(machine: Machine, *, experiments: Sequence[str] = (), only: Mapping[str, int | str] = {}, budget: float | None = 60.0, width: float = 0.03, seed: int = 1, directory: str | os.PathLike[str] = '.', known: Sequence[Row] = (), stop: Callable[[], bool] | None = None, progress: Callable[[int, int], object] | None = None) -> Profile:
+def measure(machine: Machine, *, experiments: Sequence[str] = (), only: Mapping[str, int | str | Sequence[int | str]] = {}, selections: Sequence[tuple[str, Mapping[str, int | str | Sequence[int | str]]]] = (), budget: float | None = 60.0, width: float = 0.03, seed: int = 1, directory: str | os.PathLike[str] = '.', known: Sequence[Row] = (), rounds: int | None = None, repetitions: int = 3, noise_checks: bool = True, stop: Callable[[], bool] | None = None, progress: Callable[[int, int], object] | None = None) -> Profile:
     """
-    Measures this host. Only points with the parameters of `only` are rows; a node may be given by its kind. `directory` is on the disk that `storage` measures. `budget` is in seconds, None for everything until it is certain; `width` the part of the median that its 95 % interval may be wide; rows of `known` with a number are kept. `stop` is asked between points; when it says True the rows so far are returned.
+    Measures this host. Only points with the parameters of `only` are rows, any of several values; a node may be given by its kind. `selections` are pairs of an experiment and such parameters, in the place of these two. `directory` is on the disk that `storage` measures. `budget` is in seconds, None for everything until it is certain; `width` the part of the median that its 95 % interval may be wide; rows of `known` with a number are kept. Each point is measured `rounds` times, if given, on fresh memory, each time by `repetitions` of which the middle one counts. `stop` is asked between points; when it says True the rows so far are returned.
+    """
+
+def measure_quickly(machine: Machine, directory: str | os.PathLike[str], *, stop: Callable[[], bool] | None = None, progress: Callable[[int, int], object] | None = None) -> Profile:
+    """
+    A quick session of some seconds: memory, copies, and the disk behind `directory`.
+    """
+
+def model_dsa(machine: Machine, *, selections: Sequence[Mapping[str, int | str | Sequence[int | str]]] = (), rounds: int = 3, stop: Callable[[], bool] | None = None, progress: Callable[[int, int], object] | None = None) -> list[Row]:
+    """
+    Points of the experiment `dsa` on a model of the machine's devices: rows of the basis `modelled`, which no profile holds. Copies by cores are measured on this host, `rounds` times.
     """
 
 class Interval:
@@ -1280,15 +1159,15 @@ class Row:
 
     @property
     def parameters(self) -> dict[str, int | str]:
-        """What was set, in the experiment's order."""
+        """What was set for this point, in the experiment's order."""
 
     @property
     def unit(self) -> str:
-        """Of the number: ns, B/s."""
+        """The unit of the number: ns, B/s."""
 
     @property
     def median(self) -> float | None:
-        """Over the samples; None if not measured."""
+        """Median of the samples; None if not measured."""
 
     @property
     def mad(self) -> float | None:
@@ -1304,11 +1183,11 @@ class Row:
 
     @property
     def low(self) -> float | None:
-        """Of the median's 95 % interval."""
+        """The lower end of the median's 95 % interval."""
 
     @property
     def high(self) -> float | None:
-        """Of the median's 95 % interval."""
+        """The upper end of the median's 95 % interval."""
 
     @property
     def samples(self) -> list[float]:
@@ -1320,7 +1199,13 @@ class Row:
 
     @property
     def flags(self) -> list[str]:
-        """noisy: measured while something else ran."""
+        """
+        noisy, few, shrunk, fitted; without a number: absent, left_out, stopped.
+        """
+
+    @property
+    def basis(self) -> Literal['measured', 'modelled', 'published']:
+        """What the number rests on; a profile has no modelled row."""
 
     @property
     def reason(self) -> str:
@@ -1351,8 +1236,15 @@ class Profile:
     def from_json(text: str) -> Profile:
         """Parses what to_json() wrote."""
 
+    @staticmethod
+    def fromdict(document: dict[str, Any]) -> Profile:
+        """The profile that asdict() wrote, or json.load() read."""
+
     def to_json(self) -> str:
         """One JSON document, schema_version first."""
+
+    def asdict(self) -> dict[str, Any]:
+        """What to_json() writes, as a dict."""
 
     def save(self, path: str | os.PathLike) -> None:
         """Replaces the file at once: a reader sees the old one or the new one."""
@@ -1363,7 +1255,7 @@ class Profile:
 
     @property
     def rows(self) -> list[Row]:
-        """In the order of measuring."""
+        """The rows, in the order of measuring."""
 
     @property
     def conditions(self) -> dict[str, str]:
@@ -1371,7 +1263,7 @@ class Profile:
 
     @property
     def published(self) -> bool:
-        """Some of its numbers come from others."""
+        """Whether some of its numbers were published by others."""
 
     def __repr__(self) -> str: ...
 
@@ -1393,11 +1285,11 @@ class CopyFit:
 
     @property
     def to_node(self) -> int:
-        """Where they went."""
+        """Where they were copied to."""
 
     @property
     def threads(self) -> int:
-        """At once."""
+        """How many copied at once."""
 
     @property
     def state(self) -> str:
@@ -1417,15 +1309,15 @@ class CopyFit:
 
     @property
     def points(self) -> int:
-        """Sizes."""
+        """The number of sizes."""
 
     @property
     def median_error(self) -> float:
-        """Of |fitted / measured - 1|."""
+        """Median of |fitted / measured - 1|."""
 
     @property
     def largest_error(self) -> float:
-        """The same, at worst."""
+        """The largest |fitted / measured - 1|."""
 
 class Crossover:
     """From this size on another engine copies fastest."""
@@ -1445,11 +1337,11 @@ class Crossover:
 
     @property
     def to_node(self) -> int:
-        """Where they went."""
+        """Where they were copied to."""
 
     @property
     def threads(self) -> int:
-        """At once."""
+        """How many copied at once."""
 
     @property
     def state(self) -> str:
@@ -1473,35 +1365,35 @@ class Knee:
 
     @property
     def cpu_node(self) -> int:
-        """Of the observer."""
+        """Whose CPU observes the latency."""
 
     @property
     def memory_node(self) -> int:
-        """What it reads."""
+        """Which memory it reads."""
 
     @property
     def traffic_cpu_node(self) -> int:
-        """Of the others."""
+        """Whose CPUs make the traffic."""
 
     @property
     def traffic_memory_node(self) -> int:
-        """What they load."""
+        """Which memory they load."""
 
     @property
     def mix(self) -> str:
-        """Of the traffic."""
+        """The mix of reads and writes of the traffic."""
 
     @property
     def bandwidth(self) -> float:
-        """Bytes per second of the traffic there."""
+        """Bytes per second of the traffic at the knee."""
 
     @property
     def latency_ns(self) -> float:
-        """There."""
+        """The latency at the knee."""
 
     @property
     def idle_ns(self) -> float:
-        """With the least traffic."""
+        """The latency with the least traffic."""
 
 class CacheStep:
     """A plateau of latency against working-set size."""
@@ -1513,11 +1405,11 @@ class CacheStep:
 
     @property
     def cpu_node(self) -> int:
-        """Who read."""
+        """Whose CPU read."""
 
     @property
     def memory_node(self) -> int:
-        """Where from."""
+        """Which memory it read."""
 
     @property
     def name(self) -> str:
@@ -1525,29 +1417,29 @@ class CacheStep:
 
     @property
     def from_size(self) -> int:
-        """Bytes, the smallest measured on it."""
+        """The smallest size measured on it, in bytes."""
 
     @property
     def to_size(self) -> int:
-        """Bytes, the largest."""
+        """The largest, in bytes."""
 
     @property
     def latency_ns(self) -> float:
-        """Median over the sizes."""
+        """Median over these sizes."""
 
 def copy_fits(profile: Profile) -> list[CopyFit]:
-    """Of engines with three sizes or more."""
+    """A fit for each series and engine with three sizes or more."""
 
 def crossovers(profile: Profile) -> list[Crossover]:
     """
-    Where cpu or memcpy clearly takes over; the first of a series has its smallest size.
+    Where cpu or memcpy clearly takes over; the first of a series is at the smallest size of both.
     """
 
 def knees(profile: Profile) -> list[Knee]:
-    """Of curves with four points or more."""
+    """The knee of each curve with four points or more."""
 
 def cache_steps(profile: Profile) -> list[CacheStep]:
-    """From small to large, per pair of nodes."""
+    """The steps of each pair of nodes, from small to large."""
 
 def merge(launches: Sequence[Profile]) -> Profile:
     """
@@ -1568,11 +1460,11 @@ class Difference:
 
     @property
     def unit(self) -> str:
-        """Of the values."""
+        """The unit of both values."""
 
     @property
-    def verdict(self) -> Literal['same', 'changed', 'noisy', 'only_old', 'only_new', 'unmeasured']:
-        """changed: beyond what the two vary by themselves; noisy: not judged."""
+    def outcome(self) -> Literal['same', 'changed', 'noisy', 'only_old', 'only_new', 'unmeasured']:
+        """changed: by more than noise; noisy: not judged."""
 
     @property
     def old_value(self) -> float | None:
@@ -1588,7 +1480,7 @@ class Difference:
 
     @property
     def threshold(self) -> float:
-        """Of |ln(ratio)|, above which it is a change."""
+        """A larger |ln(ratio)| is a change."""
 
 class Shift:
     """All rows of one experiment together."""
@@ -1604,7 +1496,7 @@ class Shift:
 
     @property
     def rows(self) -> int:
-        """How many were judged."""
+        """How many rows were judged."""
 
     @property
     def ratio(self) -> float:
@@ -1612,11 +1504,11 @@ class Shift:
 
     @property
     def threshold(self) -> float:
-        """Of |ln(ratio)|, above which it is a change."""
+        """A larger |ln(ratio)| is a change."""
 
     @property
     def changed(self) -> bool:
-        """Beyond it, and of five rows or more."""
+        """Beyond the threshold, and judged by five rows or more."""
 
 class Comparison:
     """What differs between two profiles."""
@@ -1628,7 +1520,7 @@ class Comparison:
 
     @property
     def rows(self) -> list[Difference]:
-        """As the old profile has them, then the new one's own."""
+        """In the order of the old profile, then those that only the new one has."""
 
     @property
     def shifts(self) -> list[Shift]:
@@ -1636,7 +1528,7 @@ class Comparison:
 
     @property
     def changed(self) -> bool:
-        """Any row or any experiment."""
+        """Whether any row or any experiment changed."""
 
 def compare(before: Profile, after: Profile, least: float = 0.05) -> Comparison:
     """
@@ -1746,11 +1638,11 @@ class BlockTrace:
 
     @property
     def wait_end(self) -> float:
-        """And has it."""
+        """The pipeline has it."""
 
     @property
     def use_end(self) -> float:
-        """And is finished with it."""
+        """The pipeline has finished with it."""
 
 class QueryRun:
     """What one run of a query gave and took."""
@@ -1778,7 +1670,7 @@ class QueryRun:
 
     @property
     def bytes(self) -> int:
-        """Of the columns used."""
+        """The bytes of the columns that the query uses."""
 
     @property
     def cached_before(self) -> int:
@@ -1803,7 +1695,7 @@ def query_sql(query: str) -> str:
 
 def run_query(table: Table, mover: Mover, *, query: str = 'q6', mode: Literal['resident', 'direct', 'mmap', 'prefetch'] = 'prefetch', slow: int, fast: int, block: int = 1048576, threads: int = 1, budget: int = 268435456, lead: float = 0.05, window: int = 67108864, stop: Callable[[], bool] | None = None) -> QueryRun:
     """
-    Runs a query once, its columns starting cold on node `slow`. `stop` is asked between chunks; when it says True CancelledError is raised.
+    Runs a query once, its columns starting cold on node `slow`. `stop` is asked every 50 ms; when it says True CancelledError is raised. TimedOutError: nothing came from the node for a minute.
     """
 
 def measure_transfer_floor(table: Table, mover: Mover, *, query: str = 'q6', slow: int, fast: int, block: int = 1048576, stop: Callable[[], bool] | None = None) -> float:

@@ -3,8 +3,10 @@
 
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <fstream>
 #include <map>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -51,6 +53,13 @@ inline std::uint64_t free_pages_on(NodeId node) {
   }
   ADD_FAILURE() << "no meminfo of node " << raw(node);
   return 0;
+}
+
+// Ends a session when it has measured so many times: a guest's seconds say nothing.
+inline ExperimentContext measuring_times(std::size_t count) {
+  const auto done = std::make_shared<std::atomic<std::size_t>>(0);
+  return {.stop = [done, count] { return *done >= count; },
+          .progress = [done](std::size_t, std::size_t) { ++*done; }};
 }
 
 using PagesOn = std::map<NodeId, std::uint64_t>;

@@ -8,25 +8,20 @@ from __future__ import annotations
 
 import json
 import subprocess
-import sys
-from collections.abc import Sequence
 from typing import Any
 
-#: Eight ranks on eight tiles; Open MPI's own binding left out.
-MPIRUN = ["mpirun", "--allow-run-as-root", "--oversubscribe", "--bind-to", "none", "-n", "8"]
-HEADRACE = [sys.executable, "-c", "from headrace._cli import main; main()"]
+from forked import HEADRACE, MPIRUN, headrace
 
 
-def document(*arguments: str, launcher: Sequence[str] = ()) -> dict[str, Any]:
-    command = [*launcher, *HEADRACE, "bench", *arguments, "--json"]
-    result = subprocess.run(command, capture_output=True, text=True)
+def rows_of(result: subprocess.CompletedProcess[str]) -> dict[str, Any]:
     assert result.returncode == 0, result
     found: dict[str, Any] = json.loads(result.stdout)
     return found
 
 
 def histogram_four_ways() -> None:
-    found = document("histogram", "--size", "1MiB", "--rounds", "1", "--threads", "1")
+    options = ["--size", "1MiB", "--rounds", "1", "--threads", "1", "--json"]
+    found = rows_of(headrace("bench", "histogram", *options))
     ways = [(row["data"], row["bins"], row["verified"]) for row in found["rows"]]
     kinds = ("hbm", "dram")
     assert ways == [(data, bins, True) for data in kinds for bins in kinds], ways
@@ -36,9 +31,9 @@ def histogram_four_ways() -> None:
 
 def stream_of_eight_ranks_on_their_tiles() -> None:
     places = ["--per-rank-tile", "--a", "hbm", "--b", "dram", "--c", "hbm:dram"]
-    found = document(
-        "stream", "--size", "1MiB", "--repetitions", "1", *places, launcher=MPIRUN
-    )  # fmt: skip
+    options = ["--size", "1MiB", "--repetitions", "1", *places, "--json"]
+    command = [*MPIRUN, "8", *HEADRACE, "bench", "stream", *options]
+    found = rows_of(subprocess.run(command, capture_output=True, text=True))
     ranks = [(rank["cpus"], rank["a"], rank["b"], rank["c"]) for rank in found["ranks"]]
     assert ranks == [([t], f"{t + 8}", f"{t}", f"{t + 8}:dram") for t in range(8)], ranks
 

@@ -8,17 +8,14 @@ from __future__ import annotations
 
 import ast
 import json
-import os
 import subprocess
 import sys
 import time
 from pathlib import Path
 
-from headrace._numa_maps import Places, parse
+from forked import HEADRACE, MPIRUN, headrace
+from headrace._run.numa_maps import Places, parse
 
-HEADRACE = [sys.executable, "-c", "from headrace._cli import main; main()"]
-#: Eight ranks on eight tiles; Open MPI's own binding left out.
-MPIRUN = ["mpirun", "--allow-run-as-root", "--oversubscribe", "--bind-to", "none", "-n", "8"]
 HBM, DRAM = set(range(8, 16)), set(range(8))
 MIB = 1 << 20
 TABLE = Path("/sys/kernel/mm/mempolicy/weighted_interleave")
@@ -32,12 +29,6 @@ cpus = sorted(os.sched_getaffinity(0))
 maps = open("/proc/self/numa_maps").read()
 open("{TOLD}/" + str(os.getpid()), "w").write(repr([cpus, maps]))
 """
-
-
-def headrace(*arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [*HEADRACE, *arguments], capture_output=True, text=True, env=os.environ | variables
-    )
 
 
 def places_under(*flags: str, **variables: str) -> tuple[list[int], Places]:
@@ -96,7 +87,7 @@ def run_weighs_by_the_kernels_table() -> None:
 
 def each_rank_has_its_tile() -> None:
     tiles = ["--tile", "per-rank", "--on", "hbm"]
-    ranks = [*MPIRUN, *HEADRACE, "run", *tiles, "--", sys.executable, "-S", "-c", PROGRAM]
+    ranks = [*MPIRUN, "8", *HEADRACE, "run", *tiles, "--", sys.executable, "-S", "-c", PROGRAM]
     found = told_by(subprocess.run(ranks, capture_output=True, text=True))
     pairs = sorted((cpus, sorted(own(places))) for cpus, places in found)
     assert pairs == [([tile], [tile + 8]) for tile in range(8)], pairs
@@ -112,20 +103,14 @@ def what_does_not_fit_is_not_started() -> None:
 
 def a_cpuset_is_respected() -> None:
     group = Path("/sys/fs/cgroup/run")
-    subprocess.run(["mount", "-t", "cgroup2", "none", "/sys/fs/cgroup"], check=True)
-    Path("/sys/fs/cgroup/cgroup.subtree_control").write_text("+cpuset")
     group.mkdir()
     (group / "cpuset.mems").write_text("0-11")
     (group / "cpuset.cpus").write_text("0-3")
-    join = f"echo 0 >{group}/cgroup.procs; exec \"$@\""
     for flags, told, code in (
         (["-v", "--dry-run", "--on", "hbm"], "--membind 8-11 -- true", 0),
         (["--on", "12"], "no memory of node 12; this process may have memory of node 0-11", 5),
     ):
-        result = subprocess.run(
-            ["sh", "-c", join, "sh", *HEADRACE, "run", *flags, "--", "true"],
-            capture_output=True, text=True,
-        )  # fmt: skip
+        result = headrace("run", *flags, "--", "true", group=group)
         assert result.returncode == code and told in result.stderr, result
 
 
@@ -144,7 +129,7 @@ def where_tells_the_same() -> None:
     process.communicate("\n", timeout=60)
 
 
-def main() -> None:
+def check_all() -> None:
     TOLD.mkdir()
     # A huge page more on one of the nodes would hide what the ratio of the others is.
     Path("/sys/kernel/mm/transparent_hugepage/enabled").write_text("never")
@@ -158,4 +143,4 @@ def main() -> None:
         print(f"ok {check.__name__} {time.monotonic() - begin:.0f} s", flush=True)
 
 
-main()
+check_all()

@@ -1,6 +1,6 @@
 #!/bin/bash
-# Boots one guest of each topology and runs tests/guest_test in it, and two for what is run from
-# Python. A line for each; what one that fails said follows it. Status 0 when all passed.
+# Boots one guest of each topology and runs the parts of the tests that are about it. A line for
+# each part and each guest; what one that fails said follows it. Status 0 when all passed.
 # Usage: run_tests.sh BUILD_DIR     after building the target guest_test there
 set -euo pipefail
 (($# == 1)) || { echo "run_tests.sh: usage: run_tests.sh BUILD_DIR" >&2; exit 2; }
@@ -15,10 +15,13 @@ fi
 
 # The guest's own /tmp hides the host's, which is where a checkout may lie: /run/host shows it.
 in_guest="'/run/host$here/in_guest.sh'"
-run_part() {
-  local topology=xeon-max
-  if [ "$1" = cxl ]; then topology=cxl; fi
-  "$here/boot.sh" "$guest" "$topology" "$in_guest $1 '/run/host$program'" >"$2" 2>&1
+declare -A parts=([xeon-max]="memory query groups placement" [cxl]=cxl)
+# What users run needs the Python package (make install).
+if [ -x "$here/../../.venv/bin/headrace" ]; then parts[xeon-max]+=" run bench"; fi
+
+boot() {
+  HEADRACE_GUEST_SECONDS=${HEADRACE_GUEST_SECONDS:-900} "$here/boot.sh" "$guest" "$1" \
+    "$in_guest '/run/host$program' ${parts[$1]}" >"$2" 2>&1
 }
 
 # Whether a guest that was stopped never got up, or had a thread that could not be woken after its
@@ -29,24 +32,22 @@ kernel_hung() {
 }
 
 failed=0
-parts=(xeon-max placement cxl)
-# What users run needs the Python package (make install).
-if [ -x "$here/../../.venv/bin/headrace" ]; then parts+=(run bench); fi
-for part in "${parts[@]}"; do
+for topology in xeon-max cxl; do
   begin=$SECONDS status=0
-  log=$guest/$part.log
+  log=$guest/$topology.log
   rm -f "$log.hung"
-  run_part "$part" "$log" || status=$?
+  boot "$topology" "$log" || status=$?
   if ((status == 124)) && kernel_hung "$log"; then
-    echo "note: guest $part: the kernel itself hung, see $log.hung; booting once more"
+    echo "note: guest $topology: the kernel itself hung, see $log.hung; booting once more"
     mv "$log" "$log.hung"
     begin=$SECONDS status=0
-    run_part "$part" "$log" || status=$?
+    boot "$topology" "$log" || status=$?
   fi
+  grep '^part ' "$log" || true
   if ((status == 0)); then
-    echo "guest $part: passed in $((SECONDS - begin)) s"
+    echo "guest $topology: passed in $((SECONDS - begin)) s"
   else
-    echo "guest $part: FAILED with $status after $((SECONDS - begin)) s:"
+    echo "guest $topology: FAILED with $status after $((SECONDS - begin)) s:"
     tail -n 200 "$log"
     failed=1
   fi

@@ -1,19 +1,48 @@
 #!/usr/bin/env bash
-# Installs Headrace, shared and static, each into a fresh prefix, and builds and runs the C
-# and C++ examples against it as a user's project would.
+# What is missing is one error of CMake with the command that installs it. Then installs Headrace,
+# shared with all there is and static the libraries alone, each into a fresh prefix, and builds and
+# runs the C and C++ examples against it as a user's project would.
 # Usage: run.sh WORK_DIRECTORIES_PREFIX
 set -euo pipefail
 
 root=$(cd "$(dirname "$0")/../.." && pwd)
 work=$(realpath -m "$1")
+mkdir -p "$(dirname "$work")"
+
+# refused PACKAGE COMMAND...: the command is CMake without something that comes from a package.
+refused() {
+  local package=$1 log=$work-refused.log
+  shift
+  rm -rf "$work-refused"
+  if "$@" -S "$root" -B "$work-refused" -G Ninja >"$log" 2>&1; then
+    echo "configured without $package"
+    exit 1
+  fi
+  if ! grep -q "^ *sudo apt install .*$package" "$log" || [ "$(grep -c 'CMake Error' "$log")" != 1 ]
+  then
+    echo "not one error that says how to install $package:"
+    cat "$log"
+    exit 1
+  fi
+}
+refused libfmt-dev cmake -DCMAKE_DISABLE_FIND_PACKAGE_fmt=ON
+refused libhwloc-dev env PKG_CONFIG_LIBDIR=/nonexistent cmake
+tools=$work-tools
+rm -rf "$tools"
+mkdir "$tools"
+ln -s "$(command -v cmake)" "$(command -v ninja)" "$(command -v uname)" "$tools"
+refused g++ env -u CXX -u CC PATH="$tools" cmake
+
 for shared in ON OFF; do
-  # Beside the other builds and with their flags, so that ccache has the library already.
+  # Next to the other builds and with their flags, so that ccache has the library already.
   build=$work-shared-$shared prefix=$build/prefix user=$build/user
-  rm -rf "$prefix" "$user"
+  rm -rf "$build"
   cmake -S "$root" -B "$build" -G Ninja -DCMAKE_BUILD_TYPE=Release -DBUILD_SHARED_LIBS=$shared \
     -DCMAKE_UNITY_BUILD=ON -DCMAKE_UNITY_BUILD_BATCH_SIZE=0 -DCMAKE_CXX_COMPILER_LAUNCHER=ccache \
     >/dev/null
-  cmake --build "$build" >/dev/null
+  targets=(headrace headrace_workload)
+  if [ $shared = ON ]; then targets=(all); fi
+  cmake --build "$build" --target "${targets[@]}" >/dev/null
   cmake --install "$build" --prefix "$prefix" >/dev/null
   # Where it is built, the program runs without the tree it was built in.
   if [ -e "$build/headrace-dsa-sim" ]; then "$prefix/bin/headrace-dsa-sim" --help >/dev/null; fi

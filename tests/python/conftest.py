@@ -36,6 +36,7 @@ def golden(request: pytest.FixtureRequest) -> Callable[[str, str], None]:
     def compare(name: str, text: str) -> None:
         path = GOLDEN / name
         if request.config.getoption("--update-golden"):
+            path.parent.mkdir(exist_ok=True)
             path.write_text(text)
         assert path.exists(), f"no {path}; run pytest --update-golden and look at it"
         assert text == path.read_text()
@@ -74,6 +75,12 @@ def run(command: Path, tmp_path: Path) -> Headrace:
 @pytest.fixture(scope="session")
 def machine(tmp_path_factory: pytest.TempPathFactory) -> headrace.Machine:
     return headrace.Machine.discover(storage=[tmp_path_factory.getbasetemp()])
+
+
+@pytest.fixture(scope="session")
+def measured(machine: headrace.Machine) -> headrace.Profile:
+    """STREAM of this host, measured once for all that ask what a profile says, not how fast."""
+    return headrace.measure(machine, experiments=["stream"], budget=2, width=1.0)
 
 
 @pytest.fixture(scope="session")

@@ -10,10 +10,10 @@
 #include <string>
 #include <vector>
 
-#include "backend/fake/fake.h"
 #include "headrace/cache.h"
 #include "headrace/mover.h"
-#include "support/machines.h"
+#include "tests/support/fake_backend.h"
+#include "tests/support/machines.h"
 
 namespace headrace::test {
 

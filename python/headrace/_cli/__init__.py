@@ -2,33 +2,36 @@
 
 from __future__ import annotations
 
+import codecs
 import os
+import signal
 import sys
 from io import TextIOWrapper
 from typing import NoReturn
 
 from headrace import Error
 from headrace._cli import exit_codes
-from headrace._errors import SaidElsewhere, WrongAnswer, error_of
+from headrace._errors import SaidElsewhere, WrongAnswer, error_of, printing
+from headrace._words import printable
 
 
 def main() -> NoReturn:
     """Runs the command and ends the process with the right code and at most one line of error."""
-    _open_closed_output()
-    # Names of files are bytes; those that are not UTF-8 are printed as they are.
-    if isinstance(sys.stdout, TextIOWrapper):
-        sys.stdout.reconfigure(errors="surrogateescape")
+    if signal.getsignal(signal.SIGINT) == signal.SIG_DFL:  # as python/command/headrace left it
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
+        _open_closed_output()
+        _print_what_can_be_printed()
         code = _run()
-        sys.stdout.flush()
-        if code == exit_codes.INTERRUPTED:
-            _complain("interrupted", code)
+        _flush()
     except BrokenPipeError:
         code = exit_codes.BROKEN_PIPE
     except KeyboardInterrupt:
         code = _complain("interrupted", exit_codes.INTERRUPTED)
+    except Error as error:
+        code = _complain_of(error)
     except OSError as error:
-        code = _complain_of(error_of(error, str(error.filename or "cannot write")))
+        code = _complain_of(error_of(error, str(error.filename or "")))
     _forget_output()
     sys.exit(code)
 
@@ -41,13 +44,44 @@ def _open_closed_output() -> None:
     sys.stderr = sys.stderr or open(os.devnull, "w")
 
 
+#: What is drawn where a terminal or a file takes ASCII or Latin-1 only.
+_PLAIN = {"├": "|", "└": "`", "│": "|", "─": "-", "≈": "~", "±": "+-", "×": "x", "→": "->"}
+
+
+def _print_what_can_be_printed() -> None:
+    """Nothing that was measured is lost because a character cannot be printed. Names of files are
+    bytes; those that are not UTF-8 are printed as they are.
+    """
+    codecs.register_error("headrace", _instead)
+    if isinstance(sys.stdout, TextIOWrapper):
+        sys.stdout.reconfigure(errors="headrace")
+
+
+def _instead(error: UnicodeError) -> tuple[bytes, int]:
+    if not isinstance(error, UnicodeEncodeError):
+        raise error
+    made = b""
+    for character in error.object[error.start : error.end]:
+        try:
+            made += character.encode(error.encoding, "surrogateescape")
+        except UnicodeEncodeError:
+            made += _PLAIN.get(character, "?").encode("ascii")
+    return made, error.end
+
+
 def _run() -> int:
-    from typer.exceptions import Abort, TyperException
-
-    from headrace._cli.app import app
-
     try:
-        return int(app(standalone_mode=False) or exit_codes.SUCCESS)
+        from typer.exceptions import Abort, TyperException
+
+        from headrace._cli import app
+    except ImportError as error:
+        # Where no more files can be opened, modules seem not to be there.
+        os.close(os.open(os.devnull, os.O_RDONLY))
+        return _complain(f"cannot load itself: {error}", exit_codes.INTERNAL)
+    try:
+        code = int(app.run() or exit_codes.SUCCESS)
+        _flush()
+        return _complain("interrupted", code) if code == exit_codes.INTERRUPTED else code
     except Error as error:
         return _complain_of(error)
     except WrongAnswer as error:
@@ -57,22 +91,42 @@ def _run() -> int:
     except TyperException as error:
         return _complain(error.format_message(), error.exit_code)
     except Abort:
-        return exit_codes.INTERRUPTED
+        return _complain("interrupted", exit_codes.INTERRUPTED)
     except SystemExit:  # how Typer ends when the reader of our output went away
         return exit_codes.BROKEN_PIPE
-    except OSError:
+    except (OSError, KeyboardInterrupt):
         raise
-    except Exception as error:
+    except MemoryError:
+        return _complain("out of memory; ask for less", exit_codes.BY_ERROR_CODE["exhausted"])
+    except BaseException as error:  # libraries written in Rust panic with one that is no Exception
         if os.environ.get("HEADRACE_TRACEBACK"):
             raise
-        return _complain(
-            f"internal error: {type(error).__name__}: {error} (HEADRACE_TRACEBACK=1 shows where)",
-            exit_codes.INTERNAL,
-        )
+        return _complain_of_defect(error)
+
+
+def _flush() -> None:
+    with printing():
+        sys.stdout.flush()
+
+
+def _complain_of_defect(error: BaseException) -> int:
+    if isinstance(error, ImportError):  # as in _run
+        os.close(os.open(os.devnull, os.O_RDONLY))
+    if isinstance(error, RuntimeError) and str(error) in _NO_THREAD:
+        told = "no thread can be started; raise ulimit -u"
+        return _complain(told, exit_codes.BY_ERROR_CODE["exhausted"])
+    return _complain(
+        f"internal error: {type(error).__name__}: {error} (HEADRACE_TRACEBACK=1 shows where)",
+        exit_codes.INTERNAL,
+    )
+
+
+#: What Python and C++ say where the limit of processes is reached.
+_NO_THREAD = ("can't start new thread", "Resource temporarily unavailable")
 
 
 def _complain(message: str, code: int) -> int:
-    line = " ".join(message.split()).removesuffix(".")
+    line = printable(" ".join(message.split()).removesuffix("."))
     try:
         print(f"headrace: {line}", file=sys.stderr, flush=True)
     except OSError:

@@ -2,56 +2,66 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Optional
+
+import typer
 
 import headrace
-from headrace import _dsa_rows
+from headrace._bench import dsa_rows
+from headrace._bench.rows import reached
 from headrace._cli import exit_codes, output, parse, report
 from headrace._cli.interrupt import Interrupt
+from headrace._cli.options import Experiments, Json, ListExperiments, Out
+from headrace._files import check_writable
 
 Row = dict[str, Any]
 
-#: Whose devices are modelled: the machine of the thesis.
+#: The machine whose devices are modelled: that of Fürst 2024 (_bench/dsa_rows.py).
 MODELLED_MACHINE = "xeon-max"
+MOST_BYTES = 2 << 30
 
 
-def dsa(
-    *,
-    names: list[str] | None,
-    emulated: bool,
-    sizes: str | None,
-    rounds: int,
-    list_them: bool,
-    json: bool,
-    out: Path | None,
-    html: Path | None,
+def command(
+    names: Experiments = None,
+    emulated: Annotated[
+        bool,
+        typer.Option(
+            "--emulated", help="Run on a model of DSA devices, not on those of this host."
+        ),
+    ] = False,
+    sizes: Annotated[
+        Optional[str],
+        typer.Option(metavar="LIST", help="Sizes of submission and cpu; default 1 KiB to 1 GiB."),
+    ] = None,
+    rounds: Annotated[
+        int, typer.Option(metavar="NUMBER", min=1, max=1000, help="Repetitions, on hardware.")
+    ] = 3,
+    list_them: ListExperiments = False,
+    html: Annotated[
+        Optional[Path], typer.Option(metavar="FILE", help="Write a page of charts too.")
+    ] = None,
+    json: Json = False,
+    out: Out = None,
 ) -> int:
+    """Measure DSA devices: submission, threads, routes, cores."""
     if list_them:
-        output.print_table(
-            ("experiment", "what it measures"),
-            ((each.name, each.description) for each in headrace.dsa_experiments()),
-            left=2,
-        )
+        output.print_experiments(dsa_rows.EXPERIMENTS.items())
         return exit_codes.SUCCESS
     check_names(names or [])
-    wanted = parse.sizes(sizes)
+    selections = dsa_rows.selections(names or [], checked(parse.sizes(sizes)))
     for file in (out, html):
         if file is not None:
-            output.check_writable(file)
+            check_writable(file)
     machine = headrace.Machine.load(MODELLED_MACHINE) if emulated else headrace.Machine.discover()
     with Interrupt() as interrupt, output.ProgressBar("copying") as bar:
-        rows = headrace.bench_dsa(
-            machine,
-            experiments=names or [],
-            emulated=emulated,
-            sizes=wanted,
-            rounds=rounds,
-            stop=interrupt,
-            progress=bar,
-        )
+        if emulated:
+            rows = headrace.model_dsa(
+                machine, selections=selections, rounds=rounds, stop=interrupt, progress=bar
+            )
+        else:
+            rows = _measure(machine, selections, rounds, interrupt, bar)
     document = dsa_document(machine, rows, emulated, interrupt.requested)
     output.deliver(document, out=out, json=json, show=lambda: print_dsa(document))
     if html is not None:
@@ -59,29 +69,60 @@ def dsa(
     return exit_codes.INTERRUPTED if interrupt.requested else exit_codes.SUCCESS
 
 
+def _measure(
+    machine: headrace.Machine,
+    selections: list[dict[str, Any]],
+    rounds: int,
+    interrupt: Interrupt,
+    bar: output.ProgressBar,
+) -> list[headrace.Row]:
+    profile = headrace.measure(
+        machine,
+        selections=[("dsa", only) for only in selections],
+        budget=None,
+        rounds=rounds,
+        repetitions=1,
+        noise_checks=False,
+        stop=interrupt,
+        progress=bar,
+    )
+    for row in profile.rows:
+        if not row.parameters:  # there is nothing to measure on
+            raise headrace.UnsupportedError(row.reason)
+    return profile.rows
+
+
 def check_names(names: list[str]) -> None:
-    known = [each.name for each in headrace.dsa_experiments()]
+    known = dsa_rows.EXPERIMENTS
     for name in names:
         if name not in known:
-            close = difflib.get_close_matches(name, known, 1)
-            hint = f"did you mean '{close[0]}'? " if close else ""
+            raise headrace.InvalidError(f"no experiment '{name}'; there are {', '.join(known)}")
+
+
+def checked(sizes: list[int]) -> list[int]:
+    """What one descriptor of a device can copy."""
+    for size in sizes:
+        if size > MOST_BYTES:
             raise headrace.InvalidError(
-                f"no experiment '{name}'; {hint}There are {', '.join(known)}"
+                f"a copy of {headrace.format_bytes(size)}; ask for 1 byte to "
+                f"{headrace.format_bytes(MOST_BYTES)}"
             )
+    return sizes
 
 
 def dsa_document(
-    machine: headrace.Machine, rows: list[headrace.DsaRow], emulated: bool, interrupted: bool
+    machine: headrace.Machine, rows: list[headrace.Row], emulated: bool, interrupted: bool
 ) -> Row:
-    found = [row.asdict() for row in rows]
+    host = headrace.Machine.discover().name if emulated else machine.name
+    found = dsa_rows.of_experiment(reached(rows), machine, host)
     document = output.document(
         "bench dsa",
         machine,
         emulated=emulated,
         interrupted=interrupted,
         rows=found,
-        crossovers=_dsa_rows.crossovers(found),
-        published=_dsa_rows.published(),
+        crossovers=dsa_rows.crossovers(found),
+        published=dsa_rows.published(),
     )
     if emulated:
         document["rests_on"] = {
@@ -96,8 +137,8 @@ def print_dsa(document: Row) -> None:
     """What the numbers rest on, then a table for each experiment and why numbers are missing."""
     basis = "modelled" if document["emulated"] else "hardware"
     print(f"{basis}: {document['rests_on']['detail']}")
-    for name in _dsa_rows.EXPERIMENTS:
-        rows = _dsa_rows.of(document["rows"], name)
+    for name in dsa_rows.EXPERIMENTS:
+        rows = dsa_rows.of(document["rows"], name)
         if not rows:
             continue
         print()
@@ -136,7 +177,7 @@ def _size(row: Row) -> str:
 
 
 def _print_submission(rows: list[Row]) -> None:
-    _pivot(rows, (("submission", lambda row: ""), ("bytes", _size)), _dsa_rows.way)
+    _pivot(rows, (("submission", lambda row: ""), ("bytes", _size)), dsa_rows.way)
 
 
 def _print_threads(rows: list[Row]) -> None:
@@ -181,12 +222,12 @@ def _print_cpu(rows: list[Row]) -> None:
 def _cpu_column(row: Row) -> str:
     if row["method"] == "cores":
         return f"1 core of {row['machine']}"
-    return f"DSA, {_dsa_rows.way(row)}"
+    return f"DSA, {dsa_rows.way(row)}"
 
 
 def _print_crossovers(crossovers: Iterable[Row]) -> None:
     for each in crossovers:
-        who = f"DSA of {each['machine']} ({_dsa_rows.way({**each, 'at_once': 1})})"
+        who = f"DSA of {each['machine']} ({dsa_rows.way({**each, 'at_once': 1})})"
         if each["bytes"] is None:
             print(f"crossover: {who}: {each['reason']}")
         else:
@@ -200,12 +241,12 @@ def _print_queue(rows: list[Row]) -> None:
         ("engines", lambda row: str(row["group_engines"])),
         ("bytes", _size),
     )
-    _pivot(rows, lines, lambda row: f"{row['window']} under way")
+    _pivot(rows, lines, lambda row: f"{row['window']} in flight")
 
 
 def _print_interference(rows: list[Row]) -> None:
     output.print_table(
-        ("interference", "beside it", "rate"),
+        ("interference", "also running", "rate"),
         (
             (
                 "STREAM triad" if row["method"] == "stream" else "1 copy by a device",

@@ -5,17 +5,33 @@ from __future__ import annotations
 import math
 from collections import Counter
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
+
+import typer
 
 import headrace
 from headrace._cli import exit_codes, output, parse
-from headrace._report_words import listed, plural, rate_text
+from headrace._cli.options import Json
+from headrace._words import listed, plural, rate_text
 
 #: Conditions that differ between any two profiles.
 _ALWAYS_DIFFER = ("date", "seed", "seconds", "load_average", "looks_disturbed", "rounds", "stopped")
 
 
-def run(*, old: Path, new: Path, least: str, json: bool, everything: bool) -> int:
+def command(
+    old: Annotated[Path, typer.Argument(metavar="OLD", help="A measured profile.")],
+    new: Annotated[
+        Path, typer.Argument(metavar="NEW", help="The measured profile to compare with it.")
+    ],
+    least: Annotated[
+        str, typer.Option(metavar="SHARE", help="Smaller changes do not count.")
+    ] = "5%",
+    json: Json = False,
+    everything: Annotated[
+        bool, typer.Option("--all", help="Show every row, not only those that changed.")
+    ] = False,
+) -> int:
+    """Show what differs beyond noise between two profiles; exit code 9 if anything does."""
     share = parse.share(least)
     before, after = _load(old), _load(new)
     found = headrace.compare(before, after, share)
@@ -51,18 +67,15 @@ def _document(
         "new": side(*new),
         "least": least,
         "changed": found.changed,
-        "verdicts": dict(sorted(Counter(row.verdict for row in found.rows).items())),
-        "rows": [_finite(row.asdict()) for row in found.rows],
-        "shifts": [_finite(shift.asdict()) for shift in found.shifts],
+        "verdicts": dict(sorted(Counter(row.outcome for row in found.rows).items())),
+        "rows": [_row_document(row) for row in found.rows],
+        "shifts": [shift.asdict() for shift in found.shifts],
     }
 
 
-def _finite(record: dict[str, Any]) -> dict[str, Any]:
-    """JSON has no infinity: the ratio of the largest number to the smallest is unknown there."""
-    return {
-        name: None if isinstance(value, float) and not math.isfinite(value) else value
-        for name, value in record.items()
-    }
+def _row_document(row: headrace.Difference) -> dict[str, object]:
+    """The row's fields; documents of this schema call its outcome the verdict."""
+    return {"verdict" if name == "outcome" else name: value for name, value in row.asdict().items()}
 
 
 def _print(
@@ -73,14 +86,14 @@ def _print(
 ) -> None:
     for line in _differing_conditions(before, after):
         output.print_text(line)
-    rows = [row for row in found.rows if everything or row.verdict == "changed"]
+    rows = [row for row in found.rows if everything or row.outcome == "changed"]
     if rows:
         cells = [
-            (row.key, row.verdict.replace("_", " "), value_text(row.old_value, row.unit),
+            (row.key, row.outcome.replace("_", " "), value_text(row.old_value, row.unit),
              value_text(row.new_value, row.unit), *_change(row.ratio, row.threshold))
             for row in rows
         ]  # fmt: skip
-        headings = ("point", "verdict", "old", "new", "change", "counts from")
+        headings = ("point", "outcome", "old", "new", "change", "counts from")
         output.print_table(headings, cells, left=2)
         output.print_text("")
     shifts = [shift for shift in found.shifts if everything or found.changed]
@@ -90,7 +103,7 @@ def _print(
              *_change(shift.ratio, shift.threshold))
             for shift in shifts
         ]  # fmt: skip
-        columns = ("experiment", "verdict", "rows", "median change", "counts from")
+        columns = ("experiment", "outcome", "rows", "median change", "counts from")
         output.print_table(columns, lines, left=2)
         output.print_text("")
     output.print_text(summary(found))
@@ -110,7 +123,11 @@ def _change(ratio: float | None, threshold: float) -> tuple[str, str]:
     """By how much it changed, and from where on that counts: logarithms as shares upwards."""
     if ratio is None:
         return "", ""
-    return f"{(ratio - 1) * 100:+.1f} %", f"± {math.expm1(threshold) * 100:.1f} %"
+    try:
+        share = math.expm1(threshold)
+    except OverflowError:  # of numbers as far apart as there are
+        share = math.inf
+    return f"{(ratio - 1) * 100:+.1f} %", f"± {share * 100:.1f} %"
 
 
 def value_text(value: float | None, unit: str) -> str:
@@ -122,7 +139,7 @@ def value_text(value: float | None, unit: str) -> str:
 
 def summary(found: headrace.Comparison) -> str:
     """The comparison in one line of plain words."""
-    counts = Counter(row.verdict for row in found.rows)
+    counts = Counter(row.outcome for row in found.rows)
     judged = plural(counts["same"] + counts["changed"], "row")
     alone = counts["only_old"] + counts["only_new"]
     shifted = [shift.experiment for shift in found.shifts if shift.changed]

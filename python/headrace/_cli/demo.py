@@ -5,77 +5,112 @@ from __future__ import annotations
 import time
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
+
+import typer
 
 import headrace
-from headrace._cli import bench, exit_codes, output, report
+from headrace._bench.rows import rate_rows
+from headrace._cli import bench_copy, bench_query, exit_codes, output, report
 from headrace._cli.interrupt import Interrupt
+from headrace._cli.options import Data, Json, Query, Runs, Scale
+from headrace._files import check_writable
+from headrace._words import installing
 
 _COPY_ENGINES = ("memcpy", "cpu")
 #: A ratio near 1, as hot copies have, needs more rounds than --quick takes.
 _COPY_ROUNDS = 7
 
 
-def run(
-    *, scale: float, runs: int, query: str, data: Path | None, out: Path, png: bool, json: bool
+def command(
+    scale: Scale = 3,
+    runs: Runs = 5,
+    query: Query = "q6",
+    data: Data = None,
+    out: Annotated[
+        Path, typer.Option("--out", metavar="DIRECTORY", help="For demo.json and the report.")
+    ] = Path("out"),
+    png: Annotated[bool, typer.Option(help="Make a picture of the report too.")] = True,
+    json: Json = False,
 ) -> int:
+    """Measure this machine, run a query fetched ahead, report."""
     _check(query)
     out.mkdir(parents=True, exist_ok=True)
-    output.check_writable(out / "demo.json")
+    check_writable(out / "demo.json")
     start = time.monotonic()
     with Interrupt() as interrupt:
-        document = _measure(interrupt, scale=scale, runs=runs, query=query, data=data)
+        document, failed = _measure(interrupt, scale=scale, runs=runs, query=query, data=data)
     document["interrupted"] = interrupt.requested
     document["seconds"] = round(time.monotonic() - start, 3)
-    output.write_json(out / "demo.json", document)
+    lost = output.save(out / "demo.json", output.json_text(document))
     page = out / "report.html"
-    report.write(document, page, out / "report.png" if png else None)
-    if json:
+    try:
+        report.write(document, page, out / "report.png" if png else None)
+    except headrace.Error as error:
+        failed = failed or error
+    if json or lost is not None:
         output.print_json(document)
     else:
         _print(document)
         output.print_text(f"report: {page}")
+    if lost or failed:
+        raise lost or failed  # type: ignore[misc]
     if "query" in document:
-        bench.check_query(document["query"])
+        bench_query.check_query(document["query"])
     return exit_codes.INTERRUPTED if interrupt.requested else exit_codes.SUCCESS
 
 
 def _check(query: str) -> None:
     """Complains before the work about what would fail after it."""
-    missing = [name for name in ("altair", "vl_convert", "duckdb") if find_spec(name) is None]
+    needed = ("altair", "jinja2", "vl_convert", "duckdb")
+    missing = [name for name in needed if find_spec(name) is None]
     if missing:
         raise headrace.AbsentError(
-            f"the demo needs {', '.join(missing)}; run: pip install 'headrace[demo]'"
+            f"the demo needs {', '.join(missing)}; run: {installing(missing)}"
         )
     headrace.query_columns(query)
 
 
 def _measure(
     interrupt: Interrupt, *, scale: float, runs: int, query: str, data: Path | None
-) -> dict[str, Any]:
-    """Each part in turn until interrupted; what was not reached is left out."""
-    from headrace import _data
-    from headrace._query import QueryBenchOptions
+) -> tuple[dict[str, Any], headrace.Error | None]:
+    """Each part in turn until interrupted or one fails; what was not reached is left out."""
+    from headrace._bench import tpch
+    from headrace._bench.query import QueryBenchOptions
 
-    directory = data or _data.default_directory()
+    directory = data or tpch.default_directory()
     directory.mkdir(parents=True, exist_ok=True)
     machine = headrace.Machine.discover(storage=[directory])
     parts: dict[str, Any] = {}
+    failed = None
     with output.ProgressBar("measuring memory and disk") as bar:
-        rates = headrace.measure_briefly(machine, directory, stop=interrupt, progress=bar)
-    parts["rates"] = [row.asdict() for row in rates]
-    if not interrupt.requested:
-        options = {
-            "sizes": list(bench.QUICK_SIZES),
-            "engines": list(_COPY_ENGINES),
-            "rounds": _COPY_ROUNDS,
-        }
-        rows = bench.measure_copy(machine, interrupt, **options)
-        parts["copy"] = bench.copy_document(machine, rows, _COPY_ROUNDS, interrupt.requested)
-    if not interrupt.requested:
-        wanted = QueryBenchOptions(query=query, scale=scale, runs=runs, directory=data)
-        parts["query"] = bench.measure_query(wanted, interrupt)
-    return output.document("demo", machine, interrupted=False, **parts)
+        profile = headrace.measure_quickly(machine, directory, stop=interrupt, progress=bar)
+    machine = profile.machine  # with what was measured
+    parts["rates"] = rate_rows(profile, directory)
+    interrupt.keeps = True
+    try:
+        if not interrupt.requested:
+            parts["copy"] = _copy(machine, interrupt)
+        if not interrupt.requested:
+            wanted = QueryBenchOptions(query=query, scale=scale, runs=runs, directory=data)
+            try:
+                parts["query"] = bench_query.measure_query(wanted, interrupt)
+            except KeyboardInterrupt:
+                interrupt.requested = True  # while data were made: there is nothing of it yet
+    except headrace.Error as error:
+        failed = error
+    return output.document("demo", machine, interrupted=False, **parts), failed
+
+
+def _copy(machine: headrace.Machine, interrupt: Interrupt) -> dict[str, Any]:
+    return bench_copy.measure_copy(
+        machine,
+        interrupt,
+        sizes=[*bench_copy.QUICK_SIZES],
+        threads=[1],
+        engines=[*_COPY_ENGINES],
+        rounds=_COPY_ROUNDS,
+    )
 
 
 def _print(document: dict[str, Any]) -> None:
@@ -92,11 +127,11 @@ def _print(document: dict[str, Any]) -> None:
         ],
         left=2,
     )
-    for part, show in (("copy", _print_copy), ("query", bench.print_query)):
+    for part, show in (("copy", _print_copy), ("query", bench_query.print_query)):
         if part in document:
             print()
             show(document[part])
 
 
 def _print_copy(document: dict[str, Any]) -> None:
-    bench.print_copy(document["rows"])
+    bench_copy.print_copy(document["rows"])

@@ -3,15 +3,36 @@
 from __future__ import annotations
 
 from functools import partial
-from pathlib import Path
+from typing import Annotated
+
+import typer
 
 import headrace
-from headrace import _export
 from headrace._cli import exit_codes, output, tables
+from headrace._cli.options import Convention, OutOnly
+from headrace._files import check_writable, write_whole
+from headrace._profile import exports
 
 
-def export(*, profile: str, form: str, convention: str | None, out: Path | None) -> int:
-    formats = _export.FORMATS | {"table": partial(tables.profile_text, convention=convention)}
+def command(
+    profile: Annotated[
+        str, typer.Argument(metavar="PROFILE", help="A measured profile, or a preset.")
+    ],
+    form: Annotated[
+        str,
+        typer.Option(
+            "--as",
+            metavar="FORMAT",
+            help="table; csv; mlc, as latency checkers print; nvbandwidth, copies as a matrix; "
+            "hwloc, XML with memory attributes; weights, for the kernel's interleave; memkind; "
+            "audit, of what firmware rates.",
+        ),
+    ],
+    convention: Convention = None,
+    out: OutOnly = None,
+) -> int:
+    """Turn a profile into what other tools read."""
+    formats = exports.FORMATS | {"table": partial(tables.profile_text, convention=convention)}
     if form not in formats:
         raise headrace.InvalidError(f"no format '{form}'; there are {', '.join(formats)}")
     if convention is not None and form != "table":
@@ -20,6 +41,6 @@ def export(*, profile: str, form: str, convention: str | None, out: Path | None)
     if out is None:
         output.print_text(text)
     else:
-        output.check_writable(out)
-        output.write_file(out, text)
+        check_writable(out)
+        write_whole(out, text)
     return exit_codes.SUCCESS

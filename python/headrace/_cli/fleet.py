@@ -6,24 +6,44 @@ import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
+
+import typer
 
 import headrace
 from headrace._cli import exit_codes, output, parse
 from headrace._cli.compare import value_text
-from headrace._fleet import LEAST_HOSTS, Fleet, Outlier, examine
-from headrace._report_words import plural
+from headrace._cli.options import Json, Out
+from headrace._files import check_writable
+from headrace._profile.fleet import LEAST_HOSTS, Fleet, Outlier, examine
+from headrace._words import plural
 
-#: Of a host's rows so many are shown, the farthest ones; --json has all.
+#: So many rows of a host are shown, the farthest ones; --json has all.
 _SHOWN = 5
 
 
-def run(*, files: Sequence[Path], least: str, json: bool, out: Path | None) -> int:
+def command(
+    files: Annotated[
+        list[Path],
+        typer.Argument(metavar="PROFILE...", help="A profile of each host, measured alike."),
+    ],
+    least: Annotated[
+        str, typer.Option(metavar="SHARE", help="Smaller differences do not count.")
+    ] = "10%",
+    json: Json = False,
+    out: Out = None,
+) -> int:
+    """Show which host is slow or configured differently; exit code 9 if one is.
+
+    \b
+    mpirun --map-by ppr:1:node headrace measure --mpi --out p.json   measures them all and compares
+    headrace fleet p.*.json                                          compares again
+    """
     share = parse.share(least)
     if len(files) < 2:
         raise headrace.InvalidError("a fleet is two hosts or more; give the profile of each")
     if out is not None:
-        output.check_writable(out)
+        check_writable(out)
     profiles = _by_host({file: headrace.Profile.load(file) for file in files})
     fleet = examine(profiles, share)
     made = document(fleet, share)
@@ -65,9 +85,9 @@ def document(
 def text(fleet: Fleet) -> str:
     """A line per host, then why."""
     hosts = output.table_text(
-        ("host", "verdict", "rows judged", "noisy", "slow", "fast", "settings"),
+        ("host", "outcome", "rows judged", "noisy", "slow", "fast", "settings"),
         (
-            (h.host, h.verdict, *(str(n) for n in (h.judged, h.noisy, h.slow, h.fast, h.settings)))
+            (h.host, h.outcome, *(str(n) for n in (h.judged, h.noisy, h.slow, h.fast, h.settings)))
             for h in fleet.hosts
         ),
         left=2,
@@ -75,7 +95,7 @@ def text(fleet: Fleet) -> str:
     parts = [hosts]
     if fleet.experiments or fleet.rows:
         lines = [_line(each) for each in (*fleet.experiments, *_farthest(fleet.rows))]
-        headings = ("host", "point", "verdict", "here", "usual", "ratio")
+        headings = ("host", "point", "outcome", "here", "usual", "ratio")
         parts.append(output.table_text(headings, lines, left=3))
     parts += [_setting_text(each.name, each.usual, each.hosts) for each in fleet.settings]
     return "\n".join([*parts, _summary(fleet)])
@@ -88,14 +108,18 @@ def _farthest(outliers: Sequence[Outlier]) -> list[Outlier]:
     return [
         each
         for found in by_host.values()
-        for each in sorted(found, key=lambda o: -abs(math.log(o.ratio)))[:_SHOWN]
+        for each in sorted(found, key=lambda o: -_distance(o.ratio))[:_SHOWN]
     ]
+
+
+def _distance(ratio: float) -> float:
+    return abs(math.log(ratio)) if 0 < ratio < math.inf else math.inf
 
 
 def _line(each: Outlier) -> tuple[str, ...]:
     what = each.what if each.unit else f"{each.what} as a whole, time"
     return (
-        each.host, what, each.verdict, value_text(each.value, each.unit),
+        each.host, what, each.outcome, value_text(each.value, each.unit),
         value_text(each.usual, each.unit), f"{each.ratio:.2f} x",
     )  # fmt: skip
 
@@ -113,7 +137,7 @@ def _summary(fleet: Fleet) -> str:
     if len(fleet.hosts) < LEAST_HOSTS:
         speeds = f"{count}: which one is slow takes {LEAST_HOSTS} (two: headrace compare)"
     else:
-        words = Counter(h.verdict for h in fleet.hosts)
+        words = Counter(h.outcome for h in fleet.hosts)
         odd = [f"{words[word]} {word}" for word in ("slow", "fast", "unknown") if words[word]]
         speeds = f"{count}: {', '.join(odd) or 'none is slow'}"
     differ = len(fleet.settings)

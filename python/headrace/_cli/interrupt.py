@@ -4,43 +4,76 @@ which batch systems end what has taken too long.
 
 from __future__ import annotations
 
+import os
 import signal
+import sys
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType, TracebackType
 from typing import Any
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
+#: So long a step in flight may take before an answer is given without it.
+_PATIENCE_SECONDS = 0.8
 
 
 class Interrupt:
     """Within `with Interrupt() as interrupt:` the first signal only makes `interrupt()` true; a
     second Ctrl-C raises KeyboardInterrupt. SIGTERM may come twice: batch systems send it to each
     process of a job, and who ended passes it on. Work asks `interrupt()` between its steps.
+
+    A step of C++ or of the kernel may take long, and Python's handlers wait for its end. A thread
+    answers in their place: with a line that says what is waited for, or, where nothing is kept or
+    at a second Ctrl-C, by the end of the process.
     """
 
     def __init__(self) -> None:
         self.requested = False
+        self.keeps = False  #: whether there is something from before that is not to be lost
+        self._ends_at_once = False
+        self._heeded = threading.Event()  # the work knows that it should stop, or has ended
+        self._raised = threading.Event()  # KeyboardInterrupt was raised, or the work has ended
+        self._presses = 0
 
     def __call__(self) -> bool:
+        if self.requested:
+            self._heeded.set()
         return self.requested
 
     def _note(self, number: int, frame: FrameType | None) -> None:
         if self.requested and number == signal.SIGINT:
+            self._raised.set()
             raise KeyboardInterrupt
         self.requested = True
 
     @contextmanager
     def suspended(self) -> Iterator[None]:
         """Within it a signal raises KeyboardInterrupt: for work of which nothing is kept."""
-        ours = [signal.signal(number, signal.default_int_handler) for number in _SIGNALS]
+        ours = [signal.signal(number, self._end) for number in _SIGNALS]
+        self._ends_at_once = not self.keeps
         try:
             yield
         finally:
+            self._ends_at_once = False
             _restore(ours)
+
+    def _end(self, number: int, frame: FrameType | None) -> None:
+        self._heeded.set()
+        self._raised.set()
+        raise KeyboardInterrupt
 
     def __enter__(self) -> Interrupt:
         self._before = [signal.signal(number, self._note) for number in _SIGNALS]
+        self._heard, wakeup = os.pipe()
+        os.set_blocking(wakeup, False)
+        self._former = signal.set_wakeup_fd(wakeup, warn_on_full_buffer=False)
+        self._wakeup: int | None = wakeup
+        try:
+            threading.Thread(target=self._listen, daemon=True).start()
+        except RuntimeError:  # no thread to be had: answers come between two steps only
+            self._unplug()
+            os.close(self._heard)
         return self
 
     def __exit__(
@@ -49,7 +82,44 @@ class Interrupt:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
+        self._unplug()
         _restore(self._before)
+        self._heeded.set()
+        self._raised.set()
+
+    def _unplug(self) -> None:
+        """Signals are no longer told to the thread, which that ends."""
+        if self._wakeup is not None:
+            signal.set_wakeup_fd(self._former)
+            os.close(self._wakeup)
+            self._wakeup = None
+
+    def _listen(self) -> None:
+        """Runs in a thread: hears signals at once, whatever the main thread is in."""
+        while numbers := os.read(self._heard, 16):
+            if not any(number in numbers for number in _SIGNALS):
+                continue
+            self._presses += numbers.count(signal.SIGINT)
+            answer = self._raised if self._presses > 1 else self._heeded
+            if not answer.wait(_PATIENCE_SECONDS):
+                self._answer()
+        os.close(self._heard)
+
+    def _answer(self) -> None:
+        if self._presses > 1 or self._ends_at_once:
+            _say("interrupted")
+            os._exit(128 + signal.SIGINT)
+        kept = ", with what was measured" if self.keeps else ""
+        _say(f"stops after this step{kept}; Ctrl-C again ends it at once")
+
+
+def _say(text: str) -> None:
+    shown = "\x1b[?25h" if sys.stderr.isatty() else ""  # the cursor, which a bar may have hidden
+    try:
+        sys.stderr.write(f"{shown}headrace: {text}\n")
+        sys.stderr.flush()
+    except (OSError, ValueError):
+        pass  # nobody listens
 
 
 def _restore(handlers: list[Any]) -> None:

@@ -4,15 +4,84 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Annotated, Optional
+
+import typer
 
 import headrace
-from headrace import _conventions
 from headrace._cli import exit_codes, output, parse, tables
 from headrace._cli.interrupt import Interrupt
-from headrace._cli.launches import measure_again
+from headrace._cli.options import Convention, Experiments, Json, ListExperiments
+from headrace._files import check_writable, is_own_output
+from headrace._profile import conventions
+from headrace._run.launches import measure_again
 
-#: Of --full: the best of twenty runs of STREAM varied by a quarter over launches on one machine.
+_LARGEST_SEED = (1 << 63) - 1
+#: With --full: the best of twenty runs of STREAM varied by a quarter over launches on one machine.
 _LAUNCHES_OF_ALL = 3
+
+
+def command(
+    names: Experiments = None,
+    only: Annotated[
+        Optional[str],
+        typer.Option(
+            "--only",
+            metavar="NAME=VALUE,...",
+            help="Only points with these: mix=read; a=hbm,b=dram.",
+        ),
+    ] = None,
+    budget: Annotated[
+        str,
+        typer.Option(
+            "--budget", metavar="TIME", help="30s, 5m; the most important points come first."
+        ),
+    ] = "60s",
+    full: Annotated[
+        bool, typer.Option("--full", help="Measure all points until certain, however long.")
+    ] = False,
+    width: Annotated[
+        str,
+        typer.Option(
+            "--width",
+            metavar="SHARE",
+            help="A point is certain with a 95 % interval narrower than this.",
+        ),
+    ] = "3%",
+    seed: Annotated[int, typer.Option("--seed", min=0, help="Seed of the points' order.")] = 1,
+    launches: Annotated[
+        Optional[int],
+        typer.Option("--launches", min=1, max=99, help="Processes in turn: 1, or 3 with --full."),
+    ] = None,
+    directory: Annotated[
+        Path, typer.Option("--directory", metavar="DIR", help="A directory on the disk to measure.")
+    ] = Path("."),
+    resume: Annotated[
+        bool, typer.Option("--resume", help="Measure only what --out FILE does not have.")
+    ] = False,
+    mpi: Annotated[
+        bool, typer.Option("--mpi", help="Measure and compare the hosts of an MPI job.")
+    ] = False,
+    list_them: ListExperiments = False,
+    convention: Convention = None,
+    json: Json = False,
+    out: Annotated[
+        Optional[Path], typer.Option("--out", metavar="FILE", help="Write the profile here.")
+    ] = None,
+) -> int:
+    """Measure memory, links, copies, disk and DSA devices into a profile."""
+    if list_them:
+        output.print_experiments((each.name, each.description) for each in headrace.experiments())
+        return exit_codes.SUCCESS
+    options = Options(
+        names=names or [], only=only, budget=budget, full=full, width=width, seed=seed,
+        launches=launches, directory=directory, resume=resume, out=out,
+    )  # fmt: skip
+    if mpi:
+        from headrace._cli.measure_fleet import measure_fleet
+
+        return measure_fleet(options, convention=convention, json=json)
+    return measure(options, convention=convention, json=json)
 
 
 @dataclass(frozen=True)
@@ -34,43 +103,39 @@ class Options:
         """Complains before the work."""
         parse.settings(self.only)
         parse.share(self.width)
+        if self.seed > _LARGEST_SEED:
+            raise headrace.InvalidError(f"seed {self.seed} has over 63 bits; give a smaller one")
         self.seconds()
         if self.launches is not None and self.launches > 1 and self.resume:
             raise headrace.InvalidError("--resume goes on in one launch; leave --launches out")
         if self.out is not None:
-            output.check_writable(self.out)
+            check_writable(self.out)
 
     def count(self) -> int:
         return self.launches or (_LAUNCHES_OF_ALL if self.full and not self.resume else 1)
 
     def seconds(self) -> float | None:
-        """Of one launch."""
+        """The budget of one launch; None: without end."""
         return None if self.full else parse.duration(self.budget) / self.count()
-
-
-def list_experiments() -> int:
-    output.print_table(
-        ("experiment", "what it measures"),
-        ((each.name, each.description) for each in headrace.experiments()),
-        left=2,
-    )
-    return exit_codes.SUCCESS
 
 
 def measure(options: Options, *, convention: str | None, json: bool) -> int:
     if convention is not None:
-        _conventions.find(convention)  # complains before the work
+        conventions.find(convention)  # complains before the work
     options.check()
     with Interrupt() as interrupt:
         profile, failed = measure_here(options, interrupt)
-    if json:
-        output.print_text(profile.to_json())
+    out, text = options.out, profile.to_json()
+    lost = None if out is None else output.save(out, text)
+    if json or lost is not None:
+        output.print_text(text)
     else:
         output.print_text(tables.profile_text(profile, convention))
-        if options.out is not None:
-            print(f"\nprofile: {options.out}")
-    if failed is not None:
-        raise failed
+        if out is not None:
+            print(f"\nprofile: {out}")
+    for error in (lost, failed):
+        if error is not None:
+            raise error
     if interrupt.requested:
         return exit_codes.INTERRUPTED
     check_measured(profile)
@@ -79,8 +144,8 @@ def measure(options: Options, *, convention: str | None, json: bool) -> int:
 
 def measure_here(
     options: Options, interrupt: Interrupt
-) -> tuple[headrace.Profile, headrace.IoError | None]:
-    """This host's profile, written to options.out, and why a launch failed that is not in it."""
+) -> tuple[headrace.Profile, headrace.Error | None]:
+    """This host's profile, and why a launch failed that is not in it."""
     machine = headrace.Machine.discover(storage=[options.directory])
     out, seconds, count = options.out, options.seconds(), options.count()
     with output.ProgressBar("measuring") as bar:
@@ -97,26 +162,31 @@ def measure_here(
             progress=bar,
         )
         found = [profile]
-        failed = None
+        interrupt.keeps = True
         for launch in range(1, count):
             if out is not None:
-                profile.save(out)  # what is done is kept, whatever becomes of the next
+                _keep(out, profile)
             if interrupt.requested:
                 break
             bar(launch, count, f"launch {launch + 1} of {count}")
             try:
                 found.append(measure_again(_arguments(options, launch), interrupt))
-            except headrace.IoError as error:
-                failed = None if interrupt.requested else error
-                break
+            except headrace.Error as error:
+                return profile, None if interrupt.requested else error
             profile = headrace.merge(found)
-        if out is not None:
-            profile.save(out)
-    return profile, failed
+    return profile, None
+
+
+def _keep(out: Path, profile: headrace.Profile) -> None:
+    """Between two launches: what is done is there, whatever becomes of the next. A pipe, and this
+    process's own output, which writing adds to, get the whole at the end only.
+    """
+    if (out.is_file() or not out.exists()) and not is_own_output(out):
+        output.save(out, profile.to_json())
 
 
 def _arguments(options: Options, launch: int) -> list[str]:
-    """Of the same measurement in a process of its own."""
+    """The arguments of the same measurement in a process of its own."""
     seconds = options.seconds()
     return [
         *options.names, "--seed", str(options.seed + launch), "--width", options.width,
@@ -134,9 +204,8 @@ def check_measured(profile: headrace.Profile) -> None:
 
 def _main_reason(profile: headrace.Profile) -> str:
     """Why there is no number; want of time only if there is no other reason."""
-    reasons = [row.reason for row in profile.rows]
-    late = ("left out", "the budget was over")
-    return next((each for each in reasons if not each.startswith(late)), reasons[0])
+    others = [row for row in profile.rows if "left_out" not in row.flags]
+    return (others or profile.rows)[0].reason
 
 
 def _known(out: Path | None, resume: bool, machine: headrace.Machine) -> list[headrace.Row]:

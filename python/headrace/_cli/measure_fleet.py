@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import os
 import socket
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from json import loads
 from pathlib import Path
+from typing import Any
 
 import headrace
-from headrace._cli import exit_codes, fleet, mpi, output
+from headrace._cli import exit_codes, fleet, output
 from headrace._cli.interrupt import Interrupt
 from headrace._cli.measure import Options, check_measured, measure_here
-from headrace._cli.run import this_host
-from headrace._fleet import LEAST_SHARE, examine
-from headrace._run_plan import Request
+from headrace._profile.fleet import LEAST_SHARE, examine
+from headrace._run import mpi
+from headrace._run.host import this_host
+from headrace._run.plan import Request
 
 #: A host, its profile as JSON, and why that has not all it should.
 _Found = tuple[str, str | None, str]
@@ -62,22 +65,33 @@ def file_of(out: Path, host: str) -> Path:
     return out.with_name(f"{out.stem}.{host}{out.suffix}")
 
 
+def _save(
+    document: dict[str, Any], profiles: Mapping[str, str], out: Path
+) -> headrace.Error | None:
+    """A file for each host and one for all; an error of any."""
+    texts = {file_of(out, host): text for host, text in profiles.items()}
+    texts[out] = output.json_text(document)
+    errors = [output.save(path, text) for path, text in texts.items()]
+    return next((error for error in errors if error is not None), None)
+
+
 def _tell(found: Sequence[_Found], out: Path | None, json: bool, interrupted: bool) -> int:
     texts = {host: text for host, text, _ in found if text is not None}
     profiles = {host: headrace.Profile.from_json(text) for host, text in texts.items()}
     examined = examine(profiles)
     failed = {host: reason for host, _, reason in found if reason}
     document = fleet.document(examined, LEAST_SHARE, failed=failed, interrupted=interrupted)
-    if out is not None:
-        for host, profile in profiles.items():
-            profile.save(file_of(out, host))
-        output.write_json(out, document)
-    if json:
+    lost = None if out is None else _save(document, texts, out)
+    if lost is not None:
+        output.print_json({**document, "profiles": {h: loads(t) for h, t in texts.items()}})
+    elif json:
         output.print_json(document)
     else:
         output.print_text(fleet.text(examined))
         if out is not None:
             print(f"\nprofiles: {file_of(out, 'HOST')}; fleet: {out}")
+    if lost is not None:
+        raise lost
     if interrupted:
         return exit_codes.INTERRUPTED
     for host, reason in failed.items():

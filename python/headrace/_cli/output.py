@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import sys
-import tempfile
 import time
 from collections.abc import Callable, Iterable, Sequence
 from datetime import UTC, datetime
@@ -15,7 +15,10 @@ from typing import TYPE_CHECKING, Any
 
 import headrace
 from headrace._basis import rests_on
-from headrace._ranks import launched
+from headrace._errors import printing
+from headrace._files import write_whole
+from headrace._run.ranks import launched
+from headrace._words import printable
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -36,18 +39,35 @@ def document(kind: str, machine: headrace.Machine, **fields: Any) -> dict[str, A
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
         "rests_on": rests_on(machine),
         **fields,
-        "machine": json.loads(machine.to_json()),
+        "machine": machine.asdict(),
     }
+
+
+def json_text(value: dict[str, Any]) -> str:
+    """The document as JSON, which has no infinity: what is beyond all numbers is unknown there."""
+    try:
+        return json.dumps(value, indent=2, allow_nan=False) + "\n"
+    except ValueError:
+        return json.dumps(_finite(value), indent=2, allow_nan=False) + "\n"
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {name: _finite(each) for name, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(each) for each in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def print_json(value: dict[str, Any]) -> None:
     """Exactly one document on stdout."""
-    print_text(json.dumps(value, indent=2, allow_nan=False))
+    print_text(json_text(value))
 
 
 def print_text(text: str) -> None:
-    sys.stdout.write(text if text.endswith("\n") else text + "\n")
-    sys.stdout.flush()
+    with printing():
+        sys.stdout.write(printable(text if text.endswith("\n") else text + "\n"))
+        sys.stdout.flush()
 
 
 def _console(file: Any) -> Console:
@@ -68,6 +88,11 @@ def _console(file: Any) -> Console:
 def print_table(headings: Sequence[str], rows: Iterable[Sequence[str]], left: int = 1) -> None:
     """A table on stdout."""
     print_text(table_text(headings, rows, left))
+
+
+def print_experiments(experiments: Iterable[tuple[str, str]]) -> None:
+    """Names and descriptions, for --list."""
+    print_table(("experiment", "what it measures"), experiments, left=2)
 
 
 def table_text(headings: Sequence[str], rows: Iterable[Sequence[str]], left: int = 1) -> str:
@@ -177,48 +202,24 @@ def deliver(
     made: dict[str, Any], *, out: Path | None, json: bool, show: Callable[[], None]
 ) -> None:
     """A document, as asked: into a file, and on stdout as JSON or as ``show`` prints it."""
-    if out is not None:
-        write_json(out, made)
-    if json:
-        print_json(made)
+    text = json_text(made)
+    failed = None if out is None else save(out, text)
+    if json or failed is not None:
+        print_text(text)
     else:
         show()
+    if failed is not None:
+        raise failed
 
 
-def check_writable(path: Path) -> None:
-    """Complains before the work about a file that could not be written after it."""
-    if path.is_dir():
-        raise headrace.InvalidError(f"{path} is a directory; give a file's name")
-    folder = path.parent
-    if not folder.is_dir():
-        raise headrace.AbsentError(f"no directory {folder}; make it first")
-    if not os.access(path if path.exists() else folder, os.W_OK):
-        raise headrace.DeniedError(f"{path} is not writable; choose another file")
-
-
-def write_file(path: Path, content: str | bytes) -> None:
-    """Writes all of a file or nothing: a temporary beside it takes its name when it is complete."""
-    data = content.encode() if isinstance(content, str) else content
-    if path.exists() and not path.is_file():  # /dev/stdout, a pipe
-        path.write_bytes(data)
-        return
-    handle, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
-    temporary = Path(name)
+def save(path: Path, text: str) -> headrace.Error | None:
+    """Writes results. They are not to be lost: an error, also Ctrl-C while a pipe has no reader, is
+    returned, to be raised when they have been printed instead, and says so.
+    """
     try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(data)
-        temporary.chmod(0o666 & ~_umask())
-        temporary.replace(path)
-    except BaseException:
-        temporary.unlink(missing_ok=True)
-        raise
-
-
-def _umask() -> int:
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask
-
-
-def write_json(path: Path, value: dict[str, Any]) -> None:
-    write_file(path, json.dumps(value, indent=2, allow_nan=False) + "\n")
+        write_whole(path, text)
+    except headrace.Error as error:
+        return type(error)(f"{error}; the document is on stdout instead")
+    except KeyboardInterrupt:
+        return headrace.CancelledError("interrupted; the document is on stdout instead")
+    return None

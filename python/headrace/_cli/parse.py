@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 
-from headrace import InvalidError
+from headrace import InvalidError, Machine
 
 _UNITS = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
 _SIZE = re.compile(r"([0-9]+(?:\.[0-9]+)?)\s*(?:([kmgt])?i?b?)", re.IGNORECASE)
@@ -78,3 +79,13 @@ def counts(text: str | None) -> list[int]:
 def words(text: str | None) -> list[str]:
     """A list of words, separated by commas; empty for none."""
     return [part.strip() for part in (text or "").split(",") if part.strip()]
+
+
+def machine(source: str) -> Machine:
+    """A preset, or what `topo --json` or `--xml` wrote, told apart by the first character."""
+    path = Path(source)
+    if path.is_file() and path.stat().st_size > 0:
+        with path.open("rb") as file:
+            if file.read(64).lstrip().startswith(b"<"):
+                return Machine.discover(hwloc_xml=path, storage=[])
+    return Machine.load(source)

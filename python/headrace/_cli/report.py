@@ -4,23 +4,44 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Optional
+
+import typer
 
 import headrace
 from headrace._cli import output
+from headrace._files import check_writable, read_whole
 
 
-def run(*, file: Path | None, machine: str | None, html: Path | None, png: Path | None) -> None:
+def command(
+    file: Annotated[
+        Optional[Path], typer.Argument(metavar="FILE", help="A document that --out or demo wrote.")
+    ] = None,
+    machine: Annotated[
+        Optional[str],
+        typer.Option(
+            "--machine", metavar="PRESET", help="Instead of FILE: published figures, of xeon-max."
+        ),
+    ] = None,
+    html: Annotated[
+        Optional[Path],
+        typer.Option(metavar="FILE", help="Where to write; default report.html next to FILE."),
+    ] = None,
+    png: Annotated[
+        Optional[Path], typer.Option(metavar="FILE", help="Write a picture too.")
+    ] = None,
+) -> None:
+    """Make a page of charts, readable offline, from a document or of a published machine."""
     if (file is None) == (machine is None):
         raise headrace.InvalidError("give FILE or --machine, one of them")
     page = html or (file.parent if file else Path()) / "report.html"
     for target in (page, png):
         if target is not None:
-            output.check_writable(target)
-    document = read(file) if file else json.loads(headrace.Profile.load(str(machine)).to_json())
+            check_writable(target)
+    document = read(file) if file else headrace.Profile.load(str(machine)).asdict()
     try:
         write(document, page, png)
-    except (headrace.Error, OSError):
+    except (headrace.Error, OSError, MemoryError):
         raise
     except Exception as error:
         # Valid JSON with our head may still be anything; only drawing it tells.
@@ -33,11 +54,13 @@ def run(*, file: Path | None, machine: str | None, html: Path | None, png: Path 
 def read(file: Path) -> dict[str, Any]:
     """The document in `file`; InvalidError with the place if it is none of this command's."""
     try:
-        document = json.loads(file.read_bytes())
+        data = read_whole(file)
     except FileNotFoundError:
         raise headrace.AbsentError(
             f"no file {file}; headrace demo or headrace bench query --out {file} makes one"
         ) from None
+    try:
+        document = json.loads(data)
     except json.JSONDecodeError as error:
         raise headrace.InvalidError(
             f"{file}:{error.lineno}:{error.colno}: {error.msg}; give what headrace wrote"
@@ -60,8 +83,8 @@ def read(file: Path) -> dict[str, Any]:
 
 def write(document: dict[str, Any], page: Path, png: Path | None) -> None:
     """The page, and the picture if one is asked for."""
-    from headrace import _report
+    from headrace._report import report
 
     if document.get("kind") == "bench copy":
         document = document | {"copy": document}
-    _report.build(document, page, png)
+    report.build(document, page, png)

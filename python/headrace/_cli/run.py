@@ -4,19 +4,104 @@ from __future__ import annotations
 
 import errno
 import os
-import resource
 import shutil
 import signal
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import NoReturn
+from typing import Annotated, Literal, NoReturn, Optional
+
+import typer
 
 import headrace
-from headrace._cli import exit_codes
-from headrace._cli import topo as machines
-from headrace._ranks import Rank, local_rank
-from headrace._run_plan import TABLE, Host, Plan, Request, plan
+from headrace._cli import exit_codes, parse
+from headrace._run.host import this_host
+from headrace._run.plan import TABLE, Host, Plan, Request, plan
+from headrace._run.ranks import local_rank
+
+#: What follows the program are its own options.
+SETTINGS = {"allow_interspersed_args": False}
+
+
+def command(
+    program: Annotated[
+        list[str],
+        typer.Argument(metavar="PROGRAM", help="What to run, and its arguments."),
+    ],
+    on: Annotated[
+        Optional[str],
+        typer.Option("--on", metavar="PLACE", help="Take memory from there, or none (strict)."),
+    ] = None,
+    prefer: Annotated[
+        Optional[str],
+        typer.Option("--prefer", metavar="PLACE", help="Take it from there while there is space."),
+    ] = None,
+    weights: Annotated[
+        Optional[str],
+        typer.Option("--weights", metavar="PLACE=N,...", help="Pages in turn by weight."),
+    ] = None,
+    interleave: Annotated[
+        Optional[str],
+        typer.Option("--interleave", metavar="PLACE", help="Page by page in turn over its nodes."),
+    ] = None,
+    cpus: Annotated[
+        Optional[str],
+        typer.Option("--cpus", metavar="near:PLACE|LIST", help="Run only on these."),
+    ] = None,
+    tile: Annotated[
+        Optional[Literal["per-rank"]],
+        typer.Option(
+            "--tile", help="Each MPI rank on its own tile (a node with CPUs) and memory near it."
+        ),
+    ] = None,
+    needs: Annotated[
+        Optional[str],
+        typer.Option(
+            "--needs", metavar="SIZE", help="Refuse to start if it cannot fit; warn if it spills."
+        ),
+    ] = None,
+    set_system_weights: Annotated[
+        bool, typer.Option("--set-system-weights", help="As root: set the kernel's weights too.")
+    ] = False,
+    verbose: Annotated[
+        bool, typer.Option("-v", "--verbose", help="Print what is done, as a line for numactl.")
+    ] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Only print that line, and run nothing.")
+    ] = False,
+    source: Annotated[
+        Optional[str],
+        typer.Option(
+            "--from", metavar="FILE|PRESET", help="Plan for another machine, with --dry-run."
+        ),
+    ] = None,
+) -> int:
+    """Run a program with its memory and CPUs where it should be.
+
+    PLACE is a kind (dram, hbm, cxl), a property (fastest, lowest_latency, highest_bandwidth,
+    largest) or nodes (8-15).
+
+    \b
+    headrace run --on hbm -- ./stream            HBM only; killed when it is full
+    headrace run --prefer hbm -- ./stream        HBM first, then the nearest
+    headrace run --weights dram=3,cxl=1 -- ./db  3 pages on DRAM for 1 on CXL
+    headrace run --weights 0=3,8=1 --set-system-weights -- ./db  root: sets them
+    headrace run --interleave 0-7 -- ./db        page by page over nodes 0 to 7
+    headrace run --cpus near:hbm --on hbm -- ./a     on the CPUs next to the HBM
+    headrace run --on hbm --needs 20GiB -- ./a       only if 20 GiB are free
+    headrace run -v --on hbm -- ./a                  prints numactl --membind 8-15
+    headrace run --on hbm --from xeon-max --dry-run -- ./a     what it would be
+    mpirun -np 8 headrace run --tile per-rank --prefer hbm -- ./stream_mpi
+
+    The program takes the place of headrace: same process, its signals, its exit code. Not found:
+    127; not executable: 126. Placement is inherited by what it starts.
+    """
+    request = Request(
+        on=on, prefer=prefer, weights=weights, interleave=interleave, cpus=cpus,
+        per_rank=tile is not None, needs=None if needs is None else parse.size(needs),
+        set_system_weights=set_system_weights,
+    )  # fmt: skip
+    return run(request, program, verbose=verbose, dry=dry_run, source=source)
 
 
 def run(
@@ -32,7 +117,7 @@ def run(
     if source is not None:
         if not dry:
             raise headrace.InvalidError("--from plans for another machine; add --dry-run")
-        machine = machines.load(source)
+        machine = parse.machine(source)
         made = plan(machine, request, Host.of(machine, rank))
     else:
         machine = headrace.Machine.discover(storage=[])
@@ -62,63 +147,6 @@ def _say(*lines: str) -> None:
 
 def _tell(made: Plan, program: Sequence[str], verbose: bool) -> None:
     _say(made.numactl(program), *(made.notes if verbose else ()))
-
-
-def this_host(machine: headrace.Machine, request: Request, rank: Rank | None = None) -> Host:
-    """What this process may have here."""
-    cpus = frozenset(os.sched_getaffinity(0))
-    free = headrace.free_memory()
-    limit, _ = resource.getrlimit(resource.RLIMIT_AS)
-    return Host(
-        free=free.nodes,
-        cpus=cpus,
-        cpuset=_cpuset(machine, cpus) if request.per_rank else cpus,
-        cgroup=free.cgroup,
-        address_space=None if limit == resource.RLIM_INFINITY else limit,
-        table=_table(),
-        preferred_many=_prefers_many(list(free.nodes)),
-        rank=rank,
-    )
-
-
-def _cpuset(machine: headrace.Machine, mask: frozenset[int]) -> frozenset[int]:
-    """What the kernel leaves of a mask of all CPUs: those of the cpuset. The mask is kept."""
-    try:
-        os.sched_setaffinity(0, {cpu for node in machine.nodes for cpu in node.cpus})
-        widest = frozenset(os.sched_getaffinity(0))
-        os.sched_setaffinity(0, mask)
-    except OSError:
-        return mask
-    return widest
-
-
-def _table(folder: Path = Path(TABLE)) -> Mapping[int, int] | None:
-    """The kernel's weights; None where it has none."""
-    try:
-        return {int(f.name[4:]): int(f.read_text()) for f in folder.glob("node[0-9]*")} or None
-    except (OSError, ValueError):
-        return None
-
-
-def _prefers_many(nodes: list[int]) -> bool:
-    """Tried, since distributions carry it back into older kernels; memory policy is kept."""
-    import threading
-
-    known = True
-
-    def attempt() -> None:
-        nonlocal known
-        try:
-            headrace.set_process_policy("preferred_many", nodes)
-        except headrace.UnsupportedError:
-            known = False
-        except headrace.Error:
-            pass  # said when it is set
-
-    thread = threading.Thread(target=attempt)  # policies belong to threads
-    thread.start()
-    thread.join()
-    return known
 
 
 def _apply(made: Plan) -> None:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import headrace
-from headrace import _conventions
 from headrace._cli import output
+from headrace._profile import conventions
 
 
 def profile_text(profile: headrace.Profile, convention: str | None = None) -> str:
@@ -15,7 +15,7 @@ def profile_text(profile: headrace.Profile, convention: str | None = None) -> st
         for name in dict.fromkeys(row.experiment for row in measured)
     ]
     if convention is not None:
-        parts.append(f"{convention} counts: {_conventions.find(convention).counts}\n")
+        parts.append(f"{convention} counts: {conventions.find(convention).counts}\n")
     return "\n".join([*parts, *_findings(profile), _summary(profile, measured)])
 
 
@@ -94,7 +94,7 @@ def _experiment(name: str, rows: list[headrace.Row], convention: str | None) -> 
 
 
 def _other(row: headrace.Row, convention: str) -> str:
-    tool = _conventions.find(convention)
+    tool = conventions.find(convention)
     number = tool.number(row)
     return "-" if number is None else f"{number:.1f} {tool.unit}"
 

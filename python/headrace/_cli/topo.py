@@ -2,32 +2,33 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+from typing import Annotated
+
+import typer
 
 import headrace
-from headrace._cli import output
+from headrace._cli import output, parse
+from headrace._cli.options import Json, Machine
 
 
-def run(*, json: bool, source: str | None, xml: bool) -> None:
+def command(
+    json: Json = False,
+    source: Machine = None,
+    xml: Annotated[bool, typer.Option("--xml", help="hwloc XML with the kinds of nodes.")] = False,
+    every: Annotated[
+        bool, typer.Option("--all", help="A line for each node, also where several are alike.")
+    ] = False,
+) -> None:
+    """Show a machine: its memories and what copies between them."""
     if json and xml:
         raise headrace.InvalidError("--json and --xml exclude each other")
     if source is None:
         machine = headrace.Machine.discover()
     else:
-        machine = load(source)
+        machine = parse.machine(source)
     if json:
         output.print_text(machine.to_json())
     elif xml:
         output.print_text(machine.to_hwloc_xml())
     else:
-        output.print_text(machine.to_text())
-
-
-def load(source: str) -> headrace.Machine:
-    """What `--json` or `--xml` wrote, told apart by the first character, or a preset."""
-    path = Path(source)
-    if path.is_file():
-        with path.open("rb") as file:
-            if file.read(64).lstrip().startswith(b"<"):
-                return headrace.Machine.discover(hwloc_xml=path, storage=[])
-    return headrace.Machine.load(source)
+        output.print_text(machine.to_text() if every else machine.overview())

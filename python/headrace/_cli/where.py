@@ -5,16 +5,33 @@ from __future__ import annotations
 import sys
 import time
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
+
+import typer
 
 import headrace
-from headrace import _numa_maps, format_bytes
+from headrace import format_bytes
 from headrace._cli import exit_codes, output
+from headrace._cli.options import Json
+from headrace._run import numa_maps
 
 _SECONDS = 1.0
 
 
-def run(*, pid: int, watch: bool, json: bool) -> int:
+def command(
+    pid: Annotated[int, typer.Argument(metavar="PID", min=1, help="A running program's number.")],
+    watch: Annotated[
+        bool, typer.Option("--watch", help="Show it each second, until it ends or Ctrl-C.")
+    ] = False,
+    json: Json = False,
+) -> int:
+    """Show on which nodes the memory of a running program is.
+
+    \b
+    headrace where 4711           once
+    headrace where --watch 4711   as it grows and moves
+    headrace where --json 4711    for scripts
+    """
     if watch and json:
         raise headrace.InvalidError("--watch and --json exclude each other")
     machine = headrace.Machine.discover(storage=[])
@@ -27,12 +44,12 @@ def run(*, pid: int, watch: bool, json: bool) -> int:
     return exit_codes.SUCCESS
 
 
-def _look(pid: int, proc: Path = Path("/proc")) -> tuple[_numa_maps.Places, int | None]:
+def _look(pid: int, proc: Path = Path("/proc")) -> tuple[numa_maps.Places, int | None]:
     """What the kernel says now. AbsentError: no such process, or it has just ended."""
     folder = proc / str(pid)
     try:
         with (folder / "numa_maps").open(errors="replace") as file:
-            places = _numa_maps.parse(file)
+            places = numa_maps.parse(file)
     except (FileNotFoundError, ProcessLookupError):
         if not folder.is_dir() or _ended(pid, proc):
             raise headrace.AbsentError(f"no process {pid}; see ps -e") from None
@@ -46,7 +63,7 @@ def _look(pid: int, proc: Path = Path("/proc")) -> tuple[_numa_maps.Places, int 
             "root (sudo)"
         ) from None
     try:
-        huge = _numa_maps.transparent_huge((folder / "smaps_rollup").read_text())
+        huge = numa_maps.transparent_huge((folder / "smaps_rollup").read_text())
     except OSError:
         huge = None
     return places, huge
@@ -69,7 +86,7 @@ def _name(pid: int) -> str:
     return "".join(c if c.isprintable() else "?" for c in text)
 
 
-def _kinds(machine: headrace.Machine, places: _numa_maps.Places) -> dict[int, str]:
+def _kinds(machine: headrace.Machine, places: numa_maps.Places) -> dict[int, str]:
     """The nodes that have memory, and any others with pages, by what they are made of."""
     kinds: dict[int, str] = {
         n.id: n.kind for n in machine.nodes if n.byte_addressable and n.capacity != 0
@@ -78,13 +95,13 @@ def _kinds(machine: headrace.Machine, places: _numa_maps.Places) -> dict[int, st
 
 
 def _document(
-    machine: headrace.Machine, pid: int, places: _numa_maps.Places, huge: int | None
+    machine: headrace.Machine, pid: int, places: numa_maps.Places, huge: int | None
 ) -> dict[str, Any]:
     nodes = [
         {
             "node": node,
             "kind": kind,
-            **{f"{group}_bytes": places.groups[group].get(node, 0) for group in _numa_maps.GROUPS},
+            **{f"{group}_bytes": places.groups[group].get(node, 0) for group in numa_maps.GROUPS},
             "bytes": places.total(node),
             "hugetlb_bytes": places.hugetlb.get(node, 0),
         }
@@ -96,17 +113,17 @@ def _document(
 
 
 def _text(
-    machine: headrace.Machine, pid: int, places: _numa_maps.Places, huge: int | None
+    machine: headrace.Machine, pid: int, places: numa_maps.Places, huge: int | None
 ) -> str:
     everything = sum(map(places.total, places.nodes))
     rows = []
     for node, kind in _kinds(machine, places).items():
-        sizes = [places.groups[group].get(node, 0) for group in _numa_maps.GROUPS]
+        sizes = [places.groups[group].get(node, 0) for group in numa_maps.GROUPS]
         total = places.total(node)
         share = f"{100 * total / everything:.0f} %" if everything else "-"
         rows.append([f"{node}", kind, *(_size(size) for size in (*sizes, total)), share])
     table = output.table_text(
-        ["node", "kind", *_numa_maps.GROUPS, "total", "share"], rows, left=2
+        ["node", "kind", *numa_maps.GROUPS, "total", "share"], rows, left=2
     )
     pools = [f"hugetlb {_size(size)} on node {node}" for node, size in places.hugetlb.items()]
     if huge:

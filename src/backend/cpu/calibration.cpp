@@ -10,7 +10,6 @@
 
 #include "backend/cpu/coldness.h"
 #include "backend/cpu/kernels.h"
-#include "headrace/clock.h"
 
 namespace headrace {
 namespace {
@@ -29,18 +28,18 @@ void plain_copy(void* to, const void* from, std::size_t bytes) { std::memcpy(to,
 
 constexpr CopyKernel kMemcpy{"memcpy", plain_copy};
 
-// Pages of its own, so that the race neither needs nor disturbs an allocator.
-class Pages {
+// RacePages of its own, so that the race neither needs nor disturbs an allocator.
+class RacePages {
  public:
-  explicit Pages(std::size_t bytes)
+  explicit RacePages(std::size_t bytes)
       : bytes_(bytes),
         memory_(mmap(nullptr, bytes, PROT_READ | PROT_WRITE,
                      MAP_PRIVATE | MAP_ANONYMOUS | MAP_POPULATE, -1, 0)) {}
-  ~Pages() {
+  ~RacePages() {
     if (*this) munmap(memory_, bytes_);
   }
-  Pages(const Pages&) = delete;
-  Pages& operator=(const Pages&) = delete;
+  RacePages(const RacePages&) = delete;
+  RacePages& operator=(const RacePages&) = delete;
 
   explicit operator bool() const { return memory_ != MAP_FAILED; }
   std::byte* get() const { return static_cast<std::byte*>(memory_); }
@@ -89,14 +88,15 @@ std::optional<CopyKernel> find_kernel(std::string_view name) {
 
 }  // namespace
 
-std::vector<RaceResult> race(std::span<const CopyKernel> kernels, Nanoseconds budget) {
-  const Pages to(kSample);
-  const Pages from(kSample + kOdd);
+std::vector<RaceResult> race(std::span<const CopyKernel> kernels, Nanoseconds budget,
+                             const Clock& clock) {
+  const RacePages to(kSample);
+  const RacePages from(kSample + kOdd);
   if (!to || !from) return {};
   std::vector<std::vector<Nanoseconds>> times(kernels.size());
-  const Nanoseconds end = system_clock().now() + budget;
+  const Nanoseconds end = clock.now() + budget;
   for (std::size_t round = 0; round < kRounds; ++round) {
-    if (round > 0 && system_clock().now() >= end) break;
+    if (round > 0 && clock.now() >= end) break;
     for (std::size_t i = 0; i < kernels.size(); ++i) {
       times[i].push_back(time_cold(kernels[i], to.get(), from.get()));
     }
@@ -111,7 +111,7 @@ std::vector<RaceResult> race(std::span<const CopyKernel> kernels, Nanoseconds bu
   return results;
 }
 
-Choice choose_kernel(std::string_view wanted) {
+KernelChoice choose_kernel(std::string_view wanted) {
   if (const auto named = find_kernel(wanted)) return {*named, "HEADRACE_COPY_KERNEL"};
   const auto all = contenders();
   const auto results = race(all, kBudget);

@@ -8,6 +8,7 @@
 #include <string_view>
 #include <vector>
 
+#include "headrace/clock.h"
 #include "headrace/copy.h"
 #include "headrace/units.h"
 
@@ -19,17 +20,19 @@ struct RaceResult {
 };
 
 // Times the kernels, interleaved, on memory flushed from the caches; fastest first. Ends soon after
-// `budget`, however few rounds that allows (at least one). Empty if there is no memory for it.
-std::vector<RaceResult> race(std::span<const CopyKernel> kernels, Nanoseconds budget);
+// `budget` by `clock`, however few rounds that allows (at least one). Empty if there is no memory
+// for it.
+std::vector<RaceResult> race(std::span<const CopyKernel> kernels, Nanoseconds budget,
+                             const Clock& clock = system_clock());
 
 // The choice and how it came about.
-struct Choice {
+struct KernelChoice {
   CopyKernel kernel;
   std::string reason;  // "fastest of 6 in the calibration", "HEADRACE_COPY_KERNEL"
 };
 
 // The kernel named `wanted` ("memcpy" included) if this CPU has it, else the winner of the race.
-Choice choose_kernel(std::string_view wanted);
+KernelChoice choose_kernel(std::string_view wanted);
 
 // What HEADRACE_COPY_KERNEL names; empty when it is not set.
 std::string wanted_kernel();

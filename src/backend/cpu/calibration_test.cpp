@@ -34,6 +34,19 @@ TEST(Race, RanksEveryKernelOnceFastestFirst) {
   EXPECT_GT(results.front().time, Nanoseconds{0});
 }
 
+// Ten milliseconds later each time it is asked.
+class TickingClock final : public Clock {
+ public:
+  Nanoseconds now() const override { return std::chrono::milliseconds{10} * ++asked; }
+  mutable int asked = 0;
+};
+
+TEST(Race, EndsAfterTheRoundInWhichItsBudgetIsSpent) {
+  const TickingClock clock;
+  EXPECT_FALSE(race(copy_kernels(), std::chrono::milliseconds{25}, clock).empty());
+  EXPECT_EQ(clock.asked, 4) << "at its beginning and after each of three rounds";
+}
+
 TEST(ChooseKernel, TakesTheOneNamed) {
   for (const CopyKernel& kernel : copy_kernels()) {
     EXPECT_EQ(choose_kernel(kernel.name).kernel.copy, kernel.copy);
@@ -43,7 +56,7 @@ TEST(ChooseKernel, TakesTheOneNamed) {
 
 TEST(ChooseKernel, RacesWhenTheNameIsUnknownOrEmpty) {
   for (const char* name : {"", "mmx"}) {
-    const Choice choice = choose_kernel(name);
+    const KernelChoice choice = choose_kernel(name);
     EXPECT_NE(choice.kernel.copy, nullptr);
     EXPECT_NE(choice.reason.find("calibration"), std::string::npos) << choice.reason;
   }

@@ -5,6 +5,8 @@
 #include <cstdlib>
 #include <memory>
 
+#include "core/fork.h"
+
 #if defined(__x86_64__)
 #include <cpuid.h>
 #include <immintrin.h>
@@ -84,22 +86,21 @@ LatencyScale measure_latencies() {
   return scale;
 }
 
+const bool kWeaklyOrdered = has_clflushopt();
+MadeOnce<LatencyScale> host_latencies(kRankOfScale);
+
 }  // namespace
 
 bool flush_from_caches(const void* range, std::size_t bytes) {
-  static const bool weakly_ordered = has_clflushopt();
   const auto* at = static_cast<const std::byte*>(range);
   const auto* end = at + bytes;
   at -= reinterpret_cast<std::uintptr_t>(at) % kLine;
-  weakly_ordered ? flush_weakly_ordered(at, end) : flush_in_order(at, end);
+  kWeaklyOrdered ? flush_weakly_ordered(at, end) : flush_in_order(at, end);
   _mm_mfence();
   return true;
 }
 
-const LatencyScale& latency_scale() {
-  static const LatencyScale scale = measure_latencies();
-  return scale;
-}
+const LatencyScale& latency_scale() { return host_latencies.get(measure_latencies); }
 
 bool looks_cold(const void* to, std::size_t bytes) {
   const std::uint64_t threshold = latency_scale().threshold;

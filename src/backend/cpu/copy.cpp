@@ -3,17 +3,23 @@
 #include "backend/cpu/calibration.h"
 #include "backend/cpu/coldness.h"
 #include "backend/cpu/kernels.h"
+#include "core/fork.h"
 
 namespace headrace {
 namespace {
 
+// Whether this CPU has all that Highway lets the compiler use for a width.
 #if defined(__x86_64__)
-bool has_avx2() { return __builtin_cpu_supports("avx2") != 0; }
-bool has_avx512() { return __builtin_cpu_supports("avx512f") != 0; }
+bool has_ssse3() { return __builtin_cpu_supports("ssse3") != 0; }
+bool has_avx2() { return __builtin_cpu_supports("x86-64-v3") != 0; }
+bool has_avx512() { return __builtin_cpu_supports("x86-64-v4") != 0; }
 #else
+bool has_ssse3() { return false; }
 bool has_avx2() { return false; }
 bool has_avx512() { return false; }
 #endif
+
+MadeOnce<KernelChoice> kernel_choice(kRankOfKernel);
 
 }  // namespace
 
@@ -30,15 +36,14 @@ std::vector<CopyKernel> copy_kernels() {
   std::vector<CopyKernel> all;
   const auto add = [&all](auto kernels) { all.insert(all.end(), kernels.begin(), kernels.end()); };
   add(movsb_kernels());
-  add(sse2_kernels());
+  if (has_ssse3()) add(sse2_kernels());
   if (has_avx2()) add(avx2_kernels());
   if (has_avx512()) add(avx512_kernels());
   return all;
 }
 
 CopyKernel chosen_copy_kernel() {
-  static const Choice choice = choose_kernel(wanted_kernel());
-  return choice.kernel;
+  return kernel_choice.get([] { return choose_kernel(wanted_kernel()); }).kernel;
 }
 
 void copy_large(void* to, const void* from, std::size_t bytes, CopyHint hint) {

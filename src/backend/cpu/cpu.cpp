@@ -10,6 +10,7 @@
 #include "core/affinity.h"
 #include "core/check.h"
 #include "core/fail.h"
+#include "core/fork.h"
 #include "core/mutex.h"
 #include "core/thread.h"
 
@@ -24,7 +25,7 @@ constexpr Bytes kMaxPiece = 8_GiB;
 // See CpuOptions::workers.
 constexpr std::size_t kUsualWorkers = 4;
 
-struct Job {
+struct QueuedPiece {
   Piece piece;
   Completion* completion = nullptr;
 };
@@ -42,24 +43,24 @@ CpuSet allowed_cpus_of(const Node* node) {
 }
 
 // The queue and the workers of one engine.
-class Crew {
+class EngineWorkers {
  public:
-  Crew(EngineId engine, std::size_t max_in_flight)
+  EngineWorkers(EngineId engine, std::size_t max_in_flight)
       : engine_(engine), max_in_flight_(max_in_flight) {}
-  ~Crew();
+  ~EngineWorkers();
 
   // Starts the workers, on `cpus` unless there are none. Called once.
   Status start(std::size_t workers, const CpuSet& cpus);
   // False when the queue is full.
   bool offer(const Piece& piece, Completion& completion) EXCLUDES(mutex_);
   EngineId engine() const { return engine_; }
-  std::size_t workers() const { return threads_.size(); }
+  std::size_t count() const { return threads_.size(); }
   bool pinned() const { return pinned_; }
 
  private:
   void work() EXCLUDES(mutex_);
-  // Waits for a job; false when there will be none any more.
-  bool take(Job& job) EXCLUDES(mutex_);
+  // Waits for the next piece; false when there will be none any more.
+  bool take(QueuedPiece& next) EXCLUDES(mutex_);
 
   // Immutable after start().
   const EngineId engine_;
@@ -69,12 +70,12 @@ class Crew {
 
   Mutex mutex_;
   CondVar wake_;
-  std::deque<Job> queue_ GUARDED_BY(mutex_);
+  std::deque<QueuedPiece> queue_ GUARDED_BY(mutex_);
   std::size_t in_flight_ GUARDED_BY(mutex_) = 0;  // queued or being copied
   bool ending_ GUARDED_BY(mutex_) = false;
 };
 
-Crew::~Crew() {
+EngineWorkers::~EngineWorkers() {
   {
     MutexLock lock(mutex_);
     ending_ = true;
@@ -83,7 +84,7 @@ Crew::~Crew() {
   for (auto& thread : threads_) thread.join();
 }
 
-Status Crew::start(std::size_t workers, const CpuSet& cpus) {
+Status EngineWorkers::start(std::size_t workers, const CpuSet& cpus) {
   for (std::size_t i = 0; i < workers; ++i) {
     HEADRACE_TRY(std::thread thread, start_thread("headrace-cpu", [this] { work(); }));
     pinned_ = pin(thread.native_handle(), cpus) && pinned_;
@@ -92,7 +93,7 @@ Status Crew::start(std::size_t workers, const CpuSet& cpus) {
   return {};
 }
 
-bool Crew::offer(const Piece& piece, Completion& completion) {
+bool EngineWorkers::offer(const Piece& piece, Completion& completion) {
   {
     MutexLock lock(mutex_);
     if (in_flight_ >= max_in_flight_) return false;
@@ -103,46 +104,51 @@ bool Crew::offer(const Piece& piece, Completion& completion) {
   return true;
 }
 
-bool Crew::take(Job& job) {
+bool EngineWorkers::take(QueuedPiece& next) {
   MutexLock lock(mutex_);
   while (queue_.empty() && !ending_) wake_.wait_for(mutex_, kNap);
   if (queue_.empty()) return false;
-  job = queue_.front();
+  next = queue_.front();
   queue_.pop_front();
   return true;
 }
 
-void Crew::work() {
-  Job job;
-  while (take(job)) {
-    copy_piece(job.piece);
+void EngineWorkers::work() {
+  QueuedPiece next;
+  while (take(next)) {
+    copy_piece(next.piece);
     {
       // Before the report, so that it may submit again in the place that has become free.
       MutexLock lock(mutex_);
       --in_flight_;
     }
-    job.completion->complete(job.piece.tag, {});
+    next.completion->complete(next.piece.tag, {});
   }
 }
 
 class CpuBackend final : public Backend {
  public:
-  CpuBackend(Capabilities capabilities, std::vector<std::unique_ptr<Crew>> crews)
-      : capabilities_(std::move(capabilities)), crews_(std::move(crews)) {}
+  CpuBackend(Capabilities capabilities, std::vector<std::unique_ptr<EngineWorkers>> engines)
+      : capabilities_(std::move(capabilities)), engines_(std::move(engines)) {}
+  ~CpuBackend() override {
+    if (!origin_.here()) abandon(std::move(engines_));
+  }
 
   const Capabilities& capabilities() const override { return capabilities_; }
   Result<std::size_t> submit(std::span<const Piece> pieces, Completion& completion) override;
 
  private:
   Status check(const Piece& piece) const;
-  Crew& crew(EngineId engine) const {
-    const auto found = std::ranges::find(crews_, engine, [](const auto& c) { return c->engine(); });
-    CHECK(found != crews_.end());
+  EngineWorkers& workers_of(EngineId engine) const {
+    const auto found =
+        std::ranges::find(engines_, engine, [](const auto& e) { return e->engine(); });
+    CHECK(found != engines_.end());
     return **found;
   }
 
+  const Origin origin_;
   const Capabilities capabilities_;
-  const std::vector<std::unique_ptr<Crew>> crews_;
+  std::vector<std::unique_ptr<EngineWorkers>> engines_;  // constant after construction
 };
 
 Status CpuBackend::check(const Piece& piece) const {
@@ -156,6 +162,7 @@ Status CpuBackend::check(const Piece& piece) const {
 }
 
 Result<std::size_t> CpuBackend::submit(std::span<const Piece> pieces, Completion& completion) {
+  HEADRACE_TRY_STATUS(origin_.check("the cpu backend"));
   // All of them first: an error means that none was accepted.
   for (const Piece& piece : pieces) HEADRACE_TRY_STATUS(check(piece));
   std::size_t accepted = 0;
@@ -163,7 +170,7 @@ Result<std::size_t> CpuBackend::submit(std::span<const Piece> pieces, Completion
     if (piece.from.length.value == 0 || piece.from.length < capabilities_.inline_below) {
       copy_piece(piece);
       completion.complete(piece.tag, {});
-    } else if (!crew(piece.engine).offer(piece, completion)) {
+    } else if (!workers_of(piece.engine).offer(piece, completion)) {
       break;
     }
     ++accepted;
@@ -172,15 +179,15 @@ Result<std::size_t> CpuBackend::submit(std::span<const Piece> pieces, Completion
 }
 
 // "2 workers per engine, pinned; engine 1 unpinned: ..."
-std::string note_of(const std::vector<std::unique_ptr<Crew>>& crews, bool pin_wanted) {
-  std::string workers;
+std::string note_of(const std::vector<std::unique_ptr<EngineWorkers>>& engines, bool pin_wanted) {
+  std::string counts;
   std::string unpinned;
-  for (const auto& crew : crews) {
-    workers += fmt::format("{}{}", workers.empty() ? "" : ", ", crew->workers());
-    if (crew->pinned()) continue;
-    unpinned += fmt::format("{}{}", unpinned.empty() ? "" : ", ", raw(crew->engine()));
+  for (const auto& each : engines) {
+    counts += fmt::format("{}{}", counts.empty() ? "" : ", ", each->count());
+    if (each->pinned()) continue;
+    unpinned += fmt::format("{}{}", unpinned.empty() ? "" : ", ", raw(each->engine()));
   }
-  std::string note = fmt::format("workers per engine: {}", workers);
+  std::string note = fmt::format("workers per engine: {}", counts);
   if (!pin_wanted) {
     note += "; not pinned, as asked";
   } else if (!unpinned.empty()) {
@@ -190,8 +197,8 @@ std::string note_of(const std::vector<std::unique_ptr<Crew>>& crews, bool pin_wa
   return kernel.empty() ? note : fmt::format("{}; {}", note, kernel);
 }
 
-Result<std::unique_ptr<Crew>> start_crew(const Machine& machine, EngineId id,
-                                         const CpuOptions& options) {
+Result<std::unique_ptr<EngineWorkers>> start_workers(const Machine& machine, EngineId id,
+                                                     const CpuOptions& options) {
   const Engine* engine = machine.find(id);
   if (engine == nullptr || engine->kind != EngineKind::cpu) {
     return fail(ErrorCode::invalid, "engine {} of this machine is not the cores of a node; {}",
@@ -199,10 +206,10 @@ Result<std::unique_ptr<Crew>> start_crew(const Machine& machine, EngineId id,
   }
   const CpuSet cpus = allowed_cpus_of(machine.find(engine->home));
   const std::size_t usual = std::clamp<std::size_t>(cpus.size(), 1, kUsualWorkers);
-  auto crew = std::make_unique<Crew>(id, options.max_in_flight);
-  HEADRACE_TRY_STATUS(
-      crew->start(options.workers == 0 ? usual : options.workers, options.pin ? cpus : CpuSet{}));
-  return crew;
+  auto workers = std::make_unique<EngineWorkers>(id, options.max_in_flight);
+  HEADRACE_TRY_STATUS(workers->start(options.workers == 0 ? usual : options.workers,
+                                     options.pin ? cpus : CpuSet{}));
+  return workers;
 }
 
 }  // namespace
@@ -216,10 +223,10 @@ Result<std::unique_ptr<Backend>> open_cpu(const Machine& machine, std::vector<En
   if (options.max_in_flight == 0) {
     return fail(ErrorCode::invalid, "CpuOptions::max_in_flight is 0; allow at least one piece");
   }
-  std::vector<std::unique_ptr<Crew>> crews;
+  std::vector<std::unique_ptr<EngineWorkers>> started;
   for (const EngineId id : engines) {
-    HEADRACE_TRY(auto crew, start_crew(machine, id, options));
-    crews.push_back(std::move(crew));
+    HEADRACE_TRY(auto workers, start_workers(machine, id, options));
+    started.push_back(std::move(workers));
   }
   Capabilities capabilities{.name = "cpu",
                             .engines = std::move(engines),
@@ -228,8 +235,8 @@ Result<std::unique_ptr<Backend>> open_cpu(const Machine& machine, std::vector<En
                             .min_efficient = options.inline_below,
                             .inline_below = options.inline_below,
                             .may_reorder = true,
-                            .note = note_of(crews, options.pin)};
-  return std::make_unique<CpuBackend>(std::move(capabilities), std::move(crews));
+                            .note = note_of(started, options.pin)};
+  return std::make_unique<CpuBackend>(std::move(capabilities), std::move(started));
 }
 
 }  // namespace headrace

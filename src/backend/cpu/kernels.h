@@ -13,7 +13,7 @@ namespace headrace {
 
 // "rep movsb": the copy the CPU's own microcode does; some avoid reading the destination in it.
 std::span<const CopyKernel> movsb_kernels();
-// Non-temporal stores of 16, 32 and 64 bytes.
+// Non-temporal stores of 16 bytes (for CPUs with SSSE3), 32 and 64.
 std::span<const CopyKernel> sse2_kernels();
 std::span<const CopyKernel> avx2_kernels();
 std::span<const CopyKernel> avx512_kernels();

@@ -2,45 +2,51 @@
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <limits>
-#include <thread>
 #include <utility>
 
-#include "backend/dsa/character_device.h"
 #include "backend/dsa/dsa.h"
-#include "backend/dsa/lanes.h"
+#include "backend/dsa/queue/character_device.h"
+#include "backend/dsa/queue/open_device.h"
 #include "core/fail.h"
+#include "core/fork.h"
+#include "core/waiting/backoff.h"
+#include "core/waiting/patience.h"
 
 namespace headrace {
 namespace {
 
 using dsa::Ended;
-using dsa::Lanes;
-using dsa::Order;
+using dsa::OpenDevice;
+using dsa::Submission;
 
-// Descriptors of a submit() that are built before they are handed over.
-constexpr std::size_t kHandful = 32;
+// Descriptors of a submit() that are built before they are submitted.
+constexpr std::size_t kAtOnce = 32;
 // Below it a core is faster than a device one waits for: 4 KiB (Kuper et al., ASPLOS'24); a
 // measured profile knows better.
 constexpr Bytes kMinEfficient = 4_KiB;
+// Between two looks at the records of a backend that ends: large copies take a millisecond.
+constexpr Nanoseconds kFirstNap = std::chrono::microseconds{10};
+constexpr Nanoseconds kLongestNap = std::chrono::milliseconds{1};
 
 struct Driven {
   EngineId engine;
   bool cache_control = false;
-  Lanes lanes;
+  OpenDevice opened;
 };
 
-class Dsa final : public Backend {
+class DsaBackend final : public Backend {
  public:
-  Dsa(std::vector<Driven> driven, const DsaOptions& options, std::string note)
+  DsaBackend(std::vector<Driven> driven, const DsaOptions& options, std::string note)
       : driven_(std::move(driven)), options_(options) {
     facts_.name = "dsa";
     facts_.max_piece = Bytes{std::numeric_limits<std::uint64_t>::max()};
     facts_.max_in_flight = std::numeric_limits<std::size_t>::max();
     for (const Driven& each : driven_) {
       facts_.engines.push_back(each.engine);
-      facts_.max_piece = std::min(facts_.max_piece, Bytes{each.lanes.max_transfer()});
-      facts_.max_in_flight = std::min(facts_.max_in_flight, each.lanes.room());
+      facts_.max_piece = std::min(facts_.max_piece, Bytes{each.opened.max_transfer()});
+      facts_.max_in_flight = std::min(facts_.max_in_flight, each.opened.room());
     }
     facts_.min_efficient = kMinEfficient;
     facts_.may_reorder = true;
@@ -49,26 +55,26 @@ class Dsa final : public Backend {
     facts_.note = std::move(note);
   }
 
-  ~Dsa() override {
-    // Lanes give up after the limit; twice, for what a second one tried.
-    const Nanoseconds end = system_clock().now() + 3 * options_.limit;
-    std::vector<Ended> ended;  // not poll()'s, which may be gone when the program ends
-    while (busy() && system_clock().now() < end) {
-      poll_into(ended);
-      std::this_thread::yield();
+  ~DsaBackend() override {
+    if (!origin_.here()) {
+      abandon(std::move(driven_));
+      return;
     }
-    for (Driven& each : driven_) each.lanes.give_up(ended);
+    std::vector<Ended> ended;  // not poll()'s, which may be gone when the program ends
+    finish(ended);
+    for (Driven& each : driven_) each.opened.give_up(ended);
     report(ended);
   }
 
   const Capabilities& capabilities() const override { return facts_; }
 
   Result<std::size_t> submit(std::span<const Piece> pieces, Completion& completion) override {
+    HEADRACE_TRY_STATUS(origin_.check("the dsa backend"));
     for (const Piece& piece : pieces) HEADRACE_TRY_STATUS(check(piece));
     std::size_t accepted = 0;
     while (accepted < pieces.size()) {
       const std::size_t offered = run_of_one_engine(pieces.subspan(accepted));
-      auto taken = hand_over(pieces.subspan(accepted, offered), completion);
+      auto taken = submit_slots(pieces.subspan(accepted, offered), completion);
       if (!taken && accepted == 0) return taken;
       const std::size_t count = taken.value_or(0);
       accepted += count;
@@ -78,6 +84,7 @@ class Dsa final : public Backend {
   }
 
   std::size_t poll() override {
+    if (!origin_.here()) return 0;
     // Its memory serves the next poll of this thread; taken away, for a completion may poll too.
     static thread_local std::vector<Ended> spare;
     std::vector<Ended> ended;
@@ -88,10 +95,25 @@ class Dsa final : public Backend {
   }
 
  private:
+  // Until nothing is in flight, or the device had time enough.
+  void finish(std::vector<Ended>& ended) {
+    // Queues give up after the limit; twice, for what a second one tried.
+    Patience patience(*options_.clock, *options_.waiting, 3 * options_.limit);
+    Backoff naps(kFirstNap, kLongestNap);
+    const std::atomic<std::uint32_t> asleep{0};  // nobody wakes it
+    while (busy() && !patience.over()) {
+      if (poll_into(ended) > 0) {
+        naps.reset();
+      } else {
+        patience.sleep(asleep, 0, naps.next());
+      }
+    }
+  }
+
   // Reports all that has ended; leaves `ended` empty.
   std::size_t poll_into(std::vector<Ended>& ended) {
     for (Driven& each : driven_) {
-      if (each.lanes.under_way() > 0) each.lanes.poll(ended);
+      if (each.opened.in_flight() > 0) each.opened.poll(ended);
     }
     report(ended);
     const std::size_t count = ended.size();
@@ -123,35 +145,36 @@ class Dsa final : public Backend {
   // How many of the first pieces go to the same engine at once.
   static std::size_t run_of_one_engine(std::span<const Piece> pieces) {
     std::size_t count = 1;
-    while (count < std::min(pieces.size(), kHandful) &&
+    while (count < std::min(pieces.size(), kAtOnce) &&
            pieces[count].engine == pieces.front().engine) {
       ++count;
     }
     return count;
   }
 
-  Result<std::size_t> hand_over(std::span<const Piece> pieces, Completion& completion) {
+  Result<std::size_t> submit_slots(std::span<const Piece> pieces, Completion& completion) {
     Driven& driven = driven_by(pieces.front().engine);
     // A piece without bytes is nothing for a device, which refuses it; it ends here. Its completion
-    // may submit again, so the orders are made afterwards.
+    // may submit again, so the submissions are made afterwards.
     std::size_t begin = 0;
     while (begin < pieces.size() && pieces[begin].from.length == 0_B) {
       completion.complete(pieces[begin++].tag, {});
     }
     // Not made anew for each call: that alone would take longer than to submit one.
-    static thread_local constinit std::array<Order, kHandful> orders{};
+    static thread_local constinit std::array<Submission, kAtOnce> submissions{};
     std::size_t count = 0;
     for (const Piece& piece : pieces.subspan(begin)) {
       if (piece.from.length == 0_B) break;
-      orders[count++] = order_of(piece, driven, completion);
+      submissions[count++] = submission_of(piece, driven, completion);
     }
     if (count == 0) return begin;
-    auto taken = driven.lanes.submit(std::span<const Order>(orders).first(count));
+    auto taken = driven.opened.submit(std::span<const Submission>(submissions).first(count));
     if (!taken) return begin > 0 ? Result<std::size_t>(begin) : taken;
     return begin + *taken;
   }
 
-  static Order order_of(const Piece& piece, const Driven& driven, Completion& completion) {
+  static Submission submission_of(const Piece& piece, const Driven& driven,
+                                  Completion& completion) {
     dsa::Operation copy{.opcode = dsa::Opcode::memmove,
                         .source = reinterpret_cast<std::uintptr_t>(piece.from.memory()),
                         .destination = reinterpret_cast<std::uintptr_t>(piece.to.memory()),
@@ -162,19 +185,20 @@ class Dsa final : public Backend {
 
   bool busy() const {
     return std::ranges::any_of(driven_,
-                               [](const Driven& each) { return each.lanes.under_way() > 0; });
+                               [](const Driven& each) { return each.opened.in_flight() > 0; });
   }
 
+  const Origin origin_;
   Capabilities facts_;
   std::vector<Driven> driven_;
   const DsaOptions options_;
 };
 
-std::string describe(const dsa::Device& device, const Lanes& lanes) {
+std::string describe(const dsa::Device& device, const OpenDevice& opened) {
   std::string text = device.name + ":";
-  for (const auto& lane : lanes.all()) {
-    text += fmt::format(" {} {} by {}", lane->queue().shared ? "shared" : "dedicated",
-                        lane->queue().name, lane->portal_name());
+  for (const auto& queue : opened.all()) {
+    text += fmt::format(" {} {} by {}", queue->queue().shared ? "shared" : "dedicated",
+                        queue->queue().name, queue->portal_name());
   }
   return text;
 }
@@ -190,12 +214,12 @@ Result<std::unique_ptr<Backend>> open_dsa(const Machine& machine, std::vector<En
   if (engines.empty()) return fail(ErrorCode::invalid, "no engine was named; name a dsa engine");
   const std::vector<dsa::Device> devices =
       options.devices ? *options.devices : dsa::find_devices(dsa::Roots::from_environment());
-  dsa::LaneOptions of_lanes{.open = options.open,
-                            .limit = options.limit,
-                            .clock = options.clock,
-                            .batches = options.batches};
-  if (!of_lanes.open) {
-    of_lanes.open = [](const dsa::WorkQueue& queue) { return dsa::open_character_device(queue); };
+  dsa::QueueOptions of_queues{.open = options.open,
+                              .limit = options.limit,
+                              .clock = options.clock,
+                              .batches = options.batches};
+  if (!of_queues.open) {
+    of_queues.open = [](const dsa::WorkQueue& queue) { return dsa::open_character_device(queue); };
   }
   std::vector<Driven> driven;
   std::optional<Error> first;
@@ -207,22 +231,22 @@ Result<std::unique_ptr<Backend>> open_dsa(const Machine& machine, std::vector<En
                   raw(id), "headrace topo");
     }
     const auto device = std::ranges::find(devices, engine->name, &dsa::Device::name);
-    Result<Lanes> lanes =
+    Result<OpenDevice> opened =
         device == devices.end()
-            ? Result<Lanes>(
+            ? Result<OpenDevice>(
                   fail(ErrorCode::absent, "no device {} here; see headrace doctor", engine->name))
-            : Lanes::open(*device, of_lanes);
+            : OpenDevice::open(*device, of_queues);
     note += note.empty() ? "" : "; ";
-    if (lanes) {
-      note += describe(*device, *lanes);
-      driven.push_back({id, device->capabilities.cache_control(), *std::move(lanes)});
+    if (opened) {
+      note += describe(*device, *opened);
+      driven.push_back({id, device->capabilities.cache_control(), *std::move(opened)});
     } else {
-      note += fmt::format("{}: {}", engine->name, lanes.error().message);
-      if (!first) first = std::move(lanes).error();
+      note += fmt::format("{}: {}", engine->name, opened.error().message);
+      if (!first) first = std::move(opened).error();
     }
   }
   if (driven.empty()) return std::unexpected<Error>(*std::move(first));
-  return std::make_unique<Dsa>(std::move(driven), options, std::move(note));
+  return std::make_unique<DsaBackend>(std::move(driven), options, std::move(note));
 }
 
 }  // namespace headrace

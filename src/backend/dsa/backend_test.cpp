@@ -11,7 +11,8 @@
 #include <utility>
 
 #include "backend/dsa/dsa.h"
-#include "backend/dsa/portal_testing.h"
+#include "backend/dsa/queue/portal_testing.h"
+#include "tests/support/manual_waiting.h"
 
 namespace headrace {
 namespace {
@@ -51,13 +52,15 @@ class OpenDsaTest : public testing::Test {
     for (std::size_t i = 0; i < from_.size(); ++i) from_[i] = static_cast<std::byte>(i * 7);
   }
 
-  Result<std::unique_ptr<Backend>> open(std::vector<dsa::WorkQueue> queues) {
+  Result<std::unique_ptr<Backend>> open(std::vector<dsa::WorkQueue> queues,
+                                        Nanoseconds limit = std::chrono::milliseconds{1}) {
     const dsa::Device device{.name = "dsa0", .queues = std::move(queues)};
     return open_dsa(machine_, {kFirst},
                     {.devices = std::vector{device},
                      .open = held_.opener(),
-                     .limit = std::chrono::milliseconds{1},
-                     .clock = &clock_});
+                     .limit = limit,
+                     .clock = &clock_,
+                     .waiting = &waiting_});
   }
   Piece piece(std::size_t at, std::size_t bytes, std::uint64_t tag) const {
     return {.from = {&from_range_, at, Bytes{bytes}},
@@ -78,6 +81,7 @@ class OpenDsaTest : public testing::Test {
 
   const Machine machine_ = machine_with_dsa();
   ManualClock clock_;
+  test::ManualWaiting waiting_{clock_};
   HeldDevice held_;
   Heard heard_;
   std::vector<std::byte> from_ = std::vector<std::byte>(4096);
@@ -127,6 +131,27 @@ TEST_F(OpenDsaTest, WhatIsUnderWayWhenItGoesEndsOnce) {
   EXPECT_EQ(held_.closes, 1U);
   EXPECT_EQ(heard_.times, (std::map<std::uint64_t, int>{{1, 1}, {2, 1}}));
   EXPECT_EQ(heard_.errors[1], ErrorCode::timed_out);
+}
+
+// By the clock of the backend, and asleep: a minute of it is no time here.
+TEST_F(OpenDsaTest, WaitsForWhatIsInFlightByItsOwnClock) {
+  const Nanoseconds limit = std::chrono::minutes{1};
+  for (const bool answers : {true, false}) {
+    auto backend = open({dsa::test::held_queue()}, limit).value();
+    EXPECT_EQ(backend->submit({{piece(0, 100, answers ? 1 : 2)}}, heard_).value_or(0), 1U);
+    const Nanoseconds begin = clock_.now();
+    std::size_t naps = 0;
+    waiting_.asleep = [&] {
+      if (++naps == 5 && answers) copy_all();
+    };
+    backend.reset();
+    EXPECT_EQ(answers, naps == 5) << naps;
+    EXPECT_EQ(answers, clock_.now() - begin < limit);
+    EXPECT_LE(clock_.now() - begin, 3 * limit);
+    held_.taken.clear();
+  }
+  EXPECT_EQ(heard_.times, (std::map<std::uint64_t, int>{{1, 1}, {2, 1}}));
+  EXPECT_EQ(heard_.errors, (std::map<std::uint64_t, ErrorCode>{{2, ErrorCode::timed_out}}));
 }
 
 TEST_F(OpenDsaTest, ALostPieceIsReportedForAnotherEngine) {

@@ -3,9 +3,9 @@
 #include <algorithm>
 #include <limits>
 
-#include "backend/dsa/cpu_operation.h"
-#include "backend/dsa/idle.h"
-#include "backend/dsa/pages.h"
+#include "backend/dsa/operation/cpu_operation.h"
+#include "backend/dsa/queue/idle.h"
+#include "backend/dsa/queue/pages.h"
 #include "core/fail.h"
 
 namespace headrace::dsa {
@@ -17,47 +17,14 @@ bool has(const Operation& operation, std::uint32_t flags) {
 
 // What bytes lie in the address space at all.
 bool in_reach(const Operation& operation) {
-  return std::ranges::all_of(Work(operation).operands(), [](const Operand& operand) {
+  return std::ranges::all_of(PartialOperation(operation).operands(), [](const Operand& operand) {
     return operand.bytes <= std::numeric_limits<std::uint64_t>::max() - operand.address;
   });
-}
-
-// Where to write to, a hint for those that do not write is an invalid flag (SPEC table 8-3).
-bool may_go_to_cache(Opcode opcode) {
-  switch (opcode) {
-    case Opcode::memmove:
-    case Opcode::fill:
-    case Opcode::create_delta:
-    case Opcode::apply_delta:
-    case Opcode::dualcast:
-    case Opcode::copy_crc:
-    case Opcode::cache_flush: return true;
-    default: return false;
-  }
 }
 
 bool overlaps_itself(const Operation& operation) {
   return operation.source < operation.destination + operation.bytes &&
          operation.destination < operation.source + operation.bytes;
-}
-
-bool is_known(Opcode opcode) {
-  switch (opcode) {
-    case Opcode::noop:
-    case Opcode::drain:
-    case Opcode::memmove:
-    case Opcode::fill:
-    case Opcode::compare:
-    case Opcode::compare_pattern:
-    case Opcode::create_delta:
-    case Opcode::apply_delta:
-    case Opcode::dualcast:
-    case Opcode::translation_fetch:
-    case Opcode::crc:
-    case Opcode::copy_crc:
-    case Opcode::cache_flush: return true;
-    default: return false;
-  }
 }
 
 void cancel(std::span<Result<Outcome>> results) {
@@ -68,9 +35,7 @@ void cancel(std::span<Result<Outcome>> results) {
 
 // A device may name a place in front of the first difference (SPEC 8.3.5), a core never does.
 Outcome exact(Operation operation, Outcome found) {
-  const bool compares =
-      operation.opcode == Opcode::compare || operation.opcode == Opcode::compare_pattern;
-  if (!compares || found.result == 0) return found;
+  if (kind_of(operation.opcode).finds != Finds::difference || found.result == 0) return found;
   advance(operation, std::min(found.value, operation.bytes));
   found.value += run_on_cpu(operation).value_or(Outcome{}).value;
   return found;
@@ -78,7 +43,8 @@ Outcome exact(Operation operation, Outcome found) {
 
 // What would crash a core is an error here too.
 Result<Outcome> run_here(const Operation& operation) {
-  HEADRACE_TRY_STATUS(bring_in(Work(operation), std::numeric_limits<std::uint64_t>::max()));
+  HEADRACE_TRY_STATUS(
+      bring_in(PartialOperation(operation), std::numeric_limits<std::uint64_t>::max()));
   return run_on_cpu(operation);
 }
 
@@ -88,7 +54,7 @@ Status check(const Operation& operation) {
   if (operation.opcode == Opcode::batch) {
     return fail(ErrorCode::invalid, "a batch is no operation of its own; run several operations");
   }
-  if (!is_known(operation.opcode)) {
+  if (!kind_of(operation.opcode).known) {
     return fail(ErrorCode::invalid, "opcode {:#04x} is not known here",
                 static_cast<unsigned>(operation.opcode));
   }
@@ -101,7 +67,7 @@ Status check(const Operation& operation) {
   if (!delta) return {};
   const std::uint64_t odd =
       (operation.source | operation.destination | operation.delta | operation.bytes) % 8;
-  if (odd != 0 || operation.bytes > Work::kMostDelta) {
+  if (odd != 0 || operation.bytes > PartialOperation::kMostDelta) {
     return fail(ErrorCode::invalid,
                 "a delta needs addresses and a size that are multiples of 8, and at most 512 KiB");
   }
@@ -115,19 +81,24 @@ struct Client::Stage {
   std::atomic<std::size_t> left;
 };
 
-Result<std::unique_ptr<Client>> Client::open(const Device& device, const LaneOptions& options) {
-  HEADRACE_TRY(Lanes lanes, Lanes::open(device, options));
-  return std::unique_ptr<Client>(new Client(device, std::move(lanes)));
+Result<std::unique_ptr<Client>> Client::open(const Device& device, const QueueOptions& options) {
+  HEADRACE_TRY(OpenDevice opened, OpenDevice::open(device, options));
+  return std::unique_ptr<Client>(new Client(device.capabilities, std::move(opened)));
 }
 
-Client::Client(const Device& device, Lanes lanes)
-    : capabilities_(device.capabilities), lanes_(std::move(lanes)), opcodes_(lanes_.operations()) {}
+Client::Client(const GeneralCapabilities& capabilities, OpenDevice device)
+    : capabilities_(capabilities), device_(std::move(device)), opcodes_(device_.operations()) {}
+
+Client::~Client() {
+  if (!origin_.here()) abandon(std::move(device_));
+}
 
 // By what the device says of itself, never by its model.
 bool Client::can(const Operation& operation) const {
-  if (!opcodes_.has(operation.opcode) || generation_ != fork_generation()) return false;
-  const bool sized = operation.opcode != Opcode::noop && operation.opcode != Opcode::drain;
-  if (sized && operation.bytes == 0) return false;
+  const OperationKind& kind = kind_of(operation.opcode);
+  if (!opcodes_.has(operation.opcode) || !origin_.here()) return false;
+  if (!kind.known || (kind.sized && operation.bytes == 0)) return false;
+  if (kind.one_piece && operation.bytes > device_.max_transfer()) return false;
   switch (operation.opcode) {
     case Opcode::memmove: return capabilities_.overlap() || !overlaps_itself(operation);
     case Opcode::fill: return capabilities_.fill16() || !has(operation, flag::pattern16);
@@ -135,19 +106,10 @@ bool Client::can(const Operation& operation) const {
     case Opcode::copy_crc: return capabilities_.crc64() || !has(operation, flag::crc64);
     // SPEC 8.3: both destinations at the same place in their pages.
     case Opcode::dualcast: return operation.destination % 4096 == operation.destination2 % 4096;
-    // SPEC 8.3.8: a device wants room for 8 deltas. They are not cut.
-    case Opcode::create_delta:
-      return operation.delta_bytes >= 80 && operation.bytes <= lanes_.max_transfer();
-    case Opcode::apply_delta:
-      return operation.delta_bytes > 0 && operation.bytes <= lanes_.max_transfer();
-    case Opcode::noop:
-    case Opcode::drain:
-    case Opcode::compare:
-    case Opcode::compare_pattern:
-    case Opcode::translation_fetch:
-    case Opcode::cache_flush: return true;
-    // What describe() does not know, whatever the device can.
-    default: return false;
+    // SPEC 8.3.8: a device wants room for 8 deltas.
+    case Opcode::create_delta: return operation.delta_bytes >= 80;
+    case Opcode::apply_delta: return operation.delta_bytes > 0;
+    default: return true;
   }
 }
 
@@ -178,27 +140,27 @@ Result<Outcome> Client::run(const Operation& operation) { return run({&operation
 
 void Client::run_stage(std::span<const Operation> operations, std::span<Result<Outcome>> results) {
   Stage stage{operations, results, operations.size()};
-  std::vector<Order> orders;
+  std::vector<Submission> submissions;
   for (std::size_t i = 0; i < operations.size(); ++i) {
     Operation operation = operations[i];
     operation.flags &= ~flag::fence;  // kept by stages
     if (can(operation)) {
-      if (!capabilities_.cache_control() || !may_go_to_cache(operation.opcode)) {
+      if (!capabilities_.cache_control() || !kind_of(operation.opcode).cached) {
         operation.flags &= ~flag::to_cache;
       }
-      orders.push_back({.operation = operation, .tag = i, .owner = &stage});
+      submissions.push_back({.operation = operation, .tag = i, .owner = &stage});
       continue;
     }
     ++unable_;
     results[i] = run_here(operation);
     --stage.left;
   }
-  for (std::span<const Order> rest(orders); !rest.empty();) {
-    auto taken = lanes_.submit(rest);
+  for (std::span<const Submission> rest(submissions); !rest.empty();) {
+    auto taken = device_.submit(rest);
     if (!taken) {
       // No queue answers any more: what is not yet in one is done here.
-      for (const Order& order : rest) {
-        results[order.tag] = finish_here(Work(order.operation));
+      for (const Submission& order : rest) {
+        results[order.tag] = finish_here(PartialOperation(order.operation));
         --stage.left;
       }
       break;
@@ -206,13 +168,13 @@ void Client::run_stage(std::span<const Operation> operations, std::span<Result<O
     rest = rest.subspan(*taken);
     if (!rest.empty()) poll();
   }
-  // Lanes give up after their limit, so that this ends.
+  // OpenDevice give up after their limit, so that this ends.
   while (stage.left > 0) poll();
 }
 
 void Client::poll() {
   std::vector<Ended> ended;
-  lanes_.poll(ended);
+  device_.poll(ended);
   if (ended.empty()) {
     idle_briefly();
     return;
@@ -225,16 +187,16 @@ void Client::poll() {
       ++by_device_;
       result = exact(stage.operations[each.tag], each.outcome);
     } else if (failure->why.code == ErrorCode::invalid ||
-               (failure->undefined && !failure->job.work.repeatable())) {
+               (failure->undefined && !failure->rest.repeatable())) {
       result = std::unexpected<Error>(std::move(failure->why));
     } else {
-      result = finish_here(std::move(failure->job.work));
+      result = finish_here(std::move(failure->rest));
     }
     --stage.left;
   }
 }
 
-Result<Outcome> Client::finish_here(Work work) {
+Result<Outcome> Client::finish_here(PartialOperation work) {
   ++given_back_;
   while (const auto rest = work.rest()) {
     HEADRACE_TRY(const Outcome found, run_here(*rest));

@@ -11,10 +11,10 @@
 #include <span>
 #include <vector>
 
-#include "backend/dsa/character_device.h"
-#include "backend/dsa/devices.h"
-#include "backend/dsa/lanes.h"
-#include "backend/dsa/operation.h"
+#include "backend/dsa/operation/operation.h"
+#include "backend/dsa/queue/devices.h"
+#include "backend/dsa/queue/open_device.h"
+#include "core/fork.h"
 #include "headrace/dsa_operations.h"
 #include "headrace/result.h"
 
@@ -27,10 +27,10 @@ class Client {
  public:
   // Without a device: the core does everything.
   Client() = default;
-  // As Lanes::open.
-  static Result<std::unique_ptr<Client>> open(const Device& device, const LaneOptions& options);
-  // What is under way has ended: run() waits for it.
-  ~Client() = default;
+  // As OpenDevice::open.
+  static Result<std::unique_ptr<Client>> open(const Device& device, const QueueOptions& options);
+  // What is in flight has ended: run() waits for it.
+  ~Client();
 
   // Runs them and waits; an Outcome or an Error for each, with the very first difference that a
   // comparison found. A fenced operation begins when all before it are done; the others in any
@@ -42,25 +42,25 @@ class Client {
   std::vector<Result<Outcome>> run(std::span<const Operation> program);
   Result<Outcome> run(const Operation& operation);
 
-  const Lanes& lanes() const { return lanes_; }
+  const OpenDevice& device() const { return device_; }
   DsaStats stats() const;
 
  private:
   struct Stage;
 
-  Client(const Device& device, Lanes lanes);
+  Client(const GeneralCapabilities& capabilities, OpenDevice device);
 
   bool can(const Operation& operation) const;
   void run_stage(std::span<const Operation> operations, std::span<Result<Outcome>> results);
   void poll();
-  Result<Outcome> finish_here(Work work);
+  Result<Outcome> finish_here(PartialOperation work);
 
   // Immutable after construction.
   const GeneralCapabilities capabilities_;
-  Lanes lanes_;            // none: without a device
+  OpenDevice device_;      // none: without a device
   const Opcodes opcodes_;  // then none either
-  // Of processes: in a forked child the core does everything.
-  const unsigned generation_ = fork_generation();
+  // In a forked child the core does everything.
+  const Origin origin_;
 
   std::atomic<std::uint64_t> by_device_{0};
   std::atomic<std::uint64_t> unable_{0};

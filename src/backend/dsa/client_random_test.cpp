@@ -1,4 +1,4 @@
-// Random programs through client, queues and software device, against plain loops on a copy of the
+// Random programs through client, queues and emulator, against plain loops on a copy of the
 // memory. HEADRACE_DSA_DESCRIPTORS says how many operations (20000).
 
 #include <gtest/gtest.h>
@@ -11,7 +11,7 @@
 #include <thread>
 #include <vector>
 
-#include "backend/dsa_device/dsa_device.h"
+#include "dsa_emulator/dsa_emulator.h"
 #include "headrace/random.h"
 
 namespace headrace::dsa {
@@ -110,7 +110,7 @@ struct Span {
 
 std::vector<Span> touched(const Operation& op) {
   std::vector<Span> spans;
-  for (const Operand& operand : Work(op).operands()) {
+  for (const Operand& operand : PartialOperation(op).operands()) {
     if (operand.bytes == 0) continue;
     spans.push_back({operand.address, operand.address + operand.bytes, operand.written});
   }
@@ -193,7 +193,7 @@ class Programs {
     do {
       op.destination = place(op.bytes, 8);
       op.delta = place(op.delta_bytes + 8, 8);
-    } while (!Work(op).repeatable());
+    } while (!PartialOperation(op).repeatable());
     for (Arena* each : {&arena, &wanted}) {
       std::ranges::copy(record, each->begin() + static_cast<std::ptrdiff_t>(op.delta));
     }
@@ -210,12 +210,12 @@ class Programs {
 
   // An operation that writes to what it reads has no meaning, but for a copy.
   bool is_allowed(const Operation& op) const {
-    if (op.opcode == Opcode::memmove) return overlaps_ || Work(op).repeatable();
+    if (op.opcode == Opcode::memmove) return overlaps_ || PartialOperation(op).repeatable();
     if (op.opcode == Opcode::dualcast) {
       const auto spans = touched(op);
       if (spans[1].begin < spans[2].end && spans[2].begin < spans[1].end) return false;
     }
-    return Work(op).repeatable();
+    return PartialOperation(op).repeatable();
   }
 
   Random random_;
@@ -263,14 +263,15 @@ void run_programs(Client& client, std::uint64_t operations, std::uint64_t seed, 
 
 struct Scenario {
   std::string name;
-  DeviceOptions device;
-  DevicePortalOptions portals;
+  emulator::DeviceOptions device;
+  emulator::PortalOptions portals;
   bool overlaps = true;
   unsigned threads = 1;
 };
 
-DeviceOptions device_of(DeviceFaults faults, bool shared, unsigned engines, std::uint32_t size) {
-  DeviceOptions options;
+emulator::DeviceOptions device_of(emulator::DeviceFaults faults, bool shared, unsigned engines,
+                                  std::uint32_t size) {
+  emulator::DeviceOptions options;
   options.faults = std::move(faults);
   options.setup.groups = {{.engines = engines}};
   options.setup.queues = {{.shared = shared, .size = size, .threshold = shared ? size : 0}};
@@ -278,12 +279,12 @@ DeviceOptions device_of(DeviceFaults faults, bool shared, unsigned engines, std:
 }
 
 std::vector<Scenario> scenarios() {
-  const DeviceFaults paging{.page_fault_chance = 0.1};
-  const DeviceFaults broken{.page_fault_chance = 0.05,
-                            .hardware_chance = 0.01,
-                            .unknown_status_chance = 0.01,
-                            .lost_record_chance = 0.0002};
-  const DeviceFaults dropping{.page_fault_chance = 0.05, .drop_chance = 0.0002};
+  const emulator::DeviceFaults paging{.page_fault_chance = 0.1};
+  const emulator::DeviceFaults broken{.page_fault_chance = 0.05,
+                                      .hardware_chance = 0.01,
+                                      .unknown_status_chance = 0.01,
+                                      .lost_record_chance = 0.0002};
+  const emulator::DeviceFaults dropping{.page_fault_chance = 0.05, .drop_chance = 0.0002};
   return {
       {"Batches", device_of(paging, true, 1, 64), {}},
       {"WritesOfSeveral", device_of(paging, true, 1, 64), {.character_device = true}},
@@ -299,11 +300,11 @@ class RandomPrograms : public testing::TestWithParam<Scenario> {};
 
 TEST_P(RandomPrograms, GiveWhatPlainLoopsGive) {
   const Scenario& scenario = GetParam();
-  auto emulation = Emulation::start({scenario.device}, scenario.portals);
-  ASSERT_TRUE(emulation) << emulation.error().message;
+  auto devices = emulator::DeviceSet::start({scenario.device}, scenario.portals);
+  ASSERT_TRUE(devices) << devices.error().message;
   auto client =
-      Client::open((*emulation)->devices().front(),
-                   {.open = (*emulation)->opener(), .limit = std::chrono::milliseconds{100}});
+      Client::open((*devices)->devices().front(),
+                   {.open = (*devices)->opener(), .limit = std::chrono::milliseconds{100}});
   ASSERT_TRUE(client) << client.error().message;
   const std::uint64_t each = operations_wanted() / scenarios().size() / scenario.threads;
   std::vector<std::jthread> threads;
@@ -312,7 +313,7 @@ TEST_P(RandomPrograms, GiveWhatPlainLoopsGive) {
   }
   threads.clear();
   EXPECT_GT((*client)->stats().by_device, each / 2);
-  const LaneStats stats = (*client)->lanes().all().front()->stats();
+  const QueueStats stats = (*client)->device().all().front()->stats();
   EXPECT_GT(stats.faults, 0U);
   if (!scenario.portals.character_device) {
     EXPECT_GT(stats.batches, 0U);

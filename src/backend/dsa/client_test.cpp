@@ -1,4 +1,5 @@
 #include "backend/dsa/client.h"
+#include "core/fork.h"
 
 #include <gtest/gtest.h>
 #include <sys/mman.h>
@@ -9,7 +10,7 @@
 #include <thread>
 #include <vector>
 
-#include "backend/dsa_device/dsa_device.h"
+#include "dsa_emulator/dsa_emulator.h"
 #include "headrace/random.h"
 
 namespace headrace::dsa {
@@ -18,16 +19,16 @@ namespace {
 std::uint64_t address(const void* pointer) { return reinterpret_cast<std::uintptr_t>(pointer); }
 
 struct Bench {
-  std::unique_ptr<Emulation> emulation;
+  std::unique_ptr<emulator::DeviceSet> devices;
   std::unique_ptr<Client> client;  // first to go
 };
 
-Bench open(DeviceOptions options = {}, DevicePortalOptions portals = {},
+Bench open(emulator::DeviceOptions options = {}, emulator::PortalOptions portals = {},
            Nanoseconds limit = std::chrono::seconds{5}) {
   Bench made;
-  made.emulation = Emulation::start({std::move(options)}, portals).value();
-  made.client = Client::open(made.emulation->devices().front(),
-                             {.open = made.emulation->opener(), .limit = limit})
+  made.devices = emulator::DeviceSet::start({std::move(options)}, portals).value();
+  made.client = Client::open(made.devices->devices().front(),
+                             {.open = made.devices->opener(), .limit = limit})
                     .value();
   return made;
 }
@@ -76,7 +77,7 @@ TEST(Client, PagesThatWereNeverTouchedAreBroughtIn) {
                                  .destination = address(to),
                                  .bytes = kBytes}));
   EXPECT_EQ(std::memcmp(to, from.data(), kBytes), 0);
-  EXPECT_GT(bench.client->lanes().all().front()->stats().faults, 0U);
+  EXPECT_GT(bench.client->device().all().front()->stats().faults, 0U);
   EXPECT_EQ(bench.client->stats().by_cpu, 0U);
   munmap(to, kBytes);
 }
@@ -134,7 +135,7 @@ TEST(Client, AFencedOperationSeesWhatWasBeforeIt) {
 // A record that never comes, a device that is halted, a queue that is disabled: each ends, each
 // byte is right.
 TEST(Client, WhatIsNotAnsweredEndsAndIsDoneHere) {
-  DeviceOptions options;
+  emulator::DeviceOptions options;
   options.faults.lost_record_chance = 0.2;
   Bench bench = open(std::move(options), {}, std::chrono::milliseconds{50});
   const auto from = random_bytes(4096, 4);
@@ -153,12 +154,12 @@ TEST(Client, AQueueThatVanishesIsNoHang) {
                        .destination = address(to.data()),
                        .bytes = from.size()};
   ASSERT_TRUE(bench.client->run(copy));
-  bench.emulation->device(0).disable(0);
+  bench.devices->device(0).disable(0);
   std::ranges::fill(to, 0);
   ASSERT_TRUE(bench.client->run(copy));
   EXPECT_EQ(from, to);
   EXPECT_GE(bench.client->stats().given_back, 1U);
-  bench.emulation->device(0).enable(0);
+  bench.devices->device(0).enable(0);
   std::this_thread::sleep_for(std::chrono::milliseconds{60});
   std::ranges::fill(to, 0);
   ASSERT_TRUE(bench.client->run(copy));
@@ -167,7 +168,7 @@ TEST(Client, AQueueThatVanishesIsNoHang) {
 }
 
 TEST(Client, AnUnknownStatusIsAFailureThatIsMended) {
-  DeviceOptions options;
+  emulator::DeviceOptions options;
   options.faults.unknown_status_chance = 0.5;
   options.faults.hardware_chance = 0.3;
   Bench bench = open(std::move(options));
@@ -180,7 +181,7 @@ TEST(Client, AnUnknownStatusIsAFailureThatIsMended) {
 
 // DML knows shared queues only, SPDK and DPDK dedicated ones only.
 TEST(Client, DedicatedQueuesDropNothing) {
-  DeviceOptions options;
+  emulator::DeviceOptions options;
   options.setup.queues = {{.shared = false, .size = 4, .threshold = 0}};
   Bench bench = open(std::move(options));
   const auto from = random_bytes(100 * 64, 7);
@@ -194,7 +195,7 @@ TEST(Client, DedicatedQueuesDropNothing) {
   }
   for (const auto& result : bench.client->run(program)) ASSERT_TRUE(result);
   EXPECT_EQ(from, to);
-  EXPECT_EQ(bench.emulation->device(0).stats().dropped, 0U);
+  EXPECT_EQ(bench.devices->device(0).stats().dropped, 0U);
   EXPECT_EQ(bench.client->stats().by_cpu, 0U);
 }
 
@@ -207,7 +208,7 @@ TEST(Client, WhatNobodyHereKnowsReachesNoDevice) {
     ASSERT_FALSE(refused);
     EXPECT_EQ(refused.error().code, ErrorCode::invalid);
   }
-  EXPECT_EQ(bench.client->lanes().all().front()->stats().descriptors, 0U);
+  EXPECT_EQ(bench.client->device().all().front()->stats().descriptors, 0U);
 }
 
 TEST(Client, WhatNobodyHereKnowsKeepsItsProgramFromRunning) {
@@ -221,7 +222,7 @@ TEST(Client, WhatNobodyHereKnowsKeepsItsProgramFromRunning) {
   EXPECT_EQ(word, 7U);
 }
 
-// The queues are the parent's, and whoever waits for what was under way is not there.
+// The queues are the parent's, and whoever waits for what was in flight is not there.
 TEST(Client, AForkedChildsDoesEverythingByTheCore) {
   Bench bench = open();
   fork_generation();
@@ -271,7 +272,7 @@ TEST(Client, AHintWithoutMeaningIsLeftOut) {
 
 // Deltas are not cut: what a queue does not take at once the core does.
 TEST(Client, ADeltaLargerThanAQueueTakesIsTheCores) {
-  DeviceOptions options;
+  emulator::DeviceOptions options;
   options.setup.queues = {{.max_transfer = 1024}};
   Bench bench = open(std::move(options));
   std::vector<std::uint64_t> before(256, 1);
@@ -287,7 +288,7 @@ TEST(Client, ADeltaLargerThanAQueueTakesIsTheCores) {
   ASSERT_TRUE(made);
   EXPECT_EQ(made->value, 10U);
   EXPECT_EQ(bench.client->stats().unable, 1U);
-  EXPECT_EQ(bench.client->lanes().all().front()->stats().failed, 0U);
+  EXPECT_EQ(bench.client->device().all().front()->stats().failed, 0U);
 }
 
 // Refused before anything was done (status 0x16), so the core may do it.

@@ -2,7 +2,7 @@
 // later), through the work queues that the kernel's idxd driver gives to users.
 //
 // Facade of the folder: the backend; what a device reads, the way into its queues and their
-// discovery, for the software device that stands in for one. No vendor library: what is needed of
+// discovery, for the emulator that stands in for one. No vendor library: what is needed of
 // accel-config is a few files of sysfs. Why it is as it is: docs/design/dsa.md. Thread-safe.
 #pragma once
 
@@ -10,14 +10,14 @@
 #include <memory>
 #include <vector>
 
-#include "backend/dsa/character_device.h"  // IWYU pragma: export
-#include "backend/dsa/client.h"            // IWYU pragma: export
-#include "backend/dsa/crc.h"               // IWYU pragma: export
-#include "backend/dsa/descriptor.h"        // IWYU pragma: export
-#include "backend/dsa/devices.h"           // IWYU pragma: export
-#include "backend/dsa/lane.h"              // IWYU pragma: export
-#include "backend/dsa/operation.h"         // IWYU pragma: export
-#include "backend/dsa/portal.h"            // IWYU pragma: export
+#include "backend/dsa/client.h"                  // IWYU pragma: export
+#include "backend/dsa/operation/crc.h"           // IWYU pragma: export
+#include "backend/dsa/operation/descriptor.h"    // IWYU pragma: export
+#include "backend/dsa/operation/operation.h"     // IWYU pragma: export
+#include "backend/dsa/queue/character_device.h"  // IWYU pragma: export
+#include "backend/dsa/queue/devices.h"           // IWYU pragma: export
+#include "backend/dsa/queue/open_queue.h"        // IWYU pragma: export
+#include "backend/dsa/queue/portal.h"            // IWYU pragma: export
 #include "headrace/backend.h"
 #include "headrace/machine.h"
 #include "headrace/result.h"
@@ -33,7 +33,8 @@ struct DsaOptions {
   // device does for it, and opened anew.
   Nanoseconds limit = std::chrono::seconds{5};
   const Clock* clock = &system_clock();
-  bool batches = true;  // where the queue takes batch descriptors
+  Waiting* waiting = &system_waiting();  // for what is in flight when the backend ends
+  bool batches = true;                   // where the queue takes batch descriptors
 };
 
 // Drives `engines`, which are dsa engines of `machine`, each by all the queues of its device that

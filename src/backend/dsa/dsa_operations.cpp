@@ -5,8 +5,8 @@
 #include <type_traits>
 #include <utility>
 
-#include "backend/dsa/character_device.h"
 #include "backend/dsa/client.h"
+#include "backend/dsa/queue/character_device.h"
 #include "core/fail.h"
 
 namespace headrace {
@@ -18,8 +18,8 @@ using ConstBytes = std::span<const std::byte>;
 
 // A word's number and the word.
 constexpr std::size_t kDeltaBytes = 10;
-// Of a record of all words of the largest delta.
-constexpr std::size_t kMostRecord = dsa::Work::kMostDelta / 8 * kDeltaBytes;
+// The size of a record of all words of the largest delta.
+constexpr std::size_t kMostRecord = dsa::PartialOperation::kMostDelta / 8 * kDeltaBytes;
 
 std::uint64_t start_of(ConstBytes bytes) { return reinterpret_cast<std::uintptr_t>(bytes.data()); }
 
@@ -126,7 +126,7 @@ bool meet(const dsa::Operand& a, const dsa::Operand& b) {
 
 // Whether it writes to what it reads, or writes something twice.
 bool meets_itself(const Operation& operation) {
-  const auto all = dsa::Work(operation).operands();
+  const auto all = dsa::PartialOperation(operation).operands();
   for (const dsa::Operand& written : all) {
     for (const dsa::Operand& other : all) {
       if (written.written && &written != &other && meet(written, other)) return true;
@@ -152,18 +152,16 @@ Result<Operation> lowered(const DsaOperation& operation) {
 
 DsaOutcome raised(const Operation& operation, const dsa::Outcome& found) {
   DsaOutcome outcome;
-  switch (operation.opcode) {
-    case Opcode::compare:
-    case Opcode::compare_pattern:
+  switch (dsa::kind_of(operation.opcode).finds) {
+    case dsa::Finds::nothing: break;
+    case dsa::Finds::difference:
       if (found.result != 0) outcome.difference = found.value;
       break;
-    case Opcode::crc:
-    case Opcode::copy_crc: outcome.crc = static_cast<std::uint32_t>(found.value); break;
-    case Opcode::create_delta:
+    case dsa::Finds::crc: outcome.crc = static_cast<std::uint32_t>(found.value); break;
+    case dsa::Finds::delta:
       if (found.result == 2) break;
       outcome.delta = ConstBytes(reinterpret_cast<const std::byte*>(operation.delta), found.value);
       break;
-    default: break;
   }
   return outcome;
 }

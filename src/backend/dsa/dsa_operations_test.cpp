@@ -11,7 +11,7 @@
 #include <string>
 #include <thread>
 
-#include "backend/dsa_device/dsa_device.h"
+#include "dsa_emulator/dsa_emulator.h"
 #include "headrace/random.h"
 
 namespace headrace {
@@ -20,21 +20,21 @@ namespace {
 using Page = std::vector<std::byte>;
 using ConstSpan = std::span<const std::byte>;
 
-// A client with a software device, or without any.
+// A client with an emulated device, or without any.
 struct Opened {
-  std::unique_ptr<dsa::Emulation> emulation;
+  std::unique_ptr<emulator::DeviceSet> devices;
   DsaClient client;  // first to go
 };
 
-Opened opened(bool with_device, dsa::DeviceFaults faults = {}) {
+Opened opened(bool with_device, emulator::DeviceFaults faults = {}) {
   Opened made;
   if (!with_device) return made;
-  dsa::DeviceOptions device;
+  emulator::DeviceOptions device;
   device.faults = std::move(faults);
-  made.emulation = dsa::Emulation::start({std::move(device)}).value();
+  made.devices = emulator::DeviceSet::start({std::move(device)}).value();
   made.client = DsaClient(
-      dsa::Client::open(made.emulation->devices().front(),
-                        {.open = made.emulation->opener(), .limit = std::chrono::milliseconds{100}})
+      dsa::Client::open(made.devices->devices().front(),
+                        {.open = made.devices->opener(), .limit = std::chrono::milliseconds{100}})
           .value());
   return made;
 }
@@ -101,7 +101,8 @@ TEST_P(Operations, CompareSaysWhereTheFirstDifferenceIs) {
   other[4000] ^= std::byte{1};
   EXPECT_EQ(client_.run({dsa::Compare{page, other}})->difference, 3001U);
 
-  // Of a pattern a device may name the word it is in, and later words of the program may change it.
+  // Within a pattern a device may name the word that differs, and later words of the program may
+  // change it.
   Page filled(4096, std::byte{7});
   filled[1234] = std::byte{8};
   const std::uint64_t sevens = 0x0707070707070707;
@@ -465,10 +466,10 @@ void run_random_programs(DsaClient& client, std::uint64_t seed, std::size_t prog
 }
 
 constexpr std::size_t kPrograms = 300;
-const dsa::DeviceFaults kFailing{.page_fault_chance = 0.1,
-                                 .hardware_chance = 0.01,
-                                 .unknown_status_chance = 0.01,
-                                 .lost_record_chance = 0.001};
+const emulator::DeviceFaults kFailing{.page_fault_chance = 0.1,
+                                      .hardware_chance = 0.01,
+                                      .unknown_status_chance = 0.01,
+                                      .lost_record_chance = 0.001};
 
 TEST(DsaClientRandom, ProgramsOnADeviceGiveWhatPlainLoopsGive) {
   Opened made = opened(true, kFailing);

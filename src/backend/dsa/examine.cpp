@@ -1,11 +1,15 @@
 #include <fmt/core.h>
+#include <linux/capability.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <array>
-#include <fstream>
 
-#include "backend/dsa/character_device.h"
-#include "backend/dsa/devices.h"
+#include "backend/dsa/queue/character_device.h"
+#include "backend/dsa/queue/devices.h"
+#include "core/text/files.h"
 #include "headrace/dsa.h"
 
 namespace headrace {
@@ -16,13 +20,6 @@ namespace fs = std::filesystem;
 // Intel's, from the table of the idxd driver: Sapphire Rapids and its successors, Granite Rapids-D,
 // Diamond Rapids.
 constexpr std::array kPciDevices = {"0x0b25", "0x11fb", "0x1212"};
-
-std::string first_line(const fs::path& path) {
-  std::ifstream file(path);
-  std::string line;
-  std::getline(file, line);
-  return line;
-}
 
 DsaFinding examine_host(const fs::path& pci) {
   std::error_code error;
@@ -36,6 +33,41 @@ DsaFinding examine_host(const fs::path& pci) {
         .remedy = "sudo modprobe idxd   (with tc_override=1 if dmesg tells of traffic classes)"};
   }
   return {.state = DsaState::absent, .why = "no such device"};
+}
+
+bool has_capability(int capability) {
+  __user_cap_header_struct header{.version = _LINUX_CAPABILITY_VERSION_3, .pid = 0};
+  std::array<__user_cap_data_struct, _LINUX_CAPABILITY_U32S_3> data{};
+  if (syscall(SYS_capget, &header, data.data()) != 0) return false;
+  return (data[static_cast<std::size_t>(CAP_TO_INDEX(capability))].effective &
+          CAP_TO_MASK(capability)) != 0;
+}
+
+// What gives this process the capability to map a portal; nothing where it may not gain any.
+std::string remedy_for_mapping() {
+  if (prctl(PR_GET_NO_NEW_PRIVS, 0, 0, 0, 0) == 1) return "";
+  if (prctl(PR_CAPBSET_READ, CAP_SYS_RAWIO) != 1) {
+    return "in a container: docker run --cap-add SYS_RAWIO ...";
+  }
+  return "sudo setcap cap_sys_rawio+ep PROGRAM, for batches and fewer system calls";
+}
+
+// Why a queue that can be written to was not mapped, and what would change that.
+struct MappingObstacle {
+  std::string why;
+  std::string remedy;
+};
+
+MappingObstacle mapping_obstacle(const dsa::WorkQueue& queue) {
+  const dsa::CpuInstructions cpu = dsa::cpu_instructions();
+  if (!dsa::is_character_device(queue)) {
+    return {"its file is no character device, so software stands in for the device", ""};
+  }
+  if (!(queue.shared ? cpu.enqcmd : cpu.movdir64b)) {
+    return {fmt::format("this CPU has no {}", queue.shared ? "ENQCMD" : "MOVDIR64B"), ""};
+  }
+  if (has_capability(CAP_SYS_RAWIO)) return {"the kernel refuses to map its portal", ""};
+  return {"its portal may not be mapped", remedy_for_mapping()};
 }
 
 // By opening it.
@@ -53,14 +85,14 @@ DsaFinding examine_queue(const dsa::WorkQueue& queue) {
             .remedy = denied ? fmt::format("sudo chown $USER {}", queue.file.string()) : ""};
   }
   const std::string kind = queue.shared ? "shared" : "dedicated";
-  if ((*portal)->name() != "write()") {
+  if ((*portal)->mapped()) {
     return {.state = DsaState::ready,
             .why = fmt::format("{} queue {} by {}", kind, queue.name, (*portal)->name())};
   }
-  return {
-      .state = DsaState::limited,
-      .why = fmt::format("{} queue {} by write(): its portal may not be mapped", kind, queue.name),
-      .remedy = "sudo setcap cap_sys_rawio+ep PROGRAM, for batches and fewer system calls"};
+  const MappingObstacle obstacle = mapping_obstacle(queue);
+  return {.state = DsaState::limited,
+          .why = fmt::format("{} queue {} by write(): {}", kind, queue.name, obstacle.why),
+          .remedy = obstacle.remedy};
 }
 
 DsaFinding examine_device(const dsa::Device& device) {

@@ -79,14 +79,36 @@ TEST_F(ExamineDsa, EachStepOnTheWayToAQueueHasItsRemedy) {
   EXPECT_NE(examine().why.find("cannot be opened"), std::string::npos) << examine().why;
 }
 
-// A plain file can be opened and written to, as a queue whose portal may not be mapped.
-TEST_F(ExamineDsa, AQueueThatCanOnlyBeWrittenToIsLimited) {
+// A plain file can be opened and written to, as the queue of an emulated device.
+TEST_F(ExamineDsa, AQueueThatIsNoCharacterDeviceIsLimitedWithoutARemedy) {
   write_device();
   write_queue();
   write("dev/wq0.0", "");
   const DsaFinding found = examine();
   EXPECT_EQ(found.name, "dsa0");
-  EXPECT_TRUE(found.state == DsaState::limited || found.state == DsaState::ready) << found.why;
+  EXPECT_EQ(found.state, DsaState::limited) << found.why;
+  EXPECT_NE(found.why.find("no character device"), std::string::npos) << found.why;
+  EXPECT_EQ(found.remedy, "") << "no capability makes hardware of it";
+}
+
+// /dev/null takes any write() and cannot be mapped, as a queue's file for who lacks a capability:
+// setcap is advice only where the CPU could use it and the process does not have it.
+TEST_F(ExamineDsa, SetcapIsAdvisedOnlyWhereItHelps) {
+  write_device();
+  write_queue();
+  fs::create_directories(root_ / "dev");
+  fs::create_symlink("/dev/null", root_ / "dev/wq0.0");
+  const DsaFinding found = examine();
+  if (found.state == DsaState::ready) GTEST_SKIP() << "this system maps /dev/null";
+  EXPECT_EQ(found.state, DsaState::limited) << found.why;
+  const bool no_instruction = found.why.find("this CPU has no ENQCMD") != std::string::npos;
+  const bool has_capability = found.why.find("the kernel refuses") != std::string::npos;
+  if (no_instruction || has_capability) {
+    EXPECT_EQ(found.remedy, "") << found.why;
+  }
+  std::ifstream cpus("/proc/cpuinfo");
+  const std::string flags((std::istreambuf_iterator<char>(cpus)), {});
+  EXPECT_EQ(no_instruction, flags.find(" enqcmd") == std::string::npos);
 }
 
 TEST_F(ExamineDsa, AQueueOfOthersIsDenied) {

@@ -33,6 +33,19 @@ class Faults : public testing::TestWithParam<bool> {
     EXPECT_EQ(text.find('\n'), std::string::npos) << text;
   }
 
+  // The beginning of the file in `count` pieces.
+  static constexpr std::uint64_t kEach = 65536;
+  std::vector<Piece> cut(const MemoryRange& memory, std::uint64_t count) const {
+    std::vector<Piece> pieces;
+    for (std::uint64_t i = 0; i < count; ++i) {
+      pieces.push_back({.from = {file_.get(), i * kEach, Bytes{kEach}},
+                        .to = {&memory, i * kEach, Bytes{kEach}},
+                        .engine = kSsd,
+                        .tag = i});
+    }
+    return pieces;
+  }
+
   TempDir dir_;
   Data data_ = random_bytes((1 << 20) + 333, 1);
   std::filesystem::path path_ = dir_.file("line\nbreak", data_);
@@ -112,12 +125,13 @@ TEST_P(Faults, ShortWritesAreResumed) {
 
 TEST_P(Faults, ALostRequestIsCancelledAndItsPieceTimesOut) {
   ManualClock clock;
+  FaultyQueue::Time time{.clock = clock};
   std::atomic<int> lost = 0;
-  StorageOptions options = with_faults(GetParam(), [&](const Request& request) {
-    return Fault{.lost = request.offset == 0 && ++lost == 1};
-  });
-  options.limit = std::chrono::milliseconds{40};
-  options.clock = &clock;
+  StorageOptions options = with_faults(
+      GetParam(),
+      [&](const Request& request) { return Fault{.lost = request.offset == 0 && ++lost == 1}; },
+      &time);
+  options.limit = std::chrono::seconds{30};
   const auto backend = open_or_die(options);
   back_.assign(data_.size(), std::byte{0});
   const MemoryRange memory(back_, kDram);
@@ -125,13 +139,13 @@ TEST_P(Faults, ALostRequestIsCancelledAndItsPieceTimesOut) {
   Outcomes outcomes;
   ASSERT_EQ(backend->submit({&piece, 1}, outcomes), 1U);
   // The time stands still: nothing is late, and everything but the lost request can end.
-  for (int i = 0; i < 3000 && lost == 0; ++i) {
-    std::this_thread::sleep_for(std::chrono::milliseconds{1});
-  }
+  ASSERT_TRUE(eventually([&] { return lost > 0; }));
   EXPECT_EQ(outcomes.count(), 0U);
-  clock.advance(options.limit);
+  time.passing = true;
   ASSERT_TRUE(outcomes.wait(1));
   expect_error(outcomes.of(0), ErrorCode::timed_out, "no answer");
+  expect_error(outcomes.of(0), ErrorCode::timed_out, "within 30 s;");
+  time.passing = false;
   // The queue goes on working.
   EXPECT_TRUE(copy_now(*backend, whole(memory), whole(*file_)));
   EXPECT_TRUE(right());
@@ -140,41 +154,83 @@ TEST_P(Faults, ALostRequestIsCancelledAndItsPieceTimesOut) {
 // The device answers nothing any more: pieces that wait for a slot must not wait for ever.
 TEST_P(Faults, PiecesThatWaitForASilentDeviceTimeOutToo) {
   ManualClock clock;
+  FaultyQueue::Time time{.clock = clock};
   std::atomic<int> asked = 0;
-  StorageOptions options = with_faults(GetParam(), [&](const Request&) {
-    ++asked;
-    return Fault{.lost = true};
-  });
-  options.limit = std::chrono::milliseconds{40};
-  options.clock = &clock;
+  StorageOptions options = with_faults(
+      GetParam(),
+      [&](const Request&) {
+        ++asked;
+        return Fault{.lost = true};
+      },
+      &time);
   options.queue_depth = 2;
   const auto backend = open_or_die(options);
   back_.assign(data_.size(), std::byte{0});
   const MemoryRange memory(back_, kDram);
   constexpr std::uint64_t kPieces = 10;
-  constexpr std::uint64_t kEach = 65536;
-  std::vector<Piece> pieces;
-  for (std::uint64_t i = 0; i < kPieces; ++i) {
-    pieces.push_back({.from = {file_.get(), i * kEach, Bytes{kEach}},
-                      .to = {&memory, i * kEach, Bytes{kEach}},
-                      .engine = kSsd,
-                      .tag = i});
-  }
+  const std::vector<Piece> pieces = cut(memory, kPieces);
   Outcomes outcomes;
   ASSERT_EQ(backend->submit(pieces, outcomes), kPieces);
-  while (asked < 2) std::this_thread::sleep_for(std::chrono::milliseconds{1});
+  ASSERT_TRUE(eventually([&] { return asked >= 2; }));
   EXPECT_EQ(outcomes.count(), 0U);
-  // Time goes on: the lane may take the last pieces in only after a step.
-  for (int step = 0; step < 1000 && outcomes.count() < kPieces; ++step) {
-    clock.advance(options.limit);
-    std::this_thread::sleep_for(std::chrono::milliseconds{2});
-  }
-  ASSERT_EQ(outcomes.count(), kPieces);
+  time.passing = true;
+  ASSERT_TRUE(outcomes.wait(kPieces));
   for (std::uint64_t i = 0; i < kPieces; ++i) {
     expect_error(outcomes.of(i), ErrorCode::timed_out, "no answer");
   }
   // Two for each time pieces were taken in: those behind a silent request are not asked.
   EXPECT_LE(asked, 6) << "a device that is silent was asked on";
+}
+
+// The first answers have come when the process is stopped; it sees them after it has gone on.
+class QueueOfAStoppedProcess final : public storage::Queue {
+ public:
+  QueueOfAStoppedProcess(std::unique_ptr<storage::Queue> real, ManualClock& clock)
+      : real_(std::move(real)), clock_(clock) {}
+  void start(Request& request) override { real_->start(request); }
+  void cancel(Request& request) override { real_->cancel(request); }
+  void wait(Nanoseconds timeout, std::vector<storage::Finished>& out) override {
+    real_->wait(answered_.empty() ? timeout : Nanoseconds{0}, answered_);
+    if (!answered_.empty() && !std::exchange(stopped_, true)) {
+      clock_.advance(std::chrono::hours{1});
+      return;  // by the signal that let it go on
+    }
+    out.insert(out.end(), answered_.begin(), answered_.end());
+    answered_.clear();
+  }
+  void wake() override { real_->wake(); }
+  std::string describe() const override { return real_->describe(); }
+
+ private:
+  std::unique_ptr<storage::Queue> real_;
+  ManualClock& clock_;
+  std::vector<storage::Finished> answered_;
+  bool stopped_ = false;
+};
+
+TEST_P(Faults, APauseOfTheProcessIsNoTimeOut) {
+  ManualClock clock;
+  StorageOptions options;
+  options.queue = queue_of(GetParam());
+  options.clock = &clock;
+  options.queue_depth = 1;  // the others wait for their turn, and must not be given up either
+  options.wrap = [&clock](std::unique_ptr<storage::Queue> real) {
+    return std::make_unique<QueueOfAStoppedProcess>(std::move(real), clock);
+  };
+  const auto backend = open_or_die(options);
+  back_.assign(data_.size(), std::byte{0});
+  const MemoryRange memory(back_, kDram);
+  constexpr std::uint64_t kPieces = 4;
+  const std::vector<Piece> pieces = cut(memory, kPieces);
+  Outcomes outcomes;
+  ASSERT_EQ(backend->submit(pieces, outcomes), kPieces);
+  ASSERT_TRUE(outcomes.wait(kPieces));
+  EXPECT_GE(clock.now(), std::chrono::hours{1});
+  for (std::uint64_t i = 0; i < kPieces; ++i) {
+    EXPECT_TRUE(outcomes.of(i)) << outcomes.of(i).error().message;
+  }
+  EXPECT_TRUE(
+      same(std::span(back_).first(kPieces * kEach), std::span(data_).first(kPieces * kEach)));
 }
 
 TEST_P(Faults, OnePieceThatFailsLeavesTheOthersAlone) {

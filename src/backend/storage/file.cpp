@@ -11,12 +11,13 @@
 
 #include <algorithm>
 #include <bit>
-#include <fstream>
+#include <charconv>
 #include <optional>
 #include <utility>
 #include <vector>
 
 #include "core/fail.h"
+#include "core/text/files.h"
 
 namespace headrace {
 namespace {
@@ -77,8 +78,10 @@ std::optional<NodeId> node_of_device(const Machine& machine, dev_t device) {
 std::optional<std::uint32_t> logical_block(dev_t device) {
   const auto base = fmt::format("/sys/dev/block/{}:{}/", major(device), minor(device));
   for (const char* queue : {"queue", "../queue"}) {  // a disk, or a partition of one
-    std::ifstream file(base + queue + "/logical_block_size");
-    if (std::uint32_t bytes = 0; file >> bytes && std::has_single_bit(bytes)) return bytes;
+    const std::string line = first_line(base + queue + "/logical_block_size");
+    std::uint32_t bytes = 0;
+    std::from_chars(line.data(), line.data() + line.size(), bytes);
+    if (std::has_single_bit(bytes)) return bytes;
   }
   return std::nullopt;
 }

@@ -12,6 +12,7 @@
 #include "core/check.h"
 #include "core/fail.h"
 #include "core/thread.h"
+#include "core/waiting/duration.h"
 #include "headrace/copy.h"
 
 namespace headrace::storage {
@@ -27,6 +28,9 @@ constexpr Nanoseconds kIdle = std::chrono::seconds{60};
 // How often times are looked at, as a part of the limit: a lost request is found after at most
 // 1 + 1/4 of it.
 constexpr int kLooksPerLimit = 4;
+// A look that comes this many times later than meant tells that the process stood still, not that
+// the device was slow: what passed since the one before does not count.
+constexpr int kTicksAway = 2;
 // After a cancelled request the kernel may still wait for the device's own time-out (30 s for SCSI
 // and NVMe). Memory that a device may write to must not be freed, so beyond this the process ends.
 constexpr Nanoseconds kKernelBound = std::chrono::seconds{120};
@@ -39,58 +43,59 @@ std::size_t bounce_bytes(const StorageOptions& options) {
   return (options.bounce_buffers * kBounceBytes + kHugePage - 1) / kHugePage * kHugePage;
 }
 
-Error error_of(const Job& job, std::uint64_t offset, int error) {
+Error error_of(const AcceptedPiece& piece, std::uint64_t offset, int error) {
   return {code_of_errno(error) == ErrorCode::exhausted ? ErrorCode::exhausted : ErrorCode::io,
-          fmt::format("cannot {} {} at offset {}: {}; {}", job.range.write ? "write" : "read",
-                      job.file->quoted(), offset, std::generic_category().message(error),
+          fmt::format("cannot {} {} at offset {}: {}; {}", piece.span.write ? "write" : "read",
+                      piece.file->quoted(), offset, std::generic_category().message(error),
                       error == ENOSPC || error == EDQUOT ? "make room on its disk"
                                                          : "the kernel log (dmesg) says more")};
 }
 
-Error shorter(const Job& job, std::uint64_t end) {
+Error shorter(const AcceptedPiece& piece, std::uint64_t end) {
   return {ErrorCode::io,
           fmt::format("{} is shorter than when it was opened: it ends at offset {}; open it again",
-                      job.file->quoted(), end)};
+                      piece.file->quoted(), end)};
 }
 
 }  // namespace
 
-Job make_job(const Piece& piece, Completion& completion, Bytes request) {
+AcceptedPiece to_accepted(const Piece& piece, Completion& completion, Bytes request) {
   const bool write = piece.from.object->memory() != nullptr;
   const Extent& at = write ? piece.to : piece.from;
   const Extent& memory = write ? piece.from : piece.to;
   // A File is the only object without memory on a storage node (headrace/file.h).
   const auto* file = static_cast<const File*>(at.object);
-  Job job;
-  job.file = file;
-  job.completion = &completion;
-  job.tag = piece.tag;
-  job.hint = piece.hint;
-  job.next = at.offset;
-  job.range = {.write = write,
-               .begin = at.offset,
-               .end = at.end(),
-               .address = reinterpret_cast<std::uintptr_t>(memory.memory()),
-               .page = static_cast<std::uint64_t>(sysconf(_SC_PAGESIZE)),
-               .request_bytes = request.value};
-  if (file->direct()) job.range.direct = file->alignment();
-  return job;
+  AcceptedPiece accepted;
+  accepted.file = file;
+  accepted.completion = &completion;
+  accepted.tag = piece.tag;
+  accepted.hint = piece.hint;
+  accepted.next = at.offset;
+  accepted.span = {.write = write,
+                   .begin = at.offset,
+                   .end = at.end(),
+                   .address = reinterpret_cast<std::uintptr_t>(memory.memory()),
+                   .page = static_cast<std::uint64_t>(sysconf(_SC_PAGESIZE)),
+                   .request_bytes = request.value};
+  if (file->direct()) accepted.span.direct = file->alignment();
+  return accepted;
 }
 
-Lane::Lane(const StorageOptions& options)
+StorageLane::StorageLane(const StorageOptions& options)
     : options_(options),
       tick_(std::max<Nanoseconds>(options.limit / kLooksPerLimit, kFirstPause)),
-      jobs_(options.max_pieces),
-      slots_(options.queue_depth) {
-  for (Job& job : jobs_) free_jobs_.push_back(&job);
-  for (Slot& slot : slots_) free_slots_.push_back(&slot);
+      time_(*options.clock, kTicksAway * tick_),
+      pieces_(options.max_pieces),
+      requests_(options.queue_depth) {
+  for (AcceptedPiece& piece : pieces_) free_pieces_.push_back(&piece);
+  for (TrackedRequest& request : requests_) free_requests_.push_back(&request);
   finished_.reserve(options.queue_depth);
   taken_.reserve(options.max_pieces);
   const MutexLock lock(mutex_);
   inbox_.reserve(options.max_pieces);
 }
 
-Lane::~Lane() {
+StorageLane::~StorageLane() {
   if (thread_.joinable()) {
     {
       const MutexLock lock(mutex_);
@@ -102,13 +107,13 @@ Lane::~Lane() {
   if (mapped_ != nullptr) munmap(mapped_, bounce_bytes(options_) + kHugePage);
 }
 
-Result<std::unique_ptr<Lane>> Lane::open(const StorageOptions& options) {
-  std::unique_ptr<Lane> lane(new Lane(options));
+Result<std::unique_ptr<StorageLane>> StorageLane::open(const StorageOptions& options) {
+  std::unique_ptr<StorageLane> lane(new StorageLane(options));
   HEADRACE_TRY_STATUS(lane->start());
   return lane;
 }
 
-Status Lane::start() {
+Status StorageLane::start() {
   const std::size_t bytes = bounce_bytes(options_);
   void* memory =
       mmap(nullptr, bytes + kHugePage, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -128,7 +133,7 @@ Status Lane::start() {
 }
 
 // The ring belongs to the thread that opens it, so this runs in the lane's.
-Status Lane::open_queue() {
+Status StorageLane::open_queue() {
   std::string why = "as asked";
   if (options_.queue != StorageQueue::threads) {
     auto ring = open_uring(options_.queue_depth, {bounce_, bounce_bytes(options_)});
@@ -150,20 +155,20 @@ Status Lane::open_queue() {
   return {};
 }
 
-bool Lane::accept(Job&& job) {
+bool StorageLane::accept(AcceptedPiece&& piece) {
   bool wake = false;
   {
     const MutexLock lock(mutex_);
     if (accepted_ >= options_.max_pieces) return false;
     ++accepted_;
-    inbox_.push_back(std::move(job));
+    inbox_.push_back(std::move(piece));
     wake = std::exchange(asleep_, false);
   }
   if (wake) queue_->wake();
   return true;
 }
 
-void Lane::run() {
+void StorageLane::run() {
   {
     Status opened = open_queue();
     const bool failed = !opened;
@@ -179,8 +184,9 @@ void Lane::run() {
       const MutexLock lock(mutex_);
       asleep_ = false;
     }
-    if (!finished_.empty()) last_answer_ = options_.clock->now();
-    for (const auto& [request, result] : finished_) finish(static_cast<Slot&>(*request), result);
+    if (!finished_.empty()) last_answer_ = time_.now();
+    for (const auto& [request, result] : finished_)
+      finish(static_cast<TrackedRequest&>(*request), result);
     finished_.clear();
     look_at_times();
   }
@@ -188,7 +194,7 @@ void Lane::run() {
 }
 
 // False once everything is done and the lane is to end.
-bool Lane::take_inbox() {
+bool StorageLane::take_inbox() {
   bool ending = false;
   {
     const MutexLock lock(mutex_);
@@ -196,161 +202,161 @@ bool Lane::take_inbox() {
     asleep_ = true;
     ending = ending_;
   }
-  for (Job& job : taken_) {
-    Job& kept = *free_jobs_.back();
-    free_jobs_.pop_back();
-    kept = std::move(job);
-    kept.since = options_.clock->now();
+  for (AcceptedPiece& piece : taken_) {
+    AcceptedPiece& kept = *free_pieces_.back();
+    free_pieces_.pop_back();
+    kept = std::move(piece);
+    kept.since = time_.now();
     waiting_.push_back(&kept);
   }
   taken_.clear();
   if (!ending) return true;
-  if (free_jobs_.size() == jobs_.size()) return false;
-  const Nanoseconds now = system_clock().now();
-  if (ending_since_ == Nanoseconds{0}) ending_since_ = now;
-  CHECK(now - ending_since_ < options_.limit + kKernelBound);  // see kKernelBound
+  if (free_pieces_.size() == pieces_.size()) return false;
+  const Nanoseconds now = time_.now();
+  if (!ending_since_) ending_since_ = now;
+  CHECK(now - *ending_since_ < options_.limit + kKernelBound);  // see kKernelBound
   return true;
 }
 
-Status Lane::no_answer(const Job& job, std::uint64_t offset) const {
+Status StorageLane::no_answer(const AcceptedPiece& piece, std::uint64_t offset) const {
   return fail(ErrorCode::timed_out,
-              "no answer for {} at offset {} within {} s; the kernel log (dmesg) says more",
-              job.file->quoted(), offset, seconds(options_.limit));
+              "no answer for {} at offset {} within {}; the kernel log (dmesg) says more",
+              piece.file->quoted(), offset, to_string(options_.limit));
 }
 
-Nanoseconds Lane::patience() const {
-  if (free_slots_.size() == slots_.size()) return kIdle;
+Nanoseconds StorageLane::patience() const {
+  if (free_requests_.size() == requests_.size()) return kIdle;
   if (parked_ == 0) return tick_;
   return std::min(tick_, kFirstPause);
 }
 
-void Lane::pump() {
-  while (!waiting_.empty() && !free_slots_.empty()) {
-    Job& job = *waiting_.front();
-    if (!send_next(job)) return;  // no bounce buffer: one comes back with the next completion
-    if (job.next == job.range.end) waiting_.pop_front();
+void StorageLane::pump() {
+  while (!waiting_.empty() && !free_requests_.empty()) {
+    AcceptedPiece& piece = *waiting_.front();
+    if (!send_next(piece)) return;  // no bounce buffer: one comes back with the next completion
+    if (piece.next == piece.span.end) waiting_.pop_front();
   }
 }
 
-bool Lane::send_next(Job& job) {
-  const Step step = next_step(job.range, job.next);
+bool StorageLane::send_next(AcceptedPiece& piece) {
+  const Step step = next_step(piece.span, piece.next);
   if (step.bounce && free_bounces_.empty()) return false;
-  Slot& slot = *free_slots_.back();
-  free_slots_.pop_back();
-  auto* memory = reinterpret_cast<std::byte*>(job.range.address_of(step.from));
-  static_cast<Request&>(slot) = {
-      .write = job.range.write,
-      .fd = step.direct ? job.file->direct_fd() : job.file->buffered_fd(),
+  TrackedRequest& request = *free_requests_.back();
+  free_requests_.pop_back();
+  auto* memory = reinterpret_cast<std::byte*>(piece.span.address_of(step.from));
+  static_cast<Request&>(request) = {
+      .write = piece.span.write,
+      .fd = step.direct ? piece.file->direct_fd() : piece.file->buffered_fd(),
       .memory = memory,
       .bytes = step.bytes,
       .offset = step.offset,
       .bounce = step.bounce};
   if (step.bounce) {
-    slot.memory = free_bounces_.back();
+    request.memory = free_bounces_.back();
     free_bounces_.pop_back();
-    if (slot.write) copy_bytes(slot.memory, memory, step.bytes, job.hint);
+    if (request.write) copy_bytes(request.memory, memory, step.bytes, piece.hint);
   }
-  slot.job = &job;
-  slot.step = step;
-  slot.retries = 0;
-  slot.since = options_.clock->now();
-  if (free_slots_.size() + 1 == slots_.size()) last_answer_ = slot.since;
-  job.next = step.to;
-  ++job.under_way;
-  queue_->start(slot);
+  request.piece = &piece;
+  request.step = step;
+  request.retries = 0;
+  request.since = time_.now();
+  if (free_requests_.size() + 1 == requests_.size()) last_answer_ = request.since;
+  piece.next = step.to;
+  ++piece.in_flight;
+  queue_->start(request);
   return true;
 }
 
-void Lane::finish(Slot& slot, int result) {
-  const Job& job = *slot.job;
-  if (job.cut_off()) return retire(slot, {});
-  if (result >= 0) return advance(slot, static_cast<std::uint64_t>(result));
-  if (result == -EINTR || result == -EAGAIN) return retry(slot, -result);
-  if (result == -EINVAL && slot.fd == job.file->direct_fd()) {
+void StorageLane::finish(TrackedRequest& request, int result) {
+  const AcceptedPiece& piece = *request.piece;
+  if (piece.cut_off()) return retire(request, {});
+  if (result >= 0) return advance(request, static_cast<std::uint64_t>(result));
+  if (result == -EINTR || result == -EAGAIN) return retry(request, -result);
+  if (result == -EINVAL && request.fd == piece.file->direct_fd()) {
     // A file system that opens for direct requests and then refuses them. The page cache takes
     // the same request.
-    slot.fd = job.file->buffered_fd();
-    slot.step.direct = false;
-    return queue_->start(slot);
+    request.fd = piece.file->buffered_fd();
+    request.step.direct = false;
+    return queue_->start(request);
   }
-  retire(slot, std::unexpected(error_of(job, slot.offset, -result)));
+  retire(request, std::unexpected(error_of(piece, request.offset, -result)));
 }
 
-void Lane::retry(Slot& slot, int error) {
-  if (slot.retries == kRetries) {
-    return retire(slot, std::unexpected(error_of(*slot.job, slot.offset, error)));
+void StorageLane::retry(TrackedRequest& request, int error) {
+  if (request.retries == kRetries) {
+    return retire(request, std::unexpected(error_of(*request.piece, request.offset, error)));
   }
-  slot.parked = true;
-  slot.again = options_.clock->now() + kFirstPause * (1U << slot.retries);
-  ++slot.retries;
+  request.parked = true;
+  request.again = time_.now() + kFirstPause * (1U << request.retries);
+  ++request.retries;
   ++parked_;
 }
 
-// `moved` bytes of the request are done: hands on what is wanted of them, asks for the rest.
-void Lane::advance(Slot& slot, std::uint64_t moved) {
-  const Job& job = *slot.job;
-  Step& step = slot.step;
-  const std::uint64_t reached = slot.offset + moved;
+// `moved` bytes of the request are done: passes on what is wanted of them, asks for the rest.
+void StorageLane::advance(TrackedRequest& request, std::uint64_t moved) {
+  const AcceptedPiece& piece = *request.piece;
+  Step& step = request.step;
+  const std::uint64_t reached = request.offset + moved;
   const std::uint64_t upto = std::min(step.to, reached);
   if (upto > step.from) {
-    if (step.bounce && !slot.write) {
-      copy_bytes(reinterpret_cast<std::byte*>(job.range.address_of(step.from)),
-                 slot.memory + (step.from - slot.offset), upto - step.from, job.hint);
+    if (step.bounce && !request.write) {
+      copy_bytes(reinterpret_cast<std::byte*>(piece.span.address_of(step.from)),
+                 request.memory + (step.from - request.offset), upto - step.from, piece.hint);
     }
     step.from = upto;
   }
-  if (step.from == step.to) return retire(slot, {});
+  if (step.from == step.to) return retire(request, {});
   // A direct request goes on at a whole block.
-  const std::uint64_t block = step.direct ? job.range.direct->offset : 1;
+  const std::uint64_t block = step.direct ? piece.span.direct->offset : 1;
   const std::uint64_t whole = moved & ~(block - 1);
-  if (whole == 0) return no_progress(slot, reached);
-  slot.memory += whole;
-  slot.bytes -= whole;
-  slot.offset += whole;
-  slot.retries = 0;
-  queue_->start(slot);
+  if (whole == 0) return no_progress(request, reached);
+  request.memory += whole;
+  request.bytes -= whole;
+  request.offset += whole;
+  request.retries = 0;
+  queue_->start(request);
 }
 
 // Less than a block was delivered: the end of a file that has shrunk, or a device that stutters.
-void Lane::no_progress(Slot& slot, std::uint64_t reached) {
-  const Job& job = *slot.job;
+void StorageLane::no_progress(TrackedRequest& request, std::uint64_t reached) {
+  const AcceptedPiece& piece = *request.piece;
   struct stat status{};
-  if (fstat(job.file->buffered_fd(), &status) == 0 &&
-      static_cast<std::uint64_t>(status.st_size) < slot.step.to) {
-    return retire(slot, std::unexpected(shorter(job, reached)));
+  if (fstat(piece.file->buffered_fd(), &status) == 0 &&
+      static_cast<std::uint64_t>(status.st_size) < request.step.to) {
+    return retire(request, std::unexpected(shorter(piece, reached)));
   }
-  retry(slot, EIO);
+  retry(request, EIO);
 }
 
-void Lane::retire(Slot& slot, Status outcome) {
-  Job& job = *slot.job;
-  if (slot.step.bounce) {
-    const auto at = static_cast<std::uint64_t>(slot.memory - bounce_);
+void StorageLane::retire(TrackedRequest& request, Status outcome) {
+  AcceptedPiece& piece = *request.piece;
+  if (request.step.bounce) {
+    const auto at = static_cast<std::uint64_t>(request.memory - bounce_);
     free_bounces_.push_back(bounce_ + at / kBounceBytes * kBounceBytes);
   }
-  slot.job = nullptr;
-  free_slots_.push_back(&slot);
-  --job.under_way;
-  if (!outcome) fail_job(job, std::move(outcome));
-  if (job.under_way == 0 && job.next == job.range.end) report(job);
+  request.piece = nullptr;
+  free_requests_.push_back(&request);
+  --piece.in_flight;
+  if (!outcome) fail_piece(piece, std::move(outcome));
+  if (piece.in_flight == 0 && piece.next == piece.span.end) report(piece);
 }
 
-// No further requests for this piece; it is reported when those under way have ended.
-void Lane::fail_job(Job& job, Status outcome) {
-  if (job.cut_off()) return;
-  job.outcome = std::move(outcome);
-  if (job.next != job.range.end) {
-    std::erase(waiting_, &job);
-    job.next = job.range.end;
+// No further requests for this piece; it is reported when those in flight have ended.
+void StorageLane::fail_piece(AcceptedPiece& piece, Status outcome) {
+  if (piece.cut_off()) return;
+  piece.outcome = std::move(outcome);
+  if (piece.next != piece.span.end) {
+    std::erase(waiting_, &piece);
+    piece.next = piece.span.end;
   }
 }
 
-void Lane::report(Job& job) {
-  const std::uint64_t tag = job.tag;
-  Completion& completion = *job.completion;
-  Status outcome = std::move(job.outcome);
-  job = {};
-  free_jobs_.push_back(&job);
+void StorageLane::report(AcceptedPiece& piece) {
+  const std::uint64_t tag = piece.tag;
+  Completion& completion = *piece.completion;
+  Status outcome = std::move(piece.outcome);
+  piece = {};
+  free_pieces_.push_back(&piece);
   {
     const MutexLock lock(mutex_);
     --accepted_;  // before complete(), which may submit again
@@ -358,40 +364,40 @@ void Lane::report(Job& job) {
   completion.complete(tag, std::move(outcome));
 }
 
-void Lane::look_at_times() {
-  const Nanoseconds now = options_.clock->now();
+void StorageLane::look_at_times() {
+  const Nanoseconds now = time_.now();
   if (parked_ == 0 && now < next_look_) return;
   next_look_ = now + tick_;
-  for (Slot& slot : slots_) {
-    if (slot.job != nullptr) look_at(slot, now);
+  for (TrackedRequest& request : requests_) {
+    if (request.piece != nullptr) look_at(request, now);
   }
   look_at_waiting(now);
 }
 
-// Pieces that found no slot because the device answers nothing any more need not wait for it.
-void Lane::look_at_waiting(Nanoseconds now) {
+// Pieces that found no request because the device answers nothing any more need not wait for it.
+void StorageLane::look_at_waiting(Nanoseconds now) {
   if (now - last_answer_ < options_.limit) return;
-  const std::vector<Job*> waiting(waiting_.begin(), waiting_.end());
-  for (Job* job : waiting) {
-    if (now - job->since < options_.limit) continue;
-    fail_job(*job, no_answer(*job, job->next));
-    if (job->under_way == 0) report(*job);
+  const std::vector<AcceptedPiece*> waiting(waiting_.begin(), waiting_.end());
+  for (AcceptedPiece* piece : waiting) {
+    if (now - piece->since < options_.limit) continue;
+    fail_piece(*piece, no_answer(*piece, piece->next));
+    if (piece->in_flight == 0) report(*piece);
   }
 }
 
-void Lane::look_at(Slot& slot, Nanoseconds now) {
-  Job& job = *slot.job;
-  if (now - slot.since >= options_.limit && !job.cut_off()) {
-    fail_job(job, no_answer(job, slot.offset));
+void StorageLane::look_at(TrackedRequest& request, Nanoseconds now) {
+  AcceptedPiece& piece = *request.piece;
+  if (now - request.since >= options_.limit && !piece.cut_off()) {
+    fail_piece(piece, no_answer(piece, request.offset));
   }
-  if (slot.parked) {
-    if (!job.cut_off() && now < slot.again) return;
-    slot.parked = false;
+  if (request.parked) {
+    if (!piece.cut_off() && now < request.again) return;
+    request.parked = false;
     --parked_;
-    if (job.cut_off()) return retire(slot, {});
-    return queue_->start(slot);
+    if (piece.cut_off()) return retire(request, {});
+    return queue_->start(request);
   }
-  if (now - slot.since >= options_.limit) queue_->cancel(slot);
+  if (now - request.since >= options_.limit) queue_->cancel(request);
 }
 
 }  // namespace headrace::storage

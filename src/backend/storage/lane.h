@@ -9,53 +9,55 @@
 #include <atomic>
 #include <deque>
 #include <memory>
+#include <optional>
 #include <string>
 #include <thread>
 #include <vector>
 
-#include "backend/storage/plan.h"
+#include "backend/storage/cutting.h"
 #include "backend/storage/queue.h"
 #include "backend/storage/storage.h"
 #include "core/mutex.h"
+#include "core/waiting/patience.h"
 #include "headrace/backend.h"
 #include "headrace/file.h"
 
 namespace headrace::storage {
 
 // A piece accepted and what has become of it.
-struct Job {
+struct AcceptedPiece {
   const File* file = nullptr;
   Completion* completion = nullptr;
   std::uint64_t tag = 0;
   CopyHint hint = CopyHint::automatic;  // for what is bounced
-  Range range;
+  FileSpan span;
   std::uint64_t next = 0;     // first byte of the file not yet asked for
-  std::size_t under_way = 0;  // requests
+  std::size_t in_flight = 0;  // requests
   Nanoseconds since{0};       // when the lane took it
   Status outcome;             // the first failure
   bool cut_off() const { return !outcome; }
 };
 
-// A piece between file and memory, ready to be worked off. Requires: the piece was checked.
-Job make_job(const Piece& piece, Completion& completion, Bytes request);
+// A piece between file and memory, ready for a lane. Requires: the piece was checked.
+AcceptedPiece to_accepted(const Piece& piece, Completion& completion, Bytes request);
 
-class Lane {
+class StorageLane {
  public:
   // exhausted: not even one thread or the bounce buffers could be had.
-  static Result<std::unique_ptr<Lane>> open(const StorageOptions& options);
+  static Result<std::unique_ptr<StorageLane>> open(const StorageOptions& options);
   // Works off what is there (bounded by the options' limit per request) and ends the thread.
-  ~Lane();
-  Lane(const Lane&) = delete;
-  Lane& operator=(const Lane&) = delete;
+  ~StorageLane();
+  StorageLane(const StorageLane&) = delete;
+  StorageLane& operator=(const StorageLane&) = delete;
 
   // False: full. Never blocks.
-  bool accept(Job&& job);
+  bool accept(AcceptedPiece&& piece);
   const std::string& note() const { return note_; }
 
  private:
   // A request and what the lane knows about it.
-  struct Slot : Request {
-    Job* job = nullptr;
+  struct TrackedRequest : Request {
+    AcceptedPiece* piece = nullptr;
     Step step;
     unsigned retries = 0;
     bool parked = false;  // waits for `again`, not in the kernel
@@ -63,7 +65,7 @@ class Lane {
     Nanoseconds since{0};  // when it was first sent
   };
 
-  explicit Lane(const StorageOptions& options);
+  explicit StorageLane(const StorageOptions& options);
   Status start();
   Status open_queue();
 
@@ -71,19 +73,19 @@ class Lane {
   void run();
   bool take_inbox();
   void pump();
-  bool send_next(Job& job);
-  void finish(Slot& slot, int result);
-  void retry(Slot& slot, int error);
-  void advance(Slot& slot, std::uint64_t moved);
-  void no_progress(Slot& slot, std::uint64_t reached);
-  void retire(Slot& slot, Status outcome);
-  void fail_job(Job& job, Status outcome);
-  void report(Job& job);
+  bool send_next(AcceptedPiece& piece);
+  void finish(TrackedRequest& request, int result);
+  void retry(TrackedRequest& request, int error);
+  void advance(TrackedRequest& request, std::uint64_t moved);
+  void no_progress(TrackedRequest& request, std::uint64_t reached);
+  void retire(TrackedRequest& request, Status outcome);
+  void fail_piece(AcceptedPiece& piece, Status outcome);
+  void report(AcceptedPiece& piece);
   void look_at_times();
-  void look_at(Slot& slot, Nanoseconds now);
+  void look_at(TrackedRequest& request, Nanoseconds now);
   void look_at_waiting(Nanoseconds now);
   Nanoseconds patience() const;
-  Status no_answer(const Job& job, std::uint64_t offset) const;
+  Status no_answer(const AcceptedPiece& piece, std::uint64_t offset) const;
 
   const StorageOptions options_;
   const Nanoseconds tick_;
@@ -92,25 +94,26 @@ class Lane {
   void* mapped_ = nullptr;       // constant after open(); what bounce_ lies in
   std::byte* bounce_ = nullptr;  // constant after open()
 
-  // Only the lane's thread.
-  std::vector<Job> jobs_;
-  std::vector<Job*> free_jobs_;
-  std::deque<Job*> waiting_;  // with bytes not yet asked for, in order of arrival
-  std::vector<Slot> slots_;
-  std::vector<Slot*> free_slots_;
+  // Only the lane's thread. All times are by time_, which a pause of the process does not move.
+  AttendedTime time_;
+  std::vector<AcceptedPiece> pieces_;
+  std::vector<AcceptedPiece*> free_pieces_;
+  std::deque<AcceptedPiece*> waiting_;  // with bytes not yet asked for, in order of arrival
+  std::vector<TrackedRequest> requests_;
+  std::vector<TrackedRequest*> free_requests_;
   std::vector<std::byte*> free_bounces_;
   std::vector<Finished> finished_;
   std::size_t parked_ = 0;
   Nanoseconds next_look_{0};
   Nanoseconds last_answer_{0};  // of the device, or when it was first asked
-  Nanoseconds ending_since_{0};
-  std::vector<Job> taken_;
+  std::optional<Nanoseconds> ending_since_;
+  std::vector<AcceptedPiece> taken_;
 
   Mutex mutex_;
   CondVar opened_cond_;
   // Constant once opened; the lane's thread owns it, others only wake it.
   std::unique_ptr<Queue> queue_;
-  std::vector<Job> inbox_ GUARDED_BY(mutex_);
+  std::vector<AcceptedPiece> inbox_ GUARDED_BY(mutex_);
   std::size_t accepted_ GUARDED_BY(mutex_) = 0;  // pieces not yet reported
   bool asleep_ GUARDED_BY(mutex_) = false;       // a wake() is needed after putting work in
   bool ending_ GUARDED_BY(mutex_) = false;

@@ -1,4 +1,4 @@
-// Requests to the kernel that are under way: what io_uring and a few threads have in common.
+// Requests to the kernel in flight: what io_uring and a few threads have in common.
 //
 // A queue belongs to one thread (its lane), which starts requests and waits for them; only wake()
 // may be called by others. It neither retries nor resumes: results are as the system gives them.
@@ -16,7 +16,7 @@
 
 namespace headrace::storage {
 
-// One read or write. The kernel may touch `memory` from start() until it is handed back by wait().
+// One read or write. The kernel may touch `memory` from start() until wait() gives it back.
 struct Request {
   bool write = false;
   int fd = -1;
@@ -33,12 +33,12 @@ struct Finished {
 
 class Queue {
  public:
-  virtual ~Queue() = default;  // Requires: nothing is under way.
+  virtual ~Queue() = default;  // Requires: nothing is in flight.
 
-  // Takes a request; it is under way at the latest when wait() is called. Requires: no more than
-  // the depth of the queue are under way.
+  // Takes a request; it is in flight at the latest when wait() is called. Requires: no more than
+  // the depth of the queue are in flight.
   virtual void start(Request& request) = 0;
-  // Asks to end `request`, which is under way, early. It is still handed back by wait(), with
+  // Asks to end `request`, which is in flight, early. wait() still gives it back, with
   // -ECANCELED or as if nothing had been asked. What a device already works on is not stopped.
   virtual void cancel(Request& request) = 0;
   // Sleeps until a request has ended, wake() was called, or `timeout` has passed; appends what has

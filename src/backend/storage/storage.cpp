@@ -9,12 +9,13 @@
 
 #include "backend/storage/lane.h"
 #include "core/fail.h"
+#include "core/fork.h"
 #include "headrace/file.h"
 
 namespace headrace {
 namespace {
 
-using storage::Lane;
+using storage::StorageLane;
 
 // A piece is cut into requests, so the bound only keeps the time of one piece in reason: 64 MiB are
 // about 0.1 s of a slow SSD.
@@ -24,12 +25,13 @@ constexpr Bytes kMinEfficient = 64_KiB;
 
 struct Line {
   NodeId home;
-  std::unique_ptr<Lane> lane;
+  std::unique_ptr<StorageLane> lane;
 };
 
-class Storage final : public Backend {
+class StorageBackend final : public Backend {
  public:
-  Storage(std::vector<EngineId> engines, std::vector<Line> lines, const StorageOptions& options)
+  StorageBackend(std::vector<EngineId> engines, std::vector<Line> lines,
+                 const StorageOptions& options)
       : lines_(std::move(lines)), request_(options.request) {
     facts_.name = "storage";
     facts_.engines = std::move(engines);
@@ -41,9 +43,14 @@ class Storage final : public Backend {
                               options.queue_depth, to_string(options.request));
   }
 
+  ~StorageBackend() override {
+    if (!origin_.here()) abandon(std::move(lines_));
+  }
+
   const Capabilities& capabilities() const override { return facts_; }
 
   Result<std::size_t> submit(std::span<const Piece> pieces, Completion& completion) override {
+    HEADRACE_TRY_STATUS(origin_.check("the storage backend"));
     for (const Piece& piece : pieces) HEADRACE_TRY_STATUS(check(piece));
     std::size_t accepted = 0;
     while (accepted < pieces.size() && accept(pieces[accepted], completion)) ++accepted;
@@ -93,9 +100,10 @@ class Storage final : public Backend {
       completion.complete(piece.tag, {});
       return true;
     }
-    return line_of(piece.engine).lane->accept(storage::make_job(piece, completion, request_));
+    return line_of(piece.engine).lane->accept(storage::to_accepted(piece, completion, request_));
   }
 
+  const Origin origin_;
   Capabilities facts_;
   std::vector<Line> lines_;  // as facts_.engines
   const Bytes request_;
@@ -144,10 +152,10 @@ Result<std::unique_ptr<Backend>> open_storage(const Machine& machine, std::vecto
       return fail(ErrorCode::unsupported, "engine {} is not an ssd engine of this machine; see {}",
                   raw(id), "headrace topo");
     }
-    HEADRACE_TRY(auto lane, Lane::open(chosen));
+    HEADRACE_TRY(auto lane, StorageLane::open(chosen));
     lines.push_back({engine->home, std::move(lane)});
   }
-  return std::make_unique<Storage>(std::move(engines), std::move(lines), chosen);
+  return std::make_unique<StorageBackend>(std::move(engines), std::move(lines), chosen);
 }
 
 }  // namespace headrace

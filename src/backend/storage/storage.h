@@ -55,7 +55,7 @@ struct StorageOptions {
 
 // Drives `engines`, which are ssd engines of `machine`. unsupported: one of them is not, or the
 // queue asked for is not to be had.
-// invalid: an option out of its range. exhausted: no thread or memory for a queue. Works without
+// invalid: an option out of its span. exhausted: no thread or memory for a queue. Works without
 // io_uring, without locked memory and without free descriptors, more slowly; Capabilities::note
 // tells.
 Result<std::unique_ptr<Backend>> open_storage(const Machine& machine,

@@ -48,7 +48,7 @@ struct Way {
   bool direct;
 };
 
-class Storage : public testing::TestWithParam<Way> {
+class StorageBackendTest : public testing::TestWithParam<Way> {
  protected:
   StorageOptions options() const { return {.queue = queue_of(GetParam().threads)}; }
   std::unique_ptr<File> open(const std::filesystem::path& path, bool writable = false) const {
@@ -57,7 +57,7 @@ class Storage : public testing::TestWithParam<Way> {
   TempDir dir_;
 };
 
-INSTANTIATE_TEST_SUITE_P(Ways, Storage,
+INSTANTIATE_TEST_SUITE_P(Ways, StorageBackendTest,
                          testing::Values(Way{false, true}, Way{false, false}, Way{true, true},
                                          Way{true, false}),
                          [](const auto& way) {
@@ -65,7 +65,7 @@ INSTANTIATE_TEST_SUITE_P(Ways, Storage,
                                   (way.param.direct ? "_direct" : "_buffered");
                          });
 
-TEST_P(Storage, ReadsAWholeFileOfOddSize) {
+TEST_P(StorageBackendTest, ReadsAWholeFileOfOddSize) {
   const Data data = random_bytes((3 << 20) + 777, 1);
   const auto file = open(dir_.file("a", data));
   const auto backend = open_or_die(options());
@@ -96,7 +96,7 @@ Cut any_cut(std::uint64_t size) {
   return cut;
 }
 
-TEST_P(Storage, RandomReadsEqualTheFile) {
+TEST_P(StorageBackendTest, RandomReadsEqualTheFile) {
   const Data data = random_bytes(900'001, 2);
   const auto file = open(dir_.file("a", data));
   const auto backend = open_or_die(options());
@@ -124,7 +124,7 @@ TEST_P(Storage, RandomReadsEqualTheFile) {
   }));
 }
 
-TEST_P(Storage, RandomWritesEqualAModelAndDisturbNoNeighbour) {
+TEST_P(StorageBackendTest, RandomWritesEqualAModelAndDisturbNoNeighbour) {
   Data model = random_bytes(700'001, 3);
   const auto path = dir_.file("a", model);
   const auto file = open(path, true);
@@ -158,7 +158,7 @@ TEST_P(Storage, RandomWritesEqualAModelAndDisturbNoNeighbour) {
   }));
 }
 
-TEST_P(Storage, AFileThatShrankGivesAnErrorThatNamesIt) {
+TEST_P(StorageBackendTest, AFileThatShrankGivesAnErrorThatNamesIt) {
   const Data data = random_bytes(2 << 20, 4);
   const auto path = dir_.file("a", data);
   const auto file = open(path);
@@ -177,7 +177,7 @@ TEST_P(Storage, AFileThatShrankGivesAnErrorThatNamesIt) {
   EXPECT_FALSE(copy_now(*backend, {&rest.range(), 0, 2_B}, {file.get(), 700'000, 2_B}));
 }
 
-TEST_P(Storage, TruncationInTheMiddleOfAStreamGivesErrorsAndNoWrongBytes) {
+TEST_P(StorageBackendTest, TruncationInTheMiddleOfAStreamGivesErrorsAndNoWrongBytes) {
   constexpr std::uint64_t kPieces = 64;
   constexpr std::uint64_t kEach = 100'000;
   const Data data = random_bytes(kPieces * kEach, 5);
@@ -208,7 +208,7 @@ TEST_P(Storage, TruncationInTheMiddleOfAStreamGivesErrorsAndNoWrongBytes) {
   }
 }
 
-TEST_P(Storage, WritesBehindTheEndOfAShrunkenFileAreRefused) {
+TEST_P(StorageBackendTest, WritesBehindTheEndOfAShrunkenFileAreRefused) {
   const auto path = dir_.file("a", random_bytes(100'000, 6));
   const auto file = open(path, true);
   const auto backend = open_or_die(options());
@@ -220,7 +220,7 @@ TEST_P(Storage, WritesBehindTheEndOfAShrunkenFileAreRefused) {
   EXPECT_EQ(std::filesystem::file_size(path), 5000U);
 }
 
-TEST_P(Storage, ReadsHolesAsZeros) {
+TEST_P(StorageBackendTest, ReadsHolesAsZeros) {
   const auto path = dir_.file("sparse", {});
   std::filesystem::resize_file(path, 1'000'003);
   const auto file = open(path);
@@ -230,14 +230,14 @@ TEST_P(Storage, ReadsHolesAsZeros) {
   EXPECT_TRUE(std::ranges::all_of(memory.bytes(), [](std::byte b) { return b == std::byte{0}; }));
 }
 
-TEST_P(Storage, AcceptsPiecesOfLengthZero) {
+TEST_P(StorageBackendTest, AcceptsPiecesOfLengthZero) {
   const auto file = open(dir_.file("empty", {}));
   const auto backend = open_or_die(options());
   const Guarded memory(0, 0);
   EXPECT_TRUE(copy_now(*backend, whole(memory.range()), whole(*file)));
 }
 
-TEST_P(Storage, RefusesWhatItCannotCopy) {
+TEST_P(StorageBackendTest, RefusesWhatItCannotCopy) {
   const auto file = open(dir_.file("a", random_bytes(100, 7)));
   const auto other = open(dir_.file("b", random_bytes(100, 8)), true);
   const auto backend = open_or_die(options());
@@ -253,7 +253,7 @@ TEST_P(Storage, RefusesWhatItCannotCopy) {
   EXPECT_EQ(code(whole(memory.range()), {file.get(), 50, 100_B}), ErrorCode::invalid);
 }
 
-TEST_P(Storage, AcceptsNothingOfABatchWithABadPiece) {
+TEST_P(StorageBackendTest, AcceptsNothingOfABatchWithABadPiece) {
   const auto file = open(dir_.file("a", random_bytes(100, 7)));
   const auto backend = open_or_die(options());
   const Guarded memory(100, 0);
@@ -268,7 +268,7 @@ TEST_P(Storage, AcceptsNothingOfABatchWithABadPiece) {
   EXPECT_EQ(outcomes.count(), 0U);
 }
 
-TEST_P(Storage, AcceptsFewerWhenFullAndFinishesAllBeforeItGoes) {
+TEST_P(StorageBackendTest, AcceptsFewerWhenFullAndFinishesAllBeforeItGoes) {
   constexpr std::size_t kRoom = 4;
   constexpr std::uint64_t kPieces = 64;
   constexpr Bytes kEach = 300'000_B;
@@ -319,7 +319,7 @@ class Chain final : public Completion {
   Outcomes done_;
 };
 
-TEST_P(Storage, ACompletionMaySubmitEvenWhenTheQueueHoldsOne) {
+TEST_P(StorageBackendTest, ACompletionMaySubmitEvenWhenTheQueueHoldsOne) {
   const auto file = open(dir_.file("a", random_bytes(5000, 9)));
   StorageOptions one = options();
   one.max_pieces = 1;
@@ -332,7 +332,7 @@ TEST_P(Storage, ACompletionMaySubmitEvenWhenTheQueueHoldsOne) {
   EXPECT_TRUE(chain.wait());
 }
 
-TEST_P(Storage, ManyThreadsSubmitAtOnce) {
+TEST_P(StorageBackendTest, ManyThreadsSubmitAtOnce) {
   const Data data = random_bytes(1 << 20, 10);
   const auto file = open(dir_.file("a", data));
   StorageOptions narrow = options();

@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <cstddef>
 #include <cstring>
@@ -16,6 +17,7 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -24,7 +26,7 @@
 #include "core/mutex.h"
 #include "headrace/file.h"
 #include "headrace/random.h"
-#include "support/machines.h"
+#include "tests/support/machines.h"
 
 namespace headrace::test {
 
@@ -142,12 +144,17 @@ struct Fault {
   bool lost = false;                      // is not sent and ends only when cancelled
 };
 
-// Asks the script about every request; passes on what is not to fail.
+// Asks the script about every request; passes on what is not to fail. While `passing` says so, a
+// wait for nothing takes no real time, but its timeout by the clock.
 class FaultyQueue final : public storage::Queue {
  public:
   using Script = std::function<Fault(const storage::Request&)>;
-  FaultyQueue(std::unique_ptr<storage::Queue> real, Script script)
-      : real_(std::move(real)), script_(std::move(script)) {}
+  struct Time {
+    ManualClock& clock;
+    std::atomic<bool> passing = false;
+  };
+  FaultyQueue(std::unique_ptr<storage::Queue> real, Script script, Time* time)
+      : real_(std::move(real)), script_(std::move(script)), time_(time) {}
 
   void start(storage::Request& request) override {
     const Fault fault = script_(request);
@@ -169,7 +176,10 @@ class FaultyQueue final : public storage::Queue {
   }
   void wait(Nanoseconds timeout, std::vector<storage::Finished>& out) override {
     const std::size_t before = out.size();
-    real_->wait(ended_.empty() ? timeout : Nanoseconds{0}, out);
+    const bool passing = time_ != nullptr && time_->passing;
+    const Nanoseconds longest = passing ? Nanoseconds{std::chrono::milliseconds{1}} : timeout;
+    real_->wait(ended_.empty() ? std::min(timeout, longest) : Nanoseconds{0}, out);
+    if (passing && ended_.empty() && out.size() == before) time_->clock.advance(timeout);
     for (std::size_t i = before; i < out.size(); ++i) {
       const auto limit = static_cast<long>(std::min<std::size_t>(limits_[out[i].request], 1 << 30));
       out[i].result = static_cast<int>(std::min<long>(out[i].result, limit));
@@ -183,6 +193,7 @@ class FaultyQueue final : public storage::Queue {
  private:
   std::unique_ptr<storage::Queue> real_;
   Script script_;
+  Time* const time_;
   std::vector<storage::Request*> lost_;
   std::vector<storage::Finished> ended_;
   std::map<storage::Request*, std::size_t> limits_;
@@ -192,13 +203,25 @@ inline StorageQueue queue_of(bool threads) {
   return threads ? StorageQueue::threads : StorageQueue::automatic;
 }
 
-inline StorageOptions with_faults(bool threads, FaultyQueue::Script script) {
+inline StorageOptions with_faults(bool threads, FaultyQueue::Script script,
+                                  FaultyQueue::Time* time = nullptr) {
   StorageOptions options;
   options.queue = queue_of(threads);
-  options.wrap = [script = std::move(script)](std::unique_ptr<storage::Queue> real) {
-    return std::make_unique<FaultyQueue>(std::move(real), script);
+  if (time != nullptr) options.clock = &time->clock;
+  options.wrap = [script = std::move(script), time](std::unique_ptr<storage::Queue> real) {
+    return std::make_unique<FaultyQueue>(std::move(real), script, time);
   };
   return options;
+}
+
+// Waits until `holds` does; false after 30 s.
+template <class Holds>
+bool eventually(Holds holds) {
+  const Nanoseconds end = system_clock().now() + std::chrono::seconds{30};
+  while (!holds() && system_clock().now() < end) {
+    std::this_thread::sleep_for(std::chrono::milliseconds{1});
+  }
+  return holds();
 }
 
 }  // namespace headrace::test

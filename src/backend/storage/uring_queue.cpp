@@ -10,6 +10,7 @@
 #include "backend/storage/queue.h"
 #include "core/check.h"
 #include "core/fail.h"
+#include "core/own_files.h"
 
 namespace headrace::storage {
 namespace {
@@ -17,7 +18,7 @@ namespace {
 // user_data of entries that are no requests; requests have their address, which is neither.
 constexpr std::uint64_t kWake = 1;
 constexpr std::uint64_t kCancel = 2;
-// Entries beside the requests: the watch on the eventfd, and cancellations of a few at once.
+// Entries besides the requests: the watch on the eventfd, and cancellations of a few at once.
 constexpr std::size_t kSpareEntries = 8;
 // Between two tries to enter the kernel that refuses in an unforeseen way: no spinning.
 constexpr useconds_t kPause = 10'000;
@@ -32,8 +33,11 @@ class UringQueue final : public Queue {
  public:
   UringQueue() = default;
   ~UringQueue() override {
-    if (open_) io_uring_queue_exit(&ring_);
-    if (event_ >= 0) close(event_);
+    if (open_) {
+      own_files::remove(ring_.ring_fd);
+      io_uring_queue_exit(&ring_);
+    }
+    if (event_ >= 0) own_files::close(event_);
   }
   UringQueue(const UringQueue&) = delete;
   UringQueue& operator=(const UringQueue&) = delete;
@@ -63,6 +67,7 @@ class UringQueue final : public Queue {
 Status UringQueue::open(std::size_t depth, std::span<std::byte> bounce) {
   event_ = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
   if (event_ < 0) return fail_errno(errno, "eventfd");
+  own_files::add(event_);
   const auto entries = static_cast<unsigned>(std::bit_ceil(depth + kSpareEntries));
   int error = 0;
   for (const unsigned setup : kSetups) {
@@ -71,6 +76,7 @@ Status UringQueue::open(std::size_t depth, std::span<std::byte> bounce) {
   }
   if (error != 0) return fail_errno(error, "io_uring");
   open_ = true;
+  own_files::add(ring_.ring_fd);
   // Waiting with a bound needs 5.11.
   if ((ring_.features & IORING_FEAT_EXT_ARG) == 0) {
     return fail(ErrorCode::unsupported, "io_uring of this kernel is too old (5.11 is needed)");

@@ -1,0 +1,108 @@
+#include "dsa_emulator/rates/rates.h"
+
+#include <gtest/gtest.h>
+
+#include "measure/experiments/dsa/testing.h"
+
+namespace headrace::dsa_rates {
+namespace {
+
+// Seconds of all copies.
+double modelled(const std::vector<DsaThread>& threads, const DsaShape& shape = {}) {
+  const DsaModel model(test::xeon_max());
+  instruments::BufferPool buffers(model.machine());
+  const auto run = model.prepare(threads, shape, buffers);
+  EXPECT_TRUE(run) << run.error().message;
+  const auto times = (*run)->round();
+  EXPECT_TRUE(times) << times.error().message;
+  EXPECT_EQ((*run)->round()->all, times->all) << "there is no second time";
+  return seconds(times->all);
+}
+
+DsaThread copy_of(Bytes bytes) {
+  return {.engine = EngineId{0}, .from = NodeId{0}, .to = NodeId{0}, .bytes = bytes};
+}
+
+double gib_per_second(Bytes bytes, double time) {
+  return static_cast<double>(bytes.value) / time / static_cast<double>((1_GiB).value);
+}
+
+TEST(DsaModel, OneCopyIsSubmissionStartUpAndData) {
+  const DsaCosts costs;
+  const double data = 10e3 / costs.device.value;
+  EXPECT_NEAR(modelled({copy_of(Bytes{10000})}), seconds(costs.enqcmd + costs.start_up) + data,
+              2e-9);
+}
+
+TEST(DsaModel, IsAsFastAsPublishedFromOneMebibyteOn) {
+  for (const Bytes size : {1_MiB, 1_GiB}) {
+    EXPECT_NEAR(gib_per_second(size, modelled({copy_of(size)})), 29, 1) << to_string(size);
+  }
+}
+
+TEST(DsaModel, ABatchPaysForOneSubmission) {
+  DsaThread batch = copy_of(1_KiB);
+  batch.copies = batch.at_once = batch.window = 50;
+  batch.method = DsaMethod::batch;
+  const DsaCosts costs;
+  const double data = 50 * 1024 / costs.device.value;
+  // Its list, and then the first of its copies, start up.
+  EXPECT_NEAR(modelled({batch}), seconds(costs.enqcmd + costs.start_up * 2) + data, 1e-7);
+  DsaThread vectored = batch;
+  vectored.method = DsaMethod::vectored;
+  EXPECT_NEAR(modelled({vectored}),
+              seconds(costs.system_call + costs.enqcmd * 50 + costs.start_up) + data / 50, 1e-7);
+}
+
+TEST(DsaModel, WhatIsInFlightHidesStartUp) {
+  DsaThread waiting = copy_of(16_KiB);
+  waiting.copies = 64;
+  DsaThread pipelined = waiting;
+  pipelined.window = 8;
+  const double data = 64 * 16384 / DsaCosts{}.device.value;
+  EXPECT_NEAR(modelled({pipelined}), data, 0.05 * data);
+  EXPECT_GT(modelled({waiting}), 2 * data);
+}
+
+TEST(DsaModel, ThreadsShareTheDevice) {
+  DsaThread thread = copy_of(1_MiB);
+  thread.copies = 10;
+  const std::vector<DsaThread> twelve(12, thread);
+  const double rate = gib_per_second(120_MiB, modelled(twelve));
+  EXPECT_NEAR(rate, DsaCosts{}.device.value / 1073741824.0, 0.1);
+}
+
+TEST(DsaModel, DedicatedQueuesTakeMoreSmallCopies) {
+  DsaThread thread = copy_of(1_KiB);
+  thread.copies = 200;
+  thread.window = 16;
+  EXPECT_LT(modelled({thread}, {.shared = false}), modelled({thread}, {.shared = true}) / 2);
+}
+
+TEST(DsaModel, MemoryLimitsManyDevices) {
+  std::vector<DsaThread> threads;
+  for (unsigned i = 0; i < 8; ++i) {
+    threads.push_back({.engine = EngineId{i},
+                       .from = NodeId{0},
+                       .to = NodeId{15},
+                       .bytes = Bytes{(1_GiB).value / 8}});
+  }
+  EXPECT_NEAR(gib_per_second(1_GiB, modelled(threads)), 96, 0.1);
+}
+
+TEST(DsaModel, MoreThanTheQueueHoldsComesInTheEnd) {
+  DsaThread thread = copy_of(4_KiB);
+  thread.copies = 400;
+  thread.window = 128;
+  EXPECT_GT(modelled({thread, thread, thread}), 0);
+}
+
+TEST(DsaModel, NamesWhatIsNoDevice) {
+  DsaModel model(test::xeon_max());
+  DsaThread thread = copy_of(1_KiB);
+  thread.engine = EngineId{8};
+  EXPECT_EQ(model.run({thread}, {}).error().code, ErrorCode::absent);
+}
+
+}  // namespace
+}  // namespace headrace::dsa_rates

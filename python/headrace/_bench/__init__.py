@@ -1,0 +1,1 @@
+"""What `headrace bench` runs: queries over TPC-H data, and rows of DSA devices."""

@@ -1,0 +1,47 @@
+"""Which CPUs the threads of a benchmark are pinned to."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+
+import headrace
+from headrace import InvalidError, Machine
+
+#: Where the machine does not tell of a cache, as cache_to_pass() in src/topology/machine.cpp.
+_CACHE = 32 << 20
+
+
+def cpus_for(
+    machine: Machine, count: int | None, allowed: Iterable[int] | None = None
+) -> list[int]:
+    """`count` of the allowed CPUs, of each core one before any second; by default one of each core.
+    InvalidError: there are fewer.
+    """
+    cpus = sorted(os.sched_getaffinity(0) if allowed is None else allowed)
+    core = {cpu: min(c.cpus) for c in machine.caches if c.level == 1 for cpu in c.cpus}
+    seen: dict[int, int] = {}
+    turns = []
+    for cpu in cpus:
+        turn = seen[core.get(cpu, cpu)] = seen.get(core.get(cpu, cpu), -1) + 1
+        turns.append((turn, cpu))
+    if count is None:
+        return [cpu for turn, cpu in turns if turn == 0]
+    if not 0 < count <= len(cpus):
+        raise InvalidError(f"{count} threads on {len(cpus)} CPUs measure each other; give fewer")
+    return [cpu for _, cpu in sorted(turns)[:count]]
+
+
+def cache_of(machine: Machine, cpus: Iterable[int]) -> int:
+    """Bytes of their last-level caches, each counted once."""
+    found = {}
+    for cpu in cpus:
+        caches = [c for c in machine.caches if cpu in c.cpus]
+        last = max(caches, key=lambda c: c.level, default=None)
+        found[tuple(last.cpus) if last else (-1,)] = last.size if last else _CACHE
+    return sum(found.values())
+
+
+def buffer(machine: Machine, size: int, place: str, cpus: list[int]) -> headrace.Buffer:
+    """Memory by a placement as people write it, near those who will use it."""
+    return headrace.allocate(machine, size, headrace.Placement.parse(machine, place, near=cpus))

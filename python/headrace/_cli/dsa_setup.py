@@ -1,0 +1,151 @@
+"""headrace dsa setup: what accel-config has to be told, as commands or as its file.
+
+Only printed: changing devices takes root, and ends what others have in flight in them.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Annotated, Any
+
+import typer
+
+import headrace
+from headrace._cli import exit_codes, output
+
+#: A device of the first generation: descriptors of all its queues together, and what it can be
+#: divided into (accel-config list of a Sapphire Rapids device).
+_QUEUE_ENTRIES, _MOST_ENGINES, _MOST_QUEUES = 128, 4, 8
+_MAX_TRANSFER, _MAX_BATCH = 1 << 31, 1024
+_LAYOUT = re.compile(r"([1-9]\d?)n([1-9]\d?)d([1-9]\d?)e([1-9]\d?)w")
+
+
+@dataclass(frozen=True)
+class Layout:
+    nodes: int
+    devices: int  # of a node
+    engines: int  # of a device
+    queues: int  # of a device
+    mode: str  # shared or dedicated
+
+    @classmethod
+    def parse(cls, text: str, mode: str) -> Layout:
+        """ "8n1d1e1w". InvalidError: nothing of the kind, or more than a device has."""
+        match = _LAYOUT.fullmatch(text)
+        if match is None:
+            raise headrace.InvalidError(
+                f"'{text}' is no layout; write nodes, devices per node, engines and queues per "
+                "device: 8n1d1e1w"
+            )
+        if mode not in ("shared", "dedicated"):
+            raise headrace.InvalidError(f"no mode '{mode}'; there are shared and dedicated")
+        nodes, devices, engines, queues = (int(number) for number in match.groups())
+        layout = cls(nodes, devices, engines, queues, mode)
+        if layout.engines > _MOST_ENGINES or layout.queues > _MOST_QUEUES:
+            raise headrace.InvalidError(
+                f"a device has {_MOST_ENGINES} engines and {_MOST_QUEUES} work queues; ask for "
+                "fewer"
+            )
+        return layout
+
+    @property
+    def device_numbers(self) -> range:
+        return range(self.nodes * self.devices)
+
+    def queue(self, device: int, index: int) -> dict[str, Any]:
+        """A work queue in the words of accel-config's file. All share one group."""
+        size = _QUEUE_ENTRIES // self.queues
+        return {
+            "dev": f"wq{device}.{index}", "mode": self.mode, "size": size, "group_id": 0,
+            "priority": 10, "block_on_fault": 1, "max_batch_size": _MAX_BATCH,
+            "max_transfer_size": _MAX_TRANSFER, "type": "user", "driver_name": "user",
+            "name": f"headrace{index}", "threshold": size if self.mode == "shared" else 0,
+        }  # fmt: skip
+
+
+def command(
+    show: Annotated[
+        bool,
+        typer.Option(
+            "--show",
+            help="Print what is there and accel-config commands for the layout; change nothing.",
+        ),
+    ] = False,
+    config: Annotated[
+        bool,
+        typer.Option("--config", help="Print the layout as a file for accel-config load-config."),
+    ] = False,
+    layout: Annotated[
+        str,
+        typer.Option(
+            "--layout", metavar="NnDdEeWw",
+            help="Nodes, devices per node, engines and work queues per device.",
+        ),
+    ] = "8n1d1e1w",
+    mode: Annotated[
+        str, typer.Option("--mode", metavar="MODE", help="shared, or dedicated: one process each.")
+    ] = "shared",
+) -> int:
+    """Print how to give programs the DSA devices of a machine."""
+    wanted = Layout.parse(layout, mode)
+    if show == config:
+        raise headrace.InvalidError("say --show for the commands or --config for the file")
+    if config:
+        output.print_text(json.dumps(document(wanted), indent=2))
+    else:
+        wish = f"# for {layout}, {mode}:"
+        output.print_text("\n".join([*present(), wish, *commands(wanted)]))
+    return exit_codes.SUCCESS
+
+
+def present() -> Iterator[str]:
+    """The devices of this host as they are now, as comments of a shell script."""
+    for found in headrace.examine_dsa():
+        yield f"# {found.name or 'this host'} now: {found.state}, {found.why}"
+
+
+def commands(layout: Layout) -> Iterator[str]:
+    for device in layout.device_numbers:
+        dsa = f"dsa{device}"
+        for engine in range(layout.engines):
+            yield f"accel-config config-engine {dsa}/engine{device}.{engine} --group-id=0"
+        for index in range(layout.queues):
+            queue = layout.queue(device, index)
+            options = {
+                "group-id": queue["group_id"], "mode": queue["mode"], "wq-size": queue["size"],
+                "priority": queue["priority"], "block-on-fault": queue["block_on_fault"],
+                "max-batch-size": queue["max_batch_size"],
+                "max-transfer-size": queue["max_transfer_size"], "type": queue["type"],
+                "driver-name": queue["driver_name"], "name": queue["name"],
+            }  # fmt: skip
+            if layout.mode == "shared":
+                options["threshold"] = queue["threshold"]
+            told = " ".join(f"--{name}={value}" for name, value in options.items())
+            yield f"accel-config config-wq {dsa}/{queue['dev']} {told}"
+        yield f"accel-config enable-device {dsa}"
+        for index in range(layout.queues):
+            yield f"accel-config enable-wq {dsa}/wq{device}.{index}"
+    yield "chmod a+rw /dev/dsa/wq*   # or a udev rule for a group"
+
+
+def document(layout: Layout) -> list[dict[str, Any]]:
+    """As `accel-config load-config -c FILE -e` reads it."""
+    return [
+        {
+            "dev": f"dsa{device}",
+            "groups": [
+                {
+                    "dev": f"group{device}.0",
+                    "grouped_workqueues": [layout.queue(device, i) for i in range(layout.queues)],
+                    "grouped_engines": [
+                        {"dev": f"engine{device}.{i}", "group_id": 0}
+                        for i in range(layout.engines)
+                    ],
+                }
+            ],
+        }
+        for device in layout.device_numbers
+    ]

@@ -1,0 +1,342 @@
+"""What this host offers Headrace, per feature: its state, why, and what would change it.
+
+Each probe reads what the kernel says below `root` (so that tests can show it another host) or tries
+the thing itself; none changes anything.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import resource
+import tempfile
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import headrace
+from headrace._words import installing
+
+#: ready: in full use. limited: works with less. off: there and not usable. absent: not on this
+#: host, and no command changes that.
+STATES = ("ready", "limited", "off", "absent")
+
+
+@dataclass(frozen=True)
+class Finding:
+    feature: str
+    state: str
+    why: str
+    remedy: str | None = None
+
+
+@dataclass(frozen=True)
+class Host:
+    """What the probes look at."""
+
+    machine: headrace.Machine
+    data: Path
+    root: Path = Path("/")
+
+    @property
+    def is_this(self) -> bool:
+        """Then the environment may say where something is."""
+        return self.root == Path("/")
+
+    def read(self, path: str) -> str | None:
+        """The text of a file of /proc or /sys; None if it cannot be read."""
+        try:
+            return (self.root / path).read_text().strip()
+        except OSError:
+            return None
+
+    def find(self, pattern: str) -> list[Path]:
+        return sorted(self.root.glob(pattern))
+
+
+def examine(host: Host) -> list[Finding]:
+    """The findings of all probes. A probe that fails itself is a finding too."""
+    findings: list[Finding] = []
+    for probe in PROBES:
+        try:
+            findings.extend(probe(host))
+        except (OSError, ValueError, headrace.Error) as error:
+            name = probe.__name__.removeprefix("_").replace("_", " ")
+            findings.append(Finding(name, "limited", f"could not be examined: {error}"))
+    return findings
+
+
+def as_json(findings: list[Finding]) -> list[dict[str, Any]]:
+    return [asdict(finding) for finding in findings]
+
+
+def _numa_binding(host: Host) -> Iterator[Finding]:
+    feature = "NUMA binding"
+    memories = [n for n in host.machine.nodes if n.byte_addressable and n.capacity != 0]
+    allowed = _allowed_nodes(host)
+    usable = [node for node in memories if allowed is None or node.id in allowed]
+    try:
+        for node in usable:
+            placement = headrace.Placement.on(node.id, pages="base")
+            headrace.where(headrace.allocate(host.machine, 4096, placement))
+    except headrace.Error as error:
+        yield Finding(
+            feature, "off", str(error),
+            "in a container: docker run --cap-add SYS_NICE ... (mbind and move_pages need it)",
+        )  # fmt: skip
+        return
+    ready = f"pages can be bound to {_count(len(usable), 'memory node')}"
+    outside = [str(node.id) for node in memories if node not in usable]
+    if not outside:
+        yield Finding(feature, "ready", ready)
+        return
+    everything = ",".join(str(node.id) for node in memories)
+    yield Finding(
+        feature, "limited", f"{ready}; this process's cpuset leaves out node {', '.join(outside)}",
+        f"widen cpuset.mems; in a container: docker run --cpuset-mems={everything} ...",
+    )  # fmt: skip
+
+
+def _allowed_nodes(host: Host) -> set[int] | None:
+    """The nodes this process may have memory of; None if the kernel does not say."""
+    for line in (host.read("proc/self/status") or "").splitlines():
+        name, _, ranges = line.partition(":")
+        if name == "Mems_allowed_list" and ranges.strip():
+            ends = [part.split("-") for part in ranges.strip().split(",")]
+            return {n for end in ends for n in range(int(end[0]), int(end[-1]) + 1)}
+    return None
+
+
+def _numa_balancing(host: Host) -> Iterator[Finding]:
+    value = host.read("proc/sys/kernel/numa_balancing")
+    if value in (None, "0"):
+        yield Finding("NUMA balancing", "ready", "the kernel moves no pages behind our back")
+    else:
+        yield Finding(
+            "NUMA balancing", "limited",
+            f"on (mode {value}): the kernel may move pages during measurements",
+            "sudo sysctl kernel.numa_balancing=0",
+        )  # fmt: skip
+
+
+def _huge_pages(host: Host) -> Iterator[Finding]:
+    for name, kilobytes, wanted in (("2 MiB", 2048, 512), ("1 GiB", 1048576, 1)):
+        pool = f"sys/kernel/mm/hugepages/hugepages-{kilobytes}kB"
+        feature, total = f"huge pages {name}", host.read(f"{pool}/nr_hugepages")
+        if total is None:
+            yield Finding(feature, "absent", "this CPU or kernel has none of this size")
+            continue
+        free = host.read(f"{pool}/free_hugepages") or "0"
+        if int(free) > 0:
+            yield Finding(feature, "ready", f"{free} of {total} are free")
+            continue
+        why = "none are reserved" if total == "0" else f"all {total} are in use"
+        yield Finding(
+            feature, "off", f"{why}; transparent huge pages serve instead",
+            f"echo {int(total) + wanted} | sudo tee /{pool}/nr_hugepages",
+        )  # fmt: skip
+
+
+def _transparent_huge_pages(host: Host) -> Iterator[Finding]:
+    setting = host.read("sys/kernel/mm/transparent_hugepage/enabled")
+    if setting is None:
+        yield Finding("huge pages, transparent", "absent", "this kernel was built without them")
+    elif "[never]" in setting:
+        yield Finding(
+            "huge pages, transparent", "off", "set to never",
+            "echo madvise | sudo tee /sys/kernel/mm/transparent_hugepage/enabled",
+        )  # fmt: skip
+    else:
+        chosen = "always" if "[always]" in setting else "madvise"
+        yield Finding("huge pages, transparent", "ready", f"set to {chosen}")
+
+
+def _io_uring(host: Host) -> Iterator[Finding]:
+    backends = headrace.Backends.open(host.machine).capabilities
+    notes = [facts.note for facts in backends if facts.name == "storage"]
+    disabled = host.read("proc/sys/kernel/io_uring_disabled")
+    if not notes:
+        yield Finding("io_uring", "absent", "this machine has no storage node")
+    elif notes[0].startswith("io_uring"):
+        yield Finding("io_uring", "ready", notes[0])
+    elif disabled not in (None, "0"):
+        yield Finding(
+            "io_uring", "off", f"kernel.io_uring_disabled is {disabled}; {notes[0]}",
+            "sudo sysctl kernel.io_uring_disabled=0",
+        )  # fmt: skip
+    else:
+        yield Finding(
+            "io_uring", "off", notes[0],
+            "in a container: docker run --security-opt seccomp=unconfined ...",
+        )  # fmt: skip
+
+
+def _direct_reads(host: Host) -> Iterator[Finding]:
+    feature = "O_DIRECT"
+    try:
+        with tempfile.NamedTemporaryFile(prefix=".headrace-doctor.", dir=host.data) as file:
+            file.write(bytes(4096))
+            file.flush()
+            direct = headrace.File.open(host.machine, file.name).direct
+    except OSError as error:
+        yield Finding(
+            feature, "off", f"cannot try in {host.data}: {error.strerror or error}",
+            "headrace doctor --data DIRECTORY (one you can write to)",
+        )  # fmt: skip
+        return
+    if direct:
+        yield Finding(feature, "ready", f"reads in {host.data} can go past the page cache")
+    else:
+        yield Finding(
+            feature, "off",
+            f"the file system of {host.data} refuses it; the page cache is in between",
+            "export HEADRACE_DATA=DIRECTORY (one on ext4, xfs or btrfs on the device itself)",
+        )  # fmt: skip
+
+
+def _locked_memory(host: Host) -> Iterator[Finding]:
+    soft, _ = resource.getrlimit(resource.RLIMIT_MEMLOCK)
+    #: Space for the registered buffers of a few storage queues.
+    enough = 64 << 20
+    if os.geteuid() == 0 or soft == resource.RLIM_INFINITY or soft >= enough:
+        limit = "no limit" if soft == resource.RLIM_INFINITY else headrace.format_bytes(soft)
+        why = f"{limit}, and root needs none" if os.geteuid() == 0 else limit
+        yield Finding("locked memory", "ready", why)
+    else:
+        yield Finding(
+            "locked memory", "limited",
+            f"limited to {headrace.format_bytes(soft)}: fewer registered buffers",
+            "echo '* - memlock unlimited' | sudo tee /etc/security/limits.d/headrace.conf",
+        )  # fmt: skip
+
+
+def _fast_memory(host: Host) -> Iterator[Finding]:
+    for kind in ("hbm", "cxl"):
+        found = host.machine.of_kind("hbm" if kind == "hbm" else "cxl")
+        if found:
+            names = ", ".join(str(node.id) for node in found)
+            yield Finding(f"{kind.upper()} memory", "ready", f"node {names}: {found[0].reason}")
+            continue
+        idle = [p.name for p in host.find("sys/bus/dax/devices/dax*") if _is_device_dax(p)]
+        if kind == "cxl" and idle:
+            yield Finding(
+                "CXL memory", "off", f"{', '.join(idle)} in device mode, not a memory node",
+                f"sudo daxctl reconfigure-device --mode=system-ram {idle[0]}",
+            )  # fmt: skip
+        else:
+            yield Finding(
+                f"{kind.upper()} memory", "absent",
+                f"no node is {kind}; if one is, say so: export HEADRACE_NODES=N={kind}",
+            )  # fmt: skip
+
+
+def _is_device_dax(device: Path) -> bool:
+    driver = device / "driver"
+    return driver.exists() and driver.resolve().name == "device_dax"
+
+
+def _hmat(host: Host) -> Iterator[Finding]:
+    if host.find("sys/devices/system/node/node*/access0/initiators/read_bandwidth"):
+        yield Finding("HMAT", "ready", "firmware rates the memory; topo shows it")
+    else:
+        yield Finding(
+            "HMAT", "absent",
+            "firmware does not rate the memory; kinds are decided by other evidence",
+        )  # fmt: skip
+
+
+def _dsa(host: Host) -> Iterator[Finding]:
+    for found in headrace.examine_dsa(
+        sysfs=None if host.is_this else host.root / "sys/bus/dsa/devices",
+        dev=None if host.is_this else host.root / "dev/dsa",
+        pci=host.root / "sys/bus/pci/devices",
+    ):
+        name = f"Intel DSA {found.name}".strip()
+        yield Finding(name, found.state, found.why, found.remedy or None)
+
+
+def _gpu(host: Host) -> Iterator[Finding]:
+    version = host.read("proc/driver/nvidia/version")
+    displays = [
+        path.name
+        for path in host.find("sys/bus/pci/devices/*")
+        if host.read(f"sys/bus/pci/devices/{path.name}/vendor") == "0x10de"
+        and (host.read(f"sys/bus/pci/devices/{path.name}/class") or "").startswith("0x03")
+    ]
+    if version:
+        yield Finding(
+            "NVIDIA GPU", "limited", f"{version.splitlines()[0]}; this version copies without it"
+        )
+    elif displays:
+        yield Finding(
+            "NVIDIA GPU", "off", f"at {displays[0]}, no driver",
+            "sudo apt-get install nvidia-driver  (from Debian's non-free section)",
+        )  # fmt: skip
+    else:
+        yield Finding("NVIDIA GPU", "absent", "no such device")
+
+
+def _vector_units(host: Host) -> Iterator[Finding]:
+    flags = _cpu_flags(host)
+    best = next((n for n, f in (("AVX-512", "avx512f"), ("AVX2", "avx2")) if f in flags), None)
+    kernel = headrace.chosen_copy_kernel()
+    if best is None:
+        why = f"SSE2 only ({platform.machine()})"
+        yield Finding("vector copies", "limited", f"{why}; cold copies use {kernel}")
+    else:
+        yield Finding("vector copies", "ready", f"{best}; cold copies use {kernel}")
+
+
+def _cpu_flags(host: Host) -> set[str]:
+    for line in (host.read("proc/cpuinfo") or "").splitlines():
+        if line.startswith("flags"):
+            return set(line.partition(":")[2].split())
+    return set()
+
+
+def _counters(host: Host) -> Iterator[Finding]:
+    feature = "hardware counters"
+    paranoid = host.read("proc/sys/kernel/perf_event_paranoid")
+    if not host.find("sys/bus/event_source/devices/cpu*"):
+        yield Finding(feature, "absent", "no CPU counters (a virtual machine without them)")
+    elif paranoid is not None and int(paranoid) > 1 and os.geteuid() != 0:
+        yield Finding(
+            feature, "off", f"kernel.perf_event_paranoid is {paranoid}",
+            "sudo sysctl kernel.perf_event_paranoid=1",
+        )  # fmt: skip
+    else:
+        yield Finding(feature, "ready", "the CPU's counters can be read")
+
+
+def _python_extras(_: Host) -> Iterator[Finding]:
+    extras = {"reports": ("altair", "jinja2", "vl_convert"), "query data": ("duckdb",)}
+    for feature, modules in extras.items():
+        missing = [module for module in modules if find_spec(module) is None]
+        if missing:
+            yield Finding(feature, "off", f"no {', '.join(missing)}", installing(missing))
+        else:
+            yield Finding(feature, "ready", f"{', '.join(modules)} installed")
+
+
+def _count(number: int, word: str) -> str:
+    return f"{number} {word}{'' if number == 1 else 's'}"
+
+
+PROBES: tuple[Callable[[Host], Iterator[Finding]], ...] = (
+    _numa_binding,
+    _numa_balancing,
+    _huge_pages,
+    _transparent_huge_pages,
+    _io_uring,
+    _direct_reads,
+    _locked_memory,
+    _fast_memory,
+    _hmat,
+    _dsa,
+    _gpu,
+    _vector_units,
+    _counters,
+    _python_extras,
+)

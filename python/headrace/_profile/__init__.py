@@ -1,0 +1,1 @@
+"""Profiles held against each other: other tools' conventions and formats, hosts of a fleet."""

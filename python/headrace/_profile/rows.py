@@ -1,0 +1,58 @@
+"""Rows that hold what those of their experiment hold: a profile that another program wrote may lack
+any of it.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections.abc import Callable, Iterable
+
+from headrace import _core
+
+_MIX = re.compile("(nt_)?(read|write|copy|[1-9][0-9]?:[1-9][0-9]?)")
+
+
+def complete(rows: Iterable[_core.Row]) -> list[_core.Row]:
+    """Those that hold it; all of an experiment that is not known here."""
+    return [row for row in rows if is_complete(row)]
+
+
+def is_complete(row: _core.Row) -> bool:
+    experiment = _experiments().get(row.experiment)
+    if experiment is None:
+        return True
+    if not all(_is(row.parameters.get(each.name), each) for each in experiment.parameters):
+        return False
+    return row.median is None or row.details.keys() >= set(experiment.details)
+
+
+@functools.cache
+def _experiments() -> dict[str, _core.ExperimentInfo]:
+    """The experiments of this version by name: they say what their rows hold."""
+    return {each.name: each for each in _core.experiments()}
+
+
+def is_mix(value: int | str | None) -> bool:
+    """ "read", "2:1", "nt_copy"."""
+    return isinstance(value, str) and _MIX.fullmatch(value) is not None
+
+
+def _is(value: int | str | None, parameter: _core.ParameterInfo) -> bool:
+    if value is None:
+        return not parameter.required
+    return parameter.kind not in _KINDS or _KINDS[parameter.kind](value)
+
+
+def _is_count(value: int | str) -> bool:
+    return isinstance(value, int) and value >= 0
+
+
+#: The values that a kind of parameter has; of the others any.
+_KINDS: dict[str, Callable[[int | str], bool]] = {
+    "count": _is_count,
+    "count_or_all": lambda value: value == "all" or _is_count(value),
+    "operation": lambda value: value in ("read", "write"),
+    "word": lambda value: isinstance(value, str),
+    "mix": is_mix,
+}

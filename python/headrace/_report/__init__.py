@@ -1,0 +1,1 @@
+"""The report: what was measured as one page, with a figure and a sentence for each thing."""

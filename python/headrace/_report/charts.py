@@ -1,0 +1,249 @@
+"""The report's charts: one theme, and lines, bars, dots and heat maps for the figures.
+
+Each chart is one view as wide as its container, so that it fits a desk and a telephone, and has no
+background and no ink of its own: text and rules are drawn in the page's text colour
+(``currentColor``), data in hues that read on white and on black.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any, Literal
+
+import altair as alt
+
+Row = dict[str, Any]
+#: What Altair makes of layers, concatenations and single marks.
+Picture = alt.LayerChart | alt.FacetChart | alt.VConcatChart | alt.Chart
+
+#: Hues with at least 3:1 contrast on white and on #14171a (WCAG 2.1, 1.4.11), told apart also by
+#: the colour-blind (after Okabe and Ito, 2008).
+BLUE, ORANGE, RED, GREEN, GREY = "#3f8fd2", "#d9822b", "#d1495b", "#3d9a6c", "#7f8791"
+VIOLET = "#9b72cf"
+INK = "currentColor"
+_HUES = [BLUE, ORANGE, GREEN, RED, GREY, VIOLET, "#b3892f", "#2f9aa0"]
+
+#: What is along an axis: a logarithm, one of bytes, one of a number, or one that begins at 0.
+Scale = Literal["log", "bytes", "doubling", "delay"]
+#: Bars that have their number beside them; more would be a wall of digits.
+MOST_NUMBERS = 12
+#: A telephone has room for this many pixels of a legend's entry, and a letter takes so many.
+_LEGEND_WIDTH, _LETTER = 300, 6.5
+DASHED: dict[str, Any] = {"color": INK, "strokeDash": [5, 4], "strokeWidth": 1.5, "opacity": 0.7}
+_BYTES = (
+    "datum.value >= 1073741824 ? datum.value / 1073741824 + ' GiB' : datum.value >= 1048576 ? "
+    "datum.value / 1048576 + ' MiB' : datum.value >= 1024 ? datum.value / 1024 + ' KiB' : "
+    "datum.value + ' B'"
+)
+_TIME = (
+    "datum.value >= 1e9 ? datum.value / 1e9 + ' s' : datum.value >= 1e6 ? datum.value / 1e6 + "
+    "' ms' : datum.value >= 1e3 ? datum.value / 1e3 + ' µs' : datum.value + ' ns'"
+)
+
+
+@alt.theme.register("headrace", enable=False)
+def _theme() -> alt.theme.ThemeConfig:
+    axis = {
+        "labelColor": INK, "titleColor": INK, "gridColor": INK, "gridOpacity": 0.12,
+        "domainColor": INK, "domainOpacity": 0.35, "tickColor": INK, "tickOpacity": 0.35,
+        "labelFontSize": 12, "titleFontSize": 12, "titleFontWeight": "normal",
+        "labelOpacity": 0.85, "titleOpacity": 0.85,
+    }  # fmt: skip
+    legend = {
+        "labelColor": INK, "labelFontSize": 12, "title": None, "orient": "top",
+        "symbolType": "square", "symbolStrokeWidth": 0, "offset": 6,
+    }  # fmt: skip
+    title = {"anchor": "start", "frame": "group", "color": INK, "subtitleColor": INK,
+             "fontSize": 14}  # fmt: skip
+    text = {"color": INK}
+    font = "system-ui, -apple-system, sans-serif"
+    config = {"background": "transparent", "font": font, "view": {"stroke": None}, "axis": axis,
+              "legend": legend, "title": title, "text": text}  # fmt: skip
+    return {"config": config}  # type: ignore[typeddict-item]
+
+
+def specification(chart: Picture) -> Row:
+    """The chart in the style of all reports, as Vega-Lite."""
+    with alt.theme.enable("headrace"):
+        return chart.to_dict(validate=False)
+
+
+def stacked(charts: Sequence[Picture], **properties: Any) -> alt.VConcatChart:
+    """Charts below each other, each with scales and a legend of its own."""
+    channels = ("color", "opacity", "shape", "size", "strokeWidth", "xOffset", "yOffset")
+    apart: dict[str, Any] = dict.fromkeys(channels, "independent")
+    return alt.vconcat(*charts, **properties).resolve_scale(**apart)
+
+
+def _color(name: str, rows: Sequence[Row]) -> alt.Color:
+    groups = list(dict.fromkeys(row[name] for row in rows))
+    scale = alt.Scale(domain=groups, range=[_HUES[i % len(_HUES)] for i in range(len(groups))])
+    longest = max((len(str(group)) for group in groups), default=0)
+    columns = max(1, int(_LEGEND_WIDTH / (longest * _LETTER + 26)))
+    legend = alt.Legend(columns=columns, labelLimit=_LEGEND_WIDTH, symbolOpacity=1)
+    return alt.Color(f"{name}:N", scale=scale, legend=legend if len(groups) > 1 else None)
+
+
+def _x(rows: Sequence[Row], title: str, kind: Scale) -> alt.X:
+    values = sorted({row["x"] for row in rows})
+    if kind == "log":
+        scale, axis = _steps_scale(values), _steps_axis(values, "datum.value")
+    elif kind == "delay":
+        least = next((x for x in values if x > 0), 1)
+        scale = alt.Scale(type="symlog", constant=least)
+        axis = _marked(values, "datum.value")
+    else:
+        label = _BYTES if kind == "bytes" else "datum.value"
+        scale = alt.Scale(type="log", base=2, nice=False)
+        axis = _marked(values, label)
+    return alt.X("x:Q", title=title, scale=scale, axis=axis)
+
+
+def lines(
+    rows: Sequence[Row], *, x_title: str, y_title: str, x: Scale, times: bool = False,
+    published: Sequence[Row] = (), level: float | None = None,
+) -> Picture:
+    """`y` over `x`, a line per `line` in the order of `order`; `low` and `high` are drawn as a bar
+    at each point. With `times` y is a logarithmic axis of nanoseconds, else it begins at 0. Points
+    that were `published` lie beside them, and a dashed line at a `level`.
+    """
+    along = _x(rows, x_title, x)
+    if times:
+        values = [row["y"] for row in rows]
+        scale, axis = _steps_scale(values), _steps_axis(values, _TIME)
+        y = alt.Y("y:Q", title=y_title, scale=scale, axis=axis)
+    else:
+        y = alt.Y("y:Q", title=y_title, scale=alt.Scale(zero=True), axis=alt.Axis(tickCount=6))
+    color = _color("line", rows)
+    tooltip = ["line:N", alt.Tooltip("x:Q", title=x_title), alt.Tooltip("text:N", title=y_title)]
+    base = alt.Chart(alt.Data(values=list(rows)))
+    line = base.mark_line(point=True).encode(
+        x=along, y=y, color=color, order="order:Q", tooltip=tooltip
+    )
+    spread = base.mark_rule(opacity=0.5).encode(x=along, y="low:Q", y2="high:Q", color=color)
+    layers = [spread, line, *_diamonds(published, along, y, dy=-13)]
+    if level is not None:
+        layers.append(alt.Chart(alt.Data(values=[{"y": level}])).mark_rule(**DASHED).encode(y=y))
+    return alt.layer(*layers).properties(width="container", height=260)
+
+
+def bars(rows: Sequence[Row], *, title: str, published: Sequence[Row] = ()) -> Picture:
+    """A bar per `bar`, which may be two lines, from 0 to `y`, side by side per `line`; with the
+    interval, and with what was `published` of the same bars.
+    """
+    names = list(dict.fromkeys(row["bar"] for row in rows))
+    groups = list(dict.fromkeys(row["line"] for row in rows))
+    base = alt.Chart(alt.Data(values=list(rows))).encode(
+        y=_bars_axis(names), yOffset=alt.YOffset("line:N", sort=groups)
+    )
+    # Numbers stand to the right of their bars.
+    end = 1.25 * max(row["high"] for row in [*rows, *published])
+    along = alt.X("y:Q", title=title, axis=alt.Axis(tickCount=8), scale=alt.Scale(domainMax=end))
+    bar = base.mark_bar().encode(
+        x=along,
+        color=_color("line", rows),
+        tooltip=["bar:N", "line:N", alt.Tooltip("text:N", title=title)],
+    )
+    spread = base.mark_rule(color=INK, opacity=0.6).encode(x="low:Q", x2="high:Q")
+    layers = [bar, spread, *_diamonds(published, along, _bars_axis(names), dx=36)]
+    if len(rows) <= MOST_NUMBERS and not published:
+        text = base.mark_text(align="left", dx=8, fontSize=11, fontWeight="bold")
+        layers.append(text.encode(x="high:Q", text="text:N"))
+    least = 34 if any("\n" in name for name in names) else 0
+    height = max(60, len(names) * max(least, len(groups) * 18 + 6))
+    return alt.layer(*layers).properties(width="container", height=height)
+
+
+def _bars_axis(names: Sequence[str]) -> alt.Y:
+    return alt.Y("bar:N", sort=list(names), title=None, axis=alt.Axis(
+        labelLimit=200, labelExpr="split(datum.label, '\\n')"))  # fmt: skip
+
+
+def _diamonds(
+    published: Sequence[Row], x: alt.X, y: alt.Y, dx: int = 0, dy: int = 0
+) -> list[alt.Chart]:
+    """What others published, labelled so."""
+    if not published:
+        return []
+    base = alt.Chart(alt.Data(values=list(published))).encode(x=x, y=y)
+    mark = base.mark_point(shape="diamond", size=110, color=INK, filled=True, opacity=0.85)
+    return [mark, base.mark_text(dx=dx, dy=dy, fontSize=11, text="published")]
+
+
+def times(rows: Sequence[Row], *, title: str) -> Picture:
+    """A lane per `bar`, in it a mark per `line` at `x` nanoseconds on a logarithmic axis."""
+    names = list(dict.fromkeys(row["bar"] for row in rows))
+    values = [row["x"] for row in rows]
+    marks = (
+        alt.Chart(alt.Data(values=list(rows)))
+        .mark_point(filled=True, size=70, opacity=0.95)
+        .encode(
+            x=alt.X("x:Q", title=title, scale=_steps_scale(values),
+                    axis=_steps_axis(values, _TIME)),
+            y=alt.Y("bar:N", sort=names, title=None, axis=alt.Axis(grid=True)),
+            color=_color("line", rows),
+            shape=alt.Shape("line:N", legend=None),
+            tooltip=["bar:N", "line:N", alt.Tooltip("text:N", title=title)],
+        )
+    )  # fmt: skip
+    return marks.properties(width="container", height=max(60, len(names) * 30))
+
+
+def heat(cells: Sequence[Row], *, x_title: str | None = None, color: str = BLUE) -> Picture:
+    """A cell per `column` and `row` with its `text`, the stronger the nearer `shade` is to 1; where
+    `shade` is None an empty, dashed one."""
+    columns = list(dict.fromkeys(cell["column"] for cell in cells))
+    rows = list(dict.fromkeys(cell["row"] for cell in cells))
+    slanted = max(len(column) for column in columns) > 4
+    # As large as the cells allow, of which a text takes about five letters; a picture has room.
+    size = alt.ExprRef(f"clamp((containerSize()[0] || 900) / {len(columns)} / 3.4, 6.5, 12)")
+    base = alt.Chart(alt.Data(values=list(cells))).encode(
+        x=alt.X("column:N", sort=columns, title=x_title,
+                axis=alt.Axis(orient="top", labelAngle=-40 if slanted else 0, ticks=False,
+                              domain=False, labelOverlap=False)),
+        y=alt.Y("row:N", sort=rows, title=None,
+                axis=alt.Axis(ticks=False, domain=False, labelOverlap=False)),
+        tooltip=["row:N", "column:N", alt.Tooltip("words:N", title="value")],
+    )  # fmt: skip
+    there = (
+        base.transform_filter("isValid(datum.shade)")
+        .mark_rect(color=color, cornerRadius=2)
+        .encode(opacity=alt.Opacity("shade:Q", legend=None,
+                                    scale=alt.Scale(domain=[0, 1], range=[0.08, 0.62])))
+    )  # fmt: skip
+    absent = base.transform_filter("!isValid(datum.shade)").mark_rect(
+        filled=False, stroke=INK, strokeDash=[3, 3], strokeOpacity=0.45
+    )
+    numbers = base.mark_text(fontSize=size).encode(text="text:N")
+    height = max(60, 26 * len(rows))
+    return alt.layer(there, absent, numbers).properties(width="container", height=height)
+
+
+def _marked(values: Sequence[float], label: str) -> alt.Axis:
+    """A mark at each value, as many labels as there is room for."""
+    return alt.Axis(values=list(values), labelExpr=label, labelOverlap="greedy", labelSeparation=7,
+                    grid=False)  # fmt: skip
+
+
+def _steps(values: Sequence[float]) -> list[float]:
+    """1, 2, 5, 10, ... from below the least of the values to above the most."""
+    least, most = min(values), max(values)
+    first = math.floor(math.log10(least))
+    series = [m * 10.0**e for e in range(first, first + 40) for m in (1, 2, 5)]
+    low = max(step for step in series if step <= least * 1.001)
+    high = min((step for step in series if step >= most), default=most)
+    return [step for step in series if low <= step <= high]
+
+
+def _steps_scale(values: Sequence[float]) -> alt.Scale:
+    steps = _steps(values)
+    return alt.Scale(type="log", domain=[steps[0], max(steps[-1], steps[0] * 2)], nice=False)
+
+
+def _steps_axis(values: Sequence[float], label: str) -> alt.Axis:
+    """Labels at the steps; over several decades at their beginnings."""
+    steps = _steps(values)
+    if len(steps) > 8:
+        steps = [step for step in steps if f"{step:e}".startswith("1")]
+    return alt.Axis(values=steps, labelExpr=label, labelOverlap="greedy")

@@ -1,0 +1,149 @@
+"""What a document says, as the page shows it: its parts, the words above them, the figures."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from headrace import _core
+from headrace._report.figure import Figure
+from headrace._report.figures_demo import copies_figure, rates_figure
+from headrace._report.figures_dsa import dsa_figures
+from headrace._report.figures_machine import machine_figure
+from headrace._report.figures_query import mode_rows, modes_figure, timeline_figures
+from headrace._report.page import Content
+from headrace._report.profile import profile_figures, profile_parts
+from headrace._report.sources import sources_figures
+from headrace._words import efficiency, ms
+
+Row = dict[str, Any]
+
+BASIS_WORDS = {
+    "real hardware": "speeds were measured on this machine",
+    "guest": "a guest with a chosen topology, where placement is real and speeds are not",
+    "model": "modelled, not measured",
+    "published": "published figures of another machine, not measured here",
+}
+
+
+def content_of(document: Row) -> Content:
+    """InvalidError for a document without anything to show."""
+    parts = _parts(document)
+    return Content(
+        title=_title(parts),
+        lead=_lead(parts),
+        basis=_basis(parts),
+        facts=_facts(parts),
+        figures=_figures(document, parts),
+        warnings=parts["warnings"],
+        footer=_footer(parts),
+    )
+
+
+def _figures(document: Row, parts: Row) -> list[Figure]:
+    if document.get("kind") == "bench dsa":
+        return dsa_figures(document)
+    if parts["profile"] is not None:
+        return profile_figures(parts["profile"]) + sources_figures(parts["profile"])
+    machine = Figure(
+        "The machine", missing="No machine in the document; `headrace topo` shows it."
+    )
+    if parts["machine"]:
+        machine = machine_figure(_core.Machine.fromdict(parts["machine"]), {})
+    return [
+        *timeline_figures(parts["query"]),
+        modes_figure(parts["query"]),
+        machine,
+        rates_figure(parts["rates"]),
+        copies_figure(parts["copy"]),
+    ]
+
+
+def _parts(document: Row) -> Row:
+    """The document with its parts under fixed names, None or empty where missing."""
+    query = document.get("query")
+    if isinstance(query, str):  # the document of `headrace bench query` itself
+        query = document
+    copy = document.get("copy") or []
+    if "nodes" in document:  # a machine, perhaps with rows
+        document = profile_parts(document)
+    parts = {
+        "profile": document.get("profile"),
+        "machine": document.get("machine") or (query or {}).get("machine"),
+        "rates": document.get("rates") or [],
+        "copy": copy["rows"] if isinstance(copy, dict) else copy,
+        "query": query,
+        "warnings": list(dict.fromkeys([*document.get("warnings", []),
+                                        *(query or {}).get("warnings", [])])),
+    }  # fmt: skip
+    if not any((parts["machine"], parts["rates"], parts["copy"], query)):
+        raise _core.InvalidError(
+            "nothing to report: the document holds no machine, rates, copy or query part"
+        )
+    for name in ("version", "date", "rests_on"):
+        parts[name] = document.get(name) or (query or {}).get(name)
+    return parts
+
+
+def _title(parts: Row) -> str:
+    machine = (parts["machine"] or {}).get("name")
+    return f"Headrace on {machine}" if machine else "Headrace report"
+
+
+def _lead(parts: Row) -> str:
+    """What the reader should take home, in two sentences."""
+    query = parts["query"]
+    times = {row["mode"]: row["seconds_median"] for row in mode_rows(query)}
+    if not query or "prefetch" not in times:
+        return ""
+    text = (
+        f"{query['query']} over {query['rows'] / 1e6:.3g} million rows, its columns starting on "
+        f"{query['slow']['name']} ({query['slow']['kind']}) and wanted in {query['fast']['kind']}: "
+        f"{ms(times['prefetch'])} with prefetching"
+    )
+    if "direct" in times:
+        text += f", {ms(times['direct'])} reading each block when it is needed"
+    return text + "."
+
+
+def _facts(parts: Row) -> list[tuple[str, str]]:
+    query = parts["query"]
+    times = {row["mode"]: row["seconds_median"] for row in mode_rows(query)}
+    facts = []
+    if "prefetch" in times:
+        facts.append((ms(times["prefetch"]), f"{query['query']} with prefetching"))
+        if "direct" in times:
+            facts.append((f"{times['direct'] / times['prefetch']:.2f} ×", "as fast as direct"))
+        if query.get("overlap_efficiency"):
+            share, bracket, note = efficiency(query).partition(" (")
+            facts.append((share, f"overlap efficiency{bracket}{note}"))
+        if query.get("answer_ok") is not None:
+            facts.append(("exact" if query["answer_ok"] else "WRONG", "answer, checked by DuckDB"))
+    return facts
+
+
+def _basis(parts: Row) -> list[str]:
+    rests = parts["rests_on"] or {}
+    level = rests.get("level", "unknown")
+    words = rests.get("detail") or BASIS_WORDS.get(level, "it is not said what was measured")
+    lines = [f"Rests on {level}: {words}."]
+    machine = parts["machine"] or {}
+    provenance = machine.get("provenance") or {}
+    where = [machine.get("name"), provenance.get("cpu_model") or provenance.get("cpu"),
+             provenance.get("kernel")]  # fmt: skip
+    lines.append(
+        " · ".join(
+            str(item)
+            for item in (*where, parts["date"], f"Headrace {parts['version']}")
+            if item and item != "Headrace None"
+        )
+    )
+    return lines
+
+
+def _footer(parts: Row) -> str:
+    query = parts["query"] or {}
+    software = ", ".join(f"{name} {version}" for name, version in query.get("software", {}).items())
+    provenance = ((parts["machine"] or {}).get("provenance")) or {}
+    host = "; ".join(f"{name}: {value}" for name, value in provenance.items())
+    made = f"Headrace {parts['version']}" if parts["version"] else "Headrace"
+    return ". ".join(item for item in (made, host, software) if item)

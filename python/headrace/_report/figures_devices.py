@@ -1,0 +1,102 @@
+"""Copies by DSA devices, as a profile holds them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from headrace import _core
+from headrace._bench.dsa_rows import way
+from headrace._report import charts
+from headrace._report.figure import Figure
+from headrace._report.rows import Rows, few_lines, point, text_of, value
+from headrace._words import percent, plural, size_text
+
+
+def dsa(rows: Rows) -> Figure:
+    figure = Figure("Copies by DSA devices")
+    # What STREAM reached is of cores; the table has it.
+    rows = rows.having(lambda row: row.parameters["method"] != "stream")
+    if not rows.rows:
+        figure.caption = "Only STREAM, run while a device copied, has a number."
+        return figure
+    more = ""
+    for part, heading, x_title in (
+        ("submission", "submitted one by one, in batches, and by write()", "bytes of one copy"),
+        ("queue", "by copies in flight", "copies in flight"),
+    ):
+        points, left = few_lines(_BY[part](rows.of(part=part)))
+        if points:
+            scale: charts.Scale = "bytes" if part == "submission" else "doubling"
+            chart = charts.lines(points, x_title=x_title, y_title="GB/s", x=scale)
+            figure.charts.append((heading, chart))
+            more = more or left
+    others = rows.having(lambda row: row.parameters["part"] not in _BY)
+    if others.rows:
+        bars = [point(row, 1e9, bar=_words(others, row), line="") for row in others.rows]
+        heading = "by several threads and devices, and while others run"
+        figure.charts.append((heading, charts.bars(bars, title="GB/s")))
+    figure.caption = _caption(rows) + more
+    return figure
+
+
+def _by_size(rows: Rows) -> list[dict[str, Any]]:
+    return [
+        point(row, 1e9, x=row.parameters["bytes"], order=row.parameters["bytes"],
+              line=way(row.parameters))
+        for row in rows.rows
+    ]  # fmt: skip
+
+
+def _by_depth(rows: Rows) -> list[dict[str, Any]]:
+    return [
+        point(row, 1e9, x=row.parameters["window"], order=row.parameters["window"],
+              line=f"{_size(row)}, {row.parameters['queue']}, engines: "
+                   f"{row.parameters['group_engines']}")
+        for row in rows.rows
+    ]  # fmt: skip
+
+
+#: What is drawn as lines, by part.
+_BY = {"submission": _by_size, "queue": _by_depth}
+
+
+def _size(row: _core.Row) -> str:
+    return size_text(int(row.parameters["bytes"]))
+
+
+def _words(rows: Rows, row: _core.Row) -> str:
+    """ "threads: 12 × 1 MiB"; "route: smart, DRAM 0 to HBM 8"; "copy alone"."""
+    p = row.parameters
+    if p["part"] == "route":
+        return f"route: {p['route']}, {rows.name((p['from'], p['to']))}"
+    if p["part"] == "interference":
+        return "copy alone" if p["beside"] == "nothing" else f"copy alongside {p['beside']}"
+    return f"{p['part']}: {p['threads']} × {_size(row)}"
+
+
+def _caption(rows: Rows) -> str:
+    best = rows.best()
+    p = best.parameters
+    devices = plural(len(str(p["engines"]).split()), "device")
+    text = f"The most was {text_of(best)} ({p['part']}, {_size(best)}, {devices})."
+    single = rows.of(part="submission", method="single")
+    if single.rows:
+        least, most = min(single.rows, key=_bytes), max(single.rows, key=_bytes)
+        text += (
+            f" One by one, copies of {_size(least)} reached {text_of(least)}, of {_size(most)} "
+            f"{text_of(most)}."
+        )
+    alone, shared = _first(rows, "nothing"), _first(rows, "STREAM triad")
+    if alone and shared:
+        kept = value(shared) / (value(alone) or 1)
+        text += f" While STREAM ran, a copy kept {percent(kept)} of what it reached alone."
+    return text
+
+
+def _bytes(row: _core.Row) -> int:
+    return int(row.parameters["bytes"])
+
+
+def _first(rows: Rows, beside: str) -> _core.Row | None:
+    found = rows.of(part="interference", method="single", beside=beside).rows
+    return found[0] if found else None

@@ -1,0 +1,254 @@
+"""The machine and its links: node by node where few, else alike nodes as one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from headrace import _core
+from headrace._report.charts_machine import Link, Memory, machine_chart
+from headrace._report.figure import Figure, Table
+from headrace._report.figures_memory import memory_latency, read_bandwidth
+from headrace._report.rows import Name, Pair, Rows, in_order, time_text, value
+from headrace._words import listed, plural, rate_text, size_text
+
+#: More arrows than this cannot be told apart.
+MOST_ARROWS = 12
+KIND_NAMES = {
+    "dram": "DRAM", "hbm": "HBM", "cxl": "CXL memory", "gpu": "GPU memory", "storage": "storage",
+}  # fmt: skip
+Found = dict[Pair, float]
+#: Kind, name, capacity, CPUs, and what is known of copies: what nodes of one box share.
+_Likeness = tuple[str, str, int | None, int, tuple[str, ...]]
+
+
+def machine_figure(machine: _core.Machine, experiments: dict[str, Rows]) -> Figure:
+    """The picture; where nothing was measured with what nodes are rated at, where no rating is
+    known with each node and its CPUs.
+    """
+    nothing = Rows([], {node.id: node.kind for node in machine.nodes})
+    latencies = _values(memory_latency(experiments.get("latency", nothing)))
+    rates = _values(read_bandwidth(experiments.get("bandwidth", nothing)))
+    caption = (
+        "An arrow goes from a memory to the CPUs that read it, as wide as the bandwidth that all "
+        "of them reached; the time is that of one load alone."
+    )
+    if not latencies and not rates:
+        latencies, rates = _rated(machine)
+        caption = (
+            "An arrow goes from a memory to the CPUs that read it, as wide as the bandwidth it is "
+            "rated at; nothing of it was measured."
+        )
+    pairs = [(cpu, memory) for cpu in in_order(pair[0] for pair in {*latencies, *rates})
+             for memory in in_order(pair[1] for pair in {*latencies, *rates})
+             if (cpu, memory) in latencies or (cpu, memory) in rates]  # fmt: skip
+    if not pairs:
+        return _unknown_links(machine)
+    if len(pairs) <= MOST_ARROWS:
+        cpus, memories = _each(machine, pairs, latencies, rates, nothing)
+    else:
+        cpus, memories = _alike(machine, pairs, latencies, rates)
+        caption += (
+            f" Of {len(pairs)} pairs of nodes those alike are one arrow, as wide as the best of "
+            "them: each memory with its nearest CPUs, and with all others."
+        )
+    chart = machine_chart(cpus, memories + _storage(machine, experiments))
+    rows = [
+        [f"CPUs {cpu}, {nothing.node(memory)}",
+         rate_text(rates[cpu, memory]) if (cpu, memory) in rates else "–",
+         time_text(latencies[cpu, memory]) if (cpu, memory) in latencies else "–"]
+        for cpu, memory in pairs
+    ]  # fmt: skip
+    table = Table(["nodes", "reading", "a load alone"], rows, plural(len(pairs), "pair"))
+    return Figure("The machine", f"{machine.name}. {caption}", [("", chart)], [table])
+
+
+def _unknown_links(machine: _core.Machine) -> Figure:
+    """Each node with the best rates of copies from and to it, alike ones as one."""
+    kinds = [node.kind for node in machine.nodes]
+    counted = [
+        plural(kinds.count(kind), f"{name} node")
+        for kind, name in KIND_NAMES.items()
+        if kind in kinds
+    ]
+    best: Found = {}
+    for rate in machine.copy_rates:
+        pair = rate.from_node, rate.to_node
+        best[pair] = max(best.get(pair, 0.0), rate.bandwidth)
+    alike: dict[_Likeness, list[_core.Node]] = {}
+    for node in machine.nodes:
+        name = node.name if node.kind == "storage" else ""
+        lines = (*_devices(machine, node), *_copies(node.id, best))
+        alike.setdefault((node.kind, name, node.capacity, len(node.cpus), lines), []).append(node)
+    with_cpus = [node.id for node in machine.nodes if node.cpus]
+    memories = []
+    for (kind, name, _, cpus, lines), nodes in alike.items():
+        links = []
+        if cpus:
+            links.append(Link(plural(cpus, "CPU") + (" each" if len(nodes) > 1 else ""), 0))
+        links += [Link(line) for line in lines]
+        title = name or f"{KIND_NAMES.get(kind, kind)} {_span(node.id for node in nodes)}"
+        memories.append(Memory(kind, title, _capacities(nodes), links))
+    boxes = []
+    if with_cpus:
+        count = sum(len(node.cpus) for node in machine.nodes)
+        boxes = [(f"CPUs {_span(with_cpus)}", plural(count, "CPU"))]
+    caption = f"{machine.name} has {listed(counted)}."
+    measured = any(start != end for start, end in best)
+    caption += (
+        " In the boxes: the best copy rates that were measured."
+        if measured
+        else " Its links have not been measured."
+    )
+    return Figure("The machine", caption, [("", machine_chart(boxes, memories))])
+
+
+def _devices(machine: _core.Machine, node: _core.Node) -> list[str]:
+    """ "4 × DSA", of what copies by itself."""
+    kinds = [engine.kind for engine in machine.engines if engine.home == node.id]
+    copying = sorted(set(kinds) - {"cpu", "migrate", "ssd"})
+    return [f"{kinds.count(kind)} × {kind.upper()}" for kind in copying]
+
+
+def _copies(node: Name, best: Found) -> list[str]:
+    """ "copies 12.1 GB/s within", "to node 0: 760 MB/s, back 410 MB/s"."""
+    lines = [f"copies {rate_text(rate)} within" for pair, rate in best.items()
+             if pair == (node, node)]  # fmt: skip
+    others = [pair[1] for pair in best if pair[0] == node != pair[1]]
+    for other in others:
+        back = best.get((other, node))
+        # A pair is told at one of its ends: the one with the higher number.
+        if back is None or (isinstance(other, int) and isinstance(node, int) and other < node):
+            text = f"to node {other}: {rate_text(best[node, other])}"
+            lines.append(text + (f", back {rate_text(back)}" if back else ""))
+    return lines
+
+
+def _values(rows: dict[Pair, _core.Row]) -> Found:
+    return {pair: value(row) for pair, row in rows.items()}
+
+
+def _rated(machine: _core.Machine) -> tuple[Found, Found]:
+    """What firmware or the maker says: load latencies in ns, read bandwidths."""
+    latencies: Found = {}
+    rates: Found = {}
+    for node in machine.nodes:
+        for access in node.access:
+            pair = (access.initiator, node.id)
+            if access.read_latency:
+                latencies[pair] = access.read_latency * 1e9
+            if access.read_bandwidth:
+                rates[pair] = access.read_bandwidth
+    return latencies, rates
+
+
+Picture = tuple[list[tuple[str, str]], list[Memory]]
+
+
+def _each(
+    machine: _core.Machine, pairs: list[Pair], latencies: Found, rates: Found, rows: Rows
+) -> Picture:
+    nodes: dict[Name, _core.Node] = {node.id: node for node in machine.nodes}
+    cpus = list(dict.fromkeys(pair[0] for pair in pairs))
+    boxes = [
+        (f"CPUs {cpu}", plural(len(nodes[cpu].cpus), "CPU") if cpu in nodes else "")
+        for cpu in cpus
+    ]
+    memories = []
+    for number in in_order(pair[1] for pair in pairs):
+        links = [
+            Link(f"CPUs {cpu}: {_words([(cpu, memory)], latencies, rates)}", cpus.index(cpu),
+                 rates.get((cpu, memory)))
+            for cpu, memory in pairs
+            if memory == number
+        ]  # fmt: skip
+        memories.append(Memory(rows.kind(number), rows.node(number),
+                               _capacity(nodes.get(number)), links))  # fmt: skip
+    return boxes, memories
+
+
+def _alike(
+    machine: _core.Machine, pairs: list[Pair], latencies: Found, rates: Found
+) -> Picture:
+    cpus = {pair[0] for pair in pairs}
+    nearest = {}
+    for memory in {pair[1] for pair in pairs}:
+        own = [pair for pair in pairs if pair[1] == memory]
+        nearest[memory] = min(own, key=lambda pair: _distance(pair, latencies, rates))
+    memories = []
+    for kind in dict.fromkeys(node.kind for node in machine.nodes):
+        nodes = [node for node in machine.nodes if node.kind == kind and node.id in nearest]
+        if not nodes:
+            continue
+        near = [nearest[node.id] for node in nodes]
+        far = [p for p in pairs if p[1] in {n.id for n in nodes} and p not in near]
+        links = [
+            Link(f"{word}: {_words(chosen, latencies, rates)}", 0,
+                 max((rates[p] for p in chosen if p in rates), default=None))
+            for word, chosen in (("nearest", near), ("others", far))
+            if chosen
+        ]  # fmt: skip
+        name = f"{kind.upper()} {_span(node.id for node in nodes)}"
+        memories.append(Memory(kind, name, _capacities(nodes), links))
+    count = sum(len(node.cpus) for node in machine.nodes if node.id in cpus)
+    return [(f"CPUs {_span(cpus)}", plural(count, "CPU"))], memories
+
+
+def _distance(pair: Pair, latencies: Found, rates: Found) -> tuple[bool, float]:
+    """Sorts by latency; pairs without one come after the others, by bandwidth."""
+    if pair in latencies:
+        return False, latencies[pair]
+    return True, -rates[pair]
+
+
+def _span(numbers: Iterable[Name]) -> str:
+    ordered = in_order(numbers)
+    first, last = ordered[0], ordered[-1]
+    whole = isinstance(first, int) and isinstance(last, int) and last - first == len(ordered) - 1
+    if len(ordered) > 2 and whole:
+        return f"{ordered[0]}–{ordered[-1]}"
+    return ", ".join(map(str, ordered))
+
+
+def _words(pairs: list[Pair], latencies: Found, rates: Found) -> str:
+    """ "540 GB/s, 118 ns", of several pairs "15.6–46.8 GB/s, 104–201 ns"."""
+    parts = []
+    speeds = sorted(rates[pair] for pair in pairs if pair in rates)
+    if speeds:
+        least, most = rate_text(speeds[0]), rate_text(speeds[-1])
+        parts.append(most if least == most else f"{_bare(least, most)}–{most}")
+    times = sorted(latencies[pair] for pair in pairs if pair in latencies)
+    if times:
+        fast, slow = f"{times[0]:.3g}", f"{times[-1]:.3g}"
+        parts.append(f"{slow} ns" if fast == slow else f"{fast}–{slow} ns")
+    return ", ".join(parts)
+
+
+def _bare(text: str, other: str) -> str:
+    """Without the unit, if the other has the same."""
+    number, _, unit = text.partition(" ")
+    return number if other.endswith(f" {unit}") else text
+
+
+def _capacity(node: _core.Node | None) -> str:
+    return size_text(node.capacity) if node is not None and node.capacity else ""
+
+
+def _capacities(nodes: list[_core.Node]) -> str:
+    """Says one node's, or each one's if all have the same."""
+    capacities = {_capacity(node) for node in nodes}
+    each = " each" if len(nodes) > 1 else ""
+    return capacities.pop() + each if len(capacities) == 1 and "" not in capacities else ""
+
+
+def _storage(machine: _core.Machine, experiments: dict[str, Rows]) -> list[Memory]:
+    """Storage has no CPUs of its own that read it: a box with its best rates."""
+    found = []
+    for node in machine.nodes:
+        if node.kind != "storage":
+            continue
+        rows = experiments.get("storage", Rows([], {})).of(node=node.id)
+        words = [f"{operation} {rate_text(value(rows.of(operation=operation).best()))}"
+                 for operation in rows.values("operation")]  # fmt: skip
+        words = words or ["not measured"]
+        found.append(Memory("storage", node.name, _capacity(node), [Link(", ".join(words))]))
+    return found

@@ -1,0 +1,198 @@
+"""What CPUs see of memory: latency, bandwidth, both at once, and STREAM."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from headrace import _core
+from headrace._report import charts
+from headrace._report.figure import Figure
+from headrace._report.rows import (
+    Pair, Point, Rows, few_lines, in_order, point, text_of, value,
+)  # fmt: skip
+from headrace._words import rate_text, size_text
+
+
+def memory_latency(rows: Rows) -> dict[Pair, _core.Row]:
+    """Random loads of each pair of nodes over the largest buffer, with the fewest page walks."""
+    whole = rows.of(window="all")
+    found: dict[Pair, _core.Row] = {}
+    for pair, row in whole.best_of_pairs().items():
+        of_pair = whole.among([pair])
+        largest = max(of_pair.values("bytes"), default=row.parameters["bytes"])
+        found[pair] = of_pair.of(bytes=largest).best()
+    return found
+
+
+def read_bandwidth(rows: Rows) -> dict[Pair, _core.Row]:
+    """Reading of each pair of nodes with the best number of threads."""
+    return rows.of(mix="read").best_of_pairs()
+
+
+def latency(rows: Rows) -> Figure:
+    figure = Figure("How long a load takes")
+    whole = rows.of(window="all")
+    windows = rows.having(lambda row: row.parameters["window"] != "all")
+    if far := memory_latency(rows):
+        figure.charts += _matrix(rows, far, 1, "ns per load, CPUs by memory")
+        figure.caption = _latency_words(rows, whole.best(), far)
+    for chosen, x, heading in (
+        (whole, "bytes", "by the size of what is read, in random order"),
+        (windows, "window",
+         "by the window of the random order: small ones measure the prefetchers"),
+    ):  # fmt: skip
+        if len(chosen.values(x)) > 1:
+            swept = _swept(chosen, x)
+            pairs = swept.telling_pairs(4)
+            figure.charts.append((heading, _latency_chart(chosen.among(pairs), x)))
+            if (left_out := swept.left_out(pairs)) not in figure.caption:
+                figure.caption += left_out
+    return figure
+
+
+def _latency_words(rows: Rows, near: _core.Row, far: dict[Pair, _core.Row]) -> str:
+    best, worst = min(far.values(), key=value), max(far.values(), key=value)
+    text = ""
+    if value(near) < value(best):
+        text = f"From the nearest cache a load takes {text_of(near)}. "
+    text += (
+        f"A load from {size_text(int(best.parameters['bytes']))} of memory takes {text_of(best)} "
+        f"({rows.where(best)}, {best.parameters['pages']} pages)"
+    )
+    if len(far) > 1:
+        text += f", at the far end {text_of(worst)} ({rows.where(worst)})"
+    return text + "."
+
+
+def _swept(rows: Rows, parameter: str) -> Rows:
+    """The rows of pairs of nodes that were measured with several values."""
+    several = [p for p in rows.pairs() if len(rows.among([p]).values(parameter)) > 1]
+    return rows.among(several)
+
+
+def _latency_chart(rows: Rows, x: str) -> Any:
+    points = [
+        point(row, 1, x=row.parameters[x], order=row.parameters[x],
+              line=rows.where(row, f"{row.parameters['pages']} pages"))
+        for row in rows.rows
+    ]  # fmt: skip
+    return charts.lines(points, x_title=f"{x}, bytes" if x != "bytes" else x, x="bytes",
+                        y_title="ns per load")  # fmt: skip
+
+
+def _matrix(
+    rows: Rows, of_pairs: dict[Pair, _core.Row], scale: float, heading: str
+) -> list[tuple[str, Any]]:
+    """A heat map of pairs of nodes, if there are several."""
+    tried = list(dict.fromkeys([*rows.tried, *of_pairs]))
+    if len(tried) < 2:
+        return []
+    least = min(map(value, of_pairs.values()))
+    span = max(map(value, of_pairs.values())) - least
+    cells = []
+    for memory in in_order(pair[1] for pair in tried):
+        for cpu in in_order(pair[0] for pair in tried):
+            row = of_pairs.get((cpu, memory))
+            cells.append({
+                "column": str(cpu), "row": rows.node(memory),
+                "text": f"{value(row) / scale:.3g}" if row else "–",
+                "words": text_of(row) if row else "not measured",
+                "shade": ((value(row) - least) / span if span else 1.0) if row else None,
+            })  # fmt: skip
+    heading += " (dashed: not measured)" if any(cell["shade"] is None for cell in cells) else ""
+    return [(heading, charts.heat(cells, x_title="CPUs of node"))]
+
+
+def bandwidth(rows: Rows) -> Figure:
+    figure = Figure("How many bytes per second")
+    if reads := read_bandwidth(rows):
+        figure.charts += _matrix(rows, reads, 1e9, "GB/s read, CPUs by memory")
+    pairs = rows.telling_pairs(3)
+    points = []
+    for mix in rows.values("mix"):
+        for row in rows.of(mix=mix).among(pairs).best_of_pairs().values():
+            points.append(point(row, 1e9, bar=mix, line=rows.where(row)))
+    best = rows.best()
+    figure.charts.append(("by mix of reads and writes", charts.bars(points, title="GB/s")))
+    figure.caption = (
+        f"The best number of threads for each mix of reads and writes. The most was "
+        f"{text_of(best)} ({best.parameters['mix']}, {rows.where(best)}). Bytes of payload: a copy "
+        f"counts once.{rows.left_out(pairs)}"
+    )
+    return figure
+
+
+def loaded(rows: Rows) -> Figure:
+    """Lines by pair of nodes in a chart per mix; with one pair, lines by mix in one chart."""
+    pairs = rows.telling_pairs(6)
+    shown = rows.among(pairs)
+    figure = Figure("How long a load takes while others use the memory")
+    several = len(rows.pairs()) > 1
+    for mix in rows.values("mix") if several else [""]:
+        chosen = shown.of(mix=mix) if mix else shown
+        if points := _by_bandwidth(chosen, several):
+            chart = charts.lines(points, x="log", y_title="ns per load",
+                                 x_title="GB/s that others reached")  # fmt: skip
+            figure.charts.append((f"while others do: {mix}" if mix else "", chart))
+    reads = shown.of(mix="read") if several else shown
+    if len(reads.values("delay_ns")) > 1:
+        # Latency checkers of others inject a delay whose unit they do not define.
+        foreign = any(row.source for row in reads.rows)
+        pause = "delay injected" if foreign else "pause that each of them makes after every KiB"
+        chart = charts.lines(_by_delay(reads, several), x="delay", y_title="GB/s",
+                             x_title="delay, in the source's unit" if foreign else "pause, ns")
+        heading = f"what the others reach, by the {pause}" + (": read" if several else "")
+        figure.charts.append((heading, chart))
+    idle = min(rows.rows, key=value)
+    busy = max(rows.rows, key=value)
+    figure.caption = (
+        f"A load took at best {text_of(idle)} ({rows.where(idle)}), at "
+        f"worst {text_of(busy)} while others moved {rate_text(busy.details['bandwidth'])} "
+        f"({rows.where(busy, str(busy.parameters['mix']))}).{rows.left_out(pairs)}"
+    )
+    return figure
+
+
+def _line(rows: Rows, row: _core.Row, several: bool) -> str:
+    p = row.parameters
+    apart = (p["cpu_node"], p["memory_node"]) != (p["traffic_cpu_node"], p["traffic_memory_node"])
+    others = f"; others CPUs {p['traffic_cpu_node']}, {rows.node(p['traffic_memory_node'])}"
+    return (rows.where(row) if several else str(p["mix"])) + (others if apart else "")
+
+
+def _by_bandwidth(rows: Rows, several: bool) -> list[Point]:
+    return [
+        point(row, 1, x=row.details["bandwidth"] / 1e9, order=-int(row.parameters["delay_ns"]),
+              line=_line(rows, row, several))
+        for row in rows.rows
+        if row.details["bandwidth"] > 0
+    ]  # fmt: skip
+
+
+def _by_delay(rows: Rows, several: bool) -> list[Point]:
+    points = []
+    for row in rows.rows:
+        rate = row.details["bandwidth"]
+        delay = row.parameters["delay_ns"]
+        points.append({
+            "x": delay, "order": delay, "y": rate / 1e9, "low": rate / 1e9, "high": rate / 1e9,
+            "text": rate_text(rate), "line": _line(rows, row, several),
+        })  # fmt: skip
+    return points
+
+
+def stream(rows: Rows) -> Figure:
+    def homes(row: _core.Row) -> str:
+        return ", ".join(f"{name} in {rows.node(row.parameters[name])}" for name in "abc")
+
+    points = [
+        point(row, 1e9, bar=row.parameters["kernel"], line=homes(row)) for row in rows.rows
+    ]
+    points, more = few_lines(points)
+    best = rows.best()
+    return Figure(
+        "STREAM's kernels",
+        f"Counted as STREAM counts. The most was {text_of(best)} ({best.parameters['kernel']}, "
+        f"{homes(best)}).{more}",
+        [("", charts.bars(points, title="GB/s"))],
+    )

@@ -1,0 +1,188 @@
+"""How bytes get from one memory to another: by copies, and by moving pages."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from headrace import _core
+from headrace._report import charts
+from headrace._report.figure import Figure, Table
+from headrace._report.rows import (
+    Pair, Rows, few_lines, point, text_of, time_text, value,
+)  # fmt: skip
+from headrace._words import plural, size_text
+
+#: What a program meets that uses pages while they move, by the name of the detail: how long until
+#: the first page is there, and how long single accesses take.
+_FELT = {
+    "first_batch_ns": "first page", "stall_p50_ns": "half", "stall_p99_ns": "99 %",
+    "stall_max_ns": "slowest",
+}  # fmt: skip
+
+
+def copy(rows: Rows) -> Figure:
+    figure = Figure("Copying from memory to memory")
+    pairs = rows.telling_pairs(4)
+    more = ""
+    cold = "cold, neither side in a cache"
+    for state, pair, words in [
+        *(("cold", pair, cold) for pair in pairs),
+        ("hot", rows.pairs()[0], "hot, both sides in a cache"),
+    ]:
+        chosen = rows.of(state=state).among([pair])
+        points, left = few_lines(_copy_points(chosen), "cpu and memcpy")
+        if points:
+            where = f"{rows.name(pair)}; " if len(rows.pairs()) > 1 else ""
+            chart = charts.lines(points, x_title="bytes of one copy", y_title="GB/s", x="bytes")
+            figure.charts.append((where + words, chart))
+            more = more or left
+    best = rows.best()
+    p = best.parameters
+    figure.caption = (
+        f"× is the number of threads. The most was {text_of(best)} ({p['engine']} × {p['threads']}"
+        f", {size_text(int(p['bytes']))}, {p['state']}, {rows.where(best)}).{more}"
+        f"{rows.left_out(pairs)}"
+    )
+    return figure
+
+
+def _copy_points(rows: Rows) -> list[dict[str, Any]]:
+    return [
+        point(row, 1e9, x=row.parameters["bytes"], order=row.parameters["bytes"],
+              line=f"{row.parameters['engine']} × {row.parameters['threads']}",
+              first=row.parameters["engine"] in ("cpu", "memcpy"))
+        for row in rows.rows
+    ]  # fmt: skip
+
+
+def migrate(rows: Rows) -> Figure:
+    figure = Figure("Moving pages to another node")
+    pairs = rows.telling_pairs(3)
+    fewest = min(map(_threads, rows.rows))
+    for pair in pairs:
+        points = [
+            point(row, 1e9, bar=_way(row), line=f"{row.parameters['pages']} pages")
+            for row in rows.among([pair]).rows
+            if _threads(row) == fewest
+        ]
+        if points:
+            heading = f"{rows.name(pair)}: how fast {plural(fewest, 'CPU')} can move them"
+            figure.charts.append((heading, charts.bars(points, title="GB/s")))
+    # The pair that is drawn first stands for the others: stalls and gains depend on the way.
+    more = _with_more_cpus(figure, rows.among(pairs[:1]))
+    felt = rows.among(pairs[:1]).having(lambda row: _threads(row) == fewest)
+    for pages in felt.values("pages"):
+        marks = _felt(felt.of(pages=pages))
+        if marks:
+            heading = f"{rows.name(pairs[0])}, {pages} pages: when the first page is there, and "
+            heading += "how long half, 99 % and all accesses by others take meanwhile"
+            figure.charts.append((heading, charts.times(marks, title="time")))
+    figure.tables.append(_places(rows.among(pairs)))
+    best = rows.best()
+    figure.caption = (
+        f"× is the number of pages in a call. The fastest way moved {text_of(best)} ({_way(best)}, "
+        f"{best.parameters['pages']} pages, {plural(_threads(best), 'CPU')}, {rows.where(best)})."
+        f"{_stall(rows)}{_trade_off(rows)}{more}{rows.left_out(pairs)}"
+    )
+    return figure
+
+
+def _with_more_cpus(figure: Figure, rows: Rows) -> str:
+    """Draws the rates over the number of CPUs that move at once, where there are several."""
+    points = [
+        point(row, 1e9, x=_threads(row), order=_threads(row),
+              line=f"{_way(row)}, {row.parameters['pages']}",
+              first=_way(row) in ("move_pages × 512", "copy"))
+        for row in rows.rows
+    ]  # fmt: skip
+    if len({each["x"] for each in points}) < 2:
+        return ""
+    points, more = few_lines(points, "move_pages × 512 and copy")
+    chart = charts.lines(points, x_title="CPUs that move at once", y_title="GB/s", x="doubling")
+    figure.charts.append((f"{rows.name(rows.pairs()[0])}: with more CPUs", chart))
+    return more
+
+
+def _threads(row: _core.Row) -> int:
+    """The CPUs that move; older versions measured with one."""
+    return int(row.parameters.get("threads", 1))
+
+
+def _way(row: _core.Row) -> str:
+    batch = row.parameters["batch"]
+    if batch == "all":
+        return str(row.parameters["method"])
+    return f"{row.parameters['method']} × {batch}"
+
+
+def _felt(rows: Rows) -> list[dict[str, Any]]:
+    return [
+        {"bar": _way(row), "line": words, "x": row.details[name],
+         "text": time_text(row.details[name])}
+        for row in rows.rows
+        for name, words in _FELT.items()
+        if row.details.get(name, 0) > 0
+    ]  # fmt: skip
+
+
+def _stall(rows: Rows) -> str:
+    worst = max(rows.rows, key=lambda row: row.details.get("stall_max_ns", 0))
+    if "stall_max_ns" not in worst.details:
+        return ""
+    return (
+        " A thread that used the pages meanwhile waited at worst "
+        f"{time_text(worst.details['stall_max_ns'])} for one access ({_way(worst)})."
+    )
+
+
+def _trade_off(rows: Rows) -> str:
+    """What keeping the addresses costs, where both were measured between the same nodes: by the
+    kernel, which a program need not know of, else by the program that moves its own pages."""
+    for pair in rows.telling_pairs(1):
+        for pages in rows.values("pages"):
+            both = rows.among([pair]).of(pages=pages)
+            new, kernel = both.of(method="copy"), both.having(_by_kernel)
+            kept = kernel.rows or both.of(method="remap").rows
+            if new.rows and kept:
+                return _compared(new.best(), max(kept, key=value))
+    return ""
+
+
+def _by_kernel(row: _core.Row) -> bool:
+    return row.parameters["method"] in ("move_pages", "mbind")
+
+
+def _compared(new: _core.Row, kept: _core.Row) -> str:
+    text = f" Copying {new.parameters['pages']} pages to a new address moved {text_of(new)}, "
+    best = f"the best way that keeps the address ({_way(kept)}, {text_of(kept)})"
+    if (new.low or 0) <= (kept.high or 0) and (kept.low or 0) <= (new.high or 0):
+        return (
+            f"{text}which cannot be told apart from {best}: it does not pay to change every "
+            "pointer for it."
+        )
+    return (
+        f"{text}{value(new) / (value(kept) or 1):.2f} × as much as {best}; the price is that the "
+        "program must change every pointer."
+    )
+
+
+def _places(rows: Rows) -> Table:
+    """Migrate in place against copy to a new address, per pair of nodes and size of page."""
+    lines: list[list[str]] = []
+    for pair in rows.pairs():
+        for pages in rows.values("pages"):
+            for way, row in _best_ways(rows, pair, pages).items():
+                lines.append([
+                    f"{rows.name(pair)}, {pages}", _way(row), str(_threads(row)),
+                    "new" if way == "copy" else "stays", text_of(row),
+                    *(time_text(row.details[name]) if name in row.details else ""
+                      for name in ("first_batch_ns", "stall_p99_ns", "stall_max_ns")),
+                ])  # fmt: skip
+    head = ["nodes, pages", "way", "CPUs", "address", "rate", "first page there", "access, p99",
+            "access, slowest"]  # fmt: skip
+    return Table(head, lines, "Moving in place against copying to a new address")
+
+
+def _best_ways(rows: Rows, pair: Pair, pages: str) -> dict[str, _core.Row]:
+    chosen = rows.among([pair]).of(pages=pages)
+    return {method: chosen.of(method=method).best() for method in chosen.values("method")}

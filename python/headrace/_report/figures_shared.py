@@ -1,0 +1,103 @@
+"""What jobs do to each other that use memory at the same time."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from headrace import _core
+from headrace._report import charts
+from headrace._report.figure import Figure
+from headrace._report.rows import Rows, few_lines, value
+from headrace._words import rate_text
+
+
+def interference(rows: Rows) -> Figure:
+    figure = Figure("Who slows whom")
+    pairs = rows.of(aggressors=1)
+    if pairs.rows:
+        heading = "times slower than alone: the job of the row while that of the column runs"
+        figure.charts.append((heading, _matrix(pairs)))
+        worst, mildest = max(pairs.rows, key=value), min(pairs.rows, key=value)
+        figure.caption = (
+            f"1 is undisturbed, 2 is half as fast. Worst off was {_words(worst, 'victim')} while "
+            f"{_words(worst, 'aggressor')} ran: slowed down {value(worst):.3g} times. Least "
+            f"disturbed was {_words(mildest, 'victim')} while {_words(mildest, 'aggressor')} ran: "
+            f"{value(mildest):.3g} times."
+        )
+    equal = rows.having(lambda row: "fairness" in row.details)
+    totals, more = few_lines(_totals(equal))
+    if totals:
+        chart = charts.lines(totals, x_title="equal jobs at once", y_title="GB/s of all",
+                             x="doubling")  # fmt: skip
+        figure.charts.append(("what equal jobs reach together", chart))
+        fair = [_at(row, row.details["fairness"], f"{row.details['fairness']:.3g}")
+                for row in equal.rows]  # fmt: skip
+        chart = charts.lines(few_lines(fair)[0], x_title="equal jobs at once",
+                             y_title="fairness", x="doubling")  # fmt: skip
+        figure.charts.append(("how evenly they share it: 1 is evenly (Jain's index)", chart))
+        figure.caption += _scaling(equal) + more
+    return figure
+
+
+def _words(row: _core.Row, role: str) -> str:
+    return str(row.parameters[role]).replace(">", " to ")
+
+
+def _kind(row: _core.Row, role: str) -> str:
+    """ "chase" of "chase 0", "copy" of "copy 0>8"."""
+    return str(row.parameters[role]).partition(" ")[0]
+
+
+def _job(rows: Rows, row: _core.Row, role: str) -> str:
+    """ "copy 0→8", with the CPUs where they differ."""
+    job = str(row.parameters[role]).replace(">", "→")
+    name = "cpu_node" if role == "victim" else "aggressor_cpu_node"
+    several = len({*rows.values("cpu_node"), *rows.values("aggressor_cpu_node")}) > 1
+    return f"{job}, CPUs {row.parameters[name]}" if several else job
+
+
+def _matrix(rows: Rows) -> Any:
+    found = {(_job(rows, row, "victim"), _job(rows, row, "aggressor")): row for row in rows.rows}
+    most = max(1.5, *(value(row) for row in rows.rows))
+    cells = []
+    for victim in dict.fromkeys(pair[0] for pair in found):
+        for aggressor in dict.fromkeys(pair[1] for pair in found):
+            row = found.get((victim, aggressor))
+            cells.append({
+                "row": victim, "column": aggressor, "text": f"{value(row):.2f}" if row else "–",
+                "words": f"{value(row):.3g} times slower" if row else "not measured",
+                "shade": max(0.0, (value(row) - 1) / (most - 1)) if row else None,
+            })  # fmt: skip
+    return charts.heat(cells, color=charts.RED)
+
+
+def _at(row: _core.Row, y: float, text: str) -> dict[str, Any]:
+    count = int(row.parameters["aggressors"]) + 1
+    return {
+        "x": count, "order": count, "y": y, "low": y, "high": y, "text": text,
+        "line": _words(row, "victim"),
+    }  # fmt: skip
+
+
+def _totals(equal: Rows) -> list[dict[str, Any]]:
+    """Bytes per second of all; of one alone too, unless that is a latency."""
+    points = []
+    for row in equal.rows:
+        total = row.details["total"]
+        points.append(_at(row, total / 1e9, rate_text(total)))
+        chases = _kind(row, "victim") == "chase"
+        if row.parameters["aggressors"] == 1 and not chases:
+            alone = row.details["alone"]
+            points.append(_at(row, alone / 1e9, rate_text(alone)) | {"x": 1, "order": 1})
+    return points
+
+
+def _scaling(equal: Rows) -> str:
+    most = max(equal.rows, key=lambda row: row.details["total"])
+    least = min(equal.rows, key=lambda row: row.details["fairness"])
+    return (
+        f" {int(most.parameters['aggressors']) + 1} × {_words(most, 'victim')} together "
+        f"reached {rate_text(most.details['total'])}, one alone "
+        f"{rate_text(most.details['alone'])}; the least even sharing was "
+        f"{least.details['fairness']:.3g} ({_words(least, 'victim')})."
+    )

@@ -1,0 +1,70 @@
+"""What the rows of an experiment say together, as sentences under its figure."""
+
+from __future__ import annotations
+
+from headrace import _core
+from headrace._report.rows import time_text
+from headrace._words import rate_text, size_text
+
+
+def sentences(profile: _core.Profile, experiment: str) -> str:
+    """What there is to say, each sentence with a space before it."""
+    found = {"latency": _steps, "loaded": _bends, "copy": _lines}.get(experiment)
+    return "".join(f" {sentence}" for sentence in found(profile)) if found else ""
+
+
+def _steps(profile: _core.Profile) -> list[str]:
+    steps = _core.cache_steps(profile)
+    if not steps:
+        return []
+    first = steps[0]
+    own = [s for s in steps if (s.cpu_node, s.memory_node) == (first.cpu_node, first.memory_node)]
+    words = ", ".join(
+        f"{s.name} {time_text(s.latency_ns)} up to {size_text(s.to_size)}" for s in own
+    )
+    return [f"By working set: {words}."]
+
+
+def _bends(profile: _core.Profile) -> list[str]:
+    """Where latency begins to rise for the first observer with traffic on its own memory."""
+    bends = [bend for bend in _core.knees(profile) if _nodes(bend) == _nodes_of_traffic(bend)]
+    own = [bend for bend in bends if _nodes(bend) == _nodes(bends[0])]
+    if not own:
+        return []
+    words = ", ".join(
+        f"{rate_text(bend.bandwidth)} ({time_text(bend.latency_ns)}, {bend.mix})" for bend in own
+    )
+    where = f"CPUs {own[0].cpu_node}, memory {own[0].memory_node}"
+    return [f"Curves bend, most bandwidth per latency, at {words} ({where})."]
+
+
+def _nodes(bend: _core.Knee) -> tuple[int, int]:
+    return bend.cpu_node, bend.memory_node
+
+
+def _nodes_of_traffic(bend: _core.Knee) -> tuple[int, int]:
+    return bend.traffic_cpu_node, bend.traffic_memory_node
+
+
+def _lines(profile: _core.Profile) -> list[str]:
+    """What cold copies cost between the first pair of nodes, by their size."""
+    fits = [f for f in _core.copy_fits(profile) if f.engine == "cpu" and f.state == "cold"]
+    if not fits:
+        return []
+    pair = fits[0].from_node, fits[0].to_node
+    said = [
+        f"From node {pair[0]} to {pair[1]} a cold copy by cpu × {fit.threads} takes "
+        f"{time_text(fit.latency_ns)} + V / {rate_text(fit.bandwidth)}, within "
+        f"{fit.largest_error:.0%} of what was measured."
+        for fit in fits
+        if (fit.from_node, fit.to_node) == pair
+    ]
+    changes = [
+        c
+        for c in _core.crossovers(profile)
+        if (c.from_node, c.to_node, c.state, c.threads) == (*pair, "cold", 1)
+    ]
+    if len(changes) > 1:
+        words = ", ".join(f"{c.engine} from {size_text(c.bytes)}" for c in changes)
+        said.append(f"Fastest there with one thread: {words}.")
+    return said

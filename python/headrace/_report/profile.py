@@ -1,0 +1,103 @@
+"""The figures of a profile: pictures, a sentence and a table per experiment."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from headrace import _core
+from headrace._profile.rows import is_complete
+from headrace._report import (
+    figures_devices, figures_memory, figures_move, figures_shared, figures_storage,
+)  # fmt: skip
+from headrace._report.figure import Figure
+from headrace._report.figures_machine import machine_figure
+from headrace._report.findings import sentences
+from headrace._report.rows import Rows, pair_of, table
+from headrace._words import plural
+
+#: Nanoseconds and bytes per second that nothing measured exceeds: 30 years, an exabyte.
+LARGEST = 1e18
+
+
+def profile_parts(document: dict[str, Any]) -> dict[str, Any]:
+    """What the page needs of a machine's document, with rows or without."""
+    profile = _core.Profile.fromdict(document)
+    rests = None
+    if profile.published:
+        rests = {"level": "published", "detail": "figures of others, published, not measured here"}
+    elif date := profile.conditions.get("date"):
+        rests = {"level": "real hardware", "detail": f"measured on {profile.machine.name}, {date}"}
+    return {
+        "machine": document,
+        "profile": profile,
+        "version": profile.conditions.get("headrace"),
+        "rests_on": rests,
+    }
+
+
+def profile_figures(profile: _core.Profile) -> list[Figure]:
+    """The machine; one per experiment in the order of the profile; and what was not measured."""
+    experiments = {name: _rows(profile, name) for name in _names(profile)}
+    found = [machine_figure(profile.machine, experiments)]
+    for name, rows in experiments.items():
+        if rows.rows:
+            figure = _EXPERIMENTS.get(name, _plain)(rows)
+            figure.caption += sentences(profile, name)
+            if any(row.source for row in rows.rows):
+                figure.caption = f"Published, not measured here. {figure.caption}"
+            figure.tables.append(table(rows.rows))
+            found.append(figure)
+    missing = [row for row in profile.rows if not _is_drawn(row)]
+    if missing:
+        found.append(Figure("What was not measured", items=_reasons(missing)))
+    return found
+
+
+def _names(profile: _core.Profile) -> list[str]:
+    return list(dict.fromkeys(row.experiment for row in profile.rows))
+
+
+def _rows(profile: _core.Profile, experiment: str) -> Rows:
+    rows = [r for r in profile.rows if r.experiment == experiment and is_complete(r)]
+    tried = dict.fromkeys(pair_of(row) for row in rows if "memory_node" in row.parameters)
+    return Rows(
+        [row for row in rows if _is_drawn(row)],
+        {node.id: node.kind for node in profile.machine.nodes},
+        tuple(tried),
+    )
+
+
+def _is_drawn(row: _core.Row) -> bool:
+    """Whether it has a number, a possible one, and what its experiment needs to draw it."""
+    numbers = (row.median, row.low or 0.0, row.high or 0.0, *row.details.values())
+    return is_complete(row) and all(n is not None and abs(n) <= LARGEST for n in numbers)
+
+
+def _plain(rows: Rows) -> Figure:
+    return Figure(rows.rows[0].experiment, f"{plural(len(rows.rows), 'point')}.")
+
+
+_EXPERIMENTS: dict[str, Callable[[Rows], Figure]] = {
+    "latency": figures_memory.latency,
+    "bandwidth": figures_memory.bandwidth,
+    "loaded": figures_memory.loaded,
+    "stream": figures_memory.stream,
+    "copy": figures_move.copy,
+    "migrate": figures_move.migrate,
+    "interference": figures_shared.interference,
+    "storage": figures_storage.storage,
+    "dsa": figures_devices.dsa,
+}
+
+
+def _reasons(rows: list[_core.Row]) -> list[str]:
+    counts: dict[tuple[str, str], int] = {}
+    for row in rows:
+        reason = row.reason or "has a number, but not all that says what of"
+        if is_complete(row) and row.median is not None:
+            reason = "has a number that no machine reaches"
+        counts[row.experiment, reason] = counts.get((row.experiment, reason), 0) + 1
+    return [
+        f"{name}, {plural(count, 'row')}: {reason}" for (name, reason), count in counts.items()
+    ]

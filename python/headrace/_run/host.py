@@ -1,0 +1,72 @@
+"""What a process may have of this host: free memory, CPUs, the kernel's weights and policies."""
+
+from __future__ import annotations
+
+import os
+import resource
+from collections.abc import Mapping
+from pathlib import Path
+
+import headrace
+from headrace._run.plan import TABLE, Host, Request
+from headrace._run.ranks import Rank
+
+
+def this_host(machine: headrace.Machine, request: Request, rank: Rank | None = None) -> Host:
+    """What this process may have here."""
+    cpus = frozenset(os.sched_getaffinity(0))
+    free = headrace.free_memory()
+    limit, _ = resource.getrlimit(resource.RLIMIT_AS)
+    return Host(
+        free=free.nodes,
+        cpus=cpus,
+        cpuset=_cpuset(machine, cpus) if request.per_rank else cpus,
+        cgroup=free.cgroup,
+        address_space=None if limit == resource.RLIM_INFINITY else limit,
+        table=_table(),
+        preferred_many=_prefers_many(list(free.nodes)),
+        rank=rank,
+    )
+
+
+def _cpuset(machine: headrace.Machine, mask: frozenset[int]) -> frozenset[int]:
+    """What the kernel leaves of a mask of all CPUs: those of the cpuset. The mask is kept."""
+    try:
+        os.sched_setaffinity(0, {cpu for node in machine.nodes for cpu in node.cpus})
+        widest = frozenset(os.sched_getaffinity(0))
+        os.sched_setaffinity(0, mask)
+    except OSError:
+        return mask
+    return widest
+
+
+def _table(folder: Path = Path(TABLE)) -> Mapping[int, int] | None:
+    """The kernel's weights; None where it has none."""
+    try:
+        return {int(f.name[4:]): int(f.read_text()) for f in folder.glob("node[0-9]*")} or None
+    except (OSError, ValueError):
+        return None
+
+
+def _prefers_many(nodes: list[int]) -> bool:
+    """Tried, since distributions carry it back into older kernels; memory policy is kept."""
+    import threading
+
+    known = True
+
+    def attempt() -> None:
+        nonlocal known
+        try:
+            headrace.set_process_policy("preferred_many", nodes)
+        except headrace.UnsupportedError:
+            known = False
+        except headrace.Error:
+            pass  # said when it is set
+
+    thread = threading.Thread(target=attempt)  # policies belong to threads
+    try:
+        thread.start()
+    except RuntimeError:  # no more threads; said when it is set, too
+        return True
+    thread.join()
+    return known

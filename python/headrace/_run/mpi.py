@@ -1,0 +1,135 @@
+"""The ranks of an MPI job, where this process is one of several; else it is alone, and mpi4py is
+not needed.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import socket
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any, TypeVar
+
+import headrace
+from headrace._cli import exit_codes
+from headrace._errors import SaidElsewhere, kind_of
+from headrace._run.ranks import launched
+
+T = TypeVar("T")
+
+#: The wheel of mpi4py serves two families of MPI and asks which: the launcher knows.
+_FAMILIES = {"OMPI_COMM_WORLD_SIZE": "openmpi", "MPI_LOCALNRANKS": "mpich"}
+_LOOK_EVERY_SECONDS = 0.05
+
+
+class World:
+    """All ranks of the job. Everybody calls the same methods in the same order."""
+
+    def __init__(self, comm: Any = None) -> None:
+        self._comm = comm
+        self.rank: int = comm.Get_rank() if comm else 0
+        self.size: int = comm.Get_size() if comm else 1
+        self.failed: headrace.Error | None = None  # known to all ranks
+
+    def barrier(self) -> None:
+        if self._comm:
+            self._comm.Barrier()
+
+    def meet(self) -> None:
+        """A barrier for minutes: MPI's own waits at full speed and would disturb who measures."""
+        if self._comm:
+            request = self._comm.Ibarrier()
+            while not request.Test():
+                time.sleep(_LOOK_EVERY_SECONDS)
+
+    def all(self, work: Callable[[], T]) -> list[T]:
+        """What `work` gives on each rank, in their order, on all of them. Where it raises an Error
+        on one, the same is raised on all, by the first of them.
+        """
+        if self._comm is None:
+            return [work()]
+        try:
+            mine: tuple[str, Any] = "", work()
+        except headrace.Error as error:
+            mine = error.code, str(error)
+        found = self._comm.allgather(mine)
+        for rank, (code, told) in enumerate(found):
+            if code:
+                self.failed = kind_of(code)(f"rank {rank}: {told}")
+                raise self.failed
+        return [value for _, value in found]
+
+    def gather(self, value: T) -> list[T]:
+        """The values of all ranks on rank 0; on the others nothing."""
+        if self._comm is None:
+            return [value]
+        found: list[T] | None = self._comm.gather(value)
+        return found or []
+
+    def abort(self, code: int) -> None:
+        if self._comm:
+            self._comm.Abort(code)
+
+
+@contextmanager
+def job() -> Iterator[World]:
+    """The job. An error that all ranks know is said by rank 0 only; any other ends all ranks, since
+    they would wait for this one.
+    """
+    world = _join(os.environ)
+    try:
+        yield world
+    except BaseException as error:
+        if world.size == 1:
+            raise
+        if error is world.failed:
+            if world.rank > 0:
+                raise SaidElsewhere(exit_codes.BY_ERROR_CODE[world.failed.code]) from None
+            raise
+        told = "interrupted" if isinstance(error, KeyboardInterrupt) else str(error)
+        print(f"headrace: rank {world.rank} on {socket.gethostname()}: {told}", file=sys.stderr)
+        sys.stderr.flush()
+        interrupted = isinstance(error, KeyboardInterrupt)
+        world.abort(exit_codes.INTERRUPTED if interrupted else exit_codes.INTERNAL)
+        raise
+
+
+def _join(environment: Mapping[str, str]) -> World:
+    """AbsentError: there are several ranks, but no mpi4py to join them."""
+    size, rank = launched(environment)
+    if size == 1:
+        return World()
+    for variable, family in _FAMILIES.items():
+        if variable in environment:
+            os.environ.setdefault("MPI4PY_MPIABI", family)
+            break
+    try:
+        mpi = importlib.import_module("mpi4py.MPI")
+    except (ImportError, RuntimeError) as error:
+        if rank > 0:
+            raise SaidElsewhere(exit_codes.BY_ERROR_CODE["absent"]) from None
+        raise headrace.AbsentError(_missing(size, error)) from None
+    world = World(mpi.COMM_WORLD)
+    if world.size == size:
+        return world
+    if rank > 0:
+        raise SaidElsewhere(exit_codes.BY_ERROR_CODE["unsupported"])
+    library = mpi.Get_library_version().split(",")[0].split("\n")[0]
+    raise headrace.UnsupportedError(
+        f"the launcher started {size} ranks, but mpi4py uses {library}, which knows of "
+        f"{world.size}; use its launcher, or install mpi4py for yours "
+        "(pip install --no-binary mpi4py mpi4py)"
+    )
+
+
+def _missing(size: int, error: Exception) -> str:
+    if isinstance(error, ModuleNotFoundError):
+        return f"{size} ranks were started, but mpi4py is missing; pip install mpi4py"
+    reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+    return (
+        f"mpi4py finds no MPI library ({reason}); load the module of the MPI whose mpirun this is, "
+        "or set MPI4PY_MPIABI (openmpi, mpich) and LD_LIBRARY_PATH"
+    )

@@ -1,0 +1,80 @@
+"""Quantities and lists as a reader of the report would say them."""
+
+from __future__ import annotations
+
+import re
+import textwrap
+from typing import Any
+
+
+def ms(seconds: float) -> str:
+    if seconds >= 10:
+        return f"{seconds:.1f} s"
+    # From 99.5 on two digits would be written as 1e+02.
+    return f"{seconds * 1e3:.0f} ms" if seconds >= 0.0995 else f"{seconds * 1e3:.2g} ms"
+
+
+def percent(share: float) -> str:
+    return f"{share * 100:.0f} %" if share >= 0.1 or share == 0 else f"{share * 100:.1f} %"
+
+
+def efficiency(query: dict[str, Any]) -> str:
+    """The overlap efficiency, never above 100 %: nothing is faster than its floor, so more says
+    by how much at least the floor is uncertain.
+    """
+    share, floor = query["overlap_efficiency"], query["floor"]
+    if share < 1:
+        return percent(share)
+    spread = (floor.get("transfer_mad") or 0) / floor["transfer_seconds"]
+    return f"≈ 100 % (floor uncertain by ± {percent(max(share - 1, spread))})"
+
+
+def megabytes(size: int) -> str:
+    return f"{size / 1e9:.2f} GB" if size >= 1e9 else f"{size / 1e6:.0f} MB"
+
+
+def rate_text(bytes_per_second: float) -> str:
+    """"24.1 GB/s": decimal multiples, as the field prints bandwidths."""
+    for unit, factor in (("GB/s", 1e9), ("MB/s", 1e6)):
+        if bytes_per_second >= factor:
+            value = bytes_per_second / factor
+            return f"{value:.3g} {unit}" if value < 1000 else f"{value:.0f} {unit}"
+    return f"{bytes_per_second / 1e3:.3g} kB/s"
+
+
+def size_text(size: int) -> str:
+    """"64 KiB", "1.5 GiB": binary multiples."""
+    for unit, shift in (("TiB", 40), ("GiB", 30), ("MiB", 20), ("KiB", 10)):
+        if size >= 1 << shift:
+            return f"{size / (1 << shift):.3g} {unit}"
+    return f"{size} B"
+
+
+def plural(count: int, one: str, many: str | None = None) -> str:
+    return f"{count} {one if count == 1 else many or one + 's'}"
+
+
+def listed(items: list[str]) -> str:
+    return items[0] if len(items) == 1 else ", ".join(items[:-1]) + " and " + items[-1]
+
+
+def wrap(text: str, columns: int) -> list[str]:
+    return textwrap.wrap(text, columns) or [""]
+
+
+#: Packages of modules that have another name.
+_PACKAGES = {"vl_convert": "vl-convert-python"}
+
+
+def installing(modules: list[str]) -> str:
+    """The command that installs the modules of others."""
+    return f"pip install {' '.join(_PACKAGES.get(name, name) for name in modules)}"
+
+
+#: Escape sequences but those for colours, and other characters that move a terminal's cursor.
+_CONTROLS = re.compile("\x1b(?!\\[[0-9;]*m)|[\x00-\x08\x0b-\x1a\x1c-\x1f\x7f-\x9f]")
+
+
+def printable(text: str) -> str:
+    """What users, files and other programs named does nothing to a terminal but stand there."""
+    return _CONTROLS.sub(lambda match: match[0].encode("unicode_escape").decode(), text)

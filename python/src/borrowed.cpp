@@ -1,0 +1,81 @@
+#include "borrowed.h"
+
+#include <sched.h>
+
+#include <atomic>
+#include <chrono>
+#include <utility>
+
+#include "interpreter.h"
+
+namespace headrace::python {
+
+namespace {
+
+// Views left to the interpreter, the last one first.
+constinit std::atomic<HeldView*> waiting{nullptr};
+// Threads that are telling the interpreter so.
+constinit std::atomic<int> telling{0};
+constinit std::atomic<bool> ended{false};
+constinit thread_local bool no_python = false;
+
+// How long the interpreter's end is held up by threads that are telling it something, which takes
+// them microseconds.
+constexpr std::chrono::seconds kTelling{1};
+
+void tell_interpreter() {
+  telling.fetch_add(1);
+  // Refused when too much is pending: then the next release_borrowed() takes it too.
+  if (!ended.load()) {
+    (void)Py_AddPendingCall(
+        [](void*) {
+          release_borrowed();
+          return 0;
+        },
+        nullptr);
+  }
+  telling.fetch_sub(1);
+}
+
+}  // namespace
+
+Borrowed::~Borrowed() {
+  if (!no_python && holds_gil()) {
+    release_buffer(held->view);
+    return;
+  }
+  HeldView* const view = held.release();
+  HeldView* top = waiting.load();
+  do {
+    view->next = top;
+  } while (!waiting.compare_exchange_weak(top, view));
+  tell_interpreter();
+}
+
+NoPython::NoPython() : before_(std::exchange(no_python, true)) {}
+NoPython::~NoPython() { no_python = before_; }
+
+void release_borrowed() {
+  if (waiting.load() == nullptr || no_python) return;
+  for (HeldView* next = waiting.exchange(nullptr); next != nullptr;) {
+    const std::unique_ptr<HeldView> held(std::exchange(next, next->next));
+    release_buffer(held->view);
+  }
+}
+
+void borrowed_until_exit() {
+  ended.store(true);
+  {
+    const GilRelease release;
+    const auto end = std::chrono::steady_clock::now() + kTelling;
+    while (telling.load() != 0 && std::chrono::steady_clock::now() < end) sched_yield();
+  }
+  release_borrowed();
+}
+
+void borrowed_after_fork() {
+  telling.store(0);
+  release_borrowed();
+}
+
+}  // namespace headrace::python

@@ -1,0 +1,118 @@
+// The ends of many moves, told through one descriptor: for event loops.
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "core/fork.h"
+#include "core/own_files.h"
+#include "handles.h"
+#include "types.h"
+
+namespace headrace::python {
+
+using namespace nb::literals;
+
+namespace {
+
+// Without locks: the thread of an engine adds, a fork() finds none held. Belongs to its process: in
+// a child the descriptor is closed, since both would count by it, and nothing is told. Thread-safe.
+class CompletionQueue {
+ public:
+  static std::shared_ptr<CompletionQueue> open() {
+    const int descriptor = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    if (descriptor < 0) {
+      raise(ErrorCode::exhausted,
+            "no file descriptor left to await moves; raise the limit with ulimit -n");
+    }
+    own_files::add(descriptor);
+    return std::make_shared<CompletionQueue>(descriptor);
+  }
+  explicit CompletionQueue(int descriptor) : descriptor_(descriptor) {}
+  ~CompletionQueue() {
+    if (!origin_.here()) return;  // an engine's thread of the parent may have been adding
+    own_files::close(descriptor_);
+    keys_of(top_.exchange(nullptr));
+  }
+  CompletionQueue(const CompletionQueue&) = delete;
+  CompletionQueue& operator=(const CompletionQueue&) = delete;
+
+  int descriptor() const {
+    unwrap(origin_.check("the completion queue"));
+    return descriptor_;
+  }
+
+  void add(std::uint64_t key) {
+    if (!origin_.here()) return;
+    auto* const ended = new Ended{key, top_.load()};
+    while (!top_.compare_exchange_weak(ended->next, ended)) {
+    }
+    // Refused only when 2^64 - 2 were added and none taken.
+    (void)eventfd_write(descriptor_, 1);
+  }
+
+  // What was added since the last call. The descriptor is readable again after the next add().
+  std::vector<std::uint64_t> take() {
+    if (!origin_.here()) return {};
+    eventfd_t ignored = 0;
+    (void)eventfd_read(descriptor_, &ignored);
+    return keys_of(top_.exchange(nullptr));
+  }
+
+ private:
+  struct Ended {
+    std::uint64_t key;
+    Ended* next;
+  };
+
+  // Frees what is listed.
+  static std::vector<std::uint64_t> keys_of(Ended* next) {
+    std::vector<std::uint64_t> keys;
+    while (next != nullptr) {
+      const std::unique_ptr<Ended> ended(std::exchange(next, next->next));
+      keys.push_back(ended->key);
+    }
+    return keys;
+  }
+
+  const Origin origin_;
+  const int descriptor_;
+  std::atomic<Ended*> top_{nullptr};
+};
+
+// Moves that are under way hold the queue too.
+struct CompletionQueueRef {
+  std::shared_ptr<CompletionQueue> queue;
+};
+
+}  // namespace
+
+void bind_completions(nb::module_& m) {
+  nb::class_<CompletionQueueRef>(
+      m, "CompletionQueue",
+      "Tells the ends of any number of moves through one descriptor: for "
+      "event loops. Awaiting a Transfer uses one for each loop.")
+      .def(
+          "__init__",
+          [](CompletionQueueRef* self) { new (self) CompletionQueueRef{CompletionQueue::open()}; },
+          "Takes one descriptor.")
+      .def(
+          "fileno", [](const CompletionQueueRef& self) { return self.queue->descriptor(); },
+          "Readable when take() has something.")
+      .def(
+          "add",
+          [](const CompletionQueueRef& self, const TransferRef& transfer, std::uint64_t key) {
+            const GilRelease release;
+            transfer.transfer.on_done(
+                [queue = self.queue, key](const Result<MoveStats>&) { queue->add(key); });
+          },
+          "transfer"_a, "key"_a, "Tells `key` when the move is done.")
+      .def(
+          "take", [](const CompletionQueueRef& self) { return self.queue->take(); },
+          "The keys of moves that have ended since the last call.");
+}
+
+}  // namespace headrace::python

@@ -1,0 +1,104 @@
+#include "interpreter.h"
+
+#include <cxxabi.h>
+#include <pthread.h>
+#include <unistd.h>
+
+#include <atomic>
+
+#include "borrowed.h"
+
+namespace headrace::python {
+
+namespace {
+
+// Written by the thread that ends the interpreter, before it does.
+constinit std::atomic<bool> ending{false};
+pthread_t ending_thread{};
+
+// Whether the interpreter is gone for this thread.
+bool too_late() {
+  return ending.load() && Py_IsInitialized() == 0 &&
+         pthread_equal(pthread_self(), ending_thread) == 0;
+}
+
+[[noreturn]] void stop_here() {
+  for (;;) pause();
+}
+
+// Runs `step`, by which the interpreter may end this thread: then it goes no further. Requires: a
+// step that calls functions of C only, so that the first frame of C++ on the way is this one.
+template <class Step>
+auto where_threads_end(Step step) noexcept {
+  if (too_late()) stop_here();
+  try {
+    return step();
+  } catch (abi::__forced_unwind&) {
+    stop_here();
+  }
+}
+
+nb::object checked(PyObject* result) {
+  if (result == nullptr) throw nb::python_error();
+  return nb::steal(result);
+}
+
+}  // namespace
+
+GilRelease::~GilRelease() {
+  where_threads_end([this] { PyEval_RestoreThread(state_); });
+}
+
+GilAgain::GilAgain() : state_(where_threads_end([] { return PyGILState_Ensure(); })) {}
+
+bool holds_gil() {
+#if PY_VERSION_HEX >= 0x030D0000
+  return PyThreadState_GetUnchecked() != nullptr;
+#elif PY_VERSION_HEX >= 0x030C0000
+  return _PyThreadState_UncheckedGet() != nullptr;
+#else
+  PyThreadState* const own = PyGILState_GetThisThreadState();
+  return own != nullptr && own == _PyThreadState_UncheckedGet();
+#endif
+}
+
+nb::object call_python(nb::handle callable, nb::handle arguments, nb::handle keywords) {
+  return checked(where_threads_end(
+      [&] { return PyObject_Call(callable.ptr(), arguments.ptr(), keywords.ptr()); }));
+}
+
+nb::object call_function(const char* module, const char* function, nb::handle arguments,
+                         nb::handle keywords) {
+  // Finding a module runs Python code too.
+  const nb::object found =
+      checked(where_threads_end([&] { return PyImport_ImportModule(module); }));
+  return call_python(found.attr(function), arguments, keywords);
+}
+
+nb::object call_method(nb::handle self, const char* method, nb::handle keywords) {
+  return call_python(self.attr(method), nb::make_tuple(), keywords);
+}
+
+int get_buffer(nb::handle object, Py_buffer& view, int flags) {
+  return where_threads_end([&] { return PyObject_GetBuffer(object.ptr(), &view, flags); });
+}
+
+void release_buffer(Py_buffer& view) {
+  where_threads_end([&] { PyBuffer_Release(&view); });
+}
+
+void check_signals() {
+  if (where_threads_end([] { return PyErr_CheckSignals(); }) != 0) throw nb::python_error();
+}
+
+void bind_interpreter(nb::module_&) {
+  nb::module_::import_("atexit").attr("register")(nb::cpp_function([] {
+    ending_thread = pthread_self();
+    ending.store(true);
+    borrowed_until_exit();
+  }));
+  nb::module_::import_("os").attr("register_at_fork")(
+      nb::arg("after_in_child") = nb::cpp_function([] { borrowed_after_fork(); }));
+}
+
+}  // namespace headrace::python

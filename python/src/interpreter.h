@@ -1,0 +1,71 @@
+// The border to the interpreter: letting go of the GIL and taking it again, telling the interpreter
+// something from a thread that has nothing to do with it, and its end.
+//
+//  1. Nothing of Python runs (a call, a decref, an allocation that may collect garbage, the GIL
+//     taken or let go) while a structure of ours is half changed or a lock of ours is held. What is
+//     to be dropped leaves the structure first.
+//  2. A thread of an engine never waits for the GIL: what it would drop of Python's it leaves to
+//     the interpreter (Borrowed).
+//  3. When the interpreter ends, it ends each other thread that wants the GIL where it stands,
+//     which the frames of C++ do not survive. Such a thread stops here instead until the process
+//     has ended. So the GIL is taken, and what may run Python code or let go of the GIL is called,
+//     only by what this header declares. What remains: an allocation may collect garbage, and the
+//     finalizers of that run where they like (before Python 3.12).
+//
+// Thread-safe.
+#pragma once
+
+#include <nanobind/nanobind.h>
+
+namespace headrace::python {
+
+namespace nb = nanobind;
+
+// Lets go of the GIL for a scope. Requires: the GIL.
+class GilRelease {
+ public:
+  GilRelease() : state_(PyEval_SaveThread()) {}
+  ~GilRelease();
+  GilRelease(const GilRelease&) = delete;
+  GilRelease& operator=(const GilRelease&) = delete;
+
+ private:
+  PyThreadState* const state_;
+};
+
+// Whether this thread may use Python now. Also true in a program with several interpreters, where
+// PyGILState_Check() always says so.
+bool holds_gil();
+
+// Takes the GIL for a scope in a thread that has let it go with GilRelease.
+class GilAgain {
+ public:
+  GilAgain();
+  ~GilAgain() { PyGILState_Release(state_); }
+  GilAgain(const GilAgain&) = delete;
+  GilAgain& operator=(const GilAgain&) = delete;
+
+ private:
+  PyGILState_STATE state_;
+};
+
+// The result of `callable(*arguments, **keywords)`; python_error if it raised. Requires: the GIL.
+nb::object call_python(nb::handle callable, nb::handle arguments, nb::handle keywords = {});
+// The same of a function of a module. Requires: the GIL.
+nb::object call_function(const char* module, const char* function, nb::handle arguments,
+                         nb::handle keywords = {});
+// The same of a method without arguments of its own. Requires: the GIL.
+nb::object call_method(nb::handle self, const char* method, nb::handle keywords = {});
+
+// The buffer of an object, as PyObject_GetBuffer() gives it, and its release: exporters may run
+// Python code, and may let go of the GIL as unmapping a file does. Requires: the GIL.
+int get_buffer(nb::handle object, Py_buffer& view, int flags);
+void release_buffer(Py_buffer& view);
+
+// Runs the handlers of signals that came; python_error if one raised. Requires: the GIL.
+void check_signals();
+
+// Adds what has to be done when the interpreter ends and in the child of a fork().
+void bind_interpreter(nb::module_& m);
+
+}  // namespace headrace::python

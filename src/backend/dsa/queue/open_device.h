@@ -1,0 +1,46 @@
+// All queues of one device that this process has open: what one of them gives back another tries.
+// Thread-safe.
+#pragma once
+
+#include <atomic>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "backend/dsa/queue/open_queue.h"
+#include "headrace/result.h"
+
+namespace headrace::dsa {
+
+class OpenDevice {
+ public:
+  // Opens the usable queues that can be opened. absent, denied, exhausted, unsupported: none,
+  // with the reason of the first.
+  static Result<OpenDevice> open(const Device& device, const QueueOptions& options);
+
+  // Takes the first n by the queue with the least in flight. Error: none of the queues answers any
+  // more.
+  Result<std::size_t> submit(std::span<const Submission> submissions);
+  // Moves what has ended for good to the back of `ended`.
+  void poll(std::vector<Ended>& ended);
+
+  // As OpenQueue::give_up, of all.
+  void give_up(std::vector<Ended>& ended);
+
+  std::size_t in_flight() const;
+  // The most at once.
+  std::size_t room() const;
+  const std::vector<std::unique_ptr<OpenQueue>>& all() const { return queues_; }
+  // What every queue of them takes.
+  std::uint64_t max_transfer() const;
+  Opcodes operations() const;
+
+ private:
+  bool is_for_another(const Failure& failure) const;
+  bool another_takes(std::size_t queue, const Ended& given_back);
+
+  std::vector<std::unique_ptr<OpenQueue>> queues_;
+};
+
+}  // namespace headrace::dsa

@@ -1,0 +1,408 @@
+#include "backend/dsa/queue/open_queue.h"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "backend/dsa/queue/pages.h"
+#include "core/check.h"
+#include "core/fail.h"
+
+namespace headrace::dsa {
+namespace {
+
+constexpr std::uint64_t kMostCredits = 1024;
+// Records looked at behind the first that is not there: a device with several engines overtakes
+// itself, but not by much.
+constexpr std::size_t kLookAhead = 16;
+
+// Found before anything was executed (SPEC table 8-9: the checks of a descriptor).
+bool refused(Code code) { return code >= Code::bad_opcode && code <= Code::traffic_class; }
+
+}  // namespace
+
+Result<std::unique_ptr<OpenQueue>> OpenQueue::open(const WorkQueue& queue, QueueOptions options) {
+  if (!queue.unusable.empty()) {
+    return fail(ErrorCode::unsupported, "{}: {}; see headrace doctor", queue.name, queue.unusable);
+  }
+  if (queue.credits() == 0) {
+    return fail(ErrorCode::unsupported, "{} holds no descriptors; see headrace doctor", queue.name);
+  }
+  HEADRACE_TRY(auto portal, options.open(queue));
+  return std::unique_ptr<OpenQueue>(new OpenQueue(queue, std::move(options), std::move(portal)));
+}
+
+OpenQueue::OpenQueue(const WorkQueue& queue, QueueOptions options, std::unique_ptr<Portal> portal)
+    : queue_(queue),
+      options_(std::move(options)),
+      name_(portal->name()),
+      mapped_(portal->mapped()),
+      room_(std::min<std::uint64_t>(queue.credits(), kMostCredits)),
+      cells_(new Cell[room_]),
+      portal_(std::move(portal)) {
+  const auto credits = static_cast<std::uint32_t>(room_);
+  slots_.resize(credits);
+  for (std::uint32_t slot = credits; slot > 0; --slot) free_.push_back(slot - 1);
+  ready_.reserve(credits);
+  submitted_.reserve(credits);
+  buffer_.resize(std::max<std::size_t>(options_.at_once, 1));
+}
+
+OpenQueue::~OpenQueue() {
+  const MutexLock lock(mutex_);
+  portal_.reset();  // before the records go
+}
+
+Result<std::size_t> OpenQueue::submit(std::span<const Submission> submissions) {
+  const MutexLock lock(mutex_);
+  HEADRACE_TRY_STATUS(revive());
+  const std::size_t taken = std::min(submissions.size(), free_.size());
+  if (taken == 0) return 0;
+  const std::size_t first = occupy(taken);
+  for (std::size_t i = 0; i < taken; ++i) {
+    DescriptorSlot& slot = slots_[ready_[first + i]];
+    slot.operation = PartialOperation(submissions[i].operation);
+    slot.tag = submissions[i].tag;
+    slot.owner = submissions[i].owner;
+    slot.tries = 0;
+    // No drain within a batch (SPEC 8.3.2).
+    slot.alone = submissions[i].operation.opcode == Opcode::drain;
+  }
+  submit_ready();
+  return taken;
+}
+
+bool OpenQueue::take_over(const Ended& given_back) {
+  const MutexLock lock(mutex_);
+  if (!revive() || free_.empty()) return false;
+  DescriptorSlot& slot = slots_[ready_[occupy(1)]];
+  slot.operation = given_back.failure->rest;
+  slot.tag = given_back.tag;
+  slot.owner = given_back.owner;
+  slot.tries = given_back.failure->tries + 1;
+  slot.alone = true;  // in a batch the next may have refused it for another's sake
+  submit_ready();
+  return true;
+}
+
+// So many free ones become the last to be submitted; where they stand in `ready_`.
+std::size_t OpenQueue::occupy(std::size_t slots) {
+  const std::size_t first = ready_.size();
+  const auto rest = free_.end() - static_cast<std::ptrdiff_t>(slots);
+  ready_.insert(ready_.end(), rest, free_.end());
+  free_.erase(rest, free_.end());
+  tell_in_flight();
+  return first;
+}
+
+void OpenQueue::release(std::uint32_t slot) {
+  slots_[slot].since.reset();
+  free_.push_back(slot);
+  tell_in_flight();
+}
+
+void OpenQueue::tell_in_flight() {
+  // A hint, so it pairs with nothing.
+  in_flight_.store(room_ - free_.size(), std::memory_order_relaxed);
+}
+
+void OpenQueue::make_ready(std::uint32_t slot) {
+  slots_[slot].since.reset();
+  ready_.push_back(slot);
+}
+
+// A portal, if there is none: after one that never answered not before `limit` has passed.
+Status OpenQueue::revive() {
+  if (portal_ != nullptr) return {};
+  const Nanoseconds now = options_.clock->now();
+  if (closed_ && now - *closed_ < options_.limit) {
+    return fail(ErrorCode::absent, "{} does not answer; another engine copies in its place",
+                queue_.name);
+  }
+  auto portal = options_.open(queue_);
+  if (!portal) {
+    closed_ = now;
+    return std::unexpected<Error>(std::move(portal).error());
+  }
+  portal_ = *std::move(portal);
+  answered_ = false;
+  ++stats_.reopened;
+  return {};
+}
+
+void OpenQueue::submit_ready() {
+  if (ready_.empty()) return;
+  if (auto revived = revive(); !revived) {
+    refusal_ = std::move(revived).error();
+    return;
+  }
+  const std::size_t taken = submit_slots(ready_);
+  ready_.erase(ready_.begin(), ready_.begin() + static_cast<std::ptrdiff_t>(taken));
+}
+
+// The first n of them, in batches where that is possible.
+std::size_t OpenQueue::submit_slots(std::span<const std::uint32_t> slots) {
+  const bool in_batches = options_.batches && portal_ != nullptr && portal_->takes_batches() &&
+                          queue_.operations.has(Opcode::batch) && queue_.max_batch >= 2;
+  std::size_t most = buffer_.size();
+  if (in_batches) most = std::min<std::size_t>(most, queue_.max_batch);
+  std::size_t done = 0;
+  while (done < slots.size() && portal_ != nullptr) {
+    const bool alone = slots_[slots[done]].alone;
+    std::size_t count = 1;
+    while (count < most && done + count < slots.size() &&
+           slots_[slots[done + count]].alone == alone) {
+      ++count;
+    }
+    const auto some = slots.subspan(done, count);
+    const bool batch = in_batches && !alone && count >= 2;
+    const std::size_t taken = batch ? submit_batch(some) : submit_singly(some);
+    submitted_.insert(submitted_.end(), some.begin(),
+                      some.begin() + static_cast<std::ptrdiff_t>(taken));
+    for (const std::uint32_t slot : some.first(taken)) slots_[slot].since.reset();
+    stats_.descriptors += taken;
+    done += taken;
+    if (taken < count) break;
+  }
+  return done;
+}
+
+void OpenQueue::prepare(std::uint32_t slot, Descriptor& descriptor) {
+  Cell& cell = cells_[slot];
+  cell.record = {};
+  ++slots_[slot].turn;
+  descriptor = slots_[slot].operation.next(queue_.max_transfer);
+  descriptor.record = reinterpret_cast<std::uintptr_t>(&cell.record);
+}
+
+std::size_t OpenQueue::submit_singly(std::span<const std::uint32_t> slots) {
+  for (std::size_t i = 0; i < slots.size(); ++i) prepare(slots[i], buffer_[i]);
+  return submit(std::span<const Descriptor>(buffer_).first(slots.size()));
+}
+
+std::size_t OpenQueue::submit_batch(std::span<const std::uint32_t> slots) {
+  auto free = std::ranges::find_if(batches_, [](const auto& b) { return b->members.empty(); });
+  if (free == batches_.end()) {
+    batches_.push_back(std::make_unique<Batch>());
+    free = batches_.end() - 1;
+  }
+  Batch& batch = **free;
+  batch.list.resize(slots.size());
+  for (std::size_t i = 0; i < slots.size(); ++i) prepare(slots[i], batch.list[i]);
+  batch.cell.record = {};
+  Descriptor whole;
+  whole.set(Opcode::batch, flag::record_valid | flag::request_record);
+  whole.record = reinterpret_cast<std::uintptr_t>(&batch.cell.record);
+  whole.source = reinterpret_cast<std::uintptr_t>(batch.list.data());
+  whole.size = static_cast<std::uint32_t>(slots.size());
+  if (submit({&whole, 1}) == 0) return 0;
+  for (const std::uint32_t slot : slots) batch.members.push_back({slot, slots_[slot].turn});
+  ++stats_.batches;
+  return slots.size();
+}
+
+// An error of the portal is for what it did not take, at the next poll: what is in flight may still
+// end.
+std::size_t OpenQueue::submit(std::span<const Descriptor> descriptors) {
+  ++stats_.calls;
+  auto taken = portal_->submit(descriptors);
+  const std::size_t count = taken.value_or(0);
+  refusal_.reset();
+  if (!taken) refusal_ = std::move(taken).error();
+  if (count < descriptors.size()) ++stats_.refused;
+  return count;
+}
+
+// Pairs with the device's last write of a record, by which all that the operation wrote is there.
+std::uint8_t OpenQueue::status_of(const Cell& cell) const {
+  return __atomic_load_n(&cell.record.status, __ATOMIC_ACQUIRE);
+}
+
+void OpenQueue::poll(std::vector<Ended>& ended) {
+  std::vector<std::uint32_t> touching;
+  {
+    const MutexLock lock(mutex_);
+    collect(ended);
+    if (touching_.empty()) {
+      submit_ready();
+      give_back_refused(ended);
+      return;
+    }
+    touching.swap(touching_);
+  }
+  // Nobody else uses these slots: they are neither ready nor submitted.
+  std::vector<Status> touched;
+  for (const std::uint32_t slot : touching) {
+    const PartialOperation* operation = nullptr;
+    {
+      const MutexLock lock(mutex_);
+      operation = &slots_[slot].operation;
+    }
+    touched.push_back(bring_in(*operation));
+  }
+  const MutexLock lock(mutex_);
+  for (std::size_t i = 0; i < touching.size(); ++i) resume(touching[i], touched[i], ended);
+  submit_ready();
+  give_back_refused(ended);
+}
+
+// What waits for a portal that takes nothing more is for others. One that refused a descriptor for
+// its own sake (invalid) may take those behind it: the first is tried alone, then given back.
+void OpenQueue::give_back_refused(std::vector<Ended>& ended) {
+  if (!refusal_) return;
+  const Error why = *std::exchange(refusal_, std::nullopt);
+  if (why.code == ErrorCode::invalid && !ready_.empty()) {
+    const std::uint32_t first = ready_.front();
+    if (!std::exchange(slots_[first].alone, true)) return;
+    ready_.erase(ready_.begin());
+    const std::string what = fmt::format("{}: {}", queue_.name, why.message);
+    return fail_slot(first, {ErrorCode::unsupported, what}, false, ended);
+  }
+  for (const std::uint32_t slot : std::exchange(ready_, {})) {
+    fail_slot(slot, why, false, ended);
+  }
+  if (portal_ == nullptr || !submitted_.empty()) return;
+  if (!answered_) closed_ = options_.clock->now();
+  forget_portal();
+}
+
+void OpenQueue::forget_portal() {
+  portal_.reset();
+  refusal_.reset();
+  for (const auto& batch : batches_) batch->members.clear();
+}
+
+void OpenQueue::resume(std::uint32_t slot, const Status& touched, std::vector<Ended>& ended) {
+  if (!touched) return fail_slot(slot, touched.error(), false, ended);
+  if (slots_[slot].operation.hopeless()) {
+    const std::string what = fmt::format("{}: page faults without end", queue_.name);
+    return fail_slot(slot, {ErrorCode::io, what}, false, ended);
+  }
+  make_ready(slot);
+}
+
+void OpenQueue::collect(std::vector<Ended>& ended) {
+  if (!batches_.empty()) collect_batches();
+  std::size_t waiting = 0;
+  std::size_t kept = 0;
+  for (std::size_t i = 0; i < submitted_.size(); ++i) {
+    const std::uint32_t slot = submitted_[i];
+    if (waiting < kLookAhead && take_answer(slot, ended)) continue;
+    ++waiting;
+    submitted_[kept++] = slot;
+  }
+  submitted_.resize(kept);
+  if (kept > 0 || !ready_.empty()) expire(ended);
+}
+
+// A batch is over when its own record is there. Its members then have theirs, unless the list could
+// not be read to its end or the batch was refused as a whole: those go on alone.
+void OpenQueue::collect_batches() {
+  for (const auto& batch : batches_) {
+    if (batch->members.empty() || status_of(batch->cell) == 0) continue;
+    const Record& record = batch->cell.record;
+    // A record that is not there though its operation was executed is lost: it waits for the limit.
+    std::size_t executed = 0;
+    switch (record.code()) {
+      case Code::success:
+      case Code::batch_failed: executed = batch->members.size(); break;
+      case Code::batch_list_fault: executed = record.completed; break;
+      default: break;
+    }
+    for (std::size_t i = executed; i < batch->members.size(); ++i) {
+      const auto [slot, turn] = batch->members[i];
+      if (slots_[slot].turn != turn || status_of(cells_[slot]) != 0) continue;
+      slots_[slot].alone = true;
+      make_ready(slot);
+      std::erase(submitted_, slot);
+    }
+    batch->members.clear();
+  }
+}
+
+bool OpenQueue::take_answer(std::uint32_t slot, std::vector<Ended>& ended) {
+  if (status_of(cells_[slot]) == 0) return false;
+  answered_ = true;
+  const Record& record = cells_[slot].record;
+  DescriptorSlot& of = slots_[slot];
+  switch (of.operation.absorb(record)) {
+    case Next::done:
+      ended.emplace_back(of.tag, of.owner, of.operation.outcome());
+      release(slot);
+      return true;
+    case Next::more: make_ready(slot); return true;
+    case Next::touch:
+      ++stats_.faults;
+      touching_.push_back(slot);
+      return true;
+    case Next::failed: break;
+  }
+  refuse(slot, record, ended);
+  return true;
+}
+
+[[gnu::cold, gnu::noinline]] void OpenQueue::refuse(std::uint32_t slot, const Record& record,
+                                                    std::vector<Ended>& ended) {
+  ++stats_.failed;
+  const std::string what = fmt::format("{} ended {} with status {:#04x} ({})", queue_.name,
+                                       to_string(slots_[slot].operation.rest()->opcode),
+                                       record.status, to_string(record.code()));
+  fail_slot(slot, {ErrorCode::io, what}, !refused(record.code()), ended);
+}
+
+[[gnu::cold, gnu::noinline]] void OpenQueue::fail_slot(std::uint32_t slot, const Error& why,
+                                                       bool undefined, std::vector<Ended>& ended) {
+  const DescriptorSlot& of = slots_[slot];
+  ended.push_back({.tag = of.tag,
+                   .owner = of.owner,
+                   .failure = std::make_unique<Failure>(why, of.operation, of.tries, undefined)});
+  release(slot);
+}
+
+// Those found waiting for the first time, which are the last ones.
+void OpenQueue::stamp(std::span<const std::uint32_t> slots, Nanoseconds now) {
+  for (std::size_t i = slots.size(); i > 0 && !slots_[slots[i - 1]].since; --i) {
+    slots_[slots[i - 1]].since = now;
+  }
+}
+
+// Whether the first of them, which has waited longest, has waited too long.
+bool OpenQueue::late(std::span<const std::uint32_t> slots, Nanoseconds now) const {
+  return !slots.empty() && now - slots_[slots.front()].since.value_or(now) > options_.limit;
+}
+
+void OpenQueue::expire(std::vector<Ended>& ended) {
+  const Nanoseconds now = options_.clock->now();
+  stamp(submitted_, now);
+  stamp(ready_, now);
+  if (!late(submitted_, now) && !late(ready_, now)) return;
+  close_portal(ended, {ErrorCode::timed_out, queue_.name + " did not answer in time"});
+  closed_ = answered_ ? std::nullopt : std::optional(now);
+}
+
+// After it nothing is written for what was in flight.
+void OpenQueue::close_portal(std::vector<Ended>& ended, const Error& why) {
+  forget_portal();
+  for (const std::uint32_t slot : std::exchange(submitted_, {})) {
+    // It may have ended at last.
+    if (take_answer(slot, ended)) continue;
+    ++stats_.lost;
+    fail_slot(slot, why, true, ended);
+  }
+  for (const std::uint32_t slot : std::exchange(ready_, {})) fail_slot(slot, why, false, ended);
+}
+
+void OpenQueue::give_up(std::vector<Ended>& ended) {
+  const MutexLock lock(mutex_);
+  const Error why{ErrorCode::timed_out, queue_.name + " was closed before it answered"};
+  close_portal(ended, why);
+  for (const std::uint32_t slot : std::exchange(touching_, {})) fail_slot(slot, why, false, ended);
+}
+
+QueueStats OpenQueue::stats() const {
+  const MutexLock lock(mutex_);
+  return stats_;
+}
+
+}  // namespace headrace::dsa

@@ -1,0 +1,187 @@
+// One work queue in use: its portal, the completion records of what is in flight in it, and the way
+// of each operation through faults to its end.
+//
+// What is in flight never exceeds what the queue holds, so that a dedicated one drops nothing. What
+// is not answered in time ends the portal: after that the device writes nothing more for it, and
+// what was in flight is given back. Thread-safe.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "backend/dsa/operation/operation.h"
+#include "backend/dsa/queue/devices.h"
+#include "backend/dsa/queue/portal.h"
+#include "core/mutex.h"
+#include "headrace/clock.h"
+#include "headrace/result.h"
+#include "headrace/units.h"
+
+namespace headrace::dsa {
+
+using OpenPortal = std::function<Result<std::unique_ptr<Portal>>(const WorkQueue&)>;
+
+struct QueueOptions {
+  OpenPortal open;
+  // A descriptor not answered this long after the first poll that missed its answer is given up.
+  Nanoseconds limit = std::chrono::seconds{5};
+  const Clock* clock = &system_clock();
+  // Descriptors submitted at once: in a batch, or in one write().
+  std::size_t at_once = 32;
+  bool batches = true;  // where the portal takes them
+};
+
+// What is asked for, and by whom.
+struct Submission {
+  Operation operation;
+  std::uint64_t tag = 0;
+  void* owner = nullptr;  // for whoever polls
+};
+
+// An operation that was not done.
+struct Failure {
+  Error why;
+  PartialOperation rest;    // what is left of it
+  std::uint32_t tries = 0;  // queues that gave it back
+  // Whether an unknown part of what is left was done; else it stands where `rest` says.
+  bool undefined = false;
+};
+
+// What became of an order.
+struct Ended {
+  std::uint64_t tag = 0;
+  void* owner = nullptr;
+  Outcome outcome = {};  // if it was done
+  std::unique_ptr<Failure> failure = nullptr;
+};
+
+struct QueueStats {
+  std::uint64_t descriptors = 0;  // submitted
+  std::uint64_t batches = 0;      // of them, in so many batches
+  std::uint64_t calls = 0;        // of Portal::submit
+  std::uint64_t refused = 0;      // calls that took fewer than offered
+  std::uint64_t faults = 0;       // page faults answered by touching
+  std::uint64_t failed = 0;       // records with an error
+  std::uint64_t lost = 0;         // not answered when the portal was closed
+  std::uint64_t reopened = 0;
+};
+
+class OpenQueue {
+ public:
+  static Result<std::unique_ptr<OpenQueue>> open(const WorkQueue& queue, QueueOptions options);
+  // Ends the portal. What is in flight is gone without a word: the owner has polled it all before,
+  // or does not want to know.
+  ~OpenQueue();
+
+  // Takes the first n, n small when the queue is full. Error: the queue is gone, and a new portal
+  // is not to be had now; none was taken.
+  Result<std::size_t> submit(std::span<const Submission> submissions);
+  // Takes one that another queue gave back; false: not now.
+  bool take_over(const Ended& given_back);
+  // Moves what has ended to the back of `ended`. Submits again what was resumed or refused
+  // before. Touches pages without holding up others.
+  void poll(std::vector<Ended>& ended);
+
+  // Ends the portal, and all that is in flight with timed_out. Requires: nobody polls.
+  void give_up(std::vector<Ended>& ended);
+
+  // Jobs taken and not yet ended; a hint while others submit or poll.
+  std::size_t in_flight() const {
+    return in_flight_.load(std::memory_order_relaxed);  // pairs with nothing
+  }
+  // The most of them.
+  std::size_t room() const { return room_; }
+  const WorkQueue& queue() const { return queue_; }
+  std::string_view portal_name() const { return name_; }
+  bool mapped() const { return mapped_; }  // its portal
+  QueueStats stats() const;
+
+ private:
+  // An operation in flight, with the number of its completion record.
+  struct DescriptorSlot {
+    PartialOperation operation;
+    std::uint64_t tag = 0;
+    void* owner = nullptr;
+    std::uint32_t tries = 0;
+    bool alone = false;      // not in a batch: the last one failed as a whole
+    std::uint64_t turn = 0;  // how often it was submitted
+    // When a poll first found it waiting: to be submitted, or then for its answer.
+    std::optional<Nanoseconds> since;
+  };
+  // A record on a line of its own: the device writes one while a core reads the next.
+  struct alignas(64) Cell {
+    Record record;
+  };
+  // A batch descriptor's own record and its list, until the device is done with them.
+  struct Member {
+    std::uint32_t slot;
+    std::uint64_t turn;
+  };
+  struct Batch {
+    Cell cell;
+    std::vector<Member> members;  // empty: free
+    std::vector<Descriptor> list;
+  };
+
+  OpenQueue(const WorkQueue& queue, QueueOptions options, std::unique_ptr<Portal> portal);
+
+  Status revive() REQUIRES(mutex_);
+  void forget_portal() REQUIRES(mutex_);
+  std::size_t occupy(std::size_t slots) REQUIRES(mutex_);
+  void release(std::uint32_t slot) REQUIRES(mutex_);
+  void tell_in_flight() REQUIRES(mutex_);
+  void make_ready(std::uint32_t slot) REQUIRES(mutex_);
+  void submit_ready() REQUIRES(mutex_);
+  std::size_t submit_slots(std::span<const std::uint32_t> slots) REQUIRES(mutex_);
+  std::size_t submit_singly(std::span<const std::uint32_t> slots) REQUIRES(mutex_);
+  std::size_t submit_batch(std::span<const std::uint32_t> slots) REQUIRES(mutex_);
+  std::size_t submit(std::span<const Descriptor> descriptors) REQUIRES(mutex_);
+  void prepare(std::uint32_t slot, Descriptor& descriptor) REQUIRES(mutex_);
+  void collect(std::vector<Ended>& ended) REQUIRES(mutex_);
+  void collect_batches() REQUIRES(mutex_);
+  // Whether it is no longer in flight.
+  bool take_answer(std::uint32_t slot, std::vector<Ended>& ended) REQUIRES(mutex_);
+  void refuse(std::uint32_t slot, const Record& record, std::vector<Ended>& ended) REQUIRES(mutex_);
+  void fail_slot(std::uint32_t slot, const Error& why, bool undefined, std::vector<Ended>& ended)
+      REQUIRES(mutex_);
+  void stamp(std::span<const std::uint32_t> slots, Nanoseconds now) REQUIRES(mutex_);
+  bool late(std::span<const std::uint32_t> slots, Nanoseconds now) const REQUIRES(mutex_);
+  void expire(std::vector<Ended>& ended) REQUIRES(mutex_);
+  void close_portal(std::vector<Ended>& ended, const Error& why) REQUIRES(mutex_);
+  void give_back_refused(std::vector<Ended>& ended) REQUIRES(mutex_);
+  void resume(std::uint32_t slot, const Status& touched, std::vector<Ended>& ended)
+      REQUIRES(mutex_);
+  std::uint8_t status_of(const Cell& cell) const;
+
+  // Immutable after construction.
+  const WorkQueue queue_;
+  const QueueOptions options_;
+  const std::string name_;
+  const bool mapped_;
+  const std::size_t room_;
+  const std::unique_ptr<Cell[]> cells_;  // as slots_; written by the device too
+
+  mutable Mutex mutex_;
+  std::unique_ptr<Portal> portal_ GUARDED_BY(mutex_);     // nullptr: given up, to be opened anew
+  std::optional<Error> refusal_ GUARDED_BY(mutex_);       // of the portal, not yet acted on
+  bool answered_ GUARDED_BY(mutex_) = false;              // since the portal was opened
+  std::optional<Nanoseconds> closed_ GUARDED_BY(mutex_);  // when one that never answered was
+  std::vector<DescriptorSlot> slots_ GUARDED_BY(mutex_);
+  std::vector<std::uint32_t> free_ GUARDED_BY(mutex_);
+  std::vector<std::uint32_t> ready_ GUARDED_BY(mutex_);      // to be submitted, in order
+  std::vector<std::uint32_t> submitted_ GUARDED_BY(mutex_);  // in order
+  std::vector<std::uint32_t> touching_ GUARDED_BY(mutex_);
+  std::vector<std::unique_ptr<Batch>> batches_ GUARDED_BY(mutex_);
+  std::vector<Descriptor> buffer_ GUARDED_BY(mutex_);  // being submitted
+  QueueStats stats_ GUARDED_BY(mutex_);
+  // Written under mutex_; read without it as a hint.
+  std::atomic<std::size_t> in_flight_{0};
+};
+
+}  // namespace headrace::dsa

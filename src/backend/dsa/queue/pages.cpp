@@ -1,0 +1,56 @@
+#include "backend/dsa/queue/pages.h"
+
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+
+#include "core/fail.h"
+
+namespace headrace::dsa {
+namespace {
+
+constexpr int kTries = 100;  // of what a signal interrupted
+
+// False: a kernel before 5.14, where the device may have to fault on every page.
+bool can_populate() {
+  static const bool can = [] {
+    const auto page = static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
+    void* const probe =
+        mmap(nullptr, page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (probe == MAP_FAILED) return false;
+    const bool populated = madvise(probe, page, MADV_POPULATE_WRITE) == 0;
+    munmap(probe, page);
+    return populated;
+  }();
+  return can;
+}
+
+Status bring_in(const Operand& operand, std::uint64_t most) {
+  static const auto page = static_cast<std::uint64_t>(sysconf(_SC_PAGESIZE));
+  if (operand.bytes == 0) return {};
+  const std::uint64_t begin = operand.address / page * page;
+  const std::uint64_t last = operand.address + std::min(operand.bytes, most) - 1;
+  const std::uint64_t bytes = (last / page + 1) * page - begin;
+  const int advice = operand.written ? MADV_POPULATE_WRITE : MADV_POPULATE_READ;
+  int error = EAGAIN;
+  for (int i = 0; i < kTries && (error == EINTR || error == EAGAIN); ++i) {
+    error = madvise(reinterpret_cast<void*>(begin), bytes, advice) == 0 ? 0 : errno;
+  }
+  // Interrupted over and over: the device tries, and faults again.
+  if (error == 0 || error == EINTR || error == EAGAIN || !can_populate()) return {};
+  return fail(ErrorCode::invalid, "{:#x}, {} bytes, is no memory that can be {}; check the address",
+              operand.address, operand.bytes, operand.written ? "written" : "read");
+}
+
+}  // namespace
+
+Status bring_in(const PartialOperation& work, std::uint64_t most) {
+  for (const Operand& operand : work.operands()) {
+    HEADRACE_TRY_STATUS(bring_in(operand, most));
+  }
+  return {};
+}
+
+}  // namespace headrace::dsa

@@ -1,0 +1,129 @@
+#include "backend/dsa/queue/pages.h"
+
+#include <gtest/gtest.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <array>
+#include <cstdio>
+#include <limits>
+#include <memory>
+
+namespace headrace::dsa {
+namespace {
+
+constexpr std::size_t kPageBytes = 4096;
+
+class PagesTest : public testing::Test {
+ protected:
+  ~PagesTest() override { munmap(base_, 4 * kPageBytes); }
+
+  std::uint64_t at(std::size_t offset) const {
+    return reinterpret_cast<std::uintptr_t>(base_) + offset;
+  }
+  void protect(std::size_t page, int protection) {
+    ASSERT_EQ(mprotect(static_cast<char*>(base_) + page * kPageBytes, kPageBytes, protection), 0);
+  }
+  bool present(std::size_t page) const {
+    std::array<unsigned char, 4> in{};
+    mincore(base_, 4 * kPageBytes, in.data());
+    return (in[page] & 1) != 0;
+  }
+  static Status filled(std::uint64_t address, std::uint64_t bytes) {
+    return bring_in(
+        PartialOperation({.opcode = Opcode::fill, .destination = address, .bytes = bytes}));
+  }
+  static Status read(std::uint64_t address, std::uint64_t bytes) {
+    return bring_in(PartialOperation({.opcode = Opcode::crc, .source = address, .bytes = bytes}));
+  }
+  static void expect_invalid(const Status& status) {
+    ASSERT_FALSE(status);
+    EXPECT_EQ(status.error().code, ErrorCode::invalid);
+  }
+
+  void* const base_ =
+      mmap(nullptr, 4 * kPageBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+};
+
+TEST_F(PagesTest, EveryPageOfTheBytesIsBroughtInAndNoOther) {
+  ASSERT_TRUE(filled(at(kPageBytes + 4000), 200));
+  EXPECT_FALSE(present(0));
+  EXPECT_TRUE(present(1));
+  EXPECT_TRUE(present(2));
+  EXPECT_FALSE(present(3));
+}
+
+TEST_F(PagesTest, WhatIsThereKeepsItsBytes) {
+  auto* const bytes = static_cast<unsigned char*>(base_);
+  bytes[100] = 7;
+  ASSERT_TRUE(filled(at(0), 4 * kPageBytes));
+  EXPECT_EQ(bytes[100], 7);
+}
+
+TEST_F(PagesTest, NoMoreThanIsAskedFor) {
+  ASSERT_TRUE(bring_in(
+      PartialOperation({.opcode = Opcode::fill, .destination = at(0), .bytes = 4 * kPageBytes}),
+      kPageBytes));
+  EXPECT_TRUE(present(0));
+  EXPECT_FALSE(present(1));
+}
+
+TEST_F(PagesTest, AForbiddenPageIsInvalid) {
+  protect(1, PROT_NONE);
+  expect_invalid(filled(at(kPageBytes), 10));
+  expect_invalid(read(at(kPageBytes), 10));
+  expect_invalid(read(at(0), 2 * kPageBytes));
+  EXPECT_TRUE(read(at(0), kPageBytes));
+}
+
+TEST_F(PagesTest, AMissingMappingIsInvalid) {
+  void* const gone = mmap(nullptr, kPageBytes, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  munmap(gone, kPageBytes);
+  expect_invalid(read(reinterpret_cast<std::uintptr_t>(gone), 1));
+  expect_invalid(read(0, 1));
+  expect_invalid(filled(std::numeric_limits<std::uint64_t>::max() - 5, 3));
+}
+
+TEST_F(PagesTest, ReadOnlyMemoryMayBeReadAndFlushed) {
+  protect(2, PROT_READ);
+  EXPECT_TRUE(read(at(2 * kPageBytes), kPageBytes));
+  EXPECT_TRUE(bring_in(PartialOperation(
+      {.opcode = Opcode::cache_flush, .destination = at(2 * kPageBytes), .bytes = 64})));
+  expect_invalid(filled(at(2 * kPageBytes), kPageBytes));
+}
+
+TEST_F(PagesTest, BehindTheEndOfAFileThereIsNothing) {
+  const std::unique_ptr<FILE, int (*)(FILE*)> file(std::tmpfile(), std::fclose);
+  ASSERT_EQ(ftruncate(fileno(file.get()), kPageBytes), 0);
+  void* const mapped =
+      mmap(nullptr, 2 * kPageBytes, PROT_READ | PROT_WRITE, MAP_SHARED, fileno(file.get()), 0);
+  ASSERT_NE(mapped, MAP_FAILED);
+  const auto address = reinterpret_cast<std::uintptr_t>(mapped);
+  EXPECT_TRUE(filled(address, kPageBytes));
+  expect_invalid(filled(address + kPageBytes, 1));
+  expect_invalid(read(address, kPageBytes + 1));
+  munmap(mapped, 2 * kPageBytes);
+}
+
+TEST_F(PagesTest, EachOperandCounts) {
+  protect(3, PROT_NONE);
+  const Operation copies{
+      .opcode = Opcode::dualcast, .source = at(0), .destination = at(kPageBytes), .bytes = 8};
+  for (int which = 0; which < 3; ++which) {
+    Operation bad = copies;
+    bad.destination2 = at(2 * kPageBytes);
+    EXPECT_TRUE(bring_in(PartialOperation(bad)));
+    (which == 0   ? bad.source
+     : which == 1 ? bad.destination
+                  : bad.destination2) = at(3 * kPageBytes);
+    expect_invalid(bring_in(PartialOperation(bad)));
+  }
+}
+
+TEST_F(PagesTest, AnOperationWithoutBytesNeedsNone) {
+  EXPECT_TRUE(bring_in(PartialOperation({.opcode = Opcode::noop})));
+  EXPECT_TRUE(filled(0, 0));
+}
+
+}  // namespace
+}  // namespace headrace::dsa

@@ -1,0 +1,47 @@
+// How a piece is cut into requests that the file's device accepts. Pure arithmetic, no I/O.
+//
+// Past the page cache, offsets, lengths and addresses must be aligned. What is aligned on both
+// sides goes straight between file and memory; the rest of a read goes through bounce buffers in
+// whole device blocks; the odd edges of a write go through the page cache (docs/design/storage.md).
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+
+#include "headrace/file.h"
+
+namespace headrace::storage {
+
+// Bytes of one bounce buffer: a request through it is no larger.
+inline constexpr std::uint64_t kBounceBytes = 256 << 10;
+
+// A piece, seen as a span of the file and the address of its memory.
+struct FileSpan {
+  bool write = false;
+  std::uint64_t begin = 0;  // in the file
+  std::uint64_t end = 0;
+  std::uintptr_t address = 0;               // of the byte at `begin`
+  std::optional<DirectAlignment> direct;    // nothing: only through the page cache
+  std::uint64_t page = 4096;                // of the page cache
+  std::uint64_t request_bytes = 512 << 10;  // largest straight request; whole blocks
+
+  std::uintptr_t address_of(std::uint64_t offset) const { return address + (offset - begin); }
+};
+
+// One request: the part of the file asked of the kernel, and the part of it that is wanted.
+struct Step {
+  std::uint64_t offset = 0;
+  std::uint64_t bytes = 0;
+  std::uint64_t from = 0;  // [from, to) is wanted; equal to the request unless it is bounced
+  std::uint64_t to = 0;
+  bool direct = false;
+  bool bounce = false;
+
+  friend bool operator==(const Step&, const Step&) = default;
+};
+
+// The request that begins with the byte at `next`. Requires: begin <= next < end.
+Step next_step(const FileSpan& span, std::uint64_t next);
+
+}  // namespace headrace::storage

@@ -1,0 +1,102 @@
+#include "backend/storage/cutting.h"
+
+#include <gtest/gtest.h>
+#include <rapidcheck.h>
+
+namespace headrace::storage {
+namespace {
+
+bool check(const char* what, const std::function<void()>& property) {
+  return rc::check(what, property);
+}
+
+FileSpan any_span() {
+  FileSpan span;
+  span.write = *rc::gen::arbitrary<bool>();
+  span.begin = *rc::gen::inRange<std::uint64_t>(0, 3 << 20);
+  const bool small = *rc::gen::arbitrary<bool>();
+  span.end = span.begin + *rc::gen::inRange<std::uint64_t>(1, small ? 9000 : 3 << 20);
+  span.address = *rc::gen::inRange<std::uintptr_t>(1 << 20, 2 << 20);
+  // Half of the time memory and file are aligned to each other.
+  if (*rc::gen::arbitrary<bool>()) span.address += (span.begin - span.address) % 4096;
+  if (*rc::gen::element(0, 1, 2, 3) != 0) {
+    span.direct = DirectAlignment{.memory = *rc::gen::element(4U, 512U, 4096U),
+                                  .offset = *rc::gen::element(512U, 4096U, 16384U)};
+  }
+  span.request_bytes = *rc::gen::element<std::uint64_t>(64 << 10, 512 << 10, 1 << 20);
+  return span;
+}
+
+std::vector<Step> all_steps(const FileSpan& span) {
+  std::vector<Step> steps;
+  for (std::uint64_t next = span.begin; next < span.end; next = steps.back().to) {
+    steps.push_back(next_step(span, next));
+    RC_ASSERT(steps.back().from == next);
+    RC_ASSERT(steps.back().to > next);
+    RC_ASSERT(steps.back().to <= span.end);
+  }
+  return steps;
+}
+
+TEST(Cutting, StepsCoverTheSpanWithoutOverlap) {
+  EXPECT_TRUE(check("covers", [] { all_steps(any_span()); }));
+}
+
+TEST(Cutting, DirectStepsKeepTheAlignmentOfTheDevice) {
+  EXPECT_TRUE(check("aligned", [] {
+    const FileSpan span = any_span();
+    for (const Step& step : all_steps(span)) {
+      RC_ASSERT(step.offset <= step.from);
+      RC_ASSERT(step.offset + step.bytes >= step.to);
+      if (!step.bounce) {
+        RC_ASSERT(step.offset == step.from && step.offset + step.bytes == step.to);
+      }
+      RC_ASSERT(step.bytes <= (step.bounce ? kBounceBytes : span.request_bytes));
+      if (!step.direct) continue;
+      RC_ASSERT(step.offset % span.direct->offset == 0U);
+      RC_ASSERT(step.bytes % span.direct->offset == 0U);
+      if (!step.bounce) RC_ASSERT(span.address_of(step.offset) % span.direct->memory == 0U);
+    }
+  }));
+}
+
+TEST(Cutting, WritesTouchNothingOutsideAndShareNoPageBetweenCacheAndDevice) {
+  EXPECT_TRUE(check("writes", [] {
+    FileSpan span = any_span();
+    span.write = true;
+    std::set<std::uint64_t> direct_pages;
+    std::set<std::uint64_t> cached_pages;
+    for (const Step& step : all_steps(span)) {
+      RC_ASSERT(step.offset >= span.begin && step.offset + step.bytes <= span.end);
+      auto& pages = step.direct ? direct_pages : cached_pages;
+      for (auto p = step.offset / span.page; p <= (step.to - 1) / span.page; ++p) pages.insert(p);
+    }
+    for (const std::uint64_t page : cached_pages) RC_ASSERT(!direct_pages.contains(page));
+  }));
+}
+
+TEST(Cutting, AlignedPiecesGoStraight) {
+  const FileSpan span{.begin = 1 << 20,
+                      .end = 3 << 20,
+                      .address = 7 << 20,
+                      .direct = DirectAlignment{.memory = 512, .offset = 512}};
+  const Step expected{.offset = 1 << 20,
+                      .bytes = 512 << 10,
+                      .from = 1 << 20,
+                      .to = (1 << 20) + (512 << 10),
+                      .direct = true};
+  EXPECT_EQ(next_step(span, 1 << 20), expected);
+}
+
+TEST(Cutting, SmallOddReadsAreOneRequest) {
+  const FileSpan span{.begin = 1000,
+                      .end = 9000,
+                      .address = 4096 + 1000,
+                      .direct = DirectAlignment{.memory = 512, .offset = 512}};
+  const Step expected{
+      .offset = 512, .bytes = 8704, .from = 1000, .to = 9000, .direct = true, .bounce = true};
+  EXPECT_EQ(next_step(span, 1000), expected);
+}
+
+}  // namespace
+}  // namespace headrace::storage

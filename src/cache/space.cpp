@@ -1,0 +1,385 @@
+// Space for a block: frames, slabs, who is evicted for it, and how blocks leave.
+//
+// A miss takes the first of these that works: a gap; a new slab, while the budget allows; the row
+// of droppable blocks around a victim of the eviction order; a row in a slab that nobody holds
+// anything of; whole slabs for a larger one; for an access (not for a plan) blocks that plans
+// fetched for their furthest uses; a gap without the alignment. Nothing is evicted unless it makes
+// the space: a row is dropped whole or not at all. Nothing is refused while a slab is being made.
+#include <algorithm>
+#include <functional>
+#include <utility>
+
+#include "cache/core.h"
+#include "core/check.h"
+#include "core/fail.h"
+#include "core/waiting/patience.h"
+
+namespace headrace {
+namespace {
+
+// Victims looked at per miss. Among many pins a longer search rarely pays: RocksDB measured 16 x
+// less throughput without such a cap than with one of 30 (its PR 12141); twice that here, since a
+// refused block costs more than a search.
+constexpr unsigned kEffort = 64;
+// Frames looked at per search, which bounds the rows of many small blocks for one large one.
+constexpr unsigned kFrameEffort = 16384;
+
+// After the kernel refused a slab, misses do not ask again for this long.
+constexpr Nanoseconds kGrowPause = std::chrono::seconds{1};
+// How long an access waits for a slab that another thread allocates, before it is refused. The
+// other does nothing but ask the kernel and touch the pages.
+constexpr Nanoseconds kGrowBound = std::chrono::seconds{30};
+
+// A slab of its own for a large block is a whole number of these: the smallest page.
+constexpr std::uint64_t kPage = 4096;
+
+std::uint64_t whole_pages(std::uint64_t bytes) { return (bytes + kPage - 1) / kPage * kPage; }
+
+CacheEntry& entry_of(Frame& frame) { return static_cast<CacheEntry&>(frame); }
+
+// The bytes that certainly suffice for a block in an empty slab.
+std::uint64_t needed(const Extent& extent) {
+  return Frames::slab_bytes(extent.length.value, extent.offset);
+}
+
+}  // namespace
+
+CacheCore::Space CacheCore::make_space(CacheEntry& entry, const SpaceRequest& request,
+                                       std::optional<Growth>& wanted, DeferredActions& deferred) {
+  Node& node = nodes_[request.node];
+  if (request.extent.length.value > node.budget) return Space::none;
+  if (take(entry, request)) return Space::found;
+  if ((wanted = growth(request))) return Space::growth;
+  if (evict_bytes_for(request, deferred) &&
+      (take(entry, request) || evict_row_for(entry, request, deferred))) {
+    return Space::found;
+  }
+  if (evict_in_slab_for(entry, request, false, deferred)) return Space::found;
+  if (free_slabs_for(request, false, deferred) && (wanted = growth(request))) return Space::growth;
+  if (!request.by_prefetch) {
+    if (sacrifice_for(entry, request, deferred)) return Space::found;
+    if (evict_in_slab_for(entry, request, true, deferred)) return Space::found;
+    if (free_slabs_for(request, true, deferred) && (wanted = growth(request))) return Space::growth;
+  }
+  if (node.used + request.extent.length.value <= node.budget &&
+      node.frames.take_unaligned(entry, request.extent.length.value)) {
+    node.used += entry.length;
+    return Space::found;
+  }
+  return node.growing > 0 ? Space::growing : Space::none;
+}
+
+bool CacheCore::take(CacheEntry& entry, const SpaceRequest& request) {
+  Node& node = nodes_[request.node];
+  const std::uint64_t length = request.extent.length.value;
+  if (node.used + length > node.budget) return false;  // slabs that pins keep beyond the budget
+  if (!node.frames.take(entry, length, request.extent.offset)) return false;
+  node.used += length;
+  return true;
+}
+
+bool CacheCore::growing_is_paused(const Node& node) const {
+  return node.grow_error && mover_.clock().now() < node.grow_again;
+}
+
+// The slab that would make space, if the budget and the kernel let us have it; its bytes are
+// reserved from now on.
+std::optional<CacheCore::Growth> CacheCore::growth(const SpaceRequest& request) {
+  Node& node = nodes_[request.node];
+  const std::uint64_t taken = node.frames.capacity() + node.growing;
+  if (taken >= node.budget) return std::nullopt;
+  if (growing_is_paused(node)) return std::nullopt;
+  const std::uint64_t wanted = std::max(options_.slab.value, whole_pages(needed(request.extent)));
+  const std::uint64_t bytes = std::min(wanted, node.budget - taken);
+  if (bytes / Frames::kGranule * Frames::kGranule < request.extent.length.value) {
+    return std::nullopt;
+  }
+  node.growing += bytes;
+  return Growth{.node = request.node, .bytes = bytes};
+}
+
+void CacheCore::grow(const Growth& growth) {
+  Placement placement = Placement::on(nodes_[growth.node].id);
+  placement.pages = options_.pages;
+  placement.reason = "slab of a cache";
+  auto slab = allocate(mover_.machine(), Bytes{growth.bytes}, placement);
+  DeferredActions deferred;
+  const MutexLock lock(mutex_);
+  Node& node = nodes_[growth.node];
+  node.growing -= growth.bytes;
+  if (slab) {
+    node.grow_error.reset();
+    const std::span<std::byte> bytes = (*slab)->bytes();
+    node.frames.add(bytes, *std::move(slab));
+    fit_budget(node, deferred);  // which may have shrunk meanwhile
+  } else {
+    node.grow_error = std::move(slab).error();
+    node.grow_again = mover_.clock().now() + kGrowPause;
+  }
+  if (std::exchange(stalled_, false)) pump_due_ = true;
+  growths_.fetch_add(1);
+  mover_.waiting().wake_all(growths_);
+}
+
+// Until another thread's slab is there or was refused; false: neither within the bound. That thread
+// never waits for this one, also not if this one is inside a callback.
+bool CacheCore::await_growth(std::uint32_t seen) {
+  Patience patience(mover_.clock(), mover_.waiting(), kGrowBound);
+  while (growths_.load() == seen) {
+    if (patience.over()) return false;
+    patience.sleep(growths_, seen);
+  }
+  return true;
+}
+
+bool CacheCore::droppable(const CacheEntry& entry, bool planned_too) {
+  return entry.pins == 0 && entry.now() == BlockState::ready && (planned_too || entry.planned == 0);
+}
+
+// Until the bytes fit into the budget. Only needed after a shrinking resize() that pins resisted.
+bool CacheCore::evict_bytes_for(const SpaceRequest& request, DeferredActions& deferred) {
+  Node& node = nodes_[request.node];
+  while (node.used + request.extent.length.value > node.budget) {
+    const auto accept = [&](EvictionLinks& links) {
+      return droppable(static_cast<CacheEntry&>(links), false);
+    };
+    EvictionLinks* const victim = node.order->choose(accept, kEffort);
+    if (victim == nullptr) return false;
+    drop(static_cast<CacheEntry&>(*victim), CacheEvent::Kind::evicted, deferred);
+  }
+  return true;
+}
+
+struct CacheCore::Search {
+  const CacheCore& core;
+  const SpaceRequest& request;
+  bool planned_too;
+  unsigned effort = kFrameEffort;
+  Frames::Row row = {};
+
+  bool from(CacheEntry& entry) {
+    if (effort == 0 || !droppable(entry, planned_too)) return false;
+    row = core.nodes_[request.node].frames.row(
+        entry, request.extent.length.value, request.extent.offset, [this](Frame& frame) {
+          return effort > 0 && effort-- > 0 && droppable(entry_of(frame), planned_too);
+        });
+    return !row.frames.empty();
+  }
+};
+
+// Blocks that lie in a row around a victim: one, if all blocks are of one size.
+bool CacheCore::evict_row_for(CacheEntry& entry, const SpaceRequest& request,
+                              DeferredActions& deferred) {
+  Search search{.core = *this, .request = request, .planned_too = false};
+  const auto accept = [&search](EvictionLinks& links) {
+    return search.from(static_cast<CacheEntry&>(links));
+  };
+  if (nodes_[request.node].order->choose(accept, kEffort) == nullptr) return false;
+  take_row(entry, request, search.row, deferred);
+  return true;
+}
+
+void CacheCore::take_row(CacheEntry& entry, const SpaceRequest& request, const Frames::Row& row,
+                         DeferredActions& deferred) {
+  Node& node = nodes_[request.node];
+  for (Frame* frame : row.frames) drop(entry_of(*frame), CacheEvent::Kind::evicted, deferred);
+  node.frames.take_row(entry, row, request.extent.length.value, request.extent.offset);
+  node.used += entry.length;
+}
+
+// The same in a slab whose blocks can all go, if there is one with space for the block: finds what
+// a search of bounded effort among the pins of other slabs missed.
+bool CacheCore::evict_in_slab_for(CacheEntry& entry, const SpaceRequest& request, bool planned_too,
+                                  DeferredActions& deferred) {
+  const Frames& frames = nodes_[request.node].frames;
+  if (frames.capacity() > nodes_[request.node].budget) return false;
+  const auto may_go = [&](Frame& frame) { return droppable(entry_of(frame), planned_too); };
+  for (const Frames::Slab& slab : frames.slabs()) {
+    if (slab.lowest == nullptr || slab.size < request.extent.length.value) continue;
+    if (frames.blocker(slab, may_go) != nullptr) continue;
+    const Frames::Row row =
+        frames.row(*slab.lowest, request.extent.length.value, request.extent.offset, may_go);
+    if (row.frames.empty()) continue;  // too small for its alignment
+    take_row(entry, request, row, deferred);
+    return true;
+  }
+  return false;
+}
+
+// The last resort of an access: what plans have fetched for their furthest uses. Those items are
+// pending again and will be fetched once more when there is space.
+bool CacheCore::sacrifice_for(CacheEntry& entry, const SpaceRequest& request,
+                              DeferredActions& deferred) {
+  Node& node = nodes_[request.node];
+  if (node.frames.capacity() > node.budget) return false;
+  std::vector<PrefetchPlan*> plans;
+  for (const auto& plan : plans_) plans.push_back(plan.get());
+  std::ranges::sort(plans, std::greater<>{}, [](const PrefetchPlan* plan) { return plan->ahead; });
+  Search search{.core = *this, .request = request, .planned_too = true};
+  unsigned looks = kFrameEffort;
+  for (PrefetchPlan* plan : plans) {
+    unsigned left = kEffort;
+    for (std::size_t i = plan->furthest_started(); i-- > plan->oldest && left > 0 && looks > 0;) {
+      --looks;
+      CacheEntry* const planned = plan->items[i].entry;
+      if (planned == nullptr || planned->node != request.node) continue;
+      --left;
+      if (!search.from(*planned)) continue;
+      take_row(entry, request, search.row, deferred);
+      return true;
+    }
+  }
+  return false;
+}
+
+// Gives slabs back, the emptiest first, until the budget has space for a slab for the block. Does
+// nothing if there are not enough whose blocks can all be dropped, nor if one of them has the size
+// already: a new one would be no better.
+bool CacheCore::free_slabs_for(const SpaceRequest& request, bool planned_too,
+                               DeferredActions& deferred) {
+  Node& node = nodes_[request.node];
+  const std::uint64_t space = std::min(whole_pages(needed(request.extent)), node.budget);
+  if (growing_is_paused(node) ||
+      space / Frames::kGranule * Frames::kGranule < request.extent.length.value) {
+    return false;  // they would go for nothing
+  }
+  std::vector<const Frames::Slab*> slabs;
+  for (const Frames::Slab& slab : node.frames.slabs()) {
+    const auto may_go = [&](Frame& frame) { return droppable(entry_of(frame), planned_too); };
+    if (node.frames.blocker(slab, may_go) != nullptr) continue;
+    if (slab.size >= request.extent.length.value) return false;
+    slabs.push_back(&slab);
+  }
+  std::ranges::sort(slabs, {}, &Frames::Slab::used);
+  std::uint64_t taken = node.frames.capacity() + node.growing;
+  std::vector<std::byte*> chosen;
+  for (const Frames::Slab* slab : slabs) {
+    if (taken + space <= node.budget) break;
+    taken -= slab->capacity;
+    chosen.push_back(slab->begin);
+  }
+  if (taken + space > node.budget) return false;
+  for (const std::byte* begin : chosen) free_slab(node, begin, deferred);
+  return true;
+}
+
+// After the budget became smaller, or a slab came too late for it. Protection by plans does not
+// count here; the items become pending again.
+void CacheCore::fit_budget(Node& node, DeferredActions& deferred) {
+  free_surplus_slabs(node, deferred);
+  if (node.used <= node.budget) return;
+  std::vector<CacheEntry*> blocks;
+  for (const Frames::Slab& slab : node.frames.slabs()) {
+    for (Frame* frame = slab.lowest; frame != nullptr; frame = frame->above) {
+      if (droppable(entry_of(*frame), true)) blocks.push_back(&entry_of(*frame));
+    }
+  }
+  for (CacheEntry* block : blocks) {
+    if (node.used <= node.budget) break;
+    drop(*block, CacheEvent::Kind::evicted, deferred);
+  }
+}
+
+// The same after one block (null: gone already) became droppable while the node is over its budget.
+void CacheCore::fit_budget_by(Node& node, CacheEntry* freed, DeferredActions& deferred) {
+  if (node.frames.capacity() <= node.budget) return;
+  if (node.used > node.budget && freed != nullptr && droppable(*freed, true)) {
+    drop(*freed, CacheEvent::Kind::evicted, deferred);
+  }
+  free_surplus_slabs(node, deferred);
+}
+
+// Gives back slabs without pins and copies in flight, the emptiest first. Only whole slabs count: a
+// block dropped from one that stays would be fetched again by its plan, and dropped, for ever.
+void CacheCore::free_surplus_slabs(Node& node, DeferredActions& deferred) {
+  if (node.frames.capacity() <= node.budget) return;
+  const auto may_go = [](Frame& frame) { return droppable(entry_of(frame), true); };
+  std::vector<const Frames::Slab*> slabs;
+  for (const Frames::Slab& slab : node.frames.slabs()) {
+    if (node.frames.blocker(slab, may_go) == nullptr) slabs.push_back(&slab);
+  }
+  std::ranges::sort(slabs, {}, &Frames::Slab::used);
+  std::vector<std::byte*> chosen;
+  std::uint64_t capacity = node.frames.capacity();
+  for (const Frames::Slab* slab : slabs) {
+    if (capacity <= node.budget) break;
+    capacity -= slab->capacity;
+    chosen.push_back(slab->begin);
+  }
+  for (const std::byte* begin : chosen) free_slab(node, begin, deferred);
+}
+
+void CacheCore::free_slab(Node& node, const std::byte* begin, DeferredActions& deferred) {
+  const auto slab = std::ranges::find(node.frames.slabs(), begin, &Frames::Slab::begin);
+  while (slab->lowest != nullptr) {
+    drop(entry_of(*slab->lowest), CacheEvent::Kind::evicted, deferred);
+  }
+  deferred.free.push_back(node.frames.remove(begin));
+}
+
+void CacheCore::give_back_slabs(Node& node, DeferredActions& deferred) {
+  if (options_.reserve) return;
+  std::vector<const std::byte*> empty;
+  for (const Frames::Slab& slab : node.frames.slabs()) {
+    if (slab.lowest == nullptr) empty.push_back(slab.begin);
+  }
+  for (const std::byte* begin : empty) deferred.free.push_back(node.frames.remove(begin));
+}
+
+// Out of the index. Its bytes stay as long as a Block holds it or an engine writes to it.
+void CacheCore::drop(CacheEntry& entry, CacheEvent::Kind why, DeferredActions& deferred) {
+  index_.remove(entry);
+  nodes_[entry.node].order->remove(entry);
+  entry.detached = 1;
+  if (entry.planned > 0) unplan(entry, PlanItem::State::pending);
+  if (entry.by_prefetch && !entry.used) counts_.wasted_bytes += entry.length;
+  ++(why == CacheEvent::Kind::invalidated ? counts_.invalidations : counts_.evictions);
+  emit(why, entry.extent(), entry.by_prefetch);
+  if (entry.pins == 0) {
+    abandon(entry, deferred);
+  } else if (entry.now() == BlockState::ready) {
+    publish(entry, BlockState::evicting);  // nobody waits for what is ready
+  }
+}
+
+// A detached block that nobody holds: delete it, or stop its copy, whose end will.
+void CacheCore::abandon(CacheEntry& entry, DeferredActions& deferred) {
+  if (entry.now() == BlockState::filling && entry.fill != nullptr) {
+    entry.fill->cancelled = true;
+    deferred.cancel.push_back(entry.fill->transfer);
+  }
+  reap(entry);
+}
+
+void CacheCore::reap(CacheEntry& entry) {
+  if (entry.pins > 0 || entry.now() == BlockState::filling) return;
+  give_frame(entry);
+  delete &entry;
+}
+
+void CacheCore::give_frame(CacheEntry& entry) {
+  if (entry.data == nullptr) return;
+  Node& node = nodes_[entry.node];
+  node.used -= entry.length;
+  node.frames.give(entry);
+}
+
+Error CacheCore::no_space(const SpaceRequest& request) const {
+  const Node& node = nodes_[request.node];
+  const Bytes length = request.extent.length;
+  if (length.value > node.budget) {
+    return fail(ErrorCode::exhausted,
+                "the block of {} exceeds the budget of {} on node {}; access smaller "
+                "extents or resize() it",
+                to_string(length), to_string(Bytes{node.budget}), raw(node.id))
+        .error();
+  }
+  if (node.grow_error) return *node.grow_error;
+  return fail(ErrorCode::exhausted,
+              "no space for {} on node {}: the rest of its budget of {} is held or in "
+              "flight; let Blocks go or resize() it",
+              to_string(length), raw(node.id), to_string(Bytes{node.budget}))
+      .error();
+}
+
+}  // namespace headrace

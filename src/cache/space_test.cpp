@@ -1,0 +1,112 @@
+// Who gets space, at whose cost, and what a block without space gives.
+#include "headrace/cache.h"
+
+#include <gtest/gtest.h>
+
+#include "tests/support/cache_rig.h"
+
+namespace headrace {
+namespace {
+
+using namespace test;
+
+TEST(CacheRoomTest, WithoutRoomTheBlockStandsForTheSourceOrSaysWhy) {
+  Source source(100000);
+  CacheRig rig({.budget = 8192_B});
+  const Block large = rig.cache->access(source.at(0, 8193));
+  EXPECT_EQ(large.state(), BlockState::absent);
+  EXPECT_EQ(large.node(), kHbm);
+  EXPECT_EQ((*large.wait()).data(), source.bytes().data());
+  Opaque opaque(1_MiB);
+  const Block none = rig.cache->access(whole(opaque));
+  EXPECT_FALSE(none.now());
+  EXPECT_FALSE(none.node());
+  EXPECT_EQ(none.wait().error().code, ErrorCode::exhausted);
+  const CacheStats stats = rig.cache->stats();
+  EXPECT_EQ(stats.refusals, 2u);
+  EXPECT_EQ(stats.misses, 2u);
+  EXPECT_EQ(stats.bytes_used, 0_B);
+}
+
+TEST(CacheRoomTest, APolicyWithoutAnAnswerOrABudgetIsARefusal) {
+  Source fastest(4096, kHbm);
+  CacheRig rig;
+  for (const PlacementPolicy& policy :
+       {PlacementPolicy(place::nearest_fast), place::always(kHbm)}) {
+    auto cache = Cache::create(*rig.mover, {.budgets = {{kDram, 1_MiB}}, .placement = policy});
+    ASSERT_TRUE(cache.has_value());
+    const Block block = (*cache)->access(whole(fastest.object()));
+    EXPECT_EQ(block.state(), BlockState::absent);
+    EXPECT_TRUE(block.wait().has_value());
+    EXPECT_EQ((*cache)->stats().refusals, 1u);
+  }
+}
+
+// Found by the model: a block that a plan wants must not be dropped for the budget and fetched
+// again for ever, when a pin keeps the slab anyway.
+TEST(CacheRoomTest, ANodeOverItsBudgetByAPinComesToRest) {
+  Source source(100000);
+  CacheRig rig({.budget = 65536_B});
+  const Block held = rig.cache->access(source.at(0, 4096));
+  rig.settle();
+  const Prefetch plan = rig.cache->prefetch(std::vector{source.at(8192, 4096)});
+  ASSERT_TRUE(rig.cache->resize(kDram, 16384_B).has_value());
+  rig.settle();
+  EXPECT_EQ(rig.cache->access(source.at(8192, 4096)).state(), BlockState::ready);
+  EXPECT_LE(rig.cache->stats().prefetched, 2u);
+  EXPECT_LE(rig.cache->stats().bytes_used, 16384_B);
+}
+
+TEST(CacheRoomTest, ABlockLargerThanASlabTakesThePlaceOfSmallOnes) {
+  Source source(200000);
+  CacheRig rig({.cache = {.slab = 4096_B}, .budget = 32768_B});
+  for (std::uint64_t i = 0; i < 8; ++i) rig.load(source.at(i * 4096, 4096));
+  rig.load(source.at(100000, 20000));
+  EXPECT_EQ(rig.cache->access(source.at(100000, 20000)).state(), BlockState::ready);
+  EXPECT_LE(rig.cache->stats().bytes_used, 32768_B);
+  // And small ones take the place of the large one again.
+  for (std::uint64_t i = 0; i < 8; ++i) rig.load(source.at(i * 4096, 4096));
+  EXPECT_EQ(rig.cache->stats().refusals, 0u);
+}
+
+TEST(CacheRoomTest, ALargeBlockTakesARowOfSmallOnesAndNotMore) {
+  Source source(400000);
+  CacheRig rig({.cache = {.slab = 65536_B}, .budget = 65536_B});
+  for (std::uint64_t i = 0; i < 16; ++i) rig.load(source.at(i * 4096, 4096));
+  EXPECT_EQ(rig.cache->stats().evictions, 0u);
+  rig.load(source.at(16 * 4096, 16384));
+  EXPECT_EQ(rig.cache->stats().evictions, 4u);
+  EXPECT_EQ(rig.cache->stats().bytes_used, 65536_B);
+}
+
+// The large slab is full of pins, so the small ones have to make the space.
+TEST(CacheRoomTest, ALargeBlockFindsRoomBesideASlabOfPins) {
+  Source source(200000);
+  CacheRig rig({.cache = {.slab = 4096_B}, .budget = 65536_B});
+  const Block held = rig.cache->access(source.at(0, 32768));
+  for (std::uint64_t i = 0; i < 8; ++i) rig.load(source.at(32768 + i * 4096, 4096));
+  const Block large = rig.cache->access(source.at(100 * 1024, 28672));
+  rig.settle();
+  EXPECT_EQ(large.state(), BlockState::ready);
+  EXPECT_EQ(rig.cache->stats().refusals, 0u);
+}
+
+// More pins than one search looks at, all older than what can go.
+TEST(CacheRoomTest, ManyPinsDoNotHideWhatCanGo) {
+  Source source(256 * 1024);
+  CacheRig rig({.cache = {.slab = 65536_B}, .budget = 131072_B});
+  std::vector<Block> held;
+  for (std::uint64_t i = 0; i < 256; ++i) {
+    Block block = rig.cache->access(source.at(i * 512, 512));
+    rig.settle();
+    if (i < 128) held.push_back(std::move(block));
+  }
+  const Block block = rig.cache->access(source.at(200 * 1024, 512));
+  rig.settle();
+  EXPECT_EQ(block.state(), BlockState::ready);
+  EXPECT_EQ(rig.cache->stats().refusals, 0u);
+  EXPECT_EQ(rig.cache->stats().evictions, 1u);
+}
+
+}  // namespace
+}  // namespace headrace

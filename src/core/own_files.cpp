@@ -1,0 +1,54 @@
+#include "core/own_files.h"
+
+#include <fcntl.h>
+#include <pthread.h>
+#include <unistd.h>
+
+#include <vector>
+
+#include "core/fork.h"
+
+namespace headrace::own_files {
+namespace {
+
+GlobalMutex files_mutex{kRankOfFiles};
+
+// Never destroyed: one may be closed while the program ends.
+std::vector<int>& files() REQUIRES(files_mutex) {
+  static std::vector<int>& all = *new std::vector<int>;
+  return all;
+}
+
+// Behind the handler that makes the mutex free in the child, which the mutex has added.
+[[maybe_unused]] const int files_registered = pthread_atfork(nullptr, nullptr, [] {
+  const MutexLock lock(files_mutex);
+  for (const int descriptor : files()) ::close(descriptor);
+  files().clear();
+});
+
+}  // namespace
+
+int open(const char* path) {
+  const MutexLock lock(files_mutex);
+  const int descriptor = ::open(path, O_RDWR | O_CLOEXEC);
+  if (descriptor >= 0) files().push_back(descriptor);
+  return descriptor;
+}
+
+void add(int descriptor) {
+  const MutexLock lock(files_mutex);
+  files().push_back(descriptor);
+}
+
+void remove(int descriptor) {
+  const MutexLock lock(files_mutex);
+  std::erase(files(), descriptor);
+}
+
+void close(int descriptor) {
+  const MutexLock lock(files_mutex);
+  std::erase(files(), descriptor);
+  ::close(descriptor);
+}
+
+}  // namespace headrace::own_files

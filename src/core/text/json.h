@@ -1,0 +1,17 @@
+// JSON text <-> values: any text gives values or the place of its mistake. Thread-safe.
+#pragma once
+
+#include <nlohmann/json.hpp>
+#include <string>
+#include <string_view>
+
+#include "headrace/result.h"
+
+namespace headrace {
+
+// Any text gives values or invalid with the place.
+Result<nlohmann::ordered_json> parse_document(std::string_view text);
+// Two spaces of indent and a final newline.
+std::string print_document(const nlohmann::ordered_json& document);
+
+}  // namespace headrace

@@ -1,0 +1,240 @@
+// Copying by cores as an experiment of a session: by engine, size, threads, pair of nodes, and
+// whether the bytes are cached.
+//
+// The copies run on the node with CPUs nearest to the destination, as a route would have them.
+// cold: each thread walks over pieces scattered in an area that passes the caches four times, so
+// that neither side is cached; hot: the same two pieces again and again. The value is payload, each
+// byte copied counted once; `read_write` counts both sides of each. The engines of one size, pair
+// and number of threads are measured one after the other, and `ratio_to_memcpy` is the rate by that
+// of glibc's memcpy in the same round. `headrace bench copy` is a session of these points. Asking
+// for sizes, threads or engines lists those instead of the usual ones.
+#include "measure/experiments/copy.h"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <array>
+
+#include "core/fail.h"
+#include "headrace/copy.h"
+#include "headrace/placement.h"
+#include "measure/experiments/experiments.h"
+#include "measure/instruments/copy_loop.h"
+#include "measure/instruments/worker_pool.h"
+
+namespace headrace::experiment_copy {
+
+using namespace session;
+
+namespace {
+
+constexpr Nanoseconds kCopyingTime = std::chrono::milliseconds{20};
+// Copied between two readings of the clock.
+constexpr Bytes kCopiedPerReading = 256_KiB;
+constexpr std::array kCopySizes = {64_B,  1_KiB, 4_KiB,  16_KiB, 64_KiB,  256_KiB,
+                                   1_MiB, 4_MiB, 16_MiB, 64_MiB, 256_MiB, 1_GiB};
+
+constexpr std::string_view kReference = "memcpy";
+
+constexpr std::string_view kName = "copy";
+constexpr Parameter kParameters[] = {
+    {"engine", ParameterKind::word}, {"cpu_node", ParameterKind::node, false},
+    {"from", ParameterKind::node},   {"to", ParameterKind::node},
+    {"bytes", ParameterKind::count}, {"threads", ParameterKind::any},
+    {"state", ParameterKind::word},
+};
+
+class Copying final : public Probe {
+ public:
+  Copying(const CopyLoop& loop, const CopySetting& setting, std::span<std::byte> to,
+          std::span<const std::byte> from)
+      : loop_(loop), cpus_(setting.cpus), bytes_(setting.bytes.value) {
+    const std::size_t each = to.size() / cpus_.size() / bytes_ * bytes_;
+    for (std::size_t i = 0; i < cpus_.size(); ++i) {
+      areas_.push_back({.to = to.subspan(i * each, each),
+                        .from = from.subspan(i * each, each),
+                        .walk = ScatteredWalk(each / bytes_),
+                        .cold = setting.cold});
+    }
+  }
+
+  Result<Sample> sample() override {
+    std::vector<double> rates(cpus_.size());
+    HEADRACE_TRY(const double share,
+                 run_together(cpus_, [&](std::size_t i) { rates[i] = copy(areas_[i]); }));
+    double rate = 0;
+    for (const double each : rates) rate += each;
+    return Sample{.value = rate, .details = {{"read_write", 2 * rate}}, .cpu_share = share};
+  }
+
+ private:
+  double copy(CopyArea& area) const {
+    // The last engine may have left the bytes elsewhere: written past the caches, say.
+    if (!area.cold) loop_.run(area, bytes_, 1);
+    const std::size_t times = std::max<std::size_t>(1, kCopiedPerReading.value / bytes_);
+    Nanoseconds time{0};
+    double copied = 0;
+    while (time < kCopyingTime) {
+      time += loop_.run(area, bytes_, times);
+      copied += static_cast<double>(times * bytes_);
+    }
+    return copied / seconds(time);
+  }
+
+  const CopyLoop loop_;
+  const CpuSet cpus_;
+  const std::size_t bytes_;
+  std::vector<CopyArea> areas_;
+};
+
+// What all threads together need on each side; nothing where a node is too small for it.
+std::optional<Bytes> area_for(const Machine& machine, const CopySetting& setting, Row& row) {
+  const std::uint64_t threads = setting.cpus.size();
+  const Bytes cache = cache_to_pass(machine, setting.cpus) / threads;
+  const Bytes each = setting.cold ? cold_area(cache, setting.bytes) : setting.bytes;
+  Bytes area = each * threads;
+  for (const Node* node : {setting.from, setting.to}) area = fitting(*node, area);
+  if (area / threads < setting.bytes) return std::nullopt;
+  if (area < each * threads) row.add_flag("shrunk");
+  return area;
+}
+
+Row copy_row(const CopySetting& setting, std::uint64_t threads) {
+  return make_row(kName, kParameters,
+                  {setting.engine, id_of(setting.cpu_node), id_of(setting.from), id_of(setting.to),
+                   setting.bytes.value, threads, setting.cold ? "cold" : "hot"},
+                  "B/s");
+}
+
+// What is the same for the engines that are compared.
+std::string group_of(const CopySetting& setting) {
+  return fmt::format("{} {} {} {} {} {}", raw(setting.cpu_node->id), raw(setting.from->id),
+                     raw(setting.to->id), setting.bytes.value, setting.cpus.size(), setting.cold);
+}
+
+// What is asked for, else what is usual.
+struct CopyChoice {
+  std::vector<std::string> engines;
+  std::vector<Bytes> sizes;
+  std::vector<std::uint64_t> threads;
+  bool sizes_asked = false;
+  bool threads_asked = false;
+};
+
+CopyChoice choice_of(const Scope& scope, const CpuSet& cpus) {
+  CopyChoice choice{.engines = scope.words("engine"), .threads = scope.numbers("threads")};
+  if (choice.engines.empty()) choice.engines = CopyLoop::all();
+  choice.threads_asked = !choice.threads.empty();
+  if (!choice.threads_asked) {
+    for (const std::size_t count : thread_counts(cpus.size())) choice.threads.push_back(count);
+  }
+  for (const std::uint64_t bytes : scope.numbers("bytes")) choice.sizes.push_back(Bytes{bytes});
+  choice.sizes_asked = !choice.sizes.empty();
+  if (!choice.sizes_asked) choice.sizes.assign(kCopySizes.begin(), kCopySizes.end());
+  return choice;
+}
+
+// The point, or why there is nothing to measure.
+Point point_of(const Scope& scope, CopySetting setting, std::uint64_t threads, unsigned rank) {
+  const CpuSet cpus = usable_cpus(setting.cpu_node);
+  Row row = copy_row(setting, threads);
+  if (threads == 0 || setting.bytes == Bytes{0}) {
+    return without(std::move(row), "nothing is copied; ask for at least one byte and one thread");
+  }
+  if (threads > cpus.size()) {
+    return without(std::move(row),
+                   fmt::format("{} threads asked for, but this process may use {} CPUs of node {}",
+                               threads, cpus.size(), raw(setting.cpu_node->id)));
+  }
+  setting.cpus.assign(cpus.begin(), cpus.begin() + static_cast<std::ptrdiff_t>(threads));
+  Point point = copy_point(scope.machine, setting, std::move(row), rank);
+  point.comparable = {.group = group_of(setting),
+                      .detail = "ratio_to_memcpy",
+                      .reference = setting.engine == kReference};
+  return point;
+}
+
+// What does not fit into the caches of all threads, both sides of each, is never hot.
+bool fits_caches(const Machine& machine, Bytes bytes, const CpuSet& cpus, std::uint64_t threads) {
+  if (threads == 0 || threads > cpus.size()) return true;  // its row says why not
+  const CpuSet own(cpus.begin(), cpus.begin() + static_cast<std::ptrdiff_t>(threads));
+  return bytes * 4 * threads <= cache_to_pass(machine, own);
+}
+
+// Between nodes that nobody asked for only the engines that programs get, one thread and all.
+void add_pair(std::vector<Point>& points, const Scope& scope, CopySetting setting, bool all) {
+  const CpuSet cpus = usable_cpus(setting.cpu_node);
+  const CopyChoice choice = choice_of(scope, cpus);
+  const bool local = setting.from == setting.to;
+  for (const std::string& engine : choice.engines) {
+    const bool usual = engine == kReference || engine == "cpu";
+    if (!usual && !all) continue;
+    setting.engine = engine;
+    for (const Bytes bytes : choice.sizes) {
+      setting.bytes = bytes;
+      for (const bool cold : {true, false}) {
+        setting.cold = cold;
+        if (!cold && !all) continue;
+        const bool wanted = usual && cold && bytes >= 64_KiB && bytes <= 64_MiB;
+        const unsigned rank = wanted ? (local ? 2 : 3) : 4;
+        for (const std::uint64_t threads : choice.threads) {
+          const bool between = threads > 1 && threads < cpus.size();
+          if (!all && !choice.threads_asked && between) continue;
+          const bool hot = fits_caches(scope.machine, bytes, cpus, threads);
+          if (!cold && !hot && !choice.sizes_asked) continue;
+          points.push_back(point_of(scope, setting, threads, rank));
+        }
+      }
+    }
+  }
+}
+
+std::vector<Point> list_points(const Scope& scope) {
+  const bool asked = scope.asks("from") || scope.asks("to");
+  // Chosen before anything is timed: the race takes longer than a sample.
+  (void)chosen_copy_kernel();
+  std::vector<Point> points;
+  for (const Node* from : memory_nodes(scope.machine)) {
+    for (const Node* to : memory_nodes(scope.machine)) {
+      const Node* const cpu_node = host_of(scope.machine, *to);
+      if (cpu_node == nullptr || usable_cpus(cpu_node).empty()) continue;
+      add_pair(points, scope, {.cpu_node = cpu_node, .from = from, .to = to}, asked || from == to);
+    }
+  }
+  return points;
+}
+
+}  // namespace
+
+Point copy_point(const Machine& machine, const CopySetting& setting, Row row, unsigned rank) {
+  const auto area = area_for(machine, setting, row);
+  if (!area) return without(std::move(row), "a node is too small for copies of this size");
+  Point point;
+  point.row = std::move(row);
+  point.rank = rank;
+  point.memory = {setting.to->id, PageSize::transparent};
+  // Mapping both sides, some 3 GB/s by each of the CPUs that touch them, of which more than eight
+  // gain little; and three samples, of which each copies once at least.
+  const auto ns = [](Bytes bytes, double per_ns) {
+    return Nanoseconds{static_cast<std::int64_t>(static_cast<double>(bytes.value) / per_ns)};
+  };
+  const std::size_t touching = std::clamp<std::size_t>(usable_cpus(setting.cpu_node).size(), 1, 8);
+  point.cost = kCopyingTime + ns(*area, 1.5 * static_cast<double>(touching)) +
+               3 * std::max(kCopyingTime, ns(setting.bytes, 4));
+  point.prepare = [setting, area = *area](BufferPool& buffers,
+                                          Random&) -> Result<std::unique_ptr<Probe>> {
+    HEADRACE_TRY(const CopyLoop loop, CopyLoop::find(setting.engine));
+    HEADRACE_TRY(const auto to, buffers.get({setting.to->id, PageSize::transparent}, 0, area));
+    HEADRACE_TRY(const auto from, buffers.get({setting.from->id, PageSize::transparent}, 1, area));
+    return std::make_unique<Copying>(loop, setting, to, from);
+  };
+  return point;
+}
+
+const Experiment kExperiment{kName,
+                             "copying by cores: engine, size, threads, nodes, cold and hot",
+                             kParameters,
+                             {},
+                             list_points};
+
+}  // namespace headrace::experiment_copy

@@ -1,0 +1,21 @@
+// Facade of the folder: the experiment `dsa`, whose points run on any target: the DSA devices of
+// this host, or a model of a machine's (dsa_emulator/rates). Thread-compatible.
+#pragma once
+
+#include <memory>
+
+#include "measure/experiments/dsa/submitter.h"
+#include "measure/experiments/dsa/target.h"
+#include "measure/session/experiment.h"
+
+namespace headrace::experiment_dsa {
+
+extern const session::Experiment kExperiment;
+
+// As kExperiment.points, which finds the devices of this host itself. scope.machine is this host,
+// whose cores copy where the experiment holds them against devices. Requires: the target has an
+// engine.
+std::vector<session::Point> points_on(std::shared_ptr<const DsaTarget> target,
+                                      const session::Scope& scope);
+
+}  // namespace headrace::experiment_dsa

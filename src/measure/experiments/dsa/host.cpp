@@ -1,0 +1,199 @@
+#include "measure/experiments/dsa/host.h"
+
+#include <algorithm>
+#include <cstdlib>
+#include <map>
+#include <memory>
+#include <set>
+#include <utility>
+
+#include "core/fail.h"
+#include "headrace/clock.h"
+#include "measure/experiments/dsa/background.h"
+#include "measure/instruments/worker_pool.h"
+
+namespace headrace::experiment_dsa {
+
+using namespace instruments;
+
+namespace {
+
+// Each thread at its device, on a core of its own while there are any.
+CpuSet cpus_of(const Machine& machine, const std::vector<DsaThread>& threads) {
+  CpuSet cpus;
+  std::map<NodeId, std::size_t> next;
+  for (const DsaThread& thread : threads) {
+    const NodeId home = machine.find(thread.engine)->home;
+    CpuSet near = usable_cpus(machine.find(home));
+    if (near.empty()) near = usable_cpus();
+    cpus.push_back(near[next[home]++ % near.size()]);
+  }
+  return cpus;
+}
+
+// A batch that was taken apart would be measured as something else.
+Status check_method(DsaMethod method, const dsa::OpenQueue& lane) {
+  if (method != DsaMethod::batch || lane.stats().batches > 0) return {};
+  return fail(ErrorCode::unsupported, "{} takes no batch descriptors from users; see vectored",
+              lane.queue().name);
+}
+
+// One thread with all it needs. A round ends when nothing is in flight any more, so the next one
+// begins with the queue as it is: opening and mapping a portal is not what is timed.
+struct Member {
+  DsaThread plan;
+  DsaArea area;
+  std::unique_ptr<dsa::OpenQueue> lane;
+  // Written by the thread itself.
+  Nanoseconds begin{0};
+  Nanoseconds end{0};
+  Status status;
+
+  void copy() {
+    DsaSubmitter submitter(*lane, plan, area);
+    status = Status{};
+    begin = system_clock().now();
+    while (status && !submitter.over()) status = submitter.step();
+    end = system_clock().now();
+  }
+};
+
+class HostRun final : public DsaRun {
+ public:
+  HostRun(std::vector<std::unique_ptr<Member>> members, CpuSet cpus)
+      : members_(std::move(members)), cpus_(std::move(cpus)) {}
+
+  Result<DsaTimes> round() override {
+    HEADRACE_TRY(const double share,
+                 run_together(cpus_, [&](std::size_t i) { members_[i]->copy(); }));
+    DsaTimes times{.mapped = members_.front()->lane->mapped()};
+    // Threads that share a CPU wait for each other, and are not disturbed by that.
+    if (std::set(cpus_.begin(), cpus_.end()).size() == cpus_.size()) times.cpu_share = share;
+    Nanoseconds first = members_.front()->begin, last = members_.front()->end;
+    for (const auto& member : members_) {
+      HEADRACE_TRY_STATUS(std::move(member->status));
+      HEADRACE_TRY_STATUS(check_method(member->plan.method, *member->lane));
+      times.each.push_back(member->end - member->begin);
+      first = std::min(first, member->begin);
+      last = std::max(last, member->end);
+    }
+    times.all = last - first;
+    return times;
+  }
+
+ private:
+  const std::vector<std::unique_ptr<Member>> members_;
+  const CpuSet cpus_;
+};
+
+}  // namespace
+
+Result<DsaArea> copy_area(BufferPool& buffers, const DsaThread& thread, std::size_t index) {
+  DsaArea area{.copies = copies_of_area(thread)};
+  const Bytes bytes = thread.bytes * area.copies;
+  HEADRACE_TRY(const auto from, buffers.get({thread.from}, 2 * index, bytes));
+  HEADRACE_TRY(const auto to, buffers.get({thread.to}, 2 * index + 1, bytes));
+  area.from = reinterpret_cast<std::uintptr_t>(from.data());
+  area.to = reinterpret_cast<std::uintptr_t>(to.data());
+  return area;
+}
+
+DsaHost::DsaHost(Machine machine, DsaHostOptions options)
+    : machine_(std::move(machine)), options_(std::move(options)) {}
+
+Result<std::unique_ptr<dsa::OpenQueue>> DsaHost::open_lane(const DsaThread& thread,
+                                                           const DsaShape& shape) const {
+  HEADRACE_TRY_STATUS(machine_.node(thread.from));
+  HEADRACE_TRY_STATUS(machine_.node(thread.to));
+  const Engine* engine = machine_.find(thread.engine);
+  const std::string name = engine == nullptr ? "no dsa engine" : engine->name;
+  const auto device = std::ranges::find(options_.devices, name, &dsa::Device::name);
+  if (device == options_.devices.end()) {
+    return fail(ErrorCode::absent, "{} has no device {}; headrace topo shows them", machine_.name,
+                name);
+  }
+  const auto fits = [&](const dsa::WorkQueue& queue) {
+    return queue.unusable.empty() && queue.shared == shape.shared;
+  };
+  const auto queue = std::ranges::find_if(device->queues, fits);
+  const unsigned engines = shape.engines.value_or(device->engines);
+  if (queue == device->queues.end() || device->engines != engines) {
+    return fail(ErrorCode::absent,
+                "{} has no {} queue with {} engines; headrace dsa setup --show says how to "
+                "configure one",
+                name, shape.shared ? "shared" : "dedicated", engines);
+  }
+  const bool by_write = thread.method == DsaMethod::vectored;
+  return dsa::OpenQueue::open(
+      *queue,
+      {.open = [open = options_.open, by_write](const auto& of) { return open(of, by_write); },
+       .at_once = thread.at_once,
+       .batches = thread.method == DsaMethod::batch});
+}
+
+std::vector<EngineId> DsaHost::engines() const {
+  std::vector<EngineId> engines;
+  for (const Engine& engine : machine_.engines) {
+    const auto is_it = [&](const dsa::Device& device) { return device.name == engine.name; };
+    if (std::ranges::any_of(options_.devices, is_it)) engines.push_back(engine.id);
+  }
+  return engines;
+}
+
+Result<std::unique_ptr<DsaRun>> DsaHost::prepare(const std::vector<DsaThread>& threads,
+                                                 const DsaShape& shape, BufferPool& buffers) const {
+  std::vector<std::unique_ptr<Member>> members;
+  for (const DsaThread& thread : threads) {
+    auto member = std::make_unique<Member>();
+    member->plan = thread;
+    HEADRACE_TRY(member->lane, open_lane(thread, shape));
+    HEADRACE_TRY(member->area, copy_area(buffers, thread, members.size()));
+    members.push_back(std::move(member));
+  }
+  return std::make_unique<HostRun>(std::move(members), cpus_of(machine_, threads));
+}
+
+WithStream DsaHost::with_stream() const {
+  return [this](const DsaThread& thread, const DsaShape& shape, bool of_stream) {
+    return run_with_stream(*this, thread, shape, of_stream);
+  };
+}
+
+Result<DsaHostOptions> find_dsa_host(const Machine& machine, const dsa::Roots& roots) {
+  constexpr const char* kInstead = "headrace bench dsa --emulated gives modelled figures instead";
+  if (std::getenv("HEADRACE_DSA_SYSFS") != nullptr) {
+    return fail(ErrorCode::unsupported,
+                "HEADRACE_DSA_SYSFS is set, whose devices may be software; unset it, or {}",
+                kInstead);
+  }
+  DsaHostOptions options;
+  std::string software;
+  for (dsa::Device& device : dsa::find_devices(roots)) {
+    std::erase_if(device.queues, [&](const dsa::WorkQueue& queue) {
+      if (!queue.unusable.empty() || dsa::is_character_device(queue)) return false;
+      software = queue.file.string();
+      return true;
+    });
+    const bool usable = device.unusable.empty() &&
+                        std::ranges::any_of(device.queues, [](const dsa::WorkQueue& queue) {
+                          return queue.unusable.empty();
+                        });
+    const auto engine = std::ranges::find(machine.engines, device.name, &Engine::name);
+    if (usable && engine != machine.engines.end()) options.devices.push_back(std::move(device));
+  }
+  if (options.devices.empty() && !software.empty()) {
+    return fail(ErrorCode::unsupported,
+                "{} is no character device: software stands in for the DSA device; {}", software,
+                kInstead);
+  }
+  if (options.devices.empty()) {
+    return fail(ErrorCode::unsupported, "no DSA device here that this user may use ({}); {}",
+                "headrace doctor says why", kInstead);
+  }
+  options.open = [](const dsa::WorkQueue& queue, bool by_write) {
+    return dsa::open_character_device(queue, {.force_write = by_write});
+  };
+  return options;
+}
+
+}  // namespace headrace::experiment_dsa

@@ -1,0 +1,54 @@
+// The DSA devices of this host as a target: real threads, real time, real copies.
+//
+// Thread-compatible; what else runs on the machine is measured along.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <vector>
+
+#include "backend/dsa/dsa.h"
+#include "measure/experiments/dsa/submitter.h"
+#include "measure/experiments/dsa/target.h"
+
+namespace headrace::experiment_dsa {
+
+// What the copies of a thread go through: the `index`-th buffer of its own on either side. As
+// BufferPool::get.
+Result<DsaArea> copy_area(instruments::BufferPool& buffers, const DsaThread& thread,
+                          std::size_t index);
+
+struct DsaHostOptions {
+  std::vector<dsa::Device> devices;  // by the names of the machine's engines
+  // Opens a queue; `by_write`: through write() even where it may be mapped.
+  std::function<Result<std::unique_ptr<dsa::Portal>>(const dsa::WorkQueue&, bool by_write)> open;
+};
+
+class DsaHost final : public DsaTarget {
+ public:
+  DsaHost(Machine machine, DsaHostOptions options);
+
+  Result<std::unique_ptr<DsaRun>> prepare(const std::vector<DsaThread>& threads,
+                                          const DsaShape& shape,
+                                          instruments::BufferPool& buffers) const override;
+  WithStream with_stream() const override;
+  Basis basis() const override { return Basis::measured; }
+  const Machine& machine() const override { return machine_; }
+  std::vector<EngineId> engines() const override;
+
+  // A lane as `thread` would use it, for loads that go on for as long as others do.
+  Result<std::unique_ptr<dsa::OpenQueue>> open_lane(const DsaThread& thread,
+                                                    const DsaShape& shape) const;
+
+ private:
+  const Machine machine_;
+  const DsaHostOptions options_;
+};
+
+// That of sysfs, with the usable devices that `machine` has engines for. unsupported: there is
+// none; or HEADRACE_DSA_SYSFS is set, or a queue's file is no character device, so that the device
+// may be software.
+Result<DsaHostOptions> find_dsa_host(const Machine& machine,
+                                     const dsa::Roots& roots = dsa::Roots::from_environment());
+
+}  // namespace headrace::experiment_dsa

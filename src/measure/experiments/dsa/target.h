@@ -1,0 +1,89 @@
+// Where the DSA experiment runs: on the devices of this host, or on a model of devices. What is run
+// is the same: threads that submit copies through lanes (backend/dsa) and wait for them.
+//
+// Thread-compatible.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string_view>
+#include <vector>
+
+#include "headrace/machine.h"
+#include "headrace/profile.h"
+#include "headrace/result.h"
+#include "headrace/units.h"
+#include "measure/instruments/buffer_pool.h"
+
+namespace headrace::experiment_dsa {
+
+enum class DsaMethod : std::uint8_t {
+  single,    // each copy by a descriptor of its own, through the mapped portal
+  batch,     // some by one batch descriptor
+  vectored,  // some by one write() on the queue's character device
+};
+std::string_view to_string(DsaMethod method);
+
+// What one thread does: `copies` copies of `bytes` by one device. It submits `at_once` of them, as
+// `method` says, as soon as not more than `window` are in flight then; so with both equal it waits
+// for all before it goes on.
+struct DsaThread {
+  EngineId engine;
+  NodeId from;
+  NodeId to;
+  Bytes bytes;
+  std::size_t copies = 1;
+  DsaMethod method = DsaMethod::single;
+  std::size_t at_once = 1;
+  std::size_t window = 1;
+};
+
+// The queue that all threads of a run use, on their devices.
+struct DsaShape {
+  // In the device's groups; nothing: as it is configured, in a model one.
+  std::optional<unsigned> engines = {};
+  bool shared = true;  // else dedicated: each device has one thread
+};
+
+struct DsaTimes {
+  Nanoseconds all{0};             // from the first thread's start to the last one's end
+  std::vector<Nanoseconds> each;  // as the threads of the run
+  bool mapped = true;             // the first thread's portal; else it submits by write()
+  double cpu_share = 1;           // as run_together(); 1 where threads have to share CPUs
+};
+
+// Threads made ready, to do all their copies again and again.
+class DsaRun {
+ public:
+  virtual ~DsaRun() = default;
+  // All copies once. unsupported: the queue does not take what `method` submits; io: a copy failed.
+  virtual Result<DsaTimes> round() = 0;
+};
+
+// Bytes per second while the thread copies and the cores of its source node run STREAM's triad: the
+// rate of the copies, or that of the triad (`of_stream`, counted as STREAM does).
+using WithStream =
+    std::function<Result<double>(const DsaThread& thread, const DsaShape& shape, bool of_stream)>;
+
+class DsaTarget {
+ public:
+  virtual ~DsaTarget() = default;
+
+  // The threads of a run, on memory of `buffers`, which outlives it. absent: no such device, or
+  // none with such a queue; as allocate(): no memory.
+  virtual Result<std::unique_ptr<DsaRun>> prepare(const std::vector<DsaThread>& threads,
+                                                  const DsaShape& shape,
+                                                  instruments::BufferPool& buffers) const = 0;
+  // Empty: it has no cores, as a model.
+  virtual WithStream with_stream() const = 0;
+
+  virtual Basis basis() const = 0;
+  virtual const Machine& machine() const = 0;
+  // The dsa engines of the machine that it has, ascending.
+  virtual std::vector<EngineId> engines() const = 0;
+};
+
+}  // namespace headrace::experiment_dsa

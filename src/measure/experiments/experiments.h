@@ -1,0 +1,30 @@
+// The experiments of this folder, each in a file of its own that names its parameters and lists its
+// points.
+#pragma once
+
+#include "measure/session/experiment.h"
+
+namespace headrace::experiment_latency {
+extern const session::Experiment kExperiment;
+}
+namespace headrace::experiment_bandwidth {
+extern const session::Experiment kExperiment;
+}
+namespace headrace::experiment_loaded {
+extern const session::Experiment kExperiment;
+}
+namespace headrace::experiment_stream {
+extern const session::Experiment kExperiment;
+}
+namespace headrace::experiment_copy {
+extern const session::Experiment kExperiment;
+}
+namespace headrace::experiment_migrate {
+extern const session::Experiment kExperiment;
+}
+namespace headrace::experiment_storage {
+extern const session::Experiment kExperiment;
+}
+namespace headrace::experiment_interference {
+extern const session::Experiment kExperiment;
+}

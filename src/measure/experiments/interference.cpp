@@ -1,0 +1,306 @@
+// Who slows whom: one thread's work alone, and while others run on the same memory or another.
+//
+// A victim and one aggressor or more, each a thread of its own: a chase (latency), reads, writes
+// past the caches, a copy between two nodes, reads of a file. In every sample the victim runs
+// alone, the aggressor alone, and both together, so that drift of the machine falls on all three.
+// The value is the factor by which the victim is slowed down (1: not at all; 2: half as fast, or
+// each load twice as long); the details say how fast both were (a chase in ns per load, the others
+// in B/s), the bytes all moved together (`total`), and between equals how evenly they shared them
+// (`fairness`, the index of Jain: 1 for equal shares, 1/n if one takes all).
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <set>
+
+#include "core/fail.h"
+#include "headrace/placement.h"
+#include "measure/experiments/experiments.h"
+#include "measure/instruments/chase.h"
+#include "measure/instruments/measuring_file.h"
+#include "measure/instruments/side_by_side/loads.h"
+#include "measure/instruments/worker_pool.h"
+
+namespace headrace::experiment_interference {
+
+using namespace session;
+
+namespace {
+
+constexpr std::string_view kName = "interference";
+constexpr Parameter kParameters[] = {
+    {"victim", ParameterKind::word},      {"aggressor", ParameterKind::word},
+    {"cpu_node", ParameterKind::node},    {"aggressor_cpu_node", ParameterKind::node},
+    {"aggressors", ParameterKind::count},
+};
+constexpr std::string_view kDetails[] = {"alone", "together", "total"};
+
+constexpr Bytes kLeastOfOne = 32_MiB;
+constexpr Bytes kLeastOfFile = 256_KiB;
+constexpr Nanoseconds kWindow = std::chrono::milliseconds{20};
+
+enum class ActivityKind : std::uint8_t { chase, read, nt_write, copy, file };
+
+// What a thread does, where.
+struct Activity {
+  ActivityKind kind = ActivityKind::chase;
+  const Node* from = nullptr;
+  const Node* to = nullptr;  // of a copy
+
+  bool operator==(const Activity&) const = default;
+  std::string name() const {
+    switch (kind) {
+      case ActivityKind::chase: return fmt::format("chase {}", raw(from->id));
+      case ActivityKind::read: return fmt::format("read {}", raw(from->id));
+      case ActivityKind::nt_write: return fmt::format("nt_write {}", raw(from->id));
+      case ActivityKind::copy: return fmt::format("copy {}>{}", raw(from->id), raw(to->id));
+      case ActivityKind::file: return fmt::format("file {}>{}", raw(from->id), raw(to->id));
+    }
+    return "";
+  }
+  const Node* memory() const { return to == nullptr ? from : to; }
+};
+
+struct InterferenceSetting {
+  Activity victim;
+  Activity aggressor;
+  const Node* cpu_node = nullptr;  // of the victim
+  const Node* aggressor_cpu_node = nullptr;
+  CpuSet cpus;  // the victim's first
+};
+
+class Interference final : public Probe {
+ public:
+  Interference(const InterferenceSetting& setting, std::vector<std::unique_ptr<Load>> loads)
+      : setting_(setting), loads_(std::move(loads)) {}
+
+  Result<Sample> sample() override {
+    HEADRACE_TRY(const SideBySide alone, run(0, 1));
+    HEADRACE_TRY(const SideBySide aggressor, run(1, 1));
+    HEADRACE_TRY(const SideBySide all, run(0, loads_.size()));
+    const bool equals = setting_.victim == setting_.aggressor;
+    const auto shown = [](const Activity& activity, double rate) {
+      return activity.kind == ActivityKind::chase ? 1e9 / rate : rate;
+    };
+    Sample sample{.value = alone.rates[0] / all.rates[0],
+                  .details = {{"alone", shown(setting_.victim, alone.rates[0])},
+                              {"together", shown(setting_.victim, all.rates[0])},
+                              {"aggressor_alone", shown(setting_.aggressor, aggressor.rates[0])},
+                              {"aggressor_together", shown(setting_.aggressor, all.rates[1])},
+                              {"total", total(all.rates)}},
+                  .cpu_share = std::min({alone.cpu_share, aggressor.cpu_share, all.cpu_share})};
+    if (equals) sample.details["fairness"] = fairness(all.rates);
+    // Who waits for a device gives up the CPU, and is not disturbed by that.
+    if (setting_.victim.kind == ActivityKind::file ||
+        setting_.aggressor.kind == ActivityKind::file) {
+      sample.cpu_share = 1;
+    }
+    return sample;
+  }
+
+ private:
+  Result<SideBySide> run(std::size_t first, std::size_t count) {
+    std::vector<Load*> loads;
+    for (std::size_t i = first; i < first + count; ++i) loads.push_back(loads_[i].get());
+    const auto cpu = setting_.cpus.begin() + static_cast<std::ptrdiff_t>(first);
+    return side_by_side({cpu, cpu + static_cast<std::ptrdiff_t>(count)}, loads, kWindow);
+  }
+
+  // Bytes: a chase counts its lines.
+  double total(const std::vector<double>& rates) const {
+    double sum = 0;
+    for (std::size_t i = 0; i < rates.size(); ++i) {
+      const Activity& activity = i == 0 ? setting_.victim : setting_.aggressor;
+      sum += rates[i] * (activity.kind == ActivityKind::chase ? kLine : 1);
+    }
+    return sum;
+  }
+
+  const InterferenceSetting setting_;
+  const std::vector<std::unique_ptr<Load>> loads_;
+};
+
+Row interference_row(const InterferenceSetting& setting) {
+  return make_row(kName, kParameters,
+                  {setting.victim.name(), setting.aggressor.name(), id_of(setting.cpu_node),
+                   id_of(setting.aggressor_cpu_node), std::uint64_t{setting.cpus.size() - 1}},
+                  "x");
+}
+
+// Makes the loads of a point, each on memory of its own: `each` bytes, a file's less.
+class LoadMaker {
+ public:
+  LoadMaker(BufferPool& buffers, Random& random, MeasuringFile& file, Bytes each)
+      : buffers_(buffers), random_(random), file_(file), each_(each) {}
+
+  Result<std::unique_ptr<Load>> make(const Activity& activity, unsigned cpu) {
+    switch (activity.kind) {
+      case ActivityKind::chase: return make_chase(activity, cpu);
+      case ActivityKind::read: return make_traffic(activity, "read");
+      case ActivityKind::nt_write: return make_traffic(activity, "nt_write");
+      case ActivityKind::copy: return make_copy(activity);
+      case ActivityKind::file: return make_file(activity);
+    }
+    return fail(ErrorCode::invalid, "no such work");
+  }
+
+ private:
+  Result<std::span<std::byte>> memory(const Node& node, Bytes bytes) {
+    return buffers_.get({node.id, PageSize::transparent}, next_++, bytes);
+  }
+
+  Result<std::unique_ptr<Load>> make_chase(const Activity& activity, unsigned cpu) {
+    HEADRACE_TRY(const auto bytes, memory(*activity.from, each_));
+    void* start = nullptr;
+    HEADRACE_TRY_STATUS(
+        run_pinned({cpu}, [&](std::size_t) { start = make_cycle(bytes, 2_MiB, random_); }));
+    return std::make_unique<ChaseLoad>(start);
+  }
+  Result<std::unique_ptr<Load>> make_traffic(const Activity& activity, std::string_view mix) {
+    HEADRACE_TRY(const auto bytes, memory(*activity.from, each_));
+    return std::make_unique<TrafficLoad>(*find_mix(mix), bytes);
+  }
+  Result<std::unique_ptr<Load>> make_copy(const Activity& activity) {
+    HEADRACE_TRY(const auto to, memory(*activity.to, each_));
+    HEADRACE_TRY(const auto from, memory(*activity.from, each_));
+    return std::make_unique<CopyLoad>(to, from);
+  }
+  Result<std::unique_ptr<Load>> make_file(const Activity& activity) {
+    HEADRACE_TRY(const File* file, file_.get());
+    HEADRACE_TRY(const auto bytes, memory(*activity.to, kLeastOfFile));
+    return std::make_unique<FileLoad>(*file, bytes, random_());
+  }
+
+  BufferPool& buffers_;
+  Random& random_;
+  MeasuringFile& file_;
+  const Bytes each_;
+  std::size_t next_ = 0;
+};
+
+// One against one on the memory nearest; reads and copies first.
+unsigned rank_of(const InterferenceSetting& setting) {
+  const Node* home = setting.cpu_node;
+  const auto local = [&](const Activity& activity) {
+    return activity.from == home && (activity.to == nullptr || activity.to == home);
+  };
+  const bool both = local(setting.victim) && local(setting.aggressor);
+  if (!both || setting.cpus.size() > 2 || setting.aggressor.kind == ActivityKind::chase) return 4;
+  const bool writes = setting.victim.kind == ActivityKind::nt_write ||
+                      setting.aggressor.kind == ActivityKind::nt_write;
+  return writes ? 3 : 2;
+}
+
+// What each load walks over: past the caches, and all together no more than a part of any node.
+Bytes bytes_of_each(const Machine& machine, const InterferenceSetting& setting, Row& row) {
+  const Bytes wanted =
+      std::max(kLeastOfOne, cache_to_pass(machine, {setting.cpus.front()}) * kCachesPassed);
+  const std::uint64_t buffers = 2 * setting.cpus.size();  // a copy has two
+  Bytes each = wanted;
+  for (const Activity& activity : {setting.victim, setting.aggressor}) {
+    for (const Node* node : {activity.from, activity.to}) {
+      if (node == nullptr || !node->byte_addressable()) continue;
+      each = fit(row, *node, each);
+      const Bytes share = *node->capacity / (4 * buffers);
+      if (share < each) each = 2_MiB * (share / 2_MiB);
+    }
+  }
+  if (each < wanted) row.add_flag("shrunk");
+  return each;
+}
+
+Point interference_point(const Scope& scope, const InterferenceSetting& setting) {
+  Row row = interference_row(setting);
+  if (setting.cpus.size() < 2) {
+    return without(std::move(row), "one CPU cannot do two things at once");
+  }
+  const Bytes each = bytes_of_each(scope.machine, setting, row);
+  if (each < kLeastOfFile) return without(std::move(row), "a node is too small for all of it");
+  Point point;
+  point.row = std::move(row);
+  point.rank = rank_of(setting);
+  point.memory = {setting.victim.memory()->id, PageSize::transparent};
+  // Three windows a sample, and the settling before each; touching some 3 GB/s; linking a chase.
+  const double loads = static_cast<double>(setting.cpus.size());
+  point.cost =
+      12 * kWindow + Nanoseconds{static_cast<std::int64_t>(loads * static_cast<double>(each.value) *
+                                                           (2.0 / 3 + 40.0 / kLine))};
+  point.prepare = [setting, file = scope.file, each](
+                      BufferPool& buffers, Random& random) -> Result<std::unique_ptr<Probe>> {
+    LoadMaker maker(buffers, random, *file, each);
+    std::vector<std::unique_ptr<Load>> loads_made;
+    for (std::size_t i = 0; i < setting.cpus.size(); ++i) {
+      const Activity& activity = i == 0 ? setting.victim : setting.aggressor;
+      HEADRACE_TRY(auto load, maker.make(activity, setting.cpus[i]));
+      loads_made.push_back(std::move(load));
+    }
+    return std::make_unique<Interference>(setting, std::move(loads_made));
+  };
+  return point;
+}
+
+// One node of each kind near the first CPUs, the copies between them, another node of the same
+// kind, and the disk.
+std::vector<Activity> activities_of(const Machine& machine, const Node& home, const Node* disk) {
+  std::vector<Activity> all;
+  for (const Node* node : one_of_each_kind(machine, home)) {
+    for (const ActivityKind kind :
+         {ActivityKind::chase, ActivityKind::read, ActivityKind::nt_write})
+      all.push_back({kind, node});
+    all.push_back({ActivityKind::copy, &home, node});
+    if (node != &home) all.push_back({ActivityKind::copy, node, &home});
+  }
+  for (const Node* node : nodes_with_cpus(machine)) {
+    if (node == &home || node->kind != home.kind) continue;
+    all.push_back({ActivityKind::copy, &home, node});
+    all.push_back({ActivityKind::copy, node, &home});
+    break;
+  }
+  if (disk != nullptr) all.push_back({ActivityKind::file, disk, &home});
+  return all;
+}
+
+// One aggressor; between equals also 2, 4, ... and all CPUs.
+void add_pair(std::vector<Point>& points, const Scope& scope, InterferenceSetting setting) {
+  setting.cpu_node = host_of(scope.machine, *setting.victim.memory());
+  setting.aggressor_cpu_node = host_of(scope.machine, *setting.aggressor.memory());
+  if (setting.cpu_node == nullptr || setting.aggressor_cpu_node == nullptr) return;
+  const CpuSet own = usable_cpus(setting.cpu_node);
+  if (own.empty()) return;
+  const std::vector<unsigned> others =
+      others_than(scope.machine, own.front(), usable_cpus(setting.aggressor_cpu_node));
+  const bool equals = setting.victim == setting.aggressor;
+  for (const std::size_t count :
+       thread_counts(equals ? std::max<std::size_t>(others.size(), 1) : 1)) {
+    setting.cpus = {own.front()};
+    setting.cpus.insert(
+        setting.cpus.end(), others.begin(),
+        others.begin() + static_cast<std::ptrdiff_t>(std::min(count, others.size())));
+    points.push_back(interference_point(scope, setting));
+  }
+}
+
+std::vector<Point> list_points(const Scope& scope) {
+  std::vector<Point> points;
+  const Node* disk = disk_behind(scope.machine, scope.directory);
+  std::set<std::string> known;
+  for (const Node* home : nodes_with_cpus(scope.machine)) {
+    const std::vector<Activity> all = activities_of(scope.machine, *home, disk);
+    for (const Activity& victim : all) {
+      for (const Activity& aggressor : all) {
+        // The copies between two nodes with CPUs are listed for each of them.
+        if (!known.insert(victim.name() + "/" + aggressor.name()).second) continue;
+        add_pair(points, scope, {victim, aggressor});
+      }
+    }
+    // Others by name: the first node's say what there is to say unasked.
+    if (!scope.asks("cpu_node") && !scope.asks("aggressor_cpu_node")) break;
+  }
+  return points;
+}
+
+}  // namespace
+
+const Experiment kExperiment{kName, "who slows whom: one thread's work alone and while others run",
+                             kParameters, kDetails, list_points};
+
+}  // namespace headrace::experiment_interference

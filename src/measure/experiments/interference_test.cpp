@@ -1,0 +1,67 @@
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include <cmath>
+
+#include "measure/experiments/experiments.h"
+#include "measure/session/probe_testing.h"
+
+namespace headrace::experiment_interference {
+
+using namespace session;
+
+namespace {
+
+TEST(Fairness, IsOneForEqualSharesAndOneNthForOne) {
+  EXPECT_DOUBLE_EQ(fairness({5, 5, 5}), 1);
+  EXPECT_DOUBLE_EQ(fairness({9, 0, 0}), 1.0 / 3);
+  EXPECT_DOUBLE_EQ(fairness({3, 1}), 16.0 / 20);
+  EXPECT_DOUBLE_EQ(fairness({0, 0}), 1);
+}
+
+TEST(InterferenceTest, EveryPointGivesWhatItsDetailsSay) {
+  const Machine machine = Machine::discover().value();
+  BufferPool buffers(machine);
+  Random random(1);
+  const auto points = kExperiment.points({machine, {}, std::filesystem::temp_directory_path()});
+  ASSERT_FALSE(points.empty());
+  for (const Point& point : points) {
+    if (!point.prepare) GTEST_SKIP() << point.row.reason;
+    SCOPED_TRACE(point.row.key());
+    auto probe = point.prepare(buffers, random);
+    if (!probe && probe.error().code == ErrorCode::unsupported) continue;  // no direct I/O
+    ASSERT_TRUE(probe) << probe.error().message;
+    const auto sample = sample_patiently(**probe);
+    ASSERT_TRUE(sample) << sample.error().message;
+    const auto& details = sample->details;
+    const auto word = [&](const char* name) {
+      return std::get<std::string>(*point.row.parameter(name));
+    };
+    const double ratio = details.at("alone") / details.at("together");
+    const bool chases = word("victim").starts_with("chase");
+    EXPECT_NEAR(sample->value, chases ? 1 / ratio : ratio, 1e-9);
+    EXPECT_EQ(details.contains("fairness"), word("victim") == word("aggressor"));
+    EXPECT_GT(details.at("total"), 0);
+    buffers.clear();
+  }
+}
+
+TEST(InterferenceTest, OneCpuIsAReason) {
+  Machine machine = Machine::discover().value();
+  for (Node& node : machine.nodes) {
+    if (node.cpus.size() > 1) node.cpus.resize(1);
+  }
+  const auto points = kExperiment.points({machine});
+  ASSERT_FALSE(points.empty());
+  EXPECT_TRUE(std::ranges::any_of(points, [](const Point& point) {
+    return point.row.word("victim") == point.row.word("aggressor");
+  }));
+  for (const Point& point : points) {
+    if (point.row.number("cpu_node") == nullptr) continue;
+    EXPECT_EQ(point.row.reason, "one CPU cannot do two things at once");
+  }
+}
+
+}  // namespace
+}  // namespace headrace::experiment_interference

@@ -1,0 +1,145 @@
+// Idle load-to-use latency, by a pointer chase (chase.h says how and why).
+//
+// Three questions: how far is each node (all CPU nodes x all memory nodes, the whole buffer as one
+// window, huge pages and small ones: the difference is the TLB); what does the order of the lines
+// do (the window from one page to all); and where do the caches end (the size of the working set).
+#include <algorithm>
+#include <array>
+
+#include "core/fail.h"
+#include "measure/experiments/experiments.h"
+#include "measure/instruments/chase.h"
+#include "measure/instruments/cpu_share.h"
+#include "measure/instruments/ticks.h"
+#include "measure/instruments/worker_pool.h"
+
+namespace headrace::experiment_latency {
+
+using namespace session;
+
+namespace {
+
+constexpr std::string_view kName = "latency";
+constexpr Parameter kParameters[] = {
+    {"cpu_node", ParameterKind::node}, {"memory_node", ParameterKind::node},
+    {"bytes", ParameterKind::count},   {"window", ParameterKind::count_or_all},
+    {"pages", ParameterKind::word},
+};
+
+constexpr Bytes kLeastChased = 64_MiB;
+// Per repetition: long against the clock and a stray interrupt, short against the drift of a shared
+// machine.
+constexpr Nanoseconds kChaseTime = std::chrono::milliseconds{10};
+
+class Chase final : public Probe {
+ public:
+  Chase(unsigned cpu, void* start, double huge) : cpu_(cpu), at_(start), huge_(huge) {}
+
+  Result<Sample> sample() override {
+    Sample sample;
+    HEADRACE_TRY_STATUS(run_pinned({cpu_}, [&](std::size_t) {
+      const Ticks& ticks = Ticks::instance();
+      at_ = chase(at_, kWarmUp);
+      const CpuShare share;
+      const std::uint64_t begin = ticks.now();
+      const std::uint64_t enough = begin + ticks.ticks(kChaseTime);
+      std::size_t steps = 0;
+      std::uint64_t end = begin;
+      while (end < enough) {
+        at_ = chase(at_, kStep);
+        steps += kStep;
+        end = ticks.now();
+      }
+      sample.value = ticks.nanoseconds(end - begin) / static_cast<double>(steps);
+      sample.cpu_share = share.now();
+    }));
+    if (huge_ >= 0) sample.details["huge_part"] = huge_;
+    return sample;
+  }
+
+ private:
+  static constexpr std::size_t kStep = 4096;
+  static constexpr std::size_t kWarmUp = 16384;
+
+  const unsigned cpu_;
+  void* at_;
+  const double huge_;  // -1: not asked for
+};
+
+struct Place {
+  const Node* cpu_node;
+  const Node* memory_node;
+  unsigned cpu;
+  Bytes buffer;
+  bool shrunk = false;
+};
+
+Point chase_point(const Place& place, Bytes bytes, Bytes window, PageSize pages, unsigned rank) {
+  Point point;
+  point.rank = rank;
+  point.memory = {place.memory_node->id, pages};
+  point.row = make_row(kName, kParameters,
+                       {id_of(place.cpu_node), id_of(place.memory_node), bytes.value,
+                        window.value == 0 ? ParameterValue("all") : ParameterValue(window.value),
+                        std::string(page_word(pages))},
+                       "ns");
+  if (place.shrunk) point.row.add_flag("shrunk");
+  // Making the cycle costs some 40 ns per line, touching 0.3 ns per byte.
+  point.cost =
+      3 * kChaseTime + std::chrono::milliseconds{2} + Nanoseconds{bytes.value * 40 / kLine};
+  point.prepare = [=](BufferPool& buffers, Random& random) -> Result<std::unique_ptr<Probe>> {
+    HEADRACE_TRY(const auto memory, buffers.get(point.memory, 0, place.buffer));
+    const auto area = memory.first(bytes.value);
+    void* start = nullptr;
+    // By the CPU that will chase: what it writes last it has in its caches, as a program would.
+    HEADRACE_TRY_STATUS(
+        run_pinned({place.cpu}, [&](std::size_t) { start = make_cycle(area, window, random); }));
+    const bool asked = pages != PageSize::base && bytes >= 2_MiB;
+    return std::make_unique<Chase>(place.cpu, start, asked ? BufferPool::huge_part(memory) : -1);
+  };
+  return point;
+}
+
+void add_place(std::vector<Point>& points, const Place& place, bool local) {
+  const Bytes all{0};
+  const unsigned further = local ? 0 : 1;
+  points.push_back(chase_point(place, place.buffer, all, PageSize::transparent, 0));
+  points.push_back(chase_point(place, place.buffer, all, PageSize::base, 1 + further));
+  if (!local) return;
+  for (const Bytes window : {4_KiB, 64_KiB, 256_KiB, 2_MiB, 32_MiB}) {
+    if (window >= place.buffer) continue;
+    points.push_back(chase_point(place, place.buffer, window, PageSize::transparent, 3));
+    points.push_back(chase_point(place, place.buffer, window, PageSize::base, 4));
+  }
+  for (Bytes bytes = 4_KiB; bytes < place.buffer; bytes = bytes * 2) {
+    points.push_back(chase_point(place, bytes, all, PageSize::transparent, 2));
+  }
+}
+
+std::vector<Point> list_points(const Scope& scope) {
+  const Machine& machine = scope.machine;
+  std::vector<Point> points;
+  for (const Node& cpu_node : machine.nodes) {
+    const CpuSet cpus = usable_cpus(&cpu_node);
+    if (cpus.empty() || !cpu_node.byte_addressable()) continue;
+    const Bytes wanted =
+        std::max(kLeastChased, cache_to_pass(machine, {cpus.front()}) * kCachesChased);
+    for (const Node& memory_node : machine.nodes) {
+      if (!memory_node.byte_addressable() || !memory_node.capacity) continue;
+      const bool local = &memory_node == &cpu_node;
+      const Bytes buffer = fitting(memory_node, wanted);
+      add_place(points, {&cpu_node, &memory_node, cpus.front(), buffer, buffer < wanted}, local);
+    }
+  }
+  return points;
+}
+
+}  // namespace
+
+const Experiment kExperiment{kName,
+                             "idle load-to-use latency by node, window, page and working-set size",
+                             kParameters,
+                             {},
+                             list_points};
+
+}  // namespace headrace::experiment_latency

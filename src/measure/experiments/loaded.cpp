@@ -1,0 +1,206 @@
+// Loaded latency: a pointer chase on one CPU while others load a memory with a mix of traffic that
+// is slowed down by a delay.
+//
+// The value is the mean latency of the chase; the details give its percentiles and the bandwidth
+// that the traffic really reached meanwhile, which is the axis to draw it against: what a delay
+// gives depends on the machine and says nothing. Observer, its data, the traffic and the traffic's
+// data each have a node. By default the points are: traffic from the observer's node to the
+// observer's memory; to memory of another kind; and traffic from another node's CPUs. A session
+// that asks for a node of the traffic lists every combination.
+#include <algorithm>
+#include <array>
+#include <limits>
+
+#include "core/fail.h"
+#include "measure/experiments/experiments.h"
+#include "measure/instruments/chase.h"
+#include "measure/instruments/side_by_side/loads.h"
+#include "measure/instruments/worker_pool.h"
+
+namespace headrace::experiment_loaded {
+
+using namespace session;
+
+namespace {
+
+constexpr std::string_view kName = "loaded";
+constexpr Parameter kParameters[] = {
+    {"cpu_node", ParameterKind::node},
+    {"memory_node", ParameterKind::node},
+    {"traffic_cpu_node", ParameterKind::node},
+    {"traffic_memory_node", ParameterKind::node},
+    {"mix", ParameterKind::mix},
+    {"delay_ns", ParameterKind::count},
+};
+constexpr std::string_view kDetails[] = {"bandwidth"};
+
+constexpr Bytes kLeastLoadedBuffer = 64_MiB;
+constexpr Bytes kLeastTrafficArea = 64_KiB;  // of one thread, on the smallest node
+constexpr Nanoseconds kObserveTime = std::chrono::milliseconds{30};
+constexpr std::array<std::uint64_t, 14> kDelays = {0,   10,  25,  50,  75,   100,  150,
+                                                   200, 300, 400, 800, 1600, 6400, 25600};
+// What a small budget leaves out: the curve is seen without them.
+constexpr std::array<std::uint64_t, 4> kBetweenDelays = {10, 75, 150, 300};
+constexpr std::array<std::string_view, 4> kLoadedMixes = {"read", "2:1", "1:1", "nt_write"};
+
+// The index of its buffer: no other experiment counts so far.
+constexpr std::size_t kChainPiece = std::numeric_limits<std::size_t>::max();
+
+struct LoadedSetting {
+  const Node* observer = nullptr;
+  const Node* data = nullptr;
+  const Node* traffic = nullptr;
+  const Node* traffic_data = nullptr;
+  const Mix* mix = nullptr;
+  std::uint64_t delay = 0;  // ns
+
+  bool together() const { return observer == traffic && data == traffic_data; }
+};
+
+class Loaded final : public Probe {
+ public:
+  // `traffic` has the memory of all, the observer comes first among the CPUs.
+  Loaded(const LoadedSetting& setting, CpuSet cpus, void* start, std::span<std::byte> traffic)
+      : bus_factor_(setting.mix->bus_factor()), cpus_(std::move(cpus)) {
+    const std::size_t count = cpus_.size() - 1;
+    const std::size_t each = traffic.size() / count / 4096 * 4096;
+    auto chase = std::make_unique<ChaseLoad>(start);
+    observer_ = chase.get();
+    loads_.push_back(std::move(chase));
+    for (std::size_t i = 0; i < count; ++i) {
+      loads_.push_back(
+          std::make_unique<TrafficLoad>(*setting.mix, traffic.subspan(i * each, each),
+                                        Nanoseconds{static_cast<std::int64_t>(setting.delay)}));
+    }
+    for (const auto& load : loads_) threads_.push_back(load.get());
+  }
+
+  Result<Sample> sample() override {
+    HEADRACE_TRY(const SideBySide seen, side_by_side(cpus_, threads_, kObserveTime));
+    double bandwidth = 0;
+    for (std::size_t i = 1; i < seen.rates.size(); ++i) bandwidth += seen.rates[i];
+    Sample sample{.value = observer_->mean_ns(),
+                  .details = observer_->percentiles(),
+                  .cpu_share = seen.cpu_share};
+    sample.details["bandwidth"] = bandwidth;
+    sample.details["bus"] = bandwidth * bus_factor_;
+    return sample;
+  }
+
+ private:
+  const double bus_factor_;
+  const CpuSet cpus_;
+  std::vector<std::unique_ptr<Load>> loads_;
+  std::vector<Load*> threads_;
+  const ChaseLoad* observer_ = nullptr;
+};
+
+// The observer's CPU and those of the traffic; only the first where there is no other. The other
+// thread of the observer's core does nothing, unless there is nobody else.
+CpuSet cpus_of(const Machine& machine, const LoadedSetting& setting) {
+  const unsigned observer = usable_cpus(setting.observer).front();
+  CpuSet cpus{observer};
+  for (const unsigned cpu : others_than(machine, observer, usable_cpus(setting.traffic))) {
+    if (cpus.size() == 1 || !share_core(machine, observer, cpu)) cpus.push_back(cpu);
+  }
+  return cpus;
+}
+
+unsigned rank_of(const LoadedSetting& setting) {
+  const bool local = setting.observer == setting.data;
+  const bool read = setting.mix->name == "read";
+  const bool other = setting.mix->name == "1:1";
+  const unsigned between =
+      std::ranges::find(kBetweenDelays, setting.delay) != kBetweenDelays.end() ? 2 : 0;
+  if (!setting.together()) return 4;
+  return (read ? (local ? 1 : 2) : (local && !other ? 2 : 4)) + between;
+}
+
+Row loaded_row(const LoadedSetting& setting) {
+  return make_row(kName, kParameters,
+                  {id_of(setting.observer), id_of(setting.data), id_of(setting.traffic),
+                   id_of(setting.traffic_data), std::string(setting.mix->name), setting.delay},
+                  "ns");
+}
+
+Point loaded_point(const Machine& machine, const LoadedSetting& setting) {
+  Row row = loaded_row(setting);
+  const CpuSet cpus = cpus_of(machine, setting);
+  if (cpus.size() < 2) {
+    return without(std::move(row), "one CPU cannot observe and load at once");
+  }
+  const auto wanted = [&](const CpuSet& sharers) {
+    return std::max(kLeastLoadedBuffer, cache_to_pass(machine, sharers) * kCachesPassed);
+  };
+  const Bytes chased = fit(row, *setting.data, wanted({cpus.front()}));
+  const Bytes moved = fit(row, *setting.traffic_data, wanted({cpus.begin() + 1, cpus.end()}));
+  Point point;
+  point.row = std::move(row);
+  point.rank = rank_of(setting);
+  point.memory = {setting.data->id, PageSize::transparent};
+  point.cost = 4 * kObserveTime;
+  point.prepare = [=](BufferPool& buffers, Random& random) -> Result<std::unique_ptr<Probe>> {
+    HEADRACE_TRY(const auto chain, buffers.get(point.memory, kChainPiece, chased));
+    HEADRACE_TRY(const auto traffic,
+                 buffers.get({setting.traffic_data->id, PageSize::transparent}, 0, moved));
+    if (traffic.size() / (cpus.size() - 1) < kLeastTrafficArea.value) {
+      return fail(ErrorCode::exhausted, "the node is too small for {} threads", cpus.size() - 1);
+    }
+    // Linking the lines takes longer than a sample, and the next point of the same memory needs the
+    // same cycle.
+    void*& start = buffers.note(point.memory, kChainPiece);
+    if (start == nullptr) {
+      HEADRACE_TRY_STATUS(run_pinned(
+          {cpus.front()}, [&](std::size_t) { start = make_cycle(chain, 2_MiB, random); }));
+    }
+    return std::make_unique<Loaded>(setting, cpus, start, traffic);
+  };
+  return point;
+}
+
+// Which of all combinations are worth a row unasked.
+bool is_usual(const LoadedSetting& setting) {
+  if (setting.together()) return true;
+  if (setting.observer != setting.data) return false;
+  if (setting.traffic == setting.observer) {
+    return setting.traffic_data->kind != setting.data->kind;
+  }
+  return setting.traffic_data == setting.data;
+}
+
+void add_curves(std::vector<Point>& points, const Scope& scope, LoadedSetting setting) {
+  if (!is_usual(setting) && !scope.asks("traffic_cpu_node") && !scope.asks("traffic_memory_node")) {
+    return;
+  }
+  for (const std::string_view mix : kLoadedMixes) {
+    setting.mix = find_mix(mix);
+    for (const std::uint64_t delay : kDelays) {
+      setting.delay = delay;
+      if (!scope.wants(loaded_row(setting), kParameters)) continue;
+      points.push_back(loaded_point(scope.machine, setting));
+    }
+  }
+}
+
+std::vector<Point> list_points(const Scope& scope) {
+  const std::vector<const Node*> observers = nodes_with_cpus(scope.machine);
+  const std::vector<const Node*> memories = memory_nodes(scope.machine);
+  std::vector<Point> points;
+  for (const Node* observer : observers) {
+    for (const Node* data : memories) {
+      for (const Node* traffic : observers) {
+        for (const Node* traffic_data : memories) {
+          add_curves(points, scope, {observer, data, traffic, traffic_data});
+        }
+      }
+    }
+  }
+  return points;
+}
+
+}  // namespace
+
+const Experiment kExperiment{kName, "latency of one core while others load the memory", kParameters,
+                             kDetails, list_points};
+
+}  // namespace headrace::experiment_loaded

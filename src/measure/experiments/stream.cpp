@@ -1,0 +1,260 @@
+// The four kernels of STREAM (McCalpin), each array on a node of its own.
+//
+//   copy: c = a      scale: b = s c      add: c = a + b      triad: a = b + s c
+//
+// Bytes are counted as STREAM counts them: 16 per element for copy and scale, 24 for add and triad,
+// without the reads that stores cause (write-allocate); the detail `bus` includes these. Each array
+// is at least four times as large as the caches of the threads together. After each timing the
+// array that was written is checked. The kernels are plain loops, which the compiler vectorises.
+// This is not McCalpin's program, and its results are not "STREAM results" in the sense of its
+// licence.
+//
+// All threads run on one node; each array may be on any. By default the arrays are on the nearest
+// node of each kind; a session that asks for the node of an array lists every combination of nodes.
+#include <algorithm>
+#include <array>
+#include <cmath>
+
+#include "core/fail.h"
+#include "headrace/clock.h"
+#include "headrace/measure.h"
+#include "measure/experiments/experiments.h"
+#include "measure/instruments/worker_pool.h"
+
+namespace headrace::experiment_stream {
+
+using namespace session;
+
+namespace {
+
+constexpr std::string_view kName = "stream";
+constexpr Parameter kParameters[] = {
+    {"cpu_node", ParameterKind::node, false},
+    {"kernel", ParameterKind::word},
+    {"a", ParameterKind::node},
+    {"b", ParameterKind::node},
+    {"c", ParameterKind::node},
+    {"threads", ParameterKind::any, false},
+};
+
+constexpr Bytes kLeastArray = 32_MiB;
+constexpr double kScalar = 3;
+
+StreamArrays stream_part(const StreamArrays& all, std::size_t index, std::size_t parts) {
+  const std::size_t each = all.a.size() / parts;
+  const auto cut = [&](std::span<double> array) { return array.subspan(index * each, each); };
+  return {cut(all.a), cut(all.b), cut(all.c)};
+}
+
+struct StreamKernel {
+  std::string_view name;
+  double bytes;  // per element
+  double bus;    // with the write-allocates
+  void (*run)(const StreamArrays& arrays);
+  // The array it writes, and what that must hold if a = 1, b = 2, c = 4 before.
+  std::span<double> StreamArrays::* written;
+  double expected;
+};
+
+// Keeps the compiler from making the loop a call of memcpy, which does not fetch what it
+// overwrites: `bus` would be wrong for it.
+#if defined(__clang__)
+#define HEADRACE_AS_WRITTEN __attribute__((no_builtin("memcpy")))
+#else
+#define HEADRACE_AS_WRITTEN __attribute__((optimize("no-tree-loop-distribute-patterns")))
+#endif
+
+// __restrict tells the compiler that the arrays do not overlap.
+HEADRACE_AS_WRITTEN void stream_copy(const StreamArrays& x) {
+  const double* __restrict a = x.a.data();
+  double* __restrict c = x.c.data();
+  for (std::size_t i = 0; i < x.a.size(); ++i) c[i] = a[i];
+}
+void stream_scale(const StreamArrays& x) {
+  const double* __restrict c = x.c.data();
+  double* __restrict b = x.b.data();
+  for (std::size_t i = 0; i < x.a.size(); ++i) b[i] = kScalar * c[i];
+}
+void stream_add(const StreamArrays& x) {
+  const double* __restrict a = x.a.data();
+  const double* __restrict b = x.b.data();
+  double* __restrict c = x.c.data();
+  for (std::size_t i = 0; i < x.a.size(); ++i) c[i] = a[i] + b[i];
+}
+void stream_triad(const StreamArrays& x) {
+  const double* __restrict b = x.b.data();
+  const double* __restrict c = x.c.data();
+  double* __restrict a = x.a.data();
+  for (std::size_t i = 0; i < x.a.size(); ++i) a[i] = b[i] + kScalar * c[i];
+}
+
+const std::array kKernels = {
+    StreamKernel{"copy", 16, 24, stream_copy, &StreamArrays::c, 1},
+    StreamKernel{"scale", 16, 24, stream_scale, &StreamArrays::b, kScalar * 4},
+    StreamKernel{"add", 24, 32, stream_add, &StreamArrays::c, 3},
+    StreamKernel{"triad", 24, 32, stream_triad, &StreamArrays::a, 2 + kScalar * 4},
+};
+
+Status check_stream(const StreamKernel& kernel, const StreamArrays& arrays, std::size_t threads) {
+  for (std::size_t i = 0; i < threads; ++i) {
+    const StreamArrays part = stream_part(arrays, i, threads);
+    for (const double value : part.*kernel.written) {
+      if (value == kernel.expected) continue;
+      return fail(ErrorCode::io, "{} left {} where {} must be; test the memory of this machine",
+                  kernel.name, value, kernel.expected);
+    }
+  }
+  return {};
+}
+
+Result<StreamRun> run_kernel(const StreamKernel& kernel, const StreamArrays& arrays,
+                             const CpuSet& cpus) {
+  std::vector<Nanoseconds> begin(cpus.size());
+  std::vector<Nanoseconds> end(cpus.size());
+  HEADRACE_TRY(const double share, run_together(cpus, [&](std::size_t i) {
+                 const StreamArrays mine = stream_part(arrays, i, cpus.size());
+                 begin[i] = system_clock().now();
+                 kernel.run(mine);
+                 end[i] = system_clock().now();
+               }));
+  HEADRACE_TRY_STATUS(check_stream(kernel, arrays, cpus.size()));
+  const std::uint64_t elements = arrays.a.size() / cpus.size() * cpus.size();
+  // Timed as STREAM does: from the first thread's start to the last one's end.
+  return StreamRun{.bytes = Bytes{elements * static_cast<std::uint64_t>(kernel.bytes)},
+                   .time = std::ranges::max(end) - std::ranges::min(begin),
+                   .cpu_share = share};
+}
+
+class Stream final : public Probe {
+ public:
+  Stream(const StreamKernel& kernel, CpuSet cpus, StreamArrays arrays)
+      : kernel_(kernel), cpus_(std::move(cpus)), arrays_(arrays) {}
+
+  Result<Sample> sample() override {
+    HEADRACE_TRY_STATUS(stream_fill(arrays_, cpus_));
+    HEADRACE_TRY(const StreamRun run, run_kernel(kernel_, arrays_, cpus_));
+    const double rate = static_cast<double>(run.bytes.value) / seconds(run.time);
+    return Sample{.value = rate,
+                  .details = {{"bus", rate / kernel_.bytes * kernel_.bus}},
+                  .cpu_share = run.cpu_share};
+  }
+
+ private:
+  const StreamKernel& kernel_;
+  const CpuSet cpus_;
+  const StreamArrays arrays_;
+};
+
+std::span<double> doubles(std::span<std::byte> memory) {
+  return {reinterpret_cast<double*>(memory.data()), memory.size() / sizeof(double)};
+}
+
+// The node of the threads, and that of each array.
+struct StreamNodes {
+  const Node* threads;
+  const Node* a;
+  const Node* b;
+  const Node* c;
+};
+
+Row stream_row(const StreamKernel& kernel, const StreamNodes& nodes, const CpuSet& cpus) {
+  return make_row(kName, kParameters,
+                  {id_of(nodes.threads), std::string(kernel.name), id_of(nodes.a), id_of(nodes.b),
+                   id_of(nodes.c), std::uint64_t{cpus.size()}},
+                  "B/s");
+}
+
+Point stream_point(const StreamKernel& kernel, const StreamNodes& nodes, const CpuSet& cpus,
+                   Bytes wanted, unsigned rank) {
+  Point point;
+  point.rank = rank;
+  point.memory = {nodes.a->id, PageSize::transparent};
+  point.row = stream_row(kernel, nodes, cpus);
+  // Arrays of equal length: what the smallest of the nodes allows.
+  Bytes bytes = wanted;
+  for (const Node* node : {nodes.a, nodes.b, nodes.c}) bytes = fitting(*node, bytes);
+  if (bytes < wanted) point.row.add_flag("shrunk");
+  // Estimated: filling, running and checking three arrays at about 5 GB/s.
+  point.cost = Nanoseconds{static_cast<std::int64_t>(bytes.value) * 3 * 3 / 5};
+  point.prepare = [&kernel, nodes, cpus, bytes](BufferPool& buffers,
+                                                Random&) -> Result<std::unique_ptr<Probe>> {
+    const auto on = [&](const Node* node, std::size_t index) {
+      return buffers.get({node->id, PageSize::transparent}, index, bytes);
+    };
+    HEADRACE_TRY(const auto a, on(nodes.a, 0));
+    HEADRACE_TRY(const auto b, on(nodes.b, 1));
+    HEADRACE_TRY(const auto c, on(nodes.c, 2));
+    return std::make_unique<Stream>(kernel, cpus, StreamArrays{doubles(a), doubles(b), doubles(c)});
+  };
+  return point;
+}
+
+std::vector<Point> list_points(const Scope& scope) {
+  const Machine& machine = scope.machine;
+  // Whether the session asks for the node of an array: then each can be on any node.
+  const bool asked = scope.asks("a") || scope.asks("b") || scope.asks("c");
+  std::vector<Point> points;
+  for (const Node* node : nodes_with_cpus(machine)) {
+    const CpuSet cpus = usable_cpus(node);
+    const Bytes bytes = std::max(cache_to_pass(machine, cpus) * kCachesPassed, kLeastArray);
+    const auto choices = asked ? memory_nodes(machine) : one_of_each_kind(machine, *node);
+    for (const Node* a : choices) {
+      for (const Node* b : choices) {
+        for (const Node* c : choices) {
+          const bool mixed = a != b || b != c;
+          for (const StreamKernel& kernel : kKernels) {
+            const StreamNodes nodes{.threads = node, .a = a, .b = b, .c = c};
+            if (!scope.wants(stream_row(kernel, nodes, cpus), kParameters)) continue;
+            points.push_back(stream_point(kernel, nodes, cpus, bytes, mixed ? 4 : 1));
+          }
+        }
+      }
+    }
+  }
+  return points;
+}
+
+}  // namespace
+
+const Experiment kExperiment{
+    kName, "STREAM's four kernels, each array on a node of its own", kParameters, {}, list_points};
+
+}  // namespace headrace::experiment_stream
+
+namespace headrace {
+
+std::vector<std::string> stream_kernels() {
+  std::vector<std::string> names;
+  for (const experiment_stream::StreamKernel& kernel : experiment_stream::kKernels)
+    names.emplace_back(kernel.name);
+  return names;
+}
+
+Status stream_fill(const StreamArrays& arrays, const CpuSet& cpus) {
+  if (cpus.empty() || arrays.a.size() != arrays.b.size() || arrays.a.size() != arrays.c.size() ||
+      arrays.a.size() < cpus.size()) {
+    return fail(ErrorCode::invalid,
+                "arrays of {}, {} and {} doubles for {} threads; give three of one length and a "
+                "CPU for each thread",
+                arrays.a.size(), arrays.b.size(), arrays.c.size(), cpus.size());
+  }
+  return instruments::run_pinned(cpus, [&](std::size_t i) {
+    const StreamArrays mine = experiment_stream::stream_part(arrays, i, cpus.size());
+    std::ranges::fill(mine.a, 1);
+    std::ranges::fill(mine.b, 2);
+    std::ranges::fill(mine.c, 4);
+  });
+}
+
+Result<StreamRun> stream_run(std::string_view name, const StreamArrays& arrays,
+                             const CpuSet& cpus) {
+  const auto kernel =
+      std::ranges::find(experiment_stream::kKernels, name, &experiment_stream::StreamKernel::name);
+  if (kernel == experiment_stream::kKernels.end()) {
+    return fail(ErrorCode::invalid, "no kernel '{}'; there are copy, scale, add, triad", name);
+  }
+  if (cpus.empty()) return fail(ErrorCode::invalid, "no CPU to run on; give one for each thread");
+  return experiment_stream::run_kernel(*kernel, arrays, cpus);
+}
+
+}  // namespace headrace

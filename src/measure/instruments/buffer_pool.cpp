@@ -1,0 +1,97 @@
+#include "measure/instruments/buffer_pool.h"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <cinttypes>
+#include <cstdio>
+#include <fstream>
+#include <string>
+
+#include "core/fail.h"
+
+namespace headrace::instruments {
+namespace {
+
+// Pages asked about per buffer, in runs spread evenly: enough to see a node's balancing at work,
+// few enough to take no time (asking for all pages of 1 GiB takes 0.1 s).
+constexpr std::uint64_t kRuns = 16;
+constexpr std::uint64_t kRunBytes = 16 * 4096;
+
+}  // namespace
+
+Bytes fitting(const Node& node, Bytes wanted) {
+  constexpr std::uint64_t kPart = 16;
+  if (!node.capacity || *node.capacity / kPart >= wanted) return wanted;
+  const Bytes most = *node.capacity / kPart;
+  const Bytes unit = most < 2_MiB ? 64_KiB : 2_MiB;
+  return std::max(unit * (most / unit), unit);
+}
+
+std::string_view page_word(PageSize pages) { return pages == PageSize::base ? "base" : "huge"; }
+
+Result<std::span<std::byte>> BufferPool::get(const MemoryKey& key, std::size_t index, Bytes bytes) {
+  PooledBuffer& found = all_[{key, index}];
+  if (found.buffer == nullptr || found.buffer->size() < bytes) {
+    found = {};
+    Placement placement = Placement::on(key.node);
+    placement.pages = key.pages;
+    placement.reason = "an experiment";
+    auto made = allocate(machine_, bytes, placement);
+    if (!made) {
+      all_.erase({key, index});
+      return std::unexpected<Error>(std::move(made).error());
+    }
+    found.buffer = *std::move(made);
+  }
+  return found.buffer->bytes().first(bytes.value);
+}
+
+Status BufferPool::check_residency() const {
+  for (const auto& [key, found] : all_) {
+    const std::span<const std::byte> all = found.buffer->bytes();
+    const std::uint64_t run = std::min<std::uint64_t>(kRunBytes, all.size());
+    for (std::uint64_t i = 0; i < kRuns; ++i) {
+      const std::uint64_t at = (all.size() - run) / kRuns * i / 4096 * 4096;
+      HEADRACE_TRY(const Residency residency, where(all.subspan(at, run)));
+      for (const auto& [node, pages] : residency.pages) {
+        if (node == key.first.node) continue;
+        return fail(ErrorCode::io,
+                    "memory of node {} has pages on node {}; is numa_balancing on, or the node "
+                    "full or going offline?",
+                    raw(key.first.node), raw(node));
+      }
+      if (residency.absent > 0) {
+        return fail(ErrorCode::io, "memory of node {} was swapped out; free some memory",
+                    raw(key.first.node));
+      }
+    }
+  }
+  return {};
+}
+
+double BufferPool::huge_part(std::span<const std::byte> memory) {
+  const auto begin = reinterpret_cast<std::uintptr_t>(memory.data());
+  const auto end = begin + memory.size();
+  std::ifstream smaps("/proc/self/smaps");
+  // Neighbouring mappings may be one area of the kernel's: their huge pages count by our part of
+  // it.
+  double huge = 0;
+  double ours = 0;
+  for (std::string line; std::getline(smaps, line);) {
+    std::uintptr_t low = 0;
+    std::uintptr_t high = 0;
+    std::uint64_t kib = 0;
+    if (std::sscanf(line.c_str(), "%" SCNxPTR "-%" SCNxPTR " ", &low, &high) == 2) {
+      const auto overlap = std::min(high, end) - std::max(low, begin);
+      const bool inside = low < end && begin < high;
+      ours = inside ? static_cast<double>(overlap) / static_cast<double>(high - low) : 0;
+    } else if (ours > 0 && (std::sscanf(line.c_str(), "AnonHugePages: %" SCNu64, &kib) == 1 ||
+                            std::sscanf(line.c_str(), "Private_Hugetlb: %" SCNu64, &kib) == 1)) {
+      huge += static_cast<double>(kib << 10) * ours;
+    }
+  }
+  return std::min(1.0, huge / static_cast<double>(memory.size()));
+}
+
+}  // namespace headrace::instruments

@@ -1,0 +1,73 @@
+#include "measure/instruments/buffer_pool.h"
+
+#include <gtest/gtest.h>
+#include <sys/mman.h>
+
+#include "headrace/machine.h"
+
+namespace headrace::instruments {
+namespace {
+
+class ArenasTest : public testing::Test {
+ protected:
+  Machine machine_ = Machine::discover().value();
+  MemoryKey base_{machine_.nodes.front().id, PageSize::base};
+  MemoryKey huge_{machine_.nodes.front().id, PageSize::transparent};
+  BufferPool buffers_{machine_};
+};
+
+TEST_F(ArenasTest, AreTheSameUntilClearedAndTouched) {
+  const auto one = buffers_.get(base_, 0, 1_MiB);
+  ASSERT_TRUE(one.has_value()) << one.error().message;
+  EXPECT_EQ(one->size(), (1_MiB).value);
+  EXPECT_EQ(where(*one)->absent, 0u);
+  EXPECT_EQ(buffers_.get(base_, 0, 64_KiB)->data(), one->data());
+  EXPECT_NE(buffers_.get(base_, 1, 1_MiB)->data(), one->data());
+  EXPECT_NE(buffers_.get(huge_, 0, 1_MiB)->data(), one->data());
+  EXPECT_TRUE(buffers_.check_residency().has_value());
+  buffers_.clear();
+  EXPECT_TRUE(buffers_.check_residency().has_value()) << "of nothing";
+}
+
+TEST_F(ArenasTest, PagesThatAreGoneAreNoticed) {
+  const auto memory = buffers_.get(base_, 0, 1_MiB);
+  ASSERT_TRUE(memory.has_value());
+  ASSERT_EQ(madvise(memory->data(), memory->size(), MADV_DONTNEED), 0);
+  const Status checked = buffers_.check_residency();
+  ASSERT_FALSE(checked.has_value());
+  EXPECT_NE(checked.error().message.find("swapped out"), std::string::npos);
+}
+
+TEST(Fitting, LeavesRoomOnSmallNodes) {
+  Node node{.id = NodeId{1}, .kind = NodeKind::hbm};
+  EXPECT_EQ(fitting(node, 256_MiB), 256_MiB) << "nobody knows how large it is";
+  node.capacity = 64_GiB;
+  EXPECT_EQ(fitting(node, 256_MiB), 256_MiB);
+  node.capacity = Bytes{(128_MiB).value - 5};
+  EXPECT_EQ(fitting(node, 256_MiB), 6_MiB);
+  node.capacity = 1_MiB;
+  EXPECT_EQ(fitting(node, 256_MiB), 64_KiB);
+}
+
+TEST_F(ArenasTest, SayHowMuchIsHuge) {
+  const auto small = buffers_.get(base_, 0, 4_MiB);
+  ASSERT_TRUE(small.has_value());
+  EXPECT_EQ(BufferPool::huge_part(*small), 0);
+  const auto large = buffers_.get(huge_, 0, 64_MiB);
+  ASSERT_TRUE(large.has_value());
+  const double part = BufferPool::huge_part(*large);
+  EXPECT_GE(part, 0);
+  EXPECT_LE(part, 1);
+}
+
+TEST_F(ArenasTest, WhatIsNotToBeHadIsAnErrorAndLeavesTheRest) {
+  ASSERT_TRUE(buffers_.get(base_, 0, 1_MiB).has_value());
+  const auto too_much = buffers_.get(base_, 1, Bytes{1} * (std::uint64_t{1} << 45));
+  ASSERT_FALSE(too_much.has_value());
+  EXPECT_EQ(too_much.error().code, ErrorCode::exhausted);
+  EXPECT_TRUE(buffers_.check_residency().has_value());
+  EXPECT_FALSE(buffers_.get({NodeId{77}, PageSize::base}, 0, 1_MiB).has_value());
+}
+
+}  // namespace
+}  // namespace headrace::instruments

@@ -1,0 +1,65 @@
+#include "measure/instruments/chase.h"
+
+#include <gtest/gtest.h>
+#include <rapidcheck/gtest.h>
+
+#include <set>
+#include <vector>
+
+namespace headrace::instruments {
+namespace {
+
+std::size_t line_of(const std::vector<std::byte>& area, const void* at) {
+  return static_cast<std::size_t>(static_cast<const std::byte*>(at) - area.data()) / kLine;
+}
+
+RC_GTEST_PROP(ChaseTest, VisitsEveryLineOncePerRoundWindowByWindow, ()) {
+  const auto lines = *rc::gen::inRange<std::size_t>(2, 300);
+  const auto per_window = *rc::gen::inRange<std::size_t>(0, 400);
+  std::vector<std::byte> area(lines * kLine + *rc::gen::inRange<std::size_t>(0, kLine));
+  Random random(*rc::gen::arbitrary<std::uint64_t>());
+  void* const begin = make_cycle(area, Bytes{per_window * kLine}, random);
+  const std::size_t window = per_window == 0 || per_window > lines ? lines : per_window;
+  std::set<std::size_t> seen;
+  std::size_t changes = 0;
+  std::optional<std::size_t> current;
+  void* at = begin;
+  do {
+    const std::size_t line = line_of(area, at);
+    RC_ASSERT(line < lines);
+    RC_ASSERT(seen.insert(line).second);
+    changes += current != line / window;
+    current = line / window;
+    at = *static_cast<void**>(at);
+  } while (at != begin);
+  RC_ASSERT(seen.size() == lines);
+  RC_ASSERT(changes == (lines + window - 1) / window);
+}
+
+TEST(ChaseTest, TakesTheStepsItIsToldRoundedUp) {
+  constexpr std::size_t kLines = 64;
+  std::vector<std::byte> area(kLines * kLine);
+  Random random(1);
+  void* const begin = make_cycle(area, 0_B, random);
+  EXPECT_EQ(chase(begin, kLines), begin) << "a whole round";
+  EXPECT_EQ(chase(begin, 17), chase(begin, 32));
+  EXPECT_NE(chase(begin, 16), begin);
+}
+
+TEST(ChaseTest, OrdersDifferByTheirSeed) {
+  const auto order = [](std::uint64_t seed) {
+    std::vector<std::byte> area(1000 * kLine);
+    Random random(seed);
+    std::vector<std::size_t> lines;
+    void* at = make_cycle(area, 0_B, random);
+    for (int i = 0; i < 1000; ++i, at = *static_cast<void**>(at)) {
+      lines.push_back(line_of(area, at));
+    }
+    return lines;
+  };
+  EXPECT_EQ(order(1), order(1));
+  EXPECT_NE(order(1), order(2));
+}
+
+}  // namespace
+}  // namespace headrace::instruments

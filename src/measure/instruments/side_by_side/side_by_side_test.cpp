@@ -1,0 +1,103 @@
+#include "measure/instruments/side_by_side/side_by_side.h"
+
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <thread>
+
+#include "core/fail.h"
+#include "measure/instruments/worker_pool.h"
+
+namespace headrace::instruments {
+namespace {
+
+using Milliseconds = std::chrono::milliseconds;
+
+// Does `units` per step, each `time` long; may begin late, or fail.
+class Steady final : public Load {
+ public:
+  Steady(double units, Nanoseconds time, int fails_at = -1)
+      : units_(units), time_(time), fails_at_(fails_at) {}
+  Result<double> step() override {
+    if (steps_++ == fails_at_) return fail(ErrorCode::io, "worn out");
+    std::this_thread::sleep_for(time_);
+    return units_;
+  }
+  void window_begins() override { steps_at_window_ = steps_; }
+
+  int steps_ = 0;
+  int steps_at_window_ = -1;
+
+ private:
+  const double units_;
+  const Nanoseconds time_;
+  const int fails_at_;
+};
+
+CpuSet two() {
+  const CpuSet all = usable_cpus();
+  return {all.front(), all.back()};
+}
+
+TEST(SideBySide, RatesAreOfOneWindowInWhichAllWork) {
+  Steady first(100, Milliseconds{1});
+  Steady second(10, Milliseconds{2});
+  std::vector<Load*> loads{&first, &second};
+  const auto seen = side_by_side(two(), loads, Milliseconds{100});
+  ASSERT_TRUE(seen) << seen.error().message;
+  ASSERT_EQ(seen->rates.size(), 2u);
+  EXPECT_GT(first.steps_at_window_, 0) << "not before it has been at work";
+  EXPECT_EQ(second.steps_at_window_, -1) << "the first keeps the time";
+  // Sleeps are never shorter than asked for, so that rates are never higher.
+  EXPECT_LE(seen->rates[0], 100'000 * 1.05);
+  EXPECT_GT(seen->rates[0], 0);
+  EXPECT_LE(seen->rates[1], 5'000 * 1.05);
+  EXPECT_GT(seen->rates[1], 0);
+  EXPECT_LT(seen->cpu_share, 0.9) << "who sleeps has no CPU";
+}
+
+TEST(SideBySide, AnErrorOfAnyLoadEndsAll) {
+  for (const int failing : {0, 1}) {
+    Steady fine(1, Milliseconds{1});
+    Steady broken(1, Milliseconds{1}, 3);
+    std::vector<Load*> loads{&fine, &fine};
+    loads[static_cast<std::size_t>(failing)] = &broken;
+    const auto seen = side_by_side(two(), loads, std::chrono::seconds{60});
+    ASSERT_FALSE(seen);
+    EXPECT_EQ(seen.error().message, "worn out");
+  }
+}
+
+TEST(SideBySide, ALoadThatDoesNothingIsToldOf) {
+  Steady fine(1, Milliseconds{1});
+  Steady idle(0, Milliseconds{1});
+  std::vector<Load*> loads{&fine, &idle};
+  const auto seen = side_by_side(two(), loads, Milliseconds{10});
+  ASSERT_FALSE(seen);
+  EXPECT_EQ(seen.error().message, "not all threads were at work within 2 s; is the machine busy?");
+}
+
+// Works once and never again.
+class Tired final : public Load {
+ public:
+  Result<double> step() override {
+    std::this_thread::sleep_for(Milliseconds{1});
+    return steps_++ == 0 ? 1 : 0;
+  }
+
+ private:
+  int steps_ = 0;
+};
+
+TEST(SideBySide, ALoadThatStoodStillInTheWindowHasNoRate) {
+  Steady fine(1, Milliseconds{1});
+  Tired tired;
+  std::vector<Load*> loads{&fine, &tired};
+  const auto seen = side_by_side(two(), loads, Milliseconds{10});
+  ASSERT_FALSE(seen);
+  EXPECT_EQ(seen.error().code, ErrorCode::timed_out);
+  EXPECT_EQ(seen.error().message, "a thread had no CPU all the while; is the machine busy?");
+}
+
+}  // namespace
+}  // namespace headrace::instruments

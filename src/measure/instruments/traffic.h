@@ -1,0 +1,77 @@
+// Memory traffic of a chosen mix: how many lines are read for each that is written, and how.
+//
+// Each kernel is a loop of vector loads and stores over whole cache lines, the widest this CPU has;
+// a test counts the instructions that the compiler made of it. Counting: a line is 64 bytes read
+// or written once by the program (payload). A copy's payload counts once (the bytes copied), read +
+// write twice (as STREAM counts). The bus carries more: a store to a line that no cache holds first
+// fetches it (write-allocate), so that it costs two lines; a non-temporal store does not. Where the
+// CPU avoids the fetch by itself (SpecI2M of recent Xeons) the bus figure is too high: it is
+// arithmetic, not a counter. Thread-safe (no state).
+#pragma once
+
+#include <cstddef>
+#include <span>
+#include <string_view>
+
+#include "headrace/units.h"
+
+namespace headrace::instruments {
+
+// What is done per group of lines.
+struct Mix {
+  std::string_view name;  // "read", "write", "nt_write", "copy", "nt_copy", "2:1", ...
+  unsigned reads = 0;     // lines
+  unsigned writes = 0;
+  bool non_temporal = false;
+  bool copies = false;  // what is written is what was read
+
+  unsigned lines() const { return reads + writes; }
+  // Per line read or written.
+  double payload_factor() const { return copies ? 0.5 : 1; }
+  double bus_factor() const {
+    const double bus = reads + writes * (non_temporal ? 1.0 : 2.0);
+    return bus / lines();
+  }
+};
+
+// All mixes, read first.
+std::span<const Mix> mixes();
+// nullptr: no such mix.
+const Mix* find_mix(std::string_view name);
+
+// The memory of one thread: reads from one part, writes to another. Both 64-byte aligned, sizes
+// multiples of 4 KiB.
+struct TrafficArea {
+  std::span<const std::byte> from;  // empty if the mix reads nothing
+  std::span<std::byte> to;          // empty if it writes nothing
+};
+
+// The areas of a mix within `memory`, in proportion to its lines.
+TrafficArea divide(const Mix& mix, std::span<std::byte> memory);
+
+// One mix as a loop.
+class TrafficKernel {
+ public:
+  // For the widest vectors of this CPU, or at most `most_bits` (128, 256, 512).
+  explicit TrafficKernel(const Mix& mix, unsigned most_bits = 512);
+
+  const Mix& mix() const { return *mix_; }
+  unsigned vector_bits() const { return bits_; }
+
+  // Runs over groups [first, first + count) of the area and returns the lines it read and wrote.
+  // Requires: first + count <= groups(area).
+  std::size_t run(const TrafficArea& area, std::size_t first, std::size_t count) const;
+  std::size_t groups(const TrafficArea& area) const;
+  std::size_t lines_per_group() const;
+  // Waits until non-temporal stores have left the core: before the clock is stopped.
+  void finish() const;
+
+  using Loop = void (*)(const std::byte* from, std::byte* to, std::size_t groups);
+
+ private:
+  const Mix* mix_;
+  Loop loop_;
+  unsigned bits_;
+};
+
+}  // namespace headrace::instruments

@@ -1,0 +1,142 @@
+#include "measure/instruments/worker_pool.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <climits>
+#include <set>
+#include <system_error>
+#include <thread>
+
+#include "core/affinity.h"
+#include "core/fail.h"
+#include "core/waiting/patience.h"
+#include "headrace/clock.h"
+#include "measure/instruments/cpu_share.h"
+
+namespace headrace::instruments {
+namespace {
+
+// Threads that were started begin within milliseconds.
+constexpr Nanoseconds kMostWait = std::chrono::seconds{30};
+// A thread that has not looked for so long had no CPU, or was stopped: that is not waiting.
+constexpr Nanoseconds kLongestGap = std::chrono::seconds{1};
+
+// Whether the parts are to be run: known once all threads were started, or one could not be.
+class Decision {
+ public:
+  void make(bool go) {
+    word_.store(go ? kGo : kGiveUp);
+    system_waiting().wake_all(word_);
+  }
+  // False: give up, or not made in all that time.
+  bool wait() {
+    Patience patience(system_clock(), system_waiting(), kMostWait);
+    while (word_.load() == kNone && !patience.over()) patience.sleep(word_, kNone);
+    return word_.load() == kGo;
+  }
+
+ private:
+  static constexpr std::uint32_t kNone = 0, kGo = 1, kGiveUp = 2;
+  std::atomic<std::uint32_t> word_{kNone};
+};
+
+Status not_all_began() {
+  return fail(ErrorCode::timed_out, "not all threads began; is the machine busy?");
+}
+
+}  // namespace
+
+CpuSet usable_cpus(const Node* node) {
+  CpuSet allowed = allowed_cpus();
+  if (node == nullptr) return allowed;
+  CpuSet cpus;
+  std::ranges::set_intersection(node->cpus, allowed, std::back_inserter(cpus));
+  return cpus;
+}
+
+std::vector<unsigned> others_than(const Machine& machine, unsigned cpu, const CpuSet& cpus) {
+  std::vector<unsigned> others;
+  for (const bool together : {false, true}) {
+    std::ranges::copy_if(cpus, std::back_inserter(others), [&](unsigned other) {
+      return other != cpu && share_core(machine, cpu, other) == together;
+    });
+  }
+  return others;
+}
+
+bool share_core(const Machine& machine, unsigned a, unsigned b) {
+  return std::ranges::any_of(machine.caches, [&](const CacheLevel& cache) {
+    const auto has = [&](unsigned cpu) { return std::ranges::binary_search(cache.cpus, cpu); };
+    return cache.level == 1 && has(a) && has(b);
+  });
+}
+
+Status check_is_here(const Machine& machine) {
+  char name[HOST_NAME_MAX + 1] = {};
+  // Discovery names a machine so; "unnamed" where /proc is hidden.
+  if (gethostname(name, HOST_NAME_MAX) != 0 || machine.name == name || machine.name == "unnamed") {
+    return {};
+  }
+  return fail(ErrorCode::unsupported,
+              "machine '{}' is not this host, '{}'; measure a discovered machine", machine.name,
+              name);
+}
+
+std::set<std::size_t> thread_counts(std::size_t all) {
+  std::set<std::size_t> sizes;
+  if (all > 0) sizes.insert(all);
+  for (std::size_t n = 1; n < all; n *= 2) sizes.insert(n);
+  return sizes;
+}
+
+Status run_pinned(const CpuSet& cpus, const std::function<void(std::size_t)>& part) {
+  Decision decision;
+  std::atomic<std::size_t> run{0};
+  std::vector<std::thread> threads;
+  bool complete = true;
+  try {
+    for (std::size_t i = 0; i < cpus.size(); ++i) {
+      threads.emplace_back([&, i] {
+        if (!decision.wait()) return;
+        part(i);
+        run.fetch_add(1);
+      });
+      pin(threads.back().native_handle(), {&cpus[i], 1});
+    }
+  } catch (const std::system_error&) {
+    complete = false;
+  }
+  decision.make(complete);
+  for (auto& thread : threads) thread.join();
+  if (!complete) {
+    return fail(ErrorCode::exhausted,
+                "cannot start {} threads; measure with fewer or raise the limit on processes "
+                "(ulimit -u)",
+                cpus.size());
+  }
+  return run.load() == cpus.size() ? Status{} : not_all_began();
+}
+
+Result<double> run_together(const CpuSet& cpus, const std::function<void(std::size_t)>& part) {
+  std::atomic<std::size_t> missing = cpus.size();
+  std::vector<double> shares(cpus.size(), -1);
+  HEADRACE_TRY_STATUS(run_pinned(cpus, [&](std::size_t i) {
+    missing.fetch_sub(1);
+    AttendedTime waited(system_clock(), kLongestGap);
+    while (missing.load() != 0) {
+      // Where the system refuses to pin, two may share a CPU.
+      std::this_thread::yield();
+      if (waited.now() > kMostWait) return;
+    }
+    const CpuShare share;
+    part(i);
+    shares[i] = share.now();
+  }));
+  const double least = std::ranges::min(shares);
+  if (least < 0) return std::unexpected<Error>(not_all_began().error());
+  return least;
+}
+
+}  // namespace headrace::instruments

@@ -1,0 +1,40 @@
+// The CPUs of an experiment, and its workers: threads that are pinned, started together and joined
+// before the call returns. Thread-compatible.
+#pragma once
+
+#include <functional>
+#include <set>
+#include <vector>
+
+#include "headrace/machine.h"
+#include "headrace/result.h"
+#include "topology/topology.h"
+
+namespace headrace::instruments {
+
+// The CPUs this process may run on, ascending; those of `node` alone if one is given.
+CpuSet usable_cpus(const Node* node = nullptr);
+
+// All of `cpus` but `cpu`, in order; last those that share its core: two threads of a core disturb
+// each other without any memory.
+std::vector<unsigned> others_than(const Machine& machine, unsigned cpu, const CpuSet& cpus);
+
+// Whether both are threads of one core: they share a first-level cache.
+bool share_core(const Machine& machine, unsigned a, unsigned b);
+
+// unsupported: `machine` describes another host than this one, whose speeds must not get into it.
+Status check_is_here(const Machine& machine);
+
+// Numbers of workers to measure with: 1, 2, 4, ... and `all`; none where `all` is 0.
+std::set<std::size_t> thread_counts(std::size_t all);
+
+// Runs part(0) ... part(cpus.size() - 1), each on a thread of its own pinned to cpus[i] (unpinned
+// where the system refuses), and waits for all. exhausted: a thread could not be started, and none
+// of the parts was run; timed_out: a thread that was started did not run for half a minute.
+Status run_pinned(const CpuSet& cpus, const std::function<void(std::size_t)>& part);
+
+// As run_pinned, with parts that begin within some microseconds of each other. Returns the least
+// part of its time that any of them had its CPU (cpu_share.h).
+Result<double> run_together(const CpuSet& cpus, const std::function<void(std::size_t)>& part);
+
+}  // namespace headrace::instruments

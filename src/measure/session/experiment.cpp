@@ -1,0 +1,129 @@
+#include "measure/session/experiment.h"
+
+#include <algorithm>
+
+#include "core/check.h"
+#include "headrace/placement.h"
+#include "measure/instruments/worker_pool.h"
+
+namespace headrace::session {
+namespace {
+
+const Parameter* find_parameter(std::span<const Parameter> parameters, std::string_view name) {
+  const auto found = std::ranges::find(parameters, name, &Parameter::name);
+  return found == parameters.end() ? nullptr : &*found;
+}
+
+// All values that are asked for of one parameter.
+std::vector<ParameterValue> values_of(const ParameterChoice& choice) {
+  if (const auto* several = std::get_if<std::vector<ParameterValue>>(&choice)) return *several;
+  if (const auto* number = std::get_if<std::uint64_t>(&choice)) return {*number};
+  return {std::get<std::string>(choice)};
+}
+
+template <class T>
+std::vector<T> chosen(const Scope& scope, const std::string& parameter) {
+  std::vector<T> found;
+  const auto choice = scope.only.find(parameter);
+  if (choice == scope.only.end()) return found;
+  for (const ParameterValue& value : values_of(choice->second)) {
+    if (const T* wanted = std::get_if<T>(&value)) found.push_back(*wanted);
+  }
+  return found;
+}
+
+bool is_of_kind(const Machine& machine, const Parameter& parameter, const ParameterValue& value,
+                const ParameterValue& kind) {
+  const auto* id = std::get_if<std::uint64_t>(&value);
+  const auto* word = std::get_if<std::string>(&kind);
+  if (id == nullptr || word == nullptr || parameter.kind != ParameterKind::node) return false;
+  const Node* node = machine.find(NodeId{static_cast<std::uint32_t>(*id)});
+  return node != nullptr && to_string(node->kind) == *word;
+}
+
+}  // namespace
+
+Row make_row(std::string_view experiment, std::span<const Parameter> parameters,
+             std::vector<ParameterValue> values, std::string_view unit) {
+  CHECK(values.size() == parameters.size());
+  Row row{.experiment = std::string(experiment), .unit = std::string(unit)};
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    row.parameters.emplace_back(parameters[i].name, std::move(values[i]));
+  }
+  return row;
+}
+
+std::vector<std::uint64_t> Scope::numbers(const std::string& parameter) const {
+  return chosen<std::uint64_t>(*this, parameter);
+}
+
+std::vector<std::string> Scope::words(const std::string& parameter) const {
+  return chosen<std::string>(*this, parameter);
+}
+
+bool Scope::wants(const Row& row, std::span<const Parameter> parameters) const {
+  return std::ranges::all_of(only, [&](const auto& wanted) {
+    const Parameter* const parameter = find_parameter(parameters, wanted.first);
+    if (parameter == nullptr) return false;
+    if (row.parameters.empty()) return true;
+    const ParameterValue* own = row.parameter(wanted.first);
+    return own != nullptr &&
+           std::ranges::any_of(values_of(wanted.second), [&](const ParameterValue& value) {
+             return *own == value || is_of_kind(machine, *parameter, *own, value);
+           });
+  });
+}
+
+double fairness(const std::vector<double>& rates) {
+  double sum = 0;
+  double squares = 0;
+  for (const double rate : rates) {
+    sum += rate;
+    squares += rate * rate;
+  }
+  return squares == 0 ? 1 : sum * sum / (static_cast<double>(rates.size()) * squares);
+}
+
+Bytes fit(Row& row, const Node& node, Bytes wanted) {
+  const Bytes bytes = fitting(node, wanted);
+  if (bytes < wanted) row.add_flag("shrunk");
+  return bytes;
+}
+
+Point without(Row row, std::string reason) {
+  row.reason = std::move(reason);
+  row.add_flag("absent");
+  Point point;
+  point.row = std::move(row);
+  return point;
+}
+
+std::vector<const Node*> nodes_with_cpus(const Machine& machine) {
+  std::vector<const Node*> nodes;
+  for (const Node& node : machine.nodes) {
+    if (node.byte_addressable() && !usable_cpus(&node).empty()) nodes.push_back(&node);
+  }
+  return nodes;
+}
+
+std::vector<const Node*> memory_nodes(const Machine& machine) {
+  std::vector<const Node*> nodes;
+  for (const Node& node : machine.nodes) {
+    if (node.byte_addressable() && node.capacity) nodes.push_back(&node);
+  }
+  return nodes;
+}
+
+std::vector<const Node*> one_of_each_kind(const Machine& machine, const Node& node) {
+  std::vector<const Node*> nodes;
+  if (node.capacity) nodes.push_back(&node);
+  for (const NodeKind kind : {NodeKind::dram, NodeKind::hbm, NodeKind::cxl}) {
+    if (kind == node.kind && !nodes.empty()) continue;
+    const auto nearest = resolve(machine, Placement::on(kind), node.id);
+    if (nearest) nodes.push_back(machine.find(nearest->nodes.front().node));
+  }
+  std::erase_if(nodes, [](const Node* each) { return !each->capacity; });
+  return nodes;
+}
+
+}  // namespace headrace::session

@@ -1,0 +1,126 @@
+// What an experiment is made of: parameters, and points, each a row to be filled and the way to
+// fill it.
+//
+// An experiment only lists its points for a machine. The session (session.h) chooses which of them
+// fit into the budget, in which order and how often they are measured, on which mappings of memory,
+// and what the samples come down to. Single-thread.
+#pragma once
+
+#include <filesystem>
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "headrace/machine.h"
+#include "headrace/measure.h"
+#include "headrace/profile.h"
+#include "headrace/random.h"
+#include "headrace/result.h"
+#include "measure/instruments/buffer_pool.h"
+#include "measure/instruments/measuring_file.h"
+
+namespace headrace::session {
+
+using namespace instruments;
+
+// One repetition.
+struct Sample {
+  double value = 0;                       // in the unit of the row
+  std::map<std::string, double> details;  // as Row::details
+  // The part of the time of its threads in which they had a CPU: the least of them. Well below 1:
+  // something else ran there.
+  double cpu_share = 1;
+};
+
+// A point made ready on one mapping of memory.
+class Probe {
+ public:
+  virtual ~Probe() = default;
+  virtual Result<Sample> sample() = 0;
+};
+
+// Points of one `group` are measured one after the other in every round, the reference in each
+// round that one of them is measured in. Each row gets the median over rounds of (its value / that
+// of the group's reference in the same round) as a detail: the two are of neighbouring moments, so
+// that the ratio is steadier than the ratio of medians.
+struct Comparable {
+  std::string group;   // empty: not compared
+  std::string detail;  // the name of the ratio
+  bool reference = false;
+};
+
+struct Point {
+  Row row;  // experiment, parameters, unit; with a reason: there is nothing to measure
+  // 0 is what one wants to know first; a small budget leaves the high ones out.
+  unsigned rank = 0;
+  // What one mapping of it takes, roughly: preparing and repetitions.
+  Nanoseconds cost{0};
+  // Points with the same memory are measured one after the other, so that it is mapped once.
+  MemoryKey memory;
+  Comparable comparable;
+  std::function<Result<std::unique_ptr<Probe>>(BufferPool& buffers, Random& random)> prepare;
+};
+
+// A parameter of an experiment, named here and nowhere else.
+struct Parameter {
+  std::string_view name;
+  ParameterKind kind = ParameterKind::word;
+  bool required = true;  // of a row that is drawn; other programs and older versions left some out
+};
+
+// A row of the experiment with its parameters set, in their order. Requires: a value for each.
+Row make_row(std::string_view experiment, std::span<const Parameter> parameters,
+             std::vector<ParameterValue> values, std::string_view unit);
+
+// What points are asked for. An experiment lists the usual ones; where a parameter is named that it
+// would not vary by itself, also the others.
+struct Scope {
+  const Machine& machine;
+  ParameterChoices only = {};
+  std::filesystem::path directory = ".";  // on the disk to be measured
+  // There, past the page cache; made when the first point asks.
+  std::shared_ptr<MeasuringFile> file = std::make_shared<MeasuringFile>(machine, directory, true);
+
+  bool asks(const std::string& parameter) const { return only.contains(parameter); }
+  // The numbers asked for of a parameter, and the words; empty: it is not asked for.
+  std::vector<std::uint64_t> numbers(const std::string& parameter) const;
+  std::vector<std::string> words(const std::string& parameter) const;
+  // Whether the row has all parameters asked for. A node may be asked for by its kind, "hbm". A row
+  // without parameters says why there is nothing of the experiment: it is wanted where these are
+  // parameters of the experiment at all.
+  bool wants(const Row& row, std::span<const Parameter> parameters) const;
+};
+
+struct Experiment {
+  std::string_view name;
+  std::string_view description;  // one line
+  std::span<const Parameter> parameters;
+  std::span<const std::string_view> details;  // that every row with a number has
+  std::vector<Point> (*points)(const Scope& scope);
+};
+
+// How evenly equals share: Jain's index, (sum x)^2 / (n sum x^2), 1 if all have the same, 1/n if
+// one has all.
+double fairness(const std::vector<double>& rates);
+
+// A node as a parameter.
+inline ParameterValue id_of(const Node* node) { return std::uint64_t{raw(node->id)}; }
+// The nodes whose CPUs this process may use.
+std::vector<const Node*> nodes_with_cpus(const Machine& machine);
+// The nodes with memory of their own to allocate.
+std::vector<const Node*> memory_nodes(const Machine& machine);
+// By kind of memory the node nearest to `node`, itself first.
+std::vector<const Node*> one_of_each_kind(const Machine& machine, const Node& node);
+
+// fitting(), and the flag "shrunk" for a row whose buffers are smaller than the caches ask for.
+Bytes fit(Row& row, const Node& node, Bytes wanted);
+
+// A point that only says why it cannot be measured: the machine has not what it takes.
+Point without(Row row, std::string reason);
+
+}  // namespace headrace::session

@@ -1,0 +1,65 @@
+// Whether the machine was quiet: checked again and again between the points of a session.
+//
+// Two sentinels, since one alone is not enough: on a shared host the idle latency stayed the same
+// while loaded points moved by a third. `idle` is a short chase in memory, `loaded` reads with all
+// CPUs for some milliseconds; both are compared with their own median over the session. And the
+// kernel's count of time that the hypervisor took away (steal). What disturbs a single sample on
+// our own CPUs shows in its cpu_share. Single-thread.
+#pragma once
+
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "headrace/machine.h"
+#include "measure/session/experiment.h"
+
+namespace headrace::session {
+
+// The points that are measured to hear disturbances: of each list the first of rank 0 that can be
+// prepared, since a node may be forbidden or full.
+struct Sentinels {
+  std::vector<Point> idle = {};
+  std::vector<Point> loaded = {};
+};
+
+// What one check heard; kept with the profile.
+struct NoiseCheck {
+  double idle_ns = 0;
+  double loaded_bytes_per_second = 0;
+  double steal = 0;      // part of all CPU time since the check before
+  double cpu_share = 1;  // of the sentinels' own threads
+};
+
+class Noise {
+ public:
+  static Noise start(const Machine& machine, const Sentinels& sentinels, Random& random);
+
+  // Checks now; the number of the check, from 0.
+  std::size_t check();
+
+  // For each check whether the machine was disturbed then; once all are done.
+  std::vector<bool> disturbed() const;
+
+  std::span<const NoiseCheck> checks() const { return checks_; }
+
+  // A sample with less of its CPUs than this was disturbed.
+  static constexpr double kLeastShare = 0.97;
+
+ private:
+  Noise() = default;
+
+  std::unique_ptr<BufferPool> idle_buffers_;
+  std::unique_ptr<BufferPool> loaded_buffers_;
+  std::unique_ptr<Probe> idle_;
+  std::unique_ptr<Probe> loaded_;
+  std::vector<NoiseCheck> checks_;
+  double steal_ = 0;  // seconds, at the last check
+  double total_ = 0;
+};
+
+// The judgement alone, pure: a check is disturbed if a sentinel is off its median by more than it
+// usually varies, or the hypervisor took CPU time away.
+std::vector<bool> disturbed_checks(std::span<const NoiseCheck> checks);
+
+}  // namespace headrace::session

@@ -1,0 +1,345 @@
+#include "measure/session/session.h"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <cmath>
+#include <ranges>
+#include <set>
+
+#include "core/fail.h"
+#include "headrace/clock.h"
+#include "headrace/statistics.h"
+
+namespace headrace::session {
+namespace {
+
+constexpr std::size_t kLeastMappings = 3;
+constexpr std::size_t kMostMappings = 9;
+constexpr unsigned kMostBusy = 3;
+// The part of the budget that points can have; the rest is for sentinels and statistics.
+constexpr double kForPoints = 0.85;
+constexpr Nanoseconds kBetweenChecks = std::chrono::seconds{1};
+
+bool is_modelled(const Point& point) { return point.row.basis == Basis::modelled; }
+
+// How often a point is measured at least. A model gives the same every time.
+std::size_t least_mappings(const Point& point, const MeasureOptions& options) {
+  if (is_modelled(point)) return 1;
+  return options.rounds.value_or(kLeastMappings);
+}
+
+class Session {
+ public:
+  Session(const Machine& machine, std::vector<Point> points, const MeasureOptions& options,
+          const ExperimentContext& context, Noise noise, Random random)
+      : clock_(system_clock()),
+        options_(options),
+        context_(context),
+        buffers_(machine),
+        noise_(std::move(noise)),
+        random_(random) {
+    for (Point& point : points) trials_.push_back({.point = std::move(point)});
+    for (const Trial& trial : trials_) {
+      done_ += done(trial);
+      total_ += least_mappings(trial.point, options_);
+    }
+  }
+
+  SessionResult run() {
+    begin_ = clock_.now();
+    check_noise();
+    while (!over() && round()) ++rounds_;
+    noise_.check();
+    return result();
+  }
+
+ private:
+  bool over() { return stopped_ = stopped_ || context_.stop(); }
+  Nanoseconds spent() const { return clock_.now() - begin_; }
+  bool late() const { return options_.budget && spent() >= *options_.budget; }
+
+  static bool can_more(const Trial& trial) {
+    return trial.point.row.reason.empty() && !trial.error;
+  }
+
+  bool needs_more(const Trial& trial) const {
+    if (!can_more(trial)) return false;
+    const std::size_t count = trial.mappings.size();
+    if (count < least_mappings(trial.point, options_)) return true;
+    if (options_.rounds || is_modelled(trial.point) || count >= kMostMappings) return false;
+    std::vector<double> values;
+    for (const Mapping& mapping : trial.mappings) values.push_back(mapping.value);
+    const auto summary = summarize(values);
+    return summary->interval95.high - summary->interval95.low > options_.width * summary->median;
+  }
+
+  using Trials = std::vector<Trial*>;
+
+  // The numbers of the trials that need more; with them the references they are held against, which
+  // have a value in each round that a ratio is of.
+  std::set<std::size_t> wanted() const {
+    std::set<std::size_t> numbers;
+    std::set<std::string_view> groups;
+    for (std::size_t i = 0; i < trials_.size(); ++i) {
+      if (!needs_more(trials_[i])) continue;
+      numbers.insert(i);
+      groups.insert(trials_[i].point.comparable.group);
+    }
+    for (std::size_t i = 0; i < trials_.size(); ++i) {
+      const Comparable& compared = trials_[i].point.comparable;
+      if (compared.reference && can_more(trials_[i]) && groups.contains(compared.group)) {
+        numbers.insert(i);
+      }
+    }
+    return numbers;
+  }
+
+  // The trials of a round by memory, and within it those that are compared together; all orders
+  // drawn anew.
+  Trials order() {
+    std::map<MemoryKey, std::map<std::string, Trials>> by_memory;
+    for (const std::size_t i : wanted()) {
+      const Point& point = trials_[i].point;
+      const std::string& group = point.comparable.group;
+      by_memory[point.memory][group.empty() ? std::to_string(i) : group].push_back(&trials_[i]);
+    }
+    std::vector<std::vector<Trials>> memories;
+    for (auto& [key, groups] : by_memory) {
+      std::vector<Trials>& of_memory = memories.emplace_back();
+      for (auto& [name, group] : groups) of_memory.push_back(std::move(shuffle(group)));
+      shuffle(of_memory);
+    }
+    std::vector<Trials> all = joined(shuffle(memories));
+    // The budget may cut the first round: what is wanted most comes first there.
+    if (rounds_ == 0 && options_.budget) std::ranges::stable_sort(all, {}, least_rank);
+    return joined(all);
+  }
+
+  static unsigned least_rank(const Trials& group) {
+    unsigned least = group.front()->point.rank;
+    for (const Trial* trial : group) least = std::min(least, trial->point.rank);
+    return least;
+  }
+
+  template <class T>
+  static std::vector<T> joined(const std::vector<std::vector<T>>& parts) {
+    std::vector<T> all;
+    for (const std::vector<T>& part : parts) all.insert(all.end(), part.begin(), part.end());
+    return all;
+  }
+
+  template <class T>
+  std::vector<T>& shuffle(std::vector<T>& items) {
+    for (std::size_t i = items.size(); i > 1; --i) std::swap(items[i - 1], items[random_.below(i)]);
+    return items;
+  }
+
+  // False: nothing was left to do, or the time was over.
+  bool round() {
+    const Trials trials = order();
+    if (trials.empty()) return false;
+    const MemoryKey* memory = nullptr;
+    for (Trial* trial : trials) {
+      if (over() || late()) return false;
+      if (memory == nullptr || *memory != trial->point.memory) buffers_.clear();
+      memory = &trial->point.memory;
+      if (clock_.now() - checked_ > kBetweenChecks) check_noise();
+      const std::size_t before = done(*trial);
+      measure(*trial);
+      done_ += done(*trial) - before;
+      context_.progress(done_, total_);
+    }
+    buffers_.clear();
+    return true;
+  }
+
+  // The mappings it has of those that it must have, which is what progress counts.
+  std::size_t done(const Trial& trial) const {
+    const std::size_t least = least_mappings(trial.point, options_);
+    return can_more(trial) ? std::min(trial.mappings.size(), least) : least;
+  }
+
+  void check_noise() {
+    check_ = noise_.check();
+    checked_ = clock_.now();
+  }
+
+  void measure(Trial& trial) {
+    auto mapping = measure_once(trial.point);
+    if (!mapping) {
+      // A busy moment is no property of the point: the next round tries again.
+      const bool busy = mapping.error().code == ErrorCode::timed_out;
+      if (!busy || ++trial.busy >= kMostBusy) trial.error = std::move(mapping).error();
+      return;
+    }
+    mapping->check = check_;
+    mapping->round = rounds_;
+    trial.mappings.push_back(*std::move(mapping));
+  }
+
+  Result<Mapping> measure_once(const Point& point) {
+    HEADRACE_TRY(const auto probe, point.prepare(buffers_, random_));
+    HEADRACE_TRY_STATUS(buffers_.check_residency());
+    std::vector<Sample> samples;
+    const unsigned repetitions = is_modelled(point) ? 1 : options_.repetitions;
+    for (unsigned i = 0; i < repetitions; ++i) {
+      HEADRACE_TRY(Sample sample, probe->sample());
+      samples.push_back(std::move(sample));
+    }
+    HEADRACE_TRY_STATUS(buffers_.check_residency());
+    // The middle one as it is, so that its details belong to its value.
+    const auto finite = [](double number) { return std::isfinite(number); };
+    for (const Sample& sample : samples) {
+      if (finite(sample.value) && std::ranges::all_of(std::views::values(sample.details), finite)) {
+        continue;
+      }
+      return fail(ErrorCode::timed_out, "a sample took no time; is the machine busy?");
+    }
+    std::ranges::sort(samples, {}, &Sample::value);
+    Sample& middle = samples[samples.size() / 2];
+    return Mapping{
+        .value = middle.value, .details = std::move(middle.details), .cpu_share = middle.cpu_share};
+  }
+
+  SessionResult result() {
+    const std::vector<bool> disturbed = noise_.disturbed();
+    SessionResult result;
+    for (Trial& trial : trials_) {
+      if (trial.mappings.empty() && !trial.error && trial.point.row.reason.empty()) {
+        trial.point.row.reason = stopped_ ? "stopped before it was measured"
+                                          : "the budget was over before it was measured";
+        trial.point.row.add_flag(stopped_ ? "stopped" : "left_out");
+      }
+    }
+    const std::vector<std::optional<double>> ratios = ratios_to_references();
+    for (std::size_t i = 0; i < trials_.size(); ++i) {
+      const std::string detail = trials_[i].point.comparable.detail;
+      result.rows.push_back(row_of(std::move(trials_[i]), disturbed));
+      if (ratios[i] && result.rows.back().value) result.rows.back().details[detail] = *ratios[i];
+    }
+    result.checks.assign(noise_.checks().begin(), noise_.checks().end());
+    result.disturbed = static_cast<std::size_t>(std::ranges::count(disturbed, true));
+    result.rounds = rounds_;
+    result.stopped = stopped_;
+    return result;
+  }
+
+  // By trial; nothing for one that is not compared.
+  std::vector<std::optional<double>> ratios_to_references() const {
+    std::map<std::string_view, const Trial*> references;
+    for (const Trial& trial : trials_) {
+      if (trial.point.comparable.reference) references[trial.point.comparable.group] = &trial;
+    }
+    std::vector<std::optional<double>> ratios;
+    for (const Trial& trial : trials_) {
+      const auto found = references.find(trial.point.comparable.group);
+      ratios.push_back(found == references.end()
+                           ? std::nullopt
+                           : paired_ratio(trial.mappings, found->second->mappings));
+    }
+    return ratios;
+  }
+
+  const Clock& clock_;
+  const MeasureOptions& options_;
+  const ExperimentContext& context_;
+  std::vector<Trial> trials_;
+  BufferPool buffers_;
+  Noise noise_;
+  Random random_;
+  Nanoseconds begin_{0};
+  Nanoseconds checked_{0};
+  std::size_t check_ = 0;
+  unsigned rounds_ = 0;
+  std::size_t done_ = 0;
+  std::size_t total_ = 0;
+  bool stopped_ = false;
+};
+
+// The median mapping by name; a name that only some have is taken from those.
+std::map<std::string, double> middle_details(const std::vector<Mapping>& mappings) {
+  std::map<std::string, std::vector<double>> all;
+  for (const Mapping& mapping : mappings) {
+    for (const auto& [name, value] : mapping.details) all[name].push_back(value);
+  }
+  std::map<std::string, double> middle;
+  for (const auto& [name, values] : all) middle[name] = *median(values);
+  return middle;
+}
+
+Row with_summary(Row row, const std::vector<Mapping>& mappings) {
+  for (const Mapping& mapping : mappings) row.samples.push_back(mapping.value);
+  row.value = summarize(row.samples);
+  // What the point knew of itself stays.
+  for (const auto& [name, value] : middle_details(mappings)) row.details[name] = value;
+  return row;
+}
+
+}  // namespace
+
+std::optional<double> paired_ratio(std::span<const Mapping> own,
+                                   std::span<const Mapping> reference) {
+  std::vector<double> ratios;
+  for (const Mapping& mapping : own) {
+    const auto other = std::ranges::find(reference, mapping.round, &Mapping::round);
+    if (other != reference.end() && other->value > 0)
+      ratios.push_back(mapping.value / other->value);
+  }
+  return median(ratios);
+}
+
+void leave_out(std::vector<Point>& points, const MeasureOptions& options) {
+  if (!options.budget) return;
+  std::vector<Point*> by_rank;
+  for (Point& point : points) {
+    if (point.row.reason.empty()) by_rank.push_back(&point);
+  }
+  // Those of equal rank in the order of the experiment: they lie in one array.
+  std::ranges::sort(by_rank, {}, [](Point* point) { return std::pair(point->rank, point); });
+  const double allowed = seconds(*options.budget) * kForPoints;
+  double used = 0;
+  for (Point* point : by_rank) {
+    used += seconds(point->cost) * static_cast<double>(least_mappings(*point, options));
+    if (used > allowed) {
+      point->row.reason = fmt::format(
+          "left out: a budget of {:.0f} s is taken by what is wanted more; a larger one, or none, "
+          "measures it",
+          seconds(*options.budget));
+      point->row.add_flag("left_out");
+    }
+  }
+}
+
+Row row_of(Trial trial, const std::vector<bool>& disturbed) {
+  Row row = std::move(trial.point.row);
+  // A point that was too busy at last keeps what it measured before.
+  if (trial.error && (trial.mappings.empty() || trial.error->code != ErrorCode::timed_out)) {
+    row.reason = trial.error->message;
+    return row;
+  }
+  if (trial.mappings.empty()) return row;
+  const auto is_noisy = [&](const Mapping& mapping) {
+    const auto off = [&](std::size_t i) { return i < disturbed.size() && disturbed[i]; };
+    return mapping.cpu_share < Noise::kLeastShare || off(mapping.check) || off(mapping.check + 1);
+  };
+  if (row.basis == Basis::modelled) return with_summary(std::move(row), trial.mappings);
+  const auto noisy = static_cast<std::size_t>(std::ranges::count_if(trial.mappings, is_noisy));
+  if (trial.mappings.size() - noisy >= kLeastMappings) {
+    std::erase_if(trial.mappings, is_noisy);
+  } else if (2 * noisy >= trial.mappings.size()) {
+    row.add_flag("noisy");
+  }
+  if (trial.mappings.size() < kLeastMappings) row.add_flag("few");
+  return with_summary(std::move(row), trial.mappings);
+}
+
+SessionResult run_session(const Machine& machine, std::vector<Point> points,
+                          const Sentinels& sentinels, const MeasureOptions& options,
+                          const ExperimentContext& context) {
+  Random random(options.seed);
+  Noise noise = Noise::start(machine, sentinels, random);
+  return Session(machine, std::move(points), options, context, std::move(noise), random).run();
+}
+
+}  // namespace headrace::session

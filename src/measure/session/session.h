@@ -1,0 +1,59 @@
+// A session: points measured in turn until each is certain enough or the time is over.
+//
+// Rounds. In each, every point that still needs it is measured once on fresh memory, in an order
+// drawn anew (points that share memory together), with a check for noise every second.
+// So drift of the machine spreads over all points instead of falling on the last ones, and no point
+// depends on one mapping. A point is certain when the bootstrap interval of the median over its
+// mappings is narrower than asked for. Single-thread.
+#pragma once
+
+#include <vector>
+
+#include "headrace/measure.h"
+#include "measure/session/experiment.h"
+#include "measure/session/noise.h"
+
+namespace headrace::session {
+
+// What one mapping gave.
+struct Mapping {
+  double value = 0;  // median of its repetitions
+  std::map<std::string, double> details;
+  double cpu_share = 1;   // the median of its repetitions'
+  std::size_t check = 0;  // the last noise check before it; the next came after it
+  unsigned round = 0;
+};
+
+struct Trial {
+  Point point;
+  std::vector<Mapping> mappings;
+  std::optional<Error> error;
+  unsigned busy = 0;  // mappings that timed out
+};
+
+// Chooses the points that fit: in order of rank until the estimated time of their rounds is used
+// up. The others get a reason. Without a budget all.
+void leave_out(std::vector<Point>& points, const MeasureOptions& options);
+
+// Fills the row of a trial: summary, details, flags, reason. Mappings in disturbed moments are left
+// out where at least three quiet ones remain; else the row is flagged noisy if half of them were.
+Row row_of(Trial trial, const std::vector<bool>& disturbed);
+
+// Median over the rounds that both have of (own / reference); nothing where they share none.
+std::optional<double> paired_ratio(std::span<const Mapping> own,
+                                   std::span<const Mapping> reference);
+
+// Runs the points. Rows come in their order. `sentinels`: see noise.h; without them nothing is
+// checked but the samples' own CPU time.
+struct SessionResult {
+  std::vector<Row> rows;
+  std::vector<NoiseCheck> checks;
+  std::size_t disturbed = 0;  // checks
+  unsigned rounds = 0;
+  bool stopped = false;  // by the context
+};
+SessionResult run_session(const Machine& machine, std::vector<Point> points,
+                          const Sentinels& sentinels, const MeasureOptions& options,
+                          const ExperimentContext& context);
+
+}  // namespace headrace::session

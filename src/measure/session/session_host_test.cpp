@@ -1,0 +1,163 @@
+// `measure` as a whole, on this host: that points are what they say, that a small budget is kept
+// and told, and that the machine learns from it. What the numbers are is not tested here, but they
+// are held against what cannot be.
+#include <gtest/gtest.h>
+
+#include <set>
+
+#include "headrace/clock.h"
+#include "headrace/measure.h"
+#include "measure/experiments/dsa/dsa.h"
+#include "measure/experiments/experiments.h"
+
+namespace headrace {
+namespace {
+
+TEST(MeasureTest, NonsenseIsRefusedInOneLine) {
+  const Machine machine = Machine::discover().value();
+  const auto unknown = measure(machine, {.experiments = {"latency", "speed"}});
+  ASSERT_FALSE(unknown.has_value());
+  EXPECT_EQ(unknown.error().code, ErrorCode::invalid);
+  EXPECT_NE(unknown.error().message.find("no experiment 'speed'; there are latency"),
+            std::string::npos);
+  const auto hasty = measure(machine, {.budget = std::chrono::milliseconds{10}});
+  EXPECT_EQ(hasty.error().code, ErrorCode::invalid);
+  Machine other = machine;
+  other.name = "elsewhere";
+  EXPECT_EQ(measure(other).error().code, ErrorCode::unsupported);
+}
+
+TEST(MeasureTest, OnlyThePointsAskedForAreRows) {
+  const Machine machine = Machine::discover().value();
+  const auto profile = measure(machine, {.experiments = {"bandwidth"},
+                                         .only = {{"mix", "read"}, {"threads", std::uint64_t{1}}},
+                                         .width = 1});
+  ASSERT_TRUE(profile.has_value()) << profile.error().message;
+  ASSERT_FALSE(profile->rows.empty());
+  for (const Row& row : profile->rows) {
+    EXPECT_NE(row.key().find("mix=read threads=1"), std::string::npos);
+  }
+  const auto none = measure(machine, {.only = {{"mix", "reed"}}});
+  EXPECT_EQ(none.error().code, ErrorCode::invalid);
+  EXPECT_NE(none.error().message.find("no point of any experiment has mix=reed"),
+            std::string::npos);
+}
+
+TEST(MeasureTest, SelectionsWithoutAPointAreAllNamed) {
+  const Machine machine = Machine::discover().value();
+  const auto none = measure(
+      machine,
+      {.selections = {{"copy", {{"state", "tepid"}}},
+                      {"bandwidth", {{"mix", std::vector<ParameterValue>{"reed", "rite"}}}}}});
+  ASSERT_FALSE(none);
+  EXPECT_EQ(none.error().code, ErrorCode::invalid);
+  EXPECT_TRUE(none.error().message.starts_with(
+      "no point of copy has state=tepid or of bandwidth has mix=reed|rite; "))
+      << none.error().message;
+}
+
+TEST(MeasureTest, SelectionsTogetherWithExperimentsAreRefused) {
+  const Machine machine = Machine::discover().value();
+  const std::vector<Selection> selections{{"latency"}};
+  for (const MeasureOptions& both :
+       {MeasureOptions{.experiments = {"latency"}, .selections = selections},
+        MeasureOptions{.only = {{"order", "random"}}, .selections = selections}}) {
+    const auto refused = measure(machine, both);
+    ASSERT_FALSE(refused);
+    EXPECT_EQ(refused.error().code, ErrorCode::invalid);
+    EXPECT_NE(refused.error().message.find("give them alone"), std::string::npos);
+  }
+}
+
+TEST(MeasureTest, KeysAreUniqueAndEveryPointCanBePrepared) {
+  const Machine machine = Machine::discover().value();
+  std::set<std::string> keys;
+  for (const session::Experiment* experiment :
+       {&experiment_latency::kExperiment, &experiment_bandwidth::kExperiment,
+        &experiment_loaded::kExperiment, &experiment_stream::kExperiment,
+        &experiment_copy::kExperiment, &experiment_migrate::kExperiment,
+        &experiment_storage::kExperiment, &experiment_interference::kExperiment,
+        &experiment_dsa::kExperiment}) {
+    const auto points = experiment->points({machine});
+    EXPECT_FALSE(points.empty()) << experiment->name;
+    for (const session::Point& point : points) {
+      EXPECT_EQ(point.row.experiment, experiment->name);
+      EXPECT_TRUE(keys.insert(point.row.key()).second) << point.row.key();
+      EXPECT_TRUE(point.prepare || point.row.has_flag("absent"));
+      EXPECT_EQ(point.prepare == nullptr, !point.row.reason.empty());
+      EXPECT_GT(point.cost.count() + (point.row.reason.empty() ? 0 : 1), 0);
+    }
+  }
+}
+
+// What readers of profiles (reports, exports) take an experiment's rows to hold.
+TEST(MeasureTest, RowsHaveTheParametersThatExperimentsName) {
+  const Machine machine = Machine::discover().value();
+  const auto all = experiments();
+  const auto named = std::ranges::find(all, "bandwidth", &ExperimentInfo::name);
+  ASSERT_NE(named, all.end());
+  const session::Point point = experiment_bandwidth::kExperiment.points({machine}).front();
+  ASSERT_EQ(named->parameters.size(), point.row.parameters.size());
+  for (std::size_t i = 0; i < named->parameters.size(); ++i) {
+    EXPECT_EQ(named->parameters[i].name, point.row.parameters[i].first);
+  }
+  EXPECT_EQ(named->parameters[0].kind, ParameterKind::node);
+  EXPECT_TRUE(named->parameters[0].required);
+  const auto loaded = std::ranges::find(all, "loaded", &ExperimentInfo::name);
+  EXPECT_EQ(loaded->details, std::vector<std::string>{"bandwidth"});
+}
+
+TEST(MeasureTest, ASmallBudgetMeasuresWhatMattersAndSaysWhatItLeftOut) {
+  const Nanoseconds begin = system_clock().now();
+  const auto profile =
+      measure(Machine::discover().value(),
+              {.experiments = {"latency", "bandwidth"}, .budget = std::chrono::seconds{4}});
+  ASSERT_TRUE(profile.has_value()) << profile.error().message;
+  // Far above the budget only where a sanitizer or a busy machine makes a round long.
+  EXPECT_LT(system_clock().now() - begin, std::chrono::seconds{60});
+  std::size_t measured = 0;
+  std::size_t left_out = 0;
+  for (const Row& row : profile->rows) {
+    EXPECT_NE(row.value.has_value(), !row.reason.empty()) << row.key();
+    left_out += row.has_flag("left_out") ? 1 : 0;
+    if (!row.value) continue;
+    ++measured;
+    EXPECT_GT(row.value->median, 0) << row.key();
+    EXPECT_LE(row.value->interval95.low, row.value->median);
+    EXPECT_GE(row.value->interval95.high, row.value->median);
+    EXPECT_EQ(row.samples.size(), row.value->runs);
+  }
+  EXPECT_GT(measured, 0u);
+  EXPECT_GT(left_out, 0u);
+  EXPECT_EQ(profile->conditions.at("budget_s"), "4.0");
+  const auto& access = profile->machine.nodes.front().access;
+  const auto known = std::ranges::find_if(access, [](const auto& a) { return a.measured; });
+  ASSERT_NE(known, access.end());
+  EXPECT_TRUE(known->read_latency);
+  // It is a machine's document, too.
+  EXPECT_TRUE(Machine::from_json(profile->to_json()).has_value());
+}
+
+TEST(MeasureTest, RowsThatAreKnownAreKeptAndNotMeasuredAgain) {
+  std::vector<Row> known;
+  const Machine machine = Machine::discover().value();
+  for (const session::Point& point : experiment_stream::kExperiment.points({machine})) {
+    Row row = point.row;
+    row.samples = {1, 1, 1};
+    row.value = summarize(row.samples);
+    known.push_back(row);
+  }
+  known.back().value.reset();
+  const std::string missing = known.back().key();
+  const auto profile = measure(
+      machine, {.experiments = {"stream"}, .budget = std::nullopt, .known = known, .rounds = 1});
+  ASSERT_TRUE(profile.has_value()) << profile.error().message;
+  ASSERT_EQ(profile->rows.size(), known.size());
+  for (const Row& row : profile->rows) {
+    ASSERT_TRUE(row.value.has_value()) << row.reason;
+    EXPECT_EQ(row.value->median == 1, row.key() != missing) << row.key();
+  }
+}
+
+}  // namespace
+}  // namespace headrace

@@ -1,0 +1,283 @@
+// The session on points that measure nothing: what is chosen, how often, and what becomes of it.
+#include "measure/session/session.h"
+
+#include <gtest/gtest.h>
+
+#include <numeric>
+
+namespace headrace::session {
+namespace {
+
+Point point(std::string name, unsigned rank, Nanoseconds cost) {
+  Point made;
+  made.row = {.experiment = std::move(name), .unit = "ns"};
+  made.rank = rank;
+  made.cost = cost;
+  return made;
+}
+
+constexpr double kBusy = -2;
+
+// Gives its values in turn, one per mapping, and counts how often it was prepared.
+struct Script {
+  std::vector<double> values;
+  std::size_t prepared = 0;
+};
+
+class Scripted final : public Probe {
+ public:
+  explicit Scripted(double value) : value_(value) {}
+  Result<Sample> sample() override { return Sample{.value = value_, .details = {{"d", value_}}}; }
+
+ private:
+  const double value_;
+};
+
+Point scripted(std::string name, Script& script) {
+  Point made = point(std::move(name), 0, std::chrono::milliseconds{1});
+  made.prepare = [&script](BufferPool&, Random&) -> Result<std::unique_ptr<Probe>> {
+    const double value = script.values[script.prepared++ % script.values.size()];
+    if (value == kBusy) return std::unexpected(Error{ErrorCode::timed_out, "busy"});
+    if (value < 0) return std::unexpected(Error{ErrorCode::io, "told to"});
+    return std::make_unique<Scripted>(value);
+  };
+  return made;
+}
+
+TEST(LeaveOut, KeepsWhatIsWantedMostAndSaysSo) {
+  std::vector<Point> points = {
+      point("a", 2, std::chrono::seconds{1}), point("b", 0, std::chrono::seconds{1}),
+      point("c", 1, std::chrono::seconds{1}), point("d", 0, std::chrono::seconds{1})};
+  points.push_back(without({.experiment = "e"}, "absent"));
+  leave_out(points, {.budget = std::chrono::seconds{8}});  // 6.8 s for points: two of 3 s
+  EXPECT_NE(points[0].row.reason.find("left out: a budget of 8 s"), std::string::npos);
+  EXPECT_EQ(points[0].row.reason.find("--"), std::string::npos) << "not every caller has options";
+  EXPECT_EQ(points[1].row.reason, "");
+  EXPECT_NE(points[2].row.reason, "");
+  EXPECT_EQ(points[3].row.reason, "");
+  EXPECT_EQ(points[4].row.reason, "absent");
+  EXPECT_TRUE(points[0].row.has_flag("left_out"));
+  EXPECT_TRUE(points[4].row.has_flag("absent"));
+  std::vector<Point> all = {point("a", 9, std::chrono::seconds{1000})};
+  leave_out(all, {.budget = std::nullopt});
+  EXPECT_EQ(all[0].row.reason, "");
+}
+
+class SessionTest : public testing::Test {
+ protected:
+  std::vector<Row> run(std::vector<Point> points) {
+    return run_session(machine_, std::move(points), {}, options_, context_).rows;
+  }
+  Machine machine_;
+  MeasureOptions options_{.budget = std::nullopt};
+  ExperimentContext context_;
+};
+
+TEST_F(SessionTest, ABusyMomentIsTriedAgainButNotForEver) {
+  Script once{.values = {kBusy, 10, 10, kBusy, 10}};
+  Script always{.values = {kBusy}};
+  Script later{.values = {10, 10, kBusy, kBusy, kBusy}};
+  const auto rows =
+      run({scripted("once", once), scripted("always", always), scripted("later", later)});
+  EXPECT_EQ(rows[0].samples, (std::vector<double>{10, 10, 10}));
+  EXPECT_FALSE(rows[1].value);
+  EXPECT_EQ(rows[1].reason, "busy");
+  EXPECT_EQ(always.prepared, 3u);
+  EXPECT_EQ(rows[2].samples, (std::vector<double>{10, 10})) << "what it had is kept";
+  EXPECT_EQ(rows[2].flags, std::vector<std::string>{"few"});
+}
+
+TEST_F(SessionTest, MeasuresUntilTheIntervalIsNarrow) {
+  Script steady{.values = {10}};
+  Script loud{.values = {10, 20, 30, 5}};
+  const auto rows = run({scripted("steady", steady), scripted("loud", loud)});
+  ASSERT_EQ(rows.size(), 2u);
+  EXPECT_EQ(steady.prepared, 3u);
+  EXPECT_EQ(rows[0].samples, std::vector<double>(3, 10));
+  EXPECT_EQ(rows[0].value->median, 10);
+  EXPECT_EQ(rows[0].details.at("d"), 10);
+  EXPECT_EQ(loud.prepared, 9u) << "as often as it is allowed";
+  EXPECT_EQ(rows[1].samples.size(), 9u);
+}
+
+TEST_F(SessionTest, RoundsThatAreAskedForAreJustSoMany) {
+  options_.rounds = 5;
+  Script loud{.values = {10, 20, 30, 5}};
+  Script modelled{.values = {10, 20}};
+  Point of_model = scripted("modelled", modelled);
+  of_model.row.basis = Basis::modelled;
+  std::size_t told = 0;
+  context_.progress = [&](std::size_t, std::size_t total) { told = total; };
+  const auto rows = run({scripted("loud", loud), of_model});
+  EXPECT_EQ(rows[0].samples.size(), 5u);
+  EXPECT_EQ(rows[1].samples, std::vector<double>{10}) << "a model gives the same every time";
+  EXPECT_TRUE(rows[1].flags.empty());
+  EXPECT_EQ(told, 6u);
+}
+
+// Both are twice as fast in every second round: the ratio of medians would not show it.
+TEST_F(SessionTest, AReferenceIsHeldAgainstItsGroupRoundByRound) {
+  options_.rounds = 4;
+  Script own{.values = {20, 40, 20, 40}};
+  Script reference{.values = {10, 20, 10, 20}};
+  Script alone{.values = {7}};
+  Point one = scripted("own", own), other = scripted("reference", reference);
+  one.comparable = {.group = "g", .detail = "ratio"};
+  other.comparable = {.group = "g", .detail = "ratio", .reference = true};
+  const auto rows = run({one, scripted("alone", alone), other});
+  EXPECT_EQ(rows[0].details.at("ratio"), 2);
+  EXPECT_FALSE(rows[1].details.contains("ratio"));
+  EXPECT_EQ(rows[2].details.at("ratio"), 1);
+}
+
+TEST(PairedRatio, ComparesRoundsThatBothHave) {
+  const std::vector<Mapping> own{
+      {.value = 10, .round = 0}, {.value = 90, .round = 1}, {.value = 30, .round = 2}};
+  const std::vector<Mapping> reference{{.value = 10, .round = 0}, {.value = 10, .round = 2}};
+  EXPECT_DOUBLE_EQ(*paired_ratio(own, reference), 2) << "of 1 and 3";
+  EXPECT_FALSE(paired_ratio(own, {}));
+}
+
+// Points of four groups, three of each, the first the reference, that note when they are measured.
+class GroupTest : public SessionTest {
+ protected:
+  // By group and place in it: "2/0" is the reference of the third.
+  std::vector<std::string> order_of(const std::vector<unsigned>& ranks_in_group) {
+    std::vector<std::string> order;
+    std::vector<Point> points;
+    for (unsigned i = 0; i < 12; ++i) {
+      const std::string name = std::to_string(i % 4) + "/" + std::to_string(i / 4);
+      Point made = point(name, ranks_in_group[i / 4] + i % 4, std::chrono::milliseconds{1});
+      made.comparable = {.group = std::to_string(i % 4), .detail = "r", .reference = i < 4};
+      made.prepare = [&order, name](BufferPool&, Random&) -> Result<std::unique_ptr<Probe>> {
+        order.push_back(name);
+        return std::make_unique<Scripted>(1);
+      };
+      points.push_back(std::move(made));
+    }
+    run(std::move(points));
+    return order;
+  }
+  static void expect_together(const std::vector<std::string>& order) {
+    for (std::size_t i = 0; i + 2 < order.size(); i += 3) {
+      EXPECT_EQ(order[i][0], order[i + 1][0]) << i;
+      EXPECT_EQ(order[i][0], order[i + 2][0]) << i;
+    }
+  }
+};
+
+// Others' points must not come between those that are compared.
+TEST_F(GroupTest, AGroupStaysTogether) {
+  options_.rounds = 3;
+  const auto order = order_of({0, 0, 0});
+  ASSERT_EQ(order.size(), 36u);
+  expect_together(order);
+  const std::vector<std::string> first(order.begin(), order.begin() + 12);
+  EXPECT_NE(first, std::vector<std::string>(order.begin() + 12, order.begin() + 24))
+      << "in an order drawn anew";
+}
+
+// In the first round too, where the budget may end it.
+TEST_F(GroupTest, AGroupStaysTogetherWhereItsPointsAreWantedUnequally) {
+  options_.rounds = 3;
+  options_.budget = std::chrono::hours{1};
+  const auto order = order_of({0, 10, 20});
+  ASSERT_EQ(order.size(), 36u);
+  expect_together(order);
+  for (std::size_t i = 0; i < 12; ++i) {
+    EXPECT_EQ(order[i][0], "0123"[i / 3]) << "the group whose most wanted point is wanted most";
+  }
+}
+
+TEST_F(SessionTest, AReferenceIsMeasuredAsLongAsOneOfItsGroupIs) {
+  Script loud{.values = {10, 20, 30, 5}};
+  Script reference{.values = {10}};
+  Script steady{.values = {10}};
+  Script elsewhere{.values = {10}};
+  const std::vector<Script*> scripts{&loud, &reference, &steady, &elsewhere};
+  std::vector<Point> points;
+  for (Script* const script : scripts) {
+    points.push_back(scripted(std::to_string(points.size()), *script));
+    points.back().comparable = {.group = script == &elsewhere ? "other" : "g",
+                                .detail = "ratio",
+                                .reference = script == &reference || script == &elsewhere};
+  }
+  const auto rows = run(std::move(points));
+  EXPECT_EQ(loud.prepared, 9u);
+  EXPECT_EQ(reference.prepared, 9u) << "certain after three, and compared in all nine";
+  EXPECT_EQ(steady.prepared, 3u);
+  EXPECT_EQ(elsewhere.prepared, 3u) << "nobody needs it";
+  // The median of the nine: 10, 20, 30, 5, 10, 20, 30, 5, 10; of the first three it would be 2.
+  EXPECT_EQ(rows[0].details.at("ratio"), 1);
+}
+
+TEST_F(SessionTest, AnErrorIsTheReasonOfItsRowAlone) {
+  Script broken{.values = {-1}};
+  Script later{.values = {10, -1, 10}};
+  Script good{.values = {10}};
+  const auto rows =
+      run({scripted("broken", broken), scripted("later", later), scripted("good", good)});
+  EXPECT_EQ(rows[0].reason, "told to");
+  EXPECT_FALSE(rows[0].value);
+  EXPECT_EQ(broken.prepared, 1u) << "not tried again";
+  EXPECT_EQ(rows[1].reason, "told to");
+  EXPECT_EQ(rows[2].value->median, 10);
+}
+
+TEST_F(SessionTest, StoppedItKeepsWhatItHas) {
+  Script one{.values = {10}};
+  Script two{.values = {10}};
+  std::size_t measured = 0;
+  context_.stop = [&] { return measured >= 1; };
+  context_.progress = [&](std::size_t, std::size_t) { ++measured; };
+  const auto rows = run({scripted("one", one), scripted("two", two)});
+  EXPECT_EQ(one.prepared + two.prepared, 1u);
+  const Row& rest = rows[0].value ? rows[1] : rows[0];
+  EXPECT_EQ(rest.reason, "stopped before it was measured");
+  EXPECT_TRUE(rest.has_flag("stopped"));
+}
+
+TEST_F(SessionTest, ProgressReachesItsTotal) {
+  Script loud{.values = {10, 20, 30}};
+  Script broken{.values = {-1}};
+  std::vector<std::pair<std::size_t, std::size_t>> told;
+  context_.progress = [&](std::size_t done, std::size_t total) { told.emplace_back(done, total); };
+  run({scripted("loud", loud), scripted("broken", broken),
+       without({.experiment = "absent"}, "there is none")});
+  ASSERT_FALSE(told.empty());
+  EXPECT_TRUE(std::ranges::is_sorted(told));
+  EXPECT_EQ(told.back(), std::pair(std::size_t{9}, std::size_t{9}));
+}
+
+Trial trial(std::vector<Mapping> mappings) {
+  return {.point = point("x", 0, std::chrono::milliseconds{1}), .mappings = std::move(mappings)};
+}
+
+TEST(RowOf, LeavesDisturbedMappingsOutWhereThreeQuietOnesRemain) {
+  const Row row = row_of(trial({{.value = 10, .check = 0},
+                                {.value = 99, .check = 1},
+                                {.value = 98, .check = 2},
+                                {.value = 11, .check = 3},
+                                {.value = 50, .cpu_share = 0.5, .check = 4},
+                                {.value = 12, .check = 4}}),
+                         {false, false, true, false, false, false});
+  EXPECT_EQ(row.samples, (std::vector<double>{10, 11, 12}));
+  EXPECT_TRUE(row.flags.empty());
+}
+
+TEST(RowOf, FlagsWhatHadNoQuietMoments) {
+  const Row row = row_of(trial({{.value = 10, .check = 0},
+                                {.value = 20, .check = 1},
+                                {.value = 30, .cpu_share = 0.9, .check = 3}}),
+                         {false, true, false, false, false});
+  EXPECT_EQ(row.samples.size(), 3u);
+  EXPECT_EQ(row.flags, std::vector<std::string>{"noisy"});
+  const Row one_of_three = row_of(trial({{.value = 10, .check = 0},
+                                         {.value = 20, .check = 0},
+                                         {.value = 30, .cpu_share = 0.9, .check = 0}}),
+                                  {false, false});
+  EXPECT_TRUE(one_of_three.flags.empty());
+}
+
+}  // namespace
+}  // namespace headrace::session

@@ -1,0 +1,240 @@
+// Carries a placement out: pages of the size asked for or the next smaller that is to be had, a
+// memory policy on them, a first touch from near their nodes.
+
+#include <fmt/core.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <system_error>
+
+#include "core/check.h"
+#include "core/fail.h"
+#include "headrace/buffer.h"
+#include "memory/file_memory.h"
+#include "memory/layout.h"
+#include "memory/mapped_memory.h"
+
+namespace headrace {
+namespace {
+
+// Largest request looked at: beyond it rounding up could overflow, and x86-64 addresses end at
+// 2^57.
+constexpr Bytes kMaxBuffer{std::uint64_t{1} << 56};
+
+// What to try, in order.
+std::vector<PageSize> fallbacks(PageSize asked) {
+  using enum PageSize;
+  switch (asked) {
+    case base: return {base};
+    case transparent: return {transparent, base};
+    case huge_2m: return {huge_2m, transparent, base};
+    case huge_1g: return {huge_1g, huge_2m, transparent, base};
+  }
+  CHECK(false);
+  return {};
+}
+
+// An attempt with one size of pages: the memory, or in `unfit` why this size is not to be had.
+struct Attempt {
+  MappedMemory mapping;
+  std::string unfit;
+};
+
+Attempt unfit(std::string why) { return {.mapping = {}, .unfit = std::move(why)}; }
+
+// Memory for the layout that begins at a multiple of its pages and of `align`. An errno value where
+// there is none.
+std::expected<MappedMemory, int> map(const Layout& layout, Bytes align) {
+  const Pages& pages = layout.pages;
+  constexpr int kUsable = PROT_READ | PROT_WRITE;
+  if (pages.pool) {
+    const int pool = MAP_HUGETLB | std::countr_zero(pages.map_by.value) << MAP_HUGE_SHIFT;
+    if (align <= pages.map_by) {
+      return MappedMemory::make(layout.mapped, align, pages.map_by, kUsable, pool);
+    }
+    // More pages than needed, from which an aligned piece could be cut, the pool need not have.
+    auto addresses = MappedMemory::make(layout.mapped, align, Bytes{1}, PROT_NONE);
+    if (!addresses) return addresses;
+    return MappedMemory::over(*std::move(addresses), kUsable, MAP_PRIVATE | MAP_ANONYMOUS | pool);
+  }
+  const bool transparent = pages.size == PageSize::transparent;
+  // Older kernels align to huge pages only by chance.
+  auto mapping =
+      MappedMemory::make(layout.mapped, transparent ? std::max(align, pages.place_by) : align,
+                         pages.map_by, PROT_NONE);
+  if (!mapping) return mapping;
+  // Only now it counts as memory.
+  const std::uint64_t length = layout.mapped.value;
+  if (::mprotect(mapping->memory(), length, kUsable) != 0) return std::unexpected(errno);
+  // Refused only by kernels without transparent huge pages, where it changes nothing.
+  ::madvise(mapping->memory(), length, transparent ? MADV_HUGEPAGE : MADV_NOHUGEPAGE);
+  return mapping;
+}
+
+// The kernel's interleaving spills without a word when a node is full; a strict request does not
+// accept that.
+Status check_interleaved(const MappedMemory& mapping, const Layout& layout,
+                         const HostMemory& host) {
+  if (!layout.dealt || !layout.placement.strict) return {};
+  const auto elsewhere = [&](NodeId id) {
+    return std::ranges::find(layout.ids, id) == layout.ids.end();
+  };
+  if (std::ranges::none_of(host.nodes,
+                           [&](const NodeMemory& node) { return elsewhere(node.id); })) {
+    return {};
+  }
+  const auto residency = where({mapping.memory(), mapping.length().value});
+  if (!residency) return std::unexpected(residency.error());
+  for (const auto& [id, pages] : residency->pages) {
+    if (!elsewhere(id)) continue;
+    return fail(ErrorCode::exhausted,
+                "{} pages went to node {} while the nodes of the placement were full; free now: "
+                "{}; ask for less or let it spill (strict = false)",
+                pages, raw(id), read_host_memory().free_text());
+  }
+  return {};
+}
+
+// Another request may take the room that was seen: then it is looked at again.
+Result<Claim> claim_space(Layout& layout) {
+  if (layout.placement.spill.empty()) return Claim::make(demand_of(layout));
+  constexpr int kTries = 5;
+  for (int i = 1;; ++i) {
+    HEADRACE_TRY_STATUS(spill(layout, read_unclaimed_memory()));
+    auto claim = Claim::make(demand_of(layout));
+    if (claim || i == kTries) return claim;
+  }
+}
+
+Status lock(std::byte* memory, Bytes length) {
+  if (::mlock(memory, length.value) == 0) return {};
+  const int error = errno;
+  rlimit limit{};
+  ::getrlimit(RLIMIT_MEMLOCK, &limit);
+  return fail(
+      code_of_errno(error) == ErrorCode::exhausted ? ErrorCode::denied : code_of_errno(error),
+      "cannot lock {} in memory ({}); this process may lock {}: raise ulimit -l", to_string(length),
+      std::generic_category().message(error), to_string(Bytes{limit.rlim_cur}));
+}
+
+Result<Attempt> attempt(Layout& layout, const HostMemory& host, Bytes align) {
+  if (std::string why = why_unfit(layout, host); !why.empty()) return unfit(std::move(why));
+  const bool touch_now = layout.placement.touch || layout.placement.lock || layout.pages.pool;
+  std::optional<Claim> claim;
+  const bool counted = layout.placement.strict || !layout.placement.spill.empty() || touch_now;
+  if (!layout.pages.pool && counted) {
+    HEADRACE_TRY(claim, claim_space(layout));
+  }
+  auto mapped = map(layout, align);
+  if (!mapped) {
+    const std::string why = std::generic_category().message(mapped.error());
+    if (layout.pages.pool) return unfit(fmt::format("the kernel gives none (mmap: {})", why));
+    return fail(
+        ErrorCode::exhausted,
+        "cannot map {} (mmap: {}); ask for less, or raise ulimit -v or the overcommit limit",
+        to_string(layout.mapped), why);
+  }
+  MappedMemory mapping = *std::move(mapped);
+  HEADRACE_TRY_STATUS(place_pages(mapping.memory(), layout, host));
+  if (!touch_now) return Attempt{std::move(mapping), {}};
+  const int error = touch(mapping.memory(), touch_groups(layout), layout.pages.place_by);
+  if (error != 0) {
+    if (layout.pages.pool) return unfit("the pool ran out while the pages were being touched");
+    return fail(ErrorCode::exhausted,
+                "memory ran out while {} were being touched ({}); free now: {}",
+                to_string(layout.mapped), std::generic_category().message(error),
+                read_host_memory().free_text());
+  }
+  settle(mapping.memory(), layout);
+  HEADRACE_TRY_STATUS(check_interleaved(mapping, layout, host));
+  if (layout.placement.lock) HEADRACE_TRY_STATUS(lock(mapping.memory(), mapping.length()));
+  return Attempt{std::move(mapping), {}};
+}
+
+Status check_size(Bytes bytes, Bytes align) {
+  if (bytes.value == 0) {
+    return fail(ErrorCode::invalid, "a buffer of 0 bytes was asked for; ask for at least 1");
+  }
+  if (!std::has_single_bit(align.value)) {
+    return fail(ErrorCode::invalid, "{} bytes are no alignment; give a power of two", align.value);
+  }
+  if (bytes > kMaxBuffer || align > kMaxBuffer) {
+    return fail(ErrorCode::exhausted, "{} are more than any machine has; ask for less",
+                to_string(std::max(bytes, align)));
+  }
+  return {};
+}
+
+}  // namespace
+
+// Makes buffers; the one friend of Buffer.
+class LinuxMemory {
+ public:
+  static Result<std::unique_ptr<Buffer>> allocate(const Machine& machine, Bytes bytes,
+                                                  const Placement& placement, Bytes align) {
+    const HostMemory host = read_host_memory();
+    HEADRACE_TRY_STATUS(check_nodes(machine, placement, host));
+    std::string fallback;
+    for (const PageSize size : fallbacks(placement.pages)) {
+      Layout layout = lay_out(machine, placement, bytes, size);
+      HEADRACE_TRY(Attempt done, attempt(layout, host, align));
+      if (done.unfit.empty()) {
+        const Bytes mapped = done.mapping.length();
+        return std::unique_ptr<Buffer>(new Buffer(bytes, placement.nodes.front().node,
+                                                  done.mapping.release(), mapped, placement, size,
+                                                  std::move(fallback)));
+      }
+      fallback +=
+          fmt::format("{}{}: {}", fallback.empty() ? "" : "; ", to_string(size), done.unfit);
+    }
+    CHECK(false);  // base pages fit everywhere
+    return {};
+  }
+
+  static Result<std::unique_ptr<Buffer>> allocate_in_file(Bytes bytes, Placement placement,
+                                                          const Machine& machine,
+                                                          const Node& storage, Bytes align) {
+    HEADRACE_TRY(MappedMemory mapping, map_file(storage, bytes, align));
+    if (placement.lock) HEADRACE_TRY_STATUS(lock(mapping.memory(), mapping.length()));
+    const Bytes mapped = mapping.length();
+    std::string fallback;
+    if (placement.pages != PageSize::base) {
+      fallback = fmt::format("{}: pages of a file are base pages", to_string(placement.pages));
+    }
+    return std::unique_ptr<Buffer>(new Buffer(bytes, cached_on(machine), mapping.release(), mapped,
+                                              std::move(placement), PageSize::base,
+                                              std::move(fallback), true));
+  }
+
+ private:
+  // Where CPUs find the bytes of a file.
+  static NodeId cached_on(const Machine& machine) {
+    const auto memory = std::ranges::find_if(machine.nodes, &Node::byte_addressable);
+    return calling_node(machine).value_or(memory == machine.nodes.end() ? NodeId{0} : memory->id);
+  }
+};
+
+Result<std::unique_ptr<Buffer>> allocate(const Machine& machine, Bytes bytes,
+                                         const Placement& placement, Bytes align) {
+  HEADRACE_TRY_STATUS(check_size(bytes, align));
+  HEADRACE_TRY(Placement resolved, resolve_with_storage(machine, placement, calling_node(machine)));
+  if (const Node* storage = storage_of(machine, resolved)) {
+    return LinuxMemory::allocate_in_file(bytes, std::move(resolved), machine, *storage, align);
+  }
+  return LinuxMemory::allocate(machine, bytes, resolved, align);
+}
+
+Buffer::Buffer(Bytes size, NodeId node, std::byte* memory, Bytes mapped, Placement placement,
+               PageSize page_size, std::string fallback, bool in_file)
+    : Object(size, node, memory),
+      mapped_(mapped),
+      placement_(std::move(placement)),
+      page_size_(page_size),
+      fallback_(std::move(fallback)),
+      in_file_(in_file) {}
+
+Buffer::~Buffer() { unmap(memory(), mapped_.value); }
+
+}  // namespace headrace

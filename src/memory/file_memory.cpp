@@ -1,0 +1,90 @@
+#include "memory/file_memory.h"
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <sys/statvfs.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdlib>
+#include <string>
+
+#include "core/fail.h"
+
+namespace headrace {
+namespace {
+
+class Descriptor {
+ public:
+  explicit Descriptor(int value) : value_(value) {}
+  ~Descriptor() {
+    if (value_ >= 0) ::close(value_);
+  }
+  Descriptor(const Descriptor&) = delete;
+  Descriptor& operator=(const Descriptor&) = delete;
+  int value() const { return value_; }
+
+ private:
+  const int value_;
+};
+
+// A file that has no name, or none any more; -1 and errno where there is none.
+int open_nameless(const std::string& folder) {
+  const int descriptor = ::open(folder.c_str(), O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
+  if (descriptor >= 0 || (errno != EOPNOTSUPP && errno != EISDIR)) return descriptor;
+  // A file system that cannot do so (overlayfs before 6.2, NFS).
+  std::string name = folder + "/.headrace-XXXXXX";
+  const int named = ::mkostemp(name.data(), O_CLOEXEC);
+  if (named >= 0) ::unlink(name.c_str());
+  return named;
+}
+
+// 0 or an errno value.
+int take_room(int descriptor, Bytes bytes) {
+  // Beyond this limit the kernel would end the process.
+  rlimit limit{};
+  if (::getrlimit(RLIMIT_FSIZE, &limit) == 0 && bytes.value > limit.rlim_cur) return EDQUOT;
+  int error = EINTR;
+  while (error == EINTR) {
+    error = ::posix_fallocate(descriptor, 0, static_cast<off_t>(bytes.value));
+  }
+  return error;
+}
+
+std::string free_in(const std::string& folder) {
+  struct statvfs status{};
+  if (::statvfs(folder.c_str(), &status) != 0) return "an unknown amount";
+  return to_string(Bytes{status.f_bavail * status.f_frsize});
+}
+
+}  // namespace
+
+Result<MappedMemory> map_file(const Node& storage, Bytes bytes, Bytes align) {
+  if (storage.path.empty()) {
+    return fail(ErrorCode::absent,
+                "no folder is known on {}; discover this host's machine with a storage path",
+                storage.name);
+  }
+  const Descriptor file(open_nameless(storage.path));
+  if (file.value() < 0) return fail_errno(errno, "cannot make a file in " + storage.path);
+  const auto page = static_cast<std::uint64_t>(::sysconf(_SC_PAGESIZE));
+  const Bytes length{(bytes.value + page - 1) / page * page};
+  const int error = take_room(file.value(), length);
+  if (error == ENOSPC || error == EDQUOT || error == EFBIG) {
+    return fail(ErrorCode::exhausted,
+                "{} do not fit in {} on {}; free there: {}; ask for less, or raise "
+                "ulimit -f",
+                to_string(length), storage.path, storage.name, free_in(storage.path));
+  }
+  if (error != 0) return fail_errno(error, "cannot take room in " + storage.path);
+  auto mapping = MappedMemory::make(length, align, Bytes{page}, PROT_NONE);
+  if (mapping) {
+    mapping =
+        MappedMemory::over(*std::move(mapping), PROT_READ | PROT_WRITE, MAP_SHARED, file.value());
+  }
+  if (!mapping) return fail_errno(mapping.error(), "cannot map a file in " + storage.path);
+  return *std::move(mapping);
+}
+
+}  // namespace headrace

@@ -1,0 +1,212 @@
+// The C functions of headrace/malloc.h: one heap for each headrace_kind, opened when first used and
+// never closed.
+
+#include "headrace/malloc.h"
+
+#include <fmt/format.h>
+#include <malloc.h>
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <bit>
+#include <cerrno>
+#include <cstdint>
+#include <cstdlib>
+#include <cstring>
+#include <string_view>
+
+#include "core/check.h"
+#include "core/fail.h"
+#include "core/fork.h"
+#include "headrace/heap.h"
+#include "memory/heap/regions.h"
+
+namespace headrace {
+namespace {
+
+// In the order of headrace_kind.
+constexpr std::array<std::string_view, HEADRACE_LARGEST + 1> kKindNames = {
+    "default",       "dram",          "hbm",        "cxl",     "dram_preferred",
+    "hbm_preferred", "cxl_preferred", "interleave", "fastest", "largest"};
+
+// All nodes that are of the same kind of memory as the node best by `property`.
+Result<Placement> kind_of_best(const Machine& machine, Property property) {
+  HEADRACE_TRY(const Placement best, resolve(machine, Placement::on(property)));
+  return Placement::on(machine.find(best.nodes.front().node)->kind);
+}
+
+Result<Placement> all_memory(const Machine& machine) {
+  Placement placement;
+  for (const Node& node : machine.nodes) {
+    if (node.byte_addressable() && node.capacity != 0_B) placement.nodes.push_back({node.id, 1});
+  }
+  return placement;
+}
+
+Placement preferred(NodeKind kind) {
+  Placement placement = Placement::on(kind);
+  placement.strict = false;
+  return placement;
+}
+
+Result<Placement> placement_of(const Machine& machine, headrace_kind kind) {
+  switch (kind) {
+    case HEADRACE_DEFAULT: break;
+    case HEADRACE_DRAM: return Placement::on(NodeKind::dram);
+    case HEADRACE_HBM: return Placement::on(NodeKind::hbm);
+    case HEADRACE_CXL: return Placement::on(NodeKind::cxl);
+    case HEADRACE_DRAM_PREFERRED: return preferred(NodeKind::dram);
+    case HEADRACE_HBM_PREFERRED: return preferred(NodeKind::hbm);
+    case HEADRACE_CXL_PREFERRED: return preferred(NodeKind::cxl);
+    case HEADRACE_INTERLEAVE: return all_memory(machine);
+    case HEADRACE_FASTEST: return kind_of_best(machine, Property::fastest);
+    case HEADRACE_LARGEST: return kind_of_best(machine, Property::largest);
+  }
+  CHECK(false);  // heap_of() refuses what is no headrace_kind
+  return {};
+}
+
+// The heap of a kind, or why it could not be opened; nullptr stands for the C library's malloc.
+using KindHeap = Result<Heap*>;
+
+KindHeap open_kind(headrace_kind kind) {
+  static const Result<Machine>& machine = *new Result<Machine>(Machine::discover());
+  if (!machine) return std::unexpected(machine.error());
+  HEADRACE_TRY(const Placement placement, placement_of(*machine, kind));
+  auto heap = Heap::open(*machine, placement);
+  if (heap) return heap->release();
+  if (heap.error().code == ErrorCode::absent && !placement.strict) return nullptr;
+  return std::unexpected(std::move(heap).error());
+}
+
+GlobalMutex opening_kind{kRankOfKinds};
+
+const KindHeap& heap_of(headrace_kind kind) {
+  static constinit std::array<std::atomic<const KindHeap*>, kKindNames.size()> opened{};
+  static const KindHeap& c_library = *new KindHeap(nullptr);
+  static const KindHeap& unknown =
+      *new KindHeap(fail(ErrorCode::invalid, "no such headrace_kind; use one of its enumerators"));
+  const auto index = static_cast<std::size_t>(kind);
+  if (kind == HEADRACE_DEFAULT) return c_library;
+  if (index >= opened.size()) return unknown;
+  if (const KindHeap* heap = opened[index]) return *heap;
+  const MutexLock lock(opening_kind);
+  if (const KindHeap* heap = opened[index]) return *heap;
+  const auto* heap = new KindHeap(open_kind(kind));
+  opened[index] = heap;
+  return *heap;
+}
+
+// The thread's headrace_last_error(). Not a std::string: it may be written after the thread's
+// destructors have run.
+constinit thread_local std::array<char, 1024> refusal{};
+
+void* refuse(std::string_view why) {
+  *fmt::format_to_n(refusal.data(), refusal.size() - 1, "{}", why).out = '\0';
+  errno = ENOMEM;
+  return nullptr;
+}
+
+void* refuse(const Heap& heap) {
+  const auto error = heap.last_error();
+  return refuse(error ? error->message : "the allocator has no memory for its own records");
+}
+
+void* allocate_in(const KindHeap& heap, std::size_t align, std::size_t size) {
+  if (!heap) return refuse(heap.error().message);
+  if (*heap != nullptr) {
+    void* const object = (*heap)->allocate_bytes(size, align);
+    return object != nullptr ? object : refuse(**heap);
+  }
+  void* object = nullptr;
+  if (align <= alignof(std::max_align_t)) {
+    object = std::malloc(size);
+  } else if (::posix_memalign(&object, align, size) != 0) {
+    object = nullptr;
+  }
+  return object != nullptr ? object : refuse("malloc found no memory");
+}
+
+}  // namespace
+}  // namespace headrace
+
+using headrace::allocate_in;
+using headrace::Heap;
+using headrace::heap_of;
+using headrace::refuse;
+
+void* headrace_malloc(headrace_kind kind, size_t size) {
+  return allocate_in(heap_of(kind), alignof(std::max_align_t), size);
+}
+
+void* headrace_calloc(headrace_kind kind, size_t count, size_t size) {
+  size_t bytes = 0;
+  if (__builtin_mul_overflow(count, size, &bytes)) return refuse("more bytes than any machine has");
+  const auto& heap = heap_of(kind);
+  if (heap && *heap == nullptr) {
+    void* const object = std::calloc(count, size);
+    return object != nullptr ? object : refuse("calloc found no memory");
+  }
+  void* const object = allocate_in(heap, alignof(std::max_align_t), bytes);
+  // A large object is a buffer of its own, fresh from the kernel and so zero already.
+  return object == nullptr || bytes >= headrace::kLargeObject ? object
+                                                              : std::memset(object, 0, bytes);
+}
+
+void* headrace_realloc(headrace_kind kind, void* pointer, size_t size) {
+  if (pointer == nullptr) return headrace_malloc(kind, size);
+  if (size == 0) {
+    headrace_free(pointer);
+    return nullptr;
+  }
+  const auto& to = heap_of(kind);
+  Heap* const from = Heap::owner(pointer);
+  if (to && *to == from) {
+    void* const object =
+        from != nullptr ? from->reallocate(pointer, size) : std::realloc(pointer, size);
+    if (object != nullptr) return object;
+    return from != nullptr ? refuse(*from) : refuse("realloc found no memory");
+  }
+  void* const moved = allocate_in(to, alignof(std::max_align_t), size);
+  if (moved == nullptr) return nullptr;
+  std::memcpy(moved, pointer, std::min(size, headrace_usable_size(pointer)));
+  headrace_free(pointer);
+  return moved;
+}
+
+int headrace_posix_memalign(headrace_kind kind, void** pointer, size_t alignment, size_t size) {
+  if (!std::has_single_bit(alignment) || alignment % sizeof(void*) != 0) return EINVAL;
+  const int before = errno;
+  void* const object = allocate_in(heap_of(kind), alignment, size);
+  errno = before;
+  if (object == nullptr) return ENOMEM;
+  *pointer = object;
+  return 0;
+}
+
+void headrace_free(void* pointer) {
+  if (!Heap::free_if_owned(pointer)) std::free(pointer);
+}
+
+size_t headrace_usable_size(void* pointer) {
+  Heap* const owner = Heap::owner(pointer);
+  return owner != nullptr ? owner->usable_size(pointer) : malloc_usable_size(pointer);
+}
+
+int headrace_check_available(headrace_kind kind) {
+  const int before = errno;
+  void* const object = headrace_malloc(kind, 1);
+  headrace_free(object);
+  errno = before;
+  return object != nullptr ? 0 : ENOMEM;
+}
+
+int headrace_parse_kind(const char* name, headrace_kind* kind) {
+  const auto* const found = std::ranges::find(headrace::kKindNames, std::string_view(name));
+  if (found == headrace::kKindNames.end()) return EINVAL;
+  *kind = static_cast<headrace_kind>(found - headrace::kKindNames.begin());
+  return 0;
+}
+
+const char* headrace_last_error(void) { return headrace::refusal.data(); }

@@ -1,0 +1,116 @@
+#include "memory/layout.h"
+
+#include <gtest/gtest.h>
+
+namespace headrace {
+namespace {
+
+constexpr NodeId kA{0};
+constexpr NodeId kB{1};
+constexpr NodeId kC{2};
+
+Machine three_nodes() {
+  Machine machine;
+  machine.source = "test";
+  for (const NodeId id : {kA, kB, kC}) {
+    machine.nodes.push_back({.id = id, .kind = NodeKind::dram, .reason = "test"});
+  }
+  machine.nodes.front().cpus = {0};
+  return machine;
+}
+
+HostMemory with_free(Bytes a, Bytes b, Bytes c) {
+  return {.nodes = {{.id = kA, .free = a}, {.id = kB, .free = b}, {.id = kC, .free = c}}};
+}
+
+Placement spilling(const std::vector<NodeChoice>& spill) {
+  Placement placement = Placement::on(kA);
+  placement.strict = false;
+  placement.spill = spill;
+  return placement;
+}
+
+TEST(LayoutTest, WhatHasRoomStaysOnItsNodes) {
+  const Machine machine = three_nodes();
+  const Placement placement = spilling({kC, kB});
+  Layout layout = lay_out(machine, placement, 1_MiB, PageSize::base);
+  ASSERT_TRUE(spill(layout, with_free(1_MiB, 0_B, 0_B)));
+  EXPECT_EQ(layout.runs, (std::vector<PageRun>{{0, 1 << 20, 0}}));
+  EXPECT_FALSE(demand_of(layout).strict);
+}
+
+TEST(LayoutTest, TheRestSpillsInTheStatedOrder) {
+  const Machine machine = three_nodes();
+  const Placement placement = spilling({kC, kB});
+  Layout layout = lay_out(machine, placement, 1_MiB, PageSize::base);
+  ASSERT_TRUE(spill(layout, with_free(100_KiB, 1_MiB, 300_KiB)));
+  const Demand demand = demand_of(layout);
+  EXPECT_TRUE(demand.strict) << "each node has to have what was seen";
+  EXPECT_EQ(demand.nodes, (std::map<NodeId, Bytes>{{kA, 100_KiB}, {kC, 300_KiB}, {kB, 624_KiB}}));
+  // Room changes: it is cut anew.
+  ASSERT_TRUE(spill(layout, with_free(0_B, 1_MiB, 1_MiB)));
+  EXPECT_EQ(demand_of(layout).nodes.at(kC), 1_MiB);
+  ASSERT_TRUE(spill(layout, with_free(2_MiB, 0_B, 0_B)));
+  EXPECT_EQ(demand_of(layout).nodes.at(kA), 1_MiB);
+}
+
+TEST(LayoutTest, NotEvenAllOfThemHaveRoom) {
+  const Machine machine = three_nodes();
+  const Placement placement = spilling({kC});
+  Layout layout = lay_out(machine, placement, 1_MiB, PageSize::base);
+  const auto done = spill(layout, with_free(100_KiB, 9_MiB, 300_KiB));
+  ASSERT_FALSE(done);
+  EXPECT_EQ(done.error().code, ErrorCode::exhausted);
+  EXPECT_NE(done.error().message.find("do not fit on nodes 0:2; free now: node 0 100 KiB"),
+            std::string::npos)
+      << done.error().message;
+}
+
+TEST(LayoutTest, ANodeThatIsNotAllowedHasNoRoom) {
+  const Machine machine = three_nodes();
+  const Placement placement = spilling({kC, kB});
+  Layout layout = lay_out(machine, placement, 1_MiB, PageSize::base);
+  HostMemory host = with_free(0_B, 1_MiB, 1_MiB);
+  host.nodes[2].allowed = false;
+  ASSERT_TRUE(spill(layout, host));
+  EXPECT_EQ(demand_of(layout).nodes.at(kB), 1_MiB);
+}
+
+// What the kernel would deal is cut into runs once not all of it fits.
+TEST(LayoutTest, WeightsAreKeptInWhatFits) {
+  const Machine machine = three_nodes();
+  Placement placement = Placement::interleave({kA, kB});
+  placement.strict = false;
+  placement.spill = {kC};
+  Layout layout = lay_out(machine, placement, 1_MiB, PageSize::base);
+  EXPECT_EQ(layout.dealt, MemoryPolicy::interleave);
+  ASSERT_TRUE(spill(layout, with_free(100_KiB, 300_KiB, 1_MiB)));
+  EXPECT_EQ(layout.dealt, std::nullopt);
+  EXPECT_EQ(demand_of(layout).nodes,
+            (std::map<NodeId, Bytes>{{kA, 100_KiB}, {kB, 300_KiB}, {kC, 624_KiB}}));
+  EXPECT_TRUE(demand_of(layout).strict);
+  ASSERT_TRUE(spill(layout, with_free(0_B, 2_MiB, 0_B)));
+  EXPECT_EQ(demand_of(layout).nodes, (std::map<NodeId, Bytes>{{kA, 0_B}, {kB, 1_MiB}, {kC, 0_B}}));
+  EXPECT_TRUE(demand_of(layout).strict) << "a node of the placement has no part";
+}
+
+TEST(LayoutTest, HugePagesAreNotDivided) {
+  const Machine machine = three_nodes();
+  const Placement placement = spilling({kC});
+  Layout layout = lay_out(machine, placement, 8_MiB, PageSize::transparent);
+  ASSERT_TRUE(spill(layout, with_free(5_MiB, 0_B, 8_MiB)));
+  EXPECT_EQ(demand_of(layout).nodes, (std::map<NodeId, Bytes>{{kA, 4_MiB}, {kC, 4_MiB}}));
+}
+
+TEST(LayoutTest, NodesSpilledToAreCheckedLikeTheOthers) {
+  const Machine machine = three_nodes();
+  HostMemory host = with_free(1_MiB, 1_MiB, 1_MiB);
+  host.nodes[2].allowed = false;
+  host.allowed_list = "0-1";
+  EXPECT_EQ(check_nodes(machine, spilling({kC}), host).error().code, ErrorCode::denied);
+  EXPECT_EQ(check_nodes(machine, spilling({NodeId{7}}), host).error().code, ErrorCode::absent);
+  EXPECT_TRUE(check_nodes(machine, spilling({kB}), host));
+}
+
+}  // namespace
+}  // namespace headrace

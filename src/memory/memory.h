@@ -1,0 +1,23 @@
+// Facade of the folder, besides the public headers: pages of this process moved to another node by
+// the kernel; their addresses stay. Thread-safe.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+#include "headrace/result.h"
+#include "headrace/units.h"
+
+namespace headrace {
+
+// Binds whole pages to `node`: those that are there move, those to come are allocated there
+// (mbind with MPOL_MF_MOVE). Pages that cannot move at this moment stay. The errors of the kernel,
+// unsupported for a node it cannot name.
+Status bind_pages(std::span<std::byte> pages, NodeId node);
+
+// Moves the pages that begin at `addresses`, in one call, whatever their policy says; how many did
+// not move (pinned, absent, or the node full). A huge page moves as a whole.
+Result<std::uint64_t> move_pages_to(std::span<void* const> addresses, NodeId node);
+
+}  // namespace headrace

@@ -1,0 +1,157 @@
+// Decides which pieces of which moves are submitted next: which segments wait at which engine, and
+// what is in flight on each link. Pure: submits nothing, waits for nothing, takes no lock.
+//
+// Rules:
+//  1. A piece is taken when its engine takes more (fewer in flight than its max_in_flight, and it
+//     did not refuse since its last completion) and its link does (bytes in flight + piece <=
+//     bound, or nothing in flight).
+//  2. Among what the engines take, a link serves a class that is due before demand before prefetch
+//     before migration. A lower class is due when it waited while kTurn - 1 pieces
+//     of other classes were taken on its link or its engine. If the piece so chosen does not fit
+//     into the bound, the link waits: smaller pieces do not slip past it for ever.
+//  3. Among equals the engine with the least in flight on the link goes first, then the one served
+//     longest ago, so that the parts of a route advance together.
+//
+// Single-thread: guarded by the mutex of the core.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <span>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include "move/transfer.h"
+
+namespace headrace {
+
+inline constexpr std::size_t kClasses = 3;
+
+// How many segments of each class wait, and how many pieces of others went before them.
+struct Turns {
+  std::array<std::uint32_t, kClasses> waiting{};
+  std::array<std::uint32_t, kClasses> passed{};
+};
+
+struct EngineState {
+  EngineId id{};
+  Backend* backend = nullptr;  // null: nobody drives it
+  std::size_t most = 0;        // pieces in flight
+  std::size_t in_flight = 0;
+  std::uint64_t completions = 0;
+  bool polled = false;   // its backend does not complete by itself
+  bool stalled = false;  // took fewer than offered, and nothing of it has completed since
+  Turns turns;
+};
+
+struct Link;
+
+// The segments of one link at one engine.
+struct LinkQueue {
+  Link* link = nullptr;
+  EngineState* engine = nullptr;
+  unsigned index = 0;       // in the queues of its link
+  std::uint64_t piece = 0;  // largest
+  std::array<SegmentList, kClasses> classes;
+  std::size_t size = 0;         // segments of all classes
+  std::uint64_t in_flight = 0;  // bytes
+  std::uint64_t served = 0;     // when a piece was last taken; counts takes
+  bool active = false;
+};
+
+// A pair of nodes.
+struct Link {
+  NodeId from{};
+  NodeId to{};
+  std::vector<std::unique_ptr<LinkQueue>> queues;  // of the engines that can, those with a backend
+  std::uint64_t in_flight = 0;                     // bytes
+  Turns turns;
+  std::uint64_t closed = 0;  // the number of the take() that found it full
+  // Answers of the Mover's own route policy, which is pure.
+  struct Answer {
+    Bytes bytes;
+    std::shared_ptr<const Route> route;
+  };
+  std::array<Answer, 4> answers;
+  std::size_t next_answer = 0;
+
+  std::shared_ptr<const Route> route_for(Bytes bytes) const;
+  void remember(Bytes bytes, std::shared_ptr<const Route> route);
+};
+
+class MoveScheduler {
+ public:
+  MoveScheduler(const Machine& machine, const Backends& backends, Bytes piece, Bytes bound);
+
+  Link& link(NodeId from, NodeId to);
+
+  // Enters a move by its route. On failure (no engine of the route nor any other is open) nothing
+  // was entered.
+  Status open(const std::shared_ptr<Move>& move, Link& link, const Route& route);
+  // Takes what may be submitted now, at most segments.size(), and counts it as in flight.
+  std::size_t take(std::span<Segment*> segments, const Clock& clock);
+  // An engine did not accept it: back to the front of its queue. The move, if it was being stopped
+  // and ended with it.
+  std::shared_ptr<Move> put_back(Segment& segment);
+  // The engine took fewer than offered; `seen` of the first piece it left.
+  void stall(EngineState& engine, std::uint64_t seen);
+  // Gives stalled engines without a piece of ours in flight another chance.
+  void retry_stalled();
+  // Counts the end of a piece. The move, if it ended with it.
+  std::shared_ptr<Move> settle(Segment& segment, Status outcome);
+  // What is queued of a move goes to the end of the queues of a more urgent class.
+  void promote(Move& move, Priority priority);
+  // Drops what is queued of a move. The move, if it ended with it.
+  std::shared_ptr<Move> cancel(Move& move);
+
+  // The same for all moves. Those that ended with it.
+  std::vector<std::shared_ptr<Move>> cancel_all();
+  // A move that was done at once: it could not be entered (failed), or is empty.
+  void count_without_work(bool failed);
+
+  bool quiet() const { return totals_.in_flight_pieces == 0; }
+  // Somebody has to call poll() for things to go on.
+  bool needs_poll() const;
+  MoverStats stats() const;
+
+ private:
+  struct Choice {
+    LinkQueue* queue = nullptr;
+    std::size_t priority = 0;
+    bool due = false;
+  };
+  LinkQueue* queue(Link& link, EngineId engine);
+  LinkQueue* untried(Link& link, std::uint64_t tried);
+  LinkQueue& add_queue(Link& link, EngineState& engine);
+  Choice choose();
+  Segment* cut(LinkQueue& queue, std::size_t priority);
+  void count_turn(LinkQueue& queue, std::size_t priority);
+  void enter_flight(Segment& segment);
+  void leave_flight(Segment& segment);
+  void enqueue(Segment& segment, LinkQueue& queue, bool in_front);
+  void dequeue(Segment& segment);
+  Segment& make_segment(Move& move);
+  void free_segment(Segment& segment);
+  void drop_queued(Move& move);
+  std::shared_ptr<Move> close_if_ended(Move& move);
+  bool give_to_another(Segment& segment);
+
+  const Machine& machine_;
+  const std::uint64_t piece_;
+  const std::uint64_t bound_;
+  std::vector<EngineState> engines_;  // index: raw(EngineId)
+  std::unordered_map<std::uint64_t, std::unique_ptr<Link>> links_;
+  std::vector<LinkQueue*> active_;  // with segments
+  std::deque<Segment> pool_;
+  Segment* free_ = nullptr;
+  IntrusiveList<Move, &Move::next_open, &Move::previous_open> open_;
+  std::uint64_t takes_ = 0;
+  std::size_t polled_in_flight_ = 0;
+  std::size_t stalls_ = 0;  // engines that are stalled
+  MoverStats totals_;
+};
+
+}  // namespace headrace

@@ -1,0 +1,187 @@
+#include "move/scheduler.h"
+
+#include <gtest/gtest.h>
+
+#include "move/mover_testing.h"
+
+namespace headrace {
+namespace {
+
+using test::kCpuA;
+using test::kCpuB;
+
+// Bytes that no CPU can address, as a file's.
+class Unaddressable final : public Object {
+ public:
+  Unaddressable(Bytes size, NodeId node) : Object(size, node, nullptr) {}
+};
+
+Route by(EngineId engine, std::uint64_t length) {
+  return {.parts = {{0, Bytes{length}, engine}}, .reason = "test"};
+}
+
+// A scheduler over two fakes, which it only asks for their capabilities.
+class MoveSchedulerTest : public testing::Test {
+ protected:
+  MoveSchedulerTest() {
+    backends_.add(
+        std::make_unique<FakeBackend>(FakeOptions{.engines = {kCpuA, kCpuB}, .max_in_flight = 4}));
+    scheduler_.emplace(machine_, backends_, 16_KiB, 64_KiB);
+  }
+
+  // Pieces left in flight end with the test.
+  ~MoveSchedulerTest() override {
+    for (const auto& move : moves_) move->scheduling.self = nullptr;
+  }
+
+  std::shared_ptr<Move> open(const Object& from, std::uint64_t offset, std::uint64_t length,
+                             const Route& route, Priority priority = Priority::demand) {
+    auto move = std::make_shared<Move>(nullptr, Extent{&to_, 0, Bytes{length}},
+                                       Extent{&from, offset, Bytes{length}},
+                                       MoveOptions{.priority = priority}, Nanoseconds{0});
+    EXPECT_TRUE(scheduler_->open(move, scheduler_->link(from.node(), to_.node()), route));
+    moves_.push_back(move);
+    return move;
+  }
+  std::vector<Segment*> take(std::size_t most = 100) {
+    std::vector<Segment*> segments(most);
+    segments.resize(scheduler_->take(segments, clock_));
+    return segments;
+  }
+  static std::vector<std::uint64_t> lengths(const std::vector<Segment*>& segments) {
+    std::vector<std::uint64_t> all;
+    for (const Segment* segment : segments) all.push_back(segment->length);
+    return all;
+  }
+
+  const Machine machine_ = test::small_machine();
+  ManualClock clock_;
+  Backends backends_;
+  std::vector<std::byte> bytes_ = std::vector<std::byte>(1 << 20);
+  std::vector<std::byte> other_ = std::vector<std::byte>(1 << 20);
+  MemoryRange from_{bytes_, test::kDram};
+  MemoryRange to_{other_, test::kHbm};
+  std::vector<std::shared_ptr<Move>> moves_;
+  std::optional<MoveScheduler> scheduler_;
+};
+
+TEST_F(MoveSchedulerTest, CutsMemoryFromItsStart) {
+  const auto move = open(from_, 100, 40'000, by(kCpuA, 40'000));
+  EXPECT_EQ(scheduler_->stats().queued_pieces, 3u);
+  EXPECT_EQ(lengths(take()), (std::vector<std::uint64_t>{16384, 16384, 7232}));
+  EXPECT_EQ(scheduler_->stats().queued_pieces, 0u);
+  EXPECT_EQ(scheduler_->stats().in_flight_pieces, 3u);
+  scheduler_->cancel(*move);
+}
+
+// Only the first piece of a file's extent begins off its blocks.
+TEST_F(MoveSchedulerTest, CutsFilesAtTheirBlocks) {
+  const Unaddressable file(1_MiB, test::kDram);
+  const auto move = open(file, 100, 40'000, by(kCpuA, 40'000));
+  EXPECT_EQ(scheduler_->stats().queued_pieces, 3u);
+  const auto segments = take();
+  EXPECT_EQ(lengths(segments), (std::vector<std::uint64_t>{16284, 16384, 7332}));
+  for (const Segment* segment : segments) {
+    EXPECT_TRUE(segment->offset == 0 || (100 + segment->offset) % 4096 == 0);
+  }
+  scheduler_->cancel(*move);
+}
+
+TEST_F(MoveSchedulerTest, DoesNotCutWhatFitsInOnePiece) {
+  const Unaddressable file(1_MiB, test::kDram);
+  const auto move = open(file, 100, 16384, by(kCpuA, 16384));
+  EXPECT_EQ(lengths(take()), (std::vector<std::uint64_t>{16384}));
+  scheduler_->cancel(*move);
+}
+
+TEST_F(MoveSchedulerTest, TheEnginesOfARouteAdvanceTogether) {
+  const std::uint64_t half = 64 << 10;
+  Route route = by(kCpuA, half);
+  route.parts.push_back({half, Bytes{half}, kCpuB});
+  const auto move = open(from_, 0, 2 * half, route);
+  std::size_t a = 0;
+  for (const Segment* segment : take()) a += segment->queue->engine->id == kCpuA;
+  EXPECT_EQ(a, 2u) << "half of what fits into 64 KiB";
+  scheduler_->cancel(*move);
+}
+
+TEST_F(MoveSchedulerTest, PiecesPutBackComeAgainInOrder) {
+  const auto move = open(from_, 0, 64 << 10, by(kCpuA, 64 << 10));
+  const auto segments = take();
+  ASSERT_EQ(segments.size(), 4u);
+  for (std::size_t i = 4; i-- > 1;) EXPECT_EQ(scheduler_->put_back(*segments[i]), nullptr);
+  EXPECT_TRUE(move->scheduling.first_taken);
+  EXPECT_EQ(scheduler_->put_back(*segments[0]), nullptr);
+  EXPECT_FALSE(move->scheduling.first_taken) << "none was accepted";
+  std::uint64_t at = 0;
+  for (const Segment* segment : take()) {
+    EXPECT_EQ(segment->offset, at);
+    at += segment->length;
+  }
+  EXPECT_EQ(at, 64u << 10);
+  scheduler_->cancel(*move);
+}
+
+TEST_F(MoveSchedulerTest, AStalledEngineIsTakenFromAgainAfterACompletion) {
+  const auto move = open(from_, 0, 64 << 10, by(kCpuA, 64 << 10));
+  const auto segments = take(2);
+  EngineState& engine = *segments[0]->queue->engine;
+  scheduler_->put_back(*segments[1]);
+  scheduler_->stall(engine, segments[1]->seen);
+  EXPECT_TRUE(take().empty());
+  scheduler_->settle(*segments[0], {});
+  EXPECT_EQ(take().size(), 3u);
+  scheduler_->cancel(*move);
+}
+
+// The completion came between the refusal and the note of it: nobody else would come to wake it.
+TEST_F(MoveSchedulerTest, AStallOvertakenByACompletionDoesNotCount) {
+  const auto move = open(from_, 0, 64 << 10, by(kCpuA, 64 << 10));
+  const auto segments = take(2);
+  EngineState& engine = *segments[0]->queue->engine;
+  const std::uint64_t seen = segments[1]->seen;
+  scheduler_->settle(*segments[0], {});
+  scheduler_->put_back(*segments[1]);
+  scheduler_->stall(engine, seen);
+  EXPECT_EQ(take().size(), 3u);
+  scheduler_->cancel(*move);
+}
+
+TEST_F(MoveSchedulerTest, AStallWithNothingInFlightNeedsSomebodyToAskAgain) {
+  const auto move = open(from_, 0, 4096, by(kCpuA, 4096));
+  const auto segments = take();
+  EngineState& engine = *segments[0]->queue->engine;
+  const std::uint64_t seen = segments[0]->seen;
+  scheduler_->put_back(*segments[0]);
+  scheduler_->stall(engine, seen);
+  EXPECT_TRUE(take().empty());
+  EXPECT_TRUE(scheduler_->needs_poll());
+  scheduler_->retry_stalled();
+  EXPECT_FALSE(scheduler_->needs_poll());
+  EXPECT_EQ(take().size(), 1u);
+  EXPECT_TRUE(scheduler_->needs_poll()) << "the fake does not complete by itself";
+}
+
+TEST_F(MoveSchedulerTest, AMoveEndsWithItsLastPiece) {
+  const auto move = open(from_, 0, 20'000, by(kCpuA, 20'000));
+  const auto segments = take();
+  ASSERT_EQ(segments.size(), 2u);
+  EXPECT_EQ(scheduler_->settle(*segments[1], {}), nullptr);
+  EXPECT_FALSE(scheduler_->quiet());
+  EXPECT_EQ(scheduler_->settle(*segments[0], {}), move);
+  EXPECT_TRUE(scheduler_->quiet());
+  EXPECT_EQ(move->scheduling.stats.bytes, 20'000_B);
+  EXPECT_EQ(scheduler_->cancel(*move), nullptr) << "it is forgotten";
+}
+
+TEST_F(MoveSchedulerTest, CancellingAllEndsThoseWithNothingInFlight) {
+  const auto flying = open(from_, 0, 4096, by(kCpuA, 4096));
+  const auto segments = take();
+  const auto queued = open(from_, 0, 4096, by(kCpuA, 4096));
+  EXPECT_EQ(scheduler_->cancel_all(), std::vector{queued});
+  EXPECT_EQ(scheduler_->put_back(*segments[0]), flying);
+  EXPECT_EQ(scheduler_->stats().cancelled, 2u);
+}
+
+}  // namespace
+}  // namespace headrace

@@ -1,0 +1,187 @@
+#include "profile/attributes.h"
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <set>
+#include <tuple>
+
+#include "headrace/findings.h"
+#include "topology/topology.h"
+
+namespace headrace {
+namespace {
+
+NodeId node_id(std::uint64_t number) { return NodeId{static_cast<std::uint32_t>(number)}; }
+
+// The working set of a latency row lies in memory and not in a cache of its CPUs.
+bool passes_caches(const Machine& machine, const Row& row) {
+  const auto* bytes = row.number("bytes");
+  const Node* node = machine.find(node_id(*row.number("cpu_node")));
+  if (bytes == nullptr || node == nullptr || node->cpus.empty()) return false;
+  return *bytes >= 2 * cache_to_pass(machine, {node->cpus.front()}).value;
+}
+
+enum class What : std::uint8_t { latency, read, write };
+// Memory node, CPU node, what.
+using Fact = std::tuple<std::uint64_t, std::uint64_t, What>;
+
+class Facts {
+ public:
+  explicit Facts(const Profile& profile) {
+    for (const Row& row : profile.rows) {
+      const auto* memory = row.number("memory_node");
+      const auto* cpu = row.number("cpu_node");
+      if (memory != nullptr && cpu != nullptr) take(profile.machine, row, *memory, *cpu);
+    }
+  }
+
+  // Those of quiet rows if there are any; no bandwidth of a pair whose largest number of threads
+  // was not measured.
+  std::map<Fact, double> known() const {
+    std::map<Fact, double> known = noisy_;
+    for (const auto& [fact, value] : quiet_) known[fact] = value;
+    std::erase_if(known, [&](const auto& each) {
+      return std::get<What>(each.first) != What::latency && !complete_.contains(each.first);
+    });
+    return known;
+  }
+
+ private:
+  void take(const Machine& machine, const Row& row, std::uint64_t memory, std::uint64_t cpu) {
+    if (row.experiment == "latency") {
+      const bool asked = row.word("window") == "all" && row.word("pages") == "huge";
+      // The whole buffer is the largest working set, and so the slowest.
+      if (asked && passes_caches(machine, row)) keep({memory, cpu, What::latency}, row);
+      return;
+    }
+    if (row.experiment != "bandwidth") return;
+    const std::string_view mix = row.word("mix");
+    if (mix != "read" && mix != "nt_write") return;
+    const Fact fact{memory, cpu, mix == "read" ? What::read : What::write};
+    const std::uint64_t threads = *row.number("threads");
+    std::uint64_t& most = most_threads_[fact];
+    if (threads >= most) {
+      most = threads;
+      if (row.value) complete_.insert(fact);
+      if (!row.value) complete_.erase(fact);
+    }
+    keep(fact, row);
+  }
+
+  void keep(const Fact& fact, const Row& row) {
+    if (!row.value) return;
+    double& best = (row.has_flag("noisy") ? noisy_ : quiet_)[fact];
+    best = std::max(best, row.value->median);
+  }
+
+  std::map<Fact, double> quiet_;
+  std::map<Fact, double> noisy_;
+  std::map<Fact, std::uint64_t> most_threads_;
+  std::set<Fact> complete_;
+};
+
+AccessAttributes& measured_access(Node& node, NodeId initiator) {
+  const auto known = std::ranges::find_if(node.access, [&](const AccessAttributes& access) {
+    return access.measured && access.initiator == initiator;
+  });
+  if (known != node.access.end()) return *known;
+  node.access.push_back({.initiator = initiator, .source = "headrace measure", .measured = true});
+  return node.access.back();
+}
+
+void put_access(Machine& machine, const std::map<Fact, double>& known) {
+  if (known.empty()) return;
+  for (Node& node : machine.nodes) {
+    std::erase_if(node.access, [](const auto& access) { return access.measured; });
+  }
+  for (const auto& [fact, value] : known) {
+    const auto& [memory, cpu, what] = fact;
+    const auto node = std::ranges::find(machine.nodes, node_id(memory), &Node::id);
+    if (node == machine.nodes.end()) continue;
+    AccessAttributes& access = measured_access(*node, node_id(cpu));
+    switch (what) {
+      case What::latency: access.read_latency = Nanoseconds{std::llround(value)}; break;
+      case What::read: access.read_bandwidth = BytesPerSecond{value}; break;
+      case What::write: access.write_bandwidth = BytesPerSecond{value}; break;
+    }
+  }
+}
+
+// In the place of what was known of the engine and the nodes.
+void put_rate(Machine& machine, const CopyRate& rate) {
+  std::erase_if(machine.copy_rates, [&](const CopyRate& old) {
+    return old.engine == rate.engine && old.from == rate.from && old.to == rate.to;
+  });
+  machine.copy_rates.push_back(rate);
+}
+
+// The engine `cpu` copies with all cores of its node, and what it copies is rarely cached.
+void put_copy_rates(Profile& profile) {
+  Machine& machine = profile.machine;
+  std::map<std::tuple<std::uint64_t, std::uint64_t, std::uint64_t>, CopyFit> widest;
+  for (const CopyFit& fit : copy_fits(profile)) {
+    if (fit.engine != "cpu" || fit.series.state != "cold") continue;
+    CopyFit& known = widest[{fit.series.cpu_node, fit.series.from, fit.series.to}];
+    if (fit.series.threads >= known.series.threads) known = fit;
+  }
+  for (const auto& [nodes, fit] : widest) {
+    const auto engine = std::ranges::find_if(machine.engines, [&](const Engine& each) {
+      return each.kind == EngineKind::cpu && each.home == node_id(fit.series.cpu_node);
+    });
+    if (engine == machine.engines.end()) continue;
+    const CopyRate rate{.engine = engine->id,
+                        .from = node_id(fit.series.from),
+                        .to = node_id(fit.series.to),
+                        .latency = Nanoseconds{std::llround(fit.latency_ns)},
+                        .bandwidth = BytesPerSecond{fit.bandwidth},
+                        .source = "headrace measure copy, " + profile.conditions["date"]};
+    put_rate(machine, rate);
+  }
+}
+
+// What an SSD's queue reads or writes past the page cache: one block at a time shows its latency,
+// the best of all points its bandwidth. Memory is the machine's first node: the experiment's is.
+void put_disk_rate(Profile& profile, const Engine& engine, bool write) {
+  std::optional<double> ns;  // of the smallest block, one at a time
+  std::uint64_t smallest = 0;
+  double best = 0;
+  for (const Row& row : profile.rows) {
+    if (row.experiment != "storage" || !row.value || row.value->median <= 0) continue;
+    const auto *node = row.number("node"), *bytes = row.number("bytes");
+    const auto* depth = row.number("depth");
+    const bool wanted = row.word("operation") == (write ? "write" : "read") &&
+                        row.word("io") == "direct" && row.word("by") == "io_uring";
+    if (!wanted || node == nullptr || node_id(*node) != engine.home) continue;
+    best = std::max(best, row.value->median);
+    if (bytes == nullptr || depth == nullptr || *depth != 1) continue;
+    if (ns && *bytes >= smallest) continue;
+    smallest = *bytes;
+    ns = static_cast<double>(*bytes) / row.value->median * 1e9;
+  }
+  const auto memory = std::ranges::find_if(profile.machine.nodes, [](const Node& node) {
+    return node.byte_addressable() && node.capacity.has_value();
+  });
+  if (!ns || best <= 0 || memory == profile.machine.nodes.end()) return;
+  const double latency = std::max(0.0, *ns - static_cast<double>(smallest) / best * 1e9);
+  put_rate(profile.machine, {.engine = engine.id,
+                             .from = write ? memory->id : engine.home,
+                             .to = write ? engine.home : memory->id,
+                             .latency = Nanoseconds{std::llround(latency)},
+                             .bandwidth = BytesPerSecond{best},
+                             .source = "headrace measure storage, " + profile.conditions["date"]});
+}
+
+}  // namespace
+
+void put_into_machine(Profile& profile) {
+  put_access(profile.machine, Facts(profile).known());
+  put_copy_rates(profile);
+  const std::vector<Engine> engines = profile.machine.engines;
+  for (const Engine& engine : engines) {
+    if (engine.kind != EngineKind::ssd) continue;
+    for (const bool write : {false, true}) put_disk_rate(profile, engine, write);
+  }
+}
+
+}  // namespace headrace

@@ -1,0 +1,98 @@
+#include "profile/attributes.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+namespace headrace {
+namespace {
+
+Row bandwidth(std::uint64_t threads, std::optional<double> value,
+              std::vector<std::string> flags = {}) {
+  Row row{.experiment = "bandwidth",
+          .parameters = {{"cpu_node", std::uint64_t{0}},
+                         {"memory_node", std::uint64_t{8}},
+                         {"mix", "read"},
+                         {"threads", threads}},
+          .flags = std::move(flags)};
+  if (value) row.value = summarize(std::vector{*value});
+  return row;
+}
+
+Row latency(std::uint64_t bytes, double value, const char* pages = "huge") {
+  Row row{.experiment = "latency",
+          .parameters = {{"cpu_node", std::uint64_t{0}},
+                         {"memory_node", std::uint64_t{8}},
+                         {"bytes", bytes},
+                         {"window", "all"},
+                         {"pages", pages}}};
+  row.value = summarize(std::vector{value});
+  return row;
+}
+
+// What node 8 then says of itself to node 0.
+const AccessAttributes* learned(Profile& profile, std::vector<Row> rows) {
+  profile.rows = std::move(rows);
+  put_into_machine(profile);
+  const Node* node = profile.machine.find(NodeId{8});
+  const auto found = std::ranges::find(node->access, true, &AccessAttributes::measured);
+  return found == node->access.end() ? nullptr : &*found;
+}
+
+class AttributesTest : public testing::Test {
+ protected:
+  void SetUp() override { profile_.machine = Machine::load("xeon-max").value(); }
+  Profile profile_;
+};
+
+TEST_F(AttributesTest, TheBestTeamCountsIfTheLargestWasMeasured) {
+  const auto* access =
+      learned(profile_, {bandwidth(1, 10e9), bandwidth(8, 70e9), bandwidth(12, 60e9)});
+  ASSERT_NE(access, nullptr);
+  EXPECT_EQ(access->read_bandwidth->value, 70e9);
+  EXPECT_EQ(learned(profile_, {bandwidth(1, 10e9), bandwidth(12, {})}), access)
+      << "one thread is not the node: what was known stays";
+  EXPECT_EQ(access->read_bandwidth->value, 70e9);
+}
+
+TEST_F(AttributesTest, AQuietRowCountsMoreThanANoisyOne) {
+  EXPECT_EQ(learned(profile_, {bandwidth(8, 90e9, {"noisy"}), bandwidth(12, 60e9)})
+                ->read_bandwidth->value,
+            60e9);
+  EXPECT_EQ(learned(profile_, {bandwidth(12, 60e9, {"noisy"})})->read_bandwidth->value, 60e9);
+}
+
+TEST_F(AttributesTest, OnlyWhatPassesTheCachesIsALatency) {
+  EXPECT_EQ(learned(profile_, {latency(1 << 20, 5)}), nullptr);
+  const auto* access = learned(
+      profile_, {latency(1 << 20, 5), latency(1ULL << 32, 110), latency(1ULL << 32, 150, "base")});
+  ASSERT_NE(access, nullptr);
+  EXPECT_EQ(access->read_latency, Nanoseconds{110});
+}
+
+TEST_F(AttributesTest, TheLinesOfTheMoversEngineBecomeCopyRates) {
+  std::vector<Row> rows;
+  for (const std::uint64_t threads : {1, 12}) {
+    for (const std::uint64_t bytes : {1 << 16, 1 << 20, 1 << 26}) {
+      Row row{.experiment = "copy",
+              .parameters = {{"engine", "cpu"},
+                             {"cpu_node", std::uint64_t{0}},
+                             {"from", std::uint64_t{0}},
+                             {"to", std::uint64_t{8}},
+                             {"bytes", bytes},
+                             {"threads", threads},
+                             {"state", "cold"}}};
+      row.value = summarize(std::vector{static_cast<double>(threads) * 5e9});
+      rows.push_back(std::move(row));
+    }
+  }
+  profile_.machine.copy_rates.clear();
+  for (int twice = 0; twice < 2; ++twice) learned(profile_, rows);
+  ASSERT_EQ(profile_.machine.copy_rates.size(), 1u);
+  const CopyRate& rate = profile_.machine.copy_rates[0];
+  EXPECT_EQ(profile_.machine.find(rate.engine)->home, NodeId{0});
+  EXPECT_NEAR(rate.bandwidth.value / 60e9, 1, 1e-9) << "of all its cores";
+}
+
+}  // namespace
+}  // namespace headrace

@@ -1,0 +1,211 @@
+#include "headrace/findings.h"
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <optional>
+
+namespace headrace {
+namespace {
+
+// A row's parameter; 0 if it is no number.
+std::uint64_t number_of(const Row& row, std::string_view name) {
+  const auto* number = row.number(name);
+  return number == nullptr ? 0 : *number;
+}
+
+std::string word_of(const Row& row, std::string_view name) { return std::string(row.word(name)); }
+
+CopySeries series_of(const Row& row) {
+  return {.cpu_node = number_of(row, "cpu_node"),
+          .from = number_of(row, "from"),
+          .to = number_of(row, "to"),
+          .threads = std::max<std::uint64_t>(number_of(row, "threads"), 1),
+          .state = word_of(row, "state")};
+}
+
+// The rows of one experiment that have a positive value, grouped by key; the groups are in the
+// order of their first rows.
+template <class KeyOf>
+auto grouped(const Profile& profile, std::string_view experiment, KeyOf key_of) {
+  using Key = decltype(key_of(Row{}));
+  std::vector<std::pair<Key, std::vector<const Row*>>> groups;
+  std::map<Key, std::size_t> indices;
+  for (const Row& row : profile.rows) {
+    if (row.experiment != experiment || !row.value || row.value->median <= 0) continue;
+    const auto [group, fresh] = indices.emplace(key_of(row), groups.size());
+    if (fresh) groups.emplace_back(group->first, std::vector<const Row*>{});
+    groups[group->second].second.push_back(&row);
+  }
+  return groups;
+}
+
+// One copy by each thread at once: the bytes of all together, and how long they take.
+struct TimedCopy {
+  double bytes;
+  double ns;
+};
+
+// The latency l and the time per byte p of T = l + p V that minimise the sum of the squared
+// relative errors ((l + p V) / T - 1)^2: linear least squares of l / T + p V / T against 1, solved
+// by its normal equations.
+CopyFit fit_line(const std::vector<TimedCopy>& copies) {
+  double ones = 0, both = 0, volumes = 0, by_one = 0, by_volume = 0;
+  for (const TimedCopy& copy : copies) {
+    const double one = 1 / copy.ns;
+    const double volume = copy.bytes / copy.ns;
+    ones += one * one;
+    both += one * volume;
+    volumes += volume * volume;
+    by_one += one;
+    by_volume += volume;
+  }
+  const double determinant = ones * volumes - both * both;
+  double latency = determinant > 0 ? (by_one * volumes - by_volume * both) / determinant : 0;
+  double per_byte = determinant > 0 ? (by_volume * ones - by_one * both) / determinant : 0;
+  if (latency < 0 || per_byte <= 0) {
+    latency = 0;
+    per_byte = by_volume / volumes;
+  }
+  CopyFit fit{.latency_ns = latency, .bandwidth = 1e9 / per_byte, .points = copies.size()};
+  std::vector<double> errors;
+  for (const TimedCopy& copy : copies) {
+    errors.push_back(std::abs((latency + copy.bytes * per_byte) / copy.ns - 1));
+  }
+  fit.median_error = median(errors).value_or(0);
+  fit.largest_error = std::ranges::max(errors);
+  return fit;
+}
+
+// The fastest of `rows`, which are of one size. The row of the engine `before`, if there is one,
+// stays ahead until another's interval lies wholly above its own.
+const Row* fastest(const std::vector<const Row*>& rows, const std::string& before) {
+  const auto rate = [](const Row* row) { return row->value->median; };
+  const Row* best = *std::ranges::max_element(rows, {}, rate);
+  const auto held =
+      std::ranges::find_if(rows, [&](const Row* row) { return word_of(*row, "engine") == before; });
+  if (held == rows.end()) return best;
+  const bool clear = best->value->interval95.low > (*held)->value->interval95.high;
+  return clear ? best : *held;
+}
+
+// The smallest cache of the node's first CPU that holds so many bytes ("L2"), or "memory"; "" for
+// sizes between a cache and its double.
+std::string cache_that_holds(const Machine& machine, std::uint64_t cpu_node, Bytes bytes) {
+  const Node* node = machine.find(NodeId{static_cast<std::uint32_t>(cpu_node)});
+  std::map<unsigned, Bytes> levels;
+  for (const CacheLevel& cache : machine.caches) {
+    const bool own = node != nullptr && !node->cpus.empty() &&
+                     std::ranges::find(cache.cpus, node->cpus.front()) != cache.cpus.end();
+    if (own) levels[cache.level] = cache.size;
+  }
+  for (const auto& [level, size] : levels) {
+    if (bytes <= size) return "L" + std::to_string(level);
+    if (bytes < size * 2) return "";  // half in this cache, half in the next
+  }
+  return "memory";
+}
+
+}  // namespace
+
+std::vector<CopyFit> copy_fits(const Profile& profile) {
+  const auto key = [](const Row& row) { return std::pair(series_of(row), word_of(row, "engine")); };
+  std::vector<CopyFit> fits;
+  for (const auto& [group, rows] : grouped(profile, "copy", key)) {
+    std::vector<TimedCopy> copies;
+    for (const Row* row : rows) {
+      const double bytes = static_cast<double>(number_of(*row, "bytes") * group.first.threads);
+      if (bytes > 0) copies.push_back({bytes, bytes / row->value->median * 1e9});
+    }
+    if (copies.size() < 3) continue;
+    CopyFit fit = fit_line(copies);
+    fit.series = group.first;
+    fit.engine = group.second;
+    fits.push_back(std::move(fit));
+  }
+  return fits;
+}
+
+std::vector<Crossover> crossovers(const Profile& profile) {
+  std::vector<Crossover> found;
+  for (const auto& [series, rows] : grouped(profile, "copy", series_of)) {
+    std::map<std::uint64_t, std::vector<const Row*>> sizes;
+    for (const Row* row : rows) {
+      const std::string engine = word_of(*row, "engine");
+      if (engine == "cpu" || engine == "memcpy") sizes[number_of(*row, "bytes")].push_back(row);
+    }
+    std::string engine;
+    for (const auto& [bytes, candidates] : sizes) {
+      if (candidates.size() < 2) continue;
+      const std::string now = word_of(*fastest(candidates, engine), "engine");
+      if (now != engine) found.push_back({series, Bytes{bytes}, now});
+      engine = now;
+    }
+  }
+  return found;
+}
+
+std::vector<Knee> knees(const Profile& profile) {
+  const auto key = [](const Row& row) {
+    return std::tuple(number_of(row, "cpu_node"), number_of(row, "memory_node"),
+                      number_of(row, "traffic_cpu_node"), number_of(row, "traffic_memory_node"),
+                      word_of(row, "mix"));
+  };
+  const auto bandwidth = [](const Row* row) {
+    const auto known = row->details.find("bandwidth");
+    return known == row->details.end() ? 0.0 : known->second;
+  };
+  std::vector<Knee> found;
+  for (const auto& [group, rows] : grouped(profile, "loaded", key)) {
+    if (rows.size() < 4) continue;
+    const Row* bend = *std::ranges::max_element(
+        rows, {}, [&](const Row* row) { return bandwidth(row) / row->value->median; });
+    const Row* idle = *std::ranges::min_element(rows, {}, bandwidth);
+    const auto& [cpu, memory, traffic_cpu, traffic_memory, mix] = group;
+    found.push_back({.cpu_node = cpu,
+                     .memory_node = memory,
+                     .traffic_cpu_node = traffic_cpu,
+                     .traffic_memory_node = traffic_memory,
+                     .mix = mix,
+                     .bandwidth = bandwidth(bend),
+                     .latency_ns = bend->value->median,
+                     .idle_ns = idle->value->median});
+  }
+  return found;
+}
+
+std::vector<CacheStep> cache_steps(const Profile& profile) {
+  const auto key = [](const Row& row) {
+    return std::pair(number_of(row, "cpu_node"), number_of(row, "memory_node"));
+  };
+  std::vector<CacheStep> steps;
+  for (const auto& [pair, rows] : grouped(profile, "latency", key)) {
+    std::map<std::uint64_t, double> sizes;
+    for (const Row* row : rows) {
+      if (word_of(*row, "window") != "all" || word_of(*row, "pages") != "huge") continue;
+      sizes[number_of(*row, "bytes")] = row->value->median;
+    }
+    if (sizes.size() < 3) continue;  // this pair was measured in memory only, not size by size
+    std::vector<std::string> order;
+    std::map<std::string, std::vector<std::pair<Bytes, double>>> found;
+    for (const auto& [bytes, ns] : sizes) {
+      const std::string name = cache_that_holds(profile.machine, pair.first, Bytes{bytes});
+      if (name.empty()) continue;
+      if (!found.contains(name)) order.push_back(name);
+      found[name].emplace_back(Bytes{bytes}, ns);
+    }
+    for (const std::string& name : order) {
+      std::vector<double> latencies;
+      for (const auto& [bytes, ns] : found[name]) latencies.push_back(ns);
+      steps.push_back({.cpu_node = pair.first,
+                       .memory_node = pair.second,
+                       .name = name,
+                       .from = found[name].front().first,
+                       .to = found[name].back().first,
+                       .latency_ns = *median(latencies)});
+    }
+  }
+  return steps;
+}
+
+}  // namespace headrace

@@ -1,0 +1,93 @@
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include "headrace/profile.h"
+
+namespace headrace {
+namespace {
+
+Row measured(std::string name, std::vector<double> samples, std::vector<std::string> flags = {}) {
+  Row row{.experiment = std::move(name), .samples = std::move(samples), .flags = std::move(flags)};
+  row.value = summarize(row.samples);
+  row.details["bus"] = row.value->median * 2;
+  return row;
+}
+
+Profile launch(std::vector<Row> rows) {
+  Profile profile;
+  profile.machine.name = "here";
+  profile.rows = std::move(rows);
+  profile.conditions["date"] = "now";
+  return profile;
+}
+
+TEST(Merge, PutsTheSamplesOfAllLaunchesTogether) {
+  const std::vector launches = {
+      launch({measured("a", {10, 11}, {"few"})}),
+      launch({measured("a", {12, 13}, {"few"}), measured("b", {1, 2, 3})}),
+      launch({Row{.experiment = "a", .reason = "stopped"}})};
+  const auto all = merge(launches);
+  ASSERT_TRUE(all) << all.error().message;
+  ASSERT_EQ(all->rows.size(), 2u);
+  EXPECT_EQ(all->rows[0].samples, (std::vector<double>{10, 11, 12, 13}));
+  EXPECT_EQ(all->rows[0].value->median, 11.5);
+  EXPECT_EQ(all->rows[0].details.at("bus"), 23);
+  EXPECT_TRUE(all->rows[0].flags.empty()) << "no longer few";
+  EXPECT_EQ(all->rows[1].experiment, "b");
+  EXPECT_EQ(all->conditions.at("launches"), "3");
+  EXPECT_EQ(all->conditions.at("date"), "now");
+}
+
+TEST(Merge, LeavesOutNoisyLaunchesWhereAQuietOneIsKnown) {
+  const auto all = merge(std::vector{launch({measured("a", {10, 10, 10})}),
+                                     launch({measured("a", {30, 30, 30}, {"noisy"})})});
+  ASSERT_TRUE(all);
+  EXPECT_EQ(all->rows[0].value->median, 10);
+  EXPECT_TRUE(all->rows[0].flags.empty());
+  const auto noisy = merge(std::vector{launch({measured("a", {10, 10, 10}, {"noisy"})}),
+                                       launch({measured("a", {30, 30, 30}, {"noisy"})})});
+  EXPECT_EQ(noisy->rows[0].value->median, 20);
+  EXPECT_EQ(noisy->rows[0].flags, std::vector<std::string>{"noisy"});
+}
+
+TEST(Merge, AddsUpConditionsAndTeachesTheMachineFromAllRows) {
+  Profile first;
+  first.machine = Machine::load("xeon-max").value();
+  Row row{.experiment = "bandwidth",
+          .parameters = {{"cpu_node", std::uint64_t{0}},
+                         {"memory_node", std::uint64_t{8}},
+                         {"mix", "read"},
+                         {"threads", std::uint64_t{12}}},
+          .samples = {100e9, 100e9, 100e9}};
+  row.value = summarize(row.samples);
+  first.rows = {row};
+  first.conditions = {{"budget_s", "20.0"}, {"looks_disturbed", "3 of 9"}, {"rounds", "4"}};
+  Profile second = first;
+  second.rows[0].samples = {200e9, 200e9, 200e9};
+  second.rows[0].value = summarize(second.rows[0].samples);
+  second.conditions["looks_disturbed"] = "1 of 5";
+  second.conditions["stopped"] = "before its end";
+  const auto all = merge(std::vector{first, second});
+  ASSERT_TRUE(all) << all.error().message;
+  EXPECT_EQ(all->conditions.at("budget_s"), "40");
+  EXPECT_EQ(all->conditions.at("looks_disturbed"), "4 of 14");
+  EXPECT_EQ(all->conditions.at("rounds"), "8");
+  EXPECT_EQ(all->conditions.at("stopped"), "before its end");
+  const Node* node = all->machine.find(NodeId{8});
+  const auto known = std::ranges::find(node->access, true, &AccessAttributes::measured);
+  ASSERT_NE(known, node->access.end());
+  EXPECT_EQ(known->read_bandwidth->value, 150e9);
+}
+
+TEST(Merge, KeepsReasonsAndRefusesNonsense) {
+  const Row missing{.experiment = "a", .reason = "no node"};
+  EXPECT_EQ(merge(std::vector{launch({missing}), launch({missing})})->rows[0].reason, "no node");
+  EXPECT_EQ(merge({}).error().code, ErrorCode::invalid);
+  Profile other = launch({});
+  other.machine.name = "elsewhere";
+  EXPECT_EQ(merge(std::vector{launch({}), other}).error().code, ErrorCode::invalid);
+}
+
+}  // namespace
+}  // namespace headrace

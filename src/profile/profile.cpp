@@ -1,0 +1,185 @@
+// Profile <-> JSON: the machine's document with `conditions` and `rows` added.
+#include "profile/profile.h"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <limits>
+
+#include "core/fail.h"
+#include "core/text/files.h"
+#include "core/text/json.h"
+#include "topology/topology.h"
+
+namespace headrace {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+constexpr std::uint64_t kMaxNumber = std::numeric_limits<std::uint64_t>::max();
+
+// The summary is read and not computed again: a profile written by another version keeps its own.
+std::optional<Summary> read_summary(const JsonReader& at, std::size_t runs) {
+  if (at.field("median") == nullptr) return std::nullopt;
+  const double middle = at.number("median");
+  return Summary{.runs = runs,
+                 .median = middle,
+                 .mad = at.optional_number("mad").value_or(0),
+                 .min = at.optional_number("min").value_or(middle),
+                 .max = at.optional_number("max").value_or(middle),
+                 .interval95 = {.low = at.optional_number("low").value_or(middle),
+                                .high = at.optional_number("high").value_or(middle)}};
+}
+
+// Profiles of before there was the field say it by their source.
+Basis read_basis(const JsonReader& at, const Row& row) {
+  const std::string word = at.text("basis");
+  if (word.empty()) return row.source.empty() ? Basis::measured : Basis::published;
+  for (const Basis basis : {Basis::measured, Basis::published}) {
+    if (word == to_string(basis)) return basis;
+  }
+  at.wrong("basis", "must be measured or published: a profile holds nothing else");
+  return Basis::measured;
+}
+
+Row read_row(const JsonReader& at) {
+  Row row{.experiment = at.required_text("experiment"),
+          .unit = at.text("unit"),
+          .reason = at.text("reason"),
+          .source = at.text("source")};
+  at.members("parameters", [&](const std::string& name, const JsonReader& value) {
+    if (value.is_text()) {
+      row.parameters.emplace_back(name, value.as_text());
+    } else {
+      row.parameters.emplace_back(name, value.as_integer(kMaxNumber));
+    }
+  });
+  at.elements("samples",
+              [&](const JsonReader& sample) { row.samples.push_back(sample.as_number()); });
+  at.members("details", [&](const std::string& name, const JsonReader& value) {
+    row.details[name] = value.as_number();
+  });
+  at.elements("flags", [&](const JsonReader& flag) { row.flags.push_back(flag.as_text()); });
+  row.value = read_summary(at, row.samples.size());
+  row.basis = read_basis(at, row);
+  return row;
+}
+
+}  // namespace
+
+nlohmann::ordered_json json_of(const Row& row) {
+  Json parameters = Json::object();
+  for (const auto& [name, value] : row.parameters) {
+    std::visit([&](const auto& v) { parameters[name] = v; }, value);
+  }
+  const auto number = [&](auto member) {
+    return row.value ? Json(*row.value.*member) : Json(nullptr);
+  };
+  return {{"experiment", row.experiment},
+          {"parameters", std::move(parameters)},
+          {"unit", row.unit},
+          {"median", number(&Summary::median)},
+          {"mad", number(&Summary::mad)},
+          {"min", number(&Summary::min)},
+          {"max", number(&Summary::max)},
+          {"low", row.value ? Json(row.value->interval95.low) : Json(nullptr)},
+          {"high", row.value ? Json(row.value->interval95.high) : Json(nullptr)},
+          {"samples", row.samples},
+          {"details", row.details},
+          {"flags", row.flags},
+          {"basis", to_string(row.basis)},
+          {"reason", row.reason},
+          {"source", row.source}};
+}
+
+std::string_view to_string(Basis basis) {
+  switch (basis) {
+    case Basis::measured: return "measured";
+    case Basis::modelled: return "modelled";
+    case Basis::published: return "published";
+  }
+  return "unknown";
+}
+
+std::string Row::key() const {
+  std::string text = experiment;
+  for (const auto& [name, set_to] : parameters) {
+    std::visit([&](const auto& v) { text += fmt::format(" {}={}", name, v); }, set_to);
+  }
+  return text;
+}
+
+const ParameterValue* Row::parameter(std::string_view name) const {
+  for (const auto& each : parameters) {
+    if (each.first == name) return &each.second;
+  }
+  return nullptr;
+}
+
+const std::uint64_t* Row::number(std::string_view name) const {
+  const ParameterValue* found = parameter(name);
+  return found == nullptr ? nullptr : std::get_if<std::uint64_t>(found);
+}
+
+std::string_view Row::word(std::string_view name) const {
+  const ParameterValue* found = parameter(name);
+  const auto* text = found == nullptr ? nullptr : std::get_if<std::string>(found);
+  return text == nullptr ? "" : std::string_view(*text);
+}
+
+bool Row::has_flag(std::string_view flag) const {
+  return std::ranges::find(flags, flag) != flags.end();
+}
+
+void Row::add_flag(std::string_view flag) {
+  if (!has_flag(flag)) flags.emplace_back(flag);
+}
+
+bool Profile::published() const {
+  return std::ranges::any_of(rows, [](const Row& row) { return row.basis == Basis::published; });
+}
+
+Result<Profile> Profile::load(const std::string& path_or_preset) {
+  HEADRACE_TRY(const Document found, find_document(path_or_preset));
+  auto profile = from_json(found.text);
+  if (!profile) {
+    return fail(profile.error().code, "{}: {}", found.source, profile.error().message);
+  }
+  profile->machine.source = found.source;
+  return profile;
+}
+
+Result<Profile> read_profile(const nlohmann::ordered_json& document) {
+  std::optional<Error> error;
+  const JsonReader at(document, "", error);
+  Profile profile;
+  profile.machine = read_machine(at);
+  at.members("conditions", [&](const std::string& name, const JsonReader& value) {
+    profile.conditions[name] = value.as_text();
+  });
+  at.elements("rows", [&](const JsonReader& row) { profile.rows.push_back(read_row(row)); });
+  if (error) return std::unexpected<Error>(*std::move(error));
+  return profile;
+}
+
+nlohmann::ordered_json json_of(const Profile& profile) {
+  Json document = json_of(profile.machine);
+  document["conditions"] = profile.conditions;
+  Json array = Json::array();
+  for (const Row& row : profile.rows) array.push_back(json_of(row));
+  document["rows"] = std::move(array);
+  return document;
+}
+
+Result<Profile> Profile::from_json(std::string_view text) {
+  HEADRACE_TRY(const Json document, parse_document(text));
+  return read_profile(document);
+}
+
+std::string Profile::to_json() const { return print_document(json_of(*this)); }
+
+Status Profile::save(const std::filesystem::path& path) const {
+  return write_file_at_once(path, to_json());
+}
+
+}  // namespace headrace

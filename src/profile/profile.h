@@ -1,0 +1,17 @@
+// Facade of the folder, besides its public headers: a profile's JSON document as values, for those
+// who want no text of it. Pure.
+#pragma once
+
+#include <nlohmann/json.hpp>
+
+#include "headrace/profile.h"
+#include "profile/attributes.h"
+
+namespace headrace {
+
+nlohmann::ordered_json json_of(const Row& row);
+nlohmann::ordered_json json_of(const Profile& profile);
+// invalid with the place of the first mistake.
+Result<Profile> read_profile(const nlohmann::ordered_json& document);
+
+}  // namespace headrace

@@ -1,0 +1,93 @@
+#include "topology/discovery/accelerators.h"
+
+#include <fmt/core.h>
+
+#include <array>
+#include <fstream>
+#include <string_view>
+
+#include "topology/discovery/sysfs.h"
+
+namespace headrace {
+namespace {
+
+namespace fs = std::filesystem;
+
+std::optional<unsigned> read_numa_node(const fs::path& device) {
+  // -1, which is no number here, stands for unknown.
+  const auto node = read_number(device / "numa_node");
+  return node && *node < 1000 ? std::optional(static_cast<unsigned>(*node)) : std::nullopt;
+}
+
+// Counted as GPUs: PCI classes per vendor (PCI Code and ID Assignment Specification), leaving out
+// the graphics of management controllers, virtual machines and CPUs, which have no memory of use.
+struct GpuVendor {
+  std::uint64_t vendor;
+  std::string_view name;
+  std::array<std::uint64_t, 2> classes;
+};
+constexpr std::array<GpuVendor, 3> kGpuVendors = {{
+    {0x10de, "NVIDIA", {0x0302, 0x0300}},  // 3D controller (data centre), VGA (workstation)
+    {0x1002, "AMD", {0x1200, 0x0380}},     // processing accelerator, other display (Instinct)
+    {0x8086, "Intel", {0x0380, 0x0302}},   // other display (Data Center GPU Max)
+}};
+
+const GpuVendor* gpu_vendor(std::uint64_t vendor, std::uint64_t pci_class) {
+  for (const GpuVendor& each : kGpuVendors) {
+    if (each.vendor == vendor && (each.classes[0] == pci_class || each.classes[1] == pci_class)) {
+      return &each;
+    }
+  }
+  return nullptr;
+}
+
+}  // namespace
+
+std::vector<DsaFacts> find_dsa(const fs::path& devices) {
+  std::vector<DsaFacts> found;
+  for (const std::string& name : list_directory(devices)) {
+    const auto number = number_after(name, "dsa");
+    if (!number) continue;
+    DsaFacts dsa{.name = name,
+                 .enabled = read_line(devices / name / "state") == "enabled",
+                 .node = read_numa_node(devices / name)};
+    for (const std::string& queue : list_directory(devices / name)) {
+      if (!queue.starts_with(fmt::format("wq{}.", *number))) continue;
+      const fs::path path = devices / name / queue;
+      if (read_line(path / "state") == "enabled" && read_line(path / "type") == "user") {
+        ++dsa.work_queues;
+      }
+    }
+    found.push_back(std::move(dsa));
+  }
+  return found;
+}
+
+std::vector<GpuFacts> find_gpus(const fs::path& sysfs) {
+  const fs::path devices = sysfs / "bus/pci/devices";
+  std::vector<GpuFacts> found;
+  for (const std::string& address : list_directory(devices)) {
+    const auto vendor = read_number(devices / address / "vendor");
+    const auto code = read_number(devices / address / "class");
+    if (!vendor || !code) continue;
+    // The lowest byte is the programming interface.
+    const GpuVendor* maker = gpu_vendor(*vendor, *code >> 8);
+    if (maker == nullptr) continue;
+    found.push_back({.name = fmt::format("{} GPU {}", maker->name, address),
+                     .reason = fmt::format("PCI device {}, class {:#06x}, vendor {:#06x}; how much "
+                                           "memory it has only its driver can tell",
+                                           address, *code >> 8, *vendor),
+                     .node = read_numa_node(devices / address)});
+  }
+  return found;
+}
+
+bool can_migrate_pages(const fs::path& procfs) {
+  std::ifstream vmstat(procfs / "vmstat");
+  for (std::string line; std::getline(vmstat, line);) {
+    if (line.starts_with("pgmigrate_success ")) return true;
+  }
+  return false;
+}
+
+}  // namespace headrace

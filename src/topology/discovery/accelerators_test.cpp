@@ -1,0 +1,84 @@
+#include "topology/discovery/accelerators.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include "tests/support/fake_host.h"
+
+namespace headrace {
+namespace {
+
+using test::FakeHost;
+
+TEST(AcceleratorsTest, DsaNeedsAWorkQueueForUsers) {
+  FakeHost host;
+  host.add_node(0, "0-1", 2_GiB, "10 20");
+  host.add_node(1, "2-3", 2_GiB, "20 10");
+  for (const int id : {0, 1, 2}) {
+    const std::string dsa = fmt::format("sys/bus/dsa/devices/dsa{}/", id);
+    host.write(dsa + "state", id == 2 ? "disabled" : "enabled");
+    host.write(dsa + "numa_node", id == 0 ? "1" : "-1");
+    host.write(dsa + fmt::format("wq{}.0/state", id), "enabled");
+    host.write(dsa + fmt::format("wq{}.0/type", id), id == 1 ? "kernel" : "user");
+  }
+  const auto machine = Machine::discover(host.options());
+  ASSERT_TRUE(machine);
+  ASSERT_EQ(machine->engines.size(), 3u);
+  EXPECT_EQ(machine->engines[2].kind, EngineKind::dsa);
+  EXPECT_EQ(machine->engines[2].name, "dsa0");
+  EXPECT_EQ(machine->engines[2].home, NodeId{1});
+  EXPECT_EQ(machine->engines[2].reason, "1 work queue for users, at node 1");
+  ASSERT_EQ(machine->warnings.size(), 2u);
+  EXPECT_NE(machine->warnings[0].find("accel-config"), std::string::npos);
+}
+
+TEST(AcceleratorsTest, DsaDevicesMayBeElsewhere) {
+  FakeHost host;
+  host.add_node(0, "0-1", 2_GiB, "10");
+  host.write("else/dsa3/state", "enabled");
+  host.write("else/dsa3/wq3.0/state", "enabled");
+  host.write("else/dsa3/wq3.0/type", "user");
+  DiscoverOptions options = host.options();
+  EXPECT_EQ(Machine::discover(options)->engines.size(), 1u);
+  options.dsa = options.sysfs.parent_path() / "else";
+  EXPECT_EQ(Machine::discover(options)->engines.back().name, "dsa3");
+}
+
+TEST(AcceleratorsTest, GpusAreSeenByPciClassAndVendor) {
+  FakeHost host;
+  host.add_node(0, "0-1", 2_GiB, "10");
+  const auto add = [&](const std::string& address, const char* vendor, const char* code) {
+    host.write("sys/bus/pci/devices/" + address + "/vendor", vendor);
+    host.write("sys/bus/pci/devices/" + address + "/class", code);
+  };
+  add("0000:17:00.0", "0x10de", "0x030200");
+  add("0000:03:00.0", "0x1a03", "0x030000");  // a management controller
+  add("0000:18:00.0", "0x10de", "0x040300");  // a GPU's sound
+  const auto machine = Machine::discover(host.options());
+  ASSERT_TRUE(machine);
+  ASSERT_EQ(machine->nodes.size(), 2u);
+  EXPECT_EQ(machine->nodes[1].id, NodeId{2000});
+  EXPECT_EQ(machine->nodes[1].kind, NodeKind::gpu);
+  EXPECT_EQ(machine->nodes[1].name, "NVIDIA GPU 0000:17:00.0");
+  EXPECT_EQ(machine->nodes[1].capacity, std::nullopt);
+}
+
+TEST(AcceleratorsTest, MigrationNeedsTwoMemoriesAndTheKernel) {
+  const auto migrates = [](FakeHost& host) {
+    const auto machine = Machine::discover(host.options());
+    return std::ranges::any_of(machine->engines,
+                               [](const Engine& e) { return e.kind == EngineKind::migrate; });
+  };
+  FakeHost host;
+  host.add_node(0, "0-1", 2_GiB, "10");
+  host.write("proc/vmstat", "nr_free_pages 1\npgmigrate_success 0");
+  EXPECT_FALSE(migrates(host));
+  host.add_node(1, "", 2_GiB, "20 10");
+  EXPECT_TRUE(migrates(host));
+  host.write("proc/vmstat", "nr_free_pages 1");
+  EXPECT_FALSE(migrates(host));
+}
+
+}  // namespace
+}  // namespace headrace

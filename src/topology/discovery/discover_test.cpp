@@ -1,0 +1,193 @@
+// Discovery shown other machines than this one.
+
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <algorithm>
+
+#include "headrace/machine.h"
+#include "tests/support/fake_host.h"
+
+namespace headrace {
+namespace {
+
+using test::FakeHost;
+
+// Two sockets of four tiles: DDR nodes 0-7 with two CPUs each, HBM nodes 8-15 without.
+void build_xeon_max(FakeHost& host, bool with_hmat) {
+  for (unsigned id = 0; id < 16; ++id) {
+    std::string distances;
+    for (unsigned other = 0; other < 16; ++other) {
+      const unsigned near = id == other ? 10 : (id % 8 == other % 8 ? 13 : 14);
+      distances += fmt::format("{} ", id % 8 / 4 == other % 8 / 4 ? near : 23);
+    }
+    const bool ddr = id < 8;
+    host.add_node(id, ddr ? fmt::format("{}-{}", 2 * id, 2 * id + 1) : "", ddr ? 2_GiB : 1_GiB,
+                  distances);
+    if (with_hmat) host.add_access(id, id % 8, ddr ? 100 : 120, ddr ? 48 * 1024 : 130 * 1024);
+    if (!ddr) continue;
+    host.write(fmt::format("sys/devices/system/cpu/cpu{}/topology/physical_package_id", 2 * id),
+               std::to_string(id / 4));
+  }
+  host.set_total(24_GiB);
+}
+
+TEST(DiscoverTest, XeonMaxByHmat) {
+  FakeHost host;
+  build_xeon_max(host, true);
+  const auto machine = Machine::discover(host.options());
+  ASSERT_TRUE(machine) << machine.error().message;
+  ASSERT_EQ(machine->nodes.size(), 16u);
+  EXPECT_EQ(machine->of_kind(NodeKind::dram).size(), 8u);
+  EXPECT_EQ(machine->of_kind(NodeKind::hbm).size(), 8u);
+  const Node& hbm = machine->nodes[13];
+  EXPECT_EQ(hbm.id, NodeId{13});
+  EXPECT_EQ(hbm.reason,
+            "rated 139.6 GB/s from node 5, 2.7 x its own memory's 51.5 GB/s (HMAT in sysfs)");
+  EXPECT_EQ(hbm.socket, 1u);
+  EXPECT_EQ(hbm.capacity, 1_GiB);
+  EXPECT_EQ(hbm.distances.at(NodeId{5}), 13u);
+  ASSERT_EQ(hbm.access.size(), 1u);
+  EXPECT_EQ(hbm.access[0].read_latency, Nanoseconds{120});
+  EXPECT_EQ(machine->engines.size(), 8u);
+  EXPECT_TRUE(machine->warnings.empty()) << machine->warnings[0];
+}
+
+TEST(DiscoverTest, XeonMaxWithoutHmatIsToldByItsName) {
+  FakeHost host;
+  build_xeon_max(host, false);
+  const auto unknown = Machine::discover(host.options());
+  ASSERT_TRUE(unknown);
+  EXPECT_EQ(unknown->of_kind(NodeKind::cxl).size(), 8u);
+  host.set_cpu_model("Intel(R) Xeon(R) CPU Max 9468");
+  const auto known = Machine::discover(host.options());
+  ASSERT_TRUE(known);
+  EXPECT_EQ(known->of_kind(NodeKind::hbm).size(), 8u);
+  EXPECT_EQ(known->provenance.at("cpu"), "Intel(R) Xeon(R) CPU Max 9468");
+}
+
+TEST(DiscoverTest, OverridesWin) {
+  FakeHost host;
+  build_xeon_max(host, false);
+  DiscoverOptions options = host.options();
+  options.headrace_nodes = "8-14=hbm";
+  options.memkind_hbw_nodes = "15";
+  const auto machine = Machine::discover(options);
+  ASSERT_TRUE(machine) << machine.error().message;
+  EXPECT_EQ(machine->of_kind(NodeKind::hbm).size(), 8u);
+  EXPECT_EQ(machine->find(NodeId{8})->reason, "HEADRACE_NODES says so");
+  EXPECT_EQ(machine->find(NodeId{15})->reason, "MEMKIND_HBW_NODES says so");
+}
+
+TEST(DiscoverTest, AnOverrideOfANodeThatIsNotThereIsAbsent) {
+  FakeHost host;
+  build_xeon_max(host, false);
+  DiscoverOptions options = host.options();
+  options.headrace_nodes = "16=hbm";
+  const auto machine = Machine::discover(options);
+  ASSERT_FALSE(machine);
+  EXPECT_EQ(machine.error().code, ErrorCode::absent);
+  EXPECT_EQ(machine.error().message,
+            "HEADRACE_NODES names node 16, but the memory nodes are 0-15; write it like "
+            "8-15=hbm,2=cxl");
+  options.headrace_nodes = "8=";
+  EXPECT_EQ(Machine::discover(options).error().code, ErrorCode::invalid);
+}
+
+TEST(DiscoverTest, TheEnvironmentCountsWhereNothingIsGiven) {
+  FakeHost host;
+  build_xeon_max(host, false);
+  DiscoverOptions options = host.options();
+  options.headrace_nodes.reset();
+  options.memkind_hbw_nodes.reset();
+  ASSERT_EQ(setenv("HEADRACE_NODES", "9=hbm", 1), 0);
+  const auto machine = Machine::discover(options);
+  unsetenv("HEADRACE_NODES");
+  ASSERT_TRUE(machine) << machine.error().message;
+  ASSERT_EQ(machine->of_kind(NodeKind::hbm).size(), 1u);
+  EXPECT_EQ(machine->of_kind(NodeKind::hbm)[0]->id, NodeId{9});
+}
+
+TEST(DiscoverTest, OneNodeWithALyingMeminfo) {
+  FakeHost host;
+  host.add_node(0, "0-1", 4_GiB, "10");
+  host.set_total(24_GiB);
+  const auto machine = Machine::discover(host.options());
+  ASSERT_TRUE(machine);
+  EXPECT_EQ(machine->nodes[0].capacity, 24_GiB);
+  EXPECT_EQ(machine->nodes[0].capacity_source, "/proc/meminfo (node meminfo says 4 GiB)");
+  ASSERT_EQ(machine->warnings.size(), 1u);
+}
+
+TEST(DiscoverTest, NoNumaInformationIsOneNode) {
+  FakeHost host;
+  host.set_total(8_GiB);
+  host.write("sys/devices/system/cpu/online", "0-3");
+  const auto machine = Machine::discover(host.options());
+  ASSERT_TRUE(machine);
+  ASSERT_EQ(machine->nodes.size(), 1u);
+  EXPECT_EQ(machine->nodes[0].kind, NodeKind::dram);
+  EXPECT_EQ(machine->nodes[0].cpus, (CpuSet{0, 1, 2, 3}));
+  EXPECT_EQ(machine->nodes[0].capacity, 8_GiB);
+  ASSERT_EQ(machine->engines.size(), 1u);
+  EXPECT_NE(machine->warnings.at(0).find("no NUMA information"), std::string::npos);
+}
+
+TEST(DiscoverTest, AnEmptyHostIsStillAMachine) {
+  FakeHost host;
+  const auto machine = Machine::discover(host.options());
+  ASSERT_TRUE(machine);
+  ASSERT_EQ(machine->nodes.size(), 1u);
+  EXPECT_EQ(machine->nodes[0].capacity, std::nullopt);
+  EXPECT_TRUE(machine->engines.empty());
+}
+
+TEST(DiscoverTest, ANodeWithoutMemoryOnlineIsLeftOut) {
+  FakeHost host;
+  host.add_node(0, "0-1", 2_GiB, "10 20");
+  host.add_node(1, "", 0_B, "20 10");
+  const auto machine = Machine::discover(host.options());
+  ASSERT_TRUE(machine);
+  ASSERT_EQ(machine->nodes.size(), 1u);
+  EXPECT_FALSE(machine->nodes[0].distances.contains(NodeId{1}));
+  EXPECT_NE(machine->warnings.at(0).find("node 1 has no memory online"), std::string::npos);
+}
+
+TEST(DiscoverTest, WhateverIsDiscoveredComesBackFromJson) {
+  FakeHost host;
+  build_xeon_max(host, true);
+  const auto machine = Machine::discover(host.options());
+  ASSERT_TRUE(machine);
+  const auto back = Machine::from_json(machine->to_json());
+  ASSERT_TRUE(back) << back.error().message;
+  EXPECT_EQ(back->to_json(), machine->to_json());
+}
+
+TEST(DiscoverTest, ThisMachineIsDiscovered) {
+  const auto machine = Machine::discover({.headrace_nodes = "", .memkind_hbw_nodes = ""});
+  ASSERT_TRUE(machine) << machine.error().message;
+  EXPECT_EQ(machine->source, "discovered");
+  ASSERT_FALSE(machine->nodes.empty());
+  for (const Node& node : machine->nodes) EXPECT_FALSE(node.reason.empty());
+  for (std::size_t i = 0; i < machine->engines.size(); ++i) {
+    EXPECT_EQ(raw(machine->engines[i].id), i);
+    EXPECT_NE(machine->find(machine->engines[i].home), nullptr);
+  }
+  EXPECT_TRUE(Machine::from_json(machine->to_json()));
+}
+
+// Also where a DSA device would have to be given a home.
+TEST(DiscoverTest, WithoutAnyMemoryThereIsNoMachine) {
+  FakeHost host;
+  host.add_node(0, "", 0_B, "10");
+  host.set_total(16_GiB);
+  host.write("sys/bus/dsa/devices/dsa0/state", "enabled");
+  host.write("sys/bus/dsa/devices/dsa0/wq0.0/state", "enabled");
+  host.write("sys/bus/dsa/devices/dsa0/wq0.0/type", "user");
+  const auto machine = Machine::discover(host.options());
+  ASSERT_FALSE(machine);
+  EXPECT_EQ(machine.error().code, ErrorCode::absent);
+}
+
+}  // namespace
+}  // namespace headrace

@@ -1,0 +1,254 @@
+#include "topology/discovery/sysfs.h"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <charconv>
+#include <fstream>
+#include <set>
+#include <sstream>
+#include <tuple>
+
+#include "core/text/files.h"
+
+namespace headrace {
+namespace {
+
+namespace fs = std::filesystem;
+
+// "MemTotal:  4417752 kB" or "Node 0 MemTotal: ..." of a meminfo file.
+std::optional<Bytes> read_mem_total(const fs::path& path) {
+  std::ifstream file(path);
+  std::string line;
+  while (std::getline(file, line)) {
+    const auto at = line.find("MemTotal:");
+    if (at == std::string::npos) continue;
+    std::istringstream rest(line.substr(at + 9));
+    std::uint64_t kib = 0;
+    // Above 2^53 it would not be a size of memory but a broken file.
+    if (rest >> kib && kib < (std::uint64_t{1} << 53)) return Bytes{kib << 10};
+    return std::nullopt;
+  }
+  return std::nullopt;
+}
+
+// A row of the SLIT is in the order of the nodes that are online.
+std::map<NodeId, unsigned> read_distances(const fs::path& node, const std::vector<unsigned>& ids) {
+  std::map<NodeId, unsigned> distances;
+  std::istringstream row(read_line(node / "distance").value_or(""));
+  unsigned distance = 0;
+  for (const unsigned id : ids) {
+    if (!(row >> distance)) return {};
+    distances[NodeId{id}] = distance;
+  }
+  return distances;
+}
+
+// One access class: the same figures hold for every initiator linked there.
+std::vector<AccessAttributes> read_access_class(const fs::path& directory) {
+  // Latencies in ns and bandwidths in MiB/s (Documentation/admin-guide/mm/numaperf.rst).
+  const auto latency = [&](const char* name) -> std::optional<Nanoseconds> {
+    const auto value = read_number(directory / name);
+    // 0 stands for unknown.
+    if (!value || *value == 0 || *value > 1'000'000'000) return std::nullopt;
+    return Nanoseconds{static_cast<std::int64_t>(*value)};
+  };
+  const auto bandwidth = [&](const char* name) -> std::optional<BytesPerSecond> {
+    const auto value = read_number(directory / name);
+    if (!value || *value == 0) return std::nullopt;
+    return BytesPerSecond{static_cast<double>(*value) * 0x1p20};
+  };
+  AccessAttributes figures{.read_latency = latency("read_latency"),
+                           .write_latency = latency("write_latency"),
+                           .read_bandwidth = bandwidth("read_bandwidth"),
+                           .write_bandwidth = bandwidth("write_bandwidth"),
+                           .source = "HMAT in sysfs"};
+  if (!figures.read_latency && !figures.read_bandwidth && !figures.write_latency &&
+      !figures.write_bandwidth) {
+    return {};
+  }
+  std::vector<AccessAttributes> access;
+  for (const std::string& name : list_directory(directory)) {
+    const auto initiator = number_after(name, "node");
+    if (!initiator) continue;
+    figures.initiator = NodeId{*initiator};
+    access.push_back(figures);
+  }
+  return access;
+}
+
+// access1 counts CPUs only; access0 also GPUs and network cards, and is all that older kernels
+// have.
+std::vector<AccessAttributes> read_access(const fs::path& node) {
+  auto access = read_access_class(node / "access1" / "initiators");
+  return access.empty() ? read_access_class(node / "access0" / "initiators") : access;
+}
+
+std::optional<unsigned> read_socket(const fs::path& sysfs, const CpuSet& cpus) {
+  if (cpus.empty()) return std::nullopt;
+  const auto package = read_number(sysfs / "devices/system/cpu" / fmt::format("cpu{}", cpus[0]) /
+                                   "topology/physical_package_id");
+  // The kernel writes -1, which is no number here, where it does not know.
+  if (!package || *package > 65535) return std::nullopt;
+  return static_cast<unsigned>(*package);
+}
+
+// Notes the dax devices that became memory of a node, and whether a CXL region or persistent
+// memory stands behind them: the device's real path tells.
+void read_dax(const fs::path& sysfs, std::vector<NodeFacts>& nodes) {
+  const fs::path devices = sysfs / "bus/dax/devices";
+  for (const std::string& name : list_directory(devices)) {
+    const auto target = read_number(devices / name / "target_node");
+    const auto node =
+        std::ranges::find_if(nodes, [&](const NodeFacts& n) { return target == n.id; });
+    // A node with CPUs may be named as the nearest one of a device that is not used as memory.
+    if (node == nodes.end() || !node->cpus.empty()) continue;
+    node->dax_device = name;
+    std::error_code ignored;
+    std::string parent;
+    for (const fs::path& part : fs::canonical(devices / name, ignored)) {
+      if (parent.starts_with("decoder") && part.string().starts_with("region")) {
+        node->cxl_region = part.string();
+      }
+      if (part.string().starts_with("ndbus")) node->pmem_bus = part.string();
+      parent = part.string();
+    }
+  }
+}
+
+void read_tiers(const fs::path& sysfs, std::vector<NodeFacts>& nodes) {
+  const fs::path tiers = sysfs / "devices/virtual/memory_tiering";
+  for (const std::string& name : list_directory(tiers)) {
+    const auto tier = number_after(name, "memory_tier");
+    const auto members = parse_cpu_list(read_line(tiers / name / "nodelist").value_or(""));
+    if (!tier || !members) continue;
+    for (NodeFacts& node : nodes) {
+      if (std::ranges::binary_search(*members, node.id)) node.tier = tier;
+    }
+  }
+}
+
+// "512K", "32M" of a cache's size file.
+std::optional<Bytes> parse_cache_size(std::string_view text) {
+  std::uint64_t value = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (error != std::errc{} || value == 0 || value > (std::uint64_t{1} << 40)) return std::nullopt;
+  const std::string_view unit(end, static_cast<std::size_t>(text.data() + text.size() - end));
+  if (unit == "K") return Bytes{value << 10};
+  if (unit == "M") return Bytes{value << 20};
+  return unit.empty() ? std::optional(Bytes{value}) : std::nullopt;
+}
+
+}  // namespace
+
+std::optional<std::string> read_line(const fs::path& path) {
+  std::string line = first_line(path);
+  while (line.ends_with(' ')) line.pop_back();
+  return line.empty() ? std::nullopt : std::optional(std::move(line));
+}
+
+std::optional<std::uint64_t> read_number(const fs::path& path) {
+  const auto line = read_line(path);
+  if (!line) return std::nullopt;
+  std::string_view text = *line;
+  const int base = text.starts_with("0x") ? 16 : 10;
+  if (base == 16) text.remove_prefix(2);
+  std::uint64_t value = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value, base);
+  if (error != std::errc{} || end != text.data() + text.size()) return std::nullopt;
+  return value;
+}
+
+std::vector<std::string> list_directory(const fs::path& path) {
+  std::vector<std::string> names;
+  std::error_code error;
+  for (fs::directory_iterator at(path, error), end; !error && at != end; at.increment(error)) {
+    names.push_back(at->path().filename().string());
+  }
+  // By length first, so that node2 stands before node10.
+  std::ranges::sort(names, {}, [](const std::string& name) {
+    return std::tuple<std::size_t, const std::string&>(name.size(), name);
+  });
+  return names;
+}
+
+std::optional<unsigned> number_after(std::string_view name, std::string_view prefix) {
+  if (!name.starts_with(prefix)) return std::nullopt;
+  name.remove_prefix(prefix.size());
+  unsigned value = 0;
+  const auto [end, error] = std::from_chars(name.data(), name.data() + name.size(), value);
+  if (error != std::errc{} || end != name.data() + name.size()) return std::nullopt;
+  return value;
+}
+
+std::vector<NodeFacts> read_nodes(const fs::path& sysfs) {
+  const fs::path directory = sysfs / "devices/system/node";
+  std::vector<unsigned> ids;
+  for (const std::string& name : list_directory(directory)) {
+    // Memory nodes stay below storage devices, which are numbered from 1000 (units.h).
+    if (const auto id = number_after(name, "node"); id && *id < 1000) ids.push_back(*id);
+  }
+  std::ranges::sort(ids);
+  std::vector<NodeFacts> nodes;
+  for (const unsigned id : ids) {
+    const fs::path path = directory / fmt::format("node{}", id);
+    NodeFacts node{
+        .id = id,
+        .cpus = parse_cpu_list(read_line(path / "cpulist").value_or("")).value_or(CpuSet{}),
+        .meminfo_total = read_mem_total(path / "meminfo"),
+        .distances = read_distances(path, ids),
+        .access = read_access(path)};
+    node.socket = read_socket(sysfs, node.cpus);
+    nodes.push_back(std::move(node));
+  }
+  read_dax(sysfs, nodes);
+  read_tiers(sysfs, nodes);
+  return nodes;
+}
+
+CpuSet read_online_cpus(const fs::path& sysfs, const fs::path& procfs) {
+  const auto online = parse_cpu_list(read_line(sysfs / "devices/system/cpu/online").value_or(""));
+  if (online && !online->empty()) return *online;
+  CpuSet cpus;
+  std::ifstream cpuinfo(procfs / "cpuinfo");
+  for (std::string line; std::getline(cpuinfo, line);) {
+    if (line.starts_with("processor\t")) cpus.push_back(static_cast<unsigned>(cpus.size()));
+  }
+  return cpus;
+}
+
+std::vector<CacheLevel> read_caches(const fs::path& sysfs) {
+  const fs::path directory = sysfs / "devices/system/cpu";
+  std::set<std::tuple<CpuSet, unsigned, std::uint64_t>> seen;
+  std::vector<CacheLevel> caches;
+  for (const std::string& cpu : list_directory(directory)) {
+    if (!number_after(cpu, "cpu")) continue;
+    for (const std::string& name : list_directory(directory / cpu / "cache")) {
+      const fs::path index = directory / cpu / "cache" / name;
+      const auto type = read_line(index / "type");
+      if (!number_after(name, "index") || (type != "Data" && type != "Unified")) continue;
+      const auto level = read_number(index / "level");
+      const auto size = parse_cache_size(read_line(index / "size").value_or(""));
+      const auto cpus = parse_cpu_list(read_line(index / "shared_cpu_list").value_or(""));
+      if (!level || *level > 9 || !size || !cpus || cpus->empty()) continue;
+      if (!seen.emplace(*cpus, static_cast<unsigned>(*level), size->value).second) continue;
+      caches.push_back({static_cast<unsigned>(*level), *size, *cpus});
+    }
+  }
+  return caches;
+}
+
+std::optional<Bytes> read_total_memory(const fs::path& procfs) {
+  return read_mem_total(procfs / "meminfo");
+}
+
+std::optional<std::string> read_cpu_model(const fs::path& procfs) {
+  std::ifstream cpuinfo(procfs / "cpuinfo");
+  for (std::string line; std::getline(cpuinfo, line);) {
+    const auto colon = line.find(": ");
+    if (line.starts_with("model name") && colon != std::string::npos) return line.substr(colon + 2);
+  }
+  return std::nullopt;
+}
+
+}  // namespace headrace

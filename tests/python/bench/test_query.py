@@ -1,0 +1,324 @@
+"""``bench_query``: the document, its answers, and what happens when something fails."""
+
+from __future__ import annotations
+
+import errno
+import json
+import signal
+import statistics
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import headrace
+from headrace._bench import query as query_bench
+from headrace._bench import tpch
+
+duckdb = pytest.importorskip("duckdb")
+
+
+@pytest.fixture(scope="module")
+def options(tmp_path_factory: pytest.TempPathFactory) -> query_bench.QueryBenchOptions:
+    directory = tmp_path_factory.mktemp("tpch")
+    return query_bench.QueryBenchOptions(
+        scale=0.01, runs=3, directory=directory, block=32 << 10, budget=8 << 20, threads=2
+    )
+
+
+@pytest.fixture(scope="module")
+def document(options: query_bench.QueryBenchOptions) -> dict[str, Any]:
+    return query_bench.bench_query(options)
+
+
+def test_the_document_has_the_promised_fields(document: dict[str, Any]) -> None:
+    assert next(iter(document)) == "schema_version"
+    assert json.loads(json.dumps(document, allow_nan=False)) == document
+    assert set(document["modes"]) == {"resident", "direct", "mmap", "prefetch", "duckdb"}
+    for name, mode in document["modes"].items():
+        assert mode["seconds_median"] > 0, name
+        assert mode["seconds_mad"] >= 0, name
+        assert mode["runs"] == len(mode["seconds"]) == 3, name
+    assert document["floor"]["transfer_seconds"] > 0
+    assert document["floor"]["compute_seconds"] == document["modes"]["resident"]["seconds_median"]
+    assert document["floor"]["transfer_mad"] >= 0
+    compute = document["floor"]["compute_seconds"]
+    shares = [
+        max(transfer, compute) / prefetch
+        for transfer, prefetch in zip(
+            document["floor"]["seconds"], document["modes"]["prefetch"]["seconds"], strict=True
+        )
+    ]
+    assert document["overlap_efficiency"] == pytest.approx(statistics.median(shares))
+    interval = document["overlap_efficiency_interval"]
+    assert interval["low"] <= document["overlap_efficiency"] <= interval["high"]
+    assert len(document["order"]["rounds"]) == 3
+    for count in ("hits", "inflight_hits", "misses", "late", "wasted_bytes"):
+        assert document["cache"][count] >= 0
+    assert document["version"] == headrace.__version__
+    assert document["rests_on"]["level"] in ("real hardware", "guest")
+    assert not document["interrupted"]
+
+
+@pytest.mark.parametrize("query", ["sum", "q6", "q1"])
+def test_answers_are_duckdbs(options: query_bench.QueryBenchOptions, query: str) -> None:
+    document = query_bench.bench_query(replace(options, query=query, runs=1))
+    assert document["answer_ok"] is True
+    assert document["answer"]["rows"]
+
+
+def test_cold_starts_are_shown(document: dict[str, Any]) -> None:
+    for name, mode in document["modes"].items():
+        warned = any(warning.startswith(f"{name} did not start cold")
+                     for warning in document["warnings"])  # fmt: skip
+        assert (mode["cached_before_bytes"] == 0) != warned
+
+
+def test_the_timeline_shows_every_block(document: dict[str, Any]) -> None:
+    for mode in ("direct", "prefetch"):
+        run = document["timeline"][mode]
+        assert sum(block["bytes"] for block in run["blocks"]) == document["bytes"]
+        assert run["seconds"] in document["modes"][mode]["seconds"]
+
+
+def test_rounds_differ_and_what_is_compared_is_adjacent() -> None:
+    modes = (*query_bench.MODES, query_bench.PEER)
+    rounds = query_bench.orders(modes, 6)
+    assert rounds == query_bench.orders(modes, 6) != query_bench.orders(modes, 6, seed=2)
+    assert all(sorted(order) == sorted((*modes, "floor")) for order in rounds)
+    assert len({tuple(order) for order in rounds}) > 3
+    apart = [order.index("floor") - order.index("prefetch") for order in rounds]
+    assert sorted(apart) == [-1, -1, -1, 1, 1, 1]
+    assert query_bench.orders(("mmap",), 1) in ([["mmap", "floor"]], [["floor", "mmap"]])
+
+
+def test_efficiency_compares_runs_of_one_round() -> None:
+    # The disk was twice as fast in the second round; the third was interrupted.
+    shares = query_bench.overlap_efficiencies([2.0, 1.0, 9.0], 0.5, [2.5, 1.25])
+    assert shares == [0.8, 0.8]
+    assert query_bench.overlap_efficiencies([1.0], 3.0, [4.0]) == [0.75]
+    assert query_bench.overlap_efficiencies([1.0], None, [4.0]) == []
+
+
+def test_an_interruption_keeps_what_was_measured(options: query_bench.QueryBenchOptions) -> None:
+    runs = 0
+
+    def count(what: str, done: float, total: float) -> None:
+        nonlocal runs
+        runs += what.startswith("q6")
+
+    # After the round that is not counted and most of the first that is.
+    document = query_bench.bench_query(replace(options, runs=1000), count, lambda: runs > 11)
+    assert document["interrupted"]
+    assert document["floor"]["runs"] >= 1
+    json.dumps(document, allow_nan=False)
+
+
+def test_interrupted_before_anything(options: query_bench.QueryBenchOptions) -> None:
+    document = query_bench.bench_query(options, stop=lambda: True)
+    assert document["interrupted"]
+    assert document["answer"] is None
+    assert document["answer_ok"] is None
+    assert document["overlap_efficiency"] is None
+    assert document["modes"]["prefetch"]["seconds_median"] is None
+
+
+def test_a_mode_that_cannot_run_says_why(
+    options: query_bench.QueryBenchOptions, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(bench: object) -> None:
+        raise headrace.AbsentError("no duckdb; run: pip install it")
+
+    monkeypatch.setattr(query_bench, "_run_duckdb", fail)
+    document = query_bench.bench_query(replace(options, runs=2))
+    assert document["modes"]["duckdb"]["seconds_median"] is None
+    assert "no duckdb" in document["modes"]["duckdb"]["reason"]
+    assert document["modes"]["duckdb"]["code"] == "absent"
+    assert document["modes"]["prefetch"]["runs"] == 2
+    assert document["answer_ok"] is None
+
+
+def test_a_peer_whose_process_cannot_be_started_is_left_out(
+    options: query_bench.QueryBenchOptions, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(who: str) -> None:
+        raise headrace.ExhaustedError(f"cannot start {who}")
+
+    monkeypatch.setattr(query_bench, "Child", fail)
+    modes = query_bench.bench_query(replace(options, runs=1, modes=("direct", "duckdb")))["modes"]
+    assert modes["direct"]["runs"] == 1 and modes["duckdb"]["runs"] == 0
+    assert modes["duckdb"]["reason"] == "cannot start DuckDB"
+    assert modes["duckdb"]["code"] == "exhausted"
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [
+        (duckdb.IOException("a bad page\nand where"), "io"),
+        (duckdb.OutOfMemoryException("no room"), "exhausted"),
+        (OSError(errno.ENOSPC, "No space left on device"), "exhausted"),
+    ],
+)
+def test_a_peer_that_fails_loses_nothing(
+    options: query_bench.QueryBenchOptions,
+    monkeypatch: pytest.MonkeyPatch,
+    error: Exception,
+    code: str,
+) -> None:
+    asked, call = 0, query_bench.Child.call
+
+    def fail_the_third_time(child: Any, *call_of: Any, **how: Any) -> Any:
+        nonlocal asked
+        asked += 1
+        return call(child, *((_raises, error) if asked == 3 else call_of), **how)
+
+    monkeypatch.setattr(query_bench.Child, "call", fail_the_third_time)
+    document = query_bench.bench_query(replace(options, runs=3))
+    assert document["modes"]["prefetch"]["runs"] == 3
+    assert document["modes"]["duckdb"]["runs"] == 1
+    assert document["modes"]["duckdb"]["code"] == code
+    assert document["answer_ok"] is True
+
+
+def test_some_modes_only(options: query_bench.QueryBenchOptions) -> None:
+    document = query_bench.bench_query(replace(options, runs=1, modes=("prefetch",)))
+    assert list(document["modes"]) == ["prefetch"]
+    assert document["overlap_efficiency"] is None
+    assert document["answer"]["columns"] == ["revenue"]
+
+
+@pytest.mark.parametrize(
+    ("change", "error", "text"),
+    [
+        ({"query": "q7"}, headrace.AbsentError, "sum, q6, q1"),
+        ({"modes": ("fast",)}, headrace.AbsentError, "no mode 'fast'"),
+        ({"modes": ()}, headrace.InvalidError, "no modes"),
+        ({"runs": 0}, headrace.InvalidError, "0 runs"),
+        ({"scale": -1}, headrace.InvalidError, "scale -1"),
+        ({"slow": 77}, headrace.AbsentError, "77"),
+        ({"fast": 77}, headrace.AbsentError, "77"),
+        ({"block": 0}, headrace.InvalidError, "block"),
+    ],
+)
+def test_bad_options_are_refused(
+    options: query_bench.QueryBenchOptions, change: dict[str, Any], error: type, text: str
+) -> None:
+    with pytest.raises(error, match=text):
+        query_bench.bench_query(replace(options, **change))
+
+
+def test_a_small_budget_is_a_reason(options: query_bench.QueryBenchOptions) -> None:
+    document = query_bench.bench_query(replace(options, budget=1000, runs=1))
+    assert "hold at once" in document["modes"]["prefetch"]["reason"]
+    assert document["modes"]["direct"]["runs"] == 1
+
+
+def test_a_file_cut_short_is_a_reason(
+    options: query_bench.QueryBenchOptions, tmp_path: Path
+) -> None:
+    table = tpch.prepare(0.001, tmp_path)
+    small = replace(options, scale=0.001, directory=tmp_path)
+    bench = query_bench._Bench(small, table, lambda: False)
+    with (table / "l_extendedprice.bin").open("r+b") as file:
+        file.truncate(5000)
+    bench.run(lambda what, done, total: None)
+    document = bench.document()
+    for mode in ("resident", "direct", "mmap", "prefetch"):
+        assert "l_extendedprice.bin" in document["modes"][mode]["reason"]
+    assert document["modes"]["duckdb"]["runs"] == 3
+    assert any("floor" in warning for warning in document["warnings"])
+
+
+# ---- Comparing answers -----------------------------------------------------------------------
+
+OURS = {
+    "columns": ["l_returnflag", "sum_qty", "avg_qty", "count_order"],
+    "rows": [{"keys": ["A"], "values": ["10.00", "3.333333", "3"]}],
+}
+ORACLE = {
+    "columns": ["l_returnflag", "sum_qty", "count_order"],
+    "rows": [{"keys": ["A"], "values": ["10.00", "3"]}],
+}
+
+
+def test_equal_answers_are_equal() -> None:
+    assert query_bench.answers_equal(OURS, ORACLE)
+
+
+@pytest.mark.parametrize(
+    "row",
+    [
+        {"keys": ["B"], "values": ["10.00", "3.333333", "3"]},
+        {"keys": ["A"], "values": ["10.01", "3.333333", "3"]},
+        {"keys": ["A"], "values": ["10.00", "3.333334", "3"]},
+        {"keys": ["A"], "values": ["10.00", "3.333333", "4"]},
+    ],
+)
+def test_any_difference_is_seen(row: dict[str, list[str]]) -> None:
+    assert not query_bench.answers_equal(OURS | {"rows": [row]}, ORACLE)
+    assert not query_bench.answers_equal(OURS | {"rows": []}, ORACLE)
+    assert not query_bench.answers_equal(OURS | {"rows": OURS["rows"] * 2}, ORACLE)
+
+
+def test_averages_round_half_away_from_zero() -> None:
+    assert str(query_bench.average_of("0.000005", "2")) == "0.000003"
+    assert str(query_bench.average_of("-0.000005", "2")) == "-0.000003"
+    assert str(query_bench.average_of("2.00", "3")) == "0.666667"
+
+
+# ---- Choosing nodes --------------------------------------------------------------------------
+
+NODES = {
+    "schema_version": 1,
+    "name": "two kinds",
+    "nodes": [
+        {"id": 0, "kind": "dram", "name": "node 0"},
+        {"id": 8, "kind": "hbm", "name": "node 8"},
+        {"id": 1000, "kind": "storage", "name": "disk"},
+    ],
+    "engines": [],
+}
+
+
+@pytest.mark.parametrize(
+    ("change", "expected"),
+    [
+        ({}, (0, 8)),
+        ({"fast": 0}, (1000, 0)),
+        ({"slow": 1000}, (1000, 8)),
+        ({"slow": 8, "fast": 0}, (8, 0)),
+    ],
+)
+def test_nodes_are_chosen_by_kind(change: dict[str, int], expected: tuple[int, int]) -> None:
+    machine = headrace.Machine.from_json(json.dumps(NODES))
+    slow, fast = query_bench._choose_nodes(machine, query_bench.QueryBenchOptions(**change))
+    assert (slow.id, fast.id) == expected
+
+
+def test_a_node_without_memory_is_not_chosen() -> None:
+    nodes = [dict(node) for node in NODES["nodes"]]  # type: ignore[attr-defined]
+    nodes[1]["kind"] = "dram"
+    nodes[0] |= {"capacity_bytes": 0, "cpus": [0]}
+    machine = headrace.Machine.from_json(json.dumps(NODES | {"nodes": nodes}))
+    slow, fast = query_bench._choose_nodes(machine, query_bench.QueryBenchOptions())
+    assert (slow.id, fast.id) == (1000, 8)
+
+
+def test_a_peer_that_dies_keeps_the_other_results(
+    options: query_bench.QueryBenchOptions, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(query_bench, "timed_query", _dies)
+    document = query_bench.bench_query(replace(options, runs=2, modes=("prefetch", "duckdb")))
+    assert document["modes"]["duckdb"]["code"] == "io"
+    assert document["modes"]["duckdb"]["reason"].startswith("DuckDB ended by SIGSEGV")
+    assert document["modes"]["prefetch"]["runs"] == 2
+
+
+def _raises(error: Exception) -> None:
+    with tpch.duckdb_connection():
+        raise error
+
+
+def _dies(*_: object) -> None:
+    signal.raise_signal(signal.SIGSEGV)

@@ -1,0 +1,53 @@
+"""Lines of the demo's table, from rows as a quick session of other machines gives them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import headrace
+from headrace._bench.rows import rate_rows
+from profile_documents import Maker, machine
+
+LARGE = 64 << 20
+
+
+def lines(*copies: dict[str, Any]) -> list[tuple[str, str]]:
+    """What and where, of a profile with these copies."""
+    maker = Maker(1)
+    rows = [
+        maker.row("copy", "B/s", 1e10, **{"engine": "cpu", "cpu_node": 0, "state": "cold", **copy})
+        for copy in copies
+    ]
+    profile = headrace.Profile.fromdict(machine() | {"rows": rows})
+    return [(row["what"], row["where"]) for row in rate_rows(profile, Path())]
+
+
+def copy(source: int, target: int, threads: int, size: int = LARGE) -> dict[str, Any]:
+    return {"from": source, "to": target, "bytes": size, "threads": threads}
+
+
+def test_a_pair_of_memories_has_a_line_where_there_is_one_cpu() -> None:
+    assert lines(copy(0, 2, 1), copy(2, 0, 1)) == [
+        ("copy", "1 thread, node 0 to node 2"),
+        ("copy", "1 thread, node 2 to node 0"),
+    ]
+
+
+def test_a_pair_of_memories_has_one_line_by_the_most_threads() -> None:
+    assert lines(copy(0, 2, 1), copy(0, 2, 8), copy(0, 3, 4), copy(0, 3, 1)) == [
+        ("copy", "8 threads, node 0 to node 2"),
+        ("copy", "4 threads, node 0 to node 3"),
+    ]
+
+
+def test_a_memory_has_lines_of_one_thread_and_of_all() -> None:
+    assert lines(copy(0, 0, 1), copy(0, 0, 8), copy(2, 2, 1)) == [
+        ("memory copy", "node 0, 1 thread"),
+        ("memory copy", "node 0, 8 threads"),
+        ("memory copy", "node 2, 1 thread of node 0"),
+    ]
+
+
+def test_small_copies_have_no_line() -> None:
+    assert lines(copy(0, 0, 1, 65536), copy(0, 2, 8, 1 << 20)) == []

@@ -1,0 +1,277 @@
+"""Requests and files that make no sense, odd terminals and tight limits: one line and a code."""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import profile_documents
+import pytest
+import report_documents
+
+from headrace._cli.interrupt import Interrupt
+
+Run = Callable[..., "subprocess.CompletedProcess[str]"]
+
+NOT_TEXT = os.fsdecode(b"\xff")
+REQUESTS: list[tuple[list[str], int]] = [
+    (["run", "--on", NOT_TEXT, "--dry-run", "--", "true"], 2),
+    (["bench", "stream", "--a", NOT_TEXT, "--size", "1MiB"], 2),
+    (["bench", "query", "--query", NOT_TEXT, "--data", "data"], 2),
+    (["bench", "query", "--mode", NOT_TEXT, "--data", "data"], 2),
+    (["measure", NOT_TEXT], 2),
+    (["bench", "histogram", "--data", NOT_TEXT], 2),
+    (["export", "xeon-max", "--as", NOT_TEXT], 2),
+    (["measure", "latency", "--seed", "99999999999999999999999"], 2),
+    (["measure", "latency", "--seed", str(1 << 63)], 2),
+    (["bench", "query", "--scale", "0.0000001", "--data", "data"], 2),
+    (["bench", "query", "--scale", "nan", "--data", "data"], 2),
+    (["report", "pipe"], 2),
+    (["report", "/dev/zero"], 2),
+    (["report", "/proc/kmsg"], 2),
+    (["report", "not-utf8.json"], 2),
+    (["compare", "pipe", "pipe"], 2),
+    (["compare", "not-utf8.json", "not-utf8.json"], 2),
+    (["topo", "--from", "pipe"], 2),
+    (["topo", "--from", "/proc/self/status"], 2),
+    (["export", "pipe", "--as", "csv"], 2),
+    (["fleet", "pipe", "/dev/zero"], 2),
+]
+
+
+@pytest.mark.parametrize(("arguments", "code"), REQUESTS, ids=lambda value: str(value)[:40])
+def test_one_line_and_no_defect(run: Run, tmp_path: Path, arguments: list[str], code: int) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "not-utf8.json").write_bytes(b'{"schema_version": 1, "rows": [], "name": "\xff"}')
+    result = run(*arguments, timeout=60)
+    assert (result.returncode, result.stdout) == (code, "")
+    assert result.stderr.count("\n") == 1 and "internal error" not in result.stderr
+
+
+@pytest.mark.parametrize(
+    "environment",
+    [
+        {"PYTHONIOENCODING": "ascii"},
+        {"PYTHONIOENCODING": "latin-1"},
+        {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"},
+    ],
+    ids=["ascii", "latin-1", "C"],
+)
+def test_a_terminal_without_the_characters(
+    run: Run, tmp_path: Path, environment: dict[str, str]
+) -> None:
+    (tmp_path / "query.json").write_text(json.dumps(report_documents.query()))
+    (tmp_path / "p.json").write_text(json.dumps(profile_documents.profile()))
+    for arguments in (
+        ["topo", "--from", "xeon-max"],
+        ["compare", "p.json", "p.json", "--all"],
+        ["export", "p.json", "--as", "table"],
+        ["doctor"],
+    ):
+        result = run(*arguments, env=environment, encoding="latin-1")
+        assert (result.returncode, result.stderr) == (0, ""), result
+    topo = run("topo", "--from", "xeon-max", env=environment, encoding="latin-1").stdout
+    assert "|  |- engines 0-7" in topo and (topo.isascii() or "latin-1" in environment.values())
+
+
+def extreme(middle: float, low: float, high: float) -> str:
+    """A profile with these values in all its rows."""
+    document = profile_documents.profile()
+    for row in document["rows"]:
+        if row["samples"]:
+            row.update(median=middle, mad=high, min=low, low=low, max=high, high=high)
+            row["samples"] = [middle, high, low, middle]
+            row["details"] = {name: high for name in row["details"]}
+    return json.dumps(document)
+
+
+def test_the_largest_numbers_there_are(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "a.json").write_text(extreme(1.7e308, 1e-308, 1.7e308))
+    (tmp_path / "b.json").write_text(extreme(1e-300, 1e-300, 1e300))
+    for each in "cd":
+        (tmp_path / f"{each}.json").write_text((tmp_path / "a.json").read_text())
+    for arguments, code in (
+        (["compare", "a.json", "b.json", "--all"], 9),
+        (["compare", "b.json", "a.json", "--json"], 9),
+        (["fleet", "a.json", "b.json", "c.json", "d.json"], None),
+        (["export", "a.json", "--as", "table"], 0),
+        (["export", "a.json", "--as", "csv"], 0),
+    ):
+        result = run(*arguments)
+        assert result.returncode in ({0, 9} if code is None else {code}), result
+        assert result.stderr == ""
+        if "--json" in arguments:
+            json.loads(result.stdout)
+
+
+def test_names_do_not_move_the_cursor(run: Run, tmp_path: Path) -> None:
+    document = profile_documents.profile() | {"name": "a\x1b[2J\x07b"}
+    (tmp_path / "p.json").write_text(json.dumps(document))
+    for arguments in (
+        ["topo", "--from", "p.json"],
+        ["compare", "p.json", "p.json", "--all"],
+        ["topo", "--from", "a\x1b[2Jb"],
+        ["bench", "copy", "--engines", "\x1b[2J"],
+    ):
+        result = run(*arguments)
+        assert "\x1b" not in result.stdout + result.stderr, result
+        assert "\x07" not in result.stdout + result.stderr, result
+
+
+#: The command, of which a library fails in a way of its own.
+FAILING = """
+import sys
+from headrace._cli import main, topo
+class Panic(BaseException): pass
+def fail(*_, **__): raise {error}
+topo.output.print_text = fail
+sys.argv = ["headrace", "topo", "--from", "one-node"]
+main()
+"""
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "words"),
+    [
+        ("Panic('a library in Rust')", 70, "internal error: Panic: a library in Rust"),
+        ("RuntimeError(\"can't start new thread\")", 6, "ulimit -u"),
+        ("MemoryError()", 6, "out of memory"),
+        ("OSError(24, 'Too many open files')", 6, "headrace: Too many open files\n"),
+        (
+            "BlockingIOError(11, 'Resource temporarily unavailable')",
+            6,
+            "headrace: Resource temporarily unavailable; raise ulimit -u\n",
+        ),
+        ("OSError(2, 'No such file', 'x.json')", 3, "headrace: x.json: No such file\n"),
+    ],
+)
+def test_a_failure_of_a_library_is_one_line(error: str, code: int, words: str) -> None:
+    script = FAILING.format(error=error)
+    result = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
+    assert result.returncode == code and words in result.stderr
+    assert result.stderr.count("\n") == 1 and result.stdout == ""
+
+
+#: A package that takes long to load, and Ctrl-C meanwhile.
+SLOW = "import os, signal, time; os.kill(os.getpid(), signal.SIGINT); time.sleep(60)\n"
+
+
+def test_ctrl_c_while_the_command_is_loaded(command: Path, tmp_path: Path) -> None:
+    (tmp_path / "headrace").mkdir()
+    (tmp_path / "headrace" / "__init__.py").write_text(SLOW)
+    result = subprocess.run(
+        [command, "topo"], env=os.environ | {"PYTHONPATH": str(tmp_path)}, capture_output=True,
+        text=True, timeout=30,
+    )  # fmt: skip
+    assert (result.returncode, result.stderr) == (-signal.SIGINT, "")
+
+
+#: A step that hears no signal: a mutex that is locked already.
+DEAF = """
+import contextlib, ctypes, sys
+from headrace._cli.interrupt import Interrupt
+mutex = ctypes.create_string_buffer(128)
+lock = ctypes.CDLL(None).pthread_mutex_lock
+lock(mutex)
+with Interrupt() as interrupt:
+    interrupt.keeps = {keeps}
+    with interrupt.suspended() if {alone} else contextlib.nullcontext():
+        print(hex(ctypes.addressof(mutex)), flush=True)
+        lock(mutex)
+"""
+
+
+def deaf(keeps: bool, alone: bool = True) -> subprocess.Popen[str]:
+    """A process in such a step, of which nothing is kept (`alone`) or something may be."""
+    process = subprocess.Popen(
+        [sys.executable, "-c", DEAF.format(keeps=keeps, alone=alone)], stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    assert process.stdout is not None
+    mutex = process.stdout.readline().strip()
+    place = Path(f"/proc/{process.pid}/syscall")
+    while process.poll() is None and mutex not in place.read_text().split():
+        time.sleep(0.01)
+    return process
+
+
+def test_ctrl_c_in_a_step_that_hears_nothing() -> None:
+    process = deaf(keeps=False)
+    process.send_signal(signal.SIGINT)
+    assert process.communicate(timeout=30)[1] == "headrace: interrupted\n"
+    assert process.returncode == 130
+
+
+@pytest.mark.parametrize(
+    ("keeps", "alone", "told"),
+    [
+        (True, True, "headrace: stops after this step, with what was measured; Ctrl-C again"),
+        (True, False, "headrace: stops after this step, with what was measured; Ctrl-C again"),
+        (False, False, "headrace: stops after this step; Ctrl-C again ends it at once"),
+    ],
+)
+def test_ctrl_c_in_a_step_whose_end_is_waited_for(keeps: bool, alone: bool, told: str) -> None:
+    process = deaf(keeps, alone)
+    process.send_signal(signal.SIGINT)
+    assert process.stderr is not None
+    assert process.stderr.readline().startswith(told)
+    process.send_signal(signal.SIGINT)
+    assert process.communicate(timeout=30)[1] == "headrace: interrupted\n"
+    assert process.returncode == 130
+
+
+def test_ctrl_c_where_no_thread_can_be_started(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    def refuse(_: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(threading.Thread, "start", refuse)
+    before = sorted(os.listdir("/proc/self/fd"))
+    for _ in range(2):
+        with Interrupt() as interrupt:
+            os.kill(os.getpid(), signal.SIGINT)
+            assert interrupt()
+    assert sorted(os.listdir("/proc/self/fd")) == before
+    assert capfd.readouterr().err == ""
+
+
+#: Machines are discovered in /proc, and who writes pictures needs it.
+WITHOUT_PROC = [
+    ["topo"],
+    ["report", "demo.json", "--html", "page.html", "--png", "page.png"],
+]
+
+
+@pytest.mark.parametrize("arguments", WITHOUT_PROC, ids=lambda each: each[0])
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root unmounts /proc for itself")
+def test_without_proc(command: Path, tmp_path: Path, arguments: list[str]) -> None:
+    (tmp_path / "demo.json").write_text(json.dumps(report_documents.whole() | {"kind": "demo"}))
+    libc = ctypes.CDLL(None, use_errno=True)
+
+    def hide() -> None:
+        new_namespace, private, lazily = 0x20000, 1 << 18 | 1 << 14, 2
+        if libc.unshare(new_namespace) or libc.mount(b"none", b"/", None, private, None):
+            os._exit(99)
+        if libc.umount2(b"/proc", lazily):
+            os._exit(99)
+
+    result = subprocess.run(
+        [command, *arguments], preexec_fn=hide, capture_output=True, text=True, timeout=60,
+        cwd=tmp_path,
+    )  # fmt: skip
+    if result.returncode == 99:
+        pytest.skip("no mount namespace of one's own here")
+    # What writes pictures fails without it, and ends its own process only.
+    assert result.returncode in ((0, 3) if arguments == ["topo"] else (0, 3, 7))
+    assert result.stderr.count("\n") <= 1 and "internal error" not in result.stderr
+    assert (result.returncode == 0) == (result.stderr == "")
+    assert (tmp_path / "page.html").exists() == (result.stdout == "page.html\n")

@@ -1,0 +1,74 @@
+"""headrace dsa setup: what accel-config would be told."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+Run = Callable[..., "subprocess.CompletedProcess[str]"]
+
+
+def test_help(run: Run, golden: Callable[[str, str], None]) -> None:
+    golden("help/dsa_setup.txt", run("dsa", "setup", "--help").stdout)
+
+
+def test_the_layout_of_the_thesis(run: Run, golden: Callable[[str, str], None]) -> None:
+    result = run("dsa", "setup", "--show")
+    assert (result.returncode, result.stderr) == (0, "")
+    assert result.stdout.count("config-engine") == result.stdout.count("enable-device") == 8
+    shown = run("dsa", "setup", "--show", "--layout", "1n1d1e1w").stdout.splitlines()
+    #: What is there differs between hosts.
+    golden("dsa_setup.txt", "".join(f"{line}\n" for line in shown if " now: " not in line))
+
+
+def test_show_tells_what_is_there(run: Run, tmp_path: Path) -> None:
+    none = run("dsa", "setup", "--show", env={"HEADRACE_DSA_SYSFS": str(tmp_path / "none")}).stdout
+    assert none.splitlines()[0].startswith("# this host now: ")
+    for name, text in {
+        "version": "0x100", "gen_cap": "0x40915f0107", "op_cap": "00000001,003f027d",
+        "state": "enabled", "pasid_enabled": "1", "wq0.0/mode": "shared", "wq0.0/size": "16",
+        "wq0.0/threshold": "16", "wq0.0/type": "kernel", "wq0.0/state": "enabled",
+        "wq0.0/max_transfer_size": "2097152",
+    }.items():  # fmt: skip
+        file = tmp_path / "dsa0" / name
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(f"{text}\n")
+    shown = run("dsa", "setup", "--show", env={"HEADRACE_DSA_SYSFS": str(tmp_path)}).stdout
+    lines = shown.splitlines()
+    assert lines[0] == "# dsa0 now: off, wq0.0: its type is 'kernel', not user"
+    assert lines[1] == "# for 8n1d1e1w, shared:"
+    #: Still a script: what is not a comment is a command.
+    assert all(line.startswith(("#", "accel-config", "chmod")) for line in lines)
+
+
+def test_the_file_says_what_the_commands_say(run: Run) -> None:
+    options = ("--layout", "2n1d2e4w", "--mode", "dedicated")
+    devices = json.loads(run("dsa", "setup", "--config", *options).stdout)
+    shown = run("dsa", "setup", "--show", *options).stdout
+    assert [device["dev"] for device in devices] == ["dsa0", "dsa1"]
+    for device in devices:
+        (group,) = device["groups"]
+        assert len(group["grouped_engines"]) == 2
+        assert sum(queue["size"] for queue in group["grouped_workqueues"]) == 128
+        for queue in group["grouped_workqueues"]:
+            assert queue["mode"] == "dedicated" and queue["threshold"] == 0
+            assert f"{device['dev']}/{queue['dev']} --group-id=0 --mode=dedicated" in shown
+    assert "threshold" not in shown
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (["--layout", "8x"], "no layout"),
+        (["--layout", "8n1d5e1w"], "4 engines"),
+        (["--mode", "both"], "no mode"),
+    ],
+)
+def test_bad_input(run: Run, arguments: list[str], told: str) -> None:
+    result = run("dsa", "setup", "--show", *arguments)
+    assert result.returncode == 2 and told in result.stderr and result.stderr.count("\n") == 1
+    assert run("dsa", "setup").returncode == 2

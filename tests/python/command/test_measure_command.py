@@ -1,0 +1,225 @@
+"""headrace measure: what it prints, keeps and refuses. What the numbers are is not tested."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import TypeVar
+
+import pytest
+from staged import press_ctrl_c
+
+import headrace
+from headrace._run.launches import measure_again
+
+T = TypeVar("T")
+Run = Callable[..., "subprocess.CompletedProcess[str]"]
+
+SMALL = ["measure", "stream", "--budget", "4s", "--width", "100%", "--out", "p.json"]
+
+
+def test_help_and_list(run: Run, golden: Callable[[str, str], None]) -> None:
+    result = run("measure", "--help")
+    assert (result.returncode, result.stderr) == (0, "")
+    golden("help/measure.txt", result.stdout)
+    golden("measure_list.txt", run("measure", "--list").stdout)
+
+
+def test_a_profile_is_a_machine_that_can_be_compared(run: Run, tmp_path: Path) -> None:
+    result = run(*SMALL)
+    assert (result.returncode, result.stderr) == (0, "")
+    lines = result.stdout.splitlines()
+    assert lines[0].startswith("stream  ") and lines[-1] == "profile: p.json"
+    assert {"copy", "scale", "add", "triad"} <= {line.split()[0] for line in lines if line.split()}
+    profile = headrace.Profile.load(tmp_path / "p.json")
+    assert len(profile.rows) >= 4 and all(row.experiment == "stream" for row in profile.rows)
+    for row in profile.rows:
+        assert (row.median is None) == bool(row.reason)
+        assert row.median is None or row.low <= row.median <= row.high  # type: ignore[operator]
+    assert profile.conditions["budget_s"] == "4.0"
+    assert run("topo", "--from", "p.json").returncode == 0
+    same = run("compare", "p.json", "p.json")
+    assert same.returncode == 0 and "no change beyond noise" in same.stdout
+
+
+def test_json_is_the_profile(run: Run, tmp_path: Path) -> None:
+    result = run(*SMALL, "--json")
+    document = json.loads(result.stdout)
+    assert document == json.loads((tmp_path / "p.json").read_text())
+    assert {"schema_version", "nodes", "conditions", "rows"} <= document.keys()
+
+
+def test_resume_measures_only_what_is_missing(run: Run, tmp_path: Path) -> None:
+    run(*SMALL)
+    path = tmp_path / "p.json"
+    document = json.loads(path.read_text())
+    for row in document["rows"][1:]:
+        row |= dict.fromkeys(("median", "mad", "min", "max", "low", "high"), 1.0) | {"samples": [1]}
+    document["rows"][0] |= {"median": None, "samples": [], "reason": "stopped"}
+    path.write_text(json.dumps(document))
+    assert run(*SMALL, "--resume").returncode == 0
+    rows = {json.dumps(r["parameters"]): r for r in json.loads(path.read_text())["rows"]}
+    first = rows.pop(json.dumps(document["rows"][0]["parameters"]))
+    assert first["median"] > 1
+    assert all(row["median"] == 1 for row in rows.values())
+    document["name"] = "elsewhere"
+    path.write_text(json.dumps(document))
+    other = run(*SMALL, "--resume")
+    assert other.returncode == 2 and "is of machine 'elsewhere'" in other.stderr
+    assert json.loads(path.read_text())["name"] == "elsewhere", "left as it was"
+
+
+def test_ctrl_c_keeps_what_was_measured(tmp_path: Path) -> None:
+    arguments = ["measure", "stream", "latency", "--budget", "20s", "--out", "p.json"]
+    result = press_ctrl_c(arguments, tmp_path, 2)
+    assert (result.returncode, result.stderr) == (130, "headrace: interrupted\n")
+    profile = headrace.Profile.load(tmp_path / "p.json")
+    measured = [row for row in profile.rows if row.median is not None]
+    assert 0 < len(measured) < len(profile.rows)
+    assert profile.conditions["stopped"]
+    assert [path.name for path in tmp_path.iterdir()] == ["p.json"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "told"),
+    [
+        (["speed"], 2, "no experiment 'speed'; there are latency, "),
+        (["--budget", "soon"], 2, "'soon' is no time; write 60s, 2m or 1h"),
+        (["--budget", "1s"], 2, "a budget of 1.0 s is too small to measure anything; give 2 s"),
+        (["--width", "narrow"], 2, "'narrow' is no share"),
+        (["--out", "nowhere/p.json"], 3, "no directory nowhere"),
+        (["--only", "mix"], 2, "'mix' sets nothing; write mix=read,threads=2"),
+        (["--only", "mix=reed"], 2, "no point of any experiment has mix=reed"),
+        (["--resume"], 2, "--resume needs the profile to go on with"),
+    ],
+)
+def test_nonsense_is_one_line(run: Run, arguments: list[str], code: int, told: str) -> None:
+    result = run("measure", *arguments)
+    assert (result.returncode, result.stdout) == (code, "")
+    assert result.stderr.startswith(f"headrace: {told}") and result.stderr.count("\n") == 1
+
+
+def test_from_python(machine: headrace.Machine) -> None:
+    assert [e.name for e in headrace.experiments()][:2] == ["latency", "bandwidth"]
+    steps: list[tuple[int, int]] = []
+    profile = headrace.measure(
+        machine,
+        experiments=["stream"],
+        budget=2,
+        width=1.0,
+        progress=lambda done, total: steps.append((done, total)),
+    )
+    assert steps and steps == sorted(steps)
+    again = headrace.measure(machine, experiments=["stream"], budget=2, known=profile.rows)
+    measured = {row.key: row.median for row in profile.rows if row.median is not None}
+    assert measured.items() <= {row.key: row.median for row in again.rows}.items()
+    with pytest.raises(RuntimeError, match="from the callback"):
+        headrace.measure(machine, experiments=["stream"], budget=2, stop=_fail)
+
+
+def _fail() -> bool:
+    raise RuntimeError("from the callback")
+
+
+def test_launches_are_measured_in_processes_of_their_own_and_merged(
+    run: Run, tmp_path: Path
+) -> None:
+    result = run(
+        "measure", "bandwidth", "--only", "mix=read,threads=1", "--budget", "4s", "--width", "100%",
+        "--launches", "2", "--out", "p.json",
+    )  # fmt: skip
+    assert (result.returncode, result.stderr) == (0, "")
+    profile = headrace.Profile.load(tmp_path / "p.json")
+    assert profile.conditions["launches"] == "2" and profile.conditions["budget_s"] == "4"
+    assert all(len(row.samples) >= 3 for row in profile.rows)
+    assert [path.name for path in tmp_path.iterdir()] == ["p.json"]
+    refused = run("measure", "--launches", "2", "--resume", "--out", "p.json")
+    assert refused.returncode == 2 and "leave --launches out" in refused.stderr
+
+
+def test_a_launch_that_is_stopped_gives_what_it_has() -> None:
+    begin = time.monotonic()
+    profile = measure_again(["latency", "--budget", "60s"], lambda: time.monotonic() - begin > 5)
+    assert time.monotonic() - begin < 40
+    assert profile.conditions["stopped"]
+    with pytest.raises(headrace.IoError, match="no experiment 'nothing'"):
+        measure_again(["nothing"], lambda: False)
+
+
+#: A process that waits for a launch of a minute.
+LAUNCHER = """
+from headrace._run.launches import measure_again
+measure_again(["latency", "--budget", "60s"], lambda: False)
+"""
+
+
+def test_a_launch_ends_with_whoever_launched_it(tmp_path: Path) -> None:
+    environment = os.environ | {"TMPDIR": str(tmp_path)}
+    launcher = subprocess.Popen([sys.executable, "-c", LAUNCHER], env=environment)
+    try:
+        mark = f"HEADRACE_LAUNCHED_BY={launcher.pid}\0".encode()
+        launch = wait_for(lambda: _pid_with(mark))
+        time.sleep(3)  # it measures; ended before, it would not have asked to hear of the end yet
+        assert _pid_with(mark) == launch, "it ended by itself"
+    finally:
+        launcher.kill()
+        launcher.wait()
+    wait_for(lambda: _pid_with(mark) is None)
+
+
+def _pid_with(mark: bytes) -> int | None:
+    for environment in Path("/proc").glob("[0-9]*/environ"):
+        try:
+            if mark in environment.read_bytes():
+                return int(environment.parent.name)
+        except OSError:
+            continue
+    return None
+
+
+def wait_for(found: Callable[[], T | None]) -> T:
+    """What it gives, as soon as that is true; at most half the time the launch would take."""
+    end = time.monotonic() + 30
+    while time.monotonic() < end:
+        if result := found():
+            return result
+        time.sleep(0.1)
+    raise AssertionError("it did not happen within 30 s")
+
+
+def test_nothing_measured_is_a_failure(run: Run) -> None:
+    result = run("measure", "storage", "--directory", "/proc", "--budget", "5s", "--json")
+    assert result.returncode == 4
+    assert result.stderr.startswith("headrace: nothing could be measured: ")
+    assert all(row["reason"] for row in json.loads(result.stdout)["rows"])
+
+
+def test_devices_that_may_be_software_are_a_reason(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HEADRACE_DSA_SYSFS", str(tmp_path))
+    result = run("measure", "dsa", "--budget", "5s", "--json")
+    assert result.returncode == 4
+    (row,) = json.loads(result.stdout)["rows"]
+    assert (row["experiment"], row["parameters"], row["samples"]) == ("dsa", {}, [])
+    assert "headrace bench dsa --emulated" in row["reason"]
+
+
+def test_a_disk_is_measured_where_one_says(run: Run, tmp_path: Path) -> None:
+    result = run(
+        "measure", "storage", "--only", "by=threads,io=buffered,bytes=65536,depth=4", "--budget",
+        "10s", "--width", "100%", "--directory", str(tmp_path), "--json",
+    )  # fmt: skip
+    rows = json.loads(result.stdout)["rows"]
+    in_memory = all("in memory" in row["reason"] for row in rows)
+    assert result.returncode == (4 if in_memory else 0), result.stderr
+    assert {row["parameters"]["operation"] for row in rows} == {"read", "write"}
+    assert all(row["median"] > 0 for row in rows if not row["reason"])
+    assert not list(tmp_path.iterdir()), "the measuring file has no name"
+    missing = run("measure", "storage", "--directory", str(tmp_path / "none"))
+    assert missing.returncode == 3 and "none" in missing.stderr

@@ -1,0 +1,260 @@
+"""Cache, Block and Prefetch from Python: values, pins, views."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy
+import pytest
+from programs import outcome_of
+
+import headrace
+
+BUDGET = 16 << 20
+
+
+@pytest.fixture
+def cache(mover: headrace.Mover, memory_node: int) -> headrace.Cache:
+    return headrace.Cache(mover, {memory_node: BUDGET}, slab=4 << 20)
+
+
+@pytest.fixture
+def file(machine: headrace.Machine, payload_file: Path) -> headrace.File:
+    return headrace.File.open(machine, payload_file)
+
+
+def test_a_block_has_the_bytes(
+    cache: headrace.Cache, file: headrace.File, payload: bytes, memory_node: int
+) -> None:
+    with cache.access(file.extent(4096, 1 << 20)) as block:
+        assert block.wait() == payload[4096 : 4096 + (1 << 20)]
+        assert block.state == "ready" and block.node == memory_node
+        assert block.now() == block.wait()
+        assert len(block) == 1 << 20 and block.extent == file.extent(4096, 1 << 20)
+        assert bytes(memoryview(block)[:10]) == payload[4096:4106]
+    stats = cache.stats()
+    assert (stats.misses, stats.hits + stats.inflight_hits) == (1, 0)
+    with cache.access(file.extent(8192, 100)) as inside:
+        assert inside.wait() == payload[8192:8292]
+    assert cache.stats().hits == 1
+    assert cache.stats().copy_latency.count == 1
+
+
+def test_arrays_straight_from_a_block(
+    cache: headrace.Cache, file: headrace.File, payload: bytes
+) -> None:
+    block = cache.access(file.extent(0, 1 << 20))
+    array = block.numpy("<i4")
+    assert (array == numpy.frombuffer(payload[: 1 << 20], "<i4")).all()
+    assert not array.flags.writeable
+    assert numpy.shares_memory(array, block.numpy())
+    imported = numpy.from_dlpack(block)
+    assert numpy.shares_memory(imported, array) and not imported.flags.writeable
+    assert block.__dlpack_device__() == (1, 0)
+    with pytest.raises(ValueError):
+        cache.access(file.extent(0, 3)).numpy("int32")
+
+
+VIEWS: dict[str, Callable[[headrace.Block], Any]] = {
+    "numpy": headrace.Block.numpy,
+    "wait": headrace.Block.wait,
+    "now": headrace.Block.now,
+    "memoryview": memoryview,
+    "dlpack": numpy.from_dlpack,
+}
+
+
+@pytest.mark.parametrize("view", VIEWS)
+def test_a_view_holds_the_pin(
+    machine: headrace.Machine, mover: headrace.Mover, memory_node: int, payload_file: Path,
+    payload: bytes, view: str,
+) -> None:  # fmt: skip
+    cache = headrace.Cache(mover, {memory_node: 1 << 20}, slab=1 << 20)
+    file = headrace.File.open(machine, payload_file)
+    block = cache.access(file.extent(0, 1 << 20))
+    block.wait()
+    kept = VIEWS[view](block)
+    block.release()
+    del block
+    gc.collect()
+    assert cache.stats().bytes_pinned == 1 << 20
+    # No room beside the pin: the other extent is refused instead of overwriting this one.
+    with pytest.raises(headrace.Error):
+        cache.access(file.extent(1 << 20, 1 << 20)).wait()
+    assert bytes(kept) == payload[: 1 << 20]
+    del file, cache, mover
+    gc.collect()
+    assert bytes(kept) == payload[: 1 << 20]
+
+
+def test_views_gone_pins_gone(cache: headrace.Cache, file: headrace.File) -> None:
+    views = [cache.access(file.extent(i << 10, 1 << 10)).numpy() for i in range(8)]
+    assert cache.stats().bytes_pinned > 0
+    del views
+    gc.collect()
+    assert cache.stats().bytes_pinned == 0
+    cache.flush()
+    assert cache.stats().blocks == 0
+
+
+def test_a_released_block(cache: headrace.Cache, file: headrace.File) -> None:
+    block = cache.access(file.extent(0, 100))
+    twin = block.clone()
+    block.release()
+    block.release()
+    assert repr(block) == "Block(released)"
+    for use in (block.wait, block.now, block.numpy, block.clone, lambda: block.state):
+        with pytest.raises(headrace.InvalidError, match="released"):
+            use()
+    with pytest.raises(headrace.InvalidError):
+        memoryview(block)
+    assert len(twin.wait()) == 100
+
+
+def test_many_at_once_and_empty(cache: headrace.Cache, file: headrace.File, payload: bytes) -> None:
+    blocks = cache.access_all([file.extent(i * 1000, 1000) for i in range(100)])
+    for i, block in enumerate(blocks):
+        assert block.wait() == payload[i * 1000 : (i + 1) * 1000]
+    assert cache.access_all([]) == []
+    empty = cache.access(file.extent(5, 0))
+    assert empty.wait() == b"" and len(empty.numpy()) == 0
+
+
+def test_prefetch(cache: headrace.Cache, file: headrace.File, payload: bytes) -> None:
+    extents = [file.extent(i << 18, 1 << 18) for i in range(12)]
+    with cache.prefetch(extents, lead=1.0, window=2 << 20) as plan:
+        for i, extent in enumerate(extents):
+            with cache.access(extent) as block:
+                assert block.wait() == payload[i << 18 : (i + 1) << 18]
+        progress = plan.progress()
+    assert (progress.planned, progress.used) == (12, 12) and not progress.cancelled
+    assert plan.progress().cancelled or plan.progress().used == 12
+    stats = cache.stats()
+    assert stats.prefetched + stats.misses == 12
+    dropped = cache.prefetch([file.extent(0, 1 << 20)])
+    del dropped
+    gc.collect()
+
+
+def test_a_plan_counts_the_accesses_that_name_it(
+    cache: headrace.Cache, file: headrace.File
+) -> None:
+    extents = [file.extent(i << 18, 1 << 18) for i in range(8)]
+    with cache.prefetch(extents) as plan, cache.prefetch(extents) as other:
+        cache.access(extents[0], plan=plan).wait()
+        cache.access(extents[1], plan=None).wait()
+        assert (plan.progress().used, other.progress().used) == (1, 1)
+        for block in cache.access_all(extents[1:], plan=plan):
+            block.wait()
+        assert (plan.progress().used, other.progress().used) == (8, 1)
+    with pytest.raises(TypeError):
+        cache.access(extents[0], plan=extents)  # type: ignore[arg-type]
+
+
+def test_invalidate_and_friends(
+    machine: headrace.Machine, cache: headrace.Cache, memory_node: int
+) -> None:
+    source = headrace.allocate(machine, 1 << 16)
+    source.numpy()[:] = 1
+    assert set(bytes(cache.access(source).wait())) == {1}
+    source.numpy()[:] = 2
+    cache.invalidate(source.extent(0, 10))
+    assert set(bytes(cache.access(source).wait())) == {2}
+    cache.resize(memory_node, 1 << 20)
+    cache.clear()
+    assert cache.stats().bytes_used == 0
+    with pytest.raises(headrace.AbsentError):
+        cache.resize(777, 1)
+
+
+def test_caches_that_make_no_sense(
+    machine: headrace.Machine, mover: headrace.Mover, memory_node: int
+) -> None:
+    storage = machine.of_kind("storage")[0].id
+    with pytest.raises(headrace.InvalidError):
+        headrace.Cache(mover, {})
+    with pytest.raises(headrace.InvalidError):
+        headrace.Cache(mover, {storage: 1 << 20})
+    with pytest.raises(headrace.InvalidError, match="sieve, clock"):
+        headrace.Cache(mover, {memory_node: 1 << 20}, eviction="lru")
+    with pytest.raises(headrace.AbsentError):
+        headrace.Cache(mover, {memory_node: 1 << 20}, route="scenic")
+    assert headrace.Cache(mover, {memory_node: 1 << 20}, eviction="clock", placement=memory_node)
+
+
+def test_a_file_that_shrank(cache: headrace.Cache, file: headrace.File, payload_file: Path) -> None:
+    with payload_file.open("r+b") as shorter:
+        shorter.truncate(0)
+    with pytest.raises(headrace.IoError):
+        cache.access(file.extent(0, 1 << 20)).wait()
+    assert cache.stats().failures == 1
+
+
+def test_sources_live_while_their_copies_are_made(
+    machine: headrace.Machine, mover: headrace.Mover, memory_node: int
+) -> None:
+    for i in range(30):
+        cache = headrace.Cache(mover, {memory_node: 8 << 20}, slab=8 << 20, placement=memory_node)
+        source = headrace.allocate(machine, 4 << 20)
+        source.numpy()[:] = i
+        block = cache.access(source)
+        del source
+        if i % 2:
+            del cache
+        gc.collect()
+        assert set(block.numpy()[::4096].tolist()) == {i}
+
+
+def test_sources_nobody_holds_are_let_go(
+    cache: headrace.Cache, machine: headrace.Machine, payload_file: Path, payload: bytes
+) -> None:
+    def descriptors() -> int:
+        return len(list(Path("/proc/self/fd").iterdir()))
+
+    before = descriptors()
+    for _ in range(300):
+        block = cache.access(headrace.File.open(machine, payload_file))
+        assert bytes(block.wait()) == payload
+        del block
+    assert descriptors() - before <= 2 * 64 + 2
+    cache.clear()
+    gc.collect()
+    assert descriptors() == before
+
+
+#: A thread that waits for the GIL, which nobody takes from another, while a long plan ends. It may
+#: be slow to wake up, so there are several.
+ENDING = """
+cache = headrace.Cache(mover, {node: 1 << 20})
+extents = [headrace.allocate(machine, 4096).extent(0, 64)] * 1_000_000
+sys.setswitchinterval(1000)
+ran = []
+for _ in range(10):
+    lock = threading.Lock()
+    lock.acquire()
+    thread = threading.Thread(target=lambda: (lock.acquire(), ran.append(1)))
+    thread.start()
+    plan = cache.prefetch(extents)
+    time.sleep(0.05)
+    lock.release()
+    if sys.argv[1] == "cancel":
+        plan.cancel()
+    elif sys.argv[1] == "with":
+        plan.__exit__()
+    else:
+        del plan
+    if ran:
+        break
+    thread.join()
+    ran.clear()
+assert ran
+thread.join()
+"""
+
+
+@pytest.mark.parametrize("how", ["cancel", "with", "drop"])
+def test_other_threads_go_on_while_a_plan_ends(how: str) -> None:
+    assert outcome_of(ENDING, how) == (0, "", "")

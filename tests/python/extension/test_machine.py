@@ -1,0 +1,93 @@
+"""Machine: discovered, loaded, and round through JSON."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import headrace
+
+
+def test_discovered_nodes_have_kind_and_reason(machine: headrace.Machine) -> None:
+    assert [n.id for n in machine.nodes] == sorted(n.id for n in machine.nodes)
+    assert all(n.kind in ("dram", "hbm", "cxl", "gpu", "storage") for n in machine.nodes)
+    assert all(n.reason for n in machine.nodes)
+    assert any(n.byte_addressable and n.cpus for n in machine.nodes)
+    assert [e.id for e in machine.engines] == list(range(len(machine.engines)))
+
+
+@pytest.mark.parametrize("name", headrace.presets())
+def test_presets_survive_json(name: str) -> None:
+    machine = headrace.Machine.load(name)
+    again = headrace.Machine.from_json(machine.to_json())
+    assert json.loads(again.to_json())["nodes"] == json.loads(machine.to_json())["nodes"]
+    assert list(json.loads(machine.to_json()))[0] == "schema_version"
+    assert machine.asdict() == json.loads(machine.to_json())
+    assert headrace.Machine.fromdict(machine.asdict()).asdict() == machine.asdict()
+    assert again.to_text().splitlines()[1:] == machine.to_text().splitlines()[1:]
+
+
+def test_a_saved_machine_is_loaded(machine: headrace.Machine, tmp_path: Path) -> None:
+    path = tmp_path / "machine.json"
+    path.write_text(machine.to_json())
+    loaded = headrace.Machine.load(str(path))
+    assert [n.asdict() for n in loaded.nodes] == [n.asdict() for n in machine.nodes]
+
+
+def test_override_of_a_kind(memory_node: int) -> None:
+    changed = headrace.Machine.discover(headrace_nodes=f"{memory_node}=hbm")
+    assert changed.node(memory_node).kind == "hbm"
+    assert [n.id for n in changed.of_kind("hbm")] == [memory_node]
+
+
+def test_nodes_are_found_by_cpu(machine: headrace.Machine, memory_node: int) -> None:
+    cpu = machine.node(memory_node).cpus[0]
+    found = machine.node_of_cpu(cpu)
+    assert found is not None and found.id == memory_node
+    assert machine.node_of_cpu(1 << 20) is None
+
+
+def test_what_is_not_there(machine: headrace.Machine) -> None:
+    with pytest.raises(headrace.AbsentError):
+        machine.node(777)
+    with pytest.raises(headrace.AbsentError):
+        machine.engine(777)
+    with pytest.raises(headrace.AbsentError, match="xeon-max"):
+        headrace.Machine.load("no-such-preset")
+    with pytest.raises(headrace.InvalidError):
+        headrace.Machine.from_json('{"schema_version": 1, "nodes": [')
+    with pytest.raises(headrace.InvalidError, match="dram, hbm, cxl, gpu, storage"):
+        machine.of_kind("hmb")  # type: ignore[arg-type]
+
+
+def test_records_print_their_fields(machine: headrace.Machine) -> None:
+    node = machine.nodes[0]
+    assert repr(node).startswith(f"Node(id={node.id}, kind='{node.kind}'")
+    assert node.asdict()["id"] == node.id
+
+
+def test_xml_of_the_discovered_machine_and_of_another(machine: headrace.Machine) -> None:
+    assert machine.to_hwloc_xml().startswith("<?xml")
+    assert 'subtype="HBM"' in headrace.Machine.load("xeon-max").to_hwloc_xml()
+
+
+@pytest.mark.parametrize(
+    "odd",
+    [
+        {"name": "\ud800"}, {"nodes": 3}, {"nodes": [{"id": 1 << 80}]}, {"description": {1: 2}},
+        {"source": object()}, {"name": None, "nodes": [{"id": 0, "kind": "tape"}]},
+    ],
+)  # fmt: skip
+def test_what_is_no_document_is_invalid(odd: dict[str, Any]) -> None:
+    with pytest.raises(headrace.InvalidError):
+        headrace.Machine.fromdict({"schema_version": 1} | odd)
+
+
+def test_a_document_without_end_is_invalid() -> None:
+    document: dict[str, Any] = {"schema_version": 1}
+    document["nodes"] = document
+    with pytest.raises(headrace.InvalidError, match="too deeply"):
+        headrace.Machine.fromdict(document)

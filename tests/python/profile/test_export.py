@@ -1,0 +1,123 @@
+"""headrace export: profiles in the words of others."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import profile_documents as documents
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import headrace
+from headrace._profile import exports
+
+Run = Callable[..., "subprocess.CompletedProcess[str]"]
+
+
+def test_weights_are_small_and_meet_the_ratio() -> None:
+    assert exports.weights({0: 100e9}) == {0: 1}
+    assert exports.weights({0: 300e9, 1: 100e9}) == {0: 3, 1: 1}
+    assert exports.weights({0: 250e9, 1: 100e9, 2: 104e9}) == {0: 5, 1: 2, 2: 2}
+    assert exports.weights({0: 1e15, 1: 1.0}) == {0: 255, 1: 1}, "the kernel takes no more"
+
+
+@given(st.dictionaries(st.integers(0, 63), st.floats(1e9, 20e9), min_size=1))
+def test_any_weights_are_what_the_kernel_takes(bandwidths: dict[int, float]) -> None:
+    found = exports.weights(bandwidths)
+    assert found.keys() == bandwidths.keys()
+    assert all(1 <= weight <= 255 for weight in found.values())
+    least = min(bandwidths, key=lambda n: bandwidths[n])
+    for node, weight in found.items():
+        wanted = bandwidths[node] / bandwidths[least]
+        assert weight / found[least] == pytest.approx(wanted, rel=0.06)
+
+
+def rated(profile: dict[str, Any]) -> dict[str, Any]:
+    """With what firmware says of node 2, and what was measured there."""
+    sides = [("hmat (sysfs)", False, 100, 7.0e11), ("headrace measure", True, 118, 5.4e11)]
+    profile["nodes"][2]["access"] = [
+        {
+            "initiator": 0, "source": source, "measured": measured, "read_latency_ns": latency,
+            "write_latency_ns": None, "read_bandwidth_bytes_per_second": bandwidth,
+            "write_bandwidth_bytes_per_second": None,
+        }
+        for source, measured, latency, bandwidth in sides
+    ]  # fmt: skip
+    return profile
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    (tmp_path / "p.json").write_text(json.dumps(rated(documents.profile())))
+    (tmp_path / "machine.json").write_text(json.dumps(documents.machine()))
+    return tmp_path
+
+
+@pytest.mark.parametrize("form", ["mlc", "nvbandwidth", "weights", "memkind", "audit"])
+def test_formats(
+    run: Run, golden: Callable[[str, str], None], folder: Path, form: str
+) -> None:
+    result = run("export", "p.json", "--as", form)
+    assert (result.returncode, result.stderr) == (0, "")
+    golden(f"export/{form}.txt", result.stdout)
+
+
+def test_csv_has_every_row_and_number(run: Run, folder: Path) -> None:
+    result = run("export", "p.json", "--as", "csv", "--out", "p.csv")
+    assert (result.returncode, result.stdout) == (0, "")
+    lines = list(csv.DictReader(io.StringIO((folder / "p.csv").read_text())))
+    profile = headrace.Profile.load(folder / "p.json")
+    assert len(lines) == len(profile.rows)
+    for line, row in zip(lines, profile.rows, strict=True):
+        assert line["experiment"] == row.experiment and line["reason"] == row.reason
+        assert line["source"] == row.source
+        assert line["median"] == ("" if row.median is None else repr(row.median))
+        assert all(line[name] == str(value) for name, value in row.parameters.items())
+        assert all(float(line[name]) == value for name, value in row.details.items())
+
+
+@pytest.mark.parametrize("preset", ["cxl-a1000", "xeon-max"])
+def test_published_machines_are_exported_too(run: Run, preset: str) -> None:
+    form = {"cxl-a1000": "mlc", "xeon-max": "nvbandwidth"}[preset]
+    for each in (form, "csv", "table", "hwloc"):
+        result = run("export", preset, "--as", each)
+        assert (result.returncode, result.stderr) == (0, "") and result.stdout
+
+
+def test_hwloc_reads_what_was_measured(run: Run, folder: Path) -> None:
+    (folder / "p.xml").write_text(run("export", "p.json", "--as", "hwloc").stdout)
+    machine = headrace.Machine.discover(hwloc_xml=folder / "p.xml", storage=[])
+    kinds = {node.id: node.kind for node in machine.nodes}
+    assert kinds == {0: "dram", 1: "dram", 2: "hbm", 3: "cxl"}
+    (access,) = machine.nodes[2].access
+    assert access.initiator == 0
+    assert access.read_latency == pytest.approx(118e-9), "measured, not the 100 ns of firmware"
+    assert access.read_bandwidth == pytest.approx(5.4e11, rel=1e-6), "whole MiB/s"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "told"),
+    [
+        (["p.json", "--as", "yaml"], 2, "no format 'yaml'; there are csv, mlc, "),
+        (["none.json", "--as", "csv"], 3, ""),
+        (["machine.json", "--as", "weights"], 3, "the profile has no read bandwidths"),
+        (["p.json", "--as", "csv", "--convention", "mbw"], 2, "format csv has one convention"),
+        (["p.json", "--as", "table", "--convention", "ibm"], 2, "no convention 'ibm'; there are "),
+        (["machine.json", "--as", "mlc"], 3, "the profile has neither latencies"),
+        (["machine.json", "--as", "nvbandwidth"], 3, "the profile has no cold copies"),
+        (["machine.json", "--as", "audit"], 3, "nothing to compare"),
+    ],
+)
+def test_what_cannot_be_exported_is_one_line(
+    run: Run, folder: Path, arguments: list[str], code: int, told: str
+) -> None:
+    result = run("export", *arguments)
+    assert (result.returncode, result.stdout) == (code, "")
+    assert result.stderr.startswith(f"headrace: {told}") and result.stderr.count("\n") == 1

@@ -1,0 +1,347 @@
+"""The report: complete by itself, honest about what is missing, and true to its numbers."""
+
+from __future__ import annotations
+
+import errno
+import html
+import json
+import re
+import struct
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import report_documents as documents
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import headrace
+
+pytest.importorskip("altair")
+pytest.importorskip("vl_convert")
+
+from headrace import _words  # noqa: E402
+from headrace._cli import report as command  # noqa: E402
+
+from headrace._report import charts_query, contents, figures_query, report  # noqa: E402
+
+
+def text_of(page: str) -> str:
+    """What a person reads: the body without scripts and tags."""
+    body = page[page.index("<main>") : page.index("</main>")]
+    return html.unescape(re.sub(r"<[^>]*>", " ", body))
+
+
+@pytest.fixture(scope="module")
+def page(tmp_path_factory: pytest.TempPathFactory) -> str:
+    path = tmp_path_factory.mktemp("report") / "report.html"
+    report.build(documents.whole(), path)
+    return path.read_text()
+
+
+def figures_of(page: str) -> dict[str, Any]:
+    found = re.search(r"^const figures = (.*);$", page, re.MULTILINE)
+    assert found
+    figures: dict[str, Any] = json.loads(found[1])
+    return figures
+
+
+def test_the_page_needs_nothing_else(page: str) -> None:
+    outside = page[: page.index("<script>")] + page[page.rindex("<script>") :]
+    # The schema's name and SVG's are names, not places that are read.
+    for name in ("https://vega.github.io/schema/vega-lite/v", "http://www.w3.org/2000/svg"):
+        outside = outside.replace(name, "")
+    assert "http://" not in outside and "https://" not in outside
+    assert not re.search(r"<(script|img|link)[^>]* src=", outside)
+    assert "vegaEmbed" in page
+
+
+def test_scripts_end_where_they_should(page: str) -> None:
+    assert len(re.findall(r"<script>", page)) == 2
+    assert len(re.findall(r"</script", page, re.IGNORECASE)) == 2
+
+
+def test_every_figure_has_its_place_and_its_sentence(page: str) -> None:
+    figures = figures_of(page)
+    assert len(figures) == 8
+    for name, figure in figures.items():
+        assert f'id="{name}"' in page
+        assert figure["width"] == "container"
+        assert figure["config"]["background"] == "transparent"
+    captions = re.findall(r"<figcaption>(.+?)</figcaption>", page)
+    assert len(captions) == page.count("<figure>") == 6
+    assert all(len(caption) > 40 for caption in captions)
+
+
+def test_the_page_says_what_it_rests_on(page: str) -> None:
+    text = text_of(page)
+    for fact in ("Rests on real hardware", "testbed", "2026-11-21", "Headrace 0.1.0",
+                 "Example CPU", "in a virtual machine"):  # fmt: skip
+        assert fact in text
+
+
+def test_sentences_follow_the_numbers(tmp_path: Path) -> None:
+    document = documents.query()
+    document["modes"]["direct"]["seconds_median"] = 0.4
+    document["modes"]["prefetch"]["seconds_median"] = 0.2
+    document["overlap_efficiency"] = 0.925
+    document["answer_ok"] = False
+    report.build(document, tmp_path / "r.html")
+    text = text_of((tmp_path / "r.html").read_text())
+    assert "2.00 ×" in text
+    assert "direct 2.00 ×" in text
+    assert "92 %" in text
+    assert "WRONG" in text and "trust no number here" in text
+
+
+@pytest.mark.parametrize(
+    ("share", "text"),
+    [(0.87, "87 %"), (1.02, "≈ 100 % (floor uncertain by ± 4.0 %)"),
+     (1.17, "≈ 100 % (floor uncertain by ± 17 %)")],
+)  # fmt: skip
+def test_nothing_is_faster_than_its_floor(tmp_path: Path, share: float, text: str) -> None:
+    document = documents.query()
+    floor = document["floor"]
+    document["overlap_efficiency"] = share
+    floor["transfer_mad"] = floor["transfer_seconds"] * 0.04
+    assert _words.efficiency(document) == text
+    report.build(document, tmp_path / "r.html")
+    shown = text_of((tmp_path / "r.html").read_text())
+    assert f"which is {text} of the speed" in shown
+    assert text.partition(" (")[0] + " overlap efficiency" in " ".join(shown.split())
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [(12.34, "12.3 s"), (0.1, "100 ms"), (0.0996, "100 ms"), (0.0994, "99 ms"), (0.0012, "1.2 ms")],
+)
+def test_times_are_written_as_people_do(seconds: float, text: str) -> None:
+    assert _words.ms(seconds) == text
+
+
+def test_what_is_not_said_is_unknown(tmp_path: Path) -> None:
+    document = documents.whole()
+    document["machine"]["source"] = "discovered"
+    del document["rests_on"], document["query"]
+    report.build(document, tmp_path / "r.html")
+    text = text_of((tmp_path / "r.html").read_text())
+    assert "Rests on unknown" in text and "real hardware" not in text
+
+
+def test_waits_and_fetches_are_added_up() -> None:
+    block = {"column": "l_a", "chunk": 0, "bytes": 1, "use_end": 1.0}
+    run = {
+        "seconds": 1.0,
+        "blocks": [
+            block | {"fetch_start": 0.0, "fetch_end": 0.4, "wait_start": 0.0, "wait_end": 0.4},
+            block | {"fetch_start": 0.2, "fetch_end": 0.6, "wait_start": 0.7, "wait_end": 0.7},
+        ],
+    }
+    assert figures_query._busy_share(run) == pytest.approx(0.6)
+    assert figures_query._median_ahead(run) == pytest.approx((-0.4 + 0.1) / 2)
+    caption = figures_query._timeline_caption({"threads": 2}, {"direct": run})
+    assert "took 1000 ms and spent 20 % of it waiting" in caption
+
+
+@pytest.mark.parametrize(
+    ("missing", "told"),
+    [
+        ("query", "headrace bench query"),
+        ("copy", "headrace bench copy"),
+        ("rates", "headrace demo"),
+    ],
+)
+def test_missing_parts_are_told(tmp_path: Path, missing: str, told: str) -> None:
+    document = documents.whole()
+    del document[missing]
+    report.build(document, tmp_path / "r.html", tmp_path / "r.png")
+    assert told in text_of((tmp_path / "r.html").read_text())
+
+
+def test_a_query_alone_is_enough(tmp_path: Path) -> None:
+    report.build(documents.query(), tmp_path / "r.html")
+    assert "The query in every mode" in (tmp_path / "r.html").read_text()
+
+
+def test_a_machine_alone_is_enough(tmp_path: Path) -> None:
+    report.build({"machine": documents.machine()}, tmp_path / "r.html", tmp_path / "r.png")
+    assert "testbed has 1 DRAM node and 1 storage node" in (tmp_path / "r.html").read_text()
+
+
+def test_an_interrupted_query_is_enough(tmp_path: Path) -> None:
+    document = documents.query()
+    for mode in document["modes"].values():
+        mode |= {"seconds_median": None, "seconds_mad": None, "runs": 0, "seconds": []}
+    document |= {
+        "timeline": {}, "cache": None, "overlap_efficiency": None, "answer_ok": None,
+        "floor": {"transfer_seconds": None, "compute_seconds": None},
+    }  # fmt: skip
+    report.build(document, tmp_path / "r.html", tmp_path / "r.png")
+    assert "No query was run" in (tmp_path / "r.html").read_text()
+
+
+def test_a_mode_without_a_number_has_its_reason(tmp_path: Path) -> None:
+    document = documents.query()
+    document["modes"]["mmap"] = {
+        "seconds_median": None, "seconds_mad": None, "runs": 0, "seconds": [],
+        "reason": "mmap maps files",
+    }  # fmt: skip
+    report.build(document, tmp_path / "r.html")
+    assert "not measured: mmap maps files" in text_of((tmp_path / "r.html").read_text())
+
+
+def test_nothing_to_report_is_an_error(tmp_path: Path) -> None:
+    with pytest.raises(headrace.InvalidError, match="nothing to report"):
+        report.build({"schema_version": 1}, tmp_path / "r.html")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_names_cannot_become_markup(tmp_path: Path) -> None:
+    document = documents.whole()
+    evil = "</script><script>alert(1)</script><b>&"
+    document["machine"]["name"] = evil
+    document["machine"]["nodes"][0]["name"] = evil
+    document["rates"][0]["what"] = evil
+    document["warnings"] = [evil]
+    document["query"]["timeline"]["direct"]["blocks"][0]["column"] = evil
+    path = tmp_path / "r.html"
+    report.build(document, path, tmp_path / "r.png")
+    assert "<script>alert" not in path.read_text()
+    assert len(re.findall(r"</script", path.read_text(), re.IGNORECASE)) == 2
+    assert evil in text_of(path.read_text())
+
+
+def test_the_picture_is_a_png_with_all_figures(tmp_path: Path) -> None:
+    report.build(documents.whole(), tmp_path / "r.html", tmp_path / "r.png")
+    data = (tmp_path / "r.png").read_bytes()
+    assert data[:8] == b"\x89PNG\r\n\x1a\n"
+    width, height = struct.unpack(">II", data[16:24])
+    assert 2 * 900 < width < 2 * 1350
+    assert height > width
+
+
+def test_a_report_that_cannot_be_written_leaves_the_old(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("old")
+    with pytest.raises(headrace.AbsentError, match="cannot write"):
+        report.build(documents.whole(), tmp_path / "file" / "r.html")
+    assert (tmp_path / "file").read_text() == "old"
+
+
+def test_spans_are_merged() -> None:
+    spans = [(3.0, 4.0), (0.0, 1.0), (0.5, 2.0), (2.05, 2.5)]
+    assert charts_query.merged(spans, 0.1) == [(0.0, 2.5), (3.0, 4.0)]
+    assert charts_query.merged([], 0.1) == []
+
+
+def test_long_runs_make_no_heavy_page(tmp_path: Path) -> None:
+    document = documents.query(chunks=3000)
+    report.build(document, tmp_path / "r.html")
+    assert (tmp_path / "r.html").stat().st_size < 2_000_000
+
+
+@pytest.mark.parametrize(
+    ("size", "text"), [(64, "64 B"), (65536, "64 KiB"), (3 << 29, "1.5 GiB"), (24 << 30, "24 GiB")]
+)
+def test_sizes_are_binary(size: int, text: str) -> None:
+    assert _words.size_text(size) == text
+
+
+@pytest.mark.parametrize(
+    ("rate", "text"), [(7.6e8, "760 MB/s"), (2.41e10, "24.1 GB/s"), (5e3, "5 kB/s")]
+)
+def test_rates_are_decimal(rate: float, text: str) -> None:
+    assert _words.rate_text(rate) == text
+
+
+def machine_of(document: dict[str, Any]) -> Any:
+    return next(f for f in contents.content_of(document).figures if f.title == "The machine")
+
+
+def drawn(figure: Any) -> str:
+    """The words in a figure's only chart, a line each."""
+    (_, chart), = figure.charts
+    layers = chart.to_dict()["layer"]
+    texts = [layer["data"]["values"] for layer in layers if layer["mark"]["type"] == "text"]
+    return "\n".join(text["text"] for layer in texts for text in layer)
+
+
+def test_machines_of_every_kind_can_be_drawn() -> None:
+    machine = documents.machine()
+    for number in range(1, 16):
+        kind = ("dram", "hbm", "cxl", "gpu")[number % 4]
+        machine["nodes"].append(
+            {"id": number, "kind": kind, "reason": "r", "capacity_bytes": None, "name": "",
+             "cpus": []}
+        )  # fmt: skip
+    found = drawn(machine_of({"machine": machine}))
+    assert "DRAM 0" in found and "24 GiB" in found and "vda" in found
+    assert "HBM 1, 5, 9, 13" in found, "alike nodes are one box"
+
+
+def test_the_picture_carries_the_rates_of_links() -> None:
+    found = drawn(machine_of({"machine": documents.machine()})).splitlines()
+    assert "to node 0: 760 MB/s, back 410 MB/s" in found
+    assert "copies 12.1 GB/s within" in found
+    assert "2 CPUs" in found
+
+
+def test_an_unmeasured_machine_has_no_rates() -> None:
+    figure = machine_of({"machine": documents.machine() | {"copy_rates": []}})
+    assert "B/s" not in drawn(figure)
+    assert "Its links have not been measured." in figure.caption
+
+
+#: What may stand in the place of any value of a document.
+ODD = (None, True, -1, 0, 0.5, 1e308, -1e308, float("nan"), 10**30, "", "dram", "\ud800", [], [[]],
+       {}, {"rows": 1})  # fmt: skip
+
+
+def places_in(value: Any) -> Iterator[tuple[Any, Any]]:
+    """Every (container, key) within a JSON value; of a list, its first two places."""
+    keys = list(value) if isinstance(value, dict) else range(min(2, len(value)))
+    for key in keys:
+        yield value, key
+        if isinstance(value[key], dict | list):
+            yield from places_in(value[key])
+
+
+@given(data=st.data())
+@settings(max_examples=60, deadline=None)
+def test_odd_documents_are_drawn_or_refused(data: st.DataObject) -> None:
+    document = documents.whole() | {"kind": "demo", "query": documents.query(chunks=2)}
+    holder, key = data.draw(st.sampled_from(list(places_in(document))))
+    if data.draw(st.booleans()):
+        holder[key] = data.draw(st.sampled_from(ODD))
+    else:
+        del holder[key]
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder, "odd.json")
+        file.write_text(json.dumps(document))
+        page = Path(folder, "page.html")
+        try:
+            command.command(file=file, machine=None, html=page, png=None)
+        except headrace.Error as error:
+            assert str(error)
+            assert not page.exists()
+        else:
+            assert page.exists()
+
+
+@pytest.mark.parametrize("text", ["[" * 200_000, "9" * 5000, '{"a": "\xff'])
+def test_what_cannot_be_parsed_is_refused(tmp_path: Path, text: str) -> None:
+    file = tmp_path / "odd.json"
+    file.write_bytes(text.encode("latin-1"))
+    with pytest.raises(headrace.InvalidError, match=r"odd\.json"):
+        command.read(file)
+
+
+def test_a_full_disk_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(source: str, target: Path) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr("os.replace", fail)
+    with pytest.raises(headrace.ExhaustedError, match="free space or choose another file"):
+        report.build(documents.whole(), tmp_path / "r.html")
+    assert list(tmp_path.iterdir()) == []

@@ -1,0 +1,284 @@
+"""The report of a profile: every experiment has its pictures, its sentence and its table."""
+
+from __future__ import annotations
+
+import html
+import json
+import re
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import profile_documents as documents
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import headrace
+from headrace._report import report
+from headrace._report.charts import specification
+from headrace._report.profile import profile_figures
+
+Run = Callable[..., "subprocess.CompletedProcess[str]"]
+
+TITLES = [
+    "The machine",
+    "How long a load takes",
+    "How many bytes per second",
+    "How long a load takes while others use the memory",
+    "STREAM's kernels",
+    "Copying from memory to memory",
+    "Moving pages to another node",
+    "Files on storage",
+    "Who slows whom",
+    "Copies by DSA devices",
+    "tlb",
+    "What was not measured",
+]
+
+
+def drawn(document: dict[str, Any], folder: Path) -> str:
+    """The page without its scripts, as text with its tags."""
+    report.build(document, folder / "page.html")
+    return html.unescape((folder / "page.html").read_text())
+
+
+@pytest.fixture(scope="module")
+def page(tmp_path_factory: pytest.TempPathFactory) -> str:
+    return drawn(documents.profile(), tmp_path_factory.mktemp("report"))
+
+
+def figures_of(page: str) -> dict[str, Any]:
+    found = re.search(r"const figures = (.*);\n", page)
+    assert found
+    figures: dict[str, Any] = json.loads(found[1])
+    return figures
+
+
+def section(page: str, title: str) -> str:
+    return page.partition(f"<h2>{title}</h2>")[2].partition("<h2>")[0]
+
+
+def charts_of(page: str, title: str) -> list[dict[str, Any]]:
+    figures = figures_of(page)
+    return [figures[name] for name in re.findall(r'id="(figure\d+)"', section(page, title))]
+
+
+def lines_in(chart: dict[str, Any]) -> set[str]:
+    return {row["line"] for row in chart["data"]["values"]}
+
+
+def test_every_experiment_has_its_figure_sentence_and_table(page: str) -> None:
+    assert re.findall("<h2>(.*?)</h2>", page.partition("<script>")[0]) == TITLES
+    measured = [row for row in documents.profile()["rows"] if row["median"] is not None]
+    assert page.count("<tr>") >= len(measured)
+    figures = figures_of(page)
+    assert all(f'id="{name}"' in page for name in figures)
+    for title in TITLES[:-1]:
+        assert "<table>" in section(page, title)
+        assert re.search("<figcaption>.+</figcaption>", section(page, title))
+    for title in TITLES[1:-2]:
+        assert charts_of(page, title)
+    assert "noisy" in page and "no memory free on node 3" in page
+
+
+def arrows_in(page: str) -> list[str]:
+    """What the arrows of the machine's picture say."""
+    (picture,) = charts_of(page, "The machine")
+    curves = next(layer for layer in picture["layer"] if layer["mark"]["type"] == "line")
+    return [point["words"] for point in curves["data"]["values"] if point["place"] == 0]
+
+
+def test_the_machine_has_an_arrow_per_pair(page: str) -> None:
+    arrows = arrows_in(page)
+    assert len(arrows) == 8
+    assert any(re.fullmatch(r"CPUs 0: 5\d\d GB/s, 11\d ns", words) for words in arrows)
+    (picture,) = charts_of(page, "The machine")
+    assert re.search(r"read 2\.9\d* GB/s, write 1\.7\d* GB/s", json.dumps(picture))
+
+
+def test_many_nodes_are_drawn_as_few(tmp_path: Path) -> None:
+    page = drawn(documents.large_profile(), tmp_path)
+    arrows = arrows_in(page)
+    assert len(arrows) == 4
+    picture = json.dumps(charts_of(page, "The machine"), ensure_ascii=False)
+    assert "DRAM 0–7" in picture and "HBM 8–15" in picture
+    assert any(re.fullmatch(r"others: 38\.\d–118 GB/s, 133–20\d ns", words) for words in arrows)
+    matrix = charts_of(page, "How many bytes per second")[0]
+    cells = matrix["data"]["values"]
+    assert len(cells) == 128
+    assert [cell["words"] for cell in cells if cell["shade"] is None] == ["not measured"]
+    assert "(dashed: not measured)" in section(page, "How many bytes per second")
+
+
+def test_no_chart_has_more_lines_than_eyes_can_tell_apart(page: str) -> None:
+    charts = charts_of(page, "Copying from memory to memory")
+    assert len(charts) == 5, "four pairs of nodes cold, one hot"
+    for chart in charts:
+        assert len(lines_in(chart)) == 8
+        assert {"cpu × 1", "cpu × 8", "memcpy × 1", "memcpy × 8"} <= lines_in(chart)
+    told = "at most 8 lines: cpu and memcpy, then those that reach highest; the table has all."
+    assert told in section(page, "Copying from memory to memory")
+
+
+def test_in_place_against_a_new_address(page: str) -> None:
+    text = section(page, "Moving pages to another node")
+    assert re.search(r"to a new address moved [\d.]+ GB/s, [\d.]+ × as much", text)
+    assert "every pointer" in text
+    table = text.partition("against copying to a new address")[2].partition("</details>")[0]
+    way = "<td>(move_pages × \\d+|mbind|remap|copy)</td><td>8</td><td>(\\w+)</td>"
+    ways = re.findall(way, table)
+    assert len(ways) == 3 * 2 * 4, "pairs of nodes, sizes of pages, ways"
+    assert all(where == ("new" if way == "copy" else "stays") for way, where in ways)
+
+
+def test_migration_over_the_number_of_cpus(page: str) -> None:
+    chart = charts_of(page, "Moving pages to another node")[3]
+    assert {each["x"] for each in chart["data"]["values"]} == {1, 8}
+    assert {"move_pages × 512, base", "copy, huge"} <= lines_in(chart)
+
+
+def test_what_intervals_do_not_tell_apart_is_no_difference(tmp_path: Path) -> None:
+    rows = [row for row in documents.profile()["rows"] if row["experiment"] == "migrate"]
+    for row in rows:
+        row |= {"low": 1e9, "high": 9e10}
+    page = drawn(documents.machine() | {"conditions": {}, "rows": rows}, tmp_path)
+    text = section(page, "Moving pages to another node")
+    assert "which cannot be told apart from the best way that keeps the address" in text
+
+
+def test_copies_by_devices(page: str) -> None:
+    by_size, by_depth, others = charts_of(page, "Copies by DSA devices")
+    ways = {"single", "batch 10", "batch 50", "write() x 50"}
+    assert {row["line"] for row in by_size["data"]["values"]} == ways
+    assert "4 KiB, dedicated, engines: 1" in lines_in(by_depth)
+    bars = {row["bar"] for row in others["data"]["values"]}
+    assert {"threads: 12 × 1 MiB", "route: smart, DRAM 0 to HBM 2"} <= bars
+    assert {"copy alone", "copy alongside STREAM triad"} <= bars
+    assert not any("1 copy by a device" in bar for bar in bars), "that is what cores reached"
+    text = section(page, "Copies by DSA devices")
+    assert re.search(r"One by one, copies of 1 KiB reached 1\.\d+ GB/s", text)
+    assert re.search(r"While STREAM ran, a copy kept (69|70|71) % of what it reached alone", text)
+    missing = section(page, "What was not measured")
+    assert "dsa, 1 row: no DSA device here that this user may use" in missing
+
+
+def test_who_slows_whom(page: str) -> None:
+    text = section(page, "Who slows whom")
+    assert re.search(r"Worst off was .* while .* ran: slowed down 1\.9\d? times\.", text)
+    assert re.search(r"4 × read 2 together reached \d+ GB/s, one alone 216 GB/s", text)
+    assert len(charts_of(page, "Who slows whom")) == 3
+
+
+def test_sentences_are_made_from_the_numbers(tmp_path: Path) -> None:
+    document = documents.machine() | {
+        "conditions": {},
+        "rows": [
+            {
+                "experiment": "bandwidth", "unit": "B/s", "median": 25e9, "samples": [25e9],
+                "parameters": {"cpu_node": 0, "memory_node": 2, "mix": "read", "threads": 1},
+            }
+        ],
+    }  # fmt: skip
+    report.build(document, tmp_path / "page.html", tmp_path / "page.png")
+    page = (tmp_path / "page.html").read_text()
+    assert "The most was 25 GB/s (read, CPUs 0, HBM 2)." in page
+    assert "CPUs 0: 25 GB/s" in page
+    assert (tmp_path / "page.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_few_rows_are_enough(tmp_path: Path) -> None:
+    """One row of each experiment, the first: no chart needs another."""
+    document = documents.profile()
+    names = list(dict.fromkeys(row["experiment"] for row in document["rows"]))
+    rows = [next(r for r in document["rows"] if r["experiment"] == name) for name in names]
+    page = drawn(document | {"rows": rows}, tmp_path)
+    assert re.findall("<h2>(.*?)</h2>", page.partition("<script>")[0]) == TITLES[:-1]
+
+
+@given(data=st.data())
+@settings(max_examples=20, deadline=None)
+def test_any_rows_can_be_drawn(data: st.DataObject) -> None:
+    """Whatever the budget left, and whatever was found to be nothing."""
+    document = documents.profile()
+    rows = data.draw(st.lists(st.sampled_from(document["rows"]), min_size=1, max_size=12))
+    if data.draw(st.booleans()):
+        nothing = {"median": 0.0, "low": 0.0, "high": 0.0, "samples": [0.0]}
+        zeros = [dict.fromkeys(row["details"], 0.0) for row in rows]
+        rows = [row | nothing | {"details": each} for row, each in zip(rows, zeros, strict=True)]
+    profile = headrace.Profile.from_json(json.dumps(document | {"rows": rows}))
+    for figure in profile_figures(profile):
+        for _, chart in figure.charts:
+            assert specification(chart)
+
+
+def test_numbers_that_no_machine_reaches_are_told(tmp_path: Path) -> None:
+    document = documents.profile()
+    names = list(dict.fromkeys(row["experiment"] for row in document["rows"]))
+    rows = [next(r for r in document["rows"] if r["experiment"] == name) for name in names]
+    huge = {"median": 1e308, "low": 1e308, "high": 1e308, "samples": [1e308] * 5}
+    rows += [row | huge for row in rows]
+    report.build(document | {"rows": rows}, tmp_path / "page.html", tmp_path / "page.png")
+    page = (tmp_path / "page.html").read_text()
+    assert page.count("1 row: has a number that no machine reaches") == len(names)
+    assert "1e+308" not in page and "Infinity" not in json.dumps(figures_of(page))
+
+
+def test_strings_are_only_text(tmp_path: Path) -> None:
+    document = documents.profile()
+    evil = "</script><b>\x1b[31m\ud800\x00"
+    document["name"] = evil
+    document["rows"] = document["rows"][:1]
+    document["rows"][0]["reason"] = document["rows"][0]["source"] = evil
+    report.build(document, tmp_path / "page.html", tmp_path / "page.png")
+    page = (tmp_path / "page.html").read_text()
+    told = "&lt;/script&gt;&lt;b&gt;\ufffd[31m\ufffd\ufffd"
+    assert f"<h1>Headrace on {told}</h1>" in page and f"<li>{told}: 1 row</li>" in page
+    assert (tmp_path / "page.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_a_large_machine_makes_no_heavy_page(tmp_path: Path) -> None:
+    """16 nodes with 24 CPUs each, every pair at many points."""
+    document = documents.large_profile()
+    for node in document["nodes"]:
+        node["cpus"] = list(range(node["id"] * 24, node["id"] * 24 + 24))
+    make = documents.Maker(1)
+    document["rows"] = [
+        make.row("latency", "ns", 88.0 + abs(cpu - memory), cpu_node=cpu, memory_node=memory,
+                 bytes=1 << exponent, window="all", pages="huge")
+        for cpu in range(16) for memory in range(16) for exponent in range(12, 36)
+    ]  # fmt: skip
+    page = drawn(document, tmp_path)
+    assert len(page) < 2_500_000
+    assert len(charts_of(page, "How long a load takes")[0]["data"]["values"]) == 256
+    table = section(page, "How long a load takes").partition("<details>")[2]
+    assert "6144 rows, the first 2000 of them; the document has all" in table
+    assert table.count("<tr>") == 2001
+
+
+def test_published_figures_say_so(tmp_path: Path) -> None:
+    profile = headrace.Profile.load("cxl-a1000")
+    page = drawn(json.loads(profile.to_json()), tmp_path)
+    text = section(page, "How long a load takes while others use the memory")
+    assert "<figcaption>Published, not measured here. A load took" in text
+    assert "by the delay injected: read" in text and "pause" not in text
+    (*_, delays) = charts_of(page, "How long a load takes while others use the memory")
+    assert "\"title\": \"delay, in the source's unit\"" in json.dumps(delays)
+    assert "Published, not measured" not in drawn(documents.profile(), tmp_path)
+
+
+def test_the_command_draws_a_profile(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "p.json").write_text(json.dumps(documents.profile()))
+    result = run("report", "p.json", "--html", "page.html")
+    assert (result.returncode, result.stdout, result.stderr) == (0, "page.html\n", "")
+    broken = documents.profile()
+    broken["rows"][0]["samples"] = "many"
+    (tmp_path / "p.json").write_text(json.dumps(broken))
+    refused = run("report", "p.json", "--html", "page.html")
+    assert refused.returncode == 2 and "rows[0].samples" in refused.stderr
+
+
+def test_what_is_measured_can_be_drawn(measured: headrace.Profile, tmp_path: Path) -> None:
+    report.build(json.loads(measured.to_json()), tmp_path / "page.html")
+    assert "STREAM" in (tmp_path / "page.html").read_text()

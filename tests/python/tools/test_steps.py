@@ -1,0 +1,223 @@
+"""tools/test.sh: which steps run when, what is told of them, and what a change concerns."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[3]
+sys.path.insert(0, str(ROOT / "tools"))
+
+import concerned  # noqa: E402
+import scheduler  # noqa: E402
+import steps  # noqa: E402
+from scheduler import Outcome, Step  # noqa: E402
+
+
+def run(some: list[Step], folder: Path) -> dict[str, Outcome]:
+    outcomes = scheduler.run(some, folder, lambda outcome: None)
+    return {outcome.step.name: outcome for outcome in outcomes}
+
+
+def wait_for(file: str) -> str:
+    return f"timeout 20 bash -c 'until [ -e {file} ]; do sleep 0.01; done'"
+
+
+def test_a_build_and_two_other_steps_run_beside_each_other(tmp_path: Path) -> None:
+    meet = [f"{tmp_path}/{name}" for name in "abc"]
+    each = [f"touch {own}\n" + "\n".join(wait_for(other) for other in meet) for own in meet]
+    some = [Step("build", each[0], is_build=True), Step("one", each[1]), Step("two", each[2])]
+    assert all(outcome.passed for outcome in run(some, tmp_path / "logs").values())
+
+
+def test_builds_run_one_after_the_other_and_at_most_two_others(tmp_path: Path) -> None:
+    alone = f"mkdir {tmp_path}/alone; sleep 0.1; rmdir {tmp_path}/alone"
+    some = [Step(f"build-{i}", alone, is_build=True) for i in range(3)]
+    assert all(outcome.passed for outcome in run(some, tmp_path / "logs").values())
+    running = [Step("a", ""), Step("b", "")]
+    assert scheduler.choose([Step("c", "")], set(), running) is None
+    assert scheduler.choose([Step("c", "")], set(), running[:1]) is not None
+
+
+def test_a_build_gives_way_to_what_runs_beside_it(tmp_path: Path) -> None:
+    niceness = "python3 -c 'import os; print(os.nice(0))'"
+    run([Step("build", niceness, is_build=True), Step("other", niceness)], tmp_path)
+    told = {name: int((tmp_path / f"{name}.log").read_text()) for name in ("build", "other")}
+    assert told["build"] > told["other"]
+
+
+def test_what_needs_a_failed_step_has_failed_and_the_rest_runs(tmp_path: Path) -> None:
+    outcomes = run(
+        [Step("first", "false; true"), Step("second", "true", after=("first",)),
+         Step("third", "true", after=("second",)), Step("other", "true")],
+        tmp_path,
+    )  # fmt: skip
+    assert [name for name, outcome in outcomes.items() if outcome.passed] == ["other"]
+    assert outcomes["second"].reason == "not run: it needs first"
+
+
+def test_a_step_that_hangs_is_stopped_with_all_that_it_started(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(scheduler, "LIMIT_SECONDS", 0.5)
+    command = f"sleep 60 & echo $! >{tmp_path}/child; wait"
+    outcome = run([Step("hangs", command)], tmp_path)["hangs"]
+    assert not outcome.passed and outcome.reason.startswith("stopped after")
+    state = Path("/proc", (tmp_path / "child").read_text().strip(), "stat")
+    assert not state.exists() or state.read_text().rsplit(")", 1)[1].split()[0] in "ZX"
+
+
+def test_the_time_of_a_step_is_that_of_its_children(tmp_path: Path) -> None:
+    burn = "python3 -c 'import time\nwhile time.process_time() < 0.3: pass'"
+    assert run([Step("burn", burn)], tmp_path)["burn"].cpu_seconds >= 0.3
+
+
+def outcome_of(name: str, cpu_seconds: float, passed: bool = True) -> Outcome:
+    return Outcome(Step(name, "", is_build=name.startswith("build")), passed, 1, cpu_seconds)
+
+
+def test_kept_times_only_shrink_and_a_much_longer_one_is_told(tmp_path: Path) -> None:
+    times = steps.Times(tmp_path / "times.json")
+    assert times.complaint(outcome_of("asan", 1000)) is None
+    times.tighten([outcome_of("asan", 100), outcome_of("tsan", 9, passed=False)])
+    times.tighten([outcome_of("asan", 130)])
+    assert json.loads((tmp_path / "times.json").read_text()) == {"asan": 100}
+    assert times.complaint(outcome_of("asan", 200)) is None
+    note = "note: asan took 300 s of CPU; 100 are kept"
+    assert times.complaint(outcome_of("asan", 300)) == note
+    times.tighten([outcome_of("asan", 80)])
+    assert times.kept == {"asan": 80}
+
+
+@pytest.mark.parametrize(
+    ("log", "key"),
+    [
+        ("", "build-asan, cached"),
+        ("# x.cpp\ndirect_cache_hit\n", "build-asan, cached"),
+        ("# x.cpp\ncache_miss\n", "build-asan"),
+        ("cache_miss\ndirect_cache_hit\npreprocessed_cache_hit\n", None),
+    ],
+)
+def test_a_build_has_a_time_from_nothing_and_one_with_a_cache(
+    log: str, key: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(steps, "LOGS", tmp_path)
+    (tmp_path / "build-asan.ccache").write_text(log)
+    assert steps.Times(tmp_path / "none").key(outcome_of("build-asan", 1)) == key
+
+
+def test_every_step_can_run() -> None:
+    everything = steps.all_steps()
+    left, passed = list(everything), set[str]()
+    while (step := scheduler.choose(left, passed, [])) is not None:
+        left.remove(step)
+        passed.add(step.name)
+    assert not left
+    assert [s.name for s in steps.with_conditions(["tsan"], everything)] == [
+        "packages", "build-tsan", "tsan",
+    ]  # fmt: skip
+
+
+def test_a_line_for_each_step_and_the_last_one_counts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    some = [Step("good", "echo note: seen; echo unseen"), Step("bad", "echo why; false")]
+    monkeypatch.setattr(steps, "all_steps", lambda: some)
+    monkeypatch.setattr(steps, "ROOT", tmp_path)
+    monkeypatch.setattr(steps, "LOGS", tmp_path / "logs")
+    monkeypatch.setattr(steps, "TIMES", tmp_path / "times.json")
+    monkeypatch.setattr(sys, "argv", ["test.sh"])
+    assert steps.main() == 1
+    lines = capsys.readouterr().out.splitlines()
+    assert {"note: seen", "why", "(whole log: logs/bad.log)"} <= set(lines)
+    assert not any("unseen" in line for line in lines)
+    assert sorted(line.split()[0] for line in lines if " s of CPU" in line) == [
+        "FAILED", "ok", "whole",
+    ]  # fmt: skip
+    assert lines[-1] == "1 passed, 1 failed"
+
+
+def test_an_unknown_step_is_refused() -> None:
+    command = [str(ROOT / "tools" / "test.sh")]
+    refused = subprocess.run([*command, "nosuch"], capture_output=True, text=True)
+    assert refused.returncode == 1 and "no step nosuch; there are: packages" in refused.stderr
+    parts = subprocess.run([*command, "--changed", "--update"], capture_output=True, text=True)
+    assert parts.returncode == 2 and "leave --changed out" in parts.stderr
+
+
+def tree(root: Path, files: dict[str, str]) -> None:
+    for name, text in files.items():
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).write_text(text)
+
+
+def test_a_header_concerns_all_that_include_it_and_a_source_its_folder(tmp_path: Path) -> None:
+    tree(tmp_path, {
+        "include/headrace/a.h": "", "src/core/b.h": '#include "headrace/a.h"\n',
+        "src/core/b.cpp": '#include "core/b.h"\n', "src/core/b_test.cpp": "",
+        "src/move/c_test.cpp": '#include  "core/b.h"\n', "src/cache/d_test.cpp": "",
+        "tests/support/e.h": '#include "core/b.h"\n',
+        "tests/conformance/f.cpp": '#include "support/e.h"\n',
+    })  # fmt: skip
+    files = [str(p.relative_to(tmp_path)) for p in tmp_path.rglob("*") if p.is_file()]
+    programs = ["core_test src/core", "move_test src/move", "cache_test src/cache",
+                "conformance_test tests/conformance"]  # fmt: skip
+
+    def concerns(*changed: str) -> list[str]:
+        found = concerned.concerned_files(tmp_path, changed, files)
+        return concerned.programs_for({str(Path(file).parent) for file in found}, programs)
+
+    assert concerns("include/headrace/a.h") == ["conformance_test", "core_test", "move_test"]
+    assert concerns("src/core/b.cpp") == ["core_test"]
+    assert concerns("src/cache/d_test.cpp", "README.md") == ["cache_test"]
+
+
+@pytest.mark.parametrize(
+    ("changed", "names"),
+    [
+        ("docs/design/move.md", {"python"}),
+        ("docs/profile.schema.json", {"python"}),
+        ("python/headrace/_cli/topo.py", {"types", "python"}),
+        ("src/cache/x.cpp", {"asan", "tsan"}),
+        ("include/headrace/x.h", {"headers", "asan", "tsan"}),
+        ("tests/guest/boot.sh", {"guest"}),
+    ],
+)
+def test_what_a_change_concerns(changed: str, names: set[str]) -> None:
+    everything = steps.all_steps()
+    assert set(concerned.steps_for([changed], everything)[1]) == names | {"house", "format"}
+    for build in ("cmake/tests.cmake", "tests/CMakeLists.txt", "Makefile"):
+        assert len(concerned.steps_for([build], everything)[1]) == len(everything)
+
+
+def test_a_clone_without_a_branch_main_is_compared_with_the_remotes(tmp_path: Path) -> None:
+    def git(folder: Path, *words: str) -> None:
+        author = ("-c", "user.name=a", "-c", "user.email=a@b")
+        subprocess.run(["git", *author, *words], cwd=folder, check=True, capture_output=True)
+
+    first, clone = tmp_path / "first", tmp_path / "clone"
+    git(tmp_path, "init", "-b", "main", str(first))
+    git(first, "commit", "--allow-empty", "-m", "first")
+    git(tmp_path, "clone", str(first), str(clone))
+    git(clone, "checkout", "-b", "own")
+    git(clone, "branch", "-D", "main")
+    (clone / "new.cpp").touch()
+    assert concerned.changed_files(clone) == ["new.cpp"]
+    git(clone, "remote", "remove", "origin")
+    with pytest.raises(SystemExit, match="no branch main"):
+        concerned.changed_files(clone)
+
+
+def test_ctrl_c_is_one_line(tmp_path: Path) -> None:
+    stub = (
+        "import runpy, signal, os, sys; sys.path.insert(0, 'tools'); import scheduler;"
+        "scheduler.run = lambda *_: os.kill(os.getpid(), signal.SIGINT);"
+        "sys.argv = ['steps.py', 'house'];"
+        "runpy.run_path('tools/steps.py', run_name='__main__')"
+    )
+    result = subprocess.run([sys.executable, "-c", stub], cwd=ROOT, capture_output=True, text=True)
+    assert (result.returncode, result.stderr) == (130, "test.sh: interrupted\n")

@@ -1,0 +1,24 @@
+// Tests of what a child made by fork() has of its parent's objects.
+#pragma once
+
+#include <sys/wait.h>
+#include <unistd.h>
+
+namespace headrace::test {
+
+// The exit status of a child that runs `body`; 0: it returned true. One that hangs is ended by a
+// signal. The child ends without destructors of statics and without a look for leaks.
+template <class Body>
+int status_of_child(Body body) {
+  constexpr unsigned kSeconds = 30;
+  const pid_t child = fork();
+  if (child == 0) {
+    alarm(kSeconds);
+    _exit(body() ? 0 : 1);
+  }
+  int status = -1;
+  waitpid(child, &status, 0);
+  return status;
+}
+
+}  // namespace headrace::test

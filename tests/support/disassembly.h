@@ -1,0 +1,35 @@
+// What the compiler made of a loop: this program's own code, taken apart by objdump.
+#pragma once
+
+#include <unistd.h>
+
+#include <array>
+#include <cstdio>
+#include <functional>
+#include <string>
+
+namespace headrace::test {
+
+// Each line of code of functions whose demangled name contains `name`, with that function's header
+// line. Nothing where there is no objdump.
+inline void for_each_instruction(
+    const std::string& name,
+    const std::function<void(const std::string& function, const std::string& line)>& see) {
+  const std::string command =
+      "objdump -d -C --no-show-raw-insn /proc/" + std::to_string(getpid()) + "/exe 2>/dev/null";
+  FILE* const pipe = popen(command.c_str(), "r");
+  if (pipe == nullptr) return;
+  std::string function;
+  std::array<char, 512> buffer{};
+  while (std::fgets(buffer.data(), buffer.size(), pipe) != nullptr) {
+    const std::string line = buffer.data();
+    if (line.find(">:") != std::string::npos && line[0] != ' ') {
+      function = line.find(name) == std::string::npos ? "" : line;
+    } else if (!function.empty() && line[0] == ' ') {
+      see(function, line);
+    }
+  }
+  pclose(pipe);
+}
+
+}  // namespace headrace::test

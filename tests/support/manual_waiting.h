@@ -1,0 +1,29 @@
+// Waiting under a ManualClock: nothing runs by itself there, so sleeping means that its time
+// passes.
+#pragma once
+
+#include <atomic>
+#include <functional>
+
+#include "headrace/clock.h"
+
+namespace headrace::test {
+
+class ManualWaiting final : public Waiting {
+ public:
+  explicit ManualWaiting(ManualClock& clock) : clock_(clock) {}
+  bool wait(const std::atomic<std::uint32_t>& word, std::uint32_t seen,
+            Nanoseconds timeout) override {
+    if (word.load() == seen) clock_.advance(timeout);
+    if (asleep) asleep();
+    return word.load() != seen;
+  }
+  void wake_all(const std::atomic<std::uint32_t>&) override {}
+
+  std::function<void()> asleep;  // what happens meanwhile
+
+ private:
+  ManualClock& clock_;
+};
+
+}  // namespace headrace::test

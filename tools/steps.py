@@ -1,0 +1,228 @@
+#!/usr/bin/env python3
+"""The steps of `make test` (docs/design/tests.md says what each is for).
+
+Each step prints one line and the notes of its log; the log of a step that fails follows it. Exit
+status 1 if any failed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+import concerned
+from scheduler import Outcome, Step, run
+
+ROOT = Path(__file__).resolve().parent.parent
+LOGS = ROOT / "build" / "logs"
+TIMES = ROOT / "tools" / "test_times.json"
+JOBS = os.cpu_count() or 1
+
+#: A step that takes so much more CPU than its kept time is told. A busy machine does not double it.
+FACTOR, SLACK_SECONDS = 2.0, 10.0
+
+#: What names the lines of a report; clang's own choice may be another LLVM's.
+NAMES = "external_symbolizer_path=/usr/bin/addr2line"
+SANITIZERS = {
+    "ASAN_OPTIONS": f"detect_stack_use_after_return=1:{NAMES}",
+    "UBSAN_OPTIONS": f"print_stacktrace=1:{NAMES}",
+    "TSAN_OPTIONS": f"halt_on_error=1:second_deadlock_stack=1:{NAMES}",
+}
+
+#: Where the compiler's cache and name are not chosen: as in the Makefile.
+DEFAULTS = {
+    "CCACHE_DIR": str(ROOT / ".cache" / "ccache"), "CCACHE_BASEDIR": str(ROOT),
+    "CCACHE_NOHASHDIR": "1", "CXX": "/usr/bin/c++",
+}  # fmt: skip
+
+FORMAT = "git ls-files -z -- '*.cpp' '*.h' | xargs -0 clang-format-19 --dry-run -Werror"
+# Each file alone, as clang 19 sees it.
+CLANG_TIDY = """\
+cmake --preset tidy >/dev/null
+cmake --build --preset tidy --target headrace headrace_workload
+git ls-files -z -- 'src/*.cpp' 'dsa_emulator/*.cpp' 'workload/*.cpp' |
+  grep -zvE '_(test|bench|fuzz)\\.cpp$' |
+  xargs -0 -n 2 -P "$JOBS" clang-tidy-19 -p build/tidy --quiet"""
+
+
+def build(preset: str, *targets: str) -> str:
+    """Configures and builds targets of a preset."""
+    names = f" --target {' '.join(targets)}" if targets else ""
+    return f"cmake --preset {preset} >/dev/null\ncmake --build --preset {preset} -j $JOBS{names}"
+
+
+def tests(preset: str, *filters: str) -> str:
+    return f"ctest --preset {preset} -j $JOBS --no-tests=error {' '.join(filters)}"
+
+
+def all_steps() -> list[Step]:
+    """In the order in which they are started, as far as they may."""
+    asan = SANITIZERS | {
+        "HEADRACE_DSA_DESCRIPTORS": "50000",
+        # hwloc's plugin for PCI, which comes with Open MPI, leaks when it is unloaded.
+        "HWLOC_PLUGINS_BLACKLIST": "hwloc_pci.so",
+    }
+    release = {"HEADRACE_DSA_DESCRIPTORS": "1000000"}
+    packages = ("packages",)
+    return [
+        Step("packages", "tools/setup.sh tools/packages.txt tools/packages-test.txt"),
+        Step("build-release", build("release", "optimised"), packages, is_build=True),
+        Step("house", "python3 tools/tidy.py", packages),
+        Step("format", FORMAT, packages),
+        Step("pip", "make -s .venv/.requirements-installed", packages),
+        Step("guest-prepare", "tests/guest/prepare.sh build/guest", packages),
+        Step("package", "make install", ("build-release", "pip"), is_build=True),
+        Step("build-asan", build("asan"), packages, is_build=True),
+        Step("build-tsan", build("tsan", "threaded"), packages, is_build=True),
+        Step("headers", build("release", "all_verify_interface_header_sets"), packages, True),
+        Step("install", "tests/install/run.sh build/install", ("build-release",), True),
+        Step("guest", "tests/guest/run_tests.sh build/release",
+             ("build-release", "guest-prepare", "package")),
+        Step("release", tests("release", "-L optimised"), ("build-release",), False, release),
+        Step("types", ".venv/bin/python -m mypy --strict python/headrace", ("package",)),
+        Step("python", ".venv/bin/python -m pytest -q -n $JOBS tests/python", ("package",)),
+        Step("asan", tests("asan"), ("build-asan",), False, asan),
+        Step("tsan", tests("tsan", "-L threaded"), ("build-tsan",), False, SANITIZERS),
+    ]  # fmt: skip
+
+
+#: Minutes, so run only when named.
+NAMED_ONLY = [Step("clang-tidy", CLANG_TIDY, ("packages",), is_build=True)]
+
+
+def with_conditions(names: Sequence[str], steps: Sequence[Step]) -> list[Step]:
+    """The named steps and all that must have passed before them."""
+    by_name = {step.name: step for step in steps}
+    wanted: set[str] = set()
+    left = list(names)
+    while left:
+        if (name := left.pop()) not in wanted:
+            wanted.add(name)
+            left += by_name[name].after
+    return [step for step in steps if step.name in wanted]
+
+
+class Times:
+    """The CPU time that each step may take: kept in a file, and only made shorter by this."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.kept: dict[str, float] = json.loads(path.read_text()) if path.is_file() else {}
+
+    def key(self, outcome: Outcome) -> str | None:
+        """What the time of a step is kept as; None where it says nothing."""
+        name = outcome.step.name
+        if not outcome.passed or name in {"packages", "pip", "guest-prepare"}:  # a network's time
+            return None
+        if not outcome.step.is_build:
+            return name
+        hits, misses = cache_use(LOGS / f"{name}.ccache")
+        if misses == 0:
+            return f"{name}, cached"
+        return name if misses > hits else None
+
+    def complaint(self, outcome: Outcome) -> str | None:
+        key = self.key(outcome)
+        if key is None or key not in self.kept:
+            return None
+        if outcome.cpu_seconds <= self.kept[key] * FACTOR + SLACK_SECONDS:
+            return None
+        return f"note: {key} took {outcome.cpu_seconds:.0f} s of CPU; {self.kept[key]:.0f} are kept"
+
+    def tighten(self, outcomes: Sequence[Outcome]) -> None:
+        for outcome in outcomes:
+            if (key := self.key(outcome)) is not None:
+                now = round(outcome.cpu_seconds, 1)
+                self.kept[key] = min(now, self.kept.get(key, now))
+        self.path.write_text(json.dumps(dict(sorted(self.kept.items())), indent=2) + "\n")
+
+
+def cache_use(log: Path) -> tuple[int, int]:
+    """How many objects of a step the compiler's cache had, and how many it had not."""
+    lines = log.read_text().splitlines() if log.is_file() else []
+    return sum(line.endswith("_cache_hit") for line in lines), lines.count("cache_miss")
+
+
+def tell(outcome: Outcome, times: Times) -> None:
+    """One line, the notes of its log, and of a failure the log's end."""
+    name, log = outcome.step.name, LOGS / f"{outcome.step.name}.log"
+    word = "ok" if outcome.passed else "FAILED"
+    used = f"{outcome.seconds:5.0f} s {outcome.cpu_seconds:6.0f} s of CPU"
+    print(f"{word:<7} {name:<14} {used}  {outcome.reason}".rstrip())
+    lines = log.read_text(errors="replace").splitlines() if log.is_file() else []
+    if outcome.passed:
+        told = [line for line in lines if line.startswith("note: ")]
+        told += filter(None, [times.complaint(outcome)])
+        print("\n".join(told), end="\n" if told else "", flush=True)
+    elif outcome.seconds > 0:
+        print("\n".join(lines[-120:]))
+        print(f"(whole log: {log.relative_to(ROOT)})", flush=True)
+
+
+def prepare(steps: Sequence[Step]) -> None:
+    """The environment of every step, and no log of an earlier run."""
+    for name, value in DEFAULTS.items():
+        os.environ.setdefault(name, value)
+    os.environ.setdefault("JOBS", str(JOBS))
+    LOGS.mkdir(parents=True, exist_ok=True)
+    for step in steps:
+        (LOGS / f"{step.name}.log").unlink(missing_ok=True)
+        cache_log = LOGS / f"{step.name}.ccache"
+        cache_log.unlink(missing_ok=True)
+        if step.is_build:
+            step.environment["CCACHE_STATSLOG"] = str(cache_log)
+
+
+def chosen(arguments: argparse.Namespace) -> list[Step]:
+    everything = all_steps()
+    if arguments.changed:
+        files = concerned.changed_files(ROOT)
+        steps, names = concerned.steps_for(files, everything)
+        return with_conditions(names, steps)
+    unknown = set(arguments.steps) - {step.name for step in everything + NAMED_ONLY}
+    if unknown:
+        names = " ".join(step.name for step in everything + NAMED_ONLY)
+        sys.exit(f"test.sh: no step {', '.join(sorted(unknown))}; there are: {names}")
+    if not arguments.steps:
+        return everything
+    return with_conditions(arguments.steps, everything + NAMED_ONLY)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(
+        prog="test.sh", description="Runs every test of the project from nothing."
+    )
+    parser.add_argument("steps", nargs="*", metavar="STEP",
+                        help="only these, and what they need (clang-tidy runs only when named)")
+    parser.add_argument("--changed", action="store_true",
+                        help="only what the changes since main concern")
+    parser.add_argument("--update", action="store_true",
+                        help=f"keep shorter times in {TIMES.relative_to(ROOT)}")
+    arguments = parser.parse_args()
+    if arguments.changed and arguments.update:
+        parser.error("--update keeps the times of whole steps; leave --changed out")
+    steps = chosen(arguments)
+    prepare(steps)
+    times = Times(TIMES)
+    begin = time.monotonic()
+    outcomes = run(steps, LOGS, lambda outcome: tell(outcome, times))
+    if arguments.update:
+        times.tighten(outcomes)
+    passed = sum(outcome.passed for outcome in outcomes)
+    cpu = sum(outcome.cpu_seconds for outcome in outcomes)
+    print(f"whole {time.monotonic() - begin:18.0f} s {cpu:6.0f} s of CPU")
+    print(f"{passed} passed, {len(outcomes) - passed} failed")
+    return 0 if passed == len(outcomes) else 1
+
+
+if __name__ == "__main__":
+    try:
+        sys.exit(main())
+    except KeyboardInterrupt:  # all steps are stopped
+        print("test.sh: interrupted", file=sys.stderr)
+        sys.exit(130)
