@@ -1,6 +1,7 @@
 #!/bin/bash
 # Boots a guest with a chosen memory topology and runs one command in it, with the host's root
-# mounted read-only as its own. The exit status is the command's; 124 when the bound ran out.
+# mounted read-only as its own. The exit status is the command's; 124 when the bound ran out, 125
+# when QEMU itself crashed.
 #
 # Usage: boot.sh OUTDIR TOPOLOGY COMMAND      OUTDIR as made by prepare.sh
 #   xeon-max  2 sockets x 4 tiles: 8 DDR nodes with a core each (0-7), 8 HBM nodes without (8-15),
@@ -51,7 +52,9 @@ rate() {
 }
 
 # -hypervisor: the kernel refuses CXL regions where it believes that it cannot flush CPU caches.
+# One thread: QEMU crashes now and then when one CPU moves a window that another looks up (guest.md).
 cxl() {
+  threads=single
   args=(-M q35,cxl=on,hmat=on -cpu max,-hypervisor -smp 2,sockets=1,cores=2
     -m 2G,slots=4,maxmem=16G
     -object memory-backend-ram,id=m0,size=2G -numa node,nodeid=0,cpus=0-1,memdev=m0
@@ -62,7 +65,7 @@ cxl() {
     -M cxl-fmw.0.targets.0=cxl.1,cxl-fmw.0.size=4G)
 }
 
-args=()
+args=() threads=multi
 case $topology in
   xeon-max) xeon_max ;;
   cxl) cxl ;;
@@ -78,7 +81,7 @@ log=$(mktemp)
 trap 'rm -f "$log"' EXIT
 status=0
 timeout --foreground "$seconds" qemu-system-x86_64 "${args[@]}" \
-  -accel tcg,thread=multi -nographic -nic none -no-reboot \
+  -accel tcg,thread=$threads -nographic -nic none -no-reboot \
   -kernel "$out/vmlinuz" -initrd "$out/initramfs.gz" \
   -append "$kernel" \
   -fsdev local,id=root,path=/,security_model=none,readonly=on,multidevs=remap \
@@ -93,5 +96,9 @@ grep -q "GUEST UP" "$log" || tail -20 "$log" >&2  # what the lines above do not 
 if ((status == 124)); then
   echo "boot.sh: the guest was stopped after $seconds s" >&2
   exit 124
+fi
+if ((status > 128)); then
+  echo "boot.sh: QEMU itself crashed (status $status)" >&2
+  exit 125
 fi
 die "the guest ended without saying how (QEMU's status: $status)"

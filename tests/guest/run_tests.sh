@@ -24,22 +24,30 @@ boot() {
     "$in_guest '/run/host$program' ${parts[$1]}" >"$2" 2>&1
 }
 
-# Whether a guest that was stopped never got up, or had a thread that could not be woken after its
-# kernel reported a stall: taken for the kernel's fault, not the program's.
-kernel_hung() {
-  ! grep -q "GUEST UP" "$1" ||
-    { grep -q 'rcu: INFO\|blocked for more than' "$1" && grep -q 'State:.*D (disk' "$1"; }
+# What a guest ended of (status, log) that no program in it can be blamed for: QEMU crashed, or the
+# guest was stopped and never got up, or had a thread that could not be woken after its kernel
+# reported a stall. Nothing where a program is to blame.
+fault_of_the_guest() {
+  if (($1 == 125)); then
+    echo "QEMU itself crashed"
+  elif (($1 == 124)) && ! grep -q "GUEST UP" "$2"; then
+    echo "the guest never got up"
+  elif (($1 == 124)) && grep -q 'rcu: INFO\|blocked for more than' "$2" &&
+    grep -q 'State:.*D (disk' "$2"; then
+    echo "the kernel itself hung"
+  fi
 }
 
 failed=0
 for topology in xeon-max cxl; do
   begin=$SECONDS status=0
   log=$guest/$topology.log
-  rm -f "$log.hung"
+  rm -f "$log.first"
   boot "$topology" "$log" || status=$?
-  if ((status == 124)) && kernel_hung "$log"; then
-    echo "note: guest $topology: the kernel itself hung, see $log.hung; booting once more"
-    mv "$log" "$log.hung"
+  fault=$(fault_of_the_guest "$status" "$log")
+  if [ -n "$fault" ]; then
+    echo "note: guest $topology: $fault, see $log.first; booting once more"
+    mv "$log" "$log.first"
     begin=$SECONDS status=0
     boot "$topology" "$log" || status=$?
   fi
