@@ -69,6 +69,11 @@ VENDOR = {
     r"cuda|nvml|hip/|level_zero": "src/backend/cuda",
     r"numaif|numa\.h|linux/mempolicy": "src/memory",
 }
+NAMED_FILE = re.compile(
+    r"(?<![\w/.$}>*-])"
+    r"((?:src|include|dsa_emulator|workload|python|tests|tools|docs|bench|examples)/"
+    r"[\w./-]+\.(?:h|cpp|py|md|sh|txt|c))\b")
+MAY_NAME_ANY_FILE = ("CHANGELOG.md", "tools/tidy.py", "tests/python/tools/")
 MAX_FILES = 30  # of a folder: beyond that it holds two concepts
 MAX_WORDS = 24  # of the project's own in ARCHITECTURE.md
 
@@ -217,6 +222,20 @@ def check_lines(path: Path, lines: list[str]) -> Iterator[Finding]:
                 yield Finding(path, number, "the library throws nothing: return a Result")
 
 
+def check_named_files(paths: list[Path]) -> Iterator[Finding]:
+    """A file that a comment or a document names is there; a test's may be made up."""
+    known = {path.relative_to(ROOT).as_posix() for path in paths}
+    for path in paths:
+        own = path.relative_to(ROOT).as_posix()
+        if path.suffix not in CHECKED | {".md"} or own.startswith(MAY_NAME_ANY_FILE):
+            continue
+        for number, line in enumerate(path.read_text().splitlines(), 1):
+            for named in NAMED_FILE.findall(line):
+                if named not in known and not (path.parent / named).exists():
+                    if not any(name.endswith(f"/{named}") for name in known):
+                        yield Finding(path, number, f"names {named}, which is not there")
+
+
 def check_header(path: Path, lines: list[str]) -> Iterator[Finding]:
     if path.suffix != ".h":
         return
@@ -323,7 +342,8 @@ def check_tests_beside(paths: list[Path]) -> list[str]:
 
 def measure(paths: list[Path]) -> tuple[dict[str, object], list[Finding]]:
     """What the budgets are about, and the findings that have no budget."""
-    findings = [*check_one_definition(paths), *check_glossary(), *check_folders(paths)]
+    findings = [*check_one_definition(paths), *check_glossary(), *check_folders(paths),
+                *check_named_files(paths)]
     functions: list[Function] = []
     long_files: dict[str, int] = {}
     for path in paths:

@@ -83,7 +83,7 @@ class CompletionQueue {
   std::atomic<Ended*> top_{nullptr};
 };
 
-// Moves that are under way hold the queue too.
+// Transfers in flight hold the queue too.
 struct CompletionQueueRef {
   std::shared_ptr<CompletionQueue> queue;
 };

@@ -128,7 +128,7 @@ void bind_transfer(nb::module_& m) {
           "Under asyncio: the outcome, without blocking the loop. Cancelling the awaiting task "
           "does not cancel the move.")
       .def("__repr__", [](const TransferRef& self) {
-        return std::string(self.transfer.done() ? "Transfer(done)" : "Transfer(under way)");
+        return std::string(self.transfer.done() ? "Transfer(done)" : "Transfer(in flight)");
       });
 }
 

@@ -52,7 +52,7 @@ rate() {
 }
 
 # -hypervisor: the kernel refuses CXL regions where it believes that it cannot flush CPU caches.
-# One thread: QEMU crashes now and then when one CPU moves a window that another looks up (guest.md).
+# One thread: QEMU may crash when one CPU moves a window that another looks up (guest.md).
 cxl() {
   threads=single
   args=(-M q35,cxl=on,hmat=on -cpu max,-hypervisor -smp 2,sockets=1,cores=2

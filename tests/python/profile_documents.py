@@ -209,7 +209,7 @@ def interference(make: Maker) -> Iterator[Row]:
 
 
 def dsa(make: Maker) -> Iterator[Row]:
-    """A device takes 0.6 µs to begin and moves 30 GB/s; what is under way hides the first."""
+    """A device takes 0.6 µs to begin and moves 30 GB/s; what is in flight hides the first."""
 
     def row(part: str, size: int, rate: float, /, **other: Any) -> Row:
         point = {"part": part, "method": "single", "bytes": size, "threads": 1, "at_once": 1,

@@ -35,7 +35,7 @@ FLOOR = "floor"
 #: The seed of the order of runs: the same in every run of the benchmark, and told in its document.
 SEED = 1
 
-#: Digits after the point of averages: the rule of average_text in src/workload/decimal.h.
+#: Digits after the point of averages: the rule of average_text in workload/query/decimal.h.
 AVERAGE_DIGITS = 6
 #: Averages of an answer and the sums they are derived from.
 AVERAGES = {"avg_qty": "sum_qty", "avg_price": "sum_base_price", "avg_disc": "sum_disc"}

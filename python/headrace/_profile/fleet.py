@@ -24,7 +24,7 @@ _FALSE_ALARM = 0.01
 #: Capacities nearer than this are the same DIMMs: firmware keeps more or less for itself.
 _SAME_CAPACITY = 0.02
 #: MAD to standard deviation of a normal distribution; and by how much the MAD of 0, 1, ... values
-#: comes out too small (Croux and Rousseeuw 1992), as in src/topology/compare.cpp.
+#: comes out too small (Croux and Rousseeuw 1992), as in src/profile/compare.cpp.
 _SIGMA_OF_MAD = 1.4826
 _FEW = (1.0, 1.0, 1.196, 1.495, 1.363, 1.206, 1.2, 1.14, 1.129, 1.107)
 #: Conditions that one expects to be the same on all hosts.

@@ -48,6 +48,7 @@ int write_all(int file, std::string_view text) {
   while (!text.empty()) {
     const ssize_t done = write(file, text.data(), text.size());
     if (done < 0 && errno != EINTR) return errno;
+    if (done == 0) return EIO;  // a device that takes nothing would be asked for ever
     if (done > 0) text.remove_prefix(static_cast<std::size_t>(done));
   }
   return 0;

@@ -33,7 +33,8 @@ std::string first_line(const std::filesystem::path& path);
 // Replaces the file at once and durably: a reader sees the old one or the new one, also after a
 // crash. A symbolic link stays, and its target is written, made if need be. What is no regular file
 // (a pipe, a device), and a file whose directory takes no other or lets it not be replaced (a mount
-// point), is written to as it is. The same rules in Python: python/headrace/_files.py.
+// point), is written to as it is; the latter once it has room for the whole text. The same rules
+// in Python: python/headrace/_files.py.
 Status write_file_at_once(const std::filesystem::path& path, std::string_view text);
 
 }  // namespace headrace

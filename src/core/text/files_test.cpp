@@ -145,6 +145,28 @@ TEST_F(FilesTest, AMountPointIsWrittenToAsItIs) {
   EXPECT_EQ(std::distance(std::filesystem::directory_iterator(directory_), {}), 2);
 }
 
+TEST_F(FilesTest, AMountPointWithoutRoomKeepsItsText) {
+  constexpr int kSkipped = 77;
+  const auto file = directory_ / "file";
+  const auto full = directory_ / "full";
+  std::ofstream{file};
+  std::filesystem::create_directory(full);
+  const int status = test::status_of_child([&] {
+    const bool mounted = unshare(CLONE_NEWNS) == 0 &&
+                         mount("none", "/", nullptr, MS_PRIVATE | MS_REC, nullptr) == 0 &&
+                         mount("none", full.c_str(), "tmpfs", 0, "size=4k") == 0;
+    if (!mounted) _exit(kSkipped);
+    std::ofstream(full / "outside") << "old";
+    if (mount((full / "outside").c_str(), file.c_str(), nullptr, MS_BIND, nullptr) != 0)
+      return false;
+    const std::string larger(3 << 12, 'x');
+    return !write_file_at_once(file, larger) && read_file(file).value() == "old" &&
+           write_file_at_once(file, "new") && read_file(file).value() == "new";
+  });
+  if (WIFEXITED(status) && WEXITSTATUS(status) == kSkipped) GTEST_SKIP() << "no mounts of its own";
+  EXPECT_EQ(status, 0);
+}
+
 TEST_F(FilesTest, AFailureLeavesTheOldFileAndNoDraft) {
   std::filesystem::create_directory(directory_ / "taken");
   EXPECT_FALSE(write_file_at_once(directory_ / "taken", "text").has_value());

@@ -23,11 +23,12 @@ __attribute__((target("waitpkg"))) void sleep_lightly() { _tpause(kLightly, __rd
 void sleep_lightly() {}
 #endif
 
+const bool kCanSleep = cpu_instructions().waitpkg;
+
 }  // namespace
 
 void idle_briefly() {
-  static const bool can_sleep = cpu_instructions().waitpkg;
-  if (can_sleep) {
+  if (kCanSleep) {
     sleep_lightly();
   } else {
     std::this_thread::yield();

@@ -53,7 +53,7 @@ struct Failure {
   bool undefined = false;
 };
 
-// What became of an order.
+// What became of an operation.
 struct Ended {
   std::uint64_t tag = 0;
   void* owner = nullptr;

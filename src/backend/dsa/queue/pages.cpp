@@ -13,26 +13,24 @@ namespace {
 
 constexpr int kTries = 100;  // of what a signal interrupted
 
-// False: a kernel before 5.14, where the device may have to fault on every page.
+const auto kPage = static_cast<std::uint64_t>(sysconf(_SC_PAGESIZE));
+
+// False: a kernel before 5.14, where the device may have to fault on every page. Asked only after a
+// failure, so it need not be kept.
 bool can_populate() {
-  static const bool can = [] {
-    const auto page = static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
-    void* const probe =
-        mmap(nullptr, page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (probe == MAP_FAILED) return false;
-    const bool populated = madvise(probe, page, MADV_POPULATE_WRITE) == 0;
-    munmap(probe, page);
-    return populated;
-  }();
-  return can;
+  void* const probe =
+      mmap(nullptr, kPage, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (probe == MAP_FAILED) return false;
+  const bool populated = madvise(probe, kPage, MADV_POPULATE_WRITE) == 0;
+  munmap(probe, kPage);
+  return populated;
 }
 
 Status bring_in(const Operand& operand, std::uint64_t most) {
-  static const auto page = static_cast<std::uint64_t>(sysconf(_SC_PAGESIZE));
   if (operand.bytes == 0) return {};
-  const std::uint64_t begin = operand.address / page * page;
+  const std::uint64_t begin = operand.address / kPage * kPage;
   const std::uint64_t last = operand.address + std::min(operand.bytes, most) - 1;
-  const std::uint64_t bytes = (last / page + 1) * page - begin;
+  const std::uint64_t bytes = (last / kPage + 1) * kPage - begin;
   const int advice = operand.written ? MADV_POPULATE_WRITE : MADV_POPULATE_READ;
   int error = EAGAIN;
   for (int i = 0; i < kTries && (error == EINTR || error == EAGAIN); ++i) {
