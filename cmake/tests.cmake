@@ -6,8 +6,9 @@ set(HEADRACE_SINGLE_THREADED src/topology/discovery src/topology src/profile src
   src/backend dsa_emulator/rates)
 # Folders whose tests prove something of optimised code that no sanitized build proves: kernels in
 # assembly, a million descriptors, races at full speed, C programs.
-set(HEADRACE_OPTIMISED src/core src/backend/cpu src/backend/dsa src/memory/heap src/move src/cache
-  src/measure/instruments dsa_emulator/device workload/query tests/conformance)
+set(HEADRACE_OPTIMISED src/core src/backend/cpu src/backend/dsa src/memory/heap src/move
+  src/cache/structures src/cache src/measure/instruments dsa_emulator/device workload/query
+  tests/conformance)
 # A program is run in so many parts, so that a long one keeps several cores busy.
 set(HEADRACE_TEST_PARTS 4)
 

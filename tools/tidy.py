@@ -38,7 +38,7 @@ LAYERS = [
     "src/place", "src/memory/pages", "src/memory", "src/memory/heap", "src/backend",
     "src/backend/cpu", "src/backend/storage", "src/backend/dsa/operation", "src/backend/dsa/queue",
     "src/backend/dsa", "src/backend/registry",
-    "src/move", "src/cache", "src/measure/instruments",
+    "src/move", "src/cache/structures", "src/cache", "src/measure/instruments",
     "src/measure/instruments/side_by_side", "src/measure/session",
     "src/measure/experiments", "src/measure/experiments/dsa", "dsa_emulator/memory",
     "dsa_emulator/execute", "dsa_emulator/device", "dsa_emulator", "dsa_emulator/rates",

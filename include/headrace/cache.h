@@ -16,6 +16,7 @@
 // Cache is Thread-safe. Block and Prefetch are Thread-compatible: one thread at a time per handle.
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -74,10 +75,11 @@ class Block {
  private:
   friend class CacheCore;
   CacheCore* cache_ = nullptr;
-  CacheEntry* entry_ = nullptr;  // null: no copy, only the source
+  CacheEntry* entry_ = nullptr;               // null: no copy, only the source
+  std::atomic<CacheEntry*>* slot_ = nullptr;  // what pins it; null: counted in the entry
   Extent extent_;
-  std::optional<Error> refused_;   // why there is no entry
-  mutable Nanoseconds waited_{0};  // so far, in wait() calls that timed out
+  std::unique_ptr<Error> refused_;  // why there is no entry
+  mutable Nanoseconds waited_{0};   // so far, in wait() calls that timed out
 };
 
 struct AccessOptions {

@@ -5,6 +5,7 @@
 // search, so that a cache full of pins is refused quickly instead of being searched.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -18,7 +19,8 @@ namespace HEADRACE_API headrace {
 struct EvictionLinks {
   EvictionLinks* newer = nullptr;
   EvictionLinks* older = nullptr;
-  bool visited = false;
+  // Atomic: the cache may set it without its lock (EvictionOrder::marks).
+  std::atomic<bool> visited = false;
 };
 
 class EvictionOrder {
@@ -28,6 +30,9 @@ class EvictionOrder {
   virtual void remove(EvictionLinks& entry) = 0;
   // A hit. Must be cheap: no reordering is needed by SIEVE and CLOCK.
   virtual void touch(EvictionLinks& entry) = 0;
+  // Whether touch() does nothing but set `visited`. Then the cache sets it by itself and hits take
+  // no lock; with an order that says no, each does.
+  virtual bool marks() const { return false; }
   // Offers victims in order until `accept` takes one (the cache then calls remove) or `effort`
   // have been offered. Returns the one taken, or nullptr.
   virtual EvictionLinks* choose(const std::function<bool(EvictionLinks&)>& accept,

@@ -39,19 +39,20 @@ void CacheCore::access(std::span<const Extent> extents, std::span<Block> blocks,
   {
     DeferredActions deferred;
     const MutexLock lock(mutex_);
+    if (hits_open_) readers_.join();
     for (std::size_t i = 0; i < extents.size(); ++i) {
       if (!serve(extents[i], options, blocks[i], deferred)) missing.push_back(i);
     }
   }
   for (const std::size_t i : missing) miss(extents[i], blocks[i], options);
-  if (take_pump_due() || growth_due_) pump(true);
+  go_on_with_plans(true);
 }
 
 // A block that stands for the source.
 void CacheCore::refuse(const Extent& extent, Block& block, Error why) {
   block.cache_ = this;
   block.extent_ = extent;
-  block.refused_ = std::move(why);
+  block.refused_ = std::make_unique<Error>(std::move(why));
 }
 
 // False: a copy has to be started.
@@ -73,8 +74,8 @@ bool CacheCore::serve(const Extent& extent, const AccessOptions& options, Block&
 
 void CacheCore::miss(const Extent& extent, Block& block, const AccessOptions& options) {
   const Result<std::uint16_t> node = destination(extent, options.initiator);
-  auto made = std::make_unique<CacheEntry>();
-  bool late = false;  // another thread's slab has not come in all its time
+  CacheEntry* made = nullptr;  // from the first time with the lock to its start
+  bool late = false;           // another thread's slab has not come in all its time
   for (;;) {
     std::optional<Growth> wanted;
     CacheEntry* started = nullptr;
@@ -84,11 +85,13 @@ void CacheCore::miss(const Extent& extent, Block& block, const AccessOptions& op
       const MutexLock lock(mutex_);
       growths = growths_.load();
       if (CacheEntry* const entry = find(range_of(extent))) {  // somebody was faster
+        if (made != nullptr) entries_.give(*made);
         hit(*entry, extent, options, block, deferred);
         return;
       }
       const SpaceRequest request{
           .node = node.value_or(0), .extent = extent, .priority = options.priority};
+      if (made == nullptr) made = &entries_.take();
       Space space = node ? make_space(*made, request, wanted, deferred) : Space::none;
       if (space == Space::growing && late) space = Space::none;
       if (space == Space::found || space == Space::none) {
@@ -98,11 +101,12 @@ void CacheCore::miss(const Extent& extent, Block& block, const AccessOptions& op
       }
       if (space == Space::none) {
         ++counts_.refusals;
-        block.refused_ = node ? no_space(request) : node.error();
+        block.refused_ = std::make_unique<Error>(node ? no_space(request) : node.error());
+        entries_.give(*made);
         return;
       }
       if (space == Space::found) {
-        started = &start(std::move(made), request);
+        started = &start(*made, request);
         started->used = 1;
         pin(*started);
         block.entry_ = started;
@@ -153,6 +157,7 @@ void CacheCore::hit(CacheEntry& entry, const Extent& extent, const AccessOptions
   pin(entry);
   block.entry_ = &entry;
   use_planned(range_of(extent), plan_named(options));
+  if (ready) open(entry);
 }
 
 // Somebody has come for what was fetched ahead: the copy is as urgent now as if they had started
@@ -173,7 +178,7 @@ void CacheCore::unpin(CacheEntry& entry, DeferredActions& deferred) {
   --counts_.pins;
   if (--entry.pins > 0) return;
   if (entry.data != nullptr) counts_.pinned_bytes -= entry.length;
-  if (std::exchange(stalled_, false)) pump_due_ = true;
+  go_on();
   Node& node = nodes_[entry.node];
   const bool gone = entry.detached;
   if (gone) abandon(entry, deferred);
@@ -181,8 +186,7 @@ void CacheCore::unpin(CacheEntry& entry, DeferredActions& deferred) {
 }
 
 // Puts a new block into the index before its copy is submitted: whoever comes from now on finds it.
-CacheEntry& CacheCore::start(std::unique_ptr<CacheEntry> made, const SpaceRequest& request) {
-  CacheEntry& entry = *made.release();  // owned by the index from here; reap() deletes it
+CacheEntry& CacheCore::start(CacheEntry& entry, const SpaceRequest& request) {
   Node& node = nodes_[request.node];
   const Frames::Slab& slab = node.frames.slab_of(entry);
   entry.object = request.extent.object;
@@ -197,6 +201,8 @@ CacheEntry& CacheCore::start(std::unique_ptr<CacheEntry> made, const SpaceReques
   entry.fill->started = mover_.clock().now();
   entry.fill->priority = request.priority;
   fills_.push_front(*entry.fill);
+  if (!hits_open_) entry.word.fetch_or(CacheEntry::kCounted);
+  notice(entry);
   index_.insert(entry);
   node.order->insert(entry);
   ++running_;
@@ -232,7 +238,7 @@ void CacheCore::submit(CacheEntry& entry) {
 // Runs in whatever thread ended the copy, also inside submit().
 void CacheCore::complete(CacheEntry& entry, const Result<MoveStats>& outcome) {
   Waiting& waiting = mover_.waiting();
-  const std::atomic<std::uint32_t>& word = entry.state;
+  const std::atomic<std::uint32_t>& word = entry.word;
   bool awaited = false;
   bool due = false;
   bool watched = false;
@@ -258,7 +264,7 @@ void CacheCore::complete(CacheEntry& entry, const Result<MoveStats>& outcome) {
     const bool gone = entry.detached;
     if (gone) reap(entry);
     fit_budget_by(node, gone ? nullptr : &entry, deferred);
-    if (std::exchange(stalled_, false)) pump_due_ = true;
+    go_on();
     due = take_pump_due();
     watched = watchers_ > 0;
     if (!due) --running_;
@@ -305,7 +311,9 @@ void CacheCore::give_up(CacheEntry& entry, std::unique_ptr<Fill> fill, const Err
 // True: somebody has to be woken. The value changes before anybody is woken, and a word that is
 // waited on never goes back to what it was: nobody can miss the end and sleep on.
 bool CacheCore::publish(CacheEntry& entry, BlockState state) {
-  return (entry.state.exchange(static_cast<std::uint32_t>(state)) & CacheEntry::kAwaited) != 0;
+  const std::uint32_t kept = entry.word.load() & (CacheEntry::kCounted | CacheEntry::kNoticed);
+  return (entry.word.exchange(static_cast<std::uint32_t>(state) | kept) & CacheEntry::kAwaited) !=
+         0;
 }
 
 BlockState CacheCore::wait(CacheEntry& entry, Nanoseconds timeout, Nanoseconds& waited) {
@@ -326,13 +334,13 @@ void CacheCore::sleep(CacheEntry& entry, Nanoseconds timeout) {
   Backoff naps(kFirstSleep, kLongestSleep);
   for (;;) {
     mover_.poll();
-    std::uint32_t seen = entry.state.load();
+    std::uint32_t seen = entry.word.load();
     if (entry.now() != BlockState::filling || patience.over()) return;
     if ((seen & CacheEntry::kAwaited) == 0) {
-      if (!entry.state.compare_exchange_strong(seen, seen | CacheEntry::kAwaited)) continue;
+      if (!entry.word.compare_exchange_strong(seen, seen | CacheEntry::kAwaited)) continue;
       seen |= CacheEntry::kAwaited;
     }
-    patience.sleep(entry.state, seen, naps.next());
+    patience.sleep(entry.word, seen, naps.next());
   }
 }
 

@@ -1,6 +1,8 @@
-// The public faces: Cache, Block and Prefetch. What they do is done by CacheCore.
+// The public faces: Cache, Block and Prefetch. What they do is done by CacheCore; a hit and its end
+// are in hits.cpp.
 #include "headrace/cache.h"
 
+#include <tuple>
 #include <utility>
 
 #include "cache/core.h"
@@ -37,31 +39,29 @@ std::string_view to_string(CacheEvent::Kind kind) {
 Block::Block(Block&& other) noexcept
     : cache_(std::exchange(other.cache_, nullptr)),
       entry_(std::exchange(other.entry_, nullptr)),
+      slot_(std::exchange(other.slot_, nullptr)),
       extent_(std::exchange(other.extent_, {})),
-      refused_(std::exchange(other.refused_, std::nullopt)),
+      refused_(std::move(other.refused_)),
       waited_(std::exchange(other.waited_, Nanoseconds{0})) {}
 
 Block& Block::operator=(Block&& other) noexcept {
   if (this != &other) {
-    if (entry_ != nullptr) cache_->release(*this);
+    std::ignore = Block(std::move(*this));
     cache_ = std::exchange(other.cache_, nullptr);
     entry_ = std::exchange(other.entry_, nullptr);
+    slot_ = std::exchange(other.slot_, nullptr);
     extent_ = std::exchange(other.extent_, {});
-    refused_ = std::exchange(other.refused_, std::nullopt);
+    refused_ = std::move(other.refused_);
     waited_ = std::exchange(other.waited_, Nanoseconds{0});
   }
   return *this;
-}
-
-Block::~Block() {
-  if (entry_ != nullptr) cache_->release(*this);
 }
 
 Block Block::clone() const {
   Block copy;
   copy.cache_ = cache_;
   copy.extent_ = extent_;
-  copy.refused_ = refused_;
+  if (refused_ != nullptr) copy.refused_ = std::make_unique<Error>(*refused_);
   if (entry_ != nullptr) {
     cache_->pin_again(*entry_);
     copy.entry_ = entry_;
@@ -150,12 +150,6 @@ Result<std::unique_ptr<Cache>> Cache::create(Mover& mover, CacheOptions options)
   auto core = std::make_unique<CacheCore>(mover, std::move(options));
   if (reserve) HEADRACE_TRY_STATUS(core->reserve());
   return std::unique_ptr<Cache>(new Cache(std::move(core)));
-}
-
-Block Cache::access(Extent extent, const AccessOptions& options) {
-  Block block;
-  core_->access({&extent, 1}, {&block, 1}, options);
-  return block;
 }
 
 void Cache::access(std::span<const Extent> extents, std::span<Block> blocks,

@@ -51,7 +51,9 @@ CacheCore::CacheCore(Mover& mover, CacheOptions options)
   CHECK(options_.budgets.size() <= std::numeric_limits<std::uint16_t>::max());
   for (const auto& [id, budget] : options_.budgets) {
     nodes_.push_back({.id = id, .budget = budget.value, .order = options_.eviction()});
+    hits_open_ = hits_open_ && nodes_.back().order->marks();
   }
+  if (options_.observer) hits_open_ = false;
   for (const auto& node : mover_.machine().nodes) {
     for (const unsigned cpu : node.cpus) {
       if (cpu >= node_of_cpu_.size()) node_of_cpu_.resize(cpu + 1);
@@ -64,10 +66,11 @@ CacheCore::~CacheCore() {
   {
     DeferredActions deferred;
     const MutexLock lock(mutex_);
-    CHECK(counts_.pins == 0);  // a Block must not outlive its Cache
+    const bool no_block_outlives_the_cache = counts_.pins == 0 && readers_.pinned().empty();
+    CHECK(no_block_outlives_the_cache);
     ++watchers_;
     end_plans();
-    for (CacheEntry* entry : index_.all()) drop(*entry, CacheEvent::Kind::evicted, deferred);
+    drop_all(deferred);
   }
   // There the copies it would wait for may need this very thread.
   CHECK(running_.load() == 0 || !mover_.in_callback());
@@ -102,16 +105,6 @@ void CacheCore::pin_again(CacheEntry& entry) {
   pin(entry);
 }
 
-void CacheCore::release(Block& block) {
-  if (!origin_.here()) return;
-  {
-    DeferredActions deferred;
-    const MutexLock lock(mutex_);
-    unpin(*block.entry_, deferred);
-  }
-  if (take_pump_due()) pump(false);
-}
-
 void CacheCore::invalidate(Extent extent) {
   if (!origin_.here()) return;
   if (extent.object == nullptr || extent.offset >= extent.object->size().value) return;
@@ -121,9 +114,9 @@ void CacheCore::invalidate(Extent extent) {
   {
     DeferredActions deferred;
     const MutexLock lock(mutex_);
-    for (CacheEntry* entry : index_.overlapping({extent.object->id(), extent.offset, length})) {
-      drop(*entry, CacheEvent::Kind::invalidated, deferred);
-    }
+    const auto entries = index_.overlapping({extent.object->id(), extent.offset, length});
+    count_pins(entries);
+    for (CacheEntry* entry : entries) drop(*entry, CacheEvent::Kind::invalidated, deferred);
   }
   if (take_pump_due()) pump(true);
 }
@@ -174,9 +167,14 @@ void CacheCore::flush() {
   {
     DeferredActions deferred;
     const MutexLock lock(mutex_);
-    for (CacheEntry* entry : index_.all()) {
-      if (entry->pins == 0 && entry->planned == 0)
+    const auto entries = index_.all();
+    count_pins(entries);
+    for (CacheEntry* entry : entries) {
+      if (entry->pins == 0 && entry->planned == 0) {
         drop(*entry, CacheEvent::Kind::evicted, deferred);
+      } else if (entry->now() == BlockState::ready) {
+        open(*entry);
+      }
     }
     for (Node& node : nodes_) give_back_slabs(node, deferred);
   }
@@ -188,8 +186,14 @@ void CacheCore::clear() {
   DeferredActions deferred;
   const MutexLock lock(mutex_);
   end_plans();
-  for (CacheEntry* entry : index_.all()) drop(*entry, CacheEvent::Kind::evicted, deferred);
+  drop_all(deferred);
   for (Node& node : nodes_) give_back_slabs(node, deferred);
+}
+
+void CacheCore::drop_all(DeferredActions& deferred) {
+  const auto entries = index_.all();
+  count_pins(entries);
+  for (CacheEntry* entry : entries) drop(*entry, CacheEvent::Kind::evicted, deferred);
 }
 
 Status CacheCore::resize(NodeId id, Bytes budget) {
@@ -207,7 +211,7 @@ Status CacheCore::resize(NodeId id, Bytes budget) {
     node->budget = budget.value;
     node->grow_error.reset();
     fit_budget(*node, deferred);
-    stalled_ = false;
+    go_on();
     pump_due_ = true;
   }
   if (take_pump_due()) pump(true);

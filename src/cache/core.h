@@ -1,11 +1,13 @@
-// The Cache behind its handles. One lock for everything but the waiting and the bytes: the state of
-// a block is an atomic word, so wait() and now() of a Block take no lock.
+// The Cache behind its handles. One lock for everything but hits, the waiting and the bytes: the
+// state of a block is an atomic word, so wait() and now() of a Block take no lock, and a ready
+// block is pinned and let go without it (readers.h).
 //
 // What is never done under the lock: submitting a copy, allocating or freeing a slab, asking a
 // policy, cancelling a transfer, waking a thread. Each of these may take long or call back.
 //
-// Split by concern: core.cpp (making, ending, handles), access.cpp (lookup, miss, the end of a
-// copy), space.cpp (frames, eviction, dropping), prefetch.cpp (plans), stats.cpp.
+// Split by concern: core.cpp (making, ending, handles), hits.cpp (without the lock), access.cpp
+// (lookup, miss, the end of a copy), space.cpp (frames, eviction, dropping), prefetch.cpp (plans),
+// stats.cpp.
 //
 // Thread-safe.
 #pragma once
@@ -20,9 +22,10 @@
 #include <vector>
 
 #include "cache/entry.h"
-#include "cache/frames.h"
-#include "cache/index.h"
 #include "cache/plan.h"
+#include "cache/readers.h"
+#include "cache/structures/frames.h"
+#include "cache/structures/index.h"
 #include "core/fork.h"
 #include "core/intrusive_list.h"
 #include "core/mutex.h"
@@ -63,6 +66,8 @@ class CacheCore {
   // Allocates what the budgets allow (CacheOptions::reserve).
   Status reserve();
 
+  // The block of `extent` if it can be had without the lock; false: call access().
+  bool hit(const Extent& extent, Block& block);
   void access(std::span<const Extent> extents, std::span<Block> blocks,
               const AccessOptions& options);
   Prefetch prefetch(std::span<const Extent> extents, const PrefetchOptions& options);
@@ -100,6 +105,9 @@ class CacheCore {
     // The plan whose turn it is waits for planned bytes of others to be used: none overtakes it.
     bool kept_free = false;
     std::unique_ptr<EvictionOrder> order;
+    // Chosen by the order, their pins counted, next to be dropped from the back: so one heavy fence
+    // serves many.
+    std::vector<CacheEntry*> victims;
     // Why the last slab could not be had, and when it is worth trying again.
     std::optional<Error> grow_error;
     Nanoseconds grow_again{0};
@@ -126,6 +134,16 @@ class CacheCore {
   };
   struct Search;
 
+  // hits.cpp
+  CacheEntry* find_open(const Range& range) const;
+  CacheEntry* find_wider(const Range& range) const;
+  void count_pins(std::span<CacheEntry* const> entries) REQUIRES(mutex_);
+  void open(CacheEntry& entry) REQUIRES(mutex_);
+  void notice(CacheEntry& entry) REQUIRES(mutex_);
+  bool may_go(std::span<Frame* const> frames, bool planned_too) REQUIRES(mutex_);
+  void go_on_with_plans(bool may_grow);
+  void unpin_locked(CacheEntry& entry, PinSlot* slot, bool own);
+
   // access.cpp
   static PrefetchPlan* plan_named(const AccessOptions& options);
   void refuse(const Extent& extent, Block& block, Error why);
@@ -138,7 +156,7 @@ class CacheCore {
   void promote(Fill& fill, Priority priority, DeferredActions& deferred) REQUIRES(mutex_);
   void pin(CacheEntry& entry) REQUIRES(mutex_);
   void unpin(CacheEntry& entry, DeferredActions& deferred) REQUIRES(mutex_);
-  CacheEntry& start(std::unique_ptr<CacheEntry> made, const SpaceRequest& request) REQUIRES(mutex_);
+  CacheEntry& start(CacheEntry& entry, const SpaceRequest& request) REQUIRES(mutex_);
   void submit(CacheEntry& entry);
   void complete(CacheEntry& entry, const Result<MoveStats>& outcome);
   void give_up(CacheEntry& entry, std::unique_ptr<Fill> fill, const Error& error) REQUIRES(mutex_);
@@ -154,6 +172,10 @@ class CacheCore {
   bool take(CacheEntry& entry, const SpaceRequest& request) REQUIRES(mutex_);
   bool evict_bytes_for(const SpaceRequest& request, DeferredActions& deferred) REQUIRES(mutex_);
   bool evict_row_for(CacheEntry& entry, const SpaceRequest& request, DeferredActions& deferred)
+      REQUIRES(mutex_);
+  void choose_victims(Node& node) REQUIRES(mutex_);
+  void spare(CacheEntry& entry) REQUIRES(mutex_);
+  bool evict_victim_for(CacheEntry& entry, const SpaceRequest& request, DeferredActions& deferred)
       REQUIRES(mutex_);
   bool evict_in_slab_for(CacheEntry& entry, const SpaceRequest& request, bool planned_too,
                          DeferredActions& deferred) REQUIRES(mutex_);
@@ -171,6 +193,7 @@ class CacheCore {
   void give_back_slabs(Node& node, DeferredActions& deferred) REQUIRES(mutex_);
   // To be asked under mutex_; not annotated, since the orders ask it through a callback.
   static bool droppable(const CacheEntry& entry, bool planned_too);
+  void drop_all(DeferredActions& deferred) REQUIRES(mutex_);
   void drop(CacheEntry& entry, CacheEvent::Kind why, DeferredActions& deferred) REQUIRES(mutex_);
   void abandon(CacheEntry& entry, DeferredActions& deferred) REQUIRES(mutex_);
   void give_frame(CacheEntry& entry) REQUIRES(mutex_);
@@ -182,7 +205,9 @@ class CacheCore {
   Error no_space(const SpaceRequest& request) const REQUIRES(mutex_);
 
   // prefetch.cpp
-  bool take_pump_due();
+  bool take_pump_due() { return pump_due_.load() && pump_due_.exchange(false); }
+  void stall() REQUIRES(mutex_);
+  void go_on() REQUIRES(mutex_);
   void pump(bool may_grow);
   CacheEntry* start_next(bool may_grow, std::optional<Growth>& grow, DeferredActions& deferred)
       REQUIRES(mutex_);
@@ -202,6 +227,7 @@ class CacheCore {
   bool being_read(ObjectId object) const REQUIRES(mutex_);
 
   // stats.cpp
+  std::uint64_t bytes_in_slots() const REQUIRES(mutex_);
   void emit(CacheEvent::Kind kind, const Extent& extent, bool by_prefetch) noexcept
       REQUIRES(mutex_);
 
@@ -211,8 +237,18 @@ class CacheCore {
   const CacheOptions options_;
   std::vector<std::optional<NodeId>> node_of_cpu_;
 
-  mutable Mutex mutex_;
-  RangeIndex<CacheEntry> index_ GUARDED_BY(mutex_);
+  bool hits_open_ = true;  // no observer, and orders that only mark
+
+  // Read by hits, written seldom. Something happened that may let a plan go on.
+  std::atomic<bool> pump_due_{false};
+  // A plan waits for a slab, which only a thread of the user may allocate.
+  std::atomic<bool> growth_due_{false};
+  // Changed under mutex_; hits look into it without.
+  RangeIndex<CacheEntry> index_;
+  Readers readers_;
+
+  alignas(64) mutable Mutex mutex_;
+  EntryPool entries_ GUARDED_BY(mutex_);
   // The vector itself is immutable after construction, and so are the ids; the rest of a Node is
   // guarded by mutex_.
   std::vector<Node> nodes_;
@@ -225,16 +261,12 @@ class CacheCore {
   std::size_t turn_ GUARDED_BY(mutex_) = 0;          // whose plan's turn it is
   bool pumping_ GUARDED_BY(mutex_) = false;
   bool pump_again_ GUARDED_BY(mutex_) = false;
-  // Something happened that may let a plan go on.
-  std::atomic<bool> pump_due_{false};
   // A plan found no space: whatever becomes droppable is a reason to pump.
   bool stalled_ GUARDED_BY(mutex_) = false;
   // Threads that wait on running_: whoever lowers it wakes them.
   unsigned watchers_ GUARDED_BY(mutex_) = 0;
   // Changes, under mutex_, whenever a slab came or was refused.
   std::atomic<std::uint32_t> growths_{0};
-  // A plan waits for a slab, which only a thread of the user may allocate.
-  std::atomic<bool> growth_due_{false};
 
   Histogram wait_time_;
   Histogram copy_latency_;

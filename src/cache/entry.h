@@ -3,16 +3,19 @@
 // Life of an entry: made `filling` and put into the index under the lock, before its copy is
 // submitted, so that nobody copies twice; then ready or failed, set once by the end of the
 // transfer. It leaves the index when it is evicted, invalidated or failed (then it is `detached`:
-// no new access finds it, and what was ready is `evicting`), and is deleted when it is detached,
-// unpinned and not being filled.
+// no new access finds it, and what was ready is `evicting`), and goes back to the pool when it is
+// detached, unpinned and not being filled.
 #pragma once
 
 #include <atomic>
+#include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <optional>
+#include <vector>
 
-#include "cache/frames.h"
-#include "cache/index.h"
+#include "cache/structures/frames.h"
+#include "cache/structures/index.h"
 #include "headrace/cache.h"
 #include "headrace/eviction.h"
 #include "headrace/mover.h"
@@ -34,41 +37,70 @@ struct Fill {
   std::optional<Error> error;
 };
 
-struct CacheEntry final : Frame, EvictionLinks {
+// What a hit reads besides the frame, in one place: with the frame's data and length 48 bytes.
+struct HitPart {
+  // Written before the word says ready; then they stay until it no longer does.
+  Relaxed<ObjectId> id{};
+  Relaxed<std::uint64_t> offset = 0;
+  Relaxed<struct CacheEntry*> next_in_cell = nullptr;  // the index's
+  // A BlockState and flags. Changed under the lock; kAwaited also without it.
+  std::atomic<std::uint32_t> word{0};
+  std::uint32_t pins = 0;  // Blocks, but for those in slots (readers.h)
+
+  // Somebody sleeps on the word: only then the end of a copy makes a system call.
+  static constexpr std::uint32_t kAwaited = 1U << 8;
+  // All its pins are in `pins`, and every access to it takes the lock.
+  static constexpr std::uint32_t kCounted = 1U << 9;
+  // A plan may want to know of accesses to it, which take the lock therefore.
+  static constexpr std::uint32_t kNoticed = 1U << 10;
+};
+
+struct CacheEntry final : Frame, HitPart, EvictionLinks {
   // These lie in the tail padding of EvictionLinks. Guarded by the cache's lock.
   std::uint8_t by_prefetch : 1 = 0;
   std::uint8_t used : 1 = 0;      // accessed at least once
   std::uint8_t detached : 1 = 0;  // not in the index
+  std::uint8_t chosen : 1 = 0;    // among the victims of its node
   std::uint16_t node = 0;         // index of the node in the cache
-  std::uint32_t pins = 0;         // Blocks
   std::uint32_t planned = 0;      // items of plans that protect it
-  // Written under the lock, waited on without it: a BlockState, and kAwaited once somebody sleeps
-  // on it, so that the end of a copy makes a system call only then.
-  std::atomic<std::uint32_t> state{0};
-  static constexpr std::uint32_t kAwaited = 1U << 8;
 
-  // Immutable once in the index, as are Frame::data and length while the block is ready.
   const Object* object = nullptr;  // never read through: it may be gone. For events
-  ObjectId id{};
-  std::uint64_t offset = 0;
+  Fill* fill = nullptr;            // owned; while filling, and for a failed block
 
-  CacheEntry* next_in_cell = nullptr;  // the index's
-  Fill* fill = nullptr;                // owned; while filling, and for a failed block
-
-  CacheEntry() { state = static_cast<std::uint32_t>(BlockState::filling); }
+  CacheEntry() = default;
   ~CacheEntry() { delete fill; }
   CacheEntry(const CacheEntry&) = delete;
   CacheEntry& operator=(const CacheEntry&) = delete;
 
   // The copy is whole, in the index or not.
   bool has_bytes() const { return now() == BlockState::ready || now() == BlockState::evicting; }
-  BlockState now() const { return static_cast<BlockState>(state.load() & (kAwaited - 1)); }
+  BlockState now() const { return static_cast<BlockState>(word.load() & (kAwaited - 1)); }
+  bool has(std::uint32_t flag) const { return (word.load() & flag) != 0; }
+  // A hit may pin it without the lock.
+  static bool is_open(std::uint32_t word) {
+    return word == static_cast<std::uint32_t>(BlockState::ready);
+  }
   Range range() const { return {id, offset, length}; }
   Extent extent() const { return {object, offset, Bytes{length}}; }
 };
 
-// A block costs at most 128 bytes besides its own (docs/design/cache.md). The allocator rounds 104
-// up to 112, the index adds 6 to 13 (index.h).
+// A block costs at most 128 bytes besides its own (docs/design/cache.md): the index adds 6 to 19
+// (index.h).
 static_assert(sizeof(CacheEntry) <= 104);
+
+// Entries that stay where they are while the pool lives: whoever looks at one without the lock may
+// find another block in it, but an entry. Single-thread.
+class EntryPool {
+ public:
+  // As it is filled first: filling, nothing else.
+  CacheEntry& take();
+  // Requires: it has no frame, and nobody pins it.
+  void give(CacheEntry& entry);
+
+ private:
+  static constexpr std::size_t kChunk = 64;
+  std::vector<std::unique_ptr<CacheEntry[]>> chunks_;
+  EvictionLinks* free_ = nullptr;  // linked by `newer`
+};
 
 }  // namespace headrace

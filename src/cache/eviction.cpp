@@ -48,6 +48,8 @@ class Sieve final : public EvictionOrder {
 
   void touch(EvictionLinks& entry) override { entry.visited = true; }
 
+  bool marks() const override { return true; }
+
   EvictionLinks* choose(const std::function<bool(EvictionLinks&)>& accept,
                         unsigned effort) override {
     const std::size_t offers = std::min<std::size_t>(effort, entries_.size());
@@ -82,6 +84,8 @@ class SecondChance final : public EvictionOrder {
   void remove(EvictionLinks& entry) override { entries_.remove(entry); }
 
   void touch(EvictionLinks& entry) override { entry.visited = true; }
+
+  bool marks() const override { return true; }
 
   EvictionLinks* choose(const std::function<bool(EvictionLinks&)>& accept,
                         unsigned effort) override {

@@ -68,7 +68,11 @@ void CacheCore::enlist(const std::shared_ptr<PrefetchPlan>& plan) {
   for (std::size_t begin = 0; begin < items.size(); begin += kBatch) {
     const MutexLock lock(mutex_);
     for (PlanItem& item : items.subspan(begin, std::min(kBatch, items.size() - begin))) {
-      if (item.indexed) planned_.insert(item);
+      if (!item.indexed) continue;
+      planned_.insert(item);
+      for (CacheEntry* entry : index_.overlapping(item.bytes)) {
+        entry->word.fetch_or(CacheEntry::kNoticed);
+      }
     }
   }
   const MutexLock lock(mutex_);
@@ -87,7 +91,17 @@ void CacheCore::unindex(PlanItem& item) {
   planned_.insert(*next);
 }
 
-bool CacheCore::take_pump_due() { return pump_due_.load() && pump_due_.exchange(false); }
+// Whoever lets a block go from here on says so, until go_on().
+void CacheCore::stall() {
+  if (std::exchange(stalled_, true)) return;
+  readers_.ask_all(true);
+}
+
+void CacheCore::go_on() {
+  if (!std::exchange(stalled_, false)) return;
+  readers_.ask_all(false);
+  pump_due_ = true;
+}
 
 // Starts whatever plans may start now. One thread at a time: a copy may complete inside submit(),
 // and its completion comes here again; it only leaves word. A thread of the user may allocate slabs
@@ -176,9 +190,11 @@ CacheEntry* CacheCore::start_item(PlanItem& item, bool may_grow, std::optional<G
     if (plan.ahead == 0) node.kept_free = true;
     return nullptr;
   }
-  auto made = std::make_unique<CacheEntry>();
+  CacheEntry& made = entries_.take();
   const SpaceRequest request{.node = item.node, .extent = item.extent(), .by_prefetch = true};
-  switch (make_space(*made, request, wanted, deferred)) {
+  const Space space = make_space(made, request, wanted, deferred);
+  if (space != Space::found) entries_.give(made);
+  switch (space) {
     case Space::growth:
       if (!may_grow) {
         node.growing -= wanted->bytes;
@@ -187,10 +203,10 @@ CacheEntry* CacheCore::start_item(PlanItem& item, bool may_grow, std::optional<G
       }
       return nullptr;
     case Space::growing:
-    case Space::none: stalled_ = true; return nullptr;
+    case Space::none: stall(); return nullptr;
     case Space::found: break;
   }
-  CacheEntry& entry = start(std::move(made), request);
+  CacheEntry& entry = start(made, request);
   adopt(item, entry);
   return &entry;
 }

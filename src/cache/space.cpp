@@ -21,6 +21,10 @@ namespace {
 // less throughput without such a cap than with one of 30 (its PR 12141); twice that here, since a
 // refused block costs more than a search.
 constexpr unsigned kEffort = 64;
+// Victims chosen together, of so many blocks at least one: a heavy fence is one for all of them,
+// and the last of them goes at most this many evictions after it was chosen.
+constexpr std::size_t kVictims = 32;
+constexpr std::size_t kVictimShare = 32;
 // Frames looked at per search, which bounds the rows of many small blocks for one large one.
 constexpr unsigned kFrameEffort = 16384;
 
@@ -36,6 +40,15 @@ constexpr std::uint64_t kPage = 4096;
 std::uint64_t whole_pages(std::uint64_t bytes) { return (bytes + kPage - 1) / kPage * kPage; }
 
 CacheEntry& entry_of(Frame& frame) { return static_cast<CacheEntry&>(frame); }
+
+std::vector<Frame*> frames_of(const Frames& frames, std::span<std::byte* const> slabs) {
+  std::vector<Frame*> found;
+  for (const Frames::Slab& slab : frames.slabs()) {
+    if (std::ranges::find(slabs, slab.begin) == slabs.end()) continue;
+    for (Frame* frame = slab.lowest; frame != nullptr; frame = frame->above) found.push_back(frame);
+  }
+  return found;
+}
 
 // The bytes that certainly suffice for a block in an empty slab.
 std::uint64_t needed(const Extent& extent) {
@@ -116,7 +129,7 @@ void CacheCore::grow(const Growth& growth) {
     node.grow_error = std::move(slab).error();
     node.grow_again = mover_.clock().now() + kGrowPause;
   }
-  if (std::exchange(stalled_, false)) pump_due_ = true;
+  go_on();
   growths_.fetch_add(1);
   mover_.waiting().wake_all(growths_);
 }
@@ -143,9 +156,11 @@ bool CacheCore::evict_bytes_for(const SpaceRequest& request, DeferredActions& de
     const auto accept = [&](EvictionLinks& links) {
       return droppable(static_cast<CacheEntry&>(links), false);
     };
-    EvictionLinks* const victim = node.order->choose(accept, kEffort);
-    if (victim == nullptr) return false;
-    drop(static_cast<CacheEntry&>(*victim), CacheEvent::Kind::evicted, deferred);
+    EvictionLinks* const links = node.order->choose(accept, kEffort);
+    if (links == nullptr) return false;
+    CacheEntry* const victim = static_cast<CacheEntry*>(links);
+    count_pins({&victim, 1});
+    if (droppable(*victim, false)) drop(*victim, CacheEvent::Kind::evicted, deferred);
   }
   return true;
 }
@@ -170,13 +185,60 @@ struct CacheCore::Search {
 // Blocks that lie in a row around a victim: one, if all blocks are of one size.
 bool CacheCore::evict_row_for(CacheEntry& entry, const SpaceRequest& request,
                               DeferredActions& deferred) {
+  Node& node = nodes_[request.node];
+  if (evict_victim_for(entry, request, deferred)) return true;
+  choose_victims(node);
+  if (evict_victim_for(entry, request, deferred)) return true;
   Search search{.core = *this, .request = request, .planned_too = false};
   const auto accept = [&search](EvictionLinks& links) {
     return search.from(static_cast<CacheEntry&>(links));
   };
-  if (nodes_[request.node].order->choose(accept, kEffort) == nullptr) return false;
-  take_row(entry, request, search.row, deferred);
-  return true;
+  // Each row that turns out to be held by a slot is known to be held the next time.
+  for (unsigned tries = kEffort; tries > 0; --tries) {
+    if (node.order->choose(accept, kEffort) == nullptr) return false;
+    if (!may_go(search.row.frames, false)) continue;
+    take_row(entry, request, search.row, deferred);
+    return true;
+  }
+  return false;
+}
+
+// The next in the order, as many as are few of all: their pins are counted at once.
+void CacheCore::choose_victims(Node& node) {
+  const std::size_t most = std::min(kVictims, index_.size() / kVictimShare);
+  if (most < 2) return;
+  const auto accept = [&](EvictionLinks& links) {
+    auto& entry = static_cast<CacheEntry&>(links);
+    if (entry.chosen != 0 || !droppable(entry, false)) return false;
+    entry.chosen = 1;
+    node.victims.push_back(&entry);
+    return node.victims.size() >= most;
+  };
+  node.order->choose(accept, kEffort);
+  std::ranges::reverse(node.victims);
+  count_pins(node.victims);
+}
+
+// No victim any more.
+void CacheCore::spare(CacheEntry& entry) {
+  if (entry.chosen == 0) return;
+  entry.chosen = 0;
+  std::erase(nodes_[entry.node].victims, &entry);
+}
+
+bool CacheCore::evict_victim_for(CacheEntry& entry, const SpaceRequest& request,
+                                 DeferredActions& deferred) {
+  Node& node = nodes_[request.node];
+  Search search{.core = *this, .request = request, .planned_too = false};
+  while (!node.victims.empty()) {
+    CacheEntry& victim = *node.victims.back();
+    node.victims.pop_back();
+    victim.chosen = 0;
+    if (!search.from(victim) || !may_go(search.row.frames, false)) continue;
+    take_row(entry, request, search.row, deferred);
+    return true;
+  }
+  return false;
 }
 
 void CacheCore::take_row(CacheEntry& entry, const SpaceRequest& request, const Frames::Row& row,
@@ -193,13 +255,14 @@ bool CacheCore::evict_in_slab_for(CacheEntry& entry, const SpaceRequest& request
                                   DeferredActions& deferred) {
   const Frames& frames = nodes_[request.node].frames;
   if (frames.capacity() > nodes_[request.node].budget) return false;
-  const auto may_go = [&](Frame& frame) { return droppable(entry_of(frame), planned_too); };
+  const auto droppable_now = [&](Frame& frame) { return droppable(entry_of(frame), planned_too); };
   for (const Frames::Slab& slab : frames.slabs()) {
     if (slab.lowest == nullptr || slab.size < request.extent.length.value) continue;
-    if (frames.blocker(slab, may_go) != nullptr) continue;
+    if (frames.blocker(slab, droppable_now) != nullptr) continue;
     const Frames::Row row =
-        frames.row(*slab.lowest, request.extent.length.value, request.extent.offset, may_go);
+        frames.row(*slab.lowest, request.extent.length.value, request.extent.offset, droppable_now);
     if (row.frames.empty()) continue;  // too small for its alignment
+    if (!may_go(row.frames, planned_too)) continue;
     take_row(entry, request, row, deferred);
     return true;
   }
@@ -224,7 +287,7 @@ bool CacheCore::sacrifice_for(CacheEntry& entry, const SpaceRequest& request,
       CacheEntry* const planned = plan->items[i].entry;
       if (planned == nullptr || planned->node != request.node) continue;
       --left;
-      if (!search.from(*planned)) continue;
+      if (!search.from(*planned) || !may_go(search.row.frames, true)) continue;
       take_row(entry, request, search.row, deferred);
       return true;
     }
@@ -245,8 +308,10 @@ bool CacheCore::free_slabs_for(const SpaceRequest& request, bool planned_too,
   }
   std::vector<const Frames::Slab*> slabs;
   for (const Frames::Slab& slab : node.frames.slabs()) {
-    const auto may_go = [&](Frame& frame) { return droppable(entry_of(frame), planned_too); };
-    if (node.frames.blocker(slab, may_go) != nullptr) continue;
+    const auto droppable_now = [&](Frame& frame) {
+      return droppable(entry_of(frame), planned_too);
+    };
+    if (node.frames.blocker(slab, droppable_now) != nullptr) continue;
     if (slab.size >= request.extent.length.value) return false;
     slabs.push_back(&slab);
   }
@@ -259,6 +324,7 @@ bool CacheCore::free_slabs_for(const SpaceRequest& request, bool planned_too,
     chosen.push_back(slab->begin);
   }
   if (taken + space > node.budget) return false;
+  if (!may_go(frames_of(node.frames, chosen), planned_too)) return false;
   for (const std::byte* begin : chosen) free_slab(node, begin, deferred);
   return true;
 }
@@ -274,17 +340,19 @@ void CacheCore::fit_budget(Node& node, DeferredActions& deferred) {
       if (droppable(entry_of(*frame), true)) blocks.push_back(&entry_of(*frame));
     }
   }
+  count_pins(blocks);
   for (CacheEntry* block : blocks) {
     if (node.used <= node.budget) break;
-    drop(*block, CacheEvent::Kind::evicted, deferred);
+    if (droppable(*block, true)) drop(*block, CacheEvent::Kind::evicted, deferred);
   }
 }
 
 // The same after one block (null: gone already) became droppable while the node is over its budget.
 void CacheCore::fit_budget_by(Node& node, CacheEntry* freed, DeferredActions& deferred) {
   if (node.frames.capacity() <= node.budget) return;
-  if (node.used > node.budget && freed != nullptr && droppable(*freed, true)) {
-    drop(*freed, CacheEvent::Kind::evicted, deferred);
+  if (node.used > node.budget && freed != nullptr) {
+    count_pins({&freed, 1});
+    if (droppable(*freed, true)) drop(*freed, CacheEvent::Kind::evicted, deferred);
   }
   free_surplus_slabs(node, deferred);
 }
@@ -293,10 +361,10 @@ void CacheCore::fit_budget_by(Node& node, CacheEntry* freed, DeferredActions& de
 // block dropped from one that stays would be fetched again by its plan, and dropped, for ever.
 void CacheCore::free_surplus_slabs(Node& node, DeferredActions& deferred) {
   if (node.frames.capacity() <= node.budget) return;
-  const auto may_go = [](Frame& frame) { return droppable(entry_of(frame), true); };
+  const auto may_go_now = [](Frame& frame) { return droppable(entry_of(frame), true); };
   std::vector<const Frames::Slab*> slabs;
   for (const Frames::Slab& slab : node.frames.slabs()) {
-    if (node.frames.blocker(slab, may_go) == nullptr) slabs.push_back(&slab);
+    if (node.frames.blocker(slab, may_go_now) == nullptr) slabs.push_back(&slab);
   }
   std::ranges::sort(slabs, {}, &Frames::Slab::used);
   std::vector<std::byte*> chosen;
@@ -306,7 +374,12 @@ void CacheCore::free_surplus_slabs(Node& node, DeferredActions& deferred) {
     capacity -= slab->capacity;
     chosen.push_back(slab->begin);
   }
-  for (const std::byte* begin : chosen) free_slab(node, begin, deferred);
+  // Those of which a slot holds something stay, until it is let go.
+  may_go(frames_of(node.frames, chosen), true);
+  for (const std::byte* begin : chosen) {
+    const auto slab = std::ranges::find(node.frames.slabs(), begin, &Frames::Slab::begin);
+    if (node.frames.blocker(*slab, may_go_now) == nullptr) free_slab(node, begin, deferred);
+  }
 }
 
 void CacheCore::free_slab(Node& node, const std::byte* begin, DeferredActions& deferred) {
@@ -328,8 +401,10 @@ void CacheCore::give_back_slabs(Node& node, DeferredActions& deferred) {
 
 // Out of the index. Its bytes stay as long as a Block holds it or an engine writes to it.
 void CacheCore::drop(CacheEntry& entry, CacheEvent::Kind why, DeferredActions& deferred) {
+  DCHECK(entry.now() != BlockState::ready || entry.has(CacheEntry::kCounted));
   index_.remove(entry);
   nodes_[entry.node].order->remove(entry);
+  spare(entry);
   entry.detached = 1;
   if (entry.planned > 0) unplan(entry, PlanItem::State::pending);
   if (entry.by_prefetch && !entry.used) counts_.wasted_bytes += entry.length;
@@ -354,7 +429,7 @@ void CacheCore::abandon(CacheEntry& entry, DeferredActions& deferred) {
 void CacheCore::reap(CacheEntry& entry) {
   if (entry.pins > 0 || entry.now() == BlockState::filling) return;
   give_frame(entry);
-  delete &entry;
+  entries_.give(entry);
 }
 
 void CacheCore::give_frame(CacheEntry& entry) {

@@ -1,3 +1,5 @@
+#include <algorithm>
+
 #include "cache/core.h"
 
 namespace headrace {
@@ -17,7 +19,7 @@ CacheStats CacheCore::stats() const {
   if (!origin_.here()) return stats;
   {
     const MutexLock lock(mutex_);
-    stats = {.hits = counts_.hits,
+    stats = {.hits = counts_.hits + readers_.hits(),
              .inflight_hits = counts_.inflight_hits,
              .misses = counts_.misses,
              .prefetched = counts_.prefetched,
@@ -28,13 +30,26 @@ CacheStats CacheCore::stats() const {
              .invalidations = counts_.invalidations,
              .failures = counts_.failures,
              .refusals = counts_.refusals,
-             .bytes_pinned = {counts_.pinned_bytes},
+             .bytes_pinned = {counts_.pinned_bytes + bytes_in_slots()},
              .blocks = index_.size()};
     for (const Node& node : nodes_) stats.bytes_used += Bytes{node.used};
   }
   stats.wait_time = percentiles(wait_time_);
   stats.copy_latency = percentiles(copy_latency_);
   return stats;
+}
+
+// What only slots pin, each block once.
+std::uint64_t CacheCore::bytes_in_slots() const {
+  std::vector<CacheEntry*> entries = readers_.pinned();
+  std::ranges::sort(entries);
+  const auto repeated = std::ranges::unique(entries);
+  entries.erase(repeated.begin(), repeated.end());
+  std::uint64_t bytes = 0;
+  for (const CacheEntry* entry : entries) {
+    if (entry->pins == 0 && entry->now() == BlockState::ready) bytes += entry->length;
+  }
+  return bytes;
 }
 
 void CacheCore::emit(CacheEvent::Kind kind, const Extent& extent, bool by_prefetch) noexcept {

@@ -7,6 +7,7 @@
 #include <cstring>
 #include <thread>
 
+#include "core/mutex.h"
 #include "headrace/random.h"
 #include "tests/support/cache_rig.h"
 
@@ -38,9 +39,10 @@ TEST(CacheStressTest, ReadersAndInvalidationsOnTinyBudgets) {
   fake.reorder = true;
   fake.log = false;
   Source source(kSlot * kSlots);
-  CacheRig rig({.fake = fake, .cache = {.slab = 4096_B}, .budget = 8192_B});
-  rig.record = false;
+  CacheRig rig({.fake = fake, .cache = {.slab = 4096_B}, .budget = 8192_B, .observe = false});
   std::atomic<std::uint64_t> accesses{0};
+  Mutex exchange_mutex;
+  std::vector<Block> exchanged(4);
   const auto reader = [&](std::uint64_t seed) {
     Random random(seed);
     std::vector<Block> held(3);
@@ -49,6 +51,12 @@ TEST(CacheStressTest, ReadersAndInvalidationsOnTinyBudgets) {
       Block& block = held[random.below(held.size())];
       block = rig.cache->access(extent);
       ++accesses;
+      if (random.chance(0.2)) {
+        const MutexLock lock(exchange_mutex);
+        std::swap(exchanged[random.below(exchanged.size())], block);  // let go by another thread
+        block = rig.cache->access(extent);
+        ++accesses;
+      }
       if (random.chance(0.5)) {
         const auto bytes = block.wait();
         ASSERT_TRUE(bytes && source.equals(extent, *bytes));
@@ -84,6 +92,7 @@ TEST(CacheStressTest, ReadersAndInvalidationsOnTinyBudgets) {
     for (std::uint64_t i = 0; i < 3; ++i) threads.emplace_back(reader, i + 1);
     for (std::uint64_t i = 0; i < 2; ++i) threads.emplace_back(planner, i + 10);
   }
+  exchanged.clear();
   const CacheStats stats = rig.cache->stats();
   EXPECT_EQ(stats.hits + stats.inflight_hits + stats.misses, accesses.load());
   EXPECT_EQ(stats.bytes_pinned, 0_B);
@@ -98,8 +107,7 @@ TEST(CacheStressTest, NobodyIsRefusedWhileASlabIsOnItsWay) {
     fake.own_thread = true;
     fake.log = false;
     Source source(kSlot * 4 * kThreads);
-    CacheRig rig({.fake = fake, .cache = {.slab = 32_MiB}, .budget = 32_MiB});
-    rig.record = false;
+    CacheRig rig({.fake = fake, .cache = {.slab = 32_MiB}, .budget = 32_MiB, .observe = false});
     std::barrier ready(kThreads);
     std::vector<Prefetch> plans(kThreads);
     std::vector<std::jthread> threads;
@@ -127,8 +135,7 @@ TEST(CacheStressTest, NoReaderSeesAVersionOlderThanTheLastInvalidate) {
   fake.log = false;
   constexpr std::uint64_t kRows = 200;
   Source rows(kSlot * kRows);
-  CacheRig rig({.fake = fake, .cache = {.slab = 4096_B}, .budget = 8192_B});
-  rig.record = false;
+  CacheRig rig({.fake = fake, .cache = {.slab = 4096_B}, .budget = 8192_B, .observe = false});
   std::memset(rows.bytes().data(), 0, kSlot * kRows);
   std::atomic<std::uint64_t> written{0};
   std::jthread writer([&] {

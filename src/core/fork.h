@@ -53,13 +53,14 @@ class CAPABILITY("mutex") GlobalMutex : public Mutex {
 };
 
 // The ranks there are.
-inline constexpr int kRankOfKinds = 0;   // the heaps of malloc.h, opened under it
-inline constexpr int kRankOfHeaps = 1;   // the insides of heaps
-inline constexpr int kRankOfMemory = 2;  // promises of free memory
-inline constexpr int kRankOfFiles = 3;   // open rings and work queues
-inline constexpr int kRankOfPages = 4;   // those of heaps that a child does not have
-inline constexpr int kRankOfKernel = 5;  // the choice of a copy kernel
-inline constexpr int kRankOfScale = 6;   // latencies, by which cold lines are told
+inline constexpr int kRankOfKinds = 0;    // the heaps of malloc.h, opened under it
+inline constexpr int kRankOfHeaps = 1;    // the insides of heaps
+inline constexpr int kRankOfMemory = 2;   // promises of free memory
+inline constexpr int kRankOfFiles = 3;    // open rings and work queues
+inline constexpr int kRankOfPages = 4;    // those of heaps that a child does not have
+inline constexpr int kRankOfKernel = 5;   // the choice of a copy kernel
+inline constexpr int kRankOfScale = 6;    // latencies, by which cold lines are told
+inline constexpr int kRankOfReaders = 7;  // the caches there are, whose threads come and go
 
 // What a process makes once, when it is first asked for, and keeps. A static variable of a function
 // would not do where making it takes long: its guard, taken by another thread at a fork(), is taken

@@ -23,6 +23,7 @@
 #define REQUIRES(...) HEADRACE_ANNOTATE(requires_capability(__VA_ARGS__))
 #define ACQUIRE(...) HEADRACE_ANNOTATE(acquire_capability(__VA_ARGS__))
 #define RELEASE(...) HEADRACE_ANNOTATE(release_capability(__VA_ARGS__))
+#define ASSERT_HELD(...) HEADRACE_ANNOTATE(assert_capability(__VA_ARGS__))
 #define EXCLUDES(...) HEADRACE_ANNOTATE(locks_excluded(__VA_ARGS__))
 #define NO_THREAD_SAFETY_ANALYSIS HEADRACE_ANNOTATE(no_thread_safety_analysis)
 
@@ -32,6 +33,8 @@ class CAPABILITY("mutex") Mutex {
  public:
   void lock() ACQUIRE() { mutex_.lock(); }
   void unlock() RELEASE() { mutex_.unlock(); }
+  // For the compiler: in a function that is only called by the lock's holder.
+  void assert_held() const ASSERT_HELD() {}
 
  private:
   friend class CondVar;

@@ -402,7 +402,7 @@ TEST(XeonMax, ObjectsSpillWhenTheirNodeIsFull) {
   std::vector<void*> objects;
   do {
     objects.push_back(chain.allocate_bytes(500'000));
-    ASSERT_NE(objects.back(), nullptr);
+    ASSERT_NE(objects.back(), nullptr) << dram->last_error().value_or(Error{}).message;
   } while (tile->owns(objects.back()));
   EXPECT_GT(objects.size(), 10U);
   EXPECT_TRUE(dram->owns(objects.back()));

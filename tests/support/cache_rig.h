@@ -57,6 +57,8 @@ class CacheRig {
     const Clock* clock = &system_clock();
     Waiting* waiting = &system_waiting();
     bool poller = false;
+    // False: no events, and hits that take no lock.
+    bool observe = true;
   };
 
   CacheRig() : CacheRig(Options{}) {}
@@ -73,9 +75,11 @@ class CacheRig {
     options.cache.budgets = {{kDram, options.budget}};
     options.cache.placement = place::always(kDram);
     options.cache.pages = PageSize::base;
-    options.cache.observer = [this](const CacheEvent& event) {
-      if (record) events.push_back(event);
-    };
+    if (options.observe) {
+      options.cache.observer = [this](const CacheEvent& event) {
+        if (record) events.push_back(event);
+      };
+    }
     auto made = Cache::create(*mover, std::move(options.cache));
     EXPECT_TRUE(made.has_value()) << (made ? "" : made.error().message);
     if (made) cache = std::move(*made);

@@ -35,9 +35,12 @@ def test_a_profile_is_a_machine_that_can_be_compared(run: Run, tmp_path: Path) -
     assert (result.returncode, result.stderr) == (0, "")
     lines = result.stdout.splitlines()
     assert lines[0].startswith("stream  ") and lines[-1] == "profile: p.json"
-    assert {"copy", "scale", "add", "triad"} <= {line.split()[0] for line in lines if line.split()}
     profile = headrace.Profile.load(tmp_path / "p.json")
     assert len(profile.rows) >= 4 and all(row.experiment == "stream" for row in profile.rows)
+    kernels = {str(row.parameters["kernel"]) for row in profile.rows}
+    measured = {str(row.parameters["kernel"]) for row in profile.rows if row.median is not None}
+    assert kernels == {"copy", "scale", "add", "triad"} and measured, "a slow host leaves some out"
+    assert measured <= {line.split()[0] for line in lines if line.split()}
     for row in profile.rows:
         assert (row.median is None) == bool(row.reason)
         assert row.median is None or row.low <= row.median <= row.high  # type: ignore[operator]
@@ -75,7 +78,7 @@ def test_resume_measures_only_what_is_missing(run: Run, tmp_path: Path) -> None:
 
 
 def test_ctrl_c_keeps_what_was_measured(tmp_path: Path) -> None:
-    arguments = ["measure", "stream", "latency", "--budget", "20s", "--out", "p.json"]
+    arguments = ["measure", "stream", "latency", "--budget", "200s", "--out", "p.json"]
     result = press_ctrl_c(arguments, tmp_path, 2)
     assert (result.returncode, result.stderr) == (130, "headrace: interrupted\n")
     profile = headrace.Profile.load(tmp_path / "p.json")

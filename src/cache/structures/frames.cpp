@@ -1,4 +1,4 @@
-#include "cache/frames.h"
+#include "cache/structures/frames.h"
 
 #include <algorithm>
 #include <functional>
@@ -95,7 +95,7 @@ void Frames::give(Frame& frame) {
   if (slab.blocker == &frame) slab.blocker = nullptr;
   slab.used -= static_cast<std::uint64_t>(own.end - own.begin);
   add_gap({low.begin, high.end}, frame.below);
-  frame = {.data = nullptr, .length = frame.length, .below = nullptr, .above = nullptr};
+  frame = {.below = nullptr, .above = nullptr, .data = nullptr, .length = frame.length};
 }
 
 Frames::Row Frames::row(Frame& seed, std::uint64_t length, std::uint64_t offset,
@@ -191,7 +191,7 @@ void Frames::cut(Gap& gap, Frame& frame, std::byte* data, std::uint64_t length) 
   Frame* const below = gap.below;
   erase_gap(gap);
   Frame*& from_below = below == nullptr ? slab.lowest : below->above;
-  frame = {.data = data, .length = length, .below = below, .above = from_below};
+  frame = {.below = below, .above = from_below, .data = data, .length = length};
   from_below = &frame;
   if (frame.above != nullptr) frame.above->below = &frame;
   const Span own = granules(frame);

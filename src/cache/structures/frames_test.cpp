@@ -1,4 +1,4 @@
-#include "cache/frames.h"
+#include "cache/structures/frames.h"
 
 #include <gtest/gtest.h>
 #include <rapidcheck/gtest.h>
@@ -22,7 +22,9 @@ class Memory {
   std::vector<std::byte> bytes_;
 };
 
-std::uint64_t address(const Frame& frame) { return reinterpret_cast<std::uint64_t>(frame.data); }
+std::uint64_t address(const Frame& frame) {
+  return reinterpret_cast<std::uint64_t>(frame.data.load());
+}
 
 RC_GTEST_PROP(FramesTest, FramesAreDisjointAlignedAndWhollyGivenBack, ()) {
   Memory one(64 << 10);
@@ -44,7 +46,7 @@ RC_GTEST_PROP(FramesTest, FramesAreDisjointAlignedAndWhollyGivenBack, ()) {
       const std::uint64_t modulus = length >= 4096 ? 4096 : 64;
       RC_ASSERT(address(taken.back()) % modulus == offset % modulus);
       RC_ASSERT(taken.back().length == length);
-      std::fill_n(taken.back().data, length,
+      std::fill_n(taken.back().data.load(), length,
                   std::byte{0xff});  // what describes gaps does not lie in there
     } else {
       auto gone =

@@ -1,4 +1,4 @@
-#include "cache/index.h"
+#include "cache/structures/index.h"
 
 #include <gtest/gtest.h>
 #include <rapidcheck/gtest.h>
@@ -11,7 +11,7 @@ namespace {
 
 struct Item {
   Range bytes;
-  Item* next_in_cell = nullptr;
+  Relaxed<Item*> next_in_cell = nullptr;
   Range range() const { return bytes; }
 };
 

@@ -20,15 +20,17 @@
 #include <span>
 #include <vector>
 
+#include "cache/structures/relaxed.h"
 #include "headrace/buffer.h"
 
 namespace headrace {
 
 struct Frame {
-  std::byte* data = nullptr;  // null: none
-  std::uint64_t length = 0;   // of the block, in bytes
-  Frame* below = nullptr;     // neighbours in the slab
+  Frame* below = nullptr;  // neighbours in the slab
   Frame* above = nullptr;
+  // Read without the lock, too (readers.h).
+  Relaxed<std::byte*> data = nullptr;  // null: none
+  Relaxed<std::uint64_t> length = 0;   // of the block, in bytes
 };
 
 class Frames {

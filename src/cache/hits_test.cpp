@@ -1,0 +1,181 @@
+// Hits that take no lock, and what must hold all the same.
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <chrono>
+#include <thread>
+
+#include "tests/support/cache_rig.h"
+
+namespace headrace {
+namespace {
+
+using namespace test;
+
+constexpr std::uint64_t kPiece = 4096;
+
+CacheRig::Options unobserved(Bytes budget) {
+  FakeOptions fake;
+  fake.inside_chance = 1;
+  return {.fake = fake, .cache = {.slab = budget}, .budget = budget, .observe = false};
+}
+
+// An order that is asked under the lock and tells a test.
+class AskedOrder final : public EvictionOrder {
+ public:
+  AskedOrder(std::function<void()> asked, bool marks) : asked_(std::move(asked)), marks_(marks) {}
+  void insert(EvictionLinks& entry) override { order_->insert(entry); }
+  void remove(EvictionLinks& entry) override { order_->remove(entry); }
+  void touch(EvictionLinks& entry) override {
+    if (!marks_) asked_();
+    order_->touch(entry);
+  }
+  bool marks() const override { return marks_; }
+  EvictionLinks* choose(const std::function<bool(EvictionLinks&)>& accept,
+                        unsigned effort) override {
+    if (marks_) asked_();
+    return order_->choose(accept, effort);
+  }
+
+ private:
+  const std::unique_ptr<EvictionOrder> order_ = sieve();
+  const std::function<void()> asked_;
+  const bool marks_;
+};
+
+TEST(CacheHitsTest, AHitAndItsEndNeedNoLock) {
+  Source source(16 * kPiece);
+  std::atomic<bool> locked{false}, done{false}, in_time{false};
+  auto options = unobserved(Bytes{2 * kPiece});
+  options.cache.eviction = [&] {
+    return std::make_unique<AskedOrder>(
+        [&] {
+          locked = true;
+          const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(20);
+          while (!done && std::chrono::steady_clock::now() < end) std::this_thread::yield();
+          in_time = done.load();
+        },
+        true);
+  };
+  CacheRig rig(std::move(options));
+  rig.load(source.at(0, kPiece));
+  rig.load(source.at(kPiece, kPiece));
+  (void)rig.cache->access(source.at(0, kPiece));
+  std::jthread other([&] { rig.load(source.at(2 * kPiece, kPiece)); });
+  while (!locked) std::this_thread::yield();
+  for (int i = 0; i < 100; ++i) {
+    const Block block = rig.cache->access(source.at(0, kPiece));
+    EXPECT_EQ(block.state(), BlockState::ready);
+    EXPECT_TRUE(source.equals(block.extent(), *block.now()));
+  }
+  done = true;
+  other.join();
+  EXPECT_TRUE(in_time) << "the hits waited for the lock";
+  EXPECT_GE(rig.cache->stats().hits, 100u);
+}
+
+TEST(CacheHitsTest, WhatASlotHoldsIsNotEvicted) {
+  Source source(64 * kPiece);
+  CacheRig rig(unobserved(Bytes{4 * kPiece}));
+  rig.load(source.at(0, kPiece));
+  Block held = rig.cache->access(source.at(0, kPiece));
+  EXPECT_EQ(rig.cache->stats().bytes_pinned, Bytes{kPiece});
+  const std::byte* const bytes = held.now()->data();
+  for (std::uint64_t i = 1; i < 64; ++i) rig.load(source.at(i * kPiece, kPiece));
+  EXPECT_EQ(held.state(), BlockState::ready);
+  EXPECT_EQ(held.now()->data(), bytes);
+  EXPECT_TRUE(source.equals(held.extent(), *held.now()));
+  EXPECT_EQ(rig.cache->stats().bytes_pinned, Bytes{kPiece});
+  held = {};
+  EXPECT_EQ(rig.cache->stats().bytes_pinned, 0_B);
+  rig.cache->flush();
+  EXPECT_EQ(rig.cache->stats().blocks, 0u);
+}
+
+TEST(CacheHitsTest, AnInvalidatedBlockStaysForWhomASlotHoldsIt) {
+  Source source(4 * kPiece);
+  CacheRig rig(unobserved(Bytes{4 * kPiece}));
+  rig.load(source.at(0, kPiece));
+  const Block held = rig.cache->access(source.at(0, kPiece));
+  rig.cache->invalidate(source.at(0, 1));
+  EXPECT_EQ(held.state(), BlockState::evicting);
+  EXPECT_TRUE(source.equals(held.extent(), *held.now()));
+  const Block again = rig.cache->access(source.at(0, kPiece));
+  EXPECT_NE(again.now()->data(), held.now()->data());
+}
+
+TEST(CacheHitsTest, MorePinsThanSlotsAndEachCountsOnce) {
+  Source source(2 * kPiece);
+  CacheRig rig(unobserved(Bytes{4 * kPiece}));
+  rig.load(source.at(0, kPiece));
+  std::vector<Block> held;
+  for (int i = 0; i < 40; ++i) held.push_back(rig.cache->access(source.at(0, kPiece)));
+  held.push_back(held.front().clone());
+  EXPECT_EQ(rig.cache->stats().bytes_pinned, Bytes{kPiece});
+  EXPECT_EQ(rig.cache->stats().hits, 40u);
+  rig.cache->flush();
+  EXPECT_EQ(rig.cache->stats().blocks, 1u);
+  while (!held.empty()) held.erase(held.begin());
+  EXPECT_EQ(rig.cache->stats().bytes_pinned, 0_B);
+  rig.cache->flush();
+  EXPECT_EQ(rig.cache->stats().blocks, 0u);
+}
+
+TEST(CacheHitsTest, APinOutlivesItsThreadAndEndsInAnother) {
+  Source source(8 * kPiece);
+  CacheRig rig(unobserved(Bytes{2 * kPiece}));
+  rig.load(source.at(0, kPiece));
+  Block block;
+  std::jthread([&] {
+    for (int i = 0; i < 3; ++i) block = rig.cache->access(source.at(0, kPiece));
+  }).join();
+  for (std::uint64_t i = 1; i < 8; ++i) rig.load(source.at(i * kPiece, kPiece));
+  EXPECT_TRUE(source.equals(block.extent(), *block.now()));
+  std::jthread([&, taken = std::move(block)]() mutable { taken = {}; }).join();
+  EXPECT_EQ(rig.cache->stats().bytes_pinned, 0_B);
+  rig.cache->flush();
+  EXPECT_EQ(rig.cache->stats().blocks, 0u);
+}
+
+TEST(CacheHitsTest, AnOrderThatWantsToKnowIsTold) {
+  Source source(2 * kPiece);
+  int touched = 0;
+  auto options = unobserved(Bytes{2 * kPiece});
+  options.cache.eviction = [&] { return std::make_unique<AskedOrder>([&] { ++touched; }, false); };
+  CacheRig rig(std::move(options));
+  rig.load(source.at(0, kPiece));
+  for (int i = 0; i < 5; ++i) (void)rig.cache->access(source.at(0, kPiece));
+  EXPECT_EQ(touched, 5);
+}
+
+TEST(CacheHitsTest, AThreadOfManyCaches) {
+  Source source(kPiece);
+  std::vector<std::unique_ptr<CacheRig>> rigs;
+  for (int i = 0; i < 5; ++i) {
+    rigs.push_back(std::make_unique<CacheRig>(unobserved(Bytes{2 * kPiece})));
+  }
+  for (int round = 0; round < 3; ++round) {
+    for (const auto& rig : rigs) rig->load(source.at(0, kPiece));
+    rigs.pop_back();
+    rigs.insert(rigs.begin(), std::make_unique<CacheRig>(unobserved(Bytes{2 * kPiece})));
+  }
+  rigs.back()->load(source.at(0, kPiece));
+  EXPECT_EQ(rigs.back()->cache->stats().misses, 1u);
+}
+
+TEST(CacheHitsDeathTest, ABlockThatOutlivesItsCacheIsTold) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  EXPECT_DEATH(
+      {
+        Source source(kPiece);
+        Block block;
+        CacheRig rig(unobserved(Bytes{2 * kPiece}));
+        rig.load(source.at(0, kPiece));
+        block = rig.cache->access(source.at(0, kPiece));
+        rig.cache.reset();
+      },
+      "no_block_outlives_the_cache");
+}
+
+}  // namespace
+}  // namespace headrace

@@ -1,0 +1,123 @@
+#include "cache/readers.h"
+
+#include <algorithm>
+
+#include "core/fork.h"
+
+namespace headrace {
+
+thread_local constinit LastReader last_reader __attribute__((tls_model("initial-exec")));
+
+namespace {
+
+// The caches there are: whether the readers of one still exist. Never freed: threads may end after
+// the last destructor of the program.
+GlobalMutex caches_mutex(kRankOfReaders);
+constinit std::vector<std::uint64_t>* caches = nullptr;
+constinit std::atomic<std::uint64_t> next_id{1};
+thread_local constinit bool thread_ends = false;
+
+bool exists(const LastReader& one) {
+  return std::ranges::find(*caches, one.cache) != caches->end();
+}
+
+// What a thread has in all caches it came to; its end gives that to others.
+struct Joined {
+  ~Joined() {
+    thread_ends = true;
+    last_reader = {};
+    const MutexLock lock(caches_mutex);
+    for (const LastReader& one : all) {
+      // Release: pairs with the acquire of join().
+      if (exists(one)) one.reader->owner.store(nullptr, std::memory_order_release);
+    }
+  }
+  std::vector<LastReader> all;
+};
+thread_local Joined joined;
+
+}  // namespace
+
+Readers::Readers() : id_(next_id.fetch_add(1)), fences_(prepare_asymmetric_fence()) {
+  const MutexLock lock(caches_mutex);
+  if (caches == nullptr) caches = new std::vector<std::uint64_t>;
+  caches->push_back(id_);
+}
+
+Readers::~Readers() {
+  const MutexLock lock(caches_mutex);
+  std::erase(*caches, id_);
+}
+
+Reader* Readers::mine_of_several() const {
+  if (last_reader.cache == 0) return nullptr;  // the thread's first access, or its last
+  for (const LastReader& one : joined.all) {
+    if (one.cache != id_) continue;
+    last_reader = one;
+    return one.reader;
+  }
+  return nullptr;
+}
+
+Reader* Readers::join() {
+  if (thread_ends) return nullptr;
+  if (Reader* const reader = mine()) return reader;
+  Reader* reader = nullptr;
+  for (const auto& one : readers_) {
+    // Acquire: pairs with the end of its thread, whose writes to the slots come before.
+    if (one->owner.load(std::memory_order_acquire) == nullptr) reader = one.get();
+  }
+  if (reader == nullptr) {
+    readers_.push_back(std::make_unique<Reader>());
+    reader = readers_.back().get();
+    ask(*reader);
+  }
+  {
+    // Those of caches that are gone make place: a thread may come to any number of them.
+    const MutexLock lock(caches_mutex);
+    std::erase_if(joined.all, [](const LastReader& one) { return !exists(one); });
+  }
+  last_reader = {.cache = id_, .reader = reader};
+  joined.all.push_back(last_reader);
+  reader->owner.store(this_thread_mark());
+  return reader;
+}
+
+bool Readers::unpin_asked(PinSlot& slot) {
+  Reader& reader = Reader::of(slot);
+  const std::uint16_t bit = reader.bit(slot);
+  const bool counted = (reader.counted & bit) != 0;
+  reader.counted &= static_cast<std::uint16_t>(~bit);
+  ask(reader);
+  return counted;
+}
+
+bool Readers::unpin_elsewhere(PinSlot& slot) {
+  const bool counted = unpin_asked(slot);
+  slot.store(nullptr, std::memory_order_release);  // pairs with free_slot()
+  return counted;
+}
+
+void Readers::ask_all(bool asked) {
+  asked_ = asked;
+  for (const auto& reader : readers_) ask(*reader);
+}
+
+std::vector<CacheEntry*> Readers::pinned() const {
+  std::vector<CacheEntry*> entries;
+  for (const auto& reader : readers_) {
+    for (const PinSlot& slot : reader->slots) {
+      CacheEntry* const entry = slot.load();
+      if (entry != nullptr && (reader->counted & reader->bit(slot)) == 0) entries.push_back(entry);
+    }
+  }
+  return entries;
+}
+
+std::uint64_t Readers::hits() const {
+  std::uint64_t sum = 0;
+  for (const auto& reader : readers_) sum += reader->hits;
+  return sum;
+}
+
+}  // namespace headrace

@@ -1,0 +1,172 @@
+// Pins that take no lock: each thread has a few slots, and whoever is about to drop blocks looks
+// through all of them first.
+//
+// The word of an entry says whether it may be pinned so: it is *open* while the word is exactly
+// BlockState::ready, and else its pins are taken and counted under the cache's lock.
+//
+// A thread pins:                             The lock's holder drops:
+//   P1 slot = entry                            D1 word = ready | counted; asked = true, all readers
+//   P2 light fence                             D2 heavy fence
+//   P3 word == ready? else slot = null, lock   D3 slot == entry? then it is counted in entry.pins
+//   P4 key as wanted? else slot = null         D4 asked = false for readers without such a slot
+// It lets go:                                  D5 entry.pins == 0: the frame and the entry are free
+//   L1 slot = null
+//   L2 light fence
+//   L3 asked? then, under the lock: was it counted? pins - 1
+//
+// 1. Between D1 and the end of D5 no pin is missed: by the fences D3 sees the slot of P1, or P3
+//    sees the word of D1. An entry whose slot was seen at P3 is neither freed nor used for other
+//    bytes until L1: that takes D1 to D5, and D3 finds the slot.
+// 2. No counted pin is left behind: by the fences D3 sees the null of L1, or L3 sees the true of
+//    D1.
+// 3. Entries are never given back to the allocator while the cache lives, so that P3 and P4 may
+//    read what has become another block: the word is ready again only after the new key is there
+//    (release, P3 acquires), and whoever sees the new word and key has pinned the new block.
+// 4. The bytes: a frame is written anew only after D3, which acquires the null that L1 released.
+// 5. Only its thread sets a slot, and only it clears one without the lock; a Block that was moved
+//    to another thread is let go under the lock. So nothing that the lock's holder saw in a slot
+//    becomes another pin before L3 is through.
+//
+// Without a heavy fence (asymmetric_fence.h) P1 and L1 are sequentially consistent exchanges, and
+// the fences are nothing.
+//
+// Thread-safe as said at each.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "cache/structures/asymmetric_fence.h"
+#include "cache/structures/relaxed.h"
+
+namespace headrace {
+
+struct CacheEntry;
+
+// A slot holds the entry that a Block pins, or null.
+using PinSlot = std::atomic<CacheEntry*>;
+
+// The slots of one thread for one cache. Aligned so that a slot tells its reader.
+struct alignas(256) Reader {
+  static constexpr std::size_t kSlots = 16;
+
+  std::array<PinSlot, kSlots> slots{};
+  // Written by its thread only.
+  Relaxed<std::uint64_t> hits{0};
+  // A line that others write, seldom.
+  alignas(64) std::atomic<bool> asked{false};
+  std::atomic<const void*> owner{nullptr};  // this_thread_mark(); null: its thread has ended
+  std::uint16_t counted = 0;  // bit i: slot i is counted in its entry. Guarded by the cache's lock
+
+  static Reader& of(const PinSlot& slot) {
+    return *reinterpret_cast<Reader*>(reinterpret_cast<std::uintptr_t>(&slot) &
+                                      ~(alignof(Reader) - 1));
+  }
+  std::uint16_t bit(const PinSlot& slot) const {
+    return static_cast<std::uint16_t>(1U << (&slot - slots.data()));
+  }
+  // Null: all are taken. For its thread.
+  PinSlot* free_slot() {
+    for (PinSlot& slot : slots) {
+      // Null also where another thread let go, under the lock; acquire pairs with its release.
+      if (slot.load(std::memory_order_acquire) == nullptr) return &slot;
+    }
+    return nullptr;
+  }
+};
+static_assert(sizeof(Reader) == 256);
+
+// The reader that this thread used last, so that the next access finds it at once. initial-exec:
+// read without a call, also from a shared library.
+struct LastReader {
+  std::uint64_t cache = 0;  // Readers::id()
+  Reader* reader = nullptr;
+};
+extern thread_local constinit LastReader last_reader __attribute__((tls_model("initial-exec")));
+
+// An address that no other living thread has.
+inline const void* this_thread_mark() { return &last_reader; }
+
+// All readers of one cache.
+class Readers {
+ public:
+  Readers();
+  ~Readers();
+  Readers(const Readers&) = delete;
+  Readers& operator=(const Readers&) = delete;
+
+  // This thread's; null: it has none yet. Thread-safe.
+  Reader* mine() const { return last_reader.cache == id_ ? last_reader.reader : mine_of_several(); }
+  // Makes one for this thread, unless it has one; null: the thread is about to end. Requires: the
+  // cache's lock.
+  Reader* join();
+
+  // P1 and P2. Thread-safe.
+  void pin(PinSlot& slot, CacheEntry& entry) const {
+    if (fences_) {
+      slot.store(&entry, std::memory_order_release);  // pairs with the loads of count()
+      light_fence();
+    } else {
+      slot.exchange(&entry);
+    }
+  }
+  // Whether this thread may let go of it without the lock. Thread-safe.
+  static bool own(const PinSlot& slot) {
+    // Pairs with nothing: a thread sees what it wrote itself, and another's mark is not its own.
+    return Reader::of(slot).owner.load(std::memory_order_relaxed) == this_thread_mark();
+  }
+  // L1 to L3. False: the lock is needed, whose holder calls unpin_asked(). For its thread.
+  bool unpin(PinSlot& slot) const {
+    if (fences_) {
+      slot.store(nullptr, std::memory_order_release);  // pairs with the loads of count()
+      light_fence();
+    } else {
+      slot.exchange(nullptr);
+    }
+    return !Reader::of(slot).asked.load();
+  }
+
+  // For the holder of the cache's lock:
+
+  // D1 to D4, but for the words, which must say so already: calls count(entry) for each pin of one
+  // for which `wanted(entry)` is true, once for each slot.
+  template <class Wanted, class Count>
+  void count(const Wanted& wanted, const Count& count) {
+    for (const auto& reader : readers_) reader->asked.store(true);
+    if (fences_) heavy_fence();
+    for (const auto& reader : readers_) {
+      for (PinSlot& slot : reader->slots) {
+        CacheEntry* const entry = slot.load();
+        if (entry == nullptr || (reader->counted & reader->bit(slot)) != 0) continue;
+        if (!wanted(*entry)) continue;
+        reader->counted |= reader->bit(slot);
+        count(*entry);
+      }
+      ask(*reader);
+    }
+  }
+  // The rest of L3; true: the pin was counted, the caller takes it back.
+  bool unpin_asked(PinSlot& slot);
+  // The whole of letting go for a Block that was moved to another thread; as unpin_asked().
+  bool unpin_elsewhere(PinSlot& slot);
+  // From here on every thread that lets go takes the lock, until told otherwise.
+  void ask_all(bool asked);
+  // Entries pinned by slots and not counted, once for each slot.
+  std::vector<CacheEntry*> pinned() const;
+  std::uint64_t hits() const;
+
+ private:
+  Reader* mine_of_several() const;
+  void ask(Reader& reader) const { reader.asked.store(asked_ || reader.counted != 0); }
+
+  const std::uint64_t id_;  // never used twice
+  const bool fences_;
+  bool asked_ = false;
+  std::vector<std::unique_ptr<Reader>> readers_;
+};
+
+}  // namespace headrace

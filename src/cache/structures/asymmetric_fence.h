@@ -1,0 +1,24 @@
+// A fence in two halves: the light one costs nothing and stands where it is passed often, the heavy
+// one makes up for it by a fence on every CPU that runs a thread of this process (membarrier(2)).
+// As asymmetric_thread_fence_light and _heavy of P1202 (C++ committee).
+//
+// When thread A stores x, passes the light fence and loads y, while B stores y, passes the heavy
+// one and loads x, at least one of them sees what the other stored. Thread-safe.
+#pragma once
+
+#include <atomic>
+
+namespace headrace {
+
+// Asks the kernel for it, once in each process. False: there is none (a kernel before 4.14, a
+// container that forbids the call, ThreadSanitizer, which knows no fences): both threads have to
+// use sequentially consistent exchanges then.
+bool prepare_asymmetric_fence();
+
+inline void light_fence() { std::atomic_signal_fence(std::memory_order_seq_cst); }
+
+// Takes about a microsecond, and longer with many CPUs. Requires: prepare_asymmetric_fence() said
+// true.
+void heavy_fence();
+
+}  // namespace headrace

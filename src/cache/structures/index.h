@@ -1,0 +1,236 @@
+// Finds the ranges of objects that cover or overlap a given one.
+//
+// A hash table whose key is (object, length class, cell): class c holds lengths in (2^(c-1), 2^c],
+// a cell is 2^c bytes of offset. A range of class c that contains the byte x starts less than 2^c
+// below it, so it lies in the cell of x or in the one before: two probes per class in use, however
+// many ranges there are. The items carry the chain link themselves; besides them the tables cost 6
+// to 19 bytes per item. It is not ordered: visits come class by class, shortest first.
+//
+// Tables that were outgrown are kept, one of each size, and used again: whoever still reads one
+// finds items that moved on, or too few.
+//
+// Single-thread: the cache calls it under its lock; racing() is Thread-safe beside all others, if
+// items live as long as the index.
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <bit>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "cache/structures/relaxed.h"
+#include "core/check.h"
+#include "headrace/units.h"
+
+namespace headrace {
+
+// Bytes [offset, offset + length) of an object. Not empty, and offset + length does not overflow.
+struct Range {
+  ObjectId object;
+  std::uint64_t offset = 0;
+  std::uint64_t length = 0;
+
+  std::uint64_t end() const { return offset + length; }
+  bool contains(const Range& other) const {
+    return object == other.object && offset <= other.offset && other.end() <= end();
+  }
+  bool overlaps(const Range& other) const {
+    return object == other.object && offset < other.end() && other.offset < end();
+  }
+  friend auto operator<=>(const Range&, const Range&) = default;
+};
+
+// T has `Range range() const` and `Relaxed<T*> next_in_cell`.
+template <class T>
+class RangeIndex {
+ public:
+  void insert(T& item) {
+    // At five items per four cells: just after growing that is 12.8 bytes of cells per item.
+    if (size_ >= cells() + cells() / 4) {
+      resize(std::max<std::size_t>(kMinCells, cells() * 2));
+    }
+    link(item);
+    ++size_;
+    const unsigned c = class_of(item.range().length);
+    ++class_sizes_[c];
+    classes_ = classes_ | std::uint64_t{1} << c;
+  }
+
+  // Requires: it is in.
+  void remove(T& item) {
+    Relaxed<T*>* link = &table()->cell_of(item.range());
+    while (*link != &item) {
+      CHECK(*link != nullptr);
+      link = &(*link)->next_in_cell;
+    }
+    *link = item.next_in_cell;
+    item.next_in_cell = nullptr;
+    --size_;
+    const unsigned c = class_of(item.range().length);
+    if (--class_sizes_[c] == 0) classes_ = classes_ & ~(std::uint64_t{1} << c);
+    // An eighth full, far enough from growing again to not swing: a scan has less to look through.
+    if (cells() > kMinCells && size_ < cells() / 8) resize(cells() / 2);
+  }
+
+  // Calls visit(T&) for the items that contain `range` until it returns false.
+  template <class Visit>
+  void covering(const Range& range, Visit&& visit) const {
+    const unsigned first = class_of(range.length);
+    for (std::uint64_t left = classes_ >> first << first; left != 0; left &= left - 1) {
+      const auto c = static_cast<unsigned>(std::countr_zero(left));
+      const std::uint64_t cell = range.offset >> c;
+      for (std::uint64_t back = 0; back <= std::min<std::uint64_t>(cell, 1); ++back) {
+        for (T* item = table()->cell(range.object, c, cell - back); item != nullptr;) {
+          T* const next = item->next_in_cell;
+          if (in_cell(*item, c, cell - back) && item->range().contains(range) && !visit(*item)) {
+            return;
+          }
+          item = next;
+        }
+      }
+    }
+  }
+
+  // Without the lock: an item that had exactly this range when it was looked at; null: none was
+  // seen.
+  T* racing_equal(const Range& range) const {
+    constexpr unsigned kMostItems = 16;  // changing chains could be followed for ever
+    // Acquire: pairs with the store of resize(), before which the cells are there.
+    T* item = table_.load(std::memory_order_acquire)->cell_of(range);
+    for (unsigned i = 0; item != nullptr && i < kMostItems; ++i, item = item->next_in_cell) {
+      if (item->range() == range) return item;
+    }
+    return nullptr;
+  }
+
+  // Without the lock: calls visit(T&) for items that contained `range` when they were looked at,
+  // as covering() does, until it returns false; may miss some. Visits nothing that follows after a
+  // class with something in it. False: it gave up, since the chains changed.
+  template <class Visit>
+  bool racing(const Range& range, Visit&& visit) const {
+    constexpr unsigned kMostItems = 64;  // changing chains could be followed for ever
+    unsigned items = 0;
+    // Acquire: pairs with the store of resize(), before which the cells are there.
+    const Table* const table = table_.load(std::memory_order_acquire);
+    const unsigned first = class_of(range.length);
+    bool found = false;
+    for (std::uint64_t left = classes_ >> first << first; left != 0 && !found; left &= left - 1) {
+      const auto c = static_cast<unsigned>(std::countr_zero(left));
+      const std::uint64_t cell = range.offset >> c;
+      for (std::uint64_t back = 0; back <= std::min<std::uint64_t>(cell, 1); ++back) {
+        T* item = table->cell(range.object, c, cell - back);
+        for (; item != nullptr; item = item->next_in_cell) {
+          if (++items > kMostItems) return false;
+          if (!item->range().contains(range)) continue;
+          found = true;
+          if (!visit(*item)) return true;
+        }
+      }
+    }
+    return true;
+  }
+
+  // All items that overlap `range`, in no order.
+  std::vector<T*> overlapping(const Range& range) const {
+    std::vector<T*> found;
+    for (std::uint64_t left = classes_; left != 0; left &= left - 1) {
+      const auto c = static_cast<unsigned>(std::countr_zero(left));
+      const std::uint64_t reach = (std::uint64_t{1} << c) - 1;
+      const std::uint64_t first = (range.offset > reach ? range.offset - reach : 0) >> c;
+      const std::uint64_t last = (range.end() - 1) >> c;
+      // A long range over short items has more cells than the whole table: look through that once.
+      if (last - first >= cells()) {
+        return scan(range);
+      }
+      for (std::uint64_t cell = first; cell <= last; ++cell) {
+        for (T* item = table()->cell(range.object, c, cell); item; item = item->next_in_cell) {
+          if (in_cell(*item, c, cell) && item->range().overlaps(range)) found.push_back(item);
+        }
+      }
+    }
+    return found;
+  }
+
+  std::vector<T*> all() const {
+    std::vector<T*> found;
+    found.reserve(size_);
+    for (std::size_t i = 0; i < cells(); ++i) {
+      for (T* item = table()->at[i]; item; item = item->next_in_cell) found.push_back(item);
+    }
+    return found;
+  }
+
+  std::size_t size() const { return size_; }
+  bool empty() const { return size_ == 0; }
+
+  // 0 for 1, c for lengths in (2^(c-1), 2^c].
+  static unsigned class_of(std::uint64_t length) {
+    return std::min(63U, static_cast<unsigned>(std::bit_width(length - 1)));
+  }
+
+ private:
+  static constexpr std::size_t kMinCells = 16;
+
+  // Two cells may share a chain; a visit of one must not report the other's items.
+  static bool in_cell(const T& item, unsigned c, std::uint64_t cell) {
+    const Range range = item.range();
+    return class_of(range.length) == c && range.offset >> c == cell;
+  }
+  std::vector<T*> scan(const Range& range) const {
+    std::vector<T*> found = all();
+    std::erase_if(found, [&](T* item) { return !item->range().overlaps(range); });
+    return found;
+  }
+
+  struct Table {
+    std::size_t cells = 0;  // a power of two; 0 before the first insertion
+    unsigned shift = 63;    // 64 - log2(cells)
+    std::unique_ptr<Relaxed<T*>[]> at;
+
+    Relaxed<T*>& cell(ObjectId object, unsigned c, std::uint64_t number) const {
+      // The upper bits of a sum of products (Fibonacci hashing, Knuth 6.4), with the odd constants
+      // of SplitMix64: neighbours in each part spread, and the products do not wait for each other.
+      const std::uint64_t x =
+          number * 0x9e3779b97f4a7c15 + raw(object) * 0xbf58476d1ce4e5b9 + c * 0x94d049bb133111eb;
+      return at[x >> shift];
+    }
+    Relaxed<T*>& cell_of(const Range& range) const {
+      const unsigned c = class_of(range.length);
+      return cell(range.object, c, range.offset >> c);
+    }
+  };
+
+  const Table* table() const { return table_.load(); }
+  std::size_t cells() const { return table()->cells; }
+  void link(T& item) {
+    Relaxed<T*>& first = table()->cell_of(item.range());
+    item.next_in_cell = first;
+    first = &item;
+  }
+  void resize(std::size_t cells) {
+    const std::vector<T*> items = all();
+    Table& table = tables_[static_cast<unsigned>(std::countr_zero(cells))];
+    if (table.at == nullptr) {
+      table.at = std::make_unique<Relaxed<T*>[]>(cells);
+      table.cells = cells;
+      table.shift = 64 - static_cast<unsigned>(std::countr_zero(cells));
+    }
+    std::fill_n(table.at.get(), cells, nullptr);
+    table_.store(&table);
+    for (T* item : items) link(*item);
+  }
+
+  std::array<Table, 64> tables_;  // those of 2^i cells that were needed so far
+  // Before the first insertion one without items.
+  const Table none_{.at = std::make_unique<Relaxed<T*>[]>(2)};
+  std::atomic<const Table*> table_{&none_};
+  std::size_t size_ = 0;
+  Relaxed<std::uint64_t> classes_{0};  // bit c: class c has items
+  std::array<std::size_t, 64> class_sizes_{};
+};
+
+}  // namespace headrace
