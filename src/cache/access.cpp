@@ -32,7 +32,9 @@ PrefetchPlan* CacheCore::plan_named(const AccessOptions& options) {
 void CacheCore::access(std::span<const Extent> extents, std::span<Block> blocks,
                        const AccessOptions& options) {
   if (const Status ours = origin_.check(kTheCache); !ours) {
-    for (std::size_t i = 0; i < extents.size(); ++i) refuse(extents[i], blocks[i], ours.error());
+    for (std::size_t i = 0; i < extents.size(); ++i) {
+      if (blocks[i].cache_ == nullptr) refuse(extents[i], blocks[i], ours.error());
+    }
     return;
   }
   std::vector<std::size_t> missing;
@@ -41,6 +43,7 @@ void CacheCore::access(std::span<const Extent> extents, std::span<Block> blocks,
     const MutexLock lock(mutex_);
     if (hits_open_) readers_.join();
     for (std::size_t i = 0; i < extents.size(); ++i) {
+      if (blocks[i].cache_ != nullptr) continue;
       if (!serve(extents[i], options, blocks[i], deferred)) missing.push_back(i);
     }
   }

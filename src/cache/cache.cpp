@@ -6,7 +6,6 @@
 #include <utility>
 
 #include "cache/core.h"
-#include "core/check.h"
 #include "core/fail.h"
 
 namespace headrace {
@@ -150,13 +149,6 @@ Result<std::unique_ptr<Cache>> Cache::create(Mover& mover, CacheOptions options)
   auto core = std::make_unique<CacheCore>(mover, std::move(options));
   if (reserve) HEADRACE_TRY_STATUS(core->reserve());
   return std::unique_ptr<Cache>(new Cache(std::move(core)));
-}
-
-void Cache::access(std::span<const Extent> extents, std::span<Block> blocks,
-                   const AccessOptions& options) {
-  CHECK(extents.size() == blocks.size());
-  for (Block& block : blocks) block = Block{};
-  core_->access(extents, blocks, options);
 }
 
 Prefetch Cache::prefetch(std::span<const Extent> extents, const PrefetchOptions& options) {

@@ -49,8 +49,8 @@ class NullBackend final : public Backend {
 constexpr std::uint64_t kBlock = 4096;
 
 struct Bench {
-  explicit Bench(Bytes budget, EvictionFactory eviction = sieve)
-      : memory(64 << 20), source(memory, kHbm) {
+  explicit Bench(Bytes budget, EvictionFactory eviction = sieve, std::size_t bytes = 64 << 20)
+      : memory(bytes), source(memory, kHbm) {
     backends.add(std::make_unique<NullBackend>());
     mover = std::make_unique<Mover>(machine, backends, MoverOptions{.route = place::one});
     cache = *Cache::create(*mover, {.budgets = {{kDram, budget}},
@@ -92,6 +92,33 @@ void Hit(benchmark::State& state) {
   if (state.thread_index() == 0) shared_bench.reset();
 }
 BENCHMARK(Hit)->Arg(1)->Arg(10000)->Arg(16000)->Threads(1)->Threads(2)->UseRealTime();
+
+// The same for 16 extents in one call; the time is for each call.
+void HitBatch(benchmark::State& state) {
+  shared_bench = nullptr;
+  Bench bench(256_MiB, sieve, 256 << 20);
+  const auto blocks = static_cast<std::uint64_t>(state.range(0));
+  for (std::uint64_t i = 0; i < blocks; ++i) (void)bench.cache->access(bench.block(i));
+  std::vector<Extent> extents(16);
+  std::vector<Block> found(16);
+  std::uint64_t i = 0;
+  const bool together = state.range(1) != 0;
+  for (auto _ : state) {
+    for (Extent& extent : extents) {
+      extent = {&bench.source, i * kBlock, Bytes{kBlock}};
+      i += 28657 % blocks;
+      if (i >= blocks) i -= blocks;
+    }
+    if (together) {
+      bench.cache->access(extents, found);
+    } else {
+      for (std::size_t k = 0; k < extents.size(); ++k) found[k] = bench.cache->access(extents[k]);
+    }
+    benchmark::DoNotOptimize(found.data());
+  }
+  state.SetLabel(together ? "together" : "one by one");
+}
+BENCHMARK(HitBatch)->ArgsProduct({{1000, 65000}, {0, 1}});
 
 // A miss with free frames: lookup, policy, frame, index, transfer, completion, release.
 void Miss(benchmark::State& state) {

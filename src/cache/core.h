@@ -68,6 +68,8 @@ class CacheCore {
 
   // The block of `extent` if it can be had without the lock; false: call access().
   bool hit(const Extent& extent, Block& block);
+  bool hit_all(std::span<const Extent> extents, std::span<Block> blocks);
+  // For the extents whose block stands for nothing yet.
   void access(std::span<const Extent> extents, std::span<Block> blocks,
               const AccessOptions& options);
   Prefetch prefetch(std::span<const Extent> extents, const PrefetchOptions& options);

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "cache/core.h"
+#include "core/check.h"
 
 namespace headrace {
 
@@ -69,6 +70,34 @@ Block Cache::access(Extent extent, const AccessOptions& options) {
     core_->access({&extent, 1}, {&block, 1}, options);
   }
   return block;
+}
+
+// The blocks of `extents` that can be had without the lock; false: call access() for the others.
+// What the lookups of several extents wait for in memory is asked for ahead, the cell first and
+// what it names when that is there.
+bool CacheCore::hit_all(std::span<const Extent> extents, std::span<Block> blocks) {
+  constexpr std::size_t kAhead = 4;
+  const auto range_of = [&](std::size_t i) {
+    const Extent& extent = extents[i];
+    return Range{extent.object == nullptr ? ObjectId{} : extent.object->id(), extent.offset,
+                 extent.length.value};
+  };
+  bool all = true;
+  for (std::size_t i = 0; i < extents.size() + 2 * kAhead; ++i) {
+    if (i < extents.size()) index_.ask_for_cell(range_of(i));
+    if (i >= kAhead && i - kAhead < extents.size()) index_.ask_for_item(range_of(i - kAhead));
+    if (i >= 2 * kAhead && !hit(extents[i - 2 * kAhead], blocks[i - 2 * kAhead])) all = false;
+  }
+  return all;
+}
+
+void Cache::access(std::span<const Extent> extents, std::span<Block> blocks,
+                   const AccessOptions& options) {
+  CHECK(extents.size() == blocks.size());
+  for (Block& block : blocks) block = Block{};
+  if (options.plan != nullptr || !core_->hit_all(extents, blocks)) {
+    core_->access(extents, blocks, options);
+  }
 }
 
 Block::~Block() {

@@ -68,6 +68,10 @@ TEST(CacheHitsTest, AHitAndItsEndNeedNoLock) {
     EXPECT_EQ(block.state(), BlockState::ready);
     EXPECT_TRUE(source.equals(block.extent(), *block.now()));
   }
+  std::vector<Block> both(2);
+  rig.cache->access(std::vector{source.at(0, kPiece), source.at(0, 100)}, both);
+  EXPECT_EQ(both[1].state(), BlockState::ready);
+  both.clear();
   done = true;
   other.join();
   EXPECT_TRUE(in_time) << "the hits waited for the lock";
@@ -135,6 +139,27 @@ TEST(CacheHitsTest, APinOutlivesItsThreadAndEndsInAnother) {
   EXPECT_EQ(rig.cache->stats().bytes_pinned, 0_B);
   rig.cache->flush();
   EXPECT_EQ(rig.cache->stats().blocks, 0u);
+}
+
+TEST(CacheHitsTest, ManyAtOnceOfWhichSomeAreThere) {
+  Source source(64 * kPiece);
+  CacheRig rig(unobserved(Bytes{64 * kPiece}));
+  for (std::uint64_t i = 0; i < 64; i += 3) rig.load(source.at(i * kPiece, kPiece));
+  std::vector<Extent> extents;
+  for (std::uint64_t i = 0; i < 64; ++i) extents.push_back(source.at(i * kPiece, kPiece));
+  extents.push_back({});
+  extents.push_back(source.at(0, 0));
+  std::vector<Block> blocks(extents.size());
+  rig.cache->access(extents, blocks);
+  rig.settle();
+  for (std::uint64_t i = 0; i < 64; ++i) {
+    EXPECT_TRUE(source.equals(extents[i], *blocks[i].now())) << i;
+    EXPECT_EQ(blocks[i].state(), BlockState::ready) << i;
+  }
+  EXPECT_EQ(blocks[64].state(), BlockState::absent);
+  EXPECT_EQ(blocks[65].state(), BlockState::ready);
+  EXPECT_EQ(rig.cache->stats().hits, 22u);
+  EXPECT_EQ(rig.cache->stats().misses, 22u + 42u);
 }
 
 TEST(CacheHitsTest, AnOrderThatWantsToKnowIsTold) {

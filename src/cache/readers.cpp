@@ -6,7 +6,7 @@
 
 namespace headrace {
 
-thread_local constinit LastReader last_reader __attribute__((tls_model("initial-exec")));
+thread_local constinit LastReader last_reader;
 
 namespace {
 

@@ -80,16 +80,17 @@ struct alignas(256) Reader {
 };
 static_assert(sizeof(Reader) == 256);
 
-// The reader that this thread used last, so that the next access finds it at once. initial-exec:
-// read without a call, also from a shared library.
+// The reader that this thread used last, so that the next access finds it at once. (Not of the TLS
+// model initial-exec, which would spare a shared library a call: a module that is loaded late, as
+// Python's extensions are, may find no room for it.)
 struct LastReader {
   std::uint64_t cache = 0;  // Readers::id()
   Reader* reader = nullptr;
 };
-extern thread_local constinit LastReader last_reader __attribute__((tls_model("initial-exec")));
+extern thread_local constinit LastReader last_reader;
 
 // An address that no other living thread has.
-inline const void* this_thread_mark() { return &last_reader; }
+inline const void* this_thread_mark() { return __builtin_thread_pointer(); }
 
 // All readers of one cache.
 class Readers {

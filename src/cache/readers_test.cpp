@@ -2,7 +2,14 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <array>
+#include <compare>
+#include <optional>
+#include <set>
 #include <thread>
+#include <utility>
+#include <vector>
 
 #include "cache/entry.h"
 
@@ -73,6 +80,215 @@ TEST(ReadersTest, AnotherThreadLetsGoUnderTheLock) {
   readers.count([](const CacheEntry&) { return true; }, [](CacheEntry&) {});
   EXPECT_TRUE(readers.unpin_elsewhere(*slot));
   EXPECT_EQ(slot->load(), nullptr);
+}
+
+// The protocol at the head of readers.h as a machine of small steps, all of whose interleavings are
+// tried: two threads that pin the block of key 1 and one that drops it and uses its frame and its
+// entry for key 2. Memory is x86's: a thread's stores lie in a buffer of its own, in order, until
+// they are drained one by one, by a locked instruction of the thread, or by the heavy fence.
+namespace protocol {
+
+enum Where : std::uint8_t { word, key, frame, slot0, slot1, asked0, asked1, places };
+enum Word : std::uint8_t { open, counted, gone };
+constexpr std::uint8_t kNobody = 3;
+constexpr std::size_t kDropper = 2;
+
+struct Store {
+  std::uint8_t where = 0, value = 0;
+  auto operator<=>(const Store&) const = default;
+};
+
+struct State {
+  std::array<std::uint8_t, places> memory{open, 1, 1, 0, 0, 0, 0};
+  std::array<std::array<Store, 4>, 3> buffer{};  // oldest first
+  std::array<std::uint8_t, 3> buffered{}, step{};
+  std::array<bool, 2> counts{};  // Reader::counted
+  std::uint8_t pins = 0, lock = kNobody;
+  bool detached = false;
+  auto operator<=>(const State&) const = default;
+
+  void store(std::size_t thread, std::uint8_t where, std::uint8_t value) {
+    buffer[thread][buffered[thread]++] = {where, value};
+  }
+  std::uint8_t load(std::size_t thread, std::uint8_t where) const {
+    for (std::size_t i = buffered[thread]; i-- > 0;) {
+      if (buffer[thread][i].where == where) return buffer[thread][i].value;
+    }
+    return memory[where];
+  }
+  void drain_one(std::size_t thread) {
+    auto& all = buffer[thread];
+    memory[all[0].where] = all[0].value;
+    std::shift_left(all.begin(), all.end(), 1);
+    all[--buffered[thread]] = {};
+  }
+  void drain(std::size_t thread) {
+    while (buffered[thread] > 0) drain_one(thread);
+  }
+  void locked_store(std::size_t thread, std::uint8_t where, std::uint8_t value) {
+    drain(thread);
+    memory[where] = value;
+  }
+};
+
+// What may be left out; each must be missed.
+enum class Without { nothing, fence, word, key, asking, counting, order };
+
+class Protocol {
+ public:
+  explicit Protocol(Without without) : without_(without) {}
+
+  // Whether some interleaving reads another block's bytes, or ends with a pin that nobody gives
+  // back or a frame that nobody frees.
+  bool fails() {
+    std::vector<State> left{State{}};
+    while (!left.empty()) {
+      const State state = left.back();
+      left.pop_back();
+      if (!seen_.insert(state).second) continue;
+      bool moved = false;
+      for (std::size_t thread = 0; thread < 3; ++thread) {
+        if (state.buffered[thread] > 0) {
+          left.push_back(state);
+          left.back().drain_one(thread);
+          moved = true;
+        }
+        const auto next = thread == kDropper ? drop(state) : pin(state, thread);
+        if (wrong_) return true;
+        if (!next) continue;
+        left.push_back(*next);
+        moved = true;
+      }
+      if (!moved && !ended_well(state)) return true;
+    }
+    return false;
+  }
+  std::size_t states() const { return seen_.size(); }
+
+ private:
+  static bool ended_well(const State& state) {
+    return state.pins == 0 && state.lock == kNobody && state.memory[slot0] == 0 &&
+           state.memory[slot1] == 0 && !state.counts[0] && !state.counts[1] &&
+           state.memory[frame] == 2;
+  }
+  // The entry and its frame become another block's.
+  static void reuse(State& state, std::size_t thread) {
+    state.locked_store(thread, word, gone);
+    state.store(thread, frame, 2);
+    state.store(thread, key, 2);
+    state.store(thread, word, open);
+  }
+
+  std::optional<State> pin(const State& before, std::size_t me) {
+    State state = before;
+    const auto slot = static_cast<std::uint8_t>(slot0 + me);
+    const auto asked = static_cast<std::uint8_t>(asked0 + me);
+    std::uint8_t& step = state.step[me];
+    switch (step++) {
+      case 0: state.store(me, slot, 1); break;  // P1
+      case 1:                                   // P3
+        if (state.load(me, word) != open && without_ != Without::word) step = 5;
+        break;
+      case 2:  // P4
+        if (state.load(me, key) != 1 && without_ != Without::key) step = 5;
+        break;
+      case 3:
+      case 4: wrong_ = wrong_ || state.load(me, frame) != 1; break;  // the bytes, twice
+      case 5: state.store(me, slot, 0); break;                       // L1
+      case 6:                                                        // L3
+        if (state.load(me, asked) == 0) step = 9;
+        break;
+      case 7:
+        if (state.lock != kNobody) return std::nullopt;
+        state.drain(me);
+        state.lock = static_cast<std::uint8_t>(me);
+        break;
+      case 8:
+        if (std::exchange(state.counts[me], false) && --state.pins == 0 && state.detached) {
+          reuse(state, me);
+        }
+        state.locked_store(me, asked, 0);
+        state.lock = kNobody;
+        break;
+      default: return std::nullopt;
+    }
+    return state;
+  }
+
+  void count(State& state, std::size_t reader) const {
+    const bool held = state.load(kDropper, static_cast<std::uint8_t>(slot0 + reader)) != 0;
+    if (held && without_ != Without::counting) {
+      state.counts[reader] = true;
+      ++state.pins;
+    }
+    if (!state.counts[reader]) {
+      state.locked_store(kDropper, static_cast<std::uint8_t>(asked0 + reader), 0);
+    }
+  }
+
+  std::optional<State> drop(const State& before) {
+    State state = before;
+    std::uint8_t& step = state.step[kDropper];
+    const bool fence_first = without_ == Without::order;
+    const auto fence = [&] {
+      for (std::size_t thread = 0; thread < 3; ++thread) state.drain(thread);
+    };
+    switch (step++) {
+      case 0:
+        if (state.lock != kNobody) return std::nullopt;
+        state.lock = kDropper;
+        break;
+      case 1:
+        if (fence_first) fence();
+        break;
+      case 2: state.locked_store(kDropper, word, counted); break;  // D1
+      case 3:
+        if (without_ != Without::asking) state.locked_store(kDropper, asked0, 1);
+        break;
+      case 4:
+        if (without_ != Without::asking) state.locked_store(kDropper, asked1, 1);
+        break;
+      case 5:  // D2
+        if (without_ != Without::fence && !fence_first) fence();
+        break;
+      case 6: count(state, 0); break;  // D3, D4
+      case 7: count(state, 1); break;
+      case 8:  // D5
+        if (state.pins == 0) {
+          reuse(state, kDropper);
+        } else {
+          state.detached = true;
+          state.locked_store(kDropper, word, gone);
+        }
+        break;
+      case 9:
+        state.drain(kDropper);
+        state.lock = kNobody;
+        break;
+      default: return std::nullopt;
+    }
+    return state;
+  }
+
+  const Without without_;
+  bool wrong_ = false;
+  std::set<State> seen_;
+};
+
+}  // namespace protocol
+
+TEST(ReadersProtocolTest, NoInterleavingMissesAPin) {
+  protocol::Protocol whole(protocol::Without::nothing);
+  EXPECT_FALSE(whole.fails());
+  EXPECT_GT(whole.states(), 1000u) << "all interleavings are few";
+}
+
+TEST(ReadersProtocolTest, EachPartIsNeeded) {
+  using protocol::Without;
+  for (const Without without : {Without::fence, Without::word, Without::key, Without::asking,
+                                Without::counting, Without::order}) {
+    EXPECT_TRUE(protocol::Protocol(without).fails()) << static_cast<int>(without);
+  }
 }
 
 }  // namespace

@@ -116,21 +116,23 @@ void CacheCore::grow(const Growth& growth) {
   placement.pages = options_.pages;
   placement.reason = "slab of a cache";
   auto slab = allocate(mover_.machine(), Bytes{growth.bytes}, placement);
-  DeferredActions deferred;
-  const MutexLock lock(mutex_);
-  Node& node = nodes_[growth.node];
-  node.growing -= growth.bytes;
-  if (slab) {
-    node.grow_error.reset();
-    const std::span<std::byte> bytes = (*slab)->bytes();
-    node.frames.add(bytes, *std::move(slab));
-    fit_budget(node, deferred);  // which may have shrunk meanwhile
-  } else {
-    node.grow_error = std::move(slab).error();
-    node.grow_again = mover_.clock().now() + kGrowPause;
+  {
+    DeferredActions deferred;
+    const MutexLock lock(mutex_);
+    Node& node = nodes_[growth.node];
+    node.growing -= growth.bytes;
+    if (slab) {
+      node.grow_error.reset();
+      const std::span<std::byte> bytes = (*slab)->bytes();
+      node.frames.add(bytes, *std::move(slab));
+      fit_budget(node, deferred);  // which may have shrunk meanwhile
+    } else {
+      node.grow_error = std::move(slab).error();
+      node.grow_again = mover_.clock().now() + kGrowPause;
+    }
+    go_on();
+    growths_.fetch_add(1);
   }
-  go_on();
-  growths_.fetch_add(1);
   mover_.waiting().wake_all(growths_);
 }
 

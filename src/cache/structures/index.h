@@ -95,6 +95,19 @@ class RangeIndex {
     }
   }
 
+  // Without the lock: has the memory that racing_equal() is going to read brought near.
+  void ask_for_cell(const Range& range) const {
+    // Acquire: pairs with the store of resize(), before which the cells are there.
+    __builtin_prefetch(&table_.load(std::memory_order_acquire)->cell_of(range));
+  }
+  void ask_for_item(const Range& range) const {
+    // Acquire: pairs with the same.
+    const T* const item = table_.load(std::memory_order_acquire)->cell_of(range);
+    if (item == nullptr) return;
+    __builtin_prefetch(item);
+    __builtin_prefetch(reinterpret_cast<const std::byte*>(item) + 64);
+  }
+
   // Without the lock: an item that had exactly this range when it was looked at; null: none was
   // seen.
   T* racing_equal(const Range& range) const {
