@@ -210,7 +210,8 @@ class Cache {
   // among pins, larger than the budget, no faster node) the block stands for the source. An invalid
   // extent gives a block whose wait() says so; an empty one is ready.
   Block access(Extent extent, const AccessOptions& options = {});
-  // The same for many with one lock taken. Requires: blocks.size() == extents.size().
+  // The same for many: those that are ready without the lock, the others with the lock taken once.
+  // Requires: blocks.size() == extents.size().
   void access(std::span<const Extent> extents, std::span<Block> blocks,
               const AccessOptions& options = {});
 

@@ -33,8 +33,9 @@ class EvictionOrder {
   // Whether touch() does nothing but set `visited`. Then the cache sets it by itself and hits take
   // no lock; with an order that says no, each does.
   virtual bool marks() const { return false; }
-  // Offers victims in order until `accept` takes one (the cache then calls remove) or `effort`
-  // have been offered. Returns the one taken, or nullptr.
+  // Offers victims in order until `accept` takes one or `effort` have been offered. Returns the one
+  // taken, or nullptr. The cache calls remove for what goes, now or later: it may have chosen one
+  // that it said no to (it chooses several ahead), and keep one that it took.
   virtual EvictionLinks* choose(const std::function<bool(EvictionLinks&)>& accept,
                                 unsigned effort) = 0;
 };

@@ -185,6 +185,8 @@ class CacheCore {
       REQUIRES(mutex_);
   void take_row(CacheEntry& entry, const SpaceRequest& request, const Frames::Row& row,
                 DeferredActions& deferred) REQUIRES(mutex_);
+  std::vector<std::byte*> slabs_for(const SpaceRequest& request, bool planned_too) REQUIRES(mutex_);
+  std::vector<std::byte*> surplus_slabs(const Node& node) REQUIRES(mutex_);
   bool free_slabs_for(const SpaceRequest& request, bool planned_too, DeferredActions& deferred)
       REQUIRES(mutex_);
   bool growing_is_paused(const Node& node) const REQUIRES(mutex_);

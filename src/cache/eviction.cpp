@@ -1,6 +1,5 @@
 #include "headrace/eviction.h"
 
-#include <algorithm>
 #include <cstddef>
 
 #include "core/check.h"
@@ -29,10 +28,36 @@ class ByAge {
   std::size_t size_ = 0;
 };
 
-// Both orders look at each entry at most twice per choice: once to unmark it, once to offer it.
+// One choice of either order: each entry is unmarked if it is marked, else offered; those unmarked
+// are offered the next time round, marked again or not, so that none that could go is left out.
 // Offers are what `effort` bounds. Unmarking is paid for by the touch that marked, but all of a
-// large cache may be marked: beyond this many per choice a marked entry is offered too.
-constexpr unsigned kUnmark = 1024;
+// large cache may be marked: beyond kUnmark a marked entry is offered too.
+class Round {
+ public:
+  Round(std::size_t entries, unsigned effort) : entries_(entries), effort_(effort) {}
+
+  bool goes_on() const {
+    return offered_ < effort_ && looked_ < entries_ + (unmarked_ > 0 ? entries_ : 0);
+  }
+  bool offers(EvictionLinks& entry) {
+    if (looked_++ < entries_ && unmarked_ < kUnmark && entry.visited) {
+      entry.visited = false;
+      ++unmarked_;
+      return false;
+    }
+    ++offered_;
+    return true;
+  }
+
+ private:
+  static constexpr unsigned kUnmark = 1024;
+
+  const std::size_t entries_;
+  const unsigned effort_;
+  std::size_t looked_ = 0;
+  unsigned offered_ = 0;
+  unsigned unmarked_ = 0;
+};
 
 class Sieve final : public EvictionOrder {
  public:
@@ -52,18 +77,11 @@ class Sieve final : public EvictionOrder {
 
   EvictionLinks* choose(const std::function<bool(EvictionLinks&)>& accept,
                         unsigned effort) override {
-    const std::size_t offers = std::min<std::size_t>(effort, entries_.size());
-    unsigned spared = 0;
-    for (std::size_t offered = 0; offered < offers;) {
+    Round round(entries_.size(), effort);
+    while (round.goes_on()) {
       if (hand_ == nullptr) hand_ = entries_.oldest();
       EvictionLinks& entry = *hand_;
-      if (entry.visited && spared < kUnmark) {
-        entry.visited = false;
-        ++spared;
-      } else {
-        if (accept(entry)) return &entry;
-        ++offered;
-      }
+      if (round.offers(entry) && accept(entry)) return &entry;
       hand_ = entry.newer;
     }
     return nullptr;
@@ -89,17 +107,10 @@ class SecondChance final : public EvictionOrder {
 
   EvictionLinks* choose(const std::function<bool(EvictionLinks&)>& accept,
                         unsigned effort) override {
-    const std::size_t offers = std::min<std::size_t>(effort, entries_.size());
-    unsigned spared = 0;
-    for (std::size_t offered = 0; offered < offers;) {
+    Round round(entries_.size(), effort);
+    while (round.goes_on()) {
       EvictionLinks& entry = *entries_.oldest();
-      if (entry.visited && spared < kUnmark) {
-        entry.visited = false;
-        ++spared;
-      } else {
-        if (accept(entry)) return &entry;
-        ++offered;
-      }
+      if (round.offers(entry) && accept(entry)) return &entry;
       entries_.remove(entry);
       entries_.push_newest(entry);
     }

@@ -41,8 +41,9 @@ struct Naive {
     queue.erase(at);
   }
   std::optional<int> choose(const std::array<bool, 8>& pinned, unsigned effort) {
-    std::size_t left = std::min<std::size_t>(effort, queue.size());
-    while (left > 0) {
+    std::size_t rounds = 1;  // a second one if there was anything to unmark
+    std::size_t left = effort;
+    for (std::size_t looked = 0; left > 0 && looked < rounds * queue.size(); ++looked) {
       const auto at = is_sieve && hand ? find(*hand) : queue.begin();
       if (!at->visited) {
         if (!pinned[static_cast<std::size_t>(at->id)]) {
@@ -50,6 +51,8 @@ struct Naive {
           return at->id;
         }
         --left;
+      } else {
+        rounds = 2;
       }
       at->visited = false;
       if (is_sieve) {
@@ -170,6 +173,27 @@ TEST(SieveTest, AScanDoesNotWashOutWhatIsUsed) {
   // block would live 60 misses; SIEVE keeps it.
   EXPECT_GT(hit_ratio(*sieve(), 60), 0.95);
   EXPECT_GT(hit_ratio(*sieve(), 60), hit_ratio(*clock_order(), 60));
+}
+
+// Wherever the hand stands: what is marked is offered once it was unmarked.
+TEST(EvictionTest, TheOneThatMayGoIsFoundAmongOthersAlsoWhenItIsMarked) {
+  for (const EvictionFactory& make : {EvictionFactory(sieve), EvictionFactory(clock_order)}) {
+    for (std::size_t free = 0; free < 4; ++free) {
+      const auto order = make();
+      std::array<Entry, 4> entries;
+      for (Entry& entry : entries) {
+        entry.pinned = true;
+        order->insert(entry);
+      }
+      for (int turn = 0; turn < 4; ++turn) {
+        EXPECT_EQ(choose(*order, 1), nullptr);  // the hand goes on by one
+        entries[free].pinned = false;
+        order->touch(entries[free]);
+        EXPECT_EQ(choose(*order, 64), &entries[free]) << free << " " << turn;
+        entries[free].pinned = true;
+      }
+    }
+  }
 }
 
 }  // namespace

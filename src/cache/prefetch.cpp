@@ -65,9 +65,12 @@ Prefetch CacheCore::prefetch(std::span<const Extent> extents, const PrefetchOpti
 void CacheCore::enlist(const std::shared_ptr<PrefetchPlan>& plan) {
   plan->link_repeats();
   const std::span<PlanItem> items(plan->items);
-  for (std::size_t begin = 0; begin < items.size(); begin += kBatch) {
+  for (std::size_t at = 0; at < items.size();) {
     const MutexLock lock(mutex_);
-    for (PlanItem& item : items.subspan(begin, std::min(kBatch, items.size() - begin))) {
+    // Blocks of 4 KiB are the most that one usually finds in an item.
+    for (std::uint64_t work = 0; work < kBatch && at < items.size(); ++at) {
+      PlanItem& item = items[at];
+      work += 1 + (item.bytes.length >> 14);
       if (!item.indexed) continue;
       planned_.insert(item);
       for (CacheEntry* entry : index_.overlapping(item.bytes)) {

@@ -77,8 +77,8 @@ Reader* Readers::join() {
     const MutexLock lock(caches_mutex);
     std::erase_if(joined.all, [](const LastReader& one) { return !exists(one); });
   }
-  last_reader = {.cache = id_, .reader = reader};
-  joined.all.push_back(last_reader);
+  joined.all.push_back({.cache = id_, .reader = reader});
+  last_reader = joined.all.back();
   reader->owner.store(this_thread_mark());
   return reader;
 }
@@ -86,10 +86,7 @@ Reader* Readers::join() {
 bool Readers::unpin_asked(PinSlot& slot) {
   Reader& reader = Reader::of(slot);
   const std::uint16_t bit = reader.bit(slot);
-  const bool counted = (reader.counted & bit) != 0;
-  reader.counted &= static_cast<std::uint16_t>(~bit);
-  ask(reader);
-  return counted;
+  return (reader.counted.fetch_and(static_cast<std::uint16_t>(~bit)) & bit) != 0;
 }
 
 bool Readers::unpin_elsewhere(PinSlot& slot) {

@@ -8,17 +8,17 @@
 //   P1 slot = entry                            D1 word = ready | counted; asked = true, all readers
 //   P2 light fence                             D2 heavy fence
 //   P3 word == ready? else slot = null, lock   D3 slot == entry? then it is counted in entry.pins
-//   P4 key as wanted? else slot = null         D4 asked = false for readers without such a slot
+//   P4 key as wanted? else slot = null         D4 asked = false
 // It lets go:                                  D5 entry.pins == 0: the frame and the entry are free
 //   L1 slot = null
 //   L2 light fence
-//   L3 asked? then, under the lock: was it counted? pins - 1
+//   L3 asked or counted? then, under the lock: was it counted? pins - 1
 //
 // 1. Between D1 and the end of D5 no pin is missed: by the fences D3 sees the slot of P1, or P3
 //    sees the word of D1. An entry whose slot was seen at P3 is neither freed nor used for other
 //    bytes until L1: that takes D1 to D5, and D3 finds the slot.
 // 2. No counted pin is left behind: by the fences D3 sees the null of L1, or L3 sees the true of
-//    D1.
+//    D1, or, if it comes after D4, that the slot is counted.
 // 3. Entries are never given back to the allocator while the cache lives, so that P3 and P4 may
 //    read what has become another block: the word is ready again only after the new key is there
 //    (release, P3 acquires), and whoever sees the new word and key has pinned the new block.
@@ -60,7 +60,8 @@ struct alignas(256) Reader {
   // A line that others write, seldom.
   alignas(64) std::atomic<bool> asked{false};
   std::atomic<const void*> owner{nullptr};  // this_thread_mark(); null: its thread has ended
-  std::uint16_t counted = 0;  // bit i: slot i is counted in its entry. Guarded by the cache's lock
+  // Bit i: slot i is counted in its entry. Changed under the cache's lock.
+  std::atomic<std::uint16_t> counted{0};
 
   static Reader& of(const PinSlot& slot) {
     return *reinterpret_cast<Reader*>(reinterpret_cast<std::uintptr_t>(&slot) &
@@ -128,7 +129,8 @@ class Readers {
     } else {
       slot.exchange(nullptr);
     }
-    return !Reader::of(slot).asked.load();
+    const Reader& reader = Reader::of(slot);
+    return !reader.asked.load() && (reader.counted.load() & reader.bit(slot)) == 0;
   }
 
   // For the holder of the cache's lock:
@@ -162,7 +164,7 @@ class Readers {
 
  private:
   Reader* mine_of_several() const;
-  void ask(Reader& reader) const { reader.asked.store(asked_ || reader.counted != 0); }
+  void ask(Reader& reader) const { reader.asked.store(asked_); }
 
   const std::uint64_t id_;  // never used twice
   const bool fences_;

@@ -196,18 +196,20 @@ class Protocol {
       case 4: wrong_ = wrong_ || state.load(me, frame) != 1; break;  // the bytes, twice
       case 5: state.store(me, slot, 0); break;                       // L1
       case 6:                                                        // L3
-        if (state.load(me, asked) == 0) step = 9;
+        if (state.load(me, asked) != 0) step = 8;
         break;
       case 7:
+        if (!state.counts[me]) step = 10;
+        break;
+      case 8:
         if (state.lock != kNobody) return std::nullopt;
         state.drain(me);
         state.lock = static_cast<std::uint8_t>(me);
         break;
-      case 8:
+      case 9:
         if (std::exchange(state.counts[me], false) && --state.pins == 0 && state.detached) {
           reuse(state, me);
         }
-        state.locked_store(me, asked, 0);
         state.lock = kNobody;
         break;
       default: return std::nullopt;
@@ -221,9 +223,7 @@ class Protocol {
       state.counts[reader] = true;
       ++state.pins;
     }
-    if (!state.counts[reader]) {
-      state.locked_store(kDropper, static_cast<std::uint8_t>(asked0 + reader), 0);
-    }
+    state.locked_store(kDropper, static_cast<std::uint8_t>(asked0 + reader), 0);
   }
 
   std::optional<State> drop(const State& before) {

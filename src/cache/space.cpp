@@ -21,8 +21,7 @@ namespace {
 // less throughput without such a cap than with one of 30 (its PR 12141); twice that here, since a
 // refused block costs more than a search.
 constexpr unsigned kEffort = 64;
-// Victims chosen together, of so many blocks at least one: a heavy fence is one for all of them,
-// and the last of them goes at most this many evictions after it was chosen.
+// Victims chosen together, at most one of so many blocks: one heavy fence serves all of them.
 constexpr std::size_t kVictims = 32;
 constexpr std::size_t kVictimShare = 32;
 // Frames looked at per search, which bounds the rows of many small blocks for one large one.
@@ -189,7 +188,7 @@ bool CacheCore::evict_row_for(CacheEntry& entry, const SpaceRequest& request,
                               DeferredActions& deferred) {
   Node& node = nodes_[request.node];
   if (evict_victim_for(entry, request, deferred)) return true;
-  choose_victims(node);
+  if (node.victims.empty()) choose_victims(node);
   if (evict_victim_for(entry, request, deferred)) return true;
   Search search{.core = *this, .request = request, .planned_too = false};
   const auto accept = [&search](EvictionLinks& links) {
@@ -208,12 +207,12 @@ bool CacheCore::evict_row_for(CacheEntry& entry, const SpaceRequest& request,
 // The next in the order, as many as are few of all: their pins are counted at once.
 void CacheCore::choose_victims(Node& node) {
   const std::size_t most = std::min(kVictims, index_.size() / kVictimShare);
-  if (most < 2) return;
+  if (most < 2 || !hits_open_) return;  // closed: nothing is in slots, so no fence to share
   const auto accept = [&](EvictionLinks& links) {
     auto& entry = static_cast<CacheEntry&>(links);
     if (entry.chosen != 0 || !droppable(entry, false)) return false;
-    entry.chosen = 1;
     node.victims.push_back(&entry);
+    entry.chosen = 1;
     return node.victims.size() >= most;
   };
   node.order->choose(accept, kEffort);
@@ -232,10 +231,13 @@ bool CacheCore::evict_victim_for(CacheEntry& entry, const SpaceRequest& request,
                                  DeferredActions& deferred) {
   Node& node = nodes_[request.node];
   Search search{.core = *this, .request = request, .planned_too = false};
-  while (!node.victims.empty()) {
-    CacheEntry& victim = *node.victims.back();
-    node.victims.pop_back();
-    victim.chosen = 0;
+  for (std::size_t i = node.victims.size(); i-- > 0;) {
+    CacheEntry& victim = *node.victims[i];
+    if (!droppable(victim, false)) {
+      spare(victim);
+      continue;
+    }
+    // One whose row does not suffice stays for a smaller block.
     if (!search.from(victim) || !may_go(search.row.frames, false)) continue;
     take_row(entry, request, search.row, deferred);
     return true;
@@ -303,10 +305,24 @@ bool CacheCore::sacrifice_for(CacheEntry& entry, const SpaceRequest& request,
 bool CacheCore::free_slabs_for(const SpaceRequest& request, bool planned_too,
                                DeferredActions& deferred) {
   Node& node = nodes_[request.node];
+  // Each choice of which a slot holds something teaches that it is held.
+  for (unsigned tries = kEffort; tries > 0; --tries) {
+    const auto chosen = slabs_for(request, planned_too);
+    if (chosen.empty()) return false;
+    if (!may_go(frames_of(node.frames, chosen), planned_too)) continue;
+    for (const std::byte* begin : chosen) free_slab(node, begin, deferred);
+    return true;
+  }
+  return false;
+}
+
+// Those to give back; none: it would not help.
+std::vector<std::byte*> CacheCore::slabs_for(const SpaceRequest& request, bool planned_too) {
+  Node& node = nodes_[request.node];
   const std::uint64_t space = std::min(whole_pages(needed(request.extent)), node.budget);
   if (growing_is_paused(node) ||
       space / Frames::kGranule * Frames::kGranule < request.extent.length.value) {
-    return false;  // they would go for nothing
+    return {};  // they would go for nothing
   }
   std::vector<const Frames::Slab*> slabs;
   for (const Frames::Slab& slab : node.frames.slabs()) {
@@ -314,7 +330,7 @@ bool CacheCore::free_slabs_for(const SpaceRequest& request, bool planned_too,
       return droppable(entry_of(frame), planned_too);
     };
     if (node.frames.blocker(slab, droppable_now) != nullptr) continue;
-    if (slab.size >= request.extent.length.value) return false;
+    if (slab.size >= request.extent.length.value) return {};
     slabs.push_back(&slab);
   }
   std::ranges::sort(slabs, {}, &Frames::Slab::used);
@@ -325,10 +341,8 @@ bool CacheCore::free_slabs_for(const SpaceRequest& request, bool planned_too,
     taken -= slab->capacity;
     chosen.push_back(slab->begin);
   }
-  if (taken + space > node.budget) return false;
-  if (!may_go(frames_of(node.frames, chosen), planned_too)) return false;
-  for (const std::byte* begin : chosen) free_slab(node, begin, deferred);
-  return true;
+  if (taken + space > node.budget) return {};
+  return chosen;
 }
 
 // After the budget became smaller, or a slab came too late for it. Protection by plans does not
@@ -362,26 +376,32 @@ void CacheCore::fit_budget_by(Node& node, CacheEntry* freed, DeferredActions& de
 // Gives back slabs without pins and copies in flight, the emptiest first. Only whole slabs count: a
 // block dropped from one that stays would be fetched again by its plan, and dropped, for ever.
 void CacheCore::free_surplus_slabs(Node& node, DeferredActions& deferred) {
-  if (node.frames.capacity() <= node.budget) return;
-  const auto may_go_now = [](Frame& frame) { return droppable(entry_of(frame), true); };
+  // Again while slots turn out to hold something of those chosen.
+  for (unsigned tries = kEffort; tries > 0; --tries) {
+    const auto chosen = surplus_slabs(node);
+    if (chosen.empty()) return;
+    if (!may_go(frames_of(node.frames, chosen), true)) continue;
+    for (const std::byte* begin : chosen) free_slab(node, begin, deferred);
+    return;
+  }
+}
+
+std::vector<std::byte*> CacheCore::surplus_slabs(const Node& node) {
+  std::vector<std::byte*> chosen;
+  if (node.frames.capacity() <= node.budget) return chosen;
+  const auto droppable_now = [](Frame& frame) { return droppable(entry_of(frame), true); };
   std::vector<const Frames::Slab*> slabs;
   for (const Frames::Slab& slab : node.frames.slabs()) {
-    if (node.frames.blocker(slab, may_go_now) == nullptr) slabs.push_back(&slab);
+    if (node.frames.blocker(slab, droppable_now) == nullptr) slabs.push_back(&slab);
   }
   std::ranges::sort(slabs, {}, &Frames::Slab::used);
-  std::vector<std::byte*> chosen;
   std::uint64_t capacity = node.frames.capacity();
   for (const Frames::Slab* slab : slabs) {
     if (capacity <= node.budget) break;
     capacity -= slab->capacity;
     chosen.push_back(slab->begin);
   }
-  // Those of which a slot holds something stay, until it is let go.
-  may_go(frames_of(node.frames, chosen), true);
-  for (const std::byte* begin : chosen) {
-    const auto slab = std::ranges::find(node.frames.slabs(), begin, &Frames::Slab::begin);
-    if (node.frames.blocker(*slab, may_go_now) == nullptr) free_slab(node, begin, deferred);
-  }
+  return chosen;
 }
 
 void CacheCore::free_slab(Node& node, const std::byte* begin, DeferredActions& deferred) {

@@ -127,6 +127,31 @@ TEST(CacheStressTest, NobodyIsRefusedWhileASlabIsOnItsWay) {
   }
 }
 
+// Four frames, one of them held: three threads with a block each find one for the next.
+TEST(CacheStressTest, NobodyIsRefusedWhileAFrameIsFree) {
+  FakeOptions fake;
+  fake.own_thread = true;
+  fake.log = false;
+  Source source(8 * kSlot);
+  CacheRig rig(
+      {.fake = fake, .cache = {.slab = 4096_B}, .budget = Bytes{4 * kSlot}, .observe = false});
+  const Block held = rig.cache->access(source.at(0, kSlot));
+  ASSERT_TRUE(held.wait().has_value());
+  std::vector<std::jthread> threads;
+  for (int thread = 0; thread < 3; ++thread) {
+    threads.emplace_back([&] {
+      for (std::uint64_t i = 0; i < 2000; ++i) {
+        const Extent extent = source.at(i % 8 * kSlot, kSlot);
+        const Block block = rig.cache->access(extent);
+        const auto bytes = block.wait();
+        ASSERT_TRUE(bytes && source.equals(extent, *bytes));
+      }
+    });
+  }
+  threads.clear();
+  EXPECT_EQ(rig.cache->stats().refusals, 0u);
+}
+
 // Rows are cached, then written (while nothing copies them), then invalidated, then announced to
 // the readers: whoever knows of a row must see what was written, in every word.
 TEST(CacheStressTest, NoReaderSeesAVersionOlderThanTheLastInvalidate) {

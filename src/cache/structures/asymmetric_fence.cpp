@@ -4,6 +4,8 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include <cerrno>
+
 #include "core/check.h"
 #include "core/sanitizers.h"
 
@@ -23,6 +25,15 @@ bool prepare_asymmetric_fence() {
 #endif
 }
 
-void heavy_fence() { CHECK(membarrier(MEMBARRIER_CMD_PRIVATE_EXPEDITED) == 0); }
+void heavy_fence() {
+  constexpr int kTries = 100;  // of what failed for a moment's lack of memory
+  bool passed = false;
+  for (int i = 0; i < kTries && !passed; ++i) {
+    passed = membarrier(MEMBARRIER_CMD_PRIVATE_EXPEDITED) == 0;
+    if (!passed && errno != ENOMEM) break;
+  }
+  const bool membarrier_is_still_allowed = passed;
+  CHECK(membarrier_is_still_allowed);
+}
 
 }  // namespace headrace

@@ -18,7 +18,8 @@ bool prepare_asymmetric_fence();
 inline void light_fence() { std::atomic_signal_fence(std::memory_order_seq_cst); }
 
 // Takes about a microsecond, and longer with many CPUs. Requires: prepare_asymmetric_fence() said
-// true.
+// true, and nobody has forbidden the call since (a sandbox that a process enters late must let
+// membarrier through): without it nothing could be dropped any more, so the process ends.
 void heavy_fence();
 
 }  // namespace headrace

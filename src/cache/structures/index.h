@@ -9,8 +9,8 @@
 // Tables that were outgrown are kept, one of each size, and used again: whoever still reads one
 // finds items that moved on, or too few.
 //
-// Single-thread: the cache calls it under its lock; racing() is Thread-safe beside all others, if
-// items live as long as the index.
+// Single-thread: the cache calls it under its lock; racing(), racing_equal() and ask_for_...() are
+// Thread-safe beside all others, if items live as long as the index.
 #pragma once
 
 #include <algorithm>
@@ -150,22 +150,35 @@ class RangeIndex {
   // All items that overlap `range`, in no order.
   std::vector<T*> overlapping(const Range& range) const {
     std::vector<T*> found;
+    visit_overlapping(range, [&](T& item) {
+      found.push_back(&item);
+      return true;
+    });
+    return found;
+  }
+  bool overlaps(const Range& range) const {
+    bool any = false;
+    visit_overlapping(range, [&](T&) { return !(any = true); });
+    return any;
+  }
+
+  // Calls visit(T&) for the items that overlap `range` until it returns false.
+  template <class Visit>
+  void visit_overlapping(const Range& range, Visit&& visit) const {
     for (std::uint64_t left = classes_; left != 0; left &= left - 1) {
       const auto c = static_cast<unsigned>(std::countr_zero(left));
       const std::uint64_t reach = (std::uint64_t{1} << c) - 1;
       const std::uint64_t first = (range.offset > reach ? range.offset - reach : 0) >> c;
       const std::uint64_t last = (range.end() - 1) >> c;
       // A long range over short items has more cells than the whole table: look through that once.
-      if (last - first >= cells()) {
-        return scan(range);
-      }
+      if (last - first >= cells()) return scan(range, visit);
       for (std::uint64_t cell = first; cell <= last; ++cell) {
         for (T* item = table()->cell(range.object, c, cell); item; item = item->next_in_cell) {
-          if (in_cell(*item, c, cell) && item->range().overlaps(range)) found.push_back(item);
+          if (!in_cell(*item, c, cell) || !item->range().overlaps(range)) continue;
+          if (!visit(*item)) return;
         }
       }
     }
-    return found;
   }
 
   std::vector<T*> all() const {
@@ -193,10 +206,13 @@ class RangeIndex {
     const Range range = item.range();
     return class_of(range.length) == c && range.offset >> c == cell;
   }
-  std::vector<T*> scan(const Range& range) const {
-    std::vector<T*> found = all();
-    std::erase_if(found, [&](T* item) { return !item->range().overlaps(range); });
-    return found;
+  template <class Visit>
+  void scan(const Range& range, const Visit& visit) const {
+    for (std::size_t i = 0; i < cells(); ++i) {
+      for (T* item = table()->at[i]; item != nullptr; item = item->next_in_cell) {
+        if (item->range().overlaps(range) && !visit(*item)) return;
+      }
+    }
   }
 
   struct Table {
