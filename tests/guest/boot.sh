@@ -52,9 +52,7 @@ rate() {
 }
 
 # -hypervisor: the kernel refuses CXL regions where it believes that it cannot flush CPU caches.
-# One thread: QEMU may crash when one CPU moves a window that another looks up (guest.md).
 cxl() {
-  threads=single
   args=(-M q35,cxl=on,hmat=on -cpu max,-hypervisor -smp 2,sockets=1,cores=2
     -m 2G,slots=4,maxmem=16G
     -object memory-backend-ram,id=m0,size=2G -numa node,nodeid=0,cpus=0-1,memdev=m0
@@ -65,7 +63,7 @@ cxl() {
     -M cxl-fmw.0.targets.0=cxl.1,cxl-fmw.0.size=4G)
 }
 
-args=() threads=multi
+args=()
 case $topology in
   xeon-max) xeon_max ;;
   cxl) cxl ;;
@@ -81,7 +79,7 @@ log=$(mktemp)
 trap 'rm -f "$log"' EXIT
 status=0
 timeout --foreground "$seconds" qemu-system-x86_64 "${args[@]}" \
-  -accel tcg,thread=$threads -nographic -nic none -no-reboot \
+  -accel tcg,thread=multi -nographic -nic none -no-reboot \
   -kernel "$out/vmlinuz" -initrd "$out/initramfs.gz" \
   -append "$kernel" \
   -fsdev local,id=root,path=/,security_model=none,readonly=on,multidevs=remap \
