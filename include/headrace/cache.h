@@ -98,10 +98,14 @@ struct PrefetchOptions {
   // last used extent as are used up in this time at the pace seen so far, and at least enough to
   // cover the copy latency seen so far.
   Nanoseconds lead = std::chrono::milliseconds{50};
-  // Most bytes fetched ahead and not yet used; at most half of the node's budget. What lies more
-  // than this behind the furthest use is passed over: no longer protected, not fetched any more. An
-  // access that names no plan and lies more than this ahead of the furthest use is taken for
-  // somebody else's: it moves nothing, unless many go on from it and none comes here.
+  // Most bytes fetched ahead and not yet used; at most half of the node's budget, of which each of
+  // several plans has its share. A plan whose consumer pauses (for a second, and longer than usual)
+  // may lose what it has to others. Neighbours may be fetched as one block of up to 1 MiB and a
+  // 64th of the budget, which a Block of a part of it pins.
+  // What lies more than this behind the furthest use is passed over: no longer protected, not
+  // fetched any more. An access that names no plan and lies more than this ahead of the furthest
+  // use is taken for somebody else's: it moves nothing, unless many go on from it and none comes
+  // here.
   Bytes window = 64_MiB;
   std::optional<NodeId> initiator = {};
 };
@@ -135,7 +139,7 @@ struct CacheStats {
   std::uint64_t hits = 0;           // ready at access
   std::uint64_t inflight_hits = 0;  // in flight at access
   std::uint64_t misses = 0;         // copy started by the access, or refused
-  std::uint64_t prefetched = 0;     // copies started by a plan
+  std::uint64_t prefetched = 0;     // copies started by a plan, each of one or more of its extents
   std::uint64_t first_uses = 0;     // prefetched copies used for the first time
   std::uint64_t late = 0;           // of those: not ready at that time
   Bytes wasted_bytes;               // prefetched and dropped without a use

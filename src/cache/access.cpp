@@ -109,7 +109,7 @@ void CacheCore::miss(const Extent& extent, Block& block, const AccessOptions& op
         return;
       }
       if (space == Space::found) {
-        started = &start(*made, request);
+        started = &start(*made, request, deferred);
         started->used = 1;
         pin(*started);
         block.entry_ = started;
@@ -189,7 +189,10 @@ void CacheCore::unpin(CacheEntry& entry, DeferredActions& deferred) {
 }
 
 // Puts a new block into the index before its copy is submitted: whoever comes from now on finds it.
-CacheEntry& CacheCore::start(CacheEntry& entry, const SpaceRequest& request) {
+// Where too many overlap each other (RangeIndex::kMostInCell) one of them goes, or else nobody
+// finds the new one.
+CacheEntry& CacheCore::start(CacheEntry& entry, const SpaceRequest& request,
+                             DeferredActions& deferred) {
   Node& node = nodes_[request.node];
   const Frames::Slab& slab = node.frames.slab_of(entry);
   entry.object = request.extent.object;
@@ -206,12 +209,25 @@ CacheEntry& CacheCore::start(CacheEntry& entry, const SpaceRequest& request) {
   fills_.push_front(*entry.fill);
   if (!hits_open_) entry.word.fetch_or(CacheEntry::kCounted);
   notice(entry);
-  index_.insert(entry);
-  node.order->insert(entry);
+  entry.detached = !may_enter_index(entry.range(), deferred);
+  if (!entry.detached) {
+    index_.insert(entry);
+    node.order->insert(entry);
+  }
   ++running_;
   if (request.by_prefetch) ++counts_.prefetched;
   emit(CacheEvent::Kind::fill_started, request.extent, request.by_prefetch);
   return entry;
+}
+
+bool CacheCore::may_enter_index(const Range& range, DeferredActions& deferred) {
+  CacheEntry* const other = index_.crowded(range);
+  if (other == nullptr) return true;
+  if (!droppable(*other, false)) return false;
+  count_pins({&other, 1});
+  if (!droppable(*other, false)) return false;
+  drop(*other, CacheEvent::Kind::evicted, deferred);
+  return true;
 }
 
 void CacheCore::submit(CacheEntry& entry) {

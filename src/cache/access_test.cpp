@@ -250,5 +250,27 @@ TEST(ThesisTest, SecondDeadlockABlockThatWasNeverSubmittedCanBeDropped) {
   EXPECT_EQ(stats.bytes_pinned, 0_B);
 }
 
+// Extents a byte apart: each is right, and a lookup does not look at all of them.
+TEST(CacheAccessTest, VeryManyExtentsThatOverlapEachOther) {
+  Source source(16384);
+  CacheRig rig({.budget = 16_MiB});
+  std::vector<Block> held;
+  for (std::uint64_t i = 0; i < 300; ++i) {
+    held.push_back(rig.cache->access(source.at(i, 4096)));
+    rig.settle();
+  }
+  for (std::uint64_t i = 0; i < 300; ++i) {
+    EXPECT_TRUE(source.equals(source.at(i, 4096), *held[i].wait())) << i;
+  }
+  EXPECT_LE(rig.cache->stats().blocks, 64u);
+  held.clear();
+  for (std::uint64_t i = 0; i < 300; ++i) rig.load(source.at(i, 4096));
+  EXPECT_LE(rig.cache->stats().blocks, 64u);
+  EXPECT_EQ(rig.cache->stats().refusals, 0u);
+  EXPECT_EQ(rig.cache->access(source.at(299, 4096)).state(), BlockState::ready) << "the newest";
+  rig.cache->invalidate(source.at(0, 16384));
+  EXPECT_EQ(rig.cache->stats().blocks, 0u);
+}
+
 }  // namespace
 }  // namespace headrace

@@ -128,7 +128,7 @@ Prefetch::~Prefetch() { cancel(); }
 
 void Prefetch::cancel() {
   if (plan_ == nullptr) return;
-  if (CacheCore* core = plan_->core) core->cancel(*plan_);
+  if (CacheCore* core = plan_->core) core->cancel(plan_);
 }
 
 Prefetch::Progress Prefetch::progress() const {

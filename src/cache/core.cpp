@@ -13,6 +13,8 @@ namespace {
 // Past it the Mover has lost a copy, and memory that an engine may still write to must not be
 // freed.
 constexpr Nanoseconds kEndBound = kShutdownBound;
+// As many cells of the index, or blocks, as are dealt with under the lock at a time: some 0.1 ms.
+constexpr std::size_t kSlice = 1024;
 // Whoever ends a copy wakes the waiting thread; the slice is for a Mover that wants to be polled.
 constexpr Nanoseconds kEndSlice = std::chrono::milliseconds{1};
 
@@ -63,15 +65,16 @@ CacheCore::CacheCore(Mover& mover, CacheOptions options)
 }
 
 CacheCore::~CacheCore() {
+  std::vector<std::shared_ptr<PrefetchPlan>> plans;
   {
-    DeferredActions deferred;
     const MutexLock lock(mutex_);
     const bool no_block_outlives_the_cache = counts_.pins == 0 && readers_.pinned().empty();
     CHECK(no_block_outlives_the_cache);
     ++watchers_;
-    end_plans();
-    drop_all(deferred);
+    plans = give_up_plans();
   }
+  end_plans(plans);
+  drop_all();
   // There the copies it would wait for may need this very thread.
   CHECK(running_.load() == 0 || !mover_.in_callback());
   Patience patience(mover_.clock(), mover_.waiting(), kEndBound);
@@ -111,14 +114,25 @@ void CacheCore::invalidate(Extent extent) {
   const std::uint64_t length =
       std::min(extent.length.value, extent.object->size().value - extent.offset);
   if (length == 0) return;
-  {
+  const Range range{extent.object->id(), extent.offset, length};
+  for_blocks(range, [this](CacheEntry& entry, DeferredActions& deferred) {
+    mutex_.assert_held();
+    drop(entry, CacheEvent::Kind::invalidated, deferred);
+  });
+  if (take_pump_due()) pump(true);
+}
+
+// Calls `then` under the lock for all blocks that overlap `range` (none given: for all), their pins
+// counted: in slices, so that it holds up nobody.
+template <class Then>
+void CacheCore::for_blocks(const std::optional<Range>& range, const Then& then) {
+  for (RangeIndex<CacheEntry>::Cursor cursor; !cursor.ended;) {
     DeferredActions deferred;
     const MutexLock lock(mutex_);
-    const auto entries = index_.overlapping({extent.object->id(), extent.offset, length});
+    const auto entries = index_.next(range, cursor, kSlice);
     count_pins(entries);
-    for (CacheEntry* entry : entries) drop(*entry, CacheEvent::Kind::invalidated, deferred);
+    for (CacheEntry* entry : entries) then(*entry, deferred);
   }
-  if (take_pump_due()) pump(true);
 }
 
 Status CacheCore::forget(const Object& object, Nanoseconds timeout) {
@@ -151,10 +165,8 @@ std::vector<ObjectId> CacheCore::reading() const {
     objects.push_back(fill->object);
   }
   for (const auto& plan : plans_) {
-    for (std::size_t i = plan->oldest; i < plan->items.size(); ++i) {
-      const PlanItem& item = plan->items[i];
-      if (item.state != PlanItem::State::over) objects.push_back(item.bytes.object);
-    }
+    const auto planned = plan->reading();
+    objects.insert(objects.end(), planned.begin(), planned.end());
   }
   std::ranges::sort(objects);
   const auto repeated = std::ranges::unique(objects);
@@ -164,41 +176,40 @@ std::vector<ObjectId> CacheCore::reading() const {
 
 void CacheCore::flush() {
   if (!origin_.here()) return;
-  {
-    DeferredActions deferred;
-    const MutexLock lock(mutex_);
-    const auto entries = index_.all();
-    count_pins(entries);
-    for (CacheEntry* entry : entries) {
-      if (entry->pins == 0 && entry->planned == 0) {
-        drop(*entry, CacheEvent::Kind::evicted, deferred);
-      } else if (entry->now() == BlockState::ready) {
-        open(*entry);
-      }
+  for_blocks({}, [this](CacheEntry& entry, DeferredActions& deferred) {
+    mutex_.assert_held();
+    if (entry.pins == 0 && entry.planned == 0) {
+      drop(entry, CacheEvent::Kind::evicted, deferred);
+    } else if (entry.now() == BlockState::ready) {
+      open(entry);
     }
-    for (Node& node : nodes_) give_back_slabs(node, deferred);
-  }
+  });
+  give_back_slabs();
   if (take_pump_due()) pump(true);
 }
 
 void CacheCore::clear() {
   if (!origin_.here()) return;
-  DeferredActions deferred;
-  const MutexLock lock(mutex_);
-  end_plans();
-  drop_all(deferred);
-  for (Node& node : nodes_) give_back_slabs(node, deferred);
+  std::vector<std::shared_ptr<PrefetchPlan>> plans;
+  {
+    const MutexLock lock(mutex_);
+    plans = give_up_plans();
+  }
+  end_plans(plans);
+  drop_all();
+  give_back_slabs();
 }
 
-void CacheCore::drop_all(DeferredActions& deferred) {
-  const auto entries = index_.all();
-  count_pins(entries);
-  for (CacheEntry* entry : entries) drop(*entry, CacheEvent::Kind::evicted, deferred);
+void CacheCore::drop_all() {
+  for_blocks({}, [this](CacheEntry& entry, DeferredActions& deferred) {
+    mutex_.assert_held();
+    drop(entry, CacheEvent::Kind::evicted, deferred);
+  });
 }
 
 Status CacheCore::resize(NodeId id, Bytes budget) {
   HEADRACE_TRY_STATUS(origin_.check(kTheCache));
-  {
+  for (bool first = true, more = true; more; first = false) {
     DeferredActions deferred;
     const MutexLock lock(mutex_);
     const auto node = std::find_if(nodes_.begin(), nodes_.end(),
@@ -208,11 +219,13 @@ Status CacheCore::resize(NodeId id, Bytes budget) {
                   "the cache has no budget for node {}; give one in CacheOptions::budgets",
                   raw(id));
     }
-    node->budget = budget.value;
-    node->grow_error.reset();
-    fit_budget(*node, deferred);
-    go_on();
-    pump_due_ = true;
+    if (first) {
+      node->budget = budget.value;
+      node->grow_error.reset();
+      go_on();
+      pump_due_ = true;
+    }
+    more = fit_budget(*node, deferred);
   }
   if (take_pump_due()) pump(true);
   return {};

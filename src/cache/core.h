@@ -93,19 +93,22 @@ class CacheCore {
   bool in_callback() const { return mover_.in_callback(); }
   BlockState wait(CacheEntry& entry, Nanoseconds timeout, Nanoseconds& waited);
   std::optional<NodeId> node_of(const CacheEntry& entry) const { return nodes_[entry.node].id; }
-  void cancel(PrefetchPlan& plan);
+  void cancel(const std::shared_ptr<PrefetchPlan>& plan);
   Prefetch::Progress progress(const PrefetchPlan& plan) const;
 
  private:
+  // core.cpp
+  template <class Then>
+  void for_blocks(const std::optional<Range>& range, const Then& then) EXCLUDES(mutex_);
+
   struct Node {
     NodeId id{};
     std::uint64_t budget = 0;
     Frames frames;
-    std::uint64_t growing = 0;  // bytes of slabs that are being allocated
-    std::uint64_t used = 0;     // bytes of copies
-    std::uint64_t planned = 0;  // bytes of copies that plans protect
-    // The plan whose turn it is waits for planned bytes of others to be used: none overtakes it.
-    bool kept_free = false;
+    std::uint64_t growing = 0;   // bytes of slabs that are being allocated
+    std::uint64_t used = 0;      // bytes of copies
+    std::uint64_t planned = 0;   // bytes of copies that plans protect
+    std::uint64_t reserved = 0;  // bytes that the plan whose turn it is waits for
     std::unique_ptr<EvictionOrder> order;
     // Chosen by the order, their pins counted, next to be dropped from the back: so one heavy fence
     // serves many.
@@ -158,7 +161,9 @@ class CacheCore {
   void promote(Fill& fill, Priority priority, DeferredActions& deferred) REQUIRES(mutex_);
   void pin(CacheEntry& entry) REQUIRES(mutex_);
   void unpin(CacheEntry& entry, DeferredActions& deferred) REQUIRES(mutex_);
-  CacheEntry& start(CacheEntry& entry, const SpaceRequest& request) REQUIRES(mutex_);
+  CacheEntry& start(CacheEntry& entry, const SpaceRequest& request, DeferredActions& deferred)
+      REQUIRES(mutex_);
+  bool may_enter_index(const Range& range, DeferredActions& deferred) REQUIRES(mutex_);
   void submit(CacheEntry& entry);
   void complete(CacheEntry& entry, const Result<MoveStats>& outcome);
   void give_up(CacheEntry& entry, std::unique_ptr<Fill> fill, const Error& error) REQUIRES(mutex_);
@@ -186,25 +191,24 @@ class CacheCore {
   void take_row(CacheEntry& entry, const SpaceRequest& request, const Frames::Row& row,
                 DeferredActions& deferred) REQUIRES(mutex_);
   std::vector<std::byte*> slabs_for(const SpaceRequest& request, bool planned_too) REQUIRES(mutex_);
-  std::vector<std::byte*> surplus_slabs(const Node& node) REQUIRES(mutex_);
+  std::byte* surplus_slab(const Node& node) REQUIRES(mutex_);
   bool free_slabs_for(const SpaceRequest& request, bool planned_too, DeferredActions& deferred)
       REQUIRES(mutex_);
   bool growing_is_paused(const Node& node) const REQUIRES(mutex_);
   std::optional<Growth> growth(const SpaceRequest& request) REQUIRES(mutex_);
   void grow(const Growth& growth);
   bool await_growth(std::uint32_t seen);
-  void shrink(Node& node, DeferredActions& deferred) REQUIRES(mutex_);
-  void give_back_slabs(Node& node, DeferredActions& deferred) REQUIRES(mutex_);
+  void give_back_slabs() EXCLUDES(mutex_);
   // To be asked under mutex_; not annotated, since the orders ask it through a callback.
   static bool droppable(const CacheEntry& entry, bool planned_too);
-  void drop_all(DeferredActions& deferred) REQUIRES(mutex_);
+  void drop_all() EXCLUDES(mutex_);
   void drop(CacheEntry& entry, CacheEvent::Kind why, DeferredActions& deferred) REQUIRES(mutex_);
   void abandon(CacheEntry& entry, DeferredActions& deferred) REQUIRES(mutex_);
   void give_frame(CacheEntry& entry) REQUIRES(mutex_);
   void reap(CacheEntry& entry) REQUIRES(mutex_);
-  void fit_budget(Node& node, DeferredActions& deferred) REQUIRES(mutex_);
+  bool fit_budget(Node& node, DeferredActions& deferred) REQUIRES(mutex_);
   void fit_budget_by(Node& node, CacheEntry* freed, DeferredActions& deferred) REQUIRES(mutex_);
-  void free_surplus_slabs(Node& node, DeferredActions& deferred) REQUIRES(mutex_);
+  bool free_surplus_slab(Node& node, DeferredActions& deferred) REQUIRES(mutex_);
   void free_slab(Node& node, const std::byte* begin, DeferredActions& deferred) REQUIRES(mutex_);
   Error no_space(const SpaceRequest& request) const REQUIRES(mutex_);
 
@@ -217,16 +221,24 @@ class CacheCore {
       REQUIRES(mutex_);
   CacheEntry* start_item(PlanItem& item, bool may_grow, std::optional<Growth>& grow,
                          DeferredActions& deferred) REQUIRES(mutex_);
-  void enlist(const std::shared_ptr<PrefetchPlan>& plan);
-  void unindex(PlanItem& item) REQUIRES(mutex_);
+  void fill(PrefetchPlan& plan, std::span<const Extent> extents) const;
+  void enlist(const std::shared_ptr<PrefetchPlan>& plan) EXCLUDES(mutex_);
+  std::uint64_t share_of(const Node& node) const REQUIRES(mutex_);
+  bool grants(const PlanItem& item, std::uint64_t bytes) REQUIRES(mutex_);
+  void reserve(const PlanItem& item, std::uint64_t bytes) REQUIRES(mutex_);
+  void set_idle(PrefetchPlan& plan, bool idle) REQUIRES(mutex_);
+  void take_back(const PlanItem& item, std::uint64_t bytes) REQUIRES(mutex_);
+  std::uint64_t run_from(const PlanItem& item, std::uint64_t most) REQUIRES(mutex_);
   void adopt(PlanItem& item, CacheEntry& entry) REQUIRES(mutex_);
   void let_go(PlanItem& item, PlanItem::State state) REQUIRES(mutex_);
   std::uint64_t window_of(const PlanItem& item) const REQUIRES(mutex_);
+  bool are_concerned(const Range& range) const REQUIRES(mutex_);
   void use_planned(const Range& range, PrefetchPlan* named) REQUIRES(mutex_);
-  void pass_over(PrefetchPlan& plan) REQUIRES(mutex_);
+  void use(PrefetchPlan& plan, const Range& range) REQUIRES(mutex_);
+  void pass_over(PrefetchPlan& plan, std::size_t& effort) REQUIRES(mutex_);
   void unplan(CacheEntry& entry, PlanItem::State state) REQUIRES(mutex_);
-  void end_plan(PrefetchPlan& plan) REQUIRES(mutex_);
-  void end_plans() REQUIRES(mutex_);
+  void end_plans(std::span<const std::shared_ptr<PrefetchPlan>> plans) EXCLUDES(mutex_);
+  std::vector<std::shared_ptr<PrefetchPlan>> give_up_plans() REQUIRES(mutex_);
 
   bool being_read(ObjectId object) const REQUIRES(mutex_);
 
@@ -261,8 +273,9 @@ class CacheCore {
   Nanoseconds latency_ GUARDED_BY(mutex_){0};  // of copies, a mean that forgets
 
   std::vector<std::shared_ptr<PrefetchPlan>> plans_ GUARDED_BY(mutex_);
-  RangeIndex<PlanItem> planned_ GUARDED_BY(mutex_);  // items not over, of equals the first
-  std::size_t turn_ GUARDED_BY(mutex_) = 0;          // whose plan's turn it is
+  std::size_t turn_ GUARDED_BY(mutex_) = 0;  // whose plan's turn it is
+  std::size_t idle_ GUARDED_BY(mutex_) = 0;  // plans that are
+  Nanoseconds stall_look_ GUARDED_BY(mutex_){0};
   bool pumping_ GUARDED_BY(mutex_) = false;
   bool pump_again_ GUARDED_BY(mutex_) = false;
   // A plan found no space: whatever becomes droppable is a reason to pump.

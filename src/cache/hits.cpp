@@ -151,15 +151,14 @@ void CacheCore::open(CacheEntry& entry) {
   // The first use of what a plan fetched is counted under the lock.
   if (entry.by_prefetch != 0 && entry.used == 0) return;
   const bool noticed =
-      entry.has(CacheEntry::kNoticed) && (entry.planned > 0 || planned_.overlaps(entry.range()));
+      entry.has(CacheEntry::kNoticed) && (entry.planned > 0 || are_concerned(entry.range()));
   const auto ready = static_cast<std::uint32_t>(BlockState::ready);
   entry.word = noticed ? ready | CacheEntry::kNoticed : ready;
 }
 
 // Accesses to a new block are told to the plans that have it.
 void CacheCore::notice(CacheEntry& entry) {
-  if (planned_.empty() || !planned_.overlaps(entry.range())) return;
-  entry.word.fetch_or(CacheEntry::kNoticed);
+  if (are_concerned(entry.range())) entry.word.fetch_or(CacheEntry::kNoticed);
 }
 
 // Whether all of these can be dropped now, all their pins counted.

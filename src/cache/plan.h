@@ -2,13 +2,17 @@
 // fetch. It starts no copies; the cache core does.
 //
 // An item is pending (not started), started (its block is there or in flight, and protected), or
-// over: used, passed over or given up. Single-thread: guarded by the lock of the cache.
+// over: used, passed over or given up.
+//
+// Built by one thread before the cache knows of it; from then on guarded by the cache's lock. What
+// is done with many items is done in slices of kSlice, so that no plan holds up anybody.
 #pragma once
 
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
+#include <utility>
 #include <vector>
 
 #include "cache/structures/index.h"
@@ -57,10 +61,16 @@ class Pace {
 };
 
 struct PrefetchPlan {
-  // Null before all items are listed and once the plan has ended: then nobody else writes to it.
+  // As many items as are dealt with under the lock at a time: at most some 0.1 ms.
+  static constexpr std::size_t kSlice = 1024;
+
+  // Null before the cache knows of it and once the plan has ended: then nobody else writes to it.
   std::atomic<CacheCore*> core{nullptr};
   std::vector<PlanItem> items;
+  RangeIndex<PlanItem> index;  // items not over, of equals the first
   PrefetchOptions options;
+  bool listed = false;  // what was in the cache before it knows of the plan
+  bool ended = false;
 
   std::size_t next = 0;         // no item before it is pending
   std::size_t oldest = 0;       // all items before it are over
@@ -69,6 +79,10 @@ struct PrefetchPlan {
   std::uint64_t furthest = 0;   // end position of the furthest item used
   std::uint64_t begin = 0;      // position to which the consumer jumped: what is before is over
   bool named = false;           // by an access: only those that name it are uses of it
+  // It starts nothing: all is over, or its consumer paused and others took what it had, until its
+  // next use.
+  bool idle = false;
+  Nanoseconds touched{0};  // when an item was last used or started
   Pace pace;
   Prefetch::Progress progress;
 
@@ -77,13 +91,28 @@ struct PrefetchPlan {
   // the consumer has jumped. Lookups, even of one item again and again, do not go on.
   bool is_consumers(const PlanItem& item, std::uint64_t window);
 
-  // Links the pending items with the same bytes, in order, and marks the first of each as indexed:
+  // Builds the index of the pending items and counts their objects. Of those with the same bytes
   // only the first that is not over is in the index, so that an access need not look at all.
-  void link_repeats();
-  // The first pending item; null: none is left.
-  PlanItem* first_pending();
+  void build();
+  // Whether an item of the plan overlaps `range`.
+  bool concerns(const Range& range) const;
+  // Those that an access to `range` may use, in their order: what contains it, or lies in it. Of a
+  // range with more items than kSlice those that come next.
+  std::vector<PlanItem*> concerned(const Range& range);
+  // Leaves the index to the next item with the same bytes, and the objects to be read.
+  void remove(PlanItem& item);
+  std::size_t index_of(const PlanItem& item) const {
+    return static_cast<std::size_t>(&item - items.data());
+  }
+  // The first pending item; null: none is left among the next `effort`, which it counts down.
+  PlanItem* first_pending(std::size_t& effort);
   // started_end, after looking for it.
   std::size_t furthest_started();
+  std::size_t left() const { return left_; }  // items not over
+  // The objects that it is going to read.
+  std::vector<ObjectId> reading() const;
+  // Its consumer has not come in the time in which it used up as much, nor in a second.
+  bool is_stalled(Nanoseconds now) const;
   // How many bytes may be started and not over, when a copy takes `latency`: what is used up in the
   // lead time or in two latencies, at the pace seen; at least two extents like `item`, so that one
   // is fetched while another is used; at most `most`. Before there is a pace: `most`.
@@ -91,6 +120,12 @@ struct PrefetchPlan {
 
  private:
   static constexpr unsigned kJump = 16;
+
+  // All its items lie between these; of one object if it has only one.
+  Range bounds_;
+  // Items not over by object, ascending.
+  std::vector<std::pair<ObjectId, std::size_t>> objects_;
+  std::size_t left_ = 0;
 
   std::uint64_t far_end_ = 0;  // end position of the last access far ahead
   unsigned far_ = 0;           // such accesses that went on from each other, and none came here

@@ -8,8 +8,14 @@
 namespace headrace {
 namespace {
 
-// Items of a new plan listed with one lock taken: some 0.1 ms.
-constexpr std::size_t kBatch = 1024;
+// A run of planned neighbours is fetched as one block of at most this many bytes: what makes a read
+// of an SSD as fast as a long one (docs/design/storage.md). At most one of so many of the budget,
+// since who holds a part of it pins all of it.
+constexpr std::uint64_t kMerged = 1 << 20;
+constexpr std::uint64_t kMergedShare = 64;
+
+// Plans that lack space look for those whose consumers pause this often.
+constexpr Nanoseconds kStallLook = std::chrono::milliseconds{10};
 
 }  // namespace
 
@@ -23,14 +29,25 @@ Prefetch CacheCore::prefetch(std::span<const Extent> extents, const PrefetchOpti
     ended.plan_ = std::move(plan);
     return ended;
   }
-  plan->items.resize(extents.size());
+  fill(*plan, extents);
+  plan->build();
+  enlist(plan);
+  pump(true);
+  Prefetch handle;
+  handle.plan_ = std::move(plan);
+  return handle;
+}
+
+// The items of a new plan: where they go, and what need not be fetched.
+void CacheCore::fill(PrefetchPlan& plan, std::span<const Extent> extents) const {
+  plan.items.resize(extents.size());
   std::uint64_t position = 0;
   const Extent* asked = nullptr;  // policies are pure: equal requests have equal answers
   Result<std::uint16_t> node = std::uint16_t{0};
   for (std::size_t i = 0; i < extents.size(); ++i) {
     const Extent& extent = extents[i];
-    PlanItem& item = plan->items[i];
-    item.plan = plan.get();
+    PlanItem& item = plan.items[i];
+    item.plan = &plan;
     if (!extent.valid()) {
       item.state = PlanItem::State::over;  // an access will say what is wrong
       continue;
@@ -41,57 +58,51 @@ Prefetch CacheCore::prefetch(std::span<const Extent> extents, const PrefetchOpti
     position += extent.length.value;
     if (extent.length.value == 0) {
       item.state = PlanItem::State::over;
-      ++plan->progress.started;
-      ++plan->progress.used;
+      ++plan.progress.started;
+      ++plan.progress.used;
       continue;
     }
     if (asked == nullptr || asked->length != extent.length ||
         asked->object->node() != extent.object->node()) {
-      node = destination(extent, options.initiator);
+      node = destination(extent, plan.options.initiator);
       asked = &extent;
     }
     if (node) item.node = *node;
     if (!node) item.state = PlanItem::State::over;
   }
-  enlist(plan);
-  pump(true);
-  Prefetch handle;
-  handle.plan_ = std::move(plan);
-  return handle;
 }
 
-// In batches, so that a long plan holds up nobody. Until the last one no access and no pump looks
-// at the items.
+// Accesses to what is there already are to be told to the plan; in slices. Until the last one no
+// access and no pump looks at it, but blocks made meanwhile are told (notice()).
 void CacheCore::enlist(const std::shared_ptr<PrefetchPlan>& plan) {
-  plan->link_repeats();
+  {
+    const MutexLock lock(mutex_);
+    plans_.push_back(plan);
+    plan->touched = mover_.clock().now();
+  }
   const std::span<PlanItem> items(plan->items);
   for (std::size_t at = 0; at < items.size();) {
     const MutexLock lock(mutex_);
     // Blocks of 4 KiB are the most that one usually finds in an item.
-    for (std::uint64_t work = 0; work < kBatch && at < items.size(); ++at) {
-      PlanItem& item = items[at];
+    for (std::uint64_t work = 0; work < PrefetchPlan::kSlice && at < items.size(); ++at) {
+      const PlanItem& item = items[at];
       work += 1 + (item.bytes.length >> 14);
       if (!item.indexed) continue;
-      planned_.insert(item);
       for (CacheEntry* entry : index_.overlapping(item.bytes)) {
         entry->word.fetch_or(CacheEntry::kNoticed);
       }
     }
   }
   const MutexLock lock(mutex_);
+  if (plan->ended) return;  // by clear(), meanwhile
+  plan->listed = true;
   plan->core = this;
-  plans_.push_back(plan);
+  set_idle(*plan, plan->left() == 0);
 }
 
-// An item that is over leaves the index to the next one with the same bytes.
-void CacheCore::unindex(PlanItem& item) {
-  if (!std::exchange(item.indexed, false)) return;
-  planned_.remove(item);
-  PlanItem* next = item.repeat;
-  while (next != nullptr && next->state == PlanItem::State::over) next = next->repeat;
-  if (next == nullptr) return;
-  next->indexed = true;
-  planned_.insert(*next);
+// Whether a plan has to be told of accesses to `range`.
+bool CacheCore::are_concerned(const Range& range) const {
+  return std::ranges::any_of(plans_, [&](const auto& plan) { return plan->concerns(range); });
 }
 
 // Whoever lets a block go from here on says so, until go_on().
@@ -140,36 +151,103 @@ void CacheCore::pump(bool may_grow) {
   }
 }
 
-// The next block of the plan whose turn it is; null: none can be started now.
+// The next block of the plan whose turn it is; null: none can be started now. Of a plan with much
+// to skip a slice, and pump_again_ is set.
 CacheEntry* CacheCore::start_next(bool may_grow, std::optional<Growth>& wanted,
                                   DeferredActions& deferred) {
   const std::size_t plans = plans_.size();
   const std::size_t first = turn_;
   bool kept = false;
-  for (Node& node : nodes_) node.kept_free = false;
+  for (Node& node : nodes_) node.reserved = 0;
   for (std::size_t i = 0; i < plans; ++i) {
     const std::size_t turn = (first + i) % plans;
     PrefetchPlan& plan = *plans_[turn];
-    while (PlanItem* const item = plan.first_pending()) {
+    if (!plan.listed || plan.idle) continue;
+    std::size_t effort = PrefetchPlan::kSlice;
+    pass_over(plan, effort);
+    while (PlanItem* const item = plan.first_pending(effort)) {
       if (CacheEntry* const entry = start_item(*item, may_grow, wanted, deferred)) {
         if (!kept) turn_ = turn + 1;
         return entry;
       }
-      if (wanted) return nullptr;
-      if (item->state != PlanItem::State::pending) continue;
+      if (wanted) {
+        turn_ = turn;  // it is first when the slab is there
+        return nullptr;
+      }
+      if (item->state != PlanItem::State::pending) {
+        --effort;
+        continue;
+      }
       // No space in the plan or on the node.
-      if (!kept && nodes_[item->node].kept_free) {
+      if (!kept && nodes_[item->node].reserved > 0) {
         kept = true;
         turn_ = turn;
       }
       break;
     }
+    if (effort == 0) pump_again_ = true;
   }
   return nullptr;
 }
 
 std::uint64_t CacheCore::window_of(const PlanItem& item) const {
   return std::min(item.plan->options.window.value, nodes_[item.node].budget / 2);
+}
+
+std::uint64_t CacheCore::share_of(const Node& node) const {
+  return node.budget / 2 / std::max<std::size_t>(plans_.size() - idle_, 1);
+}
+
+// Whether the plan of `item` may have `bytes` more protected on its node (docs/design/cache.md,
+// Plans): its share, or else one item, beside what all others have; more than that only as long as
+// all together have no more than half of the budget.
+bool CacheCore::grants(const PlanItem& item, std::uint64_t bytes) {
+  const PrefetchPlan& plan = *item.plan;
+  Node& node = nodes_[item.node];
+  const std::uint64_t half = node.budget / 2;
+  const bool own = plan.ahead == 0 || plan.ahead + bytes <= share_of(node);
+  if (!own && node.reserved > 0) return false;
+  const auto fits = [&] {
+    return node.planned + node.reserved + bytes <= (own ? node.budget : half);
+  };
+  if (fits()) return true;
+  take_back(item, bytes);
+  if (fits()) return true;
+  reserve(item, bytes);
+  return false;
+}
+
+// What a plan needs that has nothing is kept for it until there is space; others go on beside that.
+void CacheCore::reserve(const PlanItem& item, std::uint64_t bytes) {
+  Node& node = nodes_[item.node];
+  if (item.plan->ahead == 0 && node.reserved == 0) node.reserved = bytes;
+}
+
+void CacheCore::set_idle(PrefetchPlan& plan, bool idle) {
+  if (std::exchange(plan.idle, idle) == idle) return;
+  idle_ = idle ? idle_ + 1 : idle_ - 1;
+}
+
+// From plans whose consumers pause, at most a slice: what they have fetched for their furthest uses
+// is no longer protected, until all plans have no more than half of the budget.
+void CacheCore::take_back(const PlanItem& item, std::uint64_t bytes) {
+  const Nanoseconds now = mover_.clock().now();
+  if (idle_ == 0 && now < stall_look_) return;
+  stall_look_ = now + kStallLook;
+  Node& node = nodes_[item.node];
+  std::size_t looks = PrefetchPlan::kSlice;
+  for (const auto& plan : plans_) {
+    if (plan.get() == item.plan || plan->ahead == 0) continue;
+    if (plan->is_stalled(now)) set_idle(*plan, true);
+    if (!plan->idle) continue;
+    for (std::size_t i = plan->furthest_started(); i-- > plan->oldest && looks > 0; --looks) {
+      if (node.planned + bytes <= node.budget / 2) return;
+      PlanItem& far = plan->items[i];
+      if (far.state == PlanItem::State::started && far.node == item.node) {
+        let_go(far, PlanItem::State::pending);
+      }
+    }
+  }
 }
 
 CacheEntry* CacheCore::start_item(PlanItem& item, bool may_grow, std::optional<Growth>& wanted,
@@ -183,18 +261,23 @@ CacheEntry* CacheCore::start_item(PlanItem& item, bool may_grow, std::optional<G
   }
   const std::uint64_t most = plan.limit(item, latency_, window_of(item));
   if (plan.ahead > 0 && plan.ahead + length > most) return nullptr;
-  if (node.kept_free) return nullptr;
-  if (CacheEntry* const found = find(item.bytes)) {
+  CacheEntry* const found = find(item.bytes);
+  const std::uint64_t run = found != nullptr ? length : run_from(item, most);
+  if (plan.ahead > 0 && plan.ahead + run > most) return nullptr;
+  if (!grants(item, found != nullptr && found->planned > 0 ? 0 : run)) return nullptr;
+  plan.touched = mover_.clock().now();
+  if (found != nullptr) {
     adopt(item, *found);
     return nullptr;
   }
-  if (node.planned > 0 && node.planned + length > node.budget / 2) {
-    // A plan with nothing in flight would starve if others took every byte that is used up.
-    if (plan.ahead == 0) node.kept_free = true;
+  if (!may_enter_index(item.bytes, deferred)) {
+    let_go(item, PlanItem::State::over);
     return nullptr;
   }
   CacheEntry& made = entries_.take();
-  const SpaceRequest request{.node = item.node, .extent = item.extent(), .by_prefetch = true};
+  const SpaceRequest request{.node = item.node,
+                             .extent = {item.object, item.bytes.offset, Bytes{run}},
+                             .by_prefetch = true};
   const Space space = make_space(made, request, wanted, deferred);
   if (space != Space::found) entries_.give(made);
   switch (space) {
@@ -206,12 +289,36 @@ CacheEntry* CacheCore::start_item(PlanItem& item, bool may_grow, std::optional<G
       }
       return nullptr;
     case Space::growing:
-    case Space::none: stall(); return nullptr;
+    case Space::none:
+      stall();
+      reserve(item, run);
+      return nullptr;
     case Space::found: break;
   }
-  CacheEntry& entry = start(made, request);
-  adopt(item, entry);
+  CacheEntry& entry = start(made, request, deferred);
+  PlanItem* next = &item;
+  for (std::uint64_t at = 0; at < run; at += (next++)->bytes.length) adopt(*next, entry);
   return &entry;
+}
+
+// The bytes of the pending items from here on that lie one behind the other, as far as they may be
+// fetched as one block; the plan waits until there is space for all of them.
+std::uint64_t CacheCore::run_from(const PlanItem& item, std::uint64_t most) {
+  const PrefetchPlan& plan = *item.plan;
+  const Node& node = nodes_[item.node];
+  const std::uint64_t limit =
+      std::min({kMerged, node.budget / kMergedShare, most / 4, share_of(node) / 4});
+  Range run = item.bytes;
+  for (std::size_t i = plan.index_of(item) + 1; i < plan.items.size(); ++i) {
+    const PlanItem& next = plan.items[i];
+    if (run.length + next.bytes.length > limit || next.state != PlanItem::State::pending ||
+        next.node != item.node || next.bytes.object != run.object ||
+        next.bytes.offset != run.end() || find(next.bytes) != nullptr) {
+      break;
+    }
+    run.length += next.bytes.length;
+  }
+  return index_.crowded(run) == nullptr ? run.length : item.bytes.length;
 }
 
 void CacheCore::adopt(PlanItem& item, CacheEntry& entry) {
@@ -219,8 +326,7 @@ void CacheCore::adopt(PlanItem& item, CacheEntry& entry) {
   item.entry = &entry;
   PrefetchPlan& plan = *item.plan;
   plan.ahead += item.bytes.length;
-  plan.started_end =
-      std::max(plan.started_end, static_cast<std::size_t>(&item - plan.items.data()) + 1);
+  plan.started_end = std::max(plan.started_end, plan.index_of(item) + 1);
   ++plan.progress.started;
   if (entry.planned++ == 0) nodes_[entry.node].planned += entry.length;
 }
@@ -233,13 +339,14 @@ void CacheCore::let_go(PlanItem& item, PlanItem::State state) {
     if (--entry.planned == 0) nodes_[entry.node].planned -= entry.length;
     plan.ahead -= item.bytes.length;
   }
+  item.state = state;
   if (state == PlanItem::State::pending) {
     --plan.progress.started;
-    plan.next = std::min(plan.next, static_cast<std::size_t>(&item - plan.items.data()));
+    plan.next = std::min(plan.next, plan.index_of(item));
   } else {
-    unindex(item);
+    plan.remove(item);
+    if (plan.left() == 0) set_idle(plan, true);
   }
-  item.state = state;
   pump_due_ = true;
 }
 
@@ -247,39 +354,41 @@ void CacheCore::let_go(PlanItem& item, PlanItem::State state) {
 // concerned the first item that covers it is used, and all that lie inside (each once, if it was
 // planned several times).
 void CacheCore::use_planned(const Range& range, PrefetchPlan* named) {
-  if (planned_.empty()) return;
-  if (named != nullptr && named->core == this) named->named = true;
-  std::vector<PlanItem*> items = planned_.overlapping(range);
-  std::erase_if(items, [&](const PlanItem* item) {
-    return item->plan->core == nullptr ||
-           (named != nullptr ? item->plan != named : item->plan->named) ||
-           !(item->bytes.contains(range) || range.contains(item->bytes));
-  });
-  std::ranges::sort(items, std::less<>{});  // items of one plan lie in one array, in its order
-  const PrefetchPlan* covered = nullptr;
-  const PrefetchPlan* asked = nullptr;  // once for each plan: a wide access is one, too
-  bool consumers = true;
-  for (PlanItem* item : items) {
-    PrefetchPlan& plan = *item->plan;
+  if (named != nullptr) {
+    if (named->core != this || !named->listed) return;
+    named->named = true;
+    return use(*named, range);
+  }
+  for (const auto& plan : plans_) {
+    if (plan->listed && !plan->named) use(*plan, range);
+  }
+}
+
+void CacheCore::use(PrefetchPlan& plan, const Range& range) {
+  bool covered = false;
+  bool any = false;
+  for (PlanItem* item : plan.concerned(range)) {
     if (item->state == PlanItem::State::over) continue;  // passed over by the use of another
-    if (named == nullptr && std::exchange(asked, &plan) != &plan) {
-      consumers = plan.is_consumers(*item, window_of(*item));
-    }
-    if (!consumers) continue;
-    if (item->bytes.contains(range) && std::exchange(covered, &plan) == &plan) continue;
+    // Asked once: a wide access is one, too.
+    if (!any && !plan.named && !plan.is_consumers(*item, window_of(*item))) return;
+    any = true;
+    if (item->bytes.contains(range) && std::exchange(covered, true)) continue;
     if (item->state == PlanItem::State::pending) ++plan.progress.started;
+    set_idle(plan, false);
     let_go(*item, PlanItem::State::over);
     ++plan.progress.used;
-    plan.pace.record(mover_.clock().now(), item->bytes.length);
+    plan.touched = mover_.clock().now();
+    plan.pace.record(plan.touched, item->bytes.length);
     plan.furthest = std::max(plan.furthest, item->end_position());
-    pass_over(plan);
   }
+  std::size_t effort = PrefetchPlan::kSlice;
+  if (any) pass_over(plan, effort);
 }
 
 // Uses need not come in order, but an item that lies more than the window behind the furthest use
 // is not waited for any longer: it loses its protection, or is never started.
-void CacheCore::pass_over(PrefetchPlan& plan) {
-  for (; plan.oldest < plan.items.size(); ++plan.oldest) {
+void CacheCore::pass_over(PrefetchPlan& plan, std::size_t& effort) {
+  for (; plan.oldest < plan.items.size() && effort > 0; ++plan.oldest, --effort) {
     PlanItem& item = plan.items[plan.oldest];
     if (item.state == PlanItem::State::over) continue;
     const bool behind = item.end_position() + window_of(item) < plan.furthest;
@@ -290,42 +399,60 @@ void CacheCore::pass_over(PrefetchPlan& plan) {
 
 // The block of these items is gone.
 void CacheCore::unplan(CacheEntry& entry, PlanItem::State state) {
-  for (PlanItem* item : planned_.overlapping(entry.range())) {
-    for (; item != nullptr; item = item->repeat) {
-      if (item->entry == &entry) let_go(*item, state);
+  for (const auto& plan : plans_) {
+    if (entry.planned == 0) return;
+    for (PlanItem* first : plan->index.overlapping(entry.range())) {
+      // Those with the same bytes are started one after the other.
+      for (PlanItem* item = first; item != nullptr && plan->index_of(*item) < plan->started_end;
+           item = item->repeat) {
+        if (item->entry == &entry) let_go(*item, state);
+      }
     }
   }
   DCHECK(entry.planned == 0);
 }
 
-void CacheCore::end_plan(PrefetchPlan& plan) {
-  for (std::size_t i = plan.oldest; i < plan.items.size(); ++i) {
-    if (plan.items[i].state != PlanItem::State::over) {
-      let_go(plan.items[i], PlanItem::State::over);
+// Ends plans in slices; they start nothing any more, and whoever else would end them need not.
+void CacheCore::end_plans(std::span<const std::shared_ptr<PrefetchPlan>> plans) {
+  for (const auto& plan : plans) {
+    for (std::size_t i = 0; !plan->progress.cancelled;) {
+      const MutexLock lock(mutex_);
+      i = std::max(i, plan->oldest);
+      const std::size_t end = std::min(plan->started_end, i + PrefetchPlan::kSlice);
+      for (; i < end; ++i) {
+        PlanItem& item = plan->items[i];
+        if (item.state == PlanItem::State::started) let_go(item, PlanItem::State::over);
+      }
+      if (i < plan->started_end) continue;
+      const auto at = std::ranges::find(plans_, plan);
+      if (static_cast<std::size_t>(at - plans_.begin()) < turn_) --turn_;  // the same plan's turn
+      plans_.erase(at);
+      set_idle(*plan, false);  // no longer counted
+      plan->progress.cancelled = true;
+      plan->core = nullptr;
     }
   }
-  plan.progress.cancelled = true;
-  plan.core = nullptr;
-  const auto at = std::ranges::find(plans_, &plan, &std::shared_ptr<PrefetchPlan>::get);
-  if (static_cast<std::size_t>(at - plans_.begin()) < turn_) --turn_;  // the same plan's turn
-  plans_.erase(at);
 }
 
-void CacheCore::end_plans() {
-  while (!plans_.empty()) {
-    const std::shared_ptr<PrefetchPlan> plan = plans_.back();
-    end_plan(*plan);
-  }
-}
-
-void CacheCore::cancel(PrefetchPlan& plan) {
+void CacheCore::cancel(const std::shared_ptr<PrefetchPlan>& plan) {
   if (!origin_.here()) return;
   {
     const MutexLock lock(mutex_);
-    if (plan.core == nullptr) return;  // ended by clear() meanwhile
-    end_plan(plan);
+    if (std::exchange(plan->ended, true)) return;  // by clear(), meanwhile
+    plan->listed = false;
   }
+  end_plans({&plan, 1});
   if (take_pump_due()) pump(true);  // others may go on in its space
+}
+
+// All plans, which are not used any more.
+std::vector<std::shared_ptr<PrefetchPlan>> CacheCore::give_up_plans() {
+  std::vector<std::shared_ptr<PrefetchPlan>> plans;
+  for (const auto& plan : plans_) {
+    plan->listed = false;
+    if (!std::exchange(plan->ended, true)) plans.push_back(plan);
+  }
+  return plans;
 }
 
 Prefetch::Progress CacheCore::progress(const PrefetchPlan& plan) const {

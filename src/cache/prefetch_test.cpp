@@ -1,6 +1,7 @@
 #include <gtest/gtest.h>
 
 #include "tests/support/cache_rig.h"
+#include "tests/support/manual_waiting.h"
 
 namespace headrace {
 namespace {
@@ -8,6 +9,8 @@ namespace {
 using namespace test;
 
 constexpr std::uint64_t kBlock = 4096;
+// Too small for neighbours to be fetched as one block.
+constexpr Bytes kNoRuns{64 * kBlock};
 
 std::vector<Extent> blocks_of(const Source& source, std::uint64_t count) {
   std::vector<Extent> extents;
@@ -76,7 +79,7 @@ TEST(PrefetchTest, WhatIsThereCountsAsStartedAndIsProtected) {
 
 TEST(PrefetchTest, AUseThatComesTooEarlyIsLate) {
   Source source(2 * kBlock);
-  CacheRig rig;
+  CacheRig rig({.budget = kNoRuns});
   rig.fake->hold(true);
   const Prefetch prefetch = rig.cache->prefetch(blocks_of(source, 2));
   {
@@ -96,7 +99,7 @@ TEST(PrefetchTest, AUseThatComesTooEarlyIsLate) {
 // What somebody waits for goes before what nobody does.
 TEST(PrefetchTest, AnAccessMakesACopyThatWasFetchedAheadUrgent) {
   Source source(4 * kBlock);
-  CacheRig rig({.fake = {.max_in_flight = 1}});
+  CacheRig rig({.fake = {.max_in_flight = 1}, .budget = kNoRuns});
   const auto plan = blocks_of(source, 4);
   const Prefetch prefetch = rig.cache->prefetch(plan);
   {
@@ -156,7 +159,7 @@ TEST(PrefetchTest, DroppingTheHandleCancelsAndCopiesInFlightStayUsable) {
 
 TEST(PrefetchTest, WhatIsInvalidatedBeforeItsUseIsFetchedAgain) {
   Source source(4 * kBlock);
-  CacheRig rig;
+  CacheRig rig({.budget = kNoRuns});
   const Prefetch prefetch = rig.cache->prefetch(blocks_of(source, 4));
   rig.settle();
   source.bytes()[kBlock] = std::byte{0x55};
@@ -171,7 +174,7 @@ TEST(PrefetchTest, WhatIsInvalidatedBeforeItsUseIsFetchedAgain) {
 
 TEST(PrefetchTest, AFailedFetchIsLeftToTheAccess) {
   Source source(4 * kBlock);
-  CacheRig rig;
+  CacheRig rig({.budget = kNoRuns});
   for (const EngineId engine : {kCpuA, kCpuB}) {
     rig.fake->break_engine(engine, Error{ErrorCode::io, "broken"});
   }
@@ -345,20 +348,160 @@ TEST(PrefetchTest, AnAccessTakesTheRoomOfAPlannedUseBehindOneThatIsPending) {
 
 TEST(PrefetchTest, APlanOfLargeBlocksIsNotStarvedByOneOfSmallOnes) {
   Source source(64 * kBlock);
-  CacheRig rig({.budget = Bytes{16 * kBlock}});
-  const auto small = blocks_of(source, 16);
+  CacheRig rig({.cache = {.slab = Bytes{kBlock}}, .budget = Bytes{16 * kBlock}});
+  const auto small = blocks_of(source, 24);
   const Prefetch one = rig.cache->prefetch(small);
   rig.settle();
   EXPECT_EQ(one.progress().started, 8u) << "half of the budget";
-  const Prefetch other = rig.cache->prefetch(std::vector{source.at(32 * kBlock, 4 * kBlock)});
-  for (std::size_t i = 0; i < 4; ++i) {
-    EXPECT_EQ(other.progress().started, 0u);
-    rig.load(small[i]);
+  const Prefetch other = rig.cache->prefetch(
+      std::vector{source.at(32 * kBlock, 6 * kBlock), source.at(48 * kBlock, 12 * kBlock)});
+  EXPECT_EQ(other.progress().started, 1u) << "one item beside all others";
+  for (std::size_t i = 0; i < 8; ++i) rig.load(small[i]);
+  rig.load(source.at(32 * kBlock, 6 * kBlock));
+  rig.settle();
+  // From now on the small ones have what the large one leaves.
+  for (std::size_t i = 8; i < 14; ++i) rig.load(small[i]);
+  rig.settle();
+  EXPECT_EQ(other.progress().started, 2u);
+  EXPECT_LE(one.progress().started, 18u) << "four ahead";
+  rig.load(source.at(48 * kBlock, 12 * kBlock));
+  for (std::size_t i = 14; i < 24; ++i) rig.load(small[i]);
+  EXPECT_EQ(one.progress().used, 24u);
+}
+
+TEST(PrefetchTest, APlanWhoseConsumerPausesLeavesOthersTheirShare) {
+  Source source(256 * kBlock);
+  ManualClock clock;
+  ManualWaiting waiting(clock);
+  CacheRig rig({.budget = Bytes{64 * kBlock}, .clock = &clock, .waiting = &waiting});
+  const auto all = blocks_of(source, 256);
+  const Prefetch paused = rig.cache->prefetch(std::span(all).first(128));
+  rig.settle();
+  EXPECT_EQ(paused.progress().started, 32u);
+  const auto scan = std::span(all).last(128);
+  const Prefetch other = rig.cache->prefetch(scan);
+  rig.settle();
+  EXPECT_EQ(other.progress().started, 16u) << "half of the half";
+  for (const Extent& extent : scan) {
+    EXPECT_EQ(rig.cache->access(extent).state(), BlockState::ready);
+    rig.settle();
+    clock.advance(std::chrono::milliseconds{1});
+  }
+  EXPECT_EQ(rig.cache->stats().misses, 0u);
+  EXPECT_EQ(paused.progress().started, 32u) << "nobody needed what it has";
+}
+
+// However many pause, the next one has half of the budget.
+TEST(PrefetchTest, WhatPausedPlansHoldIsTakenBackAndFetchedAgain) {
+  Source source(1024 * kBlock);
+  ManualClock clock;
+  ManualWaiting waiting(clock);
+  CacheRig rig({.budget = Bytes{64 * kBlock}, .clock = &clock, .waiting = &waiting});
+  const auto all = blocks_of(source, 1024);
+  std::vector<Prefetch> plans;
+  for (std::size_t i = 0; i < 8; ++i) {
+    plans.push_back(rig.cache->prefetch(std::span(all).subspan(i * 128, 128)));
+    rig.settle();
+    clock.advance(std::chrono::seconds{2});
+  }
+  const auto scan = [&](std::size_t plan) {
+    for (std::size_t i = 0; i < 128; ++i) {
+      const Block block = rig.cache->access(all[plan * 128 + i], {.plan = &plans[plan]});
+      // What was taken back is a miss once, when its consumer comes again.
+      EXPECT_TRUE(i == 0 || block.state() == BlockState::ready) << plan << ' ' << i;
+      rig.settle();
+      clock.advance(std::chrono::milliseconds{1});
+    }
+    EXPECT_EQ(plans[plan].progress().used, 128u);
+  };
+  EXPECT_EQ(plans[7].progress().started, 32u);
+  scan(7);
+  for (const std::size_t plan : {0U, 3U}) {
+    scan(plan);
+    clock.advance(std::chrono::seconds{2});
+  }
+  EXPECT_EQ(rig.cache->stats().refusals, 0u);
+}
+
+TEST(PrefetchTest, NeighboursAreFetchedAsOneBlock) {
+  Source source(1024 * kBlock);
+  CacheRig rig({.budget = Bytes{512 * kBlock}});
+  const auto plan = blocks_of(source, 1024);
+  const Prefetch prefetch = rig.cache->prefetch(plan);
+  rig.settle();
+  EXPECT_EQ(prefetch.progress().started, 256u);
+  EXPECT_EQ(rig.cache->stats().prefetched, 32u) << "eight each: a 64th of the budget";
+  for (const Extent& extent : plan) {
+    const Block block = rig.cache->access(extent);
+    EXPECT_EQ(block.state(), BlockState::ready);
+    EXPECT_TRUE(source.equals(extent, *block.now()));
+    rig.settle();
+  }
+  EXPECT_EQ(prefetch.progress().used, 1024u);
+  EXPECT_EQ(rig.cache->stats().misses, 0u);
+  EXPECT_EQ(rig.cache->stats().prefetched, 128u);
+}
+
+// Not over a gap, over another object, over what is there, nor backwards.
+TEST(PrefetchTest, OnlyNeighboursThatAreNotThereAreFetchedAsOneBlock) {
+  Source one(64 * kBlock);
+  Source other(64 * kBlock);
+  CacheRig rig;  // four blocks of 4 KiB
+  rig.load(one.at(2 * kBlock, kBlock));
+  const std::uint64_t before = rig.cache->stats().prefetched;
+  std::vector<Extent> plan;
+  for (const std::uint64_t i : {0U, 1U, 2U, 3U, 5U, 6U, 9U, 8U}) {
+    plan.push_back(one.at(i * kBlock, kBlock));
+  }
+  plan.push_back(other.at(9 * kBlock, kBlock));
+  const Prefetch prefetch = rig.cache->prefetch(plan);
+  rig.settle();
+  EXPECT_EQ(prefetch.progress().started, plan.size());
+  EXPECT_EQ(rig.cache->stats().prefetched - before, 6u) << "01 3 56 9 8 9";
+  rig.cache->invalidate(one.at(5 * kBlock, 1));
+  rig.settle();
+  EXPECT_EQ(rig.cache->stats().prefetched - before, 7u) << "both again";
+  for (const Extent& extent : plan) {
+    const Block block = rig.cache->access(extent);
+    EXPECT_EQ(block.state(), BlockState::ready);
+    const Source& source = extent.object == &one.object() ? one : other;
+    EXPECT_TRUE(source.equals(extent, *block.now()));
+  }
+  EXPECT_EQ(prefetch.progress().used, plan.size());
+}
+
+// More than is dealt with at a time: skipped, passed over, ended and cleared.
+TEST(PrefetchTest, PlansOfVeryManyItems) {
+  constexpr std::uint64_t kItems = 50'000;
+  Source source(kItems * 64);
+  CacheRig rig({.budget = 1_MiB});
+  std::vector<Extent> plan;
+  for (std::uint64_t i = 0; i < kItems; ++i) plan.push_back(source.at(i * 64, 64));
+  Prefetch prefetch = rig.cache->prefetch(plan, {.window = Bytes{64 * 100}});
+  rig.settle();
+  {
+    const Block jump = rig.cache->access(plan[kItems - 200], {.plan = &prefetch});
   }
   rig.settle();
-  EXPECT_EQ(other.progress().started, 1u);
-  for (std::size_t i = 4; i < 8; ++i) rig.load(small[i]);
-  EXPECT_GT(one.progress().started, 8u) << "and then goes on itself";
+  // What lies within the window behind it is waited for.
+  for (std::uint64_t i = kItems - 299; i < kItems; ++i) {
+    EXPECT_EQ(rig.cache->access(plan[i], {.plan = &prefetch}).state(), BlockState::ready) << i;
+    rig.settle();
+  }
+  EXPECT_EQ(prefetch.progress().used, 299u);
+  prefetch = rig.cache->prefetch(plan);
+  rig.settle();
+  EXPECT_GT(prefetch.progress().started, 8192u - 256) << "half of the budget, but for a run";
+  EXPECT_LE(prefetch.progress().started, 8192u);
+  rig.cache->clear();
+  EXPECT_TRUE(prefetch.progress().cancelled);
+  EXPECT_EQ(rig.cache->stats().blocks, 0u);
+  prefetch = rig.cache->prefetch(std::vector(kItems, plan[0]));
+  rig.settle();
+  EXPECT_EQ(prefetch.progress().started, 8192u);
+  rig.cache->invalidate(plan[0]);
+  rig.settle();
+  EXPECT_EQ(prefetch.progress().started, 8192u) << "again";
 }
 
 TEST(PrefetchTest, AWideAccessUsesAllItemsInsideIt) {

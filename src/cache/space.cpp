@@ -27,6 +27,9 @@ constexpr std::size_t kVictimShare = 32;
 // Frames looked at per search, which bounds the rows of many small blocks for one large one.
 constexpr unsigned kFrameEffort = 16384;
 
+// Blocks dropped at a time where there is no other measure.
+constexpr std::size_t kDropped = 1024;
+
 // After the kernel refused a slab, misses do not ask again for this long.
 constexpr Nanoseconds kGrowPause = std::chrono::seconds{1};
 // How long an access waits for a slab that another thread allocates, before it is refused. The
@@ -124,7 +127,9 @@ void CacheCore::grow(const Growth& growth) {
       node.grow_error.reset();
       const std::span<std::byte> bytes = (*slab)->bytes();
       node.frames.add(bytes, *std::move(slab));
-      fit_budget(node, deferred);  // which may have shrunk meanwhile
+      while (fit_budget(node, deferred)) {
+        // It may have shrunk meanwhile: the slab goes again, and little else.
+      }
     } else {
       node.grow_error = std::move(slab).error();
       node.grow_again = mover_.clock().now() + kGrowPause;
@@ -281,7 +286,10 @@ bool CacheCore::sacrifice_for(CacheEntry& entry, const SpaceRequest& request,
   if (node.frames.capacity() > node.budget) return false;
   std::vector<PrefetchPlan*> plans;
   for (const auto& plan : plans_) plans.push_back(plan.get());
-  std::ranges::sort(plans, std::greater<>{}, [](const PrefetchPlan* plan) { return plan->ahead; });
+  const Nanoseconds now = mover_.clock().now();
+  std::ranges::sort(plans, std::greater<>{}, [now](const PrefetchPlan* plan) {
+    return std::pair(plan->is_stalled(now), plan->ahead);
+  });
   Search search{.core = *this, .request = request, .planned_too = true};
   unsigned looks = kFrameEffort;
   for (PrefetchPlan* plan : plans) {
@@ -346,21 +354,27 @@ std::vector<std::byte*> CacheCore::slabs_for(const SpaceRequest& request, bool p
 }
 
 // After the budget became smaller, or a slab came too late for it. Protection by plans does not
-// count here; the items become pending again.
-void CacheCore::fit_budget(Node& node, DeferredActions& deferred) {
-  free_surplus_slabs(node, deferred);
-  if (node.used <= node.budget) return;
+// count here; the items become pending again. A slab or a slice of blocks at a time; false: there
+// is no more to do.
+bool CacheCore::fit_budget(Node& node, DeferredActions& deferred) {
+  if (free_surplus_slab(node, deferred)) return true;
+  if (node.used <= node.budget) return false;
   std::vector<CacheEntry*> blocks;
-  for (const Frames::Slab& slab : node.frames.slabs()) {
-    for (Frame* frame = slab.lowest; frame != nullptr; frame = frame->above) {
-      if (droppable(entry_of(*frame), true)) blocks.push_back(&entry_of(*frame));
-    }
-  }
+  const auto accept = [&](EvictionLinks& links) {
+    auto& entry = static_cast<CacheEntry&>(links);
+    if (droppable(entry, true)) blocks.push_back(&entry);
+    return blocks.size() == kDropped;
+  };
+  node.order->choose(accept, kFrameEffort);
   count_pins(blocks);
+  bool any = false;
   for (CacheEntry* block : blocks) {
     if (node.used <= node.budget) break;
-    if (droppable(*block, true)) drop(*block, CacheEvent::Kind::evicted, deferred);
+    if (!droppable(*block, true)) continue;
+    drop(*block, CacheEvent::Kind::evicted, deferred);
+    any = true;
   }
+  return any;
 }
 
 // The same after one block (null: gone already) became droppable while the node is over its budget.
@@ -370,38 +384,32 @@ void CacheCore::fit_budget_by(Node& node, CacheEntry* freed, DeferredActions& de
     count_pins({&freed, 1});
     if (droppable(*freed, true)) drop(*freed, CacheEvent::Kind::evicted, deferred);
   }
-  free_surplus_slabs(node, deferred);
+  free_surplus_slab(node, deferred);
 }
 
-// Gives back slabs without pins and copies in flight, the emptiest first. Only whole slabs count: a
-// block dropped from one that stays would be fetched again by its plan, and dropped, for ever.
-void CacheCore::free_surplus_slabs(Node& node, DeferredActions& deferred) {
-  // Again while slots turn out to hold something of those chosen.
+// Gives back the emptiest slab without pins and copies in flight. Only whole slabs count: a block
+// dropped from one that stays would be fetched again by its plan, and dropped, for ever.
+bool CacheCore::free_surplus_slab(Node& node, DeferredActions& deferred) {
+  // Again while a slot turns out to hold something of the one chosen.
   for (unsigned tries = kEffort; tries > 0; --tries) {
-    const auto chosen = surplus_slabs(node);
-    if (chosen.empty()) return;
-    if (!may_go(frames_of(node.frames, chosen), true)) continue;
-    for (const std::byte* begin : chosen) free_slab(node, begin, deferred);
-    return;
+    std::byte* const chosen = surplus_slab(node);
+    if (chosen == nullptr) return false;
+    if (!may_go(frames_of(node.frames, {&chosen, 1}), true)) continue;
+    free_slab(node, chosen, deferred);
+    return true;
   }
+  return false;
 }
 
-std::vector<std::byte*> CacheCore::surplus_slabs(const Node& node) {
-  std::vector<std::byte*> chosen;
-  if (node.frames.capacity() <= node.budget) return chosen;
+std::byte* CacheCore::surplus_slab(const Node& node) {
+  if (node.frames.capacity() <= node.budget) return nullptr;
   const auto droppable_now = [](Frame& frame) { return droppable(entry_of(frame), true); };
-  std::vector<const Frames::Slab*> slabs;
+  const Frames::Slab* emptiest = nullptr;
   for (const Frames::Slab& slab : node.frames.slabs()) {
-    if (node.frames.blocker(slab, droppable_now) == nullptr) slabs.push_back(&slab);
+    if (emptiest != nullptr && slab.used >= emptiest->used) continue;
+    if (node.frames.blocker(slab, droppable_now) == nullptr) emptiest = &slab;
   }
-  std::ranges::sort(slabs, {}, &Frames::Slab::used);
-  std::uint64_t capacity = node.frames.capacity();
-  for (const Frames::Slab* slab : slabs) {
-    if (capacity <= node.budget) break;
-    capacity -= slab->capacity;
-    chosen.push_back(slab->begin);
-  }
-  return chosen;
+  return emptiest == nullptr ? nullptr : emptiest->begin;
 }
 
 void CacheCore::free_slab(Node& node, const std::byte* begin, DeferredActions& deferred) {
@@ -412,13 +420,17 @@ void CacheCore::free_slab(Node& node, const std::byte* begin, DeferredActions& d
   deferred.free.push_back(node.frames.remove(begin));
 }
 
-void CacheCore::give_back_slabs(Node& node, DeferredActions& deferred) {
+void CacheCore::give_back_slabs() {
   if (options_.reserve) return;
-  std::vector<const std::byte*> empty;
-  for (const Frames::Slab& slab : node.frames.slabs()) {
-    if (slab.lowest == nullptr) empty.push_back(slab.begin);
+  DeferredActions deferred;
+  const MutexLock lock(mutex_);
+  for (Node& node : nodes_) {
+    std::vector<const std::byte*> empty;
+    for (const Frames::Slab& slab : node.frames.slabs()) {
+      if (slab.lowest == nullptr) empty.push_back(slab.begin);
+    }
+    for (const std::byte* begin : empty) deferred.free.push_back(node.frames.remove(begin));
   }
-  for (const std::byte* begin : empty) deferred.free.push_back(node.frames.remove(begin));
 }
 
 // Out of the index. Its bytes stay as long as a Block holds it or an engine writes to it.

@@ -20,6 +20,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "cache/structures/relaxed.h"
@@ -48,11 +49,25 @@ struct Range {
 template <class T>
 class RangeIndex {
  public:
-  void insert(T& item) {
+  // Ranges of one cell overlap each other, but for two. More than this many are not kept in one, so
+  // that lookups are bounded: crowded() tells, before an insertion.
+  static constexpr unsigned kMostInCell = 64;
+
+  // For so many items; it does not shrink below that.
+  void reserve(std::size_t items) {
+    least_ = std::bit_ceil(std::max(kMinCells, items - items / 5));
+    if (cells() < least_) resize(least_);
+  }
+
+  // The next insertion allocates nothing, nor does any before it.
+  void make_room() {
     // At five items per four cells: just after growing that is 12.8 bytes of cells per item.
     if (size_ >= cells() + cells() / 4) {
       resize(std::max<std::size_t>(kMinCells, cells() * 2));
     }
+  }
+  void insert(T& item) {
+    make_room();
     link(item);
     ++size_;
     const unsigned c = class_of(item.range().length);
@@ -73,7 +88,17 @@ class RangeIndex {
     const unsigned c = class_of(item.range().length);
     if (--class_sizes_[c] == 0) classes_ = classes_ & ~(std::uint64_t{1} << c);
     // An eighth full, far enough from growing again to not swing: a scan has less to look through.
-    if (cells() > kMinCells && size_ < cells() / 8) resize(cells() / 2);
+    if (cells() > least_ && size_ < cells() / 8) resize(cells() / 2);
+  }
+
+  // The cell of `range` is full. The last in it, or null.
+  T* crowded(const Range& range) const {
+    unsigned items = 0;
+    const unsigned c = class_of(range.length);
+    for (T* item = table()->cell_of(range); item != nullptr; item = item->next_in_cell) {
+      if (in_cell(*item, c, range.offset >> c) && ++items == kMostInCell) return item;
+    }
+    return nullptr;
   }
 
   // Calls visit(T&) for the items that contain `range` until it returns false.
@@ -181,12 +206,47 @@ class RangeIndex {
     }
   }
 
+  // How many cells visit_overlapping() would look at, at most.
+  std::uint64_t cells_of(const Range& range) const {
+    std::uint64_t looks = 0;
+    for (std::uint64_t left = classes_; left != 0; left &= left - 1) {
+      looks += ((range.length - 1) >> std::countr_zero(left)) + 2;
+    }
+    return std::min<std::uint64_t>(looks, cells());
+  }
+
   std::vector<T*> all() const {
     std::vector<T*> found;
     found.reserve(size_);
     for (std::size_t i = 0; i < cells(); ++i) {
       for (T* item = table()->at[i]; item; item = item->next_in_cell) found.push_back(item);
     }
+    return found;
+  }
+
+  // How far a walk through all that overlaps a range has come.
+  struct Cursor {
+    bool ended = false;
+    std::size_t cells = 0;
+    std::size_t at = 0;
+  };
+  // The next of the items that overlap `range` (all items: none given): those in some `most` cells.
+  // The index may change from call to call; what is in it all the time is found.
+  std::vector<T*> next(const std::optional<Range>& range, Cursor& cursor, std::size_t most) const {
+    if (range && cells_of(*range) <= most) {
+      cursor.ended = true;
+      return overlapping(*range);
+    }
+    // As many cells: each item is where it was.
+    if (cursor.cells != cells()) cursor = {.cells = cells()};
+    const std::size_t end = std::min(cursor.at + most, cells());
+    std::vector<T*> found;
+    for (; cursor.at < end; ++cursor.at) {
+      for (T* item = table()->at[cursor.at]; item != nullptr; item = item->next_in_cell) {
+        if (!range || item->range().overlaps(*range)) found.push_back(item);
+      }
+    }
+    cursor.ended = cursor.at == cells();
     return found;
   }
 
@@ -258,6 +318,7 @@ class RangeIndex {
   const Table none_{.at = std::make_unique<Relaxed<T*>[]>(2)};
   std::atomic<const Table*> table_{&none_};
   std::size_t size_ = 0;
+  std::size_t least_ = kMinCells;
   Relaxed<std::uint64_t> classes_{0};  // bit c: class c has items
   std::array<std::size_t, 64> class_sizes_{};
 };

@@ -3,7 +3,9 @@
 #include <gtest/gtest.h>
 #include <rapidcheck/gtest.h>
 
+#include <algorithm>
 #include <list>
+#include <optional>
 #include <set>
 
 namespace headrace {
@@ -82,6 +84,72 @@ TEST(RangeIndexTest, AVisitStopsWhenTold) {
   int visits = 0;
   index.covering({ObjectId{1}, 2, 2}, [&](Item&) { return ++visits < 2; });
   EXPECT_EQ(visits, 2);
+}
+
+// In parts, while others come and go and the table grows and shrinks.
+RC_GTEST_PROP(RangeIndexTest, AWalkFindsWhatIsThereAllTheTime, ()) {
+  Index index;
+  std::list<Item> items;
+  for (std::uint64_t i = 0; i < 300; ++i) {
+    items.push_back({.bytes = {ObjectId{1}, i * 10, 10}});
+    index.insert(items.back());
+  }
+  const bool some = *rc::gen::arbitrary<bool>();
+  const auto range = some ? std::optional(Range{ObjectId{1}, 500, 2000}) : std::nullopt;
+  std::set<Item*> stay;
+  std::vector<Item*> go;
+  for (Item& item : items) {
+    if (*rc::gen::inRange(0, 4) == 0) {
+      if (!range || item.bytes.overlaps(*range)) stay.insert(&item);
+    } else {
+      go.push_back(&item);
+    }
+  }
+  std::set<Item*> seen;
+  for (Index::Cursor cursor; !cursor.ended;) {
+    for (Item* item : index.next(range, cursor, 16)) seen.insert(item);
+    for (int i = *rc::gen::inRange(0, 40); i > 0 && !go.empty(); --i) {
+      index.remove(*go.back());
+      go.pop_back();
+    }
+    if (*rc::gen::inRange(0, 8) == 0) {
+      items.push_back({.bytes = {ObjectId{2}, items.size(), 1}});
+      index.insert(items.back());
+    }
+  }
+  RC_ASSERT(std::ranges::includes(seen, stay));
+}
+
+TEST(RangeIndexTest, TellsWhenACellIsFull) {
+  Index index;
+  std::list<Item> items;
+  const Range asked{ObjectId{1}, 100, 2048};
+  for (std::uint64_t i = 0; i < Index::kMostInCell; ++i) {
+    EXPECT_EQ(index.crowded(asked), nullptr);
+    items.push_back({.bytes = {ObjectId{1}, i, 2048}});
+    index.insert(items.back());
+  }
+  EXPECT_EQ(index.crowded(asked), &items.front());
+  EXPECT_EQ(index.crowded({ObjectId{1}, 2048, 2048}), nullptr) << "the next cell";
+  EXPECT_EQ(index.crowded({ObjectId{2}, 100, 2048}), nullptr);
+  index.remove(items.back());
+  EXPECT_EQ(index.crowded(asked), nullptr);
+}
+
+TEST(RangeIndexTest, ReservedItNeitherGrowsNorShrinks) {
+  Index index;
+  index.reserve(1000);
+  const std::uint64_t cells = index.cells_of({ObjectId{1}, 0, std::uint64_t{1} << 62});
+  std::list<Item> items;
+  for (std::uint64_t i = 0; i < 1000; ++i) {
+    items.push_back({.bytes = {ObjectId{1}, i, 1}});
+    index.insert(items.back());
+  }
+  for (Item& item : items) index.remove(item);
+  items.push_back({.bytes = {ObjectId{1}, 0, 1}});
+  index.insert(items.back());
+  EXPECT_EQ(cells, 0u) << "no class is in use";
+  EXPECT_EQ(index.cells_of({ObjectId{1}, 0, std::uint64_t{1} << 62}), 1024u);
 }
 
 TEST(RangeIndexTest, ClassesOfLengths) {
