@@ -17,6 +17,7 @@
 #pragma once
 
 #include <atomic>
+#include <coroutine>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -67,6 +68,18 @@ class Block {
   Result<std::span<const std::byte>> wait(Nanoseconds timeout = std::chrono::seconds{60}) const;
 
   BlockState state() const;
+  // Calls `then` once the copy is there or has failed: at once in this thread if that is so (or if
+  // there is no copy), else from the thread that ends it, as Transfer::on_done() does, with no lock
+  // held; it must not be held up, nor destroy the cache, nor throw. The Block may go before.
+  void on_ready(std::function<void()> then) const;
+
+  // co_await block: what wait() gives, once it is there. Resumes as a callback of on_ready().
+  bool await_ready() const { return state() != BlockState::filling; }
+  void await_suspend(std::coroutine_handle<> waiter) const {
+    on_ready([waiter] { waiter.resume(); });
+  }
+  Result<std::span<const std::byte>> await_resume() const { return wait(Nanoseconds{0}); }
+
   // The node that now() would read; nothing when it has nothing to read.
   std::optional<NodeId> node() const;
   // The extent asked for (the copy may cover more).
@@ -74,12 +87,17 @@ class Block {
 
  private:
   friend class CacheCore;
+  enum class Refusal : std::uint8_t { none, told, invalid, too_large, no_space, no_memory };
+
   CacheCore* cache_ = nullptr;
   CacheEntry* entry_ = nullptr;               // null: no copy, only the source
   std::atomic<CacheEntry*>* slot_ = nullptr;  // what pins it; null: counted in the entry
   Extent extent_;
-  std::unique_ptr<Error> refused_;  // why there is no entry
-  mutable Nanoseconds waited_{0};   // so far, in wait() calls that timed out
+  std::unique_ptr<Error> refused_;   // Refusal::told
+  mutable Nanoseconds waited_{0};    // so far, in wait() calls that timed out
+  std::uint16_t refused_by_ = 0;     // the cache's number of the node
+  Refusal refusal_ = Refusal::none;  // why there is no entry
+  bool missing_ = false;             // while its access goes on
 };
 
 struct AccessOptions {
@@ -91,6 +109,9 @@ struct AccessOptions {
   // the access counts for all plans that were never named, as far as it lies where they are used
   // (see PrefetchOptions::window).
   const Prefetch* plan = nullptr;
+  // How long to wait for space when all is held or in flight, before the access is refused. The
+  // wait ends as soon as enough was let go; there is none in a callback of the Mover.
+  Nanoseconds space_timeout{0};
 };
 
 struct PrefetchOptions {
@@ -183,6 +204,7 @@ std::string_view to_string(CacheEvent::Kind kind);
 struct CacheOptions {
   // Bytes of copies per node. A node without a budget takes none.
   std::vector<std::pair<NodeId, Bytes>> budgets;
+  // Asked for lengths rounded up to a power of two; its answers are remembered.
   PlacementPolicy placement = place::nearest_fast;
   // Instead of the Mover's route policy.
   std::optional<RoutePolicy> route = {};

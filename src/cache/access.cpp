@@ -2,6 +2,8 @@
 #include <sched.h>
 
 #include <algorithm>
+#include <bit>
+#include <new>
 #include <utility>
 
 #include "cache/core.h"
@@ -18,6 +20,8 @@ namespace {
 // a Mover without one (MoverOptions::poller) this thread does the polling.
 constexpr Nanoseconds kFirstSleep = std::chrono::microseconds{50};
 constexpr Nanoseconds kLongestSleep = std::chrono::milliseconds{10};
+// A placement policy is not asked for more than the next power of two of this.
+constexpr std::uint64_t kLongestAsked = std::uint64_t{1} << 62;
 
 Range range_of(const Extent& extent) {
   return {extent.object->id(), extent.offset, extent.length.value};
@@ -37,94 +41,133 @@ void CacheCore::access(std::span<const Extent> extents, std::span<Block> blocks,
     }
     return;
   }
-  std::vector<std::size_t> missing;
-  {
-    DeferredActions deferred;
-    const MutexLock lock(mutex_);
-    if (hits_open_) readers_.join();
-    for (std::size_t i = 0; i < extents.size(); ++i) {
-      if (blocks[i].cache_ != nullptr) continue;
-      if (!serve(extents[i], options, blocks[i], deferred)) missing.push_back(i);
+  if (extents.size() > 1) serve_all(extents, blocks, options);
+  for (std::size_t i = 0; i < extents.size(); ++i) {
+    Block& block = blocks[i];
+    if (block.cache_ != nullptr && !block.missing_) continue;
+    try {
+      miss(extents[i], block, options);
+    } catch (const std::bad_alloc&) {
+      refuse(extents[i], block, Refusal::no_memory);
     }
   }
-  for (const std::size_t i : missing) miss(extents[i], blocks[i], options);
   go_on_with_plans(true);
+}
+
+void CacheCore::serve_all(std::span<const Extent> extents, std::span<Block> blocks,
+                          const AccessOptions& options) {
+  try {
+    DeferredActions deferred(*this);
+    const MutexLock lock(mutex_);
+    for (std::size_t i = 0; i < extents.size(); ++i) {
+      if (blocks[i].cache_ == nullptr) serve(extents[i], options, blocks[i], deferred);
+    }
+  } catch (const std::bad_alloc&) {
+    // The others are tried one by one.
+  }
 }
 
 // A block that stands for the source.
 void CacheCore::refuse(const Extent& extent, Block& block, Error why) {
-  block.cache_ = this;
-  block.extent_ = extent;
   block.refused_ = std::make_unique<Error>(std::move(why));
+  refuse(extent, block, Refusal::told);
 }
 
-// False: a copy has to be started.
-bool CacheCore::serve(const Extent& extent, const AccessOptions& options, Block& block,
+void CacheCore::refuse(const Extent& extent, Block& block, Refusal why) {
+  block.cache_ = this;
+  block.extent_ = extent;
+  block.missing_ = false;
+  block.refusal_ = why;
+}
+
+// What needs no copy to be started; else the block is missing.
+void CacheCore::serve(const Extent& extent, const AccessOptions& options, Block& block,
                       DeferredActions& deferred) {
   block.cache_ = this;
   block.extent_ = extent;
-  if (!extent.valid()) {
-    refuse(
-        extent, block,
-        {ErrorCode::invalid, "the extent does not lie inside its object; check offset and length"});
-    return true;
+  if (!extent.valid()) return refuse(extent, block, Refusal::invalid);
+  block.missing_ = false;
+  if (extent.length.value == 0) return;
+  if (CacheEntry* const entry = find(range_of(extent))) {
+    hit(*entry, extent, options, block, deferred);
+  } else {
+    block.missing_ = true;
   }
-  if (extent.length.value == 0) return true;
-  CacheEntry* const entry = find(range_of(extent));
-  if (entry != nullptr) hit(*entry, extent, options, block, deferred);
-  return entry != nullptr;
 }
 
+// The extent is served from what is there by now, or its copy started, or refused.
 void CacheCore::miss(const Extent& extent, Block& block, const AccessOptions& options) {
-  const Result<std::uint16_t> node = destination(extent, options.initiator);
-  CacheEntry* made = nullptr;  // from the first time with the lock to its start
-  bool late = false;           // another thread's slab has not come in all its time
+  Result<std::uint16_t> node = std::uint16_t{0};
+  if (extent.valid() && extent.length.value > 0) node = destination(extent, options.initiator);
+  const SpaceRequest request{
+      .node = node.value_or(0), .extent = extent, .priority = options.priority};
+  Spare spare(*this);
+  bool late = false;  // another thread's slab has not come in all its time
+  std::optional<Patience> patience;
   for (;;) {
     std::optional<Growth> wanted;
     CacheEntry* started = nullptr;
-    std::uint32_t growths = 0;
+    std::uint32_t changes = 0;
     {
-      DeferredActions deferred;
+      DeferredActions deferred(*this);
       const MutexLock lock(mutex_);
-      growths = growths_.load();
-      if (CacheEntry* const entry = find(range_of(extent))) {  // somebody was faster
-        if (made != nullptr) entries_.give(*made);
-        hit(*entry, extent, options, block, deferred);
-        return;
-      }
-      const SpaceRequest request{
-          .node = node.value_or(0), .extent = extent, .priority = options.priority};
-      if (made == nullptr) made = &entries_.take();
-      Space space = node ? make_space(*made, request, wanted, deferred) : Space::none;
+      if (hits_open_) readers_.join();
+      changes = space_changes_.load();
+      serve(extent, options, block, deferred);
+      if (!block.missing_) return;
+      Space space = Space::none;
+      if (node) space = make_space(spare.get(), request, wanted, deferred);
       if (space == Space::growing && late) space = Space::none;
-      if (space == Space::found || space == Space::none) {
-        ++counts_.misses;
-        emit(CacheEvent::Kind::miss, extent, false);
-        use_planned(range_of(extent), plan_named(options));
-      }
-      if (space == Space::none) {
-        ++counts_.refusals;
-        block.refused_ = std::make_unique<Error>(node ? no_space(request) : node.error());
-        entries_.give(*made);
-        return;
-      }
       if (space == Space::found) {
-        started = &start(*made, request, deferred);
+        count_miss(extent, options);
+        started = &spare.use();
+        start(*started, request, deferred);
         started->used = 1;
-        pin(*started);
+        pin_new(*started, block);
         block.entry_ = started;
+        block.missing_ = false;
+      } else if (space == Space::none && (!node || !may_wait(request, options, patience))) {
+        count_miss(extent, options);
+        ++counts_.refusals;
+        if (!node) return refuse(extent, block, node.error());
+        return refuse_space(request, block);
+      } else if (space == Space::none) {
+        stall();
       }
     }
-    if (started != nullptr) {
-      submit(*started);
-      return;
-    }
+    if (started != nullptr) return submit(*started, options.priority);
     if (wanted) {
       grow(*wanted);
+    } else if (patience) {
+      patience->sleep(space_changes_, changes);
     } else {
-      late = !await_growth(growths);
+      late = !await_growth(changes);
     }
   }
+}
+
+void CacheCore::count_miss(const Extent& extent, const AccessOptions& options) {
+  ++counts_.misses;
+  emit(CacheEvent::Kind::miss, extent, false);
+  use_planned(range_of(extent), plan_named(options));
+}
+
+// Whether to wait until somebody lets go of a block; not in a callback, which may be what they wait
+// for.
+bool CacheCore::may_wait(const SpaceRequest& request, const AccessOptions& options,
+                         std::optional<Patience>& patience) {
+  if (options.space_timeout <= Nanoseconds{0} || mover_.in_callback()) return false;
+  if (request.extent.length.value > nodes_[request.node].budget) return false;
+  if (!patience) patience.emplace(mover_.clock(), mover_.waiting(), options.space_timeout);
+  return !patience->over();
+}
+
+void CacheCore::refuse_space(const SpaceRequest& request, Block& block) {
+  const Node& node = nodes_[request.node];
+  if (node.grow_error) return refuse(request.extent, block, *node.grow_error);
+  refuse(request.extent, block,
+         request.extent.length.value > node.budget ? Refusal::too_large : Refusal::no_space);
+  block.refused_by_ = request.node;
 }
 
 // The shortest ready copy that covers the range; else the shortest in flight.
@@ -168,8 +211,7 @@ void CacheCore::hit(CacheEntry& entry, const Extent& extent, const AccessOptions
 void CacheCore::promote(Fill& fill, Priority priority, DeferredActions& deferred) {
   if (priority >= fill.priority) return;
   fill.priority = priority;
-  deferred.promote.emplace_back(fill.transfer,
-                                priority);  // an empty one before submit() is through
+  deferred.promote.emplace_back(fill.transfer, priority);  // none: remember() does it
 }
 
 void CacheCore::pin(CacheEntry& entry) {
@@ -181,18 +223,29 @@ void CacheCore::unpin(CacheEntry& entry, DeferredActions& deferred) {
   --counts_.pins;
   if (--entry.pins > 0) return;
   if (entry.data != nullptr) counts_.pinned_bytes -= entry.length;
-  go_on();
+  go_on(deferred);
   Node& node = nodes_[entry.node];
   const bool gone = entry.detached;
   if (gone) abandon(entry, deferred);
   fit_budget_by(node, gone ? nullptr : &entry, deferred);
 }
 
+// The first pin of a block that nobody else knows yet: in a slot, if there is one, so that it is
+// let go without the lock.
+void CacheCore::pin_new(CacheEntry& entry, Block& block) {
+  Reader* const reader = hits_open_ ? readers_.mine() : nullptr;
+  block.slot_ = reader == nullptr ? nullptr : reader->free_slot();
+  if (block.slot_ == nullptr) {
+    pin(entry);
+  } else {
+    readers_.pin(*block.slot_, entry);
+  }
+}
+
 // Puts a new block into the index before its copy is submitted: whoever comes from now on finds it.
 // Where too many overlap each other (RangeIndex::kMostInCell) one of them goes, or else nobody
-// finds the new one.
-CacheEntry& CacheCore::start(CacheEntry& entry, const SpaceRequest& request,
-                             DeferredActions& deferred) {
+// finds the new one. Cannot fail.
+void CacheCore::start(CacheEntry& entry, const SpaceRequest& request, DeferredActions& deferred) {
   Node& node = nodes_[request.node];
   const Frames::Slab& slab = node.frames.slab_of(entry);
   entry.object = request.extent.object;
@@ -200,7 +253,6 @@ CacheEntry& CacheCore::start(CacheEntry& entry, const SpaceRequest& request,
   entry.offset = request.extent.offset;
   entry.node = request.node;
   entry.by_prefetch = request.by_prefetch;
-  entry.fill = new Fill;
   entry.fill->to = {slab.owner.get(), static_cast<std::uint64_t>(entry.data - slab.begin),
                     request.extent.length};
   entry.fill->object = entry.id;
@@ -209,15 +261,17 @@ CacheEntry& CacheCore::start(CacheEntry& entry, const SpaceRequest& request,
   fills_.push_front(*entry.fill);
   if (!hits_open_) entry.word.fetch_or(CacheEntry::kCounted);
   notice(entry);
-  entry.detached = !may_enter_index(entry.range(), deferred);
-  if (!entry.detached) {
+  if (may_enter_index(entry.range(), deferred)) {
     index_.insert(entry);
     node.order->insert(entry);
+  } else {
+    // As if it had been dropped: all its pins are counted.
+    entry.detached = 1;
+    entry.word.fetch_or(CacheEntry::kCounted);
   }
   ++running_;
   if (request.by_prefetch) ++counts_.prefetched;
   emit(CacheEvent::Kind::fill_started, request.extent, request.by_prefetch);
-  return entry;
 }
 
 bool CacheCore::may_enter_index(const Range& range, DeferredActions& deferred) {
@@ -230,52 +284,57 @@ bool CacheCore::may_enter_index(const Range& range, DeferredActions& deferred) {
   return true;
 }
 
-void CacheCore::submit(CacheEntry& entry) {
-  // Until complete() has run, the entry and its Fill stay.
-  Fill& fill = *entry.fill;
-  Priority asked = Priority::demand;
-  {
-    const MutexLock lock(mutex_);
-    asked = fill.priority;
+// Until complete() has run, the entry and its Fill stay.
+void CacheCore::submit(CacheEntry& entry, Priority asked) noexcept {
+  Transfer transfer;
+  try {
+    transfer =
+        mover_.copy(entry.fill->to, entry.extent(),
+                    {.priority = asked, .hint = CopyHint::automatic, .route = options_.route});
+  } catch (const std::bad_alloc&) {
+    return complete(entry, out_of_memory());
   }
-  const Transfer transfer =
-      mover_.copy(fill.to, entry.extent(),
-                  {.priority = asked, .hint = CopyHint::automatic, .route = options_.route});
+  if (!transfer.done()) remember(entry, transfer, asked);
+  transfer.on_done([this, &entry](const Result<MoveStats>& outcome) { complete(entry, outcome); });
+}
+
+// For promote() and cancel(), which may have come before.
+void CacheCore::remember(CacheEntry& entry, const Transfer& transfer, Priority asked) {
   Priority wanted = asked;
   bool unwanted = false;
   {
     const MutexLock lock(mutex_);
+    Fill& fill = *entry.fill;
     fill.transfer = transfer;
     wanted = fill.priority;
     unwanted = fill.cancelled;
   }
   if (wanted != asked) transfer.promote(wanted);
   if (unwanted) transfer.cancel();
-  transfer.on_done([this, &entry](const Result<MoveStats>& outcome) { complete(entry, outcome); });
 }
 
 // Runs in whatever thread ended the copy, also inside submit().
-void CacheCore::complete(CacheEntry& entry, const Result<MoveStats>& outcome) {
+void CacheCore::complete(CacheEntry& entry, const Result<MoveStats>& outcome) noexcept {
   Waiting& waiting = mover_.waiting();
   const std::atomic<std::uint32_t>& word = entry.word;
   bool awaited = false;
   bool due = false;
   bool watched = false;
   {
-    DeferredActions deferred;
+    DeferredActions deferred(*this);
     const MutexLock lock(mutex_);
-    auto fill = std::unique_ptr<Fill>(std::exchange(entry.fill, nullptr));
-    fills_.remove(*fill);
+    Fill& fill = *entry.fill;
+    fills_.remove(fill);
+    deferred.ended = std::move(fill.transfer);
+    deferred.thens = std::move(fill.thens);
     if (outcome) {
-      const Nanoseconds took = mover_.clock().now() - fill->started;
+      const Nanoseconds took = mover_.clock().now() - fill.started;
       copy_latency_.record(static_cast<std::uint64_t>(std::max<std::int64_t>(took.count(), 0)));
       latency_ = latency_.count() == 0 ? took : (latency_ * 7 + took) / 8;
       if (!entry.detached) emit(CacheEvent::Kind::ready, entry.extent(), entry.by_prefetch);
-      deferred.fills.push_back(std::move(fill));
+      entries_.give_fill(entry);
     } else {
-      deferred.fills.push_back(std::make_unique<Fill>());
-      std::swap(deferred.fills.back()->transfer, fill->transfer);
-      give_up(entry, std::move(fill), outcome.error());
+      give_up(entry, outcome.error());
     }
     const BlockState good = entry.detached ? BlockState::evicting : BlockState::ready;
     awaited = publish(entry, outcome ? good : BlockState::failed);
@@ -283,8 +342,8 @@ void CacheCore::complete(CacheEntry& entry, const Result<MoveStats>& outcome) {
     const bool gone = entry.detached;
     if (gone) reap(entry);
     fit_budget_by(node, gone ? nullptr : &entry, deferred);
-    go_on();
-    due = take_pump_due();
+    go_on(deferred);
+    due = take_pump_due() || deferred.any();
     watched = watchers_ > 0;
     if (!due) --running_;
   }
@@ -300,6 +359,17 @@ void CacheCore::complete(CacheEntry& entry, const Result<MoveStats>& outcome) {
   if (watched) waiting.wake_all(running);
 }
 
+void CacheCore::on_ready(CacheEntry& entry, std::function<void()> then) {
+  if (origin_.here()) {
+    const MutexLock lock(mutex_);
+    if (entry.now() == BlockState::filling) {
+      entry.fill->thens.push_back(std::move(then));
+      return;
+    }
+  }
+  then();
+}
+
 bool CacheCore::being_read(ObjectId object) const {
   for (const Fill* fill = fills_.front(); fill != nullptr; fill = fill->next) {
     if (fill->object == object) return true;
@@ -309,8 +379,11 @@ bool CacheCore::being_read(ObjectId object) const {
 
 // The block leaves the index, so that the next access tries again; those who hold it can still ask
 // for the reason.
-void CacheCore::give_up(CacheEntry& entry, std::unique_ptr<Fill> fill, const Error& error) {
-  if (!fill->cancelled) {
+void CacheCore::give_up(CacheEntry& entry, const Error& error) {
+  CacheEntry* const one = &entry;
+  count_pins({&one, 1});
+  Fill& fill = *entry.fill;
+  if (!fill.cancelled) {
     ++counts_.failures;
     emit(CacheEvent::Kind::failed, entry.extent(), entry.by_prefetch);
   }
@@ -323,8 +396,11 @@ void CacheCore::give_up(CacheEntry& entry, std::unique_ptr<Fill> fill, const Err
   }
   if (entry.pins > 0) counts_.pinned_bytes -= entry.length;
   give_frame(entry);
-  fill->error = error;
-  entry.fill = fill.release();
+  try {
+    fill.error = error;
+  } catch (const std::bad_alloc&) {
+    fill.error = out_of_memory().error();
+  }
 }
 
 // True: somebody has to be woken. The value changes before anybody is woken, and a word that is
@@ -363,13 +439,32 @@ void CacheCore::sleep(CacheEntry& entry, Nanoseconds timeout) {
   }
 }
 
+// Policies are pure, and asked once for all lengths up to a power of two: their answers cost
+// allocations.
 Result<std::uint16_t> CacheCore::destination(const Extent& extent,
-                                             std::optional<NodeId> initiator) const noexcept {
+                                             std::optional<NodeId> initiator) const {
   if (!initiator) initiator = calling_node();
+  const std::uint64_t bytes = std::bit_ceil(std::min(extent.length.value, kLongestAsked));
+  const NodeId source = extent.object->node();
+  if (const auto known = destinations_.find(source, initiator, bytes)) return *known;
+  HEADRACE_TRY(const std::uint16_t node, ask_destination(source, bytes, initiator));
+  destinations_.remember(source, initiator, bytes, node);
+  return node;
+}
+
+Result<std::uint16_t> CacheCore::ask_destination(NodeId source, std::uint64_t bytes,
+                                                 std::optional<NodeId> initiator) const {
   const Machine& machine = mover_.machine();
-  HEADRACE_TRY(Placement placement, options_.placement(machine, {.source = extent.object->node(),
-                                                                 .bytes = extent.length,
-                                                                 .initiator = initiator}));
+  // noexcept: policies must not throw, but for lack of memory.
+  const auto ask = [&]() noexcept -> Result<Placement> {
+    try {
+      return options_.placement(machine,
+                                {.source = source, .bytes = Bytes{bytes}, .initiator = initiator});
+    } catch (const std::bad_alloc&) {
+      return out_of_memory();
+    }
+  };
+  HEADRACE_TRY(Placement placement, ask());
   if (placement.kind) {
     HEADRACE_TRY(placement, resolve(machine, placement, initiator));
   }

@@ -4,9 +4,14 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <coroutine>
+#include <exception>
+#include <optional>
+#include <string>
 #include <thread>
 
 #include "tests/support/cache_rig.h"
+#include "tests/support/manual_waiting.h"
 
 namespace headrace {
 namespace {
@@ -270,6 +275,104 @@ TEST(CacheAccessTest, VeryManyExtentsThatOverlapEachOther) {
   EXPECT_EQ(rig.cache->access(source.at(299, 4096)).state(), BlockState::ready) << "the newest";
   rig.cache->invalidate(source.at(0, 16384));
   EXPECT_EQ(rig.cache->stats().blocks, 0u);
+}
+
+TEST(CacheAccessTest, WaitsForSpaceUntilSomebodyLetsGo) {
+  Source source(8 * 4096);
+  ManualClock clock;
+  ManualWaiting waiting(clock);
+  CacheRig rig({.budget = Bytes{2 * 4096}, .clock = &clock, .waiting = &waiting, .observe = false});
+  std::optional<Block> first = rig.cache->access(source.at(0, 4096));
+  const Block second = rig.cache->access(source.at(4096, 4096));
+  rig.settle();
+  const Extent wanted = source.at(2 * 4096, 4096);
+  const AccessOptions patient{.space_timeout = std::chrono::seconds{10}};
+  int sleeps = 0;
+  waiting.asleep = [&] {
+    if (++sleeps == 3) first.reset();
+  };
+  {
+    const Block third = rig.cache->access(wanted, patient);
+    rig.settle();
+    EXPECT_EQ(third.state(), BlockState::ready);
+    EXPECT_LT(clock.now(), std::chrono::seconds{5});
+    EXPECT_EQ(rig.cache->stats().refusals, 0u);
+
+    const Nanoseconds before = clock.now();
+    const Block refused = rig.cache->access(source.at(3 * 4096, 4096), patient);
+    EXPECT_EQ(refused.state(), BlockState::absent);
+    EXPECT_GE(clock.now() - before, std::chrono::seconds{10}) << "nobody let go";
+  }
+  const Nanoseconds before = clock.now();
+  const Block large = rig.cache->access(source.at(0, 3 * 4096), patient);
+  EXPECT_EQ(large.state(), BlockState::absent);
+  EXPECT_EQ(clock.now(), before) << "it never fits";
+}
+
+TEST(BlockTest, TellsWhenItIsReady) {
+  Source source(4 * 4096);
+  CacheRig rig;
+  rig.fake->hold(true);
+  std::string told;
+  {
+    const Block block = rig.cache->access(source.at(0, 4096));
+    block.on_ready([&] { told += 'a'; });
+    const Block other = rig.cache->access(source.at(0, 4096));
+    other.on_ready([&, open = rig.cache.get()] {
+      told += 'b';
+      // No lock is held.
+      (void)open->access(source.at(0, 4096));
+      EXPECT_EQ(open->stats().blocks, 1u);
+    });
+    EXPECT_EQ(told, "");
+  }
+  rig.fake->hold(false);
+  rig.settle();
+  EXPECT_EQ(told, "ab");
+  rig.cache->access(source.at(0, 4096)).on_ready([&] { told += 'c'; });
+  EXPECT_EQ(told, "abc") << "at once";
+  Block{}.on_ready([&] { told += 'd'; });
+  EXPECT_EQ(told, "abcd") << "there is nothing to wait for";
+  for (const EngineId engine : {kCpuA, kCpuB}) {
+    rig.fake->break_engine(engine, Error{ErrorCode::io, "broken"});
+  }
+  const Block failed = rig.cache->access(source.at(4096, 4096));
+  failed.on_ready([&] { told += 'e'; });
+  rig.settle();
+  EXPECT_EQ(told, "abcde");
+}
+
+// Resumes whoever waits; the frame frees itself.
+struct Task {
+  struct promise_type {
+    Task get_return_object() { return {}; }
+    std::suspend_never initial_suspend() noexcept { return {}; }
+    std::suspend_never final_suspend() noexcept { return {}; }
+    void return_void() {}
+    void unhandled_exception() { std::terminate(); }
+  };
+};
+
+TEST(BlockTest, IsAwaited) {
+  Source source(4 * 4096);
+  CacheRig rig;
+  rig.fake->hold(true);
+  std::uint64_t read = 0;
+  const auto use = [&](Extent extent) -> Task {
+    const Block block = rig.cache->access(extent);
+    const auto bytes = co_await block;
+    EXPECT_TRUE(bytes && source.equals(extent, *bytes));
+    EXPECT_EQ(block.state(), BlockState::ready);
+    read += bytes->size();
+  };
+  use(source.at(0, 4096));
+  use(source.at(4096, 100));
+  EXPECT_EQ(read, 0u);
+  rig.fake->hold(false);
+  rig.settle();
+  EXPECT_EQ(read, 4196u);
+  use(source.at(0, 4096));
+  EXPECT_EQ(read, 2 * 4096u + 100) << "ready already";
 }
 
 }  // namespace

@@ -41,7 +41,10 @@ Block::Block(Block&& other) noexcept
       slot_(std::exchange(other.slot_, nullptr)),
       extent_(std::exchange(other.extent_, {})),
       refused_(std::move(other.refused_)),
-      waited_(std::exchange(other.waited_, Nanoseconds{0})) {}
+      waited_(std::exchange(other.waited_, Nanoseconds{0})),
+      refused_by_(other.refused_by_),
+      refusal_(std::exchange(other.refusal_, Refusal::none)),
+      missing_(other.missing_) {}
 
 Block& Block::operator=(Block&& other) noexcept {
   if (this != &other) {
@@ -52,6 +55,9 @@ Block& Block::operator=(Block&& other) noexcept {
     extent_ = std::exchange(other.extent_, {});
     refused_ = std::move(other.refused_);
     waited_ = std::exchange(other.waited_, Nanoseconds{0});
+    refused_by_ = other.refused_by_;
+    refusal_ = std::exchange(other.refusal_, Refusal::none);
+    missing_ = other.missing_;
   }
   return *this;
 }
@@ -61,6 +67,8 @@ Block Block::clone() const {
   copy.cache_ = cache_;
   copy.extent_ = extent_;
   if (refused_ != nullptr) copy.refused_ = std::make_unique<Error>(*refused_);
+  copy.refusal_ = refusal_;
+  copy.refused_by_ = refused_by_;
   if (entry_ != nullptr) {
     cache_->pin_again(*entry_);
     copy.entry_ = entry_;
@@ -98,7 +106,12 @@ Result<std::span<const std::byte>> Block::wait(Nanoseconds timeout) const {
   }
   if (const auto bytes = now()) return *bytes;
   if (entry_ != nullptr) return std::unexpected<Error>(*entry_->fill->error);
-  return std::unexpected<Error>(*refused_);
+  return std::unexpected<Error>(cache_->why(*this));
+}
+
+void Block::on_ready(std::function<void()> then) const {
+  if (entry_ == nullptr) return then();
+  cache_->on_ready(*entry_, std::move(then));
 }
 
 BlockState Block::state() const {

@@ -48,11 +48,21 @@ Status CacheCore::check(const Machine& machine, const CacheOptions& options) {
   return {};
 }
 
+DeferredActions::~DeferredActions() {
+  for (const auto& [transfer, priority] : promote) transfer.promote(priority);
+  if (first_cancelled_) first_cancelled_->cancel();
+  for (const Transfer& transfer : more_cancelled_) transfer.cancel();
+  if (!free_.empty()) core_.give_back(std::move(free_));
+  if (wake) core_.mover_.waiting().wake_all(core_.space_changes_);
+  for (const auto& then : thens) then();
+}
+
 CacheCore::CacheCore(Mover& mover, CacheOptions options)
     : mover_(mover), options_(std::move(options)) {
   CHECK(options_.budgets.size() <= std::numeric_limits<std::uint16_t>::max());
   for (const auto& [id, budget] : options_.budgets) {
     nodes_.push_back({.id = id, .budget = budget.value, .order = options_.eviction()});
+    nodes_.back().victims.reserve(kVictims);
     hits_open_ = hits_open_ && nodes_.back().order->marks();
   }
   if (options_.observer) hits_open_ = false;
@@ -108,6 +118,34 @@ void CacheCore::pin_again(CacheEntry& entry) {
   pin(entry);
 }
 
+Error CacheCore::why(const Block& block) const {
+  switch (block.refusal_) {
+    case Refusal::told: return *block.refused_;
+    case Refusal::invalid:
+      return {ErrorCode::invalid,
+              "the extent does not lie inside its object; check offset and length"};
+    case Refusal::none:
+    case Refusal::no_memory: return out_of_memory().error();
+    case Refusal::too_large:
+    case Refusal::no_space: break;
+  }
+  const MutexLock lock(mutex_);
+  const Node& node = nodes_[block.refused_by_];
+  const std::string length = to_string(block.extent_.length);
+  if (block.refusal_ == Refusal::too_large) {
+    return fail(ErrorCode::exhausted,
+                "the block of {} exceeds the budget of {} on node {}; access smaller "
+                "extents or resize() it",
+                length, to_string(Bytes{node.budget}), raw(node.id))
+        .error();
+  }
+  return fail(ErrorCode::exhausted,
+              "no space for {} on node {}: the rest of its budget of {} is held or in "
+              "flight; let Blocks go or resize() it",
+              length, raw(node.id), to_string(Bytes{node.budget}))
+      .error();
+}
+
 void CacheCore::invalidate(Extent extent) {
   if (!origin_.here()) return;
   if (extent.object == nullptr || extent.offset >= extent.object->size().value) return;
@@ -127,9 +165,10 @@ void CacheCore::invalidate(Extent extent) {
 template <class Then>
 void CacheCore::for_blocks(const std::optional<Range>& range, const Then& then) {
   for (RangeIndex<CacheEntry>::Cursor cursor; !cursor.ended;) {
-    DeferredActions deferred;
+    DeferredActions deferred(*this);
     const MutexLock lock(mutex_);
     const auto entries = index_.next(range, cursor, kSlice);
+    deferred.may_cancel(entries.size());
     count_pins(entries);
     for (CacheEntry* entry : entries) then(*entry, deferred);
   }
@@ -210,7 +249,7 @@ void CacheCore::drop_all() {
 Status CacheCore::resize(NodeId id, Bytes budget) {
   HEADRACE_TRY_STATUS(origin_.check(kTheCache));
   for (bool first = true, more = true; more; first = false) {
-    DeferredActions deferred;
+    DeferredActions deferred(*this);
     const MutexLock lock(mutex_);
     const auto node = std::find_if(nodes_.begin(), nodes_.end(),
                                    [&](const Node& other) { return other.id == id; });
@@ -222,7 +261,7 @@ Status CacheCore::resize(NodeId id, Bytes budget) {
     if (first) {
       node->budget = budget.value;
       node->grow_error.reset();
-      go_on();
+      go_on(deferred);
       pump_due_ = true;
     }
     more = fit_budget(*node, deferred);

@@ -14,6 +14,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
@@ -24,11 +25,13 @@
 #include "cache/entry.h"
 #include "cache/plan.h"
 #include "cache/readers.h"
+#include "cache/structures/destinations.h"
 #include "cache/structures/frames.h"
 #include "cache/structures/index.h"
 #include "core/fork.h"
 #include "core/intrusive_list.h"
 #include "core/mutex.h"
+#include "core/waiting/patience.h"
 #include "headrace/buffer.h"
 #include "headrace/cache.h"
 #include "headrace/histogram.h"
@@ -40,21 +43,38 @@ inline constexpr std::string_view kInCallback =
     "{} in a callback of the Mover would hold up the very copy it waits for; call it from a thread "
     "of your own";
 
+class CacheCore;
+
 // What is to be done when the lock is let go. Declare it before the MutexLock.
 class DeferredActions {
  public:
-  DeferredActions() = default;
+  explicit DeferredActions(CacheCore& core) : core_(core) {}
   DeferredActions(const DeferredActions&) = delete;
   DeferredActions& operator=(const DeferredActions&) = delete;
-  ~DeferredActions() {
-    for (const auto& [transfer, priority] : promote) transfer.promote(priority);
-    for (const Transfer& transfer : cancel) transfer.cancel();
+  ~DeferredActions();
+
+  // Whether it needs the cache, or calls somebody who may.
+  bool any() const { return !free_.empty() || wake || !thens.empty(); }
+  void cancel(const Transfer& transfer) {
+    if (first_cancelled_) more_cancelled_.push_back(transfer);
+    if (!first_cancelled_) first_cancelled_ = transfer;
   }
+  // So many cancel() cannot fail; one never does.
+  void may_cancel(std::size_t transfers) { more_cancelled_.reserve(transfers); }
+  // Room for one more slab to free(), which then cannot fail.
+  void may_free() { free_.reserve(free_.size() + 1); }
+  void free(std::unique_ptr<Buffer> slab) { free_.push_back(std::move(slab)); }
 
   std::vector<std::pair<Transfer, Priority>> promote;
-  std::vector<Transfer> cancel;
-  std::vector<std::unique_ptr<Buffer>> free;
-  std::vector<std::unique_ptr<Fill>> fills;
+  Transfer ended;                            // forgotten
+  std::vector<std::function<void()>> thens;  // called
+  bool wake = false;                         // those who wait for space
+
+ private:
+  CacheCore& core_;
+  std::optional<Transfer> first_cancelled_;
+  std::vector<Transfer> more_cancelled_;
+  std::vector<std::unique_ptr<Buffer>> free_;
 };
 
 class CacheCore {
@@ -93,6 +113,8 @@ class CacheCore {
   bool in_callback() const { return mover_.in_callback(); }
   BlockState wait(CacheEntry& entry, Nanoseconds timeout, Nanoseconds& waited);
   std::optional<NodeId> node_of(const CacheEntry& entry) const { return nodes_[entry.node].id; }
+  void on_ready(CacheEntry& entry, std::function<void()> then);
+  Error why(const Block& block) const;
   void cancel(const std::shared_ptr<PrefetchPlan>& plan);
   Prefetch::Progress progress(const PrefetchPlan& plan) const;
 
@@ -100,6 +122,9 @@ class CacheCore {
   // core.cpp
   template <class Then>
   void for_blocks(const std::optional<Range>& range, const Then& then) EXCLUDES(mutex_);
+
+  // Victims chosen together: one heavy fence serves all of them.
+  static constexpr std::size_t kVictims = 32;
 
   struct Node {
     NodeId id{};
@@ -112,7 +137,7 @@ class CacheCore {
     std::unique_ptr<EvictionOrder> order;
     // Chosen by the order, their pins counted, next to be dropped from the back: so one heavy fence
     // serves many.
-    std::vector<CacheEntry*> victims;
+    std::vector<CacheEntry*> victims;  // has room for kVictims
     // Why the last slab could not be had, and when it is worth trying again.
     std::optional<Error> grow_error;
     Nanoseconds grow_again{0};
@@ -127,6 +152,10 @@ class CacheCore {
     std::uint64_t wasted_bytes = 0, evictions = 0, invalidations = 0, failures = 0, refusals = 0;
     std::uint64_t pinned_bytes = 0, pins = 0;
   };
+  friend class DeferredActions;
+  class Spare;
+  using Refusal = Block::Refusal;
+
   // growth: the caller is to allocate a slab; growing: another thread is at it; none: refused.
   enum class Space : std::uint8_t { found, growth, growing, none };
   // What a block to be placed needs. For a plan nothing is dropped that another planned use waits
@@ -147,30 +176,40 @@ class CacheCore {
   void notice(CacheEntry& entry) REQUIRES(mutex_);
   bool may_go(std::span<Frame* const> frames, bool planned_too) REQUIRES(mutex_);
   void go_on_with_plans(bool may_grow);
-  void unpin_locked(CacheEntry& entry, PinSlot* slot, bool own);
+  void unpin_locked(CacheEntry& entry, PinSlot* slot, bool own) EXCLUDES(mutex_);
 
   // access.cpp
   static PrefetchPlan* plan_named(const AccessOptions& options);
   void refuse(const Extent& extent, Block& block, Error why);
-  bool serve(const Extent& extent, const AccessOptions& options, Block& block,
+  void refuse(const Extent& extent, Block& block, Refusal why);
+  void refuse_space(const SpaceRequest& request, Block& block) REQUIRES(mutex_);
+  void serve(const Extent& extent, const AccessOptions& options, Block& block,
              DeferredActions& deferred) REQUIRES(mutex_);
-  void miss(const Extent& extent, Block& block, const AccessOptions& options);
+  void serve_all(std::span<const Extent> extents, std::span<Block> blocks,
+                 const AccessOptions& options) EXCLUDES(mutex_);
+  void miss(const Extent& extent, Block& block, const AccessOptions& options) EXCLUDES(mutex_);
+  void count_miss(const Extent& extent, const AccessOptions& options) REQUIRES(mutex_);
+  bool may_wait(const SpaceRequest& request, const AccessOptions& options,
+                std::optional<Patience>& patience) REQUIRES(mutex_);
   CacheEntry* find(const Range& range) const REQUIRES(mutex_);
   void hit(CacheEntry& entry, const Extent& extent, const AccessOptions& options, Block& block,
            DeferredActions& deferred) REQUIRES(mutex_);
   void promote(Fill& fill, Priority priority, DeferredActions& deferred) REQUIRES(mutex_);
   void pin(CacheEntry& entry) REQUIRES(mutex_);
   void unpin(CacheEntry& entry, DeferredActions& deferred) REQUIRES(mutex_);
-  CacheEntry& start(CacheEntry& entry, const SpaceRequest& request, DeferredActions& deferred)
+  void pin_new(CacheEntry& entry, Block& block) REQUIRES(mutex_);
+  void start(CacheEntry& entry, const SpaceRequest& request, DeferredActions& deferred)
       REQUIRES(mutex_);
   bool may_enter_index(const Range& range, DeferredActions& deferred) REQUIRES(mutex_);
-  void submit(CacheEntry& entry);
-  void complete(CacheEntry& entry, const Result<MoveStats>& outcome);
-  void give_up(CacheEntry& entry, std::unique_ptr<Fill> fill, const Error& error) REQUIRES(mutex_);
+  void submit(CacheEntry& entry, Priority asked) noexcept EXCLUDES(mutex_);
+  void remember(CacheEntry& entry, const Transfer& transfer, Priority asked) EXCLUDES(mutex_);
+  void complete(CacheEntry& entry, const Result<MoveStats>& outcome) noexcept EXCLUDES(mutex_);
+  void give_up(CacheEntry& entry, const Error& error) REQUIRES(mutex_);
   void sleep(CacheEntry& entry, Nanoseconds timeout);
   bool publish(CacheEntry& entry, BlockState state) REQUIRES(mutex_);
-  Result<std::uint16_t> destination(const Extent& extent,
-                                    std::optional<NodeId> initiator) const noexcept;
+  Result<std::uint16_t> destination(const Extent& extent, std::optional<NodeId> initiator) const;
+  Result<std::uint16_t> ask_destination(NodeId source, std::uint64_t bytes,
+                                        std::optional<NodeId> initiator) const;
   std::optional<NodeId> calling_node() const;
 
   // space.cpp
@@ -188,6 +227,8 @@ class CacheCore {
                          DeferredActions& deferred) REQUIRES(mutex_);
   bool sacrifice_for(CacheEntry& entry, const SpaceRequest& request, DeferredActions& deferred)
       REQUIRES(mutex_);
+  bool replace(CacheEntry& victim, CacheEntry& entry, const SpaceRequest& request,
+               DeferredActions& deferred) REQUIRES(mutex_);
   void take_row(CacheEntry& entry, const SpaceRequest& request, const Frames::Row& row,
                 DeferredActions& deferred) REQUIRES(mutex_);
   std::vector<std::byte*> slabs_for(const SpaceRequest& request, bool planned_too) REQUIRES(mutex_);
@@ -196,8 +237,10 @@ class CacheCore {
       REQUIRES(mutex_);
   bool growing_is_paused(const Node& node) const REQUIRES(mutex_);
   std::optional<Growth> growth(const SpaceRequest& request) REQUIRES(mutex_);
-  void grow(const Growth& growth);
-  bool await_growth(std::uint32_t seen);
+  void grow(const Growth& growth) EXCLUDES(mutex_);
+  bool await_growth(std::uint32_t seen) EXCLUDES(mutex_);
+  Result<std::unique_ptr<Buffer>> slab_of(std::uint64_t bytes, const Placement& placement) const;
+  void give_back(std::vector<std::unique_ptr<Buffer>> slabs) EXCLUDES(mutex_);
   void give_back_slabs() EXCLUDES(mutex_);
   // To be asked under mutex_; not annotated, since the orders ask it through a callback.
   static bool droppable(const CacheEntry& entry, bool planned_too);
@@ -210,16 +253,17 @@ class CacheCore {
   void fit_budget_by(Node& node, CacheEntry* freed, DeferredActions& deferred) REQUIRES(mutex_);
   bool free_surplus_slab(Node& node, DeferredActions& deferred) REQUIRES(mutex_);
   void free_slab(Node& node, const std::byte* begin, DeferredActions& deferred) REQUIRES(mutex_);
-  Error no_space(const SpaceRequest& request) const REQUIRES(mutex_);
 
   // prefetch.cpp
   bool take_pump_due() { return pump_due_.load() && pump_due_.exchange(false); }
   void stall() REQUIRES(mutex_);
-  void go_on() REQUIRES(mutex_);
-  void pump(bool may_grow);
-  CacheEntry* start_next(bool may_grow, std::optional<Growth>& grow, DeferredActions& deferred)
-      REQUIRES(mutex_);
-  CacheEntry* start_item(PlanItem& item, bool may_grow, std::optional<Growth>& grow,
+  void go_on(DeferredActions& deferred) REQUIRES(mutex_);
+  void pump(bool may_grow) noexcept EXCLUDES(mutex_);
+  bool begin_pump() EXCLUDES(mutex_);
+  void start_all(bool may_grow) EXCLUDES(mutex_);
+  CacheEntry* start_next(bool may_grow, Spare& spare, std::optional<Growth>& grow,
+                         DeferredActions& deferred) REQUIRES(mutex_);
+  CacheEntry* start_item(PlanItem& item, bool may_grow, Spare& spare, std::optional<Growth>& grow,
                          DeferredActions& deferred) REQUIRES(mutex_);
   void fill(PrefetchPlan& plan, std::span<const Extent> extents) const;
   void enlist(const std::shared_ptr<PrefetchPlan>& plan) EXCLUDES(mutex_);
@@ -252,6 +296,7 @@ class CacheCore {
   Mover& mover_;
   const CacheOptions options_;
   std::vector<std::optional<NodeId>> node_of_cpu_;
+  mutable Destinations destinations_;  // Thread-safe
 
   bool hits_open_ = true;  // no observer, and orders that only mark
 
@@ -268,6 +313,9 @@ class CacheCore {
   // The vector itself is immutable after construction, and so are the ids; the rest of a Node is
   // guarded by mutex_.
   std::vector<Node> nodes_;
+  // Used again by each search.
+  Frames::Row row_ GUARDED_BY(mutex_);
+  std::vector<CacheEntry*> asked_ GUARDED_BY(mutex_);
   Counts counts_ GUARDED_BY(mutex_);
   IntrusiveList<Fill, &Fill::next, &Fill::previous> fills_ GUARDED_BY(mutex_);  // in flight
   Nanoseconds latency_ GUARDED_BY(mutex_){0};  // of copies, a mean that forgets
@@ -278,17 +326,48 @@ class CacheCore {
   Nanoseconds stall_look_ GUARDED_BY(mutex_){0};
   bool pumping_ GUARDED_BY(mutex_) = false;
   bool pump_again_ GUARDED_BY(mutex_) = false;
-  // A plan found no space: whatever becomes droppable is a reason to pump.
+  // A plan or an access found no space: whatever becomes droppable is a reason to look again.
   bool stalled_ GUARDED_BY(mutex_) = false;
   // Threads that wait on running_: whoever lowers it wakes them.
   unsigned watchers_ GUARDED_BY(mutex_) = 0;
-  // Changes, under mutex_, whenever a slab came or was refused.
-  std::atomic<std::uint32_t> growths_{0};
+  // Slabs that are given back to the kernel, which may refuse others meanwhile, and how many were.
+  std::size_t unmapping_ GUARDED_BY(mutex_) = 0;
+  std::uint64_t unmapped_ GUARDED_BY(mutex_) = 0;
+  // Changes, under mutex_, whenever a slab came, was refused or is gone, and, while somebody waits
+  // for space, whenever a block was let go.
+  std::atomic<std::uint32_t> space_changes_{0};
 
   Histogram wait_time_;
   Histogram copy_latency_;
   // Copies whose end has not been wholly dealt with. Changed under mutex_; the destructor waits.
   std::atomic<std::uint32_t> running_{0};
+};
+
+// Gives an entry back that did not become a block.
+class CacheCore::Spare {
+ public:
+  explicit Spare(CacheCore& core) : core_(core) {}
+  ~Spare() {
+    if (entry_ == nullptr) return;
+    const MutexLock lock(core_.mutex_);
+    core_.give_frame(*entry_);
+    core_.entries_.give(*entry_);
+  }
+  Spare(const Spare&) = delete;
+  Spare& operator=(const Spare&) = delete;
+
+  // All that start() needs, so that it cannot fail.
+  CacheEntry& get() {
+    core_.mutex_.assert_held();
+    if (entry_ == nullptr) entry_ = &core_.entries_.take();
+    core_.index_.make_room();
+    return *entry_;
+  }
+  CacheEntry& use() { return *std::exchange(entry_, nullptr); }
+
+ private:
+  CacheCore& core_;
+  CacheEntry* entry_ = nullptr;
 };
 
 }  // namespace headrace

@@ -8,11 +8,22 @@ namespace headrace {
 
 CacheEntry& EntryPool::take() {
   if (free_ == nullptr) {
+    chunks_.reserve(chunks_.size() + 1);
     chunks_.push_back(std::make_unique<CacheEntry[]>(kChunk));
     for (std::size_t i = kChunk; i-- > 0;) give(chunks_.back()[i]);
   }
+  if (free_fills_ == nullptr) {
+    fill_chunks_.reserve(fill_chunks_.size() + 1);
+    fill_chunks_.push_back(std::make_unique<Fill[]>(kFills));
+    for (std::size_t i = 0; i < kFills; ++i) {
+      free_fills_ = &fill_chunks_.back()[i];
+      free_fills_->next = i == 0 ? nullptr : &fill_chunks_.back()[i - 1];
+    }
+  }
   auto& entry = static_cast<CacheEntry&>(*free_);
   free_ = std::exchange(entry.newer, nullptr);
+  entry.fill = free_fills_;
+  free_fills_ = std::exchange(entry.fill->next, nullptr);
   entry.word = static_cast<std::uint32_t>(BlockState::filling);
   entry.by_prefetch = entry.used = entry.detached = entry.chosen = 0;
   return entry;
@@ -21,9 +32,16 @@ CacheEntry& EntryPool::take() {
 void EntryPool::give(CacheEntry& entry) {
   DCHECK(entry.data == nullptr && entry.pins == 0 && entry.planned == 0);
   entry.word = static_cast<std::uint32_t>(BlockState::absent);
-  delete std::exchange(entry.fill, nullptr);
+  give_fill(entry);
   entry.newer = free_;
   free_ = &entry;
+}
+
+void EntryPool::give_fill(CacheEntry& entry) {
+  if (entry.fill == nullptr) return;
+  *entry.fill = Fill{};
+  entry.fill->next = free_fills_;
+  free_fills_ = std::exchange(entry.fill, nullptr);
 }
 
 }  // namespace headrace

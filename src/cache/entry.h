@@ -10,6 +10,7 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <vector>
@@ -27,14 +28,15 @@ namespace headrace {
 // somebody may ask why).
 struct Fill {
   Extent to;
-  Transfer transfer;     // set once submitted
+  Transfer transfer;     // set once submitted, if it is not done then
   ObjectId object{};     // that it reads
-  Fill* next = nullptr;  // all that are in flight
+  Fill* next = nullptr;  // all that are in flight, or unused
   Fill* previous = nullptr;
   Nanoseconds started{0};
   Priority priority = Priority::demand;
   bool cancelled = false;  // nobody wants it any more
   std::optional<Error> error;
+  std::vector<std::function<void()>> thens;  // to be called at its end
 };
 
 // What a hit reads besides the frame, in one place: with the frame's data and length 48 bytes.
@@ -65,10 +67,9 @@ struct CacheEntry final : Frame, HitPart, EvictionLinks {
   std::uint32_t planned = 0;      // items of plans that protect it
 
   const Object* object = nullptr;  // never read through: it may be gone. For events
-  Fill* fill = nullptr;            // owned; while filling, and for a failed block
+  Fill* fill = nullptr;            // of the pool; while filling, and for a failed block
 
   CacheEntry() = default;
-  ~CacheEntry() { delete fill; }
   CacheEntry(const CacheEntry&) = delete;
   CacheEntry& operator=(const CacheEntry&) = delete;
 
@@ -92,15 +93,20 @@ static_assert(sizeof(CacheEntry) <= 104);
 // find another block in it, but an entry. Single-thread.
 class EntryPool {
  public:
-  // As it is filled first: filling, nothing else.
+  // As it is filled first: filling, with a Fill, nothing else. bad_alloc: nothing was taken.
   CacheEntry& take();
   // Requires: it has no frame, and nobody pins it.
   void give(CacheEntry& entry);
+  // The copy is there.
+  void give_fill(CacheEntry& entry);
 
  private:
   static constexpr std::size_t kChunk = 64;
+  static constexpr std::size_t kFills = 16;
   std::vector<std::unique_ptr<CacheEntry[]>> chunks_;
+  std::vector<std::unique_ptr<Fill[]>> fill_chunks_;
   EvictionLinks* free_ = nullptr;  // linked by `newer`
+  Fill* free_fills_ = nullptr;     // linked by `next`
 };
 
 }  // namespace headrace

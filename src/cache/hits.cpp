@@ -111,7 +111,7 @@ void CacheCore::go_on_with_plans(bool may_grow) {
 // Gives a pin back under the lock: one in a slot, which is empty already if it is this thread's
 // own, or a counted one (no slot).
 void CacheCore::unpin_locked(CacheEntry& entry, PinSlot* slot, bool own) {
-  DeferredActions deferred;
+  DeferredActions deferred(*this);
   const MutexLock lock(mutex_);
   bool counted = true;
   if (slot != nullptr)
@@ -119,7 +119,7 @@ void CacheCore::unpin_locked(CacheEntry& entry, PinSlot* slot, bool own) {
   if (counted) {
     unpin(entry, deferred);
   } else {
-    go_on();
+    go_on(deferred);
   }
 }
 
@@ -129,12 +129,10 @@ void CacheCore::count_pins(std::span<CacheEntry* const> entries) {
   for (CacheEntry* entry : entries) {
     if (entry->has(CacheEntry::kCounted)) continue;
     entry->word.fetch_or(CacheEntry::kCounted);
-    any = any || entry->now() == BlockState::ready;
+    any = true;
   }
   if (!any) return;
-  const auto wanted = [](const CacheEntry& entry) {
-    return entry.now() == BlockState::ready && entry.has(CacheEntry::kCounted);
-  };
+  const auto wanted = [](const CacheEntry& entry) { return entry.has(CacheEntry::kCounted); };
   readers_.count(wanted, [this](CacheEntry& entry) {
     mutex_.assert_held();
     pin(entry);
@@ -163,11 +161,11 @@ void CacheCore::notice(CacheEntry& entry) {
 
 // Whether all of these can be dropped now, all their pins counted.
 bool CacheCore::may_go(std::span<Frame* const> frames, bool planned_too) {
-  std::vector<CacheEntry*> entries;
-  for (Frame* frame : frames) entries.push_back(static_cast<CacheEntry*>(frame));
-  count_pins(entries);
+  asked_.clear();
+  for (Frame* frame : frames) asked_.push_back(static_cast<CacheEntry*>(frame));
+  count_pins(asked_);
   return std::ranges::all_of(
-      entries, [&](const CacheEntry* entry) { return droppable(*entry, planned_too); });
+      asked_, [&](const CacheEntry* entry) { return droppable(*entry, planned_too); });
 }
 
 }  // namespace headrace

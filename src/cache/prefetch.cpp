@@ -111,49 +111,66 @@ void CacheCore::stall() {
   readers_.ask_all(true);
 }
 
-void CacheCore::go_on() {
+void CacheCore::go_on(DeferredActions& deferred) {
   if (!std::exchange(stalled_, false)) return;
   readers_.ask_all(false);
   pump_due_ = true;
+  space_changes_.fetch_add(1);
+  deferred.wake = true;
 }
 
 // Starts whatever plans may start now. One thread at a time: a copy may complete inside submit(),
 // and its completion comes here again; it only leaves word. A thread of the user may allocate slabs
 // (may_grow); one that completes a copy must not be held up and leaves that to the next access.
-void CacheCore::pump(bool may_grow) {
-  {
+// Without memory for it, it is left to whoever comes next.
+void CacheCore::pump(bool may_grow) noexcept {
+  if (!begin_pump()) return;
+  try {
+    start_all(may_grow);
+  } catch (const std::bad_alloc&) {
     const MutexLock lock(mutex_);
-    if (plans_.empty()) {
-      growth_due_ = false;
-      return;
-    }
-    if (pumping_) {
-      pump_again_ = true;
-      return;
-    }
-    pumping_ = true;
+    pumping_ = false;
+    pump_due_ = true;
   }
+}
+
+bool CacheCore::begin_pump() {
+  const MutexLock lock(mutex_);
+  if (plans_.empty()) {
+    growth_due_ = false;
+    return false;
+  }
+  if (pumping_) {
+    pump_again_ = true;
+    return false;
+  }
+  pumping_ = true;
+  return true;
+}
+
+void CacheCore::start_all(bool may_grow) {
+  Spare spare(*this);
   for (;;) {
     std::optional<Growth> wanted;
     CacheEntry* entry = nullptr;
     {
-      DeferredActions deferred;
+      DeferredActions deferred(*this);
       const MutexLock lock(mutex_);
       if (may_grow) growth_due_ = false;
-      entry = start_next(may_grow, wanted, deferred);
+      entry = start_next(may_grow, spare, wanted, deferred);
       if (entry == nullptr && !wanted && !std::exchange(pump_again_, false)) {
         pumping_ = false;
         return;
       }
     }
     if (wanted) grow(*wanted);
-    if (entry != nullptr) submit(*entry);
+    if (entry != nullptr) submit(*entry, Priority::prefetch);
   }
 }
 
 // The next block of the plan whose turn it is; null: none can be started now. Of a plan with much
 // to skip a slice, and pump_again_ is set.
-CacheEntry* CacheCore::start_next(bool may_grow, std::optional<Growth>& wanted,
+CacheEntry* CacheCore::start_next(bool may_grow, Spare& spare, std::optional<Growth>& wanted,
                                   DeferredActions& deferred) {
   const std::size_t plans = plans_.size();
   const std::size_t first = turn_;
@@ -166,7 +183,7 @@ CacheEntry* CacheCore::start_next(bool may_grow, std::optional<Growth>& wanted,
     std::size_t effort = PrefetchPlan::kSlice;
     pass_over(plan, effort);
     while (PlanItem* const item = plan.first_pending(effort)) {
-      if (CacheEntry* const entry = start_item(*item, may_grow, wanted, deferred)) {
+      if (CacheEntry* const entry = start_item(*item, may_grow, spare, wanted, deferred)) {
         if (!kept) turn_ = turn + 1;
         return entry;
       }
@@ -250,8 +267,8 @@ void CacheCore::take_back(const PlanItem& item, std::uint64_t bytes) {
   }
 }
 
-CacheEntry* CacheCore::start_item(PlanItem& item, bool may_grow, std::optional<Growth>& wanted,
-                                  DeferredActions& deferred) {
+CacheEntry* CacheCore::start_item(PlanItem& item, bool may_grow, Spare& spare,
+                                  std::optional<Growth>& wanted, DeferredActions& deferred) {
   PrefetchPlan& plan = *item.plan;
   Node& node = nodes_[item.node];
   const std::uint64_t length = item.bytes.length;
@@ -274,13 +291,10 @@ CacheEntry* CacheCore::start_item(PlanItem& item, bool may_grow, std::optional<G
     let_go(item, PlanItem::State::over);
     return nullptr;
   }
-  CacheEntry& made = entries_.take();
   const SpaceRequest request{.node = item.node,
                              .extent = {item.object, item.bytes.offset, Bytes{run}},
                              .by_prefetch = true};
-  const Space space = make_space(made, request, wanted, deferred);
-  if (space != Space::found) entries_.give(made);
-  switch (space) {
+  switch (make_space(spare.get(), request, wanted, deferred)) {
     case Space::growth:
       if (!may_grow) {
         node.growing -= wanted->bytes;
@@ -295,7 +309,8 @@ CacheEntry* CacheCore::start_item(PlanItem& item, bool may_grow, std::optional<G
       return nullptr;
     case Space::found: break;
   }
-  CacheEntry& entry = start(made, request, deferred);
+  CacheEntry& entry = spare.use();
+  start(entry, request, deferred);
   PlanItem* next = &item;
   for (std::uint64_t at = 0; at < run; at += (next++)->bytes.length) adopt(*next, entry);
   return &entry;
@@ -401,13 +416,16 @@ void CacheCore::pass_over(PrefetchPlan& plan, std::size_t& effort) {
 void CacheCore::unplan(CacheEntry& entry, PlanItem::State state) {
   for (const auto& plan : plans_) {
     if (entry.planned == 0) return;
-    for (PlanItem* first : plan->index.overlapping(entry.range())) {
+    plan->index.visit_overlapping(entry.range(), [&](PlanItem& first) {
+      mutex_.assert_held();
       // Those with the same bytes are started one after the other.
-      for (PlanItem* item = first; item != nullptr && plan->index_of(*item) < plan->started_end;
-           item = item->repeat) {
+      PlanItem* item = &first;
+      while (item != nullptr && plan->index_of(*item) < plan->started_end) {
         if (item->entry == &entry) let_go(*item, state);
+        item = item->repeat;
       }
-    }
+      return entry.planned > 0;
+    });
   }
   DCHECK(entry.planned == 0);
 }

@@ -21,8 +21,7 @@ namespace {
 // less throughput without such a cap than with one of 30 (its PR 12141); twice that here, since a
 // refused block costs more than a search.
 constexpr unsigned kEffort = 64;
-// Victims chosen together, at most one of so many blocks: one heavy fence serves all of them.
-constexpr std::size_t kVictims = 32;
+// Victims are at most one of so many blocks.
 constexpr std::size_t kVictimShare = 32;
 // Frames looked at per search, which bounds the rows of many small blocks for one large one.
 constexpr unsigned kFrameEffort = 16384;
@@ -62,6 +61,7 @@ std::uint64_t needed(const Extent& extent) {
 CacheCore::Space CacheCore::make_space(CacheEntry& entry, const SpaceRequest& request,
                                        std::optional<Growth>& wanted, DeferredActions& deferred) {
   Node& node = nodes_[request.node];
+  entry.node = request.node;
   if (request.extent.length.value > node.budget) return Space::none;
   if (take(entry, request)) return Space::found;
   if ((wanted = growth(request))) return Space::growth;
@@ -113,13 +113,22 @@ std::optional<CacheCore::Growth> CacheCore::growth(const SpaceRequest& request) 
   return Growth{.node = request.node, .bytes = bytes};
 }
 
+// Slabs that are being given back may be what the kernel lacks: then it is worth trying again when
+// they are gone, which is waited for.
 void CacheCore::grow(const Growth& growth) {
   Placement placement = Placement::on(nodes_[growth.node].id);
   placement.pages = options_.pages;
   placement.reason = "slab of a cache";
-  auto slab = allocate(mover_.machine(), Bytes{growth.bytes}, placement);
+  std::uint64_t unmapped = 0;
   {
-    DeferredActions deferred;
+    const MutexLock lock(mutex_);
+    unmapped = unmapped_;
+  }
+  auto slab = slab_of(growth.bytes, placement);
+  std::uint32_t changes = 0;
+  bool again = false;
+  {
+    DeferredActions deferred(*this);
     const MutexLock lock(mutex_);
     Node& node = nodes_[growth.node];
     node.growing -= growth.bytes;
@@ -130,23 +139,46 @@ void CacheCore::grow(const Growth& growth) {
       while (fit_budget(node, deferred)) {
         // It may have shrunk meanwhile: the slab goes again, and little else.
       }
-    } else {
+    } else if (again = unmapping_ > 0; !again && unmapped == unmapped_) {
       node.grow_error = std::move(slab).error();
       node.grow_again = mover_.clock().now() + kGrowPause;
     }
-    go_on();
-    growths_.fetch_add(1);
+    go_on(deferred);
+    changes = space_changes_.fetch_add(1) + 1;
   }
-  mover_.waiting().wake_all(growths_);
+  mover_.waiting().wake_all(space_changes_);
+  if (again) await_growth(changes);
+}
+
+Result<std::unique_ptr<Buffer>> CacheCore::slab_of(std::uint64_t bytes,
+                                                   const Placement& placement) const {
+  try {
+    return allocate(mover_.machine(), Bytes{bytes}, placement);
+  } catch (const std::bad_alloc&) {
+    return out_of_memory();
+  }
+}
+
+// To the kernel, which takes a while.
+void CacheCore::give_back(std::vector<std::unique_ptr<Buffer>> slabs) {
+  const std::size_t count = slabs.size();
+  slabs.clear();
+  {
+    const MutexLock lock(mutex_);
+    unmapping_ -= count;
+    unmapped_ += count;
+    space_changes_.fetch_add(1);
+  }
+  mover_.waiting().wake_all(space_changes_);
 }
 
 // Until another thread's slab is there or was refused; false: neither within the bound. That thread
 // never waits for this one, also not if this one is inside a callback.
 bool CacheCore::await_growth(std::uint32_t seen) {
   Patience patience(mover_.clock(), mover_.waiting(), kGrowBound);
-  while (growths_.load() == seen) {
+  while (space_changes_.load() == seen) {
     if (patience.over()) return false;
-    patience.sleep(growths_, seen);
+    patience.sleep(space_changes_, seen);
   }
   return true;
 }
@@ -175,16 +207,16 @@ struct CacheCore::Search {
   const CacheCore& core;
   const SpaceRequest& request;
   bool planned_too;
+  Frames::Row& row;
   unsigned effort = kFrameEffort;
-  Frames::Row row = {};
 
   bool from(CacheEntry& entry) {
     if (effort == 0 || !droppable(entry, planned_too)) return false;
-    row = core.nodes_[request.node].frames.row(
-        entry, request.extent.length.value, request.extent.offset, [this](Frame& frame) {
-          return effort > 0 && effort-- > 0 && droppable(entry_of(frame), planned_too);
-        });
-    return !row.frames.empty();
+    const auto may = [this](Frame& frame) {
+      return effort > 0 && effort-- > 0 && droppable(entry_of(frame), planned_too);
+    };
+    return core.nodes_[request.node].frames.find_row(entry, request.extent.length.value,
+                                                     request.extent.offset, std::ref(may), row);
   }
 };
 
@@ -195,7 +227,7 @@ bool CacheCore::evict_row_for(CacheEntry& entry, const SpaceRequest& request,
   if (evict_victim_for(entry, request, deferred)) return true;
   if (node.victims.empty()) choose_victims(node);
   if (evict_victim_for(entry, request, deferred)) return true;
-  Search search{.core = *this, .request = request, .planned_too = false};
+  Search search{.core = *this, .request = request, .planned_too = false, .row = row_};
   const auto accept = [&search](EvictionLinks& links) {
     return search.from(static_cast<CacheEntry&>(links));
   };
@@ -235,19 +267,36 @@ void CacheCore::spare(CacheEntry& entry) {
 bool CacheCore::evict_victim_for(CacheEntry& entry, const SpaceRequest& request,
                                  DeferredActions& deferred) {
   Node& node = nodes_[request.node];
-  Search search{.core = *this, .request = request, .planned_too = false};
+  Search search{.core = *this, .request = request, .planned_too = false, .row = row_};
   for (std::size_t i = node.victims.size(); i-- > 0;) {
     CacheEntry& victim = *node.victims[i];
     if (!droppable(victim, false)) {
       spare(victim);
       continue;
     }
+    if (replace(victim, entry, request, deferred)) return true;
     // One whose row does not suffice stays for a smaller block.
     if (!search.from(victim) || !may_go(search.row.frames, false)) continue;
     take_row(entry, request, search.row, deferred);
     return true;
   }
   return false;
+}
+
+// The usual case: a block goes for one of its size.
+bool CacheCore::replace(CacheEntry& victim, CacheEntry& entry, const SpaceRequest& request,
+                        DeferredActions& deferred) {
+  Node& node = nodes_[request.node];
+  const std::uint64_t length = request.extent.length.value;
+  if (!Frames::replaceable(victim, length, request.extent.offset)) return false;
+  CacheEntry* const one = &victim;
+  count_pins({&one, 1});
+  if (!droppable(victim, false)) return false;
+  node.used += length;
+  node.used -= victim.length;
+  node.frames.replace(victim, entry, length, request.extent.offset);
+  drop(victim, CacheEvent::Kind::evicted, deferred);
+  return true;
 }
 
 void CacheCore::take_row(CacheEntry& entry, const SpaceRequest& request, const Frames::Row& row,
@@ -268,11 +317,12 @@ bool CacheCore::evict_in_slab_for(CacheEntry& entry, const SpaceRequest& request
   for (const Frames::Slab& slab : frames.slabs()) {
     if (slab.lowest == nullptr || slab.size < request.extent.length.value) continue;
     if (frames.blocker(slab, droppable_now) != nullptr) continue;
-    const Frames::Row row =
-        frames.row(*slab.lowest, request.extent.length.value, request.extent.offset, droppable_now);
-    if (row.frames.empty()) continue;  // too small for its alignment
-    if (!may_go(row.frames, planned_too)) continue;
-    take_row(entry, request, row, deferred);
+    if (!frames.find_row(*slab.lowest, request.extent.length.value, request.extent.offset,
+                         droppable_now, row_)) {
+      continue;  // too small for its alignment
+    }
+    if (!may_go(row_.frames, planned_too)) continue;
+    take_row(entry, request, row_, deferred);
     return true;
   }
   return false;
@@ -290,7 +340,7 @@ bool CacheCore::sacrifice_for(CacheEntry& entry, const SpaceRequest& request,
   std::ranges::sort(plans, std::greater<>{}, [now](const PrefetchPlan* plan) {
     return std::pair(plan->is_stalled(now), plan->ahead);
   });
-  Search search{.core = *this, .request = request, .planned_too = true};
+  Search search{.core = *this, .request = request, .planned_too = true, .row = row_};
   unsigned looks = kFrameEffort;
   for (PrefetchPlan* plan : plans) {
     unsigned left = kEffort;
@@ -380,11 +430,15 @@ bool CacheCore::fit_budget(Node& node, DeferredActions& deferred) {
 // The same after one block (null: gone already) became droppable while the node is over its budget.
 void CacheCore::fit_budget_by(Node& node, CacheEntry* freed, DeferredActions& deferred) {
   if (node.frames.capacity() <= node.budget) return;
-  if (node.used > node.budget && freed != nullptr) {
-    count_pins({&freed, 1});
-    if (droppable(*freed, true)) drop(*freed, CacheEvent::Kind::evicted, deferred);
+  try {
+    if (node.used > node.budget && freed != nullptr) {
+      count_pins({&freed, 1});
+      if (droppable(*freed, true)) drop(*freed, CacheEvent::Kind::evicted, deferred);
+    }
+    free_surplus_slab(node, deferred);
+  } catch (const std::bad_alloc&) {
+    // The next that is let go tries again.
   }
-  free_surplus_slab(node, deferred);
 }
 
 // Gives back the emptiest slab without pins and copies in flight. Only whole slabs count: a block
@@ -413,23 +467,25 @@ std::byte* CacheCore::surplus_slab(const Node& node) {
 }
 
 void CacheCore::free_slab(Node& node, const std::byte* begin, DeferredActions& deferred) {
+  deferred.may_free();
   const auto slab = std::ranges::find(node.frames.slabs(), begin, &Frames::Slab::begin);
   while (slab->lowest != nullptr) {
     drop(entry_of(*slab->lowest), CacheEvent::Kind::evicted, deferred);
   }
-  deferred.free.push_back(node.frames.remove(begin));
+  deferred.free(node.frames.remove(begin));
+  ++unmapping_;
 }
 
 void CacheCore::give_back_slabs() {
   if (options_.reserve) return;
-  DeferredActions deferred;
+  DeferredActions deferred(*this);
   const MutexLock lock(mutex_);
   for (Node& node : nodes_) {
     std::vector<const std::byte*> empty;
     for (const Frames::Slab& slab : node.frames.slabs()) {
       if (slab.lowest == nullptr) empty.push_back(slab.begin);
     }
-    for (const std::byte* begin : empty) deferred.free.push_back(node.frames.remove(begin));
+    for (const std::byte* begin : empty) free_slab(node, begin, deferred);
   }
 }
 
@@ -455,7 +511,7 @@ void CacheCore::drop(CacheEntry& entry, CacheEvent::Kind why, DeferredActions& d
 void CacheCore::abandon(CacheEntry& entry, DeferredActions& deferred) {
   if (entry.now() == BlockState::filling && entry.fill != nullptr) {
     entry.fill->cancelled = true;
-    deferred.cancel.push_back(entry.fill->transfer);
+    deferred.cancel(entry.fill->transfer);
   }
   reap(entry);
 }
@@ -471,24 +527,6 @@ void CacheCore::give_frame(CacheEntry& entry) {
   Node& node = nodes_[entry.node];
   node.used -= entry.length;
   node.frames.give(entry);
-}
-
-Error CacheCore::no_space(const SpaceRequest& request) const {
-  const Node& node = nodes_[request.node];
-  const Bytes length = request.extent.length;
-  if (length.value > node.budget) {
-    return fail(ErrorCode::exhausted,
-                "the block of {} exceeds the budget of {} on node {}; access smaller "
-                "extents or resize() it",
-                to_string(length), to_string(Bytes{node.budget}), raw(node.id))
-        .error();
-  }
-  if (node.grow_error) return *node.grow_error;
-  return fail(ErrorCode::exhausted,
-              "no space for {} on node {}: the rest of its budget of {} is held or in "
-              "flight; let Blocks go or resize() it",
-              to_string(length), raw(node.id), to_string(Bytes{node.budget}))
-      .error();
 }
 
 }  // namespace headrace

@@ -47,7 +47,7 @@ std::uint64_t CacheCore::bytes_in_slots() const {
   entries.erase(repeated.begin(), repeated.end());
   std::uint64_t bytes = 0;
   for (const CacheEntry* entry : entries) {
-    if (entry->pins == 0 && entry->now() == BlockState::ready) bytes += entry->length;
+    if (entry->pins == 0 && entry->data != nullptr) bytes += entry->length;
   }
   return bytes;
 }

@@ -17,7 +17,12 @@ std::unexpected<Error> fail(ErrorCode code, fmt::format_string<Args...> text, Ar
   return std::unexpected<Error>(Error{code, fmt::format(text, std::forward<Args>(args)...)});
 }
 
-// The same for a system call that failed with `error` (an errno value): the code that fits it, and
+// What std::bad_alloc comes to. Allocates nothing: the words fit into the string itself.
+inline std::unexpected<Error> out_of_memory() {
+  return std::unexpected<Error>(Error{ErrorCode::exhausted, "out of memory"});
+}
+
+// The same as fail() for a system call that failed with `error` (an errno value): the code that fits it, and
 // its name in words after `what`.
 std::unexpected<Error> fail_errno(int error, std::string_view what);
 

@@ -98,26 +98,55 @@ void Frames::give(Frame& frame) {
   frame = {.below = nullptr, .above = nullptr, .data = nullptr, .length = frame.length};
 }
 
-Frames::Row Frames::row(Frame& seed, std::uint64_t length, std::uint64_t offset,
-                        const std::function<bool(Frame&)>& droppable) const {
-  std::vector<Frame*> row{&seed};
+bool Frames::find_row(Frame& seed, std::uint64_t length, std::uint64_t offset,
+                      const std::function<bool(Frame&)>& droppable, Row& row) const {
+  row.frames.assign(1, &seed);
   Span span{gap_below(seed).begin, gap_above(seed).end};
   Frame* below = seed.below;
   Frame* above = seed.above;
   while (fit(span, length, offset, modulus_of(length)) == nullptr) {
     if (above != nullptr && droppable(*above)) {
-      row.push_back(above);
+      row.frames.push_back(above);
       span.end = gap_above(*above).end;
       above = above->above;
     } else if (below != nullptr && droppable(*below)) {
-      row.push_back(below);
+      row.frames.push_back(below);
       span.begin = gap_below(*below).begin;
       below = below->below;
     } else {
-      return {};
+      row.frames.clear();
+      return false;
     }
   }
-  return {std::move(row), span.begin};
+  row.begin = span.begin;
+  return true;
+}
+
+bool Frames::replaceable(const Frame& old, std::uint64_t length, std::uint64_t offset) {
+  const Span own = granules(old);
+  const std::byte* const data = fit(own, length, offset, modulus_of(length));
+  return data != nullptr && data < own.begin + kGranule && data + length > own.end - kGranule;
+}
+
+bool Frames::replace(Frame& old, Frame& frame, std::uint64_t length, std::uint64_t offset) {
+  if (!replaceable(old, length, offset)) return false;
+  Slab& slab = slab_at(old.data);
+  std::byte* const data = fit(granules(old), length, offset, modulus_of(length));
+  CHECK(frame.data == nullptr);
+  frame = {.below = old.below, .above = old.above, .data = data, .length = length};
+  (frame.below == nullptr ? slab.lowest : frame.below->above) = &frame;
+  if (frame.above != nullptr) frame.above->below = &frame;
+  if (slab.blocker == &old) slab.blocker = nullptr;
+  Gap* const gap = gap_that_names(frame);
+  if (gap != nullptr) gap->below = &frame;
+  old = {.below = nullptr, .above = nullptr, .data = nullptr, .length = old.length};
+  return true;
+}
+
+// The gap directly above a frame, which names it; null: there is none.
+Frames::Gap* Frames::gap_that_names(const Frame& frame) const {
+  const Span high = gap_above(frame);
+  return high.begin == high.end ? nullptr : reinterpret_cast<Gap*>(high.begin);
 }
 
 void Frames::take_row(Frame& frame, const Row& row, std::uint64_t length, std::uint64_t offset) {

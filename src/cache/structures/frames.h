@@ -61,15 +61,20 @@ class Frames {
     std::vector<Frame*> frames;
     std::byte* begin = nullptr;
   };
-  // The row with `seed` that would make space for a frame if it went; empty if the frames that may
-  // go
-  // (`droppable`) do not suffice.
-  Row row(Frame& seed, std::uint64_t length, std::uint64_t offset,
-          const std::function<bool(Frame&)>& droppable) const;
+  // Into `row` (whose memory is used again) the row with `seed` that would make space for a frame
+  // if it went; false: the frames that may go (`droppable`) do not suffice.
+  bool find_row(Frame& seed, std::uint64_t length, std::uint64_t offset,
+                const std::function<bool(Frame&)>& droppable, Row& row) const;
 
   // Cuts a frame from the gap of a row. Requires: all frames of the row have been given back, and
   // nothing was taken since.
   void take_row(Frame& frame, const Row& row, std::uint64_t length, std::uint64_t offset);
+
+  // Gives `old` back and takes `frame` in its place, without any search; false: they differ in size
+  // or alignment, and nothing was done.
+  bool replace(Frame& old, Frame& frame, std::uint64_t length, std::uint64_t offset);
+  // Whether it would.
+  static bool replaceable(const Frame& old, std::uint64_t length, std::uint64_t offset);
 
   struct Slab {
     std::byte* begin = nullptr;
@@ -109,6 +114,7 @@ class Frames {
   // The free bytes directly below and above a frame, possibly none.
   Span gap_below(const Frame& frame) const;
   Span gap_above(const Frame& frame) const;
+  Gap* gap_that_names(const Frame& frame) const;
   static std::byte* fit(Span gap, std::uint64_t length, std::uint64_t offset,
                         std::uint64_t modulus);
   bool take(Frame& frame, std::uint64_t length, std::uint64_t offset, std::uint64_t modulus);

@@ -51,7 +51,25 @@ RC_GTEST_PROP(FramesTest, FramesAreDisjointAlignedAndWhollyGivenBack, ()) {
     } else {
       auto gone =
           std::next(taken.begin(), *rc::gen::inRange<int>(0, static_cast<int>(taken.size())));
-      frames.give(*gone);
+      if (*rc::gen::arbitrary<bool>()) {
+        // Another takes its place, if it has nearly the size.
+        const std::uint64_t before = gone->length;
+        const std::uint64_t length = before + *rc::gen::inRange<std::uint64_t>(0, 3);
+        const auto offset = address(*gone) + *rc::gen::inRange<std::uint64_t>(0, 2) * 64;
+        Frame& next = taken.emplace_back();
+        const bool may = Frames::replaceable(*gone, length, offset);
+        RC_ASSERT(frames.replace(*gone, next, length, offset) == may);
+        RC_ASSERT(may || length != before || offset != address(*gone));
+        if (may) {
+          RC_ASSERT(next.length == length);
+          std::fill_n(next.data.load(), length, std::byte{0xff});
+        } else {
+          taken.pop_back();
+          frames.give(*gone);
+        }
+      } else {
+        frames.give(*gone);
+      }
       RC_ASSERT(gone->data == nullptr);
       taken.erase(gone);
     }
@@ -99,14 +117,19 @@ TEST(FramesTest, ARowIsTheNeighboursThatMakeRoomTogether) {
   for (Frame& each : frame) ASSERT_TRUE(frames.take(each, 4096, 0));
   const auto all = [](Frame&) { return true; };
   using Row = std::vector<Frame*>;
-  EXPECT_EQ(frames.row(frame[1], 4096, 0, all).frames, (Row{&frame[1]}));
-  EXPECT_EQ(frames.row(frame[1], 8192, 0, all).frames, (Row{&frame[1], &frame[2]}));
+  Frames::Row row;
+  const auto row_of = [&](Frame& seed, std::uint64_t length, const auto& droppable) {
+    const bool found = frames.find_row(seed, length, 0, droppable, row);
+    EXPECT_EQ(found, !row.frames.empty());
+    return row.frames;
+  };
+  EXPECT_EQ(row_of(frame[1], 4096, all), (Row{&frame[1]}));
+  EXPECT_EQ(row_of(frame[1], 8192, all), (Row{&frame[1], &frame[2]}));
   const auto not_two = [&](Frame& other) { return &other != &frame[2]; };
-  EXPECT_EQ(frames.row(frame[1], 8192, 0, not_two).frames, (Row{&frame[1], &frame[0]}));
-  EXPECT_TRUE(frames.row(frame[3], 8192, 0, not_two).frames.empty());
-  EXPECT_TRUE(frames.row(frame[0], 16385, 0, all).frames.empty());
-  const Frames::Row row = frames.row(frame[3], 8192, 0, all);
-  EXPECT_EQ(row.frames, (Row{&frame[3], &frame[2]}));
+  EXPECT_EQ(row_of(frame[1], 8192, not_two), (Row{&frame[1], &frame[0]}));
+  EXPECT_EQ(row_of(frame[3], 8192, not_two), Row{});
+  EXPECT_EQ(row_of(frame[0], 16385, all), Row{});
+  EXPECT_EQ(row_of(frame[3], 8192, all), (Row{&frame[3], &frame[2]}));
   std::byte* const low = frame[2].data;
   for (Frame* each : row.frames) frames.give(*each);
   Frame taken;

@@ -20,6 +20,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <new>
 #include <optional>
 #include <vector>
 
@@ -88,10 +89,16 @@ class RangeIndex {
     const unsigned c = class_of(item.range().length);
     if (--class_sizes_[c] == 0) classes_ = classes_ & ~(std::uint64_t{1} << c);
     // An eighth full, far enough from growing again to not swing: a scan has less to look through.
-    if (cells() > least_ && size_ < cells() / 8) resize(cells() / 2);
+    if (cells() > least_ && size_ < cells() / 8) {
+      try {
+        resize(cells() / 2);
+      } catch (const std::bad_alloc&) {
+        // It stays as large as it is.
+      }
+    }
   }
 
-  // The cell of `range` is full. The last in it, or null.
+  // One of the items in the cell of `range` if that is full; else null.
   T* crowded(const Range& range) const {
     unsigned items = 0;
     const unsigned c = class_of(range.length);
@@ -187,7 +194,8 @@ class RangeIndex {
     return any;
   }
 
-  // Calls visit(T&) for the items that overlap `range` until it returns false.
+  // Calls visit(T&) for the items that overlap `range` until it returns false. It may remove the
+  // item, and insert others, if the table was reserved for as many.
   template <class Visit>
   void visit_overlapping(const Range& range, Visit&& visit) const {
     for (std::uint64_t left = classes_; left != 0; left &= left - 1) {
@@ -198,9 +206,10 @@ class RangeIndex {
       // A long range over short items has more cells than the whole table: look through that once.
       if (last - first >= cells()) return scan(range, visit);
       for (std::uint64_t cell = first; cell <= last; ++cell) {
-        for (T* item = table()->cell(range.object, c, cell); item; item = item->next_in_cell) {
-          if (!in_cell(*item, c, cell) || !item->range().overlaps(range)) continue;
-          if (!visit(*item)) return;
+        for (T* item = table()->cell(range.object, c, cell); item != nullptr;) {
+          T* const next = item->next_in_cell;
+          if (in_cell(*item, c, cell) && item->range().overlaps(range) && !visit(*item)) return;
+          item = next;
         }
       }
     }
@@ -269,8 +278,10 @@ class RangeIndex {
   template <class Visit>
   void scan(const Range& range, const Visit& visit) const {
     for (std::size_t i = 0; i < cells(); ++i) {
-      for (T* item = table()->at[i]; item != nullptr; item = item->next_in_cell) {
+      for (T* item = table()->at[i]; item != nullptr;) {
+        T* const next = item->next_in_cell;
         if (item->range().overlaps(range) && !visit(*item)) return;
+        item = next;
       }
     }
   }
@@ -301,7 +312,7 @@ class RangeIndex {
     first = &item;
   }
   void resize(std::size_t cells) {
-    const std::vector<T*> items = all();
+    const Table& old = *table();
     Table& table = tables_[static_cast<unsigned>(std::countr_zero(cells))];
     if (table.at == nullptr) {
       table.at = std::make_unique<Relaxed<T*>[]>(cells);
@@ -310,7 +321,13 @@ class RangeIndex {
     }
     std::fill_n(table.at.get(), cells, nullptr);
     table_.store(&table);
-    for (T* item : items) link(*item);
+    for (std::size_t i = 0; i < old.cells; ++i) {
+      for (T* item = old.at[i]; item != nullptr;) {
+        T* const next = item->next_in_cell;
+        link(*item);
+        item = next;
+      }
+    }
   }
 
   std::array<Table, 64> tables_;  // those of 2^i cells that were needed so far
