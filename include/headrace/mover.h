@@ -5,6 +5,16 @@
 // and SSD queues copy; the Mover itself uses no core while it waits. It belongs to the process that
 // made it: in a child of fork() a copy fails at once as unsupported (docs/design/fork.md).
 //
+// Who does its work: the engines, and the threads that come by. A call of copy(), poll() or wait()
+// submits at most 64 pieces, of whomever, those of engines that copy by themselves first, and
+// copies at most 16 itself, where the engine copies inside submit() (Capabilities::inline_below;
+// wait() that often between two looks at its bound). The thread of a backend that reports a
+// completion, and the callers of promote() and cancel(), submit as many and copy none. What they
+// leave the Mover's own thread does (MoverOptions::poller).
+//
+// Without memory a move fails as exhausted; one that has begun needs none to end. Only on_done()
+// and co_await throw std::bad_alloc, and then have done nothing.
+//
 // Mover is Thread-safe; Transfer is Thread-compatible (copies of it may be used by many threads).
 #pragma once
 
@@ -63,7 +73,8 @@ class Transfer {
   bool done() const;
   // Blocks until done, at most `timeout`. timed_out: not done yet (it goes on; wait again). A move
   // that failed gives the error of the piece that failed last; a cancelled one gives cancelled.
-  // invalid: not done, and this thread is in a callback of the Mover, which the move may need.
+  // invalid: not done, and this thread is in a callback of a Mover, this or another: what the move
+  // needs may be the very thing that the callback holds up.
   Result<MoveStats> wait(Nanoseconds timeout = std::chrono::seconds{60}) const;
   // The outcome if done.
   std::optional<Result<MoveStats>> poll() const;
@@ -81,8 +92,9 @@ class Transfer {
   // thread if it is done. That thread may be one of a backend, the Mover's own, or any that calls
   // copy(), poll(), wait() or cancel(), or access() of a Cache: it must not be held up. Several are
   // called in order. One that falls due inside another of the same Mover is called when that one
-  // has returned, so that a chain of moves that start each other does not grow the stack. It must
-  // not destroy the Mover, and must not throw: an exception ends the program.
+  // has returned, so that a chain of moves that start each other does not grow the stack; so is one
+  // of a move that is done, inside any. It must not destroy the Mover nor wait for a move of any,
+  // and must not throw: an exception ends the program.
   void on_done(std::function<void(const Result<MoveStats>&)> then) const;
 
   // co_await transfer: resumes in the thread that ends the move, as a callback of on_done() does. A
@@ -94,7 +106,14 @@ class Transfer {
  private:
   friend class MoverCore;
   explicit Transfer(std::shared_ptr<Move> move) : move_(std::move(move)) {}
-  std::shared_ptr<Move> move_;
+  // One that failed for want of memory.
+  static Transfer exhausted() {
+    Transfer transfer;
+    transfer.exhausted_ = true;
+    return transfer;
+  }
+  std::shared_ptr<Move> move_;  // null: it was done when copy() returned
+  bool exhausted_ = false;
 };
 
 // Longer than the 160 s after which storage gives a piece up, the slowest of the backends.
@@ -110,8 +129,9 @@ struct MoverOptions {
   Bytes in_flight_per_link = 16_MiB;
   const Clock* clock = &system_clock();
   Waiting* waiting = &system_waiting();
-  // Whether the Mover polls backends that do not complete by themselves, from a thread that sleeps
-  // when nothing is in flight. Without it whoever waits does, or somebody calls poll().
+  // Whether the Mover polls backends that do not complete by themselves, and does what others
+  // leave, from a thread that sleeps when there is neither. Without it whoever waits does, or
+  // somebody calls poll().
   bool poller = true;
   // How long the destructor waits for pieces in flight before it gives the process up (CHECK):
   // memory that an engine may still write to must not be freed. Longer than any backend's own bound
@@ -145,11 +165,12 @@ class Mover {
   // is done at once. The two must not overlap.
   Transfer copy(Extent to, Extent from, const MoveOptions& options = {});
 
-  // Whether this thread is in a callback of this Mover (on_done, a coroutine that it resumed),
-  // where waiting for what is not done is refused.
+  // Whether this thread is in a callback of a Mover, this or another (on_done, a coroutine that it
+  // resumed, a route policy), where waiting for what is not done is refused.
   bool in_callback() const;
 
-  // Looks for completions of backends that need it. Returns how many there were.
+  // Looks for completions of backends that need it, and does what others left. Returns how many
+  // completions there were.
   std::size_t poll();
 
   MoverStats stats() const;

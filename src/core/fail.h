@@ -22,8 +22,8 @@ inline std::unexpected<Error> out_of_memory() {
   return std::unexpected<Error>(Error{ErrorCode::exhausted, "out of memory"});
 }
 
-// The same as fail() for a system call that failed with `error` (an errno value): the code that fits it, and
-// its name in words after `what`.
+// The same as fail() for a system call that failed with `error` (an errno value): the code that
+// fits it, and its name in words after `what`.
 std::unexpected<Error> fail_errno(int error, std::string_view what);
 
 // The ErrorCode that fits an errno value; io where none fits better.

@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <csignal>
+#include <new>
 #include <system_error>
 #include <utility>
 
@@ -11,6 +12,20 @@
 #include "core/fail.h"
 
 namespace headrace {
+
+namespace {
+
+void name_and_widen(std::thread& thread, const char* name) {
+  pthread_setname_np(thread.native_handle(), name);
+  try {
+    const auto widest = allowed_cpus(getpid());
+    if (widest.size() > allowed_cpus().size()) pin(thread.native_handle(), widest);
+  } catch (const std::bad_alloc&) {
+    // Without memory it runs where its starter may.
+  }
+}
+
+}  // namespace
 
 Result<std::thread> start_thread(const char* name, std::function<void()> body) {
   sigset_t all;
@@ -22,13 +37,13 @@ Result<std::thread> start_thread(const char* name, std::function<void()> body) {
   Result<std::thread> thread;
   try {
     thread = std::thread(std::move(body));
-    pthread_setname_np(thread->native_handle(), name);
-    const auto widest = allowed_cpus(getpid());
-    if (widest.size() > allowed_cpus().size()) pin(thread->native_handle(), widest);
   } catch (const std::system_error& error) {
     thread = fail(ErrorCode::exhausted, "cannot start a thread ({}); raise the limit (ulimit -u)",
                   error.code().message());
+  } catch (const std::bad_alloc&) {
+    thread = std::unexpected<Error>(Error{ErrorCode::exhausted, "out of memory"});
   }
+  if (thread) name_and_widen(*thread, name);
   pthread_sigmask(SIG_SETMASK, &before, nullptr);
   return thread;
 }

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <array>
+#include <new>
+#include <utility>
 
 #include "core/check.h"
 #include "core/fail.h"
@@ -9,6 +11,7 @@
 #include "core/waiting/backoff.h"
 #include "core/waiting/duration.h"
 #include "core/waiting/patience.h"
+#include "move/visit.h"
 
 namespace headrace {
 namespace {
@@ -16,6 +19,10 @@ namespace {
 // Pieces submitted per turn of the loop: enough to make a submission's fixed cost small, few enough
 // that a demand arriving meanwhile is not far behind.
 constexpr std::size_t kBatch = 16;
+// What one visit copies itself at most (mover.h).
+constexpr std::size_t kMostInline = 16;
+// Pieces that end inside one call of a backend are settled together, but not more than these.
+constexpr std::size_t kMostReaped = 32;
 
 // Between two polls that found nothing: short at first, since most pieces take tens of
 // microseconds, then longer, so that a slow device costs little CPU time.
@@ -50,58 +57,28 @@ Status check_request(const Extent& to, const Extent& from) {
   return {};
 }
 
+Result<MoveStats> not_done(const Move& move, const Clock& clock) noexcept {
+  try {
+    return fail(ErrorCode::timed_out,
+                "a move of {} is not done after {}; it goes on, so wait again or cancel it",
+                to_string(move.to.length), to_string(clock.now() - move.started));
+  } catch (const std::bad_alloc&) {
+    return std::unexpected<Error>(error_in_words(ErrorCode::timed_out, "not done yet"));
+  }
+}
+
 }  // namespace
 
-// One call into the core by one thread. The visits of a thread, of all movers, form a chain.
-class MoverCore::Visit {
- public:
-  explicit Visit(MoverCore& core) : core_(core), below_(top) {
-    for (Visit* visit = top; visit != nullptr; visit = visit->below_) {
-      if (&visit->core_ == &core) root_ = visit->root_;
-    }
-    top = this;
-  }
-  ~Visit() { top = below_; }
-  Visit(const Visit&) = delete;
-  Visit& operator=(const Visit&) = delete;
-
-  bool outermost() const { return root_ == this; }
-  // Runs callbacks of a move, or, inside another callback, leaves them to the loop that runs that
-  // one: a chain of moves that end each other must not grow the stack either.
-  void run(const std::shared_ptr<Move>& move, std::vector<Then> thens) {
-    if (thens.empty()) return;
-    root_->waiting_.push_back({move, std::move(thens)});
-    if (std::exchange(root_->running_, true)) return;
-    while (!root_->waiting_.empty()) {
-      std::vector<Told> told;
-      told.swap(root_->waiting_);
-      for (Told& one : told) {
-        for (Then& then : one.thens) call(then, *one.move->outcome);
-      }
-    }
-    root_->running_ = false;
-  }
-  // Nothing of the user's runs inside a visit but callbacks and policies.
-  static bool inside(const MoverCore& core) {
-    for (Visit* visit = top; visit != nullptr; visit = visit->below_) {
-      if (&visit->core_ == &core) return true;
-    }
-    return false;
-  }
-
- private:
-  struct Told {
-    std::shared_ptr<Move> move;
-    std::vector<Then> thens;
-  };
-  // noexcept: an exception would leave the scheduler between two states, so it ends the program.
-  static void call(Then& then, const Result<MoveStats>& outcome) noexcept { then(outcome); }
-  static thread_local Visit* top;
-  MoverCore& core_;
-  Visit* const below_;
-  Visit* root_ = this;
-  bool running_ = false;
-  std::vector<Told> waiting_;
+// What one visit does between two looks at the scheduler.
+struct MoverCore::Turn {
+  explicit Turn(TurnTime begin) : time(begin) {}
+  TurnTime time;
+  std::array<Segment*, kBatch> segments;
+  std::size_t taken = 0;
+  Move* ended = nullptr;
+  bool left = false;
+  bool start_poller = false;
+  bool call_poller = false;
 };
 
 thread_local MoverCore::Visit* MoverCore::Visit::top = nullptr;
@@ -116,97 +93,159 @@ MoverCore::MoverCore(const Machine& machine, const Backends& backends, MoverOpti
   }
 }
 
-Result<std::shared_ptr<const Route>> MoverCore::ask(const RoutePolicy& policy, const Extent& to,
-                                                    const Extent& from) const noexcept {
-  const RouteRequest request{
-      .from = from.object->node(), .to = to.object->node(), .bytes = from.length};
-  HEADRACE_TRY(Route route, policy(machine_, request));
-  std::uint64_t at = 0;
-  for (const RoutePart& part : route.parts) {
-    if (part.offset != at || part.length.value > from.length.value - at) {
-      return fail(ErrorCode::invalid, "the route does not cover the move in order at byte {}; {}",
-                  at, "repair its policy");
+// noexcept: any exception but one ends the program, as for callbacks.
+Result<Route> MoverCore::ask(const RoutePolicy& policy,
+                             const RouteRequest& request) const noexcept {
+  try {
+    HEADRACE_TRY(Route route, policy(machine_, request));
+    std::uint64_t at = 0;
+    for (const RoutePart& part : route.parts) {
+      if (part.offset != at || part.length.value > request.bytes.value - at) {
+        return fail(ErrorCode::invalid,
+                    "the route does not cover the move in order at byte {}; repair its policy", at);
+      }
+      at += part.length.value;
     }
-    at += part.length.value;
+    if (at != request.bytes.value) {
+      return fail(ErrorCode::invalid, "the route covers {} of {} bytes; repair its policy", at,
+                  request.bytes.value);
+    }
+    return route;
+  } catch (const std::bad_alloc&) {
+    return out_of_memory();
   }
-  if (at != from.length.value) {
-    return fail(ErrorCode::invalid, "the route covers {} of {} bytes; repair its policy", at,
-                from.length.value);
-  }
-  return std::make_shared<const Route>(std::move(route));
 }
 
-Result<std::shared_ptr<const Route>> MoverCore::route_of(const Extent& to, const Extent& from,
-                                                         const MoveOptions& options) {
-  if (options.route) return ask(*options.route, to, from);
-  {
-    MutexLock lock(mutex_);
-    Link& link = scheduler_.link(from.object->node(), to.object->node());
-    if (auto known = link.route_for(from.length)) return known;
-  }
-  HEADRACE_TRY(std::shared_ptr<const Route> route, ask(options_.route, to, from));
-  MutexLock lock(mutex_);
-  scheduler_.link(from.object->node(), to.object->node()).remember(from.length, route);
-  return route;
-}
-
-Status MoverCore::enter(const std::shared_ptr<Move>& move, const MoveOptions& options) {
+// Enters the move, and takes what may be submitted under the same lock.
+Status MoverCore::open(const std::shared_ptr<Move>& move, const MoveOptions& options, Visit& visit,
+                       Turn& turn) {
   HEADRACE_TRY_STATUS(check_request(move->to, move->from));
-  if (move->to.length == 0_B) return {};
-  HEADRACE_TRY(const auto route, route_of(move->to, move->from, options));
+  const RouteRequest request{
+      .from = move->from.object->node(), .to = move->to.object->node(), .bytes = move->to.length};
+  if (request.bytes == 0_B) return {};
+  std::optional<Route> own;
+  if (options.route) {
+    HEADRACE_TRY(own, ask(*options.route, request));
+  }
   MutexLock lock(mutex_);
+  Link& link = scheduler_.link(request.from, request.to);
+  const Route* route = own ? &*own : link.route_for(request.bytes);
+  if (route == nullptr) {
+    lock.unlock();
+    auto answer = ask(options_.route, request);
+    lock.lock();
+    if (!answer) return std::unexpected<Error>(std::move(answer).error());
+    route = &link.remember(request.bytes, *std::move(answer));
+  }
   if (stopping_) return fail(ErrorCode::cancelled, "the mover is being destroyed; start no moves");
-  Link& link = scheduler_.link(move->from.object->node(), move->to.object->node());
-  return scheduler_.open(move, link, *route);
+  HEADRACE_TRY_STATUS(scheduler_.open(move, link, *route));
+  if (visit.outermost()) take(visit, turn);
+  return {};
 }
 
 Transfer MoverCore::copy(Extent to, Extent from, const MoveOptions& options) {
-  auto move = std::make_shared<Move>(shared_from_this(), to, from, options, options_.clock->now());
-  if (Status ours = origin_.check("the mover"); !ours) {
-    move->finish(std::unexpected<Error>(std::move(ours).error()), *options_.waiting);
-    return Transfer(std::move(move));
+  const Nanoseconds now = options_.clock->now();
+  std::shared_ptr<Move> move;
+  Visit visit(this, kMostInline);
+  Turn turn(TurnTime(*options_.clock, now));
+  Status opened;
+  try {
+    move = std::make_shared<Move>(shared_from_this(), to, from, options, now);
+    opened = origin_.check("the mover");
+    if (opened) opened = open(move, options, visit, turn);
+  } catch (const std::bad_alloc&) {
+    opened = out_of_memory();
   }
-  Visit visit(*this);
-  if (visit.outermost()) {
-    MutexLock lock(mutex_);
-    ++visitors_;
+  if (!opened || to.length == 0_B) {
+    if (origin_.here()) {
+      MutexLock lock(mutex_);
+      scheduler_.count_without_work(!opened);
+    }
+    if (move == nullptr) return Transfer::exhausted();
+    Result<MoveStats> outcome;
+    if (!opened) outcome = std::unexpected<Error>(std::move(opened).error());
+    move->finish(std::move(outcome), *options_.waiting);
+  } else {
+    leave(visit, turn);
   }
-  if (Status entered = enter(move, options); !entered) {
-    move->finish(std::unexpected<Error>(std::move(entered).error()), *options_.waiting);
-    MutexLock lock(mutex_);
-    scheduler_.count_without_work(true);
-  } else if (to.length == 0_B) {
-    move->finish(MoveStats{}, *options_.waiting);
-    MutexLock lock(mutex_);
-    scheduler_.count_without_work(false);
-  }
-  leave(visit);
   return Transfer(std::move(move));
 }
 
-// The end of a visit: the outermost one submits until the scheduler gives nothing more.
-void MoverCore::leave(Visit& visit) {
-  if (!visit.outermost()) return;
-  for (;;) {
-    std::array<Segment*, kBatch> segments;
-    std::size_t taken = 0;
-    {
-      MutexLock lock(mutex_);
-      taken = scheduler_.take(segments, *options_.clock);
-      const bool call = options_.poller && scheduler_.needs_poll() && poller_ != Poller::awake;
-      if (taken == 0 && !call) {
-        --visitors_;
-        // Under the lock: once it is let go, stop() may return and `waiting` be gone.
-        if (stopping_ && visitors_ == 0 && scheduler_.quiet()) {
-          quiet_.fetch_add(1);
-          options_.waiting->wake_all(quiet_);
-        }
-        return;
-      }
-      if (call) call_poller();
-    }
-    submit(std::span(segments).first(taken), visit);
+void MoverCore::settle(Visit& visit) {
+  for (Segment* segment = visit.take_reaped(); segment != nullptr;) {
+    Segment* next = std::exchange(segment->next, nullptr);
+    scheduler_.settle(*segment);
+    segment = next;
   }
+}
+
+// Counts what has ended, and takes what the visit submits next.
+void MoverCore::take(Visit& visit, Turn& turn) {
+  settle(visit);
+  if (std::exchange(visit.retry_stalled, false)) scheduler_.retry_stalled();
+  const std::size_t most = std::min(kBatch, visit.pieces_left);
+  const bool left_before = left_;
+  visit.again = false;
+  if (most == 0) {
+    left_ = scheduler_.queued();
+  } else {
+    turn.taken =
+        scheduler_.take(std::span(turn.segments).first(most), visit.inline_left, turn.time);
+    visit.pieces_left -= turn.taken;
+    visit.again = turn.taken == most;
+    if (!visit.again) left_ = scheduler_.left();
+  }
+  turn.left = left_;
+  turn.ended = scheduler_.take_ended();
+  if (!options_.poller || !needs_poll()) return;
+  // What was left is news also to a poller that is awake: it may be napping between two polls.
+  turn.call_poller = poller_ != Poller::awake || (left_ && !left_before);
+  turn.start_poller = poller_ == Poller::none;
+  poller_ = Poller::awake;
+}
+
+// The end of a visit: the outermost one does what it took, and looks again while it must.
+bool MoverCore::leave(Visit& visit, Turn& turn) {
+  if (!visit.outermost()) {
+    visit.root().again = true;
+    return false;
+  }
+  for (;;) {
+    carry_out(visit, turn);
+    if (!visit.again && visit.reaped() == 0) return turn.left;
+    turn = Turn(TurnTime(*options_.clock));
+    MutexLock lock(mutex_);
+    take(visit, turn);
+  }
+}
+
+bool MoverCore::leave(Visit& visit) {
+  Turn turn(TurnTime(*options_.clock));
+  if (visit.outermost()) {
+    MutexLock lock(mutex_);
+    take(visit, turn);
+  }
+  return leave(visit, turn);
+}
+
+// Engines that copy by themselves are given their pieces first: no callback and no copy of this
+// thread's own delays them.
+void MoverCore::carry_out(Visit& visit, Turn& turn) {
+  if (turn.start_poller) start_poller();
+  if (turn.call_poller) {
+    doorbell_.fetch_add(1);
+    options_.waiting->wake_all(doorbell_);
+  }
+  std::array<Segment*, kBatch> inlined;
+  std::size_t inlined_count = 0;
+  std::size_t others = 0;
+  for (Segment* segment : std::span(turn.segments).first(turn.taken)) {
+    const bool here = copied_inline(*segment->queue, segment->length);
+    (here ? inlined[inlined_count++] : turn.segments[others++]) = segment;
+  }
+  submit(std::span(turn.segments).first(others), visit);
+  tell(turn.ended, visit);
+  submit(std::span(inlined).first(inlined_count), visit);
 }
 
 // Hands pieces to their engines, those of one engine together and in order.
@@ -237,89 +276,102 @@ void MoverCore::offer(std::span<Segment*> segments, Visit& visit) {
                  .tag = reinterpret_cast<std::uintptr_t>(&segment)};
   }
   EngineState& engine = *segments.front()->queue->engine;
-  const auto accepted = engine.backend->submit(std::span(pieces).first(segments.size()), *this);
+  auto accepted = engine.backend->submit(std::span(pieces).first(segments.size()), *this);
   if (accepted) {
     CHECK(*accepted <= segments.size());
-    if (*accepted < segments.size()) put_back(segments.subspan(*accepted), engine, visit);
+    if (*accepted == segments.size()) return;
+    const auto refused = segments.subspan(*accepted);
+    visit.root().again = true;
+    MutexLock lock(mutex_);
+    const std::uint64_t seen = refused.front()->seen;
+    for (std::size_t i = refused.size(); i-- > 0;) scheduler_.put_back(*refused[i]);
+    scheduler_.stall(engine, seen);
   } else if (segments.size() == 1) {
-    settle(*segments.front(), std::unexpected<Error>(accepted.error()), visit);
+    segments.front()->failure = std::move(accepted).error();
+    visit.reap(*segments.front());
   } else {
     // One of them is at fault; one at a time tells which.
     for (Segment*& segment : segments) offer({&segment, 1}, visit);
   }
 }
 
-void MoverCore::put_back(std::span<Segment*> segments, EngineState& engine, Visit& visit) {
-  std::vector<std::shared_ptr<Move>> ended;
-  {
-    MutexLock lock(mutex_);
-    const std::uint64_t seen = segments.front()->seen;
-    for (std::size_t i = segments.size(); i-- > 0;) {
-      if (auto move = scheduler_.put_back(*segments[i])) ended.push_back(std::move(move));
-    }
-    scheduler_.stall(engine, seen);
-  }
-  for (const auto& move : ended) tell(move, visit);
-}
-
 void MoverCore::complete(std::uint64_t tag, Status outcome) noexcept {
-  Visit visit(*this);
-  std::shared_ptr<MoverCore> keep;
-  if (visit.outermost()) {
-    keep = shared_from_this();
-    MutexLock lock(mutex_);
-    ++visitors_;
+  Segment& segment = *reinterpret_cast<Segment*>(tag);
+  if (!outcome) segment.failure = std::move(outcome).error();
+  Visit* const around = Visit::root_in(*this);
+  if (around == nullptr) {
+    const auto keep = shared_from_this();
+    Visit visit(this, 0);
+    visit.reap(segment);
+    leave(visit);
+    return;
   }
-  settle(*reinterpret_cast<Segment*>(tag), std::move(outcome), visit);
-  leave(visit);
-}
-
-void MoverCore::settle(Segment& segment, Status outcome, Visit& visit) {
-  std::shared_ptr<Move> ended;
+  around->reap(segment);
+  if (around->reaped() < kMostReaped) return;
+  around->again = true;
+  Move* ended = nullptr;
   {
     MutexLock lock(mutex_);
-    ended = scheduler_.settle(segment, std::move(outcome));
+    settle(*around);
+    ended = scheduler_.take_ended();
   }
-  if (ended != nullptr) tell(ended, visit);
+  tell(ended, *around);
 }
 
-// The scheduler has forgotten the move: nobody else writes to its fields.
-void MoverCore::tell(const std::shared_ptr<Move>& move, Visit& visit) {
-  auto& scheduling = move->scheduling;
-  Result<MoveStats> outcome = [&]() -> Result<MoveStats> {
-    if (scheduling.failure) return std::unexpected<Error>(std::move(*scheduling.failure));
-    if (scheduling.cancelled) {
-      return fail(ErrorCode::cancelled, "the move was cancelled; its destination is unspecified");
+// The scheduler has forgotten these moves: nobody else writes to their fields.
+void MoverCore::tell(Move* ended, Visit& visit) {
+  if (ended == nullptr) return;
+  const Nanoseconds now = options_.clock->now();
+  while (ended != nullptr) {
+    auto& scheduling = ended->scheduling;
+    const Transfer transfer(std::move(scheduling.self));
+    Move& move = *std::exchange(ended, ended->next_ended);
+    Result<MoveStats> outcome;
+    if (scheduling.failure) {
+      outcome = std::unexpected<Error>(*std::move(scheduling.failure));
+    } else if (scheduling.cancelled) {
+      outcome = std::unexpected<Error>(error_in_words(
+          ErrorCode::cancelled, "the move was cancelled; its destination is unspecified"));
+    } else {
+      scheduling.stats.queued = scheduling.first_taken.value_or(move.started) - move.started;
+      scheduling.stats.total = now - move.started;
+      outcome = std::move(scheduling.stats);
     }
-    scheduling.stats.queued = scheduling.first_taken.value_or(move->started) - move->started;
-    scheduling.stats.total = options_.clock->now() - move->started;
-    return std::move(scheduling.stats);
-  }();
-  visit.run(move, move->finish(std::move(outcome), *options_.waiting));
+    visit.call(move.finish(std::move(outcome), *options_.waiting), transfer);
+  }
+}
+
+void MoverCore::call(const Transfer& done, Then then) {
+  if (Visit* running = Visit::running()) {
+    running->call(new Listener{.then = std::move(then)}, done);
+  } else {
+    Visit visit(nullptr, 0);
+    visit.call_now(then, done);
+  }
 }
 
 std::size_t MoverCore::poll() {
-  if (!origin_.here()) return 0;
-  Visit visit(*this);
-  {
-    MutexLock lock(mutex_);
-    if (stopped_) return 0;
-    if (visit.outermost()) ++visitors_;
-    scheduler_.retry_stalled();
-  }
   std::size_t found = 0;
-  for (Backend* backend : polled_) found += backend->poll();
-  leave(visit);
+  advance(found);
   return found;
+}
+
+// Polls and does its share of what may be done. Whether there is more that can be done at once.
+bool MoverCore::advance(std::size_t& found) {
+  if (!origin_.here()) return false;
+  Visit visit(this, kMostInline);
+  if (stopped_.load()) return false;
+  for (Backend* backend : polled_) found += backend->poll();
+  visit.root().retry_stalled = true;
+  return leave(visit);
 }
 
 void MoverCore::promote(Move& move, Priority priority) {
   if (!origin_.here()) return;
-  Visit visit(*this);
+  Visit visit(this, 0);
+  if (stopped_.load()) return;
   {
     MutexLock lock(mutex_);
-    if (move.done() || stopped_) return;
-    if (visit.outermost()) ++visitors_;
     scheduler_.promote(move, priority);
   }
   leave(visit);
@@ -327,94 +379,69 @@ void MoverCore::promote(Move& move, Priority priority) {
 
 void MoverCore::cancel(Move& move) {
   if (!origin_.here()) return;
-  Visit visit(*this);
-  std::shared_ptr<Move> ended;
+  Visit visit(this, 0);
+  if (stopped_.load()) return;
   {
     MutexLock lock(mutex_);
-    if (move.done() || stopped_) return;
-    if (visit.outermost()) ++visitors_;
-    ended = scheduler_.cancel(move);
+    scheduler_.cancel(move);
   }
-  if (ended != nullptr) tell(ended, visit);
   leave(visit);
 }
 
 Result<MoveStats> MoverCore::wait(Move& move, Nanoseconds timeout) {
-  if (move.done()) return *move.outcome;
+  if (move.done()) return copy_of(*move.outcome);
   HEADRACE_TRY_STATUS(origin_.check("the mover"));
   if (in_callback()) {
-    return fail(ErrorCode::invalid,
-                "wait() in a callback of the Mover would hold up the very move "
-                "it waits for; use on_done() or co_await");
+    return std::unexpected<Error>(
+        error_in_words(ErrorCode::invalid,
+                       "wait() in a callback of a Mover would hold up the very move it waits for, "
+                       "or another; use on_done() or co_await"));
   }
   Patience patience(*options_.clock, *options_.waiting, timeout);
   Backoff naps(kFirstNap, kLongestNap);
   while (!move.done()) {
     const bool help = waiters_poll_.load();
-    if (help && poll() > 0) {
-      naps.reset();
-      if (move.done()) break;
-    }
-    if (patience.over()) {
-      return fail(ErrorCode::timed_out,
-                  "a move of {} is not done after {}; it goes on, so wait again or cancel it",
-                  to_string(move.to.length), to_string(options_.clock->now() - move.started));
-    }
+    std::size_t found = 0;
+    const bool more = help && advance(found);
+    if (found > 0) naps.reset();
+    if (move.done()) break;
+    if (patience.over()) return not_done(move, *options_.clock);
+    if (more) continue;
     std::uint32_t seen = Move::kRunning;
     if (!move.word.compare_exchange_strong(seen, Move::kAwaited) && seen == Move::kDone) break;
     patience.sleep(move.word, Move::kAwaited, help ? naps.next() : timeout);
   }
-  return *move.outcome;
+  return copy_of(*move.outcome);
 }
 
-// A callback called at once is a visit too: one that starts the next move, which may end inside
-// copy() and call back at once, does not grow the stack.
-void MoverCore::on_done(const std::shared_ptr<Move>& move, Then then) {
-  if (!origin_.here()) return then(wait(*move, Nanoseconds{0}));
-  if (move->add(then)) return;
-  Visit visit(*this);
-  bool stopped = false;
-  if (visit.outermost()) {
-    MutexLock lock(mutex_);
-    stopped = stopped_;
-    visitors_ += !stopped;
-  }
-  std::vector<Then> thens;
-  thens.push_back(std::move(then));
-  visit.run(move, std::move(thens));
-  if (!stopped) leave(visit);
-}
-
-bool MoverCore::in_callback() const { return Visit::inside(*this); }
+bool MoverCore::in_callback() { return Visit::any(); }
 
 void MoverCore::stop() {
-  CHECK(!in_callback() && "a Mover must not be destroyed by a callback of its own");
+  CHECK(Visit::root_in(*this) == nullptr &&
+        "a Mover must not be destroyed by a callback of its own");
   {
-    Visit visit(*this);
-    std::vector<std::shared_ptr<Move>> ended;
+    Visit visit(this, 0);
     {
       MutexLock lock(mutex_);
       stopping_ = true;
-      ++visitors_;
-      ended = scheduler_.cancel_all();
+      scheduler_.cancel_all();
     }
-    for (const auto& move : ended) tell(move, visit);
     leave(visit);
   }
   Patience patience(*options_.clock, *options_.waiting, options_.shutdown_bound);
   Backoff naps(kFirstNap, kLongestNap);
-  for (;;) {
-    const std::uint32_t seen = quiet_.load();
-    {
-      MutexLock lock(mutex_);
-      if (visitors_ == 0 && scheduler_.quiet()) {
-        stopped_ = true;
-        break;
-      }
-    }
+  // Nobody rings at the end: the naps are short, and whoever leaves last touches nothing more.
+  const std::atomic<std::uint32_t> never{0};
+  while (!quiet()) {
     CHECK(!patience.over() && "pieces in flight ended within the shutdown bound");
-    if (poll() > 0) continue;
-    patience.sleep(quiet_, seen, naps.next());
+    std::size_t found = 0;
+    if (advance(found) || found > 0) continue;
+    patience.sleep(never, 0, naps.next());
+  }
+  stopped_.store(true);
+  while (!inside_.nobody()) {
+    CHECK(!patience.over() && "callbacks returned within the shutdown bound");
+    patience.sleep(never, 0, naps.next());
   }
   doorbell_.fetch_add(1);
   options_.waiting->wake_all(doorbell_);
@@ -426,43 +453,44 @@ void MoverCore::stop() {
   if (poller.joinable()) poller.join();
 }
 
+bool MoverCore::quiet() const {
+  MutexLock lock(mutex_);
+  return scheduler_.quiet();
+}
+
 MoverStats MoverCore::stats() const {
   if (!origin_.here()) return {};
   MutexLock lock(mutex_);
   return scheduler_.stats();
 }
 
-// The poller is started when it is first needed: backends that complete by themselves never need
-// it, unless one refuses pieces while nothing of ours is in flight there.
-void MoverCore::call_poller() {
-  if (poller_ == Poller::none) {
-    if (auto thread = start_thread("headrace-poll", [this] { run_poller(); })) {
-      poller_thread_ = *std::move(thread);
-    } else {
-      // No thread to be had: those who wait poll for themselves, and so may the user.
-      waiters_poll_.store(true);
-    }
+// The poller is started when it is first needed: backends that complete by themselves need it only
+// where a visit leaves something, or one refuses pieces while nothing of ours is in flight there.
+void MoverCore::start_poller() {
+  if (auto thread = start_thread("headrace-poll", [this] { run_poller(); })) {
+    MutexLock lock(mutex_);
+    poller_thread_ = *std::move(thread);
+  } else {
+    // No thread to be had: those who wait poll for themselves, and so may the user.
+    waiters_poll_.store(true);
   }
-  poller_ = Poller::awake;
-  doorbell_.fetch_add(1);
-  options_.waiting->wake_all(doorbell_);
 }
 
 void MoverCore::run_poller() {
   Backoff naps(kFirstNap, kLongestNap);
-  for (;;) {
+  while (!stopped_.load()) {
     const std::uint32_t seen = doorbell_.load();
     bool needed = false;
     {
       MutexLock lock(mutex_);
-      if (stopped_) return;
-      needed = scheduler_.needs_poll();
+      needed = needs_poll();
       poller_ = needed ? Poller::awake : Poller::asleep;
     }
+    std::size_t found = 0;
     if (!needed) {
       naps.reset();
       options_.waiting->wait(doorbell_, seen, kLook);
-    } else if (poll() > 0) {
+    } else if (advance(found) || found > 0) {
       naps.reset();
     } else {
       options_.waiting->wait(doorbell_, seen, naps.next());

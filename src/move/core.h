@@ -2,10 +2,13 @@
 //
 // Everything that may change what can be submitted (a new move, a completion, a cancellation, a
 // poll) is a visit. A visit changes the scheduler's state under the lock; the outermost visit of a
-// thread then submits, outside the lock, until the scheduler gives nothing more. A completion that
-// arrives inside submit() or poll() is a visit inside a visit: it only changes the state, and the
-// outermost one goes round again. So the stack stays flat however many pieces complete inline, and
-// no wake-up is lost.
+// thread then submits, outside the lock, until the scheduler gives nothing more or the visit has
+// done its share. A completion that arrives inside submit() or poll() is a visit inside a visit: it
+// only notes the piece, and the outermost one settles all noted under one lock and goes round
+// again. So the stack stays flat however many pieces complete inline, and no wake-up is lost.
+//
+// What a visit leaves (because its share was used up, or because it must not copy inline) is noted
+// in left_, and the poller does it; where there is none, whoever waits or calls poll() does.
 //
 // Thread-safe. Kept alive by its Mover, its open moves and their handles.
 #pragma once
@@ -18,6 +21,7 @@
 
 #include "core/fork.h"
 #include "core/mutex.h"
+#include "move/inside.h"
 #include "move/scheduler.h"
 
 namespace headrace {
@@ -30,15 +34,18 @@ class MoverCore final : public Completion, public std::enable_shared_from_this<M
   std::size_t poll();
   void promote(Move& move, Priority priority);
   void cancel(Move& move);
-  bool in_callback() const;
+  // Whether this thread is inside a visit of any Mover.
+  static bool in_callback();
   Result<MoveStats> wait(Move& move, Nanoseconds timeout);
-  // Calls `then` with the outcome of a move that is done, or keeps it.
-  void on_done(const std::shared_ptr<Move>& move, Then then);
   // Cancels, waits for what is in flight; afterwards no backend is touched again.
   void stop();
   MoverStats stats() const;
 
   void complete(std::uint64_t tag, Status outcome) noexcept override;
+
+  // Calls `then` with the outcome of a transfer that is done; inside another callback, when that
+  // one has returned. std::bad_alloc: it was not taken.
+  static void call(const Transfer& done, Then then);
 
   const Machine& machine() const { return machine_; }
   // Whose threads and locks its own are.
@@ -47,19 +54,24 @@ class MoverCore final : public Completion, public std::enable_shared_from_this<M
 
  private:
   class Visit;
+  struct Turn;
 
-  Result<std::shared_ptr<const Route>> ask(const RoutePolicy& policy, const Extent& to,
-                                           const Extent& from) const noexcept;
-  Result<std::shared_ptr<const Route>> route_of(const Extent& to, const Extent& from,
-                                                const MoveOptions& options) EXCLUDES(mutex_);
-  Status enter(const std::shared_ptr<Move>& move, const MoveOptions& options) EXCLUDES(mutex_);
-  void leave(Visit& visit) EXCLUDES(mutex_);
+  Result<Route> ask(const RoutePolicy& policy, const RouteRequest& request) const noexcept;
+  Status open(const std::shared_ptr<Move>& move, const MoveOptions& options, Visit& visit,
+              Turn& turn) EXCLUDES(mutex_);
+  void settle(Visit& visit) REQUIRES(mutex_);
+  void take(Visit& visit, Turn& turn) REQUIRES(mutex_);
+  // Whether something was left that may be done at once.
+  bool leave(Visit& visit) EXCLUDES(mutex_);
+  bool leave(Visit& visit, Turn& turn) EXCLUDES(mutex_);
+  void carry_out(Visit& visit, Turn& turn) EXCLUDES(mutex_);
   void submit(std::span<Segment*> segments, Visit& visit) EXCLUDES(mutex_);
   void offer(std::span<Segment*> segments, Visit& visit) EXCLUDES(mutex_);
-  void put_back(std::span<Segment*> segments, EngineState& engine, Visit& visit) EXCLUDES(mutex_);
-  void tell(const std::shared_ptr<Move>& move, Visit& visit) EXCLUDES(mutex_);
-  void settle(Segment& segment, Status outcome, Visit& visit) EXCLUDES(mutex_);
-  void call_poller() REQUIRES(mutex_);
+  void tell(Move* ended, Visit& visit) EXCLUDES(mutex_);
+  bool advance(std::size_t& found) EXCLUDES(mutex_);
+  bool quiet() const EXCLUDES(mutex_);
+  bool needs_poll() const REQUIRES(mutex_) { return left_ || scheduler_.needs_poll(); }
+  void start_poller() EXCLUDES(mutex_);
   void run_poller() EXCLUDES(mutex_);
 
   // Immutable after construction.
@@ -70,16 +82,16 @@ class MoverCore final : public Completion, public std::enable_shared_from_this<M
 
   mutable Mutex mutex_;
   MoveScheduler scheduler_ GUARDED_BY(mutex_);
-  std::size_t visitors_ GUARDED_BY(mutex_) = 0;  // threads in an outermost visit
   bool stopping_ GUARDED_BY(mutex_) = false;
-  bool stopped_ GUARDED_BY(mutex_) = false;
+  bool left_ GUARDED_BY(mutex_) = false;  // a piece may be taken that the last visit did not take
   enum class Poller { none, awake, asleep };
   Poller poller_ GUARDED_BY(mutex_) = Poller::none;
   std::thread poller_thread_ GUARDED_BY(mutex_);
 
+  Inside inside_;                           // threads in an outermost visit
+  std::atomic<bool> stopped_{false};        // no backend may be touched any more
   std::atomic<bool> waiters_poll_;          // there is no poller thread
   std::atomic<std::uint32_t> doorbell_{0};  // changes when the poller should look
-  std::atomic<std::uint32_t> quiet_{0};     // changes when stop() should look
 };
 
 }  // namespace headrace

@@ -17,14 +17,18 @@ std::string_view to_string(Priority priority) {
 bool Transfer::done() const { return move_ == nullptr || move_->done(); }
 
 Result<MoveStats> Transfer::wait(Nanoseconds timeout) const {
-  if (move_ == nullptr) return MoveStats{};
-  return move_->core->wait(*move_, timeout);
+  return move_ == nullptr ? *poll() : move_->core->wait(*move_, timeout);
 }
 
 std::optional<Result<MoveStats>> Transfer::poll() const {
-  if (move_ == nullptr) return MoveStats{};
-  if (!move_->done()) return std::nullopt;
-  return move_->outcome;
+  if (move_ != nullptr) {
+    if (!move_->done()) return std::nullopt;
+    return copy_of(*move_->outcome);
+  }
+  if (exhausted_) {
+    return out_of_memory();
+  }
+  return MoveStats{};
 }
 
 void Transfer::promote(Priority priority) const {
@@ -42,17 +46,23 @@ Result<int> Transfer::event_fd() const {
 }
 
 void Transfer::on_done(std::function<void(const Result<MoveStats>&)> then) const {
-  if (move_ == nullptr) {
-    then(MoveStats{});
+  if (move_ != nullptr && !move_->core->origin().here()) return then(wait(Nanoseconds{0}));
+  if (done()) return MoverCore::call(*this, std::move(then));
+  auto listener = std::make_unique<Listener>(std::move(then));
+  if (move_->add(*listener)) {
+    static_cast<void>(listener.release());
   } else {
-    move_->core->on_done(move_, std::move(then));
+    MoverCore::call(*this, std::move(listener->then));
   }
 }
 
 bool Transfer::await_suspend(std::coroutine_handle<> waiter) const {
   if (move_ == nullptr || !move_->core->origin().here()) return false;
-  Then resume = [waiter](const Result<MoveStats>&) { waiter.resume(); };
-  return move_->add(resume);
+  // Once it is added, this coroutine may be resumed and gone.
+  auto listener = std::make_unique<Listener>([waiter](const auto&) { waiter.resume(); });
+  if (!move_->add(*listener)) return false;
+  static_cast<void>(listener.release());
+  return true;
 }
 
 Result<MoveStats> Transfer::await_resume() const { return wait(Nanoseconds{0}); }
@@ -74,7 +84,7 @@ Transfer Mover::copy(Extent to, Extent from, const MoveOptions& options) {
 
 std::size_t Mover::poll() { return core_->poll(); }
 
-bool Mover::in_callback() const { return core_->in_callback(); }
+bool Mover::in_callback() const { return MoverCore::in_callback(); }
 
 MoverStats Mover::stats() const { return core_->stats(); }
 

@@ -1,6 +1,7 @@
 #include "move/scheduler.h"
 
 #include <algorithm>
+#include <new>
 #include <tuple>
 
 #include "core/fail.h"
@@ -55,22 +56,39 @@ bool is_overdue(const LinkQueue& queue) {
   return false;
 }
 
+// Keeps the list in order. Those that come late are near its end.
+void insert_by_offset(SegmentList& list, Segment& segment) {
+  SegmentList behind;
+  while (!list.empty() && list.back()->offset > segment.offset) {
+    Segment& last = *list.back();
+    list.remove(last);
+    behind.push_front(last);
+  }
+  list.push_back(segment);
+  while (Segment* next = behind.front()) {
+    behind.remove(*next);
+    list.push_back(*next);
+  }
+}
+
 bool takes_more(const EngineState& engine) {
   return !engine.stalled && engine.in_flight < engine.most;
 }
 
 }  // namespace
 
-std::shared_ptr<const Route> Link::route_for(Bytes bytes) const {
+const Route* Link::route_for(Bytes bytes) const {
   for (const Answer& answer : answers) {
-    if (answer.route != nullptr && answer.bytes == bytes) return answer.route;
+    if (answer.route && answer.bytes == bytes) return &*answer.route;
   }
   return nullptr;
 }
 
-void Link::remember(Bytes bytes, std::shared_ptr<const Route> route) {
-  answers[next_answer] = {bytes, std::move(route)};
+const Route& Link::remember(Bytes bytes, Route route) noexcept {
+  Answer& answer = answers[next_answer];
   next_answer = (next_answer + 1) % answers.size();
+  answer = {bytes, std::move(route)};
+  return *answer.route;
 }
 
 MoveScheduler::MoveScheduler(const Machine& machine, const Backends& backends, Bytes piece,
@@ -83,33 +101,36 @@ MoveScheduler::MoveScheduler(const Machine& machine, const Backends& backends, B
     state.backend = backends.find(engine.id);
     if (state.backend == nullptr) continue;
     const Capabilities& facts = state.backend->capabilities();
+    ++drives_;
     state.most = std::max<std::size_t>(facts.max_in_flight, 1);
+    state.inline_below = facts.inline_below.value;
     state.polled = !facts.completes_itself;
   }
 }
 
 Link& MoveScheduler::link(NodeId from, NodeId to) {
-  std::unique_ptr<Link>& found = links_[std::uint64_t{raw(from)} << 32 | raw(to)];
-  if (found == nullptr) {
-    found = std::make_unique<Link>();
-    found->from = from;
-    found->to = to;
-    for (const EngineId id : engines_between(machine_, from, to)) {
-      EngineState& engine = engines_[raw(id)];
-      if (engine.backend != nullptr) add_queue(*found, engine);
-    }
+  const std::uint64_t key = std::uint64_t{raw(from)} << 32 | raw(to);
+  if (const auto known = links_.find(key); known != links_.end()) return *known->second;
+  auto made = std::make_unique<Link>();
+  made->from = from;
+  made->to = to;
+  for (const EngineId id : engines_between(machine_, from, to)) {
+    EngineState& engine = engines_[raw(id)];
+    if (engine.backend != nullptr) add_queue(*made, engine);
   }
-  return *found;
+  return *links_.emplace(key, std::move(made)).first->second;
 }
 
 LinkQueue& MoveScheduler::add_queue(Link& link, EngineState& engine) {
   auto queue = std::make_unique<LinkQueue>();
+  active_.reserve(queues_ + 1);
   queue->link = &link;
   queue->engine = &engine;
   queue->index = static_cast<unsigned>(link.queues.size());
   const std::uint64_t most = engine.backend->capabilities().max_piece.value;
   queue->piece = most == 0 ? piece_ : std::min(piece_, most);
   link.queues.push_back(std::move(queue));
+  ++queues_;
   return *link.queues.back();
 }
 
@@ -138,6 +159,10 @@ Status MoveScheduler::open(const std::shared_ptr<Move>& move, Link& link, const 
                 "missing",
                 raw(link.from), raw(link.to));
   }
+  // All that can throw comes first: queues of the route, segments, and what settle() will need.
+  for (const RoutePart& part : route.parts) queue(link, part.engine);
+  reserve(route.parts.size());
+  move->scheduling.stats.engines.reserve(drives_);
   for (const RoutePart& part : route.parts) {
     if (part.length == 0_B) continue;
     LinkQueue* at = queue(link, part.engine);
@@ -152,24 +177,28 @@ Status MoveScheduler::open(const std::shared_ptr<Move>& move, Link& link, const 
   return {};
 }
 
-std::size_t MoveScheduler::take(std::span<Segment*> segments, const Clock& clock) {
+std::size_t MoveScheduler::take(std::span<Segment*> segments, std::size_t& inline_left,
+                                TurnTime& time) {
   ++takes_;
+  left_ = false;
   std::size_t taken = 0;
   while (taken < segments.size()) {
-    const Choice choice = choose();
+    const Choice choice = choose(inline_left > 0);
     if (choice.queue == nullptr) break;
     Segment* segment = cut(*choice.queue, choice.priority);
+    if (segment == nullptr) continue;
+    inline_left -= copied_inline(*choice.queue, segment->length);
     count_turn(*choice.queue, choice.priority);
     enter_flight(*segment);
     auto& scheduling = segment->move->scheduling;
-    if (!scheduling.first_taken) scheduling.first_taken = clock.now();
+    if (!scheduling.first_taken) scheduling.first_taken = time.now();
     segments[taken++] = segment;
   }
   return taken;
 }
 
-// Rules 1 to 3.
-MoveScheduler::Choice MoveScheduler::choose() {
+// Rules 1 to 4.
+MoveScheduler::Choice MoveScheduler::choose(bool inline_too) {
   for (;;) {
     Choice best;
     for (LinkQueue* queue : active_) {
@@ -193,7 +222,10 @@ MoveScheduler::Choice MoveScheduler::choose() {
     Link& link = *best.queue->link;
     if (link.closed == takes_) continue;
     const std::uint64_t length = next_length(*best.queue->classes[best.priority].front());
-    if (link.in_flight == 0 || link.in_flight + length <= bound_) return best;
+    if (link.in_flight == 0 || link.in_flight + length <= bound_) {
+      if (inline_too || !copied_inline(*best.queue, length)) return best;
+      left_ = true;
+    }
     link.closed = takes_;
   }
 }
@@ -205,6 +237,12 @@ Segment* MoveScheduler::cut(LinkQueue& queue, std::size_t priority) {
   if (length == front.length) {
     dequeue(front);
     return &front;
+  }
+  try {
+    reserve(1);
+  } catch (const std::bad_alloc&) {
+    fail_move(*front.move, out_of_memory().error());
+    return nullptr;
   }
   Segment& piece = make_segment(*front.move);
   piece.queue = &queue;
@@ -269,7 +307,7 @@ void MoveScheduler::dequeue(Segment& segment) {
   std::erase(active_, &queue);
 }
 
-std::shared_ptr<Move> MoveScheduler::put_back(Segment& segment) {
+void MoveScheduler::put_back(Segment& segment) {
   Move& move = *segment.move;
   leave_flight(segment);
   if (move.scheduling.stopping()) {
@@ -289,7 +327,6 @@ std::shared_ptr<Move> MoveScheduler::put_back(Segment& segment) {
     accepted = accepted || s->in_flight;
   }
   if (!accepted) move.scheduling.first_taken.reset();
-  return nullptr;
 }
 
 void MoveScheduler::stall(EngineState& engine, std::uint64_t seen) {
@@ -313,13 +350,13 @@ bool MoveScheduler::needs_poll() const {
           }));
 }
 
-std::shared_ptr<Move> MoveScheduler::settle(Segment& segment, Status outcome) {
+void MoveScheduler::settle(Segment& segment) {
   Move& move = *segment.move;
   EngineState& engine = *segment.queue->engine;
   leave_flight(segment);
   ++engine.completions;
   if (std::exchange(engine.stalled, false)) --stalls_;
-  if (outcome) {
+  if (!segment.failure) {
     MoveStats& stats = move.scheduling.stats;
     ++stats.pieces;
     ++totals_.pieces;
@@ -328,13 +365,14 @@ std::shared_ptr<Move> MoveScheduler::settle(Segment& segment, Status outcome) {
     const auto at = std::ranges::lower_bound(stats.engines, engine.id);
     if (at == stats.engines.end() || *at != engine.id) stats.engines.insert(at, engine.id);
     free_segment(segment);
-  } else if (move.scheduling.stopping() || outcome.error().code == ErrorCode::invalid ||
-             !give_to_another(segment)) {
-    if (!move.scheduling.cancelled) move.scheduling.failure = std::move(outcome).error();
-    free_segment(segment);
-    drop_queued(move);
+    return close_if_ended(move);
   }
-  return close_if_ended(move);
+  Error error = *std::exchange(segment.failure, std::nullopt);
+  if (!move.scheduling.stopping() && error.code != ErrorCode::invalid && give_to_another(segment)) {
+    return;
+  }
+  free_segment(segment);
+  fail_move(move, std::move(error));
 }
 
 // A piece that failed goes to the front of an engine that has not tried it.
@@ -350,38 +388,51 @@ bool MoveScheduler::give_to_another(Segment& segment) {
 
 void MoveScheduler::promote(Move& move, Priority priority) {
   if (priority >= move.scheduling.priority) return;
-  std::vector<Segment*> queued;
+  SegmentList queued;
   const MoveSegments& segments = move.scheduling.segments;
   for (Segment* segment = segments.front(); segment != nullptr;
        segment = MoveSegments::next(*segment)) {
-    if (!segment->in_flight) queued.push_back(segment);
+    if (segment->in_flight) continue;
+    dequeue(*segment);
+    insert_by_offset(queued, *segment);
   }
-  std::ranges::sort(queued, {}, &Segment::offset);
-  for (Segment* segment : queued) dequeue(*segment);
   move.scheduling.priority = priority;
-  for (Segment* segment : queued) enqueue(*segment, *segment->queue, false);
+  while (Segment* segment = queued.front()) {
+    queued.remove(*segment);
+    enqueue(*segment, *segment->queue, false);
+  }
 }
 
-std::shared_ptr<Move> MoveScheduler::cancel(Move& move) {
-  if (move.scheduling.self == nullptr) return nullptr;
+void MoveScheduler::cancel(Move& move) {
+  if (move.scheduling.segments.empty()) return;  // not open, or has ended
   move.scheduling.cancelled = move.scheduling.cancelled || !move.scheduling.failure;
   drop_queued(move);
-  return close_if_ended(move);
+  close_if_ended(move);
 }
 
-std::vector<std::shared_ptr<Move>> MoveScheduler::cancel_all() {
-  std::vector<std::shared_ptr<Move>> ended;
+void MoveScheduler::cancel_all() {
   for (Move* move = open_.front(); move != nullptr;) {
     Move* next = move->next_open;
-    if (auto done = cancel(*move)) ended.push_back(std::move(done));
+    cancel(*move);
     move = next;
   }
-  return ended;
+}
+
+Move* MoveScheduler::take_ended() {
+  last_ended_ = nullptr;
+  return std::exchange(first_ended_, nullptr);
 }
 
 void MoveScheduler::count_without_work(bool failed) {
   ++totals_.transfers;
   totals_.failed += failed;
+}
+
+// The last failure is told; one after a cancellation is not.
+void MoveScheduler::fail_move(Move& move, Error error) {
+  if (!move.scheduling.cancelled) move.scheduling.failure = std::move(error);
+  drop_queued(move);
+  close_if_ended(move);
 }
 
 void MoveScheduler::drop_queued(Move& move) {
@@ -395,34 +446,37 @@ void MoveScheduler::drop_queued(Move& move) {
   }
 }
 
-// The move, once nothing of it is left; it is then forgotten here.
-std::shared_ptr<Move> MoveScheduler::close_if_ended(Move& move) {
+// Forgets a move of which nothing is left.
+void MoveScheduler::close_if_ended(Move& move) {
   auto& scheduling = move.scheduling;
-  if (!scheduling.segments.empty()) return nullptr;
+  if (!scheduling.segments.empty()) return;
   open_.remove(move);
   totals_.failed += scheduling.failure.has_value();
   totals_.cancelled += scheduling.cancelled;
-  return std::move(scheduling.self);
+  (last_ended_ == nullptr ? first_ended_ : last_ended_->next_ended) = &move;
+  last_ended_ = &move;
+}
+
+void MoveScheduler::reserve(std::size_t count) {
+  while (free_count_ < count) {
+    Segment& segment = pool_.emplace_back();
+    segment.next = std::exchange(free_, &segment);
+    ++free_count_;
+  }
 }
 
 Segment& MoveScheduler::make_segment(Move& move) {
-  Segment* segment = free_;
-  if (segment != nullptr) {
-    free_ = segment->next;
-    *segment = Segment{};
-  } else {
-    segment = &pool_.emplace_back();
-  }
-  segment->move = &move;
-  move.scheduling.segments.push_back(*segment);
-  return *segment;
+  Segment& segment = *std::exchange(free_, free_->next);
+  --free_count_;
+  segment = Segment{.move = &move};
+  move.scheduling.segments.push_back(segment);
+  return segment;
 }
 
 void MoveScheduler::free_segment(Segment& segment) {
-  auto& scheduling = segment.move->scheduling;
-  scheduling.segments.remove(segment);
-  segment.next = free_;
-  free_ = &segment;
+  segment.move->scheduling.segments.remove(segment);
+  segment.next = std::exchange(free_, &segment);
+  ++free_count_;
 }
 
 MoverStats MoveScheduler::stats() const {

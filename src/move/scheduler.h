@@ -1,5 +1,6 @@
 // Decides which pieces of which moves are submitted next: which segments wait at which engine, and
-// what is in flight on each link. Pure: submits nothing, waits for nothing, takes no lock.
+// what is in flight on each link. Pure: submits nothing, waits for nothing, takes no lock. Only
+// link() and open() allocate what they cannot do without, and change nothing when they throw.
 //
 // Rules:
 //  1. A piece is taken when its engine takes more (fewer in flight than its max_in_flight, and it
@@ -9,7 +10,10 @@
 //     before migration. A lower class is due when it waited while kTurn - 1 pieces
 //     of other classes were taken on its link or its engine. If the piece so chosen does not fit
 //     into the bound, the link waits: smaller pieces do not slip past it for ever.
-//  3. Among equals the engine with the least in flight on the link goes first, then the one served
+//  3. A piece that its engine copies inline is taken only by who may copy. If it is next on its
+//  link
+//     and whoever takes may not, the link waits as in rule 2, and left() tells.
+//  4. Among equals the engine with the least in flight on the link goes first, then the one served
 //     longest ago, so that the parts of a route advance together.
 //
 // Single-thread: guarded by the mutex of the core.
@@ -38,8 +42,9 @@ struct Turns {
 
 struct EngineState {
   EngineId id{};
-  Backend* backend = nullptr;  // null: nobody drives it
-  std::size_t most = 0;        // pieces in flight
+  Backend* backend = nullptr;      // null: nobody drives it
+  std::size_t most = 0;            // pieces in flight
+  std::uint64_t inline_below = 0;  // bytes: shorter pieces are copied inside submit()
   std::size_t in_flight = 0;
   std::uint64_t completions = 0;
   bool polled = false;   // its backend does not complete by itself
@@ -73,46 +78,73 @@ struct Link {
   // Answers of the Mover's own route policy, which is pure.
   struct Answer {
     Bytes bytes;
-    std::shared_ptr<const Route> route;
+    std::optional<Route> route;
   };
   std::array<Answer, 4> answers;
   std::size_t next_answer = 0;
 
-  std::shared_ptr<const Route> route_for(Bytes bytes) const;
-  void remember(Bytes bytes, std::shared_ptr<const Route> route);
+  // Good until the next remember(); null: not known.
+  const Route* route_for(Bytes bytes) const;
+  const Route& remember(Bytes bytes, Route route) noexcept;
+};
+
+// Whether the engine of a queue copies a piece of `length` bytes inside submit().
+inline bool copied_inline(const LinkQueue& queue, std::uint64_t length) {
+  return length < queue.engine->inline_below;
+}
+
+// The time of one turn, read when it is first needed.
+class TurnTime {
+ public:
+  explicit TurnTime(const Clock& clock) : clock_(&clock) {}
+  TurnTime(const Clock& clock, Nanoseconds now) : clock_(&clock), now_(now) {}
+  Nanoseconds now() {
+    if (!now_) now_ = clock_->now();
+    return *now_;
+  }
+
+ private:
+  const Clock* clock_;
+  std::optional<Nanoseconds> now_;
 };
 
 class MoveScheduler {
  public:
   MoveScheduler(const Machine& machine, const Backends& backends, Bytes piece, Bytes bound);
 
+  // std::bad_alloc: nothing was changed.
   Link& link(NodeId from, NodeId to);
 
-  // Enters a move by its route. On failure (no engine of the route nor any other is open) nothing
-  // was entered.
+  // Enters a move by its route. On failure (no engine of the route nor any other is open,
+  // std::bad_alloc) nothing was entered.
   Status open(const std::shared_ptr<Move>& move, Link& link, const Route& route);
-  // Takes what may be submitted now, at most segments.size(), and counts it as in flight.
-  std::size_t take(std::span<Segment*> segments, const Clock& clock);
-  // An engine did not accept it: back to the front of its queue. The move, if it was being stopped
-  // and ended with it.
-  std::shared_ptr<Move> put_back(Segment& segment);
+  // Takes what may be submitted now, at most segments.size() and of those that are copied inline at
+  // most `inline_left`, from which it subtracts them, and counts it as in flight.
+  std::size_t take(std::span<Segment*> segments, std::size_t& inline_left, TurnTime& time);
+  // The last take() passed over a piece only because it is copied inline.
+  bool left() const { return left_; }
+  // An engine did not accept it: back to the front of its queue.
+  void put_back(Segment& segment);
   // The engine took fewer than offered; `seen` of the first piece it left.
   void stall(EngineState& engine, std::uint64_t seen);
   // Gives stalled engines without a piece of ours in flight another chance.
   void retry_stalled();
-  // Counts the end of a piece. The move, if it ended with it.
-  std::shared_ptr<Move> settle(Segment& segment, Status outcome);
+  // Counts the end of a piece: well unless it has a `failure`.
+  void settle(Segment& segment);
   // What is queued of a move goes to the end of the queues of a more urgent class.
   void promote(Move& move, Priority priority);
-  // Drops what is queued of a move. The move, if it ended with it.
-  std::shared_ptr<Move> cancel(Move& move);
-
-  // The same for all moves. Those that ended with it.
-  std::vector<std::shared_ptr<Move>> cancel_all();
+  // Drops what is queued of a move.
+  void cancel(Move& move);
+  // The same for all moves.
+  void cancel_all();
+  // The moves that ended since it was last asked, in order, by Move::next_ended; each keeps itself
+  // alive. They are forgotten here: nobody else writes to their fields.
+  Move* take_ended();
   // A move that was done at once: it could not be entered (failed), or is empty.
   void count_without_work(bool failed);
 
   bool quiet() const { return totals_.in_flight_pieces == 0; }
+  bool queued() const { return !active_.empty(); }
   // Somebody has to call poll() for things to go on.
   bool needs_poll() const;
   MoverStats stats() const;
@@ -126,17 +158,21 @@ class MoveScheduler {
   LinkQueue* queue(Link& link, EngineId engine);
   LinkQueue* untried(Link& link, std::uint64_t tried);
   LinkQueue& add_queue(Link& link, EngineState& engine);
-  Choice choose();
+  Choice choose(bool inline_too);
+  // Null: there is no memory for it, and the move has failed.
   Segment* cut(LinkQueue& queue, std::size_t priority);
   void count_turn(LinkQueue& queue, std::size_t priority);
   void enter_flight(Segment& segment);
   void leave_flight(Segment& segment);
   void enqueue(Segment& segment, LinkQueue& queue, bool in_front);
   void dequeue(Segment& segment);
-  Segment& make_segment(Move& move);
+  // Sees to it that `count` segments are free. std::bad_alloc
+  void reserve(std::size_t count);
+  Segment& make_segment(Move& move);  // Requires: one is free
   void free_segment(Segment& segment);
+  void fail_move(Move& move, Error error);
   void drop_queued(Move& move);
-  std::shared_ptr<Move> close_if_ended(Move& move);
+  void close_if_ended(Move& move);
   bool give_to_another(Segment& segment);
 
   const Machine& machine_;
@@ -144,13 +180,19 @@ class MoveScheduler {
   const std::uint64_t bound_;
   std::vector<EngineState> engines_;  // index: raw(EngineId)
   std::unordered_map<std::uint64_t, std::unique_ptr<Link>> links_;
-  std::vector<LinkQueue*> active_;  // with segments
+  std::vector<LinkQueue*> active_;  // with segments; has capacity for all queues
+  std::size_t queues_ = 0;          // of all links
+  std::size_t drives_ = 0;          // engines that somebody drives
   std::deque<Segment> pool_;
   Segment* free_ = nullptr;
+  std::size_t free_count_ = 0;
   IntrusiveList<Move, &Move::next_open, &Move::previous_open> open_;
   std::uint64_t takes_ = 0;
   std::size_t polled_in_flight_ = 0;
   std::size_t stalls_ = 0;  // engines that are stalled
+  bool left_ = false;
+  Move* first_ended_ = nullptr;
+  Move* last_ended_ = nullptr;
   MoverStats totals_;
 };
 

@@ -45,8 +45,20 @@ class MoveSchedulerTest : public testing::Test {
   }
   std::vector<Segment*> take(std::size_t most = 100) {
     std::vector<Segment*> segments(most);
-    segments.resize(scheduler_->take(segments, clock_));
+    TurnTime time(clock_);
+    segments.resize(scheduler_->take(segments, inline_left_, time));
     return segments;
+  }
+  void settle(Segment& segment, std::optional<Error> failure = {}) {
+    segment.failure = std::move(failure);
+    scheduler_->settle(segment);
+  }
+  std::vector<const Move*> ended() {
+    std::vector<const Move*> all;
+    for (const Move* move = scheduler_->take_ended(); move != nullptr; move = move->next_ended) {
+      all.push_back(move);
+    }
+    return all;
   }
   static std::vector<std::uint64_t> lengths(const std::vector<Segment*>& segments) {
     std::vector<std::uint64_t> all;
@@ -62,6 +74,7 @@ class MoveSchedulerTest : public testing::Test {
   MemoryRange from_{bytes_, test::kDram};
   MemoryRange to_{other_, test::kHbm};
   std::vector<std::shared_ptr<Move>> moves_;
+  std::size_t inline_left_ = 16;
   std::optional<MoveScheduler> scheduler_;
 };
 
@@ -109,9 +122,10 @@ TEST_F(MoveSchedulerTest, PiecesPutBackComeAgainInOrder) {
   const auto move = open(from_, 0, 64 << 10, by(kCpuA, 64 << 10));
   const auto segments = take();
   ASSERT_EQ(segments.size(), 4u);
-  for (std::size_t i = 4; i-- > 1;) EXPECT_EQ(scheduler_->put_back(*segments[i]), nullptr);
+  for (std::size_t i = 4; i-- > 1;) scheduler_->put_back(*segments[i]);
   EXPECT_TRUE(move->scheduling.first_taken);
-  EXPECT_EQ(scheduler_->put_back(*segments[0]), nullptr);
+  scheduler_->put_back(*segments[0]);
+  EXPECT_TRUE(ended().empty());
   EXPECT_FALSE(move->scheduling.first_taken) << "none was accepted";
   std::uint64_t at = 0;
   for (const Segment* segment : take()) {
@@ -129,7 +143,7 @@ TEST_F(MoveSchedulerTest, AStalledEngineIsTakenFromAgainAfterACompletion) {
   scheduler_->put_back(*segments[1]);
   scheduler_->stall(engine, segments[1]->seen);
   EXPECT_TRUE(take().empty());
-  scheduler_->settle(*segments[0], {});
+  settle(*segments[0]);
   EXPECT_EQ(take().size(), 3u);
   scheduler_->cancel(*move);
 }
@@ -140,7 +154,7 @@ TEST_F(MoveSchedulerTest, AStallOvertakenByACompletionDoesNotCount) {
   const auto segments = take(2);
   EngineState& engine = *segments[0]->queue->engine;
   const std::uint64_t seen = segments[1]->seen;
-  scheduler_->settle(*segments[0], {});
+  settle(*segments[0]);
   scheduler_->put_back(*segments[1]);
   scheduler_->stall(engine, seen);
   EXPECT_EQ(take().size(), 3u);
@@ -166,20 +180,25 @@ TEST_F(MoveSchedulerTest, AMoveEndsWithItsLastPiece) {
   const auto move = open(from_, 0, 20'000, by(kCpuA, 20'000));
   const auto segments = take();
   ASSERT_EQ(segments.size(), 2u);
-  EXPECT_EQ(scheduler_->settle(*segments[1], {}), nullptr);
+  settle(*segments[1]);
+  EXPECT_TRUE(ended().empty());
   EXPECT_FALSE(scheduler_->quiet());
-  EXPECT_EQ(scheduler_->settle(*segments[0], {}), move);
+  settle(*segments[0]);
+  EXPECT_EQ(ended(), std::vector<const Move*>{move.get()});
   EXPECT_TRUE(scheduler_->quiet());
   EXPECT_EQ(move->scheduling.stats.bytes, 20'000_B);
-  EXPECT_EQ(scheduler_->cancel(*move), nullptr) << "it is forgotten";
+  scheduler_->cancel(*move);
+  EXPECT_TRUE(ended().empty()) << "it is forgotten";
 }
 
 TEST_F(MoveSchedulerTest, CancellingAllEndsThoseWithNothingInFlight) {
   const auto flying = open(from_, 0, 4096, by(kCpuA, 4096));
   const auto segments = take();
   const auto queued = open(from_, 0, 4096, by(kCpuA, 4096));
-  EXPECT_EQ(scheduler_->cancel_all(), std::vector{queued});
-  EXPECT_EQ(scheduler_->put_back(*segments[0]), flying);
+  scheduler_->cancel_all();
+  EXPECT_EQ(ended(), std::vector<const Move*>{queued.get()});
+  scheduler_->put_back(*segments[0]);
+  EXPECT_EQ(ended(), std::vector<const Move*>{flying.get()});
   EXPECT_EQ(scheduler_->stats().cancelled, 2u);
 }
 

@@ -3,6 +3,10 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
+#include <cerrno>
+#include <new>
+#include <utility>
+
 #include "core/check.h"
 #include "core/fail.h"
 #include "move/core.h"
@@ -14,10 +18,15 @@ namespace {
 // readable even if somebody reads it. (2^64 - 2 is the most an eventfd holds, eventfd(2).)
 constexpr std::uint64_t kForEver = ~std::uint64_t{0} - 1;
 
+// Harmless if done twice.
 void signal(int descriptor) {
   const std::uint64_t count = kForEver;
-  CHECK(write(descriptor, &count, sizeof count) == sizeof count);
+  CHECK(write(descriptor, &count, sizeof count) == sizeof count || errno == EAGAIN);
 }
+
+// What a move's list of listeners holds once they were told.
+alignas(Listener) constinit std::byte no_listener{};
+Listener* nobody_more() { return reinterpret_cast<Listener*>(&no_listener); }
 
 Result<int> open_eventfd() {
   const int descriptor = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK | EFD_SEMAPHORE);
@@ -31,29 +40,36 @@ Result<int> open_eventfd() {
 }  // namespace
 
 Move::~Move() {
-  if (core != nullptr && !core->origin().here()) abandon(std::move(thens));
+  Listener* left = listeners.load();
+  if (left == nobody_more()) left = nullptr;
+  if (core != nullptr && !core->origin().here()) {
+    abandon(std::exchange(left, nullptr));
+  }
+  while (left != nullptr) delete std::exchange(left, left->next);
   if (descriptor >= 0) close(descriptor);
 }
 
-std::vector<Then> Move::finish(Result<MoveStats> result, Waiting& waiting) {
-  std::vector<Then> told;
-  std::uint32_t before = kRunning;
-  {
-    MutexLock lock(mutex);
-    outcome.emplace(std::move(result));
-    before = word.exchange(kDone);
-    if (descriptor >= 0) signal(descriptor);
-    told.swap(thens);
-  }
+Listener* Move::finish(Result<MoveStats> result, Waiting& waiting) {
+  outcome.emplace(std::move(result));
+  const std::uint32_t before = word.exchange(kDone);
   CHECK(before != kDone);
   if (before == kAwaited) waiting.wake_all(word);
-  return told;
+  // Either this sees a descriptor that is being opened, or its opener sees that the move is done.
+  if (descriptor.load() >= 0) signal(descriptor);
+  Listener* in_order = nullptr;
+  for (Listener* last = listeners.exchange(nobody_more()); last != nullptr;) {
+    Listener* next = std::exchange(last->next, in_order);
+    in_order = std::exchange(last, next);
+  }
+  return in_order;
 }
 
-bool Move::add(Then& then) {
-  MutexLock lock(mutex);
-  if (done()) return false;
-  thens.push_back(std::move(then));
+bool Move::add(Listener& listener) {
+  Listener* last = listeners.load();
+  do {
+    if (last == nobody_more()) return false;
+    listener.next = last;
+  } while (!listeners.compare_exchange_weak(last, &listener));
   return true;
 }
 
@@ -63,7 +79,23 @@ Result<int> Move::event_fd() {
     HEADRACE_TRY(descriptor, open_eventfd());
     if (done()) signal(descriptor);
   }
-  return descriptor;
+  return descriptor.load();
+}
+
+Error error_in_words(ErrorCode code, const char* words) noexcept {
+  try {
+    return {code, words};
+  } catch (const std::bad_alloc&) {
+    return {code, {}};
+  }
+}
+
+Result<MoveStats> copy_of(const Result<MoveStats>& outcome) noexcept {
+  try {
+    return outcome;
+  } catch (const std::bad_alloc&) {
+    return out_of_memory();
+  }
 }
 
 Result<int> event_fd_of_done() {

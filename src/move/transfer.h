@@ -1,7 +1,9 @@
 // One asynchronous move: what a Transfer is a handle of, what the Mover's scheduler knows about it,
 // and how its outcome is told. Internal to src/move.
 //
-// Thread-safe where it says so; its scheduling is guarded by the mutex of the core.
+// Nothing here allocates once a move is open, so a move that has begun cannot be stopped half-way
+// by a lack of memory. Thread-safe where it says so; what belongs to the scheduler is guarded by
+// the mutex of the core.
 #pragma once
 
 #include <atomic>
@@ -9,7 +11,6 @@
 #include <functional>
 #include <memory>
 #include <optional>
-#include <vector>
 
 #include "core/intrusive_list.h"
 #include "core/mutex.h"
@@ -29,10 +30,11 @@ struct Segment {
   std::uint64_t tried = 0;  // bit i: it failed on queue i of its link
   std::uint64_t seen = 0;   // completions of the engine when it was taken
   bool in_flight = false;
-  Segment* next = nullptr;  // in its queue
+  Segment* next = nullptr;  // in its queue, or in a list of pieces that have ended
   Segment* previous = nullptr;
   Segment* next_of_move = nullptr;
   Segment* previous_of_move = nullptr;
+  std::optional<Error> failure;  // why the piece failed, from its end until it is settled
 };
 
 // In the queue of an engine, and those of one move.
@@ -40,6 +42,13 @@ using SegmentList = IntrusiveList<Segment, &Segment::next, &Segment::previous>;
 using MoveSegments = IntrusiveList<Segment, &Segment::next_of_move, &Segment::previous_of_move>;
 
 using Then = std::function<void(const Result<MoveStats>&)>;
+
+// A callback that waits for the end of a move, or for its turn.
+struct Listener {
+  Then then;
+  Transfer transfer = {};  // whose outcome it is told; set when that is over
+  Listener* next = nullptr;
+};
 
 struct Move {
   Move(std::shared_ptr<MoverCore> mover, Extent destination, Extent source,
@@ -53,10 +62,10 @@ struct Move {
 
   // Thread-safe.
   bool done() const { return word.load() == kDone; }
-  // Ends it: from here on the outcome is there. Returns whom to tell. Called once.
-  std::vector<Then> finish(Result<MoveStats> result, Waiting& waiting) EXCLUDES(mutex);
-  // Keeps `then` for finish(), or refuses it (false, `then` untouched) when it is done.
-  bool add(Then& then) EXCLUDES(mutex);
+  // Ends it: from here on the outcome is there. Returns whom to tell, in order. Called once.
+  Listener* finish(Result<MoveStats> result, Waiting& waiting);
+  // Keeps `listener` for finish(), which then owns it, or refuses it (false) when it is done.
+  bool add(Listener& listener);
   Result<int> event_fd() EXCLUDES(mutex);
 
   // Immutable after construction.
@@ -66,9 +75,11 @@ struct Move {
   const CopyHint hint;
   const Nanoseconds started;
 
-  // Guarded by the mutex of the core, both; moves that are open are linked.
+  // Guarded by the mutex of the core, all; moves that are open are linked, and those that ended and
+  // were not told yet.
   Move* next_open = nullptr;
   Move* previous_open = nullptr;
+  Move* next_ended = nullptr;
   struct {
     std::shared_ptr<Move> self;  // keeps it alive while it is open
     Priority priority = Priority::demand;
@@ -88,11 +99,16 @@ struct Move {
   // Written before `word` becomes kDone, never after.
   std::optional<Result<MoveStats>> outcome;
 
-  Mutex mutex;
-  std::vector<Then> thens GUARDED_BY(mutex);
-  int descriptor GUARDED_BY(mutex) = -1;
+  // The last that came is first; after finish() the one that no listener is.
+  std::atomic<Listener*> listeners{nullptr};
+  Mutex mutex;  // held while the descriptor is opened
+  std::atomic<int> descriptor{-1};
 };
 
+// An Error whose words may be lost for want of memory, not its code.
+Error error_in_words(ErrorCode code, const char* words) noexcept;
+// The same as `outcome`; exhausted if there is no memory for a copy of it.
+Result<MoveStats> copy_of(const Result<MoveStats>& outcome) noexcept;
 // The descriptor of a move that was done from the start.
 Result<int> event_fd_of_done();
 

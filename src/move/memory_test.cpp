@@ -1,0 +1,236 @@
+// Memory that runs out: each allocation of a scenario fails in turn, and the Mover neither hangs
+// nor ends the program, loses nothing and leaks nothing.
+#include <gtest/gtest.h>
+
+#include <array>
+#include <atomic>
+#include <cstdlib>
+#include <new>
+
+#include "core/sanitizers.h"
+#include "move/mover_testing.h"
+
+// ThreadSanitizer of clang has the operators new and delete itself.
+#if !defined(HEADRACE_TSAN)
+
+namespace {
+
+// What operator new of this program does: the allocation that counts `until_failure` down to 0
+// fails, and with `and_after` all that follow.
+constinit std::atomic<bool> armed{false};
+constinit std::atomic<bool> and_after{false};
+constinit std::atomic<bool> has_failed{false};
+constinit std::atomic<std::ptrdiff_t> until_failure{0};
+constinit std::atomic<std::ptrdiff_t> live_blocks{0};
+
+void* allocate(std::size_t size) {
+  bool fails = false;
+  if (armed.load()) {
+    const std::ptrdiff_t left = until_failure.fetch_sub(1) - 1;
+    fails = left == 0 || (left < 0 && and_after.load());
+  }
+  if (fails) has_failed.store(true);
+  void* const memory = fails ? nullptr : std::malloc(size == 0 ? 1 : size);
+  if (memory == nullptr) throw std::bad_alloc();
+  live_blocks.fetch_add(1);
+  return memory;
+}
+
+void give_back(void* memory) {
+  if (memory != nullptr) live_blocks.fetch_sub(1);
+  std::free(memory);
+}
+
+}  // namespace
+
+void* operator new(std::size_t size) { return allocate(size); }
+void* operator new[](std::size_t size) { return allocate(size); }
+void* operator new(std::size_t size, const std::nothrow_t&) noexcept {
+  try {
+    return allocate(size);
+  } catch (const std::bad_alloc&) {
+    return nullptr;
+  }
+}
+void operator delete(void* memory) noexcept { give_back(memory); }
+void operator delete[](void* memory) noexcept { give_back(memory); }
+void operator delete(void* memory, std::size_t) noexcept { give_back(memory); }
+void operator delete[](void* memory, std::size_t) noexcept { give_back(memory); }
+
+namespace headrace {
+namespace {
+
+using test::kCpuA;
+using test::kCpuB;
+
+// Copies when it is polled, or inside submit(); allocates nothing.
+class PlainBackend final : public Backend {
+ public:
+  PlainBackend(EngineId engine, bool inlines) : inlines_(inlines) {
+    facts_.name = "plain";
+    facts_.engines = {engine};
+    facts_.max_piece = 1_MiB;
+    facts_.max_in_flight = 8;
+    facts_.inline_below = inlines ? 2_MiB : 0_B;
+    facts_.completes_itself = inlines;
+  }
+  const Capabilities& capabilities() const override { return facts_; }
+  Result<std::size_t> submit(std::span<const Piece> pieces, Completion& completion) override {
+    for (std::size_t i = 0; i < pieces.size(); ++i) {
+      if (inlines_) {
+        end(pieces[i], completion);
+      } else {
+        if (count_ == flights_.size()) return i;
+        flights_[count_++] = pieces[i];
+        completion_ = &completion;
+      }
+    }
+    return pieces.size();
+  }
+  std::size_t poll() override {
+    const std::size_t found = count_;
+    const auto flights = flights_;
+    count_ = 0;
+    for (std::size_t i = 0; i < found; ++i) end(flights[i], *completion_);
+    return found;
+  }
+  int failures = 0;  // the next pieces fail
+
+ private:
+  void end(const Piece& piece, Completion& completion) {
+    if (failures > 0) {
+      --failures;
+      return completion.complete(piece.tag, std::unexpected<Error>(Error{ErrorCode::io, "told"}));
+    }
+    std::memcpy(piece.to.memory(), piece.from.memory(), piece.to.length.value);
+    completion.complete(piece.tag, {});
+  }
+  Capabilities facts_;
+  const bool inlines_;
+  std::array<Piece, 8> flights_;
+  std::size_t count_ = 0;
+  Completion* completion_ = nullptr;
+};
+
+struct Scene {
+  explicit Scene(bool poller) : with_poller(poller) {
+    auto first = std::make_unique<PlainBackend>(kCpuA, false);
+    polled = first.get();
+    backends.add(std::move(first));
+    backends.add(std::make_unique<PlainBackend>(kCpuB, true));
+  }
+
+  static constexpr std::uint64_t kSlot = 8192;
+  Transfer start(std::size_t slot, const MoveOptions& how) {
+    const Transfer transfer =
+        mover->copy({&to, slot * kSlot, Bytes{kSlot}}, {&from, slot * kSlot, Bytes{kSlot}}, how);
+    try {
+      transfer.on_done([this](const auto&) { ++told; });
+      ++listened;
+    } catch (const std::bad_alloc&) {
+      // It was not taken, and is not called.
+    }
+    return transfer;
+  }
+
+  // What runs while memory fails.
+  void play() {
+    try {
+      mover.emplace(machine, backends,
+                    MoverOptions{.route = test::by_engine(kCpuA),
+                                 .piece = 1_KiB,
+                                 .in_flight_per_link = 4_KiB,
+                                 .poller = with_poller});
+    } catch (const std::bad_alloc&) {
+      return;  // there is none
+    }
+    polled->failures = 2;  // two pieces are given to the other engine
+    transfers[0] = start(0, {});
+    transfers[1] = start(1, {.priority = Priority::prefetch});
+    transfers[2] = start(2, inlined);
+    transfers[3] = start(3, {.priority = Priority::migration});
+    transfers[4] = start(4, {});
+    transfers[1].promote(Priority::demand);
+    transfers[3].cancel();
+    for (const Transfer& transfer : transfers) static_cast<void>(transfer.wait());
+    transfers[5] = start(5, {});
+    mover.reset();  // while it is in flight
+    played = true;
+  }
+
+  // Afterwards all have ended; what ended well is there, and what did not says why.
+  void judge(bool failed) const {
+    EXPECT_EQ(told, listened);
+    for (std::size_t i = 0; i < transfers.size(); ++i) {
+      ASSERT_TRUE(transfers[i].done()) << i;
+      const auto outcome = transfers[i].poll().value();
+      const auto at = static_cast<std::ptrdiff_t>(i * kSlot);
+      if (!outcome) {
+        const ErrorCode code = outcome.error().code;
+        // A piece that fails after there was no memory for the next has the last word.
+        EXPECT_TRUE((failed && (code == ErrorCode::exhausted || code == ErrorCode::io)) ||
+                    (i >= 3 && code == ErrorCode::cancelled))
+            << i << ": " << outcome.error().message;
+      } else if (played) {
+        EXPECT_TRUE(std::equal(a.begin() + at, a.begin() + at + kSlot, b.begin() + at)) << i;
+      }
+    }
+  }
+
+  const bool with_poller;
+  const MoveOptions inlined{.route = test::by_engine(kCpuB)};
+  const Machine machine = test::small_machine();
+  std::vector<std::byte> a = test::random_bytes(1 << 16, 1);
+  std::vector<std::byte> b = std::vector<std::byte>(1 << 16);
+  MemoryRange from{a, test::kDram};
+  MemoryRange to{b, test::kHbm};
+  Backends backends;
+  PlainBackend* polled = nullptr;
+  std::optional<Mover> mover;
+  std::array<Transfer, 6> transfers;
+  std::atomic<int> told{0};
+  int listened = 0;
+  bool played = false;
+};
+
+class MoverWithoutMemory : public testing::TestWithParam<std::pair<bool, bool>> {};
+
+TEST_P(MoverWithoutMemory, EndsEveryMoveWhicheverAllocationFails) {
+  const auto [poller, all] = GetParam();
+  for (std::ptrdiff_t nth = 1; !HasFailure(); ++nth) {
+    ASSERT_LT(nth, 1000);
+    const std::ptrdiff_t before = live_blocks.load();
+    bool failed = false;
+    {
+      Scene scene(poller);
+      has_failed.store(false);
+      until_failure.store(nth);
+      and_after.store(all);
+      armed.store(true);
+      scene.play();
+      armed.store(false);
+      failed = has_failed.load();
+      scene.judge(failed);
+    }
+    if (!poller) {
+      EXPECT_EQ(live_blocks.load(), before) << "leaked at allocation " << nth;
+    }
+    if (!failed) {
+      EXPECT_GT(nth, 20) << "the scenario allocates";
+      return;
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Ways, MoverWithoutMemory,
+                         testing::Values(std::pair{false, false}, std::pair{false, true},
+                                         std::pair{true, false}, std::pair{true, true}),
+                         [](const auto& each) {
+                           return std::string(each.param.first ? "WithAThread" : "WithoutAThread") +
+                                  (each.param.second ? "AllFromThenOn" : "One");
+                         });
+
+}  // namespace
+}  // namespace headrace
+
+#endif

@@ -1,0 +1,122 @@
+// One call into the core of a Mover by one thread: what it may still do, the pieces that have ended
+// inside it, and the callbacks that it runs. Internal to src/move.
+//
+// The visits of a thread, of all Movers, form a chain; those of one Mover inside each other leave
+// the work to the outermost, their root. Single-thread: a visit is its thread's.
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <optional>
+#include <utility>
+
+#include "move/core.h"
+
+namespace headrace {
+
+// What one visit submits at most (mover.h).
+inline constexpr std::size_t kMostPieces = 64;
+
+class MoverCore::Visit {
+ public:
+  // `inline_most`: how many pieces it may copy itself. No core: only callbacks are run.
+  Visit(MoverCore* core, std::size_t inline_most)
+      : inline_left(inline_most), core_(core), below_(top) {
+    if (core != nullptr) {
+      if (Visit* root = root_in(*core)) {
+        root_ = root;
+      } else {
+        entered_.emplace(core->inside_);
+      }
+    }
+    top = this;
+  }
+  ~Visit() { top = below_; }
+  Visit(const Visit&) = delete;
+  Visit& operator=(const Visit&) = delete;
+
+  bool outermost() const { return root_ == this; }
+  Visit& root() { return *root_; }
+  static bool any() { return top != nullptr; }
+  // The root of this thread's visits to `core`; null: it is not there.
+  static Visit* root_in(const MoverCore& core) {
+    for (Visit* visit = top; visit != nullptr; visit = visit->below_) {
+      if (visit->core_ == &core) return visit->root_;
+    }
+    return nullptr;
+  }
+  // The innermost that is running a callback.
+  static Visit* running() {
+    Visit* visit = top;
+    while (visit != nullptr && !visit->root_->running_) visit = visit->below_;
+    return visit == nullptr ? nullptr : visit->root_;
+  }
+
+  // A piece has ended.
+  void reap(Segment& segment) {
+    segment.next = nullptr;
+    (last_reaped_ == nullptr ? first_reaped_ : last_reaped_->next) = &segment;
+    last_reaped_ = &segment;
+    ++reaped_;
+  }
+  std::size_t reaped() const { return reaped_; }
+  Segment* take_reaped() {
+    reaped_ = 0;
+    last_reaped_ = nullptr;
+    return std::exchange(first_reaped_, nullptr);
+  }
+
+  // Calls them, which are linked, now or, inside another callback, when that one has returned: a
+  // chain of moves that end each other must not grow the stack either. Owns them.
+  void call(Listener* listeners, const Transfer& done) {
+    for (; listeners != nullptr; listeners = listeners->next) {
+      listeners->transfer = done;
+      (last_ == nullptr ? first_ : last_->next) = listeners;
+      last_ = listeners;
+    }
+    if (!running_) run_all();
+  }
+  void call_now(Then& then, const Transfer& done) {
+    run(then, done);
+    run_all();
+  }
+
+  // The root's: what it may still do, and whether it has to look again.
+  std::size_t pieces_left = kMostPieces;
+  std::size_t inline_left;
+  bool retry_stalled = false;
+  bool again = false;
+
+ private:
+  // noexcept: an exception would leave the scheduler between two states, so it ends the program.
+  void run(Then& then, const Transfer& done) noexcept {
+    running_ = true;
+    if (done.move_ != nullptr) {
+      then(*done.move_->outcome);
+    } else {
+      then(*done.poll());
+    }
+    running_ = false;
+  }
+  void run_all() {
+    while (first_ != nullptr) {
+      const std::unique_ptr<Listener> one(std::exchange(first_, first_->next));
+      if (first_ == nullptr) last_ = nullptr;
+      run(one->then, one->transfer);
+    }
+  }
+
+  static thread_local Visit* top;
+  MoverCore* const core_;
+  Visit* const below_;
+  Visit* root_ = this;
+  std::optional<Inside::Entered> entered_;
+  Segment* first_reaped_ = nullptr;
+  Segment* last_reaped_ = nullptr;
+  std::size_t reaped_ = 0;
+  bool running_ = false;
+  Listener* first_ = nullptr;
+  Listener* last_ = nullptr;
+};
+
+}  // namespace headrace

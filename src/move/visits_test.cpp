@@ -1,0 +1,275 @@
+// Who does the Mover's work: which thread submits and copies how much, and what becomes of the
+// rest.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cstring>
+#include <mutex>
+#include <thread>
+
+#include "core/mutex.h"
+#include "move/mover_testing.h"
+
+namespace headrace {
+namespace {
+
+using namespace std::chrono_literals;
+using test::kCpuA;
+using test::kCpuB;
+
+// Copies inside submit(), and keeps which thread did and what it found.
+class InlineBackend final : public Backend {
+ public:
+  explicit InlineBackend(const FakeBackend& other) : other_(other) {
+    facts_.name = "inline";
+    facts_.engines = {kCpuB};
+    facts_.max_piece = 1_MiB;
+    facts_.max_in_flight = 64;
+    facts_.inline_below = 2_MiB;
+  }
+  const Capabilities& capabilities() const override { return facts_; }
+  Result<std::size_t> submit(std::span<const Piece> pieces, Completion& completion) override {
+    for (const Piece& piece : pieces) {
+      std::memcpy(piece.to.memory(), piece.from.memory(), piece.to.length.value);
+      {
+        MutexLock lock(mutex_);
+        threads_.push_back(std::this_thread::get_id());
+        others_.push_back(other_.in_flight());
+      }
+      completion.complete(piece.tag, {});
+    }
+    return pieces.size();
+  }
+  std::vector<std::thread::id> threads() const {
+    MutexLock lock(mutex_);
+    return threads_;
+  }
+  // What was in flight in the other backend at each copy.
+  std::vector<std::size_t> others() const {
+    MutexLock lock(mutex_);
+    return others_;
+  }
+
+ private:
+  Capabilities facts_;
+  const FakeBackend& other_;
+  mutable Mutex mutex_;
+  std::vector<std::thread::id> threads_ GUARDED_BY(mutex_);
+  std::vector<std::size_t> others_ GUARDED_BY(mutex_);
+};
+
+// Engine A's backend copies when it is told to, engine B's inline.
+class MoverVisits : public testing::Test {
+ protected:
+  static constexpr std::uint64_t kBound = 8192;
+
+  void open(bool poller) {
+    auto fake = std::make_unique<FakeBackend>(
+        FakeOptions{.engines = {kCpuA}, .max_in_flight = 1000, .own_thread = true});
+    fake_ = fake.get();
+    fake_->hold(true);
+    auto inlined = std::make_unique<InlineBackend>(*fake_);
+    inline_ = inlined.get();
+    backends_.add(std::move(fake));
+    backends_.add(std::move(inlined));
+    MoverOptions options = test::by_hand(1_MiB, Bytes{kBound});
+    options.poller = poller;
+    if (!poller) {
+      options.clock = &clock_;
+      options.waiting = &waiting_;
+    }
+    mover_.emplace(machine_, backends_, options);
+  }
+  Transfer copy(EngineId engine, std::uint64_t length) {
+    const std::uint64_t at = std::exchange(next_, next_ + length);
+    return mover_->copy({&to_, at, Bytes{length}}, {&from_, at, Bytes{length}},
+                        {.route = test::by_engine(engine)});
+  }
+  // A move of two pieces, since the thread that starts one of a single piece copies it itself.
+  Transfer copy_inline_pieces(std::uint64_t pieces, std::uint64_t length) {
+    const std::uint64_t at = std::exchange(next_, next_ + pieces * length);
+    const RoutePolicy cut = [=](const Machine&, const RouteRequest&) -> Result<Route> {
+      Route route;
+      for (std::uint64_t i = 0; i < pieces; ++i) {
+        route.parts.push_back({i * length, Bytes{length}, kCpuB});
+      }
+      return route;
+    };
+    return mover_->copy({&to_, at, Bytes{pieces * length}}, {&from_, at, Bytes{pieces * length}},
+                        {.route = cut});
+  }
+  // As the thread of a backend does it. Who that was.
+  std::thread::id complete_one() {
+    std::thread thread([this] { fake_->finish(1); });
+    const auto id = thread.get_id();
+    thread.join();
+    return id;
+  }
+
+  const Machine machine_ = test::small_machine();
+  ManualClock clock_;
+  test::ManualWaiting waiting_{clock_};
+  std::vector<std::byte> a_ = test::random_bytes(1 << 20, 1);
+  std::vector<std::byte> b_ = std::vector<std::byte>(1 << 20);
+  MemoryRange from_{a_, test::kDram};
+  MemoryRange to_{b_, test::kHbm};
+  std::uint64_t next_ = 0;
+  FakeBackend* fake_ = nullptr;
+  InlineBackend* inline_ = nullptr;
+  Backends backends_;
+  std::optional<Mover> mover_;
+};
+
+TEST_F(MoverVisits, WhoStartsAMoveCopiesItsInlinePieces) {
+  open(true);
+  EXPECT_TRUE(copy(kCpuB, 100).done());
+  EXPECT_TRUE(copy_inline_pieces(3, 100).done());
+  EXPECT_EQ(inline_->threads(), std::vector(4, std::this_thread::get_id()));
+}
+
+TEST_F(MoverVisits, AThreadThatCompletesCopiesNothing) {
+  open(false);
+  const Transfer first = copy(kCpuA, kBound);
+  const Transfer second = copy_inline_pieces(2, 100);
+  EXPECT_FALSE(second.done()) << "the link is full";
+  complete_one();
+  EXPECT_TRUE(first.done());
+  EXPECT_FALSE(second.done());
+  EXPECT_TRUE(inline_->threads().empty());
+  EXPECT_EQ(mover_->poll(), 0u);
+  EXPECT_TRUE(second.done()) << "whoever polls does it";
+  EXPECT_EQ(inline_->threads(), std::vector(2, std::this_thread::get_id()));
+}
+
+TEST_F(MoverVisits, WhatACompletingThreadLeavesThePollerDoes) {
+  open(true);
+  const Transfer first = copy(kCpuA, kBound);
+  const Transfer second = copy_inline_pieces(40, 10);
+  const auto completing = complete_one();
+  EXPECT_TRUE(second.wait());
+  const auto threads = inline_->threads();
+  EXPECT_EQ(threads.size(), 40u);
+  for (const auto id : {completing, std::this_thread::get_id()}) {
+    EXPECT_EQ(std::ranges::count(threads, id), 0);
+  }
+}
+
+TEST_F(MoverVisits, CancellingAndPromotingCopyNothing) {
+  open(false);
+  const Transfer large = copy(kCpuA, kBound - 10);
+  const Transfer next = copy_inline_pieces(2, 50);  // does not fit, and holds up the last
+  const Transfer last = copy_inline_pieces(2, 5);
+  next.cancel();
+  EXPECT_TRUE(inline_->threads().empty());
+  EXPECT_TRUE(last.wait());
+  fake_->hold(false);
+  EXPECT_TRUE(large.wait());
+}
+
+// Otherwise the read of an SSD would wait for the copies of cores.
+TEST_F(MoverVisits, EnginesThatCopyByThemselvesAreGivenTheirsFirst) {
+  open(false);
+  const Transfer full = copy(kCpuA, kBound);
+  const Transfer inlined = copy_inline_pieces(15, 10);
+  const Transfer other = copy(kCpuA, 100);
+  complete_one();
+  EXPECT_EQ(fake_->in_flight(), 0u) << "the link's next piece is not this thread's to copy";
+  mover_->poll();
+  EXPECT_TRUE(inlined.done());
+  EXPECT_EQ(inline_->others(), std::vector<std::size_t>(15, 1)) << "it was there before them";
+  fake_->hold(false);
+  EXPECT_TRUE(other.wait());
+}
+
+TEST_F(MoverVisits, AVisitCopiesNoMoreThanSixteenPieces) {
+  open(false);
+  const Transfer full = copy(kCpuA, kBound);
+  const Transfer many = copy_inline_pieces(100, 10);
+  complete_one();
+  for (std::size_t polls = 1; polls <= 6; ++polls) {
+    mover_->poll();
+    EXPECT_EQ(inline_->threads().size(), 16 * polls);
+  }
+  EXPECT_EQ(mover_->stats().queued_pieces, 4u);
+  mover_->poll();
+  EXPECT_TRUE(many.done());
+  EXPECT_TRUE(copy_inline_pieces(16, 10).done());
+  EXPECT_FALSE(copy_inline_pieces(17, 10).done());
+}
+
+TEST_F(MoverVisits, AWaitLooksAtItsBoundAfterEachShareAndDoesNotSleepWhileThereIsMore) {
+  open(false);
+  const Transfer full = copy(kCpuA, kBound);
+  const Transfer many = copy_inline_pieces(100, 10);
+  complete_one();
+  EXPECT_EQ(many.wait(0ns).error().code, ErrorCode::timed_out);
+  EXPECT_EQ(inline_->threads().size(), 16u);
+  int sleeps = 0;
+  waiting_.asleep = [&] { ++sleeps; };
+  EXPECT_TRUE(many.wait());
+  EXPECT_EQ(sleeps, 0);
+}
+
+TEST_F(MoverVisits, AVisitSubmitsNoMoreThanSixtyFourPieces) {
+  open(false);
+  std::vector<Transfer> all{copy(kCpuA, kBound)};
+  for (int i = 0; i < 100; ++i) all.push_back(copy(kCpuA, 10));
+  complete_one();
+  EXPECT_EQ(fake_->in_flight(), 64u);
+  mover_->poll();
+  EXPECT_EQ(fake_->in_flight(), 100u);
+  fake_->hold(false);
+  for (const Transfer& transfer : all) EXPECT_TRUE(transfer.wait());
+}
+
+TEST_F(MoverVisits, WhatIsLeftOfSubmissionsThePollerDoes) {
+  open(true);
+  std::vector<Transfer> all{copy(kCpuA, kBound)};
+  for (int i = 0; i < 200; ++i) all.push_back(copy(kCpuA, 10));
+  complete_one();
+  fake_->hold(false);
+  for (const Transfer& transfer : all) EXPECT_TRUE(transfer.wait());
+}
+
+// Many that complete inside one poll are settled together, and all of them.
+TEST_F(MoverVisits, SixtyCompletionsInOnePollAreAllTold) {
+  Backends backends;
+  auto fake = std::make_unique<FakeBackend>(FakeOptions{.engines = {kCpuA}, .max_in_flight = 100});
+  backends.add(std::move(fake));
+  mover_.emplace(machine_, backends, test::by_hand());
+  std::vector<int> told;
+  for (int i = 0; i < 60; ++i) {
+    copy(kCpuA, 10).on_done([&, i](const auto& outcome) { told.push_back(outcome ? i : -1); });
+  }
+  EXPECT_EQ(mover_->poll(), 60u);
+  EXPECT_EQ(told.size(), 60u);
+  EXPECT_TRUE(std::ranges::is_sorted(told));
+  mover_.reset();
+}
+
+// The thread may be the one that the other move needs to end.
+TEST_F(MoverVisits, WaitingInACallbackOfAnotherMoverIsRefused) {
+  open(false);
+  Mover other(machine_, backends_, test::by_hand());
+  bool called = false;
+  Transfer needed;
+  copy(kCpuA, 10).on_done([&](const auto&) {
+    called = true;
+    EXPECT_TRUE(mover_->in_callback() && other.in_callback());
+    EXPECT_EQ(needed.wait().error().code, ErrorCode::invalid);
+  });
+  needed = other.copy({&to_, 1 << 19, 10_B}, {&from_, 1 << 19, 10_B});
+  fake_->finish(1);
+  EXPECT_TRUE(called);
+  fake_->hold(false);
+  EXPECT_FALSE(other.in_callback());
+  EXPECT_TRUE(needed.wait());
+  needed.on_done([&](const auto&) {
+    EXPECT_TRUE(needed.wait()) << "done is no wait";
+    EXPECT_TRUE(mover_->in_callback());
+  });
+}
+
+}  // namespace
+}  // namespace headrace
