@@ -13,6 +13,9 @@
 // A block is evicting once it has left the index (dropped or invalidated) while a Block holds it:
 // its bytes are good for the holder, but no access finds them any more.
 //
+// Without memory for what the cache keeps, access() gives a block that stands for the source, plans
+// go on later, and all that returns no Result throws std::bad_alloc and can be called again.
+//
 // Cache is Thread-safe. Block and Prefetch are Thread-compatible: one thread at a time per handle.
 #pragma once
 

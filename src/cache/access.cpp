@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <bit>
 #include <new>
+#include <thread>
 #include <utility>
 
 #include "cache/core.h"
@@ -295,7 +296,23 @@ void CacheCore::submit(CacheEntry& entry, Priority asked) noexcept {
     return complete(entry, out_of_memory());
   }
   if (!transfer.done()) remember(entry, transfer, asked);
-  transfer.on_done([this, &entry](const Result<MoveStats>& outcome) { complete(entry, outcome); });
+  while (!hear(entry, transfer)) {
+    // It has begun and must be seen to end: as bounded as the copy.
+    mover_.poll();
+    if (transfer.done()) return complete(entry, transfer.poll().value());
+    std::this_thread::sleep_for(kFirstSleep);
+  }
+}
+
+// Has complete() called at the end; false: there is no memory to note that.
+bool CacheCore::hear(CacheEntry& entry, const Transfer& transfer) {
+  try {
+    transfer.on_done(
+        [this, &entry](const Result<MoveStats>& outcome) { complete(entry, outcome); });
+  } catch (const std::bad_alloc&) {
+    return false;
+  }
+  return true;
 }
 
 // For promote() and cancel(), which may have come before.

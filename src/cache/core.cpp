@@ -1,6 +1,7 @@
 #include "cache/core.h"
 
 #include <algorithm>
+#include <array>
 #include <limits>
 
 #include "core/check.h"
@@ -75,15 +76,13 @@ CacheCore::CacheCore(Mover& mover, CacheOptions options)
 }
 
 CacheCore::~CacheCore() {
-  std::vector<std::shared_ptr<PrefetchPlan>> plans;
   {
     const MutexLock lock(mutex_);
-    const bool no_block_outlives_the_cache = counts_.pins == 0 && readers_.pinned().empty();
+    const bool no_block_outlives_the_cache = counts_.pins == 0 && !readers_.any_pinned();
     CHECK(no_block_outlives_the_cache);
     ++watchers_;
-    plans = give_up_plans();
   }
-  end_plans(plans);
+  end_plans();
   drop_all();
   // There the copies it would wait for may need this very thread.
   CHECK(running_.load() == 0 || !mover_.in_callback());
@@ -165,10 +164,11 @@ void CacheCore::invalidate(Extent extent) {
 template <class Then>
 void CacheCore::for_blocks(const std::optional<Range>& range, const Then& then) {
   for (RangeIndex<CacheEntry>::Cursor cursor; !cursor.ended;) {
+    std::array<CacheEntry*, kSlice> found;
     DeferredActions deferred(*this);
     const MutexLock lock(mutex_);
-    const auto entries = index_.next(range, cursor, kSlice);
-    deferred.may_cancel(entries.size());
+    const auto entries = std::span(found).first(index_.next(range, cursor, found));
+    if (entries.size() > 1) deferred.may_cancel(entries.size());
     count_pins(entries);
     for (CacheEntry* entry : entries) then(*entry, deferred);
   }
@@ -229,12 +229,7 @@ void CacheCore::flush() {
 
 void CacheCore::clear() {
   if (!origin_.here()) return;
-  std::vector<std::shared_ptr<PrefetchPlan>> plans;
-  {
-    const MutexLock lock(mutex_);
-    plans = give_up_plans();
-  }
-  end_plans(plans);
+  end_plans();
   drop_all();
   give_back_slabs();
 }

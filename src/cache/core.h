@@ -55,12 +55,21 @@ class DeferredActions {
 
   // Whether it needs the cache, or calls somebody who may.
   bool any() const { return !free_.empty() || wake || !thens.empty(); }
+  // Of more than one, those that may_cancel() had memory for; the others end by themselves.
   void cancel(const Transfer& transfer) {
-    if (first_cancelled_) more_cancelled_.push_back(transfer);
-    if (!first_cancelled_) first_cancelled_ = transfer;
+    if (!first_cancelled_) {
+      first_cancelled_ = transfer;
+    } else if (more_cancelled_.size() < more_cancelled_.capacity()) {
+      more_cancelled_.push_back(transfer);
+    }
   }
-  // So many cancel() cannot fail; one never does.
-  void may_cancel(std::size_t transfers) { more_cancelled_.reserve(transfers); }
+  void may_cancel(std::size_t transfers) {
+    try {
+      more_cancelled_.reserve(transfers);
+    } catch (const std::bad_alloc&) {
+      // As said.
+    }
+  }
   // Room for one more slab to free(), which then cannot fail.
   void may_free() { free_.reserve(free_.size() + 1); }
   void free(std::unique_ptr<Buffer> slab) { free_.push_back(std::move(slab)); }
@@ -202,6 +211,7 @@ class CacheCore {
       REQUIRES(mutex_);
   bool may_enter_index(const Range& range, DeferredActions& deferred) REQUIRES(mutex_);
   void submit(CacheEntry& entry, Priority asked) noexcept EXCLUDES(mutex_);
+  bool hear(CacheEntry& entry, const Transfer& transfer) EXCLUDES(mutex_);
   void remember(CacheEntry& entry, const Transfer& transfer, Priority asked) EXCLUDES(mutex_);
   void complete(CacheEntry& entry, const Result<MoveStats>& outcome) noexcept EXCLUDES(mutex_);
   void give_up(CacheEntry& entry, const Error& error) REQUIRES(mutex_);
@@ -281,8 +291,9 @@ class CacheCore {
   void use(PrefetchPlan& plan, const Range& range) REQUIRES(mutex_);
   void pass_over(PrefetchPlan& plan, std::size_t& effort) REQUIRES(mutex_);
   void unplan(CacheEntry& entry, PlanItem::State state) REQUIRES(mutex_);
-  void end_plans(std::span<const std::shared_ptr<PrefetchPlan>> plans) EXCLUDES(mutex_);
-  std::vector<std::shared_ptr<PrefetchPlan>> give_up_plans() REQUIRES(mutex_);
+  bool give_up(PrefetchPlan& plan) REQUIRES(mutex_);
+  void end_plan(const std::shared_ptr<PrefetchPlan>& plan) EXCLUDES(mutex_);
+  void end_plans() EXCLUDES(mutex_);
 
   bool being_read(ObjectId object) const REQUIRES(mutex_);
 

@@ -1,10 +1,16 @@
-// What a block costs besides its bytes: everything the process allocates for it, counted.
+// What a block costs besides its bytes: everything the process allocates for it, counted. And what
+// becomes of a cache for which memory runs out: each allocation of a scenario fails in turn.
 #include <gtest/gtest.h>
 #include <malloc.h>
 
+#include <array>
 #include <atomic>
 #include <cstdlib>
+#include <cstring>
+#include <memory>
 #include <new>
+#include <utility>
+#include <vector>
 
 #include "core/sanitizers.h"
 #include "tests/support/cache_rig.h"
@@ -15,8 +21,12 @@
 namespace {
 std::atomic<std::int64_t> live_bytes{0};
 
+// The allocation that counts it down to 0 fails; below it none does.
+std::atomic<std::int64_t> until_failure{0};
+
 void* counted(std::size_t size) {
-  void* const memory = std::malloc(size);
+  const bool fails = until_failure > 0 && until_failure.fetch_sub(1) == 1;
+  void* const memory = fails ? nullptr : std::malloc(size);
   if (memory == nullptr) throw std::bad_alloc();
   // The allocator's own header of 8 bytes counts too.
   live_bytes += static_cast<std::int64_t>(malloc_usable_size(memory) + 8);
@@ -73,6 +83,167 @@ TEST(CacheMemoryTest, ABlockCostsAtMost128BytesBesideItsOwn) {
     // Entries stay for other blocks (readers.h).
     const double halved = static_cast<double>(live_bytes - before) / static_cast<double>(blocks);
     EXPECT_LE(halved, 128.0);
+  }
+}
+
+// Copies when it is polled, or inside submit(); allocates nothing.
+class PlainBackend final : public Backend {
+ public:
+  explicit PlainBackend(bool inlines) : inlines_(inlines) {
+    facts_.name = "plain";
+    facts_.engines = {kCpuA};
+    facts_.max_piece = 1_MiB;
+    facts_.max_in_flight = flights_.size();
+    facts_.inline_below = inlines ? 2_MiB : 0_B;
+    facts_.completes_itself = inlines;
+  }
+  const Capabilities& capabilities() const override { return facts_; }
+  Result<std::size_t> submit(std::span<const Piece> pieces, Completion& completion) override {
+    completion_ = &completion;
+    std::size_t taken = 0;
+    for (const Piece& piece : pieces) {
+      if (count_ == flights_.size()) break;
+      flights_[count_++] = piece;
+      ++taken;
+    }
+    if (inlines_) poll();
+    return taken;
+  }
+  std::size_t poll() override {
+    const auto flights = flights_;
+    const std::size_t found = std::exchange(count_, 0);
+    for (std::size_t i = 0; i < found; ++i) {
+      const Piece& piece = flights[i];
+      std::memcpy(piece.to.memory(), piece.from.memory(), piece.to.length.value);
+      completion_->complete(piece.tag, {});
+    }
+    return found;
+  }
+
+ private:
+  Capabilities facts_;
+  const bool inlines_;
+  std::array<Piece, 8> flights_;
+  std::size_t count_ = 0;
+  Completion* completion_ = nullptr;
+};
+
+constexpr std::uint64_t kPart = 4096;
+
+// Everything that a cache does, in one thread. What throws is tried again when memory is back.
+class FailingScene {
+ public:
+  explicit FailingScene(bool inlines) : machine_(small_machine()), source_(64 * kPart) {
+    backends_.add(std::make_unique<PlainBackend>(inlines));
+    mover_ = std::make_unique<Mover>(machine_, backends_,
+                                     MoverOptions{.route = place::one, .poller = false});
+    held_.reserve(256);
+  }
+
+  void play() {
+    attempt([&] { make(); });
+    if (cache_ == nullptr) return;
+    attempt([&] { plan_ = cache_->prefetch(blocks(0, 24)); });
+    for (std::uint64_t i = 0; i < 12; ++i) use(i, i % 5 == 0);
+    attempt([&] { cache_->invalidate(source_.at(2 * kPart, 3 * kPart)); });
+    for (std::uint64_t i = 30; i < 50; ++i) use(i, i % 7 == 0);
+    attempt([&] { cache_->flush(); });
+    attempt([&] { (void)cache_->resize(kDram, Bytes{8 * kPart}); });
+    for (std::uint64_t i = 10; i < 24; ++i) use(i, false);
+    attempt([&] { (void)cache_->resize(kDram, Bytes{24 * kPart}); });
+    std::array<Extent, 4> four{source_.at(0, 100), source_.at(5, 9000), source_.at(0, 100),
+                               source_.at(60 * kPart, kPart)};
+    std::array<Block, 4> found;
+    attempt([&] { cache_->access(four, found); });
+    attempt([&] { cache_->clear(); });
+    use(1, true);
+  }
+
+  // With memory again: what there is is right, all ends, and everything works.
+  void judge() {
+    if (cache_ == nullptr) make();
+    for (const Block& block : held_) check(block);
+    EXPECT_TRUE(cache_->forget(source_.object()).has_value());
+    EXPECT_EQ(told_, listened_);
+    held_.clear();
+    cache_->clear();
+    const CacheStats stats = cache_->stats();
+    EXPECT_EQ(stats.blocks, 0u);
+    EXPECT_EQ(stats.bytes_used, 0_B);
+    EXPECT_EQ(stats.bytes_pinned, 0_B);
+    ASSERT_TRUE(cache_->resize(kDram, Bytes{24 * kPart}).has_value());
+    plan_ = cache_->prefetch(blocks(0, 64));
+    for (std::uint64_t i = 0; i < 64; ++i) use(i, false);
+    EXPECT_EQ(plan_.progress().used, 64u);
+    EXPECT_LE(cache_->stats().bytes_used, Bytes{24 * kPart});
+    cache_.reset();
+  }
+
+ private:
+  template <class Work>
+  static void attempt(const Work& work) {
+    try {
+      work();
+    } catch (const std::bad_alloc&) {
+      // It can be called again.
+    }
+  }
+  void make() {
+    CacheOptions options{.budgets = {{kDram, Bytes{24 * kPart}}},
+                         .placement = place::always(kDram),
+                         .slab = Bytes{4 * kPart},
+                         .pages = PageSize::base};
+    if (auto made = Cache::create(*mover_, std::move(options))) cache_ = *std::move(made);
+  }
+  std::vector<Extent> blocks(std::uint64_t first, std::uint64_t last) const {
+    std::vector<Extent> extents;
+    for (std::uint64_t i = first; i < last; ++i) extents.push_back(source_.at(i * kPart, kPart));
+    return extents;
+  }
+  void use(std::uint64_t i, bool keep) {
+    attempt([&] {
+      Block block = cache_->access(source_.at(i * kPart, i % 3 == 0 ? kPart : kPart / 2));
+      attempt([&] {
+        block.on_ready([this] { ++told_; });
+        ++listened_;
+      });
+      mover_->poll();
+      check(block);
+      if (keep) held_.push_back(std::move(block));
+    });
+  }
+  // Its bytes are those of the source, here or there.
+  void check(const Block& block) const {
+    const auto bytes = block.wait();
+    EXPECT_TRUE(bytes.has_value());
+    EXPECT_TRUE(!bytes || source_.equals(block.extent(), *bytes));
+  }
+
+  Machine machine_;
+  Source source_;
+  Backends backends_;
+  std::unique_ptr<Mover> mover_;
+  std::unique_ptr<Cache> cache_;
+  Prefetch plan_;
+  std::vector<Block> held_;
+  int told_ = 0;
+  int listened_ = 0;
+};
+
+TEST(CacheMemoryTest, EachAllocationMayFail) {
+  for (const bool inlines : {false, true}) {
+    std::int64_t most = 1;
+    for (std::int64_t n = 1; n <= most; ++n) {
+      SCOPED_TRACE(testing::Message() << "allocation " << n << ", inlines " << inlines);
+      FailingScene scene(inlines);
+      until_failure = n;
+      scene.play();
+      // 0: there was an n-th.
+      if (until_failure.exchange(0) == 0) most = n + 1;
+      scene.judge();
+      ASSERT_FALSE(HasFailure());
+    }
+    EXPECT_GT(most, 100) << "or nothing was tried";
   }
 }
 

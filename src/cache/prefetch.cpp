@@ -430,25 +430,44 @@ void CacheCore::unplan(CacheEntry& entry, PlanItem::State state) {
   DCHECK(entry.planned == 0);
 }
 
-// Ends plans in slices; they start nothing any more, and whoever else would end them need not.
-void CacheCore::end_plans(std::span<const std::shared_ptr<PrefetchPlan>> plans) {
-  for (const auto& plan : plans) {
-    for (std::size_t i = 0; !plan->progress.cancelled;) {
-      const MutexLock lock(mutex_);
-      i = std::max(i, plan->oldest);
-      const std::size_t end = std::min(plan->started_end, i + PrefetchPlan::kSlice);
-      for (; i < end; ++i) {
-        PlanItem& item = plan->items[i];
-        if (item.state == PlanItem::State::started) let_go(item, PlanItem::State::over);
-      }
-      if (i < plan->started_end) continue;
-      const auto at = std::ranges::find(plans_, plan);
-      if (static_cast<std::size_t>(at - plans_.begin()) < turn_) --turn_;  // the same plan's turn
-      plans_.erase(at);
-      set_idle(*plan, false);  // no longer counted
-      plan->progress.cancelled = true;
-      plan->core = nullptr;
+// In slices; it starts nothing any more. Requires: nobody else ends it.
+void CacheCore::end_plan(const std::shared_ptr<PrefetchPlan>& plan) {
+  for (std::size_t i = 0;;) {
+    const MutexLock lock(mutex_);
+    i = std::max(i, plan->oldest);
+    const std::size_t end = std::min(plan->started_end, i + PrefetchPlan::kSlice);
+    for (; i < end; ++i) {
+      PlanItem& item = plan->items[i];
+      if (item.state == PlanItem::State::started) let_go(item, PlanItem::State::over);
     }
+    if (i < plan->started_end) continue;
+    const auto at = std::ranges::find(plans_, plan);
+    if (static_cast<std::size_t>(at - plans_.begin()) < turn_) --turn_;  // the same plan's turn
+    plans_.erase(at);
+    set_idle(*plan, false);  // no longer counted
+    plan->progress.cancelled = true;
+    plan->core = nullptr;
+    return;
+  }
+}
+
+// Whether the caller is to end it; nobody uses it from now on.
+bool CacheCore::give_up(PrefetchPlan& plan) {
+  plan.listed = false;
+  return !std::exchange(plan.ended, true);
+}
+
+void CacheCore::end_plans() {
+  for (;;) {
+    std::shared_ptr<PrefetchPlan> plan;
+    {
+      const MutexLock lock(mutex_);
+      const auto at = std::ranges::find(plans_, false, [](const auto& one) { return one->ended; });
+      if (at == plans_.end()) return;
+      plan = *at;
+      give_up(*plan);
+    }
+    end_plan(plan);
   }
 }
 
@@ -456,21 +475,10 @@ void CacheCore::cancel(const std::shared_ptr<PrefetchPlan>& plan) {
   if (!origin_.here()) return;
   {
     const MutexLock lock(mutex_);
-    if (std::exchange(plan->ended, true)) return;  // by clear(), meanwhile
-    plan->listed = false;
+    if (!give_up(*plan)) return;  // by clear(), meanwhile
   }
-  end_plans({&plan, 1});
+  end_plan(plan);
   if (take_pump_due()) pump(true);  // others may go on in its space
-}
-
-// All plans, which are not used any more.
-std::vector<std::shared_ptr<PrefetchPlan>> CacheCore::give_up_plans() {
-  std::vector<std::shared_ptr<PrefetchPlan>> plans;
-  for (const auto& plan : plans_) {
-    plan->listed = false;
-    if (!std::exchange(plan->ended, true)) plans.push_back(plan);
-  }
-  return plans;
 }
 
 Prefetch::Progress CacheCore::progress(const PrefetchPlan& plan) const {

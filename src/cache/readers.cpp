@@ -111,6 +111,13 @@ std::vector<CacheEntry*> Readers::pinned() const {
   return entries;
 }
 
+bool Readers::any_pinned() const {
+  return std::ranges::any_of(readers_, [](const auto& reader) {
+    return std::ranges::any_of(reader->slots,
+                               [](const PinSlot& slot) { return slot.load() != nullptr; });
+  });
+}
+
 std::uint64_t Readers::hits() const {
   std::uint64_t sum = 0;
   for (const auto& reader : readers_) sum += reader->hits;

@@ -160,6 +160,7 @@ class Readers {
   void ask_all(bool asked);
   // Entries pinned by slots and not counted, once for each slot.
   std::vector<CacheEntry*> pinned() const;
+  bool any_pinned() const;
   std::uint64_t hits() const;
 
  private:

@@ -22,6 +22,7 @@
 #include <memory>
 #include <new>
 #include <optional>
+#include <span>
 #include <vector>
 
 #include "cache/structures/relaxed.h"
@@ -239,20 +240,32 @@ class RangeIndex {
     std::size_t cells = 0;
     std::size_t at = 0;
   };
-  // The next of the items that overlap `range` (all items: none given): those in some `most` cells.
-  // The index may change from call to call; what is in it all the time is found.
-  std::vector<T*> next(const std::optional<Range>& range, Cursor& cursor, std::size_t most) const {
-    if (range && cells_of(*range) <= most) {
-      cursor.ended = true;
-      return overlapping(*range);
+  // Writes the next of the items that overlap `range` (all items: none given) to `out` and returns
+  // how many. It looks at about out.size() cells, at least one. The index may change from call to
+  // call; what is in it all the time is found, if what was found in a range of few cells is removed
+  // each time. Requires: no chain is longer than out.
+  std::size_t next(const std::optional<Range>& range, Cursor& cursor, std::span<T*> out) const {
+    std::size_t found = 0;
+    if (range && cells_of(*range) <= out.size()) {
+      visit_overlapping(*range, [&](T& item) {
+        out[found++] = &item;
+        return found < out.size();
+      });
+      cursor.ended = found < out.size();
+      return found;
     }
     // As many cells: each item is where it was.
     if (cursor.cells != cells()) cursor = {.cells = cells()};
-    const std::size_t end = std::min(cursor.at + most, cells());
-    std::vector<T*> found;
+    const std::size_t end = std::min(cursor.at + out.size(), cells());
     for (; cursor.at < end; ++cursor.at) {
+      const std::size_t before = found;
       for (T* item = table()->at[cursor.at]; item != nullptr; item = item->next_in_cell) {
-        if (!range || item->range().overlaps(*range)) found.push_back(item);
+        if (range && !item->range().overlaps(*range)) continue;
+        if (found == out.size()) {
+          CHECK(before > 0);
+          return before;  // this cell the next time
+        }
+        out[found++] = item;
       }
     }
     cursor.ended = cursor.at == cells();

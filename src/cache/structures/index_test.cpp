@@ -4,9 +4,11 @@
 #include <rapidcheck/gtest.h>
 
 #include <algorithm>
+#include <array>
 #include <list>
 #include <optional>
 #include <set>
+#include <span>
 
 namespace headrace {
 namespace {
@@ -61,7 +63,6 @@ RC_GTEST_PROP(RangeIndexTest, FindsWhatANaiveListFinds, ()) {
     RC_ASSERT(std::set<Item*>(found.begin(), found.end()) == overlaps);
     RC_ASSERT(found.size() == overlaps.size());
     RC_ASSERT(index.size() == items.size());
-    RC_ASSERT(index.all().size() == items.size());
   }
 }
 
@@ -107,7 +108,9 @@ RC_GTEST_PROP(RangeIndexTest, AWalkFindsWhatIsThereAllTheTime, ()) {
   }
   std::set<Item*> seen;
   for (Index::Cursor cursor; !cursor.ended;) {
-    for (Item* item : index.next(range, cursor, 16)) seen.insert(item);
+    std::array<Item*, 16> found;
+    const std::size_t count = index.next(range, cursor, found);
+    for (Item* item : std::span(found).first(count)) seen.insert(item);
     for (int i = *rc::gen::inRange(0, 40); i > 0 && !go.empty(); --i) {
       index.remove(*go.back());
       go.pop_back();
