@@ -50,7 +50,7 @@ struct Capabilities {
   Bytes max_piece;                // larger pieces are refused as invalid
   std::size_t max_in_flight = 1;  // pieces per engine; beyond it submit accepts fewer
   Bytes min_efficient;            // smaller pieces cost as much time as one of it
-  Bytes inline_below;             // pieces below it are copied inside submit()
+  Bytes inline_below;             // pieces below it are copied and reported in submit()
   bool may_reorder = false;       // completions may overtake each other
   bool may_fail = false;          // the hardware may refuse a piece that another could copy
   // Completions come by themselves. If not, somebody has to call poll().

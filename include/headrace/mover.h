@@ -106,14 +106,17 @@ class Transfer {
  private:
   friend class MoverCore;
   explicit Transfer(std::shared_ptr<Move> move) : move_(std::move(move)) {}
-  // One that failed for want of memory.
-  static Transfer exhausted() {
-    Transfer transfer;
-    transfer.exhausted_ = true;
-    return transfer;
-  }
-  std::shared_ptr<Move> move_;  // null: it was done when copy() returned
-  bool exhausted_ = false;
+  // The outcome of a move that was done when copy() returned: nothing, one piece, or no memory.
+  struct Ended {
+    Bytes bytes;
+    Nanoseconds total{0};
+    EngineId engine{};
+    bool moved = false;
+    bool exhausted = false;
+  };
+  explicit Transfer(const Ended& ended) : ended_(ended) {}
+  std::shared_ptr<Move> move_;  // null: ended_ tells
+  Ended ended_;
 };
 
 // Longer than the 160 s after which storage gives a piece up, the slowest of the backends.

@@ -39,6 +39,11 @@ bool overlap(const Extent& a, const Extent& b) {
   return at < bt + b.length.value && bt < at + a.length.value;
 }
 
+// Both are there, of one length, and apart.
+bool is_plain(const Extent& to, const Extent& from) {
+  return to.valid() && from.valid() && to.length == from.length && !overlap(to, from);
+}
+
 Status check_request(const Extent& to, const Extent& from) {
   for (const Extent* side : {&to, &from}) {
     if (side->valid()) continue;
@@ -76,6 +81,8 @@ struct MoverCore::Turn {
   std::array<Segment*, kBatch> segments;
   std::size_t taken = 0;
   Move* ended = nullptr;
+  Transfer::Ended at_once;  // what was copied without the scheduler
+  bool tried = false;       // whether that was tried
   bool left = false;
   bool start_poller = false;
   bool call_poller = false;
@@ -90,6 +97,10 @@ MoverCore::MoverCore(const Machine& machine, const Backends& backends, MoverOpti
       waiters_poll_(!options_.poller) {
   for (const auto& backend : backends.all()) {
     if (!backend->capabilities().completes_itself) polled_.push_back(backend.get());
+  }
+  for (const Engine& engine : machine.engines) {
+    if (raw(engine.id) >= by_engine_.size()) by_engine_.resize(raw(engine.id) + 1);
+    by_engine_[raw(engine.id)] = backends.find(engine.id);
   }
 }
 
@@ -116,7 +127,41 @@ Result<Route> MoverCore::ask(const RoutePolicy& policy,
   }
 }
 
-// Enters the move, and takes what may be submitted under the same lock.
+// Hears of a piece that is copied inside submit().
+namespace {
+class Copied final : public Completion {
+ public:
+  void complete(std::uint64_t, Status outcome) noexcept override {
+    reported = true;
+    well = outcome.has_value();
+  }
+  bool reported = false;
+  bool well = false;
+};
+}  // namespace
+
+// Whether it was copied. If not, whatever the reason, the scheduler sees to it.
+bool MoverCore::copy_at_once(const Extent& to, const Extent& from, EngineId engine, CopyHint hint,
+                             Turn& turn) {
+  Inside::Entered entered(inside_);
+  turn.tried = true;
+  if (stopping_.load()) return false;
+  const Piece piece{.from = from, .to = to, .engine = engine, .hint = hint};
+  Copied copied;
+  const auto accepted = by_engine_[raw(engine)]->submit({&piece, 1}, copied);
+  if (!accepted || *accepted == 0) return false;
+  CHECK(copied.reported && "a piece below Capabilities::inline_below is copied inside submit()");
+  if (!copied.well) return false;
+  entered.count_copy(to.length.value);
+  turn.at_once = {.bytes = to.length,
+                  .total = options_.clock->now() - turn.time.now(),
+                  .engine = engine,
+                  .moved = true};
+  return true;
+}
+
+// Enters the move, and takes what may be submitted under the same lock; or copies it at once, which
+// turn.at_once tells.
 Status MoverCore::open(const std::shared_ptr<Move>& move, const MoveOptions& options, Visit& visit,
                        Turn& turn) {
   HEADRACE_TRY_STATUS(check_request(move->to, move->from));
@@ -137,6 +182,16 @@ Status MoverCore::open(const std::shared_ptr<Move>& move, const MoveOptions& opt
     if (!answer) return std::unexpected<Error>(std::move(answer).error());
     route = &link.remember(request.bytes, *std::move(answer));
   }
+  const auto engine = scheduler_.inline_engine(link, *route);
+  if (engine && !turn.tried) {
+    if (!own) {
+      inline_routes_.remember(request.from, request.to, request.bytes, *engine);
+      route = &own.emplace(*route);  // another may be remembered in its place meanwhile
+    }
+    lock.unlock();
+    if (copy_at_once(move->to, move->from, *engine, move->hint, turn)) return {};
+    lock.lock();
+  }
   if (stopping_) return fail(ErrorCode::cancelled, "the mover is being destroyed; start no moves");
   HEADRACE_TRY_STATUS(scheduler_.open(move, link, *route));
   if (visit.outermost()) take(visit, turn);
@@ -144,24 +199,29 @@ Status MoverCore::open(const std::shared_ptr<Move>& move, const MoveOptions& opt
 }
 
 Transfer MoverCore::copy(Extent to, Extent from, const MoveOptions& options) {
-  const Nanoseconds now = options_.clock->now();
+  Turn turn(TurnTime(*options_.clock, options_.clock->now()));
+  if (!options.route && is_plain(to, from) && origin_.here()) {
+    const auto engine = inline_routes_.find(from.object->node(), to.object->node(), to.length);
+    if (engine && copy_at_once(to, from, *engine, options.hint, turn))
+      return Transfer(turn.at_once);
+  }
   std::shared_ptr<Move> move;
   Visit visit(this, kMostInline);
-  Turn turn(TurnTime(*options_.clock, now));
   Status opened;
   try {
-    move = std::make_shared<Move>(shared_from_this(), to, from, options, now);
+    move = std::make_shared<Move>(shared_from_this(), to, from, options, turn.time.now());
     opened = origin_.check("the mover");
     if (opened) opened = open(move, options, visit, turn);
   } catch (const std::bad_alloc&) {
     opened = out_of_memory();
   }
+  if (turn.at_once.moved) return Transfer(turn.at_once);
   if (!opened || to.length == 0_B) {
     if (origin_.here()) {
       MutexLock lock(mutex_);
       scheduler_.count_without_work(!opened);
     }
-    if (move == nullptr) return Transfer::exhausted();
+    if (move == nullptr) return Transfer(Transfer::Ended{.exhausted = true});
     Result<MoveStats> outcome;
     if (!opened) outcome = std::unexpected<Error>(std::move(opened).error());
     move->finish(std::move(outcome), *options_.waiting);
@@ -265,18 +325,21 @@ void MoverCore::submit(std::span<Segment*> segments, Visit& visit) {
 
 // Offers pieces to their one engine. Those accepted may be gone when submit() returns.
 void MoverCore::offer(std::span<Segment*> segments, Visit& visit) {
-  std::array<Piece, kBatch> pieces;
+  // Not an array of pieces: most submissions are of one, and it would make all.
+  alignas(Piece) std::array<std::byte, kBatch * sizeof(Piece)> memory;
+  auto* const pieces = reinterpret_cast<Piece*>(memory.data());
   for (std::size_t i = 0; i < segments.size(); ++i) {
     const Segment& segment = *segments[i];
     const Move& move = *segment.move;
-    pieces[i] = {.from = move.from.part(segment.offset, Bytes{segment.length}),
-                 .to = move.to.part(segment.offset, Bytes{segment.length}),
-                 .engine = segment.queue->engine->id,
-                 .hint = move.hint,
-                 .tag = reinterpret_cast<std::uintptr_t>(&segment)};
+    std::construct_at(pieces + i,
+                      Piece{.from = move.from.part(segment.offset, Bytes{segment.length}),
+                            .to = move.to.part(segment.offset, Bytes{segment.length}),
+                            .engine = segment.queue->engine->id,
+                            .hint = move.hint,
+                            .tag = reinterpret_cast<std::uintptr_t>(&segment)});
   }
   EngineState& engine = *segments.front()->queue->engine;
-  auto accepted = engine.backend->submit(std::span(pieces).first(segments.size()), *this);
+  auto accepted = engine.backend->submit({pieces, segments.size()}, *this);
   if (accepted) {
     CHECK(*accepted <= segments.size());
     if (*accepted == segments.size()) return;
@@ -461,7 +524,12 @@ bool MoverCore::quiet() const {
 MoverStats MoverCore::stats() const {
   if (!origin_.here()) return {};
   MutexLock lock(mutex_);
-  return scheduler_.stats();
+  MoverStats stats = scheduler_.stats();
+  const Inside::Copies copies = inside_.copies();
+  stats.transfers += copies.count;
+  stats.pieces += copies.count;
+  stats.bytes += Bytes{copies.bytes};
+  return stats;
 }
 
 // The poller is started when it is first needed: backends that complete by themselves need it only

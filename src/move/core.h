@@ -21,6 +21,7 @@
 
 #include "core/fork.h"
 #include "core/mutex.h"
+#include "move/inline_routes.h"
 #include "move/inside.h"
 #include "move/scheduler.h"
 
@@ -56,6 +57,8 @@ class MoverCore final : public Completion, public std::enable_shared_from_this<M
   class Visit;
   struct Turn;
 
+  bool copy_at_once(const Extent& to, const Extent& from, EngineId engine, CopyHint hint,
+                    Turn& turn) EXCLUDES(mutex_);
   Result<Route> ask(const RoutePolicy& policy, const RouteRequest& request) const noexcept;
   Status open(const std::shared_ptr<Move>& move, const MoveOptions& options, Visit& visit,
               Turn& turn) EXCLUDES(mutex_);
@@ -78,17 +81,19 @@ class MoverCore final : public Completion, public std::enable_shared_from_this<M
   const Origin origin_;
   const Machine& machine_;
   const MoverOptions options_;
-  std::vector<Backend*> polled_;  // those that do not complete by themselves
+  std::vector<Backend*> polled_;     // those that do not complete by themselves
+  std::vector<Backend*> by_engine_;  // index: raw(EngineId)
 
   mutable Mutex mutex_;
   MoveScheduler scheduler_ GUARDED_BY(mutex_);
-  bool stopping_ GUARDED_BY(mutex_) = false;
   bool left_ GUARDED_BY(mutex_) = false;  // a piece may be taken that the last visit did not take
   enum class Poller { none, awake, asleep };
   Poller poller_ GUARDED_BY(mutex_) = Poller::none;
   std::thread poller_thread_ GUARDED_BY(mutex_);
 
-  Inside inside_;                           // threads in an outermost visit
+  InlineRoutes inline_routes_;
+  Inside inside_;                           // threads in an outermost visit, or that copy at once
+  std::atomic<bool> stopping_{false};       // no move may be started any more
   std::atomic<bool> stopped_{false};        // no backend may be touched any more
   std::atomic<bool> waiters_poll_;          // there is no poller thread
   std::atomic<std::uint32_t> doorbell_{0};  // changes when the poller should look

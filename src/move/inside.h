@@ -1,6 +1,6 @@
-// How many threads are inside something, counted without a lock: each thread counts on a line of
-// its own, so that threads do not slow each other down. What is to be ended sets a flag that
-// stops newcomers, then waits until nobody is inside.
+// How many threads are inside something, and what they did there alone, counted without a lock:
+// each thread counts on a line of its own, so that threads do not slow each other down. What is to
+// be ended sets a flag that stops newcomers, then waits until nobody is inside.
 //
 // Thread-safe. A thread that enters and then finds the flag set leaves at once; whoever set the
 // flag and then finds nobody inside is followed by nobody who did not see it (both sequentially
@@ -15,28 +15,48 @@
 namespace headrace {
 
 class Inside {
+  // A line of its own: threads that share one would wait for each other's writes.
+  struct alignas(64) Line {
+    std::atomic<std::uint64_t> threads{0};
+    std::atomic<std::uint64_t> copies{0};
+    std::atomic<std::uint64_t> bytes{0};
+  };
+
  public:
   // Counts the calling thread while it lives.
   class Entered {
    public:
-    explicit Entered(Inside& inside) : count_(inside.mine()) { count_.fetch_add(1); }
-    ~Entered() { count_.fetch_sub(1); }
+    explicit Entered(Inside& inside) : line_(inside.mine()) { line_.threads.fetch_add(1); }
+    ~Entered() { line_.threads.fetch_sub(1); }
     Entered(const Entered&) = delete;
     Entered& operator=(const Entered&) = delete;
 
+    void count_copy(std::uint64_t bytes) {
+      line_.copies.fetch_add(1);
+      line_.bytes.fetch_add(bytes);
+    }
+
    private:
-    std::atomic<std::uint32_t>& count_;
+    Line& line_;
   };
 
   bool nobody() const {
-    return std::ranges::all_of(lines_, [](const Line& line) { return line.count.load() == 0; });
+    return std::ranges::all_of(lines_, [](const Line& line) { return line.threads.load() == 0; });
+  }
+  struct Copies {
+    std::uint64_t count = 0;
+    std::uint64_t bytes = 0;
+  };
+  Copies copies() const {
+    Copies all;
+    for (const Line& line : lines_) {
+      all.count += line.copies.load();
+      all.bytes += line.bytes.load();
+    }
+    return all;
   }
 
  private:
-  // A line of its own: threads that share one would wait for each other's writes.
-  struct alignas(64) Line {
-    std::atomic<std::uint32_t> count{0};
-  };
   static constexpr std::size_t kLines = 16;
 
   static std::size_t line_of_thread() {
@@ -45,7 +65,7 @@ class Inside {
     thread_local const std::size_t line = threads.fetch_add(1) % kLines;
     return line;
   }
-  std::atomic<std::uint32_t>& mine() { return lines_[line_of_thread()].count; }
+  Line& mine() { return lines_[line_of_thread()]; }
 
   std::array<Line, kLines> lines_;
 };

@@ -7,6 +7,7 @@
 #include <cstdlib>
 #include <new>
 
+#include "core/mutex.h"
 #include "core/sanitizers.h"
 #include "move/mover_testing.h"
 
@@ -79,27 +80,33 @@ class PlainBackend final : public Backend {
     for (std::size_t i = 0; i < pieces.size(); ++i) {
       if (inlines_) {
         end(pieces[i], completion);
-      } else {
-        if (count_ == flights_.size()) return i;
-        flights_[count_++] = pieces[i];
-        completion_ = &completion;
+        continue;
       }
+      MutexLock lock(mutex_);
+      if (count_ == flights_.size()) return i;
+      flights_[count_++] = pieces[i];
+      completion_ = &completion;
     }
     return pieces.size();
   }
   std::size_t poll() override {
-    const std::size_t found = count_;
-    const auto flights = flights_;
-    count_ = 0;
-    for (std::size_t i = 0; i < found; ++i) end(flights[i], *completion_);
+    std::array<Piece, 8> flights;
+    std::size_t found = 0;
+    Completion* completion = nullptr;
+    {
+      MutexLock lock(mutex_);
+      flights = flights_;
+      found = std::exchange(count_, 0);
+      completion = completion_;
+    }
+    for (std::size_t i = 0; i < found; ++i) end(flights[i], *completion);
     return found;
   }
-  int failures = 0;  // the next pieces fail
+  std::atomic<int> failures = 0;  // the next pieces fail
 
  private:
   void end(const Piece& piece, Completion& completion) {
-    if (failures > 0) {
-      --failures;
+    if (failures.fetch_sub(1) > 0) {
       return completion.complete(piece.tag, std::unexpected<Error>(Error{ErrorCode::io, "told"}));
     }
     std::memcpy(piece.to.memory(), piece.from.memory(), piece.to.length.value);
@@ -107,9 +114,10 @@ class PlainBackend final : public Backend {
   }
   Capabilities facts_;
   const bool inlines_;
-  std::array<Piece, 8> flights_;
-  std::size_t count_ = 0;
-  Completion* completion_ = nullptr;
+  Mutex mutex_;
+  std::array<Piece, 8> flights_ GUARDED_BY(mutex_);
+  std::size_t count_ GUARDED_BY(mutex_) = 0;
+  Completion* completion_ GUARDED_BY(mutex_) = nullptr;
 };
 
 struct Scene {

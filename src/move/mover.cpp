@@ -1,5 +1,7 @@
 #include "headrace/mover.h"
 
+#include <new>
+
 #include "core/fail.h"
 #include "move/core.h"
 
@@ -25,10 +27,16 @@ std::optional<Result<MoveStats>> Transfer::poll() const {
     if (!move_->done()) return std::nullopt;
     return copy_of(*move_->outcome);
   }
-  if (exhausted_) {
-    return out_of_memory();
+  try {
+    if (!ended_.exhausted) {
+      MoveStats stats{.bytes = ended_.bytes, .pieces = ended_.moved, .total = ended_.total};
+      if (ended_.moved) stats.engines.push_back(ended_.engine);
+      return stats;
+    }
+  } catch (const std::bad_alloc&) {
+    // There is none for the list of engines either.
   }
-  return MoveStats{};
+  return out_of_memory();
 }
 
 void Transfer::promote(Priority priority) const {

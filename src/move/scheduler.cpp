@@ -177,6 +177,16 @@ Status MoveScheduler::open(const std::shared_ptr<Move>& move, Link& link, const 
   return {};
 }
 
+std::optional<EngineId> MoveScheduler::inline_engine(Link& link, const Route& route) {
+  if (route.parts.size() != 1) return std::nullopt;
+  const RoutePart& part = route.parts.front();
+  const LinkQueue* at = queue(link, part.engine);
+  if (at == nullptr || part.length.value > at->piece || !copied_inline(*at, part.length.value)) {
+    return std::nullopt;
+  }
+  return part.engine;
+}
+
 std::size_t MoveScheduler::take(std::span<Segment*> segments, std::size_t& inline_left,
                                 TurnTime& time) {
   ++takes_;

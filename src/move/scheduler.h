@@ -118,6 +118,8 @@ class MoveScheduler {
   // Enters a move by its route. On failure (no engine of the route nor any other is open,
   // std::bad_alloc) nothing was entered.
   Status open(const std::shared_ptr<Move>& move, Link& link, const Route& route);
+  // The engine to which a whole move by this route goes as one piece that it copies inline.
+  std::optional<EngineId> inline_engine(Link& link, const Route& route);
   // Takes what may be submitted now, at most segments.size() and of those that are copied inline at
   // most `inline_left`, from which it subtracts them, and counts it as in flight.
   std::size_t take(std::span<Segment*> segments, std::size_t& inline_left, TurnTime& time);

@@ -128,6 +128,66 @@ TEST_F(MoverVisits, WhoStartsAMoveCopiesItsInlinePieces) {
   EXPECT_EQ(inline_->threads(), std::vector(4, std::this_thread::get_id()));
 }
 
+// It takes nothing of what the link may have in flight.
+TEST_F(MoverVisits, AMoveOfOneInlinePieceIsDoneWhenCopyReturnsThoughItsLinkIsFull) {
+  open(false);
+  const Transfer full = copy(kCpuA, kBound);
+  const Transfer waiting = copy(kCpuA, 10);
+  for (int i = 0; i < 3; ++i) {
+    const Transfer transfer = copy(kCpuB, 100);
+    ASSERT_TRUE(transfer.done());
+    EXPECT_EQ(transfer.wait()->bytes, 100_B);
+    EXPECT_EQ(transfer.wait()->pieces, 1u);
+    EXPECT_EQ(transfer.poll()->value().engines, std::vector{kCpuB});
+    bool told = false;
+    transfer.on_done([&](const Result<MoveStats>& outcome) { told = outcome->bytes == 100_B; });
+    EXPECT_TRUE(told);
+    EXPECT_TRUE(transfer.event_fd());
+    transfer.cancel();
+    transfer.promote(Priority::demand);
+  }
+  EXPECT_FALSE(waiting.done());
+  EXPECT_EQ(mover_->stats().transfers, 5u);
+  EXPECT_EQ(mover_->stats().pieces, 3u);
+  EXPECT_EQ(mover_->stats().bytes, 300_B);
+  fake_->hold(false);
+  EXPECT_TRUE(full.wait() && waiting.wait());
+}
+
+// Remembered routes, too, give way to the scheduler where an engine cannot.
+TEST(MoverInline, APieceThatFailsOrIsRefusedGoesToAnotherEngine) {
+  const Machine machine = test::small_machine();
+  std::vector<std::byte> a = test::random_bytes(4096, 1);
+  std::vector<std::byte> b(4096);
+  const MemoryRange from(a, test::kDram);
+  const MemoryRange to(b, test::kHbm);
+  Backends backends;
+  FakeBackend* fakes[2] = {};
+  for (const EngineId engine : {kCpuA, kCpuB}) {
+    auto fake = std::make_unique<FakeBackend>(FakeOptions{.engines = {engine}, .inside_chance = 1});
+    fakes[raw(engine)] = fake.get();
+    backends.add(std::move(fake));
+  }
+  Mover mover(machine, backends, test::by_hand());
+  const auto copy = [&] { return mover.copy(whole(to), whole(from)); };
+  EXPECT_TRUE(copy().done());
+  EXPECT_EQ(copy().wait()->engines, std::vector{kCpuA}) << "remembered";
+  fakes[0]->break_engine(kCpuA, Error{ErrorCode::io, "broken"});
+  EXPECT_EQ(copy().wait()->engines, std::vector{kCpuB});
+  fakes[0]->break_engine(kCpuA, std::nullopt);
+  fakes[0]->refuse(kCpuA, Error{ErrorCode::unsupported, "not today"});
+  EXPECT_EQ(copy().wait()->engines, std::vector{kCpuB});
+  fakes[0]->refuse(kCpuA, std::nullopt);
+  fakes[0]->accept_at_most(0);
+  const Transfer waiting = copy();
+  EXPECT_FALSE(waiting.done());
+  fakes[0]->accept_at_most(std::nullopt);
+  EXPECT_EQ(waiting.wait()->engines, std::vector{kCpuA});
+  EXPECT_EQ(a, b);
+  fakes[0]->break_engine(kCpuA, Error{ErrorCode::invalid, "nonsense"});
+  EXPECT_EQ(copy().wait().error().code, ErrorCode::invalid);
+}
+
 TEST_F(MoverVisits, AThreadThatCompletesCopiesNothing) {
   open(false);
   const Transfer first = copy(kCpuA, kBound);
