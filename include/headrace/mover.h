@@ -53,6 +53,12 @@ struct MoveOptions {
   std::optional<RoutePolicy> route = {};
 };
 
+// One of many copies that are one move.
+struct MovePair {
+  Extent to;
+  Extent from;
+};
+
 // What became of a move.
 struct MoveStats {
   Bytes bytes;
@@ -78,6 +84,11 @@ class Transfer {
   Result<MoveStats> wait(Nanoseconds timeout = std::chrono::seconds{60}) const;
   // The outcome if done.
   std::optional<Result<MoveStats>> poll() const;
+  // How many pairs it has, and the outcome of pair `index` once that one is over, which may be long
+  // before the whole is: from then on nothing will be written to it. A move of one extent is one
+  // pair. Requires: index < size().
+  std::size_t size() const;
+  std::optional<Status> poll(std::size_t index) const;
   // Lets what is queued of it go to the end of a more urgent class; a less urgent one changes
   // nothing. For a move made ahead that somebody has come to wait for.
   void promote(Priority priority) const;
@@ -113,6 +124,7 @@ class Transfer {
     EngineId engine{};
     bool moved = false;
     bool exhausted = false;
+    std::size_t pairs = 1;
   };
   explicit Transfer(const Ended& ended) : ended_(ended) {}
   std::shared_ptr<Move> move_;  // null: ended_ tells
@@ -167,6 +179,14 @@ class Mover {
   // served (invalid extents, no engine) is a Transfer that is done with that error. An empty extent
   // is done at once. The two must not overlap.
   Transfer copy(Extent to, Extent from, const MoveOptions& options = {});
+
+  // The same for many pairs as one Transfer, which is done when all pairs are over. `pairs` itself
+  // is used only during the call. Pairs are begun in their order, and may end in any; no two may
+  // write to the same bytes, nor one to what another reads. One that fails stops no other: the
+  // outcome is then the error of the first that failed, with how many did, and
+  // Transfer::poll(index) tells of each. Stats are sums; `queued` is the least of them. promote()
+  // and cancel() concern all pairs that are not over. MoverStats counts each pair as a transfer.
+  Transfer copy(std::span<const MovePair> pairs, const MoveOptions& options = {});
 
   // Whether this thread is in a callback of a Mover, this or another (on_done, a coroutine that it
   // resumed, a route policy), where waiting for what is not done is refused.

@@ -18,7 +18,7 @@ std::unexpected<Error> fail(ErrorCode code, fmt::format_string<Args...> text, Ar
 }
 
 // What std::bad_alloc comes to. Allocates nothing: the words fit into the string itself.
-inline std::unexpected<Error> out_of_memory() {
+inline std::unexpected<Error> out_of_memory() noexcept {
   return std::unexpected<Error>(Error{ErrorCode::exhausted, "out of memory"});
 }
 

@@ -16,11 +16,6 @@
 namespace headrace {
 namespace {
 
-// Pieces submitted per turn of the loop: enough to make a submission's fixed cost small, few enough
-// that a demand arriving meanwhile is not far behind.
-constexpr std::size_t kBatch = 16;
-// What one visit copies itself at most (mover.h).
-constexpr std::size_t kMostInline = 16;
 // Pieces that end inside one call of a backend are settled together, but not more than these.
 constexpr std::size_t kMostReaped = 32;
 
@@ -73,20 +68,6 @@ Result<MoveStats> not_done(const Move& move, const Clock& clock) noexcept {
 }
 
 }  // namespace
-
-// What one visit does between two looks at the scheduler.
-struct MoverCore::Turn {
-  explicit Turn(TurnTime begin) : time(begin) {}
-  TurnTime time;
-  std::array<Segment*, kBatch> segments;
-  std::size_t taken = 0;
-  Move* ended = nullptr;
-  Transfer::Ended at_once;  // what was copied without the scheduler
-  bool tried = false;       // whether that was tried
-  bool left = false;
-  bool start_poller = false;
-  bool call_poller = false;
-};
 
 thread_local MoverCore::Visit* MoverCore::Visit::top = nullptr;
 
@@ -194,7 +175,7 @@ Status MoverCore::open(const std::shared_ptr<Move>& move, const MoveOptions& opt
   }
   if (stopping_) return fail(ErrorCode::cancelled, "the mover is being destroyed; start no moves");
   HEADRACE_TRY_STATUS(scheduler_.open(move, link, *route));
-  if (visit.outermost()) take(visit, turn);
+  if (visit.outermost() && move->whole == nullptr) take(visit, turn);
   return {};
 }
 
@@ -401,6 +382,7 @@ void MoverCore::tell(Move* ended, Visit& visit) {
       outcome = std::move(scheduling.stats);
     }
     visit.call(move.finish(std::move(outcome), *options_.waiting), transfer);
+    if (move.whole != nullptr) end_pair(*move.whole, visit);
   }
 }
 
@@ -429,26 +411,33 @@ bool MoverCore::advance(std::size_t& found) {
   return leave(visit);
 }
 
-void MoverCore::promote(Move& move, Priority priority) {
+// Does `change` to the move, or to its pairs, of which no more than kMostPieces under one lock.
+template <class Change>
+void MoverCore::change(Move& move, const Change& change) {
   if (!origin_.here()) return;
   Visit visit(this, 0);
   if (stopped_.load()) return;
-  {
+  const std::size_t all = move.pairs == nullptr ? 1 : move.pairs->size();
+  for (std::size_t done = 0; done < all;) {
+    const std::size_t end = std::min(all, done + kMostPieces);
     MutexLock lock(mutex_);
-    scheduler_.promote(move, priority);
+    for (; done < end; ++done) change(move.pairs == nullptr ? move : (*move.pairs)[done]);
   }
   leave(visit);
 }
 
+void MoverCore::promote(Move& move, Priority priority) {
+  change(move, [&](Move& one) {
+    mutex_.assert_held();
+    scheduler_.promote(one, priority);
+  });
+}
+
 void MoverCore::cancel(Move& move) {
-  if (!origin_.here()) return;
-  Visit visit(this, 0);
-  if (stopped_.load()) return;
-  {
-    MutexLock lock(mutex_);
-    scheduler_.cancel(move);
-  }
-  leave(visit);
+  change(move, [&](Move& one) {
+    mutex_.assert_held();
+    scheduler_.cancel(one);
+  });
 }
 
 Result<MoveStats> MoverCore::wait(Move& move, Nanoseconds timeout) {

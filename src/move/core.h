@@ -32,6 +32,7 @@ class MoverCore final : public Completion, public std::enable_shared_from_this<M
   MoverCore(const Machine& machine, const Backends& backends, MoverOptions options);
 
   Transfer copy(Extent to, Extent from, const MoveOptions& options);
+  Transfer copy(std::span<const MovePair> pairs, const MoveOptions& options);
   std::size_t poll();
   void promote(Move& move, Priority priority);
   void cancel(Move& move);
@@ -62,6 +63,11 @@ class MoverCore final : public Completion, public std::enable_shared_from_this<M
   Result<Route> ask(const RoutePolicy& policy, const RouteRequest& request) const noexcept;
   Status open(const std::shared_ptr<Move>& move, const MoveOptions& options, Visit& visit,
               Turn& turn) EXCLUDES(mutex_);
+  std::shared_ptr<Move> make_batch(std::span<const MovePair> pairs, const MoveOptions& options);
+  void begin_pair(Move& pair, const MoveOptions& options, Visit& visit) EXCLUDES(mutex_);
+  void end_pair(Move& whole, Visit& visit) EXCLUDES(mutex_);
+  template <class Change>
+  void change(Move& move, const Change& change) EXCLUDES(mutex_);
   void settle(Visit& visit) REQUIRES(mutex_);
   void take(Visit& visit, Turn& turn) REQUIRES(mutex_);
   // Whether something was left that may be done at once.

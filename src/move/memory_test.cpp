@@ -161,6 +161,8 @@ struct Scene {
     transfers[1].promote(Priority::demand);
     transfers[3].cancel();
     for (const Transfer& transfer : transfers) static_cast<void>(transfer.wait());
+    transfers[6] = mover->copy(pairs);
+    static_cast<void>(transfers[6].wait());
     transfers[5] = start(5, {});
     mover.reset();  // while it is in flight
     played = true;
@@ -195,7 +197,11 @@ struct Scene {
   Backends backends;
   PlainBackend* polled = nullptr;
   std::optional<Mover> mover;
-  std::array<Transfer, 6> transfers;
+  const std::vector<MovePair> pairs{
+      {{&to, 6 * kSlot, Bytes{4000}}, {&from, 6 * kSlot, Bytes{4000}}},
+      {{&to, 6 * kSlot + 4000, Bytes{kSlot - 4000}},
+       {&from, 6 * kSlot + 4000, Bytes{kSlot - 4000}}}};
+  std::array<Transfer, 7> transfers;
   std::atomic<int> told{0};
   int listened = 0;
   bool played = false;

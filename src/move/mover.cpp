@@ -2,6 +2,7 @@
 
 #include <new>
 
+#include "core/check.h"
 #include "core/fail.h"
 #include "move/core.h"
 
@@ -37,6 +38,24 @@ std::optional<Result<MoveStats>> Transfer::poll() const {
     // There is none for the list of engines either.
   }
   return out_of_memory();
+}
+
+std::size_t Transfer::size() const {
+  return move_ != nullptr && move_->pairs != nullptr ? move_->pairs->size() : ended_.pairs;
+}
+
+std::optional<Status> Transfer::poll(std::size_t index) const {
+  CHECK(index < size());
+  std::optional<Result<MoveStats>> outcome;
+  if (move_ != nullptr && move_->pairs != nullptr) {
+    const Move& pair = (*move_->pairs)[index];
+    if (pair.done()) outcome = copy_of(*pair.outcome);
+  } else {
+    outcome = poll();
+  }
+  if (!outcome) return std::nullopt;
+  if (!*outcome) return std::unexpected<Error>(std::move(*outcome).error());
+  return Status{};
 }
 
 void Transfer::promote(Priority priority) const {
@@ -88,6 +107,10 @@ Mover::~Mover() {
 
 Transfer Mover::copy(Extent to, Extent from, const MoveOptions& options) {
   return core_->copy(to, from, options);
+}
+
+Transfer Mover::copy(std::span<const MovePair> pairs, const MoveOptions& options) {
+  return core_->copy(pairs, options);
 }
 
 std::size_t Mover::poll() { return core_->poll(); }

@@ -8,6 +8,7 @@
 #include <memory>
 #include <optional>
 #include <utility>
+#include <vector>
 
 #include "headrace/mover.h"
 
@@ -107,6 +108,22 @@ void queued_pieces(benchmark::State& state) {
   state.SetItemsProcessed(state.iterations() * static_cast<std::int64_t>(kPieces));
 }
 BENCHMARK(queued_pieces);
+
+// The same as one move of 32 pairs.
+void batched_pieces(benchmark::State& state) {
+  constexpr std::uint64_t kPieces = 32;
+  Bench bench(64_KiB, 0_B, {.poller = false});
+  std::vector<MovePair> pairs;
+  for (std::uint64_t i = 0; i < kPieces; ++i) {
+    pairs.push_back({{&bench.to, i * 64, 64_B}, {&bench.from, i * 64, 64_B}});
+  }
+  for (auto _ : state) {
+    const auto transfer = bench.mover->copy(pairs);
+    benchmark::DoNotOptimize(bench.mover->poll());
+  }
+  state.SetItemsProcessed(state.iterations() * static_cast<std::int64_t>(kPieces));
+}
+BENCHMARK(batched_pieces);
 
 // As the cache uses it: with a callback.
 void one_piece_with_a_callback(benchmark::State& state) {

@@ -21,6 +21,7 @@ constexpr std::uint64_t kLinkBound = 3000;
 
 enum class Kind {
   copy,
+  batch,
   promote,
   cancel,
   poll,
@@ -47,6 +48,7 @@ void showValue(const Op& op, std::ostream& out) {
 // Copies and what brings them on are frequent, the end of the world is rare.
 rc::Gen<Op> any_op() {
   const auto kinds = rc::gen::weightedElement<Kind>({{12, Kind::copy},
+                                                     {3, Kind::batch},
                                                      {2, Kind::promote},
                                                      {2, Kind::cancel},
                                                      {4, Kind::poll},
@@ -100,8 +102,14 @@ class World {
   }
 
   void carry_out(const Op& op) {
+    apply(op);
+    for (Batch& batch : batches_) look_at_pairs(batch);
+  }
+
+  void apply(const Op& op) {
     switch (op.kind) {
       case Kind::copy: copy(op); break;
+      case Kind::batch: batch(op); break;
       case Kind::promote:
         if (!moves_.empty()) {
           moves_[op.a % moves_.size()].transfer.promote(static_cast<Priority>(op.b % 3));
@@ -133,7 +141,7 @@ class World {
   // All moves end within a number of polls that depends only on how much there is to do.
   void run_dry() {
     for (FakeBackend* fake : fakes_) fake->accept_at_most(std::nullopt);
-    std::size_t rounds = 2000 + 50 * moves_.size();
+    std::size_t rounds = 2000 + 50 * started_;
     while (open_ > 0 && rounds-- > 0) {
       clock_.advance(std::chrono::microseconds{5});
       mover_->poll();
@@ -142,7 +150,7 @@ class World {
     const MoverStats stats = mover_->stats();
     RC_ASSERT(stats.in_flight_pieces == 0u);
     RC_ASSERT(stats.queued_pieces == 0u);
-    RC_ASSERT(stats.transfers == moves_.size());
+    RC_ASSERT(stats.transfers == started_);
   }
 
   void end() {
@@ -172,6 +180,13 @@ class World {
     int told = 0;
   };
 
+  struct Batch {
+    std::vector<MovePair> pairs;
+    std::vector<bool> over;
+    Transfer transfer;
+    Handled* move = nullptr;
+  };
+
   FakeBackend& fake(const Op& op) { return *fakes_[op.c % 2]; }
   static EngineId engine(const Op& op) { return op.c % 2 == 0 ? kCpuA : kCpuB; }
   std::optional<Error> some_error(const Op& op) {
@@ -198,11 +213,77 @@ class World {
     Handled& move = moves_.emplace_back();
     move.may_fail = scenario_.failing;
     ++open_;
+    ++started_;
     const Extent target{&to_, to, Bytes{length}};
     move.transfer = mover_->copy(target, {&from_, from, Bytes{length}}, options);
     move.transfer.on_done([this, &move, from, target](const Result<MoveStats>& outcome) {
       ended(move, from, target, outcome);
     });
+  }
+
+  // Some pairs of up to two blocks, to blocks that nothing else writes to.
+  void batch(const Op& op) {
+    Batch& batch = batches_.emplace_back();
+    for (std::uint32_t i = 0; i <= op.c % 9; ++i) {
+      const std::size_t first = (op.b + i * 5) % (kBlocks - 2);
+      if (busy_[first] || busy_[first + 1]) continue;
+      busy_[first] = busy_[first + 1] = true;
+      const std::uint64_t length = (op.a + i * 300) % (2 * kBlock);
+      const std::uint64_t from = (op.a + i * 700) % (kBytes - length);
+      batch.pairs.push_back({{&to_, first * kBlock, Bytes{length}}, {&from_, from, Bytes{length}}});
+      for (std::size_t j = 0; j < length; ++j) expected_[first * kBlock + j].reset();
+    }
+    batch.over.resize(batch.pairs.size());
+    MoveOptions options{.priority = static_cast<Priority>(op.a % 3)};
+    if (op.b % 3 != 0) options.route = test::by_engine(engine(op));
+    Handled& move = moves_.emplace_back();
+    move.may_fail = scenario_.failing;
+    batch.move = &move;
+    ++open_;
+    started_ += batch.pairs.size();
+    batch.transfer = mover_->copy(batch.pairs, options);
+    move.transfer = batch.transfer;
+    batch.transfer.on_done([this, &batch](const Result<MoveStats>& outcome) {
+      --open_;
+      expect(++batch.move->told == 1, "told once");
+      look_at_pairs(batch);
+      Bytes moved;
+      bool all_well = true;
+      for (std::size_t i = 0; i < batch.pairs.size(); ++i) {
+        expect(batch.over[i], "done when all pairs are");
+        const bool well = batch.transfer.poll(i).value().has_value();
+        all_well = all_well && well;
+        if (well) moved += batch.pairs[i].to.length;
+      }
+      expect(outcome.has_value() == all_well, "well if all are");
+      if (outcome) expect(outcome->bytes == moved, "all bytes are counted");
+    });
+  }
+
+  // A pair that is over has no writer, and if it went well its bytes.
+  void look_at_pairs(Batch& batch) {
+    expect(batch.transfer.size() == batch.pairs.size(), "size");
+    for (std::size_t i = 0; i < batch.pairs.size(); ++i) {
+      if (batch.over[i]) continue;
+      const auto status = batch.transfer.poll(i);
+      if (!status) continue;
+      batch.over[i] = true;
+      const MovePair& pair = batch.pairs[i];
+      const std::size_t first = pair.to.offset / kBlock;
+      busy_[first] = busy_[first + 1] = false;
+      for (const FakeBackend* fake : fakes_) {
+        expect(!fake->writes_to(pair.to), "a pair that is over has no writer");
+      }
+      if (!*status) {
+        expect(batch.move->may_fail || trouble_, "fails only where there is a reason");
+        continue;
+      }
+      for (std::size_t j = 0; j < pair.to.length.value; ++j) {
+        expected_[pair.to.offset + j] = source_bytes_[pair.from.offset + j];
+        expect(target_bytes_[pair.to.offset + j] == source_bytes_[pair.from.offset + j],
+               "bytes are there");
+      }
+    }
   }
 
   // A callback must not throw, so RapidCheck hears of it later.
@@ -241,7 +322,9 @@ class World {
       std::vector<std::optional<std::byte>>(kBytes, std::byte{0});
   std::vector<bool> busy_ = std::vector<bool>(kBlocks);
   std::deque<Handled> moves_;  // callbacks hold references
+  std::deque<Batch> batches_;
   std::size_t open_ = 0;
+  std::size_t started_ = 0;  // moves, and pairs of those of many
   std::vector<std::string> complaints_;
   bool trouble_ = false;  // an engine was told to fail
   std::vector<FakeBackend*> fakes_;

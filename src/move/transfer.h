@@ -8,6 +8,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <deque>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -67,6 +68,12 @@ struct Move {
   // Keeps `listener` for finish(), which then owns it, or refuses it (false) when it is done.
   bool add(Listener& listener);
   Result<int> event_fd() EXCLUDES(mutex);
+
+  // A move of many pairs has a move for each, which the scheduler has instead of this one. They are
+  // there before the first is entered.
+  std::unique_ptr<std::deque<Move>> pairs;
+  std::atomic<std::size_t> pairs_left{0};
+  Move* whole = nullptr;  // the move that this is a pair of
 
   // Immutable after construction.
   const std::shared_ptr<MoverCore> core;

@@ -5,6 +5,7 @@
 // the work to the outermost, their root. Single-thread: a visit is its thread's.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <memory>
 #include <optional>
@@ -14,8 +15,26 @@
 
 namespace headrace {
 
-// What one visit submits at most (mover.h).
+// Pieces submitted per turn of the loop: enough to make a submission's fixed cost small, few enough
+// that a demand arriving meanwhile is not far behind.
+inline constexpr std::size_t kBatch = 16;
+// What one visit submits at most, and copies itself at most (mover.h).
 inline constexpr std::size_t kMostPieces = 64;
+inline constexpr std::size_t kMostInline = 16;
+
+// What one visit does between two looks at the scheduler.
+struct MoverCore::Turn {
+  explicit Turn(TurnTime begin) : time(begin) {}
+  TurnTime time;
+  std::array<Segment*, kBatch> segments;
+  std::size_t taken = 0;
+  Move* ended = nullptr;
+  Transfer::Ended at_once;  // what was copied without the scheduler
+  bool tried = false;       // whether that was tried
+  bool left = false;
+  bool start_poller = false;
+  bool call_poller = false;
+};
 
 class MoverCore::Visit {
  public:
