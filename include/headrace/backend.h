@@ -77,6 +77,12 @@ class Backend {
   // Looks for completions, reports them and returns how many there were. Does nothing where
   // completes_itself.
   virtual std::size_t poll() { return 0; }
+
+  // For a thread that has nothing to do but wait: sleeps at most `most` until pieces end that this
+  // thread has submitted, reports such as poll() does and returns how many there were. At once 0
+  // where there is nothing of the kind to wait for. Never needed, but a piece that its submitter
+  // waits for may come sooner and with less work than through a thread of the backend.
+  virtual std::size_t help([[maybe_unused]] Nanoseconds most) { return 0; }
 };
 
 // The checks of submit() that are the same for every backend.

@@ -199,6 +199,7 @@ class QueueOfAStoppedProcess final : public storage::Queue {
     answered_.clear();
   }
   void wake() override { real_->wake(); }
+  std::optional<int> wake_descriptor() const override { return real_->wake_descriptor(); }
   std::string describe() const override { return real_->describe(); }
 
  private:

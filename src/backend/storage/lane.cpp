@@ -9,6 +9,7 @@
 #include <system_error>
 #include <utility>
 
+#include "backend/storage/small_reads.h"
 #include "core/check.h"
 #include "core/fail.h"
 #include "core/thread.h"
@@ -25,9 +26,6 @@ constexpr unsigned kRetries = 7;
 constexpr Nanoseconds kFirstPause = std::chrono::milliseconds{1};
 // With nothing to do the thread sleeps this long at a time; every piece wakes it.
 constexpr Nanoseconds kIdle = std::chrono::seconds{60};
-// How often times are looked at, as a part of the limit: a lost request is found after at most
-// 1 + 1/4 of it.
-constexpr int kLooksPerLimit = 4;
 // A look that comes this many times later than meant tells that the process stood still, not that
 // the device was slow: what passed since the one before does not count.
 constexpr int kTicksAway = 2;
@@ -57,6 +55,9 @@ Error shorter(const AcceptedPiece& piece, std::uint64_t end) {
                       piece.file->quoted(), end)};
 }
 
+// This thread is one of a lane.
+thread_local bool in_lane = false;
+
 }  // namespace
 
 AcceptedPiece to_accepted(const Piece& piece, Completion& completion, Bytes request) {
@@ -81,9 +82,11 @@ AcceptedPiece to_accepted(const Piece& piece, Completion& completion, Bytes requ
   return accepted;
 }
 
-StorageLane::StorageLane(const StorageOptions& options)
+StorageLane::StorageLane(const StorageOptions& options, SmallReads& small, bool serves)
     : options_(options),
       tick_(std::max<Nanoseconds>(options.limit / kLooksPerLimit, kFirstPause)),
+      small_(small),
+      serves_(serves),
       time_(*options.clock, kTicksAway * tick_),
       pieces_(options.max_pieces),
       requests_(options.queue_depth) {
@@ -107,8 +110,9 @@ StorageLane::~StorageLane() {
   if (mapped_ != nullptr) munmap(mapped_, bounce_bytes(options_) + kHugePage);
 }
 
-Result<std::unique_ptr<StorageLane>> StorageLane::open(const StorageOptions& options) {
-  std::unique_ptr<StorageLane> lane(new StorageLane(options));
+Result<std::unique_ptr<StorageLane>> StorageLane::open(const StorageOptions& options,
+                                                       SmallReads& small, bool serves) {
+  std::unique_ptr<StorageLane> lane(new StorageLane(options, small, serves));
   HEADRACE_TRY_STATUS(lane->start());
   return lane;
 }
@@ -152,23 +156,40 @@ Status StorageLane::open_queue() {
     note_ = fmt::format("{} ({})", queue_->describe(), why);
   }
   if (options_.wrap) queue_ = options_.wrap(std::move(queue_));
+  if (const auto descriptor = queue_->wake_descriptor(); descriptor && serves_) {
+    small_.serve(*descriptor);
+  }
   return {};
 }
 
 bool StorageLane::accept(AcceptedPiece&& piece) {
+  std::size_t before = accepted_.load();
+  do {
+    if (before >= options_.max_pieces) return false;
+  } while (!accepted_.compare_exchange_weak(before, before + 1));
+  piece.lane = this;
+  // A lane's thread waits for no small read, and takes what it hands in here at its next turn.
+  if (in_lane || !small_.accept(piece)) again(std::move(piece));
+  return true;
+}
+
+void StorageLane::again(AcceptedPiece&& piece) {
   bool wake = false;
   {
     const MutexLock lock(mutex_);
-    if (accepted_ >= options_.max_pieces) return false;
-    ++accepted_;
     inbox_.push_back(std::move(piece));
     wake = std::exchange(asleep_, false);
   }
   if (wake) queue_->wake();
-  return true;
+}
+
+void StorageLane::end(AcceptedPiece& piece, Status outcome) {
+  accepted_.fetch_sub(1);  // before complete(), which may submit again
+  piece.completion->complete(piece.tag, std::move(outcome));
 }
 
 void StorageLane::run() {
+  in_lane = true;
   {
     Status opened = open_queue();
     const bool failed = !opened;
@@ -188,6 +209,7 @@ void StorageLane::run() {
     for (const auto& [request, result] : finished_)
       finish(static_cast<TrackedRequest&>(*request), result);
     finished_.clear();
+    if (serves_) look_soon_ = small_.look();
     look_at_times();
   }
   queue_.reset();  // by the thread that opened it
@@ -211,7 +233,7 @@ bool StorageLane::take_inbox() {
   }
   taken_.clear();
   if (!ending) return true;
-  if (free_pieces_.size() == pieces_.size()) return false;
+  if (free_pieces_.size() == pieces_.size() && !(serves_ && small_.busy())) return false;
   const Nanoseconds now = time_.now();
   if (!ending_since_) ending_since_ = now;
   CHECK(now - *ending_since_ < options_.limit + kKernelBound);  // see kKernelBound
@@ -225,8 +247,9 @@ Status StorageLane::no_answer(const AcceptedPiece& piece, std::uint64_t offset) 
 }
 
 Nanoseconds StorageLane::patience() const {
-  if (free_requests_.size() == requests_.size()) return kIdle;
-  if (parked_ == 0) return tick_;
+  const bool idle = free_requests_.size() == requests_.size();
+  if (idle && !serves_) return kIdle;
+  if (parked_ == 0 && !look_soon_) return tick_;
   return std::min(tick_, kFirstPause);
 }
 
@@ -352,21 +375,15 @@ void StorageLane::fail_piece(AcceptedPiece& piece, Status outcome) {
 }
 
 void StorageLane::report(AcceptedPiece& piece) {
-  const std::uint64_t tag = piece.tag;
-  Completion& completion = *piece.completion;
-  Status outcome = std::move(piece.outcome);
-  piece = {};
+  AcceptedPiece ended = std::exchange(piece, {});
   free_pieces_.push_back(&piece);
-  {
-    const MutexLock lock(mutex_);
-    --accepted_;  // before complete(), which may submit again
-  }
-  completion.complete(tag, std::move(outcome));
+  end(ended, std::move(ended.outcome));
 }
 
 void StorageLane::look_at_times() {
   const Nanoseconds now = time_.now();
   if (parked_ == 0 && now < next_look_) return;
+  if (serves_ && now >= next_look_) look_soon_ = small_.age();
   next_look_ = now + tick_;
   for (TrackedRequest& request : requests_) {
     if (request.piece != nullptr) look_at(request, now);

@@ -3,7 +3,7 @@
 // Any thread puts pieces in; the lane's thread alone cuts them into requests, sends those, resumes
 // short ones, retries, notices lost ones, and reports. So the state of pieces needs no lock, and
 // completions interrupt no other thread. The thread sleeps in the kernel when there is nothing to
-// do. Thread-safe.
+// do. Small reads go a shorter way (small_reads.h) and come here if that fails. Thread-safe.
 #pragma once
 
 #include <atomic>
@@ -24,8 +24,16 @@
 
 namespace headrace::storage {
 
+class SmallReads;
+class StorageLane;
+
+// How often times are looked at, as a part of the limit: a lost request is found after at most
+// 1 + 1/4 of it.
+inline constexpr int kLooksPerLimit = 4;
+
 // A piece accepted and what has become of it.
 struct AcceptedPiece {
+  StorageLane* lane = nullptr;
   const File* file = nullptr;
   Completion* completion = nullptr;
   std::uint64_t tag = 0;
@@ -43,8 +51,11 @@ AcceptedPiece to_accepted(const Piece& piece, Completion& completion, Bytes requ
 
 class StorageLane {
  public:
-  // exhausted: not even one thread or the bounce buffers could be had.
-  static Result<std::unique_ptr<StorageLane>> open(const StorageOptions& options);
+  // The lane gives `small` the reads that may be; it borrows it. If it `serves` them, what ends of
+  // them while nobody waits is reported by its thread. exhausted: not even one thread or the bounce
+  // buffers could be had.
+  static Result<std::unique_ptr<StorageLane>> open(const StorageOptions& options, SmallReads& small,
+                                                   bool serves);
   // Works off what is there (bounded by the options' limit per request) and ends the thread.
   ~StorageLane();
   StorageLane(const StorageLane&) = delete;
@@ -52,6 +63,10 @@ class StorageLane {
 
   // False: full. Never blocks.
   bool accept(AcceptedPiece&& piece);
+  // For a piece that was accepted and that the short way ended, or could not do.
+  void end(AcceptedPiece& piece, Status outcome);
+  void again(AcceptedPiece&& piece);
+  Status no_answer(const AcceptedPiece& piece, std::uint64_t offset) const;
   const std::string& note() const { return note_; }
 
  private:
@@ -65,7 +80,7 @@ class StorageLane {
     Nanoseconds since{0};  // when it was first sent
   };
 
-  explicit StorageLane(const StorageOptions& options);
+  StorageLane(const StorageOptions& options, SmallReads& small, bool serves);
   Status start();
   Status open_queue();
 
@@ -85,10 +100,11 @@ class StorageLane {
   void look_at(TrackedRequest& request, Nanoseconds now);
   void look_at_waiting(Nanoseconds now);
   Nanoseconds patience() const;
-  Status no_answer(const AcceptedPiece& piece, std::uint64_t offset) const;
 
   const StorageOptions options_;
   const Nanoseconds tick_;
+  SmallReads& small_;
+  const bool serves_;
   std::string note_;             // constant after open()
   std::thread thread_;           // constant after open()
   void* mapped_ = nullptr;       // constant after open(); what bounce_ lies in
@@ -108,14 +124,16 @@ class StorageLane {
   Nanoseconds last_answer_{0};  // of the device, or when it was first asked
   std::optional<Nanoseconds> ending_since_;
   std::vector<AcceptedPiece> taken_;
+  bool look_soon_ = false;  // for the small reads
+
+  std::atomic<std::size_t> accepted_{0};  // pieces not yet reported
 
   Mutex mutex_;
   CondVar opened_cond_;
   // Constant once opened; the lane's thread owns it, others only wake it.
   std::unique_ptr<Queue> queue_;
   std::vector<AcceptedPiece> inbox_ GUARDED_BY(mutex_);
-  std::size_t accepted_ GUARDED_BY(mutex_) = 0;  // pieces not yet reported
-  bool asleep_ GUARDED_BY(mutex_) = false;       // a wake() is needed after putting work in
+  bool asleep_ GUARDED_BY(mutex_) = false;  // a wake() is needed after putting work in
   bool ending_ GUARDED_BY(mutex_) = false;
   std::optional<Status> opened_ GUARDED_BY(mutex_);
 };

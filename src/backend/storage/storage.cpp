@@ -8,6 +8,7 @@
 #include <string_view>
 
 #include "backend/storage/lane.h"
+#include "backend/storage/small_reads.h"
 #include "core/fail.h"
 #include "core/fork.h"
 #include "headrace/file.h"
@@ -15,13 +16,14 @@
 namespace headrace {
 namespace {
 
+using storage::SmallReads;
 using storage::StorageLane;
 
 // A piece is cut into requests, so the bound only keeps the time of one piece in reason: 64 MiB are
 // about 0.1 s of a slow SSD.
 constexpr Bytes kMaxPiece = 64_MiB;
 // Below it a read costs about the same as one of this size (docs/design/storage.md).
-constexpr Bytes kMinEfficient = 64_KiB;
+constexpr Bytes kMinEfficient = storage::kSmall;
 
 struct Line {
   NodeId home;
@@ -30,9 +32,9 @@ struct Line {
 
 class StorageBackend final : public Backend {
  public:
-  StorageBackend(std::vector<EngineId> engines, std::vector<Line> lines,
-                 const StorageOptions& options)
-      : lines_(std::move(lines)), request_(options.request) {
+  StorageBackend(std::vector<EngineId> engines, std::unique_ptr<SmallReads> small,
+                 std::vector<Line> lines, const StorageOptions& options)
+      : small_(std::move(small)), lines_(std::move(lines)), request_(options.request) {
     facts_.name = "storage";
     facts_.engines = std::move(engines);
     facts_.max_piece = kMaxPiece;
@@ -44,7 +46,12 @@ class StorageBackend final : public Backend {
   }
 
   ~StorageBackend() override {
-    if (!origin_.here()) abandon(std::move(lines_));
+    if (!origin_.here()) {
+      abandon(std::move(lines_));
+      abandon(std::move(small_));
+    }
+    // The first serves the small reads of all, which may yet come to the others.
+    for (Line& line : lines_) line.lane.reset();
   }
 
   const Capabilities& capabilities() const override { return facts_; }
@@ -54,8 +61,11 @@ class StorageBackend final : public Backend {
     for (const Piece& piece : pieces) HEADRACE_TRY_STATUS(check(piece));
     std::size_t accepted = 0;
     while (accepted < pieces.size() && accept(pieces[accepted], completion)) ++accepted;
+    small_->send();
     return accepted;
   }
+
+  std::size_t help(Nanoseconds most) override { return origin_.here() ? small_->help(most) : 0; }
 
  private:
   Line& line_of(EngineId engine) {
@@ -105,7 +115,8 @@ class StorageBackend final : public Backend {
 
   const Origin origin_;
   Capabilities facts_;
-  std::vector<Line> lines_;  // as facts_.engines
+  std::unique_ptr<SmallReads> small_;  // outlives the lanes
+  std::vector<Line> lines_;            // as facts_.engines
   const Bytes request_;
 };
 
@@ -145,6 +156,7 @@ Result<std::unique_ptr<Backend>> open_storage(const Machine& machine, std::vecto
     }
     chosen.queue = StorageQueue::threads;
   }
+  auto small = std::make_unique<SmallReads>(chosen);
   std::vector<Line> lines;
   for (const EngineId id : engines) {
     const Engine* engine = machine.find(id);
@@ -152,10 +164,11 @@ Result<std::unique_ptr<Backend>> open_storage(const Machine& machine, std::vecto
       return fail(ErrorCode::unsupported, "engine {} is not an ssd engine of this machine; see {}",
                   raw(id), "headrace topo");
     }
-    HEADRACE_TRY(auto lane, StorageLane::open(chosen));
+    HEADRACE_TRY(auto lane, StorageLane::open(chosen, *small, lines.empty()));
     lines.push_back({engine->home, std::move(lane)});
   }
-  return std::make_unique<StorageBackend>(std::move(engines), std::move(lines), chosen);
+  return std::make_unique<StorageBackend>(std::move(engines), std::move(small), std::move(lines),
+                                          chosen);
 }
 
 }  // namespace headrace

@@ -21,7 +21,8 @@ namespace headrace {
 
 namespace storage {
 class Queue;
-}
+class SharedRing;
+}  // namespace storage
 
 // What answers a lane's requests.
 enum class StorageQueue : std::uint8_t {
@@ -51,6 +52,9 @@ struct StorageOptions {
   const Clock* clock = &system_clock();
   // Puts another queue around each engine's: scripted faults in tests.
   std::function<std::unique_ptr<storage::Queue>(std::unique_ptr<storage::Queue>)> wrap = {};
+  // The same around the rings of threads that read little.
+  std::function<std::unique_ptr<storage::SharedRing>(std::unique_ptr<storage::SharedRing>)>
+      wrap_shared = {};
 };
 
 // Drives `engines`, which are ssd engines of `machine`. unsupported: one of them is not, or the

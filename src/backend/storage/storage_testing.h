@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cerrno>
 #include <chrono>
 #include <cstddef>
 #include <cstring>
@@ -15,6 +16,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <thread>
@@ -188,12 +190,68 @@ class FaultyQueue final : public storage::Queue {
     ended_.clear();
   }
   void wake() override { real_->wake(); }
+  std::optional<int> wake_descriptor() const override { return real_->wake_descriptor(); }
   std::string describe() const override { return real_->describe(); }
 
  private:
   std::unique_ptr<storage::Queue> real_;
   Script script_;
   Time* const time_;
+  std::vector<storage::Request*> lost_;
+  std::vector<storage::Finished> ended_;
+  std::map<storage::Request*, std::size_t> limits_;
+};
+
+// The same for small reads. One that is lost, or `held` and ended, is not given back until it is
+// cancelled or no longer held.
+class FaultyRing final : public storage::SharedRing {
+ public:
+  FaultyRing(std::unique_ptr<storage::SharedRing> real, FaultyQueue::Script script,
+             const std::atomic<bool>* held = nullptr)
+      : real_(std::move(real)), script_(std::move(script)), held_(held) {}
+
+  void start(storage::Request& request) override {
+    const Fault fault = script_(request);
+    if (fault.lost) {
+      lost_.push_back(&request);
+    } else if (fault.error != 0) {
+      ended_.push_back({&request, -fault.error});
+    } else {
+      limits_[&request] = fault.at_most;
+      real_->start(request);
+    }
+  }
+  void cancel(storage::Request& request) override {
+    const auto held = std::ranges::find(ended_, &request, &storage::Finished::request);
+    if (held != ended_.end()) {
+      held->result = -ECANCELED;
+      cancelled_ = true;
+    } else if (std::erase(lost_, &request) != 0) {
+      ended_.push_back({&request, -ECANCELED});
+    } else {
+      real_->cancel(request);
+    }
+  }
+  bool send() override { return real_->send(); }
+  void take(std::vector<storage::Finished>& out) override {
+    const std::size_t before = ended_.size();
+    real_->take(ended_);
+    for (std::size_t i = before; i < ended_.size(); ++i) {
+      const std::size_t limit = std::min<std::size_t>(limits_[ended_[i].request], 1 << 30);
+      ended_[i].result = std::min(ended_[i].result, static_cast<int>(limit));
+    }
+    if (held_ != nullptr && *held_ && !cancelled_) return;
+    out.insert(out.end(), ended_.begin(), ended_.end());
+    ended_.clear();
+  }
+  void announce(bool ends) override { real_->announce(ends); }
+  void sleep(Nanoseconds timeout) override { real_->sleep(timeout); }
+
+ private:
+  std::unique_ptr<storage::SharedRing> real_;
+  FaultyQueue::Script script_;
+  const std::atomic<bool>* const held_;
+  bool cancelled_ = false;
   std::vector<storage::Request*> lost_;
   std::vector<storage::Finished> ended_;
   std::map<storage::Request*, std::size_t> limits_;
@@ -208,6 +266,9 @@ inline StorageOptions with_faults(bool threads, FaultyQueue::Script script,
   StorageOptions options;
   options.queue = queue_of(threads);
   if (time != nullptr) options.clock = &time->clock;
+  options.wrap_shared = [script](std::unique_ptr<storage::SharedRing> real) {
+    return std::make_unique<FaultyRing>(std::move(real), script);
+  };
   options.wrap = [script = std::move(script), time](std::unique_ptr<storage::Queue> real) {
     return std::make_unique<FaultyQueue>(std::move(real), script, time);
   };

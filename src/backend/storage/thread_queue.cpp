@@ -39,6 +39,7 @@ class ThreadQueue final : public Queue {
   void cancel(Request& request) override;
   void wait(Nanoseconds timeout, std::vector<Finished>& out) override;
   void wake() override;
+  std::optional<int> wake_descriptor() const override { return std::nullopt; }
   std::string describe() const override { return fmt::format("pread in {} threads", most_); }
 
  private:

@@ -48,6 +48,7 @@ class UringQueue final : public Queue {
   void cancel(Request& request) override;
   void wait(Nanoseconds timeout, std::vector<Finished>& out) override;
   void wake() override { CHECK(eventfd_write(event_, 1) == 0); }
+  std::optional<int> wake_descriptor() const override { return event_; }
   std::string describe() const override {
     return registered_ ? "io_uring, registered bounce buffers" : "io_uring";
   }

@@ -1,0 +1,119 @@
+#include <liburing.h>
+
+#include <atomic>
+#include <bit>
+
+#include "backend/storage/queue.h"
+#include "core/check.h"
+#include "core/fail.h"
+#include "core/own_files.h"
+
+namespace headrace::storage {
+namespace {
+
+// Cancellations besides the reads, of a few at once.
+constexpr std::size_t kCancelEntries = 4;
+
+// Set up without the flags that bind a ring to one thread, or that put completions off until the
+// thread that sent a request enters the kernel again: that one may be computing, and somebody else
+// waits.
+class UringShared final : public SharedRing {
+ public:
+  UringShared() = default;
+  ~UringShared() override {
+    if (!open_) return;
+    own_files::remove(ring_.ring_fd);
+    io_uring_queue_exit(&ring_);
+  }
+  UringShared(const UringShared&) = delete;
+  UringShared& operator=(const UringShared&) = delete;
+
+  Status open(std::size_t depth, int descriptor);
+
+  void start(Request& request) override;
+  void cancel(Request& request) override;
+  bool send() override;
+  void take(std::vector<Finished>& out) override;
+  void announce(bool ends) override;
+  void sleep(Nanoseconds timeout) override;
+
+ private:
+  io_uring ring_{};
+  bool open_ = false;
+};
+
+Status UringShared::open(std::size_t depth, int descriptor) {
+  const auto entries = static_cast<unsigned>(std::bit_ceil(depth + kCancelEntries));
+  if (const int error = -io_uring_queue_init(entries, &ring_, IORING_SETUP_CLAMP); error != 0) {
+    return fail_errno(error, "io_uring");
+  }
+  open_ = true;
+  own_files::add(ring_.ring_fd);
+  if ((ring_.features & IORING_FEAT_EXT_ARG) == 0 || ring_.cq.kflags == nullptr) {
+    return fail(ErrorCode::unsupported, "io_uring of this kernel is too old (5.11 is needed)");
+  }
+  announce(false);
+  if (const int error = -io_uring_register_eventfd(&ring_, descriptor); error != 0) {
+    return fail_errno(error, "io_uring");
+  }
+  return {};
+}
+
+void UringShared::start(Request& request) {
+  io_uring_sqe* sqe = io_uring_get_sqe(&ring_);
+  CHECK(sqe != nullptr);  // there are more entries than requests
+  CHECK(!request.write);
+  io_uring_prep_read(sqe, request.fd, request.memory, static_cast<unsigned>(request.bytes),
+                     request.offset);
+  io_uring_sqe_set_data(sqe, &request);
+}
+
+void UringShared::cancel(Request& request) {
+  io_uring_sqe* sqe = io_uring_get_sqe(&ring_);
+  if (sqe == nullptr) return;  // the caller asks again at its next look
+  io_uring_prep_cancel(sqe, &request, 0);
+  io_uring_sqe_set_data(sqe, nullptr);
+}
+
+bool UringShared::send() {
+  io_uring_submit(&ring_);
+  return io_uring_sq_ready(&ring_) == 0;
+}
+
+void UringShared::take(std::vector<Finished>& out) {
+  io_uring_cqe* cqe = nullptr;
+  unsigned head = 0;
+  unsigned count = 0;
+  io_uring_for_each_cqe(&ring_, head, cqe) {
+    ++count;
+    auto* request = static_cast<Request*>(io_uring_cqe_get_data(cqe));
+    if (request != nullptr) out.push_back({request, cqe->res});
+  }
+  io_uring_cq_advance(&ring_, count);
+}
+
+// The kernel first stores the completion, then, behind a full barrier (wq_has_sleeper), looks at
+// the flag. With the fence here either it sees the flag or take() the completion.
+void UringShared::announce(bool ends) {
+  io_uring_cq_eventfd_toggle(&ring_, ends);
+  std::atomic_thread_fence(std::memory_order_seq_cst);
+}
+
+void UringShared::sleep(Nanoseconds timeout) {
+  const auto whole = std::chrono::duration_cast<std::chrono::seconds>(timeout);
+  __kernel_timespec limit{.tv_sec = whole.count(), .tv_nsec = (timeout - whole).count()};
+  io_uring_cqe* first = nullptr;
+  // Whatever it says, the caller looks at what has ended. It sends nothing, so that others may
+  // start requests meanwhile.
+  static_cast<void>(io_uring_wait_cqes(&ring_, &first, 1, &limit, nullptr));
+}
+
+}  // namespace
+
+Result<std::unique_ptr<SharedRing>> open_shared_ring(std::size_t depth, int descriptor) {
+  auto ring = std::make_unique<UringShared>();
+  HEADRACE_TRY_STATUS(ring->open(depth, descriptor));
+  return ring;
+}
+
+}  // namespace headrace::storage

@@ -1,0 +1,125 @@
+// The ring that threads share, against a pipe that answers when somebody writes into it.
+#include <gtest/gtest.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+#include <chrono>
+#include <thread>
+
+#include "backend/storage/queue.h"
+#include "headrace/clock.h"
+
+namespace headrace::storage {
+namespace {
+
+constexpr Nanoseconds kLong = std::chrono::seconds{30};
+
+class SharedRingTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    ASSERT_EQ(pipe(ends_.data()), 0);
+    event_ = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    auto opened = open_shared_ring(4, event_);
+    if (!opened) GTEST_SKIP() << opened.error().message;
+    ring_ = *std::move(opened);
+  }
+  void TearDown() override {
+    ring_.reset();
+    for (const int end : ends_) close(end);
+    close(event_);
+  }
+  // Sends a request that waits for the pipe.
+  void start() {
+    // -1: the current position; a pipe has no other.
+    request_ = {.fd = ends_[0], .memory = bytes_.data(), .bytes = bytes_.size(), .offset = ~0ULL};
+    ring_->start(request_);
+    ASSERT_TRUE(ring_->send());
+  }
+  void answer() { ASSERT_EQ(write(ends_[1], "abc", 3), 3); }
+  // What has ended, after at most 30 s.
+  std::vector<Finished> take() {
+    std::vector<Finished> out;
+    const Nanoseconds end = system_clock().now() + kLong;
+    while (out.empty() && system_clock().now() < end) {
+      ring_->sleep(std::chrono::milliseconds{10});
+      ring_->take(out);
+    }
+    return out;
+  }
+  bool announced() const {
+    eventfd_t count = 0;
+    return eventfd_read(event_, &count) == 0;
+  }
+
+  std::array<int, 2> ends_{};
+  int event_ = -1;
+  std::array<std::byte, 64> bytes_{};
+  Request request_;
+  std::unique_ptr<SharedRing> ring_;
+};
+
+TEST_F(SharedRingTest, GivesBackWhatHasEndedOnce) {
+  start();
+  std::vector<Finished> none;
+  ring_->take(none);
+  EXPECT_TRUE(none.empty());
+  answer();
+  const auto ended = take();
+  ASSERT_EQ(ended.size(), 1U);
+  EXPECT_EQ(ended[0].request, &request_);
+  EXPECT_EQ(ended[0].result, 3);
+  ring_->take(none);
+  EXPECT_TRUE(none.empty());
+}
+
+TEST_F(SharedRingTest, GivesTheErrorOfTheSystem) {
+  request_ = {.fd = -1, .memory = bytes_.data(), .bytes = bytes_.size()};
+  ring_->start(request_);
+  ASSERT_TRUE(ring_->send());
+  const auto ended = take();
+  ASSERT_EQ(ended.size(), 1U);
+  EXPECT_EQ(ended[0].result, -EBADF);
+}
+
+TEST_F(SharedRingTest, CancelsARequestTheKernelHolds) {
+  start();
+  ring_->cancel(request_);
+  ASSERT_TRUE(ring_->send());
+  const auto ended = take();
+  ASSERT_EQ(ended.size(), 1U);
+  EXPECT_EQ(ended[0].request, &request_);
+  EXPECT_TRUE(ended[0].result == -ECANCELED || ended[0].result == -EINTR) << ended[0].result;
+}
+
+TEST_F(SharedRingTest, AnnouncesEndsOnlyWhenAskedTo) {
+  start();
+  answer();
+  ASSERT_EQ(take().size(), 1U);
+  EXPECT_FALSE(announced());
+  ring_->announce(true);
+  start();
+  answer();
+  ASSERT_EQ(take().size(), 1U);
+  EXPECT_TRUE(announced());
+  ring_->announce(false);
+  start();
+  answer();
+  ASSERT_EQ(take().size(), 1U);
+  EXPECT_FALSE(announced());
+}
+
+TEST_F(SharedRingTest, SleepEndsWithAnEndAndWithItsTime) {
+  ring_->sleep(std::chrono::milliseconds{1});
+  start();
+  std::thread answering([&] { answer(); });
+  ring_->sleep(kLong);
+  answering.join();
+  std::vector<Finished> ended;
+  ring_->take(ended);
+  EXPECT_EQ(ended.size(), 1U);
+}
+
+}  // namespace
+}  // namespace headrace::storage

@@ -1,0 +1,248 @@
+// Small reads by the thread that asks, seen from outside: who sends what, and who reports it.
+#include "backend/storage/small_reads.h"
+
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <cerrno>
+#include <thread>
+
+#include "backend/storage/queue.h"
+#include "backend/storage/storage_testing.h"
+
+namespace headrace {
+namespace {
+
+using namespace test;
+using storage::Request;
+
+class SmallReadsTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    const auto queue = storage::open_uring(1, {});
+    if (!queue) GTEST_SKIP() << queue.error().message;
+  }
+
+  // `small` and `lane` are asked about the requests of each.
+  StorageOptions with(FaultyQueue::Script small, FaultyQueue::Time* time = nullptr) {
+    StorageOptions options =
+        with_faults(false, [this](const Request&) { return ++by_lane_, Fault{}; }, time);
+    options.wrap_shared = [this, small](std::unique_ptr<storage::SharedRing> real) {
+      const auto count = [this, small](const Request& request) {
+        ++by_threads_;
+        return small(request);
+      };
+      return std::make_unique<FaultyRing>(std::move(real), count, &held_);
+    };
+    return options;
+  }
+  static Fault none(const Request&) { return {}; }
+
+  Piece piece(const MemoryRange& memory, const File& file, std::uint64_t offset,
+              std::uint64_t bytes, std::uint64_t tag = 0) const {
+    return {.from = {&file, offset, Bytes{bytes}},
+            .to = {&memory, 0, Bytes{bytes}},
+            .engine = kSsd,
+            .tag = tag};
+  }
+  bool right(std::uint64_t offset, std::uint64_t bytes) const {
+    return same(std::span(back_).first(bytes), std::span(data_).subspan(offset, bytes));
+  }
+
+  TempDir dir_;
+  Data data_ = random_bytes(1 << 20, 1);
+  std::filesystem::path path_ = dir_.file("a", data_);
+  std::unique_ptr<File> file_ = open_file(path_, {});
+  Data back_ = Data(1 << 20);
+  MemoryRange memory_{back_, kDram};
+  std::atomic<int> by_lane_ = 0;
+  std::atomic<int> by_threads_ = 0;
+  std::atomic<bool> held_ = false;
+};
+
+TEST_F(SmallReadsTest, AReadBelow64KiBIsOneRequestOfTheThreadThatAsks) {
+  const auto backend = open_or_die(with(none));
+  const auto buffered = open_file(path_, {.direct = false});
+  for (const File* file : {file_.get(), buffered.get()}) {
+    for (const auto& [offset, bytes] :
+         {std::pair{4096, 4096}, {1, 1}, {4095, 65535}, {8192, 777}}) {
+      by_threads_ = 0;
+      const Piece small = piece(memory_, *file, offset, bytes);
+      ASSERT_TRUE(copy_now(*backend, small.to, small.from));
+      EXPECT_TRUE(right(offset, bytes));
+      EXPECT_EQ(by_threads_, 1) << offset << " " << bytes;
+    }
+  }
+  EXPECT_EQ(by_lane_, 0);
+  ASSERT_TRUE(copy_now(*backend, {&memory_, 0, 64_KiB}, {file_.get(), 0, 64_KiB}));
+  EXPECT_GT(by_lane_, 0);
+}
+
+TEST_F(SmallReadsTest, WhatEndsOtherwiseTheLaneReadsAgain) {
+  const std::vector<Fault> faults = {{.error = EINTR},     {.error = EAGAIN}, {.error = EINVAL},
+                                     {.error = ECANCELED}, {.error = EIO},    {.at_most = 0},
+                                     {.at_most = 512},     {.at_most = 5000}};
+  for (const Fault& fault : faults) {
+    const auto backend = open_or_die(with([&](const Request&) { return fault; }));
+    for (const std::uint64_t offset : {8192, 8193}) {
+      by_threads_ = by_lane_ = 0;
+      back_.assign(back_.size(), std::byte{0});
+      const Piece small = piece(memory_, *file_, offset, 12288);
+      ASSERT_TRUE(copy_now(*backend, small.to, small.from));
+      EXPECT_TRUE(right(offset, 12288));
+      EXPECT_EQ(by_threads_, 1);
+      EXPECT_GE(by_lane_, 1);
+    }
+  }
+}
+
+// Which thread reported.
+class Reporter final : public Completion {
+ public:
+  void complete(std::uint64_t tag, Status outcome) noexcept override {
+    thread = std::this_thread::get_id();
+    outcomes.complete(tag, std::move(outcome));
+  }
+  std::thread::id thread;
+  Outcomes outcomes;
+};
+
+TEST_F(SmallReadsTest, WhoWaitsTakesAndReports) {
+  const auto backend = open_or_die(with(none));
+  EXPECT_EQ(backend->help(std::chrono::seconds{30}), 0U) << "there was nothing to wait for";
+  held_ = true;  // from the lane
+  const Piece small = piece(memory_, *file_, 4096, 4096);
+  Reporter reporter;
+  ASSERT_EQ(backend->submit({&small, 1}, reporter), 1U);
+  EXPECT_EQ(reporter.outcomes.count(), 0U);
+  std::thread([&] { EXPECT_EQ(backend->help(std::chrono::seconds{30}), 0U); }).join();
+  held_ = false;
+  while (reporter.outcomes.count() == 0) backend->help(std::chrono::seconds{30});
+  EXPECT_EQ(reporter.thread, std::this_thread::get_id());
+  EXPECT_TRUE(right(4096, 4096));
+}
+
+// No look of the lane at the times comes to its aid: those are 250 s apart.
+TEST_F(SmallReadsTest, WhatNobodyWaitsForEndsToo) {
+  StorageOptions options;
+  options.limit = std::chrono::seconds{1000};
+  const auto backend = open_or_die(options);
+  for (std::uint64_t i = 0; i < 100; ++i) {
+    const Piece small = piece(memory_, *file_, i * 8192, 8192);
+    Outcomes outcomes;
+    ASSERT_EQ(backend->submit({&small, 1}, outcomes), 1U);
+    ASSERT_TRUE(outcomes.wait(1));
+    ASSERT_TRUE(right(i * 8192, 8192));
+  }
+}
+
+TEST_F(SmallReadsTest, MoreThanARingHoldsGoToTheLane) {
+  const auto backend = open_or_die(with([](const Request&) { return Fault{.error = EIO}; }));
+  held_ = true;
+  const std::vector<Piece> pieces(100, piece(memory_, *file_, 0, 4096));
+  Outcomes ignored;
+  std::vector<Piece> tagged = pieces;
+  for (std::size_t i = 0; i < tagged.size(); ++i) tagged[i].tag = i;
+  ASSERT_EQ(backend->submit(tagged, ignored), tagged.size());
+  EXPECT_GT(by_threads_, 0);
+  EXPECT_LT(by_threads_, 100);
+  held_ = false;
+  EXPECT_EQ(backend->help(std::chrono::milliseconds{1}), 0U) << "the lane reads them again";
+  EXPECT_TRUE(ignored.wait(tagged.size()));
+}
+
+TEST_F(SmallReadsTest, ALostReadIsCancelledAndTimesOut) {
+  ManualClock clock;
+  FaultyQueue::Time time{.clock = clock};
+  const auto backend = open_or_die(with([](const Request&) { return Fault{.lost = true}; }, &time));
+  const Piece small = piece(memory_, *file_, 4096, 4096);
+  Outcomes outcomes;
+  ASSERT_EQ(backend->submit({&small, 1}, outcomes), 1U);
+  EXPECT_EQ(outcomes.count(), 0U);
+  time.passing = true;
+  // Wakes the lane; for a real read the time passes too fast.
+  static_cast<void>(
+      copy_now(*backend, {&memory_, 0, 64_KiB}, {file_.get(), 0, 64_KiB}).has_value());
+  ASSERT_TRUE(outcomes.wait(1));
+  ASSERT_FALSE(outcomes.of(0));
+  EXPECT_EQ(outcomes.of(0).error().code, ErrorCode::timed_out);
+  EXPECT_NE(outcomes.of(0).error().message.find("no answer"), std::string::npos);
+  EXPECT_GE(clock.now(), std::chrono::seconds{30});
+}
+
+TEST_F(SmallReadsTest, APauseOfTheProcessIsNoTimeOut) {
+  ManualClock clock;
+  StorageOptions options = with(none);
+  options.clock = &clock;
+  const auto backend = open_or_die(options);
+  held_ = true;
+  const Piece small = piece(memory_, *file_, 4096, 4096);
+  Outcomes outcomes;
+  ASSERT_EQ(backend->submit({&small, 1}, outcomes), 1U);
+  Data other(1 << 20);
+  const MemoryRange large(other, kDram);
+  for (int pause = 0; pause < 10; ++pause) {
+    clock.advance(std::chrono::hours{1});
+    ASSERT_TRUE(copy_now(*backend, whole(large), whole(*file_)));  // the lane looks
+  }
+  EXPECT_EQ(outcomes.count(), 0U);
+  held_ = false;
+  while (outcomes.count() == 0) backend->help(std::chrono::milliseconds{1});
+  EXPECT_TRUE(outcomes.of(0)) << outcomes.of(0).error().message;
+  EXPECT_TRUE(right(4096, 4096));
+}
+
+TEST_F(SmallReadsTest, TheDestructorWaitsForThem) {
+  for (int round = 0; round < 20; ++round) {
+    Outcomes outcomes;
+    std::vector<Piece> pieces(12, piece(memory_, *file_, 4096, 4096));
+    for (std::size_t i = 0; i < pieces.size(); ++i) pieces[i].tag = i;
+    {
+      const auto backend = open_or_die({});
+      ASSERT_EQ(backend->submit(pieces, outcomes), pieces.size());
+    }
+    EXPECT_EQ(outcomes.count(), pieces.size());
+  }
+}
+
+// More threads than rings, so that some share one: waiting, and going away with reads in flight.
+TEST_F(SmallReadsTest, ManyThreadsReadAndWait) {
+  constexpr std::uint64_t kThreads = 80;
+  StorageOptions options;
+  options.max_pieces = 1000;
+  const auto backend = open_or_die(options);
+  std::vector<Data> memories(2 * kThreads, Data(16384));
+  std::vector<std::unique_ptr<MemoryRange>> ranges;
+  for (Data& memory : memories) ranges.push_back(std::make_unique<MemoryRange>(memory, kDram));
+  Outcomes left;
+  std::vector<std::thread> threads;
+  for (std::uint64_t t = 0; t < kThreads; ++t) {
+    threads.emplace_back([&, t] {
+      Random random(t);
+      for (int i = 0; i < 20; ++i) {
+        const std::uint64_t bytes = 1 + random.below(16384);
+        const std::uint64_t offset = random.below(data_.size() - bytes);
+        const Piece small = piece(*ranges[t], *file_, offset, bytes);
+        Outcomes outcomes;
+        ASSERT_EQ(backend->submit({&small, 1}, outcomes), 1U);
+        backend->help(std::chrono::milliseconds{10});
+        ASSERT_TRUE(outcomes.wait(1));
+        ASSERT_TRUE(outcomes.of(0));
+        ASSERT_TRUE(
+            same(std::span(memories[t]).first(bytes), std::span(data_).subspan(offset, bytes)));
+      }
+      const Piece last = piece(*ranges[kThreads + t], *file_, t * 4096, 8192, t);
+      ASSERT_EQ(backend->submit({&last, 1}, left), 1U);
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  ASSERT_TRUE(left.wait(kThreads));
+  for (std::uint64_t t = 0; t < kThreads; ++t) {
+    EXPECT_TRUE(left.of(t));
+    EXPECT_TRUE(same(std::span(memories[kThreads + t]).first(8192),
+                     std::span(data_).subspan(t * 4096, 8192)));
+  }
+}
+
+}  // namespace
+}  // namespace headrace
