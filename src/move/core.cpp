@@ -23,6 +23,9 @@ constexpr std::size_t kMostReaped = 32;
 // microseconds, then longer, so that a slow device costs little CPU time.
 constexpr Nanoseconds kFirstNap = std::chrono::microseconds{10};
 constexpr Nanoseconds kLongestNap = std::chrono::microseconds{200};
+// How long a waiting thread stays with a backend for what it has submitted there: longer than a
+// read of a healthy SSD. Then it sleeps, and is woken as others are.
+constexpr Nanoseconds kHelp = std::chrono::milliseconds{10};
 // Bound of sleeps that something is known to end; only limits the damage if it did not.
 constexpr Nanoseconds kLook = std::chrono::milliseconds{200};
 
@@ -77,7 +80,7 @@ MoverCore::MoverCore(const Machine& machine, const Backends& backends, MoverOpti
       scheduler_(machine, backends, options_.piece, options_.in_flight_per_link),
       waiters_poll_(!options_.poller) {
   for (const auto& backend : backends.all()) {
-    if (!backend->capabilities().completes_itself) polled_.push_back(backend.get());
+    (backend->capabilities().completes_itself ? others_ : polled_).push_back(backend.get());
   }
   for (const Engine& engine : machine.engines) {
     if (raw(engine.id) >= by_engine_.size()) by_engine_.resize(raw(engine.id) + 1);
@@ -395,18 +398,24 @@ void MoverCore::call(const Transfer& done, Then then) {
   }
 }
 
-std::size_t MoverCore::poll() {
+std::size_t MoverCore::poll(Nanoseconds most) {
   std::size_t found = 0;
-  advance(found);
+  advance(found, most);
   return found;
 }
 
-// Polls and does its share of what may be done. Whether there is more that can be done at once.
-bool MoverCore::advance(std::size_t& found) {
+// Polls, or helps for at most that long, and does its share of what may be done. Whether there is
+// more that can be done at once.
+bool MoverCore::advance(std::size_t& found, Nanoseconds most) {
   if (!origin_.here()) return false;
   Visit visit(this, kMostInline);
   if (stopped_.load()) return false;
   for (Backend* backend : polled_) found += backend->poll();
+  if (most > Nanoseconds{0} && visit.outermost()) {
+    for (Backend* backend : others_) {
+      if (found == 0) found = backend->help(std::min(most, kHelp));
+    }
+  }
   visit.root().retry_stalled = true;
   return leave(visit);
 }
@@ -454,11 +463,11 @@ Result<MoveStats> MoverCore::wait(Move& move, Nanoseconds timeout) {
   while (!move.done()) {
     const bool help = waiters_poll_.load();
     std::size_t found = 0;
-    const bool more = help && advance(found);
+    const bool more = (help || !others_.empty()) && advance(found, patience.left());
     if (found > 0) naps.reset();
     if (move.done()) break;
     if (patience.over()) return not_done(move, *options_.clock);
-    if (more) continue;
+    if (more || found > 0) continue;
     std::uint32_t seen = Move::kRunning;
     if (!move.word.compare_exchange_strong(seen, Move::kAwaited) && seen == Move::kDone) break;
     patience.sleep(move.word, Move::kAwaited, help ? naps.next() : timeout);

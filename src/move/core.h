@@ -33,7 +33,7 @@ class MoverCore final : public Completion, public std::enable_shared_from_this<M
 
   Transfer copy(Extent to, Extent from, const MoveOptions& options);
   Transfer copy(std::span<const MovePair> pairs, const MoveOptions& options);
-  std::size_t poll();
+  std::size_t poll(Nanoseconds most);
   void promote(Move& move, Priority priority);
   void cancel(Move& move);
   // Whether this thread is inside a visit of any Mover.
@@ -77,7 +77,7 @@ class MoverCore final : public Completion, public std::enable_shared_from_this<M
   void submit(std::span<Segment*> segments, Visit& visit) EXCLUDES(mutex_);
   void offer(std::span<Segment*> segments, Visit& visit) EXCLUDES(mutex_);
   void tell(Move* ended, Visit& visit) EXCLUDES(mutex_);
-  bool advance(std::size_t& found) EXCLUDES(mutex_);
+  bool advance(std::size_t& found, Nanoseconds most = Nanoseconds{0}) EXCLUDES(mutex_);
   bool quiet() const EXCLUDES(mutex_);
   bool needs_poll() const REQUIRES(mutex_) { return left_ || scheduler_.needs_poll(); }
   void start_poller() EXCLUDES(mutex_);
@@ -88,6 +88,7 @@ class MoverCore final : public Completion, public std::enable_shared_from_this<M
   const Machine& machine_;
   const MoverOptions options_;
   std::vector<Backend*> polled_;     // those that do not complete by themselves
+  std::vector<Backend*> others_;     // those that do
   std::vector<Backend*> by_engine_;  // index: raw(EngineId)
 
   mutable Mutex mutex_;

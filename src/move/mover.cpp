@@ -113,7 +113,7 @@ Transfer Mover::copy(std::span<const MovePair> pairs, const MoveOptions& options
   return core_->copy(pairs, options);
 }
 
-std::size_t Mover::poll() { return core_->poll(); }
+std::size_t Mover::poll(Nanoseconds most) { return core_->poll(most); }
 
 bool Mover::in_callback() const { return MoverCore::in_callback(); }
 
