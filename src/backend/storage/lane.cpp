@@ -185,6 +185,7 @@ void StorageLane::again(AcceptedPiece&& piece) {
 
 void StorageLane::end(AcceptedPiece& piece, Status outcome) {
   accepted_.fetch_sub(1);  // before complete(), which may submit again
+  if (piece.open != nullptr) piece.open->fetch_sub(1);
   piece.completion->complete(piece.tag, std::move(outcome));
 }
 

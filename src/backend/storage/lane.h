@@ -34,6 +34,7 @@ inline constexpr int kLooksPerLimit = 4;
 // A piece accepted and what has become of it.
 struct AcceptedPiece {
   StorageLane* lane = nullptr;
+  std::atomic<std::size_t>* open = nullptr;  // a small read: counts those of its thread
   const File* file = nullptr;
   Completion* completion = nullptr;
   std::uint64_t tag = 0;

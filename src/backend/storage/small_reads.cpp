@@ -70,7 +70,8 @@ struct alignas(64) SmallReads::Slot {
   bool attended GUARDED_BY(mutex) = false;       // a thread sleeps on the ring and will take
   std::unique_ptr<Ring> ring GUARDED_BY(mutex);  // constant once it is there
   std::atomic<bool> watched{false};              // the lane has to look
-  std::atomic<std::size_t> busy{0};              // reads accepted and not yet reported
+  std::atomic<std::size_t> busy{0};              // reads of the ring, accepted and not yet reported
+  std::atomic<std::size_t> open{0};              // those and what the lanes have of small reads
 };
 
 SmallReads::SmallReads(const StorageOptions& options)
@@ -109,10 +110,14 @@ bool SmallReads::accept(AcceptedPiece& piece) {
   const Step step = next_step(span, span.begin);
   if (step.to != span.end || (step.bounce && step.bytes > kSmallBounce)) return false;
   Slot& slot = mine();
+  const std::size_t open_before = slot.open.fetch_add(1);
+  piece.open = &slot.open;
   const MutexLock lock(slot.mutex);
   if (!slot.tried) open(slot);
   if (slot.ring == nullptr || slot.ring->free.empty()) return false;
   Ring& ring = *slot.ring;
+  // Who goes on without having waited does not wait for each: the lane sends many at once.
+  if (open_before > 0 && !ring.unsent) return false;
   SmallRead& read = *ring.free.back();
   ring.free.pop_back();
   static_cast<Request&>(read) = {

@@ -34,8 +34,9 @@ class SmallReads {
   // no read is taken. Called once, before any other.
   void serve(int descriptor) { descriptor_ = descriptor; }
 
-  // False: not a small read that one request can do, or no place for it; `piece` is as it was.
-  // What is taken is in flight after the thread's next send().
+  // False: not a small read that one request can do, or no place for it, or small reads of the
+  // thread from before its last send() have yet to end: the lane's. What is taken is in flight
+  // after the thread's next send().
   bool accept(AcceptedPiece& piece);
   // Sends what this thread has had accepted. Reports what has ended.
   void send();

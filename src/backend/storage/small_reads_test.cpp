@@ -151,6 +151,25 @@ TEST_F(SmallReadsTest, MoreThanARingHoldsGoToTheLane) {
   EXPECT_TRUE(ignored.wait(tagged.size()));
 }
 
+TEST_F(SmallReadsTest, WhatAThreadSubmitsWithoutWaitingGoesToTheLane) {
+  const auto backend = open_or_die(with(none));
+  held_ = true;
+  Data other(4096);
+  const MemoryRange range(other, kDram);
+  const Piece first = piece(memory_, *file_, 4096, 4096, 0);
+  const Piece second = piece(range, *file_, 8192, 4096, 1);
+  Outcomes outcomes;
+  ASSERT_EQ(backend->submit({&first, 1}, outcomes), 1U);
+  ASSERT_EQ(backend->submit({&second, 1}, outcomes), 1U);
+  ASSERT_TRUE(outcomes.wait(1));
+  EXPECT_TRUE(outcomes.of(1));
+  EXPECT_EQ(by_threads_, 1);
+  EXPECT_EQ(by_lane_, 1);
+  held_ = false;
+  while (outcomes.count() < 2) backend->help(std::chrono::milliseconds{1});
+  EXPECT_TRUE(outcomes.of(0));
+}
+
 TEST_F(SmallReadsTest, ALostReadIsCancelledAndTimesOut) {
   ManualClock clock;
   FaultyQueue::Time time{.clock = clock};
