@@ -24,6 +24,9 @@ namespace {
 constexpr std::size_t kSlots = 64;
 // Reads of one ring in flight. More go to the lane.
 constexpr std::size_t kDepth = 16;
+// Who goes on without having waited does not wait for each: the lane sends many at once. So do the
+// next few, for a stream that has just run dry.
+constexpr int kStream = 8;
 // A small read and the odd rest of the blocks at both of its ends.
 constexpr std::size_t kPage = 4096;
 constexpr std::size_t kSmallBounce = kSmall.value + 2 * kPage;
@@ -68,6 +71,7 @@ struct alignas(64) SmallReads::Slot {
   Mutex mutex;
   bool tried GUARDED_BY(mutex) = false;          // to open the ring
   bool attended GUARDED_BY(mutex) = false;       // a thread sleeps on the ring and will take
+  int streaming GUARDED_BY(mutex) = 0;           // so many reads go to the lane
   std::unique_ptr<Ring> ring GUARDED_BY(mutex);  // constant once it is there
   std::atomic<bool> watched{false};              // the lane has to look
   std::atomic<std::size_t> busy{0};              // reads of the ring, accepted and not yet reported
@@ -116,8 +120,10 @@ bool SmallReads::accept(AcceptedPiece& piece) {
   if (!slot.tried) open(slot);
   if (slot.ring == nullptr || slot.ring->free.empty()) return false;
   Ring& ring = *slot.ring;
-  // Who goes on without having waited does not wait for each: the lane sends many at once.
-  if (open_before > 0 && !ring.unsent) return false;
+  if (!ring.unsent) {
+    if (open_before > 0) slot.streaming = kStream;
+    if (slot.streaming > 0) return --slot.streaming, false;
+  }
   SmallRead& read = *ring.free.back();
   ring.free.pop_back();
   static_cast<Request&>(read) = {
