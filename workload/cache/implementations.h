@@ -1,0 +1,36 @@
+// The caches that can be run, by name.
+#pragma once
+
+#include <nlohmann/json.hpp>
+
+#include <functional>
+#include <span>
+#include <string_view>
+
+#include "headrace/result.h"
+#include "workload/cache/options.h"
+#include "workload/cache/scenarios.h"
+
+namespace headrace::cache_bench {
+
+struct Implementation {
+  std::string_view name;
+  std::string_view about;
+  std::string_view missing = {};  // why this build has none
+  Result<nlohmann::ordered_json> (*run)(const Scenario&, const Options&) = nullptr;
+  Result<nlohmann::ordered_json> (*small_miss)(const Options&) =
+      nullptr;  // null: no source in files
+};
+
+// In the order of tables.
+std::span<const Implementation> implementations();
+
+// Runs what the options ask for. absent: no such implementation or scenario, or not in this build;
+// unsupported: not this scenario with this implementation. "wrong" counts words that were not
+// right.
+Result<nlohmann::ordered_json> run(const Options& options);
+
+// What there is, as JSON: names, what they are, why one is missing.
+nlohmann::ordered_json list();
+
+}  // namespace headrace::cache_bench

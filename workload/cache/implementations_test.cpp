@@ -1,0 +1,58 @@
+#include "workload/cache/implementations.h"
+
+#include <gtest/gtest.h>
+
+#include <string>
+
+#include "core/sanitizers.h"
+
+namespace headrace::cache_bench {
+namespace {
+
+Options of(std::string_view implementation, std::string_view scenario) {
+  Options options;
+  options.implementation = implementation;
+  options.scenario = scenario;
+  options.operations = kStride;
+  return options;
+}
+
+// Scenarios with many blocks are for optimised code; the rest go the same ways.
+bool quick(const Scenario& scenario) { return scenario.blocks <= 40'000; }
+
+TEST(Implementations, RunEveryScenarioWithHitsThatHitAndMissesThatMiss) {
+  for (const Implementation& each : implementations()) {
+    if (each.run == nullptr) continue;
+    for (const Scenario& scenario : kScenarios) {
+      if (!quick(scenario)) continue;
+      const auto row = run(of(each.name, scenario.name));
+      ASSERT_TRUE(row) << row.error().message;
+      EXPECT_EQ(row->at("wrong"), 0) << each.name << " " << scenario.name;
+      EXPECT_GE(row->at("operations"), kStride) << each.name << " " << scenario.name;
+      if (scenario.blocks == kHot) {
+        EXPECT_EQ(row->at("misses"), 0) << each.name;
+      } else if (scenario.name == "miss-fill") {
+        EXPECT_EQ(row->at("misses"), row->at("operations")) << each.name;
+      }
+    }
+  }
+}
+
+TEST(Implementations, WhatIsNotThereIsSaid) {
+  EXPECT_EQ(run(of("none", "hit-spread")).error().code, ErrorCode::absent);
+  EXPECT_EQ(run(of("headrace", "none")).error().code, ErrorCode::absent);
+  EXPECT_EQ(run(of("thesis", "small-miss")).error().code, ErrorCode::unsupported);
+}
+
+TEST(Implementations, TheListNamesThemAll) {
+  const nlohmann::ordered_json there = list();
+  ASSERT_EQ(there.at("implementations").size(), 6U);
+  for (const auto& each : there.at("implementations")) {
+    EXPECT_NE(each.at("about"), "");
+  }
+  EXPECT_EQ(there.at("scenarios").size(), std::size(kScenarios) + 1);
+  EXPECT_EQ(there.at("scenarios").back().at("name"), "small-miss");
+}
+
+}  // namespace
+}  // namespace headrace::cache_bench

@@ -1,0 +1,118 @@
+#include "workload/cache/options.h"
+
+#include <fmt/format.h>
+
+#include <charconv>
+#include <functional>
+#include <limits>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "core/fail.h"
+
+namespace headrace::cache_bench {
+namespace {
+
+template <class T>
+Status set_number(T& value, std::string_view option, std::string_view text, T least, T most) {
+  T found{};
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), found);
+  if (error != std::errc{} || end != text.data() + text.size() || !(found >= least) ||
+      !(found <= most)) {
+    return fail(ErrorCode::invalid, "{} '{}': give {} to {}", option, text, least, most);
+  }
+  value = found;
+  return {};
+}
+
+struct Option {
+  std::string_view name;
+  std::string_view value;  // in help; empty: a flag
+  std::string_view about;
+  std::function<Status(std::string_view)> set;
+};
+
+// Options that set fields of `options`, which outlives them.
+std::vector<Option> table(Options& options) {
+  const auto bytes = [](std::string_view name, Bytes& value, std::uint64_t least) {
+    return [=, &value](std::string_view text) {
+      return set_number(value.value, name, text, least, std::uint64_t{1} << 40);
+    };
+  };
+  return {
+      {"--help", "", "Print this text", [&](auto) { return options.help = true, Status{}; }},
+      {"--list", "", "Print what implementations and scenarios there are",
+       [&](auto) { return options.list = true, Status{}; }},
+      {"--implementation", "NAME", "Whose cache",
+       [&](std::string_view text) { return options.implementation = text, Status{}; }},
+      {"--scenario", "NAME", "What is done with it",
+       [&](std::string_view text) { return options.scenario = text, Status{}; }},
+      {"--threads", "N", "By so many at once (1)",
+       [&](std::string_view text) {
+         return set_number(options.threads, "--threads", text, 1U, 4096U);
+       }},
+      {"--seconds", "S", "For so long; of small-miss each of its parts (0.1)",
+       [&](std::string_view text) {
+         return set_number(options.seconds, "--seconds", text, 0.001, 3600.0);
+       }},
+      {"--operations", "N", "So many by each thread, in place of a time",
+       [&](std::string_view text) {
+         return set_number(options.operations, "--operations", text, std::uint64_t{1},
+                           std::uint64_t{1} << 40);
+       }},
+      {"--seed", "N", "Of all that is drawn (1)",
+       [&](std::string_view text) {
+         return set_number(options.seed, "--seed", text, std::uint64_t{0},
+                           std::numeric_limits<std::uint64_t>::max());
+       }},
+      {"--directory", "DIR", "Where small-miss has its files, which it makes (.)",
+       [&](std::string_view text) { return options.directory = text, Status{}; }},
+      {"--extents", "N", "Extents of small-miss (200000)",
+       [&](std::string_view text) {
+         return set_number(options.extents, "--extents", text, std::uint64_t{16},
+                           std::uint64_t{1} << 30);
+       }},
+      {"--budget", "BYTES", "Memory for copies in small-miss (268435456)",
+       bytes("--budget", options.budget, 1 << 20)},
+      {"--scan", "BYTES", "The file that small-miss scans (1073741824)",
+       bytes("--scan", options.scan, 1 << 20)},
+  };
+}
+
+}  // namespace
+
+Result<Options> parse_options(std::span<const char* const> arguments) {
+  Options options;
+  const std::vector<Option> known = table(options);
+  for (std::size_t i = 0; i < arguments.size(); ++i) {
+    const std::string_view name = arguments[i];
+    const Option* found = nullptr;
+    for (const Option& option : known) {
+      if (option.name == name) found = &option;
+    }
+    if (found == nullptr) {
+      return fail(ErrorCode::invalid, "no option '{}'; --help lists them", name);
+    }
+    if (!found->value.empty() && ++i == arguments.size()) {
+      return fail(ErrorCode::invalid, "{} needs {}", name, found->value);
+    }
+    HEADRACE_TRY_STATUS(found->set(arguments[i]));
+  }
+  return options;
+}
+
+std::string help_text() {
+  std::string text =
+      "Usage: headrace-bench-cache --implementation NAME --scenario NAME [OPTION...]\n"
+      "Runs one scenario once with one cache and prints what it took as one line of JSON. Rounds\n"
+      "of all of them, one after the other, are run by `headrace bench cache`.\n\n";
+  Options options;
+  for (const Option& option : table(options)) {
+    text +=
+        fmt::format("  {:<24} {}\n", fmt::format("{} {}", option.name, option.value), option.about);
+  }
+  return text;
+}
+
+}  // namespace headrace::cache_bench

@@ -1,0 +1,187 @@
+// The scenario small-miss: many threads look small extents of a file up, most of them again and
+// again, in a cache much smaller than the file, while a scan of another file may go on.
+//
+// All read past the page cache where the file system allows it. Headrace scans in extents of 1 MiB
+// by a plan, through the same cache; the peers by pread into one buffer, past theirs. Lookups of
+// the peers that miss pread the extent.
+#pragma once
+
+#include <nlohmann/json.hpp>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "core/fail.h"
+#include "headrace/histogram.h"
+#include "headrace/random.h"
+#include "workload/cache/draws.h"
+#include "workload/cache/options.h"
+#include "workload/cache/stores/headrace_store.h"
+#include "workload/cache/stores/source.h"
+#include "workload/cache/stores/store.h"
+#include "workload/cache/timing.h"
+
+namespace headrace::cache_bench {
+
+inline constexpr std::string_view kSmallMiss = "small-miss";
+
+// The two files, and which extents the threads look up.
+struct SmallMiss {
+  Source lookups;
+  Source scan;
+  std::vector<Draws> numbers;  // of each thread
+
+  static Result<SmallMiss> make(const Options& options);
+};
+
+// Nanoseconds of one lookup, from access to release.
+struct Latencies {
+  Histogram hits;
+  Histogram misses;
+};
+
+// What one part of the run found.
+struct Part {
+  Timing timing;         // of all its threads
+  Tally lookups;         // of those that look up
+  double scan_rate = 0;  // bytes per second
+  Latencies latencies;
+};
+
+// The bytes of a block that the cache refused, by pread into a buffer of this thread; nullptr: they
+// could not be read. Good until the next call.
+inline const std::byte* read_refused(const Source& source, std::uint64_t block, Tally& tally) {
+  thread_local Held buffer;
+  ++tally.refused;
+  buffer = read_copy(source, block);
+  return buffer.get();
+}
+
+template <Store S>
+Tally look_up(S& store, const Source& source, const Draws& numbers, std::uint64_t seed,
+              const Until& until, Latencies& latencies) {
+  using Clock = std::chrono::steady_clock;
+  Random random(seed);
+  Tally tally;
+  std::size_t next = random.below(numbers.size());
+  do {
+    const std::uint32_t block = numbers[next];
+    if (++next == numbers.size()) next = 0;
+    const std::uint64_t within = random.below(source.place(block).length / 8) * 8;
+    const Clock::time_point begin = Clock::now();
+    bool ready = false;
+    {
+      const typename S::Pin pin = store.access(block);
+      ready = pin.ready();
+      const std::byte* bytes = pin.bytes();
+      if (bytes == nullptr) bytes = read_refused(source, block, tally);
+      tally.wrong += bytes == nullptr || !source.holds(block, within, bytes);
+    }
+    const auto taken = std::chrono::nanoseconds(Clock::now() - begin).count();
+    (ready ? latencies.hits : latencies.misses).record(static_cast<std::uint64_t>(taken));
+    ++tally.operations;
+  } while (!until.enough(tally.operations));
+  return tally;
+}
+
+// Whether a word of each page of the block is right.
+inline bool right(const Source& source, std::uint64_t block, const std::byte* bytes) {
+  if (bytes == nullptr) return false;
+  for (std::uint64_t at = 0; at < source.place(block).length; at += 4096) {
+    if (!source.holds(block, at + (at >> 9 & 4088), bytes)) return false;
+  }
+  return true;
+}
+
+// One operation for each block, over the whole file again and again.
+template <Store S>
+Tally scan(S& store, const Source& source, const Until& until) {
+  Tally tally;
+  if constexpr (requires { store.plan(source, 0, 0); }) {
+    while (true) {
+      const Prefetch plan = store.plan(source, 0, source.blocks());
+      for (std::uint64_t block = 0; block < source.blocks(); ++block) {
+        const Block pin = store.cache().access(source.extent(block), {.plan = &plan});
+        const std::byte* bytes = HeadraceStore::bytes_of(pin);
+        if (bytes == nullptr) bytes = read_refused(source, block, tally);
+        tally.wrong += !right(source, block, bytes);
+        if (until.enough(++tally.operations)) return tally;
+      }
+    }
+  } else {
+    const Held buffer(new_bytes(source, 0), Free{});
+    while (true) {
+      for (std::uint64_t block = 0; block < source.blocks(); ++block) {
+        const bool read = source.read(block, buffer.get());
+        tally.wrong += !read || !right(source, block, buffer.get());
+        if (until.enough(++tally.operations)) return tally;
+      }
+    }
+  }
+}
+
+// So many lookup threads, and one that scans or none, for so long.
+template <Store S>
+Part run_part(S& store, const SmallMiss& data, unsigned lookups, bool scanning,
+              const Options& options) {
+  Part part;
+  std::vector<Latencies> latencies(lookups);
+  std::vector<Tally> tallies(lookups);
+  double scan_seconds = 0;
+  std::uint64_t scanned = 0;
+  part.timing = run_threads(
+      lookups + (scanning ? 1 : 0), {.seconds = options.seconds},
+      [&](unsigned thread, const Until& until) {
+        if (thread < lookups) {
+          return tallies[thread] = look_up(store, data.lookups, data.numbers[thread],
+                                           options.seed + thread, until, latencies[thread]);
+        }
+        const auto begin = std::chrono::steady_clock::now();
+        const Tally tally = scan(store, data.scan, until);
+        scan_seconds =
+            std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+        scanned = tally.operations * data.scan.place(0).length;
+        return tally;
+      });
+  for (unsigned thread = 0; thread < lookups; ++thread) {
+    part.lookups.operations += tallies[thread].operations;
+    part.latencies.hits.add(latencies[thread].hits);
+    part.latencies.misses.add(latencies[thread].misses);
+  }
+  if (scanning) part.scan_rate = static_cast<double>(scanned) / scan_seconds;
+  return part;
+}
+
+// So many bytes more than the budget the process has taken for the store.
+std::int64_t over_budget(std::uint64_t before, Bytes budget);
+
+// Lookups alone, the scan alone, both beside each other.
+nlohmann::ordered_json told(const SmallMiss& data, const Part& alone, std::uint64_t misses,
+                            std::int64_t over, const Part& scan, const Part& beside);
+
+template <Store S>
+Result<nlohmann::ordered_json> run_small_miss(const Options& options) {
+  HEADRACE_TRY(const SmallMiss data, SmallMiss::make(options));
+  const std::uint64_t before = resident_bytes();
+  HEADRACE_TRY(const std::unique_ptr<S> store, S::make(data.lookups, options.budget));
+  // Until all of the budget has been filled once, at the latest after so many parts.
+  constexpr int kMostWarmings = 20;
+  const std::uint64_t enough = options.budget.value / (10 << 10) * 5 / 4;
+  for (int i = 0; i < kMostWarmings && store->misses() < enough; ++i) {
+    (void)run_part(*store, data, options.threads, false, options);
+  }
+  const std::uint64_t misses = store->misses();
+  const Part alone = run_part(*store, data, options.threads, false, options);
+  const std::uint64_t missed = store->misses() - misses;
+  const std::int64_t over = over_budget(before, options.budget);
+  const Part scan = run_part(*store, data, 0, true, options);
+  const Part beside = run_part(*store, data, options.threads, true, options);
+  return told(data, alone, missed, over, scan, beside);
+}
+
+}  // namespace headrace::cache_bench

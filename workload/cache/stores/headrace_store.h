@@ -1,0 +1,79 @@
+// Headrace itself. A source in memory is copied by a backend that copies inside submit(), as the
+// peers copy in the accessing thread; a file by the storage backend of this machine.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <span>
+
+#include "headrace/backend.h"
+#include "headrace/cache.h"
+#include "headrace/machine.h"
+#include "headrace/mover.h"
+#include "headrace/units.h"
+#include "workload/cache/stores/store.h"
+
+namespace headrace::cache_bench {
+
+class HeadraceStore {
+ public:
+  class Pin {
+   public:
+    Pin() = default;
+    explicit Pin(Block block) : block_(std::move(block)) {}
+    const std::byte* bytes() const { return bytes_of(block_); }
+    bool ready() const { return block_.now().has_value(); }
+
+   private:
+    Block block_;
+  };
+
+  static Result<std::unique_ptr<HeadraceStore>> make(const Source& source, Bytes budget);
+
+  Pin access(std::uint64_t block) { return Pin{cache_->access(source_.extent(block))}; }
+  Pin access(std::uint64_t block, const Prefetch& plan) {
+    return Pin{cache_->access(source_.extent(block), {.plan = &plan})};
+  }
+  std::uint64_t misses() const { return cache_->stats().misses; }
+  // Plans the use of all blocks of `source`, this one's or another, from `first` on, in order.
+  Prefetch plan(const Source& source, std::uint64_t first, std::uint64_t count);
+  Cache& cache() { return *cache_; }
+  const Source& source() const { return source_; }
+
+  static const std::byte* bytes_of(const Block& block) {
+    if (const auto now = block.now()) return now->data();
+    const auto bytes = block.wait();
+    return bytes ? bytes->data() : nullptr;
+  }
+
+ private:
+  HeadraceStore(const Source& source, Machine machine, Backends backends)
+      : source_(source), machine_(std::move(machine)), backends_(std::move(backends)) {}
+
+  const Source& source_;
+  const Machine machine_;
+  const Backends backends_;
+  std::unique_ptr<Mover> mover_;
+  std::unique_ptr<Cache> cache_;
+};
+
+static_assert(Store<HeadraceStore>);
+
+// All in one call.
+template <>
+class BatchOf<HeadraceStore> {
+ public:
+  void access(HeadraceStore& store, std::span<const std::uint32_t, kBatch> blocks);
+  const std::byte* bytes(std::size_t i) const { return HeadraceStore::bytes_of(blocks_[i]); }
+  void release() {
+    for (Block& block : blocks_) block = {};
+  }
+
+ private:
+  std::array<Extent, kBatch> extents_;
+  std::array<Block, kBatch> blocks_;
+};
+
+}  // namespace headrace::cache_bench

@@ -1,0 +1,104 @@
+// What the implementations have in common, so that one loop times them all.
+//
+// A store keeps copies of the blocks of a Source within a budget. access() gives a pin at once or
+// when the block is read; bytes() of a pin stay good until it goes. Nothing here is virtual: each
+// loop is compiled for each implementation. Thread-safe; a pin belongs to one thread at a time.
+#pragma once
+
+#include <array>
+#include <concepts>
+#include <cstddef>
+#include <cstdint>
+#include <cstdlib>
+#include <memory>
+#include <span>
+#include <utility>
+
+#include "headrace/units.h"
+#include "workload/cache/stores/source.h"
+
+namespace headrace::cache_bench {
+
+inline constexpr std::size_t kBatch = 16;
+
+template <class S>
+concept Store = std::default_initializable<typename S::Pin> && std::movable<typename S::Pin> &&
+                requires(S& store, const Source& source, const typename S::Pin& pin) {
+                  // Errors of what it is made of. Borrows the source.
+                  { S::make(source, Bytes{}) } -> std::same_as<Result<std::unique_ptr<S>>>;
+                  { store.access(std::uint64_t{}) } -> std::same_as<typename S::Pin>;
+                  // nullptr: it could not be read.
+                  { pin.bytes() } -> std::same_as<const std::byte*>;
+                  // Whether it was there without reading it first.
+                  { pin.ready() } -> std::same_as<bool>;
+                  // Accesses that found no copy. Exact when none is running.
+                  { store.misses() } -> std::same_as<std::uint64_t>;
+                };
+
+// kBatch pins, one access after the other.
+template <class S>
+class OneByOne {
+ public:
+  void access(S& store, std::span<const std::uint32_t, kBatch> blocks) {
+    for (std::size_t i = 0; i < kBatch; ++i) pins_[i] = store.access(blocks[i]);
+  }
+  const std::byte* bytes(std::size_t i) const { return pins_[i].bytes(); }
+  void release() {
+    for (auto& pin : pins_) pin = {};
+  }
+
+ private:
+  std::array<typename S::Pin, kBatch> pins_;
+};
+
+// kBatch pins at a time: a store that looks many blocks up in one call has one of its own.
+template <class S>
+class BatchOf : public OneByOne<S> {};
+
+// Bytes that live as long as somebody holds them: how the peers pin.
+using Held = std::shared_ptr<std::byte>;
+
+struct Free {
+  void operator()(std::byte* bytes) const { std::free(bytes); }
+};
+
+// Room for a block of `length` bytes, aligned as reading past the page cache asks.
+inline std::byte* new_bytes(const Source& source, std::uint64_t block) {
+  const std::uint64_t length = source.place(block).length;
+  void* bytes = source.memory(block) != nullptr ? std::malloc(length)  // as `new` would
+                                                : std::aligned_alloc(4096, length);
+  return static_cast<std::byte*>(bytes);
+}
+
+// A copy of the block by its reader, of which no store knows; empty: it could not be read.
+inline Held read_copy(const Source& source, std::uint64_t block) {
+  Held bytes(new_bytes(source, block), Free{});
+  if (bytes == nullptr || !source.read(block, bytes.get())) return {};
+  return bytes;
+}
+
+// Where a store has no room: the source where a CPU can address it, else a copy.
+inline Held uncached(const Source& source, std::uint64_t block) {
+  if (const std::byte* memory = source.memory(block)) {
+    return Held(Held{}, const_cast<std::byte*>(memory));  // owns nothing
+  }
+  return read_copy(source, block);
+}
+
+// A pin that is Held.
+class HeldPin {
+ public:
+  HeldPin() = default;
+  HeldPin(Held bytes, bool ready) : bytes_(std::move(bytes)), ready_(ready) {}
+  const std::byte* bytes() const { return bytes_.get(); }
+  bool ready() const { return ready_; }
+
+ private:
+  Held bytes_;
+  bool ready_ = false;
+};
+
+// How many victims among pins a peer looks at before it gives up.
+inline constexpr unsigned kVictims = 64;
+
+}  // namespace headrace::cache_bench

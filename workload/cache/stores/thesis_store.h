@@ -1,0 +1,195 @@
+// The cache of Fuerst's thesis (TU Dresden 2024), as it is described there: for each node a map by
+// source pointer under a reader-writer lock; an access copies a CacheData, whose copies share a
+// count, the pointer to the cached bytes and the pointer to what copies them, each an atomic of its
+// own; who needs the bytes waits on the last two.
+//
+// Kept of it: a policy asked at each access, the sentinel, the first to wait being the one that
+// ends the copy, a failed copy that stands for its source, and no order of replacement: without
+// room all that nobody uses is dropped. Not kept: the DSA, in whose place submission copies with
+// the core.
+#pragma once
+
+#include <sched.h>
+
+#include <atomic>
+#include <cstdint>
+#include <cstring>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <shared_mutex>
+#include <utility>
+#include <vector>
+
+#include "headrace/units.h"
+#include "workload/cache/stores/store.h"
+
+namespace headrace::cache_bench {
+
+class ThesisStore {
+  // What copies: the software path of a copy engine's handle, over when it is submitted.
+  struct Handler {
+    bool good = false;
+  };
+  using Handlers = std::vector<Handler>;
+
+  // Shared by the copies of a CacheData; there since its entry is in the map.
+  struct Shared {
+    std::atomic<std::int32_t> active = 1;
+    std::atomic<std::byte*> cache = nullptr;
+    std::atomic<Handlers*> handlers = nullptr;
+    std::byte* incomplete = nullptr;  // written before `handlers`, which publishes it
+  };
+
+  class CacheData {
+   public:
+    CacheData(std::byte* source, std::uint64_t size, std::atomic<std::uint64_t>* used)
+        : source_(source), size_(size), used_(used), shared_(new Shared) {}
+    CacheData(const CacheData& other)
+        : source_(other.source_), size_(other.size_), used_(other.used_), shared_(other.shared_) {
+      shared_->active.fetch_add(1);
+    }
+    CacheData& operator=(const CacheData&) = delete;
+    ~CacheData() {
+      if (shared_->active.fetch_sub(1) != 1) return;
+      wait();  // the copy may be running
+      if (shared_->incomplete != nullptr) {
+        std::free(shared_->incomplete);
+        used_->fetch_sub(size_);
+      }
+      delete shared_;
+    }
+
+    std::uint64_t size() const { return size_; }
+    std::int32_t references() const { return shared_->active.load(); }
+    std::byte* location() const { return shared_->cache.load(); }
+    void wait() const {
+      if (shared_->cache.load() != nullptr) return;
+      shared_->handlers.wait(nullptr);
+      Handlers* const mine = shared_->handlers.exchange(taken());
+      if (mine == taken()) {
+        shared_->cache.wait(nullptr);
+        return;
+      }
+      bool good = true;
+      for (const Handler& handler : *mine) good = good && handler.good;
+      shared_->cache.store(good ? shared_->incomplete : source_);
+      shared_->cache.notify_all();
+      delete mine;
+    }
+    void submitted(std::byte* to, Handlers* handlers) const {
+      shared_->incomplete = to;
+      shared_->handlers.store(handlers);
+      shared_->handlers.notify_all();
+    }
+    std::byte* source() const { return source_; }
+
+   private:
+    // The thesis' 0xFFFF...: somebody is waiting for the handlers.
+    static Handlers* taken() { return reinterpret_cast<Handlers*>(~std::uintptr_t{0}); }
+
+    std::byte* const source_;
+    const std::uint64_t size_;
+    std::atomic<std::uint64_t>* const used_;
+    Shared* const shared_;
+  };
+
+ public:
+  class Pin {
+   public:
+    Pin() = default;
+    Pin(std::unique_ptr<CacheData> data, bool ready) : data_(std::move(data)), ready_(ready) {}
+    const std::byte* bytes() const {
+      data_->wait();
+      return data_->location();
+    }
+    bool ready() const { return ready_; }
+
+   private:
+    std::unique_ptr<CacheData> data_;
+    bool ready_ = false;
+  };
+
+  // Requires: a source in memory, since its pointers are the keys.
+  static Result<std::unique_ptr<ThesisStore>> make(const Source& source, Bytes budget) {
+    return std::make_unique<ThesisStore>(source, budget);
+  }
+  ThesisStore(const Source& source, Bytes budget) : source_(source), budget_(budget.value) {
+    nodes_.try_emplace(0);
+  }
+
+  Pin access(std::uint64_t block) {
+    auto* const pointer = const_cast<std::byte*>(source_.memory(block));
+    const std::uint64_t size = source_.place(block).length;
+    unsigned node = 0;
+    (void)::getcpu(nullptr, &node);
+    Node& place = nodes_.at(placement_(static_cast<int>(node), 1, size));
+    {
+      const std::shared_lock lock(place.mutex);
+      if (const auto found = place.entries.find(pointer);
+          found != place.entries.end() && found->second.size() == size) {
+        return {std::make_unique<CacheData>(found->second), true};
+      }
+    }
+    return miss(place, pointer, size);
+  }
+  std::uint64_t misses() const { return misses_.load(); }
+
+ private:
+  struct Node {
+    std::shared_mutex mutex;
+    std::map<std::byte*, CacheData> entries;
+  };
+
+  Pin miss(Node& place, std::byte* pointer, std::uint64_t size) {
+    misses_.fetch_add(1);
+    std::unique_ptr<CacheData> data;
+    {
+      const std::unique_lock lock(place.mutex);
+      const auto [entry, made] = place.entries.try_emplace(pointer, pointer, size, &used_);
+      data = std::make_unique<CacheData>(entry->second);
+      if (!made) return {std::move(data), false};
+    }
+    submit(place, *data);
+    return {std::move(data), false};
+  }
+
+  // Copies, or says that the copy failed: then the source is read.
+  void submit(Node& place, const CacheData& data) {
+    if (!take(data.size())) {
+      flush(place);
+      if (!take(data.size())) {
+        data.submitted(nullptr, new Handlers{{.good = false}});
+        const std::unique_lock lock(place.mutex);
+        place.entries.erase(data.source());  // it would fail for ever
+        return;
+      }
+    }
+    auto* const to = static_cast<std::byte*>(std::malloc(data.size()));
+    std::memcpy(to, data.source(), data.size());
+    data.submitted(to, new Handlers{{.good = true}});
+  }
+  bool take(std::uint64_t size) {
+    if (used_.fetch_add(size) + size <= budget_) return true;
+    used_.fetch_sub(size);
+    return false;
+  }
+  static void flush(Node& place) {
+    const std::unique_lock lock(place.mutex);
+    std::erase_if(place.entries, [](const auto& entry) { return entry.second.references() == 1; });
+  }
+
+  const Source& source_;
+  const std::uint64_t budget_;
+  const std::function<int(int, int, std::uint64_t)> placement_ = [](int, int, std::uint64_t) {
+    return 0;
+  };
+  std::map<int, Node> nodes_;
+  std::atomic<std::uint64_t> used_ = 0;
+  std::atomic<std::uint64_t> misses_ = 0;
+};
+
+static_assert(Store<ThesisStore>);
+
+}  // namespace headrace::cache_bench
