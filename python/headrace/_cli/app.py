@@ -72,10 +72,10 @@ class _Commands(TyperGroup):
 
 
 class _Bench(_Commands):
-    """Measure copying, STREAM, a histogram, DSA devices, or a query fetched ahead."""
+    """Measure copying, STREAM, a histogram, DSA devices, caches, or a query fetched ahead."""
 
     modules = {
-        name: f"bench_{name}" for name in ("copy", "histogram", "stream", "query", "dsa")
+        name: f"bench_{name}" for name in ("copy", "histogram", "stream", "query", "dsa", "cache")
     }
 
 

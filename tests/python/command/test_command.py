@@ -24,6 +24,7 @@ HELPS = {
     "topo": ["topo"],
     "doctor": ["doctor"],
     "bench": ["bench"],
+    "bench_cache": ["bench", "cache"],
     "bench_copy": ["bench", "copy"],
     "bench_dsa": ["bench", "dsa"],
     "bench_histogram": ["bench", "histogram"],

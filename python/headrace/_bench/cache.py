@@ -1,0 +1,331 @@
+"""Rounds of headrace-bench-cache: every implementation of a cache in every scenario, in turn.
+
+Each measurement is a process of its own, so that none finds another's memory, and what ends one
+ends no more than its row. An order is drawn for each round, so that all see the same machine.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import re
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import headrace
+from headrace._bench.threads import cpus_for
+from headrace._errors import WrongAnswer, error_of, kind_of
+
+Row = dict[str, Any]
+Progress = Callable[[int, int, str], object]
+
+PROGRAM = "headrace-bench-cache"
+SMALL_MISS = "small-miss"
+#: Threads that look up in small-miss, whatever the number of cores.
+SMALL_MISS_THREADS = 8
+#: What instructions are counted of, by one thread, and of how many operations.
+COUNTED = ("hit-one-hot", "hit-spread", "zipf-0.99", "miss-fill")
+_COUNTED_OPERATIONS = 20_480
+#: Beyond what a measurement is asked to take: making its blocks, and the first time its files.
+_SLACK_SECONDS = 600.0
+#: Parts of small-miss at the most: until the cache is full, and the three that are told.
+_PARTS = 23
+#: Seconds between two looks at whether somebody wants to stop.
+_LOOK = 0.05
+#: By exit code of the program, as _cli/exit_codes.py has them.
+_CODES = {2: "invalid", 3: "absent", 4: "unsupported", 5: "denied", 6: "exhausted", 8: "timed_out"}
+#: What small-miss tells besides a time: by name, the median over rounds.
+_DETAILS = (
+    "hit_p50_ns", "hit_p99_ns", "miss_p50_ns", "miss_p99_ns", "memory_over_budget_bytes",
+    "scan_alone_bytes_per_second", "scan_beside_bytes_per_second", "beside_ops_per_second",
+    "refused",
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Options:
+    implementations: list[str]  # empty: all
+    scenarios: list[str]  # empty: all
+    threads: list[int]  # empty: 1 to twice the cores
+    rounds: int
+    seconds: float  # of a measurement
+    part_seconds: float  # of a part of small-miss
+    extents: int
+    budget: int
+    scan: int
+    directory: Path | None  # of the files of small-miss; None: one that is removed again
+    instructions: bool
+    seed: int
+
+
+@dataclass
+class Point:
+    """One implementation in one scenario by so many threads, and what its rounds found."""
+
+    implementation: str
+    scenario: str
+    threads: int
+    found: list[Row] = field(default_factory=list)
+    instructions: float | None = None
+    code: str = ""
+    reason: str = ""
+
+
+class Failed(Exception):
+    """The program gave no row."""
+
+    def __init__(self, code: str, reason: str) -> None:
+        super().__init__(reason)
+        self.code, self.reason = code, reason
+
+
+class Stopped(Exception):
+    """Somebody wants to stop."""
+
+
+def program() -> str:
+    """The program of this installation, else of the PATH."""
+    installed = Path(sys.executable).parent / PROGRAM
+    found = str(installed) if installed.exists() else shutil.which(PROGRAM)
+    if found is None:
+        raise headrace.AbsentError(f"no {PROGRAM}; install headrace again: pip install .")
+    return found
+
+
+def known() -> Row:
+    """The implementations and scenarios that the program has."""
+    try:
+        return dict(_asked([program(), "--list"], 60.0, lambda: False))
+    except Failed as failed:
+        raise kind_of(failed.code)(failed.reason) from None
+
+
+def chosen(known: Row, options: Options) -> list[Point]:
+    """What is asked for and there. AbsentError: it names what is not."""
+    implementations = {each["name"]: each for each in known["implementations"]}
+    scenarios = [each["name"] for each in known["scenarios"]]
+    for kind, names, there in (
+        ("implementation", options.implementations, list(implementations)),
+        ("scenario", options.scenarios, scenarios),
+    ):
+        for name in names:
+            if name not in there:
+                raise headrace.AbsentError(f"no {kind} '{name}'; there are {', '.join(there)}")
+    points = [
+        Point(name, scenario, threads, code="absent" if each["missing"] else "",
+              reason=each["missing"])
+        for scenario in options.scenarios or scenarios
+        for name, each in implementations.items()
+        if name in (options.implementations or implementations)
+        if scenario != SMALL_MISS or each["files"]
+        for threads in ([SMALL_MISS_THREADS] if scenario == SMALL_MISS else options.threads)
+    ]  # fmt: skip
+    if not points:
+        raise headrace.UnsupportedError("none of these has blocks of files; see --list")
+    return points
+
+
+def default_threads(machine: headrace.Machine) -> list[int]:
+    """1, 2, 4, ... up to twice the cores, and the cores."""
+    cores = len(cpus_for(machine, None))
+    return sorted({cores, 2 * cores, *(1 << i for i in range((2 * cores).bit_length()))})
+
+
+def run(
+    points: list[Point], options: Options, stop: Callable[[], bool], progress: Progress
+) -> None:
+    """Fills the points, in rounds, until done or stopped."""
+    with _directory(options) as directory:
+        steps = list(_steps(points, options))
+        for number, (point, counting) in enumerate(steps):
+            progress(number, len(steps), f"{point.implementation} {point.scenario}")
+            if point.reason:
+                continue
+            try:
+                if counting:
+                    point.instructions = _instructions(point, options, stop)
+                else:
+                    point.found.append(_measure(point, options, directory, stop))
+            except Failed as failed:
+                point.code, point.reason = failed.code, failed.reason
+            except Stopped:
+                return
+
+
+def _steps(points: list[Point], options: Options) -> Iterator[tuple[Point, bool]]:
+    """Points in the order in which they are measured, and whether their instructions are."""
+    order = random.Random(options.seed)
+    for _ in range(options.rounds):
+        for point in order.sample(points, len(points)):
+            yield point, False
+    if options.instructions:
+        for point in points:
+            if point.scenario in COUNTED and point.threads == 1:
+                yield point, True
+
+
+class _directory:  # noqa: N801
+    """The directory chosen, or one for the time of a run."""
+
+    def __init__(self, options: Options) -> None:
+        self._chosen = options.directory
+        self._made: tempfile.TemporaryDirectory[str] | None = None
+
+    def __enter__(self) -> Path:
+        try:
+            if self._chosen is not None:
+                self._chosen.mkdir(parents=True, exist_ok=True)
+                return self._chosen
+            # Not in /tmp, which may be memory.
+            self._made = tempfile.TemporaryDirectory(prefix="headrace-bench-", dir="/var/tmp")
+            return Path(self._made.name)
+        except OSError as error:
+            where = str(self._chosen or "/var/tmp")
+            raise error_of(error, f"cannot use {where}", "another --data directory") from None
+
+    def __exit__(self, *_: object) -> None:
+        if self._made is not None:
+            self._made.cleanup()
+
+
+def _command(point: Point, options: Options) -> list[str]:
+    return [
+        program(), "--implementation", point.implementation, "--scenario", point.scenario,
+        "--threads", str(point.threads), "--seed", str(options.seed),
+    ]  # fmt: skip
+
+
+def _measure(point: Point, options: Options, directory: Path, stop: Callable[[], bool]) -> Row:
+    seconds, parts = options.seconds, 1
+    files: list[str] = []
+    if point.scenario == SMALL_MISS:
+        seconds, parts = options.part_seconds, _PARTS
+        files = [
+            "--directory", str(directory), "--extents", str(options.extents),
+            "--budget", str(options.budget), "--scan", str(options.scan),
+        ]  # fmt: skip
+    command = [*_command(point, options), "--seconds", repr(seconds), *files]
+    return _asked(command, parts * seconds + _SLACK_SECONDS, stop)
+
+
+def _instructions(point: Point, options: Options, stop: Callable[[], bool]) -> float:
+    """Of an operation: what three times as many take more, which leaves out all that is before."""
+    counts = []
+    for operations in (_COUNTED_OPERATIONS, 3 * _COUNTED_OPERATIONS):
+        command = [
+            "valgrind", "--tool=callgrind", "--callgrind-out-file=/dev/null",
+            *_command(point, options), "--operations", str(operations),
+        ]  # fmt: skip
+        told = _ended(command, _SLACK_SECONDS, stop).stderr
+        match = re.search(r"Collected : (\d+)", told)
+        if match is None:
+            raise Failed("io", f"valgrind counted nothing: {_last_line(told)}")
+        counts.append(int(match[1]))
+    return (counts[1] - counts[0]) / (2 * _COUNTED_OPERATIONS)
+
+
+def _asked(command: list[str], seconds: float, stop: Callable[[], bool]) -> Row:
+    done = _ended(command, seconds, stop)
+    try:
+        row: Row = json.loads(done.stdout)
+    except ValueError:
+        raise Failed("io", f"{PROGRAM} printed no row") from None
+    return row
+
+
+def _ended(
+    command: list[str], seconds: float, stop: Callable[[], bool]
+) -> subprocess.CompletedProcess[str]:
+    """The command when it has ended well, within so many seconds."""
+    try:
+        process = subprocess.Popen(
+            command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+            text=True, errors="replace",
+        )  # fmt: skip
+    except OSError as error:
+        what = Path(command[0]).name
+        raise Failed("absent", f"cannot start {what}: {error.strerror or error}") from None
+    with process:
+        try:
+            out, err = _waited(process, seconds, stop)
+        finally:
+            process.kill()
+    if process.returncode == 0:
+        return subprocess.CompletedProcess(command, 0, out, err)
+    if stop():  # Ctrl-C reaches every process of a terminal
+        raise Stopped
+    if process.returncode < 0:
+        raise Failed("io", f"{PROGRAM} was ended by signal {-process.returncode}")
+    reason = _last_line(err).removeprefix(f"{PROGRAM}: ")
+    raise Failed(_CODES.get(process.returncode, "io"), reason)
+
+
+def _waited(
+    process: subprocess.Popen[str], seconds: float, stop: Callable[[], bool]
+) -> tuple[str, str]:
+    # Looks are counted, not the clock: while this process is paused no time passes.
+    for _ in range(max(1, round(seconds / _LOOK))):
+        try:
+            return process.communicate(timeout=_LOOK)
+        except subprocess.TimeoutExpired:
+            if stop():
+                raise Stopped from None
+    raise Failed("timed_out", f"{PROGRAM} had no answer within {seconds:.0f} s")
+
+
+def _last_line(text: str) -> str:
+    lines = text.strip().splitlines()
+    return lines[-1] if lines else "it said nothing"
+
+
+def rows(points: list[Point]) -> list[Row]:
+    return [_row(point) for point in points]
+
+
+def _row(point: Point) -> Row:
+    found = point.found
+    times = [1e9 * each["thread_seconds"] / each["operations"] for each in found]
+    middle = headrace.summarize(times)
+    details = {name: _median([each[name] for each in found if each[name] is not None])
+               for name in _DETAILS} if point.scenario == SMALL_MISS and found else {}  # fmt: skip
+    return {
+        "implementation": point.implementation,
+        "scenario": point.scenario,
+        "threads": point.threads,
+        # The time of a thread for an operation; threads that wait for a CPU or a lock take longer.
+        "ns_per_op": middle.median if middle else None,
+        "ns_per_op_mad": middle.mad if middle else None,
+        "samples": times,
+        "ops_per_second": _median([each["operations"] / each["seconds"] for each in found]),
+        # On CPUs, with that of the implementation's own threads.
+        "cpu_ns_per_op": _median([1e9 * e["process_seconds"] / e["operations"] for e in found]),
+        "hit_ratio": _median([1 - each["misses"] / each["operations"] for each in found]),
+        "instructions_per_op": point.instructions,
+        **details,
+        "verified": all(each["wrong"] == 0 for each in found) if found else None,
+        "code": point.code,
+        "reason": point.reason or ("" if found else "interrupted"),
+    }
+
+
+def _median(values: list[float]) -> float | None:
+    return statistics.median(values) if values else None
+
+
+def check(document: Row) -> None:
+    """Raises, when all is written, if a block was wrong or nothing was measured at all."""
+    rows = document["rows"]
+    for row in rows:
+        if row["verified"] is False:
+            where = f"{row['implementation']} in {row['scenario']}"
+            raise WrongAnswer(f"{where} gave wrong bytes; trust no number of this run")
+    if document["interrupted"] or any(row["ns_per_op"] is not None for row in rows):
+        return
+    raise kind_of(rows[0]["code"])(rows[0]["reason"])

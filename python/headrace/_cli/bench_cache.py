@@ -1,0 +1,197 @@
+"""headrace bench cache"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any, Optional
+
+import typer
+
+import headrace
+from headrace._cli import exit_codes, output, parse
+from headrace._cli.interrupt import Interrupt
+from headrace._cli.options import Json, Out
+from headrace._files import check_writable
+
+
+def command(
+    implementations: Annotated[
+        Optional[str], typer.Option(metavar="LIST", help="Such as headrace,sharded; default all.")
+    ] = None,
+    scenarios: Annotated[
+        Optional[str],
+        typer.Option(metavar="LIST", help="Such as hit-spread,small-miss; default all."),
+    ] = None,
+    threads: Annotated[
+        Optional[str], typer.Option(metavar="LIST", help="Default 1 to twice the cores.")
+    ] = None,
+    rounds: Annotated[
+        int, typer.Option(metavar="NUMBER", min=1, max=1000, help="Interleaved repetitions.")
+    ] = 5,
+    seconds: Annotated[
+        float, typer.Option(metavar="NUMBER", min=0.001, max=60, help="Each measurement's time.")
+    ] = 0.1,
+    part_seconds: Annotated[
+        float, typer.Option(metavar="NUMBER", min=0.01, max=600, help="Each part of small-miss.")
+    ] = 2.0,
+    extents: Annotated[
+        int, typer.Option(metavar="NUMBER", min=16, max=1 << 30, help="Extents of small-miss.")
+    ] = 200_000,
+    budget: Annotated[
+        str, typer.Option(metavar="SIZE", help="Memory for copies in small-miss.")
+    ] = "256MiB",
+    scan: Annotated[
+        str, typer.Option(metavar="SIZE", help="The file that small-miss scans.")
+    ] = "1GiB",
+    data: Annotated[
+        Optional[Path],
+        typer.Option(metavar="DIRECTORY", help="Keep small-miss's files here for the next run."),
+    ] = None,
+    instructions: Annotated[
+        bool, typer.Option("--instructions", help="Count them too, with valgrind: minutes.")
+    ] = False,
+    seed: Annotated[
+        int, typer.Option(metavar="NUMBER", min=0, max=1 << 40, help="All that is drawn.")
+    ] = 1,
+    list_them: Annotated[
+        bool, typer.Option("--list", help="List the implementations and scenarios.")
+    ] = False,
+    json: Json = False,
+    out: Out = None,
+) -> int:
+    """Measure the cache beside others: hits, misses, pins, plans, and small reads of a file.
+
+    \b
+    headrace bench cache --scenarios hit-one-hot,hit-spread --threads 1 --instructions
+    headrace bench cache --scenarios small-miss --data /ssd/bench
+    """
+    from headrace._bench import cache
+
+    known = cache.known()
+    if list_them:
+        print_known(known)
+        return exit_codes.SUCCESS
+    if out is not None:
+        check_writable(out)
+    machine = headrace.Machine.discover()
+    options = cache.Options(
+        implementations=parse.words(implementations), scenarios=parse.words(scenarios),
+        threads=parse.counts(threads) or cache.default_threads(machine), rounds=rounds,
+        seconds=seconds, part_seconds=part_seconds, extents=extents, budget=at_least_mib(budget),
+        scan=at_least_mib(scan), directory=data, instructions=instructions, seed=seed,
+    )  # fmt: skip
+    points = cache.chosen(known, options)
+    with Interrupt() as interrupt, output.ProgressBar("caches") as bar:
+        cache.run(points, options, interrupt, bar)
+    document = output.document(
+        "bench cache", machine, rounds=rounds, seconds=seconds, seed=seed,
+        small_miss={"extents": extents, "budget_bytes": options.budget, "scan_bytes": options.scan,
+                    "part_seconds": part_seconds, "threads": cache.SMALL_MISS_THREADS},
+        interrupted=interrupt.requested, **known, rows=cache.rows(points),
+    )  # fmt: skip
+    output.deliver(document, out=out, json=json, show=lambda: print_cache(document))
+    cache.check(document)
+    return exit_codes.INTERRUPTED if interrupt.requested else exit_codes.SUCCESS
+
+
+def at_least_mib(text: str) -> int:
+    size = parse.size(text)
+    if not 1 << 20 <= size <= 1 << 40:
+        raise headrace.InvalidError(f"'{text}'; give 1MiB to 1TiB")
+    return size
+
+
+def print_known(known: dict[str, Any]) -> None:
+    for kind in ("implementations", "scenarios"):
+        heading = kind.removesuffix("s")
+        lines = [(each["name"], each["about"] + _missing(each)) for each in known[kind]]
+        output.print_table((heading, "what it is"), lines, left=2)
+        if kind == "implementations":
+            print()
+
+
+def _missing(each: dict[str, Any]) -> str:
+    return f"; not here: {each['missing']}" if each.get("missing") else ""
+
+
+def print_cache(document: dict[str, Any]) -> None:
+    """A table for each scenario, a line per implementation; what has no number, and why."""
+    rows = document["rows"]
+    for scenario in document["scenarios"]:
+        found = [row for row in rows if row["scenario"] == scenario["name"]]
+        measured = [row for row in found if row["ns_per_op"] is not None]
+        if not measured:
+            continue
+        print(f"{scenario['name']}: {scenario['about']}")
+        if scenario["name"] == "small-miss":
+            _print_small_miss(measured, document["small_miss"])
+        else:
+            _print_times(measured)
+        print()
+    for row in {row["implementation"]: row for row in rows if row["reason"]}.values():
+        print(f"{row['implementation']}: {row['reason']}")
+    rests_on = document["rests_on"]["detail"]
+    print(f"medians of {document['rounds']} rounds; a thread's time, {rests_on}")
+
+
+def _print_times(rows: list[dict[str, Any]]) -> None:
+    """Times by number of threads, and the misses and instructions of the fewest."""
+    threads = sorted({row["threads"] for row in rows})
+    counted = any(row["instructions_per_op"] is not None for row in rows)
+    by_name: dict[str, dict[int, dict[str, Any]]] = {}
+    for row in rows:
+        by_name.setdefault(row["implementation"], {})[row["threads"]] = row
+    lines = []
+    for name, found in by_name.items():
+        first = next(iter(found.values()))
+        extra = [_number(first["instructions_per_op"], 0)] if counted else []
+        lines.append(
+            (name, *(_time(found.get(n)) for n in threads), f"{first['hit_ratio']:.0%}", *extra)
+        )
+    headings = [f"{n} thread{'s' * (n > 1)}" for n in threads]
+    output.print_table(
+        ("", *headings, "hits", *(["instructions"] if counted else [])), lines
+    )
+
+
+def _time(row: dict[str, Any] | None) -> str:
+    if row is None:
+        return "-"
+    digits = 1 if row["ns_per_op"] < 1000 else 0
+    return f"{row['ns_per_op']:.{digits}f} +- {row['ns_per_op_mad']:.{digits}f} ns"
+
+
+def _print_small_miss(rows: list[dict[str, Any]], setting: dict[str, Any]) -> None:
+    print(
+        f"{setting['threads']} threads, {setting['extents']} extents, "
+        f"{headrace.format_bytes(setting['budget_bytes'])}"
+    )
+    output.print_table(
+        ("", "ops/s", "CPU/op", "hits", "hit p50", "p99", "miss p50", "p99", "over budget",
+         "scan alone", "beside", "ops/s beside"),
+        (
+            (row["implementation"], f"{row['ops_per_second']:.0f}",
+             f"{row['cpu_ns_per_op'] / 1e3:.1f} us", f"{row['hit_ratio']:.0%}",
+             *(_micro(row[f"{what}_{p}_ns"]) for what in ("hit", "miss") for p in ("p50", "p99")),
+             _mib(row["memory_over_budget_bytes"]),
+             *(_rate(row[f"scan_{how}_bytes_per_second"]) for how in ("alone", "beside")),
+             f"{row['beside_ops_per_second']:.0f}")
+            for row in rows
+        ),
+    )  # fmt: skip
+
+
+def _number(value: float | None, digits: int) -> str:
+    return "-" if value is None else f"{value:.{digits}f}"
+
+
+def _micro(ns: float | None) -> str:
+    return "-" if ns is None else f"{ns / 1e3:.1f} us"
+
+
+def _mib(size: float) -> str:
+    return f"{size / (1 << 20):.0f} MiB"
+
+
+def _rate(value: float) -> str:
+    return str(headrace.format_rate(value))

@@ -1,0 +1,190 @@
+"""headrace bench cache: its document, what it refuses, what ends a measurement."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from headrace._bench import cache
+from headrace._errors import WrongAnswer
+
+Run = Callable[..., "subprocess.CompletedProcess[str]"]
+
+TINY = ["--rounds", "2", "--seconds", "0.002", "--part-seconds", "0.02", "--extents", "500",
+        "--budget", "1MiB", "--scan", "4MiB", "--threads", "2"]  # fmt: skip
+
+
+def options(**changed: Any) -> cache.Options:
+    usual: dict[str, Any] = {
+        "implementations": [], "scenarios": [], "threads": [1], "rounds": 1, "seconds": 0.001,
+        "part_seconds": 0.01, "extents": 100, "budget": 1 << 20, "scan": 1 << 20,
+        "directory": None, "instructions": False, "seed": 1,
+    }  # fmt: skip
+    return cache.Options(**usual | changed)
+
+
+def test_a_run(run: Run, tmp_path: Path, golden: Callable[[str, str], None]) -> None:
+    names = ["--implementations", "headrace,sharded,chase"]
+    scenarios = ["--scenarios", "hit-one-hot,miss-fill,small-miss"]
+    result = run(
+        "bench", "cache", *TINY, *names, *scenarios, "--data", "files", "--json", "--out", "c.json"
+    )
+    assert (result.returncode, result.stderr) == (0, "")
+    document = json.loads(result.stdout)
+    assert document == json.loads((tmp_path / "c.json").read_text())
+    assert document["kind"] == "bench cache"
+    assert {p.name for p in (tmp_path / "files").iterdir()} == {"lookups.bin", "scan.bin"}
+    rows = {(r["implementation"], r["scenario"]): r for r in document["rows"]}
+    assert len(rows) == 8  # nothing of files for chase
+    for (_, scenario), row in rows.items():
+        assert row["verified"] is True and row["reason"] == "" and len(row["samples"]) == 2
+        assert row["ns_per_op"] > 0 and row["ops_per_second"] > 0
+        assert row["threads"] == (8 if scenario == "small-miss" else 2)
+    assert rows["headrace", "hit-one-hot"]["hit_ratio"] == 1
+    assert rows["sharded", "miss-fill"]["hit_ratio"] < 0.5
+    fields = [
+        ("document", document), ("row", rows["chase", "hit-one-hot"]),
+        ("row of small-miss", rows["headrace", "small-miss"]),
+    ]  # fmt: skip
+    text = "".join(f"{what}: {' '.join(of)}\n" for what, of in fields)
+    golden("bench_cache_fields.txt", text)
+
+
+def test_as_tables(run: Run) -> None:
+    result = run(
+        "bench", "cache", *TINY, "--implementations", "sharded,chase",
+        "--scenarios", "hit-spread,small-miss",
+    )  # fmt: skip
+    assert (result.returncode, result.stderr) == (0, "")
+    for told in ("hit-spread: 10 000 blocks", "2 threads", "8 threads, 500 extents, 1 MiB",
+                 "over budget", "medians of 2 rounds"):  # fmt: skip
+        assert told in result.stdout
+    listed = run("bench", "cache", "--list").stdout
+    assert "HyperClockCache" in listed and "small-miss" in listed
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "told"),
+    [
+        (["--implementations", "none"], 3, "no implementation 'none'; there are headrace, thesis"),
+        (["--scenarios", "none"], 3, "no scenario 'none'; there are hit-spread"),
+        (["--threads", "0"], 2, "'0' is no number of threads"),
+        (["--budget", "big"], 2, "'big' is no size"),
+        (["--scan", "1k"], 2, "'1k'; give 1MiB to 1TiB"),
+        (["--rounds", "0"], 2, ""),
+        (["--implementations", "chase", "--scenarios", "small-miss"], 4, "none of these has"),
+        (["--out", "nowhere/x.json"], 3, "no directory nowhere"),
+        (["--scenarios", "small-miss", "--data", "/proc/x"], 3, ""),
+    ],
+)
+def test_nonsense_is_one_line(run: Run, arguments: list[str], code: int, told: str) -> None:
+    result = run("bench", "cache", *arguments, "--json")
+    assert result.returncode == code
+    assert result.stderr.startswith(f"headrace: {told}") and result.stderr.count("\n") == 1
+
+
+def script(path: Path, text: str) -> str:
+    path.write_text(f"#!{sys.executable}\n{text}")
+    path.chmod(0o755)
+    return str(path)
+
+
+ROW = '{"operations": 1, "misses": 0, "wrong": 0, "seconds": 1, "thread_seconds": 1, ' \
+      '"process_seconds": 1}'  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("text", "code", "reason"),
+    [
+        ("import os, signal; os.kill(os.getpid(), signal.SIGSEGV)", "io", "ended by signal 11"),
+        ("import sys; sys.exit('headrace-bench-cache: no room')", "io", "no room"),
+        ("import sys; print('?', file=sys.stderr); sys.exit(6)", "exhausted", "?"),
+        ("print('not a row')", "io", "printed no row"),
+    ],
+)
+def test_what_fails_is_a_row_with_its_reason(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str, code: str, reason: str
+) -> None:
+    monkeypatch.setattr(cache, "program", lambda: script(tmp_path / "program", text))
+    points = [cache.Point("headrace", "hit-spread", 1), cache.Point("chase", "hit-spread", 1)]
+    cache.run(points, options(rounds=3), lambda: False, lambda *_: None)
+    [row, _] = cache.rows(points)
+    assert row["ns_per_op"] is None and row["code"] == code and reason in row["reason"]
+    assert row["verified"] is None
+
+
+def test_a_wrong_block_is_no_number_to_trust(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    row = ROW.replace('"wrong": 0', '"wrong": 1')
+    text = f"print('{row}')"
+    monkeypatch.setattr(cache, "program", lambda: script(tmp_path / "program", text))
+    points = [cache.Point("headrace", "hit-spread", 1)]
+    cache.run(points, options(), lambda: False, lambda *_: None)
+    with pytest.raises(WrongAnswer):
+        cache.check({"rows": cache.rows(points), "interrupted": False})
+
+
+def test_no_answer_is_waited_for_as_long_as_it_may_take(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cache, "_SLACK_SECONDS", 0.1)
+    sleeps = script(tmp_path / "program", "import time; time.sleep(60)")
+    monkeypatch.setattr(cache, "program", lambda: sleeps)
+    points = [cache.Point("headrace", "hit-spread", 1)]
+    cache.run(points, options(), lambda: False, lambda *_: None)
+    assert points[0].code == "timed_out"
+
+
+def test_a_stopped_run_keeps_what_it_has(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cache, "program", lambda: script(tmp_path / "program", f"print('{ROW}')"))
+    points = [cache.Point("headrace", "hit-spread", 1), cache.Point("chase", "hit-spread", 1)]
+    done: list[int] = []
+
+    def note(number: int, total: int, what: str) -> None:
+        done.append(number)
+        if len(done) == 2:
+            sleeps = script(tmp_path / "sleeps", "import time; time.sleep(60)")
+            monkeypatch.setattr(cache, "program", lambda: sleeps)
+
+    cache.run(points, options(), lambda: len(done) == 2, note)
+    rows = cache.rows(points)
+    assert sorted(row["reason"] for row in rows) == ["", "interrupted"]
+    assert sorted(len(row["samples"]) for row in rows) == [0, 1]
+
+
+def test_a_signal_ends_it_with_what_was_measured(command: Path, tmp_path: Path) -> None:
+    arguments = ["--implementations", "chase", "--scenarios", "hit-one-hot,hit-spread",
+                 "--threads", "1", "--seconds", "1", "--rounds", "100"]  # fmt: skip
+    process = subprocess.Popen(
+        [command, "bench", "cache", *arguments, "--json"], cwd=tmp_path, text=True,
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+    )  # fmt: skip
+    started = Path(f"/proc/{process.pid}/task/{process.pid}/children")
+    for _ in range(600):
+        if process.poll() is not None or (started.exists() and started.read_text().strip()):
+            break
+        time.sleep(0.1)
+    time.sleep(0.5)
+    os.kill(process.pid, signal.SIGINT)
+    out, err = process.communicate(timeout=60)
+    assert process.returncode == 130, err
+    document = json.loads(out)
+    assert document["interrupted"] is True and len(document["rows"]) == 2
+
+
+def test_threads_by_default_go_to_twice_the_cores(monkeypatch: pytest.MonkeyPatch) -> None:
+    for cores, expected in ((1, [1, 2]), (2, [1, 2, 4]), (6, [1, 2, 4, 6, 8, 12])):
+        monkeypatch.setattr(cache, "cpus_for", lambda *_, n=cores: list(range(n)))
+        assert cache.default_threads(None) == expected  # type: ignore[arg-type]
