@@ -4,8 +4,6 @@
 
 #include <string>
 
-#include "core/sanitizers.h"
-
 namespace headrace::cache_bench {
 namespace {
 

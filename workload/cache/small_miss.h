@@ -125,10 +125,11 @@ Tally scan(S& store, const Source& source, const Until& until) {
   }
 }
 
-// So many lookup threads, and one that scans or none, for so long.
+// So many lookup threads, and one that scans or none, for so long. `seed` is another for each part:
+// the same lookups once more would find what the last ones left.
 template <Store S>
 Part run_part(S& store, const SmallMiss& data, unsigned lookups, bool scanning,
-              const Options& options) {
+              const Options& options, std::uint64_t seed) {
   Part part;
   std::vector<Latencies> latencies(lookups);
   std::vector<Tally> tallies(lookups);
@@ -139,7 +140,7 @@ Part run_part(S& store, const SmallMiss& data, unsigned lookups, bool scanning,
       [&](unsigned thread, const Until& until) {
         if (thread < lookups) {
           return tallies[thread] = look_up(store, data.lookups, data.numbers[thread],
-                                           options.seed + thread, until, latencies[thread]);
+                                           seed * 4096 + thread, until, latencies[thread]);
         }
         const auto begin = std::chrono::steady_clock::now();
         const Tally tally = scan(store, data.scan, until);
@@ -172,15 +173,16 @@ Result<nlohmann::ordered_json> run_small_miss(const Options& options) {
   // Until all of the budget has been filled once, at the latest after so many parts.
   constexpr int kMostWarmings = 20;
   const std::uint64_t enough = options.budget.value / (10 << 10) * 5 / 4;
+  std::uint64_t seed = options.seed * 100;
   for (int i = 0; i < kMostWarmings && store->misses() < enough; ++i) {
-    (void)run_part(*store, data, options.threads, false, options);
+    (void)run_part(*store, data, options.threads, false, options, ++seed);
   }
   const std::uint64_t misses = store->misses();
-  const Part alone = run_part(*store, data, options.threads, false, options);
+  const Part alone = run_part(*store, data, options.threads, false, options, ++seed);
   const std::uint64_t missed = store->misses() - misses;
   const std::int64_t over = over_budget(before, options.budget);
-  const Part scan = run_part(*store, data, 0, true, options);
-  const Part beside = run_part(*store, data, options.threads, true, options);
+  const Part scan = run_part(*store, data, 0, true, options, ++seed);
+  const Part beside = run_part(*store, data, options.threads, true, options, ++seed);
   return told(data, alone, missed, over, scan, beside);
 }
 

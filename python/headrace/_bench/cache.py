@@ -292,7 +292,8 @@ def rows(points: list[Point]) -> list[Row]:
 def _row(point: Point) -> Row:
     found = point.found
     times = [1e9 * each["thread_seconds"] / each["operations"] for each in found]
-    middle = headrace.summarize(times)
+    cpu = [1e9 * each["process_seconds"] / each["operations"] for each in found]
+    middle, cpu_middle = headrace.summarize(times), headrace.summarize(cpu)
     details = {name: _median([each[name] for each in found if each[name] is not None])
                for name in _DETAILS} if point.scenario == SMALL_MISS and found else {}  # fmt: skip
     return {
@@ -305,7 +306,8 @@ def _row(point: Point) -> Row:
         "samples": times,
         "ops_per_second": _median([each["operations"] / each["seconds"] for each in found]),
         # On CPUs, with that of the implementation's own threads.
-        "cpu_ns_per_op": _median([1e9 * e["process_seconds"] / e["operations"] for e in found]),
+        "cpu_ns_per_op": cpu_middle.median if cpu_middle else None,
+        "cpu_ns_per_op_mad": cpu_middle.mad if cpu_middle else None,
         "hit_ratio": _median([1 - each["misses"] / each["operations"] for each in found]),
         "instructions_per_op": point.instructions,
         **details,

@@ -135,7 +135,9 @@ def print_cache(document: dict[str, Any]) -> None:
 
 
 def _print_times(rows: list[dict[str, Any]]) -> None:
-    """Times by number of threads, and the misses and instructions of the fewest."""
+    """Times by number of threads; of the fewest also CPU time, which other work on the machine
+    changes less, misses and instructions.
+    """
     threads = sorted({row["threads"] for row in rows})
     counted = any(row["instructions_per_op"] is not None for row in rows)
     by_name: dict[str, dict[int, dict[str, Any]]] = {}
@@ -146,19 +148,19 @@ def _print_times(rows: list[dict[str, Any]]) -> None:
         first = next(iter(found.values()))
         extra = [_number(first["instructions_per_op"], 0)] if counted else []
         lines.append(
-            (name, *(_time(found.get(n)) for n in threads), f"{first['hit_ratio']:.0%}", *extra)
+            (name, *(_time(found.get(n)) for n in threads), _time(first, "cpu_ns_per_op"),
+             f"{first['hit_ratio']:.0%}", *extra)
         )
     headings = [f"{n} thread{'s' * (n > 1)}" for n in threads]
-    output.print_table(
-        ("", *headings, "hits", *(["instructions"] if counted else [])), lines
-    )
+    headings += [f"CPU, {threads[0]}", "hits", *(["instructions"] if counted else [])]
+    output.print_table(("", *headings), lines)
 
 
-def _time(row: dict[str, Any] | None) -> str:
+def _time(row: dict[str, Any] | None, name: str = "ns_per_op") -> str:
     if row is None:
         return "-"
-    digits = 1 if row["ns_per_op"] < 1000 else 0
-    return f"{row['ns_per_op']:.{digits}f} +- {row['ns_per_op_mad']:.{digits}f} ns"
+    digits = 1 if row[name] < 1000 else 0
+    return f"{row[name]:.{digits}f} +- {row[f'{name}_mad']:.{digits}f} ns"
 
 
 def _print_small_miss(rows: list[dict[str, Any]], setting: dict[str, Any]) -> None:
