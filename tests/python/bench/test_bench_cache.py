@@ -188,3 +188,18 @@ def test_threads_by_default_go_to_twice_the_cores(monkeypatch: pytest.MonkeyPatc
     for cores, expected in ((1, [1, 2]), (2, [1, 2, 4]), (6, [1, 2, 4, 6, 8, 12])):
         monkeypatch.setattr(cache, "cpus_for", lambda *_, n=cores: list(range(n)))
         assert cache.default_threads(None) == expected  # type: ignore[arg-type]
+
+
+def test_what_was_not_built_is_a_row_with_its_reason() -> None:
+    known = {
+        "implementations": [
+            {"name": "chase", "about": "", "missing": "", "files": False},
+            {"name": "rocksdb", "about": "", "missing": "built without RocksDB", "files": False},
+        ],
+        "scenarios": [{"name": "hit-spread", "about": ""}],
+    }
+    points = cache.chosen(known, options())
+    cache.run([points[1]], options(), lambda: False, lambda *_: None)
+    row = cache.rows(points)[1]
+    assert (row["implementation"], row["code"], row["ns_per_op"]) == ("rocksdb", "absent", None)
+    assert row["reason"] == "built without RocksDB"
