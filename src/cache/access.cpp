@@ -445,7 +445,8 @@ void CacheCore::sleep(CacheEntry& entry, Nanoseconds timeout) {
   Patience patience(mover_.clock(), mover_.waiting(), timeout);
   Backoff naps(kFirstSleep, kLongestSleep);
   for (;;) {
-    mover_.poll();
+    if (entry.now() != BlockState::filling) return;
+    mover_.poll(std::clamp(patience.left(), Nanoseconds{0}, kLongestSleep));
     std::uint32_t seen = entry.word.load();
     if (entry.now() != BlockState::filling || patience.over()) return;
     if ((seen & CacheEntry::kAwaited) == 0) {

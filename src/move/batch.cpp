@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <new>
 
+#include "core/fail.h"
 #include "move/core.h"
 #include "move/visit.h"
 
