@@ -193,9 +193,9 @@ class Mover {
   bool in_callback() const;
 
   // Looks for completions of backends that need it, and does what others left. Returns how many
-  // completions there were. A thread that has nothing to do but wait may give the time that it would
-  // sleep: it is spent waiting, at most 10 ms, where a backend is quicker if the waiting thread
-  // helps (Backend::help).
+  // completions there were. A thread that has nothing to do but wait may give the time that it
+  // would sleep: it is spent waiting, at most 10 ms, where a backend is quicker if the waiting
+  // thread helps (Backend::help).
   std::size_t poll(Nanoseconds most = Nanoseconds{0});
 
   MoverStats stats() const;

@@ -55,7 +55,7 @@ class DeferredActions {
 
   // Whether it needs the cache, or calls somebody who may.
   bool any() const { return !free_.empty() || wake || !thens.empty(); }
-  // Of more than one, those that may_cancel() had memory for; the others end by themselves.
+  // With more than one, those that may_cancel() had memory for; the others end by themselves.
   void cancel(const Transfer& transfer) {
     if (!first_cancelled_) {
       first_cancelled_ = transfer;
@@ -249,7 +249,9 @@ class CacheCore {
   std::optional<Growth> growth(const SpaceRequest& request) REQUIRES(mutex_);
   void grow(const Growth& growth) EXCLUDES(mutex_);
   bool await_growth(std::uint32_t seen) EXCLUDES(mutex_);
-  Result<std::unique_ptr<Buffer>> slab_of(std::uint64_t bytes, const Placement& placement) const;
+  Result<std::unique_ptr<Buffer>> new_slab(const Growth& growth) const;
+  Status add_slab(Node& node, std::unique_ptr<Buffer> slab, DeferredActions& deferred)
+      REQUIRES(mutex_);
   void give_back(std::vector<std::unique_ptr<Buffer>> slabs) EXCLUDES(mutex_);
   void give_back_slabs() EXCLUDES(mutex_);
   // To be asked under mutex_; not annotated, since the orders ask it through a callback.

@@ -116,15 +116,12 @@ std::optional<CacheCore::Growth> CacheCore::growth(const SpaceRequest& request) 
 // Slabs that are being given back may be what the kernel lacks: then it is worth trying again when
 // they are gone, which is waited for.
 void CacheCore::grow(const Growth& growth) {
-  Placement placement = Placement::on(nodes_[growth.node].id);
-  placement.pages = options_.pages;
-  placement.reason = "slab of a cache";
   std::uint64_t unmapped = 0;
   {
     const MutexLock lock(mutex_);
     unmapped = unmapped_;
   }
-  auto slab = slab_of(growth.bytes, placement);
+  auto slab = new_slab(growth);
   std::uint32_t changes = 0;
   bool again = false;
   {
@@ -132,15 +129,16 @@ void CacheCore::grow(const Growth& growth) {
     const MutexLock lock(mutex_);
     Node& node = nodes_[growth.node];
     node.growing -= growth.bytes;
+    Status added;
     if (slab) {
+      added = add_slab(node, *std::move(slab), deferred);
+    } else {
+      added = std::unexpected(std::move(slab).error());
+    }
+    if (added) {
       node.grow_error.reset();
-      const std::span<std::byte> bytes = (*slab)->bytes();
-      node.frames.add(bytes, *std::move(slab));
-      while (fit_budget(node, deferred)) {
-        // It may have shrunk meanwhile: the slab goes again, and little else.
-      }
     } else if (again = unmapping_ > 0; !again && unmapped == unmapped_) {
-      node.grow_error = std::move(slab).error();
+      node.grow_error = std::move(added).error();
       node.grow_again = mover_.clock().now() + kGrowPause;
     }
     go_on(deferred);
@@ -150,13 +148,28 @@ void CacheCore::grow(const Growth& growth) {
   if (again) await_growth(changes);
 }
 
-Result<std::unique_ptr<Buffer>> CacheCore::slab_of(std::uint64_t bytes,
-                                                   const Placement& placement) const {
+Result<std::unique_ptr<Buffer>> CacheCore::new_slab(const Growth& growth) const {
   try {
-    return allocate(mover_.machine(), Bytes{bytes}, placement);
+    Placement placement = Placement::on(nodes_[growth.node].id);
+    placement.pages = options_.pages;
+    placement.reason = "slab of a cache";
+    return allocate(mover_.machine(), Bytes{growth.bytes}, placement);
   } catch (const std::bad_alloc&) {
     return out_of_memory();
   }
+}
+
+// The budget may have shrunk meanwhile: then the slab goes again, and little else.
+Status CacheCore::add_slab(Node& node, std::unique_ptr<Buffer> slab, DeferredActions& deferred) {
+  try {
+    const std::span<std::byte> bytes = slab->bytes();
+    node.frames.add(bytes, std::move(slab));
+    while (fit_budget(node, deferred)) {
+    }
+  } catch (const std::bad_alloc&) {
+    return out_of_memory();
+  }
+  return {};
 }
 
 // To the kernel, which takes a while.
