@@ -1,4 +1,5 @@
-"""Awaiting transfers: an event loop watches one descriptor for all of them, no thread waits."""
+"""Awaiting transfers and blocks: an event loop watches one descriptor for all of them, no thread
+waits."""
 
 from __future__ import annotations
 
@@ -10,7 +11,7 @@ from typing import TYPE_CHECKING
 from headrace._core import CompletionQueue
 
 if TYPE_CHECKING:
-    from headrace._core import MoveStats, Transfer
+    from headrace._core import Block, MoveStats, Transfer
 
 
 async def finished(transfer: Transfer) -> MoveStats:
@@ -22,6 +23,14 @@ async def finished(transfer: Transfer) -> MoveStats:
     if not transfer.done():
         await _watch_of(asyncio.get_running_loop()).end_of(transfer)
     return transfer.wait(0)
+
+
+async def ready(block: Block) -> memoryview:
+    """The bytes of `block`, without blocking the running loop."""
+    with block.clone() as pin:  # the awaiting task may release its own
+        if pin.state == "filling":
+            await _watch_of(asyncio.get_running_loop()).end_of(pin)
+        return pin.wait(0)
 
 
 class _Watch:
@@ -36,7 +45,7 @@ class _Watch:
         self._loop = weakref.ref(loop)
         loop.add_reader(self._queue.fileno(), self._wake)
 
-    async def end_of(self, transfer: Transfer) -> None:
+    async def end_of(self, transfer: Transfer | Block) -> None:
         loop = asyncio.get_running_loop()
         key = next(self._keys)
         future = self._awaited[key] = loop.create_future()

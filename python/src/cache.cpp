@@ -210,6 +210,11 @@ PyType_Slot block_slots[] = {{Py_tp_traverse, reinterpret_cast<void*>(traverse_b
                              {Py_bf_releasebuffer, reinterpret_cast<void*>(release_block_buffer)},
                              {0, nullptr}};
 
+nb::object await_block(nb::handle self) {
+  const nb::object end = call_function("headrace._asyncio", "ready", nb::make_tuple(self));
+  return call_method(end, "__await__");
+}
+
 void bind_block(nb::module_& m) {
   auto block = nb::class_<BlockRef>(
       m, "Block", nb::type_slots(block_slots),
@@ -224,6 +229,9 @@ void bind_block(nb::module_& m) {
            nb::sig("def wait(self, timeout: float = 60.0) -> memoryview"),
            "The copy, waiting at most `timeout` seconds; if it cannot be had the source, and for a "
            "file the error.")
+      .def("__await__", &await_block,
+           nb::sig("def __await__(self) -> typing.Generator[typing.Any, None, memoryview]"),
+           "Under asyncio: what wait() gives, without blocking the loop.")
       .def("numpy", &block_numpy, "dtype"_a = "uint8", "timeout"_a = 60.0,
            nb::sig("def numpy(self, dtype: numpy.typing.DTypeLike = 'uint8', timeout: float = 60.0)"
                    " -> numpy.typing.NDArray[typing.Any]"),

@@ -94,7 +94,7 @@ void bind_completions(nb::module_& m) {
   nb::class_<CompletionQueueRef>(
       m, "CompletionQueue",
       "Tells the ends of any number of moves through one descriptor: for "
-      "event loops. Awaiting a Transfer uses one for each loop.")
+      "event loops. Awaiting a Transfer or a Block uses one for each loop.")
       .def(
           "__init__",
           [](CompletionQueueRef* self) { new (self) CompletionQueueRef{CompletionQueue::open()}; },
@@ -110,6 +110,15 @@ void bind_completions(nb::module_& m) {
                 [queue = self.queue, key](const Result<MoveStats>&) { queue->add(key); });
           },
           "transfer"_a, "key"_a, "Tells `key` when the move is done.")
+      .def(
+          "add",
+          [](const CompletionQueueRef& self, const BlockRef& block, std::uint64_t key) {
+            const std::shared_ptr<Pin> pin = block.pin;
+            if (!pin) raise(ErrorCode::invalid, "this block was released; access() it again");
+            const GilRelease release;
+            pin->block.on_ready([queue = self.queue, key] { queue->add(key); });
+          },
+          "block"_a, "key"_a, "Tells `key` when the copy is there or has failed.")
       .def(
           "take", [](const CompletionQueueRef& self) { return self.queue->take(); },
           "The keys of moves that have ended since the last call.");

@@ -3,6 +3,7 @@
 
 #include <atomic>
 #include <chrono>
+#include <optional>
 #include <thread>
 
 #include "tests/support/cache_rig.h"
@@ -106,6 +107,38 @@ TEST(CacheHitsTest, AnInvalidatedBlockStaysForWhomASlotHoldsIt) {
   EXPECT_TRUE(source.equals(held.extent(), *held.now()));
   const Block again = rig.cache->access(source.at(0, kPiece));
   EXPECT_NE(again.now()->data(), held.now()->data());
+}
+
+// The first pin of a block is in a slot too, while it is in flight.
+TEST(CacheHitsTest, ABlockInFlightThatASlotHolds) {
+  Source source(16 * kPiece);
+  CacheRig rig({.budget = Bytes{4 * kPiece}, .observe = false});
+  rig.fake->hold(true);
+  const Block stale = rig.cache->access(source.at(0, kPiece));
+  EXPECT_EQ(rig.cache->stats().bytes_pinned, Bytes{kPiece});
+  rig.cache->invalidate(source.at(0, 1));
+  std::optional<Block> dropped = rig.cache->access(source.at(kPiece, kPiece));
+  rig.cache->invalidate(source.at(kPiece, 1));
+  dropped.reset();
+  rig.fake->hold(false);
+  rig.settle();
+  EXPECT_EQ(stale.state(), BlockState::evicting);
+  EXPECT_TRUE(source.equals(stale.extent(), *stale.now()));
+  EXPECT_EQ(rig.cache->stats().bytes_used, Bytes{kPiece}) << "what it holds";
+  for (std::uint64_t i = 2; i < 16; ++i) rig.load(source.at(i * kPiece, kPiece));
+  EXPECT_TRUE(source.equals(stale.extent(), *stale.now()));
+  for (const EngineId engine : {kCpuA, kCpuB}) {
+    rig.fake->break_engine(engine, Error{ErrorCode::io, "broken"});
+  }
+  std::optional<Block> failed = rig.cache->access(source.at(0, kPiece));
+  std::optional<Block> other = rig.cache->access(source.at(kPiece, kPiece));
+  rig.settle();
+  EXPECT_EQ(failed->state(), BlockState::failed);
+  for (const EngineId engine : {kCpuA, kCpuB}) rig.fake->break_engine(engine, std::nullopt);
+  other.reset();
+  for (std::uint64_t i = 2; i < 16; ++i) rig.load(source.at(i * kPiece, kPiece));
+  EXPECT_EQ(failed->state(), BlockState::failed) << "its entry was not used for another";
+  EXPECT_TRUE(source.equals(failed->extent(), *failed->wait())) << "the source";
 }
 
 TEST(CacheHitsTest, MorePinsThanSlotsAndEachCountsOnce) {

@@ -400,24 +400,31 @@ void MoverCore::call(const Transfer& done, Then then) {
 
 std::size_t MoverCore::poll(Nanoseconds most) {
   std::size_t found = 0;
-  advance(found, most);
+  if (!advance(found) && found == 0) found = help(most);
   return found;
 }
 
-// Polls, or helps for at most that long, and does its share of what may be done. Whether there is
-// more that can be done at once.
-bool MoverCore::advance(std::size_t& found, Nanoseconds most) {
+// Polls and does its share of what may be done. Whether there is more that can be done at once.
+bool MoverCore::advance(std::size_t& found) {
   if (!origin_.here()) return false;
   Visit visit(this, kMostInline);
   if (stopped_.load()) return false;
   for (Backend* backend : polled_) found += backend->poll();
-  if (most > Nanoseconds{0} && visit.outermost()) {
-    for (Backend* backend : others_) {
-      if (found == 0) found = backend->help(std::min(most, kHelp));
-    }
-  }
   visit.root().retry_stalled = true;
   return leave(visit);
+}
+
+// Spends at most that long where a backend is quicker if the waiting thread helps; copies nothing.
+std::size_t MoverCore::help(Nanoseconds most) {
+  if (others_.empty() || most <= Nanoseconds{0} || !origin_.here()) return 0;
+  Visit visit(this, 0);
+  if (stopped_.load() || !visit.outermost()) return 0;
+  std::size_t found = 0;
+  for (Backend* backend : others_) {
+    if (found == 0) found = backend->help(std::min(most, kHelp));
+  }
+  leave(visit);
+  return found;
 }
 
 // Does `change` to the move, or to its pairs, of which no more than kMostPieces under one lock.
@@ -461,16 +468,17 @@ Result<MoveStats> MoverCore::wait(Move& move, Nanoseconds timeout) {
   Patience patience(*options_.clock, *options_.waiting, timeout);
   Backoff naps(kFirstNap, kLongestNap);
   while (!move.done()) {
-    const bool help = waiters_poll_.load();
+    const bool polls = waiters_poll_.load();
     std::size_t found = 0;
-    const bool more = (help || !others_.empty()) && advance(found, patience.left());
+    const bool more = polls && advance(found);
+    if (found == 0 && !more && !move.done()) found = help(patience.left());
     if (found > 0) naps.reset();
     if (move.done()) break;
     if (patience.over()) return not_done(move, *options_.clock);
     if (more || found > 0) continue;
     std::uint32_t seen = Move::kRunning;
     if (!move.word.compare_exchange_strong(seen, Move::kAwaited) && seen == Move::kDone) break;
-    patience.sleep(move.word, Move::kAwaited, help ? naps.next() : timeout);
+    patience.sleep(move.word, Move::kAwaited, polls ? naps.next() : timeout);
   }
   return copy_of(*move.outcome);
 }

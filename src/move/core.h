@@ -77,7 +77,8 @@ class MoverCore final : public Completion, public std::enable_shared_from_this<M
   void submit(std::span<Segment*> segments, Visit& visit) EXCLUDES(mutex_);
   void offer(std::span<Segment*> segments, Visit& visit) EXCLUDES(mutex_);
   void tell(Move* ended, Visit& visit) EXCLUDES(mutex_);
-  bool advance(std::size_t& found, Nanoseconds most = Nanoseconds{0}) EXCLUDES(mutex_);
+  bool advance(std::size_t& found) EXCLUDES(mutex_);
+  std::size_t help(Nanoseconds most) EXCLUDES(mutex_);
   bool quiet() const EXCLUDES(mutex_);
   bool needs_poll() const REQUIRES(mutex_) { return left_ || scheduler_.needs_poll(); }
   void start_poller() EXCLUDES(mutex_);

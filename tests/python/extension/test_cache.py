@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import gc
 from collections.abc import Callable
 from pathlib import Path
@@ -121,6 +122,41 @@ def test_many_at_once_and_empty(cache: headrace.Cache, file: headrace.File, payl
     assert cache.access_all([]) == []
     empty = cache.access(file.extent(5, 0))
     assert empty.wait() == b"" and len(empty.numpy()) == 0
+
+
+def test_blocks_are_awaited(
+    cache: headrace.Cache, file: headrace.File, payload: bytes, memory_node: int
+) -> None:
+    mebibyte = 1 << 20
+    extents = [file.extent(i * mebibyte // 4, mebibyte // 4) for i in range(12)]
+
+    async def bytes_of(extent: headrace.Extent) -> bytes:
+        with cache.access(extent) as block:
+            return bytes(await block)
+
+    async def main() -> list[bytes]:
+        return await asyncio.gather(*(bytes_of(extent) for extent in extents * 2))
+
+    for _ in range(2):  # misses, then hits
+        for extent, found in zip(extents * 2, asyncio.run(main()), strict=True):
+            assert found == payload[extent.offset : extent.offset + extent.length]
+
+    async def released() -> bytes:
+        block = cache.access(file.extent(2 * mebibyte, mebibyte))
+        task = asyncio.ensure_future(_awaited(block))
+        await asyncio.sleep(0)
+        block.release()
+        return bytes(await task)
+
+    assert asyncio.run(released()) == payload[2 * mebibyte : 3 * mebibyte]
+    gone = cache.access(file.extent(0, 1))
+    gone.release()
+    with pytest.raises(headrace.InvalidError, match="released"):
+        asyncio.run(_awaited(gone))
+
+
+async def _awaited(block: headrace.Block) -> memoryview:
+    return await block
 
 
 def test_prefetch(cache: headrace.Cache, file: headrace.File, payload: bytes) -> None:
