@@ -18,7 +18,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 TESTS = "ReadersTest*:CacheHits*:CacheStress*:CacheAccess*:BlockTest*:CacheModel*:PrefetchTest*"
 #: A break may let threads wait for each other.
-RUN_BOUND = 120
+RUN_BOUND = 240
 
 
 @dataclass(frozen=True)
@@ -127,7 +127,7 @@ def notices(tree: Path) -> str | None:
     """How the tests notice, or None."""
     try:
         done = subprocess.run(
-            ["build/release/cache_test", f"--gtest_filter={TESTS}", "--gtest_repeat=3"],
+            ["build/release/cache_test", f"--gtest_filter={TESTS}", "--gtest_repeat=2"],
             cwd=tree,
             capture_output=True,
             text=True,

@@ -70,6 +70,7 @@ class Backend {
   // accepted and that trying again is useless: invalid (an extent outside its object, lengths that
   // differ, too large), unsupported (not its engine, not its nodes). A piece of length 0 is
   // accepted and completes well.
+  // std::bad_alloc: as exhausted, none was accepted.
   // Every accepted piece ends within a bound the backend knows (a lost one as timed_out), unless
   // the kernel itself hangs with its memory (a hard-mounted network file system).
   virtual Result<std::size_t> submit(std::span<const Piece> pieces, Completion& completion) = 0;

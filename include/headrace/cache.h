@@ -14,7 +14,7 @@
 // its bytes are good for the holder, but no access finds them any more.
 //
 // Without memory for what the cache keeps, access() gives a block that stands for the source, plans
-// go on later, and all that returns no Result throws std::bad_alloc and can be called again.
+// go on later, and all else throws std::bad_alloc and can be called again.
 //
 // Cache is Thread-safe. Block and Prefetch are Thread-compatible: one thread at a time per handle.
 #pragma once
@@ -66,8 +66,9 @@ class Block {
   std::optional<std::span<const std::byte>> now() const;
   // The copy, waiting for it at most `timeout`. If it cannot be had (the copy failed, or there was
   // no space for it) the source if a CPU can address it, and the failure is counted; for a file the
-  // Error. timed_out: not ready yet; wait again. invalid: not ready, and this thread is in a
-  // callback of the Mover (Mover::in_callback), which the copy may need.
+  // Error (of the copy, which may cover more: access() tries the extent again). timed_out: not
+  // ready yet; wait again. invalid: not ready, and this thread is in a callback of the Mover
+  // (Mover::in_callback), which the copy may need.
   Result<std::span<const std::byte>> wait(Nanoseconds timeout = std::chrono::seconds{60}) const;
 
   BlockState state() const;
@@ -98,6 +99,7 @@ class Block {
   Extent extent_;
   std::unique_ptr<Error> refused_;   // Refusal::told
   mutable Nanoseconds waited_{0};    // so far, in wait() calls that timed out
+  Bytes refused_budget_;             // then
   std::uint16_t refused_by_ = 0;     // the cache's number of the node
   Refusal refusal_ = Refusal::none;  // why there is no entry
   bool missing_ = false;             // while its access goes on

@@ -7,10 +7,10 @@
 //
 // Who does its work: the engines, and the threads that come by. A call of copy(), poll() or wait()
 // submits at most 64 pieces, of whomever, those of engines that copy by themselves first, and
-// copies at most 16 itself, where the engine copies inside submit() (Capabilities::inline_below;
-// wait() that often between two looks at its bound). The thread of a backend that reports a
-// completion, and the callers of promote() and cancel(), submit as many and copy none. What they
-// leave the Mover's own thread does (MoverOptions::poller).
+// copies at most 16 that were queued itself, where the engine copies inside submit()
+// (Capabilities::inline_below; wait() that often between two looks at its bound). The thread of a
+// backend that reports a completion, and the callers of promote() and cancel(), submit as many and
+// copy none. What they leave the Mover's own thread does (MoverOptions::poller).
 //
 // Without memory a move fails as exhausted; one that has begun needs none to end. Only on_done()
 // and co_await throw std::bad_alloc, and then have done nothing.
@@ -96,7 +96,10 @@ class Transfer {
   // Does nothing when it is done already.
   void cancel() const;
   // An eventfd that becomes and stays readable when the move is done: for epoll, io_uring, asyncio.
-  // Owned by the move: valid while a handle lives. Reading it is harmless and not needed.
+  // Owned by the move: valid while a handle lives; of a move that was done when copy() returned by
+  // this handle and the copies made of it from now on. Reading it is harmless and not needed.
+  // A thread that sleeps on it in epoll_wait() may be interrupted (EINTR, without a signal) when a
+  // small read ends that it has started itself: call it again.
   // exhausted: no descriptor to be had.
   Result<int> event_fd() const;
   // Calls `then` once with the outcome, from the thread that ends the move, or at once in this
@@ -129,6 +132,7 @@ class Transfer {
   explicit Transfer(const Ended& ended) : ended_(ended) {}
   std::shared_ptr<Move> move_;  // null: ended_ tells
   Ended ended_;
+  mutable std::shared_ptr<const int> descriptor_;  // where move_ is null, once asked for
 };
 
 // Longer than the 160 s after which storage gives a piece up, the slowest of the backends.
@@ -194,7 +198,7 @@ class Mover {
 
   // Looks for completions of backends that need it, and does what others left. Returns how many
   // completions there were. A thread that has nothing to do but wait may give the time that it
-  // would sleep: it is spent waiting, at most 10 ms, where a backend is quicker if the waiting
+  // would sleep: it is spent waiting, at most 1 ms, where a backend is quicker if the waiting
   // thread helps (Backend::help).
   std::size_t poll(Nanoseconds most = Nanoseconds{0});
 

@@ -30,10 +30,6 @@ Range range_of(const Extent& extent) {
 
 }  // namespace
 
-PrefetchPlan* CacheCore::plan_named(const AccessOptions& options) {
-  return options.plan == nullptr ? nullptr : options.plan->plan_.get();
-}
-
 void CacheCore::access(std::span<const Extent> extents, std::span<Block> blocks,
                        const AccessOptions& options) {
   if (const Status ours = origin_.check(kTheCache); !ours) {
@@ -58,10 +54,13 @@ void CacheCore::access(std::span<const Extent> extents, std::span<Block> blocks,
 void CacheCore::serve_all(std::span<const Extent> extents, std::span<Block> blocks,
                           const AccessOptions& options) {
   try {
-    DeferredActions deferred(*this);
-    const MutexLock lock(mutex_);
-    for (std::size_t i = 0; i < extents.size(); ++i) {
-      if (blocks[i].cache_ == nullptr) serve(extents[i], options, blocks[i], deferred);
+    for (std::size_t i = 0; i < extents.size();) {
+      DeferredActions deferred(*this);
+      const MutexLock lock(mutex_);
+      if (hits_open_) readers_.join();
+      for (const std::size_t end = std::min(extents.size(), i + kSlice); i < end; ++i) {
+        if (blocks[i].cache_ == nullptr) serve(extents[i], options, blocks[i], deferred);
+      }
     }
   } catch (const std::bad_alloc&) {
     // The others are tried one by one.
@@ -89,11 +88,11 @@ void CacheCore::serve(const Extent& extent, const AccessOptions& options, Block&
   if (!extent.valid()) return refuse(extent, block, Refusal::invalid);
   block.missing_ = false;
   if (extent.length.value == 0) return;
-  if (CacheEntry* const entry = find(range_of(extent))) {
-    hit(*entry, extent, options, block, deferred);
-  } else {
-    block.missing_ = true;
-  }
+  block.missing_ = true;
+  CacheEntry* const entry = find(range_of(extent));
+  if (entry == nullptr) return;
+  hit(*entry, extent, options, block, deferred);
+  block.missing_ = false;
 }
 
 // The extent is served from what is there by now, or its copy started, or refused.
@@ -105,9 +104,11 @@ void CacheCore::miss(const Extent& extent, Block& block, const AccessOptions& op
   Spare spare(*this);
   bool late = false;  // another thread's slab has not come in all its time
   std::optional<Patience> patience;
+  Backoff naps(kFirstSleep, kLongestSleep);
   for (;;) {
     std::optional<Growth> wanted;
     CacheEntry* started = nullptr;
+    Space space = Space::none;
     std::uint32_t changes = 0;
     {
       DeferredActions deferred(*this);
@@ -116,7 +117,6 @@ void CacheCore::miss(const Extent& extent, Block& block, const AccessOptions& op
       changes = space_changes_.load();
       serve(extent, options, block, deferred);
       if (!block.missing_) return;
-      Space space = Space::none;
       if (node) space = make_space(spare.get(), request, wanted, deferred);
       if (space == Space::growing && late) space = Space::none;
       if (space == Space::found) {
@@ -139,10 +139,11 @@ void CacheCore::miss(const Extent& extent, Block& block, const AccessOptions& op
     if (started != nullptr) return submit(*started, options.priority);
     if (wanted) {
       grow(*wanted);
-    } else if (patience) {
-      patience->sleep(space_changes_, changes);
-    } else {
+    } else if (space == Space::growing) {
       late = !await_growth(changes);
+    } else {
+      mover_.poll();
+      patience->sleep(space_changes_, changes, naps.next());
     }
   }
 }
@@ -150,7 +151,7 @@ void CacheCore::miss(const Extent& extent, Block& block, const AccessOptions& op
 void CacheCore::count_miss(const Extent& extent, const AccessOptions& options) {
   ++counts_.misses;
   emit(CacheEvent::Kind::miss, extent, false);
-  use_planned(range_of(extent), plan_named(options));
+  use_planned(range_of(extent), options);
 }
 
 // Whether to wait until somebody lets go of a block; not in a callback, which may be what they wait
@@ -169,6 +170,7 @@ void CacheCore::refuse_space(const SpaceRequest& request, Block& block) {
   refuse(request.extent, block,
          request.extent.length.value > node.budget ? Refusal::too_large : Refusal::no_space);
   block.refused_by_ = request.node;
+  block.refused_budget_ = Bytes{node.budget};
 }
 
 // The shortest ready copy that covers the range; else the shortest in flight.
@@ -190,20 +192,20 @@ CacheEntry* CacheCore::find(const Range& range) const {
 void CacheCore::hit(CacheEntry& entry, const Extent& extent, const AccessOptions& options,
                     Block& block, DeferredActions& deferred) {
   const bool ready = entry.now() == BlockState::ready;
+  const std::uint32_t planned = entry.planned;
+  // First what may lack memory.
   if (!ready) promote(*entry.fill, options.priority, deferred);
-  ++(ready ? counts_.hits : counts_.inflight_hits);
-  if (entry.by_prefetch && !entry.used) {
-    ++counts_.first_uses;
-    if (!ready) ++counts_.late;
-  } else {
-    // The first use of a prefetched block is what a miss is without a plan: no reason to keep it.
-    nodes_[entry.node].order->touch(entry);
-  }
+  use_planned(range_of(extent), options);
+  const bool first = entry.by_prefetch && !entry.used;
   entry.used = 1;
+  ++(ready ? counts_.hits : counts_.inflight_hits);
+  counts_.first_uses += first;
+  counts_.late += first && !ready;
+  // The first use of what was planned is what a miss is without a plan: no reason to keep it.
+  if (!first && entry.planned >= planned) nodes_[entry.node].order->touch(entry);
   emit(ready ? CacheEvent::Kind::hit : CacheEvent::Kind::inflight_hit, extent, entry.by_prefetch);
   pin(entry);
   block.entry_ = &entry;
-  use_planned(range_of(extent), plan_named(options));
   if (ready) open(entry);
 }
 
@@ -211,8 +213,8 @@ void CacheCore::hit(CacheEntry& entry, const Extent& extent, const AccessOptions
 // it.
 void CacheCore::promote(Fill& fill, Priority priority, DeferredActions& deferred) {
   if (priority >= fill.priority) return;
-  fill.priority = priority;
   deferred.promote.emplace_back(fill.transfer, priority);  // none: remember() does it
+  fill.priority = priority;
 }
 
 void CacheCore::pin(CacheEntry& entry) {
@@ -234,7 +236,8 @@ void CacheCore::unpin(CacheEntry& entry, DeferredActions& deferred) {
 // The first pin of a block that nobody else knows yet: in a slot, if there is one, so that it is
 // let go without the lock.
 void CacheCore::pin_new(CacheEntry& entry, Block& block) {
-  Reader* const reader = hits_open_ ? readers_.mine() : nullptr;
+  const bool counted = entry.has(CacheEntry::kCounted);
+  Reader* const reader = counted ? nullptr : readers_.mine();
   block.slot_ = reader == nullptr ? nullptr : reader->free_slot();
   if (block.slot_ == nullptr) {
     pin(entry);
@@ -333,8 +336,6 @@ void CacheCore::remember(CacheEntry& entry, const Transfer& transfer, Priority a
 // Runs in whatever thread ended the copy, also inside submit().
 void CacheCore::complete(CacheEntry& entry, const Result<MoveStats>& outcome) noexcept {
   Waiting& waiting = mover_.waiting();
-  const std::atomic<std::uint32_t>& word = entry.word;
-  bool awaited = false;
   bool due = false;
   bool watched = false;
   {
@@ -354,7 +355,7 @@ void CacheCore::complete(CacheEntry& entry, const Result<MoveStats>& outcome) no
       give_up(entry, outcome.error());
     }
     const BlockState good = entry.detached ? BlockState::evicting : BlockState::ready;
-    awaited = publish(entry, outcome ? good : BlockState::failed);
+    if (publish(entry, outcome ? good : BlockState::failed)) deferred.awaited = &entry.word;
     Node& node = nodes_[entry.node];
     const bool gone = entry.detached;
     if (gone) reap(entry);
@@ -364,7 +365,6 @@ void CacheCore::complete(CacheEntry& entry, const Result<MoveStats>& outcome) no
     watched = watchers_ > 0;
     if (!due) --running_;
   }
-  if (awaited) waiting.wake_all(word);
   const std::atomic<std::uint32_t>& running = running_;
   if (due) {
     pump(false);

@@ -255,6 +255,27 @@ TEST(ThesisTest, SecondDeadlockABlockThatWasNeverSubmittedCanBeDropped) {
   EXPECT_EQ(stats.bytes_pinned, 0_B);
 }
 
+// The cell of the index is full of what others hold: nobody finds the new block, but who has it.
+TEST(CacheAccessTest, OneOfVeryManyThatOverlapLivesWhileItIsHeld) {
+  Source source(65536);
+  CacheRig rig({.budget = 2_MiB, .observe = false});
+  std::vector<Block> held;
+  for (std::uint64_t i = 0; i < 64; ++i) held.push_back(rig.cache->access(source.at(i, 4096)));
+  rig.settle();
+  std::jthread([&] {
+    const Extent one_more = source.at(64, 4096);
+    const Block block = rig.cache->access(one_more);
+    rig.settle();
+    for (std::uint64_t i = 2; i < 14; ++i) rig.load(source.at(i * 4096, 4096));
+    EXPECT_EQ(block.state(), BlockState::evicting);
+    EXPECT_TRUE(source.equals(one_more, *block.now()));
+    EXPECT_FALSE(source.holds(block.now()->data()));
+  }).join();
+  held.clear();
+  rig.cache->clear();
+  EXPECT_EQ(rig.cache->stats().bytes_used, 0_B);
+}
+
 // Extents a byte apart: each is right, and a lookup does not look at all of them.
 TEST(CacheAccessTest, VeryManyExtentsThatOverlapEachOther) {
   Source source(16384);

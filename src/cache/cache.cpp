@@ -42,6 +42,7 @@ Block::Block(Block&& other) noexcept
       extent_(std::exchange(other.extent_, {})),
       refused_(std::move(other.refused_)),
       waited_(std::exchange(other.waited_, Nanoseconds{0})),
+      refused_budget_(other.refused_budget_),
       refused_by_(other.refused_by_),
       refusal_(std::exchange(other.refusal_, Refusal::none)),
       missing_(other.missing_) {}
@@ -55,6 +56,7 @@ Block& Block::operator=(Block&& other) noexcept {
     extent_ = std::exchange(other.extent_, {});
     refused_ = std::move(other.refused_);
     waited_ = std::exchange(other.waited_, Nanoseconds{0});
+    refused_budget_ = other.refused_budget_;
     refused_by_ = other.refused_by_;
     refusal_ = std::exchange(other.refusal_, Refusal::none);
     missing_ = other.missing_;
@@ -69,6 +71,7 @@ Block Block::clone() const {
   if (refused_ != nullptr) copy.refused_ = std::make_unique<Error>(*refused_);
   copy.refusal_ = refusal_;
   copy.refused_by_ = refused_by_;
+  copy.refused_budget_ = refused_budget_;
   if (entry_ != nullptr) {
     cache_->pin_again(*entry_);
     copy.entry_ = entry_;

@@ -14,8 +14,6 @@ namespace {
 // Past it the Mover has lost a copy, and memory that an engine may still write to must not be
 // freed.
 constexpr Nanoseconds kEndBound = kShutdownBound;
-// As many cells of the index, or blocks, as are dealt with under the lock at a time: some 0.1 ms.
-constexpr std::size_t kSlice = 1024;
 // Whoever ends a copy wakes the waiting thread; the slice is for a Mover that wants to be polled.
 constexpr Nanoseconds kEndSlice = std::chrono::milliseconds{1};
 
@@ -50,6 +48,7 @@ Status CacheCore::check(const Machine& machine, const CacheOptions& options) {
 }
 
 DeferredActions::~DeferredActions() {
+  if (awaited != nullptr) core_.mover_.waiting().wake_all(*awaited);
   for (const auto& [transfer, priority] : promote) transfer.promote(priority);
   if (first_cancelled_) first_cancelled_->cancel();
   for (const Transfer& transfer : more_cancelled_) transfer.cancel();
@@ -128,20 +127,20 @@ Error CacheCore::why(const Block& block) const {
     case Refusal::too_large:
     case Refusal::no_space: break;
   }
-  const MutexLock lock(mutex_);
-  const Node& node = nodes_[block.refused_by_];
+  const NodeId node = nodes_[block.refused_by_].id;
   const std::string length = to_string(block.extent_.length);
+  const std::string budget = to_string(block.refused_budget_);
   if (block.refusal_ == Refusal::too_large) {
     return fail(ErrorCode::exhausted,
                 "the block of {} exceeds the budget of {} on node {}; access smaller "
                 "extents or resize() it",
-                length, to_string(Bytes{node.budget}), raw(node.id))
+                length, budget, raw(node))
         .error();
   }
   return fail(ErrorCode::exhausted,
               "no space for {} on node {}: the rest of its budget of {} is held or in "
               "flight; let Blocks go or resize() it",
-              length, raw(node.id), to_string(Bytes{node.budget}))
+              length, raw(node), budget)
       .error();
 }
 
@@ -171,6 +170,7 @@ void CacheCore::for_blocks(const std::optional<Range>& range, const Then& then) 
     if (entries.size() > 1) deferred.may_cancel(entries.size());
     count_pins(entries);
     for (CacheEntry* entry : entries) then(*entry, deferred);
+    if (!entries.empty()) go_on(deferred);
   }
 }
 

@@ -54,7 +54,7 @@ class DeferredActions {
   ~DeferredActions();
 
   // Whether it needs the cache, or calls somebody who may.
-  bool any() const { return !free_.empty() || wake || !thens.empty(); }
+  bool any() const { return awaited != nullptr || !free_.empty() || wake || !thens.empty(); }
   // With more than one, those that may_cancel() had memory for; the others end by themselves.
   void cancel(const Transfer& transfer) {
     if (!first_cancelled_) {
@@ -75,7 +75,9 @@ class DeferredActions {
   void free(std::unique_ptr<Buffer> slab) { free_.push_back(std::move(slab)); }
 
   std::vector<std::pair<Transfer, Priority>> promote;
-  Transfer ended;                            // forgotten
+  Transfer ended;  // forgotten
+  // Those who sleep on it are woken first.
+  const std::atomic<std::uint32_t>* awaited = nullptr;
   std::vector<std::function<void()>> thens;  // called
   bool wake = false;                         // those who wait for space
 
@@ -132,6 +134,9 @@ class CacheCore {
   template <class Then>
   void for_blocks(const std::optional<Range>& range, const Then& then) EXCLUDES(mutex_);
 
+  // As many cells of the index, blocks or extents as are dealt with under the lock at a time: some
+  // 0.1 ms.
+  static constexpr std::size_t kSlice = 1024;
   // Victims chosen together: one heavy fence serves all of them.
   static constexpr std::size_t kVictims = 32;
 
@@ -188,7 +193,6 @@ class CacheCore {
   void unpin_locked(CacheEntry& entry, PinSlot* slot, bool own) EXCLUDES(mutex_);
 
   // access.cpp
-  static PrefetchPlan* plan_named(const AccessOptions& options);
   void refuse(const Extent& extent, Block& block, Error why);
   void refuse(const Extent& extent, Block& block, Refusal why);
   void refuse_space(const SpaceRequest& request, Block& block) REQUIRES(mutex_);
@@ -285,11 +289,12 @@ class CacheCore {
   void set_idle(PrefetchPlan& plan, bool idle) REQUIRES(mutex_);
   void take_back(const PlanItem& item, std::uint64_t bytes) REQUIRES(mutex_);
   std::uint64_t run_from(const PlanItem& item, std::uint64_t most) REQUIRES(mutex_);
+  std::uint64_t not_there_of(const PlanItem& item, std::uint64_t run) REQUIRES(mutex_);
   void adopt(PlanItem& item, CacheEntry& entry) REQUIRES(mutex_);
   void let_go(PlanItem& item, PlanItem::State state) REQUIRES(mutex_);
   std::uint64_t window_of(const PlanItem& item) const REQUIRES(mutex_);
   bool are_concerned(const Range& range) const REQUIRES(mutex_);
-  void use_planned(const Range& range, PrefetchPlan* named) REQUIRES(mutex_);
+  void use_planned(const Range& range, const AccessOptions& options) REQUIRES(mutex_);
   void use(PrefetchPlan& plan, const Range& range) REQUIRES(mutex_);
   void pass_over(PrefetchPlan& plan, std::size_t& effort) REQUIRES(mutex_);
   void unplan(CacheEntry& entry, PlanItem::State state) REQUIRES(mutex_);

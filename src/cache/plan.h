@@ -37,6 +37,7 @@ struct PlanItem {
   std::uint16_t node = 0;       // index of the node in the cache
   State state = State::pending;
   bool indexed = false;
+  bool alone = false;  // not to be fetched with its neighbours: that failed
 
   Range range() const { return bytes; }
   Extent extent() const { return {object, bytes.offset, Bytes{bytes.length}}; }

@@ -13,6 +13,7 @@ namespace {
 // since who holds a part of it pins all of it.
 constexpr std::uint64_t kMerged = 1 << 20;
 constexpr std::uint64_t kMergedShare = 64;
+constexpr std::size_t kMergedItems = 256;
 
 // Plans that lack space look for those whose consumers pause this often.
 constexpr Nanoseconds kStallLook = std::chrono::milliseconds{10};
@@ -78,6 +79,7 @@ void CacheCore::enlist(const std::shared_ptr<PrefetchPlan>& plan) {
   {
     const MutexLock lock(mutex_);
     plans_.push_back(plan);
+    plan->core = this;
     plan->touched = mover_.clock().now();
   }
   const std::span<PlanItem> items(plan->items);
@@ -88,15 +90,15 @@ void CacheCore::enlist(const std::shared_ptr<PrefetchPlan>& plan) {
       const PlanItem& item = items[at];
       work += 1 + (item.bytes.length >> 14);
       if (!item.indexed) continue;
-      for (CacheEntry* entry : index_.overlapping(item.bytes)) {
-        entry->word.fetch_or(CacheEntry::kNoticed);
-      }
+      index_.visit_overlapping(item.bytes, [](CacheEntry& entry) {
+        entry.word.fetch_or(CacheEntry::kNoticed);
+        return true;
+      });
     }
   }
   const MutexLock lock(mutex_);
   if (plan->ended) return;  // by clear(), meanwhile
   plan->listed = true;
-  plan->core = this;
   set_idle(*plan, plan->left() == 0);
 }
 
@@ -279,9 +281,10 @@ CacheEntry* CacheCore::start_item(PlanItem& item, bool may_grow, Spare& spare,
   const std::uint64_t most = plan.limit(item, latency_, window_of(item));
   if (plan.ahead > 0 && plan.ahead + length > most) return nullptr;
   CacheEntry* const found = find(item.bytes);
-  const std::uint64_t run = found != nullptr ? length : run_from(item, most);
+  std::uint64_t run = found != nullptr ? length : run_from(item, most);
   if (plan.ahead > 0 && plan.ahead + run > most) return nullptr;
   if (!grants(item, found != nullptr && found->planned > 0 ? 0 : run)) return nullptr;
+  if (found == nullptr) run = not_there_of(item, run);
   plan.touched = mover_.clock().now();
   if (found != nullptr) {
     adopt(item, *found);
@@ -324,16 +327,29 @@ std::uint64_t CacheCore::run_from(const PlanItem& item, std::uint64_t most) {
   const std::uint64_t limit =
       std::min({kMerged, node.budget / kMergedShare, most / 4, share_of(node) / 4});
   Range run = item.bytes;
-  for (std::size_t i = plan.index_of(item) + 1; i < plan.items.size(); ++i) {
+  if (item.alone) return run.length;
+  const std::size_t first = plan.index_of(item);
+  const std::size_t end = std::min(plan.items.size(), first + kMergedItems);
+  for (std::size_t i = first + 1; i < end; ++i) {
     const PlanItem& next = plan.items[i];
     if (run.length + next.bytes.length > limit || next.state != PlanItem::State::pending ||
         next.node != item.node || next.bytes.object != run.object ||
-        next.bytes.offset != run.end() || find(next.bytes) != nullptr) {
+        next.bytes.offset != run.end() || next.alone) {
       break;
     }
     run.length += next.bytes.length;
   }
   return index_.crowded(run) == nullptr ? run.length : item.bytes.length;
+}
+
+// The part of a run before the first item that is there already.
+std::uint64_t CacheCore::not_there_of(const PlanItem& item, std::uint64_t run) {
+  std::uint64_t bytes = item.bytes.length;
+  for (const PlanItem* next = &item + 1; bytes < run; ++next) {
+    if (find(next->bytes) != nullptr) break;
+    bytes += next->bytes.length;
+  }
+  return bytes;
 }
 
 void CacheCore::adopt(PlanItem& item, CacheEntry& entry) {
@@ -365,12 +381,13 @@ void CacheCore::let_go(PlanItem& item, PlanItem::State state) {
   pump_due_ = true;
 }
 
-// An access to `range` by the consumer of `named`, or by whoever where that is null: in each plan
-// concerned the first item that covers it is used, and all that lie inside (each once, if it was
-// planned several times).
-void CacheCore::use_planned(const Range& range, PrefetchPlan* named) {
-  if (named != nullptr) {
-    if (named->core != this || !named->listed) return;
+// An access to `range` by the consumer of the plan it names, or by whoever where it names none: in
+// each plan concerned the first item that covers it is used, and all that lie inside (each once, if
+// it was planned several times).
+void CacheCore::use_planned(const Range& range, const AccessOptions& options) {
+  if (options.plan != nullptr) {
+    PrefetchPlan* const named = options.plan->plan_.get();
+    if (named == nullptr || named->core != this || !named->listed) return;
     named->named = true;
     return use(*named, range);
   }
@@ -412,7 +429,7 @@ void CacheCore::pass_over(PrefetchPlan& plan, std::size_t& effort) {
   }
 }
 
-// The block of these items is gone.
+// The block of these items is gone. What failed as a part of a run is tried alone.
 void CacheCore::unplan(CacheEntry& entry, PlanItem::State state) {
   for (const auto& plan : plans_) {
     if (entry.planned == 0) return;
@@ -421,7 +438,11 @@ void CacheCore::unplan(CacheEntry& entry, PlanItem::State state) {
       // Those with the same bytes are started one after the other.
       PlanItem* item = &first;
       while (item != nullptr && plan->index_of(*item) < plan->started_end) {
-        if (item->entry == &entry) let_go(*item, state);
+        if (item->entry == &entry) {
+          const bool part = item->bytes.length < entry.length && !item->alone;
+          item->alone = state == PlanItem::State::over;
+          let_go(*item, part ? PlanItem::State::pending : state);
+        }
         item = item->repeat;
       }
       return entry.planned > 0;

@@ -470,38 +470,38 @@ TEST(PrefetchTest, OnlyNeighboursThatAreNotThereAreFetchedAsOneBlock) {
   EXPECT_EQ(prefetch.progress().used, plan.size());
 }
 
-// More than is dealt with at a time: skipped, passed over, ended and cleared.
-TEST(PrefetchTest, PlansOfVeryManyItems) {
-  constexpr std::uint64_t kItems = 50'000;
-  Source source(kItems * 64);
-  CacheRig rig({.budget = 1_MiB});
-  std::vector<Extent> plan;
-  for (std::uint64_t i = 0; i < kItems; ++i) plan.push_back(source.at(i * 64, 64));
-  Prefetch prefetch = rig.cache->prefetch(plan, {.window = Bytes{64 * 100}});
-  rig.settle();
-  {
-    const Block jump = rig.cache->access(plan[kItems - 200], {.plan = &prefetch});
-  }
-  rig.settle();
-  // What lies within the window behind it is waited for.
-  for (std::uint64_t i = kItems - 299; i < kItems; ++i) {
-    EXPECT_EQ(rig.cache->access(plan[i], {.plan = &prefetch}).state(), BlockState::ready) << i;
+// What was fetched for a scan goes before what is used again.
+TEST(PrefetchTest, ARunIsNoReasonToKeepIt) {
+  Source source(512 * kBlock);
+  CacheRig rig({.budget = Bytes{128 * kBlock}, .observe = false});
+  for (int i = 0; i < 2; ++i) rig.load(source.at(511 * kBlock, kBlock));
+  const auto plan = blocks_of(source, 480);
+  const Prefetch prefetch = rig.cache->prefetch(plan);
+  for (const Extent& extent : plan) {
     rig.settle();
+    EXPECT_EQ(rig.cache->access(extent, {.plan = &prefetch}).state(), BlockState::ready);
+    rig.load(source.at(511 * kBlock, kBlock));
   }
-  EXPECT_EQ(prefetch.progress().used, 299u);
-  prefetch = rig.cache->prefetch(plan);
+  EXPECT_EQ(rig.cache->stats().misses, 1u) << "the one that is used all the time stayed";
+}
+
+// One neighbour cannot be read: the others are read without it.
+TEST(PrefetchTest, ARunThatFailsIsTriedItemByItem) {
+  Source source(64 * kBlock);
+  CacheRig rig;
+  for (const EngineId engine : {kCpuA, kCpuB}) {
+    rig.fake->break_engine(engine, Error{ErrorCode::io, "broken"});
+  }
+  const Prefetch prefetch = rig.cache->prefetch(blocks_of(source, 4));
+  for (int i = 0; i < 1000 && rig.cache->stats().failures == 0; ++i) rig.mover->poll();
+  for (const EngineId engine : {kCpuA, kCpuB}) rig.fake->break_engine(engine, std::nullopt);
   rig.settle();
-  EXPECT_GT(prefetch.progress().started, 8192u - 256) << "half of the budget, but for a run";
-  EXPECT_LE(prefetch.progress().started, 8192u);
-  rig.cache->clear();
-  EXPECT_TRUE(prefetch.progress().cancelled);
-  EXPECT_EQ(rig.cache->stats().blocks, 0u);
-  prefetch = rig.cache->prefetch(std::vector(kItems, plan[0]));
-  rig.settle();
-  EXPECT_EQ(prefetch.progress().started, 8192u);
-  rig.cache->invalidate(plan[0]);
-  rig.settle();
-  EXPECT_EQ(prefetch.progress().started, 8192u) << "again";
+  EXPECT_EQ(rig.cache->stats().failures, 1u);
+  EXPECT_EQ(rig.cache->stats().prefetched, 5u);
+  EXPECT_EQ(prefetch.progress().started, 4u);
+  for (const Extent& extent : blocks_of(source, 4)) {
+    EXPECT_EQ(rig.cache->access(extent).state(), BlockState::ready);
+  }
 }
 
 TEST(PrefetchTest, AWideAccessUsesAllItemsInsideIt) {

@@ -55,6 +55,8 @@ Transfer MoverCore::copy(std::span<const MovePair> pairs, const MoveOptions& opt
   try {
     whole = make_batch(pairs, options);
   } catch (const std::bad_alloc&) {
+    MutexLock lock(mutex_);
+    for (std::size_t i = 0; i < pairs.size(); ++i) scheduler_.count_without_work(true);
     return Transfer(Transfer::Ended{.exhausted = true, .pairs = pairs.size()});
   }
   std::size_t begun = 0;

@@ -25,7 +25,7 @@ constexpr Nanoseconds kFirstNap = std::chrono::microseconds{10};
 constexpr Nanoseconds kLongestNap = std::chrono::microseconds{200};
 // How long a waiting thread stays with a backend for what it has submitted there: longer than a
 // read of a healthy SSD. Then it sleeps, and is woken as others are.
-constexpr Nanoseconds kHelp = std::chrono::milliseconds{10};
+constexpr Nanoseconds kHelp = std::chrono::milliseconds{1};
 // Bound of sleeps that something is known to end; only limits the damage if it did not.
 constexpr Nanoseconds kLook = std::chrono::milliseconds{200};
 
@@ -111,8 +111,18 @@ Result<Route> MoverCore::ask(const RoutePolicy& policy,
   }
 }
 
-// Hears of a piece that is copied inside submit().
 namespace {
+
+Result<std::size_t> submit_to(Backend& backend, std::span<const Piece> pieces,
+                              Completion& completion) noexcept {
+  try {
+    return backend.submit(pieces, completion);
+  } catch (const std::bad_alloc&) {
+    return out_of_memory();
+  }
+}
+
+// Hears of a piece that is copied inside submit().
 class Copied final : public Completion {
  public:
   void complete(std::uint64_t, Status outcome) noexcept override {
@@ -132,7 +142,7 @@ bool MoverCore::copy_at_once(const Extent& to, const Extent& from, EngineId engi
   if (stopping_.load()) return false;
   const Piece piece{.from = from, .to = to, .engine = engine, .hint = hint};
   Copied copied;
-  const auto accepted = by_engine_[raw(engine)]->submit({&piece, 1}, copied);
+  const auto accepted = submit_to(*by_engine_[raw(engine)], {&piece, 1}, copied);
   if (!accepted || *accepted == 0) return false;
   CHECK(copied.reported && "a piece below Capabilities::inline_below is copied inside submit()");
   if (!copied.well) return false;
@@ -199,6 +209,7 @@ Transfer MoverCore::copy(Extent to, Extent from, const MoveOptions& options) {
   } catch (const std::bad_alloc&) {
     opened = out_of_memory();
   }
+  if (turn.at_once.moved || !opened) leave_if_due(visit);
   if (turn.at_once.moved) return Transfer(turn.at_once);
   if (!opened || to.length == 0_B) {
     if (origin_.here()) {
@@ -246,6 +257,11 @@ void MoverCore::take(Visit& visit, Turn& turn) {
   turn.call_poller = poller_ != Poller::awake || (left_ && !left_before);
   turn.start_poller = poller_ == Poller::none;
   poller_ = Poller::awake;
+}
+
+// The end of a visit that entered nothing, if something else came in it.
+void MoverCore::leave_if_due(Visit& visit) {
+  if (visit.outermost() && (visit.again || visit.reaped() > 0)) leave(visit);
 }
 
 // The end of a visit: the outermost one does what it took, and looks again while it must.
@@ -323,7 +339,7 @@ void MoverCore::offer(std::span<Segment*> segments, Visit& visit) {
                             .tag = reinterpret_cast<std::uintptr_t>(&segment)});
   }
   EngineState& engine = *segments.front()->queue->engine;
-  auto accepted = engine.backend->submit({pieces, segments.size()}, *this);
+  auto accepted = submit_to(*engine.backend, {pieces, segments.size()}, *this);
   if (accepted) {
     CHECK(*accepted <= segments.size());
     if (*accepted == segments.size()) return;
@@ -420,8 +436,10 @@ std::size_t MoverCore::help(Nanoseconds most) {
   Visit visit(this, 0);
   if (stopped_.load() || !visit.outermost()) return 0;
   std::size_t found = 0;
+  const Nanoseconds end = options_.clock->now() + std::min(most, kHelp);
   for (Backend* backend : others_) {
-    if (found == 0) found = backend->help(std::min(most, kHelp));
+    const Nanoseconds left = end - options_.clock->now();
+    if (found == 0 && left > Nanoseconds{0}) found = backend->help(left);
   }
   leave(visit);
   return found;
@@ -542,18 +560,23 @@ MoverStats MoverCore::stats() const {
 // where a visit leaves something, or one refuses pieces while nothing of ours is in flight there.
 void MoverCore::start_poller() {
   if (auto thread = start_thread("headrace-poll", [this] { run_poller(); })) {
+    waiters_poll_.store(false);
     MutexLock lock(mutex_);
     poller_thread_ = *std::move(thread);
   } else {
-    // No thread to be had: those who wait poll for themselves, and so may the user.
+    // No thread to be had: those who wait poll for themselves, and so may the user, until the next
+    // visit finds one.
     waiters_poll_.store(true);
+    MutexLock lock(mutex_);
+    poller_ = Poller::none;
   }
 }
 
 void MoverCore::run_poller() {
   Backoff naps(kFirstNap, kLongestNap);
-  while (!stopped_.load()) {
+  for (;;) {
     const std::uint32_t seen = doorbell_.load();
+    if (stopped_.load()) return;
     bool needed = false;
     {
       MutexLock lock(mutex_);

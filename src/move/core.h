@@ -79,6 +79,7 @@ class MoverCore final : public Completion, public std::enable_shared_from_this<M
   void tell(Move* ended, Visit& visit) EXCLUDES(mutex_);
   bool advance(std::size_t& found) EXCLUDES(mutex_);
   std::size_t help(Nanoseconds most) EXCLUDES(mutex_);
+  void leave_if_due(Visit& visit) EXCLUDES(mutex_);
   bool quiet() const EXCLUDES(mutex_);
   bool needs_poll() const REQUIRES(mutex_) { return left_ || scheduler_.needs_poll(); }
   void start_poller() EXCLUDES(mutex_);

@@ -67,7 +67,12 @@ void Transfer::cancel() const {
 }
 
 Result<int> Transfer::event_fd() const {
-  if (move_ == nullptr) return event_fd_of_done();
+  if (move_ == nullptr) {
+    if (descriptor_ == nullptr) {
+      HEADRACE_TRY(descriptor_, event_fd_of_done());
+    }
+    return *descriptor_;
+  }
   HEADRACE_TRY_STATUS(move_->core->origin().check("the move"));
   return move_->event_fd();
 }

@@ -80,12 +80,13 @@ TEST_F(MoverHelp, NoLongerThanItMayWait) {
   EXPECT_EQ(transfer.wait(Nanoseconds{0}).error().code, ErrorCode::timed_out);
   EXPECT_EQ(mover_->poll(), 0U);
   EXPECT_TRUE(backend_->asked.empty());
-  EXPECT_EQ(mover_->poll(std::chrono::microseconds{1}), 1U);
-  EXPECT_EQ(backend_->asked, std::vector<Nanoseconds>{std::chrono::microseconds{1}});
+  EXPECT_EQ(mover_->poll(std::chrono::seconds{1}), 1U);
+  ASSERT_EQ(backend_->asked.size(), 1U);
+  EXPECT_LE(backend_->asked.back(), std::chrono::milliseconds{1});
   EXPECT_TRUE(transfer.done());
   const Transfer another = copy();
   ASSERT_TRUE(another.wait(std::chrono::hours{1}));
-  EXPECT_LE(backend_->asked.back(), std::chrono::milliseconds{10});
+  EXPECT_LE(backend_->asked.back(), std::chrono::milliseconds{1});
 }
 
 }  // namespace

@@ -98,14 +98,18 @@ Result<MoveStats> copy_of(const Result<MoveStats>& outcome) noexcept {
   }
 }
 
-Result<int> event_fd_of_done() {
-  // One for the process: it never changes.
-  static const Result<int> descriptor = [] {
-    Result<int> opened = open_eventfd();
-    if (opened) signal(*opened);
-    return opened;
-  }();
-  return descriptor;
+Result<std::shared_ptr<const int>> event_fd_of_done() {
+  HEADRACE_TRY(const int descriptor, open_eventfd());
+  signal(descriptor);
+  try {
+    return std::shared_ptr<const int>(new int(descriptor), [](const int* owned) {
+      close(*owned);
+      delete owned;
+    });
+  } catch (const std::bad_alloc&) {
+    close(descriptor);
+    return out_of_memory();
+  }
 }
 
 }  // namespace headrace

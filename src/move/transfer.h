@@ -116,7 +116,7 @@ struct Move {
 Error error_in_words(ErrorCode code, const char* words) noexcept;
 // The same as `outcome`; exhausted if there is no memory for a copy of it.
 Result<MoveStats> copy_of(const Result<MoveStats>& outcome) noexcept;
-// The descriptor of a move that was done from the start.
-Result<int> event_fd_of_done();
+// A descriptor for a move that was done from the start.
+Result<std::shared_ptr<const int>> event_fd_of_done();
 
 }  // namespace headrace

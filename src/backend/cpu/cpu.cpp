@@ -97,8 +97,8 @@ bool EngineWorkers::offer(const Piece& piece, Completion& completion) {
   {
     MutexLock lock(mutex_);
     if (in_flight_ >= max_in_flight_) return false;
-    ++in_flight_;
     queue_.push_back({piece, &completion});
+    ++in_flight_;
   }
   wake_.notify_one();
   return true;

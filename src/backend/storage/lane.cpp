@@ -383,9 +383,10 @@ void StorageLane::report(AcceptedPiece& piece) {
 
 void StorageLane::look_at_times() {
   const Nanoseconds now = time_.now();
-  if (parked_ == 0 && now < next_look_) return;
-  if (serves_ && now >= next_look_) look_soon_ = small_.age();
-  next_look_ = now + tick_;
+  const bool due = now >= next_look_;
+  if (parked_ == 0 && !due) return;
+  if (serves_ && due) look_soon_ = small_.age();
+  if (due) next_look_ = now + tick_;
   for (TrackedRequest& request : requests_) {
     if (request.piece != nullptr) look_at(request, now);
   }

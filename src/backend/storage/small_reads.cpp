@@ -230,6 +230,8 @@ std::size_t SmallReads::settle(Slot& slot, bool leaves) {
     if (leaves) slot.attended = false;
     if (!slot.attended) {
       collect(ring, ended);
+      // First: what is announced from here on makes the lane look.
+      if (ring.in_flight > 0) slot.watched = true;
       ring.announce(ring.in_flight > 0);
       if (ring.announced) collect(ring, ended);
     }
