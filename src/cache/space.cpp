@@ -1,10 +1,8 @@
 // Space for a block: frames, slabs, who is evicted for it, and how blocks leave.
 //
-// A miss takes the first of these that works: a gap; a new slab, while the budget allows; the row
-// of droppable blocks around a victim of the eviction order; a row in a slab that nobody holds
-// anything of; whole slabs for a larger one; for an access (not for a plan) blocks that plans
-// fetched for their furthest uses; a gap without the alignment. Nothing is evicted unless it makes
-// the space: a row is dropped whole or not at all. Nothing is refused while a slab is being made.
+// The order of what a miss tries is a table in docs/design/cache.md. Nothing is evicted unless it
+// makes the space: a row is dropped whole or not at all. Nothing is refused while a slab is being
+// made.
 #include <algorithm>
 #include <functional>
 #include <utility>
