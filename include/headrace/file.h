@@ -2,7 +2,9 @@
 //
 // Opened past the page cache (O_DIRECT) where the file system allows it, so that what is read is
 // what the device delivers. The size is taken at opening; a file that shrinks later gives io errors
-// on the missing part, never stale or zero bytes. A child of fork() may use it too. Thread-safe.
+// on the missing part, never stale or zero bytes. Two Files of one path are two objects: a cache
+// keeps copies of each, and Cache::invalidate() of one drops none of the other's. A child of fork()
+// may use it too. Thread-safe.
 #pragma once
 
 #include <cstdint>
