@@ -134,6 +134,9 @@ struct PrefetchOptions {
   // here.
   Bytes window = 64_MiB;
   std::optional<NodeId> initiator = {};
+  // Only accesses that name the plan are uses of it, from the beginning; else from the first that
+  // does. Say so where others access the same objects before that.
+  bool named = false;
 };
 
 // A running prefetch plan. Dropping the handle cancels it. It may outlive its Cache, but must not

@@ -111,10 +111,11 @@ std::vector<BlockRef> access_all(const CacheRef& self, const std::vector<ExtentL
 }
 
 PrefetchRef prefetch(const CacheRef& self, const std::vector<ExtentLike>& extents, Nanoseconds lead,
-                     Bytes window, std::optional<NodeId> initiator) {
+                     Bytes window, std::optional<NodeId> initiator, bool named) {
   const std::shared_ptr<CacheOwner> owner = self.owner;
   const std::vector<Extent> wanted = plain(*owner, extents);
-  const PrefetchOptions options{.lead = lead, .window = window, .initiator = initiator};
+  const PrefetchOptions options{
+      .lead = lead, .window = window, .initiator = initiator, .named = named};
   const GilRelease release;
   return {owner, owner->cache->prefetch(wanted, options)};
 }
@@ -365,9 +366,10 @@ void bind_cache_class(nb::module_& m) {
       .def("access_all", &access_all, "extents"_a, nb::kw_only(), "priority"_a = "demand",
            "initiator"_a = nb::none(), "plan"_a.none() = nb::none(), "The same for many at once.")
       .def("prefetch", &prefetch, "extents"_a, nb::kw_only(), "lead"_a = 0.05,
-           "window"_a = 64 << 20, "initiator"_a = nb::none(),
+           "window"_a = 64 << 20, "initiator"_a = nb::none(), "named"_a = false,
            "Plans the use of extents in this order and fetches them ahead: `lead` seconds before "
-           "use, at most `window` bytes unused at a time.")
+           "use, at most `window` bytes unused at a time. `named`: only accesses with `plan=` are "
+           "uses of it, from the beginning.")
       .def(
           "invalidate",
           [](const CacheRef& self, const ExtentLike& extent) {

@@ -130,6 +130,7 @@ void CacheCore::miss(const Extent& extent, Block& block, const AccessOptions& op
       } else if (space == Space::none && (!node || !may_wait(request, options, patience))) {
         count_miss(extent, options);
         ++counts_.refusals;
+        if (node) stall();
         if (!node) return refuse(extent, block, node.error());
         return refuse_space(request, block);
       } else if (space == Space::none) {
@@ -226,6 +227,8 @@ void CacheCore::unpin(CacheEntry& entry, DeferredActions& deferred) {
   --counts_.pins;
   if (--entry.pins > 0) return;
   if (entry.data != nullptr) counts_.pinned_bytes -= entry.length;
+  const bool used_up = entry.by_prefetch != 0 && entry.planned == 0;
+  if (stalled_ || used_up) offer(entry);
   go_on(deferred);
   Node& node = nodes_[entry.node];
   const bool gone = entry.detached;

@@ -330,6 +330,29 @@ TEST(CacheAccessTest, WaitsForSpaceUntilSomebodyLetsGo) {
   EXPECT_EQ(clock.now(), before) << "it never fits";
 }
 
+// However many are held, the one that was let go is found at once.
+TEST(CacheAccessTest, WhatIsLetGoAmongVeryManyPinsIsFound) {
+  constexpr std::uint64_t kMany = 2000;
+  Source source((kMany + 2) * 4096);
+  CacheRig rig({.budget = Bytes{kMany * 4096}, .observe = false});
+  std::vector<Block> held;
+  for (std::uint64_t i = 0; i < kMany; ++i) {
+    held.push_back(rig.cache->access(source.at(i * 4096, 4096)));
+    rig.settle();
+  }
+  for (const std::uint64_t gone : {kMany / 2, kMany - 1, std::uint64_t{3}}) {
+    EXPECT_EQ(rig.cache->access(source.at(kMany * 4096, 4096)).state(), BlockState::absent);
+    held[gone] = {};
+    held[gone] = rig.cache->access(source.at((kMany + 1) * 4096, 4096));
+    EXPECT_EQ(held[gone].state(), BlockState::filling) << gone;
+    rig.settle();
+    held[gone] = {};
+    held[gone] = rig.cache->access(source.at(gone * 4096, 4096));
+    rig.settle();
+    EXPECT_EQ(held[gone].state(), BlockState::ready) << gone;
+  }
+}
+
 TEST(BlockTest, TellsWhenItIsReady) {
   Source source(4 * 4096);
   CacheRig rig;

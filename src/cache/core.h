@@ -233,7 +233,10 @@ class CacheCore {
   bool evict_bytes_for(const SpaceRequest& request, DeferredActions& deferred) REQUIRES(mutex_);
   bool evict_row_for(CacheEntry& entry, const SpaceRequest& request, DeferredActions& deferred)
       REQUIRES(mutex_);
+  bool search_row_for(CacheEntry& entry, const SpaceRequest& request, unsigned effort,
+                      DeferredActions& deferred) REQUIRES(mutex_);
   void choose_victims(Node& node) REQUIRES(mutex_);
+  void offer(CacheEntry& entry) REQUIRES(mutex_);
   void spare(CacheEntry& entry) REQUIRES(mutex_);
   bool evict_victim_for(CacheEntry& entry, const SpaceRequest& request, DeferredActions& deferred)
       REQUIRES(mutex_);

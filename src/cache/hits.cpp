@@ -119,6 +119,7 @@ void CacheCore::unpin_locked(CacheEntry& entry, PinSlot* slot, bool own) {
   if (counted) {
     unpin(entry, deferred);
   } else {
+    if (stalled_) offer(entry);
     go_on(deferred);
   }
 }

@@ -7,6 +7,14 @@
 namespace headrace {
 namespace {
 
+constexpr std::uint64_t kUnit = 4096;
+
+std::vector<Extent> blocks(const test::Source& source, std::uint64_t count) {
+  std::vector<Extent> extents;
+  for (std::uint64_t i = 0; i < count; ++i) extents.push_back(source.at(i * kUnit, kUnit));
+  return extents;
+}
+
 TEST(PaceTest, IsTheRateOfUseAndFollowsAChange) {
   Pace pace;
   EXPECT_FALSE(pace.rate());
@@ -67,6 +75,41 @@ TEST(PlanTest, PlansOfVeryManyItems) {
   rig.cache->invalidate(plan[0]);
   rig.settle();
   EXPECT_EQ(prefetch.progress().started, 8192u) << "again";
+}
+
+TEST(PlanTest, APlanThatIsToBeNamedIsNotMovedByWhatComesBefore) {
+  test::Source source(64 * kUnit);
+  test::CacheRig rig({.budget = Bytes{64 * kUnit}});
+  const auto plan = blocks(source, 64);
+  const Prefetch prefetch = rig.cache->prefetch(plan, {.window = Bytes{4 * kUnit}, .named = true});
+  rig.settle();
+  for (std::size_t i = 0; i < 64; ++i) rig.load(plan[i * 7 % 64]);
+  EXPECT_EQ(prefetch.progress().used, 0u);
+  for (const Extent& extent : plan) {
+    EXPECT_EQ(rig.cache->access(extent, {.plan = &prefetch}).state(), BlockState::ready);
+    rig.settle();
+  }
+  EXPECT_EQ(prefetch.progress().used, 64u);
+}
+
+// Half of the budget is used again and again while a scan goes through the other half.
+TEST(PlanTest, AScanLeavesWhatIsUsedAgain) {
+  test::Source source(1024 * kUnit);
+  test::CacheRig rig({.budget = Bytes{64 * kUnit}, .observe = false});
+  const auto all = blocks(source, 1024);
+  const auto hot = std::span(all).last(30);
+  for (int i = 0; i < 3; ++i) {
+    for (const Extent& extent : hot) rig.load(extent);
+  }
+  const std::uint64_t before = rig.cache->stats().misses;
+  const Prefetch prefetch = rig.cache->prefetch(std::span(all).first(960));
+  for (std::size_t i = 0; i < 960; ++i) {
+    rig.settle();
+    rig.load(all[i]);
+    if (i % 8 != 0) continue;
+    for (const Extent& extent : hot) rig.load(extent);
+  }
+  EXPECT_EQ(rig.cache->stats().misses - before, 0u);
 }
 
 }  // namespace

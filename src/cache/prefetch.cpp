@@ -23,6 +23,7 @@ constexpr Nanoseconds kStallLook = std::chrono::milliseconds{10};
 Prefetch CacheCore::prefetch(std::span<const Extent> extents, const PrefetchOptions& options) {
   auto plan = std::make_shared<PrefetchPlan>();
   plan->options = options;
+  plan->named = options.named;
   plan->progress.planned = extents.size();
   if (!origin_.here()) {
     plan->progress.cancelled = true;

@@ -73,6 +73,11 @@ CacheCore::Space CacheCore::make_space(CacheEntry& entry, const SpaceRequest& re
     if (sacrifice_for(entry, request, deferred)) return Space::found;
     if (evict_in_slab_for(entry, request, true, deferred)) return Space::found;
     if (free_slabs_for(request, true, deferred) && (wanted = growth(request))) return Space::growth;
+    // Once after something was let go: then a long search among pins may find it.
+    if (!stalled_ && node.frames.capacity() <= node.budget &&
+        search_row_for(entry, request, kFrameEffort, deferred)) {
+      return Space::found;
+    }
   }
   if (node.used + request.extent.length.value <= node.budget &&
       node.frames.take_unaligned(entry, request.extent.length.value)) {
@@ -201,6 +206,7 @@ bool CacheCore::droppable(const CacheEntry& entry, bool planned_too) {
 // Until the bytes fit into the budget. Only needed after a shrinking resize() that pins resisted.
 bool CacheCore::evict_bytes_for(const SpaceRequest& request, DeferredActions& deferred) {
   Node& node = nodes_[request.node];
+  if (node.frames.capacity() <= node.budget) return true;  // what fits into the slabs fits
   while (node.used + request.extent.length.value > node.budget) {
     const auto accept = [&](EvictionLinks& links) {
       return droppable(static_cast<CacheEntry&>(links), false);
@@ -237,14 +243,20 @@ bool CacheCore::evict_row_for(CacheEntry& entry, const SpaceRequest& request,
   Node& node = nodes_[request.node];
   if (evict_victim_for(entry, request, deferred)) return true;
   if (node.victims.empty()) choose_victims(node);
-  if (evict_victim_for(entry, request, deferred)) return true;
+  return evict_victim_for(entry, request, deferred) ||
+         search_row_for(entry, request, kEffort, deferred);
+}
+
+// The same by the order alone, which offers at most `effort` blocks.
+bool CacheCore::search_row_for(CacheEntry& entry, const SpaceRequest& request, unsigned effort,
+                               DeferredActions& deferred) {
   Search search{.core = *this, .request = request, .planned_too = false, .row = row_};
   const auto accept = [&search](EvictionLinks& links) {
     return search.from(static_cast<CacheEntry&>(links));
   };
   // Each row that turns out to be held by a slot is known to be held the next time.
   for (unsigned tries = kEffort; tries > 0; --tries) {
-    if (node.order->choose(accept, kEffort) == nullptr) return false;
+    if (nodes_[request.node].order->choose(accept, effort) == nullptr) return false;
     if (!may_go(search.row.frames, false)) continue;
     take_row(entry, request, search.row, deferred);
     return true;
@@ -268,6 +280,17 @@ void CacheCore::choose_victims(Node& node) {
   count_pins(node.victims);
 }
 
+// A block that was let go where space was lacking, or that plans have used up, is tried before the
+// order is asked: among very many pins that would take a while to come to it. It may be another by
+// now, if it was let go without the lock.
+void CacheCore::offer(CacheEntry& entry) {
+  Node& node = nodes_[entry.node];
+  if (entry.chosen != 0 || entry.detached != 0 || !droppable(entry, false) || entry.visited) return;
+  if (node.victims.size() == kVictims) return;
+  entry.chosen = 1;
+  node.victims.push_back(&entry);
+}
+
 // No victim any more.
 void CacheCore::spare(CacheEntry& entry) {
   if (entry.chosen == 0) return;
@@ -281,7 +304,7 @@ bool CacheCore::evict_victim_for(CacheEntry& entry, const SpaceRequest& request,
   Search search{.core = *this, .request = request, .planned_too = false, .row = row_};
   for (std::size_t i = node.victims.size(); i-- > 0;) {
     CacheEntry& victim = *node.victims[i];
-    if (!droppable(victim, false)) {
+    if (!droppable(victim, false) || victim.visited) {
       spare(victim);
       continue;
     }
