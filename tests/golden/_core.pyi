@@ -5,7 +5,7 @@ Headrace: brings data to the memory that will use it, before it is used.
 from collections.abc import Callable, Generator, Mapping, Sequence
 import os
 import pathlib
-from typing import Any, Literal
+from typing import Any, Literal, overload
 
 import numpy.typing
 from typing_extensions import Buffer as _Buffer
@@ -735,7 +735,7 @@ class Mover:
 
 class CompletionQueue:
     """
-    Tells the ends of any number of moves through one descriptor: for event loops. Awaiting a Transfer uses one for each loop.
+    Tells the ends of any number of moves through one descriptor: for event loops. Awaiting a Transfer or a Block uses one for each loop.
     """
 
     def __init__(self) -> None:
@@ -744,8 +744,13 @@ class CompletionQueue:
     def fileno(self) -> int:
         """Readable when take() has something."""
 
+    @overload
     def add(self, transfer: Transfer, key: int) -> None:
         """Tells `key` when the move is done."""
+
+    @overload
+    def add(self, block: Block, key: int) -> None:
+        """Tells `key` when the copy is there or has failed."""
 
     def take(self) -> list[int]:
         """The keys of moves that have ended since the last call."""
@@ -859,6 +864,9 @@ class Block:
         The copy, waiting at most `timeout` seconds; if it cannot be had the source, and for a file the error.
         """
 
+    def __await__(self) -> Generator[Any, None, memoryview]:
+        """Under asyncio: what wait() gives, without blocking the loop."""
+
     def numpy(self, dtype: numpy.typing.DTypeLike = 'uint8', timeout: float = 60.0) -> numpy.typing.NDArray[Any]:
         """wait() as an array."""
 
@@ -948,9 +956,9 @@ class Cache:
     def access_all(self, extents: Sequence[Extent | Object], *, priority: Literal['demand', 'prefetch', 'migration'] = 'demand', initiator: int | None = None, plan: Prefetch | None = None) -> list[Block]:
         """The same for many at once."""
 
-    def prefetch(self, extents: Sequence[Extent | Object], *, lead: float = 0.05, window: int = 67108864, initiator: int | None = None) -> Prefetch:
+    def prefetch(self, extents: Sequence[Extent | Object], *, lead: float = 0.05, window: int = 67108864, initiator: int | None = None, named: bool = False) -> Prefetch:
         """
-        Plans the use of extents in this order and fetches them ahead: `lead` seconds before use, at most `window` bytes unused at a time.
+        Plans the use of extents in this order and fetches them ahead: `lead` seconds before use, at most `window` bytes unused at a time. `named`: only accesses with `plan=` are uses of it, from the beginning.
         """
 
     def invalidate(self, extent: Extent | Object) -> None:

@@ -268,7 +268,7 @@ def test_sources_nobody_holds_are_let_go(
 #: A thread that waits for the GIL, which nobody takes from another, while a long plan ends. It may
 #: be slow to wake up, so there are several.
 ENDING = """
-cache = headrace.Cache(mover, {node: 256 << 20})
+cache = headrace.Cache(mover, {node: 256 << 20}, placement=node)
 extents = [headrace.allocate(machine, 4096).extent(0, 64)] * 1_000_000
 sys.setswitchinterval(1000)
 ran = []
