@@ -134,9 +134,10 @@ def build(tree: Path) -> str | None:
 
 def notices(tree: Path) -> str | None:
     """How the tests notice, or None."""
+    tests = ":".join(f"{suite}*" for suite in SUITES)
     try:
         done = subprocess.run(
-            ["build/release/cache_test", "--gtest_filter=" + ":".join(f"{suite}*" for suite in SUITES), "--gtest_repeat=2"],
+            ["build/release/cache_test", f"--gtest_filter={tests}", "--gtest_repeat=2"],
             cwd=tree,
             capture_output=True,
             text=True,
