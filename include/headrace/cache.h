@@ -241,11 +241,12 @@ class Cache {
   // one that another thread allocates (CacheOptions::reserve spares both), and the engine may do a
   // small copy at once, in this thread. An extent inside a cached larger one is served from it; one
   // that overlaps others only in part gets a copy of its own. Where no copy can be made (no space
-  // among pins, larger than the budget, no faster node) the block stands for the source. An invalid
+  // among pins, larger than the budget, no faster node) the block stands for the source: it is
+  // absent, and for a file wait() says why. An invalid
   // extent gives a block whose wait() says so; an empty one is ready.
   Block access(Extent extent, const AccessOptions& options = {});
-  // The same for many: those that are ready without the lock, the others with the lock taken once.
-  // Requires: blocks.size() == extents.size().
+  // The same for many: those that are ready without the lock, of the others what is there with the
+  // lock taken once for many, misses one by one. Requires: blocks.size() == extents.size().
   void access(std::span<const Extent> extents, std::span<Block> blocks,
               const AccessOptions& options = {});
 

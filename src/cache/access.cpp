@@ -130,7 +130,6 @@ void CacheCore::miss(const Extent& extent, Block& block, const AccessOptions& op
       } else if (space == Space::none && (!node || !may_wait(request, options, patience))) {
         count_miss(extent, options);
         ++counts_.refusals;
-        if (node) stall();
         if (!node) return refuse(extent, block, node.error());
         return refuse_space(request, block);
       } else if (space == Space::none) {
@@ -167,9 +166,10 @@ bool CacheCore::may_wait(const SpaceRequest& request, const AccessOptions& optio
 
 void CacheCore::refuse_space(const SpaceRequest& request, Block& block) {
   const Node& node = nodes_[request.node];
+  const bool too_large = request.extent.length.value > node.budget;
+  if (!too_large) stall();  // whoever lets go says so to the next
   if (node.grow_error) return refuse(request.extent, block, *node.grow_error);
-  refuse(request.extent, block,
-         request.extent.length.value > node.budget ? Refusal::too_large : Refusal::no_space);
+  refuse(request.extent, block, too_large ? Refusal::too_large : Refusal::no_space);
   block.refused_by_ = request.node;
   block.refused_budget_ = Bytes{node.budget};
 }

@@ -136,7 +136,7 @@ class CacheCore {
 
   // As many cells of the index, blocks or extents as are dealt with under the lock at a time: some
   // 0.1 ms.
-  static constexpr std::size_t kSlice = 1024;
+  static constexpr std::size_t kSlice = PrefetchPlan::kSlice;
   // Victims chosen together: one heavy fence serves all of them.
   static constexpr std::size_t kVictims = 32;
 

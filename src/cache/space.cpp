@@ -24,9 +24,6 @@ constexpr std::size_t kVictimShare = 32;
 // Frames looked at per search, which bounds the rows of many small blocks for one large one.
 constexpr unsigned kFrameEffort = 16384;
 
-// Blocks dropped at a time where there is no other measure.
-constexpr std::size_t kDropped = 1024;
-
 // After the kernel refused a slab, misses do not ask again for this long.
 constexpr Nanoseconds kGrowPause = std::chrono::seconds{1};
 // How long an access waits for a slab that another thread allocates, before it is refused. The
@@ -233,7 +230,7 @@ struct CacheCore::Search {
       return effort > 0 && effort-- > 0 && droppable(entry_of(frame), planned_too);
     };
     return core.nodes_[request.node].frames.find_row(entry, request.extent.length.value,
-                                                     request.extent.offset, std::ref(may), row);
+                                                     request.extent.offset, may, row);
   }
 };
 
@@ -447,7 +444,7 @@ bool CacheCore::fit_budget(Node& node, DeferredActions& deferred) {
   const auto accept = [&](EvictionLinks& links) {
     auto& entry = static_cast<CacheEntry&>(links);
     if (droppable(entry, true)) blocks.push_back(&entry);
-    return blocks.size() == kDropped;
+    return blocks.size() == kSlice;
   };
   node.order->choose(accept, kFrameEffort);
   count_pins(blocks);

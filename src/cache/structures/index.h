@@ -23,7 +23,6 @@
 #include <new>
 #include <optional>
 #include <span>
-#include <vector>
 
 #include "cache/structures/relaxed.h"
 #include "core/check.h"
@@ -180,15 +179,6 @@ class RangeIndex {
     return true;
   }
 
-  // All items that overlap `range`, in no order.
-  std::vector<T*> overlapping(const Range& range) const {
-    std::vector<T*> found;
-    visit_overlapping(range, [&](T& item) {
-      found.push_back(&item);
-      return true;
-    });
-    return found;
-  }
   bool overlaps(const Range& range) const {
     bool any = false;
     visit_overlapping(range, [&](T&) { return !(any = true); });
@@ -223,15 +213,6 @@ class RangeIndex {
       looks += ((range.length - 1) >> std::countr_zero(left)) + 2;
     }
     return std::min<std::uint64_t>(looks, cells());
-  }
-
-  std::vector<T*> all() const {
-    std::vector<T*> found;
-    found.reserve(size_);
-    for (std::size_t i = 0; i < cells(); ++i) {
-      for (T* item = table()->at[i]; item; item = item->next_in_cell) found.push_back(item);
-    }
-    return found;
   }
 
   // How far a walk through all that overlaps a range has come.
