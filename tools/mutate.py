@@ -18,6 +18,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 SUITES = [
     "ReadersTest",
+    "CacheEntryTest",
     "CacheHits",
     "CacheStress",
     "CacheAccess",
@@ -41,15 +42,21 @@ class Mutation:
 MUTATIONS = [
     Mutation(
         "no look at the word after the slot is set (P3)",
-        "src/cache/hits.cpp",
-        "if (!CacheEntry::is_open(entry->word.load()) || !entry->range().contains(range)) {",
-        "if (!entry->range().contains(range)) {",
+        "src/cache/entry.h",
+        "return is_open(word.load()) && range().contains(wanted);",
+        "return range().contains(wanted);",
     ),
     Mutation(
         "no look at the key after the slot is set (P4)",
+        "src/cache/entry.h",
+        "return is_open(word.load()) && range().contains(wanted);",
+        "return is_open(word.load());",
+    ),
+    Mutation(
+        "nothing is looked at after the slot is set (P3, P4)",
         "src/cache/hits.cpp",
-        "if (!CacheEntry::is_open(entry->word.load()) || !entry->range().contains(range)) {",
-        "if (!CacheEntry::is_open(entry->word.load())) {",
+        "if (entry.is_open_for(range)) [[likely]] {",
+        "if (entry.is_open_for(range) || true) {",
     ),
     Mutation(
         "no heavy fence before the slots are read (D2)",
@@ -60,20 +67,20 @@ MUTATIONS = [
     Mutation(
         "readers are not asked before the slots are read (D1)",
         "src/cache/readers.h",
-        "    for (const auto& reader : readers_) reader->asked.store(true);\n",
+        "    for (const auto& reader : readers_) reader->ask(true);\n",
         "",
     ),
     Mutation(
         "a counted pin lets go without the lock (L3)",
         "src/cache/readers.h",
-        "return !reader.asked.load() && (reader.counted.load() & reader.bit(slot)) == 0;",
-        "return !reader.asked.load();",
+        "(marks & (Reader::kAsked | reader.bit(slot))) == 0;",
+        "(marks & Reader::kAsked) == 0;",
     ),
     Mutation(
         "who is asked lets go without the lock (L3)",
         "src/cache/readers.h",
-        "return !reader.asked.load() && (reader.counted.load() & reader.bit(slot)) == 0;",
-        "return (reader.counted.load() & reader.bit(slot)) == 0;",
+        "(marks & (Reader::kAsked | reader.bit(slot))) == 0;",
+        "(marks & reader.bit(slot)) == 0;",
     ),
     Mutation(
         "the word of what is about to go stays open (D1)",
@@ -90,8 +97,8 @@ MUTATIONS = [
     Mutation(
         "a pin is counted each time it is found",
         "src/cache/readers.h",
-        "if (entry == nullptr || (reader->counted & reader->bit(slot)) != 0) continue;",
-        "if (entry == nullptr) continue;",
+        "if (entry == nullptr || reader->is_counted(slot) || !wanted(*entry)) continue;",
+        "if (entry == nullptr || !wanted(*entry)) continue;",
     ),
     Mutation(
         "a block of another thread's is let go without the lock",

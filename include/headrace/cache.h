@@ -93,6 +93,9 @@ class Block {
   friend class CacheCore;
   enum class Refusal : std::uint8_t { none, told, invalid, too_large, no_space, no_memory };
 
+  Block(CacheCore& cache, CacheEntry& entry, std::atomic<CacheEntry*>& slot, const Extent& extent)
+      : cache_(&cache), entry_(&entry), slot_(&slot), extent_(extent) {}
+
   CacheCore* cache_ = nullptr;
   CacheEntry* entry_ = nullptr;               // null: no copy, only the source
   std::atomic<CacheEntry*>* slot_ = nullptr;  // what pins it; null: counted in the entry
@@ -244,7 +247,7 @@ class Cache {
   // among pins, larger than the budget, no faster node) the block stands for the source: it is
   // absent, and for a file wait() says why. An invalid
   // extent gives a block whose wait() says so; an empty one is ready.
-  Block access(Extent extent, const AccessOptions& options = {});
+  Block access(const Extent& extent, const AccessOptions& options = {});
   // The same for many: those that are ready without the lock, of the others what is there with the
   // lock taken once for many, misses one by one. Requires: blocks.size() == extents.size().
   void access(std::span<const Extent> extents, std::span<Block> blocks,

@@ -24,10 +24,6 @@ constexpr Nanoseconds kLongestSleep = std::chrono::milliseconds{10};
 // A placement policy is not asked for more than the next power of two of this.
 constexpr std::uint64_t kLongestAsked = std::uint64_t{1} << 62;
 
-Range range_of(const Extent& extent) {
-  return {extent.object->id(), extent.offset, extent.length.value};
-}
-
 }  // namespace
 
 void CacheCore::access(std::span<const Extent> extents, std::span<Block> blocks,

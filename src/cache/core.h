@@ -45,6 +45,11 @@ inline constexpr std::string_view kInCallback =
 
 class CacheCore;
 
+// Requires: it has an object.
+inline Range range_of(const Extent& extent) {
+  return {extent.object->id(), extent.offset, extent.length.value};
+}
+
 // What is to be done when the lock is let go. Declare it before the MutexLock.
 class DeferredActions {
  public:
@@ -97,8 +102,8 @@ class CacheCore {
   // Allocates what the budgets allow (CacheOptions::reserve).
   Status reserve();
 
-  // The block of `extent` if it can be had without the lock; false: call access().
-  bool hit(const Extent& extent, Block& block);
+  Block access(const Extent& extent, const AccessOptions& options);
+  // The blocks that can be had without the lock; false: call access() for the others.
   bool hit_all(std::span<const Extent> extents, std::span<Block> blocks);
   // For the extents whose block stands for nothing yet.
   void access(std::span<const Extent> extents, std::span<Block> blocks,
@@ -183,6 +188,11 @@ class CacheCore {
   struct Search;
 
   // hits.cpp
+  Block access_somehow(const Extent& extent, const AccessOptions& options);
+  bool hit(const Extent& extent, Block& block);
+  bool hits_open() const;
+  bool plans_wait() const;
+  PinSlot* pin_open(Reader& reader, CacheEntry& entry, const Range& range);
   CacheEntry* find_open(const Range& range) const;
   CacheEntry* find_wider(const Range& range) const;
   void count_pins(std::span<CacheEntry* const> entries) REQUIRES(mutex_);

@@ -81,7 +81,11 @@ struct CacheEntry final : Frame, HitPart, EvictionLinks {
   static bool is_open(std::uint32_t word) {
     return word == static_cast<std::uint32_t>(BlockState::ready);
   }
-  Range range() const { return {id, offset, length}; }
+  [[gnu::always_inline]] Range range() const { return {id, offset, length}; }
+  // P3 and P4 of readers.h: not asked before the slot is set. Thread-safe.
+  [[gnu::always_inline]] bool is_open_for(const Range& wanted) const {
+    return is_open(word.load()) && range().contains(wanted);
+  }
   Extent extent() const { return {object, offset, Bytes{length}}; }
 };
 

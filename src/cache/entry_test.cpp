@@ -27,5 +27,28 @@ TEST(EntryPoolTest, WhatIsTakenIsNewAndStaysWhereItIs) {
   EXPECT_EQ(again.used + again.by_prefetch + again.detached, 0);
 }
 
+// Whoever found it without the lock may have set its slot when it was another block by then.
+TEST(CacheEntryTest, OpenOnlyForWhatItHoldsAndOnlyWhileReady) {
+  CacheEntry entry;
+  entry.id = ObjectId{7};
+  entry.offset = 4096;
+  entry.length = 4096;
+  const Range held = entry.range();
+  const Range part{ObjectId{7}, 4097, 10};
+  EXPECT_FALSE(entry.is_open_for(held)) << "absent";
+  entry.word = static_cast<std::uint32_t>(BlockState::ready);
+  EXPECT_TRUE(entry.is_open_for(held));
+  EXPECT_TRUE(entry.is_open_for(part));
+  for (const Range& other : {Range{ObjectId{8}, 4096, 4096}, Range{ObjectId{7}, 0, 4096},
+                             Range{ObjectId{7}, 8192, 4096}, Range{ObjectId{7}, 4096, 4097}}) {
+    EXPECT_FALSE(entry.is_open_for(other)) << other.offset << "+" << other.length;
+  }
+  for (const std::uint32_t flag :
+       {CacheEntry::kCounted, CacheEntry::kNoticed, CacheEntry::kAwaited}) {
+    entry.word = static_cast<std::uint32_t>(BlockState::ready) | flag;
+    EXPECT_FALSE(entry.is_open_for(held)) << flag;
+  }
+}
+
 }  // namespace
 }  // namespace headrace

@@ -10,7 +10,8 @@ namespace headrace {
 // The block that find() would give, if it and all that cover the range are open; or one that is
 // not, which the caller will see.
 inline CacheEntry* CacheCore::find_open(const Range& range) const {
-  if (CacheEntry* const equal = index_.racing_equal(range)) return equal;
+  if (CacheEntry* const equal = index_.racing_equal(range)) [[likely]]
+    return equal;
   return find_wider(range);
 }
 
@@ -28,48 +29,83 @@ CacheEntry* CacheCore::find_wider(const Range& range) const {
   return whole ? best : nullptr;
 }
 
-inline bool CacheCore::hit(const Extent& extent, Block& block) {
-  const Extent wanted = extent;
-  if (!hits_open_ || !origin_.here() || !wanted.valid() || wanted.length.value == 0) return false;
+// What lets a hit go by without the lock, and without starting what plans wait for.
+inline bool CacheCore::hits_open() const { return hits_open_ && origin_.here(); }
+inline bool CacheCore::plans_wait() const { return pump_due_.load() || growth_due_.load(); }
+
+// P1 to P4: the slot that pins what was found without the lock; null: none is free, or it is no
+// longer open or what was wanted.
+[[gnu::always_inline]] inline PinSlot* CacheCore::pin_open(Reader& reader, CacheEntry& entry,
+                                                           const Range& range) {
+  PinSlot* const slot = reader.free_slot();
+  if (slot == nullptr) return nullptr;
+  readers_.pin(*slot, entry);
+  if (entry.is_open_for(range)) [[likely]] {
+    reader.hits = reader.hits + 1;
+    // Pairs with nothing: a mark that comes late is as good. Not stored again: others read the
+    // line.
+    if (!entry.visited.load(std::memory_order_relaxed)) {
+      entry.visited.store(true, std::memory_order_relaxed);
+    }
+    return slot;
+  }
+  if (!readers_.unpin(*slot)) unpin_locked(entry, slot, true);
+  return nullptr;
+}
+
+bool CacheCore::hit(const Extent& extent, Block& block) {
+  if (!hits_open() || !extent.valid() || extent.length.value == 0) return false;
   Reader* const reader = readers_.mine();
   if (reader == nullptr) return false;
-  const Range range{wanted.object->id(), wanted.offset, wanted.length.value};
+  const Range range = range_of(extent);
   CacheEntry* const entry = find_open(range);
-  if (entry == nullptr) return false;
-  PinSlot* const slot = reader->free_slot();
+  PinSlot* const slot = entry == nullptr ? nullptr : pin_open(*reader, *entry, range);
   if (slot == nullptr) return false;
-  readers_.pin(*slot, *entry);
-  if (!CacheEntry::is_open(entry->word.load()) || !entry->range().contains(range)) {
-    if (!readers_.unpin(*slot)) unpin_locked(*entry, slot, true);
-    return false;
-  }
-  block.cache_ = this;
-  block.entry_ = entry;
-  block.slot_ = slot;
-  block.extent_ = wanted;
-  reader->hits = reader->hits + 1;
-  // Pairs with nothing: a mark that comes late is as good. Not stored again: others read the line.
-  if (!entry->visited.load(std::memory_order_relaxed)) entry->visited = true;
-  if (pump_due_.load() || growth_due_.load()) [[unlikely]]
+  block = Block(*this, *entry, *slot, extent);
+  if (plans_wait()) [[unlikely]]
     go_on_with_plans(true);
   return true;
+}
+
+// The shortest way stands here alone. The extent is not asked whether it is valid: there would be
+// no block of exactly it.
+inline Block CacheCore::access(const Extent& asked, const AccessOptions& options) {
+  Reader* const reader = readers_.last();
+  if (reader == nullptr || asked.object == nullptr || options.plan != nullptr || !hits_open() ||
+      plans_wait()) [[unlikely]]
+    return access_somehow(asked, options);
+  // Word by word, as the caller wrote it: a wider load would wait for its stores.
+  const Extent extent{asked.object, asked.offset, asked.length};
+  const Range range = range_of(extent);
+  CacheEntry* const entry = index_.racing_equal(range);
+  PinSlot* const slot = entry == nullptr ? nullptr : pin_open(*reader, *entry, range);
+  if (slot == nullptr) [[unlikely]]
+    return access_somehow(asked, options);
+  return {*this, *entry, *slot, extent};
+}
+
+Block Cache::access(const Extent& extent, const AccessOptions& options) {
+  return core_->access(extent, options);
+}
+
+Block CacheCore::access_somehow(const Extent& extent, const AccessOptions& options) {
+  Block block;
+  if (options.plan != nullptr || !hit(extent, block)) access({&extent, 1}, {&block, 1}, options);
+  return block;
 }
 
 inline void CacheCore::release(Block& block) {
   if (!origin_.here()) return;
   PinSlot* const slot = block.slot_;
   const bool own = slot != nullptr && Readers::own(*slot);
-  if (!own || !readers_.unpin(*slot)) unpin_locked(*block.entry_, slot, own);
+  if (!own || !readers_.unpin(*slot)) [[unlikely]]
+    unpin_locked(*block.entry_, slot, own);
   if (pump_due_.load()) [[unlikely]]
     go_on_with_plans(false);
 }
 
-Block Cache::access(Extent extent, const AccessOptions& options) {
-  Block block;
-  if (options.plan != nullptr || !core_->hit(extent, block)) [[unlikely]] {
-    core_->access({&extent, 1}, {&block, 1}, options);
-  }
-  return block;
+Block::~Block() {
+  if (entry_ != nullptr) cache_->release(*this);
 }
 
 // The blocks of `extents` that can be had without the lock; false: call access() for the others.
@@ -77,15 +113,13 @@ Block Cache::access(Extent extent, const AccessOptions& options) {
 // what it names when that is there.
 bool CacheCore::hit_all(std::span<const Extent> extents, std::span<Block> blocks) {
   constexpr std::size_t kAhead = 4;
-  const auto range_of = [&](std::size_t i) {
-    const Extent& extent = extents[i];
-    return Range{extent.object == nullptr ? ObjectId{} : extent.object->id(), extent.offset,
-                 extent.length.value};
+  const auto range = [&](std::size_t i) {
+    return extents[i].object == nullptr ? Range{} : range_of(extents[i]);
   };
   bool all = true;
   for (std::size_t i = 0; i < extents.size() + 2 * kAhead; ++i) {
-    if (i < extents.size()) index_.ask_for_cell(range_of(i));
-    if (i >= kAhead && i - kAhead < extents.size()) index_.ask_for_item(range_of(i - kAhead));
+    if (i < extents.size()) index_.ask_for_cell(range(i));
+    if (i >= kAhead && i - kAhead < extents.size()) index_.ask_for_item(range(i - kAhead));
     if (i >= 2 * kAhead && !hit(extents[i - 2 * kAhead], blocks[i - 2 * kAhead])) all = false;
   }
   return all;
@@ -98,10 +132,6 @@ void Cache::access(std::span<const Extent> extents, std::span<Block> blocks,
   if (options.plan != nullptr || !core_->hit_all(extents, blocks)) {
     core_->access(extents, blocks, options);
   }
-}
-
-Block::~Block() {
-  if (entry_ != nullptr) cache_->release(*this);
 }
 
 void CacheCore::go_on_with_plans(bool may_grow) {

@@ -70,7 +70,7 @@ Reader* Readers::join() {
   if (reader == nullptr) {
     readers_.push_back(std::make_unique<Reader>());
     reader = readers_.back().get();
-    ask(*reader);
+    reader->ask(asked_);
   }
   {
     // Those of caches that are gone make place: a thread may come to any number of them.
@@ -85,8 +85,8 @@ Reader* Readers::join() {
 
 bool Readers::unpin_asked(PinSlot& slot) {
   Reader& reader = Reader::of(slot);
-  const std::uint16_t bit = reader.bit(slot);
-  return (reader.counted.fetch_and(static_cast<std::uint16_t>(~bit)) & bit) != 0;
+  const std::uint32_t bit = reader.bit(slot);
+  return (reader.marks.fetch_and(~bit) & bit) != 0;
 }
 
 bool Readers::unpin_elsewhere(PinSlot& slot) {
@@ -97,7 +97,7 @@ bool Readers::unpin_elsewhere(PinSlot& slot) {
 
 void Readers::ask_all(bool asked) {
   asked_ = asked;
-  for (const auto& reader : readers_) ask(*reader);
+  for (const auto& reader : readers_) reader->ask(asked);
 }
 
 std::vector<CacheEntry*> Readers::pinned() const {
@@ -105,7 +105,7 @@ std::vector<CacheEntry*> Readers::pinned() const {
   for (const auto& reader : readers_) {
     for (const PinSlot& slot : reader->slots) {
       CacheEntry* const entry = slot.load();
-      if (entry != nullptr && (reader->counted & reader->bit(slot)) == 0) entries.push_back(entry);
+      if (entry != nullptr && !reader->is_counted(slot)) entries.push_back(entry);
     }
   }
   return entries;

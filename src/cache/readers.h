@@ -58,17 +58,25 @@ struct alignas(256) Reader {
   // Written by its thread only.
   Relaxed<std::uint64_t> hits{0};
   // A line that others write, seldom.
-  alignas(64) std::atomic<bool> asked{false};
+  // Bit i: slot i is counted in its entry; kAsked. Changed under the cache's lock.
+  alignas(64) std::atomic<std::uint32_t> marks{0};
   std::atomic<const void*> owner{nullptr};  // this_thread_mark(); null: its thread has ended
-  // Bit i: slot i is counted in its entry. Changed under the cache's lock.
-  std::atomic<std::uint16_t> counted{0};
+
+  // Whoever lets go takes the lock.
+  static constexpr std::uint32_t kAsked = 1U << kSlots;
 
   static Reader& of(const PinSlot& slot) {
     return *reinterpret_cast<Reader*>(reinterpret_cast<std::uintptr_t>(&slot) &
                                       ~(alignof(Reader) - 1));
   }
-  std::uint16_t bit(const PinSlot& slot) const {
-    return static_cast<std::uint16_t>(1U << (&slot - slots.data()));
+  std::uint32_t bit(const PinSlot& slot) const { return 1U << (&slot - slots.data()); }
+  bool is_counted(const PinSlot& slot) const { return (marks.load() & bit(slot)) != 0; }
+  void ask(bool asked) {
+    if (asked) {
+      marks.fetch_or(kAsked);
+    } else {
+      marks.fetch_and(~kAsked);
+    }
   }
   // Null: all are taken. For its thread.
   PinSlot* free_slot() {
@@ -102,7 +110,12 @@ class Readers {
   Readers& operator=(const Readers&) = delete;
 
   // This thread's; null: it has none yet. Thread-safe.
-  Reader* mine() const { return last_reader.cache == id_ ? last_reader.reader : mine_of_several(); }
+  Reader* mine() const {
+    if (Reader* const reader = last()) return reader;
+    return mine_of_several();
+  }
+  // The same, or null if this thread used another cache last. Thread-safe.
+  Reader* last() const { return last_reader.cache == id_ ? last_reader.reader : nullptr; }
   // Makes one for this thread, unless it has one; null: the thread is about to end. Requires: the
   // cache's lock.
   Reader* join();
@@ -130,7 +143,8 @@ class Readers {
       slot.exchange(nullptr);
     }
     const Reader& reader = Reader::of(slot);
-    return !reader.asked.load() && (reader.counted.load() & reader.bit(slot)) == 0;
+    const std::uint32_t marks = reader.marks.load();
+    return marks == 0 || (marks & (Reader::kAsked | reader.bit(slot))) == 0;
   }
 
   // For the holder of the cache's lock:
@@ -139,17 +153,16 @@ class Readers {
   // for which `wanted(entry)` is true, once for each slot.
   template <class Wanted, class Count>
   void count(const Wanted& wanted, const Count& count) {
-    for (const auto& reader : readers_) reader->asked.store(true);
+    for (const auto& reader : readers_) reader->ask(true);
     if (fences_) heavy_fence();
     for (const auto& reader : readers_) {
       for (PinSlot& slot : reader->slots) {
         CacheEntry* const entry = slot.load();
-        if (entry == nullptr || (reader->counted & reader->bit(slot)) != 0) continue;
-        if (!wanted(*entry)) continue;
-        reader->counted |= reader->bit(slot);
+        if (entry == nullptr || reader->is_counted(slot) || !wanted(*entry)) continue;
+        reader->marks.fetch_or(reader->bit(slot));
         count(*entry);
       }
-      ask(*reader);
+      reader->ask(asked_);
     }
   }
   // The rest of L3; true: the pin was counted, the caller takes it back.
@@ -165,7 +178,6 @@ class Readers {
 
  private:
   Reader* mine_of_several() const;
-  void ask(Reader& reader) const { reader.asked.store(asked_); }
 
   const std::uint64_t id_;  // never used twice
   const bool fences_;

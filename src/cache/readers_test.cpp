@@ -52,6 +52,36 @@ TEST(ReadersTest, APinIsCountedOnceAndItsEndIsTold) {
   EXPECT_TRUE(readers.unpin(*slot)) << "nobody asked";
 }
 
+TEST(ReadersTest, AllAreAskedAndFencedBeforeTheirSlotsAreRead) {
+  Readers readers;
+  Reader* const mine = readers.join();
+  Reader* other = nullptr;
+  EntryPool pool;
+  CacheEntry& entry = pool.take();
+  readers.pin(mine->slots[0], entry);
+  std::jthread([&] {
+    other = readers.join();
+    readers.pin(other->slots[0], entry);
+  }).join();
+  const std::uint64_t fences = heavy_fences();
+  int looks = 0;
+  const auto look = [&](const CacheEntry&) {
+    if (prepare_asymmetric_fence()) {
+      EXPECT_EQ(heavy_fences(), fences + 1);
+    }
+    for (const Reader* reader : {looks == 0 ? mine : other, other}) {
+      EXPECT_NE(reader->marks & Reader::kAsked, 0u) << "whoever lets go now takes the lock";
+    }
+    ++looks;
+    return false;
+  };
+  readers.count(look, [](CacheEntry&) {});
+  EXPECT_EQ(looks, 2);
+  EXPECT_EQ(mine->marks + other->marks, 0u);
+  EXPECT_TRUE(readers.unpin(mine->slots[0]));
+  EXPECT_FALSE(readers.unpin_elsewhere(other->slots[0])) << "not counted";
+}
+
 TEST(ReadersTest, WhoAsksAllIsToldOfEachEnd) {
   Readers readers;
   Reader* const mine = readers.join();

@@ -12,6 +12,8 @@
 namespace headrace {
 namespace {
 
+constinit std::atomic<std::uint64_t> passed_so_far{0};
+
 long membarrier(int command) { return syscall(SYS_membarrier, command, 0, 0); }
 
 }  // namespace
@@ -34,6 +36,9 @@ void heavy_fence() {
   }
   const bool membarrier_is_still_allowed = passed;
   CHECK(membarrier_is_still_allowed);
+  ++passed_so_far;
 }
+
+std::uint64_t heavy_fences() { return passed_so_far; }
 
 }  // namespace headrace

@@ -7,6 +7,7 @@
 #pragma once
 
 #include <atomic>
+#include <cstdint>
 
 namespace headrace {
 
@@ -21,5 +22,8 @@ inline void light_fence() { std::atomic_signal_fence(std::memory_order_seq_cst);
 // true, and nobody has forbidden the call since (a sandbox that a process enters late must let
 // membarrier through): without it nothing could be dropped any more, so the process ends.
 void heavy_fence();
+
+// How many of them this process has passed.
+std::uint64_t heavy_fences();
 
 }  // namespace headrace

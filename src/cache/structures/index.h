@@ -1,10 +1,11 @@
 // Finds the ranges of objects that cover or overlap a given one.
 //
-// A hash table whose key is (object, length class, cell): class c holds lengths in (2^(c-1), 2^c],
-// a cell is 2^c bytes of offset. A range of class c that contains the byte x starts less than 2^c
-// below it, so it lies in the cell of x or in the one before: two probes per class in use, however
-// many ranges there are. The items carry the chain link themselves; besides them the tables cost 6
-// to 19 bytes per item. It is not ordered: visits come class by class, shortest first.
+// A hash table whose key is (object, length class, cell): class c holds lengths in (2^c, 2^(c+1)],
+// class 0 also 1, and a cell is 2^(c+1) bytes of offset. A range of class c that contains the byte
+// x starts less than a cell below it, so it lies in the cell of x or in the one before: two probes
+// per class in use, however many ranges there are. The items carry the chain link themselves;
+// besides them the tables cost 6 to 19 bytes per item. It is not ordered: visits come class by
+// class, shortest first.
 //
 // Tables that were outgrown are kept, one of each size, and used again: whoever still reads one
 // finds items that moved on, or too few.
@@ -103,7 +104,7 @@ class RangeIndex {
     unsigned items = 0;
     const unsigned c = class_of(range.length);
     for (T* item = table()->cell_of(range); item != nullptr; item = item->next_in_cell) {
-      if (in_cell(*item, c, range.offset >> c) && ++items == kMostInCell) return item;
+      if (in_cell(*item, c, number(range.offset, c)) && ++items == kMostInCell) return item;
     }
     return nullptr;
   }
@@ -114,7 +115,7 @@ class RangeIndex {
     const unsigned first = class_of(range.length);
     for (std::uint64_t left = classes_ >> first << first; left != 0; left &= left - 1) {
       const auto c = static_cast<unsigned>(std::countr_zero(left));
-      const std::uint64_t cell = range.offset >> c;
+      const std::uint64_t cell = number(range.offset, c);
       for (std::uint64_t back = 0; back <= std::min<std::uint64_t>(cell, 1); ++back) {
         for (T* item = table()->cell(range.object, c, cell - back); item != nullptr;) {
           T* const next = item->next_in_cell;
@@ -142,12 +143,13 @@ class RangeIndex {
 
   // Without the lock: an item that had exactly this range when it was looked at; null: none was
   // seen.
-  T* racing_equal(const Range& range) const {
+  [[gnu::always_inline]] T* racing_equal(const Range& range) const {
     constexpr unsigned kMostItems = 16;  // changing chains could be followed for ever
     // Acquire: pairs with the store of resize(), before which the cells are there.
     T* item = table_.load(std::memory_order_acquire)->cell_of(range);
     for (unsigned i = 0; item != nullptr && i < kMostItems; ++i, item = item->next_in_cell) {
-      if (item->range() == range) return item;
+      if (item->range() == range) [[likely]]
+        return item;
     }
     return nullptr;
   }
@@ -165,7 +167,7 @@ class RangeIndex {
     bool found = false;
     for (std::uint64_t left = classes_ >> first << first; left != 0 && !found; left &= left - 1) {
       const auto c = static_cast<unsigned>(std::countr_zero(left));
-      const std::uint64_t cell = range.offset >> c;
+      const std::uint64_t cell = number(range.offset, c);
       for (std::uint64_t back = 0; back <= std::min<std::uint64_t>(cell, 1); ++back) {
         T* item = table->cell(range.object, c, cell - back);
         for (; item != nullptr; item = item->next_in_cell) {
@@ -191,9 +193,9 @@ class RangeIndex {
   void visit_overlapping(const Range& range, Visit&& visit) const {
     for (std::uint64_t left = classes_; left != 0; left &= left - 1) {
       const auto c = static_cast<unsigned>(std::countr_zero(left));
-      const std::uint64_t reach = (std::uint64_t{1} << c) - 1;
-      const std::uint64_t first = (range.offset > reach ? range.offset - reach : 0) >> c;
-      const std::uint64_t last = (range.end() - 1) >> c;
+      const std::uint64_t reach = (std::uint64_t{2} << c) - 1;
+      const std::uint64_t first = number(range.offset > reach ? range.offset - reach : 0, c);
+      const std::uint64_t last = number(range.end() - 1, c);
       // A long range over short items has more cells than the whole table: look through that once.
       if (last - first >= cells()) return scan(range, visit);
       for (std::uint64_t cell = first; cell <= last; ++cell) {
@@ -210,7 +212,7 @@ class RangeIndex {
   std::uint64_t cells_of(const Range& range) const {
     std::uint64_t looks = 0;
     for (std::uint64_t left = classes_; left != 0; left &= left - 1) {
-      looks += ((range.length - 1) >> std::countr_zero(left)) + 2;
+      looks += number(range.length - 1, static_cast<unsigned>(std::countr_zero(left))) + 2;
     }
     return std::min<std::uint64_t>(looks, cells());
   }
@@ -256,18 +258,20 @@ class RangeIndex {
   std::size_t size() const { return size_; }
   bool empty() const { return size_ == 0; }
 
-  // 0 for 1, c for lengths in (2^(c-1), 2^c].
+  // c for lengths in (2^c, 2^(c+1)], 0 also for 1.
   static unsigned class_of(std::uint64_t length) {
-    return std::min(63U, static_cast<unsigned>(std::bit_width(length - 1)));
+    return 63U ^ static_cast<unsigned>(std::countl_zero((length - 1) | 1));
   }
 
  private:
   static constexpr std::size_t kMinCells = 16;
 
+  // The cell of class c in which a byte lies. Two shifts: a cell of class 63 is everything.
+  static std::uint64_t number(std::uint64_t offset, unsigned c) { return offset >> c >> 1; }
   // Two cells may share a chain; a visit of one must not report the other's items.
   static bool in_cell(const T& item, unsigned c, std::uint64_t cell) {
     const Range range = item.range();
-    return class_of(range.length) == c && range.offset >> c == cell;
+    return class_of(range.length) == c && number(range.offset, c) == cell;
   }
   template <class Visit>
   void scan(const Range& range, const Visit& visit) const {
@@ -285,16 +289,18 @@ class RangeIndex {
     unsigned shift = 63;    // 64 - log2(cells)
     std::unique_ptr<Relaxed<T*>[]> at;
 
-    Relaxed<T*>& cell(ObjectId object, unsigned c, std::uint64_t number) const {
-      // The upper bits of a sum of products (Fibonacci hashing, Knuth 6.4), with the odd constants
-      // of SplitMix64: neighbours in each part spread, and the products do not wait for each other.
+    [[gnu::always_inline]] Relaxed<T*>& cell(ObjectId object, unsigned c,
+                                             std::uint64_t number) const {
+      // The upper bits of a sum of products (Fibonacci hashing, Knuth 6.4), with odd constants of
+      // SplitMix64: neighbours in each part spread, and the products do not wait for each other.
+      // There are 64 classes.
       const std::uint64_t x =
-          number * 0x9e3779b97f4a7c15 + raw(object) * 0xbf58476d1ce4e5b9 + c * 0x94d049bb133111eb;
+          number * 0x9e3779b97f4a7c15 + (raw(object) * 64 + c) * 0xbf58476d1ce4e5b9;
       return at[x >> shift];
     }
     Relaxed<T*>& cell_of(const Range& range) const {
       const unsigned c = class_of(range.length);
-      return cell(range.object, c, range.offset >> c);
+      return cell(range.object, c, number(range.offset, c));
     }
   };
 
