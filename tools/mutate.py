@@ -50,7 +50,7 @@ MUTATIONS = [
         "no look at the key after the slot is set (P4)",
         "src/cache/entry.h",
         "return is_open(word.load()) && range().contains(wanted);",
-        "return is_open(word.load());",
+        "return is_open(word.load()) && wanted.length > 0;",
     ),
     Mutation(
         "nothing is looked at after the slot is set (P3, P4)",
@@ -116,7 +116,7 @@ MUTATIONS = [
         "accesses that a plan waits for take no lock",
         "src/cache/hits.cpp",
         "entry.word = noticed ? ready | CacheEntry::kNoticed : ready;",
-        "entry.word = ready;",
+        "entry.word = noticed ? ready : ready;",
     ),
     Mutation(
         "an invalidated block stays in the index",

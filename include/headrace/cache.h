@@ -72,6 +72,9 @@ class Block {
   Result<std::span<const std::byte>> wait(Nanoseconds timeout = std::chrono::seconds{60}) const;
 
   BlockState state() const;
+  // Whether the copy was there already when access() was called. A copy that ended since then, or
+  // that another access had started, is no hit.
+  bool hit() const { return hit_; }
   // Calls `then` once the copy is there or has failed: at once in this thread if that is so (or if
   // there is no copy), else from the thread that ends it, as Transfer::on_done() does, with no lock
   // held; it must not be held up, nor destroy the cache, nor throw. The Block may go before.
@@ -94,7 +97,7 @@ class Block {
   enum class Refusal : std::uint8_t { none, told, invalid, too_large, no_space, no_memory };
 
   Block(CacheCore& cache, CacheEntry& entry, std::atomic<CacheEntry*>& slot, const Extent& extent)
-      : cache_(&cache), entry_(&entry), slot_(&slot), extent_(extent) {}
+      : cache_(&cache), entry_(&entry), slot_(&slot), extent_(extent), hit_(true) {}
 
   CacheCore* cache_ = nullptr;
   CacheEntry* entry_ = nullptr;               // null: no copy, only the source
@@ -106,6 +109,7 @@ class Block {
   std::uint16_t refused_by_ = 0;     // the cache's number of the node
   Refusal refusal_ = Refusal::none;  // why there is no entry
   bool missing_ = false;             // while its access goes on
+  bool hit_ = false;
 };
 
 struct AccessOptions {

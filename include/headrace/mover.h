@@ -144,7 +144,8 @@ struct MoverOptions {
   // Parts of a route are cut into pieces of at most this size (and the engine's maximum).
   Bytes piece = 1_MiB;
   // Bound on what is in flight between one pair of nodes, so that queues stay short and demand
-  // overtakes prefetch. At least one piece is always allowed.
+  // overtakes prefetch. At least one piece is always allowed. Beside demand, a device of storage
+  // has at most an eighth of it in flight of what is less urgent.
   Bytes in_flight_per_link = 16_MiB;
   const Clock* clock = &system_clock();
   Waiting* waiting = &system_waiting();

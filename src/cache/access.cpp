@@ -203,6 +203,7 @@ void CacheCore::hit(CacheEntry& entry, const Extent& extent, const AccessOptions
   emit(ready ? CacheEvent::Kind::hit : CacheEvent::Kind::inflight_hit, extent, entry.by_prefetch);
   pin(entry);
   block.entry_ = &entry;
+  block.hit_ = ready;
   if (ready) open(entry);
 }
 

@@ -37,6 +37,13 @@ TEST(CacheAccessTest, HitsInFlightAndReadyShareOneCopy) {
   EXPECT_EQ(stats.hits, 1u);
   EXPECT_EQ(stats.bytes_pinned, 10000_B);  // once
   EXPECT_EQ(rig.fake->stats().bytes, 10000_B);
+  Block moved = rig.cache->access(extent);
+  EXPECT_FALSE(first.hit()) << "ready since";
+  EXPECT_FALSE(second.hit()) << "another's copy was in flight";
+  EXPECT_TRUE(third.hit());
+  EXPECT_TRUE(moved.clone().hit());
+  EXPECT_TRUE(Block(std::move(moved)).hit());
+  EXPECT_FALSE(Block().hit());
 }
 
 TEST(CacheAccessTest, APartOfACachedExtentIsServedFromIt) {

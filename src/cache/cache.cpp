@@ -45,7 +45,8 @@ Block::Block(Block&& other) noexcept
       refused_budget_(other.refused_budget_),
       refused_by_(other.refused_by_),
       refusal_(std::exchange(other.refusal_, Refusal::none)),
-      missing_(other.missing_) {}
+      missing_(other.missing_),
+      hit_(std::exchange(other.hit_, false)) {}
 
 Block& Block::operator=(Block&& other) noexcept {
   if (this != &other) {
@@ -60,6 +61,7 @@ Block& Block::operator=(Block&& other) noexcept {
     refused_by_ = other.refused_by_;
     refusal_ = std::exchange(other.refusal_, Refusal::none);
     missing_ = other.missing_;
+    hit_ = std::exchange(other.hit_, false);
   }
   return *this;
 }
@@ -68,6 +70,7 @@ Block Block::clone() const {
   Block copy;
   copy.cache_ = cache_;
   copy.extent_ = extent_;
+  copy.hit_ = hit_;
   if (refused_ != nullptr) copy.refused_ = std::make_unique<Error>(*refused_);
   copy.refusal_ = refusal_;
   copy.refused_by_ = refused_by_;

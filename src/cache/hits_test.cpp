@@ -44,6 +44,37 @@ class AskedOrder final : public EvictionOrder {
   const bool marks_;
 };
 
+// Without the lock the slot could become another pin of its own thread before all is done.
+TEST(CacheHitsTest, AnotherThreadsBlockIsLetGoUnderTheLock) {
+  constexpr auto kLongEnough = std::chrono::milliseconds(100);
+  Source source(16 * kPiece);
+  std::atomic<bool> locked{false}, released{false}, too_early{false};
+  auto options = unobserved(Bytes{2 * kPiece});
+  options.cache.eviction = [&] {
+    return std::make_unique<AskedOrder>(
+        [&] {
+          locked = true;
+          const auto end = std::chrono::steady_clock::now() + kLongEnough;
+          while (!released && std::chrono::steady_clock::now() < end) std::this_thread::yield();
+          if (released) too_early = true;
+        },
+        true);
+  };
+  CacheRig rig(std::move(options));
+  rig.load(source.at(0, kPiece));
+  rig.load(source.at(kPiece, kPiece));
+  (void)rig.cache->access(source.at(0, kPiece));
+  std::jthread other([&, held = rig.cache->access(source.at(0, kPiece))]() mutable {
+    while (!locked) std::this_thread::yield();
+    held = Block{};
+    released = true;
+  });
+  rig.load(source.at(2 * kPiece, kPiece));
+  other.join();
+  EXPECT_TRUE(locked);
+  EXPECT_FALSE(too_early);
+}
+
 TEST(CacheHitsTest, AHitAndItsEndNeedNoLock) {
   Source source(16 * kPiece);
   std::atomic<bool> locked{false}, done{false}, in_time{false};

@@ -105,6 +105,7 @@ MoveScheduler::MoveScheduler(const Machine& machine, const Backends& backends, B
     state.most = std::max<std::size_t>(facts.max_in_flight, 1);
     state.inline_below = facts.inline_below.value;
     state.polled = !facts.completes_itself;
+    state.storage = engine.kind == EngineKind::ssd;
   }
 }
 
@@ -207,7 +208,14 @@ std::size_t MoveScheduler::take(std::span<Segment*> segments, std::size_t& inlin
   return taken;
 }
 
-// Rules 1 to 4.
+// Rule 4.
+bool MoveScheduler::holds_back(const LinkQueue& queue, std::size_t priority) const {
+  const EngineState& engine = *queue.engine;
+  if (priority == 0 || engine.beside_demand == 0 || engine.patient == 0) return false;
+  return engine.patient + next_length(*queue.classes[priority].front()) > bound_ / 8;
+}
+
+// Rules 1 to 5.
 MoveScheduler::Choice MoveScheduler::choose(bool inline_too) {
   for (;;) {
     Choice best;
@@ -219,10 +227,11 @@ MoveScheduler::Choice MoveScheduler::choose(bool inline_too) {
       }
       Choice here;
       for (std::size_t i = kClasses; i-- > 0;) {
-        if (queue->classes[i].empty()) continue;
+        if (queue->classes[i].empty() || holds_back(*queue, i)) continue;
         const bool due = i > 0 && is_due(*queue, i);
         if (here.queue == nullptr || due || !here.due) here = {queue, i, due};
       }
+      if (here.queue == nullptr) continue;
       const auto rank = [](const Choice& c) {
         return std::tuple(!c.due, c.due ? 0 : c.priority, c.queue->in_flight, c.queue->served);
       };
@@ -281,6 +290,14 @@ void MoveScheduler::enter_flight(Segment& segment) {
   queue.in_flight += segment.length;
   queue.link->in_flight += segment.length;
   ++queue.engine->in_flight;
+  EngineState& engine = *queue.engine;
+  segment.patient = class_of(segment) > 0;
+  if (segment.patient) {
+    engine.patient += segment.length;
+    engine.beside_demand -= std::min(engine.beside_demand, segment.length);
+  } else if (engine.storage && !segment.move->scheduling.promoted) {
+    engine.beside_demand = 4 * bound_;
+  }
   ++totals_.in_flight_pieces;
   polled_in_flight_ += queue.engine->polled;
 }
@@ -291,6 +308,7 @@ void MoveScheduler::leave_flight(Segment& segment) {
   queue.in_flight -= segment.length;
   queue.link->in_flight -= segment.length;
   --queue.engine->in_flight;
+  if (segment.patient) queue.engine->patient -= segment.length;
   --totals_.in_flight_pieces;
   polled_in_flight_ -= queue.engine->polled;
 }
@@ -407,6 +425,7 @@ void MoveScheduler::promote(Move& move, Priority priority) {
     insert_by_offset(queued, *segment);
   }
   move.scheduling.priority = priority;
+  move.scheduling.promoted = true;
   while (Segment* segment = queued.front()) {
     queued.remove(*segment);
     enqueue(*segment, *segment->queue, false);

@@ -11,9 +11,12 @@
 //     of other classes were taken on its link or its engine. If the piece so chosen does not fit
 //     into the bound, the link waits: smaller pieces do not slip past it for ever.
 //  3. A piece that its engine copies inline is taken only by who may copy. If it is next on its
-//  link
-//     and whoever takes may not, the link waits as in rule 2, and left() tells.
-//  4. Among equals the engine with the least in flight on the link goes first, then the one served
+//     link and whoever takes may not, the link waits as in rule 2, and left() tells.
+//  4. Beside demand the less urgent classes together have at most an eighth of the bound in flight
+//     at an engine of storage, which serves what it was given first: a read that somebody waits for
+//     would come behind all of it. Beside demand means: until four times the bound went by since.
+//     What was promoted is not demand in this: a plan that is late would hold itself back.
+//  5. Among equals the engine with the least in flight on the link goes first, then the one served
 //     longest ago, so that the parts of a route advance together.
 //
 // Single-thread: guarded by the mutex of the core.
@@ -47,7 +50,10 @@ struct EngineState {
   std::uint64_t inline_below = 0;  // bytes: shorter pieces are copied inside submit()
   std::size_t in_flight = 0;
   std::uint64_t completions = 0;
-  bool polled = false;   // its backend does not complete by itself
+  bool storage = false;
+  std::uint64_t patient = 0;        // bytes in flight that nobody waits for
+  std::uint64_t beside_demand = 0;  // bytes of that kind that are still to be held back
+  bool polled = false;              // its backend does not complete by itself
   bool stalled = false;  // took fewer than offered, and nothing of it has completed since
   Turns turns;
 };
@@ -161,6 +167,7 @@ class MoveScheduler {
   LinkQueue* untried(Link& link, std::uint64_t tried);
   LinkQueue& add_queue(Link& link, EngineState& engine);
   Choice choose(bool inline_too);
+  bool holds_back(const LinkQueue& queue, std::size_t priority) const;
   // Null: there is no memory for it, and the move has failed.
   Segment* cut(LinkQueue& queue, std::size_t priority);
   void count_turn(LinkQueue& queue, std::size_t priority);

@@ -26,6 +26,8 @@ class MoveSchedulerTest : public testing::Test {
   MoveSchedulerTest() {
     backends_.add(
         std::make_unique<FakeBackend>(FakeOptions{.engines = {kCpuA, kCpuB}, .max_in_flight = 4}));
+    backends_.add(
+        std::make_unique<FakeBackend>(FakeOptions{.engines = {test::kSsd}, .max_in_flight = 100}));
     scheduler_.emplace(machine_, backends_, 16_KiB, 64_KiB);
   }
 
@@ -59,6 +61,11 @@ class MoveSchedulerTest : public testing::Test {
       all.push_back(move);
     }
     return all;
+  }
+  static Segment* in_flight(Move& move) {
+    Segment* segment = move.scheduling.segments.front();
+    while (segment != nullptr && !segment->in_flight) segment = MoveSegments::next(*segment);
+    return segment;
   }
   static std::vector<std::uint64_t> lengths(const std::vector<Segment*>& segments) {
     std::vector<std::uint64_t> all;
@@ -174,6 +181,48 @@ TEST_F(MoveSchedulerTest, AStallWithNothingInFlightNeedsSomebodyToAskAgain) {
   EXPECT_FALSE(scheduler_->needs_poll());
   EXPECT_EQ(take().size(), 1u);
   EXPECT_TRUE(scheduler_->needs_poll()) << "the fake does not complete by itself";
+}
+
+// The bound is 64 KiB, an eighth of it is less than a piece.
+TEST_F(MoveSchedulerTest, BesideDemandStorageHasLittleInFlightThatNobodyWaitsFor) {
+  const Unaddressable file(1_MiB, test::kDisk);
+  const auto plan = open(file, 0, 1 << 20, by(test::kSsd, 1 << 20), Priority::prefetch);
+  const auto alone = take();
+  EXPECT_EQ(alone.size(), 4u) << "the whole bound";
+  for (Segment* segment : alone) settle(*segment);
+  for (int i = 0; i < 20; ++i) {
+    const auto read = open(file, 0, 4096, by(test::kSsd, 4096));
+    const auto beside = take();
+    ASSERT_EQ(beside.size(), i == 0 ? 2u : 1u) << "one piece of the plan, until it has ended";
+    EXPECT_EQ(beside[0]->move, read.get());
+    settle(*beside[0]);
+    if (i == 0) continue;
+    EXPECT_EQ(take().size(), 0u);
+  }
+  // Four times the bound after the last read that was waited for, it has all of it again.
+  for (int piece = 1; piece < 16; ++piece) {
+    settle(*in_flight(*plan));
+    EXPECT_EQ(take().size(), 1u) << piece;
+  }
+  settle(*in_flight(*plan));
+  EXPECT_EQ(take().size(), 4u);
+  scheduler_->cancel(*plan);
+}
+
+TEST_F(MoveSchedulerTest, APlanThatIsLateIsNoDemandBesideItself) {
+  const Unaddressable file(1_MiB, test::kDisk);
+  const auto late = open(file, 0, 4096, by(test::kSsd, 4096), Priority::prefetch);
+  open(file, 0, 1 << 19, by(test::kSsd, 1 << 19), Priority::prefetch);
+  scheduler_->promote(*late, Priority::demand);
+  EXPECT_EQ(take().size(), 4u);
+  scheduler_->cancel_all();
+}
+
+TEST_F(MoveSchedulerTest, OtherEnginesAreNotHeldBackBesideDemand) {
+  const auto plan = open(from_, 0, 1 << 20, by(kCpuA, 1 << 20), Priority::prefetch);
+  const auto read = open(from_, 0, 4096, by(kCpuA, 4096));
+  EXPECT_EQ(take().size(), 4u) << "as many as the engine takes";
+  scheduler_->cancel_all();
 }
 
 TEST_F(MoveSchedulerTest, AMoveEndsWithItsLastPiece) {

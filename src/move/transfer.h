@@ -31,6 +31,7 @@ struct Segment {
   std::uint64_t tried = 0;  // bit i: it failed on queue i of its link
   std::uint64_t seen = 0;   // completions of the engine when it was taken
   bool in_flight = false;
+  bool patient = false;     // it was taken as less urgent than demand
   Segment* next = nullptr;  // in its queue, or in a list of pieces that have ended
   Segment* previous = nullptr;
   Segment* next_of_move = nullptr;
@@ -90,6 +91,7 @@ struct Move {
   struct {
     std::shared_ptr<Move> self;  // keeps it alive while it is open
     Priority priority = Priority::demand;
+    bool promoted = false;
     MoveSegments segments;
     MoveStats stats;
     std::optional<Nanoseconds> first_taken;

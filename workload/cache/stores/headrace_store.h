@@ -24,7 +24,7 @@ class HeadraceStore {
     Pin() = default;
     explicit Pin(Block block) : block_(std::move(block)) {}
     const std::byte* bytes() const { return bytes_of(block_); }
-    bool ready() const { return block_.now().has_value(); }
+    bool ready() const { return block_.hit(); }
 
    private:
     Block block_;
