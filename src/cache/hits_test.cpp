@@ -44,6 +44,22 @@ class AskedOrder final : public EvictionOrder {
   const bool marks_;
 };
 
+TEST(CacheHitsTest, APlanIsToldOfEachUseOfWhatItHasMoreThanOnce) {
+  Source source(16 * kPiece);
+  CacheRig rig(unobserved(1_MiB));
+  const Extent extent = source.at(0, kPiece);
+  rig.load(extent);
+  (void)rig.cache->access(extent);  // from here on hits take no lock
+  const Prefetch plan =
+      rig.cache->prefetch(std::vector{extent, source.at(kPiece, kPiece), extent, extent});
+  rig.settle();
+  for (std::size_t i = 0; i < 4; ++i) {
+    EXPECT_EQ(plan.progress().used, i);
+    (void)rig.cache->access(i == 1 ? source.at(kPiece, kPiece) : extent);
+  }
+  EXPECT_EQ(plan.progress().used, 4u);
+}
+
 // Without the lock the slot could become another pin of its own thread before all is done.
 TEST(CacheHitsTest, AnotherThreadsBlockIsLetGoUnderTheLock) {
   constexpr auto kLongEnough = std::chrono::milliseconds(100);

@@ -22,7 +22,8 @@ class HeadraceStore {
   class Pin {
    public:
     Pin() = default;
-    explicit Pin(Block block) : block_(std::move(block)) {}
+    Pin(Cache& cache, const Extent& extent, const AccessOptions& options = {})
+        : block_(cache.access(extent, options)) {}
     const std::byte* bytes() const { return bytes_of(block_); }
     bool ready() const { return block_.hit(); }
 
@@ -32,9 +33,9 @@ class HeadraceStore {
 
   static Result<std::unique_ptr<HeadraceStore>> make(const Source& source, Bytes budget);
 
-  Pin access(std::uint64_t block) { return Pin{cache_->access(source_.extent(block))}; }
+  Pin access(std::uint64_t block) { return {*cache_, source_.extent(block)}; }
   Pin access(std::uint64_t block, const Prefetch& plan) {
-    return Pin{cache_->access(source_.extent(block), {.plan = &plan})};
+    return {*cache_, source_.extent(block), {.plan = &plan}};
   }
   std::uint64_t misses() const { return cache_->stats().misses; }
   // Plans the use of all blocks of `source`, this one's or another, from `first` on, in order.
