@@ -2,7 +2,14 @@
 #include "headrace/cache.h"
 
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 
+#include <atomic>
+#include <cstdlib>
+#include <fstream>
+#include <thread>
+
+#include "core/sanitizers.h"
 #include "tests/support/cache_rig.h"
 
 namespace headrace {
@@ -107,6 +114,50 @@ TEST(CacheRoomTest, ManyPinsDoNotHideWhatCanGo) {
   EXPECT_EQ(rig.cache->stats().refusals, 0u);
   EXPECT_EQ(rig.cache->stats().evictions, 1u);
 }
+
+#if !defined(HEADRACE_ASAN) && !defined(HEADRACE_TSAN)  // they need all addresses there are
+
+// Exits with 0 if no access was refused.
+[[noreturn]] void access_beside_flushes() {
+  constexpr std::uint64_t kSlab = 32 << 20;
+  Source source(kSlab);
+  FakeOptions fake;
+  fake.inside_chance = 1;
+  const Bytes budget{kSlab};
+  CacheRig rig({.fake = fake,
+                .cache = {.slab = budget},
+                .budget = budget,
+                .poller = true,
+                .observe = false});
+  const auto refused = [&] {
+    const Block block = rig.cache->access(source.at(0, kSlab));
+    return block.state() == BlockState::absent;
+  };
+  std::atomic<bool> go{false}, done{false};
+  std::jthread flusher([&] {
+    rig.cache->flush();
+    while (!go) std::this_thread::yield();
+    while (!done) rig.cache->flush();
+  });
+  if (refused()) std::_Exit(2);
+  std::uint64_t pages = 0;
+  std::ifstream("/proc/self/statm") >> pages;
+  // Not for two slabs at a time.
+  const rlim_t most = pages * 4096 + kSlab / 2;
+  const rlimit limit{.rlim_cur = most, .rlim_max = most};
+  if (setrlimit(RLIMIT_AS, &limit) != 0) std::_Exit(3);
+  go = true;
+  bool any = false;
+  for (int i = 0; i < 200 && !any; ++i) any = refused();
+  std::_Exit(any ? 1 : 0);
+}
+
+// The kernel counts a slab until it is unmapped, which takes longer than to give it back.
+TEST(CacheRoomTest, NothingIsRefusedWhileASlabIsBeingUnmapped) {
+  EXPECT_EXIT(access_beside_flushes(), testing::ExitedWithCode(0), "");
+}
+
+#endif
 
 }  // namespace
 }  // namespace headrace
