@@ -1,5 +1,5 @@
-# What an install tree holds: the libraries, the public headers, find_package(headrace), and, if it
-# was built, headrace-dsa-sim.
+# What an install tree holds: the libraries, the public headers, find_package(headrace), pkg-config,
+# and, if it was built, headrace-dsa-sim.
 
 include(GNUInstallDirs)
 include(CMakePackageConfigHelpers)
@@ -16,6 +16,9 @@ configure_package_config_file(${PROJECT_SOURCE_DIR}/cmake/headraceConfig.cmake.i
 write_basic_package_version_file(${PROJECT_BINARY_DIR}/headraceConfigVersion.cmake
   COMPATIBILITY SameMinorVersion)
 
+file(RELATIVE_PATH up_from_pkgconfig "/${CMAKE_INSTALL_LIBDIR}/pkgconfig" "/")
+configure_file(${PROJECT_SOURCE_DIR}/cmake/headrace.pc.in ${PROJECT_BINARY_DIR}/headrace.pc @ONLY)
+
 if(HEADRACE_PYTHON)  # what a wheel carries besides the extension (python/CMakeLists.txt)
   if(TARGET headrace-dsa-sim)
     install(TARGETS headrace-dsa-sim DESTINATION ${SKBUILD_SCRIPTS_DIR} COMPONENT python)
@@ -29,5 +32,6 @@ if(TARGET headrace-dsa-sim)
   install(TARGETS headrace-dsa-sim OPTIONAL)
 endif()
 install(EXPORT headrace NAMESPACE headrace:: DESTINATION ${package_dir} FILE headraceTargets.cmake)
+install(FILES ${PROJECT_BINARY_DIR}/headrace.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
 install(FILES ${PROJECT_BINARY_DIR}/headraceConfig.cmake
   ${PROJECT_BINARY_DIR}/headraceConfigVersion.cmake DESTINATION ${package_dir})

@@ -54,4 +54,11 @@ for shared in ON OFF; do
     -DCMAKE_PREFIX_PATH="$prefix" >/dev/null
   cmake --build "$user" >/dev/null
   ctest --test-dir "$user" --output-on-failure --no-tests=error
+  # And without CMake.
+  export PKG_CONFIG_PATH=$prefix/lib/pkgconfig
+  static=()
+  if [ $shared = OFF ]; then static=(--static); fi
+  read -ra flags < <(pkg-config --cflags --libs "${static[@]}" headrace)
+  g++ -std=c++23 -O1 "$root/examples/copy.cpp" -o "$build/by-pkg-config" "${flags[@]}"
+  LD_LIBRARY_PATH=$prefix/lib "$build/by-pkg-config" >/dev/null
 done
