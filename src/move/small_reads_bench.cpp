@@ -7,15 +7,11 @@
 //     --benchmark_enable_random_interleaving=true --benchmark_repetitions=15
 #include <benchmark/benchmark.h>
 #include <sys/mman.h>
-#include <sys/resource.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
-#include <cstdlib>
 #include <deque>
-#include <filesystem>
-#include <fstream>
 #include <functional>
 #include <thread>
 
@@ -23,40 +19,16 @@
 #include "headrace/file.h"
 #include "headrace/mover.h"
 #include "headrace/random.h"
+#include "support/storage_bench.h"
 
 namespace headrace {
 namespace {
 
 constexpr Bytes kScanInFlight = 8_MiB;
 constexpr std::uint64_t kScanSteps = 256;  // in one iteration
-constexpr Bytes kOwnFile = 256_MiB;
 constexpr std::uint64_t kBlock = 4096;
 constexpr std::uint64_t kLargest = 4;  // blocks of a small read
 constexpr int kReadsPerThread = 2000;  // in one iteration
-
-std::filesystem::path file_of_small_reads() {
-  if (const char* given = std::getenv("HEADRACE_BENCH_FILE")) return given;
-  static const struct Own {
-    Own() {
-      std::ofstream out(path, std::ios::binary);
-      const std::string block(1 << 20, 'h');
-      for (std::uint64_t i = 0; i < kOwnFile / 1_MiB; ++i) out << block;
-    }
-    ~Own() { std::filesystem::remove(path); }
-    std::filesystem::path path = std::filesystem::temp_directory_path() /
-                                 ("headrace_small_reads_bench_" + std::to_string(getpid()));
-  } own;
-  return own.path;
-}
-
-double cpu_seconds() {
-  rusage use{};
-  getrusage(RUSAGE_SELF, &use);
-  const auto of = [](const timeval& t) {
-    return static_cast<double>(t.tv_sec) + static_cast<double>(t.tv_usec) * 1e-6;
-  };
-  return of(use.ru_utime) + of(use.ru_stime);
-}
 
 // Page-aligned memory, touched.
 class Memory {
@@ -86,7 +58,7 @@ struct SmallReadsRig {
                         .name = "disk",
                         .home = NodeId{1000},
                         .reason = "bench"}};
-    if (auto opened = File::open(machine, file_of_small_reads(), {.direct = direct})) {
+    if (auto opened = File::open(machine, test::bench_file(), {.direct = direct})) {
       file = *std::move(opened);
     }
     if (auto opened = open_storage(machine, {EngineId{0}})) backends.add(*std::move(opened));
@@ -149,7 +121,7 @@ void small_reads(benchmark::State& state, bool plain) {
   std::vector<float> all;
   std::atomic<bool> failed = false;
   std::uint64_t seed = 0;
-  const double before = cpu_seconds();
+  const double before = test::cpu_seconds();
   for ([[maybe_unused]] auto _ : state) {
     std::vector<std::vector<float>> each(threads);
     std::vector<std::thread> running;
@@ -163,7 +135,7 @@ void small_reads(benchmark::State& state, bool plain) {
     for (const auto& some : each) all.insert(all.end(), some.begin(), some.end());
   }
   if (failed) return state.SkipWithError("a read failed");
-  tell(state, all, cpu_seconds() - before);
+  tell(state, all, test::cpu_seconds() - before);
 }
 
 // kScanSteps extents of `each`, from `at` on, kScanInFlight of them or 32 in flight.
@@ -196,7 +168,7 @@ void scan_beside(benchmark::State& state, bool plain) {
   std::atomic<bool> failed = false;
   std::vector<std::vector<float>> each(static_cast<std::size_t>(state.range(0)));
   std::vector<std::thread> running;
-  const double before = cpu_seconds();
+  const double before = test::cpu_seconds();
   for (std::size_t t = 0; t < each.size(); ++t) {
     running.emplace_back([&, t] {
       each[t] = read_randomly(rig, plain, t, [&](std::size_t) { return !over; }, failed);
@@ -213,7 +185,7 @@ void scan_beside(benchmark::State& state, bool plain) {
   std::vector<float> all;
   for (const auto& some : each) all.insert(all.end(), some.begin(), some.end());
   state.SetBytesProcessed(static_cast<std::int64_t>(state.iterations() * kScanSteps * step.value));
-  if (!all.empty()) tell(state, all, cpu_seconds() - before);
+  if (!all.empty()) tell(state, all, test::cpu_seconds() - before);
 }
 
 void small_reads_pread(benchmark::State& state) { small_reads(state, true); }

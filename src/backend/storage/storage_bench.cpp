@@ -3,25 +3,20 @@
 // below the temporary directory). Against fio: docs/design/storage.md has the command.
 #include <benchmark/benchmark.h>
 #include <sys/mman.h>
-#include <sys/resource.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
-#include <cstdlib>
-#include <filesystem>
-#include <fstream>
 
 #include "backend/storage/storage.h"
 #include "core/mutex.h"
 #include "headrace/file.h"
+#include "support/storage_bench.h"
 
 namespace headrace {
 namespace {
 
 constexpr Bytes kPiece = 1_MiB;
 constexpr std::uint64_t kInFlight = 16;  // pieces, as fio --bs=1M --iodepth=16
-constexpr Bytes kOwnFile = 256_MiB;
 
 Machine machine() {
   Machine m;
@@ -34,30 +29,6 @@ Machine machine() {
                 .home = NodeId{1000},
                 .reason = "bench"}};
   return m;
-}
-
-std::filesystem::path bench_file() {
-  if (const char* given = std::getenv("HEADRACE_BENCH_FILE")) return given;
-  static const struct Own {
-    Own() {
-      std::ofstream out(path, std::ios::binary);
-      const std::string block(1 << 20, 'h');
-      for (std::uint64_t i = 0; i < kOwnFile / kPiece; ++i) out << block;
-    }
-    ~Own() { std::filesystem::remove(path); }
-    std::filesystem::path path = std::filesystem::temp_directory_path() /
-                                 ("headrace_storage_bench_" + std::to_string(getpid()));
-  } own;
-  return own.path;
-}
-
-double cpu_seconds() {
-  rusage use{};
-  getrusage(RUSAGE_SELF, &use);
-  const auto of = [](const timeval& t) {
-    return static_cast<double>(t.tv_sec) + static_cast<double>(t.tv_usec) * 1e-6;
-  };
-  return of(use.ru_utime) + of(use.ru_stime);
 }
 
 // Keeps kInFlight pieces going until the file has been read, each into a slot of its own.
@@ -105,21 +76,21 @@ class Stream final : public Completion {
 void run_stream(benchmark::State& state, const StorageOptions& options, std::size_t skew,
                 bool huge) {
   const Machine m = machine();
-  const auto file = File::open(m, bench_file());
+  const auto file = File::open(m, test::bench_file());
   auto backend = open_storage(m, {EngineId{0}}, options);
   if (!file || !backend) return state.SkipWithError("cannot open the file or the backend");
   const std::size_t bytes = (kInFlight + 2) * kPiece.value;
   void* map = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   madvise(map, bytes, huge ? MADV_HUGEPAGE : MADV_NOHUGEPAGE);
   const MemoryRange memory({static_cast<std::byte*>(map) + skew, bytes - skew}, NodeId{0});
-  const double before = cpu_seconds();
+  const double before = test::cpu_seconds();
   for ([[maybe_unused]] auto _ : state) {
     if (!Stream(**backend, **file, memory).run()) return state.SkipWithError("a piece failed");
   }
   const auto moved = static_cast<double>(state.iterations()) *
                      static_cast<double>((*file)->size() / kPiece * kPiece.value);
   state.SetBytesProcessed(static_cast<std::int64_t>(moved));
-  state.counters["cpu_us_per_MiB"] = (cpu_seconds() - before) * 1e6 / (moved / (1 << 20));
+  state.counters["cpu_us_per_MiB"] = (test::cpu_seconds() - before) * 1e6 / (moved / (1 << 20));
   munmap(map, bytes);
 }
 
