@@ -3,6 +3,7 @@
 
 # Folders in which no test starts a thread: not built with TSan. One that does fails.
 set(HEADRACE_SINGLE_THREADED src/topology/discovery src/topology src/profile src/place
+  src/place/advice
   src/backend dsa_emulator/rates)
 # Folders whose tests prove something of optimised code that no sanitized build proves: kernels in
 # assembly, a million descriptors, races at full speed, C programs.

@@ -35,7 +35,8 @@ USUAL_SHARE = 0.95
 LAYERS = [
     "src/core", "src/core/waiting", "src/core/text",
     "src/topology", "src/topology/discovery", "src/profile",
-    "src/place", "src/memory/pages", "src/memory", "src/memory/heap", "src/backend",
+    "src/place", "src/place/advice", "src/memory/pages", "src/memory", "src/memory/heap",
+    "src/backend",
     "src/backend/cpu", "src/backend/storage", "src/backend/dsa/operation", "src/backend/dsa/queue",
     "src/backend/dsa", "src/backend/registry",
     "src/move", "src/cache/structures", "src/cache", "src/measure/instruments",
@@ -47,6 +48,8 @@ LAYERS = [
 ]
 # The folder that implements each public header.
 PUBLIC = {
+    "advice/cost.h": "place/advice", "advice/hotness.h": "place/advice",
+    "advice/interleave.h": "place/advice",
     "backend.h": "backend", "buffer.h": "memory", "cache.h": "cache", "clock.h": "core/waiting",
     "cpus.h": "core/text", "copy.h": "backend", "dsa.h": "backend/dsa",
     "dsa_operations.h": "backend/dsa",

@@ -2,6 +2,9 @@
 // headrace::workload.
 #pragma once
 
+#include "headrace/advice/cost.h"
+#include "headrace/advice/hotness.h"
+#include "headrace/advice/interleave.h"
 #include "headrace/backend.h"
 #include "headrace/buffer.h"
 #include "headrace/cache.h"

@@ -1,0 +1,57 @@
+// What slower, cheaper memory is worth: two models of a talk as arithmetic.
+//
+// Servers: a job whose working set exceeds DRAM reads the rest from SSD; CXL memory holds a part of
+// it at a speed between both. How many servers with CXL do what one without does, and what that
+// saves. Instances: a server with fewer GiB per CPU than instances ask for cannot sell all its
+// CPUs; on CXL memory it can, at a discount. Neither is a measurement. Pure functions. Thread-safe.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "headrace/export.h"
+#include "headrace/result.h"
+
+namespace HEADRACE_API headrace {
+
+struct ServerCost {
+  double dram_speed = 10;     // of the job with its data in DRAM; 1: on SSD
+  double cxl_speed = 8;       // with its data in CXL memory
+  double capacity_ratio = 2;  // DRAM to CXL of one server
+  double cost_ratio = 1.1;    // a server with CXL to one without, all of its life
+};
+
+struct ServerSaving {
+  double servers = 1;     // with CXL, for one without
+  double saving = 0;      // of all cost; negative: it costs more
+  double break_even = 1;  // the cost ratio at which nothing is saved
+};
+
+// With D bytes of DRAM and W of data, time without CXL of n servers is nD / dram_speed + W - nD,
+// and with CXL a further nD / capacity_ratio is read at cxl_speed; both times set equal. invalid:
+// speeds below SSD's, ratios that are not positive, what is not finite.
+Result<ServerSaving> server_saving(const ServerCost& cost);
+
+struct CostChange {
+  std::string name;  // the input that was changed: "cxl_speed"
+  double value = 0;
+  ServerSaving result;
+};
+// Each input a share less and a share more; one that leaves the model's range is left out.
+Result<std::vector<CostChange>> sensitivity(const ServerCost& cost, double change = 0.1);
+
+struct InstanceCost {
+  double instance_gib = 4;  // per CPU, as instances ask for
+  double server_gib = 3;    // per CPU, as the server has in DRAM
+  double discount = 0.2;    // on instances in CXL memory
+};
+
+struct InstanceGain {
+  double stranded = 0;  // CPUs that cannot be sold for want of memory, as a share of all
+  double revenue = 0;   // more than without CXL, as a share
+  double cxl_gib = 0;   // of CXL memory per CPU of the server, that sells them all
+};
+// invalid: not positive or not finite, a discount outside 0 to 1.
+Result<InstanceGain> instance_gain(const InstanceCost& cost);
+
+}  // namespace HEADRACE_API headrace

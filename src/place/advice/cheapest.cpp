@@ -1,0 +1,122 @@
+// The shares that cost least bytes in flight at a given traffic: sum of b L(b) least, sum of b
+// given.
+//
+// Where every b L(b) is convex, marginal latency d(bL)/db being equal on all tiers used is enough:
+// pieces of the curves are filled in the order of their slope. Measured curves have bends the other
+// way, so the lower hull is filled instead; and since its answer may lie where hull and curve
+// differ, every spread on a grid is compared too, which min-plus sums do without listing them.
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "place/advice/tiers.h"
+
+namespace headrace {
+namespace {
+
+// Parts into which a piece of a curve is cut, as b L(b) is a parabola there.
+constexpr int kCuts = 16;
+// The grid of shares, as docs/design/advice.md says.
+constexpr std::size_t kGrid = 200;
+// The grid is taken where it is better by this: on convex curves it never is.
+constexpr double kBetter = 1e-4;
+
+struct Corner {
+  double bandwidth;
+  double bytes;  // in flight
+};
+
+// The lower convex hull of b L(b) from 0 to best.
+std::vector<Corner> hull(const Tier& tier) {
+  std::vector<Corner> corners = {{0, 0}};
+  const auto add = [&](double bandwidth) {
+    const Corner next{bandwidth, in_flight(tier, bandwidth)};
+    while (corners.size() > 1) {
+      const Corner &a = corners[corners.size() - 2], &b = corners.back();
+      const double slope = (b.bytes - a.bytes) * (next.bandwidth - b.bandwidth);
+      if (slope < (next.bytes - b.bytes) * (b.bandwidth - a.bandwidth)) break;
+      corners.pop_back();
+    }
+    corners.push_back(next);
+  };
+  const auto points = tier.curve.points();
+  add(points.front().bandwidth);
+  for (std::size_t i = 1; i < points.size(); ++i) {
+    const double from = points[i - 1].bandwidth, step = points[i].bandwidth - from;
+    for (int cut = 1; cut <= kCuts; ++cut) add(from + step * cut / kCuts);
+  }
+  return corners;
+}
+
+struct Piece {
+  double slope;
+  std::size_t tier;
+  double bandwidth;
+};
+
+std::vector<double> equal_marginal(std::span<const Tier> tiers, double total) {
+  std::vector<Piece> pieces;
+  for (std::size_t i = 0; i < tiers.size(); ++i) {
+    const auto corners = hull(tiers[i]);
+    for (std::size_t k = 1; k < corners.size(); ++k) {
+      const double width = corners[k].bandwidth - corners[k - 1].bandwidth;
+      pieces.push_back({(corners[k].bytes - corners[k - 1].bytes) / width, i, width});
+    }
+  }
+  std::ranges::stable_sort(pieces, {}, &Piece::slope);
+  std::vector<double> filled(tiers.size());
+  double rest = total;
+  for (const Piece& piece : pieces) {
+    const double room = most_of(tiers[piece.tier], total) - filled[piece.tier];
+    const double taken = std::clamp(std::min(piece.bandwidth, rest), 0.0, std::max(room, 0.0));
+    filled[piece.tier] += taken;
+    rest -= taken;
+  }
+  return filled;
+}
+
+// The cheapest of all spreads in steps of total / kGrid; empty if none of them fits.
+std::vector<double> on_grid(std::span<const Tier> tiers, double total) {
+  constexpr double kNever = std::numeric_limits<double>::infinity();
+  const double step = total / kGrid;
+  std::vector<double> least(kGrid + 1, kNever);  // of the tiers so far, by steps they take
+  least[0] = 0;
+  std::vector<std::vector<std::size_t>> taken;  // by each tier, by steps all so far take
+  for (const Tier& tier : tiers) {
+    const double fitting = std::floor(most_of(tier, total) / step * (1 + 1e-12));
+    const auto most = std::min(kGrid, static_cast<std::size_t>(fitting));
+    std::vector<double> cost(most + 1);
+    for (std::size_t k = 0; k <= most; ++k)
+      cost[k] = in_flight(tier, step * static_cast<double>(k));
+    std::vector<double> next(kGrid + 1, kNever);
+    auto& choice = taken.emplace_back(kGrid + 1);
+    for (std::size_t all = 0; all <= kGrid; ++all) {
+      for (std::size_t k = 0; k <= std::min(most, all); ++k) {
+        if (least[all - k] + cost[k] >= next[all]) continue;
+        next[all] = least[all - k] + cost[k];
+        choice[all] = k;
+      }
+    }
+    least = std::move(next);
+  }
+  if (least[kGrid] == kNever) return {};
+  std::vector<double> bandwidths(tiers.size());
+  std::size_t rest = kGrid;
+  for (std::size_t i = tiers.size(); i-- > 0;) {
+    bandwidths[i] = step * static_cast<double>(taken[i][rest]);
+    rest -= taken[i][rest];
+  }
+  return bandwidths;
+}
+
+}  // namespace
+
+std::vector<double> cheapest(std::span<const Tier> tiers, double total) {
+  const auto marginal = equal_marginal(tiers, total);
+  const auto grid = on_grid(tiers, total);
+  const bool better =
+      !grid.empty() && in_flight(tiers, grid) < in_flight(tiers, marginal) * (1 - kBetter);
+  return shares_of(better ? grid : marginal);
+}
+
+}  // namespace headrace

@@ -1,0 +1,86 @@
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <limits>
+#include <numeric>
+
+#include "place/advice/advice_testing.h"
+#include "place/advice/tiers.h"
+
+namespace headrace {
+namespace {
+
+double cost(const std::vector<Tier>& tiers, std::vector<double> share, double total) {
+  for (double& each : share) each *= total;
+  return in_flight(tiers, share);
+}
+
+// d(b L(b))/db of what a tier gives.
+double marginal(const Tier& tier, double bandwidth) {
+  const double step = tier.curve.best() * 1e-3;
+  return (in_flight(tier, bandwidth + step) - in_flight(tier, bandwidth - step)) / (2 * step) * 1e9;
+}
+
+TEST(CheapestTest, MarginalLatenciesOfTiersInUseAreEqual) {
+  EXPECT_TRUE(rc::check([] {
+    std::vector<Tier> tiers;
+    const unsigned count = *rc::gen::inRange(2u, 5u);
+    for (unsigned i = 0; i < count; ++i) {
+      tiers.push_back(queue_of(i, *rc::gen::inRange(80, 500), *rc::gen::inRange(20, 200) * 1e9));
+    }
+    const double total = most_traffic(tiers) * *rc::gen::inRange(5, 90) / 100;
+    const auto share = cheapest(tiers, total);
+    double least = std::numeric_limits<double>::infinity(), most = 0;
+    for (unsigned i = 0; i < count; ++i) {
+      if (share[i] * total < tiers[i].curve.best() * 0.02) continue;
+      least = std::min(least, marginal(tiers[i], share[i] * total));
+      most = std::max(most, marginal(tiers[i], share[i] * total));
+    }
+    RC_ASSERT(most <= least * 1.05);
+    for (unsigned i = 0; i < count; ++i) {  // and a tier that is not used would cost more
+      if (share[i] == 0) RC_ASSERT(tiers[i].curve.idle_ns() >= least * 0.95);
+    }
+  }));
+}
+
+TEST(CheapestTest, NoSpreadOfTwoOnAGridIsCheaper) {
+  EXPECT_TRUE(rc::check([] {
+    const std::vector tiers = {any_tier(0), any_tier(1)};
+    const double total = most_traffic(tiers) * *rc::gen::inRange(1, 100) / 100;
+    const double best = cost(tiers, cheapest(tiers, total), total);
+    for (int k = 0; k <= 200; ++k) {
+      const double share = k / 200.0;
+      if (share * total > tiers[1].curve.best()) continue;
+      if ((1 - share) * total > tiers[0].curve.best()) continue;
+      RC_ASSERT(best <= cost(tiers, {1 - share, share}, total) * 1.001);
+    }
+  }));
+}
+
+TEST(CheapestTest, SharesAreWhatFits) {
+  EXPECT_TRUE(rc::check([] {
+    std::vector<Tier> tiers = {any_tier(0), any_tier(1), any_tier(2)};
+    tiers[0].most_share = *rc::gen::inRange(1, 100) / 100.0;
+    tiers[1].most_share = *rc::gen::inRange(1, 100) / 100.0;
+    const double total = most_traffic(tiers) * *rc::gen::inRange(1, 100) / 100;
+    const auto share = cheapest(tiers, total);
+    RC_ASSERT(std::abs(std::accumulate(share.begin(), share.end(), 0.0) - 1) < 1e-9);
+    for (std::size_t i = 0; i < 3; ++i) {
+      RC_ASSERT(share[i] >= 0);
+      RC_ASSERT(share[i] <= tiers[i].most_share + 1e-6);
+      RC_ASSERT(share[i] * total <= tiers[i].curve.best() * (1 + 1e-6));
+    }
+  }));
+}
+
+// A bend the other way: from 50 on it costs no more to ask for 100, which equal marginal latency
+// alone does not see.
+TEST(CheapestTest, SeesPastABend) {
+  const std::vector tiers = {tier_of(0, {{50, 100}, {51, 200}, {100, 200}}),
+                             tier_of(1, {{50, 150}, {51, 1000}, {100, 1000}})};
+  const auto share = cheapest(tiers, 100);
+  EXPECT_NEAR(cost(tiers, share, 100), (50 * 100 + 50 * 150) / 1e9, 1e-9);
+}
+
+}  // namespace
+}  // namespace headrace

@@ -1,0 +1,51 @@
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "place/advice/advice_testing.h"
+
+namespace headrace {
+namespace {
+
+TEST(CurveTest, IsTheLowerEnvelopeWhateverTheOrder) {
+  const auto curve = curve_of({{30, 400}, {10, 100}, {20, 500}, {40, 450}, {10, 90}});
+  ASSERT_EQ(curve.points().size(), 4u);
+  EXPECT_DOUBLE_EQ(curve.latency(20), 400) << "30 was reached at 400 ns";
+  EXPECT_DOUBLE_EQ(curve.idle_ns(), 90);
+  EXPECT_DOUBLE_EQ(curve.best(), 40);
+}
+
+TEST(CurveTest, IsALineBetweenPointsAndConstantOutside) {
+  const auto curve = curve_of({{10, 100}, {20, 200}});
+  EXPECT_DOUBLE_EQ(curve.latency(0), 100);
+  EXPECT_DOUBLE_EQ(curve.latency(15), 150);
+  EXPECT_DOUBLE_EQ(curve.latency(1000), 200);
+  EXPECT_DOUBLE_EQ(curve.reached(99), 0);
+  EXPECT_DOUBLE_EQ(curve.reached(150), 15);
+  EXPECT_DOUBLE_EQ(curve.reached(1e9), 20);
+}
+
+TEST(CurveTest, RefusesWhatIsNoPoint) {
+  EXPECT_EQ(LoadedCurve::of({}).error().code, ErrorCode::invalid);
+  for (const double bad : {0.0, -1.0, std::nan(""), HUGE_VAL}) {
+    EXPECT_EQ(LoadedCurve::of({{bad, 1}}).error().code, ErrorCode::invalid);
+    EXPECT_EQ(LoadedCurve::of({{1, bad}}).error().code, ErrorCode::invalid);
+  }
+}
+
+TEST(CurveTest, NeverFallsAndIsItsOwnInverse) {
+  EXPECT_TRUE(rc::check([] {
+    const Tier tier = any_tier(0);
+    double before = 0;
+    for (int i = 0; i <= 100; ++i) {
+      const double bandwidth = tier.curve.best() * i / 100;
+      const double latency = tier.curve.latency(bandwidth);
+      RC_ASSERT(latency >= before);
+      RC_ASSERT(tier.curve.reached(latency) >= bandwidth * (1 - 1e-9));
+      before = latency;
+    }
+  }));
+}
+
+}  // namespace
+}  // namespace headrace

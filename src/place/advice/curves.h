@@ -1,0 +1,35 @@
+// The loaded-latency curves that a profile has.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "headrace/advice/interleave.h"
+
+namespace headrace {
+
+struct MemoryCurve {
+  NodeId node;
+  LoadedCurve curve;
+  Basis basis = Basis::measured;
+  std::string source;
+  bool fitted = false;
+  bool noisy = false;
+  std::string between;  // the two mixes that it was interpolated between; empty: measured
+};
+
+struct MemoryCurves {
+  std::vector<MemoryCurve> found;     // in the order of nodes
+  std::vector<std::string> left_out;  // memories without this mix, and which they have
+};
+
+// Nodes whose CPUs have curves of memories, and how many memories.
+std::vector<std::pair<NodeId, std::size_t>> observers(const Profile& profile);
+
+// Memories under load by the same CPUs that observe, at this mix. Bandwidth is the memory's. A mix
+// that was not measured lies between two that were: at the same share of each one's best, latency
+// and best are interpolated by what is written of the traffic.
+Result<MemoryCurves> memory_curves(const Profile& profile, NodeId cpu_node, std::string_view mix);
+
+}  // namespace headrace

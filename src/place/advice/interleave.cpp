@@ -1,0 +1,219 @@
+// Advice from a profile: which curves there are, what is asked, and what each spread leads to.
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+
+#include "core/fail.h"
+#include "place/advice/curves.h"
+#include "place/advice/tiers.h"
+
+namespace headrace {
+namespace {
+
+constexpr std::string_view kHowToMeasure = "headrace measure loaded --out profile.json";
+
+Result<NodeId> cpu_node_of(const Profile& profile, const InterleaveRequest& request) {
+  const auto seen = observers(profile);
+  if (seen.empty()) {
+    return fail(ErrorCode::absent,
+                "{} has no rows of the experiment loaded, which the advice rests on; measure them: "
+                "{}",
+                profile.machine.name, kHowToMeasure);
+  }
+  const auto best =
+      std::ranges::max_element(seen, {}, [](const auto& each) { return each.second; });
+  if (!request.cpu_node) return best->first;
+  const auto found =
+      std::ranges::find(seen, *request.cpu_node, [](const auto& each) { return each.first; });
+  if (found != seen.end()) return found->first;
+  std::string names;
+  for (const auto& [node, count] : seen) {
+    names += (names.empty() ? "" : ", ") + std::to_string(raw(node));
+  }
+  return fail(ErrorCode::absent,
+              "nothing was measured from CPUs of node {}; there are curves from node {}",
+              raw(*request.cpu_node), names);
+}
+
+// The part of the data that a node can hold.
+Result<double> most_share_of(const Node& node, const InterleaveRequest& request) {
+  if (!request.data) return 1.0;
+  const auto free = request.free.find(node.id);
+  const auto room = free != request.free.end() ? std::optional(free->second) : node.capacity;
+  if (!room) {
+    return fail(ErrorCode::absent, "what node {} holds is not known; say what is free there",
+                raw(node.id));
+  }
+  return std::min(1.0, static_cast<double>(room->value) / static_cast<double>(request.data->value));
+}
+
+Status check(const Profile& profile, const InterleaveRequest& request) {
+  if (request.demand && request.lines) {
+    return fail(ErrorCode::invalid, "a demand or lines in flight (threads); give one of them");
+  }
+  if (request.data && request.data->value == 0) {
+    return fail(ErrorCode::invalid, "a data set of 0 bytes needs no advice; give its size");
+  }
+  for (const auto& [node, bytes] : request.free) {
+    if (profile.machine.find(node) == nullptr) {
+      return fail(ErrorCode::absent, "no node {} on {}", raw(node), profile.machine.name);
+    }
+  }
+  return {};
+}
+
+Result<std::vector<MemoryCurve>> usable(const Profile& profile, NodeId cpu_node,
+                                        const std::string& mix, InterleaveAdvice& advice) {
+  HEADRACE_TRY(MemoryCurves curves, memory_curves(profile, cpu_node, mix));
+  if (curves.found.size() < 2 && !curves.left_out.empty()) {
+    return fail(ErrorCode::absent,
+                "the mix {} was not measured, nor mixes on both its sides: {}; measure it: {}", mix,
+                fmt::join(curves.left_out, "; "), kHowToMeasure);
+  }
+  std::erase_if(curves.found, [&](const MemoryCurve& each) {
+    const Node* node = profile.machine.find(each.node);
+    return node == nullptr || !node->byte_addressable();
+  });
+  if (curves.found.size() < 2) {
+    return fail(ErrorCode::absent,
+                "from CPUs of node {} only {} memory was measured under load, and a spread takes "
+                "two; measure the others: {}",
+                raw(cpu_node), curves.found.size(), kHowToMeasure);
+  }
+  for (const std::string& each : curves.left_out) {
+    advice.warnings.push_back(fmt::format("left out for want of the mix {}: {}", mix, each));
+  }
+  std::ranges::stable_sort(curves.found, {},
+                           [](const MemoryCurve& each) { return each.curve.idle_ns(); });
+  return curves.found;
+}
+
+Result<Load> load_of(const Machine& machine, const InterleaveRequest& request,
+                     InterleaveAdvice& advice) {
+  if (request.demand) return Load{.demand = request.demand->value * advice.traffic.bus};
+  if (request.lines) return Load{.lines = *request.lines};
+  const std::size_t cpus = machine.find(advice.cpu_node)->cpus.size();
+  if (cpus == 0) {
+    return fail(ErrorCode::absent, "node {} has no CPUs known; say how much is asked",
+                raw(advice.cpu_node));
+  }
+  return Load{.lines = static_cast<double>(cpus) * kLinesPerThread};
+}
+
+void warn(const Profile& profile, std::span<const MemoryCurve> curves, InterleaveAdvice& advice) {
+  std::vector<std::string> missing;
+  for (const Node& node : profile.machine.nodes) {
+    const auto has = std::ranges::find(curves, node.id, &MemoryCurve::node);
+    if (node.byte_addressable() && has == curves.end()) {
+      missing.push_back(std::to_string(raw(node.id)));
+    }
+  }
+  auto& said = advice.warnings;
+  said.emplace_back(
+      "each memory was loaded alone: what they take from each other when loaded together is not "
+      "in these figures");
+  said.push_back(fmt::format(
+      "the load is of the CPUs of node {} alone: other CPUs that use the same memories leave less",
+      raw(advice.cpu_node)));
+  if (!missing.empty()) {
+    said.push_back(
+        fmt::format("not considered, as nobody measured them under load from there: "
+                    "node {}",
+                    fmt::join(missing, ", ")));
+  }
+  for (const MemoryCurve& each : curves) {
+    if (each.fitted) {
+      said.push_back(fmt::format("node {}: drawn from a fit, rough at the knee", raw(each.node)));
+    }
+    if (each.noisy) {
+      said.push_back(fmt::format("node {}: measured while something else ran", raw(each.node)));
+    }
+    if (!each.between.empty()) {
+      said.push_back(
+          fmt::format("node {}: interpolated between the mixes {}", raw(each.node), each.between));
+    }
+  }
+}
+
+// A share for the tiers of the first one's kind and the rest for the others, evenly in each group;
+// where all are of one kind, the first against the others.
+std::vector<double> divided(std::span<const AdvisedNode> nodes, double first) {
+  const auto alike = [&](const AdvisedNode& each) { return each.kind == nodes.front().kind; };
+  auto count = static_cast<std::size_t>(std::ranges::count_if(nodes, alike));
+  const bool one_kind = count == nodes.size();
+  if (one_kind) count = 1;
+  std::vector<double> share;
+  for (const AdvisedNode& each : nodes) {
+    const bool in = one_kind ? &each == &nodes.front() : alike(each);
+    share.push_back(in ? first / static_cast<double>(count)
+                       : (1 - first) / static_cast<double>(nodes.size() - count));
+  }
+  return share;
+}
+
+NamedSpread named(std::string name, Result<Spread> spread) {
+  if (!spread) return {std::move(name), std::nullopt, spread.error().message};
+  return {std::move(name), *std::move(spread), {}};
+}
+
+void compare_others(std::span<const Tier> tiers, InterleaveAdvice& advice) {
+  const auto add = [&](std::string name, std::span<const double> share) {
+    advice.spreads.push_back(named(std::move(name), predict(tiers, share, advice.load)));
+  };
+  for (std::size_t i = 0; i < tiers.size(); ++i) {
+    std::vector<double> alone(tiers.size());
+    alone[i] = 1;
+    add(fmt::format("node {} only", raw(tiers[i].node)), alone);
+  }
+  for (const auto& [name, first] : {std::pair{"3:1", 0.75}, {"1:1", 0.5}, {"1:3", 0.25}}) {
+    add(name, divided(advice.nodes, first));
+  }
+  std::vector<double> bests;
+  for (const Tier& tier : tiers) bests.push_back(tier.curve.best());
+  add("by bandwidth", shares_of(bests));
+  advice.spreads.push_back(named("equal latency", equal_latency(tiers, advice.load)));
+}
+
+}  // namespace
+
+Result<InterleaveAdvice> advise_interleave(const Profile& profile,
+                                           const InterleaveRequest& request) {
+  HEADRACE_TRY_STATUS(check(profile, request));
+  InterleaveAdvice advice{.mix = request.mix};
+  HEADRACE_TRY(advice.traffic, mix_traffic(request.mix));
+  HEADRACE_TRY(advice.cpu_node, cpu_node_of(profile, request));
+  HEADRACE_TRY(const auto curves, usable(profile, advice.cpu_node, request.mix, advice));
+  HEADRACE_TRY(advice.load, load_of(profile.machine, request, advice));
+  std::vector<Tier> tiers;
+  for (const MemoryCurve& each : curves) {
+    const Node& node = *profile.machine.find(each.node);
+    HEADRACE_TRY(const double most, most_share_of(node, request));
+    tiers.push_back({each.node, each.curve, most});
+    advice.nodes.push_back({.node = each.node,
+                            .kind = node.kind,
+                            .idle_ns = each.curve.idle_ns(),
+                            .best = each.curve.best(),
+                            .most_share = most,
+                            .basis = each.basis,
+                            .source = each.source});
+  }
+  HEADRACE_TRY(Spread best, best_spread(tiers, advice.load));
+  const Weights weights = integer_weights(tiers, best, advice.load);
+  for (std::size_t i = 0; i < tiers.size(); ++i) {
+    advice.nodes[i].share = best.share[i];
+    advice.nodes[i].weight = weights.weight[i];
+  }
+  advice.weight_loss = weights.loss;
+  advice.share_error = weights.share_error;
+  advice.spreads.push_back({"best", std::move(best), {}});
+  advice.spreads.push_back({"weights", weights.spread, {}});
+  compare_others(tiers, advice);
+  advice.flip = demand_flip(tiers);
+  warn(profile, curves, advice);
+  return advice;
+}
+
+}  // namespace headrace

@@ -1,0 +1,185 @@
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "place/advice/advice_testing.h"
+#include "place/advice/curves.h"
+
+namespace headrace {
+namespace {
+
+// GB/s by lines in flight, computed from all points of the published logs by exhaustive search
+// (docs/design/advice.md): DRAM only, 3:1, by bandwidth, 1:1, 1:3, equal latency, the best.
+struct Line {
+  double lines;
+  double gbps[7];
+};
+constexpr const char* kNames[] = {"node 0 only", "3:1",           "by bandwidth", "1:1",
+                                  "1:3",         "equal latency", "best"};
+
+const std::vector<Line> kRead = {
+    {20, {12.5, 9.2, 7.8, 7.2, 5.9, 12.5, 12.5}},
+    {80, {41.0, 35.0, 30.5, 28.0, 22.8, 41.0, 41.0}},
+    {110, {50.5, 46.8, 40.9, 37.8, 29.7, 50.5, 50.5}},
+    {140, {59.9, 55.7, 50.9, 45.6, 36.2, 59.9, 60.5}},
+    {200, {66.9, 73.7, 66.4, 62.3, 46.8, 66.9, 74.8}},
+    {250, {69.3, 84.9, 79.3, 71.9, 54.9, 69.3, 85.0}},
+    {300, {69.3, 89.3, 87.6, 81.1, 60.1, 74.6, 93.9}},
+    {400, {69.3, 92.5, 105.0, 92.4, 62.9, 91.8, 107.0}},
+    {600, {69.3, 92.5, 115.5, 95.9, 64.0, 110.1, 116.0}},
+    {1000, {69.3, 92.5, 117.4, 96.1, 64.1, 117.2, 117.4}},
+};
+// MLC's 2:1, which a program causes that loads as much as it stores.
+const std::vector<Line> kTwoToOne = {
+    {20, {12.3, 9.1, 7.4, 7.1, 5.8, 12.3, 12.3}},
+    {80, {38.2, 33.6, 27.2, 26.2, 20.4, 38.2, 38.2}},
+    {140, {51.7, 51.8, 43.9, 42.0, 33.0, 51.7, 53.2}},
+    {200, {57.7, 65.1, 58.1, 56.2, 44.1, 57.7, 65.2}},
+    {300, {61.1, 77.4, 76.9, 74.6, 56.4, 69.8, 82.0}},
+    {400, {61.5, 81.5, 90.7, 88.6, 64.9, 82.0, 94.2}},
+    {1000, {61.5, 82.0, 115.5, 108.4, 72.3, 111.8, 115.5}},
+};
+// MLC's 1:1, which a program causes that only stores.
+const std::vector<Line> kOneToOne = {
+    {20, {12.2, 9.2, 7.4, 7.2, 5.9, 12.2, 12.2}},
+    {80, {36.5, 34.0, 28.3, 27.8, 22.5, 36.5, 36.5}},
+    {140, {48.6, 51.3, 47.8, 47.0, 38.7, 48.6, 51.4}},
+    {200, {53.9, 63.6, 61.4, 59.1, 43.1, 53.9, 65.3}},
+    {300, {58.8, 73.5, 75.9, 75.3, 57.1, 72.1, 81.7}},
+    {400, {59.3, 79.0, 89.2, 86.8, 65.7, 86.5, 92.3}},
+    {1000, {59.7, 79.6, 114.1, 109.4, 72.9, 113.9, 114.1}},
+};
+
+const Profile& published() {
+  static const Profile profile = *Profile::load("cxl-a1000");
+  return profile;
+}
+
+const NamedSpread& find(const InterleaveAdvice& advice, const std::string& name) {
+  return *std::ranges::find(advice.spreads, name, &NamedSpread::name);
+}
+
+void expect_table(const std::string& mix, const std::vector<Line>& table) {
+  for (const Line& line : table) {
+    const auto advice = advise_interleave(published(), {.mix = mix, .lines = line.lines});
+    ASSERT_TRUE(advice) << advice.error().message;
+    for (std::size_t i = 0; i < std::size(kNames); ++i) {
+      const double said = find(*advice, kNames[i]).spread->bandwidth / 1e9;
+      EXPECT_NEAR(said, line.gbps[i], line.gbps[i] * 0.02)
+          << mix << ", " << line.lines << " lines, " << kNames[i];
+    }
+  }
+}
+
+TEST(InterleaveTest, ThePublishedCurvesGiveTheSameTables) {
+  expect_table("read", kRead);
+  expect_table("1:1", kTwoToOne);
+  expect_table("write", kOneToOne);
+}
+
+TEST(InterleaveTest, TheBestIsTheBestNamed) {
+  for (const char* mix : {"read", "2:1", "1:1", "write", "nt_write", "3:1", "5:2"}) {
+    for (const double lines : {5.0, 100.0, 150.0, 256.0, 333.0, 500.0, 2000.0}) {
+      const auto advice = advise_interleave(published(), {.mix = mix, .lines = lines});
+      ASSERT_TRUE(advice) << advice.error().message;
+      const double best = find(*advice, "best").spread->bandwidth;
+      for (const NamedSpread& each : advice->spreads) {
+        EXPECT_LE(each.spread->bandwidth, best * 1.001) << mix << lines << each.name;
+      }
+      EXPECT_GE(find(*advice, "weights").spread->bandwidth, best * (1 - kWeightLoss));
+    }
+  }
+}
+
+TEST(InterleaveTest, TheFlipIsNearSevenEighthsOfDramForReads) {
+  const auto advice = advise_interleave(published(), {.lines = 256});
+  ASSERT_TRUE(advice->flip);
+  EXPECT_NEAR(advice->flip->bandwidth / 69.3e9, 0.87, 0.02);
+  EXPECT_EQ(advice->nodes[0].weight, 3u);
+  EXPECT_EQ(advice->nodes[1].weight, 1u);
+}
+
+TEST(InterleaveTest, ADemandIsTheProgramsAndItsTrafficTheMemorys) {
+  const auto advice = advise_interleave(published(), {.mix = "1:1", .demand = {{30e9}}});
+  EXPECT_DOUBLE_EQ(*advice->load.demand, 45e9);
+  EXPECT_DOUBLE_EQ(find(*advice, "best").spread->bandwidth, 45e9);
+  EXPECT_EQ(advise_interleave(published(), {.mix = "1:1", .demand = {{90e9}}}).error().code,
+            ErrorCode::exhausted);
+}
+
+TEST(InterleaveTest, NothingAskedIsAThreadPerCpu) {
+  EXPECT_DOUBLE_EQ(*advise_interleave(published(), {})->load.lines, 12 * kLinesPerThread);
+}
+
+TEST(InterleaveTest, WhatDoesNotFitIsLimited) {
+  // Node 0 has 128 GiB: half of the data.
+  const auto advice = advise_interleave(published(), {.lines = 20, .data = 256_GiB});
+  EXPECT_NEAR(advice->nodes[0].share, 0.5, 1e-6);
+  EXPECT_EQ(find(*advice, "node 0 only").spread, std::nullopt);
+  EXPECT_EQ(find(*advice, "node 0 only").reason, "node 0 holds at most 50.0 % of the data");
+  EXPECT_EQ(advise_interleave(published(), {.data = 4096_GiB}).error().code, ErrorCode::exhausted);
+  const std::map<NodeId, Bytes> free = {{NodeId{0}, 8_GiB}, {NodeId{8}, 64_GiB}};
+  const auto less = advise_interleave(published(), {.lines = 20, .data = 32_GiB, .free = free});
+  EXPECT_NEAR(less->nodes[0].share, 0.25, 1e-6);
+}
+
+TEST(InterleaveTest, RefusesInWords) {
+  const auto error = [&](const InterleaveRequest& request) {
+    const auto advice = advise_interleave(published(), request);
+    return advice ? "" : advice.error().message;
+  };
+  EXPECT_EQ(error({.cpu_node = NodeId{3}}),
+            "nothing was measured from CPUs of node 3; there are curves from node 0, 7");
+  EXPECT_EQ(error({.cpu_node = NodeId{7}, .mix = "2:1"}),
+            "the mix 2:1 was not measured, nor mixes on both its sides: node 0 has read; measure "
+            "it: headrace measure loaded --out profile.json");
+  EXPECT_EQ(error({.demand = {{1e9}}, .lines = 5}),
+            "a demand or lines in flight (threads); give one of them");
+  EXPECT_EQ(error({.lines = NAN}), "a load of nan; give a positive number");
+  EXPECT_EQ(error({.free = {{NodeId{99}, 1_GiB}}}), "no node 99 on cxl-a1000");
+  const auto bare = advise_interleave(*Profile::load("one-node"), {});
+  EXPECT_EQ(bare.error().code, ErrorCode::absent);
+  EXPECT_EQ(bare.error().message,
+            "one-node has no rows of the experiment loaded, which the advice rests on; measure "
+            "them: headrace measure loaded --out profile.json");
+}
+
+TEST(InterleaveTest, OneMemoryIsNothingToSpreadOver) {
+  Profile one = published();
+  std::erase_if(one.rows, [](const Row& row) {
+    const auto* memory = row.number("memory_node");
+    return memory != nullptr && *memory == 8;
+  });
+  EXPECT_EQ(advise_interleave(one, {}).error().message,
+            "from CPUs of node 0 only 1 memory was measured under load, and a spread takes two; "
+            "measure the others: headrace measure loaded --out profile.json");
+}
+
+TEST(InterleaveTest, SaysWhatItDoesNotKnow) {
+  const auto warnings = advise_interleave(published(), {.mix = "3:1"})->warnings;
+  const auto said = [&](std::string_view part) {
+    return std::ranges::any_of(warnings, [&](const auto& each) { return each.contains(part); });
+  };
+  EXPECT_TRUE(said("each memory was loaded alone"));
+  EXPECT_TRUE(said("node 1, 2, 3, 4, 5, 6, 7"));
+  EXPECT_TRUE(said("node 8: interpolated between the mixes read and 2:1"));
+}
+
+// Two DRAM nodes, HBM and CXL near one CPU node.
+TEST(InterleaveTest, AnyNumberOfTiers) {
+  const std::vector tiers = {queue_of(0, 100, 70e9), queue_of(1, 110, 70e9),
+                             queue_of(8, 130, 140e9), queue_of(16, 250, 50e9)};
+  EXPECT_DOUBLE_EQ(best_spread(tiers, {.lines = 3})->share[0], 1);
+  const auto middle = best_spread(tiers, {.demand = 90e9});
+  EXPECT_GT(middle->share[0], 0);
+  EXPECT_GT(middle->share[1], 0);
+  EXPECT_GT(middle->share[2], middle->share[0]);
+  EXPECT_LT(middle->share[3], 0.005);
+  const auto all = best_spread(tiers, {.lines = 1e6});
+  EXPECT_NEAR(all->bandwidth, 330e9 * 0.98, 1e8);
+  EXPECT_NEAR(all->share[3], 50.0 / 330, 0.001);
+}
+
+}  // namespace
+}  // namespace headrace
