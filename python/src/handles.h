@@ -156,6 +156,7 @@ void bind_machine(nb::module_& m);
 void bind_memory(nb::module_& m);
 void bind_mover(nb::module_& m);
 void bind_completions(nb::module_& m);
+void bind_advice(nb::module_& m);
 void bind_cache(nb::module_& m);
 void bind_measure(nb::module_& m);
 void bind_profile(nb::module_& m);

@@ -22,6 +22,7 @@ NB_MODULE(_core, m) {
   bind_cache(m);
   bind_measure(m);
   bind_profile(m);
+  bind_advice(m);
   bind_query(m);
   bind_workload(m);
 }

@@ -1543,6 +1543,260 @@ def compare(before: Profile, after: Profile, least: float = 0.05) -> Comparison:
     What differs beyond noise, and by at least `least`, a share of the old value.
     """
 
+class Spread:
+    """What a spread over memories leads to."""
+
+    def __repr__(self) -> str: ...
+
+    def asdict(self) -> dict[str, object]:
+        """The fields by name, nested records too."""
+
+    @property
+    def share(self) -> list[float]:
+        """Of each node, in the advice's order; adds up to 1."""
+
+    @property
+    def bandwidth(self) -> float:
+        """Bytes per second of the memories together."""
+
+    @property
+    def latency_ns(self) -> float | None:
+        """Mean; None: the demand cannot be met."""
+
+    @property
+    def saturated(self) -> bool:
+        """A memory gives all it can."""
+
+    @property
+    def tier_bandwidth(self) -> list[float]:
+        """Bytes per second of each node."""
+
+class NamedSpread:
+    """A spread that one might choose."""
+
+    def __repr__(self) -> str: ...
+
+    def asdict(self) -> dict[str, object]:
+        """The fields by name, nested records too."""
+
+    @property
+    def name(self) -> str:
+        """best, weights, node 0 only, 3:1, by bandwidth, ..."""
+
+    @property
+    def spread(self) -> Spread | None:
+        """What it leads to; None: see reason."""
+
+    @property
+    def reason(self) -> str:
+        """Why it cannot be."""
+
+class AdvisedNode:
+    """A memory that the advice considered."""
+
+    def __repr__(self) -> str: ...
+
+    def asdict(self) -> dict[str, object]:
+        """The fields by name, nested records too."""
+
+    @property
+    def node(self) -> int:
+        """The kernel's NUMA number."""
+
+    @property
+    def kind(self) -> Literal['dram', 'hbm', 'cxl', 'gpu', 'storage']:
+        """What it is made of."""
+
+    @property
+    def share(self) -> float:
+        """The best one."""
+
+    @property
+    def weight(self) -> int:
+        """The same as an integer; 0: not used."""
+
+    @property
+    def idle_ns(self) -> float:
+        """Its latency with the least load."""
+
+    @property
+    def best(self) -> float:
+        """The most bytes per second that it gave."""
+
+    @property
+    def most_share(self) -> float:
+        """Of the data set: what fits."""
+
+    @property
+    def basis(self) -> Literal['measured', 'modelled', 'published']:
+        """What its curve rests on."""
+
+    @property
+    def source(self) -> str:
+        """Who published its curve; empty: measured."""
+
+class Flip:
+    """The demand from which on a spread helps."""
+
+    def __repr__(self) -> str: ...
+
+    def asdict(self) -> dict[str, object]:
+        """The fields by name, nested records too."""
+
+    @property
+    def bandwidth(self) -> float:
+        """Bytes per second of the memory."""
+
+    @property
+    def lines(self) -> float:
+        """In flight there."""
+
+class InterleaveAdvice:
+    """How to spread a data set, and what that gives."""
+
+    def __repr__(self) -> str: ...
+
+    def asdict(self) -> dict[str, object]:
+        """The fields by name, nested records too."""
+
+    @property
+    def cpu_node(self) -> int:
+        """Whose CPUs use the data."""
+
+    @property
+    def mix(self) -> str:
+        """Of the program's loads and stores."""
+
+    @property
+    def bus(self) -> float:
+        """Bytes of memory traffic per byte that the program reads or writes."""
+
+    @property
+    def demand(self) -> float | None:
+        """Bytes per second asked of the memory; None: see lines."""
+
+    @property
+    def lines(self) -> float | None:
+        """Lines in flight all the time; None: see demand."""
+
+    @property
+    def nodes(self) -> list[AdvisedNode]:
+        """By idle latency."""
+
+    @property
+    def spreads(self) -> list[NamedSpread]:
+        """The best, its weights, and others."""
+
+    @property
+    def weight_loss(self) -> float:
+        """What whole weights cost, as a share."""
+
+    @property
+    def share_error(self) -> float:
+        """The most that a share is off by."""
+
+    @property
+    def flip(self) -> Flip | None:
+        """None: a spread never helps."""
+
+    @property
+    def warnings(self) -> list[str]:
+        """What the figures do not say."""
+
+LINES_PER_THREAD: float = 16.0
+
+def advise_interleave(profile: Profile, *, cpu_node: int | None = None, mix: str = 'read', demand: float | None = None, lines: float | None = None, data: int | None = None, free: Mapping[int, int] = {}) -> InterleaveAdvice:
+    """
+    How much of a data set of `data` bytes belongs on which node, by loaded-latency curves. `demand`: bytes per second that the program reads and writes; or `lines` in flight.
+    """
+
+def pages_for(histogram: Sequence[tuple[float, float]], share: float) -> float:
+    """
+    The least pages that take this share of accesses; of (pages, accesses of each).
+    """
+
+def accesses_of(histogram: Sequence[tuple[float, float]], pages: float) -> float:
+    """The share of accesses that the hottest pages take."""
+
+def zipf_pages_for(exponent: float, pages: float, share: float) -> float:
+    """As pages_for, of accesses as 1 / rank**exponent."""
+
+def zipf_accesses_of(exponent: float, pages: float, hottest: float) -> float:
+    """As accesses_of, of accesses as 1 / rank**exponent."""
+
+class ServerSaving:
+    """What CXL memory saves."""
+
+    def __repr__(self) -> str: ...
+
+    def asdict(self) -> dict[str, object]:
+        """The fields by name, nested records too."""
+
+    @property
+    def servers(self) -> float:
+        """With CXL, for one without."""
+
+    @property
+    def saving(self) -> float:
+        """As a share of all cost."""
+
+    @property
+    def break_even(self) -> float:
+        """The cost ratio that saves nothing."""
+
+class CostChange:
+    """One input changed."""
+
+    def __repr__(self) -> str: ...
+
+    def asdict(self) -> dict[str, object]:
+        """The fields by name, nested records too."""
+
+    @property
+    def name(self) -> str:
+        """Which one."""
+
+    @property
+    def value(self) -> float:
+        """What to."""
+
+    @property
+    def result(self) -> ServerSaving:
+        """What it leads to."""
+
+class InstanceGain:
+    """What selling stranded CPUs brings."""
+
+    def __repr__(self) -> str: ...
+
+    def asdict(self) -> dict[str, object]:
+        """The fields by name, nested records too."""
+
+    @property
+    def stranded(self) -> float:
+        """As a share of all CPUs."""
+
+    @property
+    def revenue(self) -> float:
+        """More than without, as a share."""
+
+    @property
+    def cxl_gib(self) -> float:
+        """Needed per CPU of the server."""
+
+def server_saving(dram_speed: float, cxl_speed: float, capacity_ratio: float, cost_ratio: float) -> ServerSaving:
+    """
+    Servers with CXL memory for one without, and what that saves; speeds relative to SSD.
+    """
+
+def cost_sensitivity(dram_speed: float, cxl_speed: float, capacity_ratio: float, cost_ratio: float, change: float = 0.1) -> list[CostChange]:
+    """The same with each input a share less and a share more."""
+
+def instance_gain(instance_gib: float, server_gib: float, discount: float) -> InstanceGain:
+    """
+    What CPUs without enough DRAM bring when they are sold with CXL memory.
+    """
+
 class Column:
     """A column of fixed-width integers meaning value / 10**scale."""
 

@@ -79,6 +79,12 @@ class _Bench(_Commands):
     }
 
 
+class _Advise(_Commands):
+    """Advise how to spread data over memories, how much fast memory it needs, what CXL is worth."""
+
+    modules = {name: f"advise.{name}" for name in ("interleave", "capacity", "cost")}
+
+
 class _Dsa(_Commands):
     """Set up the work queues of Intel DSA."""
 
@@ -95,7 +101,7 @@ class _Headrace(_Commands):
             "demo",
         )
     }  # fmt: skip
-    groups = {"bench": _Bench, "dsa": _Dsa}
+    groups = {"advise": _Advise, "bench": _Bench, "dsa": _Dsa}
 
 
 def _version(asked: bool) -> None:

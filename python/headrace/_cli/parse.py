@@ -12,6 +12,7 @@ _SIZE = re.compile(r"([0-9]+(?:\.[0-9]+)?)\s*(?:([kmgt])?i?b?)", re.IGNORECASE)
 _SHARE = re.compile(r"([0-9]{1,9}(?:\.[0-9]{1,9})?)\s*(%?)", re.ASCII)
 #: C++ counts bytes in 64 bits; half of that is still more than any machine has.
 _LARGEST_SIZE = 1 << 63
+_RATE = re.compile(r"([0-9]{1,15}(?:\.[0-9]{1,9})?)\s*([kmgt]?)(i?)b/s", re.ASCII | re.IGNORECASE)
 _DURATION = re.compile(r"([0-9]{1,9}(?:\.[0-9]{1,9})?)\s*([smh]?)", re.ASCII | re.IGNORECASE)
 _NUMBER = re.compile("[0-9]{1,18}")
 _COUNT = re.compile("[0-9]{1,4}")
@@ -42,6 +43,18 @@ def share(text: str) -> float:
     value = float(match[1]) / (100 if match[2] else 1) if match is not None else -1.0
     if not 0 <= value <= 1:
         raise InvalidError(f"'{text}' is no share; write 5% or 0.05")
+    return value
+
+
+def rate(text: str) -> float:
+    """ "40GB/s", "37.5 GiB/s" as bytes per second."""
+    match = _RATE.fullmatch(text.strip())
+    if match is None:
+        raise InvalidError(f"'{text}' is no rate; write 40GB/s or 37.5GiB/s")
+    power = ["", "k", "m", "g", "t"].index(match[2].lower())
+    value = float(match[1]) * float((1024 if match[3] else 1000) ** power)
+    if value <= 0:
+        raise InvalidError(f"'{text}' asks for nothing; give more than 0")
     return value
 
 

@@ -103,6 +103,22 @@ Result<Load> load_of(const Machine& machine, const InterleaveRequest& request,
   return Load{.lines = static_cast<double>(cpus) * kLinesPerThread};
 }
 
+// As best_spread would, but in the program's bytes.
+Status check_demand(std::span<const Tier> tiers, const InterleaveAdvice& advice) {
+  HEADRACE_TRY_STATUS(check_load(tiers, advice.load));
+  const double most = most_traffic(tiers);
+  if (!advice.load.demand || *advice.load.demand <= most) return {};
+  std::string each;
+  for (const Tier& tier : tiers) {
+    each += fmt::format("{}node {} {}", each.empty() ? "" : ", ", raw(tier.node),
+                        to_string(BytesPerSecond{tier.curve.best() / advice.traffic.bus}));
+  }
+  return fail(ErrorCode::exhausted,
+              "no spread gives {} of this mix: at most {} ({}); ask for less, or use more memories",
+              to_string(BytesPerSecond{*advice.load.demand / advice.traffic.bus}),
+              to_string(BytesPerSecond{most / advice.traffic.bus}), each);
+}
+
 void warn(const Profile& profile, std::span<const MemoryCurve> curves, InterleaveAdvice& advice) {
   std::vector<std::string> missing;
   for (const Node& node : profile.machine.nodes) {
@@ -200,6 +216,7 @@ Result<InterleaveAdvice> advise_interleave(const Profile& profile,
                             .basis = each.basis,
                             .source = each.source});
   }
+  HEADRACE_TRY_STATUS(check_demand(tiers, advice));
   HEADRACE_TRY(Spread best, best_spread(tiers, advice.load));
   const Weights weights = integer_weights(tiers, best, advice.load);
   for (std::size_t i = 0; i < tiers.size(); ++i) {

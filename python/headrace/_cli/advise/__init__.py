@@ -1,0 +1,1 @@
+"""headrace advise: one module per question."""

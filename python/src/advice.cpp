@@ -1,0 +1,159 @@
+// Advice as Python sees it: plain data, computed by pure functions.
+#include "handles.h"
+#include "record.h"
+#include "types.h"
+
+namespace headrace::python {
+
+using namespace nb::literals;
+
+namespace {
+
+void bind_interleave_parts(nb::module_& m) {
+  Record<Spread>(m, "Spread", "What a spread over memories leads to.")
+      .field("share", &Spread::share, "Of each node, in the advice's order; adds up to 1.")
+      .field("bandwidth", &Spread::bandwidth, "Bytes per second of the memories together.")
+      .field("latency_ns", &Spread::latency_ns, "Mean; None: the demand cannot be met.")
+      .field("saturated", &Spread::saturated, "A memory gives all it can.")
+      .field("tier_bandwidth", &Spread::tier_bandwidth, "Bytes per second of each node.");
+  Record<NamedSpread>(m, "NamedSpread", "A spread that one might choose.")
+      .field("name", &NamedSpread::name, "best, weights, node 0 only, 3:1, by bandwidth, ...")
+      .field("spread", &NamedSpread::spread, "What it leads to; None: see reason.")
+      .field("reason", &NamedSpread::reason, "Why it cannot be.");
+  Record<AdvisedNode>(m, "AdvisedNode", "A memory that the advice considered.")
+      .field("node", &AdvisedNode::node, "The kernel's NUMA number.")
+      .field("kind", &AdvisedNode::kind, "What it is made of.")
+      .field("share", &AdvisedNode::share, "The best one.")
+      .field("weight", &AdvisedNode::weight, "The same as an integer; 0: not used.")
+      .field("idle_ns", &AdvisedNode::idle_ns, "Its latency with the least load.")
+      .field("best", &AdvisedNode::best, "The most bytes per second that it gave.")
+      .field("most_share", &AdvisedNode::most_share, "Of the data set: what fits.")
+      .field("basis", &AdvisedNode::basis, "What its curve rests on.")
+      .field("source", &AdvisedNode::source, "Who published its curve; empty: measured.");
+  Record<Flip>(m, "Flip", "The demand from which on a spread helps.")
+      .field("bandwidth", &Flip::bandwidth, "Bytes per second of the memory.")
+      .field("lines", &Flip::lines, "In flight there.");
+}
+
+void bind_interleave(nb::module_& m) {
+  bind_interleave_parts(m);
+  Record<InterleaveAdvice>(m, "InterleaveAdvice", "How to spread a data set, and what that gives.")
+      .field("cpu_node", &InterleaveAdvice::cpu_node, "Whose CPUs use the data.")
+      .field("mix", &InterleaveAdvice::mix, "Of the program's loads and stores.")
+      .computed(
+          "bus", [](const InterleaveAdvice& self) { return self.traffic.bus; },
+          "Bytes of memory traffic per byte that the program reads or writes.")
+      .computed(
+          "demand", [](const InterleaveAdvice& self) { return self.load.demand; },
+          "Bytes per second asked of the memory; None: see lines.")
+      .computed(
+          "lines", [](const InterleaveAdvice& self) { return self.load.lines; },
+          "Lines in flight all the time; None: see demand.")
+      .field("nodes", &InterleaveAdvice::nodes, "By idle latency.")
+      .field("spreads", &InterleaveAdvice::spreads, "The best, its weights, and others.")
+      .field("weight_loss", &InterleaveAdvice::weight_loss, "What whole weights cost, as a share.")
+      .field("share_error", &InterleaveAdvice::share_error, "The most that a share is off by.")
+      .field("flip", &InterleaveAdvice::flip, "None: a spread never helps.")
+      .field("warnings", &InterleaveAdvice::warnings, "What the figures do not say.");
+  m.attr("LINES_PER_THREAD") = nb::float_(kLinesPerThread);
+  m.def(
+      "advise_interleave",
+      [](const Profile& profile, std::optional<NodeId> cpu_node, std::string mix,
+         std::optional<BytesPerSecond> demand, std::optional<double> lines,
+         std::optional<Bytes> data, std::map<NodeId, Bytes> free) {
+        return unwrap(advise_interleave(profile, {.cpu_node = cpu_node,
+                                                  .mix = std::move(mix),
+                                                  .demand = demand,
+                                                  .lines = lines,
+                                                  .data = data,
+                                                  .free = std::move(free)}));
+      },
+      "profile"_a, nb::kw_only(), "cpu_node"_a = nb::none(), "mix"_a = "read",
+      "demand"_a = nb::none(), "lines"_a = nb::none(), "data"_a = nb::none(),
+      "free"_a = std::map<NodeId, Bytes>{},
+      "How much of a data set of `data` bytes belongs on which node, by loaded-latency curves. "
+      "`demand`: bytes per second that the program reads and writes; or `lines` in flight.");
+}
+
+std::vector<PageCount> histogram_of(const std::vector<std::pair<double, double>>& pages) {
+  std::vector<PageCount> histogram;
+  histogram.reserve(pages.size());
+  for (const auto& [count, accesses] : pages) histogram.push_back({count, accesses});
+  return histogram;
+}
+
+void bind_hotness(nb::module_& m) {
+  using Pairs = std::vector<std::pair<double, double>>;
+  m.def(
+      "pages_for",
+      [](const Pairs& histogram, double share) {
+        return unwrap(pages_for(histogram_of(histogram), share));
+      },
+      "histogram"_a, "share"_a,
+      "The least pages that take this share of accesses; of (pages, accesses of each).");
+  m.def(
+      "accesses_of",
+      [](const Pairs& histogram, double pages) {
+        return unwrap(accesses_of(histogram_of(histogram), pages));
+      },
+      "histogram"_a, "pages"_a, "The share of accesses that the hottest pages take.");
+  m.def(
+      "zipf_pages_for",
+      [](double exponent, double pages, double share) {
+        return unwrap(zipf_pages_for(exponent, pages, share));
+      },
+      "exponent"_a, "pages"_a, "share"_a, "As pages_for, of accesses as 1 / rank**exponent.");
+  m.def(
+      "zipf_accesses_of",
+      [](double exponent, double pages, double hottest) {
+        return unwrap(zipf_accesses_of(exponent, pages, hottest));
+      },
+      "exponent"_a, "pages"_a, "hottest"_a, "As accesses_of, of accesses as 1 / rank**exponent.");
+}
+
+void bind_cost(nb::module_& m) {
+  Record<ServerSaving>(m, "ServerSaving", "What CXL memory saves.")
+      .field("servers", &ServerSaving::servers, "With CXL, for one without.")
+      .field("saving", &ServerSaving::saving, "As a share of all cost.")
+      .field("break_even", &ServerSaving::break_even, "The cost ratio that saves nothing.");
+  Record<CostChange>(m, "CostChange", "One input changed.")
+      .field("name", &CostChange::name, "Which one.")
+      .field("value", &CostChange::value, "What to.")
+      .field("result", &CostChange::result, "What it leads to.");
+  Record<InstanceGain>(m, "InstanceGain", "What selling stranded CPUs brings.")
+      .field("stranded", &InstanceGain::stranded, "As a share of all CPUs.")
+      .field("revenue", &InstanceGain::revenue, "More than without, as a share.")
+      .field("cxl_gib", &InstanceGain::cxl_gib, "Needed per CPU of the server.");
+  m.def(
+      "server_saving",
+      [](double dram_speed, double cxl_speed, double capacity_ratio, double cost_ratio) {
+        return unwrap(server_saving({dram_speed, cxl_speed, capacity_ratio, cost_ratio}));
+      },
+      "dram_speed"_a, "cxl_speed"_a, "capacity_ratio"_a, "cost_ratio"_a,
+      "Servers with CXL memory for one without, and what that saves; speeds relative to SSD.");
+  m.def(
+      "cost_sensitivity",
+      [](double dram_speed, double cxl_speed, double capacity_ratio, double cost_ratio,
+         double change) {
+        return unwrap(sensitivity({dram_speed, cxl_speed, capacity_ratio, cost_ratio}, change));
+      },
+      "dram_speed"_a, "cxl_speed"_a, "capacity_ratio"_a, "cost_ratio"_a, "change"_a = 0.1,
+      "The same with each input a share less and a share more.");
+  m.def(
+      "instance_gain",
+      [](double instance_gib, double server_gib, double discount) {
+        return unwrap(instance_gain({instance_gib, server_gib, discount}));
+      },
+      "instance_gib"_a, "server_gib"_a, "discount"_a,
+      "What CPUs without enough DRAM bring when they are sold with CXL memory.");
+}
+
+}  // namespace
+
+void bind_advice(nb::module_& m) {
+  bind_interleave(m);
+  bind_hotness(m);
+  bind_cost(m);
+}
+
+}  // namespace headrace::python

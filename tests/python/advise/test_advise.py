@@ -1,0 +1,241 @@
+"""headrace advise: what it says, in words and as JSON, and what it refuses."""
+
+from __future__ import annotations
+
+import json
+import math
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import headrace
+
+Run = Callable[..., "subprocess.CompletedProcess[str]"]
+Golden = Callable[[str, str], None]
+
+INTERLEAVE = ["advise", "interleave", "--machine", "cxl-a1000"]
+ZIPF = ["advise", "capacity", "--zipf", "0.99", "--pages", "1000000"]
+
+
+def asked(run: Run, *arguments: str) -> dict[str, Any]:
+    result = run(*arguments, "--json")
+    assert (result.returncode, result.stderr) == (0, ""), result
+    made: dict[str, Any] = json.loads(result.stdout)
+    assert list(made)[0] == "schema_version"
+    assert made["basis"] == "modelled"
+    return made
+
+
+@pytest.mark.parametrize("name", ["", "interleave", "capacity", "cost"])
+def test_help(run: Run, golden: Golden, name: str) -> None:
+    result = run("advise", *([name] if name else []), "--help")
+    assert (result.returncode, result.stderr) == (0, "")
+    golden(f"help/{'_'.join(filter(None, ('advise', name)))}.txt", result.stdout)
+
+
+TOLD = [
+    [*INTERLEAVE, "--threads", "16"],
+    [*INTERLEAVE, "--threads", "1"],
+    [*INTERLEAVE, "--demand", "55GB/s", "--mix", "1:1"],
+    [*INTERLEAVE, "--lines", "300", "--mix", "3:1", "--data-size", "200GiB"],
+    [*ZIPF],
+    [*ZIPF, "--accesses", "80%", "--fast", "1GiB"],
+    ["advise", "cost"],
+]
+
+
+def test_what_people_read(run: Run, golden: Golden) -> None:
+    lines = []
+    for arguments in TOLD:
+        result = run(*arguments)
+        assert (result.returncode, result.stderr) == (0, ""), result
+        lines.append(f"$ headrace {' '.join(arguments)}\n{result.stdout}")
+    golden("advise.txt", "\n".join(lines))
+
+
+def test_what_scripts_read(run: Run) -> None:
+    made = asked(run, *INTERLEAVE, "--threads", "16", "--mix", "read")
+    assert {"weights", "share", "demand_flip", "predicted"} <= made.keys()
+    assert made["weights"] == {"0": 3, "8": 1}
+    assert math.isclose(sum(made["share"].values()), 1)
+    # As published curves give it: 85.0 GB/s of 250 lines, 69.3 of DRAM alone.
+    assert made["load"]["lines"] == 256
+    predicted = made["predicted"]
+    assert list(predicted) == [
+        "best", "weights", "node_0_only", "node_8_only", "3:1", "1:1", "1:3", "by_bandwidth",
+        "equal_latency",
+    ]  # fmt: skip
+    assert predicted["node_0_only"]["bandwidth"] == pytest.approx(69.3e9, rel=0.02)
+    assert predicted["best"]["bandwidth"] == pytest.approx(86e9, rel=0.02)
+    assert made["demand_flip"]["bandwidth"] == pytest.approx(0.87 * 69.3e9, rel=0.03)
+    assert {node["basis"] for node in made["nodes"]} == {"published"}
+
+
+def test_orders_are_of_the_same_weights(run: Run) -> None:
+    orders = asked(run, *INTERLEAVE, "--threads", "16", "--data-size", "1GiB")["orders"]
+    assert orders["numactl"] == "numactl --weighted-interleave=0,8 PROGRAM"
+    assert [line.split()[1] for line in orders["sysfs"]] == ["3", "1"]
+    assert [line.rpartition("/")[2] for line in orders["sysfs"]] == ["node0", "node8"]
+    assert orders["run"] == "headrace run --weights 0=3,8=1 -- PROGRAM"
+    machine = headrace.Machine.load("cxl-a1000")
+    assert headrace.Placement.parse(machine, "0=3,8=1").nodes == [(0, 3), (8, 1)]
+    mbind = orders["mbind"]
+    assert mbind["turn"] == [
+        {"offset": 0, "length": 12288, "node": 0}, {"offset": 12288, "length": 4096, "node": 8},
+    ]  # fmt: skip
+    assert (mbind["turn_bytes"], mbind["calls"]) == (16384, 2 * (1 << 30) // 16384)
+    # headrace run takes the line as it stands, on the machine it is for.
+    words = orders["run"].replace("PROGRAM", "true").split()[2:]
+    planned = run("run", "--from", "cxl-a1000", "--dry-run", *words)
+    assert planned.returncode == 0, planned
+
+
+def test_little_load_stays_on_the_near_memory(run: Run) -> None:
+    made = asked(run, *INTERLEAVE, "--threads", "1")
+    assert made["weights"] == {"0": 1, "8": 0}
+    assert made["orders"]["run"] == "headrace run --prefer 0 -- PROGRAM"
+    assert made["orders"]["sysfs"] == []
+
+
+def test_a_demand_counts_what_the_program_reads_and_writes(run: Run) -> None:
+    best = asked(run, *INTERLEAVE, "--demand", "40GB/s", "--mix", "1:1")["predicted"]["best"]
+    assert best["bandwidth"] == pytest.approx(40e9)
+    assert best["bus"] == pytest.approx(60e9)
+
+
+def test_a_demand_that_some_spreads_do_not_meet(run: Run) -> None:
+    predicted = asked(run, *INTERLEAVE, "--demand", "100GB/s")["predicted"]
+    assert predicted["node_0_only"]["latency_ns"] is None
+    assert predicted["best"]["latency_ns"] > 0
+    assert predicted["weights"]["latency_ns"] > 0
+
+
+def test_what_fits_limits_the_shares(run: Run) -> None:
+    free = ["--data-size", "100GiB", "--free", "0=40GiB,8=80GiB", "--threads", "1"]
+    made = asked(run, *INTERLEAVE, *free)
+    assert made["share"]["0"] == pytest.approx(0.4)
+    assert made["weights"] == {"0": 2, "8": 3}
+    assert "holds at most 40.0 %" in made["predicted"]["node_0_only"]["reason"]
+
+
+def test_a_measured_profile(run: Run, tmp_path: Path) -> None:
+    """Rows as `measure` makes them: two memories, one CPU node."""
+    document = headrace.Profile.load("cxl-a1000").asdict()
+    document["rows"] = [
+        {
+            "experiment": "loaded",
+            "parameters": {"cpu_node": 0, "memory_node": node, "traffic_cpu_node": 0,
+                           "traffic_memory_node": node, "mix": "read", "delay_ns": delay},
+            "unit": "ns", "median": idle * (1 + used / (1.02 - used)), "mad": 1.0, "min": idle,
+            "max": idle * 60, "interval95": [idle, idle * 60], "samples": [],
+            "details": {"bandwidth": best * used}, "flags": [],
+        }
+        for node, idle, best in ((0, 100.0, 60e9), (8, 250.0, 40e9))
+        for delay, used in ((0, 1.0), (100, 0.9), (200, 0.7), (1000, 0.3), (9000, 0.05))
+    ]  # fmt: skip
+    (tmp_path / "p.json").write_text(json.dumps(document))
+    made = asked(run, "advise", "interleave", "--profile", "p.json", "--threads", "64")
+    assert {node["basis"] for node in made["nodes"]} == {"measured"}
+    assert 0.3 < made["share"]["8"] < 0.4, "0.4 is by bandwidth, right only when saturated"
+
+
+REFUSED: list[tuple[list[str], int]] = [
+    (["advise", "interleave"], 2),
+    ([*INTERLEAVE, "--profile", "p.json"], 2),
+    (["advise", "interleave", "--machine", "nowhere"], 3),
+    (["advise", "interleave", "--machine", "one-node"], 3),
+    (["advise", "interleave", "--machine", "xeon-max"], 3),
+    ([*INTERLEAVE, "--demand", "200GB/s"], 6),
+    ([*INTERLEAVE, "--demand", "40"], 2),
+    ([*INTERLEAVE, "--demand", "0GB/s"], 2),
+    ([*INTERLEAVE, "--demand", "-1GB/s"], 2),
+    ([*INTERLEAVE, "--demand", "nan"], 2),
+    ([*INTERLEAVE, "--threads", "0"], 2),
+    ([*INTERLEAVE, "--threads", "3", "--demand", "1GB/s"], 2),
+    ([*INTERLEAVE, "--lines", "nan"], 2),
+    ([*INTERLEAVE, "--lines", "-5"], 2),
+    ([*INTERLEAVE, "--lines", "inf"], 2),
+    ([*INTERLEAVE, "--lines-per-thread", "nan"], 2),
+    ([*INTERLEAVE, "--mix", "mostly"], 2),
+    ([*INTERLEAVE, "--mix", "0:0"], 2),
+    ([*INTERLEAVE, "--cpu-node", "3"], 3),
+    ([*INTERLEAVE, "--cpu-node", "7", "--mix", "2:1"], 3),
+    ([*INTERLEAVE, "--data-size", "0"], 2),
+    ([*INTERLEAVE, "--data-size", "9TiB"], 6),
+    ([*INTERLEAVE, "--free", "0=1GiB"], 2),
+    ([*INTERLEAVE, "--data-size", "1GiB", "--free", "x=1GiB"], 2),
+    ([*INTERLEAVE, "--data-size", "1GiB", "--free", "77=1GiB"], 3),
+    ([*INTERLEAVE, "--out", "nowhere/x.json"], 3),
+    (["advise", "capacity"], 2),
+    (["advise", "capacity", "--zipf", "0.99"], 2),
+    (["advise", "capacity", "--zipf", "nan", "--pages", "10"], 2),
+    (["advise", "capacity", "--zipf", "99", "--pages", "10"], 2),
+    ([*ZIPF, "--accesses", "120%"], 2),
+    ([*ZIPF, "--accesses", "most"], 2),
+    ([*ZIPF, "--page-size", "0"], 2),
+    (["advise", "capacity", "--histogram", "none.txt"], 3),
+    (["advise", "capacity", "--histogram", "empty.txt"], 2),
+    (["advise", "capacity", "--histogram", "words.txt"], 2),
+    (["advise", "capacity", "--histogram", "zeros.txt"], 2),
+    (["advise", "capacity", "--histogram", "binary.txt"], 2),
+    (["advise", "cost", "--dram-speed", "1"], 2),
+    (["advise", "cost", "--cxl-speed", "0"], 2),
+    (["advise", "cost", "--cost-ratio", "nan"], 2),
+    (["advise", "cost", "--capacity-ratio", "-2"], 2),
+    (["advise", "cost", "--discount", "150%"], 2),
+    (["advise", "cost", "--server-gib", "0"], 2),
+]
+
+
+def test_refusals_are_one_line(run: Run, golden: Golden, tmp_path: Path) -> None:
+    (tmp_path / "empty.txt").write_text("# nothing\n\n")
+    (tmp_path / "words.txt").write_text("5\nmany\n")
+    (tmp_path / "zeros.txt").write_text("0\n0\n")
+    (tmp_path / "binary.txt").write_bytes(b"\xff\xfe\x00")
+    lines = []
+    for arguments, code in REFUSED:
+        result = run(*arguments)
+        lines.append(f"$ headrace {' '.join(arguments)}\n{result.stderr}")
+        assert result.returncode == code, result
+        assert result.stdout == ""
+        assert result.stderr.startswith("headrace: ") and result.stderr.count("\n") == 1, result
+    golden("advise_refused.txt", "".join(lines))
+
+
+def test_a_histogram_of_pages_and_of_groups_is_the_same(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "each.txt").write_text("1\n" * 10 + "70  # the hot one\n10\n10\n")
+    (tmp_path / "groups.txt").write_text("10 1\n1 70\n2 10\n")
+    for name in ("each.txt", "groups.txt"):
+        made = asked(run, "advise", "capacity", "--histogram", name, "--fast", "8KiB")
+        assert made["pages"] == 13
+        assert made["accesses"] == {
+            "share": 0.9, "pages": 3, "bytes": 12288, "share_of_pages": 3 / 13,
+        }  # fmt: skip
+        assert made["fast"]["accesses"] == pytest.approx(0.8)
+
+
+def test_one_is_the_inverse_of_the_other(run: Run) -> None:
+    needed = asked(run, *ZIPF, "--accesses", "80%")["accesses"]
+    back = asked(run, *ZIPF, "--fast", str(int(needed["bytes"])))["fast"]["accesses"]
+    assert back == pytest.approx(0.8, abs=1e-5)
+
+
+def test_cost(run: Run) -> None:
+    made = asked(run, "advise", "cost")
+    assert made["servers"]["result"]["servers"] == pytest.approx(0.6729, abs=5e-5)
+    assert made["servers"]["result"]["saving"] == pytest.approx(0.2598, abs=5e-5)
+    assert len(made["servers"]["sensitivity"]) == 8
+    assert made["instances"]["result"]["stranded"] == pytest.approx(0.25)
+    assert made["instances"]["result"]["revenue"] == pytest.approx(0.267, abs=5e-4)
+
+
+def test_the_document_is_written_too(run: Run, tmp_path: Path) -> None:
+    result = run(*INTERLEAVE, "--out", "advice.json")
+    assert result.returncode == 0, result
+    made = json.loads((tmp_path / "advice.json").read_text())
+    assert made["kind"] == "advise_interleave"
+    assert made["load"]["threads"] == 12, "a thread for each CPU of node 0"
+    assert result.stdout.startswith("cxl-a1000: 12 threads")
