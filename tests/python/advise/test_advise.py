@@ -83,10 +83,13 @@ def test_orders_are_of_the_same_weights(run: Run) -> None:
     machine = headrace.Machine.load("cxl-a1000")
     assert headrace.Placement.parse(machine, "0=3,8=1").nodes == [(0, 3), (8, 1)]
     mbind = orders["mbind"]
+    unit = mbind["unit_bytes"]
+    assert unit == 1 << 20, "512 runs of 1 GiB"
     assert mbind["turn"] == [
-        {"offset": 0, "length": 12288, "node": 0}, {"offset": 12288, "length": 4096, "node": 8},
+        {"offset": 0, "length": 3 * unit, "node": 0},
+        {"offset": 3 * unit, "length": unit, "node": 8},
     ]  # fmt: skip
-    assert (mbind["turn_bytes"], mbind["calls"]) == (16384, 2 * (1 << 30) // 16384)
+    assert (mbind["turn_bytes"], mbind["runs"]) == (4 * unit, 512)
     # headrace run takes the line as it stands, on the machine it is for.
     words = orders["run"].replace("PROGRAM", "true").split()[2:]
     planned = run("run", "--from", "cxl-a1000", "--dry-run", *words)
@@ -187,6 +190,8 @@ REFUSED: list[tuple[list[str], int]] = [
     (["advise", "cost", "--capacity-ratio", "-2"], 2),
     (["advise", "cost", "--discount", "150%"], 2),
     (["advise", "cost", "--server-gib", "0"], 2),
+    (["advise", "cost", "--instance", "m1.tiny"], 3),
+    (["advise", "cost", "--instance", "m7a.large", "--instance-gib", "4"], 2),
 ]
 
 
@@ -229,6 +234,8 @@ def test_cost(run: Run) -> None:
     assert made["servers"]["result"]["saving"] == pytest.approx(0.2598, abs=5e-5)
     assert len(made["servers"]["sensitivity"]) == 8
     assert made["instances"]["result"]["stranded"] == pytest.approx(0.25)
+    assert made["instances"]["table"]["m7a.48xlarge"] == {"vcpus": 192, "gib": 768}
+    assert asked(run, "advise", "cost", "--instance", "m7a.large")["instances"] == made["instances"]
     assert made["instances"]["result"]["revenue"] == pytest.approx(0.267, abs=5e-4)
 
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Any
+from typing import Annotated, Any, Optional
 
 import typer
 
 import headrace
 from headrace._cli import exit_codes, output, parse
+from headrace._cli.advise.instances import INSTANCES, SOURCE, gib_per_vcpu
 from headrace._cli.advise.prose import prose
 from headrace._cli.options import Json, Out
 from headrace._files import check_writable
@@ -38,8 +39,13 @@ def command(
         typer.Option(metavar="NUMBER", help="A server with CXL memory to one without, in all."),
     ] = 1.1,
     instance_gib: Annotated[
-        float, typer.Option(metavar="NUMBER", help="GiB per vCPU that instances have.")
-    ] = 4.0,
+        Optional[float],
+        typer.Option(metavar="NUMBER", help="GiB per vCPU that instances have; default: 4."),
+    ] = None,
+    instance: Annotated[
+        Optional[str],
+        typer.Option(metavar="NAME", help="Instead: those of a cloud's instance, m7a.large."),
+    ] = None,
     server_gib: Annotated[
         float, typer.Option(metavar="NUMBER", help="GiB of DRAM per vCPU of the server.")
     ] = 3.0,
@@ -56,7 +62,7 @@ def command(
 
     \b
     headrace advise cost --dram-speed 10 --cxl-speed 8 --capacity-ratio 2 --cost-ratio 1.1
-    headrace advise cost --instance-gib 4 --server-gib 3 --discount 20%
+    headrace advise cost --instance m7a.large --server-gib 3 --discount 20%
     """
     if out is not None:
         check_writable(out)
@@ -64,9 +70,15 @@ def command(
         "dram_speed": dram_speed, "cxl_speed": cxl_speed, "capacity_ratio": capacity_ratio,
         "cost_ratio": cost_ratio,
     }  # fmt: skip
+    if instance is not None:
+        if instance_gib is not None:
+            raise headrace.InvalidError("--instance has its own GiB; leave out --instance-gib")
+        instance_gib = gib_per_vcpu(instance)
     offer = {
-        "instance_gib": instance_gib, "server_gib": server_gib, "discount": parse.share(discount),
-    }  # fmt: skip
+        "instance_gib": 4.0 if instance_gib is None else instance_gib,
+        "server_gib": server_gib,
+        "discount": parse.share(discount),
+    }
     saving = headrace.server_saving(**inputs)
     changes = headrace.cost_sensitivity(**inputs, change=_CHANGE)
     made = {
@@ -82,7 +94,14 @@ def command(
                 for each in changes
             ],
         },
-        "instances": {"inputs": offer, "result": headrace.instance_gain(**offer).asdict()},
+        "instances": {
+            "inputs": offer,
+            "result": headrace.instance_gain(**offer).asdict(),
+            "table": {
+                name: {"vcpus": vcpus, "gib": gib} for name, (vcpus, gib) in INSTANCES.items()
+            },
+            "table_source": SOURCE,
+        },
     }
     output.deliver(made, out=out, json=json, show=lambda: output.print_text(text(made)))
     return exit_codes.SUCCESS

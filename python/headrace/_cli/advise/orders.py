@@ -5,10 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from headrace import format_bytes
 from headrace._run.plan import TABLE
 
-#: mbind() places pages; transparent huge pages make the unit larger (docs/design/advice.md).
+#: Weights count units of a page times a power of two, so that a data set has at most so many runs:
+#: each is a mapping of the kernel's, as docs/design/placement-on-linux.md says.
 PAGE = 4096
+MOST_RUNS = 512
 
 
 def orders(weights: Mapping[int, int], data: int | None) -> dict[str, Any]:
@@ -34,23 +37,33 @@ def orders(weights: Mapping[int, int], data: int | None) -> dict[str, Any]:
 
 
 def _mbind(weights: Mapping[int, int], data: int | None) -> dict[str, Any]:
-    """The runs of pages of one turn, which repeats to the end of the memory."""
-    offset = 0
+    """The runs of one turn, which repeats to the end of the data set."""
+    unit = PAGE
+    while data is not None and len(weights) > 1 and _runs(weights, unit, data) > MOST_RUNS:
+        unit *= 2
     turn = []
-    for node in sorted(weights):
-        length = weights[node] * PAGE
+    for node, (offset, length) in _turn(weights, unit).items():
         turn.append({"offset": offset, "length": length, "node": node})
-        offset += length
-    plan: dict[str, Any] = {"page_bytes": PAGE, "turn_bytes": offset, "turn": turn}
+    plan = {"unit_bytes": unit, "turn_bytes": sum(weights.values()) * unit, "turn": turn}
     if data is not None:
-        plan["calls"] = 1 if len(turn) == 1 else _runs(data, turn, offset)
+        plan["runs"] = _runs(weights, unit, data) if len(weights) > 1 else 1
     return plan
 
 
-def _runs(data: int, turn: list[dict[str, Any]], length: int) -> int:
-    whole, rest = divmod(data, length)
-    begun = sum(1 for each in turn if each["offset"] < rest)
-    return whole * len(turn) + begun
+def _turn(weights: Mapping[int, int], unit: int) -> dict[int, tuple[int, int]]:
+    """Offset and length of each node's run."""
+    offset = 0
+    found = {}
+    for node in sorted(weights):
+        found[node] = (offset, weights[node] * unit)
+        offset += weights[node] * unit
+    return found
+
+
+def _runs(weights: Mapping[int, int], unit: int, data: int) -> int:
+    whole, rest = divmod(data, sum(weights.values()) * unit)
+    begun = sum(1 for offset, _ in _turn(weights, unit).values() if offset < rest)
+    return whole * len(weights) + begun
 
 
 def lines(made: Mapping[str, Any]) -> list[str]:
@@ -66,13 +79,9 @@ def lines(made: Mapping[str, Any]) -> list[str]:
     told.append("one allocation, with weights of its own, without root:")
     told.append(f"    {made['allocate']}")
     if len(made["mbind"]["turn"]) > 1:
-        runs = ", ".join(
-            f"{each['length'] // PAGE} on node {each['node']}" for each in made["mbind"]["turn"]
-        )
         plan = made["mbind"]
-        calls = f"; {plan['calls']} calls for this data set" if "calls" in plan else ""
-        told.append(
-            f"the same by mbind(): of each {plan['turn_bytes'] // PAGE} pages of 4 KiB, in order, "
-            f"{runs}{calls}"
-        )
+        size = format_bytes
+        runs = ", ".join(f"{size(e['length'])} on node {e['node']}" for e in plan["turn"])
+        calls = f"; {plan['runs']} calls in all" if "runs" in plan else ""
+        told.append(f"the same by mbind(): of each {size(plan['turn_bytes'])}, {runs}{calls}")
     return told

@@ -9,4 +9,6 @@ _WIDTH = 100
 
 def prose(words: str, indent: str = "") -> str:
     """Folded; lines after the first begin with `indent`."""
-    return f"\n{indent}".join(wrap(words, _WIDTH - len(indent)))
+    kept = words.replace(" %", "\N{NO-BREAK SPACE}%")
+    folded = f"\n{indent}".join(wrap(kept, _WIDTH - len(indent)))
+    return folded.replace("\N{NO-BREAK SPACE}%", " %")
