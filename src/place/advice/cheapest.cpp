@@ -4,7 +4,8 @@
 // Where every b L(b) is convex, marginal latency d(bL)/db being equal on all tiers used is enough:
 // pieces of the curves are filled in the order of their slope. Measured curves have bends the other
 // way, so the lower hull is filled instead; and since its answer may lie where hull and curve
-// differ, every spread on a grid is compared too, which min-plus sums do without listing them.
+// differ, every spread on a grid is compared too, which min-plus sums do without listing them. Both
+// are then moved to points of curves nearby.
 #include <algorithm>
 #include <cmath>
 #include <limits>
@@ -20,6 +21,10 @@ constexpr int kCuts = 16;
 constexpr std::size_t kGrid = 200;
 // The grid is taken where it is better by this: on convex curves it never is.
 constexpr double kBetter = 1e-4;
+// Exchanges that gain less are none, and so many rounds of them are enough: each only adds to the
+// last.
+constexpr double kGain = 1e-6;
+constexpr int kSweeps = 8;
 
 struct Corner {
   double bandwidth;
@@ -109,11 +114,39 @@ std::vector<double> on_grid(std::span<const Tier> tiers, double total) {
   return bandwidths;
 }
 
+// Moves traffic from tier to tier while that is cheaper, to where one stands at a point of its
+// curve: a step of the grid past a sharp bend may cost much.
+void settle(std::span<const Tier> tiers, double total, std::vector<double>& each) {
+  bool moved = true;
+  const auto exchange = [&](std::size_t i, std::size_t j, double wanted) {
+    const double to = std::min(wanted, most_of(tiers[i], total));
+    const double rest = each[i] + each[j] - to;
+    if (rest < 0 || rest > most_of(tiers[j], total)) return;
+    const double now = in_flight(tiers[i], each[i]) + in_flight(tiers[j], each[j]);
+    if (in_flight(tiers[i], to) + in_flight(tiers[j], rest) >= now * (1 - kGain)) return;
+    each[i] = to;
+    each[j] = rest;
+    moved = true;
+  };
+  for (int sweep = 0; sweep < kSweeps && moved; ++sweep) {
+    moved = false;
+    for (std::size_t i = 0; i < tiers.size(); ++i) {
+      for (std::size_t j = 0; j < tiers.size(); ++j) {
+        if (i == j) continue;
+        for (const LoadedPoint& point : tiers[i].curve.points()) exchange(i, j, point.bandwidth);
+        exchange(i, j, 0);
+      }
+    }
+  }
+}
+
 }  // namespace
 
 std::vector<double> cheapest(std::span<const Tier> tiers, double total) {
-  const auto marginal = equal_marginal(tiers, total);
-  const auto grid = on_grid(tiers, total);
+  auto marginal = equal_marginal(tiers, total);
+  auto grid = on_grid(tiers, total);
+  settle(tiers, total, marginal);
+  if (!grid.empty()) settle(tiers, total, grid);
   const bool better =
       !grid.empty() && in_flight(tiers, grid) < in_flight(tiers, marginal) * (1 - kBetter);
   return shares_of(better ? grid : marginal);

@@ -53,7 +53,8 @@ Status check_share(std::span<const Tier> tiers, std::span<const double> share) {
 // The more bandwidth with lines in flight, the less latency at a demand.
 bool better(const Spread& a, const Spread& b) {
   if (a.latency_ns.has_value() != b.latency_ns.has_value()) return a.latency_ns.has_value();
-  if (a.bandwidth != b.bandwidth) return a.bandwidth > b.bandwidth;
+  const double gain = a.bandwidth / b.bandwidth - 1;
+  if (std::abs(gain) > kExact) return gain > 0;
   return a.latency_ns && *a.latency_ns < *b.latency_ns;
 }
 
@@ -143,9 +144,12 @@ Result<Spread> best_spread(std::span<const Tier> tiers, const Load& load) {
     if (total <= 0) total = most * kExact;
   }
   HEADRACE_TRY(Spread best, predict(tiers, cheapest(tiers, total), load));
-  // On curves with bends the other way this may lie between the points of the grid.
-  const auto even = equal_latency(tiers, load);
-  if (even && better(*even, best)) best = *even;
+  // On curves with bends the other way these may lie between the points of the grid.
+  std::vector<double> bests;
+  for (const Tier& tier : tiers) bests.push_back(tier.curve.best());
+  for (const auto& other : {equal_latency(tiers, load), predict(tiers, shares_of(bests), load)}) {
+    if (other && better(*other, best)) best = *other;
+  }
   return best;
 }
 
