@@ -73,7 +73,7 @@ def command(
     published; the figures are predictions.
 
     \b
-    headrace measure loaded --out p.json                     measures the curves here
+    headrace measure loaded --full --out p.json              measures the curves here
     headrace advise interleave --profile p.json --threads 16
     headrace advise interleave --profile p.json --demand 40GB/s --mix 2:1
     headrace advise interleave --machine cxl-a1000 --data-size 200GiB
@@ -207,15 +207,19 @@ def _asked(made: Mapping[str, Any]) -> str:
     if load["threads"] is not None:
         much = (
             f"{plural(load['threads'], 'thread')} on CPUs of node {made['cpu_node']}, "
-            f"{load['lines_per_thread']:g} cache lines in flight each"
+            f"{_lines(load['lines_per_thread'])} in flight each"
         )
     elif load["lines"] is not None:
-        much = f"{load['lines']:g} cache lines in flight from CPUs of node {made['cpu_node']}"
+        much = f"{_lines(load['lines'])} in flight from CPUs of node {made['cpu_node']}"
     else:
         much = f"{rate_text(load['demand'])} asked by CPUs of node {made['cpu_node']}"
     data = made["data_bytes"]
     size = "" if data is None else f", a data set of {headrace.format_bytes(data)}"
     return f"{made['machine']}: {much}; mix {made['mix']}{size}"
+
+
+def _lines(count: float) -> str:
+    return f"{count:g} cache line{'' if count == 1 else 's'}"
 
 
 def _name(made: Mapping[str, Any], node: str) -> str:
