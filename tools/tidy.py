@@ -35,9 +35,9 @@ USUAL_SHARE = 0.95
 LAYERS = [
     "src/core", "src/core/waiting", "src/core/text",
     "src/topology", "src/topology/discovery", "src/profile",
-    "src/place", "src/place/advice", "src/memory/pages", "src/memory", "src/memory/heap",
-    "src/backend",
-    "src/backend/cpu", "src/backend/storage", "src/backend/dsa/operation", "src/backend/dsa/queue",
+    "src/place", "src/place/advice", "src/memory/pages", "src/memory", "src/memory/heap", "src/tier",
+    "src/backend", "src/backend/cpu", "src/backend/storage", "src/backend/dsa/operation",
+    "src/backend/dsa/queue",
     "src/backend/dsa", "src/backend/registry",
     "src/move", "src/cache/structures", "src/cache", "src/measure/instruments",
     "src/measure/instruments/side_by_side", "src/measure/session",
@@ -61,7 +61,8 @@ PUBLIC = {
     "placement.h": "place", "process.h": "memory/pages", "profile.h": "profile",
     "random.h": "core", "result.h": "core", "route.h": "place",
     "statistics.h": "core", "units.h": "core", "version.h": "core",
-    "workload/histogram.h": "workload", "workload/query.h": "workload/query",
+    "tier/hotness.h": "tier", "workload/histogram.h": "workload",
+    "workload/query.h": "workload/query",
 }
 # Headers of hardware and systems that only one folder, or one below it, may see.
 VENDOR = {

@@ -31,5 +31,6 @@
 #include "headrace/result.h"
 #include "headrace/route.h"
 #include "headrace/statistics.h"
+#include "headrace/tier/hotness.h"
 #include "headrace/units.h"
 #include "headrace/version.h"

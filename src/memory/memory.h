@@ -1,5 +1,5 @@
-// Facade of the folder, besides the public headers: pages of this process moved to another node by
-// the kernel; their addresses stay. Thread-safe.
+// Facade of the folder, besides the public headers: mapped memory that unmaps itself, and pages of
+// this process moved to another node by the kernel; their addresses stay. Thread-safe.
 #pragma once
 
 #include <cstddef>
@@ -8,6 +8,7 @@
 
 #include "headrace/result.h"
 #include "headrace/units.h"
+#include "memory/mapped_memory.h"
 
 namespace headrace {
 

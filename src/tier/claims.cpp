@@ -1,0 +1,71 @@
+#include "tier/claims.h"
+
+#include <pthread.h>
+#include <sys/mman.h>
+
+#include <map>
+
+#include "core/fail.h"
+#include "core/fork.h"
+
+namespace headrace {
+namespace {
+
+struct Claim {
+  std::uintptr_t end;
+  HotnessKind kind;
+};
+
+GlobalMutex claims_mutex{kRankOfTracked};
+bool accessed_bits_claimed GUARDED_BY(claims_mutex) = false;
+
+// By where they begin; disjoint. Never destroyed: a source may go while the program ends.
+std::map<std::uintptr_t, Claim>& claims() REQUIRES(claims_mutex) {
+  static std::map<std::uintptr_t, Claim>& all = *new std::map<std::uintptr_t, Claim>;
+  return all;
+}
+
+// Behind the handler that makes the mutex free in the child, which the mutex has added. A child has
+// what `referenced` did to mappings too, and nobody who would undo it.
+[[maybe_unused]] const int claims_registered = pthread_atfork(nullptr, nullptr, [] {
+  const MutexLock lock(claims_mutex);
+  for (const auto& [begin, each] : claims()) {
+    if (each.kind != HotnessKind::referenced) continue;
+    (void)::madvise(reinterpret_cast<void*>(begin), each.end - begin, MADV_DODUMP);
+  }
+  claims().clear();
+  accessed_bits_claimed = false;
+});
+
+}  // namespace
+
+Status claim(std::uintptr_t begin, std::uintptr_t end, HotnessKind kind) {
+  const MutexLock lock(claims_mutex);
+  const auto after = claims().lower_bound(end);
+  if (after != claims().begin()) {
+    if (const auto& [at, last] = *std::prev(after); last.end > begin) {
+      return fail(ErrorCode::invalid,
+                  "the memory [{:#x}, {:#x}) is tracked already, by {}; untrack it there first", at,
+                  last.end, to_string(last.kind));
+    }
+  }
+  claims().emplace(begin, Claim{end, kind});
+  return {};
+}
+
+void release_claim(std::uintptr_t begin) {
+  const MutexLock lock(claims_mutex);
+  claims().erase(begin);
+}
+
+bool claim_accessed_bits() {
+  const MutexLock lock(claims_mutex);
+  return !std::exchange(accessed_bits_claimed, true);
+}
+
+void release_accessed_bits() {
+  const MutexLock lock(claims_mutex);
+  accessed_bits_claimed = false;
+}
+
+}  // namespace headrace

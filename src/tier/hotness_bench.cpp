@@ -1,0 +1,117 @@
+// What sources of hotness cost, per page of 4 KiB: a look, the accesses after it, heat.
+//
+// Items are pages, so that items_per_second is their rate; `per_page` is the time of one. Accesses
+// are writes in the order of addresses, one to each page; compare FirstAccess with Access.
+#include <benchmark/benchmark.h>
+#include <sys/mman.h>
+
+#include <memory>
+#include <optional>
+
+#include "headrace/tier/hotness.h"
+#include "memory/memory.h"
+
+namespace headrace {
+namespace {
+
+constexpr std::size_t kPage = 4096;
+
+struct Bench {
+  explicit Bench(HotnessKind kind, Bytes size) {
+    auto opened = open_hotness(kind, {.least_interval = {}});
+    if (!opened) {
+      error = opened.error().message;
+      return;
+    }
+    source = *std::move(opened);
+    if (kind == HotnessKind::memfd) {
+      shared.emplace(*SharedMemory::make(size));
+      memory = shared->bytes();
+    } else {
+      own = *MappedMemory::make(size, 2_MiB, 4_KiB, PROT_READ | PROT_WRITE);
+      memory = {own.memory(), size.value};
+      (void)::madvise(memory.data(), memory.size(), MADV_NOHUGEPAGE);
+    }
+    access();
+  }
+  void access() {
+    for (std::size_t at = 0; at < memory.size(); at += kPage) {
+      volatile std::byte& byte = memory[at];
+      byte = std::byte{1};
+    }
+  }
+  void report(benchmark::State& state) const {
+    const auto pages = static_cast<std::int64_t>(memory.size() / kPage);
+    state.SetItemsProcessed(state.iterations() * pages);
+    state.counters["per_page"] =
+        benchmark::Counter(static_cast<double>(state.iterations() * pages),
+                           benchmark::Counter::kIsRate | benchmark::Counter::kInvert);
+  }
+
+  std::string error;
+  std::optional<SharedMemory> shared;
+  MappedMemory own;
+  std::span<std::byte> memory;
+  std::unique_ptr<HotnessSource> source;
+};
+
+// A look at memory of which each page was written since the last one.
+void Look(benchmark::State& state, HotnessKind kind) {
+  Bench bench(kind, {static_cast<std::uint64_t>(state.range(0)) << 20});
+  if (!bench.error.empty()) return state.SkipWithError(bench.error.c_str());
+  if (!bench.source->track(bench.memory)) return state.SkipWithError("cannot track");
+  for (auto _ : state) {
+    state.PauseTiming();
+    bench.access();
+    state.ResumeTiming();
+    benchmark::DoNotOptimize(bench.source->look());
+  }
+  bench.report(state);
+}
+
+// The first write to each page after a look.
+void FirstAccess(benchmark::State& state, HotnessKind kind) {
+  Bench bench(kind, {static_cast<std::uint64_t>(state.range(0)) << 20});
+  if (!bench.error.empty()) return state.SkipWithError(bench.error.c_str());
+  if (!bench.source->track(bench.memory)) return state.SkipWithError("cannot track");
+  for (auto _ : state) {
+    state.PauseTiming();
+    benchmark::DoNotOptimize(bench.source->look());
+    state.ResumeTiming();
+    bench.access();
+  }
+  bench.report(state);
+}
+
+// The same while nobody looks.
+void Access(benchmark::State& state, HotnessKind kind) {
+  Bench bench(kind, {static_cast<std::uint64_t>(state.range(0)) << 20});
+  if (!bench.error.empty()) return state.SkipWithError(bench.error.c_str());
+  for (auto _ : state) bench.access();
+  bench.report(state);
+}
+
+// Adding a sample of single pages, each second one of the memory.
+void AddToHeat(benchmark::State& state) {
+  HotnessSample sample{.covered = std::chrono::seconds{1}};
+  const auto pages = static_cast<std::size_t>(state.range(0)) << 7;
+  for (std::size_t i = 0; i < pages; ++i) {
+    const auto* const page = reinterpret_cast<const std::byte*>((1 << 20) + 2 * i * kPage);
+    sample.touches.push_back({{page, kPage}, {kPage}});
+  }
+  Hotness hotness;
+  for (auto _ : state) hotness.add(sample);
+  state.SetItemsProcessed(state.iterations() * static_cast<std::int64_t>(pages));
+}
+
+#define HEADRACE_BENCH_SOURCES(bench)                                               \
+  BENCHMARK_CAPTURE(bench, referenced, HotnessKind::referenced)->Arg(64)->Arg(512); \
+  BENCHMARK_CAPTURE(bench, memfd, HotnessKind::memfd)->Arg(64)->Arg(512);           \
+  BENCHMARK_CAPTURE(bench, written, HotnessKind::written)->Arg(64)->Arg(512)
+HEADRACE_BENCH_SOURCES(Access);
+HEADRACE_BENCH_SOURCES(FirstAccess);
+HEADRACE_BENCH_SOURCES(Look);
+BENCHMARK(AddToHeat)->Arg(64);
+
+}  // namespace
+}  // namespace headrace

@@ -1,0 +1,114 @@
+#include "tier/kernel.h"
+
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <sys/ioctl.h>
+#include <unistd.h>
+
+#include <cerrno>
+
+#include "support/child.h"
+#include "tier/source.h"
+
+namespace headrace {
+namespace {
+
+// Refuses the call that it is told to.
+struct Refusing final : Kernel {
+  int open_error = 0;
+  int faults_error = 0;
+  int first_ioctl_error = 0;
+  int open(const char* path, int flags) override {
+    return open_error != 0 ? open_error : Kernel::open(path, flags);
+  }
+  int userfaultfd(int flags) override {
+    return faults_error != 0 ? faults_error : Kernel::userfaultfd(flags);
+  }
+  int ioctl(int descriptor, unsigned long request, void* argument) override {
+    return first_ioctl_error != 0 ? first_ioctl_error
+                                  : Kernel::ioctl(descriptor, request, argument);
+  }
+};
+
+void expect_reason(const auto& result, ErrorCode code, const char* word) {
+  ASSERT_FALSE(result);
+  EXPECT_EQ(result.error().code, code) << result.error().message;
+  EXPECT_NE(result.error().message.find(word), std::string::npos) << result.error().message;
+}
+
+TEST(Kernel, WithoutListsOfPagesSaysWhatItTakes) {
+  Refusing kernel;
+  kernel.open_error = -EACCES;
+  expect_reason(open_pagemap(kernel), ErrorCode::denied, "/proc/self/pagemap");
+  kernel.open_error = 0;
+  kernel.first_ioctl_error = -ENOTTY;
+  expect_reason(open_pagemap(kernel), ErrorCode::unsupported, "Linux 6.7");
+  kernel.first_ioctl_error = -EPERM;
+  expect_reason(open_pagemap(kernel), ErrorCode::denied, "PAGEMAP_SCAN");
+}
+
+TEST(Kernel, WithoutWriteProtectionSaysWhatItTakes) {
+  Refusing kernel;
+  kernel.faults_error = -ENOSYS;
+  expect_reason(open_write_protection(kernel), ErrorCode::unsupported, "CONFIG_USERFAULTFD");
+  kernel.faults_error = -EINVAL;
+  expect_reason(open_write_protection(kernel), ErrorCode::unsupported, "Linux 6.7");
+  kernel.faults_error = -EPERM;
+  expect_reason(open_write_protection(kernel), ErrorCode::denied, "seccomp");
+  kernel.faults_error = ::open("/dev/null", O_RDONLY | O_CLOEXEC);  // of a kernel that knows less
+  kernel.first_ioctl_error = -EINVAL;
+  expect_reason(open_write_protection(kernel), ErrorCode::unsupported, "UFFD_FEATURE_WP_ASYNC");
+}
+
+TEST(Kernel, OfASourceIsAskedWhenItIsOpened) {
+  Refusing kernel;
+  kernel.open_error = -ENOENT;
+  expect_reason(open_hotness(HotnessKind::referenced, {}, kernel), ErrorCode::unsupported,
+                "CONFIG_PROC_PAGE_MONITOR");
+  kernel.open_error = -EACCES;
+  expect_reason(open_hotness(HotnessKind::referenced, {}, kernel), ErrorCode::denied, "clear_refs");
+  kernel.open_error = 0;
+  kernel.first_ioctl_error = -ENOTTY;
+  for (const HotnessKind kind : {HotnessKind::memfd, HotnessKind::written}) {
+    expect_reason(open_hotness(kind, {}, kernel), ErrorCode::unsupported, "PAGEMAP_SCAN");
+  }
+}
+
+// Takes every call and does nothing, as some sandboxes do.
+struct Pretending final : Kernel {
+  std::int64_t write(int, const void*, std::size_t count) override {
+    return static_cast<std::int64_t>(count);
+  }
+  int userfaultfd(int) override { return ::open("/dev/null", O_RDONLY | O_CLOEXEC); }
+  int ioctl(int, unsigned long request, void* argument) override {
+    if (_IOC_NR(request) == 16) {  // PAGEMAP_SCAN: nothing anywhere
+      auto* const scan = static_cast<PageScan*>(argument);
+      scan->walk_end = scan->end;
+    }
+    return 0;
+  }
+};
+
+TEST(Kernel, ThatOnlyPretendsIsFoundOut) {
+  Pretending kernel;
+  for (const HotnessKind kind : kHotnessKinds) {
+    expect_reason(open_hotness(kind, {}, kernel), ErrorCode::unsupported, "sandbox");
+  }
+}
+
+TEST(OwnDescriptor, IsClosedOnceAndInAChild) {
+  const int number = ::open("/dev/null", O_RDONLY | O_CLOEXEC);
+  {
+    OwnDescriptor first(number);
+    OwnDescriptor second;
+    second = std::move(first);
+    const OwnDescriptor third(std::move(second));
+    EXPECT_EQ(third.get(), number);
+    EXPECT_EQ(test::status_of_child([&] { return ::fcntl(number, F_GETFD) < 0; }), 0);
+    EXPECT_GE(::fcntl(number, F_GETFD), 0);
+  }
+  EXPECT_LT(::fcntl(number, F_GETFD), 0);
+}
+
+}  // namespace
+}  // namespace headrace

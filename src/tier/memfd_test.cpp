@@ -1,0 +1,107 @@
+#include <gtest/gtest.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+
+#include <cstring>
+#include <random>
+
+#include "support/child.h"
+#include "tier/planted_testing.h"
+
+namespace headrace {
+namespace {
+
+using test::kPage;
+using test::Trackable;
+
+TEST(SharedMemory, IsZeroedInWholePagesAndMoves) {
+  auto memory = SharedMemory::make({kPage + 1});
+  ASSERT_TRUE(memory);
+  EXPECT_EQ(memory->bytes().size(), 2 * kPage);
+  for (const std::byte each : memory->bytes()) ASSERT_EQ(each, std::byte{0});
+  const std::byte* const at = memory->bytes().data();
+  SharedMemory moved = *std::move(memory);
+  EXPECT_EQ(moved.bytes().data(), at);
+  EXPECT_TRUE(memory->bytes().empty());
+}
+
+TEST(SharedMemory, RefusesWhatThereIsNot) {
+  EXPECT_EQ(SharedMemory::make({0}).error().code, ErrorCode::invalid);
+  EXPECT_EQ(SharedMemory::make({~0ull}).error().code, ErrorCode::exhausted);
+  EXPECT_FALSE(SharedMemory::make({1ull << 62}));
+}
+
+class Memfd : public testing::Test {
+ protected:
+  void SetUp() override {
+    auto source = open_hotness(HotnessKind::memfd, {.least_interval = {}});
+    if (!source) GTEST_SKIP() << source.error().message;
+    source_ = *std::move(source);
+  }
+  std::unique_ptr<HotnessSource> source_;
+};
+
+TEST_F(Memfd, SeesEachPageThatIsTouchedAndNoOther) {
+  const Trackable memory(HotnessKind::memfd, 16_MiB);
+  ASSERT_TRUE(source_->track(memory.bytes()));
+  std::mt19937_64 random(4);
+  for (int look = 0; look < 10; ++look) {
+    const auto touched = test::plant(memory.count(), 0.1, 1, random);
+    test::access_pages(memory.bytes(), touched,
+                       look % 2 == 0 ? test::Access::read : test::Access::write);
+    EXPECT_EQ(test::pages_in(*source_->look(), memory.bytes()), touched);
+  }
+}
+
+TEST_F(Memfd, RefusesMemoryThatWouldLoseItsBytes) {
+  const Trackable own(HotnessKind::written, 1_MiB);
+  const auto refused = source_->track(own.bytes());
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().code, ErrorCode::unsupported);
+  EXPECT_NE(refused.error().message.find("SharedMemory"), std::string::npos);
+  EXPECT_EQ(own.bytes()[0], std::byte{1});
+}
+
+TEST_F(Memfd, LeavesMemoryOfSomebodyElseAloneThatCameInItsPlace) {
+  const Trackable memory(HotnessKind::memfd, 1_MiB);
+  ASSERT_TRUE(source_->track(memory.bytes()));
+  void* const in_place = mmap(memory.bytes().data() + 4 * kPage, 4 * kPage, PROT_READ | PROT_WRITE,
+                              MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0);
+  ASSERT_NE(in_place, MAP_FAILED);
+  std::memset(in_place, 'x', 4 * kPage);
+  const auto sample = source_->look();
+  ASSERT_TRUE(sample);
+  EXPECT_EQ(sample->unseen, 1_MiB);
+  EXPECT_NE(sample->why_unseen.find("no longer the memory"), std::string::npos);
+  for (std::size_t i = 0; i < 4 * kPage; ++i) {
+    ASSERT_EQ(static_cast<const char*>(in_place)[i], 'x');
+  }
+}
+
+TEST_F(Memfd, SaysOfLockedMemoryThatItSeesNothing) {
+  const Trackable memory(HotnessKind::memfd, {16 * kPage});
+  ASSERT_TRUE(source_->track(memory.bytes()));
+  if (mlock(memory.bytes().data(), kPage) != 0) GTEST_SKIP() << "mlock is refused";
+  const auto sample = source_->look();
+  ASSERT_TRUE(sample);
+  EXPECT_EQ(sample->unseen.value, 16 * kPage);
+  EXPECT_NE(sample->why_unseen.find("mlock"), std::string::npos);
+  EXPECT_TRUE(sample->touches.empty());
+  ASSERT_TRUE(source_->untrack(memory.bytes()));
+  EXPECT_EQ(source_->track(memory.bytes()).error().code, ErrorCode::unsupported);
+}
+
+TEST_F(Memfd, SeesNoTouchesOfAChildWhoseWritesArrive) {
+  const Trackable memory(HotnessKind::memfd, 1_MiB);
+  ASSERT_TRUE(source_->track(memory.bytes()));
+  ASSERT_EQ(test::status_of_child([&] {
+              memory.bytes()[3 * kPage] = std::byte{9};
+              return true;
+            }),
+            0);
+  EXPECT_TRUE(source_->look()->touches.empty());
+  EXPECT_EQ(memory.bytes()[3 * kPage], std::byte{9});
+}
+
+}  // namespace
+}  // namespace headrace

@@ -1,0 +1,217 @@
+// Chunks as mappings of their own, and the accessed bits of their pages.
+//
+// The kernel counts the pages that were touched per mapping (Referenced in smaps) since the bits
+// were last cleared (clear_refs). It merges neighbours that are alike, so every other chunk is left
+// out of core dumps: then they are not. Clearing does not flush the TLB, and a page whose
+// translation is still there is touched without a trace; so each look ends with a change of
+// protection of memory of its own, wide enough that the kernel flushes all.
+//
+// Documentation/filesystems/proc.rst; chunks_of() is what is decided here.
+#include "tier/referenced.h"
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstddef>
+#include <optional>
+
+#include "core/fail.h"
+#include "memory/memory.h"
+#include "tier/claims.h"
+#include "tier/source.h"
+
+namespace headrace {
+namespace {
+
+constexpr std::uint64_t kHugePage = 2 << 20;
+// More pages than any kernel flushes one by one (x86: 33, arm64: 512).
+constexpr std::uint64_t kFlushedPages = 1024;
+
+// Makes all CPUs of the process forget their translations.
+class TlbFlush {
+ public:
+  static Result<TlbFlush> make() {
+    const auto page = static_cast<std::uint64_t>(::sysconf(_SC_PAGESIZE));
+    auto memory =
+        MappedMemory::make({kFlushedPages * page}, {1}, {1}, PROT_READ | PROT_WRITE, MAP_NORESERVE);
+    if (!memory) return fail_errno(memory.error(), "cannot map memory");
+    (void)::madvise(memory->memory(), memory->length().value, MADV_NOHUGEPAGE);
+    return TlbFlush(std::move(*memory), page);
+  }
+
+  // The pages at both ends are there, so that taking them away concerns all between.
+  Status operator()() const {
+    std::byte* const first = memory_.memory();
+    const std::uint64_t length = memory_.length().value;
+    *static_cast<volatile std::byte*>(first) = std::byte{1};
+    *static_cast<volatile std::byte*>(first + length - page_) = std::byte{1};
+    if (::mprotect(first, length, PROT_NONE) != 0 ||
+        ::mprotect(first, length, PROT_READ | PROT_WRITE) != 0) {
+      return fail_errno(errno, "cannot flush translations (mprotect)");
+    }
+    return {};
+  }
+
+ private:
+  TlbFlush(MappedMemory memory, std::uint64_t page) : memory_(std::move(memory)), page_(page) {}
+  MappedMemory memory_;
+  std::uint64_t page_;
+};
+
+class ReferencedSource final : public SourceBase {
+ public:
+  ReferencedSource(const HotnessOptions& options, Kernel& kernel, OwnDescriptor clear,
+                   TlbFlush flush)
+      : SourceBase(HotnessKind::referenced, options, kernel),
+        clear_(std::move(clear)),
+        flush_(std::move(flush)) {}
+  ~ReferencedSource() override {
+    end_all();
+    if (here()) {
+      release_accessed_bits();
+    } else {
+      clear_.forget();
+    }
+  }
+
+ private:
+  Result<Tracking> begin(const TrackedRange& range, std::span<const Vma> vmas) override;
+  void end(const TrackedRange& range) override { restore(range); }
+  Status examine(std::span<const TrackedRange> ranges, HotnessSample& sample) override;
+
+  void restore(const TrackedRange& range) {
+    (void)kernel().madvise(range.begin, range.bytes().value, MADV_DODUMP);
+  }
+  Result<std::uint64_t> mappings();
+  Status clear();
+
+  OwnDescriptor clear_;
+  const TlbFlush flush_;
+};
+
+Result<std::uint64_t> ReferencedSource::mappings() {
+  std::uint64_t count = 0;
+  HEADRACE_TRY_STATUS(for_each_vma(kernel(), [&](const Vma&) { ++count; }));
+  return count;
+}
+
+Status ReferencedSource::clear() {
+  const std::int64_t written = kernel().write(clear_.get(), "1", 1);
+  if (written < 0) {
+    return fail_errno(static_cast<int>(-written), "cannot clear the accessed bits (clear_refs)");
+  }
+  return flush_();
+}
+
+Result<Tracking> ReferencedSource::begin(const TrackedRange& range, std::span<const Vma> vmas) {
+  if (std::ranges::any_of(vmas, &Vma::hugetlb)) {
+    return fail(ErrorCode::unsupported,
+                "the kernel keeps no account of accesses to pages of a hugetlb pool; give base "
+                "pages or transparent huge ones");
+  }
+  if (std::ranges::any_of(vmas, &Vma::undumped)) {
+    return fail(ErrorCode::unsupported,
+                "the memory is left out of core dumps (MADV_DONTDUMP), and tracking would put it "
+                "in; take another source");
+  }
+  HEADRACE_TRY(const std::uint64_t used, mappings());
+  const std::uint64_t most = kernel().max_mappings();
+  const Chunks chunks = chunks_of(range.begin, range.end, options().chunk,
+                                  std::ranges::any_of(vmas, &Vma::huge) ? kHugePage : 0,
+                                  most > used ? (most - used) / 2 : 0);
+  for (std::size_t i = 0; i + 1 < chunks.bounds.size(); i += 2) {
+    const std::uintptr_t at = chunks.bounds[i];
+    const int error = kernel().madvise(at, chunks.bounds[i + 1] - at, MADV_DONTDUMP);
+    if (error < 0) {
+      restore(range);
+      return fail_errno(-error, "cannot make a chunk a mapping of its own (madvise)");
+    }
+  }
+  if (auto cleared = clear(); !cleared) {
+    restore(range);
+    return std::unexpected(cleared.error());
+  }
+  return Tracking{chunks.size, chunks.note};
+}
+
+Status ReferencedSource::examine(std::span<const TrackedRange> ranges, HotnessSample& sample) {
+  std::uint64_t seen = 0;
+  HEADRACE_TRY_STATUS(for_each_vma(kernel(), [&](const Vma& vma) {
+    for (auto range = std::ranges::upper_bound(ranges, vma.begin, {}, &TrackedRange::end);
+         range != ranges.end() && range->begin < vma.end; ++range) {
+      const std::uintptr_t begin = std::max(vma.begin, range->begin);
+      const std::uintptr_t end = std::min(vma.end, range->end);
+      seen += end - begin;
+      // Merged with its neighbour, it has its share of what was touched in both.
+      const Bytes touched{static_cast<std::uint64_t>(static_cast<double>(vma.referenced.value) *
+                                                     static_cast<double>(end - begin) /
+                                                     static_cast<double>(vma.end - vma.begin))};
+      if (touched.value > 0) sample.touches.push_back(touch_of(begin, end, touched));
+    }
+  }));
+  std::uint64_t tracked = 0;
+  for (const TrackedRange& range : ranges) tracked += range.bytes().value;
+  if (seen < tracked) miss(sample, {tracked - seen}, "no longer mapped");
+  return clear();
+}
+
+}  // namespace
+
+Chunks chunks_of(std::uintptr_t begin, std::uintptr_t end, Bytes wanted, std::uint64_t whole,
+                 std::uint64_t most) {
+  Chunks chunks{.size = {std::max(wanted.value, whole)}};
+  if (whole > wanted.value) chunks.note = "huge pages are kept whole";
+  const std::uint64_t before = chunks.size.value;
+  const auto pieces = [&] { return (end - 1) / chunks.size.value - begin / chunks.size.value + 1; };
+  // One more where their number is even.
+  while (chunks.size.value < end - begin && pieces() + 1 > most) chunks.size = chunks.size * 2;
+  if (chunks.size.value > before) {
+    chunks.note += (chunks.note.empty() ? "" : "; ");
+    chunks.note += "chunks of " + to_string(chunks.size) + ", for the kernel allows this process " +
+                   std::to_string(most) + " mappings more (half of vm.max_map_count that is left)";
+  }
+  const std::uint64_t size = chunks.size.value;
+  const bool one = pieces() + 1 > most;
+  chunks.bounds.push_back(begin);
+  for (std::uintptr_t at = (begin / size + 1) * size; at < end && !one; at += size) {
+    chunks.bounds.push_back(at);
+  }
+  chunks.bounds.push_back(end);
+  // Both ends are left out of dumps, so that neither merges with what is beside it: an odd number.
+  if (chunks.bounds.size() % 2 == 1) {
+    const auto last = chunks.bounds.end() - 1;
+    const std::uint64_t pages = (*last - *(last - 1)) / kLeastPage;
+    if (pages > 1) {
+      chunks.bounds.insert(last, *last - pages / 2 * kLeastPage);
+    } else {
+      chunks.bounds.erase(last - 1);
+    }
+  }
+  return chunks;
+}
+
+SourceResult open_referenced(const HotnessOptions& options, Kernel& kernel) {
+  const int descriptor = kernel.open("/proc/self/clear_refs", O_WRONLY);
+  if (descriptor == -ENOENT) {
+    return fail(ErrorCode::unsupported,
+                "there is no /proc/self/clear_refs: the kernel was built without "
+                "CONFIG_PROC_PAGE_MONITOR, or a sandbox stands in for it");
+  }
+  if (descriptor < 0) {
+    return fail_errno(-descriptor,
+                      "cannot open /proc/self/clear_refs (read-only /proc, or not dumpable)");
+  }
+  OwnDescriptor clear(descriptor);
+  HEADRACE_TRY(TlbFlush flush, TlbFlush::make());
+  if (!claim_accessed_bits()) {
+    return fail(ErrorCode::exhausted,
+                "this process has a source `referenced` already, and each clears the accessed bits "
+                "of the whole process; track with that one");
+  }
+  return std::make_unique<ReferencedSource>(options, kernel, std::move(clear), std::move(flush));
+}
+
+}  // namespace headrace

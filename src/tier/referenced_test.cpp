@@ -1,0 +1,226 @@
+#include "tier/referenced.h"
+
+#include <gtest/gtest.h>
+#include <sys/mman.h>
+
+#include <cerrno>
+#include <map>
+#include <random>
+
+#include "tier/planted_testing.h"
+
+namespace headrace {
+namespace {
+
+using std::chrono::milliseconds;
+using test::kPage;
+using test::Trackable;
+
+constexpr Bytes kTestChunk = 64_KiB;
+
+TEST(Chunks, BeginAtMultiplesAndAreOdd) {
+  const auto chunks = chunks_of(0x10000, 0x40000, 64_KiB, 0, 100);
+  EXPECT_EQ(chunks.size, 64_KiB);
+  EXPECT_EQ(chunks.note, "");
+  EXPECT_EQ(chunks.bounds, (std::vector<std::uintptr_t>{0x10000, 0x20000, 0x30000, 0x40000}));
+  EXPECT_EQ(chunks_of(0x1f000, 0x31000, 64_KiB, 0, 100).bounds,
+            (std::vector<std::uintptr_t>{0x1f000, 0x20000, 0x30000, 0x31000}));
+}
+
+TEST(Chunks, OfAnEvenNumberHaveTheLastOneCutInTwo) {
+  EXPECT_EQ(chunks_of(0x10000, 0x30000, 64_KiB, 0, 100).bounds,
+            (std::vector<std::uintptr_t>{0x10000, 0x20000, 0x28000, 0x30000}));
+  EXPECT_EQ(chunks_of(0x10000, 0x21000, 64_KiB, 0, 100).bounds,
+            (std::vector<std::uintptr_t>{0x10000, 0x21000}))
+      << "a page cannot be cut: it goes with the one before";
+  EXPECT_EQ(chunks_of(0x10000, 0x11000, 64_KiB, 0, 100).bounds,
+            (std::vector<std::uintptr_t>{0x10000, 0x11000}));
+}
+
+TEST(Chunks, KeepHugePagesWholeAndWithinTheMappingsThatAreLeft) {
+  const auto huge = chunks_of(0, 64 << 20, 64_KiB, 2 << 20, 100);
+  EXPECT_EQ(huge.size, 2_MiB);
+  EXPECT_NE(huge.note.find("huge pages"), std::string::npos);
+  const auto few = chunks_of(0, 64 << 20, 64_KiB, 0, 100);
+  EXPECT_EQ(few.size, 1_MiB);
+  EXPECT_LE(few.bounds.size() - 1, 100u);
+  EXPECT_NE(few.note.find("100 mappings"), std::string::npos) << few.note;
+  EXPECT_EQ(chunks_of(0x1000, 64 << 20, 64_KiB, 0, 0).bounds.size(), 2u);
+}
+
+TEST(Chunks, CoverTheRangeWhateverItIs) {
+  std::mt19937_64 random(1);
+  for (int i = 0; i < 2000; ++i) {
+    const std::uintptr_t begin = random() % 1000 * kPage;
+    const std::uintptr_t end = begin + (1 + random() % 1000) * kPage;
+    const Bytes wanted{kPage << random() % 8};
+    const std::uint64_t most = random() % 200;
+    const auto bounds = chunks_of(begin, end, wanted, 0, most).bounds;
+    ASSERT_EQ(bounds.front(), begin);
+    ASSERT_EQ(bounds.back(), end);
+    ASSERT_EQ(bounds.size() % 2, 0u);
+    ASSERT_TRUE(bounds.size() - 1 <= most || bounds.size() == 2);
+    for (std::size_t k = 1; k < bounds.size(); ++k) {
+      ASSERT_LT(bounds[k - 1], bounds[k]);
+      ASSERT_EQ(bounds[k] % kPage, 0u);
+    }
+  }
+}
+
+class Referenced : public testing::Test {
+ protected:
+  void SetUp() override {
+    if (const auto there = open_hotness(HotnessKind::referenced); !there) {
+      GTEST_SKIP() << there.error().message;
+    }
+  }
+  std::unique_ptr<HotnessSource> open(Kernel& kernel = system_kernel()) {
+    return open_hotness(HotnessKind::referenced,
+                        {.chunk = kTestChunk, .least_interval = {}, .clock = &clock_}, kernel)
+        .value();
+  }
+  ManualClock clock_;
+};
+
+std::vector<Vma> mappings_in(std::span<const std::byte> memory) {
+  const auto begin = reinterpret_cast<std::uintptr_t>(memory.data());
+  std::vector<Vma> vmas;
+  EXPECT_TRUE(for_each_vma(system_kernel(), [&](const Vma& vma) {
+    if (vma.end > begin && vma.begin < begin + memory.size()) vmas.push_back(vma);
+  }));
+  return vmas;
+}
+
+TEST_F(Referenced, CountsThePagesOfEachChunkExactly) {
+  const Trackable memory(HotnessKind::referenced, 16_MiB);
+  const auto source = open();
+  ASSERT_EQ(source->track(memory.bytes())->granularity, kTestChunk);
+  std::mt19937_64 random(2);
+  for (int look = 0; look < 20; ++look) {
+    std::map<std::size_t, std::uint64_t> expected;
+    for (std::size_t page = 0; page < memory.count(); ++page) {
+      if (random() % 8 != 0) continue;
+      test::access_page(memory.bytes(), page, test::Access::mixed);
+      expected[page * kPage / kTestChunk.value] += kPage;
+    }
+    std::map<std::size_t, std::uint64_t> seen;
+    const auto sample = source->look();
+    ASSERT_TRUE(sample);
+    for (const Touch& touch : sample->touches) {
+      const auto at = static_cast<std::size_t>(touch.range.data() - memory.bytes().data());
+      EXPECT_LE(touch.range.size(), kTestChunk.value);
+      seen[at / kTestChunk.value] += touch.touched.value;
+    }
+    EXPECT_EQ(seen, expected);
+  }
+  EXPECT_TRUE(source->look()->touches.empty());
+}
+
+TEST_F(Referenced, FindsScatteredPagesNoBetterThanTheirChunks) {
+  const Trackable memory(HotnessKind::referenced, 32_MiB);
+  const auto source = open();
+  ASSERT_TRUE(source->track(memory.bytes()));
+  std::mt19937_64 random(3);
+  const auto hot = test::plant(memory.count(), 0.1, 1, random);
+  Hotness hotness;
+  test::use(*source, clock_, hotness, memory.bytes(), hot, test::Access::read, random);
+  const double found = test::found(hotness, memory.bytes(), hot, random);
+  RecordProperty("precision", std::to_string(found));
+  EXPECT_GT(found, 0.1) << "no worse than chance";
+  EXPECT_LT(found, 0.5) << "it tells pages apart, and its traits say that it does not";
+}
+
+TEST_F(Referenced, LeavesTheMappingsAsTheyWere) {
+  const Trackable memory(HotnessKind::referenced, 4_MiB);
+  const auto before = mappings_in(memory.bytes());
+  {
+    const auto source = open();
+    ASSERT_TRUE(source->track(memory.bytes()));
+    EXPECT_GE(mappings_in(memory.bytes()).size(), 4_MiB / kTestChunk);
+    ASSERT_TRUE(source->untrack(memory.bytes()));
+    EXPECT_EQ(mappings_in(memory.bytes()).size(), before.size());
+    ASSERT_TRUE(source->track(memory.bytes()));
+  }
+  const auto after = mappings_in(memory.bytes());
+  ASSERT_EQ(after.size(), before.size());
+  EXPECT_FALSE(after.front().undumped);
+}
+
+TEST_F(Referenced, RefusesWhatShallNotBeInCoreDumps) {
+  const Trackable memory(HotnessKind::referenced, 1_MiB);
+  ASSERT_EQ(madvise(memory.bytes().data(), 2 * kPage, MADV_DONTDUMP), 0);
+  const auto source = open();
+  const auto tracking = source->track(memory.bytes());
+  ASSERT_FALSE(tracking);
+  EXPECT_EQ(tracking.error().code, ErrorCode::unsupported);
+  EXPECT_TRUE(mappings_in(memory.bytes()).front().undumped);
+}
+
+TEST_F(Referenced, TakesLargerChunksWhereTheKernelAllowsFewMappings) {
+  struct FewMappings final : Kernel {
+    std::uint64_t mappings = 0;
+    std::uint64_t max_mappings() override { return mappings; }
+  } kernel;
+  const Trackable memory(HotnessKind::referenced, 16_MiB);
+  std::uint64_t used = 0;
+  ASSERT_TRUE(for_each_vma(system_kernel(), [&](const Vma&) { ++used; }));
+  kernel.mappings = used + 100;
+  const auto source =
+      open_hotness(HotnessKind::referenced, {.chunk = kTestChunk, .least_interval = {}}, kernel);
+  ASSERT_TRUE(source) << source.error().message;
+  const auto tracking = (*source)->track(memory.bytes());
+  ASSERT_TRUE(tracking);
+  EXPECT_GT(tracking->granularity, 256_KiB);
+  EXPECT_NE(tracking->note.find("max_map_count"), std::string::npos) << tracking->note;
+  EXPECT_LE(mappings_in(memory.bytes()).size(), 51u);
+  test::access_page(memory.bytes(), 5, test::Access::read);
+  EXPECT_EQ((*source)->look()->touches.size(), 1u);
+}
+
+TEST_F(Referenced, UndoesWhatItBeganWhenTheKernelRefusesTheRest) {
+  struct Full final : Kernel {
+    int left = 1 << 20;
+    int madvise(std::uintptr_t begin, std::size_t bytes, int advice) override {
+      if (advice == MADV_DONTDUMP && left-- <= 0) return -ENOMEM;
+      return Kernel::madvise(begin, bytes, advice);
+    }
+  } kernel;
+  const Trackable memory(HotnessKind::referenced, 4_MiB);
+  const auto before = mappings_in(memory.bytes()).size();
+  const auto source = open(kernel);
+  kernel.left = 10;
+  const auto tracking = source->track(memory.bytes());
+  ASSERT_FALSE(tracking);
+  EXPECT_EQ(tracking.error().code, ErrorCode::exhausted);
+  EXPECT_EQ(mappings_in(memory.bytes()).size(), before);
+  kernel.left = 1 << 20;
+  EXPECT_TRUE(source->track(memory.bytes())) << "it was not tracked before";
+}
+
+TEST_F(Referenced, IsTheOnlyOneOfAProcess) {
+  auto first = open();
+  const auto second = open_hotness(HotnessKind::referenced);
+  ASSERT_FALSE(second);
+  EXPECT_EQ(second.error().code, ErrorCode::exhausted);
+  first.reset();
+  EXPECT_TRUE(open_hotness(HotnessKind::referenced));
+}
+
+TEST_F(Referenced, KeepsHugePagesWhole) {
+  auto memory = MappedMemory::make(8_MiB, 2_MiB, 4_KiB, PROT_READ | PROT_WRITE).value();
+  ASSERT_EQ(madvise(memory.memory(), 8_MiB .value, MADV_HUGEPAGE), 0);
+  for (std::size_t at = 0; at < 8_MiB .value; at += kPage) memory.memory()[at] = std::byte{1};
+  const std::span<std::byte> bytes(memory.memory(), 8_MiB .value);
+  const auto source = open();
+  const auto tracking = source->track(bytes);
+  ASSERT_TRUE(tracking);
+  EXPECT_EQ(tracking->granularity, 2_MiB);
+  EXPECT_NE(tracking->note.find("huge"), std::string::npos);
+  test::access_page(bytes, 600, test::Access::read);
+  const auto sample = source->look();
+  ASSERT_EQ(sample->touches.size(), 1u);
+  EXPECT_EQ(sample->touches.front().range.data(), bytes.data() + 2_MiB .value);
+}
+
+}  // namespace
+}  // namespace headrace

@@ -1,0 +1,235 @@
+#include "tier/source.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <bit>
+#include <cstring>
+#include <iterator>
+#include <utility>
+
+#include "core/check.h"
+#include "core/fail.h"
+
+namespace headrace {
+namespace {
+
+std::uint64_t size_of_page() { return static_cast<std::uint64_t>(::sysconf(_SC_PAGESIZE)); }
+
+// Checks that it is whole pages.
+Result<TrackedRange> range_of(std::span<const std::byte> memory) {
+  const auto begin = reinterpret_cast<std::uintptr_t>(memory.data());
+  if (memory.empty()) return fail(ErrorCode::invalid, "there are no bytes to track; give some");
+  if (begin % size_of_page() != 0 || memory.size() % size_of_page() != 0) {
+    return fail(ErrorCode::invalid,
+                "{} bytes at {:#x} are not whole pages; give memory that begins and ends at "
+                "multiples of {}",
+                memory.size(), begin, size_of_page());
+  }
+  return TrackedRange{begin, begin + memory.size()};
+}
+
+// The mappings that cover the range; invalid: there is a hole in it.
+Result<std::vector<Vma>> mappings_of(Kernel& kernel, const TrackedRange& range) {
+  std::vector<Vma> vmas;
+  std::uintptr_t covered = range.begin;
+  HEADRACE_TRY_STATUS(for_each_vma(kernel, [&](const Vma& vma) {
+    if (vma.end <= range.begin || vma.begin >= range.end) return;
+    vmas.push_back(vma);
+    if (vma.begin <= covered) covered = std::max(covered, vma.end);
+  }));
+  if (covered < range.end) {
+    return fail(ErrorCode::invalid, "there is no memory at {:#x}; track what is mapped", covered);
+  }
+  return vmas;
+}
+
+SourceResult open_kind(HotnessKind kind, const HotnessOptions& options, Kernel& kernel) {
+  switch (kind) {
+    case HotnessKind::referenced: return open_referenced(options, kernel);
+    case HotnessKind::memfd: return open_memfd(options, kernel);
+    case HotnessKind::written: return open_written(options, kernel);
+  }
+  CHECK(false);
+  std::unreachable();
+}
+
+// Whether it sees a page that is written, and none otherwise: what stands in for a kernel may take
+// every call and do nothing.
+Status try_out(HotnessSource& source) {
+  HEADRACE_TRY(const SharedMemory memory, SharedMemory::make({4 * size_of_page()}));
+  volatile std::byte* const page = memory.bytes().data() + size_of_page();
+  *page = std::byte{1};
+  HEADRACE_TRY_STATUS(source.track(memory.bytes()));
+  HEADRACE_TRY(const HotnessSample before, source.look());
+  *page = std::byte{2};
+  HEADRACE_TRY(const HotnessSample written, source.look());
+  HEADRACE_TRY(const HotnessSample after, source.look());
+  if (!before.touches.empty() || written.touches.empty() || !after.touches.empty()) {
+    return fail(ErrorCode::unsupported,
+                "{} takes every call here and does not see a page that is written; this is no "
+                "Linux, or one that a sandbox stands in for",
+                to_string(source.traits().kind));
+  }
+  return {};
+}
+
+}  // namespace
+
+std::string_view to_string(HotnessKind kind) {
+  switch (kind) {
+    case HotnessKind::referenced: return "referenced";
+    case HotnessKind::memfd: return "memfd";
+    case HotnessKind::written: return "written";
+  }
+  CHECK(false);
+  return {};
+}
+
+HotnessTraits traits_of(HotnessKind kind) {
+  switch (kind) {
+    case HotnessKind::referenced:
+      return {.kind = kind,
+              .sees_reads = true,
+              .sees_writes = true,
+              .memory = "any but pages of a hugetlb pool and what is left out of core dumps",
+              .cost =
+                  "clears the accessed bits of the whole process, which reclaim uses too; its "
+                  "mappings are many while it tracks, and core dumps have every other chunk"};
+    case HotnessKind::memfd:
+      return {.kind = kind,
+              .sees_reads = true,
+              .sees_writes = true,
+              .by_page = true,
+              .memory = "SharedMemory, and what else is mapped shared from memory files",
+              .cost = "a page fault at the first access to each page after a look"};
+    case HotnessKind::written:
+      return {
+          .kind = kind,
+          .sees_writes = true,
+          .by_page = true,
+          .memory = "anonymous memory, and memory files mapped shared",
+          .cost = "a page fault at the first write to each page after a look; splits huge pages"};
+  }
+  CHECK(false);
+  return {};
+}
+
+Touch touch_of(std::uintptr_t begin, std::uintptr_t end, Bytes touched) {
+  return {{reinterpret_cast<const std::byte*>(begin), end - begin}, touched};
+}
+
+Bytes unmapped_bytes(Kernel& kernel, const TrackedRange& range) {
+  Bytes mapped;
+  const auto all = for_each_vma(kernel, [&](const Vma& vma) {
+    const std::uintptr_t begin = std::max(vma.begin, range.begin);
+    const std::uintptr_t end = std::min(vma.end, range.end);
+    if (begin < end) mapped += {end - begin};
+  });
+  return all ? range.bytes() - mapped : range.bytes();
+}
+
+void unregister_range(Kernel& kernel, int descriptor, const TrackedRange& range) {
+  if (unregister_protection(kernel, descriptor, range.begin, range.end)) return;
+  // With a hole in it, or the memory of somebody else, it goes piece by piece.
+  (void)for_each_vma(kernel, [&](const Vma& vma) {
+    const std::uintptr_t begin = std::max(vma.begin, range.begin);
+    const std::uintptr_t end = std::min(vma.end, range.end);
+    if (begin < end) (void)unregister_protection(kernel, descriptor, begin, end);
+  });
+}
+
+SourceBase::SourceBase(HotnessKind kind, const HotnessOptions& options, Kernel& kernel)
+    : HotnessSource(kind),
+      options_(options),
+      kernel_(kernel),
+      clock_(options.clock != nullptr ? *options.clock : system_clock()) {}
+
+void SourceBase::leave() { abandon(std::move(ranges_)); }
+
+void SourceBase::end_all() {
+  if (!here()) return leave();
+  const MutexLock lock(mutex_);
+  for (const TrackedRange& range : ranges_) {
+    end(range);
+    release_claim(range.begin);
+  }
+  ranges_.clear();
+}
+
+void SourceBase::miss(HotnessSample& sample, Bytes bytes, std::string_view why) {
+  sample.unseen += bytes;
+  if (sample.why_unseen.find(why) != std::string::npos) return;
+  if (!sample.why_unseen.empty()) sample.why_unseen += "; ";
+  sample.why_unseen += why;
+}
+
+Result<Tracking> SourceBase::track(std::span<const std::byte> memory) {
+  HEADRACE_TRY_STATUS(origin_.check("the source of hotness"));
+  HEADRACE_TRY(const TrackedRange range, range_of(memory));
+  const MutexLock lock(mutex_);
+  HEADRACE_TRY(const std::vector<Vma> vmas, mappings_of(kernel_, range));
+  HEADRACE_TRY_STATUS(claim(range.begin, range.end, traits().kind));
+  auto tracking = begin(range, vmas);
+  if (!tracking) {
+    release_claim(range.begin);
+    return tracking;
+  }
+  if (ranges_.empty()) since_ = clock_.now();
+  ranges_.insert(std::ranges::upper_bound(ranges_, range.begin, {}, &TrackedRange::begin), range);
+  return tracking;
+}
+
+Status SourceBase::untrack(std::span<const std::byte> memory) {
+  HEADRACE_TRY_STATUS(origin_.check("the source of hotness"));
+  const auto begin = reinterpret_cast<std::uintptr_t>(memory.data());
+  const MutexLock lock(mutex_);
+  const auto found = std::ranges::find(ranges_, TrackedRange{begin, begin + memory.size()});
+  if (found == ranges_.end()) {
+    return fail(ErrorCode::invalid, "{} does not track these {} bytes at {:#x} as one range",
+                to_string(traits().kind), memory.size(), begin);
+  }
+  end(*found);
+  release_claim(begin);
+  ranges_.erase(found);
+  return {};
+}
+
+Result<HotnessSample> SourceBase::look() {
+  HEADRACE_TRY_STATUS(origin_.check("the source of hotness"));
+  const MutexLock lock(mutex_);
+  const Nanoseconds now = clock_.now();
+  if (looked_ && now - *looked_ < options_.least_interval) {
+    return fail(ErrorCode::exhausted,
+                "the last look was {:.1f} ms ago; wait {:.1f} ms, or set a shorter least_interval",
+                seconds(now - *looked_) * 1e3, seconds(options_.least_interval) * 1e3);
+  }
+  HotnessSample sample;
+  if (!ranges_.empty()) {
+    HEADRACE_TRY_STATUS(examine(ranges_, sample));
+    sample.covered = now - since_;
+  }
+  since_ = now;
+  looked_ = now;
+  return sample;
+}
+
+SourceResult open_hotness(HotnessKind kind, const HotnessOptions& options, Kernel& kernel) {
+  if (!std::has_single_bit(options.chunk.value) || options.chunk.value < size_of_page()) {
+    return fail(ErrorCode::invalid, "a chunk of {} bytes; give a power of two of at least {}",
+                options.chunk.value, size_of_page());
+  }
+  HotnessOptions trial = options;
+  trial.least_interval = {};
+  {
+    HEADRACE_TRY(const auto source, open_kind(kind, trial, kernel));
+    HEADRACE_TRY_STATUS(try_out(*source));
+  }
+  return open_kind(kind, options, kernel);
+}
+
+SourceResult open_hotness(HotnessKind kind, const HotnessOptions& options) {
+  return open_hotness(kind, options, system_kernel());
+}
+
+}  // namespace headrace

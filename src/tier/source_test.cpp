@@ -1,0 +1,291 @@
+// What every source promises, each in turn.
+#include "tier/source.h"
+
+#include <gtest/gtest.h>
+#include <sys/mman.h>
+
+#include <atomic>
+#include <cstring>
+#include <optional>
+#include <random>
+#include <thread>
+
+#include "support/child.h"
+#include "tier/planted_testing.h"
+
+namespace headrace {
+namespace {
+
+using std::chrono::milliseconds;
+using test::Access;
+using test::kPage;
+using test::Trackable;
+
+class Sources : public testing::TestWithParam<HotnessKind> {
+ protected:
+  void SetUp() override {
+    if (const auto there = open_hotness(GetParam()); !there) {
+      GTEST_SKIP() << there.error().message;
+    }
+  }
+  std::unique_ptr<HotnessSource> open(Nanoseconds interval = {}) {
+    return open_hotness(GetParam(), {.chunk = 64_KiB, .least_interval = interval, .clock = &clock_})
+        .value();
+  }
+  std::vector<Access> accesses() const {
+    if (!traits_of(GetParam()).sees_reads) return {Access::write};
+    return {Access::read, Access::write, Access::mixed};
+  }
+  ManualClock clock_;
+};
+
+INSTANTIATE_TEST_SUITE_P(All, Sources, testing::ValuesIn(kHotnessKinds),
+                         [](const auto& kind) { return std::string(to_string(kind.param)); });
+
+void expect_error(const auto& result, ErrorCode code, const char* word) {
+  ASSERT_FALSE(result);
+  EXPECT_EQ(result.error().code, code) << result.error().message;
+  EXPECT_NE(result.error().message.find(word), std::string::npos) << result.error().message;
+}
+
+TEST_P(Sources, FindHotSetsThatArePlanted) {
+  const Trackable memory(GetParam(), 32_MiB);
+  std::mt19937_64 random(6);
+  for (const Access how : accesses()) {
+    for (const double share : {0.1, 0.5}) {
+      for (const std::size_t area : {std::size_t{64}, std::size_t{1}}) {
+        if (area == 1 && !traits_of(GetParam()).by_page) continue;
+        const auto source = open();
+        ASSERT_TRUE(source->track(memory.bytes()));
+        Hotness hotness({.half_life = std::chrono::seconds{4}});
+        const auto hot = test::plant(memory.count(), share, area, random);
+        test::use(*source, clock_, hotness, memory.bytes(), hot, how, random);
+        EXPECT_EQ(test::found(hotness, memory.bytes(), hot, random), 1)
+            << share << " in areas of " << area << " pages";
+      }
+    }
+  }
+}
+
+TEST_P(Sources, FollowAHotSetThatMoves) {
+  const Trackable memory(GetParam(), 32_MiB);
+  std::mt19937_64 random(7);
+  const auto source = open();
+  ASSERT_TRUE(source->track(memory.bytes()));
+  Hotness hotness({.half_life = std::chrono::seconds{2}});
+  for (int phase = 0; phase < 3; ++phase) {
+    const auto hot = test::plant(memory.count(), 0.1, 64, random);
+    test::use(*source, clock_, hotness, memory.bytes(), hot, accesses().back(), random);
+    EXPECT_EQ(test::found(hotness, memory.bytes(), hot, random), 1);
+  }
+}
+
+TEST_P(Sources, SeeNothingOfWhatWasDoneBeforeOrWhereNothingIsTracked) {
+  const Trackable memory(GetParam(), 4_MiB);
+  const Trackable other(GetParam(), 4_MiB);
+  const auto source = open();
+  EXPECT_TRUE(source->look()->touches.empty());
+  ASSERT_TRUE(source->track(memory.bytes()));
+  for (std::size_t page = 0; page < other.count(); ++page) {
+    test::access_page(other.bytes(), page, Access::write);
+  }
+  clock_.advance(milliseconds{7});
+  const auto sample = source->look();
+  ASSERT_TRUE(sample);
+  EXPECT_TRUE(sample->touches.empty());
+  EXPECT_EQ(sample->covered, milliseconds{7});
+  EXPECT_EQ(sample->unseen, 0_B);
+  EXPECT_EQ(sample->why_unseen, "");
+}
+
+TEST_P(Sources, RefuseWhatIsNoMemory) {
+  const auto source = open();
+  const Trackable memory(GetParam(), 1_MiB);
+  expect_error(source->track({}), ErrorCode::invalid, "no bytes");
+  expect_error(source->track(memory.bytes().subspan(1, kPage)), ErrorCode::invalid, "whole pages");
+  expect_error(source->track(memory.bytes().first(kPage + 1)), ErrorCode::invalid, "whole pages");
+  std::optional<Trackable> gone(std::in_place, GetParam(), 1_MiB);
+  const auto bytes = gone->bytes();
+  ASSERT_EQ(munmap(bytes.data() + kPage, kPage), 0);
+  expect_error(source->track(bytes), ErrorCode::invalid, "no memory at");
+  EXPECT_TRUE(source->track(bytes.first(kPage))) << "nothing is left of the refusal";
+}
+
+TEST_P(Sources, RefuseWhatIsTrackedAlready) {
+  const Trackable memory(GetParam(), 1_MiB);
+  const auto source = open();
+  ASSERT_TRUE(source->track(memory.pages(16, 32)));
+  expect_error(source->track(memory.bytes()), ErrorCode::invalid, "already");
+  expect_error(source->track(memory.pages(47, 1)), ErrorCode::invalid, "already");
+  if (GetParam() != HotnessKind::written) {
+    if (const auto other = open_hotness(HotnessKind::written)) {
+      expect_error((*other)->track(memory.pages(16, 1)), ErrorCode::invalid, "already");
+    }
+  }
+  ASSERT_TRUE(source->track(memory.pages(64, 16)));
+  expect_error(source->untrack(memory.pages(16, 16)), ErrorCode::invalid, "does not track");
+  ASSERT_TRUE(source->untrack(memory.pages(16, 32)));
+  expect_error(source->untrack(memory.pages(16, 32)), ErrorCode::invalid, "does not track");
+  EXPECT_TRUE(source->track(memory.pages(0, 64)));
+}
+
+TEST_P(Sources, TellWhatWasUnmappedAndGoOn) {
+  const Trackable memory(GetParam(), 1_MiB);
+  const Trackable other(GetParam(), 1_MiB);
+  const auto source = open();
+  ASSERT_TRUE(source->track(memory.bytes()));
+  ASSERT_TRUE(source->track(other.bytes()));
+  ASSERT_EQ(munmap(memory.bytes().data() + 64 * kPage, 16 * kPage), 0);
+  for (int look = 0; look < 2; ++look) {
+    for (std::size_t page = 0; page < 16; ++page) {
+      test::access_page(other.bytes(), page, Access::write);
+    }
+    const auto sample = source->look();
+    ASSERT_TRUE(sample) << sample.error().message;
+    EXPECT_EQ(sample->unseen.value, 16 * kPage);
+    EXPECT_NE(sample->why_unseen.find("no longer mapped"), std::string::npos);
+    EXPECT_EQ(sample->touches.size(), 1u);
+  }
+  ASSERT_EQ(munmap(other.bytes().data(), other.bytes().size()), 0);
+  EXPECT_EQ(source->look()->unseen.value, 1_MiB .value + 16 * kPage);
+  EXPECT_TRUE(source->untrack(memory.bytes()));
+  EXPECT_TRUE(source->untrack(other.bytes()));
+}
+
+TEST_P(Sources, LetMemoryGoBeforeThemAndBeTrackedAnew) {
+  const auto source = open();
+  std::optional<Trackable> memory(std::in_place, GetParam(), 1_MiB);
+  const auto bytes = memory->bytes();
+  ASSERT_TRUE(source->track(bytes));
+  memory.reset();
+  EXPECT_EQ(source->look()->unseen, 1_MiB);
+  EXPECT_TRUE(source->untrack(bytes));
+  EXPECT_EQ(source->look()->unseen, 0_B);
+}
+
+TEST_P(Sources, TrackLockedMemoryOrSayThatTheyDoNot) {
+  const Trackable memory(GetParam(), {16 * kPage});
+  if (mlock(memory.bytes().data(), memory.bytes().size()) != 0) GTEST_SKIP() << "mlock is refused";
+  const auto source = open();
+  const auto tracking = source->track(memory.bytes());
+  if (!tracking) {
+    expect_error(tracking, ErrorCode::unsupported, "mlock");
+    return;
+  }
+  test::access_page(memory.bytes(), 3, Access::write);
+  EXPECT_EQ(source->look()->touches.size(), 1u);
+}
+
+TEST_P(Sources, RefuseLooksThatComeTooSoon) {
+  const Trackable memory(GetParam(), 1_MiB);
+  const auto source = open(milliseconds{100});
+  ASSERT_TRUE(source->track(memory.bytes()));
+  clock_.advance(milliseconds{100});
+  ASSERT_TRUE(source->look());
+  clock_.advance(milliseconds{99});
+  test::access_page(memory.bytes(), 3, Access::write);
+  expect_error(source->look(), ErrorCode::exhausted, "99.0 ms ago");
+  clock_.advance(milliseconds{1});
+  const auto sample = source->look();
+  ASSERT_TRUE(sample);
+  EXPECT_EQ(sample->covered, milliseconds{100});
+  EXPECT_EQ(sample->touches.size(), 1u) << "nothing was forgotten";
+}
+
+TEST_P(Sources, RefuseChunksThatAreNone) {
+  for (const Bytes chunk : {0_B, 1_B, 2048_B, 12_KiB}) {
+    expect_error(open_hotness(GetParam(), {.chunk = chunk}), ErrorCode::invalid, "power of two");
+  }
+}
+
+TEST_P(Sources, BelongToTheProcessThatMadeThem) {
+  const Trackable memory(GetParam(), 1_MiB);
+  auto source = open();
+  ASSERT_TRUE(source->track(memory.bytes()));
+  test::access_page(memory.bytes(), 3, Access::write);
+  EXPECT_EQ(test::status_of_child([&] {
+              const bool refused = !source->look() && !source->track(memory.bytes()) &&
+                                   !source->untrack(memory.bytes());
+              source.reset();
+              const auto own = open_hotness(GetParam(), {.least_interval = {}});
+              if (!refused || !own || !(*own)->track(memory.bytes())) return false;
+              for (std::size_t page = 64; page < 80; ++page) {
+                test::access_page(memory.bytes(), page, Access::write);
+              }
+              const auto sample = (*own)->look();
+              return sample && sample->touches.size() == 1;
+            }),
+            0);
+  const auto sample = source->look();
+  ASSERT_TRUE(sample) << sample.error().message;
+  ASSERT_EQ(sample->touches.size(), 1u) << "what the child touched is no business of the parent";
+  EXPECT_EQ(sample->touches.front().touched.value, kPage);
+}
+
+// Writers that check and change each of their own bytes while others look.
+TEST_P(Sources, KeepTheBytesOfConcurrentWriters) {
+  constexpr int kWriters = 2;
+  constexpr int kRounds = 40;
+  const Trackable memory(GetParam(), 4_MiB);
+  const auto source = open();
+  ASSERT_TRUE(source->track(memory.bytes()));
+  std::memset(memory.bytes().data(), 0, memory.bytes().size());
+  std::atomic<int> running{kWriters};
+  std::atomic<bool> right{true};
+  std::vector<std::thread> writers;
+  for (int writer = 0; writer < kWriters; ++writer) {
+    writers.emplace_back([&, writer] {
+      const auto part =
+          memory.bytes().subspan(static_cast<std::size_t>(writer) * 2_MiB .value, 2_MiB .value);
+      for (int round = 0; round < kRounds; ++round) {
+        for (std::size_t at = 0; at < part.size(); at += 64) {
+          if (part[at] != static_cast<std::byte>(round)) right = false;
+          part[at] = static_cast<std::byte>(round + 1);
+        }
+      }
+      --running;
+    });
+  }
+  std::uint64_t looks = 0;
+  while (running > 0) {
+    if (!source->look()) right = false;
+    if (++looks % 8 == 0 && (!source->untrack(memory.bytes()) || !source->track(memory.bytes()))) {
+      right = false;
+    }
+  }
+  for (std::thread& each : writers) each.join();
+  EXPECT_TRUE(right);
+  for (std::size_t at = 0; at < memory.bytes().size(); ++at) {
+    ASSERT_EQ(memory.bytes()[at], static_cast<std::byte>(at % 64 == 0 ? kRounds : 0)) << at;
+  }
+}
+
+TEST_P(Sources, MayBeUsedBySeveralThreads) {
+  const auto source = open();
+  std::atomic<bool> right{true};
+  std::vector<std::thread> threads;
+  for (int thread = 0; thread < 3; ++thread) {
+    threads.emplace_back([&] {
+      const Trackable memory(GetParam(), {64 * kPage});
+      for (int i = 0; i < 20; ++i) {
+        if (!source->track(memory.bytes()) || !source->look() || !source->untrack(memory.bytes())) {
+          right = false;
+        }
+      }
+    });
+  }
+  for (std::thread& each : threads) each.join();
+  EXPECT_TRUE(right);
+}
+
+TEST(HotnessKinds, HaveNamesAndTraits) {
+  for (const HotnessKind kind : kHotnessKinds) {
+    const HotnessTraits traits = traits_of(kind);
+    EXPECT_EQ(traits.kind, kind);
+    EXPECT_TRUE(traits.sees_reads || traits.sees_writes);
+    EXPECT_FALSE(traits.memory.empty() || traits.cost.empty() || to_string(kind).empty());
+  }
+}
+
+}  // namespace
+}  // namespace headrace
