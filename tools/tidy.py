@@ -61,7 +61,7 @@ PUBLIC = {
     "placement.h": "place", "process.h": "memory/pages", "profile.h": "profile",
     "random.h": "core", "result.h": "core", "route.h": "place",
     "statistics.h": "core", "units.h": "core", "version.h": "core",
-    "tier/hotness.h": "tier", "workload/histogram.h": "workload",
+    "tier/hotness.h": "tier", "tier/page_tier.h": "tier", "workload/histogram.h": "workload",
     "workload/query.h": "workload/query",
 }
 # Headers of hardware and systems that only one folder, or one below it, may see.

@@ -32,5 +32,6 @@
 #include "headrace/route.h"
 #include "headrace/statistics.h"
 #include "headrace/tier/hotness.h"
+#include "headrace/tier/page_tier.h"
 #include "headrace/units.h"
 #include "headrace/version.h"

@@ -7,6 +7,7 @@
 
 #include "core/fail.h"
 #include "core/fork.h"
+#include "memory/memory.h"
 
 namespace headrace {
 namespace {
@@ -22,6 +23,12 @@ bool accessed_bits_claimed GUARDED_BY(claims_mutex) = false;
 // By where they begin; disjoint. Never destroyed: a source may go while the program ends.
 std::map<std::uintptr_t, Claim>& claims() REQUIRES(claims_mutex) {
   static std::map<std::uintptr_t, Claim>& all = *new std::map<std::uintptr_t, Claim>;
+  return all;
+}
+
+// Ends by begins of all SharedMemory; a child has it too.
+std::map<std::uintptr_t, std::uintptr_t>& shared_memory() REQUIRES(claims_mutex) {
+  static auto& all = *new std::map<std::uintptr_t, std::uintptr_t>;
   return all;
 }
 
@@ -56,6 +63,25 @@ Status claim(std::uintptr_t begin, std::uintptr_t end, HotnessKind kind) {
 void release_claim(std::uintptr_t begin) {
   const MutexLock lock(claims_mutex);
   claims().erase(begin);
+}
+
+void add_shared(std::span<std::byte> memory) {
+  const auto begin = reinterpret_cast<std::uintptr_t>(memory.data());
+  const MutexLock lock(claims_mutex);
+  shared_memory().emplace(begin, begin + memory.size());
+}
+
+void unmap_shared(std::span<std::byte> memory) {
+  const MutexLock lock(claims_mutex);
+  shared_memory().erase(reinterpret_cast<std::uintptr_t>(memory.data()));
+  unmap(memory.data(), memory.size());
+}
+
+std::optional<int> drop_entries(Kernel& kernel, std::uintptr_t begin, std::uintptr_t end) {
+  const MutexLock lock(claims_mutex);
+  const auto after = shared_memory().upper_bound(begin);
+  if (after == shared_memory().begin() || std::prev(after)->second < end) return std::nullopt;
+  return kernel.madvise(begin, end - begin, MADV_DONTNEED);
 }
 
 bool claim_accessed_bits() {

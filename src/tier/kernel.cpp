@@ -43,6 +43,10 @@ std::int64_t Kernel::write(int descriptor, const void* bytes, std::size_t count)
   const ssize_t written = ::write(descriptor, bytes, count);
   return written < 0 ? -errno : written;
 }
+std::int64_t Kernel::pread(int descriptor, void* bytes, std::size_t count, std::int64_t at) {
+  const ssize_t got = ::pread(descriptor, bytes, count, at);
+  return got < 0 ? -errno : got;
+}
 std::uint64_t Kernel::max_mappings() {
   const std::string line = first_line("/proc/sys/vm/max_map_count");
   std::uint64_t most = kUsualMappings;

@@ -54,6 +54,7 @@ class Kernel {
   virtual int ioctl(int descriptor, unsigned long request, void* argument);
   virtual int madvise(std::uintptr_t begin, std::size_t bytes, int advice);
   virtual std::int64_t write(int descriptor, const void* bytes, std::size_t count);
+  virtual std::int64_t pread(int descriptor, void* bytes, std::size_t count, std::int64_t at);
   // Mappings that a process may have (vm.max_map_count).
   virtual std::uint64_t max_mappings();
 };

@@ -9,10 +9,11 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <optional>
 #include <utility>
 
 #include "core/fail.h"
-#include "memory/memory.h"
+#include "tier/claims.h"
 #include "tier/source.h"
 
 namespace headrace {
@@ -37,29 +38,26 @@ class MemfdSource final : public SourceBase {
   void end(const TrackedRange& range) override { unregister_range(kernel(), faults_.get(), range); }
   Status examine(std::span<const TrackedRange> ranges, HotnessSample& sample) override;
   void examine(const TrackedRange& range, HotnessSample& sample);
-  int drop(const TrackedRange& range) {
-    return kernel().madvise(range.begin, range.bytes().value, MADV_DONTNEED);
-  }
+  // Nothing: it is no SharedMemory, or no longer.
+  std::optional<int> drop(const TrackedRange& range);
 
   OwnDescriptor pagemap_;
   OwnDescriptor faults_;
 };
 
 Result<Tracking> MemfdSource::begin(const TrackedRange& range, std::span<const Vma> vmas) {
-  if (!std::ranges::all_of(vmas, &Vma::shared) || std::ranges::any_of(vmas, &Vma::hugetlb)) {
-    return fail(ErrorCode::unsupported,
-                "only shared memory keeps its bytes without page table entries; make it by "
-                "SharedMemory, or take another source");
-  }
   if (std::ranges::any_of(vmas, &Vma::locked)) {
     return fail(ErrorCode::unsupported,
                 "the memory is locked (mlock), so that its page table entries stay; unlock it, or "
                 "take another source");
   }
   HEADRACE_TRY_STATUS(register_protection(kernel(), faults_.get(), range.begin, range.end));
-  if (const int error = drop(range); error < 0) {
+  if (const auto dropped = drop(range); !dropped || *dropped < 0) {
     end(range);
-    return fail_errno(-error, "cannot drop page table entries (madvise)");
+    if (dropped) return fail_errno(-*dropped, "cannot drop page table entries (madvise)");
+    return fail(ErrorCode::unsupported,
+                "only shared memory keeps its bytes without page table entries; give memory of "
+                "one SharedMemory, or take another source");
   }
   return Tracking{.granularity = {static_cast<std::uint64_t>(::sysconf(_SC_PAGESIZE))}};
 }
@@ -71,8 +69,7 @@ Status MemfdSource::examine(std::span<const TrackedRange> ranges, HotnessSample&
 
 void MemfdSource::examine(const TrackedRange& range, HotnessSample& sample) {
   const std::size_t before = sample.touches.size();
-  // In place of what was unmapped there may be memory of somebody else, whose bytes would be gone
-  // with its entries: it is not registered.
+  // Somebody else's memory in the place of ours is not registered.
   const auto ours = scan_pages(
       kernel(), pagemap_.get(), range.begin, range.end, kPageIsPresent, kCheckProtected,
       [&](const PageRegion& region) {
@@ -82,13 +79,26 @@ void MemfdSource::examine(const TrackedRange& range, HotnessSample& sample) {
     sample.touches.resize(before);
     return miss(sample, range.bytes(), "no longer the memory that was tracked");
   }
-  const int error = drop(range);
-  if (error == -EINVAL) {
+  const auto dropped = drop(range);
+  if (!dropped || *dropped == -EINVAL) {
     sample.touches.resize(before);
-    miss(sample, range.bytes(), "locked by now (mlock)");
-  } else if (error < 0) {
+    miss(sample, range.bytes(), dropped ? "locked by now (mlock)" : "no longer mapped");
+  } else if (*dropped < 0) {
     miss(sample, unmapped_bytes(kernel(), range), "no longer mapped");
   }
+}
+
+std::optional<int> MemfdSource::drop(const TrackedRange& range) {
+  // In parts, since nobody can fork or unmap meanwhile.
+  constexpr std::uint64_t kPart = 16 << 20;
+  int result = 0;
+  for (std::uintptr_t at = range.begin; at < range.end; at += kPart) {
+    const auto dropped =
+        drop_entries(kernel(), at, std::min<std::uintptr_t>(range.end, at + kPart));
+    if (!dropped) return std::nullopt;
+    if (*dropped < 0) result = *dropped;
+  }
+  return result;
 }
 
 }  // namespace
@@ -116,7 +126,9 @@ Result<SharedMemory> SharedMemory::make(Bytes bytes) {
   }
   ::close(file);
   if (error != 0) return fail_errno(error, "cannot map shared memory of " + to_string(bytes));
-  return SharedMemory({static_cast<std::byte*>(memory), length});
+  const std::span<std::byte> mapped(static_cast<std::byte*>(memory), length);
+  add_shared(mapped);
+  return SharedMemory(mapped);
 }
 
 SharedMemory::SharedMemory(SharedMemory&& other) noexcept
@@ -126,7 +138,7 @@ SharedMemory& SharedMemory::operator=(SharedMemory&& other) noexcept {
   return *this;
 }
 SharedMemory::~SharedMemory() {
-  if (!bytes_.empty()) unmap(bytes_.data(), bytes_.size());
+  if (!bytes_.empty()) unmap_shared(bytes_);
 }
 
 }  // namespace headrace

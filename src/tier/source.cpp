@@ -101,7 +101,7 @@ HotnessTraits traits_of(HotnessKind kind) {
               .sees_reads = true,
               .sees_writes = true,
               .by_page = true,
-              .memory = "SharedMemory, and what else is mapped shared from memory files",
+              .memory = "SharedMemory",
               .cost = "a page fault at the first access to each page after a look"};
     case HotnessKind::written:
       return {

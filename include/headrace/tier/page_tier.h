@@ -1,0 +1,112 @@
+// Memory of this process between DRAM and swap: the hot of it stays, the cold goes out first.
+//
+// The slow tier is what every machine can have: compressed memory (zram) or an SSD, as swap. The
+// kernel moves pages there by itself when memory is short; a PageTier does it ahead of that, for
+// memory it is given, within a budget, by what was touched. It is not the kernel's reclaim: what
+// the kernel pages out besides stays out until it is touched or hot enough here. Pages go out and
+// come back as they are; addresses stay, and any thread may use the memory meanwhile.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "headrace/clock.h"
+#include "headrace/export.h"
+#include "headrace/result.h"
+#include "headrace/tier/hotness.h"
+#include "headrace/units.h"
+
+namespace HEADRACE_API headrace {
+
+// Where the bytes of a chunk are, and how hot it is (Hotness: 0 to 1).
+struct ChunkPlace {
+  std::uintptr_t begin = 0;  // address
+  Bytes resident;            // in DRAM
+  Bytes out;                 // in swap
+  double heat = 0;
+};
+
+struct TierPolicy {
+  // Most bytes of the memory that may be resident.
+  Bytes budget;
+  // A chunk takes the place of another only if it is hotter by more than this, so that two of equal
+  // heat do not take turns.
+  double hysteresis = 0.1;
+  // Chunks colder than this are not brought in, whatever room there is.
+  double least_heat = 0.05;
+  // Most bytes that go out and come in together in a second.
+  Bytes per_second = 64_MiB;
+};
+
+// One chunk that is to go out, or to come in.
+struct TierDecision {
+  std::uintptr_t begin = 0;  // of the chunk
+  bool in = false;
+  Bytes bytes;
+  double heat = 0;
+  std::string reason;  // in words
+};
+
+// What is to be done now with `chunks`, in this order, moving at most `allowance` bytes. First the
+// coldest go out until the rest fits the budget. Then the hottest that are out come in, where there
+// is room or those that are colder by more than the hysteresis make it. No chunk goes both ways. A
+// chunk that is larger than what is left of the allowance waits for the next time. Pure: the same
+// arguments, the same decisions.
+std::vector<TierDecision> decide(std::span<const ChunkPlace> chunks, const TierPolicy& policy,
+                                 Bytes allowance);
+
+struct PageTierOptions {
+  TierPolicy policy;
+  // Moved as a whole, a power of two of pages: 2 MiB where huge pages are not to be split.
+  Bytes chunk{256 << 10};
+  Nanoseconds half_life = std::chrono::seconds{10};
+  Nanoseconds least_interval = std::chrono::milliseconds{100};
+  const Clock* clock = nullptr;  // system_clock(); must outlive the tier
+};
+
+// What one step did.
+struct TierStep {
+  std::vector<TierDecision> decisions;
+  Bytes resident;  // of all memory that is managed, after it
+  Bytes out;
+  // Bytes that were to move and did not: locked, swap full, touched again at once.
+  Bytes refused;
+};
+
+// Tracks by the source `referenced`, the only one of its process. Thread-safe. In a child made by
+// fork() it is unsupported; the memory is there as ever.
+class PageTier {
+ public:
+  // unsupported: a page of its own that was to go out did not, because there is no swap or it is
+  // full, or a cgroup allows none; or no source `referenced`. invalid: a budget or chunk that is
+  // none, a hysteresis or heat outside 0 to 1. Other errors as open_hotness().
+  static Result<std::unique_ptr<PageTier>> open(const PageTierOptions& options);
+
+  // Restores mappings; what is out stays out until it is touched.
+  ~PageTier();
+
+  // Manages private anonymous memory from now on, in whole pages. Errors as HotnessSource::track();
+  // unsupported: memory that is shared.
+  Status add(std::span<const std::byte> memory);
+  // Ends that. invalid: it was not added as one range.
+  Status remove(std::span<const std::byte> memory);
+
+  // Looks, decides, and moves: to be called each second or so. The time it takes is bounded by
+  // the policy's rate. exhausted: sooner than the least interval after the last one.
+  Result<TierStep> step();
+
+  // The last decisions, at most 1000, oldest first.
+  std::vector<TierDecision> decisions() const;
+
+  class Inside;  // src/tier/page_tier.h
+
+ private:
+  explicit PageTier(std::unique_ptr<Inside> inside);
+  std::unique_ptr<Inside> inside_;
+};
+
+}  // namespace HEADRACE_API headrace

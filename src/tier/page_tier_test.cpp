@@ -1,0 +1,269 @@
+#include "tier/page_tier.h"
+
+#include <gtest/gtest.h>
+#include <sys/mman.h>
+
+#include <atomic>
+#include <cerrno>
+#include <cstring>
+#include <set>
+#include <thread>
+
+#include "support/child.h"
+#include "tier/planted_testing.h"
+
+namespace headrace {
+namespace {
+
+using std::chrono::milliseconds;
+using test::kPage;
+using test::Trackable;
+
+constexpr Bytes kPart = 64_KiB;  // a chunk
+constexpr std::size_t kPagesOfPart = kPart.value / kPage;
+
+// Swap in which pages are told to be, whose bytes stay where they are.
+class FakeSwap final : public Kernel {
+ public:
+  int madvise(std::uintptr_t begin, std::size_t bytes, int advice) override {
+    const std::lock_guard lock(mutex_);
+    if (advice == MADV_PAGEOUT) {
+      for (std::size_t at = 0; at < bytes && !full; at += kPage) out_.insert(begin + at);
+      return 0;
+    }
+    if (advice == 22) {  // MADV_POPULATE_READ
+      for (std::size_t at = 0; at < bytes; at += kPage) out_.erase(begin + at);
+      return 0;
+    }
+    if (advice == MADV_WILLNEED) return 0;
+    return Kernel::madvise(begin, bytes, advice);
+  }
+  std::int64_t pread(int descriptor, void* bytes, std::size_t count, std::int64_t at) override {
+    const std::int64_t got = Kernel::pread(descriptor, bytes, count, at);
+    const std::lock_guard lock(mutex_);
+    auto* const entries = static_cast<std::uint64_t*>(bytes);
+    for (std::size_t i = 0; i < count / 8; ++i) {
+      if (out_.contains((static_cast<std::size_t>(at) / 8 + i) * kPage)) {
+        entries[i] = std::uint64_t{1} << 62;
+      }
+    }
+    return got;
+  }
+  // An access of the program, which the real kernel would serve by a fault.
+  void access(std::span<std::byte> memory, std::size_t page) {
+    {
+      const std::lock_guard lock(mutex_);
+      out_.erase(reinterpret_cast<std::uintptr_t>(memory.data()) + page * kPage);
+    }
+    test::access_page(memory, page, test::Access::mixed);
+  }
+  std::atomic<bool> full = false;
+
+ private:
+  std::mutex mutex_;
+  std::set<std::uintptr_t> out_;
+};
+
+class Tiered : public testing::Test {
+ protected:
+  void SetUp() override {
+    if (const auto there = open_hotness(HotnessKind::referenced); !there) {
+      GTEST_SKIP() << there.error().message;
+    }
+  }
+  PageTierOptions options(Bytes budget, Bytes per_second = 1_GiB) {
+    return {.policy = {.budget = budget, .per_second = per_second},
+            .chunk = kPart,
+            .half_life = std::chrono::seconds{2},
+            .least_interval = milliseconds{100},
+            .clock = &clock_};
+  }
+  std::unique_ptr<PageTier::Inside> open(const PageTierOptions& with) {
+    auto tier = PageTier::Inside::open(with, kernel_);
+    EXPECT_TRUE(tier) << tier.error().message;
+    return *std::move(tier);
+  }
+  void access_parts(std::span<std::byte> memory, std::initializer_list<std::size_t> parts) {
+    for (const std::size_t part : parts) {
+      for (std::size_t page = 0; page < kPagesOfPart; ++page) {
+        kernel_.access(memory, part * kPagesOfPart + page);
+      }
+    }
+  }
+  ManualClock clock_;
+  FakeSwap kernel_;
+};
+
+void expect_refused(const auto& result, ErrorCode code, const char* word) {
+  ASSERT_FALSE(result);
+  EXPECT_EQ(result.error().code, code) << result.error().message;
+  EXPECT_NE(result.error().message.find(word), std::string::npos) << result.error().message;
+}
+
+TEST_F(Tiered, KeepsTheHotWithinTheBudgetAndFollowsIt) {
+  const Trackable memory(HotnessKind::referenced, kPart * 16);
+  const auto tier = open(options(kPart * 4));
+  ASSERT_TRUE(tier->add(memory.bytes()));
+  for (const auto& hot : {std::initializer_list<std::size_t>{1, 5, 9}, {2, 5, 12}}) {
+    for (int i = 0; i < 12; ++i) {
+      access_parts(memory.bytes(), hot);
+      clock_.advance(std::chrono::seconds{1});
+      const auto step = tier->step();
+      ASSERT_TRUE(step) << step.error().message;
+      EXPECT_LE(step->resident, kPart * 4);
+      EXPECT_EQ((step->resident + step->out), kPart * 16);
+      EXPECT_EQ(step->refused, 0_B);
+    }
+    const auto step = [&] {
+      access_parts(memory.bytes(), hot);
+      clock_.advance(std::chrono::seconds{1});
+      return tier->step();
+    }();
+    EXPECT_TRUE(step->decisions.empty()) << step->decisions.front().reason;
+  }
+  EXPECT_GE(tier->decisions().size(), 12u);
+}
+
+TEST_F(Tiered, BringsInWhatIsHotAgain) {
+  const Trackable memory(HotnessKind::referenced, kPart * 8);
+  const auto tier = open(options(kPart * 4));
+  ASSERT_TRUE(tier->add(memory.bytes()));
+  clock_.advance(std::chrono::seconds{1});
+  EXPECT_EQ(tier->step()->resident, kPart * 4);
+  const auto first = tier->decisions();
+  ASSERT_EQ(first.size(), 4u);
+  const auto part =
+      (first.front().begin - reinterpret_cast<std::uintptr_t>(memory.bytes().data())) / kPart.value;
+  // Half of its pages, so that half is still out.
+  bool came_in = false;
+  for (int i = 0; i < 6 && !came_in; ++i) {
+    for (std::size_t page = 0; page < kPagesOfPart / 2; ++page) {
+      kernel_.access(memory.bytes(), part * kPagesOfPart + page);
+    }
+    clock_.advance(std::chrono::seconds{1});
+    const auto step = tier->step();
+    ASSERT_TRUE(step);
+    for (const TierDecision& each : step->decisions) {
+      came_in = came_in || (each.in && each.begin == first.front().begin);
+    }
+  }
+  EXPECT_TRUE(came_in);
+}
+
+TEST_F(Tiered, MovesAtItsRateAndNoFaster) {
+  const Trackable memory(HotnessKind::referenced, kPart * 32);
+  const auto tier = open(options(kPart * 4, kPart * 4));
+  ASSERT_TRUE(tier->add(memory.bytes()));
+  for (int i = 1; i <= 7; ++i) {
+    clock_.advance(std::chrono::seconds{i == 3 ? 100 : 1});
+    EXPECT_EQ(tier->step()->out, kPart * 4 * static_cast<std::uint64_t>(i))
+        << "no more after a pause";
+  }
+}
+
+TEST_F(Tiered, SaysWhatTheKernelRefused) {
+  const Trackable memory(HotnessKind::referenced, kPart * 8);
+  const auto tier = open(options(kPart * 4));
+  ASSERT_TRUE(tier->add(memory.bytes()));
+  kernel_.full = true;
+  clock_.advance(std::chrono::seconds{1});
+  const auto step = tier->step();
+  EXPECT_EQ(step->refused, kPart * 4);
+  EXPECT_EQ(step->resident, kPart * 8);
+}
+
+TEST_F(Tiered, RefusesWithoutSwapInOneLine) {
+  kernel_.full = true;
+  const auto tier = PageTier::Inside::open(options(1_MiB), kernel_);
+  ASSERT_FALSE(tier);
+  EXPECT_EQ(tier.error().code, ErrorCode::unsupported);
+  EXPECT_NE(tier.error().message.find("swap"), std::string::npos);
+  EXPECT_EQ(tier.error().message.find('\n'), std::string::npos);
+  EXPECT_TRUE(open_hotness(HotnessKind::referenced)) << "nothing is left of it";
+}
+
+TEST_F(Tiered, RefusesWhatMakesNoSense) {
+  expect_refused(PageTier::Inside::open(options(0_B), kernel_), ErrorCode::invalid, "budget");
+  PageTierOptions wrong = options(1_MiB);
+  wrong.policy.hysteresis = 1.5;
+  expect_refused(PageTier::Inside::open(wrong, kernel_), ErrorCode::invalid, "hysteresis");
+  wrong = options(1_MiB, 0_B);
+  expect_refused(PageTier::Inside::open(wrong, kernel_), ErrorCode::invalid, "rate");
+  wrong = options(1_MiB);
+  wrong.chunk = 5000_B;
+  expect_refused(PageTier::Inside::open(wrong, kernel_), ErrorCode::invalid, "power of two");
+  const auto tier = open(options(1_MiB));
+  const Trackable shared(HotnessKind::memfd, 1_MiB);
+  expect_refused(tier->add(shared.bytes()), ErrorCode::unsupported, "private");
+  expect_refused(tier->remove(shared.bytes()), ErrorCode::invalid, "does not track");
+  const Trackable memory(HotnessKind::referenced, 1_MiB);
+  ASSERT_TRUE(tier->add(memory.bytes()));
+  expect_refused(tier->add(memory.bytes()), ErrorCode::invalid, "already");
+  ASSERT_TRUE(tier->remove(memory.bytes()));
+  EXPECT_TRUE(tier->add(memory.bytes()));
+}
+
+TEST_F(Tiered, RefusesStepsThatComeTooSoonAndASecondOfTheProcess) {
+  const auto tier = open(options(1_MiB));
+  ASSERT_TRUE(tier->step());
+  clock_.advance(milliseconds{99});
+  expect_refused(tier->step(), ErrorCode::exhausted, "99.0 ms");
+  expect_refused(PageTier::Inside::open(options(1_MiB), kernel_), ErrorCode::exhausted, "already");
+}
+
+TEST_F(Tiered, GoesOnWhenMemoryIsUnmapped) {
+  const Trackable memory(HotnessKind::referenced, kPart * 8);
+  const auto tier = open(options(kPart * 2));
+  ASSERT_TRUE(tier->add(memory.bytes()));
+  ASSERT_EQ(munmap(memory.bytes().data(), 4 * kPart.value), 0);
+  clock_.advance(std::chrono::seconds{1});
+  const auto step = tier->step();
+  ASSERT_TRUE(step) << step.error().message;
+  EXPECT_EQ(step->resident, kPart * 2);
+}
+
+TEST_F(Tiered, BelongsToTheProcessThatMadeIt) {
+  const Trackable memory(HotnessKind::referenced, kPart * 8);
+  auto tier = open(options(kPart * 2));
+  ASSERT_TRUE(tier->add(memory.bytes()));
+  EXPECT_EQ(test::status_of_child([&] {
+              return !tier->here() && !tier->step() && !tier->add(memory.bytes()) &&
+                     tier->decisions().empty();
+            }),
+            0);
+  EXPECT_TRUE(tier->step());
+}
+
+// With the swap that the machine has; none is made for it.
+TEST(PageTierHere, PagesOutAndInOrSaysWhyNot) {
+  const Trackable memory(HotnessKind::referenced, 8_MiB);
+  for (std::size_t at = 0; at < memory.bytes().size(); ++at) {
+    memory.bytes()[at] = static_cast<std::byte>(at * 31 >> 3);
+  }
+  auto tier = PageTier::open({.policy = {.budget = 4_MiB}, .least_interval = {}});
+  if (!tier) {
+    EXPECT_EQ(tier.error().message.find('\n'), std::string::npos);
+    GTEST_SKIP() << tier.error().message;
+  }
+  ASSERT_TRUE((*tier)->add(memory.bytes()));
+  std::atomic<bool> done = false;
+  std::thread writer([&] {
+    for (std::size_t i = 0; !done; ++i) {
+      volatile std::byte& byte = memory.bytes()[i * 64 % 1_MiB .value];
+      byte = byte;
+    }
+  });
+  for (int i = 0; i < 5; ++i) {
+    const auto step = (*tier)->step();
+    ASSERT_TRUE(step) << step.error().message;
+    EXPECT_LE(step->resident, 5_MiB);
+  }
+  done = true;
+  writer.join();
+  for (std::size_t at = 0; at < memory.bytes().size(); ++at) {
+    ASSERT_EQ(memory.bytes()[at], static_cast<std::byte>(at * 31 >> 3));
+  }
+}
+
+}  // namespace
+}  // namespace headrace
