@@ -5,7 +5,9 @@
 
 #include <atomic>
 #include <cerrno>
-#include <cstring>
+#include <cmath>
+#include <mutex>
+#include <optional>
 #include <set>
 #include <thread>
 
@@ -32,7 +34,12 @@ class FakeSwap final : public Kernel {
       return 0;
     }
     if (advice == 22) {  // MADV_POPULATE_READ
-      for (std::size_t at = 0; at < bytes; at += kPage) out_.erase(begin + at);
+      for (std::size_t at = 0; at < bytes; at += kPage) {
+        out_.erase(begin + at);
+        // The kernel sets the accessed bit too.
+        test::access_page({reinterpret_cast<std::byte*>(begin), bytes}, at / kPage,
+                          test::Access::read);
+      }
       return 0;
     }
     if (advice == MADV_WILLNEED) return 0;
@@ -134,20 +141,33 @@ TEST_F(Tiered, BringsInWhatIsHotAgain) {
   ASSERT_EQ(first.size(), 4u);
   const auto part =
       (first.front().begin - reinterpret_cast<std::uintptr_t>(memory.bytes().data())) / kPart.value;
+  const auto decision_of_it = [&](bool in) -> std::optional<TierDecision> {
+    clock_.advance(std::chrono::seconds{1});
+    const auto step = tier->step();
+    if (!step) return std::nullopt;
+    for (const TierDecision& each : step->decisions) {
+      if (each.in == in && each.begin == first.front().begin) return each;
+    }
+    return std::nullopt;
+  };
   // Half of its pages, so that half is still out.
-  bool came_in = false;
-  for (int i = 0; i < 6 && !came_in; ++i) {
+  std::optional<TierDecision> in;
+  for (int i = 0; i < 6 && !in; ++i) {
     for (std::size_t page = 0; page < kPagesOfPart / 2; ++page) {
       kernel_.access(memory.bytes(), part * kPagesOfPart + page);
     }
-    clock_.advance(std::chrono::seconds{1});
-    const auto step = tier->step();
-    ASSERT_TRUE(step);
-    for (const TierDecision& each : step->decisions) {
-      came_in = came_in || (each.in && each.begin == first.front().begin);
-    }
+    in = decision_of_it(true);
   }
-  EXPECT_TRUE(came_in);
+  ASSERT_TRUE(in);
+  // Four others are used, and it goes, as cold as if it had not been touched to bring it in.
+  std::optional<TierDecision> out;
+  int steps = 0;
+  for (; steps < 20 && !out; ++steps) {
+    access_parts(memory.bytes(), {1, 2, 3, 4});
+    out = decision_of_it(false);
+  }
+  ASSERT_TRUE(out);
+  EXPECT_NEAR(out->heat, in->heat * std::exp2(-steps / 2.0), 1e-9);
 }
 
 TEST_F(Tiered, MovesAtItsRateAndNoFaster) {

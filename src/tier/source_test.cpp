@@ -283,6 +283,18 @@ TEST_P(Sources, MayBeUsedBySeveralThreads) {
   EXPECT_TRUE(right);
 }
 
+// Otherwise a source that is broken would only have its tests skipped.
+TEST(HotnessKinds, AreThereWhereTheKernelHasWhatTheyTake) {
+  const auto pagemap = open_pagemap(system_kernel());
+  const auto protection = open_write_protection(system_kernel());
+  if (!pagemap) GTEST_SKIP() << pagemap.error().message;
+  if (!protection) GTEST_SKIP() << protection.error().message;
+  for (const HotnessKind kind : kHotnessKinds) {
+    const auto source = open_hotness(kind);
+    EXPECT_TRUE(source) << source.error().message;
+  }
+}
+
 TEST(HotnessKinds, HaveNamesAndTraits) {
   for (const HotnessKind kind : kHotnessKinds) {
     const HotnessTraits traits = traits_of(kind);
