@@ -24,5 +24,6 @@ NB_MODULE(_core, m) {
   bind_profile(m);
   bind_advice(m);
   bind_query(m);
+  bind_tier(m);
   bind_workload(m);
 }

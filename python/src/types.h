@@ -66,6 +66,8 @@ HEADRACE_WORDS(ParameterKind, "parameter kind",
                ParameterKind::node, ParameterKind::count, ParameterKind::count_or_all,
                ParameterKind::word, ParameterKind::operation, ParameterKind::mix,
                ParameterKind::any)
+HEADRACE_WORDS(HotnessKind, "source of hotness", "typing.Literal['referenced', 'memfd', 'written']",
+               HotnessKind::referenced, HotnessKind::memfd, HotnessKind::written)
 #undef HEADRACE_WORDS
 
 // A word given by the user, looked up by get(): a wrong one raises InvalidError with the right
@@ -167,6 +169,8 @@ template <>
 struct type_caster<headrace::PageSize> : word_caster<headrace::PageSize> {};
 template <>
 struct type_caster<headrace::BlockState> : word_caster<headrace::BlockState> {};
+template <>
+struct type_caster<headrace::HotnessKind> : word_caster<headrace::HotnessKind> {};
 template <>
 struct type_caster<headrace::Difference::Outcome> : word_caster<headrace::Difference::Outcome> {};
 template <>

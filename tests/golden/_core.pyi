@@ -1965,6 +1965,76 @@ def measure_transfer_floor(table: Table, mover: Mover, *, query: str = 'q6', slo
     Seconds to move the query's bytes from slow to fast with nothing else to do.
     """
 
+class HotnessTraits:
+    """What a source of hotness sees, and at what price."""
+
+    def __repr__(self) -> str: ...
+
+    def asdict(self) -> dict[str, object]:
+        """The fields by name, nested records too."""
+
+    @property
+    def kind(self) -> Literal['referenced', 'memfd', 'written']:
+        """Its name."""
+
+    @property
+    def sees_reads(self) -> bool:
+        """Whether memory that is read counts."""
+
+    @property
+    def sees_writes(self) -> bool:
+        """Whether memory that is written counts."""
+
+    @property
+    def by_page(self) -> bool:
+        """Tells pages apart; else bytes of each chunk."""
+
+    @property
+    def needs_root(self) -> bool:
+        """Whether root has to ask."""
+
+    @property
+    def memory(self) -> str:
+        """Which memory it can track."""
+
+    @property
+    def cost(self) -> str:
+        """What it does to the program, in words."""
+
+class HotnessCost:
+    """What a source costs on this machine; medians."""
+
+    def __repr__(self) -> str: ...
+
+    def asdict(self) -> dict[str, object]:
+        """The fields by name, nested records too."""
+
+    @property
+    def look_ns_per_page(self) -> float:
+        """A look at memory of which each page was touched, ns per page."""
+
+    @property
+    def access_ns(self) -> float:
+        """An access to a page while nobody looks, ns."""
+
+    @property
+    def first_access_ns(self) -> float:
+        """The first access to a page after a look, ns."""
+
+    @property
+    def pages(self) -> int:
+        """Those that were tracked."""
+
+def hotness_sources() -> list[HotnessTraits]:
+    """
+    The sources for memory of one's own process, whether they are there or not.
+    """
+
+def measure_hotness_cost(kind: Literal['referenced', 'memfd', 'written'], memory: int = 16777216) -> HotnessCost:
+    """
+    Opens a source, tries it, and measures it on memory of its own, in less than half a second. UnsupportedError, DeniedError: it is not there, with the reason.
+    """
+
 HISTOGRAM_BINS: int = 1048576
 
 def histogram_fill(data: _Buffer, cpus: Sequence[int]) -> None:

@@ -98,7 +98,7 @@ class _Headrace(_Commands):
         name: name
         for name in (
             "topo", "run", "where", "doctor", "measure", "fleet", "export", "compare", "report",
-            "demo",
+            "tier", "demo",
         )
     }  # fmt: skip
     groups = {"advise": _Advise, "bench": _Bench, "dsa": _Dsa}

@@ -1,0 +1,222 @@
+"""headrace tier: how hot memory can be found on this host."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+import headrace
+from headrace._cli import exit_codes, output
+from headrace._cli.options import Json
+
+
+def command(
+    explain: Annotated[
+        bool,
+        typer.Option("--explain", help="Try each source of hotness, and measure what it costs."),
+    ] = False,
+    json: Json = False,
+) -> int:
+    """Show which sources tell hot memory from cold on this host, and what each costs.
+
+    \b
+    headrace tier --explain          a second or two; changes nothing
+    headrace tier --explain --json   for scripts
+    """
+    if not explain:
+        raise headrace.InvalidError("say what to do: headrace tier --explain")
+    sources = [_examine(traits) for traits in headrace.hotness_sources()]
+    mechanisms = of_kernel()
+    if json:
+        machine = headrace.Machine.discover(storage=[])
+        output.print_json(
+            output.document(
+                "tier",
+                machine,
+                sources=[source.as_json() for source in sources],
+                kernel=[asdict(mechanism) for mechanism in mechanisms],
+            )
+        )
+    else:
+        output.print_text(_text(sources, mechanisms))
+    return exit_codes.SUCCESS
+
+
+@dataclass(frozen=True)
+class Source:
+    """A source for memory of one's own process: its cost here, or why it is not there."""
+
+    traits: headrace.HotnessTraits
+    cost: headrace.HotnessCost | None
+    reason: str | None
+
+    def as_json(self) -> dict[str, Any]:
+        traits = self.traits
+        return {
+            "source": traits.kind,
+            "there": self.cost is not None,
+            "reason": self.reason,
+            "needs_root": traits.needs_root,
+            "sees_reads": traits.sees_reads,
+            "sees_writes": traits.sees_writes,
+            "granularity": _granularity(traits),
+            "memory": traits.memory,
+            "effect": traits.cost,
+            "cost": None if self.cost is None else self.cost.asdict(),
+        }
+
+
+def _examine(traits: headrace.HotnessTraits) -> Source:
+    try:
+        return Source(traits, headrace.measure_hotness_cost(traits.kind), None)
+    except headrace.Error as error:
+        return Source(traits, None, str(error))
+
+
+def _granularity(traits: headrace.HotnessTraits) -> str:
+    return "page" if traits.by_page else "chunk"
+
+
+def _text(sources: list[Source], mechanisms: list[Mechanism]) -> str:
+    return "\n".join(
+        [
+            "Memory of one's own process; ns per page of 4 KiB, measured now:",
+            output.table_text(
+                ["source", "there", "root", "sees", "tells apart",
+                 "look", "access", "after a look"],
+                map(_row, sources),
+                left=5,
+            ),
+            "",
+            *map(_note, sources),
+            "",
+            "Of the kernel, for any process; Headrace leaves them as they are:",
+            output.table_text(
+                ["mechanism", "state", "root", "why"],
+                [[m.mechanism, m.state, _yes(m.needs_root), m.why] for m in mechanisms],
+                left=4,
+            ),
+        ]
+    )  # fmt: skip
+
+
+def _yes(answer: bool) -> str:
+    return "yes" if answer else "no"
+
+
+def _row(source: Source) -> list[str]:
+    traits, cost = source.traits, source.cost
+    sees = [
+        word
+        for word, seen in (("reads", traits.sees_reads), ("writes", traits.sees_writes))
+        if seen
+    ]
+    times = (
+        ["-", "-", "-"]
+        if cost is None
+        else [f"{t:.0f}" for t in (cost.look_ns_per_page, cost.access_ns, cost.first_access_ns)]
+    )
+    return [
+        traits.kind, _yes(cost is not None), _yes(traits.needs_root), ", ".join(sees),
+        _granularity(traits), *times,
+    ]  # fmt: skip
+
+
+def _note(source: Source) -> str:
+    traits = source.traits
+    what = source.reason or f"tracks {traits.memory}; {traits.cost}"
+    return f"{traits.kind}: {what}"
+
+
+@dataclass(frozen=True)
+class Mechanism:
+    """Something of the kernel that watches memory: `there`, `off`, `absent`, `in use` by somebody
+    else, or `unknown` to this user.
+    """
+
+    mechanism: str
+    state: str
+    needs_root: bool
+    why: str
+
+
+def of_kernel(root: Path = Path("/")) -> list[Mechanism]:
+    """What the kernel says below `root`; nothing is tried or changed."""
+    return [Mechanism(name, *_asked(probe, root)) for name, probe in _PROBES.items()]
+
+
+#: The state, whether it takes root, and why.
+_Answer = tuple[str, bool, str]
+
+
+def _asked(probe: Callable[[Path], _Answer], root: Path) -> _Answer:
+    try:
+        return probe(root)
+    except PermissionError as error:
+        return "unknown", True, f"only root may read {error.filename}"
+
+
+def _read(path: Path) -> str | None:
+    """None if there is no such file; PermissionError if it may not be read."""
+    try:
+        return path.read_text().strip()
+    except PermissionError:
+        raise
+    except OSError:
+        return None
+
+
+def _hint_faults(root: Path) -> _Answer:
+    mode = _read(root / "proc/sys/kernel/numa_balancing")
+    if mode is None:
+        return "absent", True, "the kernel has no CONFIG_NUMA_BALANCING"
+    return "off" if mode == "0" else "there", True, f"kernel.numa_balancing is {mode}"
+
+
+def _fault_addresses(root: Path) -> _Answer:
+    paranoid = _read(root / "proc/sys/kernel/perf_event_paranoid")
+    if paranoid is None:
+        return "absent", False, "the kernel has no perf events"
+    # 3 and more: Debian's, for root only.
+    needs_root = paranoid not in ("-1", "0", "1", "2")
+    return "there", needs_root, f"kernel.perf_event_paranoid is {paranoid}"
+
+
+def _damon(root: Path) -> _Answer:
+    admin = root / "sys/kernel/mm/damon/admin"
+    if not admin.is_dir():
+        return "absent", True, "the kernel has no CONFIG_DAMON_SYSFS"
+    states = [_read(path) for path in sorted(admin.glob("kdamonds/[0-9]*/state"))]
+    if running := states.count("on"):
+        return "in use", True, f"kdamonds that somebody else runs: {running}; left alone"
+    return "there", True, "no kdamond runs"
+
+
+def _refaults(root: Path) -> _Answer:
+    swaps = (_read(root / "proc/swaps") or "").splitlines()[1:]
+    if not swaps:
+        return "absent", True, "no swap and no zram: nowhere to page out to"
+    return "there", True, "swap on " + ", ".join(line.split()[0] for line in swaps)
+
+
+def _precise_samples(root: Path) -> _Answer:
+    devices = root / "sys/bus/event_source/devices"
+    if (devices / "ibs_op").is_dir():
+        return "there", False, "ibs_op"
+    for unit in ("cpu", "cpu_core"):
+        if (_read(devices / unit / "caps/max_precise") or "0") != "0":
+            return "there", False, f"precise events of {unit}"
+    return "absent", False, "no precise events; most virtual machines have none"
+
+
+_PROBES: dict[str, Callable[[Path], _Answer]] = {
+    "hint faults (NUMA balancing)": _hint_faults,
+    "addresses of page faults (perf)": _fault_addresses,
+    "DAMON": _damon,
+    "refaults (page out, see who returns)": _refaults,
+    "sampled loads (PEBS, IBS)": _precise_samples,
+}
