@@ -35,8 +35,8 @@ USUAL_SHARE = 0.95
 LAYERS = [
     "src/core", "src/core/waiting", "src/core/text",
     "src/topology", "src/topology/discovery", "src/profile",
-    "src/place", "src/place/advice", "src/memory/pages", "src/memory", "src/memory/heap", "src/tier",
-    "src/backend", "src/backend/cpu", "src/backend/storage", "src/backend/dsa/operation",
+    "src/place", "src/place/advice", "src/memory/pages", "src/memory", "src/memory/heap",
+    "src/tier", "src/backend", "src/backend/cpu", "src/backend/storage", "src/backend/dsa/operation",
     "src/backend/dsa/queue",
     "src/backend/dsa", "src/backend/registry",
     "src/move", "src/cache/structures", "src/cache", "src/measure/instruments",
