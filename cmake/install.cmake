@@ -16,7 +16,18 @@ configure_package_config_file(${PROJECT_SOURCE_DIR}/cmake/headraceConfig.cmake.i
 write_basic_package_version_file(${PROJECT_BINARY_DIR}/headraceConfigVersion.cmake
   COMPATIBILITY SameMinorVersion)
 
-file(RELATIVE_PATH up_from_pkgconfig "/${CMAKE_INSTALL_LIBDIR}/pkgconfig" "/")
+# Relative to where the file lies, so that the tree may be moved, unless the directories are not.
+if(IS_ABSOLUTE "${CMAKE_INSTALL_LIBDIR}")
+  set(pc_prefix "${CMAKE_INSTALL_PREFIX}")
+else()
+  file(RELATIVE_PATH pc_prefix "/${CMAKE_INSTALL_LIBDIR}/pkgconfig" "/")
+  string(REGEX REPLACE "/$" "" pc_prefix "\${pcfiledir}/${pc_prefix}")
+endif()
+foreach(directory libdir includedir)
+  string(TOUPPER ${directory} name)
+  cmake_path(ABSOLUTE_PATH CMAKE_INSTALL_${name} BASE_DIRECTORY "\${prefix}"
+    OUTPUT_VARIABLE pc_${directory})
+endforeach()
 configure_file(${PROJECT_SOURCE_DIR}/cmake/headrace.pc.in ${PROJECT_BINARY_DIR}/headrace.pc @ONLY)
 
 if(HEADRACE_PYTHON)  # what a wheel carries besides the extension (python/CMakeLists.txt)

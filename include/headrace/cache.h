@@ -73,7 +73,7 @@ class Block {
 
   BlockState state() const;
   // Whether the copy was there already when access() was called. A copy that ended since then, or
-  // that another access had started, is no hit.
+  // that another access had started, is no hit; nor is what stands for its source, or for nothing.
   bool hit() const { return hit_; }
   // Calls `then` once the copy is there or has failed: at once in this thread if that is so (or if
   // there is no copy), else from the thread that ends it, as Transfer::on_done() does, with no lock

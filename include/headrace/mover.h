@@ -40,8 +40,9 @@ namespace HEADRACE_API headrace {
 class MoverCore;
 struct Move;
 
-// Who goes first when a link is full. A waiting lower class still gets every eighth piece, so none
-// starves.
+// Who goes first when a link is full. A waiting lower class still gets every eighth piece (at a
+// device of storage beside demand: as soon as its share of what is in flight is free, see
+// MoverOptions::in_flight_per_link), so none starves.
 enum class Priority : std::uint8_t { demand, prefetch, migration };
 
 std::string_view to_string(Priority priority);
@@ -145,7 +146,7 @@ struct MoverOptions {
   Bytes piece = 1_MiB;
   // Bound on what is in flight between one pair of nodes, so that queues stay short and demand
   // overtakes prefetch. At least one piece is always allowed. Beside demand, a device of storage
-  // has at most an eighth of it in flight of what is less urgent.
+  // has less than an eighth of it and a piece in flight of what is less urgent.
   Bytes in_flight_per_link = 16_MiB;
   const Clock* clock = &system_clock();
   Waiting* waiting = &system_waiting();

@@ -249,6 +249,9 @@ void bind_block(nb::module_& m) {
           "state", [](const BlockRef& self) { return pin_of(self)->block.state(); },
           "Where the copy is in its life.")
       .def_prop_ro(
+          "hit", [](const BlockRef& self) { return pin_of(self)->block.hit(); },
+          "Whether the copy was there already when access() was called.")
+      .def_prop_ro(
           "node", [](const BlockRef& self) { return pin_of(self)->block.node(); },
           "The node that now() would read, or None.")
       .def_prop_ro(

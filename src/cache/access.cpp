@@ -98,7 +98,8 @@ void CacheCore::miss(const Extent& extent, Block& block, const AccessOptions& op
   const SpaceRequest request{
       .node = node.value_or(0), .extent = extent, .priority = options.priority};
   Spare spare(*this);
-  bool late = false;  // another thread's slab has not come in all its time
+  bool late = false;    // another thread's slab has not come in all its time
+  bool waited = false;  // what is there now came meanwhile
   std::optional<Patience> patience;
   Backoff naps(kFirstSleep, kLongestSleep);
   for (;;) {
@@ -112,7 +113,10 @@ void CacheCore::miss(const Extent& extent, Block& block, const AccessOptions& op
       if (hits_open_) readers_.join();
       changes = space_changes_.load();
       serve(extent, options, block, deferred);
-      if (!block.missing_) return;
+      if (!block.missing_) {
+        block.hit_ = block.hit_ && !waited;
+        return;
+      }
       if (node) space = make_space(spare.get(), request, wanted, deferred);
       if (space == Space::growing && late) space = Space::none;
       if (space == Space::found) {
@@ -133,6 +137,7 @@ void CacheCore::miss(const Extent& extent, Block& block, const AccessOptions& op
       }
     }
     if (started != nullptr) return submit(*started, options.priority);
+    waited = true;
     if (wanted) {
       grow(*wanted);
     } else if (space == Space::growing) {

@@ -188,7 +188,7 @@ class CacheCore {
   struct Search;
 
   // hits.cpp
-  Block access_somehow(const Extent& extent, const AccessOptions& options);
+  Block access_somehow(const Extent& asked, const AccessOptions& options);
   bool hit(const Extent& extent, Block& block);
   bool hits_open() const;
   bool plans_wait() const;

@@ -10,8 +10,7 @@ namespace headrace {
 // The block that find() would give, if it and all that cover the range are open; or one that is
 // not, which the caller will see.
 inline CacheEntry* CacheCore::find_open(const Range& range) const {
-  if (CacheEntry* const equal = index_.racing_equal(range)) [[likely]]
-    return equal;
+  if (CacheEntry* const equal = index_.racing_equal(range)) return equal;
   return find_wider(range);
 }
 
@@ -88,7 +87,8 @@ Block Cache::access(const Extent& extent, const AccessOptions& options) {
   return core_->access(extent, options);
 }
 
-Block CacheCore::access_somehow(const Extent& extent, const AccessOptions& options) {
+Block CacheCore::access_somehow(const Extent& asked, const AccessOptions& options) {
+  const Extent extent = asked;  // a callback that runs meanwhile may free the caller's
   Block block;
   if (options.plan != nullptr || !hit(extent, block)) access({&extent, 1}, {&block, 1}, options);
   return block;

@@ -144,7 +144,8 @@ class Readers {
     }
     const Reader& reader = Reader::of(slot);
     const std::uint32_t marks = reader.marks.load();
-    return marks == 0 || (marks & (Reader::kAsked | reader.bit(slot))) == 0;
+    if (marks == 0) return true;  // most often: spares the bit
+    return (marks & (Reader::kAsked | reader.bit(slot))) == 0;
   }
 
   // For the holder of the cache's lock:

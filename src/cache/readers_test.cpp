@@ -63,11 +63,11 @@ TEST(ReadersTest, AllAreAskedAndFencedBeforeTheirSlotsAreRead) {
     other = readers.join();
     readers.pin(other->slots[0], entry);
   }).join();
-  const std::uint64_t fences = heavy_fences();
+  const std::uint64_t fences = heavy_fences_passed();
   int looks = 0;
   const auto look = [&](const CacheEntry&) {
     if (prepare_asymmetric_fence()) {
-      EXPECT_EQ(heavy_fences(), fences + 1);
+      EXPECT_EQ(heavy_fences_passed(), fences + 1);
     }
     for (const Reader* reader : {looks == 0 ? mine : other, other}) {
       EXPECT_NE(reader->marks & Reader::kAsked, 0u) << "whoever lets go now takes the lock";

@@ -9,7 +9,7 @@
 namespace headrace {
 namespace {
 
-// A waiting lower class gets every eighth piece (mover.h).
+// A waiting lower class gets every eighth piece, if rule 4 lets it.
 constexpr std::uint32_t kTurn = 8;
 // A class passed over this often on a link, because its engine was full each time the link was
 // not, has the link kept free for it. Far above kTurn: a last resort.
@@ -44,16 +44,9 @@ std::uint64_t next_length(const Segment& segment) {
   return most - odd;
 }
 
-bool is_due(const LinkQueue& queue, std::size_t priority) {
-  return queue.link->turns.passed[priority] >= kTurn - 1 ||
-         queue.engine->turns.passed[priority] >= kTurn - 1;
-}
-
-bool is_overdue(const LinkQueue& queue) {
-  for (std::size_t i = 1; i < kClasses; ++i) {
-    if (!queue.classes[i].empty() && queue.link->turns.passed[i] >= kOverdue) return true;
-  }
-  return false;
+// How many pieces of others went before this class on its link or its engine.
+std::uint32_t passed(const LinkQueue& queue, std::size_t priority) {
+  return std::max(queue.link->turns.passed[priority], queue.engine->turns.passed[priority]);
 }
 
 // Keeps the list in order. Those that come late are near its end.
@@ -208,11 +201,18 @@ std::size_t MoveScheduler::take(std::span<Segment*> segments, std::size_t& inlin
   return taken;
 }
 
-// Rule 4.
-bool MoveScheduler::holds_back(const LinkQueue& queue, std::size_t priority) const {
-  const EngineState& engine = *queue.engine;
-  if (priority == 0 || engine.beside_demand == 0 || engine.patient == 0) return false;
-  return engine.patient + next_length(*queue.classes[priority].front()) > bound_ / 8;
+// Rule 4. Whatever the length of the piece: else those of shorter pieces would always be first.
+bool MoveScheduler::holds_back(const EngineState& engine, std::size_t priority) const {
+  return priority > 0 && engine.beside_demand > 0 &&
+         engine.patient >= std::max<std::uint64_t>(bound_ / 8, 1);
+}
+
+bool MoveScheduler::is_overdue(const LinkQueue& queue) const {
+  for (std::size_t i = 1; i < kClasses; ++i) {
+    if (queue.classes[i].empty() || holds_back(*queue.engine, i)) continue;
+    if (queue.link->turns.passed[i] >= kOverdue) return true;
+  }
+  return false;
 }
 
 // Rules 1 to 5.
@@ -227,9 +227,11 @@ MoveScheduler::Choice MoveScheduler::choose(bool inline_too) {
       }
       Choice here;
       for (std::size_t i = kClasses; i-- > 0;) {
-        if (queue->classes[i].empty() || holds_back(*queue, i)) continue;
-        const bool due = i > 0 && is_due(*queue, i);
-        if (here.queue == nullptr || due || !here.due) here = {queue, i, due};
+        if (queue->classes[i].empty() || holds_back(*queue->engine, i)) continue;
+        const bool due = i > 0 && passed(*queue, i) >= kTurn - 1;
+        // Of two that are due the one that has waited longer.
+        if (here.due && (!due || passed(*queue, i) < passed(*queue, here.priority))) continue;
+        here = {queue, i, due};
       }
       if (here.queue == nullptr) continue;
       const auto rank = [](const Choice& c) {

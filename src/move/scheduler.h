@@ -12,10 +12,11 @@
 //     into the bound, the link waits: smaller pieces do not slip past it for ever.
 //  3. A piece that its engine copies inline is taken only by who may copy. If it is next on its
 //     link and whoever takes may not, the link waits as in rule 2, and left() tells.
-//  4. Beside demand the less urgent classes together have at most an eighth of the bound in flight
-//     at an engine of storage, which serves what it was given first: a read that somebody waits for
-//     would come behind all of it. Beside demand means: until four times the bound went by since.
-//     What was promoted is not demand in this: a plan that is late would hold itself back.
+//  4. An engine of storage serves what it was given first: a read that somebody waits for comes
+//     behind all of it. So once such an engine has been given demand, the less urgent classes wait
+//     there, due or not, while they have an eighth of the bound or more in flight together; until
+//     they have been given four times the bound since the last demand. What was promoted is not
+//     demand in this: a plan that is late would hold itself back.
 //  5. Among equals the engine with the least in flight on the link goes first, then the one served
 //     longest ago, so that the parts of a route advance together.
 //
@@ -51,8 +52,8 @@ struct EngineState {
   std::size_t in_flight = 0;
   std::uint64_t completions = 0;
   bool storage = false;
-  std::uint64_t patient = 0;        // bytes in flight that nobody waits for
-  std::uint64_t beside_demand = 0;  // bytes of that kind that are still to be held back
+  std::uint64_t patient = 0;        // bytes in flight that were taken as less urgent than demand
+  std::uint64_t beside_demand = 0;  // bytes of such that are still to be taken sparingly
   bool polled = false;              // its backend does not complete by itself
   bool stalled = false;  // took fewer than offered, and nothing of it has completed since
   Turns turns;
@@ -167,7 +168,8 @@ class MoveScheduler {
   LinkQueue* untried(Link& link, std::uint64_t tried);
   LinkQueue& add_queue(Link& link, EngineState& engine);
   Choice choose(bool inline_too);
-  bool holds_back(const LinkQueue& queue, std::size_t priority) const;
+  bool holds_back(const EngineState& engine, std::size_t priority) const;
+  bool is_overdue(const LinkQueue& queue) const;
   // Null: there is no memory for it, and the move has failed.
   Segment* cut(LinkQueue& queue, std::size_t priority);
   void count_turn(LinkQueue& queue, std::size_t priority);

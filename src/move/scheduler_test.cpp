@@ -2,6 +2,9 @@
 
 #include <gtest/gtest.h>
 
+#include <array>
+#include <deque>
+
 #include "move/mover_testing.h"
 
 namespace headrace {
@@ -62,6 +65,7 @@ class MoveSchedulerTest : public testing::Test {
     }
     return all;
   }
+  std::array<std::uint64_t, 2> share_beside_demand(std::uint64_t piece, std::uint64_t lower);
   static Segment* in_flight(Move& move) {
     Segment* segment = move.scheduling.segments.front();
     while (segment != nullptr && !segment->in_flight) segment = MoveSegments::next(*segment);
@@ -207,6 +211,66 @@ TEST_F(MoveSchedulerTest, BesideDemandStorageHasLittleInFlightThatNobodyWaitsFor
   settle(*in_flight(*plan));
   EXPECT_EQ(take().size(), 4u);
   scheduler_->cancel(*plan);
+}
+
+// What a class with pieces of `piece` bytes and a lower one with pieces of `lower` get of a disk
+// that somebody reads from all the time; bytes of each.
+std::array<std::uint64_t, 2> MoveSchedulerTest::share_beside_demand(std::uint64_t piece,
+                                                                    std::uint64_t lower) {
+  const Unaddressable file(1_MiB, test::kDisk);
+  const auto start = [&](std::uint64_t length, Priority priority) {
+    return open(file, 0, length, by(test::kSsd, length), priority);
+  };
+  std::array<std::uint64_t, 2> bytes{};
+  std::deque<Segment*> flying;
+  for (int i = 0; i < 16; ++i) start(4096, Priority::demand);
+  for (int i = 0; i < 4; ++i) {
+    start(piece, Priority::prefetch);
+    start(lower, Priority::migration);
+  }
+  for (int i = 0; i < 4000; ++i) {
+    for (Segment* segment : take()) flying.push_back(segment);
+    Segment* const oldest = flying.front();
+    flying.pop_front();
+    const Priority priority = oldest->move->scheduling.priority;
+    if (priority != Priority::demand) bytes[priority == Priority::migration] += oldest->length;
+    const std::uint64_t length = oldest->length;
+    settle(*oldest);
+    start(length, priority);
+  }
+  scheduler_->cancel_all();
+  for (Segment* segment : flying) settle(*segment);
+  return bytes;
+}
+
+TEST_F(MoveSchedulerTest, ShortPiecesBesideDemandDoNotStarveLongOnes) {
+  const auto [prefetch, migration] = share_beside_demand(16384, 4096);
+  EXPECT_GT(prefetch, 100'000u);
+  EXPECT_GT(migration, 100'000u);
+}
+
+TEST_F(MoveSchedulerTest, OfTwoThatAreDueBesideDemandNeitherStarves) {
+  const auto [prefetch, migration] = share_beside_demand(16384, 16384);
+  EXPECT_GT(prefetch, 500'000u);
+  EXPECT_GT(migration, 500'000u);
+}
+
+TEST_F(MoveSchedulerTest, WhatIsHeldBackIsCountedThroughRefusalsFailuresAndPromotion) {
+  const Unaddressable file(1_MiB, test::kDisk);
+  const auto read = open(file, 0, 4096, by(test::kSsd, 4096));
+  const auto plan = open(file, 0, 1 << 18, by(test::kSsd, 1 << 18), Priority::prefetch);
+  auto taken = take();
+  ASSERT_EQ(taken.size(), 2u);
+  settle(*taken[0]);
+  scheduler_->put_back(*taken[1]);
+  ASSERT_EQ((taken = take()).size(), 1u);
+  EXPECT_EQ(take().size(), 0u);
+  scheduler_->promote(*plan, Priority::demand);
+  settle(*taken[0], Error{ErrorCode::io, "test"});
+  EXPECT_EQ(ended().size(), 2u) << "no other engine reads it, so the plan has failed";
+  const auto next = open(file, 0, 1 << 18, by(test::kSsd, 1 << 18), Priority::prefetch);
+  EXPECT_EQ(take().size(), 1u) << "nothing of the first is counted any more";
+  scheduler_->cancel(*next);
 }
 
 TEST_F(MoveSchedulerTest, APlanThatIsLateIsNoDemandBesideItself) {

@@ -39,6 +39,6 @@ void heavy_fence() {
   ++passed_so_far;
 }
 
-std::uint64_t heavy_fences() { return passed_so_far; }
+std::uint64_t heavy_fences_passed() { return passed_so_far; }
 
 }  // namespace headrace

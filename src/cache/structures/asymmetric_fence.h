@@ -24,6 +24,6 @@ inline void light_fence() { std::atomic_signal_fence(std::memory_order_seq_cst);
 void heavy_fence();
 
 // How many of them this process has passed.
-std::uint64_t heavy_fences();
+std::uint64_t heavy_fences_passed();
 
 }  // namespace headrace

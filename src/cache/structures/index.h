@@ -212,7 +212,7 @@ class RangeIndex {
   std::uint64_t cells_of(const Range& range) const {
     std::uint64_t looks = 0;
     for (std::uint64_t left = classes_; left != 0; left &= left - 1) {
-      looks += number(range.length - 1, static_cast<unsigned>(std::countr_zero(left))) + 2;
+      looks += number(range.length - 1, static_cast<unsigned>(std::countr_zero(left))) + 3;
     }
     return std::min<std::uint64_t>(looks, cells());
   }
