@@ -229,7 +229,7 @@ MoveScheduler::Choice MoveScheduler::choose(bool inline_too) {
       for (std::size_t i = kClasses; i-- > 0;) {
         if (queue->classes[i].empty() || holds_back(*queue->engine, i)) continue;
         const bool due = i > 0 && passed(*queue, i) >= kTurn - 1;
-        // Of two that are due the one that has waited longer.
+        // The one that has waited longer, of two that are due.
         if (here.due && (!due || passed(*queue, i) < passed(*queue, here.priority))) continue;
         here = {queue, i, due};
       }
