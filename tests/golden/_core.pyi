@@ -879,6 +879,10 @@ class Block:
         """Where the copy is in its life."""
 
     @property
+    def hit(self) -> bool:
+        """Whether the copy was there already when access() was called."""
+
+    @property
     def node(self) -> int | None:
         """The node that now() would read, or None."""
 
