@@ -232,10 +232,10 @@ TEST_F(Tiered, RefusesStepsThatComeTooSoonAndASecondOfTheProcess) {
 }
 
 TEST_F(Tiered, GoesOnWhenMemoryIsUnmapped) {
-  const Trackable memory(HotnessKind::referenced, kPart * 8);
+  Trackable memory(HotnessKind::referenced, kPart * 8);
   const auto tier = open(options(kPart * 2));
   ASSERT_TRUE(tier->add(memory.bytes()));
-  ASSERT_EQ(munmap(memory.bytes().data(), 4 * kPart.value), 0);
+  memory.unmap(0, 4 * kPagesOfPart);
   clock_.advance(std::chrono::seconds{1});
   const auto step = tier->step();
   ASSERT_TRUE(step) << step.error().message;

@@ -40,6 +40,14 @@ class Trackable {
   }
   std::size_t count() const { return bytes_.size() / kPage; }
 
+  // Somebody else's memory may come there, so what is left is never unmapped.
+  void unmap(std::size_t from, std::size_t count) {
+    static auto& kept = *new std::vector<std::unique_ptr<SharedMemory>>;
+    kept.push_back(std::move(shared_));
+    (void)own_.release();
+    EXPECT_EQ(::munmap(pages(from, count).data(), count * kPage), 0);
+  }
+
  private:
   std::unique_ptr<SharedMemory> shared_;
   MappedMemory own_;

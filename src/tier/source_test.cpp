@@ -106,11 +106,10 @@ TEST_P(Sources, RefuseWhatIsNoMemory) {
   expect_error(source->track({}), ErrorCode::invalid, "no bytes");
   expect_error(source->track(memory.bytes().subspan(1, kPage)), ErrorCode::invalid, "whole pages");
   expect_error(source->track(memory.bytes().first(kPage + 1)), ErrorCode::invalid, "whole pages");
-  std::optional<Trackable> gone(std::in_place, GetParam(), 1_MiB);
-  const auto bytes = gone->bytes();
-  ASSERT_EQ(munmap(bytes.data() + kPage, kPage), 0);
-  expect_error(source->track(bytes), ErrorCode::invalid, "no memory at");
-  EXPECT_TRUE(source->track(bytes.first(kPage))) << "nothing is left of the refusal";
+  Trackable gone(GetParam(), 1_MiB);
+  gone.unmap(1, 1);
+  expect_error(source->track(gone.bytes()), ErrorCode::invalid, "no memory at");
+  EXPECT_TRUE(source->track(gone.pages(0, 1))) << "nothing is left of the refusal";
 }
 
 TEST_P(Sources, RefuseWhatIsTrackedAlready) {
@@ -132,12 +131,12 @@ TEST_P(Sources, RefuseWhatIsTrackedAlready) {
 }
 
 TEST_P(Sources, TellWhatWasUnmappedAndGoOn) {
-  const Trackable memory(GetParam(), 1_MiB);
-  const Trackable other(GetParam(), 1_MiB);
+  Trackable memory(GetParam(), 1_MiB);
+  Trackable other(GetParam(), 1_MiB);
   const auto source = open();
   ASSERT_TRUE(source->track(memory.bytes()));
   ASSERT_TRUE(source->track(other.bytes()));
-  ASSERT_EQ(munmap(memory.bytes().data() + 64 * kPage, 16 * kPage), 0);
+  memory.unmap(64, 16);
   for (int look = 0; look < 2; ++look) {
     for (std::size_t page = 0; page < 16; ++page) {
       test::access_page(other.bytes(), page, Access::write);
@@ -148,7 +147,7 @@ TEST_P(Sources, TellWhatWasUnmappedAndGoOn) {
     EXPECT_NE(sample->why_unseen.find("no longer mapped"), std::string::npos);
     EXPECT_EQ(sample->touches.size(), 1u);
   }
-  ASSERT_EQ(munmap(other.bytes().data(), other.bytes().size()), 0);
+  other.unmap(0, other.count());
   // Something else may have come into so large a hole.
   EXPECT_GT(source->look()->unseen.value, 16 * kPage);
   EXPECT_TRUE(source->untrack(memory.bytes()));
