@@ -36,7 +36,8 @@ LAYERS = [
     "src/core", "src/core/waiting", "src/core/text",
     "src/topology", "src/topology/discovery", "src/profile",
     "src/place", "src/place/advice", "src/memory/pages", "src/memory", "src/memory/heap",
-    "src/tier", "src/backend", "src/backend/cpu", "src/backend/storage",
+    "src/tier", "src/tier/arena", "src/backend", "src/backend/cpu",
+    "src/backend/storage",
     "src/backend/dsa/operation", "src/backend/dsa/queue", "src/backend/dsa", "src/backend/registry",
     "src/move", "src/cache/structures", "src/cache", "src/measure/instruments",
     "src/measure/instruments/side_by_side", "src/measure/session",
@@ -60,8 +61,8 @@ PUBLIC = {
     "placement.h": "place", "process.h": "memory/pages", "profile.h": "profile",
     "random.h": "core", "result.h": "core", "route.h": "place",
     "statistics.h": "core", "units.h": "core", "version.h": "core",
-    "tier/hotness.h": "tier", "tier/page_tier.h": "tier", "workload/histogram.h": "workload",
-    "workload/query.h": "workload/query",
+    "tier/arena.h": "tier/arena", "tier/hotness.h": "tier", "tier/page_tier.h": "tier",
+    "workload/histogram.h": "workload", "workload/query.h": "workload/query",
 }
 # Headers of hardware and systems that only one folder, or one below it, may see.
 VENDOR = {

@@ -31,6 +31,7 @@
 #include "headrace/result.h"
 #include "headrace/route.h"
 #include "headrace/statistics.h"
+#include "headrace/tier/arena.h"
 #include "headrace/tier/hotness.h"
 #include "headrace/tier/page_tier.h"
 #include "headrace/units.h"

@@ -18,6 +18,7 @@
 #include <memory>
 #include <memory_resource>
 #include <optional>
+#include <span>
 #include <vector>
 
 #include "headrace/export.h"
@@ -47,6 +48,16 @@ class Budget {
 
 class CacheSlot;
 
+// Told of the memory that a heap takes from the system and gives back, by the thread that allocates
+// or frees; not in a child of fork(). It may wait, must not throw and must not use the heap.
+class HeapObserver {
+ public:
+  virtual ~HeapObserver() = default;
+  virtual void took(std::span<const std::byte> memory) = 0;
+  // Still mapped until this returns.
+  virtual void giving(std::span<const std::byte> memory) = 0;
+};
+
 struct HeapOptions {
   // What the heap's memory counts against, its own or shared; nothing: the nodes are the limit.
   std::shared_ptr<Budget> budget = {};
@@ -54,6 +65,8 @@ struct HeapOptions {
   // the placement's pages; nothing: 2 MiB for each node of the placement. Over several nodes less
   // than one turn of 2 MiB pages gets base pages (docs/design/placement-on-linux.md).
   std::optional<Bytes> region = {};
+  // Borrowed; must outlive the heap.
+  HeapObserver* observer = nullptr;
 };
 
 struct HeapStats {

@@ -19,6 +19,9 @@ from headrace._core import (
     AdvisedNode,
     Answer,
     AnswerRow,
+    Arena,
+    Arenas,
+    ArenaUse,
     Backends,
     Block,
     BlockTrace,
@@ -85,6 +88,7 @@ from headrace._core import (
     accesses_of,
     advise_interleave,
     allocate,
+    arenas_in_plan,
     cost_sensitivity,
     examine_dsa,
     cache_steps,
@@ -110,6 +114,7 @@ from headrace._core import (
     merge,
     model_dsa,
     pages_for,
+    plan_arenas,
     presets,
     query_columns,
     query_names,
@@ -126,6 +131,7 @@ from headrace._core import (
     zipf_accesses_of,
     zipf_pages_for,
 )
+from headrace._arenas import arena
 from headrace._arrays import empty
 
 __all__ = [
@@ -138,6 +144,9 @@ __all__ = [
     "AdvisedNode",
     "Answer",
     "AnswerRow",
+    "Arena",
+    "ArenaUse",
+    "Arenas",
     "Backends",
     "Block",
     "BlockTrace",
@@ -204,6 +213,8 @@ __all__ = [
     "accesses_of",
     "advise_interleave",
     "allocate",
+    "arena",
+    "arenas_in_plan",
     "cost_sensitivity",
     "examine_dsa",
     "cache_steps",
@@ -230,6 +241,7 @@ __all__ = [
     "merge",
     "model_dsa",
     "pages_for",
+    "plan_arenas",
     "presets",
     "query_columns",
     "query_names",

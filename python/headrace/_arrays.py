@@ -10,7 +10,7 @@ import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, SupportsIndex
 
-from headrace._core import ExhaustedError, Machine, Placement, allocate
+from headrace._core import Arena, ExhaustedError, Machine, Placement, allocate
 
 if TYPE_CHECKING:
     import numpy
@@ -21,16 +21,17 @@ def empty(
     shape: SupportsIndex | Sequence[SupportsIndex],
     dtype: numpy.typing.DTypeLike = "float64",
     *,
-    place: str | Placement = "dram",
+    place: str | Placement | Arena = "dram",
     machine: Machine | None = None,
 ) -> numpy.typing.NDArray[Any]:
-    """A NumPy array in memory of its own, placed as ``allocate`` places it; zeroed.
+    """A NumPy array in memory of its own, placed as ``allocate`` places it; zeroed but in an arena.
 
     ``place`` is a Placement, or one as people write it: a kind ``"hbm"``, a property ``"fastest"``,
     nodes ``"8-15"``, weights ``"dram=3,cxl=1"``, an order to spill in ``"hbm:dram"``, and
     ``"storage"``: a file without a name on the disk, for arrays larger than memory, which forked
-    processes share. The memory is whole pages, so this is for large arrays; it goes with the last
-    array that shows it. Any library that takes DLPack takes the array.
+    processes share. The memory is whole pages, so this is for large arrays; in an Arena arrays of
+    any size share pages. It goes with the last array that shows it. Any library that takes DLPack
+    takes the array.
 
     ``machine``: this host by default, discovered once; for ``"storage"`` with the disk of the
     working directory.
@@ -46,12 +47,16 @@ def empty(
         raise TypeError("arrays of Python objects cannot be placed; use a dtype of plain data")
     if kind.itemsize == 0:
         raise TypeError(f"a dtype of no bytes, {kind}; give its length, as in 'S8'")
-    if not isinstance(place, str | Placement):
-        raise TypeError(f"place is a Placement or text such as 'hbm' or '8-15', not {place!r}")
+    if not isinstance(place, str | Placement | Arena):
+        raise TypeError(
+            f"place is a Placement, an Arena or text such as 'hbm' or '8-15', not {place!r}"
+        )
     sizes = _sizes(shape)
     size = math.prod(sizes) * kind.itemsize
     if size > sys.maxsize:
         raise ExhaustedError(f"{size} bytes are more than any machine has; ask for less")
+    if isinstance(place, Arena):
+        return numpy.ndarray(sizes, kind, buffer=memoryview(place.allocate(max(size, 1))))
     here = machine or _this_host(os.getcwd() if place == "storage" else None)
     buffer = allocate(here, max(size, 1), place)
     return numpy.ndarray(sizes, kind, buffer=memoryview(buffer))

@@ -161,6 +161,7 @@ void bind_cache(nb::module_& m);
 void bind_measure(nb::module_& m);
 void bind_profile(nb::module_& m);
 void bind_query(nb::module_& m);
+void bind_arenas(nb::module_& m);
 void bind_tier(nb::module_& m);
 void bind_workload(nb::module_& m);
 

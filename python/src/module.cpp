@@ -25,5 +25,6 @@ NB_MODULE(_core, m) {
   bind_advice(m);
   bind_query(m);
   bind_tier(m);
+  bind_arenas(m);
   bind_workload(m);
 }

@@ -2039,6 +2039,77 @@ def measure_hotness_cost(kind: Literal['referenced', 'memfd', 'written'], memory
     Opens a source, tries it, and measures it on memory of its own, in less than half a second. UnsupportedError, DeniedError: it is not there, with the reason.
     """
 
+class ArenaUse:
+    """What was seen of an arena."""
+
+    def __repr__(self) -> str: ...
+
+    def asdict(self) -> dict[str, object]:
+        """The fields by name, nested records too."""
+
+    @property
+    def name(self) -> str:
+        """Its name."""
+
+    @property
+    def most(self) -> int:
+        """The most bytes of memory it had at once."""
+
+    @property
+    def heat(self) -> float:
+        """Share of its memory touched between two looks; 0 to 1."""
+
+    @property
+    def looks(self) -> int:
+        """That saw any of it; heat means nothing without."""
+
+    @property
+    def why_unseen(self) -> str:
+        """Why some of it was not seen; '' if all was."""
+
+class Arena:
+    """A named heap; what it gives keeps it."""
+
+    @property
+    def name(self) -> str:
+        """Its name."""
+
+    @property
+    def placement(self) -> Placement:
+        """Where its memory is asked to be."""
+
+    def allocate(self, bytes: int) -> MemoryRange:
+        """
+        Memory of this arena, not zeroed, freed with the last array or transfer that uses it. ExhaustedError: no room.
+        """
+
+    def __repr__(self) -> str: ...
+
+class Arenas:
+    """The named heaps of a process, watched and placed by a plan."""
+
+    def __init__(self, machine: Machine, *, plan: str = '', otherwise: str = 'dram', look_every: float | None = None) -> None:
+        """
+        `plan`: the text of one, which says where each arena goes; those it does not name go to `otherwise`. `look_every`: watched by a thread that looks each so many seconds.
+        """
+
+    def arena(self, name: str) -> Arena:
+        """The arena of this name, opened when it is first asked for."""
+
+    def look(self) -> None:
+        """Looks now. UnsupportedError: they are not watched."""
+
+    def uses(self) -> list[ArenaUse]:
+        """What was seen of each, by name."""
+
+def plan_arenas(uses: Sequence[ArenaUse], tiers: Sequence[tuple[str, int | None]]) -> str:
+    """
+    The text of a plan: arenas by falling heat, each whole in the first of `tiers`, pairs of place and bytes with the fastest first, that has room left for it; the last takes what is left.
+    """
+
+def arenas_in_plan(plan: str) -> list[ArenaUse]:
+    """What was seen when this text was made."""
+
 HISTOGRAM_BINS: int = 1048576
 
 def histogram_fill(data: _Buffer, cpus: Sequence[int]) -> None:

@@ -82,7 +82,7 @@ class _Bench(_Commands):
 class _Advise(_Commands):
     """Advise how to spread data over memories, how much fast memory it needs, what CXL is worth."""
 
-    modules = {name: f"advise.{name}" for name in ("interleave", "capacity", "cost")}
+    modules = {name: f"advise.{name}" for name in ("interleave", "capacity", "cost", "arenas")}
 
 
 class _Dsa(_Commands):

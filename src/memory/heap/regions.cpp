@@ -43,6 +43,7 @@ Heap::Regions::Regions(const Machine& machine, Placement placement, const HeapOp
       machine_(machine),
       placement_(std::move(placement)),
       budget_(options.budget),
+      observer_(options.observer),
       unit_(page_bytes(placement_.pages)),
       region_(std::clamp(options.region.value_or(2_MiB * placement_.nodes.size()).value,
                          std::size_t{1}, kMostBytes)) {}
@@ -78,9 +79,13 @@ std::unique_ptr<Buffer> Heap::Regions::take(std::size_t bytes, std::size_t align
 void Heap::Regions::keep(void* begin, Taken taken, Heap* owner, PageUse use) {
   if (in_file_) tell_parents_pages(taken.owned);
   set_owner(taken.owned, owner, use);
-  const HeapGate gate;
-  const MutexLock lock(mutex_);
-  taken_.emplace(begin, std::move(taken));
+  const auto bytes = taken.buffer->bytes();
+  {
+    const HeapGate gate;
+    const MutexLock lock(mutex_);
+    taken_.emplace(begin, std::move(taken));
+  }
+  if (HeapObserver* const told = observer()) told->took(bytes);
 }
 
 // What the allocator asks for in whole MiB it cuts into slabs and can use all of, so that may be a
@@ -136,6 +141,7 @@ void Heap::Regions::release(Taken taken) {
   set_owner(taken.owned, nullptr);
   if (in_file_) forget_parents_pages(taken.owned);
   const Bytes size = taken.buffer->size();
+  if (HeapObserver* const told = observer()) told->giving(taken.buffer->bytes());
   taken.buffer.reset();
   if (budget_ != nullptr) budget_->give(size);
 }

@@ -59,6 +59,8 @@ class Heap::Regions {
   std::unique_ptr<Buffer> take(std::size_t bytes, std::size_t align = 1);
   void keep(void* begin, Taken taken, Heap* owner, PageUse use);
   void release(Taken taken);
+  // Whom to tell; nullptr: nobody, as in a child.
+  HeapObserver* observer() const { return origin_.here() ? observer_ : nullptr; }
 
   // Immutable.
   const Origin origin_;
@@ -66,6 +68,7 @@ class Heap::Regions {
   const Machine machine_;
   const Placement placement_;
   const std::shared_ptr<Budget> budget_;
+  HeapObserver* const observer_;  // may be nullptr
   const std::size_t unit_;
   const std::size_t region_;
 

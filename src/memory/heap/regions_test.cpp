@@ -4,10 +4,12 @@
 
 #include <gtest/gtest.h>
 
+#include <map>
 #include <thread>
 #include <vector>
 
 #include "memory/heap/heap_testing.h"
+#include "support/child.h"
 
 namespace headrace {
 namespace {
@@ -44,6 +46,39 @@ TEST(Regions, AreTakenAsTheHeapGrows) {
   heap->free(heap->allocate_bytes(100));
   EXPECT_EQ(heap->stats().reserved, 6_MiB);
   EXPECT_EQ(heap->stats().buffers, 1U);
+}
+
+struct Told final : HeapObserver {
+  void took(std::span<const std::byte> memory) override {
+    EXPECT_TRUE(there.emplace(memory.data(), memory.size()).second);
+    const_cast<std::byte&>(memory.back()) = std::byte{1};
+  }
+  void giving(std::span<const std::byte> memory) override {
+    EXPECT_EQ(there.at(memory.data()), memory.size());
+    EXPECT_EQ(memory.back(), std::byte{1}) << "it is still there";
+    there.erase(memory.data());
+  }
+  std::map<const std::byte*, std::size_t> there;
+};
+
+TEST(Regions, AreToldToAnObserverWhenTheyComeAndGo) {
+  Told told;
+  auto heap = open_heap(HeapOptions{.region = 2_MiB, .observer = &told});
+  void* const small = heap->allocate_bytes(100);
+  void* const large = heap->allocate_bytes((3_MiB).value);
+  EXPECT_EQ(told.there.size(), heap->stats().buffers);
+  EXPECT_EQ(told.there.at(static_cast<const std::byte*>(large)), (3_MiB).value);
+  EXPECT_EQ(test::status_of_child([&] {
+              heap->free(large);
+              return told.there.size() == 2;
+            }),
+            0)
+      << "a child tells nothing";
+  heap->free(large);
+  EXPECT_EQ(told.there.size(), 1U);
+  heap->free(small);
+  heap.reset();
+  EXPECT_TRUE(told.there.empty());
 }
 
 TEST(Regions, LargeObjectsCountTheirPagesAndReturnThemAtOnce) {

@@ -1,0 +1,110 @@
+// Named heaps: what is placed is an object of the program ("index", "values"), not a page.
+//
+// In one run the arenas are watched, a plan is made of what was seen (a text, to be read and
+// edited), and the next run allocates each arena where the plan says. It moves nothing while the
+// program runs. docs/design/arenas.md says what it rests on.
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "headrace/clock.h"
+#include "headrace/export.h"
+#include "headrace/heap.h"
+#include "headrace/machine.h"
+#include "headrace/placement.h"
+#include "headrace/result.h"
+#include "headrace/tier/hotness.h"
+#include "headrace/units.h"
+
+namespace HEADRACE_API headrace {
+
+// What was seen of an arena.
+struct ArenaUse {
+  std::string name;
+  Bytes most;  // the most memory it had at once
+  // The share of its memory that was touched between two looks, over all looks: 0 to 1. It grows
+  // with the time between looks, so it compares arenas of one run only.
+  double heat = 0;
+  std::size_t looks = 0;   // that saw any of it; heat means nothing without
+  std::string why_unseen;  // why some or all of it was not seen; "" if all was
+};
+
+// Where an arena goes.
+struct ArenaPlace {
+  std::string name;
+  std::string place;  // as Placement::parse reads it: "hbm", "hbm:dram", "0-3"
+  Bytes most;         // as seen when the plan was made; for who reads it
+  double heat = 0;
+  friend bool operator==(const ArenaPlace&, const ArenaPlace&) = default;
+};
+
+struct ArenaPlan {
+  std::vector<ArenaPlace> arenas;  // the hottest first
+
+  // A line for each arena: name, place, most bytes, heat. parse() of it gives the same plan, with
+  // the heat to three digits.
+  std::string to_text() const;
+  // invalid: not such a text, with the line; a name twice.
+  static Result<ArenaPlan> parse(std::string_view text);
+
+  friend bool operator==(const ArenaPlan&, const ArenaPlan&) = default;
+};
+
+// Memory that a plan may use.
+struct ArenaTier {
+  std::string place;  // as Placement::parse reads it
+  Bytes room;         // for all arenas together; the last tier takes what is left, whatever it says
+};
+
+// Arenas by falling heat, each whole in the first tier that has room left for the most it had; what
+// was never touched, or never seen, in the last. `tiers`: the fastest first. invalid: no tiers, a
+// place that is no word.
+Result<ArenaPlan> plan_arenas(std::span<const ArenaUse> uses, std::span<const ArenaTier> tiers);
+
+struct ArenasOptions {
+  // Where arenas go; those it does not name, as `otherwise`.
+  ArenaPlan plan = {};
+  Placement otherwise = Placement::on(NodeKind::dram);
+  // Watches them: a thread looks this often, each time for some 0.2 µs per page of memory. Nothing:
+  // they are not watched, and cost what heaps cost.
+  std::optional<Nanoseconds> look_every = {};
+};
+
+// The arenas of a process. A child of fork() goes on with its copy of each heap, unwatched.
+//
+// Thread-safe, except that it is closed by one thread after all others are done with it.
+class Arenas {
+ public:
+  // Checks the whole plan: absent, invalid: a place that `machine` has not or that is none, with
+  // the arena's name. invalid: look_every below 100 ms (with less a look sees little more, and the
+  // program is slower). Watched: the errors of open_hotness for `referenced`, of which a process
+  // has one.
+  static Result<std::unique_ptr<Arenas>> open(const Machine& machine,
+                                              const ArenasOptions& options = {});
+  // Closes all heaps, with the objects that are still there.
+  ~Arenas();
+
+  // The arena's heap, opened when it is first asked for, and never moved. invalid: a name that is
+  // not 1 to 64 letters, digits or any of _ . - / and :. Else the errors of Heap::open.
+  Result<Heap*> heap(std::string_view name);
+
+  // Looks now, as the thread does, whether there is one or not. unsupported: not watched. Else the
+  // errors of HotnessSource::look. Memory that is given back by a heap waits for the end of a look.
+  Status look();
+
+  // By name. Memory is seen from the first look after it was allocated to the last look.
+  std::vector<ArenaUse> uses() const;
+
+ private:
+  class Inside;
+  explicit Arenas(std::unique_ptr<Inside> inside);
+  std::unique_ptr<Inside> inside_;
+};
+
+}  // namespace HEADRACE_API headrace

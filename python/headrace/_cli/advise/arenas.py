@@ -1,0 +1,70 @@
+"""headrace advise arenas"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+import headrace
+from headrace._cli import exit_codes, output, parse
+from headrace._cli.options import OutOnly
+from headrace._errors import error_of
+from headrace._files import check_writable, read_whole, write_whole
+
+
+def command(
+    seen: Annotated[
+        Path, typer.Argument(metavar="FILE", help="What HEADRACE_ARENAS_SEEN wrote, or a plan.")
+    ],
+    tier: Annotated[
+        list[str],
+        typer.Option(
+            metavar="PLACE[=SIZE]",
+            help="Memory to use, the fastest first: hbm:dram=16GiB, dram. The last takes what is "
+            "left.",
+        ),
+    ],
+    out: OutOnly = None,
+) -> int:
+    """Advise which arenas belong on which memory: a plan for the next start.
+
+    Arenas are named heaps (headrace.arena): the hottest go, each whole, to the first memory that
+    has room left for the most they had. The plan is a text; edit it as you like.
+
+    \b
+    HEADRACE_ARENAS_SEEN=seen.txt python program.py
+    headrace advise arenas seen.txt --tier hbm:dram=16GiB --tier dram --out plan.txt
+    HEADRACE_ARENAS=plan.txt python program.py
+    """
+    if out is not None:
+        check_writable(out)
+    tiers = [_tier(text) for text in tier]
+    for place, room in tiers[:-1]:
+        if room is None:
+            raise headrace.InvalidError(
+                f"--tier {place}: how much of it? only the last takes all that is left; give "
+                f"--tier {place}=16GiB"
+            )
+    plan = headrace.plan_arenas(headrace.arenas_in_plan(_read(seen)), tiers)
+    if out is None:
+        output.print_text(plan.rstrip("\n"))
+    else:
+        write_whole(out, plan)
+    return exit_codes.SUCCESS
+
+
+def _tier(text: str) -> tuple[str, int | None]:
+    """A place and a size, which has a unit: numbers alone are weights, as in dram=3,cxl=1."""
+    place, _, size = text.rpartition("=")
+    if place and any(letter.isalpha() for letter in size):
+        return place, parse.size(size)
+    return text, None
+
+
+def _read(path: Path) -> str:
+    try:
+        return read_whole(path).decode(errors="replace")
+    except OSError as error:
+        raise error_of(error, f"cannot read {path}", "what HEADRACE_ARENAS_SEEN wrote") from None

@@ -1,0 +1,171 @@
+// Named heaps, whose memory arrays are made of.
+#include "headrace/tier/arena.h"
+
+#include "handles.h"
+#include "record.h"
+#include "types.h"
+
+namespace headrace::python {
+
+using namespace nb::literals;
+
+namespace {
+
+struct ArenasOwner {
+  const Machine machine;
+  std::unique_ptr<Arenas> arenas;
+
+  explicit ArenasOwner(Machine m) : machine(std::move(m)) {}
+  ~ArenasOwner() { drop_without_gil(std::move(arenas)); }
+  ArenasOwner(const ArenasOwner&) = delete;
+  ArenasOwner& operator=(const ArenasOwner&) = delete;
+};
+struct ArenasRef {
+  std::shared_ptr<ArenasOwner> owner;
+};
+struct ArenaRef {
+  std::shared_ptr<ArenasOwner> owner;
+  Heap* heap;
+  std::string name;
+};
+
+// An object of an arena's heap.
+struct ArenaMemory {
+  ArenaMemory(std::shared_ptr<ArenasOwner> o, Heap& h, std::span<std::byte> bytes, NodeId node)
+      : owner(std::move(o)), heap(h), range(bytes, node) {}
+  // Frees it without the GIL: that may wait for the end of a look.
+  ~ArenaMemory() {
+    std::optional<GilRelease> release;
+    if (holds_gil()) release.emplace();
+    heap.free(range.memory());
+  }
+  ArenaMemory(const ArenaMemory&) = delete;
+  ArenaMemory& operator=(const ArenaMemory&) = delete;
+
+  const std::shared_ptr<ArenasOwner> owner;
+  Heap& heap;
+  const MemoryRange range;
+};
+
+ArenasRef open_arenas(const Machine& machine, std::string_view plan, const std::string& otherwise,
+                      std::optional<Nanoseconds> look_every) {
+  ArenasOptions options{.plan = plan.empty() ? ArenaPlan{} : unwrap(ArenaPlan::parse(plan)),
+                        .otherwise = unwrap(Placement::parse(machine, otherwise)),
+                        .look_every = look_every};
+  auto owner = std::make_shared<ArenasOwner>(machine);
+  auto arenas = [&] {
+    const GilRelease release;
+    return Arenas::open(owner->machine, options);
+  }();
+  owner->arenas = unwrap(std::move(arenas));
+  return {std::move(owner)};
+}
+
+ArenaRef arena_of(const ArenasRef& self, const std::string& name) {
+  auto heap = [&] {
+    const GilRelease release;
+    return self.owner->arenas->heap(name);
+  }();
+  return {self.owner, unwrap(std::move(heap)), name};
+}
+
+// The memory of this host that has the pages of a file, where that is what the heap is on.
+NodeId node_of(const ArenaRef& arena) {
+  const Machine& machine = arena.owner->machine;
+  if (storage_of(machine, arena.heap->placement()) == nullptr) {
+    return arena.heap->placement().nodes.front().node;
+  }
+  return machine.of_kind(NodeKind::dram).front()->id;
+}
+
+MemoryRangeRef allocate_in(const ArenaRef& self, Bytes bytes) {
+  constexpr std::size_t kLine = 64;
+  if (bytes.value == 0) raise(ErrorCode::invalid, "no bytes; ask for one at least");
+  void* const begin = [&] {
+    const GilRelease release;
+    return self.heap->allocate_bytes(bytes.value, kLine);
+  }();
+  if (begin == nullptr) {
+    const auto error = self.heap->last_error();
+    raise(error ? error->code : ErrorCode::exhausted,
+          "arena " + self.name + ": " + (error ? error->message : std::string("no room")));
+  }
+  const std::span memory(static_cast<std::byte*>(begin), bytes.value);
+  auto object = std::make_shared<ArenaMemory>(self.owner, *self.heap, memory, node_of(self));
+  return MemoryRangeRef{{ObjectPointer(object, &object->range), true, nullptr}};
+}
+
+std::string plan_text(const std::vector<ArenaUse>& uses,
+                      const std::vector<std::pair<std::string, std::optional<Bytes>>>& tiers) {
+  std::vector<ArenaTier> memory;
+  for (const auto& [place, room] : tiers) memory.push_back({place, room.value_or(Bytes{})});
+  return unwrap(plan_arenas(uses, memory)).to_text();
+}
+
+// What a plan says was seen when it was made.
+std::vector<ArenaUse> uses_in(std::string_view plan) {
+  std::vector<ArenaUse> uses;
+  for (ArenaPlace& each : unwrap(ArenaPlan::parse(plan)).arenas) {
+    uses.push_back(
+        {.name = std::move(each.name), .most = each.most, .heat = each.heat, .looks = 1});
+  }
+  return uses;
+}
+
+}  // namespace
+
+void bind_arenas(nb::module_& m) {
+  Record<ArenaUse>(m, "ArenaUse", "What was seen of an arena.")
+      .field("name", &ArenaUse::name, "Its name.")
+      .field("most", &ArenaUse::most, "The most bytes of memory it had at once.")
+      .field("heat", &ArenaUse::heat, "Share of its memory touched between two looks; 0 to 1.")
+      .field("looks", &ArenaUse::looks, "That saw any of it; heat means nothing without.")
+      .field("why_unseen", &ArenaUse::why_unseen, "Why some of it was not seen; '' if all was.");
+  nb::class_<ArenaRef>(m, "Arena", "A named heap; what it gives keeps it.")
+      .def_prop_ro(
+          "name", [](const ArenaRef& self) { return self.name; }, "Its name.")
+      .def_prop_ro(
+          "placement", [](const ArenaRef& self) { return self.heap->placement(); },
+          "Where its memory is asked to be.")
+      .def("allocate", &allocate_in, "bytes"_a,
+           "Memory of this arena, not zeroed, freed with the last array or transfer that uses it. "
+           "ExhaustedError: no room.")
+      .def("__repr__", [](const ArenaRef& self) { return "Arena('" + self.name + "')"; });
+  nb::class_<ArenasRef>(m, "Arenas", "The named heaps of a process, watched and placed by a plan.")
+      .def(
+          "__init__",
+          [](ArenasRef* self, const Machine& machine, std::string_view plan,
+             const std::string& otherwise, std::optional<Nanoseconds> look_every) {
+            new (self) ArenasRef(open_arenas(machine, plan, otherwise, look_every));
+          },
+          "machine"_a, nb::kw_only(), "plan"_a = "", "otherwise"_a = "dram",
+          "look_every"_a = nb::none(),
+          "`plan`: the text of one, which says where each arena goes; those it does not name go to "
+          "`otherwise`. `look_every`: watched by a thread that looks each so many seconds.")
+      .def("arena", &arena_of, "name"_a,
+           "The arena of this name, opened when it is first asked for.")
+      .def(
+          "look",
+          [](const ArenasRef& self) {
+            auto status = [&] {
+              const GilRelease release;
+              return self.owner->arenas->look();
+            }();
+            unwrap(std::move(status));
+          },
+          "Looks now. UnsupportedError: they are not watched.")
+      .def(
+          "uses",
+          [](const ArenasRef& self) {
+            const GilRelease release;
+            return self.owner->arenas->uses();
+          },
+          "What was seen of each, by name.");
+  m.def("plan_arenas", &plan_text, "uses"_a, "tiers"_a,
+        "The text of a plan: arenas by falling heat, each whole in the first of `tiers`, pairs of "
+        "place and bytes with the fastest first, that has room left for it; the last takes what is "
+        "left.");
+  m.def("arenas_in_plan", &uses_in, "plan"_a, "What was seen when this text was made.");
+}
+
+}  // namespace headrace::python

@@ -1,0 +1,230 @@
+// Arenas over the memory of this machine.
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <cstring>
+#include <memory_resource>
+#include <thread>
+#include <utility>
+
+#include "headrace/buffer.h"
+#include "headrace/tier/arena.h"
+#include "support/child.h"
+
+namespace headrace {
+namespace {
+
+using std::chrono::milliseconds;
+
+const Machine& here() {
+  static const Machine machine = Machine::discover().value();
+  return machine;
+}
+
+void expect_refused(const auto& result, ErrorCode code, const char* word) {
+  ASSERT_FALSE(result);
+  EXPECT_EQ(result.error().code, code);
+  EXPECT_NE(result.error().message.find(word), std::string::npos) << result.error().message;
+}
+
+TEST(Arenas, GiveTheSameHeapForTheSameName) {
+  const auto arenas = Arenas::open(here()).value();
+  Heap* const heap = arenas->heap("index").value();
+  EXPECT_EQ(arenas->heap("index").value(), heap);
+  EXPECT_NE(arenas->heap("values").value(), heap);
+  void* const object = heap->allocate_bytes(100);
+  EXPECT_EQ(Heap::owner(object), heap);
+  heap->free(object);
+}
+
+TEST(Arenas, AllocateWhereThePlanSays) {
+  const NodeId node = here().nodes.front().id;
+  const ArenaPlan plan{{{"planned", std::to_string(std::to_underlying(node)), {}, 0}}};
+  const auto arenas =
+      Arenas::open(here(), {.plan = plan, .otherwise = Placement::on(Property::largest)}).value();
+  const auto& placement = arenas->heap("planned").value()->placement();
+  ASSERT_EQ(placement.nodes.size(), 1u);
+  EXPECT_EQ(placement.nodes.front().node, node);
+}
+
+TEST(Arenas, RefuseAPlanThatThisMachineCannotFollow) {
+  expect_refused(Arenas::open(here(), {.plan = {{{"index", "4095", {}, 0}}}}), ErrorCode::absent,
+                 "index");
+  expect_refused(Arenas::open(here(), {.plan = {{{"index", "hmb", {}, 0}}}}), ErrorCode::invalid,
+                 "index");
+}
+
+TEST(Arenas, RefuseNamesThatAreNone) {
+  const auto arenas = Arenas::open(here()).value();
+  expect_refused(arenas->heap(""), ErrorCode::invalid, "64 letters");
+  expect_refused(arenas->heap("a b\n"), ErrorCode::invalid, "a b?");
+}
+
+TEST(Arenas, TellTheMostMemoryTheyHad) {
+  const auto arenas = Arenas::open(here()).value();
+  Heap* const heap = arenas->heap("index").value();
+  void* const first = heap->allocate_bytes((8_MiB).value);
+  heap->free(first);
+  void* const second = heap->allocate_bytes((4_MiB).value);
+  const auto uses = arenas->uses();
+  ASSERT_EQ(uses.size(), 1u);
+  EXPECT_EQ(uses[0].name, "index");
+  EXPECT_EQ(uses[0].most, 8_MiB);
+  EXPECT_EQ(uses[0].looks, 0u);
+  EXPECT_EQ(uses[0].why_unseen, "not watched");
+  heap->free(second);
+}
+
+TEST(Arenas, AreNotWatchedUnlessAsked) {
+  expect_refused(Arenas::open(here()).value()->look(), ErrorCode::unsupported, "look_every");
+}
+
+class WatchedArenas : public testing::Test {
+ protected:
+  void SetUp() override {
+    auto opened = Arenas::open(here(), {.look_every = std::chrono::hours{1}});
+    if (!opened) GTEST_SKIP() << opened.error().message;
+    arenas_ = *std::move(opened);
+  }
+  std::span<std::byte> allocate(const char* arena, Bytes bytes) {
+    auto* const object = static_cast<std::byte*>(heap(arena).allocate_bytes(bytes.value));
+    std::memset(object, 1, bytes.value);
+    return {object, bytes.value};
+  }
+  Heap& heap(const char* arena) { return *arenas_->heap(arena).value(); }
+  ArenaUse use_of(std::string_view name) {
+    for (ArenaUse& use : arenas_->uses()) {
+      if (use.name == name) return use;
+    }
+    return {};
+  }
+  static void touch(std::span<std::byte> memory) {
+    for (std::size_t at = 0; at < memory.size(); at += 4096) {
+      const_cast<volatile std::byte&>(memory[at]) = std::byte{2};
+    }
+  }
+  std::unique_ptr<Arenas> arenas_;
+};
+
+TEST_F(WatchedArenas, TellTheHotFromTheCold) {
+  const auto hot = allocate("hot", 8_MiB);
+  const auto half = allocate("half", 8_MiB);
+  const auto cold = allocate("cold", 8_MiB);
+  ASSERT_TRUE(arenas_->look());
+  for (int look = 0; look < 3; ++look) {
+    touch(hot);
+    touch(half.first(half.size() / 2));
+    ASSERT_TRUE(arenas_->look());
+  }
+  EXPECT_EQ(use_of("hot").looks, 3u);
+  EXPECT_GT(use_of("hot").heat, 0.9);
+  EXPECT_NEAR(use_of("half").heat, 0.5, 0.2);
+  EXPECT_LT(use_of("cold").heat, 0.1);
+  EXPECT_EQ(use_of("hot").why_unseen, "");
+  const std::vector<ArenaTier> tiers{{"dram", 8_MiB}, {"largest", {}}};
+  const auto plan = plan_arenas(arenas_->uses(), tiers).value();
+  EXPECT_EQ(plan.arenas[0], (ArenaPlace{"hot", "dram", 8_MiB, use_of("hot").heat}));
+  EXPECT_EQ(plan.arenas[1].place, "largest");
+  EXPECT_EQ(cold[0], std::byte{1});
+}
+
+TEST_F(WatchedArenas, CountSmallObjectsAndMemoryThatCameLater) {
+  std::pmr::vector<std::uint64_t> numbers(1 << 17, &heap("numbers"));
+  ASSERT_TRUE(arenas_->look());
+  const auto later = allocate("later", 4_MiB);
+  ASSERT_TRUE(arenas_->look());
+  touch(later);
+  for (std::uint64_t& number : numbers) ++number;
+  ASSERT_TRUE(arenas_->look());
+  EXPECT_GT(use_of("later").heat, 0.9);
+  EXPECT_GT(use_of("numbers").heat, 0.1);
+}
+
+TEST_F(WatchedArenas, GoOnWhenMemoryGoesAway) {
+  for (int round = 0; round < 3; ++round) {
+    const auto memory = allocate("values", 4_MiB);
+    ASSERT_TRUE(arenas_->look());
+    touch(memory);
+    ASSERT_TRUE(arenas_->look());
+    heap("values").free(memory.data());
+    // Somebody else's now, perhaps at the same addresses.
+    const auto other = headrace::allocate(here(), 4_MiB, Placement::on(NodeKind::dram)).value();
+    ASSERT_TRUE(arenas_->look());
+    EXPECT_EQ(other->bytes()[0], std::byte{0});
+  }
+  EXPECT_EQ(use_of("values").looks, 3u);
+  EXPECT_EQ(use_of("values").most, 4_MiB);
+}
+
+TEST_F(WatchedArenas, AreUsedAndWatchedByManyThreads) {
+  std::atomic<bool> done = false;
+  std::vector<std::thread> threads;
+  for (int t = 0; t < 3; ++t) {
+    threads.emplace_back([&, t] {
+      const std::string name = "arena" + std::to_string(t % 2);
+      for (int i = 0; i < 60; ++i) {
+        Heap* const heap = arenas_->heap(name).value();
+        auto* const object = static_cast<std::byte*>(heap->allocate_bytes((2_MiB).value));
+        std::memset(object, t, (2_MiB).value);
+        for (std::size_t at = 0; at < (2_MiB).value; at += 4096) {
+          ASSERT_EQ(object[at], std::byte(t));
+        }
+        heap->free(object);
+      }
+    });
+  }
+  std::thread looks([&] {
+    while (!done) {
+      EXPECT_TRUE(arenas_->look());
+      (void)arenas_->uses();
+    }
+  });
+  for (std::thread& thread : threads) thread.join();
+  done = true;
+  looks.join();
+}
+
+TEST_F(WatchedArenas, GoOnUnwatchedInAChild) {
+  const auto before = allocate("index", 2_MiB);
+  Heap& index = heap("index");
+  ASSERT_TRUE(arenas_->look());
+  EXPECT_EQ(test::status_of_child([&] {
+              index.free(before.data());
+              index.free(index.allocate_bytes((2_MiB).value));
+              const bool refused =
+                  !arenas_->look() && !arenas_->heap("index") && arenas_->uses().empty();
+              arenas_.reset();
+              return refused;
+            }),
+            0);
+  touch(before);
+  EXPECT_TRUE(arenas_->look());
+}
+
+TEST_F(WatchedArenas, AreTheOnlyOnesOfAProcess) {
+  expect_refused(Arenas::open(here(), {.look_every = milliseconds{100}}), ErrorCode::exhausted,
+                 "referenced");
+  arenas_.reset();
+  EXPECT_TRUE(Arenas::open(here(), {.look_every = milliseconds{100}}));
+}
+
+TEST(ArenasOfAThread, LookByThemselves) {
+  auto arenas = Arenas::open(here(), {.look_every = milliseconds{100}});
+  if (!arenas) GTEST_SKIP() << arenas.error().message;
+  Heap* const heap = (*arenas)->heap("index").value();
+  auto* const object = static_cast<std::byte*>(heap->allocate_bytes((2_MiB).value));
+  for (int wait = 0; wait < 600 && (*arenas)->uses()[0].looks < 2; ++wait) {
+    std::memset(object, wait, (2_MiB).value);
+    std::this_thread::sleep_for(milliseconds{20});
+  }
+  EXPECT_GE((*arenas)->uses()[0].looks, 2u);
+  EXPECT_GT((*arenas)->uses()[0].heat, 0.5);
+}
+
+TEST(ArenasOfAThread, RefuseToLookTooOften) {
+  expect_refused(Arenas::open(here(), {.look_every = milliseconds{99}}), ErrorCode::invalid,
+                 "100 ms");
+}
+
+}  // namespace
+}  // namespace headrace

@@ -1,0 +1,11 @@
+// Which names an arena may have.
+#pragma once
+
+#include <string_view>
+
+namespace headrace {
+
+// 1 to 64 letters, digits or any of _ . - / and :
+bool is_arena_name(std::string_view name);
+
+}  // namespace headrace
