@@ -91,6 +91,18 @@ class _Dsa(_Commands):
     modules = {"setup": "dsa_setup"}
 
 
+class _Tier(_Commands):
+    """Show which memory is hot and what the kernel does about it; switch its tiering on and off."""
+
+    modules = {"explain": "tier", "status": "tier_status", "kernel": "tier_kernel"}
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """`headrace tier --explain` is how it began."""
+        if "--explain" in args:
+            args = ["explain", *(word for word in args if word != "--explain")]
+        return super().parse_args(ctx, args)
+
+
 class _Headrace(_Commands):
     """Headrace brings data to the memory that will use it, before it is used."""
 
@@ -98,10 +110,10 @@ class _Headrace(_Commands):
         name: name
         for name in (
             "topo", "run", "where", "doctor", "measure", "fleet", "export", "compare", "report",
-            "tier", "demo",
+            "demo",
         )
     }  # fmt: skip
-    groups = {"advise": _Advise, "bench": _Bench, "dsa": _Dsa}
+    groups = {"advise": _Advise, "bench": _Bench, "dsa": _Dsa, "tier": _Tier}
 
 
 def _version(asked: bool) -> None:

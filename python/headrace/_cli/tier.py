@@ -1,34 +1,24 @@
-"""headrace tier: how hot memory can be found on this host."""
+"""headrace tier explain, or --explain: how hot memory can be found on this host."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Annotated, Any
-
-import typer
+from typing import Any
 
 import headrace
 from headrace._cli import exit_codes, output
 from headrace._cli.options import Json
 
 
-def command(
-    explain: Annotated[
-        bool,
-        typer.Option("--explain", help="Try each source of hotness, and measure what it costs."),
-    ] = False,
-    json: Json = False,
-) -> int:
+def command(json: Json = False) -> int:
     """Show which sources tell hot memory from cold on this host, and what each costs.
 
     \b
-    headrace tier --explain          a second or two; changes nothing
-    headrace tier --explain --json   for scripts
+    headrace tier explain          a second or two; changes nothing
+    headrace tier explain --json   for scripts
     """
-    if not explain:
-        raise headrace.InvalidError("say what to do: headrace tier --explain")
     sources = [_examine(traits) for traits in headrace.hotness_sources()]
     mechanisms = of_kernel()
     if json:

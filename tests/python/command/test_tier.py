@@ -45,7 +45,11 @@ def test_text_has_a_row_for_each(run: Run) -> None:
 
 def test_nothing_asked_is_invalid(run: Run) -> None:
     result = run("tier")
-    assert result.returncode == 2 and "--explain" in result.stderr
+    assert result.returncode == 2 and "explain" in result.stderr
+
+
+def test_explain_is_a_word_as_well(run: Run) -> None:
+    assert run("tier", "explain", "--help").stdout == run("tier", "--explain", "--help").stdout
 
 
 def test_a_source_that_is_not_there_gives_the_reason(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,0 +1,183 @@
+"""headrace tier kernel: the kernel's own tiering switched on, and back to what was there."""
+
+from __future__ import annotations
+
+import json as json_module
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated, Any, Optional
+
+import typer
+
+import headrace
+from headrace._cli import exit_codes, output, parse
+from headrace._cli.options import Json
+from headrace._errors import error_of
+from headrace._files import read_whole
+from headrace._tiering import switch
+from headrace._tiering.files import Files
+from headrace._tiering.plan import Plan, Wish
+from headrace._tiering.state import State
+
+
+def command(
+    show: Annotated[
+        bool, typer.Option("--show", help="Print what --on would set; change nothing.")
+    ] = False,
+    on: Annotated[bool, typer.Option("--on", help="Set it, as root.")] = False,
+    off: Annotated[
+        bool, typer.Option("--off", help="Put back what was there before --on.")
+    ] = False,
+    promotion: Annotated[
+        bool,
+        typer.Option("--promotion/--no-promotion", help="numa_balancing=2: hot pages move up."),
+    ] = True,
+    demotion: Annotated[
+        bool,
+        typer.Option(
+            "--demotion/--no-demotion", help="Reclaim moves pages to slower memory before swap."
+        ),
+    ] = True,
+    rate: Annotated[
+        Optional[str],
+        typer.Option(
+            metavar="RATE", help="Promoted into a node at most; default: a tenth of what the slow "
+            "nodes write, where firmware says it.",
+        ),
+    ] = None,
+    weights: Annotated[
+        Optional[str],
+        typer.Option(
+            metavar="WEIGHTS|FILE",
+            help="For weighted interleave: 0=3,1=1, or what advise interleave --out wrote.",
+        ),
+    ] = None,
+    damon_schemes: Annotated[
+        Optional[str],
+        typer.Option(
+            "--damon", metavar="SCHEMES", help="DAMON too: hot, cold or hot,cold; one thread of "
+            "the kernel for each node that gives pages away.",
+        ),
+    ] = None,
+    force: Annotated[
+        bool,
+        typer.Option("--force", help="With --off: also what somebody else has set since."),
+    ] = False,
+    json: Json = False,
+) -> int:
+    """Switch the kernel's tiering on, and back to what was there before.
+
+    \b
+    headrace tier kernel --show          the plan, without root
+    sudo headrace tier kernel --on       notes what is there, then sets it
+    sudo headrace tier kernel --off      puts it back, also after a --on that was killed
+    """  # fmt: skip
+    if on + off + show != 1:
+        raise headrace.InvalidError("say one of --show, --on and --off")
+    if force and not off:
+        raise headrace.InvalidError("--force is for --off")
+    if off and not (promotion and demotion and rate is weights is damon_schemes is None):
+        raise headrace.InvalidError("--off takes no other option than --force: it puts back all")
+    files = Files()
+    wish = Wish(
+        promotion, demotion, None if rate is None else parse.rate(rate), _weights(weights),
+        tuple(parse.words(damon_schemes)),
+    )  # fmt: skip
+    if show:
+        told = _shown(files, *switch.shown(files, wish))
+    elif on:
+        told = _switched("on", switch.on(files, wish))
+    else:
+        told = _switched("off", switch.off(files, force=force))
+    if json:
+        machine = headrace.Machine.discover(storage=[])
+        output.print_json(output.document("tier_kernel", machine, **told))
+    else:
+        output.print_text(text(told))
+    return exit_codes.SUCCESS
+
+
+def _weights(given: str | None) -> dict[int, int]:
+    """By node, from what was typed or a file of advise interleave."""
+    if given is None:
+        return {}
+    found = parse.settings(given) if "=" in given else _advised(Path(given))
+    for node, weight in found.items():
+        if not (node.isascii() and node.isdecimal() and len(node) <= 5 and type(weight) is int):
+            raise headrace.InvalidError(f"'{node}={weight}' is no weight; write 0=3,1=1")
+    return {int(node): int(weight) for node, weight in found.items()}
+
+
+def _advised(path: Path) -> dict[str, Any]:
+    try:
+        made = json_module.loads(read_whole(path))
+    except OSError as error:
+        raise error_of(error, f"cannot read {path}", "another file") from None
+    except ValueError:
+        made = None
+    if not isinstance(made, dict) or made.get("kind") != "advise_interleave":
+        raise headrace.InvalidError(
+            f"{path} is no advice; write it with headrace advise interleave --out FILE"
+        )
+    found = made.get("weights")
+    if not isinstance(found, dict):
+        raise headrace.InvalidError(f"{path} has no weights; advise again")
+    return found
+
+
+def _shown(files: Files, state: State | None, plan: Plan) -> dict[str, Any]:
+    word = "off" if state is None else "on" if state.complete else "interrupted"
+    settings = [asdict(each) for each in plan.settings]
+    if state is not None:
+        settings = [each | {"now": files.read(each["file"])} for each in settings]
+    return {"action": "show", "state": word, "settings": settings, "notes": list(plan.notes)}
+
+
+def _switched(action: str, done: switch.Switched) -> dict[str, Any]:
+    undone = [
+        asdict(each.setting) | {"outcome": each.outcome, "now": each.now} for each in done.undone
+    ]
+    settings = [asdict(each) for each in done.settings]
+    return {"action": action, "settings": settings or undone, "notes": list(done.notes)}
+
+
+def text(told: dict[str, Any]) -> str:
+    """What is planned or was done; DAMON's files by the kdamond they are of."""
+    lines = []
+    settings = [each for each in told["settings"] if each["before"] is not None]
+    inner = len(told["settings"]) - len(settings)
+    if told["action"] == "off":
+        lines += [_undone(each) for each in settings]
+    elif settings:
+        if told.get("state", "off") != "off":
+            lines.append(f"It is {told['state']}; headrace tier kernel --off puts back what was.")
+        lines.append(_table(settings, "now" if told.get("state") == "off" else "before"))
+    if inner and told["action"] != "off":
+        lines.append(f"and {inner} settings of these kdamonds (--json shows them)")
+    lines += [f"Note: {note}." for note in told["notes"]]
+    if told["action"] == "on" and settings:
+        lines.append("headrace tier kernel --off puts back what was there.")
+    return "\n".join(lines)
+
+
+def _table(settings: list[dict[str, Any]], before: str) -> str:
+    """With what a file says now beside what it said before, where something is on."""
+    headings = {"file": "file", "before": before, "now": "now", "wanted": "wanted", "why": "why"}
+    if "now" not in settings[0]:
+        del headings["now"]
+    rows = [
+        [str(each[key]) if key != "file" else f"/{each[key]}" for key in headings]
+        for each in settings
+    ]
+    return output.table_text(list(headings.values()), rows, left=len(headings))
+
+
+def _undone(each: dict[str, Any]) -> str:
+    file, before, now = f"/{each['file']}", each["before"], each["now"]
+    return {
+        "put back": f"{file}: {before} again, was {now}",
+        "unchanged": f"{file}: {before}, as before",
+        "left": f"{file}: left at {now}, which somebody else has set; before {before}, set by "
+        f"headrace {each['wanted']} (--off --force puts {before} back)",
+        "gone": f"{file}: is not there any more",
+    }[each["outcome"]]

@@ -1,0 +1,134 @@
+"""headrace tier status: what of the kernel's tiering is on, and what it did."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from typing import Annotated, Any, Optional
+
+import typer
+
+import headrace
+from headrace._cli import exit_codes, output
+from headrace._cli.options import Json
+from headrace._run.plan import ranges
+from headrace._tiering import status
+from headrace._tiering.files import Files
+from headrace._words import size_text
+
+
+def command(
+    watch: Annotated[
+        Optional[float],
+        typer.Option(
+            "--watch", metavar="SECONDS", min=0.1, max=86400,
+            help="Wait so long, and say what was counted meanwhile too.",
+        ),
+    ] = None,
+    json: Json = False,
+) -> int:
+    """Show what of the kernel's tiering is on, and what it did since boot.
+
+    \b
+    headrace tier status              settings, tiers, swap, DAMON, counters
+    headrace tier status --watch 10   and what was counted in ten seconds
+    headrace tier status --json       for scripts
+    """
+    files = Files()
+    before = status.counters(files) if watch is not None else None
+    if watch is not None:
+        time.sleep(watch)
+    found = status.status(files)
+    if before is not None:
+        found["watched"] = {
+            "seconds": watch, "counted": status.since(before, found["since_boot"]),
+        }  # fmt: skip
+    if json:
+        machine = headrace.Machine.discover(storage=[])
+        output.print_json(output.document("tier_status", machine, **found))
+    else:
+        output.print_text(text(found))
+    return exit_codes.SUCCESS
+
+
+def text(found: Mapping[str, Any]) -> str:
+    """As people read it; a counter that is 0 is only named."""
+    kernel = found["tier_kernel"]
+    features = [
+        [each["feature"], each["state"], each["value"] or "-", each["why"]]
+        for each in found["features"]
+    ]
+    return "\n".join(
+        [
+            f"headrace tier kernel: {kernel['state']}; {kernel['why']}",
+            "",
+            output.table_text(["feature", "state", "value", ""], features, left=4),
+            "",
+            *_tiers(found),
+            *_swaps(found["swaps"]),
+            *_kdamonds(found),
+            _cgroup(found["cgroup"]),
+            "",
+            *_counters(found["since_boot"], found.get("watched")),
+        ]
+    )
+
+
+def _tiers(found: Mapping[str, Any]) -> list[str]:
+    tiers, cpus = found["tiers"], set(found["nodes_with_cpus"])
+    if not tiers:
+        return ["memory tiers: none told (Linux 6.1 tells)"]
+    return [
+        f"memory tier {each['tier']}: node {ranges(each['nodes'])}"
+        + (" (with CPUs)" if cpus.intersection(each["nodes"]) else " (without CPUs)")
+        for each in tiers
+    ]
+
+
+def _swaps(swaps: list[dict[str, Any]]) -> list[str]:
+    if not swaps:
+        return ["swap: none; nothing to page out to"]
+    lines = []
+    for each in swaps:
+        used, size = size_text(each["used_bytes"]), size_text(each["size_bytes"])
+        line = f"swap on {each['device']} ({each['kind']}): {used} of {size} used"
+        if each.get("memory_bytes"):
+            line += (
+                f", held in {size_text(each['memory_bytes'])} by {each['algorithm']} "
+                f"({each['original_bytes'] / each['memory_bytes']:.1f} : 1)"
+            )
+        elif each.get("algorithm"):
+            line += f", {each['algorithm']}"
+        lines.append(line)
+    return lines
+
+
+def _kdamonds(found: Mapping[str, Any]) -> list[str]:
+    return [
+        f"kdamond {each['number']}: {each['state']}, {'/'.join(each['operations']) or 'empty'}"
+        f", {', '.join(each['actions']) or 'no scheme'}; {each['owner']}'s"
+        + (f", pid {each['pid']}" if each["pid"] else "")
+        for each in found["kdamonds"]
+    ]
+
+
+def _cgroup(cgroup: Mapping[str, Any]) -> str:
+    limit, used = cgroup["limit_bytes"], cgroup["used_bytes"]
+    what = "no limit of memory" if limit is None else f"at most {size_text(limit)} of memory"
+    return f"cgroup of this process: {what}" + (f", {size_text(used)} used" if used else "")
+
+
+def _counters(since_boot: Mapping[str, int], watched: Mapping[str, Any] | None) -> list[str]:
+    if not since_boot:
+        return ["counters: none; the kernel has no /proc/vmstat"]
+    headings = ["counted", "since boot"]
+    if watched is not None:
+        headings.append(f"in {watched['seconds']:g} s")
+    rows = [
+        [name, str(count), *([] if watched is None else [str(watched["counted"][name])])]
+        for name, count in since_boot.items()
+        if count
+    ]
+    zero = [name for name, count in since_boot.items() if not count]
+    lines = [output.table_text(headings, rows)] if rows else []
+    return lines + ([f"0: {', '.join(zero)}"] if zero else [])

@@ -1,0 +1,1 @@
+"""The kernel's own tiering: what is on, what it did, and how it is switched on and undone."""

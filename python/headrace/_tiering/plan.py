@@ -1,0 +1,178 @@
+"""What `headrace tier kernel --on` sets, from what is wished and what the kernel has: nothing is
+changed here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from headrace import AbsentError, InvalidError, UnsupportedError
+from headrace._run.plan import TABLE
+from headrace._tiering import damon
+from headrace._tiering.files import Files
+from headrace._tiering.setting import Setting
+from headrace._tiering.tiers import Tiers, tiers, write_bandwidth
+from headrace._words import rate_text
+
+BALANCING = "proc/sys/kernel/numa_balancing"
+RATE_LIMIT = f"{BALANCING}_promote_rate_limit_MBps"
+DEMOTION = "sys/kernel/mm/numa/demotion_enabled"
+WEIGHTS = TABLE.lstrip("/")
+#: The kernel's own choice of weights. Its name is `auto`, which some kernels spell as a compiler's
+#: macro made it (Linux 6.18).
+AUTOMATIC = (f"{WEIGHTS}/auto", f"{WEIGHTS}/__auto_type")
+#: The kernel documentation's rule of thumb for the rate limit: so much of the bandwidth of writing.
+_SHARE_OF_WRITES = 10
+_MOST_WEIGHT = 255
+
+
+@dataclass(frozen=True)
+class Wish:
+    """What --on is asked for. `rate`: bytes per second; `schemes`: words of DAMON's."""
+
+    promotion: bool = True
+    demotion: bool = True
+    rate: float | None = None
+    weights: Mapping[int, int] = field(default_factory=dict)
+    schemes: tuple[str, ...] = ()
+
+    def as_json(self) -> dict[str, Any]:
+        return {
+            "promotion": self.promotion,
+            "demotion": self.demotion,
+            "rate": self.rate,
+            "weights": {str(node): weight for node, weight in sorted(self.weights.items())},
+            "damon": list(self.schemes),
+        }
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Settings in the order in which they are written; notes for who reads it."""
+
+    settings: tuple[Setting, ...]
+    notes: tuple[str, ...]
+
+    @property
+    def changes(self) -> list[Setting]:
+        return [setting for setting in self.settings if setting.is_change]
+
+
+def plan(files: Files, wish: Wish) -> Plan:
+    """UnsupportedError: the kernel or this machine cannot do it, and why."""
+    if not (wish.promotion or wish.demotion or wish.weights or wish.schemes):
+        raise InvalidError("nothing to set; leave out --no-promotion or --no-demotion")
+    here = tiers(files)
+    rate = wish.rate if wish.rate is not None else _rate(files, here)
+    settings: list[Setting] = []
+    notes: list[str] = []
+    if wish.promotion or wish.demotion or wish.schemes:
+        _check_tiers(here)
+    if wish.promotion:
+        notes += _check_promotion(here)
+        settings += _promotion(files, rate)
+        if rate is None:
+            notes.append(
+                "no rate limit is set: firmware does not say how fast the slow nodes write; "
+                "--rate 1GB/s sets one"
+            )
+    elif files.read(BALANCING) == "1" and here.unseen:
+        notes.append(
+            f"numa_balancing is 1, which pulls hot pages out of {_listed(here.unseen)}; sysctl "
+            "kernel.numa_balancing=0 ends that"
+        )
+    if wish.demotion:
+        settings.append(_demotion(files))
+    settings += _weights(files, wish.weights)
+    if wish.schemes:
+        settings += damon.settings(files, here, wish.schemes, rate)
+    return Plan(tuple(settings), tuple(notes))
+
+
+def _check_tiers(here: Tiers) -> None:
+    if not here.all:
+        raise UnsupportedError("the kernel has no memory tiers; Linux 6.1 has")
+    if len(here.all) == 1:
+        raise UnsupportedError(
+            f"all memory is in one tier, {here.all[0]}: the kernel has nothing to promote or "
+            "demote; a budget of DRAM over swap or zram is kept for one's own memory by "
+            "headrace::PageTier"
+        )
+
+
+def _check_promotion(here: Tiers) -> Iterator[str]:
+    """Notes; an error where the kernel would promote nothing."""
+    if here.cpus is None:
+        raise UnsupportedError("the kernel does not say which nodes have CPUs")
+    if not here.slow:
+        raise UnsupportedError(
+            f"{_listed(here.unseen)} is faster than {here.cpus} with the CPUs, and the kernel "
+            "counts both as top: numa_balancing=2 promotes nothing there, and =1 pulls hot pages "
+            "out of it; --no-promotion leaves this out, --damon hot moves hot pages there"
+        )
+    if here.unseen:
+        yield (
+            f"promoted are pages of {_listed(here.slow)} to {here.cpus}, not to "
+            f"{_listed(here.unseen)}, which the kernel counts as top as well"
+        )
+
+
+def _listed(several: tuple[object, ...]) -> str:
+    return " and ".join(map(str, several))
+
+
+def _rate(files: Files, here: Tiers) -> float | None:
+    """A tenth of what the slowest of the slow nodes takes; None where firmware does not say."""
+    nodes = [node for tier in here.all[1:] for node in tier.nodes]
+    rates = [write_bandwidth(files, node) for node in nodes]
+    known = [rate for rate in rates if rate is not None]
+    return min(known) / _SHARE_OF_WRITES if known and len(known) == len(rates) else None
+
+
+def _promotion(files: Files, rate: float | None) -> Iterator[Setting]:
+    mode, limit = files.read(BALANCING), files.read(RATE_LIMIT)
+    if mode is None:
+        raise UnsupportedError(
+            "the kernel has no NUMA balancing, which takes CONFIG_NUMA_BALANCING; --no-promotion "
+            "leaves it out"
+        )
+    if rate is not None:
+        if limit is None:
+            raise UnsupportedError(
+                "the kernel promotes without a rate limit, which takes Linux 6.1; --no-promotion "
+                "leaves it out"
+            )
+        wanted = max(1, round(rate / (1 << 20)))
+        why = f"at most {rate_text(wanted << 20)} promoted into a node, in MiB/s"
+        yield Setting(RATE_LIMIT, str(wanted), limit, why)
+    yield Setting(BALANCING, "2", mode, "pages accessed on slow nodes go to the CPU's node")
+
+
+def _demotion(files: Files) -> Setting:
+    now = files.read(DEMOTION)
+    if now is None:
+        raise UnsupportedError(
+            "the kernel cannot demote, which takes Linux 5.15; --no-demotion leaves it out"
+        )
+    return Setting(DEMOTION, "1", now, "reclaim moves pages to the slower tier before swap")
+
+
+def _weights(files: Files, weights: Mapping[int, int]) -> Iterator[Setting]:
+    used = {node: weight for node, weight in weights.items() if weight}
+    for node, weight in used.items():
+        if not 1 <= weight <= _MOST_WEIGHT:
+            raise InvalidError(f"weight {weight} of node {node} is not in 1 to {_MOST_WEIGHT}")
+    before = {node: files.read(f"{WEIGHTS}/node{node}") for node in sorted(used)}
+    if used and not files.names(f"{WEIGHTS}/node*"):
+        raise UnsupportedError("the kernel cannot weigh nodes (Linux 6.9 can); leave out --weights")
+    for node, now in before.items():
+        if now is None:
+            raise AbsentError(f"the kernel has no weight of node {node}; headrace topo shows nodes")
+    for name in AUTOMATIC:
+        if used and files.read(name) == "1":
+            yield Setting(name, "0", "1", "weights are those below, not the kernel's choice")
+    for node, now in before.items():
+        why = "pages in a turn of weighted interleave"
+        yield Setting(f"{WEIGHTS}/node{node}", str(used[node]), now, why)

@@ -1,0 +1,301 @@
+"""What of the kernel's tiering is on, and what it did: read below a root, nothing is changed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from headrace import DeniedError, InvalidError
+from headrace._tiering import damon, state
+from headrace._tiering.files import Files
+from headrace._tiering.plan import AUTOMATIC, BALANCING, DEMOTION, RATE_LIMIT, WEIGHTS
+from headrace._tiering.tiers import tiers
+
+#: Counters of /proc/vmstat by what they count; those that end in "_" are all that begin so.
+COUNTERS = (
+    "pgpromote_", "pgdemote_", "numa_hint_", "numa_pages_migrated", "pgmigrate_", "pswpin",
+    "pswpout", "zswpin", "zswpout", "zswpwb", "pgmajfault", "workingset_refault_", "thp_fault_",
+    "thp_collapse_alloc", "thp_split_", "thp_migration_", "thp_swpout", "thp_swpout_",
+)  # fmt: skip
+#: What memory cgroups of version 1 say where there is no limit, or more.
+_NO_LIMIT = 1 << 62
+
+
+@dataclass(frozen=True)
+class Feature:
+    """`on`, `off`, `absent` from this kernel, or `unknown` to this user; `why` says what is needed
+    where it is absent.
+    """
+
+    feature: str
+    state: str
+    value: str | None
+    why: str
+
+
+#: State, value, why.
+_Answer = tuple[str, str | None, str]
+
+
+def features(files: Files) -> list[Feature]:
+    return [Feature(name, *_asked(probe, files)) for name, probe in _PROBES.items()]
+
+
+def _asked(probe: Callable[[Files], _Answer], files: Files) -> _Answer:
+    try:
+        return probe(files)
+    except DeniedError as error:
+        return "unknown", None, str(error)
+
+
+def _on(is_on: bool) -> str:
+    return "on" if is_on else "off"
+
+
+_BALANCING_MODES = {
+    "0": "moves nothing",
+    "1": "moves pages to the node of the CPU that uses them",
+    "2": "promotes pages from slow tiers",
+    "3": "promotes pages from slow tiers, and moves others to the node that uses them",
+}
+
+
+def _balancing(files: Files) -> _Answer:
+    mode = files.read(BALANCING)
+    if mode is None:
+        return "absent", None, "takes CONFIG_NUMA_BALANCING"
+    why = _BALANCING_MODES.get(mode, "a mode that headrace does not know")
+    here = tiers(files)
+    if here.unseen and mode in ("1", "3"):
+        why += f"; also out of {here.unseen[0]}, which is faster"
+    elif mode in ("2", "3") and not here.slow:
+        why += "; this machine has none for the kernel"
+    return _on(mode != "0"), mode, why
+
+
+def _rate_limit(files: Files) -> _Answer:
+    limit = files.read(RATE_LIMIT)
+    if limit is None:
+        return "absent", None, "takes Linux 6.1 and CONFIG_NUMA_BALANCING"
+    return _on(files.read(BALANCING) in ("2", "3")), f"{limit} MiB/s", "promoted into a node"
+
+
+def _demotion(files: Files) -> _Answer:
+    now = files.read(DEMOTION)
+    if now is None:
+        return "absent", None, "takes Linux 5.15 and CONFIG_NUMA"
+    why = "reclaim moves pages to a slower tier before swap"
+    return _on(now == "1"), now, why if len(tiers(files).all) != 1 else f"{why}; there is none"
+
+
+def _lru(files: Files) -> _Answer:
+    mask = files.read("sys/kernel/mm/lru_gen/enabled")
+    if mask is None:
+        return "absent", None, "reclaim by generations takes Linux 6.1 and CONFIG_LRU_GEN"
+    return _on(int(mask, 16) != 0), mask, "reclaim by generations"
+
+
+def _huge(files: Files) -> _Answer:
+    text = files.read("sys/kernel/mm/transparent_hugepage/enabled")
+    if text is None:
+        return "absent", None, "takes CONFIG_TRANSPARENT_HUGEPAGE"
+    chosen = _chosen(text)
+    return _on(chosen != "never"), chosen, "pages of 2 MiB move as one"
+
+
+def _chosen(text: str) -> str:
+    """The word in brackets, of a file that lists the choice."""
+    return next((w.strip("[]") for w in text.split() if w.startswith("[")), text)
+
+
+def _zswap(files: Files) -> _Answer:
+    folder = "sys/module/zswap/parameters"
+    now = files.read(f"{folder}/enabled")
+    if now is None:
+        return "absent", None, "takes CONFIG_ZSWAP"
+    most, by = files.read(f"{folder}/max_pool_percent"), files.read(f"{folder}/compressor")
+    value = f"{by}, {most} % of DRAM at most"
+    return _on(now == "1"), value, "compresses pages before they go to a swap device"
+
+
+def _idle(files: Files) -> _Answer:
+    if not files.path("sys/kernel/mm/page_idle/bitmap").exists():
+        return "absent", None, "takes CONFIG_IDLE_PAGE_TRACKING"
+    return "on", None, "/sys/kernel/mm/page_idle/bitmap"
+
+
+def _damon(files: Files) -> _Answer:
+    found = damon.kdamonds(files)
+    if found is None:
+        return "absent", None, "takes CONFIG_DAMON_SYSFS"
+    running = sum(each.state == "on" for each in found)
+    return _on(running > 0), f"kdamonds: {len(found)}, running: {running}", "listed below"
+
+
+def _interleave(files: Files) -> _Answer:
+    if not (found := weights(files)):
+        return "absent", None, "takes Linux 6.9"
+    value = ", ".join(f"node {node}: {weight}" for node, weight in found.items())
+    automatic = any(files.read(name) == "1" for name in AUTOMATIC)
+    chosen = "the kernel's choice" if automatic else "as somebody set them"
+    return _on(len(set(found.values())) > 1), value, f"for programs that ask for it; {chosen}"
+
+
+_PROBES: dict[str, Callable[[Files], _Answer]] = {
+    "numa_balancing": _balancing,
+    "promote rate limit": _rate_limit,
+    "demotion": _demotion,
+    "weighted interleave": _interleave,
+    "MGLRU": _lru,
+    "huge pages, transparent": _huge,
+    "zswap": _zswap,
+    "DAMON": _damon,
+    "idle page tracking": _idle,
+}
+
+
+def weights(files: Files) -> dict[int, int]:
+    """The kernel's weights by node; empty where it has none."""
+    found = {}
+    for name in files.names(f"{WEIGHTS}/node[0-9]*"):
+        text = files.read(name) or ""
+        if text.isdecimal():
+            found[int(name.rpartition("node")[2])] = int(text)
+    return dict(sorted(found.items()))
+
+
+def swaps(files: Files) -> list[dict[str, Any]]:
+    """Devices that are on. What zram does to the pages is of its mm_stat."""
+    found = []
+    for line in (files.read("proc/swaps") or "").splitlines()[1:]:
+        device, kind, size, used, priority = line.split()[:5]
+        swap: dict[str, Any] = {
+            "device": device, "kind": kind, "size_bytes": int(size) << 10,
+            "used_bytes": int(used) << 10, "priority": int(priority),
+        }  # fmt: skip
+        name = device.rpartition("/")[2]
+        if name.startswith("zram"):
+            swap |= _zram(files, f"sys/block/{name}")
+        found.append(swap)
+    return found
+
+
+def _zram(files: Files, folder: str) -> dict[str, Any]:
+    numbers = (files.read(f"{folder}/mm_stat") or "").split()
+    original, compressed, memory = (
+        (int(number) for number in numbers[:3]) if len(numbers) >= 3 else (None, None, None)
+    )
+    algorithm = files.read(f"{folder}/comp_algorithm")
+    return {
+        "kind": "zram",
+        "algorithm": None if algorithm is None else _chosen(algorithm),
+        "original_bytes": original,
+        "compressed_bytes": compressed,
+        "memory_bytes": memory,
+    }
+
+
+def kdamonds(files: Files) -> list[dict[str, Any]]:
+    """With whose they are: ours are those that `tier kernel --on` noted, and that say so still."""
+    try:
+        found = damon.kdamonds(files) or []
+        own = _own_kdamonds(files) if found else set()
+    except DeniedError:
+        return []
+    return [
+        asdict(each) | {"owner": "headrace" if each.number in own else "somebody else"}
+        for each in found
+    ]
+
+
+def _own_kdamonds(files: Files) -> set[int]:
+    try:
+        noted = state.load(files)
+    except InvalidError:
+        return set()
+    if noted is None or noted.boot != state.boot_id(files):
+        return set()
+    held: dict[int, bool] = {}
+    for each in noted.settings:
+        number = each.file.removeprefix(f"{damon.KDAMONDS}/").partition("/")[0]
+        if each.file.startswith(damon.KDAMONDS) and number.isdecimal():
+            says_so = files.read(each.file) == each.wanted
+            held[int(number)] = held.get(int(number), True) and says_so
+    return {number for number, says_so in held.items() if says_so}
+
+
+def switch(files: Files) -> tuple[str, str]:
+    """What `headrace tier kernel` has on, and a word on it."""
+    try:
+        noted = state.load(files)
+    except (InvalidError, DeniedError) as error:
+        return "unknown", str(error)
+    if noted is None or noted.boot != state.boot_id(files):
+        return "off", "nothing to put back"
+    if noted.left:
+        return "off", "--off left what somebody else had set; --off --force puts it back too"
+    if not noted.complete:
+        return "interrupted", "headrace tier kernel --off puts back what it did"
+    return "on", "headrace tier kernel --off puts back what was there"
+
+
+def cgroup(files: Files) -> dict[str, Any]:
+    """The least limit of memory that holds this process, in bytes; None without one."""
+    paths: dict[str, str] = {}
+    for line in (files.read("proc/self/cgroup") or "").splitlines():
+        number, controllers, path = line.split(":", 2)
+        if number == "0" or "memory" in controllers.split(","):
+            paths["v2" if number == "0" else "v1"] = path.strip("/")
+    if "v1" in paths:
+        folder, version = "sys/fs/cgroup/memory", "v1"
+        limit, used = "memory.limit_in_bytes", "memory.usage_in_bytes"
+    else:
+        folder, version, limit, used = "sys/fs/cgroup", "v2", "memory.max", "memory.current"
+    path = paths.get(version, "")
+    limits, at = [], path
+    while True:
+        text = files.read(f"{folder}/{at}/{limit}") or ""
+        limits += [int(text)] if text.isdecimal() and int(text) < _NO_LIMIT else []
+        if not at:
+            break
+        at = at.rpartition("/")[0]
+    now = files.read(f"{folder}/{path}/{used}") or ""
+    return {
+        "path": f"/{path}",
+        "limit_bytes": min(limits, default=None),
+        "used_bytes": int(now) if now.isdecimal() else None,
+    }
+
+
+def counters(files: Files) -> dict[str, int]:
+    """What the kernel counted since boot, in its own words and order."""
+    whole = {name for name in COUNTERS if not name.endswith("_")}
+    begins = tuple(name for name in COUNTERS if name.endswith("_"))
+    found = {}
+    for line in (files.read("proc/vmstat") or "").splitlines():
+        name, _, count = line.partition(" ")
+        if (name in whole or name.startswith(begins)) and count.isdecimal():
+            found[name] = int(count)
+    return found
+
+
+def status(files: Files) -> dict[str, Any]:
+    """All of it, as the document has it."""
+    word, why = switch(files)
+    here = tiers(files)
+    return {
+        "tier_kernel": {"state": word, "why": why},
+        "features": [asdict(each) for each in features(files)],
+        "tiers": [{"tier": each.number, "nodes": list(each.nodes)} for each in here.all],
+        "nodes_with_cpus": sorted(here.with_cpus),
+        "weights": {str(node): weight for node, weight in weights(files).items()},
+        "swaps": swaps(files),
+        "kdamonds": kdamonds(files),
+        "cgroup": cgroup(files),
+        "since_boot": counters(files),
+    }
+
+
+def since(before: Mapping[str, int], now: Mapping[str, int]) -> dict[str, int]:
+    return {name: count - before.get(name, 0) for name, count in now.items()}

@@ -1,0 +1,376 @@
+"""The kernel's tiering switched on and off, on kernels made of files: what was there comes back."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from fake_kernel import FakeKernel, slow, xeon_max
+
+import headrace
+from headrace._tiering import state, switch
+from headrace._tiering.damon import COUNT, KDAMONDS
+from headrace._tiering.plan import BALANCING, DEMOTION, RATE_LIMIT, WEIGHTS, Wish, plan
+
+#: All that --on can set.
+ALL = Wish(weights={0: 3, 1: 1}, schemes=("hot", "cold"))
+#: With one kdamond, for tests that do it once for each setting.
+MOST = Wish(weights={0: 3, 1: 1}, schemes=("hot",))
+
+
+@pytest.fixture
+def kernel() -> Iterator[FakeKernel]:
+    """In memory, as /run and /sys are: each of thousands of small writes is cheap there."""
+    memory = Path("/dev/shm")
+    where = memory if os.access(memory, os.W_OK) else None
+    with tempfile.TemporaryDirectory(dir=where, prefix="headrace-") as folder:
+        made = slow(Path(folder)).with_damon()
+        made.put(f"{WEIGHTS}/auto", "true")
+        yield made
+
+
+def test_on_sets_all_and_off_restores_all(kernel: FakeKernel) -> None:
+    before = kernel.everything()
+    done = switch.on(kernel, ALL)
+    assert kernel.read(BALANCING) == "2" and kernel.read(DEMOTION) == "1"
+    assert kernel.read(RATE_LIMIT) == "2560"  # a tenth of 25 GiB/s
+    assert [kernel.read(f"{WEIGHTS}/{name}") for name in ("auto", "node0", "node1")] == [
+        "0", "3", "1",
+    ]  # fmt: skip
+    assert [kernel.read(f"{KDAMONDS}/{n}/state") for n in (0, 1)] == ["on", "on"]
+    scheme = f"{KDAMONDS}/0/contexts/0/schemes/0"
+    assert kernel.read(f"{scheme}/action") == "migrate_hot"
+    assert kernel.read(f"{scheme}/target_nid") == "0"
+    assert kernel.read(f"{KDAMONDS}/1/contexts/0/schemes/0/target_nid") == "1"
+    assert all(setting.is_change for setting in done.settings)
+    undone = switch.off(kernel).undone
+    assert {each.outcome for each in undone} == {"put back"}
+    assert kernel.everything() == before
+    assert not kernel.path(state.NAME).exists()
+
+
+def test_regions_are_the_memory_of_the_node_that_gives(kernel: FakeKernel) -> None:
+    switch.on(kernel, Wish(schemes=("hot",)))
+    regions = f"{KDAMONDS}/0/contexts/0/targets/0/regions"
+    block = 128 << 20
+    found = [
+        (int(kernel.read(f"{regions}/{n}/start") or 0), int(kernel.read(f"{regions}/{n}/end") or 0))
+        for n in range(int(kernel.read(f"{regions}/nr_regions") or 0))
+    ]
+    assert found == [(4 * block, 6 * block), (7 * block, 8 * block)]
+
+
+def test_the_state_is_written_before_the_first_setting(kernel: FakeKernel) -> None:
+    seen = []
+    take = kernel._write
+
+    def look(name: str, value: str) -> None:
+        seen.append(json.loads(kernel.path(state.NAME).read_text()))
+        take(name, value)
+
+    kernel._write = look  # type: ignore[method-assign]
+    switch.on(kernel, ALL)
+    first = seen[0]
+    assert first["boot"] == "boot-1" and first["complete"] is False
+    noted = {each["file"]: (each["before"], each["wanted"]) for each in first["settings"]}
+    assert noted[BALANCING] == ("1", "2") and noted[f"{WEIGHTS}/auto"] == ("1", "0")
+    assert json.loads(kernel.path(state.NAME).read_text())["complete"] is True
+
+
+def _killed(kernel: FakeKernel, after: int, act: str) -> bool:
+    """Whether a process that does it dies at its write `after` + 1."""
+    child = os.fork()
+    if child == 0:
+        kernel.written.clear()
+        kernel.kill_after = after
+        try:
+            if act == "on":
+                switch.on(kernel, MOST)
+            else:
+                switch.off(kernel)
+        except BaseException:
+            os._exit(1)
+        os._exit(0)
+    code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    assert code in (0, -signal.SIGKILL)
+    return code != 0
+
+
+def test_off_restores_all_wherever_on_was_killed(kernel: FakeKernel) -> None:
+    before = kernel.everything()
+    for after in range(200):
+        died = _killed(kernel, after, "on")
+        switch.off(kernel)
+        assert kernel.everything() == before, f"killed after {after} writes"
+        assert not kernel.path(state.NAME).exists()
+        if not died:
+            break
+    assert not died and after > 25  # every setting was one to die at
+
+
+def test_off_may_be_killed_as_well(kernel: FakeKernel) -> None:
+    before = kernel.everything()
+    died = True
+    for after in range(20):
+        switch.on(kernel, MOST)
+        died = _killed(kernel, after, "off")
+        switch.off(kernel)
+        assert kernel.everything() == before, f"killed after {after} writes"
+        if not died:
+            break
+    assert not died and after > 5
+
+
+def test_after_an_interrupted_on_one_puts_back_first(kernel: FakeKernel) -> None:
+    assert _killed(kernel, 2, "on")
+    with pytest.raises(headrace.InvalidError, match="interrupted; headrace tier kernel --off"):
+        switch.on(kernel, ALL)
+    noted, _ = switch.shown(kernel, ALL)
+    assert noted is not None and not noted.complete
+
+
+@pytest.mark.parametrize("refused", [RATE_LIMIT, BALANCING, DEMOTION, f"{WEIGHTS}/node0", COUNT])
+def test_a_refused_write_puts_back_the_others(kernel: FakeKernel, refused: str) -> None:
+    before = kernel.everything()
+    kernel.refuse = {refused}
+    with pytest.raises(headrace.InvalidError, match=f"/{refused}.*all else was put back"):
+        switch.on(kernel, ALL)
+    assert kernel.everything() == before
+    assert not kernel.path(state.NAME).exists()
+
+
+def test_what_cannot_be_put_back_is_said_and_kept_for_off(kernel: FakeKernel) -> None:
+    take = kernel._write
+
+    def stuck(name: str, value: str) -> None:
+        take(name, value)
+        if name == RATE_LIMIT:
+            kernel.refuse = {RATE_LIMIT, DEMOTION}
+
+    kernel._write = stuck  # type: ignore[method-assign]
+    with pytest.raises(headrace.InvalidError, match="not all could be put back"):
+        switch.on(kernel, ALL)
+    with pytest.raises(headrace.InvalidError, match=f"/{RATE_LIMIT}.*not put back: 1 of"):
+        switch.off(kernel)
+    kernel.refuse = set()
+    switch.off(kernel)
+    assert kernel.read(RATE_LIMIT) == "65536" and not kernel.path(state.NAME).exists()
+
+
+def test_a_kernel_that_takes_something_else_is_told(kernel: FakeKernel) -> None:
+    before = kernel.everything()
+    take = kernel._write
+    kernel._write = lambda name, value: take(name, "7" if value == "2" else value)  # type: ignore
+    with pytest.raises(headrace.InvalidError, match=f"told 2 in /{BALANCING} and says 7"):
+        switch.on(kernel, Wish())
+    assert kernel.everything() == before
+
+
+def test_a_second_on_changes_nothing(kernel: FakeKernel) -> None:
+    switch.on(kernel, ALL)
+    on = kernel.everything()
+    kernel.written.clear()
+    assert switch.on(kernel, ALL).notes == ("it is on already; nothing was changed",)
+    with pytest.raises(headrace.InvalidError, match="with other options"):
+        switch.on(kernel, Wish())
+    assert kernel.everything() == on and kernel.written == []
+    kernel.put(DEMOTION, "false")
+    with pytest.raises(headrace.InvalidError, match=f"somebody else has set /{DEMOTION} to 0"):
+        switch.on(kernel, ALL)
+
+
+def test_what_somebody_else_set_is_left_unless_forced(kernel: FakeKernel) -> None:
+    before = kernel.everything()
+    switch.on(kernel, ALL)
+    kernel.put(BALANCING, "3")
+    outcomes = {each.setting.file: each.outcome for each in switch.off(kernel).undone}
+    assert outcomes.pop(BALANCING) == "left" and set(outcomes.values()) == {"put back"}
+    assert kernel.read(BALANCING) == "3" and kernel.read(DEMOTION) == "0"
+    assert [each.outcome for each in switch.off(kernel).undone] == ["left"]
+    assert [each.outcome for each in switch.off(kernel, force=True).undone] == ["put back"]
+    assert kernel.everything() == before and not kernel.path(state.NAME).exists()
+
+
+def test_what_was_left_does_not_keep_one_from_switching_on(kernel: FakeKernel) -> None:
+    switch.on(kernel, Wish())
+    kernel.put(BALANCING, "0")
+    switch.off(kernel)
+    switch.on(kernel, Wish())
+    switch.off(kernel)
+    assert kernel.read(BALANCING) == "0"
+
+
+def test_after_a_reboot_the_state_is_void(kernel: FakeKernel) -> None:
+    switch.on(kernel, Wish())
+    kernel.put("proc/sys/kernel/random/boot_id", "boot-2")
+    kernel.written.clear()
+    assert switch.shown(kernel, Wish())[0] is None
+    assert "earlier boot" in switch.off(kernel).notes[0]
+    assert kernel.written == [] and not kernel.path(state.NAME).exists()
+    kernel.put("proc/sys/kernel/random/boot_id", "boot-1")
+    kernel.put(BALANCING, "1")
+    switch.on(kernel, Wish(demotion=False))
+    kernel.put("proc/sys/kernel/random/boot_id", "boot-3")
+    kernel.put(BALANCING, "1")
+    assert any("is void" in note for note in switch.on(kernel, Wish(demotion=False)).notes)
+    switch.off(kernel)
+    assert kernel.read(BALANCING) == "1"
+
+
+def test_off_where_it_is_not_on(kernel: FakeKernel) -> None:
+    before = kernel.everything()
+    assert "not on" in switch.off(kernel).notes[0]
+    assert kernel.everything() == before and not kernel.path("run").exists()
+
+
+def test_a_state_that_is_not_ours_is_not_touched(kernel: FakeKernel) -> None:
+    kernel.put(state.NAME, '{"schema_version": 1, "settings": [{"file": 1}]}')
+    for act in (switch.off, lambda files: switch.on(files, Wish())):
+        with pytest.raises(headrace.InvalidError, match="look at what it says, then remove it"):
+            act(kernel)
+    assert kernel.written == [] and kernel.path(state.NAME).exists()
+
+
+def test_two_at_once_wait_for_each_other(kernel: FakeKernel) -> None:
+    take = kernel._write
+    tried = []
+
+    def second(name: str, value: str) -> None:
+        with pytest.raises(headrace.TimedOutError, match="another headrace tier kernel"):
+            with state.locked(kernel, 0.0):
+                pass
+        tried.append(name)
+        take(name, value)
+
+    kernel._write = second  # type: ignore[method-assign]
+    switch.on(kernel, Wish())
+    switch.off(kernel)
+    assert len(tried) == 6
+
+
+def test_show_touches_nothing(kernel: FakeKernel) -> None:
+    before = kernel.everything()
+    _, made = switch.shown(kernel, ALL)
+    assert len(made.changes) > 40
+    assert kernel.everything() == before and not kernel.path("run").exists()
+
+
+def test_without_root_one_line_says_what_is_possible(
+    kernel: FakeKernel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(kernel, "writable", lambda name: False)
+    with pytest.raises(headrace.DeniedError, match=r"sudo.*Without root: --show"):
+        switch.on(kernel, Wish())
+    assert kernel.written == [] and not kernel.path("run").exists()
+    monkeypatch.setattr(kernel, "writable", lambda name: not name.startswith("proc/sys"))
+    with pytest.raises(headrace.DeniedError, match=f"/{RATE_LIMIT} cannot be written"):
+        switch.on(kernel, Wish())  # as in a container
+    assert kernel.written == [] and not kernel.path(state.NAME).exists()
+
+
+class TestTopologies:
+    def test_hbm_faster_than_the_cpus_memory_is_refused(self, tmp_path: Path) -> None:
+        machine = xeon_max(tmp_path).with_damon()
+        with pytest.raises(headrace.UnsupportedError) as refused:
+            switch.on(machine, Wish())
+        for part in ("node 8-15 (tier 1)", "node 0-7 (tier 4)", "promotes nothing", "pulls hot"):
+            assert part in str(refused.value)
+        assert machine.written == []
+        made = plan(machine, Wish(promotion=False, schemes=("hot",)))
+        assert "numa_balancing is 1, which pulls" in made.notes[0]
+        targets = {s.file: s.wanted for s in made.settings if s.file.endswith("target_nid")}
+        assert list(targets.values()) == [str(node) for node in range(8, 16)]  # equally far
+
+    def test_hbm_beside_slow_memory_is_a_note(self, tmp_path: Path) -> None:
+        machine = FakeKernel(tmp_path, {1: "1", 4: "0", 54: "2"}, {0: "0-1", 1: "", 2: ""})
+        (note, *_) = plan(machine, Wish()).notes
+        assert note.startswith("promoted are pages of node 2 (tier 54) to node 0 (tier 4), not to")
+
+    def test_one_tier_is_refused(self, tmp_path: Path) -> None:
+        machine = FakeKernel(tmp_path, {4: "0"}, {0: "0-1"})
+        with pytest.raises(headrace.UnsupportedError, match=r"one tier.*PageTier"):
+            switch.on(machine, Wish())
+        weights = Wish(promotion=False, demotion=False, weights={0: 2})
+        assert [each.wanted for each in plan(machine, weights).settings] == ["2"]
+
+    def test_a_rate_that_firmware_does_not_say_is_not_set(self, tmp_path: Path) -> None:
+        machine = FakeKernel(tmp_path, {4: "0", 54: "1"}, {0: "0-1", 1: ""})
+        made = plan(machine, Wish())
+        assert RATE_LIMIT not in [each.file for each in made.settings]
+        assert any("--rate" in note for note in made.notes)
+        made = plan(machine, Wish(rate=200 * (1 << 20)))
+        assert made.settings[0].file == RATE_LIMIT and made.settings[0].wanted == "200"
+
+    @pytest.mark.parametrize(
+        ("file", "needed"),
+        [
+            (BALANCING, "CONFIG_NUMA_BALANCING"),
+            (RATE_LIMIT, "Linux 6.1"),
+            (DEMOTION, "Linux 5.15"),
+            ("sys/devices/virtual/memory_tiering/memory_tier4/nodelist", "CPUs|one tier"),
+        ],
+    )
+    def test_what_the_kernel_lacks_is_said(
+        self, kernel: FakeKernel, file: str, needed: str
+    ) -> None:
+        kernel.path(file).unlink()
+        with pytest.raises(headrace.UnsupportedError, match=needed):
+            switch.on(kernel, ALL)
+        assert kernel.written == []
+
+    @pytest.mark.parametrize(
+        ("weights", "told"), [({0: 256}, "not in 1 to 255"), ({7: 1}, "no weight of node 7")]
+    )
+    def test_weights_that_cannot_be(
+        self, kernel: FakeKernel, weights: dict[int, int], told: str
+    ) -> None:
+        with pytest.raises(headrace.Error, match=told):
+            switch.on(kernel, Wish(weights=weights))
+
+
+class TestDamon:
+    def test_kdamonds_of_others_are_left_alone(self, kernel: FakeKernel) -> None:
+        kernel.write(COUNT, "1")
+        kernel.put(f"{KDAMONDS}/0/state", "on")
+        before = kernel.everything()
+        with pytest.raises(headrace.DeniedError, match="somebody else has set up DAMON"):
+            switch.on(kernel, ALL)
+        switch.on(kernel, Wish())  # all else goes
+        switch.off(kernel)
+        assert kernel.everything() == before
+
+    def test_kdamonds_that_came_in_place_of_ours_are_left_alone(self, kernel: FakeKernel) -> None:
+        switch.on(kernel, ALL)
+        for number in (0, 1):
+            kernel.write(f"{KDAMONDS}/{number}/state", "off")
+        kernel.write(COUNT, "2")
+        kernel.put(f"{KDAMONDS}/0/state", "on")
+        theirs = {k: v for k, v in kernel.everything().items() if k.startswith(KDAMONDS)}
+        for _ in range(2):
+            outcomes = {e.setting.file: e.outcome for e in switch.off(kernel).undone}
+            assert outcomes[COUNT] == outcomes[f"{KDAMONDS}/0/state"] == "left"
+            now = kernel.everything()
+            assert {k: v for k, v in now.items() if k.startswith(KDAMONDS)} == theirs
+        assert kernel.read(BALANCING) == "1"
+        switch.off(kernel, force=True)
+        assert kernel.read(COUNT) == "0"
+
+    def test_a_kernel_without_the_action_is_told(self, kernel: FakeKernel) -> None:
+        before = kernel.everything()
+        kernel.actions.remove("migrate_cold")
+        with pytest.raises(headrace.InvalidError, match="does not take migrate_cold"):
+            switch.on(kernel, ALL)
+        assert kernel.everything() == before
+
+    def test_a_kernel_without_damon(self, tmp_path: Path) -> None:
+        with pytest.raises(headrace.UnsupportedError, match="CONFIG_DAMON_SYSFS"):
+            switch.on(slow(tmp_path), ALL)
+
+    def test_no_such_scheme(self, kernel: FakeKernel) -> None:
+        with pytest.raises(headrace.InvalidError, match="no scheme 'warm'"):
+            switch.on(kernel, Wish(schemes=("warm",)))
