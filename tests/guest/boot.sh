@@ -7,6 +7,8 @@
 #   xeon-max  2 sockets x 4 tiles: 8 DDR nodes with a core each (0-7), 8 HBM nodes without (8-15),
 #             HMAT; the shape of an Intel Xeon Max in SNC4 flat mode
 #   cxl       1 node with 2 cores and a CXL type-3 memory device, no node yet (see cxl-online)
+#   slow      1 node with 2 cores, and one without that HMAT rates slower: a lower memory tier made
+#             of plain RAM, where a page moves 40 times as fast as in cxl
 # /tmp and /run are the guest's own and vanish with it: what is to come back must be printed. The
 # host's are under /run/host.
 # A real kernel in software emulation: placement and migration are real, speeds are not.
@@ -63,11 +65,25 @@ cxl() {
     -M cxl-fmw.0.targets.0=cxl.1,cxl-fmw.0.size=4G)
 }
 
+# Latencies in ns; a third of the local node's speed, as CXL memory has.
+slow() {
+  local node
+  args=(-M q35,hmat=on -cpu max -smp 2,sockets=1,cores=2 -m 1536M
+    -object memory-backend-ram,id=m0,size=1024M -object memory-backend-ram,id=m1,size=512M
+    -numa node,nodeid=0,cpus=0-1,memdev=m0,initiator=0 -numa node,nodeid=1,memdev=m1,initiator=0)
+  for node in 0 1; do
+    local pair="hmat-lb,initiator=0,target=$node,hierarchy=memory"
+    args+=(-numa "$pair,data-type=access-latency,latency=$((100 + 200 * node))"
+      -numa "$pair,data-type=access-bandwidth,bandwidth=$((100 - 75 * node))G")
+  done
+}
+
 args=()
 case $topology in
   xeon-max) xeon_max ;;
   cxl) cxl ;;
-  *) die "unknown topology '$topology'; there are xeon-max and cxl" ;;
+  slow) slow ;;
+  *) die "unknown topology '$topology'; there are xeon-max, cxl and slow" ;;
 esac
 
 # nokaslr: the kernel lies on node 0, not somewhere in a node that a test wants to fill.

@@ -4,8 +4,8 @@
 # workload_query_test
 # Parts are of the topology xeon-max: memory, query, groups, placement and, with the Python of the
 # checkout, run (headrace run and where) and bench (the histogram and STREAM by placement); of the
-# topology cxl: cxl. Each begins with what a fresh boot has: no file cached, free memory in one
-# piece.
+# topology cxl: cxl; of the topology slow, with that Python too: tier_kernel. Each begins with what
+# a fresh boot has: no file cached, free memory in one piece.
 set -euo pipefail
 here=$(dirname "$(realpath "$0")")
 # From tmpfs: pages of a program on 9p would be fetched one by one, and must not land in CXL memory.
@@ -46,6 +46,7 @@ part() {
     # By its place under /run/host, where the guest's own /tmp does not hide it.
     run) "$here/../../.venv/bin/python" "$here/run_and_where.py" | cat ;;  # no terminal
     bench) "$here/../../.venv/bin/python" "$here/placed_benches.py" | cat ;;
+    tier_kernel) "$here/../../.venv/bin/python" "$here/tier_kernel.py" | cat ;;
     cxl)
       "$here/cxl-online"
       run 'CxlPlacement.*:Cxl.*'

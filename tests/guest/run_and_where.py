@@ -114,6 +114,14 @@ def a_cpuset_is_respected() -> None:
         assert result.returncode == code and told in result.stderr, result
 
 
+def hbm_is_not_promoted_to() -> None:
+    before = Path("/proc/sys/kernel/numa_balancing").read_text()
+    result = headrace("tier", "kernel", "--on")
+    told = "node 8-15 (tier 1) is faster than node 0-7 (tier 4) with the CPUs"
+    assert result.returncode == 4 and told in result.stderr, result
+    assert Path("/proc/sys/kernel/numa_balancing").read_text() == before
+
+
 def where_tells_the_same() -> None:
     process = subprocess.Popen(
         [*HEADRACE, "run", "--on", "8-9", "--", sys.executable, "-S", "-c",
@@ -136,7 +144,7 @@ def check_all() -> None:
     for check in (
         run_binds_all_of_a_program, run_prefers_and_interleaves, run_weighs_by_the_kernels_table,
         each_rank_has_its_tile, what_does_not_fit_is_not_started, where_tells_the_same,
-        a_cpuset_is_respected,
+        hbm_is_not_promoted_to, a_cpuset_is_respected,
     ):  # fmt: skip
         begin = time.monotonic()
         check()

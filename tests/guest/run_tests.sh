@@ -16,8 +16,13 @@ fi
 # The guest's own /tmp hides the host's, which is where a checkout may lie: /run/host shows it.
 in_guest="'/run/host$here/in_guest.sh'"
 declare -A parts=([xeon-max]="memory query groups placement" [cxl]=cxl)
+topologies=(xeon-max cxl)
 # What users run needs the Python package (make install).
-if [ -x "$here/../../.venv/bin/headrace" ]; then parts[xeon-max]+=" run bench"; fi
+if [ -x "$here/../../.venv/bin/headrace" ]; then
+  parts[xeon-max]+=" run bench"
+  parts[slow]=tier_kernel
+  topologies+=(slow)
+fi
 
 boot() {
   HEADRACE_GUEST_SECONDS=${HEADRACE_GUEST_SECONDS:-900} "$here/boot.sh" "$guest" "$1" \
@@ -39,7 +44,7 @@ fault_of_the_guest() {
 }
 
 failed=0
-for topology in xeon-max cxl; do
+for topology in "${topologies[@]}"; do
   begin=$SECONDS status=0
   log=$guest/$topology.log
   rm -f "$log.first"

@@ -21,6 +21,7 @@ COUNT = f"{KDAMONDS}/nr_kdamonds"
 #: access and in aggregations. docs/design/tier-kernel.md says why these.
 SCHEMES = {"hot": (20_000, 400_000), "cold": (50_000, 1_000_000)}
 _HOT_FROM, _COLD_AGE = 3, 3
+_LEAST_REGIONS = 100
 _ANY_SIZE, _ANY_AGE = (1 << 64) - 1, (1 << 32) - 1
 
 
@@ -112,6 +113,7 @@ def _kdamond(
         (f"{context}/operations", "paddr"),
         (f"{intervals}/sample_us", sample),
         (f"{intervals}/aggr_us", aggregation),
+        (f"{context}/monitoring_attrs/nr_regions/min", _LEAST_REGIONS),
         (f"{context}/targets/nr_targets", 1),
         (f"{context}/targets/0/regions/nr_regions", len(regions)),
     ]

@@ -23,8 +23,8 @@ _SCHEME = (
 )  # fmt: skip
 _CONTEXT = {
     "operations": "vaddr", "monitoring_attrs/intervals/sample_us": "5000",
-    "monitoring_attrs/intervals/aggr_us": "100000", "targets/nr_targets": "0",
-    "schemes/nr_schemes": "0",
+    "monitoring_attrs/intervals/aggr_us": "100000", "monitoring_attrs/nr_regions/min": "10",
+    "targets/nr_targets": "0", "schemes/nr_schemes": "0",
 }  # fmt: skip
 
 
