@@ -1,0 +1,77 @@
+// Which record comes next: the request distributions of YCSB (Cooper et al., SoCC '10), drawn as
+// its core does, so that a figure of ours can stand beside one of YCSB.
+//
+// Not exact: the method of Gray et al. (SIGMOD '94), which YCSB takes, draws the first two ranks by
+// Zipf's law and the others by a curve near it; how near is in keys_test.cpp. Nothing loops over
+// the records, so a billion of them cost no time. Single-thread.
+#pragma once
+
+#include <cstdint>
+
+#include "headrace/random.h"
+
+namespace headrace::kv_bench {
+
+// YCSB's exponent; its scrambled generator draws ranks of so many items, whatever the number of
+// records, with the sum kYcsbZeta computed in advance.
+inline constexpr double kYcsbExponent = 0.99;
+inline constexpr std::uint64_t kYcsbItems = 10'000'000'000;
+inline constexpr double kYcsbZeta = 26.46902820178302;
+
+// The sum of 1 / i^exponent for i from 1 to n: 1000 terms, then Euler-Maclaurin; within 1e-11 of
+// the sum itself. Requires: 0 < exponent < 1.
+double zeta(std::uint64_t n, double exponent);
+
+// FNV-1a of 64 bits over the eight bytes of a number, lowest first (Fowler, Noll, Vo).
+std::uint64_t fnv1a(std::uint64_t value);
+
+// Ranks from 0, the first drawn most. Requires: n > 1.
+class ZipfRanks {
+ public:
+  explicit ZipfRanks(std::uint64_t n, double exponent = kYcsbExponent);
+
+  std::uint64_t draw(Random& random) const { return at(random.unit()); }
+  // The rank of a number in [0, 1): it never falls where the number grows.
+  std::uint64_t at(double unit) const;
+  // The part of all draws with ranks below this one: the inverse of at().
+  double below(std::uint64_t rank) const;
+  // One more rank, at the cost of one term.
+  void grow();
+  std::uint64_t count() const { return n_; }
+
+ private:
+  void tune();
+
+  std::uint64_t n_;
+  double exponent_;
+  double zeta_;
+  double eta_ = 0;
+};
+
+// Zipf's law over records, those often drawn scattered among the others by a hash.
+class ScrambledKeys {
+ public:
+  // Requires: records > 0.
+  explicit ScrambledKeys(std::uint64_t records) : records_(records) {}
+  std::uint64_t draw(Random& random) const { return record_of(ranks_.draw(random)); }
+  std::uint64_t record_of(std::uint64_t rank) const;
+
+ private:
+  ZipfRanks ranks_{kYcsbItems};
+  std::uint64_t records_;
+};
+
+// Zipf's law over the age of records: the last one inserted most.
+class LatestKeys {
+ public:
+  // Requires: records > 1.
+  explicit LatestKeys(std::uint64_t records) : ages_(records) {}
+  std::uint64_t draw(Random& random) const { return ages_.count() - 1 - ages_.draw(random); }
+  // The record inserted.
+  std::uint64_t insert() { return ages_.grow(), ages_.count() - 1; }
+
+ private:
+  ZipfRanks ages_;
+};
+
+}  // namespace headrace::kv_bench

@@ -1,0 +1,49 @@
+// What a client asks for next: the workloads of YCSB as sequences of operations.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <variant>
+
+#include "headrace/random.h"
+#include "workload/kv/keys.h"
+
+namespace headrace::kv_bench {
+
+enum class Kind : std::uint8_t { read, update, insert };
+
+struct Operation {
+  Kind kind = Kind::read;
+  std::uint64_t record = 0;
+};
+
+// A core workload of YCSB with one field: an update writes the whole value.
+struct Workload {
+  char name = 'A';
+  double reads = 1;      // of operations
+  bool inserts = false;  // the others insert; false: they update
+  bool latest = false;   // the newest records most; false: scrambled Zipf
+};
+
+// A: half updates; B: 5 % updates; C: reads; D: 5 % inserts, the latest read. nullptr: no such.
+const Workload* find_workload(std::string_view name);
+
+// Same seed, same operations. Single-thread.
+class Operations {
+ public:
+  // Requires: records > 1, all of them stored already.
+  Operations(const Workload& workload, std::uint64_t records, std::uint64_t seed);
+  Operation next();
+
+ private:
+  const Workload& workload_;
+  Random random_;
+  std::variant<ScrambledKeys, LatestKeys> keys_;
+};
+
+// The name of a record as YCSB has it: "user" and its hash, without a sign.
+std::string key_of(std::uint64_t record);
+
+}  // namespace headrace::kv_bench
