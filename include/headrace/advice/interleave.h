@@ -169,6 +169,11 @@ struct InterleaveAdvice {
   std::vector<std::string> warnings;
 };
 
+// The memories that advice is about, by idle latency, with the curves of a request's mix. Errors as
+// below.
+Result<std::vector<Tier>> loaded_tiers(const Profile& profile,
+                                       const InterleaveRequest& request = {});
+
 // absent: no loaded rows, or of one memory only, or not of that mix; invalid: a request that makes
 // no sense; exhausted: a demand that no spread meets, data that does not fit.
 Result<InterleaveAdvice> advise_interleave(const Profile& profile,

@@ -9,10 +9,7 @@ from __future__ import annotations
 import json
 import random
 import re
-import shutil
 import statistics
-import subprocess
-import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -20,6 +17,8 @@ from pathlib import Path
 from typing import Any
 
 import headrace
+from headrace._bench import programs
+from headrace._bench.programs import Failed, Stopped
 from headrace._bench.threads import cpus_for
 from headrace._errors import WrongAnswer, error_of, kind_of
 
@@ -37,10 +36,6 @@ _COUNTED_OPERATIONS = 20_480
 _SLACK_SECONDS = 600.0
 #: Parts of small-miss at the most: until the cache is full, and the three that are told.
 _PARTS = 23
-#: Seconds between two looks at whether somebody wants to stop.
-_LOOK = 0.05
-#: By exit code of the program, as _cli/exit_codes.py has them.
-_CODES = {2: "invalid", 3: "absent", 4: "unsupported", 5: "denied", 6: "exhausted", 8: "timed_out"}
 #: What small-miss tells besides a time: by name, the median over rounds.
 _DETAILS = (
     "hit_p50_ns", "hit_p99_ns", "miss_p50_ns", "miss_p99_ns", "memory_over_budget_bytes",
@@ -78,31 +73,14 @@ class Point:
     reason: str = ""
 
 
-class Failed(Exception):
-    """The program gave no row."""
-
-    def __init__(self, code: str, reason: str) -> None:
-        super().__init__(reason)
-        self.code, self.reason = code, reason
-
-
-class Stopped(Exception):
-    """Somebody wants to stop."""
-
-
 def program() -> str:
-    """The program of this installation, else of the PATH."""
-    installed = Path(sys.executable).parent / PROGRAM
-    found = str(installed) if installed.exists() else shutil.which(PROGRAM)
-    if found is None:
-        raise headrace.AbsentError(f"no {PROGRAM}; install headrace again: pip install .")
-    return found
+    return programs.find(PROGRAM)
 
 
 def known() -> Row:
     """The implementations and scenarios that the program has."""
     try:
-        return dict(_asked([program(), "--list"], 60.0, lambda: False))
+        return dict(programs.answer([program(), "--list"], 60.0, lambda: False))
     except Failed as failed:
         raise kind_of(failed.code)(failed.reason) from None
 
@@ -212,7 +190,7 @@ def _measure(point: Point, options: Options, directory: Path, stop: Callable[[],
             "--budget", str(options.budget), "--scan", str(options.scan),
         ]  # fmt: skip
     command = [*_command(point, options), "--seconds", repr(seconds), *files]
-    return _asked(command, parts * seconds + _SLACK_SECONDS, stop)
+    return programs.answer(command, parts * seconds + _SLACK_SECONDS, stop)
 
 
 def _instructions(point: Point, options: Options, stop: Callable[[], bool]) -> float:
@@ -223,66 +201,12 @@ def _instructions(point: Point, options: Options, stop: Callable[[], bool]) -> f
             "valgrind", "--tool=callgrind", "--callgrind-out-file=/dev/null",
             *_command(point, options), "--operations", str(operations),
         ]  # fmt: skip
-        told = _ended(command, _SLACK_SECONDS, stop).stderr
+        told = programs.ended(command, _SLACK_SECONDS, stop).stderr
         match = re.search(r"Collected : (\d+)", told)
         if match is None:
-            raise Failed("io", f"valgrind counted nothing: {_last_line(told)}")
+            raise Failed("io", f"valgrind counted nothing: {programs.last_line(told)}")
         counts.append(int(match[1]))
     return (counts[1] - counts[0]) / (2 * _COUNTED_OPERATIONS)
-
-
-def _asked(command: list[str], seconds: float, stop: Callable[[], bool]) -> Row:
-    done = _ended(command, seconds, stop)
-    try:
-        row: Row = json.loads(done.stdout)
-    except ValueError:
-        raise Failed("io", f"{PROGRAM} printed no row") from None
-    return row
-
-
-def _ended(
-    command: list[str], seconds: float, stop: Callable[[], bool]
-) -> subprocess.CompletedProcess[str]:
-    """The command when it has ended well, within so many seconds."""
-    try:
-        process = subprocess.Popen(
-            command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-            text=True, errors="replace",
-        )  # fmt: skip
-    except OSError as error:
-        what = Path(command[0]).name
-        raise Failed("absent", f"cannot start {what}: {error.strerror or error}") from None
-    with process:
-        try:
-            out, err = _waited(process, seconds, stop)
-        finally:
-            process.kill()
-    if process.returncode == 0:
-        return subprocess.CompletedProcess(command, 0, out, err)
-    if stop():  # Ctrl-C reaches every process of a terminal
-        raise Stopped
-    if process.returncode < 0:
-        raise Failed("io", f"{PROGRAM} was ended by signal {-process.returncode}")
-    reason = _last_line(err).removeprefix(f"{PROGRAM}: ")
-    raise Failed(_CODES.get(process.returncode, "io"), reason)
-
-
-def _waited(
-    process: subprocess.Popen[str], seconds: float, stop: Callable[[], bool]
-) -> tuple[str, str]:
-    # Looks are counted, not the clock: while this process is paused no time passes.
-    for _ in range(max(1, round(seconds / _LOOK))):
-        try:
-            return process.communicate(timeout=_LOOK)
-        except subprocess.TimeoutExpired:
-            if stop():
-                raise Stopped from None
-    raise Failed("timed_out", f"{PROGRAM} had no answer within {seconds:.0f} s")
-
-
-def _last_line(text: str) -> str:
-    lines = text.strip().splitlines()
-    return lines[-1] if lines else "it said nothing"
 
 
 def rows(points: list[Point]) -> list[Row]:

@@ -92,6 +92,18 @@ TEST(InterleaveTest, TheBestIsTheBestNamed) {
   }
 }
 
+TEST(InterleaveTest, ItsTiersAreThereForOthers) {
+  const auto advice = advise_interleave(published(), {.mix = "3:1", .lines = 200});
+  const auto tiers = loaded_tiers(published(), {.mix = "3:1"});
+  ASSERT_EQ(tiers->size(), advice->nodes.size());
+  for (std::size_t i = 0; i < tiers->size(); ++i) {
+    EXPECT_EQ((*tiers)[i].node, advice->nodes[i].node);
+    EXPECT_EQ((*tiers)[i].curve.best(), advice->nodes[i].best);
+  }
+  const auto none = loaded_tiers(*Profile::load("one-node"));
+  EXPECT_EQ(none.error().code, ErrorCode::absent);
+}
+
 TEST(InterleaveTest, TheFlipIsNearSevenEighthsOfDramForReads) {
   const auto advice = advise_interleave(published(), {.lines = 256});
   ASSERT_TRUE(advice->flip);
