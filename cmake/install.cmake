@@ -34,7 +34,8 @@ if(HEADRACE_PYTHON)  # what a wheel carries besides the extension (python/CMakeL
   if(TARGET headrace-dsa-sim)
     install(TARGETS headrace-dsa-sim DESTINATION ${SKBUILD_SCRIPTS_DIR} COMPONENT python)
   endif()
-  install(TARGETS headrace-bench-cache DESTINATION ${SKBUILD_SCRIPTS_DIR} COMPONENT python)
+  install(TARGETS headrace-bench-cache headrace-bench-kv
+    DESTINATION ${SKBUILD_SCRIPTS_DIR} COMPONENT python)
   return()
 endif()
 install(TARGETS headrace headrace_workload EXPORT headrace FILE_SET HEADERS)

@@ -12,6 +12,16 @@ target_include_directories(headrace_kv_bench_objects PRIVATE
   ${PROJECT_SOURCE_DIR}/include ${PROJECT_SOURCE_DIR}/src ${PROJECT_SOURCE_DIR})
 target_link_libraries(headrace_kv_bench_objects PRIVATE headrace_warnings ${HEADRACE_DEPENDENCIES})
 
+add_executable(headrace-bench-kv
+  ${kv_bench_dir}/main.cpp $<TARGET_OBJECTS:headrace_kv_bench_objects>)
+target_include_directories(headrace-bench-kv PRIVATE
+  ${PROJECT_SOURCE_DIR}/include ${PROJECT_SOURCE_DIR}/src ${PROJECT_SOURCE_DIR})
+target_link_libraries(headrace-bench-kv PRIVATE
+  ${emulator_library} headrace_warnings ${HEADRACE_DEPENDENCIES})
+
 if(HEADRACE_TESTS)
   headrace_test(workload_kv_test ${kv_bench_tests} $<TARGET_OBJECTS:headrace_kv_bench_objects>)
+  target_compile_definitions(workload_kv_test PRIVATE
+    HEADRACE_BENCH_KV="$<TARGET_FILE:headrace-bench-kv>")
+  add_dependencies(workload_kv_test headrace-bench-kv)
 endif()

@@ -72,10 +72,11 @@ class _Commands(TyperGroup):
 
 
 class _Bench(_Commands):
-    """Measure copying, STREAM, a histogram, DSA devices, caches, or a query fetched ahead."""
+    """Measure copying, STREAM, a histogram, DSA devices, caches, queries, key-value stores."""
 
     modules = {
-        name: f"bench_{name}" for name in ("copy", "histogram", "stream", "query", "dsa", "cache")
+        name: f"bench_{name}"
+        for name in ("copy", "histogram", "stream", "query", "dsa", "cache", "kv")
     }
 
 

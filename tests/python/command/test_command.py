@@ -28,6 +28,7 @@ HELPS = {
     "bench_copy": ["bench", "copy"],
     "bench_dsa": ["bench", "dsa"],
     "bench_histogram": ["bench", "histogram"],
+    "bench_kv": ["bench", "kv"],
     "bench_query": ["bench", "query"],
     "bench_stream": ["bench", "stream"],
     "compare": ["compare"],

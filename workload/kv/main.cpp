@@ -1,0 +1,51 @@
+// headrace-bench-kv: models a key-value store, or drives one. `headrace bench kv` starts servers
+// and prints what this program tells.
+#include <fmt/core.h>
+
+#include <array>
+#include <cstdio>
+#include <span>
+#include <utility>
+
+#include "core/fail.h"
+#include "workload/kv/options.h"
+
+namespace headrace::kv_bench {
+namespace {
+
+// By ErrorCode, as python/headrace/_cli/exit_codes.py has them.
+constexpr auto kExitCodes = std::to_array<std::pair<ErrorCode, int>>({
+    {ErrorCode::invalid, 2},
+    {ErrorCode::absent, 3},
+    {ErrorCode::unsupported, 4},
+    {ErrorCode::denied, 5},
+    {ErrorCode::exhausted, 6},
+    {ErrorCode::io, 7},
+    {ErrorCode::timed_out, 8},
+    {ErrorCode::cancelled, 130},
+});
+
+Status answer(std::span<const char* const> arguments) {
+  HEADRACE_TRY(const Options options, parse_options(arguments));
+  if (options.help) {
+    fmt::print("{}", help_text());
+    return {};
+  }
+  HEADRACE_TRY(const Modelled modelled, model(options.model));
+  fmt::print("{}\n", to_json(modelled, options.model).dump());
+  return {};
+}
+
+}  // namespace
+}  // namespace headrace::kv_bench
+
+int main(int argc, char** argv) {
+  const std::span<const char* const> arguments(argv, static_cast<std::size_t>(argc));
+  const headrace::Status done = headrace::kv_bench::answer(arguments.subspan(1));
+  if (done) return 0;
+  fmt::print(stderr, "headrace-bench-kv: {}\n", done.error().message);
+  for (const auto& [code, exit] : headrace::kv_bench::kExitCodes) {
+    if (code == done.error().code) return exit;
+  }
+  return 70;
+}

@@ -1,0 +1,37 @@
+#include "workload/kv/options.h"
+
+#include <gtest/gtest.h>
+
+#include <vector>
+
+namespace headrace::kv_bench {
+namespace {
+
+Result<Options> parsed(std::vector<const char*> words) { return parse_options(words); }
+
+TEST(Options, AreWhatWasSaid) {
+  const Options options = *parsed({"--workload", "A", "--workload", "C", "--threads", "9",
+                                   "--value", "100", "--machine", "m.json"});
+  EXPECT_EQ(options.model.workloads, (std::vector<std::string>{"A", "C"}));
+  EXPECT_EQ(options.model.threads, 9U);
+  EXPECT_EQ(options.model.value_bytes, 100);
+  EXPECT_EQ(options.model.machine, "m.json");
+  EXPECT_EQ(parsed({})->model.workloads.size(), 4U);
+}
+
+TEST(Options, NonsenseIsNamed) {
+  EXPECT_EQ(parsed({"--fast"}).error().message, "no option '--fast'; --help lists them");
+  EXPECT_EQ(parsed({"--seed"}).error().message, "--seed needs N");
+  EXPECT_EQ(parsed({"--threads", "0"}).error().message, "--threads '0': give 1 to 100000");
+  EXPECT_EQ(parsed({"--value", "1e99"}).error().code, ErrorCode::invalid);
+}
+
+TEST(Options, HelpHasThemAll) {
+  const std::string help = help_text();
+  for (const char* name : {"--machine NAME|FILE", "--workload A-D", "--records N", "--help"}) {
+    EXPECT_NE(help.find(name), std::string::npos) << name;
+  }
+}
+
+}  // namespace
+}  // namespace headrace::kv_bench

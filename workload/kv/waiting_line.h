@@ -1,0 +1,26 @@
+// How long clients wait for a server whose threads take them in turn: a simulation of the closed
+// loop, each client asking again as soon as it has its answer. Pure: the same seed, the same times.
+#pragma once
+
+#include <cstdint>
+
+#include "workload/kv/closed_loop.h"
+
+namespace headrace::kv_bench {
+
+struct LineOptions {
+  unsigned clients = 56;
+  std::uint64_t operations = 100'000;
+  std::uint64_t seed = 1;
+};
+
+struct Latencies {
+  double p50_us = 0;
+  double p99_us = 0;
+};
+
+// Requires: threads, clients and operations > 0.
+Latencies wait_in_line(const Served& served, const Shares& shares, unsigned threads,
+                       const LineOptions& options);
+
+}  // namespace headrace::kv_bench
