@@ -10,7 +10,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from headrace import AbsentError, DeniedError, InvalidError, UnsupportedError
-from headrace._run.plan import ranges
 from headrace._tiering.files import Files
 from headrace._tiering.setting import Setting
 from headrace._tiering.tiers import Tiers, addresses, nearest
@@ -124,8 +123,9 @@ def _kdamond(
     values += _scheme(f"{context}/schemes/0", scheme, target, rate)
     for name, value in values:
         yield Setting(name, str(value), None, "")
-    verb = {"hot": "accessed often", "cold": "not accessed for 3 s"}[scheme]
-    why = f"moves what is {verb} from node {ranges([source])} to node {target}"
+    why = f"moves what is accessed often from node {source} to node {target}"
+    if scheme == "cold":
+        why = f"moves what is not accessed for 3 s from node {source} to node {target}, room or not"
     yield Setting(f"{base}/state", "on", "off", why)
 
 

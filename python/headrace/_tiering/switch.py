@@ -158,24 +158,35 @@ def _write(files: Files, wanted: State) -> None:
     """All of the settings or none."""
     save(files, wanted)
     done: list[Setting] = []
+    at: list[Setting] = []
     try:
         for setting in wanted.settings:
-            done.append(setting)  # also where the kernel does something and then complains
+            at = [setting]
             files.write(setting.file, setting.wanted)
+            done.append(setting)
+            at = []
             _check_taken(files, setting)
         save(files, replace(wanted, complete=True))
-    except BaseException as error:
-        undone = _put_back(files, done, complete=False, force=True)
-        if any(each.outcome == "failed" for each in undone):
-            if isinstance(error, Error):
-                raise type(error)(
-                    f"{error}; not all could be put back: headrace tier kernel --off"
-                ) from None
-            raise
-        forget(files)
-        if isinstance(error, Error):
-            raise type(error)(f"{error}; all else was put back") from None
+    except Error as error:
+        kept = _undo(files, done)
+        told = "not all could be put back: headrace tier kernel --off" if kept else (
+            "all else was put back"
+        )  # fmt: skip
+        raise type(error)(f"{error}; {told}") from None
+    except BaseException:  # Ctrl-C: the kernel may have taken the one in hand
+        _put_back(files, at, complete=False, force=False)
+        _undo(files, done)
         raise
+
+
+def _undo(files: Files, done: Sequence[Setting]) -> bool:
+    """Puts back what --on itself wrote just now. Whether some is left for --off, and so the state.
+    """
+    undone = _put_back(files, done, complete=False, force=True)
+    if any(each.outcome == "failed" for each in undone):
+        return True
+    forget(files)
+    return False
 
 
 def _check_taken(files: Files, setting: Setting) -> None:

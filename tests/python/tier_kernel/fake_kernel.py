@@ -8,8 +8,10 @@ import errno
 import os
 import shutil
 import signal
+from collections.abc import Callable
 from pathlib import Path
 
+import headrace
 from headrace._tiering.damon import COUNT, KDAMONDS
 from headrace._tiering.files import Files
 from headrace._tiering.plan import BALANCING, DEMOTION, RATE_LIMIT, WEIGHTS
@@ -120,6 +122,22 @@ class FakeKernel(Files):
         for number in range(count):
             for name, text in files.items():
                 self.put(f"{folder}/{number}/{name}", text)
+
+
+def killed(kernel: FakeKernel, after: int, act: Callable[[], object]) -> bool:
+    """Whether a process that does it dies, which it does at write `after` + 1."""
+    child = os.fork()
+    if child == 0:
+        kernel.written.clear()
+        kernel.kill_after = after
+        try:
+            act()
+        except headrace.Error:
+            os._exit(1)
+        os._exit(0)
+    code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    assert code in (0, 1, -signal.SIGKILL)
+    return code < 0
 
 
 def slow(root: Path) -> FakeKernel:

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
-import signal
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from fake_kernel import FakeKernel, slow, xeon_max
+from fake_kernel import FakeKernel, killed, slow, xeon_max
 
 import headrace
 from headrace._tiering import state, switch
@@ -82,29 +82,10 @@ def test_the_state_is_written_before_the_first_setting(kernel: FakeKernel) -> No
     assert json.loads(kernel.path(state.NAME).read_text())["complete"] is True
 
 
-def _killed(kernel: FakeKernel, after: int, act: str) -> bool:
-    """Whether a process that does it dies at its write `after` + 1."""
-    child = os.fork()
-    if child == 0:
-        kernel.written.clear()
-        kernel.kill_after = after
-        try:
-            if act == "on":
-                switch.on(kernel, MOST)
-            else:
-                switch.off(kernel)
-        except BaseException:
-            os._exit(1)
-        os._exit(0)
-    code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
-    assert code in (0, -signal.SIGKILL)
-    return code != 0
-
-
 def test_off_restores_all_wherever_on_was_killed(kernel: FakeKernel) -> None:
     before = kernel.everything()
     for after in range(200):
-        died = _killed(kernel, after, "on")
+        died = killed(kernel, after, lambda: switch.on(kernel, MOST))
         switch.off(kernel)
         assert kernel.everything() == before, f"killed after {after} writes"
         assert not kernel.path(state.NAME).exists()
@@ -118,7 +99,7 @@ def test_off_may_be_killed_as_well(kernel: FakeKernel) -> None:
     died = True
     for after in range(20):
         switch.on(kernel, MOST)
-        died = _killed(kernel, after, "off")
+        died = killed(kernel, after, lambda: switch.off(kernel))
         switch.off(kernel)
         assert kernel.everything() == before, f"killed after {after} writes"
         if not died:
@@ -127,7 +108,7 @@ def test_off_may_be_killed_as_well(kernel: FakeKernel) -> None:
 
 
 def test_after_an_interrupted_on_one_puts_back_first(kernel: FakeKernel) -> None:
-    assert _killed(kernel, 2, "on")
+    assert killed(kernel, 2, lambda: switch.on(kernel, MOST))
     with pytest.raises(headrace.InvalidError, match="interrupted; headrace tier kernel --off"):
         switch.on(kernel, ALL)
     noted, _ = switch.shown(kernel, ALL)
@@ -160,6 +141,39 @@ def test_what_cannot_be_put_back_is_said_and_kept_for_off(kernel: FakeKernel) ->
     kernel.refuse = set()
     switch.off(kernel)
     assert kernel.read(RATE_LIMIT) == "65536" and not kernel.path(state.NAME).exists()
+
+
+@pytest.mark.parametrize("at", [BALANCING, f"{KDAMONDS}/0/contexts/0/schemes/0/action"])
+def test_ctrl_c_in_the_middle_puts_back(kernel: FakeKernel, at: str) -> None:
+    before = kernel.everything()
+    take = kernel._write
+    pressed = []
+
+    def press(name: str, value: str) -> None:
+        take(name, value)
+        if name == at and not pressed:
+            pressed.append(name)
+            raise KeyboardInterrupt
+
+    kernel._write = press  # type: ignore[method-assign]
+    with pytest.raises(KeyboardInterrupt):
+        switch.on(kernel, ALL)
+    assert kernel.everything() == before and not kernel.path(state.NAME).exists()
+
+
+def test_files_that_are_busy_for_a_moment_are_tried_again(kernel: FakeKernel) -> None:
+    take = kernel._write
+    busy = dict.fromkeys([COUNT, f"{KDAMONDS}/0/state"], 2)
+
+    def at_times(name: str, value: str) -> None:
+        if busy.get(name):
+            busy[name] -= 1
+            raise OSError(errno.EBUSY, "Device or resource busy")
+        take(name, value)
+
+    kernel._write = at_times  # type: ignore[method-assign]
+    switch.on(kernel, ALL)
+    assert kernel.read(f"{KDAMONDS}/0/state") == "on" and not any(busy.values())
 
 
 def test_a_kernel_that_takes_something_else_is_told(kernel: FakeKernel) -> None:
@@ -291,6 +305,11 @@ class TestTopologies:
         (note, *_) = plan(machine, Wish()).notes
         assert note.startswith("promoted are pages of node 2 (tier 54) to node 0 (tier 4), not to")
 
+    def test_tiers_that_all_have_cpus_are_all_top(self, tmp_path: Path) -> None:
+        machine = FakeKernel(tmp_path, {1: "0", 4: "1"}, {0: "0", 1: "1"})
+        with pytest.raises(headrace.UnsupportedError, match="promotes nothing"):
+            switch.on(machine, Wish())
+
     def test_one_tier_is_refused(self, tmp_path: Path) -> None:
         machine = FakeKernel(tmp_path, {4: "0"}, {0: "0-1"})
         with pytest.raises(headrace.UnsupportedError, match=r"one tier.*PageTier"):
@@ -359,6 +378,35 @@ class TestDamon:
         assert kernel.read(BALANCING) == "1"
         switch.off(kernel, force=True)
         assert kernel.read(COUNT) == "0"
+
+    def test_kdamonds_that_came_after_an_interrupted_on(self, kernel: FakeKernel) -> None:
+        assert killed(kernel, 12, lambda: switch.on(kernel, MOST))
+        assert kernel.read(f"{KDAMONDS}/0/state") == "off"
+        kernel.write(COUNT, "1")
+        kernel.write(f"{KDAMONDS}/0/state", "on")
+        assert {e.setting.file: e.outcome for e in switch.off(kernel).undone}[COUNT] == "left"
+        assert kernel.read(f"{KDAMONDS}/0/state") == "on" and kernel.read(BALANCING) == "1"
+
+    def test_kdamonds_that_come_while_we_plan_are_left_alone(self, kernel: FakeKernel) -> None:
+        take = kernel._write
+        theirs: dict[str, str] = {}
+
+        def meanwhile(name: str, value: str) -> None:
+            if name == COUNT and not theirs:
+                take(COUNT, "1")
+                take(f"{KDAMONDS}/0/state", "on")
+                theirs.update(kernel.everything())
+            take(name, value)
+
+        before = kernel.read(BALANCING)
+        kernel._write = meanwhile  # type: ignore[method-assign]
+        with pytest.raises(headrace.Error, match="all else was put back"):
+            switch.on(kernel, MOST)
+        now = kernel.everything()
+        assert {k: v for k, v in now.items() if k.startswith(KDAMONDS)} == {
+            k: v for k, v in theirs.items() if k.startswith(KDAMONDS)
+        }
+        assert kernel.read(BALANCING) == before and not kernel.path(state.NAME).exists()
 
     def test_a_kernel_without_the_action_is_told(self, kernel: FakeKernel) -> None:
         before = kernel.everything()

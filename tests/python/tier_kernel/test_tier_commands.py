@@ -110,6 +110,10 @@ def test_status_says_whose_kdamonds_run(tmp_path: Path) -> None:
     kernel.put(f"{KDAMONDS}/0/contexts/0/schemes/0/action", "pageout")
     (theirs,) = status.kdamonds(kernel)
     assert theirs["owner"] == "somebody else"
+    kernel.put(f"{KDAMONDS}/0/contexts/0/schemes/0/action", "migrate_hot")
+    kernel.put("proc/sys/kernel/random/boot_id", "boot-2")
+    (theirs,) = status.kdamonds(kernel)
+    assert theirs["owner"] == "somebody else" and status.switch(kernel)[0] == "off"
 
 
 def test_status_what_only_root_may_read_is_unknown(tmp_path: Path) -> None:

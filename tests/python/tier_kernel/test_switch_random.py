@@ -1,0 +1,98 @@
+"""Switching on and off at random, between kills, refusals and others who set things, against a
+model that knows what each setting was before --on.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from pathlib import Path
+
+from fake_kernel import FakeKernel, killed, slow
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import headrace
+from headrace._tiering import switch
+from headrace._tiering.plan import BALANCING, DEMOTION, RATE_LIMIT, WEIGHTS, Wish
+
+FILES = (BALANCING, DEMOTION, RATE_LIMIT, f"{WEIGHTS}/node0")
+WISHES = (Wish(), Wish(promotion=False, weights={0: 3}), Wish(rate=float(1 << 30), weights={0: 5}))
+VALUES = {BALANCING: "013", DEMOTION: "01", RATE_LIMIT: "79", f"{WEIGHTS}/node0": "24"}
+
+STEP = st.one_of(
+    st.tuples(st.just("on"), st.integers(0, len(WISHES) - 1)),
+    st.tuples(st.just("killed"), st.integers(0, 3)),
+    st.tuples(st.just("off"), st.booleans()),
+    st.tuples(st.just("other"), st.integers(0, len(FILES) - 1), st.integers(0, 2)),
+    st.tuples(st.just("refuse"), st.integers(0, len(FILES) - 1)),
+)
+
+
+class Model:
+    """What was there before --on, and what --on wants, of each setting that it changes."""
+
+    def __init__(self, kernel: FakeKernel) -> None:
+        self.kernel = kernel
+        self.held: dict[str, tuple[str | None, str]] = {}
+
+    def now(self) -> dict[str, str | None]:
+        return {file: self.kernel.read(file) for file in FILES}
+
+    def on(self, wish: Wish, *, dies: int | None = None) -> None:
+        before = self.now()
+        settable = {s.file: s.wanted for s in switch.plan(self.kernel, wish).changes}
+        died = False
+        if dies is not None:
+            died = killed(self.kernel, dies, lambda: switch.on(self.kernel, wish))
+        else:
+            try:
+                switch.on(self.kernel, wish)
+            except headrace.InvalidError:
+                assert self.now() == before  # all or nothing
+                return
+        if died or self.now() != before:
+            self.held = {file: (before[file], wanted) for file, wanted in settable.items()}
+            changed = {file for file in FILES if self.now()[file] != before[file]}
+            assert changed <= set(settable)
+            assert died or changed == set(settable)
+
+    def off(self, force: bool) -> None:
+        expected = self.now()
+        left = {}
+        for file, (before, wanted) in self.held.items():
+            if expected[file] in (before, wanted) or force:
+                expected[file] = before
+            else:
+                left[file] = (before, wanted)
+        switch.off(self.kernel, force=force)
+        assert self.now() == expected
+        self.held = left
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.lists(STEP, max_size=10))
+def test_what_was_there_comes_back(steps: list[tuple[object, ...]]) -> None:
+    memory = Path("/dev/shm")
+    where = memory if os.access(memory, os.W_OK) else None
+    with tempfile.TemporaryDirectory(dir=where, prefix="headrace-") as folder:
+        model = Model(slow(Path(folder)))
+        for name, *arguments in steps:
+            model.kernel.refuse = set()
+            if name == "on":
+                model.on(WISHES[arguments[0]])
+            elif name == "killed":
+                model.on(WISHES[2], dies=arguments[0])
+            elif name == "off":
+                model.off(arguments[0])
+            elif name == "other":
+                file = FILES[arguments[0]]
+                choice = VALUES[file]
+                text = choice[arguments[1] % len(choice)]
+                words = {"0": "false", "1": "true"}
+                model.kernel.put(file, words[text] if file == DEMOTION else text)
+            else:
+                model.kernel.refuse = {FILES[arguments[0]]}
+                model.on(WISHES[2])
+        model.kernel.refuse = set()
+        model.off(True)
