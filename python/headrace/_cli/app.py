@@ -99,7 +99,7 @@ class _Tier(_Commands):
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """`headrace tier --explain` is how it began."""
-        if "--explain" in args:
+        if args and args[0] in ("--explain", "--json") and "--explain" in args:
             args = ["explain", *(word for word in args if word != "--explain")]
         return super().parse_args(ctx, args)
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from headrace import DeniedError, Error, InvalidError
 from headrace._tiering import damon, state
 from headrace._tiering.files import Files
-from headrace._tiering.plan import Plan, Wish, plan
+from headrace._tiering.plan import AUTOMATIC, Plan, Wish, plan
 from headrace._tiering.setting import Setting
 from headrace._tiering.state import State, boot_id, forget, load, locked, save
 
@@ -52,14 +52,15 @@ def on(files: Files, wish: Wish) -> Switched:
             if old.boot == boot_id(files):
                 return _on_already(files, old, wish)
             notes.append("what was noted at an earlier boot is void, and forgotten")
+            old = None
         made = plan(files, wish)
         notes += made.notes
-        changes = made.changes
+        changes = tuple(made.changes)
         _check_writable(files, changes)
         if not changes:
             return Switched((*notes, "all of it is set already; nothing was changed"))
-        _write(files, State(boot_id(files), wish.as_json(), tuple(changes)))
-        return Switched(tuple(notes), tuple(changes))
+        written, more = _write(files, State(boot_id(files), wish.as_json(), changes), old)
+        return Switched((*notes, *more), written)
 
 
 def shown(files: Files, wish: Wish) -> tuple[State | None, Plan]:
@@ -127,6 +128,27 @@ def _check_writable(files: Files, settings: Iterable[Setting]) -> None:
                 raise _not_root(f"/{setting.file}")
 
 
+def _restorable(files: Files, wanted: State) -> tuple[State, list[str]]:
+    """Without the kernel's own choice of weights where the kernel, told what it says already,
+    refuses: writing a weight ends that choice anyway. With a note then.
+    """
+    for setting in wanted.settings:
+        if setting.file not in AUTOMATIC or setting.before is None:
+            continue
+        try:
+            files.write(setting.file, setting.before)
+        except Error:
+            kept = tuple(each for each in wanted.settings if each is not setting)
+            wanted = replace(wanted, settings=kept)
+            save(files, wanted)
+            return wanted, [
+                "the kernel knows no bandwidths of this machine's nodes, so it cannot choose "
+                f"weights again: --off puts back the weights, and /{setting.file} says false until "
+                "the next boot"
+            ]
+    return wanted, []
+
+
 def _not_root(what: str) -> Error:
     return DeniedError(
         f"{what} cannot be written: settings of the kernel are root's, and in most containers "
@@ -154,9 +176,12 @@ def _on_already(files: Files, old: State, wish: Wish) -> Switched:
     return Switched(("it is on already; nothing was changed",))
 
 
-def _write(files: Files, wanted: State) -> None:
-    """All of the settings or none."""
+def _write(
+    files: Files, wanted: State, old: State | None
+) -> tuple[tuple[Setting, ...], list[str]]:
+    """All of the settings or none, and the state `old` then. Those written, and notes."""
     save(files, wanted)
+    wanted, notes = _restorable(files, wanted)
     done: list[Setting] = []
     at: list[Setting] = []
     try:
@@ -168,24 +193,28 @@ def _write(files: Files, wanted: State) -> None:
             _check_taken(files, setting)
         save(files, replace(wanted, complete=True))
     except Error as error:
-        kept = _undo(files, done)
+        kept = _undo(files, done, old)
         told = "not all could be put back: headrace tier kernel --off" if kept else (
             "all else was put back"
         )  # fmt: skip
         raise type(error)(f"{error}; {told}") from None
     except BaseException:  # Ctrl-C: the kernel may have taken the one in hand
         _put_back(files, at, complete=False, force=False)
-        _undo(files, done)
+        _undo(files, done, old)
         raise
+    return wanted.settings, notes
 
 
-def _undo(files: Files, done: Sequence[Setting]) -> bool:
+def _undo(files: Files, done: Sequence[Setting], old: State | None) -> bool:
     """Puts back what --on itself wrote just now. Whether some is left for --off, and so the state.
     """
     undone = _put_back(files, done, complete=False, force=True)
     if any(each.outcome == "failed" for each in undone):
         return True
-    forget(files)
+    if old is None:
+        forget(files)
+    else:
+        save(files, old)
     return False
 
 

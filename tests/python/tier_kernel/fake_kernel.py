@@ -40,6 +40,7 @@ class FakeKernel(Files):
         self.refuse: set[str] = set()
         self.kill_after: int | None = None
         self.written: list[str] = []
+        self.knows_bandwidths = True
         self.actions = {"pageout", "migrate_hot", "migrate_cold"}
         nodes = sorted(cpus)
         self.put("proc/sys/kernel/random/boot_id", "boot-1")
@@ -84,6 +85,8 @@ class FakeKernel(Files):
             raise OSError(errno.ENOENT, "No such file or directory")
         if name in self.refuse:
             raise OSError(errno.EINVAL, "Invalid argument")
+        if name == f"{WEIGHTS}/auto" and value == "1" and not self.knows_bandwidths:
+            raise OSError(errno.ENODEV, "No such device")
         self.written.append(name)
         if name.startswith(KDAMONDS):
             self._damon(name, value)

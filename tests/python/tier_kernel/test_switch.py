@@ -13,7 +13,7 @@ import pytest
 from fake_kernel import FakeKernel, killed, slow, xeon_max
 
 import headrace
-from headrace._tiering import state, switch
+from headrace._tiering import files, state, switch
 from headrace._tiering.damon import COUNT, KDAMONDS
 from headrace._tiering.plan import BALANCING, DEMOTION, RATE_LIMIT, WEIGHTS, Wish, plan
 
@@ -219,6 +219,18 @@ def test_what_was_left_does_not_keep_one_from_switching_on(kernel: FakeKernel) -
     assert kernel.read(BALANCING) == "0"
 
 
+def test_what_was_left_is_kept_where_on_fails(kernel: FakeKernel) -> None:
+    switch.on(kernel, Wish())
+    kernel.put(BALANCING, "0")
+    switch.off(kernel)
+    kernel.refuse = {BALANCING}
+    with pytest.raises(headrace.InvalidError, match="all else was put back"):
+        switch.on(kernel, Wish())
+    kernel.refuse = set()
+    switch.off(kernel, force=True)
+    assert kernel.read(BALANCING) == "1"
+
+
 def test_after_a_reboot_the_state_is_void(kernel: FakeKernel) -> None:
     switch.on(kernel, Wish())
     kernel.put("proc/sys/kernel/random/boot_id", "boot-2")
@@ -244,10 +256,21 @@ def test_off_where_it_is_not_on(kernel: FakeKernel) -> None:
 
 def test_a_state_that_is_not_ours_is_not_touched(kernel: FakeKernel) -> None:
     kernel.put(state.NAME, '{"schema_version": 1, "settings": [{"file": 1}]}')
-    for act in (switch.off, lambda files: switch.on(files, Wish())):
+    for act in (switch.off, lambda kernel: switch.on(kernel, Wish())):
         with pytest.raises(headrace.InvalidError, match="look at what it says, then remove it"):
             act(kernel)
     assert kernel.written == [] and kernel.path(state.NAME).exists()
+
+
+def test_a_choice_that_the_kernel_cannot_make_again_is_told(kernel: FakeKernel) -> None:
+    """Linux 6.18 without bandwidths from firmware says "true", and takes no "true"."""
+    before = kernel.everything()
+    kernel.knows_bandwidths = False
+    (note,) = switch.on(kernel, ALL).notes
+    assert "--off puts back the weights" in note and kernel.read(f"{WEIGHTS}/auto") == "0"
+    assert {each.outcome for each in switch.off(kernel).undone} == {"put back"}
+    assert kernel.everything() == before | {f"{WEIGHTS}/auto": "false\n"}
+    assert not kernel.path(state.NAME).exists()
 
 
 def test_two_at_once_wait_for_each_other(kernel: FakeKernel) -> None:
@@ -387,7 +410,10 @@ class TestDamon:
         assert {e.setting.file: e.outcome for e in switch.off(kernel).undone}[COUNT] == "left"
         assert kernel.read(f"{KDAMONDS}/0/state") == "on" and kernel.read(BALANCING) == "1"
 
-    def test_kdamonds_that_come_while_we_plan_are_left_alone(self, kernel: FakeKernel) -> None:
+    def test_kdamonds_that_come_while_we_plan_are_left_alone(
+        self, kernel: FakeKernel, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(files, "_BUSY_SECONDS", 0.02)
         take = kernel._write
         theirs: dict[str, str] = {}
 
