@@ -143,15 +143,12 @@ def _switched(action: str, done: switch.Switched) -> dict[str, Any]:
 
 def text(told: dict[str, Any]) -> str:
     """What is planned or was done; DAMON's files by the kdamond they are of."""
-    lines = []
     settings = [each for each in told["settings"] if each["before"] is not None]
     inner = len(told["settings"]) - len(settings)
-    if told["action"] == "off":
-        lines += [_undone(each) for each in settings]
-    elif settings:
-        if told.get("state", "off") != "off":
-            lines.append(f"It is {told['state']}; headrace tier kernel --off puts back what was.")
-        lines.append(_table(settings, "now" if told.get("state") == "off" else "before"))
+    lines = []
+    if settings and told.get("state", "off") != "off":
+        lines.append(f"It is {told['state']}; headrace tier kernel --off puts back what was.")
+    lines += [_line(each) for each in settings]
     if inner and told["action"] != "off":
         lines.append(f"and {inner} settings of these kdamonds (--json shows them)")
     lines += [f"Note: {note}." for note in told["notes"]]
@@ -160,24 +157,25 @@ def text(told: dict[str, Any]) -> str:
     return "\n".join(lines)
 
 
-def _table(settings: list[dict[str, Any]], before: str) -> str:
-    """With what a file says now beside what it said before, where something is on."""
-    headings = {"file": "file", "before": before, "now": "now", "wanted": "wanted", "why": "why"}
-    if "now" not in settings[0]:
-        del headings["now"]
-    rows = [
-        [str(each[key]) if key != "file" else f"/{each[key]}" for key in headings]
-        for each in settings
-    ]
-    return output.table_text(list(headings.values()), rows, left=len(headings))
+def _line(each: dict[str, Any]) -> str:
+    """A setting that is planned or was set; that is on, with what it says now; that was undone."""
+    file, before, wanted = f"/{each['file']}", each["before"], each["wanted"]
+    if "outcome" in each:
+        return f"{file}: {_undone(each)}"
+    if "now" not in each:
+        what = f"{before} -> {wanted}" if before != wanted else f"{wanted} already"
+        return f"{file}: {what}; {each['why']}"
+    if each["now"] == wanted:
+        return f"{file}: {wanted}, before {before}; {each['why']}"
+    return f"{file}: {each['now']} now, where headrace set {wanted}; before {before}"
 
 
 def _undone(each: dict[str, Any]) -> str:
-    file, before, now = f"/{each['file']}", each["before"], each["now"]
+    before, now = each["before"], each["now"]
     return {
-        "put back": f"{file}: {before} again, was {now}",
-        "unchanged": f"{file}: {before}, as before",
-        "left": f"{file}: left at {now}, which somebody else has set; before {before}, set by "
-        f"headrace {each['wanted']} (--off --force puts {before} back)",
-        "gone": f"{file}: is not there any more",
+        "put back": f"{before} again, was {now}",
+        "unchanged": f"{before}, as before",
+        "left": f"left at {now}, which somebody else has set; headrace had set {each['wanted']}, "
+        f"before {before} (--off --force puts that back)",
+        "gone": "is not there any more",
     }[each["outcome"]]

@@ -137,9 +137,11 @@ def _interleave(files: Files) -> _Answer:
     if not (found := weights(files)):
         return "absent", None, "takes Linux 6.9"
     value = ", ".join(f"node {node}: {weight}" for node, weight in found.items())
-    automatic = any(files.read(name) == "1" for name in AUTOMATIC)
-    chosen = "the kernel's choice" if automatic else "as somebody set them"
-    return _on(len(set(found.values())) > 1), value, f"for programs that ask for it; {chosen}"
+    uneven = len(set(found.values())) > 1
+    chosen = "as somebody set them" if uneven else "all alike"
+    if any(files.read(name) == "1" for name in AUTOMATIC):
+        chosen = "the kernel's choice"
+    return _on(uneven), value, f"for programs that ask for it; {chosen}"
 
 
 _PROBES: dict[str, Callable[[Files], _Answer]] = {
