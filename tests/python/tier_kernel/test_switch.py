@@ -65,11 +65,16 @@ def test_regions_are_the_memory_of_the_node_that_gives(kernel: FakeKernel) -> No
     assert found == [(4 * block, 6 * block), (7 * block, 8 * block)]
 
 
-def test_the_state_is_written_before_the_first_setting(kernel: FakeKernel) -> None:
+def test_the_state_is_written_before_the_first_setting(
+    kernel: FakeKernel, monkeypatch: pytest.MonkeyPatch
+) -> None:
     seen = []
+    synced: list[int] = []
+    monkeypatch.setattr(os, "fsync", synced.append)
     take = kernel._write
 
     def look(name: str, value: str) -> None:
+        assert len(synced) >= 2  # the file and its folder
         seen.append(json.loads(kernel.path(state.NAME).read_text()))
         take(name, value)
 
