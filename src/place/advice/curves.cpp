@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <charconv>
 #include <cmath>
+#include <limits>
 #include <map>
 #include <set>
 
@@ -31,6 +32,8 @@ std::optional<Place> place_of(const Row& row) {
   const auto* cpu = row.number("cpu_node");
   const auto* memory = row.number("memory_node");
   if (cpu == nullptr || memory == nullptr || row.word("mix").empty()) return {};
+  constexpr std::uint64_t kMost = std::numeric_limits<std::uint32_t>::max();
+  if (*cpu > kMost || *memory > kMost) return {};
   if (!least) {
     const auto* traffic_cpu = row.number("traffic_cpu_node");
     const auto* traffic_memory = row.number("traffic_memory_node");

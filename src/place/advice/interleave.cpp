@@ -15,6 +15,23 @@ namespace {
 
 constexpr std::string_view kHowToMeasure = "headrace measure loaded --out profile.json";
 
+using Observer = std::pair<NodeId, std::size_t>;
+
+std::string names_of(std::span<const Observer> observers) {
+  std::string names;
+  for (const auto& [node, count] : observers) {
+    names += (names.empty() ? "" : ", ") + std::to_string(raw(node));
+  }
+  return names;
+}
+
+std::unexpected<Error> no_such_cpus(std::span<const Observer> observers) {
+  return fail(ErrorCode::absent,
+              "rows name CPUs of node {}, which the machine of this profile lacks; measure anew: "
+              "{}",
+              names_of(observers), kHowToMeasure);
+}
+
 Result<NodeId> cpu_node_of(const Profile& profile, const InterleaveRequest& request) {
   const auto seen = observers(profile);
   if (seen.empty()) {
@@ -23,19 +40,25 @@ Result<NodeId> cpu_node_of(const Profile& profile, const InterleaveRequest& requ
                 "{}",
                 profile.machine.name, kHowToMeasure);
   }
-  const auto best =
-      std::ranges::max_element(seen, {}, [](const auto& each) { return each.second; });
-  if (!request.cpu_node) return best->first;
-  const auto found =
-      std::ranges::find(seen, *request.cpu_node, [](const auto& each) { return each.first; });
-  if (found != seen.end()) return found->first;
-  std::string names;
-  for (const auto& [node, count] : seen) {
-    names += (names.empty() ? "" : ", ") + std::to_string(raw(node));
+  if (request.cpu_node) {
+    const auto found = std::ranges::find(seen, *request.cpu_node, &Observer::first);
+    if (found == seen.end()) {
+      return fail(ErrorCode::absent,
+                  "nothing was measured from CPUs of node {}; there are curves from node {}",
+                  raw(*request.cpu_node), names_of(seen));
+    }
+    if (profile.machine.find(found->first) == nullptr) return no_such_cpus(std::span(&*found, 1));
+    return found->first;
   }
-  return fail(ErrorCode::absent,
-              "nothing was measured from CPUs of node {}; there are curves from node {}",
-              raw(*request.cpu_node), names);
+  std::vector<Observer> known, with_cpus;
+  for (const Observer& each : seen) {
+    const Node* node = profile.machine.find(each.first);
+    if (node != nullptr) known.push_back(each);
+    if (node != nullptr && !node->cpus.empty()) with_cpus.push_back(each);
+  }
+  if (known.empty()) return no_such_cpus(seen);
+  return std::ranges::max_element(with_cpus.empty() ? known : with_cpus, {}, &Observer::second)
+      ->first;
 }
 
 // The part of the data that a node can hold.

@@ -168,6 +168,56 @@ TEST(InterleaveTest, OneMemoryIsNothingToSpreadOver) {
             "measure the others: headrace measure loaded --out profile.json");
 }
 
+// The published rows as if from CPUs of another node.
+Profile seen_from(std::uint64_t node) {
+  Profile profile = published();
+  std::erase_if(profile.rows, [](const Row& row) {
+    const auto* cpu = row.number("cpu_node");
+    return cpu == nullptr || *cpu != 0;
+  });
+  for (Row& row : profile.rows) {
+    for (auto& [name, value] : row.parameters) {
+      if (name == "cpu_node" || name == "traffic_cpu_node") value = node;
+    }
+  }
+  return profile;
+}
+
+TEST(InterleaveTest, CpusThatTheMachineLacksAskForNothing) {
+  const Profile strange = seen_from(50);
+  for (const auto& asked : {std::optional<NodeId>{}, std::optional{NodeId{50}}}) {
+    const auto advice = advise_interleave(strange, {.cpu_node = asked});
+    EXPECT_EQ(advice.error().code, ErrorCode::absent);
+    EXPECT_EQ(advice.error().message,
+              "rows name CPUs of node 50, which the machine of this profile lacks; measure anew: "
+              "headrace measure loaded --out profile.json");
+  }
+  Profile both = published();
+  both.rows.insert(both.rows.end(), strange.rows.begin(), strange.rows.end());
+  EXPECT_EQ(advise_interleave(both, {})->cpu_node, NodeId{0});
+  EXPECT_EQ(advise_interleave(seen_from((1ULL << 32)), {}).error().code, ErrorCode::absent);
+}
+
+std::optional<NodeId> cpu_node_of_default(const Profile& profile) {
+  const auto advice = advise_interleave(profile, {});
+  if (!advice) return std::nullopt;
+  return advice->cpu_node;
+}
+
+TEST(InterleaveTest, ANodeWithoutCpusIsAskedFromOnlyIfNamed) {
+  Profile both = seen_from(8);  // memory alone
+  EXPECT_EQ(advise_interleave(both, {}).error().message,
+            "node 8 has no CPUs known; say how much is asked");
+  EXPECT_TRUE(advise_interleave(both, {.lines = 100}));
+  const Profile& more = published();
+  both.rows.insert(both.rows.begin(), more.rows.begin(), more.rows.end());
+  std::erase_if(both.rows, [](const Row& row) {
+    const auto *cpu = row.number("cpu_node"), *memory = row.number("memory_node");
+    return cpu != nullptr && *cpu == 0 && memory != nullptr && *memory == 0;
+  });
+  EXPECT_EQ(cpu_node_of_default(both), NodeId{7}) << "of those that have CPUs";
+}
+
 TEST(InterleaveTest, SaysWhatItDoesNotKnow) {
   const auto warnings = advise_interleave(published(), {.mix = "3:1"})->warnings;
   const auto said = [&](std::string_view part) {
