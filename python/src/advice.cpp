@@ -51,7 +51,8 @@ void bind_interleave(nb::module_& m) {
           "Lines in flight all the time; None: see demand.")
       .field("nodes", &InterleaveAdvice::nodes, "By idle latency.")
       .field("spreads", &InterleaveAdvice::spreads, "The best, its weights, and others.")
-      .field("weight_loss", &InterleaveAdvice::weight_loss, "What whole weights cost, as a share.")
+      .field("weight_loss", &InterleaveAdvice::weight_loss,
+             "What whole weights cost, as a share; None: they give less than is asked.")
       .field("share_error", &InterleaveAdvice::share_error, "The most that a share is off by.")
       .field("flip", &InterleaveAdvice::flip, "None: a spread never helps.")
       .field("warnings", &InterleaveAdvice::warnings, "What the figures do not say.");

@@ -1692,8 +1692,10 @@ class InterleaveAdvice:
         """The best, its weights, and others."""
 
     @property
-    def weight_loss(self) -> float:
-        """What whole weights cost, as a share."""
+    def weight_loss(self) -> float | None:
+        """
+        What whole weights cost, as a share; None: they give less than is asked.
+        """
 
     @property
     def share_error(self) -> float:

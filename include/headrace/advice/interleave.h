@@ -94,16 +94,21 @@ Result<Spread> best_spread(std::span<const Tier> tiers, const Load& load);
 // Where no access gains by going elsewhere: latency is equal on all tiers used. Errors as above.
 Result<Spread> equal_latency(std::span<const Tier> tiers, const Load& load);
 
-// The smallest integer weights that cost at most this share of latency or bandwidth.
+// The integer weights with the least sum that cost at most this share of latency or bandwidth;
+// where none up to kMaxWeight do, those that cost least.
 inline constexpr double kWeightLoss = 0.01;
 
 struct Weights {
   std::vector<unsigned> weight;  // of the tiers, at most kMaxWeight; 0: unused
   Spread spread;                 // what they lead to
-  double loss = 0;               // of bandwidth (lines) or more latency (demand) against `wanted`
-  double share_error = 0;        // the largest difference of a share
+  // Less bandwidth (lines) or more latency (demand) than `wanted`; nothing: a demand is not met.
+  std::optional<double> loss;
+  double share_error = 0;  // the largest difference of a share
 };
 
+// Rounded from the best spread. weight / sum is at most the most_share of its tier, unless limits
+// that add up to little more than 1 leave no integers: then they exceed it, by 0.005 if that is
+// enough.
 Weights integer_weights(std::span<const Tier> tiers, const Spread& wanted, const Load& load);
 
 // The least demand at which a spread is better than the first tier alone, by kFlipGain of latency
@@ -160,10 +165,10 @@ struct InterleaveAdvice {
   NodeId cpu_node;
   std::string mix;
   MixTraffic traffic;
-  Load load;                         // as computed with: traffic of the memory
-  std::vector<AdvisedNode> nodes;    // by idle latency
-  std::vector<NamedSpread> spreads;  // the best, the weights, then what else one might do
-  double weight_loss = 0;
+  Load load;                          // as computed with: traffic of the memory
+  std::vector<AdvisedNode> nodes;     // by idle latency
+  std::vector<NamedSpread> spreads;   // the best, the weights, then what else one might do
+  std::optional<double> weight_loss;  // as Weights has it
   double share_error = 0;
   std::optional<Flip> flip;
   std::vector<std::string> warnings;

@@ -177,6 +177,20 @@ void warn(const Profile& profile, std::span<const MemoryCurve> curves, Interleav
   }
 }
 
+void warn_of_excess(const Weights& weights, const InterleaveRequest& request,
+                    InterleaveAdvice& advice) {
+  for (std::size_t i = 0; i < advice.nodes.size(); ++i) {
+    const AdvisedNode& node = advice.nodes[i];
+    const double excess = weights.spread.share[i] - node.most_share;
+    if (!request.data || excess <= 1e-8) continue;
+    const double gib = excess * static_cast<double>(request.data->value) / (1 << 30);
+    advice.warnings.push_back(
+        fmt::format("these weights put {:.3g} GiB more on node {} than is free there: no whole "
+                    "numbers fit, as the memories together hold hardly more than the data",
+                    gib, raw(node.node)));
+  }
+}
+
 // A share for the tiers of the first one's kind and the rest for the others, evenly in each group;
 // where all are of one kind, the first against the others.
 std::vector<double> divided(std::span<const AdvisedNode> nodes, double first) {
@@ -266,6 +280,7 @@ Result<InterleaveAdvice> advise_interleave(const Profile& profile,
   advice.spreads.push_back({"weights", weights.spread, {}});
   compare_others(tiers, advice);
   advice.flip = demand_flip(tiers);
+  warn_of_excess(weights, request, advice);
   warn(profile, curves, advice);
   return advice;
 }

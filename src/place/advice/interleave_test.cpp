@@ -136,6 +136,26 @@ TEST(InterleaveTest, WhatDoesNotFitIsLimited) {
   EXPECT_NEAR(less->nodes[0].share, 0.25, 1e-6);
 }
 
+TEST(InterleaveTest, WeightsKeepWhatFits) {
+  const Bytes room{static_cast<std::uint64_t>(49.2 * (1ULL << 30))};
+  const auto advice =
+      advise_interleave(published(), {.lines = 80, .data = 200_GiB, .free = {{NodeId{0}, room}}});
+  EXPECT_LE(find(*advice, "weights").spread->share[0], 0.246);
+  const Bytes other{(200_GiB).value - room.value};
+  const auto full = advise_interleave(
+      published(), {.lines = 80, .data = 200_GiB, .free = {{NodeId{0}, room}, {NodeId{8}, other}}});
+  EXPECT_TRUE(std::ranges::any_of(
+      full->warnings, [](const std::string& each) { return each.contains("GiB more on node"); }));
+}
+
+TEST(InterleaveTest, WeightsNearSaturation) {
+  for (const double demand : {117e9, 117.2e9, 117.3e9, 117.37e9}) {
+    const auto advice = advise_interleave(published(), {.demand = {{demand}}});
+    ASSERT_TRUE(advice->weight_loss) << demand;
+    EXPECT_LE(*advice->weight_loss, kWeightLoss) << demand;
+  }
+}
+
 TEST(InterleaveTest, RefusesInWords) {
   const auto error = [&](const InterleaveRequest& request) {
     const auto advice = advise_interleave(published(), request);

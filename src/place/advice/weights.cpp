@@ -1,6 +1,6 @@
 #include <algorithm>
 #include <cmath>
-#include <numeric>
+#include <limits>
 
 #include "headrace/advice/interleave.h"
 #include "headrace/placement.h"
@@ -8,62 +8,90 @@
 namespace headrace {
 namespace {
 
-// Beyond this many pages per turn and tier, weights are no better by anything one could measure.
-constexpr unsigned kMostPerTier = 64;
+// What integers may exceed the limits of tiers by, tried in this order: where limits add up to 1,
+// no small integers keep them exactly.
+constexpr double kSlack[] = {0, 0.005, 1};
+// Rounding of a share times a number of pages.
+constexpr double kRounding = 1e-9;
 
-// `total` pages as near to the shares as whole ones are: what rounding down leaves goes to those
-// that lost most.
-std::vector<unsigned> rounded(std::span<const double> share, unsigned total) {
-  std::vector<unsigned> weight;
+// `total` pages as near to the shares as whole ones are, but at most so large a share of each: what
+// rounding down leaves goes to those that lost most. Empty: there is none.
+std::vector<unsigned> rounded(std::span<const double> share, std::span<const double> most_share,
+                              unsigned total) {
+  std::vector<unsigned> weight, most;
   std::vector<std::pair<double, std::size_t>> lost;
   unsigned rest = total;
   for (std::size_t i = 0; i < share.size(); ++i) {
-    const double exact = share[i] * total;
-    weight.push_back(std::min(static_cast<unsigned>(exact), rest));
+    const double exact = share[i] * total, fitting = std::min(most_share[i], 1.0) * total;
+    most.push_back(std::min(static_cast<unsigned>(fitting + kRounding), kMaxWeight));
+    weight.push_back(std::min({static_cast<unsigned>(exact + kRounding), most.back(), rest}));
     rest -= weight.back();
     lost.emplace_back(weight.back() - exact, i);
   }
   std::ranges::sort(lost);
-  for (std::size_t k = 0; rest > 0; ++k, --rest) ++weight[lost[k % lost.size()].second];
+  for (bool more = true; rest > 0 && more;) {
+    more = false;
+    for (const auto& [less, i] : lost) {
+      if (rest == 0 || weight[i] == most[i]) continue;
+      ++weight[i];
+      --rest;
+      more = true;
+    }
+  }
+  if (rest > 0) return {};
   return weight;
 }
 
-double loss_of(const Spread& spread, const Spread& wanted, const Load& load) {
-  if (load.lines || !spread.latency_ns) return 1 - spread.bandwidth / wanted.bandwidth;
-  return *spread.latency_ns / *wanted.latency_ns - 1;
+// How much worse, as a share of bandwidth or latency; far more where a demand is not met.
+double badness(const Spread& spread, const Spread& wanted, const Load& load) {
+  const double less = std::max(0.0, 1 - spread.bandwidth / wanted.bandwidth);
+  if (load.lines) return less;
+  if (!spread.latency_ns) return 1e9 + less;
+  return std::max(0.0, *spread.latency_ns / *wanted.latency_ns - 1);
 }
 
-// `tiers` with what they hold not counted: rounding may exceed it by less than a per cent.
-std::vector<Tier> unlimited(std::span<const Tier> tiers) {
-  std::vector<Tier> free(tiers.begin(), tiers.end());
-  for (Tier& tier : free) tier.most_share = std::min(1.0, tier.most_share + 0.005);
-  return free;
+// The best weights of tiers that may hold `slack` more than they do; without any where there is
+// none.
+Weights search(std::span<const Tier> tiers, const Spread& wanted, const Load& load, double slack) {
+  std::vector<Tier> limited(tiers.begin(), tiers.end());
+  std::vector<double> holds, serves;
+  for (Tier& tier : limited) {
+    tier.most_share = std::min(1.0, tier.most_share + slack);
+    holds.push_back(tier.most_share);
+    const double reach = load.demand ? tier.curve.best() / *load.demand : 1;
+    serves.push_back(std::min(tier.most_share, reach));
+  }
+  Weights best;
+  double least = std::numeric_limits<double>::infinity();
+  const double largest = std::ranges::max(wanted.share);
+  for (unsigned total = 1; total * largest < kMaxWeight + 1; ++total) {
+    Weights tried{.weight = rounded(wanted.share, serves, total)};
+    if (tried.weight.empty()) tried.weight = rounded(wanted.share, holds, total);
+    if (tried.weight.empty()) continue;
+    std::vector<double> share;
+    for (std::size_t i = 0; i < tiers.size(); ++i) {
+      share.push_back(static_cast<double>(tried.weight[i]) / total);
+      tried.share_error = std::max(tried.share_error, std::abs(share[i] - wanted.share[i]));
+    }
+    auto spread = predict(limited, share, load);
+    if (!spread) continue;
+    const double bad = badness(*spread, wanted, load);
+    if (bad >= least) continue;
+    least = bad;
+    if (load.lines || spread->latency_ns) tried.loss = bad;
+    tried.spread = *std::move(spread);
+    best = std::move(tried);
+    if (least <= kWeightLoss) break;
+  }
+  return best;
 }
 
 }  // namespace
 
 Weights integer_weights(std::span<const Tier> tiers, const Spread& wanted, const Load& load) {
   Weights best;
-  const std::vector<Tier> free = unlimited(tiers);
-  const auto most = static_cast<unsigned>(tiers.size()) * kMostPerTier;
-  for (unsigned total = 1; total <= most; ++total) {
-    Weights tried{.weight = rounded(wanted.share, total)};
-    if (std::ranges::max(tried.weight) > kMaxWeight) continue;
-    std::vector<double> share;
-    for (std::size_t i = 0; i < tiers.size(); ++i) {
-      share.push_back(static_cast<double>(tried.weight[i]) / total);
-      tried.share_error = std::max(tried.share_error, std::abs(share[i] - wanted.share[i]));
-    }
-    auto spread = predict(free, share, load);
-    if (!spread) continue;
-    tried.spread = *std::move(spread);
-    tried.loss = std::max(0.0, loss_of(tried.spread, wanted, load));
-    const bool meets = tried.spread.latency_ns.has_value();
-    if (best.weight.empty() ||
-        std::pair(!meets, tried.loss) < std::pair(!best.spread.latency_ns.has_value(), best.loss)) {
-      best = tried;
-    }
-    if (meets && tried.loss <= kWeightLoss) break;
+  for (const double slack : kSlack) {
+    if (best.weight.empty()) best = search(tiers, wanted, load, slack);
   }
   return best;
 }

@@ -296,17 +296,24 @@ def _why(made: Mapping[str, Any]) -> str:
     )
 
 
+def _loss(made: Mapping[str, Any]) -> str:
+    """What the weights cost; no latency where they give less than is asked."""
+    if made["weight_loss"] is None:
+        given = made["predicted"]["weights"]["bandwidth"] / made["predicted"]["best"]["bandwidth"]
+        return f"Whole weights give {(1 - given) * 100:.2g} % less than is asked,"
+    what = "latency" if made["load"]["lines"] is None else "bandwidth"
+    return f"Whole weights cost {made['weight_loss'] * 100:.1f} % of {what}"
+
+
 def _basis(made: Mapping[str, Any]) -> list[str]:
     by_source: dict[str, list[str]] = {}
     for each in made["nodes"]:
         source = f"{each['basis']}: {each['source']}" if each["source"] else each["basis"]
         by_source.setdefault(source, []).append(str(each["node"]))
     curves = "; ".join(f"node {', '.join(nodes)} {src}" for src, nodes in by_source.items())
-    what = "latency" if made["load"]["lines"] is None else "bandwidth"
-    loss = f"{made['weight_loss'] * 100:.1f} % of {what}"
     told = [
         f"Basis: the curves are {curves}. All else here is computed from them, not measured.",
-        f"Whole weights cost {loss} against the best split, whose shares they miss by at most "
+        f"{_loss(made)} against the best split, whose shares they miss by at most "
         f"{made['share_error'] * 100:.1f} %.",
         "Pages are taken to be used equally; where few are hot, see headrace advise capacity.",
     ]
