@@ -28,9 +28,17 @@ namespace HEADRACE_API headrace {
 // What one access brings: a line of 64 bytes.
 inline constexpr double kLineBytes = 64;
 
-// What a thread keeps in flight where nobody says: the L1 fill buffers of a core from Golden Cove
-// on (Intel 64 and IA-32 Architectures Optimization Reference Manual). Prefetchers may double it.
+// What a thread keeps in flight where nobody says. An assumption: so many L1 fill buffers are
+// reported of Golden Cove (Xeon of the 4th generation), 12 of the core before it; other cores have
+// others, prefetchers add to it, and what chases pointers has 1.
 inline constexpr double kLinesPerThread = 16;
+
+// What is taken for a point or a load; beyond is a mistake, and sums would overflow.
+inline constexpr double kMostBandwidth = 1e15;  // bytes per second, 1 at least
+inline constexpr double kMostLatencyNs = 1e9;   // 0.001 at least
+inline constexpr double kMostLines = 1e9;       // in flight, 0.001 at least
+// Points of a curve.
+inline constexpr std::size_t kMostPoints = 200;
 
 struct LoadedPoint {
   double bandwidth = 0;   // bytes per second
@@ -41,7 +49,8 @@ struct LoadedPoint {
 class LoadedCurve {
  public:
   // From points in any order: their lower envelope, the least latency at which so much bandwidth or
-  // more was reached. invalid: no point, or one that is not positive and finite.
+  // more was reached. Of more than kMostPoints those are kept that are spread evenly over bandwidth
+  // and the logarithm of latency. invalid: no point, or one outside of the bounds above.
   static Result<LoadedCurve> of(std::vector<LoadedPoint> points);
 
   // The latency at a bandwidth; Requires: 0 <= bandwidth. Above best() that of best().
@@ -67,7 +76,7 @@ struct Tier {
 struct Load {
   // So many bytes per second, however long each takes.
   std::optional<double> demand = {};
-  // So many lines in flight all the time, however many that brings: threads that wait.
+  // So many lines in flight all the time, however many bytes that brings: threads that wait.
   std::optional<double> lines = {};
 };
 
@@ -80,8 +89,8 @@ struct Spread {
   std::vector<double> tier_bandwidth;  // of each tier
 };
 
-// Requires: shares as many as tiers, a load with one of its two. invalid: shares that are negative
-// or do not add up to 1; a load that is not positive and finite. exhausted: a share that does not
+// Requires: shares as many as tiers. invalid: shares that are negative or do not add up to 1; a
+// load without one of its two, or outside of the bounds above. exhausted: a share that does not
 // fit.
 Result<Spread> predict(std::span<const Tier> tiers, std::span<const double> share,
                        const Load& load);
@@ -134,8 +143,8 @@ struct InterleaveRequest {
   // Whose CPUs use the data; by default the node with CPUs that has most curves, the first of them.
   std::optional<NodeId> cpu_node = {};
   std::string mix = "read";
-  // One of these: a demand of the program (its bytes read and written), or lines in flight.
-  // Neither: a thread for each CPU of the node.
+  // One of these, both of the program, without what the memory writes back: a demand (bytes read
+  // and written), or lines in flight. Neither: a thread for each CPU of the node.
   std::optional<BytesPerSecond> demand = {};
   std::optional<double> lines = {};
   // What is spread, where it has to fit; and what is free, by default the capacity of a node.

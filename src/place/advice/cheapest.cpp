@@ -59,27 +59,6 @@ struct Piece {
   double bandwidth;
 };
 
-std::vector<double> equal_marginal(std::span<const Tier> tiers, double total) {
-  std::vector<Piece> pieces;
-  for (std::size_t i = 0; i < tiers.size(); ++i) {
-    const auto corners = hull(tiers[i]);
-    for (std::size_t k = 1; k < corners.size(); ++k) {
-      const double width = corners[k].bandwidth - corners[k - 1].bandwidth;
-      pieces.push_back({(corners[k].bytes - corners[k - 1].bytes) / width, i, width});
-    }
-  }
-  std::ranges::stable_sort(pieces, {}, &Piece::slope);
-  std::vector<double> filled(tiers.size());
-  double rest = total;
-  for (const Piece& piece : pieces) {
-    const double room = most_of(tiers[piece.tier], total) - filled[piece.tier];
-    const double taken = std::clamp(std::min(piece.bandwidth, rest), 0.0, std::max(room, 0.0));
-    filled[piece.tier] += taken;
-    rest -= taken;
-  }
-  return filled;
-}
-
 // The cheapest of all spreads in steps of total / kGrid; empty if none of them fits.
 std::vector<double> on_grid(std::span<const Tier> tiers, double total) {
   constexpr double kNever = std::numeric_limits<double>::infinity();
@@ -141,6 +120,27 @@ void settle(std::span<const Tier> tiers, double total, std::vector<double>& each
 }
 
 }  // namespace
+
+std::vector<double> equal_marginal(std::span<const Tier> tiers, double total) {
+  std::vector<Piece> pieces;
+  for (std::size_t i = 0; i < tiers.size(); ++i) {
+    const auto corners = hull(tiers[i]);
+    for (std::size_t k = 1; k < corners.size(); ++k) {
+      const double width = corners[k].bandwidth - corners[k - 1].bandwidth;
+      pieces.push_back({(corners[k].bytes - corners[k - 1].bytes) / width, i, width});
+    }
+  }
+  std::ranges::stable_sort(pieces, {}, &Piece::slope);
+  std::vector<double> filled(tiers.size());
+  double rest = total;
+  for (const Piece& piece : pieces) {
+    const double room = most_of(tiers[piece.tier], total) - filled[piece.tier];
+    const double taken = std::clamp(std::min(piece.bandwidth, rest), 0.0, std::max(room, 0.0));
+    filled[piece.tier] += taken;
+    rest -= taken;
+  }
+  return filled;
+}
 
 std::vector<double> cheapest(std::span<const Tier> tiers, double total) {
   auto marginal = equal_marginal(tiers, total);

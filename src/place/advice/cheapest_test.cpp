@@ -43,6 +43,37 @@ TEST(CheapestTest, MarginalLatenciesOfTiersInUseAreEqual) {
   }));
 }
 
+// The answer for queues is known: idle / (1 - used)^2 is equal. It lies between points of the grid
+// of shares and of the curves, where only the hulls lead.
+TEST(CheapestTest, OfQueuesTheSharesAreExact) {
+  const auto queue = [](unsigned node, double idle_ns, double best) {
+    std::vector<LoadedPoint> points;
+    for (int i = 1; i <= 200; ++i) {
+      const double used = 0.75 * i / 200;
+      points.push_back({used * best, idle_ns / (1 - used)});
+    }
+    return tier_of(node, points);
+  };
+  const std::vector tiers = {queue(0, 100, 70e9), queue(1, 225, 50e9)};
+  for (const double used : {0.42, 0.5, 0.57, 0.61, 0.7}) {
+    const double other = 1 - 1.5 * (1 - used), total = used * 70e9 + other * 50e9;
+    EXPECT_NEAR(cheapest(tiers, total)[1], other * 50e9 / total, 5e-4) << used;
+  }
+}
+
+// Past a sudden rise the first is flat: all of that, and the rise, costs less than the second from
+// a fifth of its best on, which only the hull sees.
+TEST(CheapestTest, PiecesOfTheHullAreFilledInTheOrderOfTheirSlope) {
+  const std::vector tiers = {tier_of(0, {{10e9, 100}, {14e9, 200}, {60e9, 210}}),
+                             queue_of(1, 150, 50e9)};
+  const auto filled = equal_marginal(tiers, 70e9);
+  EXPECT_NEAR(filled[0], 60e9, 1);
+  EXPECT_NEAR(filled[1], 10e9, 1);
+  const auto less = equal_marginal(tiers, 15e9);  // 150 / (1 - used)^2 is less than 232
+  EXPECT_NEAR(less[0], 10e9, 1);
+  EXPECT_NEAR(less[1], 5e9, 1);
+}
+
 TEST(CheapestTest, NoSpreadOfTwoOnAGridIsCheaper) {
   EXPECT_TRUE(rc::check([] {
     const std::vector tiers = {any_tier(0), any_tier(1)};

@@ -7,10 +7,12 @@
 namespace headrace {
 namespace {
 
-Status check_least(double value, double least, bool itself, const char* what) {
-  if (std::isfinite(value) && (itself ? value >= least : value > least)) return {};
-  return fail(ErrorCode::invalid, "{} is {}; give {} {}", what, value,
-              itself ? "at least" : "more than", least);
+// No speed, ratio or memory per CPU is outside of these.
+constexpr double kLeastInput = 1e-6, kMostInput = 1e6;
+
+Status check_from(double value, double least, const char* what) {
+  if (value >= least && value <= kMostInput) return {};  // not a number is neither
+  return fail(ErrorCode::invalid, "{} is {}; give {} to {}", what, value, least, kMostInput);
 }
 
 constexpr struct {
@@ -27,10 +29,11 @@ constexpr struct {
 
 Result<ServerSaving> server_saving(const ServerCost& cost) {
   const double d = cost.dram_speed, x = cost.cxl_speed, c = cost.capacity_ratio;
-  HEADRACE_TRY_STATUS(check_least(d, 1, false, "the speed in DRAM (SSD's is 1)"));
-  HEADRACE_TRY_STATUS(check_least(x, 1, true, "the speed in CXL memory (SSD's is 1)"));
-  HEADRACE_TRY_STATUS(check_least(c, 0, false, "the ratio of DRAM to CXL capacity"));
-  HEADRACE_TRY_STATUS(check_least(cost.cost_ratio, 0, false, "the ratio of costs"));
+  HEADRACE_TRY_STATUS(check_from(d, 1, "the speed in DRAM (SSD's is 1)"));
+  HEADRACE_TRY_STATUS(check_from(x, 1, "the speed in CXL memory (SSD's is 1)"));
+  HEADRACE_TRY_STATUS(check_from(c, kLeastInput, "the ratio of DRAM to CXL capacity"));
+  HEADRACE_TRY_STATUS(check_from(cost.cost_ratio, kLeastInput, "the ratio of costs"));
+  if (d <= 1) return fail(ErrorCode::invalid, "DRAM is no faster than SSD; give more than 1");
   const double servers = c * x * (d - 1) / (x * d * (c + 1) - c * x - d);
   if (!std::isfinite(servers) || servers <= 0) {
     return fail(ErrorCode::invalid, "these speeds and ratios are beyond the model; give less");
@@ -39,7 +42,7 @@ Result<ServerSaving> server_saving(const ServerCost& cost) {
 }
 
 Result<std::vector<CostChange>> sensitivity(const ServerCost& cost, double change) {
-  HEADRACE_TRY_STATUS(check_least(change, 0, false, "the change"));
+  HEADRACE_TRY_STATUS(check_from(change, kLeastInput, "the change"));
   HEADRACE_TRY(const ServerSaving base, server_saving(cost));
   static_cast<void>(base);
   std::vector<CostChange> changes;
@@ -56,8 +59,8 @@ Result<std::vector<CostChange>> sensitivity(const ServerCost& cost, double chang
 }
 
 Result<InstanceGain> instance_gain(const InstanceCost& cost) {
-  HEADRACE_TRY_STATUS(check_least(cost.instance_gib, 0, false, "an instance's GiB per CPU"));
-  HEADRACE_TRY_STATUS(check_least(cost.server_gib, 0, false, "the server's GiB per CPU"));
+  HEADRACE_TRY_STATUS(check_from(cost.instance_gib, kLeastInput, "an instance's GiB per CPU"));
+  HEADRACE_TRY_STATUS(check_from(cost.server_gib, kLeastInput, "the server's GiB per CPU"));
   if (!(cost.discount >= 0 && cost.discount <= 1)) {
     return fail(ErrorCode::invalid, "a discount of {}; give 0 to 1", cost.discount);
   }

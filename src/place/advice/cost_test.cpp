@@ -62,7 +62,7 @@ TEST(CostTest, StrandedCpusSoldAtADiscount) {
 }
 
 TEST(CostTest, RefusesWhatMakesNoSense) {
-  for (const double bad : {-1.0, 0.0, std::nan(""), HUGE_VAL}) {
+  for (const double bad : {-1.0, 0.0, std::nan(""), HUGE_VAL, 1e308, 1e-308}) {
     EXPECT_EQ(server_saving({.dram_speed = bad}).error().code, ErrorCode::invalid);
     EXPECT_EQ(server_saving({.cxl_speed = bad}).error().code, ErrorCode::invalid);
     EXPECT_EQ(server_saving({.capacity_ratio = bad}).error().code, ErrorCode::invalid);
@@ -75,7 +75,9 @@ TEST(CostTest, RefusesWhatMakesNoSense) {
     EXPECT_EQ(instance_gain({.discount = bad}).error().code, ErrorCode::invalid);
   }
   EXPECT_EQ(server_saving({.dram_speed = 1}).error().message,
-            "the speed in DRAM (SSD's is 1) is 1; give more than 1");
+            "DRAM is no faster than SSD; give more than 1");
+  EXPECT_EQ(server_saving({.cost_ratio = 1e308}).error().message,
+            "the ratio of costs is 1e+308; give 1e-06 to 1000000");
 }
 
 }  // namespace

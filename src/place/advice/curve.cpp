@@ -5,14 +5,50 @@
 #include "headrace/advice/interleave.h"
 
 namespace headrace {
+namespace {
+
+constexpr double kLeastBandwidth = 1, kLeastLatencyNs = 1e-3;
+
+// Where a point is on the way from the first to the last of a curve, 0 to 1: half of it is
+// bandwidth, half the logarithm of latency, so that neither a knee nor the flat part is lost.
+double way(const LoadedPoint& point, const LoadedPoint& first, const LoadedPoint& last) {
+  const double more = point.bandwidth - first.bandwidth, most = last.bandwidth - first.bandwidth;
+  const double slower = std::log(last.latency_ns / first.latency_ns);
+  const double used = most > 0 ? more / most : 1;
+  if (slower <= 0) return used;
+  return (used + std::log(point.latency_ns / first.latency_ns) / slower) / 2;
+}
+
+// The first point and the last of each step of the way. Rising points stay an envelope.
+std::vector<LoadedPoint> thinned(std::span<const LoadedPoint> points) {
+  constexpr double kSteps = kMostPoints - 2;
+  std::vector<LoadedPoint> kept = {points.front()};
+  const auto step = [&](const LoadedPoint& point) {
+    return std::floor(way(point, points.front(), points.back()) * kSteps);
+  };
+  for (std::size_t i = 1; i < points.size(); ++i) {
+    const bool ends = i + 1 == points.size() || step(points[i]) != step(points[i + 1]);
+    if (ends) kept.push_back(points[i]);
+  }
+  return kept;
+}
+
+}  // namespace
 
 Result<LoadedCurve> LoadedCurve::of(std::vector<LoadedPoint> points) {
-  const auto known = [](double value) { return std::isfinite(value) && value > 0; };
+  const auto in = [](double value, double least, double most) {
+    return value >= least && value <= most;  // not a number is neither
+  };
   if (points.empty()) return fail(ErrorCode::invalid, "a curve has no point; give one or more");
   for (const LoadedPoint& point : points) {
-    if (known(point.bandwidth) && known(point.latency_ns)) continue;
-    return fail(ErrorCode::invalid, "a point of {} B/s and {} ns; both are above 0",
-                point.bandwidth, point.latency_ns);
+    if (in(point.bandwidth, kLeastBandwidth, kMostBandwidth) &&
+        in(point.latency_ns, kLeastLatencyNs, kMostLatencyNs)) {
+      continue;
+    }
+    return fail(ErrorCode::invalid,
+                "a point of {} B/s and {} ns is no measurement; give {} to {} B/s and {} to {} ns",
+                point.bandwidth, point.latency_ns, kLeastBandwidth, kMostBandwidth, kLeastLatencyNs,
+                kMostLatencyNs);
   }
   std::ranges::sort(points, [](const LoadedPoint& a, const LoadedPoint& b) {
     return a.bandwidth != b.bandwidth ? a.bandwidth > b.bandwidth : a.latency_ns < b.latency_ns;
@@ -25,6 +61,7 @@ Result<LoadedCurve> LoadedCurve::of(std::vector<LoadedPoint> points) {
     if (!same) curve.points_.push_back({point.bandwidth, least});
   }
   std::ranges::reverse(curve.points_);
+  if (curve.points_.size() > kMostPoints) curve.points_ = thinned(curve.points_);
   return curve;
 }
 

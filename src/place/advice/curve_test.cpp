@@ -27,10 +27,40 @@ TEST(CurveTest, IsALineBetweenPointsAndConstantOutside) {
 
 TEST(CurveTest, RefusesWhatIsNoPoint) {
   EXPECT_EQ(LoadedCurve::of({}).error().code, ErrorCode::invalid);
-  for (const double bad : {0.0, -1.0, std::nan(""), HUGE_VAL}) {
+  for (const double bad : {0.0, -1.0, std::nan(""), HUGE_VAL, 1e308, 1e-308}) {
     EXPECT_EQ(LoadedCurve::of({{bad, 1}}).error().code, ErrorCode::invalid);
     EXPECT_EQ(LoadedCurve::of({{1, bad}}).error().code, ErrorCode::invalid);
   }
+}
+
+// A queue with a sharp knee, by so many points.
+LoadedCurve queue_by(int points) {
+  std::vector<LoadedPoint> all;
+  for (int i = 1; i <= points; ++i) {
+    const double used = 0.999 * i / points;
+    all.push_back({used * 60e9, 100 / (1 - used)});
+  }
+  return curve_of(all);
+}
+
+TEST(CurveTest, OfManyPointsAFewAreKeptAndTellTheSame) {
+  const LoadedCurve many = queue_by(20000);
+  EXPECT_LE(many.points().size(), kMostPoints);
+  EXPECT_GE(many.points().size(), kMostPoints / 2);
+  EXPECT_DOUBLE_EQ(many.best(), 0.999 * 60e9);
+  EXPECT_DOUBLE_EQ(many.points().back().latency_ns, 100 / (1 - 0.999));
+  EXPECT_NEAR(many.idle_ns(), 100, 0.01);
+  for (int part = 1; part <= 999; ++part) {
+    const double used = part / 1000.0;
+    EXPECT_NEAR(many.latency(used * 60e9), 100 / (1 - used), 100 / (1 - used) * 0.01) << part;
+  }
+  EXPECT_EQ(queue_by(kMostPoints).points().size(), kMostPoints) << "so many are all kept";
+}
+
+TEST(CurveTest, ManyPointsOfOneLatencyAreFewToo) {
+  std::vector<LoadedPoint> flat;
+  for (int i = 1; i <= 5000; ++i) flat.push_back({i * 1e6, 100});
+  EXPECT_LE(curve_of(flat).points().size(), kMostPoints);
 }
 
 TEST(CurveTest, NeverFallsAndIsItsOwnInverse) {

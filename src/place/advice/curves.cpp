@@ -28,7 +28,7 @@ struct Place {
 
 std::optional<Place> place_of(const Row& row) {
   const bool least = row.experiment == kLeast;
-  if ((!least && row.experiment != kLoaded) || !row.value || row.value->median <= 0) return {};
+  if ((!least && row.experiment != kLoaded) || !row.value) return {};
   const auto* cpu = row.number("cpu_node");
   const auto* memory = row.number("memory_node");
   if (cpu == nullptr || memory == nullptr || row.word("mix").empty()) return {};
@@ -63,7 +63,7 @@ void add(MeasuredMix& mix, const Row& row) {
   } else if (program != row.details.end()) {
     bandwidth = program->second * mix.traffic.bus;
   }
-  if (!std::isfinite(bandwidth) || bandwidth <= 0) return;
+  if (bus == row.details.end() && program == row.details.end()) return;
   mix.points.push_back({bandwidth, row.value->median});
   mix.curve.basis = row.basis;
   mix.curve.source = row.source;
@@ -73,7 +73,7 @@ void add(MeasuredMix& mix, const Row& row) {
 
 using ByMemory = std::map<NodeId, std::vector<MeasuredMix>>;
 
-ByMemory mixes_of(const Profile& profile, NodeId cpu_node) {
+Result<ByMemory> mixes_of(const Profile& profile, NodeId cpu_node) {
   ByMemory found;
   for (const Row& row : profile.rows) {
     const auto place = place_of(row);
@@ -92,7 +92,12 @@ ByMemory mixes_of(const Profile& profile, NodeId cpu_node) {
     std::erase_if(mixes, [](const MeasuredMix& mix) { return mix.points.empty(); });
     for (MeasuredMix& mix : mixes) {
       mix.curve.node = node;
-      mix.curve.curve = *LoadedCurve::of(mix.points);
+      auto curve = LoadedCurve::of(mix.points);
+      if (!curve) {
+        return fail(curve.error().code, "node {}, mix {}: {}", raw(node), mix.name,
+                    curve.error().message);
+      }
+      mix.curve.curve = *std::move(curve);
     }
     std::ranges::stable_sort(mixes, {}, [](const auto& mix) { return mix.traffic.write_share; });
   }
@@ -172,7 +177,8 @@ std::vector<std::pair<NodeId, std::size_t>> observers(const Profile& profile) {
 Result<MemoryCurves> memory_curves(const Profile& profile, NodeId cpu_node, std::string_view mix) {
   HEADRACE_TRY(const MixTraffic traffic, mix_traffic(mix));
   MemoryCurves curves;
-  for (const auto& [node, mixes] : mixes_of(profile, cpu_node)) {
+  HEADRACE_TRY(const ByMemory by_memory, mixes_of(profile, cpu_node));
+  for (const auto& [node, mixes] : by_memory) {
     auto curve = curve_at(mixes, mix, traffic.write_share);
     if (curve) {
       curves.found.push_back(*std::move(curve));
@@ -180,7 +186,7 @@ Result<MemoryCurves> memory_curves(const Profile& profile, NodeId cpu_node, std:
     }
     std::string names;
     for (const MeasuredMix& each : mixes) names += (names.empty() ? "" : ", ") + each.name;
-    curves.left_out.push_back(fmt::format("node {} has {}", raw(node), names));
+    curves.left_out.push_back({node, std::move(names)});
   }
   return curves;
 }

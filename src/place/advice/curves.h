@@ -19,9 +19,14 @@ struct MemoryCurve {
   std::string between;  // the two mixes that it was interpolated between; empty: measured
 };
 
+struct LeftOut {
+  NodeId node;
+  std::string mixes;  // that it has
+};
+
 struct MemoryCurves {
-  std::vector<MemoryCurve> found;     // in the order of nodes
-  std::vector<std::string> left_out;  // memories without this mix, and which they have
+  std::vector<MemoryCurve> found;  // in the order of nodes
+  std::vector<LeftOut> left_out;   // memories under load, but not at this mix
 };
 
 // Nodes whose CPUs have curves of memories, and how many memories.
@@ -29,7 +34,7 @@ std::vector<std::pair<NodeId, std::size_t>> observers(const Profile& profile);
 
 // Memories under load by the same CPUs that observe, at this mix. Bandwidth is the memory's. A mix
 // that was not measured lies between two that were: at the same share of each one's best, latency
-// and best are interpolated by what is written of the traffic.
+// and best are interpolated by what is written of the traffic. invalid: points that are none.
 Result<MemoryCurves> memory_curves(const Profile& profile, NodeId cpu_node, std::string_view mix);
 
 }  // namespace headrace

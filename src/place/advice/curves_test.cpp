@@ -62,7 +62,20 @@ TEST(CurvesTest, AMixOutsideOfAllIsLeftOut) {
                   loaded(0, "nt_write", 30e9, 400)};
   const auto curves = memory_curves(profile, NodeId{0}, "write");
   EXPECT_TRUE(curves->found.empty());
-  EXPECT_EQ(curves->left_out, (std::vector<std::string>{"node 0 has read, 2:1, nt_write"}));
+  ASSERT_EQ(curves->left_out.size(), 1u);
+  EXPECT_EQ(curves->left_out[0].node, NodeId{0});
+  EXPECT_EQ(curves->left_out[0].mixes, "read, 2:1, nt_write");
+}
+
+TEST(CurvesTest, APointThatIsNoneIsRefusedWithItsNode) {
+  for (const auto& [bandwidth, latency_ns] : {std::pair{-1.0, 200.0}, {80e9, 0.0}, {1e308, 200}}) {
+    Profile profile;
+    profile.rows = {loaded(3, "read", bandwidth, latency_ns)};
+    const auto curves = memory_curves(profile, NodeId{0}, "read");
+    ASSERT_FALSE(curves);
+    EXPECT_EQ(curves.error().code, ErrorCode::invalid);
+    EXPECT_TRUE(curves.error().message.starts_with("node 3, mix read: a point of"));
+  }
 }
 
 TEST(CurvesTest, LoadFromElsewhereIsNoCurve) {

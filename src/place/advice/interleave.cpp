@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 #include <map>
+#include <set>
 
 #include "core/fail.h"
 #include "place/advice/curves.h"
@@ -88,42 +89,60 @@ Status check(const Profile& profile, const InterleaveRequest& request) {
   return {};
 }
 
-Result<std::vector<MemoryCurve>> usable(const Profile& profile, NodeId cpu_node,
-                                        const std::string& mix, InterleaveAdvice& advice) {
+// Those that lack the mix, with what they have.
+std::string lacking(std::span<const LeftOut> memories) {
+  std::string told;
+  for (const LeftOut& each : memories) {
+    told += fmt::format("{}node {} has {}", told.empty() ? "" : "; ", raw(each.node), each.mixes);
+  }
+  return told;
+}
+
+// Curves of memories that the machine has, by idle latency.
+Result<MemoryCurves> usable(const Profile& profile, NodeId cpu_node, const std::string& mix) {
   HEADRACE_TRY(MemoryCurves curves, memory_curves(profile, cpu_node, mix));
+  const auto is_memory = [&](NodeId id) {
+    const Node* node = profile.machine.find(id);
+    return node != nullptr && node->byte_addressable();
+  };
+  std::erase_if(curves.found, [&](const auto& each) { return !is_memory(each.node); });
+  std::erase_if(curves.left_out, [&](const auto& each) { return !is_memory(each.node); });
   if (curves.found.size() < 2 && !curves.left_out.empty()) {
     return fail(ErrorCode::absent,
-                "the mix {} was not measured, nor mixes on both its sides: {}; measure it: {}", mix,
-                fmt::join(curves.left_out, "; "), kHowToMeasure);
+                "a spread takes two memories measured at the mix {}, or at mixes on both its "
+                "sides, and {}; measure it: {}",
+                mix, lacking(curves.left_out), kHowToMeasure);
   }
-  std::erase_if(curves.found, [&](const MemoryCurve& each) {
-    const Node* node = profile.machine.find(each.node);
-    return node == nullptr || !node->byte_addressable();
-  });
   if (curves.found.size() < 2) {
     return fail(ErrorCode::absent,
-                "from CPUs of node {} only {} memory was measured under load, and a spread takes "
-                "two; measure the others: {}",
+                "from CPUs of node {} only {} memory of this machine was measured under load, and "
+                "a spread takes two; measure the others: {}",
                 raw(cpu_node), curves.found.size(), kHowToMeasure);
-  }
-  for (const std::string& each : curves.left_out) {
-    advice.warnings.push_back(fmt::format("left out for want of the mix {}: {}", mix, each));
   }
   std::ranges::stable_sort(curves.found, {},
                            [](const MemoryCurve& each) { return each.curve.idle_ns(); });
-  return curves.found;
+  return curves;
 }
 
+// As the memory has it: what the program's stores write back is traffic too, and a line that is
+// read for a store is written once, so lines in flight are more by what bytes are.
 Result<Load> load_of(const Machine& machine, const InterleaveRequest& request,
-                     InterleaveAdvice& advice) {
-  if (request.demand) return Load{.demand = request.demand->value * advice.traffic.bus};
-  if (request.lines) return Load{.lines = *request.lines};
+                     const InterleaveAdvice& advice) {
+  const double bus = advice.traffic.bus;
+  if (request.demand) {
+    HEADRACE_TRY_STATUS(check_load({.demand = request.demand->value}));
+    return Load{.demand = request.demand->value * bus};
+  }
+  if (request.lines) {
+    HEADRACE_TRY_STATUS(check_load({.lines = request.lines}));
+    return Load{.lines = *request.lines * bus};
+  }
   const std::size_t cpus = machine.find(advice.cpu_node)->cpus.size();
   if (cpus == 0) {
     return fail(ErrorCode::absent, "node {} has no CPUs known; say how much is asked",
                 raw(advice.cpu_node));
   }
-  return Load{.lines = static_cast<double>(cpus) * kLinesPerThread};
+  return Load{.lines = static_cast<double>(cpus) * kLinesPerThread * bus};
 }
 
 // As best_spread would, but in the program's bytes.
@@ -142,13 +161,14 @@ Status check_demand(std::span<const Tier> tiers, const InterleaveAdvice& advice)
               to_string(BytesPerSecond{most / advice.traffic.bus}), each);
 }
 
-void warn(const Profile& profile, std::span<const MemoryCurve> curves, InterleaveAdvice& advice) {
+void warn(const Profile& profile, const MemoryCurves& curves, InterleaveAdvice& advice) {
+  std::set<NodeId> measured;
+  for (const MemoryCurve& each : curves.found) measured.insert(each.node);
+  for (const LeftOut& each : curves.left_out) measured.insert(each.node);
   std::vector<std::string> missing;
   for (const Node& node : profile.machine.nodes) {
-    const auto has = std::ranges::find(curves, node.id, &MemoryCurve::node);
-    if (node.byte_addressable() && has == curves.end()) {
-      missing.push_back(std::to_string(raw(node.id)));
-    }
+    if (!node.byte_addressable() || measured.contains(node.id)) continue;
+    missing.push_back(std::to_string(raw(node.id)));
   }
   auto& said = advice.warnings;
   said.emplace_back(
@@ -163,7 +183,11 @@ void warn(const Profile& profile, std::span<const MemoryCurve> curves, Interleav
                     "node {}",
                     fmt::join(missing, ", ")));
   }
-  for (const MemoryCurve& each : curves) {
+  if (!curves.left_out.empty()) {
+    said.push_back(
+        fmt::format("left out for want of the mix {}: {}", advice.mix, lacking(curves.left_out)));
+  }
+  for (const MemoryCurve& each : curves.found) {
     if (each.fitted) {
       said.push_back(fmt::format("node {}: drawn from a fit, rough at the knee", raw(each.node)));
     }
@@ -172,7 +196,9 @@ void warn(const Profile& profile, std::span<const MemoryCurve> curves, Interleav
     }
     if (!each.between.empty()) {
       said.push_back(
-          fmt::format("node {}: interpolated between the mixes {}", raw(each.node), each.between));
+          fmt::format("node {}: interpolated between the mixes {}; on published curves "
+                      "that is off by up to 3 %, more at the knee",
+                      raw(each.node), each.between));
     }
   }
 }
@@ -252,10 +278,10 @@ Result<InterleaveAdvice> advise_interleave(const Profile& profile,
   InterleaveAdvice advice{.mix = request.mix};
   HEADRACE_TRY(advice.traffic, mix_traffic(request.mix));
   HEADRACE_TRY(advice.cpu_node, cpu_node_of(profile, request));
-  HEADRACE_TRY(const auto curves, usable(profile, advice.cpu_node, request.mix, advice));
+  HEADRACE_TRY(const MemoryCurves curves, usable(profile, advice.cpu_node, request.mix));
   HEADRACE_TRY(advice.load, load_of(profile.machine, request, advice));
   std::vector<Tier> tiers;
-  for (const MemoryCurve& each : curves) {
+  for (const MemoryCurve& each : curves.found) {
     const Node& node = *profile.machine.find(each.node);
     HEADRACE_TRY(const double most, most_share_of(node, request));
     tiers.push_back({each.node, each.curve, most});

@@ -9,8 +9,9 @@
 namespace headrace {
 namespace {
 
-// GB/s by lines in flight, computed from all points of the published logs by exhaustive search
-// (docs/design/advice.md): DRAM only, 3:1, by bandwidth, 1:1, 1:3, equal latency, the best.
+// GB/s by lines in flight at the memory, computed from all points of the published logs by
+// exhaustive search (docs/design/advice.md): DRAM only, 3:1, by bandwidth, 1:1, 1:3, equal latency,
+// the best.
 struct Line {
   double lines;
   double gbps[7];
@@ -62,7 +63,8 @@ const NamedSpread& find(const InterleaveAdvice& advice, const std::string& name)
 
 void expect_table(const std::string& mix, const std::vector<Line>& table) {
   for (const Line& line : table) {
-    const auto advice = advise_interleave(published(), {.mix = mix, .lines = line.lines});
+    const double lines = line.lines / mix_traffic(mix)->bus;
+    const auto advice = advise_interleave(published(), {.mix = mix, .lines = lines});
     ASSERT_TRUE(advice) << advice.error().message;
     for (std::size_t i = 0; i < std::size(kNames); ++i) {
       const double said = find(*advice, kNames[i]).spread->bandwidth / 1e9;
@@ -120,6 +122,18 @@ TEST(InterleaveTest, ADemandIsTheProgramsAndItsTrafficTheMemorys) {
             ErrorCode::exhausted);
 }
 
+// Little's law for the program: what it stores is read first, and written back besides.
+TEST(InterleaveTest, LinesInFlightAreTheProgramsAndAStoreMovesTwo) {
+  for (const char* mix : {"read", "2:1", "1:1", "write", "nt_write"}) {
+    const auto advice = advise_interleave(published(), {.mix = mix, .lines = 40});
+    const Spread& best = *find(*advice, "best").spread;
+    const double program = best.bandwidth / advice->traffic.bus;
+    EXPECT_NEAR(program * *best.latency_ns / 1e9, 40 * kLineBytes, 1) << mix;
+  }
+  const auto unasked = advise_interleave(published(), {.mix = "write"});
+  EXPECT_DOUBLE_EQ(*unasked->load.lines, 2 * 12 * kLinesPerThread);
+}
+
 TEST(InterleaveTest, NothingAskedIsAThreadPerCpu) {
   EXPECT_DOUBLE_EQ(*advise_interleave(published(), {})->load.lines, 12 * kLinesPerThread);
 }
@@ -164,11 +178,14 @@ TEST(InterleaveTest, RefusesInWords) {
   EXPECT_EQ(error({.cpu_node = NodeId{3}}),
             "nothing was measured from CPUs of node 3; there are curves from node 0, 7");
   EXPECT_EQ(error({.cpu_node = NodeId{7}, .mix = "2:1"}),
-            "the mix 2:1 was not measured, nor mixes on both its sides: node 0 has read; measure "
-            "it: headrace measure loaded --out profile.json");
+            "a spread takes two memories measured at the mix 2:1, or at mixes on both its sides, "
+            "and node 0 has read; measure it: headrace measure loaded --out profile.json");
   EXPECT_EQ(error({.demand = {{1e9}}, .lines = 5}),
             "a demand or lines in flight (threads); give one of them");
-  EXPECT_EQ(error({.lines = NAN}), "a load of nan; give a positive number");
+  EXPECT_EQ(error({.lines = NAN}), "nan lines in flight are no load; give 0.001 to 1000000000");
+  EXPECT_EQ(error({.lines = 1e308}),
+            "1e+308 lines in flight are no load; give 0.001 to 1000000000");
+  EXPECT_EQ(error({.demand = {{0.5}}}), "a demand of 0.5 B/s is none; give 1 to 1e+18");
   EXPECT_EQ(error({.free = {{NodeId{99}, 1_GiB}}}), "no node 99 on cxl-a1000");
   const auto bare = advise_interleave(*Profile::load("one-node"), {});
   EXPECT_EQ(bare.error().code, ErrorCode::absent);
@@ -184,8 +201,8 @@ TEST(InterleaveTest, OneMemoryIsNothingToSpreadOver) {
     return memory != nullptr && *memory == 8;
   });
   EXPECT_EQ(advise_interleave(one, {}).error().message,
-            "from CPUs of node 0 only 1 memory was measured under load, and a spread takes two; "
-            "measure the others: headrace measure loaded --out profile.json");
+            "from CPUs of node 0 only 1 memory of this machine was measured under load, and a "
+            "spread takes two; measure the others: headrace measure loaded --out profile.json");
 }
 
 // The published rows as if from CPUs of another node.
@@ -246,6 +263,25 @@ TEST(InterleaveTest, SaysWhatItDoesNotKnow) {
   EXPECT_TRUE(said("each memory was loaded alone"));
   EXPECT_TRUE(said("node 1, 2, 3, 4, 5, 6, 7"));
   EXPECT_TRUE(said("node 8: interpolated between the mixes read and 2:1"));
+}
+
+TEST(InterleaveTest, AMemoryWithoutTheMixIsNotCalledUnmeasured) {
+  Profile three = published();
+  for (Row row : published().rows) {
+    const auto* memory = row.number("memory_node");
+    if (row.experiment != "loaded_least" || row.word("mix") != "read" || *memory != 8) continue;
+    for (auto& [name, value] : row.parameters) {
+      if (name == "memory_node") value = std::uint64_t{9};
+    }
+    three.rows.push_back(std::move(row));
+  }
+  const auto warnings = advise_interleave(three, {.mix = "1:1"})->warnings;
+  const auto said = [&](std::string_view part) {
+    return std::ranges::count_if(warnings, [&](const auto& each) { return each.contains(part); });
+  };
+  EXPECT_EQ(said("left out for want of the mix 1:1: node 9 has read"), 1);
+  EXPECT_EQ(said("node 1, 2, 3, 4, 5, 6, 7"), 1);
+  EXPECT_EQ(said("7, 9"), 0);
 }
 
 // Two DRAM nodes, HBM and CXL near one CPU node.

@@ -39,14 +39,27 @@ double most_traffic(std::span<const Tier> tiers) {
   return low;
 }
 
-Status check_load(std::span<const Tier> tiers, const Load& load) {
+Status check_load(const Load& load) {
+  constexpr double kLeastLines = 1e-3, kMostDemand = 1e18;
   if (load.demand.has_value() == load.lines.has_value()) {
     return fail(ErrorCode::invalid, "a load is a demand or lines in flight; give one of them");
   }
-  const double given = load.demand ? *load.demand : *load.lines;
-  if (!std::isfinite(given) || given <= 0) {
-    return fail(ErrorCode::invalid, "a load of {}; give a positive number", given);
+  const auto in = [](double value, double least, double most) {
+    return value >= least && value <= most;  // not a number is neither
+  };
+  if (load.lines && !in(*load.lines, kLeastLines, kMostLines)) {
+    return fail(ErrorCode::invalid, "{} lines in flight are no load; give {} to {}", *load.lines,
+                kLeastLines, kMostLines);
   }
+  if (load.demand && !in(*load.demand, 1, kMostDemand)) {
+    return fail(ErrorCode::invalid, "a demand of {} B/s is none; give 1 to {}", *load.demand,
+                kMostDemand);
+  }
+  return {};
+}
+
+Status check_load(std::span<const Tier> tiers, const Load& load) {
+  HEADRACE_TRY_STATUS(check_load(load));
   double room = 0;
   for (const Tier& tier : tiers) room += std::clamp(tier.most_share, 0.0, 1.0);
   if (tiers.empty()) return fail(ErrorCode::absent, "no memory to spread over; name one");

@@ -20,8 +20,14 @@ double most_of(const Tier& tier, double total);
 // The most traffic that the tiers take together, with the data set spread as it fits.
 double most_traffic(std::span<const Tier> tiers);
 
-// Refuses a load that is not one positive finite number, no tiers, and data that does not fit.
+// Refuses a load that is not one number within its bounds.
+Status check_load(const Load& load);
+// And no tiers, and data that does not fit.
 Status check_load(std::span<const Tier> tiers, const Load& load);
+
+// Bandwidths that add up to `total`, by filling the pieces of the lower convex hulls of b L(b) in
+// the order of their slope: what costs least where every b L(b) is convex.
+std::vector<double> equal_marginal(std::span<const Tier> tiers, double total);
 
 // The shares that cost least bytes in flight, for a traffic that the tiers can take.
 std::vector<double> cheapest(std::span<const Tier> tiers, double total);

@@ -124,25 +124,83 @@ def test_what_fits_limits_the_shares(run: Run) -> None:
     assert "holds at most 40.0 %" in made["predicted"]["node_0_only"]["reason"]
 
 
-def test_a_measured_profile(run: Run, tmp_path: Path) -> None:
-    """Rows as `measure` makes them: two memories, one CPU node."""
-    document = headrace.Profile.load("cxl-a1000").asdict()
+def measured(
+    machine: str, memories: list[tuple[int, float, float]], loads: list[float]
+) -> dict[str, Any]:
+    """A profile with rows as `measure` makes them, by CPUs of node 0 alone; a memory is a node, its
+    idle nanoseconds and its best bytes per second.
+    """
+    document = headrace.Profile.load(machine).asdict()
     document["rows"] = [
         {
             "experiment": "loaded",
             "parameters": {"cpu_node": 0, "memory_node": node, "traffic_cpu_node": 0,
-                           "traffic_memory_node": node, "mix": "read", "delay_ns": delay},
+                           "traffic_memory_node": node, "mix": "read", "delay_ns": number},
             "unit": "ns", "median": idle * (1 + used / (1.02 - used)), "mad": 1.0, "min": idle,
             "max": idle * 60, "interval95": [idle, idle * 60], "samples": [],
             "details": {"bandwidth": best * used}, "flags": [],
         }
-        for node, idle, best in ((0, 100.0, 60e9), (8, 250.0, 40e9))
-        for delay, used in ((0, 1.0), (100, 0.9), (200, 0.7), (1000, 0.3), (9000, 0.05))
+        for node, idle, best in memories
+        for number, used in enumerate(loads)
     ]  # fmt: skip
+    return document
+
+
+LOADS = [1.0, 0.9, 0.7, 0.3, 0.05]
+TWO = [(0, 100.0, 60e9), (8, 250.0, 40e9)]
+#: Eight of DRAM, eight of HBM, each a little farther than the one before.
+SIXTEEN = [(node, 90.0 + 7 * node, 60e9 if node < 8 else 200e9) for node in range(16)]
+
+
+def test_a_measured_profile(run: Run, tmp_path: Path) -> None:
+    document = measured("cxl-a1000", TWO, LOADS)
     (tmp_path / "p.json").write_text(json.dumps(document))
     made = asked(run, "advise", "interleave", "--profile", "p.json", "--threads", "64")
     assert {node["basis"] for node in made["nodes"]} == {"measured"}
     assert 0.3 < made["share"]["8"] < 0.4, "0.4 is by bandwidth, right only when saturated"
+
+
+def test_sixteen_memories_fit_a_terminal(run: Run, golden: Golden, tmp_path: Path) -> None:
+    (tmp_path / "p.json").write_text(json.dumps(measured("xeon-max", SIXTEEN, LOADS)))
+    result = run("advise", "interleave", "--profile", "p.json", "--demand", "1400GB/s")
+    assert (result.returncode, result.stderr) == (0, "")
+    typed = ("      headrace", "      numactl")
+    lines = [line for line in result.stdout.splitlines() if not line.startswith(typed)]
+    assert max(map(len, lines)) <= 100
+    golden("advise_16_nodes.txt", result.stdout)
+
+
+@pytest.mark.parametrize("value", [0.0, -1.0, 1e308, 5e-324])
+@pytest.mark.parametrize("field", ["median", "bandwidth"])
+def test_rows_beyond_all_measure(run: Run, tmp_path: Path, field: str, value: float) -> None:
+    document = measured("cxl-a1000", TWO, LOADS)
+    row = document["rows"][0]
+    (row if field == "median" else row["details"])[field] = value
+    (tmp_path / "p.json").write_text(json.dumps(document))
+    result = run("advise", "interleave", "--profile", "p.json", "--threads", "64")
+    assert result.returncode == 2, result
+    assert result.stdout == ""
+    assert result.stderr.startswith("headrace: ") and result.stderr.count("\n") == 1, result
+
+
+def test_what_stores_is_read_first(run: Run) -> None:
+    """A thread's lines are those that it waits for; what is written back is traffic besides."""
+    made = asked(run, *INTERLEAVE, "--threads", "2", "--mix", "write")
+    assert made["load"]["lines"] == 32
+    best = made["predicted"]["best"]
+    assert best["bus"] == pytest.approx(2 * best["bandwidth"])
+    assert best["bandwidth"] * best["latency_ns"] / 1e9 == pytest.approx(32 * 64)
+    flip = made["demand_flip"]
+    assert flip["threads"] == pytest.approx(flip["lines"] / 16)
+
+
+def test_weights_that_give_less_than_is_asked_say_so(run: Run, tmp_path: Path) -> None:
+    """Thousandths of the second memory's pages are what the first leaves, which no weight is."""
+    document = measured("cxl-a1000", [(0, 100.0, 100e9), (8, 200.0, 1e8)], LOADS)
+    (tmp_path / "p.json").write_text(json.dumps(document))
+    question = ["advise", "interleave", "--profile", "p.json", "--demand", "100.1GB/s"]
+    assert asked(run, *question)["weight_loss"] is None
+    assert "less than is asked, against the best split" in " ".join(run(*question).stdout.split())
 
 
 REFUSED: list[tuple[list[str], int]] = [
@@ -161,7 +219,12 @@ REFUSED: list[tuple[list[str], int]] = [
     ([*INTERLEAVE, "--lines", "nan"], 2),
     ([*INTERLEAVE, "--lines", "-5"], 2),
     ([*INTERLEAVE, "--lines", "inf"], 2),
+    ([*INTERLEAVE, "--lines", "1e308"], 2),
+    ([*INTERLEAVE, "--lines", "1e-308"], 2),
+    ([*INTERLEAVE, "--demand", "0.000001B/s"], 2),
     ([*INTERLEAVE, "--lines-per-thread", "nan"], 2),
+    ([*INTERLEAVE, "--lines-per-thread", "1e308"], 2),
+    ([*INTERLEAVE, "--threads", "1", "--lines-per-thread", "1e-308"], 2),
     ([*INTERLEAVE, "--mix", "mostly"], 2),
     ([*INTERLEAVE, "--mix", "0:0"], 2),
     ([*INTERLEAVE, "--cpu-node", "3"], 3),
@@ -171,6 +234,7 @@ REFUSED: list[tuple[list[str], int]] = [
     ([*INTERLEAVE, "--free", "0=1GiB"], 2),
     ([*INTERLEAVE, "--data-size", "1GiB", "--free", "x=1GiB"], 2),
     ([*INTERLEAVE, "--data-size", "1GiB", "--free", "77=1GiB"], 3),
+    ([*INTERLEAVE, "--data-size", "1GiB", "--free", "0=1GiB,8=9GiB,00=2GiB"], 2),
     ([*INTERLEAVE, "--out", "nowhere/x.json"], 3),
     (["advise", "capacity"], 2),
     (["advise", "capacity", "--zipf", "0.99"], 2),
@@ -179,17 +243,24 @@ REFUSED: list[tuple[list[str], int]] = [
     ([*ZIPF, "--accesses", "120%"], 2),
     ([*ZIPF, "--accesses", "most"], 2),
     ([*ZIPF, "--page-size", "0"], 2),
+    ([*ZIPF, "--page-size", "1TiB", "--pages", "1000000000000"], 2),
     (["advise", "capacity", "--histogram", "none.txt"], 3),
     (["advise", "capacity", "--histogram", "empty.txt"], 2),
     (["advise", "capacity", "--histogram", "words.txt"], 2),
     (["advise", "capacity", "--histogram", "zeros.txt"], 2),
     (["advise", "capacity", "--histogram", "binary.txt"], 2),
+    (["advise", "capacity", "--histogram", "huge.txt"], 2),
+    (["advise", "capacity", "--histogram", "beyond.txt"], 2),
     (["advise", "cost", "--dram-speed", "1"], 2),
     (["advise", "cost", "--cxl-speed", "0"], 2),
     (["advise", "cost", "--cost-ratio", "nan"], 2),
     (["advise", "cost", "--capacity-ratio", "-2"], 2),
     (["advise", "cost", "--discount", "150%"], 2),
     (["advise", "cost", "--server-gib", "0"], 2),
+    (["advise", "cost", "--dram-speed", "1e308"], 2),
+    (["advise", "cost", "--cost-ratio", "1e308"], 2),
+    (["advise", "cost", "--capacity-ratio", "1e-308"], 2),
+    (["advise", "cost", "--instance-gib", "1e308"], 2),
     (["advise", "cost", "--instance", "m1.tiny"], 3),
     (["advise", "cost", "--instance", "m7a.large", "--instance-gib", "4"], 2),
 ]
@@ -199,6 +270,8 @@ def test_refusals_are_one_line(run: Run, golden: Golden, tmp_path: Path) -> None
     (tmp_path / "empty.txt").write_text("# nothing\n\n")
     (tmp_path / "words.txt").write_text("5\nmany\n")
     (tmp_path / "zeros.txt").write_text("0\n0\n")
+    (tmp_path / "huge.txt").write_text("1e15 1e15\n1e15 1\n")
+    (tmp_path / "beyond.txt").write_text("1 1e308\n")
     (tmp_path / "binary.txt").write_bytes(b"\xff\xfe\x00")
     lines = []
     for arguments, code in REFUSED:

@@ -17,6 +17,10 @@ from headrace._files import check_writable
 
 #: Shares of accesses shown besides the one asked for.
 _SHOWN = (0.5, 0.75, 0.9, 0.95, 0.99)
+#: A page more often used, or more pages, are a mistake, and sums would overflow.
+_MOST = 1e15
+#: Bytes of all pages: as sizes are limited.
+_MOST_BYTES = 1 << 62
 #: Lines of a histogram: more are no histogram.
 _MOST_LINES = 50_000_000
 
@@ -65,6 +69,11 @@ def command(
         raise headrace.InvalidError("a page of 0 bytes holds nothing; give --page-size 4KiB")
     size = None if fast is None else parse.size(fast)
     pages_for, accesses_of, total, what = _source(histogram, zipf, pages)
+    if total * page > _MOST_BYTES:
+        raise headrace.InvalidError(
+            f"{total:.3g} pages of {headrace.format_bytes(page)} are more than any machine has; "
+            "give fewer, or a smaller --page-size"
+        )
     made = {
         "schema_version": headrace.SCHEMA_VERSION,
         "kind": "advise_capacity",
@@ -138,12 +147,13 @@ def read_histogram(path: Path) -> list[tuple[float, float]]:
 def _line(path: Path, number: int, words: list[str]) -> tuple[float, float]:
     try:
         values = [float(word) for word in words]
-        if len(values) in (1, 2) and all(0 <= value < math.inf for value in values):
+        if len(values) in (1, 2) and all(0 <= value <= _MOST for value in values):
             return (1.0, values[0]) if len(values) == 1 else (values[0], values[1])
     except ValueError:
         pass
     raise headrace.InvalidError(
-        f"{path}:{number}: '{' '.join(words)[:40]}' is neither ACCESSES nor PAGES ACCESSES"
+        f"{path}:{number}: '{' '.join(words)[:40]}' is neither ACCESSES nor PAGES ACCESSES, of 0 "
+        f"to {_MOST:.0e} each"
     )
 
 

@@ -16,6 +16,9 @@ from headrace._cli.options import Json, Out
 from headrace._files import check_writable
 from headrace._words import listed, plural, rate_text
 
+#: A table with a column for each of more nodes is wider than a terminal.
+_MOST_COLUMNS = 4
+
 
 def command(
     machine: Annotated[
@@ -44,7 +47,7 @@ def command(
         float,
         typer.Option(
             metavar="NUMBER",
-            help="Lines a thread keeps in flight: the L1 fill buffers of a recent core.",
+            help="That a thread keeps in flight: 10 to 16 by its core, 1 if it chases pointers.",
         ),
     ] = headrace.LINES_PER_THREAD,
     mix: Annotated[
@@ -128,9 +131,12 @@ def _cpus(curves: headrace.Profile, cpu_node: int | None) -> int | None:
 
 def _free(text: str | None) -> dict[int, int]:
     found = {}
-    for name, value in parse.settings(text).items():
+    for part in parse.words(text):
+        ((name, value),) = parse.settings(part).items()
         if not (name.isascii() and name.isdecimal() and len(name) <= 9):
             raise headrace.InvalidError(f"'{name}' is no node; write 0=64GiB,8=200GiB")
+        if int(name) in found:
+            raise headrace.InvalidError(f"--free has node {int(name)} twice; give it once")
         found[int(name)] = parse.size(str(value))
     return found
 
@@ -154,7 +160,7 @@ def document(
         "load": {
             "threads": threads,
             "lines_per_thread": per_thread if threads is not None else None,
-            "lines": advice.lines,
+            "lines": None if advice.lines is None else advice.lines / advice.bus,
             "demand": None if advice.demand is None else advice.demand / advice.bus,
         },
         "data_bytes": data,
@@ -165,8 +171,8 @@ def document(
         "demand_flip": None if flip is None else {
             "bandwidth": flip.bandwidth / advice.bus,
             "bus": flip.bandwidth,
-            "lines": flip.lines,
-            "threads": flip.lines / per_thread,
+            "lines": flip.lines / advice.bus,
+            "threads": flip.lines / advice.bus / per_thread,
         },
         "predicted": {each.name.replace(" ", "_"): _predicted(advice, each)
                       for each in advice.spreads},
@@ -252,32 +258,54 @@ def _outcome(predicted: Mapping[str, Any]) -> str:
 
 
 def _table(made: Mapping[str, Any]) -> str:
+    """What each spread gives, with its shares where there are few nodes."""
     nodes = list(made["weights"])
+    few = len(nodes) <= _MOST_COLUMNS
+    shown = nodes if few else []
     stores = made["mix"] != "read"
-    headings = ["pages", *(f"node {node}" for node in nodes), "GB/s"]
+    headings = ["pages", *(f"node {node}" for node in shown), "GB/s"]
     headings += ["GB/s of the memory"] if stores else []
     headings += ["ns per access", ""]
     rows = []
     for name, each in made["predicted"].items():
         label = name.replace("_", " ")
         if name == "weights":
-            label = ":".join(str(weight) for weight in made["weights"].values()) + " (advised)"
+            by_node = ":".join(str(weight) for weight in made["weights"].values())
+            label = f"{by_node} (advised)" if few else "weights (advised)"
         if each["bandwidth"] is None:
             rows.append([label, *["-"] * (len(headings) - 2), each["reason"]])
             continue
-        cells = [f"{each['share'][node] * 100:.1f} %" for node in nodes]
+        cells = [f"{each['share'][node] * 100:.1f} %" for node in shown]
         cells.append(f"{each['bandwidth'] / 1e9:.1f}")
         cells += [f"{each['bus'] / 1e9:.1f}"] if stores else []
         latency = each["latency_ns"]
         cells.append("-" if latency is None else f"{latency:.0f}")
         note = "less than is asked" if latency is None else "gives all it can" * each["saturated"]
         rows.append([label, *cells, note])
-    return output.table_text(headings, rows)
+    table = output.table_text(headings, rows)
+    return table if few else f"{_nodes(made)}\n\n{table}"
+
+
+def _nodes(made: Mapping[str, Any]) -> str:
+    """What each memory gets, and what it can."""
+    rows = [
+        (
+            _name(made, node),
+            str(weight),
+            f"{made['share'][node] * 100:.1f} %",
+            f"{each['idle_ns']:.0f}",
+            f"{each['best'] / 1e9:.1f}",
+        )
+        for (node, weight), each in zip(made["weights"].items(), made["nodes"], strict=True)
+    ]
+    return output.table_text(("memory", "weight", "best", "idle ns", "GB/s at most"), rows)
 
 
 def _why(made: Mapping[str, Any]) -> str:
     first, rest = made["nodes"][0], made["nodes"][1:]
     others = [f"node {each['node']} in {each['idle_ns']:.0f} ns" for each in rest]
+    if len(others) >= _MOST_COLUMNS:
+        others = [f"the others in {rest[0]['idle_ns']:.0f} to {rest[-1]['idle_ns']:.0f} ns"]
     said = (
         f"Why: idle, node {first['node']} answers in {first['idle_ns']:.0f} ns and "
         f"{listed(others)}; but an answer takes the longer the more is asked, and node "

@@ -7,11 +7,14 @@ from typing import Any
 
 from headrace import format_bytes
 from headrace._run.plan import TABLE
+from headrace._words import wrap
 
 #: Weights count units of a page times a power of two, so that a data set has at most so many runs:
 #: each is a mapping of the kernel's, as docs/design/placement-on-linux.md says.
 PAGE = 4096
 MOST_RUNS = 512
+#: Sentences are folded to it, so that they may be indented.
+_WIDTH = 92
 
 
 def orders(weights: Mapping[int, int], data: int | None) -> dict[str, Any]:
@@ -67,7 +70,7 @@ def _runs(weights: Mapping[int, int], unit: int, data: int) -> int:
 
 
 def lines(made: Mapping[str, Any]) -> list[str]:
-    """The same for people."""
+    """The same for people; what is typed is not folded."""
     told = []
     if made["sysfs"]:
         told.append("the kernel's weights, one table for all programs, as root (Linux 6.9):")
@@ -83,5 +86,7 @@ def lines(made: Mapping[str, Any]) -> list[str]:
         size = format_bytes
         runs = ", ".join(f"{size(e['length'])} on node {e['node']}" for e in plan["turn"])
         calls = f"; {plan['runs']} calls in all" if "runs" in plan else ""
-        told.append(f"the same by mbind(): of each {size(plan['turn_bytes'])}, {runs}{calls}")
+        by_hand = f"the same by mbind(): of each {size(plan['turn_bytes'])}, {runs}{calls}"
+        first, *rest = wrap(by_hand, _WIDTH)
+        told += [first, *(f"    {line}" for line in rest)]
     return told
