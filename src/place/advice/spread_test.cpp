@@ -94,8 +94,8 @@ TEST(SpreadTest, MoreLoadGivesMoreAndNeverFaster) {
     for (int part = 1; part <= 10; ++part) {
       const auto best = best_spread(tiers, {.demand = most_traffic(tiers) * part / 10});
       RC_ASSERT(best->latency_ns.has_value());
-      // Curves that rise in steps, as these do, are missed by a per cent or two now and then.
-      RC_ASSERT(*best->latency_ns >= latency * 0.95);
+      // On curves that rise in steps, as these do, the best may be missed by a little.
+      RC_ASSERT(*best->latency_ns >= latency * 0.99);
       latency = *best->latency_ns;
     }
   }));
