@@ -26,10 +26,21 @@ std::map<std::uintptr_t, Claim>& claims() REQUIRES(claims_mutex) {
   return all;
 }
 
-// Ends by begins of all SharedMemory; a child has it too.
-std::map<std::uintptr_t, std::uintptr_t>& shared_memory() REQUIRES(claims_mutex) {
-  static auto& all = *new std::map<std::uintptr_t, std::uintptr_t>;
+struct Shared {
+  std::uintptr_t end;
+  FileId file;
+};
+
+// All SharedMemory, by where it begins; a child has it too.
+std::map<std::uintptr_t, Shared>& shared_memory() REQUIRES(claims_mutex) {
+  static auto& all = *new std::map<std::uintptr_t, Shared>;
   return all;
+}
+
+std::optional<FileId> file_of(std::uintptr_t begin, std::uintptr_t end) REQUIRES(claims_mutex) {
+  const auto after = shared_memory().upper_bound(begin);
+  if (after == shared_memory().begin() || std::prev(after)->second.end < end) return std::nullopt;
+  return std::prev(after)->second.file;
 }
 
 // Behind the handler that makes the mutex free in the child, which the mutex has added. A child has
@@ -65,10 +76,10 @@ void release_claim(std::uintptr_t begin) {
   claims().erase(begin);
 }
 
-void add_shared(std::span<std::byte> memory) {
+void add_shared(std::span<std::byte> memory, FileId file) {
   const auto begin = reinterpret_cast<std::uintptr_t>(memory.data());
   const MutexLock lock(claims_mutex);
-  shared_memory().emplace(begin, begin + memory.size());
+  shared_memory().insert_or_assign(begin, Shared{begin + memory.size(), file});
 }
 
 void unmap_shared(std::span<std::byte> memory) {
@@ -77,10 +88,14 @@ void unmap_shared(std::span<std::byte> memory) {
   unmap(memory.data(), memory.size());
 }
 
+std::optional<FileId> shared_file(std::uintptr_t begin, std::uintptr_t end) {
+  const MutexLock lock(claims_mutex);
+  return file_of(begin, end);
+}
+
 std::optional<int> drop_entries(Kernel& kernel, std::uintptr_t begin, std::uintptr_t end) {
   const MutexLock lock(claims_mutex);
-  const auto after = shared_memory().upper_bound(begin);
-  if (after == shared_memory().begin() || std::prev(after)->second < end) return std::nullopt;
+  if (!file_of(begin, end)) return std::nullopt;
   return kernel.madvise(begin, end - begin, MADV_DONTNEED);
 }
 

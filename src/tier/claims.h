@@ -10,6 +10,7 @@
 #include "headrace/result.h"
 #include "headrace/tier/hotness.h"
 #include "tier/kernel.h"
+#include "tier/vmas.h"
 
 namespace headrace {
 
@@ -19,8 +20,10 @@ Status claim(std::uintptr_t begin, std::uintptr_t end, HotnessKind kind);
 void release_claim(std::uintptr_t begin);
 
 // The range is SharedMemory from now on, until unmap_shared() has unmapped it.
-void add_shared(std::span<std::byte> memory);
+void add_shared(std::span<std::byte> memory, FileId file);
 void unmap_shared(std::span<std::byte> memory);
+// The file of the SharedMemory that the range lies in; nothing where there is none.
+std::optional<FileId> shared_file(std::uintptr_t begin, std::uintptr_t end);
 // Drops the page table entries of a range, if it lies in one SharedMemory, which is not unmapped
 // meanwhile: in its place there could be memory of somebody else, whose bytes would be gone. What
 // the kernel says, or nothing where there is no such memory.

@@ -60,7 +60,12 @@ Kernel& system_kernel() {
 }
 
 OwnDescriptor::OwnDescriptor(int descriptor) : descriptor_(descriptor) {
-  own_files::add(descriptor);
+  try {
+    own_files::add(descriptor);
+  } catch (...) {
+    ::close(descriptor);
+    throw;
+  }
 }
 OwnDescriptor::OwnDescriptor(OwnDescriptor&& other) noexcept
     : descriptor_(std::exchange(other.descriptor_, -1)) {}

@@ -7,11 +7,22 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <new>
 #include <span>
 
+#include "core/fail.h"
 #include "headrace/result.h"
 
 namespace headrace {
+
+// What `work` returns, or exhausted where it runs out of memory.
+auto no_throw(const auto& work) -> decltype(work()) {
+  try {
+    return work();
+  } catch (const std::bad_alloc&) {
+    return out_of_memory();
+  }
+}
 
 // struct page_region.
 struct PageRegion {

@@ -5,10 +5,12 @@
 // switches on, the kernel does not map its neighbours with it (fault-around).
 #include <fcntl.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
+#include <functional>
 #include <optional>
 #include <utility>
 
@@ -38,28 +40,39 @@ class MemfdSource final : public SourceBase {
   void end(const TrackedRange& range) override { unregister_range(kernel(), faults_.get(), range); }
   Status examine(std::span<const TrackedRange> ranges, HotnessSample& sample) override;
   void examine(const TrackedRange& range, HotnessSample& sample);
-  // Nothing: it is no SharedMemory, or no longer.
-  std::optional<int> drop(const TrackedRange& range);
+  // Tells which pages are present, and drops their entries. Nothing: it is no SharedMemory, or no
+  // longer: memory of somebody else in the place of ours is not registered.
+  std::optional<int> drop(const TrackedRange& range,
+                          const std::function<void(const PageRegion&)>& present);
 
   OwnDescriptor pagemap_;
   OwnDescriptor faults_;
 };
 
 Result<Tracking> MemfdSource::begin(const TrackedRange& range, std::span<const Vma> vmas) {
-  if (std::ranges::any_of(vmas, &Vma::locked)) {
-    return fail(ErrorCode::unsupported,
-                "the memory is locked (mlock), so that its page table entries stay; unlock it, or "
-                "take another source");
-  }
-  HEADRACE_TRY_STATUS(register_protection(kernel(), faults_.get(), range.begin, range.end));
-  if (const auto dropped = drop(range); !dropped || *dropped < 0) {
-    end(range);
-    if (dropped) return fail_errno(-*dropped, "cannot drop page table entries (madvise)");
+  const std::optional<FileId> file = shared_file(range.begin, range.end);
+  // Whatever else was mapped at its addresses would lose its bytes.
+  if (!file ||
+      !std::ranges::all_of(vmas, [&](const Vma& vma) { return vma.shared && vma.file == *file; })) {
     return fail(ErrorCode::unsupported,
                 "only shared memory keeps its bytes without page table entries; give memory of "
                 "one SharedMemory, or take another source");
   }
-  return Tracking{.granularity = {static_cast<std::uint64_t>(::sysconf(_SC_PAGESIZE))}};
+  HEADRACE_TRY_STATUS(register_protection(kernel(), faults_.get(), range.begin, range.end));
+  const auto dropped = drop(range, [](const PageRegion&) {});
+  if (dropped && *dropped == 0) {
+    return Tracking{.granularity = {static_cast<std::uint64_t>(::sysconf(_SC_PAGESIZE))}};
+  }
+  end(range);
+  if (!dropped) {
+    return fail(ErrorCode::invalid, "the memory was unmapped or replaced while it was tracked");
+  }
+  if (*dropped == -EINVAL) {
+    return fail(ErrorCode::unsupported,
+                "the memory is locked (mlock), so that its page table entries stay; unlock it, or "
+                "take another source");
+  }
+  return fail_errno(-*dropped, "cannot drop page table entries (madvise)");
 }
 
 Status MemfdSource::examine(std::span<const TrackedRange> ranges, HotnessSample& sample) {
@@ -69,34 +82,31 @@ Status MemfdSource::examine(std::span<const TrackedRange> ranges, HotnessSample&
 
 void MemfdSource::examine(const TrackedRange& range, HotnessSample& sample) {
   const std::size_t before = sample.touches.size();
-  // Somebody else's memory in the place of ours is not registered.
-  const auto ours = scan_pages(
-      kernel(), pagemap_.get(), range.begin, range.end, kPageIsPresent, kCheckProtected,
-      [&](const PageRegion& region) {
-        sample.touches.push_back(touch_of(region.begin, region.end, {region.end - region.begin}));
-      });
-  if (!ours) {
-    sample.touches.resize(before);
-    return miss(sample, range.bytes(), "no longer the memory that was tracked");
-  }
-  const auto dropped = drop(range);
+  const auto dropped = drop(range, [&](const PageRegion& region) {
+    sample.touches.push_back(touch_of(region.begin, region.end, {region.end - region.begin}));
+  });
   if (!dropped || *dropped == -EINVAL) {
     sample.touches.resize(before);
-    miss(sample, range.bytes(), dropped ? "locked by now (mlock)" : "no longer mapped");
+    miss(sample, range.bytes(),
+         dropped ? "locked by now (mlock)" : "no longer the memory that was tracked");
   } else if (*dropped < 0) {
     miss(sample, unmapped_bytes(kernel(), range), "no longer mapped");
   }
 }
 
-std::optional<int> MemfdSource::drop(const TrackedRange& range) {
+std::optional<int> MemfdSource::drop(const TrackedRange& range,
+                                     const std::function<void(const PageRegion&)>& present) {
   // In parts, since nobody can fork or unmap meanwhile.
   constexpr std::uint64_t kPart = 16 << 20;
   int result = 0;
   for (std::uintptr_t at = range.begin; at < range.end; at += kPart) {
-    const auto dropped =
-        drop_entries(kernel(), at, std::min<std::uintptr_t>(range.end, at + kPart));
+    const auto end = std::min<std::uintptr_t>(range.end, at + kPart);
+    if (!scan_pages(kernel(), pagemap_.get(), at, end, kPageIsPresent, kCheckProtected, present)) {
+      return std::nullopt;
+    }
+    const auto dropped = drop_entries(kernel(), at, end);
     if (!dropped) return std::nullopt;
-    if (*dropped < 0) result = *dropped;
+    if (*dropped < 0 && result != -EINVAL) result = *dropped;
   }
   return result;
 }
@@ -118,7 +128,9 @@ Result<SharedMemory> SharedMemory::make(Bytes bytes) {
   const std::uint64_t length = (bytes.value + page - 1) / page * page;
   const int file = ::memfd_create("headrace", MFD_CLOEXEC);
   if (file < 0) return fail_errno(errno, "cannot make a file in memory (memfd_create)");
-  int error = ::ftruncate(file, static_cast<off_t>(length)) == 0 ? 0 : errno;
+  struct stat status{};
+  int error =
+      ::ftruncate(file, static_cast<off_t>(length)) == 0 && ::fstat(file, &status) == 0 ? 0 : errno;
   void* memory = MAP_FAILED;
   if (error == 0) {
     memory = ::mmap(nullptr, length, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
@@ -126,9 +138,11 @@ Result<SharedMemory> SharedMemory::make(Bytes bytes) {
   }
   ::close(file);
   if (error != 0) return fail_errno(error, "cannot map shared memory of " + to_string(bytes));
-  const std::span<std::byte> mapped(static_cast<std::byte*>(memory), length);
-  add_shared(mapped);
-  return SharedMemory(mapped);
+  SharedMemory shared(std::span<std::byte>(static_cast<std::byte*>(memory), length));
+  return no_throw([&]() -> Result<SharedMemory> {
+    add_shared(shared.bytes_, {status.st_dev, status.st_ino});
+    return std::move(shared);
+  });
 }
 
 SharedMemory::SharedMemory(SharedMemory&& other) noexcept

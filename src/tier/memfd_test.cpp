@@ -78,6 +78,38 @@ TEST_F(Memfd, RefusesOtherSharedMemoryWhichAnybodyMayUnmap) {
   munmap(other, kPage);
 }
 
+// Maps private memory full of 'x' in the place of `bytes`.
+void replace_by_private(std::span<std::byte> bytes) {
+  ASSERT_EQ(mmap(bytes.data(), bytes.size(), PROT_READ | PROT_WRITE,
+                 MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0),
+            bytes.data());
+  std::memset(bytes.data(), 'x', bytes.size());
+}
+
+TEST_F(Memfd, RefusesMemoryOfSomebodyElseAtTheAddressesOfSharedMemory) {
+  const Trackable replaced(HotnessKind::memfd, 1_MiB);
+  replace_by_private(replaced.bytes());
+  const Trackable partly(HotnessKind::memfd, 1_MiB);
+  replace_by_private(partly.pages(7, 1));
+  const Trackable moved(HotnessKind::memfd, 1_MiB);
+  const Trackable target(HotnessKind::written, 1_MiB);
+  ASSERT_NE(mremap(moved.bytes().data(), 1_MiB .value, 1_MiB .value, MREMAP_MAYMOVE | MREMAP_FIXED,
+                   target.bytes().data()),
+            MAP_FAILED);
+  replace_by_private(moved.bytes());
+  for (const Trackable* each : {&replaced, &partly, &moved}) {
+    const auto refused = source_->track(each->bytes());
+    ASSERT_FALSE(refused);
+    EXPECT_EQ(refused.error().code, ErrorCode::unsupported) << refused.error().message;
+    EXPECT_EQ(static_cast<char>(each->bytes()[7 * kPage + 1]), 'x');
+  }
+  const Trackable other(HotnessKind::memfd, 1_MiB);
+  ASSERT_EQ(mremap(other.bytes().data(), 1_MiB .value, 1_MiB .value, MREMAP_MAYMOVE | MREMAP_FIXED,
+                   partly.bytes().data()),
+            partly.bytes().data());
+  EXPECT_FALSE(source_->track(partly.bytes())) << "the memory of another SharedMemory";
+}
+
 // Lets something happen between the list of pages and the dropping of entries.
 struct Interrupted final : Kernel {
   std::function<void()> meanwhile;

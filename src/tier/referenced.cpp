@@ -85,18 +85,11 @@ class ReferencedSource final : public SourceBase {
   void restore(const TrackedRange& range) {
     (void)kernel().madvise(range.begin, range.bytes().value, MADV_DODUMP);
   }
-  Result<std::uint64_t> mappings();
   Status clear();
 
   OwnDescriptor clear_;
   const TlbFlush flush_;
 };
-
-Result<std::uint64_t> ReferencedSource::mappings() {
-  std::uint64_t count = 0;
-  HEADRACE_TRY_STATUS(for_each_vma(kernel(), [&](const Vma&) { ++count; }));
-  return count;
-}
 
 Status ReferencedSource::clear() {
   const std::int64_t written = kernel().write(clear_.get(), "1", 1);
@@ -106,21 +99,28 @@ Status ReferencedSource::clear() {
   return flush_();
 }
 
-Result<Tracking> ReferencedSource::begin(const TrackedRange& range, std::span<const Vma> vmas) {
-  if (std::ranges::any_of(vmas, &Vma::hugetlb)) {
+Result<Tracking> ReferencedSource::begin(const TrackedRange& range, std::span<const Vma>) {
+  Vma any;  // what any mapping of the range is
+  std::uint64_t used = 0;
+  HEADRACE_TRY_STATUS(for_each_vma_in_detail(kernel(), [&](const Vma& vma) {
+    ++used;
+    if (vma.begin >= range.end || vma.end <= range.begin) return;
+    any.hugetlb = any.hugetlb || vma.hugetlb;
+    any.undumped = any.undumped || vma.undumped;
+    any.huge = any.huge || vma.huge;
+  }));
+  if (any.hugetlb) {
     return fail(ErrorCode::unsupported,
                 "the kernel keeps no account of accesses to pages of a hugetlb pool; give base "
                 "pages or transparent huge ones");
   }
-  if (std::ranges::any_of(vmas, &Vma::undumped)) {
+  if (any.undumped) {
     return fail(ErrorCode::unsupported,
                 "the memory is left out of core dumps (MADV_DONTDUMP), and tracking would put it "
                 "in; take another source");
   }
-  HEADRACE_TRY(const std::uint64_t used, mappings());
   const std::uint64_t most = kernel().max_mappings();
-  const Chunks chunks = chunks_of(range.begin, range.end, options().chunk,
-                                  std::ranges::any_of(vmas, &Vma::huge) ? kHugePage : 0,
+  const Chunks chunks = chunks_of(range.begin, range.end, options().chunk, any.huge ? kHugePage : 0,
                                   most > used ? (most - used) / 2 : 0);
   for (std::size_t i = 0; i + 1 < chunks.bounds.size(); i += 2) {
     const std::uintptr_t at = chunks.bounds[i];
@@ -139,7 +139,7 @@ Result<Tracking> ReferencedSource::begin(const TrackedRange& range, std::span<co
 
 Status ReferencedSource::examine(std::span<const TrackedRange> ranges, HotnessSample& sample) {
   std::uint64_t seen = 0;
-  HEADRACE_TRY_STATUS(for_each_vma(kernel(), [&](const Vma& vma) {
+  HEADRACE_TRY_STATUS(for_each_vma_in_detail(kernel(), [&](const Vma& vma) {
     for (auto range = std::ranges::upper_bound(ranges, vma.begin, {}, &TrackedRange::end);
          range != ranges.end() && range->begin < vma.end; ++range) {
       const std::uintptr_t begin = std::max(vma.begin, range->begin);

@@ -85,7 +85,7 @@ class Referenced : public testing::Test {
 std::vector<Vma> mappings_in(std::span<const std::byte> memory) {
   const auto begin = reinterpret_cast<std::uintptr_t>(memory.data());
   std::vector<Vma> vmas;
-  EXPECT_TRUE(for_each_vma(system_kernel(), [&](const Vma& vma) {
+  EXPECT_TRUE(for_each_vma_in_detail(system_kernel(), [&](const Vma& vma) {
     if (vma.end > begin && vma.begin < begin + memory.size()) vmas.push_back(vma);
   }));
   return vmas;

@@ -1,11 +1,13 @@
 #include "tier/vmas.h"
 
 #include <fcntl.h>
+#include <sys/sysmacros.h>
 #include <unistd.h>
 
 #include <cerrno>
 #include <charconv>
 #include <cstring>
+#include <string>
 #include <vector>
 
 #include "core/fail.h"
@@ -15,14 +17,31 @@ namespace {
 
 constexpr std::size_t kReadAtOnce = 256 << 10;
 
-// "7f00-7f01 rw-p ...": whether the line begins a mapping.
+// Reads a number up to `stop` and steps behind it.
+template <class Number>
+bool take(std::string_view& text, Number& number, int base, char stop) {
+  const char* const end = text.data() + text.size();
+  const auto read = std::from_chars(text.data(), end, number, base);
+  if (read.ec != std::errc{} || read.ptr == end || *read.ptr != stop) return false;
+  text.remove_prefix(static_cast<std::size_t>(read.ptr + 1 - text.data()));
+  return true;
+}
+
+// "7f00-7f01 rw-p 00000000 00:01 1033 ...": whether the line begins a mapping.
 bool parse_head(std::string_view line, Vma& vma) {
-  const char* const end = line.data() + line.size();
-  const auto first = std::from_chars(line.data(), end, vma.begin, 16);
-  if (first.ec != std::errc{} || first.ptr == end || *first.ptr != '-') return false;
-  const auto second = std::from_chars(first.ptr + 1, end, vma.end, 16);
-  if (second.ec != std::errc{} || end - second.ptr < 5) return false;
-  vma.shared = second.ptr[4] == 's';
+  if (!take(line, vma.begin, 16, '-') || !take(line, vma.end, 16, ' ') || line.size() < 5) {
+    return false;
+  }
+  vma.accessible = line.starts_with('r') || line[1] == 'w';
+  vma.shared = line[3] == 's';
+  line.remove_prefix(5);
+  std::uint64_t offset = 0;
+  unsigned major = 0;
+  unsigned minor = 0;
+  if (take(line, offset, 16, ' ') && take(line, major, 16, ':') && take(line, minor, 16, ' ')) {
+    std::from_chars(line.data(), line.data() + line.size(), vma.file.inode);
+    if (vma.file.inode != 0) vma.file.device = makedev(major, minor);
+  }
   return true;
 }
 
@@ -71,21 +90,28 @@ void VmaReader::finish() {
   any_ = false;
 }
 
-Status for_each_vma(Kernel& kernel, const std::function<void(const Vma&)>& each) {
-  const int file = kernel.open("/proc/self/smaps", O_RDONLY);
-  if (file < 0) {
-    return fail_errno(-file, "cannot read /proc/self/smaps (CONFIG_PROC_PAGE_MONITOR)");
-  }
-  VmaReader reader(each);
+namespace {
+
+// The buffer is there before the file is open, which is closed on every path.
+Status read_mappings(Kernel& kernel, const char* path,
+                     const std::function<void(const Vma&)>& each) {
   std::vector<char> text(kReadAtOnce);
+  const int opened = kernel.open(path, O_RDONLY);
+  if (opened == -ENOENT) {
+    return fail(ErrorCode::unsupported,
+                "there is no {}: /proc is not mounted, or the kernel was built without "
+                "CONFIG_PROC_PAGE_MONITOR",
+                path);
+  }
+  if (opened < 0) return fail_errno(-opened, std::string("cannot open ") + path);
+  const OwnDescriptor file(opened);
+  VmaReader reader(each);
   std::size_t kept = 0;  // of a line that has only begun
-  ssize_t got = 0;
-  int error = 0;
   while (true) {
-    got = ::read(file, text.data() + kept, text.size() - kept);
+    const ssize_t got = ::read(file.get(), text.data() + kept, text.size() - kept);
     if (got < 0 && errno == EINTR) continue;
-    if (got < 0) error = errno;
-    if (got <= 0) break;
+    if (got < 0) return fail_errno(errno, std::string("cannot read ") + path);
+    if (got == 0) break;
     const std::string_view all(text.data(), kept + static_cast<std::size_t>(got));
     std::size_t at = 0;
     for (std::size_t end; (end = all.find('\n', at)) != all.npos; at = end + 1) {
@@ -95,10 +121,18 @@ Status for_each_vma(Kernel& kernel, const std::function<void(const Vma&)>& each)
     std::memmove(text.data(), text.data() + at, kept);
     if (kept == text.size()) text.resize(2 * text.size());  // a path may be long
   }
-  ::close(file);
-  if (error != 0) return fail_errno(error, "cannot read /proc/self/smaps");
   reader.finish();
   return {};
+}
+
+}  // namespace
+
+Status for_each_vma(Kernel& kernel, const std::function<void(const Vma&)>& each) {
+  return no_throw([&] { return read_mappings(kernel, "/proc/self/maps", each); });
+}
+
+Status for_each_vma_in_detail(Kernel& kernel, const std::function<void(const Vma&)>& each) {
+  return no_throw([&] { return read_mappings(kernel, "/proc/self/smaps", each); });
 }
 
 }  // namespace headrace

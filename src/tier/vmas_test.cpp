@@ -1,9 +1,12 @@
 #include "tier/vmas.h"
 
+#include <fcntl.h>
 #include <gtest/gtest.h>
 #include <sys/mman.h>
+#include <sys/sysmacros.h>
 
 #include <cerrno>
+#include <new>
 #include <string>
 #include <vector>
 
@@ -39,6 +42,10 @@ TEST(Vmas, AreReadFromTheLinesOfTheKernel) {
   EXPECT_EQ(vmas[0].end, 0x7f0000200000u);
   EXPECT_EQ(vmas[0].referenced, 128_KiB);
   EXPECT_TRUE(vmas[0].undumped);
+  EXPECT_TRUE(vmas[0].accessible);
+  EXPECT_EQ(vmas[0].file, FileId{});
+  EXPECT_EQ(vmas[1].file, (FileId{makedev(0, 1), 1033}));
+  EXPECT_FALSE(vmas[2].accessible);
   EXPECT_FALSE(vmas[0].shared || vmas[0].huge || vmas[0].hugetlb || vmas[0].locked);
   EXPECT_TRUE(vmas[1].shared && vmas[1].huge && vmas[1].hugetlb && vmas[1].locked);
   EXPECT_FALSE(vmas[1].undumped);
@@ -57,7 +64,7 @@ TEST(Vmas, OfThisProcessAreOrderedAndHoldItsMemory) {
   const auto begin = reinterpret_cast<std::uintptr_t>(memory.bytes().data());
   std::uintptr_t last = 0;
   bool found = false;
-  ASSERT_TRUE(for_each_vma(system_kernel(), [&](const Vma& vma) {
+  ASSERT_TRUE(for_each_vma_in_detail(system_kernel(), [&](const Vma& vma) {
     EXPECT_GE(vma.begin, last);
     last = vma.end;
     if (vma.begin == begin) found = vma.undumped && vma.end == begin + memory.bytes().size();
@@ -67,12 +74,32 @@ TEST(Vmas, OfThisProcessAreOrderedAndHoldItsMemory) {
 
 TEST(Vmas, ThatCannotBeReadAreAnErrorWithTheReason) {
   struct NoSmaps final : Kernel {
-    int open(const char*, int) override { return -EACCES; }
+    int error = EACCES;
+    int open(const char*, int) override { return -error; }
   } kernel;
-  const auto status = for_each_vma(kernel, [](const Vma&) {});
+  const auto reason = [&](int error) {
+    kernel.error = error;
+    const auto status = for_each_vma_in_detail(kernel, [](const Vma&) {});
+    EXPECT_FALSE(status);
+    return status.error();
+  };
+  EXPECT_EQ(reason(EACCES).code, ErrorCode::denied);
+  EXPECT_NE(reason(EACCES).message.find("smaps"), std::string::npos);
+  EXPECT_EQ(reason(EMFILE).code, ErrorCode::exhausted);
+  EXPECT_EQ(reason(EMFILE).message.find("CONFIG"), std::string::npos);
+  EXPECT_EQ(reason(ENOENT).code, ErrorCode::unsupported);
+  EXPECT_NE(reason(ENOENT).message.find("CONFIG"), std::string::npos);
+}
+
+TEST(Vmas, LeaveNoDescriptorWhenMemoryRunsOut) {
+  struct Counting final : Kernel {
+    int last = -1;
+    int open(const char* path, int flags) override { return last = Kernel::open(path, flags); }
+  } kernel;
+  const auto status = for_each_vma(kernel, [](const Vma&) { throw std::bad_alloc(); });
   ASSERT_FALSE(status);
-  EXPECT_EQ(status.error().code, ErrorCode::denied);
-  EXPECT_NE(status.error().message.find("smaps"), std::string::npos);
+  EXPECT_EQ(status.error().code, ErrorCode::exhausted);
+  EXPECT_EQ(fcntl(kernel.last, F_GETFD), -1) << "it is still open";
 }
 
 }  // namespace
