@@ -30,26 +30,35 @@ constexpr std::uint64_t kHugePage = 2 << 20;
 // More pages than any kernel flushes one by one (x86: 33, arm64: 512).
 constexpr std::uint64_t kFlushedPages = 1024;
 
-// Makes all CPUs of the process forget their translations.
+// Makes all CPUs of the process forget their translations. Shared memory, which no limit of private
+// memory (RLIMIT_DATA) keeps from being writable again.
 class TlbFlush {
  public:
   static Result<TlbFlush> make() {
     const auto page = static_cast<std::uint64_t>(::sysconf(_SC_PAGESIZE));
-    auto memory =
-        MappedMemory::make({kFlushedPages * page}, {1}, {1}, PROT_READ | PROT_WRITE, MAP_NORESERVE);
-    if (!memory) return fail_errno(memory.error(), "cannot map memory");
-    (void)::madvise(memory->memory(), memory->length().value, MADV_NOHUGEPAGE);
-    return TlbFlush(std::move(*memory), page);
+    const Bytes length{kFlushedPages * page};
+    void* const mapped =
+        ::mmap(nullptr, length.value, PROT_NONE, MAP_SHARED | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (mapped == MAP_FAILED) return fail_errno(errno, "cannot map memory");
+    (void)::madvise(mapped, length.value, MADV_NOHUGEPAGE);
+    return TlbFlush(MappedMemory(static_cast<std::byte*>(mapped), length), page);
   }
 
-  // The pages at both ends are there, so that taking them away concerns all between.
-  Status operator()() const {
+  // Does all that may be refused. The pages at both ends are there then, so that taking them away
+  // concerns all between.
+  Status prepare() const {
     std::byte* const first = memory_.memory();
     const std::uint64_t length = memory_.length().value;
+    if (::mprotect(first, length, PROT_READ | PROT_WRITE) != 0) {
+      return fail_errno(errno, "cannot prepare to flush translations (mprotect)");
+    }
     *static_cast<volatile std::byte*>(first) = std::byte{1};
     *static_cast<volatile std::byte*>(first + length - page_) = std::byte{1};
-    if (::mprotect(first, length, PROT_NONE) != 0 ||
-        ::mprotect(first, length, PROT_READ | PROT_WRITE) != 0) {
+    return {};
+  }
+  // Requires: prepared since it last flushed.
+  Status flush() const {
+    if (::mprotect(memory_.memory(), memory_.length().value, PROT_NONE) != 0) {
       return fail_errno(errno, "cannot flush translations (mprotect)");
     }
     return {};
@@ -92,11 +101,12 @@ class ReferencedSource final : public SourceBase {
 };
 
 Status ReferencedSource::clear() {
+  HEADRACE_TRY_STATUS(flush_.prepare());
   const std::int64_t written = kernel().write(clear_.get(), "1", 1);
   if (written < 0) {
     return fail_errno(static_cast<int>(-written), "cannot clear the accessed bits (clear_refs)");
   }
-  return flush_();
+  return flush_.flush();
 }
 
 Result<Tracking> ReferencedSource::begin(const TrackedRange& range, std::span<const Vma>) {

@@ -2,11 +2,13 @@
 
 #include <gtest/gtest.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 
 #include <cerrno>
 #include <map>
 #include <random>
 
+#include "support/child.h"
 #include "tier/planted_testing.h"
 
 namespace headrace {
@@ -195,6 +197,48 @@ TEST_F(Referenced, UndoesWhatItBeganWhenTheKernelRefusesTheRest) {
   EXPECT_EQ(mappings_in(memory.bytes()).size(), before);
   kernel.left = 1 << 20;
   EXPECT_TRUE(source->track(memory.bytes())) << "it was not tracked before";
+}
+
+TEST_F(Referenced, LooksUnderALimitOfPrivateMemory) {
+  EXPECT_EQ(test::status_of_child([&] {
+              const Trackable memory(HotnessKind::referenced, 1_MiB);
+              const auto source = open();
+              if (!source->track(memory.bytes())) return false;
+              rlimit limit{};
+              getrlimit(RLIMIT_DATA, &limit);
+              limit.rlim_cur = 4096;
+              setrlimit(RLIMIT_DATA, &limit);
+              for (int look = 0; look < 3; ++look) {
+                test::access_page(memory.bytes(), 3, test::Access::write);
+                const auto sample = source->look();
+                // What it takes to read mappings may be refused, and then nothing is forgotten.
+                if (!sample && sample.error().code != ErrorCode::exhausted) return false;
+                if (sample && sample->touches.size() != 1) return false;
+              }
+              limit.rlim_cur = limit.rlim_max;
+              setrlimit(RLIMIT_DATA, &limit);
+              test::access_page(memory.bytes(), 3, test::Access::write);
+              const auto sample = source->look();
+              return sample && sample->touches.size() == 1;
+            }),
+            0);
+}
+
+TEST_F(Referenced, ForgetsNoTouchWhenTheKernelRefusesToClear) {
+  struct NoClearing final : Kernel {
+    bool refuses = false;
+    std::int64_t write(int descriptor, const void* bytes, std::size_t count) override {
+      return refuses ? -EINTR : Kernel::write(descriptor, bytes, count);
+    }
+  } kernel;
+  const Trackable memory(HotnessKind::referenced, 1_MiB);
+  const auto source = open(kernel);
+  ASSERT_TRUE(source->track(memory.bytes()));
+  test::access_page(memory.bytes(), 3, test::Access::write);
+  kernel.refuses = true;
+  EXPECT_FALSE(source->look());
+  kernel.refuses = false;
+  EXPECT_EQ(source->look()->touches.size(), 1u);
 }
 
 TEST_F(Referenced, IsTheOnlyOneOfAProcess) {
