@@ -25,7 +25,7 @@ struct Vma {
   bool accessible = false;  // not PROT_NONE
   bool shared = false;
   FileId file;  // {}: anonymous
-  // Of smaps only.
+  // What only smaps tells.
   Bytes referenced;       // pages touched since clear_refs was last written
   bool huge = false;      // has huge pages, or is to have them (MADV_HUGEPAGE)
   bool hugetlb = false;   // from a hugetlb pool

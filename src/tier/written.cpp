@@ -1,9 +1,9 @@
 // Pages write-protected without a handler (UFFD_FEATURE_WP_ASYNC): the kernel itself takes the
 // protection away at the first write, and tells which pages have lost it while it protects them
-// again (PAGEMAP_SCAN), in one step, so that no write is missed.
-#include <sys/mman.h>
+// again (PAGEMAP_SCAN), in one step, so that no write by way of these page table entries is missed.
 #include <unistd.h>
 
+#include <algorithm>
 #include <utility>
 
 #include "core/fail.h"
@@ -30,6 +30,8 @@ class WrittenSource final : public SourceBase {
   Result<Tracking> begin(const TrackedRange& range, std::span<const Vma> vmas) override;
   void end(const TrackedRange& range) override { unregister_range(kernel(), faults_.get(), range); }
   Status examine(std::span<const TrackedRange> ranges, HotnessSample& sample) override;
+  // Requires: a part that is one mapping.
+  Status examine(const TrackedRange& part, HotnessSample& sample);
 
   OwnDescriptor pagemap_;
   OwnDescriptor faults_;
@@ -46,16 +48,32 @@ Result<Tracking> WrittenSource::begin(const TrackedRange& range, std::span<const
 }
 
 Status WrittenSource::examine(std::span<const TrackedRange> ranges, HotnessSample& sample) {
-  for (const TrackedRange& range : ranges) {
-    HEADRACE_TRY_STATUS(scan_pages(kernel(), pagemap_.get(), range.begin, range.end, kPageIsWritten,
-                                   kProtectMatching, [&](const PageRegion& region) {
-                                     sample.touches.push_back(touch_of(
-                                         region.begin, region.end, {region.end - region.begin}));
-                                   }));
-    if (::msync(reinterpret_cast<void*>(range.begin), range.bytes().value, MS_ASYNC) != 0) {
-      miss(sample, unmapped_bytes(kernel(), range), "no longer mapped");
+  std::uint64_t seen = 0;
+  Status scanned;
+  // Mapping by mapping: where memory of somebody else came in the place of ours, which is not
+  // protected, the rest is told none the less.
+  HEADRACE_TRY_STATUS(for_each_vma(kernel(), [&](const Vma& vma) {
+    for (auto range = std::ranges::upper_bound(ranges, vma.begin, {}, &TrackedRange::end);
+         range != ranges.end() && range->begin < vma.end; ++range) {
+      const TrackedRange part{std::max(vma.begin, range->begin), std::min(vma.end, range->end)};
+      seen += part.bytes().value;
+      if (auto status = examine(part, sample); !status) scanned = std::move(status);
     }
-  }
+  }));
+  std::uint64_t tracked = 0;
+  for (const TrackedRange& range : ranges) tracked += range.bytes().value;
+  if (seen < tracked) miss(sample, {tracked - seen}, "no longer mapped");
+  return scanned;
+}
+
+Status WrittenSource::examine(const TrackedRange& part, HotnessSample& sample) {
+  const auto scanned = scan_pages(
+      kernel(), pagemap_.get(), part.begin, part.end, kPageIsWritten,
+      kProtectMatching | kCheckProtected, [&](const PageRegion& region) {
+        sample.touches.push_back(touch_of(region.begin, region.end, {region.end - region.begin}));
+      });
+  if (scanned || scanned.error().code != ErrorCode::denied) return scanned;
+  miss(sample, part.bytes(), "no longer the memory that was tracked");
   return {};
 }
 

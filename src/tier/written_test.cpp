@@ -69,6 +69,35 @@ TEST_F(Written, TracksSharedMemoryToo) {
   EXPECT_EQ(test::pages_in(*source_->look(), memory.bytes()), std::vector<std::size_t>{5});
 }
 
+TEST_F(Written, TellsMemoryThatCameInThePlaceOfOursAsUnseenAndGoesOn) {
+  const Trackable memory(HotnessKind::written, 1_MiB);
+  ASSERT_TRUE(source_->track(memory.bytes()));
+  ASSERT_NE(mmap(memory.pages(64, 16).data(), 16 * kPage, PROT_READ | PROT_WRITE,
+                 MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0),
+            MAP_FAILED);
+  for (const std::size_t page : {3u, 70u, 200u}) {
+    test::access_page(memory.bytes(), page, test::Access::write);
+  }
+  const auto sample = source_->look();
+  ASSERT_TRUE(sample) << sample.error().message;
+  EXPECT_EQ(sample->unseen.value, 16 * kPage);
+  EXPECT_NE(sample->why_unseen.find("no longer the memory"), std::string::npos);
+  EXPECT_EQ(test::pages_in(*sample, memory.bytes()), (std::vector<std::size_t>{3, 200}));
+}
+
+TEST_F(Written, TellsMemoryThatWasMovedAwayAndBackAsUnseen) {
+  const Trackable memory(HotnessKind::written, 1_MiB);
+  const Trackable other(HotnessKind::written, 1_MiB);
+  ASSERT_TRUE(source_->track(memory.bytes()));
+  const auto move = [](std::span<std::byte> from, std::span<std::byte> to) {
+    return mremap(from.data(), from.size(), from.size(), MREMAP_MAYMOVE | MREMAP_FIXED, to.data());
+  };
+  ASSERT_NE(move(memory.bytes(), other.bytes()), MAP_FAILED);
+  ASSERT_NE(move(other.bytes(), memory.bytes()), MAP_FAILED);
+  test::access_page(memory.bytes(), 3, test::Access::write);
+  EXPECT_EQ(source_->look()->unseen, 1_MiB);
+}
+
 TEST_F(Written, SplitsHugePagesAndKeepsTheirBytes) {
   auto memory = MappedMemory::make(4_MiB, 2_MiB, 4_KiB, PROT_READ | PROT_WRITE).value();
   const std::span<std::byte> bytes(memory.memory(), 4_MiB .value);

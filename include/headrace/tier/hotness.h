@@ -82,8 +82,11 @@ struct HotnessOptions {
 };
 
 // Thread-safe; several threads may track, look and use the memory at once, and its bytes are the
-// same as without. Of touches made while a look is under way some may be missed. In a child made by
-// fork() a source is unsupported, and what was tracked is not tracked there.
+// same as without. Of touches made while a look is under way some may be missed. None sees what
+// does not go through the page table entries of the range: what a device reads or writes in pages
+// that were pinned for it (a registered buffer of io_uring, RDMA), and what is touched through
+// another mapping of the same file. In a child made by fork() a source is unsupported, and what was
+// tracked is not tracked there.
 class HotnessSource {
  public:
   // Restores what was changed in all memory that is still tracked.
