@@ -12,6 +12,7 @@
 #include "headrace/statistics.h"
 #include "headrace/tier/hotness.h"
 #include "memory/memory.h"
+#include "tier/kernel.h"
 
 namespace headrace {
 namespace {
@@ -53,9 +54,7 @@ double write_each_page(std::span<std::byte> memory, std::size_t page) {
   return static_cast<double>(time.count()) / static_cast<double>(memory.size() / page);
 }
 
-}  // namespace
-
-Result<HotnessCost> measure_hotness_cost(HotnessKind kind, Bytes memory) {
+Result<HotnessCost> measure(HotnessKind kind, Bytes memory) {
   const auto page = static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
   if (memory.value == 0 || memory.value % page != 0) {
     return fail(ErrorCode::invalid, "{} bytes are not whole pages", memory.value);
@@ -80,6 +79,12 @@ Result<HotnessCost> measure_hotness_cost(HotnessKind kind, Bytes memory) {
                      .access_ns = median(before).value_or(0),
                      .first_access_ns = median(first).value_or(0),
                      .pages = memory.value / page};
+}
+
+}  // namespace
+
+Result<HotnessCost> measure_hotness_cost(HotnessKind kind, Bytes memory) {
+  return no_throw([&] { return measure(kind, memory); });
 }
 
 }  // namespace headrace

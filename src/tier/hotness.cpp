@@ -28,8 +28,9 @@ double Hotness::now(const Entry& entry) const {
 }
 
 void Hotness::add(const HotnessSample& sample) {
-  time_ += sample.covered;
-  const double weight = 1 - std::exp2(-static_cast<double>(sample.covered.count()) / half_life_);
+  const Nanoseconds covered = std::max(sample.covered, Nanoseconds{});
+  time_ += covered;
+  const double weight = 1 - std::exp2(-static_cast<double>(covered.count()) / half_life_);
   for (const Touch& touch : sample.touches) warm(touch, weight);
   if (entries_.size() > drop_at_) drop_cold();
 }

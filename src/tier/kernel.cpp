@@ -59,13 +59,10 @@ Kernel& system_kernel() {
   return kernel;
 }
 
-OwnDescriptor::OwnDescriptor(int descriptor) : descriptor_(descriptor) {
-  try {
-    own_files::add(descriptor);
-  } catch (...) {
-    ::close(descriptor);
-    throw;
-  }
+// Constructed when it is added, so that it is closed where there is no memory for that.
+OwnDescriptor::OwnDescriptor(int descriptor) : OwnDescriptor() {
+  descriptor_ = descriptor;
+  own_files::add(descriptor);
 }
 OwnDescriptor::OwnDescriptor(OwnDescriptor&& other) noexcept
     : descriptor_(std::exchange(other.descriptor_, -1)) {}

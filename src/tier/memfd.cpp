@@ -59,11 +59,12 @@ Result<Tracking> MemfdSource::begin(const TrackedRange& range, std::span<const V
                 "one SharedMemory, or take another source");
   }
   HEADRACE_TRY_STATUS(register_protection(kernel(), faults_.get(), range.begin, range.end));
+  Undo undo([&] { end(range); });
   const auto dropped = drop(range, [](const PageRegion&) {});
   if (dropped && *dropped == 0) {
+    undo.keep();
     return Tracking{.granularity = {static_cast<std::uint64_t>(::sysconf(_SC_PAGESIZE))}};
   }
-  end(range);
   if (!dropped) {
     return fail(ErrorCode::invalid, "the memory was unmapped or replaced while it was tracked");
   }

@@ -88,12 +88,10 @@ class ReferencedSource final : public SourceBase {
 
  private:
   Result<Tracking> begin(const TrackedRange& range, std::span<const Vma> vmas) override;
-  void end(const TrackedRange& range) override { restore(range); }
-  Status examine(std::span<const TrackedRange> ranges, HotnessSample& sample) override;
-
-  void restore(const TrackedRange& range) {
+  void end(const TrackedRange& range) override {
     (void)kernel().madvise(range.begin, range.bytes().value, MADV_DODUMP);
   }
+  Status examine(std::span<const TrackedRange> ranges, HotnessSample& sample) override;
   Status clear();
 
   OwnDescriptor clear_;
@@ -132,19 +130,16 @@ Result<Tracking> ReferencedSource::begin(const TrackedRange& range, std::span<co
   const std::uint64_t most = kernel().max_mappings();
   const Chunks chunks = chunks_of(range.begin, range.end, options().chunk, any.huge ? kHugePage : 0,
                                   most > used ? (most - used) / 2 : 0);
+  Undo undo([&] { end(range); });
   for (std::size_t i = 0; i + 1 < chunks.bounds.size(); i += 2) {
     const std::uintptr_t at = chunks.bounds[i];
     const int error = kernel().madvise(at, chunks.bounds[i + 1] - at, MADV_DONTDUMP);
-    if (error < 0) {
-      restore(range);
-      return fail_errno(-error, "cannot make a chunk a mapping of its own (madvise)");
-    }
+    if (error < 0) return fail_errno(-error, "cannot make a chunk a mapping of its own (madvise)");
   }
-  if (auto cleared = clear(); !cleared) {
-    restore(range);
-    return std::unexpected(cleared.error());
-  }
-  return Tracking{chunks.size, chunks.note};
+  HEADRACE_TRY_STATUS(clear());
+  Tracking tracking{chunks.size, chunks.note};
+  undo.keep();
+  return tracking;
 }
 
 Status ReferencedSource::examine(std::span<const TrackedRange> ranges, HotnessSample& sample) {

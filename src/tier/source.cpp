@@ -10,6 +10,7 @@
 
 #include "core/check.h"
 #include "core/fail.h"
+#include "tier/claims.h"
 
 namespace headrace {
 namespace {
@@ -61,6 +62,8 @@ Status try_out(HotnessSource& source) {
   volatile std::byte* const page = memory.bytes().data() + size_of_page();
   *page = std::byte{1};
   HEADRACE_TRY_STATUS(source.track(memory.bytes()));
+  // Once it is unmapped, its addresses are anybody's.
+  const Undo untracking([&] { (void)source.untrack(memory.bytes()); });
   HEADRACE_TRY(const HotnessSample before, source.look());
   *page = std::byte{2};
   HEADRACE_TRY(const HotnessSample written, source.look());
@@ -72,6 +75,16 @@ Status try_out(HotnessSource& source) {
                 to_string(source.traits().kind));
   }
   return {};
+}
+
+SourceResult open_tried(HotnessKind kind, const HotnessOptions& options, Kernel& kernel) {
+  HotnessOptions trial = options;
+  trial.least_interval = {};
+  {
+    HEADRACE_TRY(const auto source, open_kind(kind, trial, kernel));
+    HEADRACE_TRY_STATUS(try_out(*source));
+  }
+  return open_kind(kind, options, kernel);
 }
 
 }  // namespace
@@ -165,22 +178,29 @@ void SourceBase::miss(HotnessSample& sample, Bytes bytes, std::string_view why) 
 }
 
 Result<Tracking> SourceBase::track(std::span<const std::byte> memory) {
+  return no_throw([&] { return track_or_throw(memory); });
+}
+
+Result<Tracking> SourceBase::track_or_throw(std::span<const std::byte> memory) {
   HEADRACE_TRY_STATUS(origin_.check("the source of hotness"));
   HEADRACE_TRY(const TrackedRange range, range_of(memory));
   const MutexLock lock(mutex_);
   HEADRACE_TRY(const std::vector<Vma> vmas, mappings_of(kernel_, range));
+  if (ranges_.size() == ranges_.capacity()) ranges_.reserve(2 * ranges_.size() + 1);
   HEADRACE_TRY_STATUS(claim(range.begin, range.end, traits().kind));
-  auto tracking = begin(range, vmas);
-  if (!tracking) {
-    release_claim(range.begin);
-    return tracking;
-  }
+  Undo claimed([&] { release_claim(range.begin); });
+  HEADRACE_TRY(Tracking tracking, begin(range, vmas));
+  claimed.keep();
   if (ranges_.empty()) since_ = clock_.now();
   ranges_.insert(std::ranges::upper_bound(ranges_, range.begin, {}, &TrackedRange::begin), range);
   return tracking;
 }
 
 Status SourceBase::untrack(std::span<const std::byte> memory) {
+  return no_throw([&] { return untrack_or_throw(memory); });
+}
+
+Status SourceBase::untrack_or_throw(std::span<const std::byte> memory) {
   HEADRACE_TRY_STATUS(origin_.check("the source of hotness"));
   const auto begin = reinterpret_cast<std::uintptr_t>(memory.data());
   const MutexLock lock(mutex_);
@@ -196,10 +216,15 @@ Status SourceBase::untrack(std::span<const std::byte> memory) {
 }
 
 Result<HotnessSample> SourceBase::look() {
+  return no_throw([&] { return look_or_throw(); });
+}
+
+Result<HotnessSample> SourceBase::look_or_throw() {
   HEADRACE_TRY_STATUS(origin_.check("the source of hotness"));
   const MutexLock lock(mutex_);
   const Nanoseconds now = clock_.now();
-  if (looked_ && now - *looked_ < options_.least_interval) {
+  // A clock that was set back tells nothing of the time since.
+  if (looked_ && now >= *looked_ && now - *looked_ < options_.least_interval) {
     return fail(ErrorCode::exhausted,
                 "the last look was {:.1f} ms ago; wait {:.1f} ms, or set a shorter least_interval",
                 seconds(now - *looked_) * 1e3, seconds(options_.least_interval) * 1e3);
@@ -207,7 +232,7 @@ Result<HotnessSample> SourceBase::look() {
   HotnessSample sample;
   if (!ranges_.empty()) {
     HEADRACE_TRY_STATUS(examine(ranges_, sample));
-    sample.covered = now - since_;
+    sample.covered = std::max(now - since_, Nanoseconds{});
   }
   since_ = now;
   looked_ = now;
@@ -219,13 +244,11 @@ SourceResult open_hotness(HotnessKind kind, const HotnessOptions& options, Kerne
     return fail(ErrorCode::invalid, "a chunk of {} bytes; give a power of two of at least {}",
                 options.chunk.value, size_of_page());
   }
-  HotnessOptions trial = options;
-  trial.least_interval = {};
-  {
-    HEADRACE_TRY(const auto source, open_kind(kind, trial, kernel));
-    HEADRACE_TRY_STATUS(try_out(*source));
+  if (options.least_interval < Nanoseconds{}) {
+    return fail(ErrorCode::invalid, "a least interval of {} ns; give 0 or more",
+                options.least_interval.count());
   }
-  return open_kind(kind, options, kernel);
+  return no_throw([&] { return open_tried(kind, options, kernel); });
 }
 
 SourceResult open_hotness(HotnessKind kind, const HotnessOptions& options) {

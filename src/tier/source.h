@@ -4,6 +4,7 @@
 #include <memory>
 #include <optional>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "core/fork.h"
@@ -20,6 +21,22 @@ struct TrackedRange {
   std::uintptr_t end = 0;
   Bytes bytes() const { return {end - begin}; }
   friend bool operator==(const TrackedRange&, const TrackedRange&) = default;
+};
+
+// Undoes what was begun, however its scope is left, unless it is to be kept.
+template <class Work>
+class Undo {
+ public:
+  explicit Undo(Work work) : work_(std::move(work)) {}
+  Undo(const Undo&) = delete;
+  ~Undo() {
+    if (!kept_) work_();
+  }
+  void keep() { kept_ = true; }
+
+ private:
+  Work work_;
+  bool kept_ = false;
 };
 
 // A Touch of [begin, end).
@@ -41,7 +58,8 @@ class SourceBase : public HotnessSource {
   Kernel& kernel() const { return kernel_; }
   const HotnessOptions& options() const { return options_; }
 
-  // The ways of a source; never two at once. `vmas`: the mappings that cover the range.
+  // The ways of a source; never two at once. `vmas`: the mappings that cover the range. Where
+  // begin() fails or throws, nothing is left of it.
   virtual Result<Tracking> begin(const TrackedRange& range, std::span<const Vma> vmas) = 0;
   virtual void end(const TrackedRange& range) = 0;
   // Adds what was touched in the ranges, which are ascending, and what is unseen.
@@ -51,6 +69,10 @@ class SourceBase : public HotnessSource {
   static void miss(HotnessSample& sample, Bytes bytes, std::string_view why);
 
  private:
+  // They may throw std::bad_alloc.
+  Result<Tracking> track_or_throw(std::span<const std::byte> memory);
+  Status untrack_or_throw(std::span<const std::byte> memory);
+  Result<HotnessSample> look_or_throw();
   // In a child, where the mutex may be held for ever.
   void leave() NO_THREAD_SAFETY_ANALYSIS;
 

@@ -2,12 +2,15 @@
 #include "tier/source.h"
 
 #include <gtest/gtest.h>
+#include <linux/userfaultfd.h>
+#include <sys/ioctl.h>
 #include <sys/mman.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
 #include <atomic>
 #include <cstring>
+#include <new>
 #include <optional>
 #include <random>
 #include <thread>
@@ -194,6 +197,103 @@ TEST_P(Sources, RefuseLooksThatComeTooSoon) {
   ASSERT_TRUE(sample);
   EXPECT_EQ(sample->covered, milliseconds{100});
   EXPECT_EQ(sample->touches.size(), 1u) << "nothing was forgotten";
+}
+
+TEST_P(Sources, GoOnWhenTheClockIsSetBack) {
+  clock_.advance(std::chrono::hours{2});
+  const Trackable memory(GetParam(), 1_MiB);
+  const auto source = open(milliseconds{100});
+  ASSERT_TRUE(source->track(memory.bytes()));
+  ASSERT_TRUE(source->look());
+  clock_.advance(-std::chrono::hours{1});
+  const auto sample = source->look();
+  ASSERT_TRUE(sample) << sample.error().message;
+  EXPECT_EQ(sample->covered, Nanoseconds{});
+  clock_.advance(milliseconds{100});
+  EXPECT_EQ(source->look()->covered, milliseconds{100});
+}
+
+TEST_P(Sources, LeaveNothingOfTheMemoryTheyAreTriedOn) {
+  struct Watching final : Kernel {
+    int undone = 0;
+    int refused = 0;
+    void count(int result) { ++(result < 0 ? refused : undone); }
+    int madvise(std::uintptr_t begin, std::size_t bytes, int advice) override {
+      const int result = Kernel::madvise(begin, bytes, advice);
+      if (advice == MADV_DODUMP) count(result);
+      return result;
+    }
+    int ioctl(int descriptor, unsigned long request, void* argument) override {
+      const int result = Kernel::ioctl(descriptor, request, argument);
+      if (request == UFFDIO_UNREGISTER) count(result);
+      return result;
+    }
+  } kernel;
+  ASSERT_TRUE(open_hotness(GetParam(), {}, kernel));
+  EXPECT_EQ(kernel.undone, 1) << "it is untracked, while it is mapped";
+  EXPECT_EQ(kernel.refused, 0);
+}
+
+// Memory runs out at the call that counts down to 0.
+struct OutOfMemory final : Kernel {
+  int calls_left = -1;
+  int registered = 0;
+  int left_out = 0;
+  void count() {
+    if (calls_left >= 0 && calls_left-- == 0) throw std::bad_alloc();
+  }
+  int open(const char* path, int flags) override {
+    count();
+    return Kernel::open(path, flags);
+  }
+  int madvise(std::uintptr_t begin, std::size_t bytes, int advice) override {
+    count();
+    const int result = Kernel::madvise(begin, bytes, advice);
+    if (advice == MADV_DONTDUMP) ++left_out;
+    if (advice == MADV_DODUMP) left_out = 0;
+    return result;
+  }
+  int ioctl(int descriptor, unsigned long request, void* argument) override {
+    count();
+    const int result = Kernel::ioctl(descriptor, request, argument);
+    if (result == 0 && request == UFFDIO_REGISTER) ++registered;
+    if (result == 0 && request == UFFDIO_UNREGISTER) --registered;
+    return result;
+  }
+  std::int64_t write(int descriptor, const void* bytes, std::size_t size) override {
+    count();
+    return Kernel::write(descriptor, bytes, size);
+  }
+};
+
+TEST_P(Sources, LeaveNothingWhenMemoryRunsOutAndGoOn) {
+  OutOfMemory kernel;
+  const auto source =
+      open_hotness(GetParam(), {.chunk = 64_KiB, .least_interval = {}}, kernel).value();
+  const Trackable memory(GetParam(), 1_MiB);
+  kernel.left_out = 0;
+  int refusals = 0;
+  for (int calls = 0;; ++calls) {
+    kernel.calls_left = calls;
+    const auto tracking = source->track(memory.bytes());
+    kernel.calls_left = -1;
+    if (tracking) break;
+    ++refusals;
+    EXPECT_EQ(tracking.error().code, ErrorCode::exhausted) << tracking.error().message;
+    EXPECT_EQ(kernel.registered, 0);
+    EXPECT_EQ(kernel.left_out, 0);
+  }
+  EXPECT_GT(refusals, 1);
+  kernel.calls_left = 0;
+  expect_error(source->look(), ErrorCode::exhausted, "memory");
+  ASSERT_TRUE(source->look());
+  test::access_page(memory.bytes(), 3, Access::write);
+  EXPECT_EQ(source->look()->touches.size(), 1u);
+}
+
+TEST_P(Sources, RefuseANegativeInterval) {
+  expect_error(open_hotness(GetParam(), {.least_interval = milliseconds{-1}}), ErrorCode::invalid,
+               "0 or more");
 }
 
 TEST_P(Sources, RefuseChunksThatAreNone) {

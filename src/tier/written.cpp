@@ -39,11 +39,9 @@ class WrittenSource final : public SourceBase {
 
 Result<Tracking> WrittenSource::begin(const TrackedRange& range, std::span<const Vma>) {
   HEADRACE_TRY_STATUS(register_protection(kernel(), faults_.get(), range.begin, range.end));
-  if (auto protected_now = protect_pages(kernel(), faults_.get(), range.begin, range.end);
-      !protected_now) {
-    end(range);
-    return std::unexpected(protected_now.error());
-  }
+  Undo undo([&] { end(range); });
+  HEADRACE_TRY_STATUS(protect_pages(kernel(), faults_.get(), range.begin, range.end));
+  undo.keep();
   return Tracking{.granularity = {static_cast<std::uint64_t>(::sysconf(_SC_PAGESIZE))}};
 }
 

@@ -77,7 +77,7 @@ struct HotnessOptions {
   Bytes chunk{256 << 10};
   // Looks that are asked for sooner after the one before are refused.
   Nanoseconds least_interval = std::chrono::milliseconds{100};
-  // Tells the times above; must outlive the source.
+  // Tells the times above; must outlive the source. Where it is set back, no time has passed.
   const Clock* clock = nullptr;  // system_clock()
 };
 
@@ -105,7 +105,7 @@ class HotnessSource {
   virtual Status untrack(std::span<const std::byte> memory) = 0;
 
   // What was touched since the last look. exhausted: sooner than HotnessOptions::least_interval;
-  // nothing is forgotten then. Else the errors of the kernel.
+  // nothing is forgotten then. Else the errors of the kernel; some touches may be forgotten then.
   virtual Result<HotnessSample> look() = 0;
 
  protected:
@@ -117,10 +117,10 @@ class HotnessSource {
 
 // Opens a source, and tries on some pages of its own that it sees what it promises.
 //
-// invalid: a chunk that is no power of two of pages. unsupported: this kernel has not what it
-// takes, with what that is; denied: a container or the kernel's settings forbid it. exhausted:
-// there is a source `referenced` in this process already: each of its looks clears the accessed
-// bits of the whole process, so that two would blind one another.
+// invalid: a chunk that is no power of two of pages, an interval below 0. unsupported: this kernel
+// has not what it takes, with what that is; denied: a container or the kernel's settings forbid it.
+// exhausted: there is a source `referenced` in this process already: each of its looks clears the
+// accessed bits of the whole process, so that two would blind one another.
 Result<std::unique_ptr<HotnessSource>> open_hotness(HotnessKind kind,
                                                     const HotnessOptions& options = {});
 
