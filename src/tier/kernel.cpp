@@ -10,6 +10,7 @@
 #include <array>
 #include <cerrno>
 #include <charconv>
+#include <string>
 #include <utility>
 
 #include "core/fail.h"
@@ -74,13 +75,31 @@ OwnDescriptor::~OwnDescriptor() {
   if (descriptor_ >= 0) own_files::close(descriptor_);
 }
 
+Result<OwnDescriptor> open_proc(Kernel& kernel, const char* path, int flags) {
+  const int descriptor = kernel.open(path, flags);
+  if (descriptor >= 0) return OwnDescriptor(descriptor);
+  switch (descriptor) {
+    case -ENOENT:
+      return fail(ErrorCode::unsupported,
+                  "there is no {}: /proc is not mounted, or the kernel was built without "
+                  "CONFIG_PROC_PAGE_MONITOR, or a sandbox stands in for it",
+                  path);
+    case -EROFS: return fail(ErrorCode::denied, "cannot open {}: /proc is read-only here", path);
+    case -EACCES:
+    case -EPERM:
+      return fail(ErrorCode::denied,
+                  "may not open {}: the process is not dumpable (it has changed its user, or its "
+                  "program may not be read), or a sandbox forbids it",
+                  path);
+    default: return fail_errno(-descriptor, std::string("cannot open ") + path);
+  }
+}
+
 Result<OwnDescriptor> open_pagemap(Kernel& kernel) {
-  const int descriptor = kernel.open("/proc/self/pagemap", O_RDONLY);
-  if (descriptor < 0) return fail_errno(-descriptor, "cannot open /proc/self/pagemap");
-  OwnDescriptor pagemap(descriptor);
+  HEADRACE_TRY(OwnDescriptor pagemap, open_proc(kernel, "/proc/self/pagemap", O_RDONLY));
   PageScan nothing;
   nothing.category_mask = nothing.return_mask = kPageIsPresent;
-  const int result = kernel.ioctl(descriptor, kPagemapScan, &nothing);
+  const int result = kernel.ioctl(pagemap.get(), kPagemapScan, &nothing);
   if (result == -ENOTTY) {
     return fail(ErrorCode::unsupported,
                 "this kernel cannot list pages by their state (PAGEMAP_SCAN); it takes Linux 6.7");
@@ -122,10 +141,11 @@ Result<OwnDescriptor> open_write_protection(Kernel& kernel) {
     return fail(ErrorCode::unsupported,
                 "userfaultfd of this kernel does not know UFFD_USER_MODE_ONLY; it takes Linux 6.7");
   }
-  if (descriptor < 0) {
-    return fail_errno(-descriptor,
-                      "userfaultfd is refused; in a container its seccomp profile must allow it");
+  if (descriptor == -EPERM || descriptor == -EACCES) {
+    return fail(ErrorCode::denied,
+                "userfaultfd is refused; in a container its seccomp profile must allow it");
   }
+  if (descriptor < 0) return fail_errno(-descriptor, "cannot open a userfaultfd");
   OwnDescriptor faults(descriptor);
   uffdio_api api{};
   api.api = UFFD_API;

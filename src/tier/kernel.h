@@ -88,6 +88,10 @@ class OwnDescriptor {
   int descriptor_ = -1;
 };
 
+// A file of /proc/self, for reading, or for writing with O_WRONLY. unsupported, denied, exhausted:
+// with the reason.
+Result<OwnDescriptor> open_proc(Kernel& kernel, const char* path, int flags);
+
 // /proc/self/pagemap. unsupported: a kernel without PAGEMAP_SCAN.
 Result<OwnDescriptor> open_pagemap(Kernel& kernel);
 

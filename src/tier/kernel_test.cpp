@@ -3,8 +3,10 @@
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <sys/ioctl.h>
+#include <sys/prctl.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 
 #include "support/child.h"
@@ -67,11 +69,48 @@ TEST(Kernel, OfASourceIsAskedWhenItIsOpened) {
                 "CONFIG_PROC_PAGE_MONITOR");
   kernel.open_error = -EACCES;
   expect_reason(open_hotness(HotnessKind::referenced, {}, kernel), ErrorCode::denied, "clear_refs");
+  expect_reason(open_hotness(HotnessKind::written, {}, kernel), ErrorCode::denied, "dumpable");
+  kernel.open_error = -EROFS;
+  expect_reason(open_hotness(HotnessKind::referenced, {}, kernel), ErrorCode::denied, "read-only");
   kernel.open_error = 0;
   kernel.first_ioctl_error = -ENOTTY;
   for (const HotnessKind kind : {HotnessKind::memfd, HotnessKind::written}) {
     expect_reason(open_hotness(kind, {}, kernel), ErrorCode::unsupported, "PAGEMAP_SCAN");
   }
+}
+
+// Words of what is not the reason.
+TEST(Kernel, GivesNoReasonThatIsNone) {
+  Refusing kernel;
+  kernel.open_error = kernel.faults_error = -EMFILE;
+  const auto protection = open_write_protection(kernel);
+  expect_reason(protection, ErrorCode::exhausted, "Too many open files");
+  EXPECT_EQ(protection.error().message.find("seccomp"), std::string::npos);
+  for (const HotnessKind kind : kHotnessKinds) {
+    const auto source = open_hotness(kind, {}, kernel);
+    expect_reason(source, ErrorCode::exhausted, "Too many open files");
+    EXPECT_EQ(source.error().message.find("dumpable"), std::string::npos);
+    EXPECT_EQ(source.error().message.find("CONFIG"), std::string::npos);
+  }
+  kernel.open_error = -ENOENT;
+  for (const HotnessKind kind : kHotnessKinds) {
+    expect_reason(open_hotness(kind, {}, kernel), ErrorCode::unsupported, "not mounted");
+  }
+}
+
+TEST(Kernel, NamesTheProcessThatIsNotDumpable) {
+  EXPECT_EQ(test::status_of_child([] {
+              // Root could open them all the same.
+              (void)!setuid(65534);
+              if (prctl(PR_SET_DUMPABLE, 0) != 0) return true;
+              if (::open("/proc/self/pagemap", O_RDONLY) >= 0 || errno != EACCES) return true;
+              return std::ranges::all_of(kHotnessKinds, [](HotnessKind kind) {
+                const auto source = open_hotness(kind);
+                return !source && source.error().code == ErrorCode::denied &&
+                       source.error().message.find("dumpable") != std::string::npos;
+              });
+            }),
+            0);
 }
 
 // Takes every call and does nothing, as some sandboxes do.

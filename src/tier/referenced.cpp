@@ -199,17 +199,7 @@ Chunks chunks_of(std::uintptr_t begin, std::uintptr_t end, Bytes wanted, std::ui
 }
 
 SourceResult open_referenced(const HotnessOptions& options, Kernel& kernel) {
-  const int descriptor = kernel.open("/proc/self/clear_refs", O_WRONLY);
-  if (descriptor == -ENOENT) {
-    return fail(ErrorCode::unsupported,
-                "there is no /proc/self/clear_refs: the kernel was built without "
-                "CONFIG_PROC_PAGE_MONITOR, or a sandbox stands in for it");
-  }
-  if (descriptor < 0) {
-    return fail_errno(-descriptor,
-                      "cannot open /proc/self/clear_refs (read-only /proc, or not dumpable)");
-  }
-  OwnDescriptor clear(descriptor);
+  HEADRACE_TRY(OwnDescriptor clear, open_proc(kernel, "/proc/self/clear_refs", O_WRONLY));
   HEADRACE_TRY(TlbFlush flush, TlbFlush::make());
   if (!claim_accessed_bits()) {
     return fail(ErrorCode::exhausted,

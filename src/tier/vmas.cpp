@@ -96,15 +96,7 @@ namespace {
 Status read_mappings(Kernel& kernel, const char* path,
                      const std::function<void(const Vma&)>& each) {
   std::vector<char> text(kReadAtOnce);
-  const int opened = kernel.open(path, O_RDONLY);
-  if (opened == -ENOENT) {
-    return fail(ErrorCode::unsupported,
-                "there is no {}: /proc is not mounted, or the kernel was built without "
-                "CONFIG_PROC_PAGE_MONITOR",
-                path);
-  }
-  if (opened < 0) return fail_errno(-opened, std::string("cannot open ") + path);
-  const OwnDescriptor file(opened);
+  HEADRACE_TRY(const OwnDescriptor file, open_proc(kernel, path, O_RDONLY));
   VmaReader reader(each);
   std::size_t kept = 0;  // of a line that has only begun
   while (true) {
