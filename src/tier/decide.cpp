@@ -15,6 +15,7 @@ class Decider {
       : policy_(policy), left_(allowance) {
     for (const ChunkPlace& chunk : chunks) {
       resident_ += chunk.resident;
+      if (chunk.backed_off) continue;
       if (chunk.resident.value > 0) coldest_.push_back(&chunk);
       if (chunk.out.value > 0 && chunk.heat >= policy.least_heat) hottest_.push_back(&chunk);
     }

@@ -63,6 +63,12 @@ TEST(Decide, KeepsAChunkThatIsHalfOutInOnePlace) {
   EXPECT_EQ(moves(decide(chunks, {.budget = 4_MiB}, kAll)), (Moves{{1, true}}));
 }
 
+TEST(Decide, LeavesWhatIsBackedOffWhereItIsAndCountsIt) {
+  std::vector chunks{resident(1, 0), resident(2, 0.1), resident(3, 0.2), out(4, 0.9)};
+  chunks[0].backed_off = chunks[3].backed_off = true;
+  EXPECT_EQ(moves(decide(chunks, {.budget = 2_MiB}, kAll)), (Moves{{2, false}}));
+}
+
 struct World {
   std::vector<ChunkPlace> chunks;
   Bytes resident_bytes() const {
@@ -127,6 +133,9 @@ RC_GTEST_PROP(DecideModel, KeepsItsBounds, ()) {
     RC_ASSERT(!each.in || each.heat >= policy.least_heat);
   }
   RC_ASSERT(moved <= allowance);
+  // Three chunks are of 12 bytes: an allowance that grows to that gets everything done.
+  RC_ASSERT(decide(world.chunks, policy, {12}).empty() ==
+            decide(world.chunks, policy, kAll).empty());
   world.carry_out(decisions);
   RC_ASSERT(world.resident_bytes() <= std::max(policy.budget, before));
   // With leave to move all, nothing is left to decide: no two take turns.

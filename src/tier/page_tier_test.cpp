@@ -2,11 +2,14 @@
 
 #include <gtest/gtest.h>
 #include <sys/mman.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 #include <atomic>
 #include <cerrno>
 #include <cmath>
 #include <mutex>
+#include <new>
 #include <optional>
 #include <set>
 #include <thread>
@@ -30,10 +33,14 @@ class FakeSwap final : public Kernel {
   int madvise(std::uintptr_t begin, std::size_t bytes, int advice) override {
     const std::lock_guard lock(mutex_);
     if (advice == MADV_PAGEOUT) {
-      for (std::size_t at = 0; at < bytes && !full; at += kPage) out_.insert(begin + at);
+      if (is_locked(begin)) return ++tries_at_locked, -EINVAL;
+      for (std::size_t at = 0; at < bytes && !full; at += kPage) {
+        if (is_there(begin + at)) out_.insert(begin + at);
+      }
       return 0;
     }
     if (advice == 22) {  // MADV_POPULATE_READ
+      if (old) return -EINVAL;
       for (std::size_t at = 0; at < bytes; at += kPage) {
         out_.erase(begin + at);
         // The kernel sets the accessed bit too.
@@ -48,6 +55,7 @@ class FakeSwap final : public Kernel {
   std::int64_t pread(int descriptor, void* bytes, std::size_t count, std::int64_t at) override {
     const std::int64_t got = Kernel::pread(descriptor, bytes, count, at);
     const std::lock_guard lock(mutex_);
+    if (calls_left >= 0 && calls_left-- == 0) throw std::bad_alloc();
     auto* const entries = static_cast<std::uint64_t*>(bytes);
     for (std::size_t i = 0; i < count / 8; ++i) {
       if (out_.contains((static_cast<std::size_t>(at) / 8 + i) * kPage)) {
@@ -64,9 +72,24 @@ class FakeSwap final : public Kernel {
     }
     test::access_page(memory, page, test::Access::mixed);
   }
+  // Whether there is a page, not in swap.
+  static bool is_there(std::uintptr_t address) {
+    unsigned char there = 0;
+    return mincore(reinterpret_cast<void*>(address), kPage, &there) == 0 && there % 2 == 1;
+  }
+
   std::atomic<bool> full = false;
+  bool old = false;                     // knows no MADV_POPULATE_READ
+  std::span<const std::byte> locked{};  // stays
+  int tries_at_locked = 0;
+  int calls_left = -1;  // until memory runs out
 
  private:
+  bool is_locked(std::uintptr_t begin) const {
+    const auto first = reinterpret_cast<std::uintptr_t>(locked.data());
+    return begin >= first && begin - first < locked.size();
+  }
+
   std::mutex mutex_;
   std::set<std::uintptr_t> out_;
 };
@@ -192,6 +215,126 @@ TEST_F(Tiered, SaysWhatTheKernelRefused) {
   EXPECT_EQ(step->resident, kPart * 8);
 }
 
+TEST_F(Tiered, LetsWhatRefusesBeAndMovesTheOthers) {
+  const Trackable memory(HotnessKind::referenced, kPart * 16);
+  const auto tier = open(options(kPart * 4, kPart * 4));
+  ASSERT_TRUE(tier->add(memory.bytes()));
+  kernel_.locked = memory.pages(0, 4 * kPagesOfPart);  // of all that is cold, tried first
+  clock_.advance(std::chrono::seconds{1});
+  EXPECT_EQ(tier->step()->refused, kPart * 4);
+  clock_.advance(milliseconds{100});
+  const auto second = tier->step();
+  EXPECT_EQ(second->out, kPart * 4) << "what was refused does not count as moved";
+  EXPECT_EQ(second->refused, 0_B);
+  EXPECT_EQ(second->backed_off, kPart * 4);
+  for (int i = 0; i < 100; ++i) {
+    clock_.advance(std::chrono::seconds{1});
+    tier->step().value();
+  }
+  clock_.advance(std::chrono::seconds{1});
+  EXPECT_EQ(tier->step()->out, kPart * 12);
+  EXPECT_LE(kernel_.tries_at_locked, 4 * 8) << "4 chunks, tried again after 1, 2, 4, ... steps";
+}
+
+TEST_F(Tiered, TriesWhatRefusedAgain) {
+  const Trackable memory(HotnessKind::referenced, kPart * 8);
+  const auto tier = open(options(kPart * 4));
+  ASSERT_TRUE(tier->add(memory.bytes()));
+  kernel_.full = true;
+  for (int i = 0; i < 4; ++i) {
+    clock_.advance(std::chrono::seconds{1});
+    EXPECT_EQ(tier->step()->out, 0_B);
+  }
+  kernel_.full = false;
+  Bytes out;
+  for (int i = 0; i < 8 && out < kPart * 4; ++i) {
+    clock_.advance(std::chrono::seconds{1});
+    out = tier->step()->out;
+  }
+  EXPECT_EQ(out, kPart * 4);
+}
+
+TEST_F(Tiered, MovesAtTheHighestRateThereIs) {
+  const Trackable memory(HotnessKind::referenced, kPart * 8);
+  const auto tier = open(options(kPart * 4, Bytes{UINT64_MAX}));
+  ASSERT_TRUE(tier->add(memory.bytes()));
+  ASSERT_TRUE(tier->step());
+  for (int i = 0; i < 3; ++i) {
+    clock_.advance(std::chrono::seconds{1});
+    access_parts(memory.bytes(), {0, 1, 2, 3, 4, 5, 6, 7});
+    EXPECT_EQ(tier->step()->resident, kPart * 4);
+  }
+}
+
+TEST_F(Tiered, GoesOnWhenTheClockIsSetBack) {
+  clock_.advance(std::chrono::hours{2});
+  const Trackable memory(HotnessKind::referenced, kPart * 8);
+  const auto tier = open(options(kPart * 4));
+  ASSERT_TRUE(tier->add(memory.bytes()));
+  ASSERT_TRUE(tier->step());
+  clock_.advance(-std::chrono::hours{1});
+  ASSERT_TRUE(tier->step());
+  clock_.advance(milliseconds{99});
+  expect_refused(tier->step(), ErrorCode::exhausted, "99.0 ms");
+  clock_.advance(milliseconds{1});
+  EXPECT_EQ(tier->step()->resident, kPart * 4);
+}
+
+TEST_F(Tiered, BringsInNoPageThatWasNeverThere) {
+  auto mapped = MappedMemory::make(kPart, 2_MiB, 4_KiB, PROT_READ | PROT_WRITE).value();
+  const std::span<std::byte> memory(mapped.memory(), kPart.value);
+  (void)::madvise(memory.data(), memory.size(), MADV_NOHUGEPAGE);
+  const auto pages_there = [&] {
+    std::vector<std::size_t> pages;
+    for (std::size_t page = 0; page < kPagesOfPart; ++page) {
+      const auto at = reinterpret_cast<std::uintptr_t>(memory.data()) + page * kPage;
+      if (FakeSwap::is_there(at)) pages.push_back(page);
+    }
+    return pages;
+  };
+  for (std::size_t page = 0; page < kPagesOfPart; page += 2) {
+    test::access_page(memory, page, test::Access::write);
+  }
+  const auto before = pages_there();
+  ASSERT_EQ(before.size(), kPagesOfPart / 2);
+  const Trackable other(HotnessKind::referenced, kPart);
+  const auto tier = open(options(kPart));
+  ASSERT_TRUE(tier->add(other.bytes()));
+  ASSERT_TRUE(tier->add(memory));
+  Bytes in;
+  for (int i = 0; i < 20; ++i) {
+    // First the one is used, then some of the other.
+    if (i < 4) {
+      access_parts(other.bytes(), {0});
+    } else {
+      for (std::size_t page = 0; page < 8; page += 2) kernel_.access(memory, page);
+    }
+    clock_.advance(std::chrono::seconds{1});
+    const auto step = tier->step();
+    ASSERT_TRUE(step) << step.error().message;
+    for (const TierDecision& each : step->decisions) {
+      if (each.in) in += each.bytes;
+    }
+  }
+  EXPECT_EQ(in.value, 4 * kPage);
+  EXPECT_EQ(pages_there(), before);
+}
+
+TEST_F(Tiered, TellsThatMemoryRanOutAndGoesOn) {
+  const Trackable memory(HotnessKind::referenced, kPart * 8);
+  const auto tier = open(options(kPart * 4));
+  ASSERT_TRUE(tier->add(memory.bytes()));
+  for (int calls = 0; calls < 12; ++calls) {
+    kernel_.calls_left = calls;
+    clock_.advance(std::chrono::seconds{1});
+    expect_refused(tier->step(), ErrorCode::exhausted, "memory");
+  }
+  clock_.advance(std::chrono::seconds{1});
+  EXPECT_EQ(tier->step()->resident, kPart * 4);
+  kernel_.calls_left = 0;
+  expect_refused(PageTier::Inside::open(options(1_MiB), kernel_), ErrorCode::exhausted, "already");
+}
+
 TEST_F(Tiered, RefusesWithoutSwapInOneLine) {
   kernel_.full = true;
   const auto tier = PageTier::Inside::open(options(1_MiB), kernel_);
@@ -202,6 +345,33 @@ TEST_F(Tiered, RefusesWithoutSwapInOneLine) {
   EXPECT_TRUE(open_hotness(HotnessKind::referenced)) << "nothing is left of it";
 }
 
+TEST_F(Tiered, RefusesAKernelThatBringsNothingIn) {
+  kernel_.old = true;
+  expect_refused(PageTier::Inside::open(options(1_MiB), kernel_), ErrorCode::unsupported, "5.14");
+}
+
+TEST_F(Tiered, RefusesMemoryThatDoesNotMoveInWords) {
+  const auto tier = open(options(1_MiB));
+  const Trackable none(HotnessKind::referenced, 1_MiB);
+  ASSERT_EQ(mprotect(none.pages(7, 1).data(), kPage, PROT_NONE), 0);
+  expect_refused(tier->add(none.bytes()), ErrorCode::unsupported, "PROT_NONE");
+  const Trackable mapped(HotnessKind::referenced, 1_MiB);
+  const int file = memfd_create("test", MFD_CLOEXEC);
+  ASSERT_EQ(ftruncate(file, kPage), 0);
+  ASSERT_NE(mmap(mapped.pages(7, 1).data(), kPage, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_FIXED,
+                 file, 0),
+            MAP_FAILED);
+  ::close(file);
+  expect_refused(tier->add(mapped.bytes()), ErrorCode::unsupported, "file");
+  const Trackable locked(HotnessKind::referenced, 1_MiB);
+  // ASan's mlock() does nothing.
+  if (syscall(SYS_mlock, locked.pages(7, 1).data(), kPage) == 0) {
+    expect_refused(tier->add(locked.bytes()), ErrorCode::unsupported, "mlock");
+    ASSERT_EQ(syscall(SYS_munlock, locked.bytes().data(), locked.bytes().size()), 0);
+  }
+  EXPECT_TRUE(tier->add(locked.bytes())) << "nothing is left of the refusals";
+}
+
 TEST_F(Tiered, RefusesWhatMakesNoSense) {
   expect_refused(PageTier::Inside::open(options(0_B), kernel_), ErrorCode::invalid, "budget");
   PageTierOptions wrong = options(1_MiB);
@@ -209,6 +379,9 @@ TEST_F(Tiered, RefusesWhatMakesNoSense) {
   expect_refused(PageTier::Inside::open(wrong, kernel_), ErrorCode::invalid, "hysteresis");
   wrong = options(1_MiB, 0_B);
   expect_refused(PageTier::Inside::open(wrong, kernel_), ErrorCode::invalid, "rate");
+  wrong = options(1_MiB);
+  wrong.least_interval = milliseconds{-1};
+  expect_refused(PageTier::Inside::open(wrong, kernel_), ErrorCode::invalid, "interval");
   wrong = options(1_MiB);
   wrong.chunk = 5000_B;
   expect_refused(PageTier::Inside::open(wrong, kernel_), ErrorCode::invalid, "power of two");

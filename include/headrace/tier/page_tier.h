@@ -27,6 +27,7 @@ struct ChunkPlace {
   Bytes resident;            // in DRAM
   Bytes out;                 // in swap
   double heat = 0;
+  bool backed_off = false;  // counts, but does not move now
 };
 
 struct TierPolicy {
@@ -37,7 +38,8 @@ struct TierPolicy {
   double hysteresis = 0.1;
   // Chunks colder than this are not brought in, whatever room there is.
   double least_heat = 0.05;
-  // Most bytes that go out and come in together in a second.
+  // Most bytes that go out and come in together in a second; what is not used in a second is lost,
+  // but for three chunks, which one chunk may take for another.
   Bytes per_second = 64_MiB;
 };
 
@@ -74,6 +76,8 @@ struct TierStep {
   Bytes out;
   // Bytes that were to move and did not: locked, swap full, touched again at once.
   Bytes refused;
+  // Resident bytes of chunks that refused before and were not tried again this time.
+  Bytes backed_off;
 };
 
 // Tracks by the source `referenced`, the only one of its process. Thread-safe. In a child made by
@@ -81,21 +85,24 @@ struct TierStep {
 class PageTier {
  public:
   // unsupported: a page of its own that was to go out did not, because there is no swap or it is
-  // full, or a cgroup allows none; or no source `referenced`. invalid: a budget or chunk that is
-  // none, a hysteresis or heat outside 0 to 1. Other errors as open_hotness().
+  // full, or a cgroup allows none, or the kernel is older than 5.14; or no source `referenced`.
+  // invalid: a budget or chunk that is none, a hysteresis or heat outside 0 to 1, an interval below
+  // 0. Other errors as open_hotness().
   static Result<std::unique_ptr<PageTier>> open(const PageTierOptions& options);
 
   // Restores mappings; what is out stays out until it is touched.
   ~PageTier();
 
   // Manages private anonymous memory from now on, in whole pages. Errors as HotnessSource::track();
-  // unsupported: memory that is shared.
+  // unsupported: memory that is shared, a file's, locked (mlock) or without access (PROT_NONE).
   Status add(std::span<const std::byte> memory);
   // Ends that. invalid: it was not added as one range.
   Status remove(std::span<const std::byte> memory);
 
   // Looks, decides, and moves: to be called each second or so. The time it takes is bounded by
-  // the policy's rate. exhausted: sooner than the least interval after the last one.
+  // the policy's rate. A chunk that refuses to move is let be for 1 step, then 2, then 4, up to 64,
+  // and its bytes are moved of others. exhausted: sooner than the least interval after the last
+  // one.
   Result<TierStep> step();
 
   // The last decisions, at most 1000, oldest first.
