@@ -93,9 +93,7 @@ TEST_F(Memfd, RefusesMemoryOfSomebodyElseAtTheAddressesOfSharedMemory) {
   replace_by_private(partly.pages(7, 1));
   const Trackable moved(HotnessKind::memfd, 1_MiB);
   const Trackable target(HotnessKind::written, 1_MiB);
-  ASSERT_NE(mremap(moved.bytes().data(), 1_MiB .value, 1_MiB .value, MREMAP_MAYMOVE | MREMAP_FIXED,
-                   target.bytes().data()),
-            MAP_FAILED);
+  ASSERT_TRUE(test::move_mapping(moved.bytes(), target.bytes()));
   replace_by_private(moved.bytes());
   for (const Trackable* each : {&replaced, &partly, &moved}) {
     const auto refused = source_->track(each->bytes());
@@ -104,9 +102,7 @@ TEST_F(Memfd, RefusesMemoryOfSomebodyElseAtTheAddressesOfSharedMemory) {
     EXPECT_EQ(static_cast<char>(each->bytes()[7 * kPage + 1]), 'x');
   }
   const Trackable other(HotnessKind::memfd, 1_MiB);
-  ASSERT_EQ(mremap(other.bytes().data(), 1_MiB .value, 1_MiB .value, MREMAP_MAYMOVE | MREMAP_FIXED,
-                   partly.bytes().data()),
-            partly.bytes().data());
+  ASSERT_TRUE(test::move_mapping(other.bytes(), partly.bytes()));
   EXPECT_FALSE(source_->track(partly.bytes())) << "the memory of another SharedMemory";
 }
 

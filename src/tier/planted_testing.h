@@ -54,6 +54,13 @@ class Trackable {
   std::span<std::byte> bytes_;
 };
 
+// Moves a mapping to the place of another of its size. Its own stays taken: somebody else's memory
+// that came there would be unmapped with it.
+inline bool move_mapping(std::span<std::byte> from, std::span<std::byte> to) {
+  return ::mremap(from.data(), from.size(), from.size(),
+                  MREMAP_MAYMOVE | MREMAP_FIXED | MREMAP_DONTUNMAP, to.data()) == to.data();
+}
+
 enum class Access { read, write, mixed };
 
 inline void access_page(std::span<std::byte> memory, std::size_t page, Access how) {

@@ -8,6 +8,7 @@
 #include <map>
 #include <random>
 
+#include "core/sanitizers.h"
 #include "support/child.h"
 #include "tier/planted_testing.h"
 
@@ -200,6 +201,9 @@ TEST_F(Referenced, UndoesWhatItBeganWhenTheKernelRefusesTheRest) {
 }
 
 TEST_F(Referenced, LooksUnderALimitOfPrivateMemory) {
+#if defined(HEADRACE_ASAN) || defined(HEADRACE_TSAN)
+  GTEST_SKIP() << "the allocator of a sanitizer ends the program at such a limit";
+#endif
   EXPECT_EQ(test::status_of_child([&] {
               const Trackable memory(HotnessKind::referenced, 1_MiB);
               const auto source = open();

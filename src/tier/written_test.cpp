@@ -89,11 +89,8 @@ TEST_F(Written, TellsMemoryThatWasMovedAwayAndBackAsUnseen) {
   const Trackable memory(HotnessKind::written, 1_MiB);
   const Trackable other(HotnessKind::written, 1_MiB);
   ASSERT_TRUE(source_->track(memory.bytes()));
-  const auto move = [](std::span<std::byte> from, std::span<std::byte> to) {
-    return mremap(from.data(), from.size(), from.size(), MREMAP_MAYMOVE | MREMAP_FIXED, to.data());
-  };
-  ASSERT_NE(move(memory.bytes(), other.bytes()), MAP_FAILED);
-  ASSERT_NE(move(other.bytes(), memory.bytes()), MAP_FAILED);
+  ASSERT_TRUE(test::move_mapping(memory.bytes(), other.bytes()));
+  ASSERT_TRUE(test::move_mapping(other.bytes(), memory.bytes()));
   test::access_page(memory.bytes(), 3, test::Access::write);
   EXPECT_EQ(source_->look()->unseen, 1_MiB);
 }
