@@ -4,6 +4,8 @@
 // are writes in the order of addresses, one to each page; compare FirstAccess with Access.
 #include <benchmark/benchmark.h>
 #include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <memory>
 #include <optional>
@@ -17,8 +19,8 @@ namespace {
 constexpr std::size_t kPage = 4096;
 
 struct Bench {
-  explicit Bench(HotnessKind kind, Bytes size) {
-    auto opened = open_hotness(kind, {.least_interval = {}});
+  explicit Bench(HotnessKind kind, Bytes size, Bytes chunk = 256_KiB) {
+    auto opened = open_hotness(kind, {.chunk = chunk, .least_interval = {}});
     if (!opened) {
       error = opened.error().message;
       return;
@@ -91,6 +93,34 @@ void Access(benchmark::State& state, HotnessKind kind) {
   bench.report(state);
 }
 
+// Tracking one page more, and untracking it, where so many are tracked one by one, each second one.
+void Track(benchmark::State& state, HotnessKind kind) {
+  const auto count = static_cast<std::size_t>(state.range(0));
+  Bench bench(kind, {2 * (count + 1) * kPage});
+  if (!bench.error.empty()) return state.SkipWithError(bench.error.c_str());
+  const auto page = [&](std::size_t i) { return bench.memory.subspan(2 * i * kPage, kPage); };
+  for (std::size_t i = 0; i < count; ++i) {
+    if (!bench.source->track(page(i))) return state.SkipWithError("cannot track");
+  }
+  for (auto _ : state) {
+    benchmark::DoNotOptimize(bench.source->track(page(count)));
+    benchmark::DoNotOptimize(bench.source->untrack(page(count)));
+  }
+}
+
+// A fork() until the child has ended, while so many chunks of one page are tracked.
+void Fork(benchmark::State& state) {
+  const auto chunks = static_cast<std::uint64_t>(state.range(0));
+  Bench bench(HotnessKind::referenced, {(chunks + 1) * kPage}, {kPage});
+  if (!bench.error.empty()) return state.SkipWithError(bench.error.c_str());
+  if (chunks > 0 && !bench.source->track(bench.memory)) return state.SkipWithError("cannot track");
+  for (auto _ : state) {
+    const pid_t child = fork();
+    if (child == 0) _exit(0);
+    waitpid(child, nullptr, 0);
+  }
+}
+
 // Adding a sample of single pages, each second one of the memory.
 void AddToHeat(benchmark::State& state) {
   HotnessSample sample{.covered = std::chrono::seconds{1}};
@@ -111,6 +141,9 @@ void AddToHeat(benchmark::State& state) {
 HEADRACE_BENCH_SOURCES(Access);
 HEADRACE_BENCH_SOURCES(FirstAccess);
 HEADRACE_BENCH_SOURCES(Look);
+BENCHMARK_CAPTURE(Track, referenced, HotnessKind::referenced)->Arg(0)->Arg(1000);
+BENCHMARK_CAPTURE(Track, written, HotnessKind::written)->Arg(0)->Arg(1000);
+BENCHMARK(Fork)->Arg(0)->Arg(1000)->Arg(30000);
 BENCHMARK(AddToHeat)->Arg(64);
 
 }  // namespace

@@ -36,7 +36,7 @@ class MemfdSource final : public SourceBase {
   }
 
  private:
-  Result<Tracking> begin(const TrackedRange& range, std::span<const Vma> vmas) override;
+  Result<Tracking> begin(const TrackedRange& range) override;
   void end(const TrackedRange& range) override { unregister_range(kernel(), faults_.get(), range); }
   Status examine(std::span<const TrackedRange> ranges, HotnessSample& sample) override;
   void examine(const TrackedRange& range, HotnessSample& sample);
@@ -49,11 +49,15 @@ class MemfdSource final : public SourceBase {
   OwnDescriptor faults_;
 };
 
-Result<Tracking> MemfdSource::begin(const TrackedRange& range, std::span<const Vma> vmas) {
+Result<Tracking> MemfdSource::begin(const TrackedRange& range) {
   const std::optional<FileId> file = shared_file(range.begin, range.end);
+  bool ours = file.has_value();
   // Whatever else was mapped at its addresses would lose its bytes.
-  if (!file ||
-      !std::ranges::all_of(vmas, [&](const Vma& vma) { return vma.shared && vma.file == *file; })) {
+  HEADRACE_TRY_STATUS(for_each_vma(kernel(), [&](const Vma& vma) {
+    if (vma.end <= range.begin || vma.begin >= range.end) return;
+    ours = ours && vma.shared && vma.file == *file;
+  }));
+  if (!ours) {
     return fail(ErrorCode::unsupported,
                 "only shared memory keeps its bytes without page table entries; give memory of "
                 "one SharedMemory, or take another source");

@@ -87,7 +87,7 @@ class ReferencedSource final : public SourceBase {
   }
 
  private:
-  Result<Tracking> begin(const TrackedRange& range, std::span<const Vma> vmas) override;
+  Result<Tracking> begin(const TrackedRange& range) override;
   void end(const TrackedRange& range) override {
     (void)kernel().madvise(range.begin, range.bytes().value, MADV_DODUMP);
   }
@@ -107,7 +107,7 @@ Status ReferencedSource::clear() {
   return flush_.flush();
 }
 
-Result<Tracking> ReferencedSource::begin(const TrackedRange& range, std::span<const Vma>) {
+Result<Tracking> ReferencedSource::begin(const TrackedRange& range) {
   Vma any;  // what any mapping of the range is
   std::uint64_t used = 0;
   HEADRACE_TRY_STATUS(for_each_vma_in_detail(kernel(), [&](const Vma& vma) {

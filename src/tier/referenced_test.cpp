@@ -228,6 +228,15 @@ TEST_F(Referenced, LooksUnderALimitOfPrivateMemory) {
             0);
 }
 
+TEST_F(Referenced, KeepsMemoryFromGrowingWhileItTracks) {
+  const Trackable memory(HotnessKind::referenced, 1_MiB);
+  const auto source = open();
+  ASSERT_TRUE(source->track(memory.bytes()));
+  EXPECT_EQ(mremap(memory.bytes().data(), 1_MiB .value, 2_MiB .value, MREMAP_MAYMOVE), MAP_FAILED);
+  EXPECT_EQ(errno, EFAULT);
+  EXPECT_TRUE(source->look());
+}
+
 TEST_F(Referenced, ForgetsNoTouchWhenTheKernelRefusesToClear) {
   struct NoClearing final : Kernel {
     bool refuses = false;

@@ -1,5 +1,6 @@
 #include "tier/source.h"
 
+#include <sys/mman.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -30,19 +31,15 @@ Result<TrackedRange> range_of(std::span<const std::byte> memory) {
   return TrackedRange{begin, begin + memory.size()};
 }
 
-// The mappings that cover the range; invalid: there is a hole in it.
-Result<std::vector<Vma>> mappings_of(Kernel& kernel, const TrackedRange& range) {
-  std::vector<Vma> vmas;
+// invalid: there is a hole in the range. All mappings are read only to find where.
+Status check_mapped(Kernel& kernel, const TrackedRange& range) {
+  if (::msync(reinterpret_cast<void*>(range.begin), range.bytes().value, MS_ASYNC) == 0) return {};
   std::uintptr_t covered = range.begin;
   HEADRACE_TRY_STATUS(for_each_vma(kernel, [&](const Vma& vma) {
-    if (vma.end <= range.begin || vma.begin >= range.end) return;
-    vmas.push_back(vma);
     if (vma.begin <= covered) covered = std::max(covered, vma.end);
   }));
-  if (covered < range.end) {
-    return fail(ErrorCode::invalid, "there is no memory at {:#x}; track what is mapped", covered);
-  }
-  return vmas;
+  if (covered >= range.end) return {};
+  return fail(ErrorCode::invalid, "there is no memory at {:#x}; track what is mapped", covered);
 }
 
 SourceResult open_kind(HotnessKind kind, const HotnessOptions& options, Kernel& kernel) {
@@ -185,11 +182,11 @@ Result<Tracking> SourceBase::track_or_throw(std::span<const std::byte> memory) {
   HEADRACE_TRY_STATUS(origin_.check("the source of hotness"));
   HEADRACE_TRY(const TrackedRange range, range_of(memory));
   const MutexLock lock(mutex_);
-  HEADRACE_TRY(const std::vector<Vma> vmas, mappings_of(kernel_, range));
+  HEADRACE_TRY_STATUS(check_mapped(kernel_, range));
   if (ranges_.size() == ranges_.capacity()) ranges_.reserve(2 * ranges_.size() + 1);
   HEADRACE_TRY_STATUS(claim(range.begin, range.end, traits().kind));
   Undo claimed([&] { release_claim(range.begin); });
-  HEADRACE_TRY(Tracking tracking, begin(range, vmas));
+  HEADRACE_TRY(Tracking tracking, begin(range));
   claimed.keep();
   if (ranges_.empty()) since_ = clock_.now();
   ranges_.insert(std::ranges::upper_bound(ranges_, range.begin, {}, &TrackedRange::begin), range);

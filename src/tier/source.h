@@ -58,9 +58,9 @@ class SourceBase : public HotnessSource {
   Kernel& kernel() const { return kernel_; }
   const HotnessOptions& options() const { return options_; }
 
-  // The ways of a source; never two at once. `vmas`: the mappings that cover the range. Where
-  // begin() fails or throws, nothing is left of it.
-  virtual Result<Tracking> begin(const TrackedRange& range, std::span<const Vma> vmas) = 0;
+  // The ways of a source; never two at once. Where begin() fails or throws, nothing is left of
+  // it.
+  virtual Result<Tracking> begin(const TrackedRange& range) = 0;
   virtual void end(const TrackedRange& range) = 0;
   // Adds what was touched in the ranges, which are ascending, and what is unseen.
   virtual Status examine(std::span<const TrackedRange> ranges, HotnessSample& sample) = 0;

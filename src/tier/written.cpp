@@ -27,7 +27,7 @@ class WrittenSource final : public SourceBase {
   }
 
  private:
-  Result<Tracking> begin(const TrackedRange& range, std::span<const Vma> vmas) override;
+  Result<Tracking> begin(const TrackedRange& range) override;
   void end(const TrackedRange& range) override { unregister_range(kernel(), faults_.get(), range); }
   Status examine(std::span<const TrackedRange> ranges, HotnessSample& sample) override;
   // Requires: a part that is one mapping.
@@ -37,7 +37,7 @@ class WrittenSource final : public SourceBase {
   OwnDescriptor faults_;
 };
 
-Result<Tracking> WrittenSource::begin(const TrackedRange& range, std::span<const Vma>) {
+Result<Tracking> WrittenSource::begin(const TrackedRange& range) {
   HEADRACE_TRY_STATUS(register_protection(kernel(), faults_.get(), range.begin, range.end));
   Undo undo([&] { end(range); });
   HEADRACE_TRY_STATUS(protect_pages(kernel(), faults_.get(), range.begin, range.end));
