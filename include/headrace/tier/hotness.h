@@ -97,11 +97,10 @@ class HotnessSource {
   // Begins to track whole pages of mapped memory, which the caller keeps mapped: of what is
   // unmapped nothing is said any more. With `referenced`, touches of other memory since the last
   // look are forgotten, it takes as long as a look at the whole process (few large ranges are
-  // better than many small ones), and mremap() cannot move or grow the memory meanwhile, which is
-  // many mappings; what mremap() moves away is unseen with the others. invalid: no bytes, not whole
-  // pages, not mapped, tracked already (by any source of this process). unsupported: memory of a
-  // kind that the source cannot track. exhausted: the kernel has no room for it. Nothing is changed
-  // after an error.
+  // better than many small ones), and mremap() does not grow the memory meanwhile: it is many
+  // mappings. invalid: no bytes, not whole pages, not mapped, tracked already (by any source of
+  // this process). unsupported: memory of a kind that the source cannot track. exhausted: the
+  // kernel has no room for it. Nothing is changed after an error.
   virtual Result<Tracking> track(std::span<const std::byte> memory) = 0;
 
   // Restores what track() changed. invalid: `memory` was not tracked by this source in one call.
