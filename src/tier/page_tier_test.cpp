@@ -458,5 +458,41 @@ TEST(PageTierHere, PagesOutAndInOrSaysWhyNot) {
   }
 }
 
+TEST(PageTierHere, KeepsTheHotWithinTheBudgetAndFollowsItOrSaysWhyNot) {
+  constexpr Bytes kHot = 2_MiB;
+  const Trackable memory(HotnessKind::referenced, 16_MiB);
+  for (std::size_t at = 0; at < memory.bytes().size(); ++at) {
+    memory.bytes()[at] = static_cast<std::byte>(at * 37 >> 4);
+  }
+  ManualClock clock;
+  const auto tier = PageTier::open({.policy = {.budget = 4_MiB, .per_second = 1_GiB},
+                                    .chunk = kPart,
+                                    .half_life = std::chrono::seconds{2},
+                                    .clock = &clock});
+  if (!tier) GTEST_SKIP() << tier.error().message;
+  ASSERT_TRUE((*tier)->add(memory.bytes()));
+  for (const Bytes first : {0_MiB, 9_MiB}) {
+    const auto hot = memory.bytes().subspan(first.value, kHot.value);
+    Result<TierStep> step;
+    for (int i = 0; i < 12; ++i) {
+      for (std::size_t page = 0; page < hot.size() / kPage; ++page) {
+        test::access_page(hot, page, test::Access::read);
+      }
+      clock.advance(std::chrono::seconds{1});
+      step = (*tier)->step();
+      ASSERT_TRUE(step) << step.error().message;
+      EXPECT_LE(step->resident, 4_MiB + step->refused + step->backed_off);
+    }
+    EXPECT_GT(step->out, 0_B);
+    for (const TierDecision& each : step->decisions) {
+      const auto* const chunk = reinterpret_cast<const std::byte*>(each.begin);
+      EXPECT_TRUE(each.in || chunk < hot.data() || chunk >= hot.data() + hot.size());
+    }
+  }
+  for (std::size_t at = 0; at < memory.bytes().size(); ++at) {
+    ASSERT_EQ(memory.bytes()[at], static_cast<std::byte>(at * 37 >> 4));
+  }
+}
+
 }  // namespace
 }  // namespace headrace
