@@ -10,6 +10,11 @@ set(HEADRACE_SINGLE_THREADED src/topology/discovery src/topology src/profile src
 set(HEADRACE_OPTIMISED src/core src/backend/cpu src/backend/dsa src/memory/heap src/move
   src/cache/structures src/cache src/measure/instruments dsa_emulator/device workload/query
   tests/conformance)
+# Folders of text, numbers and control, without raw memory or long loops. With sanitizers their code
+# is compiled as that of all tests is: at -O0, with HEADRACE_NO_SLOW_CHECKS.
+set(HEADRACE_PLAIN src/core/text src/topology/discovery src/topology src/profile src/place
+  src/place/advice src/backend/registry src/measure/session src/measure/experiments
+  src/measure/experiments/dsa src/measure dsa_emulator/rates)
 # A program is run in so many parts, so that a long one keeps several cores busy.
 set(HEADRACE_TEST_PARTS 4)
 
@@ -42,7 +47,8 @@ function(headrace_test_program name)
   target_include_directories(${name} PRIVATE ${PROJECT_SOURCE_DIR}/src ${PROJECT_SOURCE_DIR}/tests
     ${PROJECT_SOURCE_DIR})
   # A test's own code need not be fast; -O0 halves the time to compile it, with clang to a third.
-  target_compile_options(${name} PRIVATE $<IF:$<CONFIG:Release>,-O1,-O0>)
+  target_compile_options(${name} PRIVATE $<IF:$<CONFIG:Release>,-O1,-O0>
+    ${HEADRACE_NO_SLOW_CHECKS})
   target_compile_definitions(${name} PRIVATE HEADRACE_SOURCE_DIR="${PROJECT_SOURCE_DIR}")
   target_link_libraries(${name} PRIVATE headrace_test_support headrace_workload headrace
     headrace_warnings headrace_test_warnings ${HEADRACE_DEPENDENCIES} GTest::gtest_main rapidcheck)
