@@ -21,8 +21,9 @@ target_compile_options(headrace_warnings INTERFACE
   $<$<AND:$<COMPILE_LANG_AND_ID:CXX,GNU>,$<BOOL:${CMAKE_UNITY_BUILD}>>:-Wno-subobject-linkage>
   $<$<AND:$<COMPILE_LANG_AND_ID:CXX,Clang>,$<BOOL:${CMAKE_UNITY_BUILD}>>:-Wno-shadow>)
 
-# What takes as long to compile as all else that ASan and UBSan add: a check of each pointer for null,
-# alignment and the size of its object. ASan finds the first and the last where memory is touched.
+# What takes as long to compile as all else that ASan and UBSan add: a check of each pointer for
+# null, alignment and the size of its object. ASan finds the first and the last where memory is
+# touched.
 set(HEADRACE_NO_SLOW_CHECKS "")
 # Clang 19 does not say by these macros what it compiles for, as GCC does.
 foreach(sanitizer address thread)

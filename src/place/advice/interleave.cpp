@@ -260,12 +260,11 @@ void compare_others(std::span<const Tier> tiers, InterleaveAdvice& advice) {
 
 Result<std::vector<Tier>> loaded_tiers(const Profile& profile, const InterleaveRequest& request) {
   HEADRACE_TRY_STATUS(check(profile, request));
-  InterleaveAdvice advice{.mix = request.mix};
-  HEADRACE_TRY(advice.traffic, mix_traffic(request.mix));
-  HEADRACE_TRY(advice.cpu_node, cpu_node_of(profile, request));
-  HEADRACE_TRY(const auto curves, usable(profile, advice.cpu_node, request.mix, advice));
+  HEADRACE_TRY_STATUS(mix_traffic(request.mix));
+  HEADRACE_TRY(const NodeId cpu_node, cpu_node_of(profile, request));
+  HEADRACE_TRY(const MemoryCurves curves, usable(profile, cpu_node, request.mix));
   std::vector<Tier> tiers;
-  for (const MemoryCurve& each : curves) {
+  for (const MemoryCurve& each : curves.found) {
     HEADRACE_TRY(const double most, most_share_of(*profile.machine.find(each.node), request));
     tiers.push_back({each.node, each.curve, most});
   }
