@@ -36,7 +36,7 @@ LAYERS = [
     "src/core", "src/core/waiting", "src/core/text",
     "src/topology", "src/topology/discovery", "src/profile",
     "src/place", "src/place/advice", "src/memory/pages", "src/memory", "src/memory/heap",
-    "src/tier", "src/tier/arena", "src/backend", "src/backend/cpu",
+    "src/tier", "src/tier/process", "src/tier/arena", "src/backend", "src/backend/cpu",
     "src/backend/storage",
     "src/backend/dsa/operation", "src/backend/dsa/queue", "src/backend/dsa", "src/backend/registry",
     "src/move", "src/cache/structures", "src/cache", "src/measure/instruments",
@@ -62,7 +62,8 @@ PUBLIC = {
     "random.h": "core", "result.h": "core", "route.h": "place",
     "statistics.h": "core", "units.h": "core", "version.h": "core",
     "tier/arena.h": "tier/arena", "tier/hotness.h": "tier", "tier/page_tier.h": "tier",
-    "workload/histogram.h": "workload", "workload/query.h": "workload/query",
+    "tier/process_tier.h": "tier/process", "workload/histogram.h": "workload",
+    "workload/query.h": "workload/query",
 }
 # Headers of hardware and systems that only one folder, or one below it, may see.
 VENDOR = {

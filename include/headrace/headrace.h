@@ -34,5 +34,6 @@
 #include "headrace/tier/arena.h"
 #include "headrace/tier/hotness.h"
 #include "headrace/tier/page_tier.h"
+#include "headrace/tier/process_tier.h"
 #include "headrace/units.h"
 #include "headrace/version.h"

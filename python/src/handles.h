@@ -163,6 +163,7 @@ void bind_profile(nb::module_& m);
 void bind_query(nb::module_& m);
 void bind_arenas(nb::module_& m);
 void bind_tier(nb::module_& m);
+void bind_process_tier(nb::module_& m);
 void bind_workload(nb::module_& m);
 
 }  // namespace headrace::python

@@ -26,5 +26,6 @@ NB_MODULE(_core, m) {
   bind_query(m);
   bind_tier(m);
   bind_arenas(m);
+  bind_process_tier(m);
   bind_workload(m);
 }

@@ -68,6 +68,8 @@ HEADRACE_WORDS(ParameterKind, "parameter kind",
                ParameterKind::any)
 HEADRACE_WORDS(HotnessKind, "source of hotness", "typing.Literal['referenced', 'memfd', 'written']",
                HotnessKind::referenced, HotnessKind::memfd, HotnessKind::written)
+HEADRACE_WORDS(ProcessHotness, "source of hotness", "typing.Literal['hint-faults', 'refaults']",
+               ProcessHotness::hint_faults, ProcessHotness::refaults)
 #undef HEADRACE_WORDS
 
 // A word given by the user, looked up by get(): a wrong one raises InvalidError with the right
@@ -171,6 +173,8 @@ template <>
 struct type_caster<headrace::BlockState> : word_caster<headrace::BlockState> {};
 template <>
 struct type_caster<headrace::HotnessKind> : word_caster<headrace::HotnessKind> {};
+template <>
+struct type_caster<headrace::ProcessHotness> : word_caster<headrace::ProcessHotness> {};
 template <>
 struct type_caster<headrace::Difference::Outcome> : word_caster<headrace::Difference::Outcome> {};
 template <>

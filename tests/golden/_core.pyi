@@ -2043,6 +2043,8 @@ def measure_hotness_cost(kind: Literal['referenced', 'memfd', 'written'], memory
 
 class ArenaUse:
     """What was seen of an arena."""
+class TierDecision:
+    """A chunk of memory that went out, or came in, and why."""
 
     def __repr__(self) -> str: ...
 
@@ -2111,6 +2113,147 @@ def plan_arenas(uses: Sequence[ArenaUse], tiers: Sequence[tuple[str, int | None]
 
 def arenas_in_plan(plan: str) -> list[ArenaUse]:
     """What was seen when this text was made."""
+    def begin(self) -> int:
+        """Its address."""
+
+    @property
+    def comes_in(self) -> bool:
+        """Whether it came in, or went out."""
+
+    @property
+    def bytes(self) -> int:
+        """That were to move."""
+
+    @property
+    def heat(self) -> float:
+        """The chance that it is touched within ten seconds."""
+
+    @property
+    def reason(self) -> str:
+        """In words."""
+
+class ProcessTierStep:
+    """What one step did."""
+
+    def __repr__(self) -> str: ...
+
+    def asdict(self) -> dict[str, object]:
+        """The fields by name, nested records too."""
+
+    @property
+    def resident(self) -> int:
+        """Bytes in DRAM, as far as known."""
+
+    @property
+    def out(self) -> int:
+        """Bytes in swap."""
+
+    @property
+    def went_out(self) -> int:
+        """Bytes that this step paged out."""
+
+    @property
+    def came_in(self) -> int:
+        """Bytes that it brought in."""
+
+    @property
+    def returned(self) -> int:
+        """Bytes that the program's faults brought in."""
+
+    @property
+    def refused(self) -> int:
+        """Bytes that were to go out and stayed, as the last survey found."""
+
+    @property
+    def surveyed(self) -> bool:
+        """Whether the places of all pages were read."""
+
+    @property
+    def undone(self) -> str:
+        """What the guard undid, and why; '' for nothing."""
+
+    @property
+    def note(self) -> str:
+        """What hinders; '' for nothing."""
+
+class ProcessTierTotals:
+    """Times (s) and counts since the start."""
+
+    def __repr__(self) -> str: ...
+
+    def asdict(self) -> dict[str, object]:
+        """The fields by name, nested records too."""
+
+    @property
+    def elapsed(self) -> float:
+        """Since the start."""
+
+    @property
+    def program_cpu(self) -> float:
+        """CPU time of the program."""
+
+    @property
+    def major_faults(self) -> int:
+        """Those of the program."""
+
+    @property
+    def tracker_cpu(self) -> float:
+        """CPU time to find out and decide."""
+
+    @property
+    def mover_cpu(self) -> float:
+        """CPU time to page out and bring in."""
+
+    @property
+    def went_out(self) -> int:
+        """Bytes paged out."""
+
+    @property
+    def came_in(self) -> int:
+        """Bytes brought in."""
+
+    @property
+    def undone(self) -> int:
+        """Times that the guard undid something."""
+
+    @property
+    def lost(self) -> int:
+        """Faults that came faster than they were taken."""
+
+class ProcessTier:
+    """Memory of another process between DRAM and swap. Thread-safe."""
+
+    @property
+    def source(self) -> Literal['hint-faults', 'refaults']:
+        """By what it tells hot from cold."""
+
+    @property
+    def why(self) -> str:
+        """Why by that, and what was set for it."""
+
+    def step(self) -> ProcessTierStep:
+        """
+        Takes what is known, decides and moves; to be called some times a second. AbsentError: the process has ended, or has become another program.
+        """
+
+    def decisions(self) -> list[TierDecision]:
+        """The last ones, at most 1000, oldest first."""
+
+    def totals(self) -> ProcessTierTotals:
+        """Times and counts since the start."""
+
+    def close(self) -> None:
+        """Ends it and puts settings of the kernel back."""
+
+def tier_process(pid: int, budget: int, *, source: Literal['hint-faults', 'refaults'] | None = None, guard: float = 0.05, per_second: int = 67108864, half_life: float = 120.0, directory: str = '') -> ProcessTier:
+    """
+    Keeps what a process has in memory within `budget` bytes, the hot of it first. ExhaustedError: another tiers it; DeniedError: it takes root; UnsupportedError: no swap.
+    """
+
+def restore_after_kill(directory: str = '') -> bool:
+    """
+    Puts back settings of the kernel that a tier left that was killed; True: there was something.
+    """
 
 HISTOGRAM_BINS: int = 1048576
 

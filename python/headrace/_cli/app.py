@@ -95,7 +95,10 @@ class _Dsa(_Commands):
 class _Tier(_Commands):
     """Show which memory is hot and what the kernel does about it; switch its tiering on and off."""
 
-    modules = {"explain": "tier", "status": "tier_status", "kernel": "tier_kernel"}
+    modules = {
+        "explain": "tier", "status": "tier_status", "kernel": "tier_kernel",
+        "attach": "process_tier.attach", "run": "process_tier.run",
+    }  # fmt: skip
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """`headrace tier --explain` is how it began."""

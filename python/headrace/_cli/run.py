@@ -129,7 +129,7 @@ def run(
         return exit_codes.SUCCESS
     path = shutil.which(program[0])
     if path is None:
-        return _not_runnable(program[0])
+        return not_runnable(program[0])
     _apply(made)
     if verbose:
         _tell(made, program, verbose)
@@ -193,7 +193,8 @@ def _exec(path: str, program: Sequence[str]) -> NoReturn:
     os.execv("/bin/sh", ["sh", path, *program[1:]])  # a script without first line, as shells do
 
 
-def _not_runnable(name: str) -> int:
+def not_runnable(name: str) -> int:
+    """Says why there is no such program; the exit code for that."""
     if os.path.isdir(name) and "/" in name:
         _say(f"cannot run {name}: it is a directory")
         return exit_codes.CANNOT_RUN

@@ -1,0 +1,116 @@
+// Memory of another process between DRAM and swap: the hot of it stays, the cold goes out first.
+//
+// As PageTier (page_tier.h) for one's own memory: the slow tier is swap, on compressed memory
+// (zram) or an SSD; what goes out and comes in is decided by `decide`. A process is watched from
+// outside and needs to know nothing; its bytes and addresses stay as they are. What is hot is told
+// by its page faults, so that a program that never faults costs nothing. It is no limit: memory
+// that the program takes between two steps is over the budget until the next one.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "headrace/clock.h"
+#include "headrace/export.h"
+#include "headrace/result.h"
+#include "headrace/tier/page_tier.h"
+#include "headrace/units.h"
+
+namespace HEADRACE_API headrace {
+
+enum class ProcessHotness : std::uint8_t {
+  hint_faults,  // the kernel takes entries away now and then (kernel.numa_balancing): who faults is
+                // used
+  refaults,     // pages that are out and come back; no other
+};
+
+// "hint-faults", "refaults".
+std::string_view to_string(ProcessHotness source);
+
+struct ProcessTierOptions {
+  TierPolicy policy;
+  // The source to take; without one the best that there is.
+  std::optional<ProcessHotness> source;
+  // Evidence counts half after this time.
+  Nanoseconds half_life = std::chrono::minutes{2};
+  // By how much the share of the program's CPU time that goes into major faults may grow over what
+  // it was before; beyond, the last decisions are undone. 0: no guard.
+  double guard = 0.05;
+  // Memory that is told apart: a page, or more for processes of which more than 4 Mi chunks would
+  // have to be kept account of. A power of two of pages.
+  Bytes chunk{4096};
+  // Where locks and what is to be put back are kept; /run/headrace or $XDG_RUNTIME_DIR/headrace.
+  std::filesystem::path directory;
+  const Clock* clock = nullptr;  // system_clock(); must outlive the tier
+};
+
+// What one step did, and what is so since the start.
+struct ProcessTierStep {
+  Bytes resident;  // of the memory that is managed, as far as known
+  Bytes out;
+  Bytes went_out;  // by this step's decisions
+  Bytes came_in;
+  Bytes returned;  // by faults of the program, since the step before
+  // Memory that was to go out and stayed, as the last survey found: shared, pinned, swap full.
+  Bytes refused;
+  bool surveyed = false;  // whether the places of all pages were read
+  std::string undone;     // by the guard, with why; "" if nothing was
+  std::string note;       // what hinders; "" if nothing does
+};
+
+// Times and counts since the start.
+struct ProcessTierTotals {
+  Nanoseconds elapsed{};
+  Nanoseconds program_cpu{};
+  std::uint64_t major_faults = 0;  // of the program
+  Nanoseconds tracker_cpu{};       // ours: to find out and to decide
+  Nanoseconds mover_cpu{};         // ours: to page out and to bring in
+  Bytes went_out;
+  Bytes came_in;
+  std::uint64_t undone = 0;  // times that the guard undid something
+  std::uint64_t lost = 0;    // faults that came faster than they were taken
+};
+
+// Thread-compatible. In a child made by fork() it is unsupported, and the parent's goes on.
+class ProcessTier {
+ public:
+  // Takes the process: one ProcessTier for each, on the whole host. What is needed of the kernel is
+  // tried first, and nothing is changed after an error. absent: no such process; exhausted: another
+  // tiers it; denied: it takes root (CAP_SYS_NICE, CAP_SYS_PTRACE), with what is possible without;
+  // unsupported: a thread of the kernel, no swap, a source that is not there; invalid: options that
+  // make no sense.
+  static Result<std::unique_ptr<ProcessTier>> open(int pid, const ProcessTierOptions& options);
+
+  // Puts the settings of the kernel back; what is out stays out until it is touched.
+  ~ProcessTier();
+
+  ProcessHotness source() const;
+  // Why this source, and what was set for it. Both may change: a process gets hint faults when it
+  // has got a second thread.
+  const std::string& why() const;
+
+  // Takes what is known by now, decides, and moves: to be called some times a second. absent: the
+  // process has ended, or has become another program; so says each step from then on.
+  Result<ProcessTierStep> step();
+
+  // The last decisions, at most 1000, oldest first.
+  std::vector<TierDecision> decisions() const;
+  ProcessTierTotals totals() const;
+
+  class Inside;  // src/tier/process/process_tier.h
+
+ private:
+  explicit ProcessTier(std::unique_ptr<Inside> inside);
+  std::unique_ptr<Inside> inside_;
+};
+
+// Puts back settings of the kernel that a tier left that was killed; true: there was something.
+// Each open() does so too.
+bool restore_after_kill(const std::filesystem::path& directory = {});
+
+}  // namespace HEADRACE_API headrace

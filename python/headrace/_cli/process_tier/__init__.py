@@ -1,0 +1,1 @@
+"""headrace tier attach, headrace tier run: another process' memory within a budget."""

@@ -1,0 +1,150 @@
+// Tiering of another process.
+#include "headrace/tier/process_tier.h"
+
+#include <nanobind/stl/unique_ptr.h>
+
+#include <memory>
+#include <mutex>
+#include <optional>
+
+#include "handles.h"
+#include "record.h"
+#include "types.h"
+
+namespace headrace::python {
+
+using namespace nb::literals;
+
+namespace {
+
+// Threads of Python may call at once, since a step lets the interpreter go.
+class SharedTier {
+ public:
+  explicit SharedTier(std::unique_ptr<ProcessTier> tier) : tier_(std::move(tier)) {}
+
+  ProcessTierStep step() {
+    auto done = [&]() -> Result<ProcessTierStep> {
+      const GilRelease release;
+      const std::lock_guard lock(mutex_);
+      if (tier_ == nullptr) return closed();
+      return tier_->step();
+    }();
+    return unwrap(std::move(done));
+  }
+  void close() {
+    const GilRelease release;
+    const std::lock_guard lock(mutex_);
+    tier_.reset();
+  }
+  template <class Ask>
+  auto ask(Ask what) {
+    auto answer = [&]() -> Result<std::invoke_result_t<Ask, ProcessTier&>> {
+      const GilRelease release;
+      const std::lock_guard lock(mutex_);
+      if (tier_ == nullptr) return closed();
+      return what(*tier_);
+    }();
+    return unwrap(std::move(answer));
+  }
+
+ private:
+  static std::unexpected<Error> closed() {
+    return std::unexpected(Error{ErrorCode::invalid, "this tier is closed"});
+  }
+  std::mutex mutex_;
+  std::unique_ptr<ProcessTier> tier_;
+};
+
+void bind_records(nb::module_& m) {
+  Record<TierDecision>(m, "TierDecision", "A chunk of memory that went out, or came in, and why.")
+      .field("begin", &TierDecision::begin, "Its address.")
+      .field("comes_in", &TierDecision::in, "Whether it came in, or went out.")
+      .field("bytes", &TierDecision::bytes, "That were to move.")
+      .field("heat", &TierDecision::heat, "The chance that it is touched within ten seconds.")
+      .field("reason", &TierDecision::reason, "In words.");
+  Record<ProcessTierStep>(m, "ProcessTierStep", "What one step did.")
+      .field("resident", &ProcessTierStep::resident, "Bytes in DRAM, as far as known.")
+      .field("out", &ProcessTierStep::out, "Bytes in swap.")
+      .field("went_out", &ProcessTierStep::went_out, "Bytes that this step paged out.")
+      .field("came_in", &ProcessTierStep::came_in, "Bytes that it brought in.")
+      .field("returned", &ProcessTierStep::returned, "Bytes that the program's faults brought in.")
+      .field("refused", &ProcessTierStep::refused,
+             "Bytes that were to go out and stayed, as the last survey found.")
+      .field("surveyed", &ProcessTierStep::surveyed, "Whether the places of all pages were read.")
+      .field("undone", &ProcessTierStep::undone, "What the guard undid, and why; '' for nothing.")
+      .field("note", &ProcessTierStep::note, "What hinders; '' for nothing.");
+  Record<ProcessTierTotals>(m, "ProcessTierTotals", "Times (s) and counts since the start.")
+      .field("elapsed", &ProcessTierTotals::elapsed, "Since the start.")
+      .field("program_cpu", &ProcessTierTotals::program_cpu, "CPU time of the program.")
+      .field("major_faults", &ProcessTierTotals::major_faults, "Those of the program.")
+      .field("tracker_cpu", &ProcessTierTotals::tracker_cpu, "CPU time to find out and decide.")
+      .field("mover_cpu", &ProcessTierTotals::mover_cpu, "CPU time to page out and bring in.")
+      .field("went_out", &ProcessTierTotals::went_out, "Bytes paged out.")
+      .field("came_in", &ProcessTierTotals::came_in, "Bytes brought in.")
+      .field("undone", &ProcessTierTotals::undone, "Times that the guard undid something.")
+      .field("lost", &ProcessTierTotals::lost, "Faults that came faster than they were taken.");
+}
+
+}  // namespace
+
+void bind_process_tier(nb::module_& m) {
+  bind_records(m);
+  nb::class_<SharedTier>(m, "ProcessTier",
+                         "Memory of another process between DRAM and swap. Thread-safe.")
+      .def_prop_ro(
+          "source",
+          [](SharedTier& self) {
+            return self.ask([](ProcessTier& tier) { return tier.source(); });
+          },
+          "By what it tells hot from cold.")
+      .def_prop_ro(
+          "why",
+          [](SharedTier& self) { return self.ask([](ProcessTier& tier) { return tier.why(); }); },
+          "Why by that, and what was set for it.")
+      .def("step", &SharedTier::step,
+           "Takes what is known, decides and moves; to be called some times a second. AbsentError: "
+           "the process has ended, or has become another program.")
+      .def(
+          "decisions",
+          [](SharedTier& self) {
+            return self.ask([](ProcessTier& tier) { return tier.decisions(); });
+          },
+          "The last ones, at most 1000, oldest first.")
+      .def(
+          "totals",
+          [](SharedTier& self) {
+            return self.ask([](ProcessTier& tier) { return tier.totals(); });
+          },
+          "Times and counts since the start.")
+      .def("close", &SharedTier::close, "Ends it and puts settings of the kernel back.");
+  m.def(
+      "tier_process",
+      [](int pid, Bytes budget, const std::optional<Word<ProcessHotness>>& source, double guard,
+         Bytes per_second, Nanoseconds half_life, const std::string& directory) {
+        ProcessTierOptions options;
+        options.policy.budget = budget;
+        options.policy.per_second = per_second;
+        options.half_life = half_life;
+        options.guard = guard;
+        options.directory = directory;
+        if (source) options.source = source->get();
+        auto tier = [&] {
+          const GilRelease release;
+          return ProcessTier::open(pid, options);
+        }();
+        return std::make_unique<SharedTier>(unwrap(std::move(tier)));
+      },
+      "pid"_a, "budget"_a, nb::kw_only(), "source"_a = nb::none(), "guard"_a = 0.05,
+      "per_second"_a = (64_MiB).value, "half_life"_a = 120.0, "directory"_a = "",
+      "Keeps what a process has in memory within `budget` bytes, the hot of it first. "
+      "ExhaustedError: "
+      "another tiers it; DeniedError: it takes root; UnsupportedError: no swap.");
+  m.def(
+      "restore_after_kill",
+      [](const std::string& directory) { return restore_after_kill(directory); },
+      "directory"_a = "",
+      "Puts back settings of the kernel that a tier left that was killed; True: there was "
+      "something.");
+}
+
+}  // namespace headrace::python

@@ -1,0 +1,68 @@
+// What tiering of other processes holds of the machine, and gives back: one tier per process, and
+// the kernel's hint faults. Both are locks on files, which the kernel lets go when their holder
+// ends, however it ends. Thread-compatible.
+#pragma once
+
+#include <filesystem>
+#include <string>
+
+#include "headrace/result.h"
+#include "tier/kernel.h"
+
+namespace headrace {
+
+// /run/headrace where that can be made, else $XDG_RUNTIME_DIR/headrace; made. denied: neither.
+Result<std::filesystem::path> state_directory();
+
+// The only tier of a process.
+class ProcessClaim {
+ public:
+  // exhausted: another has it. `started` tells processes of one PID apart.
+  static Result<ProcessClaim> take(const std::filesystem::path& directory, int pid,
+                                   std::uint64_t started);
+  ProcessClaim(ProcessClaim&&) = default;
+  ProcessClaim& operator=(ProcessClaim&&) = default;
+  ~ProcessClaim();
+
+ private:
+  ProcessClaim(std::filesystem::path path, OwnDescriptor file)
+      : path_(std::move(path)), file_(std::move(file)) {}
+  std::filesystem::path path_;
+  OwnDescriptor file_;
+};
+
+// kernel.numa_balancing, on for as long as anybody holds it here. What it was stands in a file
+// until it is put back; a holder that was killed leaves the file, and the next that takes, or
+// restore_hint_faults(), puts it back. One who finds it on leaves it on.
+class HintFaults {
+ public:
+  // absent: a kernel without; denied: not as this user. `setting`: the file of the kernel.
+  static Result<HintFaults> take(
+      const std::filesystem::path& directory,
+      const std::filesystem::path& setting = "/proc/sys/kernel/numa_balancing");
+  HintFaults(HintFaults&&) = default;
+  HintFaults& operator=(HintFaults&&) = delete;
+  // The last holder puts back what was, unless somebody else has changed it meanwhile.
+  ~HintFaults();
+
+  // What was done, in words.
+  const std::string& note() const { return note_; }
+
+ private:
+  HintFaults(std::filesystem::path directory, std::filesystem::path setting, OwnDescriptor file,
+             std::string note)
+      : directory_(std::move(directory)),
+        setting_(std::move(setting)),
+        file_(std::move(file)),
+        note_(std::move(note)) {}
+  std::filesystem::path directory_;
+  std::filesystem::path setting_;
+  OwnDescriptor file_;
+  std::string note_;
+};
+
+// Puts back what killed holders left; true: there was something.
+bool restore_hint_faults(const std::filesystem::path& directory,
+                         const std::filesystem::path& setting = "/proc/sys/kernel/numa_balancing");
+
+}  // namespace headrace

@@ -1,0 +1,498 @@
+#include "tier/process/process_tier.h"
+
+#include <time.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <limits>
+#include <utility>
+
+#include "core/fail.h"
+
+namespace headrace {
+namespace {
+
+constexpr std::size_t kKeptDecisions = 1000;
+constexpr std::uint64_t kMostChunks = 4 << 20;
+constexpr std::size_t kEntriesAtOnce = 8192;
+// What surveys may take: of the program's CPU time, and of a core when there is nothing left to
+// decide by.
+constexpr double kSurveyShare = 0.01;
+constexpr double kHastyShare = 0.05;
+constexpr Nanoseconds kLeastBetweenSurveys = std::chrono::seconds{1};
+constexpr Nanoseconds kMostBetweenSurveys = std::chrono::minutes{5};
+// How the program ran before is looked at for so long.
+constexpr Nanoseconds kBefore = std::chrono::seconds{2};
+constexpr Nanoseconds kGuardSpan = std::chrono::milliseconds{500};
+constexpr Nanoseconds kUndoes = std::chrono::seconds{10};
+constexpr std::size_t kMostUndone = 65536;
+constexpr Nanoseconds kFirstPause = std::chrono::minutes{1};
+constexpr Nanoseconds kLongestPause = std::chrono::hours{1};
+constexpr Bytes kNoBudget{std::numeric_limits<std::uint64_t>::max()};
+constexpr std::size_t kFewestCandidates = 8192;
+constexpr std::ptrdiff_t kMostCandidates = 1 << 20;
+constexpr std::size_t kInAtOnce = 256;
+constexpr Bytes kLeastSwap = 16_MiB;
+constexpr double kHorizon = 10;  // s
+
+Nanoseconds thread_cpu() {
+  timespec used{};
+  ::clock_gettime(CLOCK_THREAD_CPUTIME_ID, &used);
+  return std::chrono::seconds{used.tv_sec} + Nanoseconds{used.tv_nsec};
+}
+
+// Adds the CPU time of a scope.
+class Timed {
+ public:
+  explicit Timed(Nanoseconds& sum) : sum_(sum), since_(thread_cpu()) {}
+  ~Timed() { sum_ += thread_cpu() - since_; }
+  Timed(const Timed&) = delete;
+  Timed& operator=(const Timed&) = delete;
+
+ private:
+  Nanoseconds& sum_;
+  const Nanoseconds since_;
+};
+
+// The coldest, or hottest, `count` stay, the extreme one last.
+template <class Order>
+void keep_extreme(auto& all, std::size_t count, Order order) {
+  if (all.size() > count) {
+    std::ranges::nth_element(all, all.end() - static_cast<std::ptrdiff_t>(count), order);
+    all.erase(all.begin(), all.end() - static_cast<std::ptrdiff_t>(count));
+  }
+  std::ranges::sort(all, order);
+}
+
+}  // namespace
+
+double heat_of(double rate) { return 1 - std::exp(-rate * kHorizon); }
+
+Bytes chunk_for(Bytes memory, Bytes chunk) {
+  while (memory / chunk > kMostChunks) chunk = chunk * 2;
+  return chunk;
+}
+
+ProcessTier::Inside::Inside(std::unique_ptr<OtherProcess> process,
+                            const ProcessTierOptions& options, ProcessTierStart start,
+                            const ProcessState& state)
+    : process_(std::move(process)),
+      options_(options),
+      clock_(options.clock != nullptr ? *options.clock : system_clock()),
+      begun_(clock_.now()),
+      page_(static_cast<std::uint64_t>(::sysconf(_SC_PAGESIZE))),
+      start_(std::move(start)),
+      first_(state),
+      rates_(options.chunk, options.half_life),
+      guard_(options.guard, kGuardSpan),
+      budget_(options.policy.budget),
+      pause_(kFirstPause) {}
+
+Result<std::unique_ptr<ProcessTier::Inside>> ProcessTier::Inside::open(
+    std::unique_ptr<OtherProcess> process, const ProcessTierOptions& options,
+    ProcessTierStart start) {
+  HEADRACE_TRY(const ProcessState state, process->state());
+  ProcessTierOptions with = options;
+  with.chunk = chunk_for(std::max(state.resident * 2, options.policy.budget * 4), options.chunk);
+  std::unique_ptr<Inside> inside(new Inside(std::move(process), with, std::move(start), state));
+  // Without perf surveys see what came back.
+  inside->listens_ = inside->process_->listen().has_value();
+  return inside;
+}
+
+Status ProcessTier::Inside::check_same(const ProcessState& state) const {
+  if (state.started != first_.started) {
+    return fail(ErrorCode::absent, "the process has ended; its number is another's now");
+  }
+  if (state.start_code != first_.start_code) {
+    return fail(ErrorCode::absent, "the process has become another program (exec)");
+  }
+  return {};
+}
+
+TrackedRange ProcessTier::Inside::range_of(std::uintptr_t begin) const {
+  return {begin, begin + options_.chunk.value};
+}
+
+// Faults.
+
+void ProcessTier::Inside::take_faults() {
+  if (!listens_) return;
+  faults_.clear();
+  totals_.lost += process_->take_faults(faults_);
+  for (const PageFault& fault : faults_) take_fault(fault);
+}
+
+void ProcessTier::Inside::take_fault(const PageFault& fault) {
+  const auto after = std::ranges::upper_bound(memory_, fault.address, {}, &TrackedRange::begin);
+  if (after == memory_.begin() || std::prev(after)->end <= fault.address) return;
+  const std::uintptr_t chunk = rates_.chunk_of(fault.address);
+  ChunkPages pages = rates_.pages(chunk);
+  const bool was_out = fault.major || (pages.resident == 0 && pages.out > 0);
+  rates_.touched(chunk, now(), was_out);
+  if (was_out && pages.out > 0) {
+    returned_.push_back(chunk);
+    --pages.out;
+    ++pages.resident;
+    out_ -= Bytes{page_};
+    resident_ += Bytes{page_};
+    step_.returned += Bytes{page_};
+  } else if (pages.resident == 0) {
+    ++pages.resident;
+    resident_ += Bytes{page_};
+  } else {
+    return;
+  }
+  rates_.set_pages(chunk, pages, now());
+}
+
+void ProcessTier::Inside::note_round() {
+  const auto rounds = process_->hint_rounds();
+  if (rounds_ && rounds && *rounds != *rounds_) {
+    // By now all that was taken away since the round began.
+    if (round_began_) rates_.passed(*round_began_, now());
+    round_began_ = now();
+  }
+  rounds_ = rounds;
+}
+
+void ProcessTier::Inside::try_hints() {
+  if (start_.hints || !start_.hints_later || state_.threads < 2 || !listens_) return;
+  auto hints = std::exchange(start_.hints_later, {})();
+  start_.why = hints ? hints->note() : "no hint faults: " + hints.error().message;
+  if (hints) start_.hints.emplace(*std::move(hints));
+}
+
+// Where pages are.
+
+bool ProcessTier::Inside::hotter(const Candidate& a, const Candidate& b) {
+  return a.rate != b.rate ? a.rate > b.rate : a.begin > b.begin;
+}
+
+bool ProcessTier::Inside::survey_due() const {
+  if (!surveyed_) return true;
+  const Nanoseconds since = now() - *surveyed_;
+  const double cost = seconds(survey_cost_);
+  if (exhausted_) return seconds(since) >= cost / kHastyShare;
+  if (since < kLeastBetweenSurveys) return false;
+  return since >= kMostBetweenSurveys ||
+         cost <= seconds(state_.cpu - cpu_at_survey_) * kSurveyShare;
+}
+
+Status ProcessTier::Inside::survey() {
+  const Nanoseconds began = now();
+  {
+    const Timed timed(survey_cost_ = {});
+    if (listens_) HEADRACE_TRY_STATUS(process_->listen());
+    take_faults();
+    HEADRACE_TRY(memory_, process_->memory());
+    const Bytes gone = totals_.went_out;
+    resident_ = out_ = stayed_ = {};
+    coldest_.clear();
+    returned_.clear();
+    hottest_.clear();
+    for (const TrackedRange& range : memory_) HEADRACE_TRY_STATUS(survey_range(range, began));
+    rates_.forget_before(began);
+    // As many as went since the last survey, twice, and those that are too many now.
+    std::size_t count = kFewestCandidates + 2 * ((gone - gone_) / options_.chunk);
+    gone_ = gone;
+    if (resident_ > budget_) count += (resident_ - budget_) / options_.chunk;
+    keep_extreme(coldest_, count, hotter);
+    keep_extreme(hottest_, kFewestCandidates, [](const Candidate& a, const Candidate& b) {
+      return a.rate != b.rate ? a.rate < b.rate : a.begin > b.begin;
+    });
+  }
+  surveyed_ = now();
+  cpu_at_survey_ = state_.cpu;
+  step_.surveyed = true;
+  step_.refused = stayed_;
+  return {};
+}
+
+Status ProcessTier::Inside::survey_range(const TrackedRange& range, Nanoseconds surveyed) {
+  const std::uint64_t chunk_pages = options_.chunk.value / page_;
+  std::vector<std::uint64_t> entries;
+  for (std::uintptr_t at = range.begin; at < range.end;) {
+    const std::uintptr_t part =
+        rates_.chunk_of(at) +
+        options_.chunk.value * std::max<std::uint64_t>(1, kEntriesAtOnce / chunk_pages);
+    const std::uintptr_t end = std::min(part, range.end);
+    entries.resize((end - at) / page_);
+    HEADRACE_TRY_STATUS(process_->entries(at, entries));
+    ChunkPages found;
+    for (const std::uint64_t entry : entries) {
+      if ((entry & kPageShared) == 0) {
+        if ((entry & kPagePresent) != 0) {
+          ++found.resident;
+        } else if ((entry & kPageSwapped) != 0) {
+          ++found.out;
+        }
+      }
+      at += page_;
+      if (at == end || at % options_.chunk.value == 0) {
+        survey_chunk(rates_.chunk_of(at - page_), found, surveyed);
+        found = {};
+      }
+    }
+  }
+  return {};
+}
+
+void ProcessTier::Inside::survey_chunk(std::uintptr_t begin, ChunkPages found,
+                                       Nanoseconds surveyed) {
+  const ChunkPages known = rates_.pages(begin);
+  if (found.resident + found.out + known.resident + known.out == 0) return;
+  if (known.out > found.out && found.resident > known.resident) {
+    // Came back and no fault told: it stayed when it was to go, or nobody listens.
+    rates_.touched(begin, surveyed, true);
+    if (listens_) stayed_ += Bytes{page_} * (found.resident - known.resident);
+  }
+  rates_.set_pages(begin, found, surveyed);
+  resident_ += Bytes{page_} * found.resident;
+  out_ += Bytes{page_} * found.out;
+  const double rate = rates_.rate(begin, surveyed);
+  if (found.resident > 0) coldest_.push_back({rate, begin, rates_.last(begin)});
+  if (found.out > 0 && heat_of(rate) >= options_.policy.least_heat) {
+    hottest_.push_back({rate, begin, {}});
+  }
+}
+
+// What has come back is as cold as others that are here, more often than not.
+void ProcessTier::Inside::offer_returned() {
+  const auto all = static_cast<std::ptrdiff_t>(coldest_.size());
+  for (const std::uintptr_t chunk : returned_) {
+    const double rate = rates_.rate(chunk, now());
+    if (all > 0 && rate <= coldest_.front().rate) {
+      coldest_.push_back({rate, chunk, rates_.last(chunk)});
+    }
+  }
+  returned_.clear();
+  std::sort(coldest_.begin() + all, coldest_.end(), hotter);
+  std::inplace_merge(coldest_.begin(), coldest_.begin() + all, coldest_.end(), hotter);
+  // The hottest of very many are no candidates.
+  if (std::ssize(coldest_) > kMostCandidates) {
+    coldest_.erase(coldest_.begin(), coldest_.end() - kMostCandidates / 2);
+  }
+}
+
+// What is decided, and done.
+
+std::vector<ChunkPlace> ProcessTier::Inside::candidates(Bytes budget) {
+  std::vector<ChunkPlace> places;
+  const auto place = [&](std::uintptr_t begin) {
+    const ChunkPages pages = rates_.pages(begin);
+    places.push_back({.begin = begin,
+                      .resident = Bytes{page_} * pages.resident,
+                      .out = Bytes{page_} * pages.out,
+                      .heat = heat_of(rates_.rate(begin, now()))});
+  };
+  const auto still = [&](const Candidate& each, bool out) {
+    const ChunkPages pages = rates_.pages(each.begin);
+    return out ? pages.out > 0 : pages.resident > 0 && rates_.last(each.begin) == each.last;
+  };
+  Bytes wanted;
+  for (std::size_t i = 0; i < kInAtOnce && !hottest_.empty(); ++i) {
+    const Candidate each = hottest_.back();
+    hottest_.pop_back();
+    if (!still(each, true)) continue;
+    place(each.begin);
+    wanted += places.back().out;
+  }
+  if (resident_ > budget) wanted += resident_ - budget;
+  Bytes found;
+  std::vector<Candidate> kept;
+  while (found < wanted && !coldest_.empty()) {
+    const Candidate each = coldest_.back();
+    coldest_.pop_back();
+    if (!still(each, false)) continue;
+    const bool there = std::ranges::any_of(
+        places.begin(),
+        places.begin() + static_cast<std::ptrdiff_t>(std::min(places.size(), kInAtOnce)),
+        [&](const ChunkPlace& other) { return other.begin == each.begin; });
+    if (!there) place(each.begin);
+    found += Bytes{page_} * rates_.pages(each.begin).resident;
+    kept.push_back(each);
+  }
+  exhausted_ = found < wanted;
+  // Those that do not go now are offered again.
+  coldest_.insert(coldest_.end(), kept.rbegin(), kept.rend());
+  return places;
+}
+
+void ProcessTier::Inside::moved(std::uintptr_t begin, bool in) {
+  const ChunkPages pages = rates_.pages(begin);
+  const auto all = static_cast<std::uint16_t>(pages.resident + pages.out);
+  const Bytes bytes = Bytes{page_} * (in ? pages.out : pages.resident);
+  if (in) {
+    rates_.set_pages(begin, {.resident = all, .out = 0}, now());
+    resident_ += bytes;
+    out_ -= bytes;
+    step_.came_in += bytes;
+  } else {
+    rates_.went_out(begin, now());
+    rates_.set_pages(begin, {.resident = 0, .out = all}, now());
+    resident_ -= bytes;
+    out_ += bytes;
+    step_.went_out += bytes;
+  }
+}
+
+Status ProcessTier::Inside::page_out(std::vector<TrackedRange> ranges) {
+  if (ranges.empty()) return {};
+  std::ranges::sort(ranges, {}, &TrackedRange::begin);
+  std::vector<TrackedRange> joined;
+  for (const TrackedRange& each : ranges) {
+    if (!joined.empty() && joined.back().end == each.begin) {
+      joined.back().end = each.end;
+    } else {
+      joined.push_back(each);
+    }
+  }
+  const Timed timed(totals_.mover_cpu);
+  HEADRACE_TRY_STATUS(process_->page_out(joined));
+  return {};
+}
+
+Status ProcessTier::Inside::bring_in(const std::vector<std::uintptr_t>& chunks) {
+  if (chunks.empty()) return {};
+  std::vector<std::uintptr_t> pages;
+  for (const std::uintptr_t chunk : chunks) {
+    for (std::uintptr_t at = chunk; at < range_of(chunk).end; at += page_) pages.push_back(at);
+  }
+  const Timed timed(totals_.mover_cpu);
+  HEADRACE_TRY_STATUS(process_->bring_in(pages));
+  return {};
+}
+
+Status ProcessTier::Inside::carry_out(std::vector<TierDecision> decisions) {
+  std::vector<TrackedRange> out;
+  std::vector<std::uintptr_t> in;
+  std::vector<std::uintptr_t> sent;
+  for (TierDecision& decision : decisions) {
+    if (decision.in) {
+      in.push_back(decision.begin);
+    } else {
+      out.push_back(range_of(decision.begin));
+      sent.push_back(decision.begin);
+    }
+    allowance_ -= std::min(allowance_, decision.bytes);
+  }
+  // First what makes room.
+  HEADRACE_TRY_STATUS(page_out(std::move(out)));
+  HEADRACE_TRY_STATUS(bring_in(in));
+  for (TierDecision& decision : decisions) {
+    moved(decision.begin, decision.in);
+    log_.push_back(std::move(decision));
+    if (log_.size() > kKeptDecisions) log_.pop_front();
+  }
+  if (!sent.empty()) sent_out_.emplace_back(now(), std::move(sent));
+  while (!sent_out_.empty() && sent_out_.front().first + kUndoes < now()) sent_out_.pop_front();
+  return {};
+}
+
+Status ProcessTier::Inside::undo() {
+  std::vector<std::uintptr_t> back;
+  for (auto lot = sent_out_.rbegin(); lot != sent_out_.rend(); ++lot) {
+    for (const std::uintptr_t chunk : lot->second) {
+      if (back.size() < kMostUndone && rates_.pages(chunk).out > 0) back.push_back(chunk);
+    }
+  }
+  sent_out_.clear();
+  std::ranges::sort(back);
+  back.erase(std::unique(back.begin(), back.end()), back.end());
+  HEADRACE_TRY_STATUS(bring_in(back));
+  for (const std::uintptr_t chunk : back) {
+    log_.push_back({chunk, true, Bytes{page_} * rates_.pages(chunk).out,
+                    heat_of(rates_.rate(chunk, now())), "undone by the guard"});
+    if (log_.size() > kKeptDecisions) log_.pop_front();
+    moved(chunk, true);
+  }
+  return {};
+}
+
+Status ProcessTier::Inside::guard() {
+  if (budget_ == kNoBudget && now() >= again_at_) budget_ = options_.policy.budget;
+  const bool worse = guard_.worse(state_.cpu - first_.cpu, totals_.major_faults, start_.of_fault);
+  if (!guard_.before() && now() >= kBefore) {
+    // An idle program tells by its past.
+    const double cpu = seconds(first_.cpu);
+    guard_.begin(cpu > 0 ? static_cast<double>(first_.major_faults) * seconds(start_.of_fault) / cpu
+                         : 0);
+  }
+  if (!worse || sent_out_.empty()) return {};
+  const Bytes before = step_.came_in;
+  HEADRACE_TRY_STATUS(undo());
+  ++totals_.undone;
+  budget_ = kNoBudget;
+  again_at_ = now() + pause_;
+  step_.undone = fmt::format(
+      "major faults take {:.1f} % of the program's CPU time, {:.1f} % before: {} brought back, and "
+      "nothing goes out for {:.0f} s",
+      guard_.now() * 100, *guard_.before() * 100, to_string(step_.came_in - before),
+      seconds(pause_));
+  pause_ = std::min(pause_ * 2, kLongestPause);
+  return {};
+}
+
+Status ProcessTier::Inside::work() {
+  HEADRACE_TRY(state_, process_->state());
+  HEADRACE_TRY_STATUS(check_same(state_));
+  totals_.elapsed = now();
+  totals_.program_cpu = state_.cpu - first_.cpu;
+  totals_.major_faults = state_.major_faults - first_.major_faults;
+  take_faults();
+  note_round();
+  try_hints();
+  if (survey_due()) HEADRACE_TRY_STATUS(survey());
+  HEADRACE_TRY_STATUS(guard());
+  const Bytes rate = options_.policy.per_second;
+  const double earned = static_cast<double>(rate.value) * std::min(seconds(now() - stepped_), 1.0);
+  stepped_ = now();
+  allowance_ = std::min(allowance_ + Bytes{static_cast<std::uint64_t>(earned)},
+                        std::max(rate, options_.chunk * 2));
+  if (!guard_.before() && options_.guard > 0) return {};
+  if (resident_ > budget_ && process_->swap_free() < kLeastSwap) {
+    step_.note = "swap is full: nothing goes out";
+    return {};
+  }
+  // What comes back until the next step, as much as since the last, is to fit too.
+  expected_ = (expected_ + step_.returned) / 2;
+  TierPolicy policy = options_.policy;
+  policy.budget = budget_ == kNoBudget ? kNoBudget : budget_ - std::min(budget_, expected_);
+  offer_returned();
+  std::vector<ChunkPlace> places = candidates(policy.budget);
+  if (exhausted_ && !step_.surveyed && survey_due()) {
+    HEADRACE_TRY_STATUS(survey());
+    places = candidates(policy.budget);
+  }
+  Bytes among;
+  for (const ChunkPlace& place : places) among += place.resident;
+  // Those that are no candidates stay.
+  const Bytes others = resident_ - std::min(resident_, among);
+  policy.budget -= std::min(policy.budget, others);
+  HEADRACE_TRY_STATUS(carry_out(decide(places, policy, allowance_)));
+  totals_.went_out += step_.went_out;
+  totals_.came_in += step_.came_in;
+  return {};
+}
+
+Result<ProcessTierStep> ProcessTier::Inside::step() {
+  HEADRACE_TRY_STATUS(origin_.check("the tier of a process"));
+  if (ended_) return std::unexpected(*ended_);
+  step_ = {};
+  const Nanoseconds mover = totals_.mover_cpu;
+  const Nanoseconds began = thread_cpu();
+  const Status done = work();
+  totals_.tracker_cpu += thread_cpu() - began - (totals_.mover_cpu - mover);
+  if (!done) {
+    if (done.error().code == ErrorCode::absent) ended_ = done.error();
+    return std::unexpected(done.error());
+  }
+  step_.resident = resident_;
+  step_.out = out_;
+  return step_;
+}
+
+}  // namespace headrace

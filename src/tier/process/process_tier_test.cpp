@@ -1,0 +1,339 @@
+#include "tier/process/process_tier.h"
+
+#include <gtest/gtest.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cmath>
+#include <filesystem>
+#include <fstream>
+#include <functional>
+#include <map>
+#include <random>
+#include <set>
+
+#include "core/fail.h"
+#include "core/text/files.h"
+
+namespace headrace {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+
+const std::uint64_t kPageBytes = static_cast<std::uint64_t>(::sysconf(_SC_PAGESIZE));
+constexpr std::uintptr_t kFake = 0x7f0000000000;
+
+// A process made of pages, of which each is there, out, or there with its entry taken away.
+struct FakeMemory {
+  explicit FakeMemory(std::size_t count) : out(count), armed(count) {}
+  std::vector<bool> out;
+  std::vector<bool> armed;
+  std::set<std::size_t> locked;  // stay, whatever is asked
+  std::vector<PageFault> faults;
+  ProcessState now{.started = 1, .start_code = 2, .threads = 4};
+  bool ended = false;
+  bool hears = true;
+  Bytes swap = 1_GiB;
+  std::uint64_t rounds = 0;
+  std::uint64_t read = 0;  // pages that bring_in() was asked for
+
+  void access(std::size_t i) {
+    if (!out[i] && !armed[i]) return;
+    faults.push_back({.address = kFake + i * kPageBytes + 8, .major = out[i]});
+    now.major_faults += out[i] ? 1 : 0;
+    out[i] = armed[i] = false;
+  }
+  // The kernel comes by.
+  void arm() {
+    armed.assign(armed.size(), true);
+    ++rounds;
+  }
+  std::size_t resident() const {
+    return out.size() - static_cast<std::size_t>(std::count(out.begin(), out.end(), true));
+  }
+};
+
+class FakeProcess final : public OtherProcess {
+ public:
+  explicit FakeProcess(FakeMemory& memory) : memory_(memory) {}
+  Result<ProcessState> state() override {
+    if (memory_.ended) return fail(ErrorCode::absent, "process 7 has ended");
+    return memory_.now;
+  }
+  Result<std::vector<TrackedRange>> memory() override {
+    return std::vector<TrackedRange>{{kFake, kFake + memory_.out.size() * kPageBytes}};
+  }
+  Status entries(std::uintptr_t begin, std::span<std::uint64_t> entries) override {
+    for (std::size_t i = 0; i < entries.size(); ++i) {
+      entries[i] = memory_.out[(begin - kFake) / kPageBytes + i] ? kPageSwapped : kPagePresent;
+    }
+    return {};
+  }
+  Result<PagedOut> page_out(std::span<const TrackedRange> ranges) override {
+    for (const TrackedRange& range : ranges) {
+      for (std::uintptr_t at = range.begin; at < range.end; at += kPageBytes) {
+        const std::size_t i = (at - kFake) / kPageBytes;
+        if (!memory_.locked.contains(i)) memory_.out[i] = true;
+      }
+    }
+    return PagedOut{};
+  }
+  Result<std::size_t> bring_in(std::span<const std::uintptr_t> pages) override {
+    memory_.read += pages.size();
+    for (const std::uintptr_t at : pages) memory_.out[(at - kFake) / kPageBytes] = false;
+    return pages.size();
+  }
+  Bytes swap_free() override { return memory_.swap; }
+  std::optional<std::uint64_t> hint_rounds() override { return memory_.rounds; }
+  Status listen() override {
+    if (memory_.hears) return {};
+    return fail(ErrorCode::denied, "no perf here");
+  }
+  std::uint64_t take_faults(std::vector<PageFault>& faults) override {
+    faults = std::exchange(memory_.faults, {});
+    return 0;
+  }
+
+ private:
+  FakeMemory& memory_;
+};
+
+class ProcessTiered : public testing::Test {
+ protected:
+  ProcessTierOptions options(std::size_t pages) {
+    return {.policy = {.budget = Bytes{pages * kPageBytes}, .per_second = 1_GiB},
+            .half_life = seconds{60},
+            .guard = 0,
+            .clock = &clock_};
+  }
+  void open(const ProcessTierOptions& with) {
+    auto tier = ProcessTier::Inside::open(std::make_unique<FakeProcess>(memory_), with,
+                                          {.of_fault = std::chrono::microseconds{10}});
+    ASSERT_TRUE(tier) << tier.error().message;
+    tier_ = *std::move(tier);
+  }
+  // A quarter of a second of the program.
+  Result<ProcessTierStep> step(const std::function<void()>& program) {
+    if (hints_ && steps_ % 8 == 0) memory_.arm();
+    ++steps_;
+    program();
+    clock_.advance(milliseconds{250});
+    memory_.now.cpu += milliseconds{125};
+    return tier_->step();
+  }
+  void touch(std::size_t begin, std::size_t end) {
+    for (std::size_t i = begin; i < end; ++i) memory_.access(i);
+  }
+  std::size_t out_of(std::size_t begin, std::size_t end) const {
+    return static_cast<std::size_t>(
+        std::count(memory_.out.begin() + static_cast<std::ptrdiff_t>(begin),
+                   memory_.out.begin() + static_cast<std::ptrdiff_t>(end), true));
+  }
+  ManualClock clock_;
+  FakeMemory memory_{1000};
+  bool hints_ = true;
+  int steps_ = 0;
+  std::unique_ptr<ProcessTier::Inside> tier_;
+};
+
+TEST_F(ProcessTiered, KeepsTheHotWithinTheBudgetAndFollowsIt) {
+  open(options(400));
+  for (const std::size_t hot : {0, 600}) {
+    for (int i = 0; i < 200; ++i) {
+      const auto done = step([&] { touch(hot, hot + 300); });
+      ASSERT_TRUE(done) << done.error().message;
+      EXPECT_LE(memory_.resident(), 400u);
+      EXPECT_EQ(done->resident, Bytes{memory_.resident() * kPageBytes});
+      EXPECT_EQ(done->resident + done->out, Bytes{1000 * kPageBytes});
+    }
+    const std::uint64_t before = memory_.now.major_faults;
+    for (int i = 0; i < 40; ++i) ASSERT_TRUE(step([&] { touch(hot, hot + 300); }));
+    EXPECT_EQ(out_of(hot, hot + 300), 0u);
+    EXPECT_EQ(memory_.now.major_faults, before) << "at rest";
+  }
+  for (const TierDecision& each : tier_->decisions()) EXPECT_FALSE(each.reason.empty());
+  EXPECT_FALSE(tier_->decisions().empty());
+}
+
+TEST_F(ProcessTiered, ReturnsAloneTellWhatIsHot) {
+  hints_ = false;
+  for (const bool hears : {true, false}) {
+    memory_ = FakeMemory(1000);
+    memory_.hears = hears;
+    open(options(400));
+    for (int i = 0; i < 400; ++i) ASSERT_TRUE(step([&] { touch(100, 400); }));
+    EXPECT_LE(memory_.resident(), hears ? 400u : 700u) << "unheard returns are found by surveys";
+    const std::uint64_t before = memory_.now.major_faults;
+    for (int i = 0; i < 40; ++i) ASSERT_TRUE(step([&] { touch(100, 400); }));
+    EXPECT_LE(memory_.now.major_faults - before, 60u) << "of 12000 touches";
+  }
+}
+
+TEST_F(ProcessTiered, KeepsThePagesThatAreTouchedMostOften) {
+  open(options(500));
+  std::mt19937_64 random(3);
+  std::uniform_real_distribution<double> chance;
+  // Some ten times a second to once in a minute.
+  const auto rate = [](std::size_t i) {
+    return 10 * std::exp2(-static_cast<double>(i % 100) / 10);
+  };
+  std::uint64_t touches = 0;
+  std::uint64_t before = 0;
+  for (int i = 0; i < 1200; ++i) {
+    if (i == 800) {
+      touches = 0;
+      before = memory_.now.major_faults;
+    }
+    ASSERT_TRUE(step([&] {
+      for (std::size_t page = 0; page < 1000; ++page) {
+        if (chance(random) >= 1 - std::exp(-rate(page) / 4)) continue;
+        memory_.access(page);
+        ++touches;
+      }
+    }));
+  }
+  // Who knows all rates pages out the half of least; a choice at random takes a half of the
+  // touches.
+  double cold = 0;
+  double all = 0;
+  for (std::size_t page = 0; page < 1000; ++page) {
+    const double seen = 1 - std::exp(-rate(page) / 4);
+    all += seen;
+    cold += page % 100 >= 50 ? seen : 0;
+  }
+  EXPECT_LT(static_cast<double>(memory_.now.major_faults - before) / static_cast<double>(touches),
+            cold / all * 1.25);
+}
+
+TEST_F(ProcessTiered, BringsInWhatIsHotAndWasTakenByTheKernel) {
+  open(options(900));
+  for (int i = 0; i < 100; ++i) ASSERT_TRUE(step([&] { touch(0, 300); }));
+  for (std::size_t i = 0; i < 300; ++i) memory_.out[i] = true;
+  const std::uint64_t before = memory_.now.major_faults;
+  for (int i = 0; i < 30; ++i) ASSERT_TRUE(step([] {}));
+  EXPECT_EQ(out_of(0, 300), 0u);
+  EXPECT_EQ(memory_.now.major_faults, before) << "without a fault of the program";
+  EXPECT_GT(tier_->totals().came_in, 0_B);
+}
+
+TEST_F(ProcessTiered, MovesAtItsRateAndNoFaster) {
+  ProcessTierOptions with = options(100);
+  with.policy.per_second = Bytes{40 * kPageBytes};
+  open(with);
+  for (int i = 1; i <= 12; ++i) {
+    ASSERT_TRUE(step([] {}));
+    EXPECT_EQ(1000 - memory_.resident(), static_cast<std::size_t>(10 * i));
+  }
+  clock_.advance(seconds{100});
+  ASSERT_TRUE(step([] {}));
+  EXPECT_LE(1000 - memory_.resident(), 120u + 40u) << "no more after a pause";
+}
+
+TEST_F(ProcessTiered, WhatStaysIsToldAndNotAskedForAgainAtOnce) {
+  for (std::size_t i = 0; i < 200; ++i) memory_.locked.insert(i);
+  open(options(500));
+  Bytes refused;
+  for (int i = 0; i < 100; ++i) {
+    const auto done = step([] {});
+    ASSERT_TRUE(done);
+    if (done->surveyed) refused = std::max(refused, done->refused);
+  }
+  EXPECT_GT(refused, 0_B);
+  EXPECT_LE(memory_.resident(), 500u) << "others go in their place";
+}
+
+TEST_F(ProcessTiered, NothingGoesOutWhereSwapIsFull) {
+  memory_.swap = 1_MiB;
+  open(options(500));
+  const auto done = step([] {});
+  ASSERT_TRUE(done);
+  EXPECT_NE(done->note.find("full"), std::string::npos);
+  EXPECT_EQ(memory_.resident(), 1000u);
+}
+
+TEST_F(ProcessTiered, TheGuardUndoesWhatMakesTheProgramWorse) {
+  ProcessTierOptions with = options(500);
+  with.guard = 0.002;
+  open(with);
+  std::string undone;
+  std::size_t resident = 0;
+  for (int i = 0; i < 40 && undone.empty(); ++i) {
+    // All of it, in turn: more than the budget holds.
+    const auto done = step([&] { touch(i % 4 * 250, i % 4 * 250 + 250); });
+    ASSERT_TRUE(done);
+    if (i < 3) {
+      EXPECT_EQ(memory_.resident(), 1000u) << "first it is seen how the program runs";
+    }
+    undone = done->undone;
+    resident = memory_.resident();
+  }
+  EXPECT_NE(undone.find("before"), std::string::npos);
+  EXPECT_EQ(resident, 1000u);
+  EXPECT_EQ(tier_->totals().undone, 1u);
+  EXPECT_EQ(tier_->decisions().back().reason, "undone by the guard");
+  for (int i = 0; i < 200; ++i) {
+    ASSERT_TRUE(step([&] { touch(i % 4 * 250, i % 4 * 250 + 250); }));
+    EXPECT_EQ(memory_.resident(), 1000u) << "for a minute";
+  }
+  for (int i = 0; i < 100 && tier_->totals().undone < 2; ++i) {
+    ASSERT_TRUE(step([&] { touch(i % 4 * 250, i % 4 * 250 + 250); }));
+  }
+  EXPECT_EQ(tier_->totals().undone, 2u) << "then it is tried again";
+}
+
+TEST_F(ProcessTiered, EndsWithItsProcess) {
+  for (int how = 0; how < 3; ++how) {
+    memory_ = FakeMemory(100);
+    open(options(50));
+    ASSERT_TRUE(step([] {}));
+    if (how == 0) memory_.ended = true;
+    if (how == 1) memory_.now.started = 9;
+    if (how == 2) memory_.now.start_code = 9;
+    for (int i = 0; i < 2; ++i) {
+      const auto done = step([] {});
+      ASSERT_FALSE(done);
+      EXPECT_EQ(done.error().code, ErrorCode::absent);
+      const char* const words[] = {"ended", "another", "exec"};
+      EXPECT_NE(done.error().message.find(words[how]), std::string::npos) << done.error().message;
+      memory_.ended = false;
+    }
+  }
+}
+
+TEST_F(ProcessTiered, AProcessGetsHintsWhenItHasASecondThread) {
+  const auto directory = std::filesystem::path(testing::TempDir()) / "headrace_second_thread";
+  std::filesystem::create_directories(directory);
+  std::ofstream(directory / "setting") << "0";
+  memory_.now.threads = 1;
+  auto tier = ProcessTier::Inside::open(
+      std::make_unique<FakeProcess>(memory_), options(500),
+      {.hints_later = [&] { return HintFaults::take(directory, directory / "setting"); }});
+  ASSERT_TRUE(tier);
+  tier_ = *std::move(tier);
+  ASSERT_TRUE(step([] {}));
+  EXPECT_EQ(tier_->source(), ProcessHotness::refaults);
+  memory_.now.threads = 2;
+  ASSERT_TRUE(step([] {}));
+  EXPECT_EQ(tier_->source(), ProcessHotness::hint_faults);
+  EXPECT_EQ(first_line(directory / "setting"), "1");
+  tier_.reset();
+  EXPECT_EQ(first_line(directory / "setting"), "0");
+  std::filesystem::remove_all(directory);
+}
+
+TEST_F(ProcessTiered, LargeProcessesAreTrackedByLargerChunks) {
+  EXPECT_EQ(chunk_for(1_GiB, 4_KiB), 4_KiB);
+  EXPECT_EQ(chunk_for(16_GiB, 4_KiB), 4_KiB);
+  EXPECT_EQ(chunk_for(1024_GiB, 4_KiB), 256_KiB);
+  ProcessTierOptions with = options(400);
+  with.chunk = Bytes{16 * kPageBytes};
+  open(with);
+  for (int i = 0; i < 200; ++i) ASSERT_TRUE(step([&] { touch(160, 320); }));
+  EXPECT_LE(memory_.resident(), 400u);
+  EXPECT_EQ(out_of(160, 320), 0u);
+}
+
+}  // namespace
+}  // namespace headrace
