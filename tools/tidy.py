@@ -44,7 +44,8 @@ LAYERS = [
     "src/measure/experiments", "src/measure/experiments/dsa", "dsa_emulator/memory",
     "dsa_emulator/execute", "dsa_emulator/device", "dsa_emulator", "dsa_emulator/rates",
     "src/measure", "dsa_emulator/driver", "dsa_emulator/fuse", "workload/query",
-    "workload/cache/stores", "workload/cache", "workload/kv", "workload", "tests/support",
+    "workload/cache/stores", "workload/cache", "workload/kv/ycsb", "workload/kv/model",
+    "workload/kv/live", "workload/kv", "workload", "tests/support",
 ]
 # The folder that implements each public header.
 PUBLIC = {
@@ -70,7 +71,7 @@ VENDOR = {
     r"hwloc": "src/topology", r"liburing": "src/backend/storage", r"libaio": "src/backend/storage",
     r"fuse": "dsa_emulator/fuse", r"\btbb/": ("src/memory/heap", "workload/cache"),
     r"rocksdb": "workload/cache",
-    r"hiredis": "workload/kv",
+    r"hiredis": "workload/kv/live",
     r"CLI/": "dsa_emulator/fuse",
     r"linux/idxd": "src/backend/dsa", r"accel-config": "src/backend/dsa",
     r"cuda|nvml|hip/|level_zero": "src/backend/cuda",

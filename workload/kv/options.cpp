@@ -2,10 +2,12 @@
 
 #include <fmt/format.h>
 
+#include <array>
 #include <charconv>
 #include <functional>
 #include <limits>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "core/fail.h"
@@ -40,11 +42,40 @@ Option number(std::string_view name, std::string_view about, T& field, T least, 
           }};
 }
 
+constexpr std::array kTasks = {
+    std::pair{"model", Task::model}, std::pair{"load", Task::load},
+    std::pair{"drive", Task::drive}, std::pair{"place", Task::place},
+    std::pair{"serve", Task::serve},
+};
+
+Status set_task(Task& task, std::string_view text) {
+  for (const auto& [name, value] : kTasks) {
+    if (text == name) return task = value, Status{};
+  }
+  return fail(ErrorCode::invalid, "no task '{}'; there are model, load, drive, place, serve", text);
+}
+
+// Options of a server and of those who ask it, into fields that outlive them.
+void add_live(std::vector<Option>& options, DriveOptions& drive, double& share) {
+  options.push_back({"--socket", "PATH", "Where the server listens",
+                     [&](std::string_view text) { return drive.socket = text, Status{}; }});
+  options.push_back(number("--server", "Its process; of serve, the parent that it ends with",
+                           drive.server, 1, 1 << 30));
+  options.push_back(number("--seconds", "That it is asked (1)", drive.seconds, 0.001, 600.0));
+  options.push_back(
+      {"--rate", "N", "Operations per second; default: a closed loop", [&](std::string_view text) {
+         return set_number(drive.rate.emplace(), "--rate", text, 1.0, 1e7);
+       }});
+  options.push_back(number("--share", "Of its pages to be in swap (0)", share, 0.0, 1.0));
+}
+
 // Options that set fields of `options`, which outlives them.
 std::vector<Option> table(Options& options) {
   ModelOptions& model = options.model;
-  return {
+  std::vector<Option> all = {
       {"--help", "", "Print this text", [&](auto) { return options.help = true, Status{}; }},
+      {"--task", "NAME", "model, load, drive, place, or serve, before -- PROGRAM... (model)",
+       [&](std::string_view text) { return set_task(options.task, text); }},
       {"--machine", "NAME|FILE", "Model it: a preset, or a profile with loaded latencies",
        [&](std::string_view text) { return model.machine = text, Status{}; }},
       {"--workload", "A-D", "YCSB's, several times for several (all)",
@@ -61,6 +92,20 @@ std::vector<Option> table(Options& options) {
       number("--seed", "Of all that is drawn (1)", model.seed, std::uint64_t{0},
              std::numeric_limits<std::uint64_t>::max()),
   };
+  add_live(all, options.drive, options.share);
+  return all;
+}
+
+Status check_complete(const Options& options) {
+  const bool asks = options.task == Task::load || options.task == Task::drive;
+  if (asks && options.drive.socket.empty()) return fail(ErrorCode::invalid, "which --socket?");
+  if (options.task == Task::place && options.drive.server == 0) {
+    return fail(ErrorCode::invalid, "which --server?");
+  }
+  if (options.task == Task::serve && (options.program.empty() || options.drive.server == 0)) {
+    return fail(ErrorCode::invalid, "serve needs --server, its parent, and -- PROGRAM");
+  }
+  return {};
 }
 
 }  // namespace
@@ -70,6 +115,11 @@ Result<Options> parse_options(std::span<const char* const> arguments) {
   const std::vector<Option> known = table(options);
   for (std::size_t i = 0; i < arguments.size(); ++i) {
     const std::string_view name = arguments[i];
+    if (name == "--") {
+      options.program.assign(arguments.begin() + static_cast<std::ptrdiff_t>(i) + 1,
+                             arguments.end());
+      break;
+    }
     const Option* found = nullptr;
     for (const Option& option : known) {
       if (option.name == name) found = &option;
@@ -82,14 +132,19 @@ Result<Options> parse_options(std::span<const char* const> arguments) {
     }
     HEADRACE_TRY_STATUS(found->set(arguments[i]));
   }
+  HEADRACE_TRY_STATUS(check_complete(options));
+  options.drive.records = options.model.records;
+  options.drive.value_bytes = static_cast<std::size_t>(options.model.value_bytes);
+  options.drive.clients = options.model.clients;
+  options.drive.seed = options.model.seed;
   return options;
 }
 
 std::string help_text() {
   std::string text =
       "Usage: headrace-bench-kv [OPTION...]\n"
-      "Models a key-value store on two memories and prints rows as one line of JSON; for people:\n"
-      "`headrace bench kv --model cxl-a1000`.\n\n";
+      "Models a key-value store on two memories, or asks one, and prints one line of JSON; for\n"
+      "people: `headrace bench kv`.\n\n";
   Options options;
   for (const Option& option : table(options)) {
     text +=

@@ -1,17 +1,33 @@
 // What the program is told on its command line.
 #pragma once
 
+#include <cstdint>
 #include <span>
 #include <string>
+#include <vector>
 
 #include "headrace/result.h"
-#include "workload/kv/model.h"
+#include "workload/kv/live/drive.h"
+#include "workload/kv/model/model.h"
 
 namespace headrace::kv_bench {
 
+// What the program does, once.
+enum class Task : std::uint8_t {
+  model,
+  load,   // stores the records on a server
+  drive,  // asks it
+  place,  // sends a share of its pages to swap, after bringing all back
+  serve,  // becomes a program that ends with whoever started it
+};
+
 struct Options {
   bool help = false;
+  Task task = Task::model;
   ModelOptions model;
+  DriveOptions drive;
+  double share = 0;                  // of pages, out
+  std::vector<const char*> program;  // to become
 };
 
 // Without the program's name. invalid: with what is allowed.

@@ -19,6 +19,24 @@ TEST(Options, AreWhatWasSaid) {
   EXPECT_EQ(parsed({})->model.workloads.size(), 4U);
 }
 
+TEST(Options, ATaskHasWhatItNeeds) {
+  const Options drive = *parsed({"--task", "drive", "--socket", "/s", "--records", "2000", "--rate",
+                                 "5", "--clients", "3", "--seed", "4"});
+  EXPECT_EQ(drive.task, Task::drive);
+  EXPECT_EQ(drive.drive.socket, "/s");
+  EXPECT_EQ(drive.drive.records, 2000U);
+  EXPECT_EQ(drive.drive.clients, 3U);
+  EXPECT_EQ(drive.drive.seed, 4U);
+  EXPECT_EQ(drive.drive.rate, 5.0);
+  const Options serve = *parsed({"--task", "serve", "--server", "7", "--", "redis", "--help"});
+  EXPECT_EQ(serve.program.size(), 2U);
+  EXPECT_FALSE(serve.help);
+  EXPECT_EQ(parsed({"--task", "load"}).error().message, "which --socket?");
+  EXPECT_EQ(parsed({"--task", "place"}).error().message, "which --server?");
+  EXPECT_EQ(parsed({"--task", "serve", "--server", "7"}).error().code, ErrorCode::invalid);
+  EXPECT_EQ(parsed({"--task", "nap"}).error().code, ErrorCode::invalid);
+}
+
 TEST(Options, NonsenseIsNamed) {
   EXPECT_EQ(parsed({"--fast"}).error().message, "no option '--fast'; --help lists them");
   EXPECT_EQ(parsed({"--seed"}).error().message, "--seed needs N");

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Annotated, Any, Optional
 
 import typer
 
 import headrace
+from headrace._bench import kv, kv_live, programs
 from headrace._cli import exit_codes, output, parse
 from headrace._cli.advise.prose import prose
 from headrace._cli.interrupt import Interrupt
@@ -18,55 +20,112 @@ from headrace._files import check_writable
 def command(
     model: Annotated[
         Optional[str],
-        typer.Option(metavar="NAME|FILE", help="Whose memories are modelled: cxl-a1000."),
+        typer.Option(metavar="NAME|FILE", help="Compute it for these memories instead: cxl-a1000."),
     ] = None,
     workloads: Annotated[
         Optional[str],
-        typer.Option(metavar="LIST", help="YCSB's, such as A,C; default A,B,C,D."),
+        typer.Option(metavar="LIST", help="YCSB's; default C, of a model A,B,C,D."),
+    ] = None,
+    configs: Annotated[
+        Optional[str],
+        typer.Option(metavar="LIST", help="Such as MMEM,MMEM-SSD-0.2,3:1; default all."),
     ] = None,
     records: Annotated[
         Optional[int],
         typer.Option(
-            metavar="NUMBER", min=1000, max=10**11, help="Stored; default 512 million: 512 GB."
+            metavar="NUMBER",
+            min=1000,
+            max=10**11,
+            help="Stored; default a million, of a model 512 million.",
         ),
     ] = None,
     value: Annotated[str, typer.Option(metavar="SIZE", help="Bytes of each value.")] = "1KiB",
     threads: Annotated[
-        int, typer.Option(metavar="NUMBER", min=1, max=10**5, help="Threads of the server.")
-    ] = 7,
+        Optional[int],
+        typer.Option(metavar="NUMBER", min=1, max=10**5, help="The model's server has; default 7."),
+    ] = None,
     clients: Annotated[
-        int,
-        typer.Option(metavar="NUMBER", min=1, max=10**5, help="That ask one thing at a time."),
-    ] = 56,
+        Optional[int],
+        typer.Option(
+            metavar="NUMBER",
+            min=1,
+            max=10**4,
+            help="That ask, each one thing at a time; default 8, of a model 56.",
+        ),
+    ] = None,
+    rate: Annotated[
+        Optional[float],
+        typer.Option(
+            metavar="NUMBER", min=1, max=1e7, help="Operations per second; default a closed loop."
+        ),
+    ] = None,
+    seconds: Annotated[
+        float, typer.Option(metavar="NUMBER", min=0.01, max=600, help="Each measurement's time.")
+    ] = 2.0,
+    rounds: Annotated[
+        int, typer.Option(metavar="NUMBER", min=1, max=1000, help="Repetitions.")
+    ] = 5,
     seed: Annotated[
         int, typer.Option(metavar="NUMBER", min=0, max=1 << 40, help="All that is drawn.")
     ] = 1,
     json: Json = False,
     out: Out = None,
 ) -> int:
-    """Compute what a key-value store gives with its data in DRAM, partly in CXL memory or on SSD.
+    """Measure a redis-server with its data in DRAM, partly in slower memory, or in swap.
 
     Configurations and workloads are those of a talk on CXL memory (P. Zhou, MemCon 2024; YCSB A to
-    D), with its words and other reports beside them. Computed from published latency curves, not
-    measured (docs/design/kv.md).
+    D). What this machine lacks is left out, with the reason; --model computes it from published
+    curves (docs/design/kv.md).
 
     \b
+    headrace bench kv --workloads A,C --records 1000000
+    headrace bench kv --configs MMEM,MMEM-SSD-0.2 --rate 5000
     headrace bench kv --model cxl-a1000
     headrace bench kv --model cxl-a1000 --workloads C --threads 200
     """
-    from headrace._bench import kv, programs
-
     if out is not None:
         check_writable(out)
-    if model is None:
-        raise headrace.InvalidError("which machine's memories? give --model cxl-a1000")
     size = parse.size(value)
     if not 1 <= size <= 1 << 20:
         raise headrace.InvalidError(f"'{value}'; give 1 to 1MiB")
-    options = kv.ModelOptions(
-        machine=model, workloads=chosen(workloads), records=records or 512_000_000, value=size,
-        threads=threads, clients=clients, seed=seed,
+    if model is None:
+        if threads is not None:
+            raise headrace.InvalidError("--threads goes with --model; a redis-server has one")
+        options = kv_live.Options(
+            workloads=chosen(workloads, kv.WORKLOADS, "workload", ["C"]),
+            configs=chosen(configs, kv_live.CONFIGS, "configuration", list(kv_live.CONFIGS)),
+            records=records or 1_000_000, value=size, clients=clients or 8, seconds=seconds,
+            rounds=rounds, rate=rate, seed=seed,
+        )  # fmt: skip
+        return measured(options, json, out)
+    if rate is not None or configs is not None:
+        raise headrace.InvalidError("--rate and --configs are of a measurement, not of a --model")
+    return modelled(
+        kv.ModelOptions(
+            machine=model, records=records or 512_000_000, value=size, threads=threads or 7,
+            workloads=chosen(workloads, kv.WORKLOADS, "workload", list(kv.WORKLOADS)),
+            clients=clients or 56, seed=seed,
+        ), json, out
     )  # fmt: skip
+
+
+def measured(options: kv_live.Options, json: bool, out: Path | None) -> int:
+    machine = headrace.Machine.discover()
+    points = kv_live.points(options)
+    with Interrupt() as interrupt, output.ProgressBar("key-value store") as bar:
+        version = kv_live.run(points, machine, options, interrupt, bar)
+    document = output.document(
+        "bench kv", machine, basis="measured", server=version, records=options.records,
+        value_bytes=options.value, clients=options.clients, rate=options.rate,
+        seconds=options.seconds, rounds=options.rounds, seed=options.seed,
+        interrupted=interrupt.requested, rows=kv_live.rows(points),
+    )  # fmt: skip
+    output.deliver(document, out=out, json=json, show=lambda: print_measured(document))
+    kv_live.check(document)
+    return exit_codes.INTERRUPTED if interrupt.requested else exit_codes.SUCCESS
+
+
+def modelled(options: kv.ModelOptions, json: bool, out: Path | None) -> int:
     with Interrupt() as interrupt, output.ProgressBar("model"):
         try:
             found = kv.model(options, interrupt)
@@ -83,14 +142,57 @@ def command(
     return exit_codes.SUCCESS
 
 
-def chosen(workloads: str | None) -> list[str]:
-    """AbsentError: it names what there is."""
-    from headrace._bench.kv import WORKLOADS
+def print_measured(document: dict[str, Any]) -> None:
+    """A table for each workload; what has no number, and why."""
+    size = headrace.format_bytes(document["value_bytes"])
+    loop = "" if document["rate"] is None else f", {document['rate']:g} operations per second"
+    print(
+        f"{document['server']}, {document['records']} records of {size}, "
+        f"{document['clients']} clients{loop}"
+    )
+    for name in dict.fromkeys(row["workload"] for row in document["rows"]):
+        rows = [row for row in document["rows"] if row["workload"] == name]
+        found = [row for row in rows if row["ops_per_second"] is not None]
+        if found:
+            print(f"\nworkload {name}")
+            _print_found(found)
+    for row in {row["config"]: row for row in document["rows"] if row["reason"]}.values():
+        print(f"{row['config']}: {row['reason']}")
+    rests_on = document["rests_on"]["detail"]
+    print(f"medians of {document['rounds']} rounds, {rests_on}")
 
-    for name in parse.words(workloads):
-        if name not in WORKLOADS:
-            raise headrace.AbsentError(f"no workload '{name}'; there are {', '.join(WORKLOADS)}")
-    return list(dict.fromkeys(parse.words(workloads))) or list(WORKLOADS)
+
+def _print_found(rows: list[dict[str, Any]]) -> None:
+    output.print_table(
+        ("config", "the talk's words", "ops/s", "p50", "p99", "p99.9", "slow", "faults/op",
+         "server CPU/op"),
+        [
+            (row["config"], kv.TALK[row["config"]],
+             f"{row['ops_per_second']:.0f} +- {row['ops_per_second_mad']:.0f}",
+             *(_micro(row[name]) for name in ("p50_us", "p99_us", "p999_us")),
+             f"{row['slow_share']:.1%}", _figure(row["major_faults_per_op"], 3),
+             _figure(row["server_cpu_us_per_op"], 1, " us"))
+            for row in rows
+        ],
+        left=2,
+    )  # fmt: skip
+
+
+def _figure(value: float | None, digits: int, unit: str = "") -> str:
+    return "-" if value is None else f"{value:.{digits}f}{unit}"
+
+
+def chosen(
+    given: str | None, there: Sequence[str], what: str, default: list[str]
+) -> list[str]:  # fmt: skip
+    """AbsentError: it names what there is."""
+    names = []
+    for word in parse.words(given):
+        name = next((each for each in there if each.lower() == word.lower()), None)
+        if name is None:
+            raise headrace.AbsentError(f"no {what} '{word}'; there are {', '.join(there)}")
+        names.append(name)
+    return list(dict.fromkeys(names)) or default
 
 
 def text(document: Mapping[str, Any]) -> str:
@@ -116,13 +218,11 @@ def text(document: Mapping[str, Any]) -> str:
 
 
 def _workload(document: Mapping[str, Any], name: str) -> str:
-    from headrace._bench.kv import TALK
-
     rows = [row for row in document["rows"] if row["workload"] == name]
     table = output.table_text(
         ("config", "the talk's words", "ops/s", "p50", "p99", "slow", "promoted", "slower"),
         [
-            (row["config"], TALK[row["config"]], f"{row['ops_per_second']:.0f}",
+            (row["config"], kv.TALK[row["config"]], f"{row['ops_per_second']:.0f}",
              _micro(row["p50_us"]), _micro(row["p99_us"]), f"{row['slow_share']:.1%}",
              _bytes(row["promoted_bytes"]), f"{row['slower']:.2f}")
             for row in rows

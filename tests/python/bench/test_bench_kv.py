@@ -1,14 +1,21 @@
-"""headrace bench kv: what the model says, in words and as JSON, and what is refused."""
+"""headrace bench kv: what the model says, how a server is asked and ends, what is refused."""
 
 from __future__ import annotations
 
 import json
+import os
+import shutil
+import signal
 import subprocess
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+
+from headrace._bench import kv_live
+from headrace._errors import WrongAnswer
 
 Run = Callable[..., "subprocess.CompletedProcess[str]"]
 Golden = Callable[[str, str], None]
@@ -62,3 +69,119 @@ def test_nonsense_is_one_line(run: Run, arguments: list[str], code: int, told: s
     result = run("bench", "kv", *arguments)
     assert result.returncode == code, result
     assert result.stderr.startswith(f"headrace: {told}") and result.stderr.count("\n") == 1
+
+
+SMALL = ["bench", "kv", "--records", "2000", "--seconds", "0.05", "--rounds", "1"]
+redis = pytest.mark.skipif(shutil.which("redis-server") is None, reason="no redis-server here")
+
+
+@redis
+def test_a_server_is_measured_and_ended(run: Run, tmp_path: Path) -> None:
+    result = run(*SMALL, "--workloads", "A,D", "--json", env={"TMPDIR": str(tmp_path)})
+    assert (result.returncode, result.stderr) == (0, "")
+    document = json.loads(result.stdout)
+    assert document["server"].startswith("redis-server ") and document["basis"] == "measured"
+    assert len(document["rows"]) == 2 * len(kv_live.CONFIGS)
+    for row in document["rows"]:
+        assert row["basis"] == "hardware"
+        if row["config"] == "MMEM":
+            assert row["ops_per_second"] > 0 and row["verified"] is True and row["reason"] == ""
+            assert 0 < row["p50_us"] <= row["p99_us"] <= row["p999_us"]
+        elif row["ops_per_second"] is None:
+            assert row["reason"] and row["code"]
+    left = {row["config"] for row in document["rows"] if row["reason"]}
+    assert "Hot-Promote" in left
+    assert not list(tmp_path.glob("headrace-kv-*"))
+
+
+@redis
+def test_at_a_rate_in_words(run: Run) -> None:
+    result = run(*SMALL, "--configs", "mmem", "--rate", "2000", "--clients", "2")
+    assert (result.returncode, result.stderr) == (0, "")
+    for told in ("redis-server ", "2 clients, 2000 operations per second", "workload C",
+                 "entire working set in main memory", "medians of 1 rounds"):  # fmt: skip
+        assert told in result.stdout
+
+
+@redis
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
+def test_the_server_ends_with_us(command: Path, tmp_path: Path, number: signal.Signals) -> None:
+    arguments = [*SMALL[:4], "--seconds", "60", "--configs", "MMEM"]
+    with subprocess.Popen(
+        [str(command), *arguments], cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+        env=os.environ | {"TMPDIR": str(tmp_path)},
+    ) as process:  # fmt: skip
+        server = wait_for(lambda: server_in(tmp_path))
+        process.send_signal(number)
+        process.communicate(timeout=60)
+    assert process.returncode == (-9 if number == signal.SIGKILL else 130)
+    wait_for(lambda: not Path(f"/proc/{server}").exists() or zombie(server))
+    if number != signal.SIGKILL:  # nobody is left to remove it
+        assert not list(tmp_path.glob("headrace-kv-*"))
+
+
+def server_in(directory: Path) -> int | None:
+    """The process of the server whose directory is below this one, once it serves."""
+    if not list(directory.glob("headrace-kv-*/socket")):
+        return None
+    for entry in Path("/proc").glob("[0-9]*"):
+        try:
+            if (
+                str(directory) in os.readlink(entry / "cwd")
+                and b"redis" in (entry / "cmdline").read_bytes().split(b"\0")[0]
+            ):
+                return int(entry.name)
+        except OSError:
+            continue
+    return None
+
+
+def zombie(process: int) -> bool:
+    return ") Z " in Path(f"/proc/{process}/stat").read_text()
+
+
+def wait_for(what: Callable[[], Any]) -> Any:
+    for _ in range(600):
+        if found := what():
+            return found
+        time.sleep(0.05)
+    raise AssertionError("waited for 30 s in vain")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "told"),
+    [
+        (["--configs", "none"], 3, "no configuration 'none'; there are MMEM, MMEM-SSD-0.2"),
+        (["--threads", "3"], 2, "--threads goes with --model"),
+        (["--model", "cxl-a1000", "--rate", "5"], 2, "--rate and --configs are of a measurement"),
+        (["--rate", "0"], 2, ""),
+    ],
+)
+def test_nonsense_of_a_measurement(run: Run, arguments: list[str], code: int, told: str) -> None:
+    result = run("bench", "kv", *arguments)
+    assert result.returncode == code, result
+    assert result.stderr.startswith(f"headrace: {told}") and result.stderr.count("\n") == 1
+
+
+def test_without_a_server_it_says_how_to_get_one(run: Run) -> None:
+    result = run(*SMALL, env={"PATH": "/nowhere"})
+    assert result.returncode == 3
+    assert result.stderr == (
+        "headrace: no redis-server; install it: sudo apt install redis-server\n"
+    )
+
+
+@redis
+def test_more_than_there_is_memory_for(run: Run) -> None:
+    result = run("bench", "kv", "--records", str(10**11))
+    assert result.returncode == 6 and "give fewer --records" in result.stderr
+
+
+def test_wrong_values_are_no_number_to_trust() -> None:
+    row = {"operations": 1, "wrong": 1, "seconds": 1.0} | dict.fromkeys(
+        ("p50_us", "p99_us", "p999_us", "slow_share", "major_faults_per_op",
+         "server_cpu_us_per_op", "out_bytes"), 1.0
+    )  # fmt: skip
+    points = [kv_live.Point("MMEM", "C", [row])]
+    with pytest.raises(WrongAnswer):
+        kv_live.check({"rows": kv_live.rows(points), "interrupted": False})

@@ -1,4 +1,4 @@
-#include "workload/kv/closed_loop.h"
+#include "workload/kv/model/closed_loop.h"
 
 #include <fmt/format.h>
 

@@ -8,7 +8,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "workload/kv/operations.h"
+#include "workload/kv/ycsb/operations.h"
 
 namespace headrace::kv_bench {
 

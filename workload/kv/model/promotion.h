@@ -9,7 +9,7 @@
 #include <span>
 
 #include "headrace/tier/page_tier.h"
-#include "workload/kv/popularity.h"
+#include "workload/kv/model/popularity.h"
 
 namespace headrace::kv_bench {
 

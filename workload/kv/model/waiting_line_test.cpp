@@ -1,4 +1,4 @@
-#include "workload/kv/waiting_line.h"
+#include "workload/kv/model/waiting_line.h"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "workload/kv/popularity.h"
+#include "workload/kv/model/popularity.h"
 
 #include <algorithm>
 #include <cmath>

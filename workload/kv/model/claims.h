@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "workload/kv/model.h"
+#include "workload/kv/model/model.h"
 
 namespace headrace::kv_bench {
 

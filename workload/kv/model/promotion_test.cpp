@@ -1,4 +1,4 @@
-#include "workload/kv/promotion.h"
+#include "workload/kv/model/promotion.h"
 
 #include <gtest/gtest.h>
 

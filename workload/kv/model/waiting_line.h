@@ -4,7 +4,7 @@
 
 #include <cstdint>
 
-#include "workload/kv/closed_loop.h"
+#include "workload/kv/model/closed_loop.h"
 
 namespace headrace::kv_bench {
 

@@ -1,4 +1,4 @@
-#include "workload/kv/claims.h"
+#include "workload/kv/model/claims.h"
 
 #include <fmt/format.h>
 

@@ -1,4 +1,4 @@
-#include "workload/kv/keys.h"
+#include "workload/kv/ycsb/keys.h"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "workload/kv/operations.h"
+#include "workload/kv/ycsb/operations.h"
 
 #include <gtest/gtest.h>
 

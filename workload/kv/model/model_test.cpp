@@ -1,4 +1,4 @@
-#include "workload/kv/model.h"
+#include "workload/kv/model/model.h"
 
 #include <gtest/gtest.h>
 

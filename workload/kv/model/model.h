@@ -10,8 +10,8 @@
 #include <vector>
 
 #include "headrace/result.h"
-#include "workload/kv/promotion.h"
-#include "workload/kv/waiting_line.h"
+#include "workload/kv/model/promotion.h"
+#include "workload/kv/model/waiting_line.h"
 
 namespace headrace::kv_bench {
 

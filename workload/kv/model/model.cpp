@@ -1,4 +1,4 @@
-#include "workload/kv/model.h"
+#include "workload/kv/model/model.h"
 
 #include <fmt/format.h>
 
@@ -9,7 +9,7 @@
 
 #include "core/fail.h"
 #include "headrace/profile.h"
-#include "workload/kv/claims.h"
+#include "workload/kv/model/claims.h"
 
 namespace headrace::kv_bench {
 namespace {

@@ -8,7 +8,7 @@
 #include <variant>
 
 #include "headrace/random.h"
-#include "workload/kv/keys.h"
+#include "workload/kv/ycsb/keys.h"
 
 namespace headrace::kv_bench {
 

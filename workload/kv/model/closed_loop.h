@@ -10,7 +10,7 @@
 #include <string>
 
 #include "headrace/advice/interleave.h"
-#include "workload/kv/operations.h"
+#include "workload/kv/ycsb/operations.h"
 
 namespace headrace::kv_bench {
 

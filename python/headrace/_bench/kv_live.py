@@ -1,0 +1,311 @@
+"""A real redis-server in the configurations of a talk (P. Zhou, MemCon 2024), asked by
+headrace-bench-kv.
+
+The server has a temporary directory and a socket in it, and ends with us, however we end: with the
+block it was started in, and by the kernel if nobody is left to end that.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import socket
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import headrace
+from headrace._bench import programs
+from headrace._bench.kv import PROGRAM
+from headrace._errors import WrongAnswer, error_of, kind_of
+from headrace._run import numa_maps
+
+Row = dict[str, Any]
+Progress = Callable[[int, int, str], object]
+
+SERVER = "redis-server"
+#: Share of pages in swap, by configuration; the others have all in memory.
+SSD = {"MMEM-SSD-0.2": 0.2, "MMEM-SSD-0.4": 0.4}
+#: Pages of the fast memory and of the slow one, in turn.
+INTERLEAVES = {"3:1": (3, 1), "1:1": (1, 1), "1:3": (1, 3)}
+CONFIGS = ("MMEM", *SSD, *INTERLEAVES, "Hot-Promote")
+#: What a record takes besides its value: its name, its entry, what the allocator rounds up.
+_OVERHEAD_BYTES = 400
+_START_SECONDS = 20.0
+_STEP_SECONDS = 600.0
+_NO_PROMOTION = "nothing promotes the memory of another program here yet"
+
+
+@dataclass(frozen=True)
+class Options:
+    workloads: list[str]
+    configs: list[str]
+    records: int
+    value: int
+    clients: int
+    seconds: float
+    rounds: int
+    rate: float | None
+    seed: int
+
+
+@dataclass
+class Point:
+    """A workload in a configuration, and what its rounds found."""
+
+    config: str
+    workload: str
+    found: list[Row] = field(default_factory=list)
+    code: str = ""
+    reason: str = ""
+
+
+def points(options: Options) -> list[Point]:
+    return [Point(config, w) for w in options.workloads for config in options.configs]
+
+
+def run(
+    points: list[Point], machine: headrace.Machine, options: Options, stop: Callable[[], bool],
+    progress: Progress,
+) -> str:  # fmt: skip
+    """Fills the points; the server's version. AbsentError, ExhaustedError: nothing can be run."""
+    version = server_version()
+    _check_memory(options)
+    _leave_out(points, machine, options)
+    done, total = 0, options.rounds * sum(not point.reason for point in points)
+    for weights, group in _by_placement(points):
+        try:
+            with server(_placed(machine, weights)) as (process, path):
+                step = _Steps(process, path, options, stop)
+                step.load()
+                for number in range(options.rounds):
+                    for point in group:
+                        progress(done, total, f"{point.config} {point.workload}")
+                        point.found.append(step.measure(point, number))
+                        done += 1
+        except programs.Stopped:
+            break
+        except programs.Failed as failed:
+            for point in group:
+                point.code, point.reason = failed.code, failed.reason
+    return version
+
+
+def server_version() -> str:
+    if shutil.which(SERVER) is None:
+        raise headrace.AbsentError(f"no {SERVER}; install it: sudo apt install {SERVER}")
+    told = subprocess.run([SERVER, "--version"], capture_output=True, text=True, timeout=60)
+    found = re.search(r"v=(\S+)", told.stdout)
+    return f"{SERVER} {found[1] if found else 'of unknown version'}"
+
+
+def _check_memory(options: Options) -> None:
+    needed = options.records * (options.value + _OVERHEAD_BYTES)
+    free = _kilobytes("/proc/meminfo", "MemAvailable")
+    if free is not None and needed > 0.8 * free:
+        raise headrace.ExhaustedError(
+            f"{options.records} records take some {headrace.format_bytes(needed)} and "
+            f"{headrace.format_bytes(free)} are free; give fewer --records"
+        )
+
+
+def _kilobytes(path: str, name: str) -> int | None:
+    match = re.search(rf"^{name}:\s*(\d+) kB", Path(path).read_text(), re.MULTILINE)
+    return int(match[1]) << 10 if match else None
+
+
+def _leave_out(points: list[Point], machine: headrace.Machine, options: Options) -> None:
+    swap = _kilobytes("/proc/meminfo", "SwapFree") or 0
+    for point in points:
+        needed = int(SSD.get(point.config, 0) * options.records * (options.value + 100))
+        if point.config == "Hot-Promote":
+            point.code, point.reason = "unsupported", _NO_PROMOTION
+        elif point.config in INTERLEAVES and two_nodes(machine) is None:
+            point.code, point.reason = "absent", "interleaving takes two memory nodes; here is one"
+        elif needed > swap:
+            has = f"{headrace.format_bytes(swap)} are free" if swap else "there is none"
+            point.code = "absent"
+            point.reason = f"{headrace.format_bytes(needed)} of swap needed, {has}: see swapon(8)"
+
+
+def two_nodes(machine: headrace.Machine) -> tuple[int, int] | None:
+    """The fast memory, the first with CPUs, and the slow: one of another kind, or the next."""
+    nodes = [node for node in machine.nodes if node.byte_addressable]
+    fast = next((node for node in nodes if node.cpus), None)
+    others = [node for node in nodes if node is not fast]
+    if fast is None or not others:
+        return None
+    slow = next((node for node in others if node.kind != fast.kind), others[0])
+    return fast.id, slow.id
+
+
+def _by_placement(points: list[Point]) -> list[tuple[tuple[int, int] | None, list[Point]]]:
+    """One server for all points whose memory is placed alike: pages, fast and slow, in turn."""
+    groups: dict[tuple[int, int] | None, list[Point]] = {}
+    for point in points:
+        if not point.reason:
+            groups.setdefault(INTERLEAVES.get(point.config), []).append(point)
+    return list(groups.items())
+
+
+def _placed(machine: headrace.Machine, weights: tuple[int, int] | None) -> list[str]:
+    """What starts a program with its memory there."""
+    nodes = two_nodes(machine)
+    if nodes is None:
+        return []
+    fast, slow = nodes
+    launch = [str(Path(sys.executable).parent / "headrace"), "run"]
+    if weights is None:
+        return [*launch, "--prefer", str(fast), "--"]
+    return [*launch, "--weights", f"{fast}={weights[0]},{slow}={weights[1]}", "--"]
+
+
+@contextmanager
+def server(launch: list[str]) -> Iterator[tuple[int, str]]:
+    """A server with nothing stored: its process and its socket. Failed: it does not start."""
+    try:
+        directory = tempfile.TemporaryDirectory(prefix="headrace-kv-")
+    except OSError as error:
+        raise error_of(error, "cannot make a directory for the server") from None
+    with directory as name:
+        path = str(Path(name) / "socket")
+        command = [
+            programs.find(PROGRAM), "--task", "serve", "--server", str(os.getpid()), "--", *launch,
+            SERVER, "--port", "0", "--unixsocket", path, "--dir", name, "--save", "",
+            "--appendonly", "no", "--daemonize", "no",
+        ]  # fmt: skip
+        log = Path(name) / "log"
+        with log.open("wb") as output:
+            # In a group of its own, so that Ctrl-C on a terminal reaches us alone.
+            process = subprocess.Popen(
+                command, stdin=subprocess.DEVNULL, stdout=output, stderr=output,
+                process_group=0, cwd=name,
+            )  # fmt: skip
+        try:
+            _await(process, path, log)
+            yield process.pid, path
+        finally:
+            process.kill()
+            process.wait()
+
+
+def _await(process: subprocess.Popen[bytes], path: str, log: Path) -> None:
+    for _ in range(round(_START_SECONDS / 0.05)):
+        with socket.socket(socket.AF_UNIX) as trial:
+            try:
+                trial.connect(path)
+                return
+            except OSError:
+                pass
+        if process.poll() is not None:
+            told = programs.last_line(log.read_text(errors="replace"))
+            raise programs.Failed("io", f"{SERVER} did not start: {told}")
+        time.sleep(0.05)
+    raise programs.Failed("timed_out", f"{SERVER} did not answer within {_START_SECONDS:g} s")
+
+
+@dataclass
+class _Steps:
+    """What is done with one server."""
+
+    server: int
+    path: str
+    options: Options
+    stop: Callable[[], bool]
+
+    def load(self) -> None:
+        self._asked("load", "--clients", "1")
+
+    def measure(self, point: Point, number: int) -> Row:
+        """One window. Of those with pages in swap as many are out at its beginning."""
+        options, share = self.options, SSD.get(point.config, 0.0)
+        seed = options.seed + number
+        placed = self._asked("place", "--share", repr(share), "--seed", str(seed)) if (
+            share or self._swapped()) else {"data_bytes": 0, "out_bytes": 0}  # fmt: skip
+        if share and placed["out_bytes"] < share * placed["data_bytes"] / 2:
+            raise programs.Failed("unsupported", "the kernel did not page out what it was told to")
+        rate = [] if options.rate is None else ["--rate", repr(options.rate)]
+        row = self._asked(
+            "drive", "--workload", point.workload, "--clients", str(options.clients),
+            "--seconds", repr(options.seconds), "--seed", str(seed), *rate,
+        )  # fmt: skip
+        return row | {"slow_share": self._slow_share(row), **placed}
+
+    def _asked(self, task: str, *arguments: str) -> Row:
+        options = self.options
+        command = [
+            programs.find(PROGRAM), "--task", task, "--socket", self.path,
+            "--server", str(self.server), "--records", str(options.records),
+            "--value", str(options.value), *arguments,
+        ]  # fmt: skip
+        return programs.answer(command, options.seconds + _STEP_SECONDS, self.stop)
+
+    def _swapped(self) -> bool:
+        try:
+            return bool(_kilobytes(f"/proc/{self.server}/status", "VmSwap"))
+        except OSError:
+            return False
+
+    def _slow_share(self, row: Row) -> float:
+        """Accesses that are slow: those that fault, or by the pages that lie on other nodes."""
+        faults = float(row["major_faults_per_op"] or 0)
+        try:
+            with open(f"/proc/{self.server}/numa_maps") as lines:
+                places = numa_maps.parse(lines)
+        except OSError:
+            return faults
+        bytes_of = [places.total(node) for node in places.nodes]
+        return faults + (1 - bytes_of[0] / sum(bytes_of) if len(bytes_of) > 1 else 0.0)
+
+
+def rows(points: list[Point]) -> list[Row]:
+    return [_row(point) for point in points]
+
+
+def _row(point: Point) -> Row:
+    found = point.found
+    speeds = [each["operations"] / each["seconds"] for each in found]
+    middle = headrace.summarize(speeds)
+    return {
+        "config": point.config,
+        "workload": point.workload,
+        "ops_per_second": middle.median if middle else None,
+        "ops_per_second_mad": middle.mad if middle else None,
+        "samples": speeds,
+        "p50_us": _median(found, "p50_us"),
+        "p99_us": _median(found, "p99_us"),
+        "p999_us": _median(found, "p999_us"),
+        "slow_share": _median(found, "slow_share"),
+        "promoted_bytes": 0 if found else None,
+        "major_faults_per_op": _median(found, "major_faults_per_op"),
+        "server_cpu_us_per_op": _median(found, "server_cpu_us_per_op"),
+        "out_bytes": _median(found, "out_bytes"),
+        "verified": all(each["wrong"] == 0 for each in found) if found else None,
+        "basis": "hardware",
+        "code": point.code,
+        "reason": point.reason or ("" if found else "interrupted"),
+    }
+
+
+def _median(found: list[Row], name: str) -> float | None:
+    values = [each[name] for each in found if each[name] is not None]
+    return statistics.median(values) if values else None
+
+
+def check(document: Row) -> None:
+    """Raises, when all is written, if an answer was wrong or nothing was measured at all."""
+    rows = document["rows"]
+    for row in rows:
+        if row["verified"] is False:
+            where = f"{row['config']}, workload {row['workload']}"
+            raise WrongAnswer(f"{where}: the server gave wrong values; trust no number of this run")
+    if not document["interrupted"] and all(row["ops_per_second"] is None for row in rows):
+        raise kind_of(rows[0]["code"])(rows[0]["reason"])
