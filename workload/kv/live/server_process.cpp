@@ -27,6 +27,8 @@ namespace {
 
 constexpr std::uint64_t kPage = 4096;
 constexpr std::uint64_t kSwapped = std::uint64_t{1} << 62, kPresent = std::uint64_t{1} << 63;
+// Larger mappings are address space that was set aside (a sanitizer's shadow), not data.
+constexpr std::uint64_t kMostBytes = std::uint64_t{1} << 40;
 constexpr std::size_t kPagesInCall = 512;  // pages in one call
 
 struct Descriptor {
@@ -54,7 +56,7 @@ std::vector<Mapping> data_of(pid_t process) {
     Mapping mapping;
     mapping.begin = std::strtoull(range.c_str(), nullptr, 16);
     mapping.end = std::strtoull(range.c_str() + range.find('-') + 1, nullptr, 16);
-    found.push_back(mapping);
+    if (mapping.end - mapping.begin <= kMostBytes) found.push_back(mapping);
   }
   return found;
 }
