@@ -5,6 +5,7 @@
 //
 //   Transfer -> mover, both objects until done      Block -> cache, its object
 //   Cache    -> mover, the objects it reads         Prefetch -> cache
+//   HotnessSource, PageTier -> the objects whose memory they were given
 //   Mover    -> machine, backends                   views (memoryview, arrays) -> buffer or block
 #pragma once
 

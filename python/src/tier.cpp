@@ -1,7 +1,10 @@
-// What this host has to find out which memory is hot.
-#include "headrace/tier/hotness.h"
+// Which memory is hot, and a tier that keeps the hot of it: sources, heat, PageTier.
+#include <nanobind/stl/unique_ptr.h>
 
 #include <algorithm>
+#include <bit>
+#include <memory>
+#include <vector>
 
 #include "handles.h"
 #include "record.h"
@@ -11,7 +14,222 @@ namespace headrace::python {
 
 using namespace nb::literals;
 
+namespace {
+
+// A source or a tier with the objects whose memory it was given; `kept` is guarded by the GIL.
+template <class T>
+struct Keeping {
+  std::unique_ptr<T> inside;
+  std::vector<ObjectPointer> kept;
+
+  explicit Keeping(std::unique_ptr<T> i) : inside(std::move(i)) {}
+  ~Keeping() { drop_without_gil(std::move(inside)); }
+  Keeping(const Keeping&) = delete;
+  Keeping& operator=(const Keeping&) = delete;
+
+  // Calls `work` without the GIL.
+  auto call(const auto& work) {
+    auto result = [&] {
+      const GilRelease release;
+      return work(*inside);
+    }();
+    return unwrap(std::move(result));
+  }
+  // The same where the object is kept from then on, unless it fails.
+  auto call_and_keep(const ObjectPointer& object, const auto& work) {
+    kept.push_back(object);
+    try {
+      return call(work);
+    } catch (...) {
+      forget(object);
+      throw;
+    }
+  }
+  void forget(const ObjectPointer& object) {
+    const auto found = std::ranges::find(kept, object);
+    if (found == kept.end()) return;
+    // What it drops may run code of Python, which finds the list whole.
+    const ObjectPointer dropped = std::move(*found);
+    kept.erase(found);
+  }
+};
+
+using Source = Keeping<HotnessSource>;
+using Tier = Keeping<PageTier>;
+
+std::span<const std::byte> memory_of(const ObjectRef& ref) {
+  if (ref.object->memory() == nullptr) {
+    raise(ErrorCode::invalid, "this object is not in memory; give a Buffer or a MemoryRange");
+  }
+  return {ref.object->memory(), ref.object->size().value};
+}
+
+std::unique_ptr<Source> open_source(const Word<HotnessKind>& kind, Bytes chunk,
+                                    Nanoseconds least_interval) {
+  const HotnessKind chosen = kind.get();
+  auto source = [&] {
+    const GilRelease release;
+    return open_hotness(chosen, {.chunk = chunk, .least_interval = least_interval});
+  }();
+  return std::make_unique<Source>(unwrap(std::move(source)));
+}
+
+void bind_source(nb::module_& m) {
+  Record<Touch>(m, "Touch", "A range in which memory was touched.")
+      .computed(
+          "begin",
+          [](const Touch& self) { return reinterpret_cast<std::uintptr_t>(self.range.data()); },
+          "Its address.")
+      .computed(
+          "size", [](const Touch& self) { return self.range.size(); }, "Bytes.")
+      .field("touched", &Touch::touched, "Bytes of it that were touched, in whole pages.");
+  Record<HotnessSample>(m, "HotnessSample", "What one look found.")
+      .field("touches", &HotnessSample::touches, "Ascending; what is in none was not touched.")
+      .field("covered", &HotnessSample::covered, "Seconds since the look before.")
+      .field("unseen", &HotnessSample::unseen, "Tracked bytes about which nothing can be said.")
+      .field("why_unseen", &HotnessSample::why_unseen, "Why; empty if there are none.");
+  Record<Tracking>(m, "Tracking", "How a range is tracked.")
+      .field("granularity", &Tracking::granularity, "Bytes that are told apart: a page, a chunk.")
+      .field("note", &Tracking::note, "Why it is not what was asked for; empty if it is.");
+  nb::class_<Source>(m, "HotnessSource",
+                     "Tells which memory of this process was touched between two looks.")
+      .def_prop_ro(
+          "traits", [](const Source& self) { return self.inside->traits(); },
+          "What it sees, and at what price.")
+      .def(
+          "track",
+          [](Source& self, const ObjectRef& memory) {
+            const auto bytes = memory_of(memory);
+            return self.call_and_keep(memory.object,
+                                      [&](HotnessSource& source) { return source.track(bytes); });
+          },
+          "memory"_a,
+          "Begins to track a Buffer or MemoryRange of whole pages, which it keeps alive until "
+          "untrack().")
+      .def(
+          "untrack",
+          [](Source& self, const ObjectRef& memory) {
+            const auto bytes = memory_of(memory);
+            self.call([&](HotnessSource& source) { return source.untrack(bytes); });
+            self.forget(memory.object);
+          },
+          "memory"_a, "Ends that.")
+      .def(
+          "look",
+          [](Source& self) {
+            return self.call([](HotnessSource& source) { return source.look(); });
+          },
+          "What was touched since the last look. ExhaustedError: sooner than the least interval.");
+  m.def("open_hotness", &open_source, "kind"_a, nb::kw_only(),
+        "chunk"_a = HotnessOptions{}.chunk.value,
+        "least_interval"_a = seconds(HotnessOptions{}.least_interval),
+        "Opens a source, and tries that it sees what it promises. `chunk`: bytes that "
+        "'referenced' tells apart. UnsupportedError, DeniedError: it is not there, with the "
+        "reason. ExhaustedError: there is one 'referenced' in this process already.");
+}
+
+void bind_heat(nb::module_& m) {
+  Record<HotChunk>(m, "HotChunk", "A chunk and its heat.")
+      .field("begin", &HotChunk::begin, "Its address.")
+      .field("heat", &HotChunk::heat, "0 to 1.");
+  nb::class_<Hotness>(m, "Hotness",
+                      "The heat of memory by chunks: the share that was touched between two looks, "
+                      "averaged with weights that halve every half-life.")
+      .def(
+          "__init__",
+          [](Hotness* self, Nanoseconds half_life, Bytes chunk) {
+            if (half_life.count() <= 0 || !std::has_single_bit(chunk.value)) {
+              raise(ErrorCode::invalid,
+                    "give a half-life above 0 and a chunk that is a power of two of bytes");
+            }
+            new (self) Hotness({.half_life = half_life, .chunk = chunk});
+          },
+          nb::kw_only(), "half_life"_a = seconds(HeatOptions{}.half_life),
+          "chunk"_a = HeatOptions{}.chunk.value)
+      .def("add", &Hotness::add, "sample"_a, "Adds what a look of one source found.")
+      .def(
+          "heat",
+          [](const Hotness& self, std::uintptr_t address) {
+            return self.heat(reinterpret_cast<const void*>(address));
+          },
+          "address"_a, "Heat of the chunk that holds the address; 0 if it was never touched.")
+      .def("hottest", &Hotness::hottest, "All chunks that are warm, the hottest first.");
+}
+
+std::unique_ptr<Tier> open_tier(Bytes budget, double hysteresis, double least_heat,
+                                Bytes per_second, Bytes chunk, Nanoseconds half_life,
+                                Nanoseconds least_interval) {
+  auto tier = [&] {
+    const GilRelease release;
+    return PageTier::open({.policy = {.budget = budget,
+                                      .hysteresis = hysteresis,
+                                      .least_heat = least_heat,
+                                      .per_second = per_second},
+                           .chunk = chunk,
+                           .half_life = half_life,
+                           .least_interval = least_interval});
+  }();
+  return std::make_unique<Tier>(unwrap(std::move(tier)));
+}
+
+void bind_page_tier(nb::module_& m) {
+  Record<TierDecision>(m, "TierDecision", "One chunk that goes out, or comes in.")
+      .field("begin", &TierDecision::begin, "Address of the chunk.")
+      .field("comes_in", &TierDecision::in, "Whether it comes in.")
+      .field("bytes", &TierDecision::bytes, "How many move.")
+      .field("heat", &TierDecision::heat, "0 to 1.")
+      .field("reason", &TierDecision::reason, "In words.");
+  Record<TierStep>(m, "TierStep", "What one step did.")
+      .field("decisions", &TierStep::decisions, "In the order in which they were carried out.")
+      .field("resident", &TierStep::resident, "Bytes of all memory that is managed, after it.")
+      .field("out", &TierStep::out, "Bytes of it that are in swap.")
+      .field("refused", &TierStep::refused, "Bytes that were to move and did not.")
+      .field("backed_off", &TierStep::backed_off,
+             "Resident bytes of chunks that refused before and were not tried again.");
+  const PageTierOptions defaults;
+  nb::class_<Tier>(m, "PageTier",
+                   "Memory of this process between DRAM and swap: the hot of it stays within a "
+                   "budget, the cold goes out.")
+      .def_static("open", &open_tier, "budget"_a, nb::kw_only(),
+                  "hysteresis"_a = defaults.policy.hysteresis,
+                  "least_heat"_a = defaults.policy.least_heat,
+                  "per_second"_a = defaults.policy.per_second.value,
+                  "chunk"_a = defaults.chunk.value, "half_life"_a = seconds(defaults.half_life),
+                  "least_interval"_a = seconds(defaults.least_interval),
+                  "`budget`: bytes that may be resident. UnsupportedError: there is no swap or it "
+                  "is full, with what to do.")
+      .def(
+          "add",
+          [](Tier& self, const ObjectRef& memory) {
+            const auto bytes = memory_of(memory);
+            self.call_and_keep(memory.object, [&](PageTier& tier) { return tier.add(bytes); });
+          },
+          "memory"_a,
+          "Manages a Buffer or MemoryRange of whole pages, private and anonymous, which it keeps "
+          "alive until remove().")
+      .def(
+          "remove",
+          [](Tier& self, const ObjectRef& memory) {
+            const auto bytes = memory_of(memory);
+            self.call([&](PageTier& tier) { return tier.remove(bytes); });
+            self.forget(memory.object);
+          },
+          "memory"_a, "Ends that; what is out stays out until it is touched.")
+      .def(
+          "step", [](Tier& self) { return self.call([](PageTier& tier) { return tier.step(); }); },
+          "Looks, decides and moves: to be called each second or so. ExhaustedError: sooner than "
+          "the least interval.")
+      .def(
+          "decisions", [](const Tier& self) { return self.inside->decisions(); },
+          "The last ones, at most 1000, oldest first.");
+}
+
+}  // namespace
+
 void bind_tier(nb::module_& m) {
+  bind_source(m);
+  bind_heat(m);
+  bind_page_tier(m);
   Record<HotnessTraits>(m, "HotnessTraits", "What a source of hotness sees, and at what price.")
       .field("kind", &HotnessTraits::kind, "Its name.")
       .field("sees_reads", &HotnessTraits::sees_reads, "Whether memory that is read counts.")

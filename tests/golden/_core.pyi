@@ -1971,6 +1971,206 @@ def measure_transfer_floor(table: Table, mover: Mover, *, query: str = 'q6', slo
     Seconds to move the query's bytes from slow to fast with nothing else to do.
     """
 
+class Touch:
+    """A range in which memory was touched."""
+
+    def __repr__(self) -> str: ...
+
+    def asdict(self) -> dict[str, object]:
+        """The fields by name, nested records too."""
+
+    @property
+    def begin(self) -> int:
+        """Its address."""
+
+    @property
+    def size(self) -> int:
+        """Bytes."""
+
+    @property
+    def touched(self) -> int:
+        """Bytes of it that were touched, in whole pages."""
+
+class HotnessSample:
+    """What one look found."""
+
+    def __repr__(self) -> str: ...
+
+    def asdict(self) -> dict[str, object]:
+        """The fields by name, nested records too."""
+
+    @property
+    def touches(self) -> list[Touch]:
+        """Ascending; what is in none was not touched."""
+
+    @property
+    def covered(self) -> float:
+        """Seconds since the look before."""
+
+    @property
+    def unseen(self) -> int:
+        """Tracked bytes about which nothing can be said."""
+
+    @property
+    def why_unseen(self) -> str:
+        """Why; empty if there are none."""
+
+class Tracking:
+    """How a range is tracked."""
+
+    def __repr__(self) -> str: ...
+
+    def asdict(self) -> dict[str, object]:
+        """The fields by name, nested records too."""
+
+    @property
+    def granularity(self) -> int:
+        """Bytes that are told apart: a page, a chunk."""
+
+    @property
+    def note(self) -> str:
+        """Why it is not what was asked for; empty if it is."""
+
+class HotnessSource:
+    """Tells which memory of this process was touched between two looks."""
+
+    @property
+    def traits(self) -> HotnessTraits:
+        """What it sees, and at what price."""
+
+    def track(self, memory: Object) -> Tracking:
+        """
+        Begins to track a Buffer or MemoryRange of whole pages, which it keeps alive until untrack().
+        """
+
+    def untrack(self, memory: Object) -> None:
+        """Ends that."""
+
+    def look(self) -> HotnessSample:
+        """
+        What was touched since the last look. ExhaustedError: sooner than the least interval.
+        """
+
+def open_hotness(kind: Literal['referenced', 'memfd', 'written'], *, chunk: int = 262144, least_interval: float = 0.1) -> HotnessSource:
+    """
+    Opens a source, and tries that it sees what it promises. `chunk`: bytes that 'referenced' tells apart. UnsupportedError, DeniedError: it is not there, with the reason. ExhaustedError: there is one 'referenced' in this process already.
+    """
+
+class HotChunk:
+    """A chunk and its heat."""
+
+    def __repr__(self) -> str: ...
+
+    def asdict(self) -> dict[str, object]:
+        """The fields by name, nested records too."""
+
+    @property
+    def begin(self) -> int:
+        """Its address."""
+
+    @property
+    def heat(self) -> float:
+        """0 to 1."""
+
+class Hotness:
+    """
+    The heat of memory by chunks: the share that was touched between two looks, averaged with weights that halve every half-life.
+    """
+
+    def __init__(self, *, half_life: float = 10.0, chunk: int = 4096) -> None: ...
+
+    def add(self, sample: HotnessSample) -> None:
+        """Adds what a look of one source found."""
+
+    def heat(self, address: int) -> float:
+        """Heat of the chunk that holds the address; 0 if it was never touched."""
+
+    def hottest(self) -> list[HotChunk]:
+        """All chunks that are warm, the hottest first."""
+
+class TierDecision:
+    """One chunk that goes out, or comes in."""
+
+    def __repr__(self) -> str: ...
+
+    def asdict(self) -> dict[str, object]:
+        """The fields by name, nested records too."""
+
+    @property
+    def begin(self) -> int:
+        """Address of the chunk."""
+
+    @property
+    def comes_in(self) -> bool:
+        """Whether it comes in."""
+
+    @property
+    def bytes(self) -> int:
+        """How many move."""
+
+    @property
+    def heat(self) -> float:
+        """0 to 1."""
+
+    @property
+    def reason(self) -> str:
+        """In words."""
+
+class TierStep:
+    """What one step did."""
+
+    def __repr__(self) -> str: ...
+
+    def asdict(self) -> dict[str, object]:
+        """The fields by name, nested records too."""
+
+    @property
+    def decisions(self) -> list[TierDecision]:
+        """In the order in which they were carried out."""
+
+    @property
+    def resident(self) -> int:
+        """Bytes of all memory that is managed, after it."""
+
+    @property
+    def out(self) -> int:
+        """Bytes of it that are in swap."""
+
+    @property
+    def refused(self) -> int:
+        """Bytes that were to move and did not."""
+
+    @property
+    def backed_off(self) -> int:
+        """Resident bytes of chunks that refused before and were not tried again."""
+
+class PageTier:
+    """
+    Memory of this process between DRAM and swap: the hot of it stays within a budget, the cold goes out.
+    """
+
+    @staticmethod
+    def open(budget: int, *, hysteresis: float = 0.1, least_heat: float = 0.05, per_second: int = 67108864, chunk: int = 262144, half_life: float = 10.0, least_interval: float = 0.1) -> PageTier:
+        """
+        `budget`: bytes that may be resident. UnsupportedError: there is no swap or it is full, with what to do.
+        """
+
+    def add(self, memory: Object) -> None:
+        """
+        Manages a Buffer or MemoryRange of whole pages, private and anonymous, which it keeps alive until remove().
+        """
+
+    def remove(self, memory: Object) -> None:
+        """Ends that; what is out stays out until it is touched."""
+
+    def step(self) -> TierStep:
+        """
+        Looks, decides and moves: to be called each second or so. ExhaustedError: sooner than the least interval.
+        """
+
+    def decisions(self) -> list[TierDecision]:
+        """The last ones, at most 1000, oldest first."""
+
 class HotnessTraits:
     """What a source of hotness sees, and at what price."""
 
