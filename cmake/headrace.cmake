@@ -21,15 +21,15 @@ target_compile_options(headrace_warnings INTERFACE
   $<$<AND:$<COMPILE_LANG_AND_ID:CXX,GNU>,$<BOOL:${CMAKE_UNITY_BUILD}>>:-Wno-subobject-linkage>
   $<$<AND:$<COMPILE_LANG_AND_ID:CXX,Clang>,$<BOOL:${CMAKE_UNITY_BUILD}>>:-Wno-shadow>)
 
-# What takes as long to compile as all else that ASan and UBSan add: a check of each pointer for
-# null, alignment and the size of its object. ASan finds the first and the last where memory is
-# touched.
+# What takes as long to compile as all else that ASan and UBSan add: checks of each pointer for
+# null, alignment and its object's size. ASan finds null and bounds where memory is touched.
 set(HEADRACE_NO_SLOW_CHECKS "")
 # Clang 19 does not say by these macros what it compiles for, as GCC does.
 foreach(sanitizer address thread)
   if(CMAKE_CXX_COMPILER_ID STREQUAL Clang AND CMAKE_CXX_FLAGS MATCHES "-fsanitize=${sanitizer}")
     string(TOUPPER ${sanitizer} name)
     target_compile_definitions(headrace_warnings INTERFACE __SANITIZE_${name}__)
+    set(HEADRACE_${name}_SANITIZER ON)
     set(HEADRACE_NO_SLOW_CHECKS -fno-sanitize=null,alignment,object-size)
   endif()
 endforeach()

@@ -1,10 +1,10 @@
 # Test programs: how they are compiled, into how many parts ctest runs them, and which of them each
 # build of `make test` needs (docs/design/tests.md). ASan runs them all.
 
-# Folders in which no test starts a thread: not built with TSan. One that does fails.
-set(HEADRACE_SINGLE_THREADED src/topology/discovery src/topology src/profile src/place
-  src/place/advice
-  src/backend dsa_emulator/rates)
+# Test files, and folders of them, that start no thread: not built with TSan. One that does fails.
+set(single_threaded ${PROJECT_SOURCE_DIR}/tests/single_threaded.txt)
+set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${single_threaded})
+file(STRINGS ${single_threaded} HEADRACE_SINGLE_THREADED REGEX "^[^#]")
 # Folders whose tests prove something of optimised code that no sanitized build proves: kernels in
 # assembly, a million descriptors, races at full speed, C programs.
 set(HEADRACE_OPTIMISED src/core src/backend/cpu src/backend/dsa src/memory/heap src/move
@@ -22,6 +22,10 @@ if(HEADRACE_TESTS)
   add_custom_target(threaded)   # what TSan is for
   add_custom_target(optimised)  # what the release build is for
   add_dependencies(optimised headrace)
+  add_library(headrace_thread_check OBJECT ${PROJECT_SOURCE_DIR}/tests/single_threaded.cpp)
+  list(JOIN HEADRACE_SINGLE_THREADED "," names)
+  target_compile_definitions(headrace_thread_check PRIVATE HEADRACE_SINGLE_THREADED="${names},")
+  target_link_libraries(headrace_thread_check PRIVATE headrace_warnings GTest::gtest)
 endif()
 
 # headrace_label(program test label...): the targets `label` build the program; `ctest -L label`
@@ -54,19 +58,38 @@ function(headrace_test_program name)
     headrace_warnings headrace_test_warnings ${HEADRACE_DEPENDENCIES} GTest::gtest_main rapidcheck)
 endfunction()
 
+# headrace_without_single_threaded(sources...): gives in `left` those that TSan is for.
+function(headrace_without_single_threaded)
+  set(left "")
+  foreach(source IN LISTS ARGN)
+    cmake_path(RELATIVE_PATH source BASE_DIRECTORY ${PROJECT_SOURCE_DIR} OUTPUT_VARIABLE file)
+    cmake_path(GET file PARENT_PATH folder)
+    if(NOT file IN_LIST HEADRACE_SINGLE_THREADED AND NOT folder IN_LIST HEADRACE_SINGLE_THREADED)
+      list(APPEND left ${source})
+    endif()
+  endforeach()
+  set(left ${left} PARENT_SCOPE)
+endfunction()
+
 # headrace_test(name sources...): a GoogleTest program, run by ctest. Its folder, that of the first
-# source, says in which builds.
+# source, and tests/single_threaded.txt say in which builds.
 function(headrace_test name)
-  headrace_test_program(${name} ${ARGN})
   list(GET ARGN 0 first)
   get_filename_component(folder ${first} DIRECTORY)
   file(RELATIVE_PATH folder ${PROJECT_SOURCE_DIR} ${folder})
   set(labels "")
-  if(folder IN_LIST HEADRACE_SINGLE_THREADED)
-    target_sources(${name} PRIVATE ${PROJECT_SOURCE_DIR}/tests/no_threads.cpp)
-  else()
+  set(sources ${ARGN})
+  headrace_without_single_threaded(${ARGN})
+  if(left MATCHES "\\.cpp(;|$)")
     list(APPEND labels threaded)
+    if(HEADRACE_THREAD_SANITIZER)
+      set(sources ${left})
+    endif()
   endif()
+  if(NOT HEADRACE_THREAD_SANITIZER)
+    list(APPEND sources $<TARGET_OBJECTS:headrace_thread_check>)
+  endif()
+  headrace_test_program(${name} ${sources})
   if(folder IN_LIST HEADRACE_OPTIMISED)
     list(APPEND labels optimised)
   endif()
