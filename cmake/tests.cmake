@@ -13,7 +13,7 @@ set(HEADRACE_OPTIMISED src/core src/backend/cpu src/backend/dsa src/memory/heap 
 # Folders of text, numbers and control, without raw memory or long loops. With sanitizers their code
 # is compiled as that of all tests is: at -O0, with HEADRACE_NO_SLOW_CHECKS.
 set(HEADRACE_PLAIN src/core/text src/topology/discovery src/topology src/profile src/place
-  src/place/advice src/backend/registry src/measure/session src/measure/experiments
+  src/backend/registry src/measure/session src/measure/experiments
   src/measure/experiments/dsa src/measure dsa_emulator/rates)
 # A program is run in so many parts, so that a long one keeps several cores busy.
 set(HEADRACE_TEST_PARTS 4)
