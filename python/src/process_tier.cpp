@@ -56,12 +56,6 @@ class SharedTier {
 };
 
 void bind_records(nb::module_& m) {
-  Record<TierDecision>(m, "TierDecision", "A chunk of memory that went out, or came in, and why.")
-      .field("begin", &TierDecision::begin, "Its address.")
-      .field("comes_in", &TierDecision::in, "Whether it came in, or went out.")
-      .field("bytes", &TierDecision::bytes, "That were to move.")
-      .field("heat", &TierDecision::heat, "The chance that it is touched within ten seconds.")
-      .field("reason", &TierDecision::reason, "In words.");
   Record<ProcessTierStep>(m, "ProcessTierStep", "What one step did.")
       .field("resident", &ProcessTierStep::resident, "Bytes in DRAM, as far as known.")
       .field("out", &ProcessTierStep::out, "Bytes in swap.")

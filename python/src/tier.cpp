@@ -173,11 +173,11 @@ std::unique_ptr<Tier> open_tier(Bytes budget, double hysteresis, double least_he
 }
 
 void bind_page_tier(nb::module_& m) {
-  Record<TierDecision>(m, "TierDecision", "One chunk that goes out, or comes in.")
-      .field("begin", &TierDecision::begin, "Address of the chunk.")
-      .field("comes_in", &TierDecision::in, "Whether it comes in.")
-      .field("bytes", &TierDecision::bytes, "How many move.")
-      .field("heat", &TierDecision::heat, "0 to 1.")
+  Record<TierDecision>(m, "TierDecision", "A chunk of memory that went out, or came in, and why.")
+      .field("begin", &TierDecision::begin, "Its address.")
+      .field("comes_in", &TierDecision::in, "Whether it came in, or went out.")
+      .field("bytes", &TierDecision::bytes, "That were to move.")
+      .field("heat", &TierDecision::heat, "From 0, not used, to 1.")
       .field("reason", &TierDecision::reason, "In words.");
   Record<TierStep>(m, "TierStep", "What one step did.")
       .field("decisions", &TierStep::decisions, "In the order in which they were carried out.")
