@@ -21,7 +21,7 @@ import numpy
 from forked import headrace as command
 
 from headrace import set_process_policy
-from headrace._cli import tier_kernel, tier_status  # noqa: F401  for every fork
+from headrace._cli.tier import kernel, status  # noqa: F401  for every fork
 from headrace._tiering import damon, plan, state, switch
 from headrace._tiering.files import Files
 

@@ -2,7 +2,7 @@
 //
 // In one run the arenas are watched, a plan is made of what was seen (a text, to be read and
 // edited), and the next run allocates each arena where the plan says. It moves nothing while the
-// program runs. docs/design/arenas.md says what it rests on.
+// program runs. docs/design/tier/arenas.md says what it rests on.
 #pragma once
 
 #include <cstddef>

@@ -96,9 +96,8 @@ class _Tier(_Commands):
     """Show which memory is hot and what the kernel does about it; switch its tiering on and off."""
 
     modules = {
-        "explain": "tier", "status": "tier_status", "kernel": "tier_kernel",
-        "attach": "process_tier.attach", "run": "process_tier.run",
-    }  # fmt: skip
+        name: f"tier.{name}" for name in ("explain", "status", "kernel", "attach", "run")
+    }
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """`headrace tier --explain` is how it began."""

@@ -17,7 +17,7 @@ from headrace._tiering.tiers import Tiers, addresses, nearest
 KDAMONDS = "sys/kernel/mm/damon/admin/kdamonds"
 COUNT = f"{KDAMONDS}/nr_kdamonds"
 #: By the word for it: sampling and aggregation in µs, and which regions, in samples that saw an
-#: access and in aggregations. docs/design/tier-kernel.md says why these.
+#: access and in aggregations. docs/design/tier/kernel.md says why these.
 SCHEMES = {"hot": (20_000, 400_000), "cold": (50_000, 1_000_000)}
 _HOT_FROM, _COLD_AGE = 3, 3
 _LEAST_REGIONS = 100

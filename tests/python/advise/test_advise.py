@@ -29,11 +29,13 @@ def asked(run: Run, *arguments: str) -> dict[str, Any]:
     return made
 
 
-@pytest.mark.parametrize("name", ["", "interleave", "capacity", "cost"])
+@pytest.mark.parametrize(
+    "name", ["advise", "advise/interleave", "advise/capacity", "advise/cost"]
+)
 def test_help(run: Run, golden: Golden, name: str) -> None:
-    result = run("advise", *([name] if name else []), "--help")
+    result = run(*name.split("/"), "--help")
     assert (result.returncode, result.stderr) == (0, "")
-    golden(f"help/{'_'.join(filter(None, ('advise', name)))}.txt", result.stdout)
+    golden(f"help/{name}.txt", result.stdout)
 
 
 TOLD = [

@@ -13,7 +13,7 @@ Run = Callable[..., "subprocess.CompletedProcess[str]"]
 
 
 def test_help(run: Run, golden: Callable[[str, str], None]) -> None:
-    golden("help/dsa_setup.txt", run("dsa", "setup", "--help").stdout)
+    golden("help/dsa/setup.txt", run("dsa", "setup", "--help").stdout)
 
 
 def test_the_layout_of_the_thesis(run: Run, golden: Callable[[str, str], None]) -> None:

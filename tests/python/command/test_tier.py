@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import headrace
-from headrace._cli import tier
+from headrace._cli.tier import explain
 
 Run = Callable[..., "subprocess.CompletedProcess[str]"]
 Golden = Callable[[str, str], None]
@@ -57,19 +57,19 @@ def test_a_source_that_is_not_there_gives_the_reason(monkeypatch: pytest.MonkeyP
         raise headrace.UnsupportedError(f"no {kind} here; it takes Linux 6.7")
 
     monkeypatch.setattr(headrace, "measure_hotness_cost", refuse)
-    sources = [tier._examine(traits) for traits in headrace.hotness_sources()]
+    sources = [explain._examine(traits) for traits in headrace.hotness_sources()]
     assert [source.reason for source in sources][1] == "no memfd here; it takes Linux 6.7"
     assert sources[1].as_json()["cost"] is None
-    text = tier._text(sources, [])
+    text = explain._text(sources, [])
     assert "memfd: no memfd here; it takes Linux 6.7" in text
 
 
-def _host(root: Path, files: dict[str, str]) -> dict[str, tier.Mechanism]:
+def _host(root: Path, files: dict[str, str]) -> dict[str, explain.Mechanism]:
     for name, text in files.items():
         path = root / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text)
-    return {each.mechanism.split(" ", 1)[0]: each for each in tier.of_kernel(root)}
+    return {each.mechanism.split(" ", 1)[0]: each for each in explain.of_kernel(root)}
 
 
 def test_a_kernel_without_anything(tmp_path: Path) -> None:
@@ -105,8 +105,8 @@ def test_what_may_not_be_read_is_unknown(tmp_path: Path, monkeypatch: pytest.Mon
     def refuse(path: Path) -> str:
         raise PermissionError(13, "Permission denied", str(path))
 
-    monkeypatch.setattr(tier, "_read", refuse)
-    (mechanism,) = [m for m in tier.of_kernel(tmp_path) if m.mechanism.startswith("hint")]
+    monkeypatch.setattr(explain, "_read", refuse)
+    (mechanism,) = [m for m in explain.of_kernel(tmp_path) if m.mechanism.startswith("hint")]
     assert mechanism.state == "unknown" and "only root may read" in mechanism.why
 
 

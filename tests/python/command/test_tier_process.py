@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 import headrace
-from headrace._cli.process_tier import watch
+from headrace._cli.tier import watch
 
 Run = Callable[..., "subprocess.CompletedProcess[str]"]
 Golden = Callable[[str, str], None]
@@ -48,8 +48,8 @@ def live_or_skip(result: subprocess.CompletedProcess[str], code: int) -> None:
 
 
 def test_help(run: Run, golden: Golden) -> None:
-    golden("help/tier_attach.txt", run("tier", "attach", "--help").stdout)
-    golden("help/tier_run.txt", run("tier", "run", "--help").stdout)
+    golden("help/tier/attach.txt", run("tier", "attach", "--help").stdout)
+    golden("help/tier/run.txt", run("tier", "run", "--help").stdout)
 
 
 def test_what_makes_no_sense_is_refused_in_a_line(run: Run) -> None:

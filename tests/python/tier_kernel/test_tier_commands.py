@@ -11,7 +11,9 @@ import pytest
 from fake_kernel import FakeKernel, slow, xeon_max
 
 import headrace
-from headrace._cli import app, exit_codes, tier_kernel, tier_status
+from headrace._cli import app, exit_codes
+from headrace._cli.tier import kernel as kernel_command
+from headrace._cli.tier import status as status_command
 from headrace._tiering import status, switch
 from headrace._tiering.damon import COUNT, KDAMONDS
 from headrace._tiering.plan import BALANCING, DEMOTION, WEIGHTS, Wish
@@ -68,7 +70,7 @@ def _rich(root: Path) -> FakeKernel:
 
 @pytest.mark.parametrize("name", ["explain", "status", "kernel"])
 def test_help(run: Run, golden: Golden, name: str) -> None:
-    golden(f"help/tier_{name}.txt", run("tier", name, "--help").stdout)
+    golden(f"help/tier/{name}.txt", run("tier", name, "--help").stdout)
 
 
 def test_status_of_a_kernel_with_everything(tmp_path: Path, golden: Golden) -> None:
@@ -78,7 +80,7 @@ def test_status_of_a_kernel_with_everything(tmp_path: Path, golden: Golden) -> N
     found["watched"] = {
         "seconds": 10.0, "counted": status.since({"pgmajfault": 4}, found["since_boot"]),
     }  # fmt: skip
-    golden("tier_status.txt", tier_status.text(found) + "\n")
+    golden("tier_status.txt", status_command.text(found) + "\n")
     json.dumps(found, allow_nan=False)
     assert kernel.everything() == before
     assert found["watched"]["counted"]["pgmajfault"] == 7
@@ -91,12 +93,12 @@ def test_status_of_a_kernel_with_nothing_says_what_it_takes(
 ) -> None:
     found = status.status(status.Files(tmp_path))
     assert {each["state"] for each in found["features"]} == {"absent"}
-    golden("tier_status_nothing.txt", tier_status.text(found) + "\n")
+    golden("tier_status_nothing.txt", status_command.text(found) + "\n")
 
 
 def test_status_of_sixteen_nodes(tmp_path: Path) -> None:
     found = status.status(xeon_max(tmp_path))
-    text = tier_status.text(found)
+    text = status_command.text(found)
     assert "memory tier 1: node 8-15 (without CPUs)" in text
     assert "also out of node 8-15 (tier 1), which is faster" in text
 
@@ -149,18 +151,18 @@ def test_status_of_this_host(run: Run) -> None:
 
 
 def _told(kernel: FakeKernel, wish: Wish) -> str:
-    return tier_kernel.text(tier_kernel._shown(kernel, *switch.shown(kernel, wish))) + "\n"
+    return kernel_command.text(kernel_command._shown(kernel, *switch.shown(kernel, wish))) + "\n"
 
 
 def test_show_before_and_after(tmp_path: Path, golden: Golden) -> None:
     kernel = slow(tmp_path).with_damon()
     wish = Wish(weights={0: 3, 1: 1}, schemes=("hot", "cold"))
     before = _told(kernel, wish)
-    on = tier_kernel.text(tier_kernel._switched("on", switch.on(kernel, wish))) + "\n"
+    on = kernel_command.text(kernel_command._switched("on", switch.on(kernel, wish))) + "\n"
     kernel.put(DEMOTION, "false")
     kernel.put(BALANCING, "3")
     shown = _told(kernel, wish)
-    off = tier_kernel.text(tier_kernel._switched("off", switch.off(kernel))) + "\n"
+    off = kernel_command.text(kernel_command._switched("off", switch.off(kernel))) + "\n"
     golden("tier_kernel.txt", "\n".join([before, on, shown, off]))
 
 
@@ -174,8 +176,8 @@ def test_show_on_sixteen_nodes(tmp_path: Path, golden: Golden) -> None:
 def test_weights_of_an_advice(tmp_path: Path) -> None:
     advice = tmp_path / "advice.json"
     advice.write_text('{"kind": "advise_interleave", "weights": {"0": 3, "1": 1}}')
-    assert tier_kernel._weights(str(advice)) == {0: 3, 1: 1}
-    assert tier_kernel._weights("0=3,1=1") == {0: 3, 1: 1}
+    assert kernel_command._weights(str(advice)) == {0: 3, 1: 1}
+    assert kernel_command._weights("0=3,1=1") == {0: 3, 1: 1}
 
 
 def test_weights_that_advise_wrote(run: Run, tmp_path: Path) -> None:
@@ -183,7 +185,7 @@ def test_weights_that_advise_wrote(run: Run, tmp_path: Path) -> None:
                   "a.json")  # fmt: skip
     assert advised.returncode == 0
     made = json.loads((tmp_path / "a.json").read_text())
-    assert tier_kernel._weights(str(tmp_path / "a.json")) == {
+    assert kernel_command._weights(str(tmp_path / "a.json")) == {
         int(node): weight for node, weight in made["weights"].items()
     }
 

@@ -8,7 +8,7 @@ import typer
 
 from headrace._cli import exit_codes, output
 from headrace._cli.options import Json
-from headrace._cli.process_tier import watch
+from headrace._cli.tier import watch
 
 
 def command(

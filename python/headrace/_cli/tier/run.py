@@ -12,7 +12,7 @@ from typing import Annotated, Optional
 import typer
 
 from headrace._cli import exit_codes, output
-from headrace._cli.process_tier import watch
+from headrace._cli.tier import watch
 from headrace._cli.run import not_runnable
 from headrace._files import write_whole
 

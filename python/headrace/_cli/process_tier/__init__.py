@@ -1,1 +1,0 @@
-"""headrace tier attach, headrace tier run: another process' memory within a budget."""
