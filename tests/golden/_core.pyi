@@ -2089,7 +2089,7 @@ class Hotness:
         """All chunks that are warm, the hottest first."""
 
 class TierDecision:
-    """One chunk that goes out, or comes in."""
+    """A chunk of memory that went out, or came in, and why."""
 
     def __repr__(self) -> str: ...
 
@@ -2098,19 +2098,19 @@ class TierDecision:
 
     @property
     def begin(self) -> int:
-        """Address of the chunk."""
+        """Its address."""
 
     @property
     def comes_in(self) -> bool:
-        """Whether it comes in."""
+        """Whether it came in, or went out."""
 
     @property
     def bytes(self) -> int:
-        """How many move."""
+        """That were to move."""
 
     @property
     def heat(self) -> float:
-        """0 to 1."""
+        """From 0, not used, to 1."""
 
     @property
     def reason(self) -> str:
@@ -2243,8 +2243,6 @@ def measure_hotness_cost(kind: Literal['referenced', 'memfd', 'written'], memory
 
 class ArenaUse:
     """What was seen of an arena."""
-class TierDecision:
-    """A chunk of memory that went out, or came in, and why."""
 
     def __repr__(self) -> str: ...
 
@@ -2313,24 +2311,6 @@ def plan_arenas(uses: Sequence[ArenaUse], tiers: Sequence[tuple[str, int | None]
 
 def arenas_in_plan(plan: str) -> list[ArenaUse]:
     """What was seen when this text was made."""
-    def begin(self) -> int:
-        """Its address."""
-
-    @property
-    def comes_in(self) -> bool:
-        """Whether it came in, or went out."""
-
-    @property
-    def bytes(self) -> int:
-        """That were to move."""
-
-    @property
-    def heat(self) -> float:
-        """The chance that it is touched within ten seconds."""
-
-    @property
-    def reason(self) -> str:
-        """In words."""
 
 class ProcessTierStep:
     """What one step did."""

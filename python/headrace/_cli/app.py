@@ -93,7 +93,7 @@ class _Dsa(_Commands):
 
 
 class _Tier(_Commands):
-    """Show which memory is hot and what the kernel does about it; switch its tiering on and off."""
+    """Show which memory is hot, drive the kernel's tiering, keep a program within a budget."""
 
     modules = {
         name: f"tier.{name}" for name in ("explain", "status", "kernel", "attach", "run")
