@@ -7,6 +7,7 @@ block it was started in, and by the kernel if nobody is left to end that.
 
 from __future__ import annotations
 
+import mmap
 import os
 import re
 import shutil
@@ -17,13 +18,13 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import headrace
-from headrace._bench import programs
+from headrace._bench import kv_promote, programs
 from headrace._bench.kv import PROGRAM
 from headrace._errors import WrongAnswer, error_of, kind_of
 from headrace._run import numa_maps
@@ -36,12 +37,13 @@ SERVER = "redis-server"
 SSD = {"MMEM-SSD-0.2": 0.2, "MMEM-SSD-0.4": 0.4}
 #: Pages of the fast memory and of the slow one, in turn.
 INTERLEAVES = {"3:1": (3, 1), "1:1": (1, 1), "1:3": (1, 3)}
-CONFIGS = ("MMEM", *SSD, *INTERLEAVES, "Hot-Promote")
+#: A half of the pages in swap, and a tier that keeps as much there, the hot half in memory.
+PROMOTED = "Hot-Promote"
+CONFIGS = ("MMEM", *SSD, *INTERLEAVES, PROMOTED)
 #: What a record takes besides its value: its name, its entry, what the allocator rounds up.
 _OVERHEAD_BYTES = 400
 _START_SECONDS = 20.0
 _STEP_SECONDS = 600.0
-_NO_PROMOTION = "nothing promotes the memory of another program here yet"
 
 
 @dataclass(frozen=True)
@@ -54,6 +56,7 @@ class Options:
     seconds: float
     rounds: int
     rate: float | None
+    settle: float  #: seconds between the begin of promotion and its first measurement
     seed: int
 
 
@@ -81,21 +84,25 @@ def run(
     _check_memory(options)
     _leave_out(points, machine, options)
     done, total = 0, options.rounds * sum(not point.reason for point in points)
-    for weights, group in _by_placement(points):
+    for weights, promoted, group in _by_placement(points):
         try:
             with server(_placed(machine, weights)) as (process, path):
                 step = _Steps(process, path, options, stop)
                 step.load()
-                for number in range(options.rounds):
-                    for point in group:
-                        progress(done, total, f"{point.config} {point.workload}")
-                        point.found.append(step.measure(point, number))
-                        done += 1
+                with step.promotion() if promoted else nullcontext():
+                    for number in range(options.rounds):
+                        for point in group:
+                            progress(done, total, f"{point.config} {point.workload}")
+                            point.found.append(step.measure(point, number))
+                            done += 1
         except programs.Stopped:
             break
         except programs.Failed as failed:
             for point in group:
                 point.code, point.reason = failed.code, failed.reason
+        except headrace.Error as error:  # of the tier
+            for point in group:
+                point.code, point.reason = error.code, str(error)
     return version
 
 
@@ -125,10 +132,9 @@ def _kilobytes(path: str, name: str) -> int | None:
 def _leave_out(points: list[Point], machine: headrace.Machine, options: Options) -> None:
     swap = _kilobytes("/proc/meminfo", "SwapFree") or 0
     for point in points:
-        needed = int(SSD.get(point.config, 0) * options.records * (options.value + 100))
-        if point.config == "Hot-Promote":
-            point.code, point.reason = "unsupported", _NO_PROMOTION
-        elif point.config in INTERLEAVES and two_nodes(machine) is None:
+        share = 0.5 if point.config == PROMOTED else SSD.get(point.config, 0.0)
+        needed = int(share * options.records * (options.value + 100))
+        if point.config in INTERLEAVES and two_nodes(machine) is None:
             point.code, point.reason = "absent", "interleaving takes two memory nodes; here is one"
         elif needed > swap:
             has = f"{headrace.format_bytes(swap)} are free" if swap else "there is none"
@@ -147,13 +153,16 @@ def two_nodes(machine: headrace.Machine) -> tuple[int, int] | None:
     return fast.id, slow.id
 
 
-def _by_placement(points: list[Point]) -> list[tuple[tuple[int, int] | None, list[Point]]]:
-    """One server for all points whose memory is placed alike: pages, fast and slow, in turn."""
-    groups: dict[tuple[int, int] | None, list[Point]] = {}
+def _by_placement(points: list[Point]) -> list[tuple[tuple[int, int] | None, bool, list[Point]]]:
+    """One server for all points whose memory is placed alike: pages, fast and slow, in turn; and
+    whether hot ones are promoted.
+    """
+    groups: dict[tuple[tuple[int, int] | None, bool], list[Point]] = {}
     for point in points:
         if not point.reason:
-            groups.setdefault(INTERLEAVES.get(point.config), []).append(point)
-    return list(groups.items())
+            placed = (INTERLEAVES.get(point.config), point.config == PROMOTED)
+            groups.setdefault(placed, []).append(point)
+    return [(*placed, group) for placed, group in groups.items()]
 
 
 def _placed(machine: headrace.Machine, weights: tuple[int, int] | None) -> list[str]:
@@ -220,24 +229,64 @@ class _Steps:
     path: str
     options: Options
     stop: Callable[[], bool]
+    keeper: kv_promote.Keeper | None = None
 
     def load(self) -> None:
         self._asked("load", "--clients", "1")
 
+    @contextmanager
+    def promotion(self) -> Iterator[None]:
+        """Puts a half of the pages into swap, drawn at random; then the hot ones come in for cold
+        ones, whose number stays.
+        """
+        placed = self._place(0.5, self.options.seed)
+        budget = placed["data_bytes"] - placed["out_bytes"]
+        with kv_promote.keeping(self.server, budget) as self.keeper:
+            yield
+
     def measure(self, point: Point, number: int) -> Row:
         """One window. Of those with pages in swap as many are out at its beginning."""
-        options, share = self.options, SSD.get(point.config, 0.0)
-        seed = options.seed + number
-        placed = self._asked("place", "--share", repr(share), "--seed", str(seed)) if (
-            share or self._swapped()) else {"data_bytes": 0, "out_bytes": 0}  # fmt: skip
+        seed = self.options.seed + number
+        if self.keeper is not None:
+            return self._promoted(point, number, seed)
+        share = SSD.get(point.config, 0.0)
+        placed = {"data_bytes": 0, "out_bytes": 0}
+        if share or self._swapped():
+            placed = self._place(share, seed)
+        row = self._drive(point, self.options.seconds, seed)
+        return row | {"slow_share": self._slow_share(row), **placed}
+
+    def _promoted(self, point: Point, number: int, seed: int) -> Row:
+        """A window while the tier goes on; the first of a workload when it has settled."""
+        assert self.keeper is not None
+        if number == 0:
+            self._drive(point, self.options.settle, self.options.seed + self.options.rounds)
+        before = self.keeper.totals()
+        row = self._drive(point, self.options.seconds, seed)
+        after = self.keeper.totals()
+        spent = after.tracker_cpu + after.mover_cpu - before.tracker_cpu - before.mover_cpu
+        faults = after.major_faults - before.major_faults
+        return row | {
+            "slow_share": self._slow_share(row),
+            "data_bytes": 0,
+            "out_bytes": _kilobytes(f"/proc/{self.server}/status", "VmSwap"),
+            "promoted_bytes": after.came_in - before.came_in + faults * mmap.PAGESIZE,
+            "tier_cpu_us_per_op": 1e6 * spent / max(1, row["operations"]),
+        }
+
+    def _place(self, share: float, seed: int) -> Row:
+        placed = self._asked("place", "--share", repr(share), "--seed", str(seed))
         if share and placed["out_bytes"] < share * placed["data_bytes"] / 2:
             raise programs.Failed("unsupported", "the kernel did not page out what it was told to")
+        return placed
+
+    def _drive(self, point: Point, seconds: float, seed: int) -> Row:
+        options = self.options
         rate = [] if options.rate is None else ["--rate", repr(options.rate)]
-        row = self._asked(
+        return self._asked(
             "drive", "--workload", point.workload, "--clients", str(options.clients),
-            "--seconds", repr(options.seconds), "--seed", str(seed), *rate,
+            "--seconds", repr(seconds), "--seed", str(seed), *rate,
         )  # fmt: skip
-        return row | {"slow_share": self._slow_share(row), **placed}
 
     def _asked(self, task: str, *arguments: str) -> Row:
         options = self.options
@@ -246,7 +295,8 @@ class _Steps:
             "--server", str(self.server), "--records", str(options.records),
             "--value", str(options.value), *arguments,
         ]  # fmt: skip
-        return programs.answer(command, options.seconds + _STEP_SECONDS, self.stop)
+        seconds = options.seconds + options.settle + _STEP_SECONDS
+        return programs.answer(command, seconds, self.stop)
 
     def _swapped(self) -> bool:
         try:
@@ -284,9 +334,10 @@ def _row(point: Point) -> Row:
         "p99_us": _median(found, "p99_us"),
         "p999_us": _median(found, "p999_us"),
         "slow_share": _median(found, "slow_share"),
-        "promoted_bytes": 0 if found else None,
+        "promoted_bytes": _median(found, "promoted_bytes", 0),
         "major_faults_per_op": _median(found, "major_faults_per_op"),
         "server_cpu_us_per_op": _median(found, "server_cpu_us_per_op"),
+        "tier_cpu_us_per_op": _median(found, "tier_cpu_us_per_op", 0.0),
         "out_bytes": _median(found, "out_bytes"),
         "verified": all(each["wrong"] == 0 for each in found) if found else None,
         "basis": "hardware",
@@ -295,8 +346,9 @@ def _row(point: Point) -> Row:
     }
 
 
-def _median(found: list[Row], name: str) -> float | None:
-    values = [each[name] for each in found if each[name] is not None]
+def _median(found: list[Row], name: str, default: float | None = None) -> float | None:
+    """`default` is for rounds that say nothing of it."""
+    values = [value for each in found if (value := each.get(name, default)) is not None]
     return statistics.median(values) if values else None
 
 

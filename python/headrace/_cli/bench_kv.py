@@ -65,6 +65,13 @@ def command(
     rounds: Annotated[
         int, typer.Option(metavar="NUMBER", min=1, max=1000, help="Repetitions.")
     ] = 5,
+    settle: Annotated[
+        float,
+        typer.Option(
+            metavar="NUMBER", min=0.01, max=3600,
+            help="Seconds that Hot-Promote has before it is measured.",
+        ),
+    ] = 30.0,  # fmt: skip
     seed: Annotated[
         int, typer.Option(metavar="NUMBER", min=0, max=1 << 40, help="All that is drawn.")
     ] = 1,
@@ -95,7 +102,7 @@ def command(
             workloads=chosen(workloads, kv.WORKLOADS, "workload", ["C"]),
             configs=chosen(configs, kv_live.CONFIGS, "configuration", list(kv_live.CONFIGS)),
             records=records or 1_000_000, value=size, clients=clients or 8, seconds=seconds,
-            rounds=rounds, rate=rate, seed=seed,
+            rounds=rounds, rate=rate, settle=settle, seed=seed,
         )  # fmt: skip
         return measured(options, json, out)
     if rate is not None or configs is not None:
@@ -117,7 +124,7 @@ def measured(options: kv_live.Options, json: bool, out: Path | None) -> int:
     document = output.document(
         "bench kv", machine, basis="measured", server=version, records=options.records,
         value_bytes=options.value, clients=options.clients, rate=options.rate,
-        seconds=options.seconds, rounds=options.rounds, seed=options.seed,
+        seconds=options.seconds, rounds=options.rounds, settle=options.settle, seed=options.seed,
         interrupted=interrupt.requested, rows=kv_live.rows(points),
     )  # fmt: skip
     output.deliver(document, out=out, json=json, show=lambda: print_measured(document))
@@ -165,13 +172,14 @@ def print_measured(document: dict[str, Any]) -> None:
 def _print_found(rows: list[dict[str, Any]]) -> None:
     output.print_table(
         ("config", "the talk's words", "ops/s", "p50", "p99", "p99.9", "slow", "faults/op",
-         "server CPU/op"),
+         "server CPU/op", "tier CPU/op"),
         [
             (row["config"], kv.TALK[row["config"]],
              f"{row['ops_per_second']:.0f} +- {row['ops_per_second_mad']:.0f}",
              *(_micro(row[name]) for name in ("p50_us", "p99_us", "p999_us")),
              f"{row['slow_share']:.1%}", _figure(row["major_faults_per_op"], 3),
-             _figure(row["server_cpu_us_per_op"], 1, " us"))
+             _figure(row["server_cpu_us_per_op"], 1, " us"),
+             _figure(row["tier_cpu_us_per_op"] or None, 1, " us"))
             for row in rows
         ],
         left=2,

@@ -7,6 +7,7 @@ import os
 import shutil
 import signal
 import subprocess
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -14,7 +15,8 @@ from typing import Any
 
 import pytest
 
-from headrace._bench import kv_live
+import headrace
+from headrace._bench import kv_live, kv_promote
 from headrace._errors import WrongAnswer
 
 Run = Callable[..., "subprocess.CompletedProcess[str]"]
@@ -89,8 +91,6 @@ def test_a_server_is_measured_and_ended(run: Run, tmp_path: Path) -> None:
             assert 0 < row["p50_us"] <= row["p99_us"] <= row["p999_us"]
         elif row["ops_per_second"] is None:
             assert row["reason"] and row["code"]
-    left = {row["config"] for row in document["rows"] if row["reason"]}
-    assert "Hot-Promote" in left
     assert not list(tmp_path.glob("headrace-kv-*"))
 
 
@@ -175,6 +175,52 @@ def test_without_a_server_it_says_how_to_get_one(run: Run) -> None:
 def test_more_than_there_is_memory_for(run: Run) -> None:
     result = run("bench", "kv", "--records", str(10**11))
     assert result.returncode == 6 and "give fewer --records" in result.stderr
+
+
+class FakeTier:
+    """A tier whose third step fails; `error` may be none."""
+
+    def __init__(self, error: headrace.Error | None) -> None:
+        self.error, self.steps, self.closed = error, 0, False
+
+    def step(self) -> None:
+        self.steps += 1
+        if self.steps == 3 and self.error is not None:
+            raise self.error
+
+    def totals(self) -> int:
+        return self.steps
+
+    def close(self) -> None:
+        self.closed = True
+
+
+def test_a_tier_steps_until_the_measurement_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kv_promote, "_STEP_SECONDS", 0.001)
+    tier = FakeTier(None)
+    monkeypatch.setattr(headrace, "tier_process", lambda *_, **__: tier)
+    with kv_promote.keeping(1, 2) as keeper:
+        wait_for(lambda: tier.steps > 3)
+        assert keeper.totals()
+    assert tier.closed and not [t for t in threading.enumerate() if t.name == "headrace-kv-tier"]
+
+
+def test_a_tier_that_fails_ends_the_measurement(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kv_promote, "_STEP_SECONDS", 0.001)
+    tier = FakeTier(headrace.AbsentError("process 1 has ended"))
+    monkeypatch.setattr(headrace, "tier_process", lambda *_, **__: tier)
+    with pytest.raises(headrace.AbsentError), kv_promote.keeping(1, 2) as keeper:
+        wait_for(lambda: tier.steps == 3)
+        for _ in range(1000):
+            keeper.totals()
+            time.sleep(0.01)
+    assert tier.closed
+
+
+def test_what_one_kind_of_round_tells_is_nothing_in_others() -> None:
+    found = [{"tier_cpu_us_per_op": 2.0}, {}]
+    assert kv_live._median(found, "tier_cpu_us_per_op", 0.0) == 1.0
+    assert kv_live._median([{"p50_us": None}], "p50_us") is None
 
 
 def test_wrong_values_are_no_number_to_trust() -> None:
