@@ -156,15 +156,18 @@ void bind_heat(nb::module_& m) {
       .def("hottest", &Hotness::hottest, "All chunks that are warm, the hottest first.");
 }
 
-std::unique_ptr<Tier> open_tier(Bytes budget, double hysteresis, double least_heat,
-                                Bytes per_second, Bytes chunk, Nanoseconds half_life,
-                                Nanoseconds least_interval) {
+std::unique_ptr<Tier> open_tier(Bytes budget, const std::vector<NodeId>& fast,
+                                const std::vector<NodeId>& slow, double hysteresis,
+                                double least_heat, Bytes per_second, Bytes chunk,
+                                Nanoseconds half_life, Nanoseconds least_interval) {
   auto tier = [&] {
     const GilRelease release;
     return PageTier::open({.policy = {.budget = budget,
                                       .hysteresis = hysteresis,
                                       .least_heat = least_heat,
                                       .per_second = per_second},
+                           .fast = fast,
+                           .slow = slow,
                            .chunk = chunk,
                            .half_life = half_life,
                            .least_interval = least_interval});
@@ -182,22 +185,25 @@ void bind_page_tier(nb::module_& m) {
   Record<TierStep>(m, "TierStep", "What one step did.")
       .field("decisions", &TierStep::decisions, "In the order in which they were carried out.")
       .field("resident", &TierStep::resident, "Bytes of all memory that is managed, after it.")
-      .field("out", &TierStep::out, "Bytes of it that are in swap.")
+      .field("out", &TierStep::out,
+             "Bytes of it that are in swap, or on other nodes than the fast ones.")
       .field("refused", &TierStep::refused, "Bytes that were to move and did not.")
       .field("backed_off", &TierStep::backed_off,
              "Resident bytes of chunks that refused before and were not tried again.");
   const PageTierOptions defaults;
   nb::class_<Tier>(m, "PageTier",
-                   "Memory of this process between DRAM and swap: the hot of it stays within a "
-                   "budget, the cold goes out.")
-      .def_static("open", &open_tier, "budget"_a, nb::kw_only(),
-                  "hysteresis"_a = defaults.policy.hysteresis,
+                   "Memory of this process between DRAM and swap, or fast and slow nodes: the hot "
+                   "of it stays within a budget, the cold goes out.")
+      .def_static("open", &open_tier, "budget"_a, nb::kw_only(), "fast"_a = defaults.fast,
+                  "slow"_a = defaults.slow, "hysteresis"_a = defaults.policy.hysteresis,
                   "least_heat"_a = defaults.policy.least_heat,
                   "per_second"_a = defaults.policy.per_second.value,
                   "chunk"_a = defaults.chunk.value, "half_life"_a = seconds(defaults.half_life),
                   "least_interval"_a = seconds(defaults.least_interval),
-                  "`budget`: bytes that may be resident. UnsupportedError: there is no swap or it "
-                  "is full, with what to do.")
+                  "`budget`: bytes that may be resident, in DRAM or on the nodes `fast`. `slow`: "
+                  "nodes to which the cold goes; without any it is swap. UnsupportedError: there "
+                  "is no swap or it is full, with what to do. AbsentError, DeniedError, "
+                  "ExhaustedError: nothing can move to one of the nodes.")
       .def(
           "add",
           [](Tier& self, const ObjectRef& memory) {
@@ -222,6 +228,15 @@ void bind_page_tier(nb::module_& m) {
       .def(
           "decisions", [](const Tier& self) { return self.inside->decisions(); },
           "The last ones, at most 1000, oldest first.");
+  m.def(
+      "least_heat_that_pays",
+      [](Nanoseconds move, Nanoseconds saved, Nanoseconds half_life) {
+        return unwrap(least_heat_that_pays(move, saved, half_life));
+      },
+      "move"_a, "saved"_a, "half_life"_a,
+      "The least heat, and hysteresis, for PageTier at which a page pays for its move: `move` is "
+      "seconds for a page in and one out, `saved` seconds that a page in the fast tier saves per "
+      "second that it is in use. InvalidError: none pays.");
 }
 
 }  // namespace

@@ -4,7 +4,9 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <span>
+#include <vector>
 
 #include "headrace/result.h"
 #include "headrace/units.h"
@@ -20,5 +22,13 @@ Status bind_pages(std::span<std::byte> pages, NodeId node);
 // Moves the pages that begin at `addresses`, in one call, whatever their policy says; how many did
 // not move (pinned, absent, or the node full). A huge page moves as a whole.
 Result<std::uint64_t> move_pages_to(std::span<void* const> addresses, NodeId node);
+
+// The bare call: moves each page to its node, or without `nodes` asks where they are. `status` has
+// the node of each, or a negative errno value; so has the result where the call fails as a whole.
+std::int64_t move_pages(std::span<void* const> addresses, const int* nodes, int* status);
+
+// The nodes that the policy of the calling thread binds its memory to; nothing if it binds to none,
+// or nobody may ask.
+std::optional<std::vector<NodeId>> bound_nodes();
 
 }  // namespace headrace

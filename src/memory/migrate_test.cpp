@@ -4,6 +4,7 @@
 #include <sys/mman.h>
 
 #include "headrace/buffer.h"
+#include "headrace/process.h"
 #include "memory/memory_testing.h"
 
 namespace headrace {
@@ -36,6 +37,17 @@ TEST_F(MigratePagesTest, NodesThatAreNotThereAreRefused) {
   EXPECT_FALSE(move_pages_to(addresses, NodeId{1000}).has_value());
   EXPECT_FALSE(bind_pages(buffer_->bytes(), NodeId{900}).has_value());
   EXPECT_EQ(bind_pages(buffer_->bytes(), NodeId{2000}).error().code, ErrorCode::unsupported);
+}
+
+TEST_F(MigratePagesTest, TellsWhatTheThreadsMemoryIsBoundTo) {
+  ASSERT_TRUE(set_process_policy(MemoryPolicy::bind, {node_}));
+  const auto bound = bound_nodes();
+  ASSERT_TRUE(set_process_policy(MemoryPolicy::none));
+  // Where a container forbids policies there is none.
+  if (bound) {
+    EXPECT_EQ(*bound, std::vector{node_});
+  }
+  EXPECT_FALSE(bound_nodes());
 }
 
 }  // namespace

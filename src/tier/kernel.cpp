@@ -1,6 +1,7 @@
 #include "tier/kernel.h"
 
 #include <fcntl.h>
+#include <fmt/core.h>
 #include <linux/userfaultfd.h>
 #include <sys/ioctl.h>
 #include <sys/mman.h>
@@ -10,12 +11,16 @@
 #include <array>
 #include <cerrno>
 #include <charconv>
+#include <sstream>
 #include <string>
 #include <utility>
 
 #include "core/fail.h"
 #include "core/own_files.h"
 #include "core/text/files.h"
+#include "headrace/cpus.h"
+#include "headrace/process.h"
+#include "memory/memory.h"
 
 namespace headrace {
 namespace {
@@ -53,6 +58,25 @@ std::uint64_t Kernel::max_mappings() {
   std::uint64_t most = kUsualMappings;
   std::from_chars(line.data(), line.data() + line.size(), most);
   return most;
+}
+std::int64_t Kernel::move_pages(std::span<void* const> pages, const int* nodes, int* status) {
+  return headrace::move_pages(pages, nodes, status);
+}
+std::map<NodeId, Bytes> Kernel::free_memory() { return headrace::free_memory().nodes; }
+std::optional<std::vector<NodeId>> Kernel::bound_nodes() { return headrace::bound_nodes(); }
+std::map<std::pair<NodeId, NodeId>, unsigned> Kernel::distances() {
+  const std::string folder = "/sys/devices/system/node/";
+  std::map<std::pair<NodeId, NodeId>, unsigned> distances;
+  const auto nodes = parse_cpu_list(first_line(folder + "online"));
+  if (!nodes) return distances;
+  for (const unsigned from : *nodes) {
+    std::istringstream words(first_line(fmt::format("{}node{}/distance", folder, from)));
+    for (const unsigned to : *nodes) {
+      if (unsigned distance = 0; words >> distance)
+        distances[{NodeId{from}, NodeId{to}}] = distance;
+    }
+  }
+  return distances;
 }
 
 Kernel& system_kernel() {

@@ -1,4 +1,4 @@
-// What sources of hotness ask of the kernel. Tests take its place to refuse. Thread-safe.
+// What sources of hotness and tiers ask of the kernel. Tests take its place to refuse. Thread-safe.
 //
 // PAGEMAP_SCAN and the newer features of userfaultfd are declared here, for the headers of Debian
 // 12 do not know them: linux/fs.h and linux/userfaultfd.h of Linux 6.7.
@@ -7,11 +7,16 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <new>
+#include <optional>
 #include <span>
+#include <utility>
+#include <vector>
 
 #include "core/fail.h"
 #include "headrace/result.h"
+#include "headrace/units.h"
 
 namespace headrace {
 
@@ -68,6 +73,15 @@ class Kernel {
   virtual std::int64_t pread(int descriptor, void* bytes, std::size_t count, std::int64_t at);
   // Mappings that a process may have (vm.max_map_count).
   virtual std::uint64_t max_mappings();
+  // Moves pages of this process, each to its node, or without `nodes` asks where they are; `status`
+  // has the node of each, or -errno.
+  virtual std::int64_t move_pages(std::span<void* const> pages, const int* nodes, int* status);
+  // What is free on each node that this process may use.
+  virtual std::map<NodeId, Bytes> free_memory();
+  // Those that the policy of the calling thread binds its memory to; nothing if it binds to none.
+  virtual std::optional<std::vector<NodeId>> bound_nodes();
+  // How far nodes are from each other, as the firmware says (SLIT); what is unknown is left out.
+  virtual std::map<std::pair<NodeId, NodeId>, unsigned> distances();
 };
 
 Kernel& system_kernel();

@@ -2134,7 +2134,7 @@ class TierStep:
 
     @property
     def out(self) -> int:
-        """Bytes of it that are in swap."""
+        """Bytes of it that are in swap, or on other nodes than the fast ones."""
 
     @property
     def refused(self) -> int:
@@ -2146,13 +2146,13 @@ class TierStep:
 
 class PageTier:
     """
-    Memory of this process between DRAM and swap: the hot of it stays within a budget, the cold goes out.
+    Memory of this process between DRAM and swap, or fast and slow nodes: the hot of it stays within a budget, the cold goes out.
     """
 
     @staticmethod
-    def open(budget: int, *, hysteresis: float = 0.1, least_heat: float = 0.05, per_second: int = 67108864, chunk: int = 262144, half_life: float = 10.0, least_interval: float = 0.1) -> PageTier:
+    def open(budget: int, *, fast: Sequence[int] = [], slow: Sequence[int] = [], hysteresis: float = 0.1, least_heat: float = 0.05, per_second: int = 67108864, chunk: int = 262144, half_life: float = 10.0, least_interval: float = 0.1) -> PageTier:
         """
-        `budget`: bytes that may be resident. UnsupportedError: there is no swap or it is full, with what to do.
+        `budget`: bytes that may be resident, in DRAM or on the nodes `fast`. `slow`: nodes to which the cold goes; without any it is swap. UnsupportedError: there is no swap or it is full, with what to do. AbsentError, DeniedError, ExhaustedError: nothing can move to one of the nodes.
         """
 
     def add(self, memory: Object) -> None:
@@ -2170,6 +2170,11 @@ class PageTier:
 
     def decisions(self) -> list[TierDecision]:
         """The last ones, at most 1000, oldest first."""
+
+def least_heat_that_pays(move: float, saved: float, half_life: float) -> float:
+    """
+    The least heat, and hysteresis, for PageTier at which a page pays for its move: `move` is seconds for a page in and one out, `saved` seconds that a page in the fast tier saves per second that it is in use. InvalidError: none pays.
+    """
 
 class HotnessTraits:
     """What a source of hotness sees, and at what price."""

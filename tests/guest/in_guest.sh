@@ -2,10 +2,10 @@
 # Inside a guest: runs parts of the tests, one after the other, and says of each how it went.
 # Usage: in_guest.sh PROGRAM PART...      PROGRAM is guest_test; next to its folder lies
 # workload_query_test
-# Parts are of the topology xeon-max: memory, query, groups, placement and, with the Python of the
-# checkout, run (headrace run and where) and bench (the histogram and STREAM by placement); of the
-# topology cxl: cxl; of the topology slow, with that Python too: tier_kernel. Each begins with what
-# a fresh boot has: no file cached, free memory in one piece.
+# Parts are of the topology xeon-max: memory, query, groups, placement, tier and, with the Python of
+# the checkout, run (headrace run and where) and bench (the histogram and STREAM by placement); of
+# the topology cxl: cxl; of the topology slow: slow and, with that Python, tier_kernel. Each begins
+# with what a fresh boot has: no file cached, free memory in one piece.
 set -euo pipefail
 here=$(dirname "$(realpath "$0")")
 # From tmpfs: pages of a program on 9p would be fetched one by one, and must not land in CXL memory.
@@ -33,6 +33,8 @@ part() {
   case $1 in
     memory) run 'XeonMax.*' ;;
     placement) run 'XeonMaxPlacement.*' ;;
+    tier) run 'XeonMaxTier.*' ;;
+    slow) run 'SlowTier.*' ;;
     query)
       # Its columns are fetched ahead from DRAM into HBM; its answer is checked exactly.
       "$query_test" --gtest_color=no \
@@ -40,7 +42,7 @@ part() {
       grep -q 'PASSED  \] 2 tests' /tmp/run.log
       ;;
     groups)
-      run_in mems cpuset.mems 0-7 'Cpuset.*'
+      run_in mems cpuset.mems 0-7 'Cpuset*'
       run_in limit memory.max 64M 'Cgroup.*'
       ;;
     # By its place under /run/host, where the guest's own /tmp does not hide it.
@@ -49,7 +51,7 @@ part() {
     tier_kernel) "$here/../../.venv/bin/python" "$here/tier_kernel.py" | cat ;;
     cxl)
       "$here/cxl-online"
-      run 'CxlPlacement.*:Cxl.*'
+      run 'Cxl*'
       ;;
     *) echo "in_guest.sh: no part $1"; return 2 ;;
   esac

@@ -15,12 +15,12 @@ fi
 
 # The guest's own /tmp hides the host's, which is where a checkout may lie: /run/host shows it.
 in_guest="'/run/host$here/in_guest.sh'"
-declare -A parts=([xeon-max]="memory query groups placement" [cxl]=cxl)
+declare -A parts=([xeon-max]="memory query groups placement tier" [cxl]=cxl)
 topologies=(xeon-max cxl)
 # What users run needs the Python package (make install).
 if [ -x "$here/../../.venv/bin/headrace" ]; then
   parts[xeon-max]+=" run bench"
-  parts[slow]=tier_kernel
+  parts[slow]="slow tier_kernel"
   topologies+=(slow)
 fi
 

@@ -1,10 +1,13 @@
-// Memory of this process between DRAM and swap: the hot of it stays, the cold goes out first.
+// Memory of this process between a fast and a slow tier: the hot of it stays in the fast one, the
+// cold goes out first.
 //
-// The slow tier is what every machine can have: compressed memory (zram) or an SSD, as swap. The
-// kernel moves pages there by itself when memory is short; a PageTier does it ahead of that, for
-// memory it is given, within a budget, by what was touched. It is not the kernel's reclaim: what
-// the kernel pages out besides stays out until it is touched or hot enough here. Pages go out and
-// come back as they are; addresses stay, and any thread may use the memory meanwhile.
+// Without nodes the fast tier is DRAM and the slow one what every machine can have: compressed
+// memory (zram) or an SSD, as swap. The kernel moves pages there by itself when memory is short; a
+// PageTier does it ahead of that, for memory it is given, within a budget, by what was touched. It
+// is not the kernel's reclaim: what the kernel pages out besides stays out until it is touched or
+// hot enough here. With nodes it moves pages between those: out to CXL memory or a slower node, or
+// from HBM to DRAM, and back. Pages go out and come back as they are; addresses stay, and any
+// thread may use the memory meanwhile.
 #pragma once
 
 #include <cstdint>
@@ -24,8 +27,8 @@ namespace HEADRACE_API headrace {
 // Where the bytes of a chunk are, and how hot it is (Hotness: 0 to 1).
 struct ChunkPlace {
   std::uintptr_t begin = 0;  // address
-  Bytes resident;            // in DRAM
-  Bytes out;                 // in swap
+  Bytes resident;            // in the fast tier
+  Bytes out;                 // in the slow one
   double heat = 0;
   bool backed_off = false;  // counts, but does not move now
 };
@@ -60,9 +63,23 @@ struct TierDecision {
 std::vector<TierDecision> decide(std::span<const ChunkPlace> chunks, const TierPolicy& policy,
                                  Bytes allowance);
 
+// The least heat at which a page that is moved pays for it within the half-life, for
+// TierPolicy::least_heat; and for its hysteresis, the page taking the place of another. `move` is
+// what moving a page in and one out for it takes; `saved` what a page in the fast tier saves each
+// second that it is in use: its accesses that no CPU cache serves, times the difference of
+// latencies (Machine, or rows of a profile). invalid: a page in use all the time does not pay; a
+// duration that is not above 0.
+Result<double> least_heat_that_pays(Nanoseconds move, Nanoseconds saved, Nanoseconds half_life);
+
 struct PageTierOptions {
   TierPolicy policy;
-  // Moved as a whole, a power of two of pages: 2 MiB where huge pages are not to be split.
+  // The nodes of the fast tier, and those to which what is cold goes; pages on any other node are
+  // out too. Each chunk goes to the nearest that has room, the emptiest of those. Both empty: DRAM
+  // and swap.
+  std::vector<NodeId> fast;
+  std::vector<NodeId> slow;
+  // Moved as a whole, a power of two of pages; at least 2 MiB of memory that has huge pages, or is
+  // to have them (MADV_HUGEPAGE).
   Bytes chunk{256 << 10};
   Nanoseconds half_life = std::chrono::seconds{10};
   Nanoseconds least_interval = std::chrono::milliseconds{100};
@@ -74,7 +91,8 @@ struct TierStep {
   std::vector<TierDecision> decisions;
   Bytes resident;  // of all memory that is managed, after it
   Bytes out;
-  // Bytes that were to move and did not: locked, swap full, touched again at once.
+  // Bytes that were to move and did not: locked, pinned, shared with a child made by fork(), no
+  // room there, touched again at once.
   Bytes refused;
   // Resident bytes of chunks that refused before and were not tried again this time.
   Bytes backed_off;
@@ -87,14 +105,18 @@ class PageTier {
   // unsupported: a page of its own that was to go out did not, because there is no swap or it is
   // full, or a cgroup allows none, or the kernel is older than 5.14; or no source `referenced`.
   // invalid: a budget or chunk that is none, a hysteresis or heat outside 0 to 1, an interval below
-  // 0. Other errors as open_hotness().
+  // 0, one of `fast` and `slow` empty, a node twice. Other errors as open_hotness(). With nodes:
+  // absent: a node that is not there or that the cpuset forbids; denied: one that the policy of
+  // this thread does not bind to, or a container that forbids to move pages; exhausted: a page of
+  // its own that was to go to a node did not; unsupported: a kernel without move_pages.
   static Result<std::unique_ptr<PageTier>> open(const PageTierOptions& options);
 
-  // Restores mappings; what is out stays out until it is touched.
+  // Restores mappings; what is out stays out: in swap until it is touched, on its node for ever.
   ~PageTier();
 
   // Manages private anonymous memory from now on, in whole pages. Errors as HotnessSource::track();
-  // unsupported: memory that is shared, a file's, locked (mlock) or without access (PROT_NONE).
+  // unsupported: memory that is shared or a file's; with swap also what is locked (mlock) or
+  // without access (PROT_NONE).
   Status add(std::span<const std::byte> memory);
   // Ends that. invalid: it was not added as one range.
   Status remove(std::span<const std::byte> memory);
@@ -108,7 +130,7 @@ class PageTier {
   // The last decisions, at most 1000, oldest first.
   std::vector<TierDecision> decisions() const;
 
-  class Inside;  // src/tier/page_tier.h
+  class Inside;  // src/tier/page/page_tier.h
 
  private:
   explicit PageTier(std::unique_ptr<Inside> inside);

@@ -126,3 +126,18 @@ def test_a_tier_keeps_its_budget_or_says_why_not() -> None:
     assert tier.decisions()[0].asdict()["reason"]
     tier.remove(managed)
     assert memory[:] == b"\1" * (64 * _PAGE)
+
+
+def test_a_tier_over_nodes_says_which_it_may_not_use() -> None:
+    with pytest.raises(headrace.InvalidError, match="fast nodes and slow ones"):
+        headrace.PageTier.open(1 << 20, fast=[0])
+    with pytest.raises(headrace.InvalidError, match="node 0 is given twice"):
+        headrace.PageTier.open(1 << 20, fast=[0], slow=[0])
+    with pytest.raises((headrace.AbsentError, headrace.UnsupportedError, headrace.DeniedError)):
+        headrace.PageTier.open(1 << 20, fast=[0], slow=[900])
+
+
+def test_what_pays_for_its_move() -> None:
+    assert headrace.least_heat_that_pays(move=2e-4, saved=1e-4, half_life=10) == pytest.approx(0.2)
+    with pytest.raises(headrace.InvalidError, match="nothing pays"):
+        headrace.least_heat_that_pays(move=1.0, saved=1e-4, half_life=10)

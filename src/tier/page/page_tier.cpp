@@ -1,30 +1,17 @@
-#include "tier/page_tier.h"
-
-#include <fcntl.h>
-#include <sys/mman.h>
-#include <unistd.h>
+#include "tier/page/page_tier.h"
 
 #include <algorithm>
-#include <array>
-#include <cerrno>
 #include <string_view>
 #include <utility>
 
 #include "core/fail.h"
-#include "core/text/files.h"
-#include "memory/memory.h"
 
 namespace headrace {
 namespace {
 
 constexpr std::size_t kKeptDecisions = 1000;
-constexpr unsigned kLongestBackOff = 64;  // steps
-constexpr int kPopulateRead = 22;         // MADV_POPULATE_READ, Linux 5.14
-// Documentation/admin-guide/mm/pagemap.rst
-constexpr std::uint64_t kEntryPresent = std::uint64_t{1} << 63;
-constexpr std::uint64_t kEntrySwapped = std::uint64_t{1} << 62;
-
-std::uint64_t bytes_of_page() { return static_cast<std::uint64_t>(::sysconf(_SC_PAGESIZE)); }
+constexpr unsigned kLongestBackOff = 64;      // steps
+constexpr std::uint64_t kHugePage = 2 << 20;  // bytes
 
 Status check(const PageTierOptions& options) {
   const TierPolicy& policy = options.policy;
@@ -39,6 +26,16 @@ Status check(const PageTierOptions& options) {
   if (policy.per_second.value == 0 || options.half_life.count() <= 0) {
     return fail(ErrorCode::invalid, "the rate and the half-life are more than 0");
   }
+  if (options.fast.empty() != options.slow.empty()) {
+    return fail(ErrorCode::invalid,
+                "give fast nodes and slow ones, or neither to use swap as slow memory");
+  }
+  std::vector<NodeId> nodes = options.fast;
+  nodes.insert(nodes.end(), options.slow.begin(), options.slow.end());
+  std::ranges::sort(nodes);
+  if (const auto twice = std::ranges::adjacent_find(nodes); twice != nodes.end()) {
+    return fail(ErrorCode::invalid, "node {} is given twice; a node is fast or slow", raw(*twice));
+  }
   if (options.least_interval < Nanoseconds{}) {
     return fail(ErrorCode::invalid, "a least interval of {} ns; give 0 or more",
                 options.least_interval.count());
@@ -46,34 +43,14 @@ Status check(const PageTierOptions& options) {
   return {};
 }
 
-// Refuses memory whose pages would stay, or belong to others. Holes are the source's business.
-Status check_movable(Kernel& kernel, const TrackedRange& range) {
-  std::string_view why;
-  HEADRACE_TRY_STATUS(for_each_vma_in_detail(kernel, [&](const Vma& vma) {
-    if (vma.end <= range.begin || vma.begin >= range.end) return;
-    if (vma.shared)
-      why = "is shared with other mappings, which keep its pages";
-    else if (vma.file != FileId{})
-      why = "maps a file, whose pages are the kernel's to keep or drop";
-    else if (vma.locked)
-      why = "is locked (mlock), so that its pages stay; unlock it";
-    else if (!vma.accessible)
-      why = "has parts that nobody may access (PROT_NONE)";
-  }));
-  if (why.empty()) return {};
-  return fail(ErrorCode::unsupported, "the memory {}; give private anonymous memory that may move",
-              why);
-}
-
 Bytes whole(double bytes) { return {static_cast<std::uint64_t>(std::min(bytes, 0x1p63))}; }
 
 }  // namespace
 
-PageTier::Inside::Inside(const PageTierOptions& options, Kernel& kernel, OwnDescriptor pagemap)
+PageTier::Inside::Inside(const PageTierOptions& options, Kernel& kernel)
     : options_(options),
       kernel_(kernel),
       clock_(options.clock != nullptr ? *options.clock : system_clock()),
-      pagemap_(std::move(pagemap)),
       hotness_({.half_life = options.half_life, .chunk = options.chunk}) {}
 
 Result<std::unique_ptr<PageTier::Inside>> PageTier::Inside::open(const PageTierOptions& options,
@@ -88,52 +65,44 @@ Result<std::unique_ptr<PageTier::Inside>> PageTier::Inside::open_or_throw(
       auto source,
       open_hotness(HotnessKind::referenced,
                    {.chunk = options.chunk, .least_interval = {}, .clock = options.clock}, kernel));
-  HEADRACE_TRY(OwnDescriptor pagemap, open_proc(kernel, "/proc/self/pagemap", O_RDONLY));
-  std::unique_ptr<Inside> inside(new Inside(options, kernel, std::move(pagemap)));
+  HEADRACE_TRY(auto slow, options.slow.empty() ? open_swap(kernel)
+                                               : open_nodes(kernel, options.fast, options.slow));
+  std::unique_ptr<Inside> inside(new Inside(options, kernel));
   inside->source_ = std::move(source);
-  HEADRACE_TRY_STATUS(inside->try_out());
+  inside->slow_ = std::move(slow);
   return inside;
 }
 
-Status PageTier::Inside::try_out() {
-  auto mapped = MappedMemory::make({bytes_of_page()}, {1}, {1}, PROT_READ | PROT_WRITE);
-  if (!mapped) return fail_errno(mapped.error(), "cannot map a page");
-  *mapped->memory() = std::byte{1};
-  const auto begin = reinterpret_cast<std::uintptr_t>(mapped->memory());
-  const auto end = begin + bytes_of_page();
-  const int refused = kernel_.madvise(begin, bytes_of_page(), MADV_PAGEOUT);
-  HEADRACE_TRY(ChunkPlace place, place_of(begin, end));
-  if (place.out.value > 0) {
-    HEADRACE_TRY_STATUS(bring_in(begin, end));
-    HEADRACE_TRY(place, place_of(begin, end));
-    if (place.out.value == 0) return {};
-    return fail(ErrorCode::unsupported,
-                "a page that was to come in stayed out: the kernel is older than 5.14");
-  }
-  if (refused == -EINVAL) {
-    return fail(ErrorCode::unsupported,
-                "the kernel pages nothing out for a process (MADV_PAGEOUT); it takes Linux 5.14");
-  }
-  const auto swaps = read_file("/proc/swaps");
-  if (swaps && std::ranges::count(*swaps, '\n') <= 1) {
-    return fail(ErrorCode::unsupported,
-                "there is no swap, so that cold pages have nowhere to go; make some: a zram device "
-                "or a swap file, see swapon(8)");
-  }
-  return fail(ErrorCode::unsupported,
-              "a page that was to go out stayed: swap is full, or the cgroup allows none "
-              "(memory.swap.max)");
+// Refuses memory whose pages would stay, or belong to others. Holes are the source's business.
+Result<PageTier::Inside::Managed> PageTier::Inside::managed(
+    std::span<const std::byte> memory) const {
+  const auto begin = reinterpret_cast<std::uintptr_t>(memory.data());
+  Managed range{{begin, begin + memory.size()}, options_.chunk.value};
+  std::string_view why;
+  HEADRACE_TRY_STATUS(for_each_vma_in_detail(kernel_, [&](const Vma& vma) {
+    if (vma.end <= range.begin || vma.begin >= range.end) return;
+    if (vma.shared)
+      why = "is shared with other mappings, which keep its pages";
+    else if (vma.file != FileId{})
+      why = "maps a file, whose pages are the kernel's to keep or drop";
+    else if (vma.locked && !slow_->moves_any())
+      why = "is locked (mlock), so that its pages stay; unlock it";
+    else if (!vma.accessible && !slow_->moves_any())
+      why = "has parts that nobody may access (PROT_NONE)";
+    if (vma.huge) range.chunk = std::max(range.chunk, kHugePage);
+  }));
+  if (why.empty()) return range;
+  return fail(ErrorCode::unsupported, "the memory {}; give private anonymous memory that may move",
+              why);
 }
 
 Status PageTier::Inside::add_or_throw(std::span<const std::byte> memory) {
   HEADRACE_TRY_STATUS(origin_.check("the page tier"));
   const MutexLock lock(mutex_);
-  const auto begin = reinterpret_cast<std::uintptr_t>(memory.data());
-  const TrackedRange range{begin, begin + memory.size()};
-  HEADRACE_TRY_STATUS(check_movable(kernel_, range));
+  HEADRACE_TRY(const Managed range, managed(memory));
   ranges_.reserve(ranges_.size() + 1);
   HEADRACE_TRY_STATUS(source_->track(memory));
-  ranges_.insert(std::ranges::upper_bound(ranges_, begin, {}, &TrackedRange::begin), range);
+  ranges_.insert(std::ranges::upper_bound(ranges_, range.begin, {}, &Managed::begin), range);
   return {};
 }
 
@@ -142,7 +111,7 @@ Status PageTier::Inside::remove_or_throw(std::span<const std::byte> memory) {
   const MutexLock lock(mutex_);
   HEADRACE_TRY_STATUS(source_->untrack(memory));
   const auto begin = reinterpret_cast<std::uintptr_t>(memory.data());
-  std::erase_if(ranges_, [&](const TrackedRange& each) { return each.begin == begin; });
+  std::erase_if(ranges_, [&](const Managed& each) { return each.begin == begin; });
   hotness_.forget(memory);
   std::erase_if(backed_off_, [&](const auto& each) {
     return each.first >= begin && each.first - begin < memory.size();
@@ -150,45 +119,17 @@ Status PageTier::Inside::remove_or_throw(std::span<const std::byte> memory) {
   return {};
 }
 
-Status PageTier::Inside::read_pagemap(
-    std::uintptr_t begin, std::uintptr_t end,
-    const std::function<void(std::uintptr_t, std::uint64_t)>& each) const {
-  const std::uint64_t page = bytes_of_page();
-  std::array<std::uint64_t, 1024> entries;
-  for (std::uintptr_t at = begin; at < end;) {
-    const std::size_t count = std::min<std::size_t>(entries.size(), (end - at) / page);
-    const std::size_t wanted = count * sizeof(std::uint64_t);
-    const std::int64_t got =
-        kernel_.pread(pagemap_.get(), entries.data(), wanted,
-                      static_cast<std::int64_t>(at / page * sizeof(std::uint64_t)));
-    if (got < 0) return fail_errno(static_cast<int>(-got), "/proc/self/pagemap");
-    if (std::cmp_not_equal(got, wanted)) return fail(ErrorCode::io, "/proc/self/pagemap ended");
-    for (std::size_t i = 0; i < count; ++i, at += page) each(at, entries[i]);
-  }
-  return {};
-}
-
-Result<ChunkPlace> PageTier::Inside::place_of(std::uintptr_t begin, std::uintptr_t end) const {
-  const std::uint64_t page = bytes_of_page();
-  ChunkPlace place{.begin = begin};
-  HEADRACE_TRY_STATUS(read_pagemap(begin, end, [&](std::uintptr_t, std::uint64_t entry) {
-    if ((entry & kEntryPresent) != 0) place.resident += {page};
-    if ((entry & kEntrySwapped) != 0) place.out += {page};
-  }));
-  return place;
-}
-
 // The chunk ends with its range. Requires: an address in a range.
-std::uintptr_t PageTier::Inside::end_of_chunk(std::uintptr_t begin) const {
-  const auto range = std::ranges::upper_bound(ranges_, begin, {}, &TrackedRange::begin) - 1;
-  return std::min(range->end, (begin / options_.chunk.value + 1) * options_.chunk.value);
+TrackedRange PageTier::Inside::chunk_at(std::uintptr_t begin) const {
+  const auto range = std::ranges::upper_bound(ranges_, begin, {}, &Managed::begin) - 1;
+  return {begin, std::min(range->end, (begin / range->chunk + 1) * range->chunk)};
 }
 
 Result<std::vector<ChunkPlace>> PageTier::Inside::places() const {
   std::vector<ChunkPlace> places;
-  for (const TrackedRange& range : ranges_) {
-    for (std::uintptr_t at = range.begin; at < range.end; at = end_of_chunk(at)) {
-      HEADRACE_TRY(ChunkPlace place, place_of(at, end_of_chunk(at)));
+  for (const Managed& range : ranges_) {
+    for (std::uintptr_t at = range.begin; at < range.end; at = chunk_at(at).end) {
+      HEADRACE_TRY(ChunkPlace place, slow_->place_of(chunk_at(at)));
       place.heat = hotness_.heat(reinterpret_cast<const void*>(at));
       const auto back_off = backed_off_.find(at);
       place.backed_off = back_off != backed_off_.end() && back_off->second.left > 0;
@@ -198,44 +139,12 @@ Result<std::vector<ChunkPlace>> PageTier::Inside::places() const {
   return places;
 }
 
-Result<Bytes> PageTier::Inside::carry_out(const TierDecision& decision) {
-  const std::uintptr_t begin = decision.begin;
-  const std::uintptr_t end = end_of_chunk(begin);
-  // What the kernel refuses shows in what is where afterwards.
-  if (decision.in) {
-    HEADRACE_TRY_STATUS(bring_in(begin, end));
-  } else {
-    (void)kernel_.madvise(begin, end - begin, MADV_PAGEOUT);
-  }
-  HEADRACE_TRY(const ChunkPlace place, place_of(begin, end));
-  return std::min(decision.bytes, decision.in ? place.out : place.resident);
-}
-
-// Only what is in swap: a page that has never been there would be made by populating it.
-Status PageTier::Inside::bring_in(std::uintptr_t begin, std::uintptr_t end) {
-  (void)kernel_.madvise(begin, end - begin, MADV_WILLNEED);
-  const std::uint64_t page = bytes_of_page();
-  TrackedRange swapped;
-  const auto populate = [&] {
-    if (swapped.begin == swapped.end) return;
-    (void)kernel_.madvise(swapped.begin, swapped.bytes().value, kPopulateRead);
-  };
-  HEADRACE_TRY_STATUS(read_pagemap(begin, end, [&](std::uintptr_t at, std::uint64_t entry) {
-    if ((entry & kEntrySwapped) == 0) return;
-    if (swapped.end != at) {
-      populate();
-      swapped.begin = at;
-    }
-    swapped.end = at + page;
-  }));
-  populate();
-  return {};
-}
-
 void PageTier::Inside::earn(Nanoseconds elapsed) {
   // A chunk for others can move in the end, however slow the rate: two go out for it at most.
   const double rate = static_cast<double>(options_.policy.per_second.value);
-  const double most = std::max(rate, 3 * static_cast<double>(options_.chunk.value));
+  std::uint64_t chunk = options_.chunk.value;
+  for (const Managed& range : ranges_) chunk = std::max(chunk, range.chunk);
+  const double most = std::max(rate, 3 * static_cast<double>(chunk));
   allowance_ = std::min(allowance_ + rate * std::clamp(seconds(elapsed), 0.0, 1.0), most);
 }
 
@@ -281,10 +190,22 @@ Result<TierStep> PageTier::Inside::step_or_throw() {
   return step;
 }
 
+Status PageTier::Inside::move(const TierStep& step, bool in) {
+  std::vector<TrackedRange> chunks;
+  for (const TierDecision& each : step.decisions) {
+    if (each.in == in) chunks.push_back(chunk_at(each.begin));
+  }
+  return slow_->move(chunks, in);
+}
+
 Status PageTier::Inside::carry_out(TierStep& step) {
-  bool any_in = false;
+  if (step.decisions.empty()) return {};
+  HEADRACE_TRY_STATUS(move(step, false));
+  HEADRACE_TRY_STATUS(move(step, true));
   for (const TierDecision& decision : step.decisions) {
-    HEADRACE_TRY(const Bytes refused, carry_out(decision));
+    // What the kernel refuses shows in what is where afterwards.
+    HEADRACE_TRY(const ChunkPlace place, slow_->place_of(chunk_at(decision.begin)));
+    const Bytes refused = std::min(decision.bytes, decision.in ? place.out : place.resident);
     step.refused += refused;
     if (refused.value > 0) {
       back_off(decision.begin);
@@ -292,12 +213,11 @@ Status PageTier::Inside::carry_out(TierStep& step) {
       backed_off_.erase(decision.begin);
     }
     allowance_ -= static_cast<double>((decision.bytes - refused).value);
-    any_in = any_in || decision.in;
     log_.push_back(decision);
     if (log_.size() > kKeptDecisions) log_.pop_front();
   }
-  // What was touched to bring it in is no use of the program.
-  if (any_in) HEADRACE_TRY_STATUS(source_->look());
+  // What moving it touched is no use of the program.
+  HEADRACE_TRY_STATUS(source_->look());
   return {};
 }
 

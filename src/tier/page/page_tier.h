@@ -2,7 +2,6 @@
 #pragma once
 
 #include <deque>
-#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
@@ -13,6 +12,7 @@
 #include "core/mutex.h"
 #include "headrace/tier/page_tier.h"
 #include "tier/kernel.h"
+#include "tier/page/slow_memory.h"
 #include "tier/source.h"
 
 namespace headrace {
@@ -30,7 +30,7 @@ class PageTier::Inside {
   std::vector<TierDecision> decisions() const;
 
  private:
-  Inside(const PageTierOptions& options, Kernel& kernel, OwnDescriptor pagemap);
+  Inside(const PageTierOptions& options, Kernel& kernel);
 
   // They may throw std::bad_alloc.
   static Result<std::unique_ptr<Inside>> open_or_throw(const PageTierOptions& options,
@@ -39,20 +39,18 @@ class PageTier::Inside {
   Status remove_or_throw(std::span<const std::byte> memory);
   Result<TierStep> step_or_throw();
 
-  // Whether a page goes out and comes in when it is asked to.
-  Status try_out();
+  // Memory that was added, and what of it moves as a whole.
+  struct Managed : TrackedRange {
+    std::uint64_t chunk = 0;  // bytes, a power of two of pages
+  };
+
+  Result<Managed> managed(std::span<const std::byte> memory) const;
   Status heat_up() REQUIRES(mutex_);
   Result<std::vector<ChunkPlace>> places() const REQUIRES(mutex_);
-  Result<ChunkPlace> place_of(std::uintptr_t begin, std::uintptr_t end) const;
-  // Hands the entries of pagemap of [begin, end) to `each`, with their addresses.
-  Status read_pagemap(std::uintptr_t begin, std::uintptr_t end,
-                      const std::function<void(std::uintptr_t, std::uint64_t)>& each) const;
-  Status bring_in(std::uintptr_t begin, std::uintptr_t end);
-  std::uintptr_t end_of_chunk(std::uintptr_t begin) const REQUIRES(mutex_);
+  TrackedRange chunk_at(std::uintptr_t begin) const REQUIRES(mutex_);
   // Does what was decided, and adds what was refused.
   Status carry_out(TierStep& step) REQUIRES(mutex_);
-  // The bytes that did not move.
-  Result<Bytes> carry_out(const TierDecision& decision) REQUIRES(mutex_);
+  Status move(const TierStep& step, bool in) REQUIRES(mutex_);
   // Fills the allowance for the time since the last step.
   void earn(Nanoseconds elapsed) REQUIRES(mutex_);
   void back_off(std::uintptr_t chunk) REQUIRES(mutex_);
@@ -67,12 +65,12 @@ class PageTier::Inside {
   const PageTierOptions options_;
   Kernel& kernel_;
   const Clock& clock_;
-  OwnDescriptor pagemap_;
   std::unique_ptr<HotnessSource> source_;
+  std::unique_ptr<SlowMemory> slow_;
   mutable Mutex mutex_;
   Hotness hotness_ GUARDED_BY(mutex_);
-  std::vector<TrackedRange> ranges_ GUARDED_BY(mutex_);  // by address
-  double allowance_ GUARDED_BY(mutex_) = 0;              // bytes
+  std::vector<Managed> ranges_ GUARDED_BY(mutex_);  // by address
+  double allowance_ GUARDED_BY(mutex_) = 0;         // bytes
   std::unordered_map<std::uintptr_t, BackOff> backed_off_ GUARDED_BY(mutex_);
   std::optional<Nanoseconds> stepped_ GUARDED_BY(mutex_);
   std::deque<TierDecision> log_ GUARDED_BY(mutex_);

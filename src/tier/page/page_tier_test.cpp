@@ -1,4 +1,4 @@
-#include "tier/page_tier.h"
+#include "tier/page/page_tier.h"
 
 #include <gtest/gtest.h>
 #include <sys/mman.h>
@@ -40,7 +40,6 @@ class FakeSwap final : public Kernel {
       return 0;
     }
     if (advice == 22) {  // MADV_POPULATE_READ
-      if (old) return -EINVAL;
       for (std::size_t at = 0; at < bytes; at += kPage) {
         out_.erase(begin + at);
         // The kernel sets the accessed bit too.
@@ -79,7 +78,6 @@ class FakeSwap final : public Kernel {
   }
 
   std::atomic<bool> full = false;
-  bool old = false;                     // knows no MADV_POPULATE_READ
   std::span<const std::byte> locked{};  // stays
   int tries_at_locked = 0;
   int calls_left = -1;  // until memory runs out
@@ -343,11 +341,6 @@ TEST_F(Tiered, RefusesWithoutSwapInOneLine) {
   EXPECT_NE(tier.error().message.find("swap"), std::string::npos);
   EXPECT_EQ(tier.error().message.find('\n'), std::string::npos);
   EXPECT_TRUE(open_hotness(HotnessKind::referenced)) << "nothing is left of it";
-}
-
-TEST_F(Tiered, RefusesAKernelThatBringsNothingIn) {
-  kernel_.old = true;
-  expect_refused(PageTier::Inside::open(options(1_MiB), kernel_), ErrorCode::unsupported, "5.14");
 }
 
 TEST_F(Tiered, RefusesMemoryThatDoesNotMoveInWords) {

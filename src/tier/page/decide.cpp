@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "core/fail.h"
 #include "headrace/tier/page_tier.h"
 
 namespace headrace {
@@ -99,6 +100,20 @@ class Decider {
 std::vector<TierDecision> decide(std::span<const ChunkPlace> chunks, const TierPolicy& policy,
                                  Bytes allowance) {
   return Decider(chunks, policy, allowance).run();
+}
+
+Result<double> least_heat_that_pays(Nanoseconds move, Nanoseconds saved, Nanoseconds half_life) {
+  if (move.count() <= 0 || saved.count() <= 0 || half_life.count() <= 0) {
+    return fail(ErrorCode::invalid,
+                "what a move takes, what it saves and the half-life are above 0");
+  }
+  const double most = static_cast<double>(saved.count()) * seconds(half_life);
+  const double heat = static_cast<double>(move.count()) / most;
+  if (heat <= 1) return heat;
+  return fail(ErrorCode::invalid,
+              "a page saves at most {:.0f} ns within a half-life and takes {} ns to move: nothing "
+              "pays; leave pages where they are, or take a longer half-life",
+              most, move.count());
 }
 
 }  // namespace headrace

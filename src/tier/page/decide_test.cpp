@@ -69,6 +69,23 @@ TEST(Decide, LeavesWhatIsBackedOffWhereItIsAndCountsIt) {
   EXPECT_EQ(moves(decide(chunks, {.budget = 2_MiB}, kAll)), (Moves{{2, false}}));
 }
 
+TEST(Decide, MovesOnlyWhatPaysForIt) {
+  using std::chrono::microseconds, std::chrono::seconds;
+  // 1000 accesses a second, each 100 ns faster: 1 ms in 10 s.
+  const double heat =
+      least_heat_that_pays(microseconds{200}, microseconds{100}, seconds{10}).value();
+  EXPECT_DOUBLE_EQ(heat, 0.2);
+  const TierPolicy policy{.budget = 2_MiB, .hysteresis = heat, .least_heat = heat};
+  EXPECT_EQ(moves(decide(std::vector{out(1, 0.19), out(2, 0.2)}, policy, kAll)),
+            (Moves{{2, true}}));
+  EXPECT_TRUE(
+      decide(std::vector{resident(1, 0.5), resident(2, 0.6), out(3, 0.69)}, policy, kAll).empty());
+  const auto never = least_heat_that_pays(microseconds{1001}, microseconds{100}, seconds{10});
+  ASSERT_FALSE(never);
+  EXPECT_NE(never.error().message.find("at most 1000000 ns"), std::string::npos);
+  EXPECT_FALSE(least_heat_that_pays({}, microseconds{1}, seconds{1}));
+}
+
 struct World {
   std::vector<ChunkPlace> chunks;
   Bytes resident_bytes() const {

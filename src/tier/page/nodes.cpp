@@ -1,0 +1,208 @@
+// Slower nodes as slow memory: pages are moved by move_pages, which keeps huge ones whole and takes
+// any policy of a mapping.
+
+#include <fmt/core.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <map>
+#include <optional>
+#include <string>
+#include <utility>
+
+#include "core/fail.h"
+#include "headrace/cpus.h"
+#include "memory/memory.h"
+#include "tier/page/slow_memory.h"
+
+namespace headrace {
+namespace {
+
+// Pages asked about, or moved, in one call: each of those that move waits once for all CPUs.
+constexpr std::size_t kBatch = 4096;
+
+std::string text_of(auto nodes) {
+  CpuSet ids;
+  for (const NodeId node : nodes) ids.push_back(raw(node));
+  std::ranges::sort(ids);
+  return to_string(ids);
+}
+
+bool has(std::span<const NodeId> nodes, NodeId node) {
+  return std::ranges::find(nodes, node) != nodes.end();
+}
+
+class Nodes final : public SlowMemory {
+ public:
+  Nodes(Kernel& kernel, std::vector<NodeId> fast, std::vector<NodeId> slow)
+      : kernel_(kernel),
+        fast_(std::move(fast)),
+        slow_(std::move(slow)),
+        distances_(kernel.distances()),
+        page_(static_cast<std::size_t>(::sysconf(_SC_PAGESIZE))) {}
+
+  // Whether this process may use each node, and a page goes there.
+  Status try_all();
+  Result<ChunkPlace> place_of(const TrackedRange& range) const override;
+  Status move(std::span<const TrackedRange> ranges, bool in) override;
+  bool moves_any() const override { return true; }
+
+ private:
+  using Room = std::map<NodeId, Bytes>;
+  using Pages = std::vector<void*>;
+
+  bool is_fast(int node) const { return has(fast_, NodeId{static_cast<std::uint32_t>(node)}); }
+  Status try_page(void* page, NodeId node);
+  // Hands each page that is there to `each`, with its node.
+  Status for_each_page(const TrackedRange& range, const auto& each) const;
+  // The nearest of `targets` that has room for so many bytes, the emptiest of those.
+  std::optional<NodeId> target(std::span<const NodeId> targets, NodeId from, Bytes bytes,
+                               const Room& room) const;
+  // What refuses is not told.
+  void move(Pages& pages, NodeId node);
+
+  Kernel& kernel_;
+  const std::vector<NodeId> fast_;
+  const std::vector<NodeId> slow_;
+  const std::map<std::pair<NodeId, NodeId>, unsigned> distances_;
+  const std::size_t page_;  // bytes
+};
+
+Status Nodes::try_all() {
+  const Room room = kernel_.free_memory();
+  std::vector<NodeId> allowed;
+  for (const auto& [node, free] : room) allowed.push_back(node);
+  const auto bound = kernel_.bound_nodes();
+  auto mapped = MappedMemory::make({page_}, {1}, {1}, PROT_READ | PROT_WRITE);
+  if (!mapped) return fail_errno(mapped.error(), "cannot map a page");
+  *mapped->memory() = std::byte{1};
+  for (const auto* nodes : {&slow_, &fast_}) {
+    for (const NodeId node : *nodes) {
+      if (!room.contains(node)) {
+        return fail(ErrorCode::absent,
+                    "node {} has no memory that this process may use (it may use {}); name others, "
+                    "or widen cpuset.mems",
+                    raw(node), text_of(allowed));
+      }
+      if (bound && !has(*bound, node)) {
+        return fail(ErrorCode::denied,
+                    "node {} is not among those that this thread's memory is bound to ({}); name "
+                    "others, or bind to all",
+                    raw(node), text_of(*bound));
+      }
+      HEADRACE_TRY_STATUS(try_page(mapped->memory(), node));
+    }
+  }
+  return {};
+}
+
+Status Nodes::try_page(void* page, NodeId node) {
+  const int id = static_cast<int>(raw(node));
+  int status = -EFAULT;
+  const std::int64_t result = kernel_.move_pages({&page, 1}, &id, &status);
+  if (result == -ENOSYS) {
+    return fail(ErrorCode::unsupported,
+                "this kernel moves no pages (move_pages); it takes CONFIG_NUMA and "
+                "CONFIG_MIGRATION");
+  }
+  if (result == -EPERM || result == -EACCES) {
+    return fail(ErrorCode::denied,
+                "the kernel refuses to move pages to node {} (move_pages); in a container: docker "
+                "run --cap-add SYS_NICE ...",
+                id);
+  }
+  if (result < 0) return fail_errno(static_cast<int>(-result), fmt::format("move_pages to {}", id));
+  if (status == id) return {};
+  return fail(ErrorCode::exhausted,
+              "a page that was to go to node {} stayed where it is; is the node full? see headrace "
+              "topo",
+              id);
+}
+
+Status Nodes::for_each_page(const TrackedRange& range, const auto& each) const {
+  std::array<void*, kBatch> pages;
+  std::array<int, kBatch> nodes;
+  for (std::uintptr_t at = range.begin; at < range.end;) {
+    const std::size_t count = std::min(kBatch, (range.end - at) / page_);
+    for (std::size_t i = 0; i < count; ++i) pages[i] = reinterpret_cast<void*>(at + i * page_);
+    const std::int64_t result = kernel_.move_pages({pages.data(), count}, nullptr, nodes.data());
+    if (result < 0) {
+      return fail_errno(static_cast<int>(-result), "cannot ask where pages are (move_pages)");
+    }
+    for (std::size_t i = 0; i < count; ++i) {
+      if (nodes[i] >= 0) each(pages[i], nodes[i]);
+    }
+    at += count * page_;
+  }
+  return {};
+}
+
+Result<ChunkPlace> Nodes::place_of(const TrackedRange& range) const {
+  ChunkPlace place{.begin = range.begin};
+  HEADRACE_TRY_STATUS(for_each_page(range, [&](void*, int node) {
+    (is_fast(node) ? place.resident : place.out) += Bytes{page_};
+  }));
+  return place;
+}
+
+std::optional<NodeId> Nodes::target(std::span<const NodeId> targets, NodeId from, Bytes bytes,
+                                    const Room& room) const {
+  std::optional<NodeId> best;
+  const auto rank = [&](NodeId node) {
+    const auto distance = distances_.find({from, node});
+    return std::pair(distance == distances_.end() ? ~0U : distance->second, ~room.at(node).value);
+  };
+  for (const NodeId node : targets) {
+    const auto found = room.find(node);
+    if (found == room.end() || found->second < bytes) continue;
+    if (!best || rank(node) < rank(*best)) best = node;
+  }
+  return best;
+}
+
+void Nodes::move(Pages& pages, NodeId node) {
+  const std::vector<int> nodes(pages.size(), static_cast<int>(raw(node)));
+  std::vector<int> status(pages.size());
+  (void)kernel_.move_pages(pages, nodes.data(), status.data());
+  pages.clear();
+}
+
+Status Nodes::move(std::span<const TrackedRange> ranges, bool in) {
+  Room room = kernel_.free_memory();
+  std::map<NodeId, Pages> batches;  // by where they go
+  for (const TrackedRange& range : ranges) {
+    Pages pages;
+    int from = 0;
+    HEADRACE_TRY_STATUS(for_each_page(range, [&](void* page, int node) {
+      if (is_fast(node) == in) return;
+      if (pages.empty()) from = node;
+      pages.push_back(page);
+    }));
+    const Bytes bytes{pages.size() * page_};
+    const auto to =
+        target(in ? fast_ : slow_, NodeId{static_cast<std::uint32_t>(from)}, bytes, room);
+    if (pages.empty() || !to) continue;
+    room[*to] -= bytes;
+    Pages& batch = batches[*to];
+    batch.insert(batch.end(), pages.begin(), pages.end());
+    if (batch.size() >= kBatch) move(batch, *to);
+  }
+  for (auto& [node, batch] : batches) {
+    if (!batch.empty()) move(batch, node);
+  }
+  return {};
+}
+
+}  // namespace
+
+Result<std::unique_ptr<SlowMemory>> open_nodes(Kernel& kernel, std::vector<NodeId> fast,
+                                               std::vector<NodeId> slow) {
+  auto nodes = std::make_unique<Nodes>(kernel, std::move(fast), std::move(slow));
+  HEADRACE_TRY_STATUS(nodes->try_all());
+  return nodes;
+}
+
+}  // namespace headrace

@@ -1,0 +1,294 @@
+#include <gtest/gtest.h>
+#include <rapidcheck/gtest.h>
+#include <sys/mman.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <set>
+
+#include "tier/page/page_tier.h"
+#include "tier/page/slow_memory.h"
+#include "tier/planted_testing.h"
+
+namespace headrace {
+namespace {
+
+using test::kPage;
+using test::Trackable;
+
+constexpr NodeId kFast{0}, kOtherFast{1}, kSlow{2}, kOtherSlow{3};
+constexpr Bytes kLump = 64_KiB;  // a chunk
+
+// Nodes that pages are told to be on, whose bytes stay where they are.
+class FakeNodes final : public Kernel {
+ public:
+  FakeNodes() {
+    for (const NodeId node : {kFast, kOtherFast, kSlow, kOtherSlow}) room[node] = 1_GiB;
+  }
+  std::int64_t move_pages(std::span<void* const> addresses, const int* nodes,
+                          int* status) override {
+    const std::lock_guard lock(mutex_);
+    if (nodes != nullptr) ++moves;
+    for (std::size_t i = 0; i < addresses.size(); ++i) {
+      const auto page = reinterpret_cast<std::uintptr_t>(addresses[i]);
+      const auto at = pages.find(page);
+      const NodeId now = at == pages.end() ? home : at->second;
+      if (nodes == nullptr) {
+        status[i] = absent.contains(page) ? -ENOENT : static_cast<int>(raw(now));
+      } else {
+        status[i] =
+            refused != 0 ? -ENOMEM : go(page, now, NodeId{static_cast<std::uint32_t>(nodes[i])});
+      }
+    }
+    return error;
+  }
+  std::map<NodeId, Bytes> free_memory() override { return room; }
+  std::optional<std::vector<NodeId>> bound_nodes() override { return bound; }
+  std::map<std::pair<NodeId, NodeId>, unsigned> distances() override {
+    return {{{kFast, kSlow}, 14},      {{kFast, kOtherSlow}, 24},
+            {{kOtherFast, kSlow}, 24}, {{kOtherFast, kOtherSlow}, 14},
+            {{kSlow, kFast}, 14},      {{kSlow, kOtherFast}, 24},
+            {{kOtherSlow, kFast}, 24}, {{kOtherSlow, kOtherFast}, 14}};
+  }
+  NodeId node_of(const void* address) {
+    const auto at = pages.find(reinterpret_cast<std::uintptr_t>(address) / kPage * kPage);
+    return at == pages.end() ? home : at->second;
+  }
+
+  std::map<NodeId, Bytes> room;  // those allowed
+  std::optional<std::vector<NodeId>> bound;
+  NodeId home = kSlow;  // of pages that never moved
+  std::map<std::uintptr_t, NodeId> pages;
+  std::set<std::uintptr_t> pinned;
+  std::set<std::uintptr_t> absent;
+  int moves = 0;           // calls
+  int refused = 0;         // not 0: each page
+  std::int64_t error = 0;  // of each call
+
+ private:
+  int go(std::uintptr_t page, NodeId now, NodeId to) {
+    if (pinned.contains(page)) return -EBUSY;
+    if (absent.contains(page)) return -ENOENT;
+    if (room.at(to).value < kPage) return -ENOMEM;
+    room[to] -= Bytes{kPage};
+    room[now] += Bytes{kPage};
+    pages[page] = to;
+    return static_cast<int>(raw(to));
+  }
+
+  std::mutex mutex_;
+};
+
+std::unique_ptr<SlowMemory> opened(FakeNodes& kernel) {
+  auto nodes = open_nodes(kernel, {kFast, kOtherFast}, {kSlow, kOtherSlow});
+  EXPECT_TRUE(nodes) << nodes.error().message;
+  return *std::move(nodes);
+}
+
+// Pages by number, from an address at which nothing needs to be.
+constexpr TrackedRange pages_from(std::uintptr_t page, std::uintptr_t count) {
+  return {(page + 1000) * kPage, (page + 1000 + count) * kPage};
+}
+
+TEST(TierNodes, TakesTheNearestNodeThatHasRoom) {
+  FakeNodes kernel;
+  const auto nodes = opened(kernel);
+  const auto node_of_page = [&](std::uintptr_t page) {
+    return kernel.node_of(reinterpret_cast<void*>(pages_from(page, 1).begin));
+  };
+  for (std::uintptr_t page = 0; page < 32; ++page) {
+    kernel.pages[pages_from(page, 1).begin] = page < 16 ? kSlow : kOtherSlow;
+  }
+  const std::vector both{pages_from(0, 16), pages_from(16, 16)};
+  ASSERT_TRUE(nodes->move(both, true));
+  EXPECT_EQ(node_of_page(15), kFast);
+  EXPECT_EQ(node_of_page(16), kOtherFast);
+  kernel.room[kSlow] = Bytes{15 * kPage};
+  ASSERT_TRUE(nodes->move(both, false));
+  EXPECT_EQ(node_of_page(15), kOtherSlow) << "a chunk stays in one piece";
+  kernel.room[kFast] = kernel.room[kOtherFast] = {};
+  ASSERT_TRUE(nodes->move(both, true));
+  EXPECT_EQ(nodes->place_of(both[0])->resident, 0_B) << "there is no room";
+}
+
+TEST(TierNodes, MovesManyChunksInOneCall) {
+  FakeNodes kernel;
+  const auto nodes = opened(kernel);
+  kernel.moves = 0;
+  std::vector<TrackedRange> chunks;
+  for (std::uintptr_t i = 0; i < 100; ++i) chunks.push_back(pages_from(20 * i, 16));
+  ASSERT_TRUE(nodes->move(chunks, true));
+  EXPECT_EQ(kernel.moves, 1);
+  ASSERT_TRUE(nodes->move(chunks, true));
+  EXPECT_EQ(kernel.moves, 1) << "what is there is left alone";
+}
+
+TEST(TierNodes, RefusesNodesItMayNotUseInOneLine) {
+  const auto why = [](const auto& forbid) {
+    FakeNodes kernel;
+    forbid(kernel);
+    const auto nodes = open_nodes(kernel, {kFast}, {kSlow});
+    EXPECT_FALSE(nodes);
+    EXPECT_EQ(nodes.error().message.find('\n'), std::string::npos);
+    return nodes ? Error{} : nodes.error();
+  };
+  const Error forbidden = why([](FakeNodes& kernel) { kernel.room.erase(kSlow); });
+  EXPECT_EQ(forbidden.code, ErrorCode::absent);
+  EXPECT_NE(forbidden.message.find("node 2 has no memory that this process may use (it may use "
+                                   "0-1,3)"),
+            std::string::npos)
+      << forbidden.message;
+  const Error bound = why([](FakeNodes& kernel) { kernel.bound = {{kFast, kOtherFast}}; });
+  EXPECT_EQ(bound.code, ErrorCode::denied);
+  EXPECT_NE(bound.message.find("node 2 is not among those that this thread's memory is bound to "
+                               "(0-1)"),
+            std::string::npos)
+      << bound.message;
+  EXPECT_EQ(why([](FakeNodes& kernel) { kernel.refused = 1; }).code, ErrorCode::exhausted);
+  EXPECT_EQ(why([](FakeNodes& kernel) { kernel.error = -EPERM; }).code, ErrorCode::denied);
+  EXPECT_EQ(why([](FakeNodes& kernel) { kernel.error = -ENOSYS; }).code, ErrorCode::unsupported);
+}
+
+RC_GTEST_PROP(TierNodesModel, EachPageIsWhereTheModelHasIt, ()) {
+  constexpr std::uintptr_t kPages = 64;
+  FakeNodes kernel;
+  const auto nodes = opened(kernel);
+  for (std::uintptr_t page = 0; page < kPages; ++page) {
+    const std::uintptr_t at = pages_from(page, 1).begin;
+    const auto fate = *rc::gen::inRange(0, 8);
+    kernel.pages[at] = NodeId{*rc::gen::inRange(0U, 4U)};
+    if (fate == 0) kernel.pinned.insert(at);
+    if (fate == 1) kernel.absent.insert(at);
+  }
+  for (int i = *rc::gen::inRange(1, 12); i > 0; --i) {
+    std::vector<TrackedRange> ranges;
+    std::set<std::uintptr_t> asked;
+    for (std::uintptr_t page = *rc::gen::inRange(0, 8); page < kPages;) {
+      const auto count = std::min<std::uintptr_t>(*rc::gen::inRange(1, 9), kPages - page);
+      ranges.push_back(pages_from(page, count));
+      for (std::uintptr_t k = 0; k < count; ++k) asked.insert(pages_from(page + k, 1).begin);
+      page += count + static_cast<std::uintptr_t>(*rc::gen::inRange(0, 8));
+    }
+    const bool in = *rc::gen::arbitrary<bool>();
+    const auto before = kernel.pages;
+    RC_ASSERT(nodes->move(ranges, in).has_value());
+    for (const auto& [page, node] : kernel.pages) {
+      if (page / kPage < 1000) continue;  // the one tried at first
+      const NodeId was = before.at(page);
+      const bool goes = asked.contains(page) && !kernel.pinned.contains(page) &&
+                        !kernel.absent.contains(page) && (raw(was) < 2) != in;
+      RC_ASSERT((goes ? (raw(node) < 2) == in : node == was));
+    }
+    for (const TrackedRange& range : ranges) {
+      ChunkPlace expected;
+      for (std::uintptr_t page = range.begin; page < range.end; page += kPage) {
+        if (kernel.absent.contains(page)) continue;
+        (raw(kernel.pages.at(page)) < 2 ? expected.resident : expected.out) += Bytes{kPage};
+      }
+      const auto place = nodes->place_of(range);
+      RC_ASSERT(place->resident == expected.resident);
+      RC_ASSERT(place->out == expected.out);
+    }
+  }
+}
+
+class TieredNodes : public testing::Test {
+ protected:
+  void SetUp() override {
+    if (const auto there = open_hotness(HotnessKind::referenced); !there) {
+      GTEST_SKIP() << there.error().message;
+    }
+  }
+  std::unique_ptr<PageTier::Inside> open(Bytes budget) {
+    auto tier = PageTier::Inside::open({.policy = {.budget = budget, .per_second = 1_GiB},
+                                        .fast = {kFast},
+                                        .slow = {kSlow},
+                                        .chunk = kLump,
+                                        .half_life = std::chrono::seconds{2},
+                                        .clock = &clock_},
+                                       kernel_);
+    EXPECT_TRUE(tier) << tier.error().message;
+    return *std::move(tier);
+  }
+  TierStep step(PageTier::Inside& tier, std::span<std::byte> hot) {
+    for (std::size_t page = 0; page < hot.size() / kPage; ++page) {
+      test::access_page(hot, page, test::Access::mixed);
+    }
+    clock_.advance(std::chrono::seconds{1});
+    const auto step = tier.step();
+    EXPECT_TRUE(step) << step.error().message;
+    return step.value_or(TierStep{});
+  }
+  ManualClock clock_;
+  FakeNodes kernel_;
+};
+
+TEST_F(TieredNodes, PromotesTheHotAndDemotesTheColdForIt) {
+  const Trackable memory(HotnessKind::referenced, kLump * 16);
+  const auto tier = open(kLump * 4);
+  ASSERT_TRUE(tier->add(memory.bytes()));
+  for (const std::size_t first : {2U, 9U}) {
+    const auto hot = memory.bytes().subspan(first * kLump.value, 4 * kLump.value);
+    for (int i = 0; i < 12; ++i) EXPECT_LE(step(*tier, hot).resident, kLump * 4);
+    EXPECT_TRUE(step(*tier, hot).decisions.empty());
+    for (std::size_t at = 0; at < memory.bytes().size(); at += kPage) {
+      const std::byte* page = memory.bytes().data() + at;
+      const bool is_hot = page >= hot.data() && page < hot.data() + hot.size();
+      EXPECT_EQ(kernel_.node_of(page), is_hot ? kFast : kSlow) << at;
+    }
+  }
+  EXPECT_EQ(tier->decisions().size(), 12u) << "4 in, 4 out for 4 in";
+}
+
+TEST_F(TieredNodes, APinnedPageHoldsUpNothingElse) {
+  const Trackable memory(HotnessKind::referenced, kLump * 8);
+  const auto tier = open(kLump * 8);
+  ASSERT_TRUE(tier->add(memory.bytes()));
+  kernel_.pinned.insert(reinterpret_cast<std::uintptr_t>(memory.bytes().data()));
+  const TierStep first = step(*tier, memory.bytes());
+  EXPECT_EQ(first.refused, Bytes{kPage});
+  EXPECT_EQ(first.resident, kLump * 8 - Bytes{kPage});
+  EXPECT_TRUE(step(*tier, memory.bytes()).decisions.empty()) << "it is let be";
+}
+
+TEST_F(TieredNodes, HugePagesMoveWhole) {
+  auto mapped = MappedMemory::make(8_MiB, 2_MiB, 2_MiB, PROT_READ | PROT_WRITE).value();
+  const std::span<std::byte> memory(mapped.memory(), (8_MiB).value);
+  if (::madvise(memory.data(), memory.size(), MADV_HUGEPAGE) != 0) {
+    GTEST_SKIP() << "the kernel has no transparent huge pages";
+  }
+  std::ranges::fill(memory, std::byte{1});
+  const auto tier = open(4_MiB);
+  ASSERT_TRUE(tier->add(memory));
+  const auto hot = memory.subspan((2_MiB).value, kPage);
+  for (int i = 0; i < 12; ++i) {
+    for (const TierDecision& each : step(*tier, hot).decisions) {
+      EXPECT_EQ(each.begin % (2_MiB).value, 0u);
+      EXPECT_EQ(each.bytes, 2_MiB);
+    }
+  }
+  EXPECT_FALSE(tier->decisions().empty());
+}
+
+TEST_F(TieredNodes, TakesLockedMemory) {
+  const Trackable memory(HotnessKind::referenced, kLump);
+  if (::mlock(memory.bytes().data(), kLump.value) != 0) GTEST_SKIP() << "may lock nothing";
+  EXPECT_TRUE(open(kLump)->add(memory.bytes()));
+}
+
+TEST_F(TieredNodes, NodesThatMakeNoSenseAreInvalid) {
+  const auto code = [&](std::vector<NodeId> fast, std::vector<NodeId> slow) {
+    const auto tier = PageTier::Inside::open(
+        {.policy = {.budget = 1_MiB}, .fast = std::move(fast), .slow = std::move(slow)}, kernel_);
+    return tier ? std::optional<ErrorCode>() : tier.error().code;
+  };
+  EXPECT_EQ(code({kFast}, {}), ErrorCode::invalid);
+  EXPECT_EQ(code({}, {kSlow}), ErrorCode::invalid);
+  EXPECT_EQ(code({kFast}, {kSlow, kFast}), ErrorCode::invalid);
+}
+
+}  // namespace
+}  // namespace headrace

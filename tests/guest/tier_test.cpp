@@ -1,0 +1,180 @@
+// PageTier between real nodes, in guests with several kinds of memory: run by run_tests.sh like
+// guest_test.cpp.
+
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <cstring>
+#include <fstream>
+#include <string>
+#include <thread>
+
+#include "guest/guest_testing.h"
+
+namespace headrace {
+namespace {
+
+using namespace test;
+
+constexpr std::size_t kWords = kPage.value / sizeof(std::uint64_t);
+
+// Counts in the first word of each page, so that a write that was lost shows; the others stay.
+class CountingWriter {
+ public:
+  explicit CountingWriter(std::span<std::byte> memory)
+      : words_(reinterpret_cast<std::uint64_t*>(memory.data()), memory.size() / 8) {
+    for (std::size_t i = 0; i < words_.size(); ++i) words_[i] = i % kWords == 0 ? 0 : i * 31;
+    thread_ = std::jthread([this](const std::stop_token& stop) { write(stop); });
+  }
+  // Waits until each page was written once more; bounded by the writer's own speed.
+  void round() {
+    for (const auto from = rounds_.load(); rounds_ < from + 2;) std::this_thread::yield();
+  }
+  // Whether each byte is what was written last.
+  bool stop_and_check() {
+    thread_.request_stop();
+    thread_.join();
+    for (std::size_t i = 0; i < words_.size(); ++i) {
+      if (words_[i] != (i % kWords == 0 ? rounds_.load() : i * 31)) return false;
+    }
+    return lost_ == 0;
+  }
+
+ private:
+  void write(const std::stop_token& stop) {
+    for (std::uint64_t round = 0; !stop.stop_requested(); rounds_ = ++round) {
+      for (std::size_t i = 0; i < words_.size(); i += kWords) {
+        volatile std::uint64_t& count = words_[i];
+        if (count != round) ++lost_;
+        count = round + 1;
+      }
+    }
+  }
+
+  std::span<std::uint64_t> words_;
+  std::atomic<std::uint64_t> rounds_ = 0;
+  std::atomic<std::uint64_t> lost_ = 0;
+  std::jthread thread_;
+};
+
+// The pages of huge ones in the mappings that begin in `range`.
+std::uint64_t huge_pages(std::span<const std::byte> range) {
+  std::ifstream file("/proc/self/smaps");
+  const auto begin = reinterpret_cast<std::uintptr_t>(range.data());
+  bool inside = false;
+  std::uint64_t pages = 0;
+  for (std::string line; std::getline(file, line);) {
+    const auto dash = line.find('-');
+    if (dash != std::string::npos && dash < line.find(' ')) {
+      const auto address = std::stoull(line, nullptr, 16);
+      inside = address >= begin && address < begin + range.size();
+    } else if (inside && line.starts_with("AnonHugePages:")) {
+      pages += std::stoull(line.substr(14)) / 4;
+    }
+  }
+  return pages;
+}
+
+// A hot set on a slow node and a cold one, as large as the budget, on a fast node change places,
+// and the hot set stays where it came.
+void changes_places(const std::vector<NodeId>& fast, const std::vector<NodeId>& slow, Bytes size,
+                    PageSize page_size = PageSize::base) {
+  Placement on_slow = Placement::on(slow.front()), on_fast = Placement::on(fast.front());
+  on_slow.pages = on_fast.pages = page_size;
+  const auto hot = allocate(machine(), size, on_slow).value();
+  const auto cold = allocate(machine(), size, on_fast).value();
+  std::memset(cold->bytes().data(), 0x5a, size.value);
+  const auto pages_on = [](const Buffer& buffer, const std::vector<NodeId>& nodes) {
+    std::uint64_t sum = 0;
+    const auto maps = numa_maps(buffer.bytes()).value();
+    for (const auto& [node, pages] : maps) {
+      if (std::ranges::find(nodes, node) != nodes.end()) sum += pages;
+    }
+    return Bytes{sum * kPage.value};
+  };
+  ASSERT_EQ(pages_on(*hot, slow), size);
+  ASSERT_EQ(pages_on(*cold, fast), size);
+  const std::uint64_t huge = huge_pages(hot->bytes());
+  ASSERT_EQ(huge, page_size == PageSize::transparent ? size.value / kPage.value : 0);
+
+  ManualClock clock;
+  auto tier = PageTier::open({.policy = {.budget = size, .per_second = 1_GiB},
+                              .fast = fast,
+                              .slow = slow,
+                              .chunk = 128_KiB,
+                              .half_life = std::chrono::seconds{2},
+                              .clock = &clock});
+  ASSERT_TRUE(tier) << tier.error().message;
+  ASSERT_TRUE((*tier)->add(hot->bytes()));
+  ASSERT_TRUE((*tier)->add(cold->bytes()));
+  CountingWriter writer(hot->bytes());
+  int steps = 0;
+  for (int settled = 0; settled < 3 && steps < 30; ++steps) {
+    writer.round();
+    clock.advance(std::chrono::seconds{1});
+    const auto step = (*tier)->step();
+    ASSERT_TRUE(step) << step.error().message;
+    EXPECT_LE(step->resident, size + step->refused + step->backed_off);
+    settled = step->decisions.empty() ? settled + 1 : 0;
+  }
+  EXPECT_LT(steps, 30) << "it came to rest";
+  EXPECT_EQ(pages_on(*hot, fast), size);
+  EXPECT_EQ(pages_on(*cold, slow), size);
+  EXPECT_EQ(huge_pages(hot->bytes()), huge) << "huge pages stay whole";
+  for (const TierDecision& each : (*tier)->decisions()) {
+    const auto* chunk = reinterpret_cast<const std::byte*>(each.begin);
+    const bool is_hot = chunk >= hot->bytes().data() && chunk < hot->bytes().data() + size.value;
+    EXPECT_EQ(each.in, is_hot) << each.reason;
+  }
+  EXPECT_TRUE(writer.stop_and_check());
+  EXPECT_TRUE(std::ranges::all_of(cold->bytes(), [](std::byte b) { return b == std::byte{0x5a}; }));
+}
+
+TEST(SlowTier, PromotesTheHotAndDemotesTheCold) { changes_places({NodeId{0}}, {NodeId{1}}, 4_MiB); }
+
+// An odd number of them: of an even one the source of hotness cuts the mapping of the last.
+TEST(SlowTier, KeepsHugePagesTogether) {
+  changes_places({NodeId{0}}, {NodeId{1}}, 6_MiB, PageSize::transparent);
+}
+
+TEST(CxlTier, PromotesTheHotAndDemotesTheCold) {
+  changes_places({NodeId{0}}, {NodeId{1}}, 512_KiB);
+}
+
+// The CPUs are near DRAM, which is where the kernel's own balancing pulls hot pages.
+TEST(XeonMaxTier, HbmIsTheFastSide) {
+  std::string balancing;
+  std::ifstream("/proc/sys/kernel/numa_balancing") >> balancing;
+  EXPECT_EQ(balancing, "1");
+  changes_places({NodeId{8}}, {NodeId{0}}, 4_MiB);
+}
+
+TEST(XeonMaxTier, SpreadsOverTheNodesOfEachSide) {
+  changes_places({NodeId{8}, NodeId{9}}, {NodeId{0}, NodeId{1}}, 2_MiB);
+}
+
+Result<std::unique_ptr<PageTier>> over_hbm() {
+  return PageTier::open({.policy = {.budget = 1_MiB}, .fast = {NodeId{8}}, .slow = {NodeId{0}}});
+}
+
+TEST(XeonMaxTier, APolicyThatBindsElsewhereIsRefused) {
+  std::jthread([] {
+    ASSERT_TRUE(set_process_policy(MemoryPolicy::bind, {NodeId{0}, NodeId{1}}));
+    const auto tier = over_hbm();
+    ASSERT_FALSE(tier);
+    EXPECT_EQ(tier.error().code, ErrorCode::denied);
+    EXPECT_NE(tier.error().message.find("node 8 is not among"), std::string::npos)
+        << tier.error().message;
+  }).join();
+}
+
+// In a group that has nodes 0 to 7.
+TEST(CpusetTier, ANodeThatIsForbiddenIsRefused) {
+  const auto tier = over_hbm();
+  ASSERT_FALSE(tier);
+  EXPECT_EQ(tier.error().code, ErrorCode::absent);
+  EXPECT_NE(tier.error().message.find("it may use 0-7"), std::string::npos) << tier.error().message;
+}
+
+}  // namespace
+}  // namespace headrace
