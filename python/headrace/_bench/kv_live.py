@@ -26,8 +26,10 @@ from typing import Any
 import headrace
 from headrace._bench import kv_promote, programs
 from headrace._bench.kv import PROGRAM
+from headrace._bench.two_memories import (
+    INTERLEAVES, ONE_NODE, bytes_by_node, kilobytes, placed, slow_share, two_nodes,
+)  # fmt: skip
 from headrace._errors import WrongAnswer, error_of, kind_of
-from headrace._run import numa_maps
 
 Row = dict[str, Any]
 Progress = Callable[[int, int, str], object]
@@ -35,8 +37,6 @@ Progress = Callable[[int, int, str], object]
 SERVER = "redis-server"
 #: Share of pages in swap, by configuration; the others have all in memory.
 SSD = {"MMEM-SSD-0.2": 0.2, "MMEM-SSD-0.4": 0.4}
-#: Pages of the fast memory and of the slow one, in turn.
-INTERLEAVES = {"3:1": (3, 1), "1:1": (1, 1), "1:3": (1, 3)}
 #: A half of the pages in swap, and a tier that keeps as much there, the hot half in memory.
 PROMOTED = "Hot-Promote"
 CONFIGS = ("MMEM", *SSD, *INTERLEAVES, PROMOTED)
@@ -86,7 +86,7 @@ def run(
     done, total = 0, options.rounds * sum(not point.reason for point in points)
     for weights, promoted, group in _by_placement(points):
         try:
-            with server(_placed(machine, weights)) as (process, path):
+            with server(placed(machine, weights)) as (process, path):
                 step = _Steps(process, path, options, stop)
                 step.load()
                 with step.promotion() if promoted else nullcontext():
@@ -116,7 +116,7 @@ def server_version() -> str:
 
 def _check_memory(options: Options) -> None:
     needed = options.records * (options.value + _OVERHEAD_BYTES)
-    free = _kilobytes("/proc/meminfo", "MemAvailable")
+    free = kilobytes("/proc/meminfo", "MemAvailable")
     if free is not None and needed > 0.8 * free:
         raise headrace.ExhaustedError(
             f"{options.records} records take some {headrace.format_bytes(needed)} and "
@@ -124,33 +124,17 @@ def _check_memory(options: Options) -> None:
         )
 
 
-def _kilobytes(path: str, name: str) -> int | None:
-    match = re.search(rf"^{name}:\s*(\d+) kB", Path(path).read_text(), re.MULTILINE)
-    return int(match[1]) << 10 if match else None
-
-
 def _leave_out(points: list[Point], machine: headrace.Machine, options: Options) -> None:
-    swap = _kilobytes("/proc/meminfo", "SwapFree") or 0
+    swap = kilobytes("/proc/meminfo", "SwapFree") or 0
     for point in points:
         share = 0.5 if point.config == PROMOTED else SSD.get(point.config, 0.0)
         needed = int(share * options.records * (options.value + 100))
         if point.config in INTERLEAVES and two_nodes(machine) is None:
-            point.code, point.reason = "absent", "interleaving takes two memory nodes; here is one"
+            point.code, point.reason = "absent", ONE_NODE
         elif needed > swap:
             has = f"{headrace.format_bytes(swap)} are free" if swap else "there is none"
             point.code = "absent"
             point.reason = f"{headrace.format_bytes(needed)} of swap needed, {has}: see swapon(8)"
-
-
-def two_nodes(machine: headrace.Machine) -> tuple[int, int] | None:
-    """The fast memory, the first with CPUs, and the slow: one of another kind, or the next."""
-    nodes = [node for node in machine.nodes if node.byte_addressable]
-    fast = next((node for node in nodes if node.cpus), None)
-    others = [node for node in nodes if node is not fast]
-    if fast is None or not others:
-        return None
-    slow = next((node for node in others if node.kind != fast.kind), others[0])
-    return fast.id, slow.id
 
 
 def _by_placement(points: list[Point]) -> list[tuple[tuple[int, int] | None, bool, list[Point]]]:
@@ -160,21 +144,9 @@ def _by_placement(points: list[Point]) -> list[tuple[tuple[int, int] | None, boo
     groups: dict[tuple[tuple[int, int] | None, bool], list[Point]] = {}
     for point in points:
         if not point.reason:
-            placed = (INTERLEAVES.get(point.config), point.config == PROMOTED)
-            groups.setdefault(placed, []).append(point)
-    return [(*placed, group) for placed, group in groups.items()]
-
-
-def _placed(machine: headrace.Machine, weights: tuple[int, int] | None) -> list[str]:
-    """What starts a program with its memory there."""
-    nodes = two_nodes(machine)
-    if nodes is None:
-        return []
-    fast, slow = nodes
-    launch = [str(Path(sys.executable).parent / "headrace"), "run"]
-    if weights is None:
-        return [*launch, "--prefer", str(fast), "--"]
-    return [*launch, "--weights", f"{fast}={weights[0]},{slow}={weights[1]}", "--"]
+            place = (INTERLEAVES.get(point.config), point.config == PROMOTED)
+            groups.setdefault(place, []).append(point)
+    return [(*place, group) for place, group in groups.items()]
 
 
 @contextmanager
@@ -269,7 +241,7 @@ class _Steps:
         return row | {
             "slow_share": self._slow_share(row),
             "data_bytes": 0,
-            "out_bytes": _kilobytes(f"/proc/{self.server}/status", "VmSwap"),
+            "out_bytes": kilobytes(f"/proc/{self.server}/status", "VmSwap"),
             "promoted_bytes": after.came_in - before.came_in + faults * mmap.PAGESIZE,
             "tier_cpu_us_per_op": 1e6 * spent / max(1, row["operations"]),
         }
@@ -300,20 +272,14 @@ class _Steps:
 
     def _swapped(self) -> bool:
         try:
-            return bool(_kilobytes(f"/proc/{self.server}/status", "VmSwap"))
+            return bool(kilobytes(f"/proc/{self.server}/status", "VmSwap"))
         except OSError:
             return False
 
     def _slow_share(self, row: Row) -> float:
         """Accesses that are slow: those that fault, or by the pages that lie on other nodes."""
         faults = float(row["major_faults_per_op"] or 0)
-        try:
-            with open(f"/proc/{self.server}/numa_maps") as lines:
-                places = numa_maps.parse(lines)
-        except OSError:
-            return faults
-        bytes_of = [places.total(node) for node in places.nodes]
-        return faults + (1 - bytes_of[0] / sum(bytes_of) if len(bytes_of) > 1 else 0.0)
+        return faults + slow_share(bytes_by_node(self.server))
 
 
 def rows(points: list[Point]) -> list[Row]:

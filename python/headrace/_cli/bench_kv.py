@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Optional
 
@@ -99,8 +99,8 @@ def command(
         if threads is not None:
             raise headrace.InvalidError("--threads goes with --model; a redis-server has one")
         options = kv_live.Options(
-            workloads=chosen(workloads, kv.WORKLOADS, "workload", ["C"]),
-            configs=chosen(configs, kv_live.CONFIGS, "configuration", list(kv_live.CONFIGS)),
+            workloads=parse.chosen(workloads, kv.WORKLOADS, "workload", ["C"]),
+            configs=parse.chosen(configs, kv_live.CONFIGS, "configuration", list(kv_live.CONFIGS)),
             records=records or 1_000_000, value=size, clients=clients or 8, seconds=seconds,
             rounds=rounds, rate=rate, settle=settle, seed=seed,
         )  # fmt: skip
@@ -110,7 +110,7 @@ def command(
     return modelled(
         kv.ModelOptions(
             machine=model, records=records or 512_000_000, value=size, threads=threads or 7,
-            workloads=chosen(workloads, kv.WORKLOADS, "workload", list(kv.WORKLOADS)),
+            workloads=parse.chosen(workloads, kv.WORKLOADS, "workload", list(kv.WORKLOADS)),
             clients=clients or 56, seed=seed,
         ), json, out
     )  # fmt: skip
@@ -188,19 +188,6 @@ def _print_found(rows: list[dict[str, Any]]) -> None:
 
 def _figure(value: float | None, digits: int, unit: str = "") -> str:
     return "-" if value is None else f"{value:.{digits}f}{unit}"
-
-
-def chosen(
-    given: str | None, there: Sequence[str], what: str, default: list[str]
-) -> list[str]:  # fmt: skip
-    """AbsentError: it names what there is."""
-    names = []
-    for word in parse.words(given):
-        name = next((each for each in there if each.lower() == word.lower()), None)
-        if name is None:
-            raise headrace.AbsentError(f"no {what} '{word}'; there are {', '.join(there)}")
-        names.append(name)
-    return list(dict.fromkeys(names)) or default
 
 
 def text(document: Mapping[str, Any]) -> str:

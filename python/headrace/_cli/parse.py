@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from pathlib import Path
 
-from headrace import InvalidError, Machine
+from headrace import AbsentError, InvalidError, Machine
 
 _UNITS = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
 _SIZE = re.compile(r"([0-9]+(?:\.[0-9]+)?)\s*(?:([kmgt])?i?b?)", re.IGNORECASE)
@@ -92,6 +93,19 @@ def counts(text: str | None) -> list[int]:
 def words(text: str | None) -> list[str]:
     """A list of words, separated by commas; empty for none."""
     return [part.strip() for part in (text or "").split(",") if part.strip()]
+
+
+def chosen(
+    given: str | None, there: Sequence[str], what: str, default: list[str]
+) -> list[str]:  # fmt: skip
+    """Those of `there` that a list names. AbsentError: it names what there is."""
+    names = []
+    for word in words(given):
+        name = next((each for each in there if each.lower() == word.lower()), None)
+        if name is None:
+            raise AbsentError(f"no {what} '{word}'; there are {', '.join(there)}")
+        names.append(name)
+    return list(dict.fromkeys(names)) or default
 
 
 def machine(source: str) -> Machine:
