@@ -230,7 +230,7 @@ class _Bench:
             "threads": self.threads,
         }
         if mode == PEER:
-            entry["engine"] = f"DuckDB {tpch._version('duckdb')}"
+            entry["engine"] = f"DuckDB {tpch.version_of('duckdb')}"
             entry["source"] = "Parquet files (SNAPPY)"
             entry["bytes"] = sum(run.bytes for run in runs[:1])
         elif runs:
@@ -461,7 +461,7 @@ def _provenance(machine: Any, started: datetime) -> dict[str, Any]:
         "rests_on": rests_on(machine),
         "software": {
             "python": platform.python_version(),
-            "duckdb": tpch._version("duckdb"),
-            "tpchgen-cli": tpch._version("tpchgen-cli"),
+            "duckdb": tpch.version_of("duckdb"),
+            "tpchgen-cli": tpch.version_of("tpchgen-cli"),
         },
     }

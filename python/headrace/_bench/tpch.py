@@ -138,19 +138,16 @@ def prepare(
     Raises InvalidError for a scale that makes no sense, ExhaustedError when the disk has no space,
     DeniedError or IoError when it cannot be written. An interruption leaves nothing behind.
     """
-    if not 0 < scale <= LARGEST_SCALE:
-        raise _core.InvalidError(f"scale {scale:g}; take more than 0 and at most {LARGEST_SCALE:g}")
-    if scale * ORDERS_PER_SCALE < 1:
-        raise _core.InvalidError(f"scale {scale:g} has no rows; take 0.000001 or more")
+    check_scale(scale)
     table = table_directory(scale, directory)
     if is_complete(table):
         return table
     try:
         table.parent.mkdir(parents=True, exist_ok=True)
         _check_free_to_take(table)
-        _remove_leftovers(table)
+        remove_leftovers(table)
         _check_room(table.parent, scale)
-        with _work_directory(table) as work:
+        with work_directory(table) as work:
             (work / "new").mkdir()
             _make(scale, work / "new", progress or _no_progress)
             _put_in_place(work, table)
@@ -159,6 +156,14 @@ def prepare(
     except OSError as error:
         raise error_of(error, f"cannot make {table}", "another --data directory") from None
     return table
+
+
+def check_scale(scale: float) -> None:
+    """InvalidError: no table of that scale can be made."""
+    if not 0 < scale <= LARGEST_SCALE:
+        raise _core.InvalidError(f"scale {scale:g}; take more than 0 and at most {LARGEST_SCALE:g}")
+    if scale * ORDERS_PER_SCALE < 1:
+        raise _core.InvalidError(f"scale {scale:g} has no rows; take 0.000001 or more")
 
 
 def _no_progress(what: str, done: float, total: float) -> None:
@@ -183,7 +188,7 @@ def _check_free_to_take(table: Path) -> None:
 
 
 @contextmanager
-def _work_directory(table: Path) -> Iterator[Path]:
+def work_directory(table: Path) -> Iterator[Path]:
     """A hidden directory beside the table, removed at the end and locked until then."""
     work = Path(tempfile.mkdtemp(prefix=f".{table.name}.", dir=table.parent))
     try:
@@ -197,7 +202,7 @@ def _work_directory(table: Path) -> Iterator[Path]:
         shutil.rmtree(work, ignore_errors=True)
 
 
-def _remove_leftovers(table: Path) -> None:
+def remove_leftovers(table: Path) -> None:
     """Removes what a killed process left half-made: nobody holds its lock any more."""
     # The ending that mkdtemp makes has no dot: names of other tables do not match.
     ours = re.compile(re.escape(f".{table.name}.") + "[a-z0-9_]{8}")
@@ -227,7 +232,7 @@ def _put_in_place(work: Path, table: Path) -> None:
     except OSError:
         if not is_complete(table):
             raise
-    _flush(table.parent)
+    flush(table.parent)
 
 
 def _make(scale: float, work: Path, progress: Progress) -> None:
@@ -248,18 +253,23 @@ def _make(scale: float, work: Path, progress: Progress) -> None:
         "table": "lineitem",
         "scale_factor": scale,
         "parts": parts,
-        "generator": f"tpchgen-cli {_version('tpchgen-cli')}",
+        "generator": f"tpchgen-cli {version_of('tpchgen-cli')}",
     }
     (work / "table.json").write_text(json.dumps(description, indent=2) + "\n")
     for path in [*work.rglob("*"), work]:
-        _flush(path)
+        flush(path)
     progress(what, total, total)
 
 
 def _generate(scale: float, part: int, parts: int, work: Path) -> None:
+    run_generator(scale, ["lineitem"], work, "--parts", str(parts), "--part", str(part))
+
+
+def run_generator(scale: float, tables: list[str], work: Path, *options: str) -> None:
+    """Writes Parquet files into a work directory. Raises what keeps it from that."""
     command = [
-        _generator(), "parquet", "--scale-factor", repr(scale), "--tables", "lineitem",
-        "--parts", str(parts), "--part", str(part), "--output-dir", str(work), "--quiet",
+        _generator(), "parquet", "--scale-factor", repr(scale), "--tables", ",".join(tables),
+        *options, "--output-dir", str(work), "--quiet",
     ]  # fmt: skip
     result = subprocess.run(command, capture_output=True, text=True, check=False)
     if result.returncode != 0:
@@ -285,7 +295,7 @@ def _generator() -> str:
     return found
 
 
-def _version(package: str) -> str:
+def version_of(package: str) -> str:
     from importlib import metadata
 
     try:
@@ -353,7 +363,7 @@ def _append(part: Path, work: Path, columns: list[dict[str, Any]]) -> None:
             file.write(arrays[column["name"]].astype(f"<i{column['width']}").data)
 
 
-def _flush(path: Path) -> None:
+def flush(path: Path) -> None:
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)

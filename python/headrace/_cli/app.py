@@ -72,11 +72,11 @@ class _Commands(TyperGroup):
 
 
 class _Bench(_Commands):
-    """Measure copying, STREAM, a histogram, DSA devices, caches, queries, key-value stores."""
+    """Measure copying, STREAM, a histogram, DSA, caches, queries, key-value stores, Spark."""
 
     modules = {
         name: f"bench_{name}"
-        for name in ("copy", "histogram", "stream", "query", "dsa", "cache", "kv")
+        for name in ("copy", "histogram", "stream", "query", "dsa", "cache", "kv", "spark")
     }
 
 

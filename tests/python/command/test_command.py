@@ -22,8 +22,8 @@ Run = Callable[..., "subprocess.CompletedProcess[str]"]
 #: Commands whose help is a golden file.
 HELPS = [
     "headrace", "topo", "doctor", "bench", "bench/cache", "bench/copy", "bench/dsa",
-    "bench/histogram", "bench/kv", "bench/query", "bench/stream", "compare", "export", "report",
-    "demo",
+    "bench/histogram", "bench/kv", "bench/query", "bench/spark", "bench/stream", "compare",
+    "export", "report", "demo",
 ]  # fmt: skip
 
 #: Arguments, exit code: one line each in the golden file.

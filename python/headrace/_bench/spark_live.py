@@ -1,0 +1,426 @@
+"""TPC-H on Spark in the configurations of a talk (P. Zhou, MemCon 2024), each answer checked
+against DuckDB's.
+
+Every configuration has a Spark of its own. All are up at the same time and asked in turn, so that
+they see the same machine; what a JVM compiles it has compiled in a first round that is not counted.
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+import socket
+import statistics
+import subprocess
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import asdict, dataclass, field
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import headrace
+from headrace._bench import programs, spark_events, spark_session, tpch, tpch_parquet
+from headrace._bench.spark import QUERIES
+from headrace._bench.two_memories import (
+    INTERLEAVES, NO_PROMOTION, ONE_NODE, bytes_by_node, kilobytes, placed, slow_share, two_nodes,
+)  # fmt: skip
+from headrace._child import Child
+from headrace._errors import WrongAnswer, error_of, kind_of
+
+Row = dict[str, Any]
+Progress = Callable[[int, int, str], object]
+
+SPILLS = ("ssd-spill", "tmpfs-spill")
+CONFIGS = ("MMEM", *INTERLEAVES, "Hot-Promote", *SPILLS)
+#: What a JVM takes besides its heap: code, stacks, buffers of the network.
+_BESIDE_HEAP = 500 << 20
+#: What Spark keeps of a heap for itself (RESERVED_SYSTEM_MEMORY_BYTES of UnifiedMemoryManager).
+_RESERVED = 300 << 20
+#: The least heap that Spark starts with, 1.5 times that, rounded up.
+LEAST_HEAP = 512 << 20
+#: Files of the four queries per unit of scale, rounded up from 650 MB; Spark keeps those of a round
+#: until it collects its garbage.
+_FILES_PER_SCALE = 1 << 30
+_ELSEWHERE = "executors run where --master says, and their memory is placed there"
+_LOCAL = re.compile(r"local(\[(\*|[1-9][0-9]{0,3})\])?")
+_CLUSTER = re.compile(r"spark://(\S+)|k8s://\S+|yarn")
+_CONNECT_SECONDS = 5.0
+_MEMORY_FILES = ("tmpfs", "ramfs")
+
+
+@dataclass(frozen=True)
+class Options:
+    queries: list[str]
+    configs: list[str]
+    scale: float
+    rounds: int
+    master: str
+    memory: int  #: bytes of the heap of each JVM
+    spill_memory: int  #: bytes that tasks may take in the configurations that spill
+    partitions: int
+    spill: Path  #: where shuffled and spilled files go, on an SSD
+    data: Path | None
+
+    @property
+    def files(self) -> int:
+        """Bytes that one Spark may shuffle and spill."""
+        return int(_FILES_PER_SCALE * self.scale) * (self.rounds + 1)
+
+    @property
+    def local(self) -> bool:
+        return self.master.startswith("local")
+
+
+@dataclass
+class Point:
+    """A query in a configuration, and what its rounds found."""
+
+    config: str
+    query: str
+    found: list[Row] = field(default_factory=list)
+    code: str = ""
+    reason: str = ""
+
+
+def points(options: Options) -> list[Point]:
+    return [Point(config, q) for q in options.queries for config in options.configs]
+
+
+def check(options: Options) -> None:
+    """Raises what can be said before anything is made or started."""
+    spark_session.check_installed()
+    if not _LOCAL.fullmatch(options.master) and not _CLUSTER.fullmatch(options.master):
+        raise headrace.InvalidError(
+            f"no master '{options.master}'; give local[2], spark://HOST:7077, k8s://... or yarn"
+        )
+    if options.memory < LEAST_HEAP:
+        raise headrace.InvalidError(
+            f"--memory {headrace.format_bytes(options.memory)}: Spark takes "
+            f"{headrace.format_bytes(LEAST_HEAP)} or more"
+        )
+    if not 1 << 20 <= options.spill_memory <= _tasks_memory(options):
+        raise headrace.InvalidError(
+            f"--spill-memory {headrace.format_bytes(options.spill_memory)}: give 1 MiB to "
+            f"{headrace.format_bytes(_tasks_memory(options))}, what tasks have of --memory"
+        )
+    if not options.spill.is_dir():
+        raise headrace.AbsentError(f"no directory {options.spill}; give another --spill")
+    _check_reached(options.master)
+
+
+def _tasks_memory(options: Options) -> int:
+    """What Spark gives to tasks: 0.6 of the heap (spark.memory.fraction)."""
+    return int(0.6 * (options.memory - _RESERVED))
+
+
+def _check_reached(master: str) -> None:
+    """Spark itself tries for minutes."""
+    for address in master.removeprefix("spark://").split(",") if "spark://" in master else ():
+        host, _, port = address.rpartition(":")
+        try:
+            with socket.create_connection((host, int(port)), _CONNECT_SECONDS):
+                return
+        except (OSError, ValueError, OverflowError):
+            continue
+    if "spark://" in master:
+        raise headrace.AbsentError(f"nobody answers at {master}; is its port right, and is it up?")
+
+
+def leave_out(points: list[Point], machine: headrace.Machine, options: Options) -> None:
+    """What this machine cannot do has its reason. ExhaustedError: nothing of it can be run."""
+    nodes = two_nodes(machine)
+    for point in points:
+        config = point.config
+        if config == "Hot-Promote":
+            point.code, point.reason = "unsupported", NO_PROMOTION
+        elif not options.local and config != "MMEM":
+            point.code, point.reason = "unsupported", _ELSEWHERE
+        elif config in INTERLEAVES and nodes is None:
+            point.code, point.reason = "absent", ONE_NODE
+        elif config == "ssd-spill" and _kind_of_files(options.spill) in _MEMORY_FILES:
+            point.code = "absent"
+            point.reason = f"{options.spill} is in memory; give a --spill directory on an SSD"
+        elif config == "tmpfs-spill" and (trouble := _tmpfs_trouble(nodes)):
+            point.code, point.reason = "denied", f"no tmpfs can be mounted: {trouble}"
+    _check_space({point.config for point in points if not point.reason}, options)
+
+
+def _kind_of_files(directory: Path) -> str:
+    """The file system that a directory is on; empty if nobody says."""
+    best, kind = "", ""
+    whole = str(directory.resolve()) + "/"
+    for line in Path("/proc/mounts").read_text(errors="replace").splitlines():
+        _, where, what, *_ = line.split(" ")
+        if whole.startswith(where.rstrip("/") + "/") and len(where) >= len(best):
+            best, kind = where, what
+    return kind
+
+
+def _tmpfs(nodes: tuple[int, int] | None, size: int, directory: str) -> list[str]:
+    """What starts a program with a tmpfs that only it sees, and that ends with it; in the slow
+    memory where there is one.
+    """
+    where = f",mpol=prefer:{nodes[1]}" if nodes else ""
+    mount = f'mount -t tmpfs -o size={size}{where} tmpfs "$0" && exec "$@"'
+    return ["unshare", "--map-root-user", "--mount", "sh", "-c", mount, directory]
+
+
+def _tmpfs_trouble(nodes: tuple[int, int] | None) -> str:
+    """Why there can be none."""
+    if shutil.which("unshare") is None:
+        return "no unshare(1)"
+    with tempfile.TemporaryDirectory(prefix="headrace-spark-") as directory:
+        told = subprocess.run(
+            [*_tmpfs(nodes, 1 << 20, directory), "true"], capture_output=True, text=True,
+            errors="replace", timeout=60,
+        )  # fmt: skip
+    return "" if told.returncode == 0 else programs.last_line(told.stderr)
+
+
+def _check_space(configs: set[str], options: Options) -> None:
+    needed = len(configs) * (options.memory + _BESIDE_HEAP) if options.local else options.memory
+    needed += options.files if "tmpfs-spill" in configs else 0
+    free = kilobytes("/proc/meminfo", "MemAvailable")
+    if free is not None and needed > 0.9 * free:
+        raise headrace.ExhaustedError(
+            f"{len(configs)} JVMs and their files take some {headrace.format_bytes(needed)} and "
+            f"{headrace.format_bytes(free)} are free; give less --memory or fewer --configs"
+        )
+    on_disk = options.files * len(configs - {"tmpfs-spill"})
+    free = shutil.disk_usage(options.spill).free
+    if options.local and on_disk > free:
+        raise headrace.ExhaustedError(
+            f"scale {options.scale:g} may spill {headrace.format_bytes(on_disk)} into "
+            f"{options.spill}, which has {headrace.format_bytes(free)} free; take a smaller "
+            "--scale or another --spill directory"
+        )
+
+
+def versions() -> dict[str, str]:
+    java = [spark_session.java() or "java", "-version"]
+    told = subprocess.run(java, capture_output=True, text=True, errors="replace", timeout=60)
+    return {
+        "spark": tpch.version_of("pyspark"),
+        "java": (told.stderr.splitlines() or ["of unknown version"])[0].strip(),
+        "duckdb": tpch.version_of("duckdb"),
+        "tpchgen-cli": tpch.version_of("tpchgen-cli"),
+    }
+
+
+def run(
+    points: list[Point], tables: Path, machine: headrace.Machine, options: Options,
+    stop: Callable[[], bool], progress: Progress,
+) -> None:  # fmt: skip
+    """Fills the points; what was found until somebody wants to stop is kept."""
+    runs = _Runs(points, tables, options, stop, progress)
+    with ExitStack() as ends:
+        try:
+            right = runs.right_answers()
+            for config in dict.fromkeys(point.config for point in points if not point.reason):
+                runs.begin(config, ends, machine)
+            for number in range(options.rounds + 1):
+                runs.round(number, right)
+        except (programs.Stopped, headrace.CancelledError):
+            pass
+        runs.end()
+
+
+@dataclass
+class _Up:
+    spark: spark_session.Spark
+    log: Path
+
+
+@dataclass
+class _Runs:
+    points: list[Point]
+    tables: Path
+    options: Options
+    stop: Callable[[], bool]
+    progress: Progress
+    up: dict[str, _Up] = field(default_factory=dict)
+    done: int = 0
+
+    def right_answers(self) -> dict[str, list[list[Any]]]:
+        self.progress(0, 1, "DuckDB's answers")
+        queries = list(dict.fromkeys(point.query for point in self.points if not point.reason))
+        with Child("DuckDB") as child:
+            return {
+                query: child.call(_duckdb, str(self.tables), QUERIES[query], stop=self.stop)
+                for query in queries
+            }
+
+    def begin(self, config: str, ends: ExitStack, machine: headrace.Machine) -> None:
+        self.progress(0, 1, f"{config}: Spark starts")
+        options = self.options
+        try:
+            directory = ends.enter_context(_directory(options.spill))
+            local, log = directory / "local", directory / "events"
+            for each in (local, log):
+                each.mkdir()
+            launch = placed(machine, INTERLEAVES.get(config)) if options.local else []
+            if config == "tmpfs-spill":
+                launch += _tmpfs(two_nodes(machine), options.files + (64 << 20), str(local))
+            spark = ends.enter_context(spark_session.started(launch, directory, self.stop))
+            tables = {t: str(self.tables / tpch_parquet.file_of(t)) for t in tpch_parquet.TABLES}
+            spark.begin(options.master, _settings(config, options, directory), tables)
+            self.up[config] = _Up(spark, log)
+        except programs.Failed as failed:
+            self._fails(config, failed)
+
+    def round(self, number: int, right: dict[str, list[list[Any]]]) -> None:
+        total = (self.options.rounds + 1) * sum(not point.reason for point in self.points)
+        for point in self.points:
+            if point.reason:
+                continue
+            self.progress(self.done, max(total, self.done + 1), f"{point.config} {point.query}")
+            up = self.up[point.config]
+            try:
+                answer = up.spark.query(QUERIES[point.query], _group(point, number))
+            except programs.Failed as failed:
+                self._fails(point.config, failed)
+                continue
+            self.done += 1
+            by_node = bytes_by_node(up.spark.process)
+            if number > 0:
+                point.found.append({
+                    "seconds": answer["seconds"], "node_bytes": by_node,
+                    "right": same(answer["answer"], right[point.query]), "number": number,
+                })  # fmt: skip
+
+    def end(self) -> None:
+        """What was shuffled and spilled is known when all is logged."""
+        for config, up in self.up.items():
+            try:
+                up.spark.end()
+            except (programs.Failed, programs.Stopped):
+                pass
+            work: dict[str, spark_events.Work] = {}
+            for file in up.log.iterdir():
+                with file.open(errors="replace") as lines:
+                    work |= spark_events.parse(lines)
+            for point in self.points:
+                for found in point.found if point.config == config else ():
+                    logged = work.get(_group(point, found["number"]))
+                    found["work"] = None if logged is None else asdict(logged)
+
+    def _fails(self, config: str, failed: programs.Failed) -> None:
+        for point in self.points:
+            if point.config == config:
+                point.code, point.reason = failed.code, failed.reason
+
+
+@contextmanager
+def _directory(parent: Path) -> Iterator[Path]:
+    try:
+        made = tempfile.TemporaryDirectory(
+            prefix="headrace-spark-", dir=parent, ignore_cleanup_errors=True
+        )
+    except OSError as error:
+        raise error_of(error, "cannot make a directory for Spark", "another --spill") from None
+    with made as name:
+        yield Path(name)
+
+
+def _group(point: Point, number: int) -> str:
+    return f"{point.query} {number}"
+
+
+def _settings(config: str, options: Options, directory: Path) -> dict[str, str]:
+    """Shuffle-heavy: no join is done by sending a table to all, and no partitions are merged."""
+    memory = f"{options.memory >> 20}m"
+    settings = {
+        "spark.driver.memory": memory,
+        "spark.executor.memory": memory,
+        "spark.memory.storageFraction": "0",
+        "spark.sql.shuffle.partitions": str(options.partitions),
+        "spark.sql.autoBroadcastJoinThreshold": "-1",
+        "spark.sql.adaptive.enabled": "false",
+        "spark.local.dir": str(directory / "local"),
+        "spark.sql.warehouse.dir": f"file:{directory}/warehouse",
+        "spark.eventLog.enabled": "true",
+        "spark.eventLog.dir": f"file:{directory}/events",
+        "spark.eventLog.rolling.enabled": "false",
+        "spark.eventLog.compress": "false",
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        # Nothing of a JVM is to stay in /tmp.
+        "spark.driver.extraJavaOptions": f"-XX:-UsePerfData -Djava.io.tmpdir={directory}",
+    }
+    if options.local:
+        settings |= {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
+    if config in SPILLS:
+        fraction = options.spill_memory / (options.memory - _RESERVED)
+        settings["spark.memory.fraction"] = f"{fraction:.6f}"
+    return settings
+
+
+def _duckdb(tables: str, sql: str) -> list[list[Any]]:
+    with tpch.duckdb_connection() as connection:
+        for table in tpch_parquet.TABLES:
+            path = Path(tables, tpch_parquet.file_of(table))
+            literal = str(path).replace("'", "''")
+            connection.execute(f"CREATE VIEW {table} AS SELECT * FROM read_parquet('{literal}')")
+        return [list(row) for row in connection.execute(sql).fetchall()]
+
+
+def same(answer: list[list[Any]], right: list[list[Any]]) -> bool:
+    """Sums of decimals are exact in both. Quotients are not: Spark rounds them to six digits and
+    DuckDB's are floating point.
+    """
+    return len(answer) == len(right) and all(
+        len(row) == len(other) and all(map(_same_cell, row, other))
+        for row, other in zip(answer, right, strict=True)
+    )
+
+
+def _same_cell(cell: Any, right: Any) -> bool:
+    try:
+        if isinstance(right, float):
+            return abs(float(cell) - right) <= 1e-6
+        return Decimal(cell) == right if isinstance(right, Decimal) else bool(cell == right)
+    except (ValueError, TypeError, ArithmeticError):
+        return False
+
+
+def rows(points: list[Point]) -> list[Row]:
+    return [_row(point) for point in points]
+
+
+def _row(point: Point) -> Row:
+    found = point.found
+    seconds = [each["seconds"] for each in found]
+    middle = headrace.summarize(seconds)
+    return {
+        "config": point.config,
+        "query": point.query,
+        "seconds": middle.median if middle else None,
+        "seconds_mad": middle.mad if middle else None,
+        "samples": seconds,
+        **{name: _median(found, name) for name in asdict(spark_events.Work())},
+        "slow_share": statistics.median(slow_share(each["node_bytes"]) for each in found)
+        if found else None,
+        "node_bytes": {str(n): b for n, b in found[-1]["node_bytes"].items()} if found else {},
+        "verified": all(each["right"] for each in found) if found else None,
+        "basis": "hardware",
+        "code": point.code,
+        "reason": point.reason or ("" if found else "interrupted"),
+    }  # fmt: skip
+
+
+def _median(found: list[Row], name: str) -> float | None:
+    values = [each["work"][name] for each in found if each.get("work")]
+    return statistics.median(values) if values else None
+
+
+def check_rows(document: Row) -> None:
+    """Raises, when all is written, if an answer was wrong or nothing was measured at all."""
+    rows = document["rows"]
+    for row in rows:
+        if row["verified"] is False:
+            where = f"{row['config']}, {row['query']}"
+            raise WrongAnswer(f"{where}: Spark's answer differs from DuckDB's; trust no number")
+    if not document["interrupted"] and all(row["seconds"] is None for row in rows):
+        raise kind_of(rows[0]["code"])(rows[0]["reason"])

@@ -1,0 +1,152 @@
+"""headrace bench spark"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from pathlib import Path
+from typing import Annotated, Any, Optional
+
+import typer
+
+import headrace
+from headrace._bench import spark, spark_live, tpch_parquet
+from headrace._cli import exit_codes, output, parse
+from headrace._cli.interrupt import Interrupt
+from headrace._cli.options import Data, Json, Out, Scale
+from headrace._files import check_writable
+
+
+def command(
+    queries: Annotated[
+        Optional[str],
+        typer.Option(metavar="LIST", help="TPC-H's Q5, Q7, Q8 and Q9; default all."),
+    ] = None,
+    configs: Annotated[
+        Optional[str],
+        typer.Option(metavar="LIST", help="Such as MMEM,3:1,ssd-spill; default all."),
+    ] = None,
+    scale: Scale = 1,
+    rounds: Annotated[
+        int, typer.Option(metavar="NUMBER", min=1, max=1000, help="Repetitions after the first.")
+    ] = 3,
+    master: Annotated[
+        Optional[str],
+        typer.Option(
+            metavar="URL", help="Spark's: local[N], spark://HOST:PORT, k8s://..., yarn; default "
+            "local, all CPUs."
+        ),
+    ] = None,
+    memory: Annotated[
+        str, typer.Option(metavar="SIZE", help="The heap of each JVM.")
+    ] = "2GiB",
+    spill_memory: Annotated[
+        str,
+        typer.Option(metavar="SIZE", help="What tasks have of it in ssd-spill and tmpfs-spill."),
+    ] = "16MiB",
+    partitions: Annotated[
+        int, typer.Option(metavar="NUMBER", min=1, max=10**5, help="Of each shuffle.")
+    ] = 64,
+    spill: Annotated[
+        Optional[Path],
+        typer.Option(
+            metavar="DIRECTORY", help="On an SSD, for shuffled and spilled files; default $TMPDIR."
+        ),
+    ] = None,
+    data: Data = None,
+    json: Json = False,
+    out: Out = None,
+) -> int:
+    """Measure TPC-H on Spark with its memory interleaved, or spilling to SSD or to memory.
+
+    Configurations and queries are those of a talk on CXL memory (P. Zhou, MemCon 2024); answers are
+    compared with DuckDB's. What this machine lacks is left out, with the reason. It takes Spark and
+    Java (docs/design/spark.md).
+
+    \b
+    headrace bench spark --scale 0.1
+    headrace bench spark --queries Q9 --configs MMEM,ssd-spill,tmpfs-spill
+    headrace bench spark --master spark://HOST:7077 --data /shared --scale 100
+    """
+    if out is not None:
+        check_writable(out)
+    options = spark_live.Options(
+        queries=parse.chosen(queries, list(spark.QUERIES), "query", list(spark.QUERIES)),
+        configs=parse.chosen(
+            configs, spark_live.CONFIGS, "configuration", list(spark_live.CONFIGS)
+        ),
+        scale=scale, rounds=rounds,
+        master=master or f"local[{len(os.sched_getaffinity(0))}]",
+        memory=parse.size(memory), spill_memory=parse.size(spill_memory), partitions=partitions,
+        spill=spill or Path(tempfile.gettempdir()), data=data,
+    )  # fmt: skip
+    spark_live.check(options)
+    return measured(options, json, out)
+
+
+def measured(options: spark_live.Options, json: bool, out: Path | None) -> int:
+    machine = headrace.Machine.discover()
+    points = spark_live.points(options)
+    spark_live.leave_out(points, machine, options)
+    with Interrupt() as interrupt, output.ProgressBar("Spark") as bar:
+        # Kept for the next time once it is complete; nothing of it is kept before.
+        with interrupt.suspended():
+            bar(0, 1, f"TPC-H at scale {options.scale:g}")
+            tables = tpch_parquet.prepare(options.scale, options.data)
+        spark_live.run(points, tables, machine, options, interrupt, bar)
+    document = output.document(
+        "bench spark", machine, basis="measured", versions=spark_live.versions(),
+        scale=options.scale, rounds=options.rounds, master=options.master,
+        memory_bytes=options.memory, spill_memory_bytes=options.spill_memory,
+        partitions=options.partitions, interrupted=interrupt.requested,
+        rows=spark_live.rows(points),
+    )  # fmt: skip
+    output.deliver(document, out=out, json=json, show=lambda: print_measured(document))
+    spark_live.check_rows(document)
+    return exit_codes.INTERRUPTED if interrupt.requested else exit_codes.SUCCESS
+
+
+def print_measured(document: dict[str, Any]) -> None:
+    """A table for each query; what has no number, and why."""
+    print(
+        f"Spark {document['versions']['spark']} on {document['master']}, "
+        f"TPC-H at scale {document['scale']:g}, heaps of "
+        f"{headrace.format_bytes(document['memory_bytes'])}, {document['partitions']} partitions; "
+        f"spilling with {headrace.format_bytes(document['spill_memory_bytes'])} for tasks"
+    )
+    for name in dict.fromkeys(row["query"] for row in document["rows"]):
+        found = [
+            row for row in document["rows"] if row["query"] == name and row["seconds"] is not None
+        ]
+        if found:
+            print(f"\n{name}")
+            _print_found(found)
+    for row in {row["config"]: row for row in document["rows"] if row["reason"]}.values():
+        print(f"{row['config']}: {row['reason']}")
+    answers = [row["verified"] for row in document["rows"] if row["verified"] is not None]
+    if answers:
+        print("answers: equal to DuckDB's" if all(answers) else "answers: WRONG, see below")
+    print(f"medians of {document['rounds']} rounds, {document['rests_on']['detail']}")
+
+
+def _print_found(rows: list[dict[str, Any]]) -> None:
+    output.print_table(
+        ("config", "the talk's words", "seconds", "task CPU", "GC", "shuffled", "spilled", "slow"),
+        [
+            (row["config"], spark.TALK[row["config"]],
+             f"{row['seconds']:.2f} +- {row['seconds_mad']:.2f}",
+             _seconds(row["cpu_seconds"]), _seconds(row["gc_seconds"]),
+             _bytes(row["shuffle_bytes"]), _bytes(row["spilled_bytes"]),
+             f"{row['slow_share']:.1%}")
+            for row in rows
+        ],
+        left=2,
+    )  # fmt: skip
+
+
+def _seconds(value: float | None) -> str:
+    return "-" if value is None else f"{value:.2f} s"
+
+
+def _bytes(size: float | None) -> str:
+    return "-" if size is None else str(headrace.format_bytes(int(size)))

@@ -1,0 +1,249 @@
+"""headrace bench spark: what is measured and how it ends, with a fake PySpark; the real one where
+it is installed.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import time
+from collections.abc import Callable
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from headrace._bench import spark_events, spark_live, spark_session, tpch_parquet
+
+pytest.importorskip("duckdb")
+
+Run = Callable[..., "subprocess.CompletedProcess[str]"]
+Golden = Callable[[str, str], None]
+
+SCALE = "0.001"
+SMALL = ["bench", "spark", "--scale", SCALE, "--rounds", "2", "--master", "local[1]"]
+
+
+@pytest.fixture(scope="module")
+def tables(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    directory = tmp_path_factory.mktemp("tpch")
+    tpch_parquet.prepare(float(SCALE), directory)
+    return directory
+
+
+@pytest.fixture
+def fake(tables: Path, tmp_path: Path) -> dict[str, str]:
+    """An environment with a PySpark and a Java that only look so."""
+    package = tmp_path / "modules" / "pyspark"
+    package.mkdir(parents=True)
+    (package / "__init__.py").write_text("")
+    shutil.copy(Path(__file__).with_name("fake_pyspark.py"), package / "sql.py")
+    java = tmp_path / "home" / "bin" / "java"
+    java.parent.mkdir(parents=True)
+    java.write_text("#!/bin/sh\necho 'a java of the tests' >&2\n")
+    java.chmod(0o755)
+    (tmp_path / "spill").mkdir()
+    return {
+        "PYTHONPATH": str(package.parent), "JAVA_HOME": str(java.parents[1]),
+        "TMPDIR": str(tmp_path / "spill"), "HEADRACE_DATA": str(tables),
+    }  # fmt: skip
+
+
+def left(tmp_path: Path) -> list[Path]:
+    return list((tmp_path / "spill").iterdir())
+
+
+def test_a_document_and_nothing_left(run: Run, fake: dict[str, str], tmp_path: Path) -> None:
+    result = run(*SMALL, "--queries", "q9,Q5", "--json", env=fake)
+    assert (result.returncode, result.stderr) == (0, "")
+    document = json.loads(result.stdout)
+    assert document["kind"] == "bench spark" and document["basis"] == "measured"
+    assert document["versions"]["java"] == "a java of the tests"
+    rows = {(row["config"], row["query"]): row for row in document["rows"]}
+    assert len(rows) == 2 * len(spark_live.CONFIGS)
+    for (config, _), row in rows.items():
+        assert row["basis"] == "hardware"
+        if row["reason"]:
+            assert config not in ("MMEM",) and row["code"] and row["seconds"] is None
+            continue
+        assert row["verified"] is True and len(row["samples"]) == 2 and row["seconds"] > 0
+        assert (row["tasks"], row["shuffle_bytes"], row["cpu_seconds"]) == (2, 8192, 3.0)
+        assert row["spilled_bytes"] == (14 if config in spark_live.SPILLS else 0)
+        assert row["spilled_memory_bytes"] == 2 * row["spilled_bytes"]
+        assert sum(row["node_bytes"].values()) > 0 and 0 <= row["slow_share"] <= 1
+    assert rows["Hot-Promote", "Q5"]["reason"]
+    assert not left(tmp_path)
+
+
+def test_in_words(run: Run, fake: dict[str, str], golden: Golden) -> None:
+    result = run(*SMALL, "--queries", "Q5", "--configs", "mmem,hot-promote", env=fake)
+    assert (result.returncode, result.stderr) == (0, "")
+    text = re.sub(r"\d+\.\d\d \+- \d+\.\d\d", "S.SS +- S.SS", result.stdout)
+    text = re.sub(r"rounds, .*", "rounds, MEASURED HERE", re.sub("Spark [0-9.]+", "Spark V", text))
+    golden("bench_spark.txt", re.sub(r"\d\.\d%", "N.N%", text))
+
+
+@pytest.mark.parametrize(
+    ("wrong", "code", "told"),
+    [
+        ("wrong", 70, "MMEM, Q5: Spark's answer differs from DuckDB's"),
+        ("fail", 7, "Spark did not start on local[1]: no space for blocks"),
+        ("end", 7, "Spark: "),
+    ],
+)
+def test_what_goes_wrong_is_one_line(
+    run: Run, fake: dict[str, str], tmp_path: Path, wrong: str, code: int, told: str
+) -> None:
+    result = run(
+        *SMALL, "--queries", "Q5", "--configs", "MMEM", env=fake | {"FAKE_SPARK": wrong}
+    )
+    assert result.returncode == code, result
+    assert told in result.stderr and result.stderr.count("\n") == 1
+    assert not left(tmp_path)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
+def test_spark_ends_with_us(
+    command: Path, fake: dict[str, str], tmp_path: Path, number: signal.Signals
+) -> None:
+    with subprocess.Popen(
+        [str(command), *SMALL, "--queries", "Q5", "--configs", "MMEM"], cwd=tmp_path,
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+        env=os.environ | fake | {"FAKE_SPARK": "hang"},
+    ) as process:  # fmt: skip
+        child = wait_for(lambda: next(tmp_path.glob("spill/*/local/child"), None))
+        jvm = int(wait_for(child.read_text))
+        driver = parent_of(jvm)
+        time.sleep(0.2)
+        process.send_signal(number)
+        process.communicate(timeout=60)
+    assert process.returncode == (-9 if number == signal.SIGKILL else 130)
+    wait_for(lambda: not alive(driver))
+    if number == signal.SIGKILL:  # a JVM would end by its stdin; nobody is left to remove files
+        os.kill(jvm, signal.SIGKILL)
+        return
+    assert not alive(jvm) and not left(tmp_path)
+
+
+def parent_of(process: int) -> int:
+    return int(Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[1])
+
+
+def alive(process: int) -> bool:
+    try:
+        stat = Path(f"/proc/{process}/stat").read_text()
+    except OSError:
+        return False
+    return stat.rpartition(")")[2].split()[0] not in "ZX"
+
+
+def wait_for(what: Callable[[], Any]) -> Any:
+    for _ in range(600):
+        if found := what():
+            return found
+        time.sleep(0.05)
+    raise AssertionError("waited for 30 s in vain")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "told"),
+    [
+        (["--queries", "Q1"], 3, "no query 'Q1'; there are Q5, Q7, Q8, Q9"),
+        (["--configs", "none"], 3, "no configuration 'none'; there are MMEM, 3:1"),
+        (["--master", "mesos://a"], 2, "no master 'mesos://a'; give local[2], spark://"),
+        (["--master", "spark://127.0.0.1:1"], 3, "nobody answers at spark://127.0.0.1:1; is"),
+        (["--master", "spark://nowhere"], 3, "nobody answers at spark://nowhere; is"),
+        (["--memory", "100MiB"], 2, "--memory 100 MiB: Spark takes 512 MiB or more"),
+        (["--memory", "100TiB"], 6, ""),
+        (["--spill-memory", "4GiB"], 2, "--spill-memory 4 GiB: give 1 MiB to 1 GiB, what"),
+        (["--spill", "nowhere"], 3, "no directory nowhere; give another --spill"),
+        (["--scale", "0"], 2, "scale 0; take more than 0"),
+        (["--out", "nowhere/x.json"], 3, "no directory nowhere"),
+    ],
+)
+def test_nonsense_is_one_line(
+    run: Run, fake: dict[str, str], arguments: list[str], code: int, told: str
+) -> None:
+    result = run("bench", "spark", "--scale", SCALE, *arguments, env=fake)
+    assert result.returncode == code, result
+    assert result.stderr.startswith(f"headrace: {told}") and result.stderr.count("\n") == 1
+
+
+def test_more_than_the_disk_holds(run: Run, fake: dict[str, str]) -> None:
+    result = run("bench", "spark", "--scale", "1000", "--configs", "MMEM,ssd-spill", env=fake)
+    assert result.returncode == 6 and "take a smaller --scale" in result.stderr
+
+
+def test_without_java_it_says_how_to_get_it(run: Run, fake: dict[str, str]) -> None:
+    result = run(*SMALL, env=fake | {"JAVA_HOME": "/nowhere"})
+    assert result.returncode == 3
+    assert result.stderr == (
+        "headrace: no java; install: sudo apt install openjdk-17-jre-headless\n"
+    )
+
+
+def test_without_spark_it_says_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(spark_session, "find_spec", lambda name: None)
+    monkeypatch.setattr(spark_session, "java", lambda: None)
+    with pytest.raises(Exception, match=r"^no pyspark and no java; install: pip install 'headrace"):
+        spark_session.check_installed()
+
+
+def test_on_a_cluster_only_what_it_can_do(run: Run, fake: dict[str, str]) -> None:
+    result = run(
+        *SMALL[:-2], "--master", "yarn", "--queries", "Q5", "--json", env=fake
+    )
+    assert result.returncode == 0, result
+    rows = {row["config"]: row["reason"] for row in json.loads(result.stdout)["rows"]}
+    assert rows["MMEM"] == "" and all(rows[c] for c in spark_live.CONFIGS if c != "MMEM")
+
+
+def test_answers_are_compared_exactly_but_for_quotients() -> None:
+    right = [["A", 1995, Decimal("1.5000"), 0.028649123]]
+    assert spark_live.same([["A", 1995, "1.5000", "0.028649"]], right)
+    for answer in (
+        [["B", 1995, "1.5", "0.028649"]], [["A", 1996, "1.5", "0.028649"]],
+        [["A", 1995, "1.5001", "0.028649"]], [["A", 1995, "1.5", "0.0287"]],
+        [["A", 1995, None, "0.028649"]], [["A", 1995, "x", "0.028649"]], [], [[]],
+    ):  # fmt: skip
+        assert not spark_live.same(answer, right)
+
+
+def test_events_that_are_none_are_passed_over() -> None:
+    task = {"Event": "SparkListenerTaskEnd", "Stage ID": 1}
+    lines = ["", "{", "[]", "7", '{"Event": 3}', json.dumps(task)]
+    assert spark_events.parse(lines) == {}
+    job = {
+        "Event": "SparkListenerJobStart", "Stage IDs": [1],
+        "Properties": {"spark.jobGroup.id": "g"},
+    }  # fmt: skip
+    lines = [json.dumps(job), json.dumps(task), json.dumps(task | {"Task Metrics": {}}), "{"]
+    assert spark_events.parse(lines) == {"g": spark_events.Work(tasks=2)}
+
+
+real = pytest.mark.skipif(
+    importlib.util.find_spec("pyspark") is None or shutil.which("java") is None,
+    reason="no pyspark or no java: Spark itself is NOT tested here",
+)
+
+
+@real
+def test_spark_itself(run: Run, tables: Path, tmp_path: Path) -> None:
+    (tmp_path / "spill").mkdir()
+    result = run(
+        *SMALL, "--rounds", "1", "--queries", "Q9", "--configs", "MMEM,tmpfs-spill",
+        "--memory", "512MiB", "--spill-memory", "1MiB", "--partitions", "2", "--json",
+        env={"TMPDIR": str(tmp_path / "spill"), "HEADRACE_DATA": str(tables)},
+    )  # fmt: skip
+    assert (result.returncode, result.stderr) == (0, "")
+    for row in json.loads(result.stdout)["rows"]:
+        if not row["reason"]:
+            assert row["verified"] is True and row["shuffle_bytes"] > 0 and row["cpu_seconds"] > 0
+            assert sum(row["node_bytes"].values()) > 1 << 20
+    assert not left(tmp_path)
