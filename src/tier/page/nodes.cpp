@@ -171,6 +171,7 @@ void Nodes::move(Pages& pages, NodeId node) {
 }
 
 Status Nodes::move(std::span<const TrackedRange> ranges, bool in) {
+  if (ranges.empty()) return {};
   Room room = kernel_.free_memory();
   std::map<NodeId, Pages> batches;  // by where they go
   for (const TrackedRange& range : ranges) {

@@ -125,12 +125,24 @@ TrackedRange PageTier::Inside::chunk_at(std::uintptr_t begin) const {
   return {begin, std::min(range->end, (begin / range->chunk + 1) * range->chunk)};
 }
 
+// What moves as a whole may be several chunks of heat.
+double PageTier::Inside::heat_of(const TrackedRange& range) const {
+  double sum = 0;
+  for (std::uintptr_t at = range.begin; at < range.end;) {
+    const std::uintptr_t next =
+        std::min(range.end, (at / options_.chunk.value + 1) * options_.chunk.value);
+    sum += hotness_.heat(reinterpret_cast<const void*>(at)) * static_cast<double>(next - at);
+    at = next;
+  }
+  return sum / static_cast<double>(range.bytes().value);
+}
+
 Result<std::vector<ChunkPlace>> PageTier::Inside::places() const {
   std::vector<ChunkPlace> places;
   for (const Managed& range : ranges_) {
     for (std::uintptr_t at = range.begin; at < range.end; at = chunk_at(at).end) {
       HEADRACE_TRY(ChunkPlace place, slow_->place_of(chunk_at(at)));
-      place.heat = hotness_.heat(reinterpret_cast<const void*>(at));
+      place.heat = heat_of(chunk_at(at));
       const auto back_off = backed_off_.find(at);
       place.backed_off = back_off != backed_off_.end() && back_off->second.left > 0;
       if (place.resident.value + place.out.value > 0) places.push_back(place);

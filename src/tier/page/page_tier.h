@@ -47,6 +47,7 @@ class PageTier::Inside {
   Result<Managed> managed(std::span<const std::byte> memory) const;
   Status heat_up() REQUIRES(mutex_);
   Result<std::vector<ChunkPlace>> places() const REQUIRES(mutex_);
+  double heat_of(const TrackedRange& range) const REQUIRES(mutex_);
   TrackedRange chunk_at(std::uintptr_t begin) const REQUIRES(mutex_);
   // Does what was decided, and adds what was refused.
   Status carry_out(TierStep& step) REQUIRES(mutex_);
