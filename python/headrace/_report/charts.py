@@ -1,5 +1,8 @@
 """The report's charts: one theme, and lines, bars, dots and heat maps for the figures.
 
+Fields are channels (`alt.X("x:Q")`), not their shorthands: what those stand for Altair looks up
+anew for each, for as long as all the rest takes.
+
 Each chart is one view as wide as its container, so that it fits a desk and a telephone, and has no
 background and no ink of its own: text and rules are drawn in the page's text colour
 (``currentColor``), data in hues that read on white and on black.
@@ -116,12 +119,17 @@ def lines(
     else:
         y = alt.Y("y:Q", title=y_title, scale=alt.Scale(zero=True), axis=alt.Axis(tickCount=6))
     color = _color("line", rows)
-    tooltip = ["line:N", alt.Tooltip("x:Q", title=x_title), alt.Tooltip("text:N", title=y_title)]
+    tooltip = [
+        alt.Tooltip("line:N"), alt.Tooltip("x:Q", title=x_title),
+        alt.Tooltip("text:N", title=y_title),
+    ]  # fmt: skip
     base = alt.Chart(alt.Data(values=list(rows)))
     line = base.mark_line(point=True).encode(
-        x=along, y=y, color=color, order="order:Q", tooltip=tooltip
+        x=along, y=y, color=color, order=alt.Order("order:Q"), tooltip=tooltip
     )
-    spread = base.mark_rule(opacity=0.5).encode(x=along, y="low:Q", y2="high:Q", color=color)
+    spread = base.mark_rule(opacity=0.5).encode(
+        x=along, y=alt.Y("low:Q"), y2=alt.Y2("high:Q"), color=color
+    )
     layers = [spread, line, *_diamonds(published, along, y, dy=-13)]
     if level is not None:
         layers.append(alt.Chart(alt.Data(values=[{"y": level}])).mark_rule(**DASHED).encode(y=y))
@@ -143,16 +151,20 @@ def bars(rows: Sequence[Row], *, title: str, published: Sequence[Row] = ()) -> P
     bar = base.mark_bar().encode(
         x=along,
         color=_color("line", rows),
-        tooltip=["bar:N", "line:N", alt.Tooltip("text:N", title=title)],
+        tooltip=_bar_tooltip(title),
     )
-    spread = base.mark_rule(color=INK, opacity=0.6).encode(x="low:Q", x2="high:Q")
+    spread = base.mark_rule(color=INK, opacity=0.6).encode(x=alt.X("low:Q"), x2=alt.X2("high:Q"))
     layers = [bar, spread, *_diamonds(published, along, _bars_axis(names), dx=36)]
     if len(rows) <= MOST_NUMBERS and not published:
         text = base.mark_text(align="left", dx=8, fontSize=11, fontWeight="bold")
-        layers.append(text.encode(x="high:Q", text="text:N"))
+        layers.append(text.encode(x=alt.X("high:Q"), text=alt.Text("text:N")))
     least = 34 if any("\n" in name for name in names) else 0
     height = max(60, len(names) * max(least, len(groups) * 18 + 6))
     return alt.layer(*layers).properties(width="container", height=height)
+
+
+def _bar_tooltip(title: str) -> list[alt.Tooltip]:
+    return [alt.Tooltip("bar:N"), alt.Tooltip("line:N"), alt.Tooltip("text:N", title=title)]
 
 
 def _bars_axis(names: Sequence[str]) -> alt.Y:
@@ -184,7 +196,7 @@ def times(rows: Sequence[Row], *, title: str) -> Picture:
             y=alt.Y("bar:N", sort=names, title=None, axis=alt.Axis(grid=True)),
             color=_color("line", rows),
             shape=alt.Shape("line:N", legend=None),
-            tooltip=["bar:N", "line:N", alt.Tooltip("text:N", title=title)],
+            tooltip=_bar_tooltip(title),
         )
     )  # fmt: skip
     return marks.properties(width="container", height=max(60, len(names) * 30))
@@ -204,7 +216,8 @@ def heat(cells: Sequence[Row], *, x_title: str | None = None, color: str = BLUE)
                               domain=False, labelOverlap=False)),
         y=alt.Y("row:N", sort=rows, title=None,
                 axis=alt.Axis(ticks=False, domain=False, labelOverlap=False)),
-        tooltip=["row:N", "column:N", alt.Tooltip("words:N", title="value")],
+        tooltip=[alt.Tooltip("row:N"), alt.Tooltip("column:N"),
+                 alt.Tooltip("words:N", title="value")],
     )  # fmt: skip
     there = (
         base.transform_filter("isValid(datum.shade)")
@@ -215,7 +228,7 @@ def heat(cells: Sequence[Row], *, x_title: str | None = None, color: str = BLUE)
     absent = base.transform_filter("!isValid(datum.shade)").mark_rect(
         filled=False, stroke=INK, strokeDash=[3, 3], strokeOpacity=0.45
     )
-    numbers = base.mark_text(fontSize=size).encode(text="text:N")
+    numbers = base.mark_text(fontSize=size).encode(text=alt.Text("text:N"))
     height = max(60, 26 * len(rows))
     return alt.layer(there, absent, numbers).properties(width="container", height=height)
 

@@ -103,7 +103,7 @@ _COLOR = alt.Color("color:N", scale=None)
 def _boxes(boxes: list[Row]) -> alt.Chart:
     base = alt.Chart(alt.Data(values=boxes))
     return base.mark_rect(cornerRadius=8, fillOpacity=0.16, strokeOpacity=0.8).encode(
-        x=_x("x"), x2="x2:Q", y=_y("y"), y2="y2:Q", color=_COLOR,
+        x=_x("x"), x2=alt.X2("x2:Q"), y=_y("y"), y2=alt.Y2("y2:Q"), color=_COLOR,
         stroke=alt.Stroke("color:N", scale=None),
     )  # fmt: skip
 
@@ -125,7 +125,8 @@ def _arrows(arrows: list[Row]) -> list[alt.Chart]:
         alt.Chart(alt.Data(values=points))
         .mark_line(interpolate="basis", opacity=0.75)
         .encode(
-            x=_x("x"), y=_y("y"), color=_COLOR, detail="link:N", order="place:Q",
+            x=_x("x"), y=_y("y"), color=_COLOR, detail=alt.Detail("link:N"),
+            order=alt.Order("place:Q"),
             strokeWidth=alt.StrokeWidth("share:Q", scale=wide, legend=None),
             strokeDash=alt.condition("datum.rate > 0", alt.value([1, 0]), alt.value([3, 4])),
             tooltip=alt.Tooltip("words:N", title="from the memory to the CPUs"),
@@ -147,4 +148,4 @@ def _text(texts: list[Row], align: Any, size: int = 11, weight: Any = "normal") 
     mark = alt.Chart(alt.Data(values=texts)).mark_text(
         align=align, dx=margin, fontSize=size, fontWeight=weight, color=INK
     )
-    return mark.encode(x=_x("x"), y=_y("y"), text="text:N")
+    return mark.encode(x=_x("x"), y=_y("y"), text=alt.Text("text:N"))

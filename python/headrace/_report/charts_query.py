@@ -89,12 +89,13 @@ def overview(runs: dict[str, Row]) -> Picture:
             x=alt.X("start:Q", scale=alt.Scale(domain=[0, end * 1e3], nice=False),
                     title="milliseconds since the start of the query",
                     axis=alt.Axis(tickCount=8)),
-            x2="end:Q",
+            x2=alt.X2("end:Q"),
             y=alt.Y("mode:N", sort=list(runs), title=None, axis=_plain_axis(),
                     scale=alt.Scale(paddingInner=0.3, paddingOuter=0.1)),
             yOffset=_lanes(),
             color=_activity_color(legend=True),
-            tooltip=["mode:N", "activity:N", alt.Tooltip("start:Q", title="from, ms", format=".2f"),
+            tooltip=[alt.Tooltip("mode:N"), alt.Tooltip("activity:N"),
+                     alt.Tooltip("start:Q", title="from, ms", format=".2f"),
                      alt.Tooltip("end:Q", title="to, ms", format=".2f")],
         )
         .properties(width="container", height=76 * len(runs))
@@ -173,7 +174,7 @@ def timeline(run: Row, end_ms: float, *, last: bool) -> Picture:
         .mark_bar()
         .encode(
             x=x,
-            x2="end:Q",
+            x2=alt.X2("end:Q"),
             y=y,
             yOffset=_lanes(),
             color=_activity_color(legend=not last),
@@ -189,7 +190,8 @@ def timeline(run: Row, end_ms: float, *, last: bool) -> Picture:
         .encode(
             x=alt.X("end:Q"), y=y, yOffset=_lanes(),
             tooltip=[
-                "column:N", "chunk:Q", alt.Tooltip("end:Q", title="arrived, ms", format=".2f"),
+                alt.Tooltip("column:N"), alt.Tooltip("chunk:Q"),
+                alt.Tooltip("end:Q", title="arrived, ms", format=".2f"),
             ],
         )
     )
@@ -222,7 +224,7 @@ def modes(rows: Sequence[Row], floors: Sequence[Row]) -> Picture:
         layers.append(
             alt.Chart(alt.Data(values=list(floors)))
             .mark_rule(**DASHED)
-            .encode(x=x, tooltip=["floor:N", alt.Tooltip("ms:Q", format=".1f")])
+            .encode(x=x, tooltip=[alt.Tooltip("floor:N"), alt.Tooltip("ms:Q", format=".1f")])
         )
     return alt.layer(*layers).properties(width="container", height=38 * len(rows))
 
