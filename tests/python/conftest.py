@@ -80,7 +80,9 @@ def machine(tmp_path_factory: pytest.TempPathFactory) -> headrace.Machine:
 @pytest.fixture(scope="session")
 def measured(machine: headrace.Machine) -> headrace.Profile:
     """STREAM of this host, measured once for all that ask what a profile says, not how fast."""
-    return headrace.measure(machine, experiments=["stream"], budget=2, width=1.0)
+    return headrace.measure(
+        machine, experiments=["stream"], budget=2, rounds=1, repetitions=1, noise_checks=False
+    )
 
 
 @pytest.fixture(scope="session")

@@ -6,6 +6,9 @@ import subprocess
 import sys
 from pathlib import Path
 
+#: The arguments of `headrace measure` for one point, in half a second.
+POINT = ["bandwidth", "--only", "mix=read,threads=1", "--width", "100%", "--budget", "2s"]
+
 #: A demo that measures one rate and one copy: for tests of what comes after.
 SHORT = """
 import headrace

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TypeVar
 
 import pytest
-from staged import press_ctrl_c
+from staged import POINT, press_ctrl_c
 
 import headrace
 from headrace._run.launches import measure_again
@@ -20,7 +20,7 @@ from headrace._run.launches import measure_again
 T = TypeVar("T")
 Run = Callable[..., "subprocess.CompletedProcess[str]"]
 
-SMALL = ["measure", "stream", "--budget", "4s", "--width", "100%", "--out", "p.json"]
+SMALL = ["measure", "stream", "--budget", "2s", "--width", "100%", "--out", "p.json"]
 
 
 def test_help_and_list(run: Run, golden: Callable[[str, str], None]) -> None:
@@ -34,50 +34,53 @@ def test_a_profile_is_a_machine_that_can_be_compared(run: Run, tmp_path: Path) -
     result = run(*SMALL)
     assert (result.returncode, result.stderr) == (0, "")
     lines = result.stdout.splitlines()
-    assert lines[0].startswith("stream  ") and lines[-1] == "profile: p.json"
+    assert lines[0].split()[0] == "stream" and lines[-1] == "profile: p.json"
     profile = headrace.Profile.load(tmp_path / "p.json")
     assert len(profile.rows) >= 4 and all(row.experiment == "stream" for row in profile.rows)
     kernels = {str(row.parameters["kernel"]) for row in profile.rows}
     measured = {str(row.parameters["kernel"]) for row in profile.rows if row.median is not None}
     assert kernels == {"copy", "scale", "add", "triad"} and measured, "a slow host leaves some out"
-    assert measured <= {line.split()[0] for line in lines if line.split()}
+    assert measured <= {word for line in lines for word in line.split()}
     for row in profile.rows:
         assert (row.median is None) == bool(row.reason)
         assert row.median is None or row.low <= row.median <= row.high  # type: ignore[operator]
-    assert profile.conditions["budget_s"] == "4.0"
+    assert profile.conditions["budget_s"] == "2.0"
     assert run("topo", "--from", "p.json").returncode == 0
     same = run("compare", "p.json", "p.json")
     assert same.returncode == 0 and "no change beyond noise" in same.stdout
 
 
-#: One point.
-TRIAD = ["measure", "stream", "--only", "kernel=triad", "--budget", "2s", "--width", "100%",
-         "--out", "p.json"]  # fmt: skip
-
-
 def test_json_is_the_profile(run: Run, tmp_path: Path) -> None:
-    result = run(*TRIAD, "--json")
+    result = run("measure", *POINT, "--out", "p.json", "--json")
     document = json.loads(result.stdout)
     assert document == json.loads((tmp_path / "p.json").read_text())
     assert {"schema_version", "nodes", "conditions", "rows"} <= document.keys()
 
 
-def test_resume_measures_only_what_is_missing(run: Run, tmp_path: Path) -> None:
-    run(*SMALL)
+def test_resume_measures_only_what_is_missing(
+    run: Run, machine: headrace.Machine, tmp_path: Path
+) -> None:
+    profile = headrace.measure(
+        machine, experiments=["bandwidth"], only={"threads": 1}, rounds=1, repetitions=1,
+        noise_checks=False,
+    )  # fmt: skip
+    resume = ["measure", "bandwidth", "--only", "threads=1", "--budget", "2s", "--width", "100%",
+              "--out", "p.json", "--resume"]  # fmt: skip
     path = tmp_path / "p.json"
-    document = json.loads(path.read_text())
+    document = json.loads(profile.to_json())
+    assert len(document["rows"]) > 1
     for row in document["rows"][1:]:
         row |= dict.fromkeys(("median", "mad", "min", "max", "low", "high"), 1.0) | {"samples": [1]}
     document["rows"][0] |= {"median": None, "samples": [], "reason": "stopped"}
     path.write_text(json.dumps(document))
-    assert run(*SMALL, "--resume").returncode == 0
+    assert run(*resume).returncode == 0
     rows = {json.dumps(r["parameters"]): r for r in json.loads(path.read_text())["rows"]}
     first = rows.pop(json.dumps(document["rows"][0]["parameters"]))
     assert first["median"] > 1
     assert all(row["median"] == 1 for row in rows.values())
     document["name"] = "elsewhere"
     path.write_text(json.dumps(document))
-    other = run(*SMALL, "--resume")
+    other = run(*resume)
     assert other.returncode == 2 and "is of machine 'elsewhere'" in other.stderr
     assert json.loads(path.read_text())["name"] == "elsewhere", "left as it was"
 
@@ -119,7 +122,9 @@ def test_from_python(machine: headrace.Machine) -> None:
         machine,
         experiments=["stream"],
         budget=2,
-        width=1.0,
+        rounds=1,
+        repetitions=1,
+        noise_checks=False,
         progress=lambda done, total: steps.append((done, total)),
     )
     assert steps and steps == sorted(steps)
@@ -138,8 +143,7 @@ def test_launches_are_measured_in_processes_of_their_own_and_merged(
     run: Run, tmp_path: Path
 ) -> None:
     result = run(
-        "measure", "bandwidth", "--only", "mix=read,threads=1", "--budget", "4s", "--width", "100%",
-        "--launches", "2", "--out", "p.json",
+        "measure", *POINT[:-1], "4s", "--launches", "2", "--out", "p.json",
     )  # fmt: skip
     assert (result.returncode, result.stderr) == (0, "")
     profile = headrace.Profile.load(tmp_path / "p.json")

@@ -13,18 +13,19 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from staged import press_ctrl_c
+from staged import POINT, SHORT, press_ctrl_c
 
 Run = Callable[..., "subprocess.CompletedProcess[str]"]
 
 COPY = ["bench", "copy", "--sizes", "4KiB", "--engines", "memcpy", "--rounds", "1"]
 HISTOGRAM = ["bench", "histogram", "--size", "80KB", "--threads", "1", "--rounds", "1"]
 STREAM = ["bench", "stream", "--size", "80KB", "--threads", "1", "--repetitions", "1"]
-MEASURE = ["measure", "latency", "--budget", "2s"]
+MEASURE = ["measure", *POINT]
 DSA = ["bench", "dsa", "submission", "--emulated", "--sizes", "4k"]
 
 #: The command, of which something is replaced by what fails.
 FAILING = """
+{short}
 import subprocess, sys
 import headrace
 from headrace import _files
@@ -40,7 +41,7 @@ main()
 def failing(
     what: str, error: str, arguments: list[str], folder: Path
 ) -> subprocess.CompletedProcess[str]:
-    script = FAILING.format(what=what, error=error, arguments=arguments)
+    script = FAILING.format(short=SHORT, what=what, error=error, arguments=arguments)
     return subprocess.run(
         [sys.executable, "-c", script], capture_output=True, text=True, cwd=folder, timeout=120
     )
@@ -78,7 +79,7 @@ def test_a_pipe_gets_the_document_once(command: Path, tmp_path: Path) -> None:
     found: list[str] = []
     reader = threading.Thread(target=lambda: found.append((tmp_path / "pipe").read_text()))
     reader.start()
-    arguments = ["measure", "latency", "--budget", "4s", "--launches", "2", "--out", "pipe"]
+    arguments = ["measure", *POINT[:-1], "4s", "--launches", "2", "--out", "pipe"]
     result = subprocess.run([command, *arguments], capture_output=True, timeout=120, cwd=tmp_path)
     reader.join(30)
     assert result.returncode == 0, result
@@ -114,7 +115,7 @@ def test_a_demo_that_cannot_measure_copies(tmp_path: Path) -> None:
 def test_a_launch_that_fails(
     tmp_path: Path, what: str, error: str, code: int, told: str
 ) -> None:
-    arguments = ["measure", "latency", "--budget", "6s", "--launches", "3", "--json"]
+    arguments = ["measure", *POINT[:-1], "6s", "--launches", "3", "--json"]
     result = failing(what, error, arguments, tmp_path)
     assert (result.returncode, result.stderr) == (code, f"headrace: {told}\n")
     assert any(row["samples"] for row in json.loads(result.stdout)["rows"])
@@ -123,7 +124,7 @@ def test_a_launch_that_fails(
 def test_several_launches_are_one_document_of_the_commands_own_output(
     command: Path, tmp_path: Path
 ) -> None:
-    arguments = ["measure", "latency", "--budget", "4s", "--launches", "2", "--out", "/dev/stdout"]
+    arguments = ["measure", *POINT[:-1], "4s", "--launches", "2", "--out", "/dev/stdout"]
     with (tmp_path / "out").open("w") as file:
         subprocess.run([command, *arguments], stdout=file, check=True, timeout=120)
     text = (tmp_path / "out").read_text()

@@ -17,6 +17,7 @@ from typing import Any
 
 import profile_documents as documents
 import pytest
+from staged import POINT
 
 import headrace
 from headrace._bench import stream as bench_stream
@@ -281,7 +282,7 @@ def test_a_fleet_of_three_hosts(mpirun: Run, command: Path, tmp_path: Path) -> N
         pytest.skip("unshare --uts is not allowed; measure --mpi on several hosts is NOT tested")
     ranks = f'hostname n$OMPI_COMM_WORLD_RANK; exec {command} "$@"'
     result = mpirun(
-        3, "measure", "stream", "--budget", "2s", "--mpi", "--json", "--out", "p.json",
+        3, "measure", *POINT, "--mpi", "--json", "--out", "p.json",
         program=[*apart, ranks, "sh"],
     )  # fmt: skip
     document = json.loads(result.stdout[: result.stdout.rindex("}") + 1])
