@@ -265,7 +265,7 @@ def test_without_proc(command: Path, tmp_path: Path, arguments: list[str]) -> No
             os._exit(99)
 
     result = subprocess.run(
-        [command, *arguments], preexec_fn=hide, capture_output=True, text=True, timeout=60,
+        [command, *arguments], preexec_fn=hide, capture_output=True, text=True, timeout=300,
         cwd=tmp_path,
     )  # fmt: skip
     if result.returncode == 99:
