@@ -20,6 +20,8 @@ BALANCING = "proc/sys/kernel/numa_balancing"
 RATE_LIMIT = f"{BALANCING}_promote_rate_limit_MBps"
 DEMOTION = "sys/kernel/mm/numa/demotion_enabled"
 WEIGHTS = TABLE.lstrip("/")
+#: Bits of its value: NUMA_BALANCING_NORMAL and NUMA_BALANCING_MEMORY_TIERING.
+_BETWEEN_NODES, _PROMOTING = 1, 2
 #: The kernel's own choice of weights. Its name is `auto`, which some kernels spell as a compiler's
 #: macro made it (Linux 6.18).
 AUTOMATIC = (f"{WEIGHTS}/auto", f"{WEIGHTS}/__auto_type")
@@ -64,6 +66,8 @@ def plan(files: Files, wish: Wish) -> Plan:
     """UnsupportedError: the kernel or this machine cannot do it, and why."""
     if not (wish.promotion or wish.demotion or wish.weights or wish.schemes):
         raise InvalidError("nothing to set; leave out --no-promotion or --no-demotion")
+    if not files.path("sys/kernel/mm").is_dir():
+        raise UnsupportedError("there is no /sys/kernel/mm, as in some containers; use the host")
     here = tiers(files)
     rate = wish.rate if wish.rate is not None else _rate(files, here)
     settings: list[Setting] = []
@@ -78,10 +82,12 @@ def plan(files: Files, wish: Wish) -> Plan:
                 "no rate limit is set: firmware does not say how fast the slow nodes write; "
                 "--rate 1GB/s sets one"
             )
-    elif files.read(BALANCING) == "1" and here.unseen:
+    mode = files.read(BALANCING) or ""
+    if here.unseen and mode.isdecimal() and int(mode) & _BETWEEN_NODES:
+        ends = _PROMOTING if wish.promotion else 0
         notes.append(
-            f"numa_balancing is 1, which pulls hot pages out of {_listed(here.unseen)}; sysctl "
-            "kernel.numa_balancing=0 ends that"
+            f"numa_balancing is {mode}, which pulls hot pages out of {_listed(here.unseen)}; "
+            f"sysctl kernel.numa_balancing={ends} ends that"
         )
     if wish.demotion:
         settings.append(_demotion(files))
@@ -147,7 +153,17 @@ def _promotion(files: Files, rate: float | None) -> Iterator[Setting]:
         wanted = max(1, round(rate / (1 << 20)))
         why = f"at most {rate_text(wanted << 20)} promoted into a node, in MiB/s"
         yield Setting(RATE_LIMIT, str(wanted), limit, why)
-    yield Setting(BALANCING, "2", mode, "pages accessed on slow nodes go to the CPU's node")
+    yield _balancing(mode)
+
+
+def _balancing(mode: str) -> Setting:
+    """With promotion; what else is on stays on."""
+    if not mode.isdecimal():
+        raise UnsupportedError(f"/{BALANCING} says {mode}, which headrace does not know")
+    why = "pages accessed on slow nodes go to the CPU's node"
+    if int(mode) & _BETWEEN_NODES:
+        why += "; balancing between nodes stays on"
+    return Setting(BALANCING, str(int(mode) | _PROMOTING), mode, why)
 
 
 def _demotion(files: Files) -> Setting:

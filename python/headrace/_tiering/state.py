@@ -7,95 +7,133 @@ from __future__ import annotations
 import fcntl
 import json
 import os
+import re
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from headrace import InvalidError, TimedOutError
+from headrace import InvalidError, TimedOutError, UnsupportedError
 from headrace._errors import error_of
-from headrace._files import write_whole
+from headrace._tiering import folder
+from headrace._tiering.damon import KDAMONDS
 from headrace._tiering.files import Files
+from headrace._tiering.plan import BALANCING, DEMOTION, RATE_LIMIT, WEIGHTS
 from headrace._tiering.setting import Setting
 
 FOLDER = "run/headrace"
-NAME = f"{FOLDER}/tier-kernel.json"
-LOCK = f"{FOLDER}/tier-kernel.lock"
+_FILE = "tier-kernel.json"
+_LOCK = "tier-kernel.lock"
+NAME = f"{FOLDER}/{_FILE}"
+LOCK = f"{FOLDER}/{_LOCK}"
 _BOOT = "proc/sys/kernel/random/boot_id"
-_SCHEMA = 1
+_SCHEMA = 2
 #: How long one waits for another that switches.
 _LOCK_SECONDS = 10.0
+#: Some of the settings may be written; all are; --off could not put all back.
+BEGUN, ON, ENDING = "begun", "on", "ending"
+#: All that --on ever sets; nothing else is ever written to.
+_KNOWN = re.compile(
+    f"{BALANCING}|{RATE_LIMIT}|{DEMOTION}|{WEIGHTS}/(node[0-9]+|auto|__auto_type)"
+    f"|{KDAMONDS}/(nr_kdamonds|[0-9]+(/[a-z0-9_]+)+)"
+)
+_VALUE = re.compile("[!-~]{1,64}")
 
 
 @dataclass(frozen=True)
 class State:
-    """`complete`: every setting was written. `left`: what --off left to somebody else, nothing
-    else; --on need not mind.
+    """`settings`: what --off puts back. `left`: what an --off has left to somebody else, which only
+    --off --force puts back; one whose file is in `settings` as well counts only if --on fails.
     """
 
     boot: str
     wish: dict[str, Any]
     settings: tuple[Setting, ...]
-    complete: bool = False
-    left: bool = False
+    phase: str = BEGUN
+    left: tuple[Setting, ...] = ()
 
 
 def boot_id(files: Files) -> str:
-    return files.read(_BOOT) or ""
+    found = files.read(_BOOT)
+    if not found:
+        raise UnsupportedError(
+            f"the kernel does not say which boot this is (/{_BOOT}), as in some containers; run "
+            "this on the host"
+        )
+    return found
 
 
 def load(files: Files) -> State | None:
     """None if there is none. InvalidError: a file that is not ours."""
     try:
-        text = files.path(NAME).read_text()
+        with folder.opened(files.path(FOLDER), f"/{FOLDER}") as handle:
+            content = folder.read(handle, _FILE, f"/{NAME}")
     except FileNotFoundError:
         return None
     except OSError as error:
-        raise error_of(error, f"cannot read /{NAME}") from None
+        raise error_of(error, f"cannot read /{NAME}", "to do it as root (sudo)") from None
     try:
-        found = json.loads(text)
-        if found["schema_version"] != _SCHEMA:
-            raise ValueError
-        settings = tuple(Setting(**each) for each in found["settings"])
-        if not all(isinstance(each.file, str) for each in settings):
-            raise ValueError
-        return State(
-            str(found["boot"]), found["wish"], settings, found["complete"] is True,
-            found["left"] is True,
-        )  # fmt: skip
-    except (ValueError, KeyError, TypeError):
+        return _parsed(json.loads(content))
+    except (ValueError, KeyError, TypeError, RecursionError):
         raise InvalidError(
             f"/{NAME} is not what this version of headrace writes; look at what it says, then "
             "remove it"
         ) from None
 
 
+def _parsed(found: Any) -> State:
+    """A ValueError, KeyError or TypeError: `save` did not make it."""
+    if found["schema_version"] != _SCHEMA or found["phase"] not in (BEGUN, ON, ENDING):
+        raise ValueError
+    if not isinstance(found["boot"], str) or not isinstance(found["wish"], dict):
+        raise ValueError
+    settings, left = (
+        tuple(_setting(each) for each in found[name]) for name in ("settings", "left")
+    )
+    return State(found["boot"], found["wish"], settings, found["phase"], left)
+
+
+def _setting(found: Any) -> Setting:
+    setting = Setting(**found)
+    if not _KNOWN.fullmatch(setting.file) or not isinstance(setting.why, str):
+        raise ValueError
+    if not _VALUE.fullmatch(setting.wanted):
+        raise ValueError
+    if setting.before is None:
+        if not setting.file.startswith(KDAMONDS):
+            raise ValueError
+    elif not _VALUE.fullmatch(setting.before):
+        raise ValueError
+    return setting
+
+
 def save(files: Files, state: State) -> None:
-    """On return it is on the disk, if /run were one."""
+    """On return it is on the disk, if /run were one. An Error: what was noted before stays, but for
+    a disk that fails.
+    """
     content = {
         "schema_version": _SCHEMA,
         "boot": state.boot,
-        "complete": state.complete,
-        "left": state.left,
+        "phase": state.phase,
         "wish": state.wish,
         "settings": [asdict(setting) for setting in state.settings],
+        "left": [asdict(setting) for setting in state.left],
     }
-    write_whole(files.path(NAME), json.dumps(content, indent=1) + "\n")
-    _sync_folder(files)
+    text = json.dumps(content, indent=1) + "\n"
+    try:
+        with folder.opened(files.path(FOLDER), f"/{FOLDER}") as handle:
+            folder.replace(handle, _FILE, text.encode())
+    except OSError as error:
+        raise error_of(error, f"cannot write /{NAME}", "another /run") from None
 
 
 def forget(files: Files) -> None:
-    files.path(NAME).unlink(missing_ok=True)
-    _sync_folder(files)
-
-
-def _sync_folder(files: Files) -> None:
-    handle = os.open(files.path(FOLDER), os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
+        with folder.opened(files.path(FOLDER), f"/{FOLDER}") as handle:
+            folder.remove(handle, _FILE)
+    except OSError as error:
+        raise error_of(error, f"cannot remove /{NAME}", "to remove it by hand") from None
 
 
 @contextmanager
@@ -104,8 +142,8 @@ def locked(files: Files, seconds: float = _LOCK_SECONDS) -> Iterator[None]:
     another held it all the time.
     """
     try:
-        files.path(FOLDER).mkdir(mode=0o755, parents=True, exist_ok=True)
-        handle = os.open(files.path(LOCK), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        with folder.opened(files.path(FOLDER), f"/{FOLDER}", make=True) as at:
+            handle = folder.lock(at, _LOCK, f"/{LOCK}")
     except OSError as error:
         raise error_of(error, f"cannot make /{LOCK}", "to do it as root (sudo)") from None
     try:

@@ -6,11 +6,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from headrace import DeniedError, InvalidError
+from headrace import Error
 from headrace._tiering import damon, state
 from headrace._tiering.files import Files
 from headrace._tiering.plan import AUTOMATIC, BALANCING, DEMOTION, RATE_LIMIT, WEIGHTS
-from headrace._tiering.tiers import tiers
+from headrace._tiering.tiers import Tiers, tiers
 
 #: Counters of /proc/vmstat by what they count; those that end in "_" are all that begin so.
 COUNTERS = (
@@ -45,8 +45,16 @@ def features(files: Files) -> list[Feature]:
 def _asked(probe: Callable[[Files], _Answer], files: Files) -> _Answer:
     try:
         return probe(files)
-    except DeniedError as error:
+    except Error as error:
         return "unknown", None, str(error)
+
+
+def _said(files: Files, name: str) -> str:
+    """Nothing where it cannot be read, whatever the reason."""
+    try:
+        return files.read(name) or ""
+    except Error:
+        return ""
 
 
 def _on(is_on: bool) -> str:
@@ -134,6 +142,8 @@ def _damon(files: Files) -> _Answer:
 
 
 def _interleave(files: Files) -> _Answer:
+    for name in files.names(f"{WEIGHTS}/node[0-9]*"):
+        files.read(name)  # an Error says why there is none below
     if not (found := weights(files)):
         return "absent", None, "takes Linux 6.9"
     value = ", ".join(f"node {node}: {weight}" for node, weight in found.items())
@@ -161,7 +171,7 @@ def weights(files: Files) -> dict[int, int]:
     """The kernel's weights by node; empty where it has none."""
     found = {}
     for name in files.names(f"{WEIGHTS}/node[0-9]*"):
-        text = files.read(name) or ""
+        text = _said(files, name)
         if text.isdecimal():
             found[int(name.rpartition("node")[2])] = int(text)
     return dict(sorted(found.items()))
@@ -170,7 +180,7 @@ def weights(files: Files) -> dict[int, int]:
 def swaps(files: Files) -> list[dict[str, Any]]:
     """Devices that are on. What zram does to the pages is of its mm_stat."""
     found = []
-    for line in (files.read("proc/swaps") or "").splitlines()[1:]:
+    for line in _said(files, "proc/swaps").splitlines()[1:]:
         device, kind, size, used, priority = line.split()[:5]
         swap: dict[str, Any] = {
             "device": device, "kind": kind, "size_bytes": int(size) << 10,
@@ -184,14 +194,14 @@ def swaps(files: Files) -> list[dict[str, Any]]:
 
 
 def _zram(files: Files, folder: str) -> dict[str, Any]:
-    numbers = (files.read(f"{folder}/mm_stat") or "").split()
+    numbers = _said(files, f"{folder}/mm_stat").split()
     original, compressed, memory = (
         (int(number) for number in numbers[:3]) if len(numbers) >= 3 else (None, None, None)
     )
-    algorithm = files.read(f"{folder}/comp_algorithm")
+    algorithm = _said(files, f"{folder}/comp_algorithm")
     return {
         "kind": "zram",
-        "algorithm": None if algorithm is None else _chosen(algorithm),
+        "algorithm": _chosen(algorithm) if algorithm else None,
         "original_bytes": original,
         "compressed_bytes": compressed,
         "memory_bytes": memory,
@@ -203,8 +213,8 @@ def kdamonds(files: Files) -> list[dict[str, Any]]:
     try:
         found = damon.kdamonds(files) or []
         own = _own_kdamonds(files) if found else set()
-    except DeniedError:
-        return []
+    except Error:
+        return []  # the feature DAMON says why
     return [
         asdict(each) | {"owner": "headrace" if each.number in own else "somebody else"}
         for each in found
@@ -214,9 +224,9 @@ def kdamonds(files: Files) -> list[dict[str, Any]]:
 def _own_kdamonds(files: Files) -> set[int]:
     try:
         noted = state.load(files)
-    except InvalidError:
-        return set()
-    if noted is None or noted.boot != state.boot_id(files):
+        if noted is None or noted.boot != state.boot_id(files):
+            return set()
+    except Error:
         return set()
     held: dict[int, bool] = {}
     for each in noted.settings:
@@ -231,13 +241,13 @@ def switch(files: Files) -> tuple[str, str]:
     """What `headrace tier kernel` has on, and a word on it."""
     try:
         noted = state.load(files)
-    except (InvalidError, DeniedError) as error:
+        if noted is None or noted.boot != state.boot_id(files):
+            return "off", "nothing to put back"
+    except Error as error:
         return "unknown", str(error)
-    if noted is None or noted.boot != state.boot_id(files):
-        return "off", "nothing to put back"
-    if noted.left:
+    if not noted.settings:
         return "off", "--off left what somebody else had set; --off --force puts it back too"
-    if not noted.complete:
+    if noted.phase != state.ON:
         return "interrupted", "headrace tier kernel --off puts back what it did"
     return "on", "headrace tier kernel --off puts back what was there"
 
@@ -245,7 +255,7 @@ def switch(files: Files) -> tuple[str, str]:
 def cgroup(files: Files) -> dict[str, Any]:
     """The least limit of memory that holds this process, in bytes; None without one."""
     paths: dict[str, str] = {}
-    for line in (files.read("proc/self/cgroup") or "").splitlines():
+    for line in _said(files, "proc/self/cgroup").splitlines():
         number, controllers, path = line.split(":", 2)
         if number == "0" or "memory" in controllers.split(","):
             paths["v2" if number == "0" else "v1"] = path.strip("/")
@@ -257,12 +267,12 @@ def cgroup(files: Files) -> dict[str, Any]:
     path = paths.get(version, "")
     limits, at = [], path
     while True:
-        text = files.read(f"{folder}/{at}/{limit}") or ""
+        text = _said(files, f"{folder}/{at}/{limit}")
         limits += [int(text)] if text.isdecimal() and int(text) < _NO_LIMIT else []
         if not at:
             break
         at = at.rpartition("/")[0]
-    now = files.read(f"{folder}/{path}/{used}") or ""
+    now = _said(files, f"{folder}/{path}/{used}")
     return {
         "path": f"/{path}",
         "limit_bytes": min(limits, default=None),
@@ -275,7 +285,7 @@ def counters(files: Files) -> dict[str, int]:
     whole = {name for name in COUNTERS if not name.endswith("_")}
     begins = tuple(name for name in COUNTERS if name.endswith("_"))
     found = {}
-    for line in (files.read("proc/vmstat") or "").splitlines():
+    for line in _said(files, "proc/vmstat").splitlines():
         name, _, count = line.partition(" ")
         if (name in whole or name.startswith(begins)) and count.isdecimal():
             found[name] = int(count)
@@ -285,7 +295,10 @@ def counters(files: Files) -> dict[str, int]:
 def status(files: Files) -> dict[str, Any]:
     """All of it, as the document has it."""
     word, why = switch(files)
-    here = tiers(files)
+    try:
+        here = tiers(files)
+    except Error:
+        here = Tiers((), frozenset())
     return {
         "tier_kernel": {"state": word, "why": why},
         "features": [asdict(each) for each in features(files)],

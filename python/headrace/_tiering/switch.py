@@ -1,25 +1,31 @@
 """Switches the kernel's tiering on, and off to what was there before.
 
 1. The state, with each setting before and wanted, is on the disk before the first setting changes.
-2. A setting is put back only where it still says what was written, or where --off is forced.
-3. The state goes when nothing is left to put back.
+2. A setting is put back only where it still says what was written, or where --off is forced. What
+   was left once to somebody else is left until then, whatever it says later.
+3. A setting is noted until it is known to be put back: what cannot be read or written stays noted.
+4. The state goes when nothing is left to put back.
 """
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 
-from headrace import DeniedError, Error, InvalidError
+from headrace import AbsentError, DeniedError, Error, InvalidError
 from headrace._tiering import damon, state
 from headrace._tiering.files import Files
-from headrace._tiering.plan import AUTOMATIC, Plan, Wish, plan
+from headrace._tiering.plan import AUTOMATIC, WEIGHTS, Plan, Wish, plan
 from headrace._tiering.setting import Setting
 from headrace._tiering.state import State, boot_id, forget, load, locked, save
 
 #: What became of a setting: what was there before is back; it was there all the time; it says what
 #: somebody else wrote, and was left; its file is gone; the kernel refused.
 OUTCOMES = ("put back", "unchanged", "left", "gone", "failed")
+#: So many files an error lists.
+_LISTED = 4
 
 
 @dataclass(frozen=True)
@@ -48,27 +54,40 @@ def on(files: Files, wish: Wish) -> Switched:
         raise
     with locked(files):
         notes = []
-        if (old := load(files)) is not None and not old.left:
-            if old.boot == boot_id(files):
-                return _on_already(files, old, wish)
+        boot, old = boot_id(files), load(files)
+        if old is not None and old.boot != boot:
             notes.append("what was noted at an earlier boot is void, and forgotten")
             old = None
+        if old is not None and old.settings:
+            return _on_already(files, old, wish)
         made = plan(files, wish)
         notes += made.notes
         changes = tuple(made.changes)
         _check_writable(files, changes)
         if not changes:
             return Switched((*notes, "all of it is set already; nothing was changed"))
-        written, more = _write(files, State(boot_id(files), wish.as_json(), changes), old)
+        left = () if old is None else old.left
+        written, more = _write(files, State(boot, wish.as_json(), changes, left=left))
         return Switched((*notes, *more), written)
 
 
 def shown(files: Files, wish: Wish) -> tuple[State | None, Plan]:
-    """What is on, if anything, and what --on would do; changes nothing."""
+    """What is on, if anything, and what --on would do; changes nothing. What only root may see is
+    a note, unless there is nothing else.
+    """
     old = load(files)
-    if old is not None and (old.left or old.boot != boot_id(files)):
-        old = None
-    return (None, plan(files, wish)) if old is None else (old, Plan(old.settings, ()))
+    if old is not None and old.settings and old.boot == boot_id(files):
+        return old, Plan(old.settings, ())
+    try:
+        if wish.schemes:
+            files.read(damon.COUNT)
+    except DeniedError as error:
+        rest = replace(wish, schemes=())
+        if not (rest.promotion or rest.demotion or rest.weights):
+            raise
+        made = plan(files, rest)
+        return None, replace(made, notes=(*made.notes, f"DAMON's part is not shown: {error}"))
+    return None, plan(files, wish)
 
 
 def off(files: Files, *, force: bool = False) -> Switched:
@@ -85,28 +104,54 @@ def off(files: Files, *, force: bool = False) -> Switched:
             return Switched((
                 "what was noted is of an earlier boot, whose settings ended with it; forgotten",
             ))  # fmt: skip
-        undone = _put_back(files, old.settings, complete=old.complete, force=force)
-        failed = [each for each in undone if each.outcome == "failed"]
-        left = [each for each in undone if each.outcome == "left"]
-        if not failed and not left:
-            forget(files)
-            return Switched((), (), tuple(undone))
-        if not failed:
-            save(files, replace(old, settings=_kept(old, left), left=True))
-            return Switched((), (), tuple(undone))
-    assert failed[0].error is not None
-    raise type(failed[0].error)(
-        f"{failed[0].error}; not put back: {len(failed)} of {len(undone)}; once that is mended, "
-        "headrace tier kernel --off again"
+        undone = _put_back(files, old.settings, complete=old.phase != state.BEGUN, force=force)
+        since = _left_before(files, old, force)
+        rest = replace(
+            old,
+            settings=_kept(old.settings, undone, "failed"),
+            left=_kept(old.settings, undone, "left") + _kept(old.left, since, "left", "failed"),
+            phase=state.ENDING if old.phase == state.ON else old.phase,
+        )
+        undone += since
+        _settle(files, rest, _told(undone))
+    for error in (each.error for each in undone if each.error is not None):
+        raise type(error)(_told(undone))
+    return Switched((), (), tuple(undone))
+
+
+def _told(undone: Sequence[Undone]) -> str:
+    """What --off could not put back, and why; all that it could is back."""
+    failed = [each for each in undone if each.error is not None]
+    if not failed:
+        return "all was put back but what was left to somebody else"
+    names = [f"/{each.setting.file}" for each in failed]
+    more = f" and {len(names) - _LISTED} more" if len(names) > _LISTED else ""
+    return (
+        f"{failed[0].error}; not put back: {len(failed)} of {len(undone)} "
+        f"({', '.join(names[:_LISTED])}{more}); once that is mended, headrace tier kernel --off "
+        "again"
     )
 
 
-def _kept(old: State, left: Iterable[Undone]) -> tuple[Setting, ...]:
-    """What a later --off --force puts back. Kdamonds are told by all that was written for them."""
-    files = {each.setting.file for each in left}
+def _settle(files: Files, rest: State, done: str) -> None:
+    """Notes what is still to put back, if anything. An Error that says what was `done` as well."""
+    try:
+        if rest.settings or rest.left:
+            save(files, rest)
+        else:
+            forget(files)
+    except Error as error:
+        raise type(error)(f"{done}, but {error}") from None
+
+
+def _kept(
+    settings: Iterable[Setting], undone: Iterable[Undone], *outcomes: str
+) -> tuple[Setting, ...]:
+    """Those with such an outcome. Kdamonds are told by all that was written for them."""
+    files = {each.setting.file for each in undone if each.outcome in outcomes}
     whole = any(file.startswith(damon.KDAMONDS) for file in files)
     return tuple(
-        each for each in old.settings
+        each for each in settings
         if each.file in files or (whole and each.file.startswith(damon.KDAMONDS))
     )  # fmt: skip
 
@@ -150,6 +195,12 @@ def _restorable(files: Files, wanted: State) -> tuple[State, list[str]]:
 
 
 def _not_root(what: str) -> Error:
+    if os.geteuid() == 0:
+        return DeniedError(
+            f"{what} cannot be written, by root neither: it is read-only, as in most containers; "
+            "do it on the host. Everywhere: --show, headrace tier status, and headrace::PageTier "
+            "for one's own memory"
+        )
     return DeniedError(
         f"{what} cannot be written: settings of the kernel are root's, and in most containers "
         "nobody's; use sudo on the host. Without root: --show, headrace tier status, and "
@@ -158,9 +209,13 @@ def _not_root(what: str) -> Error:
 
 
 def _on_already(files: Files, old: State, wish: Wish) -> Switched:
-    if not old.complete:
+    if old.phase == state.BEGUN:
         raise InvalidError(
             "an earlier --on was interrupted; headrace tier kernel --off puts back what it did"
+        )
+    if old.phase == state.ENDING:
+        raise InvalidError(
+            "an earlier --off could not put back all; headrace tier kernel --off again"
         )
     for setting in old.settings:
         now = files.read(setting.file)
@@ -176,46 +231,49 @@ def _on_already(files: Files, old: State, wish: Wish) -> Switched:
     return Switched(("it is on already; nothing was changed",))
 
 
-def _write(
-    files: Files, wanted: State, old: State | None
-) -> tuple[tuple[Setting, ...], list[str]]:
-    """All of the settings or none, and the state `old` then. Those written, and notes."""
-    save(files, wanted)
-    wanted, notes = _restorable(files, wanted)
+def _write(files: Files, wanted: State) -> tuple[tuple[Setting, ...], list[str]]:
+    """All of the settings or none, and what was left before then. Those written, and notes."""
+    try:
+        save(files, wanted)
+    except BaseException:
+        with suppress(Error):  # what was noted before is there still, in most cases
+            _settle(files, replace(wanted, settings=()), "")
+        raise
     done: list[Setting] = []
     at: list[Setting] = []
     try:
+        wanted, notes = _restorable(files, wanted)
         for setting in wanted.settings:
             at = [setting]
             files.write(setting.file, setting.wanted)
             done.append(setting)
             at = []
             _check_taken(files, setting)
-        save(files, replace(wanted, complete=True))
+        save(files, replace(wanted, phase=state.ON))
     except Error as error:
-        kept = _undo(files, done, old)
-        told = "not all could be put back: headrace tier kernel --off" if kept else (
-            "all else was put back"
-        )  # fmt: skip
-        raise type(error)(f"{error}; {told}") from None
+        raise type(error)(f"{error}; {_undo(files, wanted, done)}") from None
     except BaseException:  # Ctrl-C: the kernel may have taken the one in hand
-        _put_back(files, at, complete=False, force=False)
-        _undo(files, done, old)
+        _undo(files, wanted, done, at)
         raise
     return wanted.settings, notes
 
 
-def _undo(files: Files, done: Sequence[Setting], old: State | None) -> bool:
-    """Puts back what --on itself wrote just now. Whether some is left for --off, and so the state.
-    """
-    undone = _put_back(files, done, complete=False, force=True)
+def _undo(
+    files: Files, wanted: State, done: Sequence[Setting], at: Sequence[Setting] = ()
+) -> str:
+    """Puts back what --on itself wrote just now, and what it may have written. What to say."""
+    undone = _put_back(files, at, complete=False, force=False)
+    undone += _put_back(files, done, complete=False, force=True)
     if any(each.outcome == "failed" for each in undone):
-        return True
-    if old is None:
-        forget(files)
+        rest = replace(wanted, settings=_kept(wanted.settings, undone, "failed"))
+        told = "not all could be put back: headrace tier kernel --off"
     else:
-        save(files, old)
-    return False
+        rest, told = replace(wanted, settings=()), "all else was put back"
+    try:
+        _settle(files, rest, told)
+    except Error as error:
+        return f"{error}; then headrace tier kernel --off"
+    return told
 
 
 def _check_taken(files: Files, setting: Setting) -> None:
@@ -230,33 +288,75 @@ def _put_back(
     files: Files, settings: Sequence[Setting], *, complete: bool, force: bool
 ) -> list[Undone]:
     """In the opposite order; each is tried, whatever became of the others."""
-    foreign = not force and _is_foreign(files, settings, complete)
+    unsure, foreign = None, False
+    try:
+        foreign = not force and _is_foreign(files, settings, complete)
+    except Error as error:
+        unsure = error
     undone = []
     for setting in reversed(settings):
         if setting.before is None:
             continue  # goes with what made it
-        if foreign and setting.file.startswith(damon.KDAMONDS):
-            undone.append(Undone(setting, "left", files.read(setting.file)))
+        is_damon = setting.file.startswith(damon.KDAMONDS)
+        if is_damon and unsure is not None:
+            undone.append(Undone(setting, "failed", None, unsure))
+        elif setting.file in AUTOMATIC:
+            undone.append(_choice_put_back(files, setting, force, undone))
         else:
-            undone.append(_one_put_back(files, setting, force))
+            undone.append(_one_put_back(files, setting, force, not (is_damon and foreign)))
     return undone
 
 
-def _one_put_back(files: Files, setting: Setting, force: bool) -> Undone:
+def _choice_put_back(
+    files: Files, setting: Setting, force: bool, undone: Sequence[Undone]
+) -> Undone:
+    """Only after all weights: it would end what somebody else has set, and is ended by each."""
+    weights = [each for each in undone if each.setting.file.startswith(WEIGHTS)]
+    for each in weights:
+        if each.error is not None:
+            return Undone(setting, "failed", None, each.error)
+    ours = all(each.outcome != "left" for each in weights)
+    return _one_put_back(files, setting, force, ours)
+
+
+def _left_before(files: Files, old: State, force: bool) -> list[Undone]:
+    """What became of that which an earlier --off left to somebody else."""
+    since = {each.file for each in old.settings}
+    return [
+        _one_put_back(files, each, force, False)
+        for each in reversed(old.left)
+        if each.before is not None and each.file not in since
+    ]
+
+
+def _one_put_back(files: Files, setting: Setting, force: bool, ours: bool) -> Undone:
     assert setting.before is not None
     try:
         now = files.read(setting.file)
         if now is None:
+            if not force:
+                _check_gone(files, setting.file)
             return Undone(setting, "gone", now)
         if now == setting.before:
             return Undone(setting, "unchanged", now)
-        if now != setting.wanted and not force:
+        if not force and not (ours and now == setting.wanted):
             return Undone(setting, "left", now)
         files.write(setting.file, setting.before)
         _check_taken(files, replace(setting, wanted=setting.before))
     except Error as error:
         return Undone(setting, "failed", None, error)
     return Undone(setting, "put back", now)
+
+
+def _check_gone(files: Files, name: str) -> None:
+    """The kernel removes files of kdamonds and of nodes only; a container hides them all."""
+    for folder in (damon.KDAMONDS, WEIGHTS):
+        if name != damon.COUNT and name.startswith(folder) and files.path(folder).is_dir():
+            return
+    raise AbsentError(
+        f"/{name} is not there, as in some containers; do this where --on was done, or forget it "
+        "with --off --force"
+    )
 
 
 def _is_foreign(files: Files, settings: Sequence[Setting], complete: bool) -> bool:
@@ -268,6 +368,8 @@ def _is_foreign(files: Files, settings: Sequence[Setting], complete: bool) -> bo
     for setting in ours:
         now = files.read(setting.file)
         if setting.file == damon.COUNT:
+            if now is None:
+                _check_gone(files, damon.COUNT)
             if now == setting.before:
                 return False
             if now != setting.wanted:

@@ -8,7 +8,9 @@ import errno
 import os
 import shutil
 import signal
-from collections.abc import Callable
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import headrace
@@ -129,18 +131,30 @@ class FakeKernel(Files):
 
 def killed(kernel: FakeKernel, after: int, act: Callable[[], object]) -> bool:
     """Whether a process that does it dies, which it does at write `after` + 1."""
-    child = os.fork()
-    if child == 0:
+
+    def child() -> None:
         kernel.written.clear()
         kernel.kill_after = after
-        try:
-            act()
-        except headrace.Error:
-            os._exit(1)
-        os._exit(0)
-    code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+        act()
+
+    code = forked(child)
     assert code in (0, 1, -signal.SIGKILL)
     return code < 0
+
+
+def forked(act: Callable[[], object]) -> int:
+    """How a process that does it ends: 1 by an Error, less than 0 by a signal."""
+    child = os.fork()
+    if child == 0:
+        code = 70
+        try:
+            act()
+            code = 0
+        except headrace.Error:
+            code = 1
+        finally:
+            os._exit(code)
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
 
 
 def slow(root: Path) -> FakeKernel:
@@ -148,6 +162,18 @@ def slow(root: Path) -> FakeKernel:
     made = FakeKernel(root, {4: "0", 54: "1"}, {0: "0-1", 1: ""})
     made.put("sys/devices/system/node/node1/access0/initiators/write_bandwidth", "25600")
     return made
+
+
+@contextmanager
+def in_memory() -> Iterator[FakeKernel]:
+    """One that has all, in memory, as /run and /sys are: thousands of small writes are cheap there.
+    """
+    memory = Path("/dev/shm")
+    where = memory if os.access(memory, os.W_OK) else None
+    with tempfile.TemporaryDirectory(dir=where, prefix="headrace-") as folder:
+        made = slow(Path(folder)).with_damon()
+        made.put(f"{WEIGHTS}/auto", "true")
+        yield made
 
 
 def xeon_max(root: Path) -> FakeKernel:

@@ -5,12 +5,11 @@ from __future__ import annotations
 import errno
 import json
 import os
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from fake_kernel import FakeKernel, killed, slow, xeon_max
+from fake_kernel import FakeKernel, in_memory, killed, slow, xeon_max
 
 import headrace
 from headrace._tiering import files, state, switch
@@ -25,19 +24,14 @@ MOST = Wish(weights={0: 3, 1: 1}, schemes=("hot",))
 
 @pytest.fixture
 def kernel() -> Iterator[FakeKernel]:
-    """In memory, as /run and /sys are: each of thousands of small writes is cheap there."""
-    memory = Path("/dev/shm")
-    where = memory if os.access(memory, os.W_OK) else None
-    with tempfile.TemporaryDirectory(dir=where, prefix="headrace-") as folder:
-        made = slow(Path(folder)).with_damon()
-        made.put(f"{WEIGHTS}/auto", "true")
+    with in_memory() as made:
         yield made
 
 
 def test_on_sets_all_and_off_restores_all(kernel: FakeKernel) -> None:
     before = kernel.everything()
     done = switch.on(kernel, ALL)
-    assert kernel.read(BALANCING) == "2" and kernel.read(DEMOTION) == "1"
+    assert kernel.read(BALANCING) == "3" and kernel.read(DEMOTION) == "1"  # 1 stays on
     assert kernel.read(RATE_LIMIT) == "2560"  # a tenth of 25 GiB/s
     assert [kernel.read(f"{WEIGHTS}/{name}") for name in ("auto", "node0", "node1")] == [
         "0", "3", "1",
@@ -81,10 +75,10 @@ def test_the_state_is_written_before_the_first_setting(
     kernel._write = look  # type: ignore[method-assign]
     switch.on(kernel, ALL)
     first = seen[0]
-    assert first["boot"] == "boot-1" and first["complete"] is False
+    assert first["boot"] == "boot-1" and first["phase"] == state.BEGUN
     noted = {each["file"]: (each["before"], each["wanted"]) for each in first["settings"]}
-    assert noted[BALANCING] == ("1", "2") and noted[f"{WEIGHTS}/auto"] == ("1", "0")
-    assert json.loads(kernel.path(state.NAME).read_text())["complete"] is True
+    assert noted[BALANCING] == ("1", "3") and noted[f"{WEIGHTS}/auto"] == ("1", "0")
+    assert json.loads(kernel.path(state.NAME).read_text())["phase"] == state.ON
 
 
 def test_off_restores_all_wherever_on_was_killed(kernel: FakeKernel) -> None:
@@ -117,7 +111,7 @@ def test_after_an_interrupted_on_one_puts_back_first(kernel: FakeKernel) -> None
     with pytest.raises(headrace.InvalidError, match="interrupted; headrace tier kernel --off"):
         switch.on(kernel, ALL)
     noted, _ = switch.shown(kernel, ALL)
-    assert noted is not None and not noted.complete
+    assert noted is not None and noted.phase == state.BEGUN
 
 
 @pytest.mark.parametrize("refused", [RATE_LIMIT, BALANCING, DEMOTION, f"{WEIGHTS}/node0", COUNT])
@@ -184,8 +178,8 @@ def test_files_that_are_busy_for_a_moment_are_tried_again(kernel: FakeKernel) ->
 def test_a_kernel_that_takes_something_else_is_told(kernel: FakeKernel) -> None:
     before = kernel.everything()
     take = kernel._write
-    kernel._write = lambda name, value: take(name, "7" if value == "2" else value)  # type: ignore
-    with pytest.raises(headrace.InvalidError, match=f"told 2 in /{BALANCING} and says 7"):
+    kernel._write = lambda name, value: take(name, "7" if value == "3" else value)  # type: ignore
+    with pytest.raises(headrace.InvalidError, match=f"told 3 in /{BALANCING} and says 7"):
         switch.on(kernel, Wish())
     assert kernel.everything() == before
 
@@ -206,10 +200,10 @@ def test_a_second_on_changes_nothing(kernel: FakeKernel) -> None:
 def test_what_somebody_else_set_is_left_unless_forced(kernel: FakeKernel) -> None:
     before = kernel.everything()
     switch.on(kernel, ALL)
-    kernel.put(BALANCING, "3")
+    kernel.put(BALANCING, "0")
     outcomes = {each.setting.file: each.outcome for each in switch.off(kernel).undone}
     assert outcomes.pop(BALANCING) == "left" and set(outcomes.values()) == {"put back"}
-    assert kernel.read(BALANCING) == "3" and kernel.read(DEMOTION) == "0"
+    assert kernel.read(BALANCING) == "0" and kernel.read(DEMOTION) == "0"
     assert [each.outcome for each in switch.off(kernel).undone] == ["left"]
     assert [each.outcome for each in switch.off(kernel, force=True).undone] == ["put back"]
     assert kernel.everything() == before and not kernel.path(state.NAME).exists()
@@ -305,6 +299,7 @@ def test_show_touches_nothing(kernel: FakeKernel) -> None:
 def test_without_root_one_line_says_what_is_possible(
     kernel: FakeKernel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(os, "geteuid", lambda: 65534)
     monkeypatch.setattr(kernel, "writable", lambda name: False)
     with pytest.raises(headrace.DeniedError, match=r"sudo.*Without root: --show"):
         switch.on(kernel, Wish())

@@ -18,23 +18,27 @@ from headrace._tiering.plan import BALANCING, DEMOTION, RATE_LIMIT, WEIGHTS, Wis
 
 FILES = (BALANCING, DEMOTION, RATE_LIMIT, f"{WEIGHTS}/node0")
 WISHES = (Wish(), Wish(promotion=False, weights={0: 3}), Wish(rate=float(1 << 30), weights={0: 5}))
-VALUES = {BALANCING: "013", DEMOTION: "01", RATE_LIMIT: "79", f"{WEIGHTS}/node0": "24"}
+VALUES = {BALANCING: "0123", DEMOTION: "01", RATE_LIMIT: "79", f"{WEIGHTS}/node0": "2345"}
 
 STEP = st.one_of(
     st.tuples(st.just("on"), st.integers(0, len(WISHES) - 1)),
     st.tuples(st.just("killed"), st.integers(0, 3)),
     st.tuples(st.just("off"), st.booleans()),
-    st.tuples(st.just("other"), st.integers(0, len(FILES) - 1), st.integers(0, 2)),
+    st.tuples(st.just("stuck"), st.booleans(), st.integers(0, len(FILES) - 1)),
+    st.tuples(st.just("other"), st.integers(0, len(FILES) - 1), st.integers(0, 3)),
     st.tuples(st.just("refuse"), st.integers(0, len(FILES) - 1)),
 )
 
 
 class Model:
-    """What was there before --on, and what --on wants, of each setting that it changes."""
+    """What was there before --on, and what --on wants, of each setting that it changes; and what
+    --off has left to somebody else.
+    """
 
     def __init__(self, kernel: FakeKernel) -> None:
         self.kernel = kernel
         self.held: dict[str, tuple[str | None, str]] = {}
+        self.left: dict[str, str | None] = {}
 
     def now(self) -> dict[str, str | None]:
         return {file: self.kernel.read(file) for file in FILES}
@@ -53,21 +57,33 @@ class Model:
                 return
         if died or self.now() != before:
             self.held = {file: (before[file], wanted) for file, wanted in settable.items()}
+            self.left = {f: before for f, before in self.left.items() if f not in settable}
             changed = {file for file in FILES if self.now()[file] != before[file]}
             assert changed <= set(settable)
             assert died or changed == set(settable)
 
-    def off(self, force: bool) -> None:
-        expected = self.now()
-        left = {}
+    def off(self, force: bool, stuck: str | None = None) -> None:
+        """`stuck`: a file in which the kernel takes nothing."""
+        expected, held, left = self.now(), {}, {}
         for file, (before, wanted) in self.held.items():
-            if expected[file] in (before, wanted) or force:
-                expected[file] = before
+            if expected[file] not in (before, wanted) and not force:
+                left[file] = before
+            elif file == stuck and expected[file] != before:
+                held[file] = (before, wanted)
             else:
-                left[file] = (before, wanted)
-        switch.off(self.kernel, force=force)
+                expected[file] = before
+        for file, before in self.left.items():
+            if expected[file] != before and (not force or file == stuck):
+                left[file] = before
+            else:
+                expected[file] = before
+        try:
+            switch.off(self.kernel, force=force)
+            assert stuck not in held and not (force and left)
+        except headrace.InvalidError:
+            assert stuck in held or (force and stuck in left)
         assert self.now() == expected
-        self.held = left
+        self.held, self.left = held, left
 
 
 @settings(max_examples=40, deadline=None)
@@ -85,6 +101,9 @@ def test_what_was_there_comes_back(steps: list[tuple[object, ...]]) -> None:
                 model.on(WISHES[2], dies=arguments[0])
             elif name == "off":
                 model.off(arguments[0])
+            elif name == "stuck":
+                model.kernel.refuse = {FILES[arguments[1]]}
+                model.off(arguments[0], FILES[arguments[1]])
             elif name == "other":
                 file = FILES[arguments[0]]
                 choice = VALUES[file]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import subprocess
 from collections.abc import Callable
@@ -9,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from fake_kernel import FakeKernel, slow, xeon_max
+from typer.exceptions import TyperException
 
 import headrace
 from headrace._cli import app, exit_codes
@@ -150,7 +152,7 @@ def test_status_of_this_host(run: Run) -> None:
     assert run("tier", "status").returncode == 0
 
 
-def _told(kernel: FakeKernel, wish: Wish) -> str:
+def _told(kernel: status.Files, wish: Wish) -> str:
     return kernel_command.text(kernel_command._shown(kernel, *switch.shown(kernel, wish))) + "\n"
 
 
@@ -160,7 +162,7 @@ def test_show_before_and_after(tmp_path: Path, golden: Golden) -> None:
     before = _told(kernel, wish)
     on = kernel_command.text(kernel_command._switched("on", switch.on(kernel, wish))) + "\n"
     kernel.put(DEMOTION, "false")
-    kernel.put(BALANCING, "3")
+    kernel.put(BALANCING, "0")
     shown = _told(kernel, wish)
     off = kernel_command.text(kernel_command._switched("off", switch.off(kernel))) + "\n"
     golden("tier_kernel.txt", "\n".join([before, on, shown, off]))
@@ -202,6 +204,9 @@ def test_weights_that_advise_wrote(run: Run, tmp_path: Path) -> None:
         (["--show", "--weights", "0=3,x=1"], 2, "is no weight"),
         (["--show", "--weights", "nothing.json"], 3, "cannot read nothing.json"),
         (["--show", "--weights", "odd.json"], 2, "is no advice"),
+        (["--show", "--weights", "deep.json"], 2, "is no advice"),
+        (["--show", "--weights", "binary.json"], 2, "is no advice"),
+        (["--show", "--weights", "loop.json"], 7, "cannot read loop.json"),
         (["--show", "--no-promotion", "--no-demotion"], 2, "nothing to set"),
     ],
 )
@@ -209,10 +214,58 @@ def test_bad_input(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arguments: list[str], code: int, told: str
 ) -> None:
     (tmp_path / "odd.json").write_text('{"kind": "demo"}')
+    (tmp_path / "deep.json").write_text("[" * 100_000)
+    (tmp_path / "binary.json").write_bytes(b"\xff\xfe\x00")
+    (tmp_path / "loop.json").symlink_to("loop.json")
     monkeypatch.chdir(tmp_path)
     with pytest.raises(headrace.Error, match=told) as refused:
         app.run(["tier", "kernel", *arguments])
     assert exit_codes.BY_ERROR_CODE[refused.value.code] == code
+
+
+@pytest.mark.parametrize("seconds", ["nan", "inf", "-inf", "-1", "0", "1e999", "soon"])
+def test_no_such_time_to_watch(seconds: str) -> None:
+    with pytest.raises((headrace.InvalidError, TyperException)) as refused:
+        app.run(["tier", "status", "--watch", seconds])
+    error = refused.value
+    if isinstance(error, TyperException):
+        assert error.exit_code == 2 and "--watch" in error.format_message()
+    else:
+        assert "--watch takes seconds" in str(error)
+
+
+class Guarded(status.Files):
+    """As somebody else than root sees it."""
+
+    def _read(self, name: str) -> str:
+        if name.startswith(KDAMONDS):
+            raise PermissionError(errno.EACCES, "Permission denied")
+        return super()._read(name)
+
+
+def test_show_says_what_only_root_may_see(tmp_path: Path, golden: Golden) -> None:
+    kernel = slow(tmp_path).with_damon()
+    wish = Wish(schemes=("hot",))
+    before = _told(Guarded(tmp_path), wish)
+    switch.on(kernel, wish)
+    golden("tier_kernel_unread.txt", "\n".join([before, _told(Guarded(tmp_path), wish)]))
+    switch.off(kernel)
+    with pytest.raises(headrace.DeniedError, match="only root may read"):
+        _told(Guarded(tmp_path), Wish(promotion=False, demotion=False, schemes=("hot",)))
+
+
+def test_status_of_files_that_cannot_be_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(files: status.Files, name: str) -> str:
+        raise OSError(errno.EIO, "Input/output error")
+
+    kernel = _rich(tmp_path)
+    monkeypatch.setattr(status.Files, "_read", broken)
+    found = status.status(kernel)
+    told = {each["state"] for each in found["features"] if each["feature"] != "idle page tracking"}
+    assert told == {"unknown"} and found["tiers"] == [] and found["since_boot"] == {}
+    assert "cannot read /proc/sys/kernel/numa_balancing" in status_command.text(found)
 
 
 def test_a_weight_of_nothing_is_left_out(tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ from headrace._files import read_whole
 from headrace._tiering import switch
 from headrace._tiering.files import Files
 from headrace._tiering.plan import Plan, Wish
-from headrace._tiering.state import State
+from headrace._tiering.state import ON, State
 
 
 def command(
@@ -30,7 +30,9 @@ def command(
     ] = False,
     promotion: Annotated[
         bool,
-        typer.Option("--promotion/--no-promotion", help="numa_balancing=2: hot pages move up."),
+        typer.Option(
+            "--promotion/--no-promotion", help="numa_balancing gets 2: hot pages move up."
+        ),
     ] = True,
     demotion: Annotated[
         bool,
@@ -113,7 +115,7 @@ def _advised(path: Path) -> dict[str, Any]:
         made = json_module.loads(read_whole(path))
     except OSError as error:
         raise error_of(error, f"cannot read {path}", "another file") from None
-    except ValueError:
+    except (ValueError, RecursionError):  # not UTF-8, endless numbers, endless brackets
         made = None
     if not isinstance(made, dict) or made.get("kind") != "advise_interleave":
         raise headrace.InvalidError(
@@ -126,11 +128,19 @@ def _advised(path: Path) -> dict[str, Any]:
 
 
 def _shown(files: Files, state: State | None, plan: Plan) -> dict[str, Any]:
-    word = "off" if state is None else "on" if state.complete else "interrupted"
+    word = "off" if state is None else "on" if state.phase == ON else "interrupted"
     settings = [asdict(each) for each in plan.settings]
     if state is not None:
-        settings = [each | {"now": files.read(each["file"])} for each in settings]
+        settings = [each | _said_now(files, each["file"]) for each in settings]
     return {"action": "show", "state": word, "settings": settings, "notes": list(plan.notes)}
+
+
+def _said_now(files: Files, name: str) -> dict[str, str | None]:
+    """With `unread`, why it is not known, where it is not."""
+    try:
+        return {"now": files.read(name)}
+    except headrace.Error as error:
+        return {"now": None, "unread": str(error)}
 
 
 def _switched(action: str, done: switch.Switched) -> dict[str, Any]:
@@ -162,6 +172,8 @@ def _line(each: dict[str, Any]) -> str:
     file, before, wanted = f"/{each['file']}", each["before"], each["wanted"]
     if "outcome" in each:
         return f"{file}: {_undone(each)}"
+    if "unread" in each:
+        return f"{file}: headrace set {wanted}, before {before}; {each['unread']}"
     if "now" not in each:
         what = f"{before} -> {wanted}" if before != wanted else f"{wanted} already"
         return f"{file}: {what}; {each['why']}"
@@ -176,6 +188,6 @@ def _undone(each: dict[str, Any]) -> str:
         "put back": f"{before} again, was {now}",
         "unchanged": f"{before}, as before",
         "left": f"left at {now}, which somebody else has set; headrace had set {each['wanted']}, "
-        f"before {before} (--off --force puts that back)",
+        f"before {before}, which only --off --force puts back",
         "gone": "is not there any more",
     }[each["outcome"]]
