@@ -125,7 +125,7 @@ def save(files: Files, state: State) -> None:
         with folder.opened(files.path(FOLDER), f"/{FOLDER}") as handle:
             folder.replace(handle, _FILE, text.encode())
     except OSError as error:
-        raise error_of(error, f"cannot write /{NAME}", "another /run") from None
+        raise error_of(error, f"cannot write /{NAME}", "to enlarge /run") from None
 
 
 def forget(files: Files) -> None:

@@ -123,7 +123,7 @@ def _told(undone: Sequence[Undone]) -> str:
     """What --off could not put back, and why; all that it could is back."""
     failed = [each for each in undone if each.error is not None]
     if not failed:
-        return "all was put back but what was left to somebody else"
+        return "all was put back, or left to somebody else"
     names = [f"/{each.setting.file}" for each in failed]
     more = f" and {len(names) - _LISTED} more" if len(names) > _LISTED else ""
     return (
@@ -141,7 +141,7 @@ def _settle(files: Files, rest: State, done: str) -> None:
         else:
             forget(files)
     except Error as error:
-        raise type(error)(f"{done}, but {error}") from None
+        raise type(error)(f"{done}, but {error}; then headrace tier kernel --off again") from None
 
 
 def _kept(
@@ -197,7 +197,7 @@ def _restorable(files: Files, wanted: State) -> tuple[State, list[str]]:
 def _not_root(what: str) -> Error:
     if os.geteuid() == 0:
         return DeniedError(
-            f"{what} cannot be written, by root neither: it is read-only, as in most containers; "
+            f"{what} cannot be written, not even by root: it is read-only, as in most containers; "
             "do it on the host. Everywhere: --show, headrace tier status, and headrace::PageTier "
             "for one's own memory"
         )
@@ -272,7 +272,7 @@ def _undo(
     try:
         _settle(files, rest, told)
     except Error as error:
-        return f"{error}; then headrace tier kernel --off"
+        return str(error)
     return told
 
 
@@ -320,11 +320,13 @@ def _choice_put_back(
 
 
 def _left_before(files: Files, old: State, force: bool) -> list[Undone]:
-    """What became of that which an earlier --off left to somebody else."""
+    """What became of that which earlier --offs left to somebody else; the kernel's own choice of
+    weights last, as each weight ends it.
+    """
     since = {each.file for each in old.settings}
     return [
         _one_put_back(files, each, force, False)
-        for each in reversed(old.left)
+        for each in sorted(reversed(old.left), key=lambda each: each.file in AUTOMATIC)
         if each.before is not None and each.file not in since
     ]
 

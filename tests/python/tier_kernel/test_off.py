@@ -155,6 +155,9 @@ def test_the_kernel_does_not_choose_weights_where_one_is_somebody_elses(
     outcomes = {each.setting.file: each.outcome for each in switch.off(kernel).undone}
     assert outcomes[f"{WEIGHTS}/node0"] == outcomes[f"{WEIGHTS}/auto"] == "left"
     assert kernel.read(f"{WEIGHTS}/node0") == "7" and kernel.read(f"{WEIGHTS}/auto") == "0"
+    switch.on(kernel, Wish(promotion=False, demotion=False, weights={1: 2}))
+    kernel.put(f"{WEIGHTS}/node1", "9")
+    switch.off(kernel)
     switch.off(kernel, force=True)
     assert kernel.everything() == before and not kernel.path(state.NAME).exists()
 

@@ -328,6 +328,6 @@ def test_where_run_is_read_only(kernel: FakeKernel, monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(os, "geteuid", lambda: 0)
     monkeypatch.setattr(kernel, "writable", lambda name: not name.startswith("run"))
     kernel.path("run").mkdir()
-    with pytest.raises(headrace.DeniedError, match=r"/run cannot be written, by root neither"):
+    with pytest.raises(headrace.DeniedError, match=r"/run cannot be written, not even by root"):
         switch.on(kernel, Wish())
     assert kernel.written == [] and kernel.read(DEMOTION) == "0"

@@ -179,7 +179,8 @@ def _line(each: dict[str, Any]) -> str:
         return f"{file}: {what}; {each['why']}"
     if each["now"] == wanted:
         return f"{file}: {wanted}, before {before}; {each['why']}"
-    return f"{file}: {each['now']} now, where headrace set {wanted}; before {before}"
+    now = "not there" if each["now"] is None else each["now"]
+    return f"{file}: {now} now, where headrace set {wanted}; before {before}"
 
 
 def _undone(each: dict[str, Any]) -> str:
