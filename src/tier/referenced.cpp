@@ -87,7 +87,15 @@ class ReferencedSource final : public SourceBase {
   }
 
  private:
-  Result<Tracking> begin(const TrackedRange& range) override;
+  Result<Tracking> begin(const TrackedRange& range) override {
+    Trackings answers;
+    answers.reserve(1);
+    HEADRACE_TRY_STATUS(begin_all({&range, 1}, answers));
+    return std::move(answers.front());
+  }
+  Status begin_all(std::span<const TrackedRange> ranges, Trackings& answers) override;
+  // Cuts one into chunks; `used`: mappings of the process, which grow by those.
+  Result<Tracking> cut(const TrackedRange& range, const Vma& any, std::uint64_t& used);
   void end(const TrackedRange& range) override {
     (void)kernel().madvise(range.begin, range.bytes().value, MADV_DODUMP);
   }
@@ -107,16 +115,35 @@ Status ReferencedSource::clear() {
   return flush_.flush();
 }
 
-Result<Tracking> ReferencedSource::begin(const TrackedRange& range) {
-  Vma any;  // what any mapping of the range is
+Status ReferencedSource::begin_all(std::span<const TrackedRange> ranges, Trackings& answers) {
+  if (ranges.empty()) return {};
+  std::vector<Vma> found(ranges.size());  // what any mapping of the range is
   std::uint64_t used = 0;
   HEADRACE_TRY_STATUS(for_each_vma_in_detail(kernel(), [&](const Vma& vma) {
     ++used;
-    if (vma.begin >= range.end || vma.end <= range.begin) return;
-    any.hugetlb = any.hugetlb || vma.hugetlb;
-    any.undumped = any.undumped || vma.undumped;
-    any.huge = any.huge || vma.huge;
+    for (auto range = std::ranges::upper_bound(ranges, vma.begin, {}, &TrackedRange::end);
+         range != ranges.end() && range->begin < vma.end; ++range) {
+      Vma& any = found[static_cast<std::size_t>(range - ranges.begin())];
+      any.hugetlb = any.hugetlb || vma.hugetlb;
+      any.undumped = any.undumped || vma.undumped;
+      any.huge = any.huge || vma.huge;
+    }
   }));
+  Undo undo([&] {
+    for (std::size_t i = 0; i < answers.size(); ++i) {
+      if (answers[i]) change(ranges[i], [&] { end(ranges[i]); });
+    }
+  });
+  for (std::size_t i = 0; i < ranges.size(); ++i) {
+    answers.push_back(cut(ranges[i], found[i], used));
+  }
+  HEADRACE_TRY_STATUS(clear());
+  undo.keep();
+  return {};
+}
+
+Result<Tracking> ReferencedSource::cut(const TrackedRange& range, const Vma& any,
+                                       std::uint64_t& used) {
   if (any.hugetlb) {
     return fail(ErrorCode::unsupported,
                 "the kernel keeps no account of accesses to pages of a hugetlb pool; give base "
@@ -128,18 +155,28 @@ Result<Tracking> ReferencedSource::begin(const TrackedRange& range) {
                 "in; take another source");
   }
   const std::uint64_t most = kernel().max_mappings();
-  const Chunks chunks = chunks_of(range.begin, range.end, options().chunk, any.huge ? kHugePage : 0,
-                                  most > used ? (most - used) / 2 : 0);
-  Undo undo([&] { end(range); });
-  for (std::size_t i = 0; i + 1 < chunks.bounds.size(); i += 2) {
-    const std::uintptr_t at = chunks.bounds[i];
-    const int error = kernel().madvise(at, chunks.bounds[i + 1] - at, MADV_DONTDUMP);
-    if (error < 0) return fail_errno(-error, "cannot make a chunk a mapping of its own (madvise)");
+  const std::uint64_t left = most > used ? most - used : 0;
+  if (left < most / 16) {
+    return fail(ErrorCode::exhausted,
+                "the process has {} of the {} mappings it may have, and needs the rest; raise "
+                "vm.max_map_count",
+                used, most);
   }
-  HEADRACE_TRY_STATUS(clear());
-  Tracking tracking{chunks.size, chunks.note};
-  undo.keep();
-  return tracking;
+  const Chunks chunks =
+      chunks_of(range.begin, range.end, options().chunk, any.huge ? kHugePage : 0, left / 2);
+  int error = 0;
+  const bool there = change(range, [&] {
+    Undo undo([&] { end(range); });
+    for (std::size_t i = 0; i + 1 < chunks.bounds.size() && error == 0; i += 2) {
+      const std::uintptr_t at = chunks.bounds[i];
+      error = std::min(kernel().madvise(at, chunks.bounds[i + 1] - at, MADV_DONTDUMP), 0);
+    }
+    if (error == 0) undo.keep();
+  });
+  if (!there) return forgotten();
+  if (error != 0) return fail_errno(-error, "cannot make a chunk a mapping of its own (madvise)");
+  used += chunks.bounds.size() - 1;
+  return Tracking{chunks.size, chunks.note};
 }
 
 Status ReferencedSource::examine(std::span<const TrackedRange> ranges, HotnessSample& sample) {

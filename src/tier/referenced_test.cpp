@@ -5,12 +5,15 @@
 #include <sys/resource.h>
 
 #include <cerrno>
+#include <functional>
 #include <map>
 #include <random>
+#include <utility>
 
 #include "core/sanitizers.h"
 #include "support/child.h"
 #include "tier/planted_testing.h"
+#include "tier/source.h"
 
 namespace headrace {
 namespace {
@@ -198,6 +201,88 @@ TEST_F(Referenced, UndoesWhatItBeganWhenTheKernelRefusesTheRest) {
   EXPECT_EQ(mappings_in(memory.bytes()).size(), before);
   kernel.left = 1 << 20;
   EXPECT_TRUE(source->track(memory.bytes())) << "it was not tracked before";
+}
+
+// Counts the reads of all mappings and the clearings of all accessed bits.
+struct CountedCalls final : Kernel {
+  int reads = 0;
+  int clearings = 0;
+  std::function<void()> as_it_cuts;
+  int open(const char* path, int flags) override {
+    reads += std::string_view(path) == "/proc/self/smaps";
+    return Kernel::open(path, flags);
+  }
+  std::int64_t write(int descriptor, const void* bytes, std::size_t count) override {
+    ++clearings;
+    return Kernel::write(descriptor, bytes, count);
+  }
+  int madvise(std::uintptr_t begin, std::size_t bytes, int advice) override {
+    const int result = Kernel::madvise(begin, bytes, advice);
+    if (const auto work = std::exchange(as_it_cuts, nullptr)) work();
+    return result;
+  }
+};
+
+TEST_F(Referenced, TracksManyRangesAtThePriceOfOne) {
+  CountedCalls kernel;
+  const Trackable memory(HotnessKind::referenced, 64_MiB);
+  std::vector<std::span<const std::byte>> ranges;
+  for (std::size_t at = 0; at < memory.bytes().size(); at += (1_MiB).value) {
+    ranges.push_back(memory.bytes().subspan(at, (1_MiB).value));
+  }
+  ranges[5] = ranges[5].first(17);
+  auto opened = open(kernel);
+  auto& source = static_cast<SourceBase&>(*opened);
+  kernel.reads = kernel.clearings = 0;
+  const auto answers = source.track_all(ranges);
+  ASSERT_TRUE(answers) << answers.error().message;
+  EXPECT_EQ(kernel.reads, 1);
+  EXPECT_EQ(kernel.clearings, 1);
+  for (std::size_t i = 0; i < ranges.size(); ++i) EXPECT_EQ((*answers)[i].has_value(), i != 5);
+  test::access_page(memory.bytes(), 3 * 256 + 100, test::Access::write);
+  test::access_page(memory.bytes(), 5 * 256 + 100, test::Access::write);
+  EXPECT_EQ(source.look()->touches.size(), 1u);
+  for (std::size_t i = 0; i < ranges.size(); ++i) {
+    EXPECT_EQ(source.untrack(ranges[i]).has_value(), i != 5);
+  }
+}
+
+TEST_F(Referenced, DoesNothingMoreToWhatItForgot) {
+  CountedCalls kernel;
+  const Trackable memory(HotnessKind::referenced, 4_MiB);
+  auto opened = open(kernel);
+  auto& source = static_cast<SourceBase&>(*opened);
+  const std::span<const std::byte> ranges[] = {memory.bytes().first((1_MiB).value),
+                                               memory.bytes().subspan((2_MiB).value)};
+  source.expect(2);
+  // The second goes while the first is cut, as by another thread.
+  kernel.as_it_cuts = [&] { source.forget(ranges[1]); };
+  const auto answers = source.track_all(ranges);
+  ASSERT_TRUE(answers) << answers.error().message;
+  EXPECT_TRUE((*answers)[0]);
+  EXPECT_FALSE((*answers)[1]);
+  source.forget(ranges[0]);
+  // Whoever comes to lie there may leave it out of dumps, and that stays.
+  ASSERT_EQ(madvise(memory.bytes().data(), (4_MiB).value, MADV_DONTDUMP), 0);
+  ASSERT_TRUE(source.look());
+  opened.reset();
+  for (const Vma& vma : mappings_in(memory.bytes())) EXPECT_TRUE(vma.undumped);
+}
+
+TEST_F(Referenced, LeavesTheProgramSomeOfItsMappings) {
+  struct FewMappings final : Kernel {
+    std::uint64_t mappings = 1 << 20;
+    std::uint64_t max_mappings() override { return mappings; }
+  } kernel;
+  const Trackable memory(HotnessKind::referenced, 1_MiB);
+  const auto source = open(kernel);
+  std::uint64_t used = 0;
+  ASSERT_TRUE(for_each_vma(system_kernel(), [&](const Vma&) { ++used; }));
+  kernel.mappings = used + 1;
+  const auto tracking = source->track(memory.bytes());
+  ASSERT_FALSE(tracking);
+  EXPECT_EQ(tracking.error().code, ErrorCode::exhausted);
+  EXPECT_NE(tracking.error().message.find("max_map_count"), std::string::npos);
 }
 
 TEST_F(Referenced, LooksUnderALimitOfPrivateMemory) {

@@ -149,6 +149,10 @@ void unregister_range(Kernel& kernel, int descriptor, const TrackedRange& range)
   });
 }
 
+std::unexpected<Error> forgotten() {
+  return fail(ErrorCode::invalid, "the memory is given back already");
+}
+
 SourceBase::SourceBase(HotnessKind kind, const HotnessOptions& options, Kernel& kernel)
     : HotnessSource(kind),
       options_(options),
@@ -160,6 +164,7 @@ void SourceBase::leave() { abandon(std::move(ranges_)); }
 void SourceBase::end_all() {
   if (!here()) return leave();
   const MutexLock lock(mutex_);
+  drop_forgotten();
   for (const TrackedRange& range : ranges_) {
     end(range);
     release_claim(range.begin);
@@ -175,22 +180,125 @@ void SourceBase::miss(HotnessSample& sample, Bytes bytes, std::string_view why) 
 }
 
 Result<Tracking> SourceBase::track(std::span<const std::byte> memory) {
+  HEADRACE_TRY(Trackings answers, track_all({&memory, 1}));
+  return std::move(answers.front());
+}
+
+Result<SourceBase::Trackings> SourceBase::track_all(
+    std::span<const std::span<const std::byte>> memory) {
   return no_throw([&] { return track_or_throw(memory); });
 }
 
-Result<Tracking> SourceBase::track_or_throw(std::span<const std::byte> memory) {
-  HEADRACE_TRY_STATUS(origin_.check("the source of hotness"));
+Result<TrackedRange> SourceBase::claim_range(std::span<const std::byte> memory) {
   HEADRACE_TRY(const TrackedRange range, range_of(memory));
-  const MutexLock lock(mutex_);
+  MutexLock lock(forgetting_);
+  if (is_forgotten(range)) return forgotten();
+  lock.unlock();
   HEADRACE_TRY_STATUS(check_mapped(kernel_, range));
-  if (ranges_.size() == ranges_.capacity()) ranges_.reserve(2 * ranges_.size() + 1);
+  lock.lock();
+  if (is_forgotten(range)) return forgotten();
   HEADRACE_TRY_STATUS(claim(range.begin, range.end, traits().kind));
-  Undo claimed([&] { release_claim(range.begin); });
-  HEADRACE_TRY(Tracking tracking, begin(range));
-  claimed.keep();
+  return range;
+}
+
+void SourceBase::release_range(const TrackedRange& range) {
+  const MutexLock lock(forgetting_);
+  if (!is_forgotten(range)) release_claim(range.begin);
+}
+
+Result<SourceBase::Trackings> SourceBase::track_or_throw(
+    std::span<const std::span<const std::byte>> memory) {
+  HEADRACE_TRY_STATUS(origin_.check("the source of hotness"));
+  const MutexLock lock(mutex_);
+  drop_forgotten();
+  const std::size_t most = ranges_.size() + memory.size();
+  if (most > ranges_.capacity()) ranges_.reserve(2 * most);
+  {
+    const MutexLock forgetting(forgetting_);
+    forgotten_.reserve(most);
+  }
+  Trackings answers;
+  std::vector<TrackedRange> claimed;
+  claimed.reserve(memory.size());
+  Undo undo([&] {
+    for (const TrackedRange& range : claimed) release_range(range);
+  });
+  std::vector<std::size_t> numbers;  // of what was claimed
+  for (const auto& each : memory) {
+    auto range = claim_range(each);
+    if (range) claimed.push_back(*range);
+    if (range) numbers.push_back(answers.size());
+    answers.push_back(range ? Result<Tracking>{} : std::unexpected(std::move(range).error()));
+  }
+  Trackings begun;
+  begun.reserve(claimed.size());
+  HEADRACE_TRY_STATUS(begin_all(claimed, begun));
+  undo.keep();
   if (ranges_.empty()) since_ = clock_.now();
-  ranges_.insert(std::ranges::upper_bound(ranges_, range.begin, {}, &TrackedRange::begin), range);
-  return tracking;
+  for (std::size_t i = 0; i < claimed.size(); ++i) {
+    if (begun[i]) {
+      ranges_.push_back(claimed[i]);
+    } else {
+      release_range(claimed[i]);
+    }
+    answers[numbers[i]] = std::move(begun[i]);
+  }
+  std::ranges::sort(ranges_, {}, &TrackedRange::begin);
+  return answers;
+}
+
+Status SourceBase::begin_all(std::span<const TrackedRange> ranges, Trackings& answers) {
+  Undo undo([&] {
+    for (std::size_t i = 0; i < answers.size(); ++i) {
+      if (answers[i]) end(ranges[i]);
+    }
+  });
+  for (const TrackedRange& range : ranges) answers.push_back(begin(range));
+  undo.keep();
+  return {};
+}
+
+bool SourceBase::is_forgotten(const TrackedRange& range) const {
+  return std::ranges::find(forgotten_, range) != forgotten_.end();
+}
+
+bool SourceBase::enter(const TrackedRange& range) {
+  const MutexLock lock(forgetting_);
+  if (is_forgotten(range)) return false;
+  changing_ = range;
+  changed_.notify_all();
+  return true;
+}
+
+void SourceBase::expect(std::size_t more) {
+  const MutexLock lock(mutex_);
+  const MutexLock forgetting(forgetting_);
+  forgotten_.reserve(ranges_.size() + more);
+}
+
+void SourceBase::forget(std::span<const std::byte> memory) {
+  CHECK(traits().kind == HotnessKind::referenced);
+  if (!here()) return;
+  const auto begin = reinterpret_cast<std::uintptr_t>(memory.data());
+  const TrackedRange range{begin, begin + memory.size()};
+  const MutexLock lock(forgetting_);
+  release_claim(begin);
+  forgotten_.push_back(range);
+  // Ends with some calls of the kernel.
+  while (changing_ == range) changed_.wait_for(forgetting_, std::chrono::seconds{1});
+}
+
+void SourceBase::drop_forgotten() {
+  const MutexLock lock(forgetting_);
+  if (forgotten_.empty()) return;
+  const auto before = [](const TrackedRange& a, const TrackedRange& b) {
+    return a.begin < b.begin;
+  };
+  std::ranges::sort(forgotten_, before);
+  std::erase_if(ranges_, [&](const TrackedRange& range) {
+    return std::ranges::binary_search(forgotten_, range, before);
+  });
+  forgotten_.clear();
 }
 
 Status SourceBase::untrack(std::span<const std::byte> memory) {
@@ -201,6 +309,7 @@ Status SourceBase::untrack_or_throw(std::span<const std::byte> memory) {
   HEADRACE_TRY_STATUS(origin_.check("the source of hotness"));
   const auto begin = reinterpret_cast<std::uintptr_t>(memory.data());
   const MutexLock lock(mutex_);
+  drop_forgotten();
   const auto found = std::ranges::find(ranges_, TrackedRange{begin, begin + memory.size()});
   if (found == ranges_.end()) {
     return fail(ErrorCode::invalid, "{} does not track these {} bytes at {:#x} as one range",
@@ -227,6 +336,7 @@ Result<HotnessSample> SourceBase::look_or_throw() {
                 seconds(now - *looked_) * 1e3, seconds(options_.least_interval) * 1e3);
   }
   HotnessSample sample;
+  drop_forgotten();
   if (!ranges_.empty()) {
     HEADRACE_TRY_STATUS(examine(ranges_, sample));
     sample.covered = std::max(now - since_, Nanoseconds{});
