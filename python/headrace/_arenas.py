@@ -2,27 +2,40 @@
 
 from __future__ import annotations
 
+import _thread
 import atexit
+import errno
+import hashlib
 import os
+import socket
 import sys
 import threading
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
-from headrace._core import Arena, Arenas, Error, Machine, plan_arenas
+from headrace._core import Arena, Arenas, Error, InvalidError, Machine, arenas_in_plan, plan_arenas
 from headrace._errors import error_of
 from headrace._files import check_writable, read_whole, write_whole
 
 #: A file with a plan: where each arena goes.
 PLAN = "HEADRACE_ARENAS"
-#: A file that is written at the end: what was seen of each arena, as a plan.
+#: A file that is written now and then and at the end: what was seen of each arena, as a plan. %p in
+#: its name stands for the number of the process.
 SEEN = "HEADRACE_ARENAS_SEEN"
 
 #: Seconds between two looks. A look costs some 0.2 µs for each page of the arenas.
 _LOOK_EVERY = 1.0
+#: Seconds between two writings: what a signal that ends the program loses.
+_TELL_EVERY = 3.0
+#: Names that a line on stderr has room for.
+_MOST_NAMES = 8
 
 _lock = threading.Lock()
 _of_process: Arenas | None = None
+_opener: int | None = None  # the thread that opens them
 _is_child = False
+_claims: list[socket.socket] = []
 
 
 def arena(name: str) -> Arena:
@@ -30,54 +43,210 @@ def arena(name: str) -> Arena:
 
     ``headrace.empty(shape, place=headrace.arena("index"))`` allocates in it. Where that is says the
     plan in the file HEADRACE_ARENAS, else it is DRAM. With HEADRACE_ARENAS_SEEN=FILE the arenas are
-    watched, and FILE says at the end how hot each was; ``headrace advise arenas FILE`` makes a plan
-    of it for the next start.
+    watched, and FILE says, every 3 s and at the end, how hot each was; ``headrace advise arenas
+    FILE`` makes a plan of it for the next start. One process at a time writes FILE; with %p in its
+    name, which stands for the number of the process, each has its own.
 
     Raises what reading the plan raises, at the first call; InvalidError for a name that is not 1 to
-    64 letters, digits or any of ``_ . - / :``.
+    64 letters, digits or any of ``_ . - / :``, and where both variables name one file.
     """
     return _arenas().arena(name)
 
 
 def _arenas() -> Arenas:
-    global _of_process
+    """Opened in a thread of its own: a signal handler that comes meanwhile may ask for them too,
+    and waits, for whoever it interrupts holds no lock.
+    """
+    if _of_process is not None:
+        return _of_process
+    if _opener == _thread.get_ident():
+        raise InvalidError("a finalizer asks for an arena while the arenas are being opened")
+    outcome: list[Arenas | BaseException] = []
+    done = _thread.allocate_lock()
+    done.acquire()
+
+    def run() -> None:
+        try:
+            outcome.append(_open_once())
+        except BaseException as error:
+            outcome.append(error)
+        finally:
+            done.release()
+
+    try:
+        _thread.start_new_thread(run, ())
+    except RuntimeError:  # there are no threads to be had
+        return _open_once()
+    done.acquire()
+    if isinstance(outcome[0], BaseException):
+        raise outcome[0]
+    return outcome[0]
+
+
+def _open_once() -> Arenas:
+    global _of_process, _opener
     with _lock:
         if _of_process is None:
-            _of_process = _open(os.environ.get(PLAN), os.environ.get(SEEN))
+            _opener = _thread.get_ident()
+            try:
+                _of_process = _open(os.environ.get(PLAN), os.environ.get(SEEN))
+            finally:
+                _opener = None
         return _of_process
 
 
 def _open(plan: str | None, seen: str | None) -> Arenas:
+    machine = Machine.discover(storage=[])
     text = ""
     if plan:
-        try:
-            text = read_whole(Path(plan)).decode(errors="replace")
-        except OSError as error:
-            raise error_of(error, f"cannot read {plan} ({PLAN})", "a plan of arenas") from None
-    machine = Machine.discover(storage=[])
-    if not seen or _is_child:  # whose parent writes the file
-        return Arenas(machine, plan=text)
-    check_writable(Path(seen))
-    arenas = Arenas(machine, plan=text, look_every=_LOOK_EVERY)
-    atexit.register(_tell, arenas, Path(seen).absolute(), os.getpid())
+        with _named(PLAN, plan):
+            text = _read(Path(plan))
+            planned = Arenas(machine, plan=text)
+    path = _file_to_tell(seen, plan) if seen else None
+    if seen and path:
+        with _named(SEEN, seen):
+            arenas = Arenas(machine, plan=text, look_every=_LOOK_EVERY)
+        _tell_from_now_on(arenas, path)
+    else:
+        arenas = planned if plan else Arenas(machine)
+    if plan and not _is_worker():
+        names = {use.name for use in arenas_in_plan(text)}
+        atexit.register(_say_what_differs, arenas, plan, names, os.getpid())
     return arenas
 
 
-def _tell(arenas: Arenas, path: Path, process: int) -> None:
+@contextmanager
+def _named(variable: str, value: str) -> Iterator[None]:
+    """What goes wrong within it says which variable it is about."""
+    try:
+        yield
+    except Error as error:
+        raise type(error)(f"{variable}={value}: {error}") from None
+
+
+def _read(path: Path) -> str:
+    try:
+        return read_whole(path).decode(errors="replace")
+    except OSError as error:
+        raise error_of(error, "cannot read the plan of arenas", "another file") from None
+
+
+def _file_to_tell(seen: str, plan: str | None) -> Path | None:
+    """Where what is seen goes; None: another process writes there."""
+    path = Path(seen.replace("%p", str(os.getpid()))).absolute()
+    with _named(SEEN, seen):
+        if plan and _is_same(path, Path(plan)):
+            raise InvalidError(f"this is the plan ({PLAN}={plan}), which it would replace; give "
+                               "another file")  # fmt: skip
+        check_writable(path)
+    if _claim(path):
+        return path
+    _say(f"{path} ({SEEN}) is being written by another process, so process {os.getpid()} is not "
+         "watched; with %p in its name each has a file of its own")  # fmt: skip
+    return None
+
+
+def _is_same(one: Path, other: Path) -> bool:
+    try:
+        return one.samefile(other)
+    except OSError:
+        return os.path.realpath(one) == os.path.realpath(other)
+
+
+def _claim(path: Path) -> bool:
+    """The file is this process' until it ends, however that is; False: it is another's."""
+    _drop_claims()  # of a start that failed
+    name = hashlib.sha256(os.fsencode(os.path.realpath(path))).hexdigest()
+    try:
+        claim = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+        _claims.append(claim)
+        claim.bind(f"\0headrace-arenas-{name}")
+    except OSError as error:  # where there are no sockets nobody else can be seen
+        return error.errno != errno.EADDRINUSE
+    return True
+
+
+def _drop_claims() -> None:
+    for claim in _claims:
+        claim.close()
+    _claims.clear()
+
+
+def _is_worker() -> bool:
+    """Whether it does a part of what a program does, which another process began."""
+    processes = sys.modules.get("multiprocessing.process")
+    return _is_child or (processes is not None and processes.parent_process() is not None)
+
+
+def _tell_from_now_on(arenas: Arenas, path: Path) -> None:
+    stop = threading.Event()
+
+    def tell() -> None:
+        while not stop.wait(_TELL_EVERY):
+            try:
+                _write(arenas, path)
+            except (Error, MemoryError):
+                pass  # the last time says so
+
+    teller = threading.Thread(target=tell, name="headrace-seen", daemon=True)
+    process = os.getpid()
+
+    def tell_at_last() -> None:
+        if os.getpid() != process:
+            return
+        stop.set()
+        if teller.ident is not None:
+            teller.join(timeout=10)
+        try:
+            arenas.look()
+        except (Error, MemoryError) as error:
+            _say(f"the last look at the arenas failed: {error}; {path} has what was seen before")
+        try:
+            _write(arenas, path)
+        except (Error, MemoryError) as error:
+            _say(f"{path} is not written: {error}")
+
+    atexit.register(tell_at_last)
+    try:
+        teller.start()
+    except RuntimeError:
+        _say(f"{path} is written at the end only: no thread can be started")
+
+
+def _write(arenas: Arenas, path: Path) -> None:
+    write_whole(path, plan_arenas(arenas.uses(), [("dram", None)]))
+
+
+def _say_what_differs(arenas: Arenas, plan: str, planned: Collection[str], process: int) -> None:
     if os.getpid() != process:
         return
-    try:
-        arenas.look()
-        write_whole(path, plan_arenas(arenas.uses(), [("dram", None)]))
-    except Error as error:
-        print(f"headrace: {path} is not written: {error}", file=sys.stderr)
+    used = {use.name for use in arenas.uses()}
+    parts = []
+    if unused := sorted(set(planned) - used):
+        parts.append(f"names arenas that were not used: {_listed(unused)}")
+    if unplanned := sorted(used - set(planned)):
+        parts.append(f"does not name some that were: {_listed(unplanned)}")
+    if parts:
+        _say(f"the plan {plan} ({PLAN}) {'; it '.join(parts)}")
+
+
+def _listed(names: list[str]) -> str:
+    more = len(names) - _MOST_NAMES
+    return ", ".join(names[:_MOST_NAMES]) + (f" and {more} more" if more > 0 else "")
+
+
+def _say(line: str) -> None:
+    if sys.stderr is not None:
+        print(f"headrace: {line}", file=sys.stderr, flush=True)
 
 
 def _forget_parents() -> None:
-    global _lock, _of_process, _is_child
+    global _lock, _of_process, _opener, _is_child
     _lock = threading.Lock()
     _of_process = None
+    _opener = None
     _is_child = True
+    _drop_claims()
 
 
 os.register_at_fork(after_in_child=_forget_parents)

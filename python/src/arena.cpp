@@ -106,8 +106,11 @@ std::string plan_text(const std::vector<ArenaUse>& uses,
 std::vector<ArenaUse> uses_in(std::string_view plan) {
   std::vector<ArenaUse> uses;
   for (ArenaPlace& each : unwrap(ArenaPlan::parse(plan)).arenas) {
-    uses.push_back(
-        {.name = std::move(each.name), .most = each.most, .heat = each.heat, .looks = 1});
+    uses.push_back({.name = std::move(each.name),
+                    .most = each.most,
+                    .heat = each.heat.value_or(0),
+                    .looks = each.heat ? 1u : 0u,
+                    .why_unseen = std::move(each.note)});
   }
   return uses;
 }

@@ -35,22 +35,27 @@ struct ArenaUse {
   std::string why_unseen;  // why some or all of it was not seen; "" if all was
 };
 
+// What stands for a place in a plan where there is none.
+inline constexpr std::string_view kNoPlace = "-";
+
 // Where an arena goes.
 struct ArenaPlace {
   std::string name;
-  std::string place;  // as Placement::parse reads it: "hbm", "hbm:dram", "0-3"
+  std::string place;  // as Placement::parse reads it: "hbm", "hbm:dram", "0-3"; "-": not placed
   Bytes most;         // as seen when the plan was made; for who reads it
-  double heat = 0;
+  std::optional<double> heat = {};  // nothing: it was not seen
+  std::string note = {};            // why some or all of it was not seen; a comment
   friend bool operator==(const ArenaPlace&, const ArenaPlace&) = default;
 };
 
 struct ArenaPlan {
   std::vector<ArenaPlace> arenas;  // the hottest first
 
-  // A line for each arena: name, place, most bytes, heat. parse() of it gives the same plan, with
-  // the heat to three digits.
+  // A line for each arena: name, place, most bytes, heat ("-": it was not seen), and "# note".
+  // parse() of it gives the same plan, with the heat to three digits and of a note one line.
   std::string to_text() const;
-  // invalid: not such a text, with the line; a name twice.
+  // Lines may end as on other systems, and tabs are spaces. invalid: not such a text, with the
+  // line; a name twice.
   static Result<ArenaPlan> parse(std::string_view text);
 
   friend bool operator==(const ArenaPlan&, const ArenaPlan&) = default;
@@ -63,12 +68,12 @@ struct ArenaTier {
 };
 
 // Arenas by falling heat, each whole in the first tier that has room left for the most it had; what
-// was never touched, or never seen, in the last. `tiers`: the fastest first. invalid: no tiers, a
-// place that is no word.
+// was never touched in the last. What was never seen (no looks) is not placed: it may be the
+// hottest. `tiers`: the fastest first. invalid: no tiers, a place that is no word.
 Result<ArenaPlan> plan_arenas(std::span<const ArenaUse> uses, std::span<const ArenaTier> tiers);
 
 struct ArenasOptions {
-  // Where arenas go; those it does not name, as `otherwise`.
+  // Where arenas go; those it does not name or does not place, as `otherwise`.
   ArenaPlan plan = {};
   Placement otherwise = Placement::on(NodeKind::dram);
   // Watches them: a thread looks this often, each time for some 0.2 µs per page of memory. Nothing:
@@ -94,8 +99,11 @@ class Arenas {
   // not 1 to 64 letters, digits or any of _ . - / and :. Else the errors of Heap::open.
   Result<Heap*> heap(std::string_view name);
 
-  // Looks now, as the thread does, whether there is one or not. unsupported: not watched. Else the
-  // errors of HotnessSource::look. Memory that is given back by a heap waits for the end of a look.
+  // Looks now, as the thread does, after a look that is under way. unsupported: not watched;
+  // exhausted: out of memory. Else the errors of HotnessSource::look and track; the next look goes
+  // on. A look begins to track at most 4096 pieces of memory (what a heap takes from the system at
+  // once), the next one more of them. Threads that allocate do not wait for it; one that gives
+  // memory back waits, if at all, while just that piece is begun.
   Status look();
 
   // By name. Memory is seen from the first look after it was allocated to the last look.

@@ -12,11 +12,14 @@
 #include "core/thread.h"
 #include "headrace/tier/arena.h"
 #include "tier/arena/names.h"
+#include "tier/source.h"
 
 namespace headrace {
 namespace {
 
 constexpr Nanoseconds kLeastInterval = std::chrono::milliseconds{100};
+// Pieces that one look begins to track, so that what it takes has a bound.
+constexpr std::size_t kPiecesALook = 4096;
 
 using Memory = std::span<const std::byte>;
 
@@ -55,16 +58,19 @@ class Arenas::Inside {
   struct Piece {
     Arena* arena = nullptr;
     Memory memory;
-    enum { fresh, tracked, refused } state = fresh;
+    enum { fresh, begun, tracked, refused } state = fresh;
   };
 
   void took(Arena& arena, Memory memory);
   void giving(Arena& arena, Memory memory);
   // Adds what was touched to the arenas.
-  void count(const HotnessSample& sample) REQUIRES(watching_);
-  void track_new() REQUIRES(watching_);
-  Status look_once() REQUIRES(watching_);
+  void count(const HotnessSample& sample) EXCLUDES(watching_);
+  // They may throw std::bad_alloc.
+  std::vector<Memory> begin_new() EXCLUDES(watching_);
+  Status track_new() REQUIRES(looking_);
+  Status look_once() REQUIRES(looking_);
   void keep_looking(Nanoseconds look_every);
+  std::string why_never_seen(const ArenaUse& use) const REQUIRES(watching_);
 
   // Immutable.
   const Origin origin_;
@@ -72,11 +78,15 @@ class Arenas::Inside {
   const Placement otherwise_;
   std::map<std::string, Placement, std::less<>> planned_;
 
-  // Whoever holds opening_ may take watching_, never the other way round.
+  // Whoever holds one may take those below it, never the other way round. watching_ is held for
+  // moments only, never while the kernel looks: threads that allocate, and so a fork(), wait for
+  // it.
+  mutable Mutex looking_;  // by who looks, all along
   mutable Mutex opening_;
   mutable Mutex watching_;
-  std::unique_ptr<HotnessSource> source_;  // immutable; nullptr: not watched
+  std::unique_ptr<SourceBase> source_;  // immutable; nullptr: not watched
   std::map<const std::byte*, Piece> pieces_ GUARDED_BY(watching_);  // by address
+  std::string failure_ GUARDED_BY(watching_);                       // of the last look; "": none
   CondVar stopped_;
   bool stop_ GUARDED_BY(watching_) = false;
   std::thread thread_;
@@ -97,6 +107,7 @@ Arenas::Inside::~Inside() {
 Status Arenas::Inside::read(const ArenaPlan& plan) {
   HEADRACE_TRY_STATUS(resolve_with_storage(machine_, otherwise_));
   for (const ArenaPlace& each : plan.arenas) {
+    if (each.place == kNoPlace) continue;
     auto placement = Placement::parse(machine_, each.place);
     if (placement) {
       if (auto resolved = resolve_with_storage(machine_, *placement); !resolved) {
@@ -117,7 +128,8 @@ Status Arenas::Inside::watch(Nanoseconds look_every) {
     return fail(ErrorCode::invalid, "a look each {:.1f} ms; give 100 ms or more",
                 seconds(look_every) * 1e3);
   }
-  HEADRACE_TRY(source_, open_hotness(HotnessKind::referenced, {.least_interval = {}}));
+  HEADRACE_TRY(auto source, open_hotness(HotnessKind::referenced, {.least_interval = {}}));
+  source_.reset(static_cast<SourceBase*>(source.release()));
   HEADRACE_TRY(thread_,
                start_thread("headrace-arenas", [this, look_every] { keep_looking(look_every); }));
   return {};
@@ -157,16 +169,21 @@ void Arenas::Inside::took(Arena& arena, Memory memory) {
 }
 
 void Arenas::Inside::giving(Arena& arena, Memory memory) {
-  const MutexLock lock(watching_);
-  arena.now -= Bytes{memory.size()};
-  const auto piece = pieces_.find(memory.data());
-  if (piece == pieces_.end()) return;
-  if (piece->second.state == Piece::tracked) (void)source_->untrack(memory);
-  pieces_.erase(piece);
+  {
+    const MutexLock lock(watching_);
+    arena.now -= Bytes{memory.size()};
+    const auto piece = pieces_.find(memory.data());
+    if (piece == pieces_.end()) return;
+    const auto state = piece->second.state;
+    pieces_.erase(piece);
+    if (state != Piece::begun && state != Piece::tracked) return;
+  }
+  source_->forget(memory);
 }
 
 void Arenas::Inside::count(const HotnessSample& sample) {
   std::set<Arena*> seen;
+  const MutexLock lock(watching_);
   for (const auto& [begin, piece] : pieces_) {
     if (piece.state != Piece::tracked) continue;
     piece.arena->seen += static_cast<double>(piece.memory.size());
@@ -175,18 +192,49 @@ void Arenas::Inside::count(const HotnessSample& sample) {
   for (const Touch& touch : sample.touches) {
     const auto after = pieces_.upper_bound(touch.range.data());
     if (after == pieces_.begin()) continue;
-    std::prev(after)->second.arena->touched += static_cast<double>(touch.touched.value);
+    const Piece& piece = std::prev(after)->second;
+    // What was given back meanwhile does not count, nor what came in its place.
+    const Memory& memory = piece.memory;
+    if (piece.state != Piece::tracked ||
+        touch.range.data() + touch.range.size() > memory.data() + memory.size()) {
+      continue;
+    }
+    piece.arena->touched += static_cast<double>(touch.touched.value);
   }
 }
 
-// After a look, since tracking forgets what was touched before.
-void Arenas::Inside::track_new() {
+std::vector<Memory> Arenas::Inside::begin_new() {
+  std::vector<Memory> begun;
+  const MutexLock lock(watching_);
+  const std::size_t most = std::min(pieces_.size(), kPiecesALook);
+  begun.reserve(most);
+  source_->expect(most);
   for (auto& [begin, piece] : pieces_) {
-    if (piece.state != Piece::fresh) continue;
-    const auto tracking = source_->track(piece.memory);
-    piece.state = tracking ? Piece::tracked : Piece::refused;
-    if (!tracking) piece.arena->use.why_unseen = tracking.error().message;
+    if (piece.state != Piece::fresh || begun.size() == kPiecesALook) continue;
+    begun.push_back(piece.memory);
+    piece.state = Piece::begun;
   }
+  return begun;
+}
+
+// After a look, since tracking forgets what was touched before.
+Status Arenas::Inside::track_new() {
+  const std::vector<Memory> begun = begin_new();
+  if (begun.empty()) return {};
+  auto tracking = source_->track_all(begun);
+  const MutexLock lock(watching_);
+  for (std::size_t i = 0; i < begun.size(); ++i) {
+    const auto found = pieces_.find(begun[i].data());
+    // Given back, or something else by now.
+    if (found == pieces_.end() || found->second.state != Piece::begun) continue;
+    Piece& piece = found->second;
+    piece.state = !tracking ? Piece::fresh : (*tracking)[i] ? Piece::tracked : Piece::refused;
+    if (piece.state == Piece::refused) {
+      piece.arena->use.why_unseen = std::move((*tracking)[i]).error().message;
+    }
+  }
+  if (!tracking) return std::unexpected(std::move(tracking).error());
+  return {};
 }
 
 Status Arenas::Inside::look() {
@@ -194,19 +242,30 @@ Status Arenas::Inside::look() {
   if (source_ == nullptr) {
     return fail(ErrorCode::unsupported, "the arenas are not watched; open them with look_every");
   }
-  const MutexLock lock(watching_);
+  const MutexLock lock(looking_);
   return look_once();
 }
 
 Status Arenas::Inside::look_once() {
-  HEADRACE_TRY(const HotnessSample sample, source_->look());
-  count(sample);
-  track_new();
-  return {};
+  Status done = no_throw([&]() -> Status {
+    HEADRACE_TRY(const HotnessSample sample, source_->look());
+    count(sample);
+    return {};
+  });
+  if (done) done = no_throw([&]() NO_THREAD_SAFETY_ANALYSIS { return track_new(); });
+  const MutexLock lock(watching_);
+  failure_.clear();
+  if (!done) {
+    (void)no_throw([&]() NO_THREAD_SAFETY_ANALYSIS -> Status {
+      failure_ = done.error().message;
+      return {};
+    });
+  }
+  return done;
 }
 
 void Arenas::Inside::keep_looking(Nanoseconds look_every) {
-  const MutexLock lock(watching_);
+  MutexLock lock(watching_);
   Nanoseconds due = system_clock().now() + look_every;
   while (!stop_) {
     const Nanoseconds now = system_clock().now();
@@ -214,10 +273,21 @@ void Arenas::Inside::keep_looking(Nanoseconds look_every) {
       stopped_.wait_for(watching_, due - now);
       continue;
     }
-    // A look that fails is one that saw nothing.
-    (void)look_once();
+    lock.unlock();
+    {
+      // One that fails is one that saw nothing.
+      const MutexLock looking(looking_);
+      (void)look_once();
+    }
+    lock.lock();
     due = system_clock().now() + look_every;
   }
+}
+
+std::string Arenas::Inside::why_never_seen(const ArenaUse& use) const {
+  if (use.most == Bytes{}) return "it had no memory";
+  if (!failure_.empty()) return failure_;
+  return "no two looks came while it had the same memory; it is seen where it lives longer";
 }
 
 std::vector<ArenaUse> Arenas::Inside::uses() const {
@@ -229,23 +299,28 @@ std::vector<ArenaUse> Arenas::Inside::uses() const {
     ArenaUse use = arena->use;
     if (arena->seen > 0) use.heat = std::min(arena->touched / arena->seen, 1.0);
     if (source_ == nullptr) use.why_unseen = "not watched";
+    if (use.looks == 0 && use.why_unseen.empty()) use.why_unseen = why_never_seen(use);
     uses.push_back(std::move(use));
   }
   return uses;
 }
 
 Result<std::unique_ptr<Arenas>> Arenas::open(const Machine& machine, const ArenasOptions& options) {
-  auto inside = std::make_unique<Inside>(machine, options.otherwise);
-  HEADRACE_TRY_STATUS(inside->read(options.plan));
-  if (options.look_every) HEADRACE_TRY_STATUS(inside->watch(*options.look_every));
-  return std::unique_ptr<Arenas>(new Arenas(std::move(inside)));
+  return no_throw([&]() -> Result<std::unique_ptr<Arenas>> {
+    auto inside = std::make_unique<Inside>(machine, options.otherwise);
+    HEADRACE_TRY_STATUS(inside->read(options.plan));
+    if (options.look_every) HEADRACE_TRY_STATUS(inside->watch(*options.look_every));
+    return std::unique_ptr<Arenas>(new Arenas(std::move(inside)));
+  });
 }
 
 Arenas::Arenas(std::unique_ptr<Inside> inside) : inside_(std::move(inside)) {}
 Arenas::~Arenas() {
   if (!inside_->here()) abandon(std::move(inside_));
 }
-Result<Heap*> Arenas::heap(std::string_view name) { return inside_->heap(name); }
+Result<Heap*> Arenas::heap(std::string_view name) {
+  return no_throw([&] { return inside_->heap(name); });
+}
 Status Arenas::look() { return inside_->look(); }
 std::vector<ArenaUse> Arenas::uses() const { return inside_->uses(); }
 

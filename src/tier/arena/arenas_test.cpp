@@ -47,6 +47,13 @@ TEST(Arenas, AllocateWhereThePlanSays) {
   EXPECT_EQ(placement.nodes.front().node, node);
 }
 
+TEST(Arenas, LeaveWhatThePlanDoesNotPlaceWhereOthersGo) {
+  const ArenaPlan plan{{{"unseen", "-", {}, {}}}};
+  const auto arenas = Arenas::open(here(), {.plan = plan}).value();
+  EXPECT_EQ(arenas->heap("unseen").value()->placement().nodes,
+            arenas->heap("other").value()->placement().nodes);
+}
+
 TEST(Arenas, RefuseAPlanThatThisMachineCannotFollow) {
   expect_refused(Arenas::open(here(), {.plan = {{{"index", "4095", {}, 0}}}}), ErrorCode::absent,
                  "index");
@@ -154,6 +161,32 @@ TEST_F(WatchedArenas, GoOnWhenMemoryGoesAway) {
   }
   EXPECT_EQ(use_of("values").looks, 3u);
   EXPECT_EQ(use_of("values").most, 4_MiB);
+}
+
+TEST_F(WatchedArenas, SayWhyAnArenaWasNeverSeen) {
+  heap("empty");
+  heap("short").free(allocate("short", 2_MiB).data());
+  ASSERT_TRUE(arenas_->look());
+  EXPECT_EQ(use_of("empty").why_unseen, "it had no memory");
+  EXPECT_NE(use_of("short").why_unseen.find("two looks"), std::string::npos);
+  allocate("long", 2_MiB);
+  ASSERT_TRUE(arenas_->look());
+  ASSERT_TRUE(arenas_->look());
+  EXPECT_EQ(use_of("long").why_unseen, "");
+}
+
+TEST_F(WatchedArenas, SayNothingOfWhatCameInThePlaceOfMemoryThatWent) {
+  const auto before = allocate("first", 2_MiB);
+  ASSERT_TRUE(arenas_->look());
+  heap("first").free(before.data());
+  const auto after = allocate("second", 2_MiB);
+  touch(after);
+  ASSERT_TRUE(arenas_->look());
+  EXPECT_EQ(use_of("first").heat, 0);
+  EXPECT_EQ(use_of("second").looks, 0u);
+  touch(after);
+  ASSERT_TRUE(arenas_->look());
+  EXPECT_GT(use_of("second").heat, 0.9);
 }
 
 TEST_F(WatchedArenas, AreUsedAndWatchedByManyThreads) {

@@ -1,8 +1,7 @@
 // The text of a plan, and which arenas go where.
 #include <algorithm>
 #include <charconv>
-#include <cmath>
-#include <ranges>
+#include <iterator>
 #include <set>
 
 #include "core/fail.h"
@@ -16,6 +15,8 @@ namespace {
 
 constexpr std::string_view kHeader = "headrace arenas 1";
 constexpr std::string_view kColumns = "# name place most_bytes heat";
+constexpr std::string_view kByteOrderMark = "\xef\xbb\xbf";
+constexpr std::string_view kUnseen = "-";
 
 // Text without spaces, which would end it in a line of a plan.
 bool is_word(std::string_view text) {
@@ -23,12 +24,39 @@ bool is_word(std::string_view text) {
          std::ranges::all_of(text, [](char c) { return c > ' ' && c < 127 && c != '#'; });
 }
 
+// The text fit for a comment.
+std::string one_line(std::string_view text) {
+  std::string line(text);
+  for (char& c : line) {
+    if (static_cast<unsigned char>(c) < ' ' || c == 127) c = ' ';
+  }
+  return line;
+}
+
 std::vector<std::string_view> words_of(std::string_view line) {
   std::vector<std::string_view> words;
-  for (const auto part : std::views::split(line.substr(0, line.find('#')), ' ')) {
-    if (!part.empty()) words.emplace_back(part);
+  line = line.substr(0, line.find('#'));
+  for (std::size_t begin = 0; (begin = line.find_first_not_of(" \t", begin)) != line.npos;) {
+    const std::size_t end = std::min(line.find_first_of(" \t", begin), line.size());
+    words.push_back(line.substr(begin, end - begin));
+    begin = end;
   }
   return words;
+}
+
+std::string note_in(std::string_view line) {
+  const std::size_t mark = line.find('#');
+  const std::size_t begin = mark == line.npos ? mark : line.find_first_not_of(" \t", mark + 1);
+  return begin == line.npos ? std::string() : one_line(line.substr(begin));
+}
+
+// The text's next line, without what ends it.
+std::string_view take_line(std::string_view& text) {
+  const std::size_t end = std::min(text.find('\n'), text.size());
+  std::string_view line = text.substr(0, end);
+  text.remove_prefix(std::min(end + 1, text.size()));
+  if (line.ends_with('\r')) line.remove_suffix(1);
+  return line;
 }
 
 template <class Number>
@@ -47,15 +75,19 @@ Result<ArenaPlace> parse_line(std::string_view line, std::size_t number) {
   }
   place.name = words[0];
   place.place = words[1];
-  const bool has_most = words.size() < 3 || parse_number(words[2], place.most.value);
-  const bool has_heat = words.size() < 4 ||
-                        (parse_number(words[3], place.heat) && place.heat >= 0 && place.heat <= 1);
-  if (!has_most || !has_heat) {
+  bool good = words.size() < 3 || parse_number(words[2], place.most.value);
+  if (good && words.size() == 4 && words[3] != kUnseen) {
+    double heat = 0;
+    good = parse_number(words[3], heat) && heat >= 0 && heat <= 1;
+    place.heat = heat;
+  }
+  if (!good) {
     return fail(ErrorCode::invalid,
                 "line {} of the plan of arenas: after name and place come bytes, a whole number, "
-                "and heat, from 0 to 1",
+                "and heat, from 0 to 1, or - if it was not seen",
                 number);
   }
+  place.note = note_in(line);
   return place;
 }
 
@@ -72,23 +104,25 @@ bool is_arena_name(std::string_view name) {
 std::string ArenaPlan::to_text() const {
   std::string text = fmt::format("{}\n{}\n", kHeader, kColumns);
   for (const ArenaPlace& each : arenas) {
-    text += fmt::format("{} {} {} {:.3f}\n", each.name, each.place, each.most.value, each.heat);
+    text += fmt::format("{} {} {} ", each.name, each.place, each.most.value);
+    text += each.heat ? fmt::format("{:.3f}", *each.heat) : std::string(kUnseen);
+    text += each.note.empty() ? "\n" : fmt::format(" # {}\n", one_line(each.note));
   }
   return text;
 }
 
 Result<ArenaPlan> ArenaPlan::parse(std::string_view text) {
-  if (text.substr(0, text.find('\n')) != kHeader) {
+  if (text.starts_with(kByteOrderMark)) text.remove_prefix(kByteOrderMark.size());
+  if (take_line(text) != kHeader) {
     return fail(ErrorCode::invalid, "no plan of arenas: its first line is not \"{}\"", kHeader);
   }
   ArenaPlan plan;
-  std::set<std::string_view> names;
-  std::size_t number = 0;
-  for (const auto part : std::views::split(text, '\n')) {
-    const std::string_view line(part);
-    if (++number == 1 || words_of(line).empty()) continue;
+  std::set<std::string> names;
+  for (std::size_t number = 2; !text.empty(); ++number) {
+    const std::string_view line = take_line(text);
+    if (words_of(line).empty()) continue;
     HEADRACE_TRY(ArenaPlace place, parse_line(line, number));
-    if (!names.insert(words_of(line)[0]).second) {
+    if (!names.insert(place.name).second) {
       return fail(ErrorCode::invalid, "line {} of the plan of arenas: {} is there twice", number,
                   place.name);
     }
@@ -107,8 +141,15 @@ Result<ArenaPlan> plan_arenas(std::span<const ArenaUse> uses, std::span<const Ar
                   printable(tier.place));
     }
   }
+  std::vector<ArenaPlace> unseen;
   std::vector<const ArenaUse*> ordered;
-  for (const ArenaUse& use : uses) ordered.push_back(&use);
+  for (const ArenaUse& use : uses) {
+    if (use.looks > 0) {
+      ordered.push_back(&use);
+    } else {
+      unseen.push_back({use.name, std::string(kNoPlace), use.most, {}, use.why_unseen});
+    }
+  }
   std::ranges::sort(ordered, [](const ArenaUse* a, const ArenaUse* b) {
     return a->heat != b->heat ? a->heat > b->heat : a->name < b->name;
   });
@@ -116,12 +157,12 @@ Result<ArenaPlan> plan_arenas(std::span<const ArenaUse> uses, std::span<const Ar
   for (const ArenaTier& tier : tiers) room.push_back(tier.room.value);
   ArenaPlan plan;
   for (const ArenaUse* use : ordered) {
-    const bool known = use->looks > 0 && use->heat > 0;
-    std::size_t chosen = known ? 0 : tiers.size() - 1;
+    std::size_t chosen = use->heat > 0 ? 0 : tiers.size() - 1;
     while (chosen + 1 < tiers.size() && room[chosen] < use->most.value) ++chosen;
     room[chosen] -= std::min(room[chosen], use->most.value);
-    plan.arenas.push_back({use->name, tiers[chosen].place, use->most, use->heat});
+    plan.arenas.push_back({use->name, tiers[chosen].place, use->most, use->heat, use->why_unseen});
   }
+  std::ranges::move(unseen, std::back_inserter(plan.arenas));
   return plan;
 }
 

@@ -62,7 +62,28 @@ TEST(ArenaPlan, MayBeWrittenByHand) {
   const auto plan =
       ArenaPlan::parse("headrace arenas 1\n\n  index   hbm # of the tree\n# values\n");
   ASSERT_TRUE(plan) << plan.error().message;
-  EXPECT_EQ(plan->arenas, (std::vector<ArenaPlace>{{"index", "hbm", {}, 0}}));
+  EXPECT_EQ(plan->arenas, (std::vector<ArenaPlace>{{"index", "hbm", {}, {}, "of the tree"}}));
+}
+
+TEST(ArenaPlan, MayHaveTheLineEndsAndTabsOfOtherEditors) {
+  const auto plan = ArenaPlan::parse("\xef\xbb\xbfheadrace arenas 1\r\nindex\thbm\t1\t0.5\r\n\r\n");
+  ASSERT_TRUE(plan) << plan.error().message;
+  EXPECT_EQ(plan->arenas, (std::vector<ArenaPlace>{{"index", "hbm", 1_B, 0.5}}));
+}
+
+TEST(ArenaPlan, TellsWhatWasNotSeenFromWhatWasCold) {
+  const ArenaPlan plan{{{"cold", "dram", 1_B, 0.0},
+                        {"part", "dram", 1_B, 0.5, "some was not seen"},
+                        {"index", "-", 1_B, {}, "two lines\nat # most"}}};
+  EXPECT_EQ(plan.to_text(),
+            "headrace arenas 1\n"
+            "# name place most_bytes heat\n"
+            "cold dram 1 0.000\n"
+            "part dram 1 0.500 # some was not seen\n"
+            "index - 1 - # two lines at # most\n");
+  const auto read = ArenaPlan::parse(plan.to_text()).value();
+  EXPECT_EQ(read.to_text(), plan.to_text());
+  EXPECT_EQ(read.arenas[2].heat, std::nullopt);
 }
 
 TEST(ArenaPlan, RefusesWhatIsNone) {
@@ -100,12 +121,14 @@ TEST(PlanArenas, FillsTierAfterTier) {
   EXPECT_EQ(place_of(plan, "c"), "cxl");
 }
 
-TEST(PlanArenas, LeavesWhatIsNotKnownToBeHotInTheLast) {
-  std::vector<ArenaUse> uses{use("never touched", 1_B, 0), use("never seen", 1_B, 0.5)};
+TEST(PlanArenas, PutsTheColdInTheLastAndLeavesWhatWasNotSeenUnplaced) {
+  std::vector<ArenaUse> uses{use("never-touched", 1_B, 0), use("never-seen", 1_B, 0)};
   uses[1].looks = 0;
+  uses[1].why_unseen = "it was short";
   const std::vector<ArenaTier> tiers{{"hbm", 1_GiB}, {"dram", {}}};
   const auto plan = plan_arenas(uses, tiers).value();
-  for (const ArenaPlace& each : plan.arenas) EXPECT_EQ(each.place, "dram");
+  EXPECT_EQ(plan.arenas, (std::vector<ArenaPlace>{{"never-touched", "dram", 1_B, 0.0},
+                                                  {"never-seen", "-", 1_B, {}, "it was short"}}));
 }
 
 TEST(PlanArenas, RefusesNoTiers) {

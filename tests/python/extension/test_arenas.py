@@ -156,6 +156,144 @@ def test_advise_arenas(tmp_path: Path, run: Run, golden: Golden) -> None:
     )
 
 
+def test_what_was_not_seen_is_not_placed(tmp_path: Path, run: Run) -> None:
+    (tmp_path / "seen.txt").write_text(SEEN + "short dram 4096 - # no two looks\n")
+    made = run("advise", "arenas", "seen.txt", "--tier", "hbm:dram=4MiB", "--tier", "cxl")
+    assert made.returncode == 0
+    assert made.stdout.splitlines()[-1] == "short - 4096 - # no two looks"
+    assert "not placed" in made.stderr and "short;" in made.stderr
+    assert len(made.stderr.splitlines()) == 1
+
+
+#: Arenas of short life are not seen; others are, in two looks.
+WATCHED = """\
+import headrace, os, sys, time
+kept = headrace.empty(1 << 18, place=headrace.arena("kept"))
+headrace.empty(1 << 18, place=headrace.arena("short"))
+"""
+
+
+def skip_unless_watched(done: subprocess.CompletedProcess[str]) -> None:
+    if "UnsupportedError" in done.stderr or "DeniedError" in done.stderr:
+        pytest.skip(done.stderr.splitlines()[-1])
+
+
+def lines_of(path: Path) -> dict[str, list[str]]:
+    return {line.split()[0]: line.split() for line in path.read_text().splitlines()[2:]}
+
+
+def test_what_is_not_seen_is_told(tmp_path: Path) -> None:
+    done = program(tmp_path, WATCHED, HEADRACE_ARENAS_SEEN="seen.txt")
+    skip_unless_watched(done)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert lines_of(tmp_path / "seen.txt")["short"][1:5] == ["-", "2097152", "-", "#"]
+
+
+def test_a_program_that_is_killed_has_told(tmp_path: Path) -> None:
+    code = WATCHED + """\
+deadline = time.monotonic() + 60
+while not os.path.exists("seen.txt") and time.monotonic() < deadline:
+    kept += 1
+    time.sleep(0.02)
+os.kill(os.getpid(), 9)
+"""
+    done = program(tmp_path, code, HEADRACE_ARENAS_SEEN="seen.txt")
+    skip_unless_watched(done)
+    assert done.returncode == -9
+    assert float(lines_of(tmp_path / "seen.txt")["kept"][3]) > 0
+
+
+def test_each_process_may_have_a_file_of_its_own(tmp_path: Path) -> None:
+    code = WATCHED + """\
+child = os.fork()
+here = headrace.arena("child" if child == 0 else "parent")
+if child:
+    os.waitpid(child, 0)
+"""
+    done = program(tmp_path, code, HEADRACE_ARENAS_SEEN="seen.%p.txt")
+    skip_unless_watched(done)
+    assert done.returncode == 0, done.stderr
+    files = [lines_of(path).keys() for path in tmp_path.glob("seen.*.txt")]
+    assert sorted(map(sorted, files)) == [["child"], ["kept", "parent", "short"]]
+
+
+def test_another_process_does_not_write_the_same_file(tmp_path: Path) -> None:
+    code = WATCHED + """\
+import subprocess
+subprocess.run([sys.executable, "-c", "import headrace; headrace.arena('other')"], check=True)
+"""
+    done = program(tmp_path, code, HEADRACE_ARENAS_SEEN="seen.txt")
+    skip_unless_watched(done)
+    assert done.returncode == 0 and len(done.stderr.splitlines()) == 1
+    assert "%p" in done.stderr
+    assert lines_of(tmp_path / "seen.txt").keys() == {"kept", "short"}
+
+
+@pytest.mark.parametrize("name", ["plan.txt", "./plan.txt", "link.txt"])
+def test_the_plan_is_not_replaced_by_what_is_seen(tmp_path: Path, name: str) -> None:
+    (tmp_path / "plan.txt").write_text(SEEN)
+    (tmp_path / "link.txt").symlink_to("plan.txt")
+    done = program(tmp_path, WATCHED, HEADRACE_ARENAS="plan.txt", HEADRACE_ARENAS_SEEN=name)
+    assert done.returncode != 0
+    assert "HEADRACE_ARENAS_SEEN=" in done.stderr.splitlines()[-1]
+    assert (tmp_path / "plan.txt").read_text() == SEEN
+
+
+def test_errors_name_the_variable(tmp_path: Path) -> None:
+    (tmp_path / "plan.txt").write_text("headrace arenas 1\nindex 4095\n")
+    for plan in ("plan.txt", "none.txt"):
+        done = program(tmp_path, WATCHED, HEADRACE_ARENAS=plan)
+        assert f"HEADRACE_ARENAS={plan}: " in done.stderr.splitlines()[-1]
+
+
+def test_what_differs_from_the_plan_is_said_once(tmp_path: Path) -> None:
+    (tmp_path / "plan.txt").write_text("headrace arenas 1\r\nkept\tdram\r\nvalues dram\r\n")
+    done = program(tmp_path, WATCHED, HEADRACE_ARENAS="plan.txt")
+    assert (done.returncode, done.stderr) == (
+        0,
+        "headrace: the plan plan.txt (HEADRACE_ARENAS) names arenas that were not used: values; "
+        "it does not name some that were: short\n",
+    )
+
+
+def test_a_signal_handler_may_ask_while_the_arenas_are_opened(tmp_path: Path) -> None:
+    code = """\
+import headrace, os, signal
+from headrace import _arenas
+discover = _arenas.Machine.discover
+def interrupted(**options):
+    os.kill(os.getpid(), signal.SIGUSR1)
+    return discover(**options)
+class Machine:
+    discover = staticmethod(interrupted)
+_arenas.Machine = Machine
+signal.signal(signal.SIGUSR1, lambda *_: print(headrace.arena("handler")))
+signal.alarm(60)
+print(headrace.arena("main"))
+"""
+    done = program(tmp_path, code)
+    assert done.returncode == 0, done.stderr
+    assert sorted(done.stdout.split()) == ["Arena('handler')", "Arena('main')"]
+
+
+def test_a_last_look_that_fails_loses_nothing(tmp_path: Path) -> None:
+    code = WATCHED + """\
+from headrace import _arenas
+def failing(self):
+    raise headrace.ExhaustedError("no memory")
+arenas = _arenas._of_process
+for _ in range(3):
+    kept += 1
+    arenas.look()
+headrace.Arenas.look = failing
+"""
+    done = program(tmp_path, code, HEADRACE_ARENAS_SEEN="seen.txt")
+    skip_unless_watched(done)
+    assert done.returncode == 0
+    assert "last look" in done.stderr and "no memory" in done.stderr
+    assert float(lines_of(tmp_path / "seen.txt")["kept"][3]) > 0
+
+
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -31,7 +32,8 @@ def command(
     """Advise which arenas belong on which memory: a plan for the next start.
 
     Arenas are named heaps (headrace.arena): the hottest go, each whole, to the first memory that
-    has room left for the most they had. The plan is a text; edit it as you like.
+    has room left for the most they had. What was not seen is not placed: it goes where arenas go
+    that a plan does not name. The plan is a text; edit it as you like.
 
     \b
     HEADRACE_ARENAS_SEEN=seen.txt python program.py
@@ -47,11 +49,15 @@ def command(
                 f"--tier {place}: how much of it? only the last takes all that is left; give "
                 f"--tier {place}=16GiB"
             )
-    plan = headrace.plan_arenas(headrace.arenas_in_plan(_read(seen)), tiers)
+    uses = headrace.arenas_in_plan(_read(seen))
+    plan = headrace.plan_arenas(uses, tiers)
     if out is None:
         output.print_text(plan.rstrip("\n"))
     else:
         write_whole(out, plan)
+    if unseen := [use.name for use in uses if use.looks == 0]:
+        print(f"headrace: not placed, for nothing was seen of them: {', '.join(unseen)}; the plan "
+              "says why, and may be edited", file=sys.stderr)  # fmt: skip
     return exit_codes.SUCCESS
 
 
