@@ -54,8 +54,13 @@ def _cell(value: Any) -> Any:
     return value if isinstance(value, int | float | str | None) else str(value)
 
 
-def _first_line(error: BaseException) -> str:
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+def _reason(error: BaseException) -> str:
+    """One line; of an exception in Java, what began it."""
+    text = str(error)
+    java = getattr(error, "java_exception", None)
+    while java is not None:
+        text, java = java.toString(), java.getCause()
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
     return lines[0] if lines else type(error).__name__
 
 
@@ -72,7 +77,7 @@ def _serve(asked: queue.Queue[str], told: TextIO) -> None:
                 session.stop()
                 answer = {}
         except Exception as error:
-            answer = {"error": _first_line(error)}
+            answer = {"error": _reason(error)}
         told.write(json.dumps(answer) + "\n")
         told.flush()
 

@@ -24,7 +24,14 @@ import headrace
 from headrace._bench import programs, spark_events, spark_session, tpch, tpch_parquet
 from headrace._bench.spark import QUERIES
 from headrace._bench.two_memories import (
-    INTERLEAVES, NO_PROMOTION, ONE_NODE, bytes_by_node, kilobytes, placed, slow_share, two_nodes,
+    INTERLEAVES,
+    NO_PROMOTION,
+    ONE_NODE,
+    bytes_by_node,
+    kilobytes,
+    placed,
+    slow_share,
+    two_nodes,
 )  # fmt: skip
 from headrace._child import Child
 from headrace._errors import WrongAnswer, error_of, kind_of

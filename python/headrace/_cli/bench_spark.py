@@ -4,20 +4,26 @@ from __future__ import annotations
 
 import os
 import tempfile
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Optional
 
 import typer
 
 import headrace
-from headrace._bench import spark, spark_live, tpch_parquet
+from headrace._bench import spark, spark_live, spark_model, tpch_parquet
 from headrace._cli import exit_codes, output, parse
+from headrace._cli.advise.prose import prose
 from headrace._cli.interrupt import Interrupt
 from headrace._cli.options import Data, Json, Out, Scale
 from headrace._files import check_writable
 
 
 def command(
+    model: Annotated[
+        Optional[str],
+        typer.Option(metavar="NAME|FILE", help="Compute it for these memories instead: cxl-a1000."),
+    ] = None,
     queries: Annotated[
         Optional[str],
         typer.Option(metavar="LIST", help="TPC-H's Q5, Q7, Q8 and Q9; default all."),
@@ -45,7 +51,7 @@ def command(
         typer.Option(metavar="SIZE", help="What tasks have of it in ssd-spill and tmpfs-spill."),
     ] = "16MiB",
     partitions: Annotated[
-        int, typer.Option(metavar="NUMBER", min=1, max=10**5, help="Of each shuffle.")
+        int, typer.Option(metavar="NUMBER", min=1, max=10**5, help="Parts of each shuffle.")
     ] = 64,
     spill: Annotated[
         Optional[Path],
@@ -60,16 +66,21 @@ def command(
     """Measure TPC-H on Spark with its memory interleaved, or spilling to SSD or to memory.
 
     Configurations and queries are those of a talk on CXL memory (P. Zhou, MemCon 2024); answers are
-    compared with DuckDB's. What this machine lacks is left out, with the reason. It takes Spark and
-    Java (docs/design/spark.md).
+    compared with DuckDB's. What this machine lacks is left out, with the reason; --model computes
+    it from published curves. A measurement takes Spark and Java (docs/design/spark.md).
 
     \b
     headrace bench spark --scale 0.1
     headrace bench spark --queries Q9 --configs MMEM,ssd-spill,tmpfs-spill
     headrace bench spark --master spark://HOST:7077 --data /shared --scale 100
+    headrace bench spark --model cxl-a1000
     """
     if out is not None:
         check_writable(out)
+    if model is not None:
+        if any(given is not None for given in (queries, configs, master, spill, data)):
+            raise headrace.InvalidError("--model NAME goes with --json and --out, and with no more")
+        return modelled(model, json, out)
     options = spark_live.Options(
         queries=parse.chosen(queries, list(spark.QUERIES), "query", list(spark.QUERIES)),
         configs=parse.chosen(
@@ -104,6 +115,61 @@ def measured(options: spark_live.Options, json: bool, out: Path | None) -> int:
     output.deliver(document, out=out, json=json, show=lambda: print_measured(document))
     spark_live.check_rows(document)
     return exit_codes.INTERRUPTED if interrupt.requested else exit_codes.SUCCESS
+
+
+def modelled(machine: str, json: bool, out: Path | None) -> int:
+    document = {
+        "schema_version": headrace.SCHEMA_VERSION,
+        "kind": "bench spark",
+        "version": headrace.__version__,
+        "basis": "modelled",
+        **spark_model.model(machine),
+    }
+    output.deliver(document, out=out, json=json, show=lambda: output.print_text(text(document)))
+    return exit_codes.SUCCESS
+
+
+def text(document: Mapping[str, Any]) -> str:
+    """The model in words."""
+    table = output.table_text(
+        ("config", "the talk's words", "slow", "slower"),
+        [
+            (row["config"], spark.TALK[row["config"]],
+             "-" if row["slow_share"] is None else f"{row['slow_share']:.1%}",
+             f"{row['slower']:.2f}")
+            for row in document["rows"]
+        ],
+        left=2,
+    )  # fmt: skip
+    said = output.table_text(
+        ("said", "found", "met", "by whom"),
+        [
+            (check["claim"], check["found"],
+             ("yes" if check["met"] else "not met") + ("" if check["predicted"] else ", fitted"),
+             check["source"])
+            for check in document["checks"]
+        ],
+        left=4,
+    )  # fmt: skip
+    fixed = document["constants"]
+    how = prose(
+        f"Computed, not measured: a thread computes for {fixed['cpu_ns']:g} ns and waits for a "
+        f"line of memory, and {fixed['fresh']:.0%} of accesses go to what the promoter has not yet "
+        "seen. These two were fitted to the rows marked so; 1:1 and 1:3 follow from the curves "
+        "(docs/design/spark.md)."
+    )
+    rate = headrace.format_rate(fixed["ssd_bytes_per_second"])
+    spilling = prose(
+        f"Assumed: {fixed['spilled']:.0%} of what is shuffled is spilled, to an SSD of {rate}, and "
+        f"{fixed['touched']:g} lines of traffic come with each line shuffled. With an SSD of more "
+        f"than {headrace.format_rate(document['ssd_break_even_bytes_per_second'])} spilling is "
+        "faster than 1:3."
+    )
+    head = (
+        f"{document['machine']}: Spark on {document['threads']} threads; MMEM uses "
+        f"{document['first_memory_used']:.0%} of what its memory gives"
+    )
+    return "\n\n".join((head, table, said, how, spilling))
 
 
 def print_measured(document: dict[str, Any]) -> None:
