@@ -25,7 +25,6 @@ from headrace._bench import programs, spark_events, spark_session, tpch, tpch_pa
 from headrace._bench.spark import QUERIES
 from headrace._bench.two_memories import (
     INTERLEAVES,
-    NO_PROMOTION,
     ONE_NODE,
     bytes_by_node,
     kilobytes,
@@ -50,6 +49,7 @@ LEAST_HEAP = 512 << 20
 #: Files of the four queries per unit of scale, rounded up from 650 MB; Spark keeps those of a round
 #: until it collects its garbage.
 _FILES_PER_SCALE = 1 << 30
+_NO_PROMOTION = "between nodes the memory of another program is not promoted here yet"
 _ELSEWHERE = "executors run where --master says, and their memory is placed there"
 _LOCAL = re.compile(r"local(\[(\*|[1-9][0-9]{0,3})\])?")
 _CLUSTER = re.compile(r"spark://(\S+)|k8s://\S+|yarn")
@@ -141,7 +141,7 @@ def leave_out(points: list[Point], machine: headrace.Machine, options: Options) 
     for point in points:
         config = point.config
         if config == "Hot-Promote":
-            point.code, point.reason = "unsupported", NO_PROMOTION
+            point.code, point.reason = "unsupported", _NO_PROMOTION
         elif not options.local and config != "MMEM":
             point.code, point.reason = "unsupported", _ELSEWHERE
         elif config in INTERLEAVES and nodes is None:

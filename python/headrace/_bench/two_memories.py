@@ -12,7 +12,6 @@ from headrace._run import numa_maps
 #: Pages of the fast memory and of the slow one, in turn.
 INTERLEAVES = {"3:1": (3, 1), "1:1": (1, 1), "1:3": (1, 3)}
 ONE_NODE = "interleaving takes two memory nodes; here is one"
-NO_PROMOTION = "nothing promotes the memory of another program here yet"
 
 
 def two_nodes(machine: headrace.Machine) -> tuple[int, int] | None:
