@@ -35,6 +35,7 @@ _lock = threading.Lock()
 _of_process: Arenas | None = None
 _opener: int | None = None  # the thread that opens them
 _is_child = False
+_parent_tells = False  # or one before it
 _claims: list[socket.socket] = []
 
 
@@ -139,6 +140,8 @@ def _file_to_tell(seen: str, plan: str | None) -> Path | None:
             raise InvalidError(f"this is the plan ({PLAN}={plan}), which it would replace; give "
                                "another file")  # fmt: skip
         check_writable(path)
+    if _parent_tells and "%p" not in seen:
+        return None
     if _claim(path):
         return path
     _say(f"{path} ({SEEN}) is being written by another process, so process {os.getpid()} is not "
@@ -207,6 +210,8 @@ def _tell_from_now_on(arenas: Arenas, path: Path) -> None:
             _say(f"{path} is not written: {error}")
 
     atexit.register(tell_at_last)
+    if path.exists() and not path.is_file():
+        return  # a pipe or a device, which gets one text
     try:
         teller.start()
     except RuntimeError:
@@ -241,11 +246,12 @@ def _say(line: str) -> None:
 
 
 def _forget_parents() -> None:
-    global _lock, _of_process, _opener, _is_child
+    global _lock, _of_process, _opener, _is_child, _parent_tells
     _lock = threading.Lock()
     _of_process = None
     _opener = None
     _is_child = True
+    _parent_tells = _parent_tells or bool(_claims)
     _drop_claims()
 
 

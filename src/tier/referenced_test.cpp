@@ -207,9 +207,13 @@ TEST_F(Referenced, UndoesWhatItBeganWhenTheKernelRefusesTheRest) {
 struct CountedCalls final : Kernel {
   int reads = 0;
   int clearings = 0;
+  std::function<void()> as_it_reads;
   std::function<void()> as_it_cuts;
   int open(const char* path, int flags) override {
-    reads += std::string_view(path) == "/proc/self/smaps";
+    if (std::string_view(path) == "/proc/self/smaps") {
+      ++reads;
+      if (const auto work = std::exchange(as_it_reads, nullptr)) work();
+    }
     return Kernel::open(path, flags);
   }
   std::int64_t write(int descriptor, const void* bytes, std::size_t count) override {
@@ -267,6 +271,20 @@ TEST_F(Referenced, DoesNothingMoreToWhatItForgot) {
   ASSERT_TRUE(source.look());
   opened.reset();
   for (const Vma& vma : mappings_in(memory.bytes())) EXPECT_TRUE(vma.undumped);
+}
+
+TEST_F(Referenced, ForgetsWithoutAWaitForALook) {
+  EXPECT_EQ(test::status_of_child([&] {
+              CountedCalls kernel;
+              const Trackable memory(HotnessKind::referenced, 1_MiB);
+              const auto opened = open(kernel);
+              auto& source = static_cast<SourceBase&>(*opened);
+              if (!source.track(memory.bytes())) return false;
+              // As by another thread, for which this one would wait for ever.
+              kernel.as_it_reads = [&] { source.forget(memory.bytes()); };
+              return source.look() && source.look()->touches.empty() && kernel.reads > 2;
+            }),
+            0);
 }
 
 TEST_F(Referenced, LeavesTheProgramSomeOfItsMappings) {

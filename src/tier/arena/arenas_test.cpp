@@ -1,12 +1,15 @@
 // Arenas over the memory of this machine.
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 
 #include <atomic>
+#include <cstdlib>
 #include <cstring>
 #include <memory_resource>
 #include <thread>
 #include <utility>
 
+#include "core/sanitizers.h"
 #include "headrace/buffer.h"
 #include "headrace/tier/arena.h"
 #include "support/child.h"
@@ -239,6 +242,39 @@ TEST_F(WatchedArenas, AreTheOnlyOnesOfAProcess) {
                  "referenced");
   arenas_.reset();
   EXPECT_TRUE(Arenas::open(here(), {.look_every = milliseconds{100}}));
+}
+
+// All that malloc has left.
+void use_up_memory() {
+  for (std::size_t size = 1 << 20; size >= 16; size /= 2) {
+    while (void* const block = std::malloc(size)) *static_cast<void* volatile*>(block) = block;
+  }
+}
+
+TEST(ArenasOfAThread, GoOnWhenMemoryRunsOut) {
+#if defined(HEADRACE_ASAN) || defined(HEADRACE_TSAN)
+  GTEST_SKIP() << "the allocator of a sanitizer ends the program at such a limit";
+#endif
+  if (const auto there = Arenas::open(here(), {.look_every = milliseconds{100}}); !there) {
+    GTEST_SKIP() << there.error().message;
+  }
+  EXPECT_EQ(test::status_of_child([&] {
+              auto arenas = Arenas::open(here(), {.look_every = milliseconds{100}}).value();
+              Heap* const heap = arenas->heap("index").value();
+              void* const object = heap->allocate_bytes((2_MiB).value);
+              if (!arenas->look()) return false;
+              rlimit limit{};
+              getrlimit(RLIMIT_AS, &limit);
+              const rlimit none{1 << 20, limit.rlim_max};
+              setrlimit(RLIMIT_AS, &none);
+              use_up_memory();
+              const Status looked = arenas->look();
+              std::this_thread::sleep_for(milliseconds{250});  // the thread looks too
+              heap->free(object);
+              setrlimit(RLIMIT_AS, &limit);
+              return !looked && looked.error().code == ErrorCode::exhausted && arenas->look();
+            }),
+            0);
 }
 
 TEST(ArenasOfAThread, LookByThemselves) {
