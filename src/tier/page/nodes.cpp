@@ -23,6 +23,7 @@ namespace {
 
 // Pages asked about, or moved, in one call: each of those that move waits once for all CPUs.
 constexpr std::size_t kBatch = 4096;
+constexpr std::size_t kLeast = 64;
 
 std::string text_of(auto nodes) {
   CpuSet ids;
@@ -61,8 +62,9 @@ class Nodes final : public SlowMemory {
   // The nearest of `targets` that has room for so many bytes, the emptiest of those.
   std::optional<NodeId> target(std::span<const NodeId> targets, NodeId from, Bytes bytes,
                                const Room& room) const;
-  // What refuses is not told.
-  void move(Pages& pages, NodeId node);
+  // The kernel gives up a call where one page fails between two others: the rest is tried again in
+  // halves, down to kLeast pages. What refuses is not told.
+  void move(std::span<void* const> pages, NodeId node);
 
   Kernel& kernel_;
   const std::vector<NodeId> fast_;
@@ -163,11 +165,13 @@ std::optional<NodeId> Nodes::target(std::span<const NodeId> targets, NodeId from
   return best;
 }
 
-void Nodes::move(Pages& pages, NodeId node) {
+void Nodes::move(std::span<void* const> pages, NodeId node) {
   const std::vector<int> nodes(pages.size(), static_cast<int>(raw(node)));
   std::vector<int> status(pages.size());
-  (void)kernel_.move_pages(pages, nodes.data(), status.data());
-  pages.clear();
+  const std::int64_t left = kernel_.move_pages(pages, nodes.data(), status.data());
+  if (left <= 0 || pages.size() <= kLeast) return;
+  move(pages.first(pages.size() / 2), node);
+  move(pages.subspan(pages.size() / 2), node);
 }
 
 Status Nodes::move(std::span<const TrackedRange> ranges, bool in) {
@@ -189,9 +193,11 @@ Status Nodes::move(std::span<const TrackedRange> ranges, bool in) {
     room[*to] -= bytes;
     Pages& batch = batches[*to];
     batch.insert(batch.end(), pages.begin(), pages.end());
-    if (batch.size() >= kBatch) move(batch, *to);
+    if (batch.size() < kBatch) continue;
+    move(batch, *to);
+    batch.clear();
   }
-  for (auto& [node, batch] : batches) {
+  for (const auto& [node, batch] : batches) {
     if (!batch.empty()) move(batch, node);
   }
   return {};

@@ -6,7 +6,6 @@
 #include <cerrno>
 #include <map>
 #include <memory>
-#include <mutex>
 #include <set>
 
 #include "tier/page/page_tier.h"
@@ -30,18 +29,10 @@ class FakeNodes final : public Kernel {
   }
   std::int64_t move_pages(std::span<void* const> addresses, const int* nodes,
                           int* status) override {
-    const std::lock_guard lock(mutex_);
-    if (nodes != nullptr) ++moves;
+    const auto page = [&](std::size_t i) { return reinterpret_cast<std::uintptr_t>(addresses[i]); };
+    if (nodes != nullptr) return error != 0 ? error : move(addresses.size(), page, nodes, status);
     for (std::size_t i = 0; i < addresses.size(); ++i) {
-      const auto page = reinterpret_cast<std::uintptr_t>(addresses[i]);
-      const auto at = pages.find(page);
-      const NodeId now = at == pages.end() ? home : at->second;
-      if (nodes == nullptr) {
-        status[i] = absent.contains(page) ? -ENOENT : static_cast<int>(raw(now));
-      } else {
-        status[i] =
-            refused != 0 ? -ENOMEM : go(page, now, NodeId{static_cast<std::uint32_t>(nodes[i])});
-      }
+      status[i] = absent.contains(page(i)) ? -ENOENT : static_cast<int>(raw(node_of(addresses[i])));
     }
     return error;
   }
@@ -62,24 +53,43 @@ class FakeNodes final : public Kernel {
   std::optional<std::vector<NodeId>> bound;
   NodeId home = kSlow;  // of pages that never moved
   std::map<std::uintptr_t, NodeId> pages;
-  std::set<std::uintptr_t> pinned;
+  std::set<std::uintptr_t> pinned;  // found out when they are to move
+  std::set<std::uintptr_t> shared;  // found out when they are gathered
   std::set<std::uintptr_t> absent;
   int moves = 0;           // calls
-  int refused = 0;         // not 0: each page
+  bool refused = false;    // each page
   std::int64_t error = 0;  // of each call
 
  private:
-  int go(std::uintptr_t page, NodeId now, NodeId to) {
-    if (pinned.contains(page)) return -EBUSY;
-    if (absent.contains(page)) return -ENOENT;
-    if (room.at(to).value < kPage) return -ENOMEM;
-    room[to] -= Bytes{kPage};
-    room[now] += Bytes{kPage};
-    pages[page] = to;
-    return static_cast<int>(raw(to));
+  // As do_pages_move() of Linux 6.12: pages are gathered and move together, when one comes that
+  // does not move or at the end; if any of them fails then, the call ends.
+  std::int64_t move(std::size_t count, const auto& page, const int* nodes, int* status) {
+    ++moves;
+    std::vector<std::size_t> gathered;
+    for (std::size_t i = 0; i < count; ++i) {
+      const NodeId to{static_cast<std::uint32_t>(nodes[i])};
+      const bool there = node_of(reinterpret_cast<void*>(page(i))) == to;
+      if (!there && !shared.contains(page(i))) {
+        gathered.push_back(i);
+        if (i + 1 < count) continue;
+      } else {
+        status[i] = there ? nodes[i] : -EACCES;
+      }
+      std::int64_t failed = 0;
+      for (const std::size_t each : gathered) failed += go(page(each), to) ? 0 : 1;
+      if (failed > 0) return failed + static_cast<std::int64_t>(count - 1 - i);
+      for (const std::size_t each : gathered) status[each] = nodes[each];
+      gathered.clear();
+    }
+    return 0;
   }
-
-  std::mutex mutex_;
+  bool go(std::uintptr_t page, NodeId to) {
+    if (refused || pinned.contains(page) || room.at(to).value < kPage) return false;
+    room[to] -= Bytes{kPage};
+    room[node_of(reinterpret_cast<void*>(page))] += Bytes{kPage};
+    pages[page] = to;
+    return true;
+  }
 };
 
 std::unique_ptr<SlowMemory> opened(FakeNodes& kernel) {
@@ -130,6 +140,23 @@ TEST(TierNodes, MovesManyChunksInOneCall) {
   EXPECT_EQ(kernel.moves, 1) << "what is there is left alone";
 }
 
+TEST(TierNodes, APageThatRefusesHoldsUpNothingElse) {
+  FakeNodes kernel;
+  const auto nodes = opened(kernel);
+  std::vector<TrackedRange> chunks;
+  for (std::uintptr_t i = 0; i < 32; ++i) chunks.push_back(pages_from(64 * i, 64));
+  kernel.pinned = {pages_from(70, 1).begin};
+  kernel.shared = {pages_from(90, 1).begin, pages_from(1000, 1).begin};
+  kernel.moves = 0;
+  ASSERT_TRUE(nodes->move(chunks, true));
+  for (std::size_t i = 0; i < chunks.size(); ++i) {
+    const Bytes stayed{kPage * (i == 1000 / 64 ? 1 : 0)};
+    if (i == 1) continue;  // the rest of it waits until the page is free
+    EXPECT_EQ(nodes->place_of(chunks[i])->out, stayed) << i;
+  }
+  EXPECT_LE(kernel.moves, 2 * 5 + 1) << "32 chunks, halved 5 times";
+}
+
 TEST(TierNodes, RefusesNodesItMayNotUseInOneLine) {
   const auto why = [](const auto& forbid) {
     FakeNodes kernel;
@@ -151,7 +178,7 @@ TEST(TierNodes, RefusesNodesItMayNotUseInOneLine) {
                                "(0-1)"),
             std::string::npos)
       << bound.message;
-  EXPECT_EQ(why([](FakeNodes& kernel) { kernel.refused = 1; }).code, ErrorCode::exhausted);
+  EXPECT_EQ(why([](FakeNodes& kernel) { kernel.refused = true; }).code, ErrorCode::exhausted);
   EXPECT_EQ(why([](FakeNodes& kernel) { kernel.error = -EPERM; }).code, ErrorCode::denied);
   EXPECT_EQ(why([](FakeNodes& kernel) { kernel.error = -ENOSYS; }).code, ErrorCode::unsupported);
 }
