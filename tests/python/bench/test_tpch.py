@@ -96,7 +96,9 @@ def test_a_complete_table_is_reused(table: Path) -> None:
 
 
 @pytest.mark.parametrize("damage", ["missing", "short", "description", "parquet"])
-def test_a_damaged_table_is_made_again(table: Path, damage: str) -> None:
+def test_a_damaged_table_is_made_again(
+    table: Path, damage: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     if damage == "missing":
         (table / "l_tax.bin").unlink()
     elif damage == "short":
@@ -107,7 +109,16 @@ def test_a_damaged_table_is_made_again(table: Path, damage: str) -> None:
     else:
         tpch.parquet_files(table)[0].unlink()
     assert not tpch.is_complete(table)
-    assert tpch.is_complete(tpch.prepare(SCALE, table.parent))
+    if damage == "missing":
+        assert tpch.is_complete(tpch.prepare(SCALE, table.parent))
+        return
+
+    def make(*arguments: object) -> None:
+        raise InterruptedError
+
+    monkeypatch.setattr(tpch, "_make", make)
+    with pytest.raises(headrace.Error):
+        tpch.prepare(SCALE, table.parent)
 
 
 def test_an_interruption_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

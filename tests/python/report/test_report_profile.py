@@ -247,13 +247,13 @@ def test_a_large_machine_makes_no_heavy_page(tmp_path: Path) -> None:
     document["rows"] = [
         make.row("latency", "ns", 88.0 + abs(cpu - memory), cpu_node=cpu, memory_node=memory,
                  bytes=1 << exponent, window="all", pages="huge")
-        for cpu in range(16) for memory in range(16) for exponent in range(12, 36)
+        for cpu in range(16) for memory in range(16) for exponent in range(12, 36, 2)
     ]  # fmt: skip
     page = drawn(document, tmp_path)
     assert len(page) < 2_500_000
     assert len(charts_of(page, "How long a load takes")[0]["data"]["values"]) == 256
     table = section(page, "How long a load takes").partition("<details>")[2]
-    assert "6144 rows, the first 2000 of them; the document has all" in table
+    assert "3072 rows, the first 2000 of them; the document has all" in table
     assert table.count("<tr>") == 2001
 
 
