@@ -7,6 +7,7 @@ they see the same machine; what a JVM compiles it has compiled in a first round 
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
 import socket
@@ -171,7 +172,8 @@ def _tmpfs(nodes: tuple[int, int] | None, size: int, directory: str) -> list[str
     """
     where = f",mpol=prefer:{nodes[1]}" if nodes else ""
     mount = f'mount -t tmpfs -o size={size}{where} tmpfs "$0" && exec "$@"'
-    return ["unshare", "--map-root-user", "--mount", "sh", "-c", mount, directory]
+    user = [] if os.geteuid() == 0 else ["--map-root-user"]
+    return ["unshare", *user, "--mount", "sh", "-c", mount, directory]
 
 
 def _tmpfs_trouble(nodes: tuple[int, int] | None) -> str:
@@ -290,7 +292,8 @@ class _Runs:
                 self._fails(point.config, failed)
                 continue
             self.done += 1
-            by_node = bytes_by_node(up.spark.process)
+            # Executors of a cluster are not among our processes.
+            by_node = bytes_by_node(up.spark.process) if self.options.local else {}
             if number > 0:
                 point.found.append({
                     "seconds": answer["seconds"], "node_bytes": by_node,
@@ -400,6 +403,7 @@ def _row(point: Point) -> Row:
     found = point.found
     seconds = [each["seconds"] for each in found]
     middle = headrace.summarize(seconds)
+    places = [each["node_bytes"] for each in found if each["node_bytes"]]
     return {
         "config": point.config,
         "query": point.query,
@@ -407,14 +411,13 @@ def _row(point: Point) -> Row:
         "seconds_mad": middle.mad if middle else None,
         "samples": seconds,
         **{name: _median(found, name) for name in asdict(spark_events.Work())},
-        "slow_share": statistics.median(slow_share(each["node_bytes"]) for each in found)
-        if found else None,
-        "node_bytes": {str(n): b for n, b in found[-1]["node_bytes"].items()} if found else {},
+        "slow_share": statistics.median(map(slow_share, places)) if places else None,
+        "node_bytes": {str(node): size for node, size in places[-1].items()} if places else {},
         "verified": all(each["right"] for each in found) if found else None,
         "basis": "hardware",
         "code": point.code,
         "reason": point.reason or ("" if found else "interrupted"),
-    }  # fmt: skip
+    }
 
 
 def _median(found: list[Row], name: str) -> float | None:

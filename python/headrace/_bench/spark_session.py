@@ -139,12 +139,12 @@ def _end(driver: subprocess.Popen[bytes]) -> None:
         os.killpg(driver.pid, signal.SIGKILL)
     except ProcessLookupError:
         pass
-    driver.wait()
     assert driver.stdin is not None
     try:
         driver.stdin.close()
     except BrokenPipeError:
         pass
+    driver.wait()
     for _ in range(round(_END_SECONDS / _LOOK)):
         if not _alive(driver.pid):
             return

@@ -135,8 +135,7 @@ def text(document: Mapping[str, Any]) -> str:
         ("config", "the talk's words", "slow", "slower"),
         [
             (row["config"], spark.TALK[row["config"]],
-             "-" if row["slow_share"] is None else f"{row['slow_share']:.1%}",
-             f"{row['slower']:.2f}")
+             _share(row["slow_share"]), f"{row['slower']:.2f}")
             for row in document["rows"]
         ],
         left=2,
@@ -202,12 +201,15 @@ def _print_found(rows: list[dict[str, Any]]) -> None:
             (row["config"], spark.TALK[row["config"]],
              f"{row['seconds']:.2f} +- {row['seconds_mad']:.2f}",
              _seconds(row["cpu_seconds"]), _seconds(row["gc_seconds"]),
-             _bytes(row["shuffle_bytes"]), _bytes(row["spilled_bytes"]),
-             f"{row['slow_share']:.1%}")
+             _bytes(row["shuffle_bytes"]), _bytes(row["spilled_bytes"]), _share(row["slow_share"]))
             for row in rows
         ],
         left=2,
     )  # fmt: skip
+
+
+def _share(value: float | None) -> str:
+    return "-" if value is None else f"{value:.1%}"
 
 
 def _seconds(value: float | None) -> str:
