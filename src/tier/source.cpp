@@ -295,8 +295,9 @@ void SourceBase::drop_forgotten() {
     return a.begin < b.begin;
   };
   std::ranges::sort(forgotten_, before);
+  const std::span<const TrackedRange> gone(forgotten_);
   std::erase_if(ranges_, [&](const TrackedRange& range) {
-    return std::ranges::binary_search(forgotten_, range, before);
+    return std::ranges::binary_search(gone, range, before);
   });
   forgotten_.clear();
 }

@@ -244,9 +244,9 @@ TEST_F(WatchedArenas, AreTheOnlyOnesOfAProcess) {
   EXPECT_TRUE(Arenas::open(here(), {.look_every = milliseconds{100}}));
 }
 
-// All that malloc has left.
+// All that malloc has left but for small pieces.
 void use_up_memory() {
-  for (std::size_t size = 1 << 20; size >= 16; size /= 2) {
+  for (std::size_t size = 1 << 20; size >= 32 << 10; size /= 2) {
     while (void* const block = std::malloc(size)) *static_cast<void* volatile*>(block) = block;
   }
 }
@@ -259,16 +259,15 @@ TEST(ArenasOfAThread, GoOnWhenMemoryRunsOut) {
     GTEST_SKIP() << there.error().message;
   }
   EXPECT_EQ(test::status_of_child([&] {
-              auto arenas = Arenas::open(here(), {.look_every = milliseconds{100}}).value();
+              auto arenas = Arenas::open(here(), {.look_every = milliseconds{150}}).value();
               Heap* const heap = arenas->heap("index").value();
               void* const object = heap->allocate_bytes((2_MiB).value);
-              if (!arenas->look()) return false;
               rlimit limit{};
               getrlimit(RLIMIT_AS, &limit);
               const rlimit none{1 << 20, limit.rlim_max};
               setrlimit(RLIMIT_AS, &none);
               use_up_memory();
-              const Status looked = arenas->look();
+              const Status looked = arenas->look();            // the first, which begins to track
               std::this_thread::sleep_for(milliseconds{250});  // the thread looks too
               heap->free(object);
               setrlimit(RLIMIT_AS, &limit);
