@@ -44,7 +44,7 @@ struct HitPart {
   // Written before the word says ready; then they stay until it no longer does.
   Relaxed<ObjectId> id{};
   Relaxed<std::uint64_t> offset = 0;
-  Relaxed<struct CacheEntry*> next_in_cell = nullptr;  // the index's
+  ChainLink<struct CacheEntry> next_in_cell;  // the index's
   // A BlockState and flags. Changed under the lock; kAwaited also without it.
   std::atomic<std::uint32_t> word{0};
   std::uint32_t pins = 0;  // Blocks, but for those in slots (readers.h)

@@ -29,9 +29,9 @@ struct PlanItem {
 
   const Object* object = nullptr;
   Range bytes;
-  std::uint64_t position = 0;                 // bytes planned before it
-  Relaxed<PlanItem*> next_in_cell = nullptr;  // of the index
-  PlanItem* repeat = nullptr;                 // the next of the plan with the same bytes
+  std::uint64_t position = 0;        // bytes planned before it
+  ChainLink<PlanItem> next_in_cell;  // of the index
+  PlanItem* repeat = nullptr;        // the next of the plan with the same bytes
   PrefetchPlan* plan = nullptr;
   CacheEntry* entry = nullptr;  // that it protects; set while started
   std::uint16_t node = 0;       // index of the node in the cache

@@ -47,7 +47,7 @@ struct Range {
   friend auto operator<=>(const Range&, const Range&) = default;
 };
 
-// T has `Range range() const` and `Relaxed<T*> next_in_cell`.
+// T has `Range range() const` and `ChainLink<T> next_in_cell`.
 template <class T>
 class RangeIndex {
  public:
@@ -79,7 +79,7 @@ class RangeIndex {
 
   // Requires: it is in.
   void remove(T& item) {
-    Relaxed<T*>* link = &table()->cell_of(item.range());
+    ChainLink<T>* link = &table()->cell_of(item.range());
     while (*link != &item) {
       CHECK(*link != nullptr);
       link = &(*link)->next_in_cell;
@@ -287,10 +287,10 @@ class RangeIndex {
   struct Table {
     std::size_t cells = 0;  // a power of two; 0 before the first insertion
     unsigned shift = 63;    // 64 - log2(cells)
-    std::unique_ptr<Relaxed<T*>[]> at;
+    std::unique_ptr<ChainLink<T>[]> at;
 
-    [[gnu::always_inline]] Relaxed<T*>& cell(ObjectId object, unsigned c,
-                                             std::uint64_t number) const {
+    [[gnu::always_inline]] ChainLink<T>& cell(ObjectId object, unsigned c,
+                                              std::uint64_t number) const {
       // The upper bits of a sum of products (Fibonacci hashing, Knuth 6.4), with odd constants of
       // SplitMix64: neighbours in each part spread, and the products do not wait for each other.
       // There are 64 classes.
@@ -298,7 +298,7 @@ class RangeIndex {
           number * 0x9e3779b97f4a7c15 + (raw(object) * 64 + c) * 0xbf58476d1ce4e5b9;
       return at[x >> shift];
     }
-    Relaxed<T*>& cell_of(const Range& range) const {
+    ChainLink<T>& cell_of(const Range& range) const {
       const unsigned c = class_of(range.length);
       return cell(range.object, c, number(range.offset, c));
     }
@@ -307,7 +307,7 @@ class RangeIndex {
   const Table* table() const { return table_.load(); }
   std::size_t cells() const { return table()->cells; }
   void link(T& item) {
-    Relaxed<T*>& first = table()->cell_of(item.range());
+    ChainLink<T>& first = table()->cell_of(item.range());
     item.next_in_cell = first;
     first = &item;
   }
@@ -315,7 +315,7 @@ class RangeIndex {
     const Table& old = *table();
     Table& table = tables_[static_cast<unsigned>(std::countr_zero(cells))];
     if (table.at == nullptr) {
-      table.at = std::make_unique<Relaxed<T*>[]>(cells);
+      table.at = std::make_unique<ChainLink<T>[]>(cells);
       table.cells = cells;
       table.shift = 64 - static_cast<unsigned>(std::countr_zero(cells));
     }
@@ -332,7 +332,7 @@ class RangeIndex {
 
   std::array<Table, 64> tables_;  // those of 2^i cells that were needed so far
   // Before the first insertion one without items.
-  const Table none_{.at = std::make_unique<Relaxed<T*>[]>(2)};
+  const Table none_{.at = std::make_unique<ChainLink<T>[]>(2)};
   std::atomic<const Table*> table_{&none_};
   std::size_t size_ = 0;
   std::size_t least_ = kMinCells;

@@ -23,11 +23,30 @@ class Relaxed {
   T load() const {
     return value_.load(std::memory_order_relaxed);  // pairs with nothing, as above
   }
-  // For a pointer.
-  T operator->() const { return *this; }
 
  private:
   std::atomic<T> value_{};
+};
+
+// A link of a chain that others follow without the lock. Whoever finds an object by it sees what
+// was written to the object before: memory that was just allocated has been made one.
+template <class T>
+class ChainLink {
+ public:
+  ChainLink(T* to = nullptr) : to_(to) {}
+  ChainLink(const ChainLink& other) : ChainLink(static_cast<T*>(other)) {}
+  ChainLink& operator=(const ChainLink& other) { return *this = static_cast<T*>(other); }
+  ChainLink& operator=(T* to) {
+    to_.store(to, std::memory_order_release);  // pairs with the load of whoever follows it
+    return *this;
+  }
+  operator T*() const {
+    return to_.load(std::memory_order_acquire);  // pairs with the store above
+  }
+  T* operator->() const { return *this; }
+
+ private:
+  std::atomic<T*> to_;
 };
 
 }  // namespace headrace
