@@ -119,7 +119,7 @@ def test_arrays_refuse_nonsense() -> None:
         with pytest.raises(TypeError, match="^a shape is a whole number or several, not "):
             headrace.empty(shape)  # type: ignore[arg-type]
     for place in (5, None, b"dram"):
-        with pytest.raises(TypeError, match="^place is a Placement or text such as 'hbm'"):
+        with pytest.raises(TypeError, match="^place is a Placement, an Arena or text such as"):
             headrace.empty(3, place=place)  # type: ignore[arg-type]
 
 
