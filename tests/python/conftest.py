@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import numpy
@@ -52,7 +53,14 @@ def command() -> Path:
     return path
 
 
-Headrace = Callable[..., "subprocess.CompletedProcess[str]"]
+Done = subprocess.CompletedProcess[str]
+Headrace = Callable[..., Done]
+
+
+def clean_environment() -> dict[str, str]:
+    """This process's, without what says how headrace behaves."""
+    kept = {k: v for k, v in os.environ.items() if not k.startswith(("HEADRACE", "MEMKIND"))}
+    return kept | {"COLUMNS": "80"}
 
 
 @pytest.fixture
@@ -62,14 +70,48 @@ def run(command: Path, tmp_path: Path) -> Headrace:
     def run_it(
         *arguments: str, env: dict[str, str] | None = None, **options: object
     ) -> subprocess.CompletedProcess[str]:
-        clean = {k: v for k, v in os.environ.items() if not k.startswith(("HEADRACE", "MEMKIND"))}
-        clean |= {"COLUMNS": "80", **(env or {})}
+        clean = clean_environment() | (env or {})
         settings: dict[str, object] = {"cwd": tmp_path, "capture_output": True, "timeout": 300}
         return subprocess.run(
             [str(command), *arguments], env=clean, text=True, check=False, **settings | options
         )  # type: ignore[call-overload,no-any-return]
 
     return run_it
+
+
+#: A process that has loaded what commands load, and a fork of it for each command.
+EACH = """
+import json, os, sys
+import headrace._cli.app, headrace._cli.tables, typer.exceptions
+from headrace._cli import main
+for number, arguments in enumerate(json.loads(sys.argv[1])):
+    if os.fork() == 0:
+        for descriptor in (1, 2):
+            os.dup2(os.open(f".{number}.{descriptor}", os.O_WRONLY | os.O_CREAT), descriptor)
+        sys.argv = ["headrace", *arguments]
+        main()
+    print(os.waitstatus_to_exitcode(os.wait()[1]), flush=True)
+"""
+
+
+@pytest.fixture
+def run_each(command: Path, tmp_path: Path) -> Callable[..., Iterator[Done]]:
+    """run_each([["topo"], ["doctor"]]): as `run`, each in a process, but loaded once for all."""
+
+    def run_them(commands: Sequence[Sequence[str]]) -> Iterator[Done]:
+        script = [sys.executable, "-c", EACH, json.dumps(commands)]
+        done = subprocess.run(
+            script, env=clean_environment(), cwd=tmp_path, capture_output=True, text=True,
+            check=True, timeout=300,
+        )  # fmt: skip
+        for number, code in enumerate(done.stdout.split()):
+            said = [tmp_path / f".{number}.{descriptor}" for descriptor in (1, 2)]
+            out, error = (path.read_text() for path in said)
+            for path in said:
+                path.unlink()
+            yield subprocess.CompletedProcess(commands[number], int(code), out, error)
+
+    return run_them
 
 
 @pytest.fixture(scope="session")

@@ -7,7 +7,7 @@ import os
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -18,6 +18,7 @@ import headrace
 from headrace._bench import tpch
 
 Run = Callable[..., "subprocess.CompletedProcess[str]"]
+RunEach = Callable[..., "Iterator[subprocess.CompletedProcess[str]]"]
 
 #: Commands whose help is a golden file.
 HELPS = [
@@ -91,10 +92,11 @@ def test_version(run: Run) -> None:
     assert run("--version").stdout == f"headrace {headrace.__version__}\n"
 
 
-def test_errors_are_one_line(run: Run, golden: Callable[[str, str], None], inputs: Path) -> None:
+@pytest.mark.usefixtures("inputs")
+def test_errors_are_one_line(run_each: RunEach, golden: Callable[[str, str], None]) -> None:
     lines = []
-    for arguments, code in ERRORS:
-        result = run(*arguments)
+    results = run_each([arguments for arguments, _ in ERRORS])
+    for (arguments, code), result in zip(ERRORS, results, strict=True):
         lines.append(f"$ headrace {' '.join(arguments)}\n{result.stderr}")
         assert result.returncode == code, result
         assert result.stdout == ""
