@@ -66,7 +66,9 @@ class _Session:
         return _Rows([*rows, ("x",)] if _WRONG == "wrong" else rows)
 
     def stop(self) -> None:
-        spilled = 7 if "spark.memory.fraction" in self.settings else 0
+        fraction = float(self.settings.get("spark.memory.fraction", 0))
+        heap = int(self.settings["spark.driver.memory"].removesuffix("m"))
+        spilled = round(fraction * (heap - 300))  # as if it were what tasks have, in MiB
         log = Path(self.settings["spark.eventLog.dir"].removeprefix("file:"), "local-1")
         with log.open("w") as file:
             for stage, group in enumerate(self.sparkContext.groups):
