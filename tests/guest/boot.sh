@@ -68,8 +68,8 @@ cxl() {
 # Latencies in ns; a third of the local node's speed, as CXL memory has.
 slow() {
   local node
-  args=(-M q35,hmat=on -cpu max -smp 2,sockets=1,cores=2 -m 1536M
-    -object memory-backend-ram,id=m0,size=1024M -object memory-backend-ram,id=m1,size=512M
+  args=(-M q35,hmat=on -cpu max -smp 2,sockets=1,cores=2 -m 1152M
+    -object memory-backend-ram,id=m0,size=1024M -object memory-backend-ram,id=m1,size=128M
     -numa node,nodeid=0,cpus=0-1,memdev=m0,initiator=0 -numa node,nodeid=1,memdev=m1,initiator=0)
   for node in 0 1; do
     local pair="hmat-lb,initiator=0,target=$node,hierarchy=memory"

@@ -6,27 +6,24 @@ Run in the guest slow by in_guest.sh, with the Python that has Headrace installe
 
 from __future__ import annotations
 
-import json
+import ctypes
 import mmap
 import os
 import signal
-import subprocess
 import time
 import zlib
+from array import array
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-import numpy
-from forked import headrace as command
-
 from headrace import set_process_policy
-from headrace._cli.tier import kernel, status  # noqa: F401  for every fork
-from headrace._tiering import damon, plan, state, switch
+from headrace._tiering import damon, plan, state, status, switch
 from headrace._tiering.files import Files
 
 PAGE, MIB = 4096, 1 << 20
-HOT, COLD = 8 * MIB, 16 * MIB
+HOT, COLD = 8 * MIB, 8 * MIB
+MIGRATE_PAGES = 256  # the number of the system call
 FILES = Files()
 SCAN = Path("/sys/kernel/debug/sched/numa_balancing")
 
@@ -47,35 +44,46 @@ def pages_on(node: int, address: int, pid: int) -> int:
     raise AssertionError(f"no mapping at {address:x}")
 
 
-def planted(size: int, advice: int) -> numpy.ndarray:
-    """Touched memory on node 1, free to go; a mapping of its own by what it is advised."""
+def planted(size: int, advice: int) -> tuple[mmap.mmap, int]:
+    """Touched memory on node 1, free to go, and where it is; a mapping of its own by what it is
+    advised. No two pages are alike.
+    """
     area = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
     area.madvise(advice)
     set_process_policy("bind", [1])
-    pages = numpy.frombuffer(area, dtype=numpy.uint64).reshape(-1, PAGE // 8)
-    pages[:] = numpy.arange(pages.size, dtype=numpy.uint64).reshape(pages.shape)
+    area[:] = os.urandom(PAGE) * (size // PAGE)
+    memoryview(area).cast("Q")[1 :: PAGE // 8] = array("Q", range(size // PAGE))
     set_process_policy("none")
-    return pages
+    return area, address_of(area)
+
+
+def address_of(area: mmap.mmap) -> int:
+    return ctypes.addressof(ctypes.c_char.from_buffer(area))
 
 
 def write_and_check(out: int, stop: int) -> None:
     """Counts in the first word of each page of the hot set until told to stop."""
-    hot, cold = planted(HOT, mmap.MADV_DONTDUMP), planted(COLD, mmap.MADV_DONTFORK)
-    sums = [zlib.crc32(hot[:, 1:].tobytes()), zlib.crc32(cold.tobytes())]
-    hot[:, 0] = 0
-    os.write(out, f"{hot.ctypes.data} {cold.ctypes.data}\n".encode())
+    (hot, at), (cold, cold_at) = planted(HOT, mmap.MADV_DONTDUMP), planted(COLD, mmap.MADV_DONTFORK)
+    words = memoryview(hot).cast("Q")[:: PAGE // 8]
+    zero = array("Q", bytes(8 * len(words)))
+    words[:] = zero
+    sums = [zlib.crc32(hot), zlib.crc32(cold)]
+    os.write(out, f"{at} {cold_at}\n".encode())
     os.set_blocking(stop, False)
-    rounds = 0
+    rounds, expected = 0, zero
     while True:
         try:
             if os.read(stop, 1):
                 break
         except BlockingIOError:
             pass
-        assert (hot[:, 0] == rounds).all(), "a write was lost"
+        assert words.tobytes() == expected.tobytes(), "a write was lost"
         rounds += 1
-        hot[:, 0] = rounds
-    assert sums == [zlib.crc32(hot[:, 1:].tobytes()), zlib.crc32(cold.tobytes())]
+        expected = array("Q", [rounds]) * len(words)
+        words[:] = expected
+        time.sleep(0.005)  # often enough for who samples each 20 ms, and the kernel has a CPU too
+    words[:] = zero
+    assert sums == [zlib.crc32(hot), zlib.crc32(cold)]
     os.write(out, f"{rounds}\n".encode())
 
 
@@ -116,47 +124,57 @@ def until(what: Callable[[], bool], seconds: float) -> bool:
     return True
 
 
-def done(*arguments: str) -> subprocess.CompletedProcess[str]:
-    result = command("tier", *arguments)
-    assert (result.returncode, result.stderr) == (0, ""), result
-    return result
-
-
-def promotes(least: float, seconds: float, *options: str) -> None:
+def promotes(pid: int, hot: int, cold: int, least: float, wish: plan.Wish) -> None:
     """Switches on, and off when so much of the hot set has come to node 0."""
     before = settings()
+    begin = time.monotonic()
+    for each in switch.on(FILES, wish).settings:
+        if each.before is not None:
+            print(f"  /{each.file}: {each.before} -> {each.wanted}", flush=True)
+    found = until(lambda: pages_on(0, hot, pid) >= least * HOT / PAGE, 60)
+    share = pages_on(0, hot, pid) * PAGE / HOT
+    along = pages_on(0, cold, pid) * PAGE / COLD
+    print(f"  {share:.0%} of the hot set and {along:.0%} of the cold on node 0 "
+          f"in {time.monotonic() - begin:.1f} s", flush=True)  # fmt: skip
+    assert found, f"{share:.0%} of the hot set on node 0"
+    said = status.status(FILES)
+    assert said["tier_kernel"]["state"] == "on", said
+    assert {each["owner"] for each in said["kdamonds"]} <= {"headrace"}, said
+    undone = switch.off(FILES).undone
+    assert {each.outcome for each in undone} == {"put back"}, undone
+    assert settings() == before, (settings(), before)
+    assert not Path("/", state.NAME).exists()
+
+
+def sent_back(pid: int) -> None:
+    """All pages of a process on node 0 go to node 1."""
+    here, there = ctypes.c_ulong(1), ctypes.c_ulong(2)
+    left = ctypes.CDLL(None).syscall(
+        MIGRATE_PAGES, pid, ctypes.c_ulong(64), ctypes.byref(here), ctypes.byref(there)
+    )
+    assert left >= 0, "migrate_pages failed"
+
+
+def what_is_hot_is_promoted() -> None:
+    """By the kernel's own promotion, beside balancing between nodes; then by DAMON, of which a part
+    is enough: it looks at one page of a region, and may miss some for long.
+    """
     with writer() as (pid, hot, cold):
-        begin = time.monotonic()
-        print(done("kernel", "--on", *options).stdout, flush=True)
-        found = until(lambda: pages_on(0, hot, pid) >= least * HOT / PAGE, seconds)
-        share = pages_on(0, hot, pid) * PAGE / HOT
-        along = pages_on(0, cold, pid) * PAGE / COLD
-        print(f"  {share:.0%} of the hot set and {along:.0%} of the cold promoted "
-              f"in {time.monotonic() - begin:.1f} s", flush=True)  # fmt: skip
-        assert found, f"{share:.0%} of the hot set promoted"
-        said = json.loads(done("status", "--json").stdout)
-        assert said["tier_kernel"]["state"] == "on", said
-        if not options:
-            assert said["since_boot"]["pgpromote_success"] > 0, said
-        assert {each["owner"] for each in said["kdamonds"]} <= {"headrace"}, said
-        print(done("kernel", "--off").stdout, flush=True)
-        assert settings() == before
-        assert not Path("/", state.NAME).exists()
-
-
-def the_kernel_promotes_what_is_hot() -> None:
-    promotes(0.8, 60)
-
-
-def damon_promotes_what_is_hot() -> None:
-    """A part is enough: DAMON looks at one page of a region, and may miss some for long."""
-    promotes(0.3, 60, "--no-promotion", "--no-demotion", "--damon", "hot")
+        FILES.write(plan.BALANCING, "1")
+        promotes(pid, hot, cold, 0.8, plan.Wish())
+        assert FILES.read(plan.BALANCING) == "1"
+        assert status.counters(FILES)["pgpromote_success"] > 0
+        FILES.write(plan.BALANCING, "0")
+        sent_back(pid)
+        assert pages_on(0, hot, pid) < 0.05 * HOT / PAGE
+        schemes = plan.Wish(promotion=False, demotion=False, schemes=("hot",))
+        promotes(pid, hot, cold, 0.1, schemes)
 
 
 def off_restores_after_a_kill() -> None:
     before = settings()
     wish = plan.Wish(rate=float(100 * MIB), weights={0: 3, 1: 1}, schemes=("hot", "cold"))
-    for after in (1, 3, 30):
+    for after in (3, 30):  # the settings; in the middle of a kdamond
         child = os.fork()
         if child == 0:
             killed_after(after)
@@ -187,16 +205,13 @@ def killed_after(writes: int) -> None:
 
 
 def check_all() -> None:
-    subprocess.run(["mount", "-t", "debugfs", "none", "/sys/kernel/debug"], check=True)
+    assert os.system("mount -t debugfs none /sys/kernel/debug") == 0
     # What is hot is found in seconds; as it is, the kernel takes a minute.
     for name in ("scan_period_min_ms", "scan_period_max_ms", "scan_delay_ms"):
         (SCAN / name).write_text("100")
     Path("/sys/kernel/mm/transparent_hugepage/enabled").write_text("never")
     FILES.write(plan.BALANCING, "0")
-    print(done("status").stdout, flush=True)
-    for check in (
-        the_kernel_promotes_what_is_hot, damon_promotes_what_is_hot, off_restores_after_a_kill,
-    ):  # fmt: skip
+    for check in (what_is_hot_is_promoted, off_restores_after_a_kill):
         begin = time.monotonic()
         check()
         print(f"ok {check.__name__} {time.monotonic() - begin:.0f} s", flush=True)
