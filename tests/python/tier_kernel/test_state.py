@@ -231,9 +231,7 @@ def _with_left(kernel: FakeKernel) -> None:
     switch.off(kernel)
 
 
-@pytest.mark.parametrize(
-    ("what", "left"), [(_killed, True), (_full, False), (_full, True), (_pressed, True)]
-)
+@pytest.mark.parametrize(("what", "left"), [(_killed, False), (_full, True), (_pressed, True)])
 def test_it_is_whole_whatever_call_of_on_fails(
     kernel: FakeKernel, what: Callable[[], None], left: bool
 ) -> None:
@@ -259,7 +257,7 @@ def test_it_is_whole_whatever_call_of_on_fails(
     assert {path.name for path in kernel.path(state.FOLDER).iterdir()} == {Path(state.LOCK).name}
 
 
-@pytest.mark.parametrize("what", [_killed, _full, _pressed])
+@pytest.mark.parametrize("what", [_killed, _full])
 def test_it_is_whole_whatever_call_of_off_fails(
     kernel: FakeKernel, what: Callable[[], None]
 ) -> None:
