@@ -245,6 +245,19 @@ def _say(line: str) -> None:
         print(f"headrace: {line}", file=sys.stderr, flush=True)
 
 
+def _wait_for_opener() -> None:
+    """A fork waits while another thread opens them: discovering a machine takes locks of libraries
+    (hwloc), which a child would find held for ever.
+    """
+    if _opener != _thread.get_ident():
+        _lock.acquire()
+
+
+def _go_on() -> None:
+    if _opener != _thread.get_ident():
+        _lock.release()
+
+
 def _forget_parents() -> None:
     global _lock, _of_process, _opener, _is_child, _parent_tells
     _lock = threading.Lock()
@@ -255,4 +268,6 @@ def _forget_parents() -> None:
     _drop_claims()
 
 
-os.register_at_fork(after_in_child=_forget_parents)
+os.register_at_fork(
+    before=_wait_for_opener, after_in_parent=_go_on, after_in_child=_forget_parents
+)

@@ -276,6 +276,32 @@ print(headrace.arena("main"))
     assert sorted(done.stdout.split()) == ["Arena('handler')", "Arena('main')"]
 
 
+def test_a_fork_waits_while_the_arenas_are_opened(tmp_path: Path) -> None:
+    code = """\
+import headrace, os, threading, time
+from headrace import _arenas
+discover, began, ended = _arenas.Machine.discover, threading.Event(), []
+class Machine:
+    @staticmethod
+    def discover(**options):
+        began.set()
+        time.sleep(0.2)
+        ended.append(True)
+        return discover(**options)
+_arenas.Machine = Machine
+opener = threading.Thread(target=headrace.arena, args=("main",))
+opener.start()
+began.wait()
+child = os.fork()
+if child == 0:
+    os._exit(0 if ended and headrace.arena("child") else 1)
+opener.join()
+assert os.waitpid(child, 0)[1] == 0
+"""
+    done = program(tmp_path, code)
+    assert done.returncode == 0, done.stderr
+
+
 def test_a_last_look_that_fails_loses_nothing(tmp_path: Path) -> None:
     code = WATCHED + """\
 from headrace import _arenas
