@@ -268,6 +268,4 @@ def _forget_parents() -> None:
     _drop_claims()
 
 
-os.register_at_fork(
-    before=_wait_for_opener, after_in_parent=_go_on, after_in_child=_forget_parents
-)
+os.register_at_fork(before=_wait_for_opener, after_in_parent=_go_on, after_in_child=_forget_parents)

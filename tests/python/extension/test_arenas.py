@@ -190,13 +190,16 @@ def test_what_is_not_seen_is_told(tmp_path: Path) -> None:
 
 
 def test_a_program_that_is_killed_has_told(tmp_path: Path) -> None:
-    code = WATCHED + """\
+    code = (
+        WATCHED
+        + """\
 deadline = time.monotonic() + 60
 while not os.path.exists("seen.txt") and time.monotonic() < deadline:
     kept += 1
     time.sleep(0.02)
 os.kill(os.getpid(), 9)
 """
+    )
     done = program(tmp_path, code, HEADRACE_ARENAS_SEEN="seen.txt")
     skip_unless_watched(done)
     assert done.returncode == -9
@@ -204,12 +207,15 @@ os.kill(os.getpid(), 9)
 
 
 def test_each_process_may_have_a_file_of_its_own(tmp_path: Path) -> None:
-    code = WATCHED + """\
+    code = (
+        WATCHED
+        + """\
 child = os.fork()
 here = headrace.arena("child" if child == 0 else "parent")
 if child:
     os.waitpid(child, 0)
 """
+    )
     done = program(tmp_path, code, HEADRACE_ARENAS_SEEN="seen.%p.txt")
     skip_unless_watched(done)
     assert done.returncode == 0, done.stderr
@@ -218,10 +224,13 @@ if child:
 
 
 def test_another_process_does_not_write_the_same_file(tmp_path: Path) -> None:
-    code = WATCHED + """\
+    code = (
+        WATCHED
+        + """\
 import subprocess
 subprocess.run([sys.executable, "-c", "import headrace; headrace.arena('other')"], check=True)
 """
+    )
     done = program(tmp_path, code, HEADRACE_ARENAS_SEEN="seen.txt")
     skip_unless_watched(done)
     assert done.returncode == 0 and len(done.stderr.splitlines()) == 1
@@ -303,7 +312,9 @@ assert os.waitpid(child, 0)[1] == 0
 
 
 def test_a_last_look_that_fails_loses_nothing(tmp_path: Path) -> None:
-    code = WATCHED + """\
+    code = (
+        WATCHED
+        + """\
 from headrace import _arenas
 def failing(self):
     raise headrace.ExhaustedError("no memory")
@@ -313,6 +324,7 @@ for _ in range(3):
     arenas.look()
 headrace.Arenas.look = failing
 """
+    )
     done = program(tmp_path, code, HEADRACE_ARENAS_SEEN="seen.txt")
     skip_unless_watched(done)
     assert done.returncode == 0
