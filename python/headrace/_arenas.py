@@ -14,7 +14,16 @@ from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from headrace._core import Arena, Arenas, Error, InvalidError, Machine, arenas_in_plan, plan_arenas
+from headrace._core import (
+    Arena,
+    Arenas,
+    Error,
+    InvalidError,
+    Machine,
+    TimedOutError,
+    arenas_in_plan,
+    plan_arenas,
+)
 from headrace._errors import error_of
 from headrace._files import check_writable, read_whole, write_whole
 
@@ -28,6 +37,8 @@ SEEN = "HEADRACE_ARENAS_SEEN"
 _LOOK_EVERY = 1.0
 #: Seconds between two writings: what a signal that ends the program loses.
 _TELL_EVERY = 3.0
+#: Seconds that whoever asks for an arena waits for another who opens them.
+_OPENED_WITHIN = 60.0
 #: Names that a line on stderr has room for.
 _MOST_NAMES = 8
 
@@ -86,14 +97,18 @@ def _arenas() -> Arenas:
 
 def _open_once() -> Arenas:
     global _of_process, _opener
-    with _lock:
+    lock = _lock
+    # The bound is for a handler that asks while the thread it interrupts is about to fork.
+    if not lock.acquire(timeout=_OPENED_WITHIN):
+        raise TimedOutError(f"the arenas were not opened within {_OPENED_WITHIN:.0f} s; ask again")
+    try:
         if _of_process is None:
             _opener = _thread.get_ident()
-            try:
-                _of_process = _open(os.environ.get(PLAN), os.environ.get(SEEN))
-            finally:
-                _opener = None
+            _of_process = _open(os.environ.get(PLAN), os.environ.get(SEEN))
         return _of_process
+    finally:
+        _opener = None
+        lock.release()
 
 
 def _open(plan: str | None, seen: str | None) -> Arenas:
