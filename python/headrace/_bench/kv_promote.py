@@ -19,12 +19,12 @@ class Keeper:
     def __init__(self, tier: headrace.ProcessTier) -> None:
         self._tier = tier
         self._over = threading.Event()
-        self._error: headrace.Error | None = None
+        self._error: BaseException | None = None
         self._thread = threading.Thread(target=self._keep, name="headrace-kv-tier", daemon=True)
         self._thread.start()
 
     def totals(self) -> headrace.ProcessTierTotals:
-        """So far. Error: it has ended by itself."""
+        """So far. What it ended by, if it has."""
         if self._error is not None:
             raise self._error
         return self._tier.totals()
@@ -38,7 +38,7 @@ class Keeper:
         try:
             while not self._over.wait(_STEP_SECONDS):
                 self._tier.step()
-        except headrace.Error as error:
+        except BaseException as error:  # told to whoever measures
             self._error = error
 
 

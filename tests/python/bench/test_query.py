@@ -170,7 +170,7 @@ def test_a_peer_that_fails_loses_nothing(
 
     def fail_the_third_time(child: Any, *call_of: Any, **how: Any) -> Any:
         nonlocal asked
-        asked += 1
+        asked += call_of[0] is query_bench.timed_query  # not what makes the table
         return call(child, *((_raises, error) if asked == 3 else call_of), **how)
 
     monkeypatch.setattr(query_bench.Child, "call", fail_the_third_time)
