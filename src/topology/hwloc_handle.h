@@ -8,12 +8,26 @@
 #include <optional>
 #include <vector>
 
+#include "core/fork.h"
+#include "core/mutex.h"
 #include "headrace/result.h"
 
 namespace headrace {
 
+extern GlobalMutex hwloc_mutex;
+
+// The result of functions of hwloc that take locks of its own: a fork() waits for them, so that
+// these are free in the child. Thread-safe.
+template <class Functions>
+int locked_hwloc(const Functions& functions) {
+  const MutexLock lock(hwloc_mutex);
+  return functions();
+}
+
 struct DestroyTopology {
-  void operator()(hwloc_topology_t topology) const { hwloc_topology_destroy(topology); }
+  void operator()(hwloc_topology_t topology) const {
+    locked_hwloc([&] { return hwloc_topology_destroy(topology), 0; });
+  }
 };
 using HwlocTopology = std::unique_ptr<hwloc_topology, DestroyTopology>;
 

@@ -190,11 +190,17 @@ Result<HwlocTopology> build_hwloc(const Machine& machine) {
   writer.place(root, {});
   const std::string text = writer.text();
   hwloc_topology_t raw_topology = nullptr;
-  if (hwloc_topology_init(&raw_topology) != 0) return fail(ErrorCode::io, "hwloc cannot start");
+  if (locked_hwloc([&] { return hwloc_topology_init(&raw_topology); }) != 0) {
+    return fail(ErrorCode::io, "hwloc cannot start");
+  }
   HwlocTopology topology(raw_topology);
-  if (hwloc_topology_set_xmlbuffer(topology.get(), text.c_str(),
-                                   static_cast<int>(text.size() + 1)) != 0 ||
-      hwloc_topology_load(topology.get()) != 0) {
+  const int loaded = locked_hwloc([&] {
+    const int length = static_cast<int>(text.size() + 1);
+    return hwloc_topology_set_xmlbuffer(topology.get(), text.c_str(), length) != 0
+               ? -1
+               : hwloc_topology_load(topology.get());
+  });
+  if (loaded != 0) {
     return fail(ErrorCode::invalid,
                 "hwloc does not take machine '{}'; do CPUs belong to one node each?", machine.name);
   }
@@ -280,7 +286,9 @@ Result<std::string> to_hwloc_xml(const Machine& machine) {
   }
   char* buffer = nullptr;
   int length = 0;
-  if (hwloc_topology_export_xmlbuffer(topology.get(), &buffer, &length, 0) != 0) {
+  if (locked_hwloc([&] {
+        return hwloc_topology_export_xmlbuffer(topology.get(), &buffer, &length, 0);
+      }) != 0) {
     return fail(ErrorCode::io, "hwloc cannot export its XML; try `lstopo FILE.xml`");
   }
   std::string text(buffer);

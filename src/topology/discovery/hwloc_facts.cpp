@@ -162,10 +162,12 @@ std::string read_version(hwloc_topology_t topology) {
 
 }  // namespace
 
+GlobalMutex hwloc_mutex(kRankOfHwloc);
+
 Result<HwlocTopology> load_hwloc(const std::optional<std::filesystem::path>& xml,
                                  bool with_devices) {
   hwloc_topology_t raw_topology = nullptr;
-  if (hwloc_topology_init(&raw_topology) != 0) {
+  if (locked_hwloc([&] { return hwloc_topology_init(&raw_topology); }) != 0) {
     return fail(ErrorCode::io, "hwloc cannot start; try `lstopo`");
   }
   HwlocTopology topology(raw_topology);
@@ -181,13 +183,15 @@ Result<HwlocTopology> load_hwloc(const std::optional<std::filesystem::path>& xml
                   read.error().message);
     }
     text = *std::move(read);
-    if (hwloc_topology_set_xmlbuffer(topology.get(), text.c_str(),
-                                     static_cast<int>(text.size() + 1)) != 0) {
+    if (locked_hwloc([&] {
+          return hwloc_topology_set_xmlbuffer(topology.get(), text.c_str(),
+                                              static_cast<int>(text.size() + 1));
+        }) != 0) {
       return fail(ErrorCode::invalid, "'{}' is no hwloc XML; make one with `lstopo FILE.xml`",
                   xml->string());
     }
   }
-  if (hwloc_topology_load(topology.get()) != 0) {
+  if (locked_hwloc([&] { return hwloc_topology_load(topology.get()); }) != 0) {
     if (!xml) return fail(ErrorCode::io, "hwloc cannot read this system; try `lstopo`");
     return fail(ErrorCode::invalid, "hwloc cannot read '{}'; make it again with `lstopo FILE.xml`",
                 xml->string());

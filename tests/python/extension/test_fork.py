@@ -50,6 +50,21 @@ CHILDREN = {
     "ends": """
 child(lambda: None)
 """,
+    "discovers while other threads do": """
+import threading
+over = threading.Event()
+def discover_on():
+    while not over.is_set():
+        headrace.Machine.discover(storage=[])
+threads = [threading.Thread(target=discover_on) for _ in range(3)]
+for thread in threads: thread.start()
+try:
+    for _ in range(40):
+        child(lambda: headrace.Machine.discover(storage=[]))
+finally:
+    over.set()
+    for thread in threads: thread.join()
+""",
     "drops all": """
 def body():
     global mover, cache, ready, file, source, target
