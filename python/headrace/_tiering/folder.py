@@ -5,13 +5,15 @@ followed, and modes do not depend on the umask.
 from __future__ import annotations
 
 import errno
+import fcntl
 import os
 import stat
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from headrace import InvalidError
+from headrace import InvalidError, TimedOutError
 from headrace._core import LARGEST_DOCUMENT
 
 _FOLDER_MODE, _FILE_MODE, _LOCK_MODE = 0o755, 0o644, 0o600
@@ -102,6 +104,28 @@ def lock(folder: int, name: str, told: str) -> int:
         os.close(handle)
         raise
     return handle
+
+
+def taken(handle: int) -> bool:
+    """Whether nobody else has it locked, so that it is locked now. The kernel lets go of the lock
+    of one that dies.
+    """
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+def take(handle: int, seconds: float, who: str) -> None:
+    """Locks it. TimedOutError: another, which messages call `who`, had it locked all the time."""
+    until = time.monotonic() + seconds
+    while not taken(handle):
+        if time.monotonic() >= until:
+            raise TimedOutError(
+                f"{who} has been at work for {seconds:g} s; try again when it has ended"
+            )
+        time.sleep(0.02)
 
 
 def _opened(path: Path | str, flags: int, told: str, folder: int | None = None) -> int:

@@ -10,13 +10,13 @@ from typing import Any
 
 from headrace import AbsentError, InvalidError, UnsupportedError
 from headrace._run.plan import TABLE
-from headrace._tiering import damon
+from headrace._tiering import damon, hint_faults
 from headrace._tiering.files import Files
 from headrace._tiering.setting import Setting
 from headrace._tiering.tiers import Tiers, tiers, write_bandwidth
 from headrace._words import rate_text
 
-BALANCING = "proc/sys/kernel/numa_balancing"
+BALANCING = hint_faults.BALANCING
 RATE_LIMIT = f"{BALANCING}_promote_rate_limit_MBps"
 DEMOTION = "sys/kernel/mm/numa/demotion_enabled"
 WEIGHTS = TABLE.lstrip("/")
@@ -82,7 +82,7 @@ def plan(files: Files, wish: Wish) -> Plan:
                 "no rate limit is set: firmware does not say how fast the slow nodes write; "
                 "--rate 1GB/s sets one"
             )
-    mode = files.read(BALANCING) or ""
+    mode = hint_faults.read(files, BALANCING) or ""
     if here.unseen and mode.isdecimal() and int(mode) & _BETWEEN_NODES:
         ends = _PROMOTING if wish.promotion else 0
         notes.append(
@@ -138,7 +138,7 @@ def _rate(files: Files, here: Tiers) -> float | None:
 
 
 def _promotion(files: Files, rate: float | None) -> Iterator[Setting]:
-    mode, limit = files.read(BALANCING), files.read(RATE_LIMIT)
+    mode, limit = hint_faults.read(files, BALANCING), files.read(RATE_LIMIT)
     if mode is None:
         raise UnsupportedError(
             "the kernel has no NUMA balancing, which takes CONFIG_NUMA_BALANCING; --no-promotion "

@@ -4,25 +4,23 @@ whatever happened in between.
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
 import re
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from headrace import InvalidError, TimedOutError, UnsupportedError
+from headrace import InvalidError, UnsupportedError
 from headrace._errors import error_of
-from headrace._tiering import folder
+from headrace._tiering import folder, hint_faults
 from headrace._tiering.damon import KDAMONDS
 from headrace._tiering.files import Files
 from headrace._tiering.plan import BALANCING, DEMOTION, RATE_LIMIT, WEIGHTS
 from headrace._tiering.setting import Setting
 
-FOLDER = "run/headrace"
+FOLDER = hint_faults.FOLDER
 _FILE = "tier-kernel.json"
 _LOCK = "tier-kernel.lock"
 NAME = f"{FOLDER}/{_FILE}"
@@ -138,31 +136,14 @@ def forget(files: Files) -> None:
 
 @contextmanager
 def locked(files: Files, seconds: float = _LOCK_SECONDS) -> Iterator[None]:
-    """Only one switches at a time. The kernel lets go of the lock of one that dies. TimedOutError:
-    another held it all the time.
-    """
+    """Only one switches at a time. TimedOutError: another did all the time."""
     try:
         with folder.opened(files.path(FOLDER), f"/{FOLDER}", make=True) as at:
             handle = folder.lock(at, _LOCK, f"/{LOCK}")
     except OSError as error:
         raise error_of(error, f"cannot make /{LOCK}", "to do it as root (sudo)") from None
     try:
-        _take(handle, seconds)
+        folder.take(handle, seconds, f"another headrace tier kernel (/{LOCK})")
         yield
     finally:
         os.close(handle)
-
-
-def _take(handle: int, seconds: float) -> None:
-    until = time.monotonic() + seconds
-    while True:
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            return
-        except BlockingIOError:
-            if time.monotonic() >= until:
-                raise TimedOutError(
-                    f"another headrace tier kernel has been at work for {seconds:g} s (/{LOCK}); "
-                    "try again when it has ended"
-                ) from None
-            time.sleep(0.02)

@@ -7,9 +7,12 @@
 
 #include <array>
 #include <cerrno>
+#include <charconv>
 #include <cstdlib>
 #include <fstream>
-#include <string_view>
+#include <optional>
+#include <string>
+#include <system_error>
 #include <utility>
 
 #include "core/fail.h"
@@ -18,7 +21,9 @@
 namespace headrace {
 namespace {
 
-constexpr std::string_view kOn = "1";
+// NUMA_BALANCING_NORMAL in kernel.numa_balancing: entries go on all nodes. Without it, and with
+// NUMA_BALANCING_MEMORY_TIERING (2), they go on slow nodes only.
+constexpr unsigned kOnAllNodes = 1;
 
 Result<OwnDescriptor> open_locked(const std::filesystem::path& path, int how) {
   const int descriptor = ::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
@@ -48,12 +53,22 @@ bool write_setting(const std::filesystem::path& setting, const std::string& valu
   return file.good();
 }
 
-// Requires: the only holder. What it was, if it was changed and not put back.
+// Nothing: the kernel has none, or says what is no number.
+std::optional<unsigned> mode_of(const std::filesystem::path& setting) {
+  const std::string text = first_line(setting);
+  unsigned mode = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), mode);
+  if (error != std::errc{} || end != text.data() + text.size()) return std::nullopt;
+  return mode;
+}
+
+// Requires: the only holder. What was changed and not put back; the other bits are others'.
 bool put_back(const OwnDescriptor& file, const std::filesystem::path& setting) {
-  const std::string was = text_of(file);
-  if (was.empty()) return false;
-  // Whoever set another value since wants that one.
-  if (first_line(setting) == kOn) write_setting(setting, was);
+  if (text_of(file).empty()) return false;
+  const auto mode = mode_of(setting);
+  if (mode && (*mode & kOnAllNodes) != 0) {
+    write_setting(setting, std::to_string(*mode & ~kOnAllNodes));
+  }
   return ::ftruncate(file.get(), 0) == 0;
 }
 
@@ -102,16 +117,19 @@ Result<HintFaults> HintFaults::take(const std::filesystem::path& directory,
   std::string note = "kernel.numa_balancing is on already and stays";
   if (only_holder(file)) {
     put_back(file, setting);
-    if (const std::string was = first_line(setting); was == "0") {
+    if (const auto mode = mode_of(setting); mode && (*mode & kOnAllNodes) == 0) {
       // First what is to be put back, then the change.
+      const std::string was = std::to_string(*mode);
       if (::pwrite(file.get(), was.data(), was.size(), 0) < 0 || ::fsync(file.get()) != 0) {
         return fail_errno(errno, "cannot write " + (directory / "hint-faults").string());
       }
-      if (!write_setting(setting, std::string(kOn))) {
+      if (!write_setting(setting, std::to_string(*mode | kOnAllNodes))) {
         (void)::ftruncate(file.get(), 0);
         return fail(ErrorCode::denied, "kernel.numa_balancing may not be set here; it takes root");
       }
-      note = "kernel.numa_balancing is on for as long as this runs, and then off as it was";
+      note =
+          fmt::format("kernel.numa_balancing is on for as long as this runs, and then {} as it was",
+                      *mode == 0 ? "off" : was);
     }
   }
   // Whoever asks for more loses what he had.

@@ -31,9 +31,10 @@ class ProcessClaim {
   OwnDescriptor file_;
 };
 
-// kernel.numa_balancing, on for as long as anybody holds it here. What it was stands in a file
-// until it is put back; a holder that was killed leaves the file, and the next that takes, or
-// restore_hint_faults(), puts it back. One who finds it on leaves it on.
+// Bit 1 of kernel.numa_balancing, hint faults on all nodes, set for as long as anybody holds it
+// here; the other bits are others', such as `headrace tier kernel`'s 2. That it was not set stands
+// in a file until it is put back; a holder that was killed leaves the file, and the next that
+// takes, or restore_hint_faults(), puts it back. One who finds it set leaves it set.
 class HintFaults {
  public:
   // absent: a kernel without; denied: not as this user. `setting`: the file of the kernel.
@@ -42,7 +43,7 @@ class HintFaults {
       const std::filesystem::path& setting = "/proc/sys/kernel/numa_balancing");
   HintFaults(HintFaults&&) = default;
   HintFaults& operator=(HintFaults&&) = delete;
-  // The last holder puts back what was, unless somebody else has changed it meanwhile.
+  // The last holder takes back the bit, and leaves what others have set meanwhile.
   ~HintFaults();
 
   // What was done, in words.

@@ -58,13 +58,50 @@ TEST_F(Held, HintFaultsAreOnForAsLongAsAnybodyHoldsThem) {
 }
 
 TEST_F(Held, OneWhoFindsThemOnLeavesThemOn) {
+  for (const char* const on : {"1", "3"}) {
+    set(on);
+    {
+      const auto held = take();
+      ASSERT_TRUE(held);
+      EXPECT_NE(held->note().find("stays"), std::string::npos);
+      EXPECT_EQ(value(), on);
+    }
+    EXPECT_EQ(value(), on);
+  }
+}
+
+TEST_F(Held, PromotionAloneSeesNothingInDram) {
   set("2\n");
   {
     const auto held = take();
     ASSERT_TRUE(held);
-    EXPECT_NE(held->note().find("stays"), std::string::npos);
+    EXPECT_EQ(value(), "3");
+    EXPECT_NE(held->note().find("2 as it was"), std::string::npos);
   }
   EXPECT_EQ(value(), "2");
+}
+
+TEST_F(Held, PromotionThatIsSwitchedMeanwhileStaysAsItIs) {
+  {
+    const auto held = take();
+    set("3\n");
+  }
+  EXPECT_EQ(value(), "2") << "switched on";
+  {
+    const auto held = take();
+    set("1\n");
+  }
+  EXPECT_EQ(value(), "0") << "switched off";
+}
+
+TEST_F(Held, WhatIsNoNumberIsLeftAlone) {
+  set("soon\n");
+  {
+    const auto held = take();
+    ASSERT_TRUE(held);
+    EXPECT_EQ(value(), "soon");
+  }
+  EXPECT_EQ(value(), "soon");
 }
 
 TEST_F(Held, WhatSomebodyElseSetMeanwhileStays) {

@@ -14,7 +14,7 @@ from headrace._cli import exit_codes, output, parse
 from headrace._cli.options import Json
 from headrace._errors import error_of
 from headrace._files import read_whole
-from headrace._tiering import switch
+from headrace._tiering import hint_faults, switch
 from headrace._tiering.files import Files
 from headrace._tiering.plan import Plan, Wish
 from headrace._tiering.state import ON, State
@@ -138,7 +138,7 @@ def _shown(files: Files, state: State | None, plan: Plan) -> dict[str, Any]:
 def _said_now(files: Files, name: str) -> dict[str, str | None]:
     """With `unread`, why it is not known, where it is not."""
     try:
-        return {"now": files.read(name)}
+        return {"now": hint_faults.read(files, name)}
     except headrace.Error as error:
         return {"now": None, "unread": str(error)}
 
