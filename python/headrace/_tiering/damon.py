@@ -13,9 +13,14 @@ from headrace import AbsentError, DeniedError, InvalidError, UnsupportedError
 from headrace._tiering.files import Files
 from headrace._tiering.setting import Setting
 from headrace._tiering.tiers import Tiers, addresses, nearest
+from headrace._words import rate_text, size_text
 
 KDAMONDS = "sys/kernel/mm/damon/admin/kdamonds"
 COUNT = f"{KDAMONDS}/nr_kdamonds"
+#: Who in the kernel runs DAMON for itself where its switch says so, and for nobody else then.
+_HOLDERS = tuple(
+    f"sys/module/damon_{name}/parameters/enabled" for name in ("stat", "reclaim", "lru_sort")
+)
 #: By the word for it: sampling and aggregation in µs, and which regions, in samples that saw an
 #: access and in aggregations. docs/design/tier/kernel.md says why these.
 SCHEMES = {"hot": (20_000, 400_000), "cold": (50_000, 1_000_000)}
@@ -56,6 +61,12 @@ def kdamonds(files: Files) -> list[Kdamond] | None:
     return found
 
 
+def holders(files: Files) -> list[str]:
+    """The switches of what in the kernel keeps DAMON for itself. DeniedError: only root may look.
+    """
+    return [name for name in _HOLDERS if files.read(name) == "1"]
+
+
 def _all(files: Files, pattern: str) -> tuple[str, ...]:
     return tuple(files.read(name) or "unknown" for name in files.names(pattern))
 
@@ -64,7 +75,7 @@ def settings(
     files: Files, tiers: Tiers, schemes: Sequence[str], rate: float | None
 ) -> Iterator[Setting]:
     """What starts a kdamond for each node that is to give pages away. `rate`: bytes per second that
-    each may move at most.
+    each may move at most; None: nobody knows.
     """
     for scheme in schemes:
         if scheme not in SCHEMES:
@@ -75,6 +86,11 @@ def settings(
             "the kernel has no DAMON, which takes CONFIG_DAMON_SYSFS and CONFIG_DAMON_PADDR; leave "
             "out --damon"
         )
+    for holder in holders(files):
+        raise DeniedError(
+            f"the kernel itself runs DAMON, and for nobody else then (/{holder} is Y); echo N > "
+            f"/{holder}, or leave out --damon"
+        )
     if here:
         running = sum(each.state == "on" for each in here)
         raise DeniedError(
@@ -84,6 +100,11 @@ def settings(
     moves = [move for scheme in schemes for move in _moves(files, tiers, scheme)]
     if not moves:
         raise AbsentError("DAMON has nothing to move: all memory is in one tier")
+    if rate is None:
+        raise InvalidError(
+            "DAMON would move without a limit: firmware does not say how fast the slow nodes "
+            "write; --rate 1GB/s sets one"
+        )
     yield Setting(COUNT, str(len(moves)), "0", "a kdamond for each node that gives pages away")
     for number, (scheme, source, target) in enumerate(moves):
         yield from _kdamond(files, f"{KDAMONDS}/{number}", scheme, source, target, rate)
@@ -99,7 +120,7 @@ def _moves(files: Files, tiers: Tiers, scheme: str) -> Iterator[tuple[str, int, 
 
 
 def _kdamond(
-    files: Files, base: str, scheme: str, source: int, target: int, rate: float | None
+    files: Files, base: str, scheme: str, source: int, target: int, rate: float
 ) -> Iterator[Setting]:
     sample, aggregation = SCHEMES[scheme]
     context = f"{base}/contexts/0"
@@ -126,10 +147,15 @@ def _kdamond(
     why = f"moves what is accessed often from node {source} to node {target}"
     if scheme == "cold":
         why = f"moves what is not accessed for 3 s from node {source} to node {target}, room or not"
+    largest = sum(end - begin for begin, end in regions) // _LEAST_REGIONS
+    why += (
+        f"; {rate_text(rate)} at most, judged in regions of up to {size_text(largest)} by a page "
+        "of each"
+    )
     yield Setting(f"{base}/state", "on", "off", why)
 
 
-def _scheme(base: str, scheme: str, target: int, rate: float | None) -> list[tuple[str, int | str]]:
+def _scheme(base: str, scheme: str, target: int, rate: float) -> list[tuple[str, int | str]]:
     sample, aggregation = SCHEMES[scheme]
     hot = scheme == "hot"
     pattern, quotas = f"{base}/access_pattern", f"{base}/quotas"
@@ -142,11 +168,10 @@ def _scheme(base: str, scheme: str, target: int, rate: float | None) -> list[tup
         (f"{pattern}/age/min", 0 if hot else _COLD_AGE),
         (f"{pattern}/age/max", _ANY_AGE),
     ]
-    if rate is not None:
-        values += [
-            (f"{quotas}/bytes", round(rate)),
-            (f"{quotas}/reset_interval_ms", 1000),
-            (f"{quotas}/weights/nr_accesses_permil", 1000),
-            (f"{quotas}/weights/age_permil", 1000),
-        ]
+    values += [
+        (f"{quotas}/bytes", max(1, round(rate))),  # 0 is no quota
+        (f"{quotas}/reset_interval_ms", 1000),
+        (f"{quotas}/weights/nr_accesses_permil", 1000),
+        (f"{quotas}/weights/age_permil", 1000),
+    ]
     return values

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from headrace import AbsentError, InvalidError, UnsupportedError
-from headrace._run.plan import TABLE
+from headrace._run.plan import TABLE, ranges
 from headrace._tiering import damon, hint_faults
 from headrace._tiering.files import Files
 from headrace._tiering.setting import Setting
@@ -92,6 +92,7 @@ def plan(files: Files, wish: Wish) -> Plan:
     if wish.demotion:
         settings.append(_demotion(files))
     settings += _weights(files, wish.weights)
+    notes += _weightless(files, wish.weights)
     if wish.schemes:
         settings += damon.settings(files, here, wish.schemes, rate)
     return Plan(tuple(settings), tuple(notes))
@@ -180,8 +181,8 @@ def _weights(files: Files, weights: Mapping[int, int]) -> Iterator[Setting]:
     for node, weight in used.items():
         if not 1 <= weight <= _MOST_WEIGHT:
             raise InvalidError(f"weight {weight} of node {node} is not in 1 to {_MOST_WEIGHT}")
-    before = {node: files.read(f"{WEIGHTS}/node{node}") for node in sorted(used)}
-    if used and not files.names(f"{WEIGHTS}/node*"):
+    before = {node: files.read(f"{WEIGHTS}/node{node}") for node in sorted(weights)}
+    if weights and not files.names(f"{WEIGHTS}/node*"):
         raise UnsupportedError("the kernel cannot weigh nodes (Linux 6.9 can); leave out --weights")
     for node, now in before.items():
         if now is None:
@@ -189,6 +190,17 @@ def _weights(files: Files, weights: Mapping[int, int]) -> Iterator[Setting]:
     for name in AUTOMATIC:
         if used and files.read(name) == "1":
             yield Setting(name, "0", "1", "weights are those below, not the kernel's choice")
-    for node, now in before.items():
+    for node in sorted(used):
         why = "pages in a turn of weighted interleave"
-        yield Setting(f"{WEIGHTS}/node{node}", str(used[node]), now, why)
+        yield Setting(f"{WEIGHTS}/node{node}", str(used[node]), before[node], why)
+
+
+def _weightless(files: Files, weights: Mapping[int, int]) -> Iterator[str]:
+    """A note on the nodes that are to have no pages."""
+    nodes = sorted(node for node, weight in weights.items() if not weight)
+    if nodes:
+        stay = ", ".join(files.read(f"{WEIGHTS}/node{node}") or "" for node in nodes)
+        yield (
+            f"the kernel has no weight 0: start programs without node {ranges(nodes)} (headrace "
+            f"run --on PLACE); {'its weight stays' if len(nodes) == 1 else 'weights stay'} {stay}"
+        )

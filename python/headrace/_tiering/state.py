@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from headrace import InvalidError, UnsupportedError
+from headrace import DeniedError, InvalidError, UnsupportedError
 from headrace._errors import error_of
 from headrace._tiering import folder, hint_faults
 from headrace._tiering.damon import KDAMONDS
@@ -26,6 +26,9 @@ _LOCK = "tier-kernel.lock"
 NAME = f"{FOLDER}/{_FILE}"
 LOCK = f"{FOLDER}/{_LOCK}"
 _BOOT = "proc/sys/kernel/random/boot_id"
+_PROCESSES = "proc/self/ns/pid"
+#: The namespace of all processes, by a number that the kernel gives no other (PROC_PID_INIT_INO).
+_ALL_PROCESSES = "pid:[4026531836]"
 _SCHEMA = 2
 #: How long one waits for another that switches.
 _LOCK_SECONDS = 10.0
@@ -60,6 +63,23 @@ def boot_id(files: Files) -> str:
             "this on the host"
         )
     return found
+
+
+def check_host(files: Files) -> None:
+    """DeniedError: /run is a container's, which takes the state along when it ends; the settings
+    are the host's.
+    """
+    try:
+        ours = os.readlink(files.path(_PROCESSES)) == _ALL_PROCESSES
+        # A container may see all processes, so that the first one is the host's.
+        ours = ours and os.path.samefile(files.path("proc/1/root/run"), files.path("run"))
+    except OSError:
+        return  # a kernel without containers, or somebody who may not set anything
+    if not ours:
+        raise DeniedError(
+            "this is a container, and what --on notes in /run would go with it, while the settings "
+            "are the host's; do this on the host"
+        )
 
 
 def load(files: Files) -> State | None:

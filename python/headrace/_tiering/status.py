@@ -135,6 +135,10 @@ def _idle(files: Files) -> _Answer:
 
 def _damon(files: Files) -> _Answer:
     found = damon.kdamonds(files)
+    holders = damon.holders(files)
+    if holders:
+        listed = " and ".join(f"/{holder}" for holder in holders)
+        return "on", None, f"by the kernel itself, for nobody else then: {listed}"
     if found is None:
         return "absent", None, "takes CONFIG_DAMON_SYSFS"
     running = sum(each.state == "on" for each in found)

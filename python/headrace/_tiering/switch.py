@@ -19,7 +19,7 @@ from headrace._tiering import damon, hint_faults, state
 from headrace._tiering.files import Files
 from headrace._tiering.plan import AUTOMATIC, WEIGHTS, Plan, Wish, plan
 from headrace._tiering.setting import Setting
-from headrace._tiering.state import State, boot_id, forget, load, locked, save
+from headrace._tiering.state import State, boot_id, check_host, forget, load, locked, save
 
 #: What became of a setting: what was there before is back; it was there all the time; it says what
 #: somebody else wrote, and was left; its file is gone; the kernel refused.
@@ -49,6 +49,7 @@ def on(files: Files, wish: Wish) -> Switched:
     """Raises, and nothing has changed. An Error that says so if not even that succeeded."""
     try:
         _check_root(files)
+        check_host(files)
     except DeniedError:
         plan(files, wish)  # where this cannot do it, root cannot either
         raise

@@ -12,7 +12,7 @@ import pytest
 from fake_kernel import FakeKernel, in_memory, killed, slow, xeon_max
 
 import headrace
-from headrace._tiering import files, state, switch
+from headrace._tiering import files, state, status, switch
 from headrace._tiering.damon import COUNT, KDAMONDS
 from headrace._tiering.plan import BALANCING, DEMOTION, RATE_LIMIT, WEIGHTS, Wish, plan
 
@@ -318,7 +318,7 @@ class TestTopologies:
         for part in ("node 8-15 (tier 1)", "node 0-7 (tier 4)", "promotes nothing", "pulls hot"):
             assert part in str(refused.value)
         assert machine.written == []
-        made = plan(machine, Wish(promotion=False, schemes=("hot",)))
+        made = plan(machine, Wish(promotion=False, schemes=("hot",), rate=1e9))
         assert "numa_balancing is 1, which pulls" in made.notes[0]
         targets = {s.file: s.wanted for s in made.settings if s.file.endswith("target_nid")}
         assert list(targets.values()) == [str(node) for node in range(8, 16)]  # equally far
@@ -345,6 +345,8 @@ class TestTopologies:
         made = plan(machine, Wish())
         assert RATE_LIMIT not in [each.file for each in made.settings]
         assert any("--rate" in note for note in made.notes)
+        with pytest.raises(headrace.InvalidError, match=r"without a limit.*--rate 1GB/s"):
+            plan(machine.with_damon(), Wish(promotion=False, schemes=("hot",)))
         made = plan(machine, Wish(rate=200 * (1 << 20)))
         assert made.settings[0].file == RATE_LIMIT and made.settings[0].wanted == "200"
 
@@ -375,7 +377,44 @@ class TestTopologies:
             switch.on(kernel, Wish(weights=weights))
 
 
+@pytest.mark.parametrize("shares", ["no processes", "all processes", "/run too"])
+def test_a_container_that_may_set_all_is_refused(kernel: FakeKernel, shares: str) -> None:
+    """Its /run ends with it, and the settings do not."""
+    number = 4026532177 if shares == "no processes" else 4026531836
+    for name, target in {
+        "proc/self/ns/pid": f"pid:[{number}]",
+        "proc/1/root": str(kernel.root / ("host" if shares == "all processes" else "")),
+    }.items():
+        kernel.path(name).parent.mkdir(parents=True, exist_ok=True)
+        kernel.path(name).symlink_to(target)
+    for folder in ("run", "host/run"):
+        kernel.path(folder).mkdir(parents=True)
+    if shares == "/run too":
+        switch.on(kernel, Wish())
+        switch.off(kernel)
+        return
+    with pytest.raises(headrace.DeniedError, match="do this on the host"):
+        switch.on(kernel, Wish())
+    assert kernel.written == [] and not kernel.path(state.FOLDER).exists()
+
+
 class TestDamon:
+    @pytest.mark.parametrize("name", ["stat", "reclaim", "lru_sort"])
+    def test_what_the_kernel_runs_itself_is_named(self, kernel: FakeKernel, name: str) -> None:
+        holder = f"sys/module/damon_{name}/parameters/enabled"
+        kernel.put(holder, "Y")
+        with pytest.raises(headrace.DeniedError, match=f"echo N > /{holder}"):
+            switch.on(kernel, ALL)
+        assert kernel.written == []
+        (told,) = (each for each in status.features(kernel) if each.feature == "DAMON")
+        assert told.state == "on" and told.why.endswith(f"/{holder}")
+        kernel.put(holder, "N")
+        switch.on(kernel, ALL)
+
+    def test_a_rate_is_never_no_limit(self, kernel: FakeKernel) -> None:
+        switch.on(kernel, Wish(promotion=False, schemes=("hot",), rate=0.1))
+        assert kernel.read(f"{KDAMONDS}/0/contexts/0/schemes/0/quotas/bytes") == "1"
+
     def test_kdamonds_of_others_are_left_alone(self, kernel: FakeKernel) -> None:
         kernel.write(COUNT, "1")
         kernel.put(f"{KDAMONDS}/0/state", "on")

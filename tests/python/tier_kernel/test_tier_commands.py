@@ -171,7 +171,7 @@ def test_show_before_and_after(tmp_path: Path, golden: Golden) -> None:
 def test_show_on_sixteen_nodes(tmp_path: Path, golden: Golden) -> None:
     kernel = xeon_max(tmp_path).with_damon()
     wish = Wish(promotion=False, weights={node: 1 + node // 8 for node in range(16)},
-                schemes=("hot",))  # fmt: skip
+                schemes=("hot",), rate=5e9)  # fmt: skip
     golden("tier_kernel_xeon_max.txt", _told(kernel, wish))
 
 
@@ -271,4 +271,9 @@ def test_status_of_files_that_cannot_be_read(
 def test_a_weight_of_nothing_is_left_out(tmp_path: Path) -> None:
     kernel = slow(tmp_path)
     wish = Wish(promotion=False, demotion=False, weights={0: 2, 1: 0})
-    assert [each.file for each in switch.shown(kernel, wish)[1].settings] == [f"{WEIGHTS}/node0"]
+    made = switch.shown(kernel, wish)[1]
+    assert [each.file for each in made.settings] == [f"{WEIGHTS}/node0"]
+    (note,) = made.notes
+    assert "without node 1 (headrace run --on PLACE); its weight stays 1" in note
+    with pytest.raises(headrace.AbsentError, match="no weight of node 7"):
+        switch.shown(kernel, Wish(weights={7: 0}))
