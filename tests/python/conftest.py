@@ -79,7 +79,8 @@ def run(command: Path, tmp_path: Path) -> Headrace:
     return run_it
 
 
-#: A process that has loaded what commands load, and a fork of it for each command.
+#: A process that has loaded what commands load, and a fork of it for each command: which, and where
+#: to write what they print.
 EACH = """
 import json, os, sys
 import headrace._cli.app, headrace._cli.tables, typer.exceptions
@@ -87,28 +88,46 @@ from headrace._cli import main
 for number, arguments in enumerate(json.loads(sys.argv[1])):
     if os.fork() == 0:
         for descriptor in (1, 2):
-            os.dup2(os.open(f".{number}.{descriptor}", os.O_WRONLY | os.O_CREAT), descriptor)
+            file = f"{sys.argv[2]}/{number}.{descriptor}"
+            os.dup2(os.open(file, os.O_WRONLY | os.O_CREAT), descriptor)
         sys.argv = ["headrace", *arguments]
         main()
     print(os.waitstatus_to_exitcode(os.wait()[1]), flush=True)
 """
 
 
+def finished(script: Sequence[str], cwd: Path, timeout: float) -> tuple[bool, str, str]:
+    """Whether it ended in time, and what it printed. Nothing that it started outlives it."""
+    with subprocess.Popen(
+        script, env=clean_environment(), cwd=cwd, text=True, start_new_session=True,
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+    ) as process:  # fmt: skip
+        try:
+            out, error = process.communicate(timeout=timeout)
+        except subprocess.TimeoutExpired:
+            os.killpg(process.pid, signal.SIGKILL)
+            return False, *process.communicate(timeout=60)
+        except BaseException:  # Ctrl-C
+            os.killpg(process.pid, signal.SIGKILL)
+            raise
+    assert process.returncode == 0, error
+    return True, out, error
+
+
 @pytest.fixture
-def run_each(command: Path, tmp_path: Path) -> Callable[..., Iterator[Done]]:
+def run_each(
+    command: Path, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory
+) -> Callable[..., Iterator[Done]]:
     """run_each([["topo"], ["doctor"]]): as `run`, each in a process, but loaded once for all."""
 
-    def run_them(commands: Sequence[Sequence[str]]) -> Iterator[Done]:
-        script = [sys.executable, "-c", EACH, json.dumps(commands)]
-        done = subprocess.run(
-            script, env=clean_environment(), cwd=tmp_path, capture_output=True, text=True,
-            check=True, timeout=300,
-        )  # fmt: skip
-        for number, code in enumerate(done.stdout.split()):
-            said = [tmp_path / f".{number}.{descriptor}" for descriptor in (1, 2)]
-            out, error = (path.read_text() for path in said)
-            for path in said:
-                path.unlink()
+    def run_them(commands: Sequence[Sequence[str]], timeout: float = 300) -> Iterator[Done]:
+        said = tmp_path_factory.mktemp("said")
+        script = [sys.executable, "-c", EACH, json.dumps(commands), str(said)]
+        in_time, printed, error = finished(script, tmp_path, timeout)
+        codes = printed.split()
+        assert in_time, f"after {timeout:g} s there ran: {[*commands, 'none'][len(codes)]}; {error}"
+        for number, code in enumerate(codes):
+            out, error = ((said / f"{number}.{end}").read_text() for end in (1, 2))
             yield subprocess.CompletedProcess(commands[number], int(code), out, error)
 
     return run_them
