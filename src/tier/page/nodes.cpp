@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <limits>
 #include <map>
 #include <optional>
 #include <string>
@@ -23,7 +24,8 @@ namespace {
 
 // Pages asked about, or moved, in one call: each of those that move waits once for all CPUs.
 constexpr std::size_t kBatch = 4096;
-constexpr std::size_t kLeast = 64;
+// A status that the kernel gives no page: neither a node nor an error.
+constexpr int kUntouched = std::numeric_limits<int>::min();
 
 std::string text_of(auto nodes) {
   CpuSet ids;
@@ -53,7 +55,11 @@ class Nodes final : public SlowMemory {
 
  private:
   using Room = std::map<NodeId, Bytes>;
-  using Pages = std::vector<void*>;
+  // Chunks that go to one node.
+  struct Batch {
+    std::vector<void*> pages;
+    std::vector<std::size_t> ends;  // of each chunk, in pages
+  };
 
   bool is_fast(int node) const { return has(fast_, NodeId{static_cast<std::uint32_t>(node)}); }
   Status try_page(void* page, NodeId node);
@@ -62,9 +68,12 @@ class Nodes final : public SlowMemory {
   // The nearest of `targets` that has room for so many bytes, the emptiest of those.
   std::optional<NodeId> target(std::span<const NodeId> targets, NodeId from, Bytes bytes,
                                const Room& room) const;
-  // The kernel gives up a call where one page fails between two others: the rest is tried again in
-  // halves, down to kLeast pages. What refuses is not told.
-  void move(std::span<void* const> pages, NodeId node);
+  // Whether the node is full. The kernel gives up a call at a page that it does not take up where
+  // one before that did not move: this goes on with the next chunk. What refuses is not told.
+  bool move(const Batch& batch, NodeId node);
+  // As move() of SlowMemory, to nodes that have `room`; those that are full have none then. Whether
+  // there was one.
+  Result<bool> move(std::span<const TrackedRange> ranges, bool in, Room& room);
 
   Kernel& kernel_;
   const std::vector<NodeId> fast_;
@@ -116,7 +125,9 @@ Status Nodes::try_page(void* page, NodeId node) {
                 "run --cap-add SYS_NICE ...",
                 id);
   }
-  if (result < 0) return fail_errno(static_cast<int>(-result), fmt::format("move_pages to {}", id));
+  if (result < 0 && result != -ENOMEM) {
+    return fail_errno(static_cast<int>(-result), fmt::format("move_pages to {}", id));
+  }
   if (status == id) return {};
   return fail(ErrorCode::exhausted,
               "a page that was to go to node {} stayed where it is; is the node full? see headrace "
@@ -165,21 +176,35 @@ std::optional<NodeId> Nodes::target(std::span<const NodeId> targets, NodeId from
   return best;
 }
 
-void Nodes::move(std::span<void* const> pages, NodeId node) {
-  const std::vector<int> nodes(pages.size(), static_cast<int>(raw(node)));
-  std::vector<int> status(pages.size());
-  const std::int64_t left = kernel_.move_pages(pages, nodes.data(), status.data());
-  if (left <= 0 || pages.size() <= kLeast) return;
-  move(pages.first(pages.size() / 2), node);
-  move(pages.subspan(pages.size() / 2), node);
+bool Nodes::move(const Batch& batch, NodeId node) {
+  const std::vector<int> nodes(batch.pages.size(), static_cast<int>(raw(node)));
+  std::vector<int> status(batch.pages.size(), kUntouched);
+  for (std::size_t begin = 0; begin < batch.pages.size();) {
+    const auto pages = std::span(batch.pages).subspan(begin);
+    const auto told = std::span(status).subspan(begin);
+    const std::int64_t left = kernel_.move_pages(pages, nodes.data(), told.data());
+    if (left <= 0) return left == -ENOMEM;
+    const auto last = std::ranges::find_if(told.rbegin(), told.rend(),
+                                           [](int each) { return each != kUntouched; });
+    if (last == told.rend()) return false;  // each was tried
+    const auto tried = begin + static_cast<std::size_t>(told.rend() - last) - 1;
+    begin = *std::ranges::upper_bound(batch.ends, tried);
+  }
+  return false;
 }
 
-Status Nodes::move(std::span<const TrackedRange> ranges, bool in) {
-  if (ranges.empty()) return {};
-  Room room = kernel_.free_memory();
-  std::map<NodeId, Pages> batches;  // by where they go
+Result<bool> Nodes::move(std::span<const TrackedRange> ranges, bool in, Room& room) {
+  bool full = false;
+  const auto flush = [&](Batch& batch, NodeId node) {
+    if (move(batch, node)) {
+      room[node] = {};
+      full = true;
+    }
+    batch = {};
+  };
+  std::map<NodeId, Batch> batches;  // by where they go
   for (const TrackedRange& range : ranges) {
-    Pages pages;
+    std::vector<void*> pages;
     int from = 0;
     HEADRACE_TRY_STATUS(for_each_page(range, [&](void* page, int node) {
       if (is_fast(node) == in) return;
@@ -191,14 +216,23 @@ Status Nodes::move(std::span<const TrackedRange> ranges, bool in) {
         target(in ? fast_ : slow_, NodeId{static_cast<std::uint32_t>(from)}, bytes, room);
     if (pages.empty() || !to) continue;
     room[*to] -= bytes;
-    Pages& batch = batches[*to];
-    batch.insert(batch.end(), pages.begin(), pages.end());
-    if (batch.size() < kBatch) continue;
-    move(batch, *to);
-    batch.clear();
+    Batch& batch = batches[*to];
+    batch.pages.insert(batch.pages.end(), pages.begin(), pages.end());
+    batch.ends.push_back(batch.pages.size());
+    if (batch.pages.size() >= kBatch) flush(batch, *to);
   }
-  for (const auto& [node, batch] : batches) {
-    if (!batch.empty()) move(batch, node);
+  for (auto& [node, batch] : batches) {
+    if (!batch.pages.empty()) flush(batch, node);
+  }
+  return full;
+}
+
+Status Nodes::move(std::span<const TrackedRange> ranges, bool in) {
+  if (ranges.empty()) return {};
+  Room room = kernel_.free_memory();
+  // Each time round a node less has room.
+  for (bool again = true; again;) {
+    HEADRACE_TRY(again, move(ranges, in, room));
   }
   return {};
 }

@@ -36,7 +36,11 @@ class FakeNodes final : public Kernel {
     }
     return error;
   }
-  std::map<NodeId, Bytes> free_memory() override { return room; }
+  std::map<NodeId, Bytes> free_memory() override {
+    std::map<NodeId, Bytes> free = room;
+    for (auto& [node, bytes] : free) bytes += held;
+    return free;
+  }
   std::optional<std::vector<NodeId>> bound_nodes() override { return bound; }
   std::map<std::pair<NodeId, NodeId>, unsigned> distances() override {
     return {{{kFast, kSlow}, 14},      {{kFast, kOtherSlow}, 24},
@@ -50,6 +54,7 @@ class FakeNodes final : public Kernel {
   }
 
   std::map<NodeId, Bytes> room;  // those allowed
+  Bytes held;                    // counts as free on each, and cannot be had
   std::optional<std::vector<NodeId>> bound;
   NodeId home = kSlow;  // of pages that never moved
   std::map<std::uintptr_t, NodeId> pages;
@@ -62,7 +67,8 @@ class FakeNodes final : public Kernel {
 
  private:
   // As do_pages_move() of Linux 6.12: pages are gathered and move together, when one comes that
-  // does not move or at the end; if any of them fails then, the call ends.
+  // does not move or at the end; if any of them fails then, the call ends, at once where the node
+  // is full. Only what came before those gathered last has a status, and the page that came.
   std::int64_t move(std::size_t count, const auto& page, const int* nodes, int* status) {
     ++moves;
     std::vector<std::size_t> gathered;
@@ -76,7 +82,13 @@ class FakeNodes final : public Kernel {
         status[i] = there ? nodes[i] : -EACCES;
       }
       std::int64_t failed = 0;
-      for (const std::size_t each : gathered) failed += go(page(each), to) ? 0 : 1;
+      for (const std::size_t each : gathered) {
+        if (refused || pinned.contains(page(each))) {
+          ++failed;
+        } else if (!go(page(each), to)) {
+          return -ENOMEM;
+        }
+      }
       if (failed > 0) return failed + static_cast<std::int64_t>(count - 1 - i);
       for (const std::size_t each : gathered) status[each] = nodes[each];
       gathered.clear();
@@ -84,7 +96,7 @@ class FakeNodes final : public Kernel {
     return 0;
   }
   bool go(std::uintptr_t page, NodeId to) {
-    if (refused || pinned.contains(page) || room.at(to).value < kPage) return false;
+    if (room.at(to).value < kPage) return false;
     room[to] -= Bytes{kPage};
     room[node_of(reinterpret_cast<void*>(page))] += Bytes{kPage};
     pages[page] = to;
@@ -154,7 +166,43 @@ TEST(TierNodes, APageThatRefusesHoldsUpNothingElse) {
     if (i == 1) continue;  // the rest of it waits until the page is free
     EXPECT_EQ(nodes->place_of(chunks[i])->out, stayed) << i;
   }
-  EXPECT_LE(kernel.moves, 2 * 5 + 1) << "32 chunks, halved 5 times";
+  EXPECT_EQ(kernel.moves, 2) << "it ended once";
+}
+
+TEST(TierNodes, ManyPagesThatRefuseCostFewCalls) {
+  FakeNodes kernel;
+  const auto nodes = opened(kernel);
+  const std::vector chunks{pages_from(0, 2048), pages_from(2048, 2048)};
+  for (std::uintptr_t page = 0; page < 4000; ++page) {
+    kernel.pinned.insert(pages_from(page, 1).begin);
+  }
+  kernel.moves = 0;
+  ASSERT_TRUE(nodes->move(chunks, true));
+  EXPECT_EQ(kernel.moves, 1);
+  EXPECT_EQ(nodes->place_of(chunks[1])->resident, Bytes{96 * kPage});
+  // Those of the first chunk end the call again and again.
+  for (std::uintptr_t page = 0; page < 2048; page += 2) {
+    kernel.shared.insert(pages_from(page, 1).begin);
+  }
+  kernel.moves = 0;
+  ASSERT_TRUE(nodes->move(chunks, true));
+  EXPECT_EQ(kernel.moves, 2);
+}
+
+TEST(TierNodes, ANodeThatIsFullAfterAllLeavesTheRestToOthers) {
+  FakeNodes kernel;
+  const auto nodes = opened(kernel);
+  kernel.held = 1_GiB;
+  kernel.room[kFast] = Bytes{24 * kPage};
+  const std::vector chunks{pages_from(0, 16), pages_from(16, 16), pages_from(32, 16)};
+  ASSERT_TRUE(nodes->move(chunks, true));
+  for (const TrackedRange& chunk : chunks) EXPECT_EQ(nodes->place_of(chunk)->out, 0_B);
+  EXPECT_EQ(kernel.room[kFast], 0_B);
+  kernel.room[kSlow] = kernel.room[kOtherSlow] = {};
+  kernel.moves = 0;
+  ASSERT_TRUE(nodes->move(chunks, false));
+  EXPECT_EQ(nodes->place_of(chunks[0])->out, 0_B);
+  EXPECT_LE(kernel.moves, 4) << "each of two nodes is asked once for each batch";
 }
 
 TEST(TierNodes, RefusesNodesItMayNotUseInOneLine) {
@@ -179,6 +227,9 @@ TEST(TierNodes, RefusesNodesItMayNotUseInOneLine) {
             std::string::npos)
       << bound.message;
   EXPECT_EQ(why([](FakeNodes& kernel) { kernel.refused = true; }).code, ErrorCode::exhausted);
+  const Error full = why([](FakeNodes& kernel) { kernel.room[kFast] = {}; });
+  EXPECT_EQ(full.code, ErrorCode::exhausted);
+  EXPECT_NE(full.message.find("is the node full?"), std::string::npos) << full.message;
   EXPECT_EQ(why([](FakeNodes& kernel) { kernel.error = -EPERM; }).code, ErrorCode::denied);
   EXPECT_EQ(why([](FakeNodes& kernel) { kernel.error = -ENOSYS; }).code, ErrorCode::unsupported);
 }
