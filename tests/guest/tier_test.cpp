@@ -118,7 +118,7 @@ void changes_places(const std::vector<NodeId>& fast, const std::vector<NodeId>& 
     clock.advance(std::chrono::seconds{1});
     const auto step = (*tier)->step();
     ASSERT_TRUE(step) << step.error().message;
-    EXPECT_LE(step->resident, size + step->refused + step->backed_off);
+    EXPECT_LE(step->resident, size);
     EXPECT_TRUE(rest == 0 || step->decisions.empty()) << step->decisions.front().reason;
   }
   EXPECT_EQ(pages_on(*hot, fast), size);

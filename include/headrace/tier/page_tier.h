@@ -34,7 +34,7 @@ struct ChunkPlace {
 };
 
 struct TierPolicy {
-  // Most bytes of the memory that may be resident.
+  // Most bytes of the memory that may be resident; fast nodes that have room for less hold less.
   Bytes budget;
   // A chunk takes the place of another only if it is hotter by more than this, so that two of equal
   // heat do not take turns.
@@ -74,7 +74,9 @@ Result<double> least_heat_that_pays(Nanoseconds move, Nanoseconds saved, Nanosec
 struct PageTierOptions {
   TierPolicy policy;
   // The nodes of the fast tier, and those to which what is cold goes; pages on any other node are
-  // out too. Each chunk goes to the nearest that has room, the emptiest of those. Both empty: DRAM
+  // out too. Each chunk goes to the nearest that has room, the emptiest of those; free pages are
+  // room, and the page cache, which the kernel drops for it. A chunk takes the place of another
+  // only after that one went out, for which a slow node needs room for a chunk. Both empty: DRAM
   // and swap.
   std::vector<NodeId> fast;
   std::vector<NodeId> slow;
@@ -91,8 +93,9 @@ struct TierStep {
   std::vector<TierDecision> decisions;
   Bytes resident;  // of all memory that is managed, after it
   Bytes out;
-  // Bytes that were to move and did not: locked, pinned, shared with a child made by fork(), no
-  // room there, touched again at once.
+  // Bytes that were to move and did not: pinned, shared with a child made by fork(), no room there;
+  // with swap also locked, or touched again at once. As many as did not go out do not come in, and
+  // their decisions are left out above.
   Bytes refused;
   // Resident bytes of chunks that refused before and were not tried again this time.
   Bytes backed_off;

@@ -52,6 +52,7 @@ class Nodes final : public SlowMemory {
   Result<ChunkPlace> place_of(const TrackedRange& range) const override;
   Status move(std::span<const TrackedRange> ranges, bool in) override;
   bool moves_any() const override { return true; }
+  std::optional<Bytes> room(Bytes chunk) const override;
 
  private:
   using Room = std::map<NodeId, Bytes>;
@@ -235,6 +236,14 @@ Status Nodes::move(std::span<const TrackedRange> ranges, bool in) {
     HEADRACE_TRY(again, move(ranges, in, room));
   }
   return {};
+}
+
+std::optional<Bytes> Nodes::room(Bytes chunk) const {
+  Bytes sum;
+  for (const auto& [node, free] : kernel_.free_memory()) {
+    if (has(fast_, node)) sum += chunk * (free / chunk);
+  }
+  return sum;
 }
 
 }  // namespace

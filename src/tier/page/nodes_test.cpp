@@ -325,6 +325,43 @@ TEST_F(TieredNodes, PromotesTheHotAndDemotesTheColdForIt) {
   EXPECT_EQ(tier->decisions().size(), 12u) << "4 in, 4 out for 4 in";
 }
 
+TEST_F(TieredNodes, FollowsTheHotWhereTheFastNodeHoldsLessThanTheBudget) {
+  const Trackable memory(HotnessKind::referenced, kLump * 16);
+  const auto tier = open(kLump * 8);
+  ASSERT_TRUE(tier->add(memory.bytes()));
+  kernel_.room[kFast] = kLump * 4;
+  for (const std::size_t first : {2U, 9U}) {
+    const auto hot = memory.bytes().subspan(first * kLump.value, 4 * kLump.value);
+    for (int i = 0; i < 12; ++i) EXPECT_EQ(step(*tier, hot).refused, 0_B);
+    for (std::size_t at = 0; at < hot.size(); at += kPage) {
+      EXPECT_EQ(kernel_.node_of(hot.data() + at), kFast) << at;
+    }
+  }
+  kernel_.room[kFast] = kLump * 2;  // another program frees some
+  EXPECT_EQ(step(*tier, memory.bytes()).resident, kLump * 6);
+}
+
+TEST_F(TieredNodes, BringsInNoMoreThanWentOut) {
+  const Trackable memory(HotnessKind::referenced, kLump * 16);
+  const auto tier = open(kLump * 4);
+  ASSERT_TRUE(tier->add(memory.bytes()));
+  const auto part = [&](std::size_t first, std::size_t count) {
+    return memory.bytes().subspan(first * kLump.value, count * kLump.value);
+  };
+  for (int i = 0; i < 3; ++i) EXPECT_LE(step(*tier, part(0, 4)).resident, kLump * 4);
+  for (std::size_t at = 0; at < part(0, 2).size(); at += kPage) {
+    kernel_.pinned.insert(reinterpret_cast<std::uintptr_t>(memory.bytes().data()) + at);
+  }
+  Bytes refused;
+  for (int i = 0; i < 12; ++i) {
+    const TierStep now = step(*tier, part(8, 4));
+    EXPECT_LE(now.resident, kLump * 4);
+    refused += now.refused;
+  }
+  EXPECT_GE(refused, kLump * 2);
+  EXPECT_EQ(step(*tier, part(8, 4)).resident, kLump * 4);
+}
+
 TEST_F(TieredNodes, APinnedPageHoldsUpNothingElse) {
   const Trackable memory(HotnessKind::referenced, kLump * 8);
   const auto tier = open(kLump * 8);

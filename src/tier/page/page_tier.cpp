@@ -43,6 +43,15 @@ Status check(const PageTierOptions& options) {
   return {};
 }
 
+// Drops the last, coldest ones that are to come in: as many bytes as `refused` to make room.
+void drop_coldest_in(std::vector<TierDecision>& decisions, Bytes refused) {
+  for (std::size_t i = decisions.size(); i-- > 0 && refused.value > 0;) {
+    if (!decisions[i].in) continue;
+    refused -= std::min(refused, decisions[i].bytes);
+    decisions.erase(decisions.begin() + static_cast<std::ptrdiff_t>(i));
+  }
+}
+
 Bytes whole(double bytes) { return {static_cast<std::uint64_t>(std::min(bytes, 0x1p63))}; }
 
 }  // namespace
@@ -151,12 +160,25 @@ Result<std::vector<ChunkPlace>> PageTier::Inside::places() const {
   return places;
 }
 
+Bytes PageTier::Inside::largest_chunk() const {
+  std::uint64_t chunk = options_.chunk.value;
+  for (const Managed& range : ranges_) chunk = std::max(chunk, range.chunk);
+  return {chunk};
+}
+
+TierPolicy PageTier::Inside::policy_for(std::span<const ChunkPlace> places) const {
+  TierPolicy policy = options_.policy;
+  if (auto most = slow_->room(largest_chunk())) {
+    for (const ChunkPlace& place : places) *most += place.resident;
+    policy.budget = std::min(policy.budget, *most);
+  }
+  return policy;
+}
+
 void PageTier::Inside::earn(Nanoseconds elapsed) {
   // A chunk for others can move in the end, however slow the rate: two go out for it at most.
   const double rate = static_cast<double>(options_.policy.per_second.value);
-  std::uint64_t chunk = options_.chunk.value;
-  for (const Managed& range : ranges_) chunk = std::max(chunk, range.chunk);
-  const double most = std::max(rate, 3 * static_cast<double>(chunk));
+  const double most = std::max(rate, 3 * static_cast<double>(largest_chunk().value));
   allowance_ = std::min(allowance_ + rate * std::clamp(seconds(elapsed), 0.0, 1.0), most);
 }
 
@@ -188,7 +210,7 @@ Result<TierStep> PageTier::Inside::step_or_throw() {
   stepped_ = now;
   earn(elapsed);
   HEADRACE_TRY(const std::vector<ChunkPlace> before, places());
-  TierStep step{.decisions = decide(before, options_.policy, whole(allowance_))};
+  TierStep step{.decisions = decide(before, policy_for(before), whole(allowance_))};
   for (const ChunkPlace& place : before) {
     if (place.backed_off) step.backed_off += place.resident;
   }
@@ -202,19 +224,14 @@ Result<TierStep> PageTier::Inside::step_or_throw() {
   return step;
 }
 
-Status PageTier::Inside::move(const TierStep& step, bool in) {
+Status PageTier::Inside::move(TierStep& step, bool in) {
   std::vector<TrackedRange> chunks;
   for (const TierDecision& each : step.decisions) {
     if (each.in == in) chunks.push_back(chunk_at(each.begin));
   }
-  return slow_->move(chunks, in);
-}
-
-Status PageTier::Inside::carry_out(TierStep& step) {
-  if (step.decisions.empty()) return {};
-  HEADRACE_TRY_STATUS(move(step, false));
-  HEADRACE_TRY_STATUS(move(step, true));
+  HEADRACE_TRY_STATUS(slow_->move(chunks, in));
   for (const TierDecision& decision : step.decisions) {
+    if (decision.in != in) continue;
     // What the kernel refuses shows in what is where afterwards.
     HEADRACE_TRY(const ChunkPlace place, slow_->place_of(chunk_at(decision.begin)));
     const Bytes refused = std::min(decision.bytes, decision.in ? place.out : place.resident);
@@ -228,6 +245,14 @@ Status PageTier::Inside::carry_out(TierStep& step) {
     log_.push_back(decision);
     if (log_.size() > kKeptDecisions) log_.pop_front();
   }
+  return {};
+}
+
+Status PageTier::Inside::carry_out(TierStep& step) {
+  if (step.decisions.empty()) return {};
+  HEADRACE_TRY_STATUS(move(step, false));
+  drop_coldest_in(step.decisions, step.refused);
+  HEADRACE_TRY_STATUS(move(step, true));
   // What moving it touched is no use of the program.
   HEADRACE_TRY_STATUS(source_->look());
   return {};

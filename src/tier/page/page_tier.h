@@ -49,9 +49,15 @@ class PageTier::Inside {
   Result<std::vector<ChunkPlace>> places() const REQUIRES(mutex_);
   double heat_of(const TrackedRange& range) const REQUIRES(mutex_);
   TrackedRange chunk_at(std::uintptr_t begin) const REQUIRES(mutex_);
-  // Does what was decided, and adds what was refused.
+  // What moves as a whole at most.
+  Bytes largest_chunk() const REQUIRES(mutex_);
+  // The policy with a budget that the fast tier has room for, `places` being all.
+  TierPolicy policy_for(std::span<const ChunkPlace> places) const REQUIRES(mutex_);
+  // Does what was decided and adds what was refused; what comes in is no more than its place that
+  // was left, and the decisions without it are dropped.
   Status carry_out(TierStep& step) REQUIRES(mutex_);
-  Status move(const TierStep& step, bool in) REQUIRES(mutex_);
+  // Moves what is to go out, or to come in, and adds what was refused.
+  Status move(TierStep& step, bool in) REQUIRES(mutex_);
   // Fills the allowance for the time since the last step.
   void earn(Nanoseconds elapsed) REQUIRES(mutex_);
   void back_off(std::uintptr_t chunk) REQUIRES(mutex_);

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -20,6 +21,9 @@ class SlowMemory {
   virtual Result<ChunkPlace> place_of(const TrackedRange& range) const = 0;
   // Moves of each range what it can, in this order: what refuses shows in place_of afterwards.
   virtual Status move(std::span<const TrackedRange> ranges, bool in) = 0;
+  // How many bytes more the fast tier has room for, in chunks of so many; nothing where the kernel
+  // makes room for what comes in.
+  virtual std::optional<Bytes> room(Bytes chunk) const = 0;
   // Whether pages move that are locked, or that nobody may access.
   virtual bool moves_any() const = 0;
 };

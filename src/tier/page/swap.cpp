@@ -35,6 +35,7 @@ class Swap final : public SlowMemory {
   Result<ChunkPlace> place_of(const TrackedRange& range) const override;
   Status move(std::span<const TrackedRange> ranges, bool in) override;
   bool moves_any() const override { return false; }
+  std::optional<Bytes> room(Bytes) const override { return {}; }
 
  private:
   // Hands the entries of pagemap to `each`, with their addresses.
