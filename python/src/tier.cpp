@@ -187,7 +187,10 @@ void bind_page_tier(nb::module_& m) {
       .field("resident", &TierStep::resident, "Bytes of all memory that is managed, after it.")
       .field("out", &TierStep::out,
              "Bytes of it that are in swap, or on other nodes than the fast ones.")
-      .field("refused", &TierStep::refused, "Bytes that were to move and did not.")
+      .field(
+          "refused", &TierStep::refused,
+          "Bytes that were to move and did not: pinned, shared with a child made by fork, no room "
+          "there; with swap also locked, or touched again at once.")
       .field("backed_off", &TierStep::backed_off,
              "Resident bytes of chunks that refused before and were not tried again.");
   const PageTierOptions defaults;
@@ -220,7 +223,8 @@ void bind_page_tier(nb::module_& m) {
             self.call([&](PageTier& tier) { return tier.remove(bytes); });
             self.forget(memory.object);
           },
-          "memory"_a, "Ends that; what is out stays out until it is touched.")
+          "memory"_a,
+          "Ends that; what is out stays out: in swap until it is touched, on its node for ever.")
       .def(
           "step", [](Tier& self) { return self.call([](PageTier& tier) { return tier.step(); }); },
           "Looks, decides and moves: to be called each second or so. ExhaustedError: sooner than "

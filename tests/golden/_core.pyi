@@ -2138,7 +2138,9 @@ class TierStep:
 
     @property
     def refused(self) -> int:
-        """Bytes that were to move and did not."""
+        """
+        Bytes that were to move and did not: pinned, shared with a child made by fork, no room there; with swap also locked, or touched again at once.
+        """
 
     @property
     def backed_off(self) -> int:
@@ -2161,7 +2163,9 @@ class PageTier:
         """
 
     def remove(self, memory: Object) -> None:
-        """Ends that; what is out stays out until it is touched."""
+        """
+        Ends that; what is out stays out: in swap until it is touched, on its node for ever.
+        """
 
     def step(self) -> TierStep:
         """
