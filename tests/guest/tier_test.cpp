@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cstring>
 #include <fstream>
@@ -97,11 +98,15 @@ void changes_places(const std::vector<NodeId>& fast, const std::vector<NodeId>& 
   const std::uint64_t huge = huge_pages(hot->bytes());
   ASSERT_EQ(huge, page_size == PageSize::transparent ? size.value / kPage.value : 0);
 
+  // Heat is that of aligned chunks: these hold pages of one of the two, and no others.
+  const auto begins = reinterpret_cast<std::uintptr_t>(hot->bytes().data()) |
+                      reinterpret_cast<std::uintptr_t>(cold->bytes().data());
+  const Bytes moved{std::min<std::uint64_t>((128_KiB).value, begins & (~begins + 1))};
   ManualClock clock;
   auto tier = PageTier::open({.policy = {.budget = size, .per_second = 1_GiB},
                               .fast = fast,
                               .slow = slow,
-                              .chunk = 128_KiB,
+                              .chunk = moved,
                               .half_life = std::chrono::seconds{2},
                               .clock = &clock});
   ASSERT_TRUE(tier) << tier.error().message;
