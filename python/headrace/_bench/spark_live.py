@@ -360,7 +360,12 @@ def _settings(config: str, options: Options, directory: Path) -> dict[str, str]:
         "spark.driver.extraJavaOptions": f"-XX:-UsePerfData -Djava.io.tmpdir={directory}",
     }
     if options.local:
-        settings |= {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
+        # The driver listens, and would do what any account of this machine asks; with a secret,
+        # which Spark draws itself where all is one process, it does not.
+        settings |= {
+            "spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1",
+            "spark.authenticate": "true",
+        }  # fmt: skip
     if config in SPILLS:
         fraction = options.spill_memory / (options.memory - _RESERVED)
         settings["spark.memory.fraction"] = f"{fraction:.6f}"

@@ -171,6 +171,14 @@ def test_nonsense_is_one_line(
     assert result.stderr.startswith(f"headrace: {told}") and result.stderr.count("\n") == 1
 
 
+def options(**changes: Any) -> spark_live.Options:
+    made = spark_live.Options(
+        queries=["Q5"], configs=["MMEM"], scale=1, rounds=1, master="local", memory=2 << 30,
+        spill_memory=1 << 24, partitions=1, spill=Path("/"), data=Path("/"),
+    )  # fmt: skip
+    return dataclasses.replace(made, **changes)
+
+
 @pytest.mark.parametrize(
     ("change", "told"),
     [
@@ -185,13 +193,9 @@ def test_options_that_make_no_sense(
     monkeypatch: pytest.MonkeyPatch, change: dict[str, Any], told: str
 ) -> None:
     monkeypatch.setattr(spark_session, "check_installed", lambda: None)
-    options = spark_live.Options(
-        queries=["Q5"], configs=["MMEM"], scale=1, rounds=1, master="local", memory=2 << 30,
-        spill_memory=1 << 24, partitions=1, spill=Path("/"), data=None,
-    )  # fmt: skip
-    spark_live.check(options)
+    spark_live.check(options())
     with pytest.raises(headrace.Error, match=told):
-        spark_live.check(dataclasses.replace(options, **change))
+        spark_live.check(options(**change))
 
 
 def test_more_than_the_disk_holds(run: Run, fake: dict[str, str]) -> None:
@@ -223,6 +227,13 @@ def test_on_a_cluster_only_what_it_can_do(run: Run, fake: dict[str, str]) -> Non
     assert all(row["reason"] for config, row in rows.items() if config != "MMEM")
     found = rows["MMEM"]
     assert found["reason"] == "" and found["seconds"] > 0 and found["slow_share"] is None
+
+
+def test_drivers_of_this_machine_ask_for_a_secret() -> None:
+    """A cluster has its own configuration."""
+    for master, says in (("local[2]", "true"), ("yarn", None)):
+        settings = spark_live._settings("MMEM", options(master=master), Path("/nowhere"))
+        assert settings.get("spark.authenticate") == says
 
 
 def test_answers_are_compared_exactly_but_for_quotients() -> None:
