@@ -223,7 +223,8 @@ def run(
     stop: Callable[[], bool], progress: Progress,
 ) -> None:  # fmt: skip
     """Fills the points; what was found until somebody wants to stop is kept."""
-    runs = _Runs(points, tables, options, stop, progress)
+    # Drivers have another working directory.
+    runs = _Runs(points, tables.absolute(), options, stop, progress)
     with ExitStack() as ends:
         try:
             right = runs.right_answers()
@@ -240,6 +241,7 @@ def run(
 class _Up:
     spark: spark_session.Spark
     log: Path
+    own: ExitStack  #: what ends with this configuration
 
 
 @dataclass
@@ -264,20 +266,22 @@ class _Runs:
     def begin(self, config: str, ends: ExitStack, machine: headrace.Machine) -> None:
         self.progress(0, 1, f"{config}: Spark starts")
         options = self.options
+        own = ends.enter_context(ExitStack())
         try:
-            directory = ends.enter_context(_directory(options.spill))
+            directory = own.enter_context(_directory(options.spill.absolute()))
             local, log = directory / "local", directory / "events"
             for each in (local, log):
                 each.mkdir()
             launch = placed(machine, INTERLEAVES.get(config)) if options.local else []
             if config == "tmpfs-spill":
                 launch += _tmpfs(two_nodes(machine), options.files + (64 << 20), str(local))
-            spark = ends.enter_context(spark_session.started(launch, directory, self.stop))
+            spark = own.enter_context(spark_session.started(launch, directory, self.stop))
             tables = {t: str(self.tables / tpch_parquet.file_of(t)) for t in tpch_parquet.TABLES}
             spark.begin(options.master, _settings(config, options, directory), tables)
-            self.up[config] = _Up(spark, log)
+            self.up[config] = _Up(spark, log, own)
         except programs.Failed as failed:
             self._fails(config, failed)
+            own.close()
 
     def round(self, number: int, right: dict[str, list[list[Any]]]) -> None:
         total = (self.options.rounds + 1) * sum(not point.reason for point in self.points)
@@ -290,6 +294,9 @@ class _Runs:
                 answer = up.spark.query(QUERIES[point.query], _group(point, number))
             except programs.Failed as failed:
                 self._fails(point.config, failed)
+                self._read_log(point.config)
+                # Nothing of it runs beside the others, and no late answer is taken for another's.
+                self.up.pop(point.config).own.close()
                 continue
             self.done += 1
             # Executors of a cluster are not among our processes.
@@ -307,14 +314,17 @@ class _Runs:
                 up.spark.end()
             except (programs.Failed, programs.Stopped):
                 pass
-            work: dict[str, spark_events.Work] = {}
-            for file in up.log.iterdir():
-                with file.open(errors="replace") as lines:
-                    work |= spark_events.parse(lines)
-            for point in self.points:
-                for found in point.found if point.config == config else ():
-                    logged = work.get(_group(point, found["number"]))
-                    found["work"] = None if logged is None else asdict(logged)
+            self._read_log(config)
+
+    def _read_log(self, config: str) -> None:
+        work: dict[str, spark_events.Work] = {}
+        for file in self.up[config].log.iterdir():
+            with file.open(errors="replace") as lines:
+                work |= spark_events.parse(lines)
+        for point in self.points:
+            for found in point.found if point.config == config else ():
+                logged = work.get(_group(point, found["number"]))
+                found["work"] = None if logged is None else asdict(logged)
 
     def _fails(self, config: str, failed: programs.Failed) -> None:
         for point in self.points:

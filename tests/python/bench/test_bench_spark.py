@@ -13,7 +13,8 @@ import shutil
 import signal
 import subprocess
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -21,7 +22,7 @@ from typing import Any
 import pytest
 
 import headrace
-from headrace._bench import spark_events, spark_live, spark_session, tpch_parquet
+from headrace._bench import programs, spark_events, spark_live, spark_session, tpch_parquet
 
 pytest.importorskip("duckdb")
 
@@ -108,6 +109,64 @@ def test_what_goes_wrong_is_one_line(
     assert result.returncode == code, result
     assert told in result.stderr and result.stderr.count("\n") == 1
     assert not left(tmp_path)
+
+
+def test_directories_may_be_relative(run: Run, fake: dict[str, str], tmp_path: Path) -> None:
+    """From where the command runs, which no driver does."""
+    (tmp_path / "data").symlink_to(fake["HEADRACE_DATA"])
+    small = [*SMALL, "--rounds", "1", "--queries", "Q5", "--configs", "MMEM", "--spill", "spill"]
+    for arguments, data in (([], "data"), (["--data", "data"], "/nowhere")):
+        result = run(*small, *arguments, env=fake | {"HEADRACE_DATA": data})
+        assert (result.returncode, result.stderr) == (0, "")
+    assert not left(tmp_path)
+
+
+class FakeSpark:
+    """Answers what it is asked, or fails; `told` has what happens to all of them, in turn."""
+
+    process, version = os.getpid(), "0"
+
+    def __init__(self, told: list[str]) -> None:
+        self.told = told
+
+    def begin(self, master: str, settings: dict[str, str], tables: dict[str, str]) -> None:
+        self.name = "spilling" if "spark.memory.fraction" in settings else "MMEM"
+        self.told.append(f"{self.name} begins")
+
+    def query(self, sql: str, group: str) -> dict[str, Any]:
+        self.told.append(f"{self.name} {group}")
+        if self.name == "spilling" and group == "Q5 1":
+            raise programs.Failed("timed_out", "no answer")
+        return {"seconds": 1.0, "answer": []}
+
+    def end(self) -> None:
+        self.told.append(f"{self.name} is asked to end")
+
+
+def test_what_failed_does_not_run_beside_the_others(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    told: list[str] = []
+
+    @contextmanager
+    def started(*_: object) -> Iterator[FakeSpark]:
+        spark = FakeSpark(told)
+        yield spark
+        told.append(f"{spark.name} has ended")
+
+    monkeypatch.setattr(spark_session, "started", started)
+    monkeypatch.setattr(spark_live._Runs, "right_answers", lambda _: {"Q5": []})
+    asked = options(configs=["ssd-spill", "MMEM"], rounds=2, spill=tmp_path)
+    points = spark_live.points(asked)
+    machine = headrace.Machine.discover(storage=[])
+    spark_live.run(points, tmp_path, machine, asked, lambda: False, lambda *_: None)
+    assert told == [
+        "spilling begins", "MMEM begins", "spilling Q5 0", "MMEM Q5 0", "spilling Q5 1",
+        "spilling has ended", "MMEM Q5 1", "MMEM Q5 2", "MMEM is asked to end", "MMEM has ended",
+    ]  # fmt: skip
+    rows = {row["config"]: row for row in spark_live.rows(points)}
+    assert rows["ssd-spill"]["reason"] == "no answer" and rows["MMEM"]["samples"] == [1.0, 1.0]
+    assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
