@@ -26,7 +26,8 @@ import headrace
 from headrace._bench import kv_promote, programs
 from headrace._bench.kv import PROGRAM
 from headrace._bench.two_memories import (
-    INTERLEAVES, ONE_NODE, bytes_by_node, kilobytes, placed, slow_share, two_nodes,
+    INTERLEAVES, bytes_by_node, free_bytes, kilobytes, memories_here, no_interleave, placed,
+    slow_share,
 )  # fmt: skip
 from headrace._errors import WrongAnswer, error_of, kind_of
 
@@ -86,7 +87,7 @@ def run(
     for weights, promoted, group in _by_placement(points):
         try:
             with server(placed(machine, weights)) as (process, path):
-                step = _Steps(process, path, options, stop)
+                step = _Steps(process, path, memories_here(machine).fast, options, stop)
                 step.load()
                 with step.promotion() if promoted else nullcontext():
                     for number in range(options.rounds):
@@ -115,7 +116,7 @@ def server_version() -> str:
 
 def _check_memory(options: Options) -> None:
     needed = options.records * (options.value + _OVERHEAD_BYTES)
-    free = kilobytes("/proc/meminfo", "MemAvailable")
+    free = free_bytes()
     if free is not None and needed > 0.8 * free:
         raise headrace.ExhaustedError(
             f"{options.records} records take some {headrace.format_bytes(needed)} and "
@@ -128,8 +129,8 @@ def _leave_out(points: list[Point], machine: headrace.Machine, options: Options)
     for point in points:
         share = 0.5 if point.config == PROMOTED else SSD.get(point.config, 0.0)
         needed = int(share * options.records * (options.value + 100))
-        if point.config in INTERLEAVES and two_nodes(machine) is None:
-            point.code, point.reason = "absent", ONE_NODE
+        if point.config in INTERLEAVES:
+            point.code, point.reason = no_interleave(machine, INTERLEAVES[point.config])
         elif needed > swap:
             has = f"{headrace.format_bytes(swap)} are free" if swap else "there is none"
             point.code = "absent"
@@ -198,6 +199,7 @@ class _Steps:
 
     server: int
     path: str
+    fast: int | None  #: the node that its memory should be on
     options: Options
     stop: Callable[[], bool]
     keeper: kv_promote.Keeper | None = None
@@ -278,7 +280,7 @@ class _Steps:
     def _slow_share(self, row: Row) -> float:
         """Accesses that are slow: those that fault, or by the pages that lie on other nodes."""
         faults = float(row["major_faults_per_op"] or 0)
-        return faults + slow_share(bytes_by_node(self.server))
+        return faults + slow_share(bytes_by_node(self.server), self.fast)
 
 
 def rows(points: list[Point]) -> list[Row]:

@@ -25,13 +25,7 @@ import headrace
 from headrace._bench import programs, spark_events, spark_session, tpch, tpch_parquet
 from headrace._bench.spark import QUERIES
 from headrace._bench.two_memories import (
-    INTERLEAVES,
-    ONE_NODE,
-    bytes_by_node,
-    kilobytes,
-    placed,
-    slow_share,
-    two_nodes,
+    INTERLEAVES, bytes_by_node, free_bytes, memories_here, no_interleave, placed, slow_share,
 )  # fmt: skip
 from headrace._child import Child
 from headrace._errors import WrongAnswer, error_of, kind_of
@@ -138,19 +132,21 @@ def _check_reached(master: str) -> None:
 
 def leave_out(points: list[Point], machine: headrace.Machine, options: Options) -> None:
     """What this machine cannot do has its reason. ExhaustedError: nothing of it can be run."""
-    nodes = two_nodes(machine)
+    here = memories_here(machine)
     for point in points:
         config = point.config
         if config == "Hot-Promote":
             point.code, point.reason = "unsupported", _NO_PROMOTION
         elif not options.local and config != "MMEM":
             point.code, point.reason = "unsupported", _ELSEWHERE
-        elif config in INTERLEAVES and nodes is None:
-            point.code, point.reason = "absent", ONE_NODE
+        elif config in INTERLEAVES:
+            point.code, point.reason = no_interleave(machine, INTERLEAVES[config])
         elif config == "ssd-spill" and _kind_of_files(options.spill) in _MEMORY_FILES:
             point.code = "absent"
             point.reason = f"{options.spill} is in memory; give a --spill directory on an SSD"
-        elif config == "tmpfs-spill" and (trouble := _tmpfs_trouble(nodes)):
+        elif config == "tmpfs-spill" and here.slow is None and not here.alone:
+            point.code, point.reason = "absent", here.why
+        elif config == "tmpfs-spill" and (trouble := _tmpfs_trouble(here.slow)):
             point.code, point.reason = "denied", f"no tmpfs can be mounted: {trouble}"
     _check_space({point.config for point in points if not point.reason}, options)
 
@@ -166,23 +162,23 @@ def _kind_of_files(directory: Path) -> str:
     return kind
 
 
-def _tmpfs(nodes: tuple[int, int] | None, size: int, directory: str) -> list[str]:
+def _tmpfs(slow: int | None, size: int, directory: str) -> list[str]:
     """What starts a program with a tmpfs that only it sees, and that ends with it; in the slow
     memory where there is one.
     """
-    where = f",mpol=prefer:{nodes[1]}" if nodes else ""
+    where = "" if slow is None else f",mpol=prefer:{slow}"
     mount = f'mount -t tmpfs -o size={size}{where} tmpfs "$0" && exec "$@"'
     user = [] if os.geteuid() == 0 else ["--map-root-user"]
     return ["unshare", *user, "--mount", "sh", "-c", mount, directory]
 
 
-def _tmpfs_trouble(nodes: tuple[int, int] | None) -> str:
+def _tmpfs_trouble(slow: int | None) -> str:
     """Why there can be none."""
     if shutil.which("unshare") is None:
         return "no unshare(1)"
     with tempfile.TemporaryDirectory(prefix="headrace-spark-") as directory:
         told = subprocess.run(
-            [*_tmpfs(nodes, 1 << 20, directory), "true"], capture_output=True, text=True,
+            [*_tmpfs(slow, 1 << 20, directory), "true"], capture_output=True, text=True,
             errors="replace", timeout=60,
         )  # fmt: skip
     return "" if told.returncode == 0 else programs.last_line(told.stderr)
@@ -191,7 +187,7 @@ def _tmpfs_trouble(nodes: tuple[int, int] | None) -> str:
 def _check_space(configs: set[str], options: Options) -> None:
     needed = len(configs) * (options.memory + _BESIDE_HEAP) if options.local else options.memory
     needed += options.files if "tmpfs-spill" in configs else 0
-    free = kilobytes("/proc/meminfo", "MemAvailable")
+    free = free_bytes()
     if free is not None and needed > 0.9 * free:
         raise headrace.ExhaustedError(
             f"{len(configs)} JVMs and their files take some {headrace.format_bytes(needed)} and "
@@ -224,7 +220,8 @@ def run(
 ) -> None:  # fmt: skip
     """Fills the points; what was found until somebody wants to stop is kept."""
     # Drivers have another working directory.
-    runs = _Runs(points, tables.absolute(), options, stop, progress)
+    fast = memories_here(machine).fast
+    runs = _Runs(points, tables.absolute(), fast, options, stop, progress)
     with ExitStack() as ends:
         try:
             right = runs.right_answers()
@@ -248,6 +245,7 @@ class _Up:
 class _Runs:
     points: list[Point]
     tables: Path
+    fast: int | None  #: the node that memory should be on
     options: Options
     stop: Callable[[], bool]
     progress: Progress
@@ -274,7 +272,8 @@ class _Runs:
                 each.mkdir()
             launch = placed(machine, INTERLEAVES.get(config)) if options.local else []
             if config == "tmpfs-spill":
-                launch += _tmpfs(two_nodes(machine), options.files + (64 << 20), str(local))
+                slow = memories_here(machine).slow
+                launch += _tmpfs(slow, options.files + (64 << 20), str(local))
             spark = own.enter_context(spark_session.started(launch, directory, self.stop))
             tables = {t: str(self.tables / tpch_parquet.file_of(t)) for t in tpch_parquet.TABLES}
             spark.begin(options.master, _settings(config, options, directory), tables)
@@ -301,9 +300,10 @@ class _Runs:
             self.done += 1
             # Executors of a cluster are not among our processes.
             by_node = bytes_by_node(up.spark.process) if self.options.local else {}
+            slow = slow_share(by_node, self.fast) if by_node else None
             if number > 0:
                 point.found.append({
-                    "seconds": answer["seconds"], "node_bytes": by_node,
+                    "seconds": answer["seconds"], "node_bytes": by_node, "slow_share": slow,
                     "right": same(answer["answer"], right[point.query]), "number": number,
                 })  # fmt: skip
 
@@ -419,6 +419,7 @@ def _row(point: Point) -> Row:
     seconds = [each["seconds"] for each in found]
     middle = headrace.summarize(seconds)
     places = [each["node_bytes"] for each in found if each["node_bytes"]]
+    slow = [each["slow_share"] for each in found if each["slow_share"] is not None]
     return {
         "config": point.config,
         "query": point.query,
@@ -426,7 +427,7 @@ def _row(point: Point) -> Row:
         "seconds_mad": middle.mad if middle else None,
         "samples": seconds,
         **{name: _median(found, name) for name in asdict(spark_events.Work())},
-        "slow_share": statistics.median(map(slow_share, places)) if places else None,
+        "slow_share": statistics.median(slow) if slow else None,
         "node_bytes": {str(node): size for node, size in places[-1].items()} if places else {},
         "verified": all(each["right"] for each in found) if found else None,
         "basis": "hardware",

@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 import headrace
-from headrace._bench.two_memories import two_nodes
+from headrace._bench.two_memories import memories
 
 LINE_BYTES = 64
 #: Spark reads and writes what it shuffles.
@@ -107,9 +107,10 @@ class Side:
 def sides(profile: headrace.Profile) -> list[Side]:
     """Near the slow memory, and away from it where that was measured. AbsentError: no curves."""
     machine = profile.machine
-    nodes = two_nodes(machine)
-    near = [] if nodes is None else [curve(profile, nodes[0], node) for node in nodes]
-    if nodes is None or near[0] is None or near[1] is None:
+    here = memories(machine)
+    nodes = [node for node in (here.fast, here.slow) if node is not None]
+    near = [curve(profile, nodes[0], node) for node in nodes]
+    if len(near) < 2 or near[0] is None or near[1] is None:
         raise headrace.AbsentError(
             f"'{machine.name}' has no loaded latencies of two memories with mix {_MIX}; measure "
             "them (headrace measure loaded), or take --model cxl-a1000"

@@ -2,39 +2,96 @@
 
 from __future__ import annotations
 
+import os
 import re
 import sys
+from collections.abc import Collection
+from dataclasses import dataclass
 from pathlib import Path
 
 import headrace
 from headrace._run import numa_maps
+from headrace._run.host import this_host
+from headrace._run.plan import Request, plan
 
 #: Pages of the fast memory and of the slow one, in turn.
 INTERLEAVES = {"3:1": (3, 1), "1:1": (1, 1), "1:3": (1, 3)}
-ONE_NODE = "interleaving takes two memory nodes; here is one"
 
 
-def two_nodes(machine: headrace.Machine) -> tuple[int, int] | None:
-    """The fast memory, the first with CPUs, and the slow: one of another kind, or the next."""
+@dataclass(frozen=True)
+class Memories:
+    """Two nodes: the first with CPUs that may be used, and a slower one of another kind, else the
+    farthest of the same.
+    """
+
+    fast: int | None
+    slow: int | None
+    cpus: list[int]  #: those of the fast one that may be used
+    why: str = ""  #: there is no slow one
+    alone: bool = False  #: there is one node, so nothing need be placed
+
+
+def memories(machine: headrace.Machine, may: Collection[int] | None = None) -> Memories:
+    """`may`: the CPUs that may be used, by default all."""
     nodes = [node for node in machine.nodes if node.byte_addressable]
-    fast = next((node for node in nodes if node.cpus), None)
-    others = [node for node in nodes if node is not fast]
-    if fast is None or not others:
-        return None
-    slow = next((node for node in others if node.kind != fast.kind), others[0])
-    return fast.id, slow.id
+    usable = {n.id: [c for c in n.cpus if may is None or c in may] for n in nodes}
+    fast = next((node for node in nodes if usable[node.id]), None)
+    if fast is None or len(nodes) == 1:
+        cpus = sorted(may if may is not None else {c for n in nodes for c in n.cpus})
+        why = "interleaving takes two memory nodes; here is one"
+        return Memories(None if fast is None else fast.id, None, cpus, why, alone=True)
+    # What is asked is the cost of memory slower than main memory: HBM beside DRAM is none.
+    others = [n for n in nodes if n is not fast and (n.kind == fast.kind or n.kind != "hbm")]
+    far = max(others, key=lambda node: fast.distances.get(node.id, 0), default=None)
+    slow = next((node for node in others if node.kind != fast.kind), far)
+    if slow is None:
+        why = f"the other memory here is HBM, no slower than the {fast.kind} beside it"
+        return Memories(fast.id, None, usable[fast.id], why)
+    return Memories(fast.id, slow.id, usable[fast.id])
+
+
+def memories_here(machine: headrace.Machine) -> Memories:
+    """As this process may use them."""
+    return memories(machine, os.sched_getaffinity(0))
 
 
 def placed(machine: headrace.Machine, weights: tuple[int, int] | None) -> list[str]:
-    """What starts a program with its memory there."""
-    nodes = two_nodes(machine)
-    if nodes is None:
+    """What starts a program with its memory there, on the CPUs of the fast node."""
+    here = memories_here(machine)
+    if here.alone:
         return []
-    fast, slow = nodes
-    launch = [str(Path(sys.executable).parent / "headrace"), "run"]
-    if weights is None:
-        return [*launch, "--prefer", str(fast), "--"]
-    return [*launch, "--weights", f"{fast}={weights[0]},{slow}={weights[1]}", "--"]
+    where = ["--prefer", str(here.fast)]
+    if weights is not None:
+        where = ["--weights", _by_node(here, weights)]
+    command = [str(Path(sys.executable).parent / "headrace"), "run"]
+    return [*command, "--cpus", f"near:{here.fast}", *where, "--"]
+
+
+def _by_node(here: Memories, weights: tuple[int, int]) -> str:
+    return f"{here.fast}={weights[0]},{here.slow}={weights[1]}"
+
+
+def no_interleave(machine: headrace.Machine, weights: tuple[int, int]) -> tuple[str, str]:
+    """Why `headrace run` starts no program with its pages in turn so, as a code and a reason; both
+    are empty if it does.
+    """
+    here = memories_here(machine)
+    if here.slow is None:
+        return "absent", here.why
+    wish = _by_node(here, weights)
+    request = Request(weights=wish, cpus=f"near:{here.fast}", set_system_weights=True)
+    host = this_host(machine, request)
+    try:
+        made = plan(machine, request, host)
+    except headrace.Error as error:
+        return error.code, str(error)
+    if not made.table:
+        return "", ""
+    now = ",".join(f"{node}={(host.table or {}).get(node, 1)}" for node in made.table)
+    return "denied", (
+        f"the kernel has one table of weights for all programs, and it says {now}; as root: "
+        f"headrace tier kernel --on --no-promotion --no-demotion --weights {wish}"
+    )
 
 
 def bytes_by_node(process: int) -> dict[int, int]:
@@ -47,10 +104,16 @@ def bytes_by_node(process: int) -> dict[int, int]:
     return {node: places.total(node) for node in places.nodes}
 
 
-def slow_share(by_node: dict[int, int]) -> float:
-    """The share of pages on other nodes than the first."""
-    sizes = list(by_node.values())
-    return 1 - sizes[0] / sum(sizes) if len(sizes) > 1 else 0.0
+def slow_share(by_node: dict[int, int], fast: int | None) -> float:
+    """The share of pages on other nodes than the fast one."""
+    everything = sum(by_node.values())
+    return 1 - by_node.get(fast, 0) / everything if everything and fast is not None else 0.0
+
+
+def free_bytes() -> int | None:
+    """What programs may still take: of this host, and of the memory cgroups of this process."""
+    limits = kilobytes("/proc/meminfo", "MemAvailable"), headrace.free_memory().cgroup
+    return min((limit for limit in limits if limit is not None), default=None)
 
 
 def kilobytes(path: str, name: str) -> int | None:

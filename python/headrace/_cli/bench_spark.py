@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
@@ -12,6 +11,7 @@ import typer
 
 import headrace
 from headrace._bench import spark, spark_live, spark_model, tpch_parquet
+from headrace._bench.two_memories import memories_here
 from headrace._cli import exit_codes, output, parse
 from headrace._cli.advise.prose import prose
 from headrace._cli.interrupt import Interrupt
@@ -40,7 +40,7 @@ def command(
         Optional[str],
         typer.Option(
             metavar="URL", help="Spark's: local[N], spark://HOST:PORT, k8s://..., yarn; default "
-            "local, all CPUs."
+            "local, all CPUs of a node."
         ),
     ] = None,
     memory: Annotated[
@@ -81,22 +81,24 @@ def command(
         if any(given is not None for given in (queries, configs, master, spill, data)):
             raise headrace.InvalidError("--model NAME goes with --json and --out, and with no more")
         return modelled(model, json, out)
+    machine = headrace.Machine.discover()
     options = spark_live.Options(
         queries=parse.chosen(queries, list(spark.QUERIES), "query", list(spark.QUERIES)),
         configs=parse.chosen(
             configs, spark_live.CONFIGS, "configuration", list(spark_live.CONFIGS)
         ),
         scale=scale, rounds=rounds,
-        master=master or f"local[{len(os.sched_getaffinity(0))}]",
+        master=master or f"local[{len(memories_here(machine).cpus)}]",
         memory=parse.size(memory), spill_memory=parse.size(spill_memory), partitions=partitions,
         spill=spill or Path(tempfile.gettempdir()), data=data,
     )  # fmt: skip
     spark_live.check(options)
-    return measured(options, json, out)
+    return measured(machine, options, json, out)
 
 
-def measured(options: spark_live.Options, json: bool, out: Path | None) -> int:
-    machine = headrace.Machine.discover()
+def measured(
+    machine: headrace.Machine, options: spark_live.Options, json: bool, out: Path | None
+) -> int:
     points = spark_live.points(options)
     spark_live.leave_out(points, machine, options)
     with Interrupt() as interrupt, output.ProgressBar("Spark") as bar:
@@ -105,8 +107,10 @@ def measured(options: spark_live.Options, json: bool, out: Path | None) -> int:
             bar(0, 1, f"TPC-H at scale {options.scale:g}")
             tables = tpch_parquet.prepare(options.scale, options.data)
         spark_live.run(points, tables, machine, options, interrupt, bar)
+    here = memories_here(machine)
     document = output.document(
         "bench spark", machine, basis="measured", versions=spark_live.versions(),
+        fast_node=None if here.alone else here.fast, slow_node=here.slow,
         scale=options.scale, rounds=options.rounds, master=options.master,
         memory_bytes=options.memory, spill_memory_bytes=options.spill_memory,
         partitions=options.partitions, interrupted=interrupt.requested,
@@ -179,6 +183,12 @@ def print_measured(document: dict[str, Any]) -> None:
         f"{headrace.format_bytes(document['memory_bytes'])}, {document['partitions']} partitions; "
         f"spilling with {headrace.format_bytes(document['spill_memory_bytes'])} for tasks"
     )
+    if document["master"].startswith("local") and document["fast_node"] is not None:
+        slow = document["slow_node"]
+        print(
+            f"all on the CPUs of node {document['fast_node']}, its memory first; "
+            + ("no node is slower" if slow is None else f"the slow memory is node {slow}")
+        )
     for name in dict.fromkeys(row["query"] for row in document["rows"]):
         found = [
             row for row in document["rows"] if row["query"] == name and row["seconds"] is not None

@@ -9,6 +9,7 @@ import signal
 import subprocess
 import threading
 import time
+import types
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -16,8 +17,9 @@ from typing import Any
 import pytest
 
 import headrace
-from headrace._bench import kv_live, kv_promote
+from headrace._bench import kv_live, kv_promote, two_memories
 from headrace._errors import WrongAnswer
+from headrace._run.plan import Host
 
 Run = Callable[..., "subprocess.CompletedProcess[str]"]
 Golden = Callable[[str, str], None]
@@ -175,6 +177,86 @@ def test_without_a_server_it_says_how_to_get_one(run: Run) -> None:
 def test_more_than_there_is_memory_for(run: Run) -> None:
     result = run("bench", "kv", "--records", str(10**11))
     assert result.returncode == 6 and "give fewer --records" in result.stderr
+
+
+def machine_of(preset: str, nodes: list[int]) -> headrace.Machine:
+    """Some of its nodes; those with CPUs are further from each other than from themselves."""
+    made = headrace.Machine.load(preset).asdict()
+    made["nodes"] = [node for node in made["nodes"] if node["id"] in nodes]
+    made["caches"], made["engines"], made["copy_rates"] = [], [], []
+    for node in made["nodes"]:
+        node["distances"] = {str(other): 10 + abs(node["id"] - other) for other in nodes}
+        node["access"] = []
+    return headrace.Machine.fromdict(made)
+
+
+@pytest.mark.parametrize(
+    ("preset", "nodes", "may", "fast", "slow"),
+    [
+        ("cxl-a1000", [0, 4, 8], None, 0, 8),
+        ("cxl-a1000", [0, 4, 8], range(48, 60), 4, 8),
+        ("cxl-a1000", [0, 1, 4], None, 0, 4),
+        ("cxl-a1000", [0], None, 0, None),
+        ("xeon-max", [0, 8], None, 0, None),
+        ("xeon-max", [0, 1, 8], None, 0, 1),
+    ],
+)
+def test_which_memory_is_slow(
+    preset: str, nodes: list[int], may: range | None, fast: int, slow: int | None
+) -> None:
+    found = two_memories.memories(machine_of(preset, nodes), may)
+    assert (found.fast, found.slow, found.alone) == (fast, slow, len(nodes) == 1)
+    assert (found.why == "") == (slow is not None) and len(found.cpus) == 12
+    assert ("HBM" in found.why) == (nodes == [0, 8])
+
+
+@pytest.mark.parametrize(
+    ("table", "reasons"),
+    [
+        ({0: 1, 8: 1}, {"3:1": "says 0=1,8=1; as root", "1:1": "", "1:3": "--weights 0=1,8=3"}),
+        ({0: 6, 8: 2}, {"3:1": "", "1:1": "", "1:3": "says 0=6,8=2; as root"}),
+        (None, {"3:1": "Linux 6.9", "1:1": "", "1:3": "Linux 6.9"}),
+    ],
+)
+def test_only_the_ratio_of_the_kernels_table_is_measured(
+    monkeypatch: pytest.MonkeyPatch, table: dict[int, int] | None, reasons: dict[str, str]
+) -> None:
+    machine = machine_of("cxl-a1000", [0, 8])
+    cpus = frozenset(range(12))
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(cpus))
+    host = Host(free={0: 1 << 30, 8: 1 << 30}, cpus=cpus, cpuset=cpus, table=table)
+    monkeypatch.setattr(two_memories, "this_host", lambda *_: host)
+    points = [kv_live.Point(config, "C") for config in reasons]
+    kv_live._leave_out(points, machine, options())
+    for point in points:
+        assert bool(point.code) == bool(point.reason) == bool(reasons[point.config])
+        assert reasons[point.config] in point.reason
+    assert two_memories.placed(machine, (1, 3))[1:] == [
+        "run", "--cpus", "near:0", "--weights", "0=1,8=3", "--"
+    ]  # fmt: skip
+    assert two_memories.placed(machine, None)[1:] == [
+        "run", "--cpus", "near:0", "--prefer", "0", "--"
+    ]  # fmt: skip
+
+
+def options() -> kv_live.Options:
+    return kv_live.Options(
+        workloads=["C"], configs=[], records=1, value=1, clients=1, seconds=1.0, rounds=1,
+        rate=None, settle=1.0, seed=1,
+    )  # fmt: skip
+
+
+def test_pages_are_slow_that_are_not_on_the_fast_node() -> None:
+    assert two_memories.slow_share({0: 1, 4: 3}, 4) == 0.25
+    assert two_memories.slow_share({0: 4}, 4) == 1 and two_memories.slow_share({}, 4) == 0
+
+
+def test_a_cgroup_may_leave_less_than_the_host(monkeypatch: pytest.MonkeyPatch) -> None:
+    free = types.SimpleNamespace(cgroup=5 << 20)
+    monkeypatch.setattr(headrace, "free_memory", lambda: free)
+    assert two_memories.free_bytes() == 5 << 20
+    monkeypatch.setattr(headrace, "free_memory", lambda: types.SimpleNamespace(cgroup=None))
+    assert two_memories.free_bytes() == two_memories.kilobytes("/proc/meminfo", "MemAvailable")
 
 
 class FakeTier:

@@ -22,7 +22,9 @@ from typing import Any
 import pytest
 
 import headrace
-from headrace._bench import programs, spark_events, spark_live, spark_session, tpch_parquet
+from headrace._bench import (
+    programs, spark_events, spark_live, spark_session, tpch_parquet, two_memories,
+)  # fmt: skip
 
 pytest.importorskip("duckdb")
 
@@ -286,6 +288,19 @@ def test_on_a_cluster_only_what_it_can_do(run: Run, fake: dict[str, str]) -> Non
     assert all(row["reason"] for config, row in rows.items() if config != "MMEM")
     found = rows["MMEM"]
     assert found["reason"] == "" and found["seconds"] > 0 and found["slow_share"] is None
+
+
+def test_no_configuration_of_slow_memory_where_the_other_is_faster(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    here = two_memories.Memories(0, None, [0, 1], why="the other memory here is HBM")
+    for module in (spark_live, two_memories):
+        monkeypatch.setattr(module, "memories_here", lambda _: here)
+    asked = options(configs=["MMEM", "3:1", "1:1", "tmpfs-spill"], spill=Path.cwd(), scale=1e-3)
+    points = spark_live.points(asked)
+    spark_live.leave_out(points, headrace.Machine.discover(storage=[]), asked)
+    assert [point.reason for point in points] == ["", here.why, here.why, here.why]
+    assert [point.code for point in points] == ["", "absent", "absent", "absent"]
 
 
 def test_drivers_of_this_machine_ask_for_a_secret() -> None:
