@@ -46,6 +46,11 @@ LEAST_HEAP = 512 << 20
 _FILES_PER_SCALE = 1 << 30
 _NO_PROMOTION = "between nodes the memory of another program is not promoted here yet"
 _ELSEWHERE = "executors run where --master says, and their memory is placed there"
+#: Each thread of a master here has as much by default, and all together at least those of two.
+_HEAP_PER_THREAD = 256 << 20
+_SPILL_PER_THREAD = 8 << 20
+_PARTITIONS_PER_THREAD = 2
+_LEAST_DEFAULTS = (2 << 30, 16 << 20, 64)
 _LOCAL = re.compile(r"local(\[(\*|[1-9][0-9]{0,3})\])?")
 _CLUSTER = re.compile(r"spark://(\S+)|k8s://\S+|yarn")
 _CONNECT_SECONDS = 5.0
@@ -86,6 +91,23 @@ class Point:
     reason: str = ""
 
 
+def threads_of(master: str, cpus: int) -> int:
+    """Those of a master here with so many CPUs; 1 where nobody knows."""
+    match = _LOCAL.fullmatch(master)
+    if match is None or match[2] is None:
+        return 1
+    return cpus if match[2] == "*" else int(match[2])
+
+
+def defaults(threads: int) -> tuple[int, int, int]:
+    """Bytes of a heap, bytes of it for tasks that spill, partitions: no task is to starve."""
+    each = (_HEAP_PER_THREAD, _SPILL_PER_THREAD, _PARTITIONS_PER_THREAD)
+    heap, spill, partitions = (
+        max(least, threads * one) for least, one in zip(_LEAST_DEFAULTS, each, strict=True)
+    )
+    return heap, spill, partitions
+
+
 def points(options: Options) -> list[Point]:
     return [Point(config, q) for q in options.queries for config in options.configs]
 
@@ -97,24 +119,29 @@ def check(options: Options) -> None:
         raise headrace.InvalidError(
             f"no master '{options.master}'; give local[2], spark://HOST:7077, k8s://... or yarn"
         )
+    if not options.local and options.data is None and not os.environ.get("HEADRACE_DATA"):
+        raise headrace.InvalidError(
+            f"--master {options.master}: its workers read the tables themselves; give --data "
+            "DIRECTORY, one that all of them see"
+        )
     if options.memory < LEAST_HEAP:
         raise headrace.InvalidError(
             f"--memory {headrace.format_bytes(options.memory)}: Spark takes "
             f"{headrace.format_bytes(LEAST_HEAP)} or more"
         )
-    if not 1 << 20 <= options.spill_memory <= _tasks_memory(options):
+    if not 1 << 20 <= options.spill_memory <= tasks_memory(options.memory):
         raise headrace.InvalidError(
             f"--spill-memory {headrace.format_bytes(options.spill_memory)}: give 1 MiB to "
-            f"{headrace.format_bytes(_tasks_memory(options))}, what tasks have of --memory"
+            f"{headrace.format_bytes(tasks_memory(options.memory))}, what tasks have of --memory"
         )
     if not options.spill.is_dir():
         raise headrace.AbsentError(f"no directory {options.spill}; give another --spill")
     _check_reached(options.master)
 
 
-def _tasks_memory(options: Options) -> int:
+def tasks_memory(heap: int) -> int:
     """What Spark gives to tasks: 0.6 of the heap (spark.memory.fraction)."""
-    return int(0.6 * (options.memory - _RESERVED))
+    return int(0.6 * (heap - _RESERVED))
 
 
 def _check_reached(master: str) -> None:
@@ -122,7 +149,7 @@ def _check_reached(master: str) -> None:
     for address in master.removeprefix("spark://").split(",") if "spark://" in master else ():
         host, _, port = address.rpartition(":")
         try:
-            with socket.create_connection((host, int(port)), _CONNECT_SECONDS):
+            with socket.create_connection((host.strip("[]"), int(port)), _CONNECT_SECONDS):
                 return
         except (OSError, ValueError, OverflowError):
             continue
@@ -185,29 +212,35 @@ def _tmpfs_trouble(slow: int | None) -> str:
 
 
 def _check_space(configs: set[str], options: Options) -> None:
-    needed = len(configs) * (options.memory + _BESIDE_HEAP) if options.local else options.memory
-    needed += options.files if "tmpfs-spill" in configs else 0
+    heaps = len(configs) * (options.memory + _BESIDE_HEAP) if options.local else options.memory
+    in_memory = configs if _kind_of_files(options.spill) in _MEMORY_FILES else {"tmpfs-spill"}
+    files = options.files * len(configs & in_memory) if options.local else 0
     free = free_bytes()
-    if free is not None and needed > 0.9 * free:
+    if free is not None and heaps + files > 0.9 * free:
+        what = f"{len(configs)} JVMs take some {headrace.format_bytes(heaps)}"
+        less = "less --memory or fewer --configs"
+        if files:
+            what += f", their files in memory {headrace.format_bytes(files)}"
+            less = "a smaller --scale, fewer --rounds, less --memory or fewer --configs"
         raise headrace.ExhaustedError(
-            f"{len(configs)} JVMs and their files take some {headrace.format_bytes(needed)} and "
-            f"{headrace.format_bytes(free)} are free; give less --memory or fewer --configs"
+            f"{what}, and {headrace.format_bytes(free)} are free; give {less}"
         )
     on_disk = options.files * len(configs - {"tmpfs-spill"})
-    free = shutil.disk_usage(options.spill).free
-    if options.local and on_disk > free:
+    space = shutil.disk_usage(options.spill).free
+    if options.local and on_disk > space:
         raise headrace.ExhaustedError(
             f"scale {options.scale:g} may spill {headrace.format_bytes(on_disk)} into "
-            f"{options.spill}, which has {headrace.format_bytes(free)} free; take a smaller "
+            f"{options.spill}, which has {headrace.format_bytes(space)} free; take a smaller "
             "--scale or another --spill directory"
         )
 
 
-def versions() -> dict[str, str]:
+def versions(engine: str) -> dict[str, str]:
+    """`engine`: what Spark says of itself; empty if none was up."""
     java = [spark_session.java() or "java", "-version"]
     told = subprocess.run(java, capture_output=True, text=True, errors="replace", timeout=60)
     return {
-        "spark": tpch.version_of("pyspark"),
+        "spark": engine or tpch.version_of("pyspark"),
         "java": (told.stderr.splitlines() or ["of unknown version"])[0].strip(),
         "duckdb": tpch.version_of("duckdb"),
         "tpchgen-cli": tpch.version_of("tpchgen-cli"),
@@ -217,8 +250,8 @@ def versions() -> dict[str, str]:
 def run(
     points: list[Point], tables: Path, machine: headrace.Machine, options: Options,
     stop: Callable[[], bool], progress: Progress,
-) -> None:  # fmt: skip
-    """Fills the points; what was found until somebody wants to stop is kept."""
+) -> str:  # fmt: skip
+    """Fills the points; what was found until somebody wants to stop is kept. Spark's version."""
     # Drivers have another working directory.
     fast = memories_here(machine).fast
     runs = _Runs(points, tables.absolute(), fast, options, stop, progress)
@@ -232,6 +265,7 @@ def run(
         except (programs.Stopped, headrace.CancelledError):
             pass
         runs.end()
+    return runs.version
 
 
 @dataclass
@@ -250,6 +284,7 @@ class _Runs:
     stop: Callable[[], bool]
     progress: Progress
     up: dict[str, _Up] = field(default_factory=dict)
+    version: str = ""  #: of the Spark that is up; empty if none was
     done: int = 0
 
     def right_answers(self) -> dict[str, list[list[Any]]]:
@@ -274,10 +309,13 @@ class _Runs:
             if config == "tmpfs-spill":
                 slow = memories_here(machine).slow
                 launch += _tmpfs(slow, options.files + (64 << 20), str(local))
-            spark = own.enter_context(spark_session.started(launch, directory, self.stop))
+            spark = own.enter_context(spark_session.started(
+                launch, directory, options.local, self.stop
+            ))
             tables = {t: str(self.tables / tpch_parquet.file_of(t)) for t in tpch_parquet.TABLES}
             spark.begin(options.master, _settings(config, options, directory), tables)
             self.up[config] = _Up(spark, log, own)
+            self.version = spark.version
         except programs.Failed as failed:
             self._fails(config, failed)
             own.close()

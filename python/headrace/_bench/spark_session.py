@@ -7,6 +7,7 @@ from __future__ import annotations
 import json
 import os
 import select
+import shlex
 import shutil
 import signal
 import subprocess
@@ -24,18 +25,21 @@ from headrace._bench import programs
 from headrace._errors import error_of
 
 _LOOK = 0.05
-#: A driver gives up a cluster after about a minute.
-_START_SECONDS = 180.0
+#: A driver gives up a cluster that it cannot reach after about a minute; one without free CPUs it
+#: would await for ever.
+_START_SECONDS = 300.0
 _QUERY_SECONDS = 3600.0
 _STOP_SECONDS = 30.0
 _END_SECONDS = 10.0
+#: What would take the place of the directory that is measured, and of the master.
+_AGAINST_OURS = ("SPARK_LOCAL_DIRS", "SPARK_REMOTE")
 
 
 def check_installed() -> None:
     """AbsentError: what Spark needs and is not here."""
     missing = []
     if find_spec("pyspark") is None:
-        missing.append(("pyspark", "pip install 'headrace[spark]'"))
+        missing.append(("pyspark", f"{shlex.quote(sys.executable)} -m pip install pyspark"))
     if java() is None:
         missing.append(("java", "sudo apt install openjdk-17-jre-headless"))
     if missing:
@@ -83,12 +87,14 @@ class Spark:
         except BrokenPipeError:
             line = b""
         if not line.endswith(b"\n"):
-            told = programs.last_line(self.log.read_text(errors="replace"))
-            raise programs.Failed("io", f"{what}: {told}")
+            raise programs.Failed("io", f"{what}: {self._logged()}")
         answer: dict[str, Any] = json.loads(line)
         if "error" in answer:
             raise programs.Failed("io", f"{what}: {answer['error']}")
         return answer
+
+    def _logged(self) -> str:
+        return programs.last_line(self.log.read_text(errors="replace"))
 
     def _line(self, seconds: float) -> bytes:
         line = b""
@@ -101,17 +107,23 @@ class Spark:
                 line += part
                 if not part or line.endswith(b"\n"):
                     return line
-        raise programs.Failed("timed_out", f"Spark had no answer within {seconds:.0f} s")
+        raise programs.Failed(
+            "timed_out", f"Spark had no answer within {seconds:.0f} s: {self._logged()}"
+        )
 
 
 @contextmanager
-def started(launch: list[str], directory: Path, stop: Callable[[], bool]) -> Iterator[Spark]:
-    """A driver that has begun nothing yet, with all it writes below a directory."""
+def started(
+    launch: list[str], directory: Path, local: bool, stop: Callable[[], bool]
+) -> Iterator[Spark]:
+    """A driver that has begun nothing yet, with all it writes below a directory; where it is to be
+    a `local` master, by no configuration but ours.
+    """
     ours, theirs = os.pipe()
     log = directory / "log"
     command = [*launch, sys.executable, "-P", "-m", "headrace._bench.spark_driver", str(theirs)]
-    # It would take the place of the directory that is measured.
-    environment = {k: v for k, v in os.environ.items() if k != "SPARK_LOCAL_DIRS"}
+    foreign = ("SPARK_", "PYSPARK_") if local else _AGAINST_OURS
+    environment = {k: v for k, v in os.environ.items() if not k.startswith(foreign)}
     environment |= {"TMPDIR": str(directory), "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
     try:
         try:

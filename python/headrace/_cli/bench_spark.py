@@ -20,6 +20,7 @@ from headrace._files import check_writable
 
 
 def command(
+    context: typer.Context,
     model: Annotated[
         Optional[str],
         typer.Option(metavar="NAME|FILE", help="Compute it for these memories instead: cxl-a1000."),
@@ -44,15 +45,26 @@ def command(
         ),
     ] = None,
     memory: Annotated[
-        str, typer.Option(metavar="SIZE", help="The heap of each JVM.")
-    ] = "2GiB",
+        Optional[str],
+        typer.Option(
+            metavar="SIZE", help="The heap of each JVM; default 256 MiB for each thread of "
+            "local[N], 2 GiB at least."
+        ),
+    ] = None,
     spill_memory: Annotated[
-        str,
-        typer.Option(metavar="SIZE", help="What tasks have of it in ssd-spill and tmpfs-spill."),
-    ] = "16MiB",
+        Optional[str],
+        typer.Option(
+            metavar="SIZE", help="What tasks have of it in ssd-spill and tmpfs-spill; default 8 "
+            "MiB for each thread, 16 MiB at least."
+        ),
+    ] = None,
     partitions: Annotated[
-        int, typer.Option(metavar="NUMBER", min=1, max=10**5, help="Parts of each shuffle.")
-    ] = 64,
+        Optional[int],
+        typer.Option(
+            metavar="NUMBER", min=1, max=10**5, help="Parts of each shuffle; default 2 for each "
+            "thread, 64 at least."
+        ),
+    ] = None,
     spill: Annotated[
         Optional[Path],
         typer.Option(
@@ -78,22 +90,35 @@ def command(
     if out is not None:
         check_writable(out)
     if model is not None:
-        if any(given is not None for given in (queries, configs, master, spill, data)):
+        if set(given(context)) - {"model", "json", "out"}:
             raise headrace.InvalidError("--model NAME goes with --json and --out, and with no more")
         return modelled(model, json, out)
     machine = headrace.Machine.discover()
+    cpus = len(memories_here(machine).cpus)
+    master = master or f"local[{cpus}]"
+    heap, tasks, parts = spark_live.defaults(spark_live.threads_of(master, cpus))
+    heap = heap if memory is None else parse.size(memory)
+    tasks = min(tasks, spark_live.tasks_memory(heap) // 2)
     options = spark_live.Options(
         queries=parse.chosen(queries, list(spark.QUERIES), "query", list(spark.QUERIES)),
         configs=parse.chosen(
             configs, spark_live.CONFIGS, "configuration", list(spark_live.CONFIGS)
         ),
-        scale=scale, rounds=rounds,
-        master=master or f"local[{len(memories_here(machine).cpus)}]",
-        memory=parse.size(memory), spill_memory=parse.size(spill_memory), partitions=partitions,
-        spill=spill or Path(tempfile.gettempdir()), data=data,
+        scale=scale, rounds=rounds, master=master,
+        memory=heap,
+        spill_memory=tasks if spill_memory is None else parse.size(spill_memory),
+        partitions=partitions or parts, spill=spill or Path(tempfile.gettempdir()), data=data,
     )  # fmt: skip
     spark_live.check(options)
     return measured(machine, options, json, out)
+
+
+def given(context: typer.Context) -> list[str]:
+    """The options that somebody wrote."""
+    return [
+        name for name in context.params
+        if getattr(context.get_parameter_source(name), "name", "") == "COMMANDLINE"
+    ]  # fmt: skip
 
 
 def measured(
@@ -106,10 +131,10 @@ def measured(
         with interrupt.suspended():
             bar(0, 1, f"TPC-H at scale {options.scale:g}")
             tables = tpch_parquet.prepare(options.scale, options.data)
-        spark_live.run(points, tables, machine, options, interrupt, bar)
+        version = spark_live.run(points, tables, machine, options, interrupt, bar)
     here = memories_here(machine)
     document = output.document(
-        "bench spark", machine, basis="measured", versions=spark_live.versions(),
+        "bench spark", machine, basis="measured", versions=spark_live.versions(version),
         fast_node=None if here.alone else here.fast, slow_node=here.slow,
         scale=options.scale, rounds=options.rounds, master=options.master,
         memory_bytes=options.memory, spill_memory_bytes=options.spill_memory,

@@ -1,5 +1,6 @@
 """The part of PySpark that headrace asks, answering by DuckDB: for tests without Java. FAKE_SPARK
-says what goes wrong: "wrong" (an answer), "hang" (a query), "fail" (the start), "end" (the driver).
+says what goes wrong: "wrong" (an answer), "hang" (a query), "fail" (the start), "end" (the driver),
+"await" (a cluster has no free CPUs).
 """
 
 from __future__ import annotations
@@ -7,6 +8,7 @@ from __future__ import annotations
 import json
 import os
 import subprocess
+import sys
 import time
 from pathlib import Path
 from types import SimpleNamespace
@@ -58,9 +60,12 @@ class _Session:
         return SimpleNamespace(createOrReplaceTempView=view)
 
     def sql(self, text: str) -> _Rows:
-        if _WRONG == "hang":
+        first = "COUNT(*)" in text  # is asked when Spark starts
+        if _WRONG == "await" and first:
+            print("WARN: nobody has CPUs", file=sys.stderr, flush=True)
+        if _WRONG in ("hang", "await"):
             time.sleep(600)
-        if _WRONG == "end":
+        if _WRONG == "end" and not first:
             os._exit(3)
         rows = self.database.execute(text).fetchall()
         return _Rows([*rows, ("x",)] if _WRONG == "wrong" else rows)

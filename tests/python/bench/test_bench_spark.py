@@ -11,10 +11,11 @@ import os
 import re
 import shutil
 import signal
+import socket
 import subprocess
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -70,6 +71,7 @@ def test_a_document_and_nothing_left(run: Run, fake: dict[str, str], tmp_path: P
     document = json.loads(result.stdout)
     assert document["kind"] == "bench spark" and document["basis"] == "measured"
     assert document["versions"]["java"] == "a java of the tests"
+    assert document["versions"]["spark"] == "0.0"
     rows = {(row["config"], row["query"]): row for row in document["rows"]}
     assert len(rows) == 2 * len(spark_live.CONFIGS)
     for (config, _), row in rows.items():
@@ -222,6 +224,7 @@ def wait_for(what: Callable[[], Any]) -> Any:
         (["--master", "spark://127.0.0.1:1"], 3, "nobody answers at spark://127.0.0.1:1; is"),
         (["--memory", "100TiB"], 6, ""),
         (["--scale", "0"], 2, "scale 0; take more than 0"),
+        (["--memory", "600MiB", "--spill-memory", "1GiB"], 2, "--spill-memory 1 GiB: give 1 MiB"),
     ],
 )
 def test_nonsense_is_one_line(
@@ -245,6 +248,7 @@ def options(**changes: Any) -> spark_live.Options:
     [
         ({"master": "mesos://a"}, r"no master 'mesos://a'; give local\[2\], spark://"),
         ({"master": "spark://nowhere"}, "nobody answers at spark://nowhere; is"),
+        ({"master": "yarn", "data": None}, "--master yarn: its workers read the tables themselves"),
         ({"memory": 100 << 20}, "--memory 100 MiB: Spark takes 512 MiB or more"),
         ({"spill_memory": 4 << 30}, "--spill-memory 4 GiB: give 1 MiB to 1 GiB, what"),
         ({"spill": Path("nowhere")}, "no directory nowhere; give another --spill"),
@@ -254,6 +258,7 @@ def test_options_that_make_no_sense(
     monkeypatch: pytest.MonkeyPatch, change: dict[str, Any], told: str
 ) -> None:
     monkeypatch.setattr(spark_session, "check_installed", lambda: None)
+    monkeypatch.delenv("HEADRACE_DATA", raising=False)
     spark_live.check(options())
     with pytest.raises(headrace.Error, match=told):
         spark_live.check(options(**change))
@@ -275,7 +280,7 @@ def test_without_java_it_says_how_to_get_it(run: Run, fake: dict[str, str]) -> N
 def test_without_spark_it_says_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(spark_session, "find_spec", lambda name: None)
     monkeypatch.setattr(spark_session, "java", lambda: None)
-    with pytest.raises(Exception, match=r"^no pyspark and no java; install: pip install 'headrace"):
+    with pytest.raises(Exception, match=r"python\S* -m pip install pyspark && sudo apt"):
         spark_session.check_installed()
 
 
@@ -301,6 +306,75 @@ def test_no_configuration_of_slow_memory_where_the_other_is_faster(
     spark_live.leave_out(points, headrace.Machine.discover(storage=[]), asked)
     assert [point.reason for point in points] == ["", here.why, here.why, here.why]
     assert [point.code for point in points] == ["", "absent", "absent", "absent"]
+
+
+@pytest.fixture
+def driver(
+    fake: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Callable[..., AbstractContextManager[spark_session.Spark]]:
+    """driver(launch, local): with the fake PySpark."""
+    monkeypatch.syspath_prepend(fake["PYTHONPATH"])
+    return lambda launch=(), local=True: spark_session.started(
+        list(launch), tmp_path, local, lambda: False
+    )
+
+
+def test_who_waits_for_a_cluster_hears_what_spark_says(
+    driver: Any, tables: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FAKE_SPARK", "await")
+    monkeypatch.setattr(spark_session, "_START_SECONDS", 3.0)
+    with driver() as spark, pytest.raises(programs.Failed) as failed:
+        made = tpch_parquet.directory_of(float(SCALE), tables)
+        spark.begin("yarn", {}, {"region": str(made / "region.parquet")})
+    told = "Spark had no answer within 3 s: WARN: nobody has CPUs"
+    assert (failed.value.code, failed.value.reason) == ("timed_out", told)
+
+
+def test_no_foreign_configuration_for_drivers_of_this_machine(
+    driver: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    names = ("SPARK_HOME", "SPARK_CONF_DIR", "PYSPARK_SUBMIT_ARGS")
+    for name in (*names, "SPARK_REMOTE", "SPARK_LOCAL_DIRS"):
+        monkeypatch.setenv(name, "foreign")
+    for local in (True, False):
+        with driver(["sh", "-c", 'env > seen; mv seen here; exec "$@"', "sh"], local):
+            seen = wait_for(lambda: (tmp_path / "here").exists() and (tmp_path / "here"))
+            found = [line for line in seen.read_text().splitlines() if line.endswith("=foreign")]
+            seen.unlink()
+        assert sorted(found) == ([] if local else sorted(f"{name}=foreign" for name in names))
+
+
+def test_an_address_may_be_one_of_ipv6() -> None:
+    with socket.socket(socket.AF_INET6) as server:
+        try:
+            server.bind(("::1", 0))
+        except OSError:
+            pytest.skip("no IPv6 here")
+        server.listen()
+        spark_live._check_reached(f"spark://[::1]:{server.getsockname()[1]}")
+
+
+def test_defaults_grow_with_the_threads() -> None:
+    assert [spark_live.threads_of(m, 6) for m in ("local", "local[*]", "local[40]", "yarn")] == [
+        1, 6, 40, 1
+    ]  # fmt: skip
+    assert spark_live.defaults(1) == spark_live.defaults(2) == (2 << 30, 16 << 20, 64)
+    assert spark_live.defaults(384) == (96 << 30, 3 << 30, 768)
+
+
+def test_files_in_memory_are_counted(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    asked = options(scale=1, rounds=1, spill=tmp_path)  # 2 GiB of files for each Spark
+    monkeypatch.setattr(spark_live, "free_bytes", lambda: 8 << 30)
+    monkeypatch.setattr(spark_live, "_kind_of_files", lambda _: "ext4")
+    spark_live._check_space({"MMEM", "1:1"}, asked)
+    with pytest.raises(headrace.ExhaustedError, match=r"give less --memory or fewer --configs"):
+        spark_live._check_space({"MMEM", "1:1", "3:1"}, asked)
+    with pytest.raises(headrace.ExhaustedError, match=r"in memory 2 GiB, .* smaller --scale, few"):
+        spark_live._check_space({"MMEM", "1:1", "tmpfs-spill"}, asked)
+    monkeypatch.setattr(spark_live, "_kind_of_files", lambda _: "tmpfs")
+    with pytest.raises(headrace.ExhaustedError, match=r"in memory 4 GiB, and 8 GiB are free; give"):
+        spark_live._check_space({"MMEM", "1:1"}, asked)
 
 
 def test_drivers_of_this_machine_ask_for_a_secret() -> None:

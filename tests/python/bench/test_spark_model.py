@@ -98,3 +98,10 @@ def test_nonsense_is_one_line(run: Run, arguments: list[str], code: int, told: s
     result = run("bench", "spark", *arguments)
     assert result.returncode == code, result
     assert result.stderr.startswith(f"headrace: {told}") and result.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize("arguments", [["--scale", "1"], ["--memory", "1GiB"], ["--spill", "."]])
+def test_a_model_takes_nothing_of_a_measurement(run: Run, arguments: list[str]) -> None:
+    result = run(*MODEL, *arguments)
+    assert result.returncode == 2
+    assert result.stderr == "headrace: --model NAME goes with --json and --out, and with no more\n"
