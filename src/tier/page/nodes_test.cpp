@@ -325,6 +325,18 @@ TEST_F(TieredNodes, PromotesTheHotAndDemotesTheColdForIt) {
   EXPECT_EQ(tier->decisions().size(), 12u) << "4 in, 4 out for 4 in";
 }
 
+TEST_F(TieredNodes, ThePartOfAChunkThatIsManagedIsAsHotAsItIsUsed) {
+  const Trackable memory(HotnessKind::referenced, kLump * 4);
+  const auto tail = memory.pages(0, kLump.value / kPage + 2);  // two pages of the second chunk
+  const auto tier = open(Bytes{2 * kPage});
+  ASSERT_TRUE(tier->add(tail));
+  const auto hot = tail.subspan(kLump.value);
+  for (int i = 0; i < 12; ++i) step(*tier, hot);
+  EXPECT_EQ(kernel_.node_of(hot.data()), kFast);
+  ASSERT_EQ(tier->decisions().size(), 1u);
+  EXPECT_GT(tier->decisions().front().heat, 0.2) << "after one look, of two seconds half a life";
+}
+
 TEST_F(TieredNodes, FollowsTheHotWhereTheFastNodeHoldsLessThanTheBudget) {
   const Trackable memory(HotnessKind::referenced, kLump * 16);
   const auto tier = open(kLump * 8);

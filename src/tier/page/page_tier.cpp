@@ -140,10 +140,24 @@ double PageTier::Inside::heat_of(const TrackedRange& range) const {
   for (std::uintptr_t at = range.begin; at < range.end;) {
     const std::uintptr_t next =
         std::min(range.end, (at / options_.chunk.value + 1) * options_.chunk.value);
-    sum += hotness_.heat(reinterpret_cast<const void*>(at)) * static_cast<double>(next - at);
+    sum += heat_of_managed(at / options_.chunk.value * options_.chunk.value) *
+           static_cast<double>(next - at);
     at = next;
   }
   return sum / static_cast<double>(range.bytes().value);
+}
+
+// Hotness counts what was touched of all of the chunk, whoever has the rest of it.
+double PageTier::Inside::heat_of_managed(std::uintptr_t begin) const {
+  const std::uintptr_t end = begin + options_.chunk.value;
+  std::uint64_t managed = 0;
+  for (auto range = std::ranges::upper_bound(ranges_, begin, {}, &Managed::end);
+       range != ranges_.end() && range->begin < end; ++range) {
+    managed += std::min(end, range->end) - std::max(begin, range->begin);
+  }
+  const double whole = hotness_.heat(reinterpret_cast<const void*>(begin));
+  return std::min(1.0,
+                  whole * static_cast<double>(options_.chunk.value) / static_cast<double>(managed));
 }
 
 Result<std::vector<ChunkPlace>> PageTier::Inside::places() const {

@@ -48,6 +48,8 @@ class PageTier::Inside {
   Status heat_up() REQUIRES(mutex_);
   Result<std::vector<ChunkPlace>> places() const REQUIRES(mutex_);
   double heat_of(const TrackedRange& range) const REQUIRES(mutex_);
+  // The heat of what is managed in the aligned chunk of heat that begins there.
+  double heat_of_managed(std::uintptr_t begin) const REQUIRES(mutex_);
   TrackedRange chunk_at(std::uintptr_t begin) const REQUIRES(mutex_);
   // What moves as a whole at most.
   Bytes largest_chunk() const REQUIRES(mutex_);
