@@ -33,7 +33,7 @@ struct ArenaRef {
 struct ArenaMemory {
   ArenaMemory(std::shared_ptr<ArenasOwner> o, Heap& h, std::span<std::byte> bytes, NodeId node)
       : owner(std::move(o)), heap(h), range(bytes, node) {}
-  // Frees it without the GIL: that may wait for the end of a look.
+  // Frees it without the GIL: that unmaps, and waits while this memory is cut into mappings.
   ~ArenaMemory() {
     std::optional<GilRelease> release;
     if (holds_gil()) release.emplace();

@@ -17,6 +17,7 @@
 #include <cerrno>
 #include <cstddef>
 #include <optional>
+#include <utility>
 
 #include "core/fail.h"
 #include "memory/memory.h"
@@ -162,7 +163,7 @@ Result<Tracking> ReferencedSource::cut(const TrackedRange& range, const Vma& any
                 "vm.max_map_count",
                 used, most);
   }
-  const Chunks chunks =
+  Chunks chunks =
       chunks_of(range.begin, range.end, options().chunk, any.huge ? kHugePage : 0, left / 2);
   int error = 0;
   const bool there = change(range, [&] {
@@ -176,7 +177,8 @@ Result<Tracking> ReferencedSource::cut(const TrackedRange& range, const Vma& any
   if (!there) return forgotten();
   if (error != 0) return fail_errno(-error, "cannot make a chunk a mapping of its own (madvise)");
   used += chunks.bounds.size() - 1;
-  return Tracking{chunks.size, chunks.note};
+  // Moved: nothing may throw any more.
+  return Tracking{chunks.size, std::move(chunks.note)};
 }
 
 Status ReferencedSource::examine(std::span<const TrackedRange> ranges, HotnessSample& sample) {

@@ -238,6 +238,7 @@ TEST_F(Referenced, TracksManyRangesAtThePriceOfOne) {
   auto opened = open(kernel);
   auto& source = static_cast<SourceBase&>(*opened);
   kernel.reads = kernel.clearings = 0;
+  source.expect(ranges.size());
   const auto answers = source.track_all(ranges);
   ASSERT_TRUE(answers) << answers.error().message;
   EXPECT_EQ(kernel.reads, 1);
@@ -271,6 +272,23 @@ TEST_F(Referenced, DoesNothingMoreToWhatItForgot) {
   ASSERT_TRUE(source.look());
   opened.reset();
   for (const Vma& vma : mappings_in(memory.bytes())) EXPECT_TRUE(vma.undumped);
+}
+
+TEST_F(Referenced, TracksNothingThatWentBeforeItBegan) {
+  const Trackable memory(HotnessKind::referenced, 4_MiB);
+  auto opened = open();
+  auto& source = static_cast<SourceBase&>(*opened);
+  const std::span<const std::byte> ranges[] = {memory.bytes().first((1_MiB).value),
+                                               memory.bytes().subspan((2_MiB).value)};
+  source.expect(2);
+  source.forget(ranges[1]);
+  const auto answers = source.track_all(ranges);
+  ASSERT_TRUE(answers) << answers.error().message;
+  EXPECT_TRUE((*answers)[0]);
+  EXPECT_FALSE((*answers)[1]);
+  for (const Vma& vma : mappings_in(ranges[1])) EXPECT_FALSE(vma.undumped);
+  EXPECT_FALSE(source.untrack(ranges[1]));
+  EXPECT_TRUE(source.track(ranges[1])) << "what comes to lie there is tracked";
 }
 
 TEST_F(Referenced, ForgetsWithoutAWaitForALook) {

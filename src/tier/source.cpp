@@ -180,6 +180,11 @@ void SourceBase::miss(HotnessSample& sample, Bytes bytes, std::string_view why) 
 }
 
 Result<Tracking> SourceBase::track(std::span<const std::byte> memory) {
+  HEADRACE_TRY_STATUS(origin_.check("the source of hotness"));
+  HEADRACE_TRY_STATUS(no_throw([&]() -> Status {
+    expect(1);
+    return {};
+  }));
   HEADRACE_TRY(Trackings answers, track_all({&memory, 1}));
   return std::move(answers.front());
 }
@@ -210,7 +215,6 @@ Result<SourceBase::Trackings> SourceBase::track_or_throw(
     std::span<const std::span<const std::byte>> memory) {
   HEADRACE_TRY_STATUS(origin_.check("the source of hotness"));
   const MutexLock lock(mutex_);
-  drop_forgotten();
   const std::size_t most = ranges_.size() + memory.size();
   if (most > ranges_.capacity()) ranges_.reserve(2 * most);
   {
@@ -272,6 +276,7 @@ bool SourceBase::enter(const TrackedRange& range) {
 
 void SourceBase::expect(std::size_t more) {
   const MutexLock lock(mutex_);
+  drop_forgotten();
   const MutexLock forgetting(forgetting_);
   forgotten_.reserve(ranges_.size() + more);
 }

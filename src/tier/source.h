@@ -51,9 +51,10 @@ class SourceBase : public HotnessSource {
 
   Result<Tracking> track(std::span<const std::byte> memory) final;
   // As track() of each, which for `referenced` costs little more than one. An error: as if it had
-  // not been called. Requires: ascending.
+  // not been called. Requires: ascending; expected, and no other call but forget() since.
   Result<Trackings> track_all(std::span<const std::span<const std::byte>> memory);
-  // Makes room for what is forgotten before a track_all() of `more` has begun. May throw.
+  // What is forgotten from here on is not tracked by the track_all() of `more` that follows. May
+  // throw. Requires: in the process that made it.
   void expect(std::size_t more);
   // What is tracked, or expected to be, is about to be unmapped: nothing more is done to it. Waits
   // only while just this memory is changed, and allocates nothing. Requires: once; `referenced`,

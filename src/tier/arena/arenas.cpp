@@ -47,10 +47,11 @@ class Arenas::Inside {
 
     Inside& inside;
     // What follows is guarded by inside.watching_.
-    ArenaUse use;
-    Bytes now;           // the memory it has
-    double touched = 0;  // bytes, in all looks
-    double seen = 0;     // bytes that were tracked, in all looks
+    ArenaUse use;          // why_unseen: of pieces that are refused
+    std::string shortage;  // of pieces that are tried again; "": none
+    Bytes now;             // the memory it has
+    double touched = 0;    // bytes, in all looks
+    double seen = 0;       // bytes that were tracked, in all looks
 
     std::unique_ptr<Heap> heap;  // constant; goes first
   };
@@ -68,6 +69,8 @@ class Arenas::Inside {
   // They may throw std::bad_alloc.
   std::vector<Memory> begin_new() EXCLUDES(watching_);
   Status track_new() REQUIRES(looking_);
+  // Notes how it went.
+  void settle(Piece& piece, Result<Tracking> tracking) REQUIRES(watching_);
   Status look_once() REQUIRES(looking_);
   void keep_looking(Nanoseconds look_every);
   std::string why_never_seen(const ArenaUse& use) const REQUIRES(watching_);
@@ -223,18 +226,33 @@ Status Arenas::Inside::track_new() {
   if (begun.empty()) return {};
   auto tracking = source_->track_all(begun);
   const MutexLock lock(watching_);
-  for (std::size_t i = 0; i < begun.size(); ++i) {
-    const auto found = pieces_.find(begun[i].data());
-    // Given back, or something else by now.
-    if (found == pieces_.end() || found->second.state != Piece::begun) continue;
-    Piece& piece = found->second;
-    piece.state = !tracking ? Piece::fresh : (*tracking)[i] ? Piece::tracked : Piece::refused;
-    if (piece.state == Piece::refused) {
-      piece.arena->use.why_unseen = std::move((*tracking)[i]).error().message;
+  // Those that failed come last: an arena says what it is short of, whatever else of it is seen.
+  for (const bool seen : {true, false}) {
+    for (std::size_t i = 0; i < begun.size(); ++i) {
+      if (seen != (tracking && (*tracking)[i])) continue;
+      const auto found = pieces_.find(begun[i].data());
+      // Given back, or something else by now.
+      if (found == pieces_.end() || found->second.state != Piece::begun) continue;
+      found->second.state = Piece::fresh;
+      if (tracking) settle(found->second, std::move((*tracking)[i]));
     }
   }
   if (!tracking) return std::unexpected(std::move(tracking).error());
   return {};
+}
+
+void Arenas::Inside::settle(Piece& piece, Result<Tracking> tracking) {
+  Arena& arena = *piece.arena;
+  if (tracking) {
+    piece.state = Piece::tracked;
+    arena.shortage.clear();
+    return;
+  }
+  // Anything else passes: mappings, memory of the kernel.
+  const ErrorCode code = tracking.error().code;
+  const bool for_good = code == ErrorCode::unsupported || code == ErrorCode::invalid;
+  if (for_good) piece.state = Piece::refused;
+  (for_good ? arena.use.why_unseen : arena.shortage) = std::move(tracking).error().message;
 }
 
 Status Arenas::Inside::look() {
@@ -298,6 +316,7 @@ std::vector<ArenaUse> Arenas::Inside::uses() const {
   for (const auto& [name, arena] : arenas_) {
     ArenaUse use = arena->use;
     if (arena->seen > 0) use.heat = std::min(arena->touched / arena->seen, 1.0);
+    if (use.why_unseen.empty()) use.why_unseen = arena->shortage;
     if (source_ == nullptr) use.why_unseen = "not watched";
     if (use.looks == 0 && use.why_unseen.empty()) use.why_unseen = why_never_seen(use);
     uses.push_back(std::move(use));

@@ -1,10 +1,12 @@
 // Arenas over the memory of this machine.
 #include <gtest/gtest.h>
+#include <sys/mman.h>
 #include <sys/resource.h>
 
 #include <atomic>
 #include <cstdlib>
 #include <cstring>
+#include <fstream>
 #include <memory_resource>
 #include <thread>
 #include <utility>
@@ -242,6 +244,41 @@ TEST_F(WatchedArenas, AreTheOnlyOnesOfAProcess) {
                  "referenced");
   arenas_.reset();
   EXPECT_TRUE(Arenas::open(here(), {.look_every = milliseconds{100}}));
+}
+
+// Most of the mappings that a process may have, until the end of the scope.
+class UsedMappings {
+ public:
+  explicit UsedMappings(std::uint64_t count)
+      : bytes_(static_cast<std::size_t>(count) * 4096),
+        memory_(static_cast<std::byte*>(
+            mmap(nullptr, bytes_, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0))) {
+    for (std::size_t at = 0; at < bytes_; at += 8192) mprotect(memory_ + at, 4096, PROT_READ);
+  }
+  ~UsedMappings() { munmap(memory_, bytes_); }
+  UsedMappings(const UsedMappings&) = delete;
+  UsedMappings& operator=(const UsedMappings&) = delete;
+
+ private:
+  std::size_t bytes_;
+  std::byte* memory_;
+};
+
+TEST_F(WatchedArenas, SeeMemoryAgainForWhichMappingsWereShort) {
+  std::uint64_t most = 0;
+  std::ifstream("/proc/sys/vm/max_map_count") >> most;
+  if (most < 1 || most > 100'000) GTEST_SKIP() << "a process may have " << most << " mappings";
+  const auto memory = allocate("index", 2_MiB);
+  {
+    const UsedMappings used(most - most / 16);
+    ASSERT_TRUE(arenas_->look());
+  }
+  EXPECT_NE(use_of("index").why_unseen.find("max_map_count"), std::string::npos);
+  ASSERT_TRUE(arenas_->look());
+  touch(memory);
+  ASSERT_TRUE(arenas_->look());
+  EXPECT_GT(use_of("index").heat, 0.9);
+  EXPECT_EQ(use_of("index").why_unseen, "");
 }
 
 // All that malloc has left but for small pieces.
