@@ -89,7 +89,10 @@ def _arenas() -> Arenas:
         _thread.start_new_thread(run, ())
     except RuntimeError:  # there are no threads to be had
         return _open_once()
-    done.acquire()
+    process = os.getpid()
+    while not done.acquire(timeout=_LOOK_EVERY):
+        if os.getpid() != process:  # a handler forked here, and nobody opens them in the child
+            return _arenas()
     if isinstance(outcome[0], BaseException):
         raise outcome[0]
     return outcome[0]
@@ -98,7 +101,6 @@ def _arenas() -> Arenas:
 def _open_once() -> Arenas:
     global _of_process, _opener
     lock = _lock
-    # The bound is for a handler that asks while the thread it interrupts is about to fork.
     if not lock.acquire(timeout=_OPENED_WITHIN):
         raise TimedOutError(f"the arenas were not opened within {_OPENED_WITHIN:.0f} s; ask again")
     try:
@@ -260,19 +262,6 @@ def _say(line: str) -> None:
         print(f"headrace: {line}", file=sys.stderr, flush=True)
 
 
-def _wait_for_opener() -> None:
-    """A fork waits while another thread opens them: discovering a machine takes locks of libraries
-    (hwloc), which a child would find held for ever.
-    """
-    if _opener != _thread.get_ident():
-        _lock.acquire()
-
-
-def _go_on() -> None:
-    if _opener != _thread.get_ident():
-        _lock.release()
-
-
 def _forget_parents() -> None:
     global _lock, _of_process, _opener, _is_child, _parent_tells
     _lock = threading.Lock()
@@ -283,4 +272,4 @@ def _forget_parents() -> None:
     _drop_claims()
 
 
-os.register_at_fork(before=_wait_for_opener, after_in_parent=_go_on, after_in_child=_forget_parents)
+os.register_at_fork(after_in_child=_forget_parents)

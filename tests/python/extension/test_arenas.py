@@ -285,28 +285,60 @@ print(headrace.arena("main"))
     assert sorted(done.stdout.split()) == ["Arena('handler')", "Arena('main')"]
 
 
-def test_a_fork_waits_while_the_arenas_are_opened(tmp_path: Path) -> None:
-    code = """\
-import headrace, os, threading, time
+SLOW = """\
+import headrace, os, signal, sys, threading, time
 from headrace import _arenas
-discover, began, ended = _arenas.Machine.discover, threading.Event(), []
+discover, began = _arenas.Machine.discover, threading.Event()
 class Machine:
     @staticmethod
     def discover(**options):
         began.set()
         time.sleep(0.2)
-        ended.append(True)
         return discover(**options)
 _arenas.Machine = Machine
+"""
+
+
+def test_a_fork_while_the_arenas_are_opened_gets_its_own(tmp_path: Path) -> None:
+    code = (
+        SLOW
+        + """\
 opener = threading.Thread(target=headrace.arena, args=("main",))
 opener.start()
 began.wait()
 child = os.fork()
 if child == 0:
-    os._exit(0 if ended and headrace.arena("child") else 1)
+    signal.alarm(30)
+    headrace.empty(8, place=headrace.arena("child"))
+    sys.exit(0)
 opener.join()
 assert os.waitpid(child, 0)[1] == 0
 """
+    )
+    done = program(tmp_path, code)
+    assert done.returncode == 0, done.stderr
+
+
+def test_a_handler_may_fork_while_the_arenas_are_opened(tmp_path: Path) -> None:
+    code = (
+        SLOW
+        + """\
+children = []
+def fork(*_):
+    children.append(os.fork())
+    if children[0] == 0:
+        signal.alarm(30)
+signal.signal(signal.SIGUSR1, fork)
+def interrupt():
+    began.wait()
+    os.kill(os.getpid(), signal.SIGUSR1)
+threading.Thread(target=interrupt).start()
+headrace.empty(8, place=headrace.arena("either"))
+assert children
+if children[0] != 0:
+    assert os.waitpid(children[0], 0)[1] == 0
+"""
+    )
     done = program(tmp_path, code)
     assert done.returncode == 0, done.stderr
 
