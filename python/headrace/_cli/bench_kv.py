@@ -13,11 +13,15 @@ from headrace._bench import kv, kv_live, programs
 from headrace._cli import exit_codes, output, parse
 from headrace._cli.advise.prose import prose
 from headrace._cli.interrupt import Interrupt
-from headrace._cli.options import Json, Out
+from headrace._cli.options import Json, Out, given
 from headrace._files import check_writable
+
+#: Options that a model has no use for.
+_MEASURED = ("configs", "rate", "seconds", "rounds", "settle")
 
 
 def command(
+    context: typer.Context,
     model: Annotated[
         Optional[str],
         typer.Option(metavar="NAME|FILE", help="Compute it for these memories instead: cxl-a1000."),
@@ -105,8 +109,9 @@ def command(
             rounds=rounds, rate=rate, settle=settle, seed=seed,
         )  # fmt: skip
         return measured(options, json, out)
-    if rate is not None or configs is not None:
-        raise headrace.InvalidError("--rate and --configs are of a measurement, not of a --model")
+    if foreign := [name for name in given(context) if name in _MEASURED]:
+        told = ", ".join(f"--{name}" for name in foreign)
+        raise headrace.InvalidError(f"{told}: of a measurement, not of a --model")
     return modelled(
         kv.ModelOptions(
             machine=model, records=records or 512_000_000, value=size, threads=threads or 7,

@@ -15,7 +15,7 @@ from headrace._bench.two_memories import memories_here
 from headrace._cli import exit_codes, output, parse
 from headrace._cli.advise.prose import prose
 from headrace._cli.interrupt import Interrupt
-from headrace._cli.options import Data, Json, Out, Scale
+from headrace._cli.options import Data, Json, Out, Scale, given
 from headrace._files import check_writable
 
 
@@ -111,14 +111,6 @@ def command(
     )  # fmt: skip
     spark_live.check(options)
     return measured(machine, options, json, out)
-
-
-def given(context: typer.Context) -> list[str]:
-    """The options that somebody wrote."""
-    return [
-        name for name in context.params
-        if getattr(context.get_parameter_source(name), "name", "") == "COMMANDLINE"
-    ]  # fmt: skip
 
 
 def measured(

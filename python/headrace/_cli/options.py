@@ -48,3 +48,11 @@ Data = Annotated[
     Optional[Path],
     typer.Option("--data", metavar="DIRECTORY", help="Where tables are kept and made."),
 ]
+
+
+def given(context: typer.Context) -> list[str]:
+    """The options that somebody wrote."""
+    return [
+        name for name in context.params
+        if getattr(context.get_parameter_source(name), "name", "") == "COMMANDLINE"
+    ]  # fmt: skip
