@@ -104,8 +104,8 @@ def _check_tiers(here: Tiers) -> None:
     if len(here.all) == 1:
         raise UnsupportedError(
             f"all memory is in one tier, {here.all[0]}: the kernel has nothing to promote or "
-            "demote; a budget of DRAM over swap or zram is kept for one's own memory by "
-            "headrace::PageTier"
+            "demote; headrace tier attach keeps a program within a budget of DRAM, the rest in "
+            "swap"
         )
 
 

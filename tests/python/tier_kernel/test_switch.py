@@ -335,7 +335,7 @@ class TestTopologies:
 
     def test_one_tier_is_refused(self, tmp_path: Path) -> None:
         machine = FakeKernel(tmp_path, {4: "0"}, {0: "0-1"})
-        with pytest.raises(headrace.UnsupportedError, match=r"one tier.*PageTier"):
+        with pytest.raises(headrace.UnsupportedError, match=r"one tier.*headrace tier attach"):
             switch.on(machine, Wish())
         weights = Wish(promotion=False, demotion=False, weights={0: 2})
         assert [each.wanted for each in plan(machine, weights).settings] == ["2"]
