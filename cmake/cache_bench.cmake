@@ -31,6 +31,7 @@ target_include_directories(headrace_cache_bench_objects PRIVATE
 target_compile_definitions(headrace_cache_bench_objects PUBLIC ${cache_bench_definitions})
 target_link_libraries(headrace_cache_bench_objects
   PUBLIC ${cache_bench_peers} PRIVATE headrace_warnings ${HEADRACE_DEPENDENCIES})
+headrace_precompile(headrace_cache_bench_objects library)
 
 add_executable(headrace-bench-cache
   ${cache_bench_dir}/main.cpp $<TARGET_OBJECTS:headrace_cache_bench_objects>)

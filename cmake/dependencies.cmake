@@ -19,7 +19,7 @@ if(NOT CMAKE_CXX_COMPILER)
   unset(CMAKE_CXX_COMPILER CACHE)  # so that it is looked for again
   message(FATAL_ERROR "Headrace needs what is not here: a C++ compiler. On Debian 12, with the"
     " libraries:\n  sudo apt install g++ ninja-build pkg-config libfmt-dev libhwloc-dev"
-    " liburing-dev libtbb-dev libhwy-dev nlohmann-json3-dev")
+    " liburing-dev libtbb-dev libhwy-dev libxxhash-dev nlohmann-json3-dev")
 endif()
 enable_language(CXX)
 # The first with std::expected.
@@ -35,6 +35,8 @@ find_package(TBB QUIET COMPONENTS tbbmalloc)
 headrace_need(TBB_FOUND oneTBB libtbb-dev)
 find_path(highway_headers hwy/highway.h)  # the headers alone are used
 headrace_need(highway_headers Highway libhwy-dev)
+find_path(xxhash_headers xxhash.h)
+headrace_need(xxhash_headers xxHash libxxhash-dev)
 find_package(PkgConfig QUIET)
 headrace_need(PKG_CONFIG_FOUND pkg-config pkg-config)
 if(PKG_CONFIG_FOUND)

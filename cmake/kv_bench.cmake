@@ -3,7 +3,7 @@
 
 set(kv_bench_dir ${PROJECT_SOURCE_DIR}/workload/kv)
 file(GLOB kv_bench_sources CONFIGURE_DEPENDS ${kv_bench_dir}/ycsb/*.cpp ${kv_bench_dir}/model/*.cpp
-  ${kv_bench_dir}/live/*.cpp ${kv_bench_dir}/*.cpp)
+  ${kv_bench_dir}/live/*.cpp ${kv_bench_dir}/store/*.cpp ${kv_bench_dir}/*.cpp)
 set(kv_bench_tests ${kv_bench_sources})
 list(FILTER kv_bench_tests INCLUDE REGEX "_test\\.cpp$")
 list(REMOVE_ITEM kv_bench_sources ${kv_bench_tests} ${kv_bench_dir}/main.cpp)
@@ -16,7 +16,7 @@ if(hiredis_library AND hiredis_headers)
   set(kv_bench_libraries ${hiredis_library})
   set(kv_bench_definitions HEADRACE_WITH_HIREDIS)
 else()
-  message(STATUS "headrace-bench-kv without hiredis, so it only models (Debian: libhiredis-dev)")
+  message(STATUS "headrace-bench-kv without hiredis asks memcached alone (Debian: libhiredis-dev)")
 endif()
 
 add_library(headrace_kv_bench_objects OBJECT EXCLUDE_FROM_ALL ${kv_bench_sources})
@@ -24,6 +24,7 @@ target_include_directories(headrace_kv_bench_objects PRIVATE
   ${PROJECT_SOURCE_DIR}/include ${PROJECT_SOURCE_DIR}/src ${PROJECT_SOURCE_DIR})
 target_compile_definitions(headrace_kv_bench_objects PRIVATE ${kv_bench_definitions})
 target_link_libraries(headrace_kv_bench_objects PRIVATE headrace_warnings ${HEADRACE_DEPENDENCIES})
+headrace_precompile(headrace_kv_bench_objects library)
 
 add_executable(headrace-bench-kv
   ${kv_bench_dir}/main.cpp $<TARGET_OBJECTS:headrace_kv_bench_objects>)

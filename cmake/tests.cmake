@@ -56,6 +56,9 @@ function(headrace_test_program name)
   target_compile_definitions(${name} PRIVATE HEADRACE_SOURCE_DIR="${PROJECT_SOURCE_DIR}")
   target_link_libraries(${name} PRIVATE headrace_test_support headrace_workload headrace
     headrace_warnings headrace_test_warnings ${HEADRACE_DEPENDENCIES} GTest::gtest_main rapidcheck)
+  if(NOT "${ARGN}" MATCHES "\\.c(;|$)")  # CMake would want headers for C as well
+    headrace_precompile(${name} test)
+  endif()
 endfunction()
 
 # headrace_without_single_threaded(sources...): gives in `left` those that TSan is for.

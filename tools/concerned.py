@@ -105,6 +105,8 @@ STEPS = [
     (r"tests/python/.*|python/.*|pyproject\.toml", ["types", "python"]),
     (r"tests/guest/.*", ["guest"]),
     (r"tests/install/.*|examples/.*", ["install"]),
+    (r"src/backend/cuda/kernels\.(cu|ptx)|tools/make_ptx\.sh", ["ptx"]),
+    (r"tests/abi/.*|src/backend/cuda/driver_api\.h", ["abi"]),
     (r"include/.*", ["headers"]),
     (r"tools/.*|docs/.*|.*\.md|tests/golden/.*|machines/.*", ["python"]),
 ]  # fmt: skip

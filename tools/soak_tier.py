@@ -73,13 +73,15 @@ class Store:
         for begin in range(0, values, BATCH):
             self._ask([(key, True) for key in range(begin, min(begin + BATCH, values))])
 
-    def some(self) -> None:
-        """A batch of operations; the k-th most popular key is drawn about as often as 1/k."""
+    def some(self, writes: float = 0.1) -> None:
+        """A batch of operations, that share of them writes; the k-th most popular key is drawn
+        about as often as 1/k.
+        """
         values = len(self.versions)
         drawn = []
         for _ in range(BATCH):
             rank = int(values ** self._random.random())
-            drawn.append((rank * 2_654_435_761 % values, self._random.random() < 0.1))
+            drawn.append((rank * 2_654_435_761 % values, self._random.random() < writes))
         self._ask(drawn)
         self.operations += BATCH
 
@@ -126,7 +128,8 @@ class Tier:
     def __init__(self, command: str, pid: int, budget: int, log: Path) -> None:
         with log.open("ab") as out:
             self.process = subprocess.Popen(
-                [command, "tier", "attach", str(pid), "--budget", str(budget), "--guard", "0"],
+                [command, "tier", "attach", str(pid), "--budget", str(budget), "--slow", "swap",
+                 "--guard", "0"],
                 stdout=out, stderr=out,
             )  # fmt: skip
 

@@ -33,19 +33,25 @@ USUAL_SHARE = 0.95
 # Bottom-up: a folder may include only folders before it. Those of one component (before the first
 # slash below src/) may include each other's headers; others only its facade, NAME/NAME.h.
 LAYERS = [
-    "src/core", "src/core/waiting", "src/core/text",
+    "src/core", "src/core/waiting", "src/core/text", "src/backend/cuda",
     "src/topology", "src/topology/discovery", "src/profile",
-    "src/place", "src/place/advice", "src/memory/pages", "src/memory", "src/memory/heap",
-    "src/tier", "src/tier/page", "src/tier/process", "src/tier/arena", "src/backend",
+    "src/place", "src/place/advice", "src/memory/pages", "src/memory/device", "src/memory",
+    "src/memory/heap",
+    "src/tier", "src/tier/page", "src/tier/settings", "src/tier/process", "src/tier/arena",
+    "src/backend",
     "src/backend/cpu", "src/backend/storage",
-    "src/backend/dsa/operation", "src/backend/dsa/queue", "src/backend/dsa", "src/backend/registry",
-    "src/move", "src/cache/structures", "src/cache", "src/measure/instruments",
-    "src/measure/instruments/side_by_side", "src/measure/session",
-    "src/measure/experiments", "src/measure/experiments/dsa", "dsa_emulator/memory",
+    "src/backend/dsa/operation", "src/backend/dsa/queue", "src/backend/dsa",
+    "src/backend/cuda/engines", "src/backend/registry",
+    "src/move", "src/cache/structures", "src/cache", "src/kv", "src/measure/instruments",
+    "src/measure/instruments/side_by_side", "src/measure/instruments/layer",
+    "src/measure/session",
+    "src/measure/experiments", "src/measure/experiments/dsa", "src/measure/unified_memory",
+    "src/measure/experiments/gpu",
+    "dsa_emulator/memory",
     "dsa_emulator/execute", "dsa_emulator/device", "dsa_emulator", "dsa_emulator/rates",
     "src/measure", "dsa_emulator/driver", "dsa_emulator/fuse", "workload/query",
     "workload/cache/stores", "workload/cache", "workload/kv/ycsb", "workload/kv/model",
-    "workload/kv/live", "workload/kv", "workload", "tests/support",
+    "workload/kv/live", "workload/kv/store", "workload/kv", "workload", "tests/support",
 ]
 # The folder that implements each public header.
 PUBLIC = {
@@ -62,6 +68,7 @@ PUBLIC = {
     "placement.h": "place", "process.h": "memory/pages", "profile.h": "profile",
     "random.h": "core", "result.h": "core", "route.h": "place",
     "statistics.h": "core", "units.h": "core", "version.h": "core",
+    "kv/store.h": "kv", "gpu/memory.h": "memory/device",
     "tier/arena.h": "tier/arena", "tier/hotness.h": "tier", "tier/page_tier.h": "tier/page",
     "tier/process_tier.h": "tier/process", "workload/histogram.h": "workload",
     "workload/query.h": "workload/query",

@@ -95,6 +95,8 @@ class Backends {
   Backends() = default;
   Backends(Backends&&) = default;
   Backends& operator=(Backends&&) = default;
+  // In the reverse of the order in which they came: one may use those before it.
+  ~Backends();
 
   // Opens what drives the machine's engines here and now: cores, storage, and whatever else this
   // build and host have. Engines nobody drives are left out, each with a line in skipped().

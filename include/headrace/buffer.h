@@ -17,30 +17,42 @@
 
 namespace HEADRACE_API headrace {
 
+class PinnedMemory;
+class DeviceMemory;
+
 // Page-aligned memory of its own, released when it goes. Zeroed.
 class Buffer final : public Object {
  public:
   ~Buffer();
 
-  std::span<std::byte> bytes() const { return {memory(), size().value}; }
+  // Empty in the memory of a GPU that is no NUMA node: that is reached by copies (mover.h), and by
+  // code of the GPU at device_address().
+  std::span<std::byte> bytes() const { return {memory(), memory() == nullptr ? 0 : size().value}; }
   const Placement& placement() const { return placement_; }
   // The page size it really has, and in words why not the one asked for; empty if it is.
   PageSize page_size() const { return page_size_; }
   const std::string& fallback() const { return fallback_; }
   // On storage.
   bool in_file() const { return in_file_; }
+  // Registered with the driver of GPUs, all of it (Placement::pin): their copy engines reach it.
+  bool pinned() const { return pinned_ != nullptr; }
 
  private:
   friend class LinuxMemory;
   friend Status relocate(const Machine& machine, Buffer& buffer, const Placement& placement);
   Buffer(Bytes size, NodeId node, std::byte* memory, Bytes mapped, Placement placement,
-         PageSize page_size, std::string fallback, bool in_file = false);
+         PageSize page_size, std::string fallback, bool in_file = false,
+         std::shared_ptr<const PinnedMemory> pinned = {});
+  Buffer(NodeId node, std::shared_ptr<const DeviceMemory> device, Placement placement);
 
   const Bytes mapped_;
   Placement placement_;
   const PageSize page_size_;
   const std::string fallback_;
   const bool in_file_;
+  // What they own ends with the buffer.
+  std::shared_ptr<const PinnedMemory> pinned_;
+  std::shared_ptr<const DeviceMemory> device_;
 };
 
 // Allocates `bytes` (rounded up to whole pages in the kernel, not in size()) by `placement`; a kind
@@ -70,15 +82,27 @@ class Buffer final : public Object {
 // the device at once, as far as its file system can promise it (copy-on-write ones such as btrfs
 // and ZFS cannot); its pages are not touched. An error of the device later is a SIGBUS, as of any
 // mapped file.
+//
+// On a GPU that is no NUMA node it is memory of that GPU, zeroed: memory() is nullptr, and pages,
+// touch and lock mean nothing. absent: no driver of it here, or it does not show that GPU.
+// exhausted: not that much is free. timed_out: too busy to zero it. Not for a child made by fork().
+//
+// With Placement::pin it is registered with the driver, in parts of at most 64 GiB, since larger
+// ones fail in drivers of 580 and later, and verified: each page of a strict placement is on its
+// nodes. If a part is refused all is undone: exhausted or denied; it is never given unpinned.
 Result<std::unique_ptr<Buffer>> allocate(const Machine& machine, Bytes bytes,
                                          const Placement& placement, Bytes align = {1});
+
+// The same for what CPUs are to read and write. unsupported: on a GPU that is no NUMA node.
+Result<std::unique_ptr<Buffer>> allocate_for_cpus(const Machine& machine, Bytes bytes,
+                                                  const Placement& placement, Bytes align = {1});
 
 // Moves a buffer to another placement. Its addresses stay, and other threads may read and write it
 // meanwhile; pages never touched come there later. Its pages keep their size and are not touched or
 // locked anew. Errors as allocate(): before a page moved when there is too little room. Besides,
 // exhausted: pages of a strict placement stayed where they were (pinned, or the node filled up).
-// unsupported: huge pages too few to be shared by weight, memory in a file. The bytes are the same
-// in any case, and after an error `where` tells where they are.
+// unsupported: huge pages too few to be shared by weight, memory in a file or of a GPU, or pinned.
+// The bytes are the same in any case, and after an error `where` tells where they are.
 Status relocate(const Machine& machine, Buffer& buffer, const Placement& placement);
 
 // Pages per node, as the kernel says (move_pages with no target).

@@ -52,6 +52,26 @@ struct AccessAttributes {
   bool measured = false;
 };
 
+// How far the CPUs and a GPU see each other's memory (CUDA programming guide, "unified memory").
+enum class GpuParadigm : std::uint8_t {
+  ats,      // all of it, by the page tables of the CPUs: GH200, POWER9 with NVLink
+  hmm,      // all of it, by page faults in software
+  managed,  // what is allocated as managed memory, by page faults
+  limited,  // managed memory that no processor may touch while a GPU works
+};
+
+std::string_view to_string(GpuParadigm paradigm);
+
+// What the driver of a GPU says about it.
+struct GpuAttributes {
+  std::string pci;   // "0000:17:00.0"; empty when unknown
+  std::string uuid;  // 32 hexadecimal digits, of a MIG device its own; empty when unknown
+  GpuParadigm paradigm = GpuParadigm::limited;
+  unsigned copy_engines = 0;        // copies that may be under way at the same time
+  std::optional<NodeId> host = {};  // the memory node of CPUs nearest to it
+  bool emulated = false;            // a GPU made of software; its speed says nothing
+};
+
 // One memory with one location.
 struct Node {
   NodeId id;
@@ -67,9 +87,14 @@ struct Node {
   // The package (socket) it is attached to, as the firmware counts them; nothing when unknown or
   // not local to one.
   std::optional<unsigned> socket;
+  // GPUs whose driver was asked; else nothing.
+  std::optional<GpuAttributes> gpu = {};
 
-  // Loads and stores of a CPU reach it.
-  bool byte_addressable() const { return kind != NodeKind::storage && kind != NodeKind::gpu; }
+  // Loads and stores of a CPU reach it. The memory of a GPU only where it is a NUMA node (GH200),
+  // which has the kernel's number.
+  bool byte_addressable() const {
+    return kind != NodeKind::storage && (kind != NodeKind::gpu || raw(id) < kFirstGpuNode);
+  }
 };
 
 // A data or unified cache and the CPUs that share it.
@@ -107,6 +132,10 @@ struct DiscoverOptions {
   std::optional<std::filesystem::path> dsa = {};
   // hwloc XML to read instead of asking the running system.
   std::optional<std::filesystem::path> hwloc_xml = {};
+  // Whether GPUs are asked for by their driver, and not only for by sysfs: their memory, copy
+  // engines and places. It is initialised by that, after which children made by fork() cannot use
+  // it (docs/design/gpu.md). HEADRACE_LIBCUDA names its library; empty: as false.
+  bool gpu_driver = true;
   // Paths whose storage devices become nodes; those that do not exist are an error.
   std::vector<std::filesystem::path> storage = {"."};
   // Overrides in the format of HEADRACE_NODES and MEMKIND_HBW_NODES; the environment is read where
@@ -151,6 +180,12 @@ struct Machine {
   const CopyRate* rate(EngineId engine, NodeId from, NodeId to) const;
 };
 
+// The driver of GPUs that this process uses, in words: "libcuda.so.1, CUDA 13.0". It is initialised
+// by being asked, as by Machine::discover. absent: none here, or it sees no GPU. unsupported: it is
+// too old, or this process is a child made by fork() of one that used it. The message says what to
+// do.
+Result<std::string> gpu_driver();
+
 // The topology in hwloc's XML format, for programs that ask hwloc (HWLOC_XMLFILE=machine.xml): with
 // node subtypes by our kinds (HBM, ...) and with latencies and bandwidths as memory attributes, per
 // initiator, measured ones before rated ones; hwloc's units, ns and MiB/s. The discovered machine
@@ -163,7 +198,7 @@ std::vector<std::string> presets();
 
 // Whether `engine` can copy from `from` to `to` at all: cores and DSA between byte-addressable
 // nodes, an SSD queue between its storage node and byte-addressable ones, a GPU engine where one
-// side is its GPU.
+// side is its GPU and the other memory, a GPU, or storage that nothing else copies to that GPU.
 bool can_copy(const Engine& engine, const Node& from, const Node& to);
 
 // The largest cache that data of `cpu` can stay in; nullptr when unknown.

@@ -106,8 +106,8 @@ struct MeasureOptions {
 // Measures this host. Stopped by the context, it returns what it has. invalid: no such experiment,
 // no point with the parameters asked for, no round or repetition, too small a budget, or selections
 // together with experiments or parameters. unsupported: `machine` is not this host. What latency,
-// bandwidth, copy and storage give is put into the profile's machine as measured attributes and
-// copy rates.
+// bandwidth, copy, storage and gpu give is put into the profile's machine as measured attributes
+// and copy rates.
 Result<Profile> measure(const Machine& machine, const MeasureOptions& options = {},
                         const ExperimentContext& context = {});
 
@@ -147,5 +147,27 @@ Status stream_fill(const StreamArrays& arrays, const CpuSet& cpus);
 // no such kernel, no CPU. io: the memory has other numbers than it must.
 Result<StreamRun> stream_run(std::string_view kernel, const StreamArrays& arrays,
                              const CpuSet& cpus);
+
+// What a layer of a network does to a machine, over memory of the caller: it reads so much, as its
+// weights and what was kept of earlier tokens, and multiplies. It computes nothing; its time and
+// the traffic it makes are real (`headrace bench layer`, `headrace bench kvcache`).
+struct LayerWork {
+  std::uint64_t from = 0;        // where in the memory it begins, in bytes; goes on at its start
+  Bytes bytes;                   // to read; may be more than there is
+  std::uint64_t operations = 0;  // on floats; a multiplication and an addition are two
+};
+struct LayerRun {
+  Bytes bytes;  // read: what was asked for, less than 256 bytes of each thread left out
+  std::uint64_t operations = 0;
+  Nanoseconds time{0};   // from the first thread's start to the last one's end
+  double cpu_share = 1;  // the part of it in which they had their CPUs, the least of them
+};
+// Random bytes, written by a thread on each CPU; the same for the same seed. invalid: no CPU.
+Status fill_random(std::span<std::byte> memory, std::uint64_t seed, const CpuSet& cpus);
+// One layer, shared out to a thread on each CPU. Each reads a tile of 256 KiB, does as many
+// of the operations, reads the next. invalid: no CPU, or bytes to read from memory below 4 KiB or
+// not beginning with a line.
+Result<LayerRun> run_layer(std::span<const std::byte> memory, const LayerWork& work,
+                           const CpuSet& cpus);
 
 }  // namespace HEADRACE_API headrace

@@ -1,8 +1,8 @@
 // Things with bytes, and ranges of them: what is moved and cached.
 //
 // An Object has an id that is never used twice, a size and a home node. Its kinds: Buffer (memory
-// Headrace allocated, buffer.h), MemoryRange (memory of somebody else), File (file.h). An Extent is
-// a range of an object; it borrows it, as a span borrows its array.
+// Headrace allocated, buffer.h), MemoryRange and DeviceRange (memory of somebody else), File
+// (file.h). An Extent is a range of an object; it borrows it, as a span borrows its array.
 //
 // Objects are neither copied nor moved, so that extents stay good. Thread-compatible: reading the
 // description of an object is Thread-safe; the bytes are the user's to synchronise.
@@ -11,6 +11,7 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <span>
 
 #include "headrace/export.h"
@@ -28,11 +29,15 @@ class Object {
   // Where its bytes live: for memory spread over nodes, the first of its placement. Only relocate()
   // (buffer.h) changes it.
   NodeId node() const { return node_.load(); }
-  // Its bytes if a CPU can address them; nullptr for a file.
+  // Its bytes if a CPU can address them; nullptr for a file, and for the memory of a GPU.
   std::byte* memory() const { return memory_; }
+  // Where code of a GPU finds the bytes (a CUdeviceptr), if they are in memory that only GPUs
+  // reach.
+  std::optional<std::uint64_t> device_address() const { return device_address_; }
 
  protected:
-  Object(Bytes size, NodeId node, std::byte* memory);
+  Object(Bytes size, NodeId node, std::byte* memory,
+         std::optional<std::uint64_t> device_address = {});
   ~Object() = default;
   void moved_to(NodeId node) { node_.store(node); }
 
@@ -41,6 +46,7 @@ class Object {
   const Bytes size_;
   std::atomic<NodeId> node_;
   std::byte* const memory_;
+  const std::optional<std::uint64_t> device_address_;
 };
 
 // Memory that somebody else allocated and keeps alive longer than this object.
@@ -48,6 +54,14 @@ class MemoryRange final : public Object {
  public:
   MemoryRange(std::span<std::byte> bytes, NodeId node)
       : Object(Bytes{bytes.size()}, node, bytes.data()) {}
+};
+
+// Memory of a GPU that somebody else allocated and keeps alive longer than this object; `node` is
+// that GPU.
+class DeviceRange final : public Object {
+ public:
+  DeviceRange(std::uint64_t device_address, Bytes size, NodeId node)
+      : Object(size, node, nullptr, device_address) {}
 };
 
 // Bytes [offset, offset + length) of an object, which it borrows.
@@ -62,7 +76,7 @@ struct Extent {
     return object != nullptr && offset <= object->size().value &&
            length.value <= object->size().value - offset;
   }
-  // Its bytes if a CPU can address them; nullptr for a file. Requires: valid().
+  // Its bytes if a CPU can address them; else nullptr. Requires: valid().
   std::byte* memory() const {
     return object->memory() == nullptr ? nullptr : object->memory() + offset;
   }
@@ -75,6 +89,22 @@ struct Extent {
 
 // All of an object.
 inline Extent whole(const Object& object) { return {&object, 0, object.size()}; }
+
+// Whether two extents inside their objects share a byte: by address where both are in memory of the
+// host or both in memory of GPUs, else by offset in one object.
+inline bool overlap(const Extent& a, const Extent& b) {
+  const auto apart = [&](auto first, auto second) {
+    return first + a.length.value <= second || second + b.length.value <= first;
+  };
+  if (a.length.value == 0 || b.length.value == 0) return false;
+  if (a.object == b.object) return !apart(a.offset, b.offset);
+  if (a.object->memory() != nullptr && b.object->memory() != nullptr) {
+    return !apart(a.memory(), b.memory());
+  }
+  const auto first = a.object->device_address();
+  const auto second = b.object->device_address();
+  return first && second && !apart(*first + a.offset, *second + b.offset);
+}
 
 static_assert(sizeof(Extent) == 24);
 

@@ -72,6 +72,9 @@ struct Placement {
   bool touch = true;
   // Keep it in memory (mlock): never swapped, faulted in at once.
   bool lock = false;
+  // Register it with the driver of GPUs, so that their copy engines reach it at their full speed.
+  // Locks it in memory, and touches every page.
+  bool pin = false;
   std::string reason;  // why a policy chose it; empty when the user did
 
   static Placement on(NodeId node);
@@ -97,6 +100,10 @@ struct Placement {
 // kind the first. nullptr: it wants memory proper.
 const Node* storage_of(const Machine& machine, const Placement& placement);
 
+// The GPU in whose own memory, which no CPU reaches, a placement wants to be, alone; of several of
+// the kind the first, and none where one of them is a NUMA node. nullptr: it wants none.
+const Node* gpu_of(const Machine& machine, const Placement& placement);
+
 // The same placement with its kind or property, and the kinds it spills to, replaced by the nodes
 // of `machine` that are of it, and all nodes checked to be memory. Nearest first: to the CPUs of
 // Placement::near, else to node `near`. absent: no such node; unsupported: a node that is not
@@ -105,8 +112,8 @@ const Node* storage_of(const Machine& machine, const Placement& placement);
 Result<Placement> resolve(const Machine& machine, const Placement& placement,
                           std::optional<NodeId> near = std::nullopt);
 
-// As resolve, and a placement on storage alone becomes its node: what allocate (buffer.h) and heaps
-// take.
+// As resolve, and a placement on storage or on a GPU alone becomes its node, of several GPUs the
+// nearest: what allocate (buffer.h) takes, and of storage also heaps.
 Result<Placement> resolve_with_storage(const Machine& machine, const Placement& placement,
                                        std::optional<NodeId> near = std::nullopt);
 

@@ -32,6 +32,7 @@ enum class Basis : std::uint8_t {
   measured,   // by Headrace, on the profile's machine
   modelled,   // computed by a model of a machine; such a row is never part of a profile
   published,  // quoted from others: Row::source says from whom
+  emulated,   // by Headrace, on a device made of software: its speed says nothing
 };
 std::string_view to_string(Basis basis);
 

@@ -23,7 +23,7 @@
 namespace HEADRACE_API headrace {
 
 // The closed set of reasons. Python exceptions and exit codes are mapped from it in one table each
-// (python/src/errors.cpp, python/headrace/_cli/exit_codes.py).
+// (python/src/shared/errors.cpp, python/headrace/_cli/exit_codes.py).
 enum class ErrorCode : std::uint8_t {
   absent,       // it is not there: a node, an engine, a file, a column
   unsupported,  // it is there and cannot do this

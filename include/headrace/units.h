@@ -65,6 +65,8 @@ std::string to_string(BytesPerSecond rate);
 // A node of one machine. Memory nodes keep the kernel's NUMA numbers; storage devices are numbered
 // from 1000, GPUs from 2000.
 enum class NodeId : std::uint32_t {};
+inline constexpr std::uint32_t kFirstStorageNode = 1000;
+inline constexpr std::uint32_t kFirstGpuNode = 2000;
 // An engine of one machine, numbered from 0 in the order of Machine::engines.
 enum class EngineId : std::uint32_t {};
 // An object of this process; never used twice, so that a stale id finds nothing.

@@ -11,7 +11,15 @@ from typing import TYPE_CHECKING
 from headrace._core import CompletionQueue
 
 if TYPE_CHECKING:
-    from headrace._core import Block, MoveStats, Transfer
+    from headrace._core import (
+        Block,
+        KvLayer,
+        KvLoad,
+        KvStored,
+        KvStoredCounts,
+        MoveStats,
+        Transfer,
+    )
 
 
 async def finished(transfer: Transfer) -> MoveStats:
@@ -33,6 +41,30 @@ async def ready(block: Block) -> memoryview:
         return pin.wait(0)
 
 
+async def layer_ready(layer: KvLayer) -> None:
+    """Until a layer of a load is there, without blocking the running loop."""
+    layer.urgent()
+    if not layer.done():
+        await _watch_of(asyncio.get_running_loop()).end_of(layer)
+    layer.wait(0)
+
+
+async def load_ready(load: KvLoad) -> None:
+    """Until all of a load is there, without blocking the running loop."""
+    for number in range(load.layers):
+        layer = load.layer(number)
+        if not layer.done():
+            await _watch_of(asyncio.get_running_loop()).end_of(layer)
+    load.wait(0)
+
+
+async def stored(blocks: KvStored) -> KvStoredCounts:
+    """Until a store has ended, without blocking the running loop."""
+    if not blocks.done():
+        await _watch_of(asyncio.get_running_loop()).end_of(blocks)
+    return blocks.wait(0)
+
+
 class _Watch:
     """The moves that the tasks of one loop await. Lives, and has its descriptor, while there are
     such moves: the loop's reader is what holds it."""
@@ -45,7 +77,7 @@ class _Watch:
         self._loop = weakref.ref(loop)
         loop.add_reader(self._queue.fileno(), self._wake)
 
-    async def end_of(self, transfer: Transfer | Block) -> None:
+    async def end_of(self, transfer: Transfer | Block | KvLayer | KvStored) -> None:
         loop = asyncio.get_running_loop()
         key = next(self._keys)
         future = self._awaited[key] = loop.create_future()

@@ -120,6 +120,22 @@ void bind_completions(nb::module_& m) {
           },
           "block"_a, "key"_a, "Tells `key` when the copy is there or has failed.")
       .def(
+          "add",
+          [](const CompletionQueueRef& self, const KvLayerRef& layer, std::uint64_t key) {
+            const KvLayerRef mine = layer;
+            const GilRelease release;
+            mine.load.on_layer(mine.layer, [queue = self.queue, key] { queue->add(key); });
+          },
+          "layer"_a, "key"_a, "Tells `key` when the layer is there or has failed.")
+      .def(
+          "add",
+          [](const CompletionQueueRef& self, const KvStoredRef& stored, std::uint64_t key) {
+            const KvStoredRef mine = stored;
+            const GilRelease release;
+            mine.stored.on_done([queue = self.queue, key] { queue->add(key); });
+          },
+          "stored"_a, "key"_a, "Tells `key` when all blocks are stored or refused.")
+      .def(
           "take", [](const CompletionQueueRef& self) { return self.queue->take(); },
           "The keys of moves that have ended since the last call.");
 }

@@ -5,6 +5,7 @@
 //
 //   Transfer -> mover, both objects until done      Block -> cache, its object
 //   Cache    -> mover, the objects it reads         Prefetch -> cache
+//   KvStore  -> mover                               KvMatch, KvLoad, KvStored -> their store
 //   HotnessSource, PageTier -> the objects whose memory they were given
 //   Mover    -> machine, backends                   views (memoryview, arrays) -> buffer or block
 #pragma once
@@ -19,6 +20,7 @@
 
 #include "borrowed.h"
 #include "headrace/headrace.h"
+#include "headrace/kv/store.h"
 #include "interpreter.h"
 #include "seen.h"
 
@@ -37,7 +39,10 @@ struct BufferRef : ObjectRef {
 struct FileRef : ObjectRef {
   std::shared_ptr<File> file;
 };
-struct MemoryRangeRef : ObjectRef {};
+struct MemoryRangeRef : ObjectRef {
+  unsigned item_bytes = 1;
+  std::optional<std::uint64_t> stream = {};  // of a GPU, not waited for
+};
 
 // An extent that keeps its object.
 struct ExtentRef {
@@ -112,6 +117,37 @@ struct PrefetchRef {
   ~PrefetchRef() { drop_without_gil(std::move(plan)); }
 };
 
+// A store of KV blocks with everything it borrows.
+struct KvOwner {
+  const std::shared_ptr<MoverOwner> mover;
+  std::unique_ptr<kv::Store> store;  // goes first
+
+  explicit KvOwner(std::shared_ptr<MoverOwner> m) : mover(std::move(m)) {}
+  ~KvOwner() { drop_without_gil(std::move(store)); }
+  KvOwner(const KvOwner&) = delete;
+  KvOwner& operator=(const KvOwner&) = delete;
+};
+struct KvStoreRef {
+  std::shared_ptr<KvOwner> owner;
+};
+struct KvMatchRef {
+  std::shared_ptr<KvOwner> owner;
+  std::shared_ptr<kv::Match> match;  // goes first; null after release()
+};
+struct KvLoadRef {
+  std::shared_ptr<KvOwner> owner;
+  kv::Load load;
+};
+struct KvLayerRef {
+  std::shared_ptr<KvOwner> owner;
+  kv::Load load;
+  unsigned layer = 0;
+};
+struct KvStoredRef {
+  std::shared_ptr<KvOwner> owner;
+  kv::Stored stored;
+};
+
 // How long a wait goes without looking for signals: Ctrl-C is felt at once by a person.
 inline constexpr Nanoseconds kSignalInterval = std::chrono::milliseconds{50};
 
@@ -145,6 +181,9 @@ class Interruptible {
   std::optional<nb::python_error> raised_;  // only the thread that runs the experiment
 };
 
+// This host, discovered once (headrace._arrays).
+Machine this_machine();
+
 // The bytes of an object with the buffer protocol as an array of NumPy, which keeps it.
 nb::object as_numpy(nb::handle memory, nb::handle dtype);
 
@@ -159,7 +198,10 @@ void bind_mover(nb::module_& m);
 void bind_completions(nb::module_& m);
 void bind_advice(nb::module_& m);
 void bind_cache(nb::module_& m);
+void bind_gpu_arrays(nb::module_& m);
+void bind_kv(nb::module_& m);
 void bind_measure(nb::module_& m);
+void bind_unified_memory(nb::module_& m);
 void bind_profile(nb::module_& m);
 void bind_query(nb::module_& m);
 void bind_arenas(nb::module_& m);

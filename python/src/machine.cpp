@@ -26,6 +26,14 @@ void bind_parts(nb::module_& m) {
              "Bytes per second; None when unknown.")
       .field("source", &AccessAttributes::source, "Who says so.")
       .field("measured", &AccessAttributes::measured, "Measured with all CPUs of the initiator.");
+  Record<GpuAttributes>(m, "GpuAttributes", "What the driver of a GPU says about it.")
+      .field("pci", &GpuAttributes::pci, "Its PCI address; empty when unknown.")
+      .field("uuid", &GpuAttributes::uuid, "32 hexadecimal digits; empty when unknown.")
+      .field("paradigm", &GpuAttributes::paradigm, "How far CPUs and GPU see each other's memory.")
+      .field("copy_engines", &GpuAttributes::copy_engines,
+             "Copies that may be under way at the same time.")
+      .field("host", &GpuAttributes::host, "The nearest node of the host; None when unknown.")
+      .field("emulated", &GpuAttributes::emulated, "Made of software: its speed says nothing.");
   Record<Node>(m, "Node", "One memory with one location.")
       .field("id", &Node::id, "The kernel's NUMA number; storage from 1000, GPUs from 2000.")
       .field("kind", &Node::kind, "What it is made of.")
@@ -37,6 +45,7 @@ void bind_parts(nb::module_& m) {
       .field("access", &Node::access, "Latencies and bandwidths per initiator.")
       .field("distances", &Node::distances, "SLIT distances to memory nodes; 10 is local.")
       .field("path", &Node::path, "Storage: a directory on it.")
+      .field("gpu", &Node::gpu, "GPUs whose driver was asked; else None.")
       .type()
       .def_prop_ro("byte_addressable", &Node::byte_addressable,
                    "Loads and stores of a CPU reach it.");
@@ -79,6 +88,14 @@ void bind_dsa(nb::module_& m) {
       "pci"_a = std::filesystem::path("/sys/bus/pci/devices"),
       "The DSA devices of this host, or of one whose files lie elsewhere; without names by "
       "HEADRACE_DSA_SYSFS and HEADRACE_DSA_DEV.");
+}
+
+std::string driver_in_words() {
+  auto found = [] {
+    const GilRelease release;
+    return gpu_driver();
+  }();
+  return unwrap(std::move(found));
 }
 
 Machine discover(const std::filesystem::path& sysfs, const std::filesystem::path& procfs,
@@ -208,6 +225,9 @@ void bind_machine_class(nb::module_& m) {
 void bind_machine(nb::module_& m) {
   bind_parts(m);
   bind_dsa(m);
+  m.def("gpu_driver", &driver_in_words,
+        "The driver of GPUs that this process uses; AbsentError or UnsupportedError with what to "
+        "do where there is none.");
   bind_machine_class(m);
   m.def("presets", &presets, "Names of the machines that come with Headrace, for Machine.load.");
 }

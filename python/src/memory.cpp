@@ -1,9 +1,11 @@
 // Things with bytes (Buffer, File, MemoryRange), ranges of them (Extent), and where they are.
+#include <nanobind/stl/tuple.h>
 #include <nanobind/stl/variant.h>
 
 #include <algorithm>
 #include <map>
 
+#include "gpu_arrays.h"
 #include "handles.h"
 #include "record.h"
 #include "types.h"
@@ -34,24 +36,82 @@ NodeId node_of_memory(const Py_buffer& view) {
   return std::ranges::max_element(pages, {}, [](const auto& each) { return each.second; })->first;
 }
 
-MemoryRangeRef borrow_memory(nb::handle memory, std::optional<NodeId> node) {
+// `node`, or where it is found. Releases the view if it is not.
+NodeId home_of(Py_buffer& view, std::optional<NodeId> node) {
+  try {
+    return node ? *node : node_of_memory(view);
+  } catch (...) {
+    release_buffer(view);
+    throw;
+  }
+}
+
+MemoryRangeRef range_of(std::shared_ptr<Borrowed> borrowed, bool writable, unsigned item_bytes) {
+  return {{ObjectPointer(borrowed, &borrowed->object()), writable, borrowed.get()}, item_bytes};
+}
+
+// What headrace._foreign.foreign() tells.
+using Foreign = std::tuple<std::uint64_t, Bytes, bool, bool, unsigned, std::optional<std::uint64_t>,
+                           nb::object>;
+
+// A view that owns a reference to what keeps the memory. In a tuple: releasing it asks no buffer
+// protocol of it.
+std::unique_ptr<HeldView> hold(const Foreign& foreign) {
+  auto held = std::make_unique<HeldView>();
+  held->view.buf = reinterpret_cast<void*>(std::get<0>(foreign));  // NOLINT
+  held->view.len = static_cast<Py_ssize_t>(std::get<1>(foreign).value);
+  held->view.readonly = std::get<3>(foreign) ? 0 : 1;
+  held->view.obj = nb::make_tuple(std::get<nb::object>(foreign)).release().ptr();
+  return held;
+}
+
+MemoryRangeRef borrow_foreign(const Foreign& foreign, std::optional<NodeId> node,
+                              const std::optional<Machine>& machine, bool wait) {
+  const auto& [address, size, on_gpu, writable, item_bytes, stream, keeper] = foreign;
+  if (!on_gpu || size == 0_B) {
+    auto held = hold(foreign);
+    const NodeId home = home_of(held->view, node);
+    return range_of(std::make_shared<Borrowed>(std::move(held), home), writable, item_bytes);
+  }
+  const Machine here = machine ? *machine : this_machine();
+  auto found = [&, at = address, bytes = size]() -> Result<NodeId> {
+    const GilRelease release;
+    return gpu_node(here, at, bytes);
+  }();
+  const NodeId home = unwrap(std::move(found));
+  if (node.value_or(home) != home) {
+    raise(ErrorCode::invalid, "the memory is on node " + std::to_string(raw(home)) + ", not on " +
+                                  std::to_string(raw(*node)) + "; leave node= out");
+  }
+  auto range =
+      range_of(std::make_shared<Borrowed>(hold(foreign), home, address), writable, item_bytes);
+  if (!wait) {
+    range.stream = stream;
+  } else if (stream) {
+    wait_for_stream(range, *stream);
+  }
+  return range;
+}
+
+MemoryRangeRef borrow_memory(nb::handle memory, std::optional<NodeId> node,
+                             const std::optional<Machine>& machine, bool wait) {
   release_borrowed();
   auto held = std::make_unique<HeldView>();
   Py_buffer* const view = &held->view;
   if (get_buffer(memory, *view, PyBUF_WRITABLE) != 0) {
     PyErr_Clear();
-    if (get_buffer(memory, *view, PyBUF_SIMPLE) != 0) throw nb::python_error();
+    if (get_buffer(memory, *view, PyBUF_SIMPLE) != 0) {
+      nb::python_error none;  // of the buffer protocol; it is raised if all else fails
+      const nb::object foreign =
+          call_function("headrace._foreign", "foreign", nb::make_tuple(memory));
+      if (foreign.is_none()) throw none;
+      return borrow_foreign(nb::cast<Foreign>(foreign), node, machine, wait);
+    }
   }
   const bool writable = view->readonly == 0;
-  NodeId home{0};
-  try {
-    home = node ? *node : node_of_memory(*view);
-  } catch (...) {
-    release_buffer(*view);
-    throw;
-  }
-  auto borrowed = std::make_shared<Borrowed>(std::move(held), home);
-  return MemoryRangeRef{{ObjectPointer(borrowed, &borrowed->range), writable, borrowed.get()}};
+  const auto item_bytes = static_cast<unsigned>(std::max<Py_ssize_t>(view->itemsize, 1));
+  const NodeId home = home_of(*view, node);
+  return range_of(std::make_shared<Borrowed>(std::move(held), home), writable, item_bytes);
 }
 
 // A placement, or one as people write it.
@@ -101,6 +161,11 @@ int give_buffer(PyObject* self, Py_buffer* view, int flags) noexcept {
     PyErr_SetString(PyExc_BufferError, "not an object of Headrace");
     return -1;
   }
+  if (ref->object->memory() == nullptr && ref->object->size().value > 0) {
+    PyErr_SetString(PyExc_BufferError,
+                    "CPUs do not reach this memory; copy it to a buffer on a memory node");
+    return -1;
+  }
   return PyBuffer_FillInfo(view, self, ref->object->memory(),
                            static_cast<Py_ssize_t>(ref->object->size().value),
                            ref->writable ? 0 : 1, flags);
@@ -124,6 +189,13 @@ PyType_Slot range_slots[] = {{Py_bf_getbuffer, reinterpret_cast<void*>(give_buff
 PyType_Slot extent_slots[] = {{Py_tp_traverse, reinterpret_cast<void*>(traverse<ExtentRef>)},
                               {0, nullptr}};
 
+// What is to be done before memory of a GPU is used.
+std::optional<std::uint64_t> stream_of(nb::handle object) {
+  const MemoryRangeRef* range = nullptr;
+  if (!nb::try_cast<const MemoryRangeRef*>(object, range, false) || range == nullptr) return {};
+  return range->stream;
+}
+
 // The methods of memory that arrays are made from.
 template <class Class>
 void bind_arrays(Class& type) {
@@ -134,11 +206,30 @@ void bind_arrays(Class& type) {
   type.def(
       "__dlpack__",
       [](nb::handle self, const nb::kwargs& options) {
+        const auto& ref = nb::cast<const ObjectRef&>(self);
+        if (ref.object->device_address()) return dlpack_of_gpu(ref, stream_of(self), options);
         return call_method(as_numpy(self, nb::str("uint8")), "__dlpack__", options);
       },
       nb::sig("def __dlpack__(self, **options: typing.Any) -> typing.Any"));
-  type.def("__dlpack_device__", [](nb::handle) { return std::pair(1, 0); });  // kDLCPU, the first
+  type.def("__dlpack_device__", &dlpack_device);
   type.def("__len__", [](const ObjectRef& self) { return self.object->size().value; });
+}
+
+// Version 3 of Numba's protocol; AttributeError tells that an object is no array of a GPU.
+nb::dict cuda_array(nb::handle object) {
+  const auto& self = nb::cast<const ObjectRef&>(object);
+  const auto address = self.object->device_address();
+  if (!address) throw nb::attribute_error("memory that CPUs reach is no array of a GPU");
+  nb::dict array;
+  array["shape"] = nb::make_tuple(self.object->size().value);
+  array["typestr"] = "|u1";
+  array["data"] = nb::make_tuple(*address, !self.writable);
+  array["strides"] = nb::none();
+  array["stream"] = nb::none();
+  // 0 is not allowed there; 1 is the default stream, too.
+  if (const auto stream = stream_of(object)) array["stream"] = std::max<std::uint64_t>(*stream, 1);
+  array["version"] = 3;
+  return array;
 }
 
 std::string object_repr(nb::handle self) {
@@ -158,6 +249,12 @@ void bind_objects(nb::module_& m) {
           "node", [](const ObjectRef& self) { return self.object->node(); },
           "Where its bytes live; of several nodes the first.")
       .def_ro("writable", &ObjectRef::writable, "Whether it can be copied to.")
+      .def_prop_ro(
+          "device_address", [](const ObjectRef& self) { return self.object->device_address(); },
+          "Where code of a GPU finds it; None for what CPUs reach.")
+      .def_prop_ro("__cuda_array_interface__", &cuda_array,
+                   nb::sig("def __cuda_array_interface__(self) -> dict[str, object]"),
+                   "Its bytes for PyTorch and CuPy, where they are memory of a GPU.")
       .def("extent", &make_extent, "offset"_a = 0, "length"_a = nb::none(),
            "A range of it; up to its end if no length is given.")
       .def("__repr__", &object_repr);
@@ -205,20 +302,32 @@ void bind_buffer(nb::module_& m) {
           "The page size it really has.")
       .def_prop_ro(
           "fallback", [](const BufferRef& self) { return self.buffer->fallback(); },
-          "Why not the page size asked for; empty if it is.");
+          "Why not the page size asked for; empty if it is.")
+      .def_prop_ro(
+          "pinned", [](const BufferRef& self) { return self.buffer->pinned(); },
+          "Registered with the driver of GPUs, all of it.");
   bind_arrays(buffer);
   auto range = nb::class_<MemoryRangeRef, ObjectRef>(
       m, "MemoryRange", nb::type_slots(range_slots),
-      "Memory of another Python object (an array, a bytearray), which it keeps alive.");
+      "Memory of another Python object (an array, a bytearray, a tensor on a GPU), which it keeps "
+      "alive.");
   range.def(
       "__init__",
-      [](MemoryRangeRef* self, nb::handle memory, std::optional<NodeId> node) {
-        new (self) MemoryRangeRef(borrow_memory(memory, node));
-      },
-      "memory"_a, "node"_a = nb::none(),
-      nb::sig(
-          "def __init__(self, memory: typing_extensions.Buffer, node: int | None = None) -> None"),
-      "`node`: where the memory is; if not given, the kernel is asked.");
+      [](MemoryRangeRef* self, nb::handle memory, std::optional<NodeId> node,
+         const std::optional<Machine>& machine,
+         bool wait) { new (self) MemoryRangeRef(borrow_memory(memory, node, machine, wait)); },
+      "memory"_a, "node"_a = nb::none(), nb::kw_only(), "machine"_a = nb::none(), "wait"_a = true,
+      nb::sig("def __init__(self, memory: typing_extensions.Buffer | typing.Any, node: int | None "
+              "= None, *, machine: Machine | None = None, wait: bool = True) -> None"),
+      "What has the buffer protocol, a tensor of PyTorch, __cuda_array_interface__ or __dlpack__. "
+      "`node`: where the memory is; if not given, the kernel is asked, or the driver of GPUs and "
+      "`machine`, which is this host by default. `wait`: until the stream that computes it has.");
+  range.def_prop_ro(
+      "itemsize", [](const MemoryRangeRef& self) { return self.item_bytes; },
+      "Bytes of an element of the array.");
+  range.def_prop_ro(
+      "stream", [](const MemoryRangeRef& self) { return self.stream; },
+      "The stream of a GPU that was not waited for; None: there is none.");
   bind_arrays(range);
   m.def(
       "allocate", &allocate_buffer, "machine"_a, "size"_a, "placement"_a = nb::none(),
@@ -284,11 +393,12 @@ Placement place_on(const std::variant<NodeId, Word<NodeKind>>& target, bool stri
 }
 
 Placement place_parsed(const Machine& machine, const std::string& text, const Word<PageSize>& pages,
-                       bool touch, bool lock, const CpuSet& near) {
+                       bool touch, bool lock, const CpuSet& near, bool pin) {
   Placement placement = unwrap(Placement::parse(machine, text));
   placement.pages = pages.get();
   placement.touch = touch;
   placement.lock = lock;
+  placement.pin = pin;
   placement.near = near;
   return placement;
 }
@@ -335,6 +445,7 @@ void bind_placement(nb::module_& m) {
       .field("pages", &Placement::pages, "The page size asked for.")
       .field("touch", &Placement::touch, "Touch every page at once, near its node.")
       .field("lock", &Placement::lock, "Keep it in memory (mlock).")
+      .field("pin", &Placement::pin, "Register it with the driver of GPUs.")
       .field("reason", &Placement::reason, "Why a policy chose it.")
       .type()
       .def_static("on", &place_on, "node_or_kind"_a, nb::kw_only(), "strict"_a = true,
@@ -342,7 +453,7 @@ void bind_placement(nb::module_& m) {
                   "On one node, or on the nodes of one kind, nearest first.")
       .def_static("parse", &place_parsed, "machine"_a, "text"_a, nb::kw_only(),
                   "pages"_a = "transparent", "touch"_a = true, "lock"_a = false,
-                  "near"_a = CpuSet{},
+                  "near"_a = CpuSet{}, "pin"_a = false,
                   "As people write it: a kind 'hbm', a property 'fastest', 'lowest_latency', "
                   "'highest_bandwidth' or 'largest', nodes '0-3,8', weights '0=3,8=1' or "
                   "'dram=3,cxl=1'; several of them, 'hbm:dram', are tried in this order.")

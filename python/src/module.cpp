@@ -20,7 +20,10 @@ NB_MODULE(_core, m) {
   bind_mover(m);
   bind_completions(m);
   bind_cache(m);
+  bind_gpu_arrays(m);
+  bind_kv(m);
   bind_measure(m);
+  bind_unified_memory(m);
   bind_profile(m);
   bind_advice(m);
   bind_query(m);

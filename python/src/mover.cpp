@@ -25,16 +25,6 @@ MoverRef make_mover(const Machine& machine, const std::string& route, Bytes piec
       [](MoverOwner* owner) { drop_without_gil(std::unique_ptr<MoverOwner>(owner)); })};
 }
 
-// Whether two extents share a byte. The library forbids it and would end the program.
-bool overlap(const Extent& a, const Extent& b) {
-  if (a.length.value == 0 || b.length.value == 0) return false;
-  if (a.object == b.object) return a.offset < b.end() && b.offset < a.end();
-  const std::byte* const left = a.memory();
-  const std::byte* const right = b.memory();
-  if (left == nullptr || right == nullptr) return false;
-  return left < right + b.length.value && right < left + a.length.value;
-}
-
 TransferRef copy(const MoverRef& self, const ExtentLike& to, const ExtentLike& source,
                  const Word<Priority>& priority, const Word<CopyHint>& hint,
                  const std::optional<std::string>& route) {
@@ -47,7 +37,7 @@ TransferRef copy(const MoverRef& self, const ExtentLike& to, const ExtentLike& s
     raise(ErrorCode::invalid, "the two sides differ in length: " + std::to_string(to.length.value) +
                                   " and " + std::to_string(source.length.value) + " bytes");
   }
-  if (overlap(to.get(), source.get())) {
+  if (overlap(to.get(), source.get())) {  // which would end the program
     raise(ErrorCode::invalid, "the two sides overlap; copy through a third buffer");
   }
   const std::shared_ptr<MoverOwner> owner = self.owner;

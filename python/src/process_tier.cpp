@@ -57,9 +57,9 @@ class SharedTier {
 
 void bind_records(nb::module_& m) {
   Record<ProcessTierStep>(m, "ProcessTierStep", "What one step did.")
-      .field("resident", &ProcessTierStep::resident, "Bytes in DRAM, as far as known.")
-      .field("out", &ProcessTierStep::out, "Bytes in swap.")
-      .field("went_out", &ProcessTierStep::went_out, "Bytes that this step paged out.")
+      .field("resident", &ProcessTierStep::resident, "Bytes in the fast tier, as far as known.")
+      .field("out", &ProcessTierStep::out, "Bytes in the slow one.")
+      .field("went_out", &ProcessTierStep::went_out, "Bytes that this step moved out.")
       .field("came_in", &ProcessTierStep::came_in, "Bytes that it brought in.")
       .field("returned", &ProcessTierStep::returned, "Bytes that the program's faults brought in.")
       .field("refused", &ProcessTierStep::refused,
@@ -72,8 +72,8 @@ void bind_records(nb::module_& m) {
       .field("program_cpu", &ProcessTierTotals::program_cpu, "CPU time of the program.")
       .field("major_faults", &ProcessTierTotals::major_faults, "Those of the program.")
       .field("tracker_cpu", &ProcessTierTotals::tracker_cpu, "CPU time to find out and decide.")
-      .field("mover_cpu", &ProcessTierTotals::mover_cpu, "CPU time to page out and bring in.")
-      .field("went_out", &ProcessTierTotals::went_out, "Bytes paged out.")
+      .field("mover_cpu", &ProcessTierTotals::mover_cpu, "CPU time to move.")
+      .field("went_out", &ProcessTierTotals::went_out, "Bytes moved out.")
       .field("came_in", &ProcessTierTotals::came_in, "Bytes brought in.")
       .field("undone", &ProcessTierTotals::undone, "Times that the guard undid something.")
       .field("lost", &ProcessTierTotals::lost, "Faults that came faster than they were taken.");
@@ -84,7 +84,8 @@ void bind_records(nb::module_& m) {
 void bind_process_tier(nb::module_& m) {
   bind_records(m);
   nb::class_<SharedTier>(m, "ProcessTier",
-                         "Memory of another process between DRAM and swap. Thread-safe.")
+                         "Memory of another process between DRAM and swap, or between nodes. "
+                         "Thread-safe.")
       .def_prop_ro(
           "source",
           [](SharedTier& self) {
@@ -114,13 +115,17 @@ void bind_process_tier(nb::module_& m) {
   m.def(
       "tier_process",
       [](int pid, Bytes budget, const std::optional<Word<ProcessHotness>>& source, double guard,
-         Bytes per_second, Nanoseconds half_life, const std::string& directory) {
+         Bytes per_second, Nanoseconds half_life, const std::string& directory,
+         const std::vector<NodeId>& fast, const std::vector<NodeId>& slow, bool hold) {
         ProcessTierOptions options;
         options.policy.budget = budget;
         options.policy.per_second = per_second;
         options.half_life = half_life;
         options.guard = guard;
         options.directory = directory;
+        options.fast = fast;
+        options.slow = slow;
+        options.hold = hold;
         if (source) options.source = source->get();
         auto tier = [&] {
           const GilRelease release;
@@ -129,10 +134,13 @@ void bind_process_tier(nb::module_& m) {
         return std::make_unique<SharedTier>(unwrap(std::move(tier)));
       },
       "pid"_a, "budget"_a, nb::kw_only(), "source"_a = nb::none(), "guard"_a = 0.05,
-      "per_second"_a = (64_MiB).value, "half_life"_a = 120.0, "directory"_a = "",
-      "Keeps what a process has in memory within `budget` bytes, the hot of it first. "
-      "ExhaustedError: "
-      "another tiers it; DeniedError: it takes root; UnsupportedError: no swap.");
+      "per_second"_a = (64_MiB).value, "half_life"_a = 0.0, "directory"_a = "",
+      "fast"_a = std::vector<NodeId>{}, "slow"_a = std::vector<NodeId>{}, "hold"_a = false,
+      "Keeps what a process has in memory within `budget` bytes, the hot of it first; with nodes "
+      "what it has on the `fast` ones, the rest on the `slow`; with `hold` beside swap by the "
+      "limit "
+      "of its cgroup too. ExhaustedError: another tiers it; "
+      "DeniedError: it takes root, or the same user between nodes; UnsupportedError: no swap.");
   m.def(
       "restore_after_kill",
       [](const std::string& directory) { return restore_after_kill(directory); },

@@ -159,7 +159,7 @@ void bind_heat(nb::module_& m) {
 std::unique_ptr<Tier> open_tier(Bytes budget, const std::vector<NodeId>& fast,
                                 const std::vector<NodeId>& slow, double hysteresis,
                                 double least_heat, Bytes per_second, Bytes chunk,
-                                Nanoseconds half_life, Nanoseconds least_interval) {
+                                Nanoseconds half_life, Nanoseconds least_interval, double guard) {
   auto tier = [&] {
     const GilRelease release;
     return PageTier::open({.policy = {.budget = budget,
@@ -170,12 +170,13 @@ std::unique_ptr<Tier> open_tier(Bytes budget, const std::vector<NodeId>& fast,
                            .slow = slow,
                            .chunk = chunk,
                            .half_life = half_life,
-                           .least_interval = least_interval});
+                           .least_interval = least_interval,
+                           .guard = guard});
   }();
   return std::make_unique<Tier>(unwrap(std::move(tier)));
 }
 
-void bind_page_tier(nb::module_& m) {
+void bind_tier_step(nb::module_& m) {
   Record<TierDecision>(m, "TierDecision", "A chunk of memory that went out, or came in, and why.")
       .field("begin", &TierDecision::begin, "Its address.")
       .field("comes_in", &TierDecision::in, "Whether it came in, or went out.")
@@ -192,21 +193,28 @@ void bind_page_tier(nb::module_& m) {
           "Bytes that were to move and did not: pinned, shared with a child made by fork, no room "
           "there; with swap also locked, or touched again at once.")
       .field("backed_off", &TierStep::backed_off,
-             "Resident bytes of chunks that refused before and were not tried again.");
+             "Resident bytes of chunks that refused before and were not tried again.")
+      .field("undone", &TierStep::undone, "By the guard, with why; empty if nothing was.");
+}
+
+void bind_page_tier(nb::module_& m) {
   const PageTierOptions defaults;
   nb::class_<Tier>(m, "PageTier",
                    "Memory of this process between DRAM and swap, or fast and slow nodes: the hot "
                    "of it stays within a budget, the cold goes out.")
-      .def_static("open", &open_tier, "budget"_a, nb::kw_only(), "fast"_a = defaults.fast,
-                  "slow"_a = defaults.slow, "hysteresis"_a = defaults.policy.hysteresis,
-                  "least_heat"_a = defaults.policy.least_heat,
-                  "per_second"_a = defaults.policy.per_second.value,
-                  "chunk"_a = defaults.chunk.value, "half_life"_a = seconds(defaults.half_life),
-                  "least_interval"_a = seconds(defaults.least_interval),
-                  "`budget`: bytes that may be resident, in DRAM or on the nodes `fast`. `slow`: "
-                  "nodes to which the cold goes; without any it is swap. UnsupportedError: there "
-                  "is no swap or it is full, with what to do. AbsentError, DeniedError, "
-                  "ExhaustedError: nothing can move to one of the nodes.")
+      .def_static(
+          "open", &open_tier, "budget"_a, nb::kw_only(), "fast"_a = defaults.fast,
+          "slow"_a = defaults.slow, "hysteresis"_a = defaults.policy.hysteresis,
+          "least_heat"_a = defaults.policy.least_heat,
+          "per_second"_a = defaults.policy.per_second.value, "chunk"_a = defaults.chunk.value,
+          "half_life"_a = seconds(defaults.half_life),
+          "least_interval"_a = seconds(defaults.least_interval), "guard"_a = defaults.guard,
+          "`budget`: bytes that may be resident, in DRAM or on the nodes `fast`. `slow`: "
+          "nodes to which the cold goes; without any it is swap. `guard`: the share by "
+          "which moves may lessen the work per second that step() is told; beyond, the last "
+          "ones are undone. UnsupportedError: there "
+          "is no swap or it is full, with what to do. AbsentError, DeniedError, "
+          "ExhaustedError: nothing can move to one of the nodes.")
       .def(
           "add",
           [](Tier& self, const ObjectRef& memory) {
@@ -226,9 +234,14 @@ void bind_page_tier(nb::module_& m) {
           "memory"_a,
           "Ends that; what is out stays out: in swap until it is touched, on its node for ever.")
       .def(
-          "step", [](Tier& self) { return self.call([](PageTier& tier) { return tier.step(); }); },
-          "Looks, decides and moves: to be called each second or so. ExhaustedError: sooner than "
-          "the least interval.")
+          "step",
+          [](Tier& self, std::optional<std::uint64_t> work) {
+            return self.call([&](PageTier& tier) { return tier.step(work); });
+          },
+          "work"_a = nb::none(),
+          "Looks, decides and moves: to be called each second or so. `work`: what the program has "
+          "done since its start, in a unit of which it always does as many per second as it can; "
+          "without it there is no guard. ExhaustedError: sooner than the least interval.")
       .def(
           "decisions", [](const Tier& self) { return self.inside->decisions(); },
           "The last ones, at most 1000, oldest first.");
@@ -248,6 +261,7 @@ void bind_page_tier(nb::module_& m) {
 void bind_tier(nb::module_& m) {
   bind_source(m);
   bind_heat(m);
+  bind_tier_step(m);
   bind_page_tier(m);
   Record<HotnessTraits>(m, "HotnessTraits", "What a source of hotness sees, and at what price.")
       .field("kind", &HotnessTraits::kind, "Its name.")

@@ -35,6 +35,8 @@ struct Words;
 
 HEADRACE_WORDS(NodeKind, "node kind", "typing.Literal['dram', 'hbm', 'cxl', 'gpu', 'storage']",
                NodeKind::dram, NodeKind::hbm, NodeKind::cxl, NodeKind::gpu, NodeKind::storage)
+HEADRACE_WORDS(GpuParadigm, "paradigm", "typing.Literal['ats', 'hmm', 'managed', 'limited']",
+               GpuParadigm::ats, GpuParadigm::hmm, GpuParadigm::managed, GpuParadigm::limited)
 HEADRACE_WORDS(EngineKind, "engine kind", "typing.Literal['cpu', 'ssd', 'dsa', 'gpu', 'migrate']",
                EngineKind::cpu, EngineKind::ssd, EngineKind::dsa, EngineKind::gpu,
                EngineKind::migrate)
@@ -59,8 +61,8 @@ HEADRACE_WORDS(Difference::Outcome, "outcome",
                Difference::Outcome::same, Difference::Outcome::changed, Difference::Outcome::noisy,
                Difference::Outcome::only_old, Difference::Outcome::only_new,
                Difference::Outcome::unmeasured)
-HEADRACE_WORDS(Basis, "basis", "typing.Literal['measured', 'modelled', 'published']",
-               Basis::measured, Basis::modelled, Basis::published)
+HEADRACE_WORDS(Basis, "basis", "typing.Literal['measured', 'modelled', 'published', 'emulated']",
+               Basis::measured, Basis::modelled, Basis::published, Basis::emulated)
 HEADRACE_WORDS(ParameterKind, "parameter kind",
                "typing.Literal['node', 'count', 'count_or_all', 'word', 'operation', 'mix', 'any']",
                ParameterKind::node, ParameterKind::count, ParameterKind::count_or_all,
@@ -68,8 +70,10 @@ HEADRACE_WORDS(ParameterKind, "parameter kind",
                ParameterKind::any)
 HEADRACE_WORDS(HotnessKind, "source of hotness", "typing.Literal['referenced', 'memfd', 'written']",
                HotnessKind::referenced, HotnessKind::memfd, HotnessKind::written)
-HEADRACE_WORDS(ProcessHotness, "source of hotness", "typing.Literal['hint-faults', 'refaults']",
-               ProcessHotness::hint_faults, ProcessHotness::refaults)
+HEADRACE_WORDS(ProcessHotness, "source of hotness",
+               "typing.Literal['hint-faults', 'refaults', 'referenced', 'damon']",
+               ProcessHotness::hint_faults, ProcessHotness::refaults, ProcessHotness::referenced,
+               ProcessHotness::damon)
 #undef HEADRACE_WORDS
 
 // A word given by the user, looked up by get(): a wrong one raises InvalidError with the right
@@ -165,6 +169,8 @@ struct word_caster {
 };
 template <>
 struct type_caster<headrace::NodeKind> : word_caster<headrace::NodeKind> {};
+template <>
+struct type_caster<headrace::GpuParadigm> : word_caster<headrace::GpuParadigm> {};
 template <>
 struct type_caster<headrace::EngineKind> : word_caster<headrace::EngineKind> {};
 template <>

@@ -1,4 +1,4 @@
-// The histogram and STREAM over memory of the caller, one repetition at a time.
+// The histogram, STREAM and a layer's work over memory of the caller, one repetition at a time.
 #include "headrace/workload/histogram.h"
 
 #include "handles.h"
@@ -94,11 +94,51 @@ void bind_stream(nb::module_& m) {
       "One repetition after stream_fill(), and a look at what it left (IoError).");
 }
 
+void bind_layer(nb::module_& m) {
+  Record<LayerRun>(m, "LayerRun", "What a layer did.")
+      .field("bytes", &LayerRun::bytes, "Read.")
+      .field("operations", &LayerRun::operations, "On floats.")
+      .field("seconds", &LayerRun::time, "From the first thread's start to the last one's end.")
+      .field("cpu_share", &LayerRun::cpu_share, "The part of it in which threads had their CPUs.");
+  m.def(
+      "fill_random",
+      [](nb::handle memory, std::uint64_t seed, const CpuSet& cpus) {
+        const View view(memory, PyBUF_WRITABLE);
+        auto status = [&] {
+          const GilRelease release;
+          return fill_random({view.data(), view.size()}, seed, cpus);
+        }();
+        unwrap(std::move(status));
+      },
+      "memory"_a, "seed"_a, "cpus"_a,
+      nb::sig("def fill_random(memory: typing_extensions.Buffer, seed: int, cpus: "
+              "typing.Sequence[int]) -> None"),
+      "Random bytes, written by a thread on each CPU.");
+  m.def(
+      "run_layer",
+      [](nb::handle memory, std::uint64_t from, Bytes bytes, std::uint64_t operations,
+         const CpuSet& cpus) {
+        const View view(memory, PyBUF_SIMPLE);
+        const LayerWork work{.from = from, .bytes = bytes, .operations = operations};
+        auto run = [&] {
+          const GilRelease release;
+          return run_layer({view.data(), view.size()}, work, cpus);
+        }();
+        return unwrap(std::move(run));
+      },
+      "memory"_a, "start"_a, "bytes"_a, "operations"_a, "cpus"_a,
+      nb::sig("def run_layer(memory: typing_extensions.Buffer, start: int, bytes: int, operations: "
+              "int, cpus: typing.Sequence[int]) -> LayerRun"),
+      "Reads so much of the memory, from `start` on and again from its beginning, and multiplies, "
+      "with a thread on each CPU.");
+}
+
 }  // namespace
 
 void bind_workload(nb::module_& m) {
   bind_histogram(m);
   bind_stream(m);
+  bind_layer(m);
 }
 
 }  // namespace headrace::python

@@ -18,18 +18,6 @@ std::unexpected<Error> wrong(const Extent& extent, std::string_view side) {
               side, extent.offset, extent.length.value, extent.object->size().value);
 }
 
-// Whether two valid extents of one length share a byte: by address in memory, by offset in a file.
-bool overlap(const Extent& a, const Extent& b) {
-  const std::uint64_t length = a.length.value;
-  if (length == 0) return false;
-  if (a.object->memory() != nullptr && b.object->memory() != nullptr) {
-    const auto first = reinterpret_cast<std::uintptr_t>(a.memory());
-    const auto second = reinterpret_cast<std::uintptr_t>(b.memory());
-    return first < second + length && second < first + length;
-  }
-  return a.object == b.object && a.offset < b.end() && b.offset < a.end();
-}
-
 bool drives(const Capabilities& capabilities, EngineId engine) {
   for (const EngineId each : capabilities.engines) {
     if (each == engine) return true;
@@ -72,6 +60,10 @@ bool good(const Capabilities& capabilities, const Piece& piece) {
 Status check_piece(const Capabilities& capabilities, const Piece& piece) {
   if (!good(capabilities, piece)) return complaint(capabilities, piece);
   return {};
+}
+
+Backends::~Backends() {
+  while (!backends_.empty()) backends_.pop_back();
 }
 
 void Backends::add(std::unique_ptr<Backend> backend) {

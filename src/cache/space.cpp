@@ -153,7 +153,7 @@ Result<std::unique_ptr<Buffer>> CacheCore::new_slab(const Growth& growth) const 
     Placement placement = Placement::on(nodes_[growth.node].id);
     placement.pages = options_.pages;
     placement.reason = "slab of a cache";
-    return allocate(mover_.machine(), Bytes{growth.bytes}, placement);
+    return allocate_for_cpus(mover_.machine(), Bytes{growth.bytes}, placement);
   } catch (const std::bad_alloc&) {
     return out_of_memory();
   }

@@ -63,6 +63,7 @@ inline constexpr int kRankOfScale = 6;    // latencies, by which cold lines are 
 inline constexpr int kRankOfReaders = 7;  // the caches there are, whose threads come and go
 inline constexpr int kRankOfTracked = 8;  // the memory that sources of hotness track
 inline constexpr int kRankOfHwloc = 9;    // hwloc's own locks
+inline constexpr int kRankOfGpu = 10;     // the drivers of GPUs
 
 // What a process makes once, when it is first asked for, and keeps. A static variable of a function
 // would not do where making it takes long: its guard, taken by another thread at a fork(), is taken

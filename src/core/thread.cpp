@@ -1,6 +1,7 @@
 #include "core/thread.h"
 
 #include <pthread.h>
+#include <time.h>
 #include <unistd.h>
 
 #include <csignal>
@@ -46,6 +47,12 @@ Result<std::thread> start_thread(const char* name, std::function<void()> body) {
   if (thread) name_and_widen(*thread, name);
   pthread_sigmask(SIG_SETMASK, &before, nullptr);
   return thread;
+}
+
+Nanoseconds thread_cpu() {
+  timespec used{};
+  ::clock_gettime(CLOCK_THREAD_CPUTIME_ID, &used);
+  return std::chrono::seconds{used.tv_sec} + Nanoseconds{used.tv_nsec};
 }
 
 }  // namespace headrace

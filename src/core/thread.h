@@ -1,10 +1,12 @@
-// The library's own threads, which serve and are not the user's. Thread-safe.
+// The library's own threads, which serve and are not the user's; what a thread has used.
+// Thread-safe.
 #pragma once
 
 #include <functional>
 #include <thread>
 
 #include "headrace/result.h"
+#include "headrace/units.h"
 
 namespace headrace {
 
@@ -13,5 +15,8 @@ namespace headrace {
 // more than the one that starts it. ps and top show it as `name` (at most 15 characters).
 // exhausted: the system gives no more threads.
 Result<std::thread> start_thread(const char* name, std::function<void()> body);
+
+// CPU time of the calling thread.
+Nanoseconds thread_cpu();
 
 }  // namespace headrace

@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <array>
 #include <fstream>
+#include <map>
 #include <set>
 
 #include "core/fail.h"
@@ -19,6 +20,7 @@
 #include "headrace/version.h"
 #include "measure/experiments/dsa/dsa.h"
 #include "measure/experiments/experiments.h"
+#include "measure/experiments/gpu/gpu.h"
 #include "measure/instruments/ticks.h"
 #include "measure/instruments/worker_pool.h"
 #include "measure/session/session.h"
@@ -29,12 +31,12 @@ namespace {
 
 using namespace session;
 
-const std::array<const Experiment*, 9> kExperiments = {
+const std::array<const Experiment*, 10> kExperiments = {
     &experiment_latency::kExperiment, &experiment_bandwidth::kExperiment,
     &experiment_loaded::kExperiment,  &experiment_stream::kExperiment,
     &experiment_copy::kExperiment,    &experiment_migrate::kExperiment,
     &experiment_storage::kExperiment, &experiment_interference::kExperiment,
-    &experiment_dsa::kExperiment,
+    &experiment_dsa::kExperiment,     &experiment_gpu::kExperiment,
 };
 
 // With less not even the points of rank 0 of one node are measured three times.
@@ -177,12 +179,17 @@ Sentinels sentinels_on(const Machine& machine) {
           .loaded = experiment_bandwidth::kExperiment.points({machine})};
 }
 
-// Rows with a value that an earlier session left are kept and not measured again.
+// Rows with a value that an earlier session left are kept and not measured again, unless what is
+// measured now is no longer made of software, or is now.
 std::vector<Row> take_known(std::vector<Point>& points, const std::vector<Row>& known) {
+  std::map<std::string, Basis> wanted;
+  for (const Point& point : points) wanted.emplace(point.row.key(), point.row.basis);
   std::vector<Row> kept;
   std::set<std::string> keys;
   for (const Row& row : known) {
     if (!row.value || row.basis == Basis::modelled) continue;
+    const auto point = wanted.find(row.key());
+    if (point != wanted.end() && point->second != row.basis) continue;
     kept.push_back(row);
     keys.insert(row.key());
   }
@@ -247,7 +254,9 @@ Result<Profile> measure(const Machine& machine, const MeasureOptions& options,
   HEADRACE_TRY(std::vector<Point> points, points_of(machine, options));
   profile.rows = take_known(points, options.known);
   leave_out(points, options);
-  const Sentinels sentinels = options.noise_checks ? sentinels_on(machine) : Sentinels{};
+  const bool any =
+      std::ranges::any_of(points, [](const Point& point) { return point.row.reason.empty(); });
+  const Sentinels sentinels = options.noise_checks && any ? sentinels_on(machine) : Sentinels{};
   SessionResult found = run_session(machine, std::move(points), sentinels, options, context);
   for (Row& row : found.rows) profile.rows.push_back(std::move(row));
   profile.conditions["rounds"] = std::to_string(found.rounds);

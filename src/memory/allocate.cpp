@@ -12,6 +12,8 @@
 #include "core/check.h"
 #include "core/fail.h"
 #include "headrace/buffer.h"
+#include "memory/device/device_memory.h"
+#include "memory/device/pinned_memory.h"
 #include "memory/file_memory.h"
 #include "memory/layout.h"
 #include "memory/mapped_memory.h"
@@ -121,7 +123,8 @@ Status lock(std::byte* memory, Bytes length) {
 
 Result<Attempt> attempt(Layout& layout, const HostMemory& host, Bytes align) {
   if (std::string why = why_unfit(layout, host); !why.empty()) return unfit(std::move(why));
-  const bool touch_now = layout.placement.touch || layout.placement.lock || layout.pages.pool;
+  const bool touch_now =
+      layout.placement.touch || layout.placement.lock || layout.placement.pin || layout.pages.pool;
   std::optional<Claim> claim;
   const bool counted = layout.placement.strict || !layout.placement.spill.empty() || touch_now;
   if (!layout.pages.pool && counted) {
@@ -153,6 +156,23 @@ Result<Attempt> attempt(Layout& layout, const HostMemory& host, Bytes align) {
   return Attempt{std::move(mapping), {}};
 }
 
+// Nothing unless it is asked for. Pinned pages stay where they are, so they are looked at first.
+Result<std::shared_ptr<const PinnedMemory>> pin(const MappedMemory& mapping, const Layout& layout) {
+  if (!layout.placement.pin) return nullptr;
+  const std::span<std::byte> bytes(mapping.memory(), mapping.length().value);
+  HEADRACE_TRY(auto pinned, PinnedMemory::pin(bytes, layout.ids.front()));
+  if (!layout.placement.strict) return pinned;
+  HEADRACE_TRY(const Residency now, where(bytes));
+  for (const auto& [id, pages] : now.pages) {
+    if (std::ranges::find(layout.ids, id) != layout.ids.end()) continue;
+    return fail(ErrorCode::exhausted,
+                "{} pages were pinned on node {}, which the placement does not name; free now: {}; "
+                "ask for less or let it spill (strict = false)",
+                pages, raw(id), read_host_memory().free_text());
+  }
+  return pinned;
+}
+
 Status check_size(Bytes bytes, Bytes align) {
   if (bytes.value == 0) {
     return fail(ErrorCode::invalid, "a buffer of 0 bytes was asked for; ask for at least 1");
@@ -182,9 +202,10 @@ class LinuxMemory {
       HEADRACE_TRY(Attempt done, attempt(layout, host, align));
       if (done.unfit.empty()) {
         const Bytes mapped = done.mapping.length();
+        HEADRACE_TRY(auto pinned, pin(done.mapping, layout));
         return std::unique_ptr<Buffer>(new Buffer(bytes, placement.nodes.front().node,
                                                   done.mapping.release(), mapped, placement, size,
-                                                  std::move(fallback)));
+                                                  std::move(fallback), false, std::move(pinned)));
       }
       fallback +=
           fmt::format("{}{}: {}", fallback.empty() ? "" : "; ", to_string(size), done.unfit);
@@ -193,9 +214,20 @@ class LinuxMemory {
     return {};
   }
 
+  static Result<std::unique_ptr<Buffer>> allocate_on_gpu(const Node& gpu, Bytes bytes,
+                                                         Placement placement) {
+    HEADRACE_TRY(auto device, DeviceMemory::allocate(gpu, bytes));
+    return std::unique_ptr<Buffer>(new Buffer(gpu.id, std::move(device), std::move(placement)));
+  }
+
   static Result<std::unique_ptr<Buffer>> allocate_in_file(Bytes bytes, Placement placement,
                                                           const Machine& machine,
                                                           const Node& storage, Bytes align) {
+    if (placement.pin) {
+      return fail(ErrorCode::unsupported,
+                  "memory in a file cannot be pinned; place it on a node of "
+                  "memory");
+    }
     HEADRACE_TRY(MappedMemory mapping, map_file(storage, bytes, align));
     if (placement.lock) HEADRACE_TRY_STATUS(lock(mapping.memory(), mapping.length()));
     const Bytes mapped = mapping.length();
@@ -223,18 +255,44 @@ Result<std::unique_ptr<Buffer>> allocate(const Machine& machine, Bytes bytes,
   if (const Node* storage = storage_of(machine, resolved)) {
     return LinuxMemory::allocate_in_file(bytes, std::move(resolved), machine, *storage, align);
   }
+  if (const Node* gpu = gpu_of(machine, resolved)) {
+    return LinuxMemory::allocate_on_gpu(*gpu, bytes, std::move(resolved));
+  }
   return LinuxMemory::allocate(machine, bytes, resolved, align);
 }
 
+Result<std::unique_ptr<Buffer>> allocate_for_cpus(const Machine& machine, Bytes bytes,
+                                                  const Placement& placement, Bytes align) {
+  if (const Node* gpu = gpu_of(machine, placement)) {
+    return fail(ErrorCode::unsupported,
+                "CPUs do not reach the memory of {}; place it on another node, and copy what the "
+                "GPU needs",
+                gpu->name);
+  }
+  return allocate(machine, bytes, placement, align);
+}
+
 Buffer::Buffer(Bytes size, NodeId node, std::byte* memory, Bytes mapped, Placement placement,
-               PageSize page_size, std::string fallback, bool in_file)
+               PageSize page_size, std::string fallback, bool in_file,
+               std::shared_ptr<const PinnedMemory> pinned)
     : Object(size, node, memory),
       mapped_(mapped),
       placement_(std::move(placement)),
       page_size_(page_size),
       fallback_(std::move(fallback)),
-      in_file_(in_file) {}
+      in_file_(in_file),
+      pinned_(std::move(pinned)) {}
 
-Buffer::~Buffer() { unmap(memory(), mapped_.value); }
+Buffer::Buffer(NodeId node, std::shared_ptr<const DeviceMemory> device, Placement placement)
+    : Object(device->size(), node, nullptr, device->address()),
+      placement_(std::move(placement)),
+      page_size_(PageSize::base),
+      in_file_(false),
+      device_(std::move(device)) {}
+
+Buffer::~Buffer() {
+  pinned_.reset();  // before its memory goes
+  if (memory() != nullptr) unmap(memory(), mapped_.value);
+}
 
 }  // namespace headrace

@@ -27,7 +27,8 @@ Result<std::uint64_t> move_pages_to(std::span<void* const> addresses, NodeId nod
 // the node of each, or a negative errno value; so has the result where the call fails as a whole,
 // -ENOMEM where a node is full. Above 0 it is how many did not move, the call having ended at one;
 // after it, and among those that were to move together, `status` is left as it was.
-std::int64_t move_pages(std::span<void* const> addresses, const int* nodes, int* status);
+std::int64_t move_pages(std::span<void* const> addresses, const int* nodes, int* status,
+                        int pid = 0);
 
 // The nodes that the policy of the calling thread binds its memory to; nothing if it binds to none,
 // or nobody may ask.

@@ -48,9 +48,9 @@ Result<std::uint64_t> move_pages_to(std::span<void* const> addresses, NodeId nod
   return addresses.size() - there;
 }
 
-std::int64_t move_pages(std::span<void* const> addresses, const int* nodes, int* status) {
-  const long result = syscall(SYS_move_pages, 0, addresses.size(), addresses.data(), nodes, status,
-                              nodes == nullptr ? 0 : MPOL_MF_MOVE);
+std::int64_t move_pages(std::span<void* const> addresses, const int* nodes, int* status, int pid) {
+  const long result = syscall(SYS_move_pages, pid, addresses.size(), addresses.data(), nodes,
+                              status, nodes == nullptr ? 0 : MPOL_MF_MOVE);
   return result < 0 ? -errno : result;
 }
 

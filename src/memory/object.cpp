@@ -13,7 +13,8 @@ ObjectId next_id() {
 
 }  // namespace
 
-Object::Object(Bytes size, NodeId node, std::byte* memory)
-    : id_(next_id()), size_(size), node_(node), memory_(memory) {}
+Object::Object(Bytes size, NodeId node, std::byte* memory,
+               std::optional<std::uint64_t> device_address)
+    : id_(next_id()), size_(size), node_(node), memory_(memory), device_address_(device_address) {}
 
 }  // namespace headrace

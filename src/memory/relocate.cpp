@@ -40,6 +40,13 @@ Status relocate(const Machine& machine, Buffer& buffer, const Placement& placeme
     return fail(ErrorCode::unsupported,
                 "memory in a file does not move, nor into one; allocate and copy");
   }
+  if (buffer.memory() == nullptr || gpu_of(machine, placement) != nullptr) {
+    return fail(ErrorCode::unsupported,
+                "memory of a GPU does not move, nor into one; allocate and copy");
+  }
+  if (buffer.pinned()) {
+    return fail(ErrorCode::unsupported, "pinned memory does not move; allocate and copy");
+  }
   HEADRACE_TRY(Placement to, resolve(machine, placement, calling_node(machine)));
   to.pages = buffer.placement_.pages;
   to.touch = buffer.placement_.touch;

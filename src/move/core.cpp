@@ -29,14 +29,6 @@ constexpr Nanoseconds kHelp = std::chrono::milliseconds{1};
 // Bound of sleeps that something is known to end; only limits the damage if it did not.
 constexpr Nanoseconds kLook = std::chrono::milliseconds{200};
 
-bool overlap(const Extent& a, const Extent& b) {
-  if (a.object == b.object) return a.offset < b.end() && b.offset < a.end();
-  const std::byte* at = a.memory();
-  const std::byte* bt = b.memory();
-  if (at == nullptr || bt == nullptr) return false;
-  return at < bt + b.length.value && bt < at + a.length.value;
-}
-
 // Both are there, of one length, and apart.
 bool is_plain(const Extent& to, const Extent& from) {
   return to.valid() && from.valid() && to.length == from.length && !overlap(to, from);

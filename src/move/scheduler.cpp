@@ -28,6 +28,10 @@ std::uint64_t mark(const LinkQueue& queue) {
   return queue.index < kMostTried ? std::uint64_t{1} << queue.index : 0;
 }
 
+bool is_file(const Object& object) {
+  return object.memory() == nullptr && !object.device_address();
+}
+
 // The length of the next piece of a queued segment.
 std::uint64_t next_length(const Segment& segment) {
   const std::uint64_t most = segment.queue->piece;
@@ -35,9 +39,9 @@ std::uint64_t next_length(const Segment& segment) {
   const Move& move = *segment.move;
   std::uint64_t odd = 0;
   if (most % kFileBlock == 0) {
-    if (move.from.object->memory() == nullptr) {
+    if (is_file(*move.from.object)) {
       odd = (move.from.offset + segment.offset) % kFileBlock;
-    } else if (move.to.object->memory() == nullptr) {
+    } else if (is_file(*move.to.object)) {
       odd = (move.to.offset + segment.offset) % kFileBlock;
     }
   }

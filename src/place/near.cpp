@@ -34,8 +34,10 @@ unsigned socket_reach(const Machine& machine) {
 }  // namespace
 
 Nearness nearness(const Machine& machine, const Node& from, const Node& to) {
-  const bool initiator = std::ranges::any_of(
-      to.access, [&](const AccessAttributes& each) { return each.initiator == from.id; });
+  const bool initiator = (to.gpu && to.gpu->host == from.id) ||
+                         std::ranges::any_of(to.access, [&](const AccessAttributes& each) {
+                           return each.initiator == from.id;
+                         });
   return {.elsewhere = from.id != to.id,
           .distance = distance(from, to).value_or(kUnknownDistance),
           .not_initiator = !initiator,

@@ -14,7 +14,8 @@
 namespace headrace {
 namespace {
 
-constexpr std::array kKinds = {NodeKind::dram, NodeKind::hbm, NodeKind::cxl, NodeKind::storage};
+constexpr std::array kKinds = {NodeKind::dram, NodeKind::hbm, NodeKind::cxl, NodeKind::gpu,
+                               NodeKind::storage};
 constexpr std::array kProperties = {Property::fastest, Property::lowest_latency,
                                     Property::highest_bandwidth, Property::largest};
 

@@ -58,9 +58,10 @@ TEST(ParsePlacementTest, WeightsOfKindsAreTheKindsShares) {
 }
 
 TEST(ParsePlacementTest, SaysWhatThereIs) {
-  EXPECT_EQ(complaint_about("hmb"),
-            "'hmb' is no kind, property or list of nodes; write dram, hbm, cxl, storage, fastest, "
-            "lowest_latency, highest_bandwidth, largest, or nodes like 0-3,8");
+  EXPECT_EQ(
+      complaint_about("hmb"),
+      "'hmb' is no kind, property or list of nodes; write dram, hbm, cxl, gpu, storage, fastest, "
+      "lowest_latency, highest_bandwidth, largest, or nodes like 0-3,8");
 }
 
 TEST(ParsePlacementTest, RefusesNonsense) {

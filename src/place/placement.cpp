@@ -20,6 +20,10 @@ Result<std::vector<const Node*>> nodes_of_kind(const Machine& machine, NodeKind 
                                                const Node* from) {
   std::vector<const Node*> nodes = machine.of_kind(kind);
   std::erase_if(nodes, [](const Node* node) { return node->capacity == Bytes{0}; });
+  // GPUs that are NUMA nodes are memory like any other; those that are none only where all are.
+  if (kind == NodeKind::gpu && std::ranges::any_of(nodes, &Node::byte_addressable)) {
+    std::erase_if(nodes, [](const Node* node) { return !node->byte_addressable(); });
+  }
   if (nodes.empty()) {
     std::set<std::string_view> kinds;
     for (const Node& node : machine.nodes) kinds.insert(to_string(node.kind));
@@ -59,6 +63,18 @@ Result<const Node*> initiator(const Machine& machine, const CpuSet& cpus,
   return nullptr;
 }
 
+// The node of that kind which the placement names alone, or the first of the kind that it wants.
+const Node* alone_on(const Machine& machine, const Placement& placement, NodeKind kind) {
+  if (placement.property || !placement.spill.empty()) return nullptr;
+  const auto is_meant = [&](const Node& node) {
+    if (node.kind != kind) return false;
+    if (placement.kind) return placement.nodes.empty() && placement.kind == node.kind;
+    return placement.nodes.size() == 1 && placement.nodes.front().node == node.id;
+  };
+  const auto found = std::ranges::find_if(machine.nodes, is_meant);
+  return found == machine.nodes.end() ? nullptr : &*found;
+}
+
 // Checks that the node is CPU memory and not in `seen`, and adds it there.
 Status check_node(const Machine& machine, NodeId id, std::set<NodeId>& seen) {
   HEADRACE_TRY(const Node* node, machine.node(id));
@@ -66,7 +82,8 @@ Status check_node(const Machine& machine, NodeId id, std::set<NodeId>& seen) {
     const bool file = node->kind == NodeKind::storage;
     return fail(ErrorCode::unsupported, "node {} is {}, which {}; use another", raw(id),
                 to_string(node->kind),
-                file ? "holds only whole buffers, as files" : "holds no CPU memory");
+                file ? "holds only whole buffers, as files"
+                     : "CPUs do not reach: it holds whole buffers that copies fill");
   }
   if (!seen.insert(id).second) {
     return fail(ErrorCode::invalid, "node {} is placed twice; give it one weight", raw(id));
@@ -157,14 +174,16 @@ Placement Placement::interleave(const std::vector<NodeId>& nodes) {
 Placement Placement::weighted(std::vector<NodeWeight> nodes) { return {.nodes = std::move(nodes)}; }
 
 const Node* storage_of(const Machine& machine, const Placement& placement) {
-  if (placement.property || !placement.spill.empty()) return nullptr;
-  const auto is_meant = [&](const Node& node) {
-    if (node.kind != NodeKind::storage) return false;
-    if (placement.kind) return placement.nodes.empty() && placement.kind == node.kind;
-    return placement.nodes.size() == 1 && placement.nodes.front().node == node.id;
-  };
-  const auto found = std::ranges::find_if(machine.nodes, is_meant);
-  return found == machine.nodes.end() ? nullptr : &*found;
+  return alone_on(machine, placement, NodeKind::storage);
+}
+
+const Node* gpu_of(const Machine& machine, const Placement& placement) {
+  const bool numa = std::ranges::any_of(machine.nodes, [](const Node& node) {
+    return node.kind == NodeKind::gpu && node.byte_addressable();
+  });
+  if (placement.kind && numa) return nullptr;
+  const Node* const found = alone_on(machine, placement, NodeKind::gpu);
+  return found == nullptr || found->byte_addressable() ? nullptr : found;
 }
 
 Result<Placement> resolve(const Machine& machine, const Placement& placement,
@@ -203,12 +222,20 @@ Result<Placement> resolve(const Machine& machine, const Placement& placement,
 
 Result<Placement> resolve_with_storage(const Machine& machine, const Placement& placement,
                                        std::optional<NodeId> near) {
-  const Node* const storage = storage_of(machine, placement);
-  if (storage == nullptr) return resolve(machine, placement, near);
+  const Node* alone = storage_of(machine, placement);
+  if (const Node* gpu = gpu_of(machine, placement); gpu != nullptr) {
+    alone = gpu;
+    if (placement.kind) {
+      HEADRACE_TRY(const Node* from, initiator(machine, placement.near, near));
+      HEADRACE_TRY(const auto nodes, nodes_of_kind(machine, NodeKind::gpu, from));
+      alone = nodes.front();
+    }
+  }
+  if (alone == nullptr) return resolve(machine, placement, near);
   for (const NodeWeight& each : placement.nodes) HEADRACE_TRY_STATUS(check_weight(each));
   Placement resolved = placement;
   resolved.kind.reset();
-  resolved.nodes = {{storage->id, 1}};
+  resolved.nodes = {{alone->id, 1}};
   return resolved;
 }
 

@@ -140,12 +140,39 @@ void put_copy_rates(Profile& profile) {
   }
 }
 
-// What an SSD's queue reads or writes past the page cache: one block at a time shows its latency,
-// the best of all points its bandwidth. Memory is the machine's first node: the experiment's is.
+// Copies by one engine one way: of the smallest, one at a time, the latency; of the best of all the
+// bandwidth.
+class BestOfCopies {
+ public:
+  void add(double rate) { best_ = std::max(best_, rate); }
+  void add_single(std::uint64_t bytes, double rate) {
+    add(rate);
+    if (ns_ && bytes >= smallest_) return;
+    smallest_ = bytes;
+    ns_ = static_cast<double>(bytes) / rate * 1e9;
+  }
+  // Nothing where no single copy was measured.
+  std::optional<CopyRate> rate(EngineId engine, NodeId from, NodeId to, std::string source) const {
+    if (!ns_ || best_ <= 0) return std::nullopt;
+    const double latency = std::max(0.0, *ns_ - static_cast<double>(smallest_) / best_ * 1e9);
+    return CopyRate{.engine = engine,
+                    .from = from,
+                    .to = to,
+                    .latency = Nanoseconds{std::llround(latency)},
+                    .bandwidth = BytesPerSecond{best_},
+                    .source = std::move(source)};
+  }
+
+ private:
+  std::optional<double> ns_;
+  std::uint64_t smallest_ = 0;
+  double best_ = 0;
+};
+
+// What an SSD's queue reads or writes past the page cache. Memory is the machine's first node: the
+// experiment's is.
 void put_disk_rate(Profile& profile, const Engine& engine, bool write) {
-  std::optional<double> ns;  // of the smallest block, one at a time
-  std::uint64_t smallest = 0;
-  double best = 0;
+  BestOfCopies found;
   for (const Row& row : profile.rows) {
     if (row.experiment != "storage" || !row.value || row.value->median <= 0) continue;
     const auto *node = row.number("node"), *bytes = row.number("bytes");
@@ -153,23 +180,44 @@ void put_disk_rate(Profile& profile, const Engine& engine, bool write) {
     const bool wanted = row.word("operation") == (write ? "write" : "read") &&
                         row.word("io") == "direct" && row.word("by") == "io_uring";
     if (!wanted || node == nullptr || node_id(*node) != engine.home) continue;
-    best = std::max(best, row.value->median);
-    if (bytes == nullptr || depth == nullptr || *depth != 1) continue;
-    if (ns && *bytes >= smallest) continue;
-    smallest = *bytes;
-    ns = static_cast<double>(*bytes) / row.value->median * 1e9;
+    found.add(row.value->median);
+    if (bytes != nullptr && depth != nullptr && *depth == 1) {
+      found.add_single(*bytes, row.value->median);
+    }
   }
   const auto memory = std::ranges::find_if(profile.machine.nodes, [](const Node& node) {
     return node.byte_addressable() && node.capacity.has_value();
   });
-  if (!ns || best <= 0 || memory == profile.machine.nodes.end()) return;
-  const double latency = std::max(0.0, *ns - static_cast<double>(smallest) / best * 1e9);
-  put_rate(profile.machine, {.engine = engine.id,
-                             .from = write ? memory->id : engine.home,
-                             .to = write ? engine.home : memory->id,
-                             .latency = Nanoseconds{std::llround(latency)},
-                             .bandwidth = BytesPerSecond{best},
-                             .source = "headrace measure storage, " + profile.conditions["date"]});
+  if (memory == profile.machine.nodes.end()) return;
+  const auto rate =
+      found.rate(engine.id, write ? memory->id : engine.home, write ? engine.home : memory->id,
+                 "headrace measure storage, " + profile.conditions["date"]);
+  if (rate) put_rate(profile.machine, *rate);
+}
+
+// What a GPU's copy engines copy of pinned memory, inside the GPU and to others. In a stream copies
+// queue behind each other, so that what each costs beyond its bytes is the smallest one's time.
+void put_gpu_rates(Profile& profile, const Engine& engine) {
+  std::map<std::pair<NodeId, NodeId>, BestOfCopies> found;
+  std::string_view how = "headrace measure gpu, ";
+  for (const Row& row : profile.rows) {
+    const auto *gpu = row.number("gpu"), *node = row.number("node"), *bytes = row.number("bytes");
+    const bool wanted = row.experiment == "gpu" && row.word("part") == "copy" &&
+                        row.word("by") == "engine" && row.word("direction") != "both" &&
+                        row.word("memory") != "pageable";
+    if (!wanted || gpu == nullptr || node == nullptr || bytes == nullptr || !row.value) continue;
+    if (node_id(*gpu) != engine.home || row.value->median <= 0) continue;
+    const NodeId other = node_id(*node);
+    const bool to_gpu = row.word("direction") == "to_gpu";
+    const std::pair way = to_gpu ? std::pair(other, engine.home) : std::pair(engine.home, other);
+    found[way].add_single(*bytes, row.value->median);
+    if (row.basis == Basis::emulated) how = "headrace measure gpu, emulated, ";
+  }
+  for (const auto& [way, copies] : found) {
+    const auto rate = copies.rate(engine.id, way.first, way.second,
+                                  std::string(how) + profile.conditions["date"]);
+    if (rate) put_rate(profile.machine, *rate);
+  }
 }
 
 }  // namespace
@@ -179,6 +227,7 @@ void put_into_machine(Profile& profile) {
   put_copy_rates(profile);
   const std::vector<Engine> engines = profile.machine.engines;
   for (const Engine& engine : engines) {
+    if (engine.kind == EngineKind::gpu) put_gpu_rates(profile, engine);
     if (engine.kind != EngineKind::ssd) continue;
     for (const bool write : {false, true}) put_disk_rate(profile, engine, write);
   }

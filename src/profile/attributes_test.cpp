@@ -94,5 +94,38 @@ TEST_F(AttributesTest, TheLinesOfTheMoversEngineBecomeCopyRates) {
   EXPECT_NEAR(rate.bandwidth.value / 60e9, 1, 1e-9) << "of all its cores";
 }
 
+Row gpu_copy(const char* direction, std::uint64_t node, std::uint64_t bytes, double value) {
+  Row row{.experiment = "gpu",
+          .parameters = {{"part", "copy"},
+                         {"direction", direction},
+                         {"gpu", std::uint64_t{2}},
+                         {"node", node},
+                         {"by", "engine"},
+                         {"memory", "pinned"},
+                         {"bytes", bytes},
+                         {"count", std::uint64_t{1}}},
+          .basis = Basis::emulated};
+  row.value = summarize(std::vector{value});
+  return row;
+}
+
+TEST(GpuAttributesTest, WhatCopyEnginesCopyBecomesCopyRates) {
+  Profile profile{.machine = Machine::load("gh200").value()};
+  const std::size_t rates = profile.machine.copy_rates.size();
+  profile.rows = {gpu_copy("to_gpu", 0, 4096, 2e9), gpu_copy("to_gpu", 0, 1 << 26, 400e9),
+                  gpu_copy("from_gpu", 1, 1 << 26, 100e9), gpu_copy("both", 0, 4096, 1e12),
+                  gpu_copy("to_gpu", 1, 4096, 1e9)};
+  profile.rows.back().value.reset();
+  put_into_machine(profile);
+  EXPECT_EQ(profile.machine.copy_rates.size(), rates) << "in the place of what was published";
+  const CopyRate* there = profile.machine.rate(EngineId{2}, NodeId{0}, NodeId{2});
+  ASSERT_NE(there, nullptr);
+  EXPECT_EQ(there->bandwidth.value, 400e9);
+  EXPECT_EQ(there->latency, Nanoseconds{2038}) << "4096 B / 2 GB/s, less 10 ns for the bytes";
+  EXPECT_NE(there->source.find("emulated"), std::string::npos);
+  EXPECT_EQ(profile.machine.rate(EngineId{2}, NodeId{2}, NodeId{1})->bandwidth.value, 100e9);
+  EXPECT_EQ(profile.machine.rate(EngineId{2}, NodeId{1}, NodeId{2})->bandwidth.value, 133e9);
+}
+
 }  // namespace
 }  // namespace headrace

@@ -35,10 +35,10 @@ std::optional<Summary> read_summary(const JsonReader& at, std::size_t runs) {
 Basis read_basis(const JsonReader& at, const Row& row) {
   const std::string word = at.text("basis");
   if (word.empty()) return row.source.empty() ? Basis::measured : Basis::published;
-  for (const Basis basis : {Basis::measured, Basis::published}) {
+  for (const Basis basis : {Basis::measured, Basis::published, Basis::emulated}) {
     if (word == to_string(basis)) return basis;
   }
-  at.wrong("basis", "must be measured or published: a profile holds nothing else");
+  at.wrong("basis", "must be measured, published or emulated: a profile holds nothing else");
   return Basis::measured;
 }
 
@@ -97,6 +97,7 @@ std::string_view to_string(Basis basis) {
     case Basis::measured: return "measured";
     case Basis::modelled: return "modelled";
     case Basis::published: return "published";
+    case Basis::emulated: return "emulated";
   }
   return "unknown";
 }

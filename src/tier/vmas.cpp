@@ -73,6 +73,8 @@ void VmaReader::line(std::string_view line) {
     finish();
     vma_ = next;
     any_ = true;
+  } else if (line.starts_with("Rss:")) {
+    vma_.present = parse_kib(line);
   } else if (line.starts_with("Referenced:")) {
     vma_.referenced = parse_kib(line);
   } else if (line.starts_with("AnonHugePages:") || line.starts_with("ShmemPmdMapped:")) {

@@ -26,6 +26,7 @@ struct Vma {
   bool shared = false;
   FileId file;  // {}: anonymous
   // What only smaps tells.
+  Bytes present;          // pages that are in memory
   Bytes referenced;       // pages touched since clear_refs was last written
   bool huge = false;      // has huge pages, or is to have them (MADV_HUGEPAGE)
   bool hugetlb = false;   // from a hugetlb pool

@@ -210,6 +210,7 @@ Result<HwlocTopology> build_hwloc(const Machine& machine) {
 void set_subtype(hwloc_obj_t object, const Node& node) {
   const char* subtype = node.kind == NodeKind::hbm   ? "HBM"
                         : node.kind == NodeKind::cxl ? "CXL-DRAM"
+                        : node.kind == NodeKind::gpu ? "GPUMemory"
                                                      : "DRAM";
   // hwloc frees it with the topology, so it must come from malloc.
   std::free(object->subtype);

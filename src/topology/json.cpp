@@ -1,5 +1,6 @@
 // Machine <-> JSON. Fields are written in the order of machine.h and always all of them, unknown
-// ones as null; when read, unknown fields are passed over and only ids and kinds must be there.
+// ones as null (but for `gpu`, which only GPUs have); when read, unknown fields are passed over and
+// only ids and kinds must be there.
 
 #include <fmt/core.h>
 
@@ -46,6 +47,15 @@ Json json_of(const AccessAttributes& access) {
           {"measured", access.measured}};
 }
 
+Json json_of(const GpuAttributes& gpu) {
+  return {{"pci", gpu.pci},
+          {"uuid", gpu.uuid},
+          {"paradigm", to_string(gpu.paradigm)},
+          {"copy_engines", gpu.copy_engines},
+          {"host", optional_json(gpu.host, [](NodeId id) { return raw(id); })},
+          {"emulated", gpu.emulated}};
+}
+
 Json json_of(const Node& node) {
   Json distances = Json::object();
   for (const auto& [id, distance] : node.distances) {
@@ -53,17 +63,19 @@ Json json_of(const Node& node) {
   }
   Json access = Json::array();
   for (const AccessAttributes& each : node.access) access.push_back(json_of(each));
-  return {{"id", raw(node.id)},
-          {"kind", to_string(node.kind)},
-          {"reason", node.reason},
-          {"capacity_bytes", optional_json(node.capacity, [](Bytes b) { return b.value; })},
-          {"capacity_source", node.capacity_source},
-          {"name", node.name},
-          {"cpus", node.cpus},
-          {"distances", std::move(distances)},
-          {"access", std::move(access)},
-          {"path", node.path},
-          {"socket", optional_json(node.socket, [](unsigned socket) { return socket; })}};
+  Json json{{"id", raw(node.id)},
+            {"kind", to_string(node.kind)},
+            {"reason", node.reason},
+            {"capacity_bytes", optional_json(node.capacity, [](Bytes b) { return b.value; })},
+            {"capacity_source", node.capacity_source},
+            {"name", node.name},
+            {"cpus", node.cpus},
+            {"distances", std::move(distances)},
+            {"access", std::move(access)},
+            {"path", node.path},
+            {"socket", optional_json(node.socket, [](unsigned socket) { return socket; })}};
+  if (node.gpu) json["gpu"] = json_of(*node.gpu);
+  return json;
 }
 
 Json json_of(const CacheLevel& cache) {
@@ -157,6 +169,29 @@ std::map<NodeId, unsigned> read_distances(const JsonReader& at) {
   return distances;
 }
 
+GpuParadigm read_paradigm(const JsonReader& at) {
+  const std::string text = at.required_text("paradigm");
+  for (const GpuParadigm paradigm :
+       {GpuParadigm::ats, GpuParadigm::hmm, GpuParadigm::managed, GpuParadigm::limited}) {
+    if (to_string(paradigm) == text) return paradigm;
+  }
+  at.wrong("paradigm",
+           fmt::format("no paradigm '{}'; say ats, hmm, managed or limited", printable(text)));
+  return GpuParadigm::limited;
+}
+
+GpuAttributes read_gpu(const JsonReader& at) {
+  GpuAttributes gpu{.pci = at.text("pci"),
+                    .uuid = at.text("uuid"),
+                    .paradigm = read_paradigm(at),
+                    .copy_engines = static_cast<unsigned>(at.integer("copy_engines", 255)),
+                    .emulated = at.flag("emulated")};
+  if (const auto host = at.optional_integer("host", kMaxId)) {
+    gpu.host = NodeId{static_cast<std::uint32_t>(*host)};
+  }
+  return gpu;
+}
+
 Node read_node(const JsonReader& at) {
   Node node{.id = read_node_id(at, "id"),
             .kind = read_node_kind(at),
@@ -174,6 +209,7 @@ Node read_node(const JsonReader& at) {
   if (const auto socket = at.optional_integer("socket", kMaxId)) {
     node.socket = static_cast<unsigned>(*socket);
   }
+  if (const auto gpu = at.object("gpu")) node.gpu = read_gpu(*gpu);
   return node;
 }
 
@@ -215,6 +251,7 @@ void check_references(const Machine& machine, const JsonReader& at) {
     const Node& node = machine.nodes[i];
     for (const auto& [id, distance] : node.distances) need(id, "nodes", i, "distances");
     for (const auto& access : node.access) need(access.initiator, "nodes", i, "access");
+    if (node.gpu && node.gpu->host) need(*node.gpu->host, "nodes", i, "gpu.host");
   }
   for (std::size_t i = 0; i < machine.engines.size(); ++i) {
     need(machine.engines[i].home, "engines", i, "home");

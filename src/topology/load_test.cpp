@@ -1,5 +1,6 @@
 #include <gtest/gtest.h>
 
+#include <map>
 #include <set>
 
 #include "headrace/machine.h"
@@ -11,7 +12,8 @@ namespace {
 using test::FakeHost;
 
 TEST(LoadTest, EveryPresetLoadsAndEveryFigureHasASource) {
-  EXPECT_EQ(presets(), (std::vector<std::string>{"cxl-a1000", "one-node", "xeon-max"}));
+  EXPECT_EQ(presets(), (std::vector<std::string>{"ac922", "cxl-a1000", "gh200", "h100", "h200",
+                                                 "one-node", "x86-pcie3", "xeon-max"}));
   for (const std::string& name : presets()) {
     const auto machine = Machine::load(name);
     ASSERT_TRUE(machine) << machine.error().message;
@@ -49,6 +51,29 @@ TEST(LoadTest, XeonMaxIsTheThesisMachine) {
   EXPECT_EQ(cpus.size(), 96u);
 }
 
+TEST(LoadTest, PresetsWithGpusSayHowTheyAreReached) {
+  const std::map<std::string, GpuParadigm> paradigms = {{"ac922", GpuParadigm::ats},
+                                                        {"gh200", GpuParadigm::ats},
+                                                        {"h100", GpuParadigm::managed},
+                                                        {"h200", GpuParadigm::managed},
+                                                        {"x86-pcie3", GpuParadigm::managed}};
+  for (const auto& [name, paradigm] : paradigms) {
+    const auto machine = Machine::load(name);
+    ASSERT_TRUE(machine) << machine.error().message;
+    const auto gpus = machine->of_kind(NodeKind::gpu);
+    ASSERT_FALSE(gpus.empty());
+    for (const Node* gpu : gpus) {
+      ASSERT_TRUE(gpu->gpu && gpu->gpu->host);
+      EXPECT_EQ(gpu->gpu->paradigm, paradigm);
+      EXPECT_EQ(gpu->byte_addressable(), name == "gh200");
+    }
+  }
+  const auto two = *Machine::load("gh200");
+  EXPECT_EQ(two.rate(EngineId{2}, NodeId{0}, NodeId{2})->bandwidth.value, 377e9);
+  EXPECT_EQ(two.rate(EngineId{2}, NodeId{2}, NodeId{0})->bandwidth.value, 297e9);
+  EXPECT_EQ(two.rate(EngineId{2}, NodeId{1}, NodeId{2})->bandwidth.value, 133e9);
+}
+
 TEST(LoadTest, AFileLoadsAndSaysWhereItCameFrom) {
   FakeHost files;
   files.write("mine.json", Machine::load("one-node")->to_json());
@@ -78,8 +103,10 @@ TEST(LoadTest, FailuresSayWhatToDo) {
   const auto absent = Machine::load("nope");
   ASSERT_FALSE(absent);
   EXPECT_EQ(absent.error().code, ErrorCode::absent);
-  EXPECT_EQ(absent.error().message,
-            "no file and no preset 'nope'; presets are cxl-a1000, one-node, xeon-max");
+  EXPECT_EQ(
+      absent.error().message,
+      "no file and no preset 'nope'; presets are ac922, cxl-a1000, gh200, h100, h200, one-node, "
+      "x86-pcie3, xeon-max");
   EXPECT_EQ(Machine::load("").error().code, ErrorCode::absent);
   EXPECT_EQ(Machine::load(files.at("").string()).error().code, ErrorCode::invalid);
   files.write("bad.json", "{\"schema_version\": 1,");

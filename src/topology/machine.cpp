@@ -49,6 +49,17 @@ std::string_view to_string(EngineKind kind) {
   return {};
 }
 
+std::string_view to_string(GpuParadigm paradigm) {
+  switch (paradigm) {
+    case GpuParadigm::ats: return "ats";
+    case GpuParadigm::hmm: return "hmm";
+    case GpuParadigm::managed: return "managed";
+    case GpuParadigm::limited: return "limited";
+  }
+  CHECK(false);
+  return {};
+}
+
 Result<NodeKind> parse_node_kind(std::string_view text) {
   for (const auto& [value, name] : kNodeKinds) {
     if (name == text) return value;
@@ -105,7 +116,12 @@ bool can_copy(const Engine& engine, const Node& from, const Node& to) {
     case EngineKind::cpu:
     case EngineKind::dsa: return from_memory && to_memory;
     case EngineKind::ssd: return (from_home && to_memory) || (to_home && from_memory);
-    case EngineKind::gpu: return (from_home && (to_memory || to_home)) || (to_home && from_memory);
+    case EngineKind::gpu: {
+      const auto reaches = [](const Node& home, const Node& other) {
+        return other.byte_addressable() || other.kind == NodeKind::gpu || !home.byte_addressable();
+      };
+      return (from_home && reaches(from, to)) || (to_home && reaches(to, from));
+    }
     case EngineKind::migrate: return false;
   }
   CHECK(false);

@@ -94,7 +94,9 @@ TEST(MachineTest, WhatCanCopyWhere) {
       {EngineKind::cpu, dram.id, memory},
       {EngineKind::dsa, dram.id, memory},
       {EngineKind::ssd, disk.id, {{0, 2}, {1, 2}, {2, 0}, {2, 1}}},
-      {EngineKind::gpu, gpu.id, {{0, 4}, {1, 4}, {4, 0}, {4, 1}, {4, 4}}},
+      {EngineKind::gpu,
+       gpu.id,
+       {{0, 4}, {1, 4}, {4, 0}, {4, 1}, {4, 4}, {4, 5}, {5, 4}, {2, 4}, {3, 4}, {4, 2}, {4, 3}}},
       {EngineKind::migrate, dram.id, {}},
   };
   for (const Ability& each : cases) {

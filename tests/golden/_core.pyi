@@ -102,6 +102,38 @@ class AccessAttributes:
     def measured(self) -> bool:
         """Measured with all CPUs of the initiator."""
 
+class GpuAttributes:
+    """What the driver of a GPU says about it."""
+
+    def __repr__(self) -> str: ...
+
+    def asdict(self) -> dict[str, object]:
+        """The fields by name, nested records too."""
+
+    @property
+    def pci(self) -> str:
+        """Its PCI address; empty when unknown."""
+
+    @property
+    def uuid(self) -> str:
+        """32 hexadecimal digits; empty when unknown."""
+
+    @property
+    def paradigm(self) -> Literal['ats', 'hmm', 'managed', 'limited']:
+        """How far CPUs and GPU see each other's memory."""
+
+    @property
+    def copy_engines(self) -> int:
+        """Copies that may be under way at the same time."""
+
+    @property
+    def host(self) -> int | None:
+        """The nearest node of the host; None when unknown."""
+
+    @property
+    def emulated(self) -> bool:
+        """Made of software: its speed says nothing."""
+
 class Node:
     """One memory with one location."""
 
@@ -149,6 +181,10 @@ class Node:
     @property
     def path(self) -> str:
         """Storage: a directory on it."""
+
+    @property
+    def gpu(self) -> GpuAttributes | None:
+        """GPUs whose driver was asked; else None."""
 
     @property
     def byte_addressable(self) -> bool:
@@ -261,6 +297,11 @@ class DsaFinding:
 def examine_dsa(*, sysfs: str | os.PathLike | None = None, dev: str | os.PathLike | None = None, pci: str | os.PathLike = ...) -> list[DsaFinding]:
     """
     The DSA devices of this host, or of one whose files lie elsewhere; without names by HEADRACE_DSA_SYSFS and HEADRACE_DSA_DEV.
+    """
+
+def gpu_driver() -> str:
+    """
+    The driver of GPUs that this process uses; AbsentError or UnsupportedError with what to do where there is none.
     """
 
 class Machine:
@@ -431,6 +472,10 @@ class Placement:
         """Keep it in memory (mlock)."""
 
     @property
+    def pin(self) -> bool:
+        """Register it with the driver of GPUs."""
+
+    @property
     def reason(self) -> str:
         """Why a policy chose it."""
 
@@ -439,7 +484,7 @@ class Placement:
         """On one node, or on the nodes of one kind, nearest first."""
 
     @staticmethod
-    def parse(machine: Machine, text: str, *, pages: Literal['base', 'transparent', 'huge_2m', 'huge_1g'] = 'transparent', touch: bool = True, lock: bool = False, near: Sequence[int] = []) -> Placement:
+    def parse(machine: Machine, text: str, *, pages: Literal['base', 'transparent', 'huge_2m', 'huge_1g'] = 'transparent', touch: bool = True, lock: bool = False, near: Sequence[int] = [], pin: bool = False) -> Placement:
         """
         As people write it: a kind 'hbm', a property 'fastest', 'lowest_latency', 'highest_bandwidth' or 'largest', nodes '0-3,8', weights '0=3,8=1' or 'dram=3,cxl=1'; several of them, 'hbm:dram', are tried in this order.
         """
@@ -478,6 +523,14 @@ class Object:
     @property
     def writable(self) -> bool:
         """Whether it can be copied to."""
+
+    @property
+    def device_address(self) -> int | None:
+        """Where code of a GPU finds it; None for what CPUs reach."""
+
+    @property
+    def __cuda_array_interface__(self) -> dict[str, object]:
+        """Its bytes for PyTorch and CuPy, where they are memory of a GPU."""
 
     def extent(self, offset: int = 0, length: int | None = None) -> Extent:
         """A range of it; up to its end if no length is given."""
@@ -524,6 +577,10 @@ class Buffer(Object):
     def fallback(self) -> str:
         """Why not the page size asked for; empty if it is."""
 
+    @property
+    def pinned(self) -> bool:
+        """Registered with the driver of GPUs, all of it."""
+
     def numpy(self, dtype: numpy.typing.DTypeLike = 'uint8') -> numpy.typing.NDArray[Any]:
         """Its bytes as an array that shares them and keeps them alive."""
 
@@ -537,11 +594,21 @@ class Buffer(Object):
 
 class MemoryRange(Object):
     """
-    Memory of another Python object (an array, a bytearray), which it keeps alive.
+    Memory of another Python object (an array, a bytearray, a tensor on a GPU), which it keeps alive.
     """
 
-    def __init__(self, memory: _Buffer, node: int | None = None) -> None:
-        """`node`: where the memory is; if not given, the kernel is asked."""
+    def __init__(self, memory: _Buffer | Any, node: int | None = None, *, machine: Machine | None = None, wait: bool = True) -> None:
+        """
+        What has the buffer protocol, a tensor of PyTorch, __cuda_array_interface__ or __dlpack__. `node`: where the memory is; if not given, the kernel is asked, or the driver of GPUs and `machine`, which is this host by default. `wait`: until the stream that computes it has.
+        """
+
+    @property
+    def itemsize(self) -> int:
+        """Bytes of an element of the array."""
+
+    @property
+    def stream(self) -> int | None:
+        """The stream of a GPU that was not waited for; None: there is none."""
 
     def numpy(self, dtype: numpy.typing.DTypeLike = 'uint8') -> numpy.typing.NDArray[Any]:
         """Its bytes as an array that shares them and keeps them alive."""
@@ -751,6 +818,14 @@ class CompletionQueue:
     @overload
     def add(self, block: Block, key: int) -> None:
         """Tells `key` when the copy is there or has failed."""
+
+    @overload
+    def add(self, layer: KvLayer, key: int) -> None:
+        """Tells `key` when the layer is there or has failed."""
+
+    @overload
+    def add(self, stored: KvStored, key: int) -> None:
+        """Tells `key` when all blocks are stored or refused."""
 
     def take(self) -> list[int]:
         """The keys of moves that have ended since the last call."""
@@ -982,6 +1057,277 @@ class Cache:
     def stats(self) -> CacheStats:
         """Counts."""
 
+class KvGeometry:
+    """What decides the bytes of a KV block, and how many they are."""
+
+    def __init__(self, model: str, *, layers: int, kv_heads: int, head_dim: int, element_bytes: int = 2, block_tokens: int = 16, tensors: int = 2, revision: str = '') -> None:
+        """
+        `tensors`: keys and values, or 1 where one latent vector stands for both. `revision`: whatever else the bytes depend on, such as weights, adapter or tenant.
+        """
+
+    @property
+    def model(self) -> str:
+        """Part of each key."""
+
+    @property
+    def revision(self) -> str:
+        """Part of each key."""
+
+    @property
+    def layers(self) -> int: ...
+
+    @property
+    def kv_heads(self) -> int: ...
+
+    @property
+    def head_dim(self) -> int: ...
+
+    @property
+    def element_bytes(self) -> int: ...
+
+    @property
+    def block_tokens(self) -> int: ...
+
+    @property
+    def tensors(self) -> int: ...
+
+    @property
+    def fragment_bytes(self) -> int:
+        """One layer of a block."""
+
+    @property
+    def block_bytes(self) -> int:
+        """All layers."""
+
+    def keys(self, tokens: Sequence[int]) -> list[bytes]:
+        """
+        The keys of the whole blocks of a prompt, 16 bytes each: BLAKE2b over the key before and the tokens of the block.
+        """
+
+    def __eq__(self, other: object, /) -> bool: ...
+
+    def __hash__(self) -> int: ...
+
+    def __repr__(self) -> str: ...
+
+class KvStoredCounts:
+    """What became of the blocks of a store()."""
+
+    def __repr__(self) -> str: ...
+
+    def asdict(self) -> dict[str, object]:
+        """The fields by name, nested records too."""
+
+    @property
+    def stored(self) -> int: ...
+
+    @property
+    def present(self) -> int:
+        """Were there already."""
+
+    @property
+    def refused(self) -> int:
+        """No room: too much in flight, or all pinned."""
+
+    @property
+    def failed(self) -> int:
+        """Their copy did."""
+
+class KvTierStats:
+    """One tier."""
+
+    def __repr__(self) -> str: ...
+
+    def asdict(self) -> dict[str, object]:
+        """The fields by name, nested records too."""
+
+    @property
+    def name(self) -> str:
+        """The kind of memory, or the folder."""
+
+    @property
+    def budget(self) -> int:
+        """Bytes, whole blocks."""
+
+    @property
+    def used(self) -> int:
+        """Bytes of blocks now."""
+
+    @property
+    def blocks(self) -> int:
+        """Blocks now."""
+
+    @property
+    def hits(self) -> int:
+        """Blocks loaded from it."""
+
+    @property
+    def loaded(self) -> int:
+        """Bytes loaded from it."""
+
+    @property
+    def arrived(self) -> int:
+        """Blocks that came from another tier."""
+
+    @property
+    def evicted(self) -> int:
+        """Blocks that left it; a slower tier has them."""
+
+    @property
+    def dropped(self) -> int:
+        """Blocks that left it and are gone."""
+
+class KvStats:
+    """Counts since the store was opened."""
+
+    def __repr__(self) -> str: ...
+
+    def asdict(self) -> dict[str, object]:
+        """The fields by name, nested records too."""
+
+    @property
+    def tiers(self) -> list[KvTierStats]:
+        """From fast to slow."""
+
+    @property
+    def matched(self) -> int:
+        """Blocks found by match()."""
+
+    @property
+    def missed(self) -> int:
+        """Blocks it did not find."""
+
+    @property
+    def stores(self) -> KvStoredCounts:
+        """What became of blocks given to store()."""
+
+    @property
+    def failed(self) -> int:
+        """Blocks that could not be written to a slower tier."""
+
+    @property
+    def damaged(self) -> int:
+        """Copies dropped: unreadable, or other bytes."""
+
+    @property
+    def reopened(self) -> int:
+        """Blocks found when the store was opened."""
+
+    @property
+    def in_flight(self) -> int:
+        """Bytes of stores now."""
+
+    @property
+    def pinned(self) -> int:
+        """Bytes of blocks held by matches and loads now."""
+
+    @property
+    def last_error(self) -> str:
+        """Of a tier; empty: none."""
+
+class KvMatch:
+    """
+    The leading blocks of a prompt that are there. Holds them where they are until release(), the end of `with`, or until it is dropped.
+    """
+
+    @property
+    def keys(self) -> list[bytes]:
+        """Of the blocks, for load()."""
+
+    @property
+    def tiers(self) -> list[int]:
+        """The number of the fastest tier that has each block."""
+
+    def __len__(self) -> int: ...
+
+    def release(self) -> None:
+        """Lets the blocks go."""
+
+    def __enter__(self) -> KvMatch: ...
+
+    def __exit__(self, *error: object) -> None: ...
+
+class KvLayer:
+    """One layer of a load: await it, or wait for it."""
+
+    def done(self) -> bool:
+        """True once all of it is there and verified, or it has failed."""
+
+    def wait(self, timeout: float = 60.0) -> None:
+        """
+        Waits at most `timeout` seconds; the layer becomes urgent. IoError: blocks of it could not be read or were damaged, and KvLoad.leading says what is left.
+        """
+
+    def urgent(self) -> None:
+        """Somebody has come to wait for it: from now on it goes as demand."""
+
+    def __await__(self) -> Generator[Any, None, None]:
+        """Under asyncio: as wait(), without blocking the loop."""
+
+class KvLoad:
+    """Blocks on their way into memory, which is kept until they are there."""
+
+    @property
+    def layers(self) -> int: ...
+
+    def layer(self, layer: int) -> KvLayer:
+        """One layer, to be awaited."""
+
+    def done(self) -> bool:
+        """True once nothing more will be written."""
+
+    def wait(self, timeout: float = 60.0) -> None:
+        """All layers; raises the first error of any."""
+
+    def __await__(self) -> Generator[Any, None, None]:
+        """Under asyncio: as wait(), without blocking the loop."""
+
+    @property
+    def leading(self) -> int:
+        """How many leading blocks have not failed so far."""
+
+    def cancel(self) -> None:
+        """Asks to stop; layers that are there stay."""
+
+class KvStored:
+    """
+    Blocks on their way from memory, which is kept and must not change until they are stored.
+    """
+
+    def done(self) -> bool: ...
+
+    def wait(self, timeout: float = 60.0) -> KvStoredCounts:
+        """What became of each block."""
+
+    def __await__(self) -> Generator[Any, None, KvStoredCounts]:
+        """Under asyncio: as wait(), without blocking the loop."""
+
+class KvStore:
+    """headrace.kv.Store, with memory given as objects."""
+
+    def __init__(self, mover: Mover, geometry: KvGeometry, tiers: Sequence[tuple[str, bool, int, bool]], *, eviction: str = 'sieve', in_flight: int = 268435456) -> None:
+        """Tiers: where, whether that is a folder, bytes, and whether pinned."""
+
+    @property
+    def geometry(self) -> KvGeometry: ...
+
+    def match_keys(self, keys: Sequence[bytes]) -> KvMatch:
+        """Pins the leading blocks that are there."""
+
+    def store_object(self, keys: Sequence[bytes], source: Extent | Object, *, layout: Literal['page_first', 'layer_first'], positions: Sequence[int], priority: Literal['demand', 'prefetch', 'migration'], stream: int | None) -> KvStored:
+        """As headrace.kv.Store.store()."""
+
+    def load_object(self, keys: Sequence[bytes], into: Extent | Object, *, layout: Literal['page_first', 'layer_first'], positions: Sequence[int], layer_order: bool, priority: Literal['demand', 'prefetch', 'migration'], deadlines: Sequence[float], promote: bool, stream: int | None) -> KvLoad:
+        """As headrace.kv.Store.load()."""
+
+    def flush(self, timeout: float = 60.0) -> None:
+        """
+        Writes to the folder what is only in memory, as far as there is room. TimedOutError: some of it was.
+        """
+
+    def stats(self) -> KvStats:
+        """Counts."""
+
 class Capabilities:
     """Facts about an open backend."""
 
@@ -1157,6 +1503,105 @@ def format_bytes(bytes: int) -> str:
 def format_rate(bytes_per_second: float) -> str:
     """24.1 GB/s: decimal multiples."""
 
+class UnifiedMemoryGpu:
+    """A GPU to measure on."""
+
+    def __repr__(self) -> str: ...
+
+    def asdict(self) -> dict[str, object]:
+        """The fields by name, nested records too."""
+
+    @property
+    def name(self) -> str:
+        """Its name."""
+
+    @property
+    def capacity(self) -> int:
+        """Bytes."""
+
+    @property
+    def paradigm(self) -> str:
+        """How it reaches memory of the host: ats, hmm, managed, limited."""
+
+def unified_memory_gpus(machine: Machine) -> list[UnifiedMemoryGpu]:
+    """Those of this host, by the driver's numbers."""
+
+class UnifiedMemoryRun:
+    """One run of a kernel on an array."""
+
+    def __repr__(self) -> str: ...
+
+    def asdict(self) -> dict[str, object]:
+        """The fields by name, nested records too."""
+
+    @property
+    def time(self) -> float:
+        """By events of the GPU."""
+
+    @property
+    def correct(self) -> bool:
+        """What the kernel read, by its sum."""
+
+    @property
+    def before(self) -> Residency | None:
+        """Where the array's pages were before it."""
+
+    @property
+    def after(self) -> Residency | None:
+        """And after it."""
+
+class UnifiedMemoryResult:
+    """All runs, and on what."""
+
+    def __repr__(self) -> str: ...
+
+    def asdict(self) -> dict[str, object]:
+        """The fields by name, nested records too."""
+
+    @property
+    def device(self) -> str:
+        """The GPU's name."""
+
+    @property
+    def emulated(self) -> bool:
+        """It is made of software."""
+
+    @property
+    def paradigm(self) -> str:
+        """How it reaches memory of the host: ats, hmm, managed, limited."""
+
+    @property
+    def device_free(self) -> int:
+        """Bytes, before the array."""
+
+    @property
+    def blocks(self) -> int:
+        """Of the kernel."""
+
+    @property
+    def threads_per_block(self) -> int: ...
+
+    @property
+    def in_flight(self) -> int:
+        """Bytes all threads ask for at once."""
+
+    @property
+    def advice_confirmed(self) -> bool | None:
+        """Whether the driver names the advice; None where it cannot be asked."""
+
+    @property
+    def runs(self) -> list[UnifiedMemoryRun]:
+        """In their order."""
+
+    @property
+    def written(self) -> bool:
+        """The array held in the end what the last run wrote."""
+
+def run_unified_memory(machine: Machine, size: int, *, managed: bool = True, node: int | None = None, accessed_by: bool = False, read_mostly: bool = False, preferred_location_cpu: bool = False, touch_on_host: bool = False, write: bool = False, runs: int = 5, device: int = 0, prefetch_block: int | None = None, streams: int = 2, wide: bool = False, oversubscribe: bool = False, stop: Callable[[], bool] | None = None, progress: Callable[[int, int], object] | None = None) -> UnifiedMemoryResult:
+    """
+    Reads or writes an array with a kernel of a GPU, run after run: managed memory with this advice, or memory of a node of the host. Managed memory larger than the GPU has free is refused unless `oversubscribe`. `stop` is asked between runs.
+    """
+
 class Row:
     """One point of one experiment: a number with its spread, or why not."""
 
@@ -1216,7 +1661,7 @@ class Row:
         """
 
     @property
-    def basis(self) -> Literal['measured', 'modelled', 'published']:
+    def basis(self) -> Literal['measured', 'modelled', 'published', 'emulated']:
         """What the number rests on; a profile has no modelled row."""
 
     @property
@@ -1632,7 +2077,7 @@ class AdvisedNode:
         """Of the data set: what fits."""
 
     @property
-    def basis(self) -> Literal['measured', 'modelled', 'published']:
+    def basis(self) -> Literal['measured', 'modelled', 'published', 'emulated']:
         """What its curve rests on."""
 
     @property
@@ -2146,15 +2591,19 @@ class TierStep:
     def backed_off(self) -> int:
         """Resident bytes of chunks that refused before and were not tried again."""
 
+    @property
+    def undone(self) -> str:
+        """By the guard, with why; empty if nothing was."""
+
 class PageTier:
     """
     Memory of this process between DRAM and swap, or fast and slow nodes: the hot of it stays within a budget, the cold goes out.
     """
 
     @staticmethod
-    def open(budget: int, *, fast: Sequence[int] = [], slow: Sequence[int] = [], hysteresis: float = 0.1, least_heat: float = 0.05, per_second: int = 67108864, chunk: int = 262144, half_life: float = 10.0, least_interval: float = 0.1) -> PageTier:
+    def open(budget: int, *, fast: Sequence[int] = [], slow: Sequence[int] = [], hysteresis: float = 0.1, least_heat: float = 0.05, per_second: int = 67108864, chunk: int = 262144, half_life: float = 10.0, least_interval: float = 0.1, guard: float = 0.05) -> PageTier:
         """
-        `budget`: bytes that may be resident, in DRAM or on the nodes `fast`. `slow`: nodes to which the cold goes; without any it is swap. UnsupportedError: there is no swap or it is full, with what to do. AbsentError, DeniedError, ExhaustedError: nothing can move to one of the nodes.
+        `budget`: bytes that may be resident, in DRAM or on the nodes `fast`. `slow`: nodes to which the cold goes; without any it is swap. `guard`: the share by which moves may lessen the work per second that step() is told; beyond, the last ones are undone. UnsupportedError: there is no swap or it is full, with what to do. AbsentError, DeniedError, ExhaustedError: nothing can move to one of the nodes.
         """
 
     def add(self, memory: Object) -> None:
@@ -2167,9 +2616,9 @@ class PageTier:
         Ends that; what is out stays out: in swap until it is touched, on its node for ever.
         """
 
-    def step(self) -> TierStep:
+    def step(self, work: int | None = None) -> TierStep:
         """
-        Looks, decides and moves: to be called each second or so. ExhaustedError: sooner than the least interval.
+        Looks, decides and moves: to be called each second or so. `work`: what the program has done since its start, in a unit of which it always does as many per second as it can; without it there is no guard. ExhaustedError: sooner than the least interval.
         """
 
     def decisions(self) -> list[TierDecision]:
@@ -2331,15 +2780,15 @@ class ProcessTierStep:
 
     @property
     def resident(self) -> int:
-        """Bytes in DRAM, as far as known."""
+        """Bytes in the fast tier, as far as known."""
 
     @property
     def out(self) -> int:
-        """Bytes in swap."""
+        """Bytes in the slow one."""
 
     @property
     def went_out(self) -> int:
-        """Bytes that this step paged out."""
+        """Bytes that this step moved out."""
 
     @property
     def came_in(self) -> int:
@@ -2391,11 +2840,11 @@ class ProcessTierTotals:
 
     @property
     def mover_cpu(self) -> float:
-        """CPU time to page out and bring in."""
+        """CPU time to move."""
 
     @property
     def went_out(self) -> int:
-        """Bytes paged out."""
+        """Bytes moved out."""
 
     @property
     def came_in(self) -> int:
@@ -2410,10 +2859,12 @@ class ProcessTierTotals:
         """Faults that came faster than they were taken."""
 
 class ProcessTier:
-    """Memory of another process between DRAM and swap. Thread-safe."""
+    """
+    Memory of another process between DRAM and swap, or between nodes. Thread-safe.
+    """
 
     @property
-    def source(self) -> Literal['hint-faults', 'refaults']:
+    def source(self) -> Literal['hint-faults', 'refaults', 'referenced', 'damon']:
         """By what it tells hot from cold."""
 
     @property
@@ -2434,9 +2885,9 @@ class ProcessTier:
     def close(self) -> None:
         """Ends it and puts settings of the kernel back."""
 
-def tier_process(pid: int, budget: int, *, source: Literal['hint-faults', 'refaults'] | None = None, guard: float = 0.05, per_second: int = 67108864, half_life: float = 120.0, directory: str = '') -> ProcessTier:
+def tier_process(pid: int, budget: int, *, source: Literal['hint-faults', 'refaults', 'referenced', 'damon'] | None = None, guard: float = 0.05, per_second: int = 67108864, half_life: float = 0.0, directory: str = '', fast: Sequence[int] = [], slow: Sequence[int] = [], hold: bool = False) -> ProcessTier:
     """
-    Keeps what a process has in memory within `budget` bytes, the hot of it first. ExhaustedError: another tiers it; DeniedError: it takes root; UnsupportedError: no swap.
+    Keeps what a process has in memory within `budget` bytes, the hot of it first; with nodes what it has on the `fast` ones, the rest on the `slow`; with `hold` beside swap by the limit of its cgroup too. ExhaustedError: another tiers it; DeniedError: it takes root, or the same user between nodes; UnsupportedError: no swap.
     """
 
 def restore_after_kill(directory: str = '') -> bool:
@@ -2487,4 +2938,36 @@ def stream_fill(a: _Buffer, b: _Buffer, c: _Buffer, cpus: Sequence[int]) -> None
 def stream_run(kernel: str, a: _Buffer, b: _Buffer, c: _Buffer, cpus: Sequence[int]) -> StreamRun:
     """
     One repetition after stream_fill(), and a look at what it left (IoError).
+    """
+
+class LayerRun:
+    """What a layer did."""
+
+    def __repr__(self) -> str: ...
+
+    def asdict(self) -> dict[str, object]:
+        """The fields by name, nested records too."""
+
+    @property
+    def bytes(self) -> int:
+        """Read."""
+
+    @property
+    def operations(self) -> int:
+        """On floats."""
+
+    @property
+    def seconds(self) -> float:
+        """From the first thread's start to the last one's end."""
+
+    @property
+    def cpu_share(self) -> float:
+        """The part of it in which threads had their CPUs."""
+
+def fill_random(memory: _Buffer, seed: int, cpus: Sequence[int]) -> None:
+    """Random bytes, written by a thread on each CPU."""
+
+def run_layer(memory: _Buffer, start: int, bytes: int, operations: int, cpus: Sequence[int]) -> LayerRun:
+    """
+    Reads so much of the memory, from `start` on and again from its beginning, and multiplies, with a thread on each CPU.
     """

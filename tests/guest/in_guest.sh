@@ -4,8 +4,8 @@
 # workload_query_test
 # Parts are of the topology xeon-max: memory, query, groups, placement, tier and, with the Python of
 # the checkout, run (headrace run and where) and bench (the histogram and STREAM by placement); of
-# the topology cxl: cxl; of the topology slow: slow and, with that Python, tier_kernel. Each begins
-# with what a fresh boot has: no file cached, free memory in one piece.
+# the topology cxl: cxl; of the topology slow: slow and, with that Python, tier_kernel and
+# tier_process. Each begins with what a fresh boot has: no file cached, free memory in one piece.
 set -euo pipefail
 here=$(dirname "$(realpath "$0")")
 # From tmpfs: pages of a program on 9p would be fetched one by one, and must not land in CXL memory.
@@ -49,6 +49,7 @@ part() {
     run) "$here/../../.venv/bin/python" "$here/run_and_where.py" | cat ;;  # no terminal
     bench) "$here/../../.venv/bin/python" "$here/placed_benches.py" | cat ;;
     tier_kernel) "$here/../../.venv/bin/python" "$here/tier_kernel.py" | cat ;;
+    tier_process) "$here/../../.venv/bin/python" "$here/tier_process.py" | cat ;;
     cxl)
       "$here/cxl-online"
       run 'Cxl*'

@@ -20,7 +20,7 @@ topologies=(xeon-max cxl)
 # What users run needs the Python package (make install).
 if [ -x "$here/../../.venv/bin/headrace" ]; then
   parts[xeon-max]+=" run bench"
-  parts[slow]="slow tier_kernel"
+  parts[slow]="slow tier_kernel tier_process"
   topologies+=(slow)
 fi
 

@@ -239,7 +239,35 @@ def dsa(make: Maker) -> Iterator[Row]:
     yield row("interference", MIB, 1.6e11, method="stream", window=8, beside="1 copy by a device")
 
 
-EXPERIMENTS = (latency, bandwidth, loaded, stream, copy, migrate, storage, interference, dsa)
+def gpu(make: Maker) -> Iterator[Row]:
+    """One GPU at node 0, behind a link that another socket reaches at two thirds."""
+
+    def row(part: str, unit: str, value: float, **other: Any) -> Row:
+        point = {"part": part, "direction": "to_gpu", "gpu": 2000, "node": 0, "by": "engine",
+                 "memory": "pinned", "bytes": 64 * MIB, "count": 1}  # fmt: skip
+        return make.row("gpu", unit, value, **(point | other))
+
+    ways = {
+        ("engine", "pinned"): 5.5e10, ("kernel", "pinned"): 5.2e10, ("engine", "pageable"): 1e10,
+    }  # fmt: skip
+    for size, direction in itertools.product((64 * KIB, 64 * MIB), ("to_gpu", "from_gpu")):
+        for (by, memory), best in ways.items():
+            rate = best * size / (size + 512 * KIB)
+            yield row("copy", "B/s", rate, direction=direction, by=by, memory=memory, bytes=size)
+    yield row("copy", "B/s", 3.6e10, node=1)
+    yield row("copy", "B/s", 8.4e10, direction="both",
+              details={"to_gpu": 4.3e10, "from_gpu": 4.1e10})  # fmt: skip
+    yield row("copy", "B/s", 2e12, direction="inside", node=2000, memory="device")
+    for count, by in itertools.product((1, 256), ("engine", "batch", "kernel")):
+        each = 2500.0 / (1 if by == "engine" else count) + 400
+        yield row("batch", "ns", each, by=by, bytes=64 * KIB, count=count)
+    yield row("latency", "ns", 1100, by="kernel", bytes=16 * MIB)
+    yield row("allocation", "ns/MiB", 9e4, by="placed")
+
+
+EXPERIMENTS = (
+    latency, bandwidth, loaded, stream, copy, migrate, storage, interference, dsa, gpu
+)  # fmt: skip
 
 
 def profile(seed: int = 1, noise: float = 0.01) -> Row:

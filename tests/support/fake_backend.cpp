@@ -17,11 +17,6 @@ constexpr Nanoseconds kIdle = std::chrono::milliseconds{50};
 // ... and while pieces wait for their time.
 constexpr Nanoseconds kTick = std::chrono::microseconds{20};
 
-bool overlap(const Extent& a, const Extent& b) {
-  if (a.length == 0_B || b.length == 0_B) return false;
-  return a.memory() < b.memory() + b.length.value && b.memory() < a.memory() + a.length.value;
-}
-
 std::pair<NodeId, NodeId> link_of(const Piece& piece) {
   return {piece.from.object->node(), piece.to.object->node()};
 }

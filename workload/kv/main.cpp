@@ -14,6 +14,8 @@
 #include "workload/kv/live/connection.h"
 #include "workload/kv/live/server_process.h"
 #include "workload/kv/options.h"
+#include "workload/kv/store/serve.h"
+#include "workload/kv/store/store.h"
 
 namespace headrace::kv_bench {
 namespace {
@@ -40,6 +42,7 @@ Result<nlohmann::ordered_json> driven(const Options& options) {
   HEADRACE_TRY(const Driven found, drive(*workload, options.drive));
   return nlohmann::ordered_json{{"operations", found.operations},
                                 {"wrong", found.wrong},
+                                {"repeated", found.repeated},
                                 {"not_begun", found.not_begun},
                                 {"seconds", found.seconds},
                                 {"p50_us", found.p50_us},
@@ -55,13 +58,21 @@ Result<nlohmann::ordered_json> done(const Options& options) {
   switch (options.task) {
     case Task::model: break;
     case Task::load:
-      HEADRACE_TRY_STATUS(load(live.socket, live.records, live.value_bytes, live.seed));
+      HEADRACE_TRY_STATUS(
+          load({live.protocol, live.socket, live.records, live.value_bytes, live.rate, live.seed}));
       return nlohmann::ordered_json{{"records", live.records}};
     case Task::drive: return driven(options);
     case Task::place: {
-      HEADRACE_TRY(const PagesOut pages, page_out(live.server, options.share, live.seed));
+      HEADRACE_TRY(const PagesOut pages,
+                   options.to ? move_out(live.server, options.share, *options.to, live.seed)
+                              : page_out(live.server, options.share, live.seed));
       return nlohmann::ordered_json{{"data_bytes", pages.data.value},
                                     {"out_bytes", pages.out.value}};
+    }
+    case Task::store: {
+      HEADRACE_TRY(const auto store, Store::open(options.store));
+      HEADRACE_TRY_STATUS(serve(*store, live.socket));
+      break;
     }
     case Task::serve: HEADRACE_TRY_STATUS(become(options.program, live.server)); break;
   }

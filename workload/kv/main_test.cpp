@@ -31,7 +31,7 @@ TEST(Program, ModelsAMachine) {
   ASSERT_EQ(ended.code, 0) << ended.out;
   const auto document = nlohmann::json::parse(ended.out);
   EXPECT_EQ(document.at("rows").size(), 9U);
-  for (const auto& row : document.at("rows")) EXPECT_EQ(row.at("basis"), "model");
+  for (const auto& row : document.at("rows")) EXPECT_EQ(row.at("basis"), "modelled");
 }
 
 TEST(Program, SaysInOneLineWhatIsWrong) {

@@ -45,28 +45,52 @@ Option number(std::string_view name, std::string_view about, T& field, T least, 
 constexpr std::array kTasks = {
     std::pair{"model", Task::model}, std::pair{"load", Task::load},
     std::pair{"drive", Task::drive}, std::pair{"place", Task::place},
-    std::pair{"serve", Task::serve},
+    std::pair{"store", Task::store}, std::pair{"serve", Task::serve},
 };
 
 Status set_task(Task& task, std::string_view text) {
   for (const auto& [name, value] : kTasks) {
     if (text == name) return task = value, Status{};
   }
-  return fail(ErrorCode::invalid, "no task '{}'; there are model, load, drive, place, serve", text);
+  return fail(ErrorCode::invalid, "no task '{}'; there are model, load, drive, place, store, serve",
+              text);
 }
 
 // Options of a server and of those who ask it, into fields that outlive them.
-void add_live(std::vector<Option>& options, DriveOptions& drive, double& share) {
+void add_live(std::vector<Option>& options, Options& chosen) {
+  DriveOptions& drive = chosen.drive;
+  options.push_back({"--protocol", "NAME", "That the server speaks: redis, memcached (redis)",
+                     [&](std::string_view text) -> Status {
+                       if (text != "redis" && text != "memcached") {
+                         return fail(ErrorCode::absent,
+                                     "no protocol '{}'; there are redis, memcached", text);
+                       }
+                       drive.protocol = text == "redis" ? Protocol::redis : Protocol::memcached;
+                       return {};
+                     }});
   options.push_back({"--socket", "PATH", "Where the server listens",
                      [&](std::string_view text) { return drive.socket = text, Status{}; }});
   options.push_back(number("--server", "Its process; of serve, the parent that it ends with",
                            drive.server, 1, 1 << 30));
   options.push_back(number("--seconds", "That it is asked (1)", drive.seconds, 0.001, 600.0));
-  options.push_back(
-      {"--rate", "N", "Operations per second; default: a closed loop", [&](std::string_view text) {
-         return set_number(drive.rate.emplace(), "--rate", text, 1.0, 1e7);
-       }});
-  options.push_back(number("--share", "Of its pages to be in swap (0)", share, 0.0, 1.0));
+  options.push_back({"--rate", "N", "Operations per second; default: as fast as it goes",
+                     [&](std::string_view text) {
+                       return set_number(drive.rate.emplace(), "--rate", text, 1.0, 1e7);
+                     }});
+  options.push_back(number("--share", "Of its pages to be elsewhere (0)", chosen.share, 0.0, 1.0));
+  options.push_back({"--to", "NODE", "Where; default: in swap", [&](std::string_view text) {
+                       return set_number(chosen.to.emplace(), "--to", text, 0, 65535);
+                     }});
+}
+
+// Options of the server that this program is, likewise.
+void add_store(std::vector<Option>& options, StoreOptions& store) {
+  options.push_back({"--placement", "TEXT", "Of the store's heap; default: the nearest memory",
+                     [&](std::string_view text) { return store.placement = text, Status{}; }});
+  options.push_back({"--file", "PATH", "The store's values lie there; default: in its heap",
+                     [&](std::string_view text) { return store.file = text, Status{}; }});
+  options.push_back(number("--cached", "Bytes of them that it has in memory (67108864)",
+                           store.cached.value, std::uint64_t{1}, std::uint64_t{1} << 50));
 }
 
 // Options that set fields of `options`, which outlives them.
@@ -74,7 +98,7 @@ std::vector<Option> table(Options& options) {
   ModelOptions& model = options.model;
   std::vector<Option> all = {
       {"--help", "", "Print this text", [&](auto) { return options.help = true, Status{}; }},
-      {"--task", "NAME", "model, load, drive, place, or serve, before -- PROGRAM... (model)",
+      {"--task", "NAME", "model, load, drive, place, store, or serve, before -- PROGRAM... (model)",
        [&](std::string_view text) { return set_task(options.task, text); }},
       {"--machine", "NAME|FILE", "Model it: a preset, or a profile with loaded latencies",
        [&](std::string_view text) { return model.machine = text, Status{}; }},
@@ -92,13 +116,15 @@ std::vector<Option> table(Options& options) {
       number("--seed", "Of all that is drawn (1)", model.seed, std::uint64_t{0},
              std::numeric_limits<std::uint64_t>::max()),
   };
-  add_live(all, options.drive, options.share);
+  add_live(all, options);
+  add_store(all, options.store);
   return all;
 }
 
 Status check_complete(const Options& options) {
-  const bool asks = options.task == Task::load || options.task == Task::drive;
-  if (asks && options.drive.socket.empty()) return fail(ErrorCode::invalid, "which --socket?");
+  const bool at_socket =
+      options.task == Task::load || options.task == Task::drive || options.task == Task::store;
+  if (at_socket && options.drive.socket.empty()) return fail(ErrorCode::invalid, "which --socket?");
   if (options.task == Task::place && options.drive.server == 0) {
     return fail(ErrorCode::invalid, "which --server?");
   }
@@ -137,6 +163,8 @@ Result<Options> parse_options(std::span<const char* const> arguments) {
   options.drive.value_bytes = static_cast<std::size_t>(options.model.value_bytes);
   options.drive.clients = options.model.clients;
   options.drive.seed = options.model.seed;
+  options.store.records = options.drive.records;
+  options.store.value_bytes = options.drive.value_bytes;
   return options;
 }
 

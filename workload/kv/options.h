@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -9,6 +10,7 @@
 #include "headrace/result.h"
 #include "workload/kv/live/drive.h"
 #include "workload/kv/model/model.h"
+#include "workload/kv/store/store.h"
 
 namespace headrace::kv_bench {
 
@@ -17,7 +19,8 @@ enum class Task : std::uint8_t {
   model,
   load,   // stores the records on a server
   drive,  // asks it
-  place,  // sends a share of its pages to swap, after bringing all back
+  place,  // sends a share of its pages to swap, after bringing all back, or to a node
+  store,  // is a server itself, until it is ended
   serve,  // becomes a program that ends with whoever started it
 };
 
@@ -26,7 +29,9 @@ struct Options {
   Task task = Task::model;
   ModelOptions model;
   DriveOptions drive;
+  StoreOptions store;
   double share = 0;                  // of pages, out
+  std::optional<int> to;             // a node; nothing: swap
   std::vector<const char*> program;  // to become
 };
 

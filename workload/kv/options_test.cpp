@@ -35,6 +35,16 @@ TEST(Options, ATaskHasWhatItNeeds) {
   EXPECT_EQ(parsed({"--task", "place"}).error().message, "which --server?");
   EXPECT_EQ(parsed({"--task", "serve", "--server", "7"}).error().code, ErrorCode::invalid);
   EXPECT_EQ(parsed({"--task", "nap"}).error().code, ErrorCode::invalid);
+  const Options store = *parsed({"--task", "store", "--socket", "/s", "--file", "/f", "--cached",
+                                 "9", "--records", "2000", "--value", "100"});
+  EXPECT_EQ(store.store.file, "/f");
+  EXPECT_EQ(store.store.cached.value, 9U);
+  EXPECT_EQ(store.store.records, 2000U);
+  EXPECT_EQ(store.store.value_bytes, 100U);
+  EXPECT_EQ(parsed({"--task", "store"}).error().message, "which --socket?");
+  EXPECT_EQ(parsed({"--protocol", "memcached"})->drive.protocol, Protocol::memcached);
+  EXPECT_EQ(parsed({"--protocol", "smtp"}).error().code, ErrorCode::absent);
+  EXPECT_EQ(parsed({"--to", "3"})->to, 3);
 }
 
 TEST(Options, NonsenseIsNamed) {

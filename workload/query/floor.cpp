@@ -22,8 +22,8 @@ class Floor {
     const QueryScan& scan = context_.scan;
     const std::uint64_t wanted = kRing.value / scan.chunk_bytes().value + 1;
     slots_ = std::clamp<std::uint64_t>(scan.chunks(), 1, std::max<std::uint64_t>(wanted, 2));
-    HEADRACE_TRY(ring_, allocate(context_.mover.machine(), scan.chunk_bytes() * slots_,
-                                 Placement::on(context_.options.fast)));
+    HEADRACE_TRY(ring_, allocate_for_cpus(context_.mover.machine(), scan.chunk_bytes() * slots_,
+                                          Placement::on(context_.options.fast)));
     return {};
   }
 

@@ -38,8 +38,9 @@ class CopyingSource final : public BlockSource {
     const QueryScan& scan = context_.scan;
     for (ColumnBuffers& buffers : buffers_) {
       for (const Column& column : scan.columns) {
-        HEADRACE_TRY(std::unique_ptr<Buffer> buffer,
-                     allocate(context_.mover.machine(), Bytes{scan.chunk_rows * column.width},
+        HEADRACE_TRY(
+            std::unique_ptr<Buffer> buffer,
+            allocate_for_cpus(context_.mover.machine(), Bytes{scan.chunk_rows * column.width},
                               Placement::on(context_.options.fast)));
         buffers.push_back(std::move(buffer));
       }
@@ -199,9 +200,9 @@ Result<ColumnBuffers> load_columns(const SourceContext& context, NodeId node) {
   ColumnBuffers buffers;
   for (std::size_t i = 0; i < context.scan.columns.size(); ++i) {
     const File& file = *context.scan.files[i];
-    HEADRACE_TRY(
-        std::unique_ptr<Buffer> buffer,
-        allocate(context.mover.machine(), std::max(file.size(), 1_B), Placement::on(node)));
+    HEADRACE_TRY(std::unique_ptr<Buffer> buffer,
+                 allocate_for_cpus(context.mover.machine(), std::max(file.size(), 1_B),
+                                   Placement::on(node)));
     const Transfer transfer = context.mover.copy({buffer.get(), 0, file.size()}, whole(file));
     if (Status outcome = wait_for(transfer, context); !outcome) {
       return std::unexpected(name_file(std::move(outcome).error(), file, context.scan));

@@ -12,6 +12,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -85,6 +86,10 @@ struct PageTierOptions {
   Bytes chunk{256 << 10};
   Nanoseconds half_life = std::chrono::seconds{10};
   Nanoseconds least_interval = std::chrono::milliseconds{100};
+  // By which share the program may do less work per second, of what it tells step(), while pages
+  // move than while they rest; beyond, the last moves are undone and nothing moves for the better
+  // for a while. The budget is kept all the same. 0: no guard.
+  double guard = 0.05;
   const Clock* clock = nullptr;  // system_clock(); must outlive the tier
 };
 
@@ -99,6 +104,7 @@ struct TierStep {
   Bytes refused;
   // Resident bytes of chunks that refused before and were not tried again this time.
   Bytes backed_off;
+  std::string undone;  // by the guard, with why; "" if nothing was
 };
 
 // Tracks by the source `referenced`, the only one of its process. Thread-safe. In a child made by
@@ -128,7 +134,11 @@ class PageTier {
   // the policy's rate. A chunk that refuses to move is let be for 1 step, then 2, then 4, up to 64,
   // and its bytes are moved of others. exhausted: sooner than the least interval after the last
   // one.
-  Result<TierStep> step();
+  //
+  // `work`: what the program has done since its start, in any unit of which it always does as many
+  // per second as it can, such as queries under full load; with it the guard compares 8 steps with
+  // 8 others, at the start, after each fall and at least every 64 times. Without it none does.
+  Result<TierStep> step(std::optional<std::uint64_t> work = {});
 
   // The last decisions, at most 1000, oldest first.
   std::vector<TierDecision> decisions() const;

@@ -1,10 +1,13 @@
-// Memory of another process between DRAM and swap: the hot of it stays, the cold goes out first.
+// Memory of another process between a fast and a slow tier: the hot of it stays, the cold goes out
+// first.
 //
 // As PageTier (page_tier.h) for one's own memory: the slow tier is swap, on compressed memory
-// (zram) or an SSD; what goes out and comes in is decided by `decide`. A process is watched from
-// outside and needs to know nothing; its bytes and addresses stay as they are. What is hot is told
-// by its page faults, so that a program that never faults costs nothing. It is no limit: memory
-// that the program takes between two steps is over the budget until the next one.
+// (zram) or an SSD, or with nodes CXL memory, a slower node, or DRAM beside HBM; what goes out and
+// comes in is decided by `decide`. A process is watched from outside and needs to know nothing; its
+// bytes and addresses stay as they are. Beside swap what is hot is told by its page faults, so that
+// a program that never faults costs nothing; between nodes by accessed bits. It is no limit, but
+// where a cgroup holds: memory that the program takes between two steps is over the budget until
+// the next one.
 #pragma once
 
 #include <cstdint>
@@ -27,31 +30,44 @@ enum class ProcessHotness : std::uint8_t {
   hint_faults,  // the kernel takes entries away now and then (kernel.numa_balancing): who faults is
                 // used
   refaults,     // pages that are out and come back; no other
+  referenced,   // between nodes: accessed bits, by mapping, and the pages that are written
+  damon,        // DAMON of the kernel, set up for it: regions of the process; only if asked for
 };
 
-// "hint-faults", "refaults".
+// "hint-faults", "refaults", "referenced", "damon".
 std::string_view to_string(ProcessHotness source);
 
 struct ProcessTierOptions {
   TierPolicy policy;
+  // As those of PageTierOptions. Both empty: DRAM and swap.
+  std::vector<NodeId> fast;
+  std::vector<NodeId> slow;
   // The source to take; without one the best that there is.
   std::optional<ProcessHotness> source;
-  // Evidence counts half after this time.
-  Nanoseconds half_life = std::chrono::minutes{2};
+  // Evidence counts half after this time. 0: two minutes between nodes; beside swap the time in
+  // which as much comes back as the budget holds, 15 s to an hour.
+  Nanoseconds half_life{0};
   // By how much the share of the program's CPU time that goes into major faults may grow over what
-  // it was before; beyond, the last decisions are undone. 0: no guard.
+  // it was before; beyond, the last decisions are undone. Between nodes: the share of one CPU that
+  // looks and moves take together, faults of the program after looks included; they are rarer
+  // where they take longer. 0: no guard.
   double guard = 0.05;
   // Memory that is told apart: a page, or more for processes of which more than 4 Mi chunks would
-  // have to be kept account of. A power of two of pages.
+  // have to be kept account of (between nodes 64 Ki). A power of two of pages.
   Bytes chunk{4096};
-  // Where locks and what is to be put back are kept; /run/headrace or $XDG_RUNTIME_DIR/headrace.
+  // Beside swap: the kernel too keeps the process within the budget, by the limit of the memory
+  // cgroup that it is alone in, or that headrace tier run made for it. It is let go while the guard
+  // has nothing go out, by a step that fails, and while less swap is free than 256 MiB, or than
+  // the policy moves in a second.
+  bool hold = false;
+  // Where what is to be put back is noted; /run/headrace or $XDG_RUNTIME_DIR/headrace.
   std::filesystem::path directory;
   const Clock* clock = nullptr;  // system_clock(); must outlive the tier
 };
 
 // What one step did, and what is so since the start.
 struct ProcessTierStep {
-  Bytes resident;  // of the memory that is managed, as far as known
+  Bytes resident;  // in the fast tier, of the memory that is managed, as far as known
   Bytes out;
   Bytes went_out;  // by this step's decisions
   Bytes came_in;
@@ -79,14 +95,22 @@ struct ProcessTierTotals {
 // Thread-compatible. In a child made by fork() it is unsupported, and the parent's goes on.
 class ProcessTier {
  public:
-  // Takes the process: one ProcessTier for each, on the whole host. What is needed of the kernel is
+  // Takes the process: one ProcessTier for each, of whatever user, but that containers have a /proc
+  // of their own and do not see that another has it. What is needed of the kernel is
   // tried first, and nothing is changed after an error. absent: no such process; exhausted: another
   // tiers it; denied: it takes root (CAP_SYS_NICE, CAP_SYS_PTRACE), with what is possible without;
   // unsupported: a thread of the kernel, no swap, a source that is not there; invalid: options that
-  // make no sense.
+  // make no sense. With nodes: also those of PageTier, and denied: a node that the cpuset of the
+  // process forbids; unsupported: a process that goes by its accessed or soft-dirty bits itself,
+  // which are cleared; the process may be one of the same user. An incremental dump of it by
+  // soft-dirty bits (CRIU) misses pages: take none meanwhile. By DAMON, which leaves those bits
+  // alone: denied: it takes root, or somebody else has it; exhausted: another tier has it. With
+  // `hold`: unsupported: no memory cgroup, or the root one; denied: one that the process shares,
+  // that may not swap, or that may not be changed; exhausted: one that another tier holds.
   static Result<std::unique_ptr<ProcessTier>> open(int pid, const ProcessTierOptions& options);
 
-  // Puts the settings of the kernel back; what is out stays out until it is touched.
+  // Puts the settings of the kernel back; what is out stays out: in swap until it is touched, on
+  // its node for ever.
   ~ProcessTier();
 
   ProcessHotness source() const;
@@ -95,7 +119,8 @@ class ProcessTier {
   const std::string& why() const;
 
   // Takes what is known by now, decides, and moves: to be called some times a second. absent: the
-  // process has ended, or has become another program; so says each step from then on.
+  // process has ended, or has become another program; so says each step from then on. unsupported,
+  // between nodes: it has begun to go by its own bits, as for open().
   Result<ProcessTierStep> step();
 
   // The last decisions, at most 1000, oldest first.

@@ -1,14 +1,18 @@
-"""What keeps a server's memory within a budget while it is measured: `headrace.tier_process`, a
-step each quarter of a second, as `headrace tier attach` does.
+"""What moves a server's memory while it is measured: `headrace.tier_process`, which keeps it within
+a budget by a step each quarter of a second, as `headrace tier attach` does; or the kernel.
 """
 
 from __future__ import annotations
 
+import mmap
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 import headrace
+from headrace._tiering import status, switch
+from headrace._tiering.files import Files
+from headrace._tiering.plan import Wish
 
 _STEP_SECONDS = 0.25
 
@@ -43,12 +47,33 @@ class Keeper:
 
 
 @contextmanager
-def keeping(process: int, budget: int) -> Iterator[Keeper]:
-    """It has no guard: what is measured is what promotion gives, not when it gives up. Errors: as
-    tier_process.
+def keeping(
+    process: int, budget: int, nodes: tuple[int, int] | None = None
+) -> Iterator[Keeper]:
+    """Between the fast node and the slow one, or without any between memory and swap. It has no
+    guard: what is measured is what promotion gives, not when it gives up. Errors: as tier_process.
     """
-    keeper = Keeper(headrace.tier_process(process, budget, guard=0.0))
+    fast, slow = ([], []) if nodes is None else ([node] for node in nodes)
+    keeper = Keeper(headrace.tier_process(process, budget, guard=0.0, fast=fast, slow=slow))
     try:
         yield keeper
     finally:
         keeper.end()
+
+
+@contextmanager
+def kernel(wish: Wish) -> Iterator[None]:
+    """The kernel's own tiering, and then what was there before, as `headrace tier kernel --off`
+    puts it back also after a kill. Errors: as that of --on.
+    """
+    switch.on(Files(), wish)
+    try:
+        yield
+    finally:
+        switch.off(Files())
+
+
+def kernel_promoted() -> int | None:
+    """Bytes that the kernel has promoted since boot, of whatever process."""
+    pages = status.counters(Files()).get("pgpromote_success")
+    return None if pages is None else pages * mmap.PAGESIZE

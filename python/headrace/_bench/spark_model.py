@@ -157,7 +157,7 @@ def model(name: str, constants: Constants | None = None) -> dict[str, Any]:
         "first_memory_used": fastest / fast_nodes / parts[0].fast.most,
         "ssd_break_even_bytes_per_second": spilled / (slower["1:3"] - 1),
         "rows": [
-            {"config": config, "slow_share": share, "slower": times, "basis": "model"}
+            {"config": config, "slow_share": share, "slower": times, "basis": "modelled"}
             for config, share, times in found
         ],
         "checks": checks(slower),

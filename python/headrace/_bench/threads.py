@@ -44,4 +44,9 @@ def cache_of(machine: Machine, cpus: Iterable[int]) -> int:
 
 def buffer(machine: Machine, size: int, place: str, cpus: list[int]) -> headrace.Buffer:
     """Memory by a placement as people write it, near those who will use it."""
-    return headrace.allocate(machine, size, headrace.Placement.parse(machine, place, near=cpus))
+    made = headrace.allocate(machine, size, headrace.Placement.parse(machine, place, near=cpus))
+    if made.device_address is not None:
+        raise headrace.UnsupportedError(
+            f"CPUs do not reach the memory of node {made.node}, a GPU; place it on another node"
+        )
+    return made

@@ -55,12 +55,16 @@ def memories_here(machine: headrace.Machine) -> Memories:
     return memories(machine, os.sched_getaffinity(0))
 
 
-def placed(machine: headrace.Machine, weights: tuple[int, int] | None) -> list[str]:
-    """What starts a program with its memory there, on the CPUs of the fast node."""
+def placed(
+    machine: headrace.Machine, weights: tuple[int, int] | None, *, bound: bool = True
+) -> list[str]:
+    """What starts a program with its memory there, on the CPUs of the fast node. Not `bound`: it
+    has no policy of memory, as the kernel's tiering asks.
+    """
     here = memories_here(machine)
     if here.alone:
         return []
-    where = ["--prefer", str(here.fast)]
+    where = ["--prefer", str(here.fast)] if bound else []
     if weights is not None:
         where = ["--weights", _by_node(here, weights)]
     command = [str(Path(sys.executable).parent / "headrace"), "run"]
@@ -79,19 +83,37 @@ def no_interleave(machine: headrace.Machine, weights: tuple[int, int]) -> tuple[
     if here.slow is None:
         return "absent", here.why
     wish = _by_node(here, weights)
-    request = Request(weights=wish, cpus=f"near:{here.fast}", set_system_weights=True)
-    host = this_host(machine, request)
     try:
-        made = plan(machine, request, host)
+        table, now = _tables(machine, wish, here)
     except headrace.Error as error:
         return error.code, str(error)
-    if not made.table:
+    if not table:
         return "", ""
-    now = ",".join(f"{node}={(host.table or {}).get(node, 1)}" for node in made.table)
+    says = ",".join(f"{node}={now.get(node, 1)}" for node in table)
     return "denied", (
-        f"the kernel has one table of weights for all programs, and it says {now}; as root: "
+        f"the kernel has one table of weights for all programs, and it says {says}; as root: "
         f"headrace tier kernel --on --no-promotion --no-demotion --weights {wish}"
     )
+
+
+def other_weights(machine: headrace.Machine, weights: tuple[int, int]) -> bool:
+    """Whether that is only since the kernel's table of weights says otherwise."""
+    here = memories_here(machine)
+    try:
+        return here.slow is not None and bool(_tables(machine, _by_node(here, weights), here)[0])
+    except headrace.Error:
+        return False
+
+
+def _tables(
+    machine: headrace.Machine, wish: str, here: Memories
+) -> tuple[dict[int, int], dict[int, int]]:
+    """What the kernel's table of weights is to say, if not what it says; and that. Errors: as those
+    of a plan.
+    """
+    request = Request(weights=wish, cpus=f"near:{here.fast}", set_system_weights=True)
+    host = this_host(machine, request)
+    return dict(plan(machine, request, host).table), dict(host.table or {})
 
 
 def bytes_by_node(process: int) -> dict[int, int]:

@@ -4,6 +4,7 @@ which is loaded when it is asked for.
 
 from __future__ import annotations
 
+import math
 import sys
 from importlib import import_module
 from typing import Annotated, Any, ClassVar, Literal
@@ -23,11 +24,15 @@ _OF_FILES = ("FILE", "PROFILE", "PROGRAM", "DIR")
 
 
 class _Command(TyperCommand):
-    """A command whose words are text: what is not UTF-8 is refused before the work."""
+    """A command whose words are text and whose numbers are some: what is not UTF-8, and NaN, which
+    is within every range, are refused before the work.
+    """
 
     def invoke(self, ctx: Any) -> Any:
         for option in self.params:
             given = ctx.params.get(option.name)
+            if isinstance(given, float) and math.isnan(given):
+                raise InvalidError(f"{option.opts[0]} {given}: give a number")
             if any(word in (option.metavar or "") for word in _OF_FILES):
                 continue
             for text in given if isinstance(given, list | tuple) else [given]:
@@ -72,18 +77,20 @@ class _Commands(TyperGroup):
 
 
 class _Bench(_Commands):
-    """Measure copying, STREAM, a histogram, DSA, caches, queries, key-value stores, Spark."""
+    """Measure copying, STREAM, a histogram, DSA, caches, queries, Unified Memory, LLMs and more."""
 
     modules = {
         name: f"bench_{name}"
-        for name in ("copy", "histogram", "stream", "query", "dsa", "cache", "kv", "spark")
-    }
+        for name in ("copy", "histogram", "stream", "query", "dsa", "cache", "kv", "spark", "um")
+    } | {name: f"llm.{name}" for name in ("layer", "kvcache")}
 
 
 class _Advise(_Commands):
-    """Advise how to spread data over memories, how much fast memory it needs, what CXL is worth."""
+    """Advise how to spread data, how much fast memory it needs, what CXL is worth, GPU memory."""
 
-    modules = {name: f"advise.{name}" for name in ("interleave", "capacity", "cost", "arenas")}
+    modules = {
+        name: f"advise.{name}" for name in ("interleave", "capacity", "cost", "arenas", "um")
+    }
 
 
 class _Dsa(_Commands):

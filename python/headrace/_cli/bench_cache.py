@@ -12,6 +12,7 @@ from headrace._cli import exit_codes, output, parse
 from headrace._cli.interrupt import Interrupt
 from headrace._cli.options import Json, Out
 from headrace._files import check_writable
+from headrace._words import plural
 
 
 def command(
@@ -131,7 +132,7 @@ def print_cache(document: dict[str, Any]) -> None:
     for row in {row["implementation"]: row for row in rows if row["reason"]}.values():
         print(f"{row['implementation']}: {row['reason']}")
     rests_on = document["rests_on"]["detail"]
-    print(f"medians of {document['rounds']} rounds; a thread's time, {rests_on}")
+    print(f"medians of {plural(document['rounds'], 'round')}; a thread's time, {rests_on}")
 
 
 def _print_times(rows: list[dict[str, Any]]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Optional
@@ -9,15 +10,19 @@ from typing import Annotated, Any, Optional
 import typer
 
 import headrace
-from headrace._bench import kv, kv_live, programs
+from headrace._basis import rests_on
+from headrace._bench import kv, kv_live, kv_pages, kv_place, kv_servers, programs
 from headrace._cli import exit_codes, output, parse
 from headrace._cli.advise.prose import prose
 from headrace._cli.interrupt import Interrupt
 from headrace._cli.options import Json, Out, given
 from headrace._files import check_writable
+from headrace._words import plural
 
 #: Options that a model has no use for.
-_MEASURED = ("configs", "rate", "seconds", "rounds", "settle")
+_MEASURED = (
+    "server", "configs", "rate", "seconds", "rounds", "settle", "directory", "profile",
+)  # fmt: skip
 
 
 def command(
@@ -25,6 +30,12 @@ def command(
     model: Annotated[
         Optional[str],
         typer.Option(metavar="NAME|FILE", help="Compute it for these memories instead: cxl-a1000."),
+    ] = None,
+    server: Annotated[
+        Optional[str],
+        typer.Option(
+            metavar="LIST", help="redis, valkey, memcached, own (Headrace's); default redis."
+        ),
     ] = None,
     workloads: Annotated[
         Optional[str],
@@ -73,24 +84,33 @@ def command(
         float,
         typer.Option(
             metavar="NUMBER", min=0.01, max=3600,
-            help="Seconds that Hot-Promote has before it is measured.",
+            help="Seconds before what moves to and fro is measured.",
         ),
     ] = 30.0,  # fmt: skip
+    directory: Annotated[
+        Optional[Path],
+        typer.Option(metavar="DIR", help="On SSD, for values there; default: for temporary files."),
+    ] = None,
+    profile: Annotated[
+        Optional[str],
+        typer.Option(metavar="FILE", help="Curves for the best share: what measure loaded wrote."),
+    ] = None,
     seed: Annotated[
         int, typer.Option(metavar="NUMBER", min=0, max=1 << 40, help="All that is drawn.")
     ] = 1,
     json: Json = False,
     out: Out = None,
 ) -> int:
-    """Measure a redis-server with its data in DRAM, partly in slower memory, or in swap.
+    """Measure a key-value store with its data in DRAM, partly in slower memory, or on SSD.
 
     Configurations and workloads are those of a talk on CXL memory (P. Zhou, MemCon 2024; YCSB A to
     D). What this machine lacks is left out, with the reason; --model computes it from published
-    curves (docs/design/kv.md).
+    curves (docs/design/workloads/kv.md).
 
     \b
     headrace bench kv --workloads A,C --records 1000000
-    headrace bench kv --configs MMEM,MMEM-SSD-0.2 --rate 5000
+    headrace bench kv --server redis,memcached,own --configs MMEM,MMEM-SSD-0.2
+    headrace bench kv --configs MMEM --rate 5000
     headrace bench kv --model cxl-a1000
     headrace bench kv --model cxl-a1000 --workloads C --threads 200
     """
@@ -101,12 +121,14 @@ def command(
         raise headrace.InvalidError(f"'{value}'; give 1 to 1MiB")
     if model is None:
         if threads is not None:
-            raise headrace.InvalidError("--threads goes with --model; a redis-server has one")
+            raise headrace.InvalidError("--threads goes with --model; servers have their own")
         options = kv_live.Options(
+            servers=parse.chosen(server, list(kv_servers.SERVERS), "server", ["redis"]),
             workloads=parse.chosen(workloads, kv.WORKLOADS, "workload", ["C"]),
             configs=parse.chosen(configs, kv_live.CONFIGS, "configuration", list(kv_live.CONFIGS)),
             records=records or 1_000_000, value=size, clients=clients or 8, seconds=seconds,
             rounds=rounds, rate=rate, settle=settle, seed=seed,
+            directory=kv_place.directory(directory, tempfile.gettempdir()), profile=profile,
         )  # fmt: skip
         return measured(options, json, out)
     if foreign := [name for name in given(context) if name in _MEASURED]:
@@ -116,7 +138,7 @@ def command(
         kv.ModelOptions(
             machine=model, records=records or 512_000_000, value=size, threads=threads or 7,
             workloads=parse.chosen(workloads, kv.WORKLOADS, "workload", list(kv.WORKLOADS)),
-            clients=clients or 56, seed=seed,
+            clients=clients or max(56, threads or 0), seed=seed,
         ), json, out
     )  # fmt: skip
 
@@ -125,12 +147,13 @@ def measured(options: kv_live.Options, json: bool, out: Path | None) -> int:
     machine = headrace.Machine.discover()
     points = kv_live.points(options)
     with Interrupt() as interrupt, output.ProgressBar("key-value store") as bar:
-        version = kv_live.run(points, machine, options, interrupt, bar)
+        versions = kv_live.run(points, machine, options, interrupt, bar)
     document = output.document(
-        "bench kv", machine, basis="measured", server=version, records=options.records,
+        "bench kv", machine, basis="measured", servers=versions, records=options.records,
         value_bytes=options.value, clients=options.clients, rate=options.rate,
         seconds=options.seconds, rounds=options.rounds, settle=options.settle, seed=options.seed,
-        interrupted=interrupt.requested, rows=kv_live.rows(points),
+        sampled_every_seconds=kv_pages.EVERY_SECONDS, interrupted=interrupt.requested,
+        rows=kv_live.rows(points, options.rounds, rests_on(machine)["level"] == "guest"),
     )  # fmt: skip
     output.deliver(document, out=out, json=json, show=lambda: print_measured(document))
     kv_live.check(document)
@@ -159,7 +182,7 @@ def print_measured(document: dict[str, Any]) -> None:
     size = headrace.format_bytes(document["value_bytes"])
     loop = "" if document["rate"] is None else f", {document['rate']:g} operations per second"
     print(
-        f"{document['server']}, {document['records']} records of {size}, "
+        f"{', '.join(document['servers'].values())}; {document['records']} records of {size}, "
         f"{document['clients']} clients{loop}"
     )
     for name in dict.fromkeys(row["workload"] for row in document["rows"]):
@@ -168,26 +191,42 @@ def print_measured(document: dict[str, Any]) -> None:
         if found:
             print(f"\nworkload {name}")
             _print_found(found)
-    for row in {row["config"]: row for row in document["rows"] if row["reason"]}.values():
-        print(f"{row['config']}: {row['reason']}")
+    for who, told in _remarks(document["rows"]):
+        print(f"{who}: {told}")
     rests_on = document["rests_on"]["detail"]
-    print(f"medians of {document['rounds']} rounds, {rests_on}")
+    print(f"medians of {plural(document['rounds'], 'round')}, {rests_on}")
+
+
+def _remarks(rows: list[dict[str, Any]]) -> list[tuple[str, str]]:
+    """What is said of rows, once of all servers of which the same is said."""
+    by: dict[tuple[str, str], list[str]] = {}
+    for row in rows:
+        if told := row["reason"] or row["note"]:
+            by.setdefault((row["config"], told), []).append(row["server"])
+    several = len({row["server"] for row in rows}) > 1
+    said: dict[tuple[str, str], None] = {}
+    for (config, told), servers in by.items():
+        names = ", ".join(dict.fromkeys(servers))
+        said[f"{names} {config}" if several else config, told] = None
+    return list(said)
 
 
 def _print_found(rows: list[dict[str, Any]]) -> None:
+    several = len({row["server"] for row in rows}) > 1
     output.print_table(
-        ("config", "the talk's words", "ops/s", "p50", "p99", "p99.9", "slow", "faults/op",
-         "server CPU/op", "tier CPU/op"),
+        (*(["server"] if several else []),
+         "config", "the talk's words", "ops/s", "p50", "p99", "p99.9", "slow", "faults/op",
+         "SSD B/op", "server CPU/op", "tier CPU/op"),
         [
-            (row["config"], kv.TALK[row["config"]],
+            (*([row["server"]] if several else []), row["config"], kv.TALK[row["config"]],
              f"{row['ops_per_second']:.0f} +- {row['ops_per_second_mad']:.0f}",
              *(_micro(row[name]) for name in ("p50_us", "p99_us", "p999_us")),
              f"{row['slow_share']:.1%}", _figure(row["major_faults_per_op"], 3),
-             _figure(row["server_cpu_us_per_op"], 1, " us"),
+             _figure(row["ssd_bytes_per_op"], 0), _figure(row["server_cpu_us_per_op"], 1, " us"),
              _figure(row["tier_cpu_us_per_op"] or None, 1, " us"))
             for row in rows
         ],
-        left=2,
+        left=3 if several else 2,
     )  # fmt: skip
 
 
@@ -211,7 +250,8 @@ def text(document: Mapping[str, Any]) -> str:
             f"{fitted['cpu_ns'] / 1e3:.1f} us of CPU time and waits for "
             f"{fitted['dependent_lines']:g} cache lines, one after the other, and "
             f"{fitted['ssd_ns'] / 1e3:.1f} us more if its record is on SSD. These three were "
-            "fitted to the rows marked so (docs/design/kv.md); all else follows from the curves."
+            "fitted to the rows marked so (docs/design/workloads/kv.md); all else follows from the "
+            "curves."
         )
     )
     return "\n\n".join(parts)

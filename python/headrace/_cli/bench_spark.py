@@ -17,6 +17,7 @@ from headrace._cli.advise.prose import prose
 from headrace._cli.interrupt import Interrupt
 from headrace._cli.options import Data, Json, Out, Scale, given
 from headrace._files import check_writable
+from headrace._words import plural
 
 
 def command(
@@ -79,7 +80,7 @@ def command(
 
     Configurations and queries are those of a talk on CXL memory (P. Zhou, MemCon 2024); answers are
     compared with DuckDB's. What this machine lacks is left out, with the reason; --model computes
-    it from published curves. A measurement takes Spark and Java (docs/design/spark.md).
+    it from published curves. A measurement takes Spark and Java (docs/design/workloads/spark.md).
 
     \b
     headrace bench spark --scale 0.1
@@ -176,7 +177,7 @@ def text(document: Mapping[str, Any]) -> str:
         f"Computed, not measured: a thread computes for {fixed['cpu_ns']:g} ns and waits for a "
         f"line of memory, and {fixed['fresh']:.0%} of accesses go to what the promoter has not yet "
         "seen. These two were fitted to the rows marked so; 1:1 and 1:3 follow from the curves "
-        "(docs/design/spark.md)."
+        "(docs/design/workloads/spark.md)."
     )
     rate = headrace.format_rate(fixed["ssd_bytes_per_second"])
     spilling = prose(
@@ -218,7 +219,8 @@ def print_measured(document: dict[str, Any]) -> None:
     answers = [row["verified"] for row in document["rows"] if row["verified"] is not None]
     if answers:
         print("answers: equal to DuckDB's" if all(answers) else "answers: WRONG, see below")
-    print(f"medians of {document['rounds']} rounds, {document['rests_on']['detail']}")
+    rounds = plural(document["rounds"], "round")
+    print(f"medians of {rounds}, {document['rests_on']['detail']}")
 
 
 def _print_found(rows: list[dict[str, Any]]) -> None:

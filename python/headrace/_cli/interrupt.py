@@ -1,5 +1,5 @@
 """Ctrl-C notes a wish to stop, so that what was measured until then is kept; so does SIGTERM, with
-which batch systems end what has taken too long.
+which batch systems end what has taken too long, and SIGHUP, with which terminals close.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from types import FrameType, TracebackType
 from typing import Any
 
-_SIGNALS = (signal.SIGINT, signal.SIGTERM)
+_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 #: So long a step in flight may take before an answer is given without it.
 _PATIENCE_SECONDS = 0.8
 
@@ -50,7 +50,7 @@ class Interrupt:
     @contextmanager
     def suspended(self) -> Iterator[None]:
         """Within it a signal raises KeyboardInterrupt: for work of which nothing is kept."""
-        ours = [signal.signal(number, self._end) for number in _SIGNALS]
+        ours = {number: signal.signal(number, self._end) for number in self._before}
         self._ends_at_once = not self.keeps
         try:
             yield
@@ -64,7 +64,10 @@ class Interrupt:
         raise KeyboardInterrupt
 
     def __enter__(self) -> Interrupt:
-        self._before = [signal.signal(number, self._note) for number in _SIGNALS]
+        # Under nohup the end of the terminal is no wish to stop.
+        ignored = signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
+        heard = [each for each in _SIGNALS if not (ignored and each == signal.SIGHUP)]
+        self._before = {number: signal.signal(number, self._note) for number in heard}
         self._heard, wakeup = os.pipe()
         os.set_blocking(wakeup, False)
         self._former = signal.set_wakeup_fd(wakeup, warn_on_full_buffer=False)
@@ -122,6 +125,6 @@ def _say(text: str) -> None:
         pass  # nobody listens
 
 
-def _restore(handlers: list[Any]) -> None:
-    for number, handler in zip(_SIGNALS, handlers, strict=True):
+def _restore(handlers: dict[signal.Signals, Any]) -> None:
+    for number, handler in handlers.items():
         signal.signal(number, handler)

@@ -69,7 +69,7 @@ def command(
         Optional[Path], typer.Option("--out", metavar="FILE", help="Write the profile here.")
     ] = None,
 ) -> int:
-    """Measure memory, links, copies, disk and DSA devices into a profile."""
+    """Measure memory, links, copies, disk, DSA devices and GPUs into a profile."""
     if list_them:
         output.print_experiments((each.name, each.description) for each in headrace.experiments())
         return exit_codes.SUCCESS

@@ -14,7 +14,7 @@ _SHARE = re.compile(r"([0-9]{1,9}(?:\.[0-9]{1,9})?)\s*(%?)", re.ASCII)
 #: C++ counts bytes in 64 bits; half of that is still more than any machine has.
 _LARGEST_SIZE = 1 << 63
 _RATE = re.compile(r"([0-9]{1,15}(?:\.[0-9]{1,9})?)\s*([kmgt]?)(i?)b/s", re.ASCII | re.IGNORECASE)
-_DURATION = re.compile(r"([0-9]{1,9}(?:\.[0-9]{1,9})?)\s*([smh]?)", re.ASCII | re.IGNORECASE)
+_DURATION = re.compile(r"([0-9]{1,9}(?:\.[0-9]{1,9})?)\s*(ms|[smh]?)", re.ASCII | re.IGNORECASE)
 _NUMBER = re.compile("[0-9]{1,18}")
 _COUNT = re.compile("[0-9]{1,4}")
 
@@ -60,11 +60,11 @@ def rate(text: str) -> float:
 
 
 def duration(text: str) -> float:
-    """ "60s", "2m", "1.5h", "90" as seconds."""
+    """ "60s", "2m", "1.5h", "20ms", "90" as seconds."""
     match = _DURATION.fullmatch(text.strip())
     if match is None:
         raise InvalidError(f"'{text}' is no time; write 60s, 2m or 1h")
-    return float(match[1]) * {"": 1, "s": 1, "m": 60, "h": 3600}[match[2].lower()]
+    return float(match[1]) * {"": 1, "ms": 1e-3, "s": 1, "m": 60, "h": 3600}[match[2].lower()]
 
 
 def settings(text: str | None) -> dict[str, int | str]:

@@ -258,6 +258,25 @@ def _dsa(host: Host) -> Iterator[Finding]:
 
 
 def _gpu(host: Host) -> Iterator[Finding]:
+    if not host.is_this:
+        yield from _gpu_without_driver(host, "no driver")
+        return
+    try:
+        driver = headrace.gpu_driver()
+    except headrace.UnsupportedError as error:
+        yield Finding("NVIDIA GPU", "off", str(error))
+        return
+    except headrace.Error as error:
+        yield from _gpu_without_driver(host, str(error))
+        return
+    for node in host.machine.nodes:
+        if node.gpu is not None:
+            mark = "; emulated" if node.gpu.emulated else ""
+            why = f"{node.name}: {driver}, {node.gpu.paradigm}{mark}"
+            yield Finding("NVIDIA GPU", "ready", why)
+
+
+def _gpu_without_driver(host: Host, why: str) -> Iterator[Finding]:
     version = host.read("proc/driver/nvidia/version")
     displays = [
         path.name
@@ -266,16 +285,14 @@ def _gpu(host: Host) -> Iterator[Finding]:
         and (host.read(f"sys/bus/pci/devices/{path.name}/class") or "").startswith("0x03")
     ]
     if version:
-        yield Finding(
-            "NVIDIA GPU", "limited", f"{version.splitlines()[0]}; this version copies without it"
-        )
+        yield Finding("NVIDIA GPU", "off", f"{version.splitlines()[0]}; {why}")
     elif displays:
         yield Finding(
-            "NVIDIA GPU", "off", f"at {displays[0]}, no driver",
+            "NVIDIA GPU", "off", f"at {displays[0]}: {why}",
             "sudo apt-get install nvidia-driver  (from Debian's non-free section)",
         )  # fmt: skip
     else:
-        yield Finding("NVIDIA GPU", "absent", "no such device")
+        yield Finding("NVIDIA GPU", "absent", f"no such device ({why})")
 
 
 def _vector_units(host: Host) -> Iterator[Finding]:

@@ -84,13 +84,18 @@ def _experiment(name: str, rows: list[headrace.Row], convention: str | None) -> 
                 if row.samples else "unknown",
                 str(len(row.samples)),
                 *(_other(row, other) for other in asked),
-                " ".join(row.flags),
+                " ".join(marks(row)),
             )
             for row in rows
         ),
         left=len(shown),
     )  # fmt: skip
     return f"{head}\n{table}\n"
+
+
+def marks(row: headrace.Row) -> list[str]:
+    """Its flags, and that its number is that of a device made of software."""
+    return [*(["emulated"] if row.basis == "emulated" else []), *row.flags]
 
 
 def _other(row: headrace.Row, convention: str) -> str:

@@ -31,7 +31,7 @@ def as_csv(profile: headrace.Profile) -> str:
     table = csv.writer(text, lineterminator="\n")
     table.writerow(
         ["experiment", *parameters, "unit", *numbers, "mappings", *details]
-        + ["flags", "reason", "source"]
+        + ["flags", "basis", "reason", "source"]
     )
     for row in profile.rows:
         table.writerow(
@@ -43,6 +43,7 @@ def as_csv(profile: headrace.Profile) -> str:
                 len(row.samples),
                 *(row.details.get(name, "") for name in details),
                 " ".join(row.flags),
+                row.basis,
                 row.reason,
                 row.source,
             ]

@@ -1,5 +1,5 @@
 """Which host of a fleet is slow, or configured differently: pure, from a profile of each. The rules
-and their reasons are in docs/design/histogram-and-mpi.md.
+and their reasons are in docs/design/workloads/histogram-and-mpi.md.
 """
 
 from __future__ import annotations

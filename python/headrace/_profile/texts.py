@@ -6,6 +6,7 @@ Layouts as their public logs show them, written anew; numbers in their conventio
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 
 import headrace
@@ -132,15 +133,15 @@ def _matrix(cells: Cells) -> str:
 
 
 def as_nvbandwidth(profile: headrace.Profile) -> str:
-    """A matrix per engine: what it copies from node to node, GB/s, the largest size measured cold
-    and the best number of threads."""
+    """Of GPUs what that tool prints; then a matrix per engine: what it copies from node to node,
+    GB/s, the largest size measured cold and the best number of threads."""
     rows = [
         (row, pair)
         for row in complete(profile.rows)
         if row.experiment == "copy" and row.parameters.get("state") == "cold"
         and row.median is not None and (pair := _pair(row, "from", "to")) is not None
     ]  # fmt: skip
-    parts = []
+    parts = list(_gpu_tests(profile))
     for engine in dict.fromkeys(str(row.parameters["engine"]) for row, _ in rows):
         of_engine = [(row, pair) for row, pair in rows if row.parameters["engine"] == engine]
         size = max(int(row.parameters["bytes"]) for row, _ in of_engine)
@@ -151,8 +152,76 @@ def as_nvbandwidth(profile: headrace.Profile) -> str:
         )
         parts.append(_copies(engine, size, cells))
     if not parts:
-        raise headrace.AbsentError("the profile has no cold copies; measure copy")
+        raise headrace.AbsentError("the profile has no cold copies; measure copy or gpu")
     return "\n".join(parts)
+
+
+#: By direction of pinned copies the tool's test cases: name, how it draws the way, and the detail
+#: that is the direction's own share where both are under way.
+_GPU_TESTS = (
+    ("to_gpu", "host_to_device_memcpy", "CPU(row) -> GPU(column)", None),
+    ("from_gpu", "device_to_host_memcpy", "CPU(row) <- GPU(column)", None),
+    ("both", "host_to_device_bidirectional_memcpy", "CPU(row) <-> GPU(column)", "to_gpu"),
+    ("both", "device_to_host_bidirectional_memcpy", "CPU(row) <-> GPU(column)", "from_gpu"),
+    ("across", "device_to_device_memcpy_write", "GPU(row) -> GPU(column)", None),
+)
+#: How it names what moves the bytes: copy engines, multiprocessors.
+_MOVERS = {"engine": "CE", "kernel": "SM"}
+
+
+def _gpu_tests(profile: headrace.Profile) -> Iterator[str]:
+    """The largest size of each; rows are nodes of the host, GPUs are counted from 0."""
+    rows = [
+        row for row in complete(profile.rows)
+        if row.experiment == "gpu" and row.median is not None and _pair(row, "gpu", "node")
+        and row.parameters["memory"] in ("pinned", "device")
+    ]  # fmt: skip
+    gpus = sorted({int(row.parameters["gpu"]) for row in rows})
+    for (by, mover), (direction, name, way, share) in itertools.product(
+        _MOVERS.items(), _GPU_TESTS
+    ):
+        found = [
+            row for row in rows
+            if row.parameters["part"] == "copy" and row.parameters["by"] == by
+            and row.parameters["direction"] == direction
+            and (share is None or share in row.details)
+        ]  # fmt: skip
+        size = max((int(row.parameters.get("bytes", 0)) for row in found), default=0)
+        cells = {
+            _gpu_pair(row, gpus): (row.median or 0 if share is None else row.details[share]) / 1e9
+            for row in found
+            if row.parameters.get("bytes", 0) == size
+        }
+        if cells:
+            yield _gpu_test(f"{name}_{mover.lower()}", f"memcpy {mover} {way} bandwidth (GB/s)",
+                            cells)  # fmt: skip
+    latencies = {
+        _gpu_pair(row, gpus): row.median or 0
+        for row in rows
+        if row.parameters["part"] == "latency" and row.parameters["memory"] == "pinned"
+    }
+    if latencies:
+        yield _gpu_test("host_device_latency_sm",
+                        "memory latency SM CPU(row) <-> GPU(column) (ns)", latencies)  # fmt: skip
+
+
+def _gpu_pair(row: headrace.Row, gpus: list[int]) -> Pair:
+    """Row and column: the host's node and the GPU; of two GPUs from where to where."""
+    gpu, node = gpus.index(int(row.parameters["gpu"])), int(row.parameters["node"])
+    if row.parameters["direction"] == "across":
+        return gpu, gpus.index(node) if node in gpus else len(gpus)
+    return node, gpu
+
+
+def _gpu_test(name: str, what: str, cells: Cells) -> str:
+    columns = sorted({column for _, column in cells})
+    lines = [f"Running {name}.", what, "  " + "".join(f"{column:>10}" for column in columns)]
+    for start in sorted({start for start, _ in cells}):
+        values = (cells.get((start, column)) for column in columns)
+        lines.append(
+            f"{start:>2}" + "".join(f"{'N/A' if v is None else f'{v:.2f}':>10}" for v in values)
+        )
+    return "\n".join([*lines, "", f"SUM {name} {sum(cells.values()):.2f}", ""])
 
 
 def _copies(engine: str, size: int, cells: Cells) -> str:

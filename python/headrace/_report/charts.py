@@ -136,6 +136,34 @@ def lines(
     return alt.layer(*layers).properties(width="container", height=260)
 
 
+def areas(
+    rows: Sequence[Row], *, x_title: str, y_title: str, level: float | None = None
+) -> Picture:
+    """`y` over `x`, an area per `line`, upon each other in the order of `order`; with a dashed line
+    at `level` of x.
+    """
+    least, most = (function(row["x"] for row in rows) for function in (min, max))
+    along = alt.X("x:Q", title=x_title, axis=alt.Axis(tickCount=8, grid=False),
+                  scale=alt.Scale(domain=[least, most], nice=False))  # fmt: skip
+    area = (
+        alt.Chart(alt.Data(values=list(rows)))
+        .mark_area(opacity=0.85)
+        .encode(
+            x=along,
+            y=alt.Y("y:Q", title=y_title, stack="zero", axis=alt.Axis(tickCount=5)),
+            color=_color("line", rows),
+            order=alt.Order("order:Q"),
+            tooltip=[alt.Tooltip("line:N"), alt.Tooltip("x:Q", title=x_title),
+                     alt.Tooltip("y:Q", title=y_title, format=".0f")],
+        )
+    )  # fmt: skip
+    layers: list[alt.Chart] = [area]
+    if level is not None:
+        rule = alt.Chart(alt.Data(values=[{"x": level}])).mark_rule(**DASHED).encode(x=along)
+        layers.append(rule)
+    return alt.layer(*layers).properties(width="container", height=150)
+
+
 def bars(rows: Sequence[Row], *, title: str, published: Sequence[Row] = ()) -> Picture:
     """A bar per `bar`, which may be two lines, from 0 to `y`, side by side per `line`; with the
     interval, and with what was `published` of the same bars.
@@ -183,8 +211,10 @@ def _diamonds(
     return [mark, base.mark_text(dx=dx, dy=dy, fontSize=11, text="published")]
 
 
-def times(rows: Sequence[Row], *, title: str) -> Picture:
-    """A lane per `bar`, in it a mark per `line` at `x` nanoseconds on a logarithmic axis."""
+def times(rows: Sequence[Row], *, title: str, label: str = _TIME) -> Picture:
+    """A lane per `bar`, in it a mark per `line` at `x` on a logarithmic axis: nanoseconds, or what
+    another `label` says.
+    """
     names = list(dict.fromkeys(row["bar"] for row in rows))
     values = [row["x"] for row in rows]
     marks = (
@@ -192,14 +222,16 @@ def times(rows: Sequence[Row], *, title: str) -> Picture:
         .mark_point(filled=True, size=70, opacity=0.95)
         .encode(
             x=alt.X("x:Q", title=title, scale=_steps_scale(values),
-                    axis=_steps_axis(values, _TIME)),
-            y=alt.Y("bar:N", sort=names, title=None, axis=alt.Axis(grid=True)),
+                    axis=_steps_axis(values, label)),
+            y=alt.Y("bar:N", sort=names, title=None, axis=alt.Axis(
+                grid=True, labelLimit=200, labelExpr="split(datum.label, '\\n')")),
             color=_color("line", rows),
             shape=alt.Shape("line:N", legend=None),
             tooltip=_bar_tooltip(title),
         )
     )  # fmt: skip
-    return marks.properties(width="container", height=max(60, len(names) * 30))
+    lane = 36 if any("\n" in name for name in names) else 30
+    return marks.properties(width="container", height=max(60, len(names) * lane))
 
 
 def heat(cells: Sequence[Row], *, x_title: str | None = None, color: str = BLUE) -> Picture:

@@ -8,8 +8,10 @@ from headrace import _core
 from headrace._report.figure import Figure
 from headrace._report.figures_demo import copies_figure, rates_figure
 from headrace._report.figures_dsa import dsa_figures
+from headrace._report.figures_kv import kv_figures
 from headrace._report.figures_machine import machine_figure
 from headrace._report.figures_query import mode_rows, modes_figure, timeline_figures
+from headrace._report.figures_um import um_figures
 from headrace._report.page import Content
 from headrace._report.profile import profile_figures, profile_parts
 from headrace._report.sources import sources_figures
@@ -40,8 +42,9 @@ def content_of(document: Row) -> Content:
 
 
 def _figures(document: Row, parts: Row) -> list[Figure]:
-    if document.get("kind") == "bench dsa":
-        return dsa_figures(document)
+    of_kind = {"bench dsa": dsa_figures, "bench kv": kv_figures, "bench um": um_figures}
+    if document.get("kind") in of_kind:
+        return of_kind[document["kind"]](document)
     if parts["profile"] is not None:
         return profile_figures(parts["profile"]) + sources_figures(parts["profile"])
     machine = Figure(
@@ -75,7 +78,8 @@ def _parts(document: Row) -> Row:
         "warnings": list(dict.fromkeys([*document.get("warnings", []),
                                         *(query or {}).get("warnings", [])])),
     }  # fmt: skip
-    if not any((parts["machine"], parts["rates"], parts["copy"], query)):
+    modelled = document.get("kind") == "bench um"
+    if not any((parts["machine"], parts["rates"], parts["copy"], query, modelled)):
         raise _core.InvalidError(
             "nothing to report: the document holds no machine, rates, copy or query part"
         )

@@ -8,7 +8,7 @@ from typing import Any
 from headrace import _core
 from headrace._profile.rows import is_complete
 from headrace._report import (
-    figures_devices, figures_memory, figures_move, figures_shared, figures_storage,
+    figures_devices, figures_gpu, figures_memory, figures_move, figures_shared, figures_storage,
 )  # fmt: skip
 from headrace._report.figure import Figure
 from headrace._report.figures_machine import machine_figure
@@ -26,6 +26,8 @@ def profile_parts(document: dict[str, Any]) -> dict[str, Any]:
     rests = None
     if profile.published:
         rests = {"level": "published", "detail": "figures of others, published, not measured here"}
+    elif {row.basis for row in profile.rows if row.samples} == {"emulated"}:
+        rests = {"level": "emulation", "detail": "a GPU made of software, whose speed says nothing"}
     elif date := profile.conditions.get("date"):
         rests = {"level": "real hardware", "detail": f"measured on {profile.machine.name}, {date}"}
     return {
@@ -88,6 +90,7 @@ _EXPERIMENTS: dict[str, Callable[[Rows], Figure]] = {
     "interference": figures_shared.interference,
     "storage": figures_storage.storage,
     "dsa": figures_devices.dsa,
+    "gpu": figures_gpu.gpu,
 }
 
 

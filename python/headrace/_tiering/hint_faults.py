@@ -1,5 +1,5 @@
 """Bit 1 of numa_balancing, which `headrace tier attach` and `run` set for as long as they run
-(src/tier/process/hold.h): all that is said here is of the setting without their bit.
+(src/tier/settings/hold.h): all that is said here is of the setting without their bit.
 """
 
 from __future__ import annotations

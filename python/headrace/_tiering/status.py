@@ -213,7 +213,9 @@ def _zram(files: Files, folder: str) -> dict[str, Any]:
 
 
 def kdamonds(files: Files) -> list[dict[str, Any]]:
-    """With whose they are: ours are those that `tier kernel --on` noted, and that say so still."""
+    """With whose they are: ours are those that `tier kernel --on` or the tier of a process noted,
+    and that say so still.
+    """
     try:
         found = damon.kdamonds(files) or []
         own = _own_kdamonds(files) if found else set()
@@ -226,6 +228,10 @@ def kdamonds(files: Files) -> list[dict[str, Any]]:
 
 
 def _own_kdamonds(files: Files) -> set[int]:
+    # A tier of a process notes which it watches (src/tier/settings/damon.cpp).
+    watched = _said(files, f"{state.FOLDER}/damon")
+    if watched and watched == _said(files, f"{damon.KDAMONDS}/0/contexts/0/targets/0/pid_target"):
+        return {0}
     try:
         noted = state.load(files)
         if noted is None or noted.boot != state.boot_id(files):

@@ -2,7 +2,6 @@
 
 #include <fmt/format.h>
 #include <sys/mman.h>
-#include <time.h>
 
 #include <algorithm>
 #include <cstdlib>
@@ -10,6 +9,7 @@
 
 #include "backend/cpu/coldness.h"
 #include "backend/cpu/kernels.h"
+#include "core/thread.h"
 
 namespace headrace {
 namespace {
@@ -49,21 +49,15 @@ class RacePages {
   void* const memory_;
 };
 
-// The CPU time of this thread: a core taken away for a while costs the kernel in the race nothing.
-Nanoseconds cpu_time() {
-  timespec t{};
-  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
-  return std::chrono::seconds{t.tv_sec} + Nanoseconds{t.tv_nsec};
-}
-
+// By CPU time: a core taken away for a while costs the kernel in the race nothing.
 Nanoseconds time_cold(const CopyKernel& kernel, std::byte* to, const std::byte* from) {
   Nanoseconds spent{0};
   for (const std::size_t odd : {std::size_t{0}, kOdd}) {
     flush_from_caches(from, kSample + kOdd);
     flush_from_caches(to, kSample);
-    const Nanoseconds start = cpu_time();
+    const Nanoseconds start = thread_cpu();
     kernel.copy(to, from + odd, kSample);
-    spent += cpu_time() - start;
+    spent += thread_cpu() - start;
   }
   return spent;
 }

@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "backend/cpu/cpu.h"
+#include "backend/cuda/engines/engines.h"
 #include "backend/dsa/dsa.h"
 #include "backend/storage/storage.h"
 #include "headrace/backend.h"
@@ -12,24 +13,37 @@
 namespace headrace {
 namespace {
 
-using Open = Result<std::unique_ptr<Backend>> (*)(const Machine&, std::vector<EngineId>);
+// With the backends that are open already.
+using Open = Result<std::unique_ptr<Backend>> (*)(const Machine&, std::vector<EngineId>,
+                                                  const Backends&);
+
+// The backend of the machine's files, through which GPUs are given theirs; nullptr if none is open.
+Backend* storage_of(const Machine& machine, const Backends& open) {
+  for (const Engine& engine : machine.engines) {
+    if (engine.kind == EngineKind::ssd) return open.find(engine.id);
+  }
+  return nullptr;
+}
 
 // What opens the engines of a kind; nullptr for kinds that this build has no backend for.
 Open opener(EngineKind kind) {
   switch (kind) {
     case EngineKind::cpu:
-      return [](const Machine& machine, std::vector<EngineId> engines) {
+      return [](const Machine& machine, std::vector<EngineId> engines, const Backends&) {
         return open_cpu(machine, std::move(engines));
       };
     case EngineKind::ssd:
-      return [](const Machine& machine, std::vector<EngineId> engines) {
+      return [](const Machine& machine, std::vector<EngineId> engines, const Backends&) {
         return open_storage(machine, std::move(engines));
       };
     case EngineKind::dsa:
-      return [](const Machine& machine, std::vector<EngineId> engines) {
+      return [](const Machine& machine, std::vector<EngineId> engines, const Backends&) {
         return open_dsa(machine, std::move(engines));
       };
     case EngineKind::gpu:
+      return [](const Machine& machine, std::vector<EngineId> engines, const Backends& open) {
+        return open_cuda(machine, std::move(engines), {.storage = storage_of(machine, open)});
+      };
     case EngineKind::migrate: return nullptr;
   }
   return nullptr;
@@ -43,6 +57,8 @@ Result<Backends> Backends::open(const Machine& machine) {
   for (const Engine& engine : machine.engines) {
     if (std::ranges::find(kinds, engine.kind) == kinds.end()) kinds.push_back(engine.kind);
   }
+  // After storage, which GPUs use.
+  std::ranges::stable_partition(kinds, [](EngineKind kind) { return kind != EngineKind::gpu; });
   for (const EngineKind kind : kinds) {
     std::vector<EngineId> engines;
     for (const Engine& engine : machine.engines) {
@@ -51,7 +67,7 @@ Result<Backends> Backends::open(const Machine& machine) {
     const Open open = opener(kind);
     std::string why = "this version has no backend for its kind; others copy in its place";
     if (open != nullptr) {
-      auto backend = open(machine, engines);
+      auto backend = open(machine, engines, backends);
       if (backend) {
         backends.add(*std::move(backend));
         continue;

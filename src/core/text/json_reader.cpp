@@ -49,6 +49,12 @@ JsonReader JsonReader::inside(const Json& value, std::string_view name,
   return {value, fmt::format("{}{}{}.{}", place_, place_.empty() ? "" : ".", name, key), error_};
 }
 
+std::optional<JsonReader> JsonReader::object(std::string_view name) const {
+  const Json* found = typed(name, Json::value_t::object, "an object");
+  if (found == nullptr) return std::nullopt;
+  return JsonReader(*found, fmt::format("{}{}{}", place_, place_.empty() ? "" : ".", name), error_);
+}
+
 std::optional<std::uint64_t> JsonReader::optional_integer(std::string_view name,
                                                           std::uint64_t max) const {
   const Json* found = field(name);

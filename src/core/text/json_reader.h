@@ -46,6 +46,8 @@ class JsonReader {
     if (object == nullptr) return;
     for (const auto& [key, value] : object->items()) each(key, inside(value, name, key));
   }
+  // The object `name`; nothing where it is missing.
+  std::optional<JsonReader> object(std::string_view name) const;
 
   // The value itself, for arrays and objects of plain values.
   std::uint64_t as_integer(std::uint64_t max) const;

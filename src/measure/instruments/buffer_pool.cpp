@@ -37,7 +37,7 @@ Result<std::span<std::byte>> BufferPool::get(const MemoryKey& key, std::size_t i
     Placement placement = Placement::on(key.node);
     placement.pages = key.pages;
     placement.reason = "an experiment";
-    auto made = allocate(machine_, bytes, placement);
+    auto made = allocate_for_cpus(machine_, bytes, placement);
     if (!made) {
       all_.erase({key, index});
       return std::unexpected<Error>(std::move(made).error());

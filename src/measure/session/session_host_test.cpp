@@ -9,6 +9,7 @@
 #include "headrace/measure.h"
 #include "measure/experiments/dsa/dsa.h"
 #include "measure/experiments/experiments.h"
+#include "measure/experiments/gpu/gpu.h"
 
 namespace headrace {
 namespace {
@@ -77,7 +78,7 @@ TEST(MeasureTest, KeysAreUniqueAndEveryPointCanBePrepared) {
         &experiment_loaded::kExperiment, &experiment_stream::kExperiment,
         &experiment_copy::kExperiment, &experiment_migrate::kExperiment,
         &experiment_storage::kExperiment, &experiment_interference::kExperiment,
-        &experiment_dsa::kExperiment}) {
+        &experiment_dsa::kExperiment, &experiment_gpu::kExperiment}) {
     const auto points = experiment->points({machine});
     EXPECT_FALSE(points.empty()) << experiment->name;
     for (const session::Point& point : points) {

@@ -72,6 +72,12 @@ Heap::~Heap() {
 Result<std::unique_ptr<Heap>> Heap::open(const Machine& machine, const Placement& placement,
                                          const HeapOptions& options) {
   HEADRACE_TRY(Placement resolved, resolve_with_storage(machine, placement));
+  if (const Node* gpu = gpu_of(machine, resolved)) {
+    return fail(ErrorCode::unsupported,
+                "a heap holds objects for CPUs, which do not reach the memory of {}; place it on "
+                "another node, and copy what the GPU needs",
+                gpu->name);
+  }
   std::unique_ptr<Heap> heap(
       new Heap(std::make_unique<Regions>(machine, std::move(resolved), options)));
 

@@ -49,8 +49,8 @@ class Decider {
     for (; resident_ > policy_.budget && next_ < coldest_.size(); ++next_) {
       const ChunkPlace& chunk = *coldest_[next_];
       if (chunk.resident > left_) return;
-      out(chunk, fmt::format("{} resident, budget {}: the coldest goes", to_string(resident_),
-                             to_string(policy_.budget)));
+      out(chunk, fmt::format("{} over the budget: the coldest goes",
+                             to_string(resident_ - policy_.budget)));
     }
   }
 

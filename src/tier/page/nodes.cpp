@@ -255,4 +255,9 @@ Result<std::unique_ptr<SlowMemory>> open_nodes(Kernel& kernel, std::vector<NodeI
   return nodes;
 }
 
+std::unique_ptr<SlowMemory> nodes_untried(Kernel& kernel, std::vector<NodeId> fast,
+                                          std::vector<NodeId> slow) {
+  return std::make_unique<Nodes>(kernel, std::move(fast), std::move(slow));
+}
+
 }  // namespace headrace

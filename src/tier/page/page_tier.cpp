@@ -1,10 +1,13 @@
 #include "tier/page/page_tier.h"
 
+#include <fmt/core.h>
+
 #include <algorithm>
 #include <string_view>
 #include <utility>
 
 #include "core/fail.h"
+#include "core/thread.h"
 
 namespace headrace {
 namespace {
@@ -13,7 +16,20 @@ constexpr std::size_t kKeptDecisions = 1000;
 constexpr unsigned kLongestBackOff = 64;      // steps
 constexpr std::uint64_t kHugePage = 2 << 20;  // bytes
 
-Status check(const PageTierOptions& options) {
+// Drops the last, coldest ones that are to come in: as many bytes as `refused` to make room.
+void drop_coldest_in(std::vector<TierDecision>& decisions, Bytes refused) {
+  for (std::size_t i = decisions.size(); i-- > 0 && refused.value > 0;) {
+    if (!decisions[i].in) continue;
+    refused -= std::min(refused, decisions[i].bytes);
+    decisions.erase(decisions.begin() + static_cast<std::ptrdiff_t>(i));
+  }
+}
+
+Bytes whole(double bytes) { return {static_cast<std::uint64_t>(std::min(bytes, 0x1p63))}; }
+
+}  // namespace
+
+Status PageTier::Inside::check(const PageTierOptions& options) {
   const TierPolicy& policy = options.policy;
   if (policy.budget.value == 0) {
     return fail(ErrorCode::invalid, "a budget of no bytes; say how much may stay in memory");
@@ -22,6 +38,11 @@ Status check(const PageTierOptions& options) {
         policy.least_heat <= 1)) {
     return fail(ErrorCode::invalid, "hysteresis {} and least heat {} are shares: give 0 to 1",
                 policy.hysteresis, policy.least_heat);
+  }
+  if (!(options.guard >= 0 && options.guard < 1)) {
+    return fail(ErrorCode::invalid,
+                "guard {} is the share by which work may fall: give 0 (none) to below 1",
+                options.guard);
   }
   if (policy.per_second.value == 0 || options.half_life.count() <= 0) {
     return fail(ErrorCode::invalid, "the rate and the half-life are more than 0");
@@ -43,24 +64,12 @@ Status check(const PageTierOptions& options) {
   return {};
 }
 
-// Drops the last, coldest ones that are to come in: as many bytes as `refused` to make room.
-void drop_coldest_in(std::vector<TierDecision>& decisions, Bytes refused) {
-  for (std::size_t i = decisions.size(); i-- > 0 && refused.value > 0;) {
-    if (!decisions[i].in) continue;
-    refused -= std::min(refused, decisions[i].bytes);
-    decisions.erase(decisions.begin() + static_cast<std::ptrdiff_t>(i));
-  }
-}
-
-Bytes whole(double bytes) { return {static_cast<std::uint64_t>(std::min(bytes, 0x1p63))}; }
-
-}  // namespace
-
 PageTier::Inside::Inside(const PageTierOptions& options, Kernel& kernel)
     : options_(options),
       kernel_(kernel),
       clock_(options.clock != nullptr ? *options.clock : system_clock()),
-      hotness_({.half_life = options.half_life, .chunk = options.chunk}) {}
+      hotness_({.half_life = options.half_life, .chunk = options.chunk}),
+      guard_(options.guard) {}
 
 Result<std::unique_ptr<PageTier::Inside>> PageTier::Inside::open(const PageTierOptions& options,
                                                                  Kernel& kernel) {
@@ -80,6 +89,32 @@ Result<std::unique_ptr<PageTier::Inside>> PageTier::Inside::open_or_throw(
   inside->source_ = std::move(source);
   inside->slow_ = std::move(slow);
   return inside;
+}
+
+Result<std::unique_ptr<PageTier::Inside>> PageTier::Inside::open(const PageTierOptions& options,
+                                                                 Kernel& kernel,
+                                                                 std::unique_ptr<SlowMemory> slow) {
+  return no_throw([&]() -> Result<std::unique_ptr<Inside>> {
+    HEADRACE_TRY_STATUS(check(options));
+    std::unique_ptr<Inside> inside(new Inside(options, kernel));
+    inside->slow_ = std::move(slow);
+    return inside;
+  });
+}
+
+void PageTier::Inside::see(std::vector<Managed> ranges, const HotnessSample& sample) {
+  const MutexLock lock(mutex_);
+  std::erase_if(backed_off_, [&](const auto& each) {
+    const auto range = std::ranges::upper_bound(ranges, each.first, {}, &Managed::end);
+    return range == ranges.end() || each.first < range->begin;
+  });
+  ranges_ = std::move(ranges);
+  hotness_.add(sample);
+}
+
+PageTier::Inside::Moved PageTier::Inside::moved() const {
+  const MutexLock lock(mutex_);
+  return moved_;
 }
 
 // Refuses memory whose pages would stay, or belong to others. Holes are the source's business.
@@ -122,9 +157,11 @@ Status PageTier::Inside::remove_or_throw(std::span<const std::byte> memory) {
   const auto begin = reinterpret_cast<std::uintptr_t>(memory.data());
   std::erase_if(ranges_, [&](const Managed& each) { return each.begin == begin; });
   hotness_.forget(memory);
-  std::erase_if(backed_off_, [&](const auto& each) {
+  const auto removed = [&](const auto& each) {
     return each.first >= begin && each.first - begin < memory.size();
-  });
+  };
+  std::erase_if(backed_off_, removed);
+  std::erase_if(were_in_, removed);
   return {};
 }
 
@@ -204,12 +241,54 @@ void PageTier::Inside::back_off(std::uintptr_t chunk) {
 }
 
 Status PageTier::Inside::heat_up() {
+  if (source_ == nullptr) return {};
   HEADRACE_TRY(const HotnessSample sample, source_->look());
   hotness_.add(sample);
   return {};
 }
 
-Result<TierStep> PageTier::Inside::step_or_throw() {
+void PageTier::Inside::guard(TierStep& step, std::optional<std::uint64_t> work, Nanoseconds now) {
+  const auto verdict = work ? guard_.hear(*work, now) : WorkGuard::Verdict::move;
+  switch (verdict) {
+    case WorkGuard::Verdict::undo:
+      step.undone = fmt::format(
+          "{:.4g} of work per second, {:.4g} while pages rested: the last moves of {} chunks are "
+          "undone, and pages rest",
+          guard_.lately(), guard_.at_rest(), were_in_.size());
+      break;
+    case WorkGuard::Verdict::rest:
+      if (!resting_) were_in_.clear();
+      break;
+    case WorkGuard::Verdict::move:
+      if (resting_ || !work || guard_.fresh()) were_in_.clear();
+      break;
+  }
+  resting_ = verdict != WorkGuard::Verdict::move;
+}
+
+// Heats that leave decide() no choice: what is to come back is hotter than all, what is to go the
+// coldest, and no other takes a place.
+std::vector<TierDecision> PageTier::Inside::decide_now(
+    const std::vector<ChunkPlace>& places) const {
+  const TierPolicy policy = policy_for(places);
+  if (!resting_) return decide(places, policy, whole(allowance_));
+  std::vector<ChunkPlace> resting = places;
+  for (ChunkPlace& place : resting) {
+    const auto was = were_in_.find(place.begin);
+    place.heat = was == were_in_.end() ? 0.25 + place.heat / 2 : was->second ? 1 : 0;
+  }
+  TierPolicy rest = policy;
+  rest.hysteresis = 0.75;
+  rest.least_heat = 0.9;
+  std::vector<TierDecision> decisions = decide(resting, rest, whole(allowance_));
+  for (TierDecision& each : decisions) {
+    each.heat = std::ranges::lower_bound(places, each.begin, {}, &ChunkPlace::begin)->heat;
+    if (were_in_.contains(each.begin)) each.reason = "undone by the guard";
+  }
+  return decisions;
+}
+
+Result<TierStep> PageTier::Inside::step_or_throw(std::optional<std::uint64_t> work) {
   HEADRACE_TRY_STATUS(origin_.check("the page tier"));
   const MutexLock lock(mutex_);
   const Nanoseconds now = clock_.now();
@@ -224,7 +303,9 @@ Result<TierStep> PageTier::Inside::step_or_throw() {
   stepped_ = now;
   earn(elapsed);
   HEADRACE_TRY(const std::vector<ChunkPlace> before, places());
-  TierStep step{.decisions = decide(before, policy_for(before), whole(allowance_))};
+  TierStep step;
+  guard(step, work, now);
+  step.decisions = decide_now(before);
   for (const ChunkPlace& place : before) {
     if (place.backed_off) step.backed_off += place.resident;
   }
@@ -243,7 +324,9 @@ Status PageTier::Inside::move(TierStep& step, bool in) {
   for (const TierDecision& each : step.decisions) {
     if (each.in == in) chunks.push_back(chunk_at(each.begin));
   }
+  const Nanoseconds began = thread_cpu();
   HEADRACE_TRY_STATUS(slow_->move(chunks, in));
+  moved_.cpu += thread_cpu() - began;
   for (const TierDecision& decision : step.decisions) {
     if (decision.in != in) continue;
     // What the kernel refuses shows in what is where afterwards.
@@ -256,6 +339,8 @@ Status PageTier::Inside::move(TierStep& step, bool in) {
       backed_off_.erase(decision.begin);
     }
     allowance_ -= static_cast<double>((decision.bytes - refused).value);
+    if (!resting_) were_in_.try_emplace(decision.begin, !decision.in);
+    (in ? moved_.in : moved_.out) += decision.bytes - refused;
     log_.push_back(decision);
     if (log_.size() > kKeptDecisions) log_.pop_front();
   }
@@ -268,7 +353,7 @@ Status PageTier::Inside::carry_out(TierStep& step) {
   drop_coldest_in(step.decisions, step.refused);
   HEADRACE_TRY_STATUS(move(step, true));
   // What moving it touched is no use of the program.
-  HEADRACE_TRY_STATUS(source_->look());
+  if (source_ != nullptr) HEADRACE_TRY_STATUS(source_->look());
   return {};
 }
 
@@ -278,8 +363,8 @@ Status PageTier::Inside::add(std::span<const std::byte> memory) {
 Status PageTier::Inside::remove(std::span<const std::byte> memory) {
   return no_throw([&] { return remove_or_throw(memory); });
 }
-Result<TierStep> PageTier::Inside::step() {
-  return no_throw([&] { return step_or_throw(); });
+Result<TierStep> PageTier::Inside::step(std::optional<std::uint64_t> work) {
+  return no_throw([&] { return step_or_throw(work); });
 }
 
 std::vector<TierDecision> PageTier::Inside::decisions() const {
@@ -301,7 +386,7 @@ PageTier::~PageTier() {
 }
 Status PageTier::add(std::span<const std::byte> memory) { return inside_->add(memory); }
 Status PageTier::remove(std::span<const std::byte> memory) { return inside_->remove(memory); }
-Result<TierStep> PageTier::step() { return inside_->step(); }
+Result<TierStep> PageTier::step(std::optional<std::uint64_t> work) { return inside_->step(work); }
 std::vector<TierDecision> PageTier::decisions() const { return inside_->decisions(); }
 
 }  // namespace headrace

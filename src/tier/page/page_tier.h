@@ -13,20 +13,40 @@
 #include "headrace/tier/page_tier.h"
 #include "tier/kernel.h"
 #include "tier/page/slow_memory.h"
+#include "tier/page/work_guard.h"
 #include "tier/source.h"
 
 namespace headrace {
 
 class PageTier::Inside {
  public:
+  // invalid: options that make no sense.
+  static Status check(const PageTierOptions& options);
   // As PageTier::open(); `kernel` must outlive it.
   static Result<std::unique_ptr<Inside>> open(const PageTierOptions& options, Kernel& kernel);
+  // With no source of its own: see() tells what there is, and what of it was touched.
+  static Result<std::unique_ptr<Inside>> open(const PageTierOptions& options, Kernel& kernel,
+                                              std::unique_ptr<SlowMemory> slow);
   // False in a child, which leaves it as it is.
   bool here() const { return origin_.here(); }
 
+  // Memory that was added, and what of it moves as a whole.
+  struct Managed : TrackedRange {
+    std::uint64_t chunk = 0;  // bytes, a power of two of pages
+  };
+  // Manages these from now on and no others, ascending.
+  void see(std::vector<Managed> ranges, const HotnessSample& sample);
+  // What moved of whatever was decided since the start, and the CPU time that it took.
+  struct Moved {
+    Bytes out;
+    Bytes in;
+    Nanoseconds cpu{};
+  };
+  Moved moved() const;
+
   Status add(std::span<const std::byte> memory);
   Status remove(std::span<const std::byte> memory);
-  Result<TierStep> step();
+  Result<TierStep> step(std::optional<std::uint64_t> work = {});
   std::vector<TierDecision> decisions() const;
 
  private:
@@ -37,12 +57,7 @@ class PageTier::Inside {
                                                        Kernel& kernel);
   Status add_or_throw(std::span<const std::byte> memory);
   Status remove_or_throw(std::span<const std::byte> memory);
-  Result<TierStep> step_or_throw();
-
-  // Memory that was added, and what of it moves as a whole.
-  struct Managed : TrackedRange {
-    std::uint64_t chunk = 0;  // bytes, a power of two of pages
-  };
+  Result<TierStep> step_or_throw(std::optional<std::uint64_t> work);
 
   Result<Managed> managed(std::span<const std::byte> memory) const;
   Status heat_up() REQUIRES(mutex_);
@@ -55,6 +70,11 @@ class PageTier::Inside {
   Bytes largest_chunk() const REQUIRES(mutex_);
   // The policy with a budget that the fast tier has room for, `places` being all.
   TierPolicy policy_for(std::span<const ChunkPlace> places) const REQUIRES(mutex_);
+  // Asks the guard whether chunks may move for the better, and what is to be undone.
+  void guard(TierStep& step, std::optional<std::uint64_t> work, Nanoseconds now) REQUIRES(mutex_);
+  // As decide(), but while the guard has moves rest: what it undoes, and what the budget takes.
+  std::vector<TierDecision> decide_now(const std::vector<ChunkPlace>& places) const
+      REQUIRES(mutex_);
   // Does what was decided and adds what was refused; what comes in is no more than its place that
   // was left, and the decisions without it are dropped.
   Status carry_out(TierStep& step) REQUIRES(mutex_);
@@ -74,7 +94,7 @@ class PageTier::Inside {
   const PageTierOptions options_;
   Kernel& kernel_;
   const Clock& clock_;
-  std::unique_ptr<HotnessSource> source_;
+  std::unique_ptr<HotnessSource> source_;  // none: see()
   std::unique_ptr<SlowMemory> slow_;
   mutable Mutex mutex_;
   Hotness hotness_ GUARDED_BY(mutex_);
@@ -82,7 +102,13 @@ class PageTier::Inside {
   double allowance_ GUARDED_BY(mutex_) = 0;         // bytes
   std::unordered_map<std::uintptr_t, BackOff> backed_off_ GUARDED_BY(mutex_);
   std::optional<Nanoseconds> stepped_ GUARDED_BY(mutex_);
+  WorkGuard guard_ GUARDED_BY(mutex_);
+  bool resting_ GUARDED_BY(mutex_) = false;  // by the guard
+  // Whether chunks that moved in the guard's span were in before it; while it rests those that are
+  // to be so again.
+  std::unordered_map<std::uintptr_t, bool> were_in_ GUARDED_BY(mutex_);
   std::deque<TierDecision> log_ GUARDED_BY(mutex_);
+  Moved moved_ GUARDED_BY(mutex_);
 };
 
 }  // namespace headrace

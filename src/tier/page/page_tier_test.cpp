@@ -153,6 +153,70 @@ TEST_F(Tiered, KeepsTheHotWithinTheBudgetAndFollowsIt) {
   EXPECT_GE(tier->decisions().size(), 12u);
 }
 
+// The hot set is twice the budget and takes turns, and the program does half as much while pages
+// move.
+TEST_F(Tiered, UndoesMovesThatHarmAndKeepsTheBudget) {
+  const Trackable memory(HotnessKind::referenced, kPart * 16);
+  const auto tier = open(options(kPart * 4));
+  ASSERT_TRUE(tier->add(memory.bytes()));
+  std::uint64_t work = 0;
+  std::string undone;
+  unsigned steps = 0;
+  std::ptrdiff_t in_last = 0;
+  const auto step = [&] {
+    // Half of each chunk, so that the other half comes in only by a move.
+    for (std::size_t i = 0; i < 3; ++i) {
+      for (std::size_t page = 0; page < kPagesOfPart / 2; ++page) {
+        kernel_.access(memory.bytes(), (steps * 3 + i) % 8 * kPagesOfPart + page);
+      }
+    }
+    ++steps;
+    clock_.advance(std::chrono::seconds{1});
+    TierStep did = tier->step(work).value();
+    in_last = std::ranges::count(did.decisions, true, &TierDecision::in);
+    work += in_last > 0 ? 500 : 1000;
+    EXPECT_LE(did.resident, kPart * 4);
+    undone = did.undone;
+    return did;
+  };
+  for (unsigned i = 0; i < WorkGuard::kSpan; ++i) {
+    const TierStep did = step();
+    for (const TierDecision& each : did.decisions) EXPECT_FALSE(each.in) << "at rest at first";
+  }
+  unsigned moved = 0;
+  while (undone.empty() && steps < 100) {
+    step();
+    moved += in_last > 0 ? 1 : 0;
+  }
+  EXPECT_GE(moved, 1u);
+  ASSERT_NE(undone.find("1000 while pages rested"), std::string::npos) << undone;
+  unsigned undone_moves = 0;
+  for (const TierDecision& each : tier->decisions()) {
+    undone_moves += each.reason == "undone by the guard" ? 1 : 0;
+  }
+  EXPECT_GE(undone_moves, 1u);
+  for (unsigned i = 0; i < 5 * WorkGuard::kSpan; ++i) {
+    const TierStep did = step();
+    for (const TierDecision& each : did.decisions) {
+      EXPECT_TRUE(!each.in || each.reason == "undone by the guard") << each.reason;
+    }
+  }
+}
+
+TEST_F(Tiered, MovesWithoutAGuardWhereNoWorkIsTold) {
+  const Trackable memory(HotnessKind::referenced, kPart * 8);
+  const auto tier = open(options(kPart * 4));
+  ASSERT_TRUE(tier->add(memory.bytes()));
+  bool came_in = false;
+  for (std::size_t i = 0; i < 6; ++i) {
+    access_parts(memory.bytes(), {0, 1, 2});
+    clock_.advance(std::chrono::seconds{1});
+    const TierStep step = tier->step().value();
+    for (const TierDecision& each : step.decisions) came_in |= each.in;
+  }
+  EXPECT_TRUE(came_in || tier->decisions().size() == 4);
+}
+
 TEST_F(Tiered, BringsInWhatIsHotAgain) {
   const Trackable memory(HotnessKind::referenced, kPart * 8);
   const auto tier = open(options(kPart * 4));

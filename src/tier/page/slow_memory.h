@@ -35,4 +35,8 @@ Result<std::unique_ptr<SlowMemory>> open_swap(Kernel& kernel);
 Result<std::unique_ptr<SlowMemory>> open_nodes(Kernel& kernel, std::vector<NodeId> fast,
                                                std::vector<NodeId> slow);
 
+// As open_nodes(), untried: of memory that is another process'.
+std::unique_ptr<SlowMemory> nodes_untried(Kernel& kernel, std::vector<NodeId> fast,
+                                          std::vector<NodeId> slow);
+
 }  // namespace headrace

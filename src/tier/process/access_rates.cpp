@@ -21,6 +21,11 @@ AccessRates::AccessRates(Bytes chunk, Nanoseconds half_life)
   CHECK(std::has_single_bit(chunk_) && half_life.count() > 0);
 }
 
+void AccessRates::set_half_life(Nanoseconds half_life) {
+  CHECK(half_life.count() > 0);
+  half_life_ = seconds(half_life);
+}
+
 AccessRates::Region& AccessRates::region(std::uintptr_t address) {
   if (Region* const found = find(address)) return *found;
   found_key_ = address / (chunk_ * kChunks);
@@ -59,7 +64,7 @@ void AccessRates::account(Chunk& chunk, double now, double touches) {
   chunk.exposed = static_cast<float>(chunk.exposed * share + waiting(chunk, now));
   chunk.touches = static_cast<float>(chunk.touches * share + touches);
   chunk.last = static_cast<float>(now);
-  chunk.since = -1;
+  chunk.since = kHidden;
 }
 
 void AccessRates::touched(std::uintptr_t address, Nanoseconds at, bool was_out) {
@@ -67,9 +72,25 @@ void AccessRates::touched(std::uintptr_t address, Nanoseconds at, bool was_out) 
   Chunk& chunk = where.chunks[index(address)];
   const double now = seconds(at);
   where.told = at;
+  if (!was_out && chunk.since == kReturned) {
+    chunk.since = kHidden;
+    return;
+  }
   // New memory, or one that came back unseen, proves nothing.
   if (!was_out && chunk.pages.resident > 0 && chunk.since < 0) expose(where, now);
   account(chunk, now, 1);
+  if (was_out) chunk.since = kReturned;
+}
+
+void AccessRates::sampled(std::uintptr_t address, Nanoseconds at, Nanoseconds span,
+                          double touches) {
+  Region& where = region(address);
+  Chunk& chunk = where.chunks[index(address)];
+  const bool exposed = chunk.since >= 0;
+  where.told = at;
+  account(chunk, seconds(at), touches);
+  chunk.exposed += static_cast<float>(seconds(span));
+  if (exposed) chunk.since = chunk.last;
 }
 
 void AccessRates::went_out(std::uintptr_t address, Nanoseconds at) {

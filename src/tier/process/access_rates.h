@@ -5,9 +5,11 @@
 // back. So the rate is touches by time exposed, and not by time. When the kernel came by nobody
 // tells; but a chunk that faults a second time proves that it did since the first, and it takes
 // away the entries of a region together: by that the others of the region are exposed from there,
-// but for those that have faulted at that moment. Of a region that nobody uses any more that is
-// known once the kernel has gone all the way round since. Times are those since the start, so that
-// a float holds them to 10 ms for a day.
+// but for those that have faulted at that moment. What came back from swap by a read is mapped
+// for reading only, so that its first write faults too, which proves nothing. Of a region that
+// nobody uses any more that is known once the kernel has gone all the way round since. Who samples
+// accesses tells for what time it has looked. Times are those since the start, so that a float
+// holds them to 10 ms for a day.
 #pragma once
 
 #include <array>
@@ -29,9 +31,13 @@ class AccessRates {
  public:
   // Evidence counts half after `half_life`. Requires: chunk a power of two, half_life > 0.
   AccessRates(Bytes chunk, Nanoseconds half_life);
+  // That which is there counts by it too, from the last touch of a chunk.
+  void set_half_life(Nanoseconds half_life);
 
   // A fault; `was_out`: it came from swap, else its entry had been taken away, or it was new.
   void touched(std::uintptr_t address, Nanoseconds now, bool was_out);
+  // It was looked at for `span`, and seen to be touched so often.
+  void sampled(std::uintptr_t address, Nanoseconds now, Nanoseconds span, double touches);
   // The chunk is out from now on, and so exposed.
   void went_out(std::uintptr_t address, Nanoseconds now);
   // The kernel has gone all the way round between `since` and now.
@@ -52,11 +58,13 @@ class AccessRates {
  private:
   static constexpr std::size_t kChunks =
       512;  // of a region: a page of entries, if chunks are pages
+  static constexpr float kHidden = -1;
+  static constexpr float kReturned = -2;  // hidden; its next fault may be its first write
   struct Chunk {
-    float touches = 0;  // both as of `last`
-    float exposed = 0;  // s
-    float last = 0;     // s
-    float since = -1;   // s; exposed since then; below 0: it is not
+    float touches = 0;      // both as of `last`
+    float exposed = 0;      // s
+    float last = 0;         // s
+    float since = kHidden;  // s; exposed since then; below 0: it is not
     ChunkPages pages;
   };
   struct Region {
@@ -75,7 +83,7 @@ class AccessRates {
   void account(Chunk& chunk, double now, double touches);
 
   const std::uint64_t chunk_;
-  const double half_life_;  // s
+  double half_life_;  // s
   std::unordered_map<std::uint64_t, std::unique_ptr<Region>> regions_;
   mutable std::uint64_t found_key_ = ~std::uint64_t{0};  // the last one found: most come in order
   mutable Region* found_ = nullptr;

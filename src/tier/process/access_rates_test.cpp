@@ -58,6 +58,21 @@ TEST(AccessRates, OneThatIsOutIsExposed) {
   EXPECT_NEAR(rates.rate(page(1), seconds{300}), rates.rate(page(1), seconds{0}), 1e-9);
 }
 
+// A page that a read brought back cannot be written yet.
+TEST(AccessRates, TheFirstWriteAfterAReturnProvesNothing) {
+  AccessRates rates = resident_pages(2);
+  rates.went_out(page(0), seconds{10});
+  rates.set_pages(page(0), {.out = 1}, seconds{10});
+  rates.touched(page(0), seconds{110}, true);
+  rates.set_pages(page(0), {.resident = 1}, seconds{110});
+  const double other = rates.rate(page(1), seconds{110});
+  rates.touched(page(0), seconds{111}, false);
+  EXPECT_NEAR(rates.rate(page(0), seconds{111}), 0.01, 0.002);
+  EXPECT_NEAR(rates.rate(page(1), seconds{300}), other, 1e-9);
+  rates.touched(page(0), seconds{112}, false);  // its entry was taken away since
+  EXPECT_LT(rates.rate(page(1), seconds{300}), other / 5);
+}
+
 TEST(AccessRates, FindsThatOfEachPageHoweverRarelyHintsCome) {
   constexpr std::size_t kPages = 512;
   std::mt19937_64 random(7);
@@ -102,6 +117,17 @@ TEST(AccessRates, ForgetsWhatIsGone) {
   EXPECT_EQ(rates.pages(page(0)).resident, 0);
   EXPECT_EQ(rates.pages(page(4096)).out, 1);
   EXPECT_EQ(rates.chunk_of(page(3) + 77), page(3));
+}
+
+TEST(AccessRates, WhoIsSampledHasTheRateOfItsSamples) {
+  AccessRates rates = resident_pages(2);
+  for (int i = 1; i <= 100; ++i) {
+    rates.sampled(page(0), seconds{i}, milliseconds{400}, 2);
+    rates.sampled(page(1), seconds{i}, milliseconds{400}, 0);
+  }
+  // Five times a second, but for what is believed before anything is seen: 9.4 s without a touch.
+  EXPECT_NEAR(rates.rate(page(0), seconds{100}), 4, 0.3);
+  EXPECT_LT(rates.rate(page(1), seconds{100}), 1e-4);
 }
 
 }  // namespace

@@ -10,9 +10,11 @@
 #include <cerrno>
 #include <string>
 
+#include "core/check.h"
 #include "core/fail.h"
 #include "core/text/files.h"
 #include "memory/memory.h"
+#include "tier/process/process_nodes.h"
 #include "tier/process/process_tier.h"
 
 namespace headrace {
@@ -23,19 +25,23 @@ constexpr std::size_t kTriedPages = 64;
 constexpr Nanoseconds kReadOfDisk = std::chrono::microseconds{80};
 
 Status check(const ProcessTierOptions& options) {
-  const TierPolicy& policy = options.policy;
-  if (policy.budget.value == 0) {
-    return fail(ErrorCode::invalid, "a budget of no bytes; say how much may stay in memory");
+  HEADRACE_TRY_STATUS(PageTier::Inside::check({.policy = options.policy,
+                                               .fast = options.fast,
+                                               .slow = options.slow,
+                                               .half_life = half_life_of(options)}));
+  if (!(options.guard >= 0 && options.guard <= 1)) {
+    return fail(ErrorCode::invalid, "guard {} is no share: give 0 to 1", options.guard);
   }
-  const auto share = [](double value) { return value >= 0 && value <= 1; };
-  if (!share(policy.hysteresis) || !share(policy.least_heat) || !share(options.guard)) {
+  if (const bool nodes = !options.fast.empty();
+      options.source && options.source != ProcessHotness::damon &&
+      nodes != (options.source == ProcessHotness::referenced)) {
+    return fail(ErrorCode::invalid, "{} tells what is hot {} only; leave the source out",
+                to_string(*options.source), nodes ? "beside swap" : "between nodes");
+  }
+  if (options.hold && !options.fast.empty()) {
     return fail(ErrorCode::invalid,
-                "hysteresis {}, least heat {} and guard {} are shares: give 0 "
-                "to 1",
-                policy.hysteresis, policy.least_heat, options.guard);
-  }
-  if (policy.per_second.value == 0 || options.half_life.count() <= 0) {
-    return fail(ErrorCode::invalid, "the rate and the half-life are more than 0");
+                "a cgroup limits memory on all nodes together, and holds beside swap only; leave "
+                "that out, or take swap for the slow memory");
   }
   const auto page = static_cast<std::uint64_t>(::sysconf(_SC_PAGESIZE));
   if (!std::has_single_bit(options.chunk.value) || options.chunk.value < page) {
@@ -85,13 +91,34 @@ Result<Nanoseconds> time_of_fault() {
   return compressed ? each : std::max(each, kReadOfDisk);
 }
 
+// What the kernel does besides, between nodes; "" for nothing.
+std::string note_on_balancing() {
+  const std::string mode = first_line("/proc/sys/kernel/numa_balancing");
+  if (mode.empty() || (mode.back() - '0') % 2 == 0) return {};
+  return "; kernel.numa_balancing pulls what is hot to the node of the CPU besides, out of HBM "
+         "too: set it to 0 or 2";
+}
+
+Status watch(int pid, const std::filesystem::path& directory, ProcessTierStart& start) {
+  HEADRACE_TRY(start.sampler, watch_by_damon(pid, directory));
+  start.why = "a kdamond is set up for as long as this runs";
+  return {};
+}
+
+Result<std::filesystem::path> directory_of(const ProcessTierOptions& options) {
+  if (!options.directory.empty()) return options.directory;
+  return state_directory();
+}
+
 // Hint faults if they are to be had, or are asked for.
-Status choose_source(const ProcessTierOptions& options, const std::filesystem::path& directory,
-                     OtherProcess& process, ProcessTierStart& start) {
+Status choose_source(int pid, const ProcessTierOptions& options,
+                     const std::filesystem::path& directory, OtherProcess& process,
+                     ProcessTierStart& start) {
   if (options.source == ProcessHotness::refaults) {
     start.why = "asked for";
     return {};
   }
+  if (options.source == ProcessHotness::damon) return watch(pid, directory, start);
   HEADRACE_TRY(const ProcessState state, process.state());
   if (const Status listens = process.listen(); !listens) {
     start.why =
@@ -112,26 +139,44 @@ Status choose_source(const ProcessTierOptions& options, const std::filesystem::p
 }  // namespace
 
 std::string_view to_string(ProcessHotness source) {
-  return source == ProcessHotness::hint_faults ? "hint-faults" : "refaults";
+  switch (source) {
+    case ProcessHotness::hint_faults: return "hint-faults";
+    case ProcessHotness::refaults: return "refaults";
+    case ProcessHotness::referenced: return "referenced";
+    case ProcessHotness::damon: return "damon";
+  }
+  CHECK(false);
+  return {};
 }
 
 Result<std::unique_ptr<ProcessTier>> ProcessTier::open(int pid, const ProcessTierOptions& options) {
   HEADRACE_TRY_STATUS(check(options));
   HEADRACE_TRY(auto process, open_process(pid));
-  HEADRACE_TRY(const ProcessState state, process->state());
+  ProcessTierStart start;
+  if (!options.fast.empty()) {
+    HEADRACE_TRY_STATUS(try_nodes(pid, options, *process));
+    restore_after_kill(options.directory);
+    if (options.source == ProcessHotness::damon) {
+      HEADRACE_TRY(const auto directory, directory_of(options));
+      HEADRACE_TRY_STATUS(watch(pid, directory, start));
+    }
+    start.why += note_on_balancing();
+    HEADRACE_TRY(auto inside,
+                 ProcessNodes::open(std::move(process), kernel_of(pid), options, std::move(start)));
+    return std::unique_ptr<ProcessTier>(new ProcessTier(std::move(inside)));
+  }
   // Asked for nothing, the kernel says whether it would.
   HEADRACE_TRY_STATUS(process->page_out({}));
-  std::filesystem::path directory = options.directory;
-  if (directory.empty()) {
-    HEADRACE_TRY(directory, state_directory());
-  }
-  restore_hint_faults(directory);
-  ProcessTierStart start;
-  HEADRACE_TRY(ProcessClaim claim, ProcessClaim::take(directory, pid, state.started));
-  start.claim.emplace(std::move(claim));
+  HEADRACE_TRY(const auto directory, directory_of(options));
+  restore_after_kill(directory);
   HEADRACE_TRY(start.of_fault, time_of_fault());
-  HEADRACE_TRY_STATUS(choose_source(options, directory, *process, start));
-  HEADRACE_TRY(auto inside, Inside::open(std::move(process), options, std::move(start)));
+  HEADRACE_TRY_STATUS(choose_source(pid, options, directory, *process, start));
+  if (options.hold) {
+    HEADRACE_TRY(auto hold, GroupHold::take(pid, directory));
+    start.why += "; " + hold.note();
+    start.hold.emplace(std::move(hold));
+  }
+  HEADRACE_TRY(auto inside, ProcessSwap::open(std::move(process), options, std::move(start)));
   return std::unique_ptr<ProcessTier>(new ProcessTier(std::move(inside)));
 }
 
@@ -146,9 +191,11 @@ std::vector<TierDecision> ProcessTier::decisions() const { return inside_->decis
 ProcessTierTotals ProcessTier::totals() const { return inside_->totals(); }
 
 bool restore_after_kill(const std::filesystem::path& directory) {
-  if (!directory.empty()) return restore_hint_faults(directory);
-  const auto usual = state_directory();
-  return usual && restore_hint_faults(*usual);
+  const auto usual = directory.empty() ? state_directory() : directory;
+  if (!usual) return false;
+  const bool hints = restore_hint_faults(*usual);
+  const bool groups = restore_groups(*usual);
+  return restore_damon(*usual) || groups || hints;
 }
 
 }  // namespace headrace

@@ -2,10 +2,15 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <array>
 #include <filesystem>
+#include <fstream>
+#include <string>
+#include <vector>
 
 #include "headrace/tier/process_tier.h"
 
@@ -93,13 +98,31 @@ TEST_F(ProcessTierOpened, RefusesWhatMakesNoSense) {
   expect_refused(ProcessTier::open(::getppid(), wrong), ErrorCode::invalid, "budget");
   wrong = options_;
   wrong.guard = 1.5;
-  expect_refused(ProcessTier::open(::getppid(), wrong), ErrorCode::invalid, "shares");
+  expect_refused(ProcessTier::open(::getppid(), wrong), ErrorCode::invalid, "no share");
   wrong = options_;
   wrong.policy.per_second = {};
   expect_refused(ProcessTier::open(::getppid(), wrong), ErrorCode::invalid, "rate");
   wrong = options_;
   wrong.chunk = 5000_B;
   expect_refused(ProcessTier::open(::getppid(), wrong), ErrorCode::invalid, "power of two");
+  wrong = options_;
+  wrong.fast = {NodeId{0}};
+  expect_refused(ProcessTier::open(::getppid(), wrong), ErrorCode::invalid, "slow ones");
+  wrong.slow = {NodeId{0}};
+  expect_refused(ProcessTier::open(::getppid(), wrong), ErrorCode::invalid, "twice");
+  wrong.slow = {NodeId{1023}};
+  wrong.source = ProcessHotness::refaults;
+  expect_refused(ProcessTier::open(::getppid(), wrong), ErrorCode::invalid, "beside swap only");
+  wrong = options_;
+  wrong.source = ProcessHotness::referenced;
+  expect_refused(ProcessTier::open(::getppid(), wrong), ErrorCode::invalid, "between nodes only");
+  wrong = options_;
+  wrong.fast = {NodeId{0}};
+  wrong.slow = {NodeId{1023}};
+  const auto none = ProcessTier::open(::getppid(), wrong);
+  ASSERT_FALSE(none);
+  EXPECT_NE(none.error().message.find("node 1023 has no memory"), std::string::npos)
+      << none.error().message;
   expect_refused(ProcessTier::open(::getpid(), options_), ErrorCode::invalid, "PageTier");
   expect_refused(ProcessTier::open(999'999'999, options_), ErrorCode::absent, "no process");
 }
@@ -126,6 +149,101 @@ TEST_F(ProcessTierOpened, TiersAProgramOrSaysWhyNot) {
   EXPECT_GE(last.out, 16_MiB);
   EXPECT_TRUE(program.intact());
   expect_refused((*tier)->step(), ErrorCode::absent, "ended");
+}
+
+// A memory cgroup below or beside one's own, as far as one may make some.
+class OwnGroup {
+ public:
+  OwnGroup() {
+    std::ifstream lines("/proc/self/cgroup");
+    for (std::string line; std::getline(lines, line);) {
+      const std::string name = line.substr(line.rfind(':') + 1);
+      if (line.find(":memory:") != line.npos) path_ = "/sys/fs/cgroup/memory" + name;
+      if (line.starts_with("0::") && path_.empty()) path_ = "/sys/fs/cgroup" + name;
+    }
+    path_ /= "headrace-tier-test-" + std::to_string(::getpid());
+    made_ = ::mkdir(path_.c_str(), 0755) == 0;
+  }
+  ~OwnGroup() {
+    if (made_) ::rmdir(path_.c_str());
+  }
+  OwnGroup(const OwnGroup&) = delete;
+  OwnGroup& operator=(const OwnGroup&) = delete;
+  bool enter() const {
+    return made_ && bool(std::ofstream(path_ / "cgroup.procs") << 0 << std::flush);
+  }
+  std::string limit() const {
+    std::string limit;
+    for (const char* const file : {"memory.limit_in_bytes", "memory.high"}) {
+      std::ifstream(path_ / file) >> limit;
+    }
+    return limit;
+  }
+
+ private:
+  std::filesystem::path path_;
+  bool made_ = false;
+};
+
+Bytes anonymous(int pid) {
+  std::ifstream status("/proc/" + std::to_string(pid) + "/status");
+  std::uint64_t kib = 0;
+  for (std::string word; status >> word;) {
+    if (word == "RssAnon:") status >> kib;
+  }
+  return {kib << 10};
+}
+
+// With the swap and the cgroups that the machine has. No step is made while it takes memory.
+TEST_F(ProcessTierOpened, ACgroupHoldsWhatIsTakenBetweenTwoSteps) {
+  const OwnGroup group;
+  std::array<int, 2> go{}, told{};
+  ASSERT_TRUE(::pipe(go.data()) == 0 && ::pipe(told.data()) == 0);
+  const pid_t child = ::fork();
+  if (child == 0) {
+    ::alarm(60);
+    char byte = group.enter() ? 'y' : 'n';
+    (void)!::write(told[1], &byte, 1);
+    (void)!::read(go[0], &byte, 1);
+    std::vector<char> memory(kMapped);
+    for (std::size_t i = 0; i < kMapped; i += 8) memory[i] = static_cast<char>(i >> 12);
+    (void)!::write(told[1], &byte, 1);
+    (void)!::read(go[0], &byte, 1);
+    for (std::size_t i = 0; i < kMapped; i += 8) {
+      if (memory[i] != static_cast<char>(i >> 12)) ::_exit(1);
+    }
+    ::_exit(0);
+  }
+  ::close(told[1]);  // a child that has ended tells so; go[0] stays, for there is no SIGPIPE then
+  char byte = 0;
+  ASSERT_EQ(::read(told[0], &byte, 1), 1);
+  const std::string before = group.limit();
+  options_.hold = true;
+  options_.policy.per_second = 64_MiB;
+  options_.guard = 0;
+  auto tier = byte == 'y' ? ProcessTier::open(child, options_)
+                          : std::unexpected(Error{ErrorCode::denied, "no cgroup may be made here"});
+  if (tier) {
+    EXPECT_NE((*tier)->why().find("held by memory."), std::string::npos) << (*tier)->why();
+    const auto step = (*tier)->step();
+    ASSERT_TRUE(step) << step.error().message;
+    const bool scarce = step->note.find("of swap") != std::string::npos;
+    EXPECT_EQ(group.limit() == before, scarce);
+    if (scarce) tier = std::unexpected(Error{ErrorCode::exhausted, step->note});
+  }
+  EXPECT_EQ(::write(go[1], "t", 1), 1);
+  EXPECT_EQ(::read(told[0], &byte, 1), 1);
+  if (tier) {
+    EXPECT_LE(anonymous(child), options_.policy.budget + 2_MiB);
+    tier->reset();
+    EXPECT_EQ(group.limit(), before);
+  }
+  EXPECT_EQ(::write(go[1], "e", 1), 1);
+  int status = -1;
+  ::waitpid(child, &status, 0);
+  EXPECT_EQ(status, 0) << "a byte changed";
+  for (const int each : {go[0], go[1], told[0]}) ::close(each);
+  if (!tier) GTEST_SKIP() << tier.error().message;
 }
 
 }  // namespace

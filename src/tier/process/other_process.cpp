@@ -1,6 +1,8 @@
 #include "tier/process/other_process.h"
 
 #include <fcntl.h>
+#include <poll.h>
+#include <sys/file.h>
 #include <sys/ioctl.h>
 #include <sys/mman.h>
 #include <sys/syscall.h>
@@ -30,16 +32,17 @@ constexpr std::uint64_t kReservation = std::uint64_t{1} << 30;
 constexpr std::uint64_t kGap = 2 << 20;                           // that is not left out
 constexpr unsigned long kPagemapScan = _IOWR('f', 16, PageScan);  // PAGEMAP_SCAN, Linux 6.7
 constexpr std::uint64_t kPageIsSwapped = 1 << 4;
+constexpr std::uint64_t kPageIsSoftDirty = 1 << 7;
 constexpr std::size_t kRangesOfCall = 512;  // UIO_MAXIOV is 1024
 
 // Files of /proc tell no size.
-Result<std::string> proc_file(const std::string& path) {
+Result<std::string> proc_file(const std::string& path, const std::string& shown) {
   errno = 0;
   std::ifstream file(path);
-  if (!file) return fail_errno(errno == 0 ? ENOENT : errno, "cannot read " + path);
+  if (!file) return fail_errno(errno == 0 ? ENOENT : errno, "cannot read " + shown);
   std::string text(std::istreambuf_iterator<char>(file), {});
   // A process that has gone has files without text.
-  if (file.bad()) return fail(ErrorCode::absent, "cannot read {}", path);
+  if (file.bad()) return fail(ErrorCode::absent, "cannot read {}", shown);
   return text;
 }
 
@@ -68,8 +71,11 @@ std::string_view word(std::string_view& line) {
 
 class LinuxProcess final : public OtherProcess {
  public:
-  LinuxProcess(int pid, OwnDescriptor self, OwnDescriptor pagemap)
-      : pid_(pid), self_(std::move(self)), pagemap_(std::move(pagemap)) {}
+  LinuxProcess(int pid, OwnDescriptor self, OwnDescriptor directory, OwnDescriptor pagemap)
+      : pid_(pid),
+        self_(std::move(self)),
+        directory_(std::move(directory)),
+        pagemap_(std::move(pagemap)) {}
 
   Result<ProcessState> state() override;
   Result<std::vector<TrackedRange>> memory() override;
@@ -77,6 +83,8 @@ class LinuxProcess final : public OtherProcess {
   Result<PagedOut> page_out(std::span<const TrackedRange> ranges) override;
   Result<std::size_t> bring_in(std::span<const std::uintptr_t> pages) override;
   Bytes swap_free() override;
+  Result<std::vector<MappingUse>> use() override;
+  Status forget_use() override;
   std::optional<std::uint64_t> hint_rounds() override;
   Status listen() override { return faults_.listen(pid_); }
   std::uint64_t take_faults(std::vector<PageFault>& faults) override {
@@ -84,7 +92,18 @@ class LinuxProcess final : public OtherProcess {
   }
 
  private:
-  std::string path(const char* name) const { return fmt::format("/proc/{}/{}", pid_, name); }
+  // What to open: of another process that has got the number since it has no file.
+  std::string path(const char* name) const {
+    return fmt::format("/proc/self/fd/{}/{}", directory_.get(), name);
+  }
+  Result<std::string> read(const char* name) const {
+    return proc_file(path(name), fmt::format("/proc/{}/{}", pid_, name));
+  }
+  // Each mapping, with what smaps tells of it.
+  Status for_each_mapping(const std::function<void(const Vma&)>& each) const;
+  // Whether it may rely on bits that forget_use() clears: a garbage collector that takes pages that
+  // are not soft-dirty for unchanged would free what is in use.
+  bool clears_itself() const;
   // Adds the parts of the range that have pages; false: the kernel cannot tell.
   bool add_populated(const TrackedRange& range, std::vector<TrackedRange>& ranges) const;
   std::unexpected<Error> ended() const {
@@ -98,21 +117,22 @@ class LinuxProcess final : public OtherProcess {
   }
 
   const int pid_;
-  const OwnDescriptor self_;  // a pidfd
-  const OwnDescriptor pagemap_;
+  const OwnDescriptor self_;       // a pidfd
+  const OwnDescriptor directory_;  // /proc/PID
+  const OwnDescriptor pagemap_;    // locked: there is no other tier of the process
   const std::uint64_t page_ = static_cast<std::uint64_t>(::sysconf(_SC_PAGESIZE));
   FaultStream faults_;
 };
 
 Result<ProcessState> LinuxProcess::state() {
-  const auto text = proc_file(path("stat"));
+  const auto text = read("stat");
   if (!text || text->empty()) return ended();
   auto state = parse_state(*text, static_cast<std::uint64_t>(::sysconf(_SC_CLK_TCK)));
   return state ? state : ended();
 }
 
 Result<std::vector<TrackedRange>> LinuxProcess::memory() {
-  const auto maps = proc_file(path("maps"));
+  const auto maps = read("maps");
   if (!maps) return std::unexpected(maps.error());
   std::vector<TrackedRange> ranges;
   for (const TrackedRange& range : parse_memory(*maps)) {
@@ -120,20 +140,86 @@ Result<std::vector<TrackedRange>> LinuxProcess::memory() {
       ranges.push_back(range);
     }
   }
-  const auto status = proc_file(path("status"));
+  const auto status = read("status");
   if (!status || parse_field(*status, "VmLck:").value == 0) return ranges;
-  const auto smaps = proc_file(path("smaps"));
-  if (!smaps) return std::unexpected(smaps.error());
   std::vector<TrackedRange> locked;
-  const std::function<void(const Vma&)> note = [&](const Vma& vma) {
+  HEADRACE_TRY_STATUS(for_each_mapping([&](const Vma& vma) {
     if (vma.locked) locked.push_back({vma.begin, vma.end});
-  };
-  VmaReader reader(note);
+  }));
+  return without(ranges, locked);
+}
+
+Status LinuxProcess::for_each_mapping(const std::function<void(const Vma&)>& each) const {
+  const auto smaps = read("smaps");
+  if (!smaps) return std::unexpected(smaps.error());
+  VmaReader reader(each);
   for (const auto line : std::views::split(*smaps, '\n')) {
     reader.line(std::string_view(line.begin(), line.end()));
   }
   reader.finish();
-  return without(ranges, locked);
+  return {};
+}
+
+Result<std::vector<MappingUse>> LinuxProcess::use() {
+  HEADRACE_TRY(const std::vector<TrackedRange> ranges, memory());
+  std::vector<MappingUse> mappings;
+  HEADRACE_TRY_STATUS(for_each_mapping([&](const Vma& vma) {
+    const std::size_t first = mappings.size();
+    std::uint64_t inside = 0;
+    for (auto range = std::ranges::upper_bound(ranges, vma.begin, {}, &TrackedRange::end);
+         range != ranges.end() && range->begin < vma.end; ++range) {
+      mappings.push_back({{std::max(vma.begin, range->begin), std::min(vma.end, range->end)},
+                          vma.huge,
+                          vma.present,
+                          vma.referenced,
+                          {}});
+      inside += mappings.back().bytes().value;
+    }
+    // Parts of a reservation share what was touched by their sizes.
+    for (MappingUse& each : std::span(mappings).subspan(first)) {
+      const double share = static_cast<double>(each.bytes().value) / static_cast<double>(inside);
+      for (Bytes* const of : {&each.present, &each.touched}) {
+        *of = {static_cast<std::uint64_t>(static_cast<double>(of->value) * share)};
+      }
+    }
+  }));
+  for (MappingUse& each : mappings) {
+    const Status told = scan_pages(
+        system_kernel(), pagemap_.get(), each.begin, each.end, kPageIsSoftDirty, 0,
+        [&](const PageRegion& pages) { each.written.push_back({pages.begin, pages.end}); });
+    if (!told) break;  // a kernel without
+  }
+  return mappings;
+}
+
+bool LinuxProcess::clears_itself() const {
+  std::error_code error;
+  std::filesystem::directory_iterator each(path("fd"), error);
+  for (; !error && each != std::filesystem::directory_iterator(); each.increment(error)) {
+    std::error_code closed;
+    if (std::filesystem::read_symlink(each->path(), closed).filename() == "clear_refs") return true;
+  }
+  return false;
+}
+
+// The second write flushes the translations that the first leaves.
+Status LinuxProcess::forget_use() {
+  if (clears_itself()) {
+    return fail(ErrorCode::unsupported,
+                "process {} goes by its accessed or soft-dirty bits itself (it has clear_refs "
+                "open), which would be lost to it; leave it alone, or beside swap (--slow swap)",
+                pid_);
+  }
+  const OwnDescriptor file(::open(path("clear_refs").c_str(), O_WRONLY | O_CLOEXEC));
+  if (file.get() < 0 && (errno == ENOENT || errno == ESRCH)) return ended();
+  if (file.get() < 0 || ::write(file.get(), "1", 1) < 0) {
+    if (errno == ESRCH) return ended();
+    return fail_errno(errno, fmt::format("cannot clear the accessed bits of another process "
+                                         "(/proc/{}/clear_refs); ask as its user, or as root",
+                                         pid_));
+  }
+  (void)::write(file.get(), "4", 1);  // soft-dirty bits, where the kernel has them
+  return {};
 }
 
 bool LinuxProcess::add_populated(const TrackedRange& range,
@@ -167,7 +253,7 @@ Status LinuxProcess::entries(std::uintptr_t begin, std::span<std::uint64_t> entr
     const ssize_t got = ::pread(pagemap_.get(), &entries[done], (entries.size() - done) * 8,
                                 static_cast<off_t>(begin / page_ + done) * 8);
     if (got < 0 && errno == EINTR) continue;
-    if (got < 0) return fail_errno(errno, "cannot read " + path("pagemap"));
+    if (got < 0) return fail_errno(errno, fmt::format("cannot read /proc/{}/pagemap", pid_));
     if (got == 0) return ended();
     done += static_cast<std::size_t>(got) / 8;
   }
@@ -229,7 +315,7 @@ Result<std::size_t> LinuxProcess::bring_in(std::span<const std::uintptr_t> pages
 }
 
 std::optional<std::uint64_t> LinuxProcess::hint_rounds() {
-  const auto text = proc_file(path("sched"));
+  const auto text = read("sched");
   constexpr std::string_view kName = "mm->numa_scan_seq";
   const std::size_t at = text ? text->find(kName) : std::string::npos;
   std::uint64_t rounds = 0;
@@ -243,11 +329,16 @@ std::optional<std::uint64_t> LinuxProcess::hint_rounds() {
 }
 
 Bytes LinuxProcess::swap_free() {
-  const auto text = proc_file("/proc/meminfo");
+  const auto text = proc_file("/proc/meminfo", "/proc/meminfo");
   return text ? parse_field(*text, "SwapFree:") : Bytes{};
 }
 
 }  // namespace
+
+bool has_ended(int pidfd) {
+  pollfd ended{.fd = pidfd, .events = POLLIN, .revents = 0};
+  return ::poll(&ended, 1, 0) != 0;
+}
 
 Result<ProcessState> parse_state(std::string_view stat, std::uint64_t ticks_per_second) {
   // The name may hold blanks and brackets.
@@ -318,20 +409,28 @@ Result<std::unique_ptr<OtherProcess>> open_process(int pid) {
     return fail(ErrorCode::invalid, "process {} is this one; for memory of one's own use PageTier",
                 pid);
   }
-  const auto directory = std::filesystem::path("/proc") / std::to_string(pid);
   const long self = pid > 0 ? ::syscall(SYS_pidfd_open, pid, 0) : -1;
   if (self < 0 && (pid <= 0 || errno == ESRCH || errno == EINVAL)) {
     return fail(ErrorCode::absent, "there is no process {}", pid);
   }
   if (self < 0) return fail_errno(errno, "cannot hold process " + std::to_string(pid));
   OwnDescriptor held(static_cast<int>(self));
+  OwnDescriptor directory(
+      ::open(fmt::format("/proc/{}", pid).c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC));
+  // Not of another process that has got the number meanwhile.
+  if (directory.get() < 0 || has_ended(held.get())) {
+    return fail(ErrorCode::absent, "there is no process {}", pid);
+  }
+  const auto path = [&](const char* name) {
+    return fmt::format("/proc/self/fd/{}/{}", directory.get(), name);
+  };
   std::error_code none;
-  (void)std::filesystem::read_symlink(directory / "exe", none);
+  (void)std::filesystem::read_symlink(path("exe"), none);
   if (none == std::errc::no_such_file_or_directory) {
     return fail(ErrorCode::unsupported, "process {} is a thread of the kernel, without memory",
                 pid);
   }
-  const int pagemap = ::open((directory / "pagemap").c_str(), O_RDONLY | O_CLOEXEC);
+  const int pagemap = ::open(path("pagemap").c_str(), O_RDONLY | O_CLOEXEC);
   if (pagemap < 0) {
     return fail(ErrorCode::denied,
                 "process {} is not to be looked at by this user; ask as root (CAP_SYS_PTRACE and "
@@ -339,7 +438,12 @@ Result<std::unique_ptr<OtherProcess>> open_process(int pid) {
                 pid);
   }
   OwnDescriptor entries(pagemap);
-  return std::make_unique<LinuxProcess>(pid, std::move(held), std::move(entries));
+  if (::flock(pagemap, LOCK_EX | LOCK_NB) != 0) {
+    return fail(ErrorCode::exhausted,
+                "process {} is tiered already; end the other headrace tier first", pid);
+  }
+  return std::make_unique<LinuxProcess>(pid, std::move(held), std::move(directory),
+                                        std::move(entries));
 }
 
 }  // namespace headrace

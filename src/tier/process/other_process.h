@@ -18,7 +18,8 @@ namespace headrace {
 // Entries of /proc/PID/pagemap (Documentation/admin-guide/mm/pagemap.rst).
 inline constexpr std::uint64_t kPagePresent = std::uint64_t{1} << 63;
 inline constexpr std::uint64_t kPageSwapped = std::uint64_t{1} << 62;
-inline constexpr std::uint64_t kPageShared = std::uint64_t{1} << 61;  // of a file, or shared
+inline constexpr std::uint64_t kPageShared = std::uint64_t{1} << 61;     // of a file, or shared
+inline constexpr std::uint64_t kPageExclusive = std::uint64_t{1} << 56;  // mapped here alone
 
 struct ProcessState {
   std::uint64_t started = 0;     // ticks since boot; with the PID it names one process for ever
@@ -41,6 +42,14 @@ struct PagedOut {
   Bytes refused;  // ranges that are not mapped any more, or that it does not page out
 };
 
+// A mapping, or a part of one, and what of it was touched.
+struct MappingUse : TrackedRange {
+  bool huge = false;  // has huge pages, or is to have them
+  Bytes present;      // pages that are in memory
+  Bytes touched;
+  std::vector<TrackedRange> written;  // all of it touched; ascending
+};
+
 class OtherProcess {
  public:
   virtual ~OtherProcess() = default;
@@ -56,6 +65,13 @@ class OtherProcess {
   // Bytes that still fit into swap.
   virtual Bytes swap_free() = 0;
 
+  // What of memory() was touched since forget_use(); what was written is told by page where the
+  // kernel can (soft-dirty bits, Linux 6.7), else the share of each mapping only.
+  virtual Result<std::vector<MappingUse>> use() = 0;
+  // From now on nothing was touched. denied: what use() tells cannot be had; unsupported: the
+  // process uses the bits itself that it is told by.
+  virtual Status forget_use() = 0;
+
   // How often the kernel has gone round its memory for hints; nothing where it does not tell.
   virtual std::optional<std::uint64_t> hint_rounds() = 0;
 
@@ -66,9 +82,13 @@ class OtherProcess {
   virtual std::uint64_t take_faults(std::vector<PageFault>& faults) = 0;
 };
 
-// The process `pid`. absent: there is none; unsupported: a thread of the kernel; invalid: this
-// process; denied: one that may not be touched, with what it takes.
+// The process `pid`, held alone, whoever else asks by the same /proc. absent: there is none;
+// exhausted: another holds it; unsupported: a thread of the kernel; invalid: this process; denied:
+// one that may not be touched, with what it takes.
 Result<std::unique_ptr<OtherProcess>> open_process(int pid);
+
+// Whether the process of a pidfd has ended: until its parent hears of it no other has its number.
+bool has_ended(int pidfd);
 
 // Parses /proc/PID/stat; invalid where it is none.
 Result<ProcessState> parse_state(std::string_view stat, std::uint64_t ticks_per_second);

@@ -1,12 +1,19 @@
 #include "tier/process/other_process.h"
 
+#include <fcntl.h>
 #include <gtest/gtest.h>
+#include <linux/sched.h>
 #include <signal.h>
 #include <sys/mman.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <array>
+#include <cerrno>
+
 #include "core/text/files.h"
+#include "tier/process/process_nodes.h"
 
 namespace headrace {
 namespace {
@@ -91,6 +98,157 @@ TEST(OtherProcessHere, ReservedAddressesAreNoMemory) {
   EXPECT_TRUE(there);
   if (inside > kReserved / 2) GTEST_SKIP() << "the kernel cannot list pages by their state";
   EXPECT_LE(inside, std::uint64_t{2} << 30);
+}
+
+// A child touches one mapping of two, and of that it writes each third page.
+TEST(OtherProcessHere, TellsWhatIsUsed) {
+  const auto page = static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
+  constexpr std::size_t kPages = 30;
+  struct Shared {
+    volatile int asked, done;
+  };
+  auto* const shared = static_cast<Shared*>(
+      ::mmap(nullptr, page, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0));
+  std::array<volatile char*, 2> memory{};
+  for (std::size_t i = 0; i < memory.size(); ++i) {
+    void* const mapped =
+        ::mmap(nullptr, kPages * page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    ASSERT_NE(mapped, MAP_FAILED);
+    // No two merge.
+    (void)::madvise(mapped, kPages * page, i == 0 ? MADV_DONTDUMP : MADV_NOHUGEPAGE);
+    memory[i] = static_cast<volatile char*>(mapped);
+  }
+  const pid_t child = ::fork();
+  if (child == 0) {
+    ::alarm(60);
+    for (const auto each : memory) {
+      for (std::size_t i = 0; i < kPages; ++i) each[i * page] = 1;
+    }
+    shared->done = 1;
+    while (shared->asked == 0) ::usleep(1000);
+    for (std::size_t i = 0; i < kPages; ++i) (void)memory[0][i * page];
+    for (std::size_t i = 0; i < kPages; i += 3) memory[0][i * page] = 2;
+    shared->done = 2;
+    ::pause();
+    ::_exit(0);
+  }
+  const auto until = [&](int value) {
+    for (int i = 0; i < 5000 && shared->done != value; ++i) ::usleep(1000);
+    return shared->done == value;
+  };
+  EXPECT_TRUE(until(1));
+  auto process = open_process(child);
+  const Status forgot = process ? (*process)->forget_use() : std::unexpected(process.error());
+  shared->asked = 1;
+  EXPECT_TRUE(until(2));
+  const auto use = process ? (*process)->use() : std::unexpected(process.error());
+  ::kill(child, SIGKILL);
+  ::waitpid(child, nullptr, 0);
+  std::array<MappingUse, 2> found;
+  for (std::size_t i = 0; i < memory.size(); ++i) {
+    const auto begin = reinterpret_cast<std::uintptr_t>(memory[i]);
+    ::munmap(const_cast<char*>(memory[i]), kPages * page);
+    if (!use) continue;
+    for (const MappingUse& each : *use) {
+      if (each.begin == begin) found[i] = each;
+    }
+  }
+  ::munmap(shared, page);
+  if (!forgot || !use) GTEST_SKIP() << (forgot ? use.error() : forgot.error()).message;
+  if (found[0].touched.value == 0) GTEST_SKIP() << "the kernel keeps no account of accesses";
+  EXPECT_EQ(found[0].touched.value, kPages * page);
+  EXPECT_EQ(found[0].present.value, kPages * page);
+  EXPECT_EQ(found[1].present.value, kPages * page);
+  EXPECT_EQ(found[1].touched.value, 0u);
+  EXPECT_TRUE(found[1].written.empty());
+  if (found[0].written.empty()) GTEST_SKIP() << "the kernel has no soft-dirty bits to list";
+  ASSERT_EQ(found[0].written.size(), kPages / 3);
+  for (std::size_t i = 0; i < kPages / 3; ++i) {
+    const std::uintptr_t at = found[0].begin + 3 * i * page;
+    EXPECT_EQ(found[0].written[i], (TrackedRange{at, at + page})) << i;
+  }
+}
+
+TEST(OtherProcessHere, IsHeldByOneOnly) {
+  const pid_t child = ::fork();
+  if (child == 0) {
+    ::pause();
+    ::_exit(0);
+  }
+  auto one = open_process(child);
+  const auto two = open_process(child);
+  const bool had = one.has_value();
+  if (had) one->reset();
+  const auto three = open_process(child);
+  ::kill(child, SIGKILL);
+  ::waitpid(child, nullptr, 0);
+  if (!had) GTEST_SKIP() << one.error().message;
+  ASSERT_FALSE(two);
+  EXPECT_EQ(two.error().code, ErrorCode::exhausted) << two.error().message;
+  EXPECT_TRUE(three) << three.error().message;
+}
+
+TEST(OtherProcessHere, BitsThatItUsesItselfAreLeftToIt) {
+  int ready[2];
+  ASSERT_EQ(::pipe(ready), 0);
+  const pid_t child = ::fork();
+  if (child == 0) {
+    const int opened = ::open("/proc/self/clear_refs", O_WRONLY);
+    (void)!::write(ready[1], &opened, sizeof opened);
+    ::pause();
+    ::_exit(0);
+  }
+  int opened = -1;
+  EXPECT_EQ(::read(ready[0], &opened, sizeof opened), static_cast<ssize_t>(sizeof opened));
+  auto process = open_process(child);
+  const Status forgot = process ? (*process)->forget_use() : std::unexpected(process.error());
+  ::kill(child, SIGKILL);
+  ::waitpid(child, nullptr, 0);
+  for (const int each : ready) ::close(each);
+  if (!process || opened < 0) GTEST_SKIP() << "another process is not to be looked at here";
+  ASSERT_FALSE(forgot);
+  EXPECT_EQ(forgot.error().code, ErrorCode::unsupported) << forgot.error().message;
+}
+
+// A child with that number; -1: not here.
+pid_t fork_as(pid_t number) {
+  clone_args args{};
+  args.exit_signal = SIGCHLD;
+  args.set_tid = reinterpret_cast<std::uint64_t>(&number);
+  args.set_tid_size = 1;
+  const auto child = static_cast<pid_t>(::syscall(SYS_clone3, &args, sizeof args));
+  if (child == 0) {
+    for (;;) ::syscall(SYS_pause);
+  }
+  return child;
+}
+
+TEST(OtherProcessHere, AnotherOfItsNumberIsNotTouched) {
+  const pid_t child = ::fork();
+  if (child == 0) {
+    ::pause();
+    ::_exit(0);
+  }
+  const auto process = open_process(child);
+  const auto kernel = kernel_of(child);
+  ::kill(child, SIGKILL);
+  ::waitpid(child, nullptr, 0);
+  const pid_t other = fork_as(child);
+  if (other < 0) GTEST_SKIP() << "takes root (CAP_CHECKPOINT_RESTORE), and a free number";
+  ASSERT_TRUE(process) << process.error().message;
+  const auto state = (*process)->state();
+  const auto use = (*process)->use();
+  const auto forgot = (*process)->forget_use();
+  const std::int64_t moved = kernel->move_pages({}, nullptr, nullptr);
+  ::kill(other, SIGKILL);
+  ::waitpid(other, nullptr, 0);
+  ASSERT_EQ(other, child);
+  ASSERT_FALSE(state);
+  EXPECT_EQ(state.error().code, ErrorCode::absent);
+  EXPECT_FALSE(use);
+  ASSERT_FALSE(forgot);
+  EXPECT_EQ(forgot.error().code, ErrorCode::absent);
+  EXPECT_EQ(moved, -ESRCH);
 }
 
 TEST(OtherProcessHere, TellsThatItHasEnded) {

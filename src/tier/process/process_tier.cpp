@@ -1,6 +1,5 @@
 #include "tier/process/process_tier.h"
 
-#include <time.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -10,6 +9,7 @@
 #include <utility>
 
 #include "core/fail.h"
+#include "core/thread.h"
 
 namespace headrace {
 namespace {
@@ -35,13 +35,13 @@ constexpr std::size_t kFewestCandidates = 8192;
 constexpr std::ptrdiff_t kMostCandidates = 1 << 20;
 constexpr std::size_t kInAtOnce = 256;
 constexpr Bytes kLeastSwap = 16_MiB;
+// What goes out by a limit must find room until the next step, at which the limit is lifted.
+constexpr Bytes kLeastSwapHeld = 256_MiB;
 constexpr double kHorizon = 10;  // s
-
-Nanoseconds thread_cpu() {
-  timespec used{};
-  ::clock_gettime(CLOCK_THREAD_CPUTIME_ID, &used);
-  return std::chrono::seconds{used.tv_sec} + Nanoseconds{used.tv_nsec};
-}
+constexpr Nanoseconds kFirstHalfLife = std::chrono::minutes{2};
+constexpr Nanoseconds kLeastHalfLife = std::chrono::seconds{15};
+constexpr Nanoseconds kLongestHalfLife = std::chrono::hours{1};
+constexpr Nanoseconds kReturnsSpan = std::chrono::seconds{10};
 
 // Adds the CPU time of a scope.
 class Timed {
@@ -70,14 +70,17 @@ void keep_extreme(auto& all, std::size_t count, Order order) {
 
 double heat_of(double rate) { return 1 - std::exp(-rate * kHorizon); }
 
+Nanoseconds half_life_of(const ProcessTierOptions& options) {
+  return options.half_life == Nanoseconds{0} ? kFirstHalfLife : options.half_life;
+}
+
 Bytes chunk_for(Bytes memory, Bytes chunk) {
   while (memory / chunk > kMostChunks) chunk = chunk * 2;
   return chunk;
 }
 
-ProcessTier::Inside::Inside(std::unique_ptr<OtherProcess> process,
-                            const ProcessTierOptions& options, ProcessTierStart start,
-                            const ProcessState& state)
+ProcessSwap::ProcessSwap(std::unique_ptr<OtherProcess> process, const ProcessTierOptions& options,
+                         ProcessTierStart start, const ProcessState& state)
     : process_(std::move(process)),
       options_(options),
       clock_(options.clock != nullptr ? *options.clock : system_clock()),
@@ -85,47 +88,56 @@ ProcessTier::Inside::Inside(std::unique_ptr<OtherProcess> process,
       page_(static_cast<std::uint64_t>(::sysconf(_SC_PAGESIZE))),
       start_(std::move(start)),
       first_(state),
-      rates_(options.chunk, options.half_life),
+      rates_(options.chunk, half_life_of(options)),
       guard_(options.guard, kGuardSpan),
       budget_(options.policy.budget),
       pause_(kFirstPause) {}
 
-Result<std::unique_ptr<ProcessTier::Inside>> ProcessTier::Inside::open(
-    std::unique_ptr<OtherProcess> process, const ProcessTierOptions& options,
-    ProcessTierStart start) {
+Result<std::unique_ptr<ProcessSwap>> ProcessSwap::open(std::unique_ptr<OtherProcess> process,
+                                                       const ProcessTierOptions& options,
+                                                       ProcessTierStart start) {
   HEADRACE_TRY(const ProcessState state, process->state());
   ProcessTierOptions with = options;
   with.chunk = chunk_for(std::max(state.resident * 2, options.policy.budget * 4), options.chunk);
-  std::unique_ptr<Inside> inside(new Inside(std::move(process), with, std::move(start), state));
+  std::unique_ptr<ProcessSwap> inside(
+      new ProcessSwap(std::move(process), with, std::move(start), state));
   // Without perf surveys see what came back.
   inside->listens_ = inside->process_->listen().has_value();
   return inside;
 }
 
-Status ProcessTier::Inside::check_same(const ProcessState& state) const {
-  if (state.started != first_.started) {
+void add_cpu(RegionSampler* sampler, Nanoseconds& counted, Nanoseconds& sum) {
+  if (sampler == nullptr) return;
+  const Nanoseconds now = sampler->cpu();
+  sum += now - std::exchange(counted, now);
+}
+
+Status check_same(const ProcessState& state, const ProcessState& first) {
+  if (state.started != first.started) {
     return fail(ErrorCode::absent, "the process has ended; its number is another's now");
   }
-  if (state.start_code != first_.start_code) {
+  // It has no memory any more.
+  if (state.start_code == 0) return fail(ErrorCode::absent, "the process has ended");
+  if (state.start_code != first.start_code) {
     return fail(ErrorCode::absent, "the process has become another program (exec)");
   }
   return {};
 }
 
-TrackedRange ProcessTier::Inside::range_of(std::uintptr_t begin) const {
+TrackedRange ProcessSwap::range_of(std::uintptr_t begin) const {
   return {begin, begin + options_.chunk.value};
 }
 
 // Faults.
 
-void ProcessTier::Inside::take_faults() {
+void ProcessSwap::take_faults() {
   if (!listens_) return;
   faults_.clear();
   totals_.lost += process_->take_faults(faults_);
   for (const PageFault& fault : faults_) take_fault(fault);
 }
 
-void ProcessTier::Inside::take_fault(const PageFault& fault) {
+void ProcessSwap::take_fault(const PageFault& fault) {
   const auto after = std::ranges::upper_bound(memory_, fault.address, {}, &TrackedRange::begin);
   if (after == memory_.begin() || std::prev(after)->end <= fault.address) return;
   const std::uintptr_t chunk = rates_.chunk_of(fault.address);
@@ -148,7 +160,30 @@ void ProcessTier::Inside::take_fault(const PageFault& fault) {
   rates_.set_pages(chunk, pages, now());
 }
 
-void ProcessTier::Inside::note_round() {
+// What is sampled, where somebody samples.
+Status ProcessSwap::take_samples() {
+  if (start_.sampler == nullptr) return {};
+  auto samples = start_.sampler->look();
+  if (!samples) {
+    // It ends with the process, more often than not.
+    HEADRACE_TRY(const ProcessState state, process_->state());
+    HEADRACE_TRY_STATUS(check_same(state, first_));
+    return std::unexpected(samples.error());
+  }
+  samples_ = *std::move(samples);
+  return {};
+}
+
+void ProcessSwap::note_samples(std::uintptr_t begin, Nanoseconds surveyed) {
+  if (start_.sampler == nullptr) return;
+  const auto region = std::ranges::upper_bound(samples_, begin, {}, &SampledRegion::end);
+  const double share = region != samples_.end() && region->begin <= begin ? region->share : 0;
+  const Nanoseconds span = start_.sampler->span();
+  const auto samples = static_cast<double>(span / start_.sampler->sample());
+  rates_.sampled(begin, surveyed, span, share * samples);
+}
+
+void ProcessSwap::note_round() {
   const auto rounds = process_->hint_rounds();
   if (rounds_ && rounds && *rounds != *rounds_) {
     // By now all that was taken away since the round began.
@@ -158,34 +193,44 @@ void ProcessTier::Inside::note_round() {
   rounds_ = rounds;
 }
 
-void ProcessTier::Inside::try_hints() {
+void ProcessSwap::try_hints() {
   if (start_.hints || !start_.hints_later || state_.threads < 2 || !listens_) return;
   auto hints = std::exchange(start_.hints_later, {})();
   start_.why = hints ? hints->note() : "no hint faults: " + hints.error().message;
   if (hints) start_.hints.emplace(*std::move(hints));
+  if (start_.hold) start_.why += "; " + start_.hold->note();
 }
 
 // Where pages are.
 
-bool ProcessTier::Inside::hotter(const Candidate& a, const Candidate& b) {
+bool ProcessSwap::hotter(const Candidate& a, const Candidate& b) {
   return a.rate != b.rate ? a.rate > b.rate : a.begin > b.begin;
 }
 
-bool ProcessTier::Inside::survey_due() const {
+// Memory came or went of which no fault has told: the program has taken some, or the kernel.
+bool ProcessSwap::is_elsewhere() const {
+  const auto known = static_cast<double>(resident_.value);
+  const double there = static_cast<double>(state_.resident.value) - beside_;
+  return std::abs(there - known) > std::max(known / 8, 16.0 * (1 << 20));
+}
+
+bool ProcessSwap::survey_due() const {
   if (!surveyed_) return true;
   const Nanoseconds since = now() - *surveyed_;
   const double cost = seconds(survey_cost_);
   if (exhausted_) return seconds(since) >= cost / kHastyShare;
   if (since < kLeastBetweenSurveys) return false;
+  if (is_elsewhere()) return seconds(since) >= cost / kHastyShare;
   return since >= kMostBetweenSurveys ||
          cost <= seconds(state_.cpu - cpu_at_survey_) * kSurveyShare;
 }
 
-Status ProcessTier::Inside::survey() {
+Status ProcessSwap::survey() {
   const Nanoseconds began = now();
   {
     const Timed timed(survey_cost_ = {});
     if (listens_) HEADRACE_TRY_STATUS(process_->listen());
+    HEADRACE_TRY_STATUS(take_samples());
     take_faults();
     HEADRACE_TRY(memory_, process_->memory());
     const Bytes gone = totals_.went_out;
@@ -206,12 +251,13 @@ Status ProcessTier::Inside::survey() {
   }
   surveyed_ = now();
   cpu_at_survey_ = state_.cpu;
+  beside_ = static_cast<double>(state_.resident.value) - static_cast<double>(resident_.value);
   step_.surveyed = true;
   step_.refused = stayed_;
   return {};
 }
 
-Status ProcessTier::Inside::survey_range(const TrackedRange& range, Nanoseconds surveyed) {
+Status ProcessSwap::survey_range(const TrackedRange& range, Nanoseconds surveyed) {
   const std::uint64_t chunk_pages = options_.chunk.value / page_;
   std::vector<std::uint64_t> entries;
   for (std::uintptr_t at = range.begin; at < range.end;) {
@@ -225,7 +271,8 @@ Status ProcessTier::Inside::survey_range(const TrackedRange& range, Nanoseconds 
     for (const std::uint64_t entry : entries) {
       if ((entry & kPageShared) == 0) {
         if ((entry & kPagePresent) != 0) {
-          ++found.resident;
+          // The kernel pages out nothing that two processes have by fork().
+          if ((entry & kPageExclusive) != 0) ++found.resident;
         } else if ((entry & kPageSwapped) != 0) {
           ++found.out;
         }
@@ -240,8 +287,7 @@ Status ProcessTier::Inside::survey_range(const TrackedRange& range, Nanoseconds 
   return {};
 }
 
-void ProcessTier::Inside::survey_chunk(std::uintptr_t begin, ChunkPages found,
-                                       Nanoseconds surveyed) {
+void ProcessSwap::survey_chunk(std::uintptr_t begin, ChunkPages found, Nanoseconds surveyed) {
   const ChunkPages known = rates_.pages(begin);
   if (found.resident + found.out + known.resident + known.out == 0) return;
   if (known.out > found.out && found.resident > known.resident) {
@@ -250,6 +296,7 @@ void ProcessTier::Inside::survey_chunk(std::uintptr_t begin, ChunkPages found,
     if (listens_) stayed_ += Bytes{page_} * (found.resident - known.resident);
   }
   rates_.set_pages(begin, found, surveyed);
+  if (found.resident > 0) note_samples(begin, surveyed);
   resident_ += Bytes{page_} * found.resident;
   out_ += Bytes{page_} * found.out;
   const double rate = rates_.rate(begin, surveyed);
@@ -260,7 +307,7 @@ void ProcessTier::Inside::survey_chunk(std::uintptr_t begin, ChunkPages found,
 }
 
 // What has come back is as cold as others that are here, more often than not.
-void ProcessTier::Inside::offer_returned() {
+void ProcessSwap::offer_returned() {
   const auto all = static_cast<std::ptrdiff_t>(coldest_.size());
   for (const std::uintptr_t chunk : returned_) {
     const double rate = rates_.rate(chunk, now());
@@ -279,7 +326,7 @@ void ProcessTier::Inside::offer_returned() {
 
 // What is decided, and done.
 
-std::vector<ChunkPlace> ProcessTier::Inside::candidates(Bytes budget) {
+std::vector<ChunkPlace> ProcessSwap::candidates(Bytes budget) {
   std::vector<ChunkPlace> places;
   const auto place = [&](std::uintptr_t begin) {
     const ChunkPages pages = rates_.pages(begin);
@@ -321,7 +368,7 @@ std::vector<ChunkPlace> ProcessTier::Inside::candidates(Bytes budget) {
   return places;
 }
 
-void ProcessTier::Inside::moved(std::uintptr_t begin, bool in) {
+void ProcessSwap::moved(std::uintptr_t begin, bool in) {
   const ChunkPages pages = rates_.pages(begin);
   const auto all = static_cast<std::uint16_t>(pages.resident + pages.out);
   const Bytes bytes = Bytes{page_} * (in ? pages.out : pages.resident);
@@ -339,7 +386,7 @@ void ProcessTier::Inside::moved(std::uintptr_t begin, bool in) {
   }
 }
 
-Status ProcessTier::Inside::page_out(std::vector<TrackedRange> ranges) {
+Status ProcessSwap::page_out(std::vector<TrackedRange> ranges) {
   if (ranges.empty()) return {};
   std::ranges::sort(ranges, {}, &TrackedRange::begin);
   std::vector<TrackedRange> joined;
@@ -355,7 +402,7 @@ Status ProcessTier::Inside::page_out(std::vector<TrackedRange> ranges) {
   return {};
 }
 
-Status ProcessTier::Inside::bring_in(const std::vector<std::uintptr_t>& chunks) {
+Status ProcessSwap::bring_in(const std::vector<std::uintptr_t>& chunks) {
   if (chunks.empty()) return {};
   std::vector<std::uintptr_t> pages;
   for (const std::uintptr_t chunk : chunks) {
@@ -366,7 +413,7 @@ Status ProcessTier::Inside::bring_in(const std::vector<std::uintptr_t>& chunks) 
   return {};
 }
 
-Status ProcessTier::Inside::carry_out(std::vector<TierDecision> decisions) {
+Status ProcessSwap::carry_out(std::vector<TierDecision> decisions) {
   std::vector<TrackedRange> out;
   std::vector<std::uintptr_t> in;
   std::vector<std::uintptr_t> sent;
@@ -392,7 +439,7 @@ Status ProcessTier::Inside::carry_out(std::vector<TierDecision> decisions) {
   return {};
 }
 
-Status ProcessTier::Inside::undo() {
+Status ProcessSwap::undo() {
   std::vector<std::uintptr_t> back;
   for (auto lot = sent_out_.rbegin(); lot != sent_out_.rend(); ++lot) {
     for (const std::uintptr_t chunk : lot->second) {
@@ -412,7 +459,25 @@ Status ProcessTier::Inside::undo() {
   return {};
 }
 
-Status ProcessTier::Inside::guard() {
+// What is known of memory is worth the more the less of it changes places. Where values move from
+// page to page, as those of a server that writes, pages are not what they were: an LRU list, which
+// remembers for as long as its memory is passed through once, would do better than two minutes.
+void ProcessSwap::set_half_life() {
+  if (options_.half_life != Nanoseconds{0}) return;
+  returned_since_ += step_.returned;
+  const double span = seconds(now() - counted_);
+  if (span < seconds(kReturnsSpan)) return;
+  const double rate = static_cast<double>(returned_since_.value) / span;
+  return_rate_ = return_rate_ == 0 ? rate : (return_rate_ + rate) / 2;
+  const double all =
+      static_cast<double>(options_.policy.budget.value) / std::max(return_rate_, 1.0);
+  const double bounded = std::clamp(all, seconds(kLeastHalfLife), seconds(kLongestHalfLife));
+  rates_.set_half_life(Nanoseconds{static_cast<std::int64_t>(bounded * 1e9)});
+  returned_since_ = {};
+  counted_ = now();
+}
+
+Status ProcessSwap::guard() {
   if (budget_ == kNoBudget && now() >= again_at_) budget_ = options_.policy.budget;
   const bool worse = guard_.worse(state_.cpu - first_.cpu, totals_.major_faults, start_.of_fault);
   if (!guard_.before() && now() >= kBefore) {
@@ -421,7 +486,8 @@ Status ProcessTier::Inside::guard() {
     guard_.begin(cpu > 0 ? static_cast<double>(first_.major_faults) * seconds(start_.of_fault) / cpu
                          : 0);
   }
-  if (!worse || sent_out_.empty()) return {};
+  // What a cgroup holds goes out by the kernel.
+  if (!worse || (sent_out_.empty() && !start_.hold)) return {};
   const Bytes before = step_.came_in;
   HEADRACE_TRY_STATUS(undo());
   ++totals_.undone;
@@ -436,23 +502,40 @@ Status ProcessTier::Inside::guard() {
   return {};
 }
 
-Status ProcessTier::Inside::work() {
+void ProcessSwap::hold(bool begun) {
+  if (!start_.hold) return;
+  bool held = begun && budget_ != kNoBudget;
+  if (held && process_->swap_free() < std::max(kLeastSwapHeld, options_.policy.per_second)) {
+    held = false;
+    step_.note = fmt::format("the cgroup holds the process again when {} of swap are free",
+                             to_string(std::max(kLeastSwapHeld, options_.policy.per_second)));
+  }
+  const Status kept = start_.hold->keep(held ? std::optional(budget_) : std::nullopt);
+  if (kept) return;
+  if (kept.error().code != ErrorCode::absent) step_.note = kept.error().message;
+  start_.hold.reset();
+}
+
+Status ProcessSwap::work() {
   HEADRACE_TRY(state_, process_->state());
-  HEADRACE_TRY_STATUS(check_same(state_));
+  HEADRACE_TRY_STATUS(check_same(state_, first_));
   totals_.elapsed = now();
   totals_.program_cpu = state_.cpu - first_.cpu;
   totals_.major_faults = state_.major_faults - first_.major_faults;
   take_faults();
+  set_half_life();
   note_round();
   try_hints();
   if (survey_due()) HEADRACE_TRY_STATUS(survey());
   HEADRACE_TRY_STATUS(guard());
+  const bool begun = guard_.before() || options_.guard == 0;
+  hold(begun);
   const Bytes rate = options_.policy.per_second;
   const double earned = static_cast<double>(rate.value) * std::min(seconds(now() - stepped_), 1.0);
   stepped_ = now();
   allowance_ = std::min(allowance_ + Bytes{static_cast<std::uint64_t>(earned)},
                         std::max(rate, options_.chunk * 2));
-  if (!guard_.before() && options_.guard > 0) return {};
+  if (!begun) return {};
   if (resident_ > budget_ && process_->swap_free() < kLeastSwap) {
     step_.note = "swap is full: nothing goes out";
     return {};
@@ -478,7 +561,7 @@ Status ProcessTier::Inside::work() {
   return {};
 }
 
-Result<ProcessTierStep> ProcessTier::Inside::step() {
+Result<ProcessTierStep> ProcessSwap::step() {
   HEADRACE_TRY_STATUS(origin_.check("the tier of a process"));
   if (ended_) return std::unexpected(*ended_);
   step_ = {};
@@ -486,7 +569,9 @@ Result<ProcessTierStep> ProcessTier::Inside::step() {
   const Nanoseconds began = thread_cpu();
   const Status done = work();
   totals_.tracker_cpu += thread_cpu() - began - (totals_.mover_cpu - mover);
+  add_cpu(start_.sampler.get(), sampler_cpu_, totals_.tracker_cpu);
   if (!done) {
+    hold(false);  // nobody may step again, and what is over a limit that stays may have no way out
     if (done.error().code == ErrorCode::absent) ended_ = done.error();
     return std::unexpected(done.error());
   }

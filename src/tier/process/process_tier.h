@@ -1,4 +1,4 @@
-// The inside of ProcessTier, which tests open over a process of their own. Thread-compatible.
+// The insides of ProcessTier, which tests open over a process of their own. Thread-compatible.
 #pragma once
 
 #include <deque>
@@ -12,8 +12,10 @@
 #include "headrace/tier/process_tier.h"
 #include "tier/process/access_rates.h"
 #include "tier/process/guard.h"
-#include "tier/process/hold.h"
 #include "tier/process/other_process.h"
+#include "tier/settings/damon.h"
+#include "tier/settings/group_hold.h"
+#include "tier/settings/hold.h"
 
 namespace headrace {
 
@@ -21,34 +23,58 @@ namespace headrace {
 // TierPolicy is told as heat.
 double heat_of(double rate);
 
+// The one that is asked for; else the first.
+Nanoseconds half_life_of(const ProcessTierOptions& options);
+
 // A chunk of at least `chunk` such that no more than 4 Mi of them are in `memory`.
 Bytes chunk_for(Bytes memory, Bytes chunk);
 
 // What a tier has found out and taken before it begins.
 struct ProcessTierStart {
-  std::optional<HintFaults> hints;    // held where hint faults are the source
-  std::optional<ProcessClaim> claim;  // of the process
-  std::string why;                    // this source
-  Nanoseconds of_fault{};             // that a page takes from swap
+  std::optional<HintFaults> hints;         // held where hint faults are the source
+  std::unique_ptr<RegionSampler> sampler;  // where it is the source
+  std::optional<GroupHold> hold;           // by its cgroup, if asked for
+  std::string why;                         // this source, and what is set
+  Nanoseconds of_fault{};                  // that a page takes from swap
   // Tried when the process has got threads, where none asked for another source.
   std::function<Result<HintFaults>()> hints_later;
 };
 
+// absent: it is another process than at `first`, or another program.
+Status check_same(const ProcessState& state, const ProcessState& first);
+
+// Adds to `sum` the CPU time that the sampler, if there is one, has taken and was not `counted`.
+void add_cpu(RegionSampler* sampler, Nanoseconds& counted, Nanoseconds& sum);
+
+// As ProcessTier; one class for each kind of slow memory.
 class ProcessTier::Inside {
  public:
-  static Result<std::unique_ptr<Inside>> open(std::unique_ptr<OtherProcess> process,
-                                              const ProcessTierOptions& options,
-                                              ProcessTierStart start);
+  virtual ~Inside() = default;
+  // False in a child made by fork().
+  virtual bool here() const = 0;
+  virtual ProcessHotness source() const = 0;
+  virtual const std::string& why() const = 0;
+  virtual Result<ProcessTierStep> step() = 0;
+  virtual std::vector<TierDecision> decisions() const = 0;
+  virtual ProcessTierTotals totals() const = 0;
+};
 
-  ProcessHotness source() const {
+// Between DRAM and swap.
+class ProcessSwap final : public ProcessTier::Inside {
+ public:
+  static Result<std::unique_ptr<ProcessSwap>> open(std::unique_ptr<OtherProcess> process,
+                                                   const ProcessTierOptions& options,
+                                                   ProcessTierStart start);
+
+  ProcessHotness source() const override {
+    if (start_.sampler != nullptr) return ProcessHotness::damon;
     return start_.hints ? ProcessHotness::hint_faults : ProcessHotness::refaults;
   }
-  // False in a child made by fork().
-  bool here() const { return origin_.here(); }
-  const std::string& why() const { return start_.why; }
-  Result<ProcessTierStep> step();
-  std::vector<TierDecision> decisions() const { return {log_.begin(), log_.end()}; }
-  ProcessTierTotals totals() const { return totals_; }
+  bool here() const override { return origin_.here(); }
+  const std::string& why() const override { return start_.why; }
+  Result<ProcessTierStep> step() override;
+  std::vector<TierDecision> decisions() const override { return {log_.begin(), log_.end()}; }
+  ProcessTierTotals totals() const override { return totals_; }
 
  private:
   struct Candidate {
@@ -57,26 +83,31 @@ class ProcessTier::Inside {
     Nanoseconds last{};  // touched or moved; if again since, it is none any more
   };
   static bool hotter(const Candidate& a, const Candidate& b);
-  Inside(std::unique_ptr<OtherProcess> process, const ProcessTierOptions& options,
-         ProcessTierStart start, const ProcessState& state);
+  ProcessSwap(std::unique_ptr<OtherProcess> process, const ProcessTierOptions& options,
+              ProcessTierStart start, const ProcessState& state);
 
   Nanoseconds now() const { return clock_.now() - begun_; }
   Status work();
-  Status check_same(const ProcessState& state) const;
   void take_faults();
   void take_fault(const PageFault& fault);
+  Status take_samples();
+  void note_samples(std::uintptr_t begin, Nanoseconds surveyed);
   void note_round();
   void try_hints();
   Status survey();
   Status survey_range(const TrackedRange& range, Nanoseconds surveyed);
   void survey_chunk(std::uintptr_t begin, ChunkPages found, Nanoseconds surveyed);
+  bool is_elsewhere() const;
   bool survey_due() const;
   void offer_returned();
   std::vector<ChunkPlace> candidates(Bytes budget);
   Status carry_out(std::vector<TierDecision> decisions);
   Status page_out(std::vector<TrackedRange> ranges);
   Status bring_in(const std::vector<std::uintptr_t>& chunks);
+  void set_half_life();
   Status guard();
+  // Has the kernel keep to the budget, once that has begun.
+  void hold(bool begun);
   Status undo();
   void moved(std::uintptr_t begin, bool in);
   TrackedRange range_of(std::uintptr_t begin) const;
@@ -95,6 +126,8 @@ class ProcessTier::Inside {
 
   AccessRates rates_;
   std::vector<PageFault> faults_;
+  std::vector<SampledRegion> samples_;  // of the last survey
+  Nanoseconds sampler_cpu_{};
   std::optional<std::uint64_t> rounds_;     // of the kernel for hints
   std::optional<Nanoseconds> round_began_;  // the one under way
   std::vector<TrackedRange> memory_;
@@ -103,6 +136,7 @@ class ProcessTier::Inside {
   std::optional<Nanoseconds> surveyed_;
   Nanoseconds survey_cost_{};
   Nanoseconds cpu_at_survey_{};  // of the program
+  double beside_ = 0;  // bytes it had in memory then that are not managed; below 0: shared
   // The coldest that are resident, coldest last, and the hottest that are out, hottest last.
   std::vector<Candidate> coldest_;
   std::vector<Candidate> hottest_;
@@ -120,6 +154,10 @@ class ProcessTier::Inside {
   Nanoseconds stepped_{};
   Bytes allowance_;
   Bytes expected_;  // to come back until the next step
+  // What came back since then, and bytes per second of it before.
+  Bytes returned_since_;
+  Nanoseconds counted_{};
+  double return_rate_ = 0;
   ProcessTierStep step_;
   ProcessTierTotals totals_;
   std::deque<TierDecision> log_;

@@ -31,6 +31,7 @@ struct FakeMemory {
   std::vector<bool> out;
   std::vector<bool> armed;
   std::set<std::size_t> locked;  // stay, whatever is asked
+  std::set<std::size_t> forked;  // a child has them too
   std::vector<PageFault> faults;
   ProcessState now{.started = 1, .start_code = 2, .threads = 4};
   bool ended = false;
@@ -67,7 +68,10 @@ class FakeProcess final : public OtherProcess {
   }
   Status entries(std::uintptr_t begin, std::span<std::uint64_t> entries) override {
     for (std::size_t i = 0; i < entries.size(); ++i) {
-      entries[i] = memory_.out[(begin - kFake) / kPageBytes + i] ? kPageSwapped : kPagePresent;
+      const std::size_t page = (begin - kFake) / kPageBytes + i;
+      entries[i] = memory_.out[page]               ? kPageSwapped
+                   : memory_.forked.contains(page) ? kPagePresent
+                                                   : kPagePresent | kPageExclusive;
     }
     return {};
   }
@@ -86,6 +90,8 @@ class FakeProcess final : public OtherProcess {
     return pages.size();
   }
   Bytes swap_free() override { return memory_.swap; }
+  Result<std::vector<MappingUse>> use() override { return std::vector<MappingUse>{}; }
+  Status forget_use() override { return {}; }
   std::optional<std::uint64_t> hint_rounds() override { return memory_.rounds; }
   Status listen() override {
     if (memory_.hears) return {};
@@ -100,6 +106,23 @@ class FakeProcess final : public OtherProcess {
   FakeMemory& memory_;
 };
 
+// Sees the first pages of it accessed in each sample, until the process is gone.
+class FirstPages final : public RegionSampler {
+ public:
+  FirstPages(const FakeMemory& memory, std::size_t pages) : memory_(memory), pages_(pages) {}
+  Result<std::vector<SampledRegion>> look() override {
+    if (memory_.now.start_code == 0) return fail(ErrorCode::denied, "DAMON has ended");
+    return std::vector<SampledRegion>{{{kFake, kFake + pages_ * kPageBytes}, 1}};
+  }
+  Nanoseconds sample() const override { return milliseconds{20}; }
+  Nanoseconds span() const override { return milliseconds{400}; }
+  Nanoseconds cpu() override { return seconds{3}; }
+
+ private:
+  const FakeMemory& memory_;
+  const std::size_t pages_;
+};
+
 class ProcessTiered : public testing::Test {
  protected:
   ProcessTierOptions options(std::size_t pages) {
@@ -108,9 +131,9 @@ class ProcessTiered : public testing::Test {
             .guard = 0,
             .clock = &clock_};
   }
-  void open(const ProcessTierOptions& with) {
-    auto tier = ProcessTier::Inside::open(std::make_unique<FakeProcess>(memory_), with,
-                                          {.of_fault = std::chrono::microseconds{10}});
+  void open(const ProcessTierOptions& with, ProcessTierStart start = {}) {
+    start.of_fault = std::chrono::microseconds{10};
+    auto tier = ProcessSwap::open(std::make_unique<FakeProcess>(memory_), with, std::move(start));
     ASSERT_TRUE(tier) << tier.error().message;
     tier_ = *std::move(tier);
   }
@@ -135,7 +158,7 @@ class ProcessTiered : public testing::Test {
   FakeMemory memory_{1000};
   bool hints_ = true;
   int steps_ = 0;
-  std::unique_ptr<ProcessTier::Inside> tier_;
+  std::unique_ptr<ProcessSwap> tier_;
 };
 
 TEST_F(ProcessTiered, KeepsTheHotWithinTheBudgetAndFollowsIt) {
@@ -155,6 +178,19 @@ TEST_F(ProcessTiered, KeepsTheHotWithinTheBudgetAndFollowsIt) {
   }
   for (const TierDecision& each : tier_->decisions()) EXPECT_FALSE(each.reason.empty());
   EXPECT_FALSE(tier_->decisions().empty());
+}
+
+TEST_F(ProcessTiered, SamplesTellWhatIsHotBeforeItEverWentOut) {
+  hints_ = false;
+  ProcessTierStart start;
+  start.sampler = std::make_unique<FirstPages>(memory_, 300);
+  open(options(400), std::move(start));
+  EXPECT_EQ(tier_->source(), ProcessHotness::damon);
+  for (int i = 0; i < 40; ++i) ASSERT_TRUE(step([&] { touch(0, 300); }));
+  EXPECT_EQ(memory_.resident(), 400u);
+  EXPECT_EQ(memory_.now.major_faults, 0u) << "none of the hot went out";
+  EXPECT_GE(tier_->totals().tracker_cpu, seconds{3});
+  EXPECT_LT(tier_->totals().tracker_cpu, seconds{5}) << "counted once";
 }
 
 TEST_F(ProcessTiered, ReturnsAloneTellWhatIsHot) {
@@ -207,6 +243,36 @@ TEST_F(ProcessTiered, KeepsThePagesThatAreTouchedMostOften) {
             cold / all * 1.25);
 }
 
+// Where what is hot wanders from page to page, evidence is soon worth nothing.
+TEST_F(ProcessTiered, ForgetsAsFastAsMemoryComesBack) {
+  std::array<std::uint64_t, 2> faults{};
+  for (const bool fixed : {false, true}) {
+    memory_ = FakeMemory(1000);
+    steps_ = 0;
+    ProcessTierOptions with = options(400);
+    with.half_life = seconds{fixed ? 120 : 0};
+    open(with);
+    std::mt19937_64 random(5);
+    std::uniform_real_distribution<double> chance;
+    std::vector<double> rates(1000);
+    for (std::size_t i = 0; i < rates.size(); ++i) {
+      rates[i] = 2 * std::exp2(-static_cast<double>(i % 100) / 10);
+    }
+    for (int i = 0; i < 2400; ++i) {
+      for (int swaps = 0; swaps < 5; ++swaps) {
+        std::swap(rates[random() % 1000], rates[random() % 1000]);
+      }
+      ASSERT_TRUE(step([&] {
+        for (std::size_t page = 0; page < rates.size(); ++page) {
+          if (chance(random) < 1 - std::exp(-rates[page] / 4)) memory_.access(page);
+        }
+      }));
+    }
+    faults[fixed ? 1 : 0] = memory_.now.major_faults;
+  }
+  EXPECT_LT(faults[0], faults[1] * 4 / 5) << faults[0] << " and " << faults[1];
+}
+
 TEST_F(ProcessTiered, BringsInWhatIsHotAndWasTakenByTheKernel) {
   open(options(900));
   for (int i = 0; i < 100; ++i) ASSERT_TRUE(step([&] { touch(0, 300); }));
@@ -242,6 +308,39 @@ TEST_F(ProcessTiered, WhatStaysIsToldAndNotAskedForAgainAtOnce) {
   }
   EXPECT_GT(refused, 0_B);
   EXPECT_LE(memory_.resident(), 500u) << "others go in their place";
+}
+
+// A program at rest has no faults that would tell.
+TEST_F(ProcessTiered, WhatTheKernelTookIsFoundSoon) {
+  memory_ = FakeMemory(20'000);
+  memory_.now.resident = Bytes{20'000 * kPageBytes};
+  open(options(20'000));
+  ASSERT_TRUE(step([] {}));
+  for (std::size_t i = 0; i < 8000; ++i) memory_.out[i] = true;
+  memory_.now.resident = Bytes{12'000 * kPageBytes};
+  clock_.advance(seconds{2});
+  const auto done = tier_->step();
+  ASSERT_TRUE(done);
+  EXPECT_EQ(done->out, Bytes{8000 * kPageBytes});
+  clock_.advance(seconds{2});
+  const auto after = tier_->step();
+  ASSERT_TRUE(after);
+  EXPECT_FALSE(after->surveyed) << "nothing is new";
+}
+
+// A child of fork() has them too, so that they stay, and are no part of what is managed.
+TEST_F(ProcessTiered, WhatAChildHasTooIsNotSaidToHaveGone) {
+  for (std::size_t i = 0; i < 700; ++i) {
+    memory_.locked.insert(i);
+    memory_.forked.insert(i);
+  }
+  open(options(200));
+  for (int i = 0; i < 20; ++i) {
+    const auto done = step([] {});
+    ASSERT_TRUE(done);
+    EXPECT_LE(done->out, Bytes{300 * kPageBytes});
+  }
+  EXPECT_EQ(out_of(700, 1000), 100u);
 }
 
 TEST_F(ProcessTiered, NothingGoesOutWhereSwapIsFull) {
@@ -307,7 +406,7 @@ TEST_F(ProcessTiered, AProcessGetsHintsWhenItHasASecondThread) {
   std::filesystem::create_directories(directory);
   std::ofstream(directory / "setting") << "0";
   memory_.now.threads = 1;
-  auto tier = ProcessTier::Inside::open(
+  auto tier = ProcessSwap::open(
       std::make_unique<FakeProcess>(memory_), options(500),
       {.hints_later = [&] { return HintFaults::take(directory, directory / "setting"); }});
   ASSERT_TRUE(tier);
@@ -321,6 +420,44 @@ TEST_F(ProcessTiered, AProcessGetsHintsWhenItHasASecondThread) {
   tier_.reset();
   EXPECT_EQ(first_line(directory / "setting"), "0");
   std::filesystem::remove_all(directory);
+}
+
+// With a cgroup made of files.
+TEST_F(ProcessTiered, TheCgroupIsLetGoWhereSwapIsScarceAndByAFailedStep) {
+  const auto root = std::filesystem::path(testing::TempDir()) / "headrace_tier_held";
+  const auto group = root / "sys/fs/cgroup/a";
+  std::filesystem::create_directories(group);
+  std::filesystem::create_directories(root / "proc/7");
+  const auto write = [](const std::filesystem::path& file, const char* text) {
+    std::ofstream(file) << text << "\n";
+  };
+  write(root / "proc/7/cgroup", "0::/a");
+  write(root / "proc/7/status", "RssAnon: 4096 kB");
+  write(group / "memory.current", "4194304");
+  write(group / "memory.high", "max");
+  ProcessTierStart start;
+  auto hold = GroupHold::take(7, root, root);
+  ASSERT_TRUE(hold) << hold.error().message;
+  start.hold.emplace(*std::move(hold));
+  ProcessTierOptions with = options(400);
+  with.policy.per_second = 64_MiB;
+  start.sampler = std::make_unique<FirstPages>(memory_, 1);
+  open(with, std::move(start));
+  ASSERT_TRUE(step([] {}));
+  EXPECT_EQ(first_line(group / "memory.high"), "4194304");
+  memory_.swap = 200_MiB;
+  const auto scarce = step([] {});
+  ASSERT_TRUE(scarce);
+  EXPECT_NE(scarce->note.find("256 MiB of swap"), std::string::npos) << scarce->note;
+  EXPECT_EQ(first_line(group / "memory.high"), "max");
+  memory_.swap = 300_MiB;
+  ASSERT_TRUE(step([] {}));
+  EXPECT_EQ(first_line(group / "memory.high"), "4194304");
+  memory_.now.start_code = 0;
+  ASSERT_FALSE(step([] {}));
+  EXPECT_EQ(first_line(group / "memory.high"), "max");
+  tier_.reset();
+  std::filesystem::remove_all(root);
 }
 
 TEST_F(ProcessTiered, LargeProcessesAreTrackedByLargerChunks) {

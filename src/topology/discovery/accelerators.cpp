@@ -2,10 +2,13 @@
 
 #include <fmt/core.h>
 
+#include <algorithm>
 #include <array>
 #include <fstream>
 #include <string_view>
 
+#include "backend/cuda/cuda.h"
+#include "core/fail.h"
 #include "topology/discovery/sysfs.h"
 
 namespace headrace {
@@ -39,6 +42,35 @@ const GpuVendor* gpu_vendor(std::uint64_t vendor, std::uint64_t pci_class) {
     }
   }
   return nullptr;
+}
+
+GpuParadigm paradigm_of(const cuda::Device& device) {
+  if (device.pageable_access) {
+    return device.host_page_tables ? GpuParadigm::ats : GpuParadigm::hmm;
+  }
+  return device.concurrent_managed ? GpuParadigm::managed : GpuParadigm::limited;
+}
+
+GpuFacts facts_of(const cuda::Device& device, int version, const fs::path& sysfs) {
+  GpuFacts gpu{.name = fmt::format("{} {}", device.name, device.pci),
+               .node = device.host_node,
+               .numa_node = device.numa_node,
+               .capacity = device.capacity,
+               .driver = GpuAttributes{.pci = device.pci,
+                                       .uuid = device.uuid,
+                                       .paradigm = paradigm_of(device),
+                                       .copy_engines = device.copy_engines,
+                                       .emulated = device.emulated}};
+  std::string_view who = "the driver";
+  if (!gpu.node) {
+    gpu.node = read_numa_node(sysfs / "bus/pci/devices" / device.pci);
+    who = "sysfs";
+  }
+  gpu.reason =
+      fmt::format("CUDA {}, {}", cuda::version_text(version), to_string(gpu.driver->paradigm));
+  if (gpu.node) gpu.reason += fmt::format(", at node {} ({})", *gpu.node, who);
+  if (device.emulated) gpu.reason += "; emulated";
+  return gpu;
 }
 
 }  // namespace
@@ -80,6 +112,32 @@ std::vector<GpuFacts> find_gpus(const fs::path& sysfs) {
                      .node = read_numa_node(devices / address)});
   }
   return found;
+}
+
+std::vector<GpuFacts> ask_gpu_driver(std::vector<GpuFacts> found, const fs::path& sysfs,
+                                     std::vector<std::string>& warnings) {
+  const auto driver = cuda::driver();
+  const auto devices =
+      driver ? cuda::find_devices(**driver)
+             : Result<std::vector<cuda::Device>>(std::unexpected<Error>(driver.error()));
+  if (!devices) {
+    const bool expected = std::ranges::any_of(
+        found, [](const GpuFacts& gpu) { return gpu.name.starts_with(kGpuVendors[0].name); });
+    if (expected) warnings.push_back("GPUs: " + devices.error().message);
+    return found;
+  }
+  std::vector<GpuFacts> all;
+  for (const cuda::Device& device : *devices) {
+    std::erase_if(found, [&](const GpuFacts& gpu) { return gpu.name.ends_with(device.pci); });
+    all.push_back(facts_of(device, (*driver)->version, sysfs));
+  }
+  std::ranges::move(found, std::back_inserter(all));
+  return all;
+}
+
+Result<std::string> gpu_driver() {
+  HEADRACE_TRY(const cuda::Driver* driver, cuda::driver());
+  return fmt::format("{}, CUDA {}", driver->library, cuda::version_text(driver->version));
 }
 
 bool can_migrate_pages(const fs::path& procfs) {

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "tests/support/fake_cuda/fake_library.h"
 #include "tests/support/fake_host.h"
 
 namespace headrace {
@@ -62,6 +63,58 @@ TEST(AcceleratorsTest, GpusAreSeenByPciClassAndVendor) {
   EXPECT_EQ(machine->nodes[1].kind, NodeKind::gpu);
   EXPECT_EQ(machine->nodes[1].name, "NVIDIA GPU 0000:17:00.0");
   EXPECT_EQ(machine->nodes[1].capacity, std::nullopt);
+}
+
+// This host, and the GPUs of a driver made of software.
+TEST(AcceleratorsTest, TheDriverOfGpusTellsTheRest) {
+  const FakeCudaLibrary library("devices=2,memory=64M,engines=3,host_node=0,paradigm=hmm");
+  const auto machine = Machine::discover({.storage = {}});
+  ASSERT_TRUE(machine) << machine.error().message;
+  const auto gpus = machine->of_kind(NodeKind::gpu);
+  ASSERT_GE(gpus.size(), 2u);
+  const Node& first = *gpus.front();
+  EXPECT_EQ(first.id, NodeId{kFirstGpuNode});
+  EXPECT_TRUE(first.name.starts_with("Headrace fake GPU")) << first.name;
+  EXPECT_EQ(first.capacity, 64_MiB);
+  ASSERT_TRUE(first.gpu);
+  EXPECT_EQ(first.gpu->paradigm, GpuParadigm::hmm);
+  EXPECT_EQ(first.gpu->copy_engines, 3u);
+  EXPECT_EQ(first.gpu->host, NodeId{0});
+  EXPECT_TRUE(first.gpu->emulated);
+  EXPECT_TRUE(first.reason.ends_with("hmm, at node 0 (the driver); emulated")) << first.reason;
+  const auto engine = std::ranges::find(machine->engines, EngineKind::gpu, &Engine::kind);
+  ASSERT_NE(engine, machine->engines.end());
+  EXPECT_EQ(engine->name, "gpu0");
+  EXPECT_EQ(engine->home, first.id);
+  EXPECT_EQ(engine->reason, "3 copy engines");
+  EXPECT_TRUE(gpu_driver()->ends_with(", CUDA 13.0"));
+  const auto again = Machine::from_json(machine->to_json());
+  ASSERT_TRUE(again) << again.error().message;
+  EXPECT_EQ(again->to_json(), machine->to_json());
+  EXPECT_EQ(again->find(first.id)->gpu->uuid, first.gpu->uuid);
+}
+
+TEST(AcceleratorsTest, TheMemoryOfAGpuMayBeANumaNode) {
+  const FakeCudaLibrary library("paradigm=ats,numa_node=0");
+  const auto machine = Machine::discover({.storage = {}});
+  ASSERT_TRUE(machine) << machine.error().message;
+  const Node& node = *machine->find(NodeId{0});
+  EXPECT_EQ(node.kind, NodeKind::gpu);
+  EXPECT_TRUE(node.byte_addressable());
+  EXPECT_EQ(node.gpu->paradigm, GpuParadigm::ats);
+  EXPECT_NE(node.reason.find("the memory of Headrace fake GPU"), std::string::npos);
+}
+
+TEST(AcceleratorsTest, TheDriverOfGpusIsLeftAloneWhereAsked) {
+  const FakeCudaLibrary library;
+  const auto emulated = [](const Machine& machine) {
+    return std::ranges::any_of(machine.nodes,
+                               [](const Node& node) { return node.gpu.has_value(); });
+  };
+  EXPECT_FALSE(emulated(*Machine::discover({.gpu_driver = false, .storage = {}})));
+  const ScopedVariable none("HEADRACE_LIBCUDA", "");
+  EXPECT_FALSE(emulated(*Machine::discover({.storage = {}})));
+  EXPECT_EQ(gpu_driver().error().code, ErrorCode::absent);
 }
 
 TEST(AcceleratorsTest, MigrationNeedsTwoMemoriesAndTheKernel) {

@@ -11,6 +11,7 @@
 #include <cstdlib>
 #include <set>
 
+#include "backend/cuda/cuda.h"
 #include "core/fail.h"
 #include "topology/discovery/accelerators.h"
 #include "topology/discovery/capacity.h"
@@ -22,10 +23,6 @@
 
 namespace headrace {
 namespace {
-
-// Memory nodes keep the kernel's numbers; units.h says where the others begin.
-constexpr std::uint32_t kFirstStorage = 1000;
-constexpr std::uint32_t kFirstGpu = 2000;
 
 // Everything known about the host before anything is decided.
 struct HostFacts {
@@ -251,7 +248,7 @@ void drop_dangling(Machine& machine) {
 }
 
 Status add_storage(const DiscoverOptions& options, Machine& machine) {
-  std::uint32_t next = kFirstStorage;
+  std::uint32_t next = kFirstStorageNode;
   for (const std::filesystem::path& path : options.storage) {
     HEADRACE_TRY(StorageFacts facts, find_storage(path, options.sysfs, options.procfs));
     const bool known = std::ranges::any_of(machine.nodes, [&](const Node& node) {
@@ -269,16 +266,37 @@ Status add_storage(const DiscoverOptions& options, Machine& machine) {
   return {};
 }
 
+// The memory of a GPU that is a NUMA node is there already, as the kernel shows it.
+void describe_as_gpu(GpuFacts& gpu, Node& node) {
+  node.kind = NodeKind::gpu;
+  node.reason = fmt::format("the memory of {} ({})", gpu.name, gpu.reason);
+  node.gpu = std::move(gpu.driver);
+}
+
 void add_gpus(const DiscoverOptions& options, Machine& machine) {
-  std::uint32_t next = kFirstGpu;
-  for (GpuFacts& gpu : find_gpus(options.sysfs)) {
+  std::vector<GpuFacts> found = find_gpus(options.sysfs);
+  if (options.gpu_driver && sources_of(options).own_sysfs && !cuda::library_name().empty()) {
+    found = ask_gpu_driver(std::move(found), options.sysfs, machine.warnings);
+  }
+  std::uint32_t next = kFirstGpuNode;
+  for (GpuFacts& gpu : found) {
     const Node* near = gpu.node ? machine.find(NodeId{*gpu.node}) : nullptr;
+    if (gpu.driver && near != nullptr) gpu.driver->host = near->id;
+    const auto numa = !gpu.numa_node
+                          ? machine.nodes.end()
+                          : std::ranges::find(machine.nodes, NodeId{*gpu.numa_node}, &Node::id);
+    if (numa != machine.nodes.end()) {
+      describe_as_gpu(gpu, *numa);
+      continue;
+    }
     machine.nodes.push_back({.id = NodeId{next++},
                              .kind = NodeKind::gpu,
                              .reason = std::move(gpu.reason),
                              .name = std::move(gpu.name),
-                             .capacity_source = "unknown",
-                             .socket = near == nullptr ? std::nullopt : near->socket});
+                             .capacity = gpu.capacity,
+                             .capacity_source = gpu.capacity ? "CUDA driver" : "unknown",
+                             .socket = near == nullptr ? std::nullopt : near->socket,
+                             .gpu = std::move(gpu.driver)});
   }
 }
 
@@ -322,6 +340,7 @@ void add_dsa(const DiscoverOptions& options, Machine& machine) {
 
 void add_engines(const DiscoverOptions& options, Machine& machine) {
   std::size_t memories = 0;
+  std::size_t gpus = 0;
   for (const Node& node : machine.nodes) {
     if (node.byte_addressable()) ++memories;
     if (!node.byte_addressable() || node.cpus.empty()) continue;
@@ -331,6 +350,12 @@ void add_engines(const DiscoverOptions& options, Machine& machine) {
   }
   for (const Node* node : machine.of_kind(NodeKind::storage)) {
     add_engine(machine, EngineKind::ssd, node->name, node->id, "reads and writes of its files");
+  }
+  for (const Node* node : machine.of_kind(NodeKind::gpu)) {
+    if (!node->gpu) continue;
+    const unsigned engines = node->gpu->copy_engines;
+    add_engine(machine, EngineKind::gpu, fmt::format("gpu{}", gpus++), node->id,
+               fmt::format("{} copy engine{}", engines, engines == 1 ? "" : "s"));
   }
   add_dsa(options, machine);
   if (memories > 1 && sources_of(options).sysfs_memory && can_migrate_pages(options.procfs)) {

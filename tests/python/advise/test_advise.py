@@ -31,7 +31,7 @@ def asked(run: Run, *arguments: str) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(
-    "name", ["advise", "advise/interleave", "advise/capacity", "advise/cost"]
+    "name", ["advise", "advise/interleave", "advise/capacity", "advise/cost", "advise/um"]
 )
 def test_help(run: Run, golden: Golden, name: str) -> None:
     result = run(*name.split("/"), "--help")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
 import shutil
@@ -17,9 +18,10 @@ from typing import Any
 import pytest
 
 import headrace
-from headrace._bench import kv_live, kv_promote, two_memories
+from headrace._bench import kv_live, kv_pages, kv_place, kv_promote, kv_servers, two_memories
 from headrace._errors import WrongAnswer
 from headrace._run.plan import Host
+from headrace._tiering import switch
 
 Run = Callable[..., "subprocess.CompletedProcess[str]"]
 Golden = Callable[[str, str], None]
@@ -53,7 +55,7 @@ def test_the_model_as_a_document(run: Run, tmp_path: Path, golden: Golden) -> No
     assert document["kind"] == "bench kv" and document["basis"] == "modelled"
     assert [r["workload"] for r in document["rows"]] == ["C"] * 9 + ["A"] * 9
     for row in document["rows"]:
-        assert row["basis"] == "model" and row["p50_us"] <= row["p99_us"]
+        assert row["basis"] == "modelled" and row["p50_us"] <= row["p99_us"]
     del document["version"]
     golden("bench_kv.json", json.dumps(rounded(document), indent=1) + "\n")
 
@@ -84,11 +86,15 @@ def test_a_server_is_measured_and_ended(run: Run, tmp_path: Path) -> None:
     result = run(*SMALL, "--workloads", "A,D", "--json", env={"TMPDIR": str(tmp_path)})
     assert (result.returncode, result.stderr) == (0, "")
     document = json.loads(result.stdout)
-    assert document["server"].startswith("redis-server ") and document["basis"] == "measured"
+    assert document["servers"]["redis"].startswith("redis-server ")
+    assert document["basis"] == "measured"
     assert len(document["rows"]) == 2 * len(kv_live.CONFIGS)
     for row in document["rows"]:
         assert row["basis"] == "hardware"
+        assert row["transport"] == "unix socket" and row["note"] == ""
         if row["config"] == "MMEM":
+            assert [sample["round"] for sample in row["pages"]] == [0]
+            assert sum(row["pages"][0]["memory"].values()) > 1 << 20
             assert row["ops_per_second"] > 0 and row["verified"] is True and row["reason"] == ""
             assert 0 < row["p50_us"] <= row["p99_us"] <= row["p999_us"]
         elif row["ops_per_second"] is None:
@@ -96,12 +102,132 @@ def test_a_server_is_measured_and_ended(run: Run, tmp_path: Path) -> None:
     assert not list(tmp_path.glob("headrace-kv-*"))
 
 
+def test_our_own_store_is_measured(run: Run, tmp_path: Path) -> None:
+    result = run(
+        *SMALL, "--server", "own", "--configs", "MMEM,MMEM-SSD-0.4", "--workloads", "A",
+        "--settle", "0.05", "--directory", str(tmp_path), "--json",
+        env={"TMPDIR": str(tmp_path)},
+    )  # fmt: skip
+    assert (result.returncode, result.stderr) == (0, "")
+    memory, ssd = json.loads(result.stdout)["rows"]
+    for row in (memory, ssd):
+        if row["code"] == "absent" and "is in memory" in row["reason"]:
+            continue
+        assert row["ops_per_second"] > 0 and row["verified"] is True and row["server"] == "own"
+        assert all(bool(sample["file"]) == (row is ssd) for sample in row["pages"])
+    assert not list(tmp_path.glob("headrace-kv-*"))
+
+
+@pytest.mark.skipif(shutil.which("memcached") is None, reason="no memcached here")
+def test_memcached_is_measured(run: Run) -> None:
+    result = run(*SMALL, "--server", "memcached", "--configs", "MMEM", "--json")
+    assert (result.returncode, result.stderr) == (0, "")
+    (row,) = json.loads(result.stdout)["rows"]
+    assert row["ops_per_second"] > 0 and row["verified"] is True
+
+
+@pytest.mark.skipif(shutil.which("memcached") is None, reason="no memcached here")
+def test_what_memcached_has_in_memory_anyway_is_no_row_of_ssd(run: Run, tmp_path: Path) -> None:
+    result = run(
+        *SMALL, "--server", "memcached", "--configs", "MMEM-SSD-0.2", "--directory", str(tmp_path)
+    )
+    if "is in memory (" in result.stderr:
+        pytest.skip("no SSD below the directory of the tests")
+    assert result.returncode == 2
+    assert result.stderr == (
+        "headrace: memcached keeps 64 MiB in memory, more than its part of so little; give 60905 "
+        "--records or more\n"
+    )
+
+
+def test_a_server_that_is_not_here_is_a_row_beside_others(run: Run) -> None:
+    result = run(
+        *SMALL, "--server", "valkey,own", "--configs", "MMEM", "--json",
+        env={"PATH": "/nowhere"},
+    )  # fmt: skip
+    assert (result.returncode, result.stderr) == (0, "")
+    valkey, own = json.loads(result.stdout)["rows"]
+    assert valkey["reason"].startswith("no valkey-server; install it: sudo apt install ")
+    assert own["ops_per_second"] > 0
+
+
+def test_values_for_ssd_are_not_kept_in_memory(tmp_path: Path) -> None:
+    if not Path("/dev/shm").is_dir():
+        pytest.skip("no /dev/shm")
+    with pytest.raises(headrace.AbsentError, match="is in memory .*--directory DIR"):
+        kv_servers.check_directory(Path("/dev/shm"))
+
+
+def test_where_memory_is_is_looked_at_until_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kv_pages, "EVERY_SECONDS", 0.001)
+    once = kv_pages.look(os.getpid(), 0, 1, Path(__file__))
+    assert once["memory"]["0"] > 1 << 20 and once["file"] > 0
+    with kv_pages.sampled(lambda: {"swap": 0}) as samples:
+        wait_for(lambda: len(samples) > 3)
+    seconds = [sample["seconds"] for sample in samples]
+    assert seconds == sorted(seconds) and seconds[0] < 1
+    with kv_pages.sampled(lambda: kv_pages.look(1 << 29, 0, 1, None)) as samples:
+        wait_for(lambda: "headrace-kv-pages" not in {t.name for t in threading.enumerate()})
+    assert samples == []
+
+
+@pytest.mark.parametrize(
+    ("nodes", "profile", "best", "kernel"),
+    [
+        ([0], None, "takes two memory nodes; here is one", "the kernel's tiering takes two memory"),
+        ([0, 8], None, "no loaded-latency curves to advise from; headrace measure loaded", ""),
+        ([0, 8], "cxl-a1000", "", ""),
+    ],
+)
+def test_the_best_share_and_the_kernels_own_say_why_not(
+    monkeypatch: pytest.MonkeyPatch, nodes: list[int], profile: str | None, best: str, kernel: str
+) -> None:
+    machine = machine_of("cxl-a1000", nodes)
+    cpus = frozenset(range(12))
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(cpus))
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
+    free, table = dict.fromkeys(nodes, 1 << 30), dict.fromkeys(nodes, 1)
+    host = Host(free=free, cpus=cpus, cpuset=cpus, table=table)
+    monkeypatch.setattr(two_memories, "this_host", lambda *_: host)
+    monkeypatch.setattr(switch, "shown", lambda *_: (None, None))
+    configs = [kv_place.BEST, kv_place.KERNEL]
+    points = [kv_live.Point(server, c, "C") for server in ("redis", "own") for c in configs]
+    chosen = dataclasses.replace(options(), configs=configs, profile=profile)
+    places = kv_place.places(machine, configs, profile)
+    kv_place.leave_out(points, machine, chosen, places)
+    for point in points[:2]:
+        told = best if point.config == kv_place.BEST else kernel
+        assert told in point.reason and bool(told) == bool(point.code) == bool(point.reason)
+    assert points[3].reason  # own binds its heap, or there is one node
+    assert places[kv_place.KERNEL].moved == kv_place.KERNEL
+
+
+def test_advice_for_one_thread_is_a_place(monkeypatch: pytest.MonkeyPatch) -> None:
+    here = two_memories.memories(machine_of("cxl-a1000", [0, 8]))
+    assert kv_place._advised("cxl-a1000", here) is None  # one thread: all on DRAM
+    monkeypatch.setattr(headrace, "LINES_PER_THREAD", 4000)
+    weights = kv_place._advised("cxl-a1000", here)
+    assert weights is not None and weights[0] > weights[1] > 0
+    assert kv_place.Place(weights).text(here) == f"0={weights[0]},8={weights[1]}"
+
+
+def test_numbers_of_fewer_rounds_have_a_note_and_no_reason() -> None:
+    found = {"operations": 1, "wrong": 0, "seconds": 1.0}
+    ended = kv_live.Point("redis", "Hot-Promote", "C", [found], [], "absent", "it has ended")
+    never = kv_live.Point("redis", "Hot-Promote", "D", [], [], "absent", "it has ended")
+    first, second = kv_live.rows([ended, never], 3)
+    assert (first["code"], first["reason"]) == ("", "")
+    assert first["note"] == "1 of 3 rounds: it has ended" and first["ops_per_second"] == 1
+    assert (second["code"], second["reason"], second["note"]) == ("absent", "it has ended", "")
+    assert second["ops_per_second"] is None
+
+
 @redis
 def test_at_a_rate_in_words(run: Run) -> None:
     result = run(*SMALL, "--configs", "mmem", "--rate", "2000", "--clients", "2")
     assert (result.returncode, result.stderr) == (0, "")
     for told in ("redis-server ", "2 clients, 2000 operations per second", "workload C",
-                 "entire working set in main memory", "medians of 1 rounds"):  # fmt: skip
+                 "entire working set in main memory", "medians of 1 round,"):  # fmt: skip
         assert told in result.stdout
 
 
@@ -158,6 +284,11 @@ def wait_for(what: Callable[[], Any]) -> Any:
         (["--model", "cxl-a1000", "--rate", "5"], 2, "--rate: of a measurement, not of a --model"),
         (["--model", "cxl-a1000", "--rounds", "7", "--settle", "3"], 2, "--rounds, --settle: of a"),
         (["--rate", "0"], 2, ""),
+        (["--rate", "nan"], 2, "--rate nan: give a number"),
+        (["--seconds", "nan"], 2, "--seconds nan: give a number"),
+        (["--settle", "nan"], 2, "--settle nan: give a number"),
+        (["--server", "keydb"], 3, "no server 'keydb'; there are redis, valkey, memcached, own"),
+        (["--directory", "nowhere"], 3, "no directory nowhere"),
     ],
 )
 def test_nonsense_of_a_measurement(run: Run, arguments: list[str], code: int, told: str) -> None:
@@ -225,13 +356,31 @@ def test_only_the_ratio_of_the_kernels_table_is_measured(
     machine = machine_of("cxl-a1000", [0, 8])
     cpus = frozenset(range(12))
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(cpus))
+    monkeypatch.setattr(os, "geteuid", lambda: 1000)
     host = Host(free={0: 1 << 30, 8: 1 << 30}, cpus=cpus, cpuset=cpus, table=table)
     monkeypatch.setattr(two_memories, "this_host", lambda *_: host)
-    points = [kv_live.Point(config, "C") for config in reasons]
-    kv_live._leave_out(points, machine, options())
+    points = [kv_live.Point("redis", config, "C") for config in reasons]
+    chosen = dataclasses.replace(options(), configs=list(reasons))
+    kv_place.leave_out(points, machine, chosen, kv_place.places(machine, chosen.configs, None))
     for point in points:
         assert bool(point.code) == bool(point.reason) == bool(reasons[point.config])
         assert reasons[point.config] in point.reason
+    # Root sets the table meanwhile, unless tiering is on; and promotes from the slow node.
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
+    for on in (False, True):
+        state = object() if on else None
+        monkeypatch.setattr(switch, "shown", lambda *_, state=state: (state, None))
+        configs = [*reasons, kv_place.PROMOTED]
+        points = [kv_live.Point("redis", config, "C") for config in configs]
+        places = kv_place.places(machine, configs, None)
+        kv_place.leave_out(points, machine, chosen, places)
+        for point in points:
+            told = reasons.get(point.config, "")
+            by_table = "as root" in told or "--weights" in told
+            assert places[point.config].table == by_table
+            why = ("tier kernel is on" if on else "") if by_table else told
+            assert why in point.reason and bool(why) == bool(point.reason)
+    assert places[kv_place.PROMOTED].text(two_memories.memories_here(machine)) == "0=1,8=1"
     assert two_memories.placed(machine, (1, 3))[1:] == [
         "run", "--cpus", "near:0", "--weights", "0=1,8=3", "--"
     ]  # fmt: skip
@@ -242,8 +391,8 @@ def test_only_the_ratio_of_the_kernels_table_is_measured(
 
 def options() -> kv_live.Options:
     return kv_live.Options(
-        workloads=["C"], configs=[], records=1, value=1, clients=1, seconds=1.0, rounds=1,
-        rate=None, settle=1.0, seed=1,
+        servers=["redis"], workloads=["C"], configs=[], records=1, value=1, clients=1, seconds=1.0,
+        rounds=1, rate=None, settle=1.0, seed=1, directory=Path(), profile=None,
     )  # fmt: skip
 
 
@@ -311,6 +460,6 @@ def test_wrong_values_are_no_number_to_trust() -> None:
         ("p50_us", "p99_us", "p999_us", "slow_share", "major_faults_per_op",
          "server_cpu_us_per_op", "out_bytes"), 1.0
     )  # fmt: skip
-    points = [kv_live.Point("MMEM", "C", [row])]
+    points = [kv_live.Point("redis", "MMEM", "C", [row])]
     with pytest.raises(WrongAnswer):
-        kv_live.check({"rows": kv_live.rows(points), "interrupted": False})
+        kv_live.check({"rows": kv_live.rows(points, 1), "interrupted": False})

@@ -83,7 +83,7 @@ def test_as_a_document(run: Run, tmp_path: Path) -> None:
     assert result.stdout == (tmp_path / "spark.json").read_text()
     document = json.loads(result.stdout)
     assert document["kind"] == "bench spark" and document["basis"] == "modelled"
-    assert all(row["basis"] == "model" for row in document["rows"])
+    assert all(row["basis"] == "modelled" for row in document["rows"])
 
 
 @pytest.mark.parametrize(

@@ -254,6 +254,18 @@ def test_ctrl_c_where_no_thread_can_be_started(
     assert capfd.readouterr().err == ""
 
 
+def test_the_end_of_the_terminal_is_a_wish_to_stop_but_under_nohup() -> None:
+    for handler, asked in ((signal.SIG_DFL, True), (signal.SIG_IGN, False)):
+        before = signal.signal(signal.SIGHUP, handler)
+        try:
+            with Interrupt() as interrupt:
+                os.kill(os.getpid(), signal.SIGHUP)
+                assert interrupt() is asked
+            assert signal.getsignal(signal.SIGHUP) is handler
+        finally:
+            signal.signal(signal.SIGHUP, before)
+
+
 #: Machines are discovered in /proc, and who writes pictures needs it.
 WITHOUT_PROC = [
     ["topo"],

@@ -83,8 +83,7 @@ def test_a_kernel_with_everything(tmp_path: Path) -> None:
         {
             "proc/sys/kernel/numa_balancing": "2\n",
             "proc/sys/kernel/perf_event_paranoid": "3\n",
-            f"{damon}/nr_kdamonds": "1\n",
-            f"{damon}/0/state": "off\n",
+            f"{damon}/nr_kdamonds": "0\n",
             "proc/swaps": "Filename Type Size\n/dev/zram0 partition 3\n",
             "sys/bus/event_source/devices/cpu/caps/max_precise": "3\n",
         },

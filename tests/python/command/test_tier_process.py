@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 import time
@@ -12,7 +13,9 @@ from pathlib import Path
 import pytest
 
 import headrace
+from headrace._cli.tier import run as run_command
 from headrace._cli.tier import watch
+from headrace._tiering.tiers import Tier, Tiers
 
 Run = Callable[..., "subprocess.CompletedProcess[str]"]
 Golden = Callable[[str, str], None]
@@ -59,6 +62,11 @@ def test_what_makes_no_sense_is_refused_in_a_line(run: Run) -> None:
         (2, "budget", "attach", "1", "--budget", "0"),
         (2, "no share", "attach", "1", "--budget", "1MiB", "--guard", "200%"),
         (2, "budget", "attach", "1"),
+        (2, "slow ones", "attach", "1", "--budget", "1MiB", "--fast", "0"),
+        (2, "twice", "attach", "1", "--budget", "1MiB", "--fast", "0", "--slow", "0-1"),
+        (2, "no list of nodes", "attach", "1", "--budget", "1MiB", "--slow", "near"),
+        (2, "beside swap", "attach", "1", "--budget=1MiB", "--hold=cgroup", "--fast=0", "--slow=1"),
+        (2, "leave --fast out", "attach", "1", "--budget", "1MiB", "--fast", "0", "--slow", "swap"),
         (127, "no such program", "run", "--budget", "1MiB", "--", "nosuchprogram"),
     ):
         result = run("tier", *arguments)
@@ -83,6 +91,49 @@ def test_a_running_program_is_kept_within_its_budget(
     assert document["totals"]["went_out"] >= 8 * MIB
     assert len(document["decisions"]) == 2 and document["decisions"][0]["reason"]
     assert balancing() == before
+
+
+#: Waits until its cgroup has a limit, 30 s at most, and takes 64 MiB at once.
+TAKES_WHEN_HELD = """
+import time
+lines = open("/proc/self/cgroup").read()
+groups = {l.split(":", 2)[1]: l.split(":", 2)[2] for l in lines.splitlines()}
+if "memory" in groups:
+    limit = f"/sys/fs/cgroup/memory{groups['memory']}/memory.limit_in_bytes"
+else:
+    limit = f"/sys/fs/cgroup{groups['']}/memory.high"
+for _ in range(300):
+    said = open(limit).read().strip()
+    if said != "max" and int(said) < 1 << 30:
+        break
+    time.sleep(0.1)
+taken = [bytearray(b"x" * (4 << 20)) for _ in range(16)]
+print([l for l in open("/proc/self/status") if l.startswith("RssAnon")][0].split()[1])
+print(lines)
+exit(7)
+"""
+
+
+def test_a_cgroup_holds_a_program_that_takes_all_at_once(run: Run, tmp_path: Path) -> None:
+    """Where there is swap: within a MiB of its budget from the first step on."""
+    out = tmp_path / "done.json"
+    script = tmp_path / "takes.py"
+    script.write_text(TAKES_WHEN_HELD)
+    result = run(
+        "tier", "run", "--budget", "24MiB", "--guard", "0", "--hold", "cgroup", "--out", str(out),
+        "--", sys.executable, str(script),
+    )  # fmt: skip
+    live_or_skip(result, 7)
+    if "of swap are free" in result.stderr:
+        pytest.skip("too little swap is free for a cgroup to hold")
+    assert int(result.stdout.split()[0]) <= 26 << 10, result.stdout
+    document = json.loads(out.read_text())
+    assert "held by memory." in document["why"]
+    group = Path(document["why"].rpartition(" of ")[2])
+    assert f"/{group.name}\n" in result.stdout and group.name.startswith("headrace-tier-")
+    assert group.parent.is_dir() and not group.exists()
+    for note in Path("/run/headrace").glob("group-*"):
+        assert group.name not in note.read_text()
 
 
 def test_it_ends_with_the_program(command: Path, program: subprocess.Popen[str]) -> None:
@@ -129,6 +180,73 @@ def test_the_summary_tells_costs_and_decisions() -> None:
     assert "tracker 1.0 %, mover 2.0 %" in text and "undone by the guard: 1" in text
     assert text.count("out 0x7000 4 KiB, heat 0.250: the coldest goes") == 2
     assert watch.text(done, 0).count("heat") == 0
+
+
+def test_slow_memory_is_the_kernels_slower_tiers_or_swap(monkeypatch: pytest.MonkeyPatch) -> None:
+    def nodes(*found: Tier, **given: str) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        monkeypatch.setattr(watch, "tiers", lambda files: Tiers(found, frozenset({0, 1})))
+        options = {"source": None, "fast": None, "slow": None, **given}
+        request = watch.request("1GiB", guard="0", rate="1MiB", **options)  # type: ignore[arg-type]
+        return request.fast, request.slow
+
+    hbm, dram, cxl = Tier(1, (2, 3)), Tier(4, (0, 1)), Tier(22, (4,))
+    assert nodes() == nodes(dram) == ((), ())
+    assert nodes(dram, cxl) == ((0, 1), (4,))
+    assert nodes(hbm, dram, cxl) == ((2, 3), (0, 1, 4))
+    assert nodes(dram, cxl, slow="swap") == nodes(dram, cxl, source="refaults") == ((), ())
+    assert nodes(dram, cxl, hold="cgroup") == ((), ())
+    assert nodes(dram, cxl, source="damon") == ((0, 1), (4,))
+    assert nodes(dram, fast="0", slow="1,4-5") == ((0,), (1, 4, 5))
+
+
+def test_a_program_outlives_its_tier(capsys: pytest.CaptureFixture[str]) -> None:
+    class Failing:
+        source, why, steps, closed = "referenced", "", 0, False
+
+        def step(self) -> headrace.ProcessTierStep:
+            self.steps += 1
+            raise headrace.ExhaustedError("out of memory")
+
+        def totals(self) -> str:
+            assert not self.closed
+            return "kept"
+
+        def decisions(self) -> list[headrace.TierDecision]:
+            assert not self.closed
+            return []
+
+        def close(self) -> None:
+            self.closed = True
+
+    request = watch.Request(MIB, None, 0, MIB)
+    answers = iter([False, True])
+    tier = Failing()
+    done = watch.until_end(tier, request, ended=lambda: next(answers))  # type: ignore[arg-type]
+    assert tier.steps == 1 and done.ended == "as asked"
+    assert tier.closed and done.totals == "kept", "what it held is given back at once"
+    assert done.notes == ["out of memory; the program goes on, and nothing moves any more"]
+    assert capsys.readouterr().err.count("\n") == 1
+    with pytest.raises(headrace.ExhaustedError):
+        watch.until_end(Failing(), request, seconds=1)  # type: ignore[arg-type]
+
+
+def test_a_program_too_short_to_be_looked_at_has_its_exit_code(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def attached(pid: int, request: watch.Request) -> None:
+        os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
+        raise headrace.AbsentError("the process has ended")
+
+    monkeypatch.setattr(watch, "attached", attached)
+    monkeypatch.setattr(run_command, "_rehearse", lambda request, group: None)
+    program = ["sh", "-c", "exit 7"]
+    assert run_command.command(program, "1MiB", slow="swap") == 7
+    assert "before it could be looked at" in capsys.readouterr().err
+
+
+def test_a_group_that_may_not_be_entered_is_said(tmp_path: Path) -> None:
+    with pytest.raises(headrace.DeniedError, match="no process may enter"):
+        run_command._started(["true"], tmp_path / "none")
 
 
 def test_words_of_sources_are_checked() -> None:

@@ -27,7 +27,8 @@ def test_examples(path: Path, tmp_path: Path) -> None:
     assert "right" in result.stdout and "WRONG" not in result.stdout
 
 
-DOCUMENTS = [ROOT / "README.md", ROOT / "docs" / "howto" / "python.md"]
+HOWTO = ROOT / "docs" / "howto"
+DOCUMENTS = [ROOT / "README.md", HOWTO / "python.md", HOWTO / "kv-store.md"]
 
 
 @pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: path.name)

@@ -96,6 +96,8 @@ def test_what_makes_no_sense_is_invalid() -> None:
         headrace.PageTier.open(0)
     with pytest.raises(headrace.InvalidError, match="hysteresis"):
         headrace.PageTier.open(1 << 20, hysteresis=2)
+    with pytest.raises(headrace.InvalidError, match="guard"):
+        headrace.PageTier.open(1 << 20, guard=1)
 
 
 def test_a_child_has_no_source(source: headrace.HotnessSource) -> None:
@@ -124,6 +126,7 @@ def test_a_tier_keeps_its_budget_or_says_why_not() -> None:
     assert step.resident <= 32 * _PAGE + step.refused
     assert [each.comes_in for each in tier.decisions()] == [False, False]
     assert tier.decisions()[0].asdict()["reason"]
+    assert tier.step(1000).undone == ""
     tier.remove(managed)
     assert memory[:] == b"\1" * (64 * _PAGE)
 

@@ -45,6 +45,11 @@ def test_figures_are_quoted_as_published() -> None:
     assert found("xeon-max", "copy", engine="dsa (all)", to=8) is None, "a picture only"
     assert found("cxl-a1000", "latency", cpu_node=7, memory_node=8) == 485
     assert found("cxl-a1000", "bandwidth", cpu_node=0, memory_node=8, mix="read") == 48e9
+    pinned = {"part": "copy", "by": "engine", "memory": "pinned"}
+    assert found("h100", "gpu", direction="both", **pinned) == 83.4e9
+    assert found("gh200", "gpu", direction="from_gpu", **pinned) == 295.5e9
+    read = found("ac922", "gpu", memory="pageable") or 0
+    assert read / (1 << 30) == pytest.approx(63.5457)
 
 
 #: Bytes over the bus per byte that a program reads or writes.

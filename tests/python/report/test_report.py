@@ -222,6 +222,19 @@ def test_the_picture_is_a_png_with_all_figures(tmp_path: Path) -> None:
     assert height > width
 
 
+def test_where_a_server_has_its_memory_is_drawn_upon_each_other(tmp_path: Path) -> None:
+    report.build(documents.kv(), tmp_path / "r.html")
+    page = (tmp_path / "r.html").read_text()
+    speeds, pages = figures_of(page).values()  # one look is no area, one without a number no row
+    assert "redis Hot-Promote, workload C" in text_of(page) and "swap" in json.dumps(pages)
+    assert "file on SSD" not in json.dumps(pages)
+    area, rule = pages["layer"]
+    points = area["data"]["values"]
+    assert [p["y"] for p in points if p["line"] == "dram, node 0"] == [700] * 6
+    assert rule["data"]["values"] == [{"x": 0.5}]  # from where on it is measured
+    assert '"line": "redis"' in json.dumps(speeds) and '"line": "own"' in json.dumps(speeds)
+
+
 def test_a_report_that_cannot_be_written_leaves_the_old(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("old")
     with pytest.raises(headrace.AbsentError, match="cannot write"):

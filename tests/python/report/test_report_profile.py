@@ -33,6 +33,7 @@ TITLES = [
     "Files on storage",
     "Who slows whom",
     "Copies by DSA devices",
+    "GPUs",
     "tlb",
     "What was not measured",
 ]

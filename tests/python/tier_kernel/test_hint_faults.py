@@ -31,7 +31,7 @@ def _raw(kernel: FakeKernel) -> str | None:
 
 
 class Attached:
-    """What src/tier/process/hold.cpp does."""
+    """What src/tier/settings/hold.cpp does."""
 
     def __init__(self, kernel: FakeKernel) -> None:
         self.kernel = kernel

@@ -225,6 +225,15 @@ def test_kdamonds_that_were_left_stay_left(kernel: FakeKernel) -> None:
     assert kernel.read(COUNT) == "0" and not kernel.path(state.NAME).exists()
 
 
+def test_a_kdamond_that_a_tier_of_a_process_noted_is_ours(kernel: FakeKernel) -> None:
+    kernel.put(COUNT, "1")
+    kernel.put(f"{KDAMONDS}/0/state", "on")
+    kernel.put(f"{KDAMONDS}/0/contexts/0/targets/0/pid_target", "4711")
+    for noted, owner in (("", "somebody else"), ("4712", "somebody else"), ("4711", "headrace")):
+        kernel.put(f"{state.FOLDER}/damon", noted)
+        assert [each["owner"] for each in status.kdamonds(kernel)] == [owner]
+
+
 @pytest.mark.parametrize(("before", "on"), [("0", "2"), ("1", "3"), ("2", "2"), ("3", "3")])
 def test_what_else_balances_stays_on(tmp_path: Path, before: str, on: str) -> None:
     kernel = slow(tmp_path)

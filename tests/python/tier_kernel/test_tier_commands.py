@@ -231,7 +231,7 @@ def test_no_such_time_to_watch(seconds: str) -> None:
     if isinstance(error, TyperException):
         assert error.exit_code == 2 and "--watch" in error.format_message()
     else:
-        assert "--watch takes seconds" in str(error)
+        assert "--watch nan: give a number" in str(error)
 
 
 class Guarded(status.Files):

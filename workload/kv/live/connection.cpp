@@ -1,15 +1,103 @@
 #include "workload/kv/live/connection.h"
 
-#include <array>
+#include <poll.h>
+
+#include <algorithm>
+#include <chrono>
+#include <deque>
+#include <thread>
 #include <utility>
 
 #include "core/fail.h"
-
-#ifdef HEADRACE_WITH_HIREDIS
-#include <hiredis/hiredis.h>
-#endif
+#include "workload/kv/live/memcached.h"
+#include "workload/kv/live/redis.h"
 
 namespace headrace::kv_bench {
+namespace {
+
+constexpr int kAnswerSeconds = 10;
+constexpr std::uint64_t kAtOnce = 64;  // records on their way while loading
+constexpr std::chrono::milliseconds kPause{10};
+
+class Loader {
+ public:
+  Loader(const LoadOptions& options, std::unique_ptr<Connection> connection)
+      : options_(options),
+        retries_(options.protocol == Protocol::memcached ? kAnswerSeconds * 1000 / kPause.count()
+                                                         : 0),
+        connection_(std::move(connection)),
+        random_(options.seed) {}
+
+  Status run() {
+    while (stored_ < options_.records) {
+      ask();
+      if (under_way_.empty()) {
+        std::this_thread::sleep_for(kPause);
+        continue;
+      }
+      HEADRACE_TRY(const bool sent, connection_->send());
+      pollfd ready{connection_->fd(), static_cast<short>(POLLIN | (sent ? 0 : POLLOUT)), 0};
+      if (::poll(&ready, 1, kAnswerSeconds * 1000) == 0) {
+        return fail(ErrorCode::timed_out, "the server had no answer for {} s", kAnswerSeconds);
+      }
+      HEADRACE_TRY_STATUS(take());
+    }
+    return {};
+  }
+
+ private:
+  void ask() {
+    std::uint64_t most = options_.records;
+    if (options_.rate) {
+      const std::chrono::duration<double> since = std::chrono::steady_clock::now() - begun_;
+      most = std::min(most, static_cast<std::uint64_t>(since.count() * *options_.rate) + 1);
+    }
+    while (under_way_.size() < kAtOnce && (next_ < most || !refused_.empty())) {
+      std::uint64_t record = next_;
+      if (refused_.empty()) {
+        ++next_;
+      } else {
+        record = refused_.front();
+        refused_.pop_front();
+      }
+      connection_->ask({Kind::insert, record}, value_of(record, options_.value_bytes, random_));
+      under_way_.push_back(record);
+    }
+  }
+
+  Status take() {
+    while (!under_way_.empty()) {
+      const Result<bool> answered = connection_->take(options_.value_bytes);
+      if (answered && !*answered) break;
+      const std::uint64_t record = under_way_.front();
+      under_way_.pop_front();
+      if (answered) {
+        ++stored_;
+        pauses_ = 0;
+      } else if (answered.error().code == ErrorCode::exhausted && pauses_ < retries_) {
+        refused_.push_back(record);
+      } else {
+        return std::unexpected(answered.error());
+      }
+    }
+    if (refused_.empty()) return {};
+    ++pauses_;
+    std::this_thread::sleep_for(kPause);
+    return {};
+  }
+
+  const LoadOptions& options_;
+  const std::int64_t retries_;
+  const std::unique_ptr<Connection> connection_;
+  const std::chrono::steady_clock::time_point begun_ = std::chrono::steady_clock::now();
+  Random random_;
+  std::uint64_t next_ = 0, stored_ = 0;
+  std::int64_t pauses_ = 0;  // since anything was stored
+  std::deque<std::uint64_t> under_way_;
+  std::deque<std::uint64_t> refused_;  // to be asked again
+};
+
+}  // namespace
 
 std::string value_of(std::uint64_t record, std::size_t bytes, Random& random) {
   std::string value = key_of(record) + ' ';
@@ -22,147 +110,19 @@ std::string value_of(std::uint64_t record, std::size_t bytes, Random& random) {
   return value;
 }
 
-#ifdef HEADRACE_WITH_HIREDIS
-
-namespace {
-
-constexpr int kAnswerSeconds = 10;
-constexpr std::uint64_t kAtOnce = 64;  // records on their way while loading
-
-struct Free {
-  void operator()(redisContext* context) const { redisFree(context); }
-  void operator()(redisReply* reply) const { freeReplyObject(reply); }
-};
-using Context = std::unique_ptr<redisContext, Free>;
-using Reply = std::unique_ptr<redisReply, Free>;
-
-std::unexpected<Error> gone(const redisContext& context) {
-  return fail(ErrorCode::io, "the server has gone: {}", context.errstr);
+bool is_value_of(std::string_view bytes, std::string_view key, std::size_t value_bytes) {
+  if (bytes.size() != value_bytes) return false;
+  return bytes.starts_with(key.substr(0, value_bytes)) &&
+         (value_bytes <= key.size() || bytes[key.size()] == ' ');
 }
 
-Result<Context> connected(redisContext* made, const std::string& socket) {
-  Context context(made);
-  if (context == nullptr) return out_of_memory();
-  if (context->err == 0) return context;
-  return fail(ErrorCode::absent, "no server at {}: {}", socket, context->errstr);
+Result<std::unique_ptr<Connection>> Connection::open(Protocol protocol, const std::string& socket) {
+  return protocol == Protocol::redis ? open_redis(socket) : open_memcached(socket);
 }
 
-void append(redisContext& context, const Operation& operation, const std::string& key,
-            const std::string& value) {
-  const bool read = operation.kind == Kind::read;
-  std::array<const char*, 3> words = {read ? "GET" : "SET", key.data(), value.data()};
-  const std::array<std::size_t, 3> sizes = {3, key.size(), value.size()};
-  redisAppendCommandArgv(&context, read ? 2 : 3, words.data(), sizes.data());
+Status load(const LoadOptions& options) {
+  HEADRACE_TRY(auto connection, Connection::open(options.protocol, options.socket));
+  return Loader(options, std::move(connection)).run();
 }
-
-// What the server says to a question; it refuses where memory is short, for example.
-Status check_reply(const redisReply& reply) {
-  if (reply.type != REDIS_REPLY_ERROR) return {};
-  return fail(ErrorCode::io, "the server refuses: {}", std::string_view(reply.str, reply.len));
-}
-
-}  // namespace
-
-#endif
-
-struct Connection::Inside {
-#ifdef HEADRACE_WITH_HIREDIS
-  Context context;
-  Operation operation;
-  std::string key;
-  bool right = true;
-#endif
-};
-
-#ifdef HEADRACE_WITH_HIREDIS
-
-Result<Connection> Connection::open(const std::string& socket) {
-  HEADRACE_TRY(Context context, connected(redisConnectUnixNonBlock(socket.c_str()), socket));
-  return Connection(std::make_unique<Inside>(Inside{.context = std::move(context)}));
-}
-
-int Connection::fd() const { return inside_->context->fd; }
-bool Connection::right() const { return inside_->right; }
-
-Status Connection::ask(const Operation& operation, std::string value) {
-  inside_->operation = operation;
-  inside_->key = key_of(operation.record);
-  append(*inside_->context, operation, inside_->key, value);
-  return {};
-}
-
-Result<bool> Connection::send() {
-  int done = 0;
-  if (redisBufferWrite(inside_->context.get(), &done) != REDIS_OK) return gone(*inside_->context);
-  return done != 0;
-}
-
-Result<bool> Connection::take(std::size_t value_bytes) {
-  redisContext& context = *inside_->context;
-  void* found = nullptr;
-  if (redisBufferRead(&context) != REDIS_OK ||
-      redisGetReplyFromReader(&context, &found) != REDIS_OK) {
-    return gone(context);
-  }
-  const Reply reply(static_cast<redisReply*>(found));
-  if (reply == nullptr) return false;
-  HEADRACE_TRY_STATUS(check_reply(*reply));
-  if (inside_->operation.kind == Kind::read) {
-    inside_->right = reply->type == REDIS_REPLY_STRING && reply->len == value_bytes &&
-                     std::string_view(reply->str, reply->len)
-                         .starts_with((inside_->key + ' ').substr(0, value_bytes));
-  } else {
-    inside_->right = reply->type == REDIS_REPLY_STATUS;
-  }
-  return true;
-}
-
-Status load(const std::string& socket, std::uint64_t records, std::size_t value_bytes,
-            std::uint64_t seed) {
-  const timeval bound{.tv_sec = kAnswerSeconds};
-  HEADRACE_TRY(const Context context,
-               connected(redisConnectUnixWithTimeout(socket.c_str(), bound), socket));
-  redisSetTimeout(context.get(), bound);
-  Random random(seed);
-  std::uint64_t answered = 0;
-  for (std::uint64_t asked = 0; answered < records;) {
-    for (; asked < records && asked < answered + kAtOnce; ++asked) {
-      append(*context, {Kind::insert, asked}, key_of(asked), value_of(asked, value_bytes, random));
-    }
-    for (; answered < asked; ++answered) {
-      void* found = nullptr;
-      if (redisGetReply(context.get(), &found) != REDIS_OK) return gone(*context);
-      HEADRACE_TRY_STATUS(check_reply(*Reply(static_cast<redisReply*>(found))));
-    }
-  }
-  return {};
-}
-
-#else
-
-namespace {
-
-std::unexpected<Error> without() {
-  return fail(ErrorCode::unsupported,
-              "this build has no hiredis, by which servers are asked; install it and headrace "
-              "again: sudo apt install libhiredis-dev && pip install .");
-}
-
-}  // namespace
-
-Result<Connection> Connection::open(const std::string&) { return without(); }
-int Connection::fd() const { return -1; }
-bool Connection::right() const { return false; }
-Status Connection::ask(const Operation&, std::string) { return without(); }
-Result<bool> Connection::send() { return without(); }
-Result<bool> Connection::take(std::size_t) { return without(); }
-Status load(const std::string&, std::uint64_t, std::size_t, std::uint64_t) { return without(); }
-
-#endif
-
-Connection::Connection(std::unique_ptr<Inside> inside) : inside_(std::move(inside)) {}
-Connection::Connection(Connection&&) noexcept = default;
-Connection& Connection::operator=(Connection&&) noexcept = default;
-Connection::~Connection() = default;
 
 }  // namespace headrace::kv_bench

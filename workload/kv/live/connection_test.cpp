@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <chrono>
+
 #include "workload/kv/live/server_testing.h"
 
 namespace headrace::kv_bench {
@@ -19,7 +21,7 @@ TEST(Connection, AValueNamesItsRecordAndIsDrawnAnew) {
 TEST(Connection, LoadingStoresEveryRecord) {
   if (!with_hiredis()) GTEST_SKIP() << "without hiredis";
   TestServer server;
-  ASSERT_TRUE(load(server.socket(), 1000, 100, 1));
+  ASSERT_TRUE(load({.socket = server.socket(), .records = 1000, .value_bytes = 100}));
   const auto& stored = server.stored();
   EXPECT_EQ(stored.size(), 1000U);
   for (std::uint64_t record = 0; record < 1000; ++record) {
@@ -27,15 +29,24 @@ TEST(Connection, LoadingStoresEveryRecord) {
   }
 }
 
+TEST(Connection, LoadingKeepsToItsRate) {
+  if (!with_hiredis()) GTEST_SKIP() << "without hiredis";
+  TestServer server;
+  const auto begin = std::chrono::steady_clock::now();
+  ASSERT_TRUE(load({.socket = server.socket(), .records = 21, .value_bytes = 10, .rate = 200}));
+  EXPECT_GE(std::chrono::steady_clock::now() - begin, std::chrono::milliseconds(100));
+}
+
 TEST(Connection, WhatGoesWrongIsSaid) {
-  EXPECT_EQ(load("/nowhere/socket", 1, 1, 1).error().code,
+  EXPECT_EQ(load({.socket = "/nowhere/socket", .records = 1, .value_bytes = 1}).error().code,
             with_hiredis() ? ErrorCode::absent : ErrorCode::unsupported);
   if (!with_hiredis()) GTEST_SKIP() << "without hiredis";
   TestServer refuses({.refuses = true});
-  const Status refused = load(refuses.socket(), 10, 10, 1);
+  const Status refused = load({.socket = refuses.socket(), .records = 10, .value_bytes = 10});
   EXPECT_EQ(refused.error().message, "the server refuses: OOM no memory");
   TestServer ends({.ends_after = 3});
-  EXPECT_EQ(load(ends.socket(), 10, 10, 1).error().code, ErrorCode::io);
+  EXPECT_EQ(load({.socket = ends.socket(), .records = 10, .value_bytes = 10}).error().code,
+            ErrorCode::io);
 }
 
 }  // namespace

@@ -8,6 +8,7 @@
 #include <array>
 #include <chrono>
 #include <deque>
+#include <memory>
 #include <set>
 #include <utility>
 #include <vector>
@@ -86,7 +87,7 @@ class Loop {
 
  private:
   struct Client {
-    Connection connection;
+    std::unique_ptr<Connection> connection;
     Operation operation;
     std::int64_t meant = 0;  // to begin
     bool sending = false;
@@ -94,8 +95,8 @@ class Loop {
 
   Status connect() {
     for (unsigned i = 0; i < options_.clients; ++i) {
-      HEADRACE_TRY(Connection connection, Connection::open(options_.socket));
-      HEADRACE_TRY_STATUS(epoll_.watch(EPOLL_CTL_ADD, connection.fd(), i, false));
+      HEADRACE_TRY(auto connection, Connection::open(options_.protocol, options_.socket));
+      HEADRACE_TRY_STATUS(epoll_.watch(EPOLL_CTL_ADD, connection->fd(), i, false));
       clients_.push_back({.connection = std::move(connection)});
       idle_.push_back(i);
     }
@@ -133,20 +134,25 @@ class Loop {
       const std::uint64_t there = inserting_.empty() ? inserted_ : *inserting_.begin();
       client.operation.record = std::min(client.operation.record, there - 1);
     }
+    return ask_now(number);
+  }
+
+  Status ask_now(unsigned number) {
+    const Client& client = clients_[number];
     std::string value;
     if (client.operation.kind != Kind::read) {
       value = value_of(client.operation.record, options_.value_bytes, random_);
     }
-    HEADRACE_TRY_STATUS(client.connection.ask(client.operation, std::move(value)));
+    client.connection->ask(client.operation, value);
     return send(number);
   }
 
   Status send(unsigned number) {
     Client& client = clients_[number];
-    HEADRACE_TRY(const bool sent, client.connection.send());
+    HEADRACE_TRY(const bool sent, client.connection->send());
     if (sent == !client.sending) return {};
     client.sending = !sent;
-    return epoll_.watch(EPOLL_CTL_MOD, client.connection.fd(), number, client.sending);
+    return epoll_.watch(EPOLL_CTL_MOD, client.connection->fd(), number, client.sending);
   }
 
   Status take_answers(std::int64_t now) {
@@ -161,8 +167,16 @@ class Loop {
       const unsigned number = events[static_cast<std::size_t>(i)].data.u32;
       Client& client = clients_[number];
       if (client.sending) HEADRACE_TRY_STATUS(send(number));
-      HEADRACE_TRY(const bool complete, client.connection.take(options_.value_bytes));
-      if (complete) answered(number);
+      const Result<bool> complete = client.connection->take(options_.value_bytes);
+      if (complete) {
+        if (*complete) answered(number);
+      } else if (complete.error().code == ErrorCode::exhausted &&
+                 options_.protocol == Protocol::memcached) {
+        ++repeated_;
+        HEADRACE_TRY_STATUS(ask_now(number));
+      } else {
+        return std::unexpected(complete.error());
+      }
     }
     return {};
   }
@@ -171,13 +185,13 @@ class Loop {
     const Client& client = clients_[number];
     last_answer_ = now_ns();
     waited_.push_back(static_cast<double>(last_answer_ - client.meant) / 1e3);
-    if (!client.connection.right()) ++wrong_;
+    if (!client.connection->right()) ++wrong_;
     if (client.operation.kind == Kind::insert) inserting_.erase(client.operation.record);
     idle_.push_back(number);
   }
 
   Driven told(const std::optional<Usage>& before, const std::optional<Usage>& after) const {
-    Driven driven{.operations = waited_.size(), .wrong = wrong_};
+    Driven driven{.operations = waited_.size(), .wrong = wrong_, .repeated = repeated_};
     if (options_.rate && intended(begun_) < end_) {
       driven.not_begun = static_cast<std::uint64_t>(options_.seconds * *options_.rate) - begun_;
     }
@@ -205,7 +219,7 @@ class Loop {
   std::uint64_t begun_ = 0;
   std::int64_t begin_ = 0, end_ = 0, last_answer_ = 0;
   std::vector<double> waited_;
-  std::uint64_t wrong_ = 0;
+  std::uint64_t wrong_ = 0, repeated_ = 0;
 };
 
 }  // namespace

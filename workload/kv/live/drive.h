@@ -11,11 +11,13 @@
 #include <string>
 
 #include "headrace/result.h"
+#include "workload/kv/live/connection.h"
 #include "workload/kv/ycsb/operations.h"
 
 namespace headrace::kv_bench {
 
 struct DriveOptions {
+  Protocol protocol = Protocol::redis;
   std::string socket;
   std::uint64_t records = 0;  // stored already
   std::size_t value_bytes = 1024;
@@ -29,6 +31,9 @@ struct DriveOptions {
 struct Driven {
   std::uint64_t operations = 0;
   std::uint64_t wrong = 0;  // values that were not their record's, writes that were not taken
+  // Questions asked again since memcached had no memory for an answer at the moment; the latency
+  // counts from the first.
+  std::uint64_t repeated = 0;
   // In an open loop that the server cannot keep up with: what had no turn within twice the time.
   std::uint64_t not_begun = 0;
   double seconds = 0;

@@ -9,7 +9,7 @@ namespace headrace::kv_bench {
 namespace {
 
 DriveOptions options_for(const TestServer& server, std::uint64_t records = 100) {
-  EXPECT_TRUE(load(server.socket(), records, 200, 1));
+  EXPECT_TRUE(load({.socket = server.socket(), .records = records, .value_bytes = 200}));
   return {.socket = server.socket(),
           .records = records,
           .value_bytes = 200,

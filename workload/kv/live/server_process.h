@@ -34,4 +34,8 @@ struct PagesOut {
 // not root; unsupported: a kernel without process_madvise; absent: no such process.
 Result<PagesOut> page_out(pid_t process, double share, std::uint64_t seed);
 
+// Moves this share of its pages, drawn from `seed`, to a node of memory. `out` is what lies there
+// then of what was drawn. denied, absent: as page_out; absent also: no such node.
+Result<PagesOut> move_out(pid_t process, double share, int node, std::uint64_t seed);
+
 }  // namespace headrace::kv_bench

@@ -128,6 +128,19 @@ TEST(ServerProcess, PagesGoOutAsFarAsThereIsSwapAndLoseNothing) {
   EXPECT_TRUE(sleeper.unchanged());
 }
 
+TEST(ServerProcess, PagesGoToANodeAndLoseNothing) {
+  Sleeper sleeper;
+  Result<PagesOut> moved = PagesOut{};
+  for (int i = 0; i < 500 && moved && moved->data.value < (4 << 20); ++i) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    moved = move_out(sleeper.pid(), 0.5, 0, 1);
+  }
+  EXPECT_TRUE(sleeper.unchanged());
+  if (!moved) GTEST_SKIP() << moved.error().message;
+  EXPECT_GT(moved->out.value, moved->data.value / 3);  // node 0 has all of them where it is alone
+  EXPECT_LT(moved->out.value, moved->data.value * 2 / 3);
+}
+
 TEST(ServerProcess, NobodyHasNoPages) {
   EXPECT_EQ(page_out(1 << 29, 0.5, 1).error().code, ErrorCode::absent);
 }

@@ -40,7 +40,7 @@ class Rows {
         tiers_(std::move(tiers)),
         server_(options.server),
         lines_(lines_of(workload, options.server, options.value_bytes)) {
-    server_.threads = options.threads;
+    server_.threads = std::min(options.threads, options.clients);  // each asks one thing at a time
   }
 
   Result<std::vector<ModelRow>> run() {
@@ -61,7 +61,7 @@ class Rows {
     return {.config = std::string(name),
             .workload = std::string(1, workload_.name),
             .served = served,
-            .latencies = wait_in_line(served, shares, options_.threads,
+            .latencies = wait_in_line(served, shares, server_.threads,
                                       {.clients = options_.clients,
                                        .operations = options_.operations,
                                        .seed = options_.seed}),
@@ -147,7 +147,7 @@ nlohmann::ordered_json to_json(const Modelled& modelled, const ModelOptions& opt
                     {"promoted_bytes", row.promoted_bytes},
                     {"slower", row.slower},
                     {"first_memory_used", row.served.fast_used},
-                    {"basis", "model"}});
+                    {"basis", "modelled"}});
   }
   for (const Check& check : modelled.checks) {
     checks.push_back({{"workload", check.workload},

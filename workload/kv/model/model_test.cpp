@@ -35,6 +35,7 @@ TEST(Model, BoundByLatencyTheOrderIsThatOfTheTalk) {
 TEST(Model, BoundByBandwidthInterleavingWins) {
   ModelOptions options = only("C");
   options.threads = 600;
+  options.clients = options.threads;
   const auto rows = rows_of(options);
   EXPECT_GT(rows.at("MMEM").served.fast_used, 0.95);
   EXPECT_LT(rows.at("3:1").slower, 1);
@@ -42,6 +43,15 @@ TEST(Model, BoundByBandwidthInterleavingWins) {
   for (const auto& [name, row] : rows) {
     EXPECT_LE(rows.at("best share").slower, row.slower * 1.01) << name;
   }
+}
+
+TEST(Model, ClientsAskOneThingAtATime) {
+  ModelOptions options = only("C");
+  options.clients = 1;
+  const auto one = rows_of(options);
+  options.threads = 1;
+  const auto alone = rows_of(options);
+  EXPECT_EQ(one.at("MMEM").served.ops_per_second, alone.at("MMEM").served.ops_per_second);
 }
 
 // The largest relative deviation from what constants are fitted to.

@@ -1,4 +1,4 @@
-"""headrace tier attach: keeps a running process within a budget of memory."""
+"""headrace tier attach: keeps a running process within a budget of fast memory."""
 
 from __future__ import annotations
 
@@ -12,11 +12,16 @@ from headrace._cli.tier import watch
 
 
 def command(
-    pid: Annotated[int, typer.Argument(metavar="PID", help="The process.")],
+    pid: Annotated[
+        int, typer.Argument(metavar="PID", min=1, max=(1 << 31) - 1, help="The process.")
+    ],
     budget: watch.Budget,
+    fast: watch.Fast = None,
+    slow: watch.Slow = None,
     source: watch.Source = None,
     guard: watch.Guard = watch.GUARD,
     rate: watch.Rate = watch.RATE,
+    hold: watch.Hold = None,
     seconds: Annotated[
         Optional[float],
         typer.Option("--for", metavar="SECONDS", min=0.1, help="End after this time."),
@@ -24,21 +29,24 @@ def command(
     decisions: watch.Decisions = 0,
     json: Json = False,
 ) -> int:
-    """Keep the memory of a running process within a budget: the hot in DRAM, the rest in swap.
+    """Keep a running process within a budget of fast memory, the hot of it first.
 
     \b
     headrace tier attach 4711 --budget 8GiB               until Ctrl-C, or it ends
     headrace tier attach 4711 --budget 8GiB --for 60 --json
     headrace tier attach 4711 --budget 8GiB --guard 0     whatever it costs the program
     headrace tier attach 4711 --budget 8GiB --decisions 20    and the last 20 of them
+    headrace tier attach 4711 --budget 8GiB --fast 0 --slow 1
+    headrace tier attach 4711 --budget 8GiB --slow swap   though there are slower nodes
+    headrace tier attach 4711 --budget 8GiB --hold cgroup    not over it between two steps either
 
-    It takes root and swap (zram, or on an SSD). What is out stays out at the end until it is used.
+    Slow are the nodes of the kernel's slower memory tiers (CXL; DRAM beside HBM), for which the
+    same user is enough. Without any it is swap (zram, or on an SSD), and takes root. What is out
+    at the end stays out: in swap until it is used.
     """
-    request = watch.Request(
-        watch.size_of(budget), source, watch.share_of(guard), watch.size_of(rate)
-    )
+    request = watch.request(budget, source, guard, rate, fast, slow, hold)
     with watch.attached(pid, request) as tier:
-        done = watch.until_end(tier, seconds=seconds)
+        done = watch.until_end(tier, request, seconds=seconds)
     if json:
         output.print_json(watch.document(pid, request, done, decisions))
     else:

@@ -84,7 +84,7 @@ def _text(sources: list[Source], mechanisms: list[Mechanism]) -> str:
             "",
             *map(_note, sources),
             "",
-            "Of the kernel, for any process; Headrace leaves them as they are:",
+            "Of the kernel, for any process; Headrace leaves them as they are until asked:",
             output.table_text(
                 ["mechanism", "state", "root", "why"],
                 [[m.mechanism, m.state, _yes(m.needs_root), m.why] for m in mechanisms],
@@ -180,10 +180,17 @@ def _damon(root: Path) -> _Answer:
     admin = root / "sys/kernel/mm/damon/admin"
     if not admin.is_dir():
         return "absent", True, "the kernel has no CONFIG_DAMON_SYSFS"
+    for holder in ("stat", "reclaim", "lru_sort"):
+        if _read(root / f"sys/module/damon_{holder}/parameters/enabled") == "Y":
+            return "in use", True, f"the kernel itself runs it: damon_{holder}"
     states = [_read(path) for path in sorted(admin.glob("kdamonds/[0-9]*/state"))]
-    if running := states.count("on"):
-        return "in use", True, f"kdamonds that somebody else runs: {running}; left alone"
-    return "there", True, "no kdamond runs"
+    if states:
+        return (
+            "in use", True,
+            f"kdamonds that somebody else has set up: {len(states)}, running: "
+            f"{states.count('on')}; left alone",
+        )  # fmt: skip
+    return "there", True, "no kdamond is set up; headrace tier attach --source damon"
 
 
 def _refaults(root: Path) -> _Answer:
@@ -200,7 +207,7 @@ def _precise_samples(root: Path) -> _Answer:
     for unit in ("cpu", "cpu_core"):
         if (_read(devices / unit / "caps/max_precise") or "0") != "0":
             return "there", False, f"precise events of {unit}"
-    return "absent", False, "no precise events; most virtual machines have none"
+    return "absent", False, "no precise events of the CPU: most virtual machines have none"
 
 
 _PROBES: dict[str, Callable[[Path], _Answer]] = {

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Mapping
 from typing import Annotated, Any, Optional
@@ -35,8 +34,6 @@ def command(
     headrace tier status --watch 10   and what was counted in ten seconds
     headrace tier status --json       for scripts
     """
-    if watch is not None and math.isnan(watch):
-        raise headrace.InvalidError("--watch takes seconds, 0.1 to 86400")
     files = Files()
     before = status.counters(files) if watch is not None else None
     if watch is not None:

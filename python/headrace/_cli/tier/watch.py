@@ -14,20 +14,48 @@ import typer
 import headrace
 from headrace._cli import output, parse
 from headrace._cli.interrupt import Interrupt
+from headrace._run.plan import numbers, ranges
+from headrace._tiering.files import Files
+from headrace._tiering.tiers import tiers
 from headrace._words import percent
 
 Budget = Annotated[
-    str, typer.Option("--budget", metavar="SIZE", help="Most that is to stay in DRAM.")
+    str, typer.Option("--budget", metavar="SIZE", help="Most that is to stay in fast memory.")
 ]
+Fast = Annotated[
+    Optional[str],
+    typer.Option(
+        "--fast", metavar="NODES", help="The fast nodes (0-3,8); else the kernel's fastest tier."
+    ),
+]
+Slow = Annotated[
+    Optional[str],
+    typer.Option(
+        "--slow", metavar="NODES",
+        help="Where the rest goes: nodes, or swap; else the slower tiers, or swap without those.",
+    ),
+]  # fmt: skip
+Word = Literal["hint-faults", "refaults", "damon"]
 Source = Annotated[
-    Optional[Literal["hint-faults", "refaults"]],
-    typer.Option("--source", help="By what hot is told from cold, else the best there is."),
+    Optional[Word],
+    typer.Option(
+        "--source",
+        help="By what hot is told, else the best there is; damon, also between nodes, takes root.",
+    ),
+]
+Hold = Annotated[
+    Optional[Literal["cgroup"]],
+    typer.Option(
+        "--hold",
+        help="Beside swap the kernel too keeps to the budget, by the limit of its cgroup.",
+    ),
 ]
 Guard = Annotated[
     str,
     typer.Option(
         "--guard", metavar="SHARE",
-        help="Undo when faults take so much more of the program's CPU time than before; 0: never.",
+        help="Undo when faults take so much more of the program's CPU time than before; between "
+        "nodes take so much of a CPU at most. 0: no guard.",
     ),
 ]  # fmt: skip
 Rate = Annotated[str, typer.Option("--rate", metavar="SIZE", help="Most that moves in a second.")]
@@ -45,9 +73,16 @@ _KEPT_SAMPLES = 10_000
 @dataclass(frozen=True)
 class Request:
     budget: int
-    source: Literal["hint-faults", "refaults"] | None
+    source: Word | None
     guard: float
     rate: int
+    fast: tuple[int, ...] = ()  #: none: DRAM and swap
+    slow: tuple[int, ...] = ()
+    hold: bool = False  #: by a cgroup
+
+    @property
+    def kept_on(self) -> str:
+        return f"on node {ranges(self.fast)}" if self.fast else "in DRAM"
 
 
 @dataclass
@@ -55,6 +90,7 @@ class Done:
     """What was done from begin to end."""
 
     source: str = ""
+    kept_on: str = "in DRAM"
     why: str = ""
     ended: str = ""  #: why it ended
     interrupted: bool = False
@@ -66,23 +102,60 @@ class Done:
     decisions: list[headrace.TierDecision] = field(default_factory=list)
 
 
-def size_of(text: str) -> int:
-    return parse.size(text)
+def request(
+    budget: str,
+    source: Word | None,
+    guard: str,
+    rate: str,
+    fast: str | None,
+    slow: str | None,
+    hold: Literal["cgroup"] | None = None,
+) -> Request:
+    # Without nodes these are beside swap.
+    swap = source in ("hint-faults", "refaults") or hold is not None
+    nodes = _nodes_of(swap, fast, slow)
+    return Request(
+        parse.size(budget), source, parse.share(guard), parse.size(rate), *nodes, hold is not None
+    )
 
 
-def share_of(text: str) -> float:
-    return parse.share(text)
+def _nodes_of(
+    swap: bool, fast: str | None, slow: str | None
+) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Fast and slow; none of both for swap."""
+    if slow == "swap" and fast is not None:
+        raise headrace.InvalidError("beside swap DRAM is fast; leave --fast out")
+    if slow == "swap" or (swap and fast is None and slow is None):
+        return (), ()
+    if fast is not None or slow is not None:
+        return _numbers(fast), _numbers(slow)
+    first, *others = tiers(Files()).all or (None,)
+    if first is None or not others:
+        return (), ()
+    return first.nodes, tuple(sorted(node for tier in others for node in tier.nodes))
+
+
+def _numbers(text: str | None) -> tuple[int, ...]:
+    try:
+        return () if text is None else tuple(numbers(text))
+    except headrace.InvalidError:
+        raise headrace.InvalidError(f"'{text}' is no list of nodes; write 0-3,8") from None
 
 
 @contextmanager
 def attached(pid: int, request: Request, *, quiet: bool = False) -> Iterator[headrace.ProcessTier]:
     tier = headrace.tier_process(
-        pid, request.budget, source=request.source, guard=request.guard, per_second=request.rate
-    )
+        pid, request.budget, source=request.source, guard=request.guard, per_second=request.rate,
+        fast=list(request.fast), slow=list(request.slow), hold=request.hold,
+    )  # fmt: skip
     try:
         if not quiet:
             budget = headrace.format_bytes(request.budget)
-            _say(f"keeps process {pid} within {budget}, by {tier.source}: {tier.why}")
+            rest = f"node {ranges(request.slow)}" if request.slow else "swap"
+            say(
+                f"keeps process {pid} within {budget} {request.kept_on}, the rest in {rest}, by "
+                f"{tier.source}: {tier.why}"
+            )
         yield tier
     finally:
         tier.close()
@@ -90,35 +163,59 @@ def attached(pid: int, request: Request, *, quiet: bool = False) -> Iterator[hea
 
 def until_end(
     tier: headrace.ProcessTier,
+    request: Request,
     *,
     seconds: float | None = None,
-    ended: Callable[[], bool] = lambda: False,
+    ended: Callable[[], bool] | None = None,
 ) -> Done:
-    """Steps until the process ends, the time is over, or a signal comes."""
-    done = Done()
+    """Steps until the process ends, the time is over, or a signal comes.
+
+    With `ended` also until that is true, and a step that fails is the last: that is noted, the
+    tier closed, so that nothing of the program is held any more, and the end waited for.
+    """
+    done = Done(kept_on=request.kept_on)
     begun = told = time.monotonic()
     before = tier.totals()
+    source = tier.source
     with Interrupt() as interrupt:
         interrupt.keeps = True
+        failed = False
         while True:
             try:
-                step = tier.step()
+                if not failed:
+                    _note(done, tier.step())
+                    if tier.source != source:
+                        source = tier.source
+                        say(f"now by {source}: {tier.why}")
             except headrace.AbsentError as error:
                 done.ended = str(error)
                 break
-            _note(done, step)
+            except headrace.Error as error:
+                if ended is None:
+                    raise
+                failed = True
+                _keep(done, tier)
+                tier.close()
+                done.notes.append(f"{error}; the program goes on, and nothing moves any more")
+                say(done.notes[-1])
             now = time.monotonic()
-            if now - told >= _TELL_SECONDS:
+            if now - told >= _TELL_SECONDS and not failed:
                 told, before = now, _sample(done, tier, before)
             done.interrupted = interrupt()
-            if done.interrupted or ended() or (seconds is not None and now - begun >= seconds):
+            over = ended is not None and ended()
+            if done.interrupted or over or (seconds is not None and now - begun >= seconds):
                 break
             time.sleep(_STEP_SECONDS)
     if not done.ended:
         done.ended = "interrupted" if done.interrupted else "as asked"
+    if not failed:
+        _keep(done, tier)
+    return done
+
+
+def _keep(done: Done, tier: headrace.ProcessTier) -> None:
     done.source, done.why = tier.source, tier.why
     done.totals, done.decisions = tier.totals(), tier.decisions()
-    return done
 
 
 def _note(done: Done, step: headrace.ProcessTierStep) -> None:
@@ -126,7 +223,7 @@ def _note(done: Done, step: headrace.ProcessTierStep) -> None:
     for text in (step.undone, step.note):
         if text and text not in done.notes[-1:]:
             done.notes.append(text)
-            _say(text)
+            say(text)
 
 
 def _sample(
@@ -144,7 +241,7 @@ def _sample(
     }
     if len(done.samples) < _KEPT_SAMPLES:
         done.samples.append(sample)
-    _say(_line(sample))
+    say(_line(sample, done.kept_on))
     return totals
 
 
@@ -152,9 +249,9 @@ def _per(value: float, cpu: float) -> float | None:
     return value / cpu if cpu > 0 else None
 
 
-def _line(sample: dict[str, Any]) -> str:
+def _line(sample: dict[str, Any], kept_on: str) -> str:
     places = (
-        f"{sample['elapsed']:.0f} s: {headrace.format_bytes(sample['resident'])} in DRAM, "
+        f"{sample['elapsed']:.0f} s: {headrace.format_bytes(sample['resident'])} {kept_on}, "
         f"{headrace.format_bytes(sample['out'])} out"
     )
     if sample["tracker_share"] is None:
@@ -180,7 +277,7 @@ def text(done: Done, decisions: int) -> str:
     lines = [
         f"{totals.elapsed:.1f} s, ended: {done.ended}",
         f"source: {done.source} ({done.why})",
-        f"places: {headrace.format_bytes(done.resident)} in DRAM, "
+        f"places: {headrace.format_bytes(done.resident)} {done.kept_on}, "
         f"{headrace.format_bytes(done.out)} out",
         f"moved: {headrace.format_bytes(totals.went_out)} out, "
         f"{headrace.format_bytes(totals.came_in)} in; undone by the guard: {totals.undone}",
@@ -202,6 +299,8 @@ def document(pid: int, request: Request, done: Done, decisions: int) -> dict[str
         headrace.Machine.discover(storage=[]),
         pid=pid,
         budget=request.budget,
+        fast=list(request.fast),
+        slow=list(request.slow),
         guard=request.guard,
         source=done.source,
         why=done.why,
@@ -215,7 +314,7 @@ def document(pid: int, request: Request, done: Done, decisions: int) -> dict[str
     )
 
 
-def _say(line: str) -> None:
+def say(line: str) -> None:
     try:
         sys.stderr.write(f"headrace: {line}\n")
         sys.stderr.flush()

@@ -69,7 +69,7 @@ Result<StreamLoads> stream_loads(const Machine& machine, NodeId node, const CpuS
       std::max(cache_to_pass(machine, cpus) * kCachesPassed / cpus.size() / 4096 * 4096, 32_MiB);
   StreamLoads made;
   for (std::size_t i = 0; i < cpus.size(); ++i) {
-    HEADRACE_TRY(auto memory, allocate(machine, each, Placement::on(node)));
+    HEADRACE_TRY(auto memory, allocate_for_cpus(machine, each, Placement::on(node)));
     std::ranges::fill(memory->bytes(), std::byte{1});
     made.loads.push_back(std::make_unique<TrafficLoad>(*triad, memory->bytes()));
     made.memory.push_back(std::move(memory));

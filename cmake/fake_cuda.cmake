@@ -1,0 +1,53 @@
+# libheadrace-fake-cuda*.so: a software libcuda.so.1 for tests (tests/support/fake_cuda/README.md).
+# One library per driver version that matters: what an older driver lacks is not in it. They use
+# nothing of libheadrace but headers.
+
+set(fake_cuda_dir ${PROJECT_SOURCE_DIR}/tests/support/fake_cuda)
+file(GLOB fake_cuda_sources CONFIGURE_DEPENDS ${fake_cuda_dir}/*.cpp ${fake_cuda_dir}/*/*.cpp)
+set(fake_cuda_tests ${fake_cuda_sources})
+list(FILTER fake_cuda_tests INCLUDE REGEX "_test\\.cpp$")
+list(REMOVE_ITEM fake_cuda_sources ${fake_cuda_tests} ${fake_cuda_dir}/versioned.cpp)
+
+add_library(headrace_fake_cuda_objects OBJECT EXCLUDE_FROM_ALL ${fake_cuda_sources})
+function(headrace_fake_cuda_target name)
+  target_include_directories(${name} PRIVATE ${PROJECT_SOURCE_DIR}/include
+    ${PROJECT_SOURCE_DIR}/src ${PROJECT_SOURCE_DIR}/tests)
+  target_link_libraries(${name} PRIVATE headrace_warnings)
+endfunction()
+headrace_fake_cuda_target(headrace_fake_cuda_objects)
+
+# headrace_fake_cuda(suffix version)
+function(headrace_fake_cuda suffix version)
+  set(name headrace-fake-cuda${suffix})
+  add_library(${name} SHARED ${fake_cuda_dir}/versioned.cpp
+    $<TARGET_OBJECTS:headrace_fake_cuda_objects>)
+  headrace_fake_cuda_target(${name})
+  target_compile_definitions(${name} PRIVATE HEADRACE_FAKE_DRIVER=${version})
+  # Nothing but the driver's functions is seen, and its threads outlive a dlclose().
+  target_link_options(${name} PRIVATE -Wl,-z,nodelete
+    -Wl,--version-script=${fake_cuda_dir}/exports.map)
+  set_target_properties(${name} PROPERTIES LINK_DEPENDS ${fake_cuda_dir}/exports.map)
+endfunction()
+headrace_fake_cuda("" 13000)
+headrace_fake_cuda("-12.8" 12080)
+headrace_fake_cuda("-12.2" 12020)
+headrace_fake_cuda("-10.2" 10020)  # too old to be used
+
+# headrace_with_fake_cuda(program): a test program that opens them by
+# tests/support/fake_cuda/fake_library.h.
+function(headrace_with_fake_cuda program)
+  add_dependencies(${program} headrace-fake-cuda headrace-fake-cuda-12.8 headrace-fake-cuda-12.2
+    headrace-fake-cuda-10.2)
+  target_compile_definitions(${program} PRIVATE
+    HEADRACE_FAKE_CUDA_STEM="${PROJECT_BINARY_DIR}/libheadrace-fake-cuda")
+endfunction()
+
+if(HEADRACE_TESTS)
+  headrace_test(fake_cuda_test ${fake_cuda_tests} ${fake_cuda_dir}/settings.cpp)
+  headrace_with_fake_cuda(fake_cuda_test)
+  foreach(program backend_cuda_test backend_cuda_engines_test kv_test memory_device_test move_test
+      topology_discovery_test)
+    headrace_with_fake_cuda(${program})
+  endforeach()
+  add_dependencies(optimised headrace-fake-cuda)  # which Python's tests open
+endif()

@@ -1,0 +1,124 @@
+"""What a GPU of this machine gives, as rows beside what was published of the same case."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import asdict, replace
+from typing import Any
+
+import headrace
+from headrace._bench import um, um_model
+from headrace._bench.um import GIB, MIB, Case
+from headrace._bench.um_rows import described, modelled, same
+from headrace._errors import WrongAnswer
+
+Row = dict[str, Any]
+
+
+def gpu_of(machine: headrace.Machine, device: int) -> headrace.UnifiedMemoryGpu:
+    """AbsentError: no driver or no such GPU, with the reason."""
+    gpus = headrace.unified_memory_gpus(machine)
+    if device >= len(gpus):
+        raise headrace.AbsentError(f"no GPU {device}; this process sees {len(gpus)}")
+    return gpus[device]
+
+
+def default_size(capacity: int) -> int:
+    """The original's, or half of what the GPU has where that is less."""
+    return min(32 * GIB, max(1, capacity // 2 // MIB) * MIB)
+
+
+def run(
+    machine: headrace.Machine, case: Case, device: int, oversubscribe: bool,
+    stop: Callable[[], bool], progress: Callable[[int, int], object],
+) -> Row:  # fmt: skip
+    """The fields of a document."""
+    result = headrace.run_unified_memory(
+        machine, case.size, managed=case.managed, node=case.node,
+        accessed_by=case.accessed_by, read_mostly=case.read_mostly,
+        preferred_location_cpu=case.preferred_location_cpu, touch_on_host=case.touch_on_host,
+        write=case.op == "write", runs=case.runs, device=device,
+        prefetch_block=case.prefetch_block, streams=case.streams, wide=case.kernel == "wide",
+        oversubscribe=oversubscribe, stop=stop, progress=progress,
+    )  # fmt: skip
+    return {"device_number": device, **fields(machine.name, case, result)}
+
+
+def fields(name: str, case: Case, result: headrace.UnifiedMemoryResult) -> Row:
+    basis = "emulated" if result.emulated else "hardware"
+    head = {
+        "machine": name, "case": case.name, "size": case.size, "kernel": case.kernel,
+        "bytes_in_flight": result.in_flight,
+    }  # fmt: skip
+    rows = [
+        {
+            **head, "run": number, "published": None, "modelled": None,
+            "measured": case.size / GIB / each.time, "error": None, "basis": basis, "reason": None,
+            "correct": each.correct, "before": _where(each.before), "after": _where(each.after),
+        }
+        for number, each in enumerate(result.runs, 1)
+    ]  # fmt: skip
+    rates = [case.size / GIB / each.time for each in result.runs]
+    own: Row = {
+        **head, "options": asdict(case), "source": None, "reason": None,
+        "first": _figure(rates[0] if rates else None), "steady": _figure(um.steady(rates)),
+    }  # fmt: skip
+    told = [each for each in um.PUBLISHED if same(each.case, case, sizes=False)]
+    beside = [modelled(each, each.case) for each in told]
+    names = dict.fromkeys(each.machine for each in told)
+    return {
+        "device": result.device,
+        "emulated": result.emulated,
+        "paradigm": result.paradigm,
+        "device_free_bytes": result.device_free,
+        "blocks": result.blocks,
+        "threads_per_block": result.threads_per_block,
+        "advice_confirmed": result.advice_confirmed,
+        "written": result.written,
+        "machines": [{"name": name, "words": result.device}, *described(names)],
+        "rows": [*rows, *(row for made, _ in beside for row in made)],
+        "cases": [own, *(summary for _, summary in beside)],
+    }
+
+
+def _where(found: headrace.Residency | None) -> Row | None:
+    """Bytes on nodes of the host; what is absent there is the GPU's, or nobody's yet."""
+    if found is None:
+        return None
+    page = 4096
+    return {
+        "host_bytes": {str(node): count * page for node, count in found.pages.items()},
+        "absent_bytes": found.absent * page,
+    }
+
+
+def _figure(rate: float | None) -> Row:
+    return {"published": None, "modelled": None, "measured": rate, "error": None, "met": None}
+
+
+def check(document: Row) -> None:
+    """Raises, when all is written, if anything was wrong."""
+    wrong = [row["run"] for row in document["rows"] if row.get("correct") is False]
+    if wrong:
+        raise WrongAnswer(f"run {wrong[0]}: the kernel's sum is wrong; trust no number")
+    if not document["written"]:
+        raise WrongAnswer("the array does not hold what the kernel wrote; trust no number")
+
+
+def evictions(case: Case, capacity: int) -> str | None:
+    """What will happen to managed memory larger than the GPU's, in words; None if it is not."""
+    if not case.managed or case.size <= capacity:
+        return None
+    told = []
+    for model in um_model.MACHINES.values():
+        try:
+            beyond = replace(case, size=case.size * model.device_bytes // capacity)
+            rate = um.steady(um_model.rates(model, replace(beyond, runs=3)))
+        except headrace.UnsupportedError:
+            continue
+        told.append(f"{rate:.1f} GiB/s on {model.name}")
+    return (
+        f"{headrace.format_bytes(case.size)} of managed memory on a GPU with "
+        f"{headrace.format_bytes(capacity)}: pages may be evicted for others in each run; by "
+        f"the model, {' and '.join(told) or 'nobody knows how fast'}; some GPUs have hung"
+    )

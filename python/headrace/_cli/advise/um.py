@@ -1,0 +1,140 @@
+"""headrace advise um"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Annotated, Any, Optional
+
+import typer
+
+import headrace
+from headrace._bench import um_advice, um_live, um_model
+from headrace._bench.um import MIB, OPS, Case
+from headrace._cli import exit_codes, output, parse
+from headrace._cli.advise.prose import prose
+from headrace._cli.options import Json, Out
+from headrace._files import check_writable
+from headrace._words import plural
+
+_MOST_BYTES = 1 << 42
+_PARADIGMS = {
+    "ats": "the GPU uses the host's page tables (ATS), so it reads any memory of the host",
+    "managed": "the GPU reads managed and registered memory only",
+}
+
+
+def command(
+    size: Annotated[str, typer.Option(metavar="SIZE", help="Of the array: 40GiB.")],
+    machine: Annotated[
+        Optional[str],
+        typer.Option(
+            metavar="NAME", help="ac922, x86-pcie3 or gh200; default the one most like this host."
+        ),
+    ] = None,
+    runs: Annotated[
+        int, typer.Option(metavar="NUMBER", min=1, max=1000, help="How often it is read.")
+    ] = 5,
+    op: Annotated[str, typer.Option(metavar="WHAT", help="read or write.")] = "read",
+    touch_on_host: Annotated[
+        bool, typer.Option("--touch-on-host", help="The host writes it before each run.")
+    ] = False,
+    json: Json = False,
+    out: Out = None,
+) -> int:
+    """Advise how to allocate what a GPU reads, and what to tell the driver of it.
+
+    Recipes are run on the model of headrace bench um --model, which says why the advised one is the
+    fastest and what the others cost (docs/design/gpu/um.md).
+
+    \b
+    headrace advise um --size 40GiB --machine ac922
+    headrace advise um --size 8GiB --machine x86-pcie3 --touch-on-host
+    """
+    if out is not None:
+        check_writable(out)
+    if op not in OPS:
+        raise headrace.InvalidError(f"--op {op}: give read or write")
+    found = parse.size(size)
+    if not MIB <= found <= _MOST_BYTES:
+        raise headrace.InvalidError(f"--size {size}: give 1MiB to 4TiB")
+    asked = Case(size=found, runs=runs, op=op, touch_on_host=touch_on_host)
+    made = {
+        "schema_version": headrace.SCHEMA_VERSION,
+        "kind": "advise_um",
+        "version": headrace.__version__,
+        **um_advice.advise(here() if machine is None else um_model.machine_named(machine), asked),
+    }
+    output.deliver(made, out=out, json=json, show=lambda: output.print_text(text(made)))
+    return exit_codes.SUCCESS
+
+
+def here() -> um_model.Machine:
+    """The model whose GPU reaches memory of the host as this host's does, with as much memory.
+
+    AbsentError: no GPU. UnsupportedError: no model of such.
+    """
+    try:
+        gpu = um_live.gpu_of(headrace.Machine.discover(), 0)
+    except headrace.AbsentError as error:
+        raise headrace.AbsentError(f"{error}; for another machine give --machine ac922") from None
+    like = {"ats": um_model.GH200, "managed": um_model.X86}.get(gpu.paradigm)
+    if like is None:
+        raise headrace.UnsupportedError(
+            f"no model of a GPU that reaches memory of the host as this one ({gpu.paradigm}); give "
+            f"--machine {', '.join(um_model.MACHINES)}"
+        )
+    words = f"{gpu.name}, with the figures of {like.name}, which reaches memory as it does"
+    return replace(like, name="here", words=words, device_bytes=gpu.capacity)
+
+
+def text(made: Mapping[str, Any]) -> str:
+    best = next(row for row in made["rows"] if row["recipe"] == made["advised"])
+    size, room = map(headrace.format_bytes, (made["size"], made["device_bytes"]))
+    rate = f"{_rate(best['run_1'])} GiB/s in run 1"
+    if best["after_1"] is not None:
+        rate += f", {_rate(best['after_1'])} after it"
+    head = "\n".join((
+        prose(f"{made['machine']}: {made['machine_words']}; {_PARADIGMS[made['paradigm']]}."),
+        prose(f"Do: {best['calls']}."),
+        prose(f"Because: {size} is {'more than' if made['beyond_the_card'] else 'within'} the "
+              f"{room} that the card has for managed memory. The array {best['because']}: {rate}."),
+    ))  # fmt: skip
+    table = output.table_text(
+        ("recipe", "because", "run 1", "after 1", "all", "slower"),
+        [
+            (row["recipe"], row["because"].removeprefix(f"{made['machine']}: "),
+             _rate(row["run_1"]), _rate(row["after_1"]), _rate(row["rate"]),
+             "-" if row["slower"] is None else f"{row['slower']:.2f} x")
+            for row in made["rows"]
+        ],
+        left=2,
+    )  # fmt: skip
+    notes = [
+        f"Computed, not measured: GiB/s, all over {plural(made['runs'], 'run')} of the "
+        f"{made['kernel']} kernel. Check by a run{'' if made['machine'] == 'here' else ' there'}: "
+        "headrace bench um."
+    ]
+    if made["beyond_the_card"]:
+        notes.insert(0, beyond(made))
+    return "\n\n".join((head, table, *map(prose, notes)))
+
+
+def beyond(made: Mapping[str, Any]) -> str:
+    """What managed memory beyond the card does, wherever any of it is among the recipes."""
+    plain = next(row for row in made["rows"] if row["recipe"] == "managed")
+    if plain["rate"] is None:
+        what = "how fast is not known there, as nobody published it"
+    else:
+        what = f"{_rate(plain['after_1'] or plain['run_1'])} GiB/s"
+    return (
+        "Managed memory beyond the card's, without advice that keeps it in host memory: pages are "
+        f"evicted for others in each run, {what}. Advice that keeps it there holds until something "
+        "brings it: a prefetch, or access counters."
+    )
+
+
+def _rate(rate: float | None) -> str:
+    if rate is None:
+        return "-"
+    return f"{rate:.2f}" if rate < 100 else f"{rate:.0f}"

@@ -1,0 +1,275 @@
+"""headrace bench kvcache"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any, Optional
+
+import typer
+
+import headrace
+from headrace._cli import exit_codes, output, parse
+from headrace._cli.advise.prose import prose
+from headrace._cli.interrupt import Interrupt
+from headrace._cli.options import Json, Out, Threads, given
+from headrace._files import check_writable
+
+#: Options that a model has no use for.
+_MEASURED = ("work", "store", "data", "depth", "rounds", "threads")
+#: Options that a measurement has no use for, as the command line has them.
+_OF_MODEL = {"operations": "tflops", "bandwidth": "bandwidth"}
+#: By what is asked: the model, requests, and tokens of a block where nobody says.
+_MODELLED = ("llama-3.1-8b", 12_031, 512)
+_SMALL = ("llama-3.2-1b", 60, 64)
+
+
+def command(
+    context: typer.Context,
+    rates: Annotated[
+        Optional[str],
+        typer.Option(metavar="LIST", help="Model these tiers instead: dram=50GB/s,ssd=7GB/s."),
+    ] = None,
+    operations: Annotated[
+        float,
+        typer.Option("--tflops", metavar="NUMBER", help="What a modelled accelerator computes."),
+    ] = 400.0,
+    bandwidth: Annotated[
+        str, typer.Option(metavar="RATE", help="At which a modelled one reads weights.")
+    ] = "3.35TB/s",
+    model: Annotated[
+        Optional[str],
+        typer.Option(metavar="NAME", help="Default llama-3.2-1b; for --rates llama-3.1-8b."),
+    ] = None,
+    requests: Annotated[
+        Optional[int],
+        typer.Option(metavar="NUMBER", min=2, max=10**5, help="Default 60; for --rates all 12031."),
+    ] = None,
+    block_tokens: Annotated[
+        Optional[int],
+        typer.Option(
+            metavar="NUMBER", min=1, max=1 << 16, help="Of a block; default 64, for --rates 512."
+        ),
+    ] = None,
+    policies: Annotated[
+        Optional[str],
+        typer.Option(metavar="LIST", help="layerwise, load-first, demand, recompute; default all."),
+    ] = None,
+    work: Annotated[
+        str, typer.Option(metavar="SHARE", help="Of a layer's weights and operations is done.")
+    ] = "0.5%",
+    store: Annotated[
+        Optional[str],
+        typer.Option(
+            metavar="LIST", help="What keeps the blocks: headrace, asyncio; default both."
+        ),
+    ] = None,
+    data: Annotated[
+        Path, typer.Option(metavar="DIRECTORY", help="On the disk that is the slow tier.")
+    ] = Path("."),
+    depth: Annotated[
+        int, typer.Option(metavar="NUMBER", min=1, max=1024, help="Reads of the disk at once.")
+    ] = 16,
+    rounds: Annotated[
+        int,
+        typer.Option(metavar="NUMBER", min=1, max=1000, help="Of the comparisons, interleaved."),
+    ] = 5,
+    threads: Threads = None,
+    seed: Annotated[
+        int, typer.Option(metavar="NUMBER", min=0, max=1 << 40, help="All that is drawn.")
+    ] = 1,
+    json: Json = False,
+    out: Out = None,
+) -> int:
+    """Measure what a prefill waits for cached blocks of a KV cache over tiers, by policy.
+
+    Requests come as in a published trace of conversations; something that reads and multiplies
+    stands for computing. It is traffic of keys and values, no tokens.
+
+    \b
+    headrace bench kvcache --requests 60
+    headrace bench kvcache --rates dram=50GB/s,ssd=7GB/s --tflops 400
+    """
+    from headrace._llm import models, prefill
+
+    names = parse.chosen(policies, list(prefill.POLICIES), "policy", list(prefill.POLICIES))
+    usual = _SMALL if rates is None else _MODELLED
+    chosen = models.model(model or usual[0])
+    scale = prefill.Scale(requests or usual[1], block_tokens or usual[2])
+    if out is not None:
+        check_writable(out)
+    if rates is not None:
+        unused = [name for name in given(context) if name in _MEASURED]
+        if unused:
+            raise headrace.InvalidError(
+                f"--rates models a machine; leave out --{unused[0]}, which is for measuring one"
+            )
+        speeds = _speeds(rates, operations, bandwidth)
+        document = _model(chosen, scale, speeds, names, seed)
+        output.deliver(document, out=out, json=json, show=lambda: print_kvcache(document))
+        return exit_codes.SUCCESS
+    from headrace._llm import kvcache
+
+    if unused := [option for name, option in _OF_MODEL.items() if name in given(context)]:
+        raise headrace.InvalidError(f"--{unused[0]} is of a modelled machine; give --rates, too")
+    share = parse.share(work)
+    if share == 0:
+        raise headrace.InvalidError("no work stands for nothing; give --work 0.5% or more")
+    options = kvcache.Options(chosen, scale, share, names, threads, data, seed, rounds)
+    if options.shape().fragment % 4096:
+        raise headrace.InvalidError(
+            f"a fragment of {options.shape().fragment} bytes is no whole number of pages; give "
+            "--block-tokens 64 or another power of 2"
+        )
+    with Interrupt() as interrupt:
+        document = _measure(options, store, depth, interrupt)
+    output.deliver(document, out=out, json=json, show=lambda: print_kvcache(document))
+    return exit_codes.INTERRUPTED if document["interrupted"] else exit_codes.SUCCESS
+
+
+def _speeds(rates: str, tflops: float, bandwidth: str) -> Any:
+    from headrace._llm import prefill
+
+    tiers = {}
+    for word in parse.words(rates):
+        name, equals, rate = word.partition("=")
+        if not (name and equals):
+            raise headrace.InvalidError(f"'{word}' is no tier; write dram=50GB/s,ssd=7GB/s")
+        if name in tiers:
+            raise headrace.InvalidError(f"two tiers named '{name}'; give each its own name")
+        tiers[name] = parse.rate(rate)
+    if not 1 <= len(tiers) <= 2:
+        raise headrace.InvalidError(f"{len(tiers)} tiers; give one or two: dram=50GB/s,ssd=7GB/s")
+    if not 0 < tflops < 1e9:
+        raise headrace.InvalidError(f"nothing computes {tflops:g} TFLOP/s; give --tflops 400")
+    return prefill.Speeds(tiers, 1e12 * tflops, parse.rate(bandwidth))
+
+
+def _model(model: Any, scale: Any, speeds: Any, names: list[str], seed: int) -> dict[str, Any]:
+    from headrace._llm import prefill, trace
+
+    requests = trace.conversations(scale.requests, seed=seed)
+    if len(speeds.tiers) == 1:
+        scale = prefill.Scale(scale.requests, scale.block_tokens, (sum(scale.capacities),))
+    machine = headrace.Machine.discover(storage=[])
+    document = output.document(
+        "bench kvcache", machine, **_geometry(model, scale.block_tokens),
+        trace=trace.statistics(requests), rates=dict(speeds.tiers), settings=None,
+        interrupted=False, scale=None, interference=[], loads=[],
+        rows=[prefill.simulate(requests, model, speeds, scale, name) for name in names],
+        hides={
+            name: prefill.tokens_that_hide(model, 8192, speeds.operations, rate)
+            for name, rate in speeds.tiers.items()
+        },
+    )  # fmt: skip
+    document["rests_on"] = {"level": "model", "detail": "modelled: nothing disturbs a load"}
+    return document
+
+
+def _geometry(model: Any, block_tokens: int) -> dict[str, Any]:
+    fragment = block_tokens * model.layer_kv_bytes()
+    return {
+        "model": model.name, "layers": model.layers, "dtype": "bf16", "layout": "page_first",
+        "block_tokens": block_tokens, "fragment_bytes": fragment,
+        "block_bytes": fragment * model.layers,
+    }  # fmt: skip
+
+
+def _measure(options: Any, stores: str | None, depth: int, interrupt: Interrupt) -> dict[str, Any]:
+    from headrace._llm import kv_store, kvcache, settings, trace
+
+    chosen = parse.chosen(stores, list(kv_store.STORES), "store", list(kv_store.STORES))
+    with output.ProgressBar("requests") as bar:
+        with interrupt.suspended():
+            machine = headrace.Machine.discover(storage=[options.directory])
+            makers = [kv_store.maker(name, machine, options.directory, depth) for name in chosen]
+            bench = kvcache.Bench(
+                options, machine, makers[0], stop=interrupt, progress=bar, stores=len(makers)
+            )
+            bench.prepare()
+            bench.find_rates()
+        interrupt.keeps = True
+        rows = []
+        for make in makers:
+            bench.make = make
+            for name in options.policies:
+                if not interrupt():
+                    rows.append(bench.policy(name))
+        bench.make = makers[0]
+        disturbed = [] if interrupt() else kvcache.interference(bench)
+        loads = [] if interrupt() else kvcache.loads(bench, makers, depth)
+    return output.document(
+        "bench kvcache", machine, **_geometry(options.model, options.scale.block_tokens),
+        trace=trace.statistics(bench.requests), scale=kvcache.scale_of(options),
+        rates=bench.rates, settings=settings.settings(), interrupted=interrupt(), rows=rows,
+        layer_ms=1e3 * bench.fixed, us_per_token_and_layer=1e6 * bench.per_token,
+        interference=disturbed, loads=loads,
+        hides={
+            name: 8192 * options.model.layer_kv_bytes() / rate / bench.per_token
+            for name, rate in bench.rates.items() if rate and bench.per_token
+        },
+    )  # fmt: skip
+
+
+def print_kvcache(d: dict[str, Any]) -> None:
+    print(
+        f"{d['model']} ({d['dtype']}): blocks of {d['block_tokens']} tokens, "
+        f"{headrace.format_bytes(d['block_bytes'])}, in fragments of "
+        f"{headrace.format_bytes(d['fragment_bytes'])} per layer, {d['layout']}"
+    )
+    if d["scale"] is not None:
+        s = d["scale"]
+        print(
+            f"scaled down: {s['requests']} of {s['of_requests']} requests, blocks of "
+            f"{s['block_tokens']} of {s['of_block_tokens']} tokens, {s['tier_blocks']} blocks in "
+            f"the tiers, {s['work']:.2%} of a layer's weights and operations"
+        )
+    print(
+        f"{d['trace']['reusable']:.1%} of {d['trace']['blocks']} blocks were there before; rates "
+        + ", ".join(f"{name} {_rate(rate)}" for name, rate in d["rates"].items())
+    )
+    for name, tokens in d["hides"].items():
+        print(f"from {name} 8192 tokens hide behind {tokens:.0f} new ones or more")
+    output.print_table(
+        ("policy", "store", "hits", "stall p50", "stall p99", "hidden", "where it can",
+         "of roofline"),
+        [_line(row) for row in d["rows"]], left=2,
+    )  # fmt: skip
+    print(prose(
+        "stall: what each layer of a request with cached blocks waits, in ms (recompute: for "
+        "them to be computed again); hidden: the part of the loading time in which layers were "
+        "computed; where it can: of requests whose layers take as long as their loads."
+    ))  # fmt: skip
+    _print_beside(d)
+    print(d["rests_on"]["detail"])
+
+
+def _line(row: dict[str, Any]) -> tuple[str, ...]:
+    hits = " ".join(f"{name} {share:.1%}" for name, share in row["hit_rate"].items())
+    return (
+        row["policy"], row.get("store", "-"), hits, _number(row["stall_p50_ms"]),
+        _number(row["stall_p99_ms"]), _share(row["hidden_share"]),
+        _share(row["hidden_share_where_it_can"]), _share(row["roofline_share"]),
+    )  # fmt: skip
+
+
+def _print_beside(d: dict[str, Any]) -> None:
+    for row in d["interference"]:
+        if row["ratio"] is not None:
+            print(f"{row['of']} beside {row['beside']}: {row['ratio']:.2f} of the speed alone")
+    for row in d["loads"]:
+        print(
+            f"{row['store']}: {_rate(row['bytes_per_second'])} from {row['tier']}, "
+            f"{row['depth']} at once, {_share(row['roofline_share'])} of the roofline"
+        )
+
+
+def _number(value: float | None) -> str:
+    return "-" if value is None else f"{value:.3g}"
+
+
+def _share(value: float | None) -> str:
+    return "-" if value is None else f"{value:.0%}"
+
+
+def _rate(value: float | None) -> str:
+    return "-" if value is None else str(headrace.format_rate(value))

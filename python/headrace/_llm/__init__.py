@@ -1,0 +1,1 @@
+"""Traffic of large language models: what a layer reads, and where cached keys and values go."""

@@ -1,0 +1,408 @@
+"""`headrace bench kvcache`, measured: requests come at their times, the blocks they share with
+earlier ones are loaded from a store, and something that reads weights and multiplies stands for the
+computing of each layer.
+"""
+
+from __future__ import annotations
+
+import math
+import shutil
+import statistics
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import headrace
+from headrace._bench.stream import CACHES
+from headrace._bench.threads import cache_of, cpus_for
+from headrace._bench.two_memories import free_bytes
+from headrace._errors import WrongAnswer
+from headrace._llm import layer, prefill, trace
+from headrace._llm.models import Model
+from headrace._llm.stores import Match, Shape, Store, aligned, unlike
+from headrace._llm.tiers import Tiers
+
+Row = dict[str, Any]
+#: Makes a store of so many blocks in each tier; whether layers are to be loaded one by one, too.
+MakeStore = Callable[[Shape, Sequence[int], bool], Store]
+
+#: The part of the time in which layers are computed, were nothing loaded: requests come so often.
+BUSY = 0.7
+#: Different contents of blocks; each comes again after so many.
+_CONTENTS = 61
+_CALIBRATIONS = 5
+#: Bytes loaded at once in the comparison of stores, and in that of a load with computing.
+_LOAD_BYTES = 256 << 20
+#: Blocks in memory of a store whose disk is asked.
+_FRONT = 4
+
+
+@dataclass(frozen=True)
+class Options:
+    model: Model
+    scale: prefill.Scale
+    work: float  #: the part of a layer's weights and operations that is done
+    policies: Sequence[str]
+    threads: int | None
+    directory: Path
+    seed: int = 1
+    rounds: int = 5
+
+    def shape(self) -> Shape:
+        return Shape(self.model.layers, self.scale.block_tokens * self.model.layer_kv_bytes())
+
+
+class Compute:
+    """What stands for the layers: it reads as many bytes and multiplies as often as they would, or
+    a stated part of it, in memory that no cache holds.
+    """
+
+    def __init__(self, options: Options, machine: headrace.Machine) -> None:
+        self._model, self._work = options.model, options.work
+        self.cpus = cpus_for(machine, options.threads)
+        size = max(CACHES * cache_of(machine, self.cpus), 64 << 20)
+        if (free := free_bytes()) is not None:
+            size = min(size, free // 4)
+        self._memory = headrace.allocate(
+            machine, size // 4096 * 4096, headrace.Placement.parse(machine, "dram")
+        )
+        headrace.fill_random(self._memory, options.seed, self.cpus)
+        self._weights = int(self._work * self._model.layer_weight_bytes())
+        self._at = 0
+
+    def layer(self, tokens: int, weights: bool = True) -> float:
+        """Seconds; without the weights where those of the layer were read just before."""
+        operations = int(self._work * 2 * self._model.token_parameters * tokens)
+        size = self._weights if weights else 0
+        run = headrace.run_layer(self._memory, self._at, size, operations, self.cpus)
+        self._at = (self._at + size) % len(self._memory) // 4096 * 4096
+        return run.seconds
+
+    def speed(self, tokens: int) -> tuple[float, float]:
+        """Seconds of a layer without tokens, and of each token besides."""
+        none = statistics.median(self.layer(0) for _ in range(_CALIBRATIONS))
+        some = statistics.median(self.layer(tokens) for _ in range(_CALIBRATIONS))
+        return none, max(0.0, some - none) / tokens
+
+
+@dataclass
+class Bench:
+    """Everything that policies have in common."""
+
+    options: Options
+    machine: headrace.Machine
+    make: MakeStore
+    stop: Callable[[], bool]
+    progress: layer.Progress
+    rates: dict[str, float | None] = field(default_factory=dict)  #: bytes/s of each tier at best
+    stores: int = 1  #: that are measured in turn
+    done: int = 0  #: requests so far
+
+    def prepare(self) -> None:
+        options = self.options
+        self.shape = options.shape()
+        self.most = 0
+        self._check_memory()
+        self.requests = trace.conversations(options.scale.requests, seed=options.seed)
+        self.most = max(len(request.blocks) for request in self.requests)
+        self._check_memory()
+        self._check_disk()
+        self.compute = Compute(options, self.machine)
+        self.source = aligned(_CONTENTS * self.shape.block)
+        headrace.fill_random(self.source, options.seed + 1, self.compute.cpus)
+        self.to = aligned(self.most * self.shape.block)
+        self.to[:] = 0
+        mean = sum(len(r.blocks) for r in self.requests) / len(self.requests)
+        tokens = max(1, round(mean * options.scale.block_tokens))
+        self.fixed, self.per_token = self.compute.speed(tokens)
+        served = options.model.layers * self.seconds_of_layer(tokens)
+        # Open loop: requests come at their times, whatever became of those before.
+        self.pace = len(self.requests) * served / BUSY / max(1e-9, self.requests[-1].seconds)
+
+    def _check_memory(self) -> None:
+        needed = (self.most + _CONTENTS + self.options.scale.blocks()[0]) * self.shape.block
+        free = free_bytes()
+        if free is not None and needed > 0.8 * free:
+            raise headrace.ExhaustedError(
+                f"this takes {headrace.format_bytes(needed)} of memory and "
+                f"{headrace.format_bytes(free)} are free; give fewer --requests or --block-tokens"
+            )
+
+    def loaded_blocks(self) -> int:
+        """That are loaded at once where nothing but loads is measured."""
+        return max(1, min(self.most, _LOAD_BYTES // self.shape.block))
+
+    def _check_disk(self) -> None:
+        """Stores measured in turn are there one by one, those whose loads are compared at once."""
+        blocks = max(self.options.scale.blocks()[1], self.stores * (self.loaded_blocks() + _FRONT))
+        needed, directory = blocks * self.shape.block, self.options.directory
+        disk = shutil.disk_usage(directory)
+        if needed > disk.free and disk.total:  # 0: no files are kept there
+            raise headrace.ExhaustedError(
+                f"this takes {headrace.format_bytes(needed)} in {directory} and "
+                f"{headrace.format_bytes(disk.free)} are free; give fewer --requests or another "
+                "--data"
+            )
+
+    def find_rates(self) -> None:
+        """What cores copy in memory and what the disk reads at best: the tiers' rooflines."""
+        node = next(n.id for n in self.machine.nodes if n.byte_addressable and n.cpus)
+        kinds = {"cpu": "dram", "ssd": "ssd"}
+        for row in layer.engine_rates(self.machine, node, self.options.directory, self.stop):
+            if row["kind"] in kinds:
+                self.rates[kinds[row["kind"]]] = row["bytes_per_second"]
+
+    def policy(self, name: str) -> Row:
+        """All requests in turn, from an empty store; those that were served until a stop."""
+        store = self.make(self.shape, self.options.scale.blocks(), name == "demand")
+        try:
+            run = _Run(self, store, name)
+            for request in self.requests:
+                every = len(self.requests) * len(self.options.policies) * self.stores
+                self.progress(self.done, every, name)
+                self.done += 1
+                if self.stop():
+                    break
+                run.serve(request)
+            store.settle()
+            return run.row()
+        finally:
+            store.close()
+
+    def seconds_of_layer(self, tokens: int) -> float:
+        return self.fixed + self.per_token * tokens
+
+    def floor(self, tiers: Sequence[str], found: Sequence[int]) -> float | None:
+        """Seconds that loading these blocks takes at the best rates seen."""
+        times = []
+        for i, name in enumerate(tiers):
+            blocks = list(found).count(i)
+            rate = self.rates.get(name)
+            if blocks and not rate:
+                return None
+            times.append(blocks * self.shape.block / rate if blocks and rate else 0.0)
+        return max(times, default=0.0)
+
+
+class _Run:
+    """One policy on one store."""
+
+    def __init__(self, bench: Bench, store: Store, policy: str) -> None:
+        self._bench, self._store, self._policy = bench, store, policy
+        self._start = time.perf_counter()
+        self._served: list[prefill.Served] = []
+        self._waits: list[float] = []
+        self._floors = 0.0
+        self._loading = 0.0
+        self._wrong = 0
+        self._layers: list[float] = []
+        self._tiers = Tiers(bench.options.scale.blocks())  # what a store would hold
+
+    def serve(self, request: trace.Request) -> None:
+        bench, store = self._bench, self._store
+        self._await(request.seconds * bench.pace)
+        # The last block is always computed: something must say what comes next.
+        if self._policy == "recompute":
+            return self._computed(request)
+        match = store.match(request.blocks[:-1])
+        try:
+            new = (len(request.blocks) - len(match.tiers)) * bench.options.scale.block_tokens
+            made = self._prefill(match, new)
+            self._note(request, match.tiers, match.tiers, made, new)
+        finally:
+            match.release()
+        fresh = request.blocks[len(match.tiers) :]
+        store.store(fresh, bench.source, [block % _CONTENTS for block in fresh])
+
+    def _computed(self, request: trace.Request) -> None:
+        # As many as others may load: what has left the last tier is computed by all of them.
+        known = len(self._tiers.match(request.blocks[:-1]))
+        self._tiers.use(request.blocks)
+        tokens = self._bench.options.scale.block_tokens
+        new = (len(request.blocks) - known) * tokens
+        made = self._recompute(new, known * tokens)
+        self._note(request, [], [-1] * known, made, new)  # -1: in no tier
+
+    def _await(self, at: float) -> None:
+        behind = time.perf_counter() - self._start - at
+        self._waits.append(max(0.0, behind))
+        if behind < 0:
+            time.sleep(-behind)
+
+    def _prefill(self, match: Match, new: int) -> prefill.Timeline:
+        bench, begin = self._bench, time.perf_counter()
+        layers = range(bench.shape.layers)
+        stalls, loading = [], 0.0
+        ahead = None
+        if match.tiers and self._policy != "demand":
+            ahead = match.load(bench.to, layers)
+            if self._policy == "load-first":
+                ahead.ended()
+        for number in layers:
+            since = begin if number == 0 else time.perf_counter()
+            if match.tiers and ahead is None:
+                one = match.load(bench.to, range(number, number + 1))
+                one.wait(number)
+                loading += time.perf_counter() - since
+            elif ahead is not None:
+                ahead.wait(number)
+            stalls.append(time.perf_counter() - since if match.tiers else 0.0)
+            self._layers.append(bench.compute.layer(new))
+        end = time.perf_counter()
+        if ahead is not None:
+            loading = ahead.ended() - begin
+        # A load has ended for the layers when they know.
+        return prefill.Timeline(stalls, max(loading, sum(stalls)), end - begin)
+
+    def _recompute(self, new: int, known: int) -> prefill.Timeline:
+        bench, begin = self._bench, time.perf_counter()
+        stalls = []
+        for _ in range(bench.shape.layers):
+            self._layers.append(bench.compute.layer(new))
+            stalls.append(bench.compute.layer(known, weights=False) if known else 0.0)
+        return prefill.Timeline(stalls, 0.0, time.perf_counter() - begin)
+
+    def _note(
+        self, request: trace.Request, found: Sequence[int], known: Sequence[int],
+        made: prefill.Timeline, new: int,
+    ) -> None:  # fmt: skip
+        """What became of it; what arrived is compared with what was stored, while time stands."""
+        since = time.perf_counter()
+        bench = self._bench
+        floor = bench.floor(self._store.tiers, found)
+        can = floor is not None and bench.shape.layers * bench.seconds_of_layer(new) >= floor
+        self._served.append(prefill.Served(made, known, len(request.blocks), can))
+        if floor is not None and found:
+            self._floors += floor
+            self._loading += made.loading
+        pairs = ((i, block % _CONTENTS) for i, block in enumerate(request.blocks[: len(found)]))
+        self._wrong += unlike(bench.to, bench.source, pairs, bench.shape.block)
+        bench.to[: len(found) * bench.shape.block] = 0
+        self._start += time.perf_counter() - since
+
+    def row(self) -> Row:
+        if self._wrong:
+            raise WrongAnswer(
+                f"{self._wrong} blocks were not what was stored; trust no number of this run"
+            )
+        tiers = self._store.tiers
+        waits = sorted(self._waits)
+        first = next((sum(each.made.stalls) for each in self._served if each.tiers), None)
+        found = prefill.summary(
+            self._policy, tiers, self._served, self._bench.shape.layers, apart=1
+        )  # fmt: skip
+        return found | {
+            "basis": "measured",
+            "store": self._store.name,
+            "first_stall_ms": None if first is None else 1e3 * first,
+            "queued_p99_ms": 1e3 * (prefill.quantile(waits, 0.99) or 0.0),
+            "layer_p50_ms": 1e3 * statistics.median(self._layers) if self._layers else None,
+            "roofline_share": self._floors / self._loading if self._loading else None,
+            "verified": True,
+            "residency": headrace.where(self._bench.to).asdict()["pages"],
+            "reason": "" if len(self._waits) == len(self._bench.requests) else "interrupted",
+        }
+
+
+def interference(bench: Bench) -> list[Row]:
+    """A layer alone and beside loads, and loads alone and beside layers."""
+    store, match = _full(bench, bench.make)
+    tokens = 8 * bench.options.scale.block_tokens
+    alone: list[float] = []
+    beside: list[float] = []
+    rates: list[float] = []
+    disturbed: list[float] = []
+    try:
+        for _ in range(bench.options.rounds):
+            if bench.stop():
+                break
+            alone += [bench.compute.layer(tokens) for _ in range(_CALIBRATIONS)]
+            rates.append(_rate(bench, match))
+            begin = time.perf_counter()
+            load = match.load(bench.to, range(bench.shape.layers))
+            while not load.done():
+                beside.append(bench.compute.layer(tokens))
+            disturbed.append(len(match.tiers) * bench.shape.block / (load.ended() - begin))
+    finally:
+        match.release()
+        store.close()
+    return [
+        _beside("layer", "loads", [1 / each for each in alone], [1 / each for each in beside]),
+        _beside("loads", "layers", rates, disturbed),
+    ]
+
+
+def _beside(of: str, what: str, alone: Sequence[float], together: Sequence[float]) -> Row:
+    """Layers per second, or bytes per second."""
+    if not alone or not together:
+        return {"of": of, "beside": what, "alone": None, "together": None, "ratio": None}
+    one, two = statistics.median(alone), statistics.median(together)
+    return {"of": of, "beside": what, "alone": one, "together": two, "ratio": two / one}
+
+
+def _full(bench: Bench, make: MakeStore) -> tuple[Store, Match]:
+    """A store, and blocks of it that its slowest tier alone has."""
+    count = bench.loaded_blocks()
+    store = make(bench.shape, [_FRONT, count + _FRONT], False)
+    try:
+        for block in range(count + _FRONT):
+            store.store([block], bench.source, [block % _CONTENTS])
+            store.settle()
+        match = store.match(range(count))
+        if match.tiers == [1] * count:
+            return store, match
+        match.release()
+        raise headrace.IoError("blocks did not reach the disk; is it full?")
+    except BaseException:
+        store.close()
+        raise
+
+
+def _rate(bench: Bench, match: Match) -> float:
+    begin = time.perf_counter()
+    load = match.load(bench.to, range(bench.shape.layers))
+    return len(match.tiers) * bench.shape.block / (load.ended() - begin)
+
+
+def loads(bench: Bench, makers: Sequence[MakeStore], depth: int) -> list[Row]:
+    """Stores in turn, each loading the same blocks from its disk, layer by layer."""
+    stores: list[tuple[Store, Match]] = []
+    found: list[list[float]] = [[] for _ in makers]
+    try:
+        for make in makers:
+            stores.append(_full(bench, make))
+        for _ in range(bench.options.rounds):
+            for (_, match), rates in zip(stores, found, strict=True):
+                if not bench.stop():
+                    rates.append(_rate(bench, match))
+    finally:
+        for store, match in stores:
+            match.release()
+            store.close()
+    return [
+        _load_row(bench, store, len(match.tiers), rates, depth)
+        for (store, match), rates in zip(stores, found, strict=True)
+    ]
+
+
+def _load_row(bench: Bench, store: Store, blocks: int, rates: Sequence[float], depth: int) -> Row:
+    middle = statistics.median(rates) if rates else None
+    best = bench.rates.get(store.tiers[-1])
+    return {
+        "store": store.name, "tier": store.tiers[-1], "blocks": blocks, "depth": depth,
+        "fragment_bytes": bench.shape.fragment, "bytes_per_second": middle,
+        "samples": list(rates), "roofline_share": middle / best if middle and best else None,
+    }  # fmt: skip
+
+
+def scale_of(options: Options) -> Row:
+    """What a row says of how much smaller it is than what it stands for."""
+    scale = options.scale
+    return {
+        "requests": scale.requests, "of_requests": math.floor(trace.PUBLISHED["requests"]),
+        "block_tokens": scale.block_tokens, "of_block_tokens": trace.BLOCK_TOKENS,
+        "tier_blocks": scale.blocks(), "of_tier_blocks": list(scale.capacities),
+        "work": options.work,
+    }  # fmt: skip

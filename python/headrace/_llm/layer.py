@@ -1,0 +1,234 @@
+"""A layer of a model while it decodes: what it reads, how long that takes from a memory, and what
+engines can move meanwhile.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import headrace
+from headrace._bench.stream import CACHES, on_tile
+from headrace._bench.threads import buffer, cache_of, cpus_for
+from headrace._llm.models import Model
+from headrace._run.host import this_host
+from headrace._run.plan import Request
+from headrace._run.ranks import Rank, local_rank
+
+Row = dict[str, Any]
+#: Told before each step: steps done, of how many, and what is done next.
+Progress = Callable[[int, int, str], object]
+
+#: Within which a layer is often said to be done.
+CLAIM_SECONDS = 1e-3
+#: By how much a layer may take longer while something is moved, where nobody says.
+SLOWER = 1.1
+#: The part of the free memory that is used.
+_USED_SHARE = 0.8
+_COPY_BYTES = 64 << 20
+_ENGINES_SECONDS = 20.0
+
+
+def _untold(done: int, total: int, what: str) -> None:
+    pass
+
+
+@dataclass(frozen=True)
+class Load:
+    """One layer of one decode step."""
+
+    model: Model
+    batch: int
+    context: int  #: tokens of each sequence
+    dtype: str  #: of the weights
+    kv_dtype: str
+
+    @property
+    def weight_bytes(self) -> int:
+        return self.model.layer_weight_bytes(self.batch, self.dtype)
+
+    @property
+    def kv_bytes(self) -> int:
+        return self.model.kv_bytes(self.batch * self.context, 1, self.kv_dtype)
+
+    @property
+    def bytes(self) -> int:
+        return self.weight_bytes + self.kv_bytes
+
+    @property
+    def step_bytes(self) -> int:
+        kv = self.kv_bytes * self.model.layers
+        return self.model.step_weight_bytes(self.batch, self.dtype) + kv
+
+    def asdict(self) -> Row:
+        return {
+            "model": self.model.name, "batch": self.batch, "context": self.context,
+            "dtype": self.dtype, "kv_dtype": self.kv_dtype, "weight_bytes": self.weight_bytes,
+            "kv_bytes": self.kv_bytes, "layer_bytes": self.bytes, "step_bytes": self.step_bytes,
+            "claim_needs_bytes_per_second": self.bytes / CLAIM_SECONDS,
+        }  # fmt: skip
+
+
+def modelled(load: Load, rate: float) -> Row:
+    """A memory of such a bandwidth, all of which the layer has."""
+    seconds = load.bytes / rate
+    return {
+        "basis": "modelled", "bytes_per_second": rate, "ms_per_layer": 1e3 * seconds,
+        "ms_per_step": 1e3 * load.step_bytes / rate, "below_1_ms": seconds < CLAIM_SECONDS,
+    }  # fmt: skip
+
+
+def budget(load: Load, target: float, seconds: float, peak: float, engines: Sequence[Row]) -> None:
+    """Adds to each engine's row the bytes that it can move into the layer's memory while one layer
+    may take `target` seconds: cores when the layer is done, others all the time. What comes in is
+    written, so that it is never more than the memory can carry beside the layer.
+    """
+    carried = max(0.0, peak * target - load.bytes)
+    for row in engines:
+        rate = row["bytes_per_second"]
+        busy = seconds if row["kind"] == "cpu" else 0.0
+        moved = None if rate is None else min(rate * max(0.0, target - busy), carried)
+        row["target_ms"] = 1e3 * target
+        row["bytes"] = None if moved is None else int(moved)
+        row["share_of_kv"] = None if moved is None or not load.kv_bytes else moved / load.kv_bytes
+
+
+@dataclass
+class Bench:
+    """The memory of a layer, filled, and the CPUs that read it."""
+
+    machine: headrace.Machine
+    load: Load
+    on: str  #: as somebody wrote it
+    threads: int | None
+    seed: int = 1
+    layers: list[float] = field(default_factory=list)  #: seconds of each, the first one first
+    peaks: dict[int, list[float]] = field(default_factory=dict)  #: bytes/s by threads
+
+    def __post_init__(self) -> None:
+        rank = local_rank(os.environ) or Rank(0, 1, "no launcher")
+        host = this_host(self.machine, Request(per_rank=True), rank)
+        (self.place,), allowed = on_tile(self.machine, [self.on], host)
+        self.cpus = cpus_for(self.machine, self.threads, allowed & set(host.cpus))
+        self.caches = cache_of(self.machine, self.cpus)
+        # So many layers one after the other that no cache holds one until it is read again.
+        enough = math.ceil(CACHES * self.caches / self.load.bytes)
+        self.wanted = max(1, min(enough, self.load.model.layers)) * self.load.bytes
+        placement = headrace.Placement.parse(self.machine, self.place, near=self.cpus)
+        self.size = min(self.wanted, self._free(placement)) // 4096 * 4096
+        if self.size < 1 << 20:
+            raise headrace.ExhaustedError(f"no memory is free on {self.on}; choose another")
+        self.memory = buffer(self.machine, self.size, self.place, self.cpus)
+        self._at = 0
+
+    def _free(self, placement: headrace.Placement) -> int:
+        free = headrace.free_memory()
+        kinds = {node.id: node.kind for node in self.machine.nodes}
+        named = [node for node, _ in placement.nodes]
+        nodes = named or [
+            node for node in free.nodes if placement.kind in (None, kinds.get(node))
+        ]  # fmt: skip
+        least = sum(free.nodes.get(node, 0) for node in nodes)
+        if free.cgroup is not None:
+            least = min(least, free.cgroup)
+        return int(_USED_SHARE * least)
+
+    def fill(self) -> None:
+        headrace.fill_random(self.memory, self.seed, self.cpus)
+
+    def run(self, cpus: Sequence[int]) -> float:
+        """One layer; its seconds. The next one goes on behind it."""
+        run = headrace.run_layer(self.memory, self._at, self.load.bytes, 0, cpus)
+        self._at = (self._at + self.load.bytes) % self.size // 4096 * 4096
+        return run.seconds * self.load.bytes / max(1, run.bytes)
+
+    def repeat(
+        self, repetitions: int, stop: Callable[[], bool], progress: Progress = _untold
+    ) -> None:
+        """Layers, and between them reads by fewer threads, which may reach more: the peak."""
+        fewer = [n for n in (1 << i for i in range(12)) if n < len(self.cpus)]
+        for done in range(repetitions + 1):
+            progress(done, repetitions + 1, "layers")
+            if stop():
+                return
+            self.layers.append(self.run(self.cpus))
+            for count in fewer:
+                seconds = self.run(self.cpus[:count])
+                self.peaks.setdefault(count, []).append(self.load.bytes / seconds)
+
+    def row(self) -> Row:
+        first, *later = self.layers or [math.nan]
+        middle = headrace.summarize(later)
+        seconds = middle.median if middle else None
+        rates = [self.load.bytes / each for each in self.layers]
+        peak = max([*rates, *(rate for found in self.peaks.values() for rate in found)], default=0)
+        return {
+            "basis": "measured", "on": self.on, "place": self.place, "cpus": self.cpus,
+            "threads": len(self.cpus), "memory_bytes": self.size, "wanted_bytes": self.wanted,
+            "shrunk": self.size < self.wanted // 4096 * 4096,
+            "residency": headrace.where(self.memory).asdict()["pages"],
+            "first_ms": 1e3 * first if self.layers else None,
+            "ms_per_layer": 1e3 * seconds if seconds else None,
+            "ms_mad": 1e3 * middle.mad if middle else None,
+            "ms_samples": [1e3 * each for each in later],
+            "bytes_per_second": self.load.bytes / seconds if seconds else None,
+            "peak_bytes_per_second": peak or None,
+            "share_of_peak": self.load.bytes / seconds / peak if seconds else None,
+            "floor_ms": 1e3 * self.load.bytes / peak if peak else None,
+            "ms_per_step": 1e3 * seconds * self.load.step_bytes / self.load.bytes
+            if seconds else None,
+            "below_1_ms": seconds < CLAIM_SECONDS if seconds else None,
+        }  # fmt: skip
+
+
+def engine_rates(
+    machine: headrace.Machine, node: int, directory: Path, stop: Callable[[], bool]
+) -> list[Row]:
+    """What each engine of the machine moves into a node, measured once; a row says where not."""
+    rows = []
+    for engine in machine.engines:
+        if stop():
+            break
+        rate, source, reason = _rate(machine, engine, node, directory, stop)
+        rows.append({
+            "engine": engine.name, "kind": engine.kind, "from_node": source, "to_node": node,
+            "bytes_per_second": rate, "reason": reason,
+        })  # fmt: skip
+    return rows
+
+
+def _rate(
+    machine: headrace.Machine, engine: headrace.Engine, node: int, directory: Path,
+    stop: Callable[[], bool],
+) -> tuple[float | None, int | None, str]:  # fmt: skip
+    """Bytes per second, from which node, and why there is none."""
+    if engine.kind == "cpu":
+        others = [n.id for n in machine.nodes if n.byte_addressable and n.id != node]
+        source = min(others or [node], key=lambda n: machine.node(node).distances.get(n, 255))
+        experiment = "copy"
+        only: dict[str, Any] = {
+            "engine": "cpu", "cpu_node": engine.home, "from": source, "to": node,
+            "bytes": _COPY_BYTES, "state": "cold",
+        }  # fmt: skip
+    elif engine.kind == "ssd":
+        source, experiment = engine.home, "storage"
+        only = {
+            "node": engine.home, "operation": "read", "by": "io_uring", "io": "direct",
+            "bytes": 1 << 20, "depth": 16,
+        }  # fmt: skip
+    else:
+        return None, None, f"not measured here; see headrace bench {engine.kind}"
+    try:
+        found = headrace.measure(
+            machine, selections=[(experiment, only)], rounds=1, repetitions=3, noise_checks=False,
+            directory=directory, budget=_ENGINES_SECONDS, stop=stop,
+        )  # fmt: skip
+    except headrace.Error as error:
+        return None, source, str(error)
+    best = max((row.median for row in found.rows if row.median), default=None)
+    reasons = [row.reason for row in found.rows if row.reason]
+    return best, source, "" if best else (reasons or ["interrupted"])[0]

@@ -1,0 +1,342 @@
+"""What `headrace bench kvcache` asks of a store of KV blocks, and one made of Python's own means:
+asyncio, a pool of threads, preadv into memory of its own, as serving systems have them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import mmap
+import os
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy
+
+import headrace
+from headrace._errors import error_of
+
+#: So long anything of a store may take.
+TIMEOUT_SECONDS = 60.0
+
+
+@dataclass(frozen=True)
+class Shape:
+    """The blocks of a store: each has its layers one after the other (page first)."""
+
+    layers: int
+    fragment: int  #: bytes of one layer of a block; a multiple of 4096
+
+    @property
+    def block(self) -> int:
+        return self.layers * self.fragment
+
+
+class Loading(Protocol):
+    """Blocks on their way into memory."""
+
+    def wait(self, layer: int) -> None:
+        """Until the layer is there in all blocks. headrace.Error: it will not be."""
+
+    def done(self) -> bool:
+        """Whether all is there, or will not be."""
+
+    def ended(self) -> float:
+        """When all was there, by time.perf_counter(); waits for it."""
+
+
+class Match(Protocol):
+    """The leading blocks of a prompt that are there, held there until release()."""
+
+    tiers: list[int]  #: of each block
+
+    def load(self, to: Any, layers: range) -> Loading:
+        """Starts loading these layers of them, in their order; block i lies at the i-th place."""
+
+    def release(self) -> None: ...
+
+
+class Store(Protocol):
+    """Blocks by number."""
+
+    name: str
+    tiers: list[str]  #: from fast to slow
+
+    def match(self, blocks: Sequence[int]) -> Match: ...
+
+    def store(self, blocks: Sequence[int], source: Any, positions: Sequence[int]) -> None:
+        """Begins to store them, from these places of a memory that keeps its bytes."""
+
+    def settle(self) -> None:
+        """Waits until nothing is on its way."""
+
+    def close(self) -> None: ...
+
+
+class _Loading:
+    """Of the peer: one future for each layer."""
+
+    def __init__(self, layers: range) -> None:
+        self._there: dict[int, Future[None]] = {layer: Future() for layer in layers}
+        self._last = layers[-1]
+        self._ended = 0.0
+
+    def there(self, layer: int, error: BaseException | None) -> None:
+        if layer == self._last:
+            self._ended = time.perf_counter()
+        if error is not None:
+            self._there[layer].set_exception(error)
+        else:
+            self._there[layer].set_result(None)
+
+    def wait(self, layer: int) -> None:
+        try:
+            self._there[layer].result(TIMEOUT_SECONDS)
+        except TimeoutError:
+            raise headrace.TimedOutError("a load did not end; is the disk well?") from None
+        except OSError as error:
+            raise error_of(error, "cannot load a block") from None
+
+    def done(self) -> bool:
+        return all(layer.done() for layer in self._there.values())
+
+    def ended(self) -> float:
+        for layer in self._there:
+            self.wait(layer)
+        return self._ended
+
+
+@dataclass
+class _Entry:
+    slot: int
+    pins: int = 0
+
+
+class _Match:
+    """Of the peer: what it found, pinned."""
+
+    def __init__(self, store: AsyncioStore, found: list[tuple[int, _Entry]]) -> None:
+        self._store, self._found = store, found
+        self.tiers = [tier for tier, _ in found]
+
+    def load(self, to: Any, layers: range) -> Loading:
+        loading = _Loading(layers)
+        self._store.begin_load(self._found, to, layers, loading)
+        return loading
+
+    def release(self) -> None:
+        self._store.unpin(self._found)
+        self._found = []
+
+
+class AsyncioStore:
+    """Two tiers, memory and a file without the page cache; what is used longest ago leaves. All
+    that is kept about blocks belongs to the thread of the event loop; pool threads move bytes.
+    """
+
+    name = "asyncio"
+
+    def __init__(self, shape: Shape, blocks: Sequence[int], directory: Path, depth: int) -> None:
+        """So many blocks in memory and in the file, so many requests at once."""
+        self.tiers = ["dram", "ssd"]
+        self._shape = shape
+        self._memory = aligned(blocks[0] * shape.block)
+        self._file = _Unnamed(directory, blocks[1] * shape.block)
+        self._held: list[OrderedDict[int, _Entry]] = [OrderedDict(), OrderedDict()]
+        self._free = [list(range(count)) for count in blocks]
+        self._moving: set[int] = set()  # in no tier now: on their way to one
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._pool = ThreadPoolExecutor(depth, "kv")
+        try:
+            _start_all(self._pool, depth)
+            self._thread.start()
+        except RuntimeError as error:
+            self._pool.shutdown()
+            self._loop.close()
+            self._file.close()
+            raise headrace.ExhaustedError(
+                f"cannot start {depth} threads for the disk: {error}; give a smaller --depth, or "
+                "raise ulimit -u or -v"
+            ) from None
+
+    def match(self, blocks: Sequence[int]) -> Match:
+        return _Match(self, self._call(self._pinned, list(blocks)))
+
+    def begin_load(
+        self, found: Sequence[tuple[int, _Entry]], to: Any, layers: range, loading: _Loading
+    ) -> None:
+        self._call(self._begin, self._load, list(found), to, layers, loading)
+
+    def unpin(self, found: Sequence[tuple[int, _Entry]]) -> None:
+        self._call(_count_pins, list(found), -1)
+
+    def store(self, blocks: Sequence[int], source: Any, positions: Sequence[int]) -> None:
+        self._call(self._begin, self._store, list(blocks), source, list(positions))
+
+    def settle(self) -> None:
+        async def all_of_them() -> None:
+            while self._tasks:
+                await asyncio.wait(set(self._tasks))
+
+        asyncio.run_coroutine_threadsafe(all_of_them(), self._loop).result(TIMEOUT_SECONDS)
+
+    def close(self) -> None:
+        self.settle()
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.close()
+        self._pool.shutdown()
+        self._file.close()
+
+    def _call(self, work: Callable[..., Any], *arguments: Any) -> Any:
+        async def there() -> Any:
+            return work(*arguments)
+
+        return asyncio.run_coroutine_threadsafe(there(), self._loop).result(TIMEOUT_SECONDS)
+
+    def _begin(self, work: Callable[..., Awaitable[None]], *arguments: Any) -> None:
+        async def kept() -> None:
+            await work(*arguments)
+
+        task = self._loop.create_task(kept())
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    def _pinned(self, blocks: Sequence[int]) -> list[tuple[int, _Entry]]:
+        found: list[tuple[int, _Entry]] = []
+        for block in blocks:
+            tier = next((i for i, held in enumerate(self._held) if block in held), None)
+            if tier is None:
+                break
+            found.append((tier, self._held[tier][block]))
+        # The last of a prompt are of no use without the first, so these leave after them.
+        for block, (tier, _) in zip(reversed(blocks[: len(found)]), reversed(found), strict=True):
+            self._held[tier].move_to_end(block)
+        _count_pins(found, 1)
+        return found
+
+    async def _load(
+        self, found: Sequence[tuple[int, _Entry]], to: Any, layers: range, loading: _Loading
+    ) -> None:
+        _count_pins(found, 1)
+        runs = {
+            layer: [
+                self._loop.run_in_executor(self._pool, self._read, *each, position, layer, to)
+                for position, each in enumerate(found)
+            ]
+            for layer in layers
+        }
+        for layer, run in runs.items():
+            done = await asyncio.gather(*run, return_exceptions=True)
+            failed = next((each for each in done if isinstance(each, BaseException)), None)
+            loading.there(layer, failed)
+        _count_pins(found, -1)
+
+    def _read(self, tier: int, entry: _Entry, position: int, layer: int, to: Any) -> None:
+        size, block = self._shape.fragment, self._shape.block
+        target = to[position * block + layer * size :][:size]
+        at = entry.slot * block + layer * size
+        if tier == 0:
+            numpy.copyto(target, self._memory[at : at + size])
+        else:
+            self._file.read(target, at)
+
+    async def _store(self, blocks: Sequence[int], source: Any, positions: Sequence[int]) -> None:
+        size = self._shape.block
+        for block, position in zip(blocks, positions, strict=True):
+            if block in self._moving or any(block in held for held in self._held):
+                continue
+            self._moving.add(block)
+            try:
+                slot = await self._slot(0)
+                if slot is None:
+                    return  # all is pinned
+                part = source[position * size :][:size]
+                target = self._memory[slot * size :][:size]
+                await self._loop.run_in_executor(self._pool, numpy.copyto, target, part)
+                self._held[0][block] = _Entry(slot)
+            finally:
+                self._moving.discard(block)
+
+    async def _slot(self, tier: int) -> int | None:
+        """A free one; else that of the block that leaves, whose bytes go to the next tier."""
+        if self._free[tier]:
+            return self._free[tier].pop()
+        held = self._held[tier]
+        block = next((block for block, entry in held.items() if entry.pins == 0), None)
+        if block is None:
+            return None
+        entry = held.pop(block)
+        if tier == 0 and (slot := await self._slot(1)) is not None:
+            size = self._shape.block
+            part = self._memory[entry.slot * size :][:size]
+            self._moving.add(block)
+            try:
+                await self._loop.run_in_executor(self._pool, self._file.write, part, slot * size)
+                self._held[1][block] = _Entry(slot)
+            except OSError:
+                self._free[1].append(slot)  # dropped: it is a cache
+            finally:
+                self._moving.discard(block)
+        return entry.slot
+
+
+def _start_all(pool: ThreadPoolExecutor, threads: int) -> None:
+    """All threads of a pool at once: one that cannot start later would leave a load under way."""
+    met = threading.Barrier(threads)
+    try:
+        for one in [pool.submit(met.wait) for _ in range(threads)]:
+            one.result(TIMEOUT_SECONDS)
+    finally:
+        met.abort()  # those that began wait for no others
+
+
+def _count_pins(found: Sequence[tuple[int, _Entry]], by: int) -> None:
+    for _, entry in found:
+        entry.pins += by
+
+
+class _Unnamed:
+    """A file that goes when it is closed, read and written past the page cache where it can be."""
+
+    def __init__(self, directory: Path, size: int) -> None:
+        flags = os.O_RDWR | os.O_TMPFILE
+        try:
+            try:
+                self._file = os.open(directory, flags | os.O_DIRECT, 0o600)
+            except OSError:
+                self._file = os.open(directory, flags, 0o600)
+            os.posix_fallocate(self._file, 0, max(1, size))
+        except OSError as error:
+            raise error_of(error, f"cannot make a file in {directory}", "another --data") from None
+
+    def read(self, to: Any, at: int) -> None:
+        if os.preadv(self._file, [to], at) != len(to):
+            raise OSError(5, "a short read")
+
+    def write(self, part: Any, at: int) -> None:
+        if os.pwritev(self._file, [part], at) != len(part):
+            raise OSError(5, "a short write")
+
+    def close(self) -> None:
+        os.close(self._file)
+
+
+def aligned(size: int) -> Any:
+    """Memory that begins with a page, as bytes of numpy."""
+    return numpy.frombuffer(mmap.mmap(-1, max(mmap.PAGESIZE, size)), dtype=numpy.uint8)
+
+
+def unlike(memory: Any, source: Any, pairs: Iterable[tuple[int, int]], size: int) -> int:
+    """How many blocks of `memory` differ from those of `source`."""
+    return sum(
+        not numpy.array_equal(memory[at * size :][:size], source[frm * size :][:size])
+        for at, frm in pairs
+    )

@@ -1,0 +1,84 @@
+"""Copies to, from and between GPUs, what handing small ones over costs, latencies and pinning."""
+
+from __future__ import annotations
+
+from headrace import _core
+from headrace._report import charts
+from headrace._report.figure import Figure
+from headrace._report.rows import Rows, few_lines, point, text_of
+from headrace._words import size_text
+
+_DIRECTIONS = {
+    "to_gpu": "to the GPU", "from_gpu": "from the GPU", "both": "to and from at once",
+    "inside": "inside the GPU", "across": "to another GPU",
+}  # fmt: skip
+
+
+def gpu(rows: Rows) -> Figure:
+    figure = Figure("GPUs")
+    more = ""
+    sized = rows.having(lambda row: "bytes" in row.parameters and "count" in row.parameters)
+    copies, batches = sized.of(part="copy"), sized.of(part="batch")
+    for direction in copies.values("direction"):
+        of_direction = copies.of(direction=direction)
+        points, left = few_lines([
+            point(row, 1e9, x=row.parameters["bytes"], order=row.parameters["bytes"],
+                  line=_line(of_direction, row))
+            for row in of_direction.rows
+        ])  # fmt: skip
+        picture = charts.lines(points, x_title="bytes of one copy", y_title="GB/s", x="bytes")
+        figure.charts.append((_DIRECTIONS.get(direction, direction), picture))
+        more = more or left
+    for direction in batches.values("direction"):
+        of_direction = batches.of(direction=direction)
+        points, left = few_lines([
+            point(row, 1, x=row.parameters["count"], order=row.parameters["count"],
+                  line=f"{_size(row)}, {_line(of_direction, row)}")
+            for row in of_direction.rows
+        ])  # fmt: skip
+        picture = charts.lines(points, x_title="copies handed over together", x="doubling",
+                               y_title="ns for each")  # fmt: skip
+        heading = f"handing copies over, {_DIRECTIONS.get(direction, direction)}"
+        figure.charts.append((heading, picture))
+        more = more or left
+    _add_bars(figure, sized.of(part="latency"), "latency of one load", "ns")
+    _add_bars(figure, sized.of(part="allocation"), "having pinned memory", "ns for each MiB")
+    figure.caption = _caption(rows) + more
+    return figure
+
+
+def _add_bars(figure: Figure, rows: Rows, heading: str, title: str) -> None:
+    if rows.rows:
+        bars = [
+            point(row, 1, line=_size(row),
+                  bar=f"{_DIRECTIONS.get(str(row.parameters['direction']), '')}\n"
+                      f"{_line(rows, row)}")
+            for row in rows.rows
+        ]  # fmt: skip
+        figure.charts.append((heading, charts.bars(bars, title=title)))
+
+
+def _size(row: _core.Row) -> str:
+    return size_text(int(row.parameters["bytes"]))
+
+
+def _line(rows: Rows, row: _core.Row) -> str:
+    """ "engine, pinned, node 1": what moves, the memory on the other side, and which where there
+    are several."""
+    p = row.parameters
+    words = [str(p["by"]), str(p["memory"])]
+    words += [str(name) + f" {p[name]}" for name in ("gpu", "node") if len(rows.values(name)) > 1]
+    return ", ".join(words)
+
+
+def _caption(rows: Rows) -> str:
+    emulated = any(row.basis == "emulated" for row in rows.rows)
+    text = "Made of software (emulated): no speed here means anything. " if emulated else ""
+    found = []
+    for direction in rows.of(part="copy").values("direction"):
+        best = rows.of(part="copy", direction=direction).best()
+        found.append(f"{_DIRECTIONS.get(direction, direction)} at most {text_of(best)}")
+    if not found:
+        return text + "No copy has a number."
+    sentence = "; ".join(found) + "."
+    return text + sentence[:1].upper() + sentence[1:]

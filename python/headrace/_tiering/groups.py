@@ -1,0 +1,94 @@
+"""A memory cgroup for one program, so that the kernel can keep it within a budget."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from headrace import DeniedError, UnsupportedError
+from headrace._errors import error_of
+from headrace._tiering.files import Files
+
+_V1, _V2 = "sys/fs/cgroup/memory", "sys/fs/cgroup"
+#: With the PID of who made it; src/tier/settings/group_hold.cpp knows the name.
+_NAME = "headrace-tier-"
+#: What a program would leave with the group, and what they say where they limit nothing.
+_LIMITS = {
+    "memory.high": "max",
+    "memory.max": "max",
+    "memory.swap.max": "max",
+    "cpu.max": "max",
+    "pids.max": "max",
+    "cpuset.cpus": "",
+    "cpuset.mems": "",
+}
+
+
+@contextmanager
+def made(files: Files) -> Iterator[Path]:
+    """A group for a program to enter (`enter`), below ours; with version 2, which has processes in
+    leaves only, beside ours. It goes when it is empty, else with the next one that is made.
+
+    UnsupportedError, DeniedError: why there can be none.
+    """
+    parent = _parent(files)
+    for left in parent.glob(f"{_NAME}*"):
+        maker = left.name.removeprefix(_NAME)
+        # One with our number was made by who had it before.
+        if maker == str(os.getpid()) or not Path("/proc", maker).exists():
+            with suppress(OSError):
+                left.rmdir()
+    group = parent / f"{_NAME}{os.getpid()}"
+    try:
+        group.mkdir()
+    except OSError as error:
+        raise error_of(error, f"cannot make the cgroup {group}", "root, or no --hold") from None
+    try:
+        yield group
+    finally:
+        with suppress(OSError):  # what the program has started goes on in it
+            group.rmdir()
+
+
+def enter(group: Path) -> None:
+    """The calling process, and so what it becomes. An OSError where it may not."""
+    with open(group / "cgroup.procs", "wb", buffering=0) as file:
+        file.write(b"0")
+
+
+def _parent(files: Files) -> Path:
+    paths: dict[str, str] = {}
+    for line in (files.read("proc/self/cgroup") or "").splitlines():
+        _, controllers, path = line.split(":", 2)
+        paths[controllers] = path.strip("/")
+    if "memory" in paths:
+        return _there(files.path(f"{_V1}/{paths['memory']}"))
+    if "" not in paths:
+        raise UnsupportedError("the kernel has no memory cgroups here; leave --hold out")
+    own = files.path(f"{_V2}/{paths['']}")
+    if not paths[""]:
+        parent = own
+    else:
+        parent = own.parent
+        for name, none in _LIMITS.items():
+            limit = (files.read(f"{_V2}/{paths['']}/{name}") or none).strip()
+            if limit.partition(" ")[0] != none:
+                raise DeniedError(
+                    f"the cgroup of this shell has a limit ({name} is {limit}), which a program "
+                    "in one of its own would leave; lift that, or leave --hold out"
+                )
+    name = str(_there(parent).relative_to(files.root) / "cgroup.subtree_control")
+    if "memory" not in (files.read(name) or "").split():
+        raise UnsupportedError(
+            f"cgroups in {parent} have no limit of memory (cgroup.subtree_control has no memory); "
+            "start headrace by systemd-run --scope, or leave --hold out"
+        )
+    return parent
+
+
+def _there(path: Path) -> Path:
+    if not path.is_dir():
+        raise UnsupportedError(f"there is no {path}, as in some containers; leave --hold out")
+    return path

@@ -1,0 +1,22 @@
+// DLPack: memory of GPUs given to other libraries, and what theirs is.
+#pragma once
+
+#include <nanobind/nanobind.h>
+
+#include "handles.h"
+
+namespace headrace::python {
+
+// kDLCUDA or kDLCPU, and which.
+std::pair<int, int> dlpack_device(const ObjectRef& ref);
+
+// Waits, hearing signals, until what `stream` of the GPU of this memory has been given so far is
+// done.
+void wait_for_stream(const ObjectRef& ref, std::uint64_t stream);
+
+// A capsule of memory of a GPU, as bytes, once what `stream` has been given is done. BufferError:
+// `options` ask for what it is not.
+nb::object dlpack_of_gpu(const ObjectRef& ref, std::optional<std::uint64_t> stream,
+                         const nb::kwargs& options);
+
+}  // namespace headrace::python

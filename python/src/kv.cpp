@@ -1,0 +1,424 @@
+// The store of KV blocks; headrace/kv.py gives it its public face.
+#include <nanobind/stl/tuple.h>
+
+#include <cstring>
+
+#include "handles.h"
+#include "record.h"
+#include "types.h"
+
+namespace headrace::python {
+
+using namespace nb::literals;
+
+template <>
+struct Words<kv::Layout> {
+  static constexpr const char* what = "layout";
+  static constexpr auto name =
+      nb::detail::const_name("typing.Literal['page_first', 'layer_first']");
+  static constexpr std::initializer_list<kv::Layout> all = {kv::Layout::page_first,
+                                                            kv::Layout::layer_first};
+};
+
+namespace {
+
+nb::bytes bytes_of(const kv::Key& key) {
+  return nb::bytes(reinterpret_cast<const char*>(&key), sizeof key);
+}
+
+std::vector<nb::bytes> bytes_of(std::span<const kv::Key> keys) {
+  std::vector<nb::bytes> result;
+  result.reserve(keys.size());
+  for (const kv::Key& key : keys) result.push_back(bytes_of(key));
+  return result;
+}
+
+std::vector<kv::Key> keys_of(const std::vector<nb::bytes>& keys) {
+  std::vector<kv::Key> result(keys.size());
+  for (std::size_t i = 0; i < keys.size(); ++i) {
+    if (keys[i].size() != sizeof(kv::Key)) {
+      raise(ErrorCode::invalid, "a key of " + std::to_string(keys[i].size()) +
+                                    " bytes; keys() of a geometry gives them, of 16");
+    }
+    std::memcpy(&result[i], keys[i].c_str(), sizeof(kv::Key));
+  }
+  return result;
+}
+
+// Where (in words, or the path of a folder), whether that is a folder, bytes, whether pinned.
+using TierArgument = std::tuple<std::string, bool, Bytes, bool>;
+
+KvStoreRef open(const MoverRef& mover, const kv::Geometry& geometry,
+                const std::vector<TierArgument>& tiers, const std::string& eviction,
+                Bytes in_flight) {
+  kv::StoreOptions options{.geometry = geometry, .in_flight = in_flight};
+  for (const auto& [where, folder, budget, pin] : tiers) {
+    kv::TierOptions& tier = options.tiers.emplace_back();
+    tier.budget = budget;
+    if (folder) {
+      tier.folder = where;
+    } else {
+      tier.memory = unwrap(Placement::parse(mover.owner->machine, where));
+      tier.memory.pin = pin;
+    }
+  }
+  if (eviction == "clock") {
+    options.eviction = clock_order;
+  } else if (eviction != "sieve") {
+    raise(ErrorCode::invalid, "no eviction order '" + eviction + "'; there are sieve, clock");
+  }
+  auto owner = std::make_shared<KvOwner>(mover.owner);
+  auto store = [&] {
+    const GilRelease release;
+    return kv::Store::open(owner->mover->mover, std::move(options));
+  }();
+  owner->store = unwrap(std::move(store));
+  return {std::move(owner)};
+}
+
+KvMatchRef match(const KvStoreRef& self, const std::vector<nb::bytes>& keys) {
+  const std::shared_ptr<KvOwner> owner = self.owner;
+  const std::vector<kv::Key> wanted = keys_of(keys);
+  const GilRelease release;
+  return {owner, std::make_shared<kv::Match>(owner->store->match(wanted))};
+}
+
+const kv::Match& held(const KvMatchRef& self) {
+  if (!self.match) raise(ErrorCode::invalid, "this match was released; match() again");
+  return *self.match;
+}
+
+void release_match(KvMatchRef& self) {
+  std::shared_ptr<kv::Match> match = std::exchange(self.match, nullptr);
+  const GilRelease release;
+  match.reset();
+}
+
+// Memory lives until the engines are done with it, whatever Python drops meanwhile.
+std::shared_ptr<const void> keep(const ObjectPointer& object) {
+  return {new ObjectPointer(object), [](const ObjectPointer* kept) {
+            const NoPython scope;
+            delete kept;
+          }};
+}
+
+KvStoredRef store(const KvStoreRef& self, const std::vector<nb::bytes>& keys,
+                  const ExtentLike& source, const Word<kv::Layout>& layout,
+                  const std::vector<std::size_t>& positions, const Word<Priority>& priority,
+                  std::optional<std::uint64_t> stream) {
+  const std::shared_ptr<KvOwner> owner = self.owner;
+  const std::vector<kv::Key> wanted = keys_of(keys);
+  const kv::StoreRequest request{.layout = layout.get(),
+                                 .positions = positions,
+                                 .priority = priority.get(),
+                                 .stream = stream,
+                                 .keep = keep(source.object)};
+  release_borrowed();
+  auto stored = [&] {
+    const GilRelease release;
+    return owner->store->store(wanted, source.get(), request);
+  }();
+  return {owner, unwrap(std::move(stored))};
+}
+
+KvLoadRef load(const KvStoreRef& self, const std::vector<nb::bytes>& keys, const ExtentLike& into,
+               const Word<kv::Layout>& layout, const std::vector<std::size_t>& positions,
+               bool layer_order, const Word<Priority>& priority,
+               const std::vector<Nanoseconds>& deadlines, bool promote,
+               std::optional<std::uint64_t> stream) {
+  if (!into.writable) {
+    raise(ErrorCode::denied, "the destination is read-only; open or make it writable");
+  }
+  const std::shared_ptr<KvOwner> owner = self.owner;
+  const std::vector<kv::Key> wanted = keys_of(keys);
+  const kv::LoadOptions options{.layout = layout.get(),
+                                .positions = positions,
+                                .layer_order = layer_order,
+                                .priority = priority.get(),
+                                .deadlines = deadlines,
+                                .promote = promote,
+                                .stream = stream,
+                                .keep = keep(into.object)};
+  release_borrowed();
+  auto loading = [&] {
+    const GilRelease release;
+    return owner->store->load(wanted, into.get(), options);
+  }();
+  return {owner, unwrap(std::move(loading))};
+}
+
+// Waits in slices, looking at signals; what the last slice said.
+template <class Wait>
+auto wait_for(Nanoseconds timeout, const Wait& wait) {
+  auto outcome = wait(Nanoseconds{0});
+  if (outcome || outcome.error().code != ErrorCode::timed_out) return outcome;
+  wait_with_signals(timeout, [&](Nanoseconds slice) {
+    outcome = wait(slice);
+    return outcome || outcome.error().code != ErrorCode::timed_out;
+  });
+  return outcome;
+}
+
+void wait_layer(const kv::Load& load, unsigned layer, Nanoseconds timeout) {
+  unwrap(wait_for(timeout, [&](Nanoseconds slice) { return load.wait_layer(layer, slice); }));
+}
+
+void bind_geometry(nb::module_& m) {
+  nb::class_<kv::Geometry>(m, "KvGeometry",
+                           "What decides the bytes of a KV block, and how many they are.")
+      .def(
+          "__init__",
+          [](kv::Geometry* self, const std::string& model, unsigned layers, unsigned kv_heads,
+             unsigned head_dim, unsigned element_bytes, unsigned block_tokens, unsigned tensors,
+             const std::string& revision) {
+            kv::Geometry geometry{.model = model,
+                                  .revision = revision,
+                                  .layers = layers,
+                                  .kv_heads = kv_heads,
+                                  .head_dim = head_dim,
+                                  .element_bytes = element_bytes,
+                                  .block_tokens = block_tokens,
+                                  .tensors = tensors};
+            unwrap(kv::check(geometry));
+            new (self) kv::Geometry(std::move(geometry));
+          },
+          "model"_a, nb::kw_only(), "layers"_a, "kv_heads"_a, "head_dim"_a, "element_bytes"_a = 2,
+          "block_tokens"_a = 16, "tensors"_a = 2, "revision"_a = "",
+          "`tensors`: keys and values, or 1 where one latent vector stands for both. `revision`: "
+          "whatever else the bytes depend on, such as weights, adapter or tenant.")
+      .def_ro("model", &kv::Geometry::model, "Part of each key.")
+      .def_ro("revision", &kv::Geometry::revision, "Part of each key.")
+      .def_ro("layers", &kv::Geometry::layers, "")
+      .def_ro("kv_heads", &kv::Geometry::kv_heads, "")
+      .def_ro("head_dim", &kv::Geometry::head_dim, "")
+      .def_ro("element_bytes", &kv::Geometry::element_bytes, "")
+      .def_ro("block_tokens", &kv::Geometry::block_tokens, "")
+      .def_ro("tensors", &kv::Geometry::tensors, "")
+      .def_prop_ro("fragment_bytes", &kv::Geometry::fragment, "One layer of a block.")
+      .def_prop_ro("block_bytes", &kv::Geometry::block, "All layers.")
+      .def(
+          "keys",
+          [](const kv::Geometry& self, const std::vector<std::uint32_t>& tokens) {
+            return bytes_of(kv::keys(self, tokens));
+          },
+          "tokens"_a,
+          "The keys of the whole blocks of a prompt, 16 bytes each: BLAKE2b over the key before "
+          "and "
+          "the tokens of the block.")
+      .def(
+          "__eq__",
+          [](const kv::Geometry& self, nb::handle other) {
+            const kv::Geometry* geometry = nullptr;
+            return nb::try_cast<const kv::Geometry*>(other, geometry, false) &&
+                   geometry != nullptr && *geometry == self;
+          },
+          nb::sig("def __eq__(self, other: object, /) -> bool"))
+      .def("__hash__",
+           [](const kv::Geometry& self) {
+             return std::hash<std::string>{}(self.model) ^ (self.layers << 8U);
+           })
+      .def("__repr__", [](const kv::Geometry& self) {
+        return "KvGeometry('" + self.model + "', " + std::to_string(self.layers) + " layers of " +
+               to_string(self.fragment()) + ")";
+      });
+}
+
+void bind_stats(nb::module_& m) {
+  Record<kv::StoredCounts>(m, "KvStoredCounts", "What became of the blocks of a store().")
+      .field("stored", &kv::StoredCounts::stored, "")
+      .field("present", &kv::StoredCounts::present, "Were there already.")
+      .field("refused", &kv::StoredCounts::refused, "No room: too much in flight, or all pinned.")
+      .field("failed", &kv::StoredCounts::failed, "Their copy did.");
+  Record<kv::TierStats>(m, "KvTierStats", "One tier.")
+      .field("name", &kv::TierStats::name, "The kind of memory, or the folder.")
+      .field("budget", &kv::TierStats::budget, "Bytes, whole blocks.")
+      .field("used", &kv::TierStats::used, "Bytes of blocks now.")
+      .field("blocks", &kv::TierStats::blocks, "Blocks now.")
+      .field("hits", &kv::TierStats::hits, "Blocks loaded from it.")
+      .field("loaded", &kv::TierStats::loaded, "Bytes loaded from it.")
+      .field("arrived", &kv::TierStats::arrived, "Blocks that came from another tier.")
+      .field("evicted", &kv::TierStats::evicted, "Blocks that left it; a slower tier has them.")
+      .field("dropped", &kv::TierStats::dropped, "Blocks that left it and are gone.");
+  Record<kv::StoreStats>(m, "KvStats", "Counts since the store was opened.")
+      .field("tiers", &kv::StoreStats::tiers, "From fast to slow.")
+      .field("matched", &kv::StoreStats::matched, "Blocks found by match().")
+      .field("missed", &kv::StoreStats::missed, "Blocks it did not find.")
+      .field("stores", &kv::StoreStats::stores, "What became of blocks given to store().")
+      .field("failed", &kv::StoreStats::failed,
+             "Blocks that could not be written to a slower tier.")
+      .field("damaged", &kv::StoreStats::damaged, "Copies dropped: unreadable, or other bytes.")
+      .field("reopened", &kv::StoreStats::reopened, "Blocks found when the store was opened.")
+      .field("in_flight", &kv::StoreStats::in_flight, "Bytes of stores now.")
+      .field("pinned", &kv::StoreStats::pinned, "Bytes of blocks held by matches and loads now.")
+      .field("last_error", &kv::StoreStats::last_error, "Of a tier; empty: none.");
+}
+
+void bind_match(nb::module_& m) {
+  nb::class_<KvMatchRef>(m, "KvMatch",
+                         "The leading blocks of a prompt that are there. Holds them where they are "
+                         "until release(), the end of `with`, or until it is dropped.")
+      .def_prop_ro(
+          "keys", [](const KvMatchRef& self) { return bytes_of(held(self).keys()); },
+          "Of the blocks, for load().")
+      .def_prop_ro(
+          "tiers",
+          [](const KvMatchRef& self) {
+            const auto tiers = held(self).tiers();
+            return std::vector<unsigned>(tiers.begin(), tiers.end());
+          },
+          "The number of the fastest tier that has each block.")
+      .def("__len__", [](const KvMatchRef& self) { return held(self).size(); })
+      .def("release", &release_match, nb::lock_self(), "Lets the blocks go.")
+      .def(
+          "__enter__", [](nb::handle self) { return nb::borrow(self); },
+          nb::sig("def __enter__(self) -> KvMatch"))
+      .def(
+          "__exit__", [](KvMatchRef& self, const nb::args&) { release_match(self); },
+          nb::lock_self(), nb::sig("def __exit__(self, *error: object) -> None"));
+}
+
+nb::object await_end(nb::handle self, const char* function) {
+  return call_method(call_function("headrace._asyncio", function, nb::make_tuple(self)),
+                     "__await__");
+}
+
+void bind_layer(nb::module_& m) {
+  nb::class_<KvLayerRef>(m, "KvLayer", "One layer of a load: await it, or wait for it.")
+      .def(
+          "done", [](const KvLayerRef& self) { return self.load.poll(self.layer).has_value(); },
+          "True once all of it is there and verified, or it has failed.")
+      .def(
+          "wait",
+          [](const KvLayerRef& self, Nanoseconds timeout) {
+            const KvLayerRef mine = self;
+            wait_layer(mine.load, mine.layer, timeout);
+          },
+          "timeout"_a = 60.0,
+          "Waits at most `timeout` seconds; the layer becomes urgent. IoError: blocks of it could "
+          "not be read or were damaged, and KvLoad.leading says what is left.")
+      .def(
+          "urgent",
+          [](const KvLayerRef& self) {
+            const KvLayerRef mine = self;
+            const GilRelease release;
+            mine.load.urgent(mine.layer);
+          },
+          "Somebody has come to wait for it: from now on it goes as demand.")
+      .def(
+          "__await__", [](nb::handle self) { return await_end(self, "layer_ready"); },
+          nb::sig("def __await__(self) -> typing.Generator[typing.Any, None, None]"),
+          "Under asyncio: as wait(), without blocking the loop.");
+}
+
+void bind_load(nb::module_& m) {
+  nb::class_<KvLoadRef>(m, "KvLoad",
+                        "Blocks on their way into memory, which is kept until they are there.")
+      .def_prop_ro("layers", [](const KvLoadRef& self) { return self.load.layers(); })
+      .def(
+          "layer",
+          [](const KvLoadRef& self, unsigned layer) {
+            if (layer >= self.load.layers()) {
+              raise(ErrorCode::invalid, "no layer " + std::to_string(layer) + " of " +
+                                            std::to_string(self.load.layers()));
+            }
+            return KvLayerRef{self.owner, self.load, layer};
+          },
+          "layer"_a, "One layer, to be awaited.")
+      .def(
+          "done", [](const KvLoadRef& self) { return self.load.done(); },
+          "True once nothing more will be written.")
+      .def(
+          "wait",
+          [](const KvLoadRef& self, Nanoseconds timeout) {
+            const KvLoadRef mine = self;
+            unwrap(wait_for(timeout, [&](Nanoseconds slice) { return mine.load.wait(slice); }));
+          },
+          "timeout"_a = 60.0, "All layers; raises the first error of any.")
+      .def(
+          "__await__", [](nb::handle self) { return await_end(self, "load_ready"); },
+          nb::sig("def __await__(self) -> typing.Generator[typing.Any, None, None]"),
+          "Under asyncio: as wait(), without blocking the loop.")
+      .def_prop_ro(
+          "leading", [](const KvLoadRef& self) { return self.load.leading(); },
+          "How many leading blocks have not failed so far.")
+      .def(
+          "cancel",
+          [](const KvLoadRef& self) {
+            const GilRelease release;
+            self.load.cancel();
+          },
+          "Asks to stop; layers that are there stay.");
+}
+
+void bind_stored(nb::module_& m) {
+  nb::class_<KvStoredRef>(
+      m, "KvStored",
+      "Blocks on their way from memory, which is kept and must not change until "
+      "they are stored.")
+      .def("done", [](const KvStoredRef& self) { return self.stored.done(); })
+      .def(
+          "wait",
+          [](const KvStoredRef& self, Nanoseconds timeout) {
+            const KvStoredRef mine = self;
+            return unwrap(
+                wait_for(timeout, [&](Nanoseconds slice) { return mine.stored.wait(slice); }));
+          },
+          "timeout"_a = 60.0, "What became of each block.")
+      .def(
+          "__await__", [](nb::handle self) { return await_end(self, "stored"); },
+          nb::sig("def __await__(self) -> typing.Generator[typing.Any, None, KvStoredCounts]"),
+          "Under asyncio: as wait(), without blocking the loop.");
+}
+
+void bind_store(nb::module_& m) {
+  nb::class_<KvStoreRef>(m, "KvStore", "headrace.kv.Store, with memory given as objects.")
+      .def(
+          "__init__",
+          [](KvStoreRef* self, const MoverRef& mover, const kv::Geometry& geometry,
+             const std::vector<TierArgument>& tiers, const std::string& eviction, Bytes in_flight) {
+            new (self) KvStoreRef(open(mover, geometry, tiers, eviction, in_flight));
+          },
+          "mover"_a, "geometry"_a, "tiers"_a, nb::kw_only(), "eviction"_a = "sieve",
+          "in_flight"_a = 256 << 20,
+          "Tiers: where, whether that is a folder, bytes, and whether pinned.")
+      .def_prop_ro("geometry", [](const KvStoreRef& self) { return self.owner->store->geometry(); })
+      .def("match_keys", &match, "keys"_a, "Pins the leading blocks that are there.")
+      .def("store_object", &store, "keys"_a, "source"_a, nb::kw_only(), "layout"_a, "positions"_a,
+           "priority"_a, "stream"_a, "As headrace.kv.Store.store().")
+      .def("load_object", &load, "keys"_a, "into"_a, nb::kw_only(), "layout"_a, "positions"_a,
+           "layer_order"_a, "priority"_a, "deadlines"_a, "promote"_a, "stream"_a,
+           "As headrace.kv.Store.load().")
+      .def(
+          "flush",
+          [](const KvStoreRef& self, Nanoseconds timeout) {
+            const std::shared_ptr<KvOwner> owner = self.owner;
+            unwrap(
+                wait_for(timeout, [&](Nanoseconds slice) { return owner->store->flush(slice); }));
+          },
+          "timeout"_a = 60.0,
+          "Writes to the folder what is only in memory, as far as there is room. TimedOutError: "
+          "some "
+          "of it was.")
+      .def(
+          "stats",
+          [](const KvStoreRef& self) {
+            const std::shared_ptr<KvOwner> owner = self.owner;
+            const GilRelease release;
+            return owner->store->stats();
+          },
+          "Counts.");
+}
+
+}  // namespace
+
+void bind_kv(nb::module_& m) {
+  bind_geometry(m);
+  bind_stats(m);
+  bind_match(m);
+  bind_layer(m);
+  bind_load(m);
+  bind_stored(m);
+  bind_store(m);
+}
+
+}  // namespace headrace::python

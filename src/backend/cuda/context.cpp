@@ -1,0 +1,43 @@
+#include "backend/cuda/context.h"
+
+#include <fmt/core.h>
+
+namespace headrace::cuda {
+Result<std::shared_ptr<const Context>> Context::of(const Driver& driver, CUdevice device) {
+  // Retained without the lock: the driver may fork() to load its kernel modules.
+  CUcontext handle = nullptr;
+  const CUresult result = driver.cuDevicePrimaryCtxRetain(&handle, device);
+  if (result != CUDA_SUCCESS) {
+    return fail_cuda(driver, result, fmt::format("cannot use GPU {}", device));
+  }
+  return std::shared_ptr<const Context>(new Context(driver, device, handle));
+}
+
+bool Context::made(const Driver& driver, CUdevice device) {
+  unsigned flags = 0;
+  int active = 0;
+  return driver.cuDevicePrimaryCtxGetState != nullptr &&
+         driver.cuDevicePrimaryCtxGetState(device, &flags, &active) == CUDA_SUCCESS && active != 0;
+}
+
+Context::~Context() {
+  if (here()) driver_.cuDevicePrimaryCtxRelease_v2(device_);
+}
+
+bool enable_peer_access(const Context& one, const Context& other) {
+  const auto enable = [](const Context& from, const Context& to) {
+    const Driver& driver = from.driver();
+    int can = 0;
+    if (driver.cuDeviceCanAccessPeer(&can, from.device(), to.device()) != CUDA_SUCCESS)
+      return false;
+    if (can == 0) return false;
+    const CurrentContext current(from);
+    if (current.result() != CUDA_SUCCESS) return false;
+    const CUresult result = driver.cuCtxEnablePeerAccess(to.handle(), 0);
+    return result == CUDA_SUCCESS || result == CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED;
+  };
+  const bool there = enable(one, other);
+  return enable(other, one) && there;
+}
+
+}  // namespace headrace::cuda

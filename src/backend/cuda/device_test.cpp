@@ -1,0 +1,68 @@
+#include "backend/cuda/device.h"
+
+#include <gtest/gtest.h>
+
+#include "tests/support/fake_cuda/fake_library.h"
+
+namespace headrace::cuda {
+namespace {
+
+TEST(CudaDevices, AreDescribed) {
+  const FakeCudaLibrary library("devices=2,memory=64M,host_node=3,engines=5,paradigm=hmm");
+  const auto devices = find_devices(**driver());
+  ASSERT_TRUE(devices) << devices.error().message;
+  ASSERT_EQ(devices->size(), 2U);
+  const Device& first = devices->front();
+  EXPECT_TRUE(first.name.starts_with(kEmulatedName)) << first.name;
+  EXPECT_TRUE(first.emulated);
+  EXPECT_EQ(first.capacity, 64_MiB);
+  EXPECT_EQ(first.copy_engines, 5U);
+  EXPECT_EQ(first.host_node, 3U);
+  EXPECT_EQ(first.numa_node, std::nullopt);
+  EXPECT_TRUE(first.pageable_access);
+  EXPECT_FALSE(first.host_page_tables);
+  EXPECT_EQ(first.uuid.size(), 32U);
+  EXPECT_NE(first.pci, devices->back().pci);
+}
+
+TEST(CudaDevices, KnowNoHostNodeWhereTheDriverDoesNot) {
+  const FakeCudaLibrary library("host_node=-1,numa_node=1,paradigm=ats");
+  const auto devices = find_devices(**driver());
+  ASSERT_TRUE(devices);
+  EXPECT_EQ(devices->front().host_node, std::nullopt);
+  EXPECT_EQ(devices->front().numa_node, 1U);
+}
+
+TEST(CudaDevices, AreThereThoughOneAnswersNothing) {
+  const FakeCudaLibrary library("devices=3");
+  static Driver honest;
+  honest = **driver();
+  Driver scripted = honest;
+  scripted.cuDeviceTotalMem_v2 = [](std::size_t* bytes, CUdevice device) {
+    return device == 1 ? CUDA_ERROR_UNKNOWN : honest.cuDeviceTotalMem_v2(bytes, device);
+  };
+  const auto devices = find_devices(scripted);
+  ASSERT_TRUE(devices) << devices.error().message;
+  ASSERT_EQ(devices->size(), 2U);
+  EXPECT_EQ(devices->back().ordinal, 2);
+  scripted.cuDeviceTotalMem_v2 = [](std::size_t*, CUdevice) { return CUDA_ERROR_UNKNOWN; };
+  EXPECT_EQ(find_devices(scripted).error().code, ErrorCode::io);
+}
+
+TEST(CudaDevices, AreFoundByUuidElseByPciAddress) {
+  const FakeCudaLibrary library("devices=2");
+  const Driver& used = **driver();
+  const auto devices = find_devices(used);
+  ASSERT_TRUE(devices);
+  const Device& second = devices->back();
+  EXPECT_EQ(find_device(used, second.uuid, "", "gpu")->ordinal, 1);
+  EXPECT_EQ(find_device(used, "", second.pci, "gpu")->ordinal, 1);
+  const auto none = find_device(used, "00", second.pci, "NVIDIA H200");
+  ASSERT_FALSE(none);
+  EXPECT_EQ(none.error().code, ErrorCode::absent);
+  EXPECT_TRUE(none.error().message.starts_with("NVIDIA H200 is not among the 2 GPUs"))
+      << none.error().message;
+}
+
+}  // namespace
+}  // namespace headrace::cuda

@@ -1,0 +1,97 @@
+#include "backend/cuda/driver.h"
+
+#include <gtest/gtest.h>
+
+#include "tests/support/child.h"
+#include "tests/support/fake_cuda/fake_library.h"
+
+namespace headrace::cuda {
+namespace {
+
+TEST(CudaDriver, IsFoundByItsName) {
+  const FakeCudaLibrary library;
+  const auto found = driver();
+  ASSERT_TRUE(found) << found.error().message;
+  EXPECT_EQ((*found)->library, library.path());
+  EXPECT_EQ((*found)->version, 13000);
+  EXPECT_NE((*found)->cuMemcpyBatchAsync_v2, nullptr);
+  EXPECT_EQ(*driver(), *found) << "opened once";
+}
+
+TEST(CudaDriver, DoesWithoutWhatIsOptional) {
+  const FakeCudaLibrary library("", "12.2");
+  const auto found = driver();
+  ASSERT_TRUE(found) << found.error().message;
+  EXPECT_EQ((*found)->cuMemcpyBatchAsync, nullptr);
+  EXPECT_EQ((*found)->cuMemcpyBatchAsync_v2, nullptr);
+}
+
+TEST(CudaDriver, SaysWhatAnOldOneLacks) {
+  const FakeCudaLibrary library("", "10.2");
+  const auto found = driver();
+  ASSERT_FALSE(found);
+  EXPECT_EQ(found.error().code, ErrorCode::unsupported);
+  EXPECT_TRUE(found.error().message.starts_with("the driver lacks cu")) << found.error().message;
+  EXPECT_NE(found.error().message.find("CUDA 10.2); install one for CUDA 12.2 or newer"),
+            std::string::npos)
+      << found.error().message;
+}
+
+TEST(CudaDriver, SaysWhyThereIsNone) {
+  const ScopedVariable named("HEADRACE_LIBCUDA", "/nowhere/libcuda.so");
+  const auto missing = driver();
+  ASSERT_FALSE(missing);
+  EXPECT_EQ(missing.error().code, ErrorCode::absent);
+  EXPECT_NE(load_driver("libno-such-driver.so").error().message.find("cannot open shared object"),
+            std::string::npos);
+  const ScopedVariable unwanted("HEADRACE_LIBCUDA", "");
+  const auto none = driver();
+  ASSERT_FALSE(none);
+  EXPECT_EQ(none.error().message, "HEADRACE_LIBCUDA is empty, so no CUDA driver is used; unset it");
+}
+
+TEST(CudaDriver, SaysThatNoGpuIsVisible) {
+  const FakeCudaLibrary library("devices=0");
+  const ScopedVariable hidden("CUDA_VISIBLE_DEVICES", "-1");
+  const auto none = driver();
+  ASSERT_FALSE(none);
+  EXPECT_EQ(none.error().code, ErrorCode::absent);
+  EXPECT_TRUE(none.error().message.starts_with("no GPU is visible: ")) << none.error().message;
+}
+
+TEST(CudaDriver, ServesNoChild) {
+  const FakeCudaLibrary library;
+  ASSERT_TRUE(driver());
+  EXPECT_EQ(test::status_of_child([] {
+              const auto refused = driver();
+              return !refused && refused.error().code == ErrorCode::unsupported;
+            }),
+            0);
+}
+
+TEST(CudaDriver, ServesNoChildOfAProcessWhereOthersUseIt) {
+  const FakeCudaLibrary library;
+  const auto loaded = load_driver(library.path());
+  ASSERT_TRUE(loaded);
+  ASSERT_EQ(loaded->cuInit(0), CUDA_SUCCESS);
+  EXPECT_EQ(test::status_of_child([] {
+              const auto refused = driver();
+              return !refused && refused.error().code == ErrorCode::unsupported &&
+                     refused.error().message.find("fork()") != std::string::npos;
+            }),
+            0);
+}
+
+TEST(CudaDriver, ResultsAreNamed) {
+  const FakeCudaLibrary library;
+  const Driver& used = **driver();
+  const Error failed = fail_cuda(used, CUDA_ERROR_OUT_OF_MEMORY, "cannot copy").error();
+  EXPECT_EQ(failed.code, ErrorCode::exhausted);
+  EXPECT_TRUE(failed.message.starts_with("cannot copy: CUDA_ERROR_OUT_OF_MEMORY ("))
+      << failed.message;
+  EXPECT_EQ(fail_cuda(used, static_cast<CUresult>(12345), "x").error().code, ErrorCode::io);
+  EXPECT_EQ(version_text(12080), "12.8");
+}
+
+}  // namespace
+}  // namespace headrace::cuda

@@ -1,0 +1,122 @@
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <bit>
+#include <limits>
+#include <utility>
+
+#include "backend/cuda/engines/engines.h"
+#include "backend/cuda/engines/lane.h"
+#include "core/fail.h"
+#include "core/fork.h"
+
+namespace headrace {
+namespace {
+
+using cuda::Lane;
+
+// A few milliseconds of the slowest link, so that a piece that is cancelled does not write for
+// long.
+constexpr Bytes kMaxPiece = 64_MiB;
+// What a link of 25 GB/s copies in the 10 microseconds that a copy costs before it begins; a
+// measured profile knows better.
+constexpr Bytes kMinEfficient = 256_KiB;
+
+class CudaBackend final : public Backend {
+ public:
+  CudaBackend(std::vector<std::unique_ptr<Lane>> lanes, const CudaOptions& options,
+              std::string note)
+      : lanes_(std::move(lanes)) {
+    facts_.name = "cuda";
+    for (const auto& lane : lanes_) facts_.engines.push_back(lane->engine());
+    facts_.max_piece = kMaxPiece;
+    facts_.max_in_flight = options.max_pieces;
+    facts_.min_efficient = kMinEfficient;
+    facts_.may_reorder = true;
+    facts_.may_fail = true;
+    facts_.note = std::move(note);
+  }
+
+  ~CudaBackend() override {
+    if (!origin_.here()) abandon(std::move(lanes_));
+  }
+
+  const Capabilities& capabilities() const override { return facts_; }
+
+  Result<std::size_t> submit(std::span<const Piece> pieces, Completion& completion) override {
+    HEADRACE_TRY_STATUS(origin_.check("the cuda backend"));
+    for (const Piece& piece : pieces) {
+      HEADRACE_TRY_STATUS(check_piece(facts_, piece));
+      HEADRACE_TRY_STATUS(lane_of(piece.engine).check(piece));
+    }
+    std::size_t accepted = 0;
+    while (accepted < pieces.size()) {
+      const auto rest = pieces.subspan(accepted);
+      const EngineId engine = rest.front().engine;
+      const auto end =
+          std::ranges::find_if(rest, [&](const Piece& piece) { return piece.engine != engine; });
+      const auto run = rest.first(static_cast<std::size_t>(end - rest.begin()));
+      auto taken = lane_of(engine).accept(run, completion);
+      if (!taken && accepted == 0) return taken;
+      accepted += taken.value_or(0);
+      if (taken.value_or(0) < run.size()) break;
+    }
+    return accepted;
+  }
+
+ private:
+  Lane& lane_of(EngineId engine) const {
+    const auto at = std::ranges::find(facts_.engines, engine) - facts_.engines.begin();
+    return *lanes_[static_cast<std::size_t>(at)];
+  }
+
+  const Origin origin_;
+  Capabilities facts_;
+  std::vector<std::unique_ptr<Lane>> lanes_;  // as facts_.engines
+};
+
+Status check_options(const CudaOptions& options) {
+  if (options.max_pieces == 0 || options.slots == 0 || options.limit <= Nanoseconds{0}) {
+    return fail(ErrorCode::invalid, "an option of the cuda backend is 0; leave the defaults");
+  }
+  if (options.slot < 64_KiB || !std::has_single_bit(options.slot.value)) {
+    return fail(ErrorCode::invalid, "slots of {} are no power of two from 64 KiB up; use 1 MiB",
+                to_string(options.slot));
+  }
+  return {};
+}
+
+}  // namespace
+
+Result<std::unique_ptr<Backend>> open_cuda(const Machine& machine, std::vector<EngineId> engines) {
+  return open_cuda(machine, std::move(engines), {});
+}
+
+Result<std::unique_ptr<Backend>> open_cuda(const Machine& machine, std::vector<EngineId> engines,
+                                           const CudaOptions& options) {
+  if (engines.empty()) return fail(ErrorCode::invalid, "no engine was named; name a gpu engine");
+  HEADRACE_TRY_STATUS(check_options(options));
+  std::vector<std::unique_ptr<Lane>> lanes;
+  std::optional<Error> first;
+  std::string note;
+  for (const EngineId id : engines) {
+    const Engine* engine = machine.find(id);
+    if (engine == nullptr || engine->kind != EngineKind::gpu) {
+      return fail(ErrorCode::unsupported, "engine {} is not a gpu engine of this machine; see {}",
+                  raw(id), "headrace topo");
+    }
+    auto lane = Lane::open(machine, *engine, options);
+    note += note.empty() ? "" : "; ";
+    if (lane) {
+      note += (*lane)->note();
+      lanes.push_back(*std::move(lane));
+    } else {
+      note += fmt::format("{}: {}", engine->name, lane.error().message);
+      if (!first) first = std::move(lane).error();
+    }
+  }
+  if (lanes.empty()) return std::unexpected<Error>(*std::move(first));
+  return std::make_unique<CudaBackend>(std::move(lanes), options, std::move(note));
+}
+
+}  // namespace headrace

@@ -1,0 +1,97 @@
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <thread>
+
+#include "backend/cuda/engines/engines.h"
+#include "headrace/buffer.h"
+#include "tests/support/fake_gpu.h"
+
+namespace headrace {
+namespace {
+
+using test::kGpu;
+using test::kGpuEngine;
+
+TEST(CudaBackend, SaysWhatItDrives) {
+  const test::FakeGpu gpu("devices=2");
+  const auto backend = open_cuda(gpu.machine, {kGpuEngine, test::kOtherGpuEngine});
+  ASSERT_TRUE(backend) << backend.error().message;
+  const Capabilities& facts = (*backend)->capabilities();
+  EXPECT_EQ(facts.name, "cuda");
+  EXPECT_EQ(facts.engines, (std::vector{kGpuEngine, test::kOtherGpuEngine}));
+  EXPECT_NE(facts.note.find("cuMemcpyBatchAsync_v2"), std::string::npos) << facts.note;
+  EXPECT_NE(facts.note.find("emulated"), std::string::npos) << facts.note;
+}
+
+TEST(CudaBackend, MakesNoContextBeforeItCopies) {
+  const test::FakeGpu gpu;
+  const auto backend = open_cuda(gpu.machine, {kGpuEngine});
+  ASSERT_TRUE(backend) << backend.error().message;
+  EXPECT_FALSE(cuda::Context::made(**cuda::driver(), 0));
+}
+
+TEST(CudaBackend, RefusesWhatItIsNot) {
+  const test::FakeGpu gpu;
+  EXPECT_EQ(open_cuda(gpu.machine, {}).error().code, ErrorCode::invalid);
+  EXPECT_EQ(open_cuda(gpu.machine, {test::kCpuA}).error().code, ErrorCode::unsupported);
+  EXPECT_EQ(open_cuda(gpu.machine, {kGpuEngine}, {.slot = 65537_B}).error().code,
+            ErrorCode::invalid);
+  EXPECT_EQ(open_cuda(gpu.machine, {kGpuEngine}, {.max_pieces = 0}).error().code,
+            ErrorCode::invalid);
+}
+
+TEST(CudaBackend, NeedsADriverAndItsGpu) {
+  Machine machine;
+  {
+    const test::FakeGpu gpu;
+    machine = gpu.machine;
+  }
+  const ScopedVariable none("HEADRACE_LIBCUDA", "/nowhere/libcuda.so");
+  EXPECT_EQ(open_cuda(machine, {kGpuEngine}).error().code, ErrorCode::absent);
+  const test::FakeGpu gpu;
+  machine.nodes.back().gpu->uuid = std::string(32, 'f');
+  const auto other = open_cuda(machine, {kGpuEngine});
+  ASSERT_FALSE(other);
+  EXPECT_EQ(other.error().code, ErrorCode::absent);
+  EXPECT_NE(other.error().message.find("CUDA_VISIBLE_DEVICES"), std::string::npos);
+}
+
+TEST(CudaBackend, RefusesPiecesThatTouchNoGpu) {
+  const test::FakeGpu gpu;
+  const auto backend = open_cuda(gpu.machine, {kGpuEngine});
+  ASSERT_TRUE(backend);
+  std::vector<std::byte> bytes(4096);
+  const MemoryRange from({bytes.data(), 2048}, test::kDram);
+  const MemoryRange to({bytes.data() + 2048, 2048}, test::kDram);
+  struct Nobody final : Completion {
+    void complete(std::uint64_t, Status) noexcept override {}
+  } nobody;
+  const Piece piece{.from = whole(from), .to = whole(to), .engine = kGpuEngine};
+  const auto refused = (*backend)->submit({&piece, 1}, nobody);
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().code, ErrorCode::unsupported);
+}
+
+TEST(CudaBackend, SaysWhatItLacksForFiles) {
+  const test::FakeGpu gpu;
+  const auto backend = open_cuda(gpu.machine, {kGpuEngine});
+  ASSERT_TRUE(backend);
+  const auto memory = allocate(gpu.machine, 4_KiB, Placement::on(test::kGpu)).value();
+  struct Elsewhere final : Object {
+    Elsewhere() : Object(4_KiB, test::kDisk, nullptr) {}
+  } file;
+  struct Nobody final : Completion {
+    void complete(std::uint64_t, Status) noexcept override {}
+  } nobody;
+  const Piece piece{.from = whole(file), .to = whole(*memory), .engine = kGpuEngine};
+  const auto refused = (*backend)->submit({&piece, 1}, nobody);
+  ASSERT_FALSE(refused);
+  EXPECT_NE(refused.error().message.find("storage backend"), std::string::npos)
+      << refused.error().message;
+}
+
+}  // namespace
+}  // namespace headrace

@@ -1,0 +1,72 @@
+// One direction of a GPU: a stream for copies, and a second one that tells when they are done.
+//
+// A host function in the stream of the copies itself would hold the next copy up until it has
+// returned. Thread-safe: who puts copies in and asks for the end of them calls both in one thread.
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "backend/cuda/cuda.h"
+#include "headrace/result.h"
+
+namespace headrace::cuda {
+
+struct StreamCopy {
+  CUdeviceptr to = 0;
+  CUdeviceptr from = 0;
+  std::size_t bytes = 0;
+  friend bool operator==(const StreamCopy&, const StreamCopy&) = default;
+};
+
+// Neighbours that continue each other on both sides made one. `part_of[i]`: in which of the result
+// copies[i] went.
+std::vector<StreamCopy> coalesce(std::span<const StreamCopy> copies,
+                                 std::vector<std::size_t>& part_of);
+
+// Marks a place in a stream.
+class Event {
+ public:
+  static Result<std::unique_ptr<Event>> make(const Context& context);
+  ~Event();
+  Event(const Event&) = delete;
+  Event& operator=(const Event&) = delete;
+  CUevent handle() const { return handle_; }
+
+ private:
+  Event(const Context& context, CUevent handle) : context_(context), handle_(handle) {}
+  const Context& context_;
+  const CUevent handle_;
+};
+
+class CopyStream {
+ public:
+  // Requires, as all below: `context`, which it borrows, is current.
+  static Result<std::unique_ptr<CopyStream>> open(const Context& context, bool batches);
+  ~CopyStream();
+  CopyStream(const CopyStream&) = delete;
+  CopyStream& operator=(const CopyStream&) = delete;
+
+  // Puts copies in the stream, in any order; what came of each is in `results`. Neighbours go as
+  // one copy where the driver takes it, and several by one call where that is possible.
+  void enqueue(std::span<const StreamCopy> copies, std::span<CUresult> results) const;
+  // Calls `then` from a thread of the driver when all that is in the stream has been done; never if
+  // the GPU is lost. `event` is recorded there and is not used for another place until then.
+  CUresult when_done(const Event& event, CUhostFn then, void* data) const;
+  // cuStreamQuery of the copies.
+  CUresult query() const;
+
+ private:
+  explicit CopyStream(const Context& context, bool batches)
+      : context_(context), batches_(batches) {}
+  CUresult enqueue_batch(std::vector<StreamCopy>& copies) const;
+
+  const Context& context_;
+  const bool batches_;
+  CUstream copies_ = nullptr;   // constant after open()
+  CUstream signals_ = nullptr;  // constant after open()
+};
+
+}  // namespace headrace::cuda

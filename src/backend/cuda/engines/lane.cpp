@@ -1,0 +1,361 @@
+// Lanes: what other threads see of one. Its own thread is in lane_thread.cpp.
+
+#include "backend/cuda/engines/lane.h"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <new>
+
+#include "backend/cuda/engines/stored.h"
+#include "core/check.h"
+#include "core/fail.h"
+#include "core/thread.h"
+
+namespace headrace::cuda {
+namespace {
+
+bool is_file(const Extent& extent) {
+  return extent.object->memory() == nullptr && !extent.object->device_address();
+}
+
+CUdeviceptr address_of(const Extent& extent) {
+  if (const auto device = extent.object->device_address()) return *device + extent.offset;
+  return reinterpret_cast<std::uintptr_t>(extent.memory());
+}
+
+// The node for the slots: the GPU's nearest, else the first that has memory.
+NodeId slots_near(const Machine& machine, const Node& gpu) {
+  if (gpu.gpu->host) return *gpu.gpu->host;
+  const auto memory = std::ranges::find_if(machine.nodes, &Node::byte_addressable);
+  return memory == machine.nodes.end() ? NodeId{0} : memory->id;
+}
+
+std::string describe(const Driver& driver, const Node& gpu, const CudaOptions& options) {
+  std::string_view batches = "single copies";
+  if (options.batches && driver.cuMemcpyBatchAsync_v2 != nullptr) {
+    batches = "cuMemcpyBatchAsync_v2";
+  } else if (options.batches && driver.cuMemcpyBatchAsync != nullptr) {
+    batches = "cuMemcpyBatchAsync";
+  }
+  return fmt::format("{}: CUDA {}, {}, {} slots of {}{}", gpu.name, version_text(driver.version),
+                     batches, options.slots, to_string(options.slot),
+                     gpu.gpu->emulated ? ", emulated" : "");
+}
+
+}  // namespace
+
+Lane::Lane(const Machine& machine, const Engine& engine, const CudaOptions& options,
+           const Driver& driver, const Device& device)
+    : machine_(machine),
+      engine_(engine.id),
+      home_(engine.home),
+      options_(options),
+      name_(machine.find(engine.home)->name),
+      host_(slots_near(machine, *machine.find(engine.home))),
+      driver_(driver),
+      device_(device.ordinal),
+      page_tables_(device.host_page_tables),
+      note_(describe(driver, *machine.find(engine.home), options)),
+      stored_(std::make_unique<Stored>(mailbox_)),
+      time_(*options.clock, std::chrono::seconds{2}) {}
+
+Result<std::unique_ptr<Lane>> Lane::open(const Machine& machine, const Engine& engine,
+                                         const CudaOptions& options) {
+  const Node* gpu = machine.find(engine.home);
+  if (gpu == nullptr || !gpu->gpu) {
+    return fail(ErrorCode::absent, "{} was not seen by a CUDA driver; see headrace doctor",
+                engine.name);
+  }
+  const Driver* driver = options.driver;
+  if (driver == nullptr) {
+    HEADRACE_TRY(driver, cuda::driver());
+  }
+  HEADRACE_TRY(const Device device, find_device(*driver, gpu->gpu->uuid, gpu->gpu->pci, gpu->name));
+  // Batches are given the host's addresses.
+  CudaOptions possible = options;
+  possible.batches = options.batches && device.registered_as_is;
+  return std::unique_ptr<Lane>(new Lane(machine, engine, possible, *driver, device));
+}
+
+// A context costs some hundred MiB of its GPU, which a Mover that never copies there need not take.
+// Memory of the GPU comes with it, so that it is seldom made here, which takes long.
+Status Lane::begin() {
+  if (begun_.load(std::memory_order_acquire)) return {};  // pairs with the release below
+  const MutexLock lock(beginning_);
+  if (begun_.load(std::memory_order_relaxed)) return {};  // the lock orders it
+  if (context_ != nullptr) drop_streams();  // left by a start that std::bad_alloc ended
+  HEADRACE_TRY(context_, Context::of(driver_, device_));
+  if (Status started = start(); !started) {
+    drop_streams();
+    return started;
+  }
+  begun_.store(true, std::memory_order_release);  // pairs with the acquire above
+  return {};
+}
+
+Status Lane::start() {
+  const CurrentContext current(*context_);
+  if (current.result() != CUDA_SUCCESS) {
+    return fail_cuda(driver_, current.result(), fmt::format("cannot use {}", name_));
+  }
+  for (auto& stream : streams_) {
+    HEADRACE_TRY(stream, CopyStream::open(*context_, options_.batches));
+  }
+  // As many are in flight as there are pieces and slots, and as many owe their callbacks at most.
+  for (std::size_t i = 0; i < 2 * (options_.max_pieces + options_.slots); ++i) {
+    HEADRACE_TRY(auto event, Event::make(*context_));
+    groups_.push_back(std::make_unique<Group>(std::move(event), mailbox_));
+  }
+  const MutexLock lock(mutex_);
+  for (const auto& group : groups_) free_groups_.push_back(group.get());
+  for (std::size_t i = 0; i < options_.max_pieces; ++i) {
+    pieces_.push_back(std::make_unique<AcceptedPiece>());
+    free_pieces_.push_back(pieces_.back().get());
+  }
+  {
+    const MutexLock box(mailbox_->mutex);
+    mailbox_->staged.reserve(options_.max_pieces);
+    mailbox_->flying.reserve(groups_.size());
+  }
+  HEADRACE_TRY(thread_, start_thread("headrace-gpu", [this] { run(); }));
+  return {};
+}
+
+Lane::~Lane() {
+  if (thread_.joinable()) {
+    {
+      const MutexLock lock(mailbox_->mutex);
+      mailbox_->ending = true;
+    }
+    mailbox_->wake.notify_all();
+    thread_.join();
+  }
+  if (context_ == nullptr) return;
+  ring_.reset();
+  bool all_there = true;
+  {
+    const MutexLock lock(mutex_);
+    all_there = free_groups_.size() == groups_.size();
+  }
+  // The driver may still call back for those that are not.
+  if (!all_there) abandon(std::move(groups_));
+  drop_streams();
+}
+
+void Lane::drop_streams() {
+  {
+    const CurrentContext current(*context_);
+    for (auto& stream : streams_) stream.reset();
+    const MutexLock lock(mutex_);
+    free_groups_.clear();
+    groups_.clear();
+    free_pieces_.clear();
+    pieces_.clear();
+  }
+  context_.reset();
+}
+
+Status Lane::check(const Piece& piece) const {
+  const bool home = piece.from.object->node() == home_ || piece.to.object->node() == home_;
+  const Extent& file = is_file(piece.from) ? piece.from : piece.to;
+  if (home && (!is_file(file) || ssd_of(file))) return {};
+  if (home) {
+    return fail(ErrorCode::unsupported,
+                "engine {} copies files through a storage backend, and has none for node {}; open "
+                "it with one",
+                raw(engine_), raw(file.object->node()));
+  }
+  return fail(ErrorCode::unsupported,
+              "engine {} copies to, from and inside {}, not from node {} to node {}; ask "
+              "Machine::can_copy first",
+              raw(engine_), name_, raw(piece.from.object->node()), raw(piece.to.object->node()));
+}
+
+std::optional<EngineId> Lane::ssd_of(const Extent& extent) const {
+  const auto drives = [&](const Engine& engine) {
+    return engine.kind == EngineKind::ssd && engine.home == extent.object->node() &&
+           std::ranges::count(options_.storage->capabilities().engines, engine.id) > 0;
+  };
+  if (options_.storage == nullptr) return std::nullopt;
+  const auto found = std::ranges::find_if(machine_.engines, drives);
+  return found == machine_.engines.end() ? std::nullopt : std::optional(found->id);
+}
+
+// Whether the engine may be given the bytes at once: memory of GPUs, and what is registered with
+// the driver, by whomever. In one part: the driver refuses a copy that goes from one to the next.
+bool Lane::reaches(const Extent& extent) const {
+  if (extent.object->device_address()) return true;
+  if (extent.memory() == nullptr) return false;
+  const CUdeviceptr at = address_of(extent);
+  CUdeviceptr begin = 0;
+  std::size_t size = 0;
+  return driver_.cuPointerGetAttribute(&begin, CU_POINTER_ATTRIBUTE_RANGE_START_ADDR, at) ==
+             CUDA_SUCCESS &&
+         driver_.cuPointerGetAttribute(&size, CU_POINTER_ATTRIBUTE_RANGE_SIZE, at) ==
+             CUDA_SUCCESS &&
+         begin <= at && at + extent.length.value <= begin + size;
+}
+
+// Else the driver copies between them through the host. Where they cannot, it does so.
+void Lane::meet(const Piece& piece) {
+  const NodeId from = piece.from.object->node();
+  const Node* other = machine_.find(from == home_ ? piece.to.object->node() : from);
+  if (other == nullptr || other->id == home_ || !other->gpu) return;
+  const MutexLock lock(beginning_);
+  if (std::ranges::find(met_, other->id) != met_.end()) return;
+  met_.push_back(other->id);
+  const auto device = find_device(driver_, other->gpu->uuid, other->gpu->pci, other->name);
+  if (!device) return;
+  // Whoever gave the memory keeps its context.
+  if (const auto context = Context::of(driver_, device->ordinal)) {
+    enable_peer_access(*context_, **context);
+  }
+}
+
+Way Lane::way_of(const Piece& piece) const {
+  if (is_file(piece.from) || is_file(piece.to)) return Way::filed;
+  if (reaches(piece.from) && reaches(piece.to)) return Way::direct;
+  return page_tables_ ? Way::pageable : Way::staged;
+}
+
+Direction Lane::direction_of(const Piece& piece) const {
+  const auto on_gpu = [&](const Extent& extent) {
+    return extent.object->device_address() || extent.object->node() == home_;
+  };
+  if (on_gpu(piece.from) && on_gpu(piece.to)) return Direction::across;
+  return on_gpu(piece.to) ? Direction::to_gpu : Direction::from_gpu;
+}
+
+AcceptedPiece* Lane::take_place(const Piece& piece, Completion& completion) {
+  AcceptedPiece* place = nullptr;
+  {
+    const MutexLock lock(mutex_);
+    if (free_pieces_.empty()) return nullptr;
+    place = free_pieces_.back();
+    free_pieces_.pop_back();
+  }
+  place->piece = piece;
+  place->completion = &completion;
+  place->way = way_of(piece);
+  place->direction = direction_of(piece);
+  place->cut = 0;
+  place->open = 0;
+  place->outcome = Status();
+  // Used where there are no parts.
+  Task& own = place->own;
+  own.piece = place;
+  own.direction = place->direction;
+  own.copy = {
+      .to = address_of(piece.to), .from = address_of(piece.from), .bytes = piece.from.length.value};
+  own.outcome = Status();
+  return place;
+}
+
+Result<std::size_t> Lane::accept(std::span<const Piece> pieces, Completion& completion) {
+  if (auto why = refusal()) return std::unexpected<Error>(*std::move(why));
+  HEADRACE_TRY_STATUS(begin());
+  const CurrentContext current(*context_);
+  std::array<std::vector<Task*>, kDirections> direct;
+  for (auto& each : direct) each.reserve(pieces.size());
+  std::vector<AcceptedPiece*> others;
+  others.reserve(pieces.size());
+  std::size_t accepted = 0;
+  for (; accepted < pieces.size(); ++accepted) {
+    const Piece& piece = pieces[accepted];
+    if (piece.from.length == 0_B) {
+      completion.complete(piece.tag, {});
+      continue;
+    }
+    AcceptedPiece* const place = take_place(piece, completion);
+    if (place == nullptr) break;
+    if (place->direction == Direction::across) meet(piece);
+    if (place->way != Way::direct) {
+      others.push_back(place);
+      continue;
+    }
+    place->cut = piece.from.length.value;
+    place->open = 1;
+    direct[static_cast<std::size_t>(place->direction)].push_back(&place->own);
+  }
+  for (std::size_t i = 0; i < kDirections; ++i) launch(Direction(i), direct[i]);
+  if (!others.empty()) {
+    const MutexLock lock(mailbox_->mutex);
+    auto& staged = mailbox_->staged;
+    staged.insert(staged.end(), others.begin(), others.end());
+    mailbox_->wake.notify_one();
+  }
+  return accepted;
+}
+
+void Lane::launch(Direction direction, std::span<Task* const> tasks) {
+  if (tasks.empty()) return;
+  const CopyStream& stream = *streams_[static_cast<std::size_t>(direction)];
+  Group* group = nullptr;
+  std::optional<Error> lost;
+  {
+    const MutexLock lock(mutex_);
+    lost = lost_;
+    if (!lost) {
+      CHECK(!free_groups_.empty());
+      group = free_groups_.back();
+      free_groups_.pop_back();
+    }
+  }
+  if (lost) return refuse_tasks(tasks, *lost);
+  group->direction = direction;
+  group->first = nullptr;
+  group->uncalled = false;
+  group->asked = false;
+  try {
+    std::vector<StreamCopy> copies;
+    std::vector<CUresult> results(tasks.size(), CUDA_ERROR_OUT_OF_MEMORY);
+    for (const Task* task : tasks) copies.push_back(task->copy);
+    stream.enqueue(copies, results);
+    for (std::size_t i = 0; i < tasks.size(); ++i) tasks[i]->result = results[i];
+  } catch (const std::bad_alloc&) {
+    for (Task* task : tasks) task->result = CUDA_ERROR_OUT_OF_MEMORY;
+  }
+  for (Task* task : tasks) task->next = std::exchange(group->first, task);
+  bool prompt = false;  // else callbacks are held up, and this one would be
+  {
+    const MutexLock lock(mailbox_->mutex);
+    mailbox_->flying.push_back(group);
+    prompt = mailbox_->owed == 0;
+  }
+  if (prompt && stream.when_done(*group->event, &Lane::called_back, group) == CUDA_SUCCESS) return;
+  const MutexLock lock(mailbox_->mutex);
+  group->uncalled = true;
+  mailbox_->uncalled = true;
+  mailbox_->wake.notify_one();
+}
+
+void Lane::refuse_tasks(std::span<Task* const> tasks, const Error& why) {
+  for (Task* task : tasks) task->outcome = std::unexpected<Error>(why);
+  const MutexLock lock(mailbox_->mutex);
+  for (Task* task : tasks) task->next = std::exchange(mailbox_->refused, task);
+  mailbox_->wake.notify_one();
+}
+
+// From a thread of the driver, which must be asked nothing here.
+void Lane::called_back(void* data) {
+  Group* const group = static_cast<Group*>(data);
+  const std::shared_ptr<Mailbox> mailbox = group->mailbox;
+  const MutexLock lock(mailbox->mutex);
+  // Not there: it has ended without this.
+  if (std::erase(mailbox->flying, group) == 0) --mailbox->owed;
+  group->next = std::exchange(mailbox->done, group);
+  mailbox->wake.notify_one();
+}
+
+std::optional<Error> Lane::refusal() {
+  const MutexLock lock(mutex_);
+  return lost_;
+}
+
+void Lane::refuse(std::optional<Error> why) {
+  const MutexLock lock(mutex_);
+  lost_ = std::move(why);
+}
+
+}  // namespace headrace::cuda

@@ -1,0 +1,204 @@
+// One GPU engine: its streams, and the thread that hears what they have done.
+//
+// What both sides of a piece are decides its way:
+//   direct    both in memory that the engine reaches: given to a stream inside accept()
+//   pageable  a side in other memory that the engine reaches by page tables of the CPUs (or no slot
+//             is to be had): given to a stream by the lane's thread, since the driver may block
+//   staged    a side in other memory of the host: in parts through slots of pinned memory
+//   filed     a side in a file: the same, and the storage backend fills or empties the slots
+// A task is what one stream does at once: a direct piece, or the part in one slot. Tasks given to a
+// stream together are a group. The driver calls back when a group is done; that only notes the
+// group and wakes the lane's thread, which does all the rest: host copies, reports, and once in a
+// while a look at the streams, which ends what is done where callbacks are held up, and tells
+// whether the GPU is still there. Thread-safe.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <deque>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "backend/cuda/engines/copy_stream.h"
+#include "backend/cuda/engines/engines.h"
+#include "core/mutex.h"
+#include "core/waiting/patience.h"
+#include "headrace/backend.h"
+#include "headrace/buffer.h"
+
+namespace headrace::cuda {
+
+enum class Way : std::uint8_t { direct, pageable, staged, filed };
+// Each has a stream of its own: to the GPU, from it, and inside it or between GPUs.
+enum class Direction : std::uint8_t { to_gpu, from_gpu, across };
+inline constexpr std::size_t kDirections = 3;
+
+struct AcceptedPiece;
+
+// A part of a piece on a stream; with a slot it goes through host memory.
+struct Task {
+  AcceptedPiece* piece = nullptr;
+  Direction direction = Direction::across;
+  StreamCopy copy;
+  std::unique_ptr<MemoryRange> slot;  // nullptr: direct
+  std::uint64_t slot_offset = 0;
+  std::uint64_t offset = 0;  // of the part in the piece
+  Bytes length;
+  Status outcome;
+  CUresult result = CUDA_SUCCESS;
+  Task* next = nullptr;
+};
+
+struct AcceptedPiece {
+  Piece piece;
+  Completion* completion = nullptr;
+  Way way = Way::direct;
+  Direction direction = Direction::across;
+  std::uint64_t cut = 0;  // bytes that are or were in tasks
+  std::size_t open = 0;   // tasks not ended
+  Status outcome;         // the first failure
+  Task own;               // of a direct piece
+};
+
+// Tasks that were given to a stream together.
+struct Group {
+  Group(std::unique_ptr<Event> e, std::shared_ptr<struct Mailbox> m)
+      : event(std::move(e)), mailbox(std::move(m)) {}
+  const std::unique_ptr<Event> event;
+  const std::shared_ptr<struct Mailbox> mailbox;
+  Direction direction = Direction::across;
+  Task* first = nullptr;  // nullptr: they have ended
+  Group* next = nullptr;
+  bool uncalled = false;  // no callback will come: the stream is asked
+  bool asked = false;     // the stream was, after it had the tasks
+};
+
+// What other threads tell the lane's. Outlives the lane where a lost GPU still owes a callback.
+struct Mailbox {
+  Mutex mutex;
+  CondVar wake;
+  std::vector<AcceptedPiece*> staged GUARDED_BY(mutex);
+  std::vector<Group*> flying GUARDED_BY(mutex);  // given to a stream, not done
+  Group* done GUARDED_BY(mutex) = nullptr;
+  Task* stored GUARDED_BY(mutex) = nullptr;   // the storage backend is done with them
+  Task* refused GUARDED_BY(mutex) = nullptr;  // the GPU was lost before they were given to it
+  bool uncalled GUARDED_BY(mutex) = false;    // one of `flying` is
+  std::size_t owed GUARDED_BY(mutex) = 0;     // callbacks to come for groups that have ended
+  bool ending GUARDED_BY(mutex) = false;
+};
+
+class Lane {
+ public:
+  // Errors as open_cuda(). Asks the driver only: context, streams and thread come with the first
+  // piece.
+  static Result<std::unique_ptr<Lane>> open(const Machine& machine, const Engine& engine,
+                                            const CudaOptions& options);
+  // Waits until nothing is in flight (bounded by the limit and storage's, but for what the driver
+  // copies inside its call: Way::pageable), ends the thread.
+  ~Lane();
+  Lane(const Lane&) = delete;
+  Lane& operator=(const Lane&) = delete;
+
+  EngineId engine() const { return engine_; }
+  const std::string& note() const { return note_; }
+  // Whether the engine can copy the piece at all. Requires: check_piece().
+  Status check(const Piece& piece) const;
+  // Accepts the first n; the error where the GPU is lost or hung. exhausted: no memory on it for a
+  // context, or no thread.
+  Result<std::size_t> accept(std::span<const Piece> pieces, Completion& completion);
+
+ private:
+  class Stored;
+  struct News;
+
+  Lane(const Machine& machine, const Engine& engine, const CudaOptions& options,
+       const Driver& driver, const Device& device);
+  Status begin() EXCLUDES(beginning_);
+  Status start();
+  void drop_streams();
+  AcceptedPiece* take_place(const Piece& piece, Completion& completion) EXCLUDES(mutex_);
+  Way way_of(const Piece& piece) const;
+  Direction direction_of(const Piece& piece) const;
+  bool reaches(const Extent& extent) const;
+  // Lets this GPU and the other one of a copy between two reach each other's memory, once.
+  void meet(const Piece& piece) EXCLUDES(beginning_);
+  std::optional<EngineId> ssd_of(const Extent& extent) const;
+  // Gives tasks of one direction to its stream, or notes that they end without it.
+  void launch(Direction direction, std::span<Task* const> tasks) EXCLUDES(mutex_);
+  void refuse_tasks(std::span<Task* const> tasks, const Error& why);
+  static void called_back(void* group);
+
+  // All of these run in the lane's thread.
+  void run();
+  News wait_for_news();
+  bool busy() EXCLUDES(mutex_);
+  void settle(const News& news);
+  void stream_ended(Task& task);
+  void storage_ended(Task& task);
+  void take_waiting();
+  void begin_part(AcceptedPiece& piece, Task& task);
+  void give_to_storage(Task& task);
+  void offer_to_storage();
+  void launch_ready();
+  void end_task(Task& task);
+  void report(AcceptedPiece& piece) EXCLUDES(mutex_);
+  void look_at_streams();
+  void end_flying(std::optional<Direction> asked, const Status& outcome);
+  void end_tasks(Task* first);
+  void free_groups(Group* first) EXCLUDES(mutex_);
+  void judge(Nanoseconds silent);
+  void lose(const Error& why);
+  void refuse(std::optional<Error> why) EXCLUDES(mutex_);
+  std::optional<Error> refusal() EXCLUDES(mutex_);
+  void fail_waiting(const Error& why);
+  void fill_ring();
+
+  // Constant after open().
+  const Machine& machine_;
+  const EngineId engine_;
+  const NodeId home_;
+  const CudaOptions options_;
+  const std::string name_;
+  const NodeId host_;  // the node of the slots
+  const Driver& driver_;
+  const CUdevice device_;
+  const bool page_tables_;
+  const std::string note_;
+  const std::shared_ptr<Mailbox> mailbox_ = std::make_shared<Mailbox>();
+  const std::unique_ptr<Stored> stored_;
+
+  // Constant after begin(), as all below that says so.
+  Mutex beginning_;
+  std::atomic<bool> begun_{false};
+  std::vector<NodeId> met_ GUARDED_BY(beginning_);  // GPUs that this one was shown to
+  std::shared_ptr<const Context> context_;
+  std::array<std::unique_ptr<CopyStream>, kDirections> streams_;
+  std::thread thread_;
+
+  mutable Mutex mutex_;                                 // taken before the mailbox's
+  std::vector<std::unique_ptr<AcceptedPiece>> pieces_;  // constant after begin()
+  std::vector<AcceptedPiece*> free_pieces_ GUARDED_BY(mutex_);
+  std::vector<std::unique_ptr<Group>> groups_;  // constant after begin()
+  std::vector<Group*> free_groups_ GUARDED_BY(mutex_);
+  std::optional<Error> lost_ GUARDED_BY(mutex_);  // why nothing is accepted any more
+
+  // Only the lane's thread.
+  std::unique_ptr<Buffer> ring_;
+  std::optional<Nanoseconds> ring_tried_;
+  std::string no_ring_;  // why there is none
+  std::vector<std::unique_ptr<Task>> slots_;
+  std::vector<Task*> free_slots_;
+  std::deque<AcceptedPiece*> waiting_;  // with parts not yet cut
+  std::deque<Task*> to_store_;          // not yet accepted by the storage backend
+  std::array<std::vector<Task*>, kDirections> ready_;
+  AttendedTime time_;
+  Nanoseconds looked_{0};
+  std::array<Nanoseconds, kDirections> last_answer_{};
+  bool hung_ = false;
+};
+
+}  // namespace headrace::cuda

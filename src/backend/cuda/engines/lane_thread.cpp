@@ -1,0 +1,362 @@
+// What a lane's thread does.
+
+#include <fmt/core.h>
+
+#include <algorithm>
+
+#include "backend/cuda/engines/lane.h"
+#include "backend/cuda/engines/stored.h"
+#include "core/check.h"
+#include "core/fail.h"
+#include "headrace/copy.h"
+
+namespace headrace::cuda {
+namespace {
+
+// How long the thread sleeps: with nothing to do, with something in flight (then it looks whether
+// the GPU is still there), and with something that must be tried again.
+constexpr Nanoseconds kIdle = std::chrono::seconds{1};
+constexpr Nanoseconds kLook = std::chrono::milliseconds{100};
+constexpr Nanoseconds kSoon = std::chrono::milliseconds{1};
+// A GPU that has been silent for so many times the limit is waited for no longer.
+constexpr int kLimitsToTheEnd = 5;
+// Reads past the page cache go straight to memory at the same offset in a page as in the file.
+constexpr std::uint64_t kPage = 4096;
+
+std::uint64_t offset_in_page(const AcceptedPiece& piece) {
+  const Extent& file = piece.direction == Direction::to_gpu ? piece.piece.from : piece.piece.to;
+  return piece.way == Way::filed ? (file.offset + piece.cut) % kPage : 0;
+}
+
+}  // namespace
+
+struct Lane::News {
+  Group* done = nullptr;
+  Task* stored = nullptr;
+  Task* refused = nullptr;
+  bool quiet = false;
+  bool uncalled = false;
+  bool ending = false;
+};
+
+bool Lane::busy() {
+  const MutexLock lock(mutex_);
+  return free_pieces_.size() < pieces_.size();
+}
+
+Lane::News Lane::wait_for_news() {
+  const bool working = busy();
+  Mailbox& box = *mailbox_;
+  const MutexLock lock(box.mutex);
+  const auto nothing = [&]() REQUIRES(box.mutex) {
+    return box.done == nullptr && box.stored == nullptr && box.refused == nullptr &&
+           box.staged.empty();
+  };
+  if (nothing() && (working || !box.ending)) {
+    const bool soon = !to_store_.empty() || box.uncalled;
+    box.wake.wait_for(box.mutex, soon ? kSoon : working ? kLook : kIdle);
+  }
+  const bool quiet = nothing();
+  const News news{.done = std::exchange(box.done, nullptr),
+                  .stored = std::exchange(box.stored, nullptr),
+                  .refused = std::exchange(box.refused, nullptr),
+                  .quiet = quiet,
+                  .uncalled = box.uncalled,
+                  .ending = box.ending};
+  waiting_.insert(waiting_.end(), box.staged.begin(), box.staged.end());
+  box.staged.clear();
+  return news;
+}
+
+void Lane::run() {
+  const CurrentContext current(*context_);
+  // Else a look at a stream would break a graph that another thread captures meanwhile.
+  CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;
+  if (driver_.cuThreadExchangeStreamCaptureMode != nullptr) {
+    driver_.cuThreadExchangeStreamCaptureMode(&mode);
+  }
+  for (;;) {
+    const News news = wait_for_news();
+    settle(news);
+    take_waiting();
+    offer_to_storage();
+    launch_ready();
+    if (news.quiet || news.uncalled || time_.now() - looked_ >= kLook) look_at_streams();
+    if (news.ending && !busy()) return;
+  }
+}
+
+void Lane::settle(const News& news) {
+  for (Group* group = news.done; group != nullptr;) {
+    Group* const next = std::exchange(group->next, nullptr);
+    last_answer_[static_cast<std::size_t>(group->direction)] = time_.now();
+    // Before its pieces, whose reports may submit again.
+    Task* const first = std::exchange(group->first, nullptr);
+    free_groups(group);
+    end_tasks(first);
+    group = next;
+  }
+  for (Task* task = news.refused; task != nullptr;) {
+    Task* const next = task->next;
+    end_task(*task);
+    task = next;
+  }
+  for (Task* task = news.stored; task != nullptr;) {
+    Task* const next = task->next;
+    storage_ended(*task);
+    task = next;
+  }
+}
+
+void Lane::free_groups(Group* first) {
+  const MutexLock lock(mutex_);
+  for (Group* group = first; group != nullptr; group = group->next) free_groups_.push_back(group);
+}
+
+void Lane::end_tasks(Task* first) {
+  for (Task* task = first; task != nullptr;) {
+    Task* const next = task->next;
+    stream_ended(*task);
+    task = next;
+  }
+}
+
+void Lane::stream_ended(Task& task) {
+  AcceptedPiece& piece = *task.piece;
+  if (!task.outcome) return end_task(task);
+  if (task.result != CUDA_SUCCESS) {
+    task.outcome = fail_cuda(driver_, task.result, fmt::format("{} cannot copy", name_));
+  } else if (task.slot != nullptr && task.direction == Direction::from_gpu) {
+    if (piece.way == Way::filed) return give_to_storage(task);
+    copy_bytes(piece.piece.to.memory() + task.offset, task.slot->memory() + task.slot_offset,
+               task.length.value, piece.piece.hint);
+  }
+  end_task(task);
+}
+
+void Lane::storage_ended(Task& task) {
+  if (task.outcome && task.direction == Direction::to_gpu) {
+    ready_[static_cast<std::size_t>(task.direction)].push_back(&task);
+  } else {
+    end_task(task);
+  }
+}
+
+void Lane::take_waiting() {
+  const auto refused = refusal();
+  if (refused) return fail_waiting(*refused);
+  if (!waiting_.empty()) fill_ring();
+  while (!waiting_.empty()) {
+    AcceptedPiece& piece = *waiting_.front();
+    if (piece.way == Way::pageable || (piece.way == Way::staged && ring_ == nullptr)) {
+      piece.cut = piece.own.copy.bytes;
+      piece.open = 1;
+      ready_[static_cast<std::size_t>(piece.direction)].push_back(&piece.own);
+      waiting_.pop_front();
+      continue;
+    }
+    if (ring_ == nullptr) {
+      piece.outcome = fail(ErrorCode::exhausted, "no pinned memory to copy through: {}", no_ring_);
+      waiting_.pop_front();
+      report(piece);
+      continue;
+    }
+    if (free_slots_.empty()) return;
+    Task& task = *free_slots_.back();
+    free_slots_.pop_back();
+    begin_part(piece, task);
+    if (!waiting_.empty() && waiting_.front() == &piece &&
+        piece.cut == piece.piece.from.length.value) {
+      waiting_.pop_front();
+    }
+  }
+}
+
+void Lane::begin_part(AcceptedPiece& piece, Task& task) {
+  task.piece = &piece;
+  task.direction = piece.direction;
+  task.outcome = Status();
+  task.offset = piece.cut;
+  task.slot_offset = offset_in_page(piece);
+  task.length = Bytes{std::min(piece.piece.from.length.value - piece.cut,
+                               task.slot->size().value - task.slot_offset)};
+  piece.cut += task.length.value;
+  ++piece.open;
+  std::byte* const in_slot = task.slot->memory() + task.slot_offset;
+  const auto slot = reinterpret_cast<std::uintptr_t>(in_slot);
+  const bool to_gpu = task.direction == Direction::to_gpu;
+  task.copy = {.to = to_gpu ? piece.own.copy.to + task.offset : slot,
+               .from = to_gpu ? slot : piece.own.copy.from + task.offset,
+               .bytes = task.length.value};
+  if (to_gpu && piece.way == Way::filed) return give_to_storage(task);
+  if (to_gpu) copy_bytes(in_slot, piece.piece.from.memory() + task.offset, task.length.value);
+  ready_[static_cast<std::size_t>(task.direction)].push_back(&task);
+}
+
+void Lane::give_to_storage(Task& task) { to_store_.push_back(&task); }
+
+void Lane::offer_to_storage() {
+  while (!to_store_.empty()) {
+    Task& task = *to_store_.front();
+    const Piece& whole = task.piece->piece;
+    const bool to_gpu = task.direction == Direction::to_gpu;
+    const Extent slot{task.slot.get(), task.slot_offset, task.length};
+    const Extent file = (to_gpu ? whole.from : whole.to).part(task.offset, task.length);
+    const Piece piece{.from = to_gpu ? file : slot,
+                      .to = to_gpu ? slot : file,
+                      .engine = *ssd_of(file),
+                      .hint = CopyHint::stream,
+                      .tag = reinterpret_cast<std::uintptr_t>(&task)};
+    const auto accepted = options_.storage->submit({&piece, 1}, *stored_);
+    if (accepted && *accepted == 0) return;
+    to_store_.pop_front();
+    if (accepted) continue;
+    task.outcome = std::unexpected<Error>(accepted.error());
+    end_task(task);
+  }
+}
+
+void Lane::launch_ready() {
+  for (std::size_t i = 0; i < kDirections; ++i) {
+    launch(Direction(i), ready_[i]);
+    ready_[i].clear();
+  }
+}
+
+void Lane::end_task(Task& task) {
+  AcceptedPiece& piece = *task.piece;
+  if (!task.outcome && piece.outcome) piece.outcome = std::move(task.outcome);
+  if (task.slot != nullptr) free_slots_.push_back(&task);
+  --piece.open;
+  // No further part is begun where one failed.
+  if (!piece.outcome && piece.cut < piece.piece.from.length.value) {
+    std::erase(waiting_, &piece);
+    piece.cut = piece.piece.from.length.value;
+  }
+  if (piece.open == 0 && piece.cut == piece.piece.from.length.value) report(piece);
+}
+
+void Lane::report(AcceptedPiece& piece) {
+  Completion& completion = *piece.completion;
+  const std::uint64_t tag = piece.piece.tag;
+  Status outcome = std::move(piece.outcome);
+  {
+    // Before the report, so that it may submit again in the place that has become free.
+    const MutexLock lock(mutex_);
+    free_pieces_.push_back(&piece);
+  }
+  completion.complete(tag, std::move(outcome));
+}
+
+void Lane::look_at_streams() {
+  const Nanoseconds now = time_.now();
+  looked_ = now;
+  std::array<bool, kDirections> flying{};
+  {
+    const MutexLock lock(mailbox_->mutex);
+    for (Group* group : mailbox_->flying) {
+      flying[static_cast<std::size_t>(group->direction)] = true;
+      group->asked = true;
+    }
+  }
+  for (std::size_t i = 0; i < kDirections; ++i) {
+    const CUresult result = flying[i] ? streams_[i]->query() : CUDA_SUCCESS;
+    if (ends_context(result)) {
+      auto lost = fail_cuda(driver_, result, fmt::format("{} is lost", name_));
+      lost.error().code = ErrorCode::io;
+      lost.error().message += "; end the process, and look at dmesg for Xid";
+      return lose(lost.error());
+    }
+    // Any other error says nothing of what is under way, which goes on.
+    if (result != CUDA_SUCCESS) continue;
+    last_answer_[i] = now;
+    if (flying[i]) end_flying(Direction(i), {});
+  }
+  judge(now - std::ranges::min(last_answer_));
+}
+
+// All of a direction that was asked about, or without one all there is. Callbacks may be held up by
+// a host function of others in this process; their groups come back with them.
+void Lane::end_flying(std::optional<Direction> asked, const Status& outcome) {
+  Task* ended = nullptr;
+  Group* without = nullptr;
+  {
+    const MutexLock lock(mailbox_->mutex);
+    std::erase_if(mailbox_->flying, [&](Group* group) REQUIRES(mailbox_->mutex) {
+      if (asked && (!group->asked || group->direction != *asked)) return false;
+      for (Task* task = std::exchange(group->first, nullptr); task != nullptr;) {
+        if (!outcome) task->outcome = outcome;
+        Task* const next = std::exchange(task->next, ended);
+        ended = std::exchange(task, next);
+      }
+      if (group->uncalled) {
+        group->next = std::exchange(without, group);
+      } else {
+        ++mailbox_->owed;
+      }
+      return true;
+    });
+    mailbox_->uncalled = std::ranges::any_of(mailbox_->flying, &Group::uncalled);
+  }
+  free_groups(without);
+  end_tasks(ended);
+}
+
+void Lane::judge(Nanoseconds silent) {
+  if (hung_ && silent < options_.limit) {
+    hung_ = false;
+    refuse(std::nullopt);
+  }
+  if (silent < options_.limit) return;
+  if (!hung_) {
+    hung_ = true;
+    refuse(Error{ErrorCode::timed_out,
+                 fmt::format("{} has answered nothing for {:.0f} s; look at dmesg for Xid", name_,
+                             seconds(options_.limit))});
+  }
+  // Its engines may still write to memory that would be freed or used again.
+  CHECK(silent < kLimitsToTheEnd * options_.limit && "a GPU hangs with memory of this process");
+}
+
+// All that the GPU had ends; a lost context writes to nothing again.
+void Lane::lose(const Error& why) {
+  hung_ = false;  // else its end would be taken for an answer
+  refuse(why);
+  end_flying(std::nullopt, std::unexpected<Error>(why));
+  fail_waiting(why);
+}
+
+// What has not been given to the GPU.
+void Lane::fail_waiting(const Error& why) {
+  std::deque<AcceptedPiece*> waiting;
+  waiting.swap(waiting_);
+  for (AcceptedPiece* piece : waiting) {
+    piece->cut = piece->piece.from.length.value;
+    if (piece->outcome) piece->outcome = std::unexpected<Error>(why);
+    if (piece->open == 0) report(*piece);
+  }
+}
+
+void Lane::fill_ring() {
+  // A shortage may pass.
+  const Nanoseconds now = time_.now();
+  if (ring_ != nullptr || (ring_tried_ && now - *ring_tried_ < kIdle)) return;
+  ring_tried_ = now;
+  Placement near = Placement::on(host_);
+  near.strict = false;
+  near.pin = true;
+  auto ring = allocate(machine_, options_.slot * options_.slots, near);
+  if (!ring) {
+    no_ring_ = ring.error().message;
+    return;
+  }
+  ring_ = *std::move(ring);
+  for (std::size_t i = 0; i < options_.slots; ++i) {
+    slots_.push_back(std::make_unique<Task>());
+    slots_.back()->slot = std::make_unique<MemoryRange>(
+        ring_->bytes().subspan(i * options_.slot.value, options_.slot.value), host_);
+    free_slots_.push_back(slots_.back().get());
+  }
+}
+
+}  // namespace headrace::cuda

@@ -1,0 +1,287 @@
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <thread>
+
+#include "backend/cuda/engines/lane_testing.h"
+
+namespace headrace::cuda {
+namespace {
+
+using LaneThread = LaneFixture;
+
+Driver honest;
+std::atomic<CUresult> answer;  // of streams to questions; CUDA_SUCCESS: the honest one
+std::atomic<int> questions;
+thread_local CUstreamCaptureMode mode_here = CU_STREAM_CAPTURE_MODE_GLOBAL;
+std::atomic<int> good_answers;
+std::atomic<bool> may_return;
+
+CUresult answer_or_ask(CUstream stream) {
+  const CUresult result = answer;
+  EXPECT_EQ(mode_here, CU_STREAM_CAPTURE_MODE_RELAXED) << "else it breaks others' graphs";
+  ++questions;
+  return result == CUDA_SUCCESS ? honest.cuStreamQuery(stream) : result;
+}
+
+// Holds the first good answer back.
+CUresult answer_late(CUstream stream) {
+  const CUresult result = honest.cuStreamQuery(stream);
+  if (result != CUDA_SUCCESS || ++good_answers > 1) return result;
+  const Nanoseconds end = system_clock().now() + kBound;
+  while (!may_return && system_clock().now() < end) {
+    std::this_thread::sleep_for(std::chrono::milliseconds{1});
+  }
+  return result;
+}
+
+CUresult refuse_callback(CUstream, CUhostFn, void*) { return CUDA_ERROR_OUT_OF_MEMORY; }
+
+void script_answers_without_callbacks(Driver& scripted) {
+  honest = scripted;
+  scripted.cuStreamQuery = answer_or_ask;
+  scripted.cuLaunchHostFunc = refuse_callback;
+  scripted.cuThreadExchangeStreamCaptureMode = [](CUstreamCaptureMode* mode) {
+    std::swap(*mode, mode_here);
+    return CUDA_SUCCESS;
+  };
+}
+
+void script_late_answer_without_callbacks(Driver& scripted) {
+  script_answers_without_callbacks(scripted);
+  scripted.cuStreamQuery = answer_late;
+}
+
+std::atomic<bool> held_up;
+Mutex held_mutex;
+std::vector<std::pair<CUhostFn, void*>> held GUARDED_BY(held_mutex);
+
+CUresult hold_callback(CUstream stream, CUhostFn then, void* data) {
+  if (!held_up) return honest.cuLaunchHostFunc(stream, then, data);
+  const MutexLock lock(held_mutex);
+  held.emplace_back(then, data);
+  return CUDA_SUCCESS;
+}
+
+std::size_t call_back() {
+  std::vector<std::pair<CUhostFn, void*>> late;
+  {
+    const MutexLock lock(held_mutex);
+    late.swap(held);
+  }
+  for (const auto& [then, data] : late) then(data);
+  return late.size();
+}
+
+void script_held_callbacks(Driver& scripted) {
+  honest = scripted;
+  scripted.cuLaunchHostFunc = hold_callback;
+}
+
+std::atomic<CUstream> hung_stream;
+
+CUresult copy_and_note(CUdeviceptr to, CUdeviceptr from, std::size_t bytes, CUstream stream) {
+  CUstream none = nullptr;
+  hung_stream.compare_exchange_strong(none, stream);
+  return honest.cuMemcpyAsync(to, from, bytes, stream);
+}
+
+CUresult answer_of_hung(CUstream stream) {
+  return held_up && stream == hung_stream ? CUDA_ERROR_NOT_READY : honest.cuStreamQuery(stream);
+}
+
+// Only the first of its callbacks is held up.
+CUresult hold_first_callback(CUstream stream, CUhostFn then, void* data) {
+  {
+    const MutexLock lock(held_mutex);
+    if (held.empty()) {
+      held.emplace_back(then, data);
+      return CUDA_SUCCESS;
+    }
+  }
+  return honest.cuLaunchHostFunc(stream, then, data);
+}
+
+void script_one_hung_stream(Driver& scripted) {
+  honest = scripted;
+  scripted.cuMemcpyAsync = copy_and_note;
+  scripted.cuStreamQuery = answer_of_hung;
+  scripted.cuLaunchHostFunc = hold_first_callback;
+}
+
+TEST_F(LaneThread, ALostGpuEndsAllItHadAndTakesNoMore) {
+  open("lost_after=40,latency=100us");
+  std::size_t accepted = 0;
+  std::optional<Error> refused;
+  const auto all = pieces(64);
+  const Nanoseconds end = system_clock().now() + kBound;
+  while (!refused && system_clock().now() < end) {
+    const auto taken = lane_->accept(std::span(all).first(8), outcomes_);
+    if (taken) {
+      accepted += *taken;
+    } else {
+      refused = taken.error();
+    }
+  }
+  ASSERT_TRUE(refused);
+  EXPECT_EQ(refused->code, ErrorCode::io);
+  EXPECT_NE(refused->message.find("is lost"), std::string::npos) << refused->message;
+  ASSERT_TRUE(outcomes_.await(static_cast<std::uint32_t>(accepted)));
+  EXPECT_EQ(outcomes_.well().size() + outcomes_.failed().size(), accepted);
+  EXPECT_FALSE(outcomes_.failed().empty());
+}
+
+// The copy goes on, whatever becomes of a question.
+TEST_F(LaneThread, AnErrorThatEndsNoContextEndsNoPiece) {
+  answer = CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
+  questions = 0;
+  open("", {}, script_answers_without_callbacks);
+  std::ranges::fill(pinned_->bytes(), std::byte{7});
+  ASSERT_EQ(lane_->accept(pieces(1), outcomes_).value_or(0), 1U);
+  const Nanoseconds end = system_clock().now() + kBound;
+  while (questions == 0 && system_clock().now() < end) std::this_thread::yield();
+  answer = CUDA_SUCCESS;
+  ASSERT_TRUE(outcomes_.await(1));
+  EXPECT_TRUE(outcomes_.failed().empty()) << outcomes_.last().message;
+  EXPECT_EQ(test::read_gpu(*memory_, 0, 1 << 16), std::vector<std::byte>(1 << 16, std::byte{7}));
+}
+
+TEST_F(LaneThread, AnAnswerIsForWhatWasThereWhenItWasAsked) {
+  answer = CUDA_SUCCESS;
+  good_answers = 0;
+  may_return = false;
+  open("latency=50ms", {}, script_late_answer_without_callbacks);
+  test::write_gpu(*memory_, 0, std::vector<std::byte>(1 << 17, std::byte{7}));
+  auto back = pieces(2);
+  for (Piece& piece : back) std::swap(piece.from, piece.to);
+  ASSERT_EQ(lane_->accept(std::span(back).first(1), outcomes_).value_or(0), 1U);
+  const Nanoseconds end = system_clock().now() + kBound;
+  while (good_answers == 0 && system_clock().now() < end) std::this_thread::yield();
+  ASSERT_EQ(lane_->accept(std::span(back).last(1), outcomes_).value_or(0), 1U);
+  may_return = true;
+  ASSERT_TRUE(outcomes_.await(2));
+  const auto there = pinned_->bytes().first(1 << 17);
+  EXPECT_EQ(std::ranges::count(there, std::byte{7}), 1 << 17);
+}
+
+TEST_F(LaneThread, AGpuThatHangsAndThenIsLostStaysLost) {
+  answer = CUDA_ERROR_NOT_READY;
+  open("", {.limit = std::chrono::milliseconds{500}}, script_answers_without_callbacks);
+  ASSERT_EQ(lane_->accept(pieces(1), outcomes_).value_or(0), 1U);
+  const auto refusal = [&]() -> std::optional<Error> {
+    const auto taken = lane_->accept({}, outcomes_);
+    return taken ? std::nullopt : std::optional(taken.error());
+  };
+  const Nanoseconds end = system_clock().now() + kBound;
+  while (!refusal() && system_clock().now() < end) std::this_thread::yield();
+  answer = CUDA_ERROR_ILLEGAL_ADDRESS;
+  ASSERT_TRUE(outcomes_.await(1));
+  EXPECT_EQ(outcomes_.failed().size(), 1U);
+  // The next look of a lane with nothing to do is a second later.
+  const Nanoseconds looked = system_clock().now() + std::chrono::milliseconds{1200};
+  while (refusal() && system_clock().now() < looked) {
+    std::this_thread::sleep_for(std::chrono::milliseconds{10});
+  }
+  const auto refused = refusal();
+  ASSERT_TRUE(refused);
+  EXPECT_EQ(refused->code, ErrorCode::io);
+}
+
+std::atomic<CUdeviceptr> copied_from;
+CUresult copy_and_note_source(CUdeviceptr to, CUdeviceptr from, std::size_t bytes,
+                              CUstream stream) {
+  copied_from = from;
+  return honest.cuMemcpyAsync(to, from, bytes, stream);
+}
+
+TEST_F(LaneThread, TriesAgainToHaveSlots) {
+  open("", {}, [](Driver& scripted) {
+    honest = scripted;
+    scripted.cuMemcpyAsync = copy_and_note_source;
+  });
+  auto plain = allocate(gpu_->machine, 64_KiB, Placement::on(test::kDram)).value();
+  const auto at = reinterpret_cast<std::uintptr_t>(plain->memory());
+  Piece piece = pieces(1).front();
+  piece.from = whole(*plain);
+  {
+    const ScopedVariable none("HEADRACE_LIBCUDA", "/nowhere/libcuda.so");
+    ASSERT_EQ(lane_->accept({&piece, 1}, outcomes_).value_or(0), 1U);
+    ASSERT_TRUE(outcomes_.await(1));
+    EXPECT_EQ(copied_from, at) << "there are none";
+  }
+  const Nanoseconds end = system_clock().now() + kBound;
+  for (std::uint32_t sent = 2; copied_from == at && system_clock().now() < end; ++sent) {
+    ASSERT_EQ(lane_->accept({&piece, 1}, outcomes_).value_or(0), 1U);
+    ASSERT_TRUE(outcomes_.await(sent));
+    std::this_thread::sleep_for(std::chrono::milliseconds{20});
+  }
+  EXPECT_NE(copied_from, at);
+}
+
+// As where a host function of another in the process blocks: the streams tell.
+TEST_F(LaneThread, CallbacksThatAreHeldUpHoldNothingUp) {
+  held_up = true;
+  open("", {.max_pieces = 4, .slots = 1, .limit = std::chrono::milliseconds{500}},
+       script_held_callbacks);
+  const auto all = pieces(32);
+  std::uint32_t sent = 0;
+  // Each by itself, more than there are groups.
+  const auto send_all = [&] {
+    for (const Piece& piece : all) {
+      const auto taken = lane_->accept({&piece, 1}, outcomes_);
+      ASSERT_TRUE(taken) << taken.error().message;
+      sent += static_cast<std::uint32_t>(*taken);
+      ASSERT_TRUE(outcomes_.await(sent));
+    }
+  };
+  send_all();
+  EXPECT_EQ(call_back(), 1U) << "none are asked for meanwhile";
+  held_up = false;
+  send_all();
+  EXPECT_EQ(outcomes_.well().size(), 64U);
+  EXPECT_TRUE(outcomes_.failed().empty()) << outcomes_.last().message;
+}
+
+TEST_F(LaneThread, OneDirectionThatHangsIsNoticedWhileAnotherWorks) {
+  held_up = true;
+  hung_stream = nullptr;
+  open("", {.limit = std::chrono::milliseconds{500}}, script_one_hung_stream);
+  ASSERT_EQ(lane_->accept(pieces(1), outcomes_).value_or(0), 1U);
+  Piece back = pieces(2).back();
+  std::swap(back.from, back.to);
+  std::optional<Error> refused;
+  const Nanoseconds end = system_clock().now() + std::chrono::seconds{20};
+  std::uint32_t ended = 0;
+  while (system_clock().now() < end) {
+    const auto taken = lane_->accept({&back, 1}, outcomes_);
+    if (!taken) {
+      refused = taken.error();
+      break;
+    }
+    ended += static_cast<std::uint32_t>(*taken);
+    ASSERT_TRUE(outcomes_.await(ended));
+  }
+  held_up = false;
+  ASSERT_TRUE(outcomes_.await(ended + 1)) << "it answers again";
+  call_back();
+  ASSERT_TRUE(refused);
+  EXPECT_EQ(refused->code, ErrorCode::timed_out);
+}
+
+// What a silent GPU was given may still be written: the process does not go on with that memory.
+TEST_F(LaneThread, ASilentGpuIsGivenNoMoreAndThenTheProcessEnds) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  const auto wait_for_the_end = [&] {
+    open("stall_after=20", {.limit = std::chrono::milliseconds{200}});
+    std::optional<Error> refused;
+    while (!refused) {
+      const auto taken = lane_->accept(pieces(8), outcomes_);
+      if (!taken) refused = taken.error();
+    }
+    if (refused->code == ErrorCode::timed_out) std::this_thread::sleep_for(kBound);
+  };
+  EXPECT_DEATH(wait_for_the_end(), "a GPU hangs with memory of this process");
+}
+
+}  // namespace
+}  // namespace headrace::cuda

@@ -1,0 +1,28 @@
+// Hears from the storage backend what became of slots that were given to it, and hands them to
+// their lane. Thread-safe.
+#pragma once
+
+#include <memory>
+#include <utility>
+
+#include "backend/cuda/engines/lane.h"
+
+namespace headrace::cuda {
+
+class Lane::Stored final : public Completion {
+ public:
+  explicit Stored(std::shared_ptr<Mailbox> mailbox) : mailbox_(std::move(mailbox)) {}
+
+  void complete(std::uint64_t tag, Status outcome) noexcept override {
+    Task* const task = reinterpret_cast<Task*>(tag);
+    task->outcome = std::move(outcome);
+    const MutexLock lock(mailbox_->mutex);
+    task->next = std::exchange(mailbox_->stored, task);
+    mailbox_->wake.notify_one();
+  }
+
+ private:
+  const std::shared_ptr<Mailbox> mailbox_;
+};
+
+}  // namespace headrace::cuda

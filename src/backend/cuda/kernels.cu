@@ -1,0 +1,112 @@
+// The kernels of the CUDA backend. tools/make_ptx.sh makes kernels.ptx of this, which the library
+// carries: without headers, so that clang compiles it without a CUDA toolkit. kernels.h says what each
+// does. Each is a loop over the grid: any grid and block of one dimension is right.
+using u32 = unsigned int;
+using u64 = unsigned long long;
+using v4 = u32 __attribute__((ext_vector_type(4)));
+
+#define KERNEL extern "C" __attribute__((global)) void
+
+namespace {
+
+__attribute__((device)) inline u64 first() {
+  return static_cast<u64>(__nvvm_read_ptx_sreg_ctaid_x()) * __nvvm_read_ptx_sreg_ntid_x() +
+         __nvvm_read_ptx_sreg_tid_x();
+}
+
+__attribute__((device)) inline u64 stride() {
+  return static_cast<u64>(__nvvm_read_ptx_sreg_nctaid_x()) * __nvvm_read_ptx_sreg_ntid_x();
+}
+
+__attribute__((device)) inline void add(u32* to, u32 value) {
+  __atomic_fetch_add(to, value, __ATOMIC_RELAXED);
+}
+
+__attribute__((device)) inline void add(u64* to, u64 value) {
+  __atomic_fetch_add(to, value, __ATOMIC_RELAXED);
+}
+
+// The finaliser of SplitMix64.
+__attribute__((device)) inline u64 mix(u64 z) {
+  z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9;
+  z = (z ^ (z >> 27)) * 0x94d049bb133111eb;
+  return z ^ (z >> 31);
+}
+
+// One thread's part of a copy, by elements of one size.
+template <class Element>
+__attribute__((device)) inline void copy_elements(char* to, const char* from, u64 count, u64 block,
+                                                  const u64* to_index, const u64* from_index) {
+  const u64 per_block = block / sizeof(Element);
+#pragma unroll 1
+  for (u64 i = first(); i < count * per_block; i += stride()) {
+    const u64 b = i / per_block;
+    const u64 at = (i % per_block) * sizeof(Element);
+    const u64 target = (to_index != nullptr ? to_index[b] : b) * block + at;
+    const u64 source = (from_index != nullptr ? from_index[b] : b) * block + at;
+    *reinterpret_cast<Element*>(to + target) = *reinterpret_cast<const Element*>(from + source);
+  }
+}
+
+}  // namespace
+
+KERNEL headrace_read_narrow(const u32* data, u64 count, u32* sum) {
+  u32 own = 0;
+#pragma unroll 1
+  for (u64 i = first(); i < count; i += stride()) own += data[i];
+  add(sum, own);
+}
+
+KERNEL headrace_write_narrow(u32* data, u64 count, u32 value) {
+#pragma unroll 1
+  for (u64 i = first(); i < count; i += stride()) data[i] = value + static_cast<u32>(i);
+}
+
+KERNEL headrace_read_wide(const v4* data, u64 count, u32* sum) {
+  const u64 step = stride();
+  v4 a = 0, b = 0, c = 0, d = 0;
+  u64 i = first();
+#pragma unroll 1
+  for (; i + 3 * step < count; i += 4 * step) {
+    a += data[i];
+    b += data[i + step];
+    c += data[i + 2 * step];
+    d += data[i + 3 * step];
+  }
+#pragma unroll 1
+  for (; i < count; i += step) a += data[i];
+  const v4 own = (a + b) + (c + d);
+  add(sum, (own.x + own.y) + (own.z + own.w));
+}
+
+KERNEL headrace_write_wide(v4* data, u64 count, u32 value) {
+  const v4 filled = value;
+#pragma unroll 1
+  for (u64 i = first(); i < count; i += stride()) data[i] = filled;
+}
+
+KERNEL headrace_copy_blocks(char* to, const char* from, u64 count, u64 block, const u64* to_index,
+                            const u64* from_index) {
+  const u64 odd = reinterpret_cast<u64>(to) | reinterpret_cast<u64>(from) | block;
+  if (odd % 16 == 0) {
+    copy_elements<v4>(to, from, count, block, to_index, from_index);
+  } else if (odd % 4 == 0) {
+    copy_elements<u32>(to, from, count, block, to_index, from_index);
+  } else {
+    copy_elements<char>(to, from, count, block, to_index, from_index);
+  }
+}
+
+KERNEL headrace_checksum(const u64* data, u64 count, u64* sum) {
+  u64 own = 0;
+  for (u64 i = first(); i < count; i += stride()) own += mix(data[i] + mix(i));
+  add(sum, own);
+}
+
+KERNEL headrace_chase(const u64* next, u64 start, u64 steps, u64* end) {
+  if (first() != 0) return;
+  u64 at = start;
+#pragma unroll 1
+  for (u64 i = 0; i < steps; ++i) at = next[at];
+  *end = at;
+}

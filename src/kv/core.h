@@ -1,0 +1,441 @@
+// What Store, Match, Load and Stored are made of.
+//
+// One lock for the tables: which block has a copy in which slot of which tier. No copy is started,
+// waited for or told of under it (Later). A copy of a block is
+//   filling -> ready -> leaving -> none        leaving: on its way to a slower tier, still served
+//                  \--> damaged -> none        damaged: served no more, goes with its last pin
+// Ready copies are in their tier's order of eviction, and those that flush() is writing. A
+// block that is pinned loses no copy.
+//
+// Work that follows the end of a copy is a Job, part of what it belongs to: one that takes time
+// (checksums, copies that cores make of a load) is done by the worker or by who waits. So no end
+// needs memory. What it starts may:
+// where there is none, that fails, and the block is dropped. Functions that others' threads call at
+// an end are noexcept.
+//
+// CPUs compute checksums. What goes between a folder and memory that they do not address passes
+// through memory that they do: a slot of the first tier of such memory, or some taken for it.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <list>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <thread>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include "backend/cuda/cuda.h"
+#include "core/fork.h"
+#include "core/mutex.h"
+#include "headrace/buffer.h"
+#include "headrace/kv/store.h"
+#include "kv/folder.h"
+
+namespace headrace::kv {
+
+inline constexpr const char* kTheStore = "the KV store";
+// Longer ones are taken for this; sums of times do not overflow then.
+inline constexpr Nanoseconds kLongestWait = std::chrono::years{1};
+// Short enough to be copied without memory.
+inline const Error kNoMemory{ErrorCode::exhausted, "out of memory"};
+
+struct Entry;
+struct Demotion;
+
+struct Copy : EvictionLinks {
+  enum class State : std::uint8_t { none, filling, ready, leaving, damaged };
+  Entry* entry = nullptr;
+  std::uint32_t slot = 0;
+  State state = State::none;
+
+  bool served() const { return state == State::ready || state == State::leaving; }
+};
+
+// A block of which there is a copy, or that waits for room.
+struct Entry {
+  Key key;
+  unsigned pins = 0;     // of matches and loads
+  bool waiting = false;  // for a slot of the first tier
+  std::array<Copy, kMostTiers> copies;
+
+  std::optional<unsigned> fastest() const;
+};
+
+struct Tier {
+  TierStats counts;
+  std::unique_ptr<Buffer> buffer;  // one of these
+  std::unique_ptr<Folder> folder;
+  std::uint32_t slots = 0;
+  std::vector<std::uint32_t> free;
+  std::unique_ptr<EvictionOrder> order;
+  unsigned filling = 0;
+  unsigned leaving = 0;
+
+  const Object& object() const {
+    return folder != nullptr ? static_cast<const Object&>(folder->file()) : *buffer;
+  }
+};
+
+// Whose jobs are done first: loads wait for no checksum of a block that leaves.
+enum class Turn : std::uint8_t { demand, load, other };
+
+struct Job {
+  virtual ~Job() = default;
+  virtual void run() noexcept = 0;
+  virtual Turn turn() const { return Turn::other; }
+  Job* next = nullptr;
+};
+
+// A job that hears of the end of a copy.
+struct Copying : Job {
+  // Sees to it that copied() is called at the end of `transfer`. Where there is no memory for that,
+  // it is tried again as a job.
+  void hear(StoreCore& core, const Transfer& transfer) noexcept;
+  virtual void copied(const Result<MoveStats>& outcome) noexcept = 0;
+
+ protected:
+  // For run(): whether it was only that.
+  bool heard_late(StoreCore& core) noexcept;
+
+ private:
+  std::optional<Transfer> unheard_;
+};
+
+// In their order; it owns none.
+class JobList {
+ public:
+  JobList() = default;
+  JobList(const JobList&) = delete;
+  JobList& operator=(const JobList&) = delete;
+  bool empty() const { return first_ == nullptr; }
+  std::size_t size() const { return size_; }
+  void push(Job& job) {
+    job.next = nullptr;
+    *last_ = &job;
+    last_ = &job.next;
+    ++size_;
+  }
+  // nullptr: empty.
+  Job* pop() {
+    Job* const job = first_;
+    if (job == nullptr) return nullptr;
+    first_ = job->next;
+    if (first_ == nullptr) last_ = &first_;
+    --size_;
+    return job;
+  }
+  // Whether it was there.
+  bool remove(Job& job) {
+    for (Job** at = &first_; *at != nullptr; at = &(*at)->next) {
+      if (*at != &job) continue;
+      *at = job.next;
+      if (last_ == &job.next) last_ = at;
+      --size_;
+      return true;
+    }
+    return false;
+  }
+
+ private:
+  Job* first_ = nullptr;
+  Job** last_ = &first_;
+  std::size_t size_ = 0;
+};
+
+// What is done once the lock is let go.
+class Later {
+ public:
+  Later() = default;
+  Later(const Later&) = delete;
+  Later& operator=(const Later&) = delete;
+  ~Later() {
+    while (Job* const job = jobs_.pop()) job->run();
+  }
+  void add(Job& job) { jobs_.push(job); }
+
+ private:
+  JobList jobs_;
+};
+
+// An end that can be waited for and told of.
+struct Ending {
+  Mutex mutex;
+  std::atomic<bool> over{false};  // nothing of what is told changes any more
+  std::vector<std::function<void()>> thens GUARDED_BY(mutex);
+};
+
+struct StoredState final : Job, std::enable_shared_from_this<StoredState> {
+  StoreCore* core = nullptr;
+  std::size_t left GUARDED_BY(ending.mutex) = 0;
+  StoredCounts counts GUARDED_BY(ending.mutex);
+  Ending ending;
+  std::atomic<std::uint32_t> word{0};  // 1: over
+  std::shared_ptr<const void> keep;    // as of StoreRequest
+  std::shared_ptr<StoredState> self;   // while it is a job
+  void run() noexcept override;        // tells its end
+};
+
+// A block of a store, from the user's memory to a slot.
+struct Arrival final : Copying {
+  std::shared_ptr<StoredState> state;
+  Entry* entry = nullptr;
+  Extent from;
+  Layout layout = Layout::page_first;
+  std::size_t position = 0;
+  Priority priority = Priority::migration;
+  void run() noexcept override;  // starts its copy
+  void copied(const Result<MoveStats>& outcome) noexcept override;
+};
+
+// One block of a load.
+struct LoadItem {
+  Entry* entry = nullptr;
+  unsigned tier = 0;
+  std::uint32_t slot = 0;
+  std::size_t position = 0;
+  std::optional<std::uint32_t> kept;  // the slot of the first tier of CPUs that will have it
+  Extent through;                     // memory by which it goes, if any: that slot, or `passage`
+  std::atomic<bool> failed{false};    // damaged, or not copied
+};
+
+// What of a load is told together: a layer, or all.
+struct LoadGroup final : Copying {
+  LoadState* load = nullptr;
+  unsigned first = 0;
+  unsigned layers = 0;
+  std::vector<unsigned> owners;                         // of each pair in flight: the item's number
+  void (StoreCore::*then)(LoadGroup&, bool) = nullptr;  // what follows; whether all went well
+  std::atomic<bool> wanted{false};                      // whatever moves of it goes as demand
+  bool started = false;
+  Transfer moving GUARDED_BY(ending.mutex);
+  Status outcome GUARDED_BY(ending.mutex);
+  Ending ending;
+  void run() noexcept override;
+  Turn turn() const override;
+  void copied(const Result<MoveStats>& moved) noexcept override;
+};
+
+struct LoadState final : Job, std::enable_shared_from_this<LoadState> {
+  StoreCore* core = nullptr;
+  Extent into;
+  LoadOptions options;
+  Nanoseconds asked{0};  // when: its deadlines count from then
+  std::vector<LoadItem> items;
+  std::vector<LoadGroup> groups;
+  std::unique_ptr<Buffer> passage;  // of blocks that CPUs look at on the way
+  std::shared_ptr<LoadState> self;  // while it is a job
+  void run() noexcept override;     // lets the passage go
+  std::atomic<std::size_t> leading{0};
+  std::atomic<bool> cancelled{false};
+  std::atomic<std::size_t> left{0};    // groups
+  std::atomic<std::uint32_t> word{0};  // changes with each group that ends
+
+  LoadGroup& group_of(unsigned layer) { return groups.size() == 1 ? groups[0] : groups[layer]; }
+};
+
+// A load or a store that has not begun, since a stream of the user's is not yet where it was.
+struct Parked {
+  std::unique_ptr<cuda::StreamPoint> point;
+  Nanoseconds until{0};
+  std::shared_ptr<LoadState> load;  // one of these two
+  std::shared_ptr<StoredState> stored;
+  std::unique_ptr<JobList> arrivals = std::make_unique<JobList>();  // of the store
+  Status outcome;
+};
+
+class StoreCore {
+ public:
+  static Result<std::unique_ptr<StoreCore>> open(Mover& mover, StoreOptions options);
+  ~StoreCore();
+
+  const Geometry& geometry() const { return options_.geometry; }
+  const Origin& origin() const { return origin_; }
+  Mover& mover() { return mover_; }
+
+  // matching.cpp
+  Match match(std::span<const Key> keys);
+  void let_go(const Match& match);
+
+  // storing.cpp
+  Result<Stored> store(std::span<const Key> keys, const Extent& from, const StoreRequest& request);
+
+  // loading.cpp
+  Result<Load> load(std::span<const Key> keys, const Extent& into, const LoadOptions& options);
+  void start(LoadGroup& group) noexcept;
+  void verify(LoadGroup& group) noexcept;
+  void cancel(LoadState& load);
+  // What is moving of it, or waits for its turn, goes before what is less urgent.
+  void promote(LoadGroup& group);
+
+  // room.cpp
+  Status flush(Nanoseconds timeout);
+
+  // storing.cpp
+  void start(Arrival& arrival) noexcept;
+  void stored(std::unique_ptr<Arrival> arrival, const Error* why) noexcept;
+
+  // Sleeps until `ended`, doing what is to be done. `word` changes once `ended` has become true.
+  Status wait(const std::atomic<std::uint32_t>& word, const std::function<bool()>& ended,
+              Nanoseconds timeout, const char* what);
+  void poll();
+  StoreStats stats() const;
+
+  // Tells an end and wakes who waits for it.
+  void end(Ending& ending, std::atomic<std::uint32_t>& word) noexcept;
+  void enqueue(Job& job) noexcept;
+
+ private:
+  friend struct Demotion;
+
+  StoreCore(Mover& mover, StoreOptions options);
+  Status open_tier(unsigned index);
+  // Where what CPUs look at on its way is put.
+  Placement passage_memory() const;
+  void take_over_found(Tier& tier) REQUIRES(mutex_);
+  std::shared_ptr<LoadState> one_not_cancelled();
+
+  // A copy of `bytes` at `from` within the slot.
+  Extent in_slot(const Tier& tier, std::uint32_t slot, std::uint64_t from, Bytes bytes) const;
+  // The fragments of the user's memory for layers [first, first + layers) of one block, each with
+  // its place in a slot.
+  struct Fragment {
+    Extent user;
+    std::uint64_t in_block;
+    Bytes bytes;
+  };
+  void fragments(const Extent& user, Layout layout, std::size_t position, unsigned first,
+                 unsigned layers, std::vector<Fragment>& result) const;
+  Status check_user(const Extent& user, std::size_t blocks,
+                    std::span<const std::size_t> positions) const;
+
+  // room.cpp. A slot that can be filled now.
+  std::optional<std::uint32_t> take_slot(unsigned tier) REQUIRES(mutex_);
+  // Lets blocks leave until so many slots are free or will be.
+  void make_room(unsigned tier, std::size_t wanted) REQUIRES(mutex_);
+  bool let_one_leave(unsigned tier) REQUIRES(mutex_);
+  // Slots of the tier that are kept free.
+  std::size_t reserve_of(unsigned tier) const;
+  // Starts the copy of `copy` to a slower tier that has a slot for it.
+  bool demote(Copy& copy, unsigned tier) REQUIRES(mutex_);
+  // The same to this slot; `stays`: the copy is not dropped then. False: no memory.
+  bool send(Copy& copy, unsigned tier, unsigned to, std::uint32_t slot, bool stays)
+      REQUIRES(mutex_);
+  bool only_in_memory(const Entry& entry) const REQUIRES(mutex_);
+  // Starts to write what is next of `keys`. False: nothing is left to be written or under way.
+  bool flush_some(std::vector<Key>& keys);
+  // `why`: it failed.
+  void demoted(Demotion& demotion, const Error* why) noexcept;
+  void fill(Copy& copy, Entry& entry, unsigned tier, std::uint32_t slot) REQUIRES(mutex_);
+  void ready(Copy& copy, unsigned tier) REQUIRES(mutex_);
+  // The slot is free again; the entry goes with its last copy.
+  void drop(Copy& copy, unsigned tier) REQUIRES(mutex_);
+  void pin(Entry& entry) REQUIRES(mutex_);
+  void unpin(Entry& entry) REQUIRES(mutex_);
+  bool elsewhere(const Entry& entry, unsigned tier) const REQUIRES(mutex_);
+  void note(const Error& error) noexcept REQUIRES(mutex_);
+
+  // storing.cpp
+  void place_pending(Later& later) REQUIRES(mutex_);
+  bool touch(Entry& entry) REQUIRES(mutex_);
+  // Makes an entry that waits for its block. nullptr: it is refused.
+  Arrival* expect(const Key& key, const std::shared_ptr<StoredState>& state) REQUIRES(mutex_);
+  // It does not come.
+  void drop_pending(std::unique_ptr<Arrival> arrival, std::size_t StoredCounts::* what,
+                    Later& later) REQUIRES(mutex_);
+  void count(StoredState& state, std::size_t StoredCounts::* what, std::size_t blocks, Later& later)
+      REQUIRES(mutex_);
+
+  // loading.cpp
+  // How many leading blocks there are; where that is not all, none is pinned.
+  std::size_t pin_all(std::span<const Key> keys, LoadState& load) noexcept REQUIRES(mutex_);
+  void keep(LoadState& load) REQUIRES(mutex_);
+  void begin(LoadState& load) noexcept;
+  // None of it is copied.
+  void give_up(LoadState& load, const Error& why) noexcept;
+  // For the blocks that pass through memory of CPUs and have no slot there.
+  void take_passage(LoadState& load) noexcept;
+  void start_copies(LoadGroup& group);
+  void listen_to(LoadGroup& group, std::span<const MovePair> pairs, Priority priority,
+                 void (StoreCore::*then)(LoadGroup&, bool));
+  Priority priority_of(const std::shared_ptr<LoadState>& load, const LoadGroup& group);
+  void arrived(LoadGroup& group, bool well) noexcept;
+  void pass_on(LoadGroup& group);
+  void passed_on(LoadGroup& group, bool well) noexcept;
+  void finish(LoadGroup& group) noexcept;
+  void ended(LoadState& load, Later& later);
+  // `read`: what has moved was read from the tiers of the blocks.
+  void note_failures(LoadGroup& group, bool read) noexcept;
+  void fail_group(LoadGroup& group, const Error& error) noexcept;
+  void fail_item(LoadGroup& group, unsigned item, const Error& error, bool read) noexcept;
+  // Whether a read of the item that failed tells of its copy: on SSD, or in the memory of a GPU
+  // that is not the one it goes to.
+  bool may_be_lost(const LoadGroup& group, const LoadItem& item) const;
+  bool from_folder(const LoadItem& item) const { return tiers_[item.tier].folder != nullptr; }
+  bool verified(const LoadGroup& group, const LoadItem& item, unsigned layer) const;
+
+  // streams.cpp. nullptr: there is none to wait for.
+  Result<std::unique_ptr<cuda::StreamPoint>> point_of(const Extent& user,
+                                                      std::optional<std::uint64_t> stream) const;
+  void park(std::list<Parked>& one) noexcept;
+  bool over(Parked& parked) const;
+  void go_on(Parked& parked) noexcept;
+  // Begins what waited for streams that have come so far; how long until the next look.
+  Nanoseconds look_at_streams() noexcept;
+
+  JobList& jobs_of(Turn turn) REQUIRES(jobs_mutex_) {
+    return jobs_[static_cast<std::size_t>(turn)];
+  }
+  bool run_one();
+  void work();
+  // Promotes what has become urgent; how long until the next.
+  Nanoseconds promote_due();
+  void begin_operation() { ++operations_; }
+  // The last that is done: the store may be gone then.
+  void end_operation() { --operations_; }
+  friend struct LoadState;
+
+  // Immutable after construction.
+  Mover& mover_;
+  const StoreOptions options_;
+  const Origin origin_;
+  const std::uint64_t block_;
+  const std::uint64_t slot_;
+  std::optional<unsigned> for_cpus_;  // the first tier that CPUs address; constant after open()
+
+  mutable Mutex mutex_;
+  std::vector<Tier> tiers_;  // their number and objects are immutable after open()
+  std::unordered_map<Key, Entry, std::size_t (*)(const Key&)> entries_ GUARDED_BY(mutex_);
+  JobList pending_ GUARDED_BY(mutex_);  // arrivals, which it owns
+  std::unordered_map<LoadState*, std::shared_ptr<LoadState>> loads_ GUARDED_BY(mutex_);
+  // Layers that a deadline makes urgent, by when.
+  std::multimap<Nanoseconds, std::pair<std::weak_ptr<LoadState>, unsigned>> due_ GUARDED_BY(mutex_);
+  std::uint64_t in_flight_ GUARDED_BY(mutex_) = 0;
+  bool closing_ GUARDED_BY(mutex_) = false;
+  StoreStats counts_ GUARDED_BY(mutex_);
+  std::string last_error_ GUARDED_BY(mutex_);
+  std::uint64_t pinned_ GUARDED_BY(mutex_) = 0;  // entries
+
+  Mutex jobs_mutex_;
+  CondVar jobs_there_;
+  std::array<JobList, 3> jobs_ GUARDED_BY(jobs_mutex_);  // by turn
+  bool stopping_ GUARDED_BY(jobs_mutex_) = false;
+  bool due_changed_ GUARDED_BY(jobs_mutex_) = false;  // the worker slept for too long otherwise
+  std::thread worker_;
+
+  Mutex parked_mutex_;
+  std::list<Parked> parked_ GUARDED_BY(parked_mutex_);
+  std::atomic<std::size_t> parked_count_{0};  // with those that are being looked at
+  std::atomic<bool> giving_up_{false};        // the store is being closed
+
+  std::atomic<std::uint64_t> operations_{0};  // that will touch the store again
+  std::atomic<std::uint32_t> demotions_ended_{0};
+};
+
+}  // namespace headrace::kv

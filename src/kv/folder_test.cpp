@@ -1,0 +1,256 @@
+// Torn, foreign, stale and hostile files, and who may open a folder.
+#include "kv/folder.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+
+#include <fstream>
+
+#include "kv/kv_testing.h"
+
+namespace headrace {
+namespace {
+
+using namespace test;
+
+constexpr std::size_t kBlocks = 8;
+
+struct KvFolder : testing::Test {
+  // All blocks are on SSD when the store is gone.
+  void fill() {
+    rig.open({4}, kBlocks);
+    keys = kv::keys(rig.geometry, tokens(4 * kBlocks));
+    for (const kv::Key& key : keys) ASSERT_TRUE(rig.put({&key, 1}).has_value());
+    ASSERT_TRUE(rig.store->flush().has_value());
+    rig.store.reset();
+  }
+  Error refusal(const kv::StoreOptions& options) {
+    const auto made = kv::Store::open(*rig.mover, options);
+    return made ? Error{} : made.error();
+  }
+  // Writes `text` at `offset` of a file of the folder.
+  void scribble(const char* file, std::uint64_t offset, std::string_view text) {
+    const int fd = ::open((rig.folder.path / file).c_str(), O_WRONLY);
+    ASSERT_GE(fd, 0);
+    EXPECT_EQ(pwrite(fd, text.data(), text.size(), static_cast<off_t>(offset)),
+              static_cast<ssize_t>(text.size()));
+    close(fd);
+  }
+  std::uint64_t header_bytes() {
+    return (std::filesystem::file_size(rig.folder.path / "index") - 4096) / kBlocks;
+  }
+  // How many blocks are served, each of them right, one by one.
+  std::size_t served() {
+    std::size_t count = 0;
+    for (const kv::Key& key : keys) {
+      if (rig.get({&key, 1}).has_value()) ++count;
+    }
+    return count;
+  }
+
+  KvRig rig;
+  std::vector<kv::Key> keys;
+};
+
+TEST_F(KvFolder, IsFoundAgain) {
+  fill();
+  rig.open({4}, kBlocks);
+  EXPECT_EQ(rig.store->stats().reopened, kBlocks);
+  EXPECT_EQ(rig.store->match(keys).size(), kBlocks);
+  EXPECT_TRUE(rig.get(keys).has_value());
+}
+
+TEST_F(KvFolder, OfAnotherSizeKeepsWhatFits) {
+  fill();
+  rig.open({4}, kBlocks / 2);
+  EXPECT_EQ(rig.store->stats().reopened, kBlocks / 2);
+  EXPECT_EQ(served(), kBlocks / 2);
+  rig.open({4}, 2 * kBlocks);
+  EXPECT_EQ(rig.store->stats().reopened, kBlocks / 2);
+  EXPECT_EQ(served(), kBlocks / 2);
+}
+
+TEST_F(KvFolder, TornBlockIsDroppedAndNotServed) {
+  fill();
+  scribble("blocks", 2 * 4096 + 1499, "torn");
+  rig.open({4}, kBlocks);
+  EXPECT_EQ(served(), kBlocks - 1);
+  EXPECT_EQ(rig.store->stats().damaged, 1u);
+  EXPECT_LT(rig.store->match(keys).size(), kBlocks);
+}
+
+TEST_F(KvFolder, TruncatedBlocksAreDropped) {
+  fill();
+  std::filesystem::resize_file(rig.folder.path / "blocks", 3 * 4096 + 7);
+  rig.open({4}, kBlocks);
+  EXPECT_EQ(served(), 3u);
+}
+
+TEST_F(KvFolder, BlocksThatChangedPlacesAreDropped) {
+  fill();
+  std::string bytes(2 * 4096, '\0');
+  std::ifstream file(rig.folder.path / "blocks", std::ios::binary);
+  file.read(bytes.data(), 2 * 4096);
+  scribble("blocks", 0, bytes.substr(4096));
+  scribble("blocks", 4096, bytes.substr(0, 4096));
+  rig.open({4}, kBlocks);
+  EXPECT_EQ(served(), kBlocks - 2);
+}
+
+TEST_F(KvFolder, DamagedHeadersAreNotListed) {
+  fill();
+  for (std::uint64_t slot = 0; slot < kBlocks; slot += 2) {
+    scribble("index", 4096 + slot * header_bytes() + 9 * slot, "x");
+  }
+  rig.open({4}, kBlocks);
+  EXPECT_EQ(rig.store->stats().reopened, kBlocks / 2);
+  EXPECT_EQ(served(), kBlocks / 2);
+}
+
+TEST_F(KvFolder, OneHeaderInTheSlotOfAnotherIsNotListed) {
+  fill();
+  std::string header(header_bytes(), '\0');
+  std::ifstream file(rig.folder.path / "index", std::ios::binary);
+  file.seekg(4096);
+  file.read(header.data(), static_cast<std::streamsize>(header.size()));
+  scribble("index", 4096 + header_bytes(), header);
+  rig.open({4}, kBlocks);
+  EXPECT_EQ(rig.store->stats().reopened, kBlocks - 1);
+}
+
+TEST_F(KvFolder, IsRefusedWhereItIsSomethingElse) {
+  fill();
+  auto other = rig.options({4}, kBlocks);
+  other.geometry.revision = "fine-tuned";
+  EXPECT_EQ(refusal(other).code, ErrorCode::invalid);
+  EXPECT_NE(refusal(other).message.find("another geometry"), std::string::npos);
+  scribble("index", 8, "\x02");
+  EXPECT_NE(refusal(rig.options({4}, kBlocks)).message.find("version 2"), std::string::npos);
+  scribble("index", 0, "something");
+  EXPECT_NE(refusal(rig.options({4}, kBlocks)).message.find("lists no KV blocks"),
+            std::string::npos);
+}
+
+TEST_F(KvFolder, HostileFilesNeitherHangNorAreFollowed) {
+  const auto index = rig.folder.path / "index";
+  ASSERT_EQ(mkfifo(index.c_str(), 0600), 0);
+  EXPECT_EQ(refusal(rig.options({4}, kBlocks)).code, ErrorCode::invalid);
+  std::filesystem::remove(index);
+  TemporaryFolder other;
+  std::filesystem::remove(rig.folder.path / "blocks");
+  std::filesystem::create_symlink(other.path / "target", rig.folder.path / "blocks");
+  EXPECT_NE(refusal(rig.options({4}, kBlocks)).message, "");
+  EXPECT_FALSE(std::filesystem::exists(other.path / "target"));
+  std::filesystem::remove(rig.folder.path / "blocks");
+  rig.folder.path /= "a/b";
+  EXPECT_EQ(refusal(rig.options({4}, kBlocks)).code, ErrorCode::absent);
+}
+
+// A process that was killed while it made the folder, or had no room on the disk.
+TEST_F(KvFolder, LeftBeforeItsFirstWriteIsMadeAnew) {
+  std::ofstream(rig.folder.path / "index").close();
+  std::filesystem::resize_file(rig.folder.path / "index", 1 << 20);
+  EXPECT_EQ(refusal(rig.options({4}, kBlocks)).message, "");
+  fill();
+  rig.open({4}, kBlocks);
+  EXPECT_EQ(served(), kBlocks);
+}
+
+// Who may write to it can write blocks that fit their checksums.
+TEST_F(KvFolder, IsRefusedWhereOthersMayWrite) {
+  std::filesystem::permissions(rig.folder.path, std::filesystem::perms{0777});
+  const Error error = refusal(rig.options({4}, kBlocks));
+  EXPECT_EQ(error.code, ErrorCode::denied);
+  EXPECT_NE(error.message.find("chmod 700"), std::string::npos) << error.message;
+  EXPECT_FALSE(std::filesystem::exists(rig.folder.path / "lock"));
+  std::filesystem::permissions(rig.folder.path, std::filesystem::perms{0755});
+  EXPECT_EQ(refusal(rig.options({4}, kBlocks)).message, "");
+}
+
+// As made with a umask of 002.
+TEST_F(KvFolder, OfAGroupIsClosedToItIfItIsTheStoresAlone) {
+  const auto mode = [&] { return std::filesystem::status(rig.folder.path).permissions(); };
+  std::filesystem::permissions(rig.folder.path, std::filesystem::perms{0775});
+  fill();
+  EXPECT_EQ(mode(), std::filesystem::perms{0755});
+  rig.store.reset();
+  std::filesystem::permissions(rig.folder.path, std::filesystem::perms{0775});
+  std::filesystem::permissions(rig.folder.path / "blocks", std::filesystem::perms{0660});
+  EXPECT_EQ(refusal(rig.options({4}, kBlocks)).code, ErrorCode::denied);
+  std::filesystem::permissions(rig.folder.path / "blocks", std::filesystem::perms{0600});
+  std::ofstream(rig.folder.path / "other") << "of somebody";
+  const Error error = refusal(rig.options({4}, kBlocks));
+  EXPECT_EQ(error.code, ErrorCode::denied);
+  EXPECT_NE(error.message.find("other"), std::string::npos) << error.message;
+  EXPECT_EQ(mode(), std::filesystem::perms{0775});
+  std::filesystem::remove(rig.folder.path / "other");
+  EXPECT_EQ(refusal(rig.options({4}, kBlocks)).message, "");
+}
+
+TEST_F(KvFolder, IsNotOpenedInACallback) {
+  std::vector<std::byte> bytes(2 * 4096);
+  const MemoryRange memory(bytes, kDram);
+  const Transfer copy =
+      rig.mover->copy(whole(memory).part(0, 4_KiB), whole(memory).part(4096, 4_KiB));
+  Error error;
+  copy.on_done([&](const Result<MoveStats>&) { error = refusal(rig.options({4}, kBlocks)); });
+  EXPECT_TRUE(copy.wait().has_value());
+  EXPECT_EQ(error.code, ErrorCode::invalid);
+  EXPECT_NE(error.message.find("callback"), std::string::npos) << error.message;
+}
+
+TEST_F(KvFolder, SecondStoreIsRefusedInOneLine) {
+  rig.open({4}, kBlocks);
+  const Error error = refusal(rig.options({4}, kBlocks));
+  EXPECT_EQ(error.code, ErrorCode::denied);
+  EXPECT_NE(error.message.find("open already"), std::string::npos);
+  EXPECT_EQ(error.message.find('\n'), std::string::npos);
+  rig.store.reset();
+  EXPECT_EQ(refusal(rig.options({4}, kBlocks)).message, "");
+}
+
+TEST_F(KvFolder, ChildOfAForkKeepsNoLockAndServesNothing) {
+  fill();
+  rig.open({4}, kBlocks);
+  int ready[2];
+  ASSERT_EQ(pipe(ready), 0);
+  const pid_t child = fork();
+  if (child == 0) {
+    const bool refused = rig.get(keys).has_value() == false && rig.store->match(keys).size() == 0 &&
+                         !rig.put(keys).has_value() && !rig.store->flush().has_value();
+    rig.store.reset();
+    const char answer = refused ? 'y' : 'n';
+    (void)!write(ready[1], &answer, 1);
+    pause();  // it lives while the parent opens the folder again
+  }
+  char answer = 0;
+  EXPECT_EQ(read(ready[0], &answer, 1), 1);
+  EXPECT_EQ(answer, 'y');
+  rig.open({4}, kBlocks);
+  EXPECT_EQ(rig.store->stats().reopened, kBlocks);
+  kill(child, SIGKILL);
+  waitpid(child, nullptr, 0);
+  close(ready[0]);
+  close(ready[1]);
+}
+
+TEST_F(KvFolder, FullDiskDropsStoresAndSaysSo) {
+  rig.open({4}, kBlocks);
+  rig.files->full = true;
+  keys = kv::keys(rig.geometry, tokens(4 * kBlocks));
+  for (const kv::Key& key : keys) EXPECT_TRUE(rig.put({&key, 1}).has_value());
+  rig.settle();
+  const kv::StoreStats stats = rig.store->stats();
+  EXPECT_EQ(stats.failed, kBlocks - 4);
+  EXPECT_EQ(stats.tiers[0].dropped, kBlocks - 4);
+  EXPECT_EQ(stats.tiers[1].blocks, 0u);
+  EXPECT_NE(stats.last_error.find("no space left"), std::string::npos);
+  EXPECT_FALSE(rig.store->flush().has_value());
+  EXPECT_EQ(served(), 4u);
+  rig.files->full = false;
+  EXPECT_TRUE(rig.put(keys).has_value());
+}
+
+}  // namespace
+}  // namespace headrace

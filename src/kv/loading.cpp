@@ -1,0 +1,454 @@
+// Blocks on their way out. A group of a load (a layer, or all) is read, verified if it comes from a
+// folder, and passed on if it went through a slot of the first tier, which then keeps the block.
+#include <algorithm>
+
+#include "core/fail.h"
+#include "kv/core.h"
+
+namespace headrace::kv {
+
+void LoadGroup::run() noexcept {
+  if (heard_late(*load->core)) return;
+  started ? load->core->verify(*this) : load->core->start(*this);
+}
+
+Turn LoadGroup::turn() const {
+  const bool urgent = wanted.load() || load->options.priority == Priority::demand;
+  return urgent ? Turn::demand : Turn::load;
+}
+
+void LoadGroup::copied(const Result<MoveStats>& moved) noexcept {
+  StoreCore& core = *load->core;
+  const bool well = moved.has_value();
+  (core.*then)(*this, well);
+}
+
+void LoadState::run() noexcept {
+  const std::shared_ptr<LoadState> held = std::move(self);
+  passage.reset();
+  core->end_operation();
+}
+
+Result<Load> StoreCore::load(std::span<const Key> keys, const Extent& into,
+                             const LoadOptions& options) {
+  HEADRACE_TRY_STATUS(origin_.check(kTheStore));
+  HEADRACE_TRY_STATUS(check_user(into, keys.size(), options.positions));
+  std::vector<std::size_t> positions = options.positions;
+  std::ranges::sort(positions);
+  if (const auto twice = std::ranges::adjacent_find(positions); twice != positions.end()) {
+    return fail(ErrorCode::invalid, "two blocks of a load go to position {}", *twice);
+  }
+  const unsigned layers = options_.geometry.layers;
+  if (!options.deadlines.empty() && options.deadlines.size() != layers) {
+    return fail(ErrorCode::invalid, "{} deadlines for {} layers", options.deadlines.size(), layers);
+  }
+  HEADRACE_TRY(auto point, point_of(into, options.stream));
+  auto state = std::make_shared<LoadState>();
+  state->core = this;
+  state->into = into;
+  state->options = options;
+  state->asked = mover_.clock().now();
+  state->items = std::vector<LoadItem>(keys.size());
+  state->groups = std::vector<LoadGroup>(options.layer_order ? layers : 1);
+  state->left = state->groups.size();
+  state->leading = keys.size();
+  for (unsigned i = 0; i < state->groups.size(); ++i) {
+    LoadGroup& group = state->groups[i];
+    group.load = state.get();
+    group.first = i;
+    group.layers = options.layer_order ? 1 : layers;
+  }
+  std::list<Parked> parked;
+  if (point != nullptr) {
+    parked.emplace_back().point = std::move(point);
+    parked.back().load = state;
+  }
+  {
+    const MutexLock lock(mutex_);
+    if (closing_) return fail(ErrorCode::cancelled, "the KV store is being closed");
+    // From here on nothing is thrown.
+    loads_.emplace(state.get(), state);
+    if (const auto missing = pin_all(keys, *state); missing < keys.size()) {
+      loads_.erase(state.get());
+      return fail(ErrorCode::absent,
+                  "block {} of {} is not there; match() says which are, and holds them", missing,
+                  keys.size());
+    }
+    for (std::size_t i = 0; i < state->groups.size(); ++i) begin_operation();
+  }
+  if (parked.empty()) {
+    begin(*state);
+  } else {
+    park(parked);
+  }
+  return Load(state);
+}
+
+// What comes from the folder goes through slots for it, and stays there.
+void StoreCore::keep(LoadState& load) {
+  const Bytes block{block_};
+  for (LoadItem& item : load.items) {
+    Copy& copy = item.entry->copies[*for_cpus_];
+    if (!from_folder(item) || copy.state != Copy::State::none) continue;
+    item.kept = take_slot(*for_cpus_);
+    if (!item.kept) continue;
+    fill(copy, *item.entry, *for_cpus_, *item.kept);
+    item.through = in_slot(tiers_[*for_cpus_], *item.kept, 0, block);
+  }
+}
+
+void StoreCore::begin(LoadState& load) noexcept {
+  const std::shared_ptr<LoadState> held = load.shared_from_this();
+  if (load.options.promote && for_cpus_) {
+    const MutexLock lock(mutex_);
+    keep(load);
+  }
+  if (load.into.memory() == nullptr) take_passage(load);
+  // Cores copy inside start(): one layer after the other, and not in the thread of the caller.
+  for (LoadGroup& group : load.groups) options_.worker ? enqueue(group) : start(group);
+}
+
+void StoreCore::give_up(LoadState& load, const Error& why) noexcept {
+  const std::shared_ptr<LoadState> held = load.shared_from_this();
+  for (LoadGroup& group : load.groups) {
+    for (unsigned i = 0; i < load.items.size(); ++i) fail_item(group, i, why, false);
+    finish(group);
+  }
+}
+
+void StoreCore::take_passage(LoadState& load) noexcept {
+  const auto needs = [&](const LoadItem& item) {
+    return from_folder(item) && item.through.object == nullptr;
+  };
+  const auto blocks = static_cast<std::uint64_t>(std::ranges::count_if(load.items, needs));
+  if (blocks == 0) return;
+  Error why = kNoMemory;
+  try {
+    auto made = allocate(mover_.machine(), Bytes{blocks * slot_}, passage_memory());
+    if (made) {
+      load.passage = std::move(*made);
+    } else {
+      why = std::move(made.error());
+    }
+  } catch (const std::bad_alloc&) {
+  }
+  std::uint64_t at = 0;
+  for (unsigned i = 0; i < load.items.size(); ++i) {
+    LoadItem& item = load.items[i];
+    if (!needs(item)) continue;
+    if (load.passage != nullptr) {
+      item.through = {load.passage.get(), at, Bytes{block_}};
+      at += slot_;
+      continue;
+    }
+    for (LoadGroup& group : load.groups) fail_item(group, i, why, false);
+  }
+}
+
+std::size_t StoreCore::pin_all(std::span<const Key> keys, LoadState& load) noexcept {
+  std::size_t pinned = 0;
+  for (; pinned < keys.size(); ++pinned) {
+    const auto found = entries_.find(keys[pinned]);
+    const auto tier = found == entries_.end() ? std::nullopt : found->second.fastest();
+    if (!tier) break;
+    LoadItem& item = load.items[pinned];
+    item.entry = &found->second;
+    item.tier = *tier;
+    item.slot = found->second.copies[*tier].slot;
+    item.position = load.options.positions.empty() ? pinned : load.options.positions[pinned];
+    pin(found->second);
+  }
+  for (std::size_t i = 0; i < pinned; ++i) {
+    LoadItem& item = load.items[i];
+    Tier& tier = tiers_[item.tier];
+    if (pinned < keys.size()) {
+      unpin(*item.entry);
+      continue;
+    }
+    Copy& copy = item.entry->copies[item.tier];
+    if (copy.state == Copy::State::ready) tier.order->touch(copy);
+    ++tier.counts.hits;
+    tier.counts.loaded += Bytes{block_};
+  }
+  return pinned;
+}
+
+Priority StoreCore::priority_of(const std::shared_ptr<LoadState>& load, const LoadGroup& group) {
+  const LoadOptions& options = load->options;
+  if (options.deadlines.empty() || options.priority != Priority::demand) return options.priority;
+  const Nanoseconds due = load->asked +
+                          std::clamp(options.deadlines[group.first], Nanoseconds{0}, kLongestWait) -
+                          kLead;
+  if (due <= mover_.clock().now()) return Priority::demand;
+  {
+    const MutexLock lock(mutex_);
+    due_.emplace(due, std::pair(std::weak_ptr(load), group.first));
+  }
+  {
+    const MutexLock lock(jobs_mutex_);
+    due_changed_ = true;
+  }
+  jobs_there_.notify_one();
+  return Priority::prefetch;
+}
+
+void StoreCore::start(LoadGroup& group) noexcept {
+  try {
+    start_copies(group);
+  } catch (const std::bad_alloc&) {  // before they were made
+    for (unsigned i = 0; i < group.load->items.size(); ++i) fail_item(group, i, kNoMemory, false);
+    finish(group);
+  }
+}
+
+void StoreCore::start_copies(LoadGroup& group) {
+  LoadState& load = *group.load;
+  group.started = true;
+  if (load.cancelled.load()) {
+    for (unsigned i = 0; i < load.items.size(); ++i) {
+      fail_item(group, i, {ErrorCode::cancelled, "the load was cancelled"}, true);
+    }
+    return finish(group);
+  }
+  std::vector<MovePair> pairs;
+  std::vector<Fragment> parts;
+  const Bytes fragment = options_.geometry.fragment();
+  for (unsigned i = 0; i < load.items.size(); ++i) {
+    const LoadItem& item = load.items[i];
+    if (from_folder(item) && item.failed.load()) continue;  // pass_on() says so
+    if (item.through.object != nullptr) {
+      const Bytes bytes = fragment * group.layers;
+      const std::uint64_t at = fragment.value * group.first;
+      pairs.push_back({.to = item.through.part(at, bytes),
+                       .from = in_slot(tiers_[item.tier], item.slot, at, bytes)});
+      group.owners.push_back(i);
+      continue;
+    }
+    fragments(load.into, load.options.layout, item.position, group.first, group.layers, parts);
+    for (const Fragment& part : parts) {
+      pairs.push_back({.to = part.user,
+                       .from = in_slot(tiers_[item.tier], item.slot, part.in_block, part.bytes)});
+      group.owners.push_back(i);
+    }
+    parts.clear();
+  }
+  listen_to(group, pairs, priority_of(load.shared_from_this(), group), &StoreCore::arrived);
+}
+
+// What may throw does so before anything is copied.
+void StoreCore::listen_to(LoadGroup& group, std::span<const MovePair> pairs, Priority priority,
+                          void (StoreCore::*then)(LoadGroup&, bool)) {
+  group.then = then;
+  const Transfer transfer = mover_.copy(pairs, {.priority = priority});
+  {
+    const MutexLock lock(group.ending.mutex);
+    group.moving = transfer;
+  }
+  if (group.wanted.load()) transfer.promote(Priority::demand);
+  if (group.load->cancelled.load()) transfer.cancel();
+  group.hear(*this, transfer);
+}
+
+// Marks what of a transfer has failed.
+void StoreCore::note_failures(LoadGroup& group, bool read) noexcept {
+  const Transfer moved = [&] {
+    const MutexLock lock(group.ending.mutex);
+    return group.moving;
+  }();
+  for (std::size_t i = 0; i < group.owners.size(); ++i) {
+    try {
+      const auto status = moved.poll(i);
+      if (status && !*status) fail_item(group, group.owners[i], status->error(), read);
+    } catch (const std::bad_alloc&) {  // copying its error
+      fail_item(group, group.owners[i], kNoMemory, false);
+    }
+  }
+}
+
+void StoreCore::arrived(LoadGroup& group, bool well) noexcept {
+  if (!well) note_failures(group, true);
+  if (std::ranges::any_of(group.load->items,
+                          [&](const LoadItem& item) { return from_folder(item); })) {
+    enqueue(group);
+  } else {
+    finish(group);
+  }
+}
+
+bool StoreCore::verified(const LoadGroup& group, const LoadItem& item, unsigned layer) const {
+  const Folder& folder = *tiers_[item.tier].folder;
+  const Bytes fragment = options_.geometry.fragment();
+  Extent bytes;
+  if (item.through.object != nullptr) {
+    bytes = item.through.part(fragment.value * layer, fragment);
+  } else {
+    std::vector<Fragment> part;
+    fragments(group.load->into, group.load->options.layout, item.position, layer, 1, part);
+    bytes = part[0].user;
+  }
+  return folder.fits(item.slot, item.entry->key, layer, {bytes.memory(), bytes.length.value});
+}
+
+void StoreCore::verify(LoadGroup& group) noexcept {
+  try {
+    pass_on(group);
+  } catch (const std::bad_alloc&) {  // before anything was copied
+    for (unsigned i = 0; i < group.load->items.size(); ++i) {
+      if (from_folder(group.load->items[i])) fail_item(group, i, kNoMemory, false);
+    }
+    finish(group);
+  }
+}
+
+void StoreCore::pass_on(LoadGroup& group) {
+  LoadState& load = *group.load;
+  group.owners.clear();
+  std::vector<MovePair> pairs;
+  std::vector<Fragment> parts;
+  for (unsigned i = 0; i < load.items.size(); ++i) {
+    LoadItem& item = load.items[i];
+    if (!from_folder(item)) continue;
+    if (item.failed.load()) {  // in another layer perhaps: it is not passed on in this one either
+      fail_group(group, {load.cancelled.load() ? ErrorCode::cancelled : ErrorCode::io,
+                         "a block failed in another layer; leading() says what is left"});
+      continue;
+    }
+    for (unsigned layer = group.first; layer < group.first + group.layers; ++layer) {
+      if (verified(group, item, layer)) continue;
+      fail_item(group, i,
+                Error{ErrorCode::io, "a block on SSD is not what was written there; dropped"},
+                true);
+      break;
+    }
+    if (item.through.object == nullptr || item.failed.load()) continue;
+    parts.clear();
+    fragments(load.into, load.options.layout, item.position, group.first, group.layers, parts);
+    for (const Fragment& part : parts) {
+      pairs.push_back({.to = part.user, .from = item.through.part(part.in_block, part.bytes)});
+      group.owners.push_back(i);
+    }
+  }
+  if (pairs.empty()) return finish(group);
+  listen_to(group, pairs, load.options.priority, &StoreCore::passed_on);
+}
+
+void StoreCore::passed_on(LoadGroup& group, bool well) noexcept {
+  if (!well) note_failures(group, false);
+  finish(group);
+}
+
+void StoreCore::fail_group(LoadGroup& group, const Error& error) noexcept {
+  const MutexLock lock(group.ending.mutex);
+  if (!group.outcome) return;
+  try {
+    group.outcome = std::unexpected<Error>(error);
+  } catch (const std::bad_alloc&) {
+    group.outcome = std::unexpected<Error>(kNoMemory);
+  }
+}
+
+bool StoreCore::may_be_lost(const LoadGroup& group, const LoadItem& item) const {
+  if (from_folder(item)) return true;
+  const Object& source = tiers_[item.tier].object();
+  return source.memory() == nullptr && source.node() != group.load->into.object->node();
+}
+
+void StoreCore::fail_item(LoadGroup& group, unsigned index, const Error& error,
+                          bool read) noexcept {
+  LoadItem& item = group.load->items[index];
+  item.failed = true;
+  std::size_t leading = group.load->leading.load();
+  while (index < leading && !group.load->leading.compare_exchange_weak(leading, index)) {
+  }
+  fail_group(group, error);
+  if (!read || error.code != ErrorCode::io || !may_be_lost(group, item)) return;
+  const MutexLock lock(mutex_);
+  Copy& copy = item.entry->copies[item.tier];
+  note(error);
+  if (copy.state != Copy::State::ready) return;
+  tiers_[item.tier].order->remove(copy);
+  copy.state = Copy::State::damaged;
+  ++tiers_[item.tier].counts.dropped;
+  ++counts_.damaged;
+}
+
+void StoreCore::finish(LoadGroup& group) noexcept {
+  LoadState& load = *group.load;
+  const std::shared_ptr<LoadState> held = load.shared_from_this();
+  {
+    Later later;  // what found room is started when the last group has been told
+    // The last group to end is told of when the blocks have been let go.
+    if (load.left.fetch_sub(1) == 1) {
+      ended(load, later);
+      load.options.keep.reset();
+    }
+    end(group.ending, load.word);
+  }
+  end_operation();
+}
+
+void StoreCore::ended(LoadState& load, Later& later) {
+  const MutexLock lock(mutex_);
+  for (LoadItem& item : load.items) {
+    Entry& entry = *item.entry;
+    if (item.kept && !item.failed.load()) {
+      ready(entry.copies[*for_cpus_], *for_cpus_);
+      ++tiers_[*for_cpus_].counts.arrived;
+    } else if (item.kept) {
+      drop(entry.copies[*for_cpus_], *for_cpus_);
+    }
+    unpin(entry);
+  }
+  loads_.erase(&load);
+  std::erase_if(due_, [&](const auto& due) { return due.second.first.lock().get() == &load; });
+  if (load.passage != nullptr) {  // to unmap it takes time
+    load.self = load.shared_from_this();
+    begin_operation();
+    enqueue(load);
+  }
+  place_pending(later);
+}
+
+void StoreCore::cancel(LoadState& load) {
+  if (!origin_.here()) return;
+  load.cancelled = true;
+  for (LoadGroup& group : load.groups) {
+    const Transfer moving = [&] {
+      const MutexLock lock(group.ending.mutex);
+      return group.moving;
+    }();
+    moving.cancel();
+  }
+}
+
+Nanoseconds StoreCore::promote_due() {
+  for (;;) {
+    std::shared_ptr<LoadState> load;
+    unsigned index = 0;
+    {
+      const MutexLock lock(mutex_);
+      if (due_.empty()) return Nanoseconds::max();
+      const Nanoseconds left = due_.begin()->first - mover_.clock().now();
+      if (left > Nanoseconds{0}) return left;
+      load = due_.begin()->second.first.lock();
+      index = due_.begin()->second.second;
+      due_.erase(due_.begin());
+    }
+    if (load != nullptr) promote(load->groups[index]);
+  }
+}
+
+void StoreCore::promote(LoadGroup& group) {
+  group.wanted = true;  // before the looks: what is listened to or has its turn later finds it
+  {
+    const MutexLock lock(jobs_mutex_);
+    if (jobs_of(Turn::load).remove(group)) jobs_of(Turn::demand).push(group);
+  }
+  const Transfer moving = [&] {
+    const MutexLock lock(group.ending.mutex);
+    return group.moving;
+  }();
+  moving.promote(Priority::demand);
+}
+
+}  // namespace headrace::kv

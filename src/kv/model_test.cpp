@@ -1,0 +1,197 @@
+// Random operations against what a store must never do, whatever fails below it: serve bytes that
+// are not those of the key, find what was never stored, lose what a match holds, take more than a
+// budget, or lose count.
+#include <gtest/gtest.h>
+#include <rapidcheck/gtest.h>
+
+#include <set>
+
+#include "kv/kv_testing.h"
+
+namespace headrace {
+namespace {
+
+using namespace test;
+
+constexpr std::size_t kKeys = 24;
+
+FakeOptions any_fake(bool failing) {
+  FakeOptions fake;
+  fake.seed = *rc::gen::inRange<std::uint64_t>(1, 1000);
+  fake.max_in_flight = *rc::gen::inRange<std::size_t>(1, 6);
+  fake.polls = *rc::gen::inRange(0U, 4U);
+  fake.reorder = *rc::gen::arbitrary<bool>();
+  fake.inside_chance = *rc::gen::element(0.0, 0.3);
+  fake.partial_chance = *rc::gen::element(0.0, 0.3);
+  fake.fail_chance = failing ? *rc::gen::element(0.0, 0.02, 0.3) : 0.0;
+  return fake;
+}
+
+class KvModel {
+ public:
+  explicit KvModel(bool failing)
+      : failing_(failing),
+        rig_(any_fake(failing)),
+        keys_(kv::keys(rig_.geometry, tokens(4 * kKeys))),
+        memory_{*rc::gen::inRange<std::size_t>(1, 8)},
+        folder_(*rc::gen::inRange<std::size_t>(0, 30)) {
+    if (*rc::gen::arbitrary<bool>()) memory_.push_back(*rc::gen::inRange<std::size_t>(1, 8));
+    open();
+  }
+
+  void step() {
+    switch (*rc::gen::weightedElement<int>(
+        {{6, 0}, {6, 1}, {3, 2}, {3, 3}, {2, 4}, {1, 5}, {1, 6}, {1, 7}, {4, 8}})) {
+      case 0: store(); break;
+      case 1: load(); break;
+      case 2: hold(); break;
+      case 3: let_go(); break;
+      case 4: end_a_load(); break;
+      case 5: cancel(); break;
+      case 6: reopen(); break;
+      case 7: disturb(); break;
+      default: rig_.store->poll();
+    }
+    check();
+  }
+
+  void finish() {
+    while (!loads_.empty()) end_a_load();
+    held_.clear();
+    rig_.settle();
+    const kv::StoreStats stats = rig_.store->stats();
+    RC_ASSERT(stats.pinned == 0_B);
+    RC_ASSERT(stats.in_flight == 0_B);
+    if (!failing_) RC_ASSERT(stats.damaged == 0u);
+    if (!failing_) RC_ASSERT(stats.failed == 0u);
+    // All that is there can be loaded.
+    rig_.files->fail_chance = 0;
+    std::set<kv::Key> there;
+    for (const kv::Key& key : keys_) {
+      const kv::Match match = rig_.store->match({&key, 1});
+      if (match.size() == 0) continue;
+      RC_ASSERT(stored_.contains(key));
+      there.insert(key);
+    }
+    std::uint64_t copies = 0;
+    for (const kv::TierStats& tier : rig_.store->stats().tiers) copies += tier.blocks;
+    RC_ASSERT(there.size() <= copies);
+    RC_ASSERT(copies == 0 || !there.empty());
+    RC_ASSERT(rig_.fake->violations().empty());
+  }
+
+ private:
+  struct Running {
+    std::vector<kv::Key> keys;
+    std::vector<std::byte> bytes;
+    std::unique_ptr<MemoryRange> memory;
+    kv::Load load;
+    bool cancelled = false;
+  };
+
+  void open() {
+    auto options = rig_.options(memory_, folder_);
+    options.in_flight = rig_.geometry.block() * *rc::gen::inRange<std::uint64_t>(1, 12);
+    options.eviction = *rc::gen::arbitrary<bool>() ? EvictionFactory(sieve) : clock_order;
+    auto made = kv::Store::open(*rig_.mover, std::move(options));
+    for (int i = 0; !made && i < 200; ++i) {  // the headers could not be read
+      made = kv::Store::open(*rig_.mover, rig_.options(memory_, folder_));
+    }
+    RC_ASSERT(made.has_value());
+    rig_.store = std::move(*made);
+  }
+  std::vector<kv::Key> some_keys() {
+    const auto first = *rc::gen::inRange<std::size_t>(0, kKeys);
+    const auto count = *rc::gen::inRange<std::size_t>(1, 6);
+    const auto all = std::span(keys_).subspan(first, std::min(count, kKeys - first));
+    return {all.begin(), all.end()};
+  }
+  void store() {
+    const auto keys = some_keys();
+    const auto counts = rig_.put(keys);
+    RC_ASSERT(counts.has_value());
+    RC_ASSERT(counts->stored + counts->present + counts->refused + counts->failed == keys.size());
+    if (!failing_) RC_ASSERT(counts->failed == 0u);
+    stored_.insert(keys.begin(), keys.end());
+  }
+  void load() {
+    const kv::Match match = rig_.store->match(some_keys());
+    auto& run = loads_.emplace_back(std::make_unique<Running>());
+    run->keys.assign(match.keys().begin(), match.keys().end());
+    run->bytes.resize(run->keys.size() * rig_.geometry.block().value);
+    run->memory = std::make_unique<MemoryRange>(run->bytes, kDram);
+    auto load = rig_.store->load(
+        run->keys, whole(*run->memory),
+        {.layer_order = *rc::gen::arbitrary<bool>(), .promote = *rc::gen::arbitrary<bool>()});
+    RC_ASSERT(load.has_value());
+    run->load = *load;
+  }
+  void end_a_load() {
+    if (loads_.empty()) return;
+    const auto index = *rc::gen::inRange<std::size_t>(0, loads_.size());
+    const auto run = std::move(loads_[index]);
+    loads_.erase(loads_.begin() + static_cast<std::ptrdiff_t>(index));
+    const Status outcome = run->load.wait();
+    if (!failing_ && !run->cancelled) RC_ASSERT(outcome.has_value());
+    RC_ASSERT(outcome.has_value() == (run->load.leading() == run->keys.size()));
+    const std::size_t good = run->load.leading() * rig_.geometry.block().value;
+    const auto right = rig_.blocks_of(run->keys);
+    RC_ASSERT(std::equal(right.begin(), right.begin() + static_cast<std::ptrdiff_t>(good),
+                         run->bytes.begin()));
+  }
+  void cancel() {
+    if (loads_.empty()) return;
+    loads_.back()->cancelled = true;
+    loads_.back()->load.cancel();
+  }
+  void hold() {
+    if (held_.size() < 4) held_.push_back(rig_.store->match(some_keys()));
+  }
+  void let_go() {
+    if (!held_.empty()) held_.pop_back();
+  }
+  void reopen() {
+    while (!loads_.empty()) end_a_load();
+    held_.clear();
+    if (*rc::gen::arbitrary<bool>()) (void)rig_.store->flush();
+    rig_.store.reset();
+    open();
+  }
+  void disturb() {
+    if (failing_) rig_.files->fail_chance = *rc::gen::element(0.0, 0.05, 0.5);
+  }
+  void check() {
+    const kv::StoreStats stats = rig_.store->stats();
+    for (const kv::TierStats& tier : stats.tiers) RC_ASSERT(tier.used <= tier.budget);
+    if (failing_) return;
+    for (const kv::Match& match : held_) {
+      RC_ASSERT(rig_.store->match(match.keys()).size() == match.size());
+    }
+  }
+
+  const bool failing_;
+  KvRig rig_;
+  const std::vector<kv::Key> keys_;
+  std::vector<std::size_t> memory_;
+  const std::size_t folder_;
+  std::set<kv::Key> stored_;
+  std::vector<kv::Match> held_;
+  std::vector<std::unique_ptr<Running>> loads_;
+};
+
+RC_GTEST_PROP(KvModel, KeepsWhatItPromises, ()) {
+  KvModel model(false);
+  const int steps = *rc::gen::inRange(1, 25);
+  for (int i = 0; i < steps; ++i) model.step();
+  model.finish();
+}
+
+RC_GTEST_PROP(KvModel, KeepsItWhenCopiesFail, ()) {
+  KvModel model(true);
+  const int steps = *rc::gen::inRange(1, 25);
+  for (int i = 0; i < steps; ++i) model.step();
+  model.finish();
+}
+
+}  // namespace
+}  // namespace headrace

@@ -1,0 +1,89 @@
+#include "measure/experiments/gpu/backend_copies.h"
+
+#include <algorithm>
+#include <utility>
+#include <vector>
+
+#include "backend/cuda/engines/engines.h"
+#include "core/fail.h"
+#include "measure/instruments/transfers.h"
+
+namespace headrace::experiment_gpu {
+
+using namespace session;
+
+namespace {
+
+constexpr Nanoseconds kTransferring = std::chrono::milliseconds{10};
+constexpr Bytes kWalked = 32_MiB;
+// More than any link moves meanwhile.
+constexpr Bytes kMostMoved = 4_GiB;
+constexpr std::uint64_t kMostPieces = 4096;
+
+class BackendCopies final : public Probe {
+ public:
+  BackendCopies(const GpuSetting& setting, std::unique_ptr<GpuWorkspace> space)
+      : setting_(setting), space_(std::move(space)) {}
+
+  Status prepare(Random& random) {
+    const Machine& machine = space_->target().machine;
+    const NodeId gpu = space_->target().node.id;
+    const auto engine = std::ranges::find_if(machine.engines, [&](const Engine& each) {
+      return each.kind == EngineKind::gpu && each.home == gpu;
+    });
+    if (engine == machine.engines.end()) {
+      return fail(ErrorCode::absent, "{} has no engine", space_->target().node.name);
+    }
+    HEADRACE_TRY(const Bytes area, space_->area(kWalked, setting_.bytes, 1));
+    HEADRACE_TRY(device_, allocate(machine, area, Placement::on(gpu)));
+    HEADRACE_TRY(const auto host, space_->on_host(setting_.node, area, setting_.memory == kPinned));
+    fill_randomly(host, random);
+    host_.emplace(host, setting_.node);
+    HEADRACE_TRY(backend_, open_cuda(machine, {engine->id}));
+    depth_ = std::min<std::size_t>(backend_->capabilities().max_in_flight, 64);
+    const std::uint64_t count = std::min(kMostMoved / setting_.bytes, kMostPieces);
+    const bool to_gpu = setting_.direction == kToGpu;
+    for (std::uint64_t i = 0; i < count; ++i) {
+      const std::uint64_t at = i * setting_.bytes.value % area.value;
+      const Extent there{device_.get(), at, setting_.bytes};
+      const Extent here{&*host_, at, setting_.bytes};
+      pieces_.push_back({.from = to_gpu ? here : there,
+                         .to = to_gpu ? there : here,
+                         .engine = engine->id,
+                         .tag = i});
+    }
+    Histogram unused;
+    const std::size_t once = std::min<std::size_t>(pieces_.size(), 4);
+    HEADRACE_TRY_STATUS(
+        transfer_within(*backend_, std::span(pieces_).first(once), depth_, kTransferring, unused));
+    return {};
+  }
+
+  Result<Sample> sample() override {
+    Histogram unused;
+    HEADRACE_TRY(const auto moved,
+                 transfer_within(*backend_, pieces_, depth_, kTransferring, unused));
+    const double bytes = static_cast<double>(moved.pieces * setting_.bytes.value);
+    return Sample{.value = bytes / seconds(moved.time)};
+  }
+
+ private:
+  const GpuSetting setting_;
+  const std::unique_ptr<GpuWorkspace> space_;
+  std::unique_ptr<Buffer> device_;
+  std::optional<MemoryRange> host_;
+  std::vector<Piece> pieces_;
+  std::size_t depth_ = 1;
+  std::unique_ptr<Backend> backend_;  // ends first: what it copies is of those above
+};
+
+}  // namespace
+
+Prepared prepare_backend(const GpuSetting& setting, Random& random) {
+  HEADRACE_TRY(auto space, GpuWorkspace::open(setting.gpu));
+  auto copies = std::make_unique<BackendCopies>(setting, std::move(space));
+  HEADRACE_TRY_STATUS(copies->prepare(random));
+  return copies;
+}
+
+}  // namespace headrace::experiment_gpu

@@ -1,0 +1,169 @@
+#include "measure/experiments/gpu/batches.h"
+
+#include <algorithm>
+#include <utility>
+#include <vector>
+
+#include "core/fail.h"
+#include "headrace/clock.h"
+#include "measure/experiments/gpu/copies.h"
+
+namespace headrace::experiment_gpu {
+
+using namespace cuda;
+using namespace session;
+
+namespace {
+
+constexpr Nanoseconds kSubmittedFor = std::chrono::milliseconds{5};
+constexpr unsigned kMostSubmissions = 200;
+
+class Batches final : public Probe {
+ public:
+  Batches(const GpuSetting& setting, std::unique_ptr<GpuWorkspace> space)
+      : setting_(setting), space_(std::move(space)) {}
+
+  Status prepare(Random& random);
+  Result<Sample> sample() override;
+
+ private:
+  Status put_indices();
+  Result<bool> arrived() const;
+  CUresult submit();
+  CUresult submit_batch();
+  Result<Nanoseconds> once(Nanoseconds& submitting);
+
+  const GpuSetting setting_;
+  const std::unique_ptr<GpuWorkspace> space_;
+  BlockCopier copier_;
+  std::span<std::byte> host_;
+  TimedStream stream_;
+  std::vector<CUdeviceptr> to_;
+  std::vector<CUdeviceptr> from_;
+  std::vector<std::size_t> sizes_;
+  BlockCopy gather_;
+};
+
+// The blocks of the host are those of even numbers.
+Status Batches::prepare(Random& random) {
+  HEADRACE_TRY(copier_, BlockCopier::load(*space_));
+  HEADRACE_TRY(stream_, space_->stream());
+  const std::uint64_t block = setting_.bytes.value;
+  const Bytes packed = setting_.bytes * setting_.count;
+  HEADRACE_TRY(const Bytes area, space_->area(packed, packed, 1));
+  HEADRACE_TRY(const CUdeviceptr device, space_->on_gpu(area));
+  HEADRACE_TRY(host_, space_->on_host(setting_.node, area * 2, true));
+  HEADRACE_TRY(const CUdeviceptr host, space_->address_of(host_));
+  const bool to_gpu = setting_.direction == kToGpu;
+  for (std::uint64_t i = 0; i < setting_.count; ++i) {
+    to_.push_back(to_gpu ? device + i * block : host + 2 * i * block);
+    from_.push_back(to_gpu ? host + 2 * i * block : device + i * block);
+    sizes_.push_back(block);
+  }
+  gather_ = {.to = to_gpu ? device : host,
+             .from = to_gpu ? host : device,
+             .count = setting_.count,
+             .block = block};
+  if (setting_.by == kKernel) HEADRACE_TRY_STATUS(put_indices());
+  fill_randomly(host_, random);
+  Nanoseconds submitting{0};
+  HEADRACE_TRY_STATUS(once(submitting));
+  HEADRACE_TRY(const bool there, arrived());
+  if (there) return {};
+  return fail(ErrorCode::io, "not all of the copies arrived");
+}
+
+Status Batches::put_indices() {
+  const std::size_t bytes = setting_.count * sizeof(std::uint64_t);
+  HEADRACE_TRY(const CUdeviceptr indices, space_->on_gpu(Bytes{bytes}));
+  HEADRACE_TRY(const auto staging, space_->on_host(setting_.node, Bytes{bytes}, true));
+  auto* const words = reinterpret_cast<std::uint64_t*>(staging.data());
+  for (std::uint64_t i = 0; i < setting_.count; ++i) words[i] = 2 * i;
+  (setting_.direction == kToGpu ? gather_.from_index : gather_.to_index) = indices;
+  HEADRACE_TRY_STATUS(space_->gpu().ok(
+      space_->driver().cuMemcpyHtoDAsync_v2(indices, words, bytes, stream_.stream), "cannot copy"));
+  HEADRACE_TRY_STATUS(space_->stop(stream_));
+  return space_->wait(stream_);
+}
+
+// The first and the last block of both sides are the same.
+Result<bool> Batches::arrived() const {
+  const std::size_t block = setting_.bytes.value;
+  for (const std::size_t i : {std::size_t{0}, sizes_.size() - 1}) {
+    HEADRACE_TRY(const auto seen, space_->on_host(setting_.node, setting_.bytes, true));
+    const CUdeviceptr device = setting_.direction == kToGpu ? to_[i] : from_[i];
+    HEADRACE_TRY_STATUS(space_->gpu().ok(
+        space_->driver().cuMemcpyDtoHAsync_v2(seen.data(), device, block, stream_.stream),
+        "cannot copy"));
+    HEADRACE_TRY_STATUS(space_->stop(stream_));
+    HEADRACE_TRY_STATUS(space_->wait(stream_));
+    if (!std::ranges::equal(seen.first(block), host_.subspan(2 * i * block, block))) return false;
+  }
+  return true;
+}
+
+CUresult Batches::submit_batch() {
+  const Driver& driver = space_->driver();
+  CUmemcpyAttributes how{.srcAccessOrder = CU_MEMCPY_SRC_ACCESS_ORDER_STREAM};
+  std::size_t first = 0;
+  if (driver.cuMemcpyBatchAsync_v2 != nullptr) {
+    return driver.cuMemcpyBatchAsync_v2(to_.data(), from_.data(), sizes_.data(), sizes_.size(),
+                                        &how, &first, 1, stream_.stream);
+  }
+  std::size_t failed = 0;
+  return driver.cuMemcpyBatchAsync(to_.data(), from_.data(), sizes_.data(), sizes_.size(), &how,
+                                   &first, 1, &failed, stream_.stream);
+}
+
+CUresult Batches::submit() {
+  if (setting_.by == kKernel) return copier_.launch(*space_, gather_, stream_.stream);
+  if (setting_.by == kBatch) return submit_batch();
+  for (std::size_t i = 0; i < sizes_.size(); ++i) {
+    const CUresult result =
+        space_->driver().cuMemcpyAsync(to_[i], from_[i], sizes_[i], stream_.stream);
+    if (result != CUDA_SUCCESS) return result;
+  }
+  return CUDA_SUCCESS;
+}
+
+// From the first copy's start to the last one's end.
+Result<Nanoseconds> Batches::once(Nanoseconds& submitting) {
+  HEADRACE_TRY_STATUS(space_->start(stream_));
+  const Nanoseconds begin = system_clock().now();
+  const CUresult result = submit();
+  submitting += system_clock().now() - begin;
+  HEADRACE_TRY_STATUS(space_->gpu().ok(result, "cannot copy"));
+  HEADRACE_TRY_STATUS(space_->stop(stream_));
+  HEADRACE_TRY_STATUS(space_->wait(stream_));
+  return space_->between(stream_.start, stream_.end);
+}
+
+Result<Sample> Batches::sample() {
+  Nanoseconds submitting{0};
+  Nanoseconds copying{0};
+  double times = 0;
+  for (unsigned i = 0; i < kMostSubmissions && copying < kSubmittedFor; ++i) {
+    HEADRACE_TRY(const Nanoseconds time, once(submitting));
+    copying += time;
+    ++times;
+  }
+  const double copies = times * static_cast<double>(setting_.count);
+  const double bytes = copies * static_cast<double>(setting_.bytes.value);
+  return Sample{.value = static_cast<double>(submitting.count()) / copies,
+                .details = {{"bandwidth", bytes / seconds(copying)}}};
+}
+
+}  // namespace
+
+bool takes_batches(const Driver& driver) {
+  return driver.cuMemcpyBatchAsync_v2 != nullptr || driver.cuMemcpyBatchAsync != nullptr;
+}
+
+Prepared prepare_batches(const GpuSetting& setting, Random& random) {
+  HEADRACE_TRY(auto space, GpuWorkspace::open(setting.gpu));
+  auto batches = std::make_unique<Batches>(setting, std::move(space));
+  HEADRACE_TRY_STATUS(batches->prepare(random));
+  return batches;
+}
+
+}  // namespace headrace::experiment_gpu

@@ -1,0 +1,18 @@
+// What it costs to hand many small copies over: one call for each, one for all of them, or a kernel
+// that gathers them.
+#pragma once
+
+#include "measure/experiments/gpu/setting.h"
+
+namespace headrace::experiment_gpu {
+
+// `count` copies of `bytes` each, between every second block of pinned memory of the host and
+// neighbours in memory of the GPU, so that none continues another. The value is the calling
+// thread's time for handing over, in nanoseconds for each copy; `bandwidth` counts until the last
+// byte is there.
+Prepared prepare_batches(const GpuSetting& setting, Random& random);
+
+// Whether the driver takes many copies by one call (CUDA 12.8).
+bool takes_batches(const cuda::Driver& driver);
+
+}  // namespace headrace::experiment_gpu

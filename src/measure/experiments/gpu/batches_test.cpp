@@ -1,0 +1,44 @@
+#include "measure/experiments/gpu/batches.h"
+
+#include "measure/experiments/gpu/testing.h"
+
+namespace headrace::experiment_gpu {
+namespace {
+
+TEST(GpuBatches, ArriveByEachWayOfHandingOver) {
+  for (const char* version : {"", "12.8"}) {
+    const test::FakeGpu fake("memory=64M,sms=2", version);
+    Random random(1);
+    for (const std::string_view direction : {kToGpu, kFromGpu}) {
+      for (const std::string_view by : {kEngine, kBatch, kKernel}) {
+        SCOPED_TRACE(std::string(direction) + " " + std::string(by));
+        const GpuSetting setting = on_fake(
+            fake,
+            {.direction = direction, .by = by, .memory = kPinned, .bytes = 4_KiB, .count = 16});
+        const auto sample = sample_of(prepare_batches(setting, random));
+        EXPECT_GT(sample.details.at("bandwidth"), 0);
+      }
+    }
+  }
+}
+
+TEST(GpuBatches, OfSingleBytesAreGatheredToo) {
+  const test::FakeGpu fake("memory=64M,sms=2");
+  Random random(1);
+  const GpuSetting setting = on_fake(
+      fake, {.direction = kToGpu, .by = kKernel, .memory = kPinned, .bytes = 1_B, .count = 3000});
+  sample_of(prepare_batches(setting, random));
+}
+
+TEST(GpuBatches, NeedADriverThatTakesThem) {
+  const auto takes = [](const char* version) {
+    const FakeCudaLibrary library("", version);
+    return takes_batches(**cuda::driver());
+  };
+  EXPECT_TRUE(takes(""));
+  EXPECT_TRUE(takes("12.8"));
+  EXPECT_FALSE(takes("12.2"));
+}
+
+}  // namespace
+}  // namespace headrace::experiment_gpu

@@ -1,0 +1,306 @@
+#include "measure/experiments/gpu/copies.h"
+
+#include <algorithm>
+#include <array>
+#include <utility>
+
+#include "core/fail.h"
+
+namespace headrace::experiment_gpu {
+
+using namespace cuda;
+using namespace session;
+
+namespace {
+
+constexpr Nanoseconds kCopiedFor = std::chrono::milliseconds{10};
+constexpr std::uint64_t kMostCopies = 4096;
+// Larger than what caches on the way keep.
+constexpr Bytes kArea = 32_MiB;
+constexpr unsigned kThreads = 256;
+// Half of the threads that a multiprocessor has, so that two kernels run at the same time.
+constexpr unsigned kBlocksPerProcessor = 4;
+
+// One direction: between which areas, by what, in which stream.
+struct Way {
+  std::string_view direction;
+  bool kernel = false;
+  CUdeviceptr to = 0;
+  CUdeviceptr from = 0;
+  CUcontext to_context = nullptr;  // of `across`
+  CUcontext from_context = nullptr;
+  TimedStream stream = {};
+};
+
+CUdeviceptr address_in(std::span<std::byte> host) {
+  return reinterpret_cast<std::uintptr_t>(host.data());
+}
+
+std::byte* pointer(CUdeviceptr host) { return reinterpret_cast<std::byte*>(host); }
+
+class Copies final : public Probe {
+ public:
+  Copies(const GpuSetting& setting, std::unique_ptr<GpuWorkspace> space)
+      : setting_(setting), space_(std::move(space)) {}
+
+  Status prepare(Random& random);
+  Result<Sample> sample() override;
+
+ private:
+  Status add_host_way(std::string_view direction, Random& random);
+  Status add_device_way(Random& random);
+  Result<Way> engine(std::string_view direction, CUdeviceptr to, CUdeviceptr from);
+  // The copy of `bytes` at `offset` of the areas.
+  Status enqueue(const Way& way, std::uint64_t offset, std::uint64_t bytes) const;
+  // The whole area, in copies as they are measured, until it is there.
+  Status carry(const Way& way);
+  Result<Nanoseconds> run(std::uint64_t copies);
+
+  const GpuSetting setting_;
+  const std::unique_ptr<GpuWorkspace> space_;
+  BlockCopier copier_;
+  Bytes area_;
+  std::vector<Way> ways_;
+  std::uint64_t copies_ = 1;
+};
+
+Status Copies::enqueue(const Way& way, std::uint64_t offset, std::uint64_t bytes) const {
+  const Driver& driver = space_->driver();
+  const CUdeviceptr to = way.to + offset;
+  const CUdeviceptr from = way.from + offset;
+  const CUstream stream = way.stream.stream;
+  CUresult result = CUDA_SUCCESS;
+  if (way.kernel) {
+    result = copier_.launch(*space_, {.to = to, .from = from, .block = bytes}, stream);
+  } else if (way.direction == kToGpu) {
+    result = driver.cuMemcpyHtoDAsync_v2(to, pointer(from), bytes, stream);
+  } else if (way.direction == kFromGpu) {
+    result = driver.cuMemcpyDtoHAsync_v2(pointer(to), from, bytes, stream);
+  } else if (way.direction == kInside) {
+    result = driver.cuMemcpyDtoDAsync_v2(to, from, bytes, stream);
+  } else {
+    result = driver.cuMemcpyPeerAsync(to, way.to_context, from, way.from_context, bytes, stream);
+  }
+  return space_->gpu().ok(result, "cannot copy");
+}
+
+Status Copies::carry(const Way& way) {
+  for (std::uint64_t at = 0; at < area_.value; at += setting_.bytes.value) {
+    HEADRACE_TRY_STATUS(enqueue(way, at, setting_.bytes.value));
+  }
+  HEADRACE_TRY_STATUS(space_->stop(way.stream));
+  return space_->wait(way.stream);
+}
+
+Result<Way> Copies::engine(std::string_view direction, CUdeviceptr to, CUdeviceptr from) {
+  HEADRACE_TRY(const TimedStream stream, space_->stream());
+  return Way{.direction = direction, .to = to, .from = from, .stream = stream};
+}
+
+// Random bytes go there and come back, the measured way by what is measured.
+Status Copies::add_host_way(std::string_view direction, Random& random) {
+  const bool pinned = setting_.memory == kPinned;
+  HEADRACE_TRY(const auto host, space_->on_host(setting_.node, area_, pinned));
+  HEADRACE_TRY(const CUdeviceptr device, space_->on_gpu(area_));
+  HEADRACE_TRY(Way there, engine(kToGpu, device, address_in(host)));
+  HEADRACE_TRY(Way back, engine(kFromGpu, address_in(host), device));
+  Way& measured = direction == kToGpu ? there : back;
+  if (setting_.by == kKernel) {
+    measured.kernel = true;
+    HEADRACE_TRY((direction == kToGpu ? measured.from : measured.to), space_->address_of(host));
+  }
+  fill_randomly(host, random);
+  const std::uint64_t sent = checksum(host);
+  HEADRACE_TRY_STATUS(carry(there));
+  std::ranges::fill(host, std::byte{0});
+  HEADRACE_TRY_STATUS(carry(back));
+  if (checksum(host) != sent) return fail(ErrorCode::io, "what came back is not what was sent");
+  ways_.push_back(measured);
+  return {};
+}
+
+Status Copies::add_device_way(Random& random) {
+  const bool across = setting_.direction == kAcross;
+  HEADRACE_TRY(const CUdeviceptr from, space_->on_gpu(area_));
+  CUdeviceptr to = 0;
+  if (across) {
+    HEADRACE_TRY(to, space_->on_other(*setting_.other, area_));
+  } else {
+    HEADRACE_TRY(to, space_->on_gpu(area_));
+  }
+  HEADRACE_TRY(Way way, engine(setting_.direction, to, from));
+  Way home{.direction = setting_.direction, .to = from, .from = to, .stream = way.stream};
+  if (across) {
+    way.from_context = home.to_context = space_->target().context->handle();
+    way.to_context = home.from_context = setting_.other->context->handle();
+  }
+  HEADRACE_TRY(const auto host, space_->on_host(space_->target().host, area_, false));
+  fill_randomly(host, random);
+  const std::uint64_t sent = checksum(host);
+  HEADRACE_TRY(const Way there, engine(kToGpu, from, address_in(host)));
+  HEADRACE_TRY(const Way back, engine(kFromGpu, address_in(host), from));
+  HEADRACE_TRY_STATUS(carry(there));
+  HEADRACE_TRY_STATUS(carry(way));
+  HEADRACE_TRY_STATUS(space_->gpu().ok(
+      space_->driver().cuMemsetD8Async(from, 0, area_.value, way.stream.stream), "cannot clear"));
+  HEADRACE_TRY_STATUS(carry(home));
+  HEADRACE_TRY_STATUS(carry(back));
+  if (checksum(host) != sent) return fail(ErrorCode::io, "what came back is not what was sent");
+  ways_.push_back(way);
+  return {};
+}
+
+Status Copies::prepare(Random& random) {
+  HEADRACE_TRY(copier_, BlockCopier::load(*space_));
+  const bool two_areas = setting_.direction == kBoth || setting_.direction == kInside;
+  HEADRACE_TRY(area_, space_->area(kArea, setting_.bytes, two_areas ? 2 : 1));
+  if (setting_.direction == kBoth) {
+    for (const std::string_view direction : {kToGpu, kFromGpu}) {
+      HEADRACE_TRY_STATUS(add_host_way(direction, random));
+    }
+  } else if (setting_.direction == kInside || setting_.direction == kAcross) {
+    HEADRACE_TRY_STATUS(add_device_way(random));
+  } else {
+    HEADRACE_TRY_STATUS(add_host_way(setting_.direction, random));
+  }
+  constexpr std::uint64_t kTried = 4;
+  HEADRACE_TRY(const Nanoseconds tried, run(kTried));
+  const double each = std::max(1.0, static_cast<double>(tried.count()) / kTried);
+  const double wanted = static_cast<double>(kCopiedFor.count()) / each;
+  copies_ = std::clamp(static_cast<std::uint64_t>(wanted), std::uint64_t{1}, kMostCopies);
+  return {};
+}
+
+// From the first start to the last end.
+Result<Nanoseconds> Copies::run(std::uint64_t copies) {
+  const std::uint64_t bytes = setting_.bytes.value;
+  for (const Way& way : ways_) HEADRACE_TRY_STATUS(space_->start(way.stream));
+  for (std::uint64_t i = 0; i < copies; ++i) {
+    for (const Way& way : ways_) {
+      HEADRACE_TRY_STATUS(enqueue(way, i * bytes % area_.value, bytes));
+    }
+  }
+  for (const Way& way : ways_) HEADRACE_TRY_STATUS(space_->stop(way.stream));
+  for (const Way& way : ways_) HEADRACE_TRY_STATUS(space_->wait(way.stream));
+  Nanoseconds longest{0};
+  for (const Way& from : ways_) {
+    for (const Way& to : ways_) {
+      HEADRACE_TRY(const Nanoseconds time, space_->between(from.stream.start, to.stream.end));
+      longest = std::max(longest, time);
+    }
+  }
+  return longest;
+}
+
+Result<Sample> Copies::sample() {
+  HEADRACE_TRY(const Nanoseconds time, run(copies_));
+  const double bytes = static_cast<double>(copies_ * setting_.bytes.value);
+  Sample sample{.value = bytes * static_cast<double>(ways_.size()) / seconds(time)};
+  if (ways_.size() == 1) return sample;
+  for (const Way& way : ways_) {
+    HEADRACE_TRY(const Nanoseconds own, space_->between(way.stream.start, way.stream.end));
+    sample.details[std::string(way.direction)] = bytes / seconds(own);
+  }
+  return sample;
+}
+
+// Parts of managed memory to where they are read next, by the driver.
+class Prefetching final : public Probe {
+ public:
+  Prefetching(const GpuSetting& setting, std::unique_ptr<GpuWorkspace> space)
+      : setting_(setting), space_(std::move(space)) {}
+
+  Status prepare(Random& random) {
+    HEADRACE_TRY(const Bytes area, space_->area(kArea, setting_.bytes, 1));
+    HEADRACE_TRY(memory_, space_->managed(area));
+    HEADRACE_TRY(stream_, space_->stream());
+    fill_randomly(memory_, random);
+    const std::uint64_t sent = checksum(memory_);
+    HEADRACE_TRY_STATUS(move(true));
+    HEADRACE_TRY_STATUS(move(false));
+    if (checksum(memory_) == sent) return {};
+    return fail(ErrorCode::io, "what came back is not what was sent");
+  }
+
+  // The way back is not counted.
+  Result<Sample> sample() override {
+    const bool to_gpu = setting_.direction == kToGpu;
+    Nanoseconds counted{0};
+    double bytes = 0;
+    do {
+      HEADRACE_TRY(const Nanoseconds there, move(true));
+      HEADRACE_TRY(const Nanoseconds back, move(false));
+      counted += to_gpu ? there : back;
+      bytes += static_cast<double>(memory_.size());
+    } while (counted < kCopiedFor);
+    return Sample{.value = bytes / seconds(counted)};
+  }
+
+ private:
+  Result<Nanoseconds> move(bool to_gpu) {
+    HEADRACE_TRY_STATUS(space_->start(stream_));
+    for (std::size_t at = 0; at < memory_.size(); at += setting_.bytes.value) {
+      HEADRACE_TRY_STATUS(space_->gpu().ok(prefetch(at, to_gpu), "cannot prefetch"));
+    }
+    HEADRACE_TRY_STATUS(space_->stop(stream_));
+    HEADRACE_TRY_STATUS(space_->wait(stream_));
+    return space_->between(stream_.start, stream_.end);
+  }
+
+  CUresult prefetch(std::size_t at, bool to_gpu) const {
+    const Driver& driver = space_->driver();
+    const CUdeviceptr address = address_in(memory_) + at;
+    const CUdevice device = space_->gpu().device();
+    if (driver.cuMemPrefetchAsync_v2 == nullptr) {
+      return driver.cuMemPrefetchAsync(address, setting_.bytes.value,
+                                       to_gpu ? device : CU_DEVICE_CPU, stream_.stream);
+    }
+    const CUmemLocation where = to_gpu ? CUmemLocation{CU_MEM_LOCATION_TYPE_DEVICE, device}
+                                       : CUmemLocation{CU_MEM_LOCATION_TYPE_HOST_NUMA,
+                                                       static_cast<int>(raw(setting_.node))};
+    return driver.cuMemPrefetchAsync_v2(address, setting_.bytes.value, where, 0, stream_.stream);
+  }
+
+  const GpuSetting setting_;
+  const std::unique_ptr<GpuWorkspace> space_;
+  std::span<std::byte> memory_;
+  TimedStream stream_;
+};
+
+}  // namespace
+
+Result<BlockCopier> BlockCopier::load(const GpuWorkspace& space) {
+  BlockCopier copier;
+  HEADRACE_TRY(copier.kernel_, space.gpu().kernel(kCopyBlocks));
+  HEADRACE_TRY(const int processors,
+               space.gpu().attribute(CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT));
+  copier.blocks_ = static_cast<unsigned>(processors) * kBlocksPerProcessor;
+  return copier;
+}
+
+CUresult BlockCopier::launch(const GpuWorkspace& space, BlockCopy copy, CUstream stream) const {
+  std::array<void*, 6> parameters{&copy.to,    &copy.from,     &copy.count,
+                                  &copy.block, &copy.to_index, &copy.from_index};
+  // Not more threads than there are elements of 16 bytes.
+  const std::uint64_t elements = std::max<std::uint64_t>(1, copy.count * copy.block / 16);
+  const auto blocks =
+      static_cast<unsigned>(std::min<std::uint64_t>(blocks_, (elements + kThreads - 1) / kThreads));
+  return space.driver().cuLaunchKernel(kernel_, blocks, 1, 1, kThreads, 1, 1, 0, stream,
+                                       parameters.data(), nullptr);
+}
+
+Prepared prepare_copies(const GpuSetting& setting, Random& random) {
+  HEADRACE_TRY(auto space, GpuWorkspace::open(setting.gpu));
+  auto copies = std::make_unique<Copies>(setting, std::move(space));
+  HEADRACE_TRY_STATUS(copies->prepare(random));
+  return copies;
+}
+
+Prepared prepare_prefetch(const GpuSetting& setting, Random& random) {
+  HEADRACE_TRY(auto space, GpuWorkspace::open(setting.gpu));
+  auto prefetching = std::make_unique<Prefetching>(setting, std::move(space));
+  HEADRACE_TRY_STATUS(prefetching->prepare(random));
+  return prefetching;
+}
+
+}  // namespace headrace::experiment_gpu

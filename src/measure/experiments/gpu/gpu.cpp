@@ -1,0 +1,325 @@
+// GPUs: what goes between them and the memory of the host, of each other and inside, by copy
+// engine, multiprocessors or the driver's prefetching; what handing over small copies costs;
+// latencies; and how long pinned memory takes to have.
+//
+// A row's `node` is the memory on the other side: a node of the host, another GPU, or the GPU
+// itself. Of `copy` the value is payload per second, of both directions at once their sum; of
+// `batch` the calling thread's time for each copy; of `latency` that of one dependent load; of
+// `allocation` that for each MiB. All sizes are listed for the nearest node of the host, two
+// for the others; asking for nodes or sizes lists those. Where there is no GPU, one row says why.
+#include "measure/experiments/gpu/gpu.h"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <array>
+
+#include "core/fail.h"
+#include "measure/experiments/gpu/allocations.h"
+#include "measure/experiments/gpu/backend_copies.h"
+#include "measure/experiments/gpu/batches.h"
+#include "measure/experiments/gpu/chases.h"
+#include "measure/experiments/gpu/copies.h"
+
+namespace headrace::experiment_gpu {
+
+using namespace session;
+
+namespace {
+
+constexpr std::string_view kName = "gpu";
+constexpr Parameter kParameters[] = {
+    {"part", ParameterKind::word},
+    {"direction", ParameterKind::word},
+    {"gpu", ParameterKind::node},
+    {"node", ParameterKind::node},
+    {"by", ParameterKind::word},
+    {"memory", ParameterKind::word},
+    {"bytes", ParameterKind::count, false},
+    {"count", ParameterKind::count, false},
+};
+
+constexpr std::array kCopySizes = {4_KiB, 64_KiB, 1_MiB, 16_MiB, 64_MiB, 256_MiB};
+constexpr Bytes kUsualSize = 64_MiB;
+// For the other nodes: what a copy costs at all, and its rate.
+constexpr std::array kFarSizes = {4_KiB, kUsualSize};
+constexpr std::array kFragments = {4_KiB, 64_KiB};
+constexpr std::array<std::uint64_t, 5> kCounts = {1, 16, 64, 256, 1024};
+constexpr Bytes kChased = 16_MiB;
+constexpr std::array kAllocated = {64_MiB, 1_GiB};
+
+// Pinning, filling, and three samples; and what the bytes of a mapping take besides, at some 2
+// GB/s.
+constexpr Nanoseconds kMapping = std::chrono::milliseconds{120};
+
+// So that sizes times counts are numbers; no GPU has as much.
+constexpr Bytes kMostBytes = 1024_GiB;
+constexpr std::uint64_t kMostAtOnce = 1 << 20;
+
+using GpuTargets = std::vector<std::shared_ptr<GpuTarget>>;
+
+class PointList {
+ public:
+  explicit PointList(const Scope& scope) : scope_(scope) {}
+
+  void add_gpu(const std::shared_ptr<GpuTarget>& gpu, const GpuTargets& all);
+  std::vector<Point> take() { return std::move(points_); }
+
+ private:
+  template <std::size_t n>
+  std::vector<Bytes> sizes(const std::array<Bytes, n>& usual) const {
+    std::vector<Bytes> found;
+    for (const std::uint64_t bytes : scope_.numbers("bytes")) found.push_back(Bytes{bytes});
+    if (found.empty()) found.assign(usual.begin(), usual.end());
+    return found;
+  }
+
+  void add_copies(GpuSetting setting, unsigned rank);
+  void add_managed(GpuSetting setting);
+  void add_batches(GpuSetting setting);
+  void add_latencies(GpuSetting setting);
+  void add_allocations(GpuSetting setting);
+  Point& add(const GpuSetting& setting, std::string_view unit, unsigned rank,
+             std::function<Prepared(const GpuSetting&, Random&)> prepare);
+  void leave(const GpuSetting& setting, std::string_view unit, std::string reason);
+
+  const Scope& scope_;
+  std::vector<Point> points_;
+};
+
+bool possible(const GpuSetting& setting) {
+  return setting.bytes > Bytes{0} && setting.bytes <= kMostBytes && setting.count > 0 &&
+         setting.count <= kMostAtOnce;
+}
+
+constexpr const char* kImpossible = "ask for 1 byte to 1 TiB, and for 1 to 1048576 copies at once";
+
+Row gpu_row(const GpuSetting& setting, std::string_view unit) {
+  Row row = make_row(
+      kName, kParameters,
+      {std::string(setting.part), std::string(setting.direction), id_of(&setting.gpu->node),
+       std::uint64_t{raw(setting.node)}, std::string(setting.by), std::string(setting.memory),
+       setting.bytes.value, setting.count},
+      unit);
+  if (setting.gpu->device.emulated) row.basis = Basis::emulated;
+  return row;
+}
+
+// What is the same for the ways that are compared.
+std::string group_of(const GpuSetting& setting) {
+  return fmt::format("{} {} {} {} {} {}", setting.part, setting.direction,
+                     raw(setting.gpu->node.id), raw(setting.node), setting.bytes.value,
+                     setting.count);
+}
+
+Point& PointList::add(const GpuSetting& setting, std::string_view unit, unsigned rank,
+                      std::function<Prepared(const GpuSetting&, Random&)> prepare) {
+  Point& point = points_.emplace_back();
+  point.row = gpu_row(setting, unit);
+  point.rank = rank;
+  point.memory = {setting.gpu->host};
+  const double moved = static_cast<double>((setting.bytes * setting.count).value);
+  point.cost = kMapping + Nanoseconds{static_cast<std::int64_t>(2 * moved)};
+  point.prepare = [setting, prepare = std::move(prepare)](BufferPool&, Random& random) {
+    return prepare(setting, random);
+  };
+  return point;
+}
+
+void PointList::leave(const GpuSetting& setting, std::string_view unit, std::string reason) {
+  points_.push_back(without(gpu_row(setting, unit), std::move(reason)));
+}
+
+void PointList::add_copies(GpuSetting setting, unsigned rank) {
+  setting.part = "copy";
+  const bool with_host = setting.direction != kInside && setting.direction != kAcross;
+  const bool reference = setting.by == kEngine && setting.memory == kPinned;
+  const bool all =
+      setting.node == setting.gpu->host || setting.direction == kInside || scope_.asks("node");
+  for (const Bytes bytes : all ? sizes(kCopySizes) : sizes(kFarSizes)) {
+    setting.bytes = bytes;
+    if (!possible(setting)) {
+      leave(setting, "B/s", kImpossible);
+      continue;
+    }
+    if (setting.by == kHeadrace && bytes > kMostOfBackend) continue;  // it is given parts
+    Point& point = add(setting, "B/s", bytes == kUsualSize ? rank : rank + 1,
+                       setting.by == kHeadrace ? prepare_backend : prepare_copies);
+    if (with_host) {
+      point.comparable = {
+          .group = group_of(setting), .detail = "ratio_to_pinned", .reference = reference};
+    }
+  }
+}
+
+void PointList::add_managed(GpuSetting setting) {
+  setting.part = "copy";
+  setting.by = kPrefetch;
+  setting.memory = kManaged;
+  for (const std::string_view direction : {kToGpu, kFromGpu}) {
+    setting.direction = direction;
+    for (const Bytes bytes : sizes(std::array{1_MiB, kUsualSize})) {
+      setting.bytes = bytes;
+      if (!setting.gpu->device.concurrent_managed) {
+        leave(setting, "B/s", "this GPU does not prefetch managed memory");
+      } else if (!possible(setting) || bytes.value % 4096 != 0) {
+        leave(setting, "B/s", "managed memory moves by pages; ask for whole ones");
+      } else {
+        Point& point = add(setting, "B/s", 3, prepare_prefetch);
+        point.comparable = {.group = group_of(setting), .detail = "ratio_to_pinned"};
+      }
+    }
+  }
+}
+
+void PointList::add_batches(GpuSetting setting) {
+  setting.part = "batch";
+  setting.memory = kPinned;
+  std::vector<std::uint64_t> counts = scope_.numbers("count");
+  if (counts.empty()) counts.assign(kCounts.begin(), kCounts.end());
+  for (const std::string_view direction : {kToGpu, kFromGpu}) {
+    setting.direction = direction;
+    for (const Bytes bytes : sizes(kFragments)) {
+      setting.bytes = bytes;
+      for (const std::uint64_t count : counts) {
+        setting.count = count;
+        for (const std::string_view by : {kEngine, kBatch, kKernel}) {
+          setting.by = by;
+          if (!possible(setting)) {
+            leave(setting, "ns", kImpossible);
+          } else if (by == kBatch && !takes_batches(setting.gpu->driver)) {
+            leave(setting, "ns", "the driver has no cuMemcpyBatchAsync (CUDA 12.8)");
+          } else {
+            const bool telling = bytes == 64_KiB && (count == 1 || count == 256);
+            Point& point = add(setting, "ns", telling ? 2 : 4, prepare_batches);
+            point.comparable = {.group = group_of(setting),
+                                .detail = "ratio_to_single",
+                                .reference = by == kEngine};
+          }
+        }
+      }
+    }
+  }
+}
+
+void PointList::add_latencies(GpuSetting setting) {
+  setting.part = "latency";
+  for (const Bytes bytes : sizes(std::array{kChased})) {
+    setting.bytes = bytes;
+    const auto add_chase = [&](std::string_view direction, std::string_view by,
+                               std::string_view memory, NodeId node) {
+      setting.direction = direction;
+      setting.by = by;
+      setting.memory = memory;
+      setting.node = node;
+      if (!possible(setting) || bytes < 4_KiB) {
+        leave(setting, "ns", "chased are 4 KiB to 1 TiB; ask for as much");
+      } else if (by == kCpu && !host_reads_gpu(*setting.gpu)) {
+        leave(setting, "ns", "CPUs do not read this GPU's memory where it is");
+      } else {
+        add(setting, "ns", memory == kPinned ? 1 : 2, prepare_chase);
+      }
+    };
+    for (const Node* node : host_nodes(scope_.machine)) {
+      add_chase(kToGpu, kKernel, kPinned, node->id);
+    }
+    add_chase(kInside, kKernel, kDevice, setting.gpu->node.id);
+    add_chase(kFromGpu, kCpu, kManaged, setting.gpu->host);
+  }
+}
+
+void PointList::add_allocations(GpuSetting setting) {
+  setting.part = "allocation";
+  setting.direction = kToGpu;
+  setting.memory = kPinned;
+  const Node* const node = scope_.machine.find(setting.node);
+  for (const Bytes bytes : sizes(kAllocated)) {
+    setting.bytes = bytes;
+    for (const std::string_view by : {kPlaced, kHostAlloc}) {
+      setting.by = by;
+      if (!possible(setting) || fitting(*node, bytes) < bytes) {
+        leave(setting, "ns/MiB", "the node is too small for it, or nothing is asked for");
+        continue;
+      }
+      Point& point = add(setting, "ns/MiB", bytes > 256_MiB ? 4 : 2,
+                         [](const GpuSetting& of, Random&) { return prepare_allocation(of); });
+      point.cost = kMapping + 3 * Nanoseconds{static_cast<std::int64_t>(bytes.value)};
+      point.comparable = {.group = group_of(setting),
+                          .detail = "ratio_to_cuMemHostAlloc",
+                          .reference = by == kHostAlloc};
+    }
+  }
+}
+
+void PointList::add_gpu(const std::shared_ptr<GpuTarget>& gpu, const GpuTargets& all) {
+  const auto setting = [&](std::string_view direction, std::string_view by,
+                           std::string_view memory) {
+    return GpuSetting{
+        .gpu = gpu, .node = gpu->host, .direction = direction, .by = by, .memory = memory};
+  };
+  for (const std::string_view direction : {kToGpu, kFromGpu, kBoth}) {
+    add_copies(setting(direction, kEngine, kPinned), 1);
+    add_copies(setting(direction, kKernel, kPinned), 2);
+    if (direction == kBoth) continue;  // a copy of pageable memory ends within its call
+    add_copies(setting(direction, kEngine, kPageable), 2);
+    for (const std::string_view memory : {kPinned, kPageable}) {
+      add_copies(setting(direction, kHeadrace, memory), 2);
+    }
+    if (gpu->device.pageable_access) add_copies(setting(direction, kKernel, kPageable), 3);
+    for (const Node* node : host_nodes(scope_.machine)) {
+      if (node->id == gpu->host) continue;
+      GpuSetting far = setting(direction, kEngine, kPinned);
+      far.node = node->id;
+      add_copies(far, 3);
+    }
+  }
+  add_managed(setting({}, {}, {}));
+  GpuSetting inside = setting(kInside, kEngine, kDevice);
+  inside.node = gpu->node.id;
+  add_copies(inside, 2);
+  for (const std::shared_ptr<GpuTarget>& other : all) {
+    if (other == gpu) continue;
+    GpuSetting across = setting(kAcross, kEngine, kDevice);
+    across.node = other->node.id;
+    across.other = other;
+    add_copies(across, 2);
+  }
+  add_batches(setting({}, {}, {}));
+  add_latencies(setting({}, {}, {}));
+  add_allocations(setting({}, {}, {}));
+}
+
+std::vector<Point> list_points(const Scope& scope) {
+  GpuTargets gpus;
+  std::string why;
+  for (const Node& node : scope.machine.nodes) {
+    if (node.kind != NodeKind::gpu || !node.gpu) continue;
+    auto gpu = GpuTarget::find(scope.machine, node);
+    if (gpu) gpus.push_back(*std::move(gpu));
+    if (!gpu) why = gpu.error().message;
+  }
+  if (gpus.empty() && why.empty()) {
+    const auto driver = cuda::driver();
+    why = driver
+              ? "the CUDA driver shows no GPU: CUDA_VISIBLE_DEVICES may hide it, or it is in MIG "
+                "mode and has no instance; nvidia-smi -L tells"
+              : driver.error().message;
+  }
+  PointList list(scope);
+  for (const auto& gpu : gpus) list.add_gpu(gpu, gpus);
+  std::vector<Point> points = list.take();
+  if (!why.empty()) {
+    points.push_back(without({.experiment = std::string(kName), .unit = "B/s"}, why));
+  }
+  return points;
+}
+
+}  // namespace
+
+const Experiment kExperiment{kName,
+                             "copies to, from and between GPUs, small ones, latencies, pinning",
+                             kParameters,
+                             {},
+                             list_points};
+
+}  // namespace headrace::experiment_gpu

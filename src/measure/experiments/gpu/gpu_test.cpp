@@ -1,0 +1,92 @@
+#include "measure/experiments/gpu/gpu.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <set>
+
+#include "tests/support/fake_gpu.h"
+
+namespace headrace::experiment_gpu {
+
+using namespace session;
+
+namespace {
+
+std::vector<Row> rows_on(const Machine& machine, const ParameterChoices& only = {}) {
+  std::vector<Row> rows;
+  for (const Point& point : kExperiment.points({.machine = machine, .only = only})) {
+    EXPECT_EQ(point.prepare == nullptr, !point.row.reason.empty()) << point.row.key();
+    rows.push_back(point.row);
+  }
+  return rows;
+}
+
+std::set<std::string> words(const std::vector<Row>& rows, const char* name) {
+  std::set<std::string> found;
+  for (const Row& row : rows) found.emplace(row.word(name));
+  return found;
+}
+
+TEST(GpuPoints, AreOfEveryPartDirectionAndWay) {
+  const test::FakeGpu fake("devices=2,paradigm=ats");
+  const auto rows = rows_on(fake.machine);
+  using Words = std::set<std::string>;
+  EXPECT_EQ(words(rows, "part"), (Words{"copy", "batch", "latency", "allocation"}));
+  EXPECT_EQ(words(rows, "direction"), (Words{"to_gpu", "from_gpu", "both", "inside", "across"}));
+  EXPECT_EQ(words(rows, "by"), (Words{"engine", "headrace", "batch", "kernel", "prefetch", "cpu",
+                                      "placed", "cuMemHostAlloc"}));
+  EXPECT_EQ(words(rows, "memory"), (Words{"pinned", "pageable", "managed", "device"}));
+  std::set<std::string> keys;
+  for (const Row& row : rows) {
+    EXPECT_EQ(row.basis, Basis::emulated);
+    EXPECT_TRUE(keys.insert(row.key()).second) << row.key();
+  }
+}
+
+TEST(GpuPoints, AreFewBetweenGpusUnlessTheyAreAskedFor) {
+  const test::FakeGpu fake("devices=2");
+  const auto across = [&](const ParameterChoices& only) {
+    return std::ranges::count_if(rows_on(fake.machine, only),
+                                 [](const Row& row) { return row.word("direction") == "across"; });
+  };
+  EXPECT_EQ(across({}), 2 * 2) << "each to the other, small and large";
+  EXPECT_EQ(across({{"node", std::uint64_t{raw(test::kOtherGpu)}}}), 2 * 6);
+}
+
+TEST(GpuPoints, SayWhatThisGpuOrDriverLacks) {
+  const test::FakeGpu fake("paradigm=limited", "12.2");
+  const auto rows = rows_on(fake.machine);
+  const auto reason = [&](const char* by) {
+    const auto row = std::ranges::find_if(rows, [&](const Row& r) { return r.word("by") == by; });
+    return row == rows.end() ? "no row" : row->reason;
+  };
+  EXPECT_NE(reason("batch").find("CUDA 12.8"), std::string::npos);
+  EXPECT_NE(reason("prefetch").find("does not prefetch"), std::string::npos);
+  EXPECT_NE(reason("cpu").find("do not read"), std::string::npos);
+  EXPECT_EQ(words(rows, "direction").count("across"), 0U);
+}
+
+TEST(GpuPoints, AreOfTheSizesThatAreAskedFor) {
+  const test::FakeGpu fake;
+  for (const Row& row : rows_on(fake.machine, {{"bytes", std::uint64_t{3 << 20}}})) {
+    EXPECT_EQ(*row.number("bytes"), std::uint64_t{3 << 20});
+  }
+  for (const ParameterChoices& odd :
+       {ParameterChoices{{"bytes", std::uint64_t{0}}}, {{"bytes", ~std::uint64_t{0}}}}) {
+    for (const Row& row : rows_on(fake.machine, odd)) {
+      EXPECT_TRUE(row.has_flag("absent")) << row.key();
+    }
+  }
+}
+
+TEST(GpuPoints, WithoutADriverAreOneRowThatSaysSo) {
+  const ScopedVariable nowhere("HEADRACE_LIBCUDA", "/nowhere.so");
+  const auto rows = rows_on(*Machine::discover());
+  ASSERT_EQ(rows.size(), 1U);
+  EXPECT_TRUE(rows.front().has_flag("absent"));
+  EXPECT_NE(rows.front().reason.find("HEADRACE_LIBCUDA"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace headrace::experiment_gpu

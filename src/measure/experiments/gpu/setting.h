@@ -1,0 +1,49 @@
+// What a point of the experiment is about, as its row says it.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string_view>
+
+#include "measure/experiments/gpu/workspace.h"
+#include "measure/session/experiment.h"
+
+namespace headrace::experiment_gpu {
+
+// Where the bytes go. `both`: to the GPU and from it at the same time; `inside` its memory;
+// `across`: to another GPU.
+inline constexpr std::string_view kToGpu = "to_gpu";
+inline constexpr std::string_view kFromGpu = "from_gpu";
+inline constexpr std::string_view kBoth = "both";
+inline constexpr std::string_view kInside = "inside";
+inline constexpr std::string_view kAcross = "across";
+
+// What moves them.
+inline constexpr std::string_view kEngine = "engine";      // a copy engine, a call for each copy
+inline constexpr std::string_view kBatch = "batch";        // the same, one call for all
+inline constexpr std::string_view kKernel = "kernel";      // multiprocessors
+inline constexpr std::string_view kPrefetch = "prefetch";  // the driver, page by page
+inline constexpr std::string_view kHeadrace = "headrace";  // copy engines by way of the backend
+inline constexpr std::string_view kCpu = "cpu";
+
+// The memory on the other side.
+inline constexpr std::string_view kPinned = "pinned";
+inline constexpr std::string_view kPageable = "pageable";
+inline constexpr std::string_view kManaged = "managed";
+inline constexpr std::string_view kDevice = "device";
+
+struct GpuSetting {
+  std::shared_ptr<GpuTarget> gpu;
+  std::shared_ptr<GpuTarget> other = {};  // of `across`
+  NodeId node{0};                         // of the memory on the other side
+  std::string_view part;
+  std::string_view direction;
+  std::string_view by;
+  std::string_view memory;
+  Bytes bytes;              // of one copy, or of the memory that is chased
+  std::uint64_t count = 1;  // copies submitted together
+};
+
+using Prepared = Result<std::unique_ptr<session::Probe>>;
+
+}  // namespace headrace::experiment_gpu

@@ -1,0 +1,102 @@
+// What one point needs of a GPU while it is measured: memory of every kind and timed streams, which
+// end with it. Waits have a bound; a GPU that has not answered in it keeps what it may still use,
+// and is left alone from then on.
+//
+// A point takes plain memory of the GPU, at most a quarter of what is free. Single-thread.
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "backend/cuda/cuda.h"
+#include "headrace/buffer.h"
+#include "headrace/machine.h"
+#include "headrace/random.h"
+#include "measure/unified_memory/gpu_session.h"
+
+namespace headrace::experiment_gpu {
+
+// The memory nodes of the host that are no GPU's.
+std::vector<const Node*> host_nodes(const Machine& machine);
+
+// A GPU for as long as a session measures it, so that its context is made once.
+struct GpuTarget {
+  // That of a node. absent, unsupported: as cuda::driver() and cuda::find_device().
+  static Result<std::shared_ptr<GpuTarget>> find(const Machine& machine, const Node& node);
+  // 0 where the driver does not know it.
+  int attribute(cuda::CUdevice_attribute what) const;
+  // The context, made at the first call. io: it is lost; all that is measured later fails so too.
+  Result<std::shared_ptr<const cuda::Context>> use();
+
+  const Machine& machine;
+  const Node& node;
+  const cuda::Driver& driver;
+  const cuda::Device device;
+  const NodeId host;  // the memory of CPUs nearest to it
+  std::shared_ptr<const cuda::Context> context = {};
+  std::optional<Error> hung = {};
+};
+
+// What is put in the stream between the two events is timed.
+struct TimedStream {
+  cuda::CUstream stream = nullptr;
+  cuda::CUevent start = nullptr;
+  cuda::CUevent end = nullptr;
+};
+
+class GpuWorkspace {
+ public:
+  // While it is there the GPU's context is the thread's current one, and the thread runs on CPUs
+  // near the GPU: the driver's calls take longer from far ones.
+  static Result<std::unique_ptr<GpuWorkspace>> open(std::shared_ptr<GpuTarget> target);
+  ~GpuWorkspace();
+  GpuWorkspace(const GpuWorkspace&) = delete;
+  GpuWorkspace& operator=(const GpuWorkspace&) = delete;
+
+  GpuTarget& target() const { return *target_; }
+  const cuda::Driver& driver() const { return target_->driver; }
+  GpuSession& gpu() const { return *gpu_; }
+
+  // Whole pieces of memory on the GPU, `wanted` at most, less where a part of the quarter is less.
+  // exhausted: not one piece.
+  Result<Bytes> area(Bytes wanted, Bytes piece, unsigned parts) const;
+  Result<cuda::CUdeviceptr> on_gpu(Bytes bytes);
+  // The same of another GPU; and access of each of the two to the other's memory, where they can.
+  Result<cuda::CUdeviceptr> on_other(GpuTarget& other, Bytes bytes);
+  Result<std::span<std::byte>> on_host(NodeId node, Bytes bytes, bool pinned);
+  Result<std::span<std::byte>> managed(Bytes bytes);
+  // How the GPU calls memory of the host that it reaches.
+  Result<cuda::CUdeviceptr> address_of(std::span<const std::byte> memory) const;
+
+  Result<TimedStream> stream();
+  Status start(const TimedStream& stream) const;
+  Status stop(const TimedStream& stream) const;
+  // Until all that was in the stream at stop() has been done.
+  Status wait(const TimedStream& stream);
+  Result<Nanoseconds> between(cuda::CUevent start, cuda::CUevent end) const;
+
+ private:
+  explicit GpuWorkspace(std::shared_ptr<GpuTarget> target);
+
+  struct Foreign {
+    std::shared_ptr<const cuda::Context> context;
+    cuda::CUdeviceptr address = 0;
+  };
+
+  const std::shared_ptr<GpuTarget> target_;
+  std::unique_ptr<GpuSession> gpu_;
+  const std::vector<unsigned> cpus_;  // where the thread ran
+  Bytes quarter_;
+  std::vector<std::unique_ptr<Buffer>> buffers_;
+  std::vector<cuda::CUdeviceptr> memory_;  // on this GPU, and managed
+  std::vector<Foreign> foreign_;
+};
+
+// Numbers that do not compress, and a sum that tells them and their order from others.
+void fill_randomly(std::span<std::byte> memory, Random& random);
+std::uint64_t checksum(std::span<const std::byte> memory);
+
+}  // namespace headrace::experiment_gpu

@@ -1,0 +1,68 @@
+#include "measure/experiments/gpu/workspace.h"
+
+#include <gtest/gtest.h>
+
+#include "core/affinity.h"
+#include "measure/instruments/worker_pool.h"
+#include "tests/support/fake_gpu.h"
+
+namespace headrace::experiment_gpu {
+namespace {
+
+const Node& gpu_of(const Machine& machine) { return *machine.find(test::kGpu); }
+
+TEST(GpuWorkspace, TakesAtMostAQuarterAndGivesAllBack) {
+  const test::FakeGpu fake("memory=64M,devices=2");
+  const auto target = GpuTarget::find(fake.machine, gpu_of(fake.machine)).value();
+  const auto other = GpuTarget::find(fake.machine, *fake.machine.find(test::kOtherGpu)).value();
+  Bytes quarter;
+  const auto cpus = allowed_cpus();
+  {
+    const auto space = GpuWorkspace::open(target).value();
+    const CpuSet near = instruments::usable_cpus(fake.machine.find(target->host));
+    EXPECT_EQ(allowed_cpus(), near.empty() ? cpus : near);
+    quarter = space->area(1_GiB, 1_MiB, 1).value();
+    EXPECT_LE(quarter, 16_MiB);
+    EXPECT_GE(quarter, 15_MiB);
+    EXPECT_EQ(space->area(4_MiB, 1_MiB, 2).value(), 4_MiB);
+    const auto none = space->area(32_MiB, 32_MiB, 1);
+    ASSERT_FALSE(none);
+    EXPECT_EQ(none.error().code, ErrorCode::exhausted);
+    ASSERT_TRUE(space->on_gpu(quarter) && space->managed(1_MiB));
+    ASSERT_TRUE(space->on_host(test::kDram, 1_MiB, true) && space->on_other(*other, 1_MiB));
+    EXPECT_LT(*space->gpu().free_memory(), quarter * 4);
+  }
+  EXPECT_EQ(allowed_cpus(), cpus);
+  EXPECT_EQ(GpuWorkspace::open(target).value()->area(1_GiB, 1_MiB, 1).value(), quarter);
+}
+
+TEST(GpuWorkspace, OfAGpuThatIsLostSaysSo) {
+  const test::FakeGpu fake("memory=64M,lost_after=1");
+  const auto target = GpuTarget::find(fake.machine, gpu_of(fake.machine)).value();
+  {
+    const auto space = GpuWorkspace::open(target).value();
+    const TimedStream stream = space->stream().value();
+    const auto memory = space->on_gpu(1_MiB).value();
+    for (int i = 0; i < 3; ++i) {
+      (void)space->driver().cuMemsetD8Async(memory, 0, 1, stream.stream);
+    }
+    (void)space->stop(stream);
+    EXPECT_FALSE(space->wait(stream));
+  }
+  const auto lost = GpuWorkspace::open(target);
+  ASSERT_FALSE(lost);
+  EXPECT_NE(lost.error().message.find("was lost: CUDA_ERROR"), std::string::npos)
+      << lost.error().message;
+}
+
+TEST(GpuWorkspace, TellsBytesAndTheirOrder) {
+  std::vector<std::byte> memory(64);
+  Random random(1);
+  fill_randomly(memory, random);
+  const std::uint64_t sum = checksum(memory);
+  std::swap_ranges(memory.begin(), memory.begin() + 8, memory.begin() + 8);
+  EXPECT_NE(checksum(memory), sum);
+}
+
+}  // namespace
+}  // namespace headrace::experiment_gpu

@@ -1,0 +1,131 @@
+#include "measure/unified_memory/shared_array.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "core/fail.h"
+#include "core/fork.h"
+
+namespace headrace {
+
+using namespace cuda;
+
+namespace {
+
+// What the driver and others take while a case runs; less on a GPU smaller than any real one.
+Bytes spare(const Device& device) { return std::min(512_MiB, Bytes{device.capacity.value / 8}); }
+
+}  // namespace
+
+Result<std::unique_ptr<SharedArray>> SharedArray::make(const Machine& machine, GpuSession& gpu,
+                                                       const Device& device,
+                                                       const UnifiedMemoryCase& asked) {
+  std::unique_ptr<SharedArray> array(new SharedArray(gpu, asked.size));
+  if (asked.managed) {
+    HEADRACE_TRY_STATUS(array->allocate_managed(device, asked));
+  } else {
+    HEADRACE_TRY_STATUS(array->allocate_on_host(machine, device, asked));
+  }
+  return array;
+}
+
+SharedArray::~SharedArray() {
+  if (gpu_.stuck()) {
+    if (buffer_) abandon(std::move(buffer_));  // the GPU may still use it
+  } else if (managed_) {
+    gpu_.driver().cuMemFree_v2(address_);
+  }
+}
+
+Status SharedArray::allocate_managed(const Device& device, const UnifiedMemoryCase& asked) {
+  HEADRACE_TRY(const int can, gpu_.attribute(CU_DEVICE_ATTRIBUTE_MANAGED_MEMORY));
+  if (can == 0) {
+    return fail(ErrorCode::unsupported, "this GPU has no managed memory; take memory of the host");
+  }
+  HEADRACE_TRY(const Bytes free, gpu_.free_memory());
+  if (asked.size > free - std::min(free, spare(device)) && !asked.oversubscribe) {
+    return fail(ErrorCode::exhausted,
+                "{} of managed memory on a GPU with {} free, {} of them to be spared: its pages "
+                "would be evicted for others; give less, or --oversubscribe",
+                to_string(asked.size), to_string(free), to_string(spare(device)));
+  }
+  HEADRACE_TRY_STATUS(
+      gpu_.ok(gpu_.driver().cuMemAllocManaged(&address_, asked.size.value, CU_MEM_ATTACH_GLOBAL),
+              "cannot allocate managed memory"));
+  managed_ = true;
+  if (asked.read_mostly) {
+    HEADRACE_TRY_STATUS(advise(CU_MEM_ADVISE_SET_READ_MOSTLY, false));
+  }
+  if (asked.preferred_location_cpu) {
+    HEADRACE_TRY_STATUS(advise(CU_MEM_ADVISE_SET_PREFERRED_LOCATION, true));
+  }
+  if (asked.accessed_by) HEADRACE_TRY_STATUS(advise(CU_MEM_ADVISE_SET_ACCESSED_BY, false));
+  return {};
+}
+
+Status SharedArray::allocate_on_host(const Machine& machine, const Device& device,
+                                     const UnifiedMemoryCase& asked) {
+  if (!device.pageable_access) {
+    return fail(ErrorCode::unsupported,
+                "the GPU cannot read memory of the host that is not registered; take managed "
+                "memory");
+  }
+  NodeId node{device.host_node.value_or(0)};
+  if (asked.node) node = *asked.node;
+  HEADRACE_TRY(buffer_, allocate(machine, asked.size, Placement::on(node)));
+  // The GPU uses the host's addresses.
+  address_ = reinterpret_cast<std::uintptr_t>(buffer_->bytes().data());
+  return {};
+}
+
+Status SharedArray::advise(CUmem_advise advice, bool about_host) const {
+  const Driver& driver = gpu_.driver();
+  const CUmemLocation location = about_host
+                                     ? CUmemLocation{CU_MEM_LOCATION_TYPE_HOST, 0}
+                                     : CUmemLocation{CU_MEM_LOCATION_TYPE_DEVICE, gpu_.device()};
+  const CUresult result = driver.cuMemAdvise_v2 != nullptr
+                              ? driver.cuMemAdvise_v2(address_, size_.value, advice, location)
+                              : driver.cuMemAdvise(address_, size_.value, advice,
+                                                   about_host ? CU_DEVICE_CPU : gpu_.device());
+  return gpu_.ok(result, "the driver takes no such advice");
+}
+
+Status SharedArray::prefetch(std::uint64_t offset, std::uint64_t size, CUstream stream) const {
+  const Driver& driver = gpu_.driver();
+  const CUmemLocation here{CU_MEM_LOCATION_TYPE_DEVICE, gpu_.device()};
+  const CUresult result =
+      driver.cuMemPrefetchAsync_v2 != nullptr
+          ? driver.cuMemPrefetchAsync_v2(address_ + offset, size, here, 0, stream)
+          : driver.cuMemPrefetchAsync(address_ + offset, size, gpu_.device(), stream);
+  return gpu_.ok(result, "cannot prefetch");
+}
+
+std::span<std::uint32_t> SharedArray::words() const {
+  return {reinterpret_cast<std::uint32_t*>(address_), size_.value / sizeof(std::uint32_t)};
+}
+
+std::optional<Residency> SharedArray::residency() const {
+  auto found = where(std::as_bytes(words()));
+  if (!found) return std::nullopt;
+  return *std::move(found);
+}
+
+std::optional<bool> SharedArray::advice_confirmed(const UnifiedMemoryCase& asked) const {
+  const Driver& driver = gpu_.driver();
+  if (!managed_ || driver.cuMemRangeGetAttribute == nullptr) return std::nullopt;
+  const auto answer = [&](CUmem_range_attribute what) {
+    int value = CU_DEVICE_INVALID;
+    const CUresult result =
+        driver.cuMemRangeGetAttribute(&value, sizeof value, what, address_, size_.value);
+    return result == CUDA_SUCCESS ? std::optional<int>(value) : std::nullopt;
+  };
+  const auto mostly = answer(CU_MEM_RANGE_ATTRIBUTE_READ_MOSTLY);
+  const auto preferred = answer(CU_MEM_RANGE_ATTRIBUTE_PREFERRED_LOCATION);
+  const auto accessed = answer(CU_MEM_RANGE_ATTRIBUTE_ACCESSED_BY);
+  if (!mostly || !preferred || !accessed) return std::nullopt;
+  return (*mostly == 1) == asked.read_mostly &&
+         (*preferred == CU_DEVICE_CPU) == asked.preferred_location_cpu &&
+         (*accessed == gpu_.device()) == asked.accessed_by;
+}
+
+}  // namespace headrace

@@ -1,0 +1,49 @@
+// The array of the experiment: managed memory with its advice, or memory of a node of the host.
+// Single-thread.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+
+#include "measure/unified_memory/gpu_session.h"
+#include "measure/unified_memory/unified_memory.h"
+
+namespace headrace {
+
+class SharedArray {
+ public:
+  // Allocates it and tells the driver what is advised. The session must outlive it.
+  static Result<std::unique_ptr<SharedArray>> make(const Machine& machine, GpuSession& gpu,
+                                                   const cuda::Device& device,
+                                                   const UnifiedMemoryCase& asked);
+  ~SharedArray();
+  SharedArray(const SharedArray&) = delete;
+  SharedArray& operator=(const SharedArray&) = delete;
+
+  cuda::CUdeviceptr address() const { return address_; }
+  // For the host too, while no kernel runs that uses it.
+  std::span<std::uint32_t> words() const;
+  std::optional<Residency> residency() const;
+  // Whether the driver names what it was advised; nothing if it cannot be asked, or of other
+  // memory.
+  std::optional<bool> advice_confirmed(const UnifiedMemoryCase& asked) const;
+  // Fetches a part of managed memory to the GPU.
+  Status prefetch(std::uint64_t offset, std::uint64_t size, cuda::CUstream stream) const;
+
+ private:
+  explicit SharedArray(GpuSession& gpu, Bytes size) : gpu_(gpu), size_(size) {}
+  Status allocate_managed(const cuda::Device& device, const UnifiedMemoryCase& asked);
+  Status allocate_on_host(const Machine& machine, const cuda::Device& device,
+                          const UnifiedMemoryCase& asked);
+  Status advise(cuda::CUmem_advise advice, bool about_host) const;
+
+  GpuSession& gpu_;
+  const Bytes size_;
+  cuda::CUdeviceptr address_ = 0;
+  bool managed_ = false;
+  std::unique_ptr<Buffer> buffer_;  // of memory of the host
+};
+
+}  // namespace headrace

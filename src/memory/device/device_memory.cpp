@@ -1,0 +1,85 @@
+#include "memory/device/device_memory.h"
+
+#include <fmt/core.h>
+
+#include <chrono>
+#include <thread>
+
+#include "core/fail.h"
+#include "core/fork.h"
+
+namespace headrace {
+namespace {
+
+std::unexpected<Error> too_little(const cuda::Context& context, const Node& gpu, Bytes bytes) {
+  std::size_t free = 0;
+  std::size_t total = 0;
+  context.driver().cuMemGetInfo_v2(&free, &total);
+  return fail(ErrorCode::exhausted, "{} has {} free of {}, not {}; ask for less", gpu.name,
+              to_string(Bytes{free}), to_string(Bytes{total}), to_string(bytes));
+}
+
+// Far more than all memory of a GPU takes, unless others keep the GPU busy.
+constexpr std::chrono::seconds kZeroLimit{30};
+
+// NOT_READY: it is still under way. On a stream of its own: the default one waits for all that
+// others have in this context.
+cuda::CUresult zero(const cuda::Driver& driver, cuda::CUdeviceptr address, Bytes bytes) {
+  cuda::CUstream stream = nullptr;
+  cuda::CUresult result = driver.cuStreamCreate(&stream, cuda::CU_STREAM_NON_BLOCKING);
+  if (result != cuda::CUDA_SUCCESS) return result;
+  result = driver.cuMemsetD8Async(address, 0, bytes.value, stream);
+  const auto end = std::chrono::steady_clock::now() + kZeroLimit;
+  for (bool given = result == cuda::CUDA_SUCCESS; given;) {
+    result = driver.cuStreamQuery(stream);
+    // An error that ends no context says nothing of what is under way.
+    if (result == cuda::CUDA_SUCCESS || cuda::ends_context(result)) break;
+    result = cuda::CUDA_ERROR_NOT_READY;
+    if (std::chrono::steady_clock::now() > end) break;
+    std::this_thread::sleep_for(std::chrono::microseconds{50});
+  }
+  driver.cuStreamDestroy_v2(stream);  // waits for nothing
+  return result;
+}
+
+}  // namespace
+
+Result<std::shared_ptr<const DeviceMemory>> DeviceMemory::allocate(const Node& gpu, Bytes bytes) {
+  HEADRACE_TRY(const cuda::Driver* driver, cuda::driver());
+  if (!gpu.gpu) {
+    return fail(ErrorCode::absent, "{} was not seen by a CUDA driver; see headrace doctor",
+                gpu.name);
+  }
+  HEADRACE_TRY(const cuda::Device device,
+               cuda::find_device(*driver, gpu.gpu->uuid, gpu.gpu->pci, gpu.name));
+  HEADRACE_TRY(auto context, cuda::Context::of(*driver, device.ordinal));
+  const cuda::CurrentContext current(*context);
+  cuda::CUdeviceptr address = 0;
+  cuda::CUresult result = current.result();
+  if (result == cuda::CUDA_SUCCESS) result = driver->cuMemAlloc_v2(&address, bytes.value);
+  if (result == cuda::CUDA_ERROR_OUT_OF_MEMORY) return too_little(*context, gpu, bytes);
+  if (result != cuda::CUDA_SUCCESS) {
+    return cuda::fail_cuda(*driver, result, fmt::format("cannot allocate on {}", gpu.name));
+  }
+  std::shared_ptr<const DeviceMemory> memory(new DeviceMemory(std::move(context), address, bytes));
+  result = zero(*driver, address, bytes);
+  if (result == cuda::CUDA_ERROR_NOT_READY) {
+    abandon(std::move(memory));  // to free it would wait
+    return fail(ErrorCode::timed_out,
+                "{} has not zeroed {} in {} s; look at nvidia-smi for what keeps it busy, and at "
+                "dmesg for Xid",
+                gpu.name, to_string(bytes), kZeroLimit.count());
+  }
+  if (result != cuda::CUDA_SUCCESS) {
+    return cuda::fail_cuda(*driver, result, fmt::format("cannot zero memory of {}", gpu.name));
+  }
+  return memory;
+}
+
+DeviceMemory::~DeviceMemory() {
+  if (!context_->here()) return;
+  const cuda::CurrentContext current(*context_);
+  if (current.result() == cuda::CUDA_SUCCESS) context_->driver().cuMemFree_v2(address_);
+}
+
+}  // namespace headrace

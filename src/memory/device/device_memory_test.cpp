@@ -1,0 +1,137 @@
+#include "memory/device/device_memory.h"
+
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <chrono>
+#include <thread>
+
+#include "headrace/buffer.h"
+#include "headrace/heap.h"
+#include "tests/support/child.h"
+#include "tests/support/fake_gpu.h"
+
+namespace headrace {
+namespace {
+
+using test::kGpu;
+
+TEST(DeviceMemory, IsZeroedAndReachedByItsAddress) {
+  const test::FakeGpu gpu;
+  const auto buffer = allocate(gpu.machine, 3_MiB, Placement::on(NodeKind::gpu));
+  ASSERT_TRUE(buffer) << buffer.error().message;
+  EXPECT_EQ((*buffer)->size(), 3_MiB);
+  EXPECT_EQ((*buffer)->node(), kGpu);
+  EXPECT_EQ((*buffer)->memory(), nullptr);
+  EXPECT_TRUE((*buffer)->bytes().empty());
+  ASSERT_TRUE((*buffer)->device_address());
+  EXPECT_EQ(test::read_gpu(**buffer, 1 << 20, 100), std::vector<std::byte>(100));
+  const std::vector<std::byte> written(100, std::byte{3});
+  test::write_gpu(**buffer, 1 << 20, written);
+  EXPECT_EQ(test::read_gpu(**buffer, 1 << 20, 100), written);
+}
+
+// What others have in the default stream may never end.
+TEST(DeviceMemory, WaitsForNothingOfOthers) {
+  const test::FakeGpu gpu;
+  const auto context = cuda::Context::of(**cuda::driver(), 0).value();
+  const cuda::CurrentContext current(*context);
+  static std::atomic<int> step;  // 1: it may return; 2: it has
+  step = 0;
+  const auto block = [](void*) {
+    for (int i = 0; i < 10000 && step == 0; ++i) {
+      std::this_thread::sleep_for(std::chrono::milliseconds{1});
+    }
+    step = 2;
+  };
+  ASSERT_EQ(context->driver().cuLaunchHostFunc(nullptr, block, nullptr), cuda::CUDA_SUCCESS);
+  const auto buffer = allocate(gpu.machine, 1_MiB, Placement::on(kGpu));
+  EXPECT_EQ(step, 0);
+  step = 1;
+  ASSERT_TRUE(buffer) << buffer.error().message;
+  EXPECT_EQ(test::read_gpu(**buffer, 0, 100), std::vector<std::byte>(100));
+}
+
+TEST(DeviceMemory, IsOnTheGpuThatIsNamed) {
+  const test::FakeGpu gpu("devices=2");
+  const auto parsed = Placement::parse(gpu.machine, "2001");
+  ASSERT_TRUE(parsed) << parsed.error().message;
+  const auto second = allocate(gpu.machine, 1_MiB, *parsed);
+  ASSERT_TRUE(second) << second.error().message;
+  EXPECT_EQ((*second)->node(), test::kOtherGpu);
+  const auto any = Placement::parse(gpu.machine, "gpu");
+  ASSERT_TRUE(any) << any.error().message;
+  const auto first = allocate(gpu.machine, 1_MiB, *any);
+  ASSERT_TRUE(first) << first.error().message;
+  EXPECT_EQ((*first)->node(), kGpu);
+}
+
+TEST(DeviceMemory, IsGivenBack) {
+  const test::FakeGpu gpu("memory=64M");
+  for (int i = 0; i < 8; ++i) {
+    const auto buffer = allocate(gpu.machine, 40_MiB, Placement::on(kGpu));
+    ASSERT_TRUE(buffer) << buffer.error().message;
+  }
+}
+
+TEST(DeviceMemory, SaysWhatIsFree) {
+  const test::FakeGpu gpu("memory=64M");
+  const auto none = allocate(gpu.machine, 65_MiB, Placement::on(kGpu));
+  ASSERT_FALSE(none);
+  EXPECT_EQ(none.error().code, ErrorCode::exhausted);
+  EXPECT_NE(none.error().message.find("free of 64 MiB, not 65 MiB; ask for less"),
+            std::string::npos)
+      << none.error().message;
+}
+
+TEST(DeviceMemory, NeedsItsDriver) {
+  test::FakeGpu gpu;
+  {
+    const ScopedVariable none("HEADRACE_LIBCUDA", "/nowhere/libcuda.so");
+    EXPECT_EQ(allocate(gpu.machine, 1_MiB, Placement::on(kGpu)).error().code, ErrorCode::absent);
+  }
+  gpu.machine.nodes.back().gpu.reset();
+  EXPECT_EQ(allocate(gpu.machine, 1_MiB, Placement::on(kGpu)).error().code, ErrorCode::absent);
+}
+
+TEST(DeviceMemory, IsNothingForCpusAndSaysWhy) {
+  const test::FakeGpu gpu;
+  const auto heap = Heap::open(gpu.machine, Placement::on(kGpu));
+  ASSERT_FALSE(heap);
+  EXPECT_EQ(heap.error().code, ErrorCode::unsupported);
+  const auto for_cpus = allocate_for_cpus(gpu.machine, 1_MiB, Placement::on(NodeKind::gpu));
+  ASSERT_FALSE(for_cpus);
+  EXPECT_EQ(for_cpus.error().code, ErrorCode::unsupported);
+  const auto nodes = resolve(gpu.machine, Placement::on(NodeKind::gpu));
+  ASSERT_FALSE(nodes);
+  EXPECT_EQ(nodes.error().message,
+            "node 2000 is gpu, which CPUs do not reach: it holds whole buffers that copies fill; "
+            "use another");
+  auto buffer = allocate(gpu.machine, 1_MiB, Placement::on(kGpu)).value();
+  EXPECT_EQ(relocate(gpu.machine, *buffer, Placement::on(test::kDram)).error().code,
+            ErrorCode::unsupported);
+}
+
+TEST(DeviceMemory, OfANumaNodeIsMemoryLikeAnyOther) {
+  Machine machine = test::small_machine();
+  machine.nodes.front().kind = NodeKind::gpu;  // as on a GH200
+  EXPECT_TRUE(machine.nodes.front().byte_addressable());
+  const auto buffer = allocate(machine, 1_MiB, Placement::on(NodeKind::gpu));
+  ASSERT_TRUE(buffer) << buffer.error().message;
+  EXPECT_EQ((*buffer)->bytes().size(), (1_MiB).value);
+}
+
+TEST(DeviceMemory, IsLeftAloneInAChild) {
+  const test::FakeGpu gpu;
+  auto buffer = allocate(gpu.machine, 1_MiB, Placement::on(kGpu)).value();
+  EXPECT_EQ(test::status_of_child([&] {
+              buffer.reset();
+              const auto none = allocate(gpu.machine, 1_MiB, Placement::on(kGpu));
+              return !none && none.error().code == ErrorCode::unsupported;
+            }),
+            0);
+  EXPECT_EQ(test::read_gpu(*buffer, 0, 10), std::vector<std::byte>(10));
+}
+
+}  // namespace
+}  // namespace headrace

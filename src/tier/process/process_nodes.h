@@ -1,0 +1,73 @@
+// Another process between fast and slow nodes: decided and moved as for PageTier, and told from
+// outside what is there and what of it was touched. Thread-compatible.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "core/fork.h"
+#include "tier/page/page_tier.h"
+#include "tier/process/process_tier.h"
+
+namespace headrace {
+
+// What was touched, as heat is reckoned from: written pages as a whole, the others of a mapping by
+// the share of them that was read, for nobody knows which.
+HotnessSample sample_of(std::span<const MappingUse> mappings, Nanoseconds covered);
+// The same of regions of which so large a share of the samples saw an access.
+HotnessSample sample_of(std::span<const SampledRegion> regions, Nanoseconds covered);
+
+// The system's kernel, which moves pages of the process `pid`.
+std::unique_ptr<Kernel> kernel_of(int pid);
+
+// Whether its pages may go to the nodes and it may be looked at: errors as ProcessTier::open().
+Status try_nodes(int pid, const ProcessTierOptions& options, OtherProcess& process);
+
+class ProcessNodes final : public ProcessTier::Inside {
+ public:
+  static Result<std::unique_ptr<ProcessNodes>> open(std::unique_ptr<OtherProcess> process,
+                                                    std::unique_ptr<Kernel> kernel,
+                                                    const ProcessTierOptions& options,
+                                                    ProcessTierStart start);
+
+  bool here() const override { return origin_.here(); }
+  ProcessHotness source() const override {
+    return start_.sampler != nullptr ? ProcessHotness::damon : ProcessHotness::referenced;
+  }
+  const std::string& why() const override { return start_.why; }
+  Result<ProcessTierStep> step() override;
+  std::vector<TierDecision> decisions() const override { return engine_->decisions(); }
+  ProcessTierTotals totals() const override { return totals_; }
+
+ private:
+  ProcessNodes(std::unique_ptr<OtherProcess> process, std::unique_ptr<Kernel> kernel,
+               const ProcessTierOptions& options, ProcessTierStart start,
+               const ProcessState& state);
+
+  Nanoseconds now() const { return clock_.now() - begun_; }
+  Status work();
+  bool due() const;
+  Status look();
+  Status move(std::span<const MappingUse> mappings, const HotnessSample& sample);
+
+  const Origin origin_;
+  const std::unique_ptr<OtherProcess> process_;
+  const std::unique_ptr<Kernel> kernel_;
+  const ProcessTierOptions options_;
+  const Clock& clock_;
+  const Nanoseconds begun_;
+  const ProcessTierStart start_;
+  const ProcessState first_;
+  std::unique_ptr<PageTier::Inside> engine_;
+  std::optional<Nanoseconds> looked_;  // from when on touches are seen
+  Nanoseconds cost_{};                 // of the last look and what followed from it
+  Nanoseconds sampler_cpu_{};
+  std::optional<Error> ended_;
+  ProcessTierStep step_;
+  ProcessTierTotals totals_;
+};
+
+}  // namespace headrace

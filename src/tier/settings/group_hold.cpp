@@ -1,0 +1,322 @@
+#include "tier/settings/group_hold.h"
+
+#include <fcntl.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <charconv>
+#include <ranges>
+#include <sstream>
+#include <utility>
+
+#include "core/fail.h"
+#include "core/text/files.h"
+
+namespace headrace {
+namespace {
+
+using std::filesystem::path;
+
+constexpr std::string_view kMadeFor = "headrace-tier-";
+constexpr const char* kState = "group-";
+// Version 1 has no word for "no limit" but the largest number of pages.
+constexpr std::uint64_t kNoLimit = std::uint64_t{1} << 62;
+// Limits are of so many whole bytes, so that they do not change with each page.
+constexpr std::uint64_t kUnit = 1 << 20;
+
+struct Version {
+  const char* mount;
+  const char* limit;
+  const char* usage;
+  const char* swap;    // limits what is out, or what is out and in
+  const char* mapped;  // anonymous memory, in memory.stat
+};
+constexpr Version kFirst{"sys/fs/cgroup/memory", "memory.limit_in_bytes", "memory.usage_in_bytes",
+                         "memory.memsw.limit_in_bytes", "rss"};
+constexpr Version kSecond{"sys/fs/cgroup", "memory.high", "memory.current", "memory.swap.max",
+                          "anon"};
+constexpr const char* kOfOom = "memory.oom_control";
+
+// The last word of the first line: of "oom_kill_disable 0" the number.
+std::string word_of(const path& file) {
+  const std::string line = first_line(file);
+  return line.substr(line.rfind(' ') + 1);
+}
+
+// A limit, or a use; "max", and what cannot be read, is no limit.
+std::uint64_t amount_in(const std::string& text) {
+  std::uint64_t amount = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), amount);
+  return error != std::errc{} || amount >= kNoLimit ? kNoLimit : amount;
+}
+
+struct Group {
+  const Version* version;
+  path mount;
+  path name;  // relative to it
+  path all() const { return mount / name; }
+};
+
+// The memory cgroup of a process; as everywhere in Headrace, mounted where systemd mounts it.
+Result<Group> group_of(int pid, const path& root) {
+  std::istringstream lines(
+      read_file(root / fmt::format("proc/{}/cgroup", pid)).value_or(std::string()));
+  std::optional<Group> found;
+  for (std::string line; std::getline(lines, line);) {
+    // "0::/path" is version 2, "4:memory:/path" version 1, which has memory where it is there.
+    const auto first = line.find(':'), second = line.find(':', first + 1);
+    if (second == line.npos) continue;
+    const std::string controllers = line.substr(first + 1, second - first - 1);
+    const path name = path(line.substr(second + 1)).relative_path();
+    if (controllers == "memory") found = Group{&kFirst, root / kFirst.mount, name};
+    if (controllers.empty() && !found) found = Group{&kSecond, root / kSecond.mount, name};
+  }
+  if (!found || (!found->name.empty() && !std::filesystem::is_directory(found->all()))) {
+    return fail(ErrorCode::unsupported,
+                "no memory cgroup of process {} is to be seen here; leave --hold out", pid);
+  }
+  if (found->name.empty() || !std::filesystem::exists(found->all() / found->version->limit)) {
+    return fail(ErrorCode::unsupported,
+                "process {} is in no memory cgroup of its own, and the root one takes no limit; "
+                "start it by headrace tier run --hold cgroup, or by systemd-run --scope",
+                pid);
+  }
+  return *found;
+}
+
+Status check_alone(int pid, const Group& group) {
+  if (group.name.filename().native().starts_with(kMadeFor)) return {};
+  std::istringstream pids(read_file(group.all() / "cgroup.procs").value_or(std::string()));
+  std::size_t others = 0;
+  for (int each = 0; pids >> each;) others += each == pid ? 0 : 1;
+  std::error_code error;
+  for (std::filesystem::directory_iterator each(group.all(), error), end; !error && each != end;
+       each.increment(error)) {
+    others += each->is_directory() ? 1 : 0;
+  }
+  if (others == 0) return {};
+  return fail(ErrorCode::denied,
+              "process {} shares its memory cgroup /{} with {} more, which would be held too; "
+              "start it by headrace tier run --hold cgroup, or by systemd-run --scope",
+              pid, group.name.native(), others);
+}
+
+// Whether what is over a limit may go out.
+Status check_swaps(const Group& group, const path& root) {
+  for (path name = group.name; !name.empty(); name = name.parent_path()) {
+    const path file = group.mount / name / group.version->swap;
+    if (std::filesystem::exists(file) && amount_in(word_of(file)) < kNoLimit) {
+      return fail(ErrorCode::denied,
+                  "the memory cgroup /{} limits swap ({} is {}), so that a limit on memory might "
+                  "stop the process; lift that, or leave --hold out",
+                  name.native(), group.version->swap, word_of(file));
+    }
+  }
+  // Version 2 has one for the host.
+  const path own = group.all() / "memory.swappiness";
+  const bool has_own = std::filesystem::exists(own);
+  if (word_of(has_own ? own : root / "proc/sys/vm/swappiness") == "0") {
+    return fail(ErrorCode::denied,
+                "the memory cgroup /{} does not swap ({} is 0); raise it, or leave --hold out",
+                group.name.native(), has_own ? "memory.swappiness" : "vm.swappiness");
+  }
+  return {};
+}
+
+// What tells a group from all others, whatever its path is where one looks; 0: it has gone.
+std::uint64_t number_of(const path& group) {
+  struct stat about{};
+  return ::stat(group.c_str(), &about) == 0 ? about.st_ino : 0;
+}
+
+// Nobody looks for what a killed one left while one begins.
+Result<OwnDescriptor> alone_with_groups(const path& directory) {
+  return open_locked(directory / "groups.lock", LOCK_EX);
+}
+
+// Anonymous memory of a process that is not locked.
+Bytes movable(int pid, const path& root) {
+  const std::string text =
+      read_file(root / fmt::format("proc/{}/status", pid)).value_or(std::string());
+  const auto field = [&](std::string_view name) -> std::uint64_t {
+    const std::size_t at = text.find(name);
+    std::uint64_t kib = 0;
+    if (at == text.npos) return kib;
+    const std::size_t digits = text.find_first_of("0123456789", at);
+    if (digits != text.npos) std::from_chars(&text[digits], text.data() + text.size(), kib);
+    return kib << 10;
+  };
+  const std::uint64_t all = field("RssAnon:");
+  return {all - std::min(all, field("VmLck:"))};
+}
+
+// Memory that is out, and of which the pages have not been given back yet: what is in the swap
+// cache and not mapped. What a read brought back is there and mapped, and counts as the process's.
+Bytes out_and_cached(const path& group, const Version& version) {
+  const std::string text = "\n" + read_file(group / "memory.stat").value_or(std::string());
+  const auto field = [&](std::string_view name) -> std::uint64_t {
+    const std::string line = fmt::format("\n{} ", name);
+    const std::size_t at = text.find(line);
+    return at == text.npos ? 0 : amount_in(text.substr(at + line.size()));
+  };
+  const std::uint64_t listed = field("active_anon") + field("inactive_anon");
+  const std::uint64_t mapped = field(version.mapped) + field("shmem");
+  return {std::min(field("swapcached"), listed - std::min(listed, mapped))};
+}
+
+// By which paths of groups are named here.
+std::string cgroup_namespace() {
+  std::error_code error;
+  return std::filesystem::read_symlink("/proc/self/ns/cgroup", error).native();
+}
+
+struct PutBack {
+  bool any = false;   // was put back
+  bool done = false;  // nothing is left to be put back, as far as can be seen from here
+};
+
+// Requires: the file, of this name, locked. Puts back what says what it was set to, before or at
+// the kill.
+PutBack put_group_back(const OwnDescriptor& file, const path& state) {
+  std::istringstream lines(text_of(file));
+  std::string where, group;
+  if (!std::getline(lines, where) || !std::getline(lines, group)) return {.done = true};
+  if (where != cgroup_namespace()) return {};
+  if (state.filename() != kState + std::to_string(number_of(group))) return {.done = true};  // gone
+  std::vector<std::pair<path, std::string>> back;
+  PutBack put{.done = true};
+  for (std::string line; std::getline(lines, line) && !line.empty();) {
+    std::istringstream words(line);
+    std::string name, before, now, next;
+    if (!(words >> name >> before >> now >> next)) continue;
+    const std::string said = word_of(path(group) / name);
+    if (said.empty()) put.done = false;
+    if (said == before || (said != now && said != next)) continue;
+    back.emplace_back(path(group) / name, before);
+  }
+  // A limit first, then what was set for it.
+  for (const auto& [setting, before] : std::views::reverse(back)) {
+    const bool back_again = write_setting(setting, before) && word_of(setting) == before;
+    put.any = put.any || back_again;
+    put.done = put.done && back_again;
+  }
+  return put;
+}
+
+}  // namespace
+
+GroupHold::GroupHold(int pid, path group, path root, path state, OwnDescriptor file,
+                     std::vector<Setting> settings)
+    : pid_(pid),
+      group_(std::move(group)),
+      root_(std::move(root)),
+      state_(std::move(state)),
+      file_(std::move(file)),
+      settings_(std::move(settings)),
+      note_(fmt::format("held by {} of {}", settings_.back().file, group_.native())) {}
+
+Result<GroupHold> GroupHold::take(int pid, const path& directory, const path& root) {
+  HEADRACE_TRY(const Group group, group_of(pid, root));
+  HEADRACE_TRY_STATUS(check_alone(pid, group));
+  HEADRACE_TRY_STATUS(check_swaps(group, root));
+  std::vector<Setting> settings;
+  if (group.version == &kFirst) settings.push_back({kOfOom, {}, {}});
+  settings.push_back({group.version->limit, {}, {}});
+  for (Setting& each : settings) {
+    if (::access((group.all() / each.file).c_str(), W_OK) != 0) {
+      return fail(ErrorCode::denied,
+                  "{} of the memory cgroup /{} may not be set by this user; run this as root, or "
+                  "leave --hold out",
+                  each.file, group.name.native());
+    }
+  }
+  HEADRACE_TRY(const OwnDescriptor excluded, alone_with_groups(directory));
+  const path state = directory / (kState + std::to_string(number_of(group.all())));
+  auto file = open_locked(state, LOCK_EX | LOCK_NB);
+  if (!file && file.error().code == ErrorCode::exhausted) {
+    return fail(ErrorCode::exhausted,
+                "another headrace tier holds the memory cgroup /{}; end that one, or leave --hold "
+                "out",
+                group.name.native());
+  }
+  if (!file) return std::unexpected(file.error());
+  if (!put_group_back(*file, state).done) {
+    return fail(ErrorCode::denied,
+                "what a killed tier left in the memory cgroup /{} cannot be put back here; {} says "
+                "what it is",
+                group.name.native(), state.native());
+  }
+  for (Setting& each : settings) each.now = each.before = word_of(group.all() / each.file);
+  return GroupHold(pid, group.all(), root, state, *std::move(file), std::move(settings));
+}
+
+GroupHold::~GroupHold() {
+  if (file_.get() < 0 || !origin_.here()) return;
+  const auto excluded = alone_with_groups(state_.parent_path());
+  if (put_group_back(file_, state_).done) ::unlink(state_.c_str());
+}
+
+Status GroupHold::set(Setting& setting, const std::string& value) {
+  const path file = group_ / setting.file;
+  if (setting.now == value) return {};
+  if (!std::filesystem::exists(file)) return fail(ErrorCode::absent, "the cgroup has gone");
+  if (const std::string said = word_of(file); said != setting.now) {
+    return fail(ErrorCode::denied,
+                "somebody else has set {} to {}, which stays; the cgroup holds the process no more",
+                file.native(), said);
+  }
+  // First what is to be put back, then the change.
+  std::string text = cgroup_namespace() + "\n" + group_.native() + "\n";
+  for (const Setting& each : settings_) {
+    text += fmt::format("{} {} {} {}\n", each.file, each.before, each.now,
+                        &each == &setting ? value : each.now);
+  }
+  HEADRACE_TRY_STATUS(headrace::note(file_, text + "\n"));
+  const Status written = write_setting(file, value);
+  // Version 1 takes no limit that it cannot come down to: then the last one stays for now.
+  if (!written && written.error().code != ErrorCode::exhausted) return written;
+  setting.now = word_of(file);
+  return {};
+}
+
+Status GroupHold::keep(std::optional<Bytes> budget) {
+  if (!budget) {
+    most_ = Bytes{kNoLimit};
+    for (Setting& each : std::views::reverse(settings_)) {
+      HEADRACE_TRY_STATUS(set(each, each.before));
+    }
+    return {};
+  }
+  const bool first = settings_.size() > 1;
+  const Version& version = first ? kFirst : kSecond;
+  const std::uint64_t used = amount_in(word_of(group_ / version.usage));
+  if (used == kNoLimit) return fail(ErrorCode::absent, "the cgroup has gone");
+  const Bytes movable_now = movable(pid_, root_);
+  most_ = std::max(*budget, std::min(most_, movable_now));
+  const Bytes moved = movable_now + out_and_cached(group_, version);
+  const std::uint64_t others = used - std::min(used, moved.value);
+  const std::uint64_t limit = (others + most_.value + kUnit - 1) / kUnit * kUnit;
+  if (first) HEADRACE_TRY_STATUS(set(settings_.front(), "1"));
+  Setting& last = settings_.back();
+  return set(last, limit < amount_in(last.before) ? std::to_string(limit) : last.before);
+}
+
+bool restore_groups(const path& directory) {
+  const auto excluded = alone_with_groups(directory);
+  bool any = false;
+  std::error_code error;
+  for (std::filesystem::directory_iterator each(directory, error), end;
+       excluded && !error && each != end; each.increment(error)) {
+    if (!each->path().filename().native().starts_with(kState)) continue;
+    const auto file = open_locked(each->path(), LOCK_EX | LOCK_NB);
+    if (!file) continue;
+    const PutBack put = put_group_back(*file, each->path());
+    any = any || put.any;
+    if (put.done) ::unlink(each->path().c_str());
+  }
+  return any;
+}
+
+}  // namespace headrace

@@ -1,0 +1,93 @@
+#include "tier/settings/hold.h"
+
+#include <sys/file.h>
+#include <unistd.h>
+
+#include <charconv>
+#include <optional>
+#include <string>
+#include <system_error>
+#include <utility>
+
+#include "core/fail.h"
+#include "core/text/files.h"
+
+namespace headrace {
+namespace {
+
+// NUMA_BALANCING_NORMAL in kernel.numa_balancing: entries go on all nodes. Without it, and with
+// NUMA_BALANCING_MEMORY_TIERING (2), they go on slow nodes only.
+constexpr unsigned kOnAllNodes = 1;
+
+// Excludes other processes for as long as what is between two steps must not be seen: no wait in
+// it.
+Result<OwnDescriptor> alone(const std::filesystem::path& directory) {
+  return open_locked(directory / "hint-faults.lock", LOCK_EX);
+}
+
+// Nothing: the kernel has none, or says what is no number.
+std::optional<unsigned> mode_of(const std::filesystem::path& setting) {
+  const std::string text = first_line(setting);
+  unsigned mode = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), mode);
+  if (error != std::errc{} || end != text.data() + text.size()) return std::nullopt;
+  return mode;
+}
+
+// Requires: the only holder. What was changed and not put back; the other bits are others'. What
+// cannot be put back here, or not be seen, stays noted.
+bool put_back(const OwnDescriptor& file, const std::filesystem::path& setting) {
+  if (text_of(file).empty()) return false;
+  const auto mode = mode_of(setting);
+  if (!mode) return false;
+  if ((*mode & kOnAllNodes) != 0 && !write_setting(setting, std::to_string(*mode & ~kOnAllNodes))) {
+    return false;
+  }
+  return ::ftruncate(file.get(), 0) == 0;
+}
+
+}  // namespace
+
+Result<HintFaults> HintFaults::take(const std::filesystem::path& directory,
+                                    const std::filesystem::path& setting) {
+  if (first_line(setting).empty()) {
+    return fail(ErrorCode::absent, "the kernel has no hint faults (CONFIG_NUMA_BALANCING)");
+  }
+  HEADRACE_TRY(const OwnDescriptor excluded, alone(directory));
+  HEADRACE_TRY(OwnDescriptor file, open_locked(directory / "hint-faults", LOCK_SH));
+  std::string note = "kernel.numa_balancing is on already and stays";
+  if (only_holder(file)) {
+    put_back(file, setting);
+    if (const auto mode = mode_of(setting); mode && (*mode & kOnAllNodes) == 0) {
+      // First what is to be put back, then the change.
+      const std::string was = std::to_string(*mode);
+      HEADRACE_TRY_STATUS(headrace::note(file, was));
+      if (!write_setting(setting, std::to_string(*mode | kOnAllNodes))) {
+        (void)::ftruncate(file.get(), 0);
+        return fail(ErrorCode::denied, "kernel.numa_balancing may not be set here; it takes root");
+      }
+      note =
+          fmt::format("kernel.numa_balancing is on for as long as this runs, and then {} as it was",
+                      *mode == 0 ? "off" : was);
+    }
+  }
+  // Whoever asks for more loses what he had.
+  if (::flock(file.get(), LOCK_SH) != 0) return fail_errno(errno, "cannot lock");
+  return HintFaults(directory, setting, std::move(file), std::move(note));
+}
+
+HintFaults::~HintFaults() {
+  if (file_.get() < 0) return;
+  const auto excluded = alone(directory_);
+  if (excluded && only_holder(file_)) put_back(file_, setting_);
+}
+
+bool restore_hint_faults(const std::filesystem::path& directory,
+                         const std::filesystem::path& setting) {
+  const auto excluded = alone(directory);
+  if (!excluded) return false;
+  const auto file = open_locked(directory / "hint-faults", LOCK_EX | LOCK_NB);
+  return file && put_back(*file, setting);
+}
+
+}  // namespace headrace

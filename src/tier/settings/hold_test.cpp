@@ -1,0 +1,145 @@
+#include "tier/settings/hold.h"
+
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <fstream>
+#include <memory>
+
+#include "core/text/files.h"
+
+namespace headrace {
+namespace {
+
+class Held : public testing::Test {
+ protected:
+  void SetUp() override {
+    std::string name = testing::TempDir() + "headrace_hold_XXXXXX";
+    ASSERT_NE(::mkdtemp(name.data()), nullptr);
+    directory_ = name;
+    set("0\n");
+  }
+  void TearDown() override { std::filesystem::remove_all(directory_); }
+  std::filesystem::path setting() const { return directory_ / "numa_balancing"; }
+  void set(const char* value) { std::ofstream(setting()) << value; }
+  std::string value() const { return first_line(setting()); }
+  auto take() { return HintFaults::take(directory_, setting()); }
+
+  // A child that takes and is killed.
+  void take_and_be_killed() {
+    const pid_t child = ::fork();
+    if (child == 0) {
+      const auto held = take();
+      ::kill(::getpid(), SIGKILL);
+    }
+    int status = 0;
+    ::waitpid(child, &status, 0);
+    ASSERT_TRUE(WIFSIGNALED(status));
+    ASSERT_EQ(value(), "1");
+  }
+  std::filesystem::path directory_;
+};
+
+TEST_F(Held, HintFaultsAreOnForAsLongAsAnybodyHoldsThem) {
+  auto one = std::make_unique<Result<HintFaults>>(take());
+  ASSERT_TRUE(*one) << one->error().message;
+  EXPECT_EQ(value(), "1");
+  EXPECT_NE((*one)->note().find("off as it was"), std::string::npos);
+  auto two = std::make_unique<Result<HintFaults>>(take());
+  ASSERT_TRUE(*two);
+  EXPECT_FALSE(restore_hint_faults(directory_, setting())) << "held";
+  one.reset();
+  EXPECT_EQ(value(), "1") << "the second holds them";
+  two.reset();
+  EXPECT_EQ(value(), "0");
+}
+
+TEST_F(Held, OneWhoFindsThemOnLeavesThemOn) {
+  for (const char* const on : {"1", "3"}) {
+    set(on);
+    {
+      const auto held = take();
+      ASSERT_TRUE(held);
+      EXPECT_NE(held->note().find("stays"), std::string::npos);
+      EXPECT_EQ(value(), on);
+    }
+    EXPECT_EQ(value(), on);
+  }
+}
+
+TEST_F(Held, PromotionAloneSeesNothingInDram) {
+  set("2\n");
+  {
+    const auto held = take();
+    ASSERT_TRUE(held);
+    EXPECT_EQ(value(), "3");
+    EXPECT_NE(held->note().find("2 as it was"), std::string::npos);
+  }
+  EXPECT_EQ(value(), "2");
+}
+
+TEST_F(Held, PromotionThatIsSwitchedMeanwhileStaysAsItIs) {
+  {
+    const auto held = take();
+    set("3\n");
+  }
+  EXPECT_EQ(value(), "2") << "switched on";
+  {
+    const auto held = take();
+    set("1\n");
+  }
+  EXPECT_EQ(value(), "0") << "switched off";
+}
+
+TEST_F(Held, WhatIsNoNumberIsLeftAlone) {
+  set("soon\n");
+  {
+    const auto held = take();
+    ASSERT_TRUE(held);
+    EXPECT_EQ(value(), "soon");
+  }
+  EXPECT_EQ(value(), "soon");
+}
+
+TEST_F(Held, WhatSomebodyElseSetMeanwhileStays) {
+  {
+    const auto held = take();
+    set("2\n");
+  }
+  EXPECT_EQ(value(), "2");
+  EXPECT_FALSE(restore_hint_faults(directory_, setting()));
+  EXPECT_EQ(value(), "2");
+}
+
+TEST_F(Held, TheNextPutsBackWhatAKilledOneLeft) {
+  take_and_be_killed();
+  EXPECT_TRUE(restore_hint_faults(directory_, setting()));
+  EXPECT_EQ(value(), "0");
+  EXPECT_FALSE(restore_hint_faults(directory_, setting())) << "once";
+  take_and_be_killed();
+  {
+    const auto held = take();
+  }
+  EXPECT_EQ(value(), "0") << "one who comes after takes over what was before, not what he found";
+}
+
+TEST_F(Held, WhatCannotBePutBackIsNotForgotten) {
+  take_and_be_killed();
+  set("soon\n");
+  EXPECT_FALSE(restore_hint_faults(directory_, setting()));
+  set("1\n");
+  EXPECT_TRUE(restore_hint_faults(directory_, setting()));
+  EXPECT_EQ(value(), "0");
+}
+
+TEST_F(Held, AKernelWithoutThemIsTold) {
+  const auto held = HintFaults::take(directory_, directory_ / "none");
+  ASSERT_FALSE(held);
+  EXPECT_EQ(held.error().code, ErrorCode::absent);
+}
+
+}  // namespace
+}  // namespace headrace

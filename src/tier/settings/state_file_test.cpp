@@ -1,0 +1,59 @@
+#include "tier/settings/state_file.h"
+
+#include <gtest/gtest.h>
+#include <stdlib.h>
+#include <sys/file.h>
+#include <unistd.h>
+
+#include <fstream>
+
+namespace headrace {
+namespace {
+
+class StateFiles : public testing::Test {
+ protected:
+  void SetUp() override {
+    std::string name = testing::TempDir() + "headrace_state_XXXXXX";
+    ASSERT_NE(::mkdtemp(name.data()), nullptr);
+    directory_ = name;
+  }
+  void TearDown() override { std::filesystem::remove_all(directory_); }
+  std::filesystem::path directory_;
+};
+
+TEST_F(StateFiles, OneHoldsAFileAndSaysWhatIsToBePutBack) {
+  const auto held = open_locked(directory_ / "state", LOCK_EX | LOCK_NB);
+  ASSERT_TRUE(held) << held.error().message;
+  EXPECT_EQ(text_of(*held), "");
+  for (const char* const text : {"mode 12\n", "0\n"}) {
+    ASSERT_TRUE(note(*held, text));
+    EXPECT_EQ(text_of(*held), text);
+  }
+  const auto second = open_locked(directory_ / "state", LOCK_EX | LOCK_NB);
+  ASSERT_FALSE(second);
+  EXPECT_EQ(second.error().code, ErrorCode::exhausted);
+}
+
+TEST_F(StateFiles, WhatAnotherUserWroteIsNotBelieved) {
+  if (::geteuid() != 0) GTEST_SKIP() << "takes root, to give a file away";
+  std::ofstream(directory_ / "state") << "0";
+  ASSERT_EQ(::chown((directory_ / "state").c_str(), 65534, 65534), 0);
+  const auto held = open_locked(directory_ / "state", LOCK_EX);
+  ASSERT_FALSE(held);
+  EXPECT_EQ(held.error().code, ErrorCode::denied);
+  std::filesystem::create_symlink("/dev/null", directory_ / "link");
+  EXPECT_FALSE(open_locked(directory_ / "link", LOCK_EX));
+}
+
+TEST_F(StateFiles, SettingsAreReadAndWritten) {
+  const auto setting = directory_ / "setting";
+  EXPECT_EQ(read_setting(setting).error().code, ErrorCode::absent);
+  EXPECT_FALSE(write_setting(setting, "1")) << "none is made";
+  std::ofstream(setting) << "always [never]\n";
+  EXPECT_EQ(read_setting(setting).value(), "always [never]");
+  ASSERT_TRUE(write_setting(setting, "1"));
+  EXPECT_EQ(read_setting(setting).value(), "1");
+}
+
+}  // namespace
+}  // namespace headrace

@@ -1,0 +1,40 @@
+"""headrace measure gpu on a GPU made of software, and where there is none."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from headrace._report.profile import profile_parts
+
+Run = Callable[..., "subprocess.CompletedProcess[str]"]
+
+FAKE = Path(__file__).resolve().parents[3] / "build" / "release" / "libheadrace-fake-cuda.so"
+
+
+def test_without_a_driver_the_reason_and_the_remedy(run: Run) -> None:
+    result = run("measure", "gpu", env={"HEADRACE_LIBCUDA": "/nowhere/libcuda.so.1"})
+    assert result.returncode == 4
+    assert "HEADRACE_LIBCUDA" in result.stderr and result.stderr.count("\n") == 1
+
+
+def test_every_row_is_emulated_and_exported(run: Run, tmp_path: Path) -> None:
+    if not FAKE.exists():
+        pytest.skip(f"no {FAKE}; cmake --build --preset release makes it")
+    env = {"HEADRACE_LIBCUDA": str(FAKE), "HEADRACE_FAKE_CUDA": "memory=64M,sms=4"}
+    out = tmp_path / "p.json"
+    chosen = "bytes=65536,memory=pinned,by=engine,part=copy,direction=to_gpu"
+    result = run("measure", "gpu", "--only", chosen, "--budget", "2s", "--width", "100%",
+                 "--out", str(out), env=env)  # fmt: skip
+    assert result.returncode == 0, result.stderr
+    measured = [row for row in json.loads(out.read_text())["rows"] if row["median"] is not None]
+    assert measured and all(row["basis"] == "emulated" for row in measured)
+    assert result.stdout.count(" emulated") == len(measured)
+    parts = profile_parts(json.loads(out.read_text()))
+    assert parts["rests_on"]["level"] == "emulation"
+    exported = run("export", str(out), "--as", "nvbandwidth").stdout
+    assert exported.startswith("Running host_to_device_memcpy_ce.\nmemcpy CE CPU(row) -> GPU")

@@ -1,0 +1,119 @@
+"""headrace bench um on a GPU made of software, and where there is none."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from headrace._bench import um_live
+from headrace._errors import WrongAnswer
+
+Run = Callable[..., "subprocess.CompletedProcess[str]"]
+
+FAKE = Path(__file__).resolve().parents[3] / "build" / "release" / "libheadrace-fake-cuda.so"
+
+
+@pytest.fixture
+def gpu() -> Callable[[str], dict[str, str]]:
+    """Environments with a fake driver of these settings."""
+    if not FAKE.exists():
+        pytest.skip(f"no {FAKE}; cmake --build --preset release makes it")
+    return lambda settings: {"HEADRACE_LIBCUDA": str(FAKE), "HEADRACE_FAKE_CUDA": settings}
+
+
+def test_without_a_driver_the_reason_and_the_remedy(run: Run) -> None:
+    for arguments in (["bench", "um"], ["advise", "um", "--size", "1GiB"]):
+        result = run(*arguments, env={"HEADRACE_LIBCUDA": "/nowhere/libcuda.so.1"})
+        assert result.returncode == 3 and not result.stdout
+        assert "HEADRACE_LIBCUDA" in result.stderr and result.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    "case",
+    [
+        [],
+        ["--accessed-by", "--preferred-location-cpu", "--touch-on-host"],
+        ["--read-mostly", "--kernel", "wide"],
+        ["--memory", "node:0", "--op", "write"],
+        ["--prefetch-block", "1MiB", "--streams", "3", "--op", "write"],
+    ],
+)
+def test_every_row_is_emulated_and_right(
+    run: Run, gpu: Callable[[str], dict[str, str]], case: list[str]
+) -> None:
+    env = gpu("memory=64M,paradigm=ats,sms=4")
+    result = run("bench", "um", "--size", "4MiB", "--runs", "2", *case, "--json", env=env)
+    assert (result.returncode, result.stderr) == (0, "")
+    document = json.loads(result.stdout)
+    assert document["emulated"] and document["basis"] == "measured" and document["written"]
+    assert document["rests_on"]["level"] == "model" and document["paradigm"] == "ats"
+    own = [row for row in document["rows"] if row.get("measured") is not None]
+    assert len(own) == 2
+    for row in own:
+        assert row["basis"] == "emulated" and row["correct"] and row["measured"] > 0
+    assert all("model" in row["basis"] for row in document["rows"] if row not in own)
+
+
+def test_ones_own_rows_stand_beside_what_was_published(
+    run: Run, gpu: Callable[[str], dict[str, str]], tmp_path: Path
+) -> None:
+    env = gpu("memory=64M,sms=4")
+    result = run("bench", "um", "--runs", "3", "--out", "um.json", env=env)
+    assert (result.returncode, result.stderr) == (0, "")
+    for told in ("32 MiB  emulated", "207.7", "x86-pcie3", "Emulated by", "4 KiB in flight"):
+        assert told in result.stdout, result.stdout
+    pytest.importorskip("altair")
+    pytest.importorskip("vl_convert")
+    assert run("report", "um.json", "--html", "um.html").returncode == 0
+    assert "measured" in (tmp_path / "um.html").read_text()
+
+
+def test_the_lines_of_the_original(run: Run, gpu: Callable[[str], dict[str, str]]) -> None:
+    arguments = ["bench", "um", "--accessed-by", "--size", "1MiB", "--runs", "1", "--as-reprex"]
+    result = run(*arguments, env=gpu("memory=64M,sms=80"))
+    assert (result.returncode, result.stderr) == (0, "")
+    lines = result.stdout.splitlines()
+    assert lines[:4] == [
+        "Running on device 0 with grid dim 160 and block dim 128",
+        "Managed memory enabled",
+        "cudaMemAdviseSetAccessedBy enabled",
+        "Running read kernel",
+    ]
+    assert len(lines) == 5 and lines[4].startswith("Throughput: ")
+
+
+def test_what_is_wrong_is_told_after_all_is_written() -> None:
+    right: dict[str, Any] = {"rows": [{"run": 1, "correct": True}, {"run": 1}], "written": True}
+    um_live.check(right)
+    with pytest.raises(WrongAnswer, match="run 2: the kernel's sum is wrong"):
+        um_live.check(right | {"rows": [*right["rows"], {"run": 2, "correct": False}]})
+    with pytest.raises(WrongAnswer, match="does not hold what the kernel wrote"):
+        um_live.check(right | {"written": False})
+
+
+def test_more_than_the_gpu_has_is_refused_or_told(
+    run: Run, gpu: Callable[[str], dict[str, str]]
+) -> None:
+    arguments = ["bench", "um", "--size", "32MiB", "--runs", "1"]
+    refused = run(*arguments, env=gpu("memory=16M,sms=4"))
+    assert refused.returncode == 6 and "--oversubscribe" in refused.stderr
+    assert refused.stderr.count("\n") == 1
+    allowed = run(*arguments, "--oversubscribe", env=gpu("memory=16M,sms=4"))
+    assert allowed.returncode == 0, allowed.stderr
+    assert "pages may be evicted" in allowed.stderr and "GiB/s on ac922" in allowed.stderr
+
+
+def test_advice_for_the_gpu_of_this_host(
+    run: Run, gpu: Callable[[str], dict[str, str]]
+) -> None:
+    result = run("advise", "um", "--size", "40MiB", env=gpu("memory=16M,paradigm=managed"))
+    assert (result.returncode, result.stderr) == (0, "")
+    assert "with the figures of x86-pcie3" in result.stdout
+    assert "SET_ACCESSED_BY" in result.stdout and "is more than the 16 MiB" in result.stdout
+    refused = run("advise", "um", "--size", "1GiB", env=gpu("paradigm=hmm"))
+    assert refused.returncode == 4 and "(hmm); give --machine" in refused.stderr

@@ -1,0 +1,205 @@
+"""The store of KV blocks: numpy in and out, awaited, in tiers of memory and SSD."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import hashlib
+import struct
+import subprocess
+import sys
+import weakref
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy
+import pytest
+
+import headrace
+from headrace import kv
+
+GEOMETRY = kv.Geometry("tiny", layers=3, kv_heads=2, head_dim=40, block_tokens=4)
+BLOCK = GEOMETRY.block_bytes
+TOKENS = list(range(4 * 24))
+KEYS = GEOMETRY.keys(TOKENS)
+
+
+def tiers(folder: Path, blocks: int = 8) -> list[kv.Memory | kv.Folder]:
+    return [kv.Memory("dram", blocks * 4096), kv.Folder(folder / "kv", 64 * 4096)]
+
+
+@pytest.fixture
+def store(mover: headrace.Mover, tmp_path: Path) -> kv.Store:
+    return kv.Store(mover, GEOMETRY, tiers(tmp_path))
+
+
+def blocks(keys: Sequence[bytes]) -> numpy.ndarray[Any, Any]:
+    """Bytes that only these keys have."""
+    rows = [
+        numpy.random.default_rng(list(key)).integers(0, 256, BLOCK, numpy.uint8) for key in keys
+    ]
+    return numpy.concatenate(rows)
+
+
+def test_sizes_are_those_of_the_models() -> None:
+    assert kv.geometry("llama-3.1-8b").block_bytes == 2 << 20
+    assert kv.geometry("llama-3.1-8b").fragment_bytes == 64 << 10
+    assert kv.geometry("deepseek-v3").fragment_bytes == 18 << 10
+    with pytest.raises(headrace.AbsentError, match=r"llama-3\.1-8b"):
+        kv.geometry("llama-9")
+    with pytest.raises(headrace.InvalidError, match="count of 0"):
+        kv.Geometry("none", layers=0, kv_heads=1, head_dim=1)
+
+
+def test_keys_can_be_computed_without_us() -> None:
+    text = "headrace kv 1\n3 2 40 2 4 2\n4 0\ntiny"
+    key = hashlib.blake2b(text.encode(), digest_size=16).digest()
+    for block in range(3):
+        tokens = struct.pack("<4I", *TOKENS[4 * block : 4 * block + 4])
+        key = hashlib.blake2b(key + tokens, digest_size=16).digest()
+        assert KEYS[block] == key
+    assert GEOMETRY.keys(TOKENS[:7]) == KEYS[:1]
+
+
+def test_what_goes_in_comes_out(store: kv.Store) -> None:
+    assert store.store(KEYS, blocks(KEYS)).wait().stored == 24
+    store.flush()
+    into = numpy.empty(24 * BLOCK, numpy.uint8)
+    with store.match(TOKENS) as found:
+        assert len(found) == 24 and found.keys == KEYS
+        assert set(found.tiers) <= {0, 1}
+        load = store.load(found.keys, into)
+        load.wait()
+    assert load.leading == 24 and load.done()
+    assert (into == blocks(KEYS)).all()
+    stats = store.stats()
+    assert sum(tier.hits for tier in stats.tiers) == 24
+    assert stats.tiers[1].arrived == 24 and stats.pinned == 0 and stats.damaged == 0
+    assert stats.asdict()["stores"]["stored"] == 24
+
+
+def test_layers_are_awaited(store: kv.Store) -> None:
+    pool = numpy.zeros((GEOMETRY.layers, 30, GEOMETRY.fragment_bytes), numpy.uint8)
+    positions = numpy.arange(24)[::-1]
+
+    async def prefill() -> None:
+        counts = await store.store(KEYS, blocks(KEYS))
+        assert counts.stored == 24
+        load = store.load(
+            KEYS, pool, layout="layer_first", positions=positions,
+            deadlines=[0.0, 0.001, 0.03],
+        )  # fmt: skip
+        right = blocks(KEYS).reshape(24, GEOMETRY.layers, -1)
+        for number in range(load.layers):
+            await load.layer(number)
+            assert (pool[number, positions] == right[:, number]).all()
+        await load
+
+    asyncio.run(prefill())
+    assert not pool[:, 24:].any()
+
+
+def test_memory_is_kept_while_it_is_needed(store: kv.Store) -> None:
+    class Array(numpy.ndarray[Any, Any]):
+        pass
+
+    source = blocks(KEYS).view(Array)
+    gone = weakref.ref(source)
+    stored = store.store(KEYS, source)
+    del source
+    stored.wait()
+    load = store.load(KEYS, bytearray(24 * BLOCK))
+    del stored
+    load.wait()
+    del load
+    for _ in range(200):
+        store.stats()
+        gc.collect()
+        headrace.MemoryRange(bytearray(b"x"))
+        if gone() is None:
+            return
+    raise AssertionError("the array is kept for ever")
+
+
+def test_a_folder_is_found_again_and_is_one_stores(mover: headrace.Mover, tmp_path: Path) -> None:
+    store = kv.Store(mover, GEOMETRY, tiers(tmp_path))
+    store.store(KEYS, blocks(KEYS)).wait()
+    store.flush()
+    with pytest.raises(headrace.DeniedError, match="open already"):
+        kv.Store(mover, GEOMETRY, tiers(tmp_path))
+    script = (
+        "import headrace, sys\n"
+        "from headrace import kv\n"
+        "m = headrace.Mover(headrace.Machine.discover(storage=[sys.argv[1]]))\n"
+        "g = kv.Geometry('tiny', layers=3, kv_heads=2, head_dim=40, block_tokens=4)\n"
+        "tiers = [kv.Memory('dram', 1 << 20), kv.Folder(sys.argv[1] + '/kv', 1 << 20)]\n"
+        "try: kv.Store(m, g, tiers)\n"
+        "except headrace.DeniedError: print('denied')\n"
+    )
+    other = subprocess.run(
+        [sys.executable, "-c", script, str(tmp_path)], capture_output=True, text=True, timeout=100
+    )
+    assert other.stdout == "denied\n", other.stderr
+    del store
+    gc.collect()
+    with pytest.raises(headrace.InvalidError, match="another geometry"):
+        other_geometry = kv.Geometry("other", layers=3, kv_heads=2, head_dim=40, block_tokens=4)
+        kv.Store(mover, other_geometry, tiers(tmp_path))
+    again = kv.Store(mover, GEOMETRY, tiers(tmp_path))
+    assert again.stats().reopened == 24
+    into = numpy.zeros(24 * BLOCK, numpy.uint8)
+    again.load(KEYS, into).wait()
+    assert (into == blocks(KEYS)).all()
+
+
+def test_a_damaged_block_is_an_error_and_gone(mover: headrace.Mover, tmp_path: Path) -> None:
+    store = kv.Store(mover, GEOMETRY, tiers(tmp_path))
+    store.store(KEYS, blocks(KEYS)).wait()
+    store.flush()
+    del store
+    gc.collect()
+    data = bytearray((tmp_path / "kv" / "blocks").read_bytes())
+    data[5 * 4096 + 100] ^= 1
+    (tmp_path / "kv" / "blocks").write_bytes(data)
+    store = kv.Store(mover, GEOMETRY, tiers(tmp_path))
+    into = numpy.zeros(24 * BLOCK, numpy.uint8)
+    load = store.load(KEYS, into)
+
+    async def wait() -> None:
+        with pytest.raises(headrace.IoError, match="not what was written"):
+            await load
+
+    asyncio.run(wait())
+    good = load.leading
+    assert good < 24 and (into[: good * BLOCK] == blocks(KEYS[:good])).all()
+    assert store.stats().damaged == 1
+    with store.match(TOKENS) as found:
+        assert len(found) == good
+
+
+def test_bad_input_is_one_line(mover: headrace.Mover, store: kv.Store, tmp_path: Path) -> None:
+    into = bytearray(BLOCK)
+    with pytest.raises(headrace.AbsentError, match="not there"):
+        store.load(KEYS[:1], into)
+    with pytest.raises(headrace.InvalidError, match="key of 3 bytes"):
+        store.load([b"abc"], into)
+    with pytest.raises(headrace.InvalidError, match="whole number of blocks"):
+        store.store(KEYS[:1], bytearray(BLOCK + 1))
+    with pytest.raises(headrace.InvalidError, match="position 7"):
+        store.store(KEYS[:1], into, positions=[7])
+    with pytest.raises(headrace.InvalidError, match="no layout 'x'"):
+        store.store(KEYS[:1], into, layout="x")  # type: ignore[arg-type]
+    store.store(KEYS[:1], into).wait()
+    with pytest.raises(headrace.DeniedError, match="read-only"):
+        store.load(KEYS[:1], bytes(BLOCK))
+    with pytest.raises(headrace.InvalidError, match="no layer 3"):
+        store.load(KEYS[:1], into).layer(3)
+    found = store.match(TOKENS)
+    found.release()
+    with pytest.raises(headrace.InvalidError, match="released"):
+        len(found)
+    with pytest.raises(headrace.InvalidError, match="give it last"):
+        kv.Store(mover, GEOMETRY, [kv.Folder(tmp_path / "x", 1 << 20)])
+    with pytest.raises(headrace.InvalidError, match="one block takes"):
+        kv.Store(mover, GEOMETRY, [kv.Memory("dram", 1)])

@@ -1,0 +1,174 @@
+"""headrace bench kvcache: what it models and measures, what ends it, bad input."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from conftest import Headrace
+from staged import press_ctrl_c
+
+import headrace
+from headrace._cli import app
+from headrace._errors import WrongAnswer
+from headrace._llm import kvcache, layer, prefill, trace
+from headrace._llm.stores import AsyncioStore, Shape, aligned
+
+MODEL = ["bench", "kvcache", "--rates", "dram=50GB/s,ssd=7GB/s", "--requests", "400"]
+#: A store of small blocks, and hardly any work.
+SMALL = [
+    "bench", "kvcache", "--requests", "24", "--block-tokens", "2", "--work", "0.02%", "--rounds",
+    "2", "--seed", "5",
+]  # fmt: skip
+HONEST = {"policy", "hit_rate", "stall_p50_ms", "stall_p99_ms", "hidden_share", "roofline_share",
+          "basis"}  # fmt: skip
+
+
+def test_the_model_in_words(run: Headrace, golden: Callable[[str, str], None]) -> None:
+    lines = []
+    for arguments in ([], ["--tflops", "40", "--model", "qwen3-32b", "--policies", "layerwise"]):
+        result = run(*MODEL, *arguments)
+        assert (result.returncode, result.stderr) == (0, ""), result
+        lines.append(f"$ headrace {' '.join([*MODEL, *arguments])}\n{result.stdout}")
+    golden("bench_kvcache.txt", "\n".join(lines))
+
+
+def test_the_model_as_a_document(run: Headrace) -> None:
+    result = run(*MODEL, "--json")
+    document = json.loads(result.stdout)
+    assert document["rests_on"]["level"] == "model"
+    assert document["hides"]["dram"] == pytest.approx(615, rel=0.01)
+    rows = {row["policy"]: row for row in document["rows"]}
+    assert set(rows) == set(prefill.POLICIES)
+    for row in rows.values():
+        assert set(row) >= HONEST and row["basis"] == "modelled"
+    assert rows["layerwise"]["hidden_share_where_it_can"] >= 0.9
+    assert "tokens/s" not in result.stdout
+
+
+def test_measured(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rates = [{"kind": kind, "bytes_per_second": 1e9} for kind in ("cpu", "ssd")]
+    monkeypatch.setattr(layer, "engine_rates", lambda *_: rates)
+    assert app.run([*SMALL, "--data", str(tmp_path), "--json"]) == 0
+    document = json.loads(capsys.readouterr().out)
+    assert list(tmp_path.iterdir()) == []
+    assert [row["store"] for row in document["loads"]] == ["headrace", "asyncio"]
+    assert all(row["bytes_per_second"] > 0 for row in document["loads"])
+    for name in ("headrace", "asyncio"):
+        check_measured({r["policy"]: r for r in document["rows"] if r["store"] == name})
+    assert document["scale"]["requests"] == 24 and document["scale"]["of_block_tokens"] == 512
+    assert [row["of"] for row in document["interference"]] == ["layer", "loads"]
+    assert all(row["ratio"] > 0 for row in document["interference"])
+
+
+def check_measured(rows: dict[str, Any]) -> None:
+    assert set(rows) == set(prefill.POLICIES)
+    for row in rows.values():
+        assert set(row) >= HONEST and row["basis"] == "measured" and row["reason"] == ""
+        assert row["verified"] is True and row["requests"] == 24
+    for policy in ("layerwise", "load-first", "demand"):
+        row = rows[policy]
+        assert 0 < sum(row["hit_rate"].values()) < 0.7 and row["with_cached"] > 0
+        assert 0 <= row["hidden_share"] <= 1
+        assert 0 < row["stall_p50_ms"] <= row["stall_p99_ms"]
+    assert rows["demand"]["hidden_share"] == pytest.approx(0, abs=0.02)
+    assert rows["load-first"]["hidden_share"] == pytest.approx(0, abs=0.02)
+    assert rows["recompute"]["roofline_share"] is None
+
+
+def test_recompute_computes_what_the_tiers_would_hold() -> None:
+    scale, again = prefill.Scale(24, 2, (4000, 8000)), []
+    bench = SimpleNamespace(
+        options=SimpleNamespace(scale=scale), pace=0.0, shape=Shape(1, 4096), to=aligned(1),
+        source=b"", floor=lambda *_: None, seconds_of_layer=lambda _: 0.0,
+        compute=SimpleNamespace(
+            layer=lambda tokens, weights=True: 0.0 if weights else again.append(tokens) or 0.0
+        ),
+    )  # fmt: skip
+    requests = trace.conversations(24, seed=5)
+    run = kvcache._Run(bench, SimpleNamespace(tiers=["dram", "ssd"]), "recompute")  # type: ignore
+    for request in requests:
+        run.serve(request)
+    found = [len(each) for _, each in prefill.matches(requests, scale.blocks())]
+    assert again == [2 * each for each in found if each]
+    assert sum(again) < sum(2 * request.known for request in requests)  # the tiers are small
+
+
+def test_a_block_that_is_not_what_was_stored(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(layer, "engine_rates", lambda *_: [])
+    load = AsyncioStore._read
+
+    def torn(self: Any, tier: int, entry: Any, position: int, number: int, to: Any) -> None:
+        load(self, tier, entry, position, number, to)
+        to[(16 * position + number) * 4096] ^= 1
+
+    monkeypatch.setattr(AsyncioStore, "_read", torn)
+    few = ["--store", "asyncio", "--policies", "demand", "--data", str(tmp_path)]
+    with pytest.raises(WrongAnswer, match="blocks were not what was stored"):
+        app.run([*SMALL, *few])
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_disk_without_room(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Told before anything is measured, whichever stores there are."""
+    monkeypatch.setattr("shutil.disk_usage", lambda _: shutil._ntuple_diskusage(9999, 9000, 999))
+    monkeypatch.setattr(layer, "engine_rates", lambda *_: pytest.fail("too late"))
+    with pytest.raises(headrace.ExhaustedError, match=r"^this takes .* in .* and 999 B are free"):
+        app.run([*SMALL, "--data", str(tmp_path)])
+
+
+def test_a_cgroup_may_leave_less_than_the_host(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    free = SimpleNamespace(nodes=headrace.free_memory().nodes, cgroup=1 << 20)
+    monkeypatch.setattr(headrace, "free_memory", lambda: free)
+    with pytest.raises(headrace.ExhaustedError, match="of memory and 1 MiB are free; give fewer"):
+        app.run([*SMALL, "--data", str(tmp_path)])
+
+
+def test_ctrl_c_keeps_the_policies(tmp_path: Path) -> None:
+    result = press_ctrl_c([*SMALL, "--json"], tmp_path, 30, "load-first")
+    assert (result.returncode, result.stderr) == (130, "headrace: interrupted\n")
+    document = json.loads(result.stdout)
+    assert document["interrupted"] is True and document["loads"] == []
+    assert [row["policy"] for row in document["rows"]] == ["layerwise", "load-first"]
+    assert [row["reason"] for row in document["rows"]] == ["", "interrupted"]
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "told"),
+    [
+        (["--model", "gpt-2"], 3, "no model 'gpt-2'; there are"),
+        (["--policies", "hope"], 3, "no policy 'hope'; there are layerwise"),
+        (["--store", "redis"], 3, "no store 'redis'; there are"),
+        (["--work", "0"], 2, "no work stands for nothing"),
+        (["--work", "much"], 2, "'much' is no share"),
+        (["--block-tokens", "3", "--model", "deepseek-v3"], 2, "a fragment of 3456 bytes"),
+        (["--requests", "1"], 2, ""),
+        (["--data", "nowhere"], 3, ""),
+        (["--rates", "fast"], 2, "'fast' is no tier; write dram=50GB/s"),
+        (["--rates", "a=1GB/s,b=1GB/s,c=1GB/s"], 2, "3 tiers; give one or two"),
+        (["--rates", "a=1GB/s,a=2GB/s"], 2, "two tiers named 'a'"),
+        (["--tflops", "40"], 2, "--tflops is of a modelled machine; give --rates"),
+        (["--bandwidth", "1TB/s"], 2, "--bandwidth is of a modelled machine"),
+        (["--rates", "a=x"], 2, "'x' is no rate"),
+        (["--rates", "a=1GB/s", "--tflops", "0"], 2, "nothing computes 0 TFLOP/s"),
+        (["--rates", "a=1GB/s", "--depth", "4"], 2, "--rates models a machine; leave out --depth"),
+        (["--requests", "100000"], 6, "this takes"),
+        (["--out", "nowhere/x.json"], 3, "no directory nowhere"),
+    ],
+)
+def test_nonsense_is_one_line(run: Headrace, arguments: list[str], code: int, told: str) -> None:
+    result = run("bench", "kvcache", *arguments)
+    assert result.returncode == code, result
+    assert result.stderr.startswith(f"headrace: {told}") and result.stderr.count("\n") == 1

@@ -1,0 +1,151 @@
+"""headrace bench layer: what it models and measures, what is left for engines, bad input."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from conftest import Headrace
+from staged import press_ctrl_c
+
+import headrace
+from headrace._llm import layer, models, settings
+
+LOAD = layer.Load(models.model("llama-3.1-8b"), 2, 8192, "bf16", "bf16")
+#: A fast one to measure; on no disk, so that none is measured.
+SMALL = [
+    "bench", "layer", "--model", "llama-3.2-1b", "--batch", "1", "--context", "64", "--dtype",
+    "int8", "--repetitions", "2", "--threads", "1", "--directory", "/proc",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("rate", "per_layer", "step"),
+    [(4800, 0.10, 3.6), (550, 0.92, 31.2), (306, 1.64, 56.1), (200, 2.52, 85.8), (20, 25.2, 858)],
+)
+def test_milliseconds_by_bandwidth(rate: float, per_layer: float, step: float) -> None:
+    row = layer.modelled(LOAD, 1e9 * rate)
+    assert row["ms_per_layer"] == pytest.approx(per_layer, rel=0.06 if per_layer < 1 else 3e-3)
+    assert row["ms_per_step"] == pytest.approx(step, rel=0.01)
+    assert row["below_1_ms"] is (per_layer < 1)
+
+
+def test_the_model_in_words(run: Headrace, golden: Callable[[str, str], None]) -> None:
+    lines = []
+    for arguments in (
+        ["--bandwidth", "306GB/s,550GB/s"],
+        ["--bandwidth", "306GB/s", "--dtype", "int8", "--target", "2ms"],
+        ["--bandwidth", "3TB/s", "--model", "deepseek-v3", "--batch", "1", "--context", "131072"],
+    ):
+        result = run("bench", "layer", *arguments)
+        assert (result.returncode, result.stderr) == (0, ""), result
+        lines.append(f"$ headrace bench layer {' '.join(arguments)}\n{result.stdout}")
+    golden("bench_layer.txt", "\n".join(lines))
+
+
+def test_engines_have_what_the_layer_leaves() -> None:
+    engines = [
+        {"kind": kind, "bytes_per_second": rate}
+        for kind, rate in (("cpu", 10e9), ("ssd", 1e9), ("dsa", 300e9), ("migrate", None))
+    ]
+    # 503.3 MB at 500 GB/s within 2 ms: 496.7 MB more could be carried.
+    layer.budget(LOAD, 2e-3, LOAD.bytes / 500e9, 500e9, engines)
+    cores, disk, dsa, pages = (row["bytes"] for row in engines)
+    assert cores == pytest.approx(10e9 * (2e-3 - LOAD.bytes / 500e9), rel=1e-6)
+    assert disk == 2_000_000
+    assert dsa == pytest.approx(500e9 * 2e-3 - LOAD.bytes, rel=1e-6)
+    assert pages is None
+    # A layer that takes longer than it may leaves nothing.
+    layer.budget(LOAD, 1e-3, LOAD.bytes / 500e9, 500e9, engines)
+    assert [row["bytes"] for row in engines] == [0, 0, 0, None]
+
+
+def test_a_layer_measured(run: Headrace) -> None:
+    result = run(*SMALL, "--json")
+    assert (result.returncode, result.stderr) == (0, ""), result
+    document = json.loads(result.stdout)
+    (row,) = document["rows"]
+    assert document["kind"] == "bench layer" and document["interrupted"] is False
+    assert row["basis"] == "measured" and len(row["ms_samples"]) == 2
+    assert 0 < row["share_of_peak"] <= 1 and row["first_ms"] > 0
+    assert row["floor_ms"] <= row["ms_per_layer"]
+    assert sum(row["residency"].values()) * document["settings"]["page_bytes"] >= 60e6
+    cores, *disks = document["engines"]
+    assert cores["kind"] == "cpu" and cores["bytes"] is not None
+    assert all(disk["bytes"] is None and disk["reason"] for disk in disks)
+    told = run(*SMALL).stdout
+    assert "of the measured peak" in told and "left for moving into this memory" in told
+
+
+def test_one_layer_has_no_spread(run: Headrace) -> None:
+    for repetitions, shown in (("1", False), ("2", True)):
+        result = run(*SMALL, "--repetitions", repetitions)
+        assert result.returncode == 0 and ("±" in result.stdout) is shown, result
+
+
+def test_ctrl_c_keeps_the_layers(tmp_path: Path) -> None:
+    result = press_ctrl_c([*SMALL, "--json"], tmp_path, 2, "layers")
+    assert (result.returncode, result.stderr) == (130, "headrace: interrupted\n")
+    document = json.loads(result.stdout)
+    assert document["interrupted"] is True
+    assert len(document["rows"][0]["ms_samples"]) == 1 and document["engines"] == []
+
+
+def test_less_memory_than_a_layer_has(monkeypatch: pytest.MonkeyPatch) -> None:
+    machine = headrace.Machine.discover(storage=[])
+    node = machine.nodes[0].id
+
+    class Free:
+        nodes = {node: 10_000_000}
+        cgroup = None
+
+    monkeypatch.setattr(headrace, "free_memory", lambda: Free)
+    bench = layer.Bench(machine, LOAD, str(node), 1)
+    assert bench.size == 8_000_000 // 4096 * 4096 < bench.wanted
+    bench.fill()
+    bench.load = layer.Load(models.model("llama-3.2-1b"), 1, 64, "int8", "bf16")
+    bench.repeat(1, lambda: False)
+    assert bench.row()["shrunk"] is True and bench.row()["ms_per_layer"] > 0
+    Free.nodes = {node: 1000}
+    with pytest.raises(headrace.ExhaustedError, match="no memory is free on"):
+        layer.Bench(machine, LOAD, str(node), 1)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "told"),
+    [
+        (["--model", "gpt-2"], 3, "no model 'gpt-2'; there are llama-3.2-1b"),
+        (["--dtype", "int3"], 2, "no element type 'int3'; there are"),
+        (["--kv-dtype", "x"], 2, "no element type 'x'; there are"),
+        (["--batch", "0"], 2, ""),
+        (["--context", "-1"], 2, ""),
+        (["--target", "0"], 2, "a layer in no time"),
+        (["--target", "soon"], 2, "'soon' is no time"),
+        (["--bandwidth", "fast"], 2, "'fast' is no rate"),
+        (["--bandwidth", ","], 2, "no bandwidth given"),
+        (
+            ["--bandwidth", "1GB/s", "--on", "dram"],
+            2,
+            "--bandwidth models a memory; leave out --on",
+        ),
+        (["--on", "hbm"], 3, ""),
+        (["--on", "99"], 3, ""),
+        (["--directory", "nowhere"], 3, ""),
+        (["--out", "nowhere/x.json"], 3, "no directory nowhere"),
+    ],
+)
+def test_nonsense_is_one_line(run: Headrace, arguments: list[str], code: int, told: str) -> None:
+    result = run("bench", "layer", *arguments)
+    assert result.returncode == code, result
+    assert result.stderr.startswith(f"headrace: {told}") and result.stderr.count("\n") == 1
+
+
+def test_settings_where_there_are_none(tmp_path: Path) -> None:
+    found = settings.settings(tmp_path)
+    assert found["numa_balancing"] is found["transparent_hugepages"] is found["governor"] is None
+    folder = tmp_path / "sys/kernel/mm/transparent_hugepage"
+    folder.mkdir(parents=True)
+    (folder / "enabled").write_text("always [madvise] never\n")
+    assert settings.settings(tmp_path)["transparent_hugepages"] == "madvise"

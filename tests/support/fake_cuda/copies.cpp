@@ -1,0 +1,204 @@
+#include "support/fake_cuda/copies.h"
+
+#include <cstdint>
+#include <cstring>
+#include <expected>
+#include <utility>
+#include <vector>
+
+#include "support/fake_cuda/driver.h"
+
+namespace headrace::cuda::fake {
+namespace {
+
+// One end of a copy.
+struct Place {
+  std::shared_ptr<Range> range;  // null: pageable
+  std::byte* bytes = nullptr;
+
+  bool pageable() const { return range == nullptr; }
+  bool on_device() const { return !pageable() && range->kind == Kind::device; }
+};
+
+struct Copy {
+  Place to;
+  Place from;
+  std::size_t size = 0;
+
+  bool pageable() const { return to.pageable() || from.pageable(); }
+};
+
+// Refuses bytes that begin inside a range, or end inside one, and lie outside it too.
+std::expected<Place, CUresult> place(CUdeviceptr address, std::size_t size) {
+  if (address == 0) return std::unexpected(CUDA_ERROR_INVALID_VALUE);
+  const AddressSpace& memory = driver().memory;
+  if (auto range = memory.find(address); range != nullptr) {
+    if (!range->contains(address, size)) return std::unexpected(CUDA_ERROR_INVALID_VALUE);
+    std::byte* const bytes = range->at(address);
+    return Place{std::move(range), bytes};
+  }
+  if (memory.overlaps(address, size)) return std::unexpected(CUDA_ERROR_INVALID_VALUE);
+  return Place{nullptr, reinterpret_cast<std::byte*>(address)};
+}
+
+std::expected<Copy, CUresult> check(CUdeviceptr to, CUdeviceptr from, std::size_t size) {
+  auto target = place(to, size);
+  if (!target) return std::unexpected(target.error());
+  auto source = place(from, size);
+  if (!source) return std::unexpected(source.error());
+  return Copy{std::move(*target), std::move(*source), size};
+}
+
+void transfer(Context& context, const Copy& copy) {
+  const bool to_device = copy.to.on_device();
+  const bool from_device = copy.from.on_device();
+  const Direction direction = to_device == from_device ? Direction::within
+                              : to_device              ? Direction::to_device
+                                                       : Direction::to_host;
+  context.device().transfer(context, direction, copy.size, [&copy] {
+    std::memmove(copy.to.bytes, copy.from.bytes, copy.size);
+    return CUDA_SUCCESS;
+  });
+}
+
+// What each kind of call says of its ends: never pageable.
+struct Ends {
+  bool device_to = false;
+  bool device_from = false;
+};
+
+CUresult copy(CUdeviceptr to, CUdeviceptr from, std::size_t size, CUstream stream, Ends ends = {}) {
+  return on_stream(stream, [&](Context&, BoundStream& its) -> CUresult {
+    if (size == 0) return CUDA_SUCCESS;
+    if (driver().fails()) return CUDA_ERROR_OUT_OF_MEMORY;
+    auto checked = check(to, from, size);
+    if (!checked) return checked.error();
+    if ((ends.device_to && checked->to.pageable()) ||
+        (ends.device_from && checked->from.pageable())) {
+      return CUDA_ERROR_INVALID_VALUE;
+    }
+    const bool wait = checked->pageable();
+    Context& context = *its.context;
+    const auto mark = context.enqueue(its, [&context, what = std::move(*checked)] {
+      transfer(context, what);
+      return CUDA_SUCCESS;
+    });
+    return wait ? mark->wait() : CUDA_SUCCESS;
+  });
+}
+
+bool attributes_fit(const Batch& batch) {
+  if (batch.attributes == nullptr || batch.first_of_attribute == nullptr) return false;
+  const std::size_t count = batch.attributes_count;
+  if (count == 0 || count > batch.count || batch.first_of_attribute[0] != 0) return false;
+  for (std::size_t i = 0; i < count; ++i) {
+    const auto order = batch.attributes[i].srcAccessOrder;
+    if (order < CU_MEMCPY_SRC_ACCESS_ORDER_STREAM || order > CU_MEMCPY_SRC_ACCESS_ORDER_ANY) {
+      return false;
+    }
+    const std::size_t first = batch.first_of_attribute[i];
+    if (first >= batch.count || (i > 0 && first <= batch.first_of_attribute[i - 1])) return false;
+  }
+  return true;
+}
+
+// Every copy of a batch; the number of the first that is refused, and why.
+std::expected<std::vector<Copy>, std::pair<std::size_t, CUresult>> check_all(const Batch& batch) {
+  std::vector<Copy> copies;
+  copies.reserve(batch.count);
+  for (std::size_t i = 0; i < batch.count; ++i) {
+    auto checked = check(batch.to[i], batch.from[i], batch.sizes[i]);
+    if (!checked) return std::unexpected(std::pair(i, checked.error()));
+    if (batch.sizes[i] == 0) return std::unexpected(std::pair(i, CUDA_ERROR_INVALID_VALUE));
+    copies.push_back(std::move(*checked));
+  }
+  return copies;
+}
+
+void spend(std::size_t nanoseconds) {
+  const auto end = Clock::now() + std::chrono::nanoseconds(nanoseconds);
+  while (Clock::now() < end) {
+  }
+}
+
+CUresult enqueue_batch(BoundStream& its, std::vector<Copy> copies) {
+  bool wait = false;
+  for (const Copy& each : copies) wait = wait || each.pageable();
+  if (const std::size_t cost = driver().settings.descriptor_cost; cost > 0) {
+    spend(cost * copies.size());
+  }
+  Context& context = *its.context;
+  const auto mark = context.enqueue(its, [&context, what = std::move(copies)] {
+    // Backwards, since a batch has no order that its user may rely on.
+    for (auto each = what.rbegin(); each != what.rend(); ++each) transfer(context, *each);
+    return CUDA_SUCCESS;
+  });
+  return wait ? mark->wait() : CUDA_SUCCESS;
+}
+
+}  // namespace
+
+CUresult copy_batch(const Batch& batch, std::size_t* failed, CUstream stream) {
+  if (failed != nullptr) *failed = SIZE_MAX;
+  return on_stream(stream, [&](Context&, BoundStream& its) -> CUresult {
+    const bool legacy = reinterpret_cast<std::uintptr_t>(stream) <= 1;
+    if (legacy || batch.count == 0 || batch.to == nullptr || batch.from == nullptr ||
+        batch.sizes == nullptr || !attributes_fit(batch)) {
+      return CUDA_ERROR_INVALID_VALUE;
+    }
+    if (driver().fails()) return CUDA_ERROR_OUT_OF_MEMORY;
+    auto copies = check_all(batch);
+    if (!copies) {
+      if (failed != nullptr) *failed = copies.error().first;
+      return copies.error().second;
+    }
+    return enqueue_batch(its, std::move(*copies));
+  });
+}
+
+HEADRACE_FAKE_EXPORT CUresult cuMemcpyAsync(CUdeviceptr to, CUdeviceptr from, std::size_t size,
+                                            CUstream stream) {
+  return copy(to, from, size, stream);
+}
+
+HEADRACE_FAKE_EXPORT CUresult cuMemcpyHtoDAsync_v2(CUdeviceptr to, const void* from,
+                                                   std::size_t size, CUstream stream) {
+  return copy(to, as_address(from), size, stream, {.device_to = true});
+}
+
+HEADRACE_FAKE_EXPORT CUresult cuMemcpyDtoHAsync_v2(void* to, CUdeviceptr from, std::size_t size,
+                                                   CUstream stream) {
+  return copy(as_address(to), from, size, stream, {.device_from = true});
+}
+
+HEADRACE_FAKE_EXPORT CUresult cuMemcpyDtoDAsync_v2(CUdeviceptr to, CUdeviceptr from,
+                                                   std::size_t size, CUstream stream) {
+  return copy(to, from, size, stream, {.device_to = true, .device_from = true});
+}
+
+HEADRACE_FAKE_EXPORT CUresult cuMemcpyPeerAsync(CUdeviceptr to, CUcontext to_context,
+                                                CUdeviceptr from, CUcontext from_context,
+                                                std::size_t size, CUstream stream) {
+  if (const CUresult result = ready(); result != CUDA_SUCCESS) return result;
+  for (const CUcontext context : {to_context, from_context}) {
+    if (driver().contexts.find(context) == nullptr) return CUDA_ERROR_INVALID_CONTEXT;
+  }
+  return copy(to, from, size, stream, {.device_to = true, .device_from = true});
+}
+
+HEADRACE_FAKE_EXPORT CUresult cuMemsetD8Async(CUdeviceptr address, unsigned char value,
+                                              std::size_t size, CUstream stream) {
+  return on_stream(stream, [&](Context&, BoundStream& its) -> CUresult {
+    if (size == 0) return CUDA_SUCCESS;
+    auto where = place(address, size);
+    if (!where) return where.error();
+    if (where->pageable()) return CUDA_ERROR_INVALID_VALUE;
+    its.context->enqueue(its, [what = std::move(*where), value, size] {
+      std::memset(what.bytes, value, size);
+      return CUDA_SUCCESS;
+    });
+    return CUDA_SUCCESS;
+  });
+}
+
+}  // namespace headrace::cuda::fake

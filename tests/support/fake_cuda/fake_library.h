@@ -1,0 +1,73 @@
+// The fake driver for one test: a copy of the library, so that each test of a program has a machine
+// of its own, and the environment variables that say where it is (HEADRACE_LIBCUDA) and what it is
+// (HEADRACE_FAKE_CUDA), until the end of the scope.
+//
+// Single-thread: it changes the environment.
+#pragma once
+
+#include <stdlib.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <optional>
+#include <string>
+
+namespace headrace {
+
+// Sets an environment variable for a scope.
+class ScopedVariable {
+ public:
+  ScopedVariable(const char* name, const std::string& value) : name_(name) {
+    if (const char* before = std::getenv(name)) before_ = before;
+    setenv(name, value.c_str(), 1);
+  }
+  ~ScopedVariable() {
+    if (before_) {
+      setenv(name_, before_->c_str(), 1);
+    } else {
+      unsetenv(name_);
+    }
+  }
+  ScopedVariable(const ScopedVariable&) = delete;
+  ScopedVariable& operator=(const ScopedVariable&) = delete;
+
+ private:
+  const char* name_;
+  std::optional<std::string> before_;
+};
+
+class FakeCudaLibrary {
+ public:
+  // `settings` as in README.md; `version` is empty for the newest driver, or 12.8, 12.2, 10.2.
+  explicit FakeCudaLibrary(const std::string& settings = "", const std::string& version = "")
+      : path_(copy_of(version)),
+        library_("HEADRACE_LIBCUDA", path_),
+        settings_("HEADRACE_FAKE_CUDA", settings) {}
+  ~FakeCudaLibrary() {
+    std::error_code ignored;
+    std::filesystem::remove(path_, ignored);
+  }
+  FakeCudaLibrary(const FakeCudaLibrary&) = delete;
+  FakeCudaLibrary& operator=(const FakeCudaLibrary&) = delete;
+
+  const std::string& path() const { return path_; }
+
+ private:
+  static std::string copy_of(const std::string& version) {
+    static int number = 0;
+    const std::filesystem::path from =
+        std::string(HEADRACE_FAKE_CUDA_STEM) + (version.empty() ? "" : "-" + version) + ".so";
+    const auto to =
+        std::filesystem::temp_directory_path() /
+        ("headrace-fake-cuda-" + std::to_string(getpid()) + "-" + std::to_string(number++) + ".so");
+    std::filesystem::copy_file(from, to, std::filesystem::copy_options::overwrite_existing);
+    return to;
+  }
+
+  std::string path_;
+  ScopedVariable library_;
+  ScopedVariable settings_;
+};
+
+}  // namespace headrace

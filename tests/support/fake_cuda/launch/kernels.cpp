@@ -1,0 +1,191 @@
+#include "support/fake_cuda/launch/kernels.h"
+
+#include <sys/mman.h>
+
+#include <array>
+#include <atomic>
+#include <cstdint>
+#include <cstring>
+#include <tuple>
+#include <utility>
+
+#include "backend/cuda/kernels.h"
+#include "support/fake_cuda/driver.h"
+
+namespace headrace::cuda::fake {
+namespace {
+
+using u32 = std::uint32_t;
+using u64 = std::uint64_t;
+
+// Reads the parameters as the driver does at the launch: by the types the kernel declares.
+template <class... Parameters>
+Launch bind_to(CUresult (*body)(DeviceView&, Parameters...), void** parameters) {
+  std::tuple<Parameters...> values;
+  std::apply(
+      [&](Parameters&... each) {
+        std::size_t i = 0;
+        ((std::memcpy(&each, parameters[i++], sizeof each)), ...);
+      },
+      values);
+  return [body, values](DeviceView& memory) {
+    return std::apply([&](const auto&... each) { return body(memory, each...); }, values);
+  };
+}
+
+template <auto body>
+Launch bind(void** parameters) {
+  return bind_to(body, parameters);
+}
+
+template <class... Parameters>
+constexpr unsigned count_of(CUresult (*)(DeviceView&, Parameters...)) {
+  return sizeof...(Parameters);
+}
+
+template <class Word>
+Word load(const std::byte* from) {
+  Word word;
+  std::memcpy(&word, from, sizeof word);
+  return word;
+}
+
+template <class Word>
+CUresult add(DeviceView& memory, CUdeviceptr to, Word value) {
+  const auto place = memory.reach(to, sizeof(Word), true, sizeof(Word));
+  if (!place) return place.error();
+  std::atomic_ref(*reinterpret_cast<Word*>(*place)) += value;
+  return CUDA_SUCCESS;
+}
+
+template <std::size_t element>
+CUresult read(DeviceView& memory, CUdeviceptr data, u64 count, CUdeviceptr sum) {
+  const auto from = memory.reach(data, count * element, false, element);
+  if (!from) return from.error();
+  u32 own = 0;
+  for (u64 i = 0; i < count * element; i += sizeof(u32)) own += load<u32>(*from + i);
+  return add(memory, sum, own);
+}
+
+CUresult write_narrow(DeviceView& memory, CUdeviceptr data, u64 count, u32 value) {
+  const auto to = memory.reach(data, count * sizeof value, true, sizeof value);
+  if (!to) return to.error();
+  for (u64 i = 0; i < count; ++i) {
+    const u32 word = value + static_cast<u32>(i);
+    std::memcpy(*to + i * sizeof word, &word, sizeof word);
+  }
+  return CUDA_SUCCESS;
+}
+
+CUresult write_wide(DeviceView& memory, CUdeviceptr data, u64 count, u32 value) {
+  const auto to = memory.reach(data, count * 16, true, 16);
+  if (!to) return to.error();
+  for (u64 i = 0; i < count * 16; i += sizeof value) std::memcpy(*to + i, &value, sizeof value);
+  return CUDA_SUCCESS;
+}
+
+std::expected<u64, CUresult> index_of(DeviceView& memory, CUdeviceptr indices, u64 i) {
+  if (indices == 0) return i;
+  const auto place = memory.reach(indices + i * sizeof(u64), sizeof(u64), false, sizeof(u64));
+  if (!place) return std::unexpected(place.error());
+  return load<u64>(*place);
+}
+
+CUresult copy_blocks(DeviceView& memory, CUdeviceptr to, CUdeviceptr from, u64 count, u64 block,
+                     CUdeviceptr to_index, CUdeviceptr from_index) {
+  for (u64 i = 0; i < count && block > 0; ++i) {
+    const auto target = index_of(memory, to_index, i);
+    const auto source = index_of(memory, from_index, i);
+    if (!target || !source) return target ? source.error() : target.error();
+    const auto source_bytes = memory.reach(from + *source * block, block, false);
+    const auto target_bytes = memory.reach(to + *target * block, block, true);
+    if (!source_bytes) return source_bytes.error();
+    if (!target_bytes) return target_bytes.error();
+    std::memmove(*target_bytes, *source_bytes, block);
+  }
+  return CUDA_SUCCESS;
+}
+
+u64 mix(u64 z) {
+  z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9;
+  z = (z ^ (z >> 27)) * 0x94d049bb133111eb;
+  return z ^ (z >> 31);
+}
+
+CUresult checksum(DeviceView& memory, CUdeviceptr data, u64 count, CUdeviceptr sum) {
+  const auto from = memory.reach(data, count * sizeof(u64), false, sizeof(u64));
+  if (!from) return from.error();
+  u64 own = 0;
+  for (u64 i = 0; i < count; ++i) own += mix(load<u64>(*from + i * sizeof(u64)) + mix(i));
+  return add(memory, sum, own);
+}
+
+CUresult chase(DeviceView& memory, CUdeviceptr next, u64 start, u64 steps, CUdeviceptr end) {
+  u64 at = start;
+  for (u64 i = 0; i < steps; ++i) {
+    const auto place = memory.reach(next + at * sizeof at, sizeof at, false, sizeof at);
+    if (!place) return place.error();
+    at = load<u64>(*place);
+  }
+  const auto result = memory.reach(end, sizeof at, true, sizeof at);
+  if (!result) return result.error();
+  std::memcpy(*result, &at, sizeof at);
+  return CUDA_SUCCESS;
+}
+
+template <auto body>
+constexpr Kernel kernel(const char* name) {
+  return {name, count_of(body), bind<body>};
+}
+
+constexpr std::array kKernels = {
+    kernel<read<4>>(kReadNarrow),   kernel<write_narrow>(kWriteNarrow), kernel<read<16>>(kReadWide),
+    kernel<write_wide>(kWriteWide), kernel<copy_blocks>(kCopyBlocks),   kernel<checksum>(kChecksum),
+    kernel<chase>(kChase),
+};
+
+}  // namespace
+
+std::expected<std::byte*, CUresult> DeviceView::reach(CUdeviceptr address, std::size_t size,
+                                                      bool write, std::size_t alignment) {
+  if (address % alignment != 0) return std::unexpected(CUDA_ERROR_MISALIGNED_ADDRESS);
+  if (size == 0) return nullptr;
+  const auto range = driver().memory.find(address);
+  Device& device = context_.device();
+  if (range == nullptr) {
+    // Memory of the host that is not registered: some devices reach it.
+    const Paradigm paradigm = driver().settings.paradigm;
+    const bool reached = paradigm == Paradigm::ats || paradigm == Paradigm::hmm;
+    const CUdeviceptr page = address / 4096 * 4096;
+    if (!reached || msync(reinterpret_cast<void*>(page), address + size - page, MS_ASYNC) != 0) {
+      return std::unexpected(CUDA_ERROR_ILLEGAL_ADDRESS);
+    }
+    ++hops_;
+    cost_.remote += size;
+    return reinterpret_cast<std::byte*>(address);
+  }
+  if (!range->contains(address, size)) return std::unexpected(CUDA_ERROR_ILLEGAL_ADDRESS);
+  if (range->kind == Kind::device && range->device != device.ordinal()) {
+    if (!context_.peer_enabled(range->device)) return std::unexpected(CUDA_ERROR_ILLEGAL_ADDRESS);
+  }
+  if (range->kind == Kind::managed) {
+    cost_ += range->pages->device_access(device, address - range->address, size, write);
+  } else if (range->device != device.ordinal()) {
+    ++hops_;
+    cost_.remote += size;
+  }
+  return range->at(address);
+}
+
+std::chrono::nanoseconds DeviceView::time() const {
+  return context_.device().link_time(hops_ + cost_.faults, cost_.remote + cost_.migrated);
+}
+
+const Kernel* find_kernel(std::string_view name) {
+  for (const Kernel& each : kKernels) {
+    if (each.name == name) return &each;
+  }
+  return nullptr;
+}
+
+}  // namespace headrace::cuda::fake

@@ -1,0 +1,87 @@
+#include "support/fake_cuda/stream.h"
+
+#include <utility>
+
+namespace headrace::cuda::fake {
+namespace {
+
+constexpr std::chrono::seconds kLook{1};  // a sleeper looks again at least so often
+
+}  // namespace
+
+void Mark::set(CUresult result) {
+  const MutexLock lock(mutex_);
+  done_ = true;
+  result_ = result;
+  when_ = Clock::now();
+  changed_.notify_all();
+}
+
+bool Mark::done() const {
+  const MutexLock lock(mutex_);
+  return done_;
+}
+
+CUresult Mark::wait() const {
+  const MutexLock lock(mutex_);
+  while (!done_) changed_.wait_for(mutex_, kLook);
+  return result_;
+}
+
+bool Mark::wait_for(std::chrono::nanoseconds bound) const {
+  const MutexLock lock(mutex_);
+  if (!done_) changed_.wait_for(mutex_, bound);
+  return done_;
+}
+
+Clock::time_point Mark::when() const {
+  const MutexLock lock(mutex_);
+  return when_;
+}
+
+Stream::Stream(Runner& runner, bool blocking, int priority)
+    : runner_(runner), blocking_(blocking), priority_(priority), last_(std::make_shared<Mark>()) {
+  last_->set(CUDA_SUCCESS);
+  thread_ = std::thread([this] { serve(); });
+}
+
+Stream::~Stream() {
+  {
+    const MutexLock lock(mutex_);
+    ending_ = true;
+    more_.notify_all();
+  }
+  thread_.join();
+}
+
+std::shared_ptr<Mark> Stream::enqueue(Work work, Marks after) {
+  auto mark = std::make_shared<Mark>();
+  const MutexLock lock(mutex_);
+  queue_.push_back({std::move(work), std::move(after), mark});
+  last_ = mark;
+  more_.notify_all();
+  return mark;
+}
+
+std::shared_ptr<Mark> Stream::last() const {
+  const MutexLock lock(mutex_);
+  return last_;
+}
+
+void Stream::serve() {
+  while (true) {
+    Operation next;
+    {
+      const MutexLock lock(mutex_);
+      while (queue_.empty() && !ending_) more_.wait_for(mutex_, kLook);
+      if (queue_.empty()) return;
+      next = std::move(queue_.front());
+      queue_.pop_front();
+    }
+    const CUresult result = runner_.run(next.after, next.work);
+    next.work = nullptr;  // what it holds goes before anybody is told
+    next.mark->set(result);
+  }
+}
+
+}  // namespace headrace::cuda::fake

@@ -1,0 +1,67 @@
+// What depends on the version that the library is built as, HEADRACE_FAKE_DRIVER: the number, and
+// the functions that older drivers have not. Compiled once for each library.
+#include "support/fake_cuda/copies.h"
+#include "support/fake_cuda/driver.h"
+#include "support/fake_cuda/managed/managed.h"
+
+namespace headrace::cuda::fake {
+
+int driver_version() { return HEADRACE_FAKE_DRIVER; }
+
+#if HEADRACE_FAKE_DRIVER >= 11000
+HEADRACE_FAKE_EXPORT CUresult cuDevicePrimaryCtxRelease_v2(CUdevice device) {
+  if (const CUresult result = ready(); result != CUDA_SUCCESS) return result;
+  Device* const found = driver().device(device);
+  if (found == nullptr) return CUDA_ERROR_INVALID_DEVICE;
+  return found->release() ? CUDA_SUCCESS : CUDA_ERROR_INVALID_CONTEXT;
+}
+#endif
+
+#if HEADRACE_FAKE_DRIVER >= 11040
+HEADRACE_FAKE_EXPORT CUresult cuDeviceGetUuid_v2(CUuuid* uuid, CUdevice device) {
+  if (const CUresult result = ready(); result != CUDA_SUCCESS) return result;
+  if (uuid == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  if (driver().device(device) == nullptr) return CUDA_ERROR_INVALID_DEVICE;
+  *uuid = {{'h', 'e', 'a', 'd', 'r', 'a', 'c', 'e', ' ', 'f', 'a', 'k', 'e'}};
+  uuid->bytes[15] = static_cast<char>(device);
+  return CUDA_SUCCESS;
+}
+#endif
+
+#if HEADRACE_FAKE_DRIVER >= 12020
+HEADRACE_FAKE_EXPORT CUresult cuMemAdvise_v2(CUdeviceptr address, std::size_t size,
+                                             CUmem_advise advice, CUmemLocation location) {
+  return advise(address, size, advice, location);
+}
+
+HEADRACE_FAKE_EXPORT CUresult cuMemPrefetchAsync_v2(CUdeviceptr address, std::size_t size,
+                                                    CUmemLocation location, unsigned int flags,
+                                                    CUstream stream) {
+  return flags == 0 ? prefetch(address, size, location, stream) : CUDA_ERROR_INVALID_VALUE;
+}
+#endif
+
+#if HEADRACE_FAKE_DRIVER >= 12080
+HEADRACE_FAKE_EXPORT CUresult cuMemcpyBatchAsync(CUdeviceptr* to, CUdeviceptr* from,
+                                                 std::size_t* sizes, std::size_t count,
+                                                 CUmemcpyAttributes* attributes,
+                                                 std::size_t* first_of_attribute,
+                                                 std::size_t attributes_count, std::size_t* failed,
+                                                 CUstream stream) {
+  return copy_batch({to, from, sizes, count, attributes, first_of_attribute, attributes_count},
+                    failed, stream);
+}
+#endif
+
+#if HEADRACE_FAKE_DRIVER >= 13000
+HEADRACE_FAKE_EXPORT CUresult cuMemcpyBatchAsync_v2(CUdeviceptr* to, CUdeviceptr* from,
+                                                    std::size_t* sizes, std::size_t count,
+                                                    CUmemcpyAttributes* attributes,
+                                                    std::size_t* first_of_attribute,
+                                                    std::size_t attributes_count, CUstream stream) {
+  return copy_batch({to, from, sizes, count, attributes, first_of_attribute, attributes_count},
+                    nullptr, stream);
+}
+#endif
+
+}  // namespace headrace::cuda::fake
