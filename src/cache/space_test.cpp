@@ -133,12 +133,15 @@ TEST(CacheRoomTest, ManyPinsDoNotHideWhatCanGo) {
     const Block block = rig.cache->access(source.at(0, kSlab));
     return block.state() == BlockState::absent;
   };
-  std::atomic<bool> go{false}, done{false};
+  std::atomic<bool> ready{false}, go{false}, done{false};
   std::jthread flusher([&] {
     rig.cache->flush();
+    ready = true;
     while (!go) std::this_thread::yield();
     while (!done) rig.cache->flush();
   });
+  // A first flush that came later would unmap the slab before its pages are counted.
+  while (!ready) std::this_thread::yield();
   if (refused()) std::_Exit(2);
   std::uint64_t pages = 0;
   std::ifstream("/proc/self/statm") >> pages;
