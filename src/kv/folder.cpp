@@ -11,7 +11,7 @@
 
 #include "core/fail.h"
 #include "core/own_files.h"
-#include "kv/geometry.h"
+#include "kv/keys/geometry.h"
 
 namespace headrace::kv {
 namespace {

@@ -1,4 +1,4 @@
-#include "kv/geometry.h"
+#include "kv/keys/geometry.h"
 
 #include <gtest/gtest.h>
 

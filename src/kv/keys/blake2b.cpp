@@ -1,4 +1,4 @@
-#include "kv/blake2b.h"
+#include "kv/keys/blake2b.h"
 
 #include <algorithm>
 #include <bit>

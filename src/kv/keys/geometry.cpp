@@ -1,4 +1,4 @@
-#include "kv/geometry.h"
+#include "kv/keys/geometry.h"
 
 #include <fmt/core.h>
 
@@ -9,7 +9,7 @@
 #include <xxhash.h>
 
 #include "core/fail.h"
-#include "kv/blake2b.h"
+#include "kv/keys/blake2b.h"
 
 namespace headrace::kv {
 namespace {
