@@ -203,8 +203,9 @@ class Store(KvStore):
         """Copies blocks from where they are. `into` as of store(); an array that a Buffer of
         headrace.allocate() gives is the fastest. `layer_order`: layer 0 of all blocks first, each
         layer told when it is there. `deadlines`: seconds from now, one for each layer. `promote`:
-        keep blocks from SSD in the first tier that CPUs address. `stream`: as of store(); nothing
-        is written before. AbsentError: a block is not there.
+        keep blocks from SSD in the first tier that CPUs address, and those that are used again in
+        the fastest that has room for what is used so often, of a GPU too. `stream`: as of store();
+        nothing is written before. AbsentError: a block is not there.
         """
         memory, theirs = self._memory(into)
         return self.load_object(

@@ -237,7 +237,7 @@ void bind_stats(nb::module_& m) {
       .field("hits", &kv::TierStats::hits, "Blocks loaded from it.")
       .field("loaded", &kv::TierStats::loaded, "Bytes loaded from it.")
       .field("arrived", &kv::TierStats::arrived, "Blocks that came from another tier.")
-      .field("evicted", &kv::TierStats::evicted, "Blocks that left it; a slower tier has them.")
+      .field("evicted", &kv::TierStats::evicted, "Blocks that left it; another tier has them.")
       .field("dropped", &kv::TierStats::dropped, "Blocks that left it and are gone.");
   Record<kv::StoreStats>(m, "KvStats", "Counts since the store was opened.")
       .field("tiers", &kv::StoreStats::tiers, "From fast to slow.")

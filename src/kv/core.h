@@ -2,10 +2,10 @@
 //
 // One lock for the tables: which block has a copy in which slot of which tier. No copy is started,
 // waited for or told of under it (Later). A copy of a block is
-//   filling -> ready -> leaving -> none        leaving: on its way to a slower tier, still served
+//   filling -> ready -> leaving -> none        leaving: being copied to another tier, still served
 //                  \--> damaged -> none        damaged: served no more, goes with its last pin
-// Ready copies are in their tier's order of eviction, and those that flush() is writing. A
-// block that is pinned loses no copy.
+// Ready copies are in their tier's order of eviction, and those that leave but stay too (flush(),
+// promotion). A block that is pinned, or of which a copy is filling, loses no copy.
 //
 // Work that follows the end of a copy is a Job, part of what it belongs to: one that takes time
 // (checksums, copies that cores make of a load) is done by the worker or by who waits. So no end
@@ -47,7 +47,7 @@ inline constexpr Nanoseconds kLongestWait = std::chrono::years{1};
 inline const Error kNoMemory{ErrorCode::exhausted, "out of memory"};
 
 struct Entry;
-struct Demotion;
+struct Transit;
 
 struct Copy : EvictionLinks {
   enum class State : std::uint8_t { none, filling, ready, leaving, damaged };
@@ -63,6 +63,8 @@ struct Entry {
   Key key;
   unsigned pins = 0;     // of matches and loads
   bool waiting = false;  // for a slot of the first tier
+  // Which of all uses of blocks was its last: stored, stored again or loaded. 0: none so far.
+  std::uint64_t used = 0;
   std::array<Copy, kMostTiers> copies;
 
   std::optional<unsigned> fastest() const;
@@ -200,9 +202,10 @@ struct LoadItem {
   unsigned tier = 0;
   std::uint32_t slot = 0;
   std::size_t position = 0;
-  std::optional<std::uint32_t> kept;  // the slot of the first tier of CPUs that will have it
-  Extent through;                     // memory by which it goes, if any: that slot, or `passage`
-  std::atomic<bool> failed{false};    // damaged, or not copied
+  std::optional<std::uint64_t> since;  // as StoreCore::use()
+  std::optional<std::uint32_t> kept;   // the slot of the first tier of CPUs that will have it
+  Extent through;                      // memory by which it goes, if any: that slot, or `passage`
+  std::atomic<bool> failed{false};     // damaged, or not copied
 };
 
 // What of a load is told together: a layer, or all.
@@ -292,7 +295,7 @@ class StoreCore {
   void enqueue(Job& job) noexcept;
 
  private:
-  friend struct Demotion;
+  friend struct Transit;
 
   StoreCore(Mover& mover, StoreOptions options);
   Status open_tier(unsigned index);
@@ -322,24 +325,35 @@ class StoreCore {
   bool let_one_leave(unsigned tier) REQUIRES(mutex_);
   // Slots of the tier that are kept free.
   std::size_t reserve_of(unsigned tier) const;
+  // Most blocks that leave a tier, are written by flush(), or are promoted, at a time.
+  std::size_t most_moving() const;
   // Starts the copy of `copy` to a slower tier that has a slot for it.
   bool demote(Copy& copy, unsigned tier) REQUIRES(mutex_);
-  // The same to this slot; `stays`: the copy is not dropped then. False: no memory.
-  bool send(Copy& copy, unsigned tier, unsigned to, std::uint32_t slot, bool stays)
-      REQUIRES(mutex_);
   bool only_in_memory(const Entry& entry) const REQUIRES(mutex_);
   // Starts to write what is next of `keys`. False: nothing is left to be written or under way.
   bool flush_some(std::vector<Key>& keys);
-  // `why`: it failed.
-  void demoted(Demotion& demotion, const Error* why) noexcept;
   void fill(Copy& copy, Entry& entry, unsigned tier, std::uint32_t slot) REQUIRES(mutex_);
   void ready(Copy& copy, unsigned tier) REQUIRES(mutex_);
   // The slot is free again; the entry goes with its last copy.
   void drop(Copy& copy, unsigned tier) REQUIRES(mutex_);
   void pin(Entry& entry) REQUIRES(mutex_);
   void unpin(Entry& entry) REQUIRES(mutex_);
-  bool elsewhere(const Entry& entry, unsigned tier) const REQUIRES(mutex_);
+  // Whether another tier serves the block too.
+  bool elsewhere(const Copy& copy) const REQUIRES(mutex_);
   void note(const Error& error) noexcept REQUIRES(mutex_);
+
+  // transit.cpp. Starts the copy of `copy` to this slot of another tier; `stays`: it is not dropped
+  // then. False: no memory.
+  bool send(Copy& copy, unsigned tier, unsigned to, std::uint32_t slot, bool stays)
+      REQUIRES(mutex_);
+  // `why`: it failed.
+  void sent(Transit& transit, const Error* why) noexcept;
+  // Counts a use. How many uses of blocks there were since its last, with this one; empty: it is
+  // the first.
+  std::optional<std::uint64_t> use(Entry& entry) REQUIRES(mutex_);
+  // Starts a copy in the fastest tier that is to have the block, which was used again.
+  void rise(Entry& entry, std::optional<std::uint64_t> since) REQUIRES(mutex_);
+  bool may_rise(const Entry& entry, unsigned to, std::uint64_t since) const REQUIRES(mutex_);
 
   // storing.cpp
   void place_pending(Later& later) REQUIRES(mutex_);
@@ -417,6 +431,8 @@ class StoreCore {
   // Layers that a deadline makes urgent, by when.
   std::multimap<Nanoseconds, std::pair<std::weak_ptr<LoadState>, unsigned>> due_ GUARDED_BY(mutex_);
   std::uint64_t in_flight_ GUARDED_BY(mutex_) = 0;
+  std::uint64_t uses_ GUARDED_BY(mutex_) = 0;  // of blocks
+  std::size_t rising_ GUARDED_BY(mutex_) = 0;  // blocks
   bool closing_ GUARDED_BY(mutex_) = false;
   StoreStats counts_ GUARDED_BY(mutex_);
   std::string last_error_ GUARDED_BY(mutex_);
@@ -435,7 +451,7 @@ class StoreCore {
   std::atomic<bool> giving_up_{false};        // the store is being closed
 
   std::atomic<std::uint64_t> operations_{0};  // that will touch the store again
-  std::atomic<std::uint32_t> demotions_ended_{0};
+  std::atomic<std::uint32_t> transits_ended_{0};
 };
 
 }  // namespace headrace::kv

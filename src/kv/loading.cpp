@@ -167,6 +167,7 @@ std::size_t StoreCore::pin_all(std::span<const Key> keys, LoadState& load) noexc
     }
     Copy& copy = item.entry->copies[item.tier];
     if (copy.state == Copy::State::ready) tier.order->touch(copy);
+    item.since = use(*item.entry);
     ++tier.counts.hits;
     tier.counts.loaded += Bytes{block_};
   }
@@ -397,6 +398,7 @@ void StoreCore::ended(LoadState& load, Later& later) {
     } else if (item.kept) {
       drop(entry.copies[*for_cpus_], *for_cpus_);
     }
+    if (load.options.promote && !item.failed.load()) rise(entry, item.since);
     unpin(entry);
   }
   loads_.erase(&load);

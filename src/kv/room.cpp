@@ -1,4 +1,4 @@
-// Who has to leave a tier, and how blocks get to the next one.
+// Who has to leave a tier, and what is written to the folder on demand.
 #include <algorithm>
 
 #include "core/check.h"
@@ -16,65 +16,6 @@ constexpr std::uint32_t kReserve = 16;
 
 }  // namespace
 
-// The way of one block to a slower tier: its checksums, and then the copy.
-struct Demotion final : Copying {
-  StoreCore* core = nullptr;
-  Entry* entry = nullptr;
-  unsigned from = 0;
-  unsigned to = 0;
-  std::uint32_t from_slot = 0;
-  std::uint32_t to_slot = 0;
-  bool stays = false;               // as send()
-  std::unique_ptr<Buffer> passage;  // where CPUs see the block, if not in the slot it comes from
-  bool fetching = false;            // it is on its way there
-  void run() noexcept override {
-    if (heard_late(*core)) return;
-    const Tier& source = core->tiers_[from];
-    const Tier& target = core->tiers_[to];
-    const Bytes block{core->block_};
-    Extent bytes = core->in_slot(source, from_slot, 0, block);
-    const bool seen = target.folder == nullptr || bytes.memory() != nullptr;
-    if (!seen && passage == nullptr) return fetch(bytes);
-    if (!seen) bytes = whole(*passage);
-    std::array<MovePair, 2> pairs{{{core->in_slot(target, to_slot, 0, block), bytes}}};
-    if (target.folder != nullptr) {
-      target.folder->describe(to_slot, entry->key, {bytes.memory(), block.value});
-      pairs[1] = target.folder->header(to_slot);
-    }
-    const Transfer copy =
-        core->mover().copy(std::span(pairs).first(target.folder != nullptr ? 2 : 1),
-                           {.priority = Priority::migration});
-    hear(*core, copy);
-  }
-  void copied(const Result<MoveStats>& outcome) noexcept override {
-    if (!outcome) return end(&outcome.error());
-    if (!std::exchange(fetching, false)) return end(nullptr);
-    core->enqueue(*this);
-  }
-
- private:
-  // To memory that CPUs address; then it runs again.
-  void fetch(const Extent& bytes) noexcept {
-    auto made = [&]() -> Result<std::unique_ptr<Buffer>> {
-      try {
-        return allocate(core->mover().machine(), bytes.length, core->passage_memory());
-      } catch (const std::bad_alloc&) {
-        return std::unexpected<Error>(kNoMemory);
-      }
-    }();
-    if (!made) return end(&made.error());
-    passage = std::move(*made);
-    fetching = true;
-    const Transfer copy =
-        core->mover().copy(whole(*passage), bytes, {.priority = Priority::migration});
-    hear(*core, copy);
-  }
-  void end(const Error* why) noexcept {
-    const std::unique_ptr<Demotion> mine(this);
-    core->demoted(*this, why);
-  }
-};
-
 std::optional<std::uint32_t> StoreCore::take_slot(unsigned index) {
   Tier& tier = tiers_[index];
   if (tier.free.empty()) make_room(index, 1);
@@ -86,8 +27,7 @@ std::optional<std::uint32_t> StoreCore::take_slot(unsigned index) {
 
 void StoreCore::make_room(unsigned index, std::size_t wanted) {
   Tier& tier = tiers_[index];
-  const std::size_t most_leaving = std::max<std::size_t>(options_.in_flight.value / block_, 1);
-  while (tier.free.size() + tier.leaving < wanted && tier.leaving < most_leaving) {
+  while (tier.free.size() + tier.leaving < wanted && tier.leaving < most_moving()) {
     if (!let_one_leave(index)) return;
   }
 }
@@ -99,13 +39,13 @@ bool StoreCore::let_one_leave(unsigned index) {
         const Copy& copy = static_cast<Copy&>(links);
         return copy.entry->pins == 0 && copy.state == Copy::State::ready &&
                std::ranges::none_of(copy.entry->copies, [](const Copy& other) {
-                 return other.state == Copy::State::filling;  // flush() is writing it
+                 return other.state == Copy::State::filling;  // from this one perhaps
                });
       },
       kEffort);
   if (chosen == nullptr) return false;
   Copy& copy = static_cast<Copy&>(*chosen);
-  const bool kept = elsewhere(*copy.entry, index);
+  const bool kept = elsewhere(copy);
   if (!kept && demote(copy, index)) return true;
   ++(kept ? tier.counts.evicted : tier.counts.dropped);
   tier.order->remove(copy);
@@ -115,9 +55,13 @@ bool StoreCore::let_one_leave(unsigned index) {
 
 std::size_t StoreCore::reserve_of(unsigned index) const { return tiers_[index].slots / kReserve; }
 
-bool StoreCore::elsewhere(const Entry& entry, unsigned index) const {
-  return std::any_of(entry.copies.begin() + index + 1, entry.copies.end(),
-                     [](const Copy& copy) { return copy.served(); });
+std::size_t StoreCore::most_moving() const {
+  return std::max<std::size_t>(options_.in_flight.value / block_, 1);
+}
+
+bool StoreCore::elsewhere(const Copy& copy) const {
+  return std::ranges::any_of(copy.entry->copies,
+                             [&](const Copy& other) { return &other != &copy && other.served(); });
 }
 
 bool StoreCore::demote(Copy& copy, unsigned index) {
@@ -130,58 +74,6 @@ bool StoreCore::demote(Copy& copy, unsigned index) {
     return false;
   }
   return false;
-}
-
-bool StoreCore::send(Copy& copy, unsigned index, unsigned to, std::uint32_t slot, bool stays) {
-  auto* const demotion = new (std::nothrow) Demotion;  // deletes itself at its end
-  if (demotion == nullptr) return false;
-  demotion->core = this;
-  demotion->entry = copy.entry;
-  demotion->from = index;
-  demotion->to = to;
-  demotion->from_slot = copy.slot;
-  demotion->to_slot = slot;
-  demotion->stays = stays;
-  if (!stays) tiers_[index].order->remove(copy);
-  fill(copy.entry->copies[to], *copy.entry, to, slot);
-  copy.state = Copy::State::leaving;
-  ++tiers_[index].leaving;
-  begin_operation();
-  enqueue(*demotion);
-  return true;
-}
-
-void StoreCore::demoted(Demotion& demotion, const Error* why) noexcept {
-  {
-    Later later;
-    const MutexLock lock(mutex_);
-    Entry& entry = *demotion.entry;
-    Copy& from = entry.copies[demotion.from];
-    Copy& to = entry.copies[demotion.to];
-    Tier& source = tiers_[demotion.from];
-    --source.leaving;
-    if (why == nullptr) {
-      ready(to, demotion.to);
-      ++tiers_[demotion.to].counts.arrived;
-    } else {
-      ++counts_.failed;
-      note(*why);
-    }
-    // Somebody may have pinned it meanwhile: then it stays too.
-    const bool stays = demotion.stays || entry.pins > 0;
-    if (stays) {
-      from.state = Copy::State::ready;
-      if (!demotion.stays) source.order->insert(from);
-    } else {
-      ++(why == nullptr ? source.counts.evicted : source.counts.dropped);
-    }
-    if (why != nullptr) drop(to, demotion.to);
-    if (!stays) drop(from, demotion.from);
-    place_pending(later);
-  }
-  demotions_ended_.fetch_add(1);
-  mover_.waiting().wake_all(demotions_ended_);
-  end_operation();
 }
 
 void StoreCore::fill(Copy& copy, Entry& entry, unsigned index, std::uint32_t slot) {
@@ -236,9 +128,8 @@ bool StoreCore::flush_some(std::vector<Key>& keys) {
   const MutexLock lock(mutex_);
   const auto last = static_cast<unsigned>(tiers_.size() - 1);
   Tier& folder = tiers_[last];
-  const std::size_t most = std::max<std::size_t>(options_.in_flight.value / block_, 1);
-  std::vector<Key> moving;  // to a slower memory: their turn comes when they are there
-  while (!keys.empty() && !folder.free.empty() && folder.filling < most) {
+  std::vector<Key> moving;  // to another memory: their turn comes when they are there
+  while (!keys.empty() && !folder.free.empty() && folder.filling < most_moving()) {
     const auto found = entries_.find(keys.back());
     keys.pop_back();
     if (found == entries_.end() || !only_in_memory(found->second)) continue;
@@ -274,11 +165,11 @@ Status StoreCore::flush(Nanoseconds timeout) {
   }
   const Nanoseconds end = mover_.clock().now() + std::clamp(timeout, Nanoseconds{0}, kLongestWait);
   for (;;) {
-    const std::uint32_t seen = demotions_ended_.load();
+    const std::uint32_t seen = transits_ended_.load();
     if (!flush_some(keys)) break;
     HEADRACE_TRY_STATUS(wait(
-        demotions_ended_, [&] { return demotions_ended_.load() != seen; },
-        end - mover_.clock().now(), "the flush"));
+        transits_ended_, [&] { return transits_ended_.load() != seen; }, end - mover_.clock().now(),
+        "the flush"));
   }
   const MutexLock lock(mutex_);
   if (counts_.failed != failed) {

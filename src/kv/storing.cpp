@@ -74,6 +74,7 @@ Result<Stored> StoreCore::store(std::span<const Key> keys, const Extent& from,
 
 // Whether it is there, or will be; else it is damaged, and held by a match or load.
 bool StoreCore::touch(Entry& entry) {
+  use(entry);
   const auto tier = entry.fastest();
   if (tier && entry.copies[*tier].state == Copy::State::ready) {
     tiers_[*tier].order->touch(entry.copies[*tier]);
@@ -156,6 +157,7 @@ void StoreCore::stored(std::unique_ptr<Arrival> arrival, const Error* why) noexc
     Copy& copy = arrival->entry->copies[0];
     if (why == nullptr) {
       ready(copy, 0);
+      use(*arrival->entry);
       ++counts_.stores.stored;
     } else {
       note(*why);

@@ -1171,7 +1171,7 @@ class KvTierStats:
 
     @property
     def evicted(self) -> int:
-        """Blocks that left it; a slower tier has them."""
+        """Blocks that left it; another tier has them."""
 
     @property
     def dropped(self) -> int:

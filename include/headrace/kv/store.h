@@ -5,7 +5,9 @@
 // fragment. Its key says which tokens it stands for, with all before them. Tiers are ordered from
 // fast to slow: memory by placement, and last perhaps a folder. A stored block goes to the first
 // tier; what has to leave a tier goes to the next one that has room, and from the last it is
-// dropped. It is a cache: a block may be gone at any time, and what is served is right or an error.
+// dropped. What is used again and lies in a slower tier gets a copy in a faster one (promotion,
+// LoadOptions). It is a cache: a block may be gone at any time, and what is served is right or an
+// error.
 // Not the cache of cache.h, which keeps copies of what stays elsewhere; a KV block is nowhere else
 // (docs/design/kv-store.md).
 //
@@ -94,7 +96,8 @@ struct StoreOptions {
   Geometry geometry;
   std::vector<TierOptions> tiers;  // fast to slow, at most kMostTiers
   EvictionFactory eviction = sieve;
-  // Most bytes of stores that have not ended, and of blocks on their way to a slower tier.
+  // Most bytes of stores that have not ended, of blocks on their way from a tier to a slower one,
+  // and of blocks that are promoted: of each.
   Bytes in_flight = 256_MiB;
   // Whether a thread of the store verifies and goes on. Without it those do that wait or poll().
   bool worker = true;
@@ -134,8 +137,10 @@ struct LoadOptions {
   // When layer i is wanted, from now on; empty: at once. Until kLead before it a layer lets demand
   // pass it.
   std::vector<Nanoseconds> deadlines = {};
-  // Blocks that come from a folder are kept in the first tier that CPUs address, where there is
-  // room for them.
+  // Promotion. Blocks that come from a folder are kept in the first tier that CPUs address, where
+  // there is room for them. Those that were used before get a copy, once they are loaded and behind
+  // all loads, in the fastest tier, of a GPU too, that has slots free, or has more slots than
+  // blocks were used since; it pushes out none that is held.
   bool promote = true;
   // With memory of a GPU: nothing is copied before what this stream (a CUstream as a number; 0: the
   // default one) has been given so far is done. One of that GPU's primary context, as PyTorch and
@@ -225,7 +230,7 @@ struct TierStats {
   std::uint64_t hits = 0;  // blocks loaded from it
   Bytes loaded;
   std::uint64_t arrived = 0;  // blocks that came from a faster tier, or were promoted to it
-  std::uint64_t evicted = 0;  // left it; a slower tier has them
+  std::uint64_t evicted = 0;  // left it; another tier has them
   std::uint64_t dropped = 0;  // left it and are gone
 };
 

@@ -1,0 +1,177 @@
+// The way of one block from tier to tier: down when it has to leave, or flush() writes it, and up
+// when it is used again.
+#include <algorithm>
+
+#include "core/fail.h"
+#include "kv/core.h"
+
+namespace headrace::kv {
+
+// Its checksums, where a folder is at one end, and the copy.
+struct Transit final : Copying {
+  StoreCore* core = nullptr;
+  Entry* entry = nullptr;
+  unsigned from = 0;
+  unsigned to = 0;
+  std::uint32_t from_slot = 0;
+  std::uint32_t to_slot = 0;
+  bool stays = false;               // as send()
+  std::unique_ptr<Buffer> passage;  // where CPUs see the block, if neither end is that
+  bool fetching = false;            // it is on its way there
+
+  bool rises() const { return to < from; }
+  void run() noexcept override {
+    if (heard_late(*core)) return;
+    const Tier& source = core->tiers_[from];
+    const Tier& target = core->tiers_[to];
+    Extent bytes = core->in_slot(source, from_slot, 0, Bytes{core->block_});
+    const bool seen = bytes.memory() != nullptr || (!source.folder && !target.folder);
+    if (!seen && passage == nullptr) return fetch(bytes);
+    if (!seen) bytes = whole(*passage);
+    if (source.folder != nullptr && !verified(*source.folder)) {
+      return end(&kTorn);  // the next load drops it
+    }
+    std::array<MovePair, 2> pairs{{{core->in_slot(target, to_slot, 0, bytes.length), bytes}}};
+    if (target.folder != nullptr) {
+      target.folder->describe(to_slot, entry->key, {bytes.memory(), core->block_});
+      pairs[1] = target.folder->header(to_slot);
+    }
+    const Transfer copy =
+        core->mover().copy(std::span(pairs).first(target.folder != nullptr ? 2 : 1),
+                           {.priority = Priority::migration});
+    hear(*core, copy);
+  }
+  void copied(const Result<MoveStats>& outcome) noexcept override {
+    if (!outcome) return end(&outcome.error());
+    if (!std::exchange(fetching, false)) return end(nullptr);
+    core->enqueue(*this);
+  }
+
+ private:
+  static inline const Error kTorn{
+      ErrorCode::io, "a block on SSD is not what was written there; its next load drops it"};
+
+  // To memory that CPUs address; then it runs again.
+  void fetch(const Extent& bytes) noexcept {
+    auto made = [&]() -> Result<std::unique_ptr<Buffer>> {
+      try {
+        return allocate(core->mover().machine(), bytes.length, core->passage_memory());
+      } catch (const std::bad_alloc&) {
+        return std::unexpected<Error>(kNoMemory);
+      }
+    }();
+    if (!made) return end(&made.error());
+    passage = std::move(*made);
+    fetching = true;
+    const Transfer copy =
+        core->mover().copy(whole(*passage), bytes, {.priority = Priority::migration});
+    hear(*core, copy);
+  }
+  bool verified(const Folder& folder) const {
+    const std::size_t fragment = core->geometry().fragment().value;
+    for (unsigned layer = 0; layer < core->geometry().layers; ++layer) {
+      const std::span bytes(passage->memory() + layer * fragment, fragment);
+      if (!folder.fits(from_slot, entry->key, layer, bytes)) return false;
+    }
+    return true;
+  }
+  void end(const Error* why) noexcept {
+    const std::unique_ptr<Transit> mine(this);
+    core->sent(*this, why);
+  }
+};
+
+bool StoreCore::send(Copy& copy, unsigned index, unsigned to, std::uint32_t slot, bool stays) {
+  auto* const transit = new (std::nothrow) Transit;  // deletes itself at its end
+  if (transit == nullptr) return false;
+  transit->core = this;
+  transit->entry = copy.entry;
+  transit->from = index;
+  transit->to = to;
+  transit->from_slot = copy.slot;
+  transit->to_slot = slot;
+  transit->stays = stays;
+  if (!stays) tiers_[index].order->remove(copy);
+  fill(copy.entry->copies[to], *copy.entry, to, slot);
+  copy.state = Copy::State::leaving;
+  if (transit->rises()) {
+    ++rising_;
+  } else {
+    ++tiers_[index].leaving;
+  }
+  begin_operation();
+  enqueue(*transit);
+  return true;
+}
+
+void StoreCore::sent(Transit& transit, const Error* why) noexcept {
+  {
+    Later later;
+    const MutexLock lock(mutex_);
+    Entry& entry = *transit.entry;
+    Copy& from = entry.copies[transit.from];
+    Copy& to = entry.copies[transit.to];
+    Tier& source = tiers_[transit.from];
+    if (transit.rises()) {
+      --rising_;
+    } else {
+      --source.leaving;
+    }
+    if (why == nullptr) {
+      ready(to, transit.to);
+      ++tiers_[transit.to].counts.arrived;
+    } else {
+      if (!transit.rises()) ++counts_.failed;
+      note(*why);
+    }
+    // Somebody may have pinned it meanwhile: then it stays too.
+    const bool stays = transit.stays || entry.pins > 0;
+    if (stays) {
+      from.state = Copy::State::ready;
+      if (!transit.stays) source.order->insert(from);
+    } else {
+      ++(why == nullptr ? source.counts.evicted : source.counts.dropped);
+    }
+    if (why != nullptr) drop(to, transit.to);
+    if (!stays) drop(from, transit.from);
+    place_pending(later);
+  }
+  transits_ended_.fetch_add(1);
+  mover_.waiting().wake_all(transits_ended_);
+  end_operation();
+}
+
+std::optional<std::uint64_t> StoreCore::use(Entry& entry) {
+  const std::uint64_t before = std::exchange(entry.used, ++uses_);
+  if (before == 0) return std::nullopt;
+  return uses_ - before;
+}
+
+// Who was used again after no more uses of blocks than a tier has slots is one that the tier would
+// have kept, had it dropped what was not used for longest. What recurs within so many uses fits
+// into the tier all at once, so that none of it pushes out another for ever; what recurs later,
+// as in a scan, takes no more than what is free.
+bool StoreCore::may_rise(const Entry& entry, unsigned to, std::uint64_t since) const {
+  const Tier& tier = tiers_[to];
+  if (entry.copies[to].state != Copy::State::none) return false;
+  if (to == 0 && !pending_.empty()) return false;
+  return tier.free.size() > reserve_of(to) || since <= tier.slots - reserve_of(to);
+}
+
+void StoreCore::rise(Entry& entry, std::optional<std::uint64_t> since) {
+  const auto from = entry.fastest();
+  if (!since || !from || closing_ || rising_ >= most_moving()) return;
+  Copy& copy = entry.copies[*from];
+  if (copy.state != Copy::State::ready) return;
+  // From a folder it comes through a slot of the first tier that CPUs address, if there is one.
+  if (tiers_[*from].folder != nullptr && for_cpus_) return;
+  for (unsigned to = 0; to < *from; ++to) {
+    if (!may_rise(entry, to, *since)) continue;
+    const auto slot = take_slot(to);
+    if (!slot) continue;
+    if (!send(copy, *from, to, *slot, true)) tiers_[to].free.push_back(*slot);
+    return;
+  }
+}
+
+}  // namespace headrace::kv
