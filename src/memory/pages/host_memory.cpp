@@ -149,14 +149,15 @@ std::optional<Bytes> left_in(const path& group, const CgroupFiles& files) {
 }
 
 // The least left in `group` (a path as in /proc/self/cgroup) and those around it. In a container
-// the path may be the host's, which is not there: then only the root of `mount` counts.
-std::optional<Bytes> least_left(const path& mount, path group, const CgroupFiles& files) {
+// the path may be the host's, which is not there: then only the root of `mount` counts. Strings:
+// joining paths of several parts frees memory twice in libstdc++ 12 where there is none for it.
+std::optional<Bytes> least_left(const path& mount, std::string group, const CgroupFiles& files) {
   std::optional<Bytes> least;
   while (true) {
-    const auto left = left_in(mount / group.relative_path(), files);
+    const auto left = left_in(path(mount.native() + group), files);
     if (left && (!least || *left < *least)) least = left;
-    if (!group.has_relative_path()) return least;
-    group = group.parent_path();
+    if (group.empty()) return least;
+    group.resize(std::min(group.rfind('/'), group.size() - 1));
   }
 }
 
@@ -170,7 +171,7 @@ std::optional<Bytes> read_cgroup(const HostRoots& roots) {
     const auto second = line.find(':', first + 1);
     if (second == std::string::npos) continue;
     const std::string controllers = line.substr(first + 1, second - first - 1);
-    const path group = line.substr(second + 1);
+    const std::string group = line.substr(second + 1);
     std::optional<Bytes> left;
     if (controllers.empty()) left = least_left(mount, group, kVersion2);
     if (controllers == "memory") left = least_left(mount / "memory", group, kVersion1);
