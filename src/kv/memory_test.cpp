@@ -1,13 +1,16 @@
-// Memory that runs out: each allocation of a scenario fails in turn, alone or with all after it. It
-// costs blocks and errors;
-// nothing hangs, ends the program, stays held or is served wrong.
+// Memory that runs out: each allocation of a scenario fails in turn, alone or with all after it, in
+// the thread that asks and in the store's own. It costs blocks and errors; nothing hangs, ends the
+// program, stays held or is served wrong.
 #include <gtest/gtest.h>
+#include <pthread.h>
 
 #include <atomic>
 #include <cstdlib>
 #include <cstring>
 #include <new>
+#include <string_view>
 
+#include "backend/cuda/engines/engines.h"
 #include "core/sanitizers.h"
 #include "kv/kv_testing.h"
 
@@ -16,18 +19,34 @@
 
 namespace {
 
-// What operator new of this program does in the thread of a scenario: the allocation that counts
-// `until_failure` down to 0 fails, and with `and_after` all that follow.
-constinit thread_local bool armed = false;
-constinit thread_local bool and_after = false;
-constinit thread_local bool has_failed = false;
-constinit thread_local std::ptrdiff_t until_failure = 0;
+// What operator new of this program does: the allocation that counts `until_failure` down to 0
+// fails, and with `and_after` all that follow. In the thread of a scenario, and in the store's.
+constinit std::atomic<bool> armed = false;
+constinit std::atomic<bool> and_after = false;
+constinit std::atomic<bool> has_failed = false;
+constinit std::atomic<std::ptrdiff_t> until_failure = 0;
+constinit std::atomic<std::size_t> failures_of_worker = 0;
+constinit thread_local bool of_scenario = false;
+constinit thread_local bool in_driver = false;  // the fake one, which may not throw
+
+// Threads of backends and of the fake driver never fail: they are no part of the store.
+bool of_worker() {
+  enum class Who { unknown, worker, other };
+  constinit static thread_local Who who = Who::unknown;
+  if (who == Who::unknown) {
+    char name[16] = "";
+    pthread_getname_np(pthread_self(), name, sizeof name);
+    who = std::string_view(name) == "headrace-kv" ? Who::worker : Who::other;
+  }
+  return who == Who::worker;
+}
 
 void* allocate_or_fail(std::size_t size) {
-  if (armed) {
-    --until_failure;
-    if (until_failure == 0 || (until_failure < 0 && and_after)) {
+  if (armed && !in_driver && (of_scenario || of_worker())) {
+    const std::ptrdiff_t left = --until_failure;
+    if (left == 0 || (left < 0 && and_after)) {
       has_failed = true;
+      if (!of_scenario) ++failures_of_worker;
       throw std::bad_alloc();
     }
   }
@@ -77,19 +96,80 @@ class PlainBackend final : public Backend {
                                    .note = "for tests"};
 };
 
+// Functions of a driver in which no allocation fails.
+template <auto Member, typename Function>
+struct Spared;
+template <auto Member, typename... Arguments>
+struct Spared<Member, cuda::CUresult (*)(Arguments...)> {
+  static inline cuda::CUresult (*honest)(Arguments...) = nullptr;
+  static cuda::CUresult call(Arguments... arguments) {
+    in_driver = true;
+    const cuda::CUresult result = honest(arguments...);
+    in_driver = false;
+    return result;
+  }
+};
+
+template <auto Member>
+void spare(cuda::Driver& driver) {
+  using Of = Spared<Member, std::remove_reference_t<decltype(driver.*Member)>>;
+  Of::honest = std::exchange(driver.*Member, &Of::call);
+  if (Of::honest == nullptr) driver.*Member = nullptr;
+}
+
+cuda::Driver spared_driver() {
+  cuda::Driver driver = **cuda::driver();
+#define SPARE(need, since, name, parameters) spare<&cuda::Driver::name>(driver);
+  HEADRACE_CUDA_SYMBOLS(SPARE)
+#undef SPARE
+  return driver;
+}
+
+struct Scene {
+  bool worker = false;
+  bool gpu = false;
+};
+
 class KvMemory : public testing::Test {
  protected:
-  KvMemory() {
+  void start(const Scene& scene) {
+    scene_ = scene;
+    if (scene.gpu) gpu_.emplace("devices=1");
+    machine_ = scene.gpu ? gpu_->machine : rig_.machine;
     backends_.add(std::make_unique<PlainBackend>());
     backends_.add(std::make_unique<FileBackend>());
-    mover_ = std::make_unique<Mover>(rig_.machine, backends_,
-                                     MoverOptions{.route = place::one, .poller = false});
-    auto made = kv::Store::open(*mover_, rig_.options({3, 2}, 8));
+    if (scene.gpu) {
+      driver_ = spared_driver();
+      backends_.add(open_cuda(machine_, {kGpuEngine}, {.driver = &driver_}).value());
+    }
+    mover_ = std::make_unique<Mover>(machine_, backends_,
+                                     MoverOptions{.route = place::one, .poller = scene.worker});
+    if (scene.gpu) on_gpu_.emplace(machine_, Bytes{target_.size()});
+    warm_up();
+    kv::StoreOptions options = rig_.options({3, 2}, 8);
+    options.worker = scene.worker;
+    if (scene.gpu) options.tiers[0].memory = Placement::on(kGpu);
+    auto made = kv::Store::open(*mover_, options);
     CHECK(made.has_value());
     store_ = std::move(*made);
   }
+  // The threads of the fake driver begin with the first copies, and take the name of who asks.
+  void warm_up() {
+    if (!scene_.gpu) return;
+    for (int i = 0; i < 8; ++i) {
+      ASSERT_TRUE(mover_->copy(whole(on_gpu_->range), whole(memory_)).wait().has_value());
+      ASSERT_TRUE(mover_->copy(whole(into_), whole(on_gpu_->range)).wait().has_value());
+    }
+  }
+  // With a worker what is to be done is left to it.
+  void until(const std::function<bool()>& done) {
+    for (int i = 0; i < 10'000 && !done(); ++i) {
+      if (!scene_.worker) store_->poll();
+      if (scene_.worker) std::this_thread::sleep_for(std::chrono::microseconds{50});
+    }
+  }
 
-  // Stores, moves down, writes and loads; whatever of it finds memory.
+  // Stores, moves down, writes, loads and promotes; whatever of it finds memory.
   void scenario(std::size_t first) {
     const auto keys = std::span(keys_).subspan(first, 4);
     const auto attempt = [](const auto& what) {
@@ -98,15 +178,19 @@ class KvMemory : public testing::Test {
       } catch (const std::bad_alloc&) {  // of what the caller asked for
       }
     };
-    attempt([&] { (void)store_->store(keys, whole(memory_)); });
+    attempt([&] {
+      const auto stored = store_->store(keys, whole(memory_));
+      if (stored) until([&] { return stored->done(); });
+    });
     attempt([&] { (void)store_->flush(std::chrono::seconds{1}); });
-    for (const bool promote : {true, false}) {
+    for (const bool promote : {true, false, true}) {
       attempt([&] {
         const kv::Match match = store_->match(keys);
         loads_.reserve(loads_.size() + 1);
-        auto load = store_->load(match.keys(), whole(into_), {.promote = promote});
+        const Extent into = scene_.gpu ? whole(on_gpu_->range) : whole(into_);
+        auto load = store_->load(match.keys(), into, {.promote = promote});
         if (load) loads_.push_back(*load);
-        if (load) (void)load->wait(std::chrono::seconds{1});
+        if (load) until([&] { return load->done(); });
       });
       attempt([&] { store_->poll(); });
     }
@@ -116,26 +200,55 @@ class KvMemory : public testing::Test {
     for (const kv::Load& load : loads_) (void)load.wait();
     loads_.clear();
     for (int i = 0; i < 10; ++i) store_->poll();
+    until([&] { return store_->stats().in_flight == 0_B; });
     const kv::StoreStats stats = store_->stats();
     EXPECT_EQ(stats.pinned, 0_B);
     EXPECT_EQ(stats.in_flight, 0_B);
     EXPECT_EQ(stats.damaged, 0u);
     const std::size_t block = rig_.geometry.block().value;
+    std::vector<kv::Key> there;
+    std::vector<std::byte> right;
     for (std::size_t i = 0; i < keys_.size(); ++i) {
-      const kv::Match match = store_->match({&keys_[i], 1});
-      if (match.size() == 0) continue;
-      std::vector<std::byte> bytes(block);
-      const MemoryRange target(bytes, kDram);
-      const auto load = store_->load(match.keys(), whole(target));
-      ASSERT_TRUE(load.has_value());
-      const Status outcome = load->wait();
-      ASSERT_TRUE(outcome.has_value()) << outcome.error().message;
-      const std::byte* const right = source_.data() + i % 4 * block;
-      EXPECT_TRUE(std::equal(bytes.begin(), bytes.end(), right));
+      if (store_->match({&keys_[i], 1}).size() == 0) continue;
+      there.push_back(keys_[i]);
+      const std::byte* const of_key = source_.data() + i % 4 * block;
+      right.insert(right.end(), of_key, of_key + block);
+    }
+    if (there.empty()) return;
+    std::vector<std::byte> bytes(right.size());
+    const MemoryRange target(bytes, kDram);
+    const auto load = store_->load(there, whole(target), {.layer_order = false});
+    ASSERT_TRUE(load.has_value());
+    const Status outcome = load->wait();
+    ASSERT_TRUE(outcome.has_value()) << outcome.error().message;
+    EXPECT_EQ(bytes, right);
+  }
+
+  // All of it with each allocation failing, or each so many.
+  void fail_each(std::ptrdiff_t step = 1) {
+    for (const bool all : {false, true}) {
+      and_after = all;
+      std::size_t failures = 0;
+      has_failed = true;
+      for (std::ptrdiff_t n = 1; has_failed; n += step) {
+        has_failed = false;
+        until_failure = n;
+        of_scenario = armed = true;
+        scenario(static_cast<std::size_t>(n) % 4 * 4);
+        of_scenario = armed = false;
+        failures += has_failed ? 1 : 0;
+        check();
+        if (HasFailure()) FAIL() << "allocation " << n << (all ? " and all after" : "");
+      }
+      EXPECT_GT(failures, 20u);
     }
   }
 
+  Scene scene_;
   KvRig rig_;
+  std::optional<FakeGpu> gpu_;
+  cuda::Driver driver_;
+  Machine machine_;
   Backends backends_;
   std::unique_ptr<Mover> mover_;
   const std::vector<kv::Key> keys_ = kv::keys(rig_.geometry, tokens(4 * 16));
@@ -143,27 +256,28 @@ class KvMemory : public testing::Test {
   const MemoryRange memory_{source_, kDram};
   std::vector<std::byte> target_ = std::vector<std::byte>(source_.size());
   const MemoryRange into_{target_, kDram};
+  std::optional<Device> on_gpu_;
   std::vector<kv::Load> loads_;
   std::unique_ptr<kv::Store> store_;
 };
 
 TEST_F(KvMemory, ThatRunsOutCostsBlocksOnly) {
-  for (const bool all : {false, true}) {
-    and_after = all;
-    std::size_t failures = 0;
-    has_failed = true;
-    for (std::ptrdiff_t n = 1; has_failed; ++n) {
-      has_failed = false;
-      until_failure = n;
-      armed = true;
-      scenario(static_cast<std::size_t>(n) % 4 * 4);
-      armed = false;
-      failures += has_failed ? 1 : 0;
-      check();
-      if (HasFailure()) FAIL() << "allocation " << n << (all ? " and all after" : "");
-    }
-    EXPECT_GT(failures, 20u);
-  }
+  start({});
+  fail_each();
+}
+
+TEST_F(KvMemory, ThatRunsOutInItsThreadCostsBlocksOnly) {
+  failures_of_worker = 0;
+  start({.worker = true});
+  fail_each();
+  EXPECT_GT(failures_of_worker, 20u);
+}
+
+TEST_F(KvMemory, ThatRunsOutCostsBlocksOfGpusOnly) {
+  failures_of_worker = 0;
+  start({.worker = true, .gpu = true});
+  fail_each(5);  // most are of allocate(), which looks at the host for each passage
+  EXPECT_GT(failures_of_worker, 20u);
 }
 
 }  // namespace
