@@ -124,7 +124,7 @@ class KvGpuModel {
       on_host_.push_back(std::make_unique<Host>(rig_.bytes_of(kMost)));
     }
     Tiers tiers;
-    if (random_.chance(0.6)) tiers.emplace_back(kGpu, 1 + random_.below(4));
+    if (random_.chance(0.7)) tiers.emplace_back(kGpu, 1 + random_.below(8));
     if (tiers.empty() || random_.chance(0.7)) tiers.emplace_back(kDram, 1 + random_.below(4));
     const std::size_t folder = random_.below(20);
     for (int tries = 0; rig_.store == nullptr && tries < 100; ++tries) {
@@ -135,14 +135,18 @@ class KvGpuModel {
   }
 
   void step() {
-    switch (random_.below(8)) {
+    switch (random_.below(10)) {
       case 0:
       case 1:
       case 2: store(); break;
       case 3:
       case 4:
-      case 5: load(); break;
-      case 6: held_ = rig_.store->match(some_keys()); break;
+      case 5: load(some_keys()); break;
+      case 6:
+      case 7:
+        for (int i = 0; i < 3; ++i) load(last_);  // used again: it may rise
+        break;
+      case 8: held_ = rig_.store->match(some_keys()); break;
       default: (void)rig_.store->flush();
     }
     for (const kv::TierStats& tier : rig_.store->stats().tiers) EXPECT_LE(tier.used, tier.budget);
@@ -163,6 +167,11 @@ class KvGpuModel {
     }
   }
   std::uint64_t loaded() const { return loaded_; }
+  // Blocks that came to a tier in the GPU: only from slower ones.
+  std::uint64_t risen() const {
+    const kv::TierStats first = rig_.store->stats().tiers[0];
+    return first.name == "gpu" ? first.arrived : 0;
+  }
 
  private:
   static constexpr std::size_t kMost = 5;
@@ -230,13 +239,14 @@ class KvGpuModel {
       EXPECT_EQ(counts->failed, 0u);
     }
   }
-  void load() {
-    const kv::Match match = rig_.store->match(some_keys());
+  void load(const std::vector<kv::Key>& keys) {
+    last_ = keys;
+    const kv::Match match = rig_.store->match(keys);
     if (match.size() == 0) return;
     const Object& into = some_memory();
     const auto load = rig_.store->load(match.keys(), {&into, 0, rig_.bytes_of(match.size())},
                                        {.layer_order = random_.chance(0.7),
-                                        .promote = random_.chance(0.5),
+                                        .promote = random_.chance(0.7),
                                         .stream = some_stream(into)});
     if (!load) {
       EXPECT_TRUE(failing_) << load.error().message;
@@ -261,6 +271,7 @@ class KvGpuModel {
   const std::vector<kv::Key> keys_;
   std::vector<std::unique_ptr<Buffer>> on_gpu_;
   std::vector<std::unique_ptr<Host>> on_host_;
+  std::vector<kv::Key> last_;
   kv::Match held_;
   std::uint64_t loaded_ = 0;
 };
@@ -268,14 +279,17 @@ class KvGpuModel {
 TEST(KvGpuRandom, ServesWhatItWasGivenOrAnError) {
   for (const bool failing : {false, true}) {
     std::uint64_t loaded = 0;
+    std::uint64_t risen = 0;
     for (std::uint64_t seed = 1; seed <= 6 && !testing::Test::HasFailure(); ++seed) {
       SCOPED_TRACE(fmt::format("seed {}, failing {}", seed, failing));
       KvGpuModel model(seed, failing);
       for (int i = 0; i < 60; ++i) model.step();
       model.finish();
       loaded += model.loaded();
+      risen += model.risen();
     }
     EXPECT_GT(loaded, 50u);
+    EXPECT_GT(risen, 1u);
   }
 }
 

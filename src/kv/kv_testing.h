@@ -56,6 +56,7 @@ class FileBackend final : public Backend {
   std::atomic<double> fail_chance{0};
   std::atomic<bool> full{false};  // writes fail as on a full disk
   std::atomic<std::uint64_t> read_bytes{0};
+  std::atomic<std::uint64_t> torn_after{UINT64_MAX};  // what is read after so many bytes is torn
 
  private:
   Status copy(const Piece& piece) {
@@ -69,7 +70,9 @@ class FileBackend final : public Backend {
       const auto& file = static_cast<const File&>(*piece.from.object);
       done = pread(file.buffered_fd(), piece.to.memory(), piece.to.length.value,
                    static_cast<off_t>(piece.from.offset));
-      read_bytes += piece.from.length.value;
+      if (read_bytes.fetch_add(piece.from.length.value) >= torn_after) {
+        *piece.to.memory() ^= std::byte{1};
+      }
     } else {
       if (full) return fail(ErrorCode::exhausted, "no space left on device");
       const auto& file = static_cast<const File&>(*piece.to.object);

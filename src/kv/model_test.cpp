@@ -35,15 +35,18 @@ class KvModel {
         keys_(kv::keys(rig_.geometry, tokens(4 * kKeys))),
         memory_{*rc::gen::inRange<std::size_t>(1, 8)},
         folder_(*rc::gen::inRange<std::size_t>(0, 30)) {
-    if (*rc::gen::arbitrary<bool>()) memory_.push_back(*rc::gen::inRange<std::size_t>(1, 8));
+    for (int more = *rc::gen::inRange(0, 3); more > 0; --more) {
+      memory_.push_back(*rc::gen::inRange<std::size_t>(1, 8));
+    }
     open();
   }
 
   void step() {
     switch (*rc::gen::weightedElement<int>(
-        {{6, 0}, {6, 1}, {3, 2}, {3, 3}, {2, 4}, {1, 5}, {1, 6}, {1, 7}, {4, 8}})) {
+        {{6, 0}, {6, 1}, {3, 2}, {3, 3}, {2, 4}, {1, 5}, {1, 6}, {1, 7}, {4, 8}, {3, 9}})) {
       case 0: store(); break;
-      case 1: load(); break;
+      case 1: load(some_keys()); break;
+      case 9: load(last_); break;  // used again: it may rise
       case 2: hold(); break;
       case 3: let_go(); break;
       case 4: end_a_load(); break;
@@ -114,8 +117,9 @@ class KvModel {
     if (!failing_) RC_ASSERT(counts->failed == 0u);
     stored_.insert(keys.begin(), keys.end());
   }
-  void load() {
-    const kv::Match match = rig_.store->match(some_keys());
+  void load(const std::vector<kv::Key>& keys) {
+    last_ = keys;
+    const kv::Match match = rig_.store->match(keys);
     auto& run = loads_.emplace_back(std::make_unique<Running>());
     run->keys.assign(match.keys().begin(), match.keys().end());
     run->bytes.resize(run->keys.size() * rig_.geometry.block().value);
@@ -175,6 +179,7 @@ class KvModel {
   std::vector<std::size_t> memory_;
   const std::size_t folder_;
   std::set<kv::Key> stored_;
+  std::vector<kv::Key> last_;
   std::vector<kv::Match> held_;
   std::vector<std::unique_ptr<Running>> loads_;
 };

@@ -1,10 +1,9 @@
 // Blocks that are used again get a copy in a faster tier, by one rule for all tiers.
 #include <algorithm>
 #include <array>
-#include <atomic>
-#include <fstream>
 #include <thread>
 
+#include "backend/cuda/engines/engines.h"
 #include "kv/kv_testing.h"
 
 namespace headrace {
@@ -326,6 +325,37 @@ TEST_F(KvRisingToGpu, ReachesTheFasterOfTwo) {
   ASSERT_TRUE(comes(2)) << rig.store->stats().last_error;
   ASSERT_TRUE(rig.get(keys).has_value());
   EXPECT_EQ(rig.store->stats().tiers[0].hits, 2u);
+}
+
+// What a load found right may be torn when it is read once more for a tier in a GPU.
+TEST_F(KvRisingToGpu, IsNotForATornBlock) {
+  keys = kv::keys(rig.geometry, tokens(4));
+  Backends backends;
+  auto disk = std::make_unique<FileBackend>();
+  FileBackend& files = *disk;
+  backends.add(std::move(disk));
+  backends.add(open_cuda(rig.gpu.machine, {kGpuEngine}).value());
+  Mover mover(rig.gpu.machine, backends);
+  const auto open = [&] {
+    rig.store.reset();
+    rig.store = kv::Store::open(mover, rig.options({{kGpu, 4}}, 16)).value();
+  };
+  open();
+  ASSERT_EQ(rig.put(keys)->stored, 1u);
+  ASSERT_TRUE(rig.store->flush().has_value());
+  open();
+  ASSERT_TRUE(rig.get(keys).has_value());
+  files.torn_after = files.read_bytes + rig.geometry.block().value;
+  ASSERT_TRUE(rig.get(keys).has_value());
+  for (int i = 0; i < 10'000 && rig.store->stats().last_error.empty(); ++i) {
+    std::this_thread::sleep_for(std::chrono::milliseconds{1});
+  }
+  const kv::StoreStats stats = rig.store->stats();
+  EXPECT_NE(stats.last_error.find("not what was written"), std::string::npos) << stats.last_error;
+  EXPECT_EQ(stats.tiers[0].arrived, 0u);
+  EXPECT_EQ(stats.tiers[0].blocks, 0u);
+  EXPECT_EQ(tier_of(0), 1u);
+  rig.store.reset();
 }
 
 }  // namespace
