@@ -113,6 +113,14 @@ struct Engine {
   std::string reason;  // how it was found
 };
 
+// Many small copies given to a GPU together: each of at most `bytes`, `count` of them or more, are
+// made by a kernel on its multiprocessors. 0 bytes: none are.
+struct GatherLimit {
+  Bytes bytes;
+  std::uint64_t count = 0;
+  friend bool operator==(const GatherLimit&, const GatherLimit&) = default;
+};
+
 // A measured cost of copying with one engine between two nodes: T(V) = latency + V / bandwidth.
 struct CopyRate {
   EngineId engine;
@@ -121,6 +129,8 @@ struct CopyRate {
   Nanoseconds latency;
   BytesPerSecond bandwidth;
   std::string source;  // the experiment and its date
+  // A GPU's: where its kernel was measured to be at least twice as fast as its copy engines.
+  std::optional<GatherLimit> gather = {};
 };
 
 // Where discovery looks, so that tests can show it another machine.

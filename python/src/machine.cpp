@@ -59,13 +59,19 @@ void bind_parts(nb::module_& m) {
       .field("name", &Engine::name, "Its name for people.")
       .field("home", &Engine::home, "The node it sits at.")
       .field("reason", &Engine::reason, "How it was found.");
+  Record<GatherLimit>(m, "GatherLimit",
+                      "Many small copies that a kernel of a GPU makes, not its copy engines.")
+      .field("bytes", &GatherLimit::bytes, "Each of them at most.")
+      .field("count", &GatherLimit::count, "How many there are at least.");
   Record<CopyRate>(m, "CopyRate", "A measured cost of copying: time = latency + bytes / bandwidth.")
       .field("engine", &CopyRate::engine, "Who copies.")
       .field("from_node", &CopyRate::from, "Where the bytes are.")
       .field("to_node", &CopyRate::to, "Where they go.")
       .field("latency", &CopyRate::latency, "Seconds.")
       .field("bandwidth", &CopyRate::bandwidth, "Bytes per second.")
-      .field("source", &CopyRate::source, "The experiment and its date.");
+      .field("source", &CopyRate::source, "The experiment and its date.")
+      .field("gather", &CopyRate::gather,
+             "A GPU's: what its kernel copies at least twice as fast.");
 }
 
 void bind_dsa(nb::module_& m) {

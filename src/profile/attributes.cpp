@@ -197,6 +197,58 @@ void put_disk_rate(Profile& profile, const Engine& engine, bool write) {
 
 // What a GPU's copy engines copy of pinned memory, inside the GPU and to others. In a stream copies
 // queue behind each other, so that what each costs beyond its bytes is the smallest one's time.
+// By size and number of copies given together: the rates of the kernel and of the better of the two
+// ways to give them to copy engines.
+struct BatchRates {
+  double kernel = 0;
+  double engines = 0;
+  // Half of the time, since it takes multiprocessors from others, who are not asked here.
+  bool kernel_pays() const { return engines > 0 && kernel >= 2 * engines; }
+};
+using Batches = std::map<std::uint64_t, std::map<std::uint64_t, BatchRates>>;
+
+// All sizes up to the limit pay, each for all counts that were measured from the limit's on.
+GatherLimit limit_of(const Batches& batches) {
+  GatherLimit limit;
+  for (const auto& [bytes, counts] : batches) {
+    std::optional<std::uint64_t> least;
+    for (auto it = counts.rbegin(); it != counts.rend(); ++it) {
+      if (it->first < 2 || !it->second.kernel_pays()) break;
+      least = it->first;
+    }
+    if (!least) break;
+    limit = {.bytes = Bytes{bytes}, .count = std::max(limit.count, *least)};
+  }
+  return limit;
+}
+
+// Where many small copies are better gathered by a kernel. Rows with noise say nothing of it.
+void put_gpu_gather(Profile& profile, const Engine& engine) {
+  std::map<std::pair<NodeId, NodeId>, Batches> found;
+  for (const Row& row : profile.rows) {
+    const auto *gpu = row.number("gpu"), *node = row.number("node"), *bytes = row.number("bytes");
+    const auto* count = row.number("count");
+    const bool wanted = row.experiment == "gpu" && row.word("part") == "batch" && row.value &&
+                        !row.has_flag("noisy") && row.details.contains("bandwidth");
+    if (!wanted || gpu == nullptr || node == nullptr || bytes == nullptr || count == nullptr) {
+      continue;
+    }
+    if (node_id(*gpu) != engine.home) continue;
+    const NodeId other = node_id(*node);
+    const bool to_gpu = row.word("direction") == "to_gpu";
+    const std::pair way = to_gpu ? std::pair(other, engine.home) : std::pair(engine.home, other);
+    BatchRates& rates = found[way][*bytes][*count];
+    double& best = row.word("by") == "kernel" ? rates.kernel : rates.engines;
+    best = std::max(best, row.details.at("bandwidth"));
+  }
+  for (CopyRate& rate : profile.machine.copy_rates) {
+    const auto batches = found.find({rate.from, rate.to});
+    if (rate.engine != engine.id || batches == found.end()) continue;
+    const GatherLimit limit = limit_of(batches->second);
+    rate.gather = limit.bytes > 0_B ? std::optional(limit) : std::nullopt;
+  }
+}
+
 void put_gpu_rates(Profile& profile, const Engine& engine) {
   std::map<std::pair<NodeId, NodeId>, BestOfCopies> found;
   std::string_view how = "headrace measure gpu, ";
@@ -227,7 +279,10 @@ void put_into_machine(Profile& profile) {
   put_copy_rates(profile);
   const std::vector<Engine> engines = profile.machine.engines;
   for (const Engine& engine : engines) {
-    if (engine.kind == EngineKind::gpu) put_gpu_rates(profile, engine);
+    if (engine.kind == EngineKind::gpu) {
+      put_gpu_rates(profile, engine);
+      put_gpu_gather(profile, engine);
+    }
     if (engine.kind != EngineKind::ssd) continue;
     for (const bool write : {false, true}) put_disk_rate(profile, engine, write);
   }

@@ -127,5 +127,65 @@ TEST(GpuAttributesTest, WhatCopyEnginesCopyBecomesCopyRates) {
   EXPECT_EQ(profile.machine.rate(EngineId{2}, NodeId{1}, NodeId{2})->bandwidth.value, 133e9);
 }
 
+Row gpu_batch(const char* by, std::uint64_t bytes, std::uint64_t count, double bandwidth) {
+  Row row = gpu_copy("to_gpu", 0, bytes, 100);
+  row.parameters[0].second = "batch";
+  row.parameters[4].second = by;
+  row.parameters[7].second = count;
+  row.details["bandwidth"] = bandwidth;
+  return row;
+}
+
+class GpuGatherTest : public testing::Test {
+ protected:
+  GpuGatherTest() {
+    profile_.rows = {gpu_copy("to_gpu", 0, 4096, 2e9), gpu_copy("from_gpu", 0, 4096, 2e9)};
+  }
+  void add(std::uint64_t bytes, std::uint64_t count, double kernel, double batch, double engine) {
+    profile_.rows.push_back(gpu_batch("kernel", bytes, count, kernel));
+    profile_.rows.push_back(gpu_batch("batch", bytes, count, batch));
+    profile_.rows.push_back(gpu_batch("engine", bytes, count, engine));
+  }
+  std::optional<GatherLimit> found() {
+    put_into_machine(profile_);
+    return profile_.machine.rate(EngineId{2}, NodeId{0}, NodeId{2})->gather;
+  }
+  Profile profile_{.machine = Machine::load("gh200").value()};
+};
+
+TEST_F(GpuGatherTest, TheKernelTakesWhatItCopiesInHalfTheTimeAndAllBelow) {
+  EXPECT_EQ(found(), std::nullopt);
+  add(4096, 1, 9e9, 1e9, 1e9);  // one copy is no gathering
+  add(4096, 16, 2e9, 1e9, 3e9);
+  add(4096, 64, 8e9, 4e9, 3e9);
+  add(4096, 256, 9e9, 4e9, 3e9);
+  EXPECT_EQ(found(), (GatherLimit{4_KiB, 64}));
+  add(16384, 64, 7e9, 4e9, 1e9);
+  add(16384, 256, 9e9, 4e9, 1e9);
+  add(65536, 64, 8e9, 4.1e9, 1e9);
+  add(65536, 256, 8e9, 4.1e9, 1e9);
+  EXPECT_EQ(found(), (GatherLimit{16_KiB, 256})) << "from the larger of the two counts";
+  EXPECT_EQ(profile_.machine.rate(EngineId{2}, NodeId{2}, NodeId{0})->gather, std::nullopt);
+}
+
+TEST_F(GpuGatherTest, WhereASmallerSizeOrALargerCountDoesNotPayNoneIsTaken) {
+  add(4096, 64, 3e9, 2e9, 1e9);
+  add(16384, 64, 9e9, 1e9, 1e9);
+  EXPECT_EQ(found(), std::nullopt);
+  profile_.rows.resize(2);
+  add(4096, 64, 9e9, 1e9, 1e9);
+  add(4096, 256, 9e9, 8e9, 1e9);
+  EXPECT_EQ(found(), std::nullopt);
+}
+
+TEST_F(GpuGatherTest, NoisyRowsAndRowsWithoutTheEnginesSayNothing) {
+  profile_.rows.push_back(gpu_batch("kernel", 4096, 64, 9e9));
+  EXPECT_EQ(found(), std::nullopt);
+  add(4096, 64, 9e9, 1e9, 1e9);
+  EXPECT_EQ(found(), (GatherLimit{4_KiB, 64}));
+  for (Row& row : profile_.rows) row.add_flag("noisy");
+  EXPECT_EQ(found(), std::nullopt);
+}
+
 }  // namespace
 }  // namespace headrace

@@ -91,12 +91,17 @@ Json json_of(const Engine& engine) {
 }
 
 Json json_of(const CopyRate& rate) {
-  return {{"engine", raw(rate.engine)},
-          {"from", raw(rate.from)},
-          {"to", raw(rate.to)},
-          {"latency_ns", rate.latency.count()},
-          {"bandwidth_bytes_per_second", rate.bandwidth.value},
-          {"source", rate.source}};
+  Json json{{"engine", raw(rate.engine)},
+            {"from", raw(rate.from)},
+            {"to", raw(rate.to)},
+            {"latency_ns", rate.latency.count()},
+            {"bandwidth_bytes_per_second", rate.bandwidth.value},
+            {"source", rate.source}};
+  if (rate.gather) {
+    json["gather_bytes"] = rate.gather->bytes.value;
+    json["gather_count"] = rate.gather->count;
+  }
+  return json;
 }
 
 template <class T>
@@ -233,6 +238,9 @@ CopyRate read_copy_rate(const JsonReader& at) {
                 .bandwidth = {at.number("bandwidth_bytes_per_second")},
                 .source = at.text("source")};
   if (rate.bandwidth.value <= 0) at.wrong("bandwidth_bytes_per_second", "must be above 0");
+  if (const auto bytes = at.optional_integer("gather_bytes", kMaxBytes)) {
+    rate.gather = GatherLimit{.bytes = Bytes{*bytes}, .count = at.integer("gather_count", kMaxId)};
+  }
   return rate;
 }
 

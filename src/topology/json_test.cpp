@@ -26,7 +26,8 @@ Machine full_machine() {
                          .to = test::kHbm,
                          .latency = Nanoseconds{700},
                          .bandwidth = {12.5e9},
-                         .source = "bench copy"}};
+                         .source = "bench copy",
+                         .gather = GatherLimit{.bytes = 16_KiB, .count = 32}}};
   machine.warnings = {"one", "two"};
   machine.provenance = {{"kernel", "6.1"}, {"cpu", "?"}};
   return machine;
@@ -54,6 +55,7 @@ TEST(MachineJsonTest, ComesBackTheSame) {
   EXPECT_EQ(machine->nodes[0].socket, 1u);
   EXPECT_EQ(machine->nodes[1].distances.at(test::kDram), 20u);
   EXPECT_EQ(machine->copy_rates[0].latency, Nanoseconds{700});
+  EXPECT_EQ(machine->copy_rates[0].gather, full_machine().copy_rates[0].gather);
 }
 
 TEST(MachineJsonTest, FieldsStandInAFixedOrder) {

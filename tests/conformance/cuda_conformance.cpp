@@ -103,6 +103,7 @@ Case cuda_case(std::string name, MakeSide source, MakeSide destination, const Gp
 }
 
 const Gpu kTwoOf128{.settings = "devices=2,memory=512M", .version = "12.8"};
+const Gpu kGathering{.options = {.gather = GatherLimit{.bytes = 1_MiB, .count = 2}}};
 const Gpu kFewSlots{.options = {.max_pieces = 3, .slots = 1, .slot = 64_KiB}};
 const Gpu kFewSlotsOf122{.version = "12.2", .options = kFewSlots.options};
 const MakeSide kFile = file_of(test::small_machine());
@@ -112,6 +113,8 @@ const MakeSide kPlain = memory_on(test::kDram);
 INSTANTIATE_TEST_SUITE_P(
     Cuda, BackendConformance,
     testing::Values(cuda_case("PinnedToGpu", pinned(), on_gpu()),
+                    cuda_case("GatheredToGpu", pinned(), on_gpu(), kGathering),
+                    cuda_case("GatheredInside", on_gpu(), on_gpu(), kGathering),
                     cuda_case("PlainToGpu", kPlain, on_gpu()),
                     cuda_case("GpuToPlainFewSlots", on_gpu(), kPlain, kFewSlotsOf122),
                     cuda_case("GpuToGpu", on_gpu(), on_gpu(test::kOtherGpu), kTwoOf128),
@@ -119,7 +122,7 @@ INSTANTIATE_TEST_SUITE_P(
                     cuda_case("GpuToFileFewSlots", on_gpu(), kFile, kFewSlots)),
     case_name);
 
-// The driver, but that it refuses some copies and all batches.
+// The driver, but that it refuses some copies, all batches and all kernels.
 cuda::Driver real;
 cuda::Driver half_failing;
 
@@ -134,6 +137,11 @@ cuda::CUresult fail_batch(cuda::CUdeviceptr*, cuda::CUdeviceptr*, std::size_t*, 
   return cuda::CUDA_ERROR_NOT_SUPPORTED;
 }
 
+cuda::CUresult fail_launch(cuda::CUfunction, unsigned, unsigned, unsigned, unsigned, unsigned,
+                           unsigned, unsigned, cuda::CUstream, void**, void**) {
+  return cuda::CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES;
+}
+
 Case failing_case(std::string name, MakeSide source, MakeSide destination) {
   Case made = cuda_case(std::move(name), std::move(source), std::move(destination));
   made.open = [] {
@@ -141,7 +149,9 @@ Case failing_case(std::string name, MakeSide source, MakeSide destination) {
     real = half_failing = **cuda::driver();
     half_failing.cuMemcpyAsync = copy_or_fail;
     half_failing.cuMemcpyBatchAsync_v2 = fail_batch;
-    return std::make_unique<WithStorage>(CudaOptions{.driver = &half_failing});
+    half_failing.cuLaunchKernel = fail_launch;
+    return std::make_unique<WithStorage>(
+        CudaOptions{.gather = kGathering.options.gather, .driver = &half_failing});
   };
   return made;
 }

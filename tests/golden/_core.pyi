@@ -238,6 +238,22 @@ class Engine:
     def reason(self) -> str:
         """How it was found."""
 
+class GatherLimit:
+    """Many small copies that a kernel of a GPU makes, not its copy engines."""
+
+    def __repr__(self) -> str: ...
+
+    def asdict(self) -> dict[str, object]:
+        """The fields by name, nested records too."""
+
+    @property
+    def bytes(self) -> int:
+        """Each of them at most."""
+
+    @property
+    def count(self) -> int:
+        """How many there are at least."""
+
 class CopyRate:
     """A measured cost of copying: time = latency + bytes / bandwidth."""
 
@@ -269,6 +285,10 @@ class CopyRate:
     @property
     def source(self) -> str:
         """The experiment and its date."""
+
+    @property
+    def gather(self) -> GatherLimit | None:
+        """A GPU's: what its kernel copies at least twice as fast."""
 
 class DsaFinding:
     """What works of a DSA device, and what would change that."""

@@ -35,18 +35,24 @@ __attribute__((device)) inline u64 mix(u64 z) {
 
 // One thread's part of a copy, by elements of one size.
 template <class Element>
-__attribute__((device)) inline void copy_elements(char* to, const char* from, u64 count, u64 block,
-                                                  const u64* to_index, const u64* from_index) {
-  const u64 per_block = block / sizeof(Element);
+__attribute__((device)) inline void copy_elements(char* to, const char* from, u64 bytes) {
+  const u64 count = bytes / sizeof(Element);
 #pragma unroll 1
-  for (u64 i = first(); i < count * per_block; i += stride()) {
-    const u64 b = i / per_block;
-    const u64 at = (i % per_block) * sizeof(Element);
-    const u64 target = (to_index != nullptr ? to_index[b] : b) * block + at;
-    const u64 source = (from_index != nullptr ? from_index[b] : b) * block + at;
-    *reinterpret_cast<Element*>(to + target) = *reinterpret_cast<const Element*>(from + source);
+  for (u64 i = first(); i < count; i += stride()) {
+    reinterpret_cast<Element*>(to)[i] = reinterpret_cast<const Element*>(from)[i];
   }
 }
+
+// As kernels.h has it.
+struct ListedCopy {
+  v4* to;
+  const v4* from;
+  u64 bytes;
+};
+struct CopyList {
+  u64 count;
+  ListedCopy copies[128];
+};
 
 }  // namespace
 
@@ -85,15 +91,40 @@ KERNEL headrace_write_wide(v4* data, u64 count, u32 value) {
   for (u64 i = first(); i < count; i += stride()) data[i] = filled;
 }
 
-KERNEL headrace_copy_blocks(char* to, const char* from, u64 count, u64 block, const u64* to_index,
-                            const u64* from_index) {
-  const u64 odd = reinterpret_cast<u64>(to) | reinterpret_cast<u64>(from) | block;
+KERNEL headrace_copy(char* to, const char* from, u64 bytes) {
+  const u64 odd = reinterpret_cast<u64>(to) | reinterpret_cast<u64>(from) | bytes;
   if (odd % 16 == 0) {
-    copy_elements<v4>(to, from, count, block, to_index, from_index);
+    copy_elements<v4>(to, from, bytes);
   } else if (odd % 4 == 0) {
-    copy_elements<u32>(to, from, count, block, to_index, from_index);
+    copy_elements<u32>(to, from, bytes);
   } else {
-    copy_elements<char>(to, from, count, block, to_index, from_index);
+    copy_elements<char>(to, from, bytes);
+  }
+}
+
+// A block copies whole copies, four loads in flight for each of its threads.
+KERNEL headrace_gather(const CopyList list) {
+  const u64 step = __nvvm_read_ptx_sreg_ntid_x();
+#pragma unroll 1
+  for (u64 c = __nvvm_read_ptx_sreg_ctaid_x(); c < list.count;
+       c += __nvvm_read_ptx_sreg_nctaid_x()) {
+    v4* const to = list.copies[c].to;
+    const v4* const from = list.copies[c].from;
+    const u64 count = list.copies[c].bytes / sizeof(v4);
+    u64 i = __nvvm_read_ptx_sreg_tid_x();
+#pragma unroll 1
+    for (; i + 3 * step < count; i += 4 * step) {
+      const v4 w = from[i];
+      const v4 x = from[i + step];
+      const v4 y = from[i + 2 * step];
+      const v4 z = from[i + 3 * step];
+      to[i] = w;
+      to[i + step] = x;
+      to[i + 2 * step] = y;
+      to[i + 3 * step] = z;
+    }
+#pragma unroll 1
+    for (; i < count; i += step) to[i] = from[i];
   }
 }
 

@@ -5,6 +5,10 @@
 // of the device; results are added to what is there, so their place is set to 0 before.
 #pragma once
 
+#include <array>
+#include <cstddef>
+#include <cstdint>
+
 namespace headrace::cuda {
 
 // Text, which ends with a 0; of PTX 6.0 for sm_70, so that any driver from 9.0 on takes it, and
@@ -26,11 +30,26 @@ inline constexpr const char* kReadWide = "headrace_read_wide";
 // `value`.
 inline constexpr const char* kWriteWide = "headrace_write_wide";
 
-// (to, from, u64 count, u64 block, const u64* to_index, const u64* from_index): block from_index[i]
-// of `from`, of `block` bytes, becomes block to_index[i] of `to`. A null index: block i. So it
-// gathers, scatters, or both; by 16 bytes where addresses and `block` are multiples of it, by 4 or
+// (to, from, u64 bytes): copies; by 16 bytes where addresses and size are multiples of it, by 4 or
 // single ones where not.
-inline constexpr const char* kCopyBlocks = "headrace_copy_blocks";
+inline constexpr const char* kCopy = "headrace_copy";
+
+// (CopyList): copies all that are in the list, which is a parameter by value and needs no memory
+// that lives until the kernel has run. Addresses and sizes are multiples of 16. A block of threads
+// does whole copies, 64 bytes in flight for each thread.
+inline constexpr const char* kGather = "headrace_gather";
+inline constexpr std::size_t kMostGathered = 128;  // parameters may take 4 KiB
+inline constexpr std::size_t kGatherAlignment = 16;
+struct ListedCopy {
+  std::uint64_t to = 0;
+  std::uint64_t from = 0;
+  std::uint64_t bytes = 0;
+};
+struct CopyList {
+  std::uint64_t count = 0;
+  std::array<ListedCopy, kMostGathered> copies = {};
+};
+static_assert(sizeof(CopyList) == 3080);
 
 // (data, u64 count, u64* sum): adds a number that tells `count` words of 8 bytes, and their order,
 // from others: the sum of mix(word + mix(i)), where mix is the finaliser of SplitMix64.

@@ -1,5 +1,7 @@
 #include "backend/cuda/engines/copy_stream.h"
 
+#include <algorithm>
+
 namespace headrace::cuda {
 
 std::vector<StreamCopy> coalesce(std::span<const StreamCopy> copies,
@@ -11,6 +13,7 @@ std::vector<StreamCopy> coalesce(std::span<const StreamCopy> copies,
     if (last != nullptr && last->to + last->bytes == copy.to &&
         last->from + last->bytes == copy.from) {
       last->bytes += copy.bytes;
+      last->reached = last->reached && copy.reached;
     } else {
       made.push_back(copy);
     }
@@ -30,8 +33,9 @@ Event::~Event() {
   if (context_.here()) context_.driver().cuEventDestroy_v2(handle_);
 }
 
-Result<std::unique_ptr<CopyStream>> CopyStream::open(const Context& context, bool batches) {
-  std::unique_ptr<CopyStream> stream(new CopyStream(context, batches));
+Result<std::unique_ptr<CopyStream>> CopyStream::open(const Context& context,
+                                                     const CopyMeans& means) {
+  std::unique_ptr<CopyStream> stream(new CopyStream(context, means));
   const Driver& driver = context.driver();
   CUresult result = driver.cuStreamCreate(&stream->copies_, CU_STREAM_NON_BLOCKING);
   if (result == CUDA_SUCCESS) {
@@ -47,39 +51,62 @@ CopyStream::~CopyStream() {
   if (copies_ != nullptr) context_.driver().cuStreamDestroy_v2(copies_);
 }
 
+std::vector<std::size_t> CopyStream::enqueue_gathered(std::span<const StreamCopy> copies) const {
+  std::vector<std::size_t> rest;
+  std::vector<std::size_t> small;
+  std::vector<ListedCopy> list;
+  for (std::size_t i = 0; i < copies.size(); ++i) {
+    const ListedCopy copy{.to = copies[i].to, .from = copies[i].from, .bytes = copies[i].bytes};
+    const bool gathered = means_.kernel != nullptr && copies[i].reached &&
+                          copy.bytes <= means_.gather.bytes.value && fits_gather(copy);
+    (gathered ? small : rest).push_back(i);
+    if (gathered) list.push_back(copy);
+  }
+  std::size_t put = 0;
+  // A launch that is refused has copied nothing.
+  if (small.size() >= std::max<std::uint64_t>(2, means_.gather.count)) {
+    gather(context_.driver(), means_.kernel->function(), list, copies_, put);
+  }
+  rest.insert(rest.end(), small.begin() + static_cast<std::ptrdiff_t>(put), small.end());
+  return rest;
+}
+
 // A failure leaves open which of them are in the stream.
-CUresult CopyStream::enqueue_batch(std::vector<StreamCopy>& copies) const {
+CUresult CopyStream::enqueue_batch(std::span<const StreamCopy> copies,
+                                   std::span<const std::size_t> which) const {
   const Driver& driver = context_.driver();
   std::vector<CUdeviceptr> to;
   std::vector<CUdeviceptr> from;
   std::vector<std::size_t> bytes;
-  for (const StreamCopy& copy : copies) {
-    to.push_back(copy.to);
-    from.push_back(copy.from);
-    bytes.push_back(copy.bytes);
+  for (const std::size_t i : which) {
+    to.push_back(copies[i].to);
+    from.push_back(copies[i].from);
+    bytes.push_back(copies[i].bytes);
   }
   CUmemcpyAttributes how{.srcAccessOrder = CU_MEMCPY_SRC_ACCESS_ORDER_STREAM};
   std::size_t first = 0;
   if (driver.cuMemcpyBatchAsync_v2 != nullptr) {
-    return driver.cuMemcpyBatchAsync_v2(to.data(), from.data(), bytes.data(), copies.size(), &how,
+    return driver.cuMemcpyBatchAsync_v2(to.data(), from.data(), bytes.data(), to.size(), &how,
                                         &first, 1, copies_);
   }
   std::size_t failed = 0;
-  return driver.cuMemcpyBatchAsync(to.data(), from.data(), bytes.data(), copies.size(), &how,
-                                   &first, 1, &failed, copies_);
+  return driver.cuMemcpyBatchAsync(to.data(), from.data(), bytes.data(), to.size(), &how, &first, 1,
+                                   &failed, copies_);
 }
 
 void CopyStream::enqueue(std::span<const StreamCopy> copies, std::span<CUresult> results) const {
   const Driver& driver = context_.driver();
   std::vector<std::size_t> part_of;
-  std::vector<StreamCopy> made = coalesce(copies, part_of);
+  const std::vector<StreamCopy> made = coalesce(copies, part_of);
+  const std::vector<std::size_t> rest = enqueue_gathered(made);
   const bool possible =
       driver.cuMemcpyBatchAsync_v2 != nullptr || driver.cuMemcpyBatchAsync != nullptr;
   std::vector<CUresult> of_made(made.size(), CUDA_SUCCESS);
   // After a batch that failed each is copied by itself, maybe once more, behind it: the same bytes
   // to the same place.
-  if (!batches_ || !possible || made.size() < 2 || enqueue_batch(made) != CUDA_SUCCESS) {
-    for (std::size_t i = 0; i < made.size(); ++i) {
+  if (!means_.batches || !possible || rest.size() < 2 ||
+      enqueue_batch(made, rest) != CUDA_SUCCESS) {
+    for (const std::size_t i : rest) {
       of_made[i] = driver.cuMemcpyAsync(made[i].to, made[i].from, made[i].bytes, copies_);
     }
   }

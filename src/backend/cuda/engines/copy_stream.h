@@ -5,19 +5,26 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <span>
 #include <vector>
 
 #include "backend/cuda/cuda.h"
+#include "headrace/machine.h"
 #include "headrace/result.h"
 
 namespace headrace::cuda {
+
+// Each has a stream of its own: to the GPU, from it, and inside it or between GPUs.
+enum class Direction : std::uint8_t { to_gpu, from_gpu, across };
+inline constexpr std::size_t kDirections = 3;
 
 struct StreamCopy {
   CUdeviceptr to = 0;
   CUdeviceptr from = 0;
   std::size_t bytes = 0;
+  bool reached = false;  // both sides, by kernels of the GPU at these addresses
   friend bool operator==(const StreamCopy&, const StreamCopy&) = default;
 };
 
@@ -41,16 +48,25 @@ class Event {
   const CUevent handle_;
 };
 
+// How copies go into a stream. Batches: where the driver has them. Without a kernel, or below 2
+// copies, nothing is gathered.
+struct CopyMeans {
+  bool batches = true;
+  const GatherKernel* kernel = nullptr;  // outlives the stream
+  GatherLimit gather = {};
+};
+
 class CopyStream {
  public:
   // Requires, as all below: `context`, which it borrows, is current.
-  static Result<std::unique_ptr<CopyStream>> open(const Context& context, bool batches);
+  static Result<std::unique_ptr<CopyStream>> open(const Context& context, const CopyMeans& means);
   ~CopyStream();
   CopyStream(const CopyStream&) = delete;
   CopyStream& operator=(const CopyStream&) = delete;
 
   // Puts copies in the stream, in any order; what came of each is in `results`. Neighbours go as
-  // one copy where the driver takes it, and several by one call where that is possible.
+  // one copy where the driver takes it, many small ones by one kernel, and several others by one
+  // call where that is possible. What is refused so goes in the next of these ways.
   void enqueue(std::span<const StreamCopy> copies, std::span<CUresult> results) const;
   // Calls `then` from a thread of the driver when all that is in the stream has been done; never if
   // the GPU is lost. `event` is recorded there and is not used for another place until then.
@@ -59,12 +75,15 @@ class CopyStream {
   CUresult query() const;
 
  private:
-  explicit CopyStream(const Context& context, bool batches)
-      : context_(context), batches_(batches) {}
-  CUresult enqueue_batch(std::vector<StreamCopy>& copies) const;
+  explicit CopyStream(const Context& context, const CopyMeans& means)
+      : context_(context), means_(means) {}
+  // Which of the copies are not in the stream by a kernel.
+  std::vector<std::size_t> enqueue_gathered(std::span<const StreamCopy> copies) const;
+  CUresult enqueue_batch(std::span<const StreamCopy> copies,
+                         std::span<const std::size_t> which) const;
 
   const Context& context_;
-  const bool batches_;
+  const CopyMeans means_;
   CUstream copies_ = nullptr;   // constant after open()
   CUstream signals_ = nullptr;  // constant after open()
 };

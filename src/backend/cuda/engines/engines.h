@@ -9,6 +9,7 @@
 
 #include <cstddef>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "headrace/backend.h"
@@ -35,6 +36,11 @@ struct CudaOptions {
   Bytes slot = 1_MiB;
   // Several copies by one call where the driver can (cuMemcpyBatchAsync).
   bool batches = true;
+  // Which of many small copies that one submit() gives in one direction are made by a kernel on the
+  // GPU's multiprocessors, whose time others then lack. Not said here: HEADRACE_GPU_GATHER
+  // ("BYTES,COUNT"; 0: none), and without that what the machine's copy rates have measured
+  // (CopyRate::gather), else none.
+  std::optional<GatherLimit> gather = {};
   // A GPU that answers nothing for so long is taken for hung: what has not been given to it ends as
   // timed_out, and no more is accepted. What it has been given may still be written, so four times
   // as long after that the process ends. Not bounded: a copy of unregistered memory that the GPU

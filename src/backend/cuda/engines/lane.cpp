@@ -31,22 +31,40 @@ NodeId slots_near(const Machine& machine, const Node& gpu) {
   return memory == machine.nodes.end() ? NodeId{0} : memory->id;
 }
 
-std::string describe(const Driver& driver, const Node& gpu, const CudaOptions& options) {
+std::string describe_gathering(const GatherLimits& limits) {
+  constexpr std::array kNames = {"to it", "from it", "inside"};
+  std::string text;
+  for (std::size_t i = 0; i < kDirections; ++i) {
+    if (limits[i].bytes == 0_B) continue;
+    text += fmt::format("{} {} up to {} from {} copies", text.empty() ? ", gathers" : ";",
+                        kNames[i], to_string(limits[i].bytes), limits[i].count);
+  }
+  return text;
+}
+
+std::string describe(const Driver& driver, const Node& gpu, const CudaOptions& options,
+                     const GatherLimits& limits) {
   std::string_view batches = "single copies";
   if (options.batches && driver.cuMemcpyBatchAsync_v2 != nullptr) {
     batches = "cuMemcpyBatchAsync_v2";
   } else if (options.batches && driver.cuMemcpyBatchAsync != nullptr) {
     batches = "cuMemcpyBatchAsync";
   }
-  return fmt::format("{}: CUDA {}, {}, {} slots of {}{}", gpu.name, version_text(driver.version),
-                     batches, options.slots, to_string(options.slot),
+  return fmt::format("{}: CUDA {}, {}, {} slots of {}{}{}", gpu.name, version_text(driver.version),
+                     batches, options.slots, to_string(options.slot), describe_gathering(limits),
                      gpu.gpu->emulated ? ", emulated" : "");
+}
+
+// In one part: the driver refuses a copy that goes from one allocation or registration to the next.
+bool reaches(const Extent& extent, MemoryRanges& ranges) {
+  if (extent.object->device_address()) return true;
+  return extent.memory() != nullptr && ranges.hold(address_of(extent), extent.length.value);
 }
 
 }  // namespace
 
 Lane::Lane(const Machine& machine, const Engine& engine, const CudaOptions& options,
-           const Driver& driver, const Device& device)
+           const Driver& driver, const Device& device, const GatherLimits& limits)
     : machine_(machine),
       engine_(engine.id),
       home_(engine.home),
@@ -56,7 +74,8 @@ Lane::Lane(const Machine& machine, const Engine& engine, const CudaOptions& opti
       driver_(driver),
       device_(device.ordinal),
       page_tables_(device.host_page_tables),
-      note_(describe(driver, *machine.find(engine.home), options)),
+      limits_(limits),
+      note_(describe(driver, *machine.find(engine.home), options, limits)),
       stored_(std::make_unique<Stored>(mailbox_)),
       time_(*options.clock, std::chrono::seconds{2}) {}
 
@@ -72,10 +91,13 @@ Result<std::unique_ptr<Lane>> Lane::open(const Machine& machine, const Engine& e
     HEADRACE_TRY(driver, cuda::driver());
   }
   HEADRACE_TRY(const Device device, find_device(*driver, gpu->gpu->uuid, gpu->gpu->pci, gpu->name));
-  // Batches are given the host's addresses.
+  HEADRACE_TRY(const auto stated, stated_gather_limit(options));
+  // Batches and the kernel are given the host's addresses.
   CudaOptions possible = options;
   possible.batches = options.batches && device.registered_as_is;
-  return std::unique_ptr<Lane>(new Lane(machine, engine, possible, *driver, device));
+  const GatherLimits limits =
+      device.registered_as_is ? gather_limits(machine, engine, stated) : GatherLimits{};
+  return std::unique_ptr<Lane>(new Lane(machine, engine, possible, *driver, device, limits));
 }
 
 // A context costs some hundred MiB of its GPU, which a Mover that never copies there need not take.
@@ -99,8 +121,14 @@ Status Lane::start() {
   if (current.result() != CUDA_SUCCESS) {
     return fail_cuda(driver_, current.result(), fmt::format("cannot use {}", name_));
   }
-  for (auto& stream : streams_) {
-    HEADRACE_TRY(stream, CopyStream::open(*context_, options_.batches));
+  // Without the kernel copies go as they would where nothing is gathered.
+  if (std::ranges::any_of(limits_, [](const auto& limit) { return limit.bytes > 0_B; })) {
+    if (auto loaded = GatherKernel::load(*context_)) gather_ = *std::move(loaded);
+  }
+  for (std::size_t i = 0; i < kDirections; ++i) {
+    const CopyMeans means{
+        .batches = options_.batches, .kernel = gather_.get(), .gather = limits_[i]};
+    HEADRACE_TRY(streams_[i], CopyStream::open(*context_, means));
   }
   // As many are in flight as there are pieces and slots, and as many owe their callbacks at most.
   for (std::size_t i = 0; i < 2 * (options_.max_pieces + options_.slots); ++i) {
@@ -147,6 +175,7 @@ void Lane::drop_streams() {
   {
     const CurrentContext current(*context_);
     for (auto& stream : streams_) stream.reset();
+    gather_.reset();
     const MutexLock lock(mutex_);
     free_groups_.clear();
     groups_.clear();
@@ -182,21 +211,6 @@ std::optional<EngineId> Lane::ssd_of(const Extent& extent) const {
   return found == machine_.engines.end() ? std::nullopt : std::optional(found->id);
 }
 
-// Whether the engine may be given the bytes at once: memory of GPUs, and what is registered with
-// the driver, by whomever. In one part: the driver refuses a copy that goes from one to the next.
-bool Lane::reaches(const Extent& extent) const {
-  if (extent.object->device_address()) return true;
-  if (extent.memory() == nullptr) return false;
-  const CUdeviceptr at = address_of(extent);
-  CUdeviceptr begin = 0;
-  std::size_t size = 0;
-  return driver_.cuPointerGetAttribute(&begin, CU_POINTER_ATTRIBUTE_RANGE_START_ADDR, at) ==
-             CUDA_SUCCESS &&
-         driver_.cuPointerGetAttribute(&size, CU_POINTER_ATTRIBUTE_RANGE_SIZE, at) ==
-             CUDA_SUCCESS &&
-         begin <= at && at + extent.length.value <= begin + size;
-}
-
 // Else the driver copies between them through the host. Where they cannot, it does so.
 void Lane::meet(const Piece& piece) {
   const NodeId from = piece.from.object->node();
@@ -213,9 +227,10 @@ void Lane::meet(const Piece& piece) {
   }
 }
 
-Way Lane::way_of(const Piece& piece) const {
+// Memory of GPUs, and what is registered with the driver, by whomever, the engine is given at once.
+Way Lane::way_of(const Piece& piece, MemoryRanges& ranges) const {
   if (is_file(piece.from) || is_file(piece.to)) return Way::filed;
-  if (reaches(piece.from) && reaches(piece.to)) return Way::direct;
+  if (reaches(piece.from, ranges) && reaches(piece.to, ranges)) return Way::direct;
   return page_tables_ ? Way::pageable : Way::staged;
 }
 
@@ -227,7 +242,22 @@ Direction Lane::direction_of(const Piece& piece) const {
   return on_gpu(piece.to) ? Direction::to_gpu : Direction::from_gpu;
 }
 
-AcceptedPiece* Lane::take_place(const Piece& piece, Completion& completion) {
+// A kernel that touches what its GPU does not reach ends the context, where a copy engine would
+// only refuse: so the driver is asked about both sides, and memory of another GPU is left to the
+// engines.
+bool Lane::may_gather(const AcceptedPiece& accepted, MemoryRanges& ranges) const {
+  const Piece& piece = accepted.piece;
+  const GatherLimit& limit = limits_[static_cast<std::size_t>(accepted.direction)];
+  if (gather_ == nullptr || accepted.way != Way::direct) return false;
+  if (piece.from.length > limit.bytes) return false;
+  const auto reached = [&](const Extent& extent) {
+    const bool elsewhere = extent.object->device_address() && extent.object->node() != home_;
+    return !elsewhere && ranges.reached(address_of(extent), extent.length.value);
+  };
+  return reached(piece.from) && reached(piece.to);
+}
+
+AcceptedPiece* Lane::take_place(const Piece& piece, Completion& completion, MemoryRanges& ranges) {
   AcceptedPiece* place = nullptr;
   {
     const MutexLock lock(mutex_);
@@ -237,7 +267,7 @@ AcceptedPiece* Lane::take_place(const Piece& piece, Completion& completion) {
   }
   place->piece = piece;
   place->completion = &completion;
-  place->way = way_of(piece);
+  place->way = way_of(piece, ranges);
   place->direction = direction_of(piece);
   place->cut = 0;
   place->open = 0;
@@ -246,8 +276,10 @@ AcceptedPiece* Lane::take_place(const Piece& piece, Completion& completion) {
   Task& own = place->own;
   own.piece = place;
   own.direction = place->direction;
-  own.copy = {
-      .to = address_of(piece.to), .from = address_of(piece.from), .bytes = piece.from.length.value};
+  own.copy = {.to = address_of(piece.to),
+              .from = address_of(piece.from),
+              .bytes = piece.from.length.value,
+              .reached = may_gather(*place, ranges)};
   own.outcome = Status();
   return place;
 }
@@ -260,6 +292,7 @@ Result<std::size_t> Lane::accept(std::span<const Piece> pieces, Completion& comp
   for (auto& each : direct) each.reserve(pieces.size());
   std::vector<AcceptedPiece*> others;
   others.reserve(pieces.size());
+  MemoryRanges ranges(driver_);
   std::size_t accepted = 0;
   for (; accepted < pieces.size(); ++accepted) {
     const Piece& piece = pieces[accepted];
@@ -267,7 +300,7 @@ Result<std::size_t> Lane::accept(std::span<const Piece> pieces, Completion& comp
       completion.complete(piece.tag, {});
       continue;
     }
-    AcceptedPiece* const place = take_place(piece, completion);
+    AcceptedPiece* const place = take_place(piece, completion, ranges);
     if (place == nullptr) break;
     if (place->direction == Direction::across) meet(piece);
     if (place->way != Way::direct) {

@@ -25,6 +25,7 @@
 
 #include "backend/cuda/engines/copy_stream.h"
 #include "backend/cuda/engines/engines.h"
+#include "backend/cuda/engines/gathering.h"
 #include "core/mutex.h"
 #include "core/waiting/patience.h"
 #include "headrace/backend.h"
@@ -33,10 +34,6 @@
 namespace headrace::cuda {
 
 enum class Way : std::uint8_t { direct, pageable, staged, filed };
-// Each has a stream of its own: to the GPU, from it, and inside it or between GPUs.
-enum class Direction : std::uint8_t { to_gpu, from_gpu, across };
-inline constexpr std::size_t kDirections = 3;
-
 struct AcceptedPiece;
 
 // A part of a piece on a stream; with a slot it goes through host memory.
@@ -93,8 +90,8 @@ struct Mailbox {
 
 class Lane {
  public:
-  // Errors as open_cuda(). Asks the driver only: context, streams and thread come with the first
-  // piece.
+  // Errors as open_cuda(). Asks the driver only: context, streams, the kernel that gathers and the
+  // thread come with the first piece.
   static Result<std::unique_ptr<Lane>> open(const Machine& machine, const Engine& engine,
                                             const CudaOptions& options);
   // Waits until nothing is in flight (bounded by the limit and storage's, but for what the driver
@@ -116,14 +113,15 @@ class Lane {
   struct News;
 
   Lane(const Machine& machine, const Engine& engine, const CudaOptions& options,
-       const Driver& driver, const Device& device);
+       const Driver& driver, const Device& device, const GatherLimits& limits);
   Status begin() EXCLUDES(beginning_);
   Status start();
   void drop_streams();
-  AcceptedPiece* take_place(const Piece& piece, Completion& completion) EXCLUDES(mutex_);
-  Way way_of(const Piece& piece) const;
+  AcceptedPiece* take_place(const Piece& piece, Completion& completion, MemoryRanges& ranges)
+      EXCLUDES(mutex_);
+  Way way_of(const Piece& piece, MemoryRanges& ranges) const;
   Direction direction_of(const Piece& piece) const;
-  bool reaches(const Extent& extent) const;
+  bool may_gather(const AcceptedPiece& piece, MemoryRanges& ranges) const;
   // Lets this GPU and the other one of a copy between two reach each other's memory, once.
   void meet(const Piece& piece) EXCLUDES(beginning_);
   std::optional<EngineId> ssd_of(const Extent& extent) const;
@@ -167,6 +165,7 @@ class Lane {
   const Driver& driver_;
   const CUdevice device_;
   const bool page_tables_;
+  const GatherLimits limits_;
   const std::string note_;
   const std::shared_ptr<Mailbox> mailbox_ = std::make_shared<Mailbox>();
   const std::unique_ptr<Stored> stored_;
@@ -176,6 +175,7 @@ class Lane {
   std::atomic<bool> begun_{false};
   std::vector<NodeId> met_ GUARDED_BY(beginning_);  // GPUs that this one was shown to
   std::shared_ptr<const Context> context_;
+  std::unique_ptr<GatherKernel> gather_;  // nullptr: nothing is gathered
   std::array<std::unique_ptr<CopyStream>, kDirections> streams_;
   std::thread thread_;
 

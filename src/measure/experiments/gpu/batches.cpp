@@ -6,7 +6,6 @@
 
 #include "core/fail.h"
 #include "headrace/clock.h"
-#include "measure/experiments/gpu/copies.h"
 
 namespace headrace::experiment_gpu {
 
@@ -27,7 +26,6 @@ class Batches final : public Probe {
   Result<Sample> sample() override;
 
  private:
-  Status put_indices();
   Result<bool> arrived() const;
   CUresult submit();
   CUresult submit_batch();
@@ -35,18 +33,18 @@ class Batches final : public Probe {
 
   const GpuSetting setting_;
   const std::unique_ptr<GpuWorkspace> space_;
-  BlockCopier copier_;
+  CUfunction kernel_ = nullptr;
   std::span<std::byte> host_;
   TimedStream stream_;
   std::vector<CUdeviceptr> to_;
   std::vector<CUdeviceptr> from_;
   std::vector<std::size_t> sizes_;
-  BlockCopy gather_;
+  std::vector<ListedCopy> list_;
 };
 
 // The blocks of the host are those of even numbers.
 Status Batches::prepare(Random& random) {
-  HEADRACE_TRY(copier_, BlockCopier::load(*space_));
+  HEADRACE_TRY(kernel_, space_->gpu().kernel(kGather));
   HEADRACE_TRY(stream_, space_->stream());
   const std::uint64_t block = setting_.bytes.value;
   const Bytes packed = setting_.bytes * setting_.count;
@@ -59,31 +57,14 @@ Status Batches::prepare(Random& random) {
     to_.push_back(to_gpu ? device + i * block : host + 2 * i * block);
     from_.push_back(to_gpu ? host + 2 * i * block : device + i * block);
     sizes_.push_back(block);
+    list_.push_back({.to = to_.back(), .from = from_.back(), .bytes = block});
   }
-  gather_ = {.to = to_gpu ? device : host,
-             .from = to_gpu ? host : device,
-             .count = setting_.count,
-             .block = block};
-  if (setting_.by == kKernel) HEADRACE_TRY_STATUS(put_indices());
   fill_randomly(host_, random);
   Nanoseconds submitting{0};
   HEADRACE_TRY_STATUS(once(submitting));
   HEADRACE_TRY(const bool there, arrived());
   if (there) return {};
   return fail(ErrorCode::io, "not all of the copies arrived");
-}
-
-Status Batches::put_indices() {
-  const std::size_t bytes = setting_.count * sizeof(std::uint64_t);
-  HEADRACE_TRY(const CUdeviceptr indices, space_->on_gpu(Bytes{bytes}));
-  HEADRACE_TRY(const auto staging, space_->on_host(setting_.node, Bytes{bytes}, true));
-  auto* const words = reinterpret_cast<std::uint64_t*>(staging.data());
-  for (std::uint64_t i = 0; i < setting_.count; ++i) words[i] = 2 * i;
-  (setting_.direction == kToGpu ? gather_.from_index : gather_.to_index) = indices;
-  HEADRACE_TRY_STATUS(space_->gpu().ok(
-      space_->driver().cuMemcpyHtoDAsync_v2(indices, words, bytes, stream_.stream), "cannot copy"));
-  HEADRACE_TRY_STATUS(space_->stop(stream_));
-  return space_->wait(stream_);
 }
 
 // The first and the last block of both sides are the same.
@@ -116,7 +97,10 @@ CUresult Batches::submit_batch() {
 }
 
 CUresult Batches::submit() {
-  if (setting_.by == kKernel) return copier_.launch(*space_, gather_, stream_.stream);
+  if (setting_.by == kKernel) {
+    std::size_t put = 0;
+    return gather(space_->driver(), kernel_, list_, stream_.stream, put);
+  }
   if (setting_.by == kBatch) return submit_batch();
   for (std::size_t i = 0; i < sizes_.size(); ++i) {
     const CUresult result =
@@ -154,6 +138,8 @@ Result<Sample> Batches::sample() {
 }
 
 }  // namespace
+
+bool gathers(Bytes bytes) { return fits_gather({.bytes = bytes.value}); }
 
 bool takes_batches(const Driver& driver) {
   return driver.cuMemcpyBatchAsync_v2 != nullptr || driver.cuMemcpyBatchAsync != nullptr;

@@ -1,5 +1,5 @@
-// What it costs to hand many small copies over: one call for each, one for all of them, or a kernel
-// that gathers them.
+// What it costs to hand many small copies over: one call for each, one for all of them, or the
+// kernel that gathers them, as the backend gives them to it.
 #pragma once
 
 #include "measure/experiments/gpu/setting.h"
@@ -11,6 +11,9 @@ namespace headrace::experiment_gpu {
 // thread's time for handing over, in nanoseconds for each copy; `bandwidth` counts until the last
 // byte is there.
 Prepared prepare_batches(const GpuSetting& setting, Random& random);
+
+// Whether the kernel makes copies of so many bytes.
+bool gathers(Bytes bytes);
 
 // Whether the driver takes many copies by one call (CUDA 12.8).
 bool takes_batches(const cuda::Driver& driver);

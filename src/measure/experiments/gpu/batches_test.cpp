@@ -22,12 +22,17 @@ TEST(GpuBatches, ArriveByEachWayOfHandingOver) {
   }
 }
 
-TEST(GpuBatches, OfSingleBytesAreGatheredToo) {
+TEST(GpuBatches, OfMoreCopiesThanOneLaunchTakesAreGatheredToo) {
   const test::FakeGpu fake("memory=64M,sms=2");
   Random random(1);
   const GpuSetting setting = on_fake(
-      fake, {.direction = kToGpu, .by = kKernel, .memory = kPinned, .bytes = 1_B, .count = 3000});
+      fake, {.direction = kToGpu, .by = kKernel, .memory = kPinned, .bytes = 16_B, .count = 3000});
   sample_of(prepare_batches(setting, random));
+}
+
+TEST(GpuBatches, AreGatheredBy16Bytes) {
+  EXPECT_TRUE(gathers(16_B));
+  EXPECT_FALSE(gathers(24_B));
 }
 
 TEST(GpuBatches, NeedADriverThatTakesThem) {

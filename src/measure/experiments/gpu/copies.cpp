@@ -38,6 +38,34 @@ CUdeviceptr address_in(std::span<std::byte> host) {
 
 std::byte* pointer(CUdeviceptr host) { return reinterpret_cast<std::byte*>(host); }
 
+// Copies bytes from an address of the device to one, by its multiprocessors.
+class KernelCopier {
+ public:
+  static Result<KernelCopier> load(const GpuWorkspace& space) {
+    KernelCopier copier;
+    HEADRACE_TRY(copier.kernel_, space.gpu().kernel(kCopy));
+    HEADRACE_TRY(const int processors,
+                 space.gpu().attribute(CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT));
+    copier.blocks_ = static_cast<unsigned>(processors) * kBlocksPerProcessor;
+    return copier;
+  }
+
+  CUresult launch(const GpuWorkspace& space, CUdeviceptr to, CUdeviceptr from, std::uint64_t bytes,
+                  CUstream stream) const {
+    std::array<void*, 3> parameters{&to, &from, &bytes};
+    // Not more threads than there are elements of 16 bytes.
+    const std::uint64_t elements = std::max<std::uint64_t>(1, bytes / 16);
+    const auto blocks = static_cast<unsigned>(
+        std::min<std::uint64_t>(blocks_, (elements + kThreads - 1) / kThreads));
+    return space.driver().cuLaunchKernel(kernel_, blocks, 1, 1, kThreads, 1, 1, 0, stream,
+                                         parameters.data(), nullptr);
+  }
+
+ private:
+  CUfunction kernel_ = nullptr;
+  unsigned blocks_ = 0;
+};
+
 class Copies final : public Probe {
  public:
   Copies(const GpuSetting& setting, std::unique_ptr<GpuWorkspace> space)
@@ -58,7 +86,7 @@ class Copies final : public Probe {
 
   const GpuSetting setting_;
   const std::unique_ptr<GpuWorkspace> space_;
-  BlockCopier copier_;
+  KernelCopier copier_;
   Bytes area_;
   std::vector<Way> ways_;
   std::uint64_t copies_ = 1;
@@ -71,7 +99,7 @@ Status Copies::enqueue(const Way& way, std::uint64_t offset, std::uint64_t bytes
   const CUstream stream = way.stream.stream;
   CUresult result = CUDA_SUCCESS;
   if (way.kernel) {
-    result = copier_.launch(*space_, {.to = to, .from = from, .block = bytes}, stream);
+    result = copier_.launch(*space_, to, from, bytes, stream);
   } else if (way.direction == kToGpu) {
     result = driver.cuMemcpyHtoDAsync_v2(to, pointer(from), bytes, stream);
   } else if (way.direction == kFromGpu) {
@@ -151,7 +179,7 @@ Status Copies::add_device_way(Random& random) {
 }
 
 Status Copies::prepare(Random& random) {
-  HEADRACE_TRY(copier_, BlockCopier::load(*space_));
+  HEADRACE_TRY(copier_, KernelCopier::load(*space_));
   const bool two_areas = setting_.direction == kBoth || setting_.direction == kInside;
   HEADRACE_TRY(area_, space_->area(kArea, setting_.bytes, two_areas ? 2 : 1));
   if (setting_.direction == kBoth) {
@@ -268,26 +296,6 @@ class Prefetching final : public Probe {
 };
 
 }  // namespace
-
-Result<BlockCopier> BlockCopier::load(const GpuWorkspace& space) {
-  BlockCopier copier;
-  HEADRACE_TRY(copier.kernel_, space.gpu().kernel(kCopyBlocks));
-  HEADRACE_TRY(const int processors,
-               space.gpu().attribute(CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT));
-  copier.blocks_ = static_cast<unsigned>(processors) * kBlocksPerProcessor;
-  return copier;
-}
-
-CUresult BlockCopier::launch(const GpuWorkspace& space, BlockCopy copy, CUstream stream) const {
-  std::array<void*, 6> parameters{&copy.to,    &copy.from,     &copy.count,
-                                  &copy.block, &copy.to_index, &copy.from_index};
-  // Not more threads than there are elements of 16 bytes.
-  const std::uint64_t elements = std::max<std::uint64_t>(1, copy.count * copy.block / 16);
-  const auto blocks =
-      static_cast<unsigned>(std::min<std::uint64_t>(blocks_, (elements + kThreads - 1) / kThreads));
-  return space.driver().cuLaunchKernel(kernel_, blocks, 1, 1, kThreads, 1, 1, 0, stream,
-                                       parameters.data(), nullptr);
-}
 
 Prepared prepare_copies(const GpuSetting& setting, Random& random) {
   HEADRACE_TRY(auto space, GpuWorkspace::open(setting.gpu));

@@ -43,7 +43,7 @@ constexpr std::array kCopySizes = {4_KiB, 64_KiB, 1_MiB, 16_MiB, 64_MiB, 256_MiB
 constexpr Bytes kUsualSize = 64_MiB;
 // For the other nodes: what a copy costs at all, and its rate.
 constexpr std::array kFarSizes = {4_KiB, kUsualSize};
-constexpr std::array kFragments = {4_KiB, 64_KiB};
+constexpr std::array kFragments = {4_KiB, 16_KiB, 64_KiB};
 constexpr std::array<std::uint64_t, 5> kCounts = {1, 16, 64, 256, 1024};
 constexpr Bytes kChased = 16_MiB;
 constexpr std::array kAllocated = {64_MiB, 1_GiB};
@@ -189,6 +189,8 @@ void PointList::add_batches(GpuSetting setting) {
             leave(setting, "ns", kImpossible);
           } else if (by == kBatch && !takes_batches(setting.gpu->driver)) {
             leave(setting, "ns", "the driver has no cuMemcpyBatchAsync (CUDA 12.8)");
+          } else if (by == kKernel && !gathers(bytes)) {
+            leave(setting, "ns", "the kernel gathers multiples of 16 bytes; ask for them");
           } else {
             const bool telling = bytes == 64_KiB && (count == 1 || count == 256);
             Point& point = add(setting, "ns", telling ? 2 : 4, prepare_batches);

@@ -2,6 +2,7 @@
 
 #include <sys/mman.h>
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <cstdint>
@@ -84,24 +85,26 @@ CUresult write_wide(DeviceView& memory, CUdeviceptr data, u64 count, u32 value) 
   return CUDA_SUCCESS;
 }
 
-std::expected<u64, CUresult> index_of(DeviceView& memory, CUdeviceptr indices, u64 i) {
-  if (indices == 0) return i;
-  const auto place = memory.reach(indices + i * sizeof(u64), sizeof(u64), false, sizeof(u64));
-  if (!place) return std::unexpected(place.error());
-  return load<u64>(*place);
+CUresult copy_one(DeviceView& memory, CUdeviceptr to, CUdeviceptr from, u64 bytes, u64 alignment) {
+  if (bytes % alignment != 0) return CUDA_ERROR_MISALIGNED_ADDRESS;
+  const auto source = memory.reach(from, bytes, false, alignment);
+  if (!source) return source.error();
+  const auto target = memory.reach(to, bytes, true, alignment);
+  if (!target) return target.error();
+  if (bytes > 0) std::memmove(*target, *source, bytes);
+  return CUDA_SUCCESS;
 }
 
-CUresult copy_blocks(DeviceView& memory, CUdeviceptr to, CUdeviceptr from, u64 count, u64 block,
-                     CUdeviceptr to_index, CUdeviceptr from_index) {
-  for (u64 i = 0; i < count && block > 0; ++i) {
-    const auto target = index_of(memory, to_index, i);
-    const auto source = index_of(memory, from_index, i);
-    if (!target || !source) return target ? source.error() : target.error();
-    const auto source_bytes = memory.reach(from + *source * block, block, false);
-    const auto target_bytes = memory.reach(to + *target * block, block, true);
-    if (!source_bytes) return source_bytes.error();
-    if (!target_bytes) return target_bytes.error();
-    std::memmove(*target_bytes, *source_bytes, block);
+CUresult copy_bytes(DeviceView& memory, CUdeviceptr to, CUdeviceptr from, u64 bytes) {
+  return copy_one(memory, to, from, bytes, 1);
+}
+
+// Backwards, since its blocks run in no order.
+CUresult copy_list(DeviceView& memory, CopyList list) {
+  for (u64 i = std::min<u64>(list.count, kMostGathered); i-- > 0;) {
+    const ListedCopy& each = list.copies[i];
+    const CUresult result = copy_one(memory, each.to, each.from, each.bytes, kGatherAlignment);
+    if (result != CUDA_SUCCESS) return result;
   }
   return CUDA_SUCCESS;
 }
@@ -139,9 +142,10 @@ constexpr Kernel kernel(const char* name) {
 }
 
 constexpr std::array kKernels = {
-    kernel<read<4>>(kReadNarrow),   kernel<write_narrow>(kWriteNarrow), kernel<read<16>>(kReadWide),
-    kernel<write_wide>(kWriteWide), kernel<copy_blocks>(kCopyBlocks),   kernel<checksum>(kChecksum),
-    kernel<chase>(kChase),
+    kernel<read<4>>(kReadNarrow), kernel<write_narrow>(kWriteNarrow),
+    kernel<read<16>>(kReadWide),  kernel<write_wide>(kWriteWide),
+    kernel<copy_bytes>(kCopy),    kernel<copy_list>(kGather),
+    kernel<checksum>(kChecksum),  kernel<chase>(kChase),
 };
 
 }  // namespace

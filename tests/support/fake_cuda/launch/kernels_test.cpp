@@ -39,7 +39,7 @@ struct Loaded : FakeContext {
 TEST(FakeKernels, EveryKernelOfTheLibraryIsThere) {
   Loaded cuda;
   for (const char* name :
-       {kReadNarrow, kWriteNarrow, kReadWide, kWriteWide, kCopyBlocks, kChecksum, kChase}) {
+       {kReadNarrow, kWriteNarrow, kReadWide, kWriteWide, kCopy, kGather, kChecksum, kChase}) {
     CUfunction function = nullptr;
     EXPECT_EQ(cuda.cuModuleGetFunction(&function, cuda.module, name), CUDA_SUCCESS) << name;
   }
@@ -65,22 +65,25 @@ TEST(FakeKernels, ReadsAndWrites) {
   EXPECT_EQ(reinterpret_cast<u32*>(host)[15], 7U);
 }
 
-TEST(FakeKernels, BlocksAreGatheredAndScattered) {
+TEST(FakeKernels, OneCopyAndManyFromAList) {
   Loaded cuda;
-  char* const from = cuda.pinned(12);
-  char* const to = cuda.pinned(12);
-  auto* const index = reinterpret_cast<u64*>(cuda.pinned(16));
-  std::memcpy(from, "aaabbbcccddd", 12);
-  std::memset(to, '.', 12);
-  index[0] = 2;
-  index[1] = 0;
+  char* const from = cuda.pinned(64);
+  char* const to = cuda.pinned(64);
+  std::iota(from, from + 64, 'A');
+  std::memset(to, '.', 64);
   const auto at = [](const void* p) { return reinterpret_cast<CUdeviceptr>(p); };
-  ASSERT_EQ(cuda.run(kCopyBlocks, at(to), at(from), u64{2}, u64{3}, CUdeviceptr{0}, at(index)),
-            CUDA_SUCCESS);
-  EXPECT_EQ(std::string(to, 12), "cccaaa......");
-  ASSERT_EQ(cuda.run(kCopyBlocks, at(to), at(from), u64{2}, u64{3}, at(index), CUdeviceptr{0}),
-            CUDA_SUCCESS);
-  EXPECT_EQ(std::string(to, 12), "bbbaaaaaa...");
+  ASSERT_EQ(cuda.run(kCopy, at(to), at(from + 1), u64{3}), CUDA_SUCCESS);
+  EXPECT_EQ(std::string(to, 4), "BCD.");
+  CopyList list{.count = 2};
+  list.copies[0] = {.to = at(to + 48), .from = at(from), .bytes = 16};
+  list.copies[1] = {.to = at(to + 16), .from = at(from + 32), .bytes = 32};
+  list.copies[2] = {.to = at(to), .from = at(from), .bytes = 16};  // beyond the count
+  ASSERT_EQ(cuda.run(kGather, list), CUDA_SUCCESS);
+  EXPECT_EQ(std::string(to, 4), "BCD.");
+  EXPECT_EQ(std::string(to + 16, 32), std::string(from + 32, 32));
+  EXPECT_EQ(std::string(to + 48, 16), std::string(from, 16));
+  list.copies[0].bytes = 8;
+  EXPECT_EQ(cuda.run(kGather, list), CUDA_ERROR_MISALIGNED_ADDRESS);
 }
 
 TEST(FakeKernels, TheChecksumSeesBytesAndTheirOrder) {
