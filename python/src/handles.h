@@ -58,11 +58,12 @@ struct ExtentRef {
 // An argument that may be an Extent or a whole Object.
 struct ExtentLike : ExtentRef {};
 
-// Drops what may wait for copies in flight, without the GIL.
+// Drops what may wait for copies in flight, without the GIL; with it in a scope in which nothing of
+// Python may run, since who let it go would wait for it.
 template <class T>
 void drop_without_gil(std::unique_ptr<T> dropped) {
   std::optional<GilRelease> release;
-  if (holds_gil()) release.emplace();
+  if (!NoPython::here() && holds_gil()) release.emplace();
   dropped.reset();
 }
 

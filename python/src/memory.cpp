@@ -128,7 +128,10 @@ BufferRef allocate_buffer(const Machine& machine, Bytes bytes, const std::option
     const GilRelease release;
     return allocate(machine, bytes, placement);
   }();
-  std::shared_ptr<Buffer> shared = unwrap(std::move(buffer));
+  // The driver frees memory of a GPU when all that its streams have is done.
+  const std::shared_ptr<Buffer> shared(unwrap(std::move(buffer)).release(), [](Buffer* last) {
+    drop_without_gil(std::unique_ptr<Buffer>(last));
+  });
   return BufferRef{{shared, true}, shared};
 }
 

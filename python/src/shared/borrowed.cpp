@@ -54,6 +54,7 @@ Borrowed::~Borrowed() {
 
 NoPython::NoPython() : before_(std::exchange(no_python, true)) {}
 NoPython::~NoPython() { no_python = before_; }
+bool NoPython::here() { return no_python; }
 
 void release_borrowed() {
   if (waiting.load() == nullptr || no_python) return;

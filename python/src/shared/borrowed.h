@@ -54,6 +54,8 @@ class NoPython {
   ~NoPython();
   NoPython(const NoPython&) = delete;
   NoPython& operator=(const NoPython&) = delete;
+  // Whether this thread is in one.
+  static bool here();
 
  private:
   const bool before_;

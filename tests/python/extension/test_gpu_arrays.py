@@ -18,6 +18,7 @@ from typing import Any
 
 import numpy
 import pytest
+from programs import outcome_of
 
 import headrace
 from headrace import kv
@@ -232,8 +233,34 @@ def test_waiting_for_a_stream_hears_signals(gpu: Gpu) -> None:
         headrace.MemoryRange(Interface(memory, stream=stream), machine=gpu.machine)
     timer.join()
     go_on.set()
-    # Its end, without the GIL: freeing the memory would wait for a function that needs it.
-    headrace.MemoryRange(Interface(memory, stream=stream), machine=gpu.machine)
+
+
+FREEING = """
+import ctypes
+cuda, libc = ctypes.CDLL(os.environ["HEADRACE_LIBCUDA"]), ctypes.CDLL(None)
+gpu = next(n.id for n in machine.nodes if n.kind == "gpu")
+memory = headrace.allocate(machine, 4096, headrace.Placement.on(gpu))
+context, stream, held = ctypes.c_void_p(), ctypes.c_void_p(), ctypes.create_string_buffer(64)
+assert libc.sem_init(held, 0, 0) == 0
+assert cuda.cuDevicePrimaryCtxRetain(ctypes.byref(context), 0) == 0
+assert cuda.cuCtxPushCurrent_v2(context) == 0
+assert cuda.cuStreamCreate(ctypes.byref(stream), 1) == 0
+assert cuda.cuLaunchHostFunc(stream, libc.sem_wait, held) == 0
+sys.setswitchinterval(3600)  # others run only where the GIL is let go
+dropping = threading.Event()
+def let_go():
+    dropping.wait()
+    libc.sem_post(held)
+other = threading.Thread(target=let_go)
+other.start()
+dropping.set()
+del memory
+other.join()
+"""
+
+
+def test_freeing_memory_waits_for_streams_without_the_gil(gpu: Gpu) -> None:
+    assert outcome_of(FREEING, timeout=30) == (0, "", "")
 
 
 def test_memory_whose_place_is_not_known_is_let_go() -> None:
