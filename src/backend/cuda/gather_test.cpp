@@ -75,6 +75,29 @@ TEST_F(GatherTest, SaysHowManyAreInTheStreamWhereALaunchIsRefused) {
   EXPECT_EQ(arrived(), kMostGathered);
 }
 
+CUstreamCaptureMode mode_now = CU_STREAM_CAPTURE_MODE_GLOBAL;
+CUresult exchange(CUstreamCaptureMode* mode) {
+  std::swap(mode_now, *mode);
+  return CUDA_SUCCESS;
+}
+CUstreamCaptureMode mode_at_load = CU_STREAM_CAPTURE_MODE_GLOBAL;
+CUresult load(CUmodule* module, const void* image, unsigned count, CUjit_option* options,
+              void** values) {
+  mode_at_load = mode_now;
+  return real->cuModuleLoadDataEx(module, image, count, options, values);
+}
+
+TEST_F(GatherTest, LoadingBreaksNoGraphThatOthersCapture) {
+  Driver scripted = used_;
+  real = &used_;
+  scripted.cuThreadExchangeStreamCaptureMode = exchange;
+  scripted.cuModuleLoadDataEx = load;
+  const auto context = *Context::of(scripted, 0);
+  EXPECT_TRUE(GatherKernel::load(*context));
+  EXPECT_EQ(mode_at_load, CU_STREAM_CAPTURE_MODE_RELAXED);
+  EXPECT_EQ(mode_now, CU_STREAM_CAPTURE_MODE_GLOBAL);
+}
+
 TEST(GatherKernelTest, IsForMultiplesOf16Bytes) {
   EXPECT_TRUE(fits_gather({.to = 32, .from = 16, .bytes = 48}));
   EXPECT_FALSE(fits_gather({.to = 8, .from = 16, .bytes = 48}));

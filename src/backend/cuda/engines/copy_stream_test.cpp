@@ -20,5 +20,17 @@ TEST(CopyStream, NeighboursOnBothSidesAreOneCopy) {
   EXPECT_TRUE(part_of.empty());
 }
 
+TEST(CopyStream, OneThatIsMadeOfSeveralIsReachedWhereAllAre) {
+  std::vector<std::size_t> part_of;
+  const auto reached = [&](bool first, bool second) {
+    return coalesce(std::vector<StreamCopy>{{100, 50, 10, first}, {110, 60, 10, second}}, part_of)
+        .at(0)
+        .reached;
+  };
+  EXPECT_TRUE(reached(true, true));
+  EXPECT_FALSE(reached(true, false));
+  EXPECT_FALSE(reached(false, true));
+}
+
 }  // namespace
 }  // namespace headrace::cuda
