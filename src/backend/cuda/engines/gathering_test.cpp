@@ -147,6 +147,21 @@ TEST_F(Gathering, NothingIsWithoutALimit) {
   EXPECT_EQ(lane_->note().find("gathers"), std::string::npos) << lane_->note();
 }
 
+CUresult without_attribute_91(int* value, CUdevice_attribute what, CUdevice device) {
+  const CUresult result = real.cuDeviceGetAttribute(value, what, device);
+  if (what == CU_DEVICE_ATTRIBUTE_CAN_USE_HOST_POINTER_FOR_REGISTERED_MEM) *value = 0;
+  return result;
+}
+
+TEST_F(Gathering, NothingIsWhereTheGpuDoesNotKnowTheHostsAddresses) {
+  open("", {.gather = GatherLimit{4_KiB, 2}}, [](Driver& scripted) {
+    counting(scripted);
+    scripted.cuDeviceGetAttribute = without_attribute_91;
+  });
+  copy(blocks(64, 4096));
+  EXPECT_EQ(gathered, Counts{});
+}
+
 CUresult load_nothing(CUmodule*, const void*, unsigned, CUjit_option*, void**) {
   return CUDA_ERROR_UNSUPPORTED_PTX_VERSION;
 }
