@@ -352,15 +352,28 @@ void Lane::launch(Direction direction, std::span<Task* const> tasks) {
   for (Task* task : tasks) task->next = std::exchange(group->first, task);
   bool prompt = false;  // else callbacks are held up, and this one would be
   {
+    // From here on a look may end the group, so all that it asks is said before.
     const MutexLock lock(mailbox_->mutex);
-    mailbox_->flying.push_back(group);
     prompt = mailbox_->owed == 0;
+    group->uncalled = !prompt;
+    mailbox_->flying.push_back(group);
+    if (!prompt) {
+      mailbox_->uncalled = true;
+      mailbox_->wake.notify_one();
+    }
   }
-  if (prompt && stream.when_done(*group->event, &Lane::called_back, group) == CUDA_SUCCESS) return;
-  const MutexLock lock(mailbox_->mutex);
-  group->uncalled = true;
-  mailbox_->uncalled = true;
-  mailbox_->wake.notify_one();
+  if (!prompt || stream.when_done(*group->event, &Lane::called_back, group) == CUDA_SUCCESS) return;
+  bool ended = false;
+  {
+    const MutexLock lock(mailbox_->mutex);
+    ended = std::ranges::find(mailbox_->flying, group) == mailbox_->flying.end();
+    if (ended) --mailbox_->owed;  // no callback will come
+    group->uncalled = true;
+    mailbox_->uncalled = mailbox_->uncalled || !ended;
+    mailbox_->wake.notify_one();
+  }
+  const MutexLock lock(mutex_);
+  if (ended) free_groups_.push_back(group);
 }
 
 void Lane::refuse_tasks(std::span<Task* const> tasks, const Error& why) {
