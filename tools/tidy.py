@@ -60,7 +60,7 @@ PUBLIC = {
     "backend.h": "backend", "buffer.h": "memory", "cache.h": "cache", "clock.h": "core/waiting",
     "cpus.h": "core/text", "copy.h": "backend", "dsa.h": "backend/dsa",
     "dsa_operations.h": "backend/dsa",
-    "eviction.h": "cache", "export.h": "core", "file.h": "backend/storage",
+    "eviction.h": "cache/structures", "export.h": "core", "file.h": "backend/storage",
     "findings.h": "profile", "headrace.h": "measure", "heap.h": "memory/heap",
     "histogram.h": "core", "machine.h": "topology", "malloc.h": "memory/heap",
     "measure.h": "measure/instruments", "mover.h": "move", "object.h": "memory/pages",

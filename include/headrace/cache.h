@@ -3,9 +3,13 @@
 //
 // A block is a cached copy of an extent; holding a Block pins it. A lookup waits for no copy: it
 // finds one, finds it in flight, or starts it. Where the source is byte-addressable there is always
-// a place to read from now. Copies are read-only: a changed source is announced by invalidate().
-// An object must live until no copy of it is in flight: forget() it before it goes.
-// It is not a page cache: what it holds was asked for by extent, and nothing is written back.
+// a place to read from now. Copies in the memory of a GPU that is no NUMA node are for code of that
+// GPU, by their device_address(): CPUs never see them, and read the source. Copies are read-only: a
+// changed source is announced by invalidate(). An object must live until no copy of it is in
+// flight: forget() it before it goes. A GPU that is lost takes its blocks with it: copies there
+// fail, no access finds what was there, and it takes no more; what was to go there goes where the
+// placement spills to, or stands for its source. It is not a page cache: what it holds was asked
+// for by extent, and nothing is written back.
 //
 // States of a block:
 //   absent -> filling -> ready  -> evicting -> absent
@@ -61,15 +65,24 @@ class Block {
 
   Block clone() const;
 
-  // The best place to read from at this moment, without waiting: the copy once it is ready, else
-  // the source if a CPU can address it, else nothing.
+  // The best place to read from at this moment, without waiting: the copy once it is ready, unless
+  // only a GPU reaches it, else the source if a CPU can address it, else nothing.
   std::optional<std::span<const std::byte>> now() const;
   // The copy, waiting for it at most `timeout`. If it cannot be had (the copy failed, or there was
   // no space for it) the source if a CPU can address it, and the failure is counted; for a file the
   // Error (of the copy, which may cover more: access() tries the extent again). timed_out: not
   // ready yet; wait again. invalid: not ready, and this thread is in a callback of the Mover
-  // (Mover::in_callback), which the copy may need.
+  // (Mover::in_callback), which the copy may need. A copy that only a GPU reaches is waited for,
+  // then the source given; for a file unsupported.
   Result<std::span<const std::byte>> wait(Nanoseconds timeout = std::chrono::seconds{60}) const;
+
+  // Where code of the GPU node() finds the copy (a CUdeviceptr), once it is ready, if only GPUs
+  // reach it; good as long as the bytes are. Whatever a stream is to do with it must be done before
+  // the last pin goes: the cache knows nothing of streams. Never in a child of fork().
+  std::optional<std::uint64_t> device_address() const;
+  // The same, waiting for it at most `timeout`. timed_out and invalid: as wait(). unsupported: the
+  // copy is where CPUs reach it: wait() has it. Else the Error of the copy, or why there is none.
+  Result<std::uint64_t> wait_on_gpu(Nanoseconds timeout = std::chrono::seconds{60}) const;
 
   BlockState state() const;
   // Whether the copy was there already when access() was called. A copy that ended since then, or
@@ -87,13 +100,15 @@ class Block {
   }
   Result<std::span<const std::byte>> await_resume() const { return wait(Nanoseconds{0}); }
 
-  // The node that now() would read; nothing when it has nothing to read.
+  // The node of the copy once it is ready, else the one that now() would read; nothing when it has
+  // nothing to read.
   std::optional<NodeId> node() const;
   // The extent asked for (the copy may cover more).
   Extent extent() const { return extent_; }
 
  private:
   friend class CacheCore;
+  Status wait_for_end(Nanoseconds timeout) const;
   enum class Refusal : std::uint8_t { none, told, invalid, too_large, no_space, no_memory };
 
   Block(CacheCore& cache, CacheEntry& entry, std::atomic<CacheEntry*>& slot, const Extent& extent)
@@ -217,9 +232,11 @@ struct CacheEvent {
 std::string_view to_string(CacheEvent::Kind kind);
 
 struct CacheOptions {
-  // Bytes of copies per node. A node without a budget takes none.
+  // Bytes of copies per node, memory of the host or of a GPU. A node without a budget takes none.
   std::vector<std::pair<NodeId, Bytes>> budgets;
-  // Asked for lengths rounded up to a power of two; its answers are remembered.
+  // Asked for lengths rounded up to a power of two; its answers are remembered. A copy goes to the
+  // first node with a budget that the placement names; where that has no space for an access, and
+  // the placement spills to nodes that it names, to the next of them. Plans do not spill.
   PlacementPolicy placement = place::nearest_fast;
   // Instead of the Mover's route policy.
   std::optional<RoutePolicy> route = {};
@@ -236,8 +253,8 @@ struct CacheOptions {
 
 class Cache {
  public:
-  // Borrows `mover` (and its machine): it outlives the cache. invalid: a budget for a node that is
-  // not byte-addressable, or no budget at all.
+  // Borrows `mover` (and its machine): it outlives the cache. invalid: a budget for storage, or no
+  // budget at all.
   // With CacheOptions::reserve, also the errors of allocate().
   static Result<std::unique_ptr<Cache>> create(Mover& mover, CacheOptions options);
   // Cancels plans, waits for copies in flight. Requires: no Block is left.

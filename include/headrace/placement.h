@@ -144,6 +144,8 @@ Result<Placement> nearest_fast(const Machine& machine, const PlacementRequest& r
 
 // Always this node.
 PlacementPolicy always(NodeId node);
+// Always this placement.
+PlacementPolicy always(Placement placement);
 
 }  // namespace HEADRACE_API place
 }  // namespace HEADRACE_API headrace

@@ -12,6 +12,7 @@
 #include "core/fail.h"
 #include "core/waiting/backoff.h"
 #include "core/waiting/patience.h"
+#include "memory/memory.h"
 
 namespace headrace {
 namespace {
@@ -93,10 +94,10 @@ void CacheCore::serve(const Extent& extent, const AccessOptions& options, Block&
 
 // The extent is served from what is there by now, or its copy started, or refused.
 void CacheCore::miss(const Extent& extent, Block& block, const AccessOptions& options) {
-  Result<std::uint16_t> node = std::uint16_t{0};
-  if (extent.valid() && extent.length.value > 0) node = destination(extent, options.initiator);
-  const SpaceRequest request{
-      .node = node.value_or(0), .extent = extent, .priority = options.priority};
+  Targets targets(*this, extent, options.initiator);
+  const Result<Destination>& to = targets.first();
+  SpaceRequest request{
+      .node = to ? to->node : std::uint16_t{0}, .extent = extent, .priority = options.priority};
   Spare spare(*this);
   bool late = false;    // another thread's slab has not come in all its time
   bool waited = false;  // what is there now came meanwhile
@@ -107,6 +108,7 @@ void CacheCore::miss(const Extent& extent, Block& block, const AccessOptions& op
     CacheEntry* started = nullptr;
     Space space = Space::none;
     std::uint32_t changes = 0;
+    bool elsewhere = false;
     {
       DeferredActions deferred(*this);
       const MutexLock lock(mutex_);
@@ -117,8 +119,10 @@ void CacheCore::miss(const Extent& extent, Block& block, const AccessOptions& op
         block.hit_ = block.hit_ && !waited;
         return;
       }
-      if (node) space = make_space(spare.get(), request, wanted, deferred);
+      if (to) space = make_space(spare.get(), request, wanted, deferred);
       if (space == Space::growing && late) space = Space::none;
+      elsewhere = space == Space::none && targets.more();
+      if (space == Space::none && !elsewhere && to) request.node = targets.again();
       if (space == Space::found) {
         count_miss(extent, options);
         started = &spare.use();
@@ -127,16 +131,21 @@ void CacheCore::miss(const Extent& extent, Block& block, const AccessOptions& op
         pin_new(*started, block);
         block.entry_ = started;
         block.missing_ = false;
-      } else if (space == Space::none && (!node || !may_wait(request, options, patience))) {
+      } else if (space == Space::none && !elsewhere &&
+                 (!to || !may_wait(request, options, patience))) {
         count_miss(extent, options);
         ++counts_.refusals;
-        if (!node) return refuse(extent, block, node.error());
+        if (!to) return refuse(extent, block, to.error());
         return refuse_space(request, block);
-      } else if (space == Space::none) {
+      } else if (space == Space::none && !elsewhere) {
         stall();
       }
     }
     if (started != nullptr) return submit(*started, options.priority);
+    if (elsewhere) {
+      request.node = targets.next();
+      continue;
+    }
     waited = true;
     if (wanted) {
       grow(*wanted);
@@ -262,6 +271,7 @@ void CacheCore::start(CacheEntry& entry, const SpaceRequest& request, DeferredAc
   entry.offset = request.extent.offset;
   entry.node = request.node;
   entry.by_prefetch = request.by_prefetch;
+  if (node.on_gpu) entry.word.fetch_or(CacheEntry::kOnGpu);
   entry.fill->to = {slab.owner.get(), static_cast<std::uint64_t>(entry.data - slab.begin),
                     request.extent.length};
   entry.fill->object = entry.id;
@@ -341,6 +351,9 @@ void CacheCore::remember(CacheEntry& entry, const Transfer& transfer, Priority a
 // Runs in whatever thread ended the copy, also inside submit().
 void CacheCore::complete(CacheEntry& entry, const Result<MoveStats>& outcome) noexcept {
   Waiting& waiting = mover_.waiting();
+  const std::uint16_t number = entry.node;
+  std::optional<Error> lost;
+  if (!outcome && nodes_[number].on_gpu) lost = loss_of(*mover_.machine().find(nodes_[number].id));
   bool due = false;
   bool watched = false;
   {
@@ -366,12 +379,17 @@ void CacheCore::complete(CacheEntry& entry, const Result<MoveStats>& outcome) no
     if (gone) reap(entry);
     fit_budget_by(node, gone ? nullptr : &entry, deferred);
     go_on(deferred);
-    due = take_pump_due() || deferred.any();
+    due = take_pump_due() || deferred.any() || lost;
     watched = watchers_ > 0;
     if (!due) --running_;
   }
   const std::atomic<std::uint32_t>& running = running_;
   if (due) {
+    try {
+      if (lost) lose(number, *lost);
+    } catch (const std::bad_alloc&) {
+      // The blocks are out of the index; their slabs go with the cache.
+    }
     pump(false);
     const MutexLock lock(mutex_);
     watched = watchers_ > 0;
@@ -390,6 +408,29 @@ void CacheCore::on_ready(CacheEntry& entry, std::function<void()> then) {
     }
   }
   then();
+}
+
+// A GPU is lost, with all that was copied there. It takes nothing more: no access finds those
+// blocks, and what would go there goes elsewhere, where its placement says so. Who holds one keeps
+// an address that no code of that GPU can use any more.
+void CacheCore::lose(std::uint16_t number, const Error& why) {
+  {
+    const MutexLock lock(mutex_);
+    Node& node = nodes_[number];
+    if (std::exchange(node.lost, true)) return;
+    node.budget = 0;
+    node.grow_error = why;
+    pump_due_ = true;
+  }
+  for_blocks({}, [this, number](CacheEntry& entry, DeferredActions& deferred) {
+    mutex_.assert_held();
+    if (entry.node == number) drop(entry, CacheEvent::Kind::evicted, deferred);
+  });
+  for (bool more = true; more;) {
+    DeferredActions deferred(*this);
+    const MutexLock lock(mutex_);
+    more = fit_budget(nodes_[number], deferred);
+  }
 }
 
 bool CacheCore::being_read(ObjectId object) const {
@@ -428,7 +469,8 @@ void CacheCore::give_up(CacheEntry& entry, const Error& error) {
 // True: somebody has to be woken. The value changes before anybody is woken, and a word that is
 // waited on never goes back to what it was: nobody can miss the end and sleep on.
 bool CacheCore::publish(CacheEntry& entry, BlockState state) {
-  const std::uint32_t kept = entry.word.load() & (CacheEntry::kCounted | CacheEntry::kNoticed);
+  const std::uint32_t kept =
+      entry.word.load() & (CacheEntry::kCounted | CacheEntry::kNoticed | CacheEntry::kOnGpu);
   return (entry.word.exchange(static_cast<std::uint32_t>(state) | kept) & CacheEntry::kAwaited) !=
          0;
 }
@@ -464,41 +506,88 @@ void CacheCore::sleep(CacheEntry& entry, Nanoseconds timeout) {
 
 // Policies are pure, and asked once for all lengths up to a power of two: their answers cost
 // allocations.
-Result<std::uint16_t> CacheCore::destination(const Extent& extent,
-                                             std::optional<NodeId> initiator) const {
+Result<Destination> CacheCore::destination(const Extent& extent,
+                                           std::optional<NodeId> initiator) const {
   if (!initiator) initiator = calling_node();
   const std::uint64_t bytes = std::bit_ceil(std::min(extent.length.value, kLongestAsked));
   const NodeId source = extent.object->node();
-  if (const auto known = destinations_.find(source, initiator, bytes)) return *known;
-  HEADRACE_TRY(const std::uint16_t node, ask_destination(source, bytes, initiator));
-  destinations_.remember(source, initiator, bytes, node);
-  return node;
+  const auto known = destinations_.find(source, initiator, bytes);
+  if (known) return Destination{static_cast<std::uint16_t>(*known & ~kSpills), *known >= kSpills};
+  HEADRACE_TRY(const auto nodes, ask_destinations(extent, initiator));
+  const Destination first{nodes.front(), nodes.size() > 1};
+  destinations_.remember(source, initiator, bytes,
+                         static_cast<std::uint16_t>(first.node | (first.spills ? kSpills : 0)));
+  return first;
 }
 
-Result<std::uint16_t> CacheCore::ask_destination(NodeId source, std::uint64_t bytes,
-                                                 std::optional<NodeId> initiator) const {
+// The first with a budget of those that the placement names, then those with one it spills to.
+Result<std::vector<std::uint16_t>> CacheCore::ask_destinations(
+    const Extent& extent, std::optional<NodeId> initiator) const {
+  if (!initiator) initiator = calling_node();
+  const std::uint64_t bytes = std::bit_ceil(std::min(extent.length.value, kLongestAsked));
   const Machine& machine = mover_.machine();
   // noexcept: policies must not throw, but for lack of memory.
   const auto ask = [&]() noexcept -> Result<Placement> {
     try {
-      return options_.placement(machine,
-                                {.source = source, .bytes = Bytes{bytes}, .initiator = initiator});
+      return options_.placement(
+          machine,
+          {.source = extent.object->node(), .bytes = Bytes{bytes}, .initiator = initiator});
     } catch (const std::bad_alloc&) {
       return out_of_memory();
     }
   };
   HEADRACE_TRY(Placement placement, ask());
+  std::vector<std::uint16_t> found;
+  const auto add = [&](NodeId id) {
+    const auto at = std::ranges::find(nodes_, id, &Node::id);
+    const auto number = static_cast<std::uint16_t>(at - nodes_.begin());
+    if (at != nodes_.end() && std::ranges::count(found, number) == 0) found.push_back(number);
+  };
+  const std::vector<NodeChoice> spill = std::exchange(placement.spill, {});
   if (placement.kind) {
-    HEADRACE_TRY(placement, resolve(machine, placement, initiator));
+    HEADRACE_TRY(placement, resolve_here(placement, initiator));
   }
   for (const NodeWeight& weight : placement.nodes) {
-    for (std::size_t i = 0; i < nodes_.size(); ++i) {
-      if (nodes_[i].id == weight.node) return static_cast<std::uint16_t>(i);
-    }
+    if (found.empty()) add(weight.node);
   }
-  return fail(ErrorCode::absent,
-              "no budget for the nodes of the placement; give them one in "
-              "CacheOptions::budgets, or another placement policy");
+  if (found.empty()) {
+    return fail(ErrorCode::absent,
+                "no budget for the nodes of the placement; give them one in "
+                "CacheOptions::budgets, or another placement policy");
+  }
+  if (placement.strict) return found;
+  for (const NodeChoice& choice : spill) {
+    if (const auto* const id = std::get_if<NodeId>(&choice)) {
+      add(*id);
+      continue;
+    }
+    const auto kind = Placement::on(std::get<NodeKind>(choice));
+    HEADRACE_TRY(const Placement nodes, resolve_here(kind, initiator));
+    for (const NodeWeight& weight : nodes.nodes) add(weight.node);
+  }
+  return found;
+}
+
+// As resolve(); of GPUs that are no NUMA nodes the one that is nearest, then the others with a
+// budget.
+Result<Placement> CacheCore::resolve_here(const Placement& placement,
+                                          std::optional<NodeId> initiator) const {
+  const Machine& machine = mover_.machine();
+  if (gpu_of(machine, placement) == nullptr) return resolve(machine, placement, initiator);
+  HEADRACE_TRY(Placement resolved, resolve_with_storage(machine, placement, initiator));
+  for (const Node& node : nodes_) {
+    if (node.on_gpu) resolved.nodes.push_back({node.id, 1});
+  }
+  return resolved;
+}
+
+std::uint16_t CacheCore::Targets::next() {
+  if (nodes_.empty()) {
+    auto nodes = core_.ask_destinations(extent_, initiator_);
+    nodes_ = nodes ? *std::move(nodes) : std::vector{first_->node};
+  }
+  if (at_ + 1 >= nodes_.size()) return again();
+  return nodes_[++at_];
 }
 
 std::optional<NodeId> CacheCore::calling_node() const {

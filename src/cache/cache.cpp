@@ -94,11 +94,12 @@ std::optional<std::span<const std::byte>> Block::now() const {
   return std::span<const std::byte>{extent_.memory(), extent_.length.value};
 }
 
-Result<std::span<const std::byte>> Block::wait(Nanoseconds timeout) const {
+// What wait() waits for.
+inline Status Block::wait_for_end(Nanoseconds timeout) const {
   if (cache_ == nullptr) return fail(ErrorCode::invalid, "an empty Block; get one by access()");
   if (entry_ != nullptr && entry_->now() == BlockState::filling && !cache_->origin().here()) {
     // Whoever filled it is not in this process.
-    if (const auto bytes = now()) return *bytes;
+    if (now()) return {};
     HEADRACE_TRY_STATUS(cache_->origin().check(kTheCache));
   } else if (entry_ != nullptr) {
     if (entry_->now() == BlockState::filling && cache_->in_callback()) {
@@ -110,9 +111,37 @@ Result<std::span<const std::byte>> Block::wait(Nanoseconds timeout) const {
                   "the copy is still in flight; wait again, or read now() meanwhile");
     }
   }
+  return {};
+}
+
+Result<std::span<const std::byte>> Block::wait(Nanoseconds timeout) const {
+  HEADRACE_TRY_STATUS(wait_for_end(timeout));
   if (const auto bytes = now()) return *bytes;
-  if (entry_ != nullptr) return std::unexpected<Error>(*entry_->fill->error);
-  return std::unexpected<Error>(cache_->why(*this));
+  if (entry_ == nullptr) return std::unexpected<Error>(cache_->why(*this));
+  if (!entry_->is_whole()) return std::unexpected<Error>(*entry_->fill->error);
+  return fail(
+      ErrorCode::unsupported,
+      "the copy is in the memory of GPU node {}, which no CPU reaches; use device_address() "
+      "or wait_on_gpu()",
+      raw(*cache_->node_of(*entry_)));
+}
+
+std::optional<std::uint64_t> Block::device_address() const {
+  if (entry_ == nullptr || !entry_->is_whole_on_gpu() || !cache_->origin().here()) return {};
+  return reinterpret_cast<std::uint64_t>(entry_->data + (extent_.offset - entry_->offset));
+}
+
+Result<std::uint64_t> Block::wait_on_gpu(Nanoseconds timeout) const {
+  HEADRACE_TRY_STATUS(wait_for_end(timeout));
+  if (const auto address = device_address()) return *address;
+  HEADRACE_TRY_STATUS(cache_->origin().check(kTheCache));
+  if (extent_.valid() && extent_.length.value == 0) {
+    return fail(ErrorCode::invalid, "no bytes have no address; ask for some");
+  }
+  if (entry_ == nullptr) return std::unexpected<Error>(cache_->why(*this));
+  if (!entry_->is_whole()) return std::unexpected<Error>(*entry_->fill->error);
+  return fail(ErrorCode::unsupported, "the copy is on node {}, which CPUs reach; use wait()",
+              raw(*cache_->node_of(*entry_)));
 }
 
 void Block::on_ready(std::function<void()> then) const {
@@ -127,7 +156,7 @@ BlockState Block::state() const {
 }
 
 std::optional<NodeId> Block::node() const {
-  if (entry_ != nullptr && entry_->has_bytes()) return cache_->node_of(*entry_);
+  if (entry_ != nullptr && entry_->is_whole()) return cache_->node_of(*entry_);
   if (!extent_.valid() || extent_.length.value == 0) return std::nullopt;
   if (extent_.memory() == nullptr) return std::nullopt;
   return extent_.object->node();

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <array>
-#include <limits>
 
 #include "core/check.h"
 #include "core/fail.h"
@@ -34,7 +33,7 @@ Status CacheCore::check(const Machine& machine, const CacheOptions& options) {
   for (auto budget = options.budgets.begin(); budget != options.budgets.end(); ++budget) {
     const auto node = machine.node(budget->first);
     if (!node) return fail(ErrorCode::invalid, "a budget for {}", node.error().message);
-    if (!(*node)->byte_addressable()) {
+    if (!(*node)->byte_addressable() && (*node)->kind != NodeKind::gpu) {
       return fail(ErrorCode::invalid,
                   "a budget for {} node {}, which no CPU can address; give it to a memory node",
                   to_string((*node)->kind), raw(budget->first));
@@ -59,9 +58,14 @@ DeferredActions::~DeferredActions() {
 
 CacheCore::CacheCore(Mover& mover, CacheOptions options)
     : mover_(mover), options_(std::move(options)) {
-  CHECK(options_.budgets.size() <= std::numeric_limits<std::uint16_t>::max());
+  CHECK(options_.budgets.size() <= kSpills);
   for (const auto& [id, budget] : options_.budgets) {
-    nodes_.push_back({.id = id, .budget = budget.value, .order = options_.eviction()});
+    const bool on_gpu = !mover_.machine().find(id)->byte_addressable();
+    nodes_.push_back({.id = id,
+                      .budget = budget.value,
+                      .frames = Frames(!on_gpu),
+                      .order = options_.eviction(),
+                      .on_gpu = on_gpu});
     nodes_.back().victims.reserve(kVictims);
     hits_open_ = hits_open_ && nodes_.back().order->marks();
   }
@@ -254,6 +258,7 @@ Status CacheCore::resize(NodeId id, Bytes budget) {
                   raw(id));
     }
     if (first) {
+      if (node->lost) return std::unexpected<Error>(*node->grow_error);
       node->budget = budget.value;
       node->grow_error.reset();
       go_on(deferred);

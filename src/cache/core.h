@@ -93,6 +93,12 @@ class DeferredActions {
   std::vector<std::unique_ptr<Buffer>> free_;
 };
 
+// Where a copy is to go, and whether it may go elsewhere where that is full.
+struct Destination {
+  std::uint16_t node = 0;
+  bool spills = false;
+};
+
 class CacheCore {
  public:
   CacheCore(Mover& mover, CacheOptions options);
@@ -142,6 +148,8 @@ class CacheCore {
   // As many cells of the index, blocks or extents as are dealt with under the lock at a time: some
   // 0.1 ms.
   static constexpr std::size_t kSlice = PrefetchPlan::kSlice;
+  // A remembered Destination is its node and a bit.
+  static constexpr std::uint16_t kSpills = 1U << 15;
   // Victims chosen together: one heavy fence serves all of them.
   static constexpr std::size_t kVictims = 32;
 
@@ -160,6 +168,8 @@ class CacheCore {
     // Why the last slab could not be had, and when it is worth trying again.
     std::optional<Error> grow_error;
     Nanoseconds grow_again{0};
+    bool on_gpu = false;  // only GPUs reach it; immutable
+    bool lost = false;    // and this one is lost: `grow_error` says how
   };
   // A slab to allocate outside the lock; its bytes are reserved.
   struct Growth {
@@ -173,6 +183,7 @@ class CacheCore {
   };
   friend class DeferredActions;
   class Spare;
+  class Targets;
   using Refusal = Block::Refusal;
 
   // growth: the caller is to allocate a slab; growing: another thread is at it; none: refused.
@@ -231,9 +242,11 @@ class CacheCore {
   void give_up(CacheEntry& entry, const Error& error) REQUIRES(mutex_);
   void sleep(CacheEntry& entry, Nanoseconds timeout);
   bool publish(CacheEntry& entry, BlockState state) REQUIRES(mutex_);
-  Result<std::uint16_t> destination(const Extent& extent, std::optional<NodeId> initiator) const;
-  Result<std::uint16_t> ask_destination(NodeId source, std::uint64_t bytes,
-                                        std::optional<NodeId> initiator) const;
+  Result<Destination> destination(const Extent& extent, std::optional<NodeId> initiator) const;
+  Result<std::vector<std::uint16_t>> ask_destinations(const Extent& extent,
+                                                      std::optional<NodeId> initiator) const;
+  Result<Placement> resolve_here(const Placement& placement, std::optional<NodeId> initiator) const;
+  void lose(std::uint16_t node, const Error& why) EXCLUDES(mutex_);
   std::optional<NodeId> calling_node() const;
 
   // space.cpp
@@ -372,6 +385,39 @@ class CacheCore {
   Histogram copy_latency_;
   // Copies whose end has not been wholly dealt with. Changed under mutex_; the destructor waits.
   std::atomic<std::uint32_t> running_{0};
+};
+
+// Where a missing block may go: where its placement wants it, and, as far as that spills, one node
+// after the other while they have no space.
+class CacheCore::Targets {
+ public:
+  Targets(const CacheCore& core, const Extent& extent, std::optional<NodeId> initiator)
+      : core_(core), extent_(extent), initiator_(initiator) {
+    if (!extent.valid() || extent.length.value == 0) return;
+    first_ = core.destination(extent, initiator);
+    spills_ = first_ && first_->spills;
+  }
+
+  // The error: there is none.
+  const Result<Destination>& first() const { return first_; }
+  // Whether there may be another than the last given.
+  bool more() const { return spills_ && (nodes_.empty() || at_ + 1 < nodes_.size()); }
+  // The next; the first, if there is none after all. Asks the policy: not to be called with a lock.
+  std::uint16_t next();
+  // From the beginning.
+  std::uint16_t again() {
+    at_ = 0;
+    return first_->node;
+  }
+
+ private:
+  const CacheCore& core_;
+  const Extent& extent_;
+  const std::optional<NodeId> initiator_;
+  Result<Destination> first_ = Destination{};
+  bool spills_ = false;
+  std::vector<std::uint16_t> nodes_;  // empty: not asked for yet
+  std::size_t at_ = 0;
 };
 
 // Gives an entry back that did not become a block.

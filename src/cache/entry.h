@@ -49,6 +49,9 @@ struct HitPart {
   std::atomic<std::uint32_t> word{0};
   std::uint32_t pins = 0;  // Blocks, but for those in slots (readers.h)
 
+  // Its frame is memory that only GPUs reach. In the byte of the state, so that one comparison asks
+  // for both.
+  static constexpr std::uint32_t kOnGpu = 1U << 7;
   // Somebody sleeps on the word: only then the end of a copy makes a system call.
   static constexpr std::uint32_t kAwaited = 1U << 8;
   // All its pins are in `pins`, and every access to it takes the lock.
@@ -74,12 +77,16 @@ struct CacheEntry final : Frame, HitPart, EvictionLinks {
   CacheEntry& operator=(const CacheEntry&) = delete;
 
   // The copy is whole, in the index or not.
-  bool has_bytes() const { return now() == BlockState::ready || now() == BlockState::evicting; }
-  BlockState now() const { return static_cast<BlockState>(word.load() & (kAwaited - 1)); }
+  bool is_whole() const { return now() == BlockState::ready || now() == BlockState::evicting; }
+  // And CPUs reach it.
+  bool has_bytes() const { return is_whole_as(0); }
+  // And only GPUs do.
+  bool is_whole_on_gpu() const { return is_whole_as(kOnGpu); }
+  BlockState now() const { return static_cast<BlockState>(word.load() & (kOnGpu - 1)); }
   bool has(std::uint32_t flag) const { return (word.load() & flag) != 0; }
   // A hit may pin it without the lock.
   static bool is_open(std::uint32_t word) {
-    return word == static_cast<std::uint32_t>(BlockState::ready);
+    return (word & ~kOnGpu) == static_cast<std::uint32_t>(BlockState::ready);
   }
   [[gnu::always_inline]] Range range() const { return {id, offset, length}; }
   // P3 and P4 of readers.h: not asked before the slot is set. Thread-safe.
@@ -87,6 +94,14 @@ struct CacheEntry final : Frame, HitPart, EvictionLinks {
     return is_open(word.load()) && range().contains(wanted);
   }
   Extent extent() const { return {object, offset, Bytes{length}}; }
+
+ private:
+  bool is_whole_as(std::uint32_t where) const {
+    return is(where, BlockState::ready) || is(where, BlockState::evicting);
+  }
+  bool is(std::uint32_t where, BlockState state) const {
+    return (word.load() & (kAwaited - 1)) == (where | static_cast<std::uint32_t>(state));
+  }
 };
 
 // A block costs at most 128 bytes besides its own (docs/design/cache.md): the index adds 6 to 19

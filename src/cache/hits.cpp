@@ -181,7 +181,8 @@ void CacheCore::open(CacheEntry& entry) {
   if (entry.by_prefetch != 0 && entry.used == 0) return;
   const bool noticed =
       entry.has(CacheEntry::kNoticed) && (entry.planned > 0 || are_concerned(entry.range()));
-  const auto ready = static_cast<std::uint32_t>(BlockState::ready);
+  const std::uint32_t ready =
+      static_cast<std::uint32_t>(BlockState::ready) | (entry.word.load() & CacheEntry::kOnGpu);
   entry.word = noticed ? ready | CacheEntry::kNoticed : ready;
 }
 

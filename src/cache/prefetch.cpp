@@ -45,7 +45,7 @@ void CacheCore::fill(PrefetchPlan& plan, std::span<const Extent> extents) const 
   plan.items.resize(extents.size());
   std::uint64_t position = 0;
   const Extent* asked = nullptr;  // policies are pure: equal requests have equal answers
-  Result<std::uint16_t> node = std::uint16_t{0};
+  Result<Destination> node = Destination{};
   for (std::size_t i = 0; i < extents.size(); ++i) {
     const Extent& extent = extents[i];
     PlanItem& item = plan.items[i];
@@ -69,7 +69,7 @@ void CacheCore::fill(PrefetchPlan& plan, std::span<const Extent> extents) const 
       node = destination(extent, plan.options.initiator);
       asked = &extent;
     }
-    if (node) item.node = *node;
+    if (node) item.node = node->node;
     if (!node) item.state = PlanItem::State::over;
   }
 }

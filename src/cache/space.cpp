@@ -135,7 +135,9 @@ void CacheCore::grow(const Growth& growth) {
     } else {
       added = std::unexpected(std::move(slab).error());
     }
-    if (added) {
+    if (node.lost) {
+      // Nothing else is to be told of it.
+    } else if (added) {
       node.grow_error.reset();
     } else if (again = unmapping_ > 0; !again && unmapped == unmapped_) {
       node.grow_error = std::move(added).error();
@@ -153,7 +155,7 @@ Result<std::unique_ptr<Buffer>> CacheCore::new_slab(const Growth& growth) const 
     Placement placement = Placement::on(nodes_[growth.node].id);
     placement.pages = options_.pages;
     placement.reason = "slab of a cache";
-    return allocate_for_cpus(mover_.machine(), Bytes{growth.bytes}, placement);
+    return allocate(mover_.machine(), Bytes{growth.bytes}, placement);
   } catch (const std::bad_alloc&) {
     return out_of_memory();
   }
@@ -162,7 +164,11 @@ Result<std::unique_ptr<Buffer>> CacheCore::new_slab(const Growth& growth) const 
 // The budget may have shrunk meanwhile: then the slab goes again, and little else.
 Status CacheCore::add_slab(Node& node, std::unique_ptr<Buffer> slab, DeferredActions& deferred) {
   try {
-    const std::span<std::byte> bytes = slab->bytes();
+    // The address of one on a GPU is a number, which nobody here looks behind.
+    std::byte* const begin = slab->device_address()
+                                 ? reinterpret_cast<std::byte*>(*slab->device_address())  // NOLINT
+                                 : slab->memory();
+    const std::span<std::byte> bytes(begin, slab->size().value);
     node.frames.add(bytes, std::move(slab));
     while (fit_budget(node, deferred)) {
     }
@@ -319,7 +325,7 @@ bool CacheCore::replace(CacheEntry& victim, CacheEntry& entry, const SpaceReques
                         DeferredActions& deferred) {
   Node& node = nodes_[request.node];
   const std::uint64_t length = request.extent.length.value;
-  if (!Frames::replaceable(victim, length, request.extent.offset)) return false;
+  if (!node.frames.replaceable(victim, length, request.extent.offset)) return false;
   CacheEntry* const one = &victim;
   count_pins({&one, 1});
   if (!droppable(victim, false)) return false;

@@ -17,6 +17,7 @@
 #include "memory/file_memory.h"
 #include "memory/layout.h"
 #include "memory/mapped_memory.h"
+#include "memory/memory.h"
 
 namespace headrace {
 namespace {
@@ -282,6 +283,8 @@ Buffer::Buffer(Bytes size, NodeId node, std::byte* memory, Bytes mapped, Placeme
       fallback_(std::move(fallback)),
       in_file_(in_file),
       pinned_(std::move(pinned)) {}
+
+std::optional<Error> loss_of(const Node& gpu) { return DeviceMemory::loss_of(gpu); }
 
 Buffer::Buffer(NodeId node, std::shared_ptr<const DeviceMemory> device, Placement placement)
     : Object(device->size(), node, nullptr, device->address()),

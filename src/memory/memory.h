@@ -1,5 +1,6 @@
-// Facade of the folder, besides the public headers: mapped memory that unmaps itself, and pages of
-// this process moved to another node by the kernel; their addresses stay. Thread-safe.
+// Facade of the folder, besides the public headers: mapped memory that unmaps itself, pages of
+// this process moved to another node by the kernel, whose addresses stay, and GPUs that are lost.
+// Thread-safe.
 #pragma once
 
 #include <cstddef>
@@ -8,6 +9,7 @@
 #include <span>
 #include <vector>
 
+#include "headrace/machine.h"
 #include "headrace/result.h"
 #include "headrace/units.h"
 #include "memory/mapped_memory.h"
@@ -33,5 +35,10 @@ std::int64_t move_pages(std::span<void* const> addresses, const int* nodes, int*
 // The nodes that the policy of the calling thread binds its memory to; nothing if it binds to none,
 // or nobody may ask.
 std::optional<std::vector<NodeId>> bound_nodes();
+
+// What has happened to a GPU, where an error has ended this process' context on it: whatever was in
+// its memory is gone, and no copy reaches it any more. nullopt: that has not happened, or nobody
+// can tell.
+std::optional<Error> loss_of(const Node& gpu);
 
 }  // namespace headrace

@@ -105,9 +105,18 @@ Result<Placement> nearest_fast(const Machine& machine, const PlacementRequest& r
 
 PlacementPolicy always(NodeId node) {
   return [node](const Machine& machine, const PlacementRequest&) -> Result<Placement> {
-    HEADRACE_TRY(Placement placement, resolve(machine, Placement::on(node)));
+    Placement placement = Placement::on(node);
+    if (gpu_of(machine, placement) == nullptr) {
+      HEADRACE_TRY(placement, resolve(machine, placement));
+    }
     placement.reason = fmt::format("always node {}", raw(node));
     return placement;
+  };
+}
+
+PlacementPolicy always(Placement placement) {
+  return [placement = std::move(placement)](const Machine&, const PlacementRequest&) {
+    return Result<Placement>(placement);
   };
 }
 

@@ -19,28 +19,23 @@ std::uint64_t mix(std::uint64_t x) {
   return x ^ (x >> 33);
 }
 
-std::uint64_t modulus_of(std::uint64_t length) {
-  // Shorter reads hold no whole sector and bounce anyway.
-  return length >= Frames::kDirect ? Frames::kDirect : Frames::kGranule;
-}
+// Random enough for a balanced tree and free: the hash of where a gap begins.
+std::uint64_t priority(const std::byte* begin) { return mix(address(begin)); }
 
 }  // namespace
 
-struct Frames::Gap {
-  std::uint64_t size;
-  Gap* left;
-  Gap* right;
-  Frame* below;  // null: it begins the slab
-
-  std::byte* begin() { return reinterpret_cast<std::byte*>(this); }
-  // Random enough for a balanced tree and free: the hash of where it lies.
-  std::uint64_t priority() const { return mix(address(this)); }
-};
+std::uint64_t Frames::modulus_of(std::uint64_t length) const {
+  if (!reached_) return kOnGpu;
+  // Shorter reads hold no whole sector and bounce anyway.
+  return length >= kDirect ? kDirect : kGranule;
+}
 
 void Frames::add(std::span<std::byte> memory, std::unique_ptr<Buffer> owner) {
   static_assert(sizeof(Gap) <= kGranule);
   CHECK(address(memory.data()) % kGranule == 0);
   const std::uint64_t size = memory.size() / kGranule * kGranule;
+  slabs_.reserve(slabs_.size() + 1);
+  reserve_gaps(frames_ + slabs_.size() + 1);
   const auto place = std::upper_bound(
       slabs_.begin(), slabs_.end(), memory.data(),
       [](const std::byte* a, const Slab& slab) { return std::less<>{}(a, slab.begin); });
@@ -65,21 +60,23 @@ bool Frames::take_unaligned(Frame& frame, std::uint64_t length) {
 
 bool Frames::take(Frame& frame, std::uint64_t length, std::uint64_t offset, std::uint64_t modulus) {
   CHECK(length > 0 && frame.data == nullptr);
+  // A gap lies above each frame at most, and at the begin of each slab.
+  reserve_gaps(frames_ + 1 + slabs_.size());
   // The smallest gaps fit only if they happen to be aligned; freed frames of equal blocks do. After
   // a few, take one that fits in any case.
   constexpr int kTries = 16;
   Gap* gap = at_least(length, nullptr);
   for (int i = 0; i < kTries && gap != nullptr; ++i) {
-    if (std::byte* data = fit({gap->begin(), gap->begin() + gap->size}, length, offset, modulus)) {
+    if (std::byte* data = fit({gap->begin, gap->begin + gap->size}, length, offset, modulus)) {
       cut(*gap, frame, data, length);
       return true;
     }
-    gap = at_least(gap->size, gap + 1);
+    gap = at_least(gap->size, gap->begin + 1);
   }
   if (gap == nullptr) return false;
   gap = at_least(length + modulus, nullptr);
   if (gap == nullptr) return false;
-  cut(*gap, frame, fit({gap->begin(), gap->begin() + gap->size}, length, offset, modulus), length);
+  cut(*gap, frame, fit({gap->begin, gap->begin + gap->size}, length, offset, modulus), length);
   return true;
 }
 
@@ -88,12 +85,13 @@ void Frames::give(Frame& frame) {
   const Span own = granules(frame);
   const Span low = gap_below(frame);
   const Span high = gap_above(frame);
-  if (low.begin != low.end) erase_gap(*reinterpret_cast<Gap*>(low.begin));
-  if (high.begin != high.end) erase_gap(*reinterpret_cast<Gap*>(high.begin));
+  if (low.begin != low.end) erase_gap(gap_of(low));
+  if (high.begin != high.end) erase_gap(gap_of(high));
   (frame.below == nullptr ? slab.lowest : frame.below->above) = frame.above;
   if (frame.above != nullptr) frame.above->below = frame.below;
   if (slab.blocker == &frame) slab.blocker = nullptr;
   slab.used -= static_cast<std::uint64_t>(own.end - own.begin);
+  --frames_;
   add_gap({low.begin, high.end}, frame.below);
   frame = {.below = nullptr, .above = nullptr, .data = nullptr, .length = frame.length};
 }
@@ -119,10 +117,11 @@ bool Frames::find_row(Frame& seed, std::uint64_t length, std::uint64_t offset,
     }
   }
   row.begin = span.begin;
+  row.end = span.end;
   return true;
 }
 
-bool Frames::replaceable(const Frame& old, std::uint64_t length, std::uint64_t offset) {
+bool Frames::replaceable(const Frame& old, std::uint64_t length, std::uint64_t offset) const {
   const Span own = granules(old);
   const std::byte* const data = fit(own, length, offset, modulus_of(length));
   return data != nullptr && data < own.begin + kGranule && data + length > own.end - kGranule;
@@ -137,22 +136,35 @@ bool Frames::replace(Frame& old, Frame& frame, std::uint64_t length, std::uint64
   (frame.below == nullptr ? slab.lowest : frame.below->above) = &frame;
   if (frame.above != nullptr) frame.above->below = &frame;
   if (slab.blocker == &old) slab.blocker = nullptr;
-  Gap* const gap = gap_that_names(frame);
-  if (gap != nullptr) gap->below = &frame;
+  const Span high = gap_above(frame);
+  if (high.begin != high.end) gap_of(high).below = &frame;
   old = {.below = nullptr, .above = nullptr, .data = nullptr, .length = old.length};
   return true;
 }
 
-// The gap directly above a frame, which names it; null: there is none.
-Frames::Gap* Frames::gap_that_names(const Frame& frame) const {
-  const Span high = gap_above(frame);
-  return high.begin == high.end ? nullptr : reinterpret_cast<Gap*>(high.begin);
+Frames::Gap& Frames::gap_of(Span bytes) const {
+  if (reached_) return *reinterpret_cast<Gap*>(bytes.begin);
+  Gap* const gap = at_least(static_cast<std::uint64_t>(bytes.end - bytes.begin), bytes.begin);
+  CHECK(gap != nullptr && gap->begin == bytes.begin);
+  return *gap;
+}
+
+// All that there will be at once.
+void Frames::reserve_gaps(std::size_t most) {
+  while (!reached_ && chunks_.size() * kChunk < most) {
+    chunks_.reserve(chunks_.size() + 1);
+    chunks_.push_back(std::make_unique<Gap[]>(kChunk));
+    for (std::size_t i = 0; i < kChunk; ++i) {
+      Gap& gap = chunks_.back()[i];
+      gap.left = std::exchange(unused_, &gap);
+    }
+  }
 }
 
 void Frames::take_row(Frame& frame, const Row& row, std::uint64_t length, std::uint64_t offset) {
-  Gap& gap = *reinterpret_cast<Gap*>(row.begin);
+  Gap& gap = gap_of({row.begin, row.end});
   std::byte* const data =
-      fit({gap.begin(), gap.begin() + gap.size}, length, offset, modulus_of(length));
+      fit({gap.begin, gap.begin + gap.size}, length, offset, modulus_of(length));
   CHECK(data != nullptr && frame.data == nullptr);
   cut(gap, frame, data, length);
 }
@@ -169,7 +181,7 @@ const Frames::Slab& Frames::slab_of(const Frame& frame) const { return slab_at(f
 std::unique_ptr<Buffer> Frames::remove(const std::byte* begin) {
   Slab& slab = slab_at(begin);
   CHECK(slab.begin == begin && slab.lowest == nullptr);
-  if (slab.size > 0) erase_gap(*reinterpret_cast<Gap*>(slab.begin));
+  if (slab.size > 0) erase_gap(gap_of({slab.begin, slab.begin + slab.size}));
   capacity_ -= slab.capacity;
   auto owner = std::move(slab.owner);
   slabs_.erase(slabs_.begin() + (&slab - slabs_.data()));
@@ -216,7 +228,7 @@ std::byte* Frames::fit(Span gap, std::uint64_t length, std::uint64_t offset,
 
 void Frames::cut(Gap& gap, Frame& frame, std::byte* data, std::uint64_t length) {
   Slab& slab = slab_at(data);
-  const Span all{gap.begin(), gap.begin() + gap.size};
+  const Span all{gap.begin, gap.begin + gap.size};
   Frame* const below = gap.below;
   erase_gap(gap);
   Frame*& from_below = below == nullptr ? slab.lowest : below->above;
@@ -225,26 +237,33 @@ void Frames::cut(Gap& gap, Frame& frame, std::byte* data, std::uint64_t length) 
   if (frame.above != nullptr) frame.above->below = &frame;
   const Span own = granules(frame);
   slab.used += static_cast<std::uint64_t>(own.end - own.begin);
+  ++frames_;
   add_gap({all.begin, own.begin}, below);
   add_gap({own.end, all.end}, &frame);
 }
 
 void Frames::add_gap(Span bytes, Frame* below) {
   if (bytes.begin == bytes.end) return;
-  insert_gap(*new (bytes.begin) Gap{.size = static_cast<std::uint64_t>(bytes.end - bytes.begin),
-                                    .left = nullptr,
-                                    .right = nullptr,
-                                    .below = below});
+  void* place = bytes.begin;
+  if (!reached_) {
+    CHECK(unused_ != nullptr);
+    place = std::exchange(unused_, unused_->left);
+  }
+  insert_gap(*new (place) Gap{.begin = bytes.begin,
+                              .size = static_cast<std::uint64_t>(bytes.end - bytes.begin),
+                              .left = nullptr,
+                              .right = nullptr,
+                              .below = below});
 }
 
-bool Frames::less(const Gap* gap, std::uint64_t size, const Gap* at) {
-  return gap->size != size ? gap->size < size : std::less<>{}(gap, at);
+bool Frames::less(const Gap* gap, std::uint64_t size, const std::byte* at) {
+  return gap->size != size ? gap->size < size : std::less<>{}(gap->begin, at);
 }
 
 Frames::Gap* Frames::merge(Gap* low, Gap* high) {
   if (low == nullptr) return high;
   if (high == nullptr) return low;
-  if (low->priority() > high->priority()) {
+  if (priority(low->begin) > priority(high->begin)) {
     low->right = merge(low->right, high);
     return low;
   }
@@ -253,7 +272,7 @@ Frames::Gap* Frames::merge(Gap* low, Gap* high) {
 }
 
 // Parts the tree into what is less than (size, at) and the rest.
-void Frames::split(Gap* root, std::uint64_t size, const Gap* at, Gap*& low, Gap*& high) {
+void Frames::split(Gap* root, std::uint64_t size, const std::byte* at, Gap*& low, Gap*& high) {
   if (root == nullptr) {
     low = high = nullptr;
   } else if (less(root, size, at)) {
@@ -267,10 +286,10 @@ void Frames::split(Gap* root, std::uint64_t size, const Gap* at, Gap*& low, Gap*
 
 void Frames::insert_gap(Gap& gap) {
   Gap** place = &root_;
-  while (*place != nullptr && (*place)->priority() >= gap.priority()) {
-    place = less(*place, gap.size, &gap) ? &(*place)->right : &(*place)->left;
+  while (*place != nullptr && priority((*place)->begin) >= priority(gap.begin)) {
+    place = less(*place, gap.size, gap.begin) ? &(*place)->right : &(*place)->left;
   }
-  split(*place, gap.size, &gap, gap.left, gap.right);
+  split(*place, gap.size, gap.begin, gap.left, gap.right);
   *place = &gap;
 }
 
@@ -278,13 +297,14 @@ void Frames::erase_gap(Gap& gap) {
   Gap** place = &root_;
   while (*place != &gap) {
     CHECK(*place != nullptr);
-    place = less(*place, gap.size, &gap) ? &(*place)->right : &(*place)->left;
+    place = less(*place, gap.size, gap.begin) ? &(*place)->right : &(*place)->left;
   }
   *place = merge(gap.left, gap.right);
+  if (!reached_) gap.left = std::exchange(unused_, &gap);
 }
 
 // The least gap that is not below (size, at).
-Frames::Gap* Frames::at_least(std::uint64_t size, const Gap* at) const {
+Frames::Gap* Frames::at_least(std::uint64_t size, const std::byte* at) const {
   Gap* best = nullptr;
   for (Gap* gap = root_; gap != nullptr;) {
     if (less(gap, size, at)) {

@@ -3,7 +3,10 @@
 // A frame is the place of one block: any length, its first byte congruent to the source's offset
 // modulo 4096 (modulo 64 below 4 KiB), so that O_DIRECT can read into it without a bounce. Frames
 // of a slab are linked by address through the blocks' own entries, and what is free between them is
-// described in the free bytes themselves: no memory is needed besides the frame's four words.
+// described in the free bytes themselves: no memory is needed besides the frame's four words. Not
+// so in memory that CPUs do not reach: there an address is a number, nothing is read or written,
+// gaps are described apart, at most one more than there are frames in each slab, and a frame is
+// congruent to its source modulo 256, as large as loads of a GPU get.
 // It does not decide who must go (eviction.h), only what would have to go together.
 //
 // Invariants: frames do not share a 64-byte granule; two gaps never touch; every gap is in the
@@ -40,26 +43,32 @@ class Frames {
   static constexpr std::uint64_t kGranule = 64;
   // The strictest alignment that O_DIRECT asks for (logical block sizes are 512 or 4096).
   static constexpr std::uint64_t kDirect = 4096;
+  // As the driver of a GPU aligns what it allocates.
+  static constexpr std::uint64_t kOnGpu = 256;
 
-  Frames() = default;
+  // `reached`: CPUs reach the memory it is given.
+  explicit Frames(bool reached = true) : reached_(reached) {}
   Frames(Frames&&) = default;
   Frames& operator=(Frames&&) = default;
 
-  // Takes over a slab. `owner` may be null when the memory is somebody else's.
+  // Takes over a slab. `owner` may be null when the memory is somebody else's. bad_alloc: nothing
+  // was done.
   void add(std::span<std::byte> memory, std::unique_ptr<Buffer> owner);
 
   // Cuts a frame of `length` bytes for a source at `offset` from the smallest gap it fits in, the
-  // lowest of equals. False: it fits nowhere. Requires: length > 0, the frame is not in use.
+  // lowest of equals. False: it fits nowhere. bad_alloc: nothing was taken; never where CPUs reach
+  // the memory. Requires: length > 0, the frame is not in use.
   bool take(Frame& frame, std::uint64_t length, std::uint64_t offset);
   // The same without the alignment, for when there is no other space.
   bool take_unaligned(Frame& frame, std::uint64_t length);
   // Gives it back; the gap joins its neighbours. Its length stays on record.
   void give(Frame& frame);
 
-  // Frames in a row, seed first, and where the gap begins that is left when they are given back.
+  // Frames in a row, seed first, and the gap that is left when they are given back.
   struct Row {
     std::vector<Frame*> frames;
     std::byte* begin = nullptr;
+    std::byte* end = nullptr;
   };
   // Into `row` (whose memory is used again) the row with `seed` that would make space for a frame
   // if it went; false: the frames that may go (`droppable`) do not suffice.
@@ -74,7 +83,7 @@ class Frames {
   // or alignment, and nothing was done.
   bool replace(Frame& old, Frame& frame, std::uint64_t length, std::uint64_t offset);
   // Whether it would.
-  static bool replaceable(const Frame& old, std::uint64_t length, std::uint64_t offset);
+  bool replaceable(const Frame& old, std::uint64_t length, std::uint64_t offset) const;
 
   struct Slab {
     std::byte* begin = nullptr;
@@ -102,7 +111,14 @@ class Frames {
   }
 
  private:
-  struct Gap;  // lies at the begin of the free bytes it describes
+  // Lies at the begin of the free bytes it describes, where CPUs reach them.
+  struct Gap {
+    std::byte* begin;
+    std::uint64_t size;
+    Gap* left;
+    Gap* right;
+    Frame* below;  // null: it begins the slab
+  };
   struct Span {
     std::byte* begin;
     std::byte* end;
@@ -114,23 +130,32 @@ class Frames {
   // The free bytes directly below and above a frame, possibly none.
   Span gap_below(const Frame& frame) const;
   Span gap_above(const Frame& frame) const;
-  Gap* gap_that_names(const Frame& frame) const;
+  // Requires: there is one.
+  Gap& gap_of(Span bytes) const;
+  void reserve_gaps(std::size_t most);
+  std::uint64_t modulus_of(std::uint64_t length) const;
   static std::byte* fit(Span gap, std::uint64_t length, std::uint64_t offset,
                         std::uint64_t modulus);
   bool take(Frame& frame, std::uint64_t length, std::uint64_t offset, std::uint64_t modulus);
   void cut(Gap& gap, Frame& frame, std::byte* data, std::uint64_t length);
   void add_gap(Span bytes, Frame* below);
 
-  static bool less(const Gap* gap, std::uint64_t size, const Gap* address);
+  static bool less(const Gap* gap, std::uint64_t size, const std::byte* address);
   static Gap* merge(Gap* low, Gap* high);
-  static void split(Gap* root, std::uint64_t size, const Gap* address, Gap*& low, Gap*& high);
+  static void split(Gap* root, std::uint64_t size, const std::byte* address, Gap*& low, Gap*& high);
   void insert_gap(Gap& gap);
   void erase_gap(Gap& gap);
-  Gap* at_least(std::uint64_t size, const Gap* address) const;
+  Gap* at_least(std::uint64_t size, const std::byte* address) const;
 
+  bool reached_;
   std::vector<Slab> slabs_;
   std::uint64_t capacity_ = 0;
   Gap* root_ = nullptr;  // a treap by (size, address)
+  // Where CPUs do not reach the memory.
+  static constexpr std::size_t kChunk = 64;
+  std::vector<std::unique_ptr<Gap[]>> chunks_;
+  Gap* unused_ = nullptr;   // linked by `left`
+  std::size_t frames_ = 0;  // that are taken
 };
 
 }  // namespace headrace

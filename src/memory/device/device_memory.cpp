@@ -76,6 +76,26 @@ Result<std::shared_ptr<const DeviceMemory>> DeviceMemory::allocate(const Node& g
   return memory;
 }
 
+// Asked for something that costs nothing: a failed context answers every call with its error.
+std::optional<Error> DeviceMemory::loss_of(const Node& gpu) {
+  const auto driver = cuda::driver();
+  if (!driver || !gpu.gpu) return std::nullopt;
+  const auto device = cuda::find_device(**driver, gpu.gpu->uuid, gpu.gpu->pci, gpu.name);
+  if (!device) return std::nullopt;
+  const auto context = cuda::Context::of(**driver, device->ordinal);
+  if (!context) return std::nullopt;
+  const cuda::CurrentContext current(**context);
+  cuda::CUresult result = current.result();
+  std::size_t free = 0;
+  std::size_t total = 0;
+  if (result == cuda::CUDA_SUCCESS) result = (*driver)->cuMemGetInfo_v2(&free, &total);
+  if (!cuda::ends_context(result)) return std::nullopt;
+  Error error = cuda::fail_cuda(**driver, result, fmt::format("{} is lost", gpu.name)).error();
+  error.code = ErrorCode::io;
+  error.message += "; end the process, and look at dmesg for Xid";
+  return error;
+}
+
 DeviceMemory::~DeviceMemory() {
   if (!context_->here()) return;
   const cuda::CurrentContext current(*context_);

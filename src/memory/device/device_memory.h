@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 
 #include "backend/cuda/cuda.h"
 #include "headrace/machine.h"
@@ -17,6 +18,8 @@ class DeviceMemory {
   // exhausted: it has not that much free. timed_out: the GPU is too busy to zero it; the memory is
   // lost to this process.
   static Result<std::shared_ptr<const DeviceMemory>> allocate(const Node& gpu, Bytes bytes);
+  // As loss_of() of memory.h.
+  static std::optional<Error> loss_of(const Node& gpu);
   // Nothing in a child made by fork(), whose parent goes on using it.
   ~DeviceMemory();
   DeviceMemory(const DeviceMemory&) = delete;
