@@ -2,7 +2,10 @@
 #include <nanobind/ndarray.h>
 
 #include <algorithm>
+#include <string_view>
+#include <variant>
 
+#include "gpu_arrays.h"
 #include "handles.h"
 #include "record.h"
 #include "types.h"
@@ -16,12 +19,38 @@ namespace {
 using ByteView = std::span<const std::byte>;
 using MemoryView = nb::ndarray<nb::memview, const std::uint8_t, nb::ndim<1>, nb::c_contig>;
 
+// A node, a placement, or one as people write it.
+using CachePlace = std::variant<NodeId, Placement, std::string>;
+
+// "gpu:dram" too, which no memory of its own can have.
+Placement parse_place(const Machine& machine, std::string_view text) {
+  const std::size_t first = std::min(text.find(':'), text.size());
+  Placement placement = unwrap(Placement::parse(machine, text.substr(0, first)));
+  for (std::size_t at = first; at < text.size();) {
+    const std::size_t end = std::min(text.find(':', at + 1), text.size());
+    const Placement next = unwrap(Placement::parse(machine, text.substr(at + 1, end - at - 1)));
+    if (next.kind) placement.spill.emplace_back(*next.kind);
+    for (const NodeWeight& node : next.nodes) placement.spill.emplace_back(node.node);
+    placement.strict = false;
+    at = end;
+  }
+  return placement;
+}
+
+PlacementPolicy policy_of(const Machine& machine, const CachePlace& place) {
+  if (const auto* const node = std::get_if<NodeId>(&place)) return place::always(*node);
+  if (const auto* const text = std::get_if<std::string>(&place)) {
+    return place::always(parse_place(machine, *text));
+  }
+  return place::always(std::get<Placement>(place));
+}
+
 CacheRef make_cache(const MoverRef& mover, const std::vector<std::pair<NodeId, Bytes>>& budgets,
-                    std::optional<NodeId> placement, const std::optional<std::string>& route,
-                    const std::string& eviction, Bytes slab, const Word<PageSize>& pages,
-                    bool reserve) {
+                    const std::optional<CachePlace>& placement,
+                    const std::optional<std::string>& route, const std::string& eviction,
+                    Bytes slab, const Word<PageSize>& pages, bool reserve) {
   CacheOptions options{.budgets = budgets, .slab = slab, .pages = pages.get(), .reserve = reserve};
-  if (placement) options.placement = place::always(*placement);
+  if (placement) options.placement = policy_of(mover.owner->machine, *placement);
   if (route) options.route = unwrap(place::route_policy(*route));
   if (eviction == "clock") {
     options.eviction = clock_order;
@@ -139,6 +168,63 @@ ByteView wait_for(const Pin& pin, Nanoseconds timeout) {
   return unwrap(std::move(bytes));
 }
 
+// Where a GPU finds the copy, waiting for it.
+Result<std::uint64_t> wait_there(const Pin& pin, Nanoseconds timeout) {
+  const Block block = pin.block.clone();
+  Result<std::uint64_t> address;
+  wait_with_signals(timeout, [&](Nanoseconds slice) {
+    address = block.wait_on_gpu(slice);
+    return address || address.error().code != ErrorCode::timed_out ||
+           block.state() != BlockState::filling;
+  });
+  return address;
+}
+
+std::uint64_t wait_on_gpu(const BlockRef& self, Nanoseconds timeout) {
+  return unwrap(wait_there(*pin_of(self), timeout));
+}
+
+std::optional<std::uint64_t> device_address(const BlockRef& self) {
+  return pin_of(self)->block.device_address();
+}
+
+// The copy as memory of a GPU, which holds the pin.
+struct OnGpu {
+  OnGpu(std::shared_ptr<Pin> p, std::uint64_t address, Bytes size, NodeId node)
+      : pin(std::move(p)), range(address, size, node) {}
+  std::shared_ptr<Pin> pin;
+  DeviceRange range;
+};
+
+// Nothing: it is not there. Waits.
+Result<ObjectRef> on_gpu(const BlockRef& self) {
+  const std::shared_ptr<Pin> pin = pin_of(self);
+  auto address = wait_there(*pin, std::chrono::seconds{60});
+  if (!address && address.error().code == ErrorCode::timed_out) unwrap(std::move(address));
+  if (!address) return std::unexpected<Error>(std::move(address).error());
+  const Extent extent = pin->block.extent();
+  auto copy =
+      std::make_shared<OnGpu>(pin, *address, extent.length, pin->block.node().value_or(NodeId{}));
+  ObjectRef ref;
+  ref.object = ObjectPointer(copy, &copy->range);
+  ref.writable = false;
+  return ref;
+}
+
+// Version 3 of Numba's protocol; AttributeError tells that an object is no array of a GPU.
+nb::dict block_cuda_array(const BlockRef& self) {
+  const auto copy = on_gpu(self);
+  if (!copy) throw nb::attribute_error(copy.error().message.c_str());
+  nb::dict array;
+  array["shape"] = nb::make_tuple(copy->object->size().value);
+  array["typestr"] = "|u1";
+  array["data"] = nb::make_tuple(*copy->object->device_address(), true);
+  array["strides"] = nb::none();
+  array["stream"] = nb::none();
+  array["version"] = 3;
+  return array;
+}
+
 // A read-only view that holds the pin.
 MemoryView view_of(const std::shared_ptr<Pin>& pin, ByteView bytes) {
   const nb::capsule owner(new std::shared_ptr<Pin>(pin), [](void* pointer) noexcept {
@@ -172,6 +258,10 @@ int get_block_buffer(PyObject* self, Py_buffer* view, int flags) noexcept {
     }
     const std::shared_ptr<Pin> pin = pin_of(*block);
     const ByteView bytes = wait_for(*pin, std::chrono::seconds{60});
+    if (pin->block.device_address()) {
+      raise(ErrorCode::unsupported,
+            "memory of a GPU, which CPUs do not reach; wait() and numpy() give the source");
+    }
     auto* const data = const_cast<std::byte*>(bytes.data());  // marked read-only
     if (PyBuffer_FillInfo(view, self, data, static_cast<Py_ssize_t>(bytes.size()), 1, flags) != 0) {
       return -1;
@@ -224,12 +314,14 @@ void bind_block(nb::module_& m) {
       "are read-only and hold the pin too; release() (or `with`) lets go of the block's own.");
   block
       .def("now", &now_view, nb::sig("def now(self) -> memoryview | None"),
-           "The best bytes at this moment, without waiting: the copy once it is ready, else the "
-           "source if a CPU can address it, else None.")
-      .def("wait", &wait_view, "timeout"_a = 60.0,
-           nb::sig("def wait(self, timeout: float = 60.0) -> memoryview"),
-           "The copy, waiting at most `timeout` seconds; if it cannot be had the source, and for a "
-           "file the error.")
+           "The best bytes at this moment, without waiting: the copy once it is ready, unless only "
+           "a "
+           "GPU reaches it, else the source if a CPU can address it, else None.")
+      .def(
+          "wait", &wait_view, "timeout"_a = 60.0,
+          nb::sig("def wait(self, timeout: float = 60.0) -> memoryview"),
+          "The copy, waiting at most `timeout` seconds; if it cannot be had, or only a GPU reaches "
+          "it, the source, and for a file the error.")
       .def("__await__", &await_block,
            nb::sig("def __await__(self) -> typing.Generator[typing.Any, None, memoryview]"),
            "Under asyncio: what wait() gives, without blocking the loop.")
@@ -240,11 +332,25 @@ void bind_block(nb::module_& m) {
       .def(
           "__dlpack__",
           [](const BlockRef& self, const nb::kwargs& options) {
+            if (const auto copy = on_gpu(self)) return dlpack_of_gpu(*copy, std::nullopt, options);
             const nb::object array = block_numpy(self, nb::str("uint8"), std::chrono::seconds{60});
             return call_method(array, "__dlpack__", options);
           },
           nb::sig("def __dlpack__(self, **options: typing.Any) -> typing.Any"))
-      .def("__dlpack_device__", [](const BlockRef&) { return std::pair(1, 0); })
+      .def("__dlpack_device__",
+           [](const BlockRef& self) {
+             const auto copy = on_gpu(self);
+             return copy ? dlpack_device(*copy) : std::pair(1, 0);
+           })
+      .def_prop_ro("__cuda_array_interface__", &block_cuda_array,
+                   nb::sig("def __cuda_array_interface__(self) -> dict[str, object]"),
+                   "The copy for PyTorch and CuPy, read-only, where it is in memory that only a "
+                   "GPU reaches; "
+                   "waits for it. The array does not hold the pin: the block must live as long.")
+      .def_prop_ro("device_address", &device_address,
+                   "Where code of a GPU finds the copy once it is ready; None for what CPUs reach.")
+      .def("wait_on_gpu", &wait_on_gpu, "timeout"_a = 60.0,
+           "device_address, waiting for the copy at most `timeout` seconds.")
       .def_prop_ro(
           "state", [](const BlockRef& self) { return pin_of(self)->block.state(); },
           "Where the copy is in its life.")
@@ -253,7 +359,7 @@ void bind_block(nb::module_& m) {
           "Whether the copy was there already when access() was called.")
       .def_prop_ro(
           "node", [](const BlockRef& self) { return pin_of(self)->block.node(); },
-          "The node that now() would read, or None.")
+          "The node of the copy once it is ready, else the one that now() would read, or None.")
       .def_prop_ro(
           "extent",
           [](const BlockRef& self) {
@@ -339,7 +445,8 @@ void bind_stats(nb::module_& m) {
 }
 
 constexpr const char* kOptionsOfCache =
-    "`budgets`: bytes of copies per node. `placement`: always this node instead of the nearest "
+    "`budgets`: bytes of copies per node. `placement`: always this node or placement ('gpu', "
+    "'gpu:dram': where the first has no space, the next) instead of the nearest "
     "fast one. `eviction`: sieve or clock. `reserve`: all memory is made now and kept, so that no "
     "access pays for its first touch.";
 
@@ -353,7 +460,7 @@ void bind_cache_class(nb::module_& m) {
       .def(
           "__init__",
           [](CacheRef* self, const MoverRef& mover, const std::map<NodeId, Bytes>& budgets,
-             std::optional<NodeId> placement, const std::optional<std::string>& route,
+             const std::optional<CachePlace>& placement, const std::optional<std::string>& route,
              const std::string& eviction, Bytes slab, const Word<PageSize>& pages, bool reserve) {
             new (self) CacheRef(make_cache(mover, {budgets.begin(), budgets.end()}, placement,
                                            route, eviction, slab, pages, reserve));

@@ -951,12 +951,12 @@ class Block:
 
     def now(self) -> memoryview | None:
         """
-        The best bytes at this moment, without waiting: the copy once it is ready, else the source if a CPU can address it, else None.
+        The best bytes at this moment, without waiting: the copy once it is ready, unless only a GPU reaches it, else the source if a CPU can address it, else None.
         """
 
     def wait(self, timeout: float = 60.0) -> memoryview:
         """
-        The copy, waiting at most `timeout` seconds; if it cannot be had the source, and for a file the error.
+        The copy, waiting at most `timeout` seconds; if it cannot be had, or only a GPU reaches it, the source, and for a file the error.
         """
 
     def __await__(self) -> Generator[Any, None, memoryview]:
@@ -970,6 +970,21 @@ class Block:
     def __dlpack_device__(self) -> tuple[int, int]: ...
 
     @property
+    def __cuda_array_interface__(self) -> dict[str, object]:
+        """
+        The copy for PyTorch and CuPy, read-only, where it is in memory that only a GPU reaches; waits for it. The array does not hold the pin: the block must live as long.
+        """
+
+    @property
+    def device_address(self) -> int | None:
+        """
+        Where code of a GPU finds the copy once it is ready; None for what CPUs reach.
+        """
+
+    def wait_on_gpu(self, timeout: float = 60.0) -> int:
+        """device_address, waiting for the copy at most `timeout` seconds."""
+
+    @property
     def state(self) -> Literal['absent', 'filling', 'ready', 'failed', 'evicting']:
         """Where the copy is in its life."""
 
@@ -979,7 +994,9 @@ class Block:
 
     @property
     def node(self) -> int | None:
-        """The node that now() would read, or None."""
+        """
+        The node of the copy once it is ready, else the one that now() would read, or None.
+        """
 
     @property
     def extent(self) -> Extent:
@@ -1042,9 +1059,9 @@ class Cache:
     Keeps copies of extents in fast memory, fetches planned ones ahead of their use, and never serves old bytes. Keeps an object alive while it reads from it; the copies of one that nobody else holds go with it, sooner or later.
     """
 
-    def __init__(self, mover: Mover, budgets: Mapping[int, int], *, placement: int | None = None, route: str | None = None, eviction: str = 'sieve', slab: int = 33554432, pages: Literal['base', 'transparent', 'huge_2m', 'huge_1g'] = 'transparent', reserve: bool = False) -> None:
+    def __init__(self, mover: Mover, budgets: Mapping[int, int], *, placement: int | Placement | str | None = None, route: str | None = None, eviction: str = 'sieve', slab: int = 33554432, pages: Literal['base', 'transparent', 'huge_2m', 'huge_1g'] = 'transparent', reserve: bool = False) -> None:
         """
-        `budgets`: bytes of copies per node. `placement`: always this node instead of the nearest fast one. `eviction`: sieve or clock. `reserve`: all memory is made now and kept, so that no access pays for its first touch.
+        `budgets`: bytes of copies per node. `placement`: always this node or placement ('gpu', 'gpu:dram': where the first has no space, the next) instead of the nearest fast one. `eviction`: sieve or clock. `reserve`: all memory is made now and kept, so that no access pays for its first touch.
         """
 
     def access(self, extent: Extent | Object, *, priority: Literal['demand', 'prefetch', 'migration'] = 'demand', initiator: int | None = None, plan: Prefetch | None = None) -> Block:

@@ -350,3 +350,57 @@ def test_streams_and_elements_that_do_not_fit(gpu: Gpu) -> None:
         read_only = Interface(memory, data=(memory.device_address, True))
         store.store(KEYS, memory).wait()
         store.load(KEYS, read_only)
+
+
+def test_blocks_of_a_cache_lie_there(gpu: Gpu) -> None:
+    data = numpy.arange(1 << 16, dtype=numpy.uint8)
+    source = headrace.MemoryRange(data)
+    for placement in (gpu.node, "gpu", "gpu:dram", headrace.Placement.on(gpu.node)):
+        cache = headrace.Cache(gpu.mover, {gpu.node: 1 << 20, 0: 1 << 20}, placement=placement)
+        block = cache.access(source.extent(4096, 8000))
+        address = block.wait_on_gpu()
+        assert block.device_address == address
+        assert block.node == gpu.node and block.state == "ready"
+        assert block.__dlpack_device__() == (2, 0)
+        described: Any = block.__cuda_array_interface__
+        assert described["data"] == (address, True) and described["shape"] == (8000,)
+        there = headrace.MemoryRange(block, machine=gpu.machine)
+        assert there.device_address == address and not there.writable
+        assert (gpu.bytes_of(there) == data[4096:12096]).all()
+        # The host reads the source.
+        assert (block.numpy() == data[4096:12096]).all()
+        assert (numpy.asarray(block.wait()) == data[4096:12096]).all()
+        with pytest.raises(BufferError, match="memory of a GPU"):
+            memoryview(block)
+        with pytest.raises(BufferError, match="read-only"):
+            block.__dlpack__()
+        del there
+
+
+def test_an_exported_block_is_held(gpu: Gpu) -> None:
+    source = headrace.MemoryRange(numpy.full(1 << 16, 7, numpy.uint8))
+    cache = headrace.Cache(gpu.mover, {gpu.node: 8192}, placement="gpu")
+    capsule = cache.access(source.extent(0, 8192)).__dlpack__(max_version=(1, 0))
+    assert cache.stats().bytes_pinned == 8192
+    refused = cache.access(source.extent(8192, 8192))
+    assert refused.state == "absent"
+    with pytest.raises(headrace.ExhaustedError):
+        refused.wait_on_gpu()
+    assert not hasattr(refused, "__cuda_array_interface__")
+    del capsule
+    assert cache.stats().bytes_pinned == 0
+    assert cache.access(source.extent(8192, 8192)).wait_on_gpu() > 0
+
+
+def test_a_block_of_a_file_there_says_who_reads_it(gpu: Gpu, tmp_path: Path) -> None:
+    path = tmp_path / "data"
+    path.write_bytes(bytes(range(256)) * 64)
+    cache = headrace.Cache(gpu.mover, {gpu.node: 1 << 20, 0: 4096}, placement="gpu:dram")
+    file = headrace.File.open(gpu.machine, path)
+    block = cache.access(file.extent(100, 5000))
+    assert block.wait_on_gpu() % 256 == 100
+    with pytest.raises(headrace.UnsupportedError, match="device_address"):
+        block.wait()
+    assert block.now() is None
+    with pytest.raises(headrace.InvalidError):
+        headrace.Cache(gpu.mover, {gpu.node: 1 << 20}, placement="gpu:hbm2")
