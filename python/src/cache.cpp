@@ -1,5 +1,6 @@
 // Cache, Block and Prefetch.
 #include <nanobind/ndarray.h>
+#include <nanobind/stl/variant.h>
 
 #include <algorithm>
 #include <string_view>
@@ -259,8 +260,10 @@ int get_block_buffer(PyObject* self, Py_buffer* view, int flags) noexcept {
     const std::shared_ptr<Pin> pin = pin_of(*block);
     const ByteView bytes = wait_for(*pin, std::chrono::seconds{60});
     if (pin->block.device_address()) {
-      raise(ErrorCode::unsupported,
-            "memory of a GPU, which CPUs do not reach; wait() and numpy() give the source");
+      PyErr_SetString(PyExc_BufferError,
+                      "memory of a GPU, which CPUs do not reach; wait() and numpy() give the "
+                      "source");
+      throw nb::python_error();
     }
     auto* const data = const_cast<std::byte*>(bytes.data());  // marked read-only
     if (PyBuffer_FillInfo(view, self, data, static_cast<Py_ssize_t>(bytes.size()), 1, flags) != 0) {

@@ -10,6 +10,7 @@
 #include <thread>
 #include <tuple>
 
+#include "headrace/buffer.h"
 #include "headrace/cache.h"
 #include "headrace/file.h"
 #include "headrace/random.h"
