@@ -309,6 +309,33 @@ nb::object await_block(nb::handle self) {
   return call_method(end, "__await__");
 }
 
+// What other libraries take it by.
+void bind_block_arrays(nb::class_<BlockRef>& block) {
+  block
+      .def(
+          "__dlpack__",
+          [](const BlockRef& self, const nb::kwargs& options) {
+            if (const auto copy = on_gpu(self)) return dlpack_of_gpu(*copy, std::nullopt, options);
+            const nb::object array = block_numpy(self, nb::str("uint8"), std::chrono::seconds{60});
+            return call_method(array, "__dlpack__", options);
+          },
+          nb::sig("def __dlpack__(self, **options: typing.Any) -> typing.Any"))
+      .def("__dlpack_device__",
+           [](const BlockRef& self) {
+             const auto copy = on_gpu(self);
+             return copy ? dlpack_device(*copy) : std::pair(1, 0);
+           })
+      .def_prop_ro("__cuda_array_interface__", &block_cuda_array,
+                   nb::sig("def __cuda_array_interface__(self) -> dict[str, object]"),
+                   "The copy for PyTorch and CuPy, read-only, where it is in memory that only a "
+                   "GPU reaches; "
+                   "waits for it. The array does not hold the pin: the block must live as long.")
+      .def_prop_ro("device_address", &device_address,
+                   "Where code of a GPU finds the copy once it is ready; None for what CPUs reach.")
+      .def("wait_on_gpu", &wait_on_gpu, "timeout"_a = 60.0,
+           "device_address, waiting for the copy at most `timeout` seconds.");
+}
+
 void bind_block(nb::module_& m) {
   auto block = nb::class_<BlockRef>(
       m, "Block", nb::type_slots(block_slots),
@@ -332,28 +359,6 @@ void bind_block(nb::module_& m) {
            nb::sig("def numpy(self, dtype: numpy.typing.DTypeLike = 'uint8', timeout: float = 60.0)"
                    " -> numpy.typing.NDArray[typing.Any]"),
            "wait() as an array.")
-      .def(
-          "__dlpack__",
-          [](const BlockRef& self, const nb::kwargs& options) {
-            if (const auto copy = on_gpu(self)) return dlpack_of_gpu(*copy, std::nullopt, options);
-            const nb::object array = block_numpy(self, nb::str("uint8"), std::chrono::seconds{60});
-            return call_method(array, "__dlpack__", options);
-          },
-          nb::sig("def __dlpack__(self, **options: typing.Any) -> typing.Any"))
-      .def("__dlpack_device__",
-           [](const BlockRef& self) {
-             const auto copy = on_gpu(self);
-             return copy ? dlpack_device(*copy) : std::pair(1, 0);
-           })
-      .def_prop_ro("__cuda_array_interface__", &block_cuda_array,
-                   nb::sig("def __cuda_array_interface__(self) -> dict[str, object]"),
-                   "The copy for PyTorch and CuPy, read-only, where it is in memory that only a "
-                   "GPU reaches; "
-                   "waits for it. The array does not hold the pin: the block must live as long.")
-      .def_prop_ro("device_address", &device_address,
-                   "Where code of a GPU finds the copy once it is ready; None for what CPUs reach.")
-      .def("wait_on_gpu", &wait_on_gpu, "timeout"_a = 60.0,
-           "device_address, waiting for the copy at most `timeout` seconds.")
       .def_prop_ro(
           "state", [](const BlockRef& self) { return pin_of(self)->block.state(); },
           "Where the copy is in its life.")
@@ -395,6 +400,7 @@ void bind_block(nb::module_& m) {
         return "Block(" + to_string(pin->block.extent().length) + ", " +
                std::string(to_string(pin->block.state())) + ")";
       });
+  bind_block_arrays(block);
 }
 
 // Other plans go on in its space, for which memory may be allocated: seconds.

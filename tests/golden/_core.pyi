@@ -965,25 +965,6 @@ class Block:
     def numpy(self, dtype: numpy.typing.DTypeLike = 'uint8', timeout: float = 60.0) -> numpy.typing.NDArray[Any]:
         """wait() as an array."""
 
-    def __dlpack__(self, **options: Any) -> Any: ...
-
-    def __dlpack_device__(self) -> tuple[int, int]: ...
-
-    @property
-    def __cuda_array_interface__(self) -> dict[str, object]:
-        """
-        The copy for PyTorch and CuPy, read-only, where it is in memory that only a GPU reaches; waits for it. The array does not hold the pin: the block must live as long.
-        """
-
-    @property
-    def device_address(self) -> int | None:
-        """
-        Where code of a GPU finds the copy once it is ready; None for what CPUs reach.
-        """
-
-    def wait_on_gpu(self, timeout: float = 60.0) -> int:
-        """device_address, waiting for the copy at most `timeout` seconds."""
-
     @property
     def state(self) -> Literal['absent', 'filling', 'ready', 'failed', 'evicting']:
         """Where the copy is in its life."""
@@ -1015,6 +996,25 @@ class Block:
     def __exit__(self, *error: object) -> None: ...
 
     def __repr__(self) -> str: ...
+
+    def __dlpack__(self, **options: Any) -> Any: ...
+
+    def __dlpack_device__(self) -> tuple[int, int]: ...
+
+    @property
+    def __cuda_array_interface__(self) -> dict[str, object]:
+        """
+        The copy for PyTorch and CuPy, read-only, where it is in memory that only a GPU reaches; waits for it. The array does not hold the pin: the block must live as long.
+        """
+
+    @property
+    def device_address(self) -> int | None:
+        """
+        Where code of a GPU finds the copy once it is ready; None for what CPUs reach.
+        """
+
+    def wait_on_gpu(self, timeout: float = 60.0) -> int:
+        """device_address, waiting for the copy at most `timeout` seconds."""
 
     def __buffer__(self, flags: int, /) -> memoryview: ...
 
