@@ -88,9 +88,10 @@ struct MeasureOptions {
   // The time it may take, roughly; what is most worth knowing is measured first, and rows say what
   // was left out. Nothing: all points, until each is certain.
   std::optional<Nanoseconds> budget = std::chrono::seconds{60};
-  // A point is measured again, on fresh memory, until the 95 % interval of its median is narrower
-  // than this part of the median: at least 3 times, at most 9. What others are compared with is
-  // measured whenever one of them is.
+  // A point is measured again, on fresh memory, until the 95 % interval of its median is no wider
+  // than this part of the median: at least 6 times, at most 18, which is asked after 6, 10 and 14;
+  // with a budget 3 times at least. What others are compared with is measured whenever one of them
+  // is.
   double width = 0.03;
   std::uint64_t seed = 1;  // the orders are drawn from it
   // Rows of an earlier session: those that were measured are kept and not measured again.

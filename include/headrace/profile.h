@@ -42,6 +42,7 @@ struct Row {
   std::string unit;                                                // of `value`: "ns", "B/s"
   std::optional<Summary> value;           // over `samples`; nothing: see `reason`
   std::vector<double> samples;            // one per mapping: the median of its repetitions
+  std::vector<std::size_t> launches;      // how many samples each launch gave, in order; empty: one
   std::map<std::string, double> details;  // further numbers; the experiment says which and in what
   // How it was measured. "noisy": while something else ran; "few": on fewer than three mappings;
   // "shrunk": in buffers smaller than the caches ask for, on a small node; "fitted": not quoted but
@@ -85,23 +86,26 @@ struct Profile {
   Status save(const std::filesystem::path& path) const;
 };
 
-// One point of two profiles.
+// One point of two profiles, or of several of each side.
 struct Difference {
   enum class Outcome : std::uint8_t {
-    same,      // within what the two vary by themselves
+    same,      // within what it varies by itself
     changed,   // beyond it
-    noisy,     // one of the two was measured in a noisy moment: not judged
-    only_old,  // measured in one of them alone
+    noisy,     // measured in a noisy moment, once on its side: not judged
+    too_few,   // of several runs one on each side has it, as all of its experiment: not judged
+    only_old,  // measured on one side alone
     only_new,
-    unmeasured,  // in neither
+    unmeasured,  // on neither
   };
   std::string key;
   std::string unit;
   Outcome outcome = Outcome::unmeasured;
-  std::optional<double> old_value;
+  std::optional<double> old_value;  // of several runs the geometric mean
   std::optional<double> new_value;
   std::optional<double> ratio;  // new / old
   double threshold = 0;         // of |ln(ratio)|, above which it is a change
+  std::size_t old_runs = 0;     // that these are of
+  std::size_t new_runs = 0;
 };
 
 std::string_view to_string(Difference::Outcome outcome);
@@ -117,27 +121,35 @@ struct Shift {
 };
 
 struct Comparison {
-  std::vector<Difference> rows;  // in the order of the old profile, then what only the new one has
+  std::vector<Difference> rows;  // in the order of the old profiles, then what only new ones have
   std::vector<Shift> shifts;
   bool changed() const;
+  // How many rows were judged, and how many there were to judge: those with an old value. Where
+  // few were, "nothing changed" says nothing.
+  std::size_t judged() const;
+  std::size_t expected() const;
 };
 
 struct CompareOptions {
   // No difference below this counts, however certain: 5 %.
   double least = 0.05;
-  // Nor a shift of a whole experiment below this: on shared hosts everything drifts together by
-  // some per cent within minutes (docs/design/compare.md).
+  // Nor a shift of a whole experiment below this where each side has one run: on shared hosts
+  // everything drifts together by some per cent within minutes (docs/design/compare.md).
   double least_shift = 0.08;
 };
 
-// Several launches of one measurement as one profile: all samples of a point together, since a
-// process keeps the luck of where its memory lies; a launch in a noisy moment is left out where a
-// quiet one is known. The machine learns from all rows. Budget, noise checks and rounds are
-// added up; the other conditions are the first's, and their number is `launches`. invalid: none, or
-// of two machines.
+// Several launches of one measurement as one profile: all samples of a point together, and the
+// interval over launches (statistics.h), since a process keeps the luck of where its memory lies; a
+// launch in a noisy moment is left out where a quiet one is known. The machine learns from all
+// rows. Budget, noise checks and rounds are added up; the other conditions are the first's, and
+// their number is `launches`. invalid: none, or of two machines.
 Result<Profile> merge(std::span<const Profile> launches);
 
-// The test is stated in docs/design/compare.md.
+// The test is stated in docs/design/compare.md. With several runs on a side, what runs differ by is
+// what a difference is held against, and noisy rows are judged too. Best measured in turn: old,
+// new, old, new. Requires: at least one profile on each side.
+Comparison compare(std::span<const Profile> before, std::span<const Profile> after,
+                   const CompareOptions& options = {});
 Comparison compare(const Profile& before, const Profile& after, const CompareOptions& options = {});
 
 }  // namespace HEADRACE_API headrace

@@ -202,7 +202,11 @@ void bind_statistics(nb::module_& m) {
       .field("mad", &Summary::mad, "Median absolute deviation, unscaled.")
       .field("min", &Summary::min, "")
       .field("max", &Summary::max, "")
-      .field("interval95", &Summary::interval95, "Percentile bootstrap of the median.");
+      .field("interval", &Summary::interval, "Of the median, by `coverage`; else a range.")
+      .field("coverage", &Summary::coverage,
+             "The stated chance that `interval` holds the true median; None: fewer than six runs.")
+      .field("launches", &Summary::launches, "That the runs are of.")
+      .computed("interval_words", &interval_words, "What `interval` is: '95 %', 'range of 3'.");
   m.def(
       "summarize", [](const std::vector<double>& samples) { return summarize(samples); },
       "samples"_a, "The summary, or None for no samples.");

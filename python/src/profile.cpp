@@ -34,7 +34,11 @@ std::optional<double> number(const Row& row) {
 
 template <double Interval::* member>
 std::optional<double> bound(const Row& row) {
-  return row.value ? std::optional(row.value->interval95.*member) : std::nullopt;
+  return row.value ? std::optional(row.value->interval.*member) : std::nullopt;
+}
+
+std::optional<std::string> interval_of(const Row& row) {
+  return row.value ? std::optional(interval_words(*row.value)) : std::nullopt;
 }
 
 void bind_row(nb::module_& m) {
@@ -47,9 +51,13 @@ void bind_row(nb::module_& m) {
       .computed("mad", &number<&Summary::mad>, "Median absolute deviation, unscaled.")
       .computed("min", &number<&Summary::min>, "The least sample.")
       .computed("max", &number<&Summary::max>, "The largest sample.")
-      .computed("low", &bound<&Interval::low>, "The lower end of the median's 95 % interval.")
-      .computed("high", &bound<&Interval::high>, "The upper end of the median's 95 % interval.")
+      .computed("low", &bound<&Interval::low>, "The lower end of `interval`.")
+      .computed("high", &bound<&Interval::high>, "The upper end of `interval`.")
+      .computed("interval", &interval_of,
+                "What low to high is: '95 %' or '95 % of 6 launches', an interval of the median; "
+                "'range of 3' of fewer than six.")
       .field("samples", &Row::samples, "One per mapping of memory.")
+      .field("launches", &Row::launches, "How many samples each launch gave; empty: one launch.")
       .field("details", &Row::details, "Further numbers; the experiment says which.")
       .field("flags", &Row::flags,
              "noisy, few, shrunk, fitted; without a number: absent, left_out, stopped.")
@@ -158,37 +166,57 @@ void bind_findings(nb::module_& m) {
       "launches"_a, "Several launches of one measurement as one profile: all samples together.");
 }
 
+// One profile, or several runs.
+using Runs = std::variant<Profile, std::vector<Profile>>;
+
+std::vector<Profile> runs_of(const Runs& runs) {
+  if (const auto* one = std::get_if<Profile>(&runs)) return {*one};
+  return std::get<std::vector<Profile>>(runs);
+}
+
 void bind_comparison(nb::module_& m) {
   Record<Difference>(m, "Difference", "One point of two profiles.")
       .field("key", &Difference::key, "Experiment and parameters.")
       .field("unit", &Difference::unit, "The unit of both values.")
-      .field("outcome", &Difference::outcome, "changed: by more than noise; noisy: not judged.")
-      .field("old_value", &Difference::old_value, "Median; None if not measured.")
-      .field("new_value", &Difference::new_value, "Median; None if not measured.")
+      .field("outcome", &Difference::outcome,
+             "changed: by more than noise; noisy, too_few: not judged.")
+      .field("old_value", &Difference::old_value,
+             "Median, of several runs the geometric mean of them; None if not measured.")
+      .field("new_value", &Difference::new_value, "As old_value.")
       .field("ratio", &Difference::ratio, "new / old.")
-      .field("threshold", &Difference::threshold, "A larger |ln(ratio)| is a change.");
+      .field("threshold", &Difference::threshold, "A larger |ln(ratio)| is a change.")
+      .field("old_runs", &Difference::old_runs, "Runs that old_value is of.")
+      .field("new_runs", &Difference::new_runs, "Runs that new_value is of.");
   Record<Shift>(m, "Shift", "All rows of one experiment together.")
       .field("experiment", &Shift::experiment, "latency, bandwidth, ...")
       .field("rows", &Shift::rows, "How many rows were judged.")
       .field("ratio", &Shift::ratio, "Median of new / old.")
       .field("threshold", &Shift::threshold, "A larger |ln(ratio)| is a change.")
-      .field("changed", &Shift::changed, "Beyond the threshold, and judged by five rows or more.");
+      .field("changed", &Shift::changed,
+             "Beyond the threshold, and judged by five rows, of several runs by two.");
   Record<Comparison>(m, "Comparison", "What differs between two profiles.")
       .field("rows", &Comparison::rows,
              "In the order of the old profile, then those that only the new one has.")
       .field("shifts", &Comparison::shifts, "One per experiment.")
-      .computed("changed", &Comparison::changed, "Whether any row or any experiment changed.");
+      .computed("changed", &Comparison::changed, "Whether any row or any experiment changed.")
+      .computed("judged", &Comparison::judged, "How many rows were judged.")
+      .computed("expected", &Comparison::expected, "How many rows have an old value.");
   m.def(
       "compare",
-      [](const Profile& before, const Profile& after, double least) {
+      [](const Runs& before, const Runs& after, double least) {
         if (!(least >= 0 && std::isfinite(least))) {
           raise(ErrorCode::invalid, "least must be 0 or more; 0.05 is 5 %");
         }
+        const std::vector<Profile> old_runs = runs_of(before), new_runs = runs_of(after);
+        if (old_runs.empty() || new_runs.empty()) {
+          raise(ErrorCode::invalid, "a side without profiles; give at least one of each");
+        }
         const GilRelease release;
-        return compare(before, after, {.least = least});
+        return compare(old_runs, new_runs, {.least = least});
       },
       "before"_a, "after"_a, "least"_a = 0.05,
-      "What differs beyond noise, and by at least `least`, a share of the old value.");
+      "What differs beyond noise, and by at least `least`, a share of the old value. Of several "
+      "profiles of a side, runs of the same, noise is what these differ by.");
 }
 
 }  // namespace

@@ -2,7 +2,12 @@
 
 #include <gtest/gtest.h>
 
+#include <cmath>
+#include <map>
+#include <numeric>
 #include <vector>
+
+#include "headrace/random.h"
 
 namespace headrace {
 namespace {
@@ -10,11 +15,11 @@ namespace {
 using Samples = std::vector<double>;
 
 TEST(Statistics, NothingComesOfNothing) {
-  Random random{1};
   EXPECT_FALSE(median(Samples{}));
   EXPECT_FALSE(median_absolute_deviation(Samples{}));
   EXPECT_FALSE(quantile(Samples{}, 0.5));
-  EXPECT_FALSE(bootstrap_median_interval(Samples{}, random));
+  EXPECT_FALSE(median_interval(Samples{}));
+  EXPECT_FALSE(launch_interval(Samples{}, {}));
   EXPECT_FALSE(summarize(Samples{}));
 }
 
@@ -35,33 +40,105 @@ TEST(Statistics, MadIgnoresAnOutlier) {
   EXPECT_EQ(median_absolute_deviation(Samples{1, 2, 3, 4, 5000}), 1);
 }
 
-TEST(Statistics, BootstrapIntervalHoldsTheMedianAndNarrowsWithSamples) {
-  Random random{11};
-  auto width = [&](std::size_t n) {
-    Samples samples(n);
-    for (double& sample : samples) sample = random.unit();
-    const auto interval = *bootstrap_median_interval(samples, random);
-    EXPECT_LE(interval.low, *median(samples));
-    EXPECT_GE(interval.high, *median(samples));
-    return interval.high - interval.low;
-  };
-  EXPECT_GT(width(10), width(1000));
+// How many of `n` samples may lie below the median, at least and at most, for the interval to hold
+// it: all are told apart by their place among 1, ..., n.
+std::pair<std::size_t, std::size_t> below_in_interval(std::size_t n) {
+  Samples samples(n);
+  std::iota(samples.begin(), samples.end(), 1);
+  const Interval interval = *median_interval(samples);
+  return {static_cast<std::size_t>(interval.low), static_cast<std::size_t>(interval.high) - 1};
 }
 
-// The promise of a 95 % interval: over many experiments it holds the true median about that often.
-// The percentile bootstrap is known to be a little too narrow for small samples.
-TEST(Statistics, BootstrapIntervalCoversTheTruth) {
-  Random random{5};
-  int covered = 0;
-  constexpr int kExperiments = 400;
-  for (int e = 0; e < kExperiments; ++e) {
-    Samples samples(31);
-    for (double& sample : samples) sample = random.unit();
-    const auto interval = *bootstrap_median_interval(samples, random, 0.95, 200);
-    if (interval.low <= 0.5 && 0.5 <= interval.high) ++covered;
+// By the number of heads among n throws of a coin, and how many of them did not leave before.
+using Walk = std::map<std::size_t, double>;
+
+Walk thrown_once_more(const Walk& walk) {
+  Walk next;
+  for (const auto& [heads, chance] : walk) {
+    next[heads] += chance / 2;
+    next[heads + 1] += chance / 2;
   }
-  EXPECT_GT(covered, kExperiments * 88 / 100);
-  EXPECT_LT(covered, kExperiments);
+  return next;
+}
+
+// The promise that one may look at the interval of 6, 7, ... 24 samples and stop when one likes it:
+// exact for all distributions, by all ways that samples may fall on the two sides of the median.
+TEST(MedianInterval, HoldsTheMedianWheneverOneStops) {
+  Walk walk{{0, 1.0}};
+  double missed = 0;
+  for (std::size_t n = 1; n <= 24; ++n) {
+    walk = thrown_once_more(walk);
+    if (n < kLeastForInterval) continue;
+    const auto [least, most] = below_in_interval(n);
+    for (auto at = walk.begin(); at != walk.end();) {
+      const bool held = least <= at->first && at->first <= most;
+      if (!held) missed += at->second;
+      at = held ? std::next(at) : walk.erase(at);
+    }
+  }
+  EXPECT_LE(missed, 1 - kCoverage);
+  EXPECT_GT(missed, 0.045) << "wider than it need be";
+}
+
+TEST(MedianInterval, HoldsTheMedianOfAnyFixedNumber) {
+  for (std::size_t n = kLeastForInterval; n <= 1200; n += n < 60 ? 1 : 57) {
+    const auto [least, most] = below_in_interval(n);
+    double held = 0;
+    const auto count = static_cast<double>(n);
+    for (std::size_t k = least; k <= most; ++k) {
+      const auto heads = static_cast<double>(k);
+      held += std::exp(std::lgamma(count + 1) - std::lgamma(heads + 1) -
+                       std::lgamma(count - heads + 1) - count * std::log(2));
+    }
+    EXPECT_GE(held, kCoverage) << n;
+    EXPECT_TRUE(n <= 24 || held <= 0.99) << n << ": wider than it need be";
+  }
+  EXPECT_TRUE(median_interval(Samples(1'000'000, 1.0)));
+}
+
+TEST(MedianInterval, TakesSixSamples) {
+  EXPECT_FALSE(median_interval(Samples{1, 2, 3, 4, 5}));
+  const auto found = *median_interval(Samples{3, 1, 2, 6, 5, 4});
+  EXPECT_EQ(found.low, 1);
+  EXPECT_EQ(found.high, 6);
+}
+
+TEST(LaunchInterval, TakesSixLaunchesAndSeesThatTheyDiffer) {
+  const std::vector<std::size_t> five(5, 6), six(6, 6);
+  Samples alike(36), apart(36);
+  for (std::size_t i = 0; i < 36; ++i) {
+    alike[i] = double(i % 6);       // the same in each launch
+    apart[i] = double(i / 6) * 10;  // and the same in all of one
+  }
+  EXPECT_FALSE(launch_interval(Samples(30, 1.0), five));
+  const auto near = *launch_interval(alike, six), far = *launch_interval(apart, six);
+  EXPECT_LE(near.high - near.low, 4);
+  EXPECT_EQ(far.low, 0) << "the bootstrap draws one launch six times now and then";
+  EXPECT_EQ(far.high, 50);
+  const auto as_one = *median_interval(apart);
+  EXPECT_LT(as_one.high - as_one.low, far.high - far.low);
+}
+
+TEST(Summary, SaysWhatItsIntervalIs) {
+  const Summary three = *summarize(Samples{3, 1, 2});
+  EXPECT_EQ(three.interval.low, 1);
+  EXPECT_EQ(three.interval.high, 3);
+  EXPECT_FALSE(three.coverage);
+  EXPECT_EQ(interval_words(three), "range of 3");
+  EXPECT_EQ(interval_words(*summarize(Samples{1, 2, 3, 4, 5})), "range of 5");
+  const Summary seven = *summarize(Samples{1, 2, 3, 4, 5, 6, 7});
+  EXPECT_EQ(seven.coverage, 0.95);
+  EXPECT_EQ(interval_words(seven), "95 %");
+  const std::vector<std::size_t> two{3, 4}, one{7};
+  const Summary launches = *summarize(Samples{1, 2, 3, 11, 12, 13, 14}, two);
+  EXPECT_EQ(launches.interval.low, 2) << "the launches' medians";
+  EXPECT_EQ(launches.interval.high, 12.5);
+  EXPECT_EQ(launches.max, 14);
+  EXPECT_EQ(interval_words(launches), "range of 2 launches");
+  EXPECT_EQ(interval_words(*summarize(Samples(7, 1.0), one)), "95 %");
+  const std::vector<std::size_t> six(6, 1);
+  EXPECT_EQ(interval_words(*summarize(Samples(6, 1.0), six)), "95 % of 6 launches");
+  EXPECT_EQ(interval_words({}), "unknown");
 }
 
 TEST(Statistics, SummaryIsTheSameForTheSameSamples) {
@@ -71,7 +148,7 @@ TEST(Statistics, SummaryIsTheSameForTheSameSamples) {
   EXPECT_EQ(a.median, 3);
   EXPECT_EQ(a.min, 1);
   EXPECT_EQ(a.max, 5);
-  EXPECT_EQ(a.interval95.low, b.interval95.low);
+  EXPECT_EQ(a.interval.low, b.interval.low);
 }
 
 }  // namespace

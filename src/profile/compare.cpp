@@ -1,32 +1,35 @@
-// What differs between two profiles. Works on logarithms of ratios, so that twice as fast and half
-// as fast are equally far; why the test is as it is: docs/design/compare.md.
+// What differs between two profiles, or two groups of them. Works on logarithms of ratios, so that
+// twice as fast and half as fast are equally far; why the test is as it is: docs/design/compare.md.
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <numeric>
 #include <unordered_map>
 
+#include "core/check.h"
 #include "headrace/profile.h"
+#include "profile/between_runs.h"
 
 namespace headrace {
 namespace {
+
+using between_runs::two_sided_t;
+using between_runs::two_sided_z;
+using between_runs::Variance;
 
 // MAD to standard deviation, and standard error of a median to that of a mean, of a normal
 // distribution.
 constexpr double kSigmaOfMad = 1.4826;
 constexpr double kMedianCost = 1.2533;
-// A shift of a whole experiment is judged by its rows; fewer say too little.
+// A shift of a whole experiment between two runs is judged by its rows; fewer say too little.
 constexpr std::size_t kLeastRows = 5;
-// The chance that one of all judgements of a comparison is a false alarm, if the noise
-// were normal.
+// The chance that one of all judgements of a comparison is a false alarm, if the noise were normal:
+// of two runs, and of groups of runs by a single row, and by an experiment as a whole.
 constexpr double kFalseAlarm = 0.01;
-
-// z with P(|N(0,1)| > z) = p: rational approximation 26.2.23 of Abramowitz and Stegun, error below
-// 4.5e-4.
-double two_sided_z(double p) {
-  const double t = std::sqrt(-2 * std::log(p / 2));
-  return t - (2.515517 + t * (0.802853 + t * 0.010328)) /
-                 (1 + t * (1.432788 + t * (0.189269 + t * 0.001308)));
-}
+constexpr double kFalseRow = 0.01;
+constexpr double kFalseShift = 0.02;
+// Noisy runs of a row are left out where so many quiet ones of their side remain.
+constexpr std::size_t kEnoughQuiet = 3;
 
 std::vector<double> logarithms(const std::vector<double>& values) {
   std::vector<double> logs;
@@ -34,6 +37,10 @@ std::vector<double> logarithms(const std::vector<double>& values) {
     if (value > 0) logs.push_back(std::log(value));
   }
   return logs;
+}
+
+double mean(const std::vector<double>& values) {
+  return std::accumulate(values.begin(), values.end(), 0.0) / static_cast<double>(values.size());
 }
 
 // What the MAD of n samples is to be multiplied by, as it comes out too small for few (Croux and
@@ -50,90 +57,257 @@ double sigma(const Row& row) {
          median_absolute_deviation(logs).value_or(0);
 }
 
-bool has_value(const Row* row) { return row != nullptr && row->value && row->value->median > 0; }
+// One row in the runs of one side that have a value of it.
+struct Side {
+  struct Value {
+    const Row* row;
+    std::size_t run;
+  };
+  std::vector<Value> values;
 
-struct Pair {
-  const Row* before = nullptr;
-  const Row* after = nullptr;
-  bool judged() const {
-    return has_value(before) && has_value(after) && !before->has_flag("noisy") &&
-           !after->has_flag("noisy");
+  std::size_t runs() const { return values.size(); }
+  // By run.
+  std::vector<double> logs() const {
+    std::vector<double> found;
+    for (const Value& each : values) found.push_back(std::log(each.row->value->median));
+    return found;
   }
-  double log_ratio() const { return std::log(after->value->median / before->value->median); }
-  double sigma_of_both() const { return std::max(sigma(*before), sigma(*after)); }
-  // Standard error of log_ratio() if single samples vary by `s`.
-  double error(double s) const {
-    const auto n = [](const Row& row) { return std::max<double>(1, double(row.samples.size())); };
-    return kMedianCost * s * std::sqrt(1 / n(*before) + 1 / n(*after));
+  bool once_and_noisy() const { return runs() == 1 && values[0].row->has_flag("noisy"); }
+
+  void leave_noisy_out() {
+    const auto noisy = [](const Value& value) { return value.row->has_flag("noisy"); };
+    const auto count = static_cast<std::size_t>(std::ranges::count_if(values, noisy));
+    if (runs() - count >= kEnoughQuiet) std::erase_if(values, noisy);
   }
 };
 
-std::vector<Pair> pair_up(const Profile& before, const Profile& after) {
+struct Pair {
+  const Row* any = nullptr;
+  Side before;
+  Side after;
+
+  const std::string& experiment() const { return any->experiment; }
+  bool comparable() const { return before.runs() > 0 && after.runs() > 0; }
+  bool judged() const {
+    return comparable() && !before.once_and_noisy() && !after.once_and_noisy();
+  }
+  double log_ratio() const { return mean(after.logs()) - mean(before.logs()); }
+  // The standard error of log_ratio() if what one run gives varies by `s`.
+  double error_of_runs(double s) const {
+    return s * std::sqrt(1 / double(before.runs()) + 1 / double(after.runs()));
+  }
+
+  // Where there are two runs: by the samples in them.
+  double sigma_of_both() const {
+    return std::max(sigma(*before.values[0].row), sigma(*after.values[0].row));
+  }
+  double error_of_samples(double s) const {
+    const auto n = [](const Side& side) {
+      return std::max<double>(1, double(side.values[0].row->samples.size()));
+    };
+    return kMedianCost * s * std::sqrt(1 / n(before) + 1 / n(after));
+  }
+};
+
+std::vector<Pair> pair_up(std::span<const Profile> before, std::span<const Profile> after) {
   std::vector<Pair> pairs;
   std::unordered_map<std::string, std::size_t> known;
-  for (const Row& row : before.rows) {
-    if (known.emplace(row.key(), pairs.size()).second) pairs.push_back({&row, nullptr});
-  }
-  for (const Row& row : after.rows) {
-    const auto [at, is_new] = known.emplace(row.key(), pairs.size());
-    if (is_new) {
-      pairs.push_back({nullptr, &row});
-    } else {
-      pairs[at->second].after = &row;
+  const auto add = [&](std::span<const Profile> runs, Side Pair::* side) {
+    for (std::size_t run = 0; run < runs.size(); ++run) {
+      for (const Row& row : runs[run].rows) {
+        const auto [at, is_new] = known.emplace(row.key(), pairs.size());
+        if (is_new) pairs.push_back({.any = &row});
+        Side& found = pairs[at->second].*side;
+        const bool twice = !found.values.empty() && found.values.back().run == run;
+        if (!twice && row.value && row.value->median > 0) found.values.push_back({&row, run});
+      }
     }
+  };
+  add(before, &Pair::before);
+  add(after, &Pair::after);
+  for (Pair& pair : pairs) {
+    pair.before.leave_noisy_out();
+    pair.after.leave_noisy_out();
   }
   return pairs;
 }
 
-// The usual sigma of an experiment's rows: a row whose three samples happen to agree is not more
-// certain than its neighbours.
-std::map<std::string, double> usual_sigmas(const std::vector<Pair>& pairs) {
-  std::map<std::string, std::vector<double>> all;
+using ByExperiment = std::map<std::string, std::vector<const Pair*>>;
+
+ByExperiment judged_by_experiment(const std::vector<Pair>& pairs) {
+  ByExperiment all;
   for (const Pair& pair : pairs) {
-    if (pair.judged()) all[pair.before->experiment].push_back(pair.sigma_of_both());
+    if (pair.judged()) all[pair.experiment()].push_back(&pair);
   }
-  std::map<std::string, double> usual;
-  for (const auto& [experiment, sigmas] : all) usual[experiment] = median(sigmas).value_or(0);
-  return usual;
+  return all;
 }
 
-Difference judge(const Pair& pair, double usual, double z, double least) {
-  const Row& row = pair.before != nullptr ? *pair.before : *pair.after;
-  Difference found{.key = row.key(), .unit = row.unit};
-  if (has_value(pair.before)) found.old_value = pair.before->value->median;
-  if (has_value(pair.after)) found.new_value = pair.after->value->median;
-  if (!found.old_value || !found.new_value) {
-    if (found.old_value) found.outcome = Difference::Outcome::only_old;
-    if (found.new_value) found.outcome = Difference::Outcome::only_new;
+// By row: from where on its difference counts.
+using Thresholds = std::unordered_map<const Pair*, double>;
+
+// Two runs: a difference is held against the spread of the samples in them.
+class TwoRuns {
+ public:
+  TwoRuns(const ByExperiment& rows, const CompareOptions& options) : rows_(rows) {
+    std::size_t judgements = rows.size() + 1;
+    for (const auto& [experiment, pairs] : rows) judgements += pairs.size();
+    // Bonferroni: the more rows are judged, the further out one has to be.
+    z_ = two_sided_z(kFalseAlarm / static_cast<double>(judgements));
+    least_ = std::log1p(options.least);
+    least_shift_ = std::log1p(std::max(options.least, options.least_shift));
+  }
+
+  Thresholds thresholds() const {
+    Thresholds all;
+    for (const auto& [experiment, pairs] : rows_) {
+      // A row whose three samples happen to agree is not more certain than its neighbours.
+      std::vector<double> sigmas;
+      for (const Pair* pair : pairs) sigmas.push_back(pair->sigma_of_both());
+      const double usual = *median(sigmas);
+      for (const Pair* pair : pairs) {
+        const double error = pair->error_of_samples(std::max(usual, pair->sigma_of_both()));
+        all[pair] = std::max(least_, z_ * error);
+      }
+    }
+    return all;
+  }
+
+  std::vector<Shift> shifts() const {
+    std::vector<Shift> all;
+    for (const auto& [experiment, pairs] : rows_) {
+      std::vector<double> logs;
+      for (const Pair* pair : pairs) logs.push_back(pair->log_ratio());
+      const double spread = kSigmaOfMad * *median_absolute_deviation(logs);
+      const double error = kMedianCost * spread / std::sqrt(double(logs.size()));
+      const double middle = *median(logs);
+      Shift shift{.experiment = experiment,
+                  .rows = logs.size(),
+                  .ratio = std::exp(middle),
+                  .threshold = std::max(least_shift_, z_ * error)};
+      shift.changed = logs.size() >= kLeastRows && std::abs(middle) > shift.threshold;
+      all.push_back(shift);
+    }
+    return all;
+  }
+
+ private:
+  const ByExperiment& rows_;
+  double z_ = 0;
+  double least_ = 0;
+  double least_shift_ = 0;
+};
+
+// Groups of runs: a difference is held against what runs of one side differ by.
+class Groups {
+ public:
+  Groups(const ByExperiment& rows, std::size_t before, std::size_t after,
+         const CompareOptions& options)
+      : rows_(rows), before_(before), after_(after), least_(std::log1p(options.least)) {
+    for (const auto& [experiment, pairs] : rows) judged_ += pairs.size();
+  }
+
+  Thresholds thresholds() const {
+    Thresholds all;
+    for (const auto& [experiment, pairs] : rows_) {
+      std::vector<Variance> own;
+      for (const Pair* pair : pairs) {
+        own.push_back(between_runs::pooled(std::array{pair->before.logs(), pair->after.logs()}));
+      }
+      const std::vector<Variance> found = between_runs::moderated(own);
+      for (std::size_t i = 0; i < pairs.size(); ++i) {
+        if (found[i].freedom == 0) continue;
+        const double error = pairs[i]->error_of_runs(std::sqrt(found[i].value));
+        all[pairs[i]] = threshold(kFalseRow / double(judged_), error, found[i].freedom);
+      }
+    }
+    return all;
+  }
+
+  // The level of an experiment in each run is a number like that of a row.
+  std::vector<Shift> shifts() const {
+    std::vector<Shift> all;
+    std::vector<Variance> own;
+    std::vector<double> differences;
+    std::vector<double> errors;  // for a standard deviation of 1
+    for (const auto& [experiment, pairs] : rows_) {
+      const auto sides =
+          std::array{levels(pairs, &Pair::before, before_), levels(pairs, &Pair::after, after_)};
+      own.push_back(between_runs::pooled(sides));
+      differences.push_back(mean(sides[1]) - mean(sides[0]));
+      errors.push_back(std::sqrt(1 / double(sides[0].size()) + 1 / double(sides[1].size())));
+      all.push_back(
+          {.experiment = experiment, .rows = pairs.size(), .ratio = std::exp(differences.back())});
+    }
+    const std::vector<Variance> found = between_runs::moderated(own);
+    for (std::size_t i = 0; i < all.size(); ++i) {
+      const double error = errors[i] * std::sqrt(found[i].value);
+      all[i].threshold = threshold(kFalseShift / double(all.size()), error, found[i].freedom);
+      const bool known = all[i].rows > 1 && found[i].freedom > 0;
+      all[i].changed = known && std::abs(differences[i]) > all[i].threshold;
+    }
+    return all;
+  }
+
+ private:
+  double threshold(double false_alarm, double error, double freedom) const {
+    return std::max(least_, two_sided_t(false_alarm, freedom) * error);
+  }
+
+  // By run of a side: the median over rows of how far they are from their own middle.
+  std::vector<double> levels(const std::vector<const Pair*>& pairs, Side Pair::* side,
+                             std::size_t runs) const {
+    std::vector<std::vector<double>> by_run(runs);
+    for (const Pair* pair : pairs) {
+      const double middle = (mean(pair->before.logs()) + mean(pair->after.logs())) / 2;
+      for (const Side::Value& value : (pair->*side).values) {
+        by_run[value.run].push_back(std::log(value.row->value->median) - middle);
+      }
+    }
+    std::vector<double> found;
+    for (const std::vector<double>& logs : by_run) {
+      if (!logs.empty()) found.push_back(*median(logs));
+    }
+    return found;
+  }
+
+  const ByExperiment& rows_;
+  const std::size_t before_;
+  const std::size_t after_;
+  const double least_;
+  std::size_t judged_ = 0;
+};
+
+Difference difference_of(const Pair& pair, const Thresholds& thresholds) {
+  using enum Difference::Outcome;
+  Difference found{.key = pair.any->key(),
+                   .unit = pair.any->unit,
+                   .old_runs = pair.before.runs(),
+                   .new_runs = pair.after.runs()};
+  const auto value = [](const Side& side) {
+    return side.runs() == 1 ? side.values[0].row->value->median : std::exp(mean(side.logs()));
+  };
+  if (found.old_runs > 0) found.old_value = value(pair.before);
+  if (found.new_runs > 0) found.new_value = value(pair.after);
+  if (!pair.comparable()) {
+    found.outcome = found.old_value ? only_old : found.new_value ? only_new : unmeasured;
     return found;
   }
   found.ratio = *found.new_value / *found.old_value;
-  found.threshold = std::max(least, z * pair.error(std::max(usual, pair.sigma_of_both())));
-  const bool beyond = std::abs(pair.log_ratio()) > found.threshold;
-  found.outcome = !pair.judged() ? Difference::Outcome::noisy
-                  : beyond       ? Difference::Outcome::changed
-                                 : Difference::Outcome::same;
+  found.outcome = pair.judged() ? too_few : noisy;
+  if (const auto at = thresholds.find(&pair); at != thresholds.end()) {
+    found.threshold = at->second;
+    found.outcome = std::abs(pair.log_ratio()) > found.threshold ? changed : same;
+  }
   return found;
 }
 
-std::vector<Shift> shifts_of(const std::vector<Pair>& pairs, double z, double least) {
-  std::map<std::string, std::vector<double>> ratios;
-  for (const Pair& pair : pairs) {
-    if (pair.judged()) ratios[pair.before->experiment].push_back(pair.log_ratio());
-  }
-  std::vector<Shift> shifts;
-  for (const auto& [experiment, logs] : ratios) {
-    const double spread = kSigmaOfMad * *median_absolute_deviation(logs);
-    const double error = kMedianCost * spread / std::sqrt(double(logs.size()));
-    const double middle = *median(logs);
-    Shift shift{.experiment = experiment,
-                .rows = logs.size(),
-                .ratio = std::exp(middle),
-                .threshold = std::max(least, z * error)};
-    shift.changed = logs.size() >= kLeastRows && std::abs(middle) > shift.threshold;
-    shifts.push_back(shift);
-  }
-  return shifts;
+template <class Judge>
+Comparison judged_by(const Judge& judge, const std::vector<Pair>& pairs) {
+  const Thresholds thresholds = judge.thresholds();
+  Comparison comparison;
+  for (const Pair& pair : pairs) comparison.rows.push_back(difference_of(pair, thresholds));
+  comparison.shifts = judge.shifts();
+  return comparison;
 }
 
 }  // namespace
@@ -143,6 +317,7 @@ std::string_view to_string(Difference::Outcome outcome) {
     case Difference::Outcome::same: return "same";
     case Difference::Outcome::changed: return "changed";
     case Difference::Outcome::noisy: return "noisy";
+    case Difference::Outcome::too_few: return "too_few";
     case Difference::Outcome::only_old: return "only_old";
     case Difference::Outcome::only_new: return "only_new";
     case Difference::Outcome::unmeasured: return "unmeasured";
@@ -157,21 +332,28 @@ bool Comparison::changed() const {
          });
 }
 
-Comparison compare(const Profile& before, const Profile& after, const CompareOptions& options) {
+std::size_t Comparison::judged() const {
+  return static_cast<std::size_t>(std::ranges::count_if(rows, [](const Difference& row) {
+    return row.outcome == Difference::Outcome::same || row.outcome == Difference::Outcome::changed;
+  }));
+}
+
+std::size_t Comparison::expected() const {
+  return static_cast<std::size_t>(
+      std::ranges::count_if(rows, [](const Difference& row) { return row.old_value.has_value(); }));
+}
+
+Comparison compare(std::span<const Profile> before, std::span<const Profile> after,
+                   const CompareOptions& options) {
+  CHECK(!before.empty() && !after.empty());
   const std::vector<Pair> pairs = pair_up(before, after);
-  const auto usual = usual_sigmas(pairs);
-  const auto judged = static_cast<std::size_t>(std::ranges::count_if(pairs, &Pair::judged));
-  // Bonferroni: the more rows are judged, the further out one has to be.
-  const double z = two_sided_z(kFalseAlarm / static_cast<double>(judged + usual.size() + 1));
-  const double least = std::log1p(options.least);
-  Comparison comparison;
-  for (const Pair& pair : pairs) {
-    const Row& row = pair.before != nullptr ? *pair.before : *pair.after;
-    const auto sigma = usual.find(row.experiment);
-    comparison.rows.push_back(judge(pair, sigma == usual.end() ? 0 : sigma->second, z, least));
-  }
-  comparison.shifts = shifts_of(pairs, z, std::log1p(std::max(options.least, options.least_shift)));
-  return comparison;
+  const ByExperiment rows = judged_by_experiment(pairs);
+  if (before.size() + after.size() == 2) return judged_by(TwoRuns(rows, options), pairs);
+  return judged_by(Groups(rows, before.size(), after.size(), options), pairs);
+}
+
+Comparison compare(const Profile& before, const Profile& after, const CompareOptions& options) {
+  return compare(std::span(&before, 1), std::span(&after, 1), options);
 }
 
 }  // namespace headrace

@@ -1,7 +1,6 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-
 #include <cmath>
 
 #include "headrace/profile.h"
@@ -101,7 +100,126 @@ TEST(CompareTest, RowsInOneAloneNoisyOnesAndThoseWithoutAValueAreSaidSo) {
   EXPECT_EQ(found.rows[2].outcome, Difference::Outcome::noisy);
   EXPECT_EQ(found.rows[3].outcome, Difference::Outcome::only_new);
   EXPECT_FALSE(found.changed());
-  EXPECT_FALSE(compare({}, {}).changed());
+  EXPECT_FALSE(compare(Profile{}, Profile{}).changed());
+}
+
+// What runs of a machine look like: rows of two experiments that move together from run to run,
+// each with noise of its own, larger in some; one value in 20 is off by a third, which is
+// flagged if `flags`.
+class Runs {
+ public:
+  explicit Runs(std::uint64_t seed, bool flags = false) : random_(seed), flags_(flags) {}
+
+  // `factor`: of the rows of "stream", or of one row of it alone.
+  std::vector<Profile> runs(std::size_t count, double factor = 1, bool in_one_row = false) {
+    std::vector<Profile> made(count);
+    for (Profile& profile : made) {
+      for (const std::string experiment : {"copy", "stream"}) {
+        const double level = 0.02 * normal();
+        for (std::size_t i = 0; i < 20; ++i) {
+          const double sigma = i % 4 == 0 ? 0.05 : 0.01;
+          double value = 100 * std::exp(level + sigma * normal());
+          const bool off = random_.chance(0.05);
+          if (off) value *= 1.3;
+          if (experiment == "stream" && (!in_one_row || i == kRow)) value *= factor;
+          profile.rows.push_back({.experiment = experiment,
+                                  .parameters = {{"point", i}},
+                                  .unit = "B/s",
+                                  .value = Summary{.median = value},
+                                  .samples = {value}});
+          if (off && flags_) profile.rows.back().add_flag("noisy");
+        }
+      }
+    }
+    return made;
+  }
+
+  static constexpr std::size_t kRow = 7;
+
+ private:
+  double normal() {
+    double sum = 0;
+    for (int i = 0; i < 12; ++i) sum += random_.unit();
+    return sum - 6;
+  }
+
+  Random random_;
+  const bool flags_;
+};
+
+TEST(CompareGroups, NoiseBetweenRunsIsNoChange) {
+  for (const std::size_t count : {3u, 5u}) {
+    int alarms = 0;
+    for (std::uint64_t seed = 0; seed < 100; ++seed) {
+      Runs runs(seed);
+      alarms += compare(runs.runs(count), runs.runs(count)).changed();
+    }
+    EXPECT_LE(alarms, 5) << count;
+  }
+}
+
+TEST(CompareGroups, ATenthSlowerIsFoundInAnExperimentAndInOneRow) {
+  int in_all = 0, in_one = 0;
+  for (std::uint64_t seed = 0; seed < 100; ++seed) {
+    Runs runs(seed);
+    in_all += compare(runs.runs(5), runs.runs(5, 0.9)).shifts[1].changed;
+    Runs flagged(seed, true);
+    const Comparison one = compare(flagged.runs(8), flagged.runs(8, 0.9, true));
+    in_one += one.rows[20 + Runs::kRow].outcome == Difference::Outcome::changed;
+  }
+  EXPECT_GE(in_all, 90);
+  EXPECT_GE(in_one, 90);
+}
+
+// Once on a side nobody knows how far off a noisy row is; in several runs its spread says so.
+TEST(CompareGroups, JudgesNoisyRowsByTheirSpread) {
+  Runs runs(1);
+  std::vector<Profile> before = runs.runs(4), after = runs.runs(4, 0.5);
+  for (Profile& profile : before) profile.rows[20].flags = {"noisy"};
+  for (Profile& profile : after) profile.rows[20].flags = {"noisy"};
+  const Comparison found = compare(before, after);
+  EXPECT_EQ(found.rows[20].outcome, Difference::Outcome::changed);
+  EXPECT_EQ(found.judged(), 40u);
+  const Comparison once = compare(before, std::span(after).first(1));
+  EXPECT_EQ(once.rows[20].outcome, Difference::Outcome::noisy);
+  EXPECT_EQ(once.rows[21].outcome, Difference::Outcome::changed);
+  EXPECT_EQ(once.judged(), 39u);
+  EXPECT_EQ(once.expected(), 40u);
+}
+
+TEST(CompareGroups, LeavesNoisyRunsOutWhereThreeQuietOnesRemain) {
+  const auto profile = [](double value, bool noisy) {
+    Profile made = one("x", {value});
+    if (noisy) made.rows[0].flags = {"noisy"};
+    return made;
+  };
+  const std::vector<Profile> quiet = {profile(100, false), profile(101, false), profile(99, false),
+                                      profile(300, true)};
+  const Comparison found = compare(quiet, quiet);
+  EXPECT_EQ(found.rows[0].old_runs, 3u);
+  EXPECT_NEAR(*found.rows[0].old_value, 100, 0.01);
+  const Comparison few = compare(std::span(quiet).last(3), quiet);
+  EXPECT_EQ(few.rows[0].old_runs, 3u) << "two quiet ones are too few without it";
+}
+
+// A run that lacks a row, and rows that no side has twice.
+TEST(CompareGroups, RowsThatSomeRunsLack) {
+  Runs runs(1);
+  std::vector<Profile> before = runs.runs(2), after = runs.runs(2);
+  before[0].rows.erase(before[0].rows.begin());
+  after[0].rows.erase(after[0].rows.begin());
+  before[1].rows.push_back(one("alone", {1}).rows[0]);
+  after[1].rows.push_back(one("alone", {2}).rows[0]);
+  const Comparison found = compare(before, after);
+  const auto row_of = [&](const std::string& key) {
+    return *std::ranges::find(found.rows, key, &Difference::key);
+  };
+  EXPECT_EQ(row_of("copy point=0").old_runs, 1u);
+  EXPECT_EQ(row_of("copy point=0").outcome, Difference::Outcome::same) << "by what is usual";
+  EXPECT_EQ(row_of("alone").outcome, Difference::Outcome::too_few);
+  EXPECT_FALSE(found.changed());
+  EXPECT_EQ(found.judged(), 40u);
+  EXPECT_EQ(found.expected(), 41u);
 }
 
 }  // namespace

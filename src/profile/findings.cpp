@@ -85,7 +85,7 @@ const Row* fastest(const std::vector<const Row*>& rows, const std::string& befor
   const auto held =
       std::ranges::find_if(rows, [&](const Row* row) { return word_of(*row, "engine") == before; });
   if (held == rows.end()) return best;
-  const bool clear = best->value->interval95.low > (*held)->value->interval95.high;
+  const bool clear = best->value->interval.low > (*held)->value->interval.high;
   return clear ? best : *held;
 }
 

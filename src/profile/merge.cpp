@@ -46,6 +46,15 @@ void add_conditions(std::map<std::string, std::string>& all,
   if (launch.contains("stopped")) all["stopped"] = launch.at("stopped");
 }
 
+// A row is of one launch, or of several that were merged before.
+void add_launches(std::vector<std::size_t>& all, const Row& row) {
+  if (!row.launches.empty()) {
+    all.insert(all.end(), row.launches.begin(), row.launches.end());
+  } else if (!row.samples.empty()) {
+    all.push_back(row.samples.size());
+  }
+}
+
 // All samples together. A launch in a noisy moment is left out where a quiet one is known.
 Row merged(std::vector<const Row*> launches) {
   std::erase_if(launches, [](const Row* row) { return !row->value; });
@@ -53,12 +62,15 @@ Row merged(std::vector<const Row*> launches) {
   if (!std::ranges::all_of(launches, noisy)) std::erase_if(launches, noisy);
   Row row = *launches.front();
   row.samples.clear();
+  row.launches.clear();
   std::map<std::string, std::vector<double>> details;
   for (const Row* launch : launches) {
     row.samples.insert(row.samples.end(), launch->samples.begin(), launch->samples.end());
+    add_launches(row.launches, *launch);
     for (const auto& [name, value] : launch->details) details[name].push_back(value);
   }
-  row.value = summarize(row.samples);
+  if (row.launches.size() == 1) row.launches.clear();
+  row.value = summarize(row.samples, row.launches);
   for (const auto& [name, values] : details) row.details[name] = *median(values);
   set_flag(row, "few", row.samples.size() < kEnough);
   return row;

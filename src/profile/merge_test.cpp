@@ -31,12 +31,35 @@ TEST(Merge, PutsTheSamplesOfAllLaunchesTogether) {
   ASSERT_TRUE(all) << all.error().message;
   ASSERT_EQ(all->rows.size(), 2u);
   EXPECT_EQ(all->rows[0].samples, (std::vector<double>{10, 11, 12, 13}));
+  EXPECT_EQ(all->rows[0].launches, (std::vector<std::size_t>{2, 2}));
   EXPECT_EQ(all->rows[0].value->median, 11.5);
+  EXPECT_EQ(interval_words(*all->rows[0].value), "range of 2 launches");
   EXPECT_EQ(all->rows[0].details.at("bus"), 23);
   EXPECT_TRUE(all->rows[0].flags.empty()) << "no longer few";
   EXPECT_EQ(all->rows[1].experiment, "b");
+  EXPECT_TRUE(all->rows[1].launches.empty()) << "one launch has it";
+  EXPECT_EQ(interval_words(*all->rows[1].value), "range of 3");
   EXPECT_EQ(all->conditions.at("launches"), "3");
   EXPECT_EQ(all->conditions.at("date"), "now");
+}
+
+// Launches that differ by more than their samples do: the interval is that over launches.
+TEST(Merge, TakesTheIntervalOverLaunchesAlsoOfProfilesThatWereMerged) {
+  std::vector<Profile> launches;
+  for (int i = 0; i < 6; ++i) {
+    const double level = 100 + 10 * i;
+    launches.push_back(launch({measured("a", {level, level + 1, level + 2})}));
+  }
+  const auto all = merge(launches);
+  const Summary& value = *all->rows[0].value;
+  EXPECT_EQ(interval_words(value), "95 % of 6 launches");
+  EXPECT_LT(value.interval.low, 105);
+  EXPECT_GT(value.interval.high, 147);
+  const auto begun = merge(std::span(launches).first(2));
+  const auto rest = merge(std::span(launches).last(4));
+  const auto again = merge(std::vector{*begun, *rest});
+  EXPECT_EQ(again->rows[0].launches, all->rows[0].launches);
+  EXPECT_EQ(again->rows[0].value->interval.low, value.interval.low);
 }
 
 TEST(Merge, LeavesOutNoisyLaunchesWhereAQuietOneIsKnown) {

@@ -4,6 +4,7 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <charconv>
 #include <limits>
 
 #include "core/fail.h"
@@ -18,17 +19,52 @@ using Json = nlohmann::ordered_json;
 
 constexpr std::uint64_t kMaxNumber = std::numeric_limits<std::uint64_t>::max();
 
+// "95 %" and "95 % of 6 launches" as 0.95; nothing for a range.
+std::optional<double> coverage_of(const std::string& words) {
+  const std::size_t end = words.find(" %");
+  double percent = 0;
+  const auto read = std::from_chars(words.data(), words.data() + words.size(), percent);
+  const bool stated = end != std::string::npos && read.ec == std::errc() &&
+                      read.ptr == words.data() + end && percent > 0 && percent < 100;
+  return stated ? std::optional(percent / 100) : std::nullopt;
+}
+
 // The summary is read and not computed again: a profile written by another version keeps its own.
-std::optional<Summary> read_summary(const JsonReader& at, std::size_t runs) {
+// But where it does not say what its bounds are, as before there was the field, they are what this
+// version says of the samples.
+std::optional<Summary> read_summary(const JsonReader& at, const Row& row) {
   if (at.field("median") == nullptr) return std::nullopt;
   const double middle = at.number("median");
-  return Summary{.runs = runs,
-                 .median = middle,
-                 .mad = at.optional_number("mad").value_or(0),
-                 .min = at.optional_number("min").value_or(middle),
-                 .max = at.optional_number("max").value_or(middle),
-                 .interval95 = {.low = at.optional_number("low").value_or(middle),
-                                .high = at.optional_number("high").value_or(middle)}};
+  Summary read{.runs = row.samples.size(),
+               .median = middle,
+               .mad = at.optional_number("mad").value_or(0),
+               .min = at.optional_number("min").value_or(middle),
+               .max = at.optional_number("max").value_or(middle),
+               .interval = {.low = at.optional_number("low").value_or(middle),
+                            .high = at.optional_number("high").value_or(middle)},
+               .coverage = coverage_of(at.text("interval")),
+               .launches = std::max<std::size_t>(1, row.launches.size())};
+  if (at.field("interval") == nullptr && !row.samples.empty() && !at.failed()) {
+    const Summary made = *summarize(row.samples, row.launches);
+    read.interval = made.interval;
+    read.coverage = made.coverage;
+  }
+  return read;
+}
+
+std::vector<std::size_t> read_launches(const JsonReader& at, std::size_t samples) {
+  std::vector<std::size_t> launches;
+  std::uint64_t sum = 0;
+  at.elements("launches", [&](const JsonReader& launch) {
+    launches.push_back(launch.as_integer(samples));
+    sum += launches.back();
+  });
+  if (launches.empty()) return launches;
+  if (sum != samples || std::ranges::find(launches, 0u) != launches.end()) {
+    at.wrong("launches", "must be numbers from 1 that add up to that of the samples");
+    launches.clear();
+  }
+  return launches;
 }
 
 // Profiles of before there was the field say it by their source.
@@ -60,7 +96,8 @@ Row read_row(const JsonReader& at) {
     row.details[name] = value.as_number();
   });
   at.elements("flags", [&](const JsonReader& flag) { row.flags.push_back(flag.as_text()); });
-  row.value = read_summary(at, row.samples.size());
+  row.launches = read_launches(at, row.samples.size());
+  row.value = read_summary(at, row);
   row.basis = read_basis(at, row);
   return row;
 }
@@ -82,9 +119,11 @@ nlohmann::ordered_json json_of(const Row& row) {
           {"mad", number(&Summary::mad)},
           {"min", number(&Summary::min)},
           {"max", number(&Summary::max)},
-          {"low", row.value ? Json(row.value->interval95.low) : Json(nullptr)},
-          {"high", row.value ? Json(row.value->interval95.high) : Json(nullptr)},
+          {"low", row.value ? Json(row.value->interval.low) : Json(nullptr)},
+          {"high", row.value ? Json(row.value->interval.high) : Json(nullptr)},
+          {"interval", row.value ? Json(interval_words(*row.value)) : Json(nullptr)},
           {"samples", row.samples},
+          {"launches", row.launches},
           {"details", row.details},
           {"flags", row.flags},
           {"basis", to_string(row.basis)},

@@ -1,5 +1,6 @@
 #include "headrace/profile.h"
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 #include <rapidcheck/gtest.h>
 #include <sys/stat.h>
@@ -32,7 +33,7 @@ Profile small_profile() {
                           .unit = "ns",
                           .basis = Basis::published,
                           .source = "Doe 2024, table 1"});
-  profile.rows.back().value = {.median = 97, .min = 97, .max = 97, .interval95 = {97, 97}};
+  profile.rows.back().value = {.median = 97, .min = 97, .max = 97, .interval = {97, 97}};
   profile.conditions = {{"date", "2026-11-21"}};
   return profile;
 }
@@ -50,6 +51,43 @@ TEST(ProfileTest, RoundTripKeepsEverything) {
   EXPECT_EQ(back->rows[2].source, "Doe 2024, table 1");
   EXPECT_TRUE(back->published());
   EXPECT_EQ(back->conditions.at("date"), "2026-11-21");
+}
+
+TEST(ProfileTest, ARowSaysWhatItsIntervalIs) {
+  Profile profile = small_profile();
+  profile.rows.push_back(row("copy", 0, {1, 2, 3, 4, 5, 6}));
+  profile.rows.push_back(row("copy", 1, {1, 2, 3, 4, 5, 6}));
+  profile.rows.back().launches = {1, 1, 1, 1, 1, 1};
+  profile.rows.back().value = summarize(profile.rows.back().samples, profile.rows.back().launches);
+  const std::string text = profile.to_json();
+  const auto back = Profile::from_json(text);
+  ASSERT_TRUE(back.has_value()) << back.error().message;
+  const char* words[] = {"range of 3", "", "unknown", "95 %", "95 % of 6 launches"};
+  for (std::size_t i : {0u, 2u, 3u, 4u}) {
+    EXPECT_EQ(interval_words(*back->rows[i].value), words[i]);
+    EXPECT_NE(text.find(fmt::format(R"("interval": "{}")", words[i])), std::string::npos);
+  }
+  EXPECT_EQ(back->rows[4].launches, std::vector<std::size_t>(6, 1));
+  EXPECT_EQ(back->rows[4].value->launches, 6u);
+}
+
+// Before there was the field, three samples had an "interval" too: it is said anew what it is. What
+// another version states of its own bounds is kept.
+TEST(ProfileTest, BoundsThatNobodySaidAnythingOfAreSaidAnew) {
+  const auto row_with = [](const std::string& fields) {
+    return *Profile::from_json(R"({"schema_version": 1, "rows": [{"experiment": "copy", "median": 2,
+        "low": 1.9, "high": 2.1, "samples": [1, 2, 3])" +
+                               fields + "}]}")
+                ->rows[0]
+                .value;
+  };
+  const Summary old = row_with("");
+  EXPECT_EQ(old.interval.low, 1);
+  EXPECT_EQ(interval_words(old), "range of 3");
+  const Summary other = row_with(R"(, "interval": "90 %")");
+  EXPECT_EQ(other.interval.low, 1.9);
+  EXPECT_EQ(interval_words(other), "90 %");
+  EXPECT_FALSE(row_with(R"(, "interval": "% of all")").coverage);
 }
 
 TEST(ProfileTest, IsAMachineAndAMachineIsAProfile) {
@@ -82,6 +120,10 @@ TEST(ProfileTest, MistakesAreNamedByTheirPlace) {
             "rows[0].parameters.a");
   EXPECT_EQ(error_of(R"([{"experiment": "x", "basis": "modelled"}])").substr(0, 14),
             "rows[0].basis:");
+  EXPECT_EQ(error_of(R"([{"experiment": "x", "samples": [1, 1], "launches": [1]}])").substr(0, 17),
+            "rows[0].launches:");
+  EXPECT_EQ(error_of(R"([{"experiment": "x", "samples": [1], "launches": [1, 0]}])").substr(0, 17),
+            "rows[0].launches:");
   EXPECT_EQ(error_of("3").substr(0, 5), "rows:");
 }
 
@@ -94,7 +136,7 @@ TEST(ProfileTest, APublishedNumberNeedsNoMoreThanItself) {
   const Summary& value = *profile->rows[0].value;
   EXPECT_EQ(value.runs, 0u);
   EXPECT_EQ(value.mad, 0);
-  for (const double bound : {value.min, value.max, value.interval95.low, value.interval95.high}) {
+  for (const double bound : {value.min, value.max, value.interval.low, value.interval.high}) {
     EXPECT_EQ(bound, 97);
   }
 }

@@ -65,7 +65,8 @@ class Maker:
         return {
             "experiment": experiment, "parameters": parameters, "unit": unit, "median": middle,
             "mad": statistics.median(abs(s - middle) for s in samples), "min": min(samples),
-            "max": max(samples), "low": min(samples), "high": max(samples), "samples": samples,
+            "max": max(samples), "low": min(samples), "high": max(samples),
+            "interval": f"range of {len(samples)}", "samples": samples,
             "details": details, "flags": [], "reason": "",
         }  # fmt: skip
 

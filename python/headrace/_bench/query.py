@@ -198,7 +198,8 @@ class _Bench:
                 "seconds": self.floors,
             },
             "overlap_efficiency": efficiency and efficiency.median,
-            "overlap_efficiency_interval": efficiency and efficiency.interval95.asdict(),
+            "overlap_efficiency_interval": efficiency
+            and efficiency.interval.asdict() | {"is": efficiency.interval_words},
             "order": {"seed": SEED, "not_counted": self.rounds[0], "rounds": self.rounds[1:]},
             "cache": _cache(prefetch),
             "timeline": {

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import math
 import sys
+from collections.abc import Callable
 from importlib import import_module
 from typing import Annotated, Any, ClassVar, Literal
 
@@ -27,6 +28,12 @@ class _Command(TyperCommand):
     """A command whose words are text and whose numbers are some: what is not UTF-8, and NaN, which
     is within every range, are refused before the work.
     """
+
+    #: What its module makes of the arguments before they are parsed, if it has `rewritten`.
+    rewrite: Callable[[list[str]], list[str]] | None = None
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        return list(super().parse_args(ctx, self.rewrite(args) if self.rewrite else args))
 
     def invoke(self, ctx: Any) -> Any:
         for option in self.params:
@@ -73,7 +80,9 @@ class _Commands(TyperGroup):
         app = typer.Typer(add_completion=False, rich_markup_mode=_STYLE)
         settings = getattr(module, "SETTINGS", None)
         app.command(cmd_name, cls=_Command, context_settings=settings)(module.command)
-        return get_command(app)
+        made: Any = get_command(app)
+        made.rewrite = getattr(module, "rewritten", None)
+        return made
 
 
 class _Bench(_Commands):

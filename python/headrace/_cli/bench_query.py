@@ -116,10 +116,10 @@ def print_query(document: dict[str, Any]) -> None:
     )
     output.print_table(("mode", "seconds", "+-", "waited", "cached", "runs"), rows)
     if document["overlap_efficiency"] is not None:
-        low, high = document["overlap_efficiency_interval"].values()
+        low, high, words = document["overlap_efficiency_interval"].values()
         print(
             f"overlap efficiency: {efficiency(document)}; max(transfer, compute) / prefetch, "
-            f"95 % interval {low:.2f} to {high:.2f}"
+            f"{low:.2f} to {high:.2f} ({words})"
         )
     right = {True: "equal to DuckDB's", False: "WRONG: differs from DuckDB's", None: "not checked"}
     print(f"answer: {right[document['answer_ok']]}")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -18,55 +19,139 @@ from headrace._words import listed, plural, rate_text
 _ALWAYS_DIFFER = ("date", "seed", "seconds", "load_average", "looks_disturbed", "rounds", "stopped")
 
 
+#: Stands for `--` between the two sides, which the parser would take away; no file has this name.
+_BETWEEN = "\1"
+
+
+def rewritten(arguments: list[str]) -> list[str]:
+    return [_BETWEEN if each == "--" else each for each in arguments]
+
+
 def command(
-    old: Annotated[Path, typer.Argument(metavar="OLD", help="A measured profile.")],
-    new: Annotated[
-        Path, typer.Argument(metavar="NEW", help="The measured profile to compare with it.")
+    files: Annotated[
+        list[Path],
+        typer.Argument(metavar="OLD... [--] NEW...", help="Measured profiles."),
     ],
     least: Annotated[
         str, typer.Option(metavar="SHARE", help="Smaller changes do not count.")
     ] = "5%",
+    judged: Annotated[
+        str,
+        typer.Option(
+            metavar="SHARE", help="Exit code 10 if fewer of the old rows can be judged."
+        ),
+    ] = "50%",
     json: Json = False,
     everything: Annotated[
         bool, typer.Option("--all", help="Show every row, not only those that changed.")
     ] = False,
 ) -> int:
-    """Show what differs beyond noise between two profiles; exit code 9 if anything does."""
-    share = parse.share(least)
-    before, after = _load(old), _load(new)
-    found = headrace.compare(before, after, share)
+    """Show what differs beyond noise between profiles; exit code 9 if anything does, 10 if
+    nothing does but too few rows could be judged to say so.
+
+    \b
+    headrace compare old.json new.json
+    headrace compare old*.json -- new*.json    several runs of each: noisy rows are judged too
+    """
+    share, enough = parse.share(least), parse.share(judged)
+    old, new = (Side.load(side) for side in _sides(files))
+    found = headrace.compare(old.profiles, new.profiles, share)
+    blind = not found.changed and is_blind(found, enough)
     if json:
-        output.print_json(_document((old, before), (new, after), found, share))
+        output.print_json(_document(old, new, found, share, enough))
     else:
-        _print(before, after, found, everything)
+        _print(old, new, found, everything)
+        if blind:
+            output.print_text(_why_blind(found, enough))
+    if blind:
+        return exit_codes.UNJUDGED
     return exit_codes.CHANGED if found.changed else exit_codes.SUCCESS
 
 
-def _load(path: Path) -> headrace.Profile:
-    profile = headrace.Profile.load(path)
-    if not profile.rows:
-        raise headrace.InvalidError(f"{path} holds no rows to compare; give a measured profile")
-    return profile
+def _sides(files: list[Path]) -> tuple[list[Path], list[Path]]:
+    words = [str(file) for file in files]
+    if words.count(_BETWEEN) == 1:
+        at = words.index(_BETWEEN)
+        old, new = files[:at], files[at + 1 :]
+        if old and new:
+            return old, new
+    elif len(files) == 2:
+        return files[:1], files[1:]
+    raise headrace.InvalidError(
+        "compare takes two profiles, or the old ones, -- and the new ones: "
+        "headrace compare old*.json -- new*.json"
+    )
+
+
+@dataclass(frozen=True)
+class Side:
+    """The runs of one side."""
+
+    files: list[Path]
+    profiles: list[headrace.Profile]
+
+    @classmethod
+    def load(cls, files: list[Path]) -> Side:
+        profiles = [headrace.Profile.load(file) for file in files]
+        for file, profile in zip(files, profiles, strict=True):
+            if not profile.rows:
+                raise headrace.InvalidError(
+                    f"{file} holds no rows to compare; give a measured profile"
+                )
+            if profile.machine.name != profiles[0].machine.name:
+                raise headrace.InvalidError(
+                    f"{files[0]} and {file} are of two machines; the profiles of a side are runs "
+                    "on one (headrace fleet compares machines)"
+                )
+        return cls(files, profiles)
+
+    @property
+    def machine(self) -> str:
+        name: str = self.profiles[0].machine.name
+        return name
+
+    @property
+    def conditions(self) -> dict[str, str]:
+        """Those of all runs; where they differ, each value once."""
+        names = dict.fromkeys(name for profile in self.profiles for name in profile.conditions)
+        return {
+            name: ", ".join(dict.fromkeys(p.conditions.get(name, "") for p in self.profiles))
+            for name in names
+        }
+
+
+def is_blind(found: headrace.Comparison, enough: float) -> bool:
+    """Whether so few rows were judged that no change says nothing."""
+    return found.judged == 0 or found.judged < enough * found.expected
+
+
+def _why_blind(found: headrace.Comparison, enough: float) -> str:
+    return (
+        f"too little to say so: {found.judged} of {plural(found.expected, 'old row')} could be "
+        f"judged, and {enough:.0%} are asked for (--judged); measure several runs of each side in "
+        "turn, which judges noisy rows too, or in a quieter moment"
+    )
 
 
 def _document(
-    old: tuple[Path, headrace.Profile],
-    new: tuple[Path, headrace.Profile],
-    found: headrace.Comparison,
-    least: float,
+    old: Side, new: Side, found: headrace.Comparison, least: float, enough: float
 ) -> dict[str, Any]:
-    def side(path: Path, profile: headrace.Profile) -> dict[str, Any]:
-        conditions = dict(profile.conditions)
-        return {"file": str(path), "machine": profile.machine.name, "conditions": conditions}
+    def side(of: Side) -> dict[str, Any]:
+        files = [str(file) for file in of.files]
+        return {"files": files, "machine": of.machine, "conditions": of.conditions}
 
     return {
         "schema_version": headrace.SCHEMA_VERSION,
         "kind": "compare",
         "version": headrace.__version__,
-        "old": side(*old),
-        "new": side(*new),
+        "old": side(old),
+        "new": side(new),
         "least": least,
         "changed": found.changed,
+        "judged": found.judged,
+        "expected": found.expected,
+        "least_judged": enough,
+        "enough_judged": not is_blind(found, enough),
         "verdicts": dict(sorted(Counter(row.outcome for row in found.rows).items())),
         "rows": [_row_document(row) for row in found.rows],
         "shifts": [shift.asdict() for shift in found.shifts],
@@ -78,13 +163,8 @@ def _row_document(row: headrace.Difference) -> dict[str, object]:
     return {"verdict" if name == "outcome" else name: value for name, value in row.asdict().items()}
 
 
-def _print(
-    before: headrace.Profile,
-    after: headrace.Profile,
-    found: headrace.Comparison,
-    everything: bool,
-) -> None:
-    for line in _differing_conditions(before, after):
+def _print(old: Side, new: Side, found: headrace.Comparison, everything: bool) -> None:
+    for line in _differing_conditions(old, new):
         output.print_text(line)
     rows = [row for row in found.rows if everything or row.outcome == "changed"]
     if rows:
@@ -109,9 +189,9 @@ def _print(
     output.print_text(summary(found))
 
 
-def _differing_conditions(before: headrace.Profile, after: headrace.Profile) -> list[str]:
+def _differing_conditions(before: Side, after: Side) -> list[str]:
     """What may explain a change, one line each."""
-    old, new = ({"machine": p.machine.name, **p.conditions} for p in (before, after))
+    old, new = ({"machine": side.machine, **side.conditions} for side in (before, after))
     return [
         f"{name}: {old.get(name) or 'not said'} -> {new.get(name) or 'not said'}"
         for name in dict.fromkeys([*old, *new])
@@ -123,6 +203,8 @@ def _change(ratio: float | None, threshold: float) -> tuple[str, str]:
     """By how much it changed, and from where on that counts: logarithms as shares upwards."""
     if ratio is None:
         return "", ""
+    if threshold == 0:  # not judged
+        return f"{(ratio - 1) * 100:+.1f} %", ""
     try:
         share = math.expm1(threshold)
     except OverflowError:  # of numbers as far apart as there are
@@ -153,6 +235,7 @@ def summary(found: headrace.Comparison) -> str:
         f"{count} {words}"
         for count, words in (
             (counts["noisy"], "noisy"),
+            (counts["too_few"], "in too few runs"),
             (alone, "in one alone"),
             (counts["unmeasured"], "without a value"),
         )

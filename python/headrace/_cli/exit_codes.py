@@ -19,6 +19,8 @@ SUCCESS = 0
 #: `headrace compare` found a change, `headrace fleet` a host unlike the others. Not 1, which the
 #: interpreter's own failure has.
 CHANGED = 9
+#: `headrace compare` found no change, but could judge too few rows for that to say anything.
+UNJUDGED = 10
 INTERRUPTED = BY_ERROR_CODE["cancelled"]
 #: 128 + SIGPIPE: the reader of our output went away.
 BROKEN_PIPE = 141

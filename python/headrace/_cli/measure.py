@@ -18,7 +18,11 @@ from headrace._run.launches import measure_again
 
 _LARGEST_SEED = (1 << 63) - 1
 #: With --full: the best of twenty runs of STREAM varied by a quarter over launches on one machine.
-_LAUNCHES_OF_ALL = 3
+#: With fewer than six there is no interval over launches (headrace/statistics.h).
+_LAUNCHES_OF_ALL = 6
+#: Then so many mappings in each: launches differ more than mappings of one do, and a number that is
+#: fixed before needs no rule for stopping.
+_ROUNDS_OF_EACH = 3
 
 
 def command(
@@ -38,20 +42,24 @@ def command(
         ),
     ] = "60s",
     full: Annotated[
-        bool, typer.Option("--full", help="Measure all points until certain, however long.")
+        bool, typer.Option("--full", help="Measure all points, however long, in six launches.")
     ] = False,
     width: Annotated[
         str,
         typer.Option(
             "--width",
             metavar="SHARE",
-            help="A point is certain with a 95 % interval narrower than this.",
+            help="A point is certain, in 6 to 18 rounds, with a 95 % interval narrower than this.",
         ),
     ] = "3%",
+    rounds: Annotated[
+        Optional[int],
+        typer.Option("--rounds", min=1, max=999, help="Measure each point just so often."),
+    ] = None,
     seed: Annotated[int, typer.Option("--seed", min=0, help="Seed of the points' order.")] = 1,
     launches: Annotated[
         Optional[int],
-        typer.Option("--launches", min=1, max=99, help="Processes in turn: 1, or 3 with --full."),
+        typer.Option("--launches", min=1, max=99, help="Processes in turn: 1, or 6 with --full."),
     ] = None,
     directory: Annotated[
         Path, typer.Option("--directory", metavar="DIR", help="A directory on the disk to measure.")
@@ -74,8 +82,8 @@ def command(
         output.print_experiments((each.name, each.description) for each in headrace.experiments())
         return exit_codes.SUCCESS
     options = Options(
-        names=names or [], only=only, budget=budget, full=full, width=width, seed=seed,
-        launches=launches, directory=directory, resume=resume, out=out,
+        names=names or [], only=only, budget=budget, full=full, width=width, rounds=rounds,
+        seed=seed, launches=launches, directory=directory, resume=resume, out=out,
     )  # fmt: skip
     if mpi:
         from headrace._cli.measure_fleet import measure_fleet
@@ -93,6 +101,7 @@ class Options:
     budget: str
     full: bool
     width: str
+    rounds: int | None
     seed: int
     launches: int | None
     directory: Path
@@ -113,6 +122,10 @@ class Options:
 
     def count(self) -> int:
         return self.launches or (_LAUNCHES_OF_ALL if self.full and not self.resume else 1)
+
+    def mappings(self) -> int | None:
+        """How often a launch measures each point; None: until certain, or as the budget lasts."""
+        return self.rounds or (_ROUNDS_OF_EACH if self.full and self.count() > 1 else None)
 
     def seconds(self) -> float | None:
         """The budget of one launch; None: without end."""
@@ -155,6 +168,7 @@ def measure_here(
             only=parse.settings(options.only),
             budget=seconds,
             width=parse.share(options.width),
+            rounds=options.mappings(),
             seed=options.seed,
             directory=options.directory,
             known=_known(out, options.resume, machine),
@@ -187,11 +201,12 @@ def _keep(out: Path, profile: headrace.Profile) -> None:
 
 def _arguments(options: Options, launch: int) -> list[str]:
     """The arguments of the same measurement in a process of its own."""
-    seconds = options.seconds()
+    seconds, mappings = options.seconds(), options.mappings()
     return [
         *options.names, "--seed", str(options.seed + launch), "--width", options.width,
         "--directory", str(options.directory), "--launches", "1",
         *(["--full"] if seconds is None else ["--budget", f"{seconds:.1f}s"]),
+        *([] if mappings is None else ["--rounds", str(mappings)]),
         *(["--only", options.only] if options.only else []),
     ]  # fmt: skip
 

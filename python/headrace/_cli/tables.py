@@ -75,13 +75,13 @@ def _experiment(name: str, rows: list[headrace.Row], convention: str | None) -> 
     head = f"{name}" + "".join(f"  {c} {_parameter(c, v)}" for c, v in fixed.items())
     asked = [] if convention is None else [convention]
     table = output.table_text(
-        (*shown, "median", "95 % interval", "mappings", *asked, ""),
+        (*shown, "median", "interval", "mappings", *asked, ""),
         (
             (
                 *(_parameter(c, row.parameters.get(c)) for c in shown),
                 value(row.median, row.unit),
-                f"{value(row.low, row.unit)} to {value(row.high, row.unit)}"
-                if row.samples else "unknown",
+                f"{value(row.low, row.unit)} to {value(row.high, row.unit)}, {row.interval}"
+                if row.samples else str(row.interval),
                 str(len(row.samples)),
                 *(_other(row, other) for other in asked),
                 " ".join(marks(row)),

@@ -26,11 +26,11 @@ def as_csv(profile: headrace.Profile) -> str:
     """One line per row; a column per parameter and per detail that any row has."""
     parameters = list(dict.fromkeys(name for row in profile.rows for name in row.parameters))
     details = sorted({name for row in profile.rows for name in row.details})
-    numbers = ("median", "mad", "min", "max", "low", "high")
+    numbers = ("median", "mad", "min", "max", "low", "high", "interval")
     text = io.StringIO()
     table = csv.writer(text, lineterminator="\n")
     table.writerow(
-        ["experiment", *parameters, "unit", *numbers, "mappings", *details]
+        ["experiment", *parameters, "unit", *numbers, "mappings", "launches", *details]
         + ["flags", "basis", "reason", "source"]
     )
     for row in profile.rows:
@@ -41,6 +41,7 @@ def as_csv(profile: headrace.Profile) -> str:
                 row.unit,
                 *("" if getattr(row, name) is None else getattr(row, name) for name in numbers),
                 len(row.samples),
+                len(row.launches) or min(1, len(row.samples)),
                 *(row.details.get(name, "") for name in details),
                 " ".join(row.flags),
                 row.basis,

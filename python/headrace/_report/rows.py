@@ -175,10 +175,10 @@ def table(rows: list[_core.Row]) -> Table:
         lines.append([
             *(str(row.parameters.get(name, "")) for name in columns),
             text_of(row),
-            f"{(row.low or 0) / unit:.4g} to {(row.high or 0) / unit:.4g}",
+            f"{(row.low or 0) / unit:.4g} to {(row.high or 0) / unit:.4g}, {row.interval}",
             *(f"{row.details[name]:.4g}" if name in row.details else "" for name in details),
             " ".join([*(["emulated"] if row.basis == "emulated" else []), *row.flags]),
         ])  # fmt: skip
-    head = [*columns, "median", "95 % interval", *details, ""]
+    head = [*columns, "median", "interval", *details, ""]
     more = f", the first {MOST_ROWS} of them; the document has all" if len(rows) > MOST_ROWS else ""
     return Table(head, lines, plural(len(rows), "row") + more)

@@ -10,12 +10,11 @@
 #include "core/fail.h"
 #include "headrace/clock.h"
 #include "headrace/statistics.h"
+#include "measure/session/stopping.h"
 
 namespace headrace::session {
 namespace {
 
-constexpr std::size_t kLeastMappings = 3;
-constexpr std::size_t kMostMappings = 9;
 constexpr unsigned kMostBusy = 3;
 // The part of the budget that points can have; the rest is for sentinels and statistics.
 constexpr double kForPoints = 0.85;
@@ -26,7 +25,7 @@ bool is_modelled(const Point& point) { return point.row.basis == Basis::modelled
 // How often a point is measured at least. A model gives the same every time.
 std::size_t least_mappings(const Point& point, const MeasureOptions& options) {
   if (is_modelled(point)) return 1;
-  return options.rounds.value_or(kLeastMappings);
+  return options.rounds.value_or(options.budget ? kFewest : kLooks.front());
 }
 
 class Session {
@@ -67,11 +66,10 @@ class Session {
     if (!can_more(trial)) return false;
     const std::size_t count = trial.mappings.size();
     if (count < least_mappings(trial.point, options_)) return true;
-    if (options_.rounds || is_modelled(trial.point) || count >= kMostMappings) return false;
+    if (options_.rounds || is_modelled(trial.point)) return false;
     std::vector<double> values;
     for (const Mapping& mapping : trial.mappings) values.push_back(mapping.value);
-    const auto summary = summarize(values);
-    return summary->interval95.high - summary->interval95.low > options_.width * summary->median;
+    return !is_certain(values, options_.width);
   }
 
   using Trials = std::vector<Trial*>;
@@ -325,12 +323,12 @@ Row row_of(Trial trial, const std::vector<bool>& disturbed) {
   };
   if (row.basis == Basis::modelled) return with_summary(std::move(row), trial.mappings);
   const auto noisy = static_cast<std::size_t>(std::ranges::count_if(trial.mappings, is_noisy));
-  if (trial.mappings.size() - noisy >= kLeastMappings) {
+  if (trial.mappings.size() - noisy >= kFewest) {
     std::erase_if(trial.mappings, is_noisy);
   } else if (2 * noisy >= trial.mappings.size()) {
     row.add_flag("noisy");
   }
-  if (trial.mappings.size() < kLeastMappings) row.add_flag("few");
+  if (trial.mappings.size() < kFewest) row.add_flag("few");
   return with_summary(std::move(row), trial.mappings);
 }
 

@@ -3,8 +3,7 @@
 // Rounds. In each, every point that still needs it is measured once on fresh memory, in an order
 // drawn anew (points that share memory together), with a check for noise every second.
 // So drift of the machine spreads over all points instead of falling on the last ones, and no point
-// depends on one mapping. A point is certain when the bootstrap interval of the median over its
-// mappings is narrower than asked for. Single-thread.
+// depends on one mapping. When a point is certain: stopping.h. Single-thread.
 #pragma once
 
 #include <vector>

@@ -124,8 +124,8 @@ TEST(MeasureTest, ASmallBudgetMeasuresWhatMattersAndSaysWhatItLeftOut) {
     if (!row.value) continue;
     ++measured;
     EXPECT_GT(row.value->median, 0) << row.key();
-    EXPECT_LE(row.value->interval95.low, row.value->median);
-    EXPECT_GE(row.value->interval95.high, row.value->median);
+    EXPECT_LE(row.value->interval.low, row.value->median);
+    EXPECT_GE(row.value->interval.high, row.value->median);
     EXPECT_EQ(row.samples.size(), row.value->runs);
   }
   EXPECT_GT(measured, 0u);

@@ -79,7 +79,7 @@ TEST_F(SessionTest, ABusyMomentIsTriedAgainButNotForEver) {
   Script later{.values = {10, 10, kBusy, kBusy, kBusy}};
   const auto rows =
       run({scripted("once", once), scripted("always", always), scripted("later", later)});
-  EXPECT_EQ(rows[0].samples, (std::vector<double>{10, 10, 10}));
+  EXPECT_EQ(rows[0].samples, (std::vector<double>{10, 10, 10, 10, 10, 10}));
   EXPECT_FALSE(rows[1].value);
   EXPECT_EQ(rows[1].reason, "busy");
   EXPECT_EQ(always.prepared, 3u);
@@ -92,12 +92,22 @@ TEST_F(SessionTest, MeasuresUntilTheIntervalIsNarrow) {
   Script loud{.values = {10, 20, 30, 5}};
   const auto rows = run({scripted("steady", steady), scripted("loud", loud)});
   ASSERT_EQ(rows.size(), 2u);
-  EXPECT_EQ(steady.prepared, 3u);
-  EXPECT_EQ(rows[0].samples, std::vector<double>(3, 10));
+  EXPECT_EQ(steady.prepared, 6u) << "fewer have no interval";
+  EXPECT_EQ(rows[0].samples, std::vector<double>(6, 10));
   EXPECT_EQ(rows[0].value->median, 10);
   EXPECT_EQ(rows[0].details.at("d"), 10);
-  EXPECT_EQ(loud.prepared, 9u) << "as often as it is allowed";
-  EXPECT_EQ(rows[1].samples.size(), 9u);
+  EXPECT_EQ(loud.prepared, 18u) << "as often as it is allowed";
+  EXPECT_EQ(rows[1].samples.size(), 18u);
+}
+
+// Two of ten are far off: the interval of ten leaves them out, those of six to nine do not.
+TEST_F(SessionTest, LooksAgainWhereOneMoreOutlierIsLeftOut) {
+  Script script{.values = {10, 20, 10, 10, 10, 10, 10, 10, 5, 10}};
+  const auto rows = run({scripted("outliers", script)});
+  EXPECT_EQ(rows[0].samples.size(), 10u);
+  EXPECT_EQ(rows[0].value->interval.low, 10);
+  EXPECT_EQ(rows[0].value->interval.high, 10);
+  EXPECT_EQ(rows[0].value->coverage, 0.95);
 }
 
 TEST_F(SessionTest, RoundsThatAreAskedForAreJustSoMany) {

@@ -140,7 +140,7 @@ def measured(
             "parameters": {"cpu_node": 0, "memory_node": node, "traffic_cpu_node": 0,
                            "traffic_memory_node": node, "mix": "read", "delay_ns": number},
             "unit": "ns", "median": idle * (1 + used / (1.02 - used)), "mad": 1.0, "min": idle,
-            "max": idle * 60, "interval95": [idle, idle * 60], "samples": [],
+            "max": idle * 60, "samples": [],
             "details": {"bandwidth": best * used}, "flags": [],
         }
         for node, idle, best in memories

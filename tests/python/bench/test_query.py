@@ -53,6 +53,7 @@ def test_the_document_has_the_promised_fields(document: dict[str, Any]) -> None:
     assert document["overlap_efficiency"] == pytest.approx(statistics.median(shares))
     interval = document["overlap_efficiency_interval"]
     assert interval["low"] <= document["overlap_efficiency"] <= interval["high"]
+    assert interval["is"] == f"range of {len(shares)}"
     assert len(document["order"]["rounds"]) == 3
     for count in ("hits", "inflight_hits", "misses", "late", "wasted_bytes"):
         assert document["cache"][count] >= 0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
@@ -61,6 +62,81 @@ def test_all_rows(run: Run, files: Path) -> None:
 
 def test_the_least_that_counts(run: Run, files: Path) -> None:
     assert run("compare", "old.json", "slow.json", "--least", "30 %").returncode == 0
+
+
+def runs(folder: Path, name: str, seeds: range, noisy: float, factor: float = 1) -> list[str]:
+    """Profiles of runs, in which a part of the rows is noisy, and stream slower."""
+    names = []
+    for seed in seeds:
+        document = slower(documents.profile(seed), "stream", factor)
+        document["rows"] = [row for row in document["rows"] if row["experiment"] in ROWS]
+        for number, row in enumerate(row for row in document["rows"] if row["samples"]):
+            row["flags"] = ["noisy"] if number % 10 < 10 * noisy else []
+        names.append(f"{name}{seed}.json")
+        (folder / names[-1]).write_text(json.dumps(document))
+    return names
+
+
+ROWS = ("stream", "bandwidth")
+
+
+def test_too_little_was_judged(run: Run, tmp_path: Path) -> None:
+    """A job that asks for 0 does not pass blind."""
+    (old,) = runs(tmp_path, "old", range(1, 2), 0.6)
+    (new,) = runs(tmp_path, "new", range(2, 3), 0.6)
+    result = run("compare", old, new)
+    assert (result.returncode, result.stderr) == (10, "")
+    text = " ".join(result.stdout.split())
+    assert re.search(r"too little to say so: \d+ of \d+ old rows could be judged, and 50%", text)
+    assert run("compare", old, new, "--judged", "20%").returncode == 0
+    document = json.loads(run("compare", old, new, "--json").stdout)
+    assert document["enough_judged"] is False and document["least_judged"] == 0.5
+    assert 0 < document["judged"] < 0.5 * document["expected"]
+    (all_noisy,) = runs(tmp_path, "noisy", range(3, 4), 1)
+    assert run("compare", old, all_noisy, "--judged", "0").returncode == 10, "nothing was judged"
+    (changed,) = runs(tmp_path, "changed", range(4, 5), 0.6, 0.5)
+    assert run("compare", old, changed).returncode == 9, "what was seen is said"
+
+
+def test_rows_that_are_gone_were_not_judged(run: Run, tmp_path: Path) -> None:
+    (old,) = runs(tmp_path, "old", range(1, 2), 0)
+    document = json.loads((tmp_path / old).read_text())
+    document["rows"] = document["rows"][:20]
+    (tmp_path / "part.json").write_text(json.dumps(document))
+    assert run("compare", old, "part.json").returncode == 10
+    assert run("compare", "part.json", old).returncode == 0
+
+
+def test_several_runs_of_each_side(run: Run, tmp_path: Path) -> None:
+    """Noisy rows are judged by what runs differ by."""
+    old = runs(tmp_path, "old", range(1, 5), 1)
+    same = runs(tmp_path, "same", range(5, 9), 1)
+    slow = runs(tmp_path, "slow", range(9, 13), 1, 0.9)
+    result = run("compare", *old, "--", *same)
+    assert (result.returncode, result.stderr) == (0, "")
+    assert "no change beyond noise in" in result.stdout and "noisy" not in result.stdout
+    result = run("compare", *old, "--", *slow, "--json")
+    assert result.returncode == 9
+    document = json.loads(result.stdout)
+    assert document["new"]["files"] == slow and document["old"]["machine"] == "testbed"
+    assert [s["experiment"] for s in document["shifts"] if s["changed"]] == ["stream"]
+    assert {(row["old_runs"], row["new_runs"]) for row in document["rows"]} == {(4, 4)}
+    assert document["judged"] == document["expected"]
+    assert run("compare", *old, "--", slow[0]).returncode in (9, 10)
+
+
+def test_sides_that_make_no_sense(run: Run, tmp_path: Path) -> None:
+    one, two, other = runs(tmp_path, "p", range(1, 4), 0)
+    document = json.loads((tmp_path / other).read_text()) | {"name": "elsewhere"}
+    (tmp_path / other).write_text(json.dumps(document))
+    for arguments, complaint in (
+        ([one], "compare takes two profiles"), ([one, two, other], "compare takes two profiles"),
+        ([one, two, "--"], "compare takes two"), (["--", one, two], "compare takes two"),
+        ([one, "--", two, "--", other], "compare takes two"),
+        ([one, other, "--", two], f"{one} and {other} are of two machines"),
+    ):  # fmt: skip
+        result = run("compare", *arguments)
+        assert result.returncode == 2 and complaint in " ".join(result.stderr.split()), arguments
 
 
 def test_the_document(run: Run, files: Path) -> None:

@@ -47,7 +47,8 @@ def test_a_profile_is_a_machine_that_can_be_compared(run: Run, tmp_path: Path) -
     assert profile.conditions["budget_s"] == "2.0"
     assert run("topo", "--from", "p.json").returncode == 0
     same = run("compare", "p.json", "p.json")
-    assert same.returncode == 0 and "no change beyond noise" in same.stdout
+    assert same.returncode in (0, 10), "on a busy host all rows are noisy, and none is judged"
+    assert "no change beyond noise" in same.stdout
 
 
 def test_json_is_the_profile(run: Run, tmp_path: Path) -> None:
@@ -148,7 +149,11 @@ def test_launches_are_measured_in_processes_of_their_own_and_merged(
     assert (result.returncode, result.stderr) == (0, "")
     profile = headrace.Profile.load(tmp_path / "p.json")
     assert profile.conditions["launches"] == "2" and profile.conditions["budget_s"] == "4"
-    assert all(len(row.samples) >= 3 for row in profile.rows)
+    for row in profile.rows:
+        assert len(row.samples) >= 3
+        if row.launches:  # a noisy one is left out beside a quiet one
+            assert sum(row.launches) == len(row.samples)
+            assert row.interval == "range of 2 launches"
     assert [path.name for path in tmp_path.iterdir()] == ["p.json"]
     refused = run("measure", "--launches", "2", "--resume", "--out", "p.json")
     assert refused.returncode == 2 and "leave --launches out" in refused.stderr

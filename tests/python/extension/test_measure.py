@@ -134,7 +134,10 @@ def test_statistics() -> None:
     summary = headrace.summarize([3.0, 1.0, 2.0, 100.0, 2.0])
     assert summary is not None
     assert (summary.runs, summary.median, summary.mad, summary.min) == (5, 2.0, 1.0, 1.0)
-    assert summary.interval95.low <= summary.median <= summary.interval95.high
+    assert (summary.interval.low, summary.interval.high) == (1.0, 100.0)
+    assert (summary.coverage, summary.interval_words) == (None, "range of 5")
+    six = headrace.summarize([float(n) for n in range(6)])
+    assert (six.coverage, six.interval_words) == (0.95, "95 %")
     assert headrace.summarize([]) is None
     assert headrace.format_bytes(1 << 16) == "64 KiB"
     assert headrace.format_rate(24.1e9) == "24.1 GB/s"

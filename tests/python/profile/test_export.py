@@ -69,6 +69,29 @@ def test_formats(
     golden(f"export/{form}.txt", result.stdout)
 
 
+def test_each_bound_says_what_it_is(run: Run, tmp_path: Path) -> None:
+    """Fewer than six samples, or launches, have a range; nothing calls it an interval of 95 %."""
+    document = documents.profile()
+    document["rows"] = [row for row in document["rows"] if row["experiment"] == "stream"][:4]
+    for row, samples, launches in (
+        (document["rows"][1], 7, []), (document["rows"][2], 6, [2, 2, 2]),
+        (document["rows"][3], 6, [1] * 6),
+    ):  # fmt: skip
+        row["samples"], row["launches"] = [1e9 + n for n in range(samples)], launches
+        del row["interval"]
+    (tmp_path / "p.json").write_text(json.dumps(document))
+    words = ["range of 5", "95 %", "range of 3 launches", "95 % of 6 launches"]
+    table = run("export", "p.json", "--as", "table").stdout.splitlines()
+    assert "  interval  " in table[1] and "95 % interval" not in table[1]
+    for line, row, word in zip(table[2:], document["rows"], words, strict=False):
+        assert f"GB/s, {word}  " in line and line.split()[-1] == str(len(row["samples"]))
+    lines = list(csv.DictReader(io.StringIO(run("export", "p.json", "--as", "csv").stdout)))
+    assert [line["interval"] for line in lines] == words
+    assert [line["launches"] for line in lines] == ["1", "1", "3", "6"]
+    again = headrace.Profile.load(tmp_path / "p.json")
+    assert [row["interval"] for row in json.loads(again.to_json())["rows"]] == words
+
+
 def test_csv_has_every_row_and_number(run: Run, folder: Path) -> None:
     result = run("export", "p.json", "--as", "csv", "--out", "p.csv")
     assert (result.returncode, result.stdout) == (0, "")

@@ -37,10 +37,11 @@ def test_a_row_is_what_the_document_says() -> None:
     first = read.rows[0]
     assert first.key == "latency cpu_node=0 memory_node=0 bytes=4096 window=all pages=huge"
     assert (first.low, first.high) == (first.min, first.max)
+    assert (first.interval, first.launches) == ("range of 5", [])
     assert first.asdict()["parameters"]["pages"] == "huge"
     missing = next(row for row in read.rows if row.reason)
     spread = (missing.median, missing.mad, missing.min, missing.max, missing.low, missing.high)
-    assert spread == (None,) * 6
+    assert (*spread, missing.interval) == (None,) * 7
 
 
 def test_it_is_saved_and_loaded(tmp_path: Path) -> None:

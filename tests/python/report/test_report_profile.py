@@ -143,10 +143,16 @@ def test_migration_over_the_number_of_cpus(page: str) -> None:
 def test_what_intervals_do_not_tell_apart_is_no_difference(tmp_path: Path) -> None:
     rows = [row for row in documents.profile()["rows"] if row["experiment"] == "migrate"]
     for row in rows:
-        row |= {"low": 1e9, "high": 9e10}
+        row |= {"low": 1e9, "high": 9e10, "interval": "95 %"}
     page = drawn(documents.machine() | {"conditions": {}, "rows": rows}, tmp_path)
     text = section(page, "Moving pages to another node")
     assert "which cannot be told apart from the best way that keeps the address" in text
+
+
+def test_tables_say_what_their_bounds_are(page: str) -> None:
+    table = section(page, "Moving pages to another node").partition("<table>")[2]
+    assert re.search("<th[^>]*>interval</th>", table) and ", range of 5</td>" in table
+    assert "95 % interval" not in page
 
 
 def test_copies_by_devices(page: str) -> None:

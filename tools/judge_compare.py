@@ -1,0 +1,180 @@
+#!/usr/bin/env python3
+"""How often `headrace compare` is wrong on this host: false alarms, and planted changes it misses.
+
+Measures the same again and again, which takes runs x budget, then compares the profiles with each
+other: neighbours, and groups of several runs, taken in turn (old, new, old, new) and one after the
+other. Nothing changed, so that each change found is a false alarm; with a tenth planted into the
+new side, in all rows of one experiment or in one row, each comparison should find it. Prints a
+table in Markdown. docs/design/compare.md says how the test works.
+
+    .venv/bin/python tools/judge_compare.py --runs 24 --keep DIR latency bandwidth stream
+    .venv/bin/python tools/judge_compare.py --runs 24 --keep DIR --group 3      compares them again
+"""
+
+from __future__ import annotations
+
+import argparse
+import copy
+import random
+import statistics
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import headrace
+
+Document = dict[str, Any]
+#: What a planted change multiplies: times get longer, rates smaller.
+WORSE = {"ns": 1.1, "x": 1.1}
+#: Rows and experiments into which a change is planted, of each comparison.
+PLANTED_ROWS = 5
+COLUMNS = ("comparisons", "false alarms", "rows judged", "found in an experiment", "in one row")
+
+
+@dataclass
+class Counts:
+    """What comparisons of one kind found."""
+
+    comparisons: int = 0
+    alarms: int = 0
+    judged: list[float] = field(default_factory=list)
+    experiments: list[bool] = field(default_factory=list)
+    rows: list[bool] = field(default_factory=list)
+
+    def line(self) -> tuple[str, ...]:
+        return (
+            str(self.comparisons), _of(self.alarms, self.comparisons),
+            f"{statistics.median(self.judged):.0%}",
+            _of(sum(self.experiments), len(self.experiments)), _of(sum(self.rows), len(self.rows)),
+        )  # fmt: skip
+
+
+def _of(part: int, whole: int) -> str:
+    return f"{part} of {whole} ({part / whole:.0%})" if whole else "-"
+
+
+def main() -> int:
+    options = _options()
+    with tempfile.TemporaryDirectory(prefix="headrace-judge-") as folder:
+        runs = measured(Path(options.keep or folder), options)
+    kinds = {"neighbours": pairs(len(runs))} | {
+        f"{size} runs each, {words}": groups(len(runs), size, in_turn)
+        for size in options.group
+        for words, in_turn in (("in turn", True), ("one after the other", False))
+    }
+    print(f"{describe(runs)}\n\n| | {' | '.join(COLUMNS)} |\n|{'---|' * (len(COLUMNS) + 1)}")
+    for name, sides in kinds.items():
+        counts = judge(runs, list(sides), random.Random(1))
+        if counts.comparisons:
+            print(f"| {name} | {' | '.join(counts.line())} |", flush=True)
+    return 0
+
+
+def _options() -> argparse.Namespace:
+    words = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    words.add_argument("experiments", nargs="*", default=["latency", "bandwidth", "stream"])
+    words.add_argument("--runs", type=int, default=24, help="How often to measure (%(default)s).")
+    words.add_argument("--budget", default="10s", help="Of one run (%(default)s).")
+    words.add_argument("--group", type=int, nargs="*", default=[3, 5], help="Runs of a side.")
+    words.add_argument("--keep", help="A directory for the profiles; those there are not repeated.")
+    return words.parse_args()
+
+
+def measured(folder: Path, options: argparse.Namespace) -> list[Document]:
+    folder.mkdir(parents=True, exist_ok=True)
+    runs = []
+    for number in range(1, options.runs + 1):
+        file = folder / f"run{number:03}.json"
+        if not file.exists():
+            print(f"\rrun {number} of {options.runs}", end="", file=sys.stderr, flush=True)
+            command = [
+                sys.executable, "-c", "from headrace._cli import main; main()", "measure",
+                *options.experiments, "--budget", options.budget, "--seed", str(number), "--out",
+                str(file),
+            ]  # fmt: skip
+            subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+        runs.append(headrace.Profile.load(file).asdict())
+    print(file=sys.stderr)
+    return runs
+
+
+def describe(runs: Sequence[Document]) -> str:
+    rows = [sum(row["median"] is not None for row in run["rows"]) for run in runs]
+    noisy = [sum("noisy" in row["flags"] for row in run["rows"]) for run in runs]
+    return (
+        f"{len(runs)} runs of {runs[0]['conditions']['budget_s']} s from "
+        f"{runs[0]['conditions']['date']} to {runs[-1]['conditions']['date']}, "
+        f"{min(rows)} to {max(rows)} rows each, {sum(noisy) / max(1, sum(rows)):.0%} of them noisy."
+    )
+
+
+Sides = tuple[list[int], list[int]]
+
+
+def pairs(runs: int) -> Iterator[Sides]:
+    for first in range(runs - 1):
+        yield [first], [first + 1]
+
+
+def groups(runs: int, size: int, in_turn: bool) -> Iterator[Sides]:
+    """All windows of neighbouring runs."""
+    for first in range(runs - 2 * size + 1):
+        window = list(range(first, first + 2 * size))
+        yield (window[::2], window[1::2]) if in_turn else (window[:size], window[size:])
+
+
+def judge(runs: Sequence[Document], sides: Sequence[Sides], chance: random.Random) -> Counts:
+    profiles = [headrace.Profile.fromdict(run) for run in runs]
+    counts = Counts()
+    for old, new in sides:
+        before = [profiles[run] for run in old]
+        found = headrace.compare(before, [profiles[run] for run in new])
+        counts.comparisons += 1
+        counts.alarms += found.changed
+        counts.judged.append(found.judged / max(1, found.expected))
+        new_runs = [runs[run] for run in new]
+        for shift in found.shifts:
+            after = [planted(run, experiment=shift.experiment) for run in new_runs]
+            counts.experiments.append(sees(before, after, shift.experiment))
+        keys = [row.key for row in found.rows if row.old_value and row.new_value]
+        for key in chance.sample(keys, min(PLANTED_ROWS, len(keys))):
+            after = [planted(run, key=key) for run in new_runs]
+            counts.rows.append(sees(before, after, key))
+    return counts
+
+
+def planted(run: Document, experiment: str = "", key: str = "") -> headrace.Profile:
+    changed = copy.deepcopy(run)
+    for row in changed["rows"]:
+        if row["median"] is None:
+            continue
+        if row["experiment"] == experiment or (key and key_of(row) == key):
+            factor = WORSE.get(row["unit"], 0.9)
+            row["samples"] = [each * factor for each in row["samples"]]
+            for name in ("median", "mad", "min", "max", "low", "high"):
+                row[name] *= factor
+    return headrace.Profile.fromdict(changed)
+
+
+def key_of(row: Document) -> str:
+    return " ".join([row["experiment"], *(f"{n}={v}" for n, v in row["parameters"].items())])
+
+
+def sees(before: list[headrace.Profile], after: list[headrace.Profile], what: str) -> bool:
+    """Whether what was planted into a row, or into an experiment or any row of it, is found."""
+    found = headrace.compare(before, after)
+    rows = any(
+        row.outcome == "changed" and (row.key == what or row.key.split(" ")[0] == what)
+        for row in found.rows
+    )
+    return rows or any(each.changed and each.experiment == what for each in found.shifts)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
