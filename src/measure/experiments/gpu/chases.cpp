@@ -53,8 +53,10 @@ class ChaseByGpu final : public Probe {
     copied_.stream = stream_.stream;
     HEADRACE_TRY(copied_.end, space_->gpu().event());
     HEADRACE_TRY(result_, space_->on_gpu(Bytes{sizeof(std::uint64_t)}));
-    HEADRACE_TRY(const auto host, space_->on_host(setting_.node, setting_.bytes, true));
-    HEADRACE_TRY(seen_, space_->on_host(setting_.node, Bytes{sizeof(std::uint64_t)}, true));
+    // The node of a chain on the GPU is the GPU, where CPUs may not write it.
+    const NodeId node = setting_.memory == kDevice ? space_->target().host : setting_.node;
+    HEADRACE_TRY(const auto host, space_->on_host(node, setting_.bytes, true));
+    HEADRACE_TRY(seen_, space_->on_host(node, Bytes{sizeof(std::uint64_t)}, true));
     words_ = as_words(host);
     make_chain(words_, random);
     if (setting_.memory != kDevice) {

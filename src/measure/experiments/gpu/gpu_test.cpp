@@ -1,10 +1,12 @@
 #include "measure/experiments/gpu/gpu.h"
 
+#include <fmt/core.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <set>
 
+#include "measure/instruments/buffer_pool.h"
 #include "tests/support/fake_gpu.h"
 
 namespace headrace::experiment_gpu {
@@ -78,6 +80,33 @@ TEST(GpuPoints, AreOfTheSizesThatAreAskedFor) {
       EXPECT_TRUE(row.has_flag("absent")) << row.key();
     }
   }
+}
+
+TEST(GpuPoints, CanBeMeasuredAsTheyAreListed) {
+  const test::FakeGpu fake("memory=8M,devices=2,paradigm=ats,sms=2");
+  const Scope scope{.machine = fake.machine,
+                    .only = {{"gpu", std::uint64_t{raw(test::kGpu)}},
+                             {"bytes", std::uint64_t{64 << 10}},
+                             {"count", std::uint64_t{4}}}};
+  instruments::BufferPool pool(fake.machine);
+  Random random(1);
+  std::set<std::string> parts;
+  for (const Point& point : kExperiment.points(scope)) {
+    // This host has not all nodes of the machine.
+    const bool here = *point.row.number("node") != raw(test::kHbm);
+    if (point.prepare == nullptr || !here || *point.row.number("gpu") != raw(test::kGpu)) continue;
+    SCOPED_TRACE(point.row.key());
+    const auto probe = point.prepare(pool, random);
+    ASSERT_TRUE(probe) << probe.error().message;
+    const auto sample = (*probe)->sample();
+    ASSERT_TRUE(sample) << sample.error().message;
+    EXPECT_GT(sample->value, 0);
+    parts.insert(fmt::format("{} {}", point.row.word("part"), point.row.word("direction")));
+  }
+  EXPECT_EQ(parts, (std::set<std::string>{"copy to_gpu", "copy from_gpu", "copy both",
+                                          "copy inside", "copy across", "batch to_gpu",
+                                          "batch from_gpu", "latency to_gpu", "latency inside",
+                                          "latency from_gpu", "allocation to_gpu"}));
 }
 
 TEST(GpuPoints, WithoutADriverAreOneRowThatSaysSo) {
