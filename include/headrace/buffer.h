@@ -85,7 +85,8 @@ class Buffer final : public Object {
 //
 // On a GPU that is no NUMA node it is memory of that GPU, zeroed: memory() is nullptr, and pages,
 // touch and lock mean nothing. absent: no driver of it here, or it does not show that GPU.
-// exhausted: not that much is free. timed_out: too busy to zero it. Not for a child made by fork().
+// exhausted: not that much is free. timed_out: too busy to zero it. unsupported: `pin`; an `align`
+// that the driver's memory does not have (its own is 256). Not for a child made by fork().
 //
 // With Placement::pin it is registered with the driver, in parts of at most 64 GiB, since larger
 // ones fail in drivers of 580 and later, and verified: each page of a strict placement is on its

@@ -216,8 +216,18 @@ class LinuxMemory {
   }
 
   static Result<std::unique_ptr<Buffer>> allocate_on_gpu(const Node& gpu, Bytes bytes,
-                                                         Placement placement) {
+                                                         Placement placement, Bytes align) {
+    if (placement.pin) {
+      return fail(ErrorCode::unsupported,
+                  "memory of {} is not pinned, which is for memory that CPUs reach; leave it out",
+                  gpu.name);
+    }
     HEADRACE_TRY(auto device, DeviceMemory::allocate(gpu, bytes));
+    if (device->address() % align.value != 0) {
+      return fail(ErrorCode::unsupported,
+                  "the driver gives memory of {} at no multiple of {}; ask for at most 256 B",
+                  gpu.name, to_string(align));
+    }
     return std::unique_ptr<Buffer>(new Buffer(gpu.id, std::move(device), std::move(placement)));
   }
 
@@ -257,7 +267,7 @@ Result<std::unique_ptr<Buffer>> allocate(const Machine& machine, Bytes bytes,
     return LinuxMemory::allocate_in_file(bytes, std::move(resolved), machine, *storage, align);
   }
   if (const Node* gpu = gpu_of(machine, resolved)) {
-    return LinuxMemory::allocate_on_gpu(*gpu, bytes, std::move(resolved));
+    return LinuxMemory::allocate_on_gpu(*gpu, bytes, std::move(resolved), align);
   }
   return LinuxMemory::allocate(machine, bytes, resolved, align);
 }

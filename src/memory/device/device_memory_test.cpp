@@ -66,6 +66,23 @@ TEST(DeviceMemory, IsOnTheGpuThatIsNamed) {
   EXPECT_EQ((*first)->node(), kGpu);
 }
 
+TEST(DeviceMemory, IsNeverGivenOtherThanItWasAskedFor) {
+  const test::FakeGpu gpu("memory=64M");
+  const auto aligned = allocate(gpu.machine, 40_MiB, Placement::on(kGpu), 256_B);
+  ASSERT_TRUE(aligned) << aligned.error().message;
+  EXPECT_EQ(*(*aligned)->device_address() % 256, 0U);
+  const auto far = allocate(gpu.machine, 4_KiB, Placement::on(kGpu), 1024_GiB);
+  ASSERT_FALSE(far);
+  EXPECT_EQ(far.error().code, ErrorCode::unsupported);
+  EXPECT_NE(far.error().message.find("ask for at most 256 B"), std::string::npos);
+  Placement pinned = Placement::on(kGpu);
+  pinned.pin = true;
+  const auto none = allocate(gpu.machine, 4_KiB, pinned);
+  ASSERT_FALSE(none);
+  EXPECT_EQ(none.error().code, ErrorCode::unsupported);
+  EXPECT_NE(none.error().message.find("is not pinned"), std::string::npos);
+}
+
 TEST(DeviceMemory, IsGivenBack) {
   const test::FakeGpu gpu("memory=64M");
   for (int i = 0; i < 8; ++i) {
