@@ -31,13 +31,14 @@ endfunction()
 headrace_fake_cuda("" 13000)
 headrace_fake_cuda("-12.8" 12080)
 headrace_fake_cuda("-12.2" 12020)
+headrace_fake_cuda("-11.0" 11000)  # the oldest that is used
 headrace_fake_cuda("-10.2" 10020)  # too old to be used
 
 # headrace_with_fake_cuda(program): a test program that opens them by
 # tests/support/fake_cuda/fake_library.h.
 function(headrace_with_fake_cuda program)
   add_dependencies(${program} headrace-fake-cuda headrace-fake-cuda-12.8 headrace-fake-cuda-12.2
-    headrace-fake-cuda-10.2)
+    headrace-fake-cuda-11.0 headrace-fake-cuda-10.2)
   target_compile_definitions(${program} PRIVATE
     HEADRACE_FAKE_CUDA_STEM="${PROJECT_BINARY_DIR}/libheadrace-fake-cuda")
 endfunction()

@@ -5,10 +5,11 @@
 // needed to build; docs/design/gpu.md has the reasons. Thread-safe.
 #pragma once
 
-#include "backend/cuda/context.h"       // IWYU pragma: export
-#include "backend/cuda/device.h"        // IWYU pragma: export
-#include "backend/cuda/driver.h"        // IWYU pragma: export
-#include "backend/cuda/driver_api.h"    // IWYU pragma: export
-#include "backend/cuda/gather.h"        // IWYU pragma: export
-#include "backend/cuda/kernels.h"       // IWYU pragma: export
-#include "backend/cuda/stream_point.h"  // IWYU pragma: export
+#include "backend/cuda/context.h"          // IWYU pragma: export
+#include "backend/cuda/device.h"           // IWYU pragma: export
+#include "backend/cuda/driver.h"           // IWYU pragma: export
+#include "backend/cuda/driver_api.h"       // IWYU pragma: export
+#include "backend/cuda/gather.h"           // IWYU pragma: export
+#include "backend/cuda/kernels.h"          // IWYU pragma: export
+#include "backend/cuda/stream_point.h"     // IWYU pragma: export
+#include "backend/cuda/versioned_calls.h"  // IWYU pragma: export

@@ -49,6 +49,16 @@ TEST(CudaDevices, AreThereThoughOneAnswersNothing) {
   EXPECT_EQ(find_devices(scripted).error().code, ErrorCode::io);
 }
 
+TEST(CudaDevices, OfADriverThatTellsNoUuidAreFoundByPciAddress) {
+  const FakeCudaLibrary library("devices=2", "11.0");
+  const Driver& used = **driver();
+  ASSERT_EQ(used.cuDeviceGetUuid_v2, nullptr);
+  const auto devices = find_devices(used);
+  ASSERT_TRUE(devices) << devices.error().message;
+  EXPECT_EQ(devices->back().uuid, "");
+  EXPECT_EQ(find_device(used, devices->back().uuid, devices->back().pci, "gpu")->ordinal, 1);
+}
+
 TEST(CudaDevices, AreFoundByUuidElseByPciAddress) {
   const FakeCudaLibrary library("devices=2");
   const Driver& used = **driver();

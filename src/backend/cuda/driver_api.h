@@ -224,7 +224,8 @@ struct CUmemcpyAttributes {
 };
 
 // Every function: X(need, since, exact name, parameters); all return a CUresult. `need` is
-// `required` (a driver without it cannot be used) or `optional`; `since` is the driver version
+// `required` (a driver without it cannot be used) or `optional` (also those that only tests of the
+// fake driver call: cuCtxSynchronize, cuEventSynchronize); `since` is the driver version
 // (1000 * major + 10 * minor) that has this name with these parameters.
 #define HEADRACE_CUDA_SYMBOLS(X)                                                                  \
   X(required, 2000, cuInit, (unsigned int flags))                                                 \
@@ -246,7 +247,7 @@ struct CUmemcpyAttributes {
   X(required, 4000, cuCtxPushCurrent_v2, (CUcontext context))                                     \
   X(required, 4000, cuCtxPopCurrent_v2, (CUcontext * context))                                    \
   X(required, 4000, cuCtxGetCurrent, (CUcontext * context))                                       \
-  X(required, 2000, cuCtxSynchronize, ())                                                         \
+  X(optional, 2000, cuCtxSynchronize, ())                                                         \
   X(required, 4000, cuCtxEnablePeerAccess, (CUcontext peer, unsigned int flags))                  \
   X(required, 3020, cuMemAlloc_v2, (CUdeviceptr * address, std::size_t size))                     \
   X(required, 3020, cuMemFree_v2, (CUdeviceptr address))                                          \
@@ -293,8 +294,6 @@ struct CUmemcpyAttributes {
   X(required, 3020, cuMemsetD8Async,                                                              \
     (CUdeviceptr address, unsigned char value, std::size_t size, CUstream stream))                \
   X(required, 2000, cuStreamCreate, (CUstream * stream, unsigned int flags))                      \
-  X(required, 5050, cuStreamCreateWithPriority,                                                   \
-    (CUstream * stream, unsigned int flags, int priority))                                        \
   X(required, 4000, cuStreamDestroy_v2, (CUstream stream))                                        \
   X(required, 2000, cuStreamSynchronize, (CUstream stream))                                       \
   X(required, 2000, cuStreamQuery, (CUstream stream))                                             \
@@ -305,7 +304,7 @@ struct CUmemcpyAttributes {
   X(required, 2000, cuEventCreate, (CUevent * event, unsigned int flags))                         \
   X(required, 2000, cuEventRecord, (CUevent event, CUstream stream))                              \
   X(required, 2000, cuEventQuery, (CUevent event))                                                \
-  X(required, 2000, cuEventSynchronize, (CUevent event))                                          \
+  X(optional, 2000, cuEventSynchronize, (CUevent event))                                          \
   X(required, 2000, cuEventElapsedTime, (float* milliseconds, CUevent start, CUevent end))        \
   X(required, 4000, cuEventDestroy_v2, (CUevent event))                                           \
   X(required, 10000, cuLaunchHostFunc, (CUstream stream, CUhostFn function, void* user_data))     \

@@ -79,25 +79,15 @@ Status SharedArray::allocate_on_host(const Machine& machine, const Device& devic
 }
 
 Status SharedArray::advise(CUmem_advise advice, bool about_host) const {
-  const Driver& driver = gpu_.driver();
-  const CUmemLocation location = about_host
-                                     ? CUmemLocation{CU_MEM_LOCATION_TYPE_HOST, 0}
-                                     : CUmemLocation{CU_MEM_LOCATION_TYPE_DEVICE, gpu_.device()};
-  const CUresult result = driver.cuMemAdvise_v2 != nullptr
-                              ? driver.cuMemAdvise_v2(address_, size_.value, advice, location)
-                              : driver.cuMemAdvise(address_, size_.value, advice,
-                                                   about_host ? CU_DEVICE_CPU : gpu_.device());
-  return gpu_.ok(result, "the driver takes no such advice");
+  const CUmemLocation about = about_host ? kHost : gpu_location(gpu_.device());
+  return gpu_.ok(cuda::advise(gpu_.driver(), address_, size_.value, advice, about),
+                 "the driver takes no such advice");
 }
 
 Status SharedArray::prefetch(std::uint64_t offset, std::uint64_t size, CUstream stream) const {
-  const Driver& driver = gpu_.driver();
-  const CUmemLocation here{CU_MEM_LOCATION_TYPE_DEVICE, gpu_.device()};
-  const CUresult result =
-      driver.cuMemPrefetchAsync_v2 != nullptr
-          ? driver.cuMemPrefetchAsync_v2(address_ + offset, size, here, 0, stream)
-          : driver.cuMemPrefetchAsync(address_ + offset, size, gpu_.device(), stream);
-  return gpu_.ok(result, "cannot prefetch");
+  const CUmemLocation here = gpu_location(gpu_.device());
+  return gpu_.ok(cuda::prefetch(gpu_.driver(), address_ + offset, size, here, stream),
+                 "cannot prefetch");
 }
 
 std::span<std::uint32_t> SharedArray::words() const {

@@ -36,9 +36,10 @@ TEST(SharedArray, ManagedMemoryTakesItsAdvice) {
 }
 
 TEST(SharedArray, AnOldDriverTakesTheSameAdvice) {
-  const test::FakeGpu fake("memory=64M,paradigm=managed", "12.2");
-  const UnifiedMemoryCase asked{.size = 2_MiB, .preferred_location_cpu = true};
+  const test::FakeGpu fake("memory=64M,paradigm=managed", "11.0");
+  const UnifiedMemoryCase asked{.size = 2_MiB, .accessed_by = true, .preferred_location_cpu = true};
   const Made made(asked);
+  ASSERT_EQ(made.driver.cuMemAdvise_v2, nullptr);
   ASSERT_TRUE(made.array) << made.array.error().message;
   EXPECT_EQ((*made.array)->advice_confirmed(asked), true);
 }

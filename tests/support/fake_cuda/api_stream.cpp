@@ -1,5 +1,4 @@
 // The functions of streams and events.
-#include <algorithm>
 #include <chrono>
 #include <utility>
 
@@ -7,16 +6,6 @@
 
 namespace headrace::cuda::fake {
 namespace {
-
-CUresult create_stream(CUstream* stream, unsigned int flags, int priority) {
-  return in_context_fallible([&](Context& current) -> CUresult {
-    if (stream == nullptr || flags > CU_STREAM_NON_BLOCKING) return CUDA_ERROR_INVALID_VALUE;
-    auto made = current.add_stream(flags == CU_STREAM_DEFAULT, std::clamp(priority, -5, 0));
-    if (made == nullptr) return CUDA_ERROR_CONTEXT_IS_DESTROYED;
-    *stream = driver().streams.add(std::move(made));
-    return CUDA_SUCCESS;
-  });
-}
 
 // `body` with the event and its mark, which is null when it was never recorded.
 template <class Body>
@@ -31,12 +20,13 @@ CUresult on_event(CUevent handle, Body body) {
 }  // namespace
 
 HEADRACE_FAKE_EXPORT CUresult cuStreamCreate(CUstream* stream, unsigned int flags) {
-  return create_stream(stream, flags, 0);
-}
-
-HEADRACE_FAKE_EXPORT CUresult cuStreamCreateWithPriority(CUstream* stream, unsigned int flags,
-                                                         int priority) {
-  return create_stream(stream, flags, priority);
+  return in_context_fallible([&](Context& current) -> CUresult {
+    if (stream == nullptr || flags > CU_STREAM_NON_BLOCKING) return CUDA_ERROR_INVALID_VALUE;
+    auto made = current.add_stream(flags == CU_STREAM_DEFAULT);
+    if (made == nullptr) return CUDA_ERROR_CONTEXT_IS_DESTROYED;
+    *stream = driver().streams.add(std::move(made));
+    return CUDA_SUCCESS;
+  });
 }
 
 HEADRACE_FAKE_EXPORT CUresult cuStreamDestroy_v2(CUstream stream) {

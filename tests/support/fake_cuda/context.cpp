@@ -7,8 +7,8 @@
 
 namespace headrace::cuda::fake {
 
-BoundStream::BoundStream(std::shared_ptr<Context> of, bool blocking, int priority)
-    : context(std::move(of)), stream(*context, blocking, priority) {}
+BoundStream::BoundStream(std::shared_ptr<Context> of, bool blocking)
+    : context(std::move(of)), stream(*context, blocking) {}
 
 CUresult Context::begin_operation() {
   const std::uint64_t number = ++operations_;
@@ -47,13 +47,13 @@ void Context::sleep(std::chrono::nanoseconds time) {
 std::shared_ptr<BoundStream> Context::legacy() {
   const MutexLock lock(mutex_);
   if (legacy_ == nullptr && !closed_) {
-    legacy_ = std::make_shared<BoundStream>(shared_from_this(), true, 0);
+    legacy_ = std::make_shared<BoundStream>(shared_from_this(), true);
   }
   return legacy_;
 }
 
-std::shared_ptr<BoundStream> Context::add_stream(bool blocking, int priority) {
-  auto stream = std::make_shared<BoundStream>(shared_from_this(), blocking, priority);
+std::shared_ptr<BoundStream> Context::add_stream(bool blocking) {
+  auto stream = std::make_shared<BoundStream>(shared_from_this(), blocking);
   const MutexLock lock(mutex_);
   if (closed_) return nullptr;
   streams_.push_back(stream);

@@ -20,7 +20,7 @@ class Device;
 
 // Keeps its context as long as it runs.
 struct BoundStream {
-  BoundStream(std::shared_ptr<Context> of, bool blocking, int priority);
+  BoundStream(std::shared_ptr<Context> of, bool blocking);
 
   const std::shared_ptr<Context> context;
   Stream stream;
@@ -51,7 +51,7 @@ class Context final : public Runner, public std::enable_shared_from_this<Context
   void sleep(std::chrono::nanoseconds time);
 
   std::shared_ptr<BoundStream> legacy();  // the default stream
-  std::shared_ptr<BoundStream> add_stream(bool blocking, int priority);
+  std::shared_ptr<BoundStream> add_stream(bool blocking);
   // Ends when what it was given is done; nobody waits for that.
   void retire(const std::shared_ptr<BoundStream>& stream);
   // In order after what the legacy default stream asks for.

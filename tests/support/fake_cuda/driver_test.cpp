@@ -24,6 +24,7 @@ TEST(FakeDriver, EachVersionHasTheSymbolsOfItsTime) {
   expect_symbols(Fake(), 13000);
   expect_symbols(Fake("", "12.8"), 12080);
   expect_symbols(Fake("", "12.2"), 12020);
+  expect_symbols(Fake("", "11.0"), 11000);
   expect_symbols(Fake("", "10.2"), 10020);
 }
 

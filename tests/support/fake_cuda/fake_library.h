@@ -39,7 +39,8 @@ class ScopedVariable {
 
 class FakeCudaLibrary {
  public:
-  // `settings` as in README.md; `version` is empty for the newest driver, or 12.8, 12.2, 10.2.
+  // `settings` as in README.md; `version` is empty for the newest driver,
+  // or 12.8, 12.2, 11.0, 10.2.
   explicit FakeCudaLibrary(const std::string& settings = "", const std::string& version = "")
       : path_(copy_of(version)),
         library_("HEADRACE_LIBCUDA", path_),

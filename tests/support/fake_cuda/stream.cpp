@@ -39,8 +39,8 @@ Clock::time_point Mark::when() const {
   return when_;
 }
 
-Stream::Stream(Runner& runner, bool blocking, int priority)
-    : runner_(runner), blocking_(blocking), priority_(priority), last_(std::make_shared<Mark>()) {
+Stream::Stream(Runner& runner, bool blocking)
+    : runner_(runner), blocking_(blocking), last_(std::make_shared<Mark>()) {
   last_->set(CUDA_SUCCESS);
   thread_ = std::thread([this] { serve(); });
 }

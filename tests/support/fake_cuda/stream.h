@@ -48,12 +48,11 @@ class Runner {
 
 class Stream {
  public:
-  Stream(Runner& runner, bool blocking, int priority);
+  Stream(Runner& runner, bool blocking);
   // Waits for what was enqueued.
   ~Stream();
 
   bool blocking() const { return blocking_; }  // takes turns with the legacy default stream
-  int priority() const { return priority_; }
 
   // Does `work` when all before it in this stream, and `after`, is done.
   std::shared_ptr<Mark> enqueue(Work work, Marks after = {});
@@ -70,7 +69,6 @@ class Stream {
 
   Runner& runner_;
   const bool blocking_;
-  const int priority_;
   mutable Mutex mutex_;
   CondVar more_;
   std::deque<Operation> queue_ GUARDED_BY(mutex_);

@@ -74,7 +74,6 @@ std::vector<std::size_t> CopyStream::enqueue_gathered(std::span<const StreamCopy
 // A failure leaves open which of them are in the stream.
 CUresult CopyStream::enqueue_batch(std::span<const StreamCopy> copies,
                                    std::span<const std::size_t> which) const {
-  const Driver& driver = context_.driver();
   std::vector<CUdeviceptr> to;
   std::vector<CUdeviceptr> from;
   std::vector<std::size_t> bytes;
@@ -83,15 +82,7 @@ CUresult CopyStream::enqueue_batch(std::span<const StreamCopy> copies,
     from.push_back(copies[i].from);
     bytes.push_back(copies[i].bytes);
   }
-  CUmemcpyAttributes how{.srcAccessOrder = CU_MEMCPY_SRC_ACCESS_ORDER_STREAM};
-  std::size_t first = 0;
-  if (driver.cuMemcpyBatchAsync_v2 != nullptr) {
-    return driver.cuMemcpyBatchAsync_v2(to.data(), from.data(), bytes.data(), to.size(), &how,
-                                        &first, 1, copies_);
-  }
-  std::size_t failed = 0;
-  return driver.cuMemcpyBatchAsync(to.data(), from.data(), bytes.data(), to.size(), &how, &first, 1,
-                                   &failed, copies_);
+  return copy_batch(context_.driver(), to, from, bytes, copies_);
 }
 
 void CopyStream::enqueue(std::span<const StreamCopy> copies, std::span<CUresult> results) const {
@@ -99,8 +90,7 @@ void CopyStream::enqueue(std::span<const StreamCopy> copies, std::span<CUresult>
   std::vector<std::size_t> part_of;
   const std::vector<StreamCopy> made = coalesce(copies, part_of);
   const std::vector<std::size_t> rest = enqueue_gathered(made);
-  const bool possible =
-      driver.cuMemcpyBatchAsync_v2 != nullptr || driver.cuMemcpyBatchAsync != nullptr;
+  const bool possible = takes_batches(driver);
   std::vector<CUresult> of_made(made.size(), CUDA_SUCCESS);
   // After a batch that failed each is copied by itself, maybe once more, behind it: the same bytes
   // to the same place.

@@ -28,7 +28,6 @@ class Batches final : public Probe {
  private:
   Result<bool> arrived() const;
   CUresult submit();
-  CUresult submit_batch();
   Result<Nanoseconds> once(Nanoseconds& submitting);
 
   const GpuSetting setting_;
@@ -83,25 +82,14 @@ Result<bool> Batches::arrived() const {
   return true;
 }
 
-CUresult Batches::submit_batch() {
-  const Driver& driver = space_->driver();
-  CUmemcpyAttributes how{.srcAccessOrder = CU_MEMCPY_SRC_ACCESS_ORDER_STREAM};
-  std::size_t first = 0;
-  if (driver.cuMemcpyBatchAsync_v2 != nullptr) {
-    return driver.cuMemcpyBatchAsync_v2(to_.data(), from_.data(), sizes_.data(), sizes_.size(),
-                                        &how, &first, 1, stream_.stream);
-  }
-  std::size_t failed = 0;
-  return driver.cuMemcpyBatchAsync(to_.data(), from_.data(), sizes_.data(), sizes_.size(), &how,
-                                   &first, 1, &failed, stream_.stream);
-}
-
 CUresult Batches::submit() {
   if (setting_.by == kKernel) {
     std::size_t put = 0;
     return gather(space_->driver(), kernel_, list_, stream_.stream, put);
   }
-  if (setting_.by == kBatch) return submit_batch();
+  if (setting_.by == kBatch) {
+    return copy_batch(space_->driver(), to_, from_, sizes_, stream_.stream);
+  }
   for (std::size_t i = 0; i < sizes_.size(); ++i) {
     const CUresult result =
         space_->driver().cuMemcpyAsync(to_[i], from_[i], sizes_[i], stream_.stream);
@@ -140,10 +128,6 @@ Result<Sample> Batches::sample() {
 }  // namespace
 
 bool gathers(Bytes bytes) { return fits_gather({.bytes = bytes.value}); }
-
-bool takes_batches(const Driver& driver) {
-  return driver.cuMemcpyBatchAsync_v2 != nullptr || driver.cuMemcpyBatchAsync != nullptr;
-}
 
 Prepared prepare_batches(const GpuSetting& setting, Random& random) {
   HEADRACE_TRY(auto space, GpuWorkspace::open(setting.gpu));

@@ -15,7 +15,4 @@ Prepared prepare_batches(const GpuSetting& setting, Random& random);
 // Whether the kernel makes copies of so many bytes.
 bool gathers(Bytes bytes);
 
-// Whether the driver takes many copies by one call (CUDA 12.8).
-bool takes_batches(const cuda::Driver& driver);
-
 }  // namespace headrace::experiment_gpu

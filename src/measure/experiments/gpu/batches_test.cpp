@@ -35,15 +35,5 @@ TEST(GpuBatches, AreGatheredBy16Bytes) {
   EXPECT_FALSE(gathers(24_B));
 }
 
-TEST(GpuBatches, NeedADriverThatTakesThem) {
-  const auto takes = [](const char* version) {
-    const FakeCudaLibrary library("", version);
-    return takes_batches(**cuda::driver());
-  };
-  EXPECT_TRUE(takes(""));
-  EXPECT_TRUE(takes("12.8"));
-  EXPECT_FALSE(takes("12.2"));
-}
-
 }  // namespace
 }  // namespace headrace::experiment_gpu

@@ -118,10 +118,9 @@ class ChaseByCpu final : public Probe {
     words_ = as_words(memory);
     make_chain(words_, random);
     const auto address = reinterpret_cast<std::uintptr_t>(memory.data());
-    HEADRACE_TRY_STATUS(
-        space_->gpu().ok(space_->driver().cuMemPrefetchAsync(address, memory.size(),
-                                                             space_->gpu().device(), stream.stream),
-                         "cannot prefetch"));
+    const CUmemLocation gpu = gpu_location(space_->gpu().device());
+    HEADRACE_TRY_STATUS(space_->gpu().ok(
+        prefetch(space_->driver(), address, memory.size(), gpu, stream.stream), "cannot prefetch"));
     HEADRACE_TRY_STATUS(space_->stop(stream));
     return space_->wait(stream);
   }

@@ -276,17 +276,10 @@ class Prefetching final : public Probe {
   }
 
   CUresult prefetch(std::size_t at, bool to_gpu) const {
-    const Driver& driver = space_->driver();
-    const CUdeviceptr address = address_in(memory_) + at;
-    const CUdevice device = space_->gpu().device();
-    if (driver.cuMemPrefetchAsync_v2 == nullptr) {
-      return driver.cuMemPrefetchAsync(address, setting_.bytes.value,
-                                       to_gpu ? device : CU_DEVICE_CPU, stream_.stream);
-    }
-    const CUmemLocation where = to_gpu ? CUmemLocation{CU_MEM_LOCATION_TYPE_DEVICE, device}
-                                       : CUmemLocation{CU_MEM_LOCATION_TYPE_HOST_NUMA,
-                                                       static_cast<int>(raw(setting_.node))};
-    return driver.cuMemPrefetchAsync_v2(address, setting_.bytes.value, where, 0, stream_.stream);
+    const CUmemLocation where = to_gpu ? gpu_location(space_->gpu().device())
+                                       : host_node_location(static_cast<int>(raw(setting_.node)));
+    return cuda::prefetch(space_->driver(), address_in(memory_) + at, setting_.bytes.value, where,
+                          stream_.stream);
   }
 
   const GpuSetting setting_;

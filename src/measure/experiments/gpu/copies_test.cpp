@@ -28,12 +28,14 @@ TEST(GpuCopies, GoEveryWay) {
 }
 
 TEST(GpuCopies, PrefetchManagedMemory) {
-  const test::FakeGpu fake("memory=32M");
-  Random random(1);
-  for (const std::string_view direction : {kToGpu, kFromGpu}) {
-    const GpuSetting setting = on_fake(
-        fake, {.direction = direction, .by = kPrefetch, .memory = kManaged, .bytes = 1_MiB});
-    sample_of(prepare_prefetch(setting, random));
+  for (const char* version : {"", "11.0"}) {
+    const test::FakeGpu fake("memory=32M", version);
+    Random random(1);
+    for (const std::string_view direction : {kToGpu, kFromGpu}) {
+      const GpuSetting setting = on_fake(
+          fake, {.direction = direction, .by = kPrefetch, .memory = kManaged, .bytes = 1_MiB});
+      sample_of(prepare_prefetch(setting, random));
+    }
   }
 }
 

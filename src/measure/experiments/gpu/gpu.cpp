@@ -187,7 +187,7 @@ void PointList::add_batches(GpuSetting setting) {
           setting.by = by;
           if (!possible(setting)) {
             leave(setting, "ns", kImpossible);
-          } else if (by == kBatch && !takes_batches(setting.gpu->driver)) {
+          } else if (by == kBatch && !cuda::takes_batches(setting.gpu->driver)) {
             leave(setting, "ns", "the driver has no cuMemcpyBatchAsync (CUDA 12.8)");
           } else if (by == kKernel && !gathers(bytes)) {
             leave(setting, "ns", "the kernel gathers multiples of 16 bytes; ask for them");

@@ -30,6 +30,7 @@ unsigned newest_ptx(int version) {
   if (version >= 13000) return 90;
   if (version >= 12080) return 87;
   if (version >= 12020) return 82;
+  if (version >= 11000) return 70;
   return 65;
 }
 
