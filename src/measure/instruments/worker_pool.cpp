@@ -56,6 +56,13 @@ CpuSet usable_cpus(const Node* node) {
   return cpus;
 }
 
+BoundToNode::BoundToNode(const Node* node)
+    : before_(allowed_cpus()), bound_(node != nullptr && pin(pthread_self(), usable_cpus(node))) {}
+
+BoundToNode::~BoundToNode() {
+  if (bound_) pin(pthread_self(), before_);
+}
+
 std::vector<unsigned> others_than(const Machine& machine, unsigned cpu, const CpuSet& cpus) {
   std::vector<unsigned> others;
   for (const bool together : {false, true}) {

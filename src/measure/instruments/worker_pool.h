@@ -15,6 +15,24 @@ namespace headrace::instruments {
 // The CPUs this process may run on, ascending; those of `node` alone if one is given.
 CpuSet usable_cpus(const Node* node = nullptr);
 
+// The calling thread is bound to the CPUs of a node for a scope. Single-thread: the same thread
+// ends it.
+class BoundToNode {
+ public:
+  explicit BoundToNode(const Node* node);
+  ~BoundToNode();
+  BoundToNode(const BoundToNode&) = delete;
+  BoundToNode& operator=(const BoundToNode&) = delete;
+
+  // False: there is no such node, it has no CPUs that this process may use, or the system refuses;
+  // the thread runs where it ran.
+  bool bound() const { return bound_; }
+
+ private:
+  const CpuSet before_;
+  const bool bound_;
+};
+
 // All of `cpus` but `cpu`, in order; last those that share its core: two threads of a core disturb
 // each other without any memory.
 std::vector<unsigned> others_than(const Machine& machine, unsigned cpu, const CpuSet& cpus);

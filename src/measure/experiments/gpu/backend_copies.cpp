@@ -16,6 +16,8 @@ namespace {
 
 constexpr Nanoseconds kTransferring = std::chrono::milliseconds{10};
 constexpr Bytes kWalked = 32_MiB;
+// Far more than it takes unless the GPU hangs or others keep it busy.
+constexpr Nanoseconds kVerifying = std::chrono::seconds{30};
 // More than any link moves meanwhile.
 constexpr Bytes kMostMoved = 4_GiB;
 constexpr std::uint64_t kMostPieces = 4096;
@@ -37,25 +39,16 @@ class BackendCopies final : public Probe {
     HEADRACE_TRY(const Bytes area, space_->area(kWalked, setting_.bytes, 1));
     HEADRACE_TRY(device_, allocate(machine, area, Placement::on(gpu)));
     HEADRACE_TRY(const auto host, space_->on_host(setting_.node, area, setting_.memory == kPinned));
-    fill_randomly(host, random);
     host_.emplace(host, setting_.node);
     HEADRACE_TRY(backend_, open_cuda(machine, {engine->id}));
     depth_ = std::min<std::size_t>(backend_->capabilities().max_in_flight, 64);
+    const std::uint64_t walked = std::min(area / setting_.bytes, kMostPieces);
+    const auto there = pieces(kToGpu, walked, engine->id, area);
+    const auto back = pieces(kFromGpu, walked, engine->id, area);
+    const auto used = host.first(walked * setting_.bytes.value);
+    HEADRACE_TRY_STATUS(verify_both_ways(*backend_, there, back, depth_, used, random));
     const std::uint64_t count = std::min(kMostMoved / setting_.bytes, kMostPieces);
-    const bool to_gpu = setting_.direction == kToGpu;
-    for (std::uint64_t i = 0; i < count; ++i) {
-      const std::uint64_t at = i * setting_.bytes.value % area.value;
-      const Extent there{device_.get(), at, setting_.bytes};
-      const Extent here{&*host_, at, setting_.bytes};
-      pieces_.push_back({.from = to_gpu ? here : there,
-                         .to = to_gpu ? there : here,
-                         .engine = engine->id,
-                         .tag = i});
-    }
-    Histogram unused;
-    const std::size_t once = std::min<std::size_t>(pieces_.size(), 4);
-    HEADRACE_TRY_STATUS(
-        transfer_within(*backend_, std::span(pieces_).first(once), depth_, kTransferring, unused));
+    pieces_ = pieces(setting_.direction, count, engine->id, area);
     return {};
   }
 
@@ -68,6 +61,21 @@ class BackendCopies final : public Probe {
   }
 
  private:
+  // One after the other through the area, and again.
+  std::vector<Piece> pieces(std::string_view direction, std::uint64_t count, EngineId engine,
+                            Bytes area) const {
+    std::vector<Piece> made;
+    for (std::uint64_t i = 0; i < count; ++i) {
+      const std::uint64_t at = i * setting_.bytes.value % area.value;
+      const Extent there{device_.get(), at, setting_.bytes};
+      const Extent here{&*host_, at, setting_.bytes};
+      const bool to_gpu = direction == kToGpu;
+      made.push_back(
+          {.from = to_gpu ? here : there, .to = to_gpu ? there : here, .engine = engine, .tag = i});
+    }
+    return made;
+  }
+
   const GpuSetting setting_;
   const std::unique_ptr<GpuWorkspace> space_;
   std::unique_ptr<Buffer> device_;
@@ -77,7 +85,26 @@ class BackendCopies final : public Probe {
   std::unique_ptr<Backend> backend_;  // ends first: what it copies is of those above
 };
 
+Status transfer_all(Backend& backend, std::span<const Piece> pieces, std::size_t depth) {
+  Histogram unused;
+  HEADRACE_TRY(const auto moved, transfer_within(backend, pieces, depth, kVerifying, unused));
+  if (moved.pieces == pieces.size()) return {};
+  return fail(ErrorCode::timed_out, "{} of {} copies were made in {:.0f} s", moved.pieces,
+              pieces.size(), seconds(kVerifying));
+}
+
 }  // namespace
+
+Status verify_both_ways(Backend& backend, std::span<const Piece> there, std::span<const Piece> back,
+                        std::size_t depth, std::span<std::byte> host, Random& random) {
+  fill_randomly(host, random);
+  const std::uint64_t sent = checksum(host);
+  HEADRACE_TRY_STATUS(transfer_all(backend, there, depth));
+  std::ranges::fill(host, std::byte{0});
+  HEADRACE_TRY_STATUS(transfer_all(backend, back, depth));
+  if (checksum(host) == sent) return {};
+  return fail(ErrorCode::io, "what came back is not what was sent");
+}
 
 Prepared prepare_backend(const GpuSetting& setting, Random& random) {
   HEADRACE_TRY(auto space, GpuWorkspace::open(setting.gpu));

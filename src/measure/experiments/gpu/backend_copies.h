@@ -1,6 +1,10 @@
 // The same copies by way of Headrace's own backend, to be held against those of the driver alone.
 #pragma once
 
+#include <cstddef>
+#include <span>
+
+#include "headrace/backend.h"
 #include "measure/experiments/gpu/setting.h"
 
 namespace headrace::experiment_gpu {
@@ -9,6 +13,13 @@ namespace headrace::experiment_gpu {
 inline constexpr Bytes kMostOfBackend = 64_MiB;
 
 // Copies of `bytes` each, as many in flight as the backend takes; the value is payload per second.
+// Random bytes of all of them have gone there and come back before.
 Prepared prepare_backend(const GpuSetting& setting, Random& random);
+
+// Fills `host` with random bytes, has them copied `there` and `back`, at most `depth` at once, and
+// compares: so both sides have them then. io: they are others. timed_out: the GPU takes too long.
+// Requires: pieces between `host` and something as large, with tags from 0 on.
+Status verify_both_ways(Backend& backend, std::span<const Piece> there, std::span<const Piece> back,
+                        std::size_t depth, std::span<std::byte> host, Random& random);
 
 }  // namespace headrace::experiment_gpu

@@ -1,5 +1,9 @@
 #include "measure/experiments/gpu/backend_copies.h"
 
+#include <algorithm>
+#include <cstring>
+#include <vector>
+
 #include "measure/experiments/gpu/testing.h"
 
 namespace headrace::experiment_gpu {
@@ -14,6 +18,53 @@ TEST(GpuBackendCopies, GoBothWaysPinnedAndNot) {
           fake, {.direction = direction, .by = kHeadrace, .memory = memory, .bytes = 256_KiB});
       sample_of(prepare_backend(setting, random));
     }
+  }
+}
+
+// It says that all is done, and does the first so many.
+class Idle final : public Backend {
+ public:
+  explicit Idle(std::uint64_t done) : done_(done) {}
+  const Capabilities& capabilities() const override { return capabilities_; }
+  Result<std::size_t> submit(std::span<const Piece> pieces, Completion& completion) override {
+    for (const Piece& piece : pieces) {
+      if (submitted_++ < done_) {
+        std::memcpy(piece.to.object->memory() + piece.to.offset,
+                    piece.from.object->memory() + piece.from.offset, piece.from.length.value);
+      }
+      completion.complete(piece.tag, {});
+    }
+    return pieces.size();
+  }
+
+ private:
+  const Capabilities capabilities_{};
+  const std::uint64_t done_;
+  std::uint64_t submitted_ = 0;
+};
+
+TEST(GpuBackendCopies, AreTimedOnlyWhenBothWaysAreRight) {
+  std::vector<std::byte> host(1 << 12), device(1 << 12);
+  const MemoryRange here(host, test::kDram), other(device, test::kHbm);
+  std::vector<Piece> there, back;
+  for (std::uint64_t tag = 0; tag < 4; ++tag) {
+    const Extent mine{&here, tag << 10, 1_KiB}, theirs{&other, tag << 10, 1_KiB};
+    there.push_back({.from = mine, .to = theirs, .tag = tag});
+    back.push_back({.from = theirs, .to = mine, .tag = tag});
+  }
+  Random random(1);
+  const auto verified = [&](std::uint64_t done) {
+    std::ranges::fill(device, std::byte{0});
+    Idle idle(done);
+    return verify_both_ways(idle, there, back, 2, host, random);
+  };
+  EXPECT_TRUE(verified(8));
+  EXPECT_EQ(host, device);
+  EXPECT_NE(device, std::vector<std::byte>(1 << 12)) << "what is timed is no zeros";
+  for (const std::uint64_t done : {0, 3, 4, 7}) {
+    const auto wrong = verified(done);
+    ASSERT_FALSE(wrong) << done;
+    EXPECT_NE(wrong.error().message.find("not what was sent"), std::string::npos);
   }
 }
 

@@ -117,6 +117,7 @@ class ChaseByCpu final : public Probe {
     HEADRACE_TRY(const TimedStream stream, space_->stream());
     words_ = as_words(memory);
     make_chain(words_, random);
+    for (std::size_t i = 0; i < words_.size(); i += kWordsPerLine) chain_.push_back(words_[i]);
     const auto address = reinterpret_cast<std::uintptr_t>(memory.data());
     const CUmemLocation gpu = gpu_location(space_->gpu().device());
     HEADRACE_TRY_STATUS(space_->gpu().ok(
@@ -125,10 +126,14 @@ class ChaseByCpu final : public Probe {
     return space_->wait(stream);
   }
 
+  // It ends where the chain as it was made does.
   Result<Sample> sample() override {
+    std::uint64_t right = at_;
+    for (std::uint64_t i = 0; i < kSteps; ++i) right = chain_[right / kWordsPerLine];
     const Nanoseconds begin = system_clock().now();
     at_ = follow(words_.data(), at_, kSteps);
     const Nanoseconds time = system_clock().now() - begin;
+    if (at_ != right) return fail(ErrorCode::io, "the CPU read other numbers than it wrote");
     return Sample{.value = static_cast<double>(time.count()) / static_cast<double>(kSteps)};
   }
 
@@ -136,6 +141,7 @@ class ChaseByCpu final : public Probe {
   const GpuSetting setting_;
   const std::unique_ptr<GpuWorkspace> space_;
   Words words_;
+  std::vector<std::uint64_t> chain_;  // the first word of each line, in memory of its own
   std::uint64_t at_ = 0;
 };
 

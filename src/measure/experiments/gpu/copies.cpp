@@ -140,6 +140,8 @@ Status Copies::add_host_way(std::string_view direction, Random& random) {
   fill_randomly(host, random);
   const std::uint64_t sent = checksum(host);
   HEADRACE_TRY_STATUS(carry(there));
+  HEADRACE_TRY(const std::uint64_t arrived, space_->checksum_of(device, area_));
+  if (arrived != sent) return fail(ErrorCode::io, "what arrived on the GPU is not what was sent");
   std::ranges::fill(host, std::byte{0});
   HEADRACE_TRY_STATUS(carry(back));
   if (checksum(host) != sent) return fail(ErrorCode::io, "what came back is not what was sent");
@@ -169,6 +171,13 @@ Status Copies::add_device_way(Random& random) {
   HEADRACE_TRY(const Way back, engine(kFromGpu, address_in(host), from));
   HEADRACE_TRY_STATUS(carry(there));
   HEADRACE_TRY_STATUS(carry(way));
+  if (!across) {
+    HEADRACE_TRY(const std::uint64_t arrived, space_->checksum_of(to, area_));
+    if (arrived != sent) return fail(ErrorCode::io, "what arrived is not what was sent");
+    ways_.push_back(way);
+    return {};
+  }
+  // The other GPU has none of our kernels: what it got comes back.
   HEADRACE_TRY_STATUS(space_->gpu().ok(
       space_->driver().cuMemsetD8Async(from, 0, area_.value, way.stream.stream), "cannot clear"));
   HEADRACE_TRY_STATUS(carry(home));

@@ -39,16 +39,11 @@ TEST(GpuCopies, PrefetchManagedMemory) {
   }
 }
 
-TEST(GpuCopies, ThatDoNotArriveHaveNoRate) {
-  const test::FakeGpu fake("memory=32M");
-  static cuda::Driver losing;
-  losing = **cuda::driver();
-  losing.cuMemcpyDtoHAsync_v2 = [](void*, cuda::CUdeviceptr, std::size_t, cuda::CUstream) {
-    return cuda::CUDA_SUCCESS;
-  };
+void expect_not_what_was_sent(const test::FakeGpu& fake, const cuda::Driver& losing,
+                              std::string_view direction) {
   Random random(1);
   GpuSetting setting =
-      on_fake(fake, {.direction = kToGpu, .by = kEngine, .memory = kPinned, .bytes = 64_KiB});
+      on_fake(fake, {.direction = direction, .by = kEngine, .memory = kPinned, .bytes = 64_KiB});
   const std::shared_ptr<GpuTarget> made = setting.gpu;
   const GpuTarget& right = *made;
   setting.gpu = std::shared_ptr<GpuTarget>(new GpuTarget{.machine = right.machine,
@@ -58,7 +53,30 @@ TEST(GpuCopies, ThatDoNotArriveHaveNoRate) {
                                                          .host = right.host});
   const auto lost = prepare_copies(setting, random);
   ASSERT_FALSE(lost);
-  EXPECT_NE(lost.error().message.find("not what was sent"), std::string::npos);
+  EXPECT_NE(lost.error().message.find("not what was sent"), std::string::npos)
+      << lost.error().message;
+}
+
+TEST(GpuCopies, ThatDoNotArriveHaveNoRate) {
+  const test::FakeGpu fake("memory=32M");
+  static cuda::Driver whole;
+  whole = **cuda::driver();
+  cuda::Driver losing = whole;
+  // Not the single words in which sums come back.
+  losing.cuMemcpyDtoHAsync_v2 = [](void* to, cuda::CUdeviceptr from, std::size_t bytes,
+                                   cuda::CUstream stream) {
+    return bytes > 8 ? cuda::CUDA_SUCCESS : whole.cuMemcpyDtoHAsync_v2(to, from, bytes, stream);
+  };
+  expect_not_what_was_sent(fake, losing, kToGpu);
+  losing = whole;
+  losing.cuMemcpyHtoDAsync_v2 = [](cuda::CUdeviceptr, const void*, std::size_t, cuda::CUstream) {
+    return cuda::CUDA_SUCCESS;
+  };
+  expect_not_what_was_sent(fake, losing, kFromGpu);
+  losing = whole;
+  losing.cuMemcpyDtoDAsync_v2 = [](cuda::CUdeviceptr, cuda::CUdeviceptr, std::size_t,
+                                   cuda::CUstream) { return cuda::CUDA_SUCCESS; };
+  expect_not_what_was_sent(fake, losing, kInside);
 }
 
 TEST(GpuCopies, LargerThanAQuarterOfTheGpuAreRefused) {

@@ -1,12 +1,11 @@
 #include "measure/experiments/gpu/workspace.h"
 
 #include <algorithm>
+#include <array>
 #include <utility>
 
-#include "core/affinity.h"
 #include "core/fail.h"
 #include "core/fork.h"
-#include "measure/instruments/worker_pool.h"
 #include "measure/session/experiment.h"
 
 namespace headrace::experiment_gpu {
@@ -61,9 +60,7 @@ Result<std::shared_ptr<const Context>> GpuTarget::use() {
 }
 
 GpuWorkspace::GpuWorkspace(std::shared_ptr<GpuTarget> target)
-    : target_(std::move(target)), cpus_(allowed_cpus()) {
-  pin(pthread_self(), session::usable_cpus(target_->machine.find(target_->host)));
-}
+    : target_(std::move(target)), near_(target_->machine.find(target_->host)) {}
 
 Result<std::unique_ptr<GpuWorkspace>> GpuWorkspace::open(std::shared_ptr<GpuTarget> target) {
   HEADRACE_TRY(const auto context, target->use());
@@ -75,7 +72,6 @@ Result<std::unique_ptr<GpuWorkspace>> GpuWorkspace::open(std::shared_ptr<GpuTarg
 }
 
 GpuWorkspace::~GpuWorkspace() {
-  pin(pthread_self(), cpus_);
   if (!gpu_) return;
   if (gpu_->stuck()) {
     // The GPU may still use it, and freeing would wait for that.
@@ -151,6 +147,29 @@ Result<CUdeviceptr> GpuWorkspace::address_of(std::span<const std::byte> memory) 
   return fail(ErrorCode::unsupported, "the GPU does not reach this memory of the host");
 }
 
+Result<std::uint64_t> GpuWorkspace::checksum_of(CUdeviceptr address, Bytes bytes) {
+  HEADRACE_TRY(const CUfunction kernel, gpu_->kernel(kChecksum));
+  HEADRACE_TRY(const int processors, gpu_->attribute(CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT));
+  HEADRACE_TRY(CUdeviceptr sum, on_gpu(Bytes{sizeof(std::uint64_t)}));
+  HEADRACE_TRY(const TimedStream stream, this->stream());
+  std::uint64_t count = bytes.value / sizeof(std::uint64_t);
+  std::array<void*, 3> parameters{&address, &count, &sum};
+  HEADRACE_TRY_STATUS(gpu_->ok(
+      driver().cuMemsetD8Async(sum, 0, sizeof(std::uint64_t), stream.stream), "cannot begin"));
+  HEADRACE_TRY_STATUS(
+      gpu_->ok(driver().cuLaunchKernel(kernel, static_cast<unsigned>(processors) * 4, 1, 1, 256, 1,
+                                       1, 0, stream.stream, parameters.data(), nullptr),
+               "cannot run the kernel"));
+  HEADRACE_TRY_STATUS(stop(stream));
+  HEADRACE_TRY_STATUS(wait(stream));
+  std::uint64_t found = 0;
+  HEADRACE_TRY_STATUS(gpu_->ok(
+      driver().cuMemcpyDtoHAsync_v2(&found, sum, sizeof found, stream.stream), "cannot copy"));
+  HEADRACE_TRY_STATUS(stop(stream));
+  HEADRACE_TRY_STATUS(wait(stream));
+  return found;
+}
+
 Result<TimedStream> GpuWorkspace::stream() {
   TimedStream made;
   HEADRACE_TRY(made.stream, gpu_->stream());
@@ -186,6 +205,13 @@ std::span<std::uint64_t> words_of(std::span<std::byte> memory) {
   return {reinterpret_cast<std::uint64_t*>(memory.data()), memory.size() / sizeof(std::uint64_t)};
 }
 
+// The finaliser of SplitMix64.
+std::uint64_t mix(std::uint64_t z) {
+  z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9;
+  z = (z ^ (z >> 27)) * 0x94d049bb133111eb;
+  return z ^ (z >> 31);
+}
+
 }  // namespace
 
 void fill_randomly(std::span<std::byte> memory, Random& random) {
@@ -194,9 +220,9 @@ void fill_randomly(std::span<std::byte> memory, Random& random) {
 
 std::uint64_t checksum(std::span<const std::byte> memory) {
   std::uint64_t sum = 0;
-  std::uint64_t factor = 1;
+  std::uint64_t place = 0;
   const std::span all(const_cast<std::byte*>(memory.data()), memory.size());
-  for (const std::uint64_t word : words_of(all)) sum += word * (factor += 2);
+  for (const std::uint64_t word : words_of(all)) sum += mix(word + mix(place++));
   return sum;
 }
 

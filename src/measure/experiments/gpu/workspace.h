@@ -15,6 +15,7 @@
 #include "headrace/buffer.h"
 #include "headrace/machine.h"
 #include "headrace/random.h"
+#include "measure/instruments/worker_pool.h"
 #include "measure/unified_memory/gpu_session.h"
 
 namespace headrace::experiment_gpu {
@@ -68,6 +69,8 @@ class GpuWorkspace {
   Result<cuda::CUdeviceptr> on_other(GpuTarget& other, Bytes bytes);
   Result<std::span<std::byte>> on_host(NodeId node, Bytes bytes, bool pinned);
   Result<std::span<std::byte>> managed(Bytes bytes);
+  // checksum() of memory of this GPU, by its multiprocessors.
+  Result<std::uint64_t> checksum_of(cuda::CUdeviceptr address, Bytes bytes);
   // How the GPU calls memory of the host that it reaches.
   Result<cuda::CUdeviceptr> address_of(std::span<const std::byte> memory) const;
 
@@ -88,14 +91,15 @@ class GpuWorkspace {
 
   const std::shared_ptr<GpuTarget> target_;
   std::unique_ptr<GpuSession> gpu_;
-  const std::vector<unsigned> cpus_;  // where the thread ran
+  const instruments::BoundToNode near_;
   Bytes quarter_;
   std::vector<std::unique_ptr<Buffer>> buffers_;
   std::vector<cuda::CUdeviceptr> memory_;  // on this GPU, and managed
   std::vector<Foreign> foreign_;
 };
 
-// Numbers that do not compress, and a sum that tells them and their order from others.
+// Numbers that do not compress, and a sum that tells them and their order from others: the one that
+// the kernel kChecksum makes.
 void fill_randomly(std::span<std::byte> memory, Random& random);
 std::uint64_t checksum(std::span<const std::byte> memory);
 

@@ -64,5 +64,18 @@ TEST(GpuWorkspace, TellsBytesAndTheirOrder) {
   EXPECT_NE(checksum(memory), sum);
 }
 
+TEST(GpuWorkspace, SumsOnTheGpuAsOnTheHost) {
+  const test::FakeGpu fake("memory=64M");
+  const auto space =
+      GpuWorkspace::open(GpuTarget::find(fake.machine, gpu_of(fake.machine)).value()).value();
+  std::vector<std::byte> memory(4096 + 8);
+  Random random(1);
+  fill_randomly(memory, random);
+  const auto address = space->on_gpu(Bytes{memory.size()}).value();
+  ASSERT_TRUE(test::copy_with_gpu(address, memory.data(), memory.size(), true));
+  EXPECT_EQ(space->checksum_of(address, Bytes{memory.size()}).value(), checksum(memory));
+  EXPECT_NE(space->checksum_of(address, 4_KiB).value(), checksum(memory));
+}
+
 }  // namespace
 }  // namespace headrace::experiment_gpu
