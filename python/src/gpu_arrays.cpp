@@ -58,8 +58,6 @@ constexpr std::int32_t kDLCuda = 2;
 constexpr std::uint8_t kDLUInt = 1;
 constexpr std::uint64_t kReadOnly = 1;
 
-constexpr Nanoseconds kStreamBound = std::chrono::seconds{60};
-
 [[noreturn]] void refuse(const char* why) {
   PyErr_SetString(PyExc_BufferError, why);
   throw nb::python_error();

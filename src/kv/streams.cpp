@@ -4,6 +4,7 @@
 // long as another's computes, and a GPU that takes long would be taken for hung.
 #include "core/fail.h"
 #include "core/waiting/duration.h"
+#include "headrace/gpu/memory.h"
 #include "kv/core.h"
 
 namespace headrace::kv {

@@ -4,6 +4,7 @@
 // Such memory is a DeviceRange (object.h). Thread-safe.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <memory>
 #include <utility>
@@ -26,6 +27,10 @@ namespace HEADRACE_API headrace {
 Result<int> gpu_ordinal(std::uint64_t device_address, Bytes bytes);
 // The same as a node. absent: the machine has not that GPU either.
 Result<NodeId> gpu_node(const Machine& machine, std::uint64_t device_address, Bytes bytes);
+
+// As long as Headrace waits for what a stream of others has been given: a minute of kernels is far
+// more than any computes ahead.
+inline constexpr Nanoseconds kStreamBound = std::chrono::seconds{60};
 
 // What a stream (a CUstream as a number; 0 is the default one) has been given so far.
 class StreamWork {

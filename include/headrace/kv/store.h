@@ -145,7 +145,8 @@ struct LoadOptions {
   // With memory of a GPU: nothing is copied before what this stream (a CUstream as a number; 0: the
   // default one) has been given so far is done. One of that GPU's primary context, as PyTorch and
   // CuPy have them. Its own later work does not wait for the load: that begins it when a layer is
-  // told, so that it never computes on what is not there.
+  // told, so that it never computes on what is not there. After kStreamBound (gpu/memory.h) it
+  // fails as timed_out, before anything of it was copied.
   std::optional<std::uint64_t> stream = {};
   // Held until nothing more is copied: what owns the user's memory. Let go in any thread, as
   // on_layer() calls.
@@ -153,8 +154,6 @@ struct LoadOptions {
 };
 
 inline constexpr Nanoseconds kLead = std::chrono::milliseconds{20};
-// What has waited so long for a stream fails as timed_out, before anything of it was copied.
-inline constexpr Nanoseconds kStreamBound = std::chrono::seconds{60};
 
 // Blocks on their way into the user's memory, which lives until done(). A handle: dropping all of
 // them neither cancels nor waits.
