@@ -175,7 +175,8 @@ class Store(KvStore):
         tensor on a GPU, an Object or an Extent, which holds a whole number of blocks; `positions`:
         which of them. Await what it gives, or wait() for it: until then `source` must not change.
         `stream`: of a GPU, as a number; nothing is read before it has done what it has now, which
-        computes the blocks. By default the one that the array names, and none of an Object.
+        computes the blocks. By default the one that the array names, or that a MemoryRange carries
+        which was made with wait=False, and each Extent of it; other Objects have none.
         """
         memory, theirs = self._memory(source)
         return self.store_object(

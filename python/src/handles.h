@@ -31,7 +31,8 @@ namespace nb = nanobind;
 struct ObjectRef {
   ObjectPointer object;
   bool writable = true;
-  const Borrowed* borrowed = nullptr;  // what holds `object`, if that is Python's memory
+  const Borrowed* borrowed = nullptr;        // what holds `object`, if that is Python's memory
+  std::optional<std::uint64_t> stream = {};  // of a GPU, not waited for
 };
 struct BufferRef : ObjectRef {
   std::shared_ptr<Buffer> buffer;
@@ -41,7 +42,6 @@ struct FileRef : ObjectRef {
 };
 struct MemoryRangeRef : ObjectRef {
   unsigned item_bytes = 1;
-  std::optional<std::uint64_t> stream = {};  // of a GPU, not waited for
 };
 
 // An extent that keeps its object.
@@ -50,7 +50,8 @@ struct ExtentRef {
   std::uint64_t offset = 0;
   Bytes length;
   bool writable = true;
-  const Borrowed* borrowed = nullptr;  // as of its object
+  const Borrowed* borrowed = nullptr;        // as of its object
+  std::optional<std::uint64_t> stream = {};  // as of its object
 
   Extent get() const { return {object.get(), offset, length}; }
 };
@@ -232,6 +233,7 @@ struct type_caster<headrace::python::ExtentLike> {
     value.length = object->object->size();
     value.writable = object->writable;
     value.borrowed = object->borrowed;
+    value.stream = object->stream;
     return true;
   }
 };

@@ -147,7 +147,7 @@ FileRef open_file(const Machine& machine, const std::filesystem::path& path, boo
 
 ExtentRef make_extent(const ObjectRef& ref, std::uint64_t offset, std::optional<Bytes> length) {
   const Bytes size = ref.object->size();
-  ExtentRef extent{ref.object, offset, {}, ref.writable, ref.borrowed};
+  ExtentRef extent{ref.object, offset, {}, ref.writable, ref.borrowed, ref.stream};
   if (offset <= size.value) extent.length = length.value_or(size - Bytes{offset});
   if (offset > size.value || !extent.get().valid()) {
     raise(ErrorCode::invalid,
@@ -192,13 +192,6 @@ PyType_Slot range_slots[] = {{Py_bf_getbuffer, reinterpret_cast<void*>(give_buff
 PyType_Slot extent_slots[] = {{Py_tp_traverse, reinterpret_cast<void*>(traverse<ExtentRef>)},
                               {0, nullptr}};
 
-// What is to be done before memory of a GPU is used.
-std::optional<std::uint64_t> stream_of(nb::handle object) {
-  const MemoryRangeRef* range = nullptr;
-  if (!nb::try_cast<const MemoryRangeRef*>(object, range, false) || range == nullptr) return {};
-  return range->stream;
-}
-
 // The methods of memory that arrays are made from.
 template <class Class>
 void bind_arrays(Class& type) {
@@ -210,7 +203,7 @@ void bind_arrays(Class& type) {
       "__dlpack__",
       [](nb::handle self, const nb::kwargs& options) {
         const auto& ref = nb::cast<const ObjectRef&>(self);
-        if (ref.object->device_address()) return dlpack_of_gpu(ref, stream_of(self), options);
+        if (ref.object->device_address()) return dlpack_of_gpu(ref, ref.stream, options);
         return call_method(as_numpy(self, nb::str("uint8")), "__dlpack__", options);
       },
       nb::sig("def __dlpack__(self, **options: typing.Any) -> typing.Any"));
@@ -230,7 +223,7 @@ nb::dict cuda_array(nb::handle object) {
   array["strides"] = nb::none();
   array["stream"] = nb::none();
   // 0 is not allowed there; 1 is the default stream, too.
-  if (const auto stream = stream_of(object)) array["stream"] = std::max<std::uint64_t>(*stream, 1);
+  if (self.stream) array["stream"] = std::max<std::uint64_t>(*self.stream, 1);
   array["version"] = 3;
   return array;
 }
@@ -275,6 +268,8 @@ void bind_objects(nb::module_& m) {
       .def_prop_ro(
           "object_id", [](const ExtentRef& self) { return self.object->id(); },
           "The id of its object.")
+      .def_ro("stream", &ExtentRef::stream,
+              "The stream of a GPU that was not waited for; None: there is none.")
       .def(
           "__eq__",
           [](const ExtentRef& a, nb::handle other) {

@@ -574,6 +574,10 @@ class Extent:
     def object_id(self) -> int:
         """The id of its object."""
 
+    @property
+    def stream(self) -> int | None:
+        """The stream of a GPU that was not waited for; None: there is none."""
+
     def __eq__(self, other: object, /) -> bool: ...
 
     def __hash__(self) -> int: ...

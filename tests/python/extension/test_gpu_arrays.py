@@ -337,6 +337,26 @@ def test_blocks_go_between_tensors_and_tiers(
     assert stats.tiers[0].used <= 2 * 4096 and stats.damaged == stats.failed == 0
 
 
+@pytest.mark.parametrize("part", [False, True])
+def test_blocks_are_not_read_before_the_stream_that_a_range_carries(gpu: Gpu, part: bool) -> None:
+    store = kv.Store(gpu.mover, GEOMETRY, [kv.Memory("dram", 64 * 4096)])
+    stream, memory = gpu.stream(), gpu.memory()
+    carries = headrace.MemoryRange(
+        Interface(memory, stream=stream), machine=gpu.machine, wait=False
+    )
+    given = carries.extent(0, carries.size) if part else carries
+    assert given.stream == stream and memory.extent().stream is None
+    go_on = gpu.hold(stream)
+    stored = store.store(KEYS, given)
+    right = data()  # what the stream is still to compute
+    gpu.mover.copy(memory, headrace.MemoryRange(right)).wait()
+    go_on.set()
+    assert stored.wait().stored == 6
+    host = numpy.zeros(SIZE, numpy.uint8)
+    store.load(KEYS, host).wait()
+    assert (host == right).all()
+
+
 def test_streams_and_elements_that_do_not_fit(gpu: Gpu) -> None:
     store = kv.Store(gpu.mover, GEOMETRY, [kv.Memory("dram", 64 * 4096)])
     with pytest.raises(headrace.InvalidError, match="elements of 4 bytes"):
