@@ -185,6 +185,13 @@ class Bench:
         }  # fmt: skip
 
 
+#: Who measures what engines of these kinds move.
+_INSTEAD = {
+    "dsa": "headrace bench dsa", "gpu": "headrace measure gpu",
+    "migrate": "headrace measure migrate",
+}  # fmt: skip
+
+
 def engine_rates(
     machine: headrace.Machine, node: int, directory: Path, stop: Callable[[], bool]
 ) -> list[Row]:
@@ -221,7 +228,7 @@ def _rate(
             "bytes": 1 << 20, "depth": 16,
         }  # fmt: skip
     else:
-        return None, None, f"not measured here; see headrace bench {engine.kind}"
+        return None, None, f"not measured here; see {_INSTEAD[engine.kind]}"
     try:
         found = headrace.measure(
             machine, selections=[(experiment, only)], rounds=1, repetitions=3, noise_checks=False,

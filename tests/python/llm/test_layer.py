@@ -45,6 +45,23 @@ def test_the_model_in_words(run: Headrace, golden: Callable[[str, str], None]) -
     golden("bench_layer.txt", "\n".join(lines))
 
 
+@pytest.mark.parametrize("kind", ["dsa", "gpu", "migrate"])
+def test_who_measures_an_engine_that_is_not_measured_here(
+    run: Headrace, kind: str, tmp_path: Path
+) -> None:
+    class Machine:
+        engines = [type("Engine", (), {"name": kind, "kind": kind, "home": 0})]
+
+    (row,) = layer.engine_rates(Machine(), 0, tmp_path, lambda: False)  # type: ignore[arg-type]
+    assert row["bytes_per_second"] is None
+    command = row["reason"].partition("see headrace ")[2].split()
+    if command[0] == "measure":
+        listed = run("measure", "--list")
+        assert f"\n{command[1]} " in f"\n{listed.stdout}", listed
+    else:
+        assert run(*command, "--help").returncode == 0
+
+
 def test_engines_have_what_the_layer_leaves() -> None:
     engines = [
         {"kind": kind, "bytes_per_second": rate}
