@@ -22,6 +22,20 @@ def test_without_a_driver_the_reason_and_the_remedy(run: Run) -> None:
     assert "HEADRACE_LIBCUDA" in result.stderr and result.stderr.count("\n") == 1
 
 
+def test_the_machine_says_that_its_gpus_are_emulated(run: Run) -> None:
+    if not FAKE.exists():
+        pytest.skip(f"no {FAKE}; cmake --build --preset release makes it")
+    env = {"HEADRACE_LIBCUDA": str(FAKE), "HEADRACE_FAKE_CUDA": "devices=2,memory=64M"}
+    for command, shown in (("topo", "gpu      64 MiB"), ("doctor", "NVIDIA GPU")):
+        result = run(command, env=env)
+        rows = [line for line in result.stdout.splitlines() if "Headrace fake GPU" in line]
+        assert len(rows) == 2 and all(shown in row for row in rows), result
+        assert all(row.endswith("emulated") for row in rows), result.stdout
+    machine = json.loads(run("topo", "--json", env=env).stdout)
+    gpus = [node for node in machine["nodes"] if node["kind"] == "gpu"]
+    assert [node["gpu"]["emulated"] for node in gpus] == [True, True]
+
+
 def test_every_row_is_emulated_and_exported(run: Run, tmp_path: Path) -> None:
     if not FAKE.exists():
         pytest.skip(f"no {FAKE}; cmake --build --preset release makes it")
