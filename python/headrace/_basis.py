@@ -6,6 +6,9 @@ from pathlib import Path
 
 from headrace import _core
 
+#: What was measured on GPUs made of software rests on.
+EMULATED_GPUS = {"level": "emulation", "detail": "a GPU made of software, whose speed says nothing"}
+
 
 def rests_on(machine: _core.Machine) -> dict[str, str]:
     """Which of the four kinds of truth the numbers rest on, and why it is said.

@@ -24,20 +24,16 @@ UnifiedMemoryResult run(const Machine& machine, const UnifiedMemoryCase& asked, 
   return unwrap(std::move(result));
 }
 
-}  // namespace
-
-void bind_unified_memory(nb::module_& m) {
+void bind_records(nb::module_& m) {
   Record<UnifiedMemoryGpu>(m, "UnifiedMemoryGpu", "A GPU to measure on.")
       .field("name", &UnifiedMemoryGpu::name, "Its name.")
       .field("capacity", &UnifiedMemoryGpu::capacity, "Bytes.")
+      .field("managed_bytes", &UnifiedMemoryGpu::managed_bytes,
+             "The most managed memory that is not oversubscribed now.")
       .computed(
           "paradigm",
           [](const UnifiedMemoryGpu& self) { return std::string(to_string(self.paradigm)); },
           "How it reaches memory of the host: ats, hmm, managed, limited.");
-  m.def(
-      "unified_memory_gpus",
-      [](const Machine& machine) { return unwrap(unified_memory_gpus(machine)); }, "machine"_a,
-      "Those of this host, by the driver's numbers.");
   Record<UnifiedMemoryRun>(m, "UnifiedMemoryRun", "One run of a kernel on an array.")
       .field("time", &UnifiedMemoryRun::time, "By events of the GPU.")
       .field("correct", &UnifiedMemoryRun::correct, "What the kernel read, by its sum.")
@@ -51,6 +47,8 @@ void bind_unified_memory(nb::module_& m) {
           [](const UnifiedMemoryResult& self) { return std::string(to_string(self.paradigm)); },
           "How it reaches memory of the host: ats, hmm, managed, limited.")
       .field("device_free", &UnifiedMemoryResult::device_free, "Bytes, before the array.")
+      .field("node", &UnifiedMemoryResult::node,
+             "The node whose CPUs ran it; None: the system bound it to none.")
       .field("blocks", &UnifiedMemoryResult::blocks, "Of the kernel.")
       .field("threads_per_block", &UnifiedMemoryResult::threads_per_block, "")
       .field("in_flight", &UnifiedMemoryResult::in_flight, "Bytes all threads ask for at once.")
@@ -59,6 +57,23 @@ void bind_unified_memory(nb::module_& m) {
       .field("runs", &UnifiedMemoryResult::runs, "In their order.")
       .field("written", &UnifiedMemoryResult::written,
              "The array held in the end what the last run wrote.");
+}
+
+UnifiedMemoryGpu gpu_of(const Machine& machine, unsigned device) {
+  const Machine asked = machine;  // so that Python may change the machine meanwhile
+  auto found = [&] {
+    const GilRelease release;
+    return unified_memory_gpu(asked, device);
+  }();
+  return unwrap(std::move(found));
+}
+
+}  // namespace
+
+void bind_unified_memory(nb::module_& m) {
+  bind_records(m);
+  m.def("unified_memory_gpu", &gpu_of, "machine"_a, "device"_a = 0,
+        "That of this host by the driver's number.");
   m.def(
       "run_unified_memory",
       [](const Machine& machine, Bytes size, bool managed, std::optional<NodeId> node,
@@ -95,7 +110,8 @@ void bind_unified_memory(nb::module_& m) {
               "typing.Callable[[], bool] | None = None, progress: typing.Callable[[int, int], "
               "object] | None = None) -> UnifiedMemoryResult"),
       "Reads or writes an array with a kernel of a GPU, run after run: managed memory with this "
-      "advice, or memory of a node of the host. Managed memory larger than the GPU has free is "
+      "advice, or memory of a node of the host. It runs on CPUs of `node`, by default of the GPU's "
+      "nearest, which so touch the array first. Managed memory larger than the GPU has free is "
       "refused unless `oversubscribe`. `stop` is asked between runs.");
 }
 

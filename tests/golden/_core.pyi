@@ -1561,11 +1561,12 @@ class UnifiedMemoryGpu:
         """Bytes."""
 
     @property
+    def managed_bytes(self) -> int:
+        """The most managed memory that is not oversubscribed now."""
+
+    @property
     def paradigm(self) -> str:
         """How it reaches memory of the host: ats, hmm, managed, limited."""
-
-def unified_memory_gpus(machine: Machine) -> list[UnifiedMemoryGpu]:
-    """Those of this host, by the driver's numbers."""
 
 class UnifiedMemoryRun:
     """One run of a kernel on an array."""
@@ -1616,6 +1617,10 @@ class UnifiedMemoryResult:
         """Bytes, before the array."""
 
     @property
+    def node(self) -> int | None:
+        """The node whose CPUs ran it; None: the system bound it to none."""
+
+    @property
     def blocks(self) -> int:
         """Of the kernel."""
 
@@ -1638,9 +1643,12 @@ class UnifiedMemoryResult:
     def written(self) -> bool:
         """The array held in the end what the last run wrote."""
 
+def unified_memory_gpu(machine: Machine, device: int = 0) -> UnifiedMemoryGpu:
+    """That of this host by the driver's number."""
+
 def run_unified_memory(machine: Machine, size: int, *, managed: bool = True, node: int | None = None, accessed_by: bool = False, read_mostly: bool = False, preferred_location_cpu: bool = False, touch_on_host: bool = False, write: bool = False, runs: int = 5, device: int = 0, prefetch_block: int | None = None, streams: int = 2, wide: bool = False, oversubscribe: bool = False, stop: Callable[[], bool] | None = None, progress: Callable[[int, int], object] | None = None) -> UnifiedMemoryResult:
     """
-    Reads or writes an array with a kernel of a GPU, run after run: managed memory with this advice, or memory of a node of the host. Managed memory larger than the GPU has free is refused unless `oversubscribe`. `stop` is asked between runs.
+    Reads or writes an array with a kernel of a GPU, run after run: managed memory with this advice, or memory of a node of the host. It runs on CPUs of `node`, by default of the GPU's nearest, which so touch the array first. Managed memory larger than the GPU has free is refused unless `oversubscribe`. `stop` is asked between runs.
     """
 
 class Row:

@@ -22,7 +22,7 @@ OPS = ("read", "write")
 class Case:
     """The original's parameters, in its defaults but for PREFERRED_LOCATION_CPU."""
 
-    memory: str = "managed"  #: or system, which is node 0, or node:N
+    memory: str = "managed"  #: or system, which is near the GPU, or node:N
     accessed_by: bool = False
     read_mostly: bool = False
     preferred_location_cpu: bool = False
@@ -33,6 +33,8 @@ class Case:
     prefetch_block: int | None = None  #: fetched ahead of the kernel in blocks of so many bytes
     streams: int = 2  #: that take turns to prefetch
     kernel: str = "reprex"
+    #: Which runs it, and so touches managed memory first; None: the GPU's nearest.
+    cpu_node: int | None = None
 
     @property
     def managed(self) -> bool:
@@ -40,8 +42,9 @@ class Case:
 
     @property
     def node(self) -> int | None:
+        """The array's, or whose CPUs run it."""
         word = self.memory.removeprefix("node:")
-        return None if word == self.memory else int(word)
+        return self.cpu_node if word == self.memory else int(word)
 
     @property
     def name(self) -> str:
@@ -54,6 +57,8 @@ class Case:
             told.append(f"prefetch {headrace.format_bytes(self.prefetch_block)} x {self.streams}")
         if self.op == "write":
             told.append("write")
+        if self.cpu_node is not None:
+            told.append(f"from node {self.cpu_node}")
         return " + ".join(told)
 
 

@@ -65,7 +65,7 @@ def advise(machine: um_model.Machine, asked: Case) -> dict[str, Any]:
     return {
         "machine": machine.name,
         "machine_words": machine.words,
-        "paradigm": "ats" if machine.ats else "managed",
+        "paradigm": "ats" if machine.ats else "hmm" if machine.hmm else "managed",
         "device_bytes": machine.device_bytes,
         "size": asked.size,
         "runs": asked.runs,

@@ -13,19 +13,13 @@ from headrace._bench.um_rows import described, modelled, same
 from headrace._errors import WrongAnswer
 
 Row = dict[str, Any]
+#: So often as large as the card an array evicts what it needs next, and more changes no rate.
+_MOST_TIMES = 4
 
 
-def gpu_of(machine: headrace.Machine, device: int) -> headrace.UnifiedMemoryGpu:
-    """AbsentError: no driver or no such GPU, with the reason."""
-    gpus = headrace.unified_memory_gpus(machine)
-    if device >= len(gpus):
-        raise headrace.AbsentError(f"no GPU {device}; this process sees {len(gpus)}")
-    return gpus[device]
-
-
-def default_size(capacity: int) -> int:
-    """The original's, or half of what the GPU has where that is less."""
-    return min(32 * GIB, max(1, capacity // 2 // MIB) * MIB)
+def default_size(room: int) -> int:
+    """The original's, or half of what the GPU has room for now where that is less."""
+    return min(32 * GIB, max(1, room // 2 // MIB) * MIB)
 
 
 def run(
@@ -45,7 +39,7 @@ def run(
 
 
 def fields(name: str, case: Case, result: headrace.UnifiedMemoryResult) -> Row:
-    basis = "emulated" if result.emulated else "hardware"
+    basis = "emulated" if result.emulated else "measured"
     head = {
         "machine": name, "case": case.name, "size": case.size, "kernel": case.kernel,
         "bytes_in_flight": result.in_flight,
@@ -69,8 +63,10 @@ def fields(name: str, case: Case, result: headrace.UnifiedMemoryResult) -> Row:
     return {
         "device": result.device,
         "emulated": result.emulated,
+        "basis": basis,
         "paradigm": result.paradigm,
         "device_free_bytes": result.device_free,
+        "node": result.node,
         "blocks": result.blocks,
         "threads_per_block": result.threads_per_block,
         "advice_confirmed": result.advice_confirmed,
@@ -105,20 +101,23 @@ def check(document: Row) -> None:
         raise WrongAnswer("the array does not hold what the kernel wrote; trust no number")
 
 
-def evictions(case: Case, capacity: int) -> str | None:
-    """What will happen to managed memory larger than the GPU's, in words; None if it is not."""
-    if not case.managed or case.size <= capacity:
+def evictions(case: Case, room: int) -> str | None:
+    """What will happen to managed memory that the GPU has no room for now, in words; None if it
+    has.
+    """
+    if not case.managed or case.size <= room:
         return None
+    times = min(case.size / max(room, 1), _MOST_TIMES)
     told = []
     for model in um_model.MACHINES.values():
         try:
-            beyond = replace(case, size=case.size * model.device_bytes // capacity)
+            beyond = replace(case, size=int(model.device_bytes * times))
             rate = um.steady(um_model.rates(model, replace(beyond, runs=3)))
         except headrace.UnsupportedError:
             continue
         told.append(f"{rate:.1f} GiB/s on {model.name}")
     return (
-        f"{headrace.format_bytes(case.size)} of managed memory on a GPU with "
-        f"{headrace.format_bytes(capacity)}: pages may be evicted for others in each run; by "
+        f"{headrace.format_bytes(case.size)} of managed memory on a GPU with room for "
+        f"{headrace.format_bytes(room)} now: pages may be evicted for others in each run; by "
         f"the model, {' and '.join(told) or 'nobody knows how fast'}; some GPUs have hung"
     )

@@ -55,6 +55,8 @@ class Machine:
     counters: Counters | None
     fitted: dict[str, str]  #: which of these, and to what
     sources: dict[str, str]
+    #: Without ATS the GPU reads any memory of the host by faults of its own; nobody told how fast.
+    hmm: bool = False
 
     def in_flight(self, kernel: str) -> int:
         """Bytes that all threads of a kernel ask for at once."""
@@ -192,6 +194,11 @@ class Array:
     """
 
     def __init__(self, machine: Machine, case: Case) -> None:
+        if not case.managed and machine.hmm:
+            raise headrace.UnsupportedError(
+                f"{machine.name}: the GPU reads {case.memory} memory by faults (HMM), and nobody "
+                "told how fast"
+            )
         if not case.managed and not machine.ats:
             raise headrace.UnsupportedError(
                 f"{machine.name}: the GPU cannot read {case.memory} memory that is not registered; "

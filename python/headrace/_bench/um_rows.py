@@ -41,9 +41,12 @@ def model(name: str, case: um.Case | None) -> dict[str, Any]:
 
 
 def same(published: um.Case, asked: um.Case, *, sizes: bool = True) -> bool:
-    """But for runs, of which there may be fewer or more; without `sizes` of any, by any kernel."""
+    """But for runs, of which there may be fewer or more; without `sizes` of any, by any kernel and
+    from any node.
+    """
     if not sizes:
         published = replace(published, size=asked.size, kernel=asked.kernel)
+        published = replace(published, cpu_node=asked.cpu_node)
     return replace(published, runs=0) == replace(asked, runs=0)
 
 

@@ -11,6 +11,7 @@ from typing import Annotated, Any, Optional
 import typer
 
 import headrace
+from headrace._basis import EMULATED_GPUS
 from headrace._bench import um, um_live, um_rows
 from headrace._cli import exit_codes, output, parse
 from headrace._cli.advise.prose import prose
@@ -53,7 +54,7 @@ def command(
     size: Annotated[
         Optional[str],
         typer.Option(
-            metavar="SIZE", help="Of the array; default 32GiB, at most half of what the GPU has."
+            metavar="SIZE", help="Of the array; default 32GiB, at most half of what is free."
         ),
     ] = None,
     runs: Annotated[
@@ -76,6 +77,13 @@ def command(
     device: Annotated[
         int, typer.Option(metavar="NUMBER", min=0, max=1000, help="The GPU, by its driver.")
     ] = 0,
+    node: Annotated[
+        Optional[int],
+        typer.Option(
+            metavar="NUMBER", min=0, max=100000,
+            help="Of the host: its CPUs run it, and touch it first; default the GPU's nearest.",
+        ),
+    ] = None,
     oversubscribe: Annotated[
         bool,
         typer.Option("--oversubscribe", help="Allow more managed memory than the GPU has free."),
@@ -107,6 +115,10 @@ def command(
         op=_one_of(op, um.OPS, "--op"), runs=runs, streams=streams,
         kernel=_one_of(kernel, um.KERNELS, "--kernel"),
     )  # fmt: skip
+    if node is not None:
+        if memory.startswith("node:"):
+            raise headrace.InvalidError(f"--node {node}: --memory {memory} says it; leave one out")
+        case = replace(case, cpu_node=node)
     if size is not None:
         case = replace(case, size=_size(size, "--size"))
     if prefetch_block is not None:
@@ -115,7 +127,7 @@ def command(
     show = reprex_text if as_reprex else text
     if model is None:
         return measured(case, size is None, device, oversubscribe, json, out, show)
-    if foreign := [name for name in ("device", "oversubscribe") if name in given(context)]:
+    if foreign := [n for n in ("device", "node", "oversubscribe") if n in given(context)]:
         raise headrace.InvalidError(f"--{foreign[0]}: of a measurement, not of a --model")
     document = {
         "schema_version": headrace.SCHEMA_VERSION,
@@ -134,18 +146,18 @@ def measured(
     out: Path | None, show: Callable[[dict[str, Any]], str],
 ) -> int:  # fmt: skip
     machine = headrace.Machine.discover()
-    gpu = um_live.gpu_of(machine, device)
+    gpu = headrace.unified_memory_gpu(machine, device)
     if choose_size:
-        case = replace(case, size=um_live.default_size(gpu.capacity))
-    if oversubscribe and (told := um_live.evictions(case, gpu.capacity)):
+        case = replace(case, size=um_live.default_size(gpu.managed_bytes))
+    if oversubscribe and (told := um_live.evictions(case, gpu.managed_bytes)):
         print(f"headrace: {told}", file=sys.stderr)
     with Interrupt() as interrupt, output.ProgressBar("Unified Memory") as bar:
         fields = um_live.run(machine, case, device, oversubscribe, interrupt, bar)
     document = output.document(
-        "bench um", machine, basis="measured", interrupted=interrupt.requested, **fields
+        "bench um", machine, interrupted=interrupt.requested, **fields
     )
     if fields["emulated"]:
-        document["rests_on"] = {"level": "model", "detail": "a GPU made of software: no speed"}
+        document["rests_on"] = EMULATED_GPUS
     output.deliver(document, out=out, json=json, show=lambda: output.print_text(show(document)))
     um_live.check(document)
     return exit_codes.INTERRUPTED if interrupt.requested else exit_codes.SUCCESS
@@ -183,7 +195,7 @@ def _check(case: um.Case) -> None:
 def reprex_text(document: dict[str, Any]) -> str:
     """The lines of the original."""
     case, asked = document["cases"][0], document["cases"][0]["options"]
-    measured = document["basis"] == "measured"
+    measured = document["basis"] != "modelled"
     blocks, threads = (document[name] for name in ("blocks", "threads_per_block"))
     lines = [
         f"Running on device {document['device_number']} with grid dim {blocks} and block dim "
@@ -213,7 +225,7 @@ def text(document: dict[str, Any]) -> str:
     for machine in document["machines"]:
         head = f"{machine['name']}: {machine['words']}; GiB/s by run"
         parts.append(f"{head}\n\n{_table(document, machine['name'])}")
-    if document["basis"] == "measured":
+    if document["basis"] != "modelled":
         parts += [prose(line) for line in _measured(document)]
     parts += [prose(line) for line in (*_judged(document), *_constants(document))]
     return "\n\n".join(parts)
@@ -229,6 +241,8 @@ def _measured(document: dict[str, Any]) -> list[str]:
         f"{how}: {document['blocks']} blocks of {document['threads_per_block']} threads have "
         f"{flight} in flight, which bounds what device memory gives them. Run 1 stands apart."
     ]
+    if document["node"] is not None:
+        lines[0] += f" The host's part ran on CPUs of node {document['node']}."
     if document["advice_confirmed"] is False:
         lines.append("The driver does not name the advice when it is asked.")
     places = [
@@ -292,7 +306,7 @@ def _judged(document: dict[str, Any]) -> list[str]:
     """What is met within 15 %, what not, and single runs that are off by more."""
     lines = [f"{case['case']}: {case['reason']}" for case in document["cases"] if case["reason"]]
     judged = um_rows.figures(document)
-    if not judged and document["basis"] == "measured":
+    if not judged and document["basis"] != "modelled":
         return [*lines, "Nobody published this case; no figure stands beside it."]
     if not judged:
         return [*lines, "Nobody published this; no figure stands beside it."]

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from headrace import _core
+from headrace._basis import EMULATED_GPUS
 from headrace._profile.rows import is_complete
 from headrace._report import (
     figures_devices, figures_gpu, figures_memory, figures_move, figures_shared, figures_storage,
@@ -27,7 +28,7 @@ def profile_parts(document: dict[str, Any]) -> dict[str, Any]:
     if profile.published:
         rests = {"level": "published", "detail": "figures of others, published, not measured here"}
     elif {row.basis for row in profile.rows if row.samples} == {"emulated"}:
-        rests = {"level": "emulation", "detail": "a GPU made of software, whose speed says nothing"}
+        rests = EMULATED_GPUS
     elif date := profile.conditions.get("date"):
         rests = {"level": "real hardware", "detail": f"measured on {profile.machine.name}, {date}"}
     return {

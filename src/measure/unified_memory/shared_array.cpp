@@ -15,7 +15,19 @@ namespace {
 // What the driver and others take while a case runs; less on a GPU smaller than any real one.
 Bytes spare(const Device& device) { return std::min(512_MiB, Bytes{device.capacity.value / 8}); }
 
+Result<bool> has_managed(const GpuSession& gpu) {
+  HEADRACE_TRY(const int can, gpu.attribute(CU_DEVICE_ATTRIBUTE_MANAGED_MEMORY));
+  return can != 0;
+}
+
 }  // namespace
+
+Result<Bytes> managed_room(const GpuSession& gpu, const Device& device) {
+  HEADRACE_TRY(const bool managed, has_managed(gpu));
+  if (!managed) return 0_B;
+  HEADRACE_TRY(const Bytes free, gpu.free_memory());
+  return free - std::min(free, spare(device));
+}
 
 Result<std::unique_ptr<SharedArray>> SharedArray::make(const Machine& machine, GpuSession& gpu,
                                                        const Device& device,
@@ -38,16 +50,16 @@ SharedArray::~SharedArray() {
 }
 
 Status SharedArray::allocate_managed(const Device& device, const UnifiedMemoryCase& asked) {
-  HEADRACE_TRY(const int can, gpu_.attribute(CU_DEVICE_ATTRIBUTE_MANAGED_MEMORY));
-  if (can == 0) {
+  HEADRACE_TRY(const bool managed, has_managed(gpu_));
+  if (!managed) {
     return fail(ErrorCode::unsupported, "this GPU has no managed memory; take memory of the host");
   }
-  HEADRACE_TRY(const Bytes free, gpu_.free_memory());
-  if (asked.size > free - std::min(free, spare(device)) && !asked.oversubscribe) {
+  HEADRACE_TRY(const Bytes room, managed_room(gpu_, device));
+  if (asked.size > room && !asked.oversubscribe) {
     return fail(ErrorCode::exhausted,
-                "{} of managed memory on a GPU with {} free, {} of them to be spared: its pages "
-                "would be evicted for others; give less, or --oversubscribe",
-                to_string(asked.size), to_string(free), to_string(spare(device)));
+                "{} of managed memory on a GPU with room for {}, which is what it has free less {} "
+                "to spare: its pages would be evicted for others; give less, or --oversubscribe",
+                to_string(asked.size), to_string(room), to_string(spare(device)));
   }
   HEADRACE_TRY_STATUS(
       gpu_.ok(gpu_.driver().cuMemAllocManaged(&address_, asked.size.value, CU_MEM_ATTACH_GLOBAL),
@@ -70,9 +82,8 @@ Status SharedArray::allocate_on_host(const Machine& machine, const Device& devic
                 "the GPU cannot read memory of the host that is not registered; take managed "
                 "memory");
   }
-  NodeId node{device.host_node.value_or(0)};
-  if (asked.node) node = *asked.node;
-  HEADRACE_TRY(buffer_, allocate(machine, asked.size, Placement::on(node)));
+  const NodeId node = asked.node.value_or(NodeId{0});
+  HEADRACE_TRY(buffer_, allocate_for_cpus(machine, asked.size, Placement::on(node)));
   // The GPU uses the host's addresses.
   address_ = reinterpret_cast<std::uintptr_t>(buffer_->bytes().data());
   return {};

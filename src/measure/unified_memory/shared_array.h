@@ -12,6 +12,10 @@
 
 namespace headrace {
 
+// How much managed memory the GPU takes without evicting pages for others: what it has free, less
+// some to spare for the driver and others; 0 where it has no managed memory at all.
+Result<Bytes> managed_room(const GpuSession& gpu, const cuda::Device& device);
+
 class SharedArray {
  public:
   // Allocates it and tells the driver what is advised. The session must outlive it.

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "core/fail.h"
+#include "measure/instruments/worker_pool.h"
 #include "measure/unified_memory/gpu_session.h"
 #include "measure/unified_memory/shared_array.h"
 
@@ -31,9 +32,6 @@ Status check(const UnifiedMemoryCase& asked) {
   if (!asked.managed && (advised || asked.prefetch_block)) {
     return fail(ErrorCode::invalid, "advice and prefetching are for managed memory");
   }
-  if (asked.managed && asked.node) {
-    return fail(ErrorCode::invalid, "managed memory has no node of its own; leave it out");
-  }
   if (asked.prefetch_block &&
       (*asked.prefetch_block < 1_MiB || asked.prefetch_block->value % (1_MiB).value != 0)) {
     return fail(ErrorCode::invalid, "blocks of {} to prefetch; give whole MiB",
@@ -43,11 +41,30 @@ Status check(const UnifiedMemoryCase& asked) {
 }
 
 // As discovery found it.
-GpuParadigm paradigm_in(const Machine& machine, const Device& device) {
+GpuAttributes found_in(const Machine& machine, const Device& device) {
   for (const Node& node : machine.nodes) {
-    if (node.gpu && node.gpu->pci == device.pci) return node.gpu->paradigm;
+    if (node.gpu && node.gpu->pci == device.pci) return *node.gpu;
   }
-  return GpuParadigm::limited;
+  return {};
+}
+
+// That of the CPUs nearest to the GPU; nullptr: nobody says.
+const Node* nearest(const Machine& machine, const GpuAttributes& gpu, const Device& device) {
+  if (gpu.host) return machine.find(*gpu.host);
+  return device.host_node ? machine.find(NodeId{*device.host_node}) : nullptr;
+}
+
+// The node whose CPUs run it.
+Result<const Node*> runs_on(const Machine& machine, const Device& device,
+                            const UnifiedMemoryCase& asked) {
+  const Node* const near = nearest(machine, found_in(machine, device), device);
+  if (!asked.node) return near;
+  const Node* const node = machine.find(*asked.node);
+  if (node == nullptr || !node->byte_addressable()) {
+    return fail(ErrorCode::absent, "no memory node {} of the host; headrace topo shows them",
+                raw(*asked.node));
+  }
+  return instruments::usable_cpus(node).empty() ? near : node;
 }
 
 // Word i is i + `first`.
@@ -205,16 +222,24 @@ Status run_all(Runner& runner, const SharedArray& array, const UnifiedMemoryCase
   return {};
 }
 
+Result<Device> device_of(const Driver& driver, unsigned ordinal) {
+  HEADRACE_TRY(const auto devices, find_devices(driver));
+  const auto device = std::ranges::find(devices, static_cast<CUdevice>(ordinal), &Device::ordinal);
+  if (device != devices.end()) return *device;
+  return fail(ErrorCode::absent, "no GPU {}; this process sees {}", ordinal, devices.size());
+}
+
 }  // namespace
 
-Result<std::vector<UnifiedMemoryGpu>> unified_memory_gpus(const Machine& machine) {
+Result<UnifiedMemoryGpu> unified_memory_gpu(const Machine& machine, unsigned device) {
   HEADRACE_TRY(const Driver* found, driver());
-  HEADRACE_TRY(const auto devices, find_devices(*found));
-  std::vector<UnifiedMemoryGpu> gpus;
-  for (const Device& device : devices) {
-    gpus.push_back({device.name, device.capacity, paradigm_in(machine, device)});
-  }
-  return gpus;
+  HEADRACE_TRY(const Device asked, device_of(*found, device));
+  HEADRACE_TRY(const auto gpu, GpuSession::open(*found, asked));
+  UnifiedMemoryGpu told{.name = asked.name,
+                        .capacity = asked.capacity,
+                        .paradigm = found_in(machine, asked).paradigm};
+  HEADRACE_TRY(told.managed_bytes, managed_room(*gpu, asked));
+  return told;
 }
 
 Result<UnifiedMemoryResult> run_unified_memory(const Machine& machine,
@@ -222,18 +247,18 @@ Result<UnifiedMemoryResult> run_unified_memory(const Machine& machine,
                                                const ExperimentContext& context) {
   HEADRACE_TRY_STATUS(check(asked));
   HEADRACE_TRY(const Driver* found, driver());
-  HEADRACE_TRY(const auto devices, find_devices(*found));
-  const auto device =
-      std::ranges::find(devices, static_cast<CUdevice>(asked.device), &Device::ordinal);
-  if (device == devices.end()) {
-    return fail(ErrorCode::absent, "no GPU {}; this process sees {}", asked.device, devices.size());
-  }
-  HEADRACE_TRY(const auto gpu, GpuSession::open(*found, *device));
-  UnifiedMemoryResult result{.device = device->name,
-                             .emulated = device->emulated,
-                             .paradigm = paradigm_in(machine, *device)};
+  HEADRACE_TRY(const Device device, device_of(*found, asked.device));
+  HEADRACE_TRY(const Node* node, runs_on(machine, device, asked));
+  const instruments::BoundToNode bound(node);
+  HEADRACE_TRY(const auto gpu, GpuSession::open(*found, device));
+  UnifiedMemoryResult result{.device = device.name,
+                             .emulated = device.emulated,
+                             .paradigm = found_in(machine, device).paradigm};
+  if (bound.bound()) result.node = node->id;
   HEADRACE_TRY(result.device_free, gpu->free_memory());
-  HEADRACE_TRY(const auto array, SharedArray::make(machine, *gpu, *device, asked));
+  UnifiedMemoryCase made = asked;
+  if (!made.node && node != nullptr) made.node = node->id;
+  HEADRACE_TRY(const auto array, SharedArray::make(machine, *gpu, device, made));
   result.advice_confirmed = array->advice_confirmed(asked);
   Runner runner(*gpu, *array, asked);
   HEADRACE_TRY_STATUS(runner.prepare(result));

@@ -21,9 +21,12 @@ namespace headrace {
 
 struct UnifiedMemoryCase {
   Bytes size = 32_GiB;  // whole MiB
-  // Managed memory; else memory of a node of the host, by default the nearest of the GPU.
+  // Managed memory; else memory of a node of the host.
   bool managed = true;
-  std::optional<NodeId> node = {};  // not of managed memory
+  // The node of the host that it is measured from: it runs on the CPUs of this node, so that
+  // managed memory is first touched there, and memory of a node is there. By default the GPU's
+  // nearest, which also runs it where a node has no CPUs.
+  std::optional<NodeId> node = {};
   // What the driver is told of managed memory.
   bool accessed_by = false;  // by the GPU
   bool read_mostly = false;
@@ -58,6 +61,8 @@ struct UnifiedMemoryResult {
   bool emulated = false;
   GpuParadigm paradigm = GpuParadigm::limited;
   Bytes device_free;  // before the array was there
+  // The node whose CPUs ran it; nothing where the system bound the thread to none.
+  std::optional<NodeId> node = {};
   unsigned blocks = 0;
   unsigned threads_per_block = 0;
   Bytes in_flight;  // that all threads ask for at once
@@ -72,19 +77,22 @@ struct UnifiedMemoryResult {
 struct UnifiedMemoryGpu {
   std::string name;
   Bytes capacity;
+  // The most managed memory that is not oversubscribed now: what it has free, less some to spare.
+  Bytes managed_bytes;
   GpuParadigm paradigm = GpuParadigm::limited;
 };
 
-// Those of this host, by the driver's numbers. absent: no driver or GPU, with the reason.
-Result<std::vector<UnifiedMemoryGpu>> unified_memory_gpus(const Machine& machine);
+// That of this host by the driver's number. It makes the GPU's context, which takes memory of it,
+// for as long as it looks. absent: no driver or GPU of that number, with the reason.
+Result<UnifiedMemoryGpu> unified_memory_gpu(const Machine& machine, unsigned device);
 
 // Measures it here; `machine` is this host. Stopped by the context, between runs, it tells those it
 // has. A run that takes longer than 60 s and 20 s for each GiB ends it: timed_out, and the GPU
 // keeps the array.
 //
 // invalid: a size that is none, no run or stream, advice on memory that is not managed. absent: no
-// driver or GPU of that number. unsupported: the GPU cannot reach such memory. exhausted: managed
-// memory larger than what it has free, or no room on the host.
+// driver or GPU of that number, or no such node. unsupported: the GPU cannot reach such memory.
+// exhausted: managed memory larger than what it has free, or no room on the host.
 Result<UnifiedMemoryResult> run_unified_memory(const Machine& machine,
                                                const UnifiedMemoryCase& asked,
                                                const ExperimentContext& context = {});

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include "core/affinity.h"
 #include "tests/support/fake_gpu.h"
 
 namespace headrace {
@@ -63,13 +64,59 @@ TEST(UnifiedMemory, SaysWhatIsInFlight) {
 
 TEST(UnifiedMemory, TellsItsGpus) {
   const test::FakeGpu fake("memory=64M,devices=2,paradigm=hmm");
-  const auto gpus = unified_memory_gpus(*Machine::discover());
-  ASSERT_TRUE(gpus) << gpus.error().message;
-  ASSERT_EQ(gpus->size(), 2U);
-  EXPECT_EQ(gpus->back().capacity, 64_MiB);
-  EXPECT_EQ(gpus->back().paradigm, GpuParadigm::hmm);
+  const auto machine = Machine::discover();
+  const auto gpu = unified_memory_gpu(*machine, 1);
+  ASSERT_TRUE(gpu) << gpu.error().message;
+  EXPECT_EQ(gpu->capacity, 64_MiB);
+  EXPECT_EQ(gpu->paradigm, GpuParadigm::hmm);
+  EXPECT_EQ(unified_memory_gpu(*machine, 2).error().code, ErrorCode::absent);
   const ScopedVariable nowhere("HEADRACE_LIBCUDA", "/nowhere.so");
-  EXPECT_EQ(unified_memory_gpus(*Machine::discover()).error().code, ErrorCode::absent);
+  EXPECT_EQ(unified_memory_gpu(*machine, 0).error().code, ErrorCode::absent);
+}
+
+TEST(UnifiedMemory, TellsWhatIsRefusedAboveWhateverOthersHaveOfTheGpu) {
+  const test::FakeGpu fake("memory=64M,paradigm=managed,sms=4");
+  const auto machine = Machine::discover();
+  const auto room = [&] { return unified_memory_gpu(*machine, 0).value().managed_bytes; };
+  const Bytes alone = room();
+  EXPECT_LE(alone, 56_MiB) << "an eighth is spared";
+  const auto other = allocate(fake.machine, 32_MiB, Placement::on(test::kGpu));
+  ASSERT_TRUE(other) << other.error().message;
+  EXPECT_LE(room(), alone - 32_MiB);
+  const auto outcome = [](Bytes size) { return run({.size = size, .runs = 1}); };
+  const Bytes fits{room().value / (1_MiB).value * (1_MiB).value};
+  EXPECT_TRUE(outcome(fits));
+  EXPECT_EQ(outcome(fits + 1_MiB).error().code, ErrorCode::exhausted);
+}
+
+// What the host writes is touched first by the thread that runs it.
+TEST(UnifiedMemory, RunsOnCpusOfTheNodeThatIsAskedForOrTheNearest) {
+  const test::FakeGpu fake("memory=64M,paradigm=managed,sms=4");
+  const std::vector<unsigned> all = allowed_cpus();
+  Machine machine = *Machine::discover();
+  Node other = machine.nodes.front();
+  const NodeId near = other.id;
+  other.id = NodeId{7};
+  machine.nodes.front().cpus = {all.front()};
+  other.cpus = {all.back()};
+  machine.nodes.push_back(other);
+  other.id = NodeId{9};
+  other.cpus = {};
+  machine.nodes.push_back(other);
+  const auto ran_on = [&](std::optional<NodeId> node) {
+    std::vector<unsigned> cpus;
+    const auto result =
+        run_unified_memory(machine, {.size = 1_MiB, .node = node, .runs = 1}, {.stop = [&] {
+                             cpus = allowed_cpus();
+                             return false;
+                           }});
+    EXPECT_TRUE(result) << result.error().message;
+    EXPECT_EQ(allowed_cpus(), all);
+    return std::pair(result->node, cpus);
+  };
+  EXPECT_EQ(ran_on({}), std::pair(std::optional(near), std::vector{all.front()}));
+  EXPECT_EQ(ran_on(NodeId{7}), std::pair(std::optional(NodeId{7}), std::vector{all.back()}));
+  EXPECT_EQ(ran_on(NodeId{9}), ran_on({})) << "it has no CPUs";
 }
 
 TEST(UnifiedMemory, StopsBetweenRuns) {
@@ -87,7 +134,8 @@ TEST(UnifiedMemory, RefusesNonsense) {
   EXPECT_EQ(code({.size = 1_MiB, .runs = 0}), ErrorCode::invalid);
   EXPECT_EQ(code({.size = 1_MiB, .streams = 0}), ErrorCode::invalid);
   EXPECT_EQ(code({.size = 1_MiB, .managed = false, .accessed_by = true}), ErrorCode::invalid);
-  EXPECT_EQ(code({.size = 1_MiB, .node = NodeId{0}}), ErrorCode::invalid);
+  EXPECT_EQ(code({.size = 1_MiB, .node = NodeId{77}}), ErrorCode::absent);
+  EXPECT_EQ(code({.size = 1_MiB, .node = test::kGpu}), ErrorCode::absent);
   EXPECT_EQ(code({.size = 1_MiB, .prefetch_block = 1_KiB}), ErrorCode::invalid);
   EXPECT_EQ(code({.size = 1_MiB, .device = 7}), ErrorCode::absent);
 }

@@ -9,7 +9,7 @@ from typing import Annotated, Any, Optional
 import typer
 
 import headrace
-from headrace._bench import um_advice, um_live, um_model
+from headrace._bench import um_advice, um_model
 from headrace._bench.um import MIB, OPS, Case
 from headrace._cli import exit_codes, output, parse
 from headrace._cli.advise.prose import prose
@@ -21,6 +21,10 @@ _MOST_BYTES = 1 << 42
 _PARADIGMS = {
     "ats": "the GPU uses the host's page tables (ATS), so it reads any memory of the host",
     "managed": "the GPU reads managed and registered memory only",
+    "hmm": (
+        "the GPU reads any memory of the host by faults (HMM), of which nobody told a rate; "
+        "managed memory moves as where it reads that alone"
+    ),
 }
 
 
@@ -75,17 +79,25 @@ def here() -> um_model.Machine:
     AbsentError: no GPU. UnsupportedError: no model of such.
     """
     try:
-        gpu = um_live.gpu_of(headrace.Machine.discover(), 0)
+        gpu = headrace.unified_memory_gpu(headrace.Machine.discover())
     except headrace.AbsentError as error:
         raise headrace.AbsentError(f"{error}; for another machine give --machine ac922") from None
-    like = {"ats": um_model.GH200, "managed": um_model.X86}.get(gpu.paradigm)
+    like = {
+        "ats": um_model.GH200, "managed": um_model.X86, "hmm": replace(um_model.X86, hmm=True)
+    }.get(gpu.paradigm)  # fmt: skip
     if like is None:
         raise headrace.UnsupportedError(
             f"no model of a GPU that reaches memory of the host as this one ({gpu.paradigm}); give "
             f"--machine {', '.join(um_model.MACHINES)}"
         )
-    words = f"{gpu.name}, with the figures of {like.name}, which reaches memory as it does"
-    return replace(like, name="here", words=words, device_bytes=gpu.capacity)
+    if gpu.managed_bytes < um_model.BLOCK:
+        raise headrace.ExhaustedError(
+            f"{gpu.name} has no room for managed memory now; end what has its memory, or give "
+            f"--machine {', '.join(um_model.MACHINES)}"
+        )
+    which = "managed memory" if like.hmm else "memory"
+    words = f"{gpu.name}, with the figures of {like.name}, which reaches {which} as it does"
+    return replace(like, name="here", words=words, device_bytes=gpu.managed_bytes)
 
 
 def text(made: Mapping[str, Any]) -> str:
