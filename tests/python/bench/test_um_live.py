@@ -75,6 +75,21 @@ def test_ones_own_rows_stand_beside_what_was_published(
     assert "measured" in (tmp_path / "um.html").read_text()
 
 
+def test_the_node_that_runs_it(run: Run, gpu: Callable[[str], dict[str, str]]) -> None:
+    env = gpu("memory=64M,sms=4,host_node=-1")
+    asked = ["bench", "um", "--size", "1MiB", "--runs", "1"]
+    document = json.loads(run(*asked, "--node", "0", "--json", env=env).stdout)
+    assert document["node"] == 0 and document["cases"][0]["case"] == "managed + from node 0"
+    assert any(row["published"] for row in document["rows"]), "of any node"
+    for wrong, code, why in (
+        (["--node", "77"], 3, "no memory node 77"),
+        (["--node", "0", "--memory", "node:0"], 2, "leave one out"),
+        (["--node", "0", "--model", "ac922"], 2, "of a measurement"),
+    ):
+        refused = run(*asked, *wrong, env=env)
+        assert (refused.returncode, refused.stdout) == (code, "") and why in refused.stderr, refused
+
+
 def test_the_lines_of_the_original(run: Run, gpu: Callable[[str], dict[str, str]]) -> None:
     arguments = ["bench", "um", "--accessed-by", "--size", "1MiB", "--runs", "1", "--as-reprex"]
     result = run(*arguments, env=gpu("memory=64M,sms=80"))
