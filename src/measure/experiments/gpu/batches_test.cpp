@@ -22,6 +22,25 @@ TEST(GpuBatches, ArriveByEachWayOfHandingOver) {
   }
 }
 
+TEST(GpuBatches, OfWhichOneDoesNotArriveHaveNoCost) {
+  const test::FakeGpu fake("memory=64M");
+  static cuda::Driver whole;
+  static int calls;
+  whole = **cuda::driver();
+  calls = 0;
+  cuda::Driver losing = whole;
+  losing.cuMemcpyAsync = [](cuda::CUdeviceptr to, cuda::CUdeviceptr from, std::size_t bytes,
+                            cuda::CUstream stream) {
+    return ++calls == 8 ? cuda::CUDA_SUCCESS : whole.cuMemcpyAsync(to, from, bytes, stream);
+  };
+  Random random(1);
+  const GpuSetting setting = on_fake(
+      fake, {.direction = kToGpu, .by = kEngine, .memory = kPinned, .bytes = 4_KiB, .count = 16});
+  const auto lost = prepare_batches(by_driver(setting, losing), random);
+  ASSERT_FALSE(lost);
+  EXPECT_EQ(lost.error().code, ErrorCode::io);
+}
+
 TEST(GpuBatches, OfMoreCopiesThanOneLaunchTakesAreGatheredToo) {
   const test::FakeGpu fake("memory=64M,sms=2");
   Random random(1);

@@ -1,5 +1,7 @@
 #include "measure/experiments/gpu/chases.h"
 
+#include <cstring>
+
 #include "measure/experiments/gpu/testing.h"
 
 namespace headrace::experiment_gpu {
@@ -15,6 +17,23 @@ TEST(GpuChases, FollowTheChainInEachMemory) {
   sample(kKernel, kPinned);
   sample(kKernel, kDevice);
   sample(kCpu, kManaged);
+}
+
+TEST(GpuChases, ThatEndElsewhereHaveNoLatency) {
+  const test::FakeGpu fake("memory=64M,paradigm=ats");
+  cuda::Driver scribbling = **cuda::driver();
+  scribbling.cuMemPrefetchAsync_v2 = [](cuda::CUdeviceptr address, std::size_t bytes,
+                                        cuda::CUmemLocation, unsigned, cuda::CUstream) {
+    std::memset(reinterpret_cast<void*>(address), 0, bytes);
+    return cuda::CUDA_SUCCESS;
+  };
+  Random random(1);
+  const GpuSetting setting = on_fake(fake, {.by = kCpu, .memory = kManaged, .bytes = 64_KiB});
+  const auto chase = prepare_chase(by_driver(setting, scribbling), random);
+  ASSERT_TRUE(chase) << chase.error().message;
+  const auto sample = (*chase)->sample();
+  ASSERT_FALSE(sample);
+  EXPECT_EQ(sample.error().code, ErrorCode::io);
 }
 
 TEST(GpuChases, ByCpusNeedMemoryThatTheyReadInPlace) {

@@ -42,16 +42,9 @@ TEST(GpuCopies, PrefetchManagedMemory) {
 void expect_not_what_was_sent(const test::FakeGpu& fake, const cuda::Driver& losing,
                               std::string_view direction) {
   Random random(1);
-  GpuSetting setting =
+  const GpuSetting setting =
       on_fake(fake, {.direction = direction, .by = kEngine, .memory = kPinned, .bytes = 64_KiB});
-  const std::shared_ptr<GpuTarget> made = setting.gpu;
-  const GpuTarget& right = *made;
-  setting.gpu = std::shared_ptr<GpuTarget>(new GpuTarget{.machine = right.machine,
-                                                         .node = right.node,
-                                                         .driver = losing,
-                                                         .device = right.device,
-                                                         .host = right.host});
-  const auto lost = prepare_copies(setting, random);
+  const auto lost = prepare_copies(by_driver(setting, losing), random);
   ASSERT_FALSE(lost);
   EXPECT_NE(lost.error().message.find("not what was sent"), std::string::npos)
       << lost.error().message;

@@ -17,6 +17,17 @@ inline GpuSetting on_fake(const test::FakeGpu& fake, GpuSetting setting) {
   return setting;
 }
 
+// The same by another driver, which has to outlive all that is made of it.
+inline GpuSetting by_driver(GpuSetting setting, const cuda::Driver& driver) {
+  const GpuTarget& own = *setting.gpu;
+  setting.gpu = std::shared_ptr<GpuTarget>(new GpuTarget{.machine = own.machine,
+                                                         .node = own.node,
+                                                         .driver = driver,
+                                                         .device = own.device,
+                                                         .host = own.host});
+  return setting;
+}
+
 // The first sample; a value above 0 is expected.
 inline session::Sample sample_of(const Prepared& probe) {
   EXPECT_TRUE(probe) << probe.error().message;
