@@ -79,13 +79,18 @@ def stacked(charts: Sequence[Picture], **properties: Any) -> alt.VConcatChart:
     return alt.vconcat(*charts, **properties).resolve_scale(**apart)
 
 
-def _color(name: str, rows: Sequence[Row]) -> alt.Color:
+def _color(name: str, rows: Sequence[Row], every: Sequence[str] = ()) -> alt.Color:
+    """Hues in the order of appearance; each always the same, with a legend, where `every` name that
+    there may be is given.
+    """
     groups = list(dict.fromkeys(row[name] for row in rows))
-    scale = alt.Scale(domain=groups, range=[_HUES[i % len(_HUES)] for i in range(len(groups))])
+    domain = list(every) or groups
+    scale = alt.Scale(domain=domain, range=[_HUES[i % len(_HUES)] for i in range(len(domain))])
     longest = max((len(str(group)) for group in groups), default=0)
     columns = max(1, int(_LEGEND_WIDTH / (longest * _LETTER + 26)))
-    legend = alt.Legend(columns=columns, labelLimit=_LEGEND_WIDTH, symbolOpacity=1)
-    return alt.Color(f"{name}:N", scale=scale, legend=legend if len(groups) > 1 else None)
+    legend = alt.Legend(columns=columns, labelLimit=_LEGEND_WIDTH, symbolOpacity=1, values=groups)
+    shown = legend if every or len(groups) > 1 else None
+    return alt.Color(f"{name}:N", scale=scale, legend=shown)
 
 
 def _x(rows: Sequence[Row], title: str, kind: Scale) -> alt.X:
@@ -211,9 +216,11 @@ def _diamonds(
     return [mark, base.mark_text(dx=dx, dy=dy, fontSize=11, text="published")]
 
 
-def times(rows: Sequence[Row], *, title: str, label: str = _TIME) -> Picture:
+def times(
+    rows: Sequence[Row], *, title: str, label: str = _TIME, lines: Sequence[str] = ()
+) -> Picture:
     """A lane per `bar`, in it a mark per `line` at `x` on a logarithmic axis: nanoseconds, or what
-    another `label` says.
+    another `label` says. `lines`: all that there may be, each in one hue in all charts.
     """
     names = list(dict.fromkeys(row["bar"] for row in rows))
     values = [row["x"] for row in rows]
@@ -225,7 +232,7 @@ def times(rows: Sequence[Row], *, title: str, label: str = _TIME) -> Picture:
                     axis=_steps_axis(values, label)),
             y=alt.Y("bar:N", sort=names, title=None, axis=alt.Axis(
                 grid=True, labelLimit=200, labelExpr="split(datum.label, '\\n')")),
-            color=_color("line", rows),
+            color=_color("line", rows, lines),
             shape=alt.Shape("line:N", legend=None),
             tooltip=_bar_tooltip(title),
         )

@@ -9,9 +9,10 @@ from headrace._report.figure import Figure
 from headrace._report.figures_demo import copies_figure, rates_figure
 from headrace._report.figures_dsa import dsa_figures
 from headrace._report.figures_kv import kv_figures
+from headrace._report.figures_llm import kvcache_figures, layer_figures
 from headrace._report.figures_machine import machine_figure
 from headrace._report.figures_query import mode_rows, modes_figure, timeline_figures
-from headrace._report.figures_um import um_figures
+from headrace._report.figures_um import advice_figures, um_figures
 from headrace._report.page import Content
 from headrace._report.profile import profile_figures, profile_parts
 from headrace._report.sources import sources_figures
@@ -25,6 +26,19 @@ BASIS_WORDS = {
     "model": "modelled, not measured",
     "published": "published figures of another machine, not measured here",
 }
+#: Documents with figures of their own.
+_OWN_FIGURES = {
+    "advise_um": advice_figures,
+    "bench dsa": dsa_figures,
+    "bench kv": kv_figures,
+    "bench kvcache": kvcache_figures,
+    "bench layer": layer_figures,
+    "bench um": um_figures,
+}
+#: What these say as others do.
+_HEAD = ("version", "date", "rests_on", "warnings")
+#: Documents that are drawn by their parts.
+_BY_PARTS = ("bench copy", "bench query", "demo")
 
 
 def content_of(document: Row) -> Content:
@@ -42,9 +56,8 @@ def content_of(document: Row) -> Content:
 
 
 def _figures(document: Row, parts: Row) -> list[Figure]:
-    of_kind = {"bench dsa": dsa_figures, "bench kv": kv_figures, "bench um": um_figures}
-    if document.get("kind") in of_kind:
-        return of_kind[document["kind"]](document)
+    if (own := _OWN_FIGURES.get(str(document.get("kind")))) is not None:
+        return own(document)
     if parts["profile"] is not None:
         return profile_figures(parts["profile"]) + sources_figures(parts["profile"])
     machine = Figure(
@@ -63,9 +76,20 @@ def _figures(document: Row, parts: Row) -> list[Figure]:
 
 def _parts(document: Row) -> Row:
     """The document with its parts under fixed names, None or empty where missing."""
+    kind = document.get("kind")
+    own = str(kind) in _OWN_FIGURES
+    if kind is not None and not own and kind not in _BY_PARTS and "nodes" not in document:
+        raise _core.InvalidError(
+            f"report draws nothing of '{kind}'; it draws profiles, machines, "
+            + ", ".join([*_BY_PARTS, *sorted(_OWN_FIGURES)])
+        )
     query = document.get("query")
     if isinstance(query, str):  # the document of `headrace bench query` itself
         query = document
+    if own:  # has words of its own for its parts
+        document = {name: document.get(name) for name in _HEAD} | {
+            "machine": machine if isinstance(machine := document.get("machine"), dict) else None
+        }
     copy = document.get("copy") or []
     if "nodes" in document:  # a machine, perhaps with rows
         document = profile_parts(document)
@@ -75,11 +99,10 @@ def _parts(document: Row) -> Row:
         "rates": document.get("rates") or [],
         "copy": copy["rows"] if isinstance(copy, dict) else copy,
         "query": query,
-        "warnings": list(dict.fromkeys([*document.get("warnings", []),
+        "warnings": list(dict.fromkeys([*(document.get("warnings") or []),
                                         *(query or {}).get("warnings", [])])),
     }  # fmt: skip
-    modelled = document.get("kind") == "bench um"
-    if not any((parts["machine"], parts["rates"], parts["copy"], query, modelled)):
+    if not any((parts["machine"], parts["rates"], parts["copy"], query, own)):
         raise _core.InvalidError(
             "nothing to report: the document holds no machine, rates, copy or query part"
         )

@@ -1,4 +1,6 @@
-"""Figures of `headrace bench um`: each case as published, modelled and measured."""
+"""Figures of `headrace bench um`: each case as published, modelled and measured; and of `headrace
+advise um`.
+"""
 
 from __future__ import annotations
 
@@ -6,10 +8,13 @@ from typing import Any
 
 from headrace._report import charts
 from headrace._report.figure import Figure, Table
-from headrace._words import listed, size_text
+from headrace._words import listed, plural, size_text
 
 Row = dict[str, Any]
 _WHOSE = ("published", "modelled", "measured")
+#: The same hue for each in every chart.
+_LINES = (*_WHOSE, "emulated")
+_AXIS = "GiB/s, logarithmic"
 _PARTS = {"first": "run 1", "steady": "median of the runs after it"}
 
 
@@ -20,18 +25,19 @@ def um_figures(document: Row) -> list[Figure]:
 
 def _machine(document: Row, machine: Row) -> Figure:
     cases = [case for case in document["cases"] if case["machine"] == machine["name"]]
+    emulated = bool(document.get("emulated"))
     figure = Figure(f"Unified Memory on {machine['words']}", _caption(cases))
     for part, heading in _PARTS.items():
-        points = [point for case in cases for point in _points(case, part)]
+        points = [point for case in cases for point in _points(case, part, emulated)]
         if points:
-            chart = charts.times(points, title="GiB/s", label="datum.value")
+            chart = charts.times(points, title=_AXIS, label="datum.value", lines=_LINES)
             figure.charts.append((heading, chart))
     if not figure.charts:
         figure.missing = "; ".join(case["reason"] for case in cases)
     return figure
 
 
-def _points(case: Row, part: str) -> list[Row]:
+def _points(case: Row, part: str, emulated: bool) -> list[Row]:
     found = []
     for whose in _WHOSE:
         rates = case[part].get(whose)
@@ -39,7 +45,8 @@ def _points(case: Row, part: str) -> list[Row]:
             if rate is not None:
                 name = case["case"].replace(" + pref", "\n+ pref")  # two lines
                 lane = f"{name}, {size_text(case['size'])}"
-                found.append({"bar": lane, "line": whose, "x": rate, "text": f"{rate:.3g} GiB/s"})
+                line = "emulated" if whose == "measured" and emulated else whose
+                found.append({"bar": lane, "line": line, "x": rate, "text": f"{rate:.3g} GiB/s"})
     return found
 
 
@@ -78,3 +85,35 @@ def _table(document: Row) -> Table:
         for row in document["rows"]
     ]  # fmt: skip
     return Table(head, lines, f"{len(lines)} runs, GiB/s")
+
+
+def advice_figures(document: Row) -> list[Figure]:
+    rows = [row for row in document["rows"] if row["rate"] is not None]
+    best = next(row for row in document["rows"] if row["recipe"] == document["advised"])
+    size, room = (size_text(document[name]) for name in ("size", "device_bytes"))
+    caption = (
+        f"{document['machine']}: {document['machine_words']}. {size} on a card with "
+        f"{room} for managed memory. Do: {best['calls']}. The array {best['because']}. "
+        "Computed, not measured."
+    )
+    figure = Figure("Recipes for an array that a GPU reads", caption)
+    parts = {"rate": plural(document["runs"], "run"), "run_1": "run 1", "after_1": "after run 1"}
+    for name, heading in parts.items():
+        points = [
+            {"bar": row["recipe"], "line": "modelled", "x": row[name],
+             "text": f"{row[name]:.3g} GiB/s"}
+            for row in rows if row[name] is not None
+        ]  # fmt: skip
+        if points:
+            chart = charts.times(points, title=_AXIS, label="datum.value", lines=_LINES)
+            figure.charts.append((heading, chart))
+    head = ["recipe", "calls", "because", "run 1", "after 1", "all"]
+    lines = [
+        [row["recipe"], row["calls"], row["because"],
+         *("-" if row[name] is None else f"{row[name]:.2f}"
+           for name in ("run_1", "after_1", "rate"))]
+        for row in document["rows"]
+    ]  # fmt: skip
+    figure.tables.append(Table(head, lines, words=("recipe", "calls", "because"),
+                               strong=document["advised"]))  # fmt: skip
+    return [figure]

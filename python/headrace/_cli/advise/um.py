@@ -67,6 +67,7 @@ def command(
         "schema_version": headrace.SCHEMA_VERSION,
         "kind": "advise_um",
         "version": headrace.__version__,
+        "rests_on": {"level": "model", "detail": "a model of the driver's states, not a GPU"},
         **um_advice.advise(here() if machine is None else um_model.machine_named(machine), asked),
     }
     output.deliver(made, out=out, json=json, show=lambda: output.print_text(text(made)))

@@ -1,0 +1,125 @@
+"""The report of what `headrace bench kvcache`, `bench layer`, `bench um` and `advise um` wrote."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from subprocess import CompletedProcess
+from typing import Any
+
+import pytest
+
+import headrace
+from headrace._cli import report as command
+from headrace._report import contents, report
+
+RunEach = Callable[..., Iterator["CompletedProcess[str]"]]
+#: A model of each, to draw; their pages name what is drawn.
+DOCUMENTS = {
+    "kvcache": (["bench", "kvcache", "--rates", "dram=50GB/s,ssd=7GB/s", "--requests", "100"],
+                "What a layer waits for cached blocks"),
+    "layer": (["bench", "layer", "--bandwidth", "306GB/s,550GB/s"],
+              "Milliseconds of a layer while it decodes"),
+    "um": (["bench", "um", "--model", "gh200"], "Unified Memory on"),
+    "advice": (["advise", "um", "--size", "8GiB", "--machine", "gh200"],
+               "Recipes for an array that a GPU reads"),
+}  # fmt: skip
+
+
+def test_what_commands_wrote_is_drawn(run_each: RunEach, tmp_path: Path) -> None:
+    made = [[*arguments, "--out", f"{name}.json"] for name, (arguments, _) in DOCUMENTS.items()]
+    drawn = [["report", f"{name}.json", "--html", f"{name}.html"] for name in DOCUMENTS]
+    for result in run_each([*made, *drawn]):
+        assert (result.returncode, result.stderr) == (0, ""), result
+    for name, (_, title) in DOCUMENTS.items():
+        page = (tmp_path / f"{name}.html").read_text()
+        assert title in page and "const figures = {}" not in page, name
+        assert "Not measured" not in page and "Rests on model" in page, name
+
+
+def kvcache() -> dict[str, Any]:
+    def row(store: str, policy: str, stall: float | None) -> dict[str, Any]:
+        return {
+            "policy": policy, "store": store, "basis": "measured", "with_cached": 3,
+            "hit_rate": {"dram": 0.1, "ssd": 0.2}, "stall_p50_ms": stall, "stall_p99_ms": stall,
+            "hidden_share": stall and 0.5, "hidden_share_where_it_can": None,
+            "roofline_share": stall and 0.4, "flags": ["noisy"] if store == "own" else [],
+        }  # fmt: skip
+
+    return {
+        "schema_version": 1, "kind": "bench kvcache", "model": "tiny", "block_tokens": 2,
+        "block_bytes": 8192, "rates": {"dram": 1e9}, "hides": {"dram": 12.0, "ssd": 99.0},
+        "scale": {"requests": 20, "of_requests": 12031, "work": 0.005},
+        "rows": [row("own", "layerwise", 1.5), row("peer", "layerwise", 3.0),
+                 row("peer", "demand", None)],
+        "loads": [{"store": "own", "tier": "ssd", "bytes_per_second": 2e9,
+                   "samples": [1e9, 2e9, 3e9]}],
+        "interference": [{"of": "layer", "beside": "loads", "ratio": 0.8}],
+    }  # fmt: skip
+
+
+def test_the_measured_stand_beside_each_other() -> None:
+    stalls, hidden, loads = contents.content_of(kvcache()).figures
+    points = stalls.charts[0][1].to_dict(validate=False)["data"]["values"]
+    assert [(each["line"], each["x"]) for each in points] == [("own", 1.5e6), ("peer", 3e6)]
+    assert "1 of 3 rows are noisy" in stalls.caption and "20 of 12031" in stalls.caption
+    assert len(stalls.tables[0].rows) == 3 and hidden.charts and len(loads.charts) == 2
+
+
+def test_an_interrupted_one_is_enough(tmp_path: Path) -> None:
+    document = kvcache() | {"rows": [], "loads": [], "interference": [], "rates": {}, "hides": {}}
+    report.build(document, tmp_path / "r.html")
+    assert "Nothing was loaded." in (tmp_path / "r.html").read_text()
+
+
+def test_a_layer_and_what_is_left_of_it() -> None:
+    row = {
+        "basis": "measured", "on": "hbm", "bytes_per_second": 3e11, "ms_per_layer": 1.6,
+        "ms_mad": 0.1, "ms_samples": [1.5, 1.7],
+    }  # fmt: skip
+    engines = [
+        {"engine": "cpu0", "bytes": 1_000_000, "target_ms": 2.0, "reason": ""},
+        {"engine": "dsa0", "bytes": None, "target_ms": 2.0, "reason": "see elsewhere"},
+    ]
+    document = {
+        "schema_version": 1, "kind": "bench layer", "model": "tiny", "batch": 1, "context": 2,
+        "dtype": "bf16", "kv_dtype": "bf16", "weight_bytes": 1, "kv_bytes": 2,
+        "claim_needs_bytes_per_second": 5e11, "rows": [row], "engines": engines,
+    }  # fmt: skip
+    layer, left = contents.content_of(document).figures
+    (bar,) = layer.charts[0][1].to_dict(validate=False)["data"]["values"]
+    assert (bar["y"], bar["low"], bar["high"]) == (1.6, 1.5, pytest.approx(1.7))
+    assert left.charts and left.items == ["dsa0: see elsewhere"]
+    layer, left = contents.content_of(document | {"engines": engines[1:]}).figures
+    assert left.missing == "dsa0: see elsewhere"
+    (layer,) = contents.content_of(document | {"rows": [], "engines": []}).figures
+    assert "Interrupted" in layer.missing
+
+
+def test_what_is_emulated_says_so_in_the_picture() -> None:
+    figure = {"published": None, "modelled": None, "measured": 2.0, "error": None, "met": None}
+    document = {
+        "schema_version": 1, "kind": "bench um", "emulated": True, "rows": [],
+        "machines": [{"name": "here", "words": "a GPU"}],
+        "cases": [{"machine": "here", "case": "managed", "size": 1 << 20, "reason": None,
+                   "source": None, "first": figure, "steady": figure}],
+    }  # fmt: skip
+    chart = contents.content_of(document).figures[0].charts[0][1].to_dict(validate=False)
+    assert [each["line"] for each in chart["data"]["values"]] == ["emulated"]
+    color = chart["encoding"]["color"]
+    assert color["legend"]["values"] == ["emulated"]
+    # Not the hue of what was published in the next chart.
+    hues = dict(zip(color["scale"]["domain"], color["scale"]["range"], strict=True))
+    assert hues["emulated"] != hues["published"]
+    assert "logarithmic" in chart["encoding"]["x"]["title"]
+
+
+@pytest.mark.parametrize("kind", ["bench stream", "doctor", "advise_cost"])
+def test_what_has_no_figures_is_refused_in_a_line(tmp_path: Path, kind: str) -> None:
+    file = tmp_path / "x.json"
+    machine = {"name": "vm", "nodes": []}
+    file.write_text(json.dumps({"schema_version": 1, "kind": kind, "rows": [], "machine": machine}))
+    with pytest.raises(headrace.InvalidError, match=f"report draws nothing of '{kind}'; it draws"):
+        command.command(file=file, machine=None, html=tmp_path / "r.html", png=None)
+    assert not (tmp_path / "r.html").exists()
