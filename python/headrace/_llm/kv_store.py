@@ -12,14 +12,22 @@ from typing import Any
 import headrace
 from headrace import kv
 from headrace._errors import error_of
-from headrace._llm.stores import TIMEOUT_SECONDS, AsyncioStore, Loading, Match, Shape, Store
+from headrace._llm.stores import (
+    TIMEOUT_SECONDS,
+    AsyncioStore,
+    Loading,
+    Match,
+    Shape,
+    Store,
+    memory_kind,
+)
 
 #: What a Mover copies at once at most.
 _LARGEST_PIECE = 1 << 20
 
 
 class KvStore:
-    """DRAM and a folder. Blocks from the folder are not kept in DRAM, as the peer does not.
+    """Memory and a folder. Blocks from the folder are not kept in memory, as the peer does not.
 
     `by_layer`: each layer of a block is kept as a block of its own, so that one can be loaded
     without the others; headrace.kv loads whole blocks, in the order of layers.
@@ -31,7 +39,8 @@ class KvStore:
         self, machine: headrace.Machine, shape: Shape, blocks: Sequence[int], directory: Path,
         depth: int, by_layer: bool = False,
     ) -> None:  # fmt: skip
-        self.tiers = ["dram", "ssd"]
+        memory = memory_kind(machine)
+        self.tiers = [memory, "ssd"]
         self.by_layer = by_layer
         self._kept = shape.layers if by_layer else 1  # parts of a block that are blocks there
         geometry = kv.Geometry(
@@ -53,7 +62,7 @@ class KvStore:
         try:
             self._store: kv.Store | None = kv.Store(
                 mover, geometry,
-                [kv.Memory("dram", budgets[0]),
+                [kv.Memory(memory, budgets[0]),
                  kv.Folder(Path(self._folder.name) / "blocks", budgets[1])],
             )  # fmt: skip
         except BaseException:
@@ -167,7 +176,8 @@ def maker(
     layers are to be loaded one by one, too.
     """
     if name == "asyncio":
-        return lambda shape, blocks, by_layer: AsyncioStore(shape, blocks, directory, depth)
+        kind = memory_kind(machine)
+        return lambda shape, blocks, by_layer: AsyncioStore(shape, blocks, directory, depth, kind)
     return lambda shape, blocks, by_layer: KvStore(
         machine, shape, blocks, directory, depth, by_layer
     )

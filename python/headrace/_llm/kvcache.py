@@ -19,9 +19,9 @@ from headrace._bench.stream import CACHES
 from headrace._bench.threads import cache_of, cpus_for
 from headrace._bench.two_memories import free_bytes
 from headrace._errors import WrongAnswer
-from headrace._llm import layer, prefill, trace
+from headrace._llm import layer, noise, prefill, trace
 from headrace._llm.models import Model
-from headrace._llm.stores import Match, Shape, Store, aligned, unlike
+from headrace._llm.stores import Match, Shape, Store, aligned, memory_kind, unlike
 from headrace._llm.tiers import Tiers
 
 Row = dict[str, Any]
@@ -66,7 +66,7 @@ class Compute:
         if (free := free_bytes()) is not None:
             size = min(size, free // 4)
         self._memory = headrace.allocate(
-            machine, size // 4096 * 4096, headrace.Placement.parse(machine, "dram")
+            machine, size // 4096 * 4096, headrace.Placement.parse(machine, memory_kind(machine))
         )
         headrace.fill_random(self._memory, options.seed, self.cpus)
         self._weights = int(self._work * self._model.layer_weight_bytes())
@@ -147,16 +147,27 @@ class Bench:
             )
 
     def find_rates(self) -> None:
-        """What cores copy in memory and what the disk reads at best: the tiers' rooflines."""
-        node = next(n.id for n in self.machine.nodes if n.byte_addressable and n.cpus)
-        kinds = {"cpu": "dram", "ssd": "ssd"}
-        for row in layer.engine_rates(self.machine, node, self.options.directory, self.stop):
-            if row["kind"] in kinds:
-                self.rates[kinds[row["kind"]]] = row["bytes_per_second"]
+        """What cores copy within the memory that loads go to, and what the disk reads, at best: the
+        tiers' rooflines.
+        """
+        pages = headrace.where(self.to).pages
+        node = max(pages, key=lambda each: pages[each])
+        cores = [engine for engine in self.machine.engines if engine.kind == "cpu"]
+        far = [self.machine.node(engine.home).distances.get(node, 255) for engine in cores]
+        # On the largest machines others would take minutes.
+        engines = [engine for engine, away in zip(cores, far, strict=True) if away == min(far)]
+        engines += [engine for engine in self.machine.engines if engine.kind == "ssd"]
+        kinds = {"cpu": memory_kind(self.machine), "ssd": "ssd"}
+        for row in layer.engine_rates(
+            self.machine, node, self.options.directory, self.stop, engines, node, self.progress
+        ):
+            rate, tier = row["bytes_per_second"], kinds[row["kind"]]
+            self.rates[tier] = max(filter(None, (rate, self.rates.get(tier))), default=None)
 
     def policy(self, name: str) -> Row:
         """All requests in turn, from an empty store; those that were served until a stop."""
         store = self.make(self.shape, self.options.scale.blocks(), name == "demand")
+        before = noise.counts()
         try:
             run = _Run(self, store, name)
             for request in self.requests:
@@ -167,7 +178,7 @@ class Bench:
                     break
                 run.serve(request)
             store.settle()
-            return run.row()
+            return run.row() | noise.between(before, noise.counts())
         finally:
             store.close()
 
@@ -308,14 +319,17 @@ class _Run:
 
 def interference(bench: Bench) -> list[Row]:
     """A layer alone and beside loads, and loads alone and beside layers."""
+    bench.progress(0, bench.options.rounds, "layers beside loads")
     store, match = _full(bench, bench.make)
+    before = noise.counts()
     tokens = 8 * bench.options.scale.block_tokens
     alone: list[float] = []
     beside: list[float] = []
     rates: list[float] = []
     disturbed: list[float] = []
     try:
-        for _ in range(bench.options.rounds):
+        for done in range(bench.options.rounds):
+            bench.progress(done, bench.options.rounds, "layers beside loads")
             if bench.stop():
                 break
             alone += [bench.compute.layer(tokens) for _ in range(_CALIBRATIONS)]
@@ -328,9 +342,11 @@ def interference(bench: Bench) -> list[Row]:
     finally:
         match.release()
         store.close()
+    found = noise.between(before, noise.counts())
     return [
-        _beside("layer", "loads", [1 / each for each in alone], [1 / each for each in beside]),
-        _beside("loads", "layers", rates, disturbed),
+        _beside("layer", "loads", [1 / each for each in alone], [1 / each for each in beside])
+        | found,
+        _beside("loads", "layers", rates, disturbed) | found,
     ]
 
 
@@ -371,28 +387,34 @@ def loads(bench: Bench, makers: Sequence[MakeStore], depth: int) -> list[Row]:
     stores: list[tuple[Store, Match]] = []
     found: list[list[float]] = [[] for _ in makers]
     try:
-        for make in makers:
+        for done, make in enumerate(makers):
+            bench.progress(done, len(makers), "filling stores")
             stores.append(_full(bench, make))
-        for _ in range(bench.options.rounds):
+        before = noise.counts()
+        for done in range(bench.options.rounds):
+            bench.progress(done, bench.options.rounds, "loads of stores in turn")
             for (_, match), rates in zip(stores, found, strict=True):
                 if not bench.stop():
                     rates.append(_rate(bench, match))
+        heard = noise.between(before, noise.counts())
     finally:
         for store, match in stores:
             match.release()
             store.close()
     return [
-        _load_row(bench, store, len(match.tiers), rates, depth)
+        _load_row(bench, store, len(match.tiers), rates, depth) | heard
         for (store, match), rates in zip(stores, found, strict=True)
     ]
 
 
 def _load_row(bench: Bench, store: Store, blocks: int, rates: Sequence[float], depth: int) -> Row:
     middle = statistics.median(rates) if rates else None
+    ranks = prefill.median_ranks(len(rates))
     best = bench.rates.get(store.tiers[-1])
     return {
         "store": store.name, "tier": store.tiers[-1], "blocks": blocks, "depth": depth,
         "fragment_bytes": bench.shape.fragment, "bytes_per_second": middle,
+        "interval": None if ranks is None else [sorted(rates)[rank] for rank in ranks],
         "samples": list(rates), "roofline_share": middle / best if middle and best else None,
     }  # fmt: skip
 

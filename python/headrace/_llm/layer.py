@@ -193,16 +193,22 @@ _INSTEAD = {
 
 
 def engine_rates(
-    machine: headrace.Machine, node: int, directory: Path, stop: Callable[[], bool]
-) -> list[Row]:
-    """What each engine of the machine moves into a node, measured once; a row says where not."""
+    machine: headrace.Machine, node: int, directory: Path, stop: Callable[[], bool],
+    engines: Sequence[headrace.Engine] | None = None, source: int | None = None,
+    progress: Progress = _untold,
+) -> list[Row]:  # fmt: skip
+    """What these engines, or all, move into a node, measured once; a row says where not. Cores copy
+    from `source`, or from the nearest other memory.
+    """
     rows = []
-    for engine in machine.engines:
+    chosen = machine.engines if engines is None else engines
+    for done, engine in enumerate(chosen):
+        progress(done, len(chosen), f"rate of {engine.name}")
         if stop():
             break
-        rate, source, reason = _rate(machine, engine, node, directory, stop)
+        rate, found, reason = _rate(machine, engine, node, directory, stop, source)
         rows.append({
-            "engine": engine.name, "kind": engine.kind, "from_node": source, "to_node": node,
+            "engine": engine.name, "kind": engine.kind, "from_node": found, "to_node": node,
             "bytes_per_second": rate, "reason": reason,
         })  # fmt: skip
     return rows
@@ -210,12 +216,13 @@ def engine_rates(
 
 def _rate(
     machine: headrace.Machine, engine: headrace.Engine, node: int, directory: Path,
-    stop: Callable[[], bool],
+    stop: Callable[[], bool], source: int | None,
 ) -> tuple[float | None, int | None, str]:  # fmt: skip
     """Bytes per second, from which node, and why there is none."""
     if engine.kind == "cpu":
-        others = [n.id for n in machine.nodes if n.byte_addressable and n.id != node]
-        source = min(others or [node], key=lambda n: machine.node(node).distances.get(n, 255))
+        if source is None:
+            others = [n.id for n in machine.nodes if n.byte_addressable and n.id != node]
+            source = min(others or [node], key=lambda n: machine.node(node).distances.get(n, 255))
         experiment = "copy"
         only: dict[str, Any] = {
             "engine": "cpu", "cpu_node": engine.home, "from": source, "to": node,

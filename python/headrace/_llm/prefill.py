@@ -160,12 +160,15 @@ def summary(
             for i, name in enumerate(names)
         },
         "stall_p50_ms": _ms(quantile(stalls, 0.5), layers),
+        "stall_p50_interval_ms": _interval(stalls, layers),
         "stall_p99_ms": _ms(quantile(stalls, 0.99), layers),
         "request_stall_p50_ms": _ms(quantile(stalls, 0.5)),
         "request_stall_p99_ms": _ms(quantile(stalls, 0.99)),
         "hidden_share": _hidden(behind),
         "can_hide": len(can),
         "hidden_share_where_it_can": _hidden(can),
+        "first_layer_share": _first_layer(can),
+        "flags": [],
     }
 
 
@@ -181,6 +184,34 @@ def quantile(values: Sequence[float], part: float) -> float | None:
     if not values:
         return None
     return values[max(0, math.ceil(part * len(values)) - 1)]
+
+
+def _first_layer(served: Sequence[Served]) -> float | None:
+    """The part of all waiting that is before the first layer: no other layer hides that."""
+    waiting = sum(sum(each.made.stalls) for each in served)
+    return sum(each.made.stalls[0] for each in served) / waiting if waiting else None
+
+
+def median_ranks(count: int) -> tuple[int, int] | None:
+    """Between which of so many sorted values, from 0, the median of all that could come lies with
+    95 %, whatever their distribution (order statistics: how many lie below it is binomial); nothing
+    of fewer than six.
+    """
+    below = 0.0
+    for rank in range(count // 2 + 1):
+        below += math.exp(_log_choose(count, rank) - count * math.log(2))
+        if below > 0.025:
+            return (rank - 1, count - rank) if rank > 0 else None
+    return None
+
+
+def _log_choose(count: int, rank: int) -> float:
+    return math.lgamma(count + 1) - math.lgamma(rank + 1) - math.lgamma(count - rank + 1)
+
+
+def _interval(values: Sequence[float], layers: int) -> list[float] | None:
+    ranks = median_ranks(len(values))
+    return None if ranks is None else [1e3 * values[rank] / layers for rank in ranks]
 
 
 def _ms(seconds: float | None, layers: int = 1) -> float | None:

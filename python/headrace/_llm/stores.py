@@ -37,6 +37,12 @@ class Shape:
         return self.layers * self.fragment
 
 
+def memory_kind(machine: headrace.Machine) -> str:
+    """The fast tier: DRAM, or what the CPUs have where there is none."""
+    near = [node.kind for node in machine.nodes if node.byte_addressable and node.cpus]
+    return "dram" if machine.of_kind("dram") or not near else near[0]
+
+
 class Loading(Protocol):
     """Blocks on their way into memory."""
 
@@ -141,9 +147,12 @@ class AsyncioStore:
 
     name = "asyncio"
 
-    def __init__(self, shape: Shape, blocks: Sequence[int], directory: Path, depth: int) -> None:
-        """So many blocks in memory and in the file, so many requests at once."""
-        self.tiers = ["dram", "ssd"]
+    def __init__(
+        self, shape: Shape, blocks: Sequence[int], directory: Path, depth: int,
+        memory: str = "dram",
+    ) -> None:  # fmt: skip
+        """So many blocks in memory, of that kind, and in the file; so many requests at once."""
+        self.tiers = [memory, "ssd"]
         self._shape = shape
         self._memory = aligned(blocks[0] * shape.block)
         self._file = _Unnamed(directory, blocks[1] * shape.block)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import shutil
 from collections.abc import Callable
@@ -14,7 +15,8 @@ from conftest import Headrace
 from staged import press_ctrl_c
 
 import headrace
-from headrace._cli import app
+from headrace._cli import app, output
+from headrace._cli.llm import kvcache as kvcache_command
 from headrace._errors import WrongAnswer
 from headrace._llm import kvcache, layer, prefill, trace
 from headrace._llm.stores import AsyncioStore, Shape, aligned
@@ -56,7 +58,12 @@ def test_measured(
 ) -> None:
     rates = [{"kind": kind, "bytes_per_second": 1e9} for kind in ("cpu", "ssd")]
     monkeypatch.setattr(layer, "engine_rates", lambda *_: rates)
+    told = []
+    monkeypatch.setattr(output.ProgressBar, "__call__", lambda _, *step: told.append(step[2]))
     assert app.run([*SMALL, "--data", str(tmp_path), "--json"]) == 0
+    steps = ["preparing", *prefill.POLICIES, *prefill.POLICIES, "layers beside loads",
+             "filling stores", "loads of stores in turn"]  # fmt: skip
+    assert [name for name, _ in itertools.groupby(told)] == steps
     document = json.loads(capsys.readouterr().out)
     assert list(tmp_path.iterdir()) == []
     assert [row["store"] for row in document["loads"]] == ["headrace", "asyncio"]
@@ -66,6 +73,15 @@ def test_measured(
     assert document["scale"]["requests"] == 24 and document["scale"]["of_block_tokens"] == 512
     assert [row["of"] for row in document["interference"]] == ["layer", "loads"]
     assert all(row["ratio"] > 0 for row in document["interference"])
+    assert set(document["control"]["stall_p50_ms"]) == {"headrace", "asyncio"}
+    for row in (*document["rows"], *document["interference"], *document["loads"]):
+        assert set(row["flags"]) <= {"noisy"} and "steal_share" in row
+        assert row["others_share"] is None or row["others_share"] >= 0
+    capsys.readouterr()
+    kvcache_command.print_kvcache(document)
+    words = " ".join(capsys.readouterr().out.split())
+    # Two rounds have no interval, and a row says of how many requests it is.
+    assert "in 2 rounds) from ssd" in words and " n stall p50 95 % stall p99 " in words
 
 
 def check_measured(rows: dict[str, Any]) -> None:
@@ -81,6 +97,40 @@ def check_measured(rows: dict[str, Any]) -> None:
     assert rows["demand"]["hidden_share"] == pytest.approx(0, abs=0.02)
     assert rows["load-first"]["hidden_share"] == pytest.approx(0, abs=0.02)
     assert rows["recompute"]["roofline_share"] is None
+    first = rows["load-first"]["first_layer_share"]
+    assert first is None or 0 < first <= 1
+
+
+def test_rates_are_of_the_memory_that_loads_go_to(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a machine of two sockets: not what the other's cores copy, not across the sockets."""
+    asked = []
+
+    def rate(_: Any, engine: Any, node: int, *rest: Any) -> tuple[float | None, int, str]:
+        asked.append((engine.name, node, rest[-1]))
+        return engine.rate, node, "" if engine.rate else "no permission"
+
+    monkeypatch.setattr(layer, "_rate", rate)
+    monkeypatch.setattr(headrace, "where", lambda _: SimpleNamespace(pages={0: 3, 1: 90}))
+    engines = [
+        SimpleNamespace(name=f"cpu{i}", kind=kind, home=home, rate=rate)
+        for i, (kind, home, rate) in enumerate(
+            [("cpu", 0, 9e9), ("cpu", 1, 7e9), ("cpu", 1, None), ("dsa", 1, 8e9), ("ssd", 9, 1e9)]
+        )
+    ]
+    nodes = [SimpleNamespace(kind="hbm", byte_addressable=True, cpus=[i]) for i in range(2)]
+    away = [{0: 10, 1: 21}, {0: 21, 1: 10}]
+    machine = SimpleNamespace(
+        engines=engines, nodes=nodes, of_kind=lambda kind: [n for n in nodes if n.kind == kind],
+        node=lambda number: SimpleNamespace(distances=away[number]),
+    )  # fmt: skip
+    options: Any = SimpleNamespace(directory=Path())
+    any_machine: Any = machine
+    make: Any = None
+    bench = kvcache.Bench(options, any_machine, make, lambda: False, lambda *_: None)
+    bench.to = None
+    bench.find_rates()
+    assert asked == [("cpu1", 1, 1), ("cpu2", 1, 1), ("cpu4", 1, 1)]
+    assert bench.rates == {"hbm": 7e9, "ssd": 1e9}
 
 
 def test_recompute_computes_what_the_tiers_would_hold() -> None:

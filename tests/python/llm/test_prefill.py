@@ -54,6 +54,15 @@ def test_what_can_hide_is_hidden(
         assert made.seconds <= late.seconds * (1 + 1e-9)
 
 
+@pytest.mark.parametrize(
+    ("count", "ranks"),
+    [(0, None), (5, None), (6, (0, 5)), (8, (0, 7)), (9, (1, 7)), (20, (5, 14)), (100, (39, 60))],
+)
+def test_the_interval_of_a_median(count: int, ranks: tuple[int, int] | None) -> None:
+    """As the tables of order statistics have it (Conover, Practical Nonparametric Statistics)."""
+    assert prefill.median_ranks(count) == ranks
+
+
 def test_the_generator_is_like_the_published_trace() -> None:
     found = trace.statistics(trace.conversations(seed=1))
     for name, published in trace.PUBLISHED.items():
@@ -166,3 +175,16 @@ def test_quantiles() -> None:
 def test_no_such_policy() -> None:
     with pytest.raises(headrace.AbsentError, match="no policy 'hope'; there are layerwise"):
         prefill.check_policies(["demand", "hope"])
+
+
+def test_what_is_before_the_first_layer() -> None:
+    """Layer by layer all of the waiting, of a load that can hide; on demand each layer's part."""
+    layers = 16
+    shares = []
+    for policy in ("layerwise", "demand"):
+        made = prefill.timeline(policy, layers, 1.0, 2.0)
+        served = [prefill.Served(made, [0], 2, True), prefill.Served(made, [0], 2, True)]
+        row = prefill.summary(policy, ["dram"], served, layers)
+        shares.append(row["first_layer_share"])
+    assert shares == [1.0, pytest.approx(1 / layers)]
+    assert prefill.summary("demand", ["dram"], [], layers)["first_layer_share"] is None

@@ -35,6 +35,31 @@ def store(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Store]:
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.parametrize("name", kv_store.STORES)
+def test_a_machine_without_dram_keeps_them_in_what_it_has(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    here = headrace.Machine.discover(storage=[tmp_path])
+    near = [str(node.id) for node in here.nodes if node.byte_addressable and node.cpus]
+    monkeypatch.setenv("HEADRACE_NODES", f"{','.join(near)}=hbm")
+    machine = headrace.Machine.discover(storage=[tmp_path])
+    if machine.of_kind("dram"):
+        pytest.skip("a node of DRAM without CPUs")
+    made = kv_store.maker(name, machine, tmp_path, 4)(SHAPE, [4, 6], False)
+    try:
+        source, to = contents(1), aligned(SHAPE.block)
+        to[:] = 0
+        made.store([7], source, [0])
+        made.settle()
+        match = made.match([7])
+        assert made.tiers == ["hbm", "ssd"] and match.tiers == [0]
+        match.load(to, range(3)).ended()
+        match.release()
+        assert numpy.array_equal(to[: SHAPE.block], source[: SHAPE.block])
+    finally:
+        made.close()
+
+
 def contents(blocks: int) -> numpy.ndarray:
     source = aligned(blocks * SHAPE.block)
     headrace.fill_random(source, 3, [0])

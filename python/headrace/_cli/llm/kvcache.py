@@ -71,7 +71,10 @@ def command(
     ] = 16,
     rounds: Annotated[
         int,
-        typer.Option(metavar="NUMBER", min=1, max=1000, help="Of the comparisons, interleaved."),
+        typer.Option(
+            metavar="NUMBER", min=1, max=1000,
+            help="Of the comparisons, interleaved; an interval takes 6.",
+        ),
     ] = 5,
     threads: Threads = None,
     seed: Annotated[
@@ -83,7 +86,9 @@ def command(
     """Measure what a prefill waits for cached blocks of a KV cache over tiers, by policy.
 
     Requests come as in a published trace of conversations; something that reads and multiplies
-    stands for computing. It is traffic of keys and values, no tokens.
+    stands for computing. It is traffic of keys and values, no tokens. Each policy on each store
+    takes all requests: minutes with the defaults, in proportion to --requests, less with one
+    --store or fewer --policies; --rates takes seconds.
 
     \b
     headrace bench kvcache --requests 60
@@ -154,7 +159,7 @@ def _model(model: Any, scale: Any, speeds: Any, names: list[str], seed: int) -> 
     document = output.document(
         "bench kvcache", machine, **_geometry(model, scale.block_tokens),
         trace=trace.statistics(requests), rates=dict(speeds.tiers), settings=None,
-        interrupted=False, scale=None, interference=[], loads=[],
+        interrupted=False, scale=None, interference=[], loads=[], control=None,
         rows=[prefill.simulate(requests, model, speeds, scale, name) for name in names],
         hides={
             name: prefill.tokens_that_hide(model, 8192, speeds.operations, rate)
@@ -175,7 +180,7 @@ def _geometry(model: Any, block_tokens: int) -> dict[str, Any]:
 
 
 def _measure(options: Any, stores: str | None, depth: int, interrupt: Interrupt) -> dict[str, Any]:
-    from headrace._llm import kv_store, kvcache, settings, trace
+    from headrace._llm import kv_store, kvcache, noise, settings, trace
 
     chosen = parse.chosen(stores, list(kv_store.STORES), "store", list(kv_store.STORES))
     with output.ProgressBar("requests") as bar:
@@ -185,6 +190,7 @@ def _measure(options: Any, stores: str | None, depth: int, interrupt: Interrupt)
             bench = kvcache.Bench(
                 options, machine, makers[0], stop=interrupt, progress=bar, stores=len(makers)
             )
+            bar(0, 1, "preparing")
             bench.prepare()
             bench.find_rates()
         interrupt.keeps = True
@@ -201,6 +207,7 @@ def _measure(options: Any, stores: str | None, depth: int, interrupt: Interrupt)
         "bench kvcache", machine, **_geometry(options.model, options.scale.block_tokens),
         trace=trace.statistics(bench.requests), scale=kvcache.scale_of(options),
         rates=bench.rates, settings=settings.settings(), interrupted=interrupt(), rows=rows,
+        control=noise.control(rows),
         layer_ms=1e3 * bench.fixed, us_per_token_and_layer=1e6 * bench.per_token,
         interference=disturbed, loads=loads,
         hides={
@@ -229,38 +236,103 @@ def print_kvcache(d: dict[str, Any]) -> None:
     )
     for name, tokens in d["hides"].items():
         print(f"from {name} 8192 tokens hide behind {tokens:.0f} new ones or more")
+    measured = d["scale"] is not None
     output.print_table(
-        ("policy", "store", "hits", "stall p50", "stall p99", "hidden", "where it can",
-         "of roofline"),
-        [_line(row) for row in d["rows"]], left=2,
+        ("policy", "store", "hits", "n", "stall p50", *(["95 %"] if measured else []), "stall p99",
+         "hidden", "where it can", "n", "of roofline", ""),
+        [_line(row, measured) for row in d["rows"]], left=2,
     )  # fmt: skip
     print(prose(
         "stall: what each layer of a request with cached blocks waits, in ms (recompute: for "
-        "them to be computed again); hidden: the part of the loading time in which layers were "
-        "computed; where it can: of requests whose layers take as long as their loads."
+        "them to be computed again), and n such requests; p99 of fewer than 100 is the longest; "
+        "hidden: the part of the loading time in which layers were computed; where it can: of the "
+        "n requests whose layers take as long as their loads."
     ))  # fmt: skip
+    for line in [*_first_layers(d), *_noise(d)] if measured else []:
+        print(prose(line))
     _print_beside(d)
     print(d["rests_on"]["detail"])
 
 
-def _line(row: dict[str, Any]) -> tuple[str, ...]:
+def _line(row: dict[str, Any], measured: bool) -> tuple[str, ...]:
     hits = " ".join(f"{name} {share:.1%}" for name, share in row["hit_rate"].items())
+    interval = row["stall_p50_interval_ms"]
+    spread = "-" if interval is None else " to ".join(map(_number, interval))
     return (
-        row["policy"], row.get("store", "-"), hits, _number(row["stall_p50_ms"]),
+        row["policy"], row.get("store", "-"), hits, str(row["with_cached"]),
+        _number(row["stall_p50_ms"]), *([spread] if measured else []),
         _number(row["stall_p99_ms"]), _share(row["hidden_share"]),
-        _share(row["hidden_share_where_it_can"]), _share(row["roofline_share"]),
+        _share(row["hidden_share_where_it_can"]), str(row["can_hide"]),
+        _share(row["roofline_share"]), " ".join(row["flags"]),
     )  # fmt: skip
+
+
+def _first_layers(d: dict[str, Any]) -> list[str]:
+    """How much of what layer-wise loads expose is the first layer's, which nothing can hide."""
+    return [
+        f"layerwise with {row['store']}, where it can: {row['first_layer_share']:.0%} of the "
+        f"waiting is before the first layer, {row['first_layer_share'] * (1 - hidden):.0%} of the "
+        f"loading time, where 1 of {d['layers']} layers is {1 / d['layers']:.0%}."
+        for row in d["rows"]
+        if row["policy"] == "layerwise" and row["first_layer_share"] is not None
+        and (hidden := row["hidden_share_where_it_can"]) is not None
+    ]  # fmt: skip
+
+
+def _noise(d: dict[str, Any]) -> list[str]:
+    """What says that rows cannot be compared, and what of it is not known."""
+    lines = []
+    if any(row["stall_p50_interval_ms"] is None for row in d["rows"]):
+        lines.append("95 % of the median takes 6 requests with cached blocks: more --requests.")
+    loaded = {row["with_cached"] for row in d["rows"] if row["policy"] != "recompute"}
+    if len(loaded) > 1:
+        lines.append(
+            "Rows with another n are of other requests: what was not stored yet when it was asked "
+            "for, or had left, was computed."
+        )
+    shares = [row["others_share"] for row in d["rows"]]
+    if None in shares:
+        lines.append("How much others used the CPUs is not known here: nothing marks noisy rows.")
+    elif any(row["flags"] for row in d["rows"]):
+        stolen = max(row["steal_share"] for row in d["rows"])
+        lines.append(
+            f"noisy: other programs had up to {max(shares):.0%} of the CPUs meanwhile, the "
+            f"hypervisor {stolen:.0%}; of such rows only large differences mean something."
+        )
+    if (control := d["control"]) is not None and not control["holds"]:
+        waits = ", ".join(f"{_number(ms)} ms beside {name}"
+                          for name, ms in control["stall_p50_ms"].items())  # fmt: skip
+        lines.append(
+            f"recompute asks no store and should wait alike beside each; it waited {waits}: the "
+            "machine was disturbed, and no two rows can be compared. Run it again when it is quiet."
+        )
+    return lines
 
 
 def _print_beside(d: dict[str, Any]) -> None:
     for row in d["interference"]:
         if row["ratio"] is not None:
-            print(f"{row['of']} beside {row['beside']}: {row['ratio']:.2f} of the speed alone")
+            print(f"{row['of']} beside {row['beside']}: {row['ratio']:.2f} of the speed alone"
+                  f"{_flags(row)}")  # fmt: skip
     for row in d["loads"]:
         print(
-            f"{row['store']}: {_rate(row['bytes_per_second'])} from {row['tier']}, "
-            f"{row['depth']} at once, {_share(row['roofline_share'])} of the roofline"
+            f"{row['store']}: {_rate(row['bytes_per_second'])}{_spread(row)} from {row['tier']}, "
+            f"{row['depth']} at once, {_share(row['roofline_share'])} of the roofline{_flags(row)}"
         )
+
+
+def _spread(row: dict[str, Any]) -> str:
+    """The interval, or of too few rounds the least and the most."""
+    samples = row["samples"]
+    if row["interval"] is not None:
+        return f" (95 %: {' to '.join(map(_rate, row['interval']))})"
+    if len(samples) < 2:
+        return ""
+    return f" ({_rate(min(samples))} to {_rate(max(samples))} in {len(samples)} rounds)"
+
+
+def _flags(row: dict[str, Any]) -> str:
+    return "".join(f", {flag}" for flag in row["flags"])
 
 
 def _number(value: float | None) -> str:
