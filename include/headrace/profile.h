@@ -45,9 +45,11 @@ struct Row {
   std::vector<std::size_t> launches;      // how many samples each launch gave, in order; empty: one
   std::map<std::string, double> details;  // further numbers; the experiment says which and in what
   // How it was measured. "noisy": while something else ran; "few": on fewer than three mappings;
-  // "shrunk": in buffers smaller than the caches ask for, on a small node; "fitted": not quoted but
-  // drawn from a fit to published numbers (docs/design/published.md). Why it was not: "absent": the
-  // machine has nothing to measure it on; "left_out": for want of time; "stopped": by the user.
+  // "shrunk": in buffers smaller than the caches ask for, where memory is small or not free;
+  // "cache_doubted": in buffers of 512 MiB, as the machine's word on its caches is not believed;
+  // "fitted": not quoted but drawn from a fit to published numbers (docs/design/published.md). Why
+  // it was not: "absent": the machine has nothing to measure it on; "left_out": for want of time;
+  // "stopped": by the user.
   std::vector<std::string> flags;
   Basis basis = Basis::measured;
   std::string reason;  // why there is no value

@@ -59,8 +59,9 @@ void bind_row(nb::module_& m) {
       .field("samples", &Row::samples, "One per mapping of memory.")
       .field("launches", &Row::launches, "How many samples each launch gave; empty: one launch.")
       .field("details", &Row::details, "Further numbers; the experiment says which.")
-      .field("flags", &Row::flags,
-             "noisy, few, shrunk, fitted; without a number: absent, left_out, stopped.")
+      .field(
+          "flags", &Row::flags,
+          "noisy, few, shrunk, cache_doubted, fitted; without a number: absent, left_out, stopped.")
       .field("basis", &Row::basis, "What the number rests on; a profile has no modelled row.")
       .field("reason", &Row::reason, "Why there is no number.")
       .field("source", &Row::source, "Where a published number comes from; empty: measured here.")

@@ -23,6 +23,8 @@
 #include "measure/experiments/gpu/gpu.h"
 #include "measure/instruments/ticks.h"
 #include "measure/instruments/worker_pool.h"
+#include "measure/session/available.h"
+#include "measure/session/plan.h"
 #include "measure/session/session.h"
 #include "profile/profile.h"
 
@@ -57,17 +59,15 @@ std::string cpu_line(std::string_view name) {
   return "unknown";
 }
 
-// x86 says so among the flags of a CPU.
-bool under_hypervisor() {
-  return fmt::format(" {} ", cpu_line("flags")).find(" hypervisor ") != std::string::npos;
-}
+bool under_hypervisor(const Machine& machine) { return machine.provenance.contains("hypervisor"); }
 
 std::string now_in_words() {
   return fmt::format("{:%Y-%m-%dT%H:%M:%SZ}", fmt::gmtime(std::time(nullptr)));
 }
 
 // What moves results and is not the machine's: as it was when measuring began.
-std::map<std::string, std::string> conditions(const MeasureOptions& options) {
+std::map<std::string, std::string> conditions(const Machine& machine,
+                                              const MeasureOptions& options) {
   const instruments::Ticks& ticks = instruments::Ticks::instance();
   return {{"date", now_in_words()},
           {"headrace", std::string(version())},
@@ -76,7 +76,7 @@ std::map<std::string, std::string> conditions(const MeasureOptions& options) {
           {"interval_width", fmt::format("{}", options.width)},
           {"cpu_mhz", cpu_line("cpu MHz")},
           {"microcode", cpu_line("microcode")},
-          {"hypervisor", under_hypervisor() ? "yes" : "no"},
+          {"hypervisor", under_hypervisor(machine) ? "yes" : "no"},
           {"governor", known_line("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor")},
           {"transparent_hugepage", known_line("/sys/kernel/mm/transparent_hugepage/enabled")},
           {"numa_balancing", known_line("/proc/sys/kernel/numa_balancing")},
@@ -250,13 +250,15 @@ Result<Profile> measure(const Machine& machine, const MeasureOptions& options,
   HEADRACE_TRY_STATUS(check_options(options));
   Profile profile;
   profile.machine = machine;
-  profile.conditions = conditions(options);
-  HEADRACE_TRY(std::vector<Point> points, points_of(machine, options));
+  profile.conditions = conditions(machine, options);
+  // Points name its nodes.
+  const Machine available = within_free_memory(machine, read_host_memory());
+  HEADRACE_TRY(std::vector<Point> points, points_of(available, options));
   profile.rows = take_known(points, options.known);
   leave_out(points, options);
   const bool any =
       std::ranges::any_of(points, [](const Point& point) { return point.row.reason.empty(); });
-  const Sentinels sentinels = options.noise_checks && any ? sentinels_on(machine) : Sentinels{};
+  const Sentinels sentinels = options.noise_checks && any ? sentinels_on(available) : Sentinels{};
   SessionResult found = run_session(machine, std::move(points), sentinels, options, context);
   for (Row& row : found.rows) profile.rows.push_back(std::move(row));
   profile.conditions["rounds"] = std::to_string(found.rounds);

@@ -13,6 +13,7 @@
 #include "headrace/result.h"
 #include "headrace/units.h"
 #include "memory/mapped_memory.h"
+#include "memory/pages/host_memory.h"
 
 namespace headrace {
 

@@ -137,11 +137,28 @@ const CacheLevel* last_level_cache(const Machine& machine, unsigned cpu) {
   return last;
 }
 
+bool is_believed(const Machine& machine, const CacheLevel& cache) {
+  constexpr Bytes kMostPerCpu = 64_MiB;
+  const auto under = machine.provenance.find("hypervisor");
+  const bool is_virtual = under != machine.provenance.end() && under->second == "yes";
+  return !is_virtual || cache.size <= kMostPerCpu * cache.cpus.size();
+}
+
+bool caches_believed(const Machine& machine, const CpuSet& cpus) {
+  return std::ranges::all_of(cpus, [&](unsigned cpu) {
+    const CacheLevel* cache = last_level_cache(machine, cpu);
+    return cache == nullptr || is_believed(machine, *cache);
+  });
+}
+
 Bytes cache_to_pass(const Machine& machine, const CpuSet& cpus) {
+  constexpr Bytes kUnknown = 32_MiB, kDoubted = 128_MiB;
   std::set<const CacheLevel*> caches;
   for (const unsigned cpu : cpus) caches.insert(last_level_cache(machine, cpu));
   Bytes sum;
-  for (const CacheLevel* cache : caches) sum += cache == nullptr ? 32_MiB : cache->size;
+  for (const CacheLevel* cache : caches) {
+    sum += cache == nullptr ? kUnknown : is_believed(machine, *cache) ? cache->size : kDoubted;
+  }
   return sum;
 }
 

@@ -123,5 +123,18 @@ TEST(CacheToPass, CountsEachLastLevelCacheOnce) {
   EXPECT_EQ(cache_to_pass(machine, {9}), 32_MiB) << "unknown";
 }
 
+TEST(CacheToPass, AVirtualMachineIsNotBelievedTheCacheOfItsHost) {
+  Machine machine;
+  machine.caches = {{.level = 3, .size = 480_MiB, .cpus = {0, 1}},
+                    {.level = 3, .size = 32_MiB, .cpus = {2}}};
+  EXPECT_EQ(cache_to_pass(machine, {0}), 480_MiB) << "a real host, most of whose CPUs are offline";
+  EXPECT_TRUE(caches_believed(machine, {0, 1}));
+  machine.provenance["hypervisor"] = "yes";
+  EXPECT_EQ(cache_to_pass(machine, {0}), 128_MiB);
+  EXPECT_EQ(cache_to_pass(machine, {0, 1, 2}), 160_MiB);
+  EXPECT_FALSE(caches_believed(machine, {1, 2}));
+  EXPECT_TRUE(caches_believed(machine, {2, 9}));
+}
+
 }  // namespace
 }  // namespace headrace

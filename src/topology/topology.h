@@ -23,8 +23,18 @@ nlohmann::ordered_json json_of(const Machine& machine);
 // Mistakes go to the reader.
 Machine read_machine(const JsonReader& at);
 
+// Whether a cache can be as large as the machine says for those who share it. A virtual machine may
+// be told the cache of the whole host (480 MiB for 2 CPUs were seen), of which its CPUs have an
+// unknown part: more than 64 MiB for each CPU that shares it is not believed there. Real ones have
+// less: 32 to 96 MiB for the 8 cores of an EPYC's CCD, at most 48 MiB for one (7373X, 9184X), 1.1
+// GiB for 96 cores, 504 MiB for the 128 of a Xeon 6980P. On a real host nothing is doubted: there
+// the other CPUs of the cache are offline.
+bool is_believed(const Machine& machine, const CacheLevel& cache);
+bool caches_believed(const Machine& machine, const CpuSet& cpus);  // their last levels
+
 // What a measurement by threads on these CPUs has to get past: their last-level caches, each
-// counted once. 32 MiB, larger than most cores' share, where the machine does not tell.
+// counted once. 32 MiB, larger than most cores' share, where the machine does not tell; 128 MiB,
+// larger than what a few CPUs of any cache are given, where it is not believed.
 Bytes cache_to_pass(const Machine& machine, const CpuSet& cpus);
 
 }  // namespace headrace

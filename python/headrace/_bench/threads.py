@@ -8,8 +8,9 @@ from collections.abc import Iterable
 import headrace
 from headrace import InvalidError, Machine
 
-#: Where the machine does not tell of a cache, as cache_to_pass() in src/topology/machine.cpp.
-_CACHE = 32 << 20
+#: As cache_to_pass() in src/topology/machine.cpp: where the machine does not tell of a cache; where
+#: a virtual one tells of more than so much per CPU, which is not believed; and what counts then.
+_CACHE, _MOST_PER_CPU, _DOUBTED = 32 << 20, 64 << 20, 128 << 20
 
 
 def cpus_for(
@@ -35,10 +36,13 @@ def cpus_for(
 def cache_of(machine: Machine, cpus: Iterable[int]) -> int:
     """Bytes of their last-level caches, each counted once."""
     found = {}
+    virtual = machine.provenance.get("hypervisor") == "yes"
     for cpu in cpus:
         caches = [c for c in machine.caches if cpu in c.cpus]
         last = max(caches, key=lambda c: c.level, default=None)
-        found[tuple(last.cpus) if last else (-1,)] = last.size if last else _CACHE
+        size = last.size if last else _CACHE
+        doubted = last and virtual and size > _MOST_PER_CPU * len(last.cpus)
+        found[tuple(last.cpus) if last else (-1,)] = _DOUBTED if doubted else size
     return sum(found.values())
 
 

@@ -86,8 +86,14 @@ unsigned rank_of(const Mix& mix, bool all_threads, bool local) {
   return local ? 3 : 4;
 }
 
+// What a buffer holds for the CPUs of a node; the flags go to the rows of its points.
+struct Wanted {
+  Bytes bytes;
+  std::vector<std::string> flags;
+};
+
 Point walk_point(const Node& cpu_node, const Node& memory_node, const Mix& mix, const CpuSet& cpus,
-                 Bytes wanted, unsigned rank) {
+                 const Wanted& wanted, unsigned rank) {
   Point point;
   point.rank = rank;
   point.memory = {memory_node.id, PageSize::transparent};
@@ -95,8 +101,10 @@ Point walk_point(const Node& cpu_node, const Node& memory_node, const Mix& mix, 
       kName, kParameters,
       {id_of(&cpu_node), id_of(&memory_node), std::string(mix.name), std::uint64_t{cpus.size()}},
       "B/s");
-  const Bytes bytes = fit(point.row, memory_node, wanted);
+  point.row.flags = wanted.flags;
+  const Bytes bytes = fit(point.row, memory_node, wanted.bytes);
   point.cost = 4 * kWalkTime;
+  point.setup = {.name = "walked", .cost = touching(bytes, usable_cpus(&cpu_node).size())};
   point.prepare = [key = point.memory, &mix, cpus, bytes](
                       BufferPool& buffers, Random&) -> Result<std::unique_ptr<Probe>> {
     HEADRACE_TRY(const auto memory, buffers.get(key, 0, bytes));
@@ -114,15 +122,17 @@ std::vector<Point> list_points(const Scope& scope) {
   for (const Node& cpu_node : machine.nodes) {
     const CpuSet cpus = usable_cpus(&cpu_node);
     if (cpus.empty() || !cpu_node.byte_addressable()) continue;
+    Row marked;
     const Bytes bytes =
-        std::max(cache_to_pass(machine, cpus) * kCachesPassed, kLeastPerThread * cpus.size());
+        past_caches(marked, machine, cpus, kCachesPassed, kLeastPerThread * cpus.size());
+    const Wanted wanted{bytes, marked.flags};
     for (const Node& memory_node : machine.nodes) {
       if (!memory_node.byte_addressable() || !memory_node.capacity) continue;
       const bool local = &memory_node == &cpu_node;
       for (const Mix& mix : mixes()) {
         for (const std::size_t threads : thread_counts(cpus.size())) {
           const CpuSet workers(cpus.begin(), cpus.begin() + static_cast<std::ptrdiff_t>(threads));
-          points.push_back(walk_point(cpu_node, memory_node, mix, workers, bytes,
+          points.push_back(walk_point(cpu_node, memory_node, mix, workers, wanted,
                                       rank_of(mix, threads == cpus.size(), local)));
         }
       }

@@ -193,7 +193,7 @@ unsigned rank_of(const InterferenceSetting& setting) {
 // What each load walks over: past the caches, and all together no more than a part of any node.
 Bytes bytes_of_each(const Machine& machine, const InterferenceSetting& setting, Row& row) {
   const Bytes wanted =
-      std::max(kLeastOfOne, cache_to_pass(machine, {setting.cpus.front()}) * kCachesPassed);
+      past_caches(row, machine, {setting.cpus.front()}, kCachesPassed, kLeastOfOne);
   const std::uint64_t buffers = 2 * setting.cpus.size();  // a copy has two
   Bytes each = wanted;
   for (const Activity& activity : {setting.victim, setting.aggressor}) {

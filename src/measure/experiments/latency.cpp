@@ -71,7 +71,7 @@ struct Place {
   const Node* memory_node;
   unsigned cpu;
   Bytes buffer;
-  bool shrunk = false;
+  std::vector<std::string> flags = {};  // of its rows
 };
 
 Point chase_point(const Place& place, Bytes bytes, Bytes window, PageSize pages, unsigned rank) {
@@ -83,7 +83,7 @@ Point chase_point(const Place& place, Bytes bytes, Bytes window, PageSize pages,
                         window.value == 0 ? ParameterValue("all") : ParameterValue(window.value),
                         std::string(page_word(pages))},
                        "ns");
-  if (place.shrunk) point.row.add_flag("shrunk");
+  point.row.flags = place.flags;
   // Making the cycle costs some 40 ns per line, touching 0.3 ns per byte.
   point.cost =
       3 * kChaseTime + std::chrono::milliseconds{2} + Nanoseconds{bytes.value * 40 / kLine};
@@ -122,13 +122,14 @@ std::vector<Point> list_points(const Scope& scope) {
   for (const Node& cpu_node : machine.nodes) {
     const CpuSet cpus = usable_cpus(&cpu_node);
     if (cpus.empty() || !cpu_node.byte_addressable()) continue;
-    const Bytes wanted =
-        std::max(kLeastChased, cache_to_pass(machine, {cpus.front()}) * kCachesChased);
+    Row marked;
+    const Bytes wanted = past_caches(marked, machine, {cpus.front()}, kCachesChased, kLeastChased);
     for (const Node& memory_node : machine.nodes) {
       if (!memory_node.byte_addressable() || !memory_node.capacity) continue;
       const bool local = &memory_node == &cpu_node;
-      const Bytes buffer = fitting(memory_node, wanted);
-      add_place(points, {&cpu_node, &memory_node, cpus.front(), buffer, buffer < wanted}, local);
+      Row own = marked;
+      const Bytes buffer = fit(own, memory_node, wanted);
+      add_place(points, {&cpu_node, &memory_node, cpus.front(), buffer, own.flags}, local);
     }
   }
   return points;

@@ -130,7 +130,7 @@ Point loaded_point(const Machine& machine, const LoadedSetting& setting) {
     return without(std::move(row), "one CPU cannot observe and load at once");
   }
   const auto wanted = [&](const CpuSet& sharers) {
-    return std::max(kLeastLoadedBuffer, cache_to_pass(machine, sharers) * kCachesPassed);
+    return past_caches(row, machine, sharers, kCachesPassed, kLeastLoadedBuffer);
   };
   const Bytes chased = fit(row, *setting.data, wanted({cpus.front()}));
   const Bytes moved = fit(row, *setting.traffic_data, wanted({cpus.begin() + 1, cpus.end()}));

@@ -11,9 +11,12 @@
 //
 // All threads run on one node; each array may be on any. By default the arrays are on the nearest
 // node of each kind; a session that asks for the node of an array lists every combination of nodes.
+#include <fmt/core.h>
+
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <utility>
 
 #include "core/fail.h"
 #include "headrace/clock.h"
@@ -51,8 +54,10 @@ struct StreamKernel {
   double bytes;  // per element
   double bus;    // with the write-allocates
   void (*run)(const StreamArrays& arrays);
-  // The array it writes, and what that must hold if a = 1, b = 2, c = 4 before.
+  // The array it writes, what that holds before, and what it must hold after if a = 1, b = 2, c = 4
+  // before.
   std::span<double> StreamArrays::* written;
+  double before;
   double expected;
 };
 
@@ -89,10 +94,10 @@ void stream_triad(const StreamArrays& x) {
 }
 
 const std::array kKernels = {
-    StreamKernel{"copy", 16, 24, stream_copy, &StreamArrays::c, 1},
-    StreamKernel{"scale", 16, 24, stream_scale, &StreamArrays::b, kScalar * 4},
-    StreamKernel{"add", 24, 32, stream_add, &StreamArrays::c, 3},
-    StreamKernel{"triad", 24, 32, stream_triad, &StreamArrays::a, 2 + kScalar * 4},
+    StreamKernel{"copy", 16, 24, stream_copy, &StreamArrays::c, 4, 1},
+    StreamKernel{"scale", 16, 24, stream_scale, &StreamArrays::b, 2, kScalar * 4},
+    StreamKernel{"add", 24, 32, stream_add, &StreamArrays::c, 4, 3},
+    StreamKernel{"triad", 24, 32, stream_triad, &StreamArrays::a, 1, 2 + kScalar * 4},
 };
 
 Status check_stream(const StreamKernel& kernel, const StreamArrays& arrays, std::size_t threads) {
@@ -131,7 +136,7 @@ class Stream final : public Probe {
       : kernel_(kernel), cpus_(std::move(cpus)), arrays_(arrays) {}
 
   Result<Sample> sample() override {
-    HEADRACE_TRY_STATUS(stream_fill(arrays_, cpus_));
+    HEADRACE_TRY_STATUS(fill());
     HEADRACE_TRY(const StreamRun run, run_kernel(kernel_, arrays_, cpus_));
     const double rate = static_cast<double>(run.bytes.value) / seconds(run.time);
     return Sample{.value = rate,
@@ -140,9 +145,19 @@ class Stream final : public Probe {
   }
 
  private:
+  // Before the first repetition all arrays, which other kernels may have written, then what this
+  // one wrote.
+  Status fill() {
+    if (!std::exchange(filled_, true)) return stream_fill(arrays_, cpus_);
+    return run_pinned(cpus_, [&](std::size_t i) {
+      std::ranges::fill(stream_part(arrays_, i, cpus_.size()).*kernel_.written, kernel_.before);
+    });
+  }
+
   const StreamKernel& kernel_;
   const CpuSet cpus_;
   const StreamArrays arrays_;
+  bool filled_ = false;
 };
 
 std::span<double> doubles(std::span<std::byte> memory) {
@@ -164,18 +179,30 @@ Row stream_row(const StreamKernel& kernel, const StreamNodes& nodes, const CpuSe
                   "B/s");
 }
 
-Point stream_point(const StreamKernel& kernel, const StreamNodes& nodes, const CpuSet& cpus,
-                   Bytes wanted, unsigned rank) {
+// Estimated for some 4 GB/s of each CPU, of which more than eight gain little: filling three arrays
+// once; and three times filling the written one, running over all and, by one CPU, checking one.
+Nanoseconds stream_cost(Bytes array, std::size_t cpus) {
+  const double together = 4.0 * static_cast<double>(std::clamp<std::size_t>(cpus, 1, 8));
+  const double each = static_cast<double>(array.value);
+  return Nanoseconds{
+      static_cast<std::int64_t>(3 * each / together + 3 * (4 * each / together + each / 8))};
+}
+
+Point stream_point(const Machine& machine, const StreamKernel& kernel, const StreamNodes& nodes,
+                   const CpuSet& cpus, unsigned rank) {
   Point point;
   point.rank = rank;
   point.memory = {nodes.a->id, PageSize::transparent};
   point.row = stream_row(kernel, nodes, cpus);
+  const Bytes wanted = past_caches(point.row, machine, cpus, kCachesPassed, kLeastArray);
   // Arrays of equal length: what the smallest of the nodes allows.
   Bytes bytes = wanted;
   for (const Node* node : {nodes.a, nodes.b, nodes.c}) bytes = fitting(*node, bytes);
   if (bytes < wanted) point.row.add_flag("shrunk");
-  // Estimated: filling, running and checking three arrays at about 5 GB/s.
-  point.cost = Nanoseconds{static_cast<std::int64_t>(bytes.value) * 3 * 3 / 5};
+  point.cost = stream_cost(bytes, cpus.size());
+  point.setup = {
+      .name = fmt::format("stream {} {} {}", raw(nodes.a->id), raw(nodes.b->id), raw(nodes.c->id)),
+      .cost = touching(bytes * 3, cpus.size())};
   point.prepare = [&kernel, nodes, cpus, bytes](BufferPool& buffers,
                                                 Random&) -> Result<std::unique_ptr<Probe>> {
     const auto on = [&](const Node* node, std::size_t index) {
@@ -196,7 +223,6 @@ std::vector<Point> list_points(const Scope& scope) {
   std::vector<Point> points;
   for (const Node* node : nodes_with_cpus(machine)) {
     const CpuSet cpus = usable_cpus(node);
-    const Bytes bytes = std::max(cache_to_pass(machine, cpus) * kCachesPassed, kLeastArray);
     const auto choices = asked ? memory_nodes(machine) : one_of_each_kind(machine, *node);
     for (const Node* a : choices) {
       for (const Node* b : choices) {
@@ -205,7 +231,7 @@ std::vector<Point> list_points(const Scope& scope) {
           for (const StreamKernel& kernel : kKernels) {
             const StreamNodes nodes{.threads = node, .a = a, .b = b, .c = c};
             if (!scope.wants(stream_row(kernel, nodes, cpus), kParameters)) continue;
-            points.push_back(stream_point(kernel, nodes, cpus, bytes, mixed ? 4 : 1));
+            points.push_back(stream_point(machine, kernel, nodes, cpus, mixed ? 4 : 1));
           }
         }
       }

@@ -5,6 +5,7 @@
 #include "core/check.h"
 #include "headrace/placement.h"
 #include "measure/instruments/worker_pool.h"
+#include "topology/topology.h"
 
 namespace headrace::session {
 namespace {
@@ -82,6 +83,19 @@ double fairness(const std::vector<double>& rates) {
     squares += rate * rate;
   }
   return squares == 0 ? 1 : sum * sum / (static_cast<double>(rates.size()) * squares);
+}
+
+Bytes past_caches(Row& row, const Machine& machine, const CpuSet& cpus, std::uint64_t times,
+                  Bytes least) {
+  const Bytes cache = cache_to_pass(machine, cpus);
+  if (caches_believed(machine, cpus)) return std::max(cache * times, least);
+  row.add_flag("cache_doubted");
+  return std::max(cache * kCachesPassed, least);
+}
+
+Nanoseconds touching(Bytes bytes, std::size_t cpus) {
+  const double per_ns = 1.5 * static_cast<double>(std::clamp<std::size_t>(cpus, 1, 8));
+  return Nanoseconds{static_cast<std::int64_t>(static_cast<double>(bytes.value) / per_ns)};
 }
 
 Bytes fit(Row& row, const Node& node, Bytes wanted) {

@@ -54,12 +54,20 @@ struct Comparable {
   bool reference = false;
 };
 
+// What must be there before a point is measured and stays for those after it: memory touched, a
+// cycle linked. In a round it is made once for all points of the same memory that name it alike.
+struct SharedSetup {
+  std::string name;
+  Nanoseconds cost{0};
+};
+
 struct Point {
   Row row;  // experiment, parameters, unit; with a reason: there is nothing to measure
   // 0 is what one wants to know first; a small budget leaves the high ones out.
   unsigned rank = 0;
-  // What one mapping of it takes, roughly: preparing and repetitions.
+  // What one mapping of it takes, roughly: preparing and repetitions; the setup comes on top.
   Nanoseconds cost{0};
+  SharedSetup setup;
   // Points with the same memory are measured one after the other, so that it is mapped once.
   MemoryKey memory;
   Comparable comparable;
@@ -116,6 +124,14 @@ std::vector<const Node*> nodes_with_cpus(const Machine& machine);
 std::vector<const Node*> memory_nodes(const Machine& machine);
 // By kind of memory the node nearest to `node`, itself first.
 std::vector<const Node*> one_of_each_kind(const Machine& machine, const Node& node);
+
+// What a buffer must hold to pass the caches of these CPUs so many times, at least `least`; where
+// they are not believed (topology.h) 512 MiB for each of them, and the flag "cache_doubted".
+Bytes past_caches(Row& row, const Machine& machine, const CpuSet& cpus, std::uint64_t times,
+                  Bytes least);
+// What it takes to map so many bytes by a thread on each of so many CPUs: some 1.5 GB/s each, of
+// which more than eight gain little.
+Nanoseconds touching(Bytes bytes, std::size_t cpus);
 
 // fitting(), and the flag "shrunk" for a row whose buffers are smaller than the caches ask for.
 Bytes fit(Row& row, const Node& node, Bytes wanted);

@@ -10,23 +10,16 @@
 #include "core/fail.h"
 #include "headrace/clock.h"
 #include "headrace/statistics.h"
+#include "measure/session/plan.h"
 #include "measure/session/stopping.h"
 
 namespace headrace::session {
 namespace {
 
 constexpr unsigned kMostBusy = 3;
-// The part of the budget that points can have; the rest is for sentinels and statistics.
-constexpr double kForPoints = 0.85;
 constexpr Nanoseconds kBetweenChecks = std::chrono::seconds{1};
 
 bool is_modelled(const Point& point) { return point.row.basis == Basis::modelled; }
-
-// How often a point is measured at least. A model gives the same every time.
-std::size_t least_mappings(const Point& point, const MeasureOptions& options) {
-  if (is_modelled(point)) return 1;
-  return options.rounds.value_or(options.budget ? kFewest : kLooks.front());
-}
 
 class Session {
  public:
@@ -139,7 +132,8 @@ class Session {
     if (trials.empty()) return false;
     const MemoryKey* memory = nullptr;
     for (Trial* trial : trials) {
-      if (over() || late()) return false;
+      // However small the budget and busy the machine: one is measured, if it can be.
+      if (over() || (late() && (measured_any_ || tried_ >= kMostBusy))) return false;
       if (memory == nullptr || *memory != trial->point.memory) buffers_.clear();
       memory = &trial->point.memory;
       if (clock_.now() - checked_ > kBetweenChecks) check_noise();
@@ -164,6 +158,7 @@ class Session {
   }
 
   void measure(Trial& trial) {
+    ++tried_;
     auto mapping = measure_once(trial.point);
     if (!mapping) {
       // A busy moment is no property of the point: the next round tries again.
@@ -174,6 +169,7 @@ class Session {
     mapping->check = check_;
     mapping->round = rounds_;
     trial.mappings.push_back(*std::move(mapping));
+    measured_any_ = true;
   }
 
   Result<Mapping> measure_once(const Point& point) {
@@ -253,6 +249,8 @@ class Session {
   std::size_t done_ = 0;
   std::size_t total_ = 0;
   bool stopped_ = false;
+  bool measured_any_ = false;
+  std::size_t tried_ = 0;
 };
 
 // The median mapping by name; a name that only some have is taken from those.
@@ -285,28 +283,6 @@ std::optional<double> paired_ratio(std::span<const Mapping> own,
       ratios.push_back(mapping.value / other->value);
   }
   return median(ratios);
-}
-
-void leave_out(std::vector<Point>& points, const MeasureOptions& options) {
-  if (!options.budget) return;
-  std::vector<Point*> by_rank;
-  for (Point& point : points) {
-    if (point.row.reason.empty()) by_rank.push_back(&point);
-  }
-  // Those of equal rank in the order of the experiment: they lie in one array.
-  std::ranges::sort(by_rank, {}, [](Point* point) { return std::pair(point->rank, point); });
-  const double allowed = seconds(*options.budget) * kForPoints;
-  double used = 0;
-  for (Point* point : by_rank) {
-    used += seconds(point->cost) * static_cast<double>(least_mappings(*point, options));
-    if (used > allowed) {
-      point->row.reason = fmt::format(
-          "left out: a budget of {:.0f} s is taken by what is wanted more; a larger one, or none, "
-          "measures it",
-          seconds(*options.budget));
-      point->row.add_flag("left_out");
-    }
-  }
 }
 
 Row row_of(Trial trial, const std::vector<bool>& disturbed) {

@@ -30,10 +30,6 @@ struct Trial {
   unsigned busy = 0;  // mappings that timed out
 };
 
-// Chooses the points that fit: in order of rank until the estimated time of their rounds is used
-// up. The others get a reason. Without a budget all.
-void leave_out(std::vector<Point>& points, const MeasureOptions& options);
-
 // Fills the row of a trial: summary, details, flags, reason. Mappings in disturbed moments are left
 // out where at least three quiet ones remain; else the row is flagged noisy if half of them were.
 Row row_of(Trial trial, const std::vector<bool>& disturbed);

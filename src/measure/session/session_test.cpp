@@ -44,25 +44,6 @@ Point scripted(std::string name, Script& script) {
   return made;
 }
 
-TEST(LeaveOut, KeepsWhatIsWantedMostAndSaysSo) {
-  std::vector<Point> points = {
-      point("a", 2, std::chrono::seconds{1}), point("b", 0, std::chrono::seconds{1}),
-      point("c", 1, std::chrono::seconds{1}), point("d", 0, std::chrono::seconds{1})};
-  points.push_back(without({.experiment = "e"}, "absent"));
-  leave_out(points, {.budget = std::chrono::seconds{8}});  // 6.8 s for points: two of 3 s
-  EXPECT_NE(points[0].row.reason.find("left out: a budget of 8 s"), std::string::npos);
-  EXPECT_EQ(points[0].row.reason.find("--"), std::string::npos) << "not every caller has options";
-  EXPECT_EQ(points[1].row.reason, "");
-  EXPECT_NE(points[2].row.reason, "");
-  EXPECT_EQ(points[3].row.reason, "");
-  EXPECT_EQ(points[4].row.reason, "absent");
-  EXPECT_TRUE(points[0].row.has_flag("left_out"));
-  EXPECT_TRUE(points[4].row.has_flag("absent"));
-  std::vector<Point> all = {point("a", 9, std::chrono::seconds{1000})};
-  leave_out(all, {.budget = std::nullopt});
-  EXPECT_EQ(all[0].row.reason, "");
-}
-
 class SessionTest : public testing::Test {
  protected:
   std::vector<Row> run(std::vector<Point> points) {
@@ -108,6 +89,19 @@ TEST_F(SessionTest, LooksAgainWhereOneMoreOutlierIsLeftOut) {
   EXPECT_EQ(rows[0].value->interval.low, 10);
   EXPECT_EQ(rows[0].value->interval.high, 10);
   EXPECT_EQ(rows[0].value->coverage, 0.95);
+}
+
+TEST_F(SessionTest, SomethingIsMeasuredHoweverLittleTimeThereIs) {
+  options_.budget = Nanoseconds{1};
+  Script values{.values = {10, kBusy}};
+  const auto rows = run({scripted("first", values), scripted("second", values)});
+  EXPECT_EQ(values.prepared, 1u);
+  EXPECT_NE(rows[0].value.has_value(), rows[1].value.has_value());
+  Script busy{.values = {kBusy}};
+  std::vector<Point> many;
+  for (int i = 0; i < 9; ++i) many.push_back(scripted(std::to_string(i), busy));
+  run(std::move(many));
+  EXPECT_EQ(busy.prepared, 3u) << "it does not try for ever";
 }
 
 TEST_F(SessionTest, RoundsThatAreAskedForAreJustSoMany) {

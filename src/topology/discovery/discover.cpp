@@ -384,6 +384,7 @@ void add_provenance(const DiscoverOptions& options, const HostFacts& host, Machi
   machine.source = sources_of(options).own_sysfs && !other ? "discovered" : "discovered elsewhere";
   machine.provenance["hwloc"] = host.hwloc;
   if (!host.cpu_model.empty()) machine.provenance["cpu"] = host.cpu_model;
+  if (!other && read_is_virtual(options.procfs)) machine.provenance["hypervisor"] = "yes";
   const auto kernel = read_line(options.procfs / "sys/kernel/osrelease");
   if (kernel && !other) machine.provenance["kernel"] = *kernel;
   machine.description = host.cpu_model;

@@ -242,13 +242,27 @@ std::optional<Bytes> read_total_memory(const fs::path& procfs) {
   return read_mem_total(procfs / "meminfo");
 }
 
-std::optional<std::string> read_cpu_model(const fs::path& procfs) {
+namespace {
+
+// A line of the first CPU has it.
+std::optional<std::string> cpuinfo_line(const fs::path& procfs, std::string_view name) {
   std::ifstream cpuinfo(procfs / "cpuinfo");
   for (std::string line; std::getline(cpuinfo, line);) {
     const auto colon = line.find(": ");
-    if (line.starts_with("model name") && colon != std::string::npos) return line.substr(colon + 2);
+    if (line.starts_with(name) && colon != std::string::npos) return line.substr(colon + 2);
   }
   return std::nullopt;
+}
+
+}  // namespace
+
+std::optional<std::string> read_cpu_model(const fs::path& procfs) {
+  return cpuinfo_line(procfs, "model name");
+}
+
+bool read_is_virtual(const fs::path& procfs) {
+  const std::string flags = cpuinfo_line(procfs, "flags").value_or("") + " ";
+  return flags.find(" hypervisor ") != std::string::npos;
 }
 
 }  // namespace headrace

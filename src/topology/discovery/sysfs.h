@@ -48,5 +48,7 @@ std::vector<CacheLevel> read_caches(const std::filesystem::path& sysfs);
 // MemTotal of /proc/meminfo.
 std::optional<Bytes> read_total_memory(const std::filesystem::path& procfs);
 std::optional<std::string> read_cpu_model(const std::filesystem::path& procfs);
+// Whether its CPUs say that they are a virtual machine's, which only those of x86 do.
+bool read_is_virtual(const std::filesystem::path& procfs);
 
 }  // namespace headrace

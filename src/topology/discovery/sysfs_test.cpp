@@ -123,5 +123,14 @@ TEST(SysfsTest, CachesComeOnceEach) {
   EXPECT_EQ(last_level_cache(*machine, 1)->size, 32_MiB);
 }
 
+TEST(SysfsTest, AVirtualMachineIsKnownByTheFlagsOfItsCpus) {
+  FakeHost host;
+  host.add_node(0, "0-1", 2_GiB, "10");
+  host.write("proc/cpuinfo", "processor : 0\nflags\t\t: fpu hypervisors lahf_lm\n");
+  EXPECT_FALSE(Machine::discover(host.options())->provenance.contains("hypervisor"));
+  host.write("proc/cpuinfo", "processor : 0\nflags\t\t: fpu hypervisor lahf_lm\n");
+  EXPECT_EQ(Machine::discover(host.options())->provenance.at("hypervisor"), "yes");
+}
+
 }  // namespace
 }  // namespace headrace

@@ -1,0 +1,73 @@
+// What a budget leaves in, on points that measure nothing.
+#include "measure/session/plan.h"
+
+#include <gtest/gtest.h>
+
+namespace headrace::session {
+namespace {
+
+Point costing(std::string name, unsigned rank, Nanoseconds cost, SharedSetup setup = {}) {
+  Point made;
+  made.row = {.experiment = std::move(name), .unit = "ns"};
+  made.rank = rank;
+  made.cost = cost;
+  made.setup = std::move(setup);
+  return made;
+}
+
+TEST(LeaveOut, KeepsWhatIsWantedMostAndSaysSo) {
+  std::vector<Point> points = {
+      costing("a", 2, std::chrono::seconds{1}), costing("b", 0, std::chrono::seconds{1}),
+      costing("c", 1, std::chrono::seconds{1}), costing("d", 0, std::chrono::seconds{1})};
+  points.push_back(without({.experiment = "e"}, "absent"));
+  leave_out(points, {.budget = std::chrono::seconds{8}});  // 6.8 s for points: two of 3 s
+  EXPECT_NE(points[0].row.reason.find("left out: a budget of 8 s"), std::string::npos);
+  EXPECT_EQ(points[0].row.reason.find("--"), std::string::npos) << "not every caller has options";
+  EXPECT_EQ(points[1].row.reason, "");
+  EXPECT_NE(points[2].row.reason, "");
+  EXPECT_EQ(points[3].row.reason, "");
+  EXPECT_EQ(points[4].row.reason, "absent");
+  EXPECT_TRUE(points[0].row.has_flag("left_out"));
+  EXPECT_TRUE(points[4].row.has_flag("absent"));
+  std::vector<Point> all = {costing("a", 9, std::chrono::seconds{1000})};
+  leave_out(all, {.budget = std::nullopt});
+  EXPECT_EQ(all[0].row.reason, "");
+}
+
+std::vector<bool> measured(std::vector<Point> points, const MeasureOptions& options) {
+  leave_out(points, options);
+  std::vector<bool> in;
+  for (const Point& point : points) in.push_back(point.row.reason.empty());
+  return in;
+}
+
+TEST(LeaveOut, PassesOverWhatDoesNotFit) {
+  using std::chrono::seconds;
+  const std::vector<Point> points = {costing("a", 0, seconds{1}), costing("b", 1, seconds{4}),
+                                     costing("c", 2, seconds{1})};
+  EXPECT_EQ(measured(points, {.budget = seconds{8}}), (std::vector<bool>{true, false, true}));
+}
+
+TEST(LeaveOut, CountsWhatPointsShareOnce) {
+  using std::chrono::milliseconds;
+  const SharedSetup arrays{.name = "arrays", .cost = milliseconds{2000}};
+  std::vector<Point> points;
+  for (int i = 0; i < 4; ++i) points.push_back(costing("s", 0, milliseconds{50}, arrays));
+  const MeasureOptions options{.budget = std::chrono::seconds{8}};
+  EXPECT_EQ(measured(points, options), std::vector<bool>(4, true)) << "3 x (2 s + 4 x 0.05 s)";
+  for (Point& point : points) point.setup.name += std::to_string(&point - points.data());
+  EXPECT_EQ(measured(points, options), (std::vector<bool>{true, false, false, false}));
+}
+
+TEST(LeaveOut, TheMostWantedStaysHoweverLongItTakes) {
+  using std::chrono::seconds;
+  const std::vector<Point> points = {costing("a", 1, seconds{9}), costing("b", 0, seconds{99}),
+                                     costing("c", 0, seconds{5})};
+  EXPECT_EQ(measured(points, {.budget = seconds{8}}), (std::vector<bool>{false, true, false}));
+  EXPECT_EQ(measured(points, {.budget = seconds{8}, .rounds = 1, .repetitions = 1}),
+            (std::vector<bool>{true, false, true}))
+      << "1/3 of three repetitions: 3 s and 1.67 s";
+}
+
+}  // namespace
+}  // namespace headrace::session
