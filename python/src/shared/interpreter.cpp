@@ -7,6 +7,7 @@
 #include <atomic>
 
 #include "borrowed.h"
+#include "errors.h"
 
 namespace headrace::python {
 
@@ -41,6 +42,17 @@ auto where_threads_end(Step step) noexcept {
 nb::object checked(PyObject* result) {
   if (result == nullptr) throw nb::python_error();
   return nb::steal(result);
+}
+
+// Whether elements of a format (of the struct module, and PEP 3118) have pointers to objects. Names
+// of fields stand between colons.
+bool names_objects(const char* format) {
+  bool in_name = false;
+  for (; format != nullptr && *format != '\0'; ++format) {
+    if (*format == ':') in_name = !in_name;
+    if (*format == 'O' && !in_name) return true;
+  }
+  return false;
 }
 
 }  // namespace
@@ -80,7 +92,24 @@ nb::object call_method(nb::handle self, const char* method, nb::handle keywords)
 }
 
 int get_buffer(nb::handle object, Py_buffer& view, int flags) {
-  return where_threads_end([&] { return PyObject_GetBuffer(object.ptr(), &view, flags); });
+  const auto ask = [&](int all) {
+    return where_threads_end([&] { return PyObject_GetBuffer(object.ptr(), &view, all); });
+  };
+  bool objects = false;
+  if (ask(flags | PyBUF_ND | PyBUF_FORMAT) == 0) {
+    objects = names_objects(view.format);
+  } else {
+    // Some have bytes and no format of them, as times of NumPy.
+    PyErr_Clear();
+    if (ask(flags) != 0) return -1;
+    const nb::object type = nb::getattr(object, "dtype", nb::none());
+    objects = nb::getattr(type, "hasobject", nb::none()).is(nb::bool_(true));
+  }
+  if (!objects) return 0;
+  release_buffer(view);
+  raise(ErrorCode::invalid,
+        "an array of Python objects, whose bytes are addresses in the interpreter; give one of "
+        "numbers");
 }
 
 void release_buffer(Py_buffer& view) {

@@ -58,7 +58,8 @@ nb::object call_function(const char* module, const char* function, nb::handle ar
 nb::object call_method(nb::handle self, const char* method, nb::handle keywords = {});
 
 // The buffer of an object, as PyObject_GetBuffer() gives it, and its release: exporters may run
-// Python code, and may let go of the GIL as unmapping a file does. Requires: the GIL.
+// Python code, and may let go of the GIL as unmapping a file does. One of Python objects is refused
+// by InvalidError: bytes put there would be taken for their addresses. Requires: the GIL.
 int get_buffer(nb::handle object, Py_buffer& view, int flags);
 void release_buffer(Py_buffer& view);
 
