@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 import sys
 from collections.abc import Sequence
+from operator import index
 from typing import Any, NamedTuple
 
 from headrace import _core
@@ -66,46 +67,78 @@ def _of_tensor(torch: Any, tensor: Any) -> Foreign:
 
 def _of_interface(described: dict[str, Any], memory: object) -> Foreign:
     try:
-        shape = tuple(int(length) for length in described["shape"])
+        shape = tuple(index(length) for length in described["shape"])
         itemsize = int(described["typestr"][2:])
         address, read_only = described["data"]
         strides = described.get("strides")
-    except (KeyError, TypeError, ValueError) as error:
+        whole = strides is None or _whole(shape, strides, itemsize)
+        stream = described.get("stream")
+        found = Foreign(
+            index(address or 0),
+            _size(shape, itemsize),
+            True,
+            not read_only,
+            itemsize,
+            None if stream is None else index(stream),
+            memory,
+        )
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise InvalidError(f"a __cuda_array_interface__ that is none ({error!r})") from None
     if described.get("mask") is not None:
         raise InvalidError("an array with a mask; give the array without it")
-    if strides is not None and not _whole(shape, strides, itemsize):
-        raise _gaps(strides)
-    size = math.prod(shape) * itemsize
-    return Foreign(
-        address or 0, size, True, not read_only, itemsize, described.get("stream"), memory
-    )
+    if not whole:
+        raise _gaps(strides or ())
+    if found.stream is not None and not 0 < found.stream < 1 << 64:
+        raise InvalidError(
+            f"an array on stream {found.stream}, which __cuda_array_interface__ has not: 1 is the "
+            "default stream, 2 that of each thread"
+        )
+    return _there(found)
 
 
 def _of_dlpack(memory: Any) -> Foreign:
-    kind = memory.__dlpack_device__()[0]
+    try:
+        kind = index(memory.__dlpack_device__()[0])
+    except (IndexError, TypeError) as error:
+        raise InvalidError(f"a __dlpack_device__() that is none ({error!r})") from None
     if kind not in (_CPU, _CUDA, _CUDA_HOST):
         raise UnsupportedError(
-            f"an array on DLPack's device {int(kind)}; memory of a GPU is 2, of the host 1 and 3"
+            f"an array on DLPack's device {kind}; memory of a GPU is 2, of the host 1 and 3"
         )
     options = {"stream": _LEGACY_STREAM} if kind == _CUDA else {}
     try:
         capsule = memory.__dlpack__(**options, max_version=(1, 0))
     except TypeError:  # of an older one
         capsule = memory.__dlpack__(**options)
-    contents = _core._dlpack_contents(capsule)  # type: ignore[attr-defined]
-    address, shape, strides, itemsize, writable = contents
-    if strides is not None and not _whole(shape, strides, 1):
+    contents = _core._dlpack_take(capsule)  # type: ignore[attr-defined]
+    its_kind, address, shape, strides, itemsize, writable, keeper = contents
+    if its_kind != kind:
+        raise InvalidError(
+            f"an array on DLPack's device {its_kind}, whose __dlpack_device__() says {kind}"
+        )
+    try:
+        whole = strides is None or _whole(shape, strides, 1)
+        size = _size(shape, itemsize)
+    except ValueError as error:
+        raise InvalidError(f"a capsule of DLPack that is none ({error!r})") from None
+    if not whole:
         raise _gaps(strides)
-    return Foreign(
-        address,
-        math.prod(shape) * itemsize,
-        kind == _CUDA,
-        writable,
-        itemsize,
-        0 if kind == _CUDA else None,
-        capsule,
-    )
+    stream = 0 if kind == _CUDA else None
+    return _there(Foreign(address, size, kind == _CUDA, writable, itemsize, stream, keeper))
+
+
+def _size(shape: Sequence[int], itemsize: int) -> int:
+    if itemsize < 1 or any(length < 0 for length in shape):
+        raise ValueError(f"shape {tuple(shape)} of elements of {itemsize} bytes")
+    return math.prod(shape) * itemsize
+
+
+def _there(found: Foreign) -> Foreign:
+    """As it is, where there can be such memory."""
+    end = found.address + found.size
+    if found.address < 0 or end > sys.maxsize or (found.address == 0 and found.size > 0):
+        raise InvalidError(f"an array of {found.size} bytes at address {found.address:#x}")
+    return found
 
 
 def _whole(shape: Sequence[int], strides: Sequence[int], step: int) -> bool:

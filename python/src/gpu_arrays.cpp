@@ -3,7 +3,6 @@
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/pair.h>
 #include <nanobind/stl/tuple.h>
-#include <nanobind/stl/vector.h>
 
 #include <array>
 #include <chrono>
@@ -37,12 +36,14 @@ struct DLTensor {
 };
 struct DLManagedTensor {
   static constexpr const char* name = "dltensor";
+  static constexpr const char* used = "used_dltensor";
   DLTensor tensor;
   void* context;
   void (*deleter)(DLManagedTensor*);
 };
 struct DLManagedTensorVersioned {
   static constexpr const char* name = "dltensor_versioned";
+  static constexpr const char* used = "used_dltensor_versioned";
   std::uint32_t major;
   std::uint32_t minor;
   void* context;
@@ -102,28 +103,44 @@ nb::object capsule_of(const ObjectRef& ref, int ordinal) {
   return nb::steal(capsule);
 }
 
-// Address, shape, strides, bytes of an element, writable.
-using Contents = std::tuple<std::uint64_t, std::vector<std::int64_t>,
-                            std::optional<std::vector<std::int64_t>>, unsigned, bool>;
+// What a capsule had: its device's type, address, shape, strides, bytes of an element, whether it
+// may be written, and what keeps it.
+using Contents = std::tuple<std::int32_t, std::uint64_t, std::vector<std::int64_t>,
+                            std::optional<std::vector<std::int64_t>>, unsigned, bool, nb::object>;
 
-Contents contents_of(nb::handle capsule) {
+// Takes the tensor out of its capsule, as the protocol says: who comes after us finds it used. The
+// tensor ends with `keeper`.
+template <class Managed>
+Managed* take(nb::handle capsule, nb::object& keeper) {
+  constexpr const char* kTaken = "headrace.dltensor";
+  if (PyCapsule_IsValid(capsule.ptr(), Managed::name) == 0) return nullptr;
+  auto* const managed = static_cast<Managed*>(PyCapsule_GetPointer(capsule.ptr(), Managed::name));
+  PyObject* const made = PyCapsule_New(managed, kTaken, [](PyObject* self) {
+    auto* const taken = static_cast<Managed*>(PyCapsule_GetPointer(self, kTaken));
+    if (taken->deleter != nullptr) taken->deleter(taken);
+  });
+  if (made == nullptr) throw nb::python_error();
+  PyCapsule_SetName(capsule.ptr(), Managed::used);  // which fails for capsules that are none alone
+  keeper = nb::steal(made);
+  return managed;
+}
+
+Contents take_contents(nb::handle capsule) {
   const DLTensor* tensor = nullptr;
   bool writable = true;
-  if (PyCapsule_IsValid(capsule.ptr(), DLManagedTensorVersioned::name) != 0) {
-    const auto* const managed = static_cast<const DLManagedTensorVersioned*>(
-        PyCapsule_GetPointer(capsule.ptr(), DLManagedTensorVersioned::name));
-    if (managed->major != 1) {
+  nb::object keeper;
+  if (const auto* const versioned = take<DLManagedTensorVersioned>(capsule, keeper)) {
+    if (versioned->major != 1) {
       raise(ErrorCode::unsupported,
-            "DLPack " + std::to_string(managed->major) + ", of which only 0 and 1 are known");
+            "DLPack " + std::to_string(versioned->major) + ", of which only 0 and 1 are known");
     }
+    tensor = &versioned->tensor;
+    writable = (versioned->flags & kReadOnly) == 0;
+  } else if (const auto* const managed = take<DLManagedTensor>(capsule, keeper)) {
     tensor = &managed->tensor;
-    writable = (managed->flags & kReadOnly) == 0;
-  } else if (PyCapsule_IsValid(capsule.ptr(), DLManagedTensor::name) != 0) {
-    tensor = &static_cast<const DLManagedTensor*>(
-                  PyCapsule_GetPointer(capsule.ptr(), DLManagedTensor::name))
-                  ->tensor;
   } else {
-    raise(ErrorCode::invalid, "no capsule of DLPack that is still to be used");
+    raise(ErrorCode::invalid,
+          "a __dlpack__() that gives no capsule of DLPack, or one that somebody has used");
   }
   const unsigned bits = static_cast<unsigned>(tensor->type.bits) * tensor->type.lanes;
   if (tensor->dimensions < 0 || bits == 0 || bits % 8 != 0) {
@@ -131,11 +148,20 @@ Contents contents_of(nb::handle capsule) {
           "elements of " + std::to_string(bits) + " bits; give an array of whole bytes");
   }
   const auto count = static_cast<std::size_t>(tensor->dimensions);
+  if (count > 0 && tensor->shape == nullptr) {
+    raise(ErrorCode::invalid, "a capsule of DLPack without a shape");
+  }
   std::optional<std::vector<std::int64_t>> strides;
   if (tensor->strides != nullptr) strides.emplace(tensor->strides, tensor->strides + count);
-  return {reinterpret_cast<std::uintptr_t>(tensor->data) + tensor->offset,
-          std::vector<std::int64_t>(tensor->shape, tensor->shape + count), std::move(strides),
-          bits / 8, writable};
+  // Where there is no memory there is none behind it either.
+  const auto address = reinterpret_cast<std::uintptr_t>(tensor->data);
+  return {tensor->device.type,
+          address == 0 ? 0 : address + tensor->offset,
+          std::vector<std::int64_t>(tensor->shape, tensor->shape + count),
+          std::move(strides),
+          bits / 8,
+          writable,
+          std::move(keeper)};
 }
 
 int ordinal_of(const ObjectRef& ref) {
@@ -144,6 +170,17 @@ int ordinal_of(const ObjectRef& ref) {
     return gpu_ordinal(*ref.object->device_address(), ref.object->size());
   }();
   return unwrap(std::move(found));
+}
+
+// An argument of __dlpack__(); none where it is not given, or None.
+template <class T>
+std::optional<T> option(const nb::kwargs& options, const char* name, const char* what) {
+  if (!options.contains(name)) return std::nullopt;
+  const nb::object given = options[name];
+  T value{};
+  if (given.is_none()) return std::nullopt;
+  if (nb::try_cast(given, value, false)) return value;
+  throw nb::type_error((std::string(name) + "= is " + what + ", or None").c_str());
 }
 
 }  // namespace
@@ -176,33 +213,26 @@ void wait_for_stream(const ObjectRef& ref, std::uint64_t stream) {
 nb::object dlpack_of_gpu(const ObjectRef& ref, std::optional<std::uint64_t> stream,
                          const nb::kwargs& options) {
   const auto [type, ordinal] = dlpack_device(ref);
-  const auto option = [&](const char* name) -> nb::object {
-    return options.contains(name) ? nb::object(options[name]) : nb::none();
-  };
-  if (const nb::object copy = option("copy"); !copy.is_none() && nb::cast<bool>(copy)) {
+  if (option<bool>(options, "copy", "True or False").value_or(false)) {
     refuse("copies are made by a Mover; leave copy= out");
   }
-  if (const nb::object device = option("dl_device"); !device.is_none()) {
-    if (nb::cast<std::pair<int, int>>(device) != std::pair(type, ordinal)) {
-      refuse("the memory is not there; a Mover copies it to another device");
-    }
+  const auto device = option<std::pair<int, int>>(options, "dl_device", "two numbers");
+  if (device && *device != std::pair(type, ordinal)) {
+    refuse("the memory is not there; a Mover copies it to another device");
   }
-  const nb::object its = option("stream");
-  const bool asked_not_to = !its.is_none() && nb::cast<std::int64_t>(its) == -1;
-  if (stream && !asked_not_to) wait_for_stream(ref, *stream);
-  const nb::object version = option("max_version");
-  if (!version.is_none() && nb::cast<std::pair<int, int>>(version).first >= 1) {
-    return capsule_of<DLManagedTensorVersioned>(ref, ordinal);
-  }
+  const auto its = option<std::int64_t>(options, "stream", "a number");
+  if (stream && its != -1) wait_for_stream(ref, *stream);
+  const auto version = option<std::pair<int, int>>(options, "max_version", "two numbers");
+  if (version && version->first >= 1) return capsule_of<DLManagedTensorVersioned>(ref, ordinal);
   if (!ref.writable) refuse("memory that is read-only; ask with max_version=(1, 0)");
   return capsule_of<DLManagedTensor>(ref, ordinal);
 }
 
 void bind_gpu_arrays(nb::module_& m) {
   // For headrace._foreign alone.
-  m.def("_dlpack_contents", &contents_of, "capsule"_a,
-        "What a capsule of DLPack has: address, shape, strides, bytes of an element, whether it "
-        "may be written.");
+  m.def("_dlpack_take", &take_contents, "capsule"_a.none(),
+        "What a capsule of DLPack had: its device's type, address, shape, strides, bytes of an "
+        "element, whether it may be written, and what keeps it.");
 }
 
 }  // namespace headrace::python

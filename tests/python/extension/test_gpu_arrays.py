@@ -176,13 +176,14 @@ def test_buffers_are_given_to_others(gpu: Gpu) -> None:
     buffer = gpu.memory(right)
     assert buffer.__dlpack_device__() == (2, 0)
     assert buffer.__cuda_array_interface__["data"] == (buffer.device_address, False)
-    contents = headrace._core._dlpack_contents  # type: ignore[attr-defined]
+    take = headrace._core._dlpack_take  # type: ignore[attr-defined]
     for capsule in (buffer.__dlpack__(), buffer.__dlpack__(stream=1, max_version=(1, 2))):
-        assert contents(capsule) == (buffer.device_address, [SIZE], None, 1, True)
-    del buffer
+        *contents, keeper = take(capsule)
+        assert contents == [2, buffer.device_address, [SIZE], None, 1, True]
+    del buffer, capsule
     gc.collect()
-    address = contents(capsule)[0]
-    taken = headrace.MemoryRange(  # the capsule keeps it
+    address = contents[1]
+    taken = headrace.MemoryRange(  # which `keeper` keeps
         types.SimpleNamespace(
             __cuda_array_interface__={"shape": (SIZE,), "typestr": "|u1", "data": (address, True)}
         ),
@@ -191,13 +192,20 @@ def test_buffers_are_given_to_others(gpu: Gpu) -> None:
     assert (gpu.bytes_of(taken) == right).all() and not taken.writable
     with pytest.raises(BufferError, match="read-only"):
         taken.__dlpack__()
-    assert contents(taken.__dlpack__(max_version=(1, 0)))[4] is False
+    assert take(taken.__dlpack__(max_version=(1, 0)))[5] is False
+    del keeper
     buffer = gpu.memory()
     for options in ({"copy": True}, {"dl_device": (1, 0)}):
         with pytest.raises(BufferError, match="Mover"):
             buffer.__dlpack__(**options)
+    for name, wrong in (
+        ("copy", 5), ("dl_device", 5), ("dl_device", (0,)), ("max_version", "x"),
+        ("max_version", (0,)), ("stream", "x"), ("stream", 1 << 70),
+    ):  # fmt: skip
+        with pytest.raises(TypeError, match=f"^{name}= is .*, or None$"):
+            buffer.__dlpack__(**{name: wrong})
     with pytest.raises(headrace.InvalidError, match="no capsule"):
-        contents(object())
+        take(object())
     with pytest.raises(BufferError, match="CPUs do not reach"):
         memoryview(buffer)
 
