@@ -212,7 +212,7 @@ void bind_geometry(nb::module_& m) {
             return nb::try_cast<const kv::Geometry*>(other, geometry, false) &&
                    geometry != nullptr && *geometry == self;
           },
-          nb::sig("def __eq__(self, other: object, /) -> bool"))
+          "other"_a.none(), nb::sig("def __eq__(self, other: object, /) -> bool"))
       .def("__hash__",
            [](const kv::Geometry& self) {
              return std::hash<std::string>{}(self.model) ^ (self.layers << 8U);

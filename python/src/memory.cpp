@@ -273,10 +273,10 @@ void bind_objects(nb::module_& m) {
       .def(
           "__eq__",
           [](const ExtentRef& a, nb::handle other) {
-            return nb::isinstance<ExtentRef>(other) &&
-                   a.get() == nb::cast<const ExtentRef&>(other).get();
+            return nb::isinstance<ExtentRef>(other) && nb::inst_ready(other) &&
+                   a.get() == nb::inst_ptr<ExtentRef>(other)->get();
           },
-          nb::sig("def __eq__(self, other: object, /) -> bool"))
+          "other"_a.none(), nb::sig("def __eq__(self, other: object, /) -> bool"))
       .def("__hash__",
            [](const ExtentRef& a) {
              return nb::hash(nb::make_tuple(raw(a.object->id()), a.offset, a.length.value));

@@ -200,3 +200,13 @@ def test_devices_that_are_none_are_refused(device: Any) -> None:
     device = (1, 0)
     with pytest.raises(headrace.InvalidError, match="gives no capsule of DLPack"):
         headrace.MemoryRange(Array())
+
+
+def test_what_is_compared_with_something_else_differs() -> None:
+    geometry = kv.Geometry("g", layers=1, kv_heads=1, head_dim=8)
+    extent = headrace.MemoryRange(bytearray(8), 0).extent()
+    for thing in (geometry, extent):
+        for other in (None, 5, "x", object()):
+            assert thing != other and not thing == other
+        assert thing in [None, thing]
+    assert extent != extent.__class__.__new__(extent.__class__)
