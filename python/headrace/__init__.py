@@ -169,6 +169,7 @@ from headrace._core import (
 )
 from headrace._arenas import arena
 from headrace._arrays import empty
+from headrace._slips import ArgumentError
 
 __all__ = [
     "HISTOGRAM_BINS",
@@ -183,6 +184,7 @@ __all__ = [
     "Arena",
     "ArenaUse",
     "Arenas",
+    "ArgumentError",
     "Backends",
     "Block",
     "BlockTrace",

@@ -48,6 +48,7 @@ from headrace._core import (
 )
 from headrace._llm.models import element_bytes
 from headrace._llm.models import model as _model
+from headrace._sizes import size
 
 Geometry = KvGeometry
 Layer = KvLayer
@@ -104,13 +105,14 @@ def geometry(
 
 @dataclass(frozen=True)
 class Memory:
-    """A tier of memory: where, as Placement.parse() reads it ("hbm", "gpu", "0-3"), and bytes.
+    """A tier of memory: where, as Placement.parse() reads it ("hbm", "gpu", "0-3"), and bytes, as a
+    number or as "4GiB".
 
     `pin`: register it with the driver of GPUs, whose copy engines reach it at full speed then.
     """
 
     where: str
-    budget: int
+    budget: int | str
     pin: bool = False
 
 
@@ -119,7 +121,7 @@ class Folder:
     """A tier on SSD, the last one: its folder, which is made if its parent exists, and bytes."""
 
     path: str | os.PathLike[str]
-    budget: int
+    budget: int | str
 
 
 class Store(KvStore):
@@ -141,12 +143,7 @@ class Store(KvStore):
         super().__init__(
             mover,
             geometry,
-            [
-                (os.fspath(tier.path), True, tier.budget, False)
-                if isinstance(tier, Folder)
-                else (tier.where, False, tier.budget, tier.pin)
-                for tier in tiers
-            ],
+            [_tier(number, tier) for number, tier in enumerate(tiers)],
             eviction=eviction,
             in_flight=in_flight,
         )
@@ -233,6 +230,18 @@ class Store(KvStore):
                 f"have {element}; give it as bytes if it is right"
             )
         return memory, memory.stream
+
+
+def _tier(number: int, tier: Any) -> tuple[str, bool, int, bool]:
+    """As the extension has it: where or a folder's path, whether that is one, bytes, pinned."""
+    if not isinstance(tier, Memory | Folder):
+        raise InvalidError(f"tier {number} is {tier!r}; give a kv.Memory or a kv.Folder")
+    budget = size(tier.budget) if isinstance(tier.budget, str) else tier.budget
+    if not isinstance(budget, int) or budget < 0:
+        raise InvalidError(f"tier {number} has {budget!r} bytes; give a number, or as '4GiB'")
+    if isinstance(tier, Folder):
+        return (os.fspath(tier.path), True, budget, False)
+    return (tier.where, False, budget, tier.pin)
 
 
 def _memory(what: Any, machine: Machine, home: int) -> MemoryRange:

@@ -1,5 +1,4 @@
 // Backends as facts, copying with the calling core, and the experiments.
-#include <nanobind/stl/map.h>
 #include <nanobind/stl/variant.h>
 
 #include "handles.h"

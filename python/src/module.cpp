@@ -1,3 +1,4 @@
+#include "calls.h"
 #include "core/text/files.h"
 #include "handles.h"
 #include "types.h"
@@ -31,4 +32,5 @@ NB_MODULE(_core, m) {
   bind_arenas(m);
   bind_process_tier(m);
   bind_workload(m);
+  explain_refusals(m);
 }

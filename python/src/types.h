@@ -3,19 +3,16 @@
 #pragma once
 
 #include <nanobind/nanobind.h>
-#include <nanobind/stl/filesystem.h>
-#include <nanobind/stl/map.h>
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/pair.h>
-#include <nanobind/stl/string.h>
 #include <nanobind/stl/string_view.h>
-#include <nanobind/stl/vector.h>
 
 #include <cmath>
 #include <initializer_list>
 #include <string>
 #include <string_view>
 
+#include "casters.h"
 #include "errors.h"
 #include "headrace/headrace.h"
 

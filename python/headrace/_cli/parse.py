@@ -7,27 +7,13 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from headrace import AbsentError, InvalidError, Machine
+from headrace._sizes import size as size
 
-_UNITS = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
-_SIZE = re.compile(r"([0-9]+(?:\.[0-9]+)?)\s*(?:([kmgt])?i?b?)", re.IGNORECASE)
 _SHARE = re.compile(r"([0-9]{1,9}(?:\.[0-9]{1,9})?)\s*(%?)", re.ASCII)
-#: C++ counts bytes in 64 bits; half of that is still more than any machine has.
-_LARGEST_SIZE = 1 << 63
 _RATE = re.compile(r"([0-9]{1,15}(?:\.[0-9]{1,9})?)\s*([kmgt]?)(i?)b/s", re.ASCII | re.IGNORECASE)
 _DURATION = re.compile(r"([0-9]{1,9}(?:\.[0-9]{1,9})?)\s*(ms|[smh]?)", re.ASCII | re.IGNORECASE)
 _NUMBER = re.compile("[0-9]{1,18}")
 _COUNT = re.compile("[0-9]{1,4}")
-
-
-def size(text: str) -> int:
-    """ "64KiB", "64k", "1.5 GiB", "4096" as bytes; units are binary."""
-    match = _SIZE.fullmatch(text.strip())
-    if match is None:
-        raise InvalidError(f"'{text}' is no size; write 4096, 64KiB or 1GiB")
-    value = float(match[1]) * _UNITS[(match[2] or "").lower()]
-    if value >= _LARGEST_SIZE:
-        raise InvalidError(f"'{text}' is more than any machine has; give less")
-    return int(value)
 
 
 def sizes(text: str | None) -> list[int]:
