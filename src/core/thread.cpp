@@ -1,10 +1,13 @@
 #include "core/thread.h"
 
+#include <cxxabi.h>
 #include <pthread.h>
 #include <time.h>
 #include <unistd.h>
 
 #include <csignal>
+#include <cstddef>
+#include <memory>
 #include <new>
 #include <system_error>
 #include <utility>
@@ -26,6 +29,20 @@ void name_and_widen(std::thread& thread, const char* name) {
   }
 }
 
+// Room for what a thread needs of malloc() when it first throws, or first uses a variable that each
+// thread has. For a library that was opened late (a module of Python) the loader makes them then,
+// and ends the process where there is no memory for them.
+constexpr std::size_t kReserve = 16 << 10;
+
+// Both: a variable of this library, and what libstdc++ keeps of exceptions.
+constinit thread_local void* volatile of_exceptions = nullptr;
+
+void run(const std::function<void()>& body, std::unique_ptr<std::byte[]> reserve) {
+  reserve.reset();
+  of_exceptions = abi::__cxa_get_globals();
+  body();
+}
+
 }  // namespace
 
 Result<std::thread> start_thread(const char* name, std::function<void()> body) {
@@ -37,7 +54,10 @@ Result<std::thread> start_thread(const char* name, std::function<void()> body) {
   pthread_sigmask(SIG_SETMASK, &all, &before);
   Result<std::thread> thread;
   try {
-    thread = std::thread(std::move(body));
+    thread = std::thread(
+        [body = std::move(body), reserve = std::make_unique<std::byte[]>(kReserve)]() mutable {
+          run(body, std::move(reserve));
+        });
   } catch (const std::system_error& error) {
     thread = fail(ErrorCode::exhausted, "cannot start a thread ({}); raise the limit (ulimit -u)",
                   error.code().message());

@@ -13,7 +13,7 @@ namespace headrace {
 // A thread that takes no signals but for faults of its own (SIGBUS), so that handlers (Ctrl-C) run
 // in the user's threads, and that may run where the first thread of the process may, if that is
 // more than the one that starts it. ps and top show it as `name` (at most 15 characters).
-// exhausted: the system gives no more threads.
+// It can throw however little memory is left. exhausted: the system gives no more threads.
 Result<std::thread> start_thread(const char* name, std::function<void()> body);
 
 // CPU time of the calling thread.

@@ -164,3 +164,39 @@ except MemoryError:
         call,
     )
     assert (code, out) == (0, "no memory\n"), err[-1000:]
+
+
+def test_threads_that_first_fail_when_there_is_no_memory_go_on() -> None:
+    code, _, err = outcome_of(
+        BEGIN
+        + """
+folder = tempfile.mkdtemp()
+store = kv.Store(mover, geometry, [kv.Memory("dram", 1 << 20), kv.Folder(folder, 4 << 20)])
+keys = geometry.keys(list(range(48 * 16)))
+blocks = numpy.zeros(48 * geometry.block_bytes, numpy.uint8)
+store.store(keys[:24], blocks[:24 * geometry.block_bytes]).wait()
+store.flush()
+leave(2)
+hog = []
+for size in (1 << 20, 1 << 16, 1 << 12, 256):
+    try:
+        while True:
+            hog.append(bytearray(size))
+    except MemoryError:
+        pass
+for i in range(10):
+    try:
+        store.load(keys[:8], blocks[:8 * geometry.block_bytes]).wait(20)
+    except (headrace.Error, MemoryError):
+        pass
+    try:
+        store.store(keys[24 + i:28 + i], blocks[:4 * geometry.block_bytes]).wait(20)
+    except (headrace.Error, MemoryError):
+        pass
+del hog
+import shutil
+shutil.rmtree(folder)
+os._exit(0)
+"""
+    )
+    assert code == 0, err[-1000:]
