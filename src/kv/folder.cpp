@@ -57,14 +57,29 @@ Result<struct stat> look_at(const Descriptor& file, const std::filesystem::path&
   if (!S_ISREG(status.st_mode)) {
     return fail(ErrorCode::invalid, "{} is no regular file; remove it", quoted(path));
   }
+  if (status.st_nlink > 1) {
+    return fail(ErrorCode::invalid,
+                "{} has another name, whose file would be overwritten; give another folder, or "
+                "remove it",
+                quoted(path));
+  }
   return status;
 }
 
-// Whether nothing was ever written to the file, which is made if it is not there.
+// Whether there is no such file, or nothing was ever written to it.
 Result<bool> is_blank(const std::filesystem::path& path) {
-  const Descriptor file{::open(path.c_str(), kFlags, 0600)};
+  const Descriptor file{::open(path.c_str(), kFlags & ~O_CREAT)};
+  if (file.fd < 0 && errno == ENOENT) return true;
   HEADRACE_TRY_STATUS(look_at(file, path));
   return lseek(file.fd, 0, SEEK_DATA) < 0 && errno == ENXIO;
+}
+
+// Without an index of a store, what is in there is somebody else's.
+Status check_blocks(const std::filesystem::path& path) {
+  HEADRACE_TRY(const bool blank, is_blank(path));
+  if (blank) return {};
+  return fail(ErrorCode::invalid, "{} is of no KV store; give another folder, or remove it",
+              quoted(path));
 }
 
 // Makes the file so long; what is missing is a hole.
@@ -186,6 +201,7 @@ Status Folder::open_files(Mover& mover, const std::filesystem::path& path) {
   // The superblock is on the disk before anything else: whatever ends this in between, the index is
   // blank or has one.
   HEADRACE_TRY(const bool blank, is_blank(index));
+  if (blank) HEADRACE_TRY_STATUS(check_blocks(blocks));
   HEADRACE_TRY_STATUS(blank ? write_superblock(index) : check_superblock(index));
   HEADRACE_TRY_STATUS(size_file(blocks, slots_ * slot_bytes(geometry_).value));
   HEADRACE_TRY_STATUS(size_file(index, kPage + slots_ * header_bytes_));

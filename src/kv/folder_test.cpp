@@ -147,6 +147,56 @@ TEST_F(KvFolder, HostileFilesNeitherHangNorAreFollowed) {
   EXPECT_EQ(refusal(rig.options({4}, kBlocks)).code, ErrorCode::absent);
 }
 
+std::string text_of(const std::filesystem::path& path) {
+  std::ifstream file(path, std::ios::binary);
+  return {std::istreambuf_iterator<char>(file), {}};
+}
+
+// A file that is only called like the store's is neither cut nor written to.
+TEST_F(KvFolder, BlocksOfSomebodyElseStayWhatTheyAre) {
+  const auto blocks = rig.folder.path / "blocks";
+  const std::string text = "the user's own " + std::string(3 * 4096 * kBlocks, 'x');
+  std::ofstream(blocks) << text;
+  const Error error = refusal(rig.options({4}, kBlocks));
+  EXPECT_EQ(error.code, ErrorCode::invalid);
+  EXPECT_NE(error.message.find("of no KV store"), std::string::npos) << error.message;
+  EXPECT_EQ(text_of(blocks), text);
+  EXPECT_FALSE(std::filesystem::exists(rig.folder.path / "index"));
+  // An index in which nothing was written says nothing of them either.
+  std::ofstream(rig.folder.path / "index").close();
+  EXPECT_EQ(refusal(rig.options({4}, kBlocks)).code, ErrorCode::invalid);
+  EXPECT_EQ(text_of(blocks), text);
+  std::filesystem::remove(blocks);
+  fill();
+}
+
+TEST_F(KvFolder, FilesWithAnotherNameAreRefused) {
+  fill();
+  const TemporaryFolder other;
+  for (const char* name : {"blocks", "index"}) {
+    std::filesystem::create_hard_link(rig.folder.path / name, other.path / name);
+    const std::string text = text_of(other.path / name);
+    const Error error = refusal(rig.options({4}, kBlocks / 2));
+    EXPECT_EQ(error.code, ErrorCode::invalid);
+    EXPECT_NE(error.message.find("another name"), std::string::npos) << error.message;
+    EXPECT_EQ(text_of(other.path / name), text);
+    std::filesystem::remove(other.path / name);
+  }
+  rig.open({4}, kBlocks);
+  EXPECT_EQ(served(), kBlocks);
+}
+
+// Who wants the budget for certain takes the room on the disk first.
+TEST_F(KvFolder, BlocksThatAreOnlyRoomAreTaken) {
+  const int fd = ::open((rig.folder.path / "blocks").c_str(), O_WRONLY | O_CREAT, 0600);
+  ASSERT_GE(fd, 0);
+  EXPECT_EQ(posix_fallocate(fd, 0, 4096 * kBlocks), 0);
+  close(fd);
+  fill();
+  rig.open({4}, kBlocks);
+  EXPECT_EQ(served(), kBlocks);
+}
+
 // A process that was killed while it made the folder, or had no room on the disk.
 TEST_F(KvFolder, LeftBeforeItsFirstWriteIsMadeAnew) {
   std::ofstream(rig.folder.path / "index").close();

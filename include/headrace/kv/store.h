@@ -253,7 +253,8 @@ class Store {
   // exists, and reads its list: in a minute, and where the disk does not answer in kShutdownBound
   // more. Not in a callback of a Mover (invalid).
   // invalid: no tiers, a budget of less than a block, a folder that is not last or is alone, a
-  // folder of another geometry or version or of something else. denied: another process has the
+  // folder of another geometry or version, or with an `index` or `blocks` that is something else or
+  // has a second name: those stay as they are. denied: another process has the
   // folder open, it is another user's, others may write to it, or its group may and something in it
   // may be of others (if not, the group may no more). Besides the errors of allocate() and
   // File::open().
