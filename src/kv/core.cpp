@@ -137,6 +137,10 @@ Status StoreCore::open_tier(unsigned index) {
   tier.order = options_.eviction();
   const MutexLock lock(mutex_);
   tier.free.reserve(tier.slots);
+  if (tier.folder != nullptr) {
+    tier.disk.none.reserve(tier.slots);
+    tier.disk.written.resize(tier.slots);
+  }
   for (std::uint32_t slot = tier.slots; slot > 0; --slot) tier.free.push_back(slot - 1);
   if (tier.folder != nullptr) take_over_found(tier);
   return {};
@@ -151,6 +155,7 @@ void StoreCore::take_over_found(Tier& tier) {
     fill(entry.copies[index], entry, index, found.slot);
     ready(entry.copies[index], index);
     taken[found.slot] = true;
+    tier.disk.written[found.slot] = true;
     ++counts_.reopened;
   }
   std::erase_if(tier.free, [&](std::uint32_t slot) { return taken[slot]; });
@@ -324,7 +329,7 @@ StoreStats StoreCore::stats() const {
   StoreStats stats = counts_;
   for (const Tier& tier : tiers_) {
     stats.tiers.push_back(tier.counts);
-    stats.tiers.back().blocks = tier.slots - tier.free.size();
+    stats.tiers.back().blocks = tier.slots - tier.free.size() - tier.disk.none.size();
     stats.tiers.back().used = Bytes{stats.tiers.back().blocks * slot_};
   }
   stats.in_flight = Bytes{in_flight_};

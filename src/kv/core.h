@@ -43,6 +43,8 @@ namespace headrace::kv {
 inline constexpr const char* kTheStore = "the KV store";
 // Longer ones are taken for this; sums of times do not overflow then.
 inline constexpr Nanoseconds kLongestWait = std::chrono::years{1};
+// How long a disk that was full, or a tier to which a copy failed, is left alone.
+inline constexpr Nanoseconds kRest = std::chrono::seconds{10};
 // Short enough to be copied without memory.
 inline const Error kNoMemory{ErrorCode::exhausted, "out of memory"};
 
@@ -70,12 +72,25 @@ struct Entry {
   std::optional<unsigned> fastest() const;
 };
 
+// What a full disk leaves of a folder: a slot that was written is a place that it has, one that was
+// not may be none.
+struct DiskRoom {
+  std::vector<bool> written;            // by slot
+  std::vector<std::uint32_t> none;      // free slots that the disk has no room for
+  std::optional<std::uint32_t> trying;  // one of them that is tried again
+  Nanoseconds again{0};                 // when the next one is
+  Nanoseconds closed{0};  // nothing is written before: not even a written slot could be
+};
+
 struct Tier {
   TierStats counts;
   std::unique_ptr<Buffer> buffer;  // one of these
   std::unique_ptr<Folder> folder;
   std::uint32_t slots = 0;
   std::vector<std::uint32_t> free;
+  DiskRoom disk;  // of a folder
+  // A block that could have stayed failed to come here: until then only those come that must leave.
+  Nanoseconds rests{0};
   std::unique_ptr<EvictionOrder> order;
   unsigned filling = 0;
   unsigned leaving = 0;
@@ -318,17 +333,26 @@ class StoreCore {
   Status check_user(const Extent& user, std::size_t blocks,
                     std::span<const std::size_t> positions) const;
 
-  // room.cpp. A slot that can be filled now.
-  std::optional<std::uint32_t> take_slot(unsigned tier) REQUIRES(mutex_);
+  // room.cpp. Whether a block may be lost for the room that is asked for: there is no other copy of
+  // it, and it cannot be written to a slower tier.
+  enum class Loss : std::uint8_t { never, allowed };
+  // A slot that can be filled now.
+  std::optional<std::uint32_t> take_slot(unsigned tier, Loss loss) REQUIRES(mutex_);
   // Lets blocks leave until so many slots are free or will be.
-  void make_room(unsigned tier, std::size_t wanted) REQUIRES(mutex_);
-  bool let_one_leave(unsigned tier) REQUIRES(mutex_);
+  void make_room(unsigned tier, std::size_t wanted, Loss loss) REQUIRES(mutex_);
+  bool let_one_leave(unsigned tier, Loss loss) REQUIRES(mutex_);
+  // The disk had no room for what was written to this slot, which is free again.
+  void disk_is_full(Tier& tier, std::uint32_t slot) REQUIRES(mutex_);
+  // It had: for slots too that it had none for, if this one is such.
+  void disk_has(Tier& tier, std::uint32_t slot) REQUIRES(mutex_);
+  // Whatever it had no room for may be tried again.
+  void reopen_disk(Tier& tier) REQUIRES(mutex_);
   // Slots of the tier that are kept free.
   std::size_t reserve_of(unsigned tier) const;
   // Most blocks that leave a tier, are written by flush(), or are promoted, at a time.
   std::size_t most_moving() const;
   // Starts the copy of `copy` to a slower tier that has a slot for it.
-  bool demote(Copy& copy, unsigned tier) REQUIRES(mutex_);
+  bool demote(Copy& copy, unsigned tier, Loss loss) REQUIRES(mutex_);
   bool only_in_memory(const Entry& entry) const REQUIRES(mutex_);
   // Starts to write what is next of `keys`. False: nothing is left to be written or under way.
   bool flush_some(std::vector<Key>& keys);
@@ -342,10 +366,10 @@ class StoreCore {
   bool elsewhere(const Copy& copy) const REQUIRES(mutex_);
   void note(const Error& error) noexcept REQUIRES(mutex_);
 
-  // transit.cpp. Starts the copy of `copy` to this slot of another tier; `stays`: it is not dropped
-  // then. False: no memory.
-  bool send(Copy& copy, unsigned tier, unsigned to, std::uint32_t slot, bool stays)
-      REQUIRES(mutex_);
+  // transit.cpp. Starts the copy of `copy` to this slot of another tier. What becomes of `copy`:
+  // it stays, it leaves, or it leaves if that went well. False: no memory.
+  enum class Then : std::uint8_t { stays, leaves, leaves_if_copied };
+  bool send(Copy& copy, unsigned tier, unsigned to, std::uint32_t slot, Then then) REQUIRES(mutex_);
   // `why`: it failed.
   void sent(Transit& transit, const Error* why) noexcept;
   // Counts a use. How many uses of blocks there were since its last, with this one; empty: it is

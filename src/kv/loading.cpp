@@ -90,7 +90,7 @@ void StoreCore::keep(LoadState& load) {
   for (LoadItem& item : load.items) {
     Copy& copy = item.entry->copies[*for_cpus_];
     if (!from_folder(item) || copy.state != Copy::State::none) continue;
-    item.kept = take_slot(*for_cpus_);
+    item.kept = take_slot(*for_cpus_, Loss::never);
     if (!item.kept) continue;
     fill(copy, *item.entry, *for_cpus_, *item.kept);
     item.through = in_slot(tiers_[*for_cpus_], *item.kept, 0, block);

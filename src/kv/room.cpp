@@ -16,23 +16,31 @@ constexpr std::uint32_t kReserve = 16;
 
 }  // namespace
 
-std::optional<std::uint32_t> StoreCore::take_slot(unsigned index) {
+std::optional<std::uint32_t> StoreCore::take_slot(unsigned index, Loss loss) {
   Tier& tier = tiers_[index];
-  if (tier.free.empty()) make_room(index, 1);
+  DiskRoom& disk = tier.disk;
+  if (disk.closed > Nanoseconds{0} && mover_.clock().now() < disk.closed) return std::nullopt;
+  if (tier.free.empty() && !disk.none.empty() && mover_.clock().now() >= disk.again) {
+    disk.trying = disk.none.back();
+    disk.none.pop_back();
+    disk.again = mover_.clock().now() + kRest;
+    return disk.trying;
+  }
+  if (tier.free.empty()) make_room(index, 1, loss);
   if (tier.free.empty()) return std::nullopt;
   const std::uint32_t slot = tier.free.back();
   tier.free.pop_back();
   return slot;
 }
 
-void StoreCore::make_room(unsigned index, std::size_t wanted) {
+void StoreCore::make_room(unsigned index, std::size_t wanted, Loss loss) {
   Tier& tier = tiers_[index];
   while (tier.free.size() + tier.leaving < wanted && tier.leaving < most_moving()) {
-    if (!let_one_leave(index)) return;
+    if (!let_one_leave(index, loss)) return;
   }
 }
 
-bool StoreCore::let_one_leave(unsigned index) {
+bool StoreCore::let_one_leave(unsigned index, Loss loss) {
   Tier& tier = tiers_[index];
   EvictionLinks* const chosen = tier.order->choose(
       [](EvictionLinks& links) {
@@ -46,7 +54,8 @@ bool StoreCore::let_one_leave(unsigned index) {
   if (chosen == nullptr) return false;
   Copy& copy = static_cast<Copy&>(*chosen);
   const bool kept = elsewhere(copy);
-  if (!kept && demote(copy, index)) return true;
+  if (!kept && demote(copy, index, loss)) return true;
+  if (!kept && loss == Loss::never) return false;
   ++(kept ? tier.counts.evicted : tier.counts.dropped);
   tier.order->remove(copy);
   drop(copy, index);
@@ -64,16 +73,48 @@ bool StoreCore::elsewhere(const Copy& copy) const {
                              [&](const Copy& other) { return &other != &copy && other.served(); });
 }
 
-bool StoreCore::demote(Copy& copy, unsigned index) {
+bool StoreCore::demote(Copy& copy, unsigned index, Loss loss) {
   if (closing_) return false;
+  const Then then = loss == Loss::never ? Then::leaves_if_copied : Then::leaves;
   for (unsigned to = index + 1; to < tiers_.size(); ++to) {
-    const auto slot = take_slot(to);
+    const Nanoseconds rests = tiers_[to].rests;
+    if (loss == Loss::never && rests > Nanoseconds{0} && mover_.clock().now() < rests) continue;
+    // The last tier has nowhere to write its own to: who leaves it is gone, whatever came.
+    const auto slot = take_slot(to, to + 1 == tiers_.size() ? Loss::allowed : loss);
     if (!slot) continue;
-    if (send(copy, index, to, *slot, false)) return true;
+    if (send(copy, index, to, *slot, then)) return true;
     tiers_[to].free.push_back(*slot);
     return false;
   }
   return false;
+}
+
+void StoreCore::disk_is_full(Tier& tier, std::uint32_t slot) {
+  DiskRoom& disk = tier.disk;
+  disk.again = mover_.clock().now() + kRest;
+  if (disk.written[slot]) {  // a file system that writes each block anew elsewhere
+    disk.closed = disk.again;
+    return;
+  }
+  disk.trying.reset();
+  std::erase_if(tier.free, [&](std::uint32_t free) {
+    if (disk.written[free]) return false;
+    disk.none.push_back(free);
+    return true;
+  });
+}
+
+void StoreCore::disk_has(Tier& tier, std::uint32_t slot) {
+  tier.disk.written[slot] = true;
+  if (tier.disk.trying == slot) reopen_disk(tier);
+}
+
+void StoreCore::reopen_disk(Tier& tier) {
+  DiskRoom& disk = tier.disk;
+  disk.trying.reset();
+  disk.closed = Nanoseconds{0};
+  tier.free.insert(tier.free.begin(), disk.none.begin(), disk.none.end());
+  disk.none.clear();
 }
 
 void StoreCore::fill(Copy& copy, Entry& entry, unsigned index, std::uint32_t slot) {
@@ -139,7 +180,7 @@ bool StoreCore::flush_some(std::vector<Key>& keys) {
       moving.push_back(found->first);
       continue;
     }
-    if (!send(copy, tier, last, folder.free.back(), true)) {
+    if (!send(copy, tier, last, folder.free.back(), Then::stays)) {
       ++counts_.failed;
       note(kNoMemory);
       keys.clear();
@@ -162,6 +203,7 @@ Status StoreCore::flush(Nanoseconds timeout) {
       if (only_in_memory(entry)) keys.push_back(key);
     }
     failed = counts_.failed;
+    reopen_disk(tiers_.back());
   }
   const Nanoseconds end = mover_.clock().now() + std::clamp(timeout, Nanoseconds{0}, kLongestWait);
   for (;;) {
@@ -172,11 +214,10 @@ Status StoreCore::flush(Nanoseconds timeout) {
         "the flush"));
   }
   const MutexLock lock(mutex_);
-  if (counts_.failed != failed) {
-    return fail(ErrorCode::io, "{} blocks could not be written: {}", counts_.failed - failed,
-                last_error_);
-  }
-  return {};
+  failed = counts_.failed - failed;
+  if (!tiers_.back().disk.none.empty()) failed += keys.size();  // found no slot since it is full
+  if (failed == 0) return {};
+  return fail(ErrorCode::io, "{} blocks could not be written: {}", failed, last_error_);
 }
 
 }  // namespace headrace::kv

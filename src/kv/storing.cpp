@@ -106,7 +106,7 @@ Arrival* StoreCore::expect(const Key& key, const std::shared_ptr<StoredState>& s
 // will come of itself.
 void StoreCore::place_pending(Later& later) {
   while (!pending_.empty()) {
-    const auto slot = closing_ ? std::nullopt : take_slot(0);
+    const auto slot = closing_ ? std::nullopt : take_slot(0, Loss::allowed);
     if (!slot && !closing_ && tiers_[0].leaving + tiers_[0].filling > 0) break;
     std::unique_ptr<Arrival> arrival(static_cast<Arrival*>(pending_.pop()));
     if (!slot) {
@@ -120,8 +120,11 @@ void StoreCore::place_pending(Later& later) {
     later.add(*arrival.release());
   }
   if (closing_) return;
-  make_room(0, pending_.size() + reserve_of(0));
-  for (unsigned tier = 1; tier + 1 < tiers_.size(); ++tier) make_room(tier, reserve_of(tier));
+  make_room(0, pending_.size(), Loss::allowed);
+  make_room(0, pending_.size() + reserve_of(0), Loss::never);
+  for (unsigned tier = 1; tier + 1 < tiers_.size(); ++tier) {
+    make_room(tier, reserve_of(tier), Loss::never);
+  }
 }
 
 void StoreCore::drop_pending(std::unique_ptr<Arrival> arrival, std::size_t StoredCounts::* what,

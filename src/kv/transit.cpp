@@ -15,9 +15,10 @@ struct Transit final : Copying {
   unsigned to = 0;
   std::uint32_t from_slot = 0;
   std::uint32_t to_slot = 0;
-  bool stays = false;               // as send()
+  StoreCore::Then then = StoreCore::Then::stays;
   std::unique_ptr<Buffer> passage;  // where CPUs see the block, if neither end is that
   bool fetching = false;            // it is on its way there
+  bool writing = false;             // to a folder, at last
 
   bool rises() const { return to < from; }
   void run() noexcept override {
@@ -35,6 +36,7 @@ struct Transit final : Copying {
     if (target.folder != nullptr) {
       target.folder->describe(to_slot, entry->key, {bytes.memory(), core->block_});
       pairs[1] = target.folder->header(to_slot);
+      writing = true;
     }
     const Transfer copy =
         core->mover().copy(std::span(pairs).first(target.folder != nullptr ? 2 : 1),
@@ -81,7 +83,7 @@ struct Transit final : Copying {
   }
 };
 
-bool StoreCore::send(Copy& copy, unsigned index, unsigned to, std::uint32_t slot, bool stays) {
+bool StoreCore::send(Copy& copy, unsigned index, unsigned to, std::uint32_t slot, Then then) {
   auto* const transit = new (std::nothrow) Transit;  // deletes itself at its end
   if (transit == nullptr) return false;
   transit->core = this;
@@ -90,8 +92,8 @@ bool StoreCore::send(Copy& copy, unsigned index, unsigned to, std::uint32_t slot
   transit->to = to;
   transit->from_slot = copy.slot;
   transit->to_slot = slot;
-  transit->stays = stays;
-  if (!stays) tiers_[index].order->remove(copy);
+  transit->then = then;
+  if (then != Then::stays) tiers_[index].order->remove(copy);
   fill(copy.entry->copies[to], *copy.entry, to, slot);
   copy.state = Copy::State::leaving;
   if (transit->rises()) {
@@ -117,23 +119,33 @@ void StoreCore::sent(Transit& transit, const Error* why) noexcept {
     } else {
       --source.leaving;
     }
+    Tier& target = tiers_[transit.to];
+    const bool full = why != nullptr && transit.writing && why->code == ErrorCode::exhausted;
     if (why == nullptr) {
       ready(to, transit.to);
-      ++tiers_[transit.to].counts.arrived;
+      ++target.counts.arrived;
+      if (target.folder != nullptr) disk_has(target, transit.to_slot);
     } else {
-      if (!transit.rises()) ++counts_.failed;
       note(*why);
+      drop(to, transit.to);
     }
-    // Somebody may have pinned it meanwhile: then it stays too.
-    const bool stays = transit.stays || entry.pins > 0;
+    if (full) disk_is_full(target, transit.to_slot);
+    if (why != nullptr && transit.then == Then::leaves_if_copied) {
+      target.rests = mover_.clock().now() + kRest;
+    }
+    const bool asked_to = transit.then == Then::stays;
+    // What a full disk does not take stays until its tier wants the room again. And somebody may
+    // have pinned it meanwhile.
+    const bool stays = asked_to || full || entry.pins > 0 ||
+                       (why != nullptr && transit.then == Then::leaves_if_copied);
+    if (why != nullptr && !transit.rises() && (asked_to || !full)) ++counts_.failed;
     if (stays) {
       from.state = Copy::State::ready;
-      if (!transit.stays) source.order->insert(from);
+      if (!asked_to) source.order->insert(from);
     } else {
       ++(why == nullptr ? source.counts.evicted : source.counts.dropped);
+      drop(from, transit.from);
     }
-    if (why != nullptr) drop(to, transit.to);
-    if (!stays) drop(from, transit.from);
     place_pending(later);
   }
   transits_ended_.fetch_add(1);
@@ -167,9 +179,9 @@ void StoreCore::rise(Entry& entry, std::optional<std::uint64_t> since) {
   if (tiers_[*from].folder != nullptr && for_cpus_) return;
   for (unsigned to = 0; to < *from; ++to) {
     if (!may_rise(entry, to, *since)) continue;
-    const auto slot = take_slot(to);
+    const auto slot = take_slot(to, Loss::never);
     if (!slot) continue;
-    if (!send(copy, *from, to, *slot, true)) tiers_[to].free.push_back(*slot);
+    if (!send(copy, *from, to, *slot, Then::stays)) tiers_[to].free.push_back(*slot);
     return;
   }
 }

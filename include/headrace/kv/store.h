@@ -87,7 +87,9 @@ struct Key {
 std::vector<Key> keys(const Geometry& geometry, std::span<const std::uint32_t> tokens);
 
 struct TierOptions {
-  Bytes budget;                       // whole blocks of it are used
+  // Whole blocks of it are used. Reserves nothing on the disk of a folder; one that is full counts
+  // as the budget being reached. A folder of a larger budget is cut, and loses what lay behind.
+  Bytes budget;
   Placement memory = {};              // where; not used for a folder
   std::filesystem::path folder = {};  // on SSD; only the last tier, after one of memory
 };
@@ -140,7 +142,8 @@ struct LoadOptions {
   // Promotion. Blocks that come from a folder are kept in the first tier that CPUs address, where
   // there is room for them. Those that were used before get a copy, once they are loaded and behind
   // all loads, in the fastest tier, of a GPU too, that has slots free, or has more slots than
-  // blocks were used since; it pushes out none that is held.
+  // blocks were used since; it pushes out none that is held, and drops
+  // none in memory that cannot be written to a slower tier.
   bool promote = true;
   // With memory of a GPU: nothing is copied before what this stream (a CUstream as a number; 0: the
   // default one) has been given so far is done. One of that GPU's primary context, as PyTorch and
@@ -239,7 +242,9 @@ struct StoreStats {
   std::uint64_t matched = 0;  // blocks found by match()
   std::uint64_t missed = 0;   // blocks it did not find
   StoredCounts stores;
-  std::uint64_t failed = 0;    // blocks that could not be written to a slower tier
+  // Blocks that could not be written to a slower tier; without those that a full disk left in
+  // memory.
+  std::uint64_t failed = 0;
   std::uint64_t damaged = 0;   // copies dropped that could not be read, or had other bytes
   std::uint64_t reopened = 0;  // blocks found when the store was opened
   Bytes in_flight;             // of stores, now
