@@ -254,6 +254,7 @@ Status StoreCore::wait(const std::atomic<std::uint32_t>& word, const std::functi
     const std::uint32_t seen = word.load();
     if (ended()) return {};
     mover_.poll(std::clamp(patience.left(), Nanoseconds{0}, kLongestNap));
+    promote_due();
     look_at_streams();
     while (!ended() && run_one() && !patience.over()) {
     }

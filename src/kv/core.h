@@ -231,6 +231,7 @@ struct LoadGroup final : Copying {
   std::vector<unsigned> owners;                         // of each pair in flight: the item's number
   void (StoreCore::*then)(LoadGroup&, bool) = nullptr;  // what follows; whether all went well
   std::atomic<bool> wanted{false};                      // whatever moves of it goes as demand
+  Priority until_wanted = Priority::demand;             // constant once it has begun
   bool started = false;
   Transfer moving GUARDED_BY(ending.mutex);
   Status outcome GUARDED_BY(ending.mutex);
@@ -238,6 +239,7 @@ struct LoadGroup final : Copying {
   void run() noexcept override;
   Turn turn() const override;
   void copied(const Result<MoveStats>& moved) noexcept override;
+  Priority priority() const { return wanted.load() ? Priority::demand : until_wanted; }
 };
 
 struct LoadState final : Job, std::enable_shared_from_this<LoadState> {
@@ -400,9 +402,8 @@ class StoreCore {
   // For the blocks that pass through memory of CPUs and have no slot there.
   void take_passage(LoadState& load) noexcept;
   void start_copies(LoadGroup& group);
-  void listen_to(LoadGroup& group, std::span<const MovePair> pairs, Priority priority,
+  void listen_to(LoadGroup& group, std::span<const MovePair> pairs,
                  void (StoreCore::*then)(LoadGroup&, bool));
-  Priority priority_of(const std::shared_ptr<LoadState>& load, const LoadGroup& group);
   void arrived(LoadGroup& group, bool well) noexcept;
   void pass_on(LoadGroup& group);
   void passed_on(LoadGroup& group, bool well) noexcept;
@@ -452,8 +453,11 @@ class StoreCore {
   std::unordered_map<Key, Entry, std::size_t (*)(const Key&)> entries_ GUARDED_BY(mutex_);
   JobList pending_ GUARDED_BY(mutex_);  // arrivals, which it owns
   std::unordered_map<LoadState*, std::shared_ptr<LoadState>> loads_ GUARDED_BY(mutex_);
-  // Layers that a deadline makes urgent, by when.
-  std::multimap<Nanoseconds, std::pair<std::weak_ptr<LoadState>, unsigned>> due_ GUARDED_BY(mutex_);
+  // Groups of loads that a deadline makes urgent, by when.
+  using Due = std::multimap<Nanoseconds, std::pair<std::weak_ptr<LoadState>, unsigned>>;
+  Due due_ GUARDED_BY(mutex_);
+  // Those of a load that has not begun; sets how urgent its groups are before.
+  Due due_of(const std::shared_ptr<LoadState>& load) const;
   std::uint64_t in_flight_ GUARDED_BY(mutex_) = 0;
   std::uint64_t uses_ GUARDED_BY(mutex_) = 0;  // of blocks
   std::size_t rising_ GUARDED_BY(mutex_) = 0;  // blocks

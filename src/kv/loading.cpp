@@ -12,8 +12,11 @@ void LoadGroup::run() noexcept {
   started ? load->core->verify(*this) : load->core->start(*this);
 }
 
+// Loads of demand are begun in their order, also what of them is not urgent yet; the Mover then
+// lets others pass. Checksums are only computed before those of others where they are urgent.
 Turn LoadGroup::turn() const {
-  const bool urgent = wanted.load() || load->options.priority == Priority::demand;
+  const bool urgent =
+      priority() == Priority::demand || (!started && load->options.priority == Priority::demand);
   return urgent ? Turn::demand : Turn::load;
 }
 
@@ -63,6 +66,8 @@ Result<Load> StoreCore::load(std::span<const Key> keys, const Extent& into,
     parked.emplace_back().point = std::move(point);
     parked.back().load = state;
   }
+  Due due = due_of(state);
+  const bool sleeps_too_long = !due.empty();
   {
     const MutexLock lock(mutex_);
     if (closing_) return fail(ErrorCode::cancelled, "the KV store is being closed");
@@ -75,6 +80,12 @@ Result<Load> StoreCore::load(std::span<const Key> keys, const Extent& into,
                   keys.size());
     }
     for (std::size_t i = 0; i < state->groups.size(); ++i) begin_operation();
+    due_.merge(due);
+  }
+  if (sleeps_too_long) {
+    const MutexLock lock(jobs_mutex_);
+    due_changed_ = true;
+    jobs_there_.notify_one();
   }
   if (parked.empty()) {
     begin(*state);
@@ -174,23 +185,24 @@ std::size_t StoreCore::pin_all(std::span<const Key> keys, LoadState& load) noexc
   return pinned;
 }
 
-Priority StoreCore::priority_of(const std::shared_ptr<LoadState>& load, const LoadGroup& group) {
+StoreCore::Due StoreCore::due_of(const std::shared_ptr<LoadState>& load) const {
   const LoadOptions& options = load->options;
-  if (options.deadlines.empty() || options.priority != Priority::demand) return options.priority;
-  const Nanoseconds due = load->asked +
-                          std::clamp(options.deadlines[group.first], Nanoseconds{0}, kLongestWait) -
-                          kLead;
-  if (due <= mover_.clock().now()) return Priority::demand;
-  {
-    const MutexLock lock(mutex_);
-    due_.emplace(due, std::pair(std::weak_ptr(load), group.first));
+  Due due;
+  for (unsigned i = 0; i < load->groups.size(); ++i) {
+    LoadGroup& group = load->groups[i];
+    group.until_wanted = options.priority;
+    if (options.deadlines.empty()) continue;
+    const Nanoseconds soonest = *std::min_element(&options.deadlines[group.first],
+                                                  &options.deadlines[group.first] + group.layers);
+    if (soonest <= kLead) {
+      group.until_wanted = Priority::demand;
+      continue;
+    }
+    group.until_wanted = std::max(options.priority, Priority::prefetch);
+    due.emplace(load->asked + std::min(soonest, kLongestWait) - kLead,
+                std::pair(std::weak_ptr(load), i));
   }
-  {
-    const MutexLock lock(jobs_mutex_);
-    due_changed_ = true;
-  }
-  jobs_there_.notify_one();
-  return Priority::prefetch;
+  return due;
 }
 
 void StoreCore::start(LoadGroup& group) noexcept {
@@ -233,14 +245,14 @@ void StoreCore::start_copies(LoadGroup& group) {
     }
     parts.clear();
   }
-  listen_to(group, pairs, priority_of(load.shared_from_this(), group), &StoreCore::arrived);
+  listen_to(group, pairs, &StoreCore::arrived);
 }
 
 // What may throw does so before anything is copied.
-void StoreCore::listen_to(LoadGroup& group, std::span<const MovePair> pairs, Priority priority,
+void StoreCore::listen_to(LoadGroup& group, std::span<const MovePair> pairs,
                           void (StoreCore::*then)(LoadGroup&, bool)) {
   group.then = then;
-  const Transfer transfer = mover_.copy(pairs, {.priority = priority});
+  const Transfer transfer = mover_.copy(pairs, {.priority = group.priority()});
   {
     const MutexLock lock(group.ending.mutex);
     group.moving = transfer;
@@ -330,7 +342,7 @@ void StoreCore::pass_on(LoadGroup& group) {
     }
   }
   if (pairs.empty()) return finish(group);
-  listen_to(group, pairs, load.options.priority, &StoreCore::passed_on);
+  listen_to(group, pairs, &StoreCore::passed_on);
 }
 
 void StoreCore::passed_on(LoadGroup& group, bool well) noexcept {

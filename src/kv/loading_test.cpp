@@ -245,6 +245,55 @@ TEST(KvDeadlines, DecideWhoGoesFirst) {
   }
 }
 
+// The second move of a block from SSD, and its checksums, are as urgent as the first.
+TEST(KvDeadlines, AreThoseOfWhatComesFromAFolderToo) {
+  struct Case {
+    Priority priority;
+    Nanoseconds passes;  // before its checksums are compared
+    bool first;          // it goes before demand that was asked for later
+  };
+  for (const Case& one : {Case{Priority::demand, Nanoseconds{0}, false},
+                          Case{Priority::demand, std::chrono::hours{1}, true},
+                          Case{Priority::prefetch, Nanoseconds{0}, false},
+                          Case{Priority::prefetch, std::chrono::hours{1}, true},
+                          Case{Priority::migration, std::chrono::hours{1}, true}}) {
+    ManualClock clock;
+    KvRig rig({.max_in_flight = 1, .clock = &clock});
+    rig.open({4}, 8);
+    const auto keys = kv::keys(rig.geometry, tokens(4 * 8));
+    for (const kv::Key& key : keys) ASSERT_TRUE(rig.put({&key, 1}).has_value());
+    ASSERT_TRUE(rig.store->flush().has_value());
+    rig.open({4}, 8);
+    const std::size_t before = rig.fake->accepted().size();
+    const Bytes block = rig.geometry.block();
+    std::vector<std::byte> a(block.value);
+    std::vector<std::byte> b(block.value);
+    const MemoryRange patient(a, kDram);
+    const MemoryRange other(b, kDram);
+    const std::vector<Nanoseconds> deadlines(3, std::chrono::hours{1});
+    rig.files->held = true;
+    const auto load =
+        rig.store->load(std::span(keys).first(1), whole(patient),
+                        {.layer_order = false, .priority = one.priority, .deadlines = deadlines});
+    const auto demand =
+        rig.store->load(std::span(keys).subspan(1, 1), whole(other), {.layer_order = false});
+    ASSERT_TRUE(load && demand);
+    clock.advance(one.passes);
+    rig.files->release();
+    rig.fake->hold(true);
+    rig.store->poll();
+    rig.fake->hold(false);
+    EXPECT_TRUE(demand->wait().has_value());
+    EXPECT_TRUE(load->wait().has_value());
+    const auto& pieces = rig.fake->accepted();
+    const auto place = [&](const Object& object) {
+      return std::find_if(pieces.begin() + static_cast<std::ptrdiff_t>(before), pieces.end(),
+                          [&](const Piece& piece) { return piece.to.object == &object; });
+    };
+    EXPECT_EQ(place(patient) < place(other), one.first) << to_string(one.priority);
+  }
+}
+
 // A load may wait for the store's thread, or for a stream, before it begins.
 TEST(KvDeadlines, CountFromWhenTheLoadWasAskedFor) {
   ManualClock clock;

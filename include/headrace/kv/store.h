@@ -136,8 +136,9 @@ struct LoadOptions {
   // whole blocks: fewer, larger reads, and all layers are told at the end.
   bool layer_order = true;
   Priority priority = Priority::demand;
-  // When layer i is wanted, from now on; empty: at once. Until kLead before it a layer lets demand
-  // pass it.
+  // When layer i is wanted, from now on; empty: at once. From kLead before it the layer goes as
+  // demand, whatever `priority` says; until then as `priority`, but lets demand pass it. So do its
+  // checksums, and both moves of what passes through memory of CPUs.
   std::vector<Nanoseconds> deadlines = {};
   // Promotion. Blocks that come from a folder are kept in the first tier that CPUs address, where
   // there is room for them. Those that were used before get a copy, once they are loaded and behind
