@@ -98,7 +98,8 @@ def measured(folder: Path, options: argparse.Namespace) -> list[Document]:
                 *options.experiments, "--budget", options.budget, "--seed", str(number), "--out",
                 str(file),
             ]  # fmt: skip
-            subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+            if subprocess.run(command, stdout=subprocess.DEVNULL, check=False).returncode != 0:
+                sys.exit(f"run {number} measured nothing; give it a larger --budget")
         runs.append(headrace.Profile.load(file).asdict())
     print(file=sys.stderr)
     return runs

@@ -1532,8 +1532,22 @@ class Summary:
     def max(self) -> float: ...
 
     @property
-    def interval95(self) -> Interval:
-        """Percentile bootstrap of the median."""
+    def interval(self) -> Interval:
+        """Of the median, by `coverage`; else a range."""
+
+    @property
+    def coverage(self) -> float | None:
+        """
+        The stated chance that `interval` holds the true median; None: fewer than six runs.
+        """
+
+    @property
+    def launches(self) -> int:
+        """That the runs are of."""
+
+    @property
+    def interval_words(self) -> str:
+        """What `interval` is: '95 %', 'range of 3'."""
 
 def summarize(samples: Sequence[float]) -> Summary | None:
     """The summary, or None for no samples."""
@@ -1689,15 +1703,25 @@ class Row:
 
     @property
     def low(self) -> float | None:
-        """The lower end of the median's 95 % interval."""
+        """The lower end of `interval`."""
 
     @property
     def high(self) -> float | None:
-        """The upper end of the median's 95 % interval."""
+        """The upper end of `interval`."""
+
+    @property
+    def interval(self) -> str | None:
+        """
+        What low to high is: '95 %' or '95 % of 6 launches', an interval of the median; 'range of 3' of fewer than six.
+        """
 
     @property
     def samples(self) -> list[float]:
         """One per mapping of memory."""
+
+    @property
+    def launches(self) -> list[int]:
+        """How many samples each launch gave; empty: one launch."""
 
     @property
     def details(self) -> dict[str, float]:
@@ -1969,16 +1993,18 @@ class Difference:
         """The unit of both values."""
 
     @property
-    def outcome(self) -> Literal['same', 'changed', 'noisy', 'only_old', 'only_new', 'unmeasured']:
-        """changed: by more than noise; noisy: not judged."""
+    def outcome(self) -> Literal['same', 'changed', 'noisy', 'too_few', 'only_old', 'only_new', 'unmeasured']:
+        """changed: by more than noise; noisy, too_few: not judged."""
 
     @property
     def old_value(self) -> float | None:
-        """Median; None if not measured."""
+        """
+        Median, of several runs the geometric mean of them; None if not measured.
+        """
 
     @property
     def new_value(self) -> float | None:
-        """Median; None if not measured."""
+        """As old_value."""
 
     @property
     def ratio(self) -> float | None:
@@ -1987,6 +2013,14 @@ class Difference:
     @property
     def threshold(self) -> float:
         """A larger |ln(ratio)| is a change."""
+
+    @property
+    def old_runs(self) -> int:
+        """Runs that old_value is of."""
+
+    @property
+    def new_runs(self) -> int:
+        """Runs that new_value is of."""
 
 class Shift:
     """All rows of one experiment together."""
@@ -2014,7 +2048,7 @@ class Shift:
 
     @property
     def changed(self) -> bool:
-        """Beyond the threshold, and judged by five rows or more."""
+        """Beyond the threshold, and judged by five rows, of several runs by two."""
 
 class Comparison:
     """What differs between two profiles."""
@@ -2036,9 +2070,17 @@ class Comparison:
     def changed(self) -> bool:
         """Whether any row or any experiment changed."""
 
-def compare(before: Profile, after: Profile, least: float = 0.05) -> Comparison:
+    @property
+    def judged(self) -> int:
+        """How many rows were judged."""
+
+    @property
+    def expected(self) -> int:
+        """How many rows have an old value."""
+
+def compare(before: Profile | Sequence[Profile], after: Profile | Sequence[Profile], least: float = 0.05) -> Comparison:
     """
-    What differs beyond noise, and by at least `least`, a share of the old value.
+    What differs beyond noise, and by at least `least`, a share of the old value. Of several profiles of a side, runs of the same, noise is what these differ by.
     """
 
 class Spread:
