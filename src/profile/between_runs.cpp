@@ -75,10 +75,10 @@ Variance pooled(std::span<const std::vector<double>> sides) {
 
 std::vector<Variance> moderated(std::span<const Variance> own) {
   std::vector<Variance> known;
-  double all = 0;
+  double most = 0;  // that one of them has
   for (const Variance& each : own) {
     if (each.freedom > 0) known.push_back(each);
-    all += each.freedom;
+    most = std::max(most, each.freedom);
   }
   std::vector<Variance> result(own.begin(), own.end());
   if (known.empty()) return result;
@@ -87,8 +87,9 @@ std::vector<Variance> moderated(std::span<const Variance> own) {
     const double freedom = each.freedom + prior.freedom;
     const double value = std::max(each.value, kLeastVariance);
     each.value = (each.freedom * value + prior.freedom * prior.value) / freedom;
-    // All rows together do not say more than they were asked (as limma does).
-    each.freedom = std::min(freedom, all);
+    // Rows are not independent: a slow run is slow in many. All together say no more than another
+    // such row would.
+    each.freedom = std::min(freedom, each.freedom + most);
   }
   return result;
 }

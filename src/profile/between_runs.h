@@ -21,8 +21,9 @@ struct Variance {
 // Requires: no side is empty. Freedom 0 where each side has one run.
 Variance pooled(std::span<const std::vector<double>> sides);
 
-// Each moderated by all. Those without freedom get what is usual; nothing is known of any: freedom
-// stays 0.
+// Each moderated by all, to at most as many degrees of freedom more as one of them has: rows that
+// are slow in the same runs are not independent. Those without freedom get what is usual; nothing
+// is known of any: freedom stays 0.
 std::vector<Variance> moderated(std::span<const Variance> own);
 
 // t with P(|T| > t) = p for Student's T: exact for one and two degrees of freedom, from three on

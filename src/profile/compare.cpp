@@ -164,9 +164,10 @@ class TwoRuns {
       std::vector<double> sigmas;
       for (const Pair* pair : pairs) sigmas.push_back(pair->sigma_of_both());
       const double usual = *median(sigmas);
+      const double runs = pairs.size() < kLeastRows ? 0 : spread_of_ratios(pairs);
       for (const Pair* pair : pairs) {
         const double error = pair->error_of_samples(std::max(usual, pair->sigma_of_both()));
-        all[pair] = std::max(least_, z_ * error);
+        all[pair] = std::max({least_, z_ * error, z_ * runs});
       }
     }
     return all;
@@ -175,10 +176,8 @@ class TwoRuns {
   std::vector<Shift> shifts() const {
     std::vector<Shift> all;
     for (const auto& [experiment, pairs] : rows_) {
-      std::vector<double> logs;
-      for (const Pair* pair : pairs) logs.push_back(pair->log_ratio());
-      const double spread = kSigmaOfMad * *median_absolute_deviation(logs);
-      const double error = kMedianCost * spread / std::sqrt(double(logs.size()));
+      const std::vector<double> logs = ratios(pairs);
+      const double error = kMedianCost * spread_of_ratios(pairs) / std::sqrt(double(logs.size()));
       const double middle = *median(logs);
       Shift shift{.experiment = experiment,
                   .rows = logs.size(),
@@ -191,6 +190,17 @@ class TwoRuns {
   }
 
  private:
+  static std::vector<double> ratios(const std::vector<const Pair*>& pairs) {
+    std::vector<double> logs;
+    for (const Pair* pair : pairs) logs.push_back(pair->log_ratio());
+    return logs;
+  }
+
+  // What two runs differ by, by most rows of an experiment: more than the samples of each say.
+  static double spread_of_ratios(const std::vector<const Pair*>& pairs) {
+    return kSigmaOfMad * *median_absolute_deviation(ratios(pairs));
+  }
+
   const ByExperiment& rows_;
   double z_ = 0;
   double least_ = 0;
