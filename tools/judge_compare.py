@@ -9,12 +9,18 @@ table in Markdown. docs/design/compare.md says how the test works.
 
     .venv/bin/python tools/judge_compare.py --runs 24 --keep DIR latency bandwidth stream
     .venv/bin/python tools/judge_compare.py --runs 24 --keep DIR --group 3      compares them again
+    .venv/bin/python tools/judge_compare.py --runs 24 --simulate 0.02           measures nothing
+
+Made-up runs (--simulate) are of 8 experiments with 12 rows. Each run is faster or slower as a whole, and
+each experiment in it, by so much together; the medians of a row vary around that by Student's t of 4
+degrees of freedom times 0.3 to 15 %, 2 % in the middle, its three samples by as much; half are noisy.
 """
 
 from __future__ import annotations
 
 import argparse
 import copy
+import math
 import random
 import statistics
 import subprocess
@@ -60,7 +66,11 @@ def _of(part: int, whole: int) -> str:
 def main() -> int:
     options = _options()
     with tempfile.TemporaryDirectory(prefix="headrace-judge-") as folder:
-        runs = measured(Path(options.keep or folder), options)
+        runs = (
+            measured(Path(options.keep or folder), options)
+            if options.simulate is None
+            else simulated(options.runs, options.simulate, random.Random(1))
+        )
     kinds = {"neighbours": pairs(len(runs))} | {
         f"{size} runs each, {words}": groups(len(runs), size, in_turn)
         for size in options.group
@@ -83,6 +93,7 @@ def _options() -> argparse.Namespace:
     words.add_argument("--budget", default="10s", help="Of one run (%(default)s).")
     words.add_argument("--group", type=int, nargs="*", default=[3, 5], help="Runs of a side.")
     words.add_argument("--keep", help="A directory for the profiles; those there are not repeated.")
+    words.add_argument("--simulate", type=float, metavar="SD", help="Compare made-up runs.")
     return words.parse_args()
 
 
@@ -102,6 +113,30 @@ def measured(folder: Path, options: argparse.Namespace) -> list[Document]:
                 sys.exit(f"run {number} measured nothing; give it a larger --budget")
         runs.append(headrace.Profile.load(file).asdict())
     print(file=sys.stderr)
+    return runs
+
+
+def simulated(count: int, together: float, chance: random.Random) -> list[Document]:
+    rows = [(f"e{number // 12}", number % 12) for number in range(96)]
+    sigmas = [math.exp(chance.gauss(math.log(0.02), 0.8)) for _ in rows]
+    runs = []
+    for number in range(count):
+        machine = chance.gauss(0, together * math.sqrt(0.5))
+        levels = [machine + chance.gauss(0, together * math.sqrt(0.5)) for _ in range(8)]
+        run: Document = {
+            "schema_version": headrace.SCHEMA_VERSION, "nodes": [], "rows": [],
+            "conditions": {"budget_s": "0", "date": f"simulated {number + 1}"},
+        }  # fmt: skip
+        for (experiment, row), sigma in zip(rows, sigmas, strict=True):
+            student = chance.gauss(0, 1) / math.sqrt(chance.gammavariate(2, 0.5))
+            middle = levels[int(experiment[1:])] + sigma * student
+            samples = [1e9 * math.exp(middle + chance.gauss(0, sigma)) for _ in range(3)]
+            run["rows"].append({
+                "experiment": experiment, "parameters": {"row": row}, "unit": "B/s",
+                "median": statistics.median(samples), "samples": samples,
+                "flags": ["noisy"] if chance.random() < 0.5 else [],
+            })  # fmt: skip
+        runs.append(headrace.Profile.fromdict(run).asdict())
     return runs
 
 

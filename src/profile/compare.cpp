@@ -159,12 +159,17 @@ class TwoRuns {
 
   Thresholds thresholds() const {
     Thresholds all;
+    std::vector<const Pair*> every;
+    for (const auto& [experiment, pairs] : rows_) {
+      every.insert(every.end(), pairs.begin(), pairs.end());
+    }
     for (const auto& [experiment, pairs] : rows_) {
       // A row whose three samples happen to agree is not more certain than its neighbours.
       std::vector<double> sigmas;
       for (const Pair* pair : pairs) sigmas.push_back(pair->sigma_of_both());
       const double usual = *median(sigmas);
-      const double runs = pairs.size() < kLeastRows ? 0 : spread_of_ratios(pairs);
+      const auto& alike = pairs.size() < kLeastRows ? every : pairs;
+      const double runs = alike.size() < kLeastRows ? 0 : spread_of_ratios(alike);
       for (const Pair* pair : pairs) {
         const double error = pair->error_of_samples(std::max(usual, pair->sigma_of_both()));
         all[pair] = std::max({least_, z_ * error, z_ * runs});
