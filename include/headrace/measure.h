@@ -85,8 +85,12 @@ struct MeasureOptions {
   // with it. 256 MiB must be free there, twice for buffered I/O; making the file is not in the
   // budget.
   std::filesystem::path directory = ".";
-  // The time it may take, roughly; what is most worth knowing is measured first, and rows say what
-  // was left out. Nothing: all points, until each is certain.
+  // The time it may take, roughly, of which each experiment has a share; what
+  // is most worth knowing is measured first, and rows say what was left out.
+  // Nothing: all points, until each is certain. Pairs of nodes that are alike
+  // are measured once (Row::stands_for): all of them where a node is named, and
+  // without a budget those of the two matrices, idle latency and the bandwidth
+  // of all threads reading or writing.
   std::optional<Nanoseconds> budget = std::chrono::seconds{60};
   // A point is measured again, on fresh memory, until the 95 % interval of its median is no wider
   // than this part of the median: at least 6 times, at most 18, which is asked after 6, 10 and 14;
@@ -112,9 +116,29 @@ struct MeasureOptions {
 Result<Profile> measure(const Machine& machine, const MeasureOptions& options = {},
                         const ExperimentContext& context = {});
 
-// A quick session for a first look: what cores read, write and copy in each memory and between
-// kinds of memory, and what the disk behind `directory` does. It takes a few seconds for the disk
-// and for each memory.
+// A point as measure() would begin: `row` without a number, and with a reason
+// where it would not be measured.
+struct PlannedPoint {
+  Row row;
+  // Estimated for the mappings it has at least; what points share is counted at
+  // the first of them. 0 where it is not measured.
+  Nanoseconds time{0};
+  // How the memory lies to the CPUs, or the target of a copy to its source:
+  // "near" (no other CPUs are as near), "socket" (the same one), "far"; empty
+  // where nothing lies anywhere.
+  std::string distance = {};
+};
+
+// What measure() would do, without measuring anything. Of a machine that is not
+// this host all CPUs may be used and all memory is free; its disk and devices,
+// which only itself can be asked for, have a row that says so. invalid: as
+// measure().
+Result<std::vector<PlannedPoint>> plan_session(const Machine& machine,
+                                               const MeasureOptions& options = {});
+
+// A quick session for a first look: what cores read, write and copy in each
+// memory and between kinds of memory, and what the disk behind `directory`
+// does. It takes a few seconds for the disk and for each memory.
 MeasureOptions quick_session(const Machine& machine, const std::filesystem::path& directory);
 
 // Points of the experiment `dsa` (of each selection in turn; none: all) on a model of the devices

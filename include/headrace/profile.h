@@ -57,6 +57,10 @@ struct Row {
   // Headrace on the profile's machine. A published number has no samples, and its spread is not
   // known: the bounds of its summary are the number itself.
   std::string source;
+  // The parameters, "cpu_node=1 memory_node=9", of points that were not
+  // measured because their nodes are alike: of the same kinds, at the same
+  // distance, on one socket or on two as these.
+  std::vector<std::string> stands_for = {};
 
   // Experiment and parameters on one line, "latency cpu_node=0 memory_node=1 ...": the same for the
   // same point of two profiles.

@@ -95,6 +95,22 @@ Profile run_session(const Machine& machine, const MeasureOptions& options, nb::o
   return unwrap(std::move(profile));
 }
 
+std::vector<PlannedPoint> run_plan_session(const Machine& machine, std::vector<std::string> names,
+                                           ParameterChoices only, std::optional<Nanoseconds> budget,
+                                           const std::filesystem::path& directory,
+                                           std::vector<Row> known) {
+  const Machine planned = machine;  // so that Python may change the machine meanwhile
+  auto points = [&] {
+    const GilRelease release;
+    return plan_session(planned, {.experiments = std::move(names),
+                                  .only = std::move(only),
+                                  .directory = directory,
+                                  .budget = budget,
+                                  .known = std::move(known)});
+  }();
+  return unwrap(std::move(points));
+}
+
 Profile run_measure(const Machine& machine, std::vector<std::string> names, ParameterChoices only,
                     const Selections& selections, std::optional<Nanoseconds> budget, double width,
                     std::uint64_t seed, const std::filesystem::path& directory,
@@ -173,6 +189,25 @@ void bind_sessions(nb::module_& m) {
         "number are kept. Each point is measured `rounds` times, if given, on fresh memory, each "
         "time by `repetitions` of which the middle one counts. `stop` is asked between points; "
         "when it says True the rows so far are returned.");
+  Record<PlannedPoint>(m, "PlannedPoint", "A point as measure() would begin.")
+      .field("row", &PlannedPoint::row, "Without a number; with a reason if it is not measured.")
+      .field("time", &PlannedPoint::time, "Estimated seconds in all; 0 if it is not measured.")
+      .field("distance", &PlannedPoint::distance,
+             "Memory to CPUs, or target to source: near, socket, far; else empty.");
+  m.def("plan_session", &run_plan_session, "machine"_a, nb::kw_only(),
+        "experiments"_a = std::vector<std::string>{}, "only"_a = ParameterChoices{},
+        "budget"_a = 60.0, "directory"_a = std::filesystem::path("."),
+        "known"_a = std::vector<Row>{},
+        nb::sig("def plan_session(machine: Machine, *, experiments: "
+                "typing.Sequence[str] = (), only: "
+                "typing.Mapping[str, int | str | typing.Sequence[int | str]] = "
+                "{}, budget: "
+                "float | None = 60.0, directory: str | os.PathLike[str] = '.', "
+                "known: "
+                "typing.Sequence[Row] = ()) -> list[PlannedPoint]"),
+        "What measure() would do, without measuring anything; also of a "
+        "machine that is not this "
+        "host.");
   m.def("measure_quickly", &run_quick_session, "machine"_a, "directory"_a, nb::kw_only(),
         "stop"_a = nb::none(), "progress"_a = nb::none(),
         nb::sig("def measure_quickly(machine: Machine, directory: str | os.PathLike[str], *, stop: "

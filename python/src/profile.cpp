@@ -65,6 +65,8 @@ void bind_row(nb::module_& m) {
       .field("basis", &Row::basis, "What the number rests on; a profile has no modelled row.")
       .field("reason", &Row::reason, "Why there is no number.")
       .field("source", &Row::source, "Where a published number comes from; empty: measured here.")
+      .field("stands_for", &Row::stands_for,
+             "Parameters of points of alike nodes that were not measured for it.")
       .type()
       .def_prop_ro("key", &Row::key,
                    "Experiment and parameters: the same for the same point of two profiles.");

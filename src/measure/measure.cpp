@@ -23,6 +23,7 @@
 #include "measure/experiments/gpu/gpu.h"
 #include "measure/instruments/ticks.h"
 #include "measure/instruments/worker_pool.h"
+#include "measure/session/alike.h"
 #include "measure/session/available.h"
 #include "measure/session/plan.h"
 #include "measure/session/session.h"
@@ -150,23 +151,49 @@ Status check_names(const MeasureOptions& options) {
 // Adds those that are wanted and not there yet.
 void add_wanted(std::vector<Point>& points, std::vector<Point> found, const Scope& scope,
                 const Experiment& experiment, std::set<std::string>& keys) {
+  std::erase_if(found, [&](const Point& point) {
+    return !scope.wants(point.row, experiment.parameters) || keys.contains(point.row.key());
+  });
+  const bool node_asked = std::ranges::any_of(experiment.parameters, [&](const Parameter& each) {
+    return each.kind == ParameterKind::node && scope.asks(std::string(each.name));
+  });
+  if (experiment.alike_once && !node_asked) {
+    measure_alike_once(found, scope.machine, experiment.parameters, !scope.budget);
+  }
   for (Point& point : found) {
-    if (!scope.wants(point.row, experiment.parameters)) continue;
     if (keys.insert(point.row.key()).second) points.push_back(std::move(point));
   }
 }
 
-Result<std::vector<Point>> points_of(const Machine& machine, const MeasureOptions& options) {
+// What only the host itself can be asked for.
+bool is_of_host(const Experiment& experiment) {
+  return &experiment == &experiment_storage::kExperiment ||
+         &experiment == &experiment_dsa::kExperiment || &experiment == &experiment_gpu::kExperiment;
+}
+
+std::vector<Point> points_of(const Experiment& experiment, const Scope& scope) {
+  if (scope.here || !is_of_host(experiment)) return experiment.points(scope);
+  std::vector<Point> points;
+  points.push_back(without({.experiment = std::string(experiment.name)},
+                           "another host's disk and devices are not known; plan it there"));
+  return points;
+}
+
+Result<std::vector<Point>> points_of(const Machine& machine, const MeasureOptions& options,
+                                     bool here) {
   HEADRACE_TRY_STATUS(check_names(options));
   const std::vector<Selection> selections = selections_of(options);
   std::vector<Point> points;
   std::set<std::string> keys;
-  Scope scope{.machine = machine, .directory = options.directory};
+  Scope scope{.machine = machine,
+              .directory = options.directory,
+              .here = here,
+              .budget = options.budget.has_value()};
   for (const Selection& selection : selections) {
     scope.only = selection.only;
     const auto experiment =
         std::ranges::find(kExperiments, selection.experiment, &Experiment::name);
-    add_wanted(points, (*experiment)->points(scope), scope, **experiment, keys);
+    add_wanted(points, points_of(**experiment, scope), scope, **experiment, keys);
   }
   if (!points.empty()) return points;
   return fail(ErrorCode::invalid,
@@ -174,13 +201,33 @@ Result<std::vector<Point>> points_of(const Machine& machine, const MeasureOption
               what_is_asked(options));
 }
 
+Shares shares() {
+  Shares all;
+  for (const Experiment* each : kExperiments) all[std::string(each->name)] = each->share;
+  return all;
+}
+
 Sentinels sentinels_on(const Machine& machine) {
   return {.idle = experiment_latency::kExperiment.points({machine}),
           .loaded = experiment_bandwidth::kExperiment.points({machine})};
 }
 
-// Rows with a value that an earlier session left are kept and not measured again, unless what is
-// measured now is no longer made of software, or is now.
+// "", "near", "socket" or "far": of the memory to the CPUs, or of the target to
+// the source.
+std::string distance_in(const Machine& machine, const Row& row) {
+  for (const auto& [a, b] : {std::pair("cpu_node", "memory_node"), {"from", "to"}}) {
+    const std::uint64_t* const first = row.number(a);
+    const std::uint64_t* const second = row.number(b);
+    if (first == nullptr || second == nullptr) continue;
+    const Node* const from = machine.find(NodeId{static_cast<std::uint32_t>(*first)});
+    const Node* const to = machine.find(NodeId{static_cast<std::uint32_t>(*second)});
+    if (from != nullptr && to != nullptr) return std::string(distance_of(machine, *from, *to));
+  }
+  return "";
+}
+
+// Rows with a value that an earlier session left are kept and not measured
+// again, unless what is measured now is no longer made of software, or is now.
 std::vector<Row> take_known(std::vector<Point>& points, const std::vector<Row>& known) {
   std::map<std::string, Basis> wanted;
   for (const Point& point : points) wanted.emplace(point.row.key(), point.row.basis);
@@ -252,10 +299,12 @@ Result<Profile> measure(const Machine& machine, const MeasureOptions& options,
   profile.machine = machine;
   profile.conditions = conditions(machine, options);
   // Points name its nodes.
-  const Machine available = within_free_memory(machine, read_host_memory());
-  HEADRACE_TRY(std::vector<Point> points, points_of(available, options));
+  const HostMemory host = read_host_memory();
+  const Machine available = within_free_memory(machine, host);
+  HEADRACE_TRY(std::vector<Point> points, points_of(available, options, true));
+  refuse_forbidden(points, host);
   profile.rows = take_known(points, options.known);
-  leave_out(points, options);
+  leave_out(points, options, shares());
   const bool any =
       std::ranges::any_of(points, [](const Point& point) { return point.row.reason.empty(); });
   const Sentinels sentinels = options.noise_checks && any ? sentinels_on(available) : Sentinels{};
@@ -267,6 +316,31 @@ Result<Profile> measure(const Machine& machine, const MeasureOptions& options,
   if (found.stopped) profile.conditions["stopped"] = "before its end";
   put_into_machine(profile);
   return profile;
+}
+
+Result<std::vector<PlannedPoint>> plan_session(const Machine& machine,
+                                               const MeasureOptions& options) {
+  HEADRACE_TRY_STATUS(check_options(options));
+  const bool here = check_is_here(machine).has_value();
+  CpuSet cpus;
+  for (const Node& node : machine.nodes)
+    cpus.insert(cpus.end(), node.cpus.begin(), node.cpus.end());
+  std::ranges::sort(cpus);
+  std::optional<instruments::AsIfUsable> as_if;
+  if (!here) as_if.emplace(cpus);
+  const HostMemory host = here ? read_host_memory() : HostMemory{};
+  const Machine available = here ? within_free_memory(machine, host) : machine;
+  HEADRACE_TRY(std::vector<Point> points, points_of(available, options, here));
+  refuse_forbidden(points, host);
+  (void)take_known(points, options.known);
+  leave_out(points, options, shares());
+  const std::vector<Nanoseconds> times = times_of(points, options);
+  std::vector<PlannedPoint> planned;
+  for (std::size_t i = 0; i < points.size(); ++i) {
+    std::string distance = distance_in(machine, points[i].row);
+    planned.push_back({std::move(points[i].row), times[i], std::move(distance)});
+  }
+  return planned;
 }
 
 Result<std::vector<Row>> model_dsa(const Machine& machine,

@@ -7,9 +7,11 @@
 #include <algorithm>
 #include <cstdlib>
 #include <filesystem>
+#include <map>
 #include <set>
 
 #include "headrace/copy.h"
+#include "measure/session/experiment.h"
 
 namespace headrace {
 namespace {
@@ -187,6 +189,125 @@ TEST(QuickSession, StopsAtOnceWhenAskedTo) {
   const auto profile = measure(machine, quick_session(machine, "/"), {.stop = [] { return true; }});
   ASSERT_TRUE(profile);
   for (const Row& row : profile->rows) EXPECT_FALSE(row.value) << row.key();
+}
+
+// Two sockets of 12 nodes with 16 CPUs and a last-level cache each, as two EPYC 9965 with a node
+// per cache are.
+Machine machine_of_384_cpus() {
+  Machine machine{.name = "384-cpus"};
+  for (unsigned id = 0; id < 24; ++id) {
+    Node node{.id = NodeId{id}, .kind = NodeKind::dram, .capacity = 64_GiB, .socket = id / 12};
+    for (unsigned cpu = 0; cpu < 16; ++cpu) node.cpus.push_back(16 * id + cpu);
+    for (unsigned to = 0; to < 24; ++to) {
+      node.distances[NodeId{to}] = to == id ? 10 : to / 12 == id / 12 ? 12 : 32;
+    }
+    machine.caches.push_back({.level = 3, .size = 32_MiB, .cpus = node.cpus});
+    machine.nodes.push_back(std::move(node));
+  }
+  return machine;
+}
+
+struct PlanSums {
+  double seconds = 0;
+  std::size_t measured = 0;
+  std::map<std::string, std::size_t> by_experiment;
+};
+
+PlanSums sums_of(const std::vector<PlannedPoint>& points) {
+  PlanSums sums;
+  for (const PlannedPoint& point : points) {
+    EXPECT_EQ(point.row.reason.empty(), point.time > Nanoseconds{0}) << point.row.key();
+    if (!point.row.reason.empty()) continue;
+    sums.seconds += seconds(point.time);
+    ++sums.measured;
+    ++sums.by_experiment[point.row.experiment];
+  }
+  return sums;
+}
+
+constexpr const char* kOfMemory[] = {"latency", "bandwidth", "loaded", "stream", "copy", "migrate"};
+
+TEST(PlanSession, AMinuteHasSomethingOfEveryExperimentOnTheLargest) {
+  for (const Machine& machine : {*Machine::load("xeon-max"), machine_of_384_cpus()}) {
+    SCOPED_TRACE(machine.name);
+    const auto points = plan_session(machine);
+    ASSERT_TRUE(points) << points.error().message;
+    const PlanSums sums = sums_of(*points);
+    EXPECT_LE(sums.seconds, 60);
+    for (const char* experiment : kOfMemory) {
+      EXPECT_GT(sums.by_experiment.at(experiment), 3u) << experiment;
+    }
+  }
+}
+
+TEST(PlanSession, AMinuteOnXeonMaxHasEachKindNearAndFar) {
+  const Machine machine = *Machine::load("xeon-max");
+  const auto points = *plan_session(machine);
+  const auto kind = [&](const Row& row, const char* parameter) {
+    return machine.find(NodeId{static_cast<std::uint32_t>(*row.number(parameter))})->kind;
+  };
+  const auto is_in = [&](const char* experiment, NodeKind memory, const char* distance,
+                         const ParameterChoices& only) {
+    return std::ranges::any_of(points, [&](const PlannedPoint& point) {
+      const Row& row = point.row;
+      return row.reason.empty() && row.experiment == experiment && point.distance == distance &&
+             kind(row, row.number("to") != nullptr ? "to" : "memory_node") == memory &&
+             std::ranges::all_of(only, [&](const auto& each) {
+               const auto* word = std::get_if<std::string>(&each.second);
+               return word != nullptr
+                          ? row.word(each.first) == *word
+                          : *row.number(each.first) == std::get<std::uint64_t>(each.second);
+             });
+    });
+  };
+  for (const NodeKind memory : {NodeKind::dram, NodeKind::hbm}) {
+    SCOPED_TRACE(to_string(memory));
+    for (const char* distance : {"near", "socket", "far"}) {
+      EXPECT_TRUE(is_in("latency", memory, distance, {{"pages", "huge"}})) << distance;
+      EXPECT_TRUE(is_in("bandwidth", memory, distance, {{"threads", std::uint64_t{12}}}));
+    }
+    EXPECT_TRUE(is_in("bandwidth", memory, "near", {{"threads", std::uint64_t{1}}}));
+    EXPECT_TRUE(is_in("loaded", memory, "near", {{"mix", "read"}, {"delay_ns", std::uint64_t{0}}}));
+    const char* other = memory == NodeKind::hbm ? "dram" : "hbm";
+    EXPECT_TRUE(std::ranges::any_of(points, [&](const PlannedPoint& point) {
+      return point.row.reason.empty() && point.row.experiment == "copy" &&
+             kind(point.row, "to") == memory && to_string(kind(point.row, "from")) == other;
+    }));
+    EXPECT_TRUE(is_in("migrate", memory, "near", {{"method", "move_pages"}}));
+  }
+}
+
+TEST(PlanSession, EverythingIsTwoHoursInThreeLaunches) {
+  for (const Machine& machine : {*Machine::load("xeon-max"), machine_of_384_cpus()}) {
+    SCOPED_TRACE(machine.name);
+    const auto points = plan_session(machine, {.budget = std::nullopt});
+    ASSERT_TRUE(points);
+    const PlanSums sums = sums_of(*points);
+    EXPECT_LE(3 * sums.seconds, 2 * 3600);
+    const auto cells = std::ranges::count_if(*points, [](const PlannedPoint& point) {
+      const auto* bytes = point.row.number("bytes");
+      return point.row.experiment == "latency" && point.row.word("window") == "all" &&
+             point.row.word("pages") == "huge" && bytes != nullptr && *bytes == (256_MiB).value;
+    });
+    const std::size_t pairs =
+        session::memory_nodes(machine).size() * (machine.nodes.size() == 24 ? 24 : 8);
+    EXPECT_EQ(static_cast<std::size_t>(cells), pairs) << "the matrix is whole";
+  }
+}
+
+TEST(PlanSession, ASmallMachineWithALittleMemoryIsMeasured) {
+  Machine machine{.name = "small"};
+  machine.nodes = {{.id = NodeId{0}, .kind = NodeKind::dram, .capacity = 512_MiB, .cpus = {0, 1}}};
+  machine.caches = {{.level = 3, .size = 480_MiB, .cpus = {0, 1}}};
+  machine.provenance["hypervisor"] = "yes";
+  const auto points = *plan_session(machine);
+  for (const PlannedPoint& point : points) {
+    if (point.row.experiment != "stream") continue;
+    EXPECT_EQ(point.row.reason, "");
+    EXPECT_TRUE(point.row.has_flag("shrunk") && point.row.has_flag("cache_doubted"));
+  }
+  EXPECT_GT(sums_of(points).by_experiment.at("stream"), 3u);
+  EXPECT_FALSE(plan_session(machine, {.experiments = {"speed"}}));
 }
 
 ParameterChoices part(const char* name) {

@@ -1,9 +1,11 @@
 #include "profile/attributes.h"
 
 #include <algorithm>
+#include <charconv>
 #include <cmath>
 #include <map>
 #include <set>
+#include <sstream>
 #include <tuple>
 
 #include "headrace/findings.h"
@@ -22,6 +24,22 @@ bool passes_caches(const Machine& machine, const Row& row) {
   return *bytes >= 2 * cache_to_pass(machine, {node->cpus.front()}).value;
 }
 
+// The row as one of those it stands for would be: "cpu_node=1 memory_node=9".
+Row in_place_of(Row row, const std::string& other) {
+  std::istringstream words(other);
+  for (std::string word; words >> word;) {
+    const std::size_t equals = word.find('=');
+    for (auto& [name, value] : row.parameters) {
+      if (equals == std::string::npos || name != word.substr(0, equals)) continue;
+      std::uint64_t number = 0;
+      const auto read =
+          std::from_chars(word.data() + equals + 1, word.data() + word.size(), number);
+      if (read.ec == std::errc{}) value = number;
+    }
+  }
+  return row;
+}
+
 enum class What : std::uint8_t { latency, read, write };
 // Memory node, CPU node, what.
 using Fact = std::tuple<std::uint64_t, std::uint64_t, What>;
@@ -30,9 +48,9 @@ class Facts {
  public:
   explicit Facts(const Profile& profile) {
     for (const Row& row : profile.rows) {
-      const auto* memory = row.number("memory_node");
-      const auto* cpu = row.number("cpu_node");
-      if (memory != nullptr && cpu != nullptr) take(profile.machine, row, *memory, *cpu);
+      take(profile.machine, row);
+      for (const std::string& other : row.stands_for)
+        take(profile.machine, in_place_of(row, other));
     }
   }
 
@@ -48,7 +66,10 @@ class Facts {
   }
 
  private:
-  void take(const Machine& machine, const Row& row, std::uint64_t memory, std::uint64_t cpu) {
+  void take(const Machine& machine, const Row& row) {
+    if (row.number("memory_node") == nullptr || row.number("cpu_node") == nullptr) return;
+    const std::uint64_t memory = *row.number("memory_node");
+    const std::uint64_t cpu = *row.number("cpu_node");
     if (row.experiment == "latency") {
       const bool asked = row.word("window") == "all" && row.word("pages") == "huge";
       // The whole buffer is the largest working set, and so the slowest.

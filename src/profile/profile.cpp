@@ -97,6 +97,8 @@ Row read_row(const JsonReader& at) {
   });
   at.elements("flags", [&](const JsonReader& flag) { row.flags.push_back(flag.as_text()); });
   row.launches = read_launches(at, row.samples.size());
+  at.elements("stands_for",
+              [&](const JsonReader& other) { row.stands_for.push_back(other.as_text()); });
   row.value = read_summary(at, row);
   row.basis = read_basis(at, row);
   return row;
@@ -112,23 +114,25 @@ nlohmann::ordered_json json_of(const Row& row) {
   const auto number = [&](auto member) {
     return row.value ? Json(*row.value.*member) : Json(nullptr);
   };
-  return {{"experiment", row.experiment},
-          {"parameters", std::move(parameters)},
-          {"unit", row.unit},
-          {"median", number(&Summary::median)},
-          {"mad", number(&Summary::mad)},
-          {"min", number(&Summary::min)},
-          {"max", number(&Summary::max)},
-          {"low", row.value ? Json(row.value->interval.low) : Json(nullptr)},
-          {"high", row.value ? Json(row.value->interval.high) : Json(nullptr)},
-          {"interval", row.value ? Json(interval_words(*row.value)) : Json(nullptr)},
-          {"samples", row.samples},
-          {"launches", row.launches},
-          {"details", row.details},
-          {"flags", row.flags},
-          {"basis", to_string(row.basis)},
-          {"reason", row.reason},
-          {"source", row.source}};
+  Json document{{"experiment", row.experiment},
+                {"parameters", std::move(parameters)},
+                {"unit", row.unit},
+                {"median", number(&Summary::median)},
+                {"mad", number(&Summary::mad)},
+                {"min", number(&Summary::min)},
+                {"max", number(&Summary::max)},
+                {"low", row.value ? Json(row.value->interval.low) : Json(nullptr)},
+                {"high", row.value ? Json(row.value->interval.high) : Json(nullptr)},
+                {"interval", row.value ? Json(interval_words(*row.value)) : Json(nullptr)},
+                {"samples", row.samples},
+                {"launches", row.launches},
+                {"details", row.details},
+                {"flags", row.flags},
+                {"basis", to_string(row.basis)},
+                {"reason", row.reason},
+                {"source", row.source}};
+  if (!row.stands_for.empty()) document["stands_for"] = row.stands_for;
+  return document;
 }
 
 std::string_view to_string(Basis basis) {

@@ -1481,6 +1481,31 @@ def measure(machine: Machine, *, experiments: Sequence[str] = (), only: Mapping[
     Measures this host. Only points with the parameters of `only` are rows, any of several values; a node may be given by its kind. `selections` are pairs of an experiment and such parameters, in the place of these two. `directory` is on the disk that `storage` measures. `budget` is in seconds, None for everything until it is certain; `width` the part of the median that its 95 % interval may be wide; rows of `known` with a number are kept. Each point is measured `rounds` times, if given, on fresh memory, each time by `repetitions` of which the middle one counts. `stop` is asked between points; when it says True the rows so far are returned.
     """
 
+class PlannedPoint:
+    """A point as measure() would begin."""
+
+    def __repr__(self) -> str: ...
+
+    def asdict(self) -> dict[str, object]:
+        """The fields by name, nested records too."""
+
+    @property
+    def row(self) -> Row:
+        """Without a number; with a reason if it is not measured."""
+
+    @property
+    def time(self) -> float:
+        """Estimated seconds in all; 0 if it is not measured."""
+
+    @property
+    def distance(self) -> str:
+        """Memory to CPUs, or target to source: near, socket, far; else empty."""
+
+def plan_session(machine: Machine, *, experiments: Sequence[str] = (), only: Mapping[str, int | str | Sequence[int | str]] = {}, budget: float | None = 60.0, directory: str | os.PathLike[str] = '.', known: Sequence[Row] = ()) -> list[PlannedPoint]:
+    """
+    What measure() would do, without measuring anything; also of a machine that is not this host.
+    """
+
 def measure_quickly(machine: Machine, directory: str | os.PathLike[str], *, stop: Callable[[], bool] | None = None, progress: Callable[[int, int], object] | None = None) -> Profile:
     """
     A quick session of some seconds: memory, copies, and the disk behind `directory`.
@@ -1730,7 +1755,7 @@ class Row:
     @property
     def flags(self) -> list[str]:
         """
-        noisy, few, shrunk, fitted; without a number: absent, left_out, stopped.
+        noisy, few, shrunk, cache_doubted, fitted; without a number: absent, left_out, stopped.
         """
 
     @property
@@ -1744,6 +1769,10 @@ class Row:
     @property
     def source(self) -> str:
         """Where a published number comes from; empty: measured here."""
+
+    @property
+    def stands_for(self) -> list[str]:
+        """Parameters of points of alike nodes that were not measured for it."""
 
     @property
     def key(self) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Optional
@@ -11,9 +12,9 @@ import typer
 import headrace
 from headrace._cli import exit_codes, output, parse, tables
 from headrace._cli.interrupt import Interrupt
-from headrace._cli.options import Convention, Experiments, Json, ListExperiments
+from headrace._cli.options import Convention, Experiments, Json, ListExperiments, Machine
 from headrace._files import check_writable, is_own_output
-from headrace._profile import conventions
+from headrace._profile import conventions, plans
 from headrace._run.launches import measure_again
 
 _LARGEST_SEED = (1 << 63) - 1
@@ -38,7 +39,9 @@ def command(
     budget: Annotated[
         str,
         typer.Option(
-            "--budget", metavar="TIME", help="30s, 5m; the most important points come first."
+            "--budget",
+            metavar="TIME",
+            help="30s, 5m; each experiment has a share, and its most important points come first.",
         ),
     ] = "60s",
     full: Annotated[
@@ -70,6 +73,10 @@ def command(
     mpi: Annotated[
         bool, typer.Option("--mpi", help="Measure and compare the hosts of an MPI job.")
     ] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Only say what would be measured, and how long.")
+    ] = False,
+    source: Machine = None,
     list_them: ListExperiments = False,
     convention: Convention = None,
     json: Json = False,
@@ -85,6 +92,10 @@ def command(
         names=names or [], only=only, budget=budget, full=full, width=width, rounds=rounds,
         seed=seed, launches=launches, directory=directory, resume=resume, out=out,
     )  # fmt: skip
+    if dry_run:
+        return _tell_plan(options, source, json)
+    if source is not None:
+        raise headrace.InvalidError("--from plans for a machine; give --dry-run, or leave it out")
     if mpi:
         from headrace._cli.measure_fleet import measure_fleet
 
@@ -132,6 +143,36 @@ class Options:
         return None if self.full else parse.duration(self.budget) / self.count()
 
 
+def _tell_plan(options: Options, source: str | None, json: bool) -> int:
+    options.check()
+    if source is None:
+        machine = headrace.Machine.discover(storage=[options.directory])
+    else:
+        machine = parse.machine(source)
+    points = _plan(options, machine)
+    if json:
+        output.print_json(plans.document(machine, points, options.count()))
+        return exit_codes.SUCCESS
+    count = options.count()
+    output.print_table(plans.HEADINGS, plans.lines(machine, points, count), left=2)
+    told = [f"{machine.name}: {plans.summary(points, count)}", *plans.reasons(points)]
+    output.print_text("\n" + "\n".join(told))
+    return exit_codes.SUCCESS
+
+
+def _plan(options: Options, machine: headrace.Machine) -> list[headrace.PlannedPoint]:
+    """What one launch measures."""
+    points: list[headrace.PlannedPoint] = headrace.plan_session(
+        machine,
+        experiments=options.names,
+        only=parse.settings(options.only),
+        budget=options.seconds(),
+        directory=options.directory,
+        known=_known(options.out, options.resume, machine),
+    )
+    return points
+
+
 def measure(options: Options, *, convention: str | None, json: bool) -> int:
     if convention is not None:
         conventions.find(convention)  # complains before the work
@@ -161,7 +202,10 @@ def measure_here(
     """This host's profile, and why a launch failed that is not in it."""
     machine = headrace.Machine.discover(storage=[options.directory])
     out, seconds, count = options.out, options.seconds(), options.count()
-    with output.ProgressBar("measuring") as bar:
+    what = "measuring"
+    if sys.stderr.isatty():
+        what += f" {plans.summary(_plan(options, machine), count)}"
+    with output.ProgressBar(what) as bar:
         profile = headrace.measure(
             machine,
             experiments=options.names,

@@ -79,11 +79,14 @@ class Walk final : public Probe {
   std::vector<TrafficArea> areas_;
 };
 
-unsigned rank_of(const Mix& mix, bool all_threads, bool local) {
-  const bool basic = mix.name == "read" || mix.name == "nt_write";
-  if (all_threads && basic) return local ? 0 : 1;
-  if (all_threads && local) return mix.name == "write" || mix.copies ? 1 : 2;
-  return local ? 3 : 4;
+bool is_basic(const Mix& mix) { return mix.name == "read" || mix.name == "nt_write"; }
+
+// A whole node and one core first, reading and writing.
+unsigned rank_of(const Mix& mix, std::size_t threads, bool all_threads, bool near) {
+  if (all_threads && is_basic(mix)) return near ? 0 : 1;
+  if (threads == 1 && is_basic(mix)) return near ? 1 : 2;
+  if (all_threads && near) return mix.name == "write" || mix.copies ? 1 : 2;
+  return near ? 3 : 4;
 }
 
 // What a buffer holds for the CPUs of a node; the flags go to the rows of its points.
@@ -128,12 +131,14 @@ std::vector<Point> list_points(const Scope& scope) {
     const Wanted wanted{bytes, marked.flags};
     for (const Node& memory_node : machine.nodes) {
       if (!memory_node.byte_addressable() || !memory_node.capacity) continue;
-      const bool local = &memory_node == &cpu_node;
+      const bool near = is_near(machine, cpu_node, memory_node);
       for (const Mix& mix : mixes()) {
         for (const std::size_t threads : thread_counts(cpus.size())) {
           const CpuSet workers(cpus.begin(), cpus.begin() + static_cast<std::ptrdiff_t>(threads));
+          const bool all = threads == cpus.size();
           points.push_back(walk_point(cpu_node, memory_node, mix, workers, wanted,
-                                      rank_of(mix, threads == cpus.size(), local)));
+                                      rank_of(mix, threads, all, near)));
+          points.back().of_matrix = all && is_basic(mix);
         }
       }
     }
@@ -143,7 +148,9 @@ std::vector<Point> list_points(const Scope& scope) {
 
 }  // namespace
 
-const Experiment kExperiment{
-    kName, "bandwidth by node, mix of reads and writes, and threads", kParameters, {}, list_points};
+const Experiment kExperiment{kName,       "bandwidth by node, mix of reads and writes, and threads",
+                             kParameters, {},
+                             list_points, 4,
+                             true};
 
 }  // namespace headrace::experiment_bandwidth

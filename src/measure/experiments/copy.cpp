@@ -21,6 +21,7 @@
 #include "measure/experiments/experiments.h"
 #include "measure/instruments/copy_loop.h"
 #include "measure/instruments/worker_pool.h"
+#include "measure/session/alike.h"
 
 namespace headrace::experiment_copy {
 
@@ -124,7 +125,11 @@ struct CopyChoice {
 
 CopyChoice choice_of(const Scope& scope, const CpuSet& cpus) {
   CopyChoice choice{.engines = scope.words("engine"), .threads = scope.numbers("threads")};
-  if (choice.engines.empty()) choice.engines = CopyLoop::all();
+  if (choice.engines.empty()) {
+    // What kernels another host's CPUs have is not known.
+    choice.engines =
+        scope.here ? CopyLoop::all() : std::vector<std::string>{std::string(kReference), "cpu"};
+  }
   choice.threads_asked = !choice.threads.empty();
   if (!choice.threads_asked) {
     for (const std::size_t count : thread_counts(cpus.size())) choice.threads.push_back(count);
@@ -167,6 +172,7 @@ void add_pair(std::vector<Point>& points, const Scope& scope, CopySetting settin
   const CpuSet cpus = usable_cpus(setting.cpu_node);
   const CopyChoice choice = choice_of(scope, cpus);
   const bool local = setting.from == setting.to;
+  const bool near = distance_of(scope.machine, *setting.from, *setting.to) == "near";
   for (const std::string& engine : choice.engines) {
     const bool usual = engine == kReference || engine == "cpu";
     if (!usual && !all) continue;
@@ -177,8 +183,11 @@ void add_pair(std::vector<Point>& points, const Scope& scope, CopySetting settin
         setting.cold = cold;
         if (!cold && !all) continue;
         const bool wanted = usual && cold && bytes >= 64_KiB && bytes <= 64_MiB;
-        const unsigned rank = wanted ? (local ? 2 : 3) : 4;
+        const bool large = engine == "cpu" && cold && (bytes == 1_MiB || bytes == 64_MiB);
         for (const std::uint64_t threads : choice.threads) {
+          // Between memories near each other first, by all cores.
+          const bool first = large && near && threads == cpus.size();
+          const unsigned rank = first ? 1 : wanted ? (local ? 2 : 3) : 4;
           const bool between = threads > 1 && threads < cpus.size();
           if (!all && !choice.threads_asked && between) continue;
           const bool hot = fits_caches(scope.machine, bytes, cpus, threads);
@@ -193,7 +202,7 @@ void add_pair(std::vector<Point>& points, const Scope& scope, CopySetting settin
 std::vector<Point> list_points(const Scope& scope) {
   const bool asked = scope.asks("from") || scope.asks("to");
   // Chosen before anything is timed: the race takes longer than a sample.
-  (void)chosen_copy_kernel();
+  if (scope.here) (void)chosen_copy_kernel();
   std::vector<Point> points;
   for (const Node* from : memory_nodes(scope.machine)) {
     for (const Node* to : memory_nodes(scope.machine)) {
@@ -214,14 +223,13 @@ Point copy_point(const Machine& machine, const CopySetting& setting, Row row, un
   point.row = std::move(row);
   point.rank = rank;
   point.memory = {setting.to->id, PageSize::transparent};
-  // Mapping both sides, some 3 GB/s by each of the CPUs that touch them, of which more than eight
-  // gain little; and three samples, of which each copies once at least.
+  // Three samples, of which each copies once at least.
   const auto ns = [](Bytes bytes, double per_ns) {
     return Nanoseconds{static_cast<std::int64_t>(static_cast<double>(bytes.value) / per_ns)};
   };
-  const std::size_t touching = std::clamp<std::size_t>(usable_cpus(setting.cpu_node).size(), 1, 8);
-  point.cost = kCopyingTime + ns(*area, 1.5 * static_cast<double>(touching)) +
-               3 * std::max(kCopyingTime, ns(setting.bytes, 4));
+  point.cost = kCopyingTime + 3 * std::max(kCopyingTime, ns(setting.bytes, 4));
+  point.setup = {.name = fmt::format("copied {} {}", raw(setting.from->id), area->value),
+                 .cost = touching(*area * 2, usable_cpus(setting.cpu_node).size())};
   point.prepare = [setting, area = *area](BufferPool& buffers,
                                           Random&) -> Result<std::unique_ptr<Probe>> {
     HEADRACE_TRY(const CopyLoop loop, CopyLoop::find(setting.engine));
@@ -232,10 +240,10 @@ Point copy_point(const Machine& machine, const CopySetting& setting, Row row, un
   return point;
 }
 
-const Experiment kExperiment{kName,
-                             "copying by cores: engine, size, threads, nodes, cold and hot",
-                             kParameters,
-                             {},
-                             list_points};
+const Experiment kExperiment{
+    kName,       "copying by cores: engine, size, threads, nodes, cold and hot",
+    kParameters, {},
+    list_points, 3,
+    true};
 
 }  // namespace headrace::experiment_copy

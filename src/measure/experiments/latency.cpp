@@ -5,6 +5,7 @@
 // do (the window from one page to all); and where do the caches end (the size of the working set).
 #include <algorithm>
 #include <array>
+#include <limits>
 
 #include "core/fail.h"
 #include "measure/experiments/experiments.h"
@@ -30,6 +31,10 @@ constexpr Bytes kLeastChased = 64_MiB;
 // Per repetition: long against the clock and a stray interrupt, short against the drift of a shared
 // machine.
 constexpr Nanoseconds kChaseTime = std::chrono::milliseconds{10};
+
+// The index of the buffer with the cycle: no other experiment counts so far,
+// `loaded` has the one behind it.
+constexpr std::size_t kCycle = std::numeric_limits<std::size_t>::max() - 1;
 
 class Chase final : public Probe {
  public:
@@ -84,16 +89,27 @@ Point chase_point(const Place& place, Bytes bytes, Bytes window, PageSize pages,
                         std::string(page_word(pages))},
                        "ns");
   point.row.flags = place.flags;
-  // Making the cycle costs some 40 ns per line, touching 0.3 ns per byte.
-  point.cost =
-      3 * kChaseTime + std::chrono::milliseconds{2} + Nanoseconds{bytes.value * 40 / kLine};
+  // The cycle through the whole buffer lies in one of its own and is the same
+  // for all CPUs.
+  const bool whole = bytes == place.buffer && window.value == 0;
+  point.of_matrix = whole;
+  // Making a cycle costs some 40 ns per line.
+  const Nanoseconds linking{static_cast<std::int64_t>(bytes.value * 40 / kLine)};
+  const Nanoseconds touched = touching(place.buffer, 8);
+  point.cost = 3 * kChaseTime + std::chrono::milliseconds{2} + (whole ? Nanoseconds{0} : linking);
+  point.setup = {.name = whole ? "cycle" : "chased", .cost = whole ? touched + linking : touched};
   point.prepare = [=](BufferPool& buffers, Random& random) -> Result<std::unique_ptr<Probe>> {
-    HEADRACE_TRY(const auto memory, buffers.get(point.memory, 0, place.buffer));
+    const std::size_t index = whole ? kCycle : 0;
+    HEADRACE_TRY(const auto memory, buffers.get(point.memory, index, place.buffer));
     const auto area = memory.first(bytes.value);
-    void* start = nullptr;
-    // By the CPU that will chase: what it writes last it has in its caches, as a program would.
-    HEADRACE_TRY_STATUS(
-        run_pinned({place.cpu}, [&](std::size_t) { start = make_cycle(area, window, random); }));
+    void* none = nullptr;
+    void*& start = whole ? buffers.note(point.memory, index) : none;
+    // By the CPU that will chase: what it writes last it has in its caches, as
+    // a program would.
+    if (start == nullptr) {
+      HEADRACE_TRY_STATUS(
+          run_pinned({place.cpu}, [&](std::size_t) { start = make_cycle(area, window, random); }));
+    }
     const bool asked = pages != PageSize::base && bytes >= 2_MiB;
     return std::make_unique<Chase>(place.cpu, start, asked ? BufferPool::huge_part(memory) : -1);
   };
@@ -137,10 +153,10 @@ std::vector<Point> list_points(const Scope& scope) {
 
 }  // namespace
 
-const Experiment kExperiment{kName,
-                             "idle load-to-use latency by node, window, page and working-set size",
-                             kParameters,
-                             {},
-                             list_points};
+const Experiment kExperiment{
+    kName,       "idle load-to-use latency by node, window, page and working-set size",
+    kParameters, {},
+    list_points, 4,
+    true};
 
 }  // namespace headrace::experiment_latency

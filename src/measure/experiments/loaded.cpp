@@ -1,12 +1,15 @@
 // Loaded latency: a pointer chase on one CPU while others load a memory with a mix of traffic that
 // is slowed down by a delay.
 //
-// The value is the mean latency of the chase; the details give its percentiles and the bandwidth
-// that the traffic really reached meanwhile, which is the axis to draw it against: what a delay
-// gives depends on the machine and says nothing. Observer, its data, the traffic and the traffic's
-// data each have a node. By default the points are: traffic from the observer's node to the
-// observer's memory; to memory of another kind; and traffic from another node's CPUs. A session
-// that asks for a node of the traffic lists every combination.
+// The value is the mean latency of the chase; the details give its percentiles
+// and the bandwidth that the traffic really reached meanwhile, which is the
+// axis to draw it against: what a delay gives depends on the machine and says
+// nothing. Observer, its data, the traffic and the traffic's data each have a
+// node. By default the points are: traffic from the observer's node to the
+// observer's memory; to memory of another kind; and traffic from another node's
+// CPUs. A session that asks for a node of the traffic lists every combination.
+#include <fmt/core.h>
+
 #include <algorithm>
 #include <array>
 #include <limits>
@@ -53,6 +56,8 @@ struct LoadedSetting {
   const Node* traffic_data = nullptr;
   const Mix* mix = nullptr;
   std::uint64_t delay = 0;  // ns
+  bool near = false;        // the data is, to the observer
+  CpuSet cpus = {};         // the observer's first
 
   bool together() const { return observer == traffic && data == traffic_data; }
 };
@@ -107,7 +112,7 @@ CpuSet cpus_of(const Machine& machine, const LoadedSetting& setting) {
 }
 
 unsigned rank_of(const LoadedSetting& setting) {
-  const bool local = setting.observer == setting.data;
+  const bool local = setting.near;
   const bool read = setting.mix->name == "read";
   const bool other = setting.mix->name == "1:1";
   const unsigned between =
@@ -125,7 +130,7 @@ Row loaded_row(const LoadedSetting& setting) {
 
 Point loaded_point(const Machine& machine, const LoadedSetting& setting) {
   Row row = loaded_row(setting);
-  const CpuSet cpus = cpus_of(machine, setting);
+  const CpuSet& cpus = setting.cpus;
   if (cpus.size() < 2) {
     return without(std::move(row), "one CPU cannot observe and load at once");
   }
@@ -139,6 +144,9 @@ Point loaded_point(const Machine& machine, const LoadedSetting& setting) {
   point.rank = rank_of(setting);
   point.memory = {setting.data->id, PageSize::transparent};
   point.cost = 4 * kObserveTime;
+  point.setup = {.name = fmt::format("loaded {}", raw(setting.traffic_data->id)),
+                 .cost = touching(chased + moved, cpus.size()) +
+                         Nanoseconds{static_cast<std::int64_t>(chased.value * 40 / kLine)}};
   point.prepare = [=](BufferPool& buffers, Random& random) -> Result<std::unique_ptr<Probe>> {
     HEADRACE_TRY(const auto chain, buffers.get(point.memory, kChainPiece, chased));
     HEADRACE_TRY(const auto traffic,
@@ -172,6 +180,8 @@ void add_curves(std::vector<Point>& points, const Scope& scope, LoadedSetting se
   if (!is_usual(setting) && !scope.asks("traffic_cpu_node") && !scope.asks("traffic_memory_node")) {
     return;
   }
+  setting.near = is_near(scope.machine, *setting.observer, *setting.data);
+  setting.cpus = cpus_of(scope.machine, setting);
   for (const std::string_view mix : kLoadedMixes) {
     setting.mix = find_mix(mix);
     for (const std::uint64_t delay : kDelays) {
@@ -190,7 +200,11 @@ std::vector<Point> list_points(const Scope& scope) {
     for (const Node* data : memories) {
       for (const Node* traffic : observers) {
         for (const Node* traffic_data : memories) {
-          add_curves(points, scope, {observer, data, traffic, traffic_data});
+          add_curves(points, scope,
+                     {.observer = observer,
+                      .data = data,
+                      .traffic = traffic,
+                      .traffic_data = traffic_data});
         }
       }
     }
@@ -200,7 +214,9 @@ std::vector<Point> list_points(const Scope& scope) {
 
 }  // namespace
 
-const Experiment kExperiment{kName, "latency of one core while others load the memory", kParameters,
-                             kDetails, list_points};
+const Experiment kExperiment{kName,       "latency of one core while others load the memory",
+                             kParameters, kDetails,
+                             list_points, 4,
+                             true};
 
 }  // namespace headrace::experiment_loaded

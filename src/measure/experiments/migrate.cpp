@@ -453,14 +453,18 @@ std::vector<Point> list_points(const Scope& scope) {
                                "this process has no CPU near the target"));
     }
     for (const std::size_t threads : thread_counts(cpus.movers.size())) {
+      MigrateSetting setting{.from = from.id, .to = to.id};
+      choose_cpus(scope.machine, setting, cpus, threads);
       for (const Method& method : methods()) {
         for (const std::uint64_t page : {kBasePage, kHugePage}) {
-          MigrateSetting setting{.method = method, .from = from.id, .to = to.id, .page = page};
-          choose_cpus(scope.machine, setting, cpus, threads);
+          setting.method = method;
+          setting.page = page;
           const Node& smaller = *from.capacity < *to.capacity ? from : to;
           points.push_back(
               migrate_point(scope.machine, setting, migrate_row(setting, cpus.node->id), smaller));
-          points.back().rank = rank + rank_of_threads(threads, cpus.movers.size());
+          // As tiers move pages, between memories near each other first.
+          const bool first = rank == 2 && threads == 1 && method.batch == kBatches.back();
+          points.back().rank = first ? 1 : rank + rank_of_threads(threads, cpus.movers.size());
         }
       }
     }
@@ -478,10 +482,10 @@ std::vector<Point> list_points(const Scope& scope) {
 
 }  // namespace
 
-const Experiment kExperiment{kName,
-                             "moving pages between nodes, and what a running program feels of it",
-                             kParameters,
-                             {},
-                             list_points};
+const Experiment kExperiment{
+    kName,       "moving pages between nodes, and what a running program feels of it",
+    kParameters, {},
+    list_points, 2,
+    true};
 
 }  // namespace headrace::experiment_migrate

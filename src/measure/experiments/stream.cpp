@@ -242,8 +242,10 @@ std::vector<Point> list_points(const Scope& scope) {
 
 }  // namespace
 
-const Experiment kExperiment{
-    kName, "STREAM's four kernels, each array on a node of its own", kParameters, {}, list_points};
+const Experiment kExperiment{kName,       "STREAM's four kernels, each array on a node of its own",
+                             kParameters, {},
+                             list_points, 2,
+                             true};
 
 }  // namespace headrace::experiment_stream
 

@@ -42,14 +42,19 @@ class Decision {
   std::atomic<std::uint32_t> word_{kNone};
 };
 
+thread_local const CpuSet* as_if_usable = nullptr;
+
 Status not_all_began() {
   return fail(ErrorCode::timed_out, "not all threads began; is the machine busy?");
 }
 
 }  // namespace
 
+AsIfUsable::AsIfUsable(CpuSet cpus) : cpus_(std::move(cpus)) { as_if_usable = &cpus_; }
+AsIfUsable::~AsIfUsable() { as_if_usable = nullptr; }
+
 CpuSet usable_cpus(const Node* node) {
-  CpuSet allowed = allowed_cpus();
+  const CpuSet allowed = as_if_usable != nullptr ? *as_if_usable : allowed_cpus();
   if (node == nullptr) return allowed;
   CpuSet cpus;
   std::ranges::set_intersection(node->cpus, allowed, std::back_inserter(cpus));

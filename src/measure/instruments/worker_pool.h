@@ -33,6 +33,19 @@ class BoundToNode {
   const bool bound_;
 };
 
+// While it lives, the process may use these in the eyes of the calling thread: so that points are
+// listed for a machine that is not here. Nothing may be measured meanwhile.
+class AsIfUsable {
+ public:
+  explicit AsIfUsable(CpuSet cpus);
+  ~AsIfUsable();
+  AsIfUsable(const AsIfUsable&) = delete;
+  AsIfUsable& operator=(const AsIfUsable&) = delete;
+
+ private:
+  const CpuSet cpus_;
+};
+
 // All of `cpus` but `cpu`, in order; last those that share its core: two threads of a core disturb
 // each other without any memory.
 std::vector<unsigned> others_than(const Machine& machine, unsigned cpu, const CpuSet& cpus);

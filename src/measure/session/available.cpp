@@ -1,5 +1,7 @@
 #include "measure/session/available.h"
 
+#include <fmt/core.h>
+
 #include <algorithm>
 #include <bit>
 
@@ -14,6 +16,21 @@ Machine within_free_memory(Machine machine, const HostMemory& host) {
     if (free < *node.capacity / 2) node.capacity = Bytes{std::bit_floor(free.value)};
   }
   return machine;
+}
+
+void refuse_forbidden(std::vector<Point>& points, const HostMemory& host) {
+  for (Point& point : points) {
+    for (const char* name : {"memory_node", "traffic_memory_node", "from", "to", "a", "b", "c"}) {
+      const std::uint64_t* const id = point.row.number(name);
+      if (id == nullptr || !point.row.reason.empty()) continue;
+      const NodeMemory* node = host.find(NodeId{static_cast<std::uint32_t>(*id)});
+      if (node == nullptr || node->allowed) continue;
+      point.row.reason =
+          fmt::format("the cpuset of this process forbids memory of node {}; it may use {}", *id,
+                      host.allowed_list);
+      point.row.add_flag("absent");
+    }
+  }
 }
 
 }  // namespace headrace::session

@@ -32,5 +32,22 @@ TEST(WithinFreeMemory, ACgroupsLimitCountsForEveryNode) {
   EXPECT_EQ(capacity(within_free_memory(two_nodes(), host), 0), 64_GiB) << "nothing is known";
 }
 
+TEST(RefuseForbidden, MemoryOutsideTheCpusetCostsNoTime) {
+  const HostMemory host{.nodes = {{.id = NodeId{0}}, {.id = NodeId{1}, .allowed = false}},
+                        .allowed_list = "0"};
+  const auto on = [](std::uint64_t from, std::uint64_t to) {
+    Point point;
+    point.row.parameters = {{"cpu_node", std::uint64_t{1}}, {"from", from}, {"to", to}};
+    return point;
+  };
+  std::vector<Point> points = {on(0, 0), on(0, 1), on(1, 0), on(0, 1000)};
+  refuse_forbidden(points, host);
+  EXPECT_EQ(points[0].row.reason, "");
+  EXPECT_EQ(points[1].row.reason,
+            "the cpuset of this process forbids memory of node 1; it may use 0");
+  EXPECT_TRUE(points[2].row.has_flag("absent"));
+  EXPECT_EQ(points[3].row.reason, "") << "no memory: a disk";
+}
+
 }  // namespace
 }  // namespace headrace::session

@@ -112,6 +112,10 @@ Point without(Row row, std::string reason) {
   return point;
 }
 
+bool is_near(const Machine& machine, const Node& cpu_node, const Node& memory_node) {
+  return &cpu_node == &memory_node || host_of(machine, memory_node) == &cpu_node;
+}
+
 std::vector<const Node*> nodes_with_cpus(const Machine& machine) {
   std::vector<const Node*> nodes;
   for (const Node& node : machine.nodes) {

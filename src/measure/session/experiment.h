@@ -71,6 +71,9 @@ struct Point {
   // Points with the same memory are measured one after the other, so that it is mapped once.
   MemoryKey memory;
   Comparable comparable;
+  // A cell of a matrix that is wanted whole: without a budget it is measured
+  // for every pair of nodes, though some are alike.
+  bool of_matrix = false;
   std::function<Result<std::unique_ptr<Probe>>(BufferPool& buffers, Random& random)> prepare;
 };
 
@@ -94,6 +97,9 @@ struct Scope {
   // There, past the page cache; made when the first point asks.
   std::shared_ptr<MeasuringFile> file = std::make_shared<MeasuringFile>(machine, directory, true);
 
+  bool here = true;    // false: the machine is another host, of which nothing can be asked
+  bool budget = true;  // false: all there is
+
   bool asks(const std::string& parameter) const { return only.contains(parameter); }
   // The numbers asked for of a parameter, and the words; empty: it is not asked for.
   std::vector<std::uint64_t> numbers(const std::string& parameter) const;
@@ -110,6 +116,8 @@ struct Experiment {
   std::span<const Parameter> parameters;
   std::span<const std::string_view> details;  // that every row with a number has
   std::vector<Point> (*points)(const Scope& scope);
+  unsigned share = 1;       // of a budget, relative to those of others
+  bool alike_once = false;  // pairs of nodes that are alike may be measured once
 };
 
 // How evenly equals share: Jain's index, (sum x)^2 / (n sum x^2), 1 if all have the same, 1/n if
@@ -118,6 +126,8 @@ double fairness(const std::vector<double>& rates);
 
 // A node as a parameter.
 inline ParameterValue id_of(const Node* node) { return std::uint64_t{raw(node->id)}; }
+// Whether the node's memory has no nearer CPUs than those of `cpu_node`.
+bool is_near(const Machine& machine, const Node& cpu_node, const Node& memory_node);
 // The nodes whose CPUs this process may use.
 std::vector<const Node*> nodes_with_cpus(const Machine& machine);
 // The nodes with memory of their own to allocate.

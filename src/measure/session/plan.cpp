@@ -3,6 +3,7 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <map>
 #include <set>
 #include <utility>
 
@@ -13,8 +14,6 @@ namespace {
 
 // The part of the budget that points can have; the rest is for sentinels and statistics.
 constexpr double kForPoints = 0.85;
-// Costs are estimated for so many repetitions.
-constexpr double kRepetitions = 3;
 
 void leave_out(Point& point, const MeasureOptions& options) {
   point.row.reason = fmt::format(
@@ -31,7 +30,7 @@ class Spending {
 
   // In seconds, on top of those added before.
   double of(const Point& point) const {
-    double once = seconds(point.cost) * std::min(1.0, options_.repetitions / kRepetitions);
+    double once = seconds(point.cost) * std::min(1.0, options_.repetitions / kRepetitionsOfCosts);
     if (!made_.contains({point.memory, point.setup.name})) once += seconds(point.setup.cost);
     return once * static_cast<double>(least_mappings(point, options_));
   }
@@ -54,26 +53,55 @@ std::size_t least_mappings(const Point& point, const MeasureOptions& options) {
   return options.rounds.value_or(options.budget ? kFewest : kLooks.front());
 }
 
-void leave_out(std::vector<Point>& points, const MeasureOptions& options) {
+void leave_out(std::vector<Point>& points, const MeasureOptions& options, const Shares& shares) {
   if (!options.budget) return;
+  std::map<std::string, std::vector<Point*>> by_experiment;
   std::vector<Point*> by_rank;
   for (Point& point : points) {
-    if (point.row.reason.empty()) by_rank.push_back(&point);
+    if (!point.row.reason.empty()) continue;
+    by_experiment[point.row.experiment].push_back(&point);
+    by_rank.push_back(&point);
   }
+  if (by_rank.empty()) return;
   // Those of equal rank in the order of the experiment: they lie in one array.
-  std::ranges::sort(by_rank, {}, [](Point* point) { return std::pair(point->rank, point); });
+  const auto order = [](Point* point) { return std::pair(point->rank, point); };
+  std::ranges::sort(by_rank, {}, order);
+  const auto share_of = [&](const std::string& experiment) {
+    const auto found = shares.find(experiment);
+    return found == shares.end() ? 1.0 : static_cast<double>(found->second);
+  };
+  double all_shares = 0;
+  for (const auto& [experiment, own] : by_experiment) all_shares += share_of(experiment);
   const double allowed = seconds(*options.budget) * kForPoints;
   Spending spending(options);
-  std::vector<Point*> out;
-  for (Point* point : by_rank) {
-    if (spending.used() + spending.of(*point) <= allowed) {
+  std::set<Point*> in;
+  const auto take = [&](const std::vector<Point*>& wanted, double most) {
+    for (Point* point : wanted) {
+      if (in.contains(point) || spending.used() + spending.of(*point) > most) continue;
       spending.add(*point);
-    } else {
-      out.push_back(point);
+      in.insert(point);
     }
+  };
+  for (auto& [experiment, own] : by_experiment) {
+    std::ranges::sort(own, {}, order);
+    take(own, spending.used() + allowed * share_of(experiment) / all_shares);
   }
-  if (out.size() == by_rank.size() && !out.empty()) out.erase(out.begin());
-  for (Point* point : out) leave_out(*point, options);
+  take(by_rank, allowed);
+  if (in.empty()) in.insert(by_rank.front());
+  for (Point* point : by_rank) {
+    if (!in.contains(point)) leave_out(*point, options);
+  }
+}
+
+std::vector<Nanoseconds> times_of(const std::vector<Point>& points, const MeasureOptions& options) {
+  Spending spending(options);
+  std::vector<Nanoseconds> times;
+  for (const Point& point : points) {
+    const double before = spending.used();
+    if (point.row.reason.empty()) spending.add(point);
+    times.push_back(Nanoseconds{static_cast<std::int64_t>((spending.used() - before) * 1e9)});
+  }
+  return times;
 }
 
 }  // namespace headrace::session

@@ -1,8 +1,10 @@
-// Which points of a session are measured: those most worth knowing that fit into its time.
-// Single-thread.
+// Which points of a session are measured: those most worth knowing that fit
+// into its time, of which each experiment has a share. Single-thread.
 #pragma once
 
 #include <cstddef>
+#include <map>
+#include <string>
 #include <vector>
 
 #include "headrace/measure.h"
@@ -10,13 +12,25 @@
 
 namespace headrace::session {
 
+inline constexpr double kRepetitionsOfCosts = 3;  // Point::cost is of so many
+
 // How often a point is measured at least. A model gives the same every time.
 std::size_t least_mappings(const Point& point, const MeasureOptions& options);
 
-// Chooses the points that fit, in order of rank, by the estimated time of their rounds; one that
-// does not fit is passed over for smaller ones behind it. The others get a reason. Where nothing
-// fits, the most wanted point stays: it is measured as often as there is time for, and once at
-// least. Without a budget all.
-void leave_out(std::vector<Point>& points, const MeasureOptions& options);
+// Relative, by the name of the experiment; 1 for one that is not there.
+using Shares = std::map<std::string, unsigned>;
+
+// Chooses the points that fit, by the estimated time of their rounds. First
+// each experiment takes its own in order of rank within its share; what shares
+// leave over goes to the others of all in order of rank. One that does not fit
+// is passed over for smaller ones behind it. Those left out get a reason. Where
+// nothing fits, the most wanted point stays: it is measured as often as there
+// is time for, and once at least. Without a budget all.
+void leave_out(std::vector<Point>& points, const MeasureOptions& options,
+               const Shares& shares = {});
+
+// What each point takes in its least mappings, in their order: what several
+// share is counted at the first of them; 0 for those with a reason.
+std::vector<Nanoseconds> times_of(const std::vector<Point>& points, const MeasureOptions& options);
 
 }  // namespace headrace::session

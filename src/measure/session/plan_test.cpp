@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 namespace headrace::session {
 namespace {
 
@@ -67,6 +69,32 @@ TEST(LeaveOut, TheMostWantedStaysHoweverLongItTakes) {
   EXPECT_EQ(measured(points, {.budget = seconds{8}, .rounds = 1, .repetitions = 1}),
             (std::vector<bool>{true, false, true}))
       << "1/3 of three repetitions: 3 s and 1.67 s";
+}
+
+TEST(LeaveOut, EveryExperimentHasItsShare) {
+  using std::chrono::seconds;
+  std::vector<Point> points;
+  for (int i = 0; i < 9; ++i) points.push_back(costing("first", 0, seconds{1}));
+  points.push_back(costing("second", 3, seconds{1}));
+  points.push_back(costing("second", 2, seconds{1}));
+  // 13.6 s for points, four of 3 s: three parts for the first, one for the second.
+  leave_out(points, {.budget = seconds{16}}, {{"first", 3}, {"second", 1}});
+  const auto count = [&](std::string_view experiment) {
+    return std::ranges::count_if(points, [&](const Point& point) {
+      return point.row.experiment == experiment && point.row.reason.empty();
+    });
+  };
+  EXPECT_EQ(count("first"), 3);
+  EXPECT_EQ(count("second"), 1);
+  EXPECT_EQ(points.back().row.reason, "") << "the more wanted one of its own";
+}
+
+TEST(TimesOf, WhatIsSharedIsCountedAtTheFirst) {
+  using std::chrono::seconds;
+  const SharedSetup arrays{.name = "arrays", .cost = seconds{2}};
+  std::vector<Point> points(3, costing("a", 0, seconds{1}, arrays));
+  points[0].row.reason = "left out";
+  EXPECT_EQ(times_of(points, {}), (std::vector<Nanoseconds>{seconds{0}, seconds{9}, seconds{3}}));
 }
 
 }  // namespace

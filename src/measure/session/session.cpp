@@ -10,6 +10,7 @@
 #include "core/fail.h"
 #include "headrace/clock.h"
 #include "headrace/statistics.h"
+#include "measure/session/costs.h"
 #include "measure/session/plan.h"
 #include "measure/session/stopping.h"
 
@@ -33,6 +34,7 @@ class Session {
         random_(random) {
     for (Point& point : points) trials_.push_back({.point = std::move(point)});
     for (const Trial& trial : trials_) {
+      costs_.add(trial.point, options_.repetitions);
       done_ += done(trial);
       total_ += least_mappings(trial.point, options_);
     }
@@ -101,10 +103,16 @@ class Session {
       for (auto& [name, group] : groups) of_memory.push_back(std::move(shuffle(group)));
       shuffle(of_memory);
     }
-    std::vector<Trials> all = joined(shuffle(memories));
-    // The budget may cut the first round: what is wanted most comes first there.
-    if (rounds_ == 0 && options_.budget) std::ranges::stable_sort(all, {}, least_rank);
-    return joined(all);
+    shuffle(memories);
+    // The budget may cut the first round: what is wanted most comes first
+    // there.
+    if (rounds_ == 0 && options_.budget) {
+      for (std::vector<Trials>& memory : memories) std::ranges::stable_sort(memory, {}, least_rank);
+      std::ranges::stable_sort(memories, {}, [](const std::vector<Trials>& memory) {
+        return least_rank(memory.front());
+      });
+    }
+    return joined(joined(memories));
   }
 
   static unsigned least_rank(const Trials& group) {
@@ -131,9 +139,12 @@ class Session {
     const Trials trials = order();
     if (trials.empty()) return false;
     const MemoryKey* memory = nullptr;
+    bool any = false;
     for (Trial* trial : trials) {
       // However small the budget and busy the machine: one is measured, if it can be.
       if (over() || (late() && (measured_any_ || tried_ >= kMostBusy))) return false;
+      if (!fits(*trial)) continue;
+      any = true;
       if (memory == nullptr || *memory != trial->point.memory) buffers_.clear();
       memory = &trial->point.memory;
       if (clock_.now() - checked_ > kBetweenChecks) check_noise();
@@ -143,7 +154,31 @@ class Session {
       context_.progress(done_, total_);
     }
     buffers_.clear();
-    return true;
+    return any;
+  }
+
+  std::size_t index_of(const Trial& trial) const {
+    return static_cast<std::size_t>(&trial - trials_.data());
+  }
+
+  // Whether there is time for it, as far as is known by now. One that was not
+  // measured yet must leave the time for what was begun, and for what is wanted
+  // more, in their least mappings: where all takes longer than was estimated,
+  // fewer points are measured, and not all of them once.
+  bool fits(const Trial& trial) const {
+    if (!options_.budget || !measured_any_) return true;
+    const Nanoseconds left = *options_.budget - spent();
+    if (!trial.mappings.empty()) return costs_.of(index_of(trial)) <= left;
+    Nanoseconds needed{0};
+    for (const Trial& other : trials_) {
+      const std::size_t least = least_mappings(other.point, options_);
+      if (!can_more(other) || other.mappings.size() >= least) continue;
+      const bool before =
+          std::pair(other.point.rank, &other) <= std::pair(trial.point.rank, &trial);
+      if (other.mappings.empty() && !before) continue;
+      needed += costs_.of(index_of(other)) * (least - other.mappings.size());
+    }
+    return needed <= left;
   }
 
   // The mappings it has of those that it must have, which is what progress counts.
@@ -159,7 +194,9 @@ class Session {
 
   void measure(Trial& trial) {
     ++tried_;
+    const Nanoseconds begin = clock_.now();
     auto mapping = measure_once(trial.point);
+    costs_.learn(index_of(trial), clock_.now() - begin);
     if (!mapping) {
       // A busy moment is no property of the point: the next round tries again.
       const bool busy = mapping.error().code == ErrorCode::timed_out;
@@ -240,6 +277,7 @@ class Session {
   const ExperimentContext& context_;
   std::vector<Trial> trials_;
   BufferPool buffers_;
+  Costs costs_;
   Noise noise_;
   Random random_;
   Nanoseconds begin_{0};

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <numeric>
+#include <thread>
 
 namespace headrace::session {
 namespace {
@@ -102,6 +103,28 @@ TEST_F(SessionTest, SomethingIsMeasuredHoweverLittleTimeThereIs) {
   for (int i = 0; i < 9; ++i) many.push_back(scripted(std::to_string(i), busy));
   run(std::move(many));
   EXPECT_EQ(busy.prepared, 3u) << "it does not try for ever";
+}
+
+// Each takes ten times what was estimated: those wanted most are measured three times, not all
+// once.
+TEST_F(SessionTest, WhatTakesLongerThanEstimatedLeavesOthersOut) {
+  options_ = {.budget = std::chrono::milliseconds{700}, .rounds = 3, .noise_checks = false};
+  Script values{.values = {10}};
+  std::vector<Point> points;
+  for (unsigned i = 0; i < 20; ++i) {
+    Point point = scripted(std::to_string(i), values);
+    point.rank = i;
+    point.cost = std::chrono::milliseconds{3};
+    point.prepare = [prepare = point.prepare](BufferPool& buffers, Random& random) {
+      std::this_thread::sleep_for(std::chrono::milliseconds{30});
+      return prepare(buffers, random);
+    };
+    points.push_back(std::move(point));
+  }
+  const auto rows = run(std::move(points));
+  EXPECT_TRUE(rows.front().value);
+  EXPECT_TRUE(rows.back().has_flag("left_out")) << "20 x 3 x 30 ms are 1.8 s";
+  EXPECT_LE(values.prepared, 24u) << "700 ms hold 23 of them";
 }
 
 TEST_F(SessionTest, RoundsThatAreAskedForAreJustSoMany) {

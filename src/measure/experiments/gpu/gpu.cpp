@@ -318,10 +318,9 @@ std::vector<Point> list_points(const Scope& scope) {
 
 }  // namespace
 
-const Experiment kExperiment{kName,
-                             "copies to, from and between GPUs, small ones, latencies, pinning",
-                             kParameters,
-                             {},
-                             list_points};
+const Experiment kExperiment{
+    kName,       "copies to, from and between GPUs, small ones, latencies, pinning",
+    kParameters, {},
+    list_points, 2};
 
 }  // namespace headrace::experiment_gpu

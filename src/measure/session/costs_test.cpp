@@ -1,0 +1,43 @@
+#include "measure/session/costs.h"
+
+#include <gtest/gtest.h>
+
+namespace headrace::session {
+namespace {
+
+using std::chrono::milliseconds;
+
+Point point(std::string experiment, Nanoseconds cost, SharedSetup setup = {}) {
+  Point made;
+  made.row.experiment = std::move(experiment);
+  made.cost = cost;
+  made.setup = std::move(setup);
+  return made;
+}
+
+TEST(CostsTest, AreLearnedFromThePointThenItsExperimentThenAll) {
+  Costs costs;
+  costs.add(point("a", milliseconds{10}), 3);
+  costs.add(point("a", milliseconds{20}), 3);
+  costs.add(point("b", milliseconds{40}), 3);
+  costs.add(point("b", milliseconds{30}), 1);
+  EXPECT_EQ(costs.of(0), milliseconds{10});
+  EXPECT_EQ(costs.of(3), milliseconds{10}) << "one repetition of three";
+  costs.learn(0, milliseconds{30});
+  costs.learn(0, milliseconds{50});
+  EXPECT_EQ(costs.of(0), milliseconds{40}) << "its own";
+  EXPECT_EQ(costs.of(1), milliseconds{80}) << "four times what was estimated";
+  EXPECT_EQ(costs.of(2), milliseconds{160}) << "no other of its experiment";
+  costs.learn(3, milliseconds{10});
+  EXPECT_EQ(costs.of(2), milliseconds{40}) << "as estimated there";
+}
+
+TEST(CostsTest, WhatPointsShareFallsOnAllOfThem) {
+  Costs costs;
+  const SharedSetup arrays{.name = "arrays", .cost = milliseconds{100}};
+  for (int i = 0; i < 4; ++i) costs.add(point("a", milliseconds{10}, arrays), 3);
+  EXPECT_EQ(costs.of(2), milliseconds{35});
+}
+
+}  // namespace
+}  // namespace headrace::session

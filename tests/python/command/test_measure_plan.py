@@ -1,0 +1,84 @@
+"""headrace measure --dry-run: the plan of machines that are not here, as tables."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import headrace
+
+Run = Callable[..., "subprocess.CompletedProcess[str]"]
+Golden = Callable[[str, str], None]
+
+
+@pytest.mark.parametrize(("name", "how"), [
+    ("60s", ["--budget", "60s"]), ("5m", ["--budget", "5m"]), ("full", ["--full"]),
+])  # fmt: skip
+def test_the_plan_of_sixteen_nodes(run: Run, golden: Golden, name: str, how: list[str]) -> None:
+    result = run("measure", "--dry-run", "--from", "xeon-max", *how)
+    assert (result.returncode, result.stderr) == (0, "")
+    golden(f"measure_plan_xeon_max_{name}.txt", result.stdout)
+
+
+def epyc() -> dict[str, Any]:
+    """Two sockets of 12 nodes, 16 CPUs and a cache each: 384 CPUs."""
+    cpus = [list(range(16 * node, 16 * node + 16)) for node in range(24)]
+    return {
+        "schema_version": headrace.SCHEMA_VERSION,
+        "name": "epyc-384",
+        "nodes": [
+            {"id": node, "kind": "dram", "reason": "test", "capacity_bytes": 64 << 30,
+             "name": f"node {node}", "cpus": cpus[node], "socket": node // 12}
+            for node in range(24)
+        ],
+        "caches": [{"level": 3, "size_bytes": 32 << 20, "cpus": each} for each in cpus],
+        "engines": [],
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(("name", "how"), [("60s", ["--budget", "60s"]), ("full", ["--full"])])
+def test_the_plan_of_384_cpus(
+    run: Run, golden: Golden, tmp_path: Path, name: str, how: list[str]
+) -> None:
+    (tmp_path / "epyc.json").write_text(json.dumps(epyc()))
+    result = run("measure", "--dry-run", "--from", "epyc.json", *how)
+    assert (result.returncode, result.stderr) == (0, "")
+    golden(f"measure_plan_384_cpus_{name}.txt", result.stdout)
+
+
+def test_the_plan_as_json_counts_what_it_says(run: Run) -> None:
+    result = run("measure", "--dry-run", "--from", "xeon-max", "--json")
+    plan = json.loads(result.stdout)
+    assert plan["machine"] == "xeon-max" and plan["launches"] == 1
+    assert sum(point["seconds"] for point in plan["points"]) == pytest.approx(plan["seconds"])
+    assert plan["seconds"] <= 60
+    for point in plan["points"]:
+        assert bool(point["reason"]) == (point["seconds"] == 0)
+    alone = [p for p in plan["points"] if p["experiment"] == "latency" and not p["reason"]]
+    assert any("cpu_node=1 memory_node=9" in point["stands_for"] for point in alone)
+
+
+def test_this_host_has_a_plan_too(run: Run) -> None:
+    result = run("measure", "latency", "--dry-run", "--budget", "20s")
+    assert result.returncode == 0 and result.stdout.startswith("experiment")
+    refused = run("measure", "--from", "xeon-max")
+    assert refused.returncode == 2 and "give --dry-run" in refused.stderr
+
+
+def test_naming_a_node_asks_for_all_pairs() -> None:
+    machine = headrace.Machine.load("xeon-max")
+    only = {"pages": "huge", "window": "all"}
+    some = headrace.plan_session(machine, experiments=["latency"], only=only, budget=None)
+    named = headrace.plan_session(
+        machine, experiments=["latency"], only={**only, "cpu_node": 3}, budget=None
+    )
+    assert not any(point.row.stands_for for point in named)
+    assert {point.row.parameters["memory_node"] for point in named} == set(range(16))
+    matrix = [p for p in some if p.row.parameters["bytes"] == max(
+        q.row.parameters["bytes"] for q in some)]  # fmt: skip
+    assert len(matrix) == 8 * 16
