@@ -87,6 +87,9 @@ std::map<std::string, std::string> conditions(const Machine& machine,
           {"cpus", to_string(usable_cpus())}};
 }
 
+// Values of a parameter that an error lists.
+constexpr std::size_t kMostValues = 12;
+
 std::string in_words(const ParameterValue& value) {
   return std::visit([](const auto& v) { return fmt::format("{}", v); }, value);
 }
@@ -119,6 +122,41 @@ std::string what_is_asked(const MeasureOptions& options) {
     words.push_back(experiment + (only.empty() ? " is here" : " has " + in_words(only)));
   }
   return fmt::format("{}", fmt::join(words, " or of "));
+}
+
+// "; bytes is 64 KiB or 16 MiB": which values there are of the parameters that are asked for, in
+// the order of appearance.
+std::string what_there_is(const std::vector<Selection>& selections, Scope scope) {
+  std::map<std::string, std::vector<std::string>> values;
+  for (const Selection& selection : selections) {
+    if (selection.only.empty()) continue;
+    scope.only = {};
+    const auto experiment =
+        std::ranges::find(kExperiments, selection.experiment, &Experiment::name);
+    for (const Point& point : (*experiment)->points(scope)) {
+      for (const auto& [name, value] : point.row.parameters) {
+        if (!selection.only.contains(name)) continue;
+        const auto* const number = std::get_if<std::uint64_t>(&value);
+        std::string word = number != nullptr && (name == "bytes" || name == "window")
+                               ? to_string(Bytes(*number))
+                               : in_words(value);
+        std::vector<std::string>& known = values[name];
+        if (std::ranges::find(known, word) == known.end()) known.push_back(std::move(word));
+      }
+    }
+  }
+  std::string words;
+  for (auto& [name, known] : values) {
+    if (known.size() > kMostValues) {
+      known.resize(kMostValues);
+      known.emplace_back("others");
+    }
+    const std::string last = known.back();
+    known.pop_back();
+    words += known.empty() ? fmt::format("; {} is {}", name, last)
+                           : fmt::format("; {} is {} or {}", name, fmt::join(known, ", "), last);
+  }
+  return words;
 }
 
 std::vector<Selection> selections_of(const MeasureOptions& options) {
@@ -197,8 +235,8 @@ Result<std::vector<Point>> points_of(const Machine& machine, const MeasureOption
   }
   if (!points.empty()) return points;
   return fail(ErrorCode::invalid,
-              "no point of {}; headrace measure --list and a run without it show what there is",
-              what_is_asked(options));
+              "no point of {}{}; headrace measure --list and a run without it show what there is",
+              what_is_asked(options), what_there_is(selections, scope));
 }
 
 Shares shares() {

@@ -33,7 +33,7 @@ def command(
         typer.Option(
             "--only",
             metavar="NAME=VALUE,...",
-            help="Only points with these: mix=read; a=hbm,b=dram.",
+            help="Only points with these: mix=read; a=hbm,b=dram; bytes=16MiB.",
         ),
     ] = None,
     budget: Annotated[
@@ -121,7 +121,7 @@ class Options:
 
     def check(self) -> None:
         """Complains before the work."""
-        parse.settings(self.only)
+        parse.settings(self.only, parse.SIZES)
         parse.share(self.width)
         if self.seed > _LARGEST_SEED:
             raise headrace.InvalidError(f"seed {self.seed} has over 63 bits; give a smaller one")
@@ -209,7 +209,7 @@ def measure_here(
         profile = headrace.measure(
             machine,
             experiments=options.names,
-            only=parse.settings(options.only),
+            only=parse.settings(options.only, parse.SIZES),
             budget=seconds,
             width=parse.share(options.width),
             rounds=options.mappings(),

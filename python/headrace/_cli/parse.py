@@ -53,14 +53,23 @@ def duration(text: str) -> float:
     return float(match[1]) * {"": 1, "ms": 1e-3, "s": 1, "m": 60, "h": 3600}[match[2].lower()]
 
 
-def settings(text: str | None) -> dict[str, int | str]:
-    """A list of NAME=VALUE, separated by commas; values of digits are numbers."""
+#: Parameters of rows that are printed as sizes, and may be asked for so.
+SIZES = ("bytes", "window")
+
+
+def settings(text: str | None, sizes: Sequence[str] = ()) -> dict[str, int | str]:
+    """A list of NAME=VALUE, separated by commas; values of digits are numbers, those of `sizes` may
+    have units.
+    """
     found: dict[str, int | str] = {}
     for part in words(text):
         name, equals, value = part.partition("=")
         if not (name and equals and value):
             raise InvalidError(f"'{part}' sets nothing; write mix=read,threads=2")
-        found[name] = int(value) if _NUMBER.fullmatch(value) else value
+        if name in sizes and _SIZE.fullmatch(value.strip()):
+            found[name] = size(value)
+        else:
+            found[name] = int(value) if _NUMBER.fullmatch(value) else value
     return found
 
 

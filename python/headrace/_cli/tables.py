@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import headrace
-from headrace._cli import output
+from headrace._cli import output, parse
 from headrace._profile import conventions
 
 
@@ -109,7 +109,7 @@ def _same(rows: list[headrace.Row], column: str) -> bool:
 
 
 def _parameter(name: str, setting: int | str | None) -> str:
-    if name in ("bytes", "window") and isinstance(setting, int):
+    if name in parse.SIZES and isinstance(setting, int):
         text: str = headrace.format_bytes(setting)
         return text
     return "" if setting is None else str(setting)

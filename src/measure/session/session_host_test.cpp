@@ -38,10 +38,22 @@ TEST(MeasureTest, OnlyThePointsAskedForAreRows) {
   for (const Row& row : profile->rows) {
     EXPECT_NE(row.key().find("mix=read threads=1"), std::string::npos);
   }
+}
+
+TEST(MeasureTest, WhatThereIsNotNamesWhatThereIs) {
+  const Machine machine = Machine::discover().value();
   const auto none = measure(machine, {.only = {{"mix", "reed"}}});
+  ASSERT_FALSE(none);
   EXPECT_EQ(none.error().code, ErrorCode::invalid);
-  EXPECT_NE(none.error().message.find("no point of any experiment has mix=reed"),
-            std::string::npos);
+  EXPECT_NE(none.error().message.find("no point of any experiment has mix=reed; mix is read, "),
+            std::string::npos)
+      << none.error().message;
+  const auto size =
+      measure(machine, {.experiments = {"latency"}, .only = {{"bytes", std::uint64_t{7}}}});
+  ASSERT_FALSE(size);
+  EXPECT_NE(size.error().message.find("has bytes=7; bytes is "), std::string::npos)
+      << size.error().message;
+  EXPECT_NE(size.error().message.find(" KiB"), std::string::npos) << size.error().message;
 }
 
 TEST(MeasureTest, SelectionsWithoutAPointAreAllNamed) {
@@ -53,7 +65,9 @@ TEST(MeasureTest, SelectionsWithoutAPointAreAllNamed) {
   ASSERT_FALSE(none);
   EXPECT_EQ(none.error().code, ErrorCode::invalid);
   EXPECT_TRUE(none.error().message.starts_with(
-      "no point of copy has state=tepid or of bandwidth has mix=reed|rite; "))
+      "no point of copy has state=tepid or of bandwidth has mix=reed|rite; mix is read, "))
+      << none.error().message;
+  EXPECT_NE(none.error().message.find("; state is cold"), std::string::npos)
       << none.error().message;
 }
 

@@ -15,6 +15,7 @@ import pytest
 from staged import POINT, press_ctrl_c
 
 import headrace
+from headrace._cli import parse
 from headrace._run.launches import measure_again
 
 T = TypeVar("T")
@@ -28,6 +29,30 @@ def test_help_and_list(run: Run, golden: Callable[[str, str], None]) -> None:
     assert (result.returncode, result.stderr) == (0, "")
     golden("help/measure.txt", result.stdout)
     golden("measure_list.txt", run("measure", "--list").stdout)
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("bytes=16MiB,mix=read", {"bytes": 16 << 20, "mix": "read"}),
+        ("bytes=4096", {"bytes": 4096}),
+        ("bytes=64 KiB,window=1GiB", {"bytes": 65536, "window": 1 << 30}),  # as tables print them
+        ("window=all", {"window": "all"}),
+        ("threads=2,mix=2:1", {"threads": 2, "mix": "2:1"}),
+        ("kernel=1k", {"kernel": "1k"}),  # no size
+    ],
+)
+def test_points_are_asked_for_as_they_are_printed(text: str, found: dict[str, object]) -> None:
+    assert parse.settings(text, parse.SIZES) == found
+
+
+def test_what_there_is_not_names_what_there_is(run: Run) -> None:
+    for experiment, only, told in (
+        ("latency", "bytes=5KiB", "no point of latency has bytes=5120; bytes is "),
+        ("bandwidth", "mix=reed", "no point of bandwidth has mix=reed; mix is read, "),
+    ):
+        result = run("measure", experiment, "--only", only)
+        assert result.returncode == 2 and result.stderr.startswith(f"headrace: {told}"), result
 
 
 def test_a_profile_is_a_machine_that_can_be_compared(run: Run, tmp_path: Path) -> None:
