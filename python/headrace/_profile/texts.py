@@ -7,7 +7,7 @@ Layouts as their public logs show them, written anew; numbers in their conventio
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 import headrace
 from headrace._profile import conventions
@@ -36,8 +36,19 @@ def as_mlc(profile: headrace.Profile) -> str:
         raise headrace.AbsentError(
             "the profile has neither latencies nor bandwidths; measure latency and bandwidth"
         )
+    return "\n".join([_headrace(profile, complete(profile.rows)), *parts])
+
+
+def _headrace(profile: headrace.Profile, rows: Iterable[headrace.Row]) -> str:
+    """The first lines: who says it, and what it rests on."""
     whose = "published figures" if profile.published else "measured"
-    return f"Headrace: {profile.machine.name}, {whose}\n\n" + "\n".join(parts)
+    bases = {row.basis for row in rows if row.median is not None}
+    if "emulated" in bases:
+        most = "figures" if bases == {"emulated"} else "some of the figures"
+        whose = f"emulated: {most} are of a device made of software, no speed of hardware"
+    elif "modelled" in bases:
+        whose = "modelled"
+    return f"Headrace: {profile.machine.name}, {whose}\n"
 
 
 def _pair(row: headrace.Row, start: str = "cpu_node", end: str = "memory_node") -> Pair | None:
@@ -142,6 +153,8 @@ def as_nvbandwidth(profile: headrace.Profile) -> str:
         and row.median is not None and (pair := _pair(row, "from", "to")) is not None
     ]  # fmt: skip
     parts = list(_gpu_tests(profile))
+    used = [row for row in complete(profile.rows) if row.experiment == "gpu"]
+    used += [row for row, _ in rows]
     for engine in dict.fromkeys(str(row.parameters["engine"]) for row, _ in rows):
         of_engine = [(row, pair) for row, pair in rows if row.parameters["engine"] == engine]
         size = max(int(row.parameters["bytes"]) for row, _ in of_engine)
@@ -153,7 +166,7 @@ def as_nvbandwidth(profile: headrace.Profile) -> str:
         parts.append(_copies(engine, size, cells))
     if not parts:
         raise headrace.AbsentError("the profile has no cold copies; measure copy or gpu")
-    return "\n".join(parts)
+    return "\n".join([_headrace(profile, used), *parts])
 
 
 #: By direction of pinned copies the tool's test cases: name, how it draws the way, and the detail
@@ -193,8 +206,9 @@ def _gpu_tests(profile: headrace.Profile) -> Iterator[str]:
             if row.parameters.get("bytes", 0) == size
         }
         if cells:
-            yield _gpu_test(f"{name}_{mover.lower()}", f"memcpy {mover} {way} bandwidth (GB/s)",
-                            cells)  # fmt: skip
+            yield f"Buffers of {headrace.format_bytes(size)}.\n" + _gpu_test(
+                f"{name}_{mover.lower()}", f"memcpy {mover} {way} bandwidth (GB/s)", cells
+            )
     latencies = {
         _gpu_pair(row, gpus): row.median or 0
         for row in rows

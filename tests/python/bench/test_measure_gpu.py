@@ -51,4 +51,8 @@ def test_every_row_is_emulated_and_exported(run: Run, tmp_path: Path) -> None:
     parts = profile_parts(json.loads(out.read_text()))
     assert parts["rests_on"]["level"] == "emulation"
     exported = run("export", str(out), "--as", "nvbandwidth").stdout
-    assert exported.startswith("Running host_to_device_memcpy_ce.\nmemcpy CE CPU(row) -> GPU")
+    head, _, rest = exported.partition("\n\n")
+    assert head.startswith("Headrace: ") and "emulated: figures are of a device made of" in head
+    size, _, rest = rest.partition("\n")
+    assert size == "Buffers of 64 KiB."
+    assert rest.startswith("Running host_to_device_memcpy_ce.\nmemcpy CE CPU(row) -> GPU")

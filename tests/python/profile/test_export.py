@@ -16,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import headrace
-from headrace._profile import exports
+from headrace._profile import exports, texts
 
 Run = Callable[..., "subprocess.CompletedProcess[str]"]
 
@@ -90,6 +90,20 @@ def test_each_bound_says_what_it_is(run: Run, tmp_path: Path) -> None:
     assert [line["launches"] for line in lines] == ["1", "1", "3", "6"]
     again = headrace.Profile.load(tmp_path / "p.json")
     assert [row["interval"] for row in json.loads(again.to_json())["rows"]] == words
+
+
+@pytest.mark.parametrize(
+    ("emulated", "told"),
+    [(all, "emulated: figures are of a device made of software"),
+     (any, "emulated: some of the figures are of"), (None, ", measured\n")],
+)  # fmt: skip
+def test_what_is_emulated_leaves_with_its_mark(emulated: Any, told: str) -> None:
+    document = documents.profile()
+    rows = [row for row in document["rows"] if row["experiment"] in ("gpu", "copy")]
+    for row in rows if emulated is all else rows[:1] if emulated is any else []:
+        row["basis"] = "emulated"
+    profile = headrace.Profile.from_json(json.dumps(document))
+    assert told in texts.as_nvbandwidth(profile).partition("\n\n")[0] + "\n"
 
 
 def test_csv_has_every_row_and_number(run: Run, folder: Path) -> None:
