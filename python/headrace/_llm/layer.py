@@ -91,7 +91,9 @@ def budget(load: Load, target: float, seconds: float, peak: float, engines: Sequ
     for row in engines:
         rate = row["bytes_per_second"]
         busy = seconds if row["kind"] == "cpu" else 0.0
-        moved = None if rate is None else min(rate * max(0.0, target - busy), carried)
+        brought = None if rate is None else rate * max(0.0, target - busy)
+        moved = None if brought is None else min(brought, carried)
+        row["memory_limits"] = brought is not None and brought > carried
         row["target_ms"] = 1e3 * target
         row["bytes"] = None if moved is None else int(moved)
         row["share_of_kv"] = None if moved is None or not load.kv_bytes else moved / load.kv_bytes

@@ -74,6 +74,8 @@ def test_engines_have_what_the_layer_leaves() -> None:
     assert disk == 2_000_000
     assert dsa == pytest.approx(500e9 * 2e-3 - LOAD.bytes, rel=1e-6)
     assert pages is None
+    # Only the last of these would bring more than that.
+    assert [row["memory_limits"] for row in engines] == [False, False, True, False]
     # A layer that takes longer than it may leaves nothing.
     layer.budget(LOAD, 1e-3, LOAD.bytes / 500e9, 500e9, engines)
     assert [row["bytes"] for row in engines] == [0, 0, 0, None]

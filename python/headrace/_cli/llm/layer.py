@@ -14,6 +14,7 @@ from headrace._cli.options import Json, Out, Threads, given
 from headrace._files import check_writable
 from headrace._words import plural
 
+_LIMITED = "more is not carried by the memory beside the layer"
 #: Options that modelled rows have no use for.
 _MEASURED = ("on", "threads", "repetitions", "directory")
 
@@ -183,7 +184,7 @@ def _claim(d: dict[str, Any]) -> list[str]:
     """Whether a layer is done within a millisecond, as is often said."""
     needs = _rate(d["claim_needs_bytes_per_second"])
     late = [row for row in d["rows"] if row["below_1_ms"] is False]
-    lines = [f"a layer in less than 1 ms needs more than {needs}"]
+    lines = [f"a layer in less than 1 ms, as is often said, needs more than {needs}"]
     if late:
         found = ", ".join(
             f"{row['ms_per_layer']:.2f} ms at {_rate(row['bytes_per_second'])}" for row in late
@@ -198,7 +199,8 @@ def _print_engines(engines: list[dict[str, Any]]) -> None:
     lines = [
         (row["engine"], "-" if row["from_node"] is None else str(row["from_node"]),
          _rate(row["bytes_per_second"]), "-" if row["bytes"] is None else _mb(row["bytes"]),
-         "-" if row["share_of_kv"] is None else f"{row['share_of_kv']:.1%}", row["reason"])
+         "-" if row["share_of_kv"] is None else f"{row['share_of_kv']:.1%}",
+         row["reason"] or (_LIMITED if row["memory_limits"] else ""))
         for row in engines
     ]  # fmt: skip
     output.print_table(("engine", "from", "rate", "bytes", "of the layer's KV", ""), lines, left=1)
