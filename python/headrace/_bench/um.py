@@ -16,6 +16,8 @@ KIB, MIB, GIB = 1 << 10, 1 << 20, 1 << 30
 #: The original's: 2 blocks of 128 threads for each multiprocessor, 4 bytes in flight each.
 KERNELS = ("reprex", "wide")
 OPS = ("read", "write")
+#: Rates of all documents on this experiment, as the original prints them.
+UNIT = "GiB/s"
 
 
 @dataclass(frozen=True)

@@ -53,6 +53,36 @@ def recipe_of(case: Case) -> str | None:
     return None
 
 
+def command_line(case: Case, *, oversubscribe: bool = False) -> str:
+    """What runs a case on a GPU."""
+    words = [f"headrace bench um --size {_exactly(case.size)}"]
+    if not case.managed:
+        words.append(f"--memory {case.memory}")
+    for name in ("accessed_by", "read_mostly", "preferred_location_cpu", "touch_on_host"):
+        if getattr(case, name):
+            words.append("--" + name.replace("_", "-"))
+    plain = Case()
+    if case.op != plain.op:
+        words.append(f"--op {case.op}")
+    if case.runs != plain.runs:
+        words.append(f"--runs {case.runs}")
+    if case.prefetch_block is not None:
+        words.append(f"--prefetch-block {_exactly(case.prefetch_block)} --streams {case.streams}")
+    if case.kernel != plain.kernel:
+        words.append(f"--kernel {case.kernel}")
+    if oversubscribe and case.managed:
+        words.append("--oversubscribe")
+    return " ".join(words)
+
+
+def _exactly(size: int) -> str:
+    """As options take it, none of it rounded."""
+    for unit, power in (("GiB", 30), ("MiB", 20), ("KiB", 10)):
+        if size % (1 << power) == 0:
+            return f"{size >> power}{unit}"
+    return str(size)
+
+
 def advise(machine: um_model.Machine, asked: Case) -> dict[str, Any]:
     """The fields of a document. `asked`: size, runs, op and touch_on_host; the rest is advised."""
     rows = [_row(machine, recipe, asked) for recipe in RECIPES]
@@ -76,6 +106,7 @@ def advise(machine: um_model.Machine, asked: Case) -> dict[str, Any]:
         "advised": best["recipe"],
         "rows": rows,
         "basis": "modelled",
+        "unit": um.UNIT,
     }
 
 
@@ -84,7 +115,10 @@ def _row(machine: um_model.Machine, recipe: Recipe, asked: Case) -> dict[str, An
         recipe.case, size=asked.size, runs=asked.runs, op=asked.op, kernel=machine.kernel,
         touch_on_host=asked.touch_on_host,
     )  # fmt: skip
-    row: dict[str, Any] = {"recipe": recipe.name, "calls": recipe.calls}
+    row: dict[str, Any] = {
+        "recipe": recipe.name, "calls": recipe.calls,
+        "check": command_line(case, oversubscribe=asked.size > machine.device_bytes),
+    }  # fmt: skip
     try:
         found = um_model.runs(machine, case)
     except headrace.UnsupportedError as error:

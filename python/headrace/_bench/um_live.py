@@ -74,6 +74,7 @@ def fields(name: str, case: Case, result: headrace.UnifiedMemoryResult) -> Row:
         "machines": [{"name": name, "words": result.device}, *described(names)],
         "rows": [*rows, *(row for made, _ in beside for row in made)],
         "cases": [own, *(summary for _, summary in beside)],
+        "unit": um.UNIT,
     }
 
 

@@ -14,8 +14,15 @@ WITHIN = 0.15
 
 
 def model(name: str, case: um.Case | None) -> dict[str, Any]:
-    """The fields of a document: this case on the machine, or all that is published of it."""
+    """The fields of a document: this case on the machine, or all that is published of it.
+
+    InvalidError: a prefetch block that the model has not. UnsupportedError: nothing is known of it.
+    """
     machine = um_model.machine_named(name)
+    if case is not None and (case.prefetch_block or 0) % um_model.BLOCK:
+        raise headrace.InvalidError(
+            "prefetch blocks of a model are whole 2MiB; give --prefetch-block 2MiB, or 16MiB"
+        )
     if case is None:
         asked = um.published_of(name)
     else:
@@ -27,6 +34,8 @@ def model(name: str, case: um.Case | None) -> dict[str, Any]:
         made, summary = modelled(published, case or published.case)
         rows += made
         cases.append(summary)
+    if case is not None and all(row["modelled"] is row["published"] is None for row in rows):
+        raise headrace.UnsupportedError(rows[0]["reason"])
     names = dict.fromkeys(each.machine for each in asked)
     kernel = asked[0].case.kernel if case is None else case.kernel
     return {
@@ -37,6 +46,7 @@ def model(name: str, case: um.Case | None) -> dict[str, Any]:
         "machines": described(names),
         "rows": rows,
         "cases": cases,
+        "unit": um.UNIT,
     }
 
 

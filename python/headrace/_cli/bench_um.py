@@ -193,7 +193,7 @@ def _check(case: um.Case) -> None:
 
 
 def reprex_text(document: dict[str, Any]) -> str:
-    """The lines of the original."""
+    """The lines of the original, and on stderr that no GPU gave them, if none did."""
     case, asked = document["cases"][0], document["cases"][0]["options"]
     measured = document["basis"] != "modelled"
     blocks, threads = (document[name] for name in ("blocks", "threads_per_block"))
@@ -216,6 +216,10 @@ def reprex_text(document: dict[str, Any]) -> str:
         if rate is None:
             raise headrace.UnsupportedError(row["reason"])
         lines.append(f"Throughput: {rate:g} GiB/s")
+    if not measured:
+        print("headrace: modelled, not measured", file=sys.stderr)
+    elif document["emulated"]:
+        print("headrace: emulated by software, no speed of a GPU", file=sys.stderr)
     return "\n".join(lines)
 
 

@@ -12,6 +12,7 @@ import pytest
 
 from headrace._bench import um, um_advice, um_model
 from headrace._bench.um import GIB, Case
+from headrace._cli import app
 
 Run = Callable[..., "subprocess.CompletedProcess[str]"]
 Golden = Callable[[str, str], None]
@@ -74,6 +75,37 @@ def test_in_words(run: Run, golden: Golden) -> None:
         assert (result.returncode, result.stderr) == (0, "")
         texts.append(f"$ headrace advise um {' '.join(arguments)}\n{result.stdout}")
     golden("advise_um.txt", "\n".join(texts))
+
+
+@pytest.mark.parametrize("machine", um_model.MACHINES)
+def test_what_checks_it_is_the_same_case(
+    machine: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The line under the advice, on the model: its figures, for each recipe that there is."""
+    size, asked = 3 * GIB + 4096, []
+    for op in um.OPS:
+        for touched in (False, True):
+            asked.append(Case(size=size, op=op, touch_on_host=touched, runs=3))
+    for case in [*asked, Case(size=GIB)]:
+        advice = um_advice.advise(um_model.machine_named(machine), case)
+        for row in advice["rows"]:
+            if row["rate"] is None:
+                continue
+            program, *words = row["check"].split()
+            assert program == "headrace" and "--oversubscribe" not in words
+            assert app.run([*words, "--model", machine, "--json"]) == 0
+            document = json.loads(capsys.readouterr().out)
+            assert document["unit"] == advice["unit"] == "GiB/s"
+            (found,) = document["cases"]
+            assert found["first"]["modelled"] == row["run_1"]
+            assert found["steady"]["modelled"] == row["after_1"]
+
+
+def test_what_checks_it_beyond_the_card_says_so() -> None:
+    advice = um_advice.advise(um_model.X86, Case(size=40 * GIB))
+    checks = {row["recipe"]: row["check"] for row in advice["rows"]}
+    assert checks["managed"] == "headrace bench um --size 40GiB --oversubscribe"
+    assert checks["system"] == "headrace bench um --size 40GiB --memory system"
 
 
 def test_as_a_document(run: Run, tmp_path: Path) -> None:

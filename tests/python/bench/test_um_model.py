@@ -187,7 +187,7 @@ def test_what_the_original_prints(run: Run) -> None:
         "bench", "um", "--model", "x86-pcie3", "--preferred-location-cpu", "--accessed-by",
         "--runs", "2", "--op", "write", "--as-reprex",
     )  # fmt: skip
-    assert (result.returncode, result.stderr) == (0, "")
+    assert (result.returncode, result.stderr) == (0, "headrace: modelled, not measured\n")
     assert result.stdout.splitlines() == [
         "Running on device 0 with grid dim 160 and block dim 128",
         "Managed memory enabled",
@@ -208,6 +208,8 @@ def test_what_the_original_prints(run: Run) -> None:
         ([*MODEL[2:], "--size", "0"], 2, "--size 0: give 1MiB to 4TiB"),
         ([*MODEL[2:], "--memory", "system", "--accessed-by"], 2, "advice and prefetching are for"),
         (["--model", "x86-pcie3", "--memory", "system", "--as-reprex"], 4, "x86-pcie3: the GPU"),
+        (["--model", "x86-pcie3", "--memory", "system"], 4, "x86-pcie3: the GPU cannot read"),
+        (["--model", "gh200", "--prefetch-block", "1MiB"], 2, "prefetch blocks of a model are"),
     ],
 )
 def test_nonsense_is_one_line(run: Run, arguments: list[str], code: int, told: str) -> None:

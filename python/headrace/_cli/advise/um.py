@@ -125,12 +125,11 @@ def text(made: Mapping[str, Any]) -> str:
     )  # fmt: skip
     notes = [
         f"Computed, not measured: GiB/s, all over {plural(made['runs'], 'run')} of the "
-        f"{made['kernel']} kernel. Check by a run{'' if made['machine'] == 'here' else ' there'}: "
-        "headrace bench um."
+        f"{made['kernel']} kernel. Check by a run{'' if made['machine'] == 'here' else ' there'}:"
     ]
     if made["beyond_the_card"]:
         notes.insert(0, beyond(made))
-    return "\n\n".join((head, table, *map(prose, notes)))
+    return "\n\n".join((head, table, *map(prose, notes))) + f"\n{best['check']}"
 
 
 def beyond(made: Mapping[str, Any]) -> str:
