@@ -2,6 +2,7 @@
 
 #include <dlfcn.h>
 #include <fmt/core.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -124,6 +125,14 @@ Result<Driver> load_driver(const std::string& library) {
   if (library.empty()) {
     return fail(ErrorCode::absent,
                 "HEADRACE_LIBCUDA is empty, so no CUDA driver is used; unset it");
+  }
+  // The loader opens whatever it is: a pipe, until somebody writes.
+  struct stat file{};
+  if (library.contains('/') && ::stat(library.c_str(), &file) == 0 && !S_ISREG(file.st_mode)) {
+    return fail(ErrorCode::absent,
+                "HEADRACE_LIBCUDA names no library that can be opened ({}: no regular file); "
+                "correct it, or unset it",
+                library);
   }
   void* const handle = ::dlopen(library.c_str(), RTLD_NOW | RTLD_LOCAL);
   if (handle == nullptr) return no_library(library);

@@ -1,6 +1,8 @@
 #include "backend/cuda/driver.h"
 
 #include <gtest/gtest.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include "tests/support/child.h"
 #include "tests/support/fake_cuda/fake_library.h"
@@ -48,6 +50,17 @@ TEST(CudaDriver, SaysWhyThereIsNone) {
   const auto none = driver();
   ASSERT_FALSE(none);
   EXPECT_EQ(none.error().message, "HEADRACE_LIBCUDA is empty, so no CUDA driver is used; unset it");
+}
+
+TEST(CudaDriver, OpensNoPipe) {
+  const std::string pipe = testing::TempDir() + "headrace-" + std::to_string(getpid()) + ".so";
+  ASSERT_EQ(::mkfifo(pipe.c_str(), 0600), 0);
+  const auto none = load_driver(pipe);  // which would wait for a writer
+  ::unlink(pipe.c_str());
+  ASSERT_FALSE(none);
+  EXPECT_EQ(none.error().code, ErrorCode::absent);
+  EXPECT_NE(none.error().message.find(pipe + ": no regular file); correct it"), std::string::npos)
+      << none.error().message;
 }
 
 TEST(CudaDriver, SaysThatNoGpuIsVisible) {
