@@ -15,6 +15,11 @@ std::unexpected<Error> too_little(const cuda::Context& context, const Node& gpu,
   std::size_t free = 0;
   std::size_t total = 0;
   context.driver().cuMemGetInfo_v2(&free, &total);
+  if (free >= bytes.value) {
+    return fail(ErrorCode::exhausted,
+                "the driver has no {} for {}, though {} of {} are free; ask for less, or try again",
+                to_string(bytes), gpu.name, to_string(Bytes{free}), to_string(Bytes{total}));
+  }
   return fail(ErrorCode::exhausted, "{} has {} free of {}, not {}; ask for less", gpu.name,
               to_string(Bytes{free}), to_string(Bytes{total}), to_string(bytes));
 }

@@ -101,6 +101,15 @@ TEST(DeviceMemory, SaysWhatIsFree) {
       << none.error().message;
 }
 
+TEST(DeviceMemory, DoesNotSayThatWhatIsFreeIsTooLittle) {
+  const test::FakeGpu gpu("memory=64M,fail=1");
+  const auto none = allocate(gpu.machine, 1_MiB, Placement::on(kGpu));
+  ASSERT_FALSE(none);
+  EXPECT_EQ(none.error().code, ErrorCode::exhausted);
+  EXPECT_TRUE(none.error().message.starts_with("the driver has no 1 MiB for "))
+      << none.error().message;
+}
+
 TEST(DeviceMemory, NeedsItsDriver) {
   test::FakeGpu gpu;
   {
