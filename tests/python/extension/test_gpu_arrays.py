@@ -365,6 +365,22 @@ def test_blocks_are_not_read_before_the_stream_that_a_range_carries(gpu: Gpu, pa
     assert (host == right).all()
 
 
+def test_the_stream_of_the_calling_thread_is_waited_for(gpu: Gpu) -> None:
+    own = 2  # as __cuda_array_interface__ names it
+    store = kv.Store(gpu.mover, GEOMETRY, [kv.Memory("dram", 64 * 4096)])
+    memory = gpu.memory()
+    go_on = gpu.hold(own)
+    stored = store.store(KEYS, Interface(memory, stream=own))
+    right = data()  # what the stream is still to compute
+    gpu.mover.copy(memory, headrace.MemoryRange(right)).wait()
+    assert not stored.done()
+    go_on.set()
+    assert stored.wait().stored == 6
+    host = numpy.zeros(SIZE, numpy.uint8)
+    store.load(KEYS, host).wait()
+    assert (host == right).all()
+
+
 def test_streams_and_elements_that_do_not_fit(gpu: Gpu) -> None:
     store = kv.Store(gpu.mover, GEOMETRY, [kv.Memory("dram", 64 * 4096)])
     with pytest.raises(headrace.InvalidError, match="elements of 4 bytes"):

@@ -60,6 +60,20 @@ std::shared_ptr<BoundStream> Context::add_stream(bool blocking) {
   return stream;
 }
 
+std::shared_ptr<BoundStream> Context::of_thread() {
+  const auto thread = std::this_thread::get_id();
+  const auto made = [&]() -> std::shared_ptr<BoundStream> {
+    const MutexLock lock(mutex_);
+    const auto known = of_threads_.find(thread);
+    return known == of_threads_.end() ? nullptr : known->second;
+  }();
+  if (made != nullptr) return made;
+  auto stream = add_stream(true);
+  const MutexLock lock(mutex_);
+  if (!closed_ && stream != nullptr) of_threads_.emplace(thread, stream);
+  return stream;
+}
+
 void Context::retire(const std::shared_ptr<BoundStream>& stream) {
   std::vector<std::shared_ptr<BoundStream>> ended;  // joined without the lock
   const MutexLock lock(mutex_);
@@ -138,6 +152,7 @@ void Context::close() {
     if (legacy_ != nullptr) ended.push_back(std::move(legacy_));
     streams_.clear();
     retired_.clear();
+    of_threads_.clear();
   }
   driver().forget(*this);
 }

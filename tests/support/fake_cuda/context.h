@@ -4,8 +4,10 @@
 #pragma once
 
 #include <atomic>
+#include <map>
 #include <memory>
 #include <set>
+#include <thread>
 #include <vector>
 
 #include "backend/cuda/driver_api.h"
@@ -50,7 +52,8 @@ class Context final : public Runner, public std::enable_shared_from_this<Context
   // Sleeps, but no longer than the context lives.
   void sleep(std::chrono::nanoseconds time);
 
-  std::shared_ptr<BoundStream> legacy();  // the default stream
+  std::shared_ptr<BoundStream> legacy();     // the default stream
+  std::shared_ptr<BoundStream> of_thread();  // that of the calling thread
   std::shared_ptr<BoundStream> add_stream(bool blocking);
   // Ends when what it was given is done; nobody waits for that.
   void retire(const std::shared_ptr<BoundStream>& stream);
@@ -88,6 +91,7 @@ class Context final : public Runner, public std::enable_shared_from_this<Context
   std::shared_ptr<BoundStream> legacy_ GUARDED_BY(mutex_);
   std::vector<std::shared_ptr<BoundStream>> streams_ GUARDED_BY(mutex_);
   std::vector<std::shared_ptr<BoundStream>> retired_ GUARDED_BY(mutex_);
+  std::map<std::thread::id, std::shared_ptr<BoundStream>> of_threads_ GUARDED_BY(mutex_);
   std::set<int> peers_ GUARDED_BY(mutex_);
 };
 

@@ -41,6 +41,7 @@ Device* Driver::device(CUdevice ordinal) const {
 std::shared_ptr<BoundStream> Driver::stream(Context& current, CUstream handle) {
   const auto number = reinterpret_cast<std::uintptr_t>(handle);
   if (number <= 1) return current.legacy();
+  if (number == 2) return current.of_thread();
   return streams.find(handle);
 }
 

@@ -87,6 +87,25 @@ TEST(FakeStreams, TheLegacyStreamTakesTurnsWithBlockingOnesOnly) {
   EXPECT_EQ(beside.passed, 0);
 }
 
+TEST(FakeStreams, EachThreadHasADefaultStreamOfItsOwn) {
+  FakeContext cuda;
+  const auto own = reinterpret_cast<CUstream>(2);  // CU_STREAM_PER_THREAD
+  Gate gate;
+  ASSERT_EQ(cuda.cuLaunchHostFunc(own, Gate::wait, &gate), CUDA_SUCCESS);
+  EXPECT_EQ(cuda.cuStreamQuery(own), CUDA_ERROR_NOT_READY);
+  EXPECT_EQ(cuda.cuStreamDestroy_v2(own), CUDA_ERROR_INVALID_HANDLE);
+  CUresult other = CUDA_ERROR_NOT_READY;
+  std::thread([&] {
+    EXPECT_EQ(cuda.cuCtxPushCurrent_v2(cuda.context), CUDA_SUCCESS);
+    other = cuda.cuStreamQuery(own);
+    EXPECT_EQ(cuda.cuCtxPopCurrent_v2(nullptr), CUDA_SUCCESS);
+  }).join();
+  EXPECT_EQ(other, CUDA_SUCCESS);
+  gate.let_go();
+  EXPECT_EQ(cuda.cuStreamSynchronize(own), CUDA_SUCCESS);
+  EXPECT_EQ(gate.passed, 1);
+}
+
 TEST(FakeStreams, ElapsedTimeIsBetweenTwoTimedEvents) {
   FakeContext cuda("latency=3ms");
   const CUdeviceptr device = cuda.device_memory(64);
