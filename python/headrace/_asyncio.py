@@ -65,6 +65,11 @@ async def stored(blocks: KvStored) -> KvStoredCounts:
     return blocks.wait(0)
 
 
+#: Seconds after which what has ended is told even if the descriptor tells nothing: other code may
+#: have closed it.
+LOOK = 60.0
+
+
 class _Watch:
     """The moves that the tasks of one loop await. Lives, and has its descriptor, while there are
     such moves: the loop's reader is what holds it."""
@@ -76,6 +81,7 @@ class _Watch:
         self._awaited: dict[int, asyncio.Future[None] | None] = {}
         self._loop = weakref.ref(loop)
         loop.add_reader(self._queue.fileno(), self._wake)
+        self._next_look = loop.call_later(LOOK, self._look)
 
     async def end_of(self, transfer: Transfer | Block | KvLayer | KvStored) -> None:
         loop = asyncio.get_running_loop()
@@ -95,8 +101,15 @@ class _Watch:
                 future.set_result(None)
         loop = self._loop()
         if not self._awaited and loop is not None:
+            self._next_look.cancel()
             loop.remove_reader(self._queue.fileno())
             del _watches[loop]
+
+    def _look(self) -> None:
+        loop = self._loop()
+        if loop is not None:
+            self._next_look = loop.call_later(LOOK, self._look)
+            self._wake()
 
 
 #: A loop that is closed lets go of its reader, and so of its watch.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import os
 import select
 import subprocess
 import sys
@@ -15,6 +16,7 @@ import numpy
 import pytest
 
 import headrace
+from headrace import _asyncio
 
 ROUTES = ("one", "brute_force", "smart", "measured")
 
@@ -225,6 +227,22 @@ def test_a_loop_that_is_closed_while_awaiting(machine: headrace.Machine) -> None
     del task
     gc.collect()
     assert asyncio.run(_outcome(transfer)).bytes == 64 << 20
+
+
+def test_awaiting_ends_though_others_close_the_descriptor(
+    machine: headrace.Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(_asyncio, "LOOK", 0.01)
+    mover = headrace.Mover(machine)
+    buffer = headrace.allocate(machine, 64 << 20)
+
+    async def main() -> int:
+        watch = _asyncio._watch_of(asyncio.get_running_loop())
+        os.close(watch._queue.fileno())
+        os.open(os.devnull, os.O_RDONLY)  # the queue closes this one
+        return (await mover.copy(buffer.extent(0, 32 << 20), buffer.extent(32 << 20))).bytes
+
+    assert asyncio.run(asyncio.wait_for(main(), 60)) == 32 << 20
 
 
 async def _outcome(transfer: headrace.Transfer) -> headrace.MoveStats:
