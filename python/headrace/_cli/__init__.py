@@ -23,7 +23,8 @@ def main() -> NoReturn:
         _open_closed_output()
         _print_what_can_be_printed()
         code = _run()
-        _flush()
+        if code == exit_codes.SUCCESS:  # else what failed may have been this
+            _flush()
     except BrokenPipeError:
         code = exit_codes.BROKEN_PIPE
     except KeyboardInterrupt:
@@ -37,10 +38,11 @@ def main() -> NoReturn:
 
 
 def _open_closed_output() -> None:
-    """Where the caller has closed stdout or stderr Python has none; what is printed there is for
-    nobody then. The program of `headrace run` finds them closed as they were.
+    """Where the caller has closed stdout or stderr Python has none. To print there is an error as
+    on a full disk; errors are for nobody then. The program of `headrace run` finds them closed as
+    they were.
     """
-    sys.stdout = sys.stdout or open(os.devnull, "w")
+    sys.stdout = sys.stdout or open(os.open(os.devnull, os.O_RDONLY), "w")
     sys.stderr = sys.stderr or open(os.devnull, "w")
 
 

@@ -324,6 +324,11 @@ def test_a_full_disk(run: Run, command: Path) -> None:
     assert result.stderr == (
         "headrace: cannot write: No space left on device; free space or choose another place\n"
     )
+    closed = subprocess.run(
+        ["sh", "-c", f"{command} topo --from xeon-max >&-"], capture_output=True, text=True
+    )
+    assert (closed.returncode, closed.stdout) == (7, "")
+    assert closed.stderr == "headrace: cannot write: Bad file descriptor\n"
     result = run(*COPY, "--out", "/dev/full")
     assert result.returncode == 6 and result.stderr.count("\n") == 1
 
