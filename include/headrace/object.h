@@ -49,7 +49,7 @@ class Object {
   const std::optional<std::uint64_t> device_address_;
 };
 
-// Memory that somebody else allocated and keeps alive longer than this object.
+// Memory that others keep alive longer than this object; a file mapped there must not shrink.
 class MemoryRange final : public Object {
  public:
   MemoryRange(std::span<std::byte> bytes, NodeId node)
