@@ -392,13 +392,18 @@ void bind_store(nb::module_& m) {
           "flush",
           [](const KvStoreRef& self, Nanoseconds timeout) {
             const std::shared_ptr<KvOwner> owner = self.owner;
-            unwrap(
-                wait_for(timeout, [&](Nanoseconds slice) { return owner->store->flush(slice); }));
+            Interruptible signals(nb::none(), nb::none());
+            Status outcome = [&] {
+              const GilRelease release;
+              return owner->store->flush(timeout, [&] { return signals.stop(); });
+            }();
+            release_borrowed();
+            signals.rethrow();
+            unwrap(std::move(outcome));
           },
           "timeout"_a = 60.0,
-          "Writes to the folder what is only in memory, as far as there is room. TimedOutError: "
-          "some "
-          "of it was.")
+          "Writes to the folder what is only in memory, as far as its budget has room. IoError: "
+          "some could not be written, or the folder was removed. TimedOutError: some of it was.")
       .def(
           "stats",
           [](const KvStoreRef& self) {

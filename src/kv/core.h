@@ -295,7 +295,7 @@ class StoreCore {
   void promote(LoadGroup& group);
 
   // room.cpp
-  Status flush(Nanoseconds timeout);
+  Status flush(Nanoseconds timeout, const std::function<bool()>& stop);
 
   // storing.cpp
   void start(Arrival& arrival) noexcept;
@@ -358,6 +358,8 @@ class StoreCore {
   bool only_in_memory(const Entry& entry) const REQUIRES(mutex_);
   // Starts to write what is next of `keys`. False: nothing is left to be written or under way.
   bool flush_some(std::vector<Key>& keys);
+  // The end of a flush() that has `left` to write, when `failed` were counted before it.
+  Status flushed(std::size_t left, std::uint64_t failed, Status outcome) const;
   void fill(Copy& copy, Entry& entry, unsigned tier, std::uint32_t slot) REQUIRES(mutex_);
   void ready(Copy& copy, unsigned tier) REQUIRES(mutex_);
   // The slot is free again; the entry goes with its last copy.

@@ -107,8 +107,9 @@ struct Folder::Header {
   std::uint64_t* sums() { return reinterpret_cast<std::uint64_t*>(this + 1); }
 };
 
-Folder::Folder(const Geometry& geometry, std::uint32_t slots)
-    : geometry_(geometry),
+Folder::Folder(std::filesystem::path path, const Geometry& geometry, std::uint32_t slots)
+    : path_(std::move(path)),
+      geometry_(geometry),
       slots_(slots),
       header_bytes_(round_up(sizeof(Header) + 8ULL * geometry.layers, 64)) {}
 
@@ -170,7 +171,7 @@ Result<std::unique_ptr<Folder>> Folder::open(Mover& mover, const std::filesystem
     HEADRACE_TRY_STATUS(close_to_group(path, status.st_mode));
     HEADRACE_TRY_STATUS(close_to_group(path, status.st_mode));
   }
-  std::unique_ptr<Folder> folder(new Folder(geometry, slots));
+  std::unique_ptr<Folder> folder(new Folder(path, geometry, slots));
   HEADRACE_TRY_STATUS(folder->lock(path));
   HEADRACE_TRY_STATUS(folder->open_files(mover, path));
   folder->headers_.resize(folder->header_bytes_ * slots);
@@ -245,6 +246,22 @@ Status Folder::check_superblock(const std::filesystem::path& path) const {
                 "{} lists blocks of {} for another geometry, model or revision; give each its own "
                 "folder",
                 quoted(path), to_string(Bytes{found.block_bytes}));
+  }
+  return {};
+}
+
+Status Folder::still_there() const {
+  for (const File* file : {index_.get(), blocks_.get()}) {
+    struct stat status{};
+    if (fstat(file->buffered_fd(), &status) != 0) {
+      return fail_errno(errno, "cannot look at the files of a KV store");
+    }
+    if (status.st_nlink == 0) {
+      return fail(ErrorCode::io,
+                  "somebody removed the files of the KV store in {}; its blocks end with this "
+                  "process, so open it again",
+                  quoted(path_));
+    }
   }
   return {};
 }

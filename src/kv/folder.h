@@ -48,6 +48,8 @@ class Folder {
   void forget_found() { found_ = {}; }
 
   const File& file() const { return *blocks_; }
+  // io: its files were removed, and what is written to them is lost with this process.
+  Status still_there() const;
   // Notes what `slot` is about to hold, with the checksums of `bytes`.
   void describe(std::uint32_t slot, const Key& key, std::span<const std::byte> bytes);
   // The copy that writes this down in the file. Requires: described, and not again before its end.
@@ -59,7 +61,7 @@ class Folder {
  private:
   struct Header;
 
-  Folder(const Geometry& geometry, std::uint32_t slots);
+  Folder(std::filesystem::path path, const Geometry& geometry, std::uint32_t slots);
   Status lock(const std::filesystem::path& path);
   Status open_files(Mover& mover, const std::filesystem::path& path);
   Status write_superblock(const std::filesystem::path& path) const;
@@ -68,6 +70,7 @@ class Folder {
   Header* at(std::uint32_t slot) const;
   std::uint64_t sum_of(std::uint32_t slot) const;
 
+  const std::filesystem::path path_;
   const Geometry geometry_;
   const std::uint32_t slots_;
   const std::size_t header_bytes_;

@@ -149,7 +149,9 @@ Result<Load> Store::load(std::span<const Key> keys, Extent into, const LoadOptio
   return core_->load(keys, into, options);
 }
 
-Status Store::flush(Nanoseconds timeout) { return core_->flush(timeout); }
+Status Store::flush(Nanoseconds timeout, const std::function<bool()>& stop) {
+  return core_->flush(timeout, stop);
+}
 
 void Store::poll() { core_->poll(); }
 

@@ -3,6 +3,7 @@
 
 #include "core/check.h"
 #include "core/fail.h"
+#include "core/waiting/patience.h"
 #include "kv/core.h"
 
 namespace headrace::kv {
@@ -13,6 +14,8 @@ namespace {
 constexpr unsigned kEffort = 1024;
 // One slot in so many is kept free, so that stores need not wait for the way of others.
 constexpr std::uint32_t kReserve = 16;
+// How often flush() asks whether it shall stop.
+constexpr Nanoseconds kAskToStop = std::chrono::milliseconds{50};
 
 }  // namespace
 
@@ -192,7 +195,18 @@ bool StoreCore::flush_some(std::vector<Key>& keys) {
   return folder.filling > 0 || !moving.empty();
 }
 
-Status StoreCore::flush(Nanoseconds timeout) {
+Status StoreCore::flushed(std::size_t left, std::uint64_t failed, Status outcome) const {
+  const MutexLock lock(mutex_);
+  std::uint64_t lost = counts_.failed - failed;
+  if (!tiers_.back().disk.none.empty()) lost += left;  // found no slot since it is full
+  if (lost > 0) {
+    return fail(ErrorCode::io, "{} blocks could not be written: {}", lost, last_error_);
+  }
+  HEADRACE_TRY_STATUS(std::move(outcome));
+  return tiers_.back().folder->still_there();
+}
+
+Status StoreCore::flush(Nanoseconds timeout, const std::function<bool()>& stop) {
   HEADRACE_TRY_STATUS(origin_.check(kTheStore));
   if (tiers_.back().folder == nullptr) return {};
   std::vector<Key> keys;
@@ -205,19 +219,21 @@ Status StoreCore::flush(Nanoseconds timeout) {
     failed = counts_.failed;
     reopen_disk(tiers_.back());
   }
-  const Nanoseconds end = mover_.clock().now() + std::clamp(timeout, Nanoseconds{0}, kLongestWait);
+  Patience patience(mover_.clock(), mover_.waiting(), timeout);
+  Nanoseconds asked = mover_.clock().now();
   for (;;) {
     const std::uint32_t seen = transits_ended_.load();
-    if (!flush_some(keys)) break;
-    HEADRACE_TRY_STATUS(wait(
-        transits_ended_, [&] { return transits_ended_.load() != seen; }, end - mover_.clock().now(),
-        "the flush"));
+    if (!flush_some(keys)) return flushed(keys.size(), failed, {});
+    Status ended = wait(
+        transits_ended_, [&] { return transits_ended_.load() != seen; },
+        stop ? std::min(patience.left(), kAskToStop) : patience.left(), "the flush");
+    if (!ended && (ended.error().code != ErrorCode::timed_out || !stop || patience.over())) {
+      return flushed(0, failed, std::move(ended));
+    }
+    if (!stop || (ended && mover_.clock().now() - asked < kAskToStop)) continue;
+    asked = mover_.clock().now();
+    if (stop()) return flushed(0, failed, fail(ErrorCode::cancelled, "the flush was stopped"));
   }
-  const MutexLock lock(mutex_);
-  failed = counts_.failed - failed;
-  if (!tiers_.back().disk.none.empty()) failed += keys.size();  // found no slot since it is full
-  if (failed == 0) return {};
-  return fail(ErrorCode::io, "{} blocks could not be written: {}", failed, last_error_);
 }
 
 }  // namespace headrace::kv

@@ -100,6 +100,57 @@ TEST(KvRoom, FlushWritesWhatIsOnItsWayToASlowerMemory) {
   EXPECT_TRUE(rig.get(std::span(keys).first(1)).has_value());
 }
 
+// What failed early is told of, though what is written after it takes longer than the wait.
+TEST(KvRoom, FlushForgetsNoFailure) {
+  KvRig rig;
+  auto options = rig.options({6}, 8);
+  options.in_flight = rig.geometry.block();  // one at a time
+  rig.open(std::move(options));
+  const auto keys = kv::keys(rig.geometry, tokens(4 * 6));
+  for (const kv::Key& key : keys) ASSERT_EQ(rig.put({&key, 1})->stored, 1u);
+  rig.files->unwritable = true;
+  int asked = 0;
+  const Status outcome = rig.store->flush(std::chrono::seconds{60}, [&] {
+    ++asked;
+    return true;
+  });
+  EXPECT_EQ(asked, 0);  // nothing of it had to be waited for
+  ASSERT_FALSE(outcome.has_value());
+  EXPECT_EQ(outcome.error().code, ErrorCode::io);
+  EXPECT_NE(outcome.error().message.find("6 blocks"), std::string::npos) << outcome.error().message;
+}
+
+TEST(KvRoom, FlushStopsWhenItIsAskedTo) {
+  KvRig rig;
+  rig.open({2}, 4);
+  const auto keys = kv::keys(rig.geometry, tokens(4 * 2));
+  ASSERT_EQ(rig.put(keys)->stored, 2u);
+  rig.files->held = true;
+  const Status outcome = rig.store->flush(std::chrono::hours{1}, [] { return true; });
+  rig.files->release();
+  ASSERT_FALSE(outcome.has_value());
+  EXPECT_EQ(outcome.error().code, ErrorCode::cancelled);
+  EXPECT_TRUE(rig.store->flush().has_value());
+}
+
+// Its files are open, so writing to them fails for nobody.
+TEST(KvRoom, FlushIntoAFolderThatIsGoneFails) {
+  KvRig rig;
+  rig.open({2}, 4);
+  const auto keys = kv::keys(rig.geometry, tokens(4 * 2));
+  ASSERT_EQ(rig.put(keys)->stored, 2u);
+  std::filesystem::remove_all(rig.folder.path);
+  for (int round = 0; round < 2; ++round) {  // with something to write, and without
+    const Status outcome = rig.store->flush();
+    ASSERT_FALSE(outcome.has_value());
+    EXPECT_EQ(outcome.error().code, ErrorCode::io);
+    EXPECT_NE(outcome.error().message.find("removed"), std::string::npos);
+  }
+  rig.open({2}, 4);
+  EXPECT_EQ(rig.put(keys)->stored, 2u);
+  EXPECT_TRUE(rig.store->flush().has_value());
+}
+
 TEST(KvRoom, FlushKeepsWhatIsInMemory) {
   KvRig rig;
   rig.open({8}, 4);

@@ -1363,7 +1363,7 @@ class KvStore:
 
     def flush(self, timeout: float = 60.0) -> None:
         """
-        Writes to the folder what is only in memory, as far as there is room. TimedOutError: some of it was.
+        Writes to the folder what is only in memory, as far as its budget has room. IoError: some could not be written, or the folder was removed. TimedOutError: some of it was.
         """
 
     def stats(self) -> KvStats:

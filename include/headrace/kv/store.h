@@ -289,9 +289,12 @@ class Store {
   // else memory taken for the load (exhausted: a layer's outcome).
   Result<Load> load(std::span<const Key> keys, Extent into, const LoadOptions& options = {});
 
-  // Writes to the folder what is only in memory, as far as it has room without dropping what it
-  // has. timed_out: some of it was.
-  Status flush(Nanoseconds timeout = std::chrono::seconds{60});
+  // Writes to the folder what is only in memory, as far as its budget has room without dropping
+  // what it has. io: some could not be written, also since the disk is full, or the folder's files
+  // were removed meanwhile and nobody will find them. timed_out: some of it was. `stop` is asked
+  // every 50 ms or so in this thread: true ends it as cancelled.
+  Status flush(Nanoseconds timeout = std::chrono::seconds{60},
+               const std::function<bool()>& stop = {});
 
   // Does what the worker would, and polls the Mover.
   void poll();
