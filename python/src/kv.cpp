@@ -250,7 +250,9 @@ void bind_stats(nb::module_& m) {
       .field("reopened", &kv::StoreStats::reopened, "Blocks found when the store was opened.")
       .field("in_flight", &kv::StoreStats::in_flight, "Bytes of stores now.")
       .field("pinned", &kv::StoreStats::pinned, "Bytes of blocks held by matches and loads now.")
-      .field("last_error", &kv::StoreStats::last_error, "Of a tier; empty: none.");
+      .field("last_error", &kv::StoreStats::last_error, "Of a tier; empty: none.")
+      .field("last_error_age", &kv::StoreStats::last_error_age,
+             "Seconds since it; while it goes on, few.");
 }
 
 void bind_match(nb::module_& m) {

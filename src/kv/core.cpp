@@ -83,6 +83,7 @@ StoreCore::StoreCore(Mover& mover, StoreOptions options)
       entries_(0, hash_of) {}
 
 void StoreCore::note(const Error& error) noexcept {
+  last_error_at_ = mover_.clock().now();
   try {
     last_error_ = error.message;
   } catch (const std::bad_alloc&) {
@@ -336,6 +337,7 @@ StoreStats StoreCore::stats() const {
   stats.in_flight = Bytes{in_flight_};
   stats.pinned = Bytes{pinned_ * block_};
   stats.last_error = last_error_;
+  if (!last_error_.empty()) stats.last_error_age = mover_.clock().now() - last_error_at_;
   return stats;
 }
 

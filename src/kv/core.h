@@ -466,6 +466,7 @@ class StoreCore {
   bool closing_ GUARDED_BY(mutex_) = false;
   StoreStats counts_ GUARDED_BY(mutex_);
   std::string last_error_ GUARDED_BY(mutex_);
+  Nanoseconds last_error_at_ GUARDED_BY(mutex_){0};
   std::uint64_t pinned_ GUARDED_BY(mutex_) = 0;  // entries
 
   Mutex jobs_mutex_;

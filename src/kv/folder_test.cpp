@@ -325,6 +325,7 @@ TEST(KvFullDisk, IsTriedAgain) {
   KvRig rig({.clock = &clock});
   const auto some = kv::keys(rig.geometry, tokens(4 * 60));
   rig.open({2}, 8);
+  EXPECT_FALSE(rig.store->stats().last_error_age.has_value());
   rig.files->room = 3 * 4096;
   (void)there_after_all(rig, std::span(some).first(20));
   EXPECT_EQ(rig.store->stats().tiers[1].blocks, 3u);
@@ -337,6 +338,9 @@ TEST(KvFullDisk, IsTriedAgain) {
   (void)there_after_all(rig, std::span(some).subspan(32, 12));
   EXPECT_EQ(rig.store->stats().tiers[1].blocks, 8u);
   EXPECT_EQ(rig.store->stats().tiers[0].dropped, 0u);
+  // That it is over is seen by the age of the error.
+  EXPECT_NE(rig.store->stats().last_error, "");
+  EXPECT_EQ(rig.store->stats().last_error_age, std::chrono::seconds{10});
 }
 
 // A file system that writes each block anew elsewhere has no room for what was written either.

@@ -1266,6 +1266,10 @@ class KvStats:
     def last_error(self) -> str:
         """Of a tier; empty: none."""
 
+    @property
+    def last_error_age(self) -> float | None:
+        """Seconds since it; while it goes on, few."""
+
 class KvMatch:
     """
     The leading blocks of a prompt that are there. Holds them where they are until release(), the end of `with`, or until it is dropped.

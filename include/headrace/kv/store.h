@@ -250,7 +250,8 @@ struct StoreStats {
   std::uint64_t reopened = 0;  // blocks found when the store was opened
   Bytes in_flight;             // of stores, now
   Bytes pinned;                // now
-  std::string last_error;      // of a tier; empty: none
+  std::string last_error;      // of a tier; empty: none. It stays when all goes well again:
+  std::optional<Nanoseconds> last_error_age = {};  // how long ago it was
 };
 
 class Store {
