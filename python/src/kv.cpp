@@ -55,6 +55,9 @@ KvStoreRef open(const MoverRef& mover, const kv::Geometry& geometry,
   for (const auto& [where, folder, budget, pin] : tiers) {
     kv::TierOptions& tier = options.tiers.emplace_back();
     tier.budget = budget;
+    if (folder && where.empty()) {
+      raise(ErrorCode::invalid, "a folder without a name; give its path");
+    }
     if (folder) {
       tier.folder = where;
     } else {

@@ -39,6 +39,10 @@ Status check(const StoreOptions& options) {
       return fail(ErrorCode::invalid, "a budget of {} for tier {} has more than 2^32 blocks of {}",
                   to_string(tier.budget), i, to_string(slot));
     }
+    if (tier.folder.native().find('\0') != std::string::npos) {
+      return fail(ErrorCode::invalid, "the folder \"{}\" has a NUL byte in its name; leave it out",
+                  tier.folder.c_str());
+    }
     if (!tier.folder.empty() && (i == 0 || i + 1 != options.tiers.size())) {
       return fail(ErrorCode::invalid,
                   "the folder \"{}\" is tier {} of {}; give it last, after one of memory",
@@ -116,6 +120,11 @@ Status StoreCore::open_tier(unsigned index) {
   Tier& tier = tiers_[index];
   tier.slots = static_cast<std::uint32_t>(options.budget.value / slot_);
   if (options.folder.empty()) {
+    if (storage_of(mover_.machine(), options.memory) != nullptr) {
+      return fail(ErrorCode::invalid,
+                  "tier {} is memory in a file on storage; give a folder there, which is kept",
+                  index);
+    }
     HEADRACE_TRY(tier.buffer,
                  allocate(mover_.machine(), Bytes{tier.slots * slot_}, options.memory));
     const Node* const node = mover_.machine().find(tier.buffer->node());

@@ -28,6 +28,13 @@ TEST(KvOpen, RefusesTiersThatMakeNoStore) {
   none.geometry.layers = 0;
   EXPECT_EQ(code(none), ErrorCode::invalid);
   EXPECT_EQ(code(rig.options({1, 1, 1, 1, 1, 1, 1})), ErrorCode::invalid);
+  auto file = rig.options({4});
+  file.tiers[0].memory = Placement::on(NodeKind::storage);
+  EXPECT_EQ(code(file), ErrorCode::invalid);
+  auto cut = rig.options({4}, 4);
+  cut.tiers[1].folder = rig.folder.path / std::string("new\0x", 5);
+  EXPECT_EQ(code(cut), ErrorCode::invalid);
+  EXPECT_FALSE(std::filesystem::exists(rig.folder.path / "new"));
   EXPECT_FALSE(code(rig.options({4}, 4)).has_value());
 }
 

@@ -17,7 +17,8 @@
 //
 // Waits are bounded by their timeouts, and without one by the bounds of the Mover's engines.
 // Store is Thread-safe. Match, Load and Stored are Thread-compatible; copies of a Load or Stored
-// may be used by many threads. In a child of fork() all of it fails as unsupported.
+// may be used by many threads. In a child of fork() all of it fails as unsupported, but match(),
+// which finds nothing, and stats(), which is all 0.
 #pragma once
 
 #include <compare>
@@ -259,7 +260,8 @@ class Store {
   // Borrows `mover`: it outlives the store. Allocates its memory, makes the folder if its parent
   // exists, and reads its list: in a minute, and where the disk does not answer in kShutdownBound
   // more. Not in a callback of a Mover (invalid).
-  // invalid: no tiers, a budget of less than a block, a folder that is not last or is alone, a
+  // invalid: no tiers, a budget of less than a block, memory in a file of a storage device (that is
+  // what a folder is for), a folder that is not last or is alone, or with a NUL in its name, a
   // folder of another geometry or version, or with an `index` or `blocks` that is something else or
   // has a second name: those stay as they are. denied: another process has the
   // folder open, it is another user's, others may write to it, or its group may and something in it
