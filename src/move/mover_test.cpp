@@ -100,6 +100,26 @@ TEST(Mover, WithoutAnEngineAMoveIsDoneWithTheReason) {
   EXPECT_EQ(code(rig.copy(0, 10, {.route = none})), ErrorCode::absent);
 }
 
+TEST(Mover, SaysWhyNobodyDrivesTheEngine) {
+  Machine machine = test::small_machine();
+  machine.engines = {{.id = EngineId{0},
+                      .kind = EngineKind::migrate,
+                      .name = "kernel",
+                      .home = test::kDram,
+                      .reason = "test"}};
+  const auto backends = Backends::open(machine);
+  ASSERT_TRUE(backends) << backends.error().message;
+  ASSERT_EQ(backends->skipped().size(), 1u);
+  Mover mover(machine, *backends);
+  std::vector<std::byte> bytes(20);
+  const MemoryRange range(bytes, test::kDram);
+  const auto outcome = mover.copy(whole(range).part(0, 10_B), whole(range).part(10, 10_B)).wait();
+  ASSERT_FALSE(outcome);
+  EXPECT_EQ(outcome.error().code, ErrorCode::absent);
+  EXPECT_NE(outcome.error().message.find(backends->skipped()[0]), std::string::npos)
+      << outcome.error().message;
+}
+
 TEST(Mover, ARouteToAnEngineNobodyDrivesTakesAnotherThatCan) {
   Rig rig({}, by_hand());
   const auto outcome = rig.copy(0, 10, {.route = test::by_engine(EngineId{77})}).wait();

@@ -96,7 +96,13 @@ MoveScheduler::MoveScheduler(const Machine& machine, const Backends& backends, B
     EngineState& state = engines_[raw(engine.id)];
     state.id = engine.id;
     state.backend = backends.find(engine.id);
-    if (state.backend == nullptr) continue;
+    if (state.backend == nullptr) {
+      const std::string name = fmt::format("{} ({}): ", engine.name, to_string(engine.kind));
+      for (const std::string& skipped : backends.skipped()) {
+        if (skipped.starts_with(name)) state.why = " (" + skipped + ")";
+      }
+      continue;
+    }
     const Capabilities& facts = state.backend->capabilities();
     ++drives_;
     state.most = std::max<std::size_t>(facts.max_in_flight, 1);
@@ -152,10 +158,14 @@ LinkQueue* MoveScheduler::untried(Link& link, std::uint64_t tried) {
 Status MoveScheduler::open(const std::shared_ptr<Move>& move, Link& link, const Route& route) {
   if (link.queues.empty() &&
       std::ranges::none_of(route.parts, [&](auto& part) { return queue(link, part.engine); })) {
+    std::string why;
+    for (const EngineId id : engines_between(machine_, link.from, link.to)) {
+      why += engines_[raw(id)].why;
+    }
     return fail(ErrorCode::absent,
-                "no open backend can copy from node {} to node {}; headrace doctor says what is "
+                "no open backend can copy from node {} to node {}{}; headrace doctor says what is "
                 "missing",
-                raw(link.from), raw(link.to));
+                raw(link.from), raw(link.to), why);
   }
   // All that can throw comes first: queues of the route, segments, and what settle() will need.
   for (const RoutePart& part : route.parts) queue(link, part.engine);

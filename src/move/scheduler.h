@@ -47,6 +47,7 @@ struct Turns {
 struct EngineState {
   EngineId id{};
   Backend* backend = nullptr;      // null: nobody drives it
+  std::string why;                 // as Backends::skipped()
   std::size_t most = 0;            // pieces in flight
   std::uint64_t inline_below = 0;  // bytes: shorter pieces are copied inside submit()
   std::size_t in_flight = 0;
