@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import gc
 import hashlib
+import resource
+import shutil
 import struct
 import subprocess
 import sys
@@ -203,3 +205,35 @@ def test_bad_input_is_one_line(mover: headrace.Mover, store: kv.Store, tmp_path:
         kv.Store(mover, GEOMETRY, [kv.Folder(tmp_path / "x", 1 << 20)])
     with pytest.raises(headrace.InvalidError, match="one block takes"):
         kv.Store(mover, GEOMETRY, [kv.Memory("dram", 1)])
+    for name, why in (("", "without a name"), (str(tmp_path / "new\0x"), "NUL")):
+        with pytest.raises(headrace.InvalidError, match=why):
+            kv.Store(mover, GEOMETRY, [kv.Memory("dram", 1 << 20), kv.Folder(name, 1 << 20)])
+    assert not (tmp_path / "new").exists()
+
+
+def test_blocks_of_somebody_else_are_left_alone(mover: headrace.Mover, tmp_path: Path) -> None:
+    (tmp_path / "kv").mkdir(mode=0o700)
+    (tmp_path / "kv" / "blocks").write_bytes(b"my data " * 100_000)
+    with pytest.raises(headrace.InvalidError, match="of no KV store"):
+        kv.Store(mover, GEOMETRY, tiers(tmp_path))
+    assert (tmp_path / "kv" / "blocks").read_bytes() == b"my data " * 100_000
+
+
+def test_flush_tells_of_all_that_failed(
+    mover: headrace.Mover, store: kv.Store, tmp_path: Path
+) -> None:
+    store.store(KEYS[:8], blocks(KEYS[:8])).wait()
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (4096, hard))
+    try:
+        with pytest.raises(headrace.IoError, match="blocks could not be written"):
+            store.flush()
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert store.stats().last_error
+    age = store.stats().last_error_age
+    assert age is not None and age >= 0
+    store.flush()
+    shutil.rmtree(tmp_path / "kv")
+    with pytest.raises(headrace.IoError, match="removed"):
+        store.flush()
