@@ -11,9 +11,10 @@ table in Markdown. docs/design/compare.md says how the test works.
     .venv/bin/python tools/judge_compare.py --runs 24 --keep DIR --group 3      compares them again
     .venv/bin/python tools/judge_compare.py --runs 24 --simulate 0.02           measures nothing
 
-Made-up runs (--simulate) are of 8 experiments with 12 rows. Each run is faster or slower as a whole, and
-each experiment in it, by so much together; the medians of a row vary around that by Student's t of 4
-degrees of freedom times 0.3 to 15 %, 2 % in the middle, its three samples by as much; half are noisy.
+Made-up runs (--simulate) are of 8 experiments with 12 rows. Each run is faster or slower as a
+whole, and each experiment in it, by so much together; the medians of a row vary around that by
+Student's t of 4 degrees of freedom times 0.3 to 15 %, 2 % in the middle, its three samples by as
+much; half are noisy.
 """
 
 from __future__ import annotations
