@@ -13,7 +13,7 @@ table in Markdown. docs/design/compare.md says how the test works.
 
 Made-up runs (--simulate) are of 8 experiments with 12 rows. Each run is faster or slower as a
 whole, and each experiment in it, by so much together; the medians of a row vary around that by
-Student's t of 4 degrees of freedom times 0.3 to 15 %, 2 % in the middle, its three samples by as
+Student's t of 4 degrees of freedom times 0.2 to 14 %, 2 % in the middle, its three samples by as
 much; half are noisy.
 """
 
