@@ -56,7 +56,7 @@ class SessionTest : public testing::Test {
 };
 
 TEST_F(SessionTest, ABusyMomentIsTriedAgainButNotForEver) {
-  Script once{.values = {kBusy, 10, 10, kBusy, 10}};
+  Script once{.values = {kBusy, 10, 10, kBusy, 10, 10, 10, 10}};
   Script always{.values = {kBusy}};
   Script later{.values = {10, 10, kBusy, kBusy, kBusy}};
   const auto rows =
@@ -217,7 +217,7 @@ TEST_F(GroupTest, AGroupStaysTogetherWhereItsPointsAreWantedUnequally) {
 }
 
 TEST_F(SessionTest, AReferenceIsMeasuredAsLongAsOneOfItsGroupIs) {
-  Script loud{.values = {10, 20, 30, 5}};
+  Script loud{.values = {10, 20, 30, 5, 30}};
   Script reference{.values = {10}};
   Script steady{.values = {10}};
   Script elsewhere{.values = {10}};
@@ -230,12 +230,12 @@ TEST_F(SessionTest, AReferenceIsMeasuredAsLongAsOneOfItsGroupIs) {
                                 .reference = script == &reference || script == &elsewhere};
   }
   const auto rows = run(std::move(points));
-  EXPECT_EQ(loud.prepared, 9u);
-  EXPECT_EQ(reference.prepared, 9u) << "certain after three, and compared in all nine";
-  EXPECT_EQ(steady.prepared, 3u);
-  EXPECT_EQ(elsewhere.prepared, 3u) << "nobody needs it";
-  // The median of the nine: 10, 20, 30, 5, 10, 20, 30, 5, 10; of the first three it would be 2.
-  EXPECT_EQ(rows[0].details.at("ratio"), 1);
+  EXPECT_EQ(loud.prepared, 18u);
+  EXPECT_EQ(reference.prepared, 18u) << "certain after six, and compared in all eighteen";
+  EXPECT_EQ(steady.prepared, 6u);
+  EXPECT_EQ(elsewhere.prepared, 6u) << "nobody needs it";
+  // The median of all; of the first six it would be 1.5.
+  EXPECT_EQ(rows[0].details.at("ratio"), 2);
 }
 
 TEST_F(SessionTest, AnErrorIsTheReasonOfItsRowAlone) {
@@ -273,7 +273,7 @@ TEST_F(SessionTest, ProgressReachesItsTotal) {
        without({.experiment = "absent"}, "there is none")});
   ASSERT_FALSE(told.empty());
   EXPECT_TRUE(std::ranges::is_sorted(told));
-  EXPECT_EQ(told.back(), std::pair(std::size_t{9}, std::size_t{9}));
+  EXPECT_EQ(told.back(), std::pair(std::size_t{18}, std::size_t{18}));
 }
 
 Trial trial(std::vector<Mapping> mappings) {
