@@ -190,7 +190,8 @@ Status check_names(const MeasureOptions& options) {
 void add_wanted(std::vector<Point>& points, std::vector<Point> found, const Scope& scope,
                 const Experiment& experiment, std::set<std::string>& keys) {
   std::erase_if(found, [&](const Point& point) {
-    return !scope.wants(point.row, experiment.parameters) || keys.contains(point.row.key());
+    return !scope.wants(point.row, experiment.parameters) ||
+           (!keys.empty() && keys.contains(point.row.key()));
   });
   const bool node_asked = std::ranges::any_of(experiment.parameters, [&](const Parameter& each) {
     return each.kind == ParameterKind::node && scope.asks(std::string(each.name));
@@ -222,7 +223,7 @@ Result<std::vector<Point>> points_of(const Machine& machine, const MeasureOption
   HEADRACE_TRY_STATUS(check_names(options));
   const std::vector<Selection> selections = selections_of(options);
   std::vector<Point> points;
-  std::set<std::string> keys;
+  std::map<std::string, std::set<std::string>> keys;  // by experiment
   Scope scope{.machine = machine,
               .directory = options.directory,
               .here = here,
@@ -231,7 +232,8 @@ Result<std::vector<Point>> points_of(const Machine& machine, const MeasureOption
     scope.only = selection.only;
     const auto experiment =
         std::ranges::find(kExperiments, selection.experiment, &Experiment::name);
-    add_wanted(points, points_of(**experiment, scope), scope, **experiment, keys);
+    add_wanted(points, points_of(**experiment, scope), scope, **experiment,
+               keys[selection.experiment]);
   }
   if (!points.empty()) return points;
   return fail(ErrorCode::invalid,

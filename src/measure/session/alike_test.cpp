@@ -24,9 +24,9 @@ Machine four_tiles() {
   return machine;
 }
 
-constexpr Parameter kParameters[] = {{"cpu_node", ParameterKind::node},
-                                     {"memory_node", ParameterKind::node},
-                                     {"mix", ParameterKind::mix}};
+constexpr Parameter kPairParameters[] = {{"cpu_node", ParameterKind::node},
+                                         {"memory_node", ParameterKind::node},
+                                         {"mix", ParameterKind::mix}};
 
 std::vector<Point> all_pairs() {
   std::vector<Point> points;
@@ -34,7 +34,7 @@ std::vector<Point> all_pairs() {
     for (std::uint64_t memory = 0; memory < 8; ++memory) {
       for (const char* mix : {"read", "write"}) {
         Point& point = points.emplace_back();
-        point.row = make_row("bandwidth", kParameters, {cpu, memory, mix}, "B/s");
+        point.row = make_row("bandwidth", kPairParameters, {cpu, memory, mix}, "B/s");
         point.memory = {NodeId{static_cast<std::uint32_t>(memory)}};
         point.of_matrix = point.row.word("mix") == "read";
       }
@@ -51,7 +51,7 @@ class Alike : public testing::Test {
 
 TEST_F(Alike, PairsAreMeasuredOnceOnTheFewestMemories) {
   std::vector<Point> points = all_pairs();
-  measure_alike_once(points, machine_, kParameters, false);
+  measure_alike_once(points, machine_, kPairParameters, false);
   // Two kinds, near, on the socket and far, and two mixes.
   ASSERT_EQ(points.size(), 12u);
   std::size_t others = 0;
@@ -67,7 +67,7 @@ TEST_F(Alike, PairsAreMeasuredOnceOnTheFewestMemories) {
 
 TEST_F(Alike, CellsOfAMatrixStayWhereAllIsMeasured) {
   std::vector<Point> points = all_pairs();
-  measure_alike_once(points, machine_, kParameters, true);
+  measure_alike_once(points, machine_, kPairParameters, true);
   EXPECT_EQ(points.size(), 32u + 6u);
 }
 
@@ -76,7 +76,7 @@ TEST_F(Alike, AnotherDistanceAnotherNumberOfCpusOrAReasonIsNotAlike) {
   machine_.nodes[1].distances = {{NodeId{1}, 11}};
   std::vector<Point> points = all_pairs();
   points[0].row.reason = "cannot be measured";
-  measure_alike_once(points, machine_, kParameters, false);
+  measure_alike_once(points, machine_, kPairParameters, false);
   EXPECT_TRUE(points[0].row.stands_for.empty());
   const auto is_there = [&](std::uint64_t cpu) {
     return std::ranges::any_of(points, [&](const Point& point) {

@@ -1,6 +1,7 @@
 #include "measure/session/costs.h"
 
 #include <algorithm>
+#include <cmath>
 
 #include "measure/session/plan.h"
 
@@ -33,7 +34,7 @@ void Costs::learn(std::size_t index, Nanoseconds took) {
 }
 
 Nanoseconds Costs::of(std::size_t index) const {
-  const auto in_ns = [](double s) { return Nanoseconds{static_cast<std::int64_t>(s * 1e9)}; };
+  const auto in_ns = [](double s) { return Nanoseconds{std::llround(s * 1e9)}; };
   const Cost& cost = costs_[index];
   if (cost.mappings > 0) return in_ns(cost.took / static_cast<double>(cost.mappings));
   const auto own = by_experiment_.find(cost.experiment);

@@ -3,6 +3,7 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <cmath>
 #include <map>
 #include <set>
 #include <utility>
@@ -99,7 +100,7 @@ std::vector<Nanoseconds> times_of(const std::vector<Point>& points, const Measur
   for (const Point& point : points) {
     const double before = spending.used();
     if (point.row.reason.empty()) spending.add(point);
-    times.push_back(Nanoseconds{static_cast<std::int64_t>((spending.used() - before) * 1e9)});
+    times.push_back(Nanoseconds{std::llround((spending.used() - before) * 1e9)});
   }
   return times;
 }
