@@ -62,6 +62,17 @@ TEST_F(AttributesTest, AQuietRowCountsMoreThanANoisyOne) {
   EXPECT_EQ(learned(profile_, {bandwidth(12, 60e9, {"noisy"})})->read_bandwidth->value, 60e9);
 }
 
+TEST_F(AttributesTest, ARowSpeaksForThePairsThatItStandsFor) {
+  Row row = bandwidth(12, 60e9);
+  row.stands_for = {"cpu_node=3 memory_node=11", "cpu_node=99 memory_node=99", "nonsense ="};
+  ASSERT_NE(learned(profile_, {row}), nullptr);
+  const Node* alike = profile_.machine.find(NodeId{11});
+  const auto found = std::ranges::find(alike->access, true, &AccessAttributes::measured);
+  ASSERT_NE(found, alike->access.end());
+  EXPECT_EQ(found->initiator, NodeId{3});
+  EXPECT_EQ(found->read_bandwidth->value, 60e9);
+}
+
 TEST_F(AttributesTest, OnlyWhatPassesTheCachesIsALatency) {
   EXPECT_EQ(learned(profile_, {latency(1 << 20, 5)}), nullptr);
   const auto* access = learned(

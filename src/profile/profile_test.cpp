@@ -28,6 +28,7 @@ Profile small_profile() {
   profile.rows.push_back(row("bandwidth", 0, {1e9, 1.5e9, 2e9}));
   profile.rows.back().details = {{"bus", 3e9}};
   profile.rows.back().flags = {"noisy"};
+  profile.rows.back().stands_for = {"cpu_node=1 memory_node=1"};
   profile.rows.push_back({.experiment = "latency", .unit = "ns", .reason = "no such node"});
   profile.rows.push_back({.experiment = "latency",
                           .unit = "ns",
@@ -48,6 +49,7 @@ TEST(ProfileTest, RoundTripKeepsEverything) {
   EXPECT_FALSE(back->rows[1].value);
   EXPECT_EQ(back->rows[1].reason, "no such node");
   EXPECT_EQ(back->rows[0].basis, Basis::measured);
+  EXPECT_EQ(back->rows[0].stands_for, profile.rows[0].stands_for);
   EXPECT_EQ(back->rows[2].source, "Doe 2024, table 1");
   EXPECT_TRUE(back->published());
   EXPECT_EQ(back->conditions.at("date"), "2026-11-21");
