@@ -66,14 +66,14 @@ std::unique_ptr<HeldView> hold(const Foreign& foreign) {
 }
 
 MemoryRangeRef borrow_foreign(const Foreign& foreign, std::optional<NodeId> node,
-                              const std::optional<Machine>& machine, bool wait) {
+                              const Machine* machine, bool wait) {
   const auto& [address, size, on_gpu, writable, item_bytes, stream, keeper] = foreign;
   if (!on_gpu || size == 0_B) {
     auto held = hold(foreign);
     const NodeId home = home_of(held->view, node);
     return range_of(std::make_shared<Borrowed>(std::move(held), home), writable, item_bytes);
   }
-  const Machine here = machine ? *machine : this_machine();
+  const Machine here = machine != nullptr ? *machine : this_machine();
   auto found = [&, at = address, bytes = size]() -> Result<NodeId> {
     const GilRelease release;
     return gpu_node(here, at, bytes);
@@ -93,8 +93,8 @@ MemoryRangeRef borrow_foreign(const Foreign& foreign, std::optional<NodeId> node
   return range;
 }
 
-MemoryRangeRef borrow_memory(nb::handle memory, std::optional<NodeId> node,
-                             const std::optional<Machine>& machine, bool wait) {
+MemoryRangeRef borrow_memory(nb::handle memory, std::optional<NodeId> node, const Machine* machine,
+                             bool wait) {
   release_borrowed();
   auto held = std::make_unique<HeldView>();
   Py_buffer* const view = &held->view;
@@ -312,9 +312,10 @@ void bind_buffer(nb::module_& m) {
   range.def(
       "__init__",
       [](MemoryRangeRef* self, nb::handle memory, std::optional<NodeId> node,
-         const std::optional<Machine>& machine,
+         const Machine* machine,
          bool wait) { new (self) MemoryRangeRef(borrow_memory(memory, node, machine, wait)); },
-      "memory"_a, "node"_a = nb::none(), nb::kw_only(), "machine"_a = nb::none(), "wait"_a = true,
+      "memory"_a, "node"_a = nb::none(), nb::kw_only(), "machine"_a.none() = nb::none(),
+      "wait"_a = true,
       nb::sig("def __init__(self, memory: typing_extensions.Buffer | typing.Any, node: int | None "
               "= None, *, machine: Machine | None = None, wait: bool = True) -> None"),
       "What has the buffer protocol, a tensor of PyTorch, __cuda_array_interface__ or __dlpack__. "
