@@ -397,7 +397,7 @@ void bind_store(nb::module_& m) {
           "flush",
           [](const KvStoreRef& self, Nanoseconds timeout) {
             const std::shared_ptr<KvOwner> owner = self.owner;
-            Interruptible signals(nb::none(), nb::none());
+            Interruptible signals{nb::none(), nb::none()};
             Status outcome = [&] {
               const GilRelease release;
               return owner->store->flush(timeout, [&] { return signals.stop(); });
