@@ -279,6 +279,7 @@ TEST(KvDeadlines, AreThoseOfWhatComesFromAFolderToo) {
         rig.store->load(std::span(keys).subspan(1, 1), whole(other), {.layer_order = false});
     ASSERT_TRUE(load && demand);
     clock.advance(one.passes);
+    rig.store->poll();
     rig.files->release();
     rig.fake->hold(true);
     rig.store->poll();
