@@ -103,8 +103,8 @@ TEST(Mover, WithoutAnEngineAMoveIsDoneWithTheReason) {
 TEST(Mover, SaysWhyNobodyDrivesTheEngine) {
   Machine machine = test::small_machine();
   machine.engines = {{.id = EngineId{0},
-                      .kind = EngineKind::migrate,
-                      .name = "kernel",
+                      .kind = EngineKind::dsa,
+                      .name = "dsa0",
                       .home = test::kDram,
                       .reason = "test"}};
   const auto backends = Backends::open(machine);
