@@ -18,12 +18,12 @@ TEST(Scope, WantsRowsByNumberWordAndKindOfNode) {
                                {"memory_node", std::uint64_t{8}},
                                {"mix", "read"},
                                {"threads", std::uint64_t{8}}}};
-  constexpr Parameter kParameters[] = {{"cpu_node", ParameterKind::node},
+  constexpr Parameter kNamed[] = {{"cpu_node", ParameterKind::node},
                                        {"memory_node", ParameterKind::node},
                                        {"mix", ParameterKind::mix},
                                        {"threads", ParameterKind::count}};
   const auto wants = [&](ParameterChoices only) {
-    return Scope{machine, std::move(only)}.wants(row, kParameters);
+    return Scope{machine, std::move(only)}.wants(row, kNamed);
   };
   EXPECT_TRUE(wants({}));
   EXPECT_TRUE(wants({{"mix", "read"}, {"memory_node", std::uint64_t{8}}}));
@@ -34,8 +34,8 @@ TEST(Scope, WantsRowsByNumberWordAndKindOfNode) {
   EXPECT_TRUE(wants({{"mix", std::vector<ParameterValue>{"write", "read"}}})) << "one of them";
   EXPECT_FALSE(wants({{"mix", std::vector<ParameterValue>{"write", "copy"}}}));
   const Row nothing{.experiment = "bandwidth", .reason = "no CPU"};
-  EXPECT_TRUE((Scope{machine, {{"mix", "read"}}}.wants(nothing, kParameters)));
-  EXPECT_FALSE((Scope{machine, {{"depth", "read"}}}.wants(nothing, kParameters)));
+  EXPECT_TRUE((Scope{machine, {{"mix", "read"}}}.wants(nothing, kNamed)));
+  EXPECT_FALSE((Scope{machine, {{"depth", "read"}}}.wants(nothing, kNamed)));
 }
 
 TEST(Experiment, NodesAreTheNearestOfEachKind) {

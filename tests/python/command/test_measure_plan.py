@@ -22,7 +22,7 @@ Golden = Callable[[str, str], None]
 def test_the_plan_of_sixteen_nodes(run: Run, golden: Golden, name: str, how: list[str]) -> None:
     result = run("measure", "--dry-run", "--from", "xeon-max", *how)
     assert (result.returncode, result.stderr) == (0, "")
-    golden(f"measure_plan_xeon_max_{name}.txt", result.stdout)
+    golden(f"measure_plan/xeon_max_{name}.txt", result.stdout)
 
 
 def epyc() -> dict[str, Any]:
@@ -48,7 +48,7 @@ def test_the_plan_of_384_cpus(
     (tmp_path / "epyc.json").write_text(json.dumps(epyc()))
     result = run("measure", "--dry-run", "--from", "epyc.json", *how)
     assert (result.returncode, result.stderr) == (0, "")
-    golden(f"measure_plan_384_cpus_{name}.txt", result.stdout)
+    golden(f"measure_plan/384_cpus_{name}.txt", result.stdout)
 
 
 def test_the_plan_as_json_counts_what_it_says(run: Run) -> None:
