@@ -19,9 +19,9 @@ TEST(Scope, WantsRowsByNumberWordAndKindOfNode) {
                                {"mix", "read"},
                                {"threads", std::uint64_t{8}}}};
   constexpr Parameter kNamed[] = {{"cpu_node", ParameterKind::node},
-                                       {"memory_node", ParameterKind::node},
-                                       {"mix", ParameterKind::mix},
-                                       {"threads", ParameterKind::count}};
+                                  {"memory_node", ParameterKind::node},
+                                  {"mix", ParameterKind::mix},
+                                  {"threads", ParameterKind::count}};
   const auto wants = [&](ParameterChoices only) {
     return Scope{machine, std::move(only)}.wants(row, kNamed);
   };
