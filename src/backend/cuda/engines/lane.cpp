@@ -211,8 +211,9 @@ std::optional<EngineId> Lane::ssd_of(const Extent& extent) const {
   return found == machine_.engines.end() ? std::nullopt : std::optional(found->id);
 }
 
-// Else the driver copies between them through the host. Where they cannot, it does so.
-void Lane::meet(const Piece& piece) {
+// Else the driver copies between them through the host. Where they cannot, or memory for it is
+// lacking, it does so.
+void Lane::meet(const Piece& piece) noexcept try {
   const NodeId from = piece.from.object->node();
   const Node* other = machine_.find(from == home_ ? piece.to.object->node() : from);
   if (other == nullptr || other->id == home_ || !other->gpu) return;
@@ -225,6 +226,7 @@ void Lane::meet(const Piece& piece) {
   if (const auto context = Context::of(driver_, device->ordinal)) {
     enable_peer_access(*context_, **context);
   }
+} catch (const std::bad_alloc&) {
 }
 
 // Memory of GPUs, and what is registered with the driver, by whomever, the engine is given at once.

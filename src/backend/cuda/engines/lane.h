@@ -123,7 +123,7 @@ class Lane {
   Direction direction_of(const Piece& piece) const;
   bool may_gather(const AcceptedPiece& piece, MemoryRanges& ranges) const;
   // Lets this GPU and the other one of a copy between two reach each other's memory, once.
-  void meet(const Piece& piece) EXCLUDES(beginning_);
+  void meet(const Piece& piece) noexcept EXCLUDES(beginning_);
   std::optional<EngineId> ssd_of(const Extent& extent) const;
   // Gives tasks of one direction to its stream, or notes that they end without it.
   void launch(Direction direction, std::span<Task* const> tasks) EXCLUDES(mutex_);
