@@ -12,6 +12,10 @@ _SIZE = re.compile(r"([0-9]+(?:\.[0-9]+)?)\s*(?:([kmgt])?i?b?)", re.IGNORECASE)
 _LARGEST_SIZE = 1 << 63
 
 
+def is_size(text: str) -> bool:
+    return _SIZE.fullmatch(text.strip()) is not None
+
+
 def size(text: str) -> int:
     """ "64KiB", "64k", "1.5 GiB", "4096" as bytes; units are binary."""
     match = _SIZE.fullmatch(text.strip())

@@ -352,8 +352,8 @@ void CacheCore::remember(CacheEntry& entry, const Transfer& transfer, Priority a
 void CacheCore::complete(CacheEntry& entry, const Result<MoveStats>& outcome) noexcept {
   Waiting& waiting = mover_.waiting();
   const std::uint16_t number = entry.node;
-  std::optional<Error> lost;
-  if (!outcome && nodes_[number].on_gpu) lost = loss_of(*mover_.machine().find(nodes_[number].id));
+  // Before its waiters are told: they will meet no block there any more.
+  if (!outcome && nodes_[number].on_gpu) lose_if_gone(number);
   bool due = false;
   bool watched = false;
   {
@@ -379,17 +379,12 @@ void CacheCore::complete(CacheEntry& entry, const Result<MoveStats>& outcome) no
     if (gone) reap(entry);
     fit_budget_by(node, gone ? nullptr : &entry, deferred);
     go_on(deferred);
-    due = take_pump_due() || deferred.any() || lost;
+    due = take_pump_due() || deferred.any();
     watched = watchers_ > 0;
     if (!due) --running_;
   }
   const std::atomic<std::uint32_t>& running = running_;
   if (due) {
-    try {
-      if (lost) lose(number, *lost);
-    } catch (const std::bad_alloc&) {
-      // The blocks are out of the index; their slabs go with the cache.
-    }
     pump(false);
     const MutexLock lock(mutex_);
     watched = watchers_ > 0;
@@ -410,10 +405,12 @@ void CacheCore::on_ready(CacheEntry& entry, std::function<void()> then) {
   then();
 }
 
-// A GPU is lost, with all that was copied there. It takes nothing more: no access finds those
-// blocks, and what would go there goes elsewhere, where its placement says so. Who holds one keeps
-// an address that no code of that GPU can use any more.
-void CacheCore::lose(std::uint16_t number, const Error& why) {
+// A GPU that is lost is so with all that was copied there. It takes nothing more: no access finds
+// those blocks, and what would go there goes elsewhere, where its placement says so. Who holds one
+// keeps an address that no code of that GPU can use any more.
+void CacheCore::lose_if_gone(std::uint16_t number) noexcept try {
+  const std::optional<Error> why = loss_of(*mover_.machine().find(nodes_[number].id));
+  if (!why) return;
   {
     const MutexLock lock(mutex_);
     Node& node = nodes_[number];
@@ -431,6 +428,8 @@ void CacheCore::lose(std::uint16_t number, const Error& why) {
     const MutexLock lock(mutex_);
     more = fit_budget(nodes_[number], deferred);
   }
+} catch (const std::bad_alloc&) {
+  // The blocks are out of the index; their slabs go with the cache.
 }
 
 bool CacheCore::being_read(ObjectId object) const {

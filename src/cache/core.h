@@ -246,7 +246,7 @@ class CacheCore {
   Result<std::vector<std::uint16_t>> ask_destinations(const Extent& extent,
                                                       std::optional<NodeId> initiator) const;
   Result<Placement> resolve_here(const Placement& placement, std::optional<NodeId> initiator) const;
-  void lose(std::uint16_t node, const Error& why) EXCLUDES(mutex_);
+  void lose_if_gone(std::uint16_t node) noexcept EXCLUDES(mutex_);
   std::optional<NodeId> calling_node() const;
 
   // space.cpp

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from headrace import AbsentError, InvalidError, Machine
+from headrace._sizes import is_size
 from headrace._sizes import size as size
 
 _SHARE = re.compile(r"([0-9]{1,9}(?:\.[0-9]{1,9})?)\s*(%?)", re.ASCII)
@@ -66,7 +67,7 @@ def settings(text: str | None, sizes: Sequence[str] = ()) -> dict[str, int | str
         name, equals, value = part.partition("=")
         if not (name and equals and value):
             raise InvalidError(f"'{part}' sets nothing; write mix=read,threads=2")
-        if name in sizes and _SIZE.fullmatch(value.strip()):
+        if name in sizes and is_size(value):
             found[name] = size(value)
         else:
             found[name] = int(value) if _NUMBER.fullmatch(value) else value
