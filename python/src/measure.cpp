@@ -98,7 +98,7 @@ Profile run_session(const Machine& machine, const MeasureOptions& options, nb::o
 std::vector<PlannedPoint> run_plan_session(const Machine& machine, std::vector<std::string> names,
                                            ParameterChoices only, std::optional<Nanoseconds> budget,
                                            const std::filesystem::path& directory,
-                                           std::vector<Row> known) {
+                                           std::vector<Row> known, std::optional<unsigned> rounds) {
   const Machine planned = machine;  // so that Python may change the machine meanwhile
   auto points = [&] {
     const GilRelease release;
@@ -106,7 +106,8 @@ std::vector<PlannedPoint> run_plan_session(const Machine& machine, std::vector<s
                                   .only = std::move(only),
                                   .directory = directory,
                                   .budget = budget,
-                                  .known = std::move(known)});
+                                  .known = std::move(known),
+                                  .rounds = rounds});
   }();
   return unwrap(std::move(points));
 }
@@ -197,16 +198,12 @@ void bind_sessions(nb::module_& m) {
   m.def("plan_session", &run_plan_session, "machine"_a, nb::kw_only(),
         "experiments"_a = std::vector<std::string>{}, "only"_a = ParameterChoices{},
         "budget"_a = 60.0, "directory"_a = std::filesystem::path("."),
-        "known"_a = std::vector<Row>{},
-        nb::sig("def plan_session(machine: Machine, *, experiments: "
-                "typing.Sequence[str] = (), only: "
-                "typing.Mapping[str, int | str | typing.Sequence[int | str]] = "
-                "{}, budget: "
-                "float | None = 60.0, directory: str | os.PathLike[str] = '.', "
-                "known: "
-                "typing.Sequence[Row] = ()) -> list[PlannedPoint]"),
-        "What measure() would do, without measuring anything; also of a "
-        "machine that is not this "
+        "known"_a = std::vector<Row>{}, "rounds"_a = nb::none(),
+        nb::sig("def plan_session(machine: Machine, *, experiments: typing.Sequence[str] = (), "
+                "only: typing.Mapping[str, int | str | typing.Sequence[int | str]] = {}, budget: "
+                "float | None = 60.0, directory: str | os.PathLike[str] = '.', known: "
+                "typing.Sequence[Row] = (), rounds: int | None = None) -> list[PlannedPoint]"),
+        "What measure() would do, without measuring anything; also of a machine that is not this "
         "host.");
   m.def("measure_quickly", &run_quick_session, "machine"_a, "directory"_a, nb::kw_only(),
         "stop"_a = nb::none(), "progress"_a = nb::none(),

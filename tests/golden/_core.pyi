@@ -1505,7 +1505,7 @@ class PlannedPoint:
     def distance(self) -> str:
         """Memory to CPUs, or target to source: near, socket, far; else empty."""
 
-def plan_session(machine: Machine, *, experiments: Sequence[str] = (), only: Mapping[str, int | str | Sequence[int | str]] = {}, budget: float | None = 60.0, directory: str | os.PathLike[str] = '.', known: Sequence[Row] = ()) -> list[PlannedPoint]:
+def plan_session(machine: Machine, *, experiments: Sequence[str] = (), only: Mapping[str, int | str | Sequence[int | str]] = {}, budget: float | None = 60.0, directory: str | os.PathLike[str] = '.', known: Sequence[Row] = (), rounds: int | None = None) -> list[PlannedPoint]:
     """
     What measure() would do, without measuring anything; also of a machine that is not this host.
     """

@@ -23,7 +23,7 @@ _LARGEST_SEED = (1 << 63) - 1
 _LAUNCHES_OF_ALL = 6
 #: Then so many mappings in each: launches differ more than mappings of one do, and a number that is
 #: fixed before needs no rule for stopping.
-_ROUNDS_OF_EACH = 3
+_ROUNDS_OF_EACH = 2
 
 
 def command(
@@ -165,10 +165,11 @@ def _plan(options: Options, machine: headrace.Machine) -> list[headrace.PlannedP
     points: list[headrace.PlannedPoint] = headrace.plan_session(
         machine,
         experiments=options.names,
-        only=parse.settings(options.only),
+        only=parse.settings(options.only, parse.SIZES),
         budget=options.seconds(),
         directory=options.directory,
         known=_known(options.out, options.resume, machine),
+        rounds=options.mappings(),
     )
     return points
 

@@ -179,7 +179,7 @@ struct Launches {
   double noise;
 };
 
-TEST(Coverage, OfSixLaunchesOfThreeMappings) {
+TEST(Coverage, OfSixLaunchesOfTwoMappings) {
   const int runs = runs_or(200);
   const std::vector<Launches> all = {
       {"launches differ by 5 %, mappings by 1 %", [](Random& r) { return 5 * normal(r); }, 1},
@@ -190,7 +190,7 @@ TEST(Coverage, OfSixLaunchesOfThreeMappings) {
     Random random(1);
     int held = 0;
     for (int i = 0; i < runs; ++i) {
-      const std::vector<std::size_t> launches(kLeastForInterval, 3);
+      const std::vector<std::size_t> launches(kLeastForInterval, 2);
       std::vector<double> samples;
       for (const std::size_t count : launches) {
         const double level = kind.level(random);
