@@ -73,7 +73,7 @@ bool Copying::heard_late(StoreCore& core) noexcept {
 
 std::optional<unsigned> Entry::fastest() const {
   for (unsigned tier = 0; tier < copies.size(); ++tier) {
-    if (copies[tier].served()) return tier;
+    if (!removed && copies[tier].served()) return tier;
   }
   return std::nullopt;
 }
@@ -109,8 +109,13 @@ Result<std::unique_ptr<StoreCore>> StoreCore::open(Mover& mover, StoreOptions op
   HEADRACE_TRY_STATUS(check(options));
   std::unique_ptr<StoreCore> core(new StoreCore(mover, std::move(options)));
   for (unsigned i = 0; i < core->tiers_.size(); ++i) HEADRACE_TRY_STATUS(core->open_tier(i));
+  core->unlisting_.core = core.get();
+  if (core->tiers_.back().folder != nullptr) {
+    core->unlisting_.slots.reserve(core->tiers_.back().slots);
+  }
   if (core->options_.worker) {
     HEADRACE_TRY(core->worker_, start_thread("headrace-kv", [&core = *core] { core.work(); }));
+    core->worker_id_ = core->worker_.get_id();
   }
   return core;
 }
@@ -174,15 +179,61 @@ void StoreCore::take_over_found(Tier& tier) {
 
 StoreCore::~StoreCore() {
   {
-    Later later;
     const MutexLock lock(mutex_);
-    closing_ = true;
-    giving_up_ = true;
     const bool no_match_outlives_the_store = pinned_ == 0 || !loads_.empty();
     CHECK(no_match_outlives_the_store);
+  }
+  close();
+}
+
+Status StoreCore::check_open() const {
+  HEADRACE_TRY_STATUS(origin_.check(kTheStore));
+  if (closed()) return fail(ErrorCode::cancelled, "the KV store is closed; open another");
+  return {};
+}
+
+void StoreCore::close() {
+  const MutexLock one(close_mutex_);
+  {
+    Later later;
+    const MutexLock lock(mutex_);
+    if (closed_) return;
+    closing_ = true;
+    giving_up_ = true;
     place_pending(later);
   }
   while (const auto load = one_not_cancelled()) cancel(*load);
+  settle();
+  {
+    const MutexLock lock(mutex_);
+    closed_ = true;  // only matches have held anything since
+    for (auto next = entries_.begin(); next != entries_.end();) {
+      Entry& entry = (next++)->second;
+      if (entry.pins == 0) continue;
+      entry.pins = 1;
+      unpin(entry);
+    }
+  }
+  settle();
+  {
+    const MutexLock lock(jobs_mutex_);
+    stopping_ = true;
+  }
+  jobs_there_.notify_all();
+  if (worker_.joinable()) worker_.join();
+  std::vector<std::unique_ptr<Buffer>> buffers(tiers_.size());  // to unmap them takes time
+  std::unique_ptr<Folder> folder;
+  const MutexLock lock(mutex_);
+  for (std::size_t i = 0; i < tiers_.size(); ++i) {
+    tiers_[i].order.reset();
+    buffers[i] = std::move(tiers_[i].buffer);
+    if (tiers_[i].folder != nullptr) folder = std::move(tiers_[i].folder);
+  }
+  entries_.clear();
+}
+
+// Until nothing touches the store any more.
+void StoreCore::settle() {
   Patience patience(mover_.clock(), mover_.waiting(), kShutdownBound);
   Backoff naps(kFirstNap, kLongestNap);
   const std::atomic<std::uint32_t> never{0};
@@ -191,12 +242,6 @@ StoreCore::~StoreCore() {
     poll();
     if (operations_.load() != 0) patience.sleep(never, 0, naps.next());
   }
-  {
-    const MutexLock lock(jobs_mutex_);
-    stopping_ = true;
-  }
-  jobs_there_.notify_all();
-  if (worker_.joinable()) worker_.join();
 }
 
 std::shared_ptr<LoadState> StoreCore::one_not_cancelled() {
@@ -340,7 +385,7 @@ StoreStats StoreCore::stats() const {
   StoreStats stats = counts_;
   for (const Tier& tier : tiers_) {
     stats.tiers.push_back(tier.counts);
-    stats.tiers.back().blocks = tier.slots - tier.free.size() - tier.disk.none.size();
+    stats.tiers.back().blocks = closed_ ? 0 : tier.slots - tier.free.size() - tier.disk.none.size();
     stats.tiers.back().used = Bytes{stats.tiers.back().blocks * slot_};
   }
   stats.in_flight = Bytes{in_flight_};

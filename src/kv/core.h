@@ -3,7 +3,8 @@
 // One lock for the tables: which block has a copy in which slot of which tier. No copy is started,
 // waited for or told of under it (Later). A copy of a block is
 //   filling -> ready -> leaving -> none        leaving: being copied to another tier, still served
-//                  \--> damaged -> none        damaged: served no more, goes with its last pin
+//                  \--> damaged -> none        damaged, or removed: served no more, goes with its
+//                                              last pin
 // Ready copies are in their tier's order of eviction, and those that leave but stay too (flush(),
 // promotion). A block that is pinned, or of which a copy is filling, loses no copy.
 //
@@ -65,6 +66,7 @@ struct Entry {
   Key key;
   unsigned pins = 0;     // of matches and loads
   bool waiting = false;  // for a slot of the first tier
+  bool removed = false;  // by remove(): no copy is served, and all go as soon as they can
   // Which of all uses of blocks was its last: stored, stored again or loaded. 0: none so far.
   std::uint64_t used = 0;
   std::array<Copy, kMostTiers> copies;
@@ -260,6 +262,19 @@ struct LoadState final : Job, std::enable_shared_from_this<LoadState> {
   LoadGroup& group_of(unsigned layer) { return groups.size() == 1 ? groups[0] : groups[layer]; }
 };
 
+// Headers of slots of the folder whose blocks were removed: written over with nothing, so many at a
+// time, before the slots are free. One for a store, begun whenever there is work.
+struct Unlisting final : Copying {
+  static constexpr std::size_t kMost = 64;
+  StoreCore* core = nullptr;
+  std::vector<std::uint32_t> slots;  // has room for all; guarded by the store's lock
+  std::array<std::uint32_t, kMost> batch{};
+  std::size_t size = 0;  // of the batch
+  bool busy = false;     // guarded by the store's lock
+  void run() noexcept override;
+  void copied(const Result<MoveStats>& outcome) noexcept override;
+};
+
 // A load or a store that has not begun, since a stream of the user's is not yet where it was.
 struct Parked {
   std::unique_ptr<cuda::StreamPoint> point;
@@ -275,6 +290,14 @@ class StoreCore {
   static Result<std::unique_ptr<StoreCore>> open(Mover& mover, StoreOptions options);
   ~StoreCore();
 
+  // Cancels and refuses what goes on, waits for copies in flight, and lets the tiers go. Matches
+  // hold nothing then.
+  void close();
+  bool closed() const { return giving_up_.load(); }
+  // cancelled: it is closed, or about to be.
+  Status check_open() const;
+  bool of_worker() const { return std::this_thread::get_id() == worker_id_; }
+
   const Geometry& geometry() const { return options_.geometry; }
   const Origin& origin() const { return origin_; }
   Mover& mover() { return mover_; }
@@ -282,6 +305,14 @@ class StoreCore {
   // matching.cpp
   Match match(std::span<const Key> keys);
   void let_go(const Match& match);
+
+  // removing.cpp
+  std::vector<bool> contains(std::span<const Key> keys) const;
+  Result<std::size_t> remove(std::span<const Key> keys);
+  Result<std::size_t> clear();
+  // Takes what is next of the headers to be written over; false: nothing.
+  bool next_unlisted() noexcept;
+  void unlisted(const Error* why) noexcept;
 
   // storing.cpp
   Result<Stored> store(std::span<const Key> keys, const Extent& from, const StoreRequest& request);
@@ -294,7 +325,7 @@ class StoreCore {
   // What is moving of it, or waits for its turn, goes before what is less urgent.
   void promote(LoadGroup& group);
 
-  // room.cpp
+  // Counts as an operation: close() waits until it sees that the store is being closed.
   Status flush(Nanoseconds timeout, const std::function<bool()>& stop);
 
   // storing.cpp
@@ -313,9 +344,11 @@ class StoreCore {
 
  private:
   friend struct Transit;
+  friend struct Unlisting;
 
   StoreCore(Mover& mover, StoreOptions options);
   Status open_tier(unsigned index);
+  void settle();
   // Where what CPUs look at on its way is put.
   Placement passage_memory() const;
   void take_over_found(Tier& tier) REQUIRES(mutex_);
@@ -356,6 +389,7 @@ class StoreCore {
   // Starts the copy of `copy` to a slower tier that has a slot for it.
   bool demote(Copy& copy, unsigned tier, Loss loss) REQUIRES(mutex_);
   bool only_in_memory(const Entry& entry) const REQUIRES(mutex_);
+  Status flush_all(Nanoseconds timeout, const std::function<bool()>& stop);
   // Starts to write what is next of `keys`. False: nothing is left to be written or under way.
   bool flush_some(std::vector<Key>& keys);
   // The end of a flush() that has `left` to write, when `failed` were counted before it.
@@ -369,6 +403,15 @@ class StoreCore {
   // Whether another tier serves the block too.
   bool elsewhere(const Copy& copy) const REQUIRES(mutex_);
   void note(const Error& error) noexcept REQUIRES(mutex_);
+
+  // removing.cpp. False: it was removed before.
+  bool remove(Entry& entry) REQUIRES(mutex_);
+  // A ready copy of a block that was removed is served no more.
+  void withdraw(Copy& copy, unsigned tier) REQUIRES(mutex_);
+  // The slot of the folder is free once its header is written over.
+  void unlist(std::uint32_t slot) noexcept REQUIRES(mutex_);
+  // Those that hold no block but have the header of one that is `gone`.
+  void unlist_free(const std::function<bool(const Key&)>& gone) REQUIRES(mutex_);
 
   // transit.cpp. Starts the copy of `copy` to this slot of another tier. What becomes of `copy`:
   // it stays, it leaves, or it leaves if that went well. False: no memory.
@@ -468,6 +511,8 @@ class StoreCore {
   std::string last_error_ GUARDED_BY(mutex_);
   Nanoseconds last_error_at_ GUARDED_BY(mutex_){0};
   std::uint64_t pinned_ GUARDED_BY(mutex_) = 0;  // entries
+  bool closed_ GUARDED_BY(mutex_) = false;       // the tiers are gone, and what matches held
+  Unlisting unlisting_;
 
   Mutex jobs_mutex_;
   CondVar jobs_there_;
@@ -475,6 +520,8 @@ class StoreCore {
   bool stopping_ GUARDED_BY(jobs_mutex_) = false;
   bool due_changed_ GUARDED_BY(jobs_mutex_) = false;  // the worker slept for too long otherwise
   std::thread worker_;
+  std::atomic<std::thread::id> worker_id_;
+  Mutex close_mutex_;  // one closes, others wait for it
 
   Mutex parked_mutex_;
   std::list<Parked> parked_ GUARDED_BY(parked_mutex_);

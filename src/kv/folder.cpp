@@ -331,4 +331,13 @@ bool Folder::fits(std::uint32_t slot, const Key& key, unsigned layer,
   return header->key == key && header->sums()[layer] == fragment_sum(key, layer, bytes);
 }
 
+std::optional<Key> Folder::listed(std::uint32_t slot) const {
+  const Header& header = *at(slot);
+  return header.magic == kHeaderMagic ? std::optional(header.key) : std::nullopt;
+}
+
+void Folder::blank(std::uint32_t slot) {
+  std::memset(static_cast<void*>(at(slot)), 0, header_bytes_);
+}
+
 }  // namespace headrace::kv

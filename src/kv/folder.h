@@ -14,6 +14,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -54,6 +55,10 @@ class Folder {
   void describe(std::uint32_t slot, const Key& key, std::span<const std::byte> bytes);
   // The copy that writes this down in the file. Requires: described, and not again before its end.
   MovePair header(std::uint32_t slot) const;
+  // The key of the block that `slot` is said to hold, if any.
+  std::optional<Key> listed(std::uint32_t slot) const;
+  // Notes that it holds none, for header().
+  void blank(std::uint32_t slot);
   // Whether this is layer `layer` of the block `key` in `slot`.
   bool fits(std::uint32_t slot, const Key& key, unsigned layer,
             std::span<const std::byte> bytes) const;

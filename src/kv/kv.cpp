@@ -149,6 +149,24 @@ Result<Load> Store::load(std::span<const Key> keys, Extent into, const LoadOptio
   return core_->load(keys, into, options);
 }
 
+std::vector<bool> Store::contains(std::span<const Key> keys) const { return core_->contains(keys); }
+
+Result<std::size_t> Store::remove(std::span<const Key> keys) { return core_->remove(keys); }
+
+Result<std::size_t> Store::clear() { return core_->clear(); }
+
+Status Store::close() {
+  HEADRACE_TRY_STATUS(core_->origin().check(kTheStore));
+  if (core_->mover().in_callback() || core_->of_worker()) {
+    return fail(ErrorCode::invalid,
+                "closing a KV store waits for its copies; not in on_layer() or on_done()");
+  }
+  core_->close();
+  return {};
+}
+
+bool Store::closed() const { return core_->closed(); }
+
 Status Store::flush(Nanoseconds timeout, const std::function<bool()>& stop) {
   return core_->flush(timeout, stop);
 }

@@ -70,7 +70,7 @@ Result<Load> StoreCore::load(std::span<const Key> keys, const Extent& into,
   const bool sleeps_too_long = !due.empty();
   {
     const MutexLock lock(mutex_);
-    if (closing_) return fail(ErrorCode::cancelled, "the KV store is being closed");
+    if (closing_) return fail(ErrorCode::cancelled, "the KV store is closed; open another");
     // From here on nothing is thrown.
     loads_.emplace(state.get(), state);
     if (const auto missing = pin_all(keys, *state); missing < keys.size()) {

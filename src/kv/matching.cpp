@@ -9,6 +9,7 @@ Match StoreCore::match(std::span<const Key> keys) {
   match.keys_.reserve(keys.size());
   match.tiers_.reserve(keys.size());
   const MutexLock lock(mutex_);
+  if (closing_) return match;
   for (const Key& key : keys) {
     const auto found = entries_.find(key);
     if (found == entries_.end()) break;
@@ -28,6 +29,7 @@ void StoreCore::let_go(const Match& match) {
   if (!origin_.here()) return;
   Later later;
   const MutexLock lock(mutex_);
+  if (closed_) return;  // it holds nothing any more
   for (const Key& key : match.keys_) unpin(entries_.find(key)->second);
   place_pending(later);
 }

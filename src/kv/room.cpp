@@ -133,13 +133,18 @@ void StoreCore::ready(Copy& copy, unsigned index) {
   copy.state = Copy::State::ready;
   --tiers_[index].filling;
   tiers_[index].order->insert(copy);
+  if (copy.entry->removed) withdraw(copy, index);
 }
 
 void StoreCore::drop(Copy& copy, unsigned index) {
   Tier& tier = tiers_[index];
   if (copy.state == Copy::State::filling) --tier.filling;
   copy.state = Copy::State::none;
-  tier.free.push_back(copy.slot);
+  if (tier.folder != nullptr && copy.entry->removed) {
+    unlist(copy.slot);
+  } else {
+    tier.free.push_back(copy.slot);
+  }
   const Entry& entry = *copy.entry;
   const bool gone =
       !entry.waiting && entry.pins == 0 && std::ranges::all_of(entry.copies, [](const Copy& other) {
@@ -170,6 +175,7 @@ bool StoreCore::only_in_memory(const Entry& entry) const {
 
 bool StoreCore::flush_some(std::vector<Key>& keys) {
   const MutexLock lock(mutex_);
+  if (closing_) return false;
   const auto last = static_cast<unsigned>(tiers_.size() - 1);
   Tier& folder = tiers_[last];
   std::vector<Key> moving;  // to another memory: their turn comes when they are there
@@ -198,7 +204,7 @@ bool StoreCore::flush_some(std::vector<Key>& keys) {
 Status StoreCore::flushed(std::size_t left, std::uint64_t failed, Status outcome) const {
   const MutexLock lock(mutex_);
   std::uint64_t lost = counts_.failed - failed;
-  if (!tiers_.back().disk.none.empty()) lost += left;  // found no slot since it is full
+  if (!closing_ && !tiers_.back().disk.none.empty()) lost += left;  // it is full: no slot
   if (lost > 0) {
     return fail(ErrorCode::io, "{} blocks could not be written: {}", lost, last_error_);
   }
@@ -208,6 +214,20 @@ Status StoreCore::flushed(std::size_t left, std::uint64_t failed, Status outcome
 
 Status StoreCore::flush(Nanoseconds timeout, const std::function<bool()>& stop) {
   HEADRACE_TRY_STATUS(origin_.check(kTheStore));
+  {
+    const MutexLock lock(mutex_);
+    HEADRACE_TRY_STATUS(check_open());
+    begin_operation();
+  }
+  struct Ends {  // also where there is no memory
+    StoreCore& core;
+    ~Ends() { core.end_operation(); }
+  } const ends{*this};
+  HEADRACE_TRY_STATUS(flush_all(timeout, stop));
+  return check_open();
+}
+
+Status StoreCore::flush_all(Nanoseconds timeout, const std::function<bool()>& stop) {
   if (tiers_.back().folder == nullptr) return {};
   std::vector<Key> keys;
   std::uint64_t failed = 0;

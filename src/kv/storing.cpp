@@ -40,6 +40,7 @@ Result<Stored> StoreCore::store(std::span<const Key> keys, const Extent& from,
   {
     Later later;
     const MutexLock lock(mutex_);
+    if (closing_) return fail(ErrorCode::cancelled, "the KV store is closed; open another");
     JobList& arrivals = parked.empty() ? pending_ : *parked.back().arrivals;
     std::size_t present = 0;
     std::size_t refused = 0;
@@ -72,8 +73,9 @@ Result<Stored> StoreCore::store(std::span<const Key> keys, const Extent& from,
   return Stored(state);
 }
 
-// Whether it is there, or will be; else it is damaged, and held by a match or load.
+// Whether it is there, or will be; else it is damaged or removed, and held by a match or load.
 bool StoreCore::touch(Entry& entry) {
+  if (entry.removed) return false;  // its old bytes are on their way out
   use(entry);
   const auto tier = entry.fastest();
   if (tier && entry.copies[*tier].state == Copy::State::ready) {
@@ -159,8 +161,8 @@ void StoreCore::stored(std::unique_ptr<Arrival> arrival, const Error* why) noexc
     in_flight_ -= block_;
     Copy& copy = arrival->entry->copies[0];
     if (why == nullptr) {
-      ready(copy, 0);
       use(*arrival->entry);
+      ready(copy, 0);  // and it may be gone
       ++counts_.stores.stored;
     } else {
       note(*why);

@@ -142,6 +142,7 @@ void StoreCore::sent(Transit& transit, const Error* why) noexcept {
     if (stays) {
       from.state = Copy::State::ready;
       if (!asked_to) source.order->insert(from);
+      if (entry.removed) withdraw(from, transit.from);
     } else {
       ++(why == nullptr ? source.counts.evicted : source.counts.dropped);
       drop(from, transit.from);

@@ -17,8 +17,8 @@
 //
 // Waits are bounded by their timeouts, and without one by the bounds of the Mover's engines.
 // Store is Thread-safe. Match, Load and Stored are Thread-compatible; copies of a Load or Stored
-// may be used by many threads. In a child of fork() all of it fails as unsupported, but match(),
-// which finds nothing, and stats(), which is all 0.
+// may be used by many threads. In a child of fork() all of it fails as unsupported, but match()
+// and contains(), which find nothing, and stats(), which is all 0.
 #pragma once
 
 #include <compare>
@@ -268,9 +268,8 @@ class Store {
   // may be of others (if not, the group may no more). Besides the errors of allocate() and
   // File::open().
   static Result<std::unique_ptr<Store>> open(Mover& mover, StoreOptions options);
-  // Cancels loads, refuses what waits for room, and waits for copies in flight. Blocks in memory
-  // are gone unless flush() has written them. Requires: no Match is left, no call is running; not
-  // in on_layer() or on_done(), whose end it would wait for.
+  // close(). Requires: no Match is left, no call is running; not in on_layer() or on_done(), whose
+  // end it would wait for.
   ~Store();
   Store(const Store&) = delete;
   Store& operator=(const Store&) = delete;
@@ -298,6 +297,26 @@ class Store {
   // every 50 ms or so in this thread: true ends it as cancelled.
   Status flush(Nanoseconds timeout = std::chrono::seconds{60},
                const std::function<bool()>& stop = {});
+
+  // Which of them are there now. Holds nothing, and counts as no match.
+  std::vector<bool> contains(std::span<const Key> keys) const;
+
+  // From now on they are not found, by a later process either; how many were there or on their way.
+  // What is held by a match or being copied ends as it would have, and takes its room until then:
+  // so long a block of that key is refused. A folder's list is written behind loads: flush() waits
+  // for it. Its bytes are not written over. Looks at each free slot of a folder. cancelled: it is
+  // closed.
+  Result<std::size_t> remove(std::span<const Key> keys);
+  // All of them.
+  Result<std::size_t> clear();
+
+  // Cancels loads, refuses what waits for room, waits for copies in flight, and lets the tiers go:
+  // another store may open the folder at once. Blocks in memory are gone unless flush() has written
+  // them. A Match that is left holds nothing any more; later calls fail as cancelled or find
+  // nothing, flush() in another thread too, what was closed closes again. Bounded as copies are.
+  // invalid: in on_layer() or on_done(), whose end it would wait for.
+  Status close();
+  bool closed() const;
 
   // Does what the worker would, and polls the Mover.
   void poll();
