@@ -134,6 +134,7 @@ class JobList {
   JobList(const JobList&) = delete;
   JobList& operator=(const JobList&) = delete;
   bool empty() const { return first_ == nullptr; }
+  Job* first() const { return first_; }
   std::size_t size() const { return size_; }
   void push(Job& job) {
     job.next = nullptr;
@@ -235,6 +236,7 @@ struct LoadGroup final : Copying {
   std::atomic<bool> wanted{false};                      // whatever moves of it goes as demand
   Priority until_wanted = Priority::demand;             // constant once it has begun
   bool started = false;
+  bool reading = false;  // counts against StoreOptions::load_ahead; guarded by turns_mutex_
   Transfer moving GUARDED_BY(ending.mutex);
   Status outcome GUARDED_BY(ending.mutex);
   Ending ending;
@@ -254,6 +256,7 @@ struct LoadState final : Job, std::enable_shared_from_this<LoadState> {
   std::unique_ptr<Buffer> passage;  // of blocks that CPUs look at on the way
   std::shared_ptr<LoadState> self;  // while it is a job
   void run() noexcept override;     // lets the passage go
+  std::size_t next_group = 0;       // of those in line; guarded by turns_mutex_
   std::atomic<std::size_t> leading{0};
   std::atomic<bool> cancelled{false};
   std::atomic<std::size_t> left{0};    // groups
@@ -444,6 +447,12 @@ class StoreCore {
   void begin(LoadState& load) noexcept;
   // None of it is copied.
   void give_up(LoadState& load, const Error& why) noexcept;
+  // Starts layers of loads in line, as far as they may be read now; `later`: as jobs.
+  void start_next(bool later) noexcept;
+  LoadGroup* next_in_line() noexcept;
+  // It is read, or will not be: another's turn.
+  void read(LoadGroup& group) noexcept;
+  Bytes bytes_of(const LoadGroup& group) const;
   // For the blocks that pass through memory of CPUs and have no slot there.
   void take_passage(LoadState& load) noexcept;
   void start_copies(LoadGroup& group);
@@ -522,6 +531,12 @@ class StoreCore {
   std::thread worker_;
   std::atomic<std::thread::id> worker_id_;
   Mutex close_mutex_;  // one closes, others wait for it
+
+  Mutex turns_mutex_;
+  JobList in_line_ GUARDED_BY(turns_mutex_);  // loads with layers to be started, by arrival
+  unsigned reading_groups_ GUARDED_BY(turns_mutex_) = 0;
+  std::uint64_t reading_bytes_ GUARDED_BY(turns_mutex_) = 0;
+  unsigned passed_ GUARDED_BY(turns_mutex_) = 0;  // how often the first in line was
 
   Mutex parked_mutex_;
   std::list<Parked> parked_ GUARDED_BY(parked_mutex_);

@@ -6,6 +6,14 @@
 #include "kv/core.h"
 
 namespace headrace::kv {
+namespace {
+
+// The next is read while one is verified.
+constexpr unsigned kFewestReading = 2;
+// The load that was asked for first lets so many layers of others pass before one of its own.
+constexpr unsigned kMostPassing = 7;
+
+}  // namespace
 
 void LoadGroup::run() noexcept {
   if (heard_late(*load->core)) return;
@@ -115,8 +123,53 @@ void StoreCore::begin(LoadState& load) noexcept {
     keep(load);
   }
   if (load.into.memory() == nullptr) take_passage(load);
+  if (load.options.priority == Priority::demand && load.options.deadlines.empty()) {
+    {
+      const MutexLock lock(turns_mutex_);
+      in_line_.push(load);
+    }
+    return start_next(options_.worker);
+  }
   // Cores copy inside start(): one layer after the other, and not in the thread of the caller.
   for (LoadGroup& group : load.groups) options_.worker ? enqueue(group) : start(group);
+}
+
+void StoreCore::start_next(bool later) noexcept {
+  while (LoadGroup* const group = next_in_line()) later ? enqueue(*group) : start(*group);
+}
+
+LoadGroup* StoreCore::next_in_line() noexcept {
+  const MutexLock lock(turns_mutex_);
+  const bool enough =
+      reading_groups_ >= kFewestReading && reading_bytes_ >= options_.load_ahead.value;
+  if (enough || in_line_.empty()) return nullptr;
+  auto* const oldest = static_cast<LoadState*>(in_line_.first());
+  LoadState* chosen = oldest;
+  for (Job* job = oldest->next; job != nullptr && passed_ < kMostPassing; job = job->next) {
+    auto* const load = static_cast<LoadState*>(job);
+    if (load->next_group < chosen->next_group) chosen = load;
+  }
+  passed_ = chosen == oldest ? 0 : passed_ + 1;
+  LoadGroup& group = chosen->groups[chosen->next_group++];
+  if (chosen->next_group == chosen->groups.size()) in_line_.remove(*chosen);
+  group.reading = true;
+  ++reading_groups_;
+  reading_bytes_ += bytes_of(group).value;
+  return &group;
+}
+
+void StoreCore::read(LoadGroup& group) noexcept {
+  {
+    const MutexLock lock(turns_mutex_);
+    if (!std::exchange(group.reading, false)) return;
+    --reading_groups_;
+    reading_bytes_ -= bytes_of(group).value;
+  }
+  start_next(true);
+}
+
+Bytes StoreCore::bytes_of(const LoadGroup& group) const {
+  return options_.geometry.fragment() * group.layers * group.load->items.size();
 }
 
 void StoreCore::give_up(LoadState& load, const Error& why) noexcept {
@@ -279,6 +332,7 @@ void StoreCore::note_failures(LoadGroup& group, bool read) noexcept {
 }
 
 void StoreCore::arrived(LoadGroup& group, bool well) noexcept {
+  read(group);
   if (!well) note_failures(group, true);
   if (std::ranges::any_of(group.load->items,
                           [&](const LoadItem& item) { return from_folder(item); })) {
@@ -388,6 +442,7 @@ void StoreCore::fail_item(LoadGroup& group, unsigned index, const Error& error,
 void StoreCore::finish(LoadGroup& group) noexcept {
   LoadState& load = *group.load;
   const std::shared_ptr<LoadState> held = load.shared_from_this();
+  read(group);
   {
     Later later;  // what found room is started when the last group has been told
     // The last group to end is told of when the blocks have been let go.
@@ -426,6 +481,13 @@ void StoreCore::ended(LoadState& load, Later& later) {
 void StoreCore::cancel(LoadState& load) {
   if (!origin_.here()) return;
   load.cancelled = true;
+  std::size_t waiting = load.groups.size();
+  {
+    const MutexLock lock(turns_mutex_);
+    if (in_line_.remove(load)) waiting = std::exchange(load.next_group, waiting);
+  }
+  for (; waiting < load.groups.size(); ++waiting)
+    enqueue(load.groups[waiting]);  // they end at once
   for (LoadGroup& group : load.groups) {
     const Transfer moving = [&] {
       const MutexLock lock(group.ending.mutex);

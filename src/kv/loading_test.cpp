@@ -2,6 +2,7 @@
 #include <array>
 #include <atomic>
 #include <fstream>
+#include <list>
 #include <thread>
 
 #include "kv/kv_testing.h"
@@ -386,6 +387,76 @@ TEST(KvDeadlines, UrgentIsTrueOfTheSecondMoveToo) {
                      [&](const Piece& p) { return p.to.object == &other && p.to.offset == 300; });
     EXPECT_EQ(own < last, urgent);
   }
+}
+
+// Loads of one block each, of memory, read two layers at a time; which layers were read in order.
+struct KvTurns : testing::Test {
+  void SetUp() override {
+    auto options = rig.options({4});
+    options.load_ahead = 1_B;
+    rig.open(std::move(options));
+    key = kv::keys(rig.geometry, tokens(4)).front();
+    ASSERT_TRUE(rig.put({&key, 1}).has_value());
+    before = rig.fake->accepted().size();
+    rig.fake->hold(true);
+  }
+  kv::Load load(const kv::LoadOptions& options = {}) {
+    bytes.emplace_back(rig.geometry.block().value);
+    into.push_back(std::make_unique<MemoryRange>(bytes.back(), kDram));
+    return rig.store->load({&key, 1}, whole(*into.back()), options).value();
+  }
+  // "A0 A1 B0", A being the first load.
+  std::string order() {
+    std::string result;
+    const auto pieces = std::vector(rig.fake->accepted());
+    for (std::size_t i = before; i < pieces.size(); ++i) {
+      for (std::size_t n = 0; n < into.size(); ++n) {
+        if (pieces[i].to.object != into[n].get()) continue;
+        const std::uint64_t layer = pieces[i].to.offset / rig.geometry.fragment().value;
+        result += std::string(1, static_cast<char>('A' + n)) + std::to_string(layer) + " ";
+      }
+    }
+    return result;
+  }
+
+  KvRig rig{{.max_in_flight = 1}};
+  kv::Key key;
+  std::size_t before = 0;
+  std::list<std::vector<std::byte>> bytes;
+  std::vector<std::unique_ptr<MemoryRange>> into;
+};
+
+TEST_F(KvTurns, LowerLayersOfALaterLoadGoFirst) {
+  const kv::Load first = load();
+  const kv::Load second = load();
+  rig.fake->hold(false);
+  EXPECT_TRUE(first.wait().has_value());
+  EXPECT_TRUE(second.wait().has_value());
+  EXPECT_EQ(order(), "A0 A1 B0 B1 A2 B2 ");
+  for (const auto& got : bytes) EXPECT_EQ(got, rig.blocks_of({&key, 1}));
+}
+
+TEST_F(KvTurns, NoLoadWaitsForMoreThanSevenLayersOfOthers) {
+  const kv::Load first = load();
+  std::vector<kv::Load> others;
+  for (int i = 0; i < 12; ++i) others.push_back(load({.layer_order = false}));
+  rig.fake->hold(false);
+  EXPECT_TRUE(first.wait().has_value());
+  for (const kv::Load& other : others) EXPECT_TRUE(other.wait().has_value());
+  EXPECT_EQ(order(), "A0 A1 B0 C0 D0 E0 F0 G0 H0 A2 I0 J0 K0 L0 M0 ");
+}
+
+TEST_F(KvTurns, WhatIsCancelledInLineEndsBeforeItsTurn) {
+  const kv::Load first = load();
+  const kv::Load second = load();
+  second.cancel();
+  rig.store->poll();
+  EXPECT_TRUE(second.done());
+  EXPECT_FALSE(first.done());
+  rig.fake->hold(false);
+  EXPECT_TRUE(first.wait().has_value());
+  EXPECT_EQ(second.wait().error().code, ErrorCode::cancelled);
+  EXPECT_EQ(order(), "A0 A1 A2 ");
 }
 
 TEST_F(KvLoading, FailedReadTellsWhatIsLeft) {

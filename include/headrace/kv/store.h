@@ -102,6 +102,10 @@ struct StoreOptions {
   // Most bytes of stores that have not ended, of blocks on their way from a tier to a slower one,
   // and of blocks that are promoted: of each.
   Bytes in_flight = 256_MiB;
+  // Layers of demand loads without deadlines are read two at a time, or more up to so many bytes;
+  // the rest is in line, where the lowest layer goes first, whichever load has it. Of eight that
+  // start while it has some in line, one is of the load that was asked for first.
+  Bytes load_ahead = 8_MiB;
   // Whether a thread of the store verifies and goes on. Without it those do that wait or poll().
   bool worker = true;
 };
@@ -133,8 +137,9 @@ struct LoadOptions {
   Layout layout = Layout::page_first;
   // Where in `into` block i goes, counted in blocks; empty: one after the other.
   std::vector<std::size_t> positions = {};
-  // Layer 0 of all blocks first, then layer 1 and so on, each told when it is there. Otherwise
-  // whole blocks: fewer, larger reads, and all layers are told at the end.
+  // Layer 0 of all blocks first, then layer 1 and so on, each told when it is there, and before
+  // higher layers of other loads (StoreOptions::load_ahead). Otherwise whole blocks: fewer, larger
+  // reads, all layers are told at the end, and it goes as one layer 0.
   bool layer_order = true;
   Priority priority = Priority::demand;
   // When layer i is wanted, from now on; empty: at once. From kLead before it the layer goes as
