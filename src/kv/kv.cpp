@@ -137,8 +137,8 @@ const Geometry& Store::geometry() const { return core_->geometry(); }
 
 Match Store::match(std::span<const Key> keys) { return core_->match(keys); }
 
-Match Store::match(std::span<const std::uint32_t> tokens) {
-  return core_->match(kv::keys(geometry(), tokens));
+Match Store::match(std::span<const std::uint32_t> tokens, std::string_view salt) {
+  return core_->match(kv::keys(geometry(), tokens, salt));
 }
 
 Result<Stored> Store::store(std::span<const Key> keys, Extent from, const StoreRequest& request) {

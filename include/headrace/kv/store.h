@@ -51,7 +51,7 @@ struct StoredState;
 // What decides the bytes of a block, and how many they are.
 struct Geometry {
   std::string model;          // its name: part of each key
-  std::string revision = {};  // whatever else the bytes depend on: weights, adapter, tenant
+  std::string revision = {};  // whatever else the bytes depend on, such as weights
   unsigned layers = 0;
   unsigned kv_heads = 0;
   unsigned head_dim = 0;
@@ -84,8 +84,10 @@ struct Key {
   friend auto operator<=>(const Key&, const Key&) = default;
 };
 
-// The keys of the whole blocks of `tokens`, in order; a rest that fills no block has none.
-std::vector<Key> keys(const Geometry& geometry, std::span<const std::uint32_t> tokens);
+// The keys of the whole blocks of `tokens`, in order; a rest that fills no block has none. `salt`:
+// an adapter or tenant that shares a store with others; whoever has another salt has other keys.
+std::vector<Key> keys(const Geometry& geometry, std::span<const std::uint32_t> tokens,
+                      std::string_view salt = {});
 
 struct TierOptions {
   // Whole blocks of it are used. Reserves nothing on the disk of a folder; one that is full counts
@@ -142,9 +144,9 @@ struct LoadOptions {
   // reads, all layers are told at the end, and it goes as one layer 0.
   bool layer_order = true;
   Priority priority = Priority::demand;
-  // When layer i is wanted, from now on; empty: at once. From kLead before it the layer goes as
-  // demand, whatever `priority` says; until then as `priority`, but lets demand pass it. So do its
-  // checksums, and both moves of what passes through memory of CPUs.
+  // When layer i is wanted, from now on (not below 0); empty: at once. From kLead before it the
+  // layer goes as demand, whatever `priority` says; until then as `priority`, but lets demand pass
+  // it. So do its checksums, and both moves of what passes through memory of CPUs.
   std::vector<Nanoseconds> deadlines = {};
   // Promotion. Blocks that come from a folder are kept in the first tier that CPUs address, where
   // there is room for them. Those that were used before get a copy, once they are loaded and behind
@@ -283,7 +285,7 @@ class Store {
 
   // Pins the leading blocks that are there. Starts nothing.
   Match match(std::span<const Key> keys);
-  Match match(std::span<const std::uint32_t> tokens);
+  Match match(std::span<const std::uint32_t> tokens, std::string_view salt = {});
 
   // Copies blocks into the first tier, behind loads. A block that finds no room is refused; none
   // waits for anything but the way of others to slower tiers, and no load waits for it. invalid:

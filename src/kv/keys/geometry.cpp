@@ -65,11 +65,31 @@ Key root_key(const Geometry& g) {
   return as_key(hash);
 }
 
-std::vector<Key> keys(const Geometry& geometry, std::span<const std::uint32_t> tokens) {
+namespace {
+
+// As long as a key, which comes first in all else that is hashed: so no salt can be made that gives
+// the keys of some tokens.
+constexpr std::string_view kSalted = "headrace kv salt";
+static_assert(kSalted.size() == sizeof(Key));
+
+Key salted_root(const Geometry& geometry, std::string_view salt) {
+  const Key root = root_key(geometry);
+  if (salt.empty()) return root;
+  Blake2b hash(sizeof(Key));
+  hash.add(std::as_bytes(std::span(kSalted)));
+  hash.add(std::as_bytes(std::span(&root, 1)));
+  hash.add(std::as_bytes(std::span(salt)));
+  return as_key(hash);
+}
+
+}  // namespace
+
+std::vector<Key> keys(const Geometry& geometry, std::span<const std::uint32_t> tokens,
+                      std::string_view salt) {
   std::vector<Key> result;
   if (geometry.block_tokens == 0) return result;
   result.reserve(tokens.size() / geometry.block_tokens);
-  Key before = root_key(geometry);
+  Key before = salted_root(geometry, salt);
   for (; tokens.size() >= geometry.block_tokens; tokens = tokens.subspan(geometry.block_tokens)) {
     Blake2b hash(sizeof(Key));
     hash.add(std::as_bytes(std::span(&before, 1)));

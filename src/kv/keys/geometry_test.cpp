@@ -58,6 +58,26 @@ TEST(KvKeys, SayAllTokensBeforeAndAllOfTheGeometry) {
   EXPECT_NE(root_key(left), root_key(right));
 }
 
+TEST(KvKeys, OfAnotherSaltAreOthers) {
+  const std::vector<std::uint32_t> tokens(40, 7);
+  const auto plain = keys(llama_8b(), tokens);
+  EXPECT_EQ(keys(llama_8b(), tokens, ""), plain);
+  const auto one = keys(llama_8b(), tokens, "tenant 1");
+  ASSERT_EQ(one.size(), 2u);
+  EXPECT_EQ(keys(llama_8b(), tokens, "tenant 1"), one);
+  const auto other = keys(llama_8b(), tokens, "tenant 2");
+  for (std::size_t i = 0; i < 2; ++i) {
+    EXPECT_NE(one[i], plain[i]);
+    EXPECT_NE(one[i], other[i]);
+  }
+  Geometry geometry = llama_8b();
+  geometry.revision = "1";
+  EXPECT_NE(keys(geometry, tokens, "tenant 1")[0], one[0]);
+  // The bytes of a block of tokens are no salt that gives the keys behind it.
+  const std::string_view first(reinterpret_cast<const char*>(tokens.data()), 16 * 4);
+  EXPECT_NE(keys(llama_8b(), tokens, first)[0], plain[1]);
+}
+
 TEST(KvChecksums, TellBytesAtAWrongPlace) {
   const std::vector<std::byte> bytes(100);
   const Key key{1, 2};
