@@ -53,6 +53,11 @@ Result<Load> StoreCore::load(std::span<const Key> keys, const Extent& into,
   if (!options.deadlines.empty() && options.deadlines.size() != layers) {
     return fail(ErrorCode::invalid, "{} deadlines for {} layers", options.deadlines.size(), layers);
   }
+  for (std::size_t layer = 0; layer < options.deadlines.size(); ++layer) {
+    if (options.deadlines[layer] >= Nanoseconds{0}) continue;
+    return fail(ErrorCode::invalid, "the deadline of layer {} is before now; give 0 for at once",
+                layer);
+  }
   HEADRACE_TRY(auto point, point_of(into, options.stream));
   auto state = std::make_shared<LoadState>();
   state->core = this;

@@ -204,6 +204,9 @@ TEST_F(KvLoading, WithDeadlinesIsUrgentInTime) {
   EXPECT_TRUE(load->wait().has_value());
   EXPECT_EQ(rig.store->load(keys, whole(*memory), {.deadlines = {Nanoseconds{0}}}).error().code,
             ErrorCode::invalid);
+  const std::vector<Nanoseconds> before_now = {Nanoseconds{0}, Nanoseconds{-1}, Nanoseconds{0}};
+  EXPECT_EQ(rig.store->load(keys, whole(*memory), {.deadlines = before_now}).error().code,
+            ErrorCode::invalid);
 }
 
 // Layers that are not yet wanted let others pass; one that somebody waits for does not.
