@@ -93,7 +93,6 @@ class Backend(StoragePluginInterface):
         self._geometry = _geometry(config, metadata, _revision(config, bool(folders)))
         machine = headrace.Machine.discover(storage=[Path(path).parent for path in folders])
         self._store: kv.Store | None = kv.Store(headrace.Mover(machine), self._geometry, tiers)
-        self._has_folder = bool(folders)
         self._lock = threading.Lock()  # of what follows
         self._putting: set[Any] = set()
         self._tasks: set[Future[None]] = set()
@@ -156,6 +155,8 @@ class Backend(StoragePluginInterface):
         on_complete_callback: Callable[[Any], None] | None = None,
     ) -> list[Future[None]] | None:
         """Chunks on their way are kept by a reference each. One that finds no room is dropped."""
+        if len(keys) != len(objs):
+            raise headrace.InvalidError(f"{len(keys)} keys for {len(objs)} chunks")
         begun = [
             future
             for key, obj in zip(keys, objs, strict=True)
@@ -178,7 +179,12 @@ class Backend(StoragePluginInterface):
             if key in self._putting:
                 return None
             self._putting.add(key)
-        obj.ref_count_up()
+        try:
+            obj.ref_count_up()
+        except BaseException:
+            with self._lock:
+                self._putting.remove(key)
+            raise
         put_ended = partial(self._put_ended, key, obj)
         try:
             stored = store.store([_name(key)], chunk)
@@ -310,9 +316,9 @@ class Backend(StoragePluginInterface):
         for match in pins:
             match.release()
         store, self._store = self._store, None
-        if store is not None and self._has_folder:
+        if store is not None:
             try:
-                store.flush(_CLOSE_SECONDS)
+                store.close(timeout=_CLOSE_SECONDS)
             except headrace.Error as error:
                 _log.warning("not all chunks are kept: %s", error)
 
@@ -363,12 +369,23 @@ def _revision(config: Any, needed: bool) -> str:
     return revision or ""
 
 
+def _is_tier(tier: Any) -> bool:
+    if not isinstance(tier, dict) or len(tier) != 2 or "bytes" not in tier:
+        return False
+    where = tier.get("memory", tier.get("folder"))
+    size = tier["bytes"]
+    return (
+        isinstance(where, str) and where != ""
+        and isinstance(size, int) and not isinstance(size, bool) and 0 < size < 1 << 63
+    )  # fmt: skip
+
+
 def _tiers(config: Any, worker: int) -> list[kv.Memory | kv.Folder]:
     """From `headrace.tiers`. Each worker has a folder of its own."""
     tiers: list[kv.Memory | kv.Folder] = []
-    for tier in (config.extra_config or {}).get("headrace.tiers", []):
-        where = {key: tier[key] for key in ("memory", "folder") if key in tier}
-        if len(where) != 1 or set(tier) - set(where) != {"bytes"}:
+    given = (config.extra_config or {}).get("headrace.tiers", [])
+    for tier in given if isinstance(given, list) else [given]:
+        if not _is_tier(tier):
             raise headrace.InvalidError(
                 f"{tier} is no tier; write {{memory: dram, bytes: 8589934592}} or "
                 "{folder: /mnt/ssd/kv, bytes: 214748364800}"

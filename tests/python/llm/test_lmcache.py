@@ -385,3 +385,45 @@ def test_lmcache_itself_loads_it(tmp_path: Path) -> None:
         [sys.executable, program, tmp_path], capture_output=True, text=True, timeout=300
     )
     assert told.returncode == 0 and told.stdout.splitlines()[-1] == "as it was put", told
+
+
+def test_a_chunk_whose_reference_fails_may_come_again(opened: Open) -> None:
+    backend = opened()
+
+    class Freed(MemoryObj):
+        def ref_count_up(self) -> None:
+            raise RuntimeError("freed")
+
+    with pytest.raises(RuntimeError, match="freed"):
+        backend.batched_submit_put_task([Key(0)], [Freed(CHUNK)])
+    assert not backend.exists_in_put_tasks(Key(0))
+    put(backend, range(1))
+    with pytest.raises(headrace.InvalidError, match="2 keys for 1 chunks"):
+        backend.batched_submit_put_task([Key(1), Key(2)], [chunk(1)])
+    assert not backend.contains(Key(1)) and not backend.exists_in_put_tasks(Key(1))
+
+
+@pytest.mark.parametrize(
+    "tiers",
+    [
+        None,
+        5,
+        [5],
+        {"memory": "dram"},
+        [{"memory": "dram"}],
+        [{"memory": 5, "bytes": 8000000}],
+        [{"memory": "dram", "bytes": 8e9}],
+        [{"memory": "dram", "bytes": "1G"}],
+        [{"memory": "dram", "bytes": True}],
+        [{"memory": "dram", "bytes": -1}],
+        [{"folder": "", "bytes": 8000000}],
+        [{"memory": "dram", "folder": "x", "bytes": 1}],
+        [{"memory": "dram", "bytes": 1, "more": 1}],
+    ],
+)
+def test_tiers_of_other_types_are_said_in_one_line(opened: Open, tiers: Any) -> None:
+    with pytest.raises(headrace.InvalidError, match="no tier; write") as said:
+        importlib.import_module("headrace.lmcache")._tiers(
+            SimpleNamespace(extra_config={"headrace.tiers": tiers}), 0
+        )
+    assert "\n" not in str(said.value)
