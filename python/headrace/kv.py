@@ -46,7 +46,7 @@ from headrace._core import (
     Mover,
     Object,
 )
-from headrace._llm.models import element_bytes
+from headrace._llm.models import element_bytes, element_type
 from headrace._llm.models import model as _model
 from headrace._sizes import size
 
@@ -85,9 +85,11 @@ def geometry(
 ) -> Geometry:
     """That of a published model, by name. AbsentError: none of that name; it says which there are.
 
-    `revision`: whatever else the bytes depend on, such as weights, adapter or tenant.
+    `dtype`: bf16, fp16, fp32, fp8, int8, or as PyTorch calls them. `revision`: whatever else the
+    bytes depend on, such as weights.
     """
     found = _model(model)
+    dtype = element_type(dtype)
     shape = (found.kv_heads, found.head_dim, 2)
     if found.latent is not None:
         shape = (1, found.kv_elements, 1)
@@ -213,7 +215,7 @@ class Store(KvStore):
             positions=_plain(positions),
             layer_order=layer_order,
             priority=priority,
-            deadlines=list(deadlines),
+            deadlines=_deadlines(deadlines),
             promote=promote,
             stream=theirs if stream is None else stream,
         )
@@ -250,6 +252,13 @@ def _memory(what: Any, machine: Machine, home: int) -> MemoryRange:
     except InvalidError:  # never written to, so the kernel has no node for it yet
         pass
     return MemoryRange(what, home, machine=machine, wait=False)
+
+
+def _deadlines(seconds: Sequence[float]) -> list[float]:
+    for layer, each in enumerate(seconds):
+        if not each >= 0:  # neither is NaN
+            raise InvalidError(f"the deadline of layer {layer} is {each}; give 0 for at once")
+    return list(seconds)
 
 
 def _plain(numbers: Any) -> list[int]:

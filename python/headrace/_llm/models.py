@@ -15,6 +15,12 @@ from headrace import AbsentError, InvalidError
 #: Bytes of one element.
 ELEMENT_BYTES = {"fp32": 4, "bf16": 2, "fp16": 2, "fp8": 1, "int8": 1}
 
+#: What others call them. The two kinds of fp8 are not told apart: a geometry's revision does that.
+_ELEMENT_TYPES = {
+    "float32": "fp32", "float": "fp32", "bfloat16": "bf16", "float16": "fp16", "half": "fp16",
+    "float8": "fp8",
+}  # fmt: skip
+
 
 @dataclass(frozen=True)
 class Latent:
@@ -140,7 +146,8 @@ MODELS: Sequence[Model] = (
 
 def model(name: str) -> Model:
     """AbsentError: there is none of that name; it says which there are."""
-    found = next((each for each in MODELS if each.name == name.strip().lower()), None)
+    last = name.strip().lower().rpartition("/")[2]  # as on the Hugging Face Hub
+    found = next((each for each in MODELS if each.name == last), None)
     if found is None:
         names = ", ".join(each.name for each in MODELS)
         raise AbsentError(f"no model '{name}'; there are {names}")
@@ -149,6 +156,15 @@ def model(name: str) -> Model:
 
 def element_bytes(dtype: str) -> int:
     """InvalidError: no such type; it says which there are."""
-    if dtype not in ELEMENT_BYTES:
+    return ELEMENT_BYTES[element_type(dtype)]
+
+
+def element_type(dtype: str) -> str:
+    """The short name, as of ELEMENT_BYTES, of what PyTorch and others call in their way.
+    InvalidError: no such type; it says which there are.
+    """
+    last = dtype.strip().lower().removeprefix("torch.")
+    found = _ELEMENT_TYPES.get(last, last)
+    if found not in ELEMENT_BYTES:
         raise InvalidError(f"no element type '{dtype}'; there are {', '.join(ELEMENT_BYTES)}")
-    return ELEMENT_BYTES[dtype]
+    return found

@@ -237,3 +237,21 @@ def test_flush_tells_of_all_that_failed(
     shutil.rmtree(tmp_path / "kv")
     with pytest.raises(headrace.IoError, match="removed"):
         store.flush()
+
+
+def test_deadlines_are_checked(store: kv.Store) -> None:
+    store.store(KEYS[:1], blocks(KEYS[:1])).wait()
+    for bad in (float("nan"), -1.0, -1e-12):
+        with pytest.raises(headrace.InvalidError, match="deadline of layer 1 is"):
+            store.load(KEYS[:1], bytearray(BLOCK), deadlines=[0.0, bad, 0.0])
+    store.load(KEYS[:1], bytearray(BLOCK), deadlines=numpy.zeros(3)).wait()
+    store.load(KEYS[:1], bytearray(BLOCK), deadlines=[0, 1e30, float("inf")]).wait()
+
+
+def test_names_as_others_write_them() -> None:
+    usual = kv.geometry("llama-3.2-1b")
+    assert kv.geometry("meta-llama/Llama-3.2-1B", dtype="bfloat16") == usual
+    assert kv.geometry("Llama-3.2-1B", dtype="torch.bfloat16") == usual
+    assert kv.geometry("llama-3.2-1b", dtype="float16") != usual
+    with pytest.raises(headrace.InvalidError, match="no element type 'float17'; there are fp32"):
+        kv.geometry("llama-3.2-1b", dtype="float17")
