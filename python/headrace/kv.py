@@ -129,7 +129,8 @@ class Folder:
 class Store(KvStore):
     """Keeps KV blocks in tiers from fast to slow, at most a budget of bytes in each. What has to
     leave a tier goes to the next one, and from the last it is dropped. A folder is found again by
-    the next process that opens it; two at a time are refused.
+    the next process that opens it; two at a time are refused. `with` closes it, or close(): what is
+    only in memory is written to the folder first.
     """
 
     def __init__(
@@ -154,11 +155,11 @@ class Store(KvStore):
         )
         self._machine = mover.machine
 
-    def match(self, tokens: Sequence[int]) -> Match:
+    def match(self, tokens: Sequence[int], *, salt: str = "") -> Match:
         """Pins the leading blocks of a prompt that are there: `with store.match(tokens) as found`.
-        Starts nothing.
+        Starts nothing. `salt`: as of Geometry.keys().
         """
-        return self.match_keys(self.geometry.keys(_plain(tokens)))
+        return self.match_keys(self.geometry.keys(_plain(tokens), salt=salt))
 
     def store(
         self,

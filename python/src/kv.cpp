@@ -79,8 +79,14 @@ KvStoreRef open(const MoverRef& mover, const kv::Geometry& geometry,
   return {std::move(owner)};
 }
 
+// What answers with less than an error where the store is closed.
+void check_open(const KvOwner& owner) {
+  if (owner.store->closed()) raise(ErrorCode::cancelled, "the KV store is closed; open another");
+}
+
 KvMatchRef match(const KvStoreRef& self, const std::vector<nb::bytes>& keys) {
   const std::shared_ptr<KvOwner> owner = self.owner;
+  check_open(*owner);
   const std::vector<kv::Key> wanted = keys_of(keys);
   const GilRelease release;
   return {owner, std::make_shared<kv::Match>(owner->store->match(wanted))};
@@ -162,6 +168,45 @@ auto wait_for(Nanoseconds timeout, const Wait& wait) {
   return outcome;
 }
 
+template <class Call>
+auto without_gil(const Call& call) {
+  const GilRelease release;
+  return call();
+}
+
+std::vector<bool> contains(const KvStoreRef& self, const std::vector<nb::bytes>& keys) {
+  const std::shared_ptr<KvOwner> owner = self.owner;
+  check_open(*owner);
+  const std::vector<kv::Key> wanted = keys_of(keys);
+  return without_gil([&] { return owner->store->contains(wanted); });
+}
+
+void flush(const KvStoreRef& self, Nanoseconds timeout) {
+  const std::shared_ptr<KvOwner> owner = self.owner;
+  Interruptible signals{nb::none(), nb::none()};
+  Status outcome = [&] {
+    const GilRelease release;
+    return owner->store->flush(timeout, [&] { return signals.stop(); });
+  }();
+  release_borrowed();
+  signals.rethrow();
+  unwrap(std::move(outcome));
+}
+
+constexpr Nanoseconds kFlushing = std::chrono::seconds{60};
+
+// Closed whatever the flush says, or raises for a signal.
+void close(const KvStoreRef& self, bool flush_first, Nanoseconds timeout) {
+  const std::shared_ptr<KvOwner> owner = self.owner;
+  try {
+    if (flush_first && !owner->store->closed()) flush(self, timeout);
+  } catch (...) {
+    (void)without_gil([&] { return owner->store->close(); });
+    throw;
+  }
+  unwrap(without_gil([&] { return owner->store->close(); }));
+}
+
 void wait_layer(const kv::Load& load, unsigned layer, Nanoseconds timeout) {
   unwrap(wait_for(timeout, [&](Nanoseconds slice) { return load.wait_layer(layer, slice); }));
 }
@@ -188,7 +233,7 @@ void bind_geometry(nb::module_& m) {
           "model"_a, nb::kw_only(), "layers"_a, "kv_heads"_a, "head_dim"_a, "element_bytes"_a = 2,
           "block_tokens"_a = 16, "tensors"_a = 2, "revision"_a = "",
           "`tensors`: keys and values, or 1 where one latent vector stands for both. `revision`: "
-          "whatever else the bytes depend on, such as weights, adapter or tenant.")
+          "whatever else the bytes depend on, such as weights.")
       .def_ro("model", &kv::Geometry::model, "Part of each key.")
       .def_ro("revision", &kv::Geometry::revision, "Part of each key.")
       .def_ro("layers", &kv::Geometry::layers, "")
@@ -201,13 +246,13 @@ void bind_geometry(nb::module_& m) {
       .def_prop_ro("block_bytes", &kv::Geometry::block, "All layers.")
       .def(
           "keys",
-          [](const kv::Geometry& self, const std::vector<std::uint32_t>& tokens) {
-            return bytes_of(kv::keys(self, tokens));
-          },
-          "tokens"_a,
+          [](const kv::Geometry& self, const std::vector<std::uint32_t>& tokens,
+             const std::string& salt) { return bytes_of(kv::keys(self, tokens, salt)); },
+          "tokens"_a, nb::kw_only(), "salt"_a = "",
           "The keys of the whole blocks of a prompt, 16 bytes each: BLAKE2b over the key before "
           "and "
-          "the tokens of the block.")
+          "the tokens of the block. `salt`: an adapter or tenant that shares a store with others; "
+          "whoever has another salt has other keys.")
       .def(
           "__eq__",
           [](const kv::Geometry& self, nb::handle other) {
@@ -393,26 +438,47 @@ void bind_store(nb::module_& m) {
       .def("load_object", &load, "keys"_a, "into"_a, nb::kw_only(), "layout"_a, "positions"_a,
            "layer_order"_a, "priority"_a, "deadlines"_a, "promote"_a, "stream"_a,
            "As headrace.kv.Store.load().")
+      .def("flush", &flush, "timeout"_a = 60.0,
+           "Writes to the folder what is only in memory, as far as its budget has room. IoError: "
+           "some could not be written, or the folder was removed. TimedOutError: some of it was.")
+      .def("contains", &contains, "keys"_a,
+           "Which of them are there now; holds nothing, and counts as no match.")
       .def(
-          "flush",
-          [](const KvStoreRef& self, Nanoseconds timeout) {
+          "remove",
+          [](const KvStoreRef& self, const std::vector<nb::bytes>& keys) {
             const std::shared_ptr<KvOwner> owner = self.owner;
-            Interruptible signals{nb::none(), nb::none()};
-            Status outcome = [&] {
-              const GilRelease release;
-              return owner->store->flush(timeout, [&] { return signals.stop(); });
-            }();
-            release_borrowed();
-            signals.rethrow();
-            unwrap(std::move(outcome));
+            const std::vector<kv::Key> wanted = keys_of(keys);
+            return unwrap(without_gil([&] { return owner->store->remove(wanted); }));
           },
-          "timeout"_a = 60.0,
-          "Writes to the folder what is only in memory, as far as its budget has room. IoError: "
-          "some could not be written, or the folder was removed. TimedOutError: some of it was.")
+          "keys"_a,
+          "From now on they are not found, after reopening either; how many were there or on their "
+          "way. What is held or being copied ends as it would have, and a block of that key is "
+          "refused until then. flush() waits for what has to be written.")
+      .def(
+          "clear",
+          [](const KvStoreRef& self) {
+            const std::shared_ptr<KvOwner> owner = self.owner;
+            return unwrap(without_gil([&] { return owner->store->clear(); }));
+          },
+          "As remove() of all.")
+      .def("close", &close, nb::kw_only(), "flush"_a = true, "timeout"_a = 60.0,
+           "Ends what goes on and lets tiers and folder go: another store may open it at once. "
+           "`flush`: writes to the folder first what is only in memory, for at most `timeout` "
+           "seconds; where that fails it is closed, and the error raised. Loads are cancelled, "
+           "matches hold nothing any more, and later calls are a CancelledError; closing twice is "
+           "none.")
+      .def_prop_ro("closed", [](const KvStoreRef& self) { return self.owner->store->closed(); })
+      .def(
+          "__enter__", [](nb::handle self) { return nb::borrow(self); },
+          nb::sig("def __enter__(self) -> typing.Self"))
+      .def(
+          "__exit__", [](const KvStoreRef& self, const nb::args&) { close(self, true, kFlushing); },
+          nb::sig("def __exit__(self, *error: object) -> None"), "close().")
       .def(
           "stats",
           [](const KvStoreRef& self) {
             const std::shared_ptr<KvOwner> owner = self.owner;
+            check_open(*owner);
             const GilRelease release;
             return owner->store->stats();
           },

@@ -5,7 +5,7 @@ Headrace: brings data to the memory that will use it, before it is used.
 from collections.abc import Callable, Generator, Mapping, Sequence
 import os
 import pathlib
-from typing import Any, Literal, overload
+from typing import Any, Literal, Self, overload
 
 import numpy.typing
 from typing_extensions import Buffer as _Buffer
@@ -1103,7 +1103,7 @@ class KvGeometry:
 
     def __init__(self, model: str, *, layers: int, kv_heads: int, head_dim: int, element_bytes: int = 2, block_tokens: int = 16, tensors: int = 2, revision: str = '') -> None:
         """
-        `tensors`: keys and values, or 1 where one latent vector stands for both. `revision`: whatever else the bytes depend on, such as weights, adapter or tenant.
+        `tensors`: keys and values, or 1 where one latent vector stands for both. `revision`: whatever else the bytes depend on, such as weights.
         """
 
     @property
@@ -1140,9 +1140,9 @@ class KvGeometry:
     def block_bytes(self) -> int:
         """All layers."""
 
-    def keys(self, tokens: Sequence[int]) -> list[bytes]:
+    def keys(self, tokens: Sequence[int], *, salt: str = '') -> list[bytes]:
         """
-        The keys of the whole blocks of a prompt, 16 bytes each: BLAKE2b over the key before and the tokens of the block.
+        The keys of the whole blocks of a prompt, 16 bytes each: BLAKE2b over the key before and the tokens of the block. `salt`: an adapter or tenant that shares a store with others; whoever has another salt has other keys.
         """
 
     def __eq__(self, other: object, /) -> bool: ...
@@ -1369,6 +1369,30 @@ class KvStore:
         """
         Writes to the folder what is only in memory, as far as its budget has room. IoError: some could not be written, or the folder was removed. TimedOutError: some of it was.
         """
+
+    def contains(self, keys: Sequence[bytes]) -> list[bool]:
+        """Which of them are there now; holds nothing, and counts as no match."""
+
+    def remove(self, keys: Sequence[bytes]) -> int:
+        """
+        From now on they are not found, after reopening either; how many were there or on their way. What is held or being copied ends as it would have, and a block of that key is refused until then. flush() waits for what has to be written.
+        """
+
+    def clear(self) -> int:
+        """As remove() of all."""
+
+    def close(self, *, flush: bool = True, timeout: float = 60.0) -> None:
+        """
+        Ends what goes on and lets tiers and folder go: another store may open it at once. `flush`: writes to the folder first what is only in memory, for at most `timeout` seconds; where that fails it is closed, and the error raised. Loads are cancelled, matches hold nothing any more, and later calls are a CancelledError; closing twice is none.
+        """
+
+    @property
+    def closed(self) -> bool: ...
+
+    def __enter__(self) -> Self: ...
+
+    def __exit__(self, *error: object) -> None:
+        """close()."""
 
     def stats(self) -> KvStats:
         """Counts."""

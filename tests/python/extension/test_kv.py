@@ -11,7 +11,7 @@ import struct
 import subprocess
 import sys
 import weakref
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -237,6 +237,80 @@ def test_flush_tells_of_all_that_failed(
     shutil.rmtree(tmp_path / "kv")
     with pytest.raises(headrace.IoError, match="removed"):
         store.flush()
+
+
+def test_a_store_is_closed(mover: headrace.Mover, tmp_path: Path) -> None:
+    with kv.Store(mover, GEOMETRY, tiers(tmp_path)) as store:
+        store.store(KEYS, blocks(KEYS)).wait()
+        assert not store.closed
+    assert store.closed
+    with kv.Store(mover, GEOMETRY, tiers(tmp_path)) as again:  # at once, and all was written
+        assert again.stats().reopened == 24
+        found = again.match(TOKENS)
+        into = numpy.zeros(24 * BLOCK, numpy.uint8)
+        load = again.load(found.keys, into)
+        again.close(flush=False)
+        again.close()
+        assert load.done() and found.keys == KEYS
+        load.cancel()
+        found.release()
+        uses: list[Callable[[], object]] = [
+            lambda: again.match(TOKENS),
+            lambda: again.store(KEYS, into),
+            lambda: again.load(KEYS, into),
+            again.flush,
+            again.stats,
+            again.clear,
+            lambda: again.remove(KEYS),
+            lambda: again.contains(KEYS),
+        ]
+        for use in uses:
+            with pytest.raises(headrace.CancelledError, match="closed"):
+                use()
+
+
+def test_a_store_whose_flush_fails_is_closed(mover: headrace.Mover, tmp_path: Path) -> None:
+    store = kv.Store(mover, GEOMETRY, tiers(tmp_path, 24))
+    store.store(KEYS, blocks(KEYS)).wait()
+    with pytest.raises(TypeError):
+        store.close(timeout="x")  # type: ignore[arg-type]
+    assert not store.closed
+    stored = store.store(GEOMETRY.keys([7] * 4), blocks(KEYS[:1]))
+    try:
+        store.close(timeout=0.0)
+    except headrace.TimedOutError:
+        pass
+    assert store.closed and stored.done()
+    kv.Store(mover, GEOMETRY, tiers(tmp_path)).close()
+
+
+def test_blocks_are_removed(mover: headrace.Mover, tmp_path: Path) -> None:
+    with kv.Store(mover, GEOMETRY, tiers(tmp_path)) as store:
+        store.store(KEYS, blocks(KEYS)).wait()
+        store.flush()
+        with store.match(TOKENS) as found:
+            assert store.remove([KEYS[3], KEYS[20], bytes(16)]) == 2
+            assert len(found) == 24
+        assert store.contains(KEYS[2:5]) == [True, False, True]
+        assert store.stats().missed == 0
+    with kv.Store(mover, GEOMETRY, tiers(tmp_path)) as store:
+        assert store.stats().reopened == 22
+        assert store.contains(KEYS).count(False) == 2
+        assert store.clear() == 22 and store.clear() == 0
+    with kv.Store(mover, GEOMETRY, tiers(tmp_path)) as store:
+        assert store.stats().reopened == 0
+
+
+def test_a_salt_keeps_tenants_apart(store: kv.Store) -> None:
+    one = GEOMETRY.keys(TOKENS, salt="one")
+    assert GEOMETRY.keys(TOKENS, salt="") == KEYS and not set(one) & set(KEYS)
+    root = hashlib.blake2b(b"headrace kv 1\n3 2 40 2 4 2\n4 0\ntiny", digest_size=16).digest()
+    salted = hashlib.blake2b(b"headrace kv salt" + root + b"one", digest_size=16).digest()
+    first = hashlib.blake2b(salted + struct.pack("<4I", *TOKENS[:4]), digest_size=16).digest()
+    assert one[0] == first
+    store.store(one, blocks(one)).wait()
+    with store.match(TOKENS, salt="one") as found, store.match(TOKENS) as others:
+        assert len(found) == 24 and len(others) == 0
 
 
 def test_deadlines_are_checked(store: kv.Store) -> None:
