@@ -24,12 +24,19 @@ std::atomic<std::int64_t> live_bytes{0};
 // The allocation that counts it down to 0 fails; below it none does.
 std::atomic<std::int64_t> until_failure{0};
 
+// Null when there is none.
 void* counted(std::size_t size) {
   const bool fails = until_failure > 0 && until_failure.fetch_sub(1) == 1;
   void* const memory = fails ? nullptr : std::malloc(size);
-  if (memory == nullptr) throw std::bad_alloc();
+  if (memory == nullptr) return nullptr;
   // The allocator's own header of 8 bytes counts too.
   live_bytes += static_cast<std::int64_t>(malloc_usable_size(memory) + 8);
+  return memory;
+}
+
+void* counted_or_thrown(std::size_t size) {
+  void* const memory = counted(size);
+  if (memory == nullptr) throw std::bad_alloc();
   return memory;
 }
 
@@ -40,8 +47,15 @@ void discount(void* memory) {
 }
 }  // namespace
 
-void* operator new(std::size_t size) { return counted(size); }
-void* operator new[](std::size_t size) { return counted(size); }
+void* operator new(std::size_t size) { return counted_or_thrown(size); }
+void* operator new[](std::size_t size) { return counted_or_thrown(size); }
+// As std::stable_partition asks for its buffer.
+void* operator new(std::size_t size, const std::nothrow_t& /*unused*/) noexcept {
+  return counted(size);
+}
+void* operator new[](std::size_t size, const std::nothrow_t& /*unused*/) noexcept {
+  return counted(size);
+}
 void operator delete(void* memory) noexcept { discount(memory); }
 void operator delete[](void* memory) noexcept { discount(memory); }
 void operator delete(void* memory, std::size_t) noexcept { discount(memory); }

@@ -277,13 +277,13 @@ TEST(PlanSession, AMinuteOnXeonMaxHasEachKindNearAndFar) {
   }
 }
 
-TEST(PlanSession, EverythingIsTwoHoursInThreeLaunches) {
+TEST(PlanSession, EverythingIsTwoHoursInSixLaunches) {
   for (const Machine& machine : {*Machine::load("xeon-max"), machine_of_384_cpus()}) {
     SCOPED_TRACE(machine.name);
-    const auto points = plan_session(machine, {.budget = std::nullopt});
+    const auto points = plan_session(machine, {.budget = std::nullopt, .rounds = 2});
     ASSERT_TRUE(points);
     const PlanSums sums = sums_of(*points);
-    EXPECT_LE(3 * sums.seconds, 2 * 3600);
+    EXPECT_LE(6 * sums.seconds, 2 * 3600);
     const auto cells = std::ranges::count_if(*points, [](const PlannedPoint& point) {
       const auto* bytes = point.row.number("bytes");
       return point.row.experiment == "latency" && point.row.word("window") == "all" &&

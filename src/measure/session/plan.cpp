@@ -18,8 +18,8 @@ constexpr double kForPoints = 0.85;
 
 void leave_out(Point& point, const MeasureOptions& options) {
   point.row.reason = fmt::format(
-      "left out: a budget of {:.0f} s is taken by what is wanted more; a larger one, or none "
-      "(--full), measures it",
+      "left out: a budget of {:.0f} s is taken by what is wanted more; a larger one, or none, "
+      "measures it",
       seconds(*options.budget));
   point.row.add_flag("left_out");
 }

@@ -132,7 +132,9 @@ TEST(MeasureTest, ASmallBudgetMeasuresWhatMattersAndSaysWhatItLeftOut) {
   EXPECT_LT(system_clock().now() - begin, std::chrono::seconds{60});
   std::size_t measured = 0;
   std::size_t left_out = 0;
+  bool latency_is_measured = false;
   for (const Row& row : profile->rows) {
+    latency_is_measured |= row.experiment == "latency" && row.value.has_value();
     EXPECT_NE(row.value.has_value(), !row.reason.empty()) << row.key();
     left_out += row.has_flag("left_out") ? 1 : 0;
     if (!row.value) continue;
@@ -148,7 +150,8 @@ TEST(MeasureTest, ASmallBudgetMeasuresWhatMattersAndSaysWhatItLeftOut) {
   const auto& access = profile->machine.nodes.front().access;
   const auto known = std::ranges::find_if(access, [](const auto& a) { return a.measured; });
   ASSERT_NE(known, access.end());
-  EXPECT_TRUE(known->read_latency);
+  // On a slow machine bandwidth, which is wanted as much, may have taken all of the time.
+  EXPECT_EQ(known->read_latency.has_value(), latency_is_measured);
   // It is a machine's document, too.
   EXPECT_TRUE(Machine::from_json(profile->to_json()).has_value());
 }
