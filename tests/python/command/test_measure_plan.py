@@ -63,6 +63,27 @@ def test_the_plan_as_json_counts_what_it_says(run: Run) -> None:
     assert any("cpu_node=1 memory_node=9" in point["stands_for"] for point in alone)
 
 
+def test_384_cpus_have_every_experiment_in_a_minute_and_the_whole_matrix_in_two_hours(
+    run: Run, tmp_path: Path
+) -> None:
+    (tmp_path / "epyc.json").write_text(json.dumps(epyc()))
+    minute, whole = (
+        json.loads(run("measure", "--dry-run", "--from", "epyc.json", *how, "--json").stdout)
+        for how in (["--budget", "60s"], ["--full"])
+    )
+    assert minute["seconds"] <= 60
+    assert whole["launches"] == 6 and whole["seconds"] <= 2 * 3600, "of all launches"
+    measured = [point["experiment"] for point in minute["points"] if not point["reason"]]
+    for experiment in ("latency", "bandwidth", "loaded", "stream", "copy", "migrate"):
+        assert measured.count(experiment) > 3, experiment
+    everywhere = {"bytes": 256 << 20, "window": "all", "pages": "huge"}
+    matrix = [
+        point for point in whole["points"]
+        if point["experiment"] == "latency" and everywhere.items() <= point["parameters"].items()
+    ]  # fmt: skip
+    assert len(matrix) == 24 * 24
+
+
 def test_this_host_has_a_plan_too(run: Run) -> None:
     result = run("measure", "latency", "--dry-run", "--budget", "20s")
     assert result.returncode == 0 and result.stdout.startswith("experiment")
