@@ -57,7 +57,7 @@ class SmallReadsTest : public testing::Test {
   MemoryRange memory_{back_, kDram};
   std::atomic<int> by_lane_ = 0;
   std::atomic<int> by_threads_ = 0;
-  std::atomic<bool> held_ = false;
+  FaultyRing::Held held_;
 };
 
 TEST_F(SmallReadsTest, AReadBelow64KiBIsOneRequestOfTheThreadThatAsks) {
@@ -110,13 +110,17 @@ class Reporter final : public Completion {
 TEST_F(SmallReadsTest, WhoWaitsTakesAndReports) {
   const auto backend = open_or_die(with(none));
   EXPECT_EQ(backend->help(std::chrono::seconds{30}), 0U) << "there was nothing to wait for";
-  held_ = true;  // from the lane
+  held_.reads = true;  // from the lane
   const Piece small = piece(memory_, *file_, 4096, 4096);
   Reporter reporter;
   ASSERT_EQ(backend->submit({&small, 1}, reporter), 1U);
   EXPECT_EQ(reporter.outcomes.count(), 0U);
   std::thread([&] { EXPECT_EQ(backend->help(std::chrono::seconds{30}), 0U); }).join();
-  held_ = false;
+  // It ends while this thread waits for it: before that the lane may report it.
+  std::jthread end([&] {
+    static_cast<void>(eventually([&] { return held_.sleepers > 0; }));
+    held_.reads = false;
+  });
   while (reporter.outcomes.count() == 0) backend->help(std::chrono::seconds{30});
   EXPECT_EQ(reporter.thread, std::this_thread::get_id());
   EXPECT_TRUE(right(4096, 4096));
@@ -138,7 +142,7 @@ TEST_F(SmallReadsTest, WhatNobodyWaitsForEndsToo) {
 
 TEST_F(SmallReadsTest, MoreThanARingHoldsGoToTheLane) {
   const auto backend = open_or_die(with([](const Request&) { return Fault{.error = EIO}; }));
-  held_ = true;
+  held_.reads = true;
   const std::vector<Piece> pieces(100, piece(memory_, *file_, 0, 4096));
   Outcomes ignored;
   std::vector<Piece> tagged = pieces;
@@ -146,14 +150,14 @@ TEST_F(SmallReadsTest, MoreThanARingHoldsGoToTheLane) {
   ASSERT_EQ(backend->submit(tagged, ignored), tagged.size());
   EXPECT_GT(by_threads_, 0);
   EXPECT_LT(by_threads_, 100);
-  held_ = false;
+  held_.reads = false;
   EXPECT_EQ(backend->help(std::chrono::milliseconds{1}), 0U) << "the lane reads them again";
   EXPECT_TRUE(ignored.wait(tagged.size()));
 }
 
 TEST_F(SmallReadsTest, WhatAThreadSubmitsWithoutWaitingGoesToTheLane) {
   const auto backend = open_or_die(with(none));
-  held_ = true;
+  held_.reads = true;
   Data other(4096);
   const MemoryRange range(other, kDram);
   const Piece first = piece(memory_, *file_, 4096, 4096, 0);
@@ -165,7 +169,7 @@ TEST_F(SmallReadsTest, WhatAThreadSubmitsWithoutWaitingGoesToTheLane) {
   EXPECT_TRUE(outcomes.of(1));
   EXPECT_EQ(by_threads_, 1);
   EXPECT_EQ(by_lane_, 1);
-  held_ = false;
+  held_.reads = false;
   while (outcomes.count() < 2) backend->help(std::chrono::milliseconds{1});
   EXPECT_TRUE(outcomes.of(0));
 }
@@ -194,7 +198,7 @@ TEST_F(SmallReadsTest, APauseOfTheProcessIsNoTimeOut) {
   StorageOptions options = with(none);
   options.clock = &clock;
   const auto backend = open_or_die(options);
-  held_ = true;
+  held_.reads = true;
   const Piece small = piece(memory_, *file_, 4096, 4096);
   Outcomes outcomes;
   ASSERT_EQ(backend->submit({&small, 1}, outcomes), 1U);
@@ -205,7 +209,7 @@ TEST_F(SmallReadsTest, APauseOfTheProcessIsNoTimeOut) {
     ASSERT_TRUE(copy_now(*backend, whole(large), whole(*file_)));  // the lane looks
   }
   EXPECT_EQ(outcomes.count(), 0U);
-  held_ = false;
+  held_.reads = false;
   while (outcomes.count() == 0) backend->help(std::chrono::milliseconds{1});
   EXPECT_TRUE(outcomes.of(0)) << outcomes.of(0).error().message;
   EXPECT_TRUE(right(4096, 4096));

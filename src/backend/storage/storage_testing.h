@@ -206,8 +206,13 @@ class FaultyQueue final : public storage::Queue {
 // cancelled or no longer held.
 class FaultyRing final : public storage::SharedRing {
  public:
+  // Who sleeps on it while reads are held is counted in, and wakes when they are not.
+  struct Held {
+    std::atomic<bool> reads = false;
+    std::atomic<int> sleepers = 0;
+  };
   FaultyRing(std::unique_ptr<storage::SharedRing> real, FaultyQueue::Script script,
-             const std::atomic<bool>* held = nullptr)
+             Held* held = nullptr)
       : real_(std::move(real)), script_(std::move(script)), held_(held) {}
 
   void start(storage::Request& request) override {
@@ -240,17 +245,25 @@ class FaultyRing final : public storage::SharedRing {
       const std::size_t limit = std::min<std::size_t>(limits_[ended_[i].request], 1 << 30);
       ended_[i].result = std::min(ended_[i].result, static_cast<int>(limit));
     }
-    if (held_ != nullptr && *held_ && !cancelled_) return;
+    if (held_ != nullptr && held_->reads && !cancelled_) return;
     out.insert(out.end(), ended_.begin(), ended_.end());
     ended_.clear();
   }
   void announce(bool ends) override { real_->announce(ends); }
-  void sleep(Nanoseconds timeout) override { real_->sleep(timeout); }
+  void sleep(Nanoseconds timeout) override {
+    if (held_ == nullptr || !held_->reads) return real_->sleep(timeout);
+    ++held_->sleepers;
+    const Nanoseconds end = system_clock().now() + timeout;
+    while (held_->reads && system_clock().now() < end) {
+      std::this_thread::sleep_for(std::min<Nanoseconds>(timeout, std::chrono::milliseconds{1}));
+    }
+    --held_->sleepers;
+  }
 
  private:
   std::unique_ptr<storage::SharedRing> real_;
   FaultyQueue::Script script_;
-  const std::atomic<bool>* const held_;
+  Held* const held_;
   bool cancelled_ = false;
   std::vector<storage::Request*> lost_;
   std::vector<storage::Finished> ended_;
