@@ -31,7 +31,8 @@ NAMES = "external_symbolizer_path=/usr/bin/addr2line"
 SANITIZERS = {
     "ASAN_OPTIONS": f"detect_stack_use_after_return=1:{NAMES}",
     "UBSAN_OPTIONS": f"print_stacktrace=1:{NAMES}",
-    "TSAN_OPTIONS": f"halt_on_error=1:second_deadlock_stack=1:{NAMES}",
+    "TSAN_OPTIONS": f"halt_on_error=1:second_deadlock_stack=1:{NAMES}:"
+    f"suppressions={ROOT / 'tests' / 'tsan.txt'}",
 }
 
 #: Where the compiler's cache and name are not chosen: as in the Makefile.
