@@ -54,6 +54,17 @@ Status check(const StoreOptions& options) {
 
 }  // namespace
 
+bool JobList::remove(Job& job) {
+  for (Job** at = &first_; *at != nullptr; at = &(*at)->next) {
+    if (*at != &job) continue;
+    *at = job.next;
+    if (last_ == &job.next) last_ = at;
+    --size_;
+    return true;
+  }
+  return false;
+}
+
 void Copying::hear(StoreCore& core, const Transfer& transfer) noexcept {
   try {
     // Small enough for a std::function without memory.

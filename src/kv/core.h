@@ -50,6 +50,8 @@ inline constexpr Nanoseconds kRest = std::chrono::seconds{10};
 inline const Error kNoMemory{ErrorCode::exhausted, "out of memory"};
 
 struct Entry;
+struct LoadGroup;
+struct LoadState;
 struct Transit;
 
 struct Copy : EvictionLinks {
@@ -67,6 +69,9 @@ struct Entry {
   unsigned pins = 0;     // of matches and loads
   bool waiting = false;  // for a slot of the first tier
   bool removed = false;  // by remove(): no copy is served, and all go as soon as they can
+  // The load that reads it from the folder now, and its number there; others take it from that.
+  LoadState* reader = nullptr;
+  unsigned reader_item = 0;
   // Which of all uses of blocks was its last: stored, stored again or loaded. 0: none so far.
   std::uint64_t used = 0;
   std::array<Copy, kMostTiers> copies;
@@ -152,16 +157,7 @@ class JobList {
     return job;
   }
   // Whether it was there.
-  bool remove(Job& job) {
-    for (Job** at = &first_; *at != nullptr; at = &(*at)->next) {
-      if (*at != &job) continue;
-      *at = job.next;
-      if (last_ == &job.next) last_ = at;
-      --size_;
-      return true;
-    }
-    return false;
-  }
+  bool remove(Job& job);
 
  private:
   Job* first_ = nullptr;
@@ -224,6 +220,20 @@ struct LoadItem {
   std::optional<std::uint32_t> kept;   // the slot of the first tier of CPUs that will have it
   Extent through;                      // memory by which it goes, if any: that slot, or `passage`
   std::atomic<bool> failed{false};     // damaged, or not copied
+  // Another load that reads the block from the folder, and its number there. Written in begin() and
+  // at the load's end, under joins_mutex_.
+  std::shared_ptr<LoadState> leader;
+  unsigned leader_item = 0;
+};
+
+// A layer of a block that a load does not read itself, as another is reading it.
+struct Follower {
+  LoadGroup* group = nullptr;
+  unsigned item = 0;
+  unsigned layer = 0;
+  Follower* next = nullptr;  // in the list of the group that reads it; guarded by joins_mutex_
+  bool joined = false;       // it is there, or was delivered
+  bool delivered = false;
 };
 
 // What of a load is told together: a layer, or all.
@@ -237,6 +247,12 @@ struct LoadGroup final : Copying {
   Priority until_wanted = Priority::demand;             // constant once it has begun
   bool started = false;
   bool reading = false;  // counts against StoreOptions::load_ahead; guarded by turns_mutex_
+  std::vector<Follower> following;      // constant from when it has begun until all are settled
+  std::atomic<std::size_t> pending{2};  // of those, the transfer, and who starts that
+  std::atomic<bool> alone{false};       // some were not delivered: it reads them itself
+  bool given_up = false;                // constant once it has started
+  Follower* followers = nullptr;        // of others; guarded by joins_mutex_, as is
+  bool shared = false;                  // whether it takes no more: its bytes are there, or failed
   Transfer moving GUARDED_BY(ending.mutex);
   Status outcome GUARDED_BY(ending.mutex);
   Ending ending;
@@ -259,8 +275,11 @@ struct LoadState final : Job, std::enable_shared_from_this<LoadState> {
   std::size_t next_group = 0;       // of those in line; guarded by turns_mutex_
   std::atomic<std::size_t> leading{0};
   std::atomic<bool> cancelled{false};
-  std::atomic<std::size_t> left{0};    // groups
-  std::atomic<std::uint32_t> word{0};  // changes with each group that ends
+  std::atomic<bool> follows{false};       // some item has a leader
+  Mutex sharing;                          // who takes bytes from where they pass through holds it
+  bool over GUARDED_BY(sharing) = false;  // they are there no more
+  std::atomic<std::size_t> left{0};       // groups
+  std::atomic<std::uint32_t> word{0};     // changes with each group that ends
 
   LoadGroup& group_of(unsigned layer) { return groups.size() == 1 ? groups[0] : groups[layer]; }
 };
@@ -455,9 +474,14 @@ class StoreCore {
   Bytes bytes_of(const LoadGroup& group) const;
   // For the blocks that pass through memory of CPUs and have no slot there.
   void take_passage(LoadState& load) noexcept;
-  void start_copies(LoadGroup& group);
+  // `again`: what was not delivered.
+  void start_copies(LoadGroup& group, bool again);
+  void plan_copies(LoadGroup& group, bool again, std::vector<MovePair>& pairs);
+  // It copies nothing, and ends once nobody copies for it.
+  void give_up(LoadGroup& group, const Error& why, bool read) noexcept;
   void listen_to(LoadGroup& group, std::span<const MovePair> pairs,
                  void (StoreCore::*then)(LoadGroup&, bool));
+  Transfer moving(LoadGroup& group) noexcept;
   void arrived(LoadGroup& group, bool well) noexcept;
   void pass_on(LoadGroup& group);
   void passed_on(LoadGroup& group, bool well) noexcept;
@@ -472,6 +496,30 @@ class StoreCore {
   bool may_be_lost(const LoadGroup& group, const LoadItem& item) const;
   bool from_folder(const LoadItem& item) const { return tiers_[item.tier].folder != nullptr; }
   bool verified(const LoadGroup& group, const LoadItem& item, unsigned layer) const;
+
+  // joining.cpp. Finds out which blocks others are reading from the folder; the rest it reads.
+  void join(LoadState& load) REQUIRES(mutex_);
+  // Has what it does not read delivered, as soon as it is there.
+  void follow(LoadState& load) noexcept;
+  // To those that follow: its bytes, or if it did not get them the word to read themselves.
+  void share(LoadGroup& group) noexcept;
+  // What is there already: where it passes through, or in memory. False: nowhere.
+  bool take_late(const Follower& follower) noexcept;
+  void take_late(LoadGroup& group) noexcept;  // all that had been read before it came
+  // It was cancelled: it waits for nobody's reading any more.
+  void unfollow(LoadState& load) noexcept;
+  // It has ended: lets its leaders go, and nobody takes bytes from its memory any more.
+  void leave(LoadState& load) noexcept;
+  void deliver(Follower& follower, bool delivered) noexcept;
+  // One less is pending; what follows if it was the last.
+  void settle(LoadGroup& group) noexcept;
+  // Whoever reads for it is as urgent.
+  void promote_leaders(LoadGroup& group) noexcept;
+  // The leader, from item `next` on, that is another than the last. False: there is none.
+  bool next_leader(const LoadState& load, std::size_t& next,
+                   std::shared_ptr<LoadState>& leader) noexcept;
+  // Where a layer of a block is put first: the user's memory, or what it passes through.
+  Extent landing(const LoadState& load, unsigned item, unsigned layer) const noexcept;
 
   // streams.cpp. nullptr: there is none to wait for.
   Result<std::unique_ptr<cuda::StreamPoint>> point_of(const Extent& user,
@@ -537,6 +585,8 @@ class StoreCore {
   unsigned reading_groups_ GUARDED_BY(turns_mutex_) = 0;
   std::uint64_t reading_bytes_ GUARDED_BY(turns_mutex_) = 0;
   unsigned passed_ GUARDED_BY(turns_mutex_) = 0;  // how often the first in line was
+
+  Mutex joins_mutex_;  // loads that follow others
 
   Mutex parked_mutex_;
   std::list<Parked> parked_ GUARDED_BY(parked_mutex_);

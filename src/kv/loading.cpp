@@ -17,7 +17,7 @@ constexpr unsigned kMostPassing = 7;
 
 void LoadGroup::run() noexcept {
   if (heard_late(*load->core)) return;
-  started ? load->core->verify(*this) : load->core->start(*this);
+  started && !alone.load() ? load->core->verify(*this) : load->core->start(*this);
 }
 
 // Loads of demand are begun in their order, also what of them is not urgent yet; the Mover then
@@ -123,11 +123,13 @@ void StoreCore::keep(LoadState& load) {
 
 void StoreCore::begin(LoadState& load) noexcept {
   const std::shared_ptr<LoadState> held = load.shared_from_this();
-  if (load.options.promote && for_cpus_) {
+  if (tiers_.back().folder != nullptr) {
     const MutexLock lock(mutex_);
-    keep(load);
+    if (load.options.promote && for_cpus_) keep(load);
+    join(load);
   }
   if (load.into.memory() == nullptr) take_passage(load);
+  follow(load);
   if (load.options.priority == Priority::demand && load.options.deadlines.empty()) {
     {
       const MutexLock lock(turns_mutex_);
@@ -264,28 +266,56 @@ StoreCore::Due StoreCore::due_of(const std::shared_ptr<LoadState>& load) const {
 }
 
 void StoreCore::start(LoadGroup& group) noexcept {
+  const bool again = std::exchange(group.started, true);
+  if (again) group.pending = 2;  // as below
   try {
-    start_copies(group);
+    if (!group.load->cancelled.load()) return start_copies(group, again);
+    give_up(group, {ErrorCode::cancelled, "the load was cancelled"}, true);
   } catch (const std::bad_alloc&) {  // before they were made
-    for (unsigned i = 0; i < group.load->items.size(); ++i) fail_item(group, i, kNoMemory, false);
-    finish(group);
+    give_up(group, kNoMemory, false);
   }
 }
 
-void StoreCore::start_copies(LoadGroup& group) {
-  LoadState& load = *group.load;
-  group.started = true;
-  if (load.cancelled.load()) {
-    for (unsigned i = 0; i < load.items.size(); ++i) {
-      fail_item(group, i, {ErrorCode::cancelled, "the load was cancelled"}, true);
-    }
-    return finish(group);
-  }
+void StoreCore::give_up(LoadGroup& group, const Error& why, bool read) noexcept {
+  for (unsigned i = 0; i < group.load->items.size(); ++i) fail_item(group, i, why, read);
+  group.given_up = true;
+  group.alone = false;
+  take_late(group);
+  settle(group);
+  settle(group);
+}
+
+void StoreCore::start_copies(LoadGroup& group, bool again) {
   std::vector<MovePair> pairs;
+  plan_copies(group, again, pairs);
+  const bool reads = !pairs.empty();
+  if (reads) listen_to(group, pairs, &StoreCore::arrived);
+  // Nothing is thrown from here on.
+  take_late(group);
+  if (!reads) {
+    read(group);  // so that it holds up nobody whom it waits for
+    settle(group);
+  }
+  settle(group);
+}
+
+void StoreCore::plan_copies(LoadGroup& group, bool again, std::vector<MovePair>& pairs) {
+  LoadState& load = *group.load;
+  std::vector<bool> own(load.items.size(), !again);
+  for (const Follower& follower : group.following) {
+    if (!again) own[follower.item] = false;
+    if (again && !follower.delivered) own[follower.item] = true;
+  }
+  if (again) {
+    group.alone = false;
+    group.following.clear();
+    group.owners.clear();
+  }
   std::vector<Fragment> parts;
   const Bytes fragment = options_.geometry.fragment();
   for (unsigned i = 0; i < load.items.size(); ++i) {
     const LoadItem& item = load.items[i];
+    if (!own[i]) continue;
     if (from_folder(item) && item.failed.load()) continue;  // pass_on() says so
     if (item.through.object != nullptr) {
       const Bytes bytes = fragment * group.layers;
@@ -303,7 +333,6 @@ void StoreCore::start_copies(LoadGroup& group) {
     }
     parts.clear();
   }
-  listen_to(group, pairs, &StoreCore::arrived);
 }
 
 // What may throw does so before anything is copied.
@@ -320,12 +349,14 @@ void StoreCore::listen_to(LoadGroup& group, std::span<const MovePair> pairs,
   group.hear(*this, transfer);
 }
 
+Transfer StoreCore::moving(LoadGroup& group) noexcept {
+  const MutexLock lock(group.ending.mutex);
+  return group.moving;
+}
+
 // Marks what of a transfer has failed.
 void StoreCore::note_failures(LoadGroup& group, bool read) noexcept {
-  const Transfer moved = [&] {
-    const MutexLock lock(group.ending.mutex);
-    return group.moving;
-  }();
+  const Transfer moved = moving(group);
   for (std::size_t i = 0; i < group.owners.size(); ++i) {
     try {
       const auto status = moved.poll(i);
@@ -339,29 +370,18 @@ void StoreCore::note_failures(LoadGroup& group, bool read) noexcept {
 void StoreCore::arrived(LoadGroup& group, bool well) noexcept {
   read(group);
   if (!well) note_failures(group, true);
-  if (std::ranges::any_of(group.load->items,
-                          [&](const LoadItem& item) { return from_folder(item); })) {
-    enqueue(group);
-  } else {
-    finish(group);
-  }
+  settle(group);
 }
 
 bool StoreCore::verified(const LoadGroup& group, const LoadItem& item, unsigned layer) const {
-  const Folder& folder = *tiers_[item.tier].folder;
-  const Bytes fragment = options_.geometry.fragment();
-  Extent bytes;
-  if (item.through.object != nullptr) {
-    bytes = item.through.part(fragment.value * layer, fragment);
-  } else {
-    std::vector<Fragment> part;
-    fragments(group.load->into, group.load->options.layout, item.position, layer, 1, part);
-    bytes = part[0].user;
-  }
-  return folder.fits(item.slot, item.entry->key, layer, {bytes.memory(), bytes.length.value});
+  const auto number = static_cast<unsigned>(&item - group.load->items.data());
+  const Extent bytes = landing(*group.load, number, layer);
+  return tiers_[item.tier].folder->fits(item.slot, item.entry->key, layer,
+                                        {bytes.memory(), bytes.length.value});
 }
 
 void StoreCore::verify(LoadGroup& group) noexcept {
+  share(group);
   try {
     pass_on(group);
   } catch (const std::bad_alloc&) {  // before anything was copied
@@ -448,6 +468,7 @@ void StoreCore::finish(LoadGroup& group) noexcept {
   LoadState& load = *group.load;
   const std::shared_ptr<LoadState> held = load.shared_from_this();
   read(group);
+  share(group);
   {
     Later later;  // what found room is started when the last group has been told
     // The last group to end is told of when the blocks have been let go.
@@ -461,9 +482,11 @@ void StoreCore::finish(LoadGroup& group) noexcept {
 }
 
 void StoreCore::ended(LoadState& load, Later& later) {
+  leave(load);
   const MutexLock lock(mutex_);
   for (LoadItem& item : load.items) {
     Entry& entry = *item.entry;
+    if (entry.reader == &load) entry.reader = nullptr;
     if (item.kept && !item.failed.load()) {
       ready(entry.copies[*for_cpus_], *for_cpus_);
       ++tiers_[*for_cpus_].counts.arrived;
@@ -493,13 +516,8 @@ void StoreCore::cancel(LoadState& load) {
   }
   for (; waiting < load.groups.size(); ++waiting)
     enqueue(load.groups[waiting]);  // they end at once
-  for (LoadGroup& group : load.groups) {
-    const Transfer moving = [&] {
-      const MutexLock lock(group.ending.mutex);
-      return group.moving;
-    }();
-    moving.cancel();
-  }
+  unfollow(load);
+  for (LoadGroup& group : load.groups) moving(group).cancel();
 }
 
 Nanoseconds StoreCore::promote_due() {
@@ -520,16 +538,14 @@ Nanoseconds StoreCore::promote_due() {
 }
 
 void StoreCore::promote(LoadGroup& group) {
-  group.wanted = true;  // before the looks: what is listened to or has its turn later finds it
+  // Before the looks: what is listened to or has its turn later finds it.
+  const bool first = !group.wanted.exchange(true);
   {
     const MutexLock lock(jobs_mutex_);
     if (jobs_of(Turn::load).remove(group)) jobs_of(Turn::demand).push(group);
   }
-  const Transfer moving = [&] {
-    const MutexLock lock(group.ending.mutex);
-    return group.moving;
-  }();
-  moving.promote(Priority::demand);
+  moving(group).promote(Priority::demand);
+  if (first) promote_leaders(group);
 }
 
 }  // namespace headrace::kv

@@ -189,11 +189,14 @@ class KvMemory : public testing::Test {
     for (const bool promote : {true, false, true}) {
       attempt([&] {
         const kv::Match match = store_->match(keys);
-        loads_.reserve(loads_.size() + 1);
+        loads_.reserve(loads_.size() + 2);
         const Extent into = scene_.gpu ? whole(on_gpu_->range) : whole(into_);
         auto load = store_->load(match.keys(), into, {.promote = promote});
         if (load) loads_.push_back(*load);
+        auto same = store_->load(match.keys(), whole(also_), {.layer_order = promote});
+        if (same) loads_.push_back(*same);
         if (load) until([&] { return load->done(); });
+        if (same) until([&] { return same->done(); });
       });
       attempt([&] { store_->poll(); });
     }
@@ -259,6 +262,8 @@ class KvMemory : public testing::Test {
   const MemoryRange memory_{source_, kDram};
   std::vector<std::byte> target_ = std::vector<std::byte>(source_.size());
   const MemoryRange into_{target_, kDram};
+  std::vector<std::byte> other_ = std::vector<std::byte>(source_.size());
+  const MemoryRange also_{other_, kDram};  // of a load of the same at the same time
   std::optional<Device> on_gpu_;
   std::vector<kv::Load> loads_;
   std::unique_ptr<kv::Store> store_;

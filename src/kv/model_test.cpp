@@ -42,11 +42,21 @@ class KvModel {
   }
 
   void step() {
-    switch (*rc::gen::weightedElement<int>(
-        {{6, 0}, {6, 1}, {3, 2}, {3, 3}, {2, 4}, {1, 5}, {1, 6}, {1, 7}, {4, 8}, {3, 9}})) {
+    switch (*rc::gen::weightedElement<int>({{6, 0},
+                                            {6, 1},
+                                            {3, 2},
+                                            {3, 3},
+                                            {2, 4},
+                                            {1, 5},
+                                            {1, 6},
+                                            {1, 7},
+                                            {4, 8},
+                                            {4, 9},
+                                            {2, 10}})) {
       case 0: store(); break;
       case 1: load(some_keys()); break;
-      case 9: load(last_); break;  // used again: it may rise
+      case 9: load(last_); break;  // used again: it may rise, or follow who reads it
+      case 10: hold_files(); break;
       case 2: hold(); break;
       case 3: let_go(); break;
       case 4: end_a_load(); break;
@@ -59,6 +69,7 @@ class KvModel {
   }
 
   void finish() {
+    release_files();
     while (!loads_.empty()) end_a_load();
     held_.clear();
     rig_.settle();
@@ -125,6 +136,7 @@ class KvModel {
     return {all.begin(), all.end()};
   }
   void store() {
+    release_files();  // it is waited for, perhaps for others' way to the folder
     const auto keys = some_keys();
     const auto counts = rig_.put(keys);
     RC_ASSERT(counts.has_value());
@@ -142,12 +154,20 @@ class KvModel {
     run->memory = std::make_unique<MemoryRange>(run->bytes, kDram);
     auto load = rig_.store->load(
         run->keys, whole(*run->memory),
-        {.layer_order = *rc::gen::arbitrary<bool>(), .promote = *rc::gen::arbitrary<bool>()});
+        {.layer_order = *rc::gen::arbitrary<bool>(),
+         .priority = *rc::gen::element(Priority::demand, Priority::demand, Priority::prefetch),
+         .promote = *rc::gen::arbitrary<bool>()});
     RC_ASSERT(load.has_value());
     run->load = *load;
   }
+  // What is read and written waits, so that loads overlap.
+  void hold_files() { held_files_ = rig_.files->held = true; }
+  void release_files() {
+    if (std::exchange(held_files_, false)) rig_.files->release();
+  }
   void end_a_load() {
     if (loads_.empty()) return;
+    release_files();
     const auto index = *rc::gen::inRange<std::size_t>(0, loads_.size());
     const auto run = std::move(loads_[index]);
     loads_.erase(loads_.begin() + static_cast<std::ptrdiff_t>(index));
@@ -161,8 +181,9 @@ class KvModel {
   }
   void cancel() {
     if (loads_.empty()) return;
-    loads_.back()->cancelled = true;
-    loads_.back()->load.cancel();
+    const auto index = *rc::gen::inRange<std::size_t>(0, loads_.size());
+    loads_[index]->cancelled = true;
+    loads_[index]->load.cancel();
   }
   void hold() {
     if (held_.size() < 4) held_.push_back(rig_.store->match(some_keys()));
@@ -171,6 +192,7 @@ class KvModel {
     if (!held_.empty()) held_.pop_back();
   }
   void reopen() {
+    release_files();
     while (!loads_.empty()) end_a_load();
     held_.clear();
     if (*rc::gen::arbitrary<bool>()) (void)rig_.store->flush();
@@ -198,6 +220,7 @@ class KvModel {
   std::vector<kv::Key> last_;
   std::vector<kv::Match> held_;
   std::vector<std::unique_ptr<Running>> loads_;
+  bool held_files_ = false;
 };
 
 RC_GTEST_PROP(KvModel, KeepsWhatItPromises, ()) {

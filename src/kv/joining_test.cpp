@@ -1,0 +1,283 @@
+#include <algorithm>
+#include <atomic>
+#include <fstream>
+#include <list>
+#include <thread>
+
+#include "kv/kv_testing.h"
+
+namespace headrace {
+namespace {
+
+using namespace test;
+
+// Blocks that are on SSD only, and loads of them that overlap.
+struct KvJoining : testing::Test {
+  void SetUp() override { start(); }
+  void start() {
+    keys = kv::keys(rig.geometry, tokens(4 * 4));
+    auto options = rig.options({16}, 8);
+    options.load_ahead = 1_B;
+    rig.open(options);
+    const auto counts = rig.put(keys);
+    ASSERT_EQ(counts->stored + counts->present, 4u);
+    ASSERT_TRUE(rig.store->flush().has_value());
+    rig.open(options);
+    rig.files->read_bytes = 0;
+  }
+  struct Running {
+    std::vector<kv::Key> keys;
+    std::vector<std::byte> bytes;
+    std::unique_ptr<MemoryRange> into;
+    kv::Load load;
+  };
+  Running load(std::span<const kv::Key> of, const kv::LoadOptions& options = {}) {
+    Running run{.keys = {of.begin(), of.end()},
+                .bytes = std::vector<std::byte>(rig.geometry.block().value * of.size()),
+                .into = nullptr,
+                .load = {}};
+    run.into = std::make_unique<MemoryRange>(run.bytes, kDram);
+    run.load = rig.store->load(of, whole(*run.into), options).value();
+    return run;
+  }
+  void expect_right(const Running& run) {
+    const Status outcome = run.load.wait();
+    ASSERT_TRUE(outcome.has_value()) << outcome.error().message;
+    EXPECT_EQ(run.load.leading(), run.keys.size());
+    EXPECT_EQ(run.bytes, rig.blocks_of(run.keys));
+  }
+  std::uint64_t blocks_read() const {
+    return rig.files->read_bytes.load() / rig.geometry.block().value;
+  }
+
+  KvRig rig;
+  std::vector<kv::Key> keys;
+};
+
+TEST_F(KvJoining, TwoLoadsReadABlockOnce) {
+  for (const bool promote : {false, true}) {
+    for (const bool layers : {false, true}) {
+      for (const bool layers_too : {false, true}) {
+        start();
+        rig.files->held = true;
+        const Running first = load(keys, {.layer_order = layers, .promote = promote});
+        const Running second = load(keys, {.layer_order = layers_too, .promote = !promote});
+        const Running third = load(std::span(keys).subspan(1, 2));
+        rig.files->release();
+        expect_right(third);
+        expect_right(second);
+        expect_right(first);
+        EXPECT_EQ(blocks_read(), 4u) << promote << layers << layers_too;
+        EXPECT_EQ(rig.store->stats().pinned, 0_B);
+      }
+    }
+  }
+}
+
+// Layers that have gone where nobody else may look are read again, the others are not.
+TEST_F(KvJoining, OnesThatComeLaterTakeWhatIsStillToBeHad) {
+  for (const bool promote : {false, true}) {
+    start();
+    rig.files->held = true;
+    const Running first = load(keys, {.promote = promote});
+    rig.files->release();
+    rig.files->held = true;
+    rig.settle();
+    ASSERT_TRUE(first.load.poll(0) && first.load.poll(1));
+    ASSERT_FALSE(first.load.poll(2));
+    const Running second = load(keys, {.promote = false});
+    rig.settle();
+    rig.files->release();
+    expect_right(second);
+    expect_right(first);
+    const std::uint64_t layer = 4 * rig.geometry.fragment().value;
+    EXPECT_EQ(rig.files->read_bytes, promote ? 3 * layer : 5 * layer);
+  }
+}
+
+TEST_F(KvJoining, CancellingOneHurtsNoOther) {
+  for (const bool promote : {false, true}) {
+    for (const std::size_t cancelled : {0u, 1u, 2u}) {
+      start();
+      rig.files->held = true;
+      std::vector<Running> loads;
+      for (int i = 0; i < 3; ++i) loads.push_back(load(keys, {.promote = promote}));
+      loads[cancelled].load.cancel();
+      rig.files->release();
+      for (std::size_t i = 0; i < 3; ++i) {
+        if (i != cancelled) expect_right(loads[i]);
+      }
+      (void)loads[cancelled].load.wait();
+      EXPECT_EQ(rig.store->stats().pinned, 0_B);
+      EXPECT_EQ(rig.store->stats().damaged, 0u);
+    }
+  }
+}
+
+TEST_F(KvJoining, WhatIsCancelledDoesNotWaitForWhoReads) {
+  rig.files->held = true;
+  const Running first = load(keys, {.layer_order = false});
+  const Running second = load(keys, {.layer_order = false});
+  second.load.cancel();
+  rig.store->poll();
+  EXPECT_TRUE(second.load.done());
+  EXPECT_EQ(second.load.wait().error().code, ErrorCode::cancelled);
+  EXPECT_FALSE(first.load.done());
+  rig.files->release();
+  expect_right(first);
+  EXPECT_EQ(blocks_read(), 4u);
+}
+
+// Who follows a load that was cancelled reads for those that come later.
+TEST_F(KvJoining, NobodyFollowsALoadThatWasCancelled) {
+  rig.files->held = true;
+  const Running first = load(keys, {.layer_order = false});
+  first.load.cancel();
+  const Running second = load(keys, {.layer_order = false});
+  const Running third = load(keys, {.layer_order = false});
+  rig.files->release();
+  expect_right(second);
+  expect_right(third);
+  EXPECT_FALSE(first.load.wait().has_value());
+  EXPECT_LE(blocks_read(), 8u);
+}
+
+TEST_F(KvJoining, AFailureOfOneHurtsNoOther) {
+  rig.files->held = true;
+  const Running first = load(keys, {.layer_order = false, .promote = false});
+  const Running second = load(keys, {.layer_order = false, .promote = false});
+  rig.files->fail_chance = 1;
+  rig.files->release();
+  rig.files->fail_chance = 0;
+  expect_right(second);
+  EXPECT_EQ(first.load.wait().error().code, ErrorCode::io);
+  EXPECT_EQ(first.load.leading(), 0u);
+  EXPECT_EQ(rig.store->stats().damaged, 4u);
+}
+
+// Each compares its own copy: neither serves a torn block.
+TEST_F(KvJoining, ATornBlockIsServedToNeither) {
+  std::fstream file(rig.folder.path / "blocks", std::ios::in | std::ios::out | std::ios::binary);
+  for (std::size_t slot = 0; slot < 8; ++slot) {
+    file.seekp(static_cast<std::streamoff>(slot * 4096 + rig.geometry.fragment().value + 3));
+    file << "torn";
+  }
+  file.close();
+  rig.files->held = true;
+  const Running first = load(keys);
+  const Running second = load(keys);
+  rig.files->release();
+  for (const Running* run : {&first, &second}) {
+    EXPECT_FALSE(run->load.wait_layer(1).has_value());
+    EXPECT_EQ(run->load.wait().error().code, ErrorCode::io);
+    EXPECT_EQ(run->load.leading(), 0u);
+  }
+  EXPECT_EQ(rig.store->stats().damaged, 4u);
+  EXPECT_EQ(rig.store->stats().pinned, 0_B);
+}
+
+// One that reads with time to spare reads as urgently as who follows it.
+TEST_F(KvJoining, WhoReadsIsAsUrgentAsWhoFollows) {
+  const std::vector<Nanoseconds> later(3, std::chrono::hours{1});
+  for (const bool urgent : {false, true}) {
+    start();
+    rig.files->held = true;
+    const Running first = load({&keys[0], 1}, {.layer_order = false,
+                                               .priority = Priority::migration,
+                                               .deadlines = later,
+                                               .promote = false});
+    const Running other = load(
+        {&keys[1], 1}, {.layer_order = false, .priority = Priority::prefetch, .promote = false});
+    const Running second = load({&keys[0], 1}, {.layer_order = false,
+                                                .priority = Priority::prefetch,
+                                                .deadlines = later,
+                                                .promote = false});
+    if (urgent) second.load.urgent(0);
+    rig.files->release();
+    std::string order;
+    first.load.on_layer(0, [&] { order += "A"; });
+    other.load.on_layer(0, [&] { order += "B"; });
+    second.load.on_layer(0, [&] { order += "C"; });
+    for (int i = 0; i < 100 && order.size() < 3; ++i) rig.store->poll();
+    EXPECT_EQ(order, urgent ? "ACB" : "ABC");
+    expect_right(first);
+    expect_right(other);
+    expect_right(second);
+  }
+}
+
+// Waiting for who reads takes no turn of it away.
+TEST_F(KvJoining, ManyThatFollowHoldUpNobody) {
+  rig.files->held = true;
+  const Running first = load(keys);
+  std::vector<Running> others;
+  for (int i = 0; i < 5; ++i) others.push_back(load(keys, {.layer_order = i % 2 == 0}));
+  rig.files->release();
+  for (const Running& other : others) expect_right(other);
+  expect_right(first);
+  EXPECT_EQ(blocks_read(), 4u);
+}
+
+// The same block at two places of one load.
+TEST_F(KvJoining, ALoadDoesNotFollowItself) {
+  const std::vector<kv::Key> twice = {keys[0], keys[0]};
+  expect_right(load(twice));
+}
+
+TEST(KvJoins, ManyThreadsLoadTheSame) {
+  KvRig rig({}, true);
+  rig.worker = true;
+  rig.open({6}, 16);
+  const auto keys = kv::keys(rig.geometry, tokens(4 * 12));
+  for (const kv::Key& key : keys) ASSERT_TRUE(rig.put({&key, 1}).has_value());
+  ASSERT_TRUE(rig.store->flush().has_value());
+  std::atomic<int> wrong{0};
+  std::vector<std::thread> threads;
+  for (unsigned n = 0; n < 3; ++n) {
+    threads.emplace_back([&, n] {
+      for (unsigned i = 0; i < 40; ++i) {
+        std::vector<std::byte> bytes(rig.geometry.block().value * keys.size());
+        const MemoryRange memory(bytes, kDram);
+        const auto load = rig.store->load(
+            keys, whole(memory), {.layer_order = (i + n) % 2 == 0, .promote = (i + n) % 3 != 0});
+        if (!load) {
+          ++wrong;
+          continue;
+        }
+        const bool cancelled = (i + n) % 5 == 0;
+        if (cancelled) load->cancel();
+        const Status outcome = load->wait();
+        if (!cancelled && !outcome) ++wrong;
+        if (outcome && bytes != rig.blocks_of(keys)) ++wrong;
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(wrong.load(), 0);
+  EXPECT_EQ(rig.store->stats().pinned, 0_B);
+  EXPECT_EQ(rig.store->stats().damaged, 0u);
+}
+
+TEST(KvJoins, MemoryOfAGpuToo) {
+  GpuRig rig;
+  rig.open({{kGpu, 2}}, 16);
+  const auto keys = kv::keys(rig.geometry, tokens(4 * 6));
+  for (const kv::Key& key : keys) ASSERT_EQ(rig.put({&key, 1})->stored, 1u);
+  ASSERT_TRUE(rig.store->flush().has_value());
+  rig.open({{kGpu, 2}}, 16);
+  const Device a(rig.gpu.machine, rig.bytes_of(6));
+  std::vector<std::byte> b(rig.bytes_of(6).value);
+  const MemoryRange on_host(b, kDram);
+  const auto first = rig.store->load(keys, whole(a.range));
+  const auto second = rig.store->load(keys, whole(on_host));
+  const auto third = rig.store->load(keys, whole(a.range), {.layer_order = false});
+  ASSERT_TRUE(first && second && third);
+  EXPECT_TRUE(first->wait().has_value());
+  EXPECT_TRUE(second->wait().has_value());
+  EXPECT_TRUE(third->wait().has_value());
+  EXPECT_EQ(read_gpu(a.range, 0, rig.bytes_of(6).value), rig.blocks_of(keys));
+  EXPECT_EQ(b, rig.blocks_of(keys));
+}
+
+}  // namespace
+}  // namespace headrace
