@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import errno
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 
 from headrace import _core
@@ -32,6 +32,13 @@ _BY_ERRNO: dict[int, type[_core.Error]] = {
 
 class WrongAnswer(Exception):
     """A query's answer differs from the peer's: no number of that run is worth anything."""
+
+
+def unknown(what: str, word: str, there: Iterable[str]) -> _core.InvalidError:
+    """A word that is none of those an option or an argument takes: a slip of who wrote it, as a
+    number out of range is, and not something that this machine lacks.
+    """
+    return _core.InvalidError(f"no {what} '{word}'; there are {', '.join(there)}")
 
 
 def kind_of(code: str) -> type[_core.Error]:

@@ -83,7 +83,7 @@ __all__ = [
 def geometry(
     model: str, *, dtype: str = "bf16", block_tokens: int = 16, revision: str = ""
 ) -> Geometry:
-    """That of a published model, by name. AbsentError: none of that name; it says which there are.
+    """That of a published model, by name. InvalidError: none of that name; it says which there are.
 
     `dtype`: bf16, fp16, fp32, fp8, int8, or as PyTorch calls them. `revision`: whatever else the
     bytes depend on, such as weights.

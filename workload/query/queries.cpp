@@ -78,7 +78,7 @@ Result<const QueryDefinition*> find_query(const std::string& name) {
   for (const QueryDefinition& query : definitions()) {
     if (query.name == name) return &query;
   }
-  return fail(ErrorCode::absent, "no query '{}'; there are {}", name,
+  return fail(ErrorCode::invalid, "no query '{}'; there are {}", name,
               fmt::join(query_names(), ", "));
 }
 

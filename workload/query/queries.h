@@ -33,7 +33,7 @@ struct QueryDefinition {
   Result<std::unique_ptr<Pipeline>> (*make)(std::span<const Column> columns, std::uint64_t rows);
 };
 
-// absent lists the queries.
+// invalid lists the queries.
 Result<const QueryDefinition*> find_query(const std::string& name);
 
 // Digits after the point of averages (average_text says how they are rounded).

@@ -150,7 +150,7 @@ TEST(Queries, UnknownNamesListWhatThereIs) {
   EXPECT_EQ(query_names(), (std::vector<std::string>{"sum", "q6", "q1"}));
   const auto missing = query_columns("q7");
   ASSERT_FALSE(missing.has_value());
-  EXPECT_EQ(missing.error(), (Error{ErrorCode::absent, "no query 'q7'; there are sum, q6, q1"}));
+  EXPECT_EQ(missing.error(), (Error{ErrorCode::invalid, "no query 'q7'; there are sum, q6, q1"}));
   EXPECT_FALSE(query_sql("q7").has_value());
   for (const std::string& name : query_names()) {
     EXPECT_NE(query_sql(name).value().find("FROM lineitem"), std::string::npos);
@@ -174,7 +174,7 @@ TEST(Queries, ModesHaveNames) {
   for (const char* name : {"resident", "direct", "mmap", "prefetch"}) {
     EXPECT_EQ(to_string(parse_query_mode(name).value()), name);
   }
-  EXPECT_EQ(parse_query_mode("magic").error().code, ErrorCode::absent);
+  EXPECT_EQ(parse_query_mode("magic").error().code, ErrorCode::invalid);
 }
 
 }  // namespace

@@ -203,7 +203,7 @@ Result<QueryMode> parse_query_mode(std::string_view text) {
        {QueryMode::resident, QueryMode::direct, QueryMode::mmap, QueryMode::prefetch}) {
     if (to_string(mode) == text) return mode;
   }
-  return fail(ErrorCode::absent, "no mode '{}'; there are resident, direct, mmap, prefetch", text);
+  return fail(ErrorCode::invalid, "no mode '{}'; there are resident, direct, mmap, prefetch", text);
 }
 
 Result<QueryRun> run_query(const Table& table, Mover& mover, const QueryOptions& options) {

@@ -198,7 +198,7 @@ TEST_F(QueryTest, OptionsThatMakeNoSenseAreRefused) {
     return outcome.has_value() ? ErrorCode::io : outcome.error().code;
   };
   using O = QueryOptions;
-  EXPECT_EQ(code_with([](O& o) { o.query = "q7"; }), ErrorCode::absent);
+  EXPECT_EQ(code_with([](O& o) { o.query = "q7"; }), ErrorCode::invalid);
   EXPECT_EQ(code_with([](O& o) { o.fast = NodeId{77}; }), ErrorCode::absent);
   EXPECT_EQ(code_with([](O& o) { o.slow = NodeId{77}; }), ErrorCode::absent);
   EXPECT_EQ(code_with([](O& o) { o.slow = o.fast; }), ErrorCode::invalid);

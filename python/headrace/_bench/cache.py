@@ -20,7 +20,7 @@ import headrace
 from headrace._bench import programs
 from headrace._bench.programs import Failed, Stopped
 from headrace._bench.threads import cpus_for
-from headrace._errors import WrongAnswer, error_of, kind_of
+from headrace._errors import WrongAnswer, error_of, kind_of, unknown
 
 Row = dict[str, Any]
 Progress = Callable[[int, int, str], object]
@@ -86,7 +86,7 @@ def known() -> Row:
 
 
 def chosen(known: Row, options: Options) -> list[Point]:
-    """What is asked for and there. AbsentError: it names what is not."""
+    """What is asked for and there. InvalidError: it names what is not."""
     implementations = {each["name"]: each for each in known["implementations"]}
     scenarios = [each["name"] for each in known["scenarios"]]
     for kind, names, there in (
@@ -95,7 +95,7 @@ def chosen(known: Row, options: Options) -> list[Point]:
     ):
         for name in names:
             if name not in there:
-                raise headrace.AbsentError(f"no {kind} '{name}'; there are {', '.join(there)}")
+                raise unknown(kind, name, there)
     points = [
         Point(name, scenario, threads, code="absent" if each["missing"] else "",
               reason=each["missing"])

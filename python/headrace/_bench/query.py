@@ -25,7 +25,7 @@ from headrace import _core
 from headrace._basis import rests_on
 from headrace._bench import tpch
 from headrace._child import Child
-from headrace._errors import error_of
+from headrace._errors import error_of, unknown
 
 #: Modes of the workload, in the order of a round; then the peer.
 MODES = ("resident", "direct", "mmap", "prefetch")
@@ -88,7 +88,7 @@ def _checked(options: QueryBenchOptions) -> QueryBenchOptions:
     known = (*MODES, PEER)
     for mode in options.modes:
         if mode not in known:
-            raise _core.AbsentError(f"no mode '{mode}'; there are {', '.join(known)}")
+            raise unknown("mode", mode, known)
     if not options.modes:
         raise _core.InvalidError(f"no modes; take some of {', '.join(known)}")
     return options

@@ -14,6 +14,7 @@ from functools import cache
 
 import headrace
 from headrace._bench.um import GIB, KIB, MIB, Case
+from headrace._errors import unknown
 
 BLOCK = 2 * MIB
 #: What a fault asks for, in a block whose pages the driver brings as a tree.
@@ -147,7 +148,7 @@ MACHINES = {machine.name: machine for machine in (AC922, X86, GH200)}
 
 def machine_named(name: str) -> Machine:
     if name not in MACHINES:
-        raise headrace.AbsentError(f"no model of '{name}'; there are {', '.join(MACHINES)}")
+        raise unknown("model of", name, MACHINES)
     return MACHINES[name]
 
 

@@ -12,6 +12,7 @@ from headrace._bench.rows import copy_rows, reached
 from headrace._cli import exit_codes, output, parse
 from headrace._cli.interrupt import Interrupt
 from headrace._cli.options import Json, Out, Rounds
+from headrace._errors import unknown
 from headrace._files import check_writable
 
 #: What --quick and the demo measure: below, at and above the streaming threshold, out of all
@@ -92,7 +93,7 @@ def command(
     wanted = known if engines == "all" else parse.words(engines)
     for engine in wanted:
         if engine not in known:
-            raise headrace.AbsentError(f"no engine '{engine}' here; there are {', '.join(known)}")
+            raise unknown("engine", engine, known)
     options: dict[str, Any] = {
         "sizes": parse.sizes(sizes) or [*(QUICK_SIZES if quick else _ALL_SIZES)],
         "threads": parse.counts(threads) or [1],

@@ -6,7 +6,8 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
-from headrace import AbsentError, InvalidError, Machine
+from headrace import InvalidError, Machine
+from headrace._errors import unknown
 from headrace._sizes import is_size
 from headrace._sizes import size as size
 
@@ -94,12 +95,12 @@ def words(text: str | None) -> list[str]:
 def chosen(
     given: str | None, there: Sequence[str], what: str, default: list[str]
 ) -> list[str]:  # fmt: skip
-    """Those of `there` that a list names. AbsentError: it names what there is."""
+    """Those of `there` that a list names. InvalidError: it names what there is."""
     names = []
     for word in words(given):
         name = next((each for each in there if each.lower() == word.lower()), None)
         if name is None:
-            raise AbsentError(f"no {what} '{word}'; there are {', '.join(there)}")
+            raise unknown(what, word, there)
         names.append(name)
     return list(dict.fromkeys(names)) or default
 

@@ -10,7 +10,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from headrace import AbsentError, InvalidError
+from headrace import InvalidError
+from headrace._errors import unknown
 
 #: Bytes of one element.
 ELEMENT_BYTES = {"fp32": 4, "bf16": 2, "fp16": 2, "fp8": 1, "int8": 1}
@@ -145,12 +146,11 @@ MODELS: Sequence[Model] = (
 
 
 def model(name: str) -> Model:
-    """AbsentError: there is none of that name; it says which there are."""
+    """InvalidError: there is none of that name; it says which there are."""
     last = name.strip().lower().rpartition("/")[2]  # as on the Hugging Face Hub
     found = next((each for each in MODELS if each.name == last), None)
     if found is None:
-        names = ", ".join(each.name for each in MODELS)
-        raise AbsentError(f"no model '{name}'; there are {names}")
+        raise unknown("model", name, (each.name for each in MODELS))
     return found
 
 

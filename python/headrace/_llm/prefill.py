@@ -216,10 +216,3 @@ def _interval(values: Sequence[float], layers: int) -> list[float] | None:
 
 def _ms(seconds: float | None, layers: int = 1) -> float | None:
     return None if seconds is None else 1e3 * seconds / layers
-
-
-def check_policies(names: Sequence[str]) -> None:
-    """AbsentError: one that there is not."""
-    for name in names:
-        if name not in POLICIES:
-            raise headrace.AbsentError(f"no policy '{name}'; there are {', '.join(POLICIES)}")

@@ -264,7 +264,7 @@ REFUSED: list[tuple[list[str], int]] = [
     (["advise", "cost", "--cost-ratio", "1e308"], 2),
     (["advise", "cost", "--capacity-ratio", "1e-308"], 2),
     (["advise", "cost", "--instance-gib", "1e308"], 2),
-    (["advise", "cost", "--instance", "m1.tiny"], 3),
+    (["advise", "cost", "--instance", "m1.tiny"], 2),
     (["advise", "cost", "--instance", "m7a.large", "--instance-gib", "4"], 2),
 ]
 

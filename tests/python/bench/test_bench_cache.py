@@ -75,8 +75,8 @@ def test_as_tables(run: Run) -> None:
 @pytest.mark.parametrize(
     ("arguments", "code", "told"),
     [
-        (["--implementations", "none"], 3, "no implementation 'none'; there are headrace, thesis"),
-        (["--scenarios", "none"], 3, "no scenario 'none'; there are hit-spread"),
+        (["--implementations", "none"], 2, "no implementation 'none'; there are headrace, thesis"),
+        (["--scenarios", "none"], 2, "no scenario 'none'; there are hit-spread"),
         (["--threads", "0"], 2, "'0' is no number of threads"),
         (["--budget", "big"], 2, "'big' is no size"),
         (["--scan", "1k"], 2, "'1k'; give 1MiB to 1TiB"),

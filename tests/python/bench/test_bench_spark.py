@@ -219,8 +219,8 @@ def wait_for(what: Callable[[], Any]) -> Any:
 @pytest.mark.parametrize(
     ("arguments", "code", "told"),
     [
-        (["--queries", "Q1"], 3, "no query 'Q1'; there are Q5, Q7, Q8, Q9"),
-        (["--configs", "none"], 3, "no configuration 'none'; there are MMEM, 3:1"),
+        (["--queries", "Q1"], 2, "no query 'Q1'; there are Q5, Q7, Q8, Q9"),
+        (["--configs", "none"], 2, "no configuration 'none'; there are MMEM, 3:1"),
         (["--master", "spark://127.0.0.1:1"], 3, "nobody answers at spark://127.0.0.1:1; is"),
         (["--memory", "100TiB"], 6, ""),
         (["--scale", "0"], 2, "scale 0; take more than 0"),

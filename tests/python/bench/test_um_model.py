@@ -202,7 +202,7 @@ def test_what_the_original_prints(run: Run) -> None:
 @pytest.mark.parametrize(
     ("arguments", "code", "told"),
     [
-        (["--model", "nowhere"], 3, "no model of 'nowhere'; there are ac922, x86-pcie3, gh200"),
+        (["--model", "nowhere"], 2, "no model of 'nowhere'; there are ac922, x86-pcie3, gh200"),
         ([*MODEL[2:], "--memory", "node"], 2, "--memory node: give managed, system, or node:0"),
         ([*MODEL[2:], "--op", "copy"], 2, "--op copy: give read or write"),
         ([*MODEL[2:], "--size", "0"], 2, "--size 0: give 1MiB to 4TiB"),

@@ -48,7 +48,7 @@ def test_sizes_are_those_of_the_models() -> None:
     assert kv.geometry("llama-3.1-8b").block_bytes == 2 << 20
     assert kv.geometry("llama-3.1-8b").fragment_bytes == 64 << 10
     assert kv.geometry("deepseek-v3").fragment_bytes == 18 << 10
-    with pytest.raises(headrace.AbsentError, match=r"llama-3\.1-8b"):
+    with pytest.raises(headrace.InvalidError, match=r"llama-3\.1-8b"):
         kv.geometry("llama-9")
     with pytest.raises(headrace.InvalidError, match="count of 0"):
         kv.Geometry("none", layers=0, kv_heads=1, head_dim=1)

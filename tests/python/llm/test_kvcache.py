@@ -198,9 +198,9 @@ def test_ctrl_c_keeps_the_policies(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "code", "told"),
     [
-        (["--model", "gpt-2"], 3, "no model 'gpt-2'; there are"),
-        (["--policies", "hope"], 3, "no policy 'hope'; there are layerwise"),
-        (["--store", "redis"], 3, "no store 'redis'; there are"),
+        (["--model", "gpt-2"], 2, "no model 'gpt-2'; there are"),
+        (["--policies", "hope"], 2, "no policy 'hope'; there are layerwise"),
+        (["--store", "redis"], 2, "no store 'redis'; there are"),
         (["--work", "0"], 2, "no work stands for nothing"),
         (["--work", "much"], 2, "'much' is no share"),
         (["--block-tokens", "3", "--model", "deepseek-v3"], 2, "a fragment of 3456 bytes"),

@@ -135,7 +135,7 @@ def test_less_memory_than_a_layer_has(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(
     ("arguments", "code", "told"),
     [
-        (["--model", "gpt-2"], 3, "no model 'gpt-2'; there are llama-3.2-1b"),
+        (["--model", "gpt-2"], 2, "no model 'gpt-2'; there are llama-3.2-1b"),
         (["--dtype", "int3"], 2, "no element type 'int3'; there are"),
         (["--kv-dtype", "x"], 2, "no element type 'x'; there are"),
         (["--batch", "0"], 2, ""),

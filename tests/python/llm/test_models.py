@@ -81,5 +81,5 @@ def test_elements() -> None:
     assert 2 * eight.layer_weight_bytes(dtype="int8") == eight.layer_weight_bytes(dtype="bf16")
     with pytest.raises(headrace.InvalidError, match="no element type 'bf17'; there are"):
         element_bytes("bf17")
-    with pytest.raises(headrace.AbsentError, match="no model 'gpt-2'; there are llama-3"):
+    with pytest.raises(headrace.InvalidError, match="no model 'gpt-2'; there are llama-3"):
         model("gpt-2")

@@ -172,11 +172,6 @@ def test_quantiles() -> None:
     ]  # fmt: skip
 
 
-def test_no_such_policy() -> None:
-    with pytest.raises(headrace.AbsentError, match="no policy 'hope'; there are layerwise"):
-        prefill.check_policies(["demand", "hope"])
-
-
 def test_what_is_before_the_first_layer() -> None:
     """Layer by layer all of the waiting, of a load that can hide; on demand each layer's part."""
     layers = 16

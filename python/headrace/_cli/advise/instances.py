@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from headrace import AbsentError
+from headrace._errors import unknown
 
 SOURCE = "P. Zhou, MemCon 2024, from aws.amazon.com/ec2/instance-types (m7i, m7a)"
 
@@ -18,6 +18,6 @@ INSTANCES = {
 
 def gib_per_vcpu(name: str) -> float:
     if name not in INSTANCES:
-        raise AbsentError(f"no instance '{name}' in the table; there are {', '.join(INSTANCES)}")
+        raise unknown("instance", name, INSTANCES)
     vcpus, gib = INSTANCES[name]
     return gib / vcpus
