@@ -77,8 +77,10 @@ struct HeapStats {
 // Aligned so that a table of pages can tell a heap and a size in one word (owners.h).
 class alignas(32) Heap final : public std::pmr::memory_resource {
  public:
-  // A heap whose memory is allocated by `placement` (a kind: of all nodes of that kind), from the
-  // first object on; what the system refuses then is in last_error. Errors as of
+  // A heap whose memory is allocated by `placement`, from the first object on; what the system
+  // refuses then is in last_error. A kind is resolved now, for Placement::near, else for the CPU of
+  // the thread that opens the heap: threads elsewhere want a heap of their own, or
+  // Dealing::first_touch, or to interleave. Errors as of
   // resolve_with_storage, and exhausted when the process has no more room for heaps (each takes one
   // of its about 1000 thread-specific keys).
   static Result<std::unique_ptr<Heap>> open(const Machine& machine, const Placement& placement,

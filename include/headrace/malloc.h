@@ -2,7 +2,8 @@
 // that were written for memkind (docs/howto/memkind.md).
 //
 // The machine is discovered once, by the first call that needs it, and each kind has one heap for
-// the whole process (heap.h), opened when first used and kept until the process ends: nothing is
+// the whole process (heap.h), of the kinds that are near a thread one for each node with CPUs (of
+// more than 64 some share), opened when first used and kept until the process ends: nothing is
 // unmapped while threads still run at exit. malloc and free themselves are not replaced.
 //
 // Where memory is refused the functions return NULL and set errno to ENOMEM; headrace_last_error
@@ -27,17 +28,28 @@ typedef enum headrace_kind : int {
 typedef enum headrace_kind {
 #endif
   HEADRACE_DEFAULT,  // malloc and free of the C library: any node, by the process's own policy
-  // Nodes of one kind only, pages in turn over all of them; refused when they are full.
+  // Nodes of one kind only: that which is nearest to the CPU of the calling thread; when it is full
+  // the next nearest of the kind, and so on; refused when all of them are full.
   HEADRACE_DRAM,
   HEADRACE_HBM,
   HEADRACE_CXL,
-  // The same, but other nodes when they are full, and HEADRACE_DEFAULT where there are none.
+  // The same, but then the nearest of other kinds, and HEADRACE_DEFAULT where there are none of it.
   HEADRACE_DRAM_PREFERRED,
   HEADRACE_HBM_PREFERRED,
   HEADRACE_CXL_PREFERRED,
   HEADRACE_INTERLEAVE,  // pages in turn over all nodes that CPUs can address
   HEADRACE_FASTEST,     // the kind of the fastest node, as Property::fastest (placement.h)
-  HEADRACE_LARGEST      // the kind of the largest node
+  HEADRACE_LARGEST,     // the kind of the largest node
+  // Nodes of one kind only, pages in turn over all of them.
+  HEADRACE_DRAM_INTERLEAVE,
+  HEADRACE_HBM_INTERLEAVE,
+  HEADRACE_CXL_INTERLEAVE,
+  // Nodes of one kind only: each page of an object of 1 MiB or more on that which is nearest to the
+  // thread that writes there first, so that threads which fill their parts of an array have these
+  // near. Of smaller objects only where the page was never used before.
+  HEADRACE_DRAM_FIRST_TOUCH,
+  HEADRACE_HBM_FIRST_TOUCH,
+  HEADRACE_CXL_FIRST_TOUCH
 } headrace_kind;
 
 // Memory for `size` bytes, aligned for any type and not zeroed; for a size of 0 something that may
@@ -46,7 +58,8 @@ HEADRACE_C_API void* headrace_malloc(headrace_kind kind, size_t size);
 // Zeroed, for `count` times `size` bytes.
 HEADRACE_C_API void* headrace_calloc(headrace_kind kind, size_t count, size_t size);
 // `pointer`, of any kind or of malloc, with `size` bytes and of `kind` from now on; its contents
-// move if they must. NULL: refused, and it stays as it was; or `size` is 0, and it was freed.
+// move if they must. What is of the kind stays near the thread that it was given to. NULL: refused,
+// and it stays as it was; or `size` is 0, and it was freed.
 HEADRACE_C_API void* headrace_realloc(headrace_kind kind, void* pointer, size_t size);
 // As posix_memalign: 0, or EINVAL (`alignment` is not a power of two, or no multiple of
 // sizeof(void*)), or ENOMEM; `*pointer` is set only with 0, errno never.

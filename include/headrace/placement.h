@@ -48,6 +48,22 @@ enum class Property : std::uint8_t {
 
 std::string_view to_string(Property property);
 
+// Which of several nodes a page comes to lie on: of those of a kind, or of those named.
+enum class Dealing : std::uint8_t {
+  // Of a kind those nearest to the CPUs that will use it, several that are equally near in turn;
+  // where nothing says which CPUs these are, all in turn. When these are full the next nearest of
+  // the kind one after the other, and then, unless strict, what Placement::spill says, else all
+  // other memory, nearest first. Nodes that are named: in turn.
+  nearest,
+  // Each page on that which is nearest to the thread that touches it first; when it is full on the
+  // next nearest, as the kernel knows distances. `touch` does nothing; not locked, not pinned.
+  first_touch,
+  // Pages in turn over all.
+  interleave,
+};
+
+std::string_view to_string(Dealing dealing);
+
 // A node, or all nodes of a kind, nearest first.
 using NodeChoice = std::variant<NodeId, NodeKind>;
 
@@ -57,13 +73,16 @@ inline constexpr unsigned kMaxWeight = 255;
 struct Placement {
   // One node: bound to it. Several: pages in turn, `weight` at a time.
   std::vector<NodeWeight> nodes;
-  // Instead of nodes: all nodes of this kind, nearest first; resolved by `resolve`.
+  // Instead of nodes: nodes of this kind, which `dealing` chooses; resolved by `resolve`.
   std::optional<NodeKind> kind = {};
+  Dealing dealing = Dealing::nearest;
   // Instead of both: the best node; where not strict, the others spill in falling order.
   std::optional<Property> property = {};
-  // strict: these nodes or exhausted. Otherwise memory spills when they are full.
+  // strict: these nodes, of a kind all of its nodes, or exhausted. Otherwise memory spills when
+  // they are full.
   bool strict = true;
   // Where to, in this order; after the last one the request is exhausted. Empty: the kernel says.
+  // Of a strict placement only nodes of the kinds its own are of, as `resolve` writes them.
   std::vector<NodeChoice> spill = {};
   // The CPUs that will use it; empty: the calling one and its neighbours.
   CpuSet near = {};
@@ -80,13 +99,15 @@ struct Placement {
   static Placement on(NodeId node);
   static Placement on(NodeKind kind);
   static Placement on(Property property);
-  // Page by page in turn over the nodes.
+  // Page by page in turn over the nodes, or over all nodes of a kind.
   static Placement interleave(const std::vector<NodeId>& nodes);
+  static Placement interleave(NodeKind kind);
   // Pages in turn by weight, {{n0, 3}, {n8, 1}}: three pages on n0, one on n8, and so on. Private
   // to the allocation; needs no root.
   static Placement weighted(std::vector<NodeWeight> nodes);
-  // As people write it: a kind "hbm" or "storage", a property "fastest", nodes "0-3,8", weights of
-  // nodes "0=3,8=1" or of kinds "dram=3,cxl=1" (a kind's share is spread evenly over its nodes).
+  // As people write it: a kind "hbm" or "storage", also with how it is dealt, "hbm_interleave" or
+  // "hbm_first_touch", a property "fastest", nodes "0-3,8", weights of nodes "0=3,8=1" or of kinds
+  // "dram=3,cxl=1" (a kind's share is spread evenly over all its nodes).
   // Several, "hbm:dram:2", are tried in this order: not strict; the first may be any of these, the
   // others kinds and nodes of memory. invalid: none of these, with what was probably meant.
   // absent: no such node here. unsupported: storage among other nodes.
@@ -106,9 +127,11 @@ const Node* gpu_of(const Machine& machine, const Placement& placement);
 
 // The same placement with its kind or property, and the kinds it spills to, replaced by the nodes
 // of `machine` that are of it, and all nodes checked to be memory. Nearest first: to the CPUs of
-// Placement::near, else to node `near`. absent: no such node; unsupported: a node that is not
+// Placement::near, else to node `near`. Of a kind dealt by nearness the nearest become the nodes,
+// the others what it spills to. absent: no such node; unsupported: a node that is not
 // memory; invalid: not exactly one of nodes, a kind and a property; a weight of 0 or more than
-// kMaxWeight; a node twice; a strict placement that spills.
+// kMaxWeight; a node twice; a strict placement that spills to another kind; one by first touch that
+// says where to spill, or is locked or pinned.
 Result<Placement> resolve(const Machine& machine, const Placement& placement,
                           std::optional<NodeId> near = std::nullopt);
 

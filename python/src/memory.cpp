@@ -381,10 +381,11 @@ void bind_file(nb::module_& m) {
 }
 
 Placement place_on(const std::variant<NodeId, Word<NodeKind>>& target, bool strict,
-                   const Word<PageSize>& pages, bool touch) {
+                   const Word<PageSize>& pages, bool touch, const Word<Dealing>& dealing) {
   Placement placement = std::holds_alternative<NodeId>(target)
                             ? Placement::on(std::get<NodeId>(target))
                             : Placement::on(std::get<Word<NodeKind>>(target).get());
+  placement.dealing = dealing.get();
   placement.strict = strict;
   placement.pages = pages.get();
   placement.touch = touch;
@@ -424,7 +425,11 @@ void bind_placement(nb::module_& m) {
             return nodes;
           },
           "Nodes with their weights: pages per turn.")
-      .field("kind", &Placement::kind, "Instead of nodes: all nodes of this kind.")
+      .field("kind", &Placement::kind, "Instead of nodes: nodes of this kind.")
+      .field("dealing", &Placement::dealing,
+             "Which of them: the 'nearest' and, when these are full, the next nearest of the kind; "
+             "that nearest to the thread that touches a page first ('first_touch'); or all in turn "
+             "('interleave').")
       .computed(
           "property",
           [](const Placement& self) -> std::optional<std::string> {
@@ -448,12 +453,13 @@ void bind_placement(nb::module_& m) {
       .field("reason", &Placement::reason, "Why a policy chose it.")
       .type()
       .def_static("on", &place_on, "node_or_kind"_a, nb::kw_only(), "strict"_a = true,
-                  "pages"_a = "transparent", "touch"_a = true,
-                  "On one node, or on the nodes of one kind, nearest first.")
+                  "pages"_a = "transparent", "touch"_a = true, "dealing"_a = "nearest",
+                  "On one node, or on the nodes of one kind that are nearest.")
       .def_static("parse", &place_parsed, "machine"_a, "text"_a, nb::kw_only(),
                   "pages"_a = "transparent", "touch"_a = true, "lock"_a = false,
                   "near"_a = CpuSet{}, "pin"_a = false,
-                  "As people write it: a kind 'hbm', a property 'fastest', 'lowest_latency', "
+                  "As people write it: a kind 'hbm', 'hbm_interleave' or 'hbm_first_touch', a "
+                  "property 'fastest', 'lowest_latency', "
                   "'highest_bandwidth' or 'largest', nodes '0-3,8', weights '0=3,8=1' or "
                   "'dram=3,cxl=1'; several of them, 'hbm:dram', are tried in this order.")
       .def(
@@ -469,14 +475,18 @@ void bind_placement(nb::module_& m) {
                   "Pages in turn by weight: [(0, 3), (8, 1)] puts three on 0, one on 8, and so on.")
       .def_static(
           "interleave",
-          [](const std::vector<NodeId>& nodes, bool strict, const Word<PageSize>& pages,
-             bool touch) {
-            std::vector<std::pair<NodeId, unsigned>> weights;
-            for (const NodeId node : nodes) weights.emplace_back(node, 1);
-            return place_weighted(weights, strict, pages, touch);
+          [](const std::variant<std::vector<NodeId>, Word<NodeKind>>& nodes, bool strict,
+             const Word<PageSize>& pages, bool touch) {
+            Placement placement = std::holds_alternative<Word<NodeKind>>(nodes)
+                                      ? Placement::interleave(std::get<Word<NodeKind>>(nodes).get())
+                                      : Placement::interleave(std::get<std::vector<NodeId>>(nodes));
+            placement.strict = strict;
+            placement.pages = pages.get();
+            placement.touch = touch;
+            return placement;
           },
           "nodes"_a, nb::kw_only(), "strict"_a = true, "pages"_a = "transparent", "touch"_a = true,
-          "Page by page in turn over the nodes.");
+          "Page by page in turn over the nodes, or over all of a kind.");
 }
 
 Residency where_is(nb::handle memory) {

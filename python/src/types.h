@@ -39,6 +39,8 @@ HEADRACE_WORDS(EngineKind, "engine kind", "typing.Literal['cpu', 'ssd', 'dsa', '
                EngineKind::migrate)
 HEADRACE_WORDS(PageSize, "page size", "typing.Literal['base', 'transparent', 'huge_2m', 'huge_1g']",
                PageSize::base, PageSize::transparent, PageSize::huge_2m, PageSize::huge_1g)
+HEADRACE_WORDS(Dealing, "dealing", "typing.Literal['nearest', 'first_touch', 'interleave']",
+               Dealing::nearest, Dealing::first_touch, Dealing::interleave)
 HEADRACE_WORDS(MemoryPolicy, "policy",
                "typing.Literal['none', 'bind', 'preferred', 'preferred_many', 'interleave', "
                "'weighted_interleave']",
@@ -173,6 +175,8 @@ template <>
 struct type_caster<headrace::EngineKind> : word_caster<headrace::EngineKind> {};
 template <>
 struct type_caster<headrace::PageSize> : word_caster<headrace::PageSize> {};
+template <>
+struct type_caster<headrace::Dealing> : word_caster<headrace::Dealing> {};
 template <>
 struct type_caster<headrace::BlockState> : word_caster<headrace::BlockState> {};
 template <>

@@ -544,6 +544,7 @@ Result<std::vector<std::uint16_t>> CacheCore::ask_destinations(
   };
   const std::vector<NodeChoice> spill = std::exchange(placement.spill, {});
   if (placement.kind) {
+    placement.dealing = Dealing::interleave;  // all of its nodes, nearest first
     HEADRACE_TRY(placement, resolve_here(placement, initiator));
   }
   for (const NodeWeight& weight : placement.nodes) {
@@ -560,7 +561,7 @@ Result<std::vector<std::uint16_t>> CacheCore::ask_destinations(
       add(*id);
       continue;
     }
-    const auto kind = Placement::on(std::get<NodeKind>(choice));
+    const auto kind = Placement::interleave(std::get<NodeKind>(choice));
     HEADRACE_TRY(const Placement nodes, resolve_here(kind, initiator));
     for (const NodeWeight& weight : nodes.nodes) add(weight.node);
   }
@@ -572,8 +573,10 @@ Result<std::vector<std::uint16_t>> CacheCore::ask_destinations(
 Result<Placement> CacheCore::resolve_here(const Placement& placement,
                                           std::optional<NodeId> initiator) const {
   const Machine& machine = mover_.machine();
-  if (gpu_of(machine, placement) == nullptr) return resolve(machine, placement, initiator);
-  HEADRACE_TRY(Placement resolved, resolve_with_storage(machine, placement, initiator));
+  Placement alone = placement;
+  if (alone.kind == NodeKind::gpu) alone.dealing = Dealing::nearest;
+  if (gpu_of(machine, alone) == nullptr) return resolve(machine, placement, initiator);
+  HEADRACE_TRY(Placement resolved, resolve_with_storage(machine, alone, initiator));
   for (const Node& node : nodes_) {
     if (node.on_gpu) resolved.nodes.push_back({node.id, 1});
   }

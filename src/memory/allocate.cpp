@@ -102,11 +102,12 @@ Status check_interleaved(const MappedMemory& mapping, const Layout& layout,
 
 // Another request may take the room that was seen: then it is looked at again.
 Result<Claim> claim_space(Layout& layout) {
-  if (layout.placement.spill.empty()) return Claim::make(demand_of(layout));
+  if (layout.by_first_touch()) return Claim::make(demand_of(layout, read_unclaimed_memory()));
+  if (layout.placement.spill.empty()) return Claim::make(demand_of(layout, {}));
   constexpr int kTries = 5;
   for (int i = 1;; ++i) {
     HEADRACE_TRY_STATUS(spill(layout, read_unclaimed_memory()));
-    auto claim = Claim::make(demand_of(layout));
+    auto claim = Claim::make(demand_of(layout, {}));
     if (claim || i == kTries) return claim;
   }
 }
@@ -125,7 +126,8 @@ Status lock(std::byte* memory, Bytes length) {
 Result<Attempt> attempt(Layout& layout, const HostMemory& host, Bytes align) {
   if (std::string why = why_unfit(layout, host); !why.empty()) return unfit(std::move(why));
   const bool touch_now =
-      layout.placement.touch || layout.placement.lock || layout.placement.pin || layout.pages.pool;
+      !layout.by_first_touch() && (layout.placement.touch || layout.placement.lock ||
+                                   layout.placement.pin || layout.pages.pool);
   std::optional<Claim> claim;
   const bool counted = layout.placement.strict || !layout.placement.spill.empty() || touch_now;
   if (!layout.pages.pool && counted) {
@@ -194,8 +196,8 @@ Status check_size(Bytes bytes, Bytes align) {
 class LinuxMemory {
  public:
   static Result<std::unique_ptr<Buffer>> allocate(const Machine& machine, Bytes bytes,
-                                                  const Placement& placement, Bytes align) {
-    const HostMemory host = read_host_memory();
+                                                  const Placement& placement, Bytes align,
+                                                  const HostMemory& host) {
     HEADRACE_TRY_STATUS(check_nodes(machine, placement, host));
     std::string fallback;
     for (const PageSize size : fallbacks(placement.pages)) {
@@ -269,7 +271,9 @@ Result<std::unique_ptr<Buffer>> allocate(const Machine& machine, Bytes bytes,
   if (const Node* gpu = gpu_of(machine, resolved)) {
     return LinuxMemory::allocate_on_gpu(*gpu, bytes, std::move(resolved), align);
   }
-  return LinuxMemory::allocate(machine, bytes, resolved, align);
+  const HostMemory host = read_host_memory();
+  leave_out_forbidden(resolved, placement, host);
+  return LinuxMemory::allocate(machine, bytes, resolved, align, host);
 }
 
 Result<std::unique_ptr<Buffer>> allocate_for_cpus(const Machine& machine, Bytes bytes,

@@ -31,6 +31,9 @@ void cut_runs(Layout& layout, Bytes unit) {
 
 // The policy by which the kernel deals pages as the placement wants them, if it has one.
 std::optional<MemoryPolicy> dealt_by_kernel(const Placement& placement) {
+  if (placement.dealing == Dealing::first_touch) {
+    return placement.strict ? MemoryPolicy::bind : MemoryPolicy::preferred_many;
+  }
   if (placement.nodes.size() < 2) return std::nullopt;
   if (plain_interleave(placement.nodes)) return MemoryPolicy::interleave;
   if (same_weights(placement.nodes, kernel_weights())) return MemoryPolicy::weighted_interleave;
@@ -46,7 +49,7 @@ std::string missing_in_pools(const Layout& layout, const HostMemory& host) {
   };
   std::uint64_t free_in_all = 0;
   for (const NodeMemory& node : host.nodes) free_in_all += node.allowed ? free_on(node) : 0;
-  for (const auto& [id, bytes] : demand_of(layout).nodes) {
+  for (const auto& [id, bytes] : demand_of(layout, host).nodes) {
     const std::uint64_t free = layout.placement.strict ? free_on(*host.find(id)) : free_in_all;
     const Bytes needed = layout.placement.strict ? bytes : layout.mapped;
     if (needed / page <= free) continue;
@@ -61,7 +64,10 @@ std::string missing_in_pools(const Layout& layout, const HostMemory& host) {
 // Sets the policies of all runs; 0 or the errno value of the first that failed.
 int set_policies(std::byte* memory, const Layout& layout, bool move) {
   if (layout.dealt) {
-    return set_policy(memory, layout.mapped.value, *layout.dealt, layout.ids, move);
+    const int error = set_policy(memory, layout.mapped.value, *layout.dealt, layout.ids, move);
+    if (error != EINVAL || *layout.dealt != MemoryPolicy::preferred_many) return error;
+    // Before Linux 5.15 one node can be preferred.
+    return set_policy(memory, layout.mapped.value, MemoryPolicy::preferred, {&layout.ids[0], 1});
   }
   const MemoryPolicy policy =
       layout.placement.strict ? MemoryPolicy::bind : MemoryPolicy::preferred;
@@ -150,8 +156,22 @@ Status spill(Layout& layout, const HostMemory& host) {
   return {};
 }
 
+Demand demand_in_order(const Layout& layout, const HostMemory& host) {
+  Demand demand{.nodes = {}, .strict = layout.placement.strict};
+  Bytes left = layout.mapped;
+  for (const NodeId id : layout.ids) {
+    const NodeMemory* node = host.find(id);
+    const bool last = id == layout.ids.back();
+    const Bytes part = last || node == nullptr ? left : std::min(left, node->free);
+    demand.nodes[id] = part;
+    left -= part;
+  }
+  return demand;
+}
+
 // What the kernel deals may begin at any node.
-Demand demand_of(const Layout& layout) {
+Demand demand_of(const Layout& layout, const HostMemory& host) {
+  if (layout.by_first_touch()) return demand_in_order(layout, host);
   Demand demand{.nodes = {}, .strict = layout.placement.strict || layout.spills()};
   const auto bytes =
       layout.dealt ? dealt_shares(layout.mapped, layout.pages.place_by, layout.placement.nodes)
@@ -161,11 +181,14 @@ Demand demand_of(const Layout& layout) {
 }
 
 Bytes least_bytes(const Layout& layout) {
-  const bool alone = layout.placement.nodes.size() == 1;
+  const bool alone = layout.placement.nodes.size() == 1 || layout.by_first_touch();
   return alone ? layout.pages.place_by : turn(layout.placement.nodes, layout.pages.place_by);
 }
 
 std::string why_unfit(const Layout& layout, const HostMemory& host) {
+  if (layout.pages.pool && layout.by_first_touch()) {
+    return "pages of a pool are touched at once, so not placed by first touch";
+  }
   if (layout.pages.pool) return missing_in_pools(layout, host);
   if (layout.pages.size != PageSize::transparent) return {};
   if (!host.transparent) {
@@ -248,6 +271,25 @@ std::optional<NodeId> calling_node(const Machine& machine) {
   const int cpu = ::sched_getcpu();
   const Node* node = cpu < 0 ? nullptr : machine.node_of_cpu(static_cast<unsigned>(cpu));
   return node == nullptr ? std::nullopt : std::optional(node->id);
+}
+
+void leave_out_forbidden(Placement& resolved, const Placement& asked, const HostMemory& host) {
+  const auto forbidden = [&](NodeId id) {
+    const NodeMemory* node = host.find(id);
+    return node != nullptr && !node->allowed;
+  };
+  std::erase_if(resolved.spill, [&](const NodeChoice& choice) {
+    const NodeId id = std::get<NodeId>(choice);
+    return std::ranges::count(asked.spill, NodeChoice(id)) == 0 && forbidden(id);
+  });
+  if (!asked.kind) return;
+  std::vector<NodeWeight> allowed = resolved.nodes;
+  std::erase_if(allowed, [&](const NodeWeight& each) { return forbidden(each.node); });
+  if (allowed.empty() && !resolved.spill.empty()) {
+    allowed.push_back({std::get<NodeId>(resolved.spill.front()), 1});
+    resolved.spill.erase(resolved.spill.begin());
+  }
+  if (!allowed.empty()) resolved.nodes = std::move(allowed);
 }
 
 Status check_nodes(const Machine& machine, const Placement& placement, const HostMemory& host) {

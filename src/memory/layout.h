@@ -37,10 +37,11 @@ struct Layout {
   Bytes mapped;
   std::vector<NodeId> ids;            // the placement's nodes, then those it spills to
   std::vector<PageRun> runs;          // empty: the kernel deals the pages itself,
-  std::optional<MemoryPolicy> dealt;  // by this policy
+  std::optional<MemoryPolicy> dealt;  // by this policy; by first touch: to whom it may
   std::vector<Stage> stages;
   Bytes unit;
 
+  bool by_first_touch() const { return placement.dealing == Dealing::first_touch; }
   // Whether all of it is for all nodes of the placement.
   bool spills() const {
     return stages.size() > 1 || stages.front().nodes.size() != placement.nodes.size();
@@ -54,7 +55,8 @@ Layout lay_out(const Machine& machine, const Placement& placement, Bytes bytes, 
 // exhausted: there is too little on all of them.
 Status spill(Layout& layout, const HostMemory& host);
 
-Demand demand_of(const Layout& layout);
+// By first touch: what the nodes would get if they were filled in their order.
+Demand demand_of(const Layout& layout, const HostMemory& host);
 
 // The least bytes in which each node of the placement gets its share of pages of this size.
 Bytes least_bytes(const Layout& layout);
@@ -75,6 +77,10 @@ std::vector<TouchGroup> touch_groups(const Layout& layout);
 
 // The node of the CPU that calls; nothing where the machine does not know it.
 std::optional<NodeId> calling_node(const Machine& machine);
+
+// Leaves out of what `asked` became by resolve() the nodes of its kind, and what it spills to
+// without saying so, that the cpuset of this process forbids; unless nothing would be left.
+void leave_out_forbidden(Placement& resolved, const Placement& asked, const HostMemory& host);
 
 // That memory of these nodes is there and this process's to use: absent, denied.
 Status check_nodes(const Machine& machine, const Placement& placement, const HostMemory& host);

@@ -36,7 +36,7 @@ TEST(LayoutTest, WhatHasRoomStaysOnItsNodes) {
   Layout layout = lay_out(machine, placement, 1_MiB, PageSize::base);
   ASSERT_TRUE(spill(layout, with_free(1_MiB, 0_B, 0_B)));
   EXPECT_EQ(layout.runs, (std::vector<PageRun>{{0, 1 << 20, 0}}));
-  EXPECT_FALSE(demand_of(layout).strict);
+  EXPECT_FALSE(demand_of(layout, {}).strict);
 }
 
 TEST(LayoutTest, TheRestSpillsInTheStatedOrder) {
@@ -44,14 +44,14 @@ TEST(LayoutTest, TheRestSpillsInTheStatedOrder) {
   const Placement placement = spilling({kC, kB});
   Layout layout = lay_out(machine, placement, 1_MiB, PageSize::base);
   ASSERT_TRUE(spill(layout, with_free(100_KiB, 1_MiB, 300_KiB)));
-  const Demand demand = demand_of(layout);
+  const Demand demand = demand_of(layout, {});
   EXPECT_TRUE(demand.strict) << "each node has to have what was seen";
   EXPECT_EQ(demand.nodes, (std::map<NodeId, Bytes>{{kA, 100_KiB}, {kC, 300_KiB}, {kB, 624_KiB}}));
   // Room changes: it is cut anew.
   ASSERT_TRUE(spill(layout, with_free(0_B, 1_MiB, 1_MiB)));
-  EXPECT_EQ(demand_of(layout).nodes.at(kC), 1_MiB);
+  EXPECT_EQ(demand_of(layout, {}).nodes.at(kC), 1_MiB);
   ASSERT_TRUE(spill(layout, with_free(2_MiB, 0_B, 0_B)));
-  EXPECT_EQ(demand_of(layout).nodes.at(kA), 1_MiB);
+  EXPECT_EQ(demand_of(layout, {}).nodes.at(kA), 1_MiB);
 }
 
 TEST(LayoutTest, NotEvenAllOfThemHaveRoom) {
@@ -73,7 +73,7 @@ TEST(LayoutTest, ANodeThatIsNotAllowedHasNoRoom) {
   HostMemory host = with_free(0_B, 1_MiB, 1_MiB);
   host.nodes[2].allowed = false;
   ASSERT_TRUE(spill(layout, host));
-  EXPECT_EQ(demand_of(layout).nodes.at(kB), 1_MiB);
+  EXPECT_EQ(demand_of(layout, {}).nodes.at(kB), 1_MiB);
 }
 
 // What the kernel would deal is cut into runs once not all of it fits.
@@ -86,12 +86,61 @@ TEST(LayoutTest, WeightsAreKeptInWhatFits) {
   EXPECT_EQ(layout.dealt, MemoryPolicy::interleave);
   ASSERT_TRUE(spill(layout, with_free(100_KiB, 300_KiB, 1_MiB)));
   EXPECT_EQ(layout.dealt, std::nullopt);
-  EXPECT_EQ(demand_of(layout).nodes,
+  EXPECT_EQ(demand_of(layout, {}).nodes,
             (std::map<NodeId, Bytes>{{kA, 100_KiB}, {kB, 300_KiB}, {kC, 624_KiB}}));
-  EXPECT_TRUE(demand_of(layout).strict);
+  EXPECT_TRUE(demand_of(layout, {}).strict);
   ASSERT_TRUE(spill(layout, with_free(0_B, 2_MiB, 0_B)));
-  EXPECT_EQ(demand_of(layout).nodes, (std::map<NodeId, Bytes>{{kA, 0_B}, {kB, 1_MiB}, {kC, 0_B}}));
-  EXPECT_TRUE(demand_of(layout).strict) << "a node of the placement has no part";
+  EXPECT_EQ(demand_of(layout, {}).nodes,
+            (std::map<NodeId, Bytes>{{kA, 0_B}, {kB, 1_MiB}, {kC, 0_B}}));
+  EXPECT_TRUE(demand_of(layout, {}).strict) << "a node of the placement has no part";
+}
+
+// The kernel puts each page near the thread that touches it; what is free counts together.
+TEST(LayoutTest, FirstTouchIsLeftToTheKernelAndCountsWhatAllNodesHave) {
+  const Machine machine = three_nodes();
+  Placement placement = Placement::interleave({kA, kB});
+  placement.dealing = Dealing::first_touch;
+  const Layout layout = lay_out(machine, placement, 1_MiB, PageSize::base);
+  EXPECT_EQ(layout.dealt, MemoryPolicy::bind);
+  EXPECT_TRUE(layout.runs.empty());
+  const HostMemory host = with_free(300_KiB, 800_KiB, 9_MiB);
+  EXPECT_EQ(demand_of(layout, host).nodes, (std::map<NodeId, Bytes>{{kA, 300_KiB}, {kB, 724_KiB}}));
+  EXPECT_TRUE(check_free(host, demand_of(layout, host)));
+  const HostMemory full = with_free(300_KiB, 700_KiB, 9_MiB);
+  EXPECT_FALSE(check_free(full, demand_of(layout, full)));
+  placement.strict = false;
+  EXPECT_EQ(lay_out(machine, placement, 1_MiB, PageSize::base).dealt, MemoryPolicy::preferred_many);
+  EXPECT_NE(why_unfit(lay_out(machine, placement, 2_MiB, PageSize::huge_2m), host), "");
+}
+
+// A strict kind is bound, run by run, to its nearest node and then to the next.
+TEST(LayoutTest, AStrictKindSpillsBoundToTheNextOfIt) {
+  const Machine machine = three_nodes();
+  Placement placement = Placement::on(kA);
+  placement.spill = {kC};
+  Layout layout = lay_out(machine, placement, 1_MiB, PageSize::base);
+  ASSERT_TRUE(spill(layout, with_free(100_KiB, 9_MiB, 1_MiB)));
+  EXPECT_EQ(demand_of(layout, {}).nodes, (std::map<NodeId, Bytes>{{kA, 100_KiB}, {kC, 924_KiB}}));
+  EXPECT_TRUE(demand_of(layout, {}).strict);
+}
+
+TEST(LayoutTest, OfAKindWhatTheCpusetForbidsIsLeftOut) {
+  const Machine machine = three_nodes();
+  HostMemory host = with_free(1_MiB, 1_MiB, 1_MiB);
+  host.nodes[0].allowed = false;
+  const Placement asked = Placement::on(NodeKind::dram);
+  Placement resolved = Placement::on(kA);
+  resolved.spill = {kB, kC};
+  Placement left = resolved;
+  leave_out_forbidden(left, asked, host);
+  EXPECT_EQ(left.to_text(), "1:2");
+  left = resolved;
+  leave_out_forbidden(left, resolved, host);
+  EXPECT_EQ(left.to_text(), "0:1:2") << "what was named is an error, and not passed over";
+  for (NodeMemory& node : host.nodes) node.allowed = false;
+  left = resolved;
+  leave_out_forbidden(left, asked, host);
+  EXPECT_EQ(check_nodes(machine, left, host).error().code, ErrorCode::denied);
 }
 
 TEST(LayoutTest, HugePagesAreNotDivided) {
@@ -99,7 +148,7 @@ TEST(LayoutTest, HugePagesAreNotDivided) {
   const Placement placement = spilling({kC});
   Layout layout = lay_out(machine, placement, 8_MiB, PageSize::transparent);
   ASSERT_TRUE(spill(layout, with_free(5_MiB, 0_B, 8_MiB)));
-  EXPECT_EQ(demand_of(layout).nodes, (std::map<NodeId, Bytes>{{kA, 4_MiB}, {kC, 4_MiB}}));
+  EXPECT_EQ(demand_of(layout, {}).nodes, (std::map<NodeId, Bytes>{{kA, 4_MiB}, {kC, 4_MiB}}));
 }
 
 TEST(LayoutTest, NodesSpilledToAreCheckedLikeTheOthers) {

@@ -18,7 +18,7 @@ Result<Claim> claim_space_to_move(Layout& layout, const Residency& now) {
   HostMemory host = read_unclaimed_memory();
   for (NodeMemory& node : host.nodes) node.free += there(now, node.id, page);
   if (!layout.placement.spill.empty()) HEADRACE_TRY_STATUS(spill(layout, host));
-  Demand demand = demand_of(layout);
+  Demand demand = demand_of(layout, host);
   for (auto& [node, bytes] : demand.nodes) bytes -= std::min(bytes, there(now, node, page));
   return Claim::make(demand);
 }
@@ -47,11 +47,16 @@ Status relocate(const Machine& machine, Buffer& buffer, const Placement& placeme
   if (buffer.pinned()) {
     return fail(ErrorCode::unsupported, "pinned memory does not move; allocate and copy");
   }
+  if (placement.dealing == Dealing::first_touch) {
+    return fail(ErrorCode::invalid,
+                "pages that are there are not placed by first touch; move them to nodes or a kind");
+  }
   HEADRACE_TRY(Placement to, resolve(machine, placement, calling_node(machine)));
   to.pages = buffer.placement_.pages;
   to.touch = buffer.placement_.touch;
   to.lock = buffer.placement_.lock;
   const HostMemory host = read_host_memory();
+  leave_out_forbidden(to, placement, host);
   HEADRACE_TRY_STATUS(check_nodes(machine, to, host));
   Layout layout = lay_out(machine, to, buffer.mapped_, buffer.page_size(), false);
   const bool huge = buffer.page_size() != PageSize::base;

@@ -32,12 +32,31 @@ std::optional<NodeKind> kind_of(std::string_view text) {
   return std::nullopt;
 }
 
-// With '-' as well as '_' between its words.
-std::optional<Property> property_of(std::string_view text) {
+// With '_' where people may write '-' between words.
+std::string word_of(std::string_view text) {
   std::string word(text);
   std::ranges::replace(word, '-', '_');
+  return word;
+}
+
+std::optional<Property> property_of(std::string_view text) {
+  const std::string word = word_of(text);
   for (const Property property : kProperties) {
     if (to_string(property) == word) return property;
+  }
+  return std::nullopt;
+}
+
+// "hbm_interleave", "hbm_first_touch".
+std::optional<Placement> dealt_kind_of(std::string_view text) {
+  const std::string word = word_of(text);
+  const auto end = word.find('_');
+  const auto kind = kind_of(std::string_view(word).substr(0, end));
+  if (!kind || end == std::string::npos) return std::nullopt;
+  for (const Dealing dealing : {Dealing::first_touch, Dealing::interleave}) {
+    if (word.substr(end + 1) == to_string(dealing)) {
+      return Placement{.kind = kind, .dealing = dealing};
+    }
   }
   return std::nullopt;
 }
@@ -95,7 +114,7 @@ Result<std::vector<NodeWeight>> spread(const Machine& machine,
   std::vector<Placement> of_kinds;
   std::uint64_t turns = 1;
   for (const auto& [kind, weight] : kinds) {
-    HEADRACE_TRY(Placement nodes, resolve(machine, Placement::on(kind)));
+    HEADRACE_TRY(Placement nodes, resolve(machine, Placement::interleave(kind)));
     turns = std::lcm(turns, nodes.nodes.size());
     of_kinds.push_back(std::move(nodes));
   }
@@ -146,6 +165,7 @@ Result<Placement> parse_weights(const Machine& machine, std::string_view text) {
 Result<Placement> parse_first(const Machine& machine, std::string_view text) {
   if (text.contains('=')) return parse_weights(machine, text);
   if (const auto kind = kind_of(text)) return Placement::on(*kind);
+  if (auto dealt = dealt_kind_of(text)) return *std::move(dealt);
   if (const auto property = property_of(text)) return Placement::on(*property);
   if (const auto nodes = nodes_in(text)) return Placement::interleave(*nodes);
   return unknown(text);
@@ -178,6 +198,7 @@ Result<Placement> Placement::parse(const Machine& machine, std::string_view text
 std::string Placement::to_text() const {
   std::string text;
   if (kind) text = to_string(*kind);
+  if (kind && dealing != Dealing::nearest) text += fmt::format("_{}", to_string(dealing));
   if (property) text = to_string(*property);
   const bool equal = std::ranges::all_of(nodes, [](const auto& each) { return each.weight == 1; });
   CpuSet ids;

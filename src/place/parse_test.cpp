@@ -17,6 +17,9 @@ std::string complaint_about(std::string_view text) {
 TEST(ParsePlacementTest, KindsPropertiesAndNodes) {
   const Machine machine = max_machine();
   EXPECT_EQ(Placement::parse(machine, "hbm")->kind, NodeKind::hbm);
+  EXPECT_EQ(Placement::parse(machine, "hbm-interleave")->dealing, Dealing::interleave);
+  EXPECT_EQ(Placement::parse(machine, "hbm-first-touch")->kind, NodeKind::hbm);
+  EXPECT_FALSE(Placement::parse(machine, "hbm_nearest"));
   EXPECT_EQ(Placement::parse(machine, "lowest-latency")->property, Property::lowest_latency);
   EXPECT_EQ(Placement::parse(machine, "largest")->property, Property::largest);
   EXPECT_EQ(Placement::parse(machine, "8-10")->nodes,
@@ -89,8 +92,8 @@ TEST(ParsePlacementTest, RefusesNonsense) {
 
 TEST(ParsePlacementTest, WhatItSaysOfItselfIsReadBack) {
   const Machine machine = max_machine();
-  for (const char* text :
-       {"hbm", "fastest", "0-7", "0=3,8=1", "hbm:dram", "8:0:1", "0=2,1=5:hbm"}) {
+  for (const char* text : {"hbm", "hbm_interleave", "dram_first_touch", "hbm_interleave:dram",
+                           "fastest", "0-7", "0=3,8=1", "hbm:dram", "8:0:1", "0=2,1=5:hbm"}) {
     const auto placement = Placement::parse(machine, text);
     ASSERT_TRUE(placement) << text;
     EXPECT_EQ(placement->to_text(), text);

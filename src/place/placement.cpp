@@ -66,6 +66,7 @@ Result<const Node*> initiator(const Machine& machine, const CpuSet& cpus,
 // The node of that kind which the placement names alone, or the first of the kind that it wants.
 const Node* alone_on(const Machine& machine, const Placement& placement, NodeKind kind) {
   if (placement.property || !placement.spill.empty()) return nullptr;
+  if (placement.dealing != Dealing::nearest) return nullptr;
   const auto is_meant = [&](const Node& node) {
     if (node.kind != kind) return false;
     if (placement.kind) return placement.nodes.empty() && placement.kind == node.kind;
@@ -95,6 +96,70 @@ Status check_weight(const NodeWeight& each) {
   if (each.weight >= 1 && each.weight <= kMaxWeight) return {};
   return fail(ErrorCode::invalid, "node {} has weight {}; give it 1 to {}, or leave it out",
               raw(each.node), each.weight, kMaxWeight);
+}
+
+Status check_strict(const Machine& machine, const Placement& placement) {
+  if (!placement.strict || placement.spill.empty()) return {};
+  std::set<NodeKind> kinds;
+  for (const NodeWeight& each : placement.nodes) {
+    if (const Node* node = machine.find(each.node)) kinds.insert(node->kind);
+  }
+  for (const NodeChoice& choice : placement.spill) {
+    const auto* id = std::get_if<NodeId>(&choice);
+    const Node* node = id == nullptr ? nullptr : machine.find(*id);
+    if (node != nullptr && kinds.contains(node->kind)) continue;
+    return fail(ErrorCode::invalid,
+                "a strict placement does not spill to another kind; drop one of the two");
+  }
+  return {};
+}
+
+Status check_first_touch(const Placement& placement) {
+  if (placement.dealing != Dealing::first_touch) return {};
+  if (!placement.spill.empty()) {
+    return fail(ErrorCode::invalid,
+                "pages placed by first touch spill as the kernel says; leave out where to");
+  }
+  if (placement.lock || placement.pin) {
+    return fail(ErrorCode::invalid,
+                "what is locked or pinned is touched at once, so not placed by first touch; drop "
+                "one of the two");
+  }
+  return {};
+}
+
+bool equally_near(Nearness a, Nearness b) {
+  a.id = b.id = 0;
+  return a == b;
+}
+
+// Replaces placement.kind by its nodes. Dealt by nearness: the nearest, and as its spill the others
+// of the kind; unless strict or told where to spill, then all other memory.
+Status resolve_kind(const Machine& machine, const Node* from, Placement& placement) {
+  HEADRACE_TRY(const auto nodes, nodes_of_kind(machine, *placement.kind, from));
+  placement.kind.reset();
+  std::vector<NodeChoice> farther;
+  for (const Node* node : nodes) {
+    if (from == nullptr || placement.dealing != Dealing::nearest ||
+        equally_near(nearness(machine, *from, *nodes.front()), nearness(machine, *from, *node))) {
+      placement.nodes.push_back({node->id, 1});
+    } else {
+      farther.emplace_back(node->id);
+    }
+  }
+  const bool anywhere = !placement.strict && placement.spill.empty();
+  if (anywhere && from != nullptr && placement.dealing == Dealing::nearest) {
+    std::vector<const Node*> others;
+    for (const Node& node : machine.nodes) {
+      const bool memory = node.byte_addressable() && node.capacity != Bytes{0};
+      if (memory && std::ranges::count(nodes, &node) == 0) others.push_back(&node);
+    }
+    std::ranges::sort(others, {},
+                      [&](const Node* node) { return nearness(machine, *from, *node); });
+    for (const Node* node : others) farther.emplace_back(node->id);
+  }
+  placement.spill.insert(placement.spill.begin(), farther.begin(), farther.end());
+  return {};
 }
 
 // Replaces the kinds in placement.spill by their nodes, but for those that the placement already
@@ -148,6 +213,16 @@ std::string_view to_string(Property property) {
   return {};
 }
 
+std::string_view to_string(Dealing dealing) {
+  switch (dealing) {
+    case Dealing::nearest: return "nearest";
+    case Dealing::first_touch: return "first_touch";
+    case Dealing::interleave: return "interleave";
+  }
+  CHECK(false);
+  return {};
+}
+
 std::string_view to_string(PageSize size) {
   switch (size) {
     case PageSize::base: return "base";
@@ -169,6 +244,10 @@ Placement Placement::interleave(const std::vector<NodeId>& nodes) {
   Placement placement;
   for (const NodeId node : nodes) placement.nodes.push_back({node, 1});
   return placement;
+}
+
+Placement Placement::interleave(NodeKind kind) {
+  return {.kind = kind, .dealing = Dealing::interleave};
 }
 
 Placement Placement::weighted(std::vector<NodeWeight> nodes) { return {.nodes = std::move(nodes)}; }
@@ -197,16 +276,11 @@ Result<Placement> resolve(const Machine& machine, const Placement& placement,
   if (targets == 0) {
     return fail(ErrorCode::invalid, "a placement without nodes; give nodes, a kind or a property");
   }
-  if (placement.strict && !placement.spill.empty()) {
-    return fail(ErrorCode::invalid, "a strict placement does not spill; drop one of the two");
-  }
+  HEADRACE_TRY_STATUS(check_strict(machine, placement));
+  HEADRACE_TRY_STATUS(check_first_touch(placement));
   Placement resolved = placement;
   HEADRACE_TRY(const Node* from, initiator(machine, placement.near, near));
-  if (placement.kind) {
-    HEADRACE_TRY(const auto nodes, nodes_of_kind(machine, *placement.kind, from));
-    for (const Node* node : nodes) resolved.nodes.push_back({node->id, 1});
-    resolved.kind.reset();
-  }
+  if (placement.kind) HEADRACE_TRY_STATUS(resolve_kind(machine, from, resolved));
   if (placement.property) HEADRACE_TRY_STATUS(resolve_property(machine, from, resolved));
   HEADRACE_TRY_STATUS(resolve_spill(machine, from, resolved));
   std::set<NodeId> seen;

@@ -55,10 +55,51 @@ TEST(ResolveTest, KindsComeNearestFirst) {
   const auto any = resolve(*machine, Placement::on(NodeKind::hbm));
   ASSERT_TRUE(any);
   EXPECT_EQ(ids(*any), nodes({8, 9, 10, 11, 12, 13, 14, 15}));
-  // Its own tile's, then the rest of its socket, then the other socket.
-  const auto near = resolve(*machine, Placement::on(NodeKind::hbm), NodeId{6});
-  ASSERT_TRUE(near);
-  EXPECT_EQ(ids(*near), nodes({14, 12, 13, 15, 8, 9, 10, 11}));
+  for (const Dealing dealing : {Dealing::interleave, Dealing::first_touch}) {
+    const auto all = resolve(*machine, {.kind = NodeKind::hbm, .dealing = dealing}, NodeId{6});
+    ASSERT_TRUE(all);
+    // Its own tile's, then the rest of its socket, then the other socket.
+    EXPECT_EQ(ids(*all), nodes({14, 12, 13, 15, 8, 9, 10, 11}));
+    EXPECT_TRUE(all->spill.empty());
+    EXPECT_EQ(all->dealing, dealing);
+  }
+}
+
+TEST(ResolveTest, AKindIsItsNearestNodeAndSpillsToTheNextOfItOnly) {
+  const auto machine = Machine::load("xeon-max");
+  ASSERT_TRUE(machine);
+  for (const auto& [kind, from, text] :
+       std::vector<std::tuple<NodeKind, std::uint32_t, std::string>>{
+           {NodeKind::hbm, 6, "14:12:13:15:8:9:10:11"}, {NodeKind::dram, 2, "2:0:1:3:4:5:6:7"}}) {
+    const auto strict = resolve(*machine, Placement::on(kind), NodeId{from});
+    ASSERT_TRUE(strict);
+    EXPECT_EQ(strict->to_text(), text);
+    EXPECT_TRUE(strict->strict);
+    EXPECT_EQ(resolve(*machine, *strict)->to_text(), text) << "and stays so";
+    Placement wish = Placement::on(kind);
+    wish.strict = false;
+    EXPECT_EQ(resolve(*machine, wish, NodeId{from})->spill.size(), 15U) << "all other memory";
+    wish.spill = {NodeId{kind == NodeKind::hbm ? 3U : 9U}};
+    EXPECT_EQ(resolve(*machine, wish, NodeId{from})->to_text(),
+              text + (kind == NodeKind::hbm ? ":3" : ":9"));
+  }
+}
+
+// Two CXL devices at each of two sockets: those of the caller's socket in turn.
+TEST(ResolveTest, EquallyNearNodesOfAKindAreDealtInTurn) {
+  Machine machine;
+  for (std::uint32_t i = 0; i < 6; ++i) {
+    machine.nodes.push_back({.id = NodeId{i},
+                             .kind = i < 2 ? NodeKind::dram : NodeKind::cxl,
+                             .reason = "test",
+                             .capacity = 1_GiB,
+                             .cpus = i < 2 ? CpuSet{i} : CpuSet{},
+                             .socket = i < 2 ? i : i / 2 - 1});
+  }
+  const auto near = resolve(machine, Placement::on(NodeKind::cxl), NodeId{1});
+  ASSERT_TRUE(near) << near.error().message;
+  EXPECT_EQ(near->to_text(), "4-5:2:3");
+  EXPECT_EQ(resolve(machine, Placement::interleave(NodeKind::cxl), NodeId{1})->to_text(), "2-5");
 }
 
 TEST(ResolveTest, DistanceComesFirst) {
@@ -66,7 +107,7 @@ TEST(ResolveTest, DistanceComesFirst) {
   machine.nodes.insert(machine.nodes.begin() + 2,
                        {.id = NodeId{9}, .kind = NodeKind::hbm, .capacity = 1_GiB});
   machine.nodes[0].distances = {{kDram, 10}, {kHbm, 20}, {NodeId{9}, 13}};
-  EXPECT_EQ(ids(*resolve(machine, Placement::on(NodeKind::hbm), kDram)), nodes({9, 8}));
+  EXPECT_EQ(resolve(machine, Placement::on(NodeKind::hbm), kDram)->to_text(), "9:8");
 }
 
 TEST(ResolveTest, APropertyIsItsBestNodeAndTheOthersSpill) {
@@ -149,6 +190,15 @@ TEST(ResolveTest, SaysWhatIsWrong) {
   Placement strict = Placement::on(kDram);
   strict.spill = {kHbm};
   EXPECT_EQ(code(strict), ErrorCode::invalid);
+  strict = Placement::on(NodeKind::dram);
+  strict.spill = {NodeKind::hbm};
+  EXPECT_EQ(code(strict), ErrorCode::invalid);
+  Placement touched{.kind = NodeKind::dram, .dealing = Dealing::first_touch, .lock = true};
+  EXPECT_EQ(code(touched), ErrorCode::invalid);
+  touched.lock = touched.strict = false;
+  EXPECT_EQ(code(touched), std::nullopt);
+  touched.spill = {kHbm};
+  EXPECT_EQ(code(touched), ErrorCode::invalid);
   EXPECT_EQ(resolve(machine, Placement::on(NodeKind::cxl)).error().message,
             "no cxl node here, only dram, hbm, storage; if one was not recognised set "
             "HEADRACE_NODES=ID=cxl");

@@ -38,6 +38,19 @@ xeon_max() {
   for initiator in {0..7}; do for target in {0..15}; do
     rate "$initiator" "$target"
   done; done
+  for initiator in {0..15}; do for target in {0..15}; do
+    args+=(-numa "dist,src=$initiator,dst=$target,val=$(distance "$initiator" "$target")")
+  done; done
+}
+
+# As the firmware of such machines says: by it the kernel chooses where memory goes on when a node
+# is full, and which of several nodes is near the thread that touches a page.
+distance() {
+  local hbm=$((($1 >= 8) + ($2 >= 8)))
+  if (($1 == $2)); then echo 10
+  elif (($1 % 8 == $2 % 8)); then echo 13
+  elif (($1 % 8 / 4 == $2 % 8 / 4)); then echo $((hbm > 0 ? 14 : 12))
+  else echo $((hbm > 0 ? 23 : 21)); fi
 }
 
 # Latency in ns and bandwidth of one pair, by tile, socket and kind.

@@ -48,8 +48,8 @@ TEST(XeonMax, BindsToEachNode) {
   }
 }
 
-TEST(XeonMax, KindMeansItsNodesInTurn) {
-  const PagesOn pages = pages_of(1_MiB, base_pages(Placement::on(NodeKind::hbm)));
+TEST(XeonMax, AKindInterleavedMeansItsNodesInTurn) {
+  const PagesOn pages = pages_of(1_MiB, base_pages(Placement::interleave(NodeKind::hbm)));
   ASSERT_EQ(pages.size(), 8U);
   for (const auto& [id, count] : pages) EXPECT_EQ(count, 32U) << raw(id);
 }

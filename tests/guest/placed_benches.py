@@ -12,6 +12,12 @@ from typing import Any
 
 from forked import HEADRACE, MPIRUN, headrace
 
+import headrace as headrace_package
+from headrace._bench.threads import buffer
+
+#: Of one thread: a huge page, so that none is shared.
+PART = 2 << 20
+
 
 def rows_of(result: subprocess.CompletedProcess[str]) -> dict[str, Any]:
     assert result.returncode == 0, result
@@ -38,6 +44,21 @@ def stream_of_eight_ranks_on_their_tiles() -> None:
     assert ranks == [([t], f"{t + 8}", f"{t}", f"{t + 8}:dram") for t in range(8)], ranks
 
 
-for check in (histogram_four_ways, stream_of_eight_ranks_on_their_tiles):
+def arrays_of_eight_threads_near_them() -> None:
+    machine = headrace_package.Machine.discover(storage=[])
+    cpus = list(range(8))
+    size = 8 * PART
+    arrays = [buffer(machine, size, kind, cpus) for kind in ("hbm", "dram", "hbm")]
+    headrace_package.stream_fill(*arrays, cpus)
+    for array, first in zip(arrays, (8, 0, 8), strict=True):
+        for cpu in cpus:
+            part = array.numpy()[cpu * PART : (cpu + 1) * PART]
+            found = headrace_package.where(part).pages
+            assert list(found) == [first + cpu], (cpu, found)
+
+
+for check in (
+    histogram_four_ways, stream_of_eight_ranks_on_their_tiles, arrays_of_eight_threads_near_them
+):  # fmt: skip
     check()
     print(f"{check.__name__}: passed", flush=True)

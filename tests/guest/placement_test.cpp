@@ -9,10 +9,12 @@
 #include <cstdint>
 #include <filesystem>
 #include <fstream>
+#include <functional>
 #include <thread>
 #include <vector>
 
 #include "guest/guest_testing.h"
+#include "headrace/malloc.h"
 
 namespace headrace {
 namespace {
@@ -35,7 +37,7 @@ TEST(XeonMaxPlacement, PropertiesChooseTheNodeOfTheCpusThatWillUseIt) {
 }
 
 TEST(XeonMaxPlacement, KindsAsPeopleWriteThem) {
-  EXPECT_EQ(pages_of(1_MiB, parsed("hbm")).size(), 8U);
+  EXPECT_EQ(pages_of(1_MiB, parsed("hbm-interleave")).size(), 8U);
   EXPECT_EQ(pages_of(kPage * 24 * 10, parsed("0=5,8=2,9=1")),
             (PagesOn{{NodeId{0}, 150}, {NodeId{8}, 60}, {NodeId{9}, 30}}));
   const PagesOn shared = pages_of(kPage * 32 * 8, parsed("dram=3,hbm=1"));
@@ -43,13 +45,68 @@ TEST(XeonMaxPlacement, KindsAsPeopleWriteThem) {
   for (const auto& [node, pages] : shared) EXPECT_EQ(pages, raw(node) < 8 ? 24U : 8U) << raw(node);
 }
 
-// Reads files of the host on a CPU until its node has these bytes of them more in its page cache.
-void cache_files_near(unsigned cpu, Bytes bytes) {
-  std::jthread reader([&] {
+void on_cpu(unsigned cpu, const std::function<void()>& work) {
+  std::jthread([&] {
     cpu_set_t cpus;
     CPU_ZERO(&cpus);
     CPU_SET(cpu, &cpus);
     ASSERT_EQ(::sched_setaffinity(0, sizeof cpus, &cpus), 0);
+    work();
+  }).join();
+}
+
+// Of each thread by itself, in C++ and in C, on all eight tiles.
+TEST(XeonMaxPlacement, AKindIsNearTheThreadThatAsks) {
+  for (unsigned cpu = 0; cpu < 8; ++cpu) {
+    on_cpu(cpu, [&] {
+      EXPECT_EQ(pages_of(1_MiB, parsed("hbm")), (PagesOn{{NodeId{cpu + 8}, 256}})) << cpu;
+      EXPECT_EQ(pages_of(1_MiB, parsed("dram")), (PagesOn{{NodeId{cpu}, 256}})) << cpu;
+      for (const auto& [kind, node] : {std::pair(HEADRACE_HBM, cpu + 8),
+                                       {HEADRACE_DRAM, cpu},
+                                       {HEADRACE_HBM_PREFERRED, cpu + 8}}) {
+        for (const std::size_t size : {std::size_t{1000}, std::size_t{2} << 20}) {
+          auto* const object = static_cast<std::byte*>(headrace_malloc(kind, size));
+          ASSERT_NE(object, nullptr) << headrace_last_error();
+          std::fill_n(object, size, std::byte{1});
+          const auto residency = where({object, size}).value();
+          ASSERT_EQ(residency.pages.size(), 1U);
+          EXPECT_EQ(residency.pages.begin()->first, NodeId{node}) << cpu << " " << size;
+          headrace_free(object);
+        }
+      }
+    });
+  }
+}
+
+// A buffer of which each thread touches its part.
+TEST(XeonMaxPlacement, ByFirstTouchEachPartIsNearItsThread) {
+  constexpr std::size_t kPart = 64;  // pages
+  const auto buffer = allocate(machine(), kPage * kPart * 8, parsed("hbm-first-touch"));
+  ASSERT_TRUE(buffer) << buffer.error().message;
+  EXPECT_EQ(where((*buffer)->bytes())->absent, kPart * 8);
+  for (unsigned cpu = 0; cpu < 8; ++cpu) {
+    const auto part = (*buffer)->bytes().subspan(cpu * kPart * kPage.value, kPart * kPage.value);
+    on_cpu(cpu, [&] { std::ranges::fill(part, std::byte{1}); });
+    EXPECT_EQ(where(part)->pages, (PagesOn{{NodeId{cpu + 8}, kPart}})) << cpu;
+  }
+}
+
+// When the near one is full the next of the kind follows, and no other kind.
+TEST(XeonMaxPlacement, AStrictKindGoesOnToTheNextOfItAndNoFurther) {
+  on_cpu(3, [] {
+    const Bytes more = *machine().find(NodeId{11})->capacity + 8_MiB;
+    const PagesOn pages = pages_of(more, parsed("hbm"));
+    EXPECT_GT(pages.at(NodeId{11}), more / kPage / 2);
+    for (const auto& [node, count] : pages) EXPECT_GE(raw(node), 8U) << count;
+    const auto none = allocate(machine(), *machine().find(NodeId{11})->capacity * 9, parsed("hbm"));
+    ASSERT_FALSE(none);
+    EXPECT_EQ(none.error().code, ErrorCode::exhausted);
+  });
+}
+
+// Reads files of the host on a CPU until its node has these bytes of them more in its page cache.
+void cache_files_near(unsigned cpu, Bytes bytes) {
+  on_cpu(cpu, [&] {
     std::vector<char> piece(1 << 20);
     Bytes read;
     for (const auto& entry : std::filesystem::recursive_directory_iterator("/usr/lib")) {
@@ -88,7 +145,7 @@ TEST(XeonMaxPlacement, SpillsOnlyWhenNoNodeOfTheKindHasRoom) {
   Placement placement = parsed("8:9");
   const auto full = allocate(machine(), *machine().find(NodeId{8})->capacity, placement);
   ASSERT_TRUE(full) << full.error().message;
-  const PagesOn pages = pages_of(kPage * 7 * 1024, parsed("hbm:dram"));
+  const PagesOn pages = pages_of(kPage * 7 * 1024, parsed("hbm-interleave:dram"));
   for (const auto& [node, count] : pages) {
     EXPECT_TRUE(raw(node) >= 8) << raw(node);
     EXPECT_LE(count, 7U * 1024 / 6) << raw(node);

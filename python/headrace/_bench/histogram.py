@@ -13,6 +13,7 @@ import numpy
 import headrace
 from headrace._bench.threads import buffer
 from headrace._errors import WrongAnswer, kind_of
+from headrace._run.plan import nodes_of
 
 Row = dict[str, Any]
 Pair = tuple[str, str]
@@ -62,8 +63,8 @@ def default_bytes(
     free = headrace.free_memory()
     spaces = [free.cgroup] if free.cgroup is not None else []
     for place in {place for pair in pairs for place in pair}:
-        wish = headrace.Placement.parse(machine, place, near=list(cpus)).resolve(machine)
-        spaces.append(sum(free.nodes.get(node, 0) for node, _ in wish.nodes))
+        wish = headrace.Placement.parse(machine, place, near=list(cpus))
+        spaces.append(sum(free.nodes.get(node, 0) for node in nodes_of(machine, wish)))
     return _whole(min(_GUIDES_BYTES * len(cpus) // _GUIDES_THREADS, min(spaces) // _SHARE_OF_FREE))
 
 
@@ -136,6 +137,7 @@ def _sample(
     counters = len(cpus) * headrace.HISTOGRAM_BINS
     data = buffer(machine, options.bytes, pair[0], cpus)
     bins = buffer(machine, counters * 8, pair[1], cpus)
+    headrace.fill_random(bins, 0, cpus)  # by each thread its own, which are near it then
     headrace.histogram_fill(data, cpus)
     seconds = 0.0
     for _ in range(options.iterations):

@@ -108,6 +108,18 @@ def plan(machine: Machine, request: Request, host: Host) -> Plan:
     return _fitting(made, request, host, ranks)
 
 
+def nodes_of(machine: Machine, wish: Placement, near: int | None = None) -> dict[int, int]:
+    """Its nodes with their weights. Of a kind all, nearest first: for a whole process the kernel
+    takes of these the one nearest to the thread that touches a page.
+    """
+    made = wish.resolve(machine, near)
+    nodes = dict(made.nodes)
+    if wish.kind is not None:
+        kinds = {node.id: node.kind for node in machine.nodes}
+        nodes |= {node: 1 for node in made.spill if kinds.get(node) == wish.kind}
+    return nodes
+
+
 def ranges(numbers: Iterable[int]) -> str:
     """[0, 1, 2, 8] as the kernel writes it: "0-2,8"."""
     runs: list[list[int]] = []
@@ -155,7 +167,7 @@ def _everywhere(machine: Machine, request: Request, host: Host, cpus: list[int] 
         return made
     near = cpus if cpus is not None else sorted(host.cpus)
     wish = Placement.parse(machine, text, near=_known(machine, near))
-    weights = dict(wish.resolve(machine).nodes)
+    weights = nodes_of(machine, wish)
     nodes, notes = _allowed(text, weights, host)
     made = replace(made, nodes=nodes, notes=notes)
     if request.on is not None:
@@ -248,7 +260,7 @@ def _commands(weights: Mapping[int, int]) -> str:
 def _cpus(machine: Machine, text: str, host: Host) -> list[int]:
     near, colon, place = text.partition(":")
     if colon and near == "near":
-        nodes = [node for node, _ in Placement.parse(machine, place).resolve(machine).nodes]
+        nodes = nodes_of(machine, Placement.parse(machine, place))
         hosts = {machine.host_of(node) for node in nodes}
         wanted = [cpu for node in machine.nodes if node.id in hosts for cpu in node.cpus]
         cpus = sorted(host.cpus.intersection(wanted))
@@ -320,8 +332,8 @@ def _near(machine: Machine, request: Request, host: Host, tiles: Iterable[int]) 
     nodes: list[int] = []
     notes: list[str] = []
     for tile in tiles:
-        wish = Placement.parse(machine, text).resolve(machine, near=tile)
-        allowed, left_out = _allowed(text, [node for node, _ in wish.nodes], host)
+        wish = nodes_of(machine, Placement.parse(machine, text), tile)
+        allowed, left_out = _allowed(text, wish, host)
         notes += [note for note in left_out if note not in notes]
         far = machine.node(tile).distances
         least = min(far.get(node, _FARTHEST) for node in allowed)

@@ -16,6 +16,7 @@
 #include "memory/heap/owners.h"
 #include "memory/heap/regions.h"
 #include "memory/heap/thread_cache.h"
+#include "memory/layout.h"
 
 #if defined(HEADRACE_TSAN)
 #include <sanitizer/tsan_interface.h>
@@ -71,7 +72,8 @@ Heap::~Heap() {
 
 Result<std::unique_ptr<Heap>> Heap::open(const Machine& machine, const Placement& placement,
                                          const HeapOptions& options) {
-  HEADRACE_TRY(Placement resolved, resolve_with_storage(machine, placement));
+  HEADRACE_TRY(Placement resolved, resolve_with_storage(machine, placement, calling_node(machine)));
+  leave_out_forbidden(resolved, placement, read_host_memory());
   if (const Node* gpu = gpu_of(machine, resolved)) {
     return fail(ErrorCode::unsupported,
                 "a heap holds objects for CPUs, which do not reach the memory of {}; place it on "

@@ -1,10 +1,11 @@
-// The C functions of headrace/malloc.h: one heap for each headrace_kind, opened when first used and
-// never closed.
+// The C functions of headrace/malloc.h: a heap for each headrace_kind and, where that is near the
+// calling thread, for each node with CPUs, opened when first used and never closed.
 
 #include "headrace/malloc.h"
 
 #include <fmt/format.h>
 #include <malloc.h>
+#include <sched.h>
 
 #include <algorithm>
 #include <array>
@@ -15,6 +16,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <string_view>
+#include <vector>
 
 #include "core/check.h"
 #include "core/fail.h"
@@ -26,9 +28,26 @@ namespace headrace {
 namespace {
 
 // In the order of headrace_kind.
-constexpr std::array<std::string_view, HEADRACE_LARGEST + 1> kKindNames = {
-    "default",       "dram",          "hbm",        "cxl",     "dram_preferred",
-    "hbm_preferred", "cxl_preferred", "interleave", "fastest", "largest"};
+constexpr std::array<std::string_view, HEADRACE_CXL_FIRST_TOUCH + 1> kKindNames = {
+    "default",
+    "dram",
+    "hbm",
+    "cxl",
+    "dram_preferred",
+    "hbm_preferred",
+    "cxl_preferred",
+    "interleave",
+    "fastest",
+    "largest",
+    "dram_interleave",
+    "hbm_interleave",
+    "cxl_interleave",
+    "dram_first_touch",
+    "hbm_first_touch",
+    "cxl_first_touch"};
+
+// So many nodes with CPUs have heaps of their own.
+constexpr std::size_t kMostPlaces = 64;
 
 // All nodes that are of the same kind of memory as the node best by `property`.
 Result<Placement> kind_of_best(const Machine& machine, Property property) {
@@ -50,6 +69,23 @@ Placement preferred(NodeKind kind) {
   return placement;
 }
 
+Placement by_first_touch(NodeKind kind) { return {.kind = kind, .dealing = Dealing::first_touch}; }
+
+// Whether memory of the kind depends on where the calling thread runs.
+bool is_near(headrace_kind kind) {
+  switch (kind) {
+    case HEADRACE_DRAM:
+    case HEADRACE_HBM:
+    case HEADRACE_CXL:
+    case HEADRACE_DRAM_PREFERRED:
+    case HEADRACE_HBM_PREFERRED:
+    case HEADRACE_CXL_PREFERRED:
+    case HEADRACE_FASTEST:
+    case HEADRACE_LARGEST: return true;
+    default: return false;
+  }
+}
+
 Result<Placement> placement_of(const Machine& machine, headrace_kind kind) {
   switch (kind) {
     case HEADRACE_DEFAULT: break;
@@ -62,6 +98,12 @@ Result<Placement> placement_of(const Machine& machine, headrace_kind kind) {
     case HEADRACE_INTERLEAVE: return all_memory(machine);
     case HEADRACE_FASTEST: return kind_of_best(machine, Property::fastest);
     case HEADRACE_LARGEST: return kind_of_best(machine, Property::largest);
+    case HEADRACE_DRAM_INTERLEAVE: return Placement::interleave(NodeKind::dram);
+    case HEADRACE_HBM_INTERLEAVE: return Placement::interleave(NodeKind::hbm);
+    case HEADRACE_CXL_INTERLEAVE: return Placement::interleave(NodeKind::cxl);
+    case HEADRACE_DRAM_FIRST_TOUCH: return by_first_touch(NodeKind::dram);
+    case HEADRACE_HBM_FIRST_TOUCH: return by_first_touch(NodeKind::hbm);
+    case HEADRACE_CXL_FIRST_TOUCH: return by_first_touch(NodeKind::cxl);
   }
   CHECK(false);  // heap_of() refuses what is no headrace_kind
   return {};
@@ -70,32 +112,76 @@ Result<Placement> placement_of(const Machine& machine, headrace_kind kind) {
 // The heap of a kind, or why it could not be opened; nullptr stands for the C library's malloc.
 using KindHeap = Result<Heap*>;
 
-KindHeap open_kind(headrace_kind kind) {
-  static const Result<Machine>& machine = *new Result<Machine>(Machine::discover());
-  if (!machine) return std::unexpected(machine.error());
-  HEADRACE_TRY(const Placement placement, placement_of(*machine, kind));
-  auto heap = Heap::open(*machine, placement);
+// The machine, and by CPU the place of its node: nodes with CPUs counted from 0.
+struct Places {
+  Result<Machine> machine;
+  std::vector<std::uint8_t> of_cpu = {};
+  std::array<CpuSet, kMostPlaces> cpus = {};
+
+  std::size_t of_caller() const {
+    const int cpu = ::sched_getcpu();
+    const bool known = cpu >= 0 && static_cast<std::size_t>(cpu) < of_cpu.size();
+    return known ? of_cpu[static_cast<std::size_t>(cpu)] : 0;
+  }
+};
+
+const Places& discover_places() {
+  Places& places = *new Places{.machine = Machine::discover()};
+  std::size_t next = 0;
+  for (const Node& node : places.machine ? places.machine->nodes : std::vector<Node>{}) {
+    if (node.cpus.empty() || !node.byte_addressable()) continue;
+    const std::size_t place = next++ % kMostPlaces;
+    if (next <= kMostPlaces) places.cpus[place] = node.cpus;
+    places.of_cpu.resize(std::max<std::size_t>(places.of_cpu.size(), node.cpus.back() + 1));
+    for (const unsigned cpu : node.cpus) places.of_cpu[cpu] = static_cast<std::uint8_t>(place);
+  }
+  return places;
+}
+
+KindHeap open_kind(const Places& places, headrace_kind kind, std::size_t place) {
+  if (!places.machine) return std::unexpected(places.machine.error());
+  HEADRACE_TRY(Placement placement, placement_of(*places.machine, kind));
+  if (is_near(kind)) placement.near = places.cpus[place];
+  auto heap = Heap::open(*places.machine, placement);
   if (heap) return heap->release();
   if (heap.error().code == ErrorCode::absent && !placement.strict) return nullptr;
   return std::unexpected(std::move(heap).error());
 }
 
 GlobalMutex opening_kind{kRankOfKinds};
+constinit std::atomic<const Places*> known_places{nullptr};
+constinit std::array<std::array<std::atomic<const KindHeap*>, kMostPlaces>, kKindNames.size()>
+    opened{};
 
 const KindHeap& heap_of(headrace_kind kind) {
-  static constinit std::array<std::atomic<const KindHeap*>, kKindNames.size()> opened{};
   static const KindHeap& c_library = *new KindHeap(nullptr);
   static const KindHeap& unknown =
       *new KindHeap(fail(ErrorCode::invalid, "no such headrace_kind; use one of its enumerators"));
   const auto index = static_cast<std::size_t>(kind);
   if (kind == HEADRACE_DEFAULT) return c_library;
   if (index >= opened.size()) return unknown;
-  if (const KindHeap* heap = opened[index]) return *heap;
+  const Places* places = known_places;
+  if (places == nullptr) {
+    const MutexLock lock(opening_kind);
+    if (known_places == nullptr) known_places = &discover_places();
+    places = known_places;
+  }
+  const std::size_t place = is_near(kind) ? places->of_caller() : 0;
+  std::atomic<const KindHeap*>& cell = opened[index][place];
+  if (const KindHeap* heap = cell) return *heap;
   const MutexLock lock(opening_kind);
-  if (const KindHeap* heap = opened[index]) return *heap;
-  const auto* heap = new KindHeap(open_kind(kind));
-  opened[index] = heap;
+  if (const KindHeap* heap = cell) return *heap;
+  const auto* heap = new KindHeap(open_kind(*places, kind, place));
+  cell = heap;
   return *heap;
+}
+
+// Whether `heap` is of the kind, for whichever threads.
+bool is_of(headrace_kind kind, const Heap* heap) {
+  return std::ranges::any_of(opened[static_cast<std::size_t>(kind)], [&](const auto& cell) {
+    const KindHeap* const known = cell;
+    return known != nullptr && *known && **known == heap;
+  });
 }
 
 // The thread's headrace_last_error(). Not a std::string: it may be written after the thread's
@@ -162,7 +248,7 @@ void* headrace_realloc(headrace_kind kind, void* pointer, size_t size) {
   }
   const auto& to = heap_of(kind);
   Heap* const from = Heap::owner(pointer);
-  if (to && *to == from) {
+  if (to && (*to == from || (from != nullptr && headrace::is_of(kind, from)))) {
     void* const object =
         from != nullptr ? from->reallocate(pointer, size) : std::realloc(pointer, size);
     if (object != nullptr) return object;

@@ -7,6 +7,7 @@
 #include <array>
 #include <cerrno>
 #include <cstdlib>
+#include <optional>
 #include <string>
 #include <thread>
 #include <vector>
@@ -19,10 +20,35 @@ extern "C" int headrace_test_from_c(void);
 namespace headrace {
 namespace {
 
-constexpr std::array kAllKinds = {
-    HEADRACE_DEFAULT,        HEADRACE_DRAM,          HEADRACE_HBM,           HEADRACE_CXL,
-    HEADRACE_DRAM_PREFERRED, HEADRACE_HBM_PREFERRED, HEADRACE_CXL_PREFERRED, HEADRACE_INTERLEAVE,
-    HEADRACE_FASTEST,        HEADRACE_LARGEST};
+constexpr std::array kAllKinds = {HEADRACE_DEFAULT,
+                                  HEADRACE_DRAM,
+                                  HEADRACE_HBM,
+                                  HEADRACE_CXL,
+                                  HEADRACE_DRAM_PREFERRED,
+                                  HEADRACE_HBM_PREFERRED,
+                                  HEADRACE_CXL_PREFERRED,
+                                  HEADRACE_INTERLEAVE,
+                                  HEADRACE_FASTEST,
+                                  HEADRACE_LARGEST,
+                                  HEADRACE_DRAM_INTERLEAVE,
+                                  HEADRACE_HBM_INTERLEAVE,
+                                  HEADRACE_CXL_INTERLEAVE,
+                                  HEADRACE_DRAM_FIRST_TOUCH,
+                                  HEADRACE_HBM_FIRST_TOUCH,
+                                  HEADRACE_CXL_FIRST_TOUCH};
+
+// The kind of memory that this and nothing else is asked for.
+std::optional<NodeKind> strictly(headrace_kind kind) {
+  switch (kind) {
+    case HEADRACE_HBM:
+    case HEADRACE_HBM_INTERLEAVE:
+    case HEADRACE_HBM_FIRST_TOUCH: return NodeKind::hbm;
+    case HEADRACE_CXL:
+    case HEADRACE_CXL_INTERLEAVE:
+    case HEADRACE_CXL_FIRST_TOUCH: return NodeKind::cxl;
+    default: return std::nullopt;
+  }
+}
 
 bool there_is(NodeKind kind) { return !this_host().of_kind(kind).empty(); }
 
@@ -30,8 +56,8 @@ TEST(Malloc, WorksFromC) { EXPECT_EQ(headrace_test_from_c(), 0); }
 
 TEST(Malloc, HasTheKindsThatTheMachineHas) {
   for (const headrace_kind kind : kAllKinds) {
-    const bool expected = (kind != HEADRACE_HBM || there_is(NodeKind::hbm)) &&
-                          (kind != HEADRACE_CXL || there_is(NodeKind::cxl));
+    const auto wanted = strictly(kind);
+    const bool expected = !wanted || there_is(*wanted);
     EXPECT_EQ(headrace_check_available(kind), expected ? 0 : ENOMEM) << kind;
     errno = 0;
     void* const object = headrace_malloc(kind, 100);
@@ -56,6 +82,28 @@ TEST(Malloc, PutsMemoryOnNodesOfItsKind) {
     }
     headrace_free(object);
   }
+}
+
+// Its heap is of the kind, if perhaps another than the calling thread's.
+TEST(Malloc, ReallocOfItsKindStays) {
+  void* object = headrace_malloc(HEADRACE_DRAM, 1000);
+  ASSERT_NE(object, nullptr);
+  const Heap* const heap = Heap::owner(object);
+  object = headrace_realloc(HEADRACE_DRAM, object, 2000);
+  EXPECT_EQ(Heap::owner(object), heap);
+  object = headrace_realloc(HEADRACE_DRAM_INTERLEAVE, object, 2000);
+  EXPECT_NE(Heap::owner(object), heap);
+  headrace_free(object);
+}
+
+TEST(Malloc, ByFirstTouchTouchesNothingItself) {
+  auto* const object = static_cast<std::byte*>(headrace_malloc(HEADRACE_DRAM_FIRST_TOUCH, 4 << 20));
+  ASSERT_NE(object, nullptr) << headrace_last_error();
+  const std::span<const std::byte> bytes(object, 4 << 20);
+  EXPECT_EQ(where(bytes)->pages.size(), 0U);
+  object[0] = std::byte{1};
+  EXPECT_EQ(where(bytes)->pages.size(), 1U);
+  headrace_free(object);
 }
 
 TEST(Malloc, FindsTheOwnerOfWhateverIsFreed) {
