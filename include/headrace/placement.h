@@ -50,7 +50,7 @@ std::string_view to_string(Property property);
 
 // Which of several nodes a page comes to lie on: of those of a kind, or of those named.
 enum class Dealing : std::uint8_t {
-  // Of a kind those nearest to the CPUs that will use it, several that are equally near in turn;
+  // A kind's nodes nearest to the CPUs that will use it, several that are equally near in turn;
   // where nothing says which CPUs these are, all in turn. When these are full the next nearest of
   // the kind one after the other, and then, unless strict, what Placement::spill says, else all
   // other memory, nearest first. Nodes that are named: in turn.
@@ -82,7 +82,7 @@ struct Placement {
   // they are full.
   bool strict = true;
   // Where to, in this order; after the last one the request is exhausted. Empty: the kernel says.
-  // Of a strict placement only nodes of the kinds its own are of, as `resolve` writes them.
+  // A strict placement has only nodes here of the kinds its own are of, as `resolve` writes them.
   std::vector<NodeChoice> spill = {};
   // The CPUs that will use it; empty: the calling one and its neighbours.
   CpuSet near = {};

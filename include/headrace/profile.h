@@ -61,6 +61,8 @@ struct Row {
   // measured because their nodes are alike: of the same kinds, at the same
   // distance, on one socket or on two as these.
   std::vector<std::string> stands_for = {};
+  // The CPUs that its threads ran on, "0-3,8"; empty: they were not chosen, or by others.
+  std::string cpus = {};
 
   // Experiment and parameters on one line, "latency cpu_node=0 memory_node=1 ...": the same for the
   // same point of two profiles.

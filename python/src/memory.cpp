@@ -414,54 +414,18 @@ Placement place_weighted(const std::vector<std::pair<NodeId, unsigned>>& nodes, 
   return placement;
 }
 
-void bind_placement(nb::module_& m) {
-  Record<Placement>(m, "Placement", "Where memory should live: a wish for allocate().")
-      .computed(
-          "nodes",
-          [](const Placement& self) {
-            std::vector<std::pair<NodeId, unsigned>> nodes;
-            for (const NodeWeight& weight : self.nodes)
-              nodes.emplace_back(weight.node, weight.weight);
-            return nodes;
-          },
-          "Nodes with their weights: pages per turn.")
-      .field("kind", &Placement::kind, "Instead of nodes: nodes of this kind.")
-      .field("dealing", &Placement::dealing,
-             "Which of them: the 'nearest' and, when these are full, the next nearest of the kind; "
-             "that nearest to the thread that touches a page first ('first_touch'); or all in turn "
-             "('interleave').")
-      .computed(
-          "property",
-          [](const Placement& self) -> std::optional<std::string> {
-            if (!self.property) return std::nullopt;
-            return std::string(to_string(*self.property));
-          },
-          "Instead of both: what the node is wanted for, such as 'fastest'.")
-      .field("strict", &Placement::strict, "These nodes or ExhaustedError.")
-      .computed(
-          "spill",
-          [](const Placement& self) {
-            std::vector<std::variant<NodeId, NodeKind>> spill(self.spill.begin(), self.spill.end());
-            return spill;
-          },
-          "Where to when they are full, in this order: nodes or kinds.")
-      .field("near", &Placement::near, "The CPUs that will use it; empty: the calling one.")
-      .field("pages", &Placement::pages, "The page size asked for.")
-      .field("touch", &Placement::touch, "Touch every page at once, near its node.")
-      .field("lock", &Placement::lock, "Keep it in memory (mlock).")
-      .field("pin", &Placement::pin, "Register it with the driver of GPUs.")
-      .field("reason", &Placement::reason, "Why a policy chose it.")
-      .type()
-      .def_static("on", &place_on, "node_or_kind"_a, nb::kw_only(), "strict"_a = true,
+// The functions that make one, and what it says of itself.
+void bind_ways_to_place(nb::class_<Placement>& type) {
+  type.def_static("on", &place_on, "node_or_kind"_a, nb::kw_only(), "strict"_a = true,
                   "pages"_a = "transparent", "touch"_a = true, "dealing"_a = "nearest",
                   "On one node, or on the nodes of one kind that are nearest.")
       .def_static("parse", &place_parsed, "machine"_a, "text"_a, nb::kw_only(),
                   "pages"_a = "transparent", "touch"_a = true, "lock"_a = false,
                   "near"_a = CpuSet{}, "pin"_a = false,
                   "As people write it: a kind 'hbm', 'hbm_interleave' or 'hbm_first_touch', a "
-                  "property 'fastest', 'lowest_latency', "
-                  "'highest_bandwidth' or 'largest', nodes '0-3,8', weights '0=3,8=1' or "
-                  "'dram=3,cxl=1'; several of them, 'hbm:dram', are tried in this order.")
+                  "property 'fastest', 'lowest_latency', 'highest_bandwidth' or 'largest', nodes "
+                  "'0-3,8', weights '0=3,8=1' or 'dram=3,cxl=1'; several of them, 'hbm:dram', are "
+                  "tried in this order.")
       .def(
           "resolve",
           [](const Placement& self, const Machine& machine, std::optional<NodeId> near) {
@@ -487,6 +451,49 @@ void bind_placement(nb::module_& m) {
           },
           "nodes"_a, nb::kw_only(), "strict"_a = true, "pages"_a = "transparent", "touch"_a = true,
           "Page by page in turn over the nodes, or over all of a kind.");
+}
+
+void bind_placement(nb::module_& m) {
+  nb::class_<Placement> type =
+      Record<Placement>(m, "Placement", "Where memory should live: a wish for allocate().")
+          .computed(
+              "nodes",
+              [](const Placement& self) {
+                std::vector<std::pair<NodeId, unsigned>> nodes;
+                for (const NodeWeight& weight : self.nodes)
+                  nodes.emplace_back(weight.node, weight.weight);
+                return nodes;
+              },
+              "Nodes with their weights: pages per turn.")
+          .field("kind", &Placement::kind, "Instead of nodes: nodes of this kind.")
+          .field("dealing", &Placement::dealing,
+                 "Which of them: the 'nearest' and, when it is full, the next nearest of the kind; "
+                 "that nearest to who touches a page first ('first_touch'); or all in turn "
+                 "('interleave').")
+          .computed(
+              "property",
+              [](const Placement& self) -> std::optional<std::string> {
+                if (!self.property) return std::nullopt;
+                return std::string(to_string(*self.property));
+              },
+              "Instead of both: what the node is wanted for, such as 'fastest'.")
+          .field("strict", &Placement::strict, "These nodes or ExhaustedError.")
+          .computed(
+              "spill",
+              [](const Placement& self) {
+                std::vector<std::variant<NodeId, NodeKind>> spill(self.spill.begin(),
+                                                                  self.spill.end());
+                return spill;
+              },
+              "Where to when they are full, in this order: nodes or kinds.")
+          .field("near", &Placement::near, "The CPUs that will use it; empty: the calling one.")
+          .field("pages", &Placement::pages, "The page size asked for.")
+          .field("touch", &Placement::touch, "Touch every page at once, near its node.")
+          .field("lock", &Placement::lock, "Keep it in memory (mlock).")
+          .field("pin", &Placement::pin, "Register it with the driver of GPUs.")
+          .field("reason", &Placement::reason, "Why a policy chose it.")
+          .type();
+  bind_ways_to_place(type);
 }
 
 Residency where_is(nb::handle memory) {

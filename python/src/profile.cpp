@@ -67,6 +67,7 @@ void bind_row(nb::module_& m) {
       .field("source", &Row::source, "Where a published number comes from; empty: measured here.")
       .field("stands_for", &Row::stands_for,
              "Parameters of points of alike nodes that were not measured for it.")
+      .field("cpus", &Row::cpus, "The CPUs that its threads ran on: '0-3,8'; empty: not chosen.")
       .type()
       .def_prop_ro("key", &Row::key,
                    "Experiment and parameters: the same for the same point of two profiles.");

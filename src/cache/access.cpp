@@ -544,7 +544,7 @@ Result<std::vector<std::uint16_t>> CacheCore::ask_destinations(
   };
   const std::vector<NodeChoice> spill = std::exchange(placement.spill, {});
   if (placement.kind) {
-    placement.dealing = Dealing::interleave;  // all of its nodes, nearest first
+    placement.dealing = Dealing::interleave;
     HEADRACE_TRY(placement, resolve_here(placement, initiator));
   }
   for (const NodeWeight& weight : placement.nodes) {
@@ -568,14 +568,13 @@ Result<std::vector<std::uint16_t>> CacheCore::ask_destinations(
   return found;
 }
 
-// As resolve(); of GPUs that are no NUMA nodes the one that is nearest, then the others with a
-// budget.
+// As resolve(); of GPUs that are no NUMA nodes the nearest, then the others with a budget.
 Result<Placement> CacheCore::resolve_here(const Placement& placement,
                                           std::optional<NodeId> initiator) const {
   const Machine& machine = mover_.machine();
   Placement alone = placement;
   if (alone.kind == NodeKind::gpu) alone.dealing = Dealing::nearest;
-  if (gpu_of(machine, alone) == nullptr) return resolve(machine, placement, initiator);
+  if (!gpu_of(machine, alone)) return resolve(machine, placement, initiator);
   HEADRACE_TRY(Placement resolved, resolve_with_storage(machine, alone, initiator));
   for (const Node& node : nodes_) {
     if (node.on_gpu) resolved.nodes.push_back({node.id, 1});

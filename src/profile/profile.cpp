@@ -99,6 +99,7 @@ Row read_row(const JsonReader& at) {
   row.launches = read_launches(at, row.samples.size());
   at.elements("stands_for",
               [&](const JsonReader& other) { row.stands_for.push_back(other.as_text()); });
+  row.cpus = at.text("cpus");
   row.value = read_summary(at, row);
   row.basis = read_basis(at, row);
   return row;
@@ -132,6 +133,7 @@ nlohmann::ordered_json json_of(const Row& row) {
                 {"reason", row.reason},
                 {"source", row.source}};
   if (!row.stands_for.empty()) document["stands_for"] = row.stands_for;
+  if (!row.cpus.empty()) document["cpus"] = row.cpus;
   return document;
 }
 

@@ -29,6 +29,7 @@ Profile small_profile() {
   profile.rows.back().details = {{"bus", 3e9}};
   profile.rows.back().flags = {"noisy"};
   profile.rows.back().stands_for = {"cpu_node=1 memory_node=1"};
+  profile.rows.back().cpus = "0-3,8";
   profile.rows.push_back({.experiment = "latency", .unit = "ns", .reason = "no such node"});
   profile.rows.push_back({.experiment = "latency",
                           .unit = "ns",
@@ -50,6 +51,7 @@ TEST(ProfileTest, RoundTripKeepsEverything) {
   EXPECT_EQ(back->rows[1].reason, "no such node");
   EXPECT_EQ(back->rows[0].basis, Basis::measured);
   EXPECT_EQ(back->rows[0].stands_for, profile.rows[0].stands_for);
+  EXPECT_EQ(back->rows[0].cpus, profile.rows[0].cpus);
   EXPECT_EQ(back->rows[2].source, "Doe 2024, table 1");
   EXPECT_TRUE(back->published());
   EXPECT_EQ(back->conditions.at("date"), "2026-11-21");

@@ -336,6 +336,27 @@ TEST(XeonMax, StreamsOverArraysOnDramAndHbm) {
   EXPECT_EQ(kernels.size(), 4u);
 }
 
+// All eight tiles at once, each in its own memory (the pool looks where the pages are), in that of
+// the other socket, and in all memory in turn.
+TEST(XeonMax, MeasuresTheWholeMachineAndASocket) {
+  const MeasureOptions options{
+      .selections = {{"bandwidth",
+                      {{"on", std::vector<ParameterValue>{"machine", "socket"}}, {"mix", "read"}}},
+                     {"stream", {{"on", "machine"}, {"placed", "near"}, {"kernel", "triad"}}}},
+      .rounds = 1,
+      .repetitions = 1,
+      .noise_checks = false};
+  const auto profile = measure(machine(), options);
+  ASSERT_TRUE(profile.has_value()) << profile.error().message;
+  std::set<std::string> cpus;
+  for (const Row& row : profile->rows) {
+    EXPECT_TRUE(row.value) << row.key() << ": " << row.reason;
+    cpus.insert(row.cpus);
+  }
+  EXPECT_EQ(cpus, (std::set<std::string>{"0-7", "0-3"}));
+  EXPECT_EQ(profile->rows.size(), 2u * 3 * 2 + 8);  // parts, places, kinds; kinds of three arrays
+}
+
 TEST(XeonMax, AWholeMeasurementHasNoErrors) {
   const auto profile =
       measure(machine(), {.budget = std::nullopt, .width = 1}, measuring_times(40));

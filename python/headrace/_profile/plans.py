@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -85,6 +86,7 @@ def document(
                 "seconds": launches * point.time,
                 "distance": point.distance,
                 "stands_for": point.row.stands_for,
+                "cpus": point.row.cpus,
                 "flags": point.row.flags,
                 "reason": point.row.reason,
             }
@@ -100,6 +102,7 @@ def _what(machine: headrace.Machine, point: headrace.PlannedPoint) -> str:
     kinds = [_kind(machine, row[name]) for name in names]
     parts = [" > ".join(kinds if len(set(kinds)) > 1 or "from" in names else kinds[:1])]
     parts.append(_DISTANCES[point.distance])
+    parts += [str(row[name]) for name in ("placed", "on", "order") if name in row]
     for name in ("traffic_memory_node", "traffic_cpu_node"):
         own = row.get(name)
         if own is not None and own != row.get(name.removeprefix("traffic_")):
@@ -111,5 +114,7 @@ def _what(machine: headrace.Machine, point: headrace.PlannedPoint) -> str:
 
 
 def _kind(machine: headrace.Machine, node: int | str) -> str:
-    found = next((each for each in machine.nodes if each.id == node), None)
+    first = re.match("[0-9]+", str(node))  # of several nodes, "8-15", the kind of the first
+    number = int(first[0]) if first else None
+    found = next((each for each in machine.nodes if each.id == number), None)
     return str(node) if found is None else str(found.kind)

@@ -98,19 +98,50 @@ def _bandwidths(profile: headrace.Profile) -> Iterator[str]:
 
 
 def _peak_injection(profile: headrace.Profile) -> Iterator[str]:
-    """Of the best pair of nodes: what all pairs reach at once was not measured."""
-    reading = _rates(profile, "read")
+    """Where all CPUs of the machine, or else of a socket, use memory near them: from fewer it is no
+    peak.
+    """
+    who, rows = _whole(profile)
+    count = conventions.find("mlc").number
+    cells: dict[tuple[str, str], float] = {}
+    for row in rows:
+        key = str(row.parameters["memory_node"]), str(row.parameters["mix"])
+        cells[key] = max(cells.get(key, 0), count(row) or 0)
+    reading = {memory: rate for (memory, mix), rate in cells.items() if mix == "read"}
     if not reading:
         return
-    cpu, memory = best = max(reading, key=lambda pair: reading[pair])
+    best = max(reading, key=lambda memory: reading[memory])
+    nodes = f"node {best}" if best.isdigit() else f"nodes {best}"
     lines = [
-        f"Measuring Peak Injection Memory Bandwidths, CPUs of node {cpu}, memory of node {memory}",
+        f"Measuring Peak Injection Memory Bandwidths, {who}, memory of {nodes}",
         "Bandwidths are in MB/sec (1 MB/sec = 1,000,000 Bytes/sec)",
     ]
     for name, mix in _INJECTED.items():
-        found = _rates(profile, mix).get(best)
+        found = cells.get((best, mix))
         lines += [f"{name:<17}:\t{found:.1f}"] if found is not None else []
     yield "\n".join(lines) + "\n"
+
+
+def _whole(profile: headrace.Profile) -> tuple[str, list[headrace.Row]]:
+    """Rows of the largest part of the machine that was measured as a whole, and what to call it."""
+    rows = [
+        row for row in complete(profile.rows)
+        if row.experiment == "bandwidth" and row.median is not None
+    ]  # fmt: skip
+    for part in ("machine", "socket"):
+        found = [
+            row for row in rows
+            if row.parameters.get("on") == part and row.parameters.get("placed") == "near"
+            and "order" not in row.parameters
+        ]  # fmt: skip
+        if found:
+            return f"all cores of the {part}", found
+    homes = [node for node in profile.machine.nodes if node.cpus]
+    if len(homes) != 1:
+        return "", []
+    own = {"cpu_node": homes[0].id, "threads": len(homes[0].cpus)}
+    found = [row for row in rows if own.items() <= row.parameters.items()]
+    return "all CPUs of the machine", found
 
 
 def _loaded_latencies(profile: headrace.Profile) -> Iterator[str]:

@@ -26,7 +26,33 @@ def memory_latency(rows: Rows) -> dict[Pair, _core.Row]:
 
 def read_bandwidth(rows: Rows) -> dict[Pair, _core.Row]:
     """Reading of each pair of nodes with the best number of threads."""
-    return rows.of(mix="read").best_of_pairs()
+    return of_nodes(rows).of(mix="read").best_of_pairs()
+
+
+def of_nodes(rows: Rows) -> Rows:
+    """Those of the CPUs of one node: those of whole sockets and machines are no pair of nodes."""
+    return rows.having(lambda row: "on" not in row.parameters)
+
+
+def _teams(rows: Rows, bar: str) -> list[tuple[str, Any]]:
+    """A chart of what larger parts of the machine reach than a node, if that was measured."""
+    points = [
+        point(row, 1e9, bar=row.parameters[bar], line=_team_words(rows, row))
+        for row in rows.having(lambda row: "on" in row.parameters).rows
+        if "order" not in row.parameters and row.parameters["placed"] == "near"
+    ]
+    if not points:
+        return []
+    points, _ = few_lines(points)
+    return [("by all cores of a part of the machine, memory near each", charts.bars(
+        points, title="GB/s"))]  # fmt: skip
+
+
+def _team_words(rows: Rows, row: _core.Row) -> str:
+    """ "machine, 96 threads, HBM 8-15"."""
+    names = [name for name in ("memory_node", "a", "b", "c") if name in row.parameters]
+    nodes = dict.fromkeys(rows.node(row.parameters[name]) for name in names)
+    return f"{row.parameters['on']}, {row.parameters['threads']} threads, {' > '.join(nodes)}"
 
 
 def latency(rows: Rows) -> Figure:
@@ -107,17 +133,21 @@ def bandwidth(rows: Rows) -> Figure:
     figure = Figure("How many bytes per second")
     if reads := read_bandwidth(rows):
         figure.charts += _matrix(rows, reads, 1e9, "GB/s read, CPUs by memory")
-    pairs = rows.telling_pairs(3)
+    figure.charts += _teams(rows, "mix")
+    nodes = of_nodes(rows)
+    if not nodes.rows:
+        return figure
+    pairs = nodes.telling_pairs(3)
     points = []
-    for mix in rows.values("mix"):
-        for row in rows.of(mix=mix).among(pairs).best_of_pairs().values():
-            points.append(point(row, 1e9, bar=mix, line=rows.where(row)))
-    best = rows.best()
+    for mix in nodes.values("mix"):
+        for row in nodes.of(mix=mix).among(pairs).best_of_pairs().values():
+            points.append(point(row, 1e9, bar=mix, line=nodes.where(row)))
+    best = nodes.best()
     figure.charts.append(("by mix of reads and writes", charts.bars(points, title="GB/s")))
     figure.caption = (
-        f"The best number of threads for each mix of reads and writes. The most was "
-        f"{text_of(best)} ({best.parameters['mix']}, {rows.where(best)}). Bytes of payload: a copy "
-        f"counts once.{rows.left_out(pairs)}"
+        f"The best number of threads for each mix of reads and writes. The most of a node's CPUs "
+        f"was {text_of(best)} ({best.parameters['mix']}, {nodes.where(best)}). Bytes of payload: a "
+        f"copy counts once.{nodes.left_out(pairs)}"
     )
     return figure
 
@@ -185,6 +215,9 @@ def stream(rows: Rows) -> Figure:
     def homes(row: _core.Row) -> str:
         return ", ".join(f"{name} in {rows.node(row.parameters[name])}" for name in "abc")
 
+    teams, rows = _teams(rows, "kernel"), of_nodes(rows)
+    if not rows.rows:
+        return Figure("STREAM's kernels", "Counted as STREAM counts.", teams)
     points = [
         point(row, 1e9, bar=row.parameters["kernel"], line=homes(row)) for row in rows.rows
     ]
@@ -194,5 +227,5 @@ def stream(rows: Rows) -> Figure:
         "STREAM's kernels",
         f"Counted as STREAM counts. The most was {text_of(best)} ({best.parameters['kernel']}, "
         f"{homes(best)}).{more}",
-        [("", charts.bars(points, title="GB/s"))],
+        [("", charts.bars(points, title="GB/s")), *teams],
     )

@@ -3,13 +3,18 @@
 //
 // Each thread walks over its own part of one buffer, from front to back again and again, for a set
 // time that all share; the rate is the sum of their rates. The buffer passes the caches of them all
-// four times. What is counted is in traffic.h: the value is payload, `read_write` counts a copy's
+// four times. Besides the CPUs of a node those of a socket and of the machine work together
+// (teams.h), each in its part of memory near it, far from it, or dealt over all nodes of a kind.
+// What is counted is in traffic.h: the value is payload, `read_write` counts a copy's
 // bytes twice (STREAM), `bus` adds the write-allocates.
+#include <fmt/core.h>
+
 #include <algorithm>
 
 #include "core/fail.h"
 #include "headrace/clock.h"
 #include "measure/experiments/experiments.h"
+#include "measure/experiments/teams.h"
 #include "measure/instruments/chase.h"
 #include "measure/instruments/traffic.h"
 #include "measure/instruments/worker_pool.h"
@@ -26,7 +31,12 @@ constexpr Parameter kParameters[] = {
     {"memory_node", ParameterKind::node},
     {"mix", ParameterKind::mix},
     {"threads", ParameterKind::any, false},
+    kOn,
+    kPlaced,
+    kOrder,
 };
+// What rows of a node's CPUs have.
+constexpr auto kOfNodes = std::span(kParameters).first<4>();
 
 constexpr Bytes kLeastPerThread = 16_MiB;
 constexpr Bytes kLeastArea = 64_KiB;  // of one thread, on the smallest node
@@ -36,12 +46,10 @@ constexpr std::size_t kLinesPerReading = 4096;
 
 class Walk final : public Probe {
  public:
-  Walk(const Mix& mix, CpuSet cpus, std::span<std::byte> memory)
+  // A part of memory for each CPU.
+  Walk(const Mix& mix, CpuSet cpus, const std::vector<std::span<std::byte>>& parts)
       : kernel_(mix), cpus_(std::move(cpus)) {
-    const std::size_t each = memory.size() / cpus_.size() / 4096 * 4096;
-    for (std::size_t i = 0; i < cpus_.size(); ++i) {
-      areas_.push_back(divide(mix, memory.subspan(i * each, each)));
-    }
+    for (const auto& part : parts) areas_.push_back(divide(mix, part));
   }
 
   Result<Sample> sample() override {
@@ -79,6 +87,13 @@ class Walk final : public Probe {
   std::vector<TrafficArea> areas_;
 };
 
+std::vector<std::span<std::byte>> equal_parts(std::span<std::byte> memory, std::size_t count) {
+  const std::size_t each = memory.size() / count / 4096 * 4096;
+  std::vector<std::span<std::byte>> parts;
+  for (std::size_t i = 0; i < count; ++i) parts.push_back(memory.subspan(i * each, each));
+  return parts;
+}
+
 bool is_basic(const Mix& mix) { return mix.name == "read" || mix.name == "nt_write"; }
 
 // A whole node and one core first, reading and writing.
@@ -101,10 +116,11 @@ Point walk_point(const Node& cpu_node, const Node& memory_node, const Mix& mix, 
   point.rank = rank;
   point.memory = {memory_node.id, PageSize::transparent};
   point.row = make_row(
-      kName, kParameters,
+      kName, kOfNodes,
       {id_of(&cpu_node), id_of(&memory_node), std::string(mix.name), std::uint64_t{cpus.size()}},
       "B/s");
   point.row.flags = wanted.flags;
+  point.row.cpus = to_string(cpus);
   const Bytes bytes = fit(point.row, memory_node, wanted.bytes);
   point.cost = 4 * kWalkTime;
   point.setup = {.name = "walked", .cost = touching(bytes, usable_cpus(&cpu_node).size())};
@@ -114,9 +130,62 @@ Point walk_point(const Node& cpu_node, const Node& memory_node, const Mix& mix, 
     if (memory.size() / cpus.size() < kLeastArea.value) {
       return fail(ErrorCode::exhausted, "the node is too small for {} threads", cpus.size());
     }
-    return std::make_unique<Walk>(mix, cpus, memory);
+    return std::make_unique<Walk>(mix, cpus, equal_parts(memory, cpus.size()));
   };
   return point;
+}
+
+unsigned rank_of_team(const Mix& mix, const MeasuredTeam& measured, TeamMemory how) {
+  if (!measured.whole) return measured.order ? 4 : 3;
+  if (how != TeamMemory::near) return is_basic(mix) ? 2 : 4;
+  const bool machine = measured.part == TeamPart::machine;
+  if (is_basic(mix)) return machine ? 0 : 1;
+  return machine ? 2 : 3;
+}
+
+Point team_point(const Machine& machine, const MeasuredTeam& measured, const Mix& mix,
+                 const TeamNodes& nodes) {
+  const std::size_t threads = measured.team.cpus.size();
+  Point point;
+  point.rank = rank_of_team(mix, measured, nodes.how);
+  point.memory = {nodes.all.front(), PageSize::transparent};
+  point.row = team_row(make_row(kName, kOfNodes,
+                                {list_of(measured.team.nodes()), list_of(nodes.all),
+                                 std::string(mix.name), std::uint64_t{threads}},
+                                "B/s"),
+                       measured, nodes.how);
+  const CpuSet cpus = measured.team.sorted();
+  const Bytes wanted =
+      past_caches(point.row, machine, cpus, kCachesPassed, kLeastPerThread * threads);
+  const Bytes bytes = fit_team(point.row, machine, nodes, threads, wanted) / threads;
+  point.cost = 4 * kWalkTime;
+  point.setup = {.name = fmt::format("walked by {}", point.row.cpus),
+                 .cost = touching(bytes * threads, threads)};
+  point.prepare = [nodes, &mix, cpus = measured.team.cpus, bytes](
+                      BufferPool& buffers, Random&) -> Result<std::unique_ptr<Probe>> {
+    HEADRACE_TRY(const auto parts, team_parts(buffers, nodes, cpus.size(), 0, bytes));
+    if (parts.front().size() < kLeastArea.value) {
+      return fail(ErrorCode::exhausted, "a node is too small for {} threads", cpus.size());
+    }
+    return std::make_unique<Walk>(mix, cpus, parts);
+  };
+  return point;
+}
+
+void list_teams(const Scope& scope, std::vector<Point>& points) {
+  for (const MeasuredTeam& measured : measured_teams(scope)) {
+    for (const NodeKind kind : kinds_of_memory(scope.machine)) {
+      for (const TeamMemory how : {TeamMemory::near, TeamMemory::interleave, TeamMemory::far}) {
+        if (how != TeamMemory::near && !measured.whole) continue;
+        const auto nodes = team_nodes(scope.machine, measured.team, kind, how);
+        if (!nodes) continue;
+        for (const Mix& mix : mixes()) {
+          if (!is_basic(mix) && (!measured.whole || how != TeamMemory::near)) continue;
+          points.push_back(team_point(scope.machine, measured, mix, *nodes));
+        }
+      }
+    }
+  }
 }
 
 std::vector<Point> list_points(const Scope& scope) {
@@ -129,12 +198,13 @@ std::vector<Point> list_points(const Scope& scope) {
     const Bytes bytes =
         past_caches(marked, machine, cpus, kCachesPassed, kLeastPerThread * cpus.size());
     const Wanted wanted{bytes, marked.flags};
+    const std::vector<unsigned> order = spread_order(machine, cpu_node);
     for (const Node& memory_node : machine.nodes) {
       if (!memory_node.byte_addressable() || !memory_node.capacity) continue;
       const bool near = is_near(machine, cpu_node, memory_node);
       for (const Mix& mix : mixes()) {
         for (const std::size_t threads : thread_counts(cpus.size())) {
-          const CpuSet workers(cpus.begin(), cpus.begin() + static_cast<std::ptrdiff_t>(threads));
+          const CpuSet workers = first_of(order, threads);
           const bool all = threads == cpus.size();
           points.push_back(walk_point(cpu_node, memory_node, mix, workers, wanted,
                                       rank_of(mix, threads, all, near)));
@@ -143,14 +213,16 @@ std::vector<Point> list_points(const Scope& scope) {
       }
     }
   }
+  list_teams(scope, points);
   return points;
 }
 
 }  // namespace
 
-const Experiment kExperiment{kName,       "bandwidth by node, mix of reads and writes, and threads",
-                             kParameters, {},
-                             list_points, 4,
-                             true};
+const Experiment kExperiment{
+    kName,       "bandwidth by nodes, mix of reads and writes, and threads",
+    kParameters, {},
+    list_points, 4,
+    true};
 
 }  // namespace headrace::experiment_bandwidth

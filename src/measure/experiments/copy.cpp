@@ -19,6 +19,7 @@
 #include "headrace/copy.h"
 #include "headrace/placement.h"
 #include "measure/experiments/experiments.h"
+#include "measure/experiments/teams.h"
 #include "measure/instruments/copy_loop.h"
 #include "measure/instruments/worker_pool.h"
 #include "measure/session/alike.h"
@@ -152,7 +153,8 @@ Point point_of(const Scope& scope, CopySetting setting, std::uint64_t threads, u
                    fmt::format("{} threads asked for, but this process may use {} CPUs of node {}",
                                threads, cpus.size(), raw(setting.cpu_node->id)));
   }
-  setting.cpus.assign(cpus.begin(), cpus.begin() + static_cast<std::ptrdiff_t>(threads));
+  setting.cpus = first_of(spread_order(scope.machine, *setting.cpu_node), threads);
+  row.cpus = list_of_cpus(setting.cpus);
   Point point = copy_point(scope.machine, setting, std::move(row), rank);
   point.comparable = {.group = group_of(setting),
                       .detail = "ratio_to_memcpy",

@@ -210,6 +210,7 @@ Bytes bytes_of_each(const Machine& machine, const InterferenceSetting& setting, 
 
 Point interference_point(const Scope& scope, const InterferenceSetting& setting) {
   Row row = interference_row(setting);
+  row.cpus = list_of_cpus({setting.cpus.begin(), setting.cpus.end()});
   if (setting.cpus.size() < 2) {
     return without(std::move(row), "one CPU cannot do two things at once");
   }

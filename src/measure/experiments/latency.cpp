@@ -89,6 +89,7 @@ Point chase_point(const Place& place, Bytes bytes, Bytes window, PageSize pages,
                         std::string(page_word(pages))},
                        "ns");
   point.row.flags = place.flags;
+  point.row.cpus = list_of_cpus({place.cpu});
   // The cycle through the whole buffer lies in one of its own and is the same
   // for all CPUs.
   const bool whole = bytes == place.buffer && window.value == 0;

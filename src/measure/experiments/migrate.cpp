@@ -368,6 +368,7 @@ Point migrate_point(const Machine& machine, const MigrateSetting& setting, Row r
   }
   Point point;
   point.row = std::move(row);
+  point.row.cpus = list_of_cpus({setting.movers.begin(), setting.movers.end()});
   point.memory = {setting.from, PageSize::base};
   MigrateSetting sized = setting;
   sized.bytes = fit(point.row, smaller, kRegion);

@@ -11,6 +11,8 @@
 //
 // All threads run on one node; each array may be on any. By default the arrays are on the nearest
 // node of each kind; a session that asks for the node of an array lists every combination of nodes.
+// Besides, the CPUs of a socket and of the machine work together (teams.h), each on its parts of
+// arrays in memory near it, far from it, or dealt over all nodes of a kind.
 #include <fmt/core.h>
 
 #include <algorithm>
@@ -22,6 +24,7 @@
 #include "headrace/clock.h"
 #include "headrace/measure.h"
 #include "measure/experiments/experiments.h"
+#include "measure/experiments/teams.h"
 #include "measure/instruments/worker_pool.h"
 
 namespace headrace::experiment_stream {
@@ -38,7 +41,12 @@ constexpr Parameter kParameters[] = {
     {"b", ParameterKind::node},
     {"c", ParameterKind::node},
     {"threads", ParameterKind::any, false},
+    kOn,
+    kPlaced,
+    kOrder,
 };
+// What rows of a node's CPUs have.
+constexpr auto kOfNodes = std::span(kParameters).first<6>();
 
 constexpr Bytes kLeastArray = 32_MiB;
 constexpr double kScalar = 3;
@@ -47,6 +55,15 @@ StreamArrays stream_part(const StreamArrays& all, std::size_t index, std::size_t
   const std::size_t each = all.a.size() / parts;
   const auto cut = [&](std::span<double> array) { return array.subspan(index * each, each); };
   return {cut(all.a), cut(all.b), cut(all.c)};
+}
+
+// What each thread works on.
+using StreamParts = std::vector<StreamArrays>;
+
+StreamParts stream_parts(const StreamArrays& all, std::size_t parts) {
+  StreamParts found;
+  for (std::size_t i = 0; i < parts; ++i) found.push_back(stream_part(all, i, parts));
+  return found;
 }
 
 struct StreamKernel {
@@ -100,9 +117,8 @@ const std::array kKernels = {
     StreamKernel{"triad", 24, 32, stream_triad, &StreamArrays::a, 1, 2 + kScalar * 4},
 };
 
-Status check_stream(const StreamKernel& kernel, const StreamArrays& arrays, std::size_t threads) {
-  for (std::size_t i = 0; i < threads; ++i) {
-    const StreamArrays part = stream_part(arrays, i, threads);
+Status check_stream(const StreamKernel& kernel, const StreamParts& parts) {
+  for (const StreamArrays& part : parts) {
     for (const double value : part.*kernel.written) {
       if (value == kernel.expected) continue;
       return fail(ErrorCode::io, "{} left {} where {} must be; test the memory of this machine",
@@ -112,18 +128,26 @@ Status check_stream(const StreamKernel& kernel, const StreamArrays& arrays, std:
   return {};
 }
 
-Result<StreamRun> run_kernel(const StreamKernel& kernel, const StreamArrays& arrays,
+Status fill_parts(const StreamParts& parts, const CpuSet& cpus) {
+  return instruments::run_pinned(cpus, [&](std::size_t i) {
+    std::ranges::fill(parts[i].a, 1);
+    std::ranges::fill(parts[i].b, 2);
+    std::ranges::fill(parts[i].c, 4);
+  });
+}
+
+Result<StreamRun> run_kernel(const StreamKernel& kernel, const StreamParts& parts,
                              const CpuSet& cpus) {
   std::vector<Nanoseconds> begin(cpus.size());
   std::vector<Nanoseconds> end(cpus.size());
   HEADRACE_TRY(const double share, run_together(cpus, [&](std::size_t i) {
-                 const StreamArrays mine = stream_part(arrays, i, cpus.size());
                  begin[i] = system_clock().now();
-                 kernel.run(mine);
+                 kernel.run(parts[i]);
                  end[i] = system_clock().now();
                }));
-  HEADRACE_TRY_STATUS(check_stream(kernel, arrays, cpus.size()));
-  const std::uint64_t elements = arrays.a.size() / cpus.size() * cpus.size();
+  HEADRACE_TRY_STATUS(check_stream(kernel, parts));
+  std::uint64_t elements = 0;
+  for (const StreamArrays& part : parts) elements += part.a.size();
   // Timed as STREAM does: from the first thread's start to the last one's end.
   return StreamRun{.bytes = Bytes{elements * static_cast<std::uint64_t>(kernel.bytes)},
                    .time = std::ranges::max(end) - std::ranges::min(begin),
@@ -132,12 +156,12 @@ Result<StreamRun> run_kernel(const StreamKernel& kernel, const StreamArrays& arr
 
 class Stream final : public Probe {
  public:
-  Stream(const StreamKernel& kernel, CpuSet cpus, StreamArrays arrays)
-      : kernel_(kernel), cpus_(std::move(cpus)), arrays_(arrays) {}
+  Stream(const StreamKernel& kernel, CpuSet cpus, StreamParts parts)
+      : kernel_(kernel), cpus_(std::move(cpus)), parts_(std::move(parts)) {}
 
   Result<Sample> sample() override {
     HEADRACE_TRY_STATUS(fill());
-    HEADRACE_TRY(const StreamRun run, run_kernel(kernel_, arrays_, cpus_));
+    HEADRACE_TRY(const StreamRun run, run_kernel(kernel_, parts_, cpus_));
     const double rate = static_cast<double>(run.bytes.value) / seconds(run.time);
     return Sample{.value = rate,
                   .details = {{"bus", rate / kernel_.bytes * kernel_.bus}},
@@ -148,15 +172,15 @@ class Stream final : public Probe {
   // Before the first repetition all arrays, which other kernels may have written, then what this
   // one wrote.
   Status fill() {
-    if (!std::exchange(filled_, true)) return stream_fill(arrays_, cpus_);
+    if (!std::exchange(filled_, true)) return fill_parts(parts_, cpus_);
     return run_pinned(cpus_, [&](std::size_t i) {
-      std::ranges::fill(stream_part(arrays_, i, cpus_.size()).*kernel_.written, kernel_.before);
+      std::ranges::fill(parts_[i].*kernel_.written, kernel_.before);
     });
   }
 
   const StreamKernel& kernel_;
   const CpuSet cpus_;
-  const StreamArrays arrays_;
+  const StreamParts parts_;
   bool filled_ = false;
 };
 
@@ -173,7 +197,7 @@ struct StreamNodes {
 };
 
 Row stream_row(const StreamKernel& kernel, const StreamNodes& nodes, const CpuSet& cpus) {
-  return make_row(kName, kParameters,
+  return make_row(kName, kOfNodes,
                   {id_of(nodes.threads), std::string(kernel.name), id_of(nodes.a), id_of(nodes.b),
                    id_of(nodes.c), std::uint64_t{cpus.size()}},
                   "B/s");
@@ -194,6 +218,7 @@ Point stream_point(const Machine& machine, const StreamKernel& kernel, const Str
   point.rank = rank;
   point.memory = {nodes.a->id, PageSize::transparent};
   point.row = stream_row(kernel, nodes, cpus);
+  point.row.cpus = to_string(cpus);
   const Bytes wanted = past_caches(point.row, machine, cpus, kCachesPassed, kLeastArray);
   // Arrays of equal length: what the smallest of the nodes allows.
   Bytes bytes = wanted;
@@ -211,9 +236,96 @@ Point stream_point(const Machine& machine, const StreamKernel& kernel, const Str
     HEADRACE_TRY(const auto a, on(nodes.a, 0));
     HEADRACE_TRY(const auto b, on(nodes.b, 1));
     HEADRACE_TRY(const auto c, on(nodes.c, 2));
-    return std::make_unique<Stream>(kernel, cpus, StreamArrays{doubles(a), doubles(b), doubles(c)});
+    const StreamArrays arrays{doubles(a), doubles(b), doubles(c)};
+    return std::make_unique<Stream>(kernel, cpus, stream_parts(arrays, cpus.size()));
   };
   return point;
+}
+
+// Where the arrays of a team are.
+struct TeamArrays {
+  TeamNodes a;
+  TeamNodes b;
+  TeamNodes c;
+};
+
+Result<StreamParts> prepare_parts(BufferPool& buffers, const TeamArrays& arrays, std::size_t cpus,
+                                  Bytes bytes) {
+  HEADRACE_TRY(const auto a, team_parts(buffers, arrays.a, cpus, 0, bytes));
+  HEADRACE_TRY(const auto b, team_parts(buffers, arrays.b, cpus, 1, bytes));
+  HEADRACE_TRY(const auto c, team_parts(buffers, arrays.c, cpus, 2, bytes));
+  StreamParts parts;
+  for (std::size_t i = 0; i < cpus; ++i) {
+    parts.push_back({doubles(a[i]), doubles(b[i]), doubles(c[i])});
+  }
+  return parts;
+}
+
+Point team_point(const Machine& machine, const StreamKernel& kernel, const MeasuredTeam& measured,
+                 const TeamArrays& arrays, unsigned rank) {
+  const std::size_t threads = measured.team.cpus.size();
+  Point point;
+  point.rank = rank;
+  point.memory = {arrays.a.all.front(), PageSize::transparent};
+  point.row = team_row(
+      make_row(kName, kOfNodes,
+               {list_of(measured.team.nodes()), std::string(kernel.name), list_of(arrays.a.all),
+                list_of(arrays.b.all), list_of(arrays.c.all), std::uint64_t{threads}},
+               "B/s"),
+      measured, arrays.a.how);
+  Bytes bytes = past_caches(point.row, machine, measured.team.sorted(), kCachesPassed, kLeastArray);
+  for (const TeamNodes* nodes : {&arrays.a, &arrays.b, &arrays.c}) {
+    bytes = fit_team(point.row, machine, *nodes, threads, bytes);
+  }
+  point.cost = stream_cost(bytes, threads);
+  point.setup = {.name = fmt::format("stream {} {} {} by {}", list_of(arrays.a.all),
+                                     list_of(arrays.b.all), list_of(arrays.c.all), point.row.cpus),
+                 .cost = touching(bytes * 3, threads)};
+  point.prepare = [&kernel, arrays, cpus = measured.team.cpus, bytes = bytes / threads](
+                      BufferPool& buffers, Random&) -> Result<std::unique_ptr<Probe>> {
+    HEADRACE_TRY(auto parts, prepare_parts(buffers, arrays, cpus.size(), bytes));
+    return std::make_unique<Stream>(kernel, cpus, std::move(parts));
+  };
+  return point;
+}
+
+// All arrays in one kind first, of the machine before sockets; then mixed ones.
+unsigned rank_of_team(const MeasuredTeam& measured, TeamMemory how, bool mixed) {
+  if (!measured.whole) return 4;
+  if (how != TeamMemory::near) return 3;
+  if (mixed) return 3;
+  return measured.part == TeamPart::machine ? 1 : 2;
+}
+
+void list_team(const Scope& scope, const MeasuredTeam& measured, TeamMemory how,
+               std::vector<Point>& points) {
+  std::vector<TeamNodes> choices;
+  for (const NodeKind kind : kinds_of_memory(scope.machine)) {
+    if (auto nodes = team_nodes(scope.machine, measured.team, kind, how)) {
+      choices.push_back(*std::move(nodes));
+    }
+  }
+  for (const TeamNodes& a : choices) {
+    for (const TeamNodes& b : choices) {
+      for (const TeamNodes& c : choices) {
+        const bool mixed = a.all != b.all || b.all != c.all;
+        if (mixed && (!measured.whole || how != TeamMemory::near)) continue;
+        for (const StreamKernel& kernel : kKernels) {
+          points.push_back(team_point(scope.machine, kernel, measured, {a, b, c},
+                                      rank_of_team(measured, how, mixed)));
+        }
+      }
+    }
+  }
+}
+
+void list_teams(const Scope& scope, std::vector<Point>& points) {
+  for (const MeasuredTeam& measured : measured_teams(scope)) {
+    if (measured.part == TeamPart::cluster) continue;
+    for (const TeamMemory how : {TeamMemory::near, TeamMemory::interleave, TeamMemory::far}) {
+      if (how == TeamMemory::near || measured.whole) list_team(scope, measured, how, points);
+    }
+  }
 }
 
 std::vector<Point> list_points(const Scope& scope) {
@@ -237,12 +349,13 @@ std::vector<Point> list_points(const Scope& scope) {
       }
     }
   }
+  list_teams(scope, points);
   return points;
 }
 
 }  // namespace
 
-const Experiment kExperiment{kName,       "STREAM's four kernels, each array on a node of its own",
+const Experiment kExperiment{kName,       "STREAM's four kernels, each array where it is asked for",
                              kParameters, {},
                              list_points, 2,
                              true};
@@ -266,12 +379,7 @@ Status stream_fill(const StreamArrays& arrays, const CpuSet& cpus) {
                 "CPU for each thread",
                 arrays.a.size(), arrays.b.size(), arrays.c.size(), cpus.size());
   }
-  return instruments::run_pinned(cpus, [&](std::size_t i) {
-    const StreamArrays mine = experiment_stream::stream_part(arrays, i, cpus.size());
-    std::ranges::fill(mine.a, 1);
-    std::ranges::fill(mine.b, 2);
-    std::ranges::fill(mine.c, 4);
-  });
+  return experiment_stream::fill_parts(experiment_stream::stream_parts(arrays, cpus.size()), cpus);
 }
 
 Result<StreamRun> stream_run(std::string_view name, const StreamArrays& arrays,
@@ -282,7 +390,8 @@ Result<StreamRun> stream_run(std::string_view name, const StreamArrays& arrays,
     return fail(ErrorCode::invalid, "no kernel '{}'; there are copy, scale, add, triad", name);
   }
   if (cpus.empty()) return fail(ErrorCode::invalid, "no CPU to run on; give one for each thread");
-  return experiment_stream::run_kernel(*kernel, arrays, cpus);
+  return experiment_stream::run_kernel(*kernel,
+                                       experiment_stream::stream_parts(arrays, cpus.size()), cpus);
 }
 
 }  // namespace headrace

@@ -34,7 +34,9 @@ Result<std::span<std::byte>> BufferPool::get(const MemoryKey& key, std::size_t i
   PooledBuffer& found = all_[{key, index}];
   if (found.buffer == nullptr || found.buffer->size() < bytes) {
     found = {};
-    Placement placement = Placement::on(key.node);
+    std::vector<NodeId> nodes{key.node};
+    nodes.insert(nodes.end(), key.others.begin(), key.others.end());
+    Placement placement = Placement::interleave(nodes);
     placement.pages = key.pages;
     placement.reason = "an experiment";
     auto made = allocate_for_cpus(machine_, bytes, placement);
@@ -55,7 +57,7 @@ Status BufferPool::check_residency() const {
       const std::uint64_t at = (all.size() - run) / kRuns * i / 4096 * 4096;
       HEADRACE_TRY(const Residency residency, where(all.subspan(at, run)));
       for (const auto& [node, pages] : residency.pages) {
-        if (node == key.first.node) continue;
+        if (node == key.first.node || std::ranges::count(key.first.others, node) > 0) continue;
         return fail(ErrorCode::io,
                     "memory of node {} has pages on node {}; is numa_balancing on, or the node "
                     "full or going offline?",

@@ -20,6 +20,8 @@ namespace headrace::instruments {
 struct MemoryKey {
   NodeId node{0};
   PageSize pages = PageSize::transparent;
+  // More nodes: pages in turn over all of them.
+  std::vector<NodeId> others = {};
   friend auto operator<=>(const MemoryKey&, const MemoryKey&) = default;
 };
 

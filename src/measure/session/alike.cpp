@@ -29,6 +29,7 @@ class Likeness {
     std::string text;
     for (const Parameter& parameter : parameters) {
       const ParameterValue* value = row.parameter(parameter.name);
+      if (value == nullptr && !parameter.required) continue;
       if (value == nullptr) return "";
       const Node* node = parameter.kind == ParameterKind::node ? find(*value) : nullptr;
       if (node != nullptr) {

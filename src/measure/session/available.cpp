@@ -6,6 +6,15 @@
 #include <bit>
 
 namespace headrace::session {
+namespace {
+
+// One node by its number, several as "8-15"; none where it is neither.
+std::vector<unsigned> nodes_of(const Row& row, std::string_view parameter) {
+  if (const auto* id = row.number(parameter)) return {static_cast<unsigned>(*id)};
+  return parse_cpu_list(row.word(parameter)).value_or(std::vector<unsigned>{});
+}
+
+}  // namespace
 
 Machine within_free_memory(Machine machine, const HostMemory& host) {
   if (host.unread) return machine;
@@ -21,14 +30,14 @@ Machine within_free_memory(Machine machine, const HostMemory& host) {
 void refuse_forbidden(std::vector<Point>& points, const HostMemory& host) {
   for (Point& point : points) {
     for (const char* name : {"memory_node", "traffic_memory_node", "from", "to", "a", "b", "c"}) {
-      const std::uint64_t* const id = point.row.number(name);
-      if (id == nullptr || !point.row.reason.empty()) continue;
-      const NodeMemory* node = host.find(NodeId{static_cast<std::uint32_t>(*id)});
-      if (node == nullptr || node->allowed) continue;
-      point.row.reason =
-          fmt::format("the cpuset of this process forbids memory of node {}; it may use {}", *id,
-                      host.allowed_list);
-      point.row.add_flag("absent");
+      for (const unsigned id : nodes_of(point.row, name)) {
+        const NodeMemory* node = host.find(NodeId{id});
+        if (!point.row.reason.empty() || node == nullptr || node->allowed) continue;
+        point.row.reason =
+            fmt::format("the cpuset of this process forbids memory of node {}; it may use {}", id,
+                        host.allowed_list);
+        point.row.add_flag("absent");
+      }
     }
   }
 }

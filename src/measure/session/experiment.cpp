@@ -75,6 +75,11 @@ bool Scope::wants(const Row& row, std::span<const Parameter> parameters) const {
   });
 }
 
+std::string list_of_cpus(std::vector<unsigned> cpus) {
+  std::ranges::sort(cpus);
+  return to_string(cpus);
+}
+
 double fairness(const std::vector<double>& rates) {
   double sum = 0;
   double squares = 0;

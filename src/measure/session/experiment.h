@@ -124,6 +124,9 @@ struct Experiment {
 // one has all.
 double fairness(const std::vector<double>& rates);
 
+// Row::cpus of these.
+std::string list_of_cpus(std::vector<unsigned> cpus);
+
 // A node as a parameter.
 inline ParameterValue id_of(const Node* node) { return std::uint64_t{raw(node->id)}; }
 // Whether the node's memory has no nearer CPUs than those of `cpu_node`.

@@ -69,6 +69,27 @@ def test_formats(
     golden(f"export/{form}.txt", result.stdout)
 
 
+def test_the_peak_is_of_a_whole_machine_or_socket() -> None:
+    """What the CPUs of one of several nodes reach is not called a peak."""
+    document = documents.profile()
+    assert "Peak" not in texts.as_mlc(headrace.Profile.from_json(json.dumps(document)))
+    first = next(row for row in document["rows"] if row["experiment"] == "bandwidth")
+    for part, threads, factor in (("socket", 2, 2), ("machine", 4, 4)):
+        row = json.loads(json.dumps(first))
+        row["parameters"] |= {
+            "cpu_node": "0-1", "memory_node": "0-1", "mix": "read", "threads": threads,
+            "on": part, "placed": "near",
+        }  # fmt: skip
+        row["details"]["bus"] = first["median"] * factor
+        far = json.loads(json.dumps(row))
+        far["parameters"]["placed"], far["details"]["bus"] = "far", 1e15
+        document["rows"] += [row, far]
+        told = texts.as_mlc(headrace.Profile.from_json(json.dumps(document)))
+        section = told.partition("Measuring Peak Injection")[2].partition("\n\n")[0]
+        assert f"all cores of the {part}, memory of nodes 0-1" in section
+        assert f"ALL Reads        :\t{first['median'] * factor / 1e6:.1f}" in section
+
+
 def test_each_bound_says_what_it_is(run: Run, tmp_path: Path) -> None:
     """Fewer than six samples, or launches, have a range; nothing calls it an interval of 95 %."""
     document = documents.profile()

@@ -1,0 +1,199 @@
+#include "measure/experiments/teams.h"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <map>
+#include <set>
+
+#include "core/fail.h"
+#include "measure/instruments/worker_pool.h"
+
+namespace headrace::session {
+namespace {
+
+constexpr std::size_t kFewest = 2;  // threads of a part that a row of its own shows
+
+// What makes a team like another: how many CPUs on how many nodes of each kind.
+std::string shape_of(const Machine& machine, const Team& team) {
+  std::map<NodeId, std::size_t> cpus;
+  for (const NodeId home : team.homes) ++cpus[home];
+  std::string shape;
+  for (const auto& [id, count] : cpus) {
+    shape += fmt::format("{} {};", to_string(machine.find(id)->kind), count);
+  }
+  return shape;
+}
+
+class Listing {
+ public:
+  explicit Listing(const Scope& scope)
+      : scope_(scope), machine_(scope.machine), allowed_(usable_cpus()) {}
+
+  // Each part of this size once, of alike ones the first.
+  void add(TeamPart part) {
+    std::map<std::string, std::size_t> alike;  // where the first of the shape is
+    CpuSet left = allowed_;
+    while (!left.empty()) {
+      const auto all =
+          choose_team(machine_, allowed_, {.part = part, .cpu = left.front(), .siblings = true});
+      if (!all) {  // on no node of the machine
+        left.erase(left.begin());
+        continue;
+      }
+      std::erase_if(left, [&](unsigned cpu) { return std::ranges::count(all->cpus, cpu) > 0; });
+      if (seen_.contains(all->sorted())) continue;
+      const auto first = alike.find(shape_of(machine_, *all));
+      if (first != alike.end() && !scope_.asks("cpu_node")) {
+        found_[first->second].stands_for.push_back("cpu_node=" + list_of(all->nodes()));
+        continue;
+      }
+      alike.emplace(shape_of(machine_, *all), found_.size());
+      seen_.insert(all->sorted());
+      add_team(part, *all);
+    }
+  }
+
+  std::vector<MeasuredTeam> take() { return std::move(found_); }
+
+  // A node's CPUs have rows of their own.
+  void pass_over_nodes() {
+    for (const Node* node : nodes_with_cpus(machine_)) seen_.insert(usable_cpus(node));
+  }
+
+ private:
+  void add_team(TeamPart part, const Team& all) {
+    const unsigned cpu = all.cpus.front();
+    const auto cores = choose_team(machine_, allowed_, {.part = part, .cpu = cpu});
+    if (!cores || cores->cpus.size() < kFewest) return;
+    found_.push_back({.team = *cores, .part = part, .whole = true});
+    if (all.cpus.size() > cores->cpus.size()) found_.push_back({.team = all, .part = part});
+    if (part == TeamPart::cluster || (scope_.budget && !scope_.asks("order"))) return;
+    for (const std::size_t count : thread_counts(cores->cpus.size())) {
+      if (count < kFewest || count == cores->cpus.size()) continue;
+      for (const TeamOrder order : {TeamOrder::close, TeamOrder::spread}) {
+        auto some = choose_team(machine_, allowed_,
+                                {.part = part, .cpu = cpu, .order = order, .count = count});
+        if (some) found_.push_back({.team = *std::move(some), .part = part, .order = order});
+      }
+    }
+  }
+
+  const Scope& scope_;
+  const Machine& machine_;
+  const CpuSet allowed_;
+  std::set<CpuSet> seen_;
+  std::vector<MeasuredTeam> found_;
+};
+
+}  // namespace
+
+std::vector<MeasuredTeam> measured_teams(const Scope& scope) {
+  Listing listing(scope);
+  listing.pass_over_nodes();
+  // The largest first: where a machine has one socket it is the machine.
+  for (const TeamPart part : {TeamPart::machine, TeamPart::socket, TeamPart::cluster}) {
+    listing.add(part);
+  }
+  return listing.take();
+}
+
+std::optional<TeamNodes> team_nodes(const Machine& machine, const Team& team, NodeKind kind,
+                                    TeamMemory how) {
+  auto chosen = memory_of(machine, team, kind, how);
+  if (!chosen) return std::nullopt;
+  TeamNodes nodes{.how = how, .of_cpu = {}, .all = *chosen};
+  std::ranges::sort(nodes.all);
+  nodes.all.erase(std::ranges::unique(nodes.all).begin(), nodes.all.end());
+  const bool unknown =
+      std::ranges::any_of(nodes.all, [&](NodeId id) { return !machine.find(id)->capacity; });
+  if (unknown || (how == TeamMemory::interleave && nodes.all.size() < 2)) return std::nullopt;
+  if (how != TeamMemory::interleave) nodes.of_cpu = *std::move(chosen);
+  return nodes;
+}
+
+std::vector<NodeKind> kinds_of_memory(const Machine& machine) {
+  std::vector<NodeKind> kinds;
+  for (const NodeKind kind : {NodeKind::dram, NodeKind::hbm, NodeKind::cxl, NodeKind::gpu}) {
+    const bool there = std::ranges::any_of(memory_nodes(machine),
+                                           [&](const Node* node) { return node->kind == kind; });
+    if (there) kinds.push_back(kind);
+  }
+  return kinds;
+}
+
+std::string list_of(const std::vector<NodeId>& nodes) {
+  CpuSet numbers;
+  for (const NodeId id : nodes) numbers.push_back(raw(id));
+  std::ranges::sort(numbers);
+  return to_string(numbers);
+}
+
+Row team_row(Row row, const MeasuredTeam& measured, TeamMemory how) {
+  row.parameters.emplace_back(kOn.name, std::string(to_string(measured.part)));
+  row.parameters.emplace_back(kPlaced.name, std::string(to_string(how)));
+  if (measured.order) {
+    row.parameters.emplace_back(kOrder.name, std::string(to_string(*measured.order)));
+  }
+  row.cpus = to_string(measured.team.sorted());
+  row.stands_for = measured.stands_for;
+  return row;
+}
+
+std::vector<unsigned> spread_order(const Machine& machine, const Node& node) {
+  const CpuSet cpus = usable_cpus(&node);
+  auto team = choose_team(
+      machine, cpus,
+      {.part = TeamPart::node, .cpu = cpus.front(), .order = TeamOrder::spread, .siblings = true});
+  return team ? std::move(team->cpus) : cpus;
+}
+
+CpuSet first_of(const std::vector<unsigned>& order, std::size_t count) {
+  CpuSet cpus(order.begin(), order.begin() + static_cast<std::ptrdiff_t>(count));
+  std::ranges::sort(cpus);
+  return cpus;
+}
+
+Bytes fit_team(Row& row, const Machine& machine, const TeamNodes& nodes, std::size_t threads,
+               Bytes wanted) {
+  Bytes most = wanted;
+  for (const NodeId id : nodes.all) {
+    const auto users = nodes.how == TeamMemory::interleave
+                           ? (threads + nodes.all.size() - 1) / nodes.all.size()
+                           : static_cast<std::size_t>(std::ranges::count(nodes.of_cpu, id));
+    const Bytes share = wanted * users / threads;
+    const Bytes space = fitting(*machine.find(id), share);
+    if (space < share) most = std::min(most, space * threads / users);
+  }
+  if (most < wanted) row.add_flag("shrunk");
+  return most;
+}
+
+Result<std::vector<std::span<std::byte>>> team_parts(BufferPool& buffers, const TeamNodes& nodes,
+                                                     std::size_t cpus, std::size_t index,
+                                                     Bytes bytes) {
+  std::vector<std::span<std::byte>> parts;
+  const std::size_t each = bytes.value / 4096 * 4096;
+  if (each == 0) {
+    return fail(ErrorCode::exhausted, "memory is too small for {} threads", cpus);
+  }
+  if (nodes.how == TeamMemory::interleave) {
+    const MemoryKey key{
+        nodes.all.front(), PageSize::transparent, {nodes.all.begin() + 1, nodes.all.end()}};
+    HEADRACE_TRY(const auto memory, buffers.get(key, index, Bytes{each * cpus}));
+    for (std::size_t i = 0; i < cpus; ++i) parts.push_back(memory.subspan(i * each, each));
+    return parts;
+  }
+  std::map<NodeId, std::span<std::byte>> left;  // of each node's buffer
+  for (const NodeId id : nodes.all) {
+    const auto users = static_cast<std::uint64_t>(std::ranges::count(nodes.of_cpu, id));
+    HEADRACE_TRY(left[id], buffers.get({id, PageSize::transparent}, index, Bytes{each * users}));
+  }
+  for (const NodeId id : nodes.of_cpu) {
+    parts.push_back(left[id].first(each));
+    left[id] = left[id].subspan(each);
+  }
+  return parts;
+}
+
+}  // namespace headrace::session

@@ -1,0 +1,182 @@
+#include "measure/experiments/teams.h"
+
+#include <gtest/gtest.h>
+
+#include <map>
+#include <numeric>
+#include <set>
+
+#include "headrace/measure.h"
+#include "measure/experiments/experiments.h"
+#include "measure/instruments/worker_pool.h"
+
+namespace headrace::session {
+namespace {
+
+CpuSet cpus_of(const Machine& machine) {
+  CpuSet cpus;
+  for (const Node& node : machine.nodes) {
+    cpus.insert(cpus.end(), node.cpus.begin(), node.cpus.end());
+  }
+  std::ranges::sort(cpus);
+  return cpus;
+}
+
+// "machine 96", "socket 48 spread": the part, how many CPUs, and in which order.
+std::map<std::string, std::size_t> teams_of(const Machine& machine, bool budget,
+                                            const ParameterChoices& only = {}) {
+  const AsIfUsable all(cpus_of(machine));
+  std::map<std::string, std::size_t> found;
+  for (const MeasuredTeam& each :
+       measured_teams({.machine = machine, .only = only, .here = false, .budget = budget})) {
+    std::string name(to_string(each.part));
+    name += " " + std::to_string(each.team.cpus.size());
+    if (each.order) name += " " + std::string(to_string(*each.order));
+    found[name] += 1 + each.stands_for.size();
+  }
+  return found;
+}
+
+TEST(TeamsTest, OfSixteenNodesTheMachineAndASocketForBoth) {
+  const Machine machine = Machine::load("xeon-max").value();
+  using Found = std::map<std::string, std::size_t>;
+  EXPECT_EQ(teams_of(machine, true), (Found{{"machine 96", 1}, {"socket 48", 2}}));
+  const ParameterChoices second{{"cpu_node", std::string("4-7")}};
+  EXPECT_EQ(teams_of(machine, true, second), (Found{{"machine 96", 1}, {"socket 48", 2}}));
+  const Found parts = teams_of(machine, false);
+  EXPECT_EQ(parts.at("machine 8 spread"), 1U);
+  EXPECT_EQ(parts.at("socket 2 close"), 1U);
+}
+
+// Two sockets of 12 nodes, 16 CPUs and a cache each: a cache is a node there.
+TEST(TeamsTest, Of384Cpus) {
+  Machine machine;
+  for (std::uint32_t node = 0; node < 24; ++node) {
+    CpuSet cpus(16);
+    std::iota(cpus.begin(), cpus.end(), node * 16);
+    machine.caches.push_back({3, 32_MiB, cpus});
+    machine.nodes.push_back({.id = NodeId{node},
+                             .kind = NodeKind::dram,
+                             .reason = "test",
+                             .capacity = 64_GiB,
+                             .cpus = std::move(cpus),
+                             .socket = node / 12});
+  }
+  EXPECT_EQ(teams_of(machine, true),
+            (std::map<std::string, std::size_t>{{"machine 384", 1}, {"socket 192", 2}}));
+  EXPECT_EQ(teams_of(machine, false).at("machine 8 spread"), 1U);
+}
+
+// A node of four CPUs behind two caches: what this host really has is one node.
+Machine two_caches() {
+  Machine machine = Machine::discover().value();
+  machine.nodes.resize(1);
+  machine.nodes.front().cpus = {0, 1, 2, 3};
+  machine.caches = {{3, 1_MiB, {0, 1}}, {3, 1_MiB, {2, 3}}};
+  return machine;
+}
+
+TEST(TeamsTest, ACacheOfANodeIsMeasuredOnceForAllLikeIt) {
+  const Machine machine = two_caches();
+  EXPECT_EQ(teams_of(machine, true), (std::map<std::string, std::size_t>{{"cluster 2", 2}}));
+  Machine one = machine;
+  one.caches.clear();
+  EXPECT_TRUE(teams_of(one, true).empty()) << "the node's own rows are these";
+}
+
+std::vector<Point> listed(const Experiment& experiment, const Machine& machine) {
+  const AsIfUsable all(cpus_of(machine));
+  return experiment.points({.machine = machine});
+}
+
+TEST(TeamsTest, ThreadsOfANodeAreSpreadOverItsCaches) {
+  const Machine machine = two_caches();
+  std::set<std::string> pairs;
+  for (const Point& point : listed(experiment_bandwidth::kExperiment, machine)) {
+    if (point.row.parameter("on") == nullptr && *point.row.number("threads") == 2) {
+      pairs.insert(point.row.cpus);
+    }
+    EXPECT_FALSE(point.row.cpus.empty()) << point.row.key();
+  }
+  EXPECT_EQ(pairs, (std::set<std::string>{"0,2"}));
+}
+
+TEST(TeamsTest, ATeamWalksOverMemoryOfItsOwn) {
+  const Machine machine = two_caches();
+  BufferPool buffers(machine);
+  Random random(1);
+  std::size_t measured = 0;
+  for (const Point& point : listed(experiment_bandwidth::kExperiment, machine)) {
+    if (point.row.word("on") != "cluster" || point.row.word("mix") != "read") continue;
+    EXPECT_EQ(point.row.key(),
+              "bandwidth cpu_node=0 memory_node=0 mix=read threads=2 on=cluster placed=near");
+    EXPECT_EQ(point.row.cpus, "0-1");
+    const auto probe = point.prepare(buffers, random);
+    ASSERT_TRUE(probe) << probe.error().message;
+    const auto sample = (*probe)->sample();
+    ASSERT_TRUE(sample) << sample.error().message;
+    EXPECT_GT(sample->value, 0);
+    ++measured;
+  }
+  EXPECT_EQ(measured, 1U);
+}
+
+// What of one machine each experiment lists: "hbm near machine 96".
+std::set<std::string> rows_of(const Experiment& experiment, const std::string& memory,
+                              const std::string& word, std::string_view is) {
+  const Machine machine = Machine::load("xeon-max").value();
+  const AsIfUsable all(cpus_of(machine));
+  std::set<std::string> found;
+  for (const Point& point : experiment.points({.machine = machine, .here = false})) {
+    const Row& row = point.row;
+    if (row.word(word) != is || row.parameter("on") == nullptr) continue;
+    found.insert(std::string(row.word(memory)) + " " + std::string(row.word("placed")) + " " +
+                 std::string(row.word("on")));
+    EXPECT_EQ(parse_cpu_list(row.cpus)->size(), *row.number("threads")) << row.key();
+  }
+  return found;
+}
+
+TEST(TeamsTest, EachKindNearInterleavedAndFar) {
+  const std::set<std::string> expected{
+      "0-7 near machine",  "0-7 interleave machine", "0-7 far machine",
+      "8-15 near machine", "8-15 far machine",       "8-15 interleave machine",
+      "0-3 near socket",   "0-7 interleave socket",  "4-7 far socket",
+      "8-11 near socket",  "8-15 interleave socket", "12-15 far socket"};
+  EXPECT_EQ(rows_of(experiment_bandwidth::kExperiment, "memory_node", "mix", "read"), expected);
+  EXPECT_EQ(rows_of(experiment_stream::kExperiment, "a", "kernel", "triad"), expected);
+}
+
+// The parts of each node's threads lie in its own buffer, none over another.
+TEST(TeamsTest, PartsAreApart) {
+  const Machine machine = two_caches();
+  const NodeId home = machine.nodes.front().id;
+  BufferPool buffers(machine);
+  const auto parts =
+      team_parts(buffers, {TeamMemory::near, {home, home, home}, {home}}, 3, 0, 9_KiB);
+  ASSERT_TRUE(parts) << parts.error().message;
+  ASSERT_EQ(parts->size(), 3U);
+  for (std::size_t i = 0; i < 3; ++i) {
+    EXPECT_EQ((*parts)[i].size(), 8192U);
+    if (i > 0) {
+      EXPECT_GE((*parts)[i].data(), (*parts)[i - 1].data() + 8192);
+    }
+  }
+  EXPECT_EQ(team_parts(buffers, {TeamMemory::near, {home}, {home}}, 1, 0, 9_B).error().code,
+            ErrorCode::exhausted);
+}
+
+TEST(TeamsTest, PartsThatANodeHasNoRoomForShrinkForAll) {
+  Machine machine = two_caches();
+  machine.nodes.front().capacity = 64_MiB;  // a sixteenth of it is 4 MiB
+  const NodeId home = machine.nodes.front().id;
+  Row row;
+  const TeamNodes nodes{TeamMemory::near, {home, home}, {home}};
+  EXPECT_EQ(fit_team(row, machine, nodes, 2, 2_MiB), 2_MiB);
+  EXPECT_FALSE(row.has_flag("shrunk"));
+  EXPECT_EQ(fit_team(row, machine, nodes, 2, 1_GiB), 4_MiB);
+  EXPECT_TRUE(row.has_flag("shrunk"));
+}
+
+}  // namespace
+}  // namespace headrace::session
