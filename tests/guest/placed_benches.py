@@ -15,7 +15,7 @@ from forked import HEADRACE, MPIRUN, headrace
 import headrace as headrace_package
 from headrace._bench.threads import buffer
 
-#: Of one thread: a huge page, so that none is shared.
+#: Each thread has a huge page, so that none is shared.
 PART = 2 << 20
 
 
