@@ -9,8 +9,8 @@
 #include <string_view>
 #include <vector>
 
-#include "place/place.h"
 #include "measure/session/experiment.h"
+#include "place/place.h"
 
 namespace headrace::session {
 
@@ -32,8 +32,8 @@ struct MeasuredTeam {
 };
 
 // Sockets, and caches within nodes: of alike ones the first, unless the session names CPUs
-// by their node; teams that a node's own rows already are not. In parts, in both orders, where
-// there is no budget or the session asks for an order.
+// by their node; teams that a node's own rows already are not. In parts, in both orders: the
+// machine where there is no budget, all where the session asks for an order.
 std::vector<MeasuredTeam> measured_teams(const Scope& scope);
 
 // What a team's CPUs use of one kind of memory.

@@ -45,7 +45,9 @@ TEST(TeamsTest, OfSixteenNodesTheMachineAndASocketForBoth) {
   EXPECT_EQ(teams_of(machine, true, second), (Found{{"machine 96", 1}, {"socket 48", 2}}));
   const Found parts = teams_of(machine, false);
   EXPECT_EQ(parts.at("machine 8 spread"), 1U);
-  EXPECT_EQ(parts.at("socket 2 close"), 1U);
+  EXPECT_FALSE(parts.contains("socket 2 close"));
+  const Found asked = teams_of(machine, true, {{"order", std::string("close")}});
+  EXPECT_EQ(asked.at("socket 2 close"), 1U);
 }
 
 // Two sockets of 12 nodes, 16 CPUs and a cache each: a cache is a node there.
