@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -10,9 +11,12 @@ import typer
 import headrace
 from headrace._cli import output
 from headrace._cli.options import Json
-from headrace._cli.probes import STATES, Finding, Host, as_json, examine
+from headrace._doctor.audit import SETTING_STATES, audit
+from headrace._doctor.host import Finding, Host
+from headrace._doctor.probes import STATES, examine
 
 _MARKS = {"ready": "ready", "limited": "limited", "off": "OFF", "absent": "-"}
+_SETTING_MARKS = {"fine": "fine", "choice": "choice", "spoils": "SPOILS", "unknown": "-"}
 
 
 def command(
@@ -21,21 +25,33 @@ def command(
         Path, typer.Option("--data", metavar="DIRECTORY", help="Where the data to be moved lies.")
     ] = Path(),
 ) -> None:
-    """Show what is missing for full use, each with its remedy."""
+    """Show what is missing for full use and what spoils measurements, with remedies."""
     machine = headrace.Machine.discover()
-    findings = examine(Host(machine, data))
+    host = Host(machine, data)
+    features, settings = examine(host), audit(host)
     if json:
-        output.print_json(output.document("doctor", machine, features=as_json(findings)))
+        parts = {
+            name: [finding.asdict() for finding in findings]
+            for name, findings in (("features", features), ("settings", settings))
+        }
+        output.print_json(output.document("doctor", machine, **parts))
         return
-    rows = [(finding.feature, _MARKS[finding.state], finding.why) for finding in findings]
-    output.print_table(("feature", "state", "why"), rows, left=3)
+    _print("feature", features, _MARKS)
+    print(_summary(features, STATES))
+    print()
+    _print("setting for measuring", settings, _SETTING_MARKS)
+    print(_summary(settings, SETTING_STATES))
+
+
+def _print(heading: str, findings: Sequence[Finding], marks: Mapping[str, str]) -> None:
+    rows = [(finding.feature, marks[finding.state], finding.why) for finding in findings]
+    output.print_table((heading, "state", "why"), rows, left=3)
     print()
     for finding in findings:
         if finding.remedy is not None:
             print(f"{finding.feature}:\n    {finding.remedy}")
-    print(_summary(findings))
 
 
-def _summary(findings: list[Finding]) -> str:
-    counts = {state: sum(f.state == state for f in findings) for state in STATES}
+def _summary(findings: Sequence[Finding], states: Sequence[str]) -> str:
+    counts = {state: sum(f.state == state for f in findings) for state in states}
     return ", ".join(f"{count} {state}" for state, count in counts.items())

@@ -6,33 +6,44 @@ Only printed: changing devices takes root, and ends what others have in flight i
 from __future__ import annotations
 
 import json
+import os
 import re
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 import headrace
 from headrace._cli import exit_codes, output
+from headrace._doctor.setup_steps import DEVICES, Device, devices_in
 
 #: A device of the first generation: descriptors of all its queues together, and what it can be
 #: divided into (accel-config list of a Sapphire Rapids device).
 _QUEUE_ENTRIES, _MOST_ENGINES, _MOST_QUEUES = 128, 4, 8
 _MAX_TRANSFER, _MAX_BATCH = 1 << 31, 1024
+#: That of the thesis: a device on each node of a Xeon Max in SNC-4.
+_THESIS = "8n1d1e1w"
 _LAYOUT = re.compile(r"([1-9]\d?)n([1-9]\d?)d([1-9]\d?)e([1-9]\d?)w")
 
 
 @dataclass(frozen=True)
 class Layout:
+    """As many of each as the text says. `numbers` are those of the devices: those that this host
+    has, whose numbers have gaps; else 0, 1, 2 ...
+    """
+
     nodes: int
     devices: int  # of a node
     engines: int  # of a device
     queues: int  # of a device
     mode: str  # shared or dedicated
+    numbers: tuple[int, ...] = ()
 
     @classmethod
-    def parse(cls, text: str, mode: str) -> Layout:
+    def parse(cls, text: str, mode: str, present: Sequence[Device] = ()) -> Layout:
         """ "8n1d1e1w". InvalidError: nothing of the kind, or more than a device has."""
         match = _LAYOUT.fullmatch(text)
         if match is None:
@@ -49,11 +60,15 @@ class Layout:
                 f"a device has {_MOST_ENGINES} engines and {_MOST_QUEUES} work queues; ask for "
                 "fewer"
             )
-        return layout
+        return replace(layout, numbers=_chosen(layout, present)) if present else layout
 
     @property
-    def device_numbers(self) -> range:
-        return range(self.nodes * self.devices)
+    def text(self) -> str:
+        return f"{self.nodes}n{self.devices}d{self.engines}e{self.queues}w"
+
+    @property
+    def device_numbers(self) -> Sequence[int]:
+        return self.numbers or range(self.nodes * self.devices)
 
     def queue(self, device: int, index: int) -> dict[str, Any]:
         """A work queue in the words of accel-config's file. All share one group."""
@@ -64,6 +79,31 @@ class Layout:
             "max_transfer_size": _MAX_TRANSFER, "type": "user", "driver_name": "user",
             "name": f"headrace{index}", "threshold": size if self.mode == "shared" else 0,
         }  # fmt: skip
+
+
+def _chosen(layout: Layout, present: Sequence[Device]) -> tuple[int, ...]:
+    """The first devices of the first nodes that have so many."""
+    by_node: dict[int, list[int]] = {}
+    for device in present:
+        by_node.setdefault(device.node, []).append(device.number)
+    fitting = [numbers for numbers in by_node.values() if len(numbers) >= layout.devices]
+    if len(fitting) < layout.nodes:
+        there = ", ".join(f"{device.name} on node {device.node}" for device in present)
+        raise headrace.InvalidError(
+            f"{layout.text} wants {layout.devices} per node on {layout.nodes} nodes; this host has "
+            f"{there}"
+        )
+    return tuple(n for numbers in fitting[: layout.nodes] for n in numbers[: layout.devices])
+
+
+def _of_all(present: Sequence[Device]) -> str:
+    """As many devices of each node as all have, with an engine and a queue each."""
+    counts = Counter(device.node for device in present)
+    return f"{len(counts)}n{min(counts.values())}d1e1w"
+
+
+def _sysfs() -> Path:
+    return Path(os.environ.get("HEADRACE_DSA_SYSFS") or DEVICES)
 
 
 def command(
@@ -79,24 +119,28 @@ def command(
         typer.Option("--config", help="Print the layout as a file for accel-config load-config."),
     ] = False,
     layout: Annotated[
-        str,
+        str | None,
         typer.Option(
             "--layout", metavar="NnDdEeWw",
-            help="Nodes, devices per node, engines and work queues per device.",
+            help="Nodes, devices per node, engines and work queues per device.  [default: all "
+            "devices of this host, 8n1d1e1w where it has none]",
+            show_default=False,
         ),
-    ] = "8n1d1e1w",
+    ] = None,
     mode: Annotated[
         str, typer.Option("--mode", metavar="MODE", help="shared, or dedicated: one process each.")
     ] = "shared",
 ) -> int:
     """Print how to give programs the DSA devices of a machine."""
-    wanted = Layout.parse(layout, mode)
+    here = devices_in(_sysfs())
+    wanted = Layout.parse(layout or (_of_all(here) if here else _THESIS), mode, here)
     if show == config:
         raise headrace.InvalidError("say --show for the commands or --config for the file")
     if config:
         output.print_text(json.dumps(document(wanted), indent=2))
     else:
-        wish = f"# for {layout}, {mode}:"
+        whose = "" if here else "; the names are those of another host, this one has no device"
+        wish = f"# for {wanted.text}, {mode}{whose}:"
         output.print_text("\n".join([*present(), wish, *commands(wanted)]))
     return exit_codes.SUCCESS
 

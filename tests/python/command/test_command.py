@@ -148,8 +148,14 @@ def test_doctor(run: Run) -> None:
     for feature in features.values():
         assert feature["state"] in ("ready", "limited", "off", "absent")
         assert feature["why"] and (feature["state"] != "off" or feature["remedy"])
+    settings = {setting["feature"]: setting for setting in document["settings"]}
+    assert {"frequency governor", "turbo", "CPU time", "DIMMs per channel"} <= settings.keys()
+    for setting in settings.values():
+        assert setting["state"] in ("fine", "choice", "spoils", "unknown")
+        assert setting["why"] and (setting["state"] != "spoils" or setting["remedy"])
     text = run("doctor")
-    assert text.returncode == 0 and all(name in text.stdout for name in features)
+    assert text.returncode == 0
+    assert all(name in text.stdout for name in features | settings)
     assert "\x1b" not in text.stdout and "─" not in text.stdout
 
 

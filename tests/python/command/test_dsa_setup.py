@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
@@ -40,9 +41,52 @@ def test_show_tells_what_is_there(run: Run, tmp_path: Path) -> None:
     shown = run("dsa", "setup", "--show", env={"HEADRACE_DSA_SYSFS": str(tmp_path)}).stdout
     lines = shown.splitlines()
     assert lines[0] == "# dsa0 now: off, wq0.0: its type is 'kernel', not user"
-    assert lines[1] == "# for 8n1d1e1w, shared:"
+    assert lines[1] == "# for 1n1d1e1w, shared:"
     #: Still a script: what is not a comment is a command.
     assert all(line.startswith(("#", "accel-config", "chmod")) for line in lines)
+
+
+#: As a Xeon Max has them: IAA devices take the numbers between.
+SEVERAL = {"dsa0": 0, "dsa2": 0, "dsa8": 1, "dsa10": 1, "iax1": 0}
+
+
+def devices(folder: Path, nodes: dict[str, int] = SEVERAL) -> dict[str, str]:
+    for name, node in nodes.items():
+        (folder / name).mkdir(parents=True)
+        (folder / name / "numa_node").write_text(f"{node}\n")
+    return {"HEADRACE_DSA_SYSFS": str(folder)}
+
+
+def test_devices_have_the_names_of_this_host(run: Run, tmp_path: Path) -> None:
+    host = devices(tmp_path)
+
+    def names(*options: str) -> list[str]:
+        shown = run("dsa", "setup", "--show", *options, env=host)
+        assert shown.returncode == 0
+        return [line.split()[-1] for line in shown.stdout.splitlines() if "enable-device" in line]
+
+    assert names() == ["dsa0", "dsa2", "dsa8", "dsa10"]
+    assert names("--layout", "2n1d4e2w") == ["dsa0", "dsa8"]
+    assert names("--layout", "1n2d1e1w") == ["dsa0", "dsa2"]
+    file = json.loads(run("dsa", "setup", "--config", "--layout", "2n1d1e1w", env=host).stdout)
+    assert [device["dev"] for device in file] == ["dsa0", "dsa8"]
+    group = file[1]["groups"][0]
+    assert group["grouped_workqueues"][0]["dev"] == "wq8.0"
+    assert group["grouped_engines"][0]["dev"] == "engine8.0"
+
+
+def test_a_layout_that_this_host_cannot_have(run: Run, tmp_path: Path) -> None:
+    host = devices(tmp_path, {"dsa0": 0, "dsa2": 1})
+    result = run("dsa", "setup", "--show", "--layout", "8n1d1e1w", env=host)
+    assert result.returncode == 2 and result.stderr.count("\n") == 1
+    assert "this host has dsa0 on node 0, dsa2 on node 1" in result.stderr
+
+
+def test_a_pipe_in_place_of_a_node_is_no_node(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "dsa3").mkdir()
+    os.mkfifo(tmp_path / "dsa3" / "numa_node")
+    shown = run("dsa", "setup", "--show", env={"HEADRACE_DSA_SYSFS": str(tmp_path)})
+    assert "accel-config enable-device dsa3" in shown.stdout
 
 
 def test_the_file_says_what_the_commands_say(run: Run) -> None:

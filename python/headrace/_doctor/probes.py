@@ -1,7 +1,7 @@
 """What this host offers Headrace, per feature: its state, why, and what would change it.
 
-Each probe reads what the kernel says below `root` (so that tests can show it another host) or tries
-the thing itself; none changes anything.
+Each probe reads what the kernel says below the host's root or tries the thing itself; none changes
+anything. What settings do to measurements is in audit.py.
 """
 
 from __future__ import annotations
@@ -11,49 +11,16 @@ import platform
 import resource
 import tempfile
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
 
 import headrace
+from headrace._doctor.host import Finding, Host, count
 from headrace._words import installing
 
 #: ready: in full use. limited: works with less. off: there and not usable. absent: not on this
 #: host, and no command changes that.
 STATES = ("ready", "limited", "off", "absent")
-
-
-@dataclass(frozen=True)
-class Finding:
-    feature: str
-    state: str
-    why: str
-    remedy: str | None = None
-
-
-@dataclass(frozen=True)
-class Host:
-    """What the probes look at."""
-
-    machine: headrace.Machine
-    data: Path
-    root: Path = Path("/")
-
-    @property
-    def is_this(self) -> bool:
-        """Then the environment may say where something is."""
-        return self.root == Path("/")
-
-    def read(self, path: str) -> str | None:
-        """The text of a file of /proc or /sys; None if it cannot be read."""
-        try:
-            return (self.root / path).read_text().strip()
-        except OSError:
-            return None
-
-    def find(self, pattern: str) -> list[Path]:
-        return sorted(self.root.glob(pattern))
 
 
 def examine(host: Host) -> list[Finding]:
@@ -66,10 +33,6 @@ def examine(host: Host) -> list[Finding]:
             name = probe.__name__.removeprefix("_").replace("_", " ")
             findings.append(Finding(name, "limited", f"could not be examined: {error}"))
     return findings
-
-
-def as_json(findings: list[Finding]) -> list[dict[str, Any]]:
-    return [asdict(finding) for finding in findings]
 
 
 def _numa_binding(host: Host) -> Iterator[Finding]:
@@ -87,7 +50,7 @@ def _numa_binding(host: Host) -> Iterator[Finding]:
             "in a container: docker run --cap-add SYS_NICE ... (mbind and move_pages need it)",
         )  # fmt: skip
         return
-    ready = f"pages can be bound to {_count(len(usable), 'memory node')}"
+    ready = f"pages can be bound to {count(len(usable), 'memory node')}"
     outside = [str(node.id) for node in memories if node not in usable]
     if not outside:
         yield Finding(feature, "ready", ready)
@@ -109,18 +72,6 @@ def _allowed_nodes(host: Host) -> set[int] | None:
     return None
 
 
-def _numa_balancing(host: Host) -> Iterator[Finding]:
-    value = host.read("proc/sys/kernel/numa_balancing")
-    if value in (None, "0"):
-        yield Finding("NUMA balancing", "ready", "the kernel moves no pages behind our back")
-    else:
-        yield Finding(
-            "NUMA balancing", "limited",
-            f"on (mode {value}): the kernel may move pages during measurements",
-            "sudo sysctl kernel.numa_balancing=0",
-        )  # fmt: skip
-
-
 def _huge_pages(host: Host) -> Iterator[Finding]:
     for name, kilobytes, wanted in (("2 MiB", 2048, 512), ("1 GiB", 1048576, 1)):
         pool = f"sys/kernel/mm/hugepages/hugepages-{kilobytes}kB"
@@ -137,20 +88,6 @@ def _huge_pages(host: Host) -> Iterator[Finding]:
             feature, "off", f"{why}; transparent huge pages serve instead",
             f"echo {int(total) + wanted} | sudo tee /{pool}/nr_hugepages",
         )  # fmt: skip
-
-
-def _transparent_huge_pages(host: Host) -> Iterator[Finding]:
-    setting = host.read("sys/kernel/mm/transparent_hugepage/enabled")
-    if setting is None:
-        yield Finding("huge pages, transparent", "absent", "this kernel was built without them")
-    elif "[never]" in setting:
-        yield Finding(
-            "huge pages, transparent", "off", "set to never",
-            "echo madvise | sudo tee /sys/kernel/mm/transparent_hugepage/enabled",
-        )  # fmt: skip
-    else:
-        chosen = "always" if "[always]" in setting else "madvise"
-        yield Finding("huge pages, transparent", "ready", f"set to {chosen}")
 
 
 def _io_uring(host: Host) -> Iterator[Finding]:
@@ -296,7 +233,7 @@ def _gpu_without_driver(host: Host, why: str) -> Iterator[Finding]:
 
 
 def _vector_units(host: Host) -> Iterator[Finding]:
-    flags = _cpu_flags(host)
+    flags = host.cpuinfo("flags").split()
     best = next((n for n, f in (("AVX-512", "avx512f"), ("AVX2", "avx2")) if f in flags), None)
     kernel = headrace.chosen_copy_kernel()
     if best is None:
@@ -304,13 +241,6 @@ def _vector_units(host: Host) -> Iterator[Finding]:
         yield Finding("vector copies", "limited", f"{why}; cold copies use {kernel}")
     else:
         yield Finding("vector copies", "ready", f"{best}; cold copies use {kernel}")
-
-
-def _cpu_flags(host: Host) -> set[str]:
-    for line in (host.read("proc/cpuinfo") or "").splitlines():
-        if line.startswith("flags"):
-            return set(line.partition(":")[2].split())
-    return set()
 
 
 def _counters(host: Host) -> Iterator[Finding]:
@@ -337,15 +267,9 @@ def _python_extras(_: Host) -> Iterator[Finding]:
             yield Finding(feature, "ready", f"{', '.join(modules)} installed")
 
 
-def _count(number: int, word: str) -> str:
-    return f"{number} {word}{'' if number == 1 else 's'}"
-
-
 PROBES: tuple[Callable[[Host], Iterator[Finding]], ...] = (
     _numa_binding,
-    _numa_balancing,
     _huge_pages,
-    _transparent_huge_pages,
     _io_uring,
     _direct_reads,
     _locked_memory,

@@ -1,0 +1,1 @@
+"""What the host offers, and which of its settings spoil measurements; for `headrace doctor`."""

@@ -1,0 +1,320 @@
+"""Settings of a host that move measurements: what each is, whether that is fine, what to do.
+
+Nothing is judged that the host does not say: in a guest the hypervisor decides on clocks and DIMMs,
+and a file that only root may read is unknown, not fine.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Callable, Iterator
+
+import headrace
+from headrace._doctor import cgroups, dmi
+from headrace._doctor.host import Finding, Host, count
+from headrace._doctor.setup_steps import setup_steps
+
+#: fine: measures what the machine can. choice: moves numbers, and is a matter of choice; machines
+#: that are compared should have it alike. spoils: numbers are lower or less steady than they need
+#: be, or mean something else. unknown: the host does not say.
+SETTING_STATES = ("fine", "choice", "spoils", "unknown")
+
+_CPU = "sys/devices/system/cpu"
+_HYPERVISOR = "the hypervisor decides"
+#: Waking from a state that takes longer shows in latencies of memory.
+_LONG_WAKING_US = 20
+
+
+def audit(host: Host) -> list[Finding]:
+    """The findings of all audits. One that fails itself is a finding too."""
+    findings: list[Finding] = []
+    for part in AUDITS:
+        try:
+            findings.extend(part(host))
+        except (OSError, ValueError, headrace.Error) as error:
+            name = part.__name__.removeprefix("_").replace("_", " ")
+            findings.append(Finding(name, "unknown", f"could not be examined: {error}"))
+    return findings
+
+
+def _nodes_per_socket(host: Host) -> Iterator[Finding]:
+    feature = "nodes per socket"
+    sockets = {
+        int(path.split("/cpu/cpu")[1].split("/")[0]): text
+        for path, text in host.texts(f"{_CPU}/cpu[0-9]*/topology/physical_package_id").items()
+    }
+    nodes = [text for text in host.texts("sys/devices/system/node/node[0-9]*/cpulist").values()]
+    owners = [{sockets[cpu] for cpu in _cpus(text) if cpu in sockets} for text in nodes if text]
+    if not sockets or not any(owners):
+        yield Finding(feature, "unknown", "the kernel does not say which CPUs are one socket")
+        return
+    if any(len(owner) > 1 for owner in owners):
+        yield Finding(
+            feature, "spoils", "one node has CPUs of several sockets: near and far are mixed",
+            "firmware setup: switch node interleaving off (EPYC: NPS1 or more, not NPS0)",
+        )  # fmt: skip
+        return
+    most = max(Counter(next(iter(owner)) for owner in owners if owner).values())
+    if most == 1:
+        shown = "1, as the hypervisor shows it" if host.is_guest else "1: SNC is off, or NPS is 1"
+        yield Finding(feature, "fine", shown)
+    else:
+        why = f"{most} (SNC-{most} or NPS{most}): one node's memory has 1/{most} of the channels"
+        yield Finding(
+            feature, "choice", why, "compare only with machines that have as many"
+        )
+
+
+def _cpus(text: str) -> Iterator[int]:
+    for part in text.split(","):
+        first, _, last = part.partition("-")
+        yield from range(int(first), int(last or first) + 1)
+
+
+def _transparent_huge_pages(host: Host) -> Iterator[Finding]:
+    feature = "transparent huge pages"
+    setting = host.read("sys/kernel/mm/transparent_hugepage/enabled")
+    remedy = "echo madvise | sudo tee /sys/kernel/mm/transparent_hugepage/enabled"
+    if setting is None:
+        yield Finding(feature, "unknown", "this kernel was built without them, or hides them")
+    elif "[never]" in setting:
+        yield Finding(feature, "spoils", "never: latencies have the TLB's misses in them", remedy)
+    elif "[always]" in setting:
+        yield Finding(
+            feature, "choice", "always: programs beside Headrace get them unasked", remedy
+        )
+    else:
+        yield Finding(feature, "fine", "madvise: who asks gets them")
+
+
+def _governor(host: Host) -> Iterator[Finding]:
+    feature = "frequency governor"
+    found = host.texts(f"{_CPU}/cpu[0-9]*/cpufreq/scaling_governor").values()
+    governors = Counter(found)
+    if not governors:
+        why = _HYPERVISOR if host.is_guest else "no cpufreq driver: firmware decides"
+        yield Finding(feature, "unknown", why)
+    elif set(governors) == {"performance"}:
+        yield Finding(feature, "fine", f"performance on {count(len(found), 'CPU')}")
+    else:
+        words = ", ".join(f"{name} on {number}" for name, number in sorted(governors.items()))
+        driver = host.read(f"{_CPU}/cpu0/cpufreq/scaling_driver") or "unknown driver"
+        yield Finding(
+            feature, "spoils", f"{words} ({driver}): clocks rise only after some load",
+            "sudo cpupower frequency-set -g performance",
+        )  # fmt: skip
+
+
+def _turbo(host: Host) -> Iterator[Finding]:
+    for path, on in ((f"{_CPU}/intel_pstate/no_turbo", "0"), (f"{_CPU}/cpufreq/boost", "1")):
+        value = host.read(path)
+        if value is None:
+            continue
+        if value == on:
+            yield Finding(
+                "turbo", "choice", "on: clocks depend on how many cores work, and on heat",
+                f"echo {1 - int(on)} | sudo tee /{path}   (steadier, slower)",
+            )  # fmt: skip
+        else:
+            yield Finding("turbo", "fine", "off: one clock whatever the load")
+        return
+    why = _HYPERVISOR if host.is_guest else "no driver tells"
+    yield Finding("turbo", "unknown", why)
+
+
+def _idle_states(host: Host) -> Iterator[Finding]:
+    feature = "idle states"
+    driver = host.read(f"{_CPU}/cpuidle/current_driver")
+    states: list[tuple[int, str]] = []
+    for path, name in host.texts(f"{_CPU}/cpu0/cpuidle/state[0-9]*/name").items():
+        folder = path.rpartition("/")[0]
+        if host.read(f"{folder}/disable") != "1":
+            states.append((int(host.read(f"{folder}/latency") or 0), name))
+    if driver in (None, "none") and not states:
+        yield Finding(feature, "unknown" if driver is None else "fine", "no idle driver")
+    elif not states or max(states)[0] <= _LONG_WAKING_US:
+        yield Finding(feature, "fine", f"{driver}: no state takes long to leave")
+    else:
+        latency, name = max(states)
+        yield Finding(
+            feature, "choice",
+            f"{driver}: leaving {name} takes {latency} us; an idle socket slows its neighbour",
+            f"sudo cpupower idle-set -D {_LONG_WAKING_US}",
+        )  # fmt: skip
+
+
+def _threads_per_core(host: Host) -> Iterator[Finding]:
+    active = host.read(f"{_CPU}/smt/active")
+    if active is None:
+        yield Finding("SMT", "unknown", "the kernel does not say")
+    elif active == "1":
+        yield Finding(
+            "SMT", "choice", "on: two threads of a core share its caches and its misses",
+            "echo off | sudo tee /sys/devices/system/cpu/smt/control   (one thread per core)",
+        )  # fmt: skip
+    elif host.is_guest:
+        yield Finding("SMT", "unknown", "the hypervisor may run two CPUs on one core")
+    else:
+        yield Finding("SMT", "fine", "off, or not there: each CPU is a core")
+
+
+def _numa_balancing(host: Host) -> Iterator[Finding]:
+    value = host.read("proc/sys/kernel/numa_balancing")
+    if value in (None, "0"):
+        yield Finding("NUMA balancing", "fine", "off: the kernel moves no pages behind our back")
+    else:
+        yield Finding(
+            "NUMA balancing", "spoils",
+            f"on (mode {value}): the kernel may move pages during measurements",
+            "sudo sysctl kernel.numa_balancing=0",
+        )  # fmt: skip
+
+
+def _mitigations(host: Host) -> Iterator[Finding]:
+    feature = "mitigations"
+    states = list(host.texts(f"{_CPU}/vulnerabilities/*").values())
+    if not states:
+        yield Finding(feature, "unknown", "the kernel does not say")
+        return
+    mitigated = sum(state.startswith("Mitigation") for state in states)
+    bare = sum(state.startswith("Vulnerable") for state in states)
+    told = re.findall(r"(?:^| )(mitigations=\S+)", host.read("proc/cmdline") or "")
+    words = f"{mitigated} active, {bare} left out" + (f" ({told[-1]})" if told else "")
+    if mitigated == 0:
+        yield Finding(feature, "choice" if bare else "fine", words)
+    else:
+        yield Finding(
+            feature, "choice", f"{words}: system calls, faults and migration cost more",
+            "compare only with machines that have the same",
+        )  # fmt: skip
+
+
+def _swap(host: Host) -> Iterator[Finding]:
+    table = host.read("proc/swaps")
+    places = [line.split()[0] for line in (table or "").splitlines()[1:] if line.split()]
+    if table is None:
+        yield Finding("swap", "unknown", "the kernel does not say")
+    elif places:
+        yield Finding(
+            "swap", "choice", f"on ({', '.join(places)}): full memory slows down and does not fail",
+            "sudo swapoff -a   (while measuring)",
+        )  # fmt: skip
+    else:
+        yield Finding("swap", "fine", "off")
+
+
+def _cpu_time(host: Host) -> Iterator[Finding]:
+    limit = cgroups.cpus(host)
+    allowed = len(_allowed(host))
+    if limit is None:
+        yield Finding("CPU time", "fine", "no control group limits it")
+    elif allowed and limit.value >= allowed:
+        why = f"{limit.value:.3g} CPUs' time for {count(allowed, 'CPU')}"
+        yield Finding("CPU time", "fine", f"{why} ({limit.file})")
+    else:
+        threads = max(1, int(limit.value))
+        of = f" of {count(allowed, 'CPU')}" if allowed else ""
+        yield Finding(
+            "CPU time", "spoils",
+            f"{limit.value:.3g} CPUs' time{of} ({limit.file} is {limit.text}): "
+            f"measure uses {count(threads, 'thread')}",
+            "lift it: docker run without --cpus; systemctl set-property UNIT CPUQuota=",
+        )  # fmt: skip
+
+
+def _allowed(host: Host) -> list[int]:
+    for line in (host.read("proc/self/status") or "").splitlines():
+        name, _, ranges = line.partition(":")
+        if name == "Cpus_allowed_list" and ranges.strip():
+            return list(_cpus(ranges.strip()))
+    return []
+
+
+def _memory_limit(host: Host) -> Iterator[Finding]:
+    limit = cgroups.memory(host)
+    whole = sum(n.capacity or 0 for n in host.machine.nodes if n.byte_addressable)
+    if limit is None or (whole and limit.value >= whole):
+        yield Finding("memory limit", "fine", "no control group limits it")
+    else:
+        yield Finding(
+            "memory limit", "spoils",
+            f"{headrace.format_bytes(int(limit.value))} of {headrace.format_bytes(whole)} "
+            f"({limit.file}): buffers shrink",
+            "lift it: docker run without --memory; systemctl set-property UNIT MemoryMax=",
+        )  # fmt: skip
+
+
+def _dimms(host: Host) -> Iterator[Finding]:
+    feature = "DIMMs per channel"
+    try:
+        slots = dmi.dimms(host.read_bytes(dmi.TABLE))
+    except PermissionError:
+        why, remedy = f"only root may read /{dmi.TABLE}", "sudo headrace doctor"
+        yield Finding(feature, "unknown", why, remedy)
+        return
+    except OSError:
+        yield Finding(feature, "unknown", "firmware has no SMBIOS table here")
+        return
+    filled = [slot for slot in slots if slot.size > 0]
+    if host.is_guest or not filled:
+        why = _HYPERVISOR if host.is_guest else "firmware describes no DIMM"
+        yield Finding(feature, "unknown", why)
+        return
+    yield from _channels(slots, filled)
+    slow = [slot for slot in filled if 0 < slot.running < slot.rated]
+    if slow:
+        yield Finding(
+            "DIMM speed", "choice",
+            f"{slow[0].running} MT/s, {count(len(slow), 'DIMM')} could do {slow[0].rated}",
+            "firmware setup: memory frequency; two DIMMs per channel often lower it",
+        )  # fmt: skip
+    elif any(slot.running for slot in filled):
+        speeds = sorted({slot.running for slot in filled if slot.running})
+        yield Finding("DIMM speed", "fine", f"{' and '.join(map(str, speeds))} MT/s, as rated")
+
+
+def _channels(slots: list[dmi.Dimm], filled: list[dmi.Dimm]) -> Iterator[Finding]:
+    feature = "DIMMs per channel"
+    kinds = "/".join(sorted({slot.kind for slot in filled}))
+    have = f"{len(filled)} of {count(len(slots), 'slot')} filled with {kinds}"
+    if any(slot.channel is None for slot in slots):
+        yield Finding(feature, "unknown", f"{have}; the slots' names tell no channel")
+        return
+    bytes_of: Counter[str] = Counter({slot.channel or "": 0 for slot in slots})
+    dimms_of: Counter[str] = Counter(slot.channel or "" for slot in filled)
+    for slot in filled:
+        bytes_of[slot.channel or ""] += slot.size
+    empty = sum(size == 0 for size in bytes_of.values())
+    if empty:
+        yield Finding(
+            feature, "spoils",
+            f"{have}: {empty} of {count(len(bytes_of), 'channel')} empty, bandwidth that is lost",
+            "put a DIMM into each channel",
+        )  # fmt: skip
+    elif len(set(bytes_of.values())) > 1:
+        yield Finding(
+            feature, "spoils", f"{have}: channels differ in size; not all is interleaved alike",
+            "fill all channels alike",
+        )  # fmt: skip
+    else:
+        each = "/".join(str(number) for number in sorted(set(dimms_of.values())))
+        channels = count(len(bytes_of), "channel")
+        yield Finding(feature, "fine", f"{each} on each of {channels}; {have}")
+
+
+AUDITS: tuple[Callable[[Host], Iterator[Finding]], ...] = (
+    _nodes_per_socket,
+    _dimms,
+    _governor,
+    _turbo,
+    _idle_states,
+    _threads_per_core,
+    _transparent_huge_pages,
+    _numa_balancing,
+    _swap,
+    _mitigations,
+    _cpu_time,
+    _memory_limit,
+    setup_steps,
+)

@@ -1,0 +1,74 @@
+"""The host that doctor looks at, and one line of what it finds.
+
+Everything is read below `root`, so that tests can show another host; nothing is changed.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import headrace
+
+
+@dataclass(frozen=True)
+class Finding:
+    feature: str
+    state: str
+    why: str
+    remedy: str | None = None
+
+    def asdict(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+@dataclass(frozen=True)
+class Host:
+    """What the probes look at."""
+
+    machine: headrace.Machine
+    data: Path
+    root: Path = Path("/")
+
+    @property
+    def is_this(self) -> bool:
+        """Then the environment may say where something is."""
+        return self.root == Path("/")
+
+    def read(self, path: str) -> str | None:
+        """The text of a file of /proc or /sys; None if it cannot be read."""
+        try:
+            return (self.root / path).read_text(errors="replace").strip()
+        except OSError:
+            return None
+
+    def read_bytes(self, path: str) -> bytes:
+        """An OSError where it cannot be read."""
+        return (self.root / path).read_bytes()
+
+    def find(self, pattern: str) -> list[Path]:
+        return sorted(self.root.glob(pattern))
+
+    def texts(self, pattern: str) -> dict[str, str]:
+        """The files that can be read, by their path below the root."""
+        paths = [str(path.relative_to(self.root)) for path in self.find(pattern)]
+        found = {path: self.read(path) for path in paths}
+        return {path: text for path, text in found.items() if text is not None}
+
+    def cpuinfo(self, name: str) -> str:
+        """A line of the first CPU; "" where there is none."""
+        for line in (self.read("proc/cpuinfo") or "").splitlines():
+            key, _, value = line.partition(":")
+            if key.strip() == name:
+                return value.strip()
+        return ""
+
+    @property
+    def is_guest(self) -> bool:
+        """Of a hypervisor, which decides on clocks, firmware and DIMMs."""
+        return "hypervisor" in self.cpuinfo("flags").split()
+
+
+def count(number: int, word: str) -> str:
+    return f"{number} {word}{'' if number == 1 else 's'}"
