@@ -242,6 +242,42 @@ TEST_F(LaneThread, CallbacksThatAreHeldUpHoldNothingUp) {
   EXPECT_TRUE(outcomes_.failed().empty()) << outcomes_.last().message;
 }
 
+Outcomes* heard = nullptr;
+std::atomic<std::uint32_t> launched;  // pieces so far, each by itself
+std::atomic<bool> refusing;
+std::atomic<int> callbacks_asked;
+
+// Returns when a look at the streams has ended what the callback would have been for.
+CUresult refuse_callback_late(CUstream stream, CUhostFn then, void* data) {
+  ++callbacks_asked;
+  if (!refusing) return honest.cuLaunchHostFunc(stream, then, data);
+  EXPECT_TRUE(heard->await(launched)) << "no look ended it";
+  return CUDA_ERROR_OUT_OF_MEMORY;
+}
+
+// A look may come between the giving of copies and that of their callback. Then none is owed, and
+// those of later copies are asked for again.
+TEST_F(LaneThread, ALookBeforeTheCallbackIsRefusedOwesNone) {
+  heard = &outcomes_;
+  launched = 0;
+  callbacks_asked = 0;
+  open("", {.max_pieces = 1, .slots = 1}, [](Driver& scripted) {
+    honest = scripted;
+    scripted.cuLaunchHostFunc = refuse_callback_late;
+  });
+  const auto send = [&](const Piece& piece) {
+    ++launched;
+    ASSERT_EQ(lane_->accept({&piece, 1}, outcomes_).value_or(0), 1U);
+    ASSERT_TRUE(outcomes_.await(launched));
+  };
+  refusing = true;
+  send(pieces(1).front());
+  refusing = false;
+  for (const Piece& piece : pieces(8)) send(piece);  // groups: 4, none of which is lost
+  EXPECT_EQ(callbacks_asked, 9);
+  EXPECT_EQ(outcomes_.well().size(), 9U);
+}
+
 TEST_F(LaneThread, OneDirectionThatHangsIsNoticedWhileAnotherWorks) {
   held_up = true;
   hung_stream = nullptr;
