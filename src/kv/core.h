@@ -584,10 +584,10 @@ class StoreCore {
   JobList in_line_ GUARDED_BY(turns_mutex_);  // loads with layers to be started, by arrival
   unsigned reading_groups_ GUARDED_BY(turns_mutex_) = 0;
   std::uint64_t reading_bytes_ GUARDED_BY(turns_mutex_) = 0;
-  unsigned passed_ GUARDED_BY(turns_mutex_) = 0;  // how often the first in line was
+  std::uint64_t first_bytes_ GUARDED_BY(turns_mutex_) = 0;  // of those, in first layers
+  unsigned passed_ GUARDED_BY(turns_mutex_) = 0;            // how often the first in line was
 
   Mutex joins_mutex_;  // loads that follow others
-
   Mutex parked_mutex_;
   std::list<Parked> parked_ GUARDED_BY(parked_mutex_);
   std::atomic<std::size_t> parked_count_{0};  // with those that are being looked at

@@ -12,6 +12,9 @@ namespace {
 constexpr unsigned kFewestReading = 2;
 // The load that was asked for first lets so many layers of others pass before one of its own.
 constexpr unsigned kMostPassing = 7;
+// While first layers of at least this part of what is read at a time are being read, higher ones
+// wait: nothing hides the first, and the device would give it a share of its rate only.
+constexpr std::uint64_t kFirstPart = 8;
 
 }  // namespace
 
@@ -156,12 +159,17 @@ LoadGroup* StoreCore::next_in_line() noexcept {
     auto* const load = static_cast<LoadState*>(job);
     if (load->next_group < chosen->next_group) chosen = load;
   }
+  const bool first = chosen->next_group == 0;
+  if (!first && first_bytes_ > options_.load_ahead.value / kFirstPart && passed_ < kMostPassing) {
+    return nullptr;
+  }
   passed_ = chosen == oldest ? 0 : passed_ + 1;
   LoadGroup& group = chosen->groups[chosen->next_group++];
   if (chosen->next_group == chosen->groups.size()) in_line_.remove(*chosen);
   group.reading = true;
   ++reading_groups_;
   reading_bytes_ += bytes_of(group).value;
+  if (first) first_bytes_ += bytes_of(group).value;
   return &group;
 }
 
@@ -171,6 +179,7 @@ void StoreCore::read(LoadGroup& group) noexcept {
     if (!std::exchange(group.reading, false)) return;
     --reading_groups_;
     reading_bytes_ -= bytes_of(group).value;
+    if (group.first == 0) first_bytes_ -= bytes_of(group).value;
   }
   start_next(true);
 }

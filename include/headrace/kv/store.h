@@ -104,7 +104,8 @@ struct StoreOptions {
   // Most bytes of stores that have not ended, of blocks on their way from a tier to a slower one,
   // and of blocks that are promoted: of each.
   Bytes in_flight = 256_MiB;
-  // Layers of demand loads without deadlines are read two at a time, or more up to so many bytes;
+  // Layers of demand loads without deadlines are read two at a time, or more up to so many bytes,
+  // first layers of more than an eighth of that before higher ones;
   // the rest is in line, where the lowest layer goes first, whichever load has it. Of eight that
   // start while it has some in line, one is of the load that was asked for first.
   Bytes load_ahead = 8_MiB;
