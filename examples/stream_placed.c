@@ -4,7 +4,8 @@
 //   stream_placed [ELEMENTS [A B C]]     kinds as in headrace_parse_kind, e.g. hbm dram hbm
 //
 // Without arguments it runs small, all arrays where malloc puts them. Build with -fopenmp for all
-// cores, and start it with OMP_PROC_BIND=spread.
+// cores, and start it with OMP_PROC_BIND=spread; where these have more than one node of memory
+// take hbm_first_touch dram_first_touch ..., since hbm is the HBM near the thread that allocates.
 #define _POSIX_C_SOURCE 200809L
 #include <stdio.h>
 #include <stdlib.h>

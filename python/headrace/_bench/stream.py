@@ -35,6 +35,7 @@ class Arrays:
     """The arrays of this rank and who works on them."""
 
     def __init__(self, machine: headrace.Machine, options: Options, alone: bool) -> None:
+        self._machine, self._bytes = machine, options.bytes
         self.places = list(options.places)
         allowed = None
         if options.tile:
@@ -42,10 +43,18 @@ class Arrays:
             host = this_host(machine, Request(per_rank=True), rank)
             self.places, allowed = on_tile(machine, options.places, host)
             os.sched_setaffinity(0, allowed)  # whatever the launcher bound it to
-        self.cpus = cpus_for(machine, options.threads, allowed)
+        #: CPUs of this rank: all, and one of each core.
+        self.allowed = sorted(os.sched_getaffinity(0) if allowed is None else allowed)
+        self.cores = len(cpus_for(machine, None, self.allowed))
+        self.use(options.threads)
+
+    def use(self, threads: int | None) -> None:
+        """So many threads, by default one on each core, and fresh arrays for them."""
+        machine = self._machine
+        self.cpus = cpus_for(machine, threads, self.allowed)
         self.caches = cache_of(machine, self.cpus)
         usual = max(CACHES * self.caches, _LEAST_BYTES)
-        size = usual if options.bytes is None else options.bytes
+        size = usual if self._bytes is None else self._bytes
         if size < 8 * len(self.cpus):
             raise headrace.InvalidError(f"{size} bytes for {len(self.cpus)} threads; give more")
         self.a, self.b, self.c = (
@@ -70,6 +79,14 @@ class Arrays:
         """The bytes counted, and the seconds."""
         found = headrace.stream_run(kernel, self.a, self.b, self.c, self.cpus)
         return found.bytes, found.seconds
+
+
+def sweep_counts(ranks: Sequence[tuple[int, int]]) -> list[int]:
+    """How many threads of a rank a sweep has, the same on all: 1, 2, 4, ..., one on each core, one
+    on each CPU. `ranks`: cores and CPUs of each.
+    """
+    cores, cpus = (min(numbers) for numbers in zip(*ranks, strict=True))
+    return sorted({1 << n for n in range(cores.bit_length())} | {cores, cpus})
 
 
 def on_tile(

@@ -30,6 +30,10 @@ def command(
         bool,
         typer.Option("--per-rank-tile", help="Each rank on its own tile and the memory near it."),
     ] = False,
+    sweep: Annotated[
+        bool,
+        typer.Option("--sweep", help="1, 2, 4, ... threads of a rank, one per core, one per CPU."),
+    ] = False,
     json: Json = False,
     out: Out = None,
 ) -> int:
@@ -40,10 +44,13 @@ def command(
     \b
     headrace bench stream --a hbm --b dram --c hbm
     mpirun -n 8 headrace bench stream --per-rank-tile --a hbm --b hbm --c hbm
+    mpirun -n 8 headrace bench stream --per-rank-tile --sweep
     """
     from headrace._bench import stream
     from headrace._run import mpi
 
+    if sweep and threads is not None:
+        raise headrace.InvalidError("--sweep chooses the numbers of threads; leave out --threads")
     wanted = None if size is None else parse.size(size)
     options = stream.Options((a, b, c), wanted, threads, repetitions, tile)
     with mpi.job() as world, Interrupt() as interrupt:
@@ -58,14 +65,26 @@ def command(
 
         with interrupt.suspended():
             ranks = world.all(prepare)
-        times = stream.repeat(world, mine[0], repetitions, interrupt)
+            numbers = world.all(lambda: (mine[0].cores, len(mine[0].allowed)))
+        swept: list[dict[str, Any]] = []
+        for count in stream.sweep_counts(numbers) if sweep else [threads]:
+            if sweep:
+                with interrupt.suspended():
+                    world.all(lambda count=count: mine[0].use(count))  # type: ignore[misc]
+                    ranks = world.all(mine[0].describe)
+            times = stream.repeat(world, mine[0], repetitions, interrupt)
+            rows, total = stream.tables(ranks, times)
+            swept.append({"threads": count, "cpus": [rank["cpus"] for rank in ranks],
+                          "total": total})  # fmt: skip
+            stopped = any(len(found) < repetitions for found in times.values())
+            if stopped:
+                break
     if world.rank > 0:
         return exit_codes.SUCCESS
-    rows, total = stream.tables(ranks, times)
-    stopped = any(len(found) < repetitions for found in times.values())
     document = output.document(
         "bench stream", machine, repetitions=repetitions, interrupted=stopped,
         ranks=[{"rank": rank, **each} for rank, each in enumerate(ranks)], rows=rows, total=total,
+        **({"sweep": swept} if sweep else {}),
     )  # fmt: skip
     output.deliver(document, out=out, json=json, show=lambda: print_stream(document))
     return exit_codes.INTERRUPTED if stopped else exit_codes.SUCCESS
@@ -88,10 +107,24 @@ def print_stream(document: dict[str, Any]) -> None:
         f"best of {document['repetitions']} repetitions, counted as STREAM does; all: the bytes of "
         "all ranks by the time of the slowest, of the best repetition"
     )
+    if "sweep" in document:
+        print_sweep(document)
     small = [rank for rank in ranks if rank["in_cache"]]
     if small:
         print(_cache_note(small))
     print(document["rests_on"]["detail"])
+
+
+def print_sweep(document: dict[str, Any]) -> None:
+    """All ranks together by how many threads each has; the table above is of the last."""
+    kernels = [row["kernel"] for row in document["total"]]
+    output.print_table(
+        ("threads of a rank", "in all", *kernels),
+        ((str(each["threads"]), str(sum(map(len, each["cpus"]))),
+          *(_rate(row["bytes_per_second"]) for row in each["total"]))
+         for each in document["sweep"]),
+        left=0,
+    )  # fmt: skip
 
 
 def _cache_note(small: Sequence[dict[str, Any]]) -> str:

@@ -12,6 +12,7 @@ from headrace._report.figures_kv import kv_figures
 from headrace._report.figures_llm import kvcache_figures, layer_figures
 from headrace._report.figures_machine import machine_figure
 from headrace._report.figures_query import mode_rows, modes_figure, timeline_figures
+from headrace._report.figures_stream import stream_figures
 from headrace._report.figures_um import advice_figures, um_figures
 from headrace._report.page import Content
 from headrace._report.profile import profile_figures, profile_parts
@@ -33,6 +34,7 @@ _OWN_FIGURES = {
     "bench kv": kv_figures,
     "bench kvcache": kvcache_figures,
     "bench layer": layer_figures,
+    "bench stream": stream_figures,
     "bench um": um_figures,
 }
 #: What these say as others do.

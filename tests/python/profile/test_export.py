@@ -80,9 +80,12 @@ def test_the_peak_is_of_a_whole_machine_or_socket() -> None:
             "cpu_node": "0-1", "memory_node": "0-1", "mix": "read", "threads": threads,
             "on": part, "placed": "near",
         }  # fmt: skip
-        row["details"]["bus"] = first["median"] * factor
-        far = json.loads(json.dumps(row))
-        far["parameters"]["placed"], far["details"]["bus"] = "far", 1e15
+        for name in ("median", "min", "max", "low", "high"):
+            row[name] = first["median"] * factor
+        row["samples"] = [row["median"]] * 3
+        row["details"] = {name: row["median"] for name in ("read_write", "bus")}
+        far = json.loads(json.dumps(row).replace(str(row["median"]), "1e15"))
+        far["parameters"]["placed"] = "far"
         document["rows"] += [row, far]
         told = texts.as_mlc(headrace.Profile.from_json(json.dumps(document)))
         section = told.partition("Measuring Peak Injection")[2].partition("\n\n")[0]

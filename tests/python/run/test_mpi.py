@@ -387,3 +387,23 @@ def _path_of(library: str) -> str:
     """Of a library that the linker knows."""
     listed = subprocess.run(["/sbin/ldconfig", "-p"], capture_output=True, text=True).stdout
     return next(line.split(" => ")[1] for line in listed.splitlines() if f"\t{library} " in line)
+
+
+def test_a_sweep_of_threads_has_the_same_numbers_on_all_ranks() -> None:
+    assert bench_stream.sweep_counts([(12, 24)] * 8) == [1, 2, 4, 8, 12, 24]
+    assert bench_stream.sweep_counts([(12, 24), (3, 6)]) == [1, 2, 3, 6]
+    assert bench_stream.sweep_counts([(1, 1)]) == [1]
+
+
+def test_one_process_sweeps_its_threads(run: Run) -> None:
+    result = run(*STREAM, "--sweep", "--repetitions", "1")
+    assert result.returncode == 0, result.stderr
+    found = json.loads(result.stdout)
+    counts = [each["threads"] for each in found["sweep"]]
+    assert counts[0] == 1 and counts == sorted(set(counts))
+    assert [len(each["cpus"][0]) for each in found["sweep"]] == counts
+    assert all(row["bytes_per_second"] > 0 for each in found["sweep"] for row in each["total"])
+    assert found["total"] == found["sweep"][-1]["total"]
+    assert found["ranks"][0]["threads"] == counts[-1]
+    refused = run(*STREAM, "--sweep", "--threads", "1")
+    assert refused.returncode == 2 and "leave out --threads" in refused.stderr
