@@ -461,7 +461,13 @@ class Placement:
 
     @property
     def kind(self) -> Literal['dram', 'hbm', 'cxl', 'gpu', 'storage'] | None:
-        """Instead of nodes: all nodes of this kind."""
+        """Instead of nodes: nodes of this kind."""
+
+    @property
+    def dealing(self) -> Literal['nearest', 'first_touch', 'interleave']:
+        """
+        Which of them: the 'nearest' and, when it is full, the next nearest of the kind; that nearest to who touches a page first ('first_touch'); or all in turn ('interleave').
+        """
 
     @property
     def property(self) -> str | None:
@@ -500,13 +506,13 @@ class Placement:
         """Why a policy chose it."""
 
     @staticmethod
-    def on(node_or_kind: int | Literal['dram', 'hbm', 'cxl', 'gpu', 'storage'], *, strict: bool = True, pages: Literal['base', 'transparent', 'huge_2m', 'huge_1g'] = 'transparent', touch: bool = True) -> Placement:
-        """On one node, or on the nodes of one kind, nearest first."""
+    def on(node_or_kind: int | Literal['dram', 'hbm', 'cxl', 'gpu', 'storage'], *, strict: bool = True, pages: Literal['base', 'transparent', 'huge_2m', 'huge_1g'] = 'transparent', touch: bool = True, dealing: Literal['nearest', 'first_touch', 'interleave'] = 'nearest') -> Placement:
+        """On one node, or on the nodes of one kind that are nearest."""
 
     @staticmethod
     def parse(machine: Machine, text: str, *, pages: Literal['base', 'transparent', 'huge_2m', 'huge_1g'] = 'transparent', touch: bool = True, lock: bool = False, near: Sequence[int] = [], pin: bool = False) -> Placement:
         """
-        As people write it: a kind 'hbm', a property 'fastest', 'lowest_latency', 'highest_bandwidth' or 'largest', nodes '0-3,8', weights '0=3,8=1' or 'dram=3,cxl=1'; several of them, 'hbm:dram', are tried in this order.
+        As people write it: a kind 'hbm', 'hbm_interleave' or 'hbm_first_touch', a property 'fastest', 'lowest_latency', 'highest_bandwidth' or 'largest', nodes '0-3,8', weights '0=3,8=1' or 'dram=3,cxl=1'; several of them, 'hbm:dram', are tried in this order.
         """
 
     def resolve(self, machine: Machine, near: int | None = None) -> Placement:
@@ -522,8 +528,8 @@ class Placement:
         """
 
     @staticmethod
-    def interleave(nodes: Sequence[int], *, strict: bool = True, pages: Literal['base', 'transparent', 'huge_2m', 'huge_1g'] = 'transparent', touch: bool = True) -> Placement:
-        """Page by page in turn over the nodes."""
+    def interleave(nodes: Sequence[int] | Literal['dram', 'hbm', 'cxl', 'gpu', 'storage'], *, strict: bool = True, pages: Literal['base', 'transparent', 'huge_2m', 'huge_1g'] = 'transparent', touch: bool = True) -> Placement:
+        """Page by page in turn over the nodes, or over all of a kind."""
 
 class Object:
     """A thing with bytes: Buffer, File or MemoryRange."""
@@ -1801,6 +1807,10 @@ class Row:
     @property
     def stands_for(self) -> list[str]:
         """Parameters of points of alike nodes that were not measured for it."""
+
+    @property
+    def cpus(self) -> str:
+        """The CPUs that its threads ran on: '0-3,8'; empty: not chosen."""
 
     @property
     def key(self) -> str:
