@@ -8,7 +8,8 @@ file(STRINGS ${single_threaded} HEADRACE_SINGLE_THREADED REGEX "^[^#]")
 # Folders whose tests prove something of optimised code that no sanitized build proves: kernels in
 # assembly, a million descriptors, races at full speed, C programs.
 set(HEADRACE_OPTIMISED src/core src/backend/cpu src/backend/dsa src/memory/heap src/move
-  src/cache/structures src/cache src/measure/instruments dsa_emulator/device workload/query
+  src/cache/structures src/cache src/measure/instruments
+  src/measure/instruments/traffic dsa_emulator/device workload/query
   tests/conformance)
 # Folders of text, numbers and control, without raw memory or long loops. With sanitizers their code
 # is compiled as that of all tests is: at -O0, with HEADRACE_NO_SLOW_CHECKS.

@@ -44,6 +44,8 @@ struct Row {
   std::vector<double> samples;            // one per mapping: the median of its repetitions
   std::vector<std::size_t> launches;      // how many samples each launch gave, in order; empty: one
   std::map<std::string, double> details;  // further numbers; the experiment says which and in what
+  // Further words, of launches that differ all: "kernel", the loop that did it.
+  std::map<std::string, std::string> words = {};
   // How it was measured. "noisy": while something else ran; "few": on fewer than three mappings;
   // "shrunk": in buffers smaller than the caches ask for, where memory is small or not free;
   // "cache_doubted": in buffers of 512 MiB, as the machine's word on its caches is not believed;

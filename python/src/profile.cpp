@@ -59,6 +59,7 @@ void bind_row(nb::module_& m) {
       .field("samples", &Row::samples, "One per mapping of memory.")
       .field("launches", &Row::launches, "How many samples each launch gave; empty: one launch.")
       .field("details", &Row::details, "Further numbers; the experiment says which.")
+      .field("words", &Row::words, "Further words: by which kernel it was measured.")
       .field(
           "flags", &Row::flags,
           "noisy, few, shrunk, cache_doubted, fitted; without a number: absent, left_out, stopped.")

@@ -1,9 +1,11 @@
 // Several launches of the same measurement as one profile.
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <cstdlib>
 #include <map>
+#include <set>
 
 #include "core/fail.h"
 #include "headrace/profile.h"
@@ -64,14 +66,17 @@ Row merged(std::vector<const Row*> launches) {
   row.samples.clear();
   row.launches.clear();
   std::map<std::string, std::vector<double>> details;
+  std::map<std::string, std::set<std::string>> words;
   for (const Row* launch : launches) {
     row.samples.insert(row.samples.end(), launch->samples.begin(), launch->samples.end());
     add_launches(row.launches, *launch);
+    for (const auto& [name, word] : launch->words) words[name].insert(word);
     for (const auto& [name, value] : launch->details) details[name].push_back(value);
   }
   if (row.launches.size() == 1) row.launches.clear();
   row.value = summarize(row.samples, row.launches);
   for (const auto& [name, values] : details) row.details[name] = *median(values);
+  for (const auto& [name, all] : words) row.words[name] = fmt::format("{}", fmt::join(all, "; "));
   set_flag(row, "few", row.samples.size() < kEnough);
   return row;
 }

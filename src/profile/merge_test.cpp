@@ -11,6 +11,7 @@ Row measured(std::string name, std::vector<double> samples, std::vector<std::str
   Row row{.experiment = std::move(name), .samples = std::move(samples), .flags = std::move(flags)};
   row.value = summarize(row.samples);
   row.details["bus"] = row.value->median * 2;
+  row.words["kernel"] = row.value->median < 11 ? "one" : "other";
   return row;
 }
 
@@ -35,6 +36,8 @@ TEST(Merge, PutsTheSamplesOfAllLaunchesTogether) {
   EXPECT_EQ(all->rows[0].value->median, 11.5);
   EXPECT_EQ(interval_words(*all->rows[0].value), "range of 2 launches");
   EXPECT_EQ(all->rows[0].details.at("bus"), 23);
+  EXPECT_EQ(all->rows[0].words.at("kernel"), "one; other") << "launches raced for themselves";
+  EXPECT_EQ(all->rows[1].words.at("kernel"), "one");
   EXPECT_TRUE(all->rows[0].flags.empty()) << "no longer few";
   EXPECT_EQ(all->rows[1].experiment, "b");
   EXPECT_TRUE(all->rows[1].launches.empty()) << "one launch has it";

@@ -95,6 +95,9 @@ Row read_row(const JsonReader& at) {
   at.members("details", [&](const std::string& name, const JsonReader& value) {
     row.details[name] = value.as_number();
   });
+  at.members("words", [&](const std::string& name, const JsonReader& value) {
+    row.words[name] = value.as_text();
+  });
   at.elements("flags", [&](const JsonReader& flag) { row.flags.push_back(flag.as_text()); });
   row.launches = read_launches(at, row.samples.size());
   at.elements("stands_for",
@@ -132,6 +135,7 @@ nlohmann::ordered_json json_of(const Row& row) {
                 {"basis", to_string(row.basis)},
                 {"reason", row.reason},
                 {"source", row.source}};
+  if (!row.words.empty()) document["words"] = row.words;
   if (!row.stands_for.empty()) document["stands_for"] = row.stands_for;
   if (!row.cpus.empty()) document["cpus"] = row.cpus;
   return document;

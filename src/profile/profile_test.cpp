@@ -27,6 +27,7 @@ Profile small_profile() {
   profile.machine.nodes.push_back({.id = NodeId{0}, .kind = NodeKind::dram});
   profile.rows.push_back(row("bandwidth", 0, {1e9, 1.5e9, 2e9}));
   profile.rows.back().details = {{"bus", 3e9}};
+  profile.rows.back().words = {{"kernel", "avx2 x 2 streams"}};
   profile.rows.back().flags = {"noisy"};
   profile.rows.back().stands_for = {"cpu_node=1 memory_node=1"};
   profile.rows.back().cpus = "0-3,8";
@@ -50,6 +51,7 @@ TEST(ProfileTest, RoundTripKeepsEverything) {
   EXPECT_FALSE(back->rows[1].value);
   EXPECT_EQ(back->rows[1].reason, "no such node");
   EXPECT_EQ(back->rows[0].basis, Basis::measured);
+  EXPECT_EQ(back->rows[0].words, profile.rows[0].words);
   EXPECT_EQ(back->rows[0].stands_for, profile.rows[0].stands_for);
   EXPECT_EQ(back->rows[0].cpus, profile.rows[0].cpus);
   EXPECT_EQ(back->rows[2].source, "Doe 2024, table 1");

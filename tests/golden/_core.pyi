@@ -1787,6 +1787,10 @@ class Row:
         """Further numbers; the experiment says which."""
 
     @property
+    def words(self) -> dict[str, str]:
+        """Further words: by which kernel it was measured."""
+
+    @property
     def flags(self) -> list[str]:
         """
         noisy, few, shrunk, cache_doubted, fitted; without a number: absent, left_out, stopped.

@@ -29,7 +29,7 @@ class Traffic:
 
     @staticmethod
     def of(mix: str) -> Traffic:
-        """ "nt_2:1", "write", "copy"; as in src/measure/instruments/traffic.h."""
+        """ "nt_2:1", "write", "copy"; as in src/measure/instruments/traffic/traffic.h."""
         words = mix.removeprefix("nt_")
         named = {"read": (1, 0), "write": (0, 1), "copy": (1, 1)}
         reads, writes = named[words] if words in named else map(int, words.split(":"))

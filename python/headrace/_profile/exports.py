@@ -26,11 +26,12 @@ def as_csv(profile: headrace.Profile) -> str:
     """One line per row; a column per parameter and per detail that any row has."""
     parameters = list(dict.fromkeys(name for row in profile.rows for name in row.parameters))
     details = sorted({name for row in profile.rows for name in row.details})
+    words = sorted({name for row in profile.rows for name in row.words})
     numbers = ("median", "mad", "min", "max", "low", "high", "interval")
     text = io.StringIO()
     table = csv.writer(text, lineterminator="\n")
     table.writerow(
-        ["experiment", *parameters, "unit", *numbers, "mappings", "launches", *details]
+        ["experiment", *parameters, "unit", *numbers, "mappings", "launches", *details, *words]
         + ["flags", "basis", "reason", "source"]
     )
     for row in profile.rows:
@@ -43,6 +44,7 @@ def as_csv(profile: headrace.Profile) -> str:
                 len(row.samples),
                 len(row.launches) or min(1, len(row.samples)),
                 *(row.details.get(name, "") for name in details),
+                *(row.words.get(name, "") for name in words),
                 " ".join(row.flags),
                 row.basis,
                 row.reason,

@@ -169,6 +169,7 @@ def table(rows: list[_core.Row]) -> Table:
     """All that the rows hold, folded away."""
     columns = list(dict.fromkeys(name for row in rows for name in row.parameters))
     details = list(dict.fromkeys(name for row in rows for name in row.details))
+    words = list(dict.fromkeys(name for row in rows for name in row.words))
     lines = []
     for row in rows[:MOST_ROWS]:
         unit = 1e9 if row.unit == "B/s" else 1
@@ -177,8 +178,9 @@ def table(rows: list[_core.Row]) -> Table:
             text_of(row),
             f"{(row.low or 0) / unit:.4g} to {(row.high or 0) / unit:.4g}, {row.interval}",
             *(f"{row.details[name]:.4g}" if name in row.details else "" for name in details),
+            *(row.words.get(name, "") for name in words),
             " ".join([*(["emulated"] if row.basis == "emulated" else []), *row.flags]),
         ])  # fmt: skip
-    head = [*columns, "median", "interval", *details, ""]
+    head = [*columns, "median", "interval", *details, *words, ""]
     more = f", the first {MOST_ROWS} of them; the document has all" if len(rows) > MOST_ROWS else ""
     return Table(head, lines, plural(len(rows), "row") + more)

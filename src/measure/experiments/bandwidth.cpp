@@ -2,11 +2,12 @@
 // of threads.
 //
 // Each thread walks over its own part of one buffer, from front to back again and again, for a set
-// time that all share; the rate is the sum of their rates. The buffer passes the caches of them all
-// four times. Besides the CPUs of a node those of a socket and of the machine work together
-// (teams.h), each in its part of memory near it, far from it, or dealt over all nodes of a kind.
-// What is counted is in traffic.h: the value is payload, `read_write` counts a copy's
-// bytes twice (STREAM), `bus` adds the write-allocates.
+// time that all share. By which loop, a race decides on the memory that is measured
+// (traffic_race.h), and the word `kernel` says. The rate is the sum of their rates. The buffer
+// passes the caches of them all four times. Besides the CPUs of a node those of a socket and of the
+// machine work together (teams.h), each in its part of memory near it, far from it, or dealt over
+// all nodes of a kind. What is counted is in traffic.h: the value is payload, `read_write` counts a
+// copy's bytes twice (STREAM), `bus` adds the write-allocates.
 #include <fmt/core.h>
 
 #include <algorithm>
@@ -16,7 +17,7 @@
 #include "measure/experiments/experiments.h"
 #include "measure/experiments/teams.h"
 #include "measure/instruments/chase.h"
-#include "measure/instruments/traffic.h"
+#include "measure/instruments/traffic/traffic_race.h"
 #include "measure/instruments/worker_pool.h"
 
 namespace headrace::experiment_bandwidth {
@@ -41,16 +42,14 @@ constexpr auto kOfNodes = std::span(kParameters).first<4>();
 constexpr Bytes kLeastPerThread = 16_MiB;
 constexpr Bytes kLeastArea = 64_KiB;  // of one thread, on the smallest node
 constexpr Nanoseconds kWalkTime = std::chrono::milliseconds{20};
-// Between two readings of the clock: some 10 us, so that threads stop together.
-constexpr std::size_t kLinesPerReading = 4096;
+// Between two readings of the clock, each of which waits for the loads on their way: some 50 us, so
+// that threads stop together.
+constexpr std::size_t kLinesPerReading = 16384;
 
 class Walk final : public Probe {
  public:
-  // A part of memory for each CPU.
-  Walk(const Mix& mix, CpuSet cpus, const std::vector<std::span<std::byte>>& parts)
-      : kernel_(mix), cpus_(std::move(cpus)) {
-    for (const auto& part : parts) areas_.push_back(divide(mix, part));
-  }
+  Walk(const TrafficKernel& kernel, CpuSet cpus, std::vector<TrafficArea> areas)
+      : kernel_(kernel), cpus_(std::move(cpus)), areas_(std::move(areas)) {}
 
   Result<Sample> sample() override {
     std::vector<double> rates(cpus_.size());
@@ -62,19 +61,20 @@ class Walk final : public Probe {
     const Mix& mix = kernel_.mix();
     return Sample{.value = read_write * mix.payload_factor(),
                   .details = {{"read_write", read_write}, {"bus", read_write * mix.bus_factor()}},
+                  .words = {{"kernel", kernel_.shape().name()}},
                   .cpu_share = share};
   }
 
  private:
   // Lines per second.
   double walk(const TrafficArea& area) const {
-    const std::size_t groups = kernel_.groups(area);
-    const std::size_t at_once = std::min(groups, kLinesPerReading / kernel_.lines_per_group());
+    const std::size_t rounds = kernel_.rounds(area);
+    const std::size_t at_once = std::min(rounds, kLinesPerReading / kernel_.lines_per_round());
     const Nanoseconds begin = system_clock().now();
     Nanoseconds now = begin;
     std::size_t lines = 0;
     for (std::size_t at = 0; now - begin < kWalkTime; now = system_clock().now()) {
-      if (at + at_once > groups) at = 0;
+      if (at + at_once > rounds) at = 0;
       lines += kernel_.run(area, at, at_once);
       at += at_once;
     }
@@ -84,7 +84,7 @@ class Walk final : public Probe {
 
   const TrafficKernel kernel_;
   const CpuSet cpus_;
-  std::vector<TrafficArea> areas_;
+  const std::vector<TrafficArea> areas_;
 };
 
 std::vector<std::span<std::byte>> equal_parts(std::span<std::byte> memory, std::size_t count) {
@@ -92,6 +92,16 @@ std::vector<std::span<std::byte>> equal_parts(std::span<std::byte> memory, std::
   std::vector<std::span<std::byte>> parts;
   for (std::size_t i = 0; i < count; ++i) parts.push_back(memory.subspan(i * each, each));
   return parts;
+}
+
+// A thread on each of `cpus` in its part of memory.
+Result<std::unique_ptr<Probe>> walk_by(const Mix& mix, const CpuSet& cpus,
+                                       const std::string& ground,
+                                       const std::vector<std::span<std::byte>>& parts) {
+  std::vector<TrafficArea> areas;
+  for (const auto& part : parts) areas.push_back(divide(mix, part));
+  HEADRACE_TRY(const Shape shape, fastest_shape(mix, cpus, ground, areas));
+  return std::make_unique<Walk>(TrafficKernel(mix, shape), cpus, std::move(areas));
 }
 
 bool is_basic(const Mix& mix) { return mix.name == "read" || mix.name == "nt_write"; }
@@ -110,8 +120,8 @@ struct Wanted {
   std::vector<std::string> flags;
 };
 
-Point walk_point(const Node& cpu_node, const Node& memory_node, const Mix& mix, const CpuSet& cpus,
-                 const Wanted& wanted, unsigned rank) {
+Point walk_point(const Machine& machine, const Node& cpu_node, const Node& memory_node,
+                 const Mix& mix, const CpuSet& cpus, const Wanted& wanted, unsigned rank) {
   Point point;
   point.rank = rank;
   point.memory = {memory_node.id, PageSize::transparent};
@@ -123,14 +133,15 @@ Point walk_point(const Node& cpu_node, const Node& memory_node, const Mix& mix, 
   point.row.cpus = to_string(cpus);
   const Bytes bytes = fit(point.row, memory_node, wanted.bytes);
   point.cost = 4 * kWalkTime;
+  const std::string ground = ground_of(machine, cpu_node, memory_node);
   point.setup = {.name = "walked", .cost = touching(bytes, usable_cpus(&cpu_node).size())};
-  point.prepare = [key = point.memory, &mix, cpus, bytes](
+  point.prepare = [key = point.memory, &mix, cpus, bytes, ground](
                       BufferPool& buffers, Random&) -> Result<std::unique_ptr<Probe>> {
     HEADRACE_TRY(const auto memory, buffers.get(key, 0, bytes));
     if (memory.size() / cpus.size() < kLeastArea.value) {
       return fail(ErrorCode::exhausted, "the node is too small for {} threads", cpus.size());
     }
-    return std::make_unique<Walk>(mix, cpus, equal_parts(memory, cpus.size()));
+    return walk_by(mix, cpus, ground, equal_parts(memory, cpus.size()));
   };
   return point;
 }
@@ -161,13 +172,15 @@ Point team_point(const Machine& machine, const MeasuredTeam& measured, const Mix
   point.cost = 4 * kWalkTime;
   point.setup = {.name = fmt::format("walked by {}", point.row.cpus),
                  .cost = touching(bytes * threads, threads)};
-  point.prepare = [nodes, &mix, cpus = measured.team.cpus, bytes](
+  const std::string ground =
+      fmt::format("{} {} of {}", to_string(nodes.how), list_of(nodes.all), point.row.cpus);
+  point.prepare = [nodes, &mix, cpus = measured.team.cpus, bytes, ground](
                       BufferPool& buffers, Random&) -> Result<std::unique_ptr<Probe>> {
     HEADRACE_TRY(const auto parts, team_parts(buffers, nodes, cpus.size(), 0, bytes));
     if (parts.front().size() < kLeastArea.value) {
       return fail(ErrorCode::exhausted, "a node is too small for {} threads", cpus.size());
     }
-    return std::make_unique<Walk>(mix, cpus, parts);
+    return walk_by(mix, cpus, ground, parts);
   };
   return point;
 }
@@ -206,7 +219,7 @@ std::vector<Point> list_points(const Scope& scope) {
         for (const std::size_t threads : thread_counts(cpus.size())) {
           const CpuSet workers = first_of(order, threads);
           const bool all = threads == cpus.size();
-          points.push_back(walk_point(cpu_node, memory_node, mix, workers, wanted,
+          points.push_back(walk_point(machine, cpu_node, memory_node, mix, workers, wanted,
                                       rank_of(mix, threads, all, near)));
           points.back().of_matrix = all && is_basic(mix);
         }

@@ -1,7 +1,7 @@
 #include <gtest/gtest.h>
 
 #include "measure/experiments/experiments.h"
-#include "measure/instruments/traffic.h"
+#include "measure/instruments/traffic/traffic.h"
 
 namespace headrace::experiment_bandwidth {
 

@@ -18,6 +18,7 @@
 #include "measure/instruments/chase.h"
 #include "measure/instruments/measuring_file.h"
 #include "measure/instruments/side_by_side/loads.h"
+#include "measure/instruments/traffic/traffic_race.h"
 #include "measure/instruments/worker_pool.h"
 
 namespace headrace::experiment_interference {
@@ -129,14 +130,15 @@ Row interference_row(const InterferenceSetting& setting) {
 // Makes the loads of a point, each on memory of its own: `each` bytes, a file's less.
 class LoadMaker {
  public:
-  LoadMaker(BufferPool& buffers, Random& random, MeasuringFile& file, Bytes each)
-      : buffers_(buffers), random_(random), file_(file), each_(each) {}
+  LoadMaker(const Machine& machine, BufferPool& buffers, Random& random, MeasuringFile& file,
+            Bytes each)
+      : machine_(machine), buffers_(buffers), random_(random), file_(file), each_(each) {}
 
   Result<std::unique_ptr<Load>> make(const Activity& activity, unsigned cpu) {
     switch (activity.kind) {
       case ActivityKind::chase: return make_chase(activity, cpu);
-      case ActivityKind::read: return make_traffic(activity, "read");
-      case ActivityKind::nt_write: return make_traffic(activity, "nt_write");
+      case ActivityKind::read: return make_traffic(activity, "read", cpu);
+      case ActivityKind::nt_write: return make_traffic(activity, "nt_write", cpu);
       case ActivityKind::copy: return make_copy(activity);
       case ActivityKind::file: return make_file(activity);
     }
@@ -155,9 +157,15 @@ class LoadMaker {
         run_pinned({cpu}, [&](std::size_t) { start = make_cycle(bytes, 2_MiB, random_); }));
     return std::make_unique<ChaseLoad>(start);
   }
-  Result<std::unique_ptr<Load>> make_traffic(const Activity& activity, std::string_view mix) {
+  Result<std::unique_ptr<Load>> make_traffic(const Activity& activity, std::string_view name,
+                                             unsigned cpu) {
     HEADRACE_TRY(const auto bytes, memory(*activity.from, each_));
-    return std::make_unique<TrafficLoad>(*find_mix(mix), bytes);
+    const Mix& mix = *find_mix(name);
+    const TrafficArea area = divide(mix, bytes);
+    const std::string ground =
+        ground_of(machine_, *host_of(machine_, *activity.from), *activity.from);
+    HEADRACE_TRY(const Shape shape, fastest_shape(mix, {cpu}, ground, {area}));
+    return std::make_unique<TrafficLoad>(TrafficKernel(mix, shape), area);
   }
   Result<std::unique_ptr<Load>> make_copy(const Activity& activity) {
     HEADRACE_TRY(const auto to, memory(*activity.to, each_));
@@ -170,6 +178,7 @@ class LoadMaker {
     return std::make_unique<FileLoad>(*file, bytes, random_());
   }
 
+  const Machine& machine_;
   BufferPool& buffers_;
   Random& random_;
   MeasuringFile& file_;
@@ -225,9 +234,9 @@ Point interference_point(const Scope& scope, const InterferenceSetting& setting)
   point.cost =
       12 * kWindow + Nanoseconds{static_cast<std::int64_t>(loads * static_cast<double>(each.value) *
                                                            (2.0 / 3 + 40.0 / kLine))};
-  point.prepare = [setting, file = scope.file, each](
+  point.prepare = [setting, &machine = scope.machine, file = scope.file, each](
                       BufferPool& buffers, Random& random) -> Result<std::unique_ptr<Probe>> {
-    LoadMaker maker(buffers, random, *file, each);
+    LoadMaker maker(machine, buffers, random, *file, each);
     std::vector<std::unique_ptr<Load>> loads_made;
     for (std::size_t i = 0; i < setting.cpus.size(); ++i) {
       const Activity& activity = i == 0 ? setting.victim : setting.aggressor;

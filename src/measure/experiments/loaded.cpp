@@ -73,9 +73,9 @@ class Loaded final : public Probe {
     observer_ = chase.get();
     loads_.push_back(std::move(chase));
     for (std::size_t i = 0; i < count; ++i) {
-      loads_.push_back(
-          std::make_unique<TrafficLoad>(*setting.mix, traffic.subspan(i * each, each),
-                                        Nanoseconds{static_cast<std::int64_t>(setting.delay)}));
+      loads_.push_back(std::make_unique<TrafficLoad>(
+          TrafficKernel(*setting.mix), divide(*setting.mix, traffic.subspan(i * each, each)),
+          Nanoseconds{static_cast<std::int64_t>(setting.delay)}));
     }
     for (const auto& load : loads_) threads_.push_back(load.get());
   }

@@ -1,10 +1,13 @@
 #include "measure/session/experiment.h"
 
+#include <fmt/core.h>
+
 #include <algorithm>
 
 #include "core/check.h"
 #include "headrace/placement.h"
 #include "measure/instruments/worker_pool.h"
+#include "measure/session/alike.h"
 #include "topology/topology.h"
 
 namespace headrace::session {
@@ -115,6 +118,11 @@ Point without(Row row, std::string reason) {
   Point point;
   point.row = std::move(row);
   return point;
+}
+
+std::string ground_of(const Machine& machine, const Node& cpu_node, const Node& memory_node) {
+  return fmt::format("{} {}", to_string(memory_node.kind),
+                     distance_of(machine, cpu_node, memory_node));
 }
 
 bool is_near(const Machine& machine, const Node& cpu_node, const Node& memory_node) {

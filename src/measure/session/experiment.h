@@ -30,8 +30,9 @@ using namespace instruments;
 
 // One repetition.
 struct Sample {
-  double value = 0;                       // in the unit of the row
-  std::map<std::string, double> details;  // as Row::details
+  double value = 0;                               // in the unit of the row
+  std::map<std::string, double> details;          // as Row::details
+  std::map<std::string, std::string> words = {};  // as Row::words
   // The part of the time of its threads in which they had a CPU: the least of them. Well below 1:
   // something else ran there.
   double cpu_share = 1;
@@ -129,6 +130,9 @@ std::string list_of_cpus(std::vector<unsigned> cpus);
 
 // A node as a parameter.
 inline ParameterValue id_of(const Node* node) { return std::uint64_t{raw(node->id)}; }
+// Where loops of traffic race (traffic_race.h): the kind of memory, and how far it is from these
+// CPUs.
+std::string ground_of(const Machine& machine, const Node& cpu_node, const Node& memory_node);
 // Whether the node's memory has no nearer CPUs than those of `cpu_node`.
 bool is_near(const Machine& machine, const Node& cpu_node, const Node& memory_node);
 // The nodes whose CPUs this process may use.

@@ -229,8 +229,10 @@ class Session {
     }
     std::ranges::sort(samples, {}, &Sample::value);
     Sample& middle = samples[samples.size() / 2];
-    return Mapping{
-        .value = middle.value, .details = std::move(middle.details), .cpu_share = middle.cpu_share};
+    return Mapping{.value = middle.value,
+                   .details = std::move(middle.details),
+                   .words = std::move(middle.words),
+                   .cpu_share = middle.cpu_share};
   }
 
   SessionResult result() {
@@ -307,6 +309,9 @@ Row with_summary(Row row, const std::vector<Mapping>& mappings) {
   row.value = summarize(row.samples);
   // What the point knew of itself stays.
   for (const auto& [name, value] : middle_details(mappings)) row.details[name] = value;
+  for (const Mapping& mapping : mappings) {
+    for (const auto& [name, word] : mapping.words) row.words[name] = word;
+  }
   return row;
 }
 

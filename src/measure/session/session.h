@@ -18,6 +18,7 @@ namespace headrace::session {
 struct Mapping {
   double value = 0;  // median of its repetitions
   std::map<std::string, double> details;
+  std::map<std::string, std::string> words = {};
   double cpu_share = 1;   // the median of its repetitions'
   std::size_t check = 0;  // the last noise check before it; the next came after it
   unsigned round = 0;

@@ -71,7 +71,8 @@ Result<StreamLoads> stream_loads(const Machine& machine, NodeId node, const CpuS
   for (std::size_t i = 0; i < cpus.size(); ++i) {
     HEADRACE_TRY(auto memory, allocate_for_cpus(machine, each, Placement::on(node)));
     std::ranges::fill(memory->bytes(), std::byte{1});
-    made.loads.push_back(std::make_unique<TrafficLoad>(*triad, memory->bytes()));
+    made.loads.push_back(
+        std::make_unique<TrafficLoad>(TrafficKernel(*triad), divide(*triad, memory->bytes())));
     made.memory.push_back(std::move(memory));
   }
   return made;

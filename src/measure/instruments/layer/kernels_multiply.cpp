@@ -3,7 +3,7 @@
 
 #include <cstddef>
 
-#include "measure/instruments/traffic_loops.h"
+#include "measure/instruments/traffic/traffic_loops.h"
 
 // SCALAR and EMU128 stand for what the whole build may use, which Highway wants among its targets.
 #if defined(__x86_64__)
@@ -58,7 +58,7 @@ namespace headrace::instruments {
 
 std::uint64_t multiply(std::uint64_t operations) {
 #if defined(__x86_64__)
-  const unsigned bits = widest_vector_bits();
+  const unsigned bits = vector_widths().front();
   const auto loop = bits == 512   ? N_AVX3::multiply_loop
                     : bits == 256 ? N_AVX2::multiply_loop
                                   : N_SSSE3::multiply_loop;

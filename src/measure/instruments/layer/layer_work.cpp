@@ -7,7 +7,7 @@
 #include "headrace/random.h"
 #include "measure/instruments/chase.h"
 #include "measure/instruments/layer/kernels_multiply.h"
-#include "measure/instruments/traffic.h"
+#include "measure/instruments/traffic/traffic.h"
 #include "measure/instruments/worker_pool.h"
 
 namespace headrace {
@@ -28,7 +28,7 @@ class LayerPart {
 
   // Reads all of it, a tile after the other, and does as many of the operations after each.
   void run(std::uint64_t operations) {
-    const std::uint64_t tile = kTile / (kernel_.lines_per_group() * kLine);
+    const std::uint64_t tile = kTile / (kernel_.lines_per_round() * kLine);
     const std::uint64_t tiles = std::max<std::uint64_t>(1, (left_ + tile - 1) / tile);
     for (std::uint64_t i = 0; i < tiles; ++i) {
       read(std::min(tile, left_));
@@ -43,7 +43,7 @@ class LayerPart {
   void read(std::uint64_t groups) {
     left_ -= groups;
     while (groups > 0) {
-      const std::uint64_t all = kernel_.groups(area_);
+      const std::uint64_t all = kernel_.rounds(area_);
       const std::uint64_t now = std::min(groups, all - at_);
       lines += kernel_.run(area_, at_, now);
       at_ = (at_ + now) % all;
@@ -95,7 +95,7 @@ Result<LayerRun> run_layer(std::span<const std::byte> memory, const LayerWork& w
                            const CpuSet& cpus) {
   HEADRACE_TRY_STATUS(check_layer(memory, work, cpus));
   static const TrafficKernel kernel(*find_mix("read"));
-  const std::uint64_t group = kernel.lines_per_group() * kLine;
+  const std::uint64_t group = kernel.lines_per_round() * kLine;
   const std::uint64_t groups = work.bytes.value / group / cpus.size();
   const std::uint64_t all = std::max<std::uint64_t>(1, memory.size() / group);
   std::vector<LayerPart> parts;

@@ -11,7 +11,7 @@
 #include "headrace/histogram.h"
 #include "headrace/random.h"
 #include "measure/instruments/side_by_side/side_by_side.h"
-#include "measure/instruments/traffic.h"
+#include "measure/instruments/traffic/traffic.h"
 
 namespace headrace::instruments {
 
@@ -39,14 +39,15 @@ class ChaseLoad final : public Load {
 // slows its traffic down.
 class TrafficLoad final : public Load {
  public:
-  TrafficLoad(const Mix& mix, std::span<std::byte> memory, Nanoseconds delay = Nanoseconds{0});
+  TrafficLoad(const TrafficKernel& kernel, const TrafficArea& area,
+              Nanoseconds delay = Nanoseconds{0});
   Result<double> step() override;
 
  private:
   const TrafficKernel kernel_;
   const TrafficArea area_;
   const std::uint64_t delay_;   // ticks
-  const std::size_t at_once_;   // groups between two delays
+  const std::size_t at_once_;   // rounds between two delays
   const std::size_t per_step_;  // delays
   std::size_t at_ = 0;
 };

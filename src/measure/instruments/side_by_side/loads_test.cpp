@@ -38,8 +38,10 @@ TEST_F(LoadsTest, AChaseKnowsTheTimesOfItsWindowAlone) {
 
 TEST_F(LoadsTest, TrafficCountsBytesAndADelayMakesItsStepsShort) {
   const auto area = memory(4_MiB);
-  TrafficLoad fast(*find_mix("copy"), area);
-  TrafficLoad slow(*find_mix("copy"), area, std::chrono::milliseconds{1});
+  const Mix& copy = *find_mix("copy");
+  TrafficLoad fast(TrafficKernel(copy, {.streams = 2}), divide(copy, area));
+  TrafficLoad slow(TrafficKernel(copy, {.streams = 2}), divide(copy, area),
+                   std::chrono::milliseconds{1});
   const double step = fast.step().value();
   EXPECT_GT(step, 0);
   EXPECT_EQ(std::fmod(step, 1024), 0);

@@ -1,4 +1,4 @@
-#include "measure/instruments/traffic_loops.h"
+#include "measure/instruments/traffic/traffic_loops.h"
 
 #include <gtest/gtest.h>
 
@@ -15,16 +15,18 @@ namespace {
 
 struct Instructions {
   int loads = 0;
+  int prefetches = 0;
   int stores = 0;
   int streams = 0;
 };
 
-// By "N_AVX2::loop<3": the target and the mix.
+// By "N_AVX2::loop<3ul, false>": the target, the mix, whether it prefetches.
 std::map<std::string, Instructions> disassemble() {
   std::map<std::string, Instructions> found;
   test::for_each_instruction("::loop<", [&](const std::string& function, const std::string& line) {
     const auto name = function.find("N_");
-    Instructions& loop = found[function.substr(name, function.find('u', name) - name)];
+    Instructions& loop = found[function.substr(name, function.find('(', name) - name)];
+    if (line.find("prefetch") != std::string::npos) ++loop.prefetches;
     const auto open = line.find('(');
     // The pattern itself is read relative to the program counter.
     if (line.find("mm") == std::string::npos || open == std::string::npos ||
@@ -55,15 +57,20 @@ TEST(TrafficTest, TheCompilerKeptEveryLoadAndStore) {
   for (const auto& [target, per_line] : {Vectors{"N_SSSE3", 4}, {"N_AVX2", 2}, {"N_AVX3", 1}}) {
     for (std::size_t i = 0; i < mixes().size(); ++i) {
       const Mix& mix = mixes()[i];
-      const auto loop = found.find(std::string(target) + "::loop<" + std::to_string(i));
-      ASSERT_NE(loop, found.end()) << target << " " << mix.name;
-      const int each =
-          per_line * static_cast<int>(TrafficKernel(mix).lines_per_group() / mix.lines());
-      const int reads = each * static_cast<int>(mix.reads);
-      const int writes = each * static_cast<int>(mix.writes);
-      EXPECT_EQ(loop->second.loads, reads) << target << " " << mix.name;
-      EXPECT_EQ(loop->second.stores, mix.non_temporal ? 0 : writes) << target << " " << mix.name;
-      EXPECT_EQ(loop->second.streams, mix.non_temporal ? writes : 0) << target << " " << mix.name;
+      const int each = static_cast<int>(mixes_per_group(mix));
+      const int reads = per_line * each * static_cast<int>(mix.reads);
+      const int writes = per_line * each * static_cast<int>(mix.writes);
+      for (const bool prefetches : {false, true}) {
+        const std::string name = std::string(target) + "::loop<" + std::to_string(i) + "ul, " +
+                                 (prefetches ? "true>" : "false>");
+        SCOPED_TRACE(name);
+        const auto loop = found.find(name);
+        ASSERT_NE(loop, found.end());
+        EXPECT_EQ(loop->second.loads, reads);
+        EXPECT_EQ(loop->second.stores, mix.non_temporal ? 0 : writes);
+        EXPECT_EQ(loop->second.streams, mix.non_temporal ? writes : 0);
+        EXPECT_EQ(loop->second.prefetches, prefetches ? reads / per_line : 0);
+      }
     }
   }
 }

@@ -3,8 +3,9 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <span>
 
-#include "measure/instruments/traffic.h"
+#include "measure/instruments/traffic/traffic.h"
 
 namespace headrace::instruments {
 
@@ -27,11 +28,23 @@ constexpr unsigned mixes_per_group(const Mix& mix) {
   return std::max(mix.reads, mix.writes) == 1 ? 4 : 1;
 }
 
-// The loop of kMixes[mix] in vectors of `bits`. Requires, on x86-64: bits in {128, 256, 512}, which
-// the CPU has; other CPUs have one loop.
-TrafficKernel::Loop traffic_loop(std::size_t mix, unsigned bits);
+// Where a loop runs: `rounds` times a group of the first stream, then of the next, each `apart`
+// bytes behind the one before.
+struct LoopPlace {
+  const std::byte* from = nullptr;
+  std::byte* to = nullptr;
+  std::size_t from_apart = 0;
+  std::size_t to_apart = 0;
+  std::size_t streams = 1;
+  std::size_t rounds = 0;
+  std::size_t ahead = 0;  // bytes; only for a loop that prefetches
+};
 
-// The widest vectors that this CPU has and that there are loops for.
-unsigned widest_vector_bits();
+// The loop of kMixes[mix] in vectors of `bits`, that prefetches what it reads or not. Requires, on
+// x86-64: bits in {128, 256, 512}, which the CPU has; other CPUs have one width.
+TrafficLoop traffic_loop(std::size_t mix, unsigned bits, bool prefetches);
+
+// The widths of vectors that this CPU has and that there are loops for, the widest first.
+std::span<const unsigned> vector_widths();
 
 }  // namespace headrace::instruments

@@ -1,7 +1,9 @@
 // Memory traffic of a chosen mix: how many lines are read for each that is written, and how.
 //
-// Each kernel is a loop of vector loads and stores over whole cache lines, the widest this CPU has;
-// a test counts the instructions that the compiler made of it. Counting: a line is 64 bytes read
+// Each kernel is a loop of vector loads and stores over whole cache lines; a test counts the
+// instructions that the compiler made of it. It reads and writes at several places in turn
+// (streams), and may prefetch: how many lines one core has on the way depends on both, and which is
+// best on the CPU (traffic_race.h finds out). Counting: a line is 64 bytes read
 // or written once by the program (payload). A copy's payload counts once (the bytes copied), read +
 // write twice (as STREAM counts). The bus carries more: a store to a line that no cache holds first
 // fetches it (write-allocate), so that it costs two lines; a non-temporal store does not. Where the
@@ -11,6 +13,7 @@
 
 #include <cstddef>
 #include <span>
+#include <string>
 #include <string_view>
 
 #include "headrace/units.h"
@@ -49,29 +52,42 @@ struct TrafficArea {
 // The areas of a mix within `memory`, in proportion to its lines.
 TrafficArea divide(const Mix& mix, std::span<std::byte> memory);
 
+// How a loop goes over its memory.
+struct Shape {
+  unsigned bits = 0;     // of its vectors; 0: the widest that this CPU has
+  unsigned streams = 1;  // places far apart that it works at in turn, a group of lines at each
+  unsigned ahead = 0;    // what it reads is prefetched so many bytes ahead; 0: not at all
+
+  friend bool operator==(const Shape&, const Shape&) = default;
+  // "avx512 x 2 streams, prefetch 512"
+  std::string name() const;
+};
+
+struct LoopPlace;
+using TrafficLoop = void (*)(const LoopPlace& place);
+
 // One mix as a loop.
 class TrafficKernel {
  public:
-  // For the widest vectors of this CPU, or at most `most_bits` (128, 256, 512).
-  explicit TrafficKernel(const Mix& mix, unsigned most_bits = 512);
+  // Vectors no wider than this CPU has.
+  explicit TrafficKernel(const Mix& mix, Shape shape = {});
 
   const Mix& mix() const { return *mix_; }
-  unsigned vector_bits() const { return bits_; }
+  const Shape& shape() const { return shape_; }
 
-  // Runs over groups [first, first + count) of the area and returns the lines it read and wrote.
-  // Requires: first + count <= groups(area).
+  // Runs over rounds [first, first + count) of the area, a group of each stream in each, and
+  // returns the lines it read and wrote. Requires: first + count <= rounds(area).
   std::size_t run(const TrafficArea& area, std::size_t first, std::size_t count) const;
-  std::size_t groups(const TrafficArea& area) const;
-  std::size_t lines_per_group() const;
+  // All of the area but less than two groups of each stream.
+  std::size_t rounds(const TrafficArea& area) const;
+  std::size_t lines_per_round() const;
   // Waits until non-temporal stores have left the core: before the clock is stopped.
   void finish() const;
 
-  using Loop = void (*)(const std::byte* from, std::byte* to, std::size_t groups);
-
  private:
   const Mix* mix_;
-  Loop loop_;
-  unsigned bits_;
+  Shape shape_;
+  TrafficLoop loop_;
 };
 
 }  // namespace headrace::instruments

@@ -1,0 +1,100 @@
+#include "measure/instruments/traffic/traffic.h"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+
+#include "core/check.h"
+#include "measure/instruments/chase.h"
+#include "measure/instruments/traffic/traffic_loops.h"
+
+#if defined(__x86_64__)
+#include <immintrin.h>
+#endif
+
+namespace headrace::instruments {
+namespace {
+
+constexpr std::size_t kPage = 4096;
+
+unsigned no_wider(unsigned bits) {
+  const auto widths = vector_widths();
+  const auto found = std::ranges::find_if(widths, [&](unsigned each) { return each <= bits; });
+  return bits == 0 || found == widths.end() ? widths.front() : *found;
+}
+
+std::string_view width_name([[maybe_unused]] unsigned bits) {
+#if defined(__x86_64__)
+  return bits == 512 ? "avx512" : bits == 256 ? "avx2" : "sse";
+#else
+  return "128 bits";
+#endif
+}
+
+}  // namespace
+
+std::span<const Mix> mixes() { return kMixes; }
+
+const Mix* find_mix(std::string_view name) {
+  const auto found = std::ranges::find(kMixes, name, &Mix::name);
+  return found == std::end(kMixes) ? nullptr : &*found;
+}
+
+TrafficArea divide(const Mix& mix, std::span<std::byte> memory) {
+  const std::size_t pages = memory.size() / kPage;
+  const std::size_t read_bytes = pages * mix.reads / mix.lines() * kPage;
+  const std::size_t write_bytes = pages * mix.writes / mix.lines() * kPage;
+  return {.from = memory.first(read_bytes), .to = memory.subspan(read_bytes, write_bytes)};
+}
+
+std::string Shape::name() const {
+  return fmt::format("{} x {} stream{}{}", width_name(no_wider(bits)), streams,
+                     streams == 1 ? "" : "s",
+                     ahead == 0 ? "" : fmt::format(", prefetch {}", ahead));
+}
+
+TrafficKernel::TrafficKernel(const Mix& mix, Shape shape) : mix_(&mix), shape_(shape) {
+  CHECK(shape.streams > 0);
+  const auto at = std::ranges::find(kMixes, mix.name, &Mix::name) - std::begin(kMixes);
+  CHECK(static_cast<std::size_t>(at) < std::size(kMixes));
+  shape_.bits = no_wider(shape.bits);
+  loop_ = traffic_loop(static_cast<std::size_t>(at), shape_.bits, shape_.ahead > 0);
+}
+
+std::size_t TrafficKernel::rounds(const TrafficArea& area) const {
+  const std::size_t n = mixes_per_group(*mix_);
+  std::size_t groups = SIZE_MAX;
+  if (mix_->reads > 0) groups = area.from.size() / (kLine * n * mix_->reads);
+  if (mix_->writes > 0) groups = std::min(groups, area.to.size() / (kLine * n * mix_->writes));
+  const std::size_t each = groups / shape_.streams;
+  // Streams that lie a power of two apart would meet in the same sets of the caches.
+  return shape_.streams > 1 && each > 1 && each % 2 == 0 ? each - 1 : each;
+}
+
+std::size_t TrafficKernel::lines_per_round() const {
+  return mix_->lines() * std::size_t{mixes_per_group(*mix_)} * shape_.streams;
+}
+
+std::size_t TrafficKernel::run(const TrafficArea& area, std::size_t first,
+                               std::size_t count) const {
+  const std::size_t apart = rounds(area);
+  DCHECK(first + count <= apart);
+  const std::size_t read = kLine * mixes_per_group(*mix_) * mix_->reads;
+  const std::size_t written = kLine * mixes_per_group(*mix_) * mix_->writes;
+  loop_({.from = area.from.data() + first * read,
+         .to = area.to.data() + first * written,
+         .from_apart = apart * read,
+         .to_apart = apart * written,
+         .streams = shape_.streams,
+         .rounds = count,
+         .ahead = shape_.ahead});
+  return count * lines_per_round();
+}
+
+void TrafficKernel::finish() const {
+#if defined(__x86_64__)
+  if (mix_->non_temporal) _mm_sfence();
+#endif
+}
+
+}  // namespace headrace::instruments

@@ -1,0 +1,143 @@
+#include "measure/instruments/traffic/traffic_race.h"
+
+#include <time.h>
+
+#include <algorithm>
+#include <map>
+#include <tuple>
+
+#include "core/check.h"
+#include "core/fail.h"
+#include "core/mutex.h"
+#include "measure/instruments/chase.h"
+#include "measure/instruments/traffic/traffic_loops.h"
+#include "measure/instruments/worker_pool.h"
+
+namespace headrace::instruments {
+namespace {
+
+// A stray interrupt is noticed in a later heat, a shape that is half as fast is out after the
+// first.
+constexpr Nanoseconds kFirstHeat = std::chrono::microseconds{500};
+// Each heat leaves a third of its shapes, for twice the time.
+constexpr std::size_t kLeft = 3;
+// Between two readings of the clock: some 10 us.
+constexpr std::size_t kLinesPerReading = 4096;
+
+// The time that this thread had a CPU, so that a busy machine does not choose for us.
+Nanoseconds cpu_time() {
+  timespec t{};
+  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
+  return std::chrono::seconds{t.tv_sec} + Nanoseconds{t.tv_nsec};
+}
+
+// Where one thread is in its area: each shape goes on where the one before it stopped, so that none
+// finds in the caches what another has read.
+class Racer {
+ public:
+  explicit Racer(const TrafficArea& area) : area_(area) {}
+
+  // Lines per second of CPU time.
+  double run(const TrafficKernel& kernel, Nanoseconds time) {
+    const std::size_t rounds = kernel.rounds(area_);
+    const std::size_t at_once =
+        std::clamp<std::size_t>(kLinesPerReading / kernel.lines_per_round(), 1, rounds);
+    auto at = static_cast<std::size_t>(at_ * static_cast<double>(rounds));
+    const Nanoseconds begin = cpu_time();
+    Nanoseconds now = begin;
+    std::size_t lines = 0;
+    while (now - begin < time) {
+      if (at + at_once > rounds) at = 0;
+      lines += kernel.run(area_, at, at_once);
+      at += at_once;
+      now = cpu_time();
+    }
+    kernel.finish();
+    at_ = static_cast<double>(at) / static_cast<double>(rounds);
+    return static_cast<double>(lines) / seconds(cpu_time() - begin);
+  }
+
+ private:
+  const TrafficArea area_;
+  double at_ = 0;  // the part of it that is walked over
+};
+
+using Key = std::tuple<std::string_view, std::size_t, std::string>;
+
+struct Known {
+  Mutex mutex;
+  std::map<Key, Shape> shapes GUARDED_BY(mutex);
+};
+
+Known& known() {
+  static Known all;
+  return all;
+}
+
+}  // namespace
+
+std::vector<Shape> shapes_of(const Mix& mix) {
+  std::vector<Shape> shapes;
+  for (const unsigned bits : vector_widths()) {
+    for (const unsigned streams : {1U, 2U, 4U, 8U}) {
+      for (const unsigned ahead : {0U, 512U, 2048U}) {
+        if (ahead > 0 && mix.reads == 0) continue;
+        shapes.push_back({.bits = bits, .streams = streams, .ahead = ahead});
+      }
+    }
+  }
+  return shapes;
+}
+
+Result<Shape> winner(std::vector<Shape> shapes, const Heat& rates) {
+  CHECK(!shapes.empty());
+  for (Nanoseconds each = kFirstHeat; shapes.size() > 1; each *= 2) {
+    HEADRACE_TRY(const std::vector<double> found, rates(shapes, each));
+    CHECK(found.size() == shapes.size());
+    std::vector<std::size_t> order(shapes.size());
+    for (std::size_t i = 0; i < order.size(); ++i) order[i] = i;
+    std::ranges::stable_sort(order,
+                             [&](std::size_t a, std::size_t b) { return found[a] > found[b]; });
+    order.resize((shapes.size() + kLeft - 1) / kLeft);
+    std::vector<Shape> left;
+    for (const std::size_t i : order) left.push_back(shapes[i]);
+    shapes = std::move(left);
+  }
+  return shapes.front();
+}
+
+Result<Shape> fastest_shape(const Mix& mix, const CpuSet& cpus, const std::string& ground,
+                            const std::vector<TrafficArea>& areas) {
+  CHECK(!cpus.empty() && cpus.size() == areas.size());
+  Known& all = known();
+  const Key key{mix.name, cpus.size(), ground};
+  {
+    const MutexLock lock(all.mutex);
+    if (const auto found = all.shapes.find(key); found != all.shapes.end()) return found->second;
+  }
+  std::vector<Racer> racers(areas.begin(), areas.end());
+  // Shapes with many streams have nothing to do in a small area.
+  std::vector<Shape> shapes = shapes_of(mix);
+  std::erase_if(shapes, [&](const Shape& shape) {
+    const TrafficKernel kernel(mix, shape);
+    return std::ranges::any_of(areas, [&](const auto& area) { return kernel.rounds(area) < 2; });
+  });
+  if (shapes.empty()) return Shape{};
+  const Heat heat = [&](const std::vector<Shape>& raced,
+                        Nanoseconds each) -> Result<std::vector<double>> {
+    std::vector<std::vector<double>> rates(cpus.size());
+    HEADRACE_TRY_STATUS(run_together(cpus, [&](std::size_t i) {
+      for (const Shape& shape : raced) {
+        rates[i].push_back(racers[i].run(TrafficKernel(mix, shape), each));
+      }
+    }));
+    std::vector<double> sums(raced.size());
+    for (const auto& own : rates) std::ranges::transform(sums, own, sums.begin(), std::plus{});
+    return sums;
+  };
+  HEADRACE_TRY(const Shape found, winner(std::move(shapes), heat));
+  const MutexLock lock(all.mutex);
+  return all.shapes.emplace(key, found).first->second;
+}
+
+}  // namespace headrace::instruments

@@ -1,0 +1,133 @@
+#include "measure/instruments/traffic/traffic.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <vector>
+
+#include "measure/instruments/chase.h"
+
+namespace headrace::instruments {
+namespace {
+
+struct alignas(4096) Page {
+  std::array<std::byte, 4096> bytes;
+};
+
+class Memory {
+ public:
+  explicit Memory(std::size_t pages) : pages_(pages) {
+    std::memset(pages_.data(), 1, pages * sizeof(Page));
+  }
+  std::span<std::byte> all() { return {pages_[0].bytes.data(), pages_.size() * sizeof(Page)}; }
+
+ private:
+  std::vector<Page> pages_;
+};
+
+std::vector<Shape> all_shapes() {
+  std::vector<Shape> shapes;
+  for (const unsigned bits : {128U, 256U, 512U}) {
+    for (const unsigned streams : {1U, 2U, 3U, 4U, 8U}) {
+      for (const unsigned ahead : {0U, 512U}) {
+        shapes.push_back({.bits = bits, .streams = streams, .ahead = ahead});
+      }
+    }
+  }
+  return shapes;
+}
+
+// What `rounds` rounds after the first write, stream by stream; all else is as it was.
+TEST(TrafficTest, WritesEveryByteOfItsPartAndNoOther) {
+  for (const Mix& mix : mixes()) {
+    for (const Shape& shape : all_shapes()) {
+      const TrafficKernel kernel(mix, shape);
+      SCOPED_TRACE(std::string(mix.name) + " " + kernel.shape().name());
+      EXPECT_LE(kernel.shape().bits, shape.bits);
+      Memory memory(48);
+      const TrafficArea area = divide(mix, memory.all());
+      EXPECT_EQ(area.from.size() + area.to.size(), memory.all().size());
+      const std::size_t rounds = kernel.rounds(area);
+      ASSERT_GT(rounds, 2u);
+      const std::size_t lines = kernel.run(area, 1, rounds - 2);
+      kernel.finish();
+      EXPECT_EQ(lines, (rounds - 2) * kernel.lines_per_round());
+      // Bytes that a stream writes per round.
+      const std::size_t each =
+          kernel.lines_per_round() / shape.streams / mix.lines() * kLine * mix.writes;
+      const std::byte written = mix.copies ? std::byte{1} : std::byte{0x5a};
+      std::vector<std::byte> expected(area.to.size(), std::byte{1});
+      for (std::size_t i = 0; i < shape.streams; ++i) {
+        const auto part = std::span(expected).subspan(i * rounds * each, rounds * each);
+        std::ranges::fill(part.subspan(each, (rounds - 2) * each), written);
+      }
+      EXPECT_TRUE(std::ranges::equal(area.to, expected));
+      EXPECT_TRUE(std::ranges::all_of(area.from, [](std::byte b) { return b == std::byte{1}; }));
+    }
+  }
+}
+
+// But for less than two groups of each stream, so that the streams do not lie a power of two apart.
+TEST(TrafficTest, StreamsGoOverAllOfTheirMemory) {
+  for (const Mix& mix : mixes()) {
+    for (const Shape& shape : all_shapes()) {
+      const TrafficKernel kernel(mix, shape);
+      Memory memory(48);
+      const std::size_t lines = kernel.rounds(divide(mix, memory.all())) * kernel.lines_per_round();
+      EXPECT_LE(lines * kLine, memory.all().size());
+      EXPECT_GT((lines + 2 * kernel.lines_per_round()) * kLine + 4096 * mix.lines(),
+                memory.all().size())
+          << mix.name << " " << shape.name();
+    }
+  }
+}
+
+TEST(TrafficTest, CopiesCopy) {
+  for (const char* name : {"copy", "nt_copy"}) {
+    const Mix& mix = *find_mix(name);
+    Memory memory(8);
+    for (std::size_t i = 0; i < memory.all().size(); ++i) {
+      memory.all()[i] = static_cast<std::byte>(i * 7 + i / 4096);
+    }
+    const TrafficArea area = divide(mix, memory.all());
+    for (const Shape& shape : all_shapes()) {
+      std::ranges::fill(area.to, std::byte{0});
+      const TrafficKernel kernel(mix, shape);
+      const std::size_t lines = kernel.run(area, 0, kernel.rounds(area));
+      kernel.finish();
+      const std::size_t stream = lines / 2 * kLine / shape.streams;
+      for (std::size_t i = 0; i < shape.streams; ++i) {
+        const auto part = [&](auto all) { return all.subspan(i * stream, stream); };
+        EXPECT_TRUE(std::ranges::equal(part(area.from), part(area.to)))
+            << name << " " << shape.name();
+      }
+    }
+  }
+}
+
+TEST(TrafficTest, AShapeHasAName) {
+  const std::string widest = TrafficKernel(*find_mix("read")).shape().name();
+  EXPECT_NE(widest.find(" x 1 stream"), std::string::npos) << widest;
+  const Shape two{.bits = 128, .streams = 2, .ahead = 512};
+  const std::string name = two.name();
+  EXPECT_EQ(name.substr(name.find(" x ")), " x 2 streams, prefetch 512");
+}
+
+TEST(TrafficTest, CountsAsItSays) {
+  const auto factors = [](const char* name) {
+    const Mix& mix = *find_mix(name);
+    return std::pair(mix.payload_factor(), mix.bus_factor());
+  };
+  EXPECT_EQ(factors("read"), std::pair(1.0, 1.0));
+  EXPECT_EQ(factors("write"), std::pair(1.0, 2.0));
+  EXPECT_EQ(factors("nt_write"), std::pair(1.0, 1.0));
+  EXPECT_EQ(factors("copy"), std::pair(0.5, 1.5));
+  EXPECT_EQ(factors("nt_copy"), std::pair(0.5, 1.0));
+  EXPECT_EQ(factors("3:1"), std::pair(1.0, 1.25));
+  EXPECT_EQ(find_mix("4:1"), nullptr);
+}
+
+}  // namespace
+}  // namespace headrace::instruments
