@@ -195,4 +195,28 @@ Status fill_random(std::span<std::byte> memory, std::uint64_t seed, const CpuSet
 Result<LayerRun> run_layer(std::span<const std::byte> memory, const LayerWork& work,
                            const CpuSet& cpus);
 
+// The same on a GPU, from its own memory: kernels read so much, layer after layer, 64 bytes in
+// flight for each thread. Nothing multiplies.
+struct GpuLayerWork {
+  NodeId gpu{};  // its memory
+  Bytes memory;  // that the layers lie in, one behind the other; whole MiB
+  Bytes bytes;   // of a layer; may be more than there is
+  unsigned runs = 1;
+};
+struct GpuLayerRun {
+  unsigned blocks = 0;   // of threads
+  Nanoseconds time{0};   // on the GPU's own clock
+  bool correct = false;  // the sum of what was read is that of what is there
+};
+struct GpuLayers {
+  std::string device;
+  bool emulated = false;  // a GPU made of software: its times are no measurement
+  unsigned threads_per_block = 0;
+  std::vector<GpuLayerRun> layers;  // in their order; fewer after a stop
+  std::vector<GpuLayerRun> others;  // the same between them, by fewer and more blocks of threads
+};
+// Blocks. absent: no such GPU. exhausted: it has less memory. Errors of the driver.
+Result<GpuLayers> run_layers_on_gpu(const Machine& machine, const GpuLayerWork& work,
+                                    const ExperimentContext& context = {});
+
 }  // namespace HEADRACE_API headrace

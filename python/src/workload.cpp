@@ -131,6 +131,37 @@ void bind_layer(nb::module_& m) {
               "int, cpus: typing.Sequence[int]) -> LayerRun"),
       "Reads so much of the memory, from `start` on and again from its beginning, and multiplies, "
       "with a thread on each CPU.");
+  Record<GpuLayerRun>(m, "GpuLayerRun", "One layer that a GPU read.")
+      .field("blocks", &GpuLayerRun::blocks, "Of threads.")
+      .field("seconds", &GpuLayerRun::time, "On the GPU's own clock.")
+      .field("correct", &GpuLayerRun::correct, "Whether the sum of what was read was right.");
+  Record<GpuLayers>(m, "GpuLayers", "Layers that a GPU read.")
+      .field("device", &GpuLayers::device, "Its name.")
+      .field("emulated", &GpuLayers::emulated, "A GPU made of software: no measurement.")
+      .field("threads_per_block", &GpuLayers::threads_per_block, "Of each block.")
+      .field("layers", &GpuLayers::layers, "In their order; fewer after a stop.")
+      .field("others", &GpuLayers::others, "The same by fewer and more blocks of threads.");
+  m.def(
+      "run_layers_on_gpu",
+      [](const Machine& machine, NodeId gpu, Bytes memory, Bytes bytes, unsigned runs,
+         nb::object stop, nb::object progress) {
+        const Machine measured = machine;  // so that Python may change the machine meanwhile
+        Interruptible callbacks(std::move(stop), std::move(progress));
+        auto layers = [&] {
+          const GilRelease release;
+          return run_layers_on_gpu(measured,
+                                   {.gpu = gpu, .memory = memory, .bytes = bytes, .runs = runs},
+                                   callbacks.context());
+        }();
+        callbacks.rethrow();
+        return unwrap(std::move(layers));
+      },
+      "machine"_a, "gpu"_a, "memory"_a, "bytes"_a, "runs"_a, "stop"_a = nb::none(),
+      "progress"_a = nb::none(),
+      nb::sig("def run_layers_on_gpu(machine: Machine, gpu: int, memory: int, bytes: int, runs: "
+              "int, stop: typing.Callable[[], bool] | None = None, progress: "
+              "typing.Callable[[int, int], object] | None = None) -> GpuLayers"),
+      "A GPU reads so much of its own memory, layer after layer.");
 }
 
 }  // namespace

@@ -3133,3 +3133,54 @@ def run_layer(memory: _Buffer, start: int, bytes: int, operations: int, cpus: Se
     """
     Reads so much of the memory, from `start` on and again from its beginning, and multiplies, with a thread on each CPU.
     """
+
+class GpuLayerRun:
+    """One layer that a GPU read."""
+
+    def __repr__(self) -> str: ...
+
+    def asdict(self) -> dict[str, object]:
+        """The fields by name, nested records too."""
+
+    @property
+    def blocks(self) -> int:
+        """Of threads."""
+
+    @property
+    def seconds(self) -> float:
+        """On the GPU's own clock."""
+
+    @property
+    def correct(self) -> bool:
+        """Whether the sum of what was read was right."""
+
+class GpuLayers:
+    """Layers that a GPU read."""
+
+    def __repr__(self) -> str: ...
+
+    def asdict(self) -> dict[str, object]:
+        """The fields by name, nested records too."""
+
+    @property
+    def device(self) -> str:
+        """Its name."""
+
+    @property
+    def emulated(self) -> bool:
+        """A GPU made of software: no measurement."""
+
+    @property
+    def threads_per_block(self) -> int:
+        """Of each block."""
+
+    @property
+    def layers(self) -> list[GpuLayerRun]:
+        """In their order; fewer after a stop."""
+
+    @property
+    def others(self) -> list[GpuLayerRun]:
+        """The same by fewer and more blocks of threads."""
+
+def run_layers_on_gpu(machine: Machine, gpu: int, memory: int, bytes: int, runs: int, stop: Callable[[], bool] | None = None, progress: Callable[[int, int], object] | None = None) -> GpuLayers:
+    """A GPU reads so much of its own memory, layer after layer."""

@@ -14,6 +14,7 @@ from typing import Any
 import headrace
 from headrace._bench.stream import CACHES, on_tile
 from headrace._bench.threads import buffer, cache_of, cpus_for
+from headrace._errors import WrongAnswer
 from headrace._llm.models import Model
 from headrace._run.host import this_host
 from headrace._run.plan import Request
@@ -30,6 +31,10 @@ SLOWER = 1.1
 #: The part of the free memory that is used.
 _USED_SHARE = 0.8
 _COPY_BYTES = 64 << 20
+_MIB = 1 << 20
+#: What is taken of a GPU at most: far more than its caches.
+_GPU_BYTES = 8 << 30
+_LEAST_GPU_BYTES = 16 << 20
 _ENGINES_SECONDS = 20.0
 
 
@@ -163,27 +168,74 @@ class Bench:
                 self.peaks.setdefault(count, []).append(self.load.bytes / seconds)
 
     def row(self) -> Row:
-        first, *later = self.layers or [math.nan]
-        middle = headrace.summarize(later)
-        seconds = middle.median if middle else None
-        rates = [self.load.bytes / each for each in self.layers]
-        peak = max([*rates, *(rate for found in self.peaks.values() for rate in found)], default=0)
+        peaks = [rate for found in self.peaks.values() for rate in found]
         return {
             "basis": "measured", "on": self.on, "place": self.place, "cpus": self.cpus,
             "threads": len(self.cpus), "memory_bytes": self.size, "wanted_bytes": self.wanted,
             "shrunk": self.size < self.wanted // 4096 * 4096,
             "residency": headrace.where(self.memory).asdict()["pages"],
-            "first_ms": 1e3 * first if self.layers else None,
-            "ms_per_layer": 1e3 * seconds if seconds else None,
-            "ms_mad": 1e3 * middle.mad if middle else None,
-            "ms_samples": [1e3 * each for each in later],
-            "bytes_per_second": self.load.bytes / seconds if seconds else None,
-            "peak_bytes_per_second": peak or None,
-            "share_of_peak": self.load.bytes / seconds / peak if seconds else None,
-            "floor_ms": 1e3 * self.load.bytes / peak if peak else None,
-            "ms_per_step": 1e3 * seconds * self.load.step_bytes / self.load.bytes
-            if seconds else None,
-            "below_1_ms": seconds < CLAIM_SECONDS if seconds else None,
+        } | figures(self.load, self.layers, peaks)  # fmt: skip
+
+
+def figures(load: Load, layers: Sequence[float], peaks: Sequence[float]) -> Row:
+    """What so many seconds of layers, the first one first, and rates that were seen besides say."""
+    first, *later = layers or [math.nan]
+    middle = headrace.summarize(later)
+    seconds = middle.median if middle else None
+    peak = max([*(load.bytes / each for each in layers), *peaks], default=0)
+    return {
+        "first_ms": 1e3 * first if layers else None,
+        "ms_per_layer": 1e3 * seconds if seconds else None,
+        "ms_mad": 1e3 * middle.mad if middle else None,
+        "ms_samples": [1e3 * each for each in later],
+        "bytes_per_second": load.bytes / seconds if seconds else None,
+        "peak_bytes_per_second": peak or None,
+        "share_of_peak": load.bytes / seconds / peak if seconds else None,
+        "floor_ms": 1e3 * load.bytes / peak if peak else None,
+        "ms_per_step": 1e3 * seconds * load.step_bytes / load.bytes if seconds else None,
+        "below_1_ms": seconds < CLAIM_SECONDS if seconds else None,
+    }
+
+
+class GpuBench:
+    """The memory of a layer in a GPU, which reads it."""
+
+    def __init__(self, machine: headrace.Machine, load: Load, on: str, node: headrace.Node) -> None:
+        self.machine, self.load, self.on, self.node = machine, load, on, node
+        # As many layers as a model has, one behind the other.
+        self.wanted = min(load.model.layers * load.bytes, _GPU_BYTES) // _MIB * _MIB
+        most = int(_USED_SHARE * (node.capacity or 0)) // _MIB * _MIB
+        self.size = max(_MIB, min(self.wanted, most))
+        self.found: headrace.GpuLayers | None = None
+
+    def repeat(
+        self, repetitions: int, stop: Callable[[], bool], progress: Progress = _untold
+    ) -> None:
+        """Layers, and between them reads by fewer and more threads, which may reach more."""
+        while self.found is None:
+            try:
+                self.found = headrace.run_layers_on_gpu(
+                    self.machine, self.node.id, self.size, self.load.bytes, repetitions + 1, stop,
+                    lambda done, total: progress(done, total, "layers"),
+                )  # fmt: skip
+            except headrace.ExhaustedError:  # others have the rest of it
+                self.size = self.size // 2 // _MIB * _MIB
+                if self.size < _LEAST_GPU_BYTES:
+                    raise
+        if not all(run.correct for run in (*self.found.layers, *self.found.others)):
+            raise WrongAnswer("a layer was not what was written; trust no number of this run")
+
+    def row(self) -> Row:
+        assert self.found is not None
+        layers = [run.seconds for run in self.found.layers]
+        peaks = [self.load.bytes / run.seconds for run in self.found.others]
+        threads = sum({run.blocks for run in self.found.layers}) * self.found.threads_per_block
+        return figures(self.load, layers, peaks) | {
+            "basis": "emulated" if self.found.emulated else "measured", "on": self.on,
+            "place": str(self.node.id), "device": self.found.device, "threads": threads,
+            "cpus": [], "memory_bytes": self.size, "wanted_bytes": self.wanted,
+            "shrunk": self.size < self.wanted,
+            "residency": {self.node.id: self.size // 4096},
         }  # fmt: skip
 
 
@@ -221,6 +273,8 @@ def _rate(
     stop: Callable[[], bool], source: int | None,
 ) -> tuple[float | None, int | None, str]:  # fmt: skip
     """Bytes per second, from which node, and why there is none."""
+    if engine.kind == "cpu" and not machine.node(node).byte_addressable:
+        return None, None, f"cores do not write there; see {_INSTEAD['gpu']}"
     if engine.kind == "cpu":
         if source is None:
             others = [n.id for n in machine.nodes if n.byte_addressable and n.id != node]

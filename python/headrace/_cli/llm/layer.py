@@ -8,6 +8,7 @@ from typing import Annotated, Any, Optional
 import typer
 
 import headrace
+from headrace._basis import EMULATED_GPUS
 from headrace._cli import exit_codes, output, parse
 from headrace._cli.interrupt import Interrupt
 from headrace._cli.options import Json, Out, Threads, given
@@ -83,8 +84,7 @@ def command(
     with Interrupt() as interrupt:
         with interrupt.suspended():
             machine = headrace.Machine.discover(storage=[directory])
-            bench = layer.Bench(machine, load, on, threads)
-            bench.fill()
+            bench = _bench(context, machine, load, on, threads)
         interrupt.keeps = True
         with output.ProgressBar("layers") as bar:
             bench.repeat(repetitions, interrupt, bar)
@@ -102,8 +102,25 @@ def command(
         "bench layer", machine, **load.asdict(), settings=settings.settings(),
         interrupted=stopped, rows=[row], engines=engines,
     )  # fmt: skip
+    if row["basis"] == "emulated":
+        document["rests_on"] = EMULATED_GPUS
     output.deliver(document, out=out, json=json, show=lambda: print_layer(document))
     return exit_codes.INTERRUPTED if stopped else exit_codes.SUCCESS
+
+
+def _bench(
+    context: typer.Context, machine: headrace.Machine, load: Any, on: str, threads: int | None
+) -> Any:
+    from headrace._llm import layer
+    from headrace._llm.gpu import gpu_named
+
+    if (gpu := gpu_named(machine, on)) is None:
+        bench = layer.Bench(machine, load, on, threads)
+        bench.fill()
+        return bench
+    if "threads" in given(context):
+        raise headrace.InvalidError(f"--on {on} is read by a GPU; leave out --threads")
+    return layer.GpuBench(machine, load, on, gpu)
 
 
 def _model(
@@ -166,8 +183,11 @@ def _print_row(row: dict[str, Any]) -> None:
         print("interrupted before a layer was measured")
         return
     spread = f"± {row['ms_mad']:.2f}; " if len(row["ms_samples"]) > 1 else ""
+    who = f"{row['device']}, " if "device" in row else ""
+    if row["basis"] == "emulated":
+        who = f"emulated {who}"
     print(
-        f"{row['on']} (node {row['place']}), {plural(row['threads'], 'thread')}: "
+        f"{row['on']} (node {row['place']}), {who}{plural(row['threads'], 'thread')}: "
         f"{row['ms_per_layer']:.2f} ms per layer ({spread}"
         f"the first {row['first_ms']:.2f}), {rate}, "
         f"{row['share_of_peak']:.0%} of the measured peak {_rate(row['peak_bytes_per_second'])}, "

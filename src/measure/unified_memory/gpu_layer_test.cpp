@@ -1,0 +1,55 @@
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include "headrace/measure.h"
+#include "tests/support/fake_gpu.h"
+
+namespace headrace {
+namespace {
+
+TEST(GpuLayer, ReadsALayerBehindTheOther) {
+  const test::FakeGpu fake("memory=64M,sms=4");
+  // Over the end of the memory, and more than there is; 3 MiB hold no whole number of either.
+  for (const Bytes bytes : {16_B, 1_MiB + 16_B, 7_MiB}) {
+    const auto made = run_layers_on_gpu(
+        fake.machine, {.gpu = test::kGpu, .memory = 3_MiB, .bytes = bytes, .runs = 4});
+    ASSERT_TRUE(made.has_value()) << made.error().message;
+    EXPECT_TRUE(made->emulated);
+    EXPECT_EQ(made->layers.size(), 4u);
+    EXPECT_EQ(made->others.size(), 12u);
+    for (const auto* runs : {&made->layers, &made->others}) {
+      for (const GpuLayerRun& run : *runs) {
+        EXPECT_TRUE(run.correct);
+        EXPECT_GT(run.blocks, 0u);
+        EXPECT_GE(run.time.count(), 0);
+      }
+    }
+  }
+}
+
+TEST(GpuLayer, KeepsWhatWasReadBeforeAStop) {
+  const test::FakeGpu fake("memory=64M,sms=4");
+  unsigned asked = 0;
+  const auto made = run_layers_on_gpu(
+      fake.machine, {.gpu = test::kGpu, .memory = 1_MiB, .bytes = 1_MiB, .runs = 9},
+      {.stop = [&] { return ++asked > 2; }});
+  ASSERT_TRUE(made.has_value());
+  EXPECT_EQ(made->layers.size(), 2u);
+}
+
+TEST(GpuLayer, RefusesWhatIsNone) {
+  const test::FakeGpu fake("memory=64M,sms=4");
+  const auto code = [&](const GpuLayerWork& work) {
+    const auto made = run_layers_on_gpu(fake.machine, work);
+    return made ? std::nullopt : std::optional(made.error().code);
+  };
+  EXPECT_EQ(code({.gpu = test::kDram, .memory = 1_MiB, .bytes = 1_MiB}), ErrorCode::absent);
+  EXPECT_EQ(code({.gpu = NodeId{77}, .memory = 1_MiB, .bytes = 1_MiB}), ErrorCode::absent);
+  EXPECT_EQ(code({.gpu = test::kGpu, .memory = 1000_B, .bytes = 1_MiB}), ErrorCode::invalid);
+  EXPECT_EQ(code({.gpu = test::kGpu, .memory = 1_MiB, .bytes = 8_B}), ErrorCode::invalid);
+  EXPECT_EQ(code({.gpu = test::kGpu, .memory = 1_GiB, .bytes = 1_MiB}), ErrorCode::exhausted);
+}
+
+}  // namespace
+}  // namespace headrace
