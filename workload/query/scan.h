@@ -39,8 +39,8 @@ struct QueryScan {
   Bytes chunk_bytes() const;  // of all columns of a full chunk
 };
 
-// absent: no such column, node. invalid: no such query, options that make no sense, the files on another
-// node than `slow`. exhausted: a budget below one block.
+// absent: no such column, node. invalid: no such query, options that make no sense, the files on
+// another node than `slow`. exhausted: a budget below one block.
 Result<QueryScan> make_scan(const Table& table, const Machine& machine,
                             const QueryOptions& options);
 

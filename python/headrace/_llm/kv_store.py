@@ -24,6 +24,8 @@ from headrace._llm.stores import (
 
 #: What a Mover copies at once at most.
 _LARGEST_PIECE = 1 << 20
+#: Loads at once whose end is seen when it comes.
+_WATCHED = 4
 
 
 class KvStore:
@@ -37,10 +39,13 @@ class KvStore:
 
     def __init__(
         self, machine: headrace.Machine, shape: Shape, blocks: Sequence[int], directory: Path,
-        depth: int, by_layer: bool = False,
+        depth: int, by_layer: bool = False, gpu: int | None = None,
     ) -> None:  # fmt: skip
         memory = memory_kind(machine)
-        self.tiers = [memory, "ssd"]
+        self.tiers = [memory, "ssd"] if gpu is None else ["gpu", memory, "ssd"]
+        if len(blocks) < len(self.tiers):
+            self.tiers.remove(memory)
+        where = {"gpu": str(gpu)}
         self.by_layer = by_layer
         self._kept = shape.layers if by_layer else 1  # parts of a block that are blocks there
         geometry = kv.Geometry(
@@ -56,14 +61,15 @@ class KvStore:
         piece = min(shape.fragment, _LARGEST_PIECE)
         mover = headrace.Mover(machine, piece=piece, in_flight_per_link=depth * piece)
         budgets = [count * shape.block for count in blocks]
-        self._watcher = ThreadPoolExecutor(1, "kv")
+        self._watcher = ThreadPoolExecutor(_WATCHED, "kv")
         self._objects: dict[int, headrace.MemoryRange] = {}
         self._moving: list[kv.Stored] = []
         try:
             self._store: kv.Store | None = kv.Store(
                 mover, geometry,
-                [kv.Memory(memory, budgets[0]),
-                 kv.Folder(Path(self._folder.name) / "blocks", budgets[1])],
+                [*(kv.Memory(where.get(tier, tier), budget, pin=gpu is not None and tier != "gpu")
+                   for tier, budget in zip(self.tiers[:-1], budgets[:-1], strict=True)),
+                 kv.Folder(Path(self._folder.name) / "blocks", budgets[-1])],
             )  # fmt: skip
         except BaseException:
             self._folder.cleanup()
@@ -93,16 +99,21 @@ class KvStore:
         self._store = None
         self._folder.cleanup()
 
-    def begin_load(self, parts: Sequence[kv.Match], to: Any, layers: range) -> Loading:
+    def begin_load(
+        self, parts: Sequence[kv.Match], to: Any, layers: range, begin: int, ahead: bool
+    ) -> Loading:
         chosen = parts if self._kept == 1 else [parts[layer] for layer in layers]
         count = min(len(part) for part in parts)
         loads = []
         for number, part in zip(layers, chosen, strict=False):
             first = 0 if self._kept == 1 else number
-            places = [self._kept * i + first for i in range(count)]
-            keys = part.keys[:count]
+            places = [self._kept * i + first for i in range(begin, count)]
+            keys = part.keys[begin:count]
             loads.append(
-                self._opened().load(keys, self._object(to), positions=places, promote=False)
+                self._opened().load(
+                    keys, self._object(to), positions=places, promote=False,
+                    priority="prefetch" if ahead else "demand",
+                )
             )  # fmt: skip
         return _KvLoading(loads, layers, self._watcher)
 
@@ -110,8 +121,10 @@ class KvStore:
         assert self._store is not None
         return self._store
 
-    def _object(self, memory: Any) -> headrace.MemoryRange:
+    def _object(self, memory: Any) -> headrace.Object:
         """Found out once which node has it."""
+        if isinstance(memory, headrace.Buffer):
+            return memory
         if id(memory) not in self._objects:
             self._objects[id(memory)] = headrace.MemoryRange(memory)
         return self._objects[id(memory)]
@@ -129,8 +142,8 @@ class _KvMatch:
         count = min(len(part) for part in parts)
         self.tiers = list(parts[0].tiers[:count])
 
-    def load(self, to: Any, layers: range) -> Loading:
-        return self._store.begin_load(self._parts, to, layers)
+    def load(self, to: Any, layers: range, first: int = 0, ahead: bool = False) -> Loading:
+        return self._store.begin_load(self._parts, to, layers, first, ahead)
 
     def release(self) -> None:
         for part in self._parts:
@@ -170,14 +183,14 @@ STORES = ("headrace", "asyncio")
 
 
 def maker(
-    name: str, machine: headrace.Machine, directory: Path, depth: int
+    name: str, machine: headrace.Machine, directory: Path, depth: int, gpu: int | None = None
 ) -> Callable[[Shape, Sequence[int], bool], Store]:
     """Makes stores of a name, which read and write so many pieces at once in `directory`; whether
-    layers are to be loaded one by one, too.
+    layers are to be loaded one by one, too. `gpu`: the node whose memory is the first tier.
     """
     if name == "asyncio":
         kind = memory_kind(machine)
         return lambda shape, blocks, by_layer: AsyncioStore(shape, blocks, directory, depth, kind)
     return lambda shape, blocks, by_layer: KvStore(
-        machine, shape, blocks, directory, depth, by_layer
+        machine, shape, blocks, directory, depth, by_layer, gpu
     )

@@ -20,8 +20,9 @@ from headrace._bench.threads import cache_of, cpus_for
 from headrace._bench.two_memories import free_bytes
 from headrace._errors import WrongAnswer
 from headrace._llm import layer, noise, prefill, trace
+from headrace._llm.gpu import Device
 from headrace._llm.models import Model
-from headrace._llm.stores import Match, Shape, Store, aligned, memory_kind, unlike
+from headrace._llm.stores import Loading, Match, Shape, Store, aligned, memory_kind, unlike
 from headrace._llm.tiers import Tiers
 
 Row = dict[str, Any]
@@ -35,6 +36,8 @@ _CONTENTS = 61
 _CALIBRATIONS = 5
 #: Bytes loaded at once in the comparison of stores, and in that of a load with computing.
 _LOAD_BYTES = 256 << 20
+#: Loads and what is still to be compared of earlier ones, where requests are loaded ahead.
+_PLACES = 4
 #: Blocks in memory of a store whose disk is asked.
 _FRONT = 4
 
@@ -49,6 +52,7 @@ class Options:
     directory: Path
     seed: int = 1
     rounds: int = 5
+    device: Device | None = None  #: the GPU whose memory blocks are loaded to
 
     def shape(self) -> Shape:
         return Shape(self.model.layers, self.scale.block_tokens * self.model.layer_kv_bytes())
@@ -112,8 +116,16 @@ class Bench:
         self.compute = Compute(options, self.machine)
         self.source = aligned(_CONTENTS * self.shape.block)
         headrace.fill_random(self.source, options.seed + 1, self.compute.cpus)
-        self.to = aligned(self.most * self.shape.block)
-        self.to[:] = 0
+        size, device = self.most * self.shape.block, options.device
+        self.arrived = aligned(size)  # what is compared, of blocks in a GPU
+        self.arrived[:] = 0
+        if device is None:
+            self.places = [self.arrived, *(aligned(size) for _ in range(self._places() - 1))]
+            for place in self.places[1:]:
+                place[:] = 0
+        else:
+            self.places = [device.memory(size) for _ in range(self._places())]
+        self.to = self.places[0]
         mean = sum(len(r.blocks) for r in self.requests) / len(self.requests)
         tokens = max(1, round(mean * options.scale.block_tokens))
         self.fixed, self.per_token = self.compute.speed(tokens)
@@ -121,8 +133,12 @@ class Bench:
         # Open loop: requests come at their times, whatever became of those before.
         self.pace = len(self.requests) * served / BUSY / max(1e-9, self.requests[-1].seconds)
 
+    def _places(self) -> int:
+        return _PLACES if "ahead" in self.options.policies else 1
+
     def _check_memory(self) -> None:
-        needed = (self.most + _CONTENTS + self.options.scale.blocks()[0]) * self.shape.block
+        blocks = self._places() * self.most + _CONTENTS + sum(self.options.scale.blocks()[:-1])
+        needed = blocks * self.shape.block
         free = free_bytes()
         if free is not None and needed > 0.8 * free:
             raise headrace.ExhaustedError(
@@ -150,7 +166,7 @@ class Bench:
         """What cores copy within the memory that loads go to, and what the disk reads, at best: the
         tiers' rooflines.
         """
-        pages = headrace.where(self.to).pages
+        pages = headrace.where(self.arrived).pages
         node = max(pages, key=lambda each: pages[each])
         cores = [engine for engine in self.machine.engines if engine.kind == "cpu"]
         far = [self.machine.node(engine.home).distances.get(node, 255) for engine in cores]
@@ -163,24 +179,57 @@ class Bench:
         ):
             rate, tier = row["bytes_per_second"], kinds[row["kind"]]
             self.rates[tier] = max(filter(None, (rate, self.rates.get(tier))), default=None)
+        if self.options.device is not None:
+            inside, to_it = self.options.device.rates()
+            for tier, rate in self.rates.items():
+                self.rates[tier] = to_it if tier != "ssd" else rate and min(rate, to_it)
+            self.rates["gpu"] = inside
+
+    def bring(self, place: Any, blocks: int) -> Any:
+        """What is in the first blocks of a place, for CPUs."""
+        device, size = self.options.device, blocks * self.shape.block
+        if device is not None:
+            device.fetch(place, self.arrived[:size])
+        return self.arrived if device is not None else place
+
+    def wipe(self, place: Any, blocks: int) -> None:
+        device, size = self.options.device, blocks * self.shape.block
+        (place if device is None else self.arrived)[:size] = 0
+        if device is not None:
+            device.wipe(place, self.arrived[:size])
+
+    def basis(self) -> str:
+        device = self.options.device
+        gpu = device.node.gpu if device is not None else None
+        return "emulated" if gpu is not None and gpu.emulated else "measured"
 
     def policy(self, name: str) -> Row:
         """All requests in turn, from an empty store; those that were served until a stop."""
         store = self.make(self.shape, self.options.scale.blocks(), name == "demand")
         before = noise.counts()
+        run = _Run(self, store, name)
         try:
-            run = _Run(self, store, name)
-            for request in self.requests:
+            for number, request in enumerate(self.requests):
                 every = len(self.requests) * len(self.options.policies) * self.stores
                 self.progress(self.done, every, name)
                 self.done += 1
                 if self.stop():
                     break
-                run.serve(request)
+                run.serve(request, next(iter(self.requests[number + 1 :]), None))
             store.settle()
+            run.end()
             return run.row() | noise.between(before, noise.counts())
         finally:
+            run.end()
             store.close()
+
+    def residency(self) -> Row:
+        """Pages of the memory that loads go to, by node."""
+        device = self.options.device
+        pages = headrace.where(self.to).pages if device is None else {
+            device.node.id: len(self.to) // 4096
+        }  # fmt: skip
+        return {str(node): count for node, count in pages.items()}
 
     def seconds_of_layer(self, tokens: int) -> float:
         return self.fixed + self.per_token * tokens
@@ -197,6 +246,22 @@ class Bench:
         return max(times, default=0.0)
 
 
+@dataclass
+class _Begun:
+    """Blocks of a request that are held, and on their way to a place."""
+
+    match: Match
+    place: int
+    loads: list[Loading] = field(default_factory=list)
+    begin: float = 0.0  #: when the first was asked for
+
+    def under_way(self) -> bool:
+        return not all(load.done() for load in self.loads)
+
+    def ended(self) -> float:
+        return max(load.ended() for load in self.loads)
+
+
 class _Run:
     """One policy on one store."""
 
@@ -210,22 +275,57 @@ class _Run:
         self._wrong = 0
         self._layers: list[float] = []
         self._tiers = Tiers(bench.options.scale.blocks())  # what a store would hold
+        self._next: trace.Request | None = None
+        self._at = 0  # the place of what is computed
+        self._ahead: _Begun | None = None
+        self._aheads = 0  # requests that were loaded ahead
+        self._filled: dict[int, Sequence[int]] = {}  # blocks to be compared, by place
 
-    def serve(self, request: trace.Request) -> None:
+    def serve(self, request: trace.Request, after: trace.Request | None = None) -> None:
         bench, store = self._bench, self._store
+        self._next = after if self._policy == "ahead" else None
         self._await(request.seconds * bench.pace)
         # The last block is always computed: something must say what comes next.
         if self._policy == "recompute":
             return self._computed(request)
-        match = store.match(request.blocks[:-1])
+        begun = self._held(request)
+        tiers = begun.match.tiers
         try:
-            new = (len(request.blocks) - len(match.tiers)) * bench.options.scale.block_tokens
-            made = self._prefill(match, new)
-            self._note(request, match.tiers, match.tiers, made, new)
+            new = (len(request.blocks) - len(tiers)) * bench.options.scale.block_tokens
+            made = self._prefill(begun, new)
+            self._filled[begun.place] = request.blocks[: len(tiers)]
+            self._note(request, tiers, tiers, made, new)
         finally:
-            match.release()
-        fresh = request.blocks[len(match.tiers) :]
+            begun.match.release()
+        fresh = request.blocks[len(tiers) :]
         store.store(fresh, bench.source, [block % _CONTENTS for block in fresh])
+
+    def end(self) -> None:
+        """Nothing is on its way, nor held, any more, and all is compared."""
+        begun, self._ahead = self._ahead, None
+        if begun is not None:
+            try:
+                if begun.loads:
+                    begun.ended()
+            finally:
+                begun.match.release()
+        self._compare()
+
+    def _held(self, request: trace.Request) -> _Begun:
+        """What is there of it now; what was not when it was loaded ahead is loaded, too."""
+        bench, begun = self._bench, self._ahead
+        match = self._store.match(request.blocks[:-1])
+        if begun is None:
+            return _Begun(match, self._free_place())
+        self._ahead = None
+        known = len(begun.match.tiers)
+        match.tiers[:known] = begun.match.tiers  # from where they came
+        begun.match.release()
+        if len(match.tiers) > known:
+            begun.begin = begun.begin or time.perf_counter()
+            to = bench.places[begun.place]
+            begun.loads.append(match.load(to, range(bench.shape.layers), known))
+        return _Begun(match, begun.place, begun.loads, begun.begin)
 
     def _computed(self, request: trace.Request) -> None:
         # As many as others may load: what has left the last tier is computed by all of them.
@@ -242,28 +342,51 @@ class _Run:
         if behind < 0:
             time.sleep(-behind)
 
-    def _prefill(self, match: Match, new: int) -> prefill.Timeline:
-        bench, begin = self._bench, time.perf_counter()
-        layers = range(bench.shape.layers)
+    def _free_place(self) -> int:
+        """One that nothing is in; the first where all are to be compared, which `_note` does."""
+        free = (i for i in range(len(self._bench.places)) if i not in self._filled)
+        return next(free)
+
+    def _look_ahead(self) -> None:
+        """The next request is there already: its layers come behind those of this one."""
+        bench, after = self._bench, self._next
+        if after is None or self._ahead is not None or len(self._filled) + 2 > len(bench.places):
+            return
+        if time.perf_counter() - self._start < after.seconds * bench.pace:
+            return
+        used = {*self._filled, self._at}
+        place = next(i for i in range(len(bench.places)) if i not in used)
+        self._ahead = _Begun(self._store.match(after.blocks[:-1]), place)
+        if self._ahead.match.tiers:
+            self._aheads += 1
+            self._ahead.begin = time.perf_counter()
+            layers, to = range(bench.shape.layers), bench.places[place]
+            self._ahead.loads.append(self._ahead.match.load(to, layers, ahead=True))
+
+    def _prefill(self, begun: _Begun, new: int) -> prefill.Timeline:
+        bench, begin, match = self._bench, time.perf_counter(), begun.match
+        layers, to = range(bench.shape.layers), bench.places[begun.place]
+        self._at = begun.place
         stalls, loading = [], 0.0
-        ahead = None
-        if match.tiers and self._policy != "demand":
-            ahead = match.load(bench.to, layers)
+        if match.tiers and not begun.loads and self._policy != "demand":
+            begun.begin = begin
+            begun.loads.append(match.load(to, layers))
             if self._policy == "load-first":
-                ahead.ended()
+                begun.ended()
         for number in layers:
             since = begin if number == 0 else time.perf_counter()
-            if match.tiers and ahead is None:
-                one = match.load(bench.to, range(number, number + 1))
+            for load in begun.loads:
+                load.wait(number)
+            if match.tiers and not begun.loads:
+                one = match.load(to, range(number, number + 1))
                 one.wait(number)
                 loading += time.perf_counter() - since
-            elif ahead is not None:
-                ahead.wait(number)
             stalls.append(time.perf_counter() - since if match.tiers else 0.0)
+            self._look_ahead()
             self._layers.append(bench.compute.layer(new))
         end = time.perf_counter()
-        if ahead is not None:
-            loading = ahead.ended() - begin
+        if begun.loads:
+            loading = begun.ended() - begun.begin
         # A load has ended for the layers when they know.
         return prefill.Timeline(stalls, max(loading, sum(stalls)), end - begin)
 
@@ -279,8 +402,6 @@ class _Run:
         self, request: trace.Request, found: Sequence[int], known: Sequence[int],
         made: prefill.Timeline, new: int,
     ) -> None:  # fmt: skip
-        """What became of it; what arrived is compared with what was stored, while time stands."""
-        since = time.perf_counter()
         bench = self._bench
         floor = bench.floor(self._store.tiers, found)
         can = floor is not None and bench.shape.layers * bench.seconds_of_layer(new) >= floor
@@ -288,9 +409,21 @@ class _Run:
         if floor is not None and found:
             self._floors += floor
             self._loading += made.loading
-        pairs = ((i, block % _CONTENTS) for i, block in enumerate(request.blocks[: len(found)]))
-        self._wrong += unlike(bench.to, bench.source, pairs, bench.shape.block)
-        bench.to[: len(found) * bench.shape.block] = 0
+        if self._ahead is None or not self._ahead.under_way():
+            self._compare()
+
+    def _compare(self) -> None:
+        """What arrived with what was stored, while time stands; so never while anything is on its
+        way, which would gain by that.
+        """
+        since = time.perf_counter()
+        bench = self._bench
+        for place, blocks in self._filled.items():
+            to = bench.bring(bench.places[place], len(blocks))
+            pairs = ((i, block % _CONTENTS) for i, block in enumerate(blocks))
+            self._wrong += unlike(to, bench.source, pairs, bench.shape.block)
+            bench.wipe(bench.places[place], len(blocks))
+        self._filled = {}
         self._start += time.perf_counter() - since
 
     def row(self) -> Row:
@@ -305,14 +438,15 @@ class _Run:
             self._policy, tiers, self._served, self._bench.shape.layers, apart=1
         )  # fmt: skip
         return found | {
-            "basis": "measured",
+            "basis": self._bench.basis(),
             "store": self._store.name,
             "first_stall_ms": None if first is None else 1e3 * first,
+            "loaded_ahead": self._aheads,
             "queued_p99_ms": 1e3 * (prefill.quantile(waits, 0.99) or 0.0),
             "layer_p50_ms": 1e3 * statistics.median(self._layers) if self._layers else None,
             "roofline_share": self._floors / self._loading if self._loading else None,
             "verified": True,
-            "residency": headrace.where(self._bench.to).asdict()["pages"],
+            "residency": self._bench.residency(),
             "reason": "" if len(self._waits) == len(self._bench.requests) else "interrupted",
         }
 

@@ -19,6 +19,7 @@ Row = dict[str, Any]
 #: What is done about the keys and values of the tokens that were there before:
 POLICIES = {
     "layerwise": "loads all layers in their order, while the layers before them are computed",
+    "ahead": "layerwise, and of the next in the queue while the one before it is computed",
     "load-first": "loads all layers, then computes",
     "demand": "loads each layer when it is its turn",
     "recompute": "loads nothing and computes them again",
@@ -39,8 +40,12 @@ class Timeline:
     seconds: float  #: from the beginning to the end of the last layer
 
 
-def timeline(policy: str, layers: int, load: float, compute: float, again: float = 0.0) -> Timeline:
-    """With the seconds to load a layer, to compute it for new tokens, and again for the others."""
+def timeline(
+    policy: str, layers: int, load: float, compute: float, again: float = 0.0, before: float = 0.0
+) -> Timeline:
+    """With the seconds to load a layer, to compute it for new tokens, and again for the others;
+    `before`: those in which layers were loaded before their turn.
+    """
     if policy == "recompute":
         return Timeline([again] * layers, 0.0, layers * (compute + again))
     if policy == "demand":
@@ -50,7 +55,7 @@ def timeline(policy: str, layers: int, load: float, compute: float, again: float
         return Timeline(stalls, layers * load, layers * (compute + load))
     stalls, end = [], 0.0
     for layer in range(layers):
-        begin = max(end, (layer + 1) * load)
+        begin = max(end, (layer + 1) * load - before)
         stalls.append(begin - end)
         end = begin + compute
     return Timeline(stalls, layers * load, end)
@@ -91,11 +96,15 @@ def simulate(
     """Requests in turn, each as soon as it has come and the one before it has ended."""
     names = list(speeds.tiers)
     served = []
-    clock = 0.0
+    clock = turn = loaded = 0.0  # the end of the request before, its begin, the end of its load
     for request, found in matches(requests, scale.blocks()):
         load, compute, again = costs(len(request.blocks), found, names, model, speeds, scale)
-        made = timeline(policy, model.layers, load, compute, again)
-        clock = max(clock, request.seconds) + made.seconds
+        asked = max(request.seconds, turn, loaded)
+        turn = max(clock, request.seconds)
+        before = max(0.0, turn - asked) if policy == "ahead" else 0.0
+        made = timeline(policy, model.layers, load, compute, again, before)
+        loaded = turn - before + made.loading
+        clock = turn + made.seconds
         served.append(Served(made, found, len(request.blocks), compute >= load))
     return summary(policy, names, served, model.layers) | {
         "basis": "modelled", "seconds": clock,

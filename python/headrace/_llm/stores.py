@@ -61,8 +61,10 @@ class Match(Protocol):
 
     tiers: list[int]  #: of each block
 
-    def load(self, to: Any, layers: range) -> Loading:
-        """Starts loading these layers of them, in their order; block i lies at the i-th place."""
+    def load(self, to: Any, layers: range, first: int = 0, ahead: bool = False) -> Loading:
+        """Starts loading these layers of them, from block `first` on, in their order; block i lies
+        at the i-th place. `ahead`: behind others, where the store can, until somebody waits for it.
+        """
 
     def release(self) -> None: ...
 
@@ -130,9 +132,9 @@ class _Match:
         self._store, self._found = store, found
         self.tiers = [tier for tier, _ in found]
 
-    def load(self, to: Any, layers: range) -> Loading:
+    def load(self, to: Any, layers: range, first: int = 0, ahead: bool = False) -> Loading:
         loading = _Loading(layers)
-        self._store.begin_load(self._found, to, layers, loading)
+        self._store.begin_load(self._found, first, to, layers, loading)
         return loading
 
     def release(self) -> None:
@@ -179,9 +181,10 @@ class AsyncioStore:
         return _Match(self, self._call(self._pinned, list(blocks)))
 
     def begin_load(
-        self, found: Sequence[tuple[int, _Entry]], to: Any, layers: range, loading: _Loading
-    ) -> None:
-        self._call(self._begin, self._load, list(found), to, layers, loading)
+        self, found: Sequence[tuple[int, _Entry]], first: int, to: Any, layers: range,
+        loading: _Loading,
+    ) -> None:  # fmt: skip
+        self._call(self._begin, self._load, list(found[first:]), first, to, layers, loading)
 
     def unpin(self, found: Sequence[tuple[int, _Entry]]) -> None:
         self._call(_count_pins, list(found), -1)
@@ -232,13 +235,14 @@ class AsyncioStore:
         return found
 
     async def _load(
-        self, found: Sequence[tuple[int, _Entry]], to: Any, layers: range, loading: _Loading
-    ) -> None:
+        self, found: Sequence[tuple[int, _Entry]], first: int, to: Any, layers: range,
+        loading: _Loading,
+    ) -> None:  # fmt: skip
         _count_pins(found, 1)
         runs = {
             layer: [
                 self._loop.run_in_executor(self._pool, self._read, *each, position, layer, to)
-                for position, each in enumerate(found)
+                for position, each in enumerate(found, first)
             ]
             for layer in layers
         }

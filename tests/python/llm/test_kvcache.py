@@ -89,7 +89,7 @@ def check_measured(rows: dict[str, Any]) -> None:
     for row in rows.values():
         assert set(row) >= HONEST and row["basis"] == "measured" and row["reason"] == ""
         assert row["verified"] is True and row["requests"] == 24
-    for policy in ("layerwise", "load-first", "demand"):
+    for policy in ("layerwise", "ahead", "load-first", "demand"):
         row = rows[policy]
         assert 0 < sum(row["hit_rate"].values()) < 0.7 and row["with_cached"] > 0
         assert 0 <= row["hidden_share"] <= 1
@@ -123,11 +123,11 @@ def test_rates_are_of_the_memory_that_loads_go_to(monkeypatch: pytest.MonkeyPatc
         engines=engines, nodes=nodes, of_kind=lambda kind: [n for n in nodes if n.kind == kind],
         node=lambda number: SimpleNamespace(distances=away[number]),
     )  # fmt: skip
-    options: Any = SimpleNamespace(directory=Path())
+    options: Any = SimpleNamespace(directory=Path(), device=None)
     any_machine: Any = machine
     make: Any = None
     bench = kvcache.Bench(options, any_machine, make, lambda: False, lambda *_: None)
-    bench.to = None
+    bench.arrived = None
     bench.find_rates()
     assert asked == [("cpu1", 1, 1), ("cpu2", 1, 1), ("cpu4", 1, 1)]
     assert bench.rates == {"hbm": 7e9, "ssd": 1e9}
@@ -136,7 +136,7 @@ def test_rates_are_of_the_memory_that_loads_go_to(monkeypatch: pytest.MonkeyPatc
 def test_recompute_computes_what_the_tiers_would_hold() -> None:
     scale, again = prefill.Scale(24, 2, (4000, 8000)), []
     bench = SimpleNamespace(
-        options=SimpleNamespace(scale=scale), pace=0.0, shape=Shape(1, 4096), to=aligned(1),
+        options=SimpleNamespace(scale=scale), pace=0.0, shape=Shape(1, 4096), places=[aligned(1)],
         source=b"", floor=lambda *_: None, seconds_of_layer=lambda _: 0.0,
         compute=SimpleNamespace(
             layer=lambda tokens, weights=True: 0.0 if weights else again.append(tokens) or 0.0
@@ -186,11 +186,11 @@ def test_a_cgroup_may_leave_less_than_the_host(
 
 
 def test_ctrl_c_keeps_the_policies(tmp_path: Path) -> None:
-    result = press_ctrl_c([*SMALL, "--json"], tmp_path, 30, "load-first")
+    result = press_ctrl_c([*SMALL, "--json"], tmp_path, 30, "ahead")
     assert (result.returncode, result.stderr) == (130, "headrace: interrupted\n")
     document = json.loads(result.stdout)
     assert document["interrupted"] is True and document["loads"] == []
-    assert [row["policy"] for row in document["rows"]] == ["layerwise", "load-first"]
+    assert [row["policy"] for row in document["rows"]] == ["layerwise", "ahead"]
     assert [row["reason"] for row in document["rows"]] == ["", "interrupted"]
     assert list(tmp_path.iterdir()) == []
 

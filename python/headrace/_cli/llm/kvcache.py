@@ -2,22 +2,27 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any, Optional
 
 import typer
 
 import headrace
+from headrace._basis import EMULATED_GPUS
 from headrace._cli import exit_codes, output, parse
 from headrace._cli.advise.prose import prose
 from headrace._cli.interrupt import Interrupt
 from headrace._cli.options import Json, Out, Threads, given
+from headrace._errors import unknown
 from headrace._files import check_writable
 
 #: Options that a model has no use for.
-_MEASURED = ("work", "store", "data", "depth", "rounds", "threads")
+_MEASURED = ("work", "store", "on", "data", "depth", "rounds", "threads")
 #: Options that a measurement has no use for, as the command line has them.
 _OF_MODEL = {"operations": "tflops", "bandwidth": "bandwidth"}
+#: Blocks of each tier where the first is a GPU's memory, for the whole trace.
+_CAPACITIES_WITH_GPU = (2_000, 8_000, 40_000)
 #: By what is asked: the model, requests, and tokens of a block where nobody says.
 _MODELLED = ("llama-3.1-8b", 12_031, 512)
 _SMALL = ("llama-3.2-1b", 60, 64)
@@ -52,7 +57,7 @@ def command(
     ] = None,
     policies: Annotated[
         Optional[str],
-        typer.Option(metavar="LIST", help="layerwise, load-first, demand, recompute; default all."),
+        typer.Option(metavar="LIST", help="layerwise, ahead, load-first, demand, recompute; all."),
     ] = None,
     work: Annotated[
         str, typer.Option(metavar="SHARE", help="Of a layer's weights and operations is done.")
@@ -63,6 +68,9 @@ def command(
             metavar="LIST", help="What keeps the blocks: headrace, asyncio; default both."
         ),
     ] = None,
+    on: Annotated[
+        str, typer.Option(metavar="PLACE", help="Where blocks are loaded to: dram or gpu.")
+    ] = "dram",
     data: Annotated[
         Path, typer.Option(metavar="DIRECTORY", help="On the disk that is the slow tier.")
     ] = Path("."),
@@ -125,8 +133,10 @@ def command(
             f"a fragment of {options.shape().fragment} bytes is no whole number of pages; give "
             "--block-tokens 64 or another power of 2"
         )
+    if on not in ("dram", "gpu"):
+        raise unknown("place", on, ("dram", "gpu"))
     with Interrupt() as interrupt:
-        document = _measure(options, store, depth, interrupt)
+        document = _measure(options, store, on == "gpu", depth, interrupt)
     output.deliver(document, out=out, json=json, show=lambda: print_kvcache(document))
     return exit_codes.INTERRUPTED if document["interrupted"] else exit_codes.SUCCESS
 
@@ -179,14 +189,26 @@ def _geometry(model: Any, block_tokens: int) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _measure(options: Any, stores: str | None, depth: int, interrupt: Interrupt) -> dict[str, Any]:
-    from headrace._llm import kv_store, kvcache, noise, settings, trace
+def _measure(
+    options: Any, stores: str | None, on_gpu: bool, depth: int, interrupt: Interrupt
+) -> dict[str, Any]:
+    from headrace._llm import gpu, kv_store, kvcache, noise, settings, trace
 
-    chosen = parse.chosen(stores, list(kv_store.STORES), "store", list(kv_store.STORES))
+    there = [*kv_store.STORES][: 1 if on_gpu else None]  # the peer knows no GPU
+    chosen = parse.chosen(stores, there, "store", there)
     with output.ProgressBar("requests") as bar:
         with interrupt.suspended():
             machine = headrace.Machine.discover(storage=[options.directory])
-            makers = [kv_store.maker(name, machine, options.directory, depth) for name in chosen]
+            node = gpu.gpu_named(machine, "gpu") if on_gpu else None
+            if node is not None:
+                options = replace(
+                    options, device=gpu.Device(machine, node),
+                    scale=replace(options.scale, capacities=_CAPACITIES_WITH_GPU),
+                )  # fmt: skip
+            number = None if node is None else node.id
+            makers = [
+                kv_store.maker(name, machine, options.directory, depth, number) for name in chosen
+            ]
             bench = kvcache.Bench(
                 options, machine, makers[0], stop=interrupt, progress=bar, stores=len(makers)
             )
@@ -203,7 +225,7 @@ def _measure(options: Any, stores: str | None, depth: int, interrupt: Interrupt)
         bench.make = makers[0]
         disturbed = [] if interrupt() else kvcache.interference(bench)
         loads = [] if interrupt() else kvcache.loads(bench, makers, depth)
-    return output.document(
+    document = output.document(
         "bench kvcache", machine, **_geometry(options.model, options.scale.block_tokens),
         trace=trace.statistics(bench.requests), scale=kvcache.scale_of(options),
         rates=bench.rates, settings=settings.settings(), interrupted=interrupt(), rows=rows,
@@ -215,6 +237,11 @@ def _measure(options: Any, stores: str | None, depth: int, interrupt: Interrupt)
             for name, rate in bench.rates.items() if rate and bench.per_token
         },
     )  # fmt: skip
+    if bench.basis() == "emulated":
+        document["rests_on"] = EMULATED_GPUS
+        for row in (*disturbed, *loads):
+            row["basis"] = "emulated"
+    return document
 
 
 def print_kvcache(d: dict[str, Any]) -> None:
@@ -263,18 +290,19 @@ def _line(row: dict[str, Any], measured: bool) -> tuple[str, ...]:
         _number(row["stall_p50_ms"]), *([spread] if measured else []),
         _number(row["stall_p99_ms"]), _share(row["hidden_share"]),
         _share(row["hidden_share_where_it_can"]), str(row["can_hide"]),
-        _share(row["roofline_share"]), " ".join(row["flags"]),
+        _share(row["roofline_share"]),
+        " ".join([*row["flags"], *(["emulated"] if row["basis"] == "emulated" else [])]),
     )  # fmt: skip
 
 
 def _first_layers(d: dict[str, Any]) -> list[str]:
     """How much of what layer-wise loads expose is the first layer's, which nothing can hide."""
     return [
-        f"layerwise with {row['store']}, where it can: {row['first_layer_share']:.0%} of the "
+        f"{row['policy']} with {row['store']}, where it can: {row['first_layer_share']:.0%} of the "
         f"waiting is before the first layer, {row['first_layer_share'] * (1 - hidden):.0%} of the "
         f"loading time, where 1 of {d['layers']} layers is {1 / d['layers']:.0%}."
         for row in d["rows"]
-        if row["policy"] == "layerwise" and row["first_layer_share"] is not None
+        if row["policy"] in ("layerwise", "ahead") and row["first_layer_share"] is not None
         and (hidden := row["hidden_share_where_it_can"]) is not None
     ]  # fmt: skip
 
