@@ -6,7 +6,7 @@ from typing import Any
 
 from headrace._report import charts
 from headrace._report.figure import Figure
-from headrace._report.rows import rate_text
+from headrace._words import rate_text
 
 Row = dict[str, Any]
 
@@ -32,8 +32,8 @@ def _caption(document: Row, found: list[Row]) -> str:
     return (
         f"{len(ranks)} rank{'s' if len(ranks) != 1 else ''}, the first with {places}. The bytes of "
         f"all ranks by the time of the slowest, of the best of {document['repetitions']} "
-        f"repetitions, counted as STREAM counts. With {sum(r['threads'] for r in ranks)} threads in "
-        f"all the most was {rate_text(best['bytes_per_second'])} ({best['kernel']})."
+        f"repetitions, counted as STREAM counts. With {sum(r['threads'] for r in ranks)} threads "
+        f"in all the most was {rate_text(best['bytes_per_second'])} ({best['kernel']})."
     )
 
 

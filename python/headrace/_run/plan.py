@@ -7,6 +7,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any, cast
 
 from headrace import (
     DeniedError, ExhaustedError, InvalidError, Machine, Placement, UnsupportedError, format_bytes,
@@ -116,7 +117,9 @@ def nodes_of(machine: Machine, wish: Placement, near: int | None = None) -> dict
     nodes = dict(made.nodes)
     if wish.kind is not None:
         kinds = {node.id: node.kind for node in machine.nodes}
-        nodes |= {node: 1 for node in made.spill if kinds.get(node) == wish.kind}
+        # The stub's attribute `property` hides the decorator of those behind it from type checkers.
+        spill = cast("Any", made).spill
+        nodes |= {node: 1 for node in spill if kinds.get(node) == wish.kind}
     return nodes
 
 

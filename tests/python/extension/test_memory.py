@@ -11,6 +11,7 @@ import numpy
 import pytest
 
 import headrace
+from headrace._run.plan import nodes_of
 
 
 def test_buffer_is_zeroed_writable_memory(machine: headrace.Machine) -> None:
@@ -247,3 +248,32 @@ def test_copy_bytes() -> None:
         headrace.copy_bytes(both[:8], both[2:])
     with pytest.raises(headrace.InvalidError, match="automatic, keep, stream"):
         headrace.copy_bytes(bytearray(1), b"a", hint="fast")  # type: ignore[arg-type]
+
+
+def test_a_kind_is_the_node_nearest_and_goes_on_to_the_next_of_it() -> None:
+    machine = headrace.Machine.load("xeon-max")
+    near = headrace.Placement.on("hbm").resolve(machine, near=6)
+    assert (near.nodes, near.strict) == ([(14, 1)], True)
+    assert near.spill == [12, 13, 15, 8, 9, 10, 11], "of the kind only, its own socket first"
+    for placement in (
+        headrace.Placement.interleave("hbm"), headrace.Placement.on("hbm", dealing="first_touch"),
+        headrace.Placement.parse(machine, "hbm-interleave"),
+    ):  # fmt: skip
+        made = placement.resolve(machine, near=6)
+        assert sorted(node for node, _ in made.nodes) == list(range(8, 16)) and not made.spill
+    assert str(headrace.Placement.on("hbm", dealing="first_touch")) == "hbm_first_touch"
+
+
+def test_by_first_touch_nothing_is_touched(machine: headrace.Machine) -> None:
+    made = headrace.allocate(machine, 4 << 20, "dram_first_touch")
+    assert not headrace.where(made).pages
+    memoryview(made)[:1] = b"x"
+    assert sum(headrace.where(made).pages.values()) > 0
+
+
+def test_a_whole_process_has_all_nodes_of_a_kind() -> None:
+    """The kernel takes of these the one nearest to the thread that touches a page."""
+    machine = headrace.Machine.load("xeon-max")
+    wish = headrace.Placement.parse(machine, "hbm:dram")
+    assert list(nodes_of(machine, wish, near=6)) == [14, 12, 13, 15, 8, 9, 10, 11]
+    assert nodes_of(machine, headrace.Placement.parse(machine, "0=3,8=1")) == {0: 3, 8: 1}
