@@ -14,6 +14,7 @@
 
 #include <algorithm>
 #include <array>
+#include <map>
 
 #include "core/fail.h"
 #include "headrace/copy.h"
@@ -141,7 +142,8 @@ CopyChoice choice_of(const Scope& scope, const CpuSet& cpus) {
   return choice;
 }
 
-// The point, or why there is nothing to measure.
+// The point, or why there is nothing to measure. From `setting.cpus`, all CPUs of the node in the
+// order in which threads take them, it has the first.
 Point point_of(const Scope& scope, CopySetting setting, std::uint64_t threads, unsigned rank) {
   const CpuSet cpus = usable_cpus(setting.cpu_node);
   Row row = copy_row(setting, threads);
@@ -153,7 +155,7 @@ Point point_of(const Scope& scope, CopySetting setting, std::uint64_t threads, u
                    fmt::format("{} threads asked for, but this process may use {} CPUs of node {}",
                                threads, cpus.size(), raw(setting.cpu_node->id)));
   }
-  setting.cpus = first_of(spread_order(scope.machine, *setting.cpu_node), threads);
+  setting.cpus = first_of(setting.cpus, threads);
   row.cpus = list_of_cpus(setting.cpus);
   Point point = copy_point(scope.machine, setting, std::move(row), rank);
   point.comparable = {.group = group_of(setting),
@@ -205,12 +207,16 @@ std::vector<Point> list_points(const Scope& scope) {
   const bool asked = scope.asks("from") || scope.asks("to");
   // Chosen before anything is timed: the race takes longer than a sample.
   if (scope.here) (void)chosen_copy_kernel();
+  std::map<const Node*, std::vector<unsigned>> orders;
   std::vector<Point> points;
   for (const Node* from : memory_nodes(scope.machine)) {
     for (const Node* to : memory_nodes(scope.machine)) {
       const Node* const cpu_node = host_of(scope.machine, *to);
       if (cpu_node == nullptr || usable_cpus(cpu_node).empty()) continue;
-      add_pair(points, scope, {.cpu_node = cpu_node, .from = from, .to = to}, asked || from == to);
+      std::vector<unsigned>& order = orders[cpu_node];
+      if (order.empty()) order = spread_order(scope.machine, *cpu_node);
+      add_pair(points, scope, {.cpu_node = cpu_node, .from = from, .to = to, .cpus = order},
+               asked || from == to);
     }
   }
   return points;

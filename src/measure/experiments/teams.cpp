@@ -146,7 +146,8 @@ std::vector<unsigned> spread_order(const Machine& machine, const Node& node) {
   auto team = choose_team(
       machine, cpus,
       {.part = TeamPart::node, .cpu = cpus.front(), .order = TeamOrder::spread, .siblings = true});
-  return team ? std::move(team->cpus) : cpus;
+  // Not where a CPU is said to be on two nodes.
+  return team && team->cpus.size() == cpus.size() ? std::move(team->cpus) : cpus;
 }
 
 CpuSet first_of(const std::vector<unsigned>& order, std::size_t count) {

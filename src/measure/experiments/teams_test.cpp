@@ -103,6 +103,17 @@ TEST(TeamsTest, ThreadsOfANodeAreSpreadOverItsCaches) {
   EXPECT_EQ(pairs, (std::set<std::string>{"0,2"}));
 }
 
+TEST(TeamsTest, ACpuOfTwoNodesIsOfBoth) {
+  Machine machine = two_caches();
+  machine.caches.clear();
+  Node other = machine.nodes.front();
+  other.id = NodeId{raw(other.id) + 1};
+  machine.nodes.front().cpus = {0};
+  machine.nodes.push_back(other);
+  const AsIfUsable all({0, 1, 2, 3});
+  EXPECT_EQ(spread_order(machine, machine.nodes.back()).size(), 4U);
+}
+
 TEST(TeamsTest, ATeamWalksOverMemoryOfItsOwn) {
   const Machine machine = two_caches();
   BufferPool buffers(machine);
