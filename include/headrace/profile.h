@@ -48,6 +48,7 @@ struct Row {
   std::map<std::string, std::string> words = {};
   // How it was measured. "noisy": while something else ran; "few": on fewer than three mappings;
   // "shrunk": in buffers smaller than the caches ask for, where memory is small or not free;
+  // "cpu_limited": with fewer threads than CPUs, as a control group limits their time (cpu.max);
   // "cache_doubted": in buffers of 512 MiB, as the machine's word on its caches is not believed;
   // "fitted": not quoted but drawn from a fit to published numbers (docs/design/published.md). Why
   // it was not: "absent": the machine has nothing to measure it on; "left_out": for want of time;

@@ -62,7 +62,8 @@ void bind_row(nb::module_& m) {
       .field("words", &Row::words, "Further words: by which kernel it was measured.")
       .field(
           "flags", &Row::flags,
-          "noisy, few, shrunk, cache_doubted, fitted; without a number: absent, left_out, stopped.")
+          "noisy, few, shrunk, cpu_limited, cache_doubted, fitted; without a number: absent, "
+          "left_out, stopped.")
       .field("basis", &Row::basis, "What the number rests on; a profile has no modelled row.")
       .field("reason", &Row::reason, "Why there is no number.")
       .field("source", &Row::source, "Where a published number comes from; empty: measured here.")

@@ -1,5 +1,5 @@
 // What is measured where a container's seccomp profile forbids the calls of memory policy, and what
-// is said of memory that is not there.
+// is said of memory that is not there; and with little CPU time.
 
 #include <gtest/gtest.h>
 
@@ -9,7 +9,9 @@
 
 #include "headrace/measure.h"
 #include "measure/experiments/experiments.h"
+#include "measure/instruments/worker_pool.h"
 #include "tests/support/container.h"
+#include "tests/support/cpu_group.h"
 
 namespace headrace {
 namespace {
@@ -36,6 +38,36 @@ bool is_absent(const Row& row) { return row.has_flag("absent") || row.has_flag("
     std::_Exit(1);
   }
   std::_Exit(several || measured > 0 ? 0 : 3);
+}
+
+// With the time of one CPU: exits with 0 if no more threads are measured, and it is said.
+[[noreturn]] void measure_in(const test::CpuGroup& group) {
+  const Machine machine = Machine::discover({.storage = {}}).value();
+  if (!group.enter()) std::_Exit(0);  // not root, or no such groups here
+  const MeasureOptions options{.experiments = {"bandwidth"},
+                               .only = {{"mix", std::string("read")}},
+                               .budget = std::nullopt,
+                               .rounds = 1,
+                               .repetitions = 1,
+                               .noise_checks = false};
+  const auto profile = measure(machine, options);
+  if (!profile || !profile->conditions.contains("cpu_limit")) std::_Exit(2);
+  const bool several = instruments::usable_cpus().size() > 1;
+  std::size_t measured = 0;
+  for (const Row& row : profile->rows) {
+    if (!row.value) continue;
+    ++measured;
+    const std::uint64_t* const threads = row.number("threads");
+    if (threads != nullptr && *threads != 1) std::_Exit(3);
+    if (row.has_flag("cpu_limited") != several) std::_Exit(4);
+  }
+  std::_Exit(measured > 0 ? 0 : 5);
+}
+
+TEST(MeasureDenied, NoMoreThreadsThanCpuTimeIsGivenFor) {
+  GTEST_FLAG_SET(death_test_style, "fast");
+  const test::CpuGroup group(1);
+  EXPECT_EXIT(measure_in(group), testing::ExitedWithCode(0), "");
 }
 
 TEST(MeasureDenied, OneNodeIsMeasuredWithoutBindingAnything) {

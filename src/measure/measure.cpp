@@ -87,6 +87,34 @@ std::map<std::string, std::string> conditions(const Machine& machine,
           {"cpus", to_string(usable_cpus())}};
 }
 
+// What of this host a session may use, as it is at this moment: of another host all there is.
+struct Available {
+  HostMemory host;
+  std::optional<CpuTimeLimit> cpu_time;
+  Machine machine;  // `in`, made smaller by them
+
+  Available(const Machine& in, bool here)
+      : host(here ? read_host_memory() : HostMemory{}),
+        cpu_time(here ? cpu_time_limit() : std::nullopt),
+        machine(here ? within_cpu_time(within_free_memory(in, host), cpu_time) : in) {}
+
+  bool has_less_cpu_time() const { return cpu_time && cpu_time->threads() < usable_cpus().size(); }
+
+  void refuse(std::vector<Point>& points) const {
+    refuse_forbidden(points, host);
+    if (has_less_cpu_time()) refuse_too_many_threads(points, cpu_time);
+  }
+
+  // What limits it, in words, where something does.
+  void tell(std::map<std::string, std::string>& conditions) const {
+    if (cpu_time) conditions["cpu_limit"] = cpu_time->text;
+    if (host.cgroup) conditions["memory_limit"] = to_string(*host.cgroup) + " left to its cgroup";
+    const bool forbidden =
+        std::ranges::any_of(host.nodes, [](const NodeMemory& node) { return !node.allowed; });
+    if (forbidden) conditions["memory_nodes"] = host.allowed_list;
+  }
+};
+
 // Values of a parameter that an error lists.
 constexpr std::size_t kMostValues = 12;
 
@@ -188,7 +216,8 @@ Status check_names(const MeasureOptions& options) {
 
 // Adds those that are wanted and not there yet.
 void add_wanted(std::vector<Point>& points, std::vector<Point> found, const Scope& scope,
-                const Experiment& experiment, std::set<std::string>& keys) {
+                const Experiment& experiment, const Available& available,
+                std::set<std::string>& keys) {
   std::erase_if(found, [&](const Point& point) {
     return !scope.wants(point.row, experiment.parameters) ||
            (!keys.empty() && keys.contains(point.row.key()));
@@ -196,6 +225,8 @@ void add_wanted(std::vector<Point>& points, std::vector<Point> found, const Scop
   const bool node_asked = std::ranges::any_of(experiment.parameters, [&](const Parameter& each) {
     return each.kind == ParameterKind::node && scope.asks(std::string(each.name));
   });
+  // Before one of alike points is chosen, which must be one that can be measured.
+  available.refuse(found);
   if (experiment.alike_once && !node_asked) {
     measure_alike_once(found, scope.machine, experiment.parameters, !scope.budget);
   }
@@ -218,13 +249,13 @@ std::vector<Point> points_of(const Experiment& experiment, const Scope& scope) {
   return points;
 }
 
-Result<std::vector<Point>> points_of(const Machine& machine, const MeasureOptions& options,
+Result<std::vector<Point>> points_of(const Available& available, const MeasureOptions& options,
                                      bool here) {
   HEADRACE_TRY_STATUS(check_names(options));
   const std::vector<Selection> selections = selections_of(options);
   std::vector<Point> points;
   std::map<std::string, std::set<std::string>> keys;  // by experiment
-  Scope scope{.machine = machine,
+  Scope scope{.machine = available.machine,
               .directory = options.directory,
               .here = here,
               .budget = options.budget.has_value()};
@@ -232,7 +263,7 @@ Result<std::vector<Point>> points_of(const Machine& machine, const MeasureOption
     scope.only = selection.only;
     const auto experiment =
         std::ranges::find(kExperiments, selection.experiment, &Experiment::name);
-    add_wanted(points, points_of(**experiment, scope), scope, **experiment,
+    add_wanted(points, points_of(**experiment, scope), scope, **experiment, available,
                keys[selection.experiment]);
   }
   if (!points.empty()) return points;
@@ -339,17 +370,20 @@ Result<Profile> measure(const Machine& machine, const MeasureOptions& options,
   profile.machine = machine;
   profile.conditions = conditions(machine, options);
   // Points name its nodes.
-  const HostMemory host = read_host_memory();
-  const Machine available = within_free_memory(machine, host);
+  const Available available(machine, true);
+  available.tell(profile.conditions);
   HEADRACE_TRY(std::vector<Point> points, points_of(available, options, true));
-  refuse_forbidden(points, host);
   profile.rows = take_known(points, options.known);
   leave_out(points, options, shares());
   const bool any =
       std::ranges::any_of(points, [](const Point& point) { return point.row.reason.empty(); });
-  const Sentinels sentinels = options.noise_checks && any ? sentinels_on(available) : Sentinels{};
+  const Sentinels sentinels =
+      options.noise_checks && any ? sentinels_on(available.machine) : Sentinels{};
   SessionResult found = run_session(machine, std::move(points), sentinels, options, context);
-  for (Row& row : found.rows) profile.rows.push_back(std::move(row));
+  for (Row& row : found.rows) {
+    if (row.value && available.has_less_cpu_time()) row.add_flag("cpu_limited");
+    profile.rows.push_back(std::move(row));
+  }
   profile.conditions["rounds"] = std::to_string(found.rounds);
   profile.conditions["looks_disturbed"] =
       fmt::format("{} of {}", found.disturbed, found.checks.size());
@@ -368,10 +402,8 @@ Result<std::vector<PlannedPoint>> plan_session(const Machine& machine,
   std::ranges::sort(cpus);
   std::optional<instruments::AsIfUsable> as_if;
   if (!here) as_if.emplace(cpus);
-  const HostMemory host = here ? read_host_memory() : HostMemory{};
-  const Machine available = here ? within_free_memory(machine, host) : machine;
+  const Available available(machine, here);
   HEADRACE_TRY(std::vector<Point> points, points_of(available, options, here));
-  refuse_forbidden(points, host);
   (void)take_known(points, options.known);
   leave_out(points, options, shares());
   const std::vector<Nanoseconds> times = times_of(points, options);
@@ -399,10 +431,11 @@ Result<std::vector<Row>> model_dsa(const Machine& machine,
   std::vector<Point> points;
   std::set<std::string> keys;
   Scope scope{.machine = here};
+  const Available all(here, false);
   for (const ParameterChoices& only :
        selections.empty() ? std::vector<ParameterChoices>(1) : selections) {
     scope.only = only;
-    add_wanted(points, experiment_dsa::points_on(model, scope), scope, experiment, keys);
+    add_wanted(points, experiment_dsa::points_on(model, scope), scope, experiment, all, keys);
   }
   if (points.empty()) return fail(ErrorCode::invalid, "no point of dsa has what is asked for");
   return run_session(here, std::move(points), {}, options, context).rows;

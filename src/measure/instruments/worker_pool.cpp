@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <atomic>
 #include <climits>
+#include <optional>
 #include <set>
 #include <system_error>
 #include <thread>
@@ -108,20 +109,27 @@ Status run_pinned(const CpuSet& cpus, const std::function<void(std::size_t)>& pa
   std::atomic<std::size_t> run{0};
   std::vector<std::thread> threads;
   bool complete = true;
+  std::optional<unsigned> refused;
   try {
-    for (std::size_t i = 0; i < cpus.size(); ++i) {
+    for (std::size_t i = 0; i < cpus.size() && !refused; ++i) {
       threads.emplace_back([&, i] {
         if (!decision.wait()) return;
         part(i);
         run.fetch_add(1);
       });
-      pin(threads.back().native_handle(), {&cpus[i], 1});
+      if (!pin(threads.back().native_handle(), {&cpus[i], 1})) refused = cpus[i];
     }
   } catch (const std::system_error&) {
     complete = false;
   }
-  decision.make(complete);
+  decision.make(complete && !refused);
   for (auto& thread : threads) thread.join();
+  if (refused) {
+    return fail(ErrorCode::denied,
+                "cannot run a thread on CPU {}; is it offline, outside the cpuset, or does the "
+                "container forbid sched_setaffinity?",
+                *refused);
+  }
   if (!complete) {
     return fail(ErrorCode::exhausted,
                 "cannot start {} threads; measure with fewer or raise the limit on processes "
@@ -138,7 +146,7 @@ Result<double> run_together(const CpuSet& cpus, const std::function<void(std::si
     missing.fetch_sub(1);
     AttendedTime waited(system_clock(), kLongestGap);
     while (missing.load() != 0) {
-      // Where the system refuses to pin, two may share a CPU.
+      // Two may share a CPU.
       std::this_thread::yield();
       if (waited.now() > kMostWait) return;
     }

@@ -33,6 +33,17 @@ TEST(RunPinned, RunsEachPartOnceOnItsCpu) {
   }
 }
 
+TEST(RunPinned, RunsNothingWhereAThreadMayNotRunOnItsCpu) {
+  std::atomic<int> run{0};
+  const CpuSet cpus = {usable_cpus().front(), 65000};
+  const Status status = run_pinned(cpus, [&](std::size_t) { ++run; });
+  ASSERT_FALSE(status);
+  EXPECT_EQ(status.error().code, ErrorCode::denied);
+  EXPECT_NE(status.error().message.find("on CPU 65000"), std::string::npos);
+  EXPECT_EQ(run, 0);
+  EXPECT_FALSE(run_together(cpus, [&](std::size_t) { ++run; }));
+}
+
 // For a user without privileges who may have one thread: exits with 0 if nothing was run.
 [[noreturn]] void run_without_threads() {
   const rlimit one{.rlim_cur = 1, .rlim_max = 1};

@@ -27,6 +27,38 @@ Machine within_free_memory(Machine machine, const HostMemory& host) {
   return machine;
 }
 
+Machine within_cpu_time(Machine machine, const std::optional<CpuTimeLimit>& limit) {
+  if (!limit || usable_cpus().size() <= limit->threads()) return machine;
+  for (Node& node : machine.nodes) {
+    const CpuSet usable = usable_cpus(&node);
+    if (usable.size() <= limit->threads()) continue;
+    CpuSet chosen;
+    for (const bool second : {false, true}) {
+      for (const unsigned cpu : usable) {
+        if (chosen.size() == limit->threads()) break;
+        const bool shares = std::ranges::any_of(
+            chosen, [&](unsigned other) { return share_core(machine, cpu, other); });
+        if (shares == second && std::ranges::find(chosen, cpu) == chosen.end())
+          chosen.push_back(cpu);
+      }
+    }
+    std::ranges::sort(chosen);
+    node.cpus = std::move(chosen);
+  }
+  return machine;
+}
+
+void refuse_too_many_threads(std::vector<Point>& points, const std::optional<CpuTimeLimit>& limit) {
+  if (!limit) return;
+  for (Point& point : points) {
+    const std::uint64_t* const threads = point.row.number("threads");
+    if (threads == nullptr || *threads <= limit->threads() || !point.row.reason.empty()) continue;
+    point.row.reason =
+        fmt::format("{} threads have {:.3g} CPUs' time ({})", *threads, limit->cpus, limit->text);
+    point.row.add_flag("absent");
+  }
+}
+
 void refuse_forbidden(std::vector<Point>& points, const HostMemory& host) {
   for (Point& point : points) {
     for (const char* name : {"memory_node", "traffic_memory_node", "from", "to", "a", "b", "c"}) {

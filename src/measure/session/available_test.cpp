@@ -32,6 +32,47 @@ TEST(WithinFreeMemory, ACgroupsLimitCountsForEveryNode) {
   EXPECT_EQ(capacity(within_free_memory(two_nodes(), host), 0), 64_GiB) << "nothing is known";
 }
 
+// Two nodes of four CPUs, two threads of a core beside each other: 0 and 1, 2 and 3 ...
+Machine with_cpus() {
+  Machine machine = two_nodes();
+  machine.nodes[0].cpus = {0, 1, 2, 3};
+  machine.nodes[1].cpus = {4, 5, 6, 7};
+  for (unsigned core = 0; core < 4; ++core) {
+    machine.caches.push_back({.level = 1, .size = 32_KiB, .cpus = {2 * core, 2 * core + 1}});
+  }
+  return machine;
+}
+
+TEST(WithinCpuTime, NodesHaveAsManyCpusAsTheirTimeIsGiven) {
+  const AsIfUsable as_if({0, 1, 2, 3, 4, 5, 6, 7});
+  const auto cpus = [](double limit, std::size_t node) {
+    return within_cpu_time(with_cpus(), CpuTimeLimit{limit, "cpu.max"}).nodes[node].cpus;
+  };
+  EXPECT_EQ(cpus(2, 0), (CpuSet{0, 2})) << "two cores, and not two threads of one";
+  EXPECT_EQ(cpus(2.9, 1), (CpuSet{4, 6})) << "a third would be stopped now and then";
+  EXPECT_EQ(cpus(3, 0), (CpuSet{0, 1, 2}));
+  EXPECT_EQ(cpus(0.2, 0), (CpuSet{0}));
+  EXPECT_EQ(cpus(8, 0), (CpuSet{0, 1, 2, 3}));
+  EXPECT_EQ(within_cpu_time(with_cpus(), std::nullopt).nodes[0].cpus.size(), 4U);
+}
+
+TEST(WithinCpuTime, NoLimitBelowTheCpusThatMayBeUsed) {
+  const AsIfUsable as_if({1, 3});
+  const Machine machine = within_cpu_time(with_cpus(), CpuTimeLimit{2, "cpu.max"});
+  EXPECT_EQ(machine.nodes[0].cpus.size(), 4U);
+  EXPECT_EQ(within_cpu_time(with_cpus(), CpuTimeLimit{1, ""}).nodes[0].cpus, CpuSet{1});
+}
+
+TEST(RefuseTooManyThreads, SaysWhichLimitAndCostsNoTime) {
+  std::vector<Point> points(3);
+  points[0].row.parameters = {{"threads", std::uint64_t{2}}};
+  points[1].row.parameters = {{"threads", std::uint64_t{3}}};
+  refuse_too_many_threads(points, CpuTimeLimit{2.5, "cpu.max: 250000 100000"});
+  EXPECT_EQ(points[0].row.reason + points[2].row.reason, "");
+  EXPECT_EQ(points[1].row.reason, "3 threads have 2.5 CPUs' time (cpu.max: 250000 100000)");
+  EXPECT_TRUE(points[1].row.has_flag("absent"));
+}
+
 TEST(RefuseForbidden, MemoryOutsideTheCpusetCostsNoTime) {
   const HostMemory host{.nodes = {{.id = NodeId{0}}, {.id = NodeId{1}, .allowed = false}},
                         .allowed_list = "0"};

@@ -7,9 +7,9 @@
 #include <algorithm>
 #include <cerrno>
 #include <charconv>
-#include <sstream>
 #include <string_view>
 
+#include "core/text/cgroups.h"
 #include "core/text/files.h"
 #include "headrace/machine.h"
 
@@ -148,33 +148,10 @@ std::optional<Bytes> left_in(const path& group, const CgroupFiles& files) {
   return less(Bytes{*limit}, less(Bytes{*use}, cache));
 }
 
-// The least left in `group` (a path as in /proc/self/cgroup) and those around it. In a container
-// the path may be the host's, which is not there: then only the root of `mount` counts. Strings:
-// joining paths of several parts frees memory twice in libstdc++ 12 where there is none for it.
-std::optional<Bytes> least_left(const path& mount, std::string group, const CgroupFiles& files) {
-  std::optional<Bytes> least;
-  while (true) {
-    const auto left = left_in(path(mount.native() + group), files);
-    if (left && (!least || *left < *least)) least = left;
-    if (group.empty()) return least;
-    group.resize(std::min(group.rfind('/'), group.size() - 1));
-  }
-}
-
 std::optional<Bytes> read_cgroup(const HostRoots& roots) {
   std::optional<Bytes> least;
-  const path mount = roots.sysfs / "fs/cgroup";
-  std::istringstream lines(read_file(roots.procfs / "self/cgroup").value_or(""));
-  for (std::string line; std::getline(lines, line);) {
-    // "0::/path" is version 2, "4:memory:/path" version 1.
-    const auto first = line.find(':');
-    const auto second = line.find(':', first + 1);
-    if (second == std::string::npos) continue;
-    const std::string controllers = line.substr(first + 1, second - first - 1);
-    const std::string group = line.substr(second + 1);
-    std::optional<Bytes> left;
-    if (controllers.empty()) left = least_left(mount, group, kVersion2);
-    if (controllers == "memory") left = least_left(mount / "memory", group, kVersion1);
+  for (const ControlGroup& group : control_groups(roots.sysfs, roots.procfs, "memory")) {
+    const auto left = left_in(path(group.folder), group.version2 ? kVersion2 : kVersion1);
     if (left && (!least || *left < *least)) least = left;
   }
   return least;

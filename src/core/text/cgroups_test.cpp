@@ -1,0 +1,83 @@
+#include "core/text/cgroups.h"
+
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <fstream>
+
+#include "tests/support/cpu_group.h"
+
+namespace headrace {
+namespace {
+
+namespace fs = std::filesystem;
+
+class CpuTimeTest : public testing::Test {
+ protected:
+  CpuTimeTest() {
+    std::string name = (fs::temp_directory_path() / "headrace-cgroups-XXXXXX").string();
+    if (::mkdtemp(name.data()) == nullptr) std::abort();
+    root_ = name;
+  }
+  ~CpuTimeTest() override { fs::remove_all(root_); }
+
+  void write(const fs::path& file, const std::string& text) const {
+    fs::create_directories((root_ / file).parent_path());
+    std::ofstream(root_ / file) << text;
+  }
+  std::optional<CpuTimeLimit> read() const { return cpu_time_limit(root_ / "sys", root_ / "proc"); }
+
+  fs::path root_;
+};
+
+TEST_F(CpuTimeTest, TheTightestGroupOnTheWayUpCounts) {
+  write("proc/self/cgroup", "0::/a/b\n");
+  EXPECT_FALSE(read());
+  write("sys/fs/cgroup/a/b/cpu.max", "max 100000\n");
+  EXPECT_FALSE(read());
+  write("sys/fs/cgroup/a/cpu.max", "250000 100000\n");
+  write("sys/fs/cgroup/cpu.max", "900000 100000\n");
+  const auto limit = read();
+  ASSERT_TRUE(limit);
+  EXPECT_DOUBLE_EQ(limit->cpus, 2.5);
+  EXPECT_EQ(limit->threads(), 2U);
+  EXPECT_EQ(limit->text, (root_ / "sys/fs/cgroup/a/cpu.max").string() + ": 250000 100000");
+}
+
+TEST_F(CpuTimeTest, VersionOneIsReadToo) {
+  write("proc/self/cgroup", "9:name=systemd:/\n4:cpu,cpuacct:/x\n3:cpuset:/x\n0::/\n");
+  write("sys/fs/cgroup/cpu,cpuacct/x/cpu.cfs_quota_us", "-1\n");
+  write("sys/fs/cgroup/cpu,cpuacct/x/cpu.cfs_period_us", "100000\n");
+  EXPECT_FALSE(read());
+  write("sys/fs/cgroup/cpu,cpuacct/x/cpu.cfs_quota_us", "50000\n");
+  const auto limit = read();
+  ASSERT_TRUE(limit);
+  EXPECT_DOUBLE_EQ(limit->cpus, 0.5);
+  EXPECT_EQ(limit->threads(), 1U) << "one must run";
+}
+
+TEST_F(CpuTimeTest, NonsenseIsNoLimit) {
+  for (const char* text :
+       {"", "\n", "x y\n", "100000\n", "0 0\n", "5 0\n", "-3 100\n", "1 2 3\n"}) {
+    write("proc/self/cgroup", "::\nx\n0::\n");
+    write("sys/fs/cgroup/cpu.max", text);
+    EXPECT_FALSE(read()) << text;
+  }
+}
+
+// For a process of its own: exits with 0 if it reads what it was given.
+[[noreturn]] void read_in(const test::CpuGroup& group) {
+  if (!group.enter()) std::_Exit(0);  // not root, or no such groups here
+  const auto limit = cpu_time_limit();
+  // A group around it may be tighter.
+  std::_Exit(limit && limit->cpus <= 1.5 && !limit->text.empty() ? 0 : 1);
+}
+
+TEST(CpuTime, IsReadInARealGroup) {
+  const test::CpuGroup group(1.5);
+  EXPECT_EXIT(read_in(group), testing::ExitedWithCode(0), "");
+}
+
+}  // namespace
+}  // namespace headrace
