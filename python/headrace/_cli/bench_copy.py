@@ -56,6 +56,7 @@ def measure_copy(
         machine,
         kernel=headrace.chosen_copy_kernel(),
         rounds=rounds,
+        conditions=profile.conditions,
         interrupted=interrupt.requested,
         rows=copy_rows(reached(profile.rows), engines),
     )

@@ -86,6 +86,7 @@ def _measure(
     with output.ProgressBar("measuring memory and disk") as bar:
         profile = headrace.measure_quickly(machine, directory, stop=interrupt, progress=bar)
     machine = profile.machine  # with what was measured
+    parts["conditions"] = profile.conditions
     parts["rates"] = rate_rows(profile, directory)
     interrupt.keeps = True
     try:

@@ -66,7 +66,7 @@ class Host:
 
     @property
     def is_guest(self) -> bool:
-        """Of a hypervisor, which decides on clocks, firmware and DIMMs."""
+        """Whether it has a hypervisor, which decides on clocks, firmware and DIMMs."""
         return "hypervisor" in self.cpuinfo("flags").split()
 
 

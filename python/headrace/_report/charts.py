@@ -33,6 +33,9 @@ Scale = Literal["log", "bytes", "doubling", "delay"]
 MOST_NUMBERS = 12
 #: A telephone has room for this many pixels of a legend's entry, and a letter takes so many.
 _LEGEND_WIDTH, _LETTER = 300, 6.5
+#: What was measured while something else ran is hollow in a line, pale as a bar.
+_NOISY, _QUIET = "datum.noisy === true", "datum.noisy !== true"
+_PALE = alt.condition(_NOISY, alt.value(0.4), alt.value(1))
 DASHED: dict[str, Any] = {"color": INK, "strokeDash": [5, 4], "strokeWidth": 1.5, "opacity": 0.7}
 _BYTES = (
     "datum.value >= 1073741824 ? datum.value / 1073741824 + ' GiB' : datum.value >= 1048576 ? "
@@ -83,14 +86,21 @@ def _color(name: str, rows: Sequence[Row], every: Sequence[str] = ()) -> alt.Col
     """Hues in the order of appearance; each always the same, with a legend, where `every` name that
     there may be is given.
     """
+    scale = _hues(name, rows, every)
+    return alt.Color(f"{name}:N", scale=scale, legend=_legend(name, rows, every))
+
+
+def _legend(name: str, rows: Sequence[Row], every: Sequence[str] = ()) -> alt.Legend | None:
     groups = list(dict.fromkeys(row[name] for row in rows))
-    domain = list(every) or groups
-    scale = alt.Scale(domain=domain, range=[_HUES[i % len(_HUES)] for i in range(len(domain))])
     longest = max((len(str(group)) for group in groups), default=0)
     columns = max(1, int(_LEGEND_WIDTH / (longest * _LETTER + 26)))
     legend = alt.Legend(columns=columns, labelLimit=_LEGEND_WIDTH, symbolOpacity=1, values=groups)
-    shown = legend if every or len(groups) > 1 else None
-    return alt.Color(f"{name}:N", scale=scale, legend=shown)
+    return legend if every or len(groups) > 1 else None
+
+
+def _hues(name: str, rows: Sequence[Row], every: Sequence[str] = ()) -> alt.Scale:
+    domain = list(every) or list(dict.fromkeys(row[name] for row in rows))
+    return alt.Scale(domain=domain, range=[_HUES[i % len(_HUES)] for i in range(len(domain))])
 
 
 def _x(rows: Sequence[Row], title: str, kind: Scale) -> alt.X:
@@ -126,16 +136,20 @@ def lines(
     color = _color("line", rows)
     tooltip = [
         alt.Tooltip("line:N"), alt.Tooltip("x:Q", title=x_title),
-        alt.Tooltip("text:N", title=y_title),
+        alt.Tooltip("text:N", title=y_title), *_behind(rows),
     ]  # fmt: skip
     base = alt.Chart(alt.Data(values=list(rows)))
-    line = base.mark_line(point=True).encode(
-        x=along, y=y, color=color, order=alt.Order("order:Q"), tooltip=tooltip
-    )
+    line = base.mark_line().encode(x=along, y=y, color=color, order=alt.Order("order:Q"))
+    points = [
+        base.transform_filter(which).mark_point(filled=filled, size=34, opacity=1)
+        .encode(x=along, y=y, color=color, tooltip=tooltip)
+        for which, filled in ((_QUIET, True), (_NOISY, False))
+        if filled or any(row.get("noisy") for row in rows)
+    ]  # fmt: skip
     spread = base.mark_rule(opacity=0.5).encode(
         x=along, y=alt.Y("low:Q"), y2=alt.Y2("high:Q"), color=color
     )
-    layers = [spread, line, *_diamonds(published, along, y, dy=-13)]
+    layers = [spread, line, *points, *_diamonds(published, along, y, dy=-13)]
     if level is not None:
         layers.append(alt.Chart(alt.Data(values=[{"y": level}])).mark_rule(**DASHED).encode(y=y))
     return alt.layer(*layers).properties(width="container", height=260)
@@ -184,16 +198,23 @@ def bars(rows: Sequence[Row], *, title: str, published: Sequence[Row] = ()) -> P
     bar = base.mark_bar().encode(
         x=along,
         color=_color("line", rows),
-        tooltip=_bar_tooltip(title),
+        opacity=_PALE,
+        tooltip=[*_bar_tooltip(title), *_behind(rows)],
     )
     spread = base.mark_rule(color=INK, opacity=0.6).encode(x=alt.X("low:Q"), x2=alt.X2("high:Q"))
     layers = [bar, spread, *_diamonds(published, along, _bars_axis(names), dx=36)]
     if len(rows) <= MOST_NUMBERS and not published:
-        text = base.mark_text(align="left", dx=8, fontSize=11, fontWeight="bold")
-        layers.append(text.encode(x=alt.X("high:Q"), text=alt.Text("text:N")))
+        numbers = base.transform_calculate(shown="(datum.noisy ? '~ ' : '') + datum.text")
+        text = numbers.mark_text(align="left", dx=8, fontSize=11, fontWeight="bold")
+        layers.append(text.encode(x=alt.X("high:Q"), text=alt.Text("shown:N")))
     least = 34 if any("\n" in name for name in names) else 0
     height = max(60, len(names) * max(least, len(groups) * 18 + 6))
     return alt.layer(*layers).properties(width="container", height=height)
+
+
+def _behind(rows: Sequence[Row]) -> list[alt.Tooltip]:
+    """On what a number rests, where the rows say it."""
+    return [alt.Tooltip("behind:N", title="of")] if any("behind" in row for row in rows) else []
 
 
 def _bar_tooltip(title: str) -> list[alt.Tooltip]:
@@ -234,7 +255,8 @@ def times(
                 grid=True, labelLimit=200, labelExpr="split(datum.label, '\\n')")),
             color=_color("line", rows, lines),
             shape=alt.Shape("line:N", legend=None),
-            tooltip=_bar_tooltip(title),
+            opacity=_PALE,
+            tooltip=[*_bar_tooltip(title), *_behind(rows)],
         )
     )  # fmt: skip
     lane = 36 if any("\n" in name for name in names) else 30

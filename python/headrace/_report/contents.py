@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from headrace import _core
+from headrace._report.conditions import condition_lines, conditions_figures
 from headrace._report.figure import Figure
 from headrace._report.figures_demo import copies_figure, rates_figure
 from headrace._report.figures_dsa import dsa_figures
@@ -38,7 +39,7 @@ _OWN_FIGURES = {
     "bench um": um_figures,
 }
 #: What these say as others do.
-_HEAD = ("version", "date", "rests_on", "warnings")
+_HEAD = ("version", "date", "rests_on", "warnings", "conditions")
 #: Documents that are drawn by their parts.
 _BY_PARTS = ("bench copy", "bench query", "demo")
 
@@ -61,7 +62,8 @@ def _figures(document: Row, parts: Row) -> list[Figure]:
     if (own := _OWN_FIGURES.get(str(document.get("kind")))) is not None:
         return own(document)
     if parts["profile"] is not None:
-        return profile_figures(parts["profile"]) + sources_figures(parts["profile"])
+        profile = parts["profile"]
+        return profile_figures(profile) + conditions_figures(profile) + sources_figures(profile)
     machine = Figure(
         "The machine", missing="No machine in the document; `headrace topo` shows it."
     )
@@ -108,9 +110,19 @@ def _parts(document: Row) -> Row:
         raise _core.InvalidError(
             "nothing to report: the document holds no machine, rates, copy or query part"
         )
+    parts["conditions"] = _conditions(document)
     for name in ("version", "date", "rests_on"):
         parts[name] = document.get(name) or (query or {}).get(name)
     return parts
+
+
+def _conditions(document: Row) -> dict[str, str]:
+    """Those of what was measured; a document may have none."""
+    profile = document.get("profile")
+    if profile is not None:
+        return {} if profile.published else dict(profile.conditions)
+    found = document.get("conditions")
+    return {str(k): str(v) for k, v in found.items()} if isinstance(found, dict) else {}
 
 
 def _title(parts: Row) -> str:
@@ -166,7 +178,7 @@ def _basis(parts: Row) -> list[str]:
             if item and item != "Headrace None"
         )
     )
-    return lines
+    return lines + condition_lines(parts["conditions"])
 
 
 def _footer(parts: Row) -> str:

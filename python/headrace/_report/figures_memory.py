@@ -8,7 +8,7 @@ from headrace import _core
 from headrace._report import charts
 from headrace._report.figure import Figure
 from headrace._report.rows import (
-    Pair, Point, Rows, few_lines, in_order, point, text_of, value,
+    Pair, Point, Rows, behind, behind_point, few_lines, in_order, noise_mark, point, text_of, value,
 )  # fmt: skip
 from headrace._words import rate_text, size_text
 
@@ -121,8 +121,8 @@ def _matrix(
             row = of_pairs.get((cpu, memory))
             cells.append({
                 "column": str(cpu), "row": rows.node(memory),
-                "text": f"{value(row) / scale:.3g}" if row else "–",
-                "words": text_of(row) if row else "not measured",
+                "text": f"{noise_mark(row)}{value(row) / scale:.3g}" if row else "–",
+                "words": f"{text_of(row)}, {behind(row)}" if row else "not measured",
                 "shade": ((value(row) - least) / span if span else 1.0) if row else None,
             })  # fmt: skip
     heading += " (dashed: not measured)" if any(cell["shade"] is None for cell in cells) else ""
@@ -207,7 +207,7 @@ def _by_delay(rows: Rows, several: bool) -> list[Point]:
         points.append({
             "x": delay, "order": delay, "y": rate / 1e9, "low": rate / 1e9, "high": rate / 1e9,
             "text": rate_text(rate), "line": _line(rows, row, several),
-        })  # fmt: skip
+        } | behind_point(row))  # fmt: skip
     return points
 
 

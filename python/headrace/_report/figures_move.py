@@ -8,7 +8,7 @@ from headrace import _core
 from headrace._report import charts
 from headrace._report.figure import Figure, Table
 from headrace._report.rows import (
-    Pair, Rows, few_lines, point, text_of, time_text, value,
+    Pair, Rows, behind_point, few_lines, point, text_of, time_text, value,
 )  # fmt: skip
 from headrace._words import plural, size_text
 
@@ -118,7 +118,7 @@ def _way(row: _core.Row) -> str:
 def _felt(rows: Rows) -> list[dict[str, Any]]:
     return [
         {"bar": _way(row), "line": words, "x": row.details[name],
-         "text": time_text(row.details[name])}
+         "text": time_text(row.details[name])} | behind_point(row)
         for row in rows.rows
         for name, words in _FELT.items()
         if row.details.get(name, 0) > 0

@@ -7,7 +7,9 @@ from typing import Any
 from headrace import _core
 from headrace._report import charts
 from headrace._report.figure import Figure
-from headrace._report.rows import Rows, few_lines, value
+from headrace._report.rows import (
+    Rows, behind, behind_point, few_lines, noise_mark, value,
+)  # fmt: skip
 from headrace._words import rate_text
 
 
@@ -64,8 +66,9 @@ def _matrix(rows: Rows) -> Any:
         for aggressor in dict.fromkeys(pair[1] for pair in found):
             row = found.get((victim, aggressor))
             cells.append({
-                "row": victim, "column": aggressor, "text": f"{value(row):.2f}" if row else "–",
-                "words": f"{value(row):.3g} times slower" if row else "not measured",
+                "row": victim, "column": aggressor,
+                "text": f"{noise_mark(row)}{value(row):.2f}" if row else "–",
+                "words": f"{value(row):.3g} times slower, {behind(row)}" if row else "not measured",
                 "shade": max(0.0, (value(row) - 1) / (most - 1)) if row else None,
             })  # fmt: skip
     return charts.heat(cells, color=charts.RED)
@@ -76,7 +79,7 @@ def _at(row: _core.Row, y: float, text: str) -> dict[str, Any]:
     return {
         "x": count, "order": count, "y": y, "low": y, "high": y, "text": text,
         "line": _words(row, "victim"),
-    }  # fmt: skip
+    } | behind_point(row)  # fmt: skip
 
 
 def _totals(equal: Rows) -> list[dict[str, Any]]:

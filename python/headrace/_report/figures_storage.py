@@ -7,7 +7,7 @@ from typing import Any
 from headrace import _core
 from headrace._report import charts
 from headrace._report.figure import Figure
-from headrace._report.rows import Rows, few_lines, point, text_of, time_text
+from headrace._report.rows import Rows, behind_point, few_lines, point, text_of, time_text
 from headrace._words import rate_text
 
 _SMALL = 4096
@@ -56,7 +56,7 @@ def _small_blocks(rows: Rows, operation: str) -> list[tuple[str, Any]]:
         p = row.parameters
         line = _named(rows, row, f"{p['by']}, {p['io']}{more}")
         return {"x": p["depth"], "order": p["depth"], "y": y, "low": y, "high": y, "text": text,
-                "line": line}  # fmt: skip
+                "line": line} | behind_point(row)  # fmt: skip
 
     counts = [
         at(row, row.details["iops"] / 1e3, f"{row.details['iops'] / 1e3:.3g} thousand")

@@ -11,6 +11,7 @@ from headrace._profile.rows import is_complete
 from headrace._report import (
     figures_devices, figures_gpu, figures_memory, figures_move, figures_shared, figures_storage,
 )  # fmt: skip
+from headrace._report.conditions import rests_on_rows
 from headrace._report.figure import Figure
 from headrace._report.figures_machine import machine_figure
 from headrace._report.findings import sentences
@@ -49,6 +50,7 @@ def profile_figures(profile: _core.Profile) -> list[Figure]:
             figure.caption += sentences(profile, name)
             if any(row.source for row in rows.rows):
                 figure.caption = f"Published, not measured here. {figure.caption}"
+            figure.caption += rests_on_rows(rows.rows)
             figure.tables.append(table(rows.rows))
             found.append(figure)
     missing = [row for row in profile.rows if not _is_drawn(row)]

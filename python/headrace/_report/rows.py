@@ -57,7 +57,29 @@ def point(row: _core.Row, scale: float, **more: Any) -> Point:
     return {
         "y": value(row) / scale, "low": (row.low or 0) / scale, "high": (row.high or 0) / scale,
         "text": text_of(row), "order": 0, "line": "",
-    } | more  # fmt: skip
+    } | behind_point(row) | more  # fmt: skip
+
+
+def behind_point(row: _core.Row) -> Point:
+    """What stands behind a number, as charts draw and tell it."""
+    return {"noisy": "noisy" in row.flags, "behind": behind(row)}
+
+
+def behind(row: _core.Row) -> str:
+    """ "6 mappings, CPUs 0-3, noisy"."""
+    where = f", CPUs {cpus}" if (cpus := cpus_of(row)) else ""
+    noise = ", noisy" if "noisy" in row.flags else ""
+    return f"{plural(len(row.samples), 'mapping')}{where}{noise}"
+
+
+def noise_mark(row: _core.Row) -> str:
+    """Before a number that stands alone."""
+    return "~" if "noisy" in row.flags else ""
+
+
+def cpus_of(row: _core.Row) -> str:
+    """ "0-3,8"; "" where the row does not say."""
+    return str(getattr(row, "cpus", "") or "")
 
 
 @dataclass(frozen=True)
@@ -170,6 +192,7 @@ def table(rows: list[_core.Row]) -> Table:
     columns = list(dict.fromkeys(name for row in rows for name in row.parameters))
     details = list(dict.fromkeys(name for row in rows for name in row.details))
     words = list(dict.fromkeys(name for row in rows for name in row.words))
+    cpus = any(cpus_of(row) for row in rows)
     lines = []
     for row in rows[:MOST_ROWS]:
         unit = 1e9 if row.unit == "B/s" else 1
@@ -177,10 +200,14 @@ def table(rows: list[_core.Row]) -> Table:
             *(str(row.parameters.get(name, "")) for name in columns),
             text_of(row),
             f"{(row.low or 0) / unit:.4g} to {(row.high or 0) / unit:.4g}, {row.interval}",
+            str(len(row.samples) or ""),
+            *([cpus_of(row)] if cpus else []),
             *(f"{row.details[name]:.4g}" if name in row.details else "" for name in details),
             *(row.words.get(name, "") for name in words),
             " ".join([*(["emulated"] if row.basis == "emulated" else []), *row.flags]),
         ])  # fmt: skip
-    head = [*columns, "median", "interval", *details, *words, ""]
+    head = [
+        *columns, "median", "interval", "n", *(["CPUs"] if cpus else []), *details, *words, "",
+    ]  # fmt: skip
     more = f", the first {MOST_ROWS} of them; the document has all" if len(rows) > MOST_ROWS else ""
     return Table(head, lines, plural(len(rows), "row") + more)

@@ -16,7 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import headrace
-from headrace._report import report
+from headrace._report import contents, report, rows
 from headrace._report.charts import specification
 from headrace._report.profile import profile_figures
 
@@ -36,6 +36,7 @@ TITLES = [
     "GPUs",
     "tlb",
     "What was not measured",
+    "How it was measured",
 ]
 
 
@@ -76,10 +77,10 @@ def test_every_experiment_has_its_figure_sentence_and_table(page: str) -> None:
     assert page.count("<tr>") >= len(measured)
     figures = figures_of(page)
     assert all(f'id="{name}"' in page for name in figures)
-    for title in TITLES[:-1]:
+    for title in TITLES[:-2]:
         assert "<table>" in section(page, title)
         assert re.search("<figcaption>.+</figcaption>", section(page, title))
-    for title in TITLES[1:-2]:
+    for title in TITLES[1:-3]:
         assert charts_of(page, title)
     assert "noisy" in page and "no memory free on node 3" in page
 
@@ -89,6 +90,86 @@ def arrows_in(page: str) -> list[str]:
     (picture,) = charts_of(page, "The machine")
     curves = next(layer for layer in picture["layer"] if layer["mark"]["type"] == "line")
     return [point["words"] for point in curves["data"]["values"] if point["place"] == 0]
+
+
+CONDITIONS = {
+    "budget_s": "60.0", "rounds": "6", "looks_disturbed": "5 of 61", "governor": "powersave",
+    "transparent_hugepage": "always [madvise] never", "hypervisor": "yes", "numa_balancing": "1",
+    "load_average": "0.05 0.10 0.08 1/300 4711", "cpu_limit": "/sys/fs/cgroup/cpu.max: 1 2",
+}  # fmt: skip
+
+
+def test_conditions_are_at_the_top_of_page_and_picture() -> None:
+    document = documents.profile()
+    document["conditions"] |= CONDITIONS
+    content = contents.content_of(document)
+    assert content.basis[2:] == [
+        "Measured with budget 60.0 s, 6 rounds, disturbed moments: 5 of 61.",
+        "Host: governor powersave, transparent huge pages madvise, NUMA balancing on (1), under a "
+        "hypervisor, load 0.05 at the beginning.",
+        "Limited by control groups: CPU time (/sys/fs/cgroup/cpu.max: 1 2).",
+    ]
+    (listed,) = [figure for figure in content.figures if figure.title == "How it was measured"]
+    assert {f"{name}: {text}" for name, text in CONDITIONS.items()} <= set(listed.items)
+    document["conditions"] = {}
+    assert len(contents.content_of(document).basis) == 2
+
+
+def test_conditions_of_what_was_published_are_those_of_its_source() -> None:
+    document = documents.profile()
+    document["conditions"] |= CONDITIONS
+    for row in document["rows"]:
+        row["source"] = "a paper"
+    content = contents.content_of(document)
+    assert not any("Host:" in line for line in content.basis)
+    assert "How it was measured" not in [figure.title for figure in content.figures]
+
+
+def hollow_points(chart: dict[str, Any]) -> list[dict[str, Any]]:
+    return [
+        layer for layer in chart["layer"]
+        if layer["mark"]["type"] == "point" and layer["mark"]["filled"] is False
+    ]  # fmt: skip
+
+
+def test_noisy_rows_are_drawn_as_noisy(tmp_path: Path) -> None:
+    document = documents.profile()
+    chosen = [row for row in document["rows"] if row["experiment"] in ("latency", "stream")]
+    for row in chosen:
+        row["flags"] = ["noisy"] if row["parameters"].get("window") == "all" else []
+    next(row for row in chosen if row["experiment"] == "stream")["flags"] = ["noisy"]
+    page = drawn(document | {"rows": chosen}, tmp_path)
+    heat, sizes, *_ = charts_of(page, "How long a load takes")
+    cells = heat["data"]["values"]
+    assert all(cell["text"].startswith("~") and "noisy" in cell["words"] for cell in cells)
+    (hollow,) = hollow_points(sizes)
+    assert hollow["transform"][0]["filter"] == "datum.noisy === true"
+    (bars,) = charts_of(page, "STREAM's kernels")
+    assert bars["layer"][0]["encoding"]["opacity"]["condition"]["value"] < 1
+    stream = section(page, "STREAM's kernels")
+    assert "1 of them is noisy, measured while something else ran" in stream
+
+
+def test_quiet_rows_are_not(tmp_path: Path) -> None:
+    chosen = [row for row in documents.profile()["rows"] if row["experiment"] == "loaded"]
+    for row in chosen:
+        row["flags"] = []
+    page = drawn(documents.profile() | {"rows": chosen}, tmp_path)
+    title = "How long a load takes while others use the memory"
+    assert not any(hollow_points(chart) for chart in charts_of(page, title))
+    assert "noisy, measured" not in section(page, title)
+
+
+def test_numbers_say_of_how_many(page: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    stream = section(page, "STREAM's kernels")
+    assert "Best and worst are of 8 rows, each the median of 5 mappings." in stream
+    profile = headrace.Profile.fromdict(documents.profile())
+    listed = rows.table(profile.rows[:2])
+    assert listed.rows[0][listed.head.index("n")] == "5" and "CPUs" not in listed.head
+    monkeypatch.setattr(rows, "cpus_of", lambda row: "0-3,8")
+    listed = rows.table(profile.rows[:2])
+    assert listed.rows[0][listed.head.index("CPUs")] == "0-3,8"
+    assert rows.point(profile.rows[0], 1)["behind"] == "5 mappings, CPUs 0-3,8"
 
 
 def test_the_machine_has_an_arrow_per_pair(page: str) -> None:
@@ -201,7 +282,9 @@ def test_few_rows_are_enough(tmp_path: Path) -> None:
     names = list(dict.fromkeys(row["experiment"] for row in document["rows"]))
     rows = [next(r for r in document["rows"] if r["experiment"] == name) for name in names]
     page = drawn(document | {"rows": rows}, tmp_path)
-    assert re.findall("<h2>(.*?)</h2>", page.partition("<script>")[0]) == TITLES[:-1]
+    assert re.findall("<h2>(.*?)</h2>", page.partition("<script>")[0]) == [
+        title for title in TITLES if title != "What was not measured"
+    ]
 
 
 @given(data=st.data())

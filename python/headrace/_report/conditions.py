@@ -1,0 +1,89 @@
+"""What moved the numbers and is not the machine's: as lines at the top of a page, and as a list."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+
+from headrace import _core
+from headrace._report.figure import Figure
+from headrace._words import plural
+
+
+
+def condition_lines(conditions: Mapping[str, str]) -> list[str]:
+    """How it was measured, and on what kind of host; nothing of what the document does not say."""
+    lines = [_how(conditions), _host(conditions), _limits(conditions)]
+    return [line for line in lines if line]
+
+
+def conditions_figures(profile: _core.Profile) -> list[Figure]:
+    """All conditions, and how much stands behind the numbers; nothing for what was published."""
+    measured = [row for row in profile.rows if row.samples]
+    if profile.published or not measured or not profile.conditions:
+        return []
+    noisy = sum("noisy" in row.flags for row in measured)
+    caption = f"{plural(len(measured), 'row')}, each the median of {samples_text(measured)}"
+    caption += f"; {noisy} noisy." if noisy else "; none is noisy."
+    items = [f"{name}: {text}" for name, text in profile.conditions.items()]
+    return [Figure("How it was measured", caption, items=items)]
+
+
+def rests_on_rows(rows: list[_core.Row]) -> str:
+    """The sentence of a figure on how many rows and mappings it rests, and which are noisy."""
+    measured = [row for row in rows if row.samples]
+    if not measured or measured[0].source:
+        return ""
+    words = f" Best and worst are of {plural(len(measured), 'row')}" if len(measured) > 1 else ""
+    words = f"{words}, each" if words else " It is"
+    noisy = sum("noisy" in row.flags for row in measured)
+    told = ""
+    if noisy:
+        told = (
+            f" {noisy} of them {'is' if noisy == 1 else 'are'} noisy, measured while something "
+            "else ran: drawn hollow, pale or with a ~."
+        )
+    return f"{words} the median of {samples_text(measured)}.{told}"
+
+
+def samples_text(rows: list[_core.Row]) -> str:
+    """ "6 mappings", "3 to 18 mappings"."""
+    counts = [len(row.samples) for row in rows]
+    least, most = min(counts), max(counts)
+    return plural(most, "mapping") if least == most else f"{least} to {plural(most, 'mapping')}"
+
+
+def _how(conditions: Mapping[str, str]) -> str:
+    parts: list[str] = []
+    if budget := conditions.get("budget_s"):
+        parts.append("no budget" if budget == "full" else f"budget {budget} s")
+    if rounds := conditions.get("rounds"):
+        parts.append(f"{rounds} rounds")
+    if disturbed := conditions.get("looks_disturbed"):
+        parts.append(f"disturbed moments: {disturbed}")
+    if stopped := conditions.get("stopped"):
+        parts.append(f"stopped {stopped}")
+    return "Measured with " + ", ".join(parts) + "." if parts else ""
+
+
+def _host(conditions: Mapping[str, str]) -> str:
+    parts: list[str] = []
+    if governor := conditions.get("governor"):
+        parts.append(f"governor {governor}")
+    if pages := conditions.get("transparent_hugepage"):
+        chosen = re.search(r"\[(\w+)\]", pages)
+        parts.append(f"transparent huge pages {chosen[1] if chosen else pages}")
+    if balancing := conditions.get("numa_balancing"):
+        words = {"0": "off", "unknown": "unknown"}.get(balancing, f"on ({balancing})")
+        parts.append(f"NUMA balancing {words}")
+    if hypervisor := conditions.get("hypervisor"):
+        parts.append("under a hypervisor" if hypervisor == "yes" else "no hypervisor")
+    if load := conditions.get("load_average"):
+        parts.append(f"load {load.split()[0]} at the beginning" if load.split() else "")
+    return "Host: " + ", ".join(part for part in parts if part) + "." if parts else ""
+
+
+def _limits(conditions: Mapping[str, str]) -> str:
+    names = {"cpu_limit": "CPU time", "memory_limit": "memory", "memory_nodes": "memory nodes"}
+    parts = [f"{word} ({conditions[name]})" for name, word in names.items() if name in conditions]
+    return "Limited by control groups: " + ", ".join(parts) + "." if parts else ""
