@@ -7,6 +7,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -62,7 +63,12 @@ struct Knee {
   std::string mix;
   double bandwidth = 0;   // bytes per second that the traffic reached there
   double latency_ns = 0;  // there
-  double idle_ns = 0;     // at the least bandwidth of the curve
+  // Without traffic, measured with the same chase; of curves of others, at their least bandwidth.
+  double idle_ns = 0;
+  // What the traffic reaches where a load takes 1.5 and 2 times as long as without it, between the
+  // two points beside it; nothing: the curve does not get there.
+  std::optional<double> bandwidth_at_1_5;
+  std::optional<double> bandwidth_at_2;
 };
 // The knee of each curve with four points or more.
 std::vector<Knee> knees(const Profile& profile);

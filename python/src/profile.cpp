@@ -151,7 +151,10 @@ void bind_findings(nb::module_& m) {
       .field("mix", &Knee::mix, "The mix of reads and writes of the traffic.")
       .field("bandwidth", &Knee::bandwidth, "Bytes per second of the traffic at the knee.")
       .field("latency_ns", &Knee::latency_ns, "The latency at the knee.")
-      .field("idle_ns", &Knee::idle_ns, "The latency with the least traffic.");
+      .field("idle_ns", &Knee::idle_ns, "The latency without traffic, or with the least.")
+      .field("bandwidth_at_1_5", &Knee::bandwidth_at_1_5,
+             "What the traffic reaches at 1.5 times that latency; None: it does not get there.")
+      .field("bandwidth_at_2", &Knee::bandwidth_at_2, "The same at twice that latency.");
   Record<CacheStep>(m, "CacheStep", "A plateau of latency against working-set size.")
       .field("cpu_node", &CacheStep::cpu_node, "Whose CPU read.")
       .field("memory_node", &CacheStep::memory_node, "Which memory it read.")

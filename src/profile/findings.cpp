@@ -106,6 +106,36 @@ std::string cache_that_holds(const Machine& machine, std::uint64_t cpu_node, Byt
   return "memory";
 }
 
+double bandwidth_of(const Row* row) {
+  const auto known = row->details.find("bandwidth");
+  return known == row->details.end() ? 0.0 : known->second;
+}
+
+// The middle of what the rows of a curve found without traffic; the latency of the least traffic
+// where none says it.
+double idle_of(const std::vector<const Row*>& rows) {
+  std::vector<double> idle;
+  for (const Row* row : rows) {
+    const auto known = row->details.find("idle");
+    if (known != row->details.end()) idle.push_back(known->second);
+  }
+  if (!idle.empty()) return *median(idle);
+  return (*std::ranges::min_element(rows, {}, bandwidth_of))->value->median;
+}
+
+// The bandwidth where the curve first rises to this latency.
+std::optional<double> bandwidth_at(std::vector<const Row*> rows, double latency_ns) {
+  std::ranges::sort(rows, {}, bandwidth_of);
+  for (std::size_t i = 1; i < rows.size(); ++i) {
+    const double from = rows[i - 1]->value->median;
+    const double to = rows[i]->value->median;
+    if (from > latency_ns || to < latency_ns) continue;
+    const double part = to == from ? 0 : (latency_ns - from) / (to - from);
+    return std::lerp(bandwidth_of(rows[i - 1]), bandwidth_of(rows[i]), part);
+  }
+  return std::nullopt;
+}
+
 }  // namespace
 
 std::vector<CopyFit> copy_fits(const Profile& profile) {
@@ -151,25 +181,23 @@ std::vector<Knee> knees(const Profile& profile) {
                       number_of(row, "traffic_cpu_node"), number_of(row, "traffic_memory_node"),
                       word_of(row, "mix"));
   };
-  const auto bandwidth = [](const Row* row) {
-    const auto known = row->details.find("bandwidth");
-    return known == row->details.end() ? 0.0 : known->second;
-  };
   std::vector<Knee> found;
   for (const auto& [group, rows] : grouped(profile, "loaded", key)) {
     if (rows.size() < 4) continue;
     const Row* bend = *std::ranges::max_element(
-        rows, {}, [&](const Row* row) { return bandwidth(row) / row->value->median; });
-    const Row* idle = *std::ranges::min_element(rows, {}, bandwidth);
+        rows, {}, [&](const Row* row) { return bandwidth_of(row) / row->value->median; });
+    const double idle_ns = idle_of(rows);
     const auto& [cpu, memory, traffic_cpu, traffic_memory, mix] = group;
     found.push_back({.cpu_node = cpu,
                      .memory_node = memory,
                      .traffic_cpu_node = traffic_cpu,
                      .traffic_memory_node = traffic_memory,
                      .mix = mix,
-                     .bandwidth = bandwidth(bend),
+                     .bandwidth = bandwidth_of(bend),
                      .latency_ns = bend->value->median,
-                     .idle_ns = idle->value->median});
+                     .idle_ns = idle_ns,
+                     .bandwidth_at_1_5 = bandwidth_at(rows, 1.5 * idle_ns),
+                     .bandwidth_at_2 = bandwidth_at(rows, 2 * idle_ns)});
   }
   return found;
 }

@@ -112,6 +112,14 @@ TEST(Knees, AreWhereBandwidthPerLatencyIsLargest) {
   EXPECT_EQ(found[0].latency_ns, 150);
   EXPECT_EQ(found[0].idle_ns, 100);
   EXPECT_EQ(found[0].memory_node, 1u);
+  EXPECT_DOUBLE_EQ(*found[0].bandwidth_at_1_5, 28e9);
+  EXPECT_DOUBLE_EQ(*found[0].bandwidth_at_2, 28.4e9) << "a fifth of the way from 150 to 400 ns";
+  // What was measured without traffic counts where a row says it.
+  profile.rows[2].details["idle"] = 80;
+  EXPECT_EQ(knees(profile)[0].idle_ns, 80);
+  EXPECT_DOUBLE_EQ(*knees(profile)[0].bandwidth_at_1_5, 20e9 + 8e9 / 7) << "120 ns";
+  for (Row& point : profile.rows) point.details["idle"] = 1000;
+  EXPECT_FALSE(knees(profile)[0].bandwidth_at_2) << "never so slow";
   profile.rows.resize(3);
   EXPECT_TRUE(knees(profile).empty()) << "three points are no curve";
 }

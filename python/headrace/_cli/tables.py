@@ -28,9 +28,11 @@ def _findings(profile: headrace.Profile) -> list[str]:
            headrace.format_bytes(s.to_size), value(s.latency_ns, "ns"))
           for s in headrace.cache_steps(profile)]),
         ("loaded latency bends at",
-         ("observer", "traffic", "mix", "bandwidth", "latency", "unloaded"), 3,
+         ("observer", "traffic", "mix", "bandwidth", "latency", "unloaded", "at 1.5x", "at 2x"), 3,
          [(f"{k.cpu_node}>{k.memory_node}", f"{k.traffic_cpu_node}>{k.traffic_memory_node}",
-           k.mix, value(k.bandwidth, "B/s"), value(k.latency_ns, "ns"), value(k.idle_ns, "ns"))
+           k.mix, value(k.bandwidth, "B/s"), value(k.latency_ns, "ns"), value(k.idle_ns, "ns"),
+           *("" if rate is None else value(rate, "B/s")
+             for rate in (k.bandwidth_at_1_5, k.bandwidth_at_2)))
           for k in headrace.knees(profile)]),
         ("copies as T = a + V / b",
          ("engine", "from", "to", "state", "threads", "a", "b", "median error", "largest"), 4,

@@ -3,12 +3,14 @@
 // Three questions: how far is each node (all CPU nodes x all memory nodes, the whole buffer as one
 // window, huge pages and small ones: the difference is the TLB); what does the order of the lines
 // do (the window from one page to all); and where do the caches end (the size of the working set).
+#include <fmt/core.h>
+
 #include <algorithm>
 #include <array>
-#include <limits>
 
 #include "core/fail.h"
 #include "measure/experiments/experiments.h"
+#include "measure/experiments/idle_cycle.h"
 #include "measure/instruments/chase.h"
 #include "measure/instruments/cpu_share.h"
 #include "measure/instruments/ticks.h"
@@ -27,14 +29,9 @@ constexpr Parameter kParameters[] = {
     {"pages", ParameterKind::word},
 };
 
-constexpr Bytes kLeastChased = 64_MiB;
 // Per repetition: long against the clock and a stray interrupt, short against the drift of a shared
 // machine.
 constexpr Nanoseconds kChaseTime = std::chrono::milliseconds{10};
-
-// The index of the buffer with the cycle: no other experiment counts so far,
-// `loaded` has the one behind it.
-constexpr std::size_t kCycle = std::numeric_limits<std::size_t>::max() - 1;
 
 class Chase final : public Probe {
  public:
@@ -58,6 +55,7 @@ class Chase final : public Probe {
       sample.value = ticks.nanoseconds(end - begin) / static_cast<double>(steps);
       sample.cpu_share = share.now();
     }));
+    sample.words["observer"] = fmt::format("CPU {}", cpu_);
     if (huge_ >= 0) sample.details["huge_part"] = huge_;
     return sample;
   }
@@ -98,21 +96,23 @@ Point chase_point(const Place& place, Bytes bytes, Bytes window, PageSize pages,
   const Nanoseconds linking{static_cast<std::int64_t>(bytes.value * 40 / kLine)};
   const Nanoseconds touched = touching(place.buffer, 8);
   point.cost = 3 * kChaseTime + std::chrono::milliseconds{2} + (whole ? Nanoseconds{0} : linking);
-  point.setup = {.name = whole ? "cycle" : "chased", .cost = whole ? touched + linking : touched};
+  point.setup = whole ? idle_cycle_setup(bytes) : SharedSetup{.name = "chased", .cost = touched};
   point.prepare = [=](BufferPool& buffers, Random& random) -> Result<std::unique_ptr<Probe>> {
-    const std::size_t index = whole ? kCycle : 0;
-    HEADRACE_TRY(const auto memory, buffers.get(point.memory, index, place.buffer));
-    const auto area = memory.first(bytes.value);
-    void* none = nullptr;
-    void*& start = whole ? buffers.note(point.memory, index) : none;
-    // By the CPU that will chase: what it writes last it has in its caches, as
-    // a program would.
-    if (start == nullptr) {
-      HEADRACE_TRY_STATUS(
-          run_pinned({place.cpu}, [&](std::size_t) { start = make_cycle(area, window, random); }));
+    IdleCycle cycle;
+    if (whole) {
+      HEADRACE_TRY(cycle, idle_cycle(buffers, random, point.memory, bytes, place.cpu));
+    } else {
+      HEADRACE_TRY(const auto memory, buffers.get(point.memory, 0, place.buffer));
+      cycle.memory = memory;
+      // By the CPU that will chase: what it writes last it has in its caches, as
+      // a program would.
+      HEADRACE_TRY_STATUS(run_pinned({place.cpu}, [&](std::size_t) {
+        cycle.start = make_cycle(memory.first(bytes.value), window, random);
+      }));
     }
     const bool asked = pages != PageSize::base && bytes >= 2_MiB;
-    return std::make_unique<Chase>(place.cpu, start, asked ? BufferPool::huge_part(memory) : -1);
+    return std::make_unique<Chase>(place.cpu, cycle.start,
+                                   asked ? BufferPool::huge_part(cycle.memory) : -1);
   };
   return point;
 }
@@ -140,13 +140,14 @@ std::vector<Point> list_points(const Scope& scope) {
     const CpuSet cpus = usable_cpus(&cpu_node);
     if (cpus.empty() || !cpu_node.byte_addressable()) continue;
     Row marked;
-    const Bytes wanted = past_caches(marked, machine, {cpus.front()}, kCachesChased, kLeastChased);
+    const unsigned observer = observer_of(machine, cpus);
+    const Bytes wanted = idle_cycle_bytes(marked, machine, observer);
     for (const Node& memory_node : machine.nodes) {
       if (!memory_node.byte_addressable() || !memory_node.capacity) continue;
       const bool local = &memory_node == &cpu_node;
       Row own = marked;
       const Bytes buffer = fit(own, memory_node, wanted);
-      add_place(points, {&cpu_node, &memory_node, cpus.front(), buffer, own.flags}, local);
+      add_place(points, {&cpu_node, &memory_node, observer, buffer, own.flags}, local);
     }
   }
   return points;

@@ -4,20 +4,22 @@
 // The value is the mean latency of the chase; the details give its percentiles
 // and the bandwidth that the traffic really reached meanwhile, which is the
 // axis to draw it against: what a delay gives depends on the machine and says
-// nothing. Observer, its data, the traffic and the traffic's data each have a
-// node. By default the points are: traffic from the observer's node to the
-// observer's memory; to memory of another kind; and traffic from another node's
-// CPUs. A session that asks for a node of the traffic lists every combination.
+// nothing. The chase is that of the idle latency: the same CPU, the same cycle (idle_cycle.h); what
+// it took without traffic just before is the detail `idle`. The words say which CPU observed, which
+// made traffic and by which loop (traffic_race.h). Observer, its data, the traffic and the
+// traffic's data each have a node. By default the points are: traffic from the observer's node to
+// the observer's memory; to memory of another kind; and traffic from another node's CPUs. A session
+// that asks for a node of the traffic lists every combination.
 #include <fmt/core.h>
 
 #include <algorithm>
 #include <array>
-#include <limits>
 
 #include "core/fail.h"
 #include "measure/experiments/experiments.h"
-#include "measure/instruments/chase.h"
+#include "measure/experiments/idle_cycle.h"
 #include "measure/instruments/side_by_side/loads.h"
+#include "measure/instruments/traffic/traffic_race.h"
 #include "measure/instruments/worker_pool.h"
 
 namespace headrace::experiment_loaded {
@@ -37,7 +39,8 @@ constexpr Parameter kParameters[] = {
 };
 constexpr std::string_view kDetails[] = {"bandwidth"};
 
-constexpr Bytes kLeastLoadedBuffer = 64_MiB;
+constexpr Bytes kLeastLoadedBuffer = 64_MiB;  // of the traffic
+constexpr Nanoseconds kIdleTime = std::chrono::milliseconds{10};
 constexpr Bytes kLeastTrafficArea = 64_KiB;  // of one thread, on the smallest node
 constexpr Nanoseconds kObserveTime = std::chrono::milliseconds{30};
 constexpr std::array<std::uint64_t, 14> kDelays = {0,   10,  25,  50,  75,   100,  150,
@@ -45,9 +48,6 @@ constexpr std::array<std::uint64_t, 14> kDelays = {0,   10,  25,  50,  75,   100
 // What a small budget leaves out: the curve is seen without them.
 constexpr std::array<std::uint64_t, 4> kBetweenDelays = {10, 75, 150, 300};
 constexpr std::array<std::string_view, 4> kLoadedMixes = {"read", "2:1", "1:1", "nt_write"};
-
-// The index of its buffer: no other experiment counts so far.
-constexpr std::size_t kChainPiece = std::numeric_limits<std::size_t>::max();
 
 struct LoadedSetting {
   const Node* observer = nullptr;
@@ -64,29 +64,36 @@ struct LoadedSetting {
 
 class Loaded final : public Probe {
  public:
-  // `traffic` has the memory of all, the observer comes first among the CPUs.
-  Loaded(const LoadedSetting& setting, CpuSet cpus, void* start, std::span<std::byte> traffic)
-      : bus_factor_(setting.mix->bus_factor()), cpus_(std::move(cpus)) {
-    const std::size_t count = cpus_.size() - 1;
-    const std::size_t each = traffic.size() / count / 4096 * 4096;
+  // The observer comes first among the CPUs, the others have an area each.
+  Loaded(const LoadedSetting& setting, void* start, const TrafficKernel& kernel,
+         const std::vector<TrafficArea>& areas)
+      : bus_factor_(setting.mix->bus_factor()),
+        cpus_(setting.cpus),
+        kernel_name_(kernel.shape().name()) {
     auto chase = std::make_unique<ChaseLoad>(start);
     observer_ = chase.get();
     loads_.push_back(std::move(chase));
-    for (std::size_t i = 0; i < count; ++i) {
-      loads_.push_back(std::make_unique<TrafficLoad>(
-          TrafficKernel(*setting.mix), divide(*setting.mix, traffic.subspan(i * each, each)),
-          Nanoseconds{static_cast<std::int64_t>(setting.delay)}));
+    const Nanoseconds delay{static_cast<std::int64_t>(setting.delay)};
+    for (const TrafficArea& area : areas) {
+      loads_.push_back(std::make_unique<TrafficLoad>(kernel, area, delay));
     }
     for (const auto& load : loads_) threads_.push_back(load.get());
   }
 
   Result<Sample> sample() override {
+    HEADRACE_TRY_STATUS(side_by_side({cpus_.front()}, {threads_.front()}, kIdleTime));
+    const double idle = observer_->mean_ns();
     HEADRACE_TRY(const SideBySide seen, side_by_side(cpus_, threads_, kObserveTime));
     double bandwidth = 0;
     for (std::size_t i = 1; i < seen.rates.size(); ++i) bandwidth += seen.rates[i];
-    Sample sample{.value = observer_->mean_ns(),
-                  .details = observer_->percentiles(),
-                  .cpu_share = seen.cpu_share};
+    Sample sample{
+        .value = observer_->mean_ns(),
+        .details = observer_->percentiles(),
+        .words = {{"kernel", kernel_name_},
+                  {"observer", fmt::format("CPU {}", cpus_.front())},
+                  {"traffic", "CPUs " + to_string(CpuSet{cpus_.begin() + 1, cpus_.end()})}},
+        .cpu_share = seen.cpu_share};
+    sample.details["idle"] = idle;
     sample.details["bandwidth"] = bandwidth;
     sample.details["bus"] = bandwidth * bus_factor_;
     return sample;
@@ -95,6 +102,7 @@ class Loaded final : public Probe {
  private:
   const double bus_factor_;
   const CpuSet cpus_;
+  const std::string kernel_name_;
   std::vector<std::unique_ptr<Load>> loads_;
   std::vector<Load*> threads_;
   const ChaseLoad* observer_ = nullptr;
@@ -103,7 +111,7 @@ class Loaded final : public Probe {
 // The observer's CPU and those of the traffic; only the first where there is no other. The other
 // thread of the observer's core does nothing, unless there is nobody else.
 CpuSet cpus_of(const Machine& machine, const LoadedSetting& setting) {
-  const unsigned observer = usable_cpus(setting.observer).front();
+  const unsigned observer = observer_of(machine, usable_cpus(setting.observer));
   CpuSet cpus{observer};
   for (const unsigned cpu : others_than(machine, observer, usable_cpus(setting.traffic))) {
     if (cpus.size() == 1 || !share_core(machine, observer, cpu)) cpus.push_back(cpu);
@@ -134,34 +142,34 @@ Point loaded_point(const Machine& machine, const LoadedSetting& setting) {
   if (cpus.size() < 2) {
     return without(std::move(row), "one CPU cannot observe and load at once");
   }
-  const auto wanted = [&](const CpuSet& sharers) {
-    return past_caches(row, machine, sharers, kCachesPassed, kLeastLoadedBuffer);
-  };
-  const Bytes chased = fit(row, *setting.data, wanted({cpus.front()}));
-  const Bytes moved = fit(row, *setting.traffic_data, wanted({cpus.begin() + 1, cpus.end()}));
+  const CpuSet loading{cpus.begin() + 1, cpus.end()};
+  const Bytes chased = fit(row, *setting.data, idle_cycle_bytes(row, machine, cpus.front()));
+  const Bytes moved = fit(row, *setting.traffic_data,
+                          past_caches(row, machine, loading, kCachesPassed, kLeastLoadedBuffer));
   Point point;
   point.row = std::move(row);
   point.rank = rank_of(setting);
   point.memory = {setting.data->id, PageSize::transparent};
-  point.cost = 4 * kObserveTime;
+  point.cost = 4 * kObserveTime + 3 * kIdleTime;
   point.setup = {.name = fmt::format("loaded {}", raw(setting.traffic_data->id)),
-                 .cost = touching(chased + moved, cpus.size()) +
-                         Nanoseconds{static_cast<std::int64_t>(chased.value * 40 / kLine)}};
+                 .cost = touching(moved, cpus.size()) + idle_cycle_setup(chased).cost};
+  const std::string ground = ground_of(machine, *setting.traffic, *setting.traffic_data);
   point.prepare = [=](BufferPool& buffers, Random& random) -> Result<std::unique_ptr<Probe>> {
-    HEADRACE_TRY(const auto chain, buffers.get(point.memory, kChainPiece, chased));
+    HEADRACE_TRY(const IdleCycle cycle,
+                 idle_cycle(buffers, random, point.memory, chased, cpus.front()));
     HEADRACE_TRY(const auto traffic,
                  buffers.get({setting.traffic_data->id, PageSize::transparent}, 0, moved));
-    if (traffic.size() / (cpus.size() - 1) < kLeastTrafficArea.value) {
-      return fail(ErrorCode::exhausted, "the node is too small for {} threads", cpus.size() - 1);
+    const std::size_t each = traffic.size() / loading.size() / 4096 * 4096;
+    if (each < kLeastTrafficArea.value) {
+      return fail(ErrorCode::exhausted, "the node is too small for {} threads", loading.size());
     }
-    // Linking the lines takes longer than a sample, and the next point of the same memory needs the
-    // same cycle.
-    void*& start = buffers.note(point.memory, kChainPiece);
-    if (start == nullptr) {
-      HEADRACE_TRY_STATUS(run_pinned(
-          {cpus.front()}, [&](std::size_t) { start = make_cycle(chain, 2_MiB, random); }));
+    std::vector<TrafficArea> areas;
+    for (std::size_t i = 0; i < loading.size(); ++i) {
+      areas.push_back(divide(*setting.mix, traffic.subspan(i * each, each)));
     }
-    return std::make_unique<Loaded>(setting, cpus, start, traffic);
+    HEADRACE_TRY(const Shape shape, fastest_shape(*setting.mix, loading, ground, areas));
+    return std::make_unique<Loaded>(setting, cycle.start, TrafficKernel(*setting.mix, shape),
+                                    areas);
   };
   return point;
 }

@@ -1,6 +1,7 @@
 #include <gtest/gtest.h>
 
 #include "measure/experiments/experiments.h"
+#include "measure/instruments/worker_pool.h"
 #include "measure/session/probe_testing.h"
 
 namespace headrace::experiment_loaded {
@@ -23,6 +24,12 @@ TEST(LoadedTest, APointGivesPercentilesAndWhatTheTrafficReached) {
     ASSERT_TRUE(sample.has_value()) << sample.error().message;
     EXPECT_GT(sample->value, 0);
     EXPECT_GT(sample->details.at("bandwidth"), 0);
+    EXPECT_GT(sample->details.at("idle"), 0);
+    const auto cpus = usable_cpus(&machine.nodes.front());
+    const unsigned observer = observer_of(machine, cpus);
+    EXPECT_EQ(sample->words.at("observer"), "CPU " + std::to_string(observer));
+    EXPECT_FALSE(sample->words.at("kernel").empty());
+    EXPECT_EQ(sample->words.at("traffic").find("CPUs "), 0u);
     EXPECT_LE(sample->details.at("p50"), sample->details.at("p90"));
     EXPECT_LE(sample->details.at("p90"), sample->details.at("p99"));
     EXPECT_LE(sample->details.at("p99"), sample->details.at("p999"));

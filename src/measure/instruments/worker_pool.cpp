@@ -79,6 +79,12 @@ std::vector<unsigned> others_than(const Machine& machine, unsigned cpu, const Cp
   return others;
 }
 
+unsigned observer_of(const Machine& machine, const CpuSet& cpus) {
+  const auto quiet = std::ranges::find_if(
+      cpus, [&](unsigned cpu) { return cpu != 0 && !share_core(machine, 0, cpu); });
+  return quiet == cpus.end() ? cpus.front() : *quiet;
+}
+
 bool share_core(const Machine& machine, unsigned a, unsigned b) {
   return std::ranges::any_of(machine.caches, [&](const CacheLevel& cache) {
     const auto has = [&](unsigned cpu) { return std::ranges::binary_search(cache.cpus, cpu); };

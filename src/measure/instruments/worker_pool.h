@@ -50,6 +50,10 @@ class AsIfUsable {
 // each other without any memory.
 std::vector<unsigned> others_than(const Machine& machine, unsigned cpu, const CpuSet& cpus);
 
+// The CPU that observes a latency: the first that is not a thread of CPU 0's core, which most
+// interrupts come to; else the first. Requires: a CPU.
+unsigned observer_of(const Machine& machine, const CpuSet& cpus);
+
 // Whether both are threads of one core: they share a first-level cache.
 bool share_core(const Machine& machine, unsigned a, unsigned b);
 

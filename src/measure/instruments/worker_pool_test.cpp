@@ -76,6 +76,9 @@ TEST(WorkerPoolTest, OtherCoresComeBeforeTheOtherThread) {
                     {.level = 3, .size = 32_MiB, .cpus = {0, 1, 2, 3}}};
   EXPECT_TRUE(share_core(machine, 0, 2));
   EXPECT_FALSE(share_core(machine, 0, 1));
+  EXPECT_EQ(observer_of(machine, {0, 1, 2, 3}), 1u) << "interrupts come to CPU 0";
+  EXPECT_EQ(observer_of(machine, {0, 2, 3}), 3u) << "2 is a thread of its core";
+  EXPECT_EQ(observer_of(machine, {0, 2}), 0u);
   EXPECT_EQ(others_than(machine, 0, {0, 1, 2, 3}), (std::vector<unsigned>{1, 3, 2}));
   EXPECT_EQ(others_than(machine, 1, {0, 1, 2, 3}), (std::vector<unsigned>{0, 2, 3}));
 }

@@ -8,6 +8,7 @@
 #include "core/fail.h"
 #include "headrace/copy.h"
 #include "measure/instruments/chase.h"
+#include "measure/instruments/delay_loop.h"
 #include "measure/instruments/ticks.h"
 
 namespace headrace::instruments {
@@ -56,22 +57,19 @@ std::map<std::string, double> ChaseLoad::percentiles() const {
 TrafficLoad::TrafficLoad(const TrafficKernel& kernel, const TrafficArea& area, Nanoseconds delay)
     : kernel_(kernel),
       area_(area),
-      delay_(Ticks::instance().ticks(delay)),
+      delay_(DelayLoop::instance().turns(delay)),
       at_once_(std::max<std::size_t>(1, kLinesPerDelay / kernel_.lines_per_round())),
       per_step_(
           static_cast<std::size_t>(std::max<std::int64_t>(1, kStepNs / (kKibNs + delay.count())))) {
 }
 
 Result<double> TrafficLoad::step() {
-  const Ticks& ticks = Ticks::instance();
   const std::size_t rounds = kernel_.rounds(area_) / at_once_ * at_once_;
   std::size_t lines = 0;
   for (std::size_t i = 0; i < per_step_; ++i) {
     lines += kernel_.run(area_, at_, at_once_);
     at_ = at_ + at_once_ >= rounds ? 0 : at_ + at_once_;
-    if (delay_ == 0) continue;
-    for (const std::uint64_t until = ticks.now() + delay_; ticks.now() < until;) {
-    }
+    DelayLoop::run(delay_);
   }
   return static_cast<double>(lines * kLine);
 }

@@ -35,8 +35,8 @@ class ChaseLoad final : public Load {
   std::uint64_t loads_ = 0;
 };
 
-// A mix of reads and writes, in bytes read and written; `delay` after each KiB, as Intel's checker
-// slows its traffic down.
+// A mix of reads and writes, in bytes read and written; `delay` after each KiB (of many streams
+// after a round, 2 KiB), by a loop that lets loads travel on (delay_loop.h).
 class TrafficLoad final : public Load {
  public:
   TrafficLoad(const TrafficKernel& kernel, const TrafficArea& area,
@@ -46,7 +46,7 @@ class TrafficLoad final : public Load {
  private:
   const TrafficKernel kernel_;
   const TrafficArea area_;
-  const std::uint64_t delay_;   // ticks
+  const std::uint64_t delay_;   // turns of a DelayLoop
   const std::size_t at_once_;   // rounds between two delays
   const std::size_t per_step_;  // delays
   std::size_t at_ = 0;

@@ -1,0 +1,56 @@
+#include "measure/experiments/idle_cycle.h"
+
+#include <gtest/gtest.h>
+
+#include "measure/experiments/experiments.h"
+#include "measure/instruments/chase.h"
+#include "measure/instruments/worker_pool.h"
+
+namespace headrace::session {
+namespace {
+
+TEST(IdleCycle, GoesThroughAllOfItAndIsLinkedOnce) {
+  const Machine machine = Machine::discover().value();
+  const MemoryKey memory{machine.nodes.front().id};
+  const unsigned cpu = usable_cpus().front();
+  BufferPool buffers(machine);
+  Random random(1);
+  const auto cycle = idle_cycle(buffers, random, memory, 64_KiB, cpu);
+  ASSERT_TRUE(cycle) << cycle.error().message;
+  EXPECT_EQ(cycle->memory.size(), 64u << 10);
+  constexpr std::size_t kLines = (64 << 10) / kLine;
+  EXPECT_EQ(chase(cycle->start, kLines), cycle->start);
+  EXPECT_NE(chase(cycle->start, kLines / 2), cycle->start);
+  EXPECT_EQ(idle_cycle(buffers, random, memory, 64_KiB, cpu)->start, cycle->start);
+  EXPECT_GT(idle_cycle_setup(128_MiB).cost, idle_cycle_setup(64_MiB).cost);
+}
+
+// What the load adds must be all that differs.
+TEST(IdleCycle, IsThatOfTheLoadedLatency) {
+  const Machine machine = Machine::discover().value();
+  const auto loaded = experiment_loaded::kExperiment.points({machine});
+  if (!loaded.front().row.reason.empty()) GTEST_SKIP() << loaded.front().row.reason;
+  const ParameterChoices whole = {{"window", "all"}, {"pages", "huge"}};
+  const Scope scope{machine, whole};
+  const Point* idle = nullptr;
+  const auto points = experiment_latency::kExperiment.points(scope);
+  for (const Point& point : points) {
+    if (idle == nullptr && point.of_matrix && point.memory == loaded.front().memory) idle = &point;
+  }
+  ASSERT_NE(idle, nullptr);
+  BufferPool buffers(machine);
+  Random random(1);
+  ASSERT_TRUE(idle->prepare(buffers, random));
+  const auto probe = loaded.front().prepare(buffers, random);
+  ASSERT_TRUE(probe);
+  // A second cycle would have drawn numbers for its order.
+  Random once(1);
+  BufferPool others(machine);
+  ASSERT_TRUE(idle->prepare(others, once));
+  EXPECT_EQ(random(), once());
+  EXPECT_EQ((*idle->prepare(others, once))->sample()->words.at("observer"),
+            (*probe)->sample()->words.at("observer"));
+}
+
+}  // namespace
+}  // namespace headrace::session
