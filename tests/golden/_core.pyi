@@ -1994,7 +1994,15 @@ class Knee:
 
     @property
     def idle_ns(self) -> float:
-        """The latency with the least traffic."""
+        """The latency without traffic, or with the least."""
+
+    @property
+    def bandwidth_at_1_5(self) -> float | None:
+        """What the traffic reaches at 1.5 times that latency; None: it does not get there."""
+
+    @property
+    def bandwidth_at_2(self) -> float | None:
+        """The same at twice that latency."""
 
 class CacheStep:
     """A plateau of latency against working-set size."""
