@@ -67,7 +67,7 @@ def behind_point(row: _core.Row) -> Point:
 
 def behind(row: _core.Row) -> str:
     """ "6 mappings, CPUs 0-3, noisy"."""
-    where = f", CPUs {cpus}" if (cpus := cpus_of(row)) else ""
+    where = f", CPUs {row.cpus}" if row.cpus else ""
     noise = ", noisy" if "noisy" in row.flags else ""
     return f"{plural(len(row.samples), 'mapping')}{where}{noise}"
 
@@ -75,11 +75,6 @@ def behind(row: _core.Row) -> str:
 def noise_mark(row: _core.Row) -> str:
     """Before a number that stands alone."""
     return "~" if "noisy" in row.flags else ""
-
-
-def cpus_of(row: _core.Row) -> str:
-    """ "0-3,8"; "" where the row does not say."""
-    return str(getattr(row, "cpus", "") or "")
 
 
 @dataclass(frozen=True)
@@ -192,7 +187,7 @@ def table(rows: list[_core.Row]) -> Table:
     columns = list(dict.fromkeys(name for row in rows for name in row.parameters))
     details = list(dict.fromkeys(name for row in rows for name in row.details))
     words = list(dict.fromkeys(name for row in rows for name in row.words))
-    cpus = any(cpus_of(row) for row in rows)
+    cpus = any(row.cpus for row in rows)
     lines = []
     for row in rows[:MOST_ROWS]:
         unit = 1e9 if row.unit == "B/s" else 1
@@ -201,7 +196,7 @@ def table(rows: list[_core.Row]) -> Table:
             text_of(row),
             f"{(row.low or 0) / unit:.4g} to {(row.high or 0) / unit:.4g}, {row.interval}",
             str(len(row.samples) or ""),
-            *([cpus_of(row)] if cpus else []),
+            *([row.cpus] if cpus else []),
             *(f"{row.details[name]:.4g}" if name in row.details else "" for name in details),
             *(row.words.get(name, "") for name in words),
             " ".join([*(["emulated"] if row.basis == "emulated" else []), *row.flags]),
