@@ -1998,7 +1998,9 @@ class Knee:
 
     @property
     def bandwidth_at_1_5(self) -> float | None:
-        """What the traffic reaches at 1.5 times that latency; None: it does not get there."""
+        """
+        What the traffic reaches at 1.5 times that latency; None: it does not get there.
+        """
 
     @property
     def bandwidth_at_2(self) -> float | None:
