@@ -192,8 +192,8 @@ def test_some_modes_only(options: query_bench.QueryBenchOptions) -> None:
 @pytest.mark.parametrize(
     ("change", "error", "text"),
     [
-        ({"query": "q7"}, headrace.AbsentError, "sum, q6, q1"),
-        ({"modes": ("fast",)}, headrace.AbsentError, "no mode 'fast'"),
+        ({"query": "q7"}, headrace.InvalidError, "sum, q6, q1"),
+        ({"modes": ("fast",)}, headrace.InvalidError, "no mode 'fast'"),
         ({"modes": ()}, headrace.InvalidError, "no modes"),
         ({"runs": 0}, headrace.InvalidError, "0 runs"),
         ({"scale": -1}, headrace.InvalidError, "scale -1"),
