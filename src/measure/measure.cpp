@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <array>
+#include <bit>
 #include <fstream>
 #include <map>
 #include <set>
@@ -105,10 +106,14 @@ struct Available {
     if (has_less_cpu_time()) refuse_too_many_threads(points, cpu_time);
   }
 
-  // What limits it, in words, where something does.
+  // What limits it, in words, where something does: the same from run to run, since `compare` tells
+  // which conditions differ.
   void tell(std::map<std::string, std::string>& conditions) const {
-    if (cpu_time) conditions["cpu_limit"] = cpu_time->text;
-    if (host.cgroup) conditions["memory_limit"] = to_string(*host.cgroup) + " left to its cgroup";
+    if (cpu_time) conditions["cpu_limit"] = cpu_time->words();
+    if (host.cgroup) {
+      const Bytes left{std::bit_floor(host.cgroup->value)};
+      conditions["memory_limit"] = fmt::format("at least {} left", to_string(left));
+    }
     const bool forbidden =
         std::ranges::any_of(host.nodes, [](const NodeMemory& node) { return !node.allowed; });
     if (forbidden) conditions["memory_nodes"] = host.allowed_list;

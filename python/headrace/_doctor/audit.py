@@ -209,15 +209,16 @@ def _cpu_time(host: Host) -> Iterator[Finding]:
     allowed = len(_allowed(host))
     if limit is None:
         yield Finding("CPU time", "fine", "no control group limits it")
-    elif allowed and limit.value >= allowed:
-        why = f"{limit.value:.3g} CPUs' time for {count(allowed, 'CPU')}"
-        yield Finding("CPU time", "fine", f"{why} ({limit.file})")
+        return
+    given = "1 CPU's time" if limit.value == 1 else f"{limit.value:.3g} CPUs' time"
+    if allowed and limit.value >= allowed:
+        yield Finding("CPU time", "fine", f"{given} for {count(allowed, 'CPU')} ({limit.file})")
     else:
         threads = max(1, int(limit.value))
         of = f" of {count(allowed, 'CPU')}" if allowed else ""
         yield Finding(
             "CPU time", "spoils",
-            f"{limit.value:.3g} CPUs' time{of} ({limit.file} is {limit.text}): "
+            f"{given}{of} ({limit.file} is {limit.text}): "
             f"measure uses {count(threads, 'thread')}",
             "lift it: docker run without --cpus; systemctl set-property UNIT CPUQuota=",
         )  # fmt: skip

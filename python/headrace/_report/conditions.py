@@ -84,6 +84,6 @@ def _host(conditions: Mapping[str, str]) -> str:
 
 
 def _limits(conditions: Mapping[str, str]) -> str:
-    names = {"cpu_limit": "CPU time", "memory_limit": "memory", "memory_nodes": "memory nodes"}
-    parts = [f"{word} ({conditions[name]})" for name, word in names.items() if name in conditions]
+    words = {"cpu_limit": "", "memory_limit": "memory, ", "memory_nodes": "memory of nodes "}
+    parts = [word + conditions[name] for name, word in words.items() if name in conditions]
     return "Limited by control groups: " + ", ".join(parts) + "." if parts else ""

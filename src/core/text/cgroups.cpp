@@ -64,6 +64,10 @@ std::vector<ControlGroup> control_groups(const path& sysfs, const path& procfs,
   return groups;
 }
 
+std::string CpuTimeLimit::words() const {
+  return cpus == 1 ? "1 CPU's time" : fmt::format("{:.3g} CPUs' time", cpus);
+}
+
 std::optional<CpuTimeLimit> cpu_time_limit(const path& sysfs, const path& procfs) {
   std::optional<CpuTimeLimit> least;
   for (const ControlGroup& group : control_groups(sysfs, procfs, "cpu")) {

@@ -28,6 +28,8 @@ struct CpuTimeLimit {
 
   // As many threads as always have a CPU: with one more they stop each other in turn.
   std::size_t threads() const { return cpus < 2 ? 1 : static_cast<std::size_t>(cpus); }
+  // "2.5 CPUs' time"
+  std::string words() const;
 };
 std::optional<CpuTimeLimit> cpu_time_limit(const std::filesystem::path& sysfs = "/sys",
                                            const std::filesystem::path& procfs = "/proc");

@@ -42,6 +42,7 @@ TEST_F(CpuTimeTest, TheTightestGroupOnTheWayUpCounts) {
   ASSERT_TRUE(limit);
   EXPECT_DOUBLE_EQ(limit->cpus, 2.5);
   EXPECT_EQ(limit->threads(), 2U);
+  EXPECT_EQ(limit->words(), "2.5 CPUs' time");
   EXPECT_EQ(limit->text, (root_ / "sys/fs/cgroup/a/cpu.max").string() + ": 250000 100000");
 }
 

@@ -54,7 +54,7 @@ void refuse_too_many_threads(std::vector<Point>& points, const std::optional<Cpu
     const std::uint64_t* const threads = point.row.number("threads");
     if (threads == nullptr || *threads <= limit->threads() || !point.row.reason.empty()) continue;
     point.row.reason =
-        fmt::format("{} threads have {:.3g} CPUs' time ({})", *threads, limit->cpus, limit->text);
+        fmt::format("{} threads have {} ({})", *threads, limit->words(), limit->text);
     point.row.add_flag("absent");
   }
 }

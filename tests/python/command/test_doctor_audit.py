@@ -99,7 +99,7 @@ CASES: list[tuple[dict[str, str], str, str, str, str]] = [
     ({"proc/self/cgroup": "4:cpu,cpuacct:/x", "proc/self/status": "Cpus_allowed_list:\t0-1",
       "sys/fs/cgroup/cpu,cpuacct/x/cpu.cfs_quota_us": "100000",
       "sys/fs/cgroup/cpu,cpuacct/x/cpu.cfs_period_us": "100000"},
-     "CPU time", "spoils", "1 CPUs' time of 2 CPUs", ""),
+     "CPU time", "spoils", "1 CPU's time of 2 CPUs", ""),
     ({"proc/self/cgroup": "0::/", "proc/self/status": "Cpus_allowed_list:\t0-1",
       "sys/fs/cgroup/cpu.max": "200000 100000"}, "CPU time", "fine", "2 CPUs' time", ""),
     ({"proc/self/cgroup": "0::/x", "sys/fs/cgroup/x/memory.max": str(1 << 30)},

@@ -95,7 +95,8 @@ def arrows_in(page: str) -> list[str]:
 CONDITIONS = {
     "budget_s": "60.0", "rounds": "6", "looks_disturbed": "5 of 61", "governor": "powersave",
     "transparent_hugepage": "always [madvise] never", "hypervisor": "yes", "numa_balancing": "1",
-    "load_average": "0.05 0.10 0.08 1/300 4711", "cpu_limit": "/sys/fs/cgroup/cpu.max: 1 2",
+    "load_average": "0.05 0.10 0.08 1/300 4711", "cpu_limit": "2.5 CPUs' time",
+    "memory_nodes": "0-7",
 }  # fmt: skip
 
 
@@ -107,7 +108,7 @@ def test_conditions_are_at_the_top_of_page_and_picture() -> None:
         "Measured with budget 60.0 s, 6 rounds, disturbed moments: 5 of 61.",
         "Host: governor powersave, transparent huge pages madvise, NUMA balancing on (1), under a "
         "hypervisor, load 0.05 at the beginning.",
-        "Limited by control groups: CPU time (/sys/fs/cgroup/cpu.max: 1 2).",
+        "Limited by control groups: 2.5 CPUs' time, memory of nodes 0-7.",
     ]
     (listed,) = [figure for figure in content.figures if figure.title == "How it was measured"]
     assert {f"{name}: {text}" for name, text in CONDITIONS.items()} <= set(listed.items)
