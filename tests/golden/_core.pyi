@@ -1793,7 +1793,7 @@ class Row:
     @property
     def flags(self) -> list[str]:
         """
-        noisy, few, shrunk, cache_doubted, fitted; without a number: absent, left_out, stopped.
+        noisy, few, shrunk, cpu_limited, cache_doubted, fitted; without a number: absent, left_out, stopped.
         """
 
     @property
