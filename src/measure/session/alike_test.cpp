@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "measure/instruments/worker_pool.h"
+#include "measure/session/available.h"
 
 namespace headrace::session {
 namespace {
@@ -84,6 +85,24 @@ TEST_F(Alike, AnotherDistanceAnotherNumberOfCpusOrAReasonIsNotAlike) {
     });
   };
   EXPECT_TRUE(is_there(1) && is_there(3));
+}
+
+// As `measure` does: refused first.
+TEST_F(Alike, WhatACpusetForbidsStandsForNothing) {
+  HostMemory host;
+  for (unsigned id = 0; id < 8; ++id)
+    host.nodes.push_back({.id = NodeId{id}, .allowed = id % 4 != 0});
+  std::vector<Point> points = all_pairs();
+  refuse_forbidden(points, host);
+  measure_alike_once(points, machine_, kPairParameters, false);
+  std::size_t measured = 0;
+  for (const Point& point : points) {
+    const bool forbidden = *point.row.number("memory_node") % 4 == 0;
+    EXPECT_EQ(point.row.reason.empty(), !forbidden);
+    EXPECT_TRUE(!forbidden || point.row.stands_for.empty());
+    if (!forbidden) ++measured;
+  }
+  EXPECT_EQ(measured, 12u) << "both kinds, near, on the socket and far, and two mixes";
 }
 
 TEST_F(Alike, DistanceIsOfTheCpusThatAreNearest) {
