@@ -23,12 +23,12 @@ Bytes idle_cycle_bytes(Row& row, const Machine& machine, unsigned cpu) {
 Result<IdleCycle> idle_cycle(BufferPool& buffers, Random& random, const MemoryKey& memory,
                              Bytes bytes, unsigned cpu) {
   HEADRACE_TRY(const auto area, buffers.get(memory, kCycle, bytes));
-  void*& start = buffers.note(memory, kCycle);
-  if (start == nullptr) {
+  void*& at = buffers.note(memory, kCycle);
+  if (at == nullptr) {
     HEADRACE_TRY_STATUS(
-        run_pinned({cpu}, [&](std::size_t) { start = make_cycle(area, Bytes{0}, random); }));
+        run_pinned({cpu}, [&](std::size_t) { at = make_cycle(area, Bytes{0}, random); }));
   }
-  return IdleCycle{.start = start, .memory = area};
+  return IdleCycle{.at = at, .memory = area};
 }
 
 SharedSetup idle_cycle_setup(Bytes bytes) {

@@ -1,5 +1,7 @@
-// The cycle that idle latency is chased on: the same for `latency` and for the observer of
-// `loaded`, so that what the load adds is all that differs. Single-thread.
+// The cycle that idle latency is chased on: the same for `latency`, for the chains of `parallelism`
+// and for the observer of `loaded`, so that what the load adds is all that differs. It is linked
+// once a round. Each goes on where the last one ended, so that a line comes up again only after all
+// others, though many chase in one round. Single-thread.
 #pragma once
 
 #include "measure/session/experiment.h"
@@ -13,7 +15,7 @@ Bytes idle_cycle_bytes(Row& row, const Machine& machine, unsigned cpu);
 // One cycle through the first `bytes` of a buffer of the node, in one window; linked by `cpu` when
 // it is first asked for, so that what was written last is in its caches, as a program's would be.
 struct IdleCycle {
-  void* start = nullptr;
+  void*& at;  // where to begin; whoever chases leaves there where it ended
   std::span<const std::byte> memory;
 };
 Result<IdleCycle> idle_cycle(BufferPool& buffers, Random& random, const MemoryKey& memory,

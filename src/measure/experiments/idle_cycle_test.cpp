@@ -19,9 +19,13 @@ TEST(IdleCycle, GoesThroughAllOfItAndIsLinkedOnce) {
   ASSERT_TRUE(cycle) << cycle.error().message;
   EXPECT_EQ(cycle->memory.size(), 64u << 10);
   constexpr std::size_t kLines = (64 << 10) / kLine;
-  EXPECT_EQ(chase(cycle->start, kLines), cycle->start);
-  EXPECT_NE(chase(cycle->start, kLines / 2), cycle->start);
-  EXPECT_EQ(idle_cycle(buffers, random, memory, 64_KiB, cpu)->start, cycle->start);
+  EXPECT_EQ(chase(cycle->at, kLines), cycle->at);
+  EXPECT_NE(chase(cycle->at, kLines / 2), cycle->at);
+  cycle->at = chase(cycle->at, 160);
+  const auto again = idle_cycle(buffers, random, memory, 64_KiB, cpu);
+  ASSERT_TRUE(again);
+  EXPECT_EQ(again->memory.data(), cycle->memory.data());
+  EXPECT_EQ(index_in_cycle(again->at), 160U) << "it goes on where the first ended";
   EXPECT_GT(idle_cycle_setup(128_MiB).cost, idle_cycle_setup(64_MiB).cost);
 }
 

@@ -35,7 +35,9 @@ constexpr Nanoseconds kChaseTime = std::chrono::milliseconds{10};
 
 class Chase final : public Probe {
  public:
-  Chase(unsigned cpu, void* start, double huge) : cpu_(cpu), at_(start), huge_(huge) {}
+  Chase(unsigned cpu, void* start, double huge) : cpu_(cpu), own_(start), at_(own_), huge_(huge) {}
+  Chase(unsigned cpu, const IdleCycle& cycle, double huge)
+      : cpu_(cpu), at_(cycle.at), huge_(huge) {}
 
   Result<Sample> sample() override {
     Sample sample;
@@ -65,7 +67,8 @@ class Chase final : public Probe {
   static constexpr std::size_t kWarmUp = 16384;
 
   const unsigned cpu_;
-  void* at_;
+  void* own_ = nullptr;
+  void*& at_;
   const double huge_;  // -1: not asked for
 };
 
@@ -98,21 +101,22 @@ Point chase_point(const Place& place, Bytes bytes, Bytes window, PageSize pages,
   point.cost = 3 * kChaseTime + std::chrono::milliseconds{2} + (whole ? Nanoseconds{0} : linking);
   point.setup = whole ? idle_cycle_setup(bytes) : SharedSetup{.name = "chased", .cost = touched};
   point.prepare = [=](BufferPool& buffers, Random& random) -> Result<std::unique_ptr<Probe>> {
-    IdleCycle cycle;
+    const auto huge_part = [&](std::span<const std::byte> memory) {
+      return pages != PageSize::base && bytes >= 2_MiB ? BufferPool::huge_part(memory) : -1;
+    };
     if (whole) {
-      HEADRACE_TRY(cycle, idle_cycle(buffers, random, point.memory, bytes, place.cpu));
-    } else {
-      HEADRACE_TRY(const auto memory, buffers.get(point.memory, 0, place.buffer));
-      cycle.memory = memory;
-      // By the CPU that will chase: what it writes last it has in its caches, as
-      // a program would.
-      HEADRACE_TRY_STATUS(run_pinned({place.cpu}, [&](std::size_t) {
-        cycle.start = make_cycle(memory.first(bytes.value), window, random);
-      }));
+      HEADRACE_TRY(const IdleCycle cycle,
+                   idle_cycle(buffers, random, point.memory, bytes, place.cpu));
+      return std::make_unique<Chase>(place.cpu, cycle, huge_part(cycle.memory));
     }
-    const bool asked = pages != PageSize::base && bytes >= 2_MiB;
-    return std::make_unique<Chase>(place.cpu, cycle.start,
-                                   asked ? BufferPool::huge_part(cycle.memory) : -1);
+    HEADRACE_TRY(const auto memory, buffers.get(point.memory, 0, place.buffer));
+    void* start = nullptr;
+    // By the CPU that will chase: what it writes last it has in its caches, as
+    // a program would.
+    HEADRACE_TRY_STATUS(run_pinned({place.cpu}, [&](std::size_t) {
+      start = make_cycle(memory.first(bytes.value), window, random);
+    }));
+    return std::make_unique<Chase>(place.cpu, start, huge_part(memory));
   };
   return point;
 }

@@ -65,12 +65,13 @@ struct LoadedSetting {
 class Loaded final : public Probe {
  public:
   // The observer comes first among the CPUs, the others have an area each.
-  Loaded(const LoadedSetting& setting, void* start, const TrafficKernel& kernel,
+  Loaded(const LoadedSetting& setting, const IdleCycle& cycle, const TrafficKernel& kernel,
          const std::vector<TrafficArea>& areas)
-      : bus_factor_(setting.mix->bus_factor()),
+      : cycle_(cycle),
+        bus_factor_(setting.mix->bus_factor()),
         cpus_(setting.cpus),
         kernel_name_(kernel.shape().name()) {
-    auto chase = std::make_unique<ChaseLoad>(start);
+    auto chase = std::make_unique<ChaseLoad>(cycle.at);
     observer_ = chase.get();
     loads_.push_back(std::move(chase));
     const Nanoseconds delay{static_cast<std::int64_t>(setting.delay)};
@@ -84,6 +85,7 @@ class Loaded final : public Probe {
     HEADRACE_TRY_STATUS(side_by_side({cpus_.front()}, {threads_.front()}, kIdleTime));
     const double idle = observer_->mean_ns();
     HEADRACE_TRY(const SideBySide seen, side_by_side(cpus_, threads_, kObserveTime));
+    cycle_.at = observer_->at();
     double bandwidth = 0;
     for (std::size_t i = 1; i < seen.rates.size(); ++i) bandwidth += seen.rates[i];
     Sample sample{
@@ -100,6 +102,7 @@ class Loaded final : public Probe {
   }
 
  private:
+  const IdleCycle cycle_;
   const double bus_factor_;
   const CpuSet cpus_;
   const std::string kernel_name_;
@@ -148,6 +151,7 @@ Point loaded_point(const Machine& machine, const LoadedSetting& setting) {
                           past_caches(row, machine, loading, kCachesPassed, kLeastLoadedBuffer));
   Point point;
   point.row = std::move(row);
+  point.row.cpus = list_of_cpus({cpus.begin(), cpus.end()});
   point.rank = rank_of(setting);
   point.memory = {setting.data->id, PageSize::transparent};
   point.cost = 4 * kObserveTime + 3 * kIdleTime;
@@ -168,8 +172,7 @@ Point loaded_point(const Machine& machine, const LoadedSetting& setting) {
       areas.push_back(divide(*setting.mix, traffic.subspan(i * each, each)));
     }
     HEADRACE_TRY(const Shape shape, fastest_shape(*setting.mix, loading, ground, areas));
-    return std::make_unique<Loaded>(setting, cycle.start, TrafficKernel(*setting.mix, shape),
-                                    areas);
+    return std::make_unique<Loaded>(setting, cycle, TrafficKernel(*setting.mix, shape), areas);
   };
   return point;
 }

@@ -3,12 +3,21 @@
 #include <algorithm>
 #include <cstdint>
 #include <numeric>
+#include <utility>
 #include <vector>
 
 #include "core/check.h"
 
 namespace headrace::instruments {
 namespace {
+
+// A line of a cycle; a chase reads its first word.
+struct CycleLine {
+  void* next;
+  std::size_t index;  // its own in the order of the visit
+  void* visited_at;   // the line whose index in that order is this one's in memory
+};
+static_assert(sizeof(CycleLine) <= kLine);
 
 void shuffle(std::span<std::uint32_t> order, Random& random) {
   for (std::size_t i = order.size(); i > 1; --i) std::swap(order[i - 1], order[random.below(i)]);
@@ -42,14 +51,24 @@ void* make_cycle(std::span<std::byte> area, Bytes window, Random& random) {
   const std::size_t asked = window.value / kLine;
   const std::size_t per_window = asked == 0 || asked > lines ? lines : asked;
   const auto order = visit_order(lines, per_window, random);
-  const auto cell = [&](std::uint32_t line) {
-    return reinterpret_cast<void**>(area.data() + line * kLine);
+  const auto line = [&](std::size_t index) {
+    return reinterpret_cast<CycleLine*>(area.data() + index * kLine);
   };
   for (std::size_t i = 0; i < lines; ++i) {
-    *cell(order[i]) = cell(order[i + 1 == lines ? 0 : i + 1]);
+    CycleLine& visited = *line(order[i]);
+    visited.next = line(order[i + 1 == lines ? 0 : i + 1]);
+    visited.index = i;
+    line(i)->visited_at = &visited;
   }
-  return cell(order[0]);
+  return line(order[0]);
 }
+
+void* line_of_cycle(std::span<const std::byte> area, std::size_t index) {
+  CHECK(index < area.size() / kLine);
+  return reinterpret_cast<const CycleLine*>(area.data() + index * kLine)->visited_at;
+}
+
+std::size_t index_in_cycle(const void* line) { return static_cast<const CycleLine*>(line)->index; }
 
 // In assembly where we know it, so that no compiler keeps the pointer in memory between two loads.
 #if defined(__x86_64__)
@@ -83,6 +102,38 @@ __attribute__((noinline)) void* chase(void* at, std::size_t steps) {
   return at;
 }
 
+namespace {
+
+// Up to about a dozen chains live in registers; a pointer that is kept on the stack costs some
+// cycles a load, which are nothing beside a load from memory.
+template <std::size_t kChains>
+__attribute__((noinline)) void chase_chains(void** at, std::size_t steps) {
+  void* chains[kChains];
+  std::copy_n(at, kChains, chains);
+  for (; steps > 0; --steps) {
+    for (std::size_t i = 0; i < kChains; ++i) HEADRACE_NEXT(chains[i]);
+  }
+  std::copy_n(chains, kChains, at);
+}
+
+using ChaseLoop = void (*)(void** at, std::size_t steps);
+
+template <std::size_t... kIndex>
+ChaseLoop loop_of(std::size_t chains, std::index_sequence<kIndex...> /*all*/) {
+  ChaseLoop found = nullptr;
+  ((chains == kChainCounts[kIndex] ? void(found = chase_chains<kChainCounts[kIndex]>) : void()),
+   ...);
+  return found;
+}
+
+}  // namespace
+
 #undef HEADRACE_NEXT
+
+void chase_together(std::span<void*> at, std::size_t steps) {
+  const ChaseLoop loop = loop_of(at.size(), std::make_index_sequence<kChainCounts.size()>{});
+  CHECK(loop != nullptr);
+  loop(at.data(), steps);
+}
 
 }  // namespace headrace::instruments

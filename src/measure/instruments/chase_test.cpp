@@ -27,6 +27,8 @@ RC_GTEST_PROP(ChaseTest, VisitsEveryLineOncePerRoundWindowByWindow, ()) {
   do {
     const std::size_t line = line_of(area, at);
     RC_ASSERT(line < lines);
+    RC_ASSERT(line_of(area, line_of_cycle(area, seen.size())) == line);
+    RC_ASSERT(index_in_cycle(at) == seen.size());
     RC_ASSERT(seen.insert(line).second);
     changes += current != line / window;
     current = line / window;
@@ -44,6 +46,24 @@ TEST(ChaseTest, TakesTheStepsItIsToldRoundedUp) {
   EXPECT_EQ(chase(begin, kLines), begin) << "a whole round";
   EXPECT_EQ(chase(begin, 17), chase(begin, 32));
   EXPECT_NE(chase(begin, 16), begin);
+}
+
+TEST(ChaseTest, ChainsTogetherEndWhereEachWouldAlone) {
+  constexpr std::size_t kLines = 1000;
+  std::vector<std::byte> area(kLines * kLine);
+  Random random(1);
+  make_cycle(area, 0_B, random);
+  for (const std::size_t count : kChainCounts) {
+    std::vector<void*> chains;
+    std::vector<void*> alone;
+    for (std::size_t i = 0; i < count; ++i) {
+      chains.push_back(line_of_cycle(area, kLines * i / count));
+      alone.push_back(chase(chains.back(), 48));
+    }
+    chase_together(chains, 48);
+    EXPECT_EQ(chains, alone) << count;
+  }
+  EXPECT_EQ(kChainCounts.front(), 1u);
 }
 
 TEST(ChaseTest, OrdersDifferByTheirSeed) {

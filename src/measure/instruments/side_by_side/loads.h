@@ -24,6 +24,7 @@ class ChaseLoad final : public Load {
   void window_begins() override;
 
   double mean_ns() const;
+  void* at() const { return at_; }  // where it will go on
   // "p50", "p90", "p99", "p999" of groups of 16 loads, in ns per load: one load alone is shorter
   // than reading the clock.
   std::map<std::string, double> percentiles() const;
