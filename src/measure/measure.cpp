@@ -35,12 +35,14 @@ namespace {
 
 using namespace session;
 
-const std::array<const Experiment*, 10> kExperiments = {
-    &experiment_latency::kExperiment, &experiment_bandwidth::kExperiment,
-    &experiment_loaded::kExperiment,  &experiment_stream::kExperiment,
-    &experiment_copy::kExperiment,    &experiment_migrate::kExperiment,
-    &experiment_storage::kExperiment, &experiment_interference::kExperiment,
-    &experiment_dsa::kExperiment,     &experiment_gpu::kExperiment,
+const std::array<const Experiment*, 13> kExperiments = {
+    &experiment_latency::kExperiment,     &experiment_bandwidth::kExperiment,
+    &experiment_loaded::kExperiment,      &experiment_stream::kExperiment,
+    &experiment_copy::kExperiment,        &experiment_migrate::kExperiment,
+    &experiment_storage::kExperiment,     &experiment_interference::kExperiment,
+    &experiment_dsa::kExperiment,         &experiment_gpu::kExperiment,
+    &experiment_parallelism::kExperiment, &experiment_core_to_core::kExperiment,
+    &experiment_split::kExperiment,
 };
 
 // With less not even the points of rank 0 of one node are measured three times.

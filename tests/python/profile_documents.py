@@ -266,8 +266,37 @@ def gpu(make: Maker) -> Iterator[Row]:
     yield row("allocation", "ns/MiB", 9e4, by="placed")
 
 
+def parallelism(make: Maker) -> Iterator[Row]:
+    """A core has at most twelve loads under way."""
+    for memory, chains in itertools.product((0, 2), (1, 2, 4, 8, 16)):
+        faster = min(chains, 12)
+        ns = MEMORY[memory][1] / faster
+        details = {"speedup": float(faster), "bandwidth": 64e9 / ns}
+        yield make.row("parallelism", "ns", ns, cpu_node=0, memory_node=memory, chains=chains,
+                       details=details)  # fmt: skip
+
+
+def core_to_core(make: Maker) -> Iterator[Row]:
+    """One pair of each distance, of 16 CPUs."""
+    for other, apart, ns, pairs in ((1, "core", 12.0, 8), (2, "node", 48.0, 48),
+                                    (8, "far", 130.0, 64)):  # fmt: skip
+        details = {"round_trip": 2 * ns, "pairs": float(pairs)}
+        yield make.row("core_to_core", "ns", ns, cpu=0, other_cpu=other, apart=apart,
+                       details=details)  # fmt: skip
+
+
+def split(make: Maker) -> Iterator[Row]:
+    """A turn ends when the slower memory has given its pages."""
+    for one, other in ((1, 0), (1, 1), (1, 3), (0, 1)):
+        rate = (one + other) / max(one / MEMORY[0][2], other / MEMORY[2][2])
+        yield make.row("split", "B/s", rate, cpu_node=0, memory_node=0, other_memory_node=2,
+                       ratio=f"{one}:{other}", threads=8,
+                       details={"share": other / (one + other)})  # fmt: skip
+
+
 EXPERIMENTS = (
-    latency, bandwidth, loaded, stream, copy, migrate, storage, interference, dsa, gpu
+    latency, bandwidth, loaded, stream, copy, migrate, storage, interference, dsa, gpu,
+    parallelism, core_to_core, split
 )  # fmt: skip
 
 

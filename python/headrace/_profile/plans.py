@@ -9,6 +9,10 @@ from typing import Any
 
 import headrace
 
+_APART = {
+    "core": "same core", "cluster": "same cluster", "node": "same node", "socket": "same socket",
+    "far": "far",
+}  # fmt: skip
 _DISTANCES = {"near": "near", "socket": "same socket", "far": "far", "": ""}
 
 
@@ -17,7 +21,7 @@ class _Line:
     """Points that the table tells apart by nothing."""
 
     points: int = 0
-    pairs: int = 0  # of nodes that the points stand for
+    pairs: int = 0  # of nodes or CPUs that the points stand for
     seconds: float = 0
 
 
@@ -48,7 +52,7 @@ def lines(
             continue
         line = found.setdefault((point.row.experiment, _what(machine, point)), _Line())
         line.points += 1
-        line.pairs += len(point.row.stands_for)
+        line.pairs += len(point.row.stands_for) + int(point.row.details.get("pairs", 1)) - 1
         line.seconds += point.time
     order = list(dict.fromkeys(point.row.experiment for point in points))
     return [
@@ -98,11 +102,13 @@ def document(
 def _what(machine: headrace.Machine, point: headrace.PlannedPoint) -> str:
     """The kinds of memory, how they lie, how many threads: "dram > hbm, near, 12 threads"."""
     row = point.row.parameters
-    names = [name for name in ("memory_node", "from", "to", "a", "b", "c") if name in row]
+    every = ("memory_node", "other_memory_node", "from", "to", "a", "b", "c")
+    names = [name for name in every if name in row]
     kinds = [_kind(machine, row[name]) for name in names]
     parts = [" > ".join(kinds if len(set(kinds)) > 1 or "from" in names else kinds[:1])]
     parts.append(_DISTANCES[point.distance])
     parts += [str(row[name]) for name in ("placed", "on", "order") if name in row]
+    parts.append(_APART.get(str(row.get("apart", "")), ""))
     for name in ("traffic_memory_node", "traffic_cpu_node"):
         own = row.get(name)
         if own is not None and own != row.get(name.removeprefix("traffic_")):

@@ -9,7 +9,8 @@ from headrace import _core
 from headrace._basis import EMULATED_GPUS
 from headrace._profile.rows import is_complete
 from headrace._report import (
-    figures_devices, figures_gpu, figures_memory, figures_move, figures_shared, figures_storage,
+    figures_cores, figures_devices, figures_gpu, figures_memory, figures_move, figures_shared,
+    figures_storage,
 )  # fmt: skip
 from headrace._report.conditions import rests_on_rows
 from headrace._report.figure import Figure
@@ -94,6 +95,9 @@ _EXPERIMENTS: dict[str, Callable[[Rows], Figure]] = {
     "storage": figures_storage.storage,
     "dsa": figures_devices.dsa,
     "gpu": figures_gpu.gpu,
+    "parallelism": figures_cores.parallelism,
+    "core_to_core": figures_cores.core_to_core,
+    "split": figures_cores.split,
 }
 
 

@@ -25,6 +25,15 @@ extern const session::Experiment kExperiment;
 namespace headrace::experiment_storage {
 extern const session::Experiment kExperiment;
 }
+namespace headrace::experiment_parallelism {
+extern const session::Experiment kExperiment;
+}
+namespace headrace::experiment_core_to_core {
+extern const session::Experiment kExperiment;
+}
+namespace headrace::experiment_split {
+extern const session::Experiment kExperiment;
+}
 namespace headrace::experiment_interference {
 extern const session::Experiment kExperiment;
 }

@@ -34,6 +34,9 @@ TITLES = [
     "Who slows whom",
     "Copies by DSA devices",
     "GPUs",
+    "How many loads a core has under way",
+    "How long a cache line takes from CPU to CPU",
+    "Reads split over two memories",
     "tlb",
     "What was not measured",
     "How it was measured",
@@ -195,6 +198,32 @@ def test_many_nodes_are_drawn_as_few(tmp_path: Path) -> None:
     assert len(cells) == 128
     assert [cell["words"] for cell in cells if cell["shade"] is None] == ["not measured"]
     assert "(dashed: not measured)" in section(page, "How many bytes per second")
+
+
+def test_loads_under_way_are_lines_by_memory(page: str) -> None:
+    (chart,) = charts_of(page, "How many loads a core has under way")
+    assert lines_in(chart) == {"CPUs 0, DRAM 0", "CPUs 0, HBM 2"}
+    text = section(page, "How many loads a core has under way")
+    assert re.search(r"At best a load took [\d.]+ ns, 12 times shorter than with one chain", text)
+
+
+def test_cpus_are_a_symmetrical_matrix(page: str) -> None:
+    (matrix,) = charts_of(page, "How long a cache line takes from CPU to CPU")
+    cells = {(c["row"], c["column"]): c for c in matrix["data"]["values"]}
+    assert len(cells) == 16
+    assert cells["CPU 0", "8"]["text"] == cells["CPU 8", "0"]["text"] != "–"
+    assert cells["CPU 0", "0"]["words"] == "itself"
+    assert cells["CPU 2", "8"]["words"] == "not measured"
+    text = section(page, "How long a cache line takes from CPU to CPU")
+    assert "threads of one core" in text and "CPUs of different sockets" in text
+    assert "The pairs stand for 120." in text
+
+
+def test_split_reads_are_bars_by_ratio(page: str) -> None:
+    (chart,) = charts_of(page, "Reads split over two memories")
+    assert {row["bar"] for row in chart["data"]["values"]} == {"1:0", "1:1", "1:3", "0:1"}
+    text = section(page, "Reads split over two memories")
+    assert "GB/s at 1:3 (CPUs 0, DRAM 0 : HBM 2)" in text
 
 
 def test_no_chart_has_more_lines_than_eyes_can_tell_apart(page: str) -> None:

@@ -1,0 +1,244 @@
+// Reads split over two memories by ratio: what weighted interleaving of their pages gives.
+//
+// All CPUs of a node read, each its own part of a buffer in either memory: of every turn so many
+// pages of the one, then so many of the other, as a program finds them that walks over memory
+// interleaved by these weights. So a turn ends when the slower one has given its share: the most is
+// reached where both are busy all the time, which is near the ratio of what each gives alone (1:0
+// and 0:1). `share` is the part of the bytes that came from the other memory.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+
+#include "core/fail.h"
+#include "headrace/clock.h"
+#include "measure/experiments/experiments.h"
+#include "measure/instruments/chase.h"
+#include "measure/instruments/traffic/traffic.h"
+#include "measure/instruments/worker_pool.h"
+
+namespace headrace::experiment_split {
+
+using namespace session;
+
+namespace {
+
+constexpr std::string_view kName = "split";
+constexpr Parameter kParameters[] = {
+    {"cpu_node", ParameterKind::node},          {"memory_node", ParameterKind::node},
+    {"other_memory_node", ParameterKind::node}, {"ratio", ParameterKind::word},
+    {"threads", ParameterKind::count},
+};
+constexpr std::string_view kDetails[] = {"share"};
+
+// Pages of the one and of the other in a turn.
+struct Ratio {
+  std::size_t one = 0;
+  std::size_t other = 0;
+
+  std::string name() const { return fmt::format("{}:{}", one, other); }
+};
+constexpr Ratio kRatios[] = {{1, 0}, {8, 1}, {4, 1}, {3, 1}, {2, 1}, {1, 1},
+                             {1, 2}, {1, 3}, {1, 4}, {1, 8}, {0, 1}};
+
+constexpr Bytes kLeastPerReader = 16_MiB;
+constexpr Bytes kPage = 4_KiB;
+constexpr Bytes kLeastOfReader = 64_KiB;
+constexpr Nanoseconds kReadTime = std::chrono::milliseconds{20};
+// Between two readings of the clock: some 10 us.
+constexpr std::size_t kPagesPerReading = 64;
+
+// One thread's part of one memory, read page by page and from the start again.
+class Pages {
+ public:
+  Pages(const TrafficKernel& kernel, std::span<const std::byte> memory)
+      : kernel_(kernel),
+        area_{.from = memory, .to = {}},
+        page_(kPage.value / kLine / kernel.lines_per_round()) {}
+
+  // Returns the lines read.
+  std::size_t read(std::size_t pages) {
+    std::size_t lines = 0;
+    for (; pages > 0; --pages) {
+      if (at_ + page_ > kernel_.rounds(area_)) at_ = 0;
+      lines += kernel_.run(area_, at_, page_);
+      at_ += page_;
+    }
+    return lines;
+  }
+
+ private:
+  const TrafficKernel& kernel_;
+  const TrafficArea area_;
+  const std::size_t page_;  // rounds
+  std::size_t at_ = 0;
+};
+
+class Split final : public Probe {
+ public:
+  Split(CpuSet cpus, Ratio ratio, std::array<std::span<const std::byte>, 2> memories)
+      : kernel_(*find_mix("read")), cpus_(std::move(cpus)), ratio_(ratio) {
+    for (std::size_t i = 0; i < cpus_.size(); ++i) {
+      std::array<std::span<const std::byte>, 2> own;
+      for (std::size_t m = 0; m < memories.size(); ++m) {
+        const std::size_t each = memories[m].size() / cpus_.size() / kPage.value * kPage.value;
+        own[m] = memories[m].subspan(i * each, each);
+      }
+      parts_.push_back({Pages(kernel_, own[0]), Pages(kernel_, own[1])});
+    }
+  }
+
+  Result<Sample> sample() override {
+    std::vector<PagesRead> read(cpus_.size());
+    HEADRACE_TRY(const double cpu_share,
+                 run_together(cpus_, [&](std::size_t i) { read[i] = walk(parts_[i]); }));
+    double rate = 0;
+    double other = 0;
+    for (const PagesRead& each : read) {
+      const auto lines = static_cast<double>(each.lines[0] + each.lines[1]);
+      rate += lines / each.seconds;
+      other += static_cast<double>(each.lines[1]) / each.seconds;
+    }
+    return Sample{
+        .value = rate * kLine, .details = {{"share", other / rate}}, .cpu_share = cpu_share};
+  }
+
+ private:
+  struct PagesRead {
+    std::array<std::size_t, 2> lines{};  // of each memory
+    double seconds = 0;
+  };
+
+  PagesRead walk(std::array<Pages, 2>& own) const {
+    const std::size_t turns =
+        std::max<std::size_t>(1, kPagesPerReading / (ratio_.one + ratio_.other));
+    const Nanoseconds begin = system_clock().now();
+    Nanoseconds now = begin;
+    PagesRead read;
+    for (; now - begin < kReadTime; now = system_clock().now()) {
+      for (std::size_t turn = 0; turn < turns; ++turn) {
+        read.lines[0] += own[0].read(ratio_.one);
+        read.lines[1] += own[1].read(ratio_.other);
+      }
+    }
+    read.seconds = seconds(now - begin);
+    return read;
+  }
+
+  const TrafficKernel kernel_;
+  const CpuSet cpus_;
+  const Ratio ratio_;
+  std::vector<std::array<Pages, 2>> parts_;
+};
+
+struct SplitSetting {
+  const Node* cpu_node = nullptr;
+  const Node* one = nullptr;
+  const Node* other = nullptr;
+  CpuSet cpus = {};
+  Ratio ratio = {};
+};
+
+// Memories of two kinds first, and the ratios that one tries first.
+unsigned rank_of(const SplitSetting& setting) {
+  const std::size_t most = std::max(setting.ratio.one, setting.ratio.other);
+  const bool usual = most == 1 || most == 3;
+  return (usual ? 2 : 3) + (setting.one->kind == setting.other->kind ? 1 : 0);
+}
+
+Point split_point(const Machine& machine, const SplitSetting& setting) {
+  Point point;
+  point.row = make_row(kName, kParameters,
+                       {id_of(setting.cpu_node), id_of(setting.one), id_of(setting.other),
+                        setting.ratio.name(), std::uint64_t{setting.cpus.size()}},
+                       "B/s");
+  point.row.cpus = to_string(setting.cpus);
+  point.rank = rank_of(setting);
+  point.memory = {setting.one->id, PageSize::transparent};
+  const Bytes wanted = past_caches(point.row, machine, setting.cpus, kCachesPassed,
+                                   kLeastPerReader * setting.cpus.size());
+  const Bytes one = fit(point.row, *setting.one, wanted);
+  const Bytes other = fit(point.row, *setting.other, wanted);
+  point.cost = 4 * kReadTime;
+  point.setup = {.name = fmt::format("split {}", raw(setting.other->id)),
+                 .cost = touching(one + other, setting.cpus.size())};
+  point.prepare = [key = point.memory, setting, one, other](
+                      BufferPool& buffers, Random&) -> Result<std::unique_ptr<Probe>> {
+    const std::size_t readers = setting.cpus.size();
+    HEADRACE_TRY(const auto first, buffers.get(key, 0, one));
+    HEADRACE_TRY(const auto second,
+                 buffers.get({setting.other->id, PageSize::transparent}, 0, other));
+    if (std::min(first.size(), second.size()) / readers < kLeastOfReader.value) {
+      return fail(ErrorCode::exhausted, "a node is too small for {} threads", readers);
+    }
+    return std::make_unique<Split>(
+        setting.cpus, setting.ratio,
+        std::array<std::span<const std::byte>, 2>{std::span<const std::byte>(first), second});
+  };
+  return point;
+}
+
+// Whether rows with this node may be asked for: pairs of sixteen nodes are many.
+bool may_be_asked(const Scope& scope, const std::string& parameter, const Node& node) {
+  const std::vector<std::uint64_t> numbers = scope.numbers(parameter);
+  return numbers.empty() || !scope.words(parameter).empty() ||
+         std::ranges::find(numbers, raw(node.id)) != numbers.end();
+}
+
+// Pairs of memories as the CPUs of `cpu_node` use them: the nearest one with the nearest of each
+// other kind and with another of its own; all pairs where a memory is named.
+std::vector<std::pair<const Node*, const Node*>> pairs_of(const Scope& scope,
+                                                          const Node& cpu_node) {
+  std::vector<std::pair<const Node*, const Node*>> pairs;
+  const std::vector<const Node*> all = memory_nodes(scope.machine);
+  if (scope.asks("memory_node") || scope.asks("other_memory_node")) {
+    for (const Node* one : all) {
+      if (!may_be_asked(scope, "memory_node", *one)) continue;
+      for (const Node* other : all) {
+        if (one == other || !may_be_asked(scope, "other_memory_node", *other)) continue;
+        pairs.emplace_back(one, other);
+      }
+    }
+    return pairs;
+  }
+  const std::vector<const Node*> near = one_of_each_kind(scope.machine, cpu_node);
+  if (near.empty()) return pairs;
+  for (const Node* other : near) {
+    if (other != near.front()) pairs.emplace_back(near.front(), other);
+  }
+  for (const Node* other : all) {
+    if (other == near.front() || other->kind != near.front()->kind) continue;
+    pairs.emplace_back(near.front(), other);
+    break;
+  }
+  return pairs;
+}
+
+std::vector<Point> list_points(const Scope& scope) {
+  std::vector<Point> points;
+  if (memory_nodes(scope.machine).size() < 2) {
+    points.push_back(without({.experiment = std::string(kName)},
+                             "one memory node has no other to split reads with"));
+    return points;
+  }
+  for (const Node* cpu_node : nodes_with_cpus(scope.machine)) {
+    if (!may_be_asked(scope, "cpu_node", *cpu_node)) continue;
+    for (const auto& [one, other] : pairs_of(scope, *cpu_node)) {
+      for (const Ratio& ratio : kRatios) {
+        points.push_back(
+            split_point(scope.machine, {cpu_node, one, other, usable_cpus(cpu_node), ratio}));
+      }
+    }
+  }
+  return points;
+}
+
+}  // namespace
+
+const Experiment kExperiment{
+    kName,       "reads split over two memories by ratio, as interleaving does",
+    kParameters, kDetails,
+    list_points, 1,
+    true};
+
+}  // namespace headrace::experiment_split

@@ -1,0 +1,82 @@
+#include <gtest/gtest.h>
+
+#include <set>
+
+#include "measure/experiments/experiments.h"
+#include "measure/instruments/worker_pool.h"
+#include "tests/support/machines.h"
+
+namespace headrace::experiment_split {
+
+using namespace session;
+
+namespace {
+
+TEST(SplitTest, TheNearestMemoryOfEachKindIsSplitWithByEveryRatio) {
+  Machine machine = test::small_machine();
+  for (Node& node : machine.nodes) node.capacity = 1_GiB;
+  std::set<std::string> ratios;
+  for (const Point& point : kExperiment.points({machine})) {
+    EXPECT_EQ(point.row.reason, "");
+    EXPECT_EQ(*point.row.number("memory_node"), raw(test::kDram));
+    EXPECT_EQ(*point.row.number("other_memory_node"), raw(test::kHbm));
+    ratios.insert(std::string(point.row.word("ratio")));
+  }
+  EXPECT_EQ(ratios, (std::set<std::string>{"1:0", "8:1", "4:1", "3:1", "2:1", "1:1", "1:2", "1:3",
+                                           "1:4", "1:8", "0:1"}));
+}
+
+TEST(SplitTest, AnyTwoMemoriesThatAreNamed) {
+  Machine machine = *Machine::load("xeon-max");
+  CpuSet cpus;
+  for (const Node& node : machine.nodes)
+    cpus.insert(cpus.end(), node.cpus.begin(), node.cpus.end());
+  const AsIfUsable as_if(cpus);
+  const ParameterChoices only{{"cpu_node", std::uint64_t{0}},
+                              {"memory_node", std::uint64_t{3}},
+                              {"other_memory_node", std::uint64_t{12}}};
+  const auto points = kExperiment.points({.machine = machine, .only = only, .here = false});
+  EXPECT_EQ(points.size(), 11U);
+  for (const Point& point : points) {
+    EXPECT_EQ(*point.row.number("cpu_node"), 0U);
+    EXPECT_EQ(*point.row.number("memory_node"), 3U);
+    EXPECT_EQ(*point.row.number("other_memory_node"), 12U);
+  }
+}
+
+TEST(SplitTest, OneMemorySaysWhyItHasNoRow) {
+  Machine machine = test::small_machine();
+  machine.nodes.resize(1);
+  const auto points = kExperiment.points({machine});
+  ASSERT_EQ(points.size(), 1U);
+  EXPECT_EQ(points[0].row.reason, "one memory node has no other to split reads with");
+  EXPECT_TRUE(points[0].row.has_flag("absent"));
+}
+
+// Two names of the memory of this host: what is read is real, that it is apart is not.
+TEST(SplitTest, APointReadsBothMemoriesAndSaysTheirShare) {
+  const Machine here = Machine::discover().value();
+  Machine machine = test::small_machine();
+  machine.nodes[0] = here.nodes[0];
+  machine.nodes[0].capacity = 64_MiB;
+  machine.nodes[1] = machine.nodes[0];
+  machine.nodes[1].cpus.clear();
+  BufferPool buffers(here);
+  Random random(1);
+  std::size_t measured = 0;
+  for (const Point& point : kExperiment.points({machine})) {
+    if (point.row.word("ratio") != "3:1" && point.row.word("ratio") != "0:1") continue;
+    EXPECT_TRUE(point.row.has_flag("shrunk"));
+    const auto probe = point.prepare(buffers, random);
+    ASSERT_TRUE(probe) << probe.error().message;
+    const auto sample = (*probe)->sample();
+    ASSERT_TRUE(sample) << sample.error().message;
+    EXPECT_GT(sample->value, 1e6);
+    EXPECT_NEAR(sample->details.at("share"), point.row.word("ratio") == "3:1" ? 0.25 : 1, 1e-9);
+    ++measured;
+  }
+  EXPECT_EQ(measured, 2U);
+}
+
+}  // namespace
+}  // namespace headrace::experiment_split
