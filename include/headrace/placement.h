@@ -50,13 +50,15 @@ std::string_view to_string(Property property);
 
 // Which of several nodes a page comes to lie on: of those of a kind, or of those named.
 enum class Dealing : std::uint8_t {
-  // A kind's nodes nearest to the CPUs that will use it, several that are equally near in turn;
-  // where nothing says which CPUs these are, all in turn. When these are full the next nearest of
-  // the kind one after the other, and then, unless strict, what Placement::spill says, else all
-  // other memory, nearest first. Nodes that are named: in turn.
+  // A kind's nodes nearest to the CPUs that will use it, in turn where several are equally near or
+  // the CPUs are of several nodes, which have each its nearest; where nothing says which CPUs these
+  // are, all in turn. When these are full the next nearest of the kind one after the other, and
+  // then, unless strict, what Placement::spill says, else all other memory, nearest first. Nodes
+  // that are named: in turn.
   nearest,
   // Each page on that which is nearest to the thread that touches it first; when it is full on the
-  // next nearest, as the kernel knows distances. `touch` does nothing; not locked, not pinned.
+  // next nearest, as the kernel knows distances. `touch` does nothing; not locked, not pinned, and
+  // without weights. Linux before 5.15: where not strict, on the first of the nodes alone.
   first_touch,
   // Pages in turn over all.
   interleave,
@@ -76,7 +78,8 @@ struct Placement {
   // Instead of nodes: nodes of this kind, which `dealing` chooses; resolved by `resolve`.
   std::optional<NodeKind> kind = {};
   Dealing dealing = Dealing::nearest;
-  // Instead of both: the best node; where not strict, the others spill in falling order.
+  // Instead of both: the best node; where not strict, the others spill in falling order. With
+  // Dealing::nearest only.
   std::optional<Property> property = {};
   // strict: these nodes, of a kind all of its nodes, or exhausted. Otherwise memory spills when
   // they are full.
@@ -95,6 +98,12 @@ struct Placement {
   // Locks it in memory, and touches every page.
   bool pin = false;
   std::string reason;  // why a policy chose it; empty when the user did
+  // Written by `resolve`: the nodes that nobody named. Who allocates leaves out of them what the
+  // host does not have at that moment, or the cpuset forbids, unless nothing would be left.
+  std::vector<NodeId> chosen = {};
+  // Written by `resolve`: not strict, and nobody said where to spill. Then `spill` is no limit, and
+  // what is not touched at once is neither counted nor cut: it goes on as the kernel says.
+  bool anywhere = false;
 
   static Placement on(NodeId node);
   static Placement on(NodeKind kind);
@@ -131,7 +140,7 @@ const Node* gpu_of(const Machine& machine, const Placement& placement);
 // the others what it spills to. absent: no such node; unsupported: a node that is not
 // memory; invalid: not exactly one of nodes, a kind and a property; a weight of 0 or more than
 // kMaxWeight; a node twice; a strict placement that spills to another kind; one by first touch that
-// says where to spill, or is locked or pinned.
+// says where to spill, has weights, or is locked or pinned; a property that is dealt.
 Result<Placement> resolve(const Machine& machine, const Placement& placement,
                           std::optional<NodeId> near = std::nullopt);
 

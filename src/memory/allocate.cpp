@@ -106,9 +106,10 @@ Result<Claim> claim_space(Layout& layout) {
   if (layout.placement.spill.empty()) return Claim::make(demand_of(layout, {}));
   constexpr int kTries = 5;
   for (int i = 1;; ++i) {
-    HEADRACE_TRY_STATUS(spill(layout, read_unclaimed_memory()));
+    const Status cut = spill(layout, read_unclaimed_memory());
+    if (!cut && !layout.placement.anywhere) return std::unexpected(cut.error());
     auto claim = Claim::make(demand_of(layout, {}));
-    if (claim || i == kTries) return claim;
+    if (claim || !cut || i == kTries) return claim;
   }
 }
 
@@ -129,7 +130,8 @@ Result<Attempt> attempt(Layout& layout, const HostMemory& host, Bytes align) {
       !layout.by_first_touch() && (layout.placement.touch || layout.placement.lock ||
                                    layout.placement.pin || layout.pages.pool);
   std::optional<Claim> claim;
-  const bool counted = layout.placement.strict || !layout.placement.spill.empty() || touch_now;
+  const bool in_order = !layout.placement.spill.empty() && !layout.placement.anywhere;
+  const bool counted = layout.placement.strict || in_order || touch_now;
   if (!layout.pages.pool && counted) {
     HEADRACE_TRY(claim, claim_space(layout));
   }
@@ -272,7 +274,7 @@ Result<std::unique_ptr<Buffer>> allocate(const Machine& machine, Bytes bytes,
     return LinuxMemory::allocate_on_gpu(*gpu, bytes, std::move(resolved), align);
   }
   const HostMemory host = read_host_memory();
-  leave_out_forbidden(resolved, placement, host);
+  leave_out_unusable(resolved, host);
   return LinuxMemory::allocate(machine, bytes, resolved, align, host);
 }
 

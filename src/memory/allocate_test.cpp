@@ -117,6 +117,48 @@ TEST(Allocate, ResolvesAKind) {
   EXPECT_EQ(code_of(allocate(machine, 64_KiB, Placement::on(NodeKind::hbm))), ErrorCode::absent);
 }
 
+// What resolve() added by itself is no reason to refuse, however often it is resolved.
+TEST(Allocate, LeavesOutANodeThatNobodyNamedAndThatIsGone) {
+  const Machine machine = with_a_node_gone();
+  Placement preferred = Placement::on(NodeKind::dram);
+  preferred.strict = false;
+  preferred.near = {0};
+  Placement other = Placement::on(NodeKind::cxl);
+  other.strict = false;
+  other.near = {0};
+  for (const Placement& wish : {preferred, other}) {
+    const auto once = resolve(machine, wish);
+    ASSERT_TRUE(once) << once.error().message;
+    for (const Placement& placement : {wish, *once, *resolve(machine, *once)}) {
+      const auto buffer = allocate(machine, 64_KiB, placement);
+      ASSERT_TRUE(buffer) << buffer.error().message;
+      EXPECT_EQ((*buffer)->node(), machine.nodes.front().id);
+      const Status moved = relocate(machine, **buffer, placement);
+      EXPECT_TRUE(moved) << moved.error().message;
+    }
+  }
+  EXPECT_EQ(code_of(allocate(machine, 64_KiB, Placement::on(NodeKind::cxl))), ErrorCode::absent);
+  preferred.spill = {NodeId{999}};
+  EXPECT_EQ(code_of(allocate(machine, 64_KiB, preferred)), ErrorCode::absent) << "it was named";
+}
+
+// Where nobody said where to spill, memory that is touched later is neither counted nor cut.
+TEST(Allocate, SparseMemoryThatMaySpillAnywhereMayBeLargerThanWhatIsFree) {
+  const Machine machine = with_a_node_gone();
+  Placement sparse = Placement::on(NodeKind::dram);
+  sparse.strict = sparse.touch = false;
+  sparse.near = {0};
+  const Bytes all{static_cast<std::uint64_t>(::sysconf(_SC_PHYS_PAGES)) * page_size()};
+  const Bytes free = read_host_memory().free();
+  const Bytes more = free + (all - free) / 2;
+  for (const Placement& placement : {sparse, *resolve(machine, sparse)}) {
+    const auto buffer = allocate(machine, more, placement);
+    if (!buffer && buffer.error().message.starts_with("cannot map")) GTEST_SKIP() << "overcommit";
+    ASSERT_TRUE(buffer) << buffer.error().message;
+    EXPECT_EQ((*buffer)->node(), machine.nodes.front().id);
+  }
+}
+
 TEST(Allocate, RefusesRequestsWithoutSense) {
   const Machine machine = this_host();
   const NodeId id = machine.nodes.front().id;

@@ -273,23 +273,20 @@ std::optional<NodeId> calling_node(const Machine& machine) {
   return node == nullptr ? std::nullopt : std::optional(node->id);
 }
 
-void leave_out_forbidden(Placement& resolved, const Placement& asked, const HostMemory& host) {
-  const auto forbidden = [&](NodeId id) {
+void leave_out_unusable(Placement& resolved, const HostMemory& host) {
+  const auto unusable = [&](NodeId id) {
     const NodeMemory* node = host.find(id);
-    return node != nullptr && !node->allowed;
+    return (node == nullptr || !node->allowed) && std::ranges::count(resolved.chosen, id) > 0;
   };
-  std::erase_if(resolved.spill, [&](const NodeChoice& choice) {
-    const NodeId id = std::get<NodeId>(choice);
-    return std::ranges::count(asked.spill, NodeChoice(id)) == 0 && forbidden(id);
-  });
-  if (!asked.kind) return;
-  std::vector<NodeWeight> allowed = resolved.nodes;
-  std::erase_if(allowed, [&](const NodeWeight& each) { return forbidden(each.node); });
-  if (allowed.empty() && !resolved.spill.empty()) {
-    allowed.push_back({std::get<NodeId>(resolved.spill.front()), 1});
+  std::erase_if(resolved.spill,
+                [&](const NodeChoice& choice) { return unusable(std::get<NodeId>(choice)); });
+  std::vector<NodeWeight> usable = resolved.nodes;
+  std::erase_if(usable, [&](const NodeWeight& each) { return unusable(each.node); });
+  if (usable.empty() && !resolved.spill.empty()) {
+    usable.push_back({std::get<NodeId>(resolved.spill.front()), 1});
     resolved.spill.erase(resolved.spill.begin());
   }
-  if (!allowed.empty()) resolved.nodes = std::move(allowed);
+  if (!usable.empty()) resolved.nodes = std::move(usable);
 }
 
 Status check_nodes(const Machine& machine, const Placement& placement, const HostMemory& host) {

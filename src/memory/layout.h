@@ -78,9 +78,9 @@ std::vector<TouchGroup> touch_groups(const Layout& layout);
 // The node of the CPU that calls; nothing where the machine does not know it.
 std::optional<NodeId> calling_node(const Machine& machine);
 
-// Leaves out of what `asked` became by resolve() the nodes of its kind, and what it spills to
-// without saying so, that the cpuset of this process forbids; unless nothing would be left.
-void leave_out_forbidden(Placement& resolved, const Placement& asked, const HostMemory& host);
+// Leaves out of what resolve() chose (Placement::chosen) what the host does not have or the cpuset
+// of this process forbids, unless nothing would be left. For each request anew: both may change.
+void leave_out_unusable(Placement& resolved, const HostMemory& host);
 
 // That memory of these nodes is there and this process's to use: absent, denied.
 Status check_nodes(const Machine& machine, const Placement& placement, const HostMemory& host);

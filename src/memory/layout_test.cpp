@@ -124,23 +124,26 @@ TEST(LayoutTest, AStrictKindSpillsBoundToTheNextOfIt) {
   EXPECT_TRUE(demand_of(layout, {}).strict);
 }
 
-TEST(LayoutTest, OfAKindWhatTheCpusetForbidsIsLeftOut) {
+// What nobody named, and no more than that.
+TEST(LayoutTest, WhatWasChosenAndIsNotToBeHadIsLeftOut) {
   const Machine machine = three_nodes();
   HostMemory host = with_free(1_MiB, 1_MiB, 1_MiB);
-  host.nodes[0].allowed = false;
-  const Placement asked = Placement::on(NodeKind::dram);
   Placement resolved = Placement::on(kA);
-  resolved.spill = {kB, kC};
-  Placement left = resolved;
-  leave_out_forbidden(left, asked, host);
-  EXPECT_EQ(left.to_text(), "1:2");
-  left = resolved;
-  leave_out_forbidden(left, resolved, host);
-  EXPECT_EQ(left.to_text(), "0:1:2") << "what was named is an error, and not passed over";
+  resolved.spill = {NodeId{7}, kB, kC};  // the host has no node 7
+  resolved.chosen = {kA, NodeId{7}, kB, kC};
+  const auto left = [&](Placement placement) {
+    leave_out_unusable(placement, host);
+    return placement.to_text();
+  };
+  EXPECT_EQ(left(resolved), "0:1:2");
+  host.nodes[0].allowed = false;
+  EXPECT_EQ(left(resolved), "1:2");
+  Placement named = resolved;
+  named.chosen.clear();
+  EXPECT_EQ(left(named), "0:7:1:2") << "an error, and not passed over";
   for (NodeMemory& node : host.nodes) node.allowed = false;
-  left = resolved;
-  leave_out_forbidden(left, asked, host);
-  EXPECT_EQ(check_nodes(machine, left, host).error().code, ErrorCode::denied);
+  leave_out_unusable(resolved, host);
+  EXPECT_EQ(check_nodes(machine, resolved, host).error().code, ErrorCode::denied);
 }
 
 TEST(LayoutTest, HugePagesAreNotDivided) {

@@ -24,6 +24,14 @@ inline Machine this_host() {
   return machine;
 }
 
+// This host and a CXL device that is not there: offline since the machine was discovered.
+inline Machine with_a_node_gone() {
+  Machine machine = this_host();
+  machine.nodes.push_back(
+      {.id = NodeId{999}, .kind = NodeKind::cxl, .reason = "test", .capacity = 1_GiB});
+  return machine;
+}
+
 inline std::vector<NodeId> ids_of(const Machine& machine) {
   std::vector<NodeId> ids;
   for (const Node& node : machine.nodes) ids.push_back(node.id);

@@ -17,7 +17,10 @@ Result<Claim> claim_space_to_move(Layout& layout, const Residency& now) {
   const Bytes page = pages_of(PageSize::base).map_by;
   HostMemory host = read_unclaimed_memory();
   for (NodeMemory& node : host.nodes) node.free += there(now, node.id, page);
-  if (!layout.placement.spill.empty()) HEADRACE_TRY_STATUS(spill(layout, host));
+  if (!layout.placement.spill.empty()) {
+    const Status cut = spill(layout, host);
+    if (!cut && !layout.placement.anywhere) return std::unexpected(cut.error());
+  }
   Demand demand = demand_of(layout, host);
   for (auto& [node, bytes] : demand.nodes) bytes -= std::min(bytes, there(now, node, page));
   return Claim::make(demand);
@@ -56,7 +59,7 @@ Status relocate(const Machine& machine, Buffer& buffer, const Placement& placeme
   to.touch = buffer.placement_.touch;
   to.lock = buffer.placement_.lock;
   const HostMemory host = read_host_memory();
-  leave_out_forbidden(to, placement, host);
+  leave_out_unusable(to, host);
   HEADRACE_TRY_STATUS(check_nodes(machine, to, host));
   Layout layout = lay_out(machine, to, buffer.mapped_, buffer.page_size(), false);
   const bool huge = buffer.page_size() != PageSize::base;

@@ -128,6 +128,15 @@ Status check_first_touch(const Placement& placement) {
   return {};
 }
 
+// Whether memory may spill to wherever there is some, also where `placement` is resolved already.
+bool spills_anywhere(const Placement& placement) {
+  if (placement.spill.empty()) return !placement.strict;
+  return placement.anywhere && std::ranges::all_of(placement.spill, [&](const NodeChoice& choice) {
+           const auto* id = std::get_if<NodeId>(&choice);
+           return id != nullptr && std::ranges::count(placement.chosen, *id) > 0;
+         });
+}
+
 bool equally_near(Nearness a, Nearness b) {
   a.id = b.id = 0;
   return a == b;
@@ -158,6 +167,8 @@ Status resolve_kind(const Machine& machine, const Node* from, Placement& placeme
                       [&](const Node* node) { return nearness(machine, *from, *node); });
     for (const Node* node : others) farther.emplace_back(node->id);
   }
+  for (const NodeWeight& each : placement.nodes) placement.chosen.push_back(each.node);
+  for (const NodeChoice& each : farther) placement.chosen.push_back(std::get<NodeId>(each));
   placement.spill.insert(placement.spill.begin(), farther.begin(), farther.end());
   return {};
 }
@@ -175,7 +186,9 @@ Status resolve_spill(const Machine& machine, const Node* from, Placement& placem
     for (const Node* node : nodes) {
       const bool named = std::ranges::count(placement.nodes, node->id, &NodeWeight::node) > 0 ||
                          std::ranges::count(resolved, NodeChoice(node->id)) > 0;
-      if (!named) resolved.emplace_back(node->id);
+      if (named) continue;
+      resolved.emplace_back(node->id);
+      placement.chosen.push_back(node->id);
     }
   }
   placement.spill = std::move(resolved);
@@ -195,6 +208,7 @@ Status resolve_property(const Machine& machine, const Node* from, Placement& pla
                                    to_string(ranked.front()->kind), to_string(*placement.property));
   }
   placement.property.reset();
+  for (const Node* node : ranked) placement.chosen.push_back(node->id);
   if (placement.strict || !placement.spill.empty()) return {};
   for (const Node* node : ranked | std::views::drop(1)) placement.spill.emplace_back(node->id);
   return {};
@@ -279,6 +293,7 @@ Result<Placement> resolve(const Machine& machine, const Placement& placement,
   HEADRACE_TRY_STATUS(check_strict(machine, placement));
   HEADRACE_TRY_STATUS(check_first_touch(placement));
   Placement resolved = placement;
+  resolved.anywhere = spills_anywhere(placement);
   HEADRACE_TRY(const Node* from, initiator(machine, placement.near, near));
   if (placement.kind) HEADRACE_TRY_STATUS(resolve_kind(machine, from, resolved));
   if (placement.property) HEADRACE_TRY_STATUS(resolve_property(machine, from, resolved));

@@ -73,7 +73,6 @@ Heap::~Heap() {
 Result<std::unique_ptr<Heap>> Heap::open(const Machine& machine, const Placement& placement,
                                          const HeapOptions& options) {
   HEADRACE_TRY(Placement resolved, resolve_with_storage(machine, placement, calling_node(machine)));
-  leave_out_forbidden(resolved, placement, read_host_memory());
   if (const Node* gpu = gpu_of(machine, resolved)) {
     return fail(ErrorCode::unsupported,
                 "a heap holds objects for CPUs, which do not reach the memory of {}; place it on "

@@ -47,6 +47,21 @@ TEST(Heap, AlignsAndSizesAsAsked) {
   }
 }
 
+// As where a CXL device goes offline while the process runs.
+TEST(Heap, NeedsNoNodeThatNobodyNamed) {
+  Machine machine = this_host();
+  machine.nodes.push_back(
+      {.id = NodeId{999}, .kind = NodeKind::cxl, .reason = "test", .capacity = 1_GiB});
+  Placement placement = Placement::on(NodeKind::dram);
+  placement.strict = false;
+  const auto heap = Heap::open(machine, placement).value();
+  for (const std::size_t size : {100U, 5'000'000U}) {
+    void* const object = heap->allocate_bytes(size);
+    ASSERT_NE(object, nullptr) << heap->last_error().value().message;
+    heap->free(object);
+  }
+}
+
 TEST(Heap, PutsObjectsOnTheNodeOfItsPlacement) {
   const auto heap = open_heap();
   for (const std::size_t size : {16U, 1000U, 50'000U, 5'000'000U}) {
