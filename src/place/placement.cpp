@@ -3,6 +3,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <functional>
 #include <ranges>
 #include <set>
 #include <utility>
@@ -15,9 +16,41 @@
 namespace headrace {
 namespace {
 
-// All nodes of the kind that have memory; nearest to `from` first, if that is given.
+// The nodes whose CPUs will use the memory; empty if that is not known.
+using Initiators = std::vector<const Node*>;
+
+// Those that have any of the CPUs, that with the most first; without CPUs `near`.
+Result<Initiators> initiators(const Machine& machine, const CpuSet& cpus,
+                              std::optional<NodeId> near) {
+  if (cpus.empty()) {
+    if (!near) return Initiators{};
+    HEADRACE_TRY(const Node* node, machine.node(*near));
+    return Initiators{node};
+  }
+  const auto shared = [&](const Node* node) {
+    return std::ranges::count_if(
+        cpus, [&](unsigned cpu) { return std::ranges::binary_search(node->cpus, cpu); });
+  };
+  Initiators found;
+  for (const Node& node : machine.nodes) {
+    if (shared(&node) > 0) found.push_back(&node);
+  }
+  std::ranges::stable_sort(found, std::greater{}, shared);
+  if (!found.empty()) return found;
+  return fail(ErrorCode::absent, "none of CPUs {} is on a node of this machine; see headrace topo",
+              to_string(cpus));
+}
+
+// To that of `from` which is nearest. Requires: !from.empty()
+Nearness nearness(const Machine& machine, const Initiators& from, const Node& to) {
+  Nearness best = headrace::nearness(machine, *from.front(), to);
+  for (const Node* each : from) best = std::min(best, headrace::nearness(machine, *each, to));
+  return best;
+}
+
+// All nodes of the kind that have memory; nearest to `from` first, if that is known.
 Result<std::vector<const Node*>> nodes_of_kind(const Machine& machine, NodeKind kind,
-                                               const Node* from) {
+                                               const Initiators& from) {
   std::vector<const Node*> nodes = machine.of_kind(kind);
   std::erase_if(nodes, [](const Node* node) { return node->capacity == Bytes{0}; });
   // GPUs that are NUMA nodes are memory like any other; those that are none only where all are.
@@ -35,32 +68,10 @@ Result<std::vector<const Node*>> nodes_of_kind(const Machine& machine, NodeKind 
                 "no {} node here, only {}; if one was not recognised set HEADRACE_NODES=ID={}",
                 to_string(kind), fmt::join(kinds, ", "), to_string(kind));
   }
-  if (from != nullptr) {
-    std::ranges::sort(nodes, {}, [&](const Node* node) { return nearness(machine, *from, *node); });
+  if (!from.empty()) {
+    std::ranges::sort(nodes, {}, [&](const Node* node) { return nearness(machine, from, *node); });
   }
   return nodes;
-}
-
-// The node that has the most of these CPUs.
-Result<const Node*> node_of(const Machine& machine, const CpuSet& cpus) {
-  const Node* best = nullptr;
-  std::ptrdiff_t most = 0;
-  for (const Node& node : machine.nodes) {
-    const auto shared = std::ranges::count_if(
-        cpus, [&](unsigned cpu) { return std::ranges::binary_search(node.cpus, cpu); });
-    if (shared > most) best = &node, most = shared;
-  }
-  if (best != nullptr) return best;
-  return fail(ErrorCode::absent, "none of CPUs {} is on a node of this machine; see headrace topo",
-              to_string(cpus));
-}
-
-// The node nearness counts from: that of the CPUs, else `near`; nullptr if neither is given.
-Result<const Node*> initiator(const Machine& machine, const CpuSet& cpus,
-                              std::optional<NodeId> near) {
-  if (!cpus.empty()) return node_of(machine, cpus);
-  if (near) return machine.node(*near);
-  return nullptr;
 }
 
 // The node of that kind which the placement names alone, or the first of the kind that it wants.
@@ -137,34 +148,48 @@ bool spills_anywhere(const Placement& placement) {
          });
 }
 
-bool equally_near(Nearness a, Nearness b) {
-  a.id = b.id = 0;
-  return a == b;
+// For each of `from` those of `nodes` that are nearest to it, several where they are equally near.
+std::set<NodeId> nearest_to_each(const Machine& machine, const Initiators& from,
+                                 const std::vector<const Node*>& nodes) {
+  std::set<NodeId> nearest;
+  for (const Node* each : from) {
+    const auto near = [&](const Node* node) {
+      Nearness found = nearness(machine, *each, *node);
+      found.id = 0;
+      return found;
+    };
+    const Nearness best = near(std::ranges::min(nodes, {}, near));
+    for (const Node* node : nodes) {
+      if (near(node) == best) nearest.insert(node->id);
+    }
+  }
+  return nearest;
 }
 
 // Replaces placement.kind by its nodes. Dealt by nearness: the nearest, and as its spill the others
 // of the kind; unless strict or told where to spill, then all other memory.
-Status resolve_kind(const Machine& machine, const Node* from, Placement& placement) {
+Status resolve_kind(const Machine& machine, const Initiators& from, Placement& placement) {
   HEADRACE_TRY(const auto nodes, nodes_of_kind(machine, *placement.kind, from));
   placement.kind.reset();
+  const bool by_nearness = !from.empty() && placement.dealing == Dealing::nearest;
+  std::set<NodeId> nearest;
+  if (by_nearness) nearest = nearest_to_each(machine, from, nodes);
   std::vector<NodeChoice> farther;
   for (const Node* node : nodes) {
-    if (from == nullptr || placement.dealing != Dealing::nearest ||
-        equally_near(nearness(machine, *from, *nodes.front()), nearness(machine, *from, *node))) {
+    if (!by_nearness || nearest.contains(node->id)) {
       placement.nodes.push_back({node->id, 1});
     } else {
       farther.emplace_back(node->id);
     }
   }
   const bool anywhere = !placement.strict && placement.spill.empty();
-  if (anywhere && from != nullptr && placement.dealing == Dealing::nearest) {
+  if (anywhere && by_nearness) {
     std::vector<const Node*> others;
     for (const Node& node : machine.nodes) {
       const bool memory = node.byte_addressable() && node.capacity != Bytes{0};
       if (memory && std::ranges::count(nodes, &node) == 0) others.push_back(&node);
     }
-    std::ranges::sort(others, {},
-                      [&](const Node* node) { return nearness(machine, *from, *node); });
+    std::ranges::sort(others, {}, [&](const Node* node) { return nearness(machine, from, *node); });
     for (const Node* node : others) farther.emplace_back(node->id);
   }
   for (const NodeWeight& each : placement.nodes) placement.chosen.push_back(each.node);
@@ -175,7 +200,7 @@ Status resolve_kind(const Machine& machine, const Node* from, Placement& placeme
 
 // Replaces the kinds in placement.spill by their nodes, but for those that the placement already
 // names, as nodes or earlier in `spill`.
-Status resolve_spill(const Machine& machine, const Node* from, Placement& placement) {
+Status resolve_spill(const Machine& machine, const Initiators& from, Placement& placement) {
   std::vector<NodeChoice> resolved;
   for (const NodeChoice& choice : placement.spill) {
     if (std::holds_alternative<NodeId>(choice)) {
@@ -197,8 +222,9 @@ Status resolve_spill(const Machine& machine, const Node* from, Placement& placem
 
 // Replaces placement.property by the best node; unless strict or told where to spill, the other
 // nodes follow as its spill, best first.
-Status resolve_property(const Machine& machine, const Node* from, Placement& placement) {
-  const std::vector<const Node*> ranked = ranked_by(machine, *placement.property, from);
+Status resolve_property(const Machine& machine, const Initiators& from, Placement& placement) {
+  const std::vector<const Node*> ranked =
+      ranked_by(machine, *placement.property, from.empty() ? nullptr : from.front());
   if (ranked.empty()) {
     return fail(ErrorCode::absent, "no node of this machine has memory; see headrace topo");
   }
@@ -294,7 +320,7 @@ Result<Placement> resolve(const Machine& machine, const Placement& placement,
   HEADRACE_TRY_STATUS(check_first_touch(placement));
   Placement resolved = placement;
   resolved.anywhere = spills_anywhere(placement);
-  HEADRACE_TRY(const Node* from, initiator(machine, placement.near, near));
+  HEADRACE_TRY(const Initiators from, initiators(machine, placement.near, near));
   if (placement.kind) HEADRACE_TRY_STATUS(resolve_kind(machine, from, resolved));
   if (placement.property) HEADRACE_TRY_STATUS(resolve_property(machine, from, resolved));
   HEADRACE_TRY_STATUS(resolve_spill(machine, from, resolved));
@@ -315,7 +341,7 @@ Result<Placement> resolve_with_storage(const Machine& machine, const Placement& 
   if (const Node* gpu = gpu_of(machine, placement); gpu != nullptr) {
     alone = gpu;
     if (placement.kind) {
-      HEADRACE_TRY(const Node* from, initiator(machine, placement.near, near));
+      HEADRACE_TRY(const Initiators from, initiators(machine, placement.near, near));
       HEADRACE_TRY(const auto nodes, nodes_of_kind(machine, NodeKind::gpu, from));
       alone = nodes.front();
     }

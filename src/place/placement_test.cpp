@@ -139,7 +139,24 @@ TEST(ResolveTest, SpillsByKindAreNodesInOrderAndNotThoseAlreadyThere) {
   EXPECT_EQ(resolve(*machine, wish).error().code, ErrorCode::invalid);
 }
 
-TEST(ResolveTest, NearIsWhereMostOfTheCpusAre) {
+// Threads on four tiles, or on all: the memory of each in turn, not all of them on one tile's.
+TEST(ResolveTest, CpusOfSeveralNodesHaveTheNearestNodeOfEachInTurn) {
+  const auto machine = Machine::load("xeon-max");
+  ASSERT_TRUE(machine);
+  const auto near_tiles = [&](NodeKind kind, std::initializer_list<std::size_t> tiles) {
+    Placement wish = Placement::on(kind);
+    for (const std::size_t tile : tiles) {
+      const CpuSet& cpus = machine->nodes[tile].cpus;
+      wish.near.insert(wish.near.end(), cpus.begin(), cpus.end());
+    }
+    return resolve(*machine, wish)->to_text();
+  };
+  EXPECT_EQ(near_tiles(NodeKind::hbm, {0, 1, 2, 3}), "8-11:12:13:14:15");
+  EXPECT_EQ(near_tiles(NodeKind::hbm, {0, 1, 2, 3, 4, 5, 6, 7}), "8-15");
+  EXPECT_EQ(near_tiles(NodeKind::dram, {1, 6}), "1,6:0:2:3:4:5:7");
+}
+
+TEST(ResolveTest, NearIsWhereTheCpusAre) {
   const auto machine = Machine::load("xeon-max");
   Placement wish = Placement::on(NodeKind::hbm);
   wish.near = machine->nodes[6].cpus;
