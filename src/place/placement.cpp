@@ -125,8 +125,18 @@ Status check_strict(const Machine& machine, const Placement& placement) {
   return {};
 }
 
-Status check_first_touch(const Placement& placement) {
+Status check_dealing(const Placement& placement) {
+  if (placement.property && placement.dealing != Dealing::nearest) {
+    return fail(
+        ErrorCode::invalid,
+        "a property is its best node, and nothing to deal pages over; give a kind or nodes");
+  }
   if (placement.dealing != Dealing::first_touch) return {};
+  const auto& nodes = placement.nodes;
+  if (std::ranges::any_of(nodes, [&](auto& each) { return each.weight != nodes[0].weight; })) {
+    return fail(ErrorCode::invalid,
+                "pages placed by first touch have no weights; give nodes alone, or no first touch");
+  }
   if (!placement.spill.empty()) {
     return fail(ErrorCode::invalid,
                 "pages placed by first touch spill as the kernel says; leave out where to");
@@ -317,7 +327,7 @@ Result<Placement> resolve(const Machine& machine, const Placement& placement,
     return fail(ErrorCode::invalid, "a placement without nodes; give nodes, a kind or a property");
   }
   HEADRACE_TRY_STATUS(check_strict(machine, placement));
-  HEADRACE_TRY_STATUS(check_first_touch(placement));
+  HEADRACE_TRY_STATUS(check_dealing(placement));
   Placement resolved = placement;
   resolved.anywhere = spills_anywhere(placement);
   HEADRACE_TRY(const Initiators from, initiators(machine, placement.near, near));

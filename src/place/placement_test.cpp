@@ -216,6 +216,14 @@ TEST(ResolveTest, SaysWhatIsWrong) {
   EXPECT_EQ(code(touched), std::nullopt);
   touched.spill = {kHbm};
   EXPECT_EQ(code(touched), ErrorCode::invalid);
+  for (const Dealing dealing : {Dealing::first_touch, Dealing::interleave}) {
+    EXPECT_EQ(code({.dealing = dealing, .property = Property::largest}), ErrorCode::invalid);
+  }
+  Placement weighted = Placement::weighted({{kDram, 3}, {kHbm, 1}});
+  weighted.dealing = Dealing::first_touch;
+  EXPECT_EQ(code(weighted), ErrorCode::invalid);
+  weighted.nodes[0].weight = 1;
+  EXPECT_EQ(code(weighted), std::nullopt);
   EXPECT_EQ(resolve(machine, Placement::on(NodeKind::cxl)).error().message,
             "no cxl node here, only dram, hbm, storage; if one was not recognised set "
             "HEADRACE_NODES=ID=cxl");
