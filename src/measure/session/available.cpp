@@ -51,10 +51,11 @@ Machine within_cpu_time(Machine machine, const std::optional<CpuTimeLimit>& limi
 void refuse_too_many_threads(std::vector<Point>& points, const std::optional<CpuTimeLimit>& limit) {
   if (!limit) return;
   for (Point& point : points) {
-    const std::uint64_t* const threads = point.row.number("threads");
-    if (threads == nullptr || *threads <= limit->threads() || !point.row.reason.empty()) continue;
-    point.row.reason =
-        fmt::format("{} threads have {} ({})", *threads, limit->words(), limit->text);
+    const std::uint64_t* const told = point.row.number("threads");
+    const CpuSet cpus = parse_cpu_list(point.row.cpus).value_or(CpuSet{});
+    const std::size_t threads = std::max<std::size_t>(told == nullptr ? 0 : *told, cpus.size());
+    if (threads <= limit->threads() || !point.row.reason.empty()) continue;
+    point.row.reason = fmt::format("{} threads have {} ({})", threads, limit->words(), limit->text);
     point.row.add_flag("absent");
   }
 }

@@ -23,7 +23,7 @@ Machine within_free_memory(Machine machine, const HostMemory& host);
 // the CPUs that this process may use.
 Machine within_cpu_time(Machine machine, const std::optional<CpuTimeLimit>& limit);
 
-// Gives points of more threads than that (teams of several nodes) a reason.
+// Gives points of more threads than that (teams, and observers beside others) a reason.
 void refuse_too_many_threads(std::vector<Point>& points, const std::optional<CpuTimeLimit>& limit);
 
 // Gives points on memory that the cpuset of this process forbids a reason, so that they cost no

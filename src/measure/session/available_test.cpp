@@ -67,9 +67,11 @@ TEST(RefuseTooManyThreads, SaysWhichLimitAndCostsNoTime) {
   std::vector<Point> points(3);
   points[0].row.parameters = {{"threads", std::uint64_t{2}}};
   points[1].row.parameters = {{"threads", std::uint64_t{3}}};
+  points.emplace_back().row.cpus = "0-1,7";
   refuse_too_many_threads(points, CpuTimeLimit{2.5, "cpu.max: 250000 100000"});
   EXPECT_EQ(points[0].row.reason + points[2].row.reason, "");
   EXPECT_EQ(points[1].row.reason, "3 threads have 2.5 CPUs' time (cpu.max: 250000 100000)");
+  EXPECT_EQ(points[3].row.reason, points[1].row.reason) << "an observer and two beside it";
   EXPECT_TRUE(points[1].row.has_flag("absent"));
 }
 
