@@ -525,6 +525,28 @@ TEST(Cpuset, DeniesNodesOutsideIt) {
   EXPECT_EQ(pages_of(1_MiB, Placement::on(NodeId{7})), (PagesOn{{NodeId{7}, 256}}));
 }
 
+// What a kind was resolved to is no reason to refuse when the cpuset shrinks later.
+TEST(Cpuset, AHeapOfAKindGoesOnWithWhatIsStillAllowed) {
+  Placement wish = base_pages(Placement::on(NodeKind::dram));
+  wish.near = {0};
+  const auto heap = Heap::open(machine(), wish).value();
+  const Placement resolved = resolve(machine(), wish).value();
+  const auto allow = [](const char* nodes) {
+    std::ofstream file("/sys/fs/cgroup/mems/cpuset.mems");
+    file << nodes << std::flush;
+    ASSERT_TRUE(file) << nodes;
+  };
+  for (const auto& [nodes, first] : {std::pair("0-3", NodeId{0}), {"1-3", NodeId{1}}}) {
+    allow(nodes);
+    EXPECT_EQ(pages_of(1_MiB, resolved), (PagesOn{{first, 256}})) << nodes;
+    auto* const object = static_cast<std::byte*>(heap->allocate_bytes(1 << 20));
+    ASSERT_NE(object, nullptr) << nodes << ": " << heap->last_error().value().message;
+    EXPECT_EQ(where({object, 1 << 20})->pages, (PagesOn{{first, 256}})) << nodes;
+    heap->free(object);
+  }
+  allow("0-7");
+}
+
 // In a group with memory.max = 64 MiB.
 TEST(Cgroup, RefusesMoreThanItsLimit) {
   const auto buffer = allocate(machine(), 96_MiB, Placement::on(NodeId{0}));

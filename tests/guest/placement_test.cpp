@@ -81,6 +81,26 @@ TEST(XeonMaxPlacement, AStrictKindGoesOnToTheNextOfItAndNoFurther) {
   });
 }
 
+// The nearest HBM, the next nearest until the last, then DRAM; one page in 64 is touched.
+TEST(XeonMaxPlacement, AKindGoesOnToTheNextOfItAndThenAsSaid) {
+  on_cpu(3, [] {
+    Placement placement = parsed("hbm:dram");
+    placement.touch = false;
+    Bytes more = 8_MiB;
+    for (const Node* node : machine().of_kind(NodeKind::hbm)) more += *node->capacity;
+    const auto buffer = allocate(machine(), more, placement);
+    ASSERT_TRUE(buffer) << buffer.error().message;
+    std::vector<std::uint32_t> order;
+    for (std::uint64_t at = 0; at < more.value; at += 64 * kPage.value) {
+      const auto page = (*buffer)->bytes().subspan(at, 1);
+      page[0] = std::byte{1};
+      const std::uint32_t node = raw(where(page)->pages.begin()->first);
+      if (order.empty() || order.back() != node) order.push_back(node);
+    }
+    EXPECT_EQ(order, (std::vector<std::uint32_t>{11, 8, 9, 10, 12, 13, 14, 15, 3}));
+  });
+}
+
 // Reads files of the host on a CPU until its node has these bytes of them more in its page cache.
 void cache_files_near(unsigned cpu, Bytes bytes) {
   on_cpu(cpu, [&] {
