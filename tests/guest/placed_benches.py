@@ -55,6 +55,9 @@ def arrays_of_eight_threads_near_them() -> None:
             part = array.numpy()[cpu * PART : (cpu + 1) * PART]
             found = headrace_package.where(part).pages
             assert list(found) == [first + cpu], (cpu, found)
+    # One that spills: in turn on the nodes of its threads, and not on those of the other socket.
+    found = headrace_package.where(buffer(machine, size, "hbm:dram", cpus[:4]).numpy()).pages
+    assert sorted(found) == [8, 9, 10, 11], found
 
 
 for check in (

@@ -47,18 +47,16 @@ def cache_of(machine: Machine, cpus: Iterable[int]) -> int:
 
 
 def buffer(machine: Machine, size: int, place: str, cpus: list[int]) -> headrace.Buffer:
-    """Memory by a placement as people write it, near those who will use it: where that is a kind
-    and they are on several nodes, each page near the thread that touches it first, so that threads
-    which fill their own parts have these near.
+    """Memory by a placement as people write it, near those who will use it. Where they are on
+    several nodes, each page of a kind alone is near the thread that touches it first, so that
+    threads which fill their own parts have these near; a kind that spills ("hbm:dram") lies in turn
+    on the nodes nearest to them, and spills from these.
     """
     wish = headrace.Placement.parse(machine, place, near=cpus)
     homes = {node.id for node in machine.nodes if node.byte_addressable and {*node.cpus} & {*cpus}}
     by_kind = wish.kind in ("dram", "hbm", "cxl") and wish.dealing == "nearest"
-    if by_kind and len(homes) > 1:
-        how = "_interleave" if wish.spill else "_first_touch"
-        kind, *spill = place.split(":")
-        place = ":".join([kind + how, *spill])
-        wish = headrace.Placement.parse(machine, place, near=cpus)
+    if by_kind and not wish.spill and len(homes) > 1:
+        wish = headrace.Placement.parse(machine, place + "_first_touch", near=cpus)
     made = headrace.allocate(machine, size, wish)
     if made.device_address is not None:
         raise headrace.UnsupportedError(
