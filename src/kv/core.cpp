@@ -357,6 +357,7 @@ void StoreCore::end(Ending& ending, std::atomic<std::uint32_t>& word) noexcept {
 void StoreCore::enqueue(Job& job) noexcept {
   const MutexLock lock(jobs_mutex_);
   jobs_of(job.turn()).push(job);
+  job.queued = true;
   // Under the lock, which the destructor takes: without it the store may be gone once another
   // thread has done the job.
   jobs_there_.notify_one();
@@ -369,6 +370,7 @@ bool StoreCore::run_one() {
     for (auto list = jobs_.begin(); job == nullptr && list != jobs_.end(); ++list) {
       job = list->pop();
     }
+    if (job != nullptr) job->queued = false;
   }
   if (job == nullptr) return false;
   job->run();

@@ -38,6 +38,7 @@
 #include "headrace/buffer.h"
 #include "headrace/kv/store.h"
 #include "kv/folder.h"
+#include "kv/jobs.h"
 
 namespace headrace::kv {
 
@@ -46,11 +47,14 @@ inline constexpr const char* kTheStore = "the KV store";
 inline constexpr Nanoseconds kLongestWait = std::chrono::years{1};
 // How long a disk that was full, or a tier to which a copy failed, is left alone.
 inline constexpr Nanoseconds kRest = std::chrono::seconds{10};
+// So often a load is started, and follows others, for what it was not given; then it reads itself.
+inline constexpr unsigned kMostRounds = 2;
 // Short enough to be copied without memory.
 inline const Error kNoMemory{ErrorCode::exhausted, "out of memory"};
 
 struct Entry;
 struct LoadGroup;
+struct LoadItem;
 struct LoadState;
 struct Transit;
 
@@ -66,12 +70,10 @@ struct Copy : EvictionLinks {
 // A block of which there is a copy, or that waits for room.
 struct Entry {
   Key key;
-  unsigned pins = 0;     // of matches and loads
-  bool waiting = false;  // for a slot of the first tier
-  bool removed = false;  // by remove(): no copy is served, and all go as soon as they can
-  // The load that reads it from the folder now, and its number there; others take it from that.
-  LoadState* reader = nullptr;
-  unsigned reader_item = 0;
+  unsigned pins = 0;            // of matches and loads
+  bool waiting = false;         // for a slot of the first tier
+  bool removed = false;         // by remove(): no copy is served, and all go as soon as they can
+  LoadItem* readers = nullptr;  // of loads that read some of it from the folder; the last first
   // Which of all uses of blocks was its last: stored, stored again or loaded. 0: none so far.
   std::uint64_t used = 0;
   std::array<Copy, kMostTiers> copies;
@@ -107,16 +109,6 @@ struct Tier {
   }
 };
 
-// Whose jobs are done first: loads wait for no checksum of a block that leaves.
-enum class Turn : std::uint8_t { demand, load, other };
-
-struct Job {
-  virtual ~Job() = default;
-  virtual void run() noexcept = 0;
-  virtual Turn turn() const { return Turn::other; }
-  Job* next = nullptr;
-};
-
 // A job that hears of the end of a copy.
 struct Copying : Job {
   // Sees to it that copied() is called at the end of `transfer`. Where there is no memory for that,
@@ -130,39 +122,6 @@ struct Copying : Job {
 
  private:
   std::optional<Transfer> unheard_;
-};
-
-// In their order; it owns none.
-class JobList {
- public:
-  JobList() = default;
-  JobList(const JobList&) = delete;
-  JobList& operator=(const JobList&) = delete;
-  bool empty() const { return first_ == nullptr; }
-  Job* first() const { return first_; }
-  std::size_t size() const { return size_; }
-  void push(Job& job) {
-    job.next = nullptr;
-    *last_ = &job;
-    last_ = &job.next;
-    ++size_;
-  }
-  // nullptr: empty.
-  Job* pop() {
-    Job* const job = first_;
-    if (job == nullptr) return nullptr;
-    first_ = job->next;
-    if (first_ == nullptr) last_ = &first_;
-    --size_;
-    return job;
-  }
-  // Whether it was there.
-  bool remove(Job& job);
-
- private:
-  Job* first_ = nullptr;
-  Job** last_ = &first_;
-  std::size_t size_ = 0;
 };
 
 // What is done once the lock is let go.
@@ -212,6 +171,9 @@ struct Arrival final : Copying {
 
 // One block of a load.
 struct LoadItem {
+  LoadState* load = nullptr;
+  LoadItem* next = nullptr;  // of Entry::readers
+  bool reads = false;        // it is in that list; guarded, as that is, by the store's lock
   Entry* entry = nullptr;
   unsigned tier = 0;
   std::uint32_t slot = 0;
@@ -220,20 +182,20 @@ struct LoadItem {
   std::optional<std::uint32_t> kept;   // the slot of the first tier of CPUs that will have it
   Extent through;                      // memory by which it goes, if any: that slot, or `passage`
   std::atomic<bool> failed{false};     // damaged, or not copied
-  // Another load that reads the block from the folder, and its number there. Written in begin() and
-  // at the load's end, under joins_mutex_.
-  std::shared_ptr<LoadState> leader;
-  unsigned leader_item = 0;
 };
 
-// A layer of a block that a load does not read itself, as another is reading it.
+// A layer of a block that a load does not read itself, as another reads it or has it.
 struct Follower {
   LoadGroup* group = nullptr;
   unsigned item = 0;
   unsigned layer = 0;
-  Follower* next = nullptr;  // in the list of the group that reads it; guarded by joins_mutex_
-  bool joined = false;       // it is there, or was delivered
+  unsigned theirs = 0;  // the block's number in the load that reads it, or has it
+  bool late = false;    // it is there already: with `leader`, or in memory
   bool delivered = false;
+  std::shared_ptr<LoadState> leader;  // until it is taken
+  LoadGroup* reading = nullptr;       // in whose list it is; guarded by joins_mutex_, as are
+  Follower* next = nullptr;
+  Follower** at = nullptr;
 };
 
 // What of a load is told together: a layer, or all.
@@ -246,13 +208,18 @@ struct LoadGroup final : Copying {
   std::atomic<bool> wanted{false};                      // whatever moves of it goes as demand
   Priority until_wanted = Priority::demand;             // constant once it has begun
   bool started = false;
-  bool reading = false;  // counts against StoreOptions::load_ahead; guarded by turns_mutex_
-  std::vector<Follower> following;      // constant from when it has begun until all are settled
+  bool reading = false;   // counts against StoreOptions::load_ahead; guarded by turns_mutex_
+  std::vector<bool> own;  // by at(): what it reads or copies itself
+  std::vector<Follower> following;      // by item and layer; replaced under joins_mutex_
   std::atomic<std::size_t> pending{2};  // of those, the transfer, and who starts that
-  std::atomic<bool> alone{false};       // some were not delivered: it reads them itself
+  std::atomic<bool> alone{false};       // some were not delivered: they are read once more
+  unsigned rounds = 0;                  // how often that was so
+  bool joined = false;                  // join() has been called in this round
   bool given_up = false;                // constant once it has started
-  Follower* followers = nullptr;        // of others; guarded by joins_mutex_, as is
-  bool shared = false;                  // whether it takes no more: its bytes are there, or failed
+  enum class Sharing : std::uint8_t { not_yet, open, done };  // done: its bytes are there, or not
+  Sharing sharing = Sharing::not_yet;                         // guarded by joins_mutex_, as are
+  Follower* followers = nullptr;                              // those of others
+  std::uint64_t waits = 0;  // bytes of the largest group that it waits for, itself included
   Transfer moving GUARDED_BY(ending.mutex);
   Status outcome GUARDED_BY(ending.mutex);
   Ending ending;
@@ -260,6 +227,9 @@ struct LoadGroup final : Copying {
   Turn turn() const override;
   void copied(const Result<MoveStats>& moved) noexcept override;
   Priority priority() const { return wanted.load() ? Priority::demand : until_wanted; }
+  std::size_t at(unsigned item, unsigned layer) const { return item * layers + layer - first; }
+  // nullptr: it reads that itself.
+  Follower* followed(unsigned item, unsigned layer) noexcept;
 };
 
 struct LoadState final : Job, std::enable_shared_from_this<LoadState> {
@@ -275,7 +245,6 @@ struct LoadState final : Job, std::enable_shared_from_this<LoadState> {
   std::size_t next_group = 0;       // of those in line; guarded by turns_mutex_
   std::atomic<std::size_t> leading{0};
   std::atomic<bool> cancelled{false};
-  std::atomic<bool> follows{false};       // some item has a leader
   Mutex sharing;                          // who takes bytes from where they pass through holds it
   bool over GUARDED_BY(sharing) = false;  // they are there no more
   std::atomic<std::size_t> left{0};       // groups
@@ -343,6 +312,8 @@ class StoreCore {
   Result<Load> load(std::span<const Key> keys, const Extent& into, const LoadOptions& options);
   void start(LoadGroup& group) noexcept;
   void verify(LoadGroup& group) noexcept;
+  // Starts once more, in its turn, for what others did not give it.
+  void read_again(LoadGroup& group) noexcept;
   void cancel(LoadState& load);
   // What is moving of it, or waits for its turn, goes before what is less urgent.
   void promote(LoadGroup& group);
@@ -469,14 +440,21 @@ class StoreCore {
   // Starts layers of loads in line, as far as they may be read now; `later`: as jobs.
   void start_next(bool later) noexcept;
   LoadGroup* next_in_line() noexcept;
+  LoadGroup& take_turn(LoadGroup& group) noexcept REQUIRES(turns_mutex_);
+  // Whether it had a turn.
+  bool give_back(LoadGroup& group) noexcept;
   // It is read, or will not be: another's turn.
   void read(LoadGroup& group) noexcept;
   Bytes bytes_of(const LoadGroup& group) const;
   // For the blocks that pass through memory of CPUs and have no slot there.
   void take_passage(LoadState& load) noexcept;
-  // `again`: what was not delivered.
-  void start_copies(LoadGroup& group, bool again);
-  void plan_copies(LoadGroup& group, bool again, std::vector<MovePair>& pairs);
+  void start_copies(LoadGroup& group);
+  void plan_copies(LoadGroup& group, std::vector<MovePair>& pairs);
+  void plan_copy(LoadGroup& group, unsigned item, unsigned first, unsigned layers,
+                 std::vector<MovePair>& pairs);
+  static bool has_turns(const LoadState& load) {
+    return load.options.priority == Priority::demand && load.options.deadlines.empty();
+  }
   // It copies nothing, and ends once nobody copies for it.
   void give_up(LoadGroup& group, const Error& why, bool read) noexcept;
   void listen_to(LoadGroup& group, std::span<const MovePair> pairs,
@@ -497,27 +475,30 @@ class StoreCore {
   bool from_folder(const LoadItem& item) const { return tiers_[item.tier].folder != nullptr; }
   bool verified(const LoadGroup& group, const LoadItem& item, unsigned layer) const;
 
-  // joining.cpp. Finds out which blocks others are reading from the folder; the rest it reads.
-  void join(LoadState& load) REQUIRES(mutex_);
-  // Has what it does not read delivered, as soon as it is there.
-  void follow(LoadState& load) noexcept;
+  // joining.cpp. Finds out, when it is about to start, what of it others read or have; it reads
+  // the rest, and others may follow it.
+  void join(LoadGroup& group) noexcept;
+  // False: it reads that itself.
+  bool follow(LoadGroup& group, unsigned item, unsigned layer, std::vector<Follower>& following)
+      REQUIRES(mutex_, joins_mutex_);
+  bool in_memory(const Entry& entry) const REQUIRES(mutex_);
+  // False: there is nothing to be had from this reader.
+  bool follow(LoadGroup& group, const LoadItem& reader, Follower& follower) REQUIRES(joins_mutex_);
+  bool may_follow(const LoadGroup& group, const LoadGroup& reading) const REQUIRES(joins_mutex_);
   // To those that follow: its bytes, or if it did not get them the word to read themselves.
   void share(LoadGroup& group) noexcept;
-  // What is there already: where it passes through, or in memory. False: nowhere.
+  // What is there already. False: no more.
   bool take_late(const Follower& follower) noexcept;
-  void take_late(LoadGroup& group) noexcept;  // all that had been read before it came
+  void take_late(LoadGroup& group) noexcept;
   // It was cancelled: it waits for nobody's reading any more.
   void unfollow(LoadState& load) noexcept;
-  // It has ended: lets its leaders go, and nobody takes bytes from its memory any more.
+  // It has ended: nobody takes bytes from its memory any more.
   void leave(LoadState& load) noexcept;
   void deliver(Follower& follower, bool delivered) noexcept;
   // One less is pending; what follows if it was the last.
   void settle(LoadGroup& group) noexcept;
   // Whoever reads for it is as urgent.
   void promote_leaders(LoadGroup& group) noexcept;
-  // The leader, from item `next` on, that is another than the last. False: there is none.
-  bool next_leader(const LoadState& load, std::size_t& next,
-                   std::shared_ptr<LoadState>& leader) noexcept;
   // Where a layer of a block is put first: the user's memory, or what it passes through.
   Extent landing(const LoadState& load, unsigned item, unsigned layer) const noexcept;
 
@@ -582,6 +563,7 @@ class StoreCore {
 
   Mutex turns_mutex_;
   JobList in_line_ GUARDED_BY(turns_mutex_);  // loads with layers to be started, by arrival
+  JobList again_ GUARDED_BY(turns_mutex_);    // groups that had their turn, and need another
   unsigned reading_groups_ GUARDED_BY(turns_mutex_) = 0;
   std::uint64_t reading_bytes_ GUARDED_BY(turns_mutex_) = 0;
   std::uint64_t first_bytes_ GUARDED_BY(turns_mutex_) = 0;  // of those, in first layers

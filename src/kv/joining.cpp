@@ -1,12 +1,16 @@
-// Blocks that two loads want at once: the first reads them from the folder, the others take them
-// from its memory as soon as they are there, before it is told of them. What it did not get, and
-// what was gone from its memory before they came, they read themselves: neither a failure nor an
-// end of the first is theirs. Each compares the checksums of its own copy.
+// Blocks that two loads want at once: one reads them from the folder, the others take them from its
+// memory as soon as they are there, before it is told of them. What it did not get, and what is not
+// what was written, they read themselves: neither a failure nor an end of the first is theirs. Each
+// compares the checksums of its own copy.
 //
-// A load follows only loads that have begun before it, so none waits for itself; and while it only
-// waits it has no turn (in_line_), so none waits for a turn that it holds.
+// A group of a load looks for others when it is about to start, and follows only such as have been
+// started, are about as small and as urgent as it, or become so. Others may follow it from then on
+// (open), until it has what it wants (done), and before it looks once more it is done. So whoever
+// is followed has been open for longer, and none waits for itself. Nor does one wait for a turn
+// that it holds (in_line_): what a group reads, and who is followed, wait for no turn.
 #include <algorithm>
 #include <cstring>
+#include <tuple>
 #include <utility>
 
 #include "kv/core.h"
@@ -14,94 +18,140 @@
 namespace headrace::kv {
 namespace {
 
-void plan_following(LoadState& load) {
-  for (LoadGroup& group : load.groups) {
-    for (unsigned i = 0; i < load.items.size(); ++i) {
-      if (load.items[i].leader == nullptr || load.items[i].failed.load()) continue;
-      for (unsigned layer = group.first; layer < group.first + group.layers; ++layer) {
-        group.following.push_back({.group = &group, .item = i, .layer = layer});
-      }
-    }
-  }
-}
+// Who follows waits for all that the other reads at once: no more than so many times its own bytes.
+constexpr std::uint64_t kMostTimes = 4;
+// Most readers of a block that are looked at.
+constexpr unsigned kMostLooks = 8;
 
 }  // namespace
 
-void StoreCore::join(LoadState& load) {
-  for (unsigned i = 0; i < load.items.size(); ++i) {
-    LoadItem& item = load.items[i];
-    Entry& entry = *item.entry;
-    if (!from_folder(item) || entry.reader == &load) continue;
-    if (entry.reader == nullptr || entry.reader->cancelled.load()) {
-      entry.reader = &load;
-      entry.reader_item = i;
-      continue;
-    }
-    const MutexLock lock(joins_mutex_);
-    item.leader = entry.reader->shared_from_this();
-    item.leader_item = entry.reader_item;
-    load.follows = true;
-  }
+Follower* LoadGroup::followed(unsigned item, unsigned layer) noexcept {
+  const auto at =
+      std::ranges::lower_bound(following, std::tuple(item, layer), {},
+                               [](const Follower& f) { return std::tuple(f.item, f.layer); });
+  const bool found = at != following.end() && at->item == item && at->layer == layer;
+  return found ? &*at : nullptr;
 }
 
-bool StoreCore::next_leader(const LoadState& load, std::size_t& next,
-                            std::shared_ptr<LoadState>& leader) noexcept {
-  const std::shared_ptr<LoadState> before = std::move(leader);  // let go without the lock
-  const MutexLock lock(joins_mutex_);
-  for (; next < load.items.size(); ++next) {
-    const std::shared_ptr<LoadState>& found = load.items[next].leader;
-    if (found == nullptr || found == before) continue;
-    leader = found;
-    return true;
+void StoreCore::join(LoadGroup& group) noexcept {
+  LoadState& load = *group.load;
+  if (std::exchange(group.joined, true)) return;
+  if (std::ranges::none_of(load.items, [&](const LoadItem& i) { return from_folder(i); })) return;
+  std::vector<Follower> following;
+  const auto wanted = [&](unsigned i) {
+    return from_folder(load.items[i]) && !load.items[i].failed.load();
+  };
+  std::size_t most = 0;
+  if (group.rounds < kMostRounds) {
+    const MutexLock lock(mutex_);
+    for (unsigned i = 0; i < load.items.size(); ++i) {
+      const Entry& entry = *load.items[i].entry;
+      const bool read = entry.readers != nullptr;
+      if (wanted(i) && (read || in_memory(entry))) most += group.layers;
+    }
   }
+  try {
+    following.reserve(most);
+  } catch (const std::bad_alloc&) {  // it reads all itself
+  }
+  {
+    const MutexLock tables(mutex_);
+    const MutexLock lock(joins_mutex_);
+    group.waits = bytes_of(group).value;
+    for (unsigned i = 0; i < load.items.size(); ++i) {
+      if (!wanted(i)) continue;
+      bool reads = false;
+      for (unsigned layer = group.first; layer < group.first + group.layers; ++layer) {
+        auto own = group.own[group.at(i, layer)];
+        own = own && !follow(group, i, layer, following);
+        reads = reads || own;
+      }
+      LoadItem& item = load.items[i];
+      if (!reads || std::exchange(item.reads, true)) continue;
+      item.next = std::exchange(item.entry->readers, &item);
+    }
+    group.pending = 2 + following.size();
+    group.following.swap(following);
+    group.sharing = LoadGroup::Sharing::open;
+  }
+  if (group.priority() == Priority::demand) promote_leaders(group);
+}
+
+bool StoreCore::in_memory(const Entry& entry) const {
+  return for_cpus_ && entry.copies[*for_cpus_].served();
+}
+
+bool StoreCore::may_follow(const LoadGroup& group, const LoadGroup& reading) const {
+  return reading.sharing == LoadGroup::Sharing::open &&
+         reading.waits <= kMostTimes * bytes_of(group).value &&
+         (group.priority() == Priority::demand || reading.priority() <= group.priority());
+}
+
+bool StoreCore::follow(LoadGroup& group, unsigned item, unsigned layer,
+                       std::vector<Follower>& following) {
+  if (following.size() == following.capacity() || group.load->cancelled.load()) return false;
+  const Entry& entry = *group.load->items[item].entry;
+  Follower& follower = following.emplace_back();
+  follower.group = &group;
+  follower.item = item;
+  follower.layer = layer;
+  follower.late = in_memory(entry);
+  if (follower.late) return true;
+  unsigned looks = 0;
+  for (const LoadItem* each = entry.readers; each != nullptr && looks < kMostLooks; ++looks) {
+    if (follow(group, *each, follower)) return true;
+    each = each->next;
+  }
+  following.pop_back();
   return false;
 }
 
-void StoreCore::follow(LoadState& load) noexcept {
-  if (!load.follows.load()) return;
-  try {
-    plan_following(load);
-  } catch (const std::bad_alloc&) {  // it reads all itself
-    for (LoadGroup& group : load.groups) group.following.clear();
+bool StoreCore::follow(LoadGroup& group, const LoadItem& block, Follower& follower) {
+  LoadState& reader = *block.load;
+  if (&reader == group.load || reader.cancelled.load() || block.failed.load()) return false;
+  follower.theirs = static_cast<unsigned>(&block - reader.items.data());
+  LoadGroup& reading = reader.group_of(follower.layer);
+  if (reading.sharing == LoadGroup::Sharing::done && block.through.object != nullptr) {
+    follower.late = true;
+    follower.leader = reader.shared_from_this();
+    return true;
   }
-  for (LoadGroup& group : load.groups) {
-    group.pending += group.following.size();
-    for (Follower& follower : group.following) {
-      LoadGroup& reading = load.items[follower.item].leader->group_of(follower.layer);
-      const MutexLock lock(joins_mutex_);
-      if (reading.shared || load.cancelled.load()) continue;
-      follower.joined = true;
-      follower.next = std::exchange(reading.followers, &follower);
-    }
-    promote_leaders(group);
-  }
+  const bool reads = reading.own[reading.at(follower.theirs, follower.layer)];
+  if (!reads || !may_follow(group, reading)) return false;
+  group.waits = std::max(group.waits, reading.waits);
+  follower.reading = &reading;
+  follower.at = &reading.followers;
+  follower.next = std::exchange(reading.followers, &follower);
+  if (follower.next != nullptr) follower.next->at = &follower.next;
+  return true;
 }
 
 void StoreCore::take_late(LoadGroup& group) noexcept {
   for (Follower& follower : group.following) {
-    if (std::exchange(follower.joined, true)) continue;
-    deliver(follower, !group.load->cancelled.load() && take_late(follower));
+    if (!follower.late) continue;
+    const bool taken = !group.load->cancelled.load() && take_late(follower);
+    follower.leader.reset();
+    deliver(follower, taken);
   }
 }
 
 bool StoreCore::take_late(const Follower& follower) noexcept {
   LoadState& load = *follower.group->load;
-  const LoadItem& item = load.items[follower.item];
   const Extent to = landing(load, follower.item, follower.layer);
-  LoadState& leader = *item.leader;
-  const LoadItem& theirs = leader.items[item.leader_item];
-  {
+  if (follower.leader != nullptr) {
+    LoadState& leader = *follower.leader;
     const MutexLock lock(leader.sharing);
-    if (!leader.over && theirs.through.object != nullptr && !theirs.failed.load()) {
-      const Extent from = landing(leader, item.leader_item, follower.layer);
+    if (!leader.over && !leader.items[follower.theirs].failed.load()) {
+      const Extent from = landing(leader, follower.theirs, follower.layer);
       std::memmove(to.memory(), from.memory(), to.length.value);
       return true;
     }
   }
   const Extent from = [&]() -> Extent {
     const MutexLock lock(mutex_);
-    if (!for_cpus_ || !item.entry->copies[*for_cpus_].served()) return {};
-    return in_slot(tiers_[*for_cpus_], item.entry->copies[*for_cpus_].slot,
+    const Entry& entry = *load.items[follower.item].entry;
+    if (!in_memory(entry)) return {};
+    return in_slot(tiers_[*for_cpus_], entry.copies[*for_cpus_].slot,
                    follower.layer * to.length.value, to.length);
   }();
   if (from.object == nullptr) return false;
@@ -113,18 +163,20 @@ void StoreCore::share(LoadGroup& group) noexcept {
   Follower* next = nullptr;
   {
     const MutexLock lock(joins_mutex_);
-    group.shared = true;
+    group.sharing = LoadGroup::Sharing::done;
     next = std::exchange(group.followers, nullptr);
+    for (Follower* each = next; each != nullptr; each = each->next) each->reading = nullptr;
   }
   while (next != nullptr) {
     Follower& follower = *next;
     next = follower.next;
     LoadState& load = *follower.group->load;
-    const unsigned theirs = load.items[follower.item].leader_item;
-    const bool here = !group.load->items[theirs].failed.load();
+    const Follower* const taken = group.followed(follower.theirs, follower.layer);
+    const bool here =
+        !group.load->items[follower.theirs].failed.load() && (taken == nullptr || taken->delivered);
     if (here) {
       const Extent to = landing(load, follower.item, follower.layer);
-      const Extent from = landing(*group.load, theirs, follower.layer);
+      const Extent from = landing(*group.load, follower.theirs, follower.layer);
       std::memmove(to.memory(), from.memory(), to.length.value);
     }
     deliver(follower, here);
@@ -132,42 +184,28 @@ void StoreCore::share(LoadGroup& group) noexcept {
 }
 
 void StoreCore::unfollow(LoadState& load) noexcept {
-  std::shared_ptr<LoadState> leader;
-  for (std::size_t next = 0; next_leader(load, next, leader);) {
-    Follower* mine = nullptr;
-    {
-      const MutexLock lock(joins_mutex_);
-      for (LoadGroup& reading : leader->groups) {
-        for (Follower** at = &reading.followers; *at != nullptr;) {
-          Follower& follower = **at;
-          if (follower.group->load != &load) {
-            at = &follower.next;
-            continue;
-          }
-          *at = follower.next;
-          follower.next = std::exchange(mine, &follower);
-        }
+  Follower* mine = nullptr;
+  {
+    const MutexLock lock(joins_mutex_);
+    for (LoadGroup& group : load.groups) {
+      for (Follower& follower : group.following) {
+        if (std::exchange(follower.reading, nullptr) == nullptr) continue;
+        *follower.at = follower.next;
+        if (follower.next != nullptr) follower.next->at = follower.at;
+        follower.next = std::exchange(mine, &follower);
       }
     }
-    while (mine != nullptr) {
-      Follower& follower = *mine;
-      mine = follower.next;
-      deliver(follower, false);
-    }
+  }
+  while (mine != nullptr) {
+    Follower& follower = *mine;
+    mine = follower.next;
+    deliver(follower, false);
   }
 }
 
 void StoreCore::leave(LoadState& load) noexcept {
-  {
-    const MutexLock lock(load.sharing);
-    load.over = true;
-  }
-  if (!load.follows.load()) return;
-  for (LoadItem& item : load.items) {
-    std::shared_ptr<LoadState> leader;  // let go without the lock
-    const MutexLock lock(joins_mutex_);
-    leader.swap(item.leader);
-  }
+  const MutexLock lock(load.sharing);
+  load.over = true;
 }
 
 void StoreCore::deliver(Follower& follower, bool delivered) noexcept {
@@ -189,16 +227,45 @@ void StoreCore::settle(LoadGroup& group) noexcept {
   }
 }
 
-void StoreCore::promote_leaders(LoadGroup& group) noexcept {
+void StoreCore::read_again(LoadGroup& group) noexcept {
   LoadState& load = *group.load;
-  if (!load.follows.load()) return;
-  const Priority priority = group.priority();
-  std::shared_ptr<LoadState> leader;
-  for (std::size_t next = 0; next_leader(load, next, leader);) {
-    for (unsigned layer = group.first; layer < group.first + group.layers; ++layer) {
-      LoadGroup& reading = leader->group_of(layer);
-      priority == Priority::demand ? promote(reading) : moving(reading).promote(priority);
+  share(group);  // what it has, before it waits for others
+  {
+    const MutexLock lock(joins_mutex_);
+    std::fill(group.own.begin(), group.own.end(), false);
+    for (const Follower& follower : group.following) {
+      if (!follower.delivered) group.own[group.at(follower.item, follower.layer)] = true;
     }
+    group.following.clear();
+    group.sharing = LoadGroup::Sharing::not_yet;
+  }
+  ++group.rounds;
+  group.pending = 2;
+  group.alone = group.joined = group.started = false;
+  const std::shared_ptr<LoadState> held = load.shared_from_this();
+  const bool in_line = has_turns(load) && [&] {
+    const MutexLock lock(turns_mutex_);
+    if (load.cancelled.load()) return false;
+    again_.push(group);
+    return true;
+  }();
+  in_line ? start_next(true) : start(group);
+}
+
+void StoreCore::promote_leaders(LoadGroup& group) noexcept {
+  for (std::size_t next = 0;;) {
+    std::shared_ptr<LoadState> held;  // let go without the lock
+    LoadGroup* leader = nullptr;
+    {
+      const MutexLock lock(joins_mutex_);
+      while (leader == nullptr && next < group.following.size()) {
+        LoadGroup* const reading = group.following[next++].reading;
+        if (reading != nullptr && reading->priority() != Priority::demand) leader = reading;
+      }
+      if (leader == nullptr) return;
+      held = leader->load->shared_from_this();
+    }
+    promote(*leader);
   }
 }
 

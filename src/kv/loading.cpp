@@ -20,7 +20,8 @@ constexpr std::uint64_t kFirstPart = 8;
 
 void LoadGroup::run() noexcept {
   if (heard_late(*load->core)) return;
-  started && !alone.load() ? load->core->verify(*this) : load->core->start(*this);
+  if (!started) return load->core->start(*this);
+  alone.load() ? load->core->read_again(*this) : load->core->verify(*this);
 }
 
 // Loads of demand are begun in their order, also what of them is not urgent yet; the Mover then
@@ -76,6 +77,7 @@ Result<Load> StoreCore::load(std::span<const Key> keys, const Extent& into,
     group.load = state.get();
     group.first = i;
     group.layers = options.layer_order ? 1 : layers;
+    group.own.assign(keys.size() * group.layers, true);
   }
   std::list<Parked> parked;
   if (point != nullptr) {
@@ -129,11 +131,9 @@ void StoreCore::begin(LoadState& load) noexcept {
   if (tiers_.back().folder != nullptr) {
     const MutexLock lock(mutex_);
     if (load.options.promote && for_cpus_) keep(load);
-    join(load);
   }
   if (load.into.memory() == nullptr) take_passage(load);
-  follow(load);
-  if (load.options.priority == Priority::demand && load.options.deadlines.empty()) {
+  if (has_turns(load)) {
     {
       const MutexLock lock(turns_mutex_);
       in_line_.push(load);
@@ -145,14 +145,23 @@ void StoreCore::begin(LoadState& load) noexcept {
 }
 
 void StoreCore::start_next(bool later) noexcept {
-  while (LoadGroup* const group = next_in_line()) later ? enqueue(*group) : start(*group);
+  while (LoadGroup* const group = next_in_line()) {
+    join(*group);  // now, while those that have just been read have not been shared
+    if (std::ranges::none_of(group->own, std::identity{}) && give_back(*group)) {
+      const MutexLock lock(turns_mutex_);
+      if (passed_ > 0) --passed_;  // the device did nothing for it
+    }
+    later ? enqueue(*group) : start(*group);
+  }
 }
 
 LoadGroup* StoreCore::next_in_line() noexcept {
   const MutexLock lock(turns_mutex_);
   const bool enough =
       reading_groups_ >= kFewestReading && reading_bytes_ >= options_.load_ahead.value;
-  if (enough || in_line_.empty()) return nullptr;
+  if (enough) return nullptr;
+  if (Job* const again = again_.pop()) return &take_turn(static_cast<LoadGroup&>(*again));
+  if (in_line_.empty()) return nullptr;
   auto* const oldest = static_cast<LoadState*>(in_line_.first());
   LoadState* chosen = oldest;
   for (Job* job = oldest->next; job != nullptr && passed_ < kMostPassing; job = job->next) {
@@ -166,22 +175,28 @@ LoadGroup* StoreCore::next_in_line() noexcept {
   passed_ = chosen == oldest ? 0 : passed_ + 1;
   LoadGroup& group = chosen->groups[chosen->next_group++];
   if (chosen->next_group == chosen->groups.size()) in_line_.remove(*chosen);
+  return &take_turn(group);
+}
+
+LoadGroup& StoreCore::take_turn(LoadGroup& group) noexcept {
   group.reading = true;
   ++reading_groups_;
   reading_bytes_ += bytes_of(group).value;
-  if (first) first_bytes_ += bytes_of(group).value;
-  return &group;
+  if (group.first == 0) first_bytes_ += bytes_of(group).value;
+  return group;
+}
+
+bool StoreCore::give_back(LoadGroup& group) noexcept {
+  const MutexLock lock(turns_mutex_);
+  if (!std::exchange(group.reading, false)) return false;
+  --reading_groups_;
+  reading_bytes_ -= bytes_of(group).value;
+  if (group.first == 0) first_bytes_ -= bytes_of(group).value;
+  return true;
 }
 
 void StoreCore::read(LoadGroup& group) noexcept {
-  {
-    const MutexLock lock(turns_mutex_);
-    if (!std::exchange(group.reading, false)) return;
-    --reading_groups_;
-    reading_bytes_ -= bytes_of(group).value;
-    if (group.first == 0) first_bytes_ -= bytes_of(group).value;
-  }
-  start_next(true);
+  if (give_back(group)) start_next(true);
 }
 
 Bytes StoreCore::bytes_of(const LoadGroup& group) const {
@@ -232,6 +247,7 @@ std::size_t StoreCore::pin_all(std::span<const Key> keys, LoadState& load) noexc
     const auto tier = found == entries_.end() ? std::nullopt : found->second.fastest();
     if (!tier) break;
     LoadItem& item = load.items[pinned];
+    item.load = &load;
     item.entry = &found->second;
     item.tier = *tier;
     item.slot = found->second.copies[*tier].slot;
@@ -275,10 +291,10 @@ StoreCore::Due StoreCore::due_of(const std::shared_ptr<LoadState>& load) const {
 }
 
 void StoreCore::start(LoadGroup& group) noexcept {
-  const bool again = std::exchange(group.started, true);
-  if (again) group.pending = 2;  // as below
+  join(group);
+  group.started = true;
   try {
-    if (!group.load->cancelled.load()) return start_copies(group, again);
+    if (!group.load->cancelled.load()) return start_copies(group);
     give_up(group, {ErrorCode::cancelled, "the load was cancelled"}, true);
   } catch (const std::bad_alloc&) {  // before they were made
     give_up(group, kNoMemory, false);
@@ -294,9 +310,9 @@ void StoreCore::give_up(LoadGroup& group, const Error& why, bool read) noexcept 
   settle(group);
 }
 
-void StoreCore::start_copies(LoadGroup& group, bool again) {
+void StoreCore::start_copies(LoadGroup& group) {
   std::vector<MovePair> pairs;
-  plan_copies(group, again, pairs);
+  plan_copies(group, pairs);
   const bool reads = !pairs.empty();
   if (reads) listen_to(group, pairs, &StoreCore::arrived);
   // Nothing is thrown from here on.
@@ -308,39 +324,40 @@ void StoreCore::start_copies(LoadGroup& group, bool again) {
   settle(group);
 }
 
-void StoreCore::plan_copies(LoadGroup& group, bool again, std::vector<MovePair>& pairs) {
-  LoadState& load = *group.load;
-  std::vector<bool> own(load.items.size(), !again);
-  for (const Follower& follower : group.following) {
-    if (!again) own[follower.item] = false;
-    if (again && !follower.delivered) own[follower.item] = true;
+void StoreCore::plan_copies(LoadGroup& group, std::vector<MovePair>& pairs) {
+  group.owners.clear();
+  for (unsigned i = 0; i < group.load->items.size(); ++i) {
+    const LoadItem& item = group.load->items[i];
+    if (from_folder(item) && item.failed.load()) continue;  // pass_on() says so
+    const unsigned end = group.first + group.layers;
+    for (unsigned first = group.first; first < end;) {
+      unsigned next = first;
+      while (next < end && group.own[group.at(i, next)]) ++next;
+      if (next > first) plan_copy(group, i, first, next - first, pairs);
+      first = std::max(next, first + 1);
+    }
   }
-  if (again) {
-    group.alone = false;
-    group.following.clear();
-    group.owners.clear();
+}
+
+void StoreCore::plan_copy(LoadGroup& group, unsigned i, unsigned first, unsigned layers,
+                          std::vector<MovePair>& pairs) {
+  const LoadState& load = *group.load;
+  const LoadItem& item = load.items[i];
+  const Bytes fragment = options_.geometry.fragment();
+  if (item.through.object != nullptr) {
+    const Bytes bytes = fragment * layers;
+    const std::uint64_t at = fragment.value * first;
+    pairs.push_back({.to = item.through.part(at, bytes),
+                     .from = in_slot(tiers_[item.tier], item.slot, at, bytes)});
+    group.owners.push_back(i);
+    return;
   }
   std::vector<Fragment> parts;
-  const Bytes fragment = options_.geometry.fragment();
-  for (unsigned i = 0; i < load.items.size(); ++i) {
-    const LoadItem& item = load.items[i];
-    if (!own[i]) continue;
-    if (from_folder(item) && item.failed.load()) continue;  // pass_on() says so
-    if (item.through.object != nullptr) {
-      const Bytes bytes = fragment * group.layers;
-      const std::uint64_t at = fragment.value * group.first;
-      pairs.push_back({.to = item.through.part(at, bytes),
-                       .from = in_slot(tiers_[item.tier], item.slot, at, bytes)});
-      group.owners.push_back(i);
-      continue;
-    }
-    fragments(load.into, load.options.layout, item.position, group.first, group.layers, parts);
-    for (const Fragment& part : parts) {
-      pairs.push_back({.to = part.user,
-                       .from = in_slot(tiers_[item.tier], item.slot, part.in_block, part.bytes)});
-      group.owners.push_back(i);
-    }
-    parts.clear();
+  fragments(load.into, load.options.layout, item.position, first, layers, parts);
+  for (const Fragment& part : parts) {
+    pairs.push_back({.to = part.user,
+                     .from = in_slot(tiers_[item.tier], item.slot, part.in_block, part.bytes)});
+    group.owners.push_back(i);
   }
 }
 
@@ -403,6 +420,7 @@ void StoreCore::verify(LoadGroup& group) noexcept {
 
 void StoreCore::pass_on(LoadGroup& group) {
   LoadState& load = *group.load;
+  bool other = false;
   group.owners.clear();
   std::vector<MovePair> pairs;
   std::vector<Fragment> parts;
@@ -416,6 +434,12 @@ void StoreCore::pass_on(LoadGroup& group) {
     }
     for (unsigned layer = group.first; layer < group.first + group.layers; ++layer) {
       if (verified(group, item, layer)) continue;
+      if (Follower* const taken = group.followed(i, layer)) {
+        // Not what is on SSD, perhaps: a user may have written to the memory it was taken from.
+        taken->delivered = false;
+        other = true;
+        break;
+      }
       fail_item(group, i,
                 Error{ErrorCode::io, "a block on SSD is not what was written there; dropped"},
                 true);
@@ -428,6 +452,10 @@ void StoreCore::pass_on(LoadGroup& group) {
       pairs.push_back({.to = part.user, .from = item.through.part(part.in_block, part.bytes)});
       group.owners.push_back(i);
     }
+  }
+  if (other) {
+    group.rounds = kMostRounds;
+    return read_again(group);
   }
   if (pairs.empty()) return finish(group);
   listen_to(group, pairs, &StoreCore::passed_on);
@@ -495,7 +523,11 @@ void StoreCore::ended(LoadState& load, Later& later) {
   const MutexLock lock(mutex_);
   for (LoadItem& item : load.items) {
     Entry& entry = *item.entry;
-    if (entry.reader == &load) entry.reader = nullptr;
+    if (item.reads) {
+      LoadItem** at = &entry.readers;
+      while (*at != &item) at = &(*at)->next;
+      *at = item.next;
+    }
     if (item.kept && !item.failed.load()) {
       ready(entry.copies[*for_cpus_], *for_cpus_);
       ++tiers_[*for_cpus_].counts.arrived;
@@ -519,10 +551,15 @@ void StoreCore::cancel(LoadState& load) {
   if (!origin_.here()) return;
   load.cancelled = true;
   std::size_t waiting = load.groups.size();
+  JobList others;
   {
     const MutexLock lock(turns_mutex_);
     if (in_line_.remove(load)) waiting = std::exchange(load.next_group, waiting);
+    for (LoadGroup& group : load.groups) {
+      if (!again_.empty() && again_.remove(group)) others.push(group);
+    }
   }
+  while (Job* const group = others.pop()) enqueue(*group);
   for (; waiting < load.groups.size(); ++waiting)
     enqueue(load.groups[waiting]);  // they end at once
   unfollow(load);
@@ -551,7 +588,7 @@ void StoreCore::promote(LoadGroup& group) {
   const bool first = !group.wanted.exchange(true);
   {
     const MutexLock lock(jobs_mutex_);
-    if (jobs_of(Turn::load).remove(group)) jobs_of(Turn::demand).push(group);
+    if (group.queued && jobs_of(Turn::load).remove(group)) jobs_of(Turn::demand).push(group);
   }
   moving(group).promote(Priority::demand);
   if (first) promote_leaders(group);
