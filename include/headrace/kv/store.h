@@ -293,8 +293,9 @@ class Store {
   // extents and positions that do not fit, a stream that is not of the memory's GPU.
   Result<Stored> store(std::span<const Key> keys, Extent from, const StoreRequest& request = {});
 
-  // Copies blocks from where they are. One that another load is reading from the folder is read
-  // once: this one takes it from there, or reads it itself if that load fails or is cancelled.
+  // Copies blocks from where they are. One that another load, not much larger and as urgent, is
+  // reading from the folder is read once: this one takes it from there, or reads it if that load
+  // fails, is cancelled, or gives it bytes that do not fit.
   // absent: one of them is not there; nothing was started.
   // invalid: as store(), and two blocks at one position. Blocks on SSD pass through memory of CPUs
   // on their way to a GPU, which look at their checksums there: slots that they are promoted to, or
