@@ -175,7 +175,7 @@ def test_launches_are_measured_in_processes_of_their_own_and_merged(
     profile = headrace.Profile.load(tmp_path / "p.json")
     assert profile.conditions["launches"] == "2" and profile.conditions["budget_s"] == "4"
     for row in profile.rows:
-        assert len(row.samples) >= 3
+        assert len(row.samples) >= 3 or "few" in row.flags, "a busy machine has time for fewer"
         if row.launches:  # a noisy one is left out beside a quiet one
             assert sum(row.launches) == len(row.samples)
             assert row.interval == "range of 2 launches"

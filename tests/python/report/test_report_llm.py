@@ -115,7 +115,7 @@ def test_what_is_emulated_says_so_in_the_picture() -> None:
     assert "logarithmic" in chart["encoding"]["x"]["title"]
 
 
-@pytest.mark.parametrize("kind", ["bench stream", "doctor", "advise_cost"])
+@pytest.mark.parametrize("kind", ["doctor", "advise_cost"])
 def test_what_has_no_figures_is_refused_in_a_line(tmp_path: Path, kind: str) -> None:
     file = tmp_path / "x.json"
     machine = {"name": "vm", "nodes": []}
