@@ -437,12 +437,13 @@ class StoreCore {
   void begin(LoadState& load) noexcept;
   // None of it is copied.
   void give_up(LoadState& load, const Error& why) noexcept;
-  // Starts layers of loads in line, as far as they may be read now; `later`: as jobs.
-  void start_next(bool later) noexcept;
+  // Starts layers of loads in line, as far as they may be read now; `later`: as jobs. Not `all`:
+  // those that read nothing keep their turn until they start, so that the call is short.
+  void start_next(bool later, bool all = true) noexcept;
   LoadGroup* next_in_line() noexcept;
   LoadGroup& take_turn(LoadGroup& group) noexcept REQUIRES(turns_mutex_);
   // Whether it had a turn.
-  bool give_back(LoadGroup& group) noexcept;
+  bool give_back(LoadGroup& group, bool unused) noexcept;
   // It is read, or will not be: another's turn.
   void read(LoadGroup& group) noexcept;
   Bytes bytes_of(const LoadGroup& group) const;

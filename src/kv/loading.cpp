@@ -138,19 +138,16 @@ void StoreCore::begin(LoadState& load) noexcept {
       const MutexLock lock(turns_mutex_);
       in_line_.push(load);
     }
-    return start_next(options_.worker);
+    return start_next(options_.worker, false);
   }
   // Cores copy inside start(): one layer after the other, and not in the thread of the caller.
   for (LoadGroup& group : load.groups) options_.worker ? enqueue(group) : start(group);
 }
 
-void StoreCore::start_next(bool later) noexcept {
+void StoreCore::start_next(bool later, bool all) noexcept {
   while (LoadGroup* const group = next_in_line()) {
     join(*group);  // now, while those that have just been read have not been shared
-    if (std::ranges::none_of(group->own, std::identity{}) && give_back(*group)) {
-      const MutexLock lock(turns_mutex_);
-      if (passed_ > 0) --passed_;  // the device did nothing for it
-    }
+    if (all && std::ranges::none_of(group->own, std::identity{})) give_back(*group, true);
     later ? enqueue(*group) : start(*group);
   }
 }
@@ -186,9 +183,10 @@ LoadGroup& StoreCore::take_turn(LoadGroup& group) noexcept {
   return group;
 }
 
-bool StoreCore::give_back(LoadGroup& group) noexcept {
+bool StoreCore::give_back(LoadGroup& group, bool unused) noexcept {
   const MutexLock lock(turns_mutex_);
   if (!std::exchange(group.reading, false)) return false;
+  if (unused && passed_ > 0) --passed_;  // the device did nothing for it
   --reading_groups_;
   reading_bytes_ -= bytes_of(group).value;
   if (group.first == 0) first_bytes_ -= bytes_of(group).value;
@@ -196,7 +194,7 @@ bool StoreCore::give_back(LoadGroup& group) noexcept {
 }
 
 void StoreCore::read(LoadGroup& group) noexcept {
-  if (give_back(group)) start_next(true);
+  if (give_back(group, false)) start_next(true);
 }
 
 Bytes StoreCore::bytes_of(const LoadGroup& group) const {
@@ -318,7 +316,7 @@ void StoreCore::start_copies(LoadGroup& group) {
   // Nothing is thrown from here on.
   take_late(group);
   if (!reads) {
-    read(group);  // so that it holds up nobody whom it waits for
+    if (give_back(group, true)) start_next(true);  // so that it holds up nobody
     settle(group);
   }
   settle(group);
