@@ -213,7 +213,7 @@ std::vector<Point> list_points(const Scope& scope) {
     const Wanted wanted{bytes, marked.flags};
     const std::vector<unsigned> order = spread_order(machine, cpu_node);
     for (const Node& memory_node : machine.nodes) {
-      if (!memory_node.byte_addressable() || !memory_node.capacity) continue;
+      if (!has_memory(memory_node)) continue;
       const bool near = is_near(machine, cpu_node, memory_node);
       for (const Mix& mix : mixes()) {
         for (const std::size_t threads : thread_counts(cpus.size())) {

@@ -147,7 +147,7 @@ std::vector<Point> list_points(const Scope& scope) {
     const unsigned observer = observer_of(machine, cpus);
     const Bytes wanted = idle_cycle_bytes(marked, machine, observer);
     for (const Node& memory_node : machine.nodes) {
-      if (!memory_node.byte_addressable() || !memory_node.capacity) continue;
+      if (!has_memory(memory_node)) continue;
       const bool local = &memory_node == &cpu_node;
       Row own = marked;
       const Bytes buffer = fit(own, memory_node, wanted);

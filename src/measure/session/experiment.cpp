@@ -137,23 +137,27 @@ std::vector<const Node*> nodes_with_cpus(const Machine& machine) {
   return nodes;
 }
 
+bool has_memory(const Node& node) {
+  return node.byte_addressable() && node.capacity.value_or(Bytes{0}) > Bytes{0};
+}
+
 std::vector<const Node*> memory_nodes(const Machine& machine) {
   std::vector<const Node*> nodes;
   for (const Node& node : machine.nodes) {
-    if (node.byte_addressable() && node.capacity) nodes.push_back(&node);
+    if (has_memory(node)) nodes.push_back(&node);
   }
   return nodes;
 }
 
 std::vector<const Node*> one_of_each_kind(const Machine& machine, const Node& node) {
   std::vector<const Node*> nodes;
-  if (node.capacity) nodes.push_back(&node);
+  if (has_memory(node)) nodes.push_back(&node);
   for (const NodeKind kind : {NodeKind::dram, NodeKind::hbm, NodeKind::cxl}) {
     if (kind == node.kind && !nodes.empty()) continue;
     const auto nearest = resolve(machine, Placement::on(kind), node.id);
     if (nearest) nodes.push_back(machine.find(nearest->nodes.front().node));
   }
-  std::erase_if(nodes, [](const Node* each) { return !each->capacity; });
+  std::erase_if(nodes, [](const Node* each) { return !has_memory(*each); });
   return nodes;
 }
 

@@ -137,7 +137,9 @@ std::string ground_of(const Machine& machine, const Node& cpu_node, const Node& 
 bool is_near(const Machine& machine, const Node& cpu_node, const Node& memory_node);
 // The nodes whose CPUs this process may use.
 std::vector<const Node*> nodes_with_cpus(const Machine& machine);
-// The nodes with memory of their own to allocate.
+// Whether there is memory on it to allocate. Nodes of CPUs without DIMMs have a capacity of 0.
+bool has_memory(const Node& node);
+// The nodes that have.
 std::vector<const Node*> memory_nodes(const Machine& machine);
 // By kind of memory the node nearest to `node`, itself first.
 std::vector<const Node*> one_of_each_kind(const Machine& machine, const Node& node);

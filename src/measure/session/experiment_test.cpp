@@ -44,5 +44,12 @@ TEST(Experiment, NodesAreTheNearestOfEachKind) {
   EXPECT_EQ(memory_nodes(machine).size(), 16u);
 }
 
+TEST(Experiment, ANodeOfCpusWithoutDimmsHasNoMemoryToMeasure) {
+  Machine machine = Machine::load("xeon-max").value();
+  machine.nodes[5].capacity = Bytes{0};
+  EXPECT_EQ(memory_nodes(machine).size(), 15u);
+  EXPECT_EQ(ids(one_of_each_kind(machine, machine.nodes[5])), (std::vector<std::uint32_t>{4, 13}));
+}
+
 }  // namespace
 }  // namespace headrace::session
