@@ -62,7 +62,8 @@ void refuse_too_many_threads(std::vector<Point>& points, const std::optional<Cpu
 
 void refuse_forbidden(std::vector<Point>& points, const HostMemory& host) {
   for (Point& point : points) {
-    for (const char* name : {"memory_node", "traffic_memory_node", "from", "to", "a", "b", "c"}) {
+    for (const char* name :
+         {"memory_node", "other_memory_node", "traffic_memory_node", "from", "to", "a", "b", "c"}) {
       for (const unsigned id : nodes_of(point.row, name)) {
         const NodeMemory* node = host.find(NodeId{id});
         if (!point.row.reason.empty() || node == nullptr || node->allowed) continue;

@@ -90,6 +90,12 @@ TEST(RefuseForbidden, MemoryOutsideTheCpusetCostsNoTime) {
             "the cpuset of this process forbids memory of node 1; it may use 0");
   EXPECT_TRUE(points[2].row.has_flag("absent"));
   EXPECT_EQ(points[3].row.reason, "") << "no memory: a disk";
+  for (const char* name : {"memory_node", "other_memory_node", "traffic_memory_node", "b", "c"}) {
+    std::vector<Point> one(1);
+    one[0].row.parameters = {{name, std::uint64_t{1}}};
+    refuse_forbidden(one, host);
+    EXPECT_NE(one[0].row.reason, "") << name;
+  }
 }
 
 }  // namespace
