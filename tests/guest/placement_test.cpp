@@ -101,6 +101,23 @@ TEST(XeonMaxPlacement, AKindGoesOnToTheNextOfItAndThenAsSaid) {
   });
 }
 
+// Neither counted nor cut where nobody said where to spill: its last page is near too.
+TEST(XeonMaxPlacement, SparseMemoryThatMaySpillAnywhereIsTheKernels) {
+  on_cpu(3, [] {
+    Placement placement = base_pages(Placement::on(NodeKind::hbm));
+    placement.strict = placement.touch = false;
+    Bytes all;
+    for (const Node& node : machine().nodes) all += *node.capacity;
+    for (const Placement& wish : {placement, *resolve(machine(), placement, NodeId{3})}) {
+      const auto buffer = allocate(machine(), all - 1_MiB, wish);
+      ASSERT_TRUE(buffer) << buffer.error().message;
+      const auto last = (*buffer)->bytes().last(1);
+      last[0] = std::byte{1};
+      EXPECT_EQ(where(last)->pages, (PagesOn{{NodeId{11}, 1}}));
+    }
+  });
+}
+
 // Reads files of the host on a CPU until its node has these bytes of them more in its page cache.
 void cache_files_near(unsigned cpu, Bytes bytes) {
   on_cpu(cpu, [&] {
