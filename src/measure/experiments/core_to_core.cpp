@@ -4,7 +4,8 @@
 // The line lies in memory near the first CPU. How far two CPUs are from each other is a word:
 // `core` (threads of one core), `cluster` (they share another cache), `node`, `socket`, `far`; the
 // first of these that holds. With a budget one pair stands for all that are as far and whose nodes
-// have the same distance (`pairs` says how many); without one the matrix is whole up to
+// have the same distance (`pairs` says how many): of the CPU that observes (observer_of) where it
+// has one, not of CPU 0, which most interrupts come to. Without one the matrix is whole up to
 // kMostOfMatrix, beyond that of so many, spread over the machine. The pairs of a CPU that is named
 // are all measured.
 #include <fmt/format.h>
@@ -150,23 +151,38 @@ std::vector<Point> matrix_of(const std::vector<Place>& places) {
   return points;
 }
 
-// The first pair of each likeness. The pairs of 384 CPUs are counted in some milliseconds.
-std::vector<Point> one_of_alike(const std::vector<Place>& places) {
+// The same, those of CPU 0's core last.
+std::vector<Place> quiet_first(const Machine& machine, std::vector<Place> places) {
+  std::ranges::stable_partition(places, [&](const Place& place) {
+    return place.cpu != 0 && !share_core(machine, 0, place.cpu);
+  });
+  return places;
+}
+
+// One pair of each likeness: that of the observer (observer_of) or of the next CPU that has one,
+// with one of CPU 0's core only where there is no other. The pairs of 384 CPUs are counted in some
+// milliseconds.
+std::vector<Point> one_of_alike(const Machine& machine, const std::vector<Place>& in_order) {
+  const std::vector<Place> places = quiet_first(machine, in_order);
   struct Alike {
     const Place* a = nullptr;
     const Place* b = nullptr;
     std::size_t pairs = 0;
   };
   std::map<Likeness, Alike> found;
-  for (std::size_t i = 0; i < places.size(); ++i) {
-    for (std::size_t j = i + 1; j < places.size(); ++j) {
+  for (std::size_t j = 1; j < places.size(); ++j) {
+    for (std::size_t i = 0; i < j; ++i) {
       Alike& alike = found[likeness_of(places[i], places[j])];
       if (alike.pairs++ == 0) alike = {&places[i], &places[j], 1};
     }
   }
   std::vector<Point> points;
   for (const auto& [likeness, alike] : found) {
-    points.push_back(pair_point(*alike.a, *alike.b, alike.pairs));
+    // As the matrix names it.
+    const auto [a, b] = std::minmax(alike.a, alike.b, [](const Place* one, const Place* other) {
+      return one->cpu < other->cpu;
+    });
+    points.push_back(pair_point(*a, *b, alike.pairs));
   }
   return points;
 }
@@ -197,7 +213,7 @@ std::vector<Point> list_points(const Scope& scope) {
     return points;
   }
   if (scope.asks("cpu") || scope.asks("other_cpu")) return pairs_asked_for(scope, places);
-  if (scope.budget) return one_of_alike(places);
+  if (scope.budget) return one_of_alike(scope.machine, places);
   points = matrix_of(spread(places, kMostOfMatrix));
   if (places.size() > kMostOfMatrix) {
     points.push_back(without(

@@ -51,6 +51,17 @@ TEST(CoreToCoreTest, OfAlikePairsOneIsMeasuredAndSaysForHowMany) {
   EXPECT_EQ(pairs, expected);
 }
 
+TEST(CoreToCoreTest, ThePairThatStandsForOthersIsNotOfCpu0WhereThereIsAnother) {
+  Large large;
+  for (const Point& point : large.points({}, true)) {
+    EXPECT_GE(*point.row.number("cpu"), 2U) << point.row.key() << ": 0 and 1 are of one core";
+  }
+  large.cpus = {0, 2};
+  const auto points = large.points({}, true);
+  ASSERT_EQ(points.size(), 1U);
+  EXPECT_EQ(*points[0].row.number("cpu"), 0U);
+}
+
 TEST(CoreToCoreTest, NodesOfAnotherDistanceAreAnotherPair) {
   Large large;
   for (Node& node : large.machine.nodes) {
