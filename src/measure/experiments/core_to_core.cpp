@@ -6,12 +6,14 @@
 // first of these that holds. With a budget one pair stands for all that are as far and whose nodes
 // have the same distance (`pairs` says how many): of the CPU that observes (observer_of) where it
 // has one, not of CPU 0, which most interrupts come to. Without one the matrix is whole up to
-// kMostOfMatrix, beyond that of so many, spread over the machine. The pairs of a CPU that is named
-// are all measured.
+// kMostOfMatrix, beyond that of so many, spread over the machine, and the pairs that a budget
+// measures: every n-th CPU may have no other of its core or cache among these. The pairs of a CPU
+// that is named are all measured.
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <map>
+#include <set>
 
 #include "core/fail.h"
 #include "headrace/placement.h"
@@ -187,6 +189,15 @@ std::vector<Point> one_of_alike(const Machine& machine, const std::vector<Place>
   return points;
 }
 
+// Those whose row is not there yet.
+void add_unknown(std::vector<Point>& points, std::vector<Point> more) {
+  std::set<std::string> known;
+  for (const Point& point : points) known.insert(point.row.key());
+  for (Point& point : more) {
+    if (!known.contains(point.row.key())) points.push_back(std::move(point));
+  }
+}
+
 // All pairs of CPUs that are named, in the order in which they are: each is the first of its own.
 std::vector<Point> pairs_asked_for(const Scope& scope, const std::vector<Place>& places) {
   const std::vector<std::uint64_t> firsts = scope.numbers("cpu");
@@ -216,6 +227,7 @@ std::vector<Point> list_points(const Scope& scope) {
   if (scope.budget) return one_of_alike(scope.machine, places);
   points = matrix_of(spread(places, kMostOfMatrix));
   if (places.size() > kMostOfMatrix) {
+    add_unknown(points, one_of_alike(scope.machine, places));
     points.push_back(without(
         {.experiment = std::string(kName)},
         fmt::format("the matrix has {} of {} CPUs; those of a CPU are measured where it is named",

@@ -80,13 +80,25 @@ TEST(CoreToCoreTest, NodesOfAnotherDistanceAreAnotherPair) {
 TEST(CoreToCoreTest, WithoutABudgetTheMatrixIsWholeUpToALimitThatIsSaid) {
   EXPECT_EQ(Large().points({}, false).size(), 32U * 31 / 2);
   const auto points = Large(96).points({}, false);
-  ASSERT_EQ(points.size(), 64U * 63 / 2 + 1);
+  ASSERT_EQ(points.size(), 64U * 63 / 2 + 5 + 1) << "the matrix, one of each distance, the limit";
   EXPECT_NE(points.back().row.reason.find("64 of 384 CPUs"), std::string::npos);
   std::set<std::uint64_t> cpus;
   for (const Point& point : points) {
     if (point.row.reason.empty()) cpus.insert(*point.row.number("cpu"));
   }
   EXPECT_GE(*cpus.rbegin(), 288U) << "the last node has its part";
+}
+
+// Every sixth of 384 CPUs has neither the other thread of its core nor one that shares its cache.
+TEST(CoreToCoreTest, TheMatrixOfALargeMachineHasEveryPairThatABudgetMeasures) {
+  const Large large(96);
+  std::set<std::string> keys;
+  for (const Point& point : large.points({}, false)) {
+    EXPECT_TRUE(keys.insert(point.row.key()).second) << point.row.key();
+  }
+  const auto some = large.points({}, true);
+  EXPECT_EQ(some.size(), 5U);
+  for (const Point& point : some) EXPECT_TRUE(keys.contains(point.row.key())) << point.row.key();
 }
 
 TEST(CoreToCoreTest, AllPairsOfACpuThatIsNamed) {
