@@ -5,6 +5,10 @@
 // interleaved by these weights. So a turn ends when the slower one has given its share: the most is
 // reached where both are busy all the time, which is near the ratio of what each gives alone (1:0
 // and 0:1). `share` is the part of the bytes that came from the other memory.
+//
+// The loop is the plain one, one stream per thread, which the row's `kernel` says: several streams
+// would read other pages in between. What `bandwidth` measures of one memory, with the loop that
+// wins its race, may be more than 1:0 or 0:1; rows of `split` compare with each other.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -16,6 +20,7 @@
 #include "measure/instruments/chase.h"
 #include "measure/instruments/traffic/traffic.h"
 #include "measure/instruments/worker_pool.h"
+#include "place/place.h"
 
 namespace headrace::experiment_split {
 
@@ -99,8 +104,10 @@ class Split final : public Probe {
       rate += lines / each.seconds;
       other += static_cast<double>(each.lines[1]) / each.seconds;
     }
-    return Sample{
-        .value = rate * kLine, .details = {{"share", other / rate}}, .cpu_share = cpu_share};
+    return Sample{.value = rate * kLine,
+                  .details = {{"share", other / rate}},
+                  .words = {{"kernel", kernel_.shape().name()}},
+                  .cpu_share = cpu_share};
   }
 
  private:
@@ -186,7 +193,7 @@ bool may_be_asked(const Scope& scope, const std::string& parameter, const Node& 
 }
 
 // Pairs of memories as the CPUs of `cpu_node` use them: the nearest one with the nearest of each
-// other kind and with another of its own; all pairs where a memory is named.
+// other kind and with the nearest other of its own; all pairs where a memory is named.
 std::vector<std::pair<const Node*, const Node*>> pairs_of(const Scope& scope,
                                                           const Node& cpu_node) {
   std::vector<std::pair<const Node*, const Node*>> pairs;
@@ -206,11 +213,17 @@ std::vector<std::pair<const Node*, const Node*>> pairs_of(const Scope& scope,
   for (const Node* other : near) {
     if (other != near.front()) pairs.emplace_back(near.front(), other);
   }
-  for (const Node* other : all) {
-    if (other == near.front() || other->kind != near.front()->kind) continue;
-    pairs.emplace_back(near.front(), other);
-    break;
-  }
+  std::vector<const Node*> alike = all;
+  std::erase_if(alike, [&](const Node* other) {
+    return other == near.front() || other->kind != near.front()->kind;
+  });
+  const auto in_order = memory_of(scope.machine, {.cpus = {}, .homes = {cpu_node.id}},
+                                  near.front()->kind, TeamMemory::interleave);
+  if (alike.empty() || !in_order) return pairs;
+  const auto nearest = std::ranges::min_element(alike, {}, [&](const Node* other) {
+    return std::ranges::find(*in_order, other->id) - in_order->begin();
+  });
+  pairs.emplace_back(near.front(), *nearest);
   return pairs;
 }
 

@@ -44,6 +44,34 @@ TEST(SplitTest, AnyTwoMemoriesThatAreNamed) {
   }
 }
 
+TEST(SplitTest, AnotherMemoryOfTheSameKindIsTheNearest) {
+  Machine machine = test::small_machine();
+  const Node first = machine.nodes.front();
+  machine.nodes.clear();
+  CpuSet cpus;
+  for (unsigned id = 0; id < 4; ++id) {  // two sockets of two nodes
+    Node node = first;
+    node.id = NodeId{id};
+    node.capacity = 1_GiB;
+    node.cpus = {id};
+    node.socket = id / 2;
+    node.distances.clear();
+    for (unsigned to = 0; to < 4; ++to) {
+      node.distances[NodeId{to}] = to == id ? 10 : to / 2 == id / 2 ? 12 : 32;
+    }
+    cpus.push_back(id);
+    machine.nodes.push_back(node);
+  }
+  const AsIfUsable as_if(cpus);
+  std::set<std::pair<std::uint64_t, std::uint64_t>> pairs;
+  for (const Point& point : kExperiment.points({.machine = machine, .here = false})) {
+    EXPECT_EQ(*point.row.number("memory_node"), *point.row.number("cpu_node"));
+    pairs.emplace(*point.row.number("cpu_node"), *point.row.number("other_memory_node"));
+  }
+  EXPECT_EQ(pairs,
+            (std::set<std::pair<std::uint64_t, std::uint64_t>>{{0, 1}, {1, 0}, {2, 3}, {3, 2}}));
+}
+
 TEST(SplitTest, OneMemorySaysWhyItHasNoRow) {
   Machine machine = test::small_machine();
   machine.nodes.resize(1);
@@ -72,6 +100,7 @@ TEST(SplitTest, APointReadsBothMemoriesAndSaysTheirShare) {
     const auto sample = (*probe)->sample();
     ASSERT_TRUE(sample) << sample.error().message;
     EXPECT_GT(sample->value, 1e6);
+    EXPECT_EQ(sample->words.at("kernel"), Shape{}.name()) << "the plain loop, not a race's";
     EXPECT_NEAR(sample->details.at("share"), point.row.word("ratio") == "3:1" ? 0.25 : 1, 1e-9);
     ++measured;
   }
