@@ -160,12 +160,14 @@ Bytes fit_team(Row& row, const Machine& machine, const TeamNodes& nodes, std::si
                Bytes wanted) {
   Bytes most = wanted;
   for (const NodeId id : nodes.all) {
-    const auto users = nodes.how == TeamMemory::interleave
-                           ? (threads + nodes.all.size() - 1) / nodes.all.size()
-                           : static_cast<std::size_t>(std::ranges::count(nodes.of_cpu, id));
-    const Bytes share = wanted * users / threads;
+    // Pages are dealt evenly to all nodes; a thread's part lies whole on one.
+    const bool dealt = nodes.how == TeamMemory::interleave;
+    const std::size_t users =
+        dealt ? 1 : static_cast<std::size_t>(std::ranges::count(nodes.of_cpu, id));
+    const std::size_t of = dealt ? nodes.all.size() : threads;
+    const Bytes share = wanted * users / of;
     const Bytes space = fitting(*machine.find(id), share);
-    if (space < share) most = std::min(most, space * threads / users);
+    if (space < share) most = std::min(most, space * of / users);
   }
   if (most < wanted) row.add_flag("shrunk");
   return most;

@@ -191,5 +191,22 @@ TEST(TeamsTest, PartsThatANodeHasNoRoomForShrinkForAll) {
   EXPECT_TRUE(row.has_flag("shrunk"));
 }
 
+TEST(TeamsTest, InterleavedPagesTakeAnEqualShareOfEachNodeWhateverTheThreads) {
+  Machine machine;
+  TeamNodes nodes{.how = TeamMemory::interleave};
+  for (std::uint32_t id = 0; id < 16; ++id) {
+    machine.nodes.push_back({.id = NodeId{id},
+                             .kind = NodeKind::dram,
+                             .reason = "test",
+                             .capacity = 1_GiB});  // a sixteenth of it is 64 MiB
+    nodes.all.emplace_back(NodeId{id});
+  }
+  Row row;
+  EXPECT_EQ(fit_team(row, machine, nodes, 2, 1_GiB), 1_GiB);
+  EXPECT_FALSE(row.has_flag("shrunk"));
+  EXPECT_EQ(fit_team(row, machine, nodes, 2, 4_GiB), 1_GiB);
+  EXPECT_TRUE(row.has_flag("shrunk"));
+}
+
 }  // namespace
 }  // namespace headrace::session
