@@ -108,13 +108,18 @@ struct Available {
     if (has_less_cpu_time()) refuse_too_many_threads(points, cpu_time);
   }
 
+  // A power of two, so that what changes from hour to hour does not change the sizes of buffers.
+  std::optional<Bytes> memory_limit() const {
+    if (!host.cgroup) return std::nullopt;
+    return Bytes{std::bit_floor(host.cgroup->value)};
+  }
+
   // What limits it, in words, where something does: the same from run to run, since `compare` tells
   // which conditions differ.
   void tell(std::map<std::string, std::string>& conditions) const {
     if (cpu_time) conditions["cpu_limit"] = cpu_time->words();
-    if (host.cgroup) {
-      const Bytes left{std::bit_floor(host.cgroup->value)};
-      conditions["memory_limit"] = fmt::format("at least {} left", to_string(left));
+    if (const auto left = memory_limit()) {
+      conditions["memory_limit"] = fmt::format("at least {} left", to_string(*left));
     }
     const bool forbidden =
         std::ranges::any_of(host.nodes, [](const NodeMemory& node) { return !node.allowed; });
@@ -265,7 +270,8 @@ Result<std::vector<Point>> points_of(const Available& available, const MeasureOp
   Scope scope{.machine = available.machine,
               .directory = options.directory,
               .here = here,
-              .budget = options.budget.has_value()};
+              .budget = options.budget.has_value(),
+              .memory_limit = available.memory_limit()};
   for (const Selection& selection : selections) {
     scope.only = selection.only;
     const auto experiment =

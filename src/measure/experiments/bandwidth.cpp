@@ -154,7 +154,7 @@ unsigned rank_of_team(const Mix& mix, const MeasuredTeam& measured, TeamMemory h
   return machine ? 2 : 3;
 }
 
-Point team_point(const Machine& machine, const MeasuredTeam& measured, const Mix& mix,
+Point team_point(const Scope& scope, const MeasuredTeam& measured, const Mix& mix,
                  const TeamNodes& nodes) {
   const std::size_t threads = measured.team.cpus.size();
   Point point;
@@ -167,8 +167,8 @@ Point team_point(const Machine& machine, const MeasuredTeam& measured, const Mix
                        measured, nodes.how);
   const CpuSet cpus = measured.team.sorted();
   const Bytes wanted =
-      past_caches(point.row, machine, cpus, kCachesPassed, kLeastPerThread * threads);
-  const Bytes bytes = fit_team(point.row, machine, nodes, threads, wanted) / threads;
+      past_caches(point.row, scope.machine, cpus, kCachesPassed, kLeastPerThread * threads);
+  const Bytes bytes = fit_team(point.row, scope, nodes, threads, wanted) / threads;
   point.cost = 4 * kWalkTime;
   point.setup = {.name = fmt::format("walked by {}", point.row.cpus),
                  .cost = touching(bytes * threads, threads)};
@@ -194,7 +194,7 @@ void list_teams(const Scope& scope, std::vector<Point>& points) {
         if (!nodes) continue;
         for (const Mix& mix : mixes()) {
           if (!is_basic(mix) && (!measured.whole || how != TeamMemory::near)) continue;
-          points.push_back(team_point(scope.machine, measured, mix, *nodes));
+          points.push_back(team_point(scope, measured, mix, *nodes));
         }
       }
     }

@@ -261,7 +261,7 @@ Result<StreamParts> prepare_parts(BufferPool& buffers, const TeamArrays& arrays,
   return parts;
 }
 
-Point team_point(const Machine& machine, const StreamKernel& kernel, const MeasuredTeam& measured,
+Point team_point(const Scope& scope, const StreamKernel& kernel, const MeasuredTeam& measured,
                  const TeamArrays& arrays, unsigned rank) {
   const std::size_t threads = measured.team.cpus.size();
   Point point;
@@ -273,9 +273,10 @@ Point team_point(const Machine& machine, const StreamKernel& kernel, const Measu
                 list_of(arrays.b.all), list_of(arrays.c.all), std::uint64_t{threads}},
                "B/s"),
       measured, arrays.a.how);
-  Bytes bytes = past_caches(point.row, machine, measured.team.sorted(), kCachesPassed, kLeastArray);
+  Bytes bytes =
+      past_caches(point.row, scope.machine, measured.team.sorted(), kCachesPassed, kLeastArray);
   for (const TeamNodes* nodes : {&arrays.a, &arrays.b, &arrays.c}) {
-    bytes = fit_team(point.row, machine, *nodes, threads, bytes);
+    bytes = fit_team(point.row, scope, *nodes, threads, bytes);
   }
   point.cost = stream_cost(bytes, threads);
   point.setup = {.name = fmt::format("stream {} {} {} by {}", list_of(arrays.a.all),
@@ -311,8 +312,8 @@ void list_team(const Scope& scope, const MeasuredTeam& measured, TeamMemory how,
         const bool mixed = a.all != b.all || b.all != c.all;
         if (mixed && (!measured.whole || how != TeamMemory::near)) continue;
         for (const StreamKernel& kernel : kKernels) {
-          points.push_back(team_point(scope.machine, kernel, measured, {a, b, c},
-                                      rank_of_team(measured, how, mixed)));
+          points.push_back(
+              team_point(scope, kernel, measured, {a, b, c}, rank_of_team(measured, how, mixed)));
         }
       }
     }

@@ -156,9 +156,10 @@ CpuSet first_of(const std::vector<unsigned>& order, std::size_t count) {
   return cpus;
 }
 
-Bytes fit_team(Row& row, const Machine& machine, const TeamNodes& nodes, std::size_t threads,
+Bytes fit_team(Row& row, const Scope& scope, const TeamNodes& nodes, std::size_t threads,
                Bytes wanted) {
-  Bytes most = wanted;
+  // All parts together have of the limit what a buffer has of one node.
+  Bytes most = fitting({.capacity = scope.memory_limit}, wanted);
   for (const NodeId id : nodes.all) {
     // Pages are dealt evenly to all nodes; a thread's part lies whole on one.
     const bool dealt = nodes.how == TeamMemory::interleave;
@@ -166,7 +167,7 @@ Bytes fit_team(Row& row, const Machine& machine, const TeamNodes& nodes, std::si
         dealt ? 1 : static_cast<std::size_t>(std::ranges::count(nodes.of_cpu, id));
     const std::size_t of = dealt ? nodes.all.size() : threads;
     const Bytes share = wanted * users / of;
-    const Bytes space = fitting(*machine.find(id), share);
+    const Bytes space = fitting(*scope.machine.find(id), share);
     if (space < share) most = std::min(most, space * of / users);
   }
   if (most < wanted) row.add_flag("shrunk");

@@ -61,9 +61,9 @@ std::vector<unsigned> spread_order(const Machine& machine, const Node& node);
 // The first so many, ascending.
 CpuSet first_of(const std::vector<unsigned>& order, std::size_t count);
 
-// How much of `wanted` bytes, in equal parts for each thread, its nodes have room for; the flag
-// "shrunk" where that is less.
-Bytes fit_team(Row& row, const Machine& machine, const TeamNodes& nodes, std::size_t threads,
+// How much of `wanted` bytes, in equal parts for each thread, its nodes have room for, and control
+// groups for all of it (Scope::memory_limit); the flag "shrunk" where that is less.
+Bytes fit_team(Row& row, const Scope& scope, const TeamNodes& nodes, std::size_t threads,
                Bytes wanted);
 
 // A part of `bytes` for each CPU in memory of its node, or of all in turn; whole pages.

@@ -185,9 +185,9 @@ TEST(TeamsTest, PartsThatANodeHasNoRoomForShrinkForAll) {
   const NodeId home = machine.nodes.front().id;
   Row row;
   const TeamNodes nodes{TeamMemory::near, {home, home}, {home}};
-  EXPECT_EQ(fit_team(row, machine, nodes, 2, 2_MiB), 2_MiB);
+  EXPECT_EQ(fit_team(row, {.machine = machine}, nodes, 2, 2_MiB), 2_MiB);
   EXPECT_FALSE(row.has_flag("shrunk"));
-  EXPECT_EQ(fit_team(row, machine, nodes, 2, 1_GiB), 4_MiB);
+  EXPECT_EQ(fit_team(row, {.machine = machine}, nodes, 2, 1_GiB), 4_MiB);
   EXPECT_TRUE(row.has_flag("shrunk"));
 }
 
@@ -202,9 +202,24 @@ TEST(TeamsTest, InterleavedPagesTakeAnEqualShareOfEachNodeWhateverTheThreads) {
     nodes.all.emplace_back(NodeId{id});
   }
   Row row;
-  EXPECT_EQ(fit_team(row, machine, nodes, 2, 1_GiB), 1_GiB);
+  EXPECT_EQ(fit_team(row, {.machine = machine}, nodes, 2, 1_GiB), 1_GiB);
   EXPECT_FALSE(row.has_flag("shrunk"));
-  EXPECT_EQ(fit_team(row, machine, nodes, 2, 4_GiB), 1_GiB);
+  EXPECT_EQ(fit_team(row, {.machine = machine}, nodes, 2, 4_GiB), 1_GiB);
+  EXPECT_TRUE(row.has_flag("shrunk"));
+}
+
+TEST(TeamsTest, ALimitOfAllMemoryCountsForAllPartsTogether) {
+  Machine machine;
+  TeamNodes nodes{.how = TeamMemory::near};
+  for (std::uint32_t id = 0; id < 8; ++id) {
+    machine.nodes.push_back(
+        {.id = NodeId{id}, .kind = NodeKind::dram, .reason = "test", .capacity = 2_GiB});
+    nodes.all.emplace_back(NodeId{id});
+  }
+  nodes.of_cpu = nodes.all;
+  Row row;
+  EXPECT_EQ(fit_team(row, {.machine = machine}, nodes, 8, 4_GiB), 1_GiB) << "128 MiB of each";
+  EXPECT_EQ(fit_team(row, {.machine = machine, .memory_limit = 2_GiB}, nodes, 8, 4_GiB), 128_MiB);
   EXPECT_TRUE(row.has_flag("shrunk"));
 }
 

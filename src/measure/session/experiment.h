@@ -100,6 +100,8 @@ struct Scope {
 
   bool here = true;    // false: the machine is another host, of which nothing can be asked
   bool budget = true;  // false: all there is
+  // What the memory cgroups of this process leave all nodes together; nothing: no limit.
+  std::optional<Bytes> memory_limit = {};
 
   bool asks(const std::string& parameter) const { return only.contains(parameter); }
   // The numbers asked for of a parameter, and the words; empty: it is not asked for.
