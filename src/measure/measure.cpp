@@ -114,6 +114,14 @@ struct Available {
     return Bytes{std::bit_floor(host.cgroup->value)};
   }
 
+  std::vector<NodeId> forbidden() const {
+    std::vector<NodeId> nodes;
+    for (const NodeMemory& node : host.nodes) {
+      if (!node.allowed) nodes.push_back(node.id);
+    }
+    return nodes;
+  }
+
   // What limits it, in words, where something does: the same from run to run, since `compare` tells
   // which conditions differ.
   void tell(std::map<std::string, std::string>& conditions) const {
@@ -121,9 +129,7 @@ struct Available {
     if (const auto left = memory_limit()) {
       conditions["memory_limit"] = fmt::format("at least {} left", to_string(*left));
     }
-    const bool forbidden =
-        std::ranges::any_of(host.nodes, [](const NodeMemory& node) { return !node.allowed; });
-    if (forbidden) conditions["memory_nodes"] = host.allowed_list;
+    if (!forbidden().empty()) conditions["memory_nodes"] = host.allowed_list;
   }
 };
 
@@ -271,7 +277,8 @@ Result<std::vector<Point>> points_of(const Available& available, const MeasureOp
               .directory = options.directory,
               .here = here,
               .budget = options.budget.has_value(),
-              .memory_limit = available.memory_limit()};
+              .memory_limit = available.memory_limit(),
+              .forbidden = available.forbidden()};
   for (const Selection& selection : selections) {
     scope.only = selection.only;
     const auto experiment =

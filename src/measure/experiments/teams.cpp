@@ -8,19 +8,37 @@
 
 #include "core/fail.h"
 #include "measure/instruments/worker_pool.h"
+#include "measure/session/alike.h"
 
 namespace headrace::session {
 namespace {
 
 constexpr std::size_t kFewest = 2;  // threads of a part that a row of its own shows
 
-// What makes a team like another: how many CPUs on how many nodes of each kind.
-std::string shape_of(const Machine& machine, const Team& team) {
+// The memory of each kind nearest to a node: how far it is, and whether it may be used.
+std::string near_memory_of(const Scope& scope, NodeId home) {
+  const Machine& machine = scope.machine;
+  std::string text;
+  for (const NodeKind kind : kinds_of_memory(machine)) {
+    const auto near = memory_of(machine, {.cpus = {}, .homes = {home}}, kind, TeamMemory::near);
+    if (!near) continue;
+    const NodeId id = near->front();
+    const bool may = std::ranges::find(scope.forbidden, id) == scope.forbidden.end();
+    text += fmt::format(" {} {}{}", to_string(kind),
+                        distance_of(machine, *machine.find(home), *machine.find(id)),
+                        may ? "" : " forbidden");
+  }
+  return text;
+}
+
+// What makes a team like another: how many CPUs on how many nodes of each kind, near what memory.
+std::string shape_of(const Scope& scope, const Team& team) {
   std::map<NodeId, std::size_t> cpus;
   for (const NodeId home : team.homes) ++cpus[home];
   std::string shape;
   for (const auto& [id, count] : cpus) {
-    shape += fmt::format("{} {};", to_string(machine.find(id)->kind), count);
+    shape += fmt::format("{} {}{};", to_string(scope.machine.find(id)->kind), count,
+                         near_memory_of(scope, id));
   }
   return shape;
 }
@@ -43,12 +61,13 @@ class Listing {
       }
       std::erase_if(left, [&](unsigned cpu) { return std::ranges::count(all->cpus, cpu) > 0; });
       if (seen_.contains(all->sorted())) continue;
-      const auto first = alike.find(shape_of(machine_, *all));
+      const std::string shape = shape_of(scope_, *all);
+      const auto first = alike.find(shape);
       if (first != alike.end() && !scope_.asks("cpu_node")) {
         found_[first->second].stands_for.push_back("cpu_node=" + list_of(all->nodes()));
         continue;
       }
-      alike.emplace(shape_of(machine_, *all), found_.size());
+      alike.emplace(shape, found_.size());
       seen_.insert(all->sorted());
       add_team(part, *all);
     }

@@ -31,9 +31,10 @@ struct MeasuredTeam {
   std::vector<std::string> stands_for = {};
 };
 
-// Sockets, and caches within nodes: of alike ones the first, unless the session names CPUs
-// by their node; teams that a node's own rows already are not. In parts, in both orders: the
-// machine where there is no budget, all where the session asks for an order.
+// Sockets, and caches within nodes: of alike ones, which have as many CPUs as far from memory of
+// the same kinds that may be used, the first, unless the session names CPUs by their node; teams
+// that a node's own rows already are not. In parts, in both orders: the machine where there is no
+// budget, all where the session asks for an order.
 std::vector<MeasuredTeam> measured_teams(const Scope& scope);
 
 // What a team's CPUs use of one kind of memory.

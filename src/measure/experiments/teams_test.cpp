@@ -69,6 +69,35 @@ TEST(TeamsTest, Of384Cpus) {
   EXPECT_EQ(teams_of(machine, false).at("machine 8 spread"), 1U);
 }
 
+// The nodes of the CPUs of sockets that are measured, of two with two CPUs each.
+std::set<std::string> sockets_of(const Machine& machine, const std::vector<NodeId>& forbidden) {
+  const AsIfUsable all(cpus_of(machine));
+  std::set<std::string> found;
+  for (const MeasuredTeam& each :
+       measured_teams({.machine = machine, .here = false, .forbidden = forbidden})) {
+    if (each.part == TeamPart::socket) found.insert(list_of(each.team.nodes()));
+  }
+  return found;
+}
+
+TEST(TeamsTest, ASocketStandsForAnotherOnlyIfTheirMemoryIsAlikeAndMayBeUsed) {
+  Machine machine;
+  for (std::uint32_t id = 0; id < 4; ++id) {
+    machine.nodes.push_back({.id = NodeId{id},
+                             .kind = NodeKind::dram,
+                             .reason = "test",
+                             .capacity = 64_GiB,
+                             .cpus = {2 * id, 2 * id + 1},
+                             .socket = id / 2});
+  }
+  using Found = std::set<std::string>;
+  EXPECT_EQ(sockets_of(machine, {}), (Found{"0-1"}));
+  EXPECT_EQ(sockets_of(machine, {NodeId{0}, NodeId{1}}), (Found{"0-1", "2-3"}));
+  machine.nodes.push_back(
+      {.id = NodeId{4}, .kind = NodeKind::cxl, .reason = "test", .capacity = 64_GiB, .socket = 1});
+  EXPECT_EQ(sockets_of(machine, {}), (Found{"0-1", "2-3"})) << "CXL memory is near one of them";
+}
+
 // A node of four CPUs behind two caches: what this host really has is one node.
 Machine two_caches() {
   Machine machine = Machine::discover().value();

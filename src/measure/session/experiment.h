@@ -102,6 +102,7 @@ struct Scope {
   bool budget = true;  // false: all there is
   // What the memory cgroups of this process leave all nodes together; nothing: no limit.
   std::optional<Bytes> memory_limit = {};
+  std::vector<NodeId> forbidden = {};  // nodes whose memory the cpuset of this process forbids
 
   bool asks(const std::string& parameter) const { return only.contains(parameter); }
   // The numbers asked for of a parameter, and the words; empty: it is not asked for.
