@@ -60,7 +60,12 @@ def _nodes_per_socket(host: Host) -> Iterator[Finding]:
         shown = "1, as the hypervisor shows it" if host.is_guest else "1: SNC is off, or NPS is 1"
         yield Finding(feature, "fine", shown)
     else:
-        why = f"{most} (SNC-{most} or NPS{most}): one node's memory has 1/{most} of the channels"
+        # SNC and NPS make 2 to 4 of a socket; more are its caches (EPYC: L3 as NUMA).
+        why = (
+            f"{most} (SNC-{most} or NPS{most}): one node's memory has 1/{most} of the channels"
+            if most <= 4
+            else f"{most}: these may be caches (L3 as NUMA), which share the channels"
+        )
         yield Finding(
             feature, "choice", why, "compare only with machines that have as many"
         )

@@ -84,6 +84,9 @@ CASES: list[tuple[dict[str, str], str, str, str, str]] = [
      | {f"sys/devices/system/node/node{n}/cpulist": f"{2 * n}-{2 * n + 1}" for n in range(4)}
      | {"sys/devices/system/node/node4/cpulist": ""},
      "nodes per socket", "choice", "2 (SNC-2 or NPS2)", "compare only"),
+    ({f"{CPU}/cpu{n}/topology/physical_package_id": "0" for n in range(8)}
+     | {f"sys/devices/system/node/node{n}/cpulist": str(n) for n in range(8)},
+     "nodes per socket", "choice", "8: these may be caches", "compare only"),
     ({f"{CPU}/cpu{n}/topology/physical_package_id": str(n) for n in range(2)}
      | {f"sys/devices/system/node/node{n}/cpulist": str(n) for n in range(2)},
      "nodes per socket", "fine", "1: SNC is off", ""),
