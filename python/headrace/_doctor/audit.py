@@ -284,7 +284,9 @@ def _channels(slots: list[dmi.Dimm], filled: list[dmi.Dimm]) -> Iterator[Finding
     feature = "DIMMs per channel"
     kinds = "/".join(sorted({slot.kind for slot in filled}))
     have = f"{len(filled)} of {count(len(slots), 'slot')} filled with {kinds}"
-    if any(slot.channel is None for slot in slots):
+    # No channel has more than three: then the letter is the socket, the number the channel (Dell).
+    slots_of = Counter(slot.channel for slot in slots)
+    if None in slots_of or max(slots_of.values()) > 3:
         yield Finding(feature, "unknown", f"{have}; the slots' names tell no channel")
         return
     bytes_of: Counter[str] = Counter({slot.channel or "": 0 for slot in slots})

@@ -265,6 +265,10 @@ def test_channels_filled_unlike(tmp_path: Path, sizes: tuple[int, int], why: str
 def test_names_that_tell_no_channel(tmp_path: Path) -> None:
     found = with_table(tmp_path, slot("DIMM 0", "", 1024) + END)
     assert found["DIMMs per channel"].state == "unknown"
+    # Letters of sockets, numbers of channels: half of these are empty.
+    slots = [slot(f"{c}{n}", "", 32768 if n < 5 else 0) for c in "AB" for n in range(1, 9)]
+    found = with_table(tmp_path, b"".join(slots) + END)
+    assert found["DIMMs per channel"].state == "unknown"
 
 
 def test_a_table_that_is_cut_off_or_noise(tmp_path: Path) -> None:
