@@ -276,12 +276,13 @@ void add_pair(std::vector<Point>& points, const Scope& scope, InterferenceSettin
   if (setting.cpu_node == nullptr || setting.aggressor_cpu_node == nullptr) return;
   const CpuSet own = usable_cpus(setting.cpu_node);
   if (own.empty()) return;
+  const unsigned observer = observer_of(scope.machine, own);
   const std::vector<unsigned> others =
-      others_than(scope.machine, own.front(), usable_cpus(setting.aggressor_cpu_node));
+      others_than(scope.machine, observer, usable_cpus(setting.aggressor_cpu_node));
   const bool equals = setting.victim == setting.aggressor;
   for (const std::size_t count :
        thread_counts(equals ? std::max<std::size_t>(others.size(), 1) : 1)) {
-    setting.cpus = {own.front()};
+    setting.cpus = {observer};
     setting.cpus.insert(
         setting.cpus.end(), others.begin(),
         others.begin() + static_cast<std::ptrdiff_t>(std::min(count, others.size())));

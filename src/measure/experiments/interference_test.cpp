@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "measure/experiments/experiments.h"
+#include "measure/instruments/worker_pool.h"
 #include "measure/session/probe_testing.h"
 
 namespace headrace::experiment_interference {
@@ -45,6 +46,25 @@ TEST(InterferenceTest, EveryPointGivesWhatItsDetailsSay) {
     EXPECT_GT(details.at("total"), 0);
     buffers.clear();
   }
+}
+
+TEST(InterferenceTest, TheVictimIsNotOnCpu0WhereThereIsAnother) {
+  Machine machine;
+  for (std::uint32_t id = 0; id < 2; ++id) {
+    machine.nodes.push_back({.id = NodeId{id},
+                             .kind = NodeKind::dram,
+                             .reason = "test",
+                             .capacity = 64_GiB,
+                             .cpus = {2 * id, 2 * id + 1}});
+  }
+  const AsIfUsable as_if({0, 1, 2, 3});
+  std::size_t found = 0;
+  for (const Point& point : kExperiment.points({.machine = machine, .here = false})) {
+    if (point.row.word("victim") != "read 0" || point.row.word("aggressor") != "copy 0>1") continue;
+    EXPECT_EQ(point.row.cpus, "1-2") << "one of each node";
+    ++found;
+  }
+  EXPECT_EQ(found, 1U);
 }
 
 TEST(InterferenceTest, OneCpuIsAReason) {
