@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import headrace
 from headrace._doctor import cgroups, dmi
-from headrace._doctor.host import Finding, Host, count
+from headrace._doctor.host import Finding, Host, Question, ask, count
 from headrace._doctor.setup_steps import setup_steps
 
 #: fine: measures what the machine can. choice: moves numbers, and is a matter of choice; machines
@@ -28,14 +28,7 @@ _LONG_WAKING_US = 20
 
 def audit(host: Host) -> list[Finding]:
     """The findings of all audits. One that fails itself is a finding too."""
-    findings: list[Finding] = []
-    for part in AUDITS:
-        try:
-            findings.extend(part(host))
-        except (OSError, ValueError, headrace.Error) as error:
-            name = part.__name__.removeprefix("_").replace("_", " ")
-            findings.append(Finding(name, "unknown", f"could not be examined: {error}"))
-    return findings
+    return ask(AUDITS, host, "unknown")
 
 
 def _nodes_per_socket(host: Host) -> Iterator[Finding]:
@@ -311,7 +304,7 @@ def _channels(slots: list[dmi.Dimm], filled: list[dmi.Dimm]) -> Iterator[Finding
         yield Finding(feature, "fine", f"{each} on each of {channels}; {have}")
 
 
-AUDITS: tuple[Callable[[Host], Iterator[Finding]], ...] = (
+AUDITS: tuple[Question, ...] = (
     _nodes_per_socket,
     _dimms,
     _governor,

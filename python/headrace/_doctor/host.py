@@ -5,6 +5,7 @@ Everything is read below `root`, so that tests can show another host; nothing is
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -72,3 +73,18 @@ class Host:
 
 def count(number: int, word: str) -> str:
     return f"{number} {word}{'' if number == 1 else 's'}"
+
+
+Question = Callable[[Host], Iterable[Finding]]
+
+
+def ask(questions: Sequence[Question], host: Host, failed: str) -> list[Finding]:
+    """The findings of all. A question that fails itself is a finding too, of the state `failed`."""
+    findings: list[Finding] = []
+    for question in questions:
+        try:
+            findings.extend(question(host))
+        except (OSError, ValueError, headrace.Error) as error:
+            name = question.__name__.removeprefix("_").replace("_", " ")
+            findings.append(Finding(name, failed, f"could not be examined: {error}"))
+    return findings

@@ -10,12 +10,12 @@ import os
 import platform
 import resource
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
 
 import headrace
-from headrace._doctor.host import Finding, Host, count
+from headrace._doctor.host import Finding, Host, Question, ask, count
 from headrace._words import installing
 
 #: ready: in full use. limited: works with less. off: there and not usable. absent: not on this
@@ -25,14 +25,7 @@ STATES = ("ready", "limited", "off", "absent")
 
 def examine(host: Host) -> list[Finding]:
     """The findings of all probes. A probe that fails itself is a finding too."""
-    findings: list[Finding] = []
-    for probe in PROBES:
-        try:
-            findings.extend(probe(host))
-        except (OSError, ValueError, headrace.Error) as error:
-            name = probe.__name__.removeprefix("_").replace("_", " ")
-            findings.append(Finding(name, "limited", f"could not be examined: {error}"))
-    return findings
+    return ask(PROBES, host, "limited")
 
 
 def _numa_binding(host: Host) -> Iterator[Finding]:
@@ -267,7 +260,7 @@ def _python_extras(_: Host) -> Iterator[Finding]:
             yield Finding(feature, "ready", f"{', '.join(modules)} installed")
 
 
-PROBES: tuple[Callable[[Host], Iterator[Finding]], ...] = (
+PROBES: tuple[Question, ...] = (
     _numa_binding,
     _huge_pages,
     _io_uring,
