@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <map>
+#include <set>
 #include <span>
 
 #include "core/check.h"
@@ -183,6 +184,8 @@ Result<Team> choose_team(const Machine& machine, const CpuSet& allowed, const Te
   }
   const Seat reference = *first;
   std::erase_if(seats, [&](const Seat& seat) { return !agree(seat, reference, depth); });
+  std::set<unsigned> seated;  // two nodes may name one CPU
+  std::erase_if(seats, [&](const Seat& seat) { return !seated.insert(seat.cpu).second; });
   if (!choice.siblings) {
     const auto rest = std::ranges::unique(
         seats, [](const Seat& a, const Seat& b) { return agree(a, b, kLevels); });

@@ -46,23 +46,6 @@ Machine epyc() {
   return machine;
 }
 
-// Two sockets of 12 nodes, 16 CPUs and a cache each.
-Machine epyc_384() {
-  Machine machine;
-  for (std::uint32_t node = 0; node < 24; ++node) {
-    CpuSet cpus(16);
-    std::iota(cpus.begin(), cpus.end(), node * 16);
-    machine.caches.push_back({3, 32_MiB, cpus});
-    machine.nodes.push_back({.id = NodeId{node},
-                             .kind = NodeKind::dram,
-                             .reason = "test",
-                             .capacity = 64_GiB,
-                             .cpus = std::move(cpus),
-                             .socket = node / 12});
-  }
-  return machine;
-}
-
 std::vector<unsigned> cpus_of(const Machine& machine, const TeamChoice& choice) {
   const auto team = choose_team(machine, all_of(machine), choice);
   EXPECT_TRUE(team) << team.error().message;
@@ -70,6 +53,13 @@ std::vector<unsigned> cpus_of(const Machine& machine, const TeamChoice& choice) 
 }
 
 using Cpus = std::vector<unsigned>;
+
+TEST(TeamTest, ACpuThatTwoNodesNameIsInATeamOnce) {
+  Machine machine = test::epyc_384();
+  machine.nodes[1].cpus = machine.nodes[0].cpus;
+  EXPECT_EQ(cpus_of(machine, {.siblings = true}).size(), 384U - 16U);
+  EXPECT_EQ(cpus_of(machine, {.part = TeamPart::node, .siblings = true}).size(), 16U);
+}
 
 TEST(TeamTest, CoresOfTwoCachesCloseAndSpread) {
   constexpr TeamPart kNode = TeamPart::node;
@@ -99,7 +89,7 @@ TEST(TeamTest, SpreadOverSocketsThenNodes) {
 }
 
 TEST(TeamTest, EightThreadsOf384CpusHaveEightCachesOrOne) {
-  const Machine machine = epyc_384();
+  const Machine machine = test::epyc_384();
   const auto caches = [&](TeamOrder order) {
     std::set<unsigned> found;
     for (const unsigned cpu : cpus_of(machine, {.order = order, .count = 8})) {
@@ -115,7 +105,8 @@ TEST(TeamTest, EightThreadsOf384CpusHaveEightCachesOrOne) {
 
 // Whatever is chosen: each CPU once, all of what is allowed and asked for.
 TEST(TeamTest, EveryTeamIsWholeInEitherOrder) {
-  for (const Machine& machine : {epyc(), sixteen_nodes(), epyc_384(), test::small_machine()}) {
+  for (const Machine& machine :
+       {epyc(), sixteen_nodes(), test::epyc_384(), test::small_machine()}) {
     CpuSet allowed = all_of(machine);
     std::erase_if(allowed, [](unsigned cpu) { return cpu % 5 == 3; });
     for (const TeamPart part :

@@ -1,6 +1,10 @@
 // Small machines for tests, written down instead of discovered.
 #pragma once
 
+#include <cstdint>
+#include <numeric>
+#include <utility>
+
 #include "headrace/machine.h"
 
 namespace headrace::test {
@@ -39,6 +43,23 @@ inline Machine small_machine() {
       {.id = kCpuB, .kind = EngineKind::cpu, .name = "cpu8", .home = kHbm, .reason = "test"},
       {.id = kSsd, .kind = EngineKind::ssd, .name = "disk", .home = kDisk, .reason = "test"},
   };
+  return machine;
+}
+
+// Two sockets of 12 nodes, 16 CPUs and a cache each.
+inline Machine epyc_384() {
+  Machine machine;
+  for (std::uint32_t node = 0; node < 24; ++node) {
+    CpuSet cpus(16);
+    std::iota(cpus.begin(), cpus.end(), node * 16);
+    machine.caches.push_back({3, 32_MiB, cpus});
+    machine.nodes.push_back({.id = NodeId{node},
+                             .kind = NodeKind::dram,
+                             .reason = "test",
+                             .capacity = 64_GiB,
+                             .cpus = std::move(cpus),
+                             .socket = node / 12});
+  }
   return machine;
 }
 

@@ -9,6 +9,7 @@
 #include "headrace/measure.h"
 #include "measure/experiments/experiments.h"
 #include "measure/instruments/worker_pool.h"
+#include "tests/support/machines.h"
 
 namespace headrace::session {
 namespace {
@@ -50,20 +51,9 @@ TEST(TeamsTest, OfSixteenNodesTheMachineAndASocketForBoth) {
   EXPECT_EQ(asked.at("socket 2 close"), 1U);
 }
 
-// Two sockets of 12 nodes, 16 CPUs and a cache each: a cache is a node there.
+// A cache is a node there.
 TEST(TeamsTest, Of384Cpus) {
-  Machine machine;
-  for (std::uint32_t node = 0; node < 24; ++node) {
-    CpuSet cpus(16);
-    std::iota(cpus.begin(), cpus.end(), node * 16);
-    machine.caches.push_back({3, 32_MiB, cpus});
-    machine.nodes.push_back({.id = NodeId{node},
-                             .kind = NodeKind::dram,
-                             .reason = "test",
-                             .capacity = 64_GiB,
-                             .cpus = std::move(cpus),
-                             .socket = node / 12});
-  }
+  const Machine machine = test::epyc_384();
   EXPECT_EQ(teams_of(machine, true),
             (std::map<std::string, std::size_t>{{"machine 384", 1}, {"socket 192", 2}}));
   EXPECT_EQ(teams_of(machine, false).at("machine 8 spread"), 1U);
