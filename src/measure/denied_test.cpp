@@ -2,6 +2,7 @@
 // is said of memory that is not there; and with little CPU time.
 
 #include <gtest/gtest.h>
+#include <sched.h>
 
 #include <algorithm>
 #include <cstdio>
@@ -40,9 +41,16 @@ bool is_absent(const Row& row) { return row.has_flag("absent") || row.has_flag("
   std::_Exit(several || measured > 0 ? 0 : 3);
 }
 
-// With the time of one CPU: exits with 0 if no more threads are measured, and it is said.
-[[noreturn]] void measure_in(const test::CpuGroup& group) {
+// With the time of one CPU or less: exits with 0 if no more threads are measured, and it is said
+// where that is less than there is.
+[[noreturn]] void measure_in(double cpus, const test::CpuGroup& group) {
   const Machine machine = Machine::discover({.storage = {}}).value();
+  if (cpus < 1) {  // on one CPU it is the flag alone that tells
+    cpu_set_t one;
+    CPU_ZERO(&one);
+    CPU_SET(instruments::usable_cpus().front(), &one);
+    if (sched_setaffinity(0, sizeof one, &one) != 0) std::_Exit(6);
+  }
   if (!group.enter()) std::_Exit(0);  // not root, or no such groups here
   const MeasureOptions options{.experiments = {"bandwidth"},
                                .only = {{"mix", std::string("read")}},
@@ -52,22 +60,24 @@ bool is_absent(const Row& row) { return row.has_flag("absent") || row.has_flag("
                                .noise_checks = false};
   const auto profile = measure(machine, options);
   if (!profile || !profile->conditions.contains("cpu_limit")) std::_Exit(2);
-  const bool several = instruments::usable_cpus().size() > 1;
+  const bool less = cpus < static_cast<double>(instruments::usable_cpus().size());
   std::size_t measured = 0;
   for (const Row& row : profile->rows) {
     if (!row.value) continue;
     ++measured;
     const std::uint64_t* const threads = row.number("threads");
     if (threads != nullptr && *threads != 1) std::_Exit(3);
-    if (row.has_flag("cpu_limited") != several) std::_Exit(4);
+    if (row.has_flag("cpu_limited") != less) std::_Exit(4);
   }
   std::_Exit(measured > 0 ? 0 : 5);
 }
 
 TEST(MeasureDenied, NoMoreThreadsThanCpuTimeIsGivenFor) {
   GTEST_FLAG_SET(death_test_style, "fast");
-  const test::CpuGroup group(1);
-  EXPECT_EXIT(measure_in(group), testing::ExitedWithCode(0), "");
+  for (const double cpus : {1.0, 0.5}) {
+    const test::CpuGroup group(cpus);
+    EXPECT_EXIT(measure_in(cpus, group), testing::ExitedWithCode(0), "") << cpus;
+  }
 }
 
 TEST(MeasureDenied, OneNodeIsMeasuredWithoutBindingAnything) {

@@ -101,7 +101,9 @@ struct Available {
         cpu_time(here ? cpu_time_limit() : std::nullopt),
         machine(here ? within_cpu_time(within_free_memory(in, host), cpu_time) : in) {}
 
-  bool has_less_cpu_time() const { return cpu_time && cpu_time->threads() < usable_cpus().size(); }
+  bool has_less_cpu_time() const {
+    return cpu_time && cpu_time->cpus < static_cast<double>(usable_cpus().size());
+  }
 
   void refuse(std::vector<Point>& points) const {
     refuse_forbidden(points, host);
