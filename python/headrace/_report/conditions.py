@@ -58,7 +58,7 @@ def _how(conditions: Mapping[str, str]) -> str:
     if budget := conditions.get("budget_s"):
         parts.append("no budget" if budget == "full" else f"budget {budget} s")
     if rounds := conditions.get("rounds"):
-        parts.append(f"{rounds} rounds")
+        parts.append("1 round" if rounds == "1" else f"{rounds} rounds")
     if disturbed := conditions.get("looks_disturbed"):
         parts.append(f"disturbed moments: {disturbed}")
     if stopped := conditions.get("stopped"):
