@@ -19,6 +19,12 @@ from headrace._words import listed, plural, rate_text
 _ALWAYS_DIFFER = ("date", "seed", "seconds", "load_average", "looks_disturbed", "rounds", "stopped")
 
 
+#: How often: docs/results/2026-11-24-statistics.md.
+_ONE_RUN_EACH = (
+    "one run of each side does not say what runs differ by, and a row may have changed by chance; "
+    "to be sure: headrace compare old*.json -- new*.json, three runs of each or more"
+)
+
 #: Stands for `--` between the two sides, which the parser would take away; no file has this name.
 _BETWEEN = "\1"
 
@@ -63,6 +69,8 @@ def command(
         _print(old, new, found, everything)
         if blind:
             output.print_text(_why_blind(found, enough))
+        elif found.changed and len(old.profiles) == len(new.profiles) == 1:
+            output.print_text(_ONE_RUN_EACH)
     if blind:
         return exit_codes.UNJUDGED
     return exit_codes.CHANGED if found.changed else exit_codes.SUCCESS
