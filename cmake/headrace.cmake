@@ -63,13 +63,14 @@ function(headrace_folder library folder)
     else()
       headrace_precompile(${objects} library)
     endif()
-    # Each of these is compiled for several CPUs.
+    # Each of these is compiled for several CPUs, and optimised in every release: -O1 leaves loops.
     set(kernels ${sources})
     list(FILTER kernels INCLUDE REGEX "/kernels_")
     set_source_files_properties(${kernels} PROPERTIES
-      SKIP_UNITY_BUILD_INCLUSION ON SKIP_PRECOMPILE_HEADERS ON)
+      SKIP_UNITY_BUILD_INCLUSION ON SKIP_PRECOMPILE_HEADERS ON
+      COMPILE_OPTIONS "$<$<CONFIG:Release>:-O3>")
   endif()
-  if(tests AND HEADRACE_TESTS)
+  if(tests AND HEADRACE_TESTS AND NOT folder IN_LIST HEADRACE_UNTESTED)
     headrace_test(${name}_test ${tests} ${c_tests})
   endif()
   if(benches AND HEADRACE_BENCHES)

@@ -104,6 +104,7 @@ STEPS = [
      ["*"]),
     (r"tests/python/.*|python/.*|pyproject\.toml", ["types", "python"]),
     (r"tests/guest/.*", ["guest"]),
+    (r"tests/aarch64/.*", ["aarch64"]),
     (r"tests/install/.*|examples/.*", ["install"]),
     (r"src/backend/cuda/kernels\.(cu|ptx)|tools/make_ptx\.sh", ["ptx"]),
     (r"tests/abi/.*|src/backend/cuda/driver_api\.h", ["abi"]),

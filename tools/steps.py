@@ -26,6 +26,9 @@ JOBS = os.cpu_count() or 1
 #: A step that takes so much more CPU than its kept time is told. A busy machine does not double it.
 FACTOR, SLACK_SECONDS = 2.0, 10.0
 
+#: Steps whose time is a network's.
+NETWORK = {"packages", "pip", "guest-prepare", "aarch64-prepare"}
+
 #: What names the lines of a report; clang's own choice may be another LLVM's.
 NAMES = "external_symbolizer_path=/usr/bin/addr2line"
 SANITIZERS = {
@@ -81,9 +84,11 @@ def all_steps() -> list[Step]:
         Step("pip", "make -s .venv/.requirements-installed", packages),
         Step("abi", "tests/abi/check_cuda.sh build/abi", ("pip",)),
         Step("guest-prepare", "tests/guest/prepare.sh build/guest", packages),
+        Step("aarch64-prepare", "tests/aarch64/prepare.sh build/aarch64-root", packages),
         Step("package", "make install", ("build-release", "pip"), is_build=True),
         Step("build-asan", build("asan"), packages, is_build=True),
         Step("build-tsan", build("tsan", "threaded"), packages, is_build=True),
+        Step("build-aarch64", "unset CXX\n" + build("aarch64"), ("aarch64-prepare",), True),
         Step("headers", build("release", "all_verify_interface_header_sets"), packages, True),
         Step("install", "tests/install/run.sh build/install", ("build-release",), True),
         Step("guest", "tests/guest/run_tests.sh build/release",
@@ -92,6 +97,7 @@ def all_steps() -> list[Step]:
         Step("types", ".venv/bin/python -m mypy --strict python/headrace", ("package",)),
         Step("python", ".venv/bin/python -m pytest -q -n $JOBS tests/python", ("package",)),
         Step("asan", tests("asan"), ("build-asan",), False, asan),
+        Step("aarch64", tests("aarch64"), ("build-aarch64",)),
         Step("tsan", tests("tsan", "-L threaded"), ("build-tsan",), False, tsan),
     ]  # fmt: skip
 
@@ -122,7 +128,7 @@ class Times:
     def key(self, outcome: Outcome) -> str | None:
         """What the time of a step is kept as; None where it says nothing."""
         name = outcome.step.name
-        if not outcome.passed or name in {"packages", "pip", "guest-prepare"}:  # a network's time
+        if not outcome.passed or name in NETWORK:
             return None
         if not outcome.step.is_build:
             return name

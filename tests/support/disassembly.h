@@ -1,12 +1,12 @@
 // What the compiler made of a loop: this program's own code, taken apart by objdump.
 #pragma once
 
-#include <unistd.h>
-
 #include <array>
 #include <cstdio>
+#include <filesystem>
 #include <functional>
 #include <string>
+#include <system_error>
 
 namespace headrace::test {
 
@@ -15,8 +15,16 @@ namespace headrace::test {
 inline void for_each_instruction(
     const std::string& name,
     const std::function<void(const std::string& function, const std::string& line)>& see) {
+#if defined(__aarch64__)
+  const std::string objdump = "aarch64-linux-gnu-objdump";  // also on aarch64 itself
+#else
+  const std::string objdump = "objdump";
+#endif
+  // Read here: an emulator's own link leads to the emulator, except for the program it runs.
+  std::error_code none;
+  const auto program = std::filesystem::read_symlink("/proc/self/exe", none);
   const std::string command =
-      "objdump -d -C --no-show-raw-insn /proc/" + std::to_string(getpid()) + "/exe 2>/dev/null";
+      objdump + " -d -C --no-show-raw-insn '" + program.string() + "' 2>/dev/null";
   FILE* const pipe = popen(command.c_str(), "r");
   if (pipe == nullptr) return;
   std::string function;

@@ -61,7 +61,7 @@ class Walk final : public Probe {
     const Mix& mix = kernel_.mix();
     return Sample{.value = read_write * mix.payload_factor(),
                   .details = {{"read_write", read_write}, {"bus", read_write * mix.bus_factor()}},
-                  .words = {{"kernel", kernel_.shape().name()}},
+                  .words = {{"kernel", kernel_.name()}},
                   .cpu_share = share};
   }
 

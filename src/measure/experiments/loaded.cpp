@@ -70,7 +70,7 @@ class Loaded final : public Probe {
       : cycle_(cycle),
         bus_factor_(setting.mix->bus_factor()),
         cpus_(setting.cpus),
-        kernel_name_(kernel.shape().name()) {
+        kernel_name_(kernel.name()) {
     auto chase = std::make_unique<ChaseLoad>(cycle.at);
     observer_ = chase.get();
     loads_.push_back(std::move(chase));

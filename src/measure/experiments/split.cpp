@@ -106,7 +106,7 @@ class Split final : public Probe {
     }
     return Sample{.value = rate * kLine,
                   .details = {{"share", other / rate}},
-                  .words = {{"kernel", kernel_.shape().name()}},
+                  .words = {{"kernel", kernel_.name()}},
                   .cpu_share = cpu_share};
   }
 

@@ -1,9 +1,9 @@
-// One body, compiled by Highway once for each width of vectors, as traffic_loops.cpp.
+// One body, compiled by Highway once for each width of vectors, as kernels_traffic.cpp.
 #include "measure/instruments/layer/kernels_multiply.h"
 
 #include <cstddef>
 
-#include "measure/instruments/traffic/traffic_loops.h"
+#include "measure/instruments/traffic/kernels_traffic.h"
 
 // SCALAR and EMU128 stand for what the whole build may use, which Highway wants among its targets.
 #if defined(__x86_64__)

@@ -6,7 +6,7 @@
 
 #include "core/check.h"
 #include "measure/instruments/chase.h"
-#include "measure/instruments/traffic/traffic_loops.h"
+#include "measure/instruments/traffic/kernels_traffic.h"
 
 #if defined(__x86_64__)
 #include <immintrin.h>
@@ -27,7 +27,7 @@ std::string_view width_name([[maybe_unused]] unsigned bits) {
 #if defined(__x86_64__)
   return bits == 512 ? "avx512" : bits == 256 ? "avx2" : "sse";
 #else
-  return "128 bits";
+  return "neon";
 #endif
 }
 
@@ -59,6 +59,13 @@ TrafficKernel::TrafficKernel(const Mix& mix, Shape shape) : mix_(&mix), shape_(s
   CHECK(static_cast<std::size_t>(at) < std::size(kMixes));
   shape_.bits = no_wider(shape.bits);
   loop_ = traffic_loop(static_cast<std::size_t>(at), shape_.bits, shape_.ahead > 0);
+}
+
+std::string TrafficKernel::name() const {
+#if defined(__aarch64__)
+  if (mix_->non_temporal) return shape_.name() + ", stnp";
+#endif
+  return shape_.name();
 }
 
 std::size_t TrafficKernel::rounds(const TrafficArea& area) const {
@@ -94,6 +101,8 @@ std::size_t TrafficKernel::run(const TrafficArea& area, std::size_t first,
 void TrafficKernel::finish() const {
 #if defined(__x86_64__)
   if (mix_->non_temporal) _mm_sfence();
+#elif defined(__aarch64__)
+  if (mix_->non_temporal) asm volatile("dsb ishst" ::: "memory");
 #endif
 }
 

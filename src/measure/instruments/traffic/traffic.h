@@ -7,8 +7,9 @@
 // or written once by the program (payload). A copy's payload counts once (the bytes copied), read +
 // write twice (as STREAM counts). The bus carries more: a store to a line that no cache holds first
 // fetches it (write-allocate), so that it costs two lines; a non-temporal store does not. Where the
-// CPU avoids the fetch by itself (SpecI2M of recent Xeons) the bus figure is too high: it is
-// arithmetic, not a counter. Thread-safe (no state).
+// CPU avoids the fetch by itself (SpecI2M of recent Xeons, write streaming of ARM's Neoverse) the
+// bus figure is too high; where it takes ARM's non-temporal stores (STNP) for plain ones, too low:
+// it is arithmetic, not a counter. Thread-safe (no state).
 #pragma once
 
 #include <cstddef>
@@ -59,7 +60,7 @@ struct Shape {
   unsigned ahead = 0;    // what it reads is prefetched so many bytes ahead; 0: not at all
 
   friend bool operator==(const Shape&, const Shape&) = default;
-  // "avx512 x 2 streams, prefetch 512"
+  // "avx512 x 2 streams, prefetch 512", "neon x 1 stream"
   std::string name() const;
 };
 
@@ -74,6 +75,8 @@ class TrafficKernel {
 
   const Mix& mix() const { return *mix_; }
   const Shape& shape() const { return shape_; }
+  // The shape's; on ARM with the stores of a non-temporal mix: "neon x 1 stream, stnp".
+  std::string name() const;
 
   // Runs over rounds [first, first + count) of the area, a group of each stream in each, and
   // returns the lines it read and wrote. Requires: first + count <= rounds(area).

@@ -10,7 +10,7 @@
 #include "core/fail.h"
 #include "core/mutex.h"
 #include "measure/instruments/chase.h"
-#include "measure/instruments/traffic/traffic_loops.h"
+#include "measure/instruments/traffic/kernels_traffic.h"
 #include "measure/instruments/worker_pool.h"
 
 namespace headrace::instruments {

@@ -1,4 +1,4 @@
-#include "measure/instruments/traffic/traffic_loops.h"
+#include "measure/instruments/traffic/kernels_traffic.h"
 
 #include <gtest/gtest.h>
 
@@ -11,8 +11,6 @@
 namespace headrace::instruments {
 namespace {
 
-#if defined(__x86_64__)
-
 struct Instructions {
   int loads = 0;
   int prefetches = 0;
@@ -20,26 +18,55 @@ struct Instructions {
   int streams = 0;
 };
 
+struct Target {
+  const char* name;
+  int per_line;  // vectors
+};
+
+#if defined(__x86_64__)
+
+constexpr Target kTargets[] = {{"N_SSSE3", 4}, {"N_AVX2", 2}, {"N_AVX3", 1}};
+
+void count(const std::string& line, Instructions& loop) {
+  if (line.find("prefetch") != std::string::npos) ++loop.prefetches;
+  const auto open = line.find('(');
+  // The pattern itself is read relative to the program counter.
+  if (line.find("mm") == std::string::npos || open == std::string::npos ||
+      line.find("(%rip)") != std::string::npos) {
+    return;
+  }
+  // AT&T: the destination is last.
+  const bool to_memory = line.find(',', line.find(')', open)) == std::string::npos;
+  if (line.find("movnt") != std::string::npos) {
+    ++loop.streams;
+  } else {
+    ++(to_memory ? loop.stores : loop.loads);
+  }
+}
+
+#else
+
+constexpr Target kTargets[] = {{"N_NEON", 4}};
+
+// Vectors, of which an instruction may move a pair.
+void count(const std::string& line, Instructions& loop) {
+  const auto has = [&](const char* word) { return line.find(word) != std::string::npos; };
+  if (has("prfm")) ++loop.prefetches;
+  if (has("\tldr\tq")) ++loop.loads;
+  if (has("\tldp\tq")) loop.loads += 2;
+  if (has("\tstr\tq")) ++loop.stores;
+  if (has("\tstp\tq")) loop.stores += 2;
+  if (has("\tstnp\tq")) loop.streams += 2;
+}
+
+#endif
+
 // By "N_AVX2::loop<3ul, false>": the target, the mix, whether it prefetches.
 std::map<std::string, Instructions> disassemble() {
   std::map<std::string, Instructions> found;
   test::for_each_instruction("::loop<", [&](const std::string& function, const std::string& line) {
     const auto name = function.find("N_");
-    Instructions& loop = found[function.substr(name, function.find('(', name) - name)];
-    if (line.find("prefetch") != std::string::npos) ++loop.prefetches;
-    const auto open = line.find('(');
-    // The pattern itself is read relative to the program counter.
-    if (line.find("mm") == std::string::npos || open == std::string::npos ||
-        line.find("(%rip)") != std::string::npos) {
-      return;
-    }
-    // AT&T: the destination is last.
-    const bool to_memory = line.find(',', line.find(')', open)) == std::string::npos;
-    if (line.find("movnt") != std::string::npos) {
-      ++loop.streams;
-    } else {
-      ++(to_memory ? loop.stores : loop.loads);
-    }
+    count(line, found[function.substr(name, function.find('(', name) - name)]);
   });
   return found;
 }
@@ -50,11 +77,7 @@ TEST(TrafficTest, TheCompilerKeptEveryLoadAndStore) {
 #endif
   const auto found = disassemble();
   if (found.empty()) GTEST_SKIP() << "no objdump";
-  struct Vectors {
-    const char* target;
-    int per_line;
-  };
-  for (const auto& [target, per_line] : {Vectors{"N_SSSE3", 4}, {"N_AVX2", 2}, {"N_AVX3", 1}}) {
+  for (const auto& [target, per_line] : kTargets) {
     for (std::size_t i = 0; i < mixes().size(); ++i) {
       const Mix& mix = mixes()[i];
       const int each = static_cast<int>(mixes_per_group(mix));
@@ -74,8 +97,6 @@ TEST(TrafficTest, TheCompilerKeptEveryLoadAndStore) {
     }
   }
 }
-
-#endif
 
 }  // namespace
 }  // namespace headrace::instruments

@@ -1,6 +1,6 @@
 // One body, compiled by Highway once for each width of vectors. See backend/cpu/kernels_nt.cpp for
 // what may stand between HWY_BEFORE_NAMESPACE and its end.
-#include "measure/instruments/traffic/traffic_loops.h"
+#include "measure/instruments/traffic/kernels_traffic.h"
 
 #include <cstdint>
 
@@ -14,7 +14,7 @@
 #define HWY_COMPILE_ONLY_STATIC
 #endif
 #undef HWY_TARGET_INCLUDE
-#define HWY_TARGET_INCLUDE "measure/instruments/traffic/traffic_loops.cpp"
+#define HWY_TARGET_INCLUDE "measure/instruments/traffic/kernels_traffic.cpp"
 #include <hwy/foreach_target.h>  // includes this file again for each target but the last
 #include <hwy/highway.h>
 
@@ -30,6 +30,22 @@ HWY_INLINE void use(Vector v) {
   __asm__ volatile("" : : "x"(v.raw));
 #else
   __asm__ volatile("" : : "w"(v.raw));
+#endif
+}
+
+// Stores the vector at `at` around the caches. ARM's STNP, which Highway has not, takes two: the
+// first, in `held`, waits for the second. It is a hint, which a CPU may take for a plain store.
+HWY_INLINE void store_around(Vector v, [[maybe_unused]] Vector& held, std::uint8_t* to,
+                             std::size_t at) {
+#if HWY_ARCH_ARM
+  if (at / sizeof(Vector) % 2 == 0) {
+    held = v;
+  } else {
+    auto& pair = *reinterpret_cast<std::uint8_t(*)[2 * sizeof(Vector)]>(to + at - sizeof(Vector));
+    __asm__ volatile("stnp %q1, %q2, %0" : "=Ump"(pair) : "w"(held.raw), "w"(v.raw));
+  }
+#else
+  hwy::HWY_NAMESPACE::Stream(v, Tag(), to + at);
 #endif
 }
 
@@ -56,6 +72,7 @@ HWY_NOINLINE void loop(const LoopPlace& place) {
           __builtin_prefetch(reinterpret_cast<const void*>(next + i), 0, 3);
         }
       }
+      Vector held = pattern;
       for (std::size_t i = 0; i < kReads || i < kWrites; i += sizeof(Vector)) {
         Vector written = pattern;
         if (i < kReads) {
@@ -69,7 +86,7 @@ HWY_NOINLINE void loop(const LoopPlace& place) {
         }
         if (i >= kWrites) continue;
         if constexpr (kMixes[kMix].non_temporal) {
-          hn::Stream(written, tag, target + i);
+          store_around(written, held, target, i);
         } else {
           hn::Store(written, tag, target + i);
         }
@@ -85,7 +102,8 @@ HWY_NOINLINE void loop(const LoopPlace& place) {
   {loop<0, prefetches>, loop<1, prefetches>, loop<2, prefetches>, loop<3, prefetches>, \
    loop<4, prefetches>, loop<5, prefetches>, loop<6, prefetches>, loop<7, prefetches>, \
    loop<8, prefetches>, loop<9, prefetches>}
-constexpr TrafficLoop kLoops[2][std::size(kMixes)] = {HEADRACE_LOOPS(false), HEADRACE_LOOPS(true)};
+[[maybe_unused]] constexpr TrafficLoop kLoops[2][std::size(kMixes)] = {HEADRACE_LOOPS(false),
+                                                                       HEADRACE_LOOPS(true)};
 #undef HEADRACE_LOOPS
 
 }  // namespace headrace::instruments::HWY_NAMESPACE
