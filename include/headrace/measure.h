@@ -163,7 +163,7 @@ struct StreamRun {
   Nanoseconds time{0};   // from the first thread's start to the last one's end
   double cpu_share = 1;  // the part of it in which they had their CPUs, the least of them
 };
-// copy, scale, add, triad
+// copy, scale, add, triad; and nt_copy ... nt_triad, which store around the caches.
 std::vector<std::string> stream_kernels();
 // What the arrays must hold before each repetition. Pages not touched before come near to the
 // thread that will use them: thread i, on cpus[i]. invalid: no CPU, or unequal lengths.

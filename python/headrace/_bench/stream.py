@@ -29,6 +29,13 @@ class Options:
     threads: int | None  # of one rank
     repetitions: int
     tile: bool  # each rank on its own
+    non_temporal: bool = False  # stores
+
+    def kernels(self) -> list[str]:
+        return [
+            kernel for kernel in headrace.stream_kernels()
+            if kernel.startswith("nt_") == self.non_temporal
+        ]  # fmt: skip
 
 
 class Arrays:
@@ -120,10 +127,10 @@ def _left(machine: headrace.Machine, spill: Sequence[str], placed: Iterable[int]
 Times = dict[str, list[list[tuple[int, float]]]]
 
 
-def repeat(world: World, arrays: Arrays, repetitions: int, stop: Callable[[], bool]) -> Times:
+def repeat(world: World, arrays: Arrays, options: Options, stop: Callable[[], bool]) -> Times:
     """All kernels in turn, so often; before each all ranks wait for each other."""
-    times: Times = {kernel: [] for kernel in headrace.stream_kernels()}
-    for _ in range(repetitions):
+    times: Times = {kernel: [] for kernel in options.kernels()}
+    for _ in range(options.repetitions):
         for kernel, found in times.items():
             world.all(arrays.fill)
             if any(world.all(stop)):

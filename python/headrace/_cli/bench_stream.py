@@ -34,6 +34,10 @@ def command(
         bool,
         typer.Option("--sweep", help="1, 2, 4, ... threads of a rank, one per core, one per CPU."),
     ] = False,
+    non_temporal: Annotated[
+        bool,
+        typer.Option("--non-temporal", help="Store around the caches, without fetching lines."),
+    ] = False,
     json: Json = False,
     out: Out = None,
 ) -> int:
@@ -52,7 +56,7 @@ def command(
     if sweep and threads is not None:
         raise headrace.InvalidError("--sweep chooses the numbers of threads; leave out --threads")
     wanted = None if size is None else parse.size(size)
-    options = stream.Options((a, b, c), wanted, threads, repetitions, tile)
+    options = stream.Options((a, b, c), wanted, threads, repetitions, tile, non_temporal)
     with mpi.job() as world, Interrupt() as interrupt:
         machine = headrace.Machine.discover(storage=[])
         mine: list[stream.Arrays] = []
@@ -72,7 +76,7 @@ def command(
                 with interrupt.suspended():
                     world.all(lambda count=count: mine[0].use(count))  # type: ignore[misc]
                     ranks = world.all(mine[0].describe)
-            times = stream.repeat(world, mine[0], repetitions, interrupt)
+            times = stream.repeat(world, mine[0], options, interrupt)
             rows, total = stream.tables(ranks, times)
             swept.append({"threads": count, "cpus": [rank["cpus"] for rank in ranks],
                           "total": total})  # fmt: skip

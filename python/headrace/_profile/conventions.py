@@ -15,7 +15,10 @@ from headrace._profile.rows import is_mix
 
 MB, MIB = 1e6, float(1 << 20)
 #: Bytes over the bus for each that STREAM counts: its stores fetch the line they write to.
-_STREAM_BUS = {"copy": 3 / 2, "scale": 3 / 2, "add": 4 / 3, "triad": 4 / 3}
+_STREAM_BUS = {
+    "copy": 3 / 2, "scale": 3 / 2, "add": 4 / 3, "triad": 4 / 3,
+    "nt_copy": 1, "nt_scale": 1, "nt_add": 1, "nt_triad": 1,
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -70,7 +73,7 @@ def _mbw(row: headrace.Row) -> float | None:
     if row.experiment == "bandwidth":
         return 1 if Traffic.of(str(row.parameters["mix"])).copies else None
     if row.experiment == "stream":
-        return 1 / 2 if row.parameters.get("kernel") == "copy" else None
+        return 1 / 2 if row.parameters.get("kernel") in {"copy", "nt_copy"} else None
     return 1 if row.experiment == "copy" else None
 
 

@@ -2,10 +2,11 @@
 //
 //   copy: c = a      scale: b = s c      add: c = a + b      triad: a = b + s c
 //
-// Bytes are counted as STREAM counts them: 16 per element for copy and scale, 24 for add and triad,
-// without the reads that stores cause (write-allocate); the detail `bus` includes these. Each array
-// is at least four times as large as the caches of the threads together. After each timing the
-// array that was written is checked. The kernels are plain loops, which the compiler vectorises.
+// Each with plain stores, and as nt_copy ... nt_triad with stores around the caches, in the widest
+// vectors that the CPU has. Bytes are counted as STREAM counts them: 16 per element for copy and
+// scale, 24 for add and triad, without the reads that plain stores cause (write-allocate); the
+// detail `bus` includes these. Each array is at least four times as large as the caches of the
+// threads together. After each timing the array that was written is checked.
 // This is not McCalpin's program, and its results are not "STREAM results" in the sense of its
 // licence.
 //
@@ -13,7 +14,7 @@
 // node of each kind; a session that asks for the node of an array lists every combination of nodes.
 // Besides, the CPUs of a socket and of the machine work together (teams.h), each on its parts of
 // arrays in memory near it, far from it, or dealt over all nodes of a kind.
-#include <fmt/core.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <array>
@@ -25,11 +26,15 @@
 #include "headrace/measure.h"
 #include "measure/experiments/experiments.h"
 #include "measure/experiments/teams.h"
+#include "measure/instruments/traffic/kernels_stream.h"
+#include "measure/instruments/traffic/kernels_traffic.h"
 #include "measure/instruments/worker_pool.h"
 
 namespace headrace::experiment_stream {
 
 using namespace session;
+using instruments::kStreamScalar, instruments::stream_loop, instruments::StreamLoop,
+    instruments::StreamOperation;
 
 namespace {
 
@@ -49,7 +54,6 @@ constexpr Parameter kParameters[] = {
 constexpr auto kOfNodes = std::span(kParameters).first<6>();
 
 constexpr Bytes kLeastArray = 32_MiB;
-constexpr double kScalar = 3;
 
 StreamArrays stream_part(const StreamArrays& all, std::size_t index, std::size_t parts) {
   const std::size_t each = all.a.size() / parts;
@@ -68,9 +72,12 @@ StreamParts stream_parts(const StreamArrays& all, std::size_t parts) {
 
 struct StreamKernel {
   std::string_view name;
+  StreamOperation operation;
+  bool around;   // the caches
   double bytes;  // per element
   double bus;    // with the write-allocates
-  void (*run)(const StreamArrays& arrays);
+  std::span<double> StreamArrays::* read;
+  std::span<double> StreamArrays::* other;
   // The array it writes, what that holds before, and what it must hold after if a = 1, b = 2, c = 4
   // before.
   std::span<double> StreamArrays::* written;
@@ -78,44 +85,27 @@ struct StreamKernel {
   double expected;
 };
 
-// Keeps the compiler from making the loop a call of memcpy, which does not fetch what it
-// overwrites: `bus` would be wrong for it.
-#if defined(__clang__)
-#define HEADRACE_AS_WRITTEN __attribute__((no_builtin("memcpy")))
-#else
-#define HEADRACE_AS_WRITTEN __attribute__((optimize("no-tree-loop-distribute-patterns")))
-#endif
-
-// __restrict tells the compiler that the arrays do not overlap.
-HEADRACE_AS_WRITTEN void stream_copy(const StreamArrays& x) {
-  const double* __restrict a = x.a.data();
-  double* __restrict c = x.c.data();
-  for (std::size_t i = 0; i < x.a.size(); ++i) c[i] = a[i];
-}
-void stream_scale(const StreamArrays& x) {
-  const double* __restrict c = x.c.data();
-  double* __restrict b = x.b.data();
-  for (std::size_t i = 0; i < x.a.size(); ++i) b[i] = kScalar * c[i];
-}
-void stream_add(const StreamArrays& x) {
-  const double* __restrict a = x.a.data();
-  const double* __restrict b = x.b.data();
-  double* __restrict c = x.c.data();
-  for (std::size_t i = 0; i < x.a.size(); ++i) c[i] = a[i] + b[i];
-}
-void stream_triad(const StreamArrays& x) {
-  const double* __restrict b = x.b.data();
-  const double* __restrict c = x.c.data();
-  double* __restrict a = x.a.data();
-  for (std::size_t i = 0; i < x.a.size(); ++i) a[i] = b[i] + kScalar * c[i];
-}
-
-const std::array kKernels = {
-    StreamKernel{"copy", 16, 24, stream_copy, &StreamArrays::c, 4, 1},
-    StreamKernel{"scale", 16, 24, stream_scale, &StreamArrays::b, 2, kScalar * 4},
-    StreamKernel{"add", 24, 32, stream_add, &StreamArrays::c, 4, 3},
-    StreamKernel{"triad", 24, 32, stream_triad, &StreamArrays::a, 1, 2 + kScalar * 4},
+using enum StreamOperation;
+constexpr auto kA = &StreamArrays::a;
+constexpr auto kB = &StreamArrays::b;
+constexpr auto kC = &StreamArrays::c;
+constexpr std::array kKernels = {
+    StreamKernel{"copy", copy, false, 16, 24, kA, kA, kC, 4, 1},
+    StreamKernel{"scale", scale, false, 16, 24, kC, kC, kB, 2, kStreamScalar * 4},
+    StreamKernel{"add", add, false, 24, 32, kA, kB, kC, 4, 3},
+    StreamKernel{"triad", triad, false, 24, 32, kB, kC, kA, 1, 2 + kStreamScalar * 4},
+    StreamKernel{"nt_copy", copy, true, 16, 16, kA, kA, kC, 4, 1},
+    StreamKernel{"nt_scale", scale, true, 16, 16, kC, kC, kB, 2, kStreamScalar * 4},
+    StreamKernel{"nt_add", add, true, 24, 24, kA, kB, kC, 4, 3},
+    StreamKernel{"nt_triad", triad, true, 24, 24, kB, kC, kA, 1, 2 + kStreamScalar * 4},
 };
+
+void run_part(const StreamKernel& kernel, const StreamArrays& part) {
+  const StreamLoop loop =
+      stream_loop(kernel.operation, kernel.around, instruments::vector_widths().front());
+  loop((part.*kernel.written).data(), (part.*kernel.read).data(), (part.*kernel.other).data(),
+       part.a.size());
+}
 
 Status check_stream(const StreamKernel& kernel, const StreamParts& parts) {
   for (const StreamArrays& part : parts) {
@@ -142,7 +132,7 @@ Result<StreamRun> run_kernel(const StreamKernel& kernel, const StreamParts& part
   std::vector<Nanoseconds> end(cpus.size());
   HEADRACE_TRY(const double share, run_together(cpus, [&](std::size_t i) {
                  begin[i] = system_clock().now();
-                 kernel.run(parts[i]);
+                 run_part(kernel, parts[i]);
                  end[i] = system_clock().now();
                }));
   HEADRACE_TRY_STATUS(check_stream(kernel, parts));
@@ -298,6 +288,9 @@ unsigned rank_of_team(const MeasuredTeam& measured, TeamMemory how, bool mixed) 
   return measured.part == TeamPart::machine ? 1 : 2;
 }
 
+// Stores around the caches are measured with all arrays in one place; elsewhere when asked for.
+bool left_out(const Scope& scope, bool mixed) { return mixed && !scope.asks("kernel"); }
+
 void list_team(const Scope& scope, const MeasuredTeam& measured, TeamMemory how,
                std::vector<Point>& points) {
   std::vector<TeamNodes> choices;
@@ -312,8 +305,9 @@ void list_team(const Scope& scope, const MeasuredTeam& measured, TeamMemory how,
         const bool mixed = a.all != b.all || b.all != c.all;
         if (mixed && (!measured.whole || how != TeamMemory::near)) continue;
         for (const StreamKernel& kernel : kKernels) {
-          points.push_back(
-              team_point(scope, kernel, measured, {a, b, c}, rank_of_team(measured, how, mixed)));
+          if (kernel.around && left_out(scope, mixed)) continue;
+          const unsigned rank = rank_of_team(measured, how, mixed) + (kernel.around ? 1 : 0);
+          points.push_back(team_point(scope, kernel, measured, {a, b, c}, rank));
         }
       }
     }
@@ -344,8 +338,10 @@ std::vector<Point> list_points(const Scope& scope) {
           const bool mixed = a != b || b != c;
           for (const StreamKernel& kernel : kKernels) {
             const StreamNodes nodes{.threads = node, .a = a, .b = b, .c = c};
+            if (kernel.around && left_out(scope, mixed)) continue;
             if (!scope.wants(stream_row(kernel, nodes, cpus), kParameters)) continue;
-            points.push_back(stream_point(machine, kernel, nodes, cpus, mixed ? 4 : 1));
+            const unsigned rank = (mixed ? 4 : 1) + (kernel.around ? 1 : 0);
+            points.push_back(stream_point(machine, kernel, nodes, cpus, rank));
           }
         }
       }
@@ -389,7 +385,8 @@ Result<StreamRun> stream_run(std::string_view name, const StreamArrays& arrays,
   const auto kernel =
       std::ranges::find(experiment_stream::kKernels, name, &experiment_stream::StreamKernel::name);
   if (kernel == experiment_stream::kKernels.end()) {
-    return fail(ErrorCode::invalid, "no kernel '{}'; there are copy, scale, add, triad", name);
+    return fail(ErrorCode::invalid, "no kernel '{}'; there are {}", name,
+                fmt::join(stream_kernels(), ", "));
   }
   if (cpus.empty()) return fail(ErrorCode::invalid, "no CPU to run on; give one for each thread");
   return experiment_stream::run_kernel(*kernel,

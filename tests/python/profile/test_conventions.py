@@ -29,6 +29,8 @@ TABLE = [
     ("bandwidth", {"mix": "nt_copy"}, 6000, 12000, 12000, 12000, MBW),
     ("stream", {"kernel": "copy"}, 6000, 6000, 6000, 9000, MBW / 2),
     ("stream", {"kernel": "triad"}, 6000, 6000, 6000, 8000, None),
+    ("stream", {"kernel": "nt_copy"}, 6000, 6000, 6000, 6000, MBW / 2),
+    ("stream", {"kernel": "nt_triad"}, 6000, 6000, 6000, 6000, None),
     ("copy", {"engine": "memcpy"}, 6000, 12000, 12000, None, MBW),
     ("migrate", {"method": "mbind"}, 6000, None, None, None, None),
 ]

@@ -18,11 +18,10 @@
 #include <hwy/foreach_target.h>  // includes this file again for each target but the last
 #include <hwy/highway.h>
 
+#include "measure/instruments/traffic/store_around-inl.h"
+
 HWY_BEFORE_NAMESPACE();
 namespace headrace::instruments::HWY_NAMESPACE {
-
-using Tag = hwy::HWY_NAMESPACE::ScalableTag<std::uint8_t>;
-using Vector = hwy::HWY_NAMESPACE::Vec<Tag>;
 
 // The compiler takes the vector for used.
 HWY_INLINE void use(Vector v) {
@@ -30,22 +29,6 @@ HWY_INLINE void use(Vector v) {
   __asm__ volatile("" : : "x"(v.raw));
 #else
   __asm__ volatile("" : : "w"(v.raw));
-#endif
-}
-
-// Stores the vector at `at` around the caches. ARM's STNP, which Highway has not, takes two: the
-// first, in `held`, waits for the second. It is a hint, which a CPU may take for a plain store.
-HWY_INLINE void store_around(Vector v, [[maybe_unused]] Vector& held, std::uint8_t* to,
-                             std::size_t at) {
-#if HWY_ARCH_ARM
-  if (at / sizeof(Vector) % 2 == 0) {
-    held = v;
-  } else {
-    auto& pair = *reinterpret_cast<std::uint8_t(*)[2 * sizeof(Vector)]>(to + at - sizeof(Vector));
-    __asm__ volatile("stnp %q1, %q2, %0" : "=Ump"(pair) : "w"(held.raw), "w"(v.raw));
-  }
-#else
-  hwy::HWY_NAMESPACE::Stream(v, Tag(), to + at);
 #endif
 }
 
