@@ -113,18 +113,19 @@ def bandwidth(make: Maker) -> Iterator[Row]:
 
 
 def loaded(make: Maker) -> Iterator[Row]:
-    for cpu, memory, mix, delay in itertools.product(
-        CPU_NODES, MEMORY, ("read", "2:1", "1:1", "nt_write"), DELAYS
+    for cpu, memory, mix, (point, delay) in itertools.product(
+        CPU_NODES, MEMORY, ("read", "2:1", "1:1", "nt_write"), enumerate(DELAYS)
     ):
         far = SOCKET[memory] != cpu
         best = MEMORY[memory][2] * MIXES[mix] * (0.55 if far else 1)
         used = 1 / (1 + delay / (700.0 if memory == 3 else 90.0))
         ns = _nanoseconds(cpu, memory) * (1 + 0.35 * used / (1.13 - used))
         details = {"bandwidth": best * used, "bus": best * used * (1 if mix == "read" else 1.3),
+                   "delay_ns": float(delay),
                    "p50": ns * 0.97, "p90": ns * 1.3, "p99": ns * 2.2, "p999": ns * 5}  # fmt: skip
         yield make.row("loaded", "ns", ns, cpu_node=cpu, memory_node=memory, traffic_cpu_node=cpu,
-                       traffic_memory_node=memory, mix=mix, delay_ns=delay,
-                       details=details)  # fmt: skip
+                       traffic_memory_node=memory, mix=mix,
+                       load_percent=100 - 5 * point, details=details)  # fmt: skip
 
 
 def stream(make: Maker) -> Iterator[Row]:

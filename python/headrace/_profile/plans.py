@@ -113,7 +113,8 @@ def _what(machine: headrace.Machine, point: headrace.PlannedPoint) -> str:
         own = row.get(name)
         if own is not None and own != row.get(name.removeprefix("traffic_")):
             parts.append(f"traffic {'on' if 'memory' in name else 'from'} {_kind(machine, own)}")
-    parts.append(str(row.get("mix", row.get("method", ""))) if "delay_ns" in row else "")
+    if point.row.experiment == "loaded":
+        parts.append(str(row["mix"]))
     if "threads" in row:
         parts.append(f"{row['threads']} thread{'s' if row['threads'] != 1 else ''}")
     return ", ".join(part for part in parts if part)

@@ -38,6 +38,13 @@ def is_mix(value: int | str | None) -> bool:
     return isinstance(value, str) and _MIX.fullmatch(value) is not None
 
 
+def delay_of(row: _core.Row) -> float:
+    """The pause of the traffic of a row of `loaded`, in its source's unit: ns if measured here. It
+    was asked for, or found for a share of the bandwidth."""
+    asked = row.parameters.get("delay_ns")
+    return asked if isinstance(asked, int) else row.details.get("delay_ns", 0.0)
+
+
 def _is(value: int | str | None, parameter: _core.ParameterInfo) -> bool:
     if value is None:
         return not parameter.required

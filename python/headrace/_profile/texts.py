@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator
 
 import headrace
 from headrace._profile import conventions
-from headrace._profile.rows import complete
+from headrace._profile.rows import complete, delay_of
 
 Pair = tuple[int, int]
 Cells = dict[Pair, float]
@@ -152,7 +152,7 @@ def _loaded_latencies(profile: headrace.Profile) -> Iterator[str]:
             continue
         if row.median is not None and pair == _pair(row, "traffic_cpu_node", "traffic_memory_node"):
             megabytes = row.details["bandwidth"] / conventions.MB
-            points.setdefault(pair, []).append((int(p["delay_ns"]), row.median, megabytes))
+            points.setdefault(pair, []).append((int(delay_of(row)), row.median, megabytes))
     for (cpu, memory), found in points.items():
         lines = [
             f"Measuring Loaded Latencies, CPUs of node {cpu}, memory of node {memory}",

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from headrace import _core
+from headrace._profile.rows import delay_of
 from headrace._report import charts
 from headrace._report.figure import Figure
 from headrace._report.rows import (
@@ -165,7 +166,7 @@ def loaded(rows: Rows) -> Figure:
                                  x_title="GB/s that others reached")  # fmt: skip
             figure.charts.append((f"while others do: {mix}" if mix else "", chart))
     reads = shown.of(mix="read") if several else shown
-    if len(reads.values("delay_ns")) > 1:
+    if len({delay_of(row) for row in reads.rows}) > 1:
         # Latency checkers of others inject a delay whose unit they do not define.
         foreign = any(row.source for row in reads.rows)
         pause = "delay injected" if foreign else "pause that each of them makes after every KiB"
@@ -192,7 +193,7 @@ def _line(rows: Rows, row: _core.Row, several: bool) -> str:
 
 def _by_bandwidth(rows: Rows, several: bool) -> list[Point]:
     return [
-        point(row, 1, x=row.details["bandwidth"] / 1e9, order=-int(row.parameters["delay_ns"]),
+        point(row, 1, x=row.details["bandwidth"] / 1e9, order=-delay_of(row),
               line=_line(rows, row, several))
         for row in rows.rows
         if row.details["bandwidth"] > 0
@@ -203,7 +204,7 @@ def _by_delay(rows: Rows, several: bool) -> list[Point]:
     points = []
     for row in rows.rows:
         rate = row.details["bandwidth"]
-        delay = row.parameters["delay_ns"]
+        delay = delay_of(row)
         points.append({
             "x": delay, "order": delay, "y": rate / 1e9, "low": rate / 1e9, "high": rate / 1e9,
             "text": rate_text(rate), "line": _line(rows, row, several),

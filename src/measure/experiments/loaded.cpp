@@ -1,24 +1,36 @@
 // Loaded latency: a pointer chase on one CPU while others load a memory with a mix of traffic that
-// is slowed down by a delay.
+// is slowed down by pauses.
 //
-// The value is the mean latency of the chase; the details give its percentiles
-// and the bandwidth that the traffic really reached meanwhile, which is the
-// axis to draw it against: what a delay gives depends on the machine and says
-// nothing. The chase is that of the idle latency: the same CPU, the same cycle (idle_cycle.h); what
-// it took without traffic just before is the detail `idle`. The words say which CPU observed, which
-// made traffic and by which loop (traffic_race.h). Observer, its data, the traffic and the
-// traffic's data each have a node. By default the points are: traffic from the observer's node to
-// the observer's memory; to memory of another kind; and traffic from another node's CPUs. A session
-// that asks for a node of the traffic lists every combination.
+// The points of a curve are shares of the most that the traffic reaches, and their pauses are found
+// by bisection (pace.h): what a pause gives depends on the machine. A session that asks for
+// `delay_ns` gets those pauses instead, one that asks for `threads` so many threads of traffic, one
+// that asks for a mix any there is. The value is the mean latency of the chase; the details give
+// its percentiles, the pause, and the bandwidth that the traffic really reached meanwhile, which is
+// the axis to draw it against. It is taken once the bandwidth is steady: `drift` is by how much the
+// last two windows differed, at most three being run for it. The chase is that of the idle latency:
+// the same CPU, the same cycle (idle_cycle.h); what it took without traffic just before is the
+// detail `idle`. The words say which CPU observed, which made traffic and by which loop
+// (traffic_race.h). Observer, its data, the traffic and the traffic's data each have a node. By
+// default the points are: traffic from the observer's node to the observer's memory; to memory of
+// another kind; and traffic from another node's CPUs. A session that asks for a node of the traffic
+// lists every combination.
 #include <fmt/core.h>
 
 #include <algorithm>
 #include <array>
+#include <cmath>
+#include <map>
+#include <numeric>
+#include <optional>
+#include <string>
+#include <tuple>
 
 #include "core/fail.h"
+#include "core/mutex.h"
 #include "measure/experiments/experiments.h"
 #include "measure/experiments/idle_cycle.h"
 #include "measure/instruments/side_by_side/loads.h"
+#include "measure/instruments/side_by_side/pace.h"
 #include "measure/instruments/traffic/traffic_race.h"
 #include "measure/instruments/worker_pool.h"
 
@@ -35,19 +47,34 @@ constexpr Parameter kParameters[] = {
     {"traffic_cpu_node", ParameterKind::node},
     {"traffic_memory_node", ParameterKind::node},
     {"mix", ParameterKind::mix},
-    {"delay_ns", ParameterKind::count},
+    {"load_percent", ParameterKind::count, false},
+    {"delay_ns", ParameterKind::count, false},
+    {"threads", ParameterKind::count, false},
 };
+// What all rows have.
+constexpr auto kOfAll = std::span(kParameters).first<5>();
 constexpr std::string_view kDetails[] = {"bandwidth"};
 
 constexpr Bytes kLeastLoadedBuffer = 64_MiB;  // of the traffic
 constexpr Nanoseconds kIdleTime = std::chrono::milliseconds{10};
 constexpr Bytes kLeastTrafficArea = 64_KiB;  // of one thread, on the smallest node
 constexpr Nanoseconds kObserveTime = std::chrono::milliseconds{30};
-constexpr std::array<std::uint64_t, 14> kDelays = {0,   10,  25,  50,  75,   100,  150,
-                                                   200, 300, 400, 800, 1600, 6400, 25600};
+// One look for a pause.
+constexpr Nanoseconds kPaceTime = std::chrono::milliseconds{3};
+constexpr int kMostLooks = 5;  // for a share, on the average
+constexpr int kLooksWhenBusy = 4;
+constexpr double kUndisturbed = 0.95;  // part of the time that the threads had their CPUs
+// Windows that are waited for until the bandwidth is steady, and what steady is.
+constexpr int kWindows = 3;
+constexpr double kSteady = 0.05;
+constexpr std::array<std::uint64_t, 12> kLoads = {100, 95, 90, 80, 70, 60, 50, 40, 30, 20, 10, 1};
 // What a small budget leaves out: the curve is seen without them.
-constexpr std::array<std::uint64_t, 4> kBetweenDelays = {10, 75, 150, 300};
+constexpr std::array<std::uint64_t, 4> kBetweenLoads = {95, 70, 50, 30};
 constexpr std::array<std::string_view, 4> kLoadedMixes = {"read", "2:1", "1:1", "nt_write"};
+
+bool has(const auto& all, const auto& one) {
+  return std::ranges::find(all, one) != std::ranges::end(all);
+}
 
 struct LoadedSetting {
   const Node* observer = nullptr;
@@ -55,9 +82,12 @@ struct LoadedSetting {
   const Node* traffic = nullptr;
   const Node* traffic_data = nullptr;
   const Mix* mix = nullptr;
-  std::uint64_t delay = 0;  // ns
-  bool near = false;        // the data is, to the observer
-  CpuSet cpus = {};         // the observer's first
+  // One of both.
+  std::optional<std::uint64_t> load = {};     // percent
+  std::optional<std::uint64_t> delay = {};    // ns
+  std::optional<std::uint64_t> threads = {};  // if asked for
+  bool near = false;                          // the data is, to the observer
+  CpuSet cpus = {};                           // the observer's first
 
   bool together() const { return observer == traffic && data == traffic_data; }
 };
@@ -66,17 +96,17 @@ class Loaded final : public Probe {
  public:
   // The observer comes first among the CPUs, the others have an area each.
   Loaded(const LoadedSetting& setting, const IdleCycle& cycle, const TrafficKernel& kernel,
-         const std::vector<TrafficArea>& areas)
+         const std::vector<TrafficArea>& areas, Nanoseconds pause)
       : cycle_(cycle),
+        pause_(pause),
         bus_factor_(setting.mix->bus_factor()),
         cpus_(setting.cpus),
         kernel_name_(kernel.name()) {
     auto chase = std::make_unique<ChaseLoad>(cycle.at);
     observer_ = chase.get();
     loads_.push_back(std::move(chase));
-    const Nanoseconds delay{static_cast<std::int64_t>(setting.delay)};
     for (const TrafficArea& area : areas) {
-      loads_.push_back(std::make_unique<TrafficLoad>(kernel, area, delay));
+      loads_.push_back(std::make_unique<TrafficLoad>(kernel, area, pause));
     }
     for (const auto& load : loads_) threads_.push_back(load.get());
   }
@@ -84,10 +114,16 @@ class Loaded final : public Probe {
   Result<Sample> sample() override {
     HEADRACE_TRY_STATUS(side_by_side({cpus_.front()}, {threads_.front()}, kIdleTime));
     const double idle = observer_->mean_ns();
-    HEADRACE_TRY(const SideBySide seen, side_by_side(cpus_, threads_, kObserveTime));
-    cycle_.at = observer_->at();
+    HEADRACE_TRY(SideBySide seen, side_by_side(cpus_, threads_, kObserveTime / 3));
     double bandwidth = 0;
-    for (std::size_t i = 1; i < seen.rates.size(); ++i) bandwidth += seen.rates[i];
+    double drift = 1;
+    for (int window = 0; window < kWindows && drift > kSteady; ++window) {
+      const double before = bandwidth_of(seen);
+      HEADRACE_TRY(seen, side_by_side(cpus_, threads_, kObserveTime));
+      bandwidth = bandwidth_of(seen);
+      drift = std::abs(bandwidth - before) / std::max(bandwidth, before);
+    }
+    cycle_.at = observer_->at();
     Sample sample{
         .value = observer_->mean_ns(),
         .details = observer_->percentiles(),
@@ -96,13 +132,21 @@ class Loaded final : public Probe {
                   {"traffic", "CPUs " + to_string(CpuSet{cpus_.begin() + 1, cpus_.end()})}},
         .cpu_share = seen.cpu_share};
     sample.details["idle"] = idle;
+    sample.details["delay_ns"] = static_cast<double>(pause_.count());
+    sample.details["drift"] = drift;
     sample.details["bandwidth"] = bandwidth;
     sample.details["bus"] = bandwidth * bus_factor_;
     return sample;
   }
 
  private:
+  // The traffic's, without the observer.
+  static double bandwidth_of(const SideBySide& seen) {
+    return std::accumulate(seen.rates.begin() + 1, seen.rates.end(), 0.0);
+  }
+
   const IdleCycle cycle_;
+  const Nanoseconds pause_;
   const double bus_factor_;
   const CpuSet cpus_;
   const std::string kernel_name_;
@@ -119,24 +163,70 @@ CpuSet cpus_of(const Machine& machine, const LoadedSetting& setting) {
   for (const unsigned cpu : others_than(machine, observer, usable_cpus(setting.traffic))) {
     if (cpus.size() == 1 || !share_core(machine, observer, cpu)) cpus.push_back(cpu);
   }
+  if (setting.threads > 0U && *setting.threads < cpus.size()) cpus.resize(*setting.threads + 1);
   return cpus;
+}
+
+using PaceKey = std::tuple<std::string_view, std::size_t, std::string, std::string>;
+
+struct KnownPaces {
+  Mutex mutex;
+  std::map<PaceKey, Pace> paces GUARDED_BY(mutex);
+};
+
+// The pause of a setting: as asked for, or found, once per process for as many threads of a mix on
+// the same ground, as the loop is (traffic_race.h).
+Result<Nanoseconds> pause_of(const LoadedSetting& setting, const CpuSet& loading,
+                             const TrafficKernel& kernel, const std::string& ground,
+                             const std::vector<TrafficArea>& areas) {
+  if (setting.delay) return Nanoseconds{static_cast<std::int64_t>(*setting.delay)};
+  static KnownPaces known;
+  const PaceKey key{setting.mix->name, loading.size(), ground, kernel.name()};
+  Pace pace;
+  {
+    const MutexLock lock(known.mutex);
+    pace = known.paces[key];
+  }
+  const auto rate = [&](Nanoseconds pause) -> Result<double> {
+    std::vector<TrafficLoad> loads;
+    for (const TrafficArea& area : areas) loads.emplace_back(kernel, area, pause);
+    std::vector<Load*> threads;
+    for (TrafficLoad& load : loads) threads.push_back(&load);
+    // What is remembered should not be another program's doing, which only takes bandwidth away.
+    double most = 0;
+    double share = 0;
+    for (int look = 0; look < kLooksWhenBusy && share < kUndisturbed; ++look) {
+      HEADRACE_TRY(const SideBySide seen, side_by_side(loading, threads, kPaceTime));
+      most = std::max(most, std::accumulate(seen.rates.begin(), seen.rates.end(), 0.0));
+      share = seen.cpu_share;
+    }
+    return most;
+  };
+  HEADRACE_TRY(const Nanoseconds found,
+               pace.for_share(static_cast<double>(*setting.load) / 100, rate));
+  const MutexLock lock(known.mutex);
+  known.paces[key] = std::move(pace);
+  return found;
 }
 
 unsigned rank_of(const LoadedSetting& setting) {
   const bool local = setting.near;
   const bool read = setting.mix->name == "read";
   const bool other = setting.mix->name == "1:1";
-  const unsigned between =
-      std::ranges::find(kBetweenDelays, setting.delay) != kBetweenDelays.end() ? 2 : 0;
+  const unsigned between = setting.load && has(kBetweenLoads, *setting.load) ? 2 : 0;
   if (!setting.together()) return 4;
   return (read ? (local ? 1 : 2) : (local && !other ? 2 : 4)) + between;
 }
 
 Row loaded_row(const LoadedSetting& setting) {
-  return make_row(kName, kParameters,
-                  {id_of(setting.observer), id_of(setting.data), id_of(setting.traffic),
-                   id_of(setting.traffic_data), std::string(setting.mix->name), setting.delay},
-                  "ns");
+  Row row = make_row(kName, kOfAll,
+                     {id_of(setting.observer), id_of(setting.data), id_of(setting.traffic),
+                      id_of(setting.traffic_data), std::string(setting.mix->name)},
+                     "ns");
+  if (setting.load) row.parameters.emplace_back("load_percent", *setting.load);
+  if (setting.delay) row.parameters.emplace_back("delay_ns", *setting.delay);
+  if (setting.threads) row.parameters.emplace_back("threads", *setting.threads);
+  return row;
 }
 
 Point loaded_point(const Machine& machine, const LoadedSetting& setting) {
@@ -146,6 +236,10 @@ Point loaded_point(const Machine& machine, const LoadedSetting& setting) {
     return without(std::move(row), "one CPU cannot observe and load at once");
   }
   const CpuSet loading{cpus.begin() + 1, cpus.end()};
+  if (setting.threads && *setting.threads != loading.size()) {
+    return without(std::move(row), fmt::format("{} threads are no traffic here; give 1 to {}",
+                                               *setting.threads, loading.size()));
+  }
   const Bytes chased = fit(row, *setting.data, idle_cycle_bytes(row, machine, cpus.front()));
   const Bytes moved = fit(row, *setting.traffic_data,
                           past_caches(row, machine, loading, kCachesPassed, kLeastLoadedBuffer));
@@ -155,6 +249,7 @@ Point loaded_point(const Machine& machine, const LoadedSetting& setting) {
   point.rank = rank_of(setting);
   point.memory = {setting.data->id, PageSize::transparent};
   point.cost = 4 * kObserveTime + 3 * kIdleTime;
+  if (setting.load) point.cost += kMostLooks * kPaceTime;
   point.setup = {.name = fmt::format("loaded {}", raw(setting.traffic_data->id)),
                  .cost = touching(moved, cpus.size()) + idle_cycle_setup(chased).cost};
   const std::string ground = ground_of(machine, *setting.traffic, *setting.traffic_data);
@@ -172,7 +267,9 @@ Point loaded_point(const Machine& machine, const LoadedSetting& setting) {
       areas.push_back(divide(*setting.mix, traffic.subspan(i * each, each)));
     }
     HEADRACE_TRY(const Shape shape, fastest_shape(*setting.mix, loading, ground, areas));
-    return std::make_unique<Loaded>(setting, cycle, TrafficKernel(*setting.mix, shape), areas);
+    const TrafficKernel kernel(*setting.mix, shape);
+    HEADRACE_TRY(const Nanoseconds pause, pause_of(setting, loading, kernel, ground, areas));
+    return std::make_unique<Loaded>(setting, cycle, kernel, areas, pause);
   };
   return point;
 }
@@ -187,18 +284,39 @@ bool is_usual(const LoadedSetting& setting) {
   return setting.traffic_data == setting.data;
 }
 
+void add_curve(std::vector<Point>& points, const Scope& scope, LoadedSetting setting) {
+  const auto add = [&] {
+    if (!scope.wants(loaded_row(setting), kParameters)) return;
+    points.push_back(loaded_point(scope.machine, setting));
+  };
+  for (const std::uint64_t delay : scope.numbers("delay_ns")) {
+    setting.delay = delay;
+    add();
+  }
+  if (setting.delay) return;
+  for (const std::uint64_t load : kLoads) {
+    setting.load = load;
+    add();
+  }
+}
+
 void add_curves(std::vector<Point>& points, const Scope& scope, LoadedSetting setting) {
   if (!is_usual(setting) && !scope.asks("traffic_cpu_node") && !scope.asks("traffic_memory_node")) {
     return;
   }
   setting.near = is_near(scope.machine, *setting.observer, *setting.data);
-  setting.cpus = cpus_of(scope.machine, setting);
-  for (const std::string_view mix : kLoadedMixes) {
-    setting.mix = find_mix(mix);
-    for (const std::uint64_t delay : kDelays) {
-      setting.delay = delay;
-      if (!scope.wants(loaded_row(setting), kParameters)) continue;
-      points.push_back(loaded_point(scope.machine, setting));
+  std::vector<std::optional<std::uint64_t>> threads{std::nullopt};
+  if (scope.asks("threads")) {
+    const auto asked = scope.numbers("threads");
+    threads.assign(asked.begin(), asked.end());
+  }
+  for (const auto& count : threads) {
+    setting.threads = count;
+    setting.cpus = cpus_of(scope.machine, setting);
+    for (const Mix& mix : mixes()) {
+      if (!scope.asks("mix") && !has(kLoadedMixes, mix.name)) continue;
+      setting.mix = &mix;
+      add_curve(points, scope, setting);
     }
   }
 }

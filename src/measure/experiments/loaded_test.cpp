@@ -25,6 +25,8 @@ TEST(LoadedTest, APointGivesPercentilesAndWhatTheTrafficReached) {
     EXPECT_GT(sample->value, 0);
     EXPECT_GT(sample->details.at("bandwidth"), 0);
     EXPECT_GT(sample->details.at("idle"), 0);
+    EXPECT_GE(sample->details.at("delay_ns"), 0);
+    EXPECT_GE(sample->details.at("drift"), 0);
     const auto cpus = usable_cpus(&machine.nodes.front());
     const unsigned observer = observer_of(machine, cpus);
     EXPECT_EQ(sample->words.at("observer"), "CPU " + std::to_string(observer));
@@ -33,6 +35,44 @@ TEST(LoadedTest, APointGivesPercentilesAndWhatTheTrafficReached) {
     EXPECT_LE(sample->details.at("p50"), sample->details.at("p90"));
     EXPECT_LE(sample->details.at("p90"), sample->details.at("p99"));
     EXPECT_LE(sample->details.at("p99"), sample->details.at("p999"));
+  }
+}
+
+TEST(LoadedTest, ThreadsPausesAndMixesAreThoseAskedFor) {
+  const Machine machine = Machine::load("xeon-max").value();
+  const AsIfUsable as_if(machine.nodes.front().cpus);
+  const ParameterChoices home = {{"cpu_node", std::uint64_t{0}}, {"memory_node", std::uint64_t{0}}};
+  const auto rows = [&](ParameterChoices only) {
+    only.insert(home.begin(), home.end());
+    std::vector<Row> found;
+    for (const Point& point : kExperiment.points({machine, only})) {
+      if (point.row.number("traffic_memory_node") == point.row.number("memory_node") ||
+          *point.row.number("traffic_memory_node") == 0) {
+        if (*point.row.number("traffic_cpu_node") == 0) found.push_back(point.row);
+      }
+    }
+    return found;
+  };
+  const auto curve = rows({{"mix", "read"}});
+  ASSERT_EQ(curve.size(), 12U);
+  EXPECT_EQ(*curve.front().number("load_percent"), 100U);
+  EXPECT_EQ(*curve.back().number("load_percent"), 1U);
+  EXPECT_EQ(curve.front().number("threads"), nullptr);
+  EXPECT_EQ(rows({{"mix", "nt_2:1"}}).size(), 12U) << "any mix that there is";
+  const auto paused = rows({{"mix", "read"}, {"delay_ns", std::uint64_t{700}}});
+  ASSERT_EQ(paused.size(), 1U);
+  EXPECT_EQ(*paused.front().number("delay_ns"), 700U);
+  EXPECT_EQ(paused.front().number("load_percent"), nullptr);
+  const auto few = rows({{"mix", "read"}, {"threads", std::uint64_t{3}}});
+  ASSERT_EQ(few.size(), 12U);
+  EXPECT_EQ(*few.front().number("threads"), 3U);
+  EXPECT_EQ(few.front().cpus, "0-3") << few.front().reason;
+  for (const std::uint64_t wrong : {0, 400}) {
+    const auto none = rows({{"mix", "read"}, {"threads", wrong}});
+    ASSERT_FALSE(none.empty());
+    EXPECT_NE(none.front().reason.find("threads are no traffic here; give 1 to "),
+              std::string::npos)
+        << none.front().reason;
   }
 }
 
