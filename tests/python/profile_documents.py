@@ -193,7 +193,8 @@ def interference(make: Maker) -> Iterator[Row]:
     for victim, aggressor, count in itertools.product(jobs, jobs, (1, 2, 3)):
         if aggressor == "chase 0" or (victim, aggressor) == ("read 3", "copy 0>3"):
             continue
-        if count > 1 and victim != aggressor:
+        saturates = (victim, aggressor) in {("chase 0", "read 0"), ("read 0", "nt_write 0")}
+        if count > 1 and victim != aggressor and not saturates:
             continue
         shared = set(victim) & set(aggressor) & set("023")
         factor = 1.06 + (0.84 * count if shared else 0.0)

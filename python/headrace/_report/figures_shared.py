@@ -26,6 +26,12 @@ def interference(rows: Rows) -> Figure:
             f"disturbed was {_words(mildest, 'victim')} while {_words(mildest, 'aggressor')} ran: "
             f"{value(mildest):.3g} times."
         )
+    slowed, left = few_lines(_slowed(rows.having(lambda row: "fairness" not in row.details)))
+    if slowed:
+        chart = charts.lines(slowed, x_title="others at once", y_title="times slower than alone",
+                             x="doubling")  # fmt: skip
+        figure.charts.append(("slowed down by more and more others", chart))
+        figure.caption += left
     equal = rows.having(lambda row: "fairness" in row.details)
     totals, more = few_lines(_totals(equal))
     if totals:
@@ -80,6 +86,19 @@ def _at(row: _core.Row, y: float, text: str) -> dict[str, Any]:
         "x": count, "order": count, "y": y, "low": y, "high": y, "text": text,
         "line": _words(row, "victim"),
     } | behind_point(row)  # fmt: skip
+
+
+def _slowed(unequal: Rows) -> list[dict[str, Any]]:
+    """By the number of others, of jobs with more than one number of them."""
+    counts: dict[str, list[_core.Row]] = {}
+    for row in unequal.rows:
+        line = f"{_job(unequal, row, 'victim')} beside {_job(unequal, row, 'aggressor')}"
+        counts.setdefault(line, []).append(row)
+    return [
+        _at(row, value(row), f"{value(row):.3g} times")
+        | {"line": line, "x": row.parameters["aggressors"], "order": row.parameters["aggressors"]}
+        for line, found in counts.items() if len(found) > 1 for row in found
+    ]  # fmt: skip
 
 
 def _totals(equal: Rows) -> list[dict[str, Any]]:

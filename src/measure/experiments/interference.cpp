@@ -269,7 +269,24 @@ std::vector<Activity> activities_of(const Machine& machine, const Node& home, co
   return all;
 }
 
-// One aggressor; between equals also 2, 4, ... and all CPUs.
+// A load's latency beside reads of its own memory, a stream's bandwidth beside writes of it: what
+// more and more of them leave is a curve worth having.
+bool is_saturation(const InterferenceSetting& setting) {
+  const ActivityKind slower = setting.aggressor.kind;
+  return setting.victim.from == setting.aggressor.from &&
+         ((setting.victim.kind == ActivityKind::chase && slower == ActivityKind::read) ||
+          (setting.victim.kind == ActivityKind::read && slower == ActivityKind::nt_write));
+}
+
+// How many aggressors: as asked for; else one, and where it tells more also 2, 4, ... and all CPUs.
+std::set<std::size_t> aggressor_counts(const Scope& scope, const InterferenceSetting& setting,
+                                       std::size_t others) {
+  const auto asked = scope.numbers("aggressors");
+  if (!asked.empty()) return {asked.begin(), asked.end()};
+  const bool equals = setting.victim == setting.aggressor;
+  return thread_counts(equals || is_saturation(setting) ? std::max<std::size_t>(others, 1) : 1);
+}
+
 void add_pair(std::vector<Point>& points, const Scope& scope, InterferenceSetting setting) {
   setting.cpu_node = host_of(scope.machine, *setting.victim.memory());
   setting.aggressor_cpu_node = host_of(scope.machine, *setting.aggressor.memory());
@@ -279,9 +296,8 @@ void add_pair(std::vector<Point>& points, const Scope& scope, InterferenceSettin
   const unsigned observer = observer_of(scope.machine, own);
   const std::vector<unsigned> others =
       others_than(scope.machine, observer, usable_cpus(setting.aggressor_cpu_node));
-  const bool equals = setting.victim == setting.aggressor;
-  for (const std::size_t count :
-       thread_counts(equals ? std::max<std::size_t>(others.size(), 1) : 1)) {
+  for (const std::size_t count : aggressor_counts(scope, setting, others.size())) {
+    if (count == 0 || (count > others.size() && scope.asks("aggressors"))) continue;
     setting.cpus = {observer};
     setting.cpus.insert(
         setting.cpus.end(), others.begin(),

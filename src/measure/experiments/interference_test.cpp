@@ -67,6 +67,33 @@ TEST(InterferenceTest, TheVictimIsNotOnCpu0WhereThereIsAnother) {
   EXPECT_EQ(found, 1U);
 }
 
+TEST(InterferenceTest, MoreAndMoreAggressorsWhereThatIsACurveOrAskedFor) {
+  Machine machine;
+  machine.nodes.push_back({.id = NodeId{0},
+                           .kind = NodeKind::dram,
+                           .reason = "test",
+                           .capacity = 64_GiB,
+                           .cpus = {0, 1, 2, 3, 4, 5, 6, 7}});
+  const AsIfUsable as_if(machine.nodes.front().cpus);
+  const auto counts = [&](const char* victim, const char* aggressor, ParameterChoices only = {}) {
+    std::vector<std::uint64_t> found;
+    for (const Point& point : kExperiment.points({.machine = machine, .only = only})) {
+      if (point.row.word("victim") != victim || point.row.word("aggressor") != aggressor) continue;
+      found.push_back(*point.row.number("aggressors"));
+    }
+    return found;
+  };
+  const std::vector<std::uint64_t> up_to_all = {1, 2, 4, 7};
+  EXPECT_EQ(counts("chase 0", "read 0"), up_to_all);
+  EXPECT_EQ(counts("read 0", "nt_write 0"), up_to_all);
+  EXPECT_EQ(counts("copy 0>0", "copy 0>0"), up_to_all);
+  EXPECT_EQ(counts("nt_write 0", "chase 0"), std::vector<std::uint64_t>{1});
+  const ParameterChoices some = {
+      {"aggressors", std::vector<ParameterValue>{std::uint64_t{3}, std::uint64_t{9}}}};
+  EXPECT_EQ(counts("nt_write 0", "chase 0", some), std::vector<std::uint64_t>{3})
+      << "there are seven other CPUs";
+}
+
 TEST(InterferenceTest, OneCpuIsAReason) {
   Machine machine = Machine::discover().value();
   for (Node& node : machine.nodes) {

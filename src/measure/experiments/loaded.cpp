@@ -68,7 +68,7 @@ constexpr double kUndisturbed = 0.95;  // part of the time that the threads had 
 constexpr int kWindows = 3;
 constexpr double kSteady = 0.05;
 constexpr std::array<std::uint64_t, 12> kLoads = {100, 95, 90, 80, 70, 60, 50, 40, 30, 20, 10, 1};
-// What a small budget leaves out: the curve is seen without them.
+// What a small budget, and curves of memory farther away, leave out: they are seen without them.
 constexpr std::array<std::uint64_t, 4> kBetweenLoads = {95, 70, 50, 30};
 constexpr std::array<std::string_view, 4> kLoadedMixes = {"read", "2:1", "1:1", "nt_write"};
 
@@ -284,6 +284,11 @@ bool is_usual(const LoadedSetting& setting) {
   return setting.traffic_data == setting.data;
 }
 
+// Whether a curve has points between the usual ones: to memory near, and what is asked for.
+bool worth_all(const Scope& scope, const LoadedSetting& setting) {
+  return (setting.near && setting.together()) || scope.asks("load_percent");
+}
+
 void add_curve(std::vector<Point>& points, const Scope& scope, LoadedSetting setting) {
   const auto add = [&] {
     if (!scope.wants(loaded_row(setting), kParameters)) return;
@@ -295,6 +300,7 @@ void add_curve(std::vector<Point>& points, const Scope& scope, LoadedSetting set
   }
   if (setting.delay) return;
   for (const std::uint64_t load : kLoads) {
+    if (!worth_all(scope, setting) && has(kBetweenLoads, load)) continue;
     setting.load = load;
     add();
   }

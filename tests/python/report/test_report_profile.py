@@ -288,7 +288,7 @@ def test_who_slows_whom(page: str) -> None:
     text = section(page, "Who slows whom")
     assert re.search(r"Worst off was .* while .* ran: slowed down 1\.9\d? times\.", text)
     assert re.search(r"4 × read 2 together reached \d+ GB/s, one alone 216 GB/s", text)
-    assert len(charts_of(page, "Who slows whom")) == 3
+    assert len(charts_of(page, "Who slows whom")) == 4
 
 
 def test_sentences_are_made_from_the_numbers(tmp_path: Path) -> None:
