@@ -4,10 +4,12 @@
 // The copies run on the node with CPUs nearest to the destination, as a route would have them.
 // cold: each thread walks over pieces scattered in an area that passes the caches four times, so
 // that neither side is cached; hot: the same two pieces again and again. The value is payload, each
-// byte copied counted once; `read_write` counts both sides of each. The engines of one size, pair
-// and number of threads are measured one after the other, and `ratio_to_memcpy` is the rate by that
-// of glibc's memcpy in the same round. `headrace bench copy` is a session of these points. Asking
-// for sizes, threads or engines lists those instead of the usual ones.
+// byte copied counted once; `read_write` counts both sides of each, and `cpu_s_per_gb` is what the
+// cores spend: seconds of all threads for 10^9 bytes. The engines of one size, pair and number of
+// threads are measured one after the other, and `ratio_to_memcpy` is the rate by that of glibc's
+// memcpy in the same round. `headrace bench copy` is a session of these points. Asking for sizes,
+// threads or engines lists those instead of the usual ones. Asked for `work` "divided", all threads
+// copy parts of one copy of that size and wait for each other before the next (lockstep.h).
 #include "measure/experiments/copy.h"
 
 #include <fmt/core.h>
@@ -17,11 +19,13 @@
 #include <map>
 
 #include "core/fail.h"
+#include "headrace/clock.h"
 #include "headrace/copy.h"
 #include "headrace/placement.h"
 #include "measure/experiments/experiments.h"
 #include "measure/experiments/teams.h"
 #include "measure/instruments/copy_loop.h"
+#include "measure/instruments/lockstep.h"
 #include "measure/instruments/worker_pool.h"
 #include "measure/session/alike.h"
 
@@ -37,6 +41,8 @@ constexpr Bytes kCopiedPerReading = 256_KiB;
 constexpr std::array kCopySizes = {64_B,  1_KiB, 4_KiB,  16_KiB, 64_KiB,  256_KiB,
                                    1_MiB, 4_MiB, 16_MiB, 64_MiB, 256_MiB, 1_GiB};
 
+constexpr Bytes kLineBytes = 64_B;
+
 constexpr std::string_view kReference = "memcpy";
 
 constexpr std::string_view kName = "copy";
@@ -44,14 +50,25 @@ constexpr Parameter kParameters[] = {
     {"engine", ParameterKind::word}, {"cpu_node", ParameterKind::node, false},
     {"from", ParameterKind::node},   {"to", ParameterKind::node},
     {"bytes", ParameterKind::count}, {"threads", ParameterKind::any},
-    {"state", ParameterKind::word},
+    {"state", ParameterKind::word},  {"work", ParameterKind::word, false},
 };
+// What all rows have.
+constexpr auto kOfAll = std::span(kParameters).first<7>();
+
+// What one thread copies at once: whole lines.
+Bytes bytes_of_one(const CopySetting& setting) {
+  if (!setting.divided) return setting.bytes;
+  return std::max(kLineBytes, kLineBytes * (setting.bytes / setting.cpus.size() / kLineBytes));
+}
 
 class Copying final : public Probe {
  public:
   Copying(const CopyLoop& loop, const CopySetting& setting, std::span<std::byte> to,
           std::span<const std::byte> from)
-      : loop_(loop), cpus_(setting.cpus), bytes_(setting.bytes.value) {
+      : loop_(loop),
+        cpus_(setting.cpus),
+        bytes_(bytes_of_one(setting).value),
+        divided_(setting.divided) {
     const std::size_t each = to.size() / cpus_.size() / bytes_ * bytes_;
     for (std::size_t i = 0; i < cpus_.size(); ++i) {
       areas_.push_back({.to = to.subspan(i * each, each),
@@ -62,16 +79,32 @@ class Copying final : public Probe {
   }
 
   Result<Sample> sample() override {
-    std::vector<double> rates(cpus_.size());
-    HEADRACE_TRY(const double share,
-                 run_together(cpus_, [&](std::size_t i) { rates[i] = copy(areas_[i]); }));
+    std::vector<Copied> parts(cpus_.size());
+    Lockstep lockstep(cpus_.size());
+    HEADRACE_TRY(const double share, run_together(cpus_, [&](std::size_t i) {
+                   parts[i] = divided_ ? copy_divided(areas_[i], i, lockstep) : copy(areas_[i]);
+                 }));
     double rate = 0;
-    for (const double each : rates) rate += each;
-    return Sample{.value = rate, .details = {{"read_write", 2 * rate}}, .cpu_share = share};
+    double bytes = 0;
+    double busy = 0;
+    for (const Copied& part : parts) {
+      rate += part.bytes / part.seconds;
+      bytes += part.bytes;
+      busy += part.seconds;
+    }
+    return Sample{.value = rate,
+                  .details = {{"read_write", 2 * rate}, {"cpu_s_per_gb", busy / bytes * 1e9}},
+                  .cpu_share = share};
   }
 
  private:
-  double copy(CopyArea& area) const {
+  // What a thread copied, in how long; it was busy all the time.
+  struct Copied {
+    double bytes = 0;
+    double seconds = 0;
+  };
+
+  Copied copy(CopyArea& area) const {
     // The last engine may have left the bytes elsewhere: written past the caches, say.
     if (!area.cold) loop_.run(area, bytes_, 1);
     const std::size_t times = std::max<std::size_t>(1, kCopiedPerReading.value / bytes_);
@@ -81,12 +114,28 @@ class Copying final : public Probe {
       time += loop_.run(area, bytes_, times);
       copied += static_cast<double>(times * bytes_);
     }
-    return copied / seconds(time);
+    return {copied, seconds(time)};
+  }
+
+  // One part of each copy. The first thread says when it is over, between two copies.
+  Copied copy_divided(CopyArea& area, std::size_t thread, Lockstep& lockstep) const {
+    if (!area.cold) loop_.run(area, bytes_, 1);
+    lockstep.meet();
+    const Nanoseconds begin = system_clock().now();
+    double copied = 0;
+    do {
+      loop_.run(area, bytes_, 1);
+      copied += static_cast<double>(bytes_);
+      if (thread == 0 && system_clock().now() - begin >= kCopyingTime) lockstep.stop();
+      lockstep.meet();
+    } while (!lockstep.stopped());
+    return {copied, seconds(system_clock().now() - begin)};
   }
 
   const CopyLoop loop_;
   const CpuSet cpus_;
-  const std::size_t bytes_;
+  const std::size_t bytes_;  // copied at once by each thread
+  const bool divided_;
   std::vector<CopyArea> areas_;
 };
 
@@ -94,26 +143,31 @@ class Copying final : public Probe {
 std::optional<Bytes> area_for(const Machine& machine, const CopySetting& setting, Row& row) {
   const std::uint64_t threads = setting.cpus.size();
   const Bytes cache = cache_to_pass(machine, setting.cpus) / threads;
-  const Bytes each = setting.cold ? cold_area(cache, setting.bytes) : setting.bytes;
+  const Bytes one = bytes_of_one(setting);
+  const Bytes each = setting.cold ? cold_area(cache, one) : one;
   Bytes area = each * threads;
   for (const Node* node : {setting.from, setting.to}) area = fitting(*node, area);
-  if (area / threads < setting.bytes) return std::nullopt;
+  if (area / threads < one) return std::nullopt;
   if (area < each * threads) row.add_flag("shrunk");
   if (setting.cold && !caches_believed(machine, setting.cpus)) row.add_flag("cache_doubted");
   return area;
 }
 
 Row copy_row(const CopySetting& setting, std::uint64_t threads) {
-  return make_row(kName, kParameters,
-                  {setting.engine, id_of(setting.cpu_node), id_of(setting.from), id_of(setting.to),
-                   setting.bytes.value, threads, setting.cold ? "cold" : "hot"},
-                  "B/s");
+  Row row =
+      make_row(kName, kOfAll,
+               {setting.engine, id_of(setting.cpu_node), id_of(setting.from), id_of(setting.to),
+                setting.bytes.value, threads, setting.cold ? "cold" : "hot"},
+               "B/s");
+  if (setting.divided) row.parameters.emplace_back("work", std::string("divided"));
+  return row;
 }
 
 // What is the same for the engines that are compared.
 std::string group_of(const CopySetting& setting) {
-  return fmt::format("{} {} {} {} {} {}", raw(setting.cpu_node->id), raw(setting.from->id),
-                     raw(setting.to->id), setting.bytes.value, setting.cpus.size(), setting.cold);
+  return fmt::format("{} {} {} {} {} {} {}", raw(setting.cpu_node->id), raw(setting.from->id),
+                     raw(setting.to->id), setting.bytes.value, setting.cpus.size(), setting.cold,
+                     setting.divided);
 }
 
 // What is asked for, else what is usual.
@@ -197,6 +251,11 @@ void add_pair(std::vector<Point>& points, const Scope& scope, CopySetting settin
           const bool hot = fits_caches(scope.machine, bytes, cpus, threads);
           if (!cold && !hot && !choice.sizes_asked) continue;
           points.push_back(point_of(scope, setting, threads, rank));
+          if (scope.asks("work") && cold && setting.bytes >= kLineBytes * threads) {
+            CopySetting divided = setting;
+            divided.divided = true;
+            points.push_back(point_of(scope, divided, threads, rank));
+          }
         }
       }
     }

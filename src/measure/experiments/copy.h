@@ -15,6 +15,7 @@ struct CopySetting {
   Bytes bytes;  // of one copy by one thread
   CpuSet cpus;
   bool cold = true;
+  bool divided = false;  // all threads copy parts of one copy
 };
 
 // The point for this row: the rate of all threads together.

@@ -23,9 +23,35 @@ TEST(CopyPointsTest, EveryEngineSizeAndStateCanBeMeasured) {
     ASSERT_TRUE(sample.has_value());
     EXPECT_GT(sample->value, 0) << point.row.key();
     EXPECT_DOUBLE_EQ(sample->details.at("read_write"), 2 * sample->value);
+    EXPECT_NEAR(sample->details.at("cpu_s_per_gb"), 1e9 / sample->value, 1e-3) << "one thread";
     ++measured;
   }
   EXPECT_GE(measured, 8u) << "two engines at least, two sizes, cold and hot";
+}
+
+TEST(CopyPointsTest, OneCopyIsDividedWhereAskedFor) {
+  const Machine machine = Machine::discover().value();
+  BufferPool buffers(machine);
+  Random random(1);
+  std::size_t measured = 0;
+  const ParameterChoices only = {
+      {"work", "divided"}, {"engine", "memcpy"}, {"bytes", (1_MiB).value}};
+  for (const Point& point : kExperiment.points({machine, only})) {
+    if (point.row.word("work") != "divided") continue;
+    EXPECT_EQ(point.row.word("state"), "cold");
+    const auto probe = point.prepare(buffers, random);
+    ASSERT_TRUE(probe.has_value()) << probe.error().message;
+    const auto sample = (*probe)->sample();
+    ASSERT_TRUE(sample.has_value()) << sample.error().message;
+    EXPECT_GT(sample->value, 0);
+    const auto threads = static_cast<double>(*point.row.number("threads"));
+    EXPECT_NEAR(sample->details.at("cpu_s_per_gb") * sample->value / 1e9, threads, 0.2 * threads);
+    ++measured;
+  }
+  EXPECT_GE(measured, 1U);
+  for (const Point& point : kExperiment.points({machine})) {
+    EXPECT_EQ(point.row.parameter("work"), nullptr) << "only when asked for";
+  }
 }
 
 TEST(CopyPointsTest, ASmallNodeIsAReasonForLargeCopies) {
