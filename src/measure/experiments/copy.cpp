@@ -120,15 +120,14 @@ class Copying final : public Probe {
   // One part of each copy. The first thread says when it is over, between two copies.
   Copied copy_divided(CopyArea& area, std::size_t thread, Lockstep& lockstep) const {
     if (!area.cold) loop_.run(area, bytes_, 1);
-    lockstep.meet();
+    (void)lockstep.meet();
     const Nanoseconds begin = system_clock().now();
     double copied = 0;
     do {
       loop_.run(area, bytes_, 1);
       copied += static_cast<double>(bytes_);
       if (thread == 0 && system_clock().now() - begin >= kCopyingTime) lockstep.stop();
-      lockstep.meet();
-    } while (!lockstep.stopped());
+    } while (!lockstep.meet());
     return {copied, seconds(system_clock().now() - begin)};
   }
 
