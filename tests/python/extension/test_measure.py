@@ -76,7 +76,9 @@ def test_experiments_say_what_their_rows_hold() -> None:
     found = {each.name: each for each in headrace.experiments()}
     assert {"latency", "copy", "storage", "dsa"} <= found.keys()
     copy = [each.name for each in found["copy"].parameters]
-    assert copy == ["engine", "cpu_node", "from", "to", "bytes", "threads", "state"]
+    assert copy == ["engine", "cpu_node", "from", "to", "bytes", "threads", "state", "work"]
+    required = [each.name for each in found["copy"].parameters if each.required]
+    assert required == ["engine", "from", "to", "bytes", "threads", "state"]
     kinds = {each.name: each.kind for each in found["bandwidth"].parameters}
     assert (kinds["memory_node"], kinds["mix"]) == ("node", "mix")
     assert "iops" in found["storage"].details
