@@ -30,6 +30,13 @@ std::map<std::string, const Initialised*>& drivers() {
   return *all;
 }
 
+// Under the lock: glibc's dlopen is not safe against a fork() of another thread, whose child would
+// have the loader's state as it was halfway, and crash in its own dlopen.
+void* open_library(const std::string& name) {
+  const MutexLock lock(drivers_mutex);
+  return ::dlopen(name.c_str(), RTLD_NOW | RTLD_LOCAL);
+}
+
 bool there(const char* path) { return ::access(path, F_OK) == 0; }
 
 // A container without the device files of GPUs that its host has.
@@ -81,7 +88,7 @@ std::unexpected<Error> not_initialised(const Driver& driver, CUresult result) {
   return failed;
 }
 
-// No lock is held meanwhile: the driver may fork() to load its kernel modules.
+// No lock is held while it starts: the driver may fork() to load its kernel modules.
 Result<std::unique_ptr<const Initialised>> initialise(const std::string& library) {
   HEADRACE_TRY(Driver loaded, load_driver(library));
   if (const CUresult result = loaded.cuInit(0); result != CUDA_SUCCESS) {
@@ -134,7 +141,7 @@ Result<Driver> load_driver(const std::string& library) {
                 "correct it, or unset it",
                 library);
   }
-  void* const handle = ::dlopen(library.c_str(), RTLD_NOW | RTLD_LOCAL);
+  void* const handle = open_library(library);
   if (handle == nullptr) return no_library(library);
   enum Need { required, optional };
   struct Symbol {

@@ -4,6 +4,10 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <atomic>
+#include <thread>
+#include <vector>
+
 #include "tests/support/child.h"
 #include "tests/support/fake_cuda/fake_library.h"
 
@@ -93,6 +97,20 @@ TEST(CudaDriver, ServesNoChildOfAProcessWhereOthersUseIt) {
                      refused.error().message.find("fork()") != std::string::npos;
             }),
             0);
+}
+
+// One in eight of these children crashed in the loader, whose cache the parent was just unmapping.
+TEST(CudaDriver, IsLookedForInAChildOfAProcessWhoseThreadsLookForIt) {
+  const auto look = [] { return !load_driver("libno-such-driver.so.1"); };
+  std::atomic<bool> over = false;
+  std::vector<std::jthread> threads;
+  for (int i = 0; i < 3; ++i) {
+    threads.emplace_back([&] {
+      while (!over) look();
+    });
+  }
+  for (int i = 0; i < 300; ++i) EXPECT_EQ(test::status_of_child(look), 0);
+  over = true;
 }
 
 TEST(CudaDriver, ResultsAreNamed) {

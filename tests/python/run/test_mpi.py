@@ -343,7 +343,7 @@ def test_nonsense_with_mpi(mpirun: Run) -> None:
 @pytest.mark.parametrize(
     "arguments",
     [
-        ["bench", "stream", "--size", "4MiB", "--repetitions", "1000"],
+        ["bench", "stream", "--size", "64MiB", "--repetitions", "1000"],
         ["measure", "stream", "latency", "--mpi", "--budget", "60s", "--out", "p.json"],
     ],
 )
