@@ -60,10 +60,11 @@ inline constexpr int kRankOfFiles = 3;    // open rings and work queues
 inline constexpr int kRankOfPages = 4;    // those of heaps that a child does not have
 inline constexpr int kRankOfKernel = 5;   // the choice of a copy kernel
 inline constexpr int kRankOfScale = 6;    // latencies, by which cold lines are told
-inline constexpr int kRankOfReaders = 7;  // the caches there are, whose threads come and go
-inline constexpr int kRankOfTracked = 8;  // the memory that sources of hotness track
-inline constexpr int kRankOfHwloc = 9;    // hwloc's own locks
-inline constexpr int kRankOfGpu = 10;     // the drivers of GPUs
+inline constexpr int kRankOfTicks = 7;    // the rate of the CPU's counter
+inline constexpr int kRankOfReaders = 8;  // the caches there are, whose threads come and go
+inline constexpr int kRankOfTracked = 9;  // the memory that sources of hotness track
+inline constexpr int kRankOfHwloc = 10;   // hwloc's own locks
+inline constexpr int kRankOfGpu = 11;     // the drivers of GPUs
 
 // What a process makes once, when it is first asked for, and keeps. A static variable of a function
 // would not do where making it takes long: its guard, taken by another thread at a fork(), is taken

@@ -10,6 +10,8 @@
 #include <x86intrin.h>
 #endif
 
+#include "core/fork.h"
+
 namespace headrace::instruments {
 namespace {
 
@@ -44,15 +46,34 @@ std::uint64_t counter() { return raw_clock(); }
 bool counter_is_steady() { return false; }
 #endif
 
+MadeOnce<Ticks> the_ticks(kRankOfTicks);
+
 }  // namespace
+
+SameMoment read_bracketed(const ReadClock& clock, const ReadClock& counter) {
+  constexpr int kTries = 32;
+  SameMoment best{};
+  std::uint64_t narrowest = std::numeric_limits<std::uint64_t>::max();
+  for (int i = 0; i < kTries; ++i) {
+    const std::uint64_t before = clock();
+    const std::uint64_t between = counter();
+    const std::uint64_t width = clock() - before;
+    if (width < narrowest) {
+      narrowest = width;
+      best = {.clock = before + width / 2, .counter = between};
+    }
+  }
+  return best;
+}
 
 Ticks::Ticks() : by_counter_(counter_is_steady()) {
   if (by_counter_) {
-    const std::uint64_t clock = raw_clock();
-    const std::uint64_t ticks = counter();
-    std::uint64_t later = clock;
-    while (later - clock < static_cast<std::uint64_t>(kCalibration.count())) later = raw_clock();
-    ns_per_tick_ = static_cast<double>(later - clock) / static_cast<double>(counter() - ticks);
+    const SameMoment begin = read_bracketed(raw_clock, counter);
+    while (raw_clock() - begin.clock < static_cast<std::uint64_t>(kCalibration.count())) {
+    }
+    const SameMoment end = read_bracketed(raw_clock, counter);
+    ns_per_tick_ = static_cast<double>(end.clock - begin.clock) /
+                   static_cast<double>(end.counter - begin.counter);
   }
   overhead_ = std::numeric_limits<std::uint64_t>::max();
   for (int i = 0; i < 1000; ++i) {
@@ -62,8 +83,7 @@ Ticks::Ticks() : by_counter_(counter_is_steady()) {
 }
 
 const Ticks& Ticks::instance() {
-  static const Ticks ticks;
-  return ticks;
+  return the_ticks.get([] { return Ticks(); });
 }
 
 std::uint64_t Ticks::now() const { return by_counter_ ? counter() : raw_clock(); }

@@ -7,14 +7,28 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 
 #include "headrace/units.h"
 
 namespace headrace::instruments {
 
+using ReadClock = std::function<std::uint64_t()>;
+
+// One moment by two clocks.
+struct SameMoment {
+  std::uint64_t clock;
+  std::uint64_t counter;
+};
+
+// The counter read between two readings of the clock, the middle of which it is taken for: of many
+// tries the one in which they lie closest, so that a thread that was taken off its CPU between two
+// of them spoils only that try.
+SameMoment read_bracketed(const ReadClock& clock, const ReadClock& counter);
+
 class Ticks {
  public:
-  // Calibrates once per process: 20 ms.
+  // Calibrates once per process: 20 ms, each end of them bracketed.
   static const Ticks& instance();
 
   // Not before what the program does before it, and before what it does after it.

@@ -10,6 +10,17 @@ namespace headrace::instruments {
 namespace {
 
 // Both clocks around the same sleep: the outer one has seen at least as much.
+// A thread that is taken off its CPU for 3 ms between every fifth two readings.
+TEST(TicksTest, ReadsBothClocksWhileNothingCameBetween) {
+  std::uint64_t nanoseconds = 0;
+  int readings = 0;
+  const auto pass = [&] { nanoseconds += ++readings % 5 == 2 ? 3'000'000 : 20; };
+  const auto clock = [&] { return pass(), nanoseconds; };
+  const auto counter = [&] { return pass(), 3 * nanoseconds; };
+  const SameMoment moment = read_bracketed(clock, counter);
+  EXPECT_EQ(moment.counter, 3 * moment.clock);
+}
+
 TEST(TicksTest, TellsTheTimeOfTheSystem) {
   const Ticks& ticks = Ticks::instance();
   const Nanoseconds outer = system_clock().now();
