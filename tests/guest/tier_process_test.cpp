@@ -295,7 +295,7 @@ TEST(SlowTier, DamonTellsThePagesThatAnotherProcessReads) {
   ASSERT_TRUE(tier) << tier.error().message;
   EXPECT_EQ((*tier)->source(), ProcessHotness::damon);
   std::pair<std::size_t, std::size_t> fast;
-  for (int steps = 0; steps < 200 && fast.first < OneMapping::kPages / 4 * 9 / 10; ++steps) {
+  for (int steps = 0; steps < 500 && fast.first < OneMapping::kPages / 4 * 9 / 10; ++steps) {
     const auto step = (*tier)->step();
     ASSERT_TRUE(step) << step.error().message;
     ::usleep(250'000);
