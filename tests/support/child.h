@@ -4,6 +4,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <cstdio>
+
 namespace headrace::test {
 
 // The exit status of a child that runs `body`; 0: it returned true. One that hangs is ended by a
@@ -12,6 +14,10 @@ template <class Body>
 int status_of_child(Body body) {
   constexpr unsigned kSeconds = 30;
   const pid_t child = fork();
+  if (child < 0) {
+    std::perror("fork");
+    return -1;
+  }
   if (child == 0) {
     alarm(kSeconds);
     _exit(body() ? 0 : 1);
