@@ -13,6 +13,7 @@
 #include "backend/cuda/engines/engines.h"
 #include "core/sanitizers.h"
 #include "kv/kv_testing.h"
+#include "tests/support/fake_cuda/spared_driver.h"
 
 // ThreadSanitizer of clang has the operators new and delete itself.
 #if !defined(HEADRACE_TSAN)
@@ -27,7 +28,6 @@ constinit std::atomic<bool> has_failed = false;
 constinit std::atomic<std::ptrdiff_t> until_failure = 0;
 constinit std::atomic<std::size_t> failures_of_worker = 0;
 constinit thread_local bool of_scenario = false;
-constinit thread_local bool in_driver = false;  // the fake one, which may not throw
 
 // Threads of backends and of the fake driver never fail: they are no part of the store.
 bool of_worker() {
@@ -42,7 +42,7 @@ bool of_worker() {
 }
 
 void* allocate_or_fail(std::size_t size) {
-  if (armed && !in_driver && (of_scenario || of_worker())) {
+  if (armed && !headrace::test::in_driver && (of_scenario || of_worker())) {
     const std::ptrdiff_t left = --until_failure;
     if (left == 0 || (left < 0 && and_after)) {
       has_failed = true;
@@ -99,35 +99,6 @@ class PlainBackend final : public Backend {
                                    .note = "for tests"};
 };
 
-// Functions of a driver in which no allocation fails.
-template <auto Member, typename Function>
-struct Spared;
-template <auto Member, typename... Arguments>
-struct Spared<Member, cuda::CUresult (*)(Arguments...)> {
-  static inline cuda::CUresult (*honest)(Arguments...) = nullptr;
-  static cuda::CUresult call(Arguments... arguments) {
-    in_driver = true;
-    const cuda::CUresult result = honest(arguments...);
-    in_driver = false;
-    return result;
-  }
-};
-
-template <auto Member>
-void spare(cuda::Driver& driver) {
-  using Of = Spared<Member, std::remove_reference_t<decltype(driver.*Member)>>;
-  Of::honest = std::exchange(driver.*Member, &Of::call);
-  if (Of::honest == nullptr) driver.*Member = nullptr;
-}
-
-cuda::Driver spared_driver() {
-  cuda::Driver driver = **cuda::driver();
-#define SPARE(need, since, name, parameters) spare<&cuda::Driver::name>(driver);
-  HEADRACE_CUDA_SYMBOLS(SPARE)
-#undef SPARE
-  return driver;
-}
-
 struct Scene {
   bool worker = false;
   bool gpu = false;
@@ -142,7 +113,8 @@ class KvMemory : public testing::Test {
     backends_.add(std::make_unique<PlainBackend>());
     backends_.add(std::make_unique<FileBackend>());
     if (scene.gpu) {
-      driver_ = spared_driver();
+      driver_ = **cuda::driver();
+      spare_all(driver_);
       backends_.add(open_cuda(machine_, {kGpuEngine}, {.driver = &driver_}).value());
     }
     mover_ = std::make_unique<Mover>(machine_, backends_,

@@ -4,13 +4,15 @@
 
 namespace headrace::cuda {
 Result<std::shared_ptr<const Context>> Context::of(const Driver& driver, CUdevice device) {
-  // Retained without the lock: the driver may fork() to load its kernel modules.
-  CUcontext handle = nullptr;
-  const CUresult result = driver.cuDevicePrimaryCtxRetain(&handle, device);
+  // Before it is retained, so that no allocation fails between that and who releases it.
+  const std::shared_ptr<Context> made(new Context(driver, device));
+  // Without a lock: the driver may fork() to load its kernel modules.
+  const CUresult result = driver.cuDevicePrimaryCtxRetain(&made->handle_, device);
   if (result != CUDA_SUCCESS) {
+    made->handle_ = nullptr;
     return fail_cuda(driver, result, fmt::format("cannot use GPU {}", device));
   }
-  return std::shared_ptr<const Context>(new Context(driver, device, handle));
+  return made;
 }
 
 bool Context::made(const Driver& driver, CUdevice device) {
@@ -21,7 +23,7 @@ bool Context::made(const Driver& driver, CUdevice device) {
 }
 
 Context::~Context() {
-  if (here()) driver_.cuDevicePrimaryCtxRelease_v2(device_);
+  if (handle_ != nullptr && here()) driver_.cuDevicePrimaryCtxRelease_v2(device_);
 }
 
 bool enable_peer_access(const Context& one, const Context& other) {

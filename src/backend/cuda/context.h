@@ -29,13 +29,12 @@ class Context {
   bool here() const { return origin_.here(); }
 
  private:
-  Context(const Driver& driver, CUdevice device, CUcontext handle)
-      : driver_(driver), device_(device), handle_(handle) {}
+  Context(const Driver& driver, CUdevice device) : driver_(driver), device_(device) {}
 
   const Origin origin_;
   const Driver& driver_;
   const CUdevice device_;
-  const CUcontext handle_;
+  CUcontext handle_ = nullptr;  // set once, before others see it
 };
 
 // Lets the GPU of each of two contexts reach the other's memory, where the hardware can; true: both

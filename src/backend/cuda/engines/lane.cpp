@@ -211,21 +211,22 @@ std::optional<EngineId> Lane::ssd_of(const Extent& extent) const {
   return found == machine_.engines.end() ? std::nullopt : std::optional(found->id);
 }
 
-// Else the driver copies between them through the host. Where they cannot, or memory for it is
-// lacking, it does so.
+// Else the driver copies between them through the host. Where they cannot, it does so; where memory
+// for it is lacking, until the next copy, which tries again.
 void Lane::meet(const Piece& piece) noexcept try {
   const NodeId from = piece.from.object->node();
   const Node* other = machine_.find(from == home_ ? piece.to.object->node() : from);
   if (other == nullptr || other->id == home_ || !other->gpu) return;
   const MutexLock lock(beginning_);
   if (std::ranges::find(met_, other->id) != met_.end()) return;
-  met_.push_back(other->id);
-  const auto device = find_device(driver_, other->gpu->uuid, other->gpu->pci, other->name);
-  if (!device) return;
-  // Whoever gave the memory keeps its context.
-  if (const auto context = Context::of(driver_, device->ordinal)) {
-    enable_peer_access(*context_, **context);
+  met_.reserve(met_.size() + 1);
+  if (const auto device = find_device(driver_, other->gpu->uuid, other->gpu->pci, other->name)) {
+    // Whoever gave the memory keeps its context.
+    if (const auto context = Context::of(driver_, device->ordinal)) {
+      enable_peer_access(*context_, **context);
+    }
   }
+  met_.push_back(other->id);
 } catch (const std::bad_alloc&) {
 }
 
