@@ -2,8 +2,10 @@
 #include <atomic>
 #include <fstream>
 #include <list>
+#include <optional>
 #include <thread>
 
+#include "backend/cuda/engines/engines.h"
 #include "kv/kv_testing.h"
 
 namespace headrace {
@@ -11,9 +13,21 @@ namespace {
 
 using namespace test;
 
+// Where loads go to: of `mixed` the first and every other one to the GPU.
+enum class Into { host, gpu, mixed };
+
 // Blocks that are on SSD only, and loads of them that overlap.
 struct KvJoining : testing::Test {
   void SetUp() override { start(); }
+  // From now on loads go there, too.
+  void use_gpu(Into where) {
+    into = where;
+    gpu.emplace("devices=1");
+    rig.mover.reset();
+    rig.backends.add(open_cuda(gpu->machine, {kGpuEngine}, {}).value());
+    rig.mover =
+        std::make_unique<Mover>(gpu->machine, rig.backends, MoverOptions{.route = place::one});
+  }
   void start() {
     keys = kv::keys(rig.geometry, tokens(4 * 4));
     auto options = rig.options({16}, 8);
@@ -29,22 +43,32 @@ struct KvJoining : testing::Test {
     std::vector<kv::Key> keys;
     std::vector<std::byte> bytes;
     std::unique_ptr<MemoryRange> into;
+    std::unique_ptr<Device> on_gpu;  // instead, if there
     kv::Load load;
   };
   Running load(std::span<const kv::Key> of, const kv::LoadOptions& options = {}) {
+    const Bytes size = rig.geometry.block() * of.size();
     Running run{.keys = {of.begin(), of.end()},
-                .bytes = std::vector<std::byte>(rig.geometry.block().value * of.size()),
+                .bytes = std::vector<std::byte>(size.value),
                 .into = nullptr,
+                .on_gpu = nullptr,
                 .load = {}};
-    run.into = std::make_unique<MemoryRange>(run.bytes, kDram);
-    run.load = rig.store->load(of, whole(*run.into), options).value();
+    if (into == Into::gpu || (into == Into::mixed && count++ % 2 == 0)) {
+      run.on_gpu = std::make_unique<Device>(gpu->machine, size);
+    } else {
+      run.into = std::make_unique<MemoryRange>(run.bytes, kDram);
+    }
+    const Extent to = run.on_gpu ? whole(run.on_gpu->range) : whole(*run.into);
+    run.load = rig.store->load(of, to, options).value();
     return run;
   }
   void expect_right(const Running& run) {
     const Status outcome = run.load.wait();
     ASSERT_TRUE(outcome.has_value()) << outcome.error().message;
     EXPECT_EQ(run.load.leading(), run.keys.size());
-    EXPECT_EQ(run.bytes, rig.blocks_of(run.keys));
+    const std::size_t size = run.bytes.size();
+    EXPECT_EQ(run.on_gpu ? read_gpu(run.on_gpu->range, 0, size) : run.bytes,
+              rig.blocks_of(run.keys));
   }
   // As far as it goes while files are held.
   void poll() {
@@ -60,11 +84,23 @@ struct KvJoining : testing::Test {
     return rig.files->read_bytes.load() / rig.geometry.block().value;
   }
 
+  std::optional<FakeGpu> gpu;  // outlives what uses it
+  Into into = Into::host;
+  unsigned count = 0;  // of loads
   KvRig rig;
   std::vector<kv::Key> keys;
 };
 
-TEST_F(KvJoining, TwoLoadsReadABlockOnce) {
+// What holds wherever loads go to.
+struct KvJoiningInto : KvJoining, testing::WithParamInterface<Into> {
+  void SetUp() override {
+    if (GetParam() != Into::host) use_gpu(GetParam());
+    start();
+  }
+};
+INSTANTIATE_TEST_SUITE_P(Of, KvJoiningInto, testing::Values(Into::host, Into::gpu, Into::mixed));
+
+TEST_P(KvJoiningInto, TwoLoadsReadABlockOnce) {
   for (const bool promote : {false, true}) {
     for (const bool layers : {false, true}) {
       for (const bool layers_too : {false, true}) {
@@ -105,7 +141,7 @@ TEST_F(KvJoining, OnesThatComeLaterTakeWhatIsStillToBeHad) {
   }
 }
 
-TEST_F(KvJoining, CancellingOneHurtsNoOther) {
+TEST_P(KvJoiningInto, CancellingOneHurtsNoOther) {
   for (const bool promote : {false, true}) {
     for (const std::size_t cancelled : {0u, 1u, 2u}) {
       start();
@@ -124,7 +160,7 @@ TEST_F(KvJoining, CancellingOneHurtsNoOther) {
   }
 }
 
-TEST_F(KvJoining, WhatIsCancelledDoesNotWaitForWhoReads) {
+TEST_P(KvJoiningInto, WhatIsCancelledDoesNotWaitForWhoReads) {
   rig.files->held = true;
   const Running first = load(keys, {.layer_order = false});
   const Running second = load(keys, {.layer_order = false});
@@ -139,7 +175,7 @@ TEST_F(KvJoining, WhatIsCancelledDoesNotWaitForWhoReads) {
 }
 
 // Who follows a load that was cancelled reads for those that come later.
-TEST_F(KvJoining, NobodyFollowsALoadThatWasCancelled) {
+TEST_P(KvJoiningInto, NobodyFollowsALoadThatWasCancelled) {
   rig.files->held = true;
   const Running first = load(keys, {.layer_order = false});
   first.load.cancel();
@@ -152,7 +188,7 @@ TEST_F(KvJoining, NobodyFollowsALoadThatWasCancelled) {
   EXPECT_LE(blocks_read(), 8u);
 }
 
-TEST_F(KvJoining, AFailureOfOneHurtsNoOther) {
+TEST_P(KvJoiningInto, AFailureOfOneHurtsNoOther) {
   rig.files->held = true;
   const Running first = load(keys, {.layer_order = false, .promote = false});
   const Running second = load(keys, {.layer_order = false, .promote = false});
@@ -166,7 +202,7 @@ TEST_F(KvJoining, AFailureOfOneHurtsNoOther) {
 }
 
 // Each compares its own copy: neither serves a torn block.
-TEST_F(KvJoining, ATornBlockIsServedToNeither) {
+TEST_P(KvJoiningInto, ATornBlockIsServedToNeither) {
   std::fstream file(rig.folder.path / "blocks", std::ios::in | std::ios::out | std::ios::binary);
   for (std::size_t slot = 0; slot < 8; ++slot) {
     file.seekp(static_cast<std::streamoff>(slot * 4096 + rig.geometry.fragment().value + 3));
@@ -231,7 +267,7 @@ TEST_F(KvJoining, WhoReadsBecomesUrgent) {
 }
 
 // What others read at once with the block would take longer than to read it.
-TEST_F(KvJoining, ASmallOneWaitsForNoLargeOne) {
+TEST_P(KvJoiningInto, ASmallOneWaitsForNoLargeOne) {
   for (const bool urgent : {false, true}) {
     start();
     rig.files->held = true;
@@ -276,7 +312,7 @@ TEST_F(KvJoining, AnUrgentOneFollowsNobodyInLine) {
 }
 
 // Many that follow one which is cancelled, or fails, do not all read, nor all at once.
-TEST_F(KvJoining, OneOfManyReadsWhatAnotherDidNot) {
+TEST_P(KvJoiningInto, OneOfManyReadsWhatAnotherDidNot) {
   for (const bool fails : {false, true}) {
     for (const bool whole_blocks : {false, true}) {
       start();
@@ -329,7 +365,7 @@ TEST_F(KvJoining, WhatAUserWritesHurtsNoOther) {
 }
 
 // Waiting for who reads takes no turn of it away.
-TEST_F(KvJoining, ManyThatFollowHoldUpNobody) {
+TEST_P(KvJoiningInto, ManyThatFollowHoldUpNobody) {
   rig.files->held = true;
   const Running first = load(keys);
   std::vector<Running> others;
@@ -341,7 +377,7 @@ TEST_F(KvJoining, ManyThatFollowHoldUpNobody) {
 }
 
 // The same block at two places of one load.
-TEST_F(KvJoining, ALoadDoesNotFollowItself) {
+TEST_P(KvJoiningInto, ALoadDoesNotFollowItself) {
   const std::vector<kv::Key> twice = {keys[0], keys[0]};
   expect_right(load(twice));
 }
