@@ -37,18 +37,19 @@ void* open_library(const std::string& name) {
   return ::dlopen(name.c_str(), RTLD_NOW | RTLD_LOCAL);
 }
 
-bool there(const char* path) { return ::access(path, F_OK) == 0; }
-
 // A container without the device files of GPUs that its host has.
-bool shut_out() { return there("/proc/driver/nvidia/version") && !there("/dev/nvidiactl"); }
+bool shut_out(const std::string& root) {
+  const auto there = [&](const char* path) { return ::access((root + path).c_str(), F_OK) == 0; };
+  return there("/proc/driver/nvidia/version") && !there("/dev/nvidiactl");
+}
 
 constexpr std::string_view kPassThrough =
     "the kernel has NVIDIA's driver and this container no /dev/nvidia*: pass the devices through "
     "(docker run --gpus all, podman run --device nvidia.com/gpu=all)";
 
-std::unexpected<Error> no_library(const std::string& library) {
+std::unexpected<Error> no_library(const std::string& library, const std::string& root) {
   const char* why = ::dlerror();
-  if (shut_out()) return fail(ErrorCode::absent, "no {} here: {}", library, kPassThrough);
+  if (shut_out(root)) return fail(ErrorCode::absent, "no {} here: {}", library, kPassThrough);
   if (std::getenv("HEADRACE_LIBCUDA") != nullptr) {
     return fail(ErrorCode::absent, "HEADRACE_LIBCUDA names no library that can be opened ({}); {}",
                 why == nullptr ? library : why, "correct it, or unset it");
@@ -66,7 +67,7 @@ std::unexpected<Error> parent_has_it() {
 
 std::unexpected<Error> not_initialised(const Driver& driver, CUresult result) {
   if (result == CUDA_ERROR_NO_DEVICE || result == CUDA_ERROR_INVALID_DEVICE) {
-    if (shut_out()) return fail(ErrorCode::absent, "no GPU is visible: {}", kPassThrough);
+    if (shut_out("")) return fail(ErrorCode::absent, "no GPU is visible: {}", kPassThrough);
     if (const char* visible = std::getenv("CUDA_VISIBLE_DEVICES")) {
       return fail(ErrorCode::absent,
                   "no GPU is visible: CUDA_VISIBLE_DEVICES is '{}'; unset it, or name one there is",
@@ -128,7 +129,7 @@ std::string library_name() {
   return named == nullptr ? "libcuda.so.1" : named;
 }
 
-Result<Driver> load_driver(const std::string& library) {
+Result<Driver> load_driver(const std::string& library, const std::string& root) {
   if (library.empty()) {
     return fail(ErrorCode::absent,
                 "HEADRACE_LIBCUDA is empty, so no CUDA driver is used; unset it");
@@ -142,7 +143,7 @@ Result<Driver> load_driver(const std::string& library) {
                 library);
   }
   void* const handle = open_library(library);
-  if (handle == nullptr) return no_library(library);
+  if (handle == nullptr) return no_library(library, root);
   enum Need { required, optional };
   struct Symbol {
     Need need;

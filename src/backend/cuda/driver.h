@@ -28,8 +28,8 @@ std::string version_text(int version);
 std::string library_name();
 
 // Opens a library and finds its functions; initialises nothing. absent: no such library.
-// unsupported: it lacks a function that is needed.
-Result<Driver> load_driver(const std::string& library);
+// unsupported: it lacks a function that is needed. `root` has the /proc and /dev that say why.
+Result<Driver> load_driver(const std::string& library, const std::string& root = "");
 
 // The driver of this process, by library_name(), initialised (cuInit) at the first call and there
 // until the process ends. As load_driver(), and: absent: no GPU is visible. unsupported: this is a

@@ -6,6 +6,8 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <filesystem>
+#include <fstream>
 #include <string>
 #include <thread>
 
@@ -55,6 +57,26 @@ TEST(CudaDriver, SaysWhyThereIsNone) {
   const auto none = driver();
   ASSERT_FALSE(none);
   EXPECT_EQ(none.error().message, "HEADRACE_LIBCUDA is empty, so no CUDA driver is used; unset it");
+}
+
+// A container that was given neither the driver's library nor the GPUs of its host.
+TEST(CudaDriver, SaysThatAContainerHasNoDeviceFiles) {
+  namespace files = std::filesystem;
+  const files::path root = testing::TempDir() + "headrace-root-" + std::to_string(getpid());
+  files::create_directories(root / "proc/driver/nvidia");
+  files::create_directories(root / "dev");
+  std::ofstream(root / "proc/driver/nvidia/version") << "NVRM version\n";
+  const auto shut_out = load_driver("libno-such-driver.so.1", root);
+  std::ofstream(root / "dev/nvidiactl") << "";
+  const auto without = load_driver("libno-such-driver.so.1", root);
+  files::remove_all(root);
+  ASSERT_FALSE(shut_out || without);
+  EXPECT_EQ(shut_out.error().code, ErrorCode::absent);
+  EXPECT_NE(shut_out.error().message.find("no /dev/nvidia*: pass the devices through"),
+            std::string::npos)
+      << shut_out.error().message;
+  EXPECT_EQ(without.error().message.find("pass the devices"), std::string::npos)
+      << without.error().message;
 }
 
 TEST(CudaDriver, OpensNoPipe) {
