@@ -1,18 +1,23 @@
 """Headrace compared with tools of others, on one machine in one run, each in its own convention.
 
-    .venv/bin/python bench/peers/peers.py [--rounds 5] [--seed 1]
+    .venv/bin/python bench/peers/peers.py [--rounds 5] [--seed 1] [--stream PATH]
+        [--multichase PATH]
 
 A peer is taken if it is installed (Debian: likwid mbw linux-perf; Rust: cargo install nanoda
---locked, looked for in PATH and in ~/.cargo/bin) and left out with a line if not; its output is
-parsed, nothing of it is part of the project. In each round every peer
+--locked, looked for in PATH and in ~/.cargo/bin) and left out with a line if not; STREAM
+(https://www.cs.virginia.edu/stream/) and multichase (https://github.com/google/multichase) where a
+path of their source or program is given. Output is parsed, nothing of them is part of the project.
+In each round every peer
 runs once and Headrace measures the same thing once, in an order drawn anew, so that both see
 the same machine; the ratio is the median over rounds of the two of one round, with its range.
-Headrace's number is turned into the peer's convention, never the other way round.
+Headrace's number is turned into the peer's convention, never the other way round. Where the two
+are more than 5 % apart, the peer runs again with one thing changed at a time (explain.py).
 """
 
 from __future__ import annotations
 
 import argparse
+import ctypes
 import os
 import random
 import re
@@ -20,16 +25,43 @@ import shutil
 import statistics
 import subprocess
 import sys
+import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-import headrace
+sys.path.insert(0, str(Path(__file__).parent))
+
+import explain  # noqa: E402
+import sources  # noqa: E402
+
+import headrace  # noqa: E402
 
 MIB = 1 << 20
 GIB = 1 << 30
 _PEER_SECONDS = 120
 _PATH = f"{os.environ.get('PATH', '')}:{Path.home()}/.cargo/bin"
+
+
+#: prctl(2): no huge pages for the process and its children.
+_PR_SET_THP_DISABLE = 41
+_LIBC = ctypes.CDLL(None)
+#: glibc's tunables: allocations ask for huge pages; copies pass the caches from so many bytes on.
+_HUGE = "glibc.malloc.hugetlb=1"
+_NEVER_PAST = f"glibc.cpu.x86_non_temporal_threshold={1 << 40:#x}"
+#: STREAM asks for arrays of four times all last-level caches; beyond this a cache is not believed,
+#: as in src/measure (docs/design/measure.md), and no array has more than a sixteenth of the memory.
+_MOST_ARRAY = 512 * MIB
+
+
+@dataclass(frozen=True)
+class Variant:
+    """One thing that is changed in how a peer runs."""
+
+    words: str
+    environment: dict[str, str] = field(default_factory=dict)
+    no_huge_pages: bool = False
+    command: list[str] | None = None  # instead of the peer's
 
 
 @dataclass(frozen=True)
@@ -48,10 +80,20 @@ class Peer:
     #: The number of the row: "" the value itself, else the detail that counts as the tool does.
     detail: str = ""
     why: str = ""
+    #: What may explain a difference.
+    variants: tuple[Variant, ...] = ()
+    title: str = ""
 
     @property
     def name(self) -> str:
-        return " ".join(self.command)
+        return self.title or " ".join(self.command)
+
+
+_PAGES = (
+    Variant("huge pages for its allocations", {"GLIBC_TUNABLES": _HUGE}),
+    Variant("no huge pages", no_huge_pages=True),
+)
+_LIBRARY_COPY = Variant("a memcpy that never passes the caches", {"GLIBC_TUNABLES": _NEVER_PAST})
 
 
 def peers(threads: int) -> list[Peer]:
@@ -61,7 +103,7 @@ def peers(threads: int) -> list[Peer]:
     def likwid(kernel: str, mix: str, detail: str, why: str = "") -> Peer:
         command = ["likwid-bench", "-t", kernel, "-w", f"N:1GB:{n}"]
         return Peer("likwid-bench", command, r"MByte/s:\s+([0-9.]+)", 1e6, "reads + writes, MB/s",
-                    "bandwidth", {"mix": mix, **all_cpus}, detail, why)  # fmt: skip
+                    "bandwidth", {"mix": mix, **all_cpus}, detail, why, _PAGES)  # fmt: skip
 
     copy = {"engine": "memcpy", "bytes": 64 * MIB, "threads": 1, "state": "cold"}
     return [
@@ -72,14 +114,84 @@ def peers(threads: int) -> list[Peer]:
         likwid("copy_mem_avx", "nt_copy", "read_write"),
         Peer("mbw", ["mbw", "-q", "-n", "8", "-t", "0", "512"],
              r"AVG\s+Method: MEMCPY.*Copy: ([0-9.]+) MiB/s", MIB, "copied bytes once, MiB/s",
-             "copy", copy),
+             "copy", copy, variants=(*_PAGES, _LIBRARY_COPY)),
         Peer("perf", ["perf", "bench", "mem", "memcpy", "-s", "256MB", "-l", "16", "-f", "default"],
              r"([0-9.]+) GB/sec", GIB, 'copied bytes once, GiB/s called "GB/sec"', "copy",
-             copy | {"bytes": 256 * MIB}),
+             copy | {"bytes": 256 * MIB}, variants=(*_PAGES, _LIBRARY_COPY)),
         Peer("nanoda", ["nanoda", "-n", "256", "-i", "3"], r"avg = ([0-9.]+) ns", 1,
              "ns per load, one random cycle over 256 MiB in small pages", "latency",
-             {"window": "all", "pages": "base"}),
+             {"window": "all", "pages": "base"}, variants=_PAGES),
     ]  # fmt: skip
+
+
+def multichase_peer(path: Path, folder: Path) -> Peer:
+    """One random cycle over 256 MiB on huge pages; it prints the best of its samples, in ns."""
+    program = path if sources.is_program(path) else sources.build_multichase(path, folder)
+    built = "" if program == path else f", built with {sources.MULTICHASE_FLAGS}"
+    options = ["-m", "256m", "-T", "256m", "-s", "64", "-n", "5"]
+    small = Variant("small pages", command=[str(program), *options], no_huge_pages=True)
+    samples = Variant("the average of its samples", command=[str(program), "-a", *options, "-H"])
+    return Peer(
+        "multichase", [str(program), *options, "-H"], r"(?m)^\s*([0-9]+\.[0-9]+)\s*$", 1,
+        f"ns per load, one random cycle over 256 MiB in huge pages, best sample{built}",
+        "latency", {"window": "all", "pages": "huge"}, variants=(small, samples),
+        title=f"multichase {' '.join(options)} -H",
+    )  # fmt: skip
+
+
+def stream_peers(path: Path, folder: Path, threads: int, elements: int) -> list[Peer]:
+    """A peer for each of STREAM's kernels, all by one program."""
+    built = not sources.is_program(path)
+    program = sources.build_stream(path, elements, folder, []) if built else path
+    size = f", arrays of {elements * 8 // MIB} MiB, {' '.join(sources.STREAM_FLAGS)}" * built
+    variants = _stream_variants(path, folder, elements, built, program)
+    return [
+        Peer(
+            "STREAM", ["env", f"OMP_NUM_THREADS={threads}", "OMP_PROC_BIND=true", str(program)],
+            rf"{kernel}:\s+([0-9.]+)", 1e6,
+            f"reads + writes of payload, MB/s, best of its runs{size}",
+            "stream", {"kernel": kernel.lower(), "threads": threads}, title=f"STREAM {kernel}",
+            variants=variants,
+        )
+        for kernel in ("Copy", "Scale", "Add", "Triad")
+    ]  # fmt: skip
+
+
+def _stream_variants(
+    path: Path, folder: Path, elements: int, built: bool, program: Path
+) -> tuple[Variant, ...]:
+    """Pages, place and offset of its arrays, and how the compiler makes its copy."""
+    pages = str(sources.build_pages(folder))
+
+    def on(words: str, how: str) -> Variant:
+        return Variant(words, {"LD_PRELOAD": pages, "HEADRACE_PAGES": how})
+
+    found = [
+        on("its arrays on huge pages", "huge"), on("its arrays on small pages", "small"),
+        on("its arrays mapped, on small pages", "mapped"),
+        on("its arrays mapped, on huge pages", "mapped-huge"),
+        Variant("its memcpy never past the caches", {"GLIBC_TUNABLES": _NEVER_PAST}),
+    ]  # fmt: skip
+    for words, flags in _BUILDS if built else ():
+        other = sources.build_stream(path, elements, folder, flags)
+        found.append(Variant(words, command=[str(other)]))
+    return tuple(found)
+
+
+#: How STREAM may be built otherwise. OFFSET is its own, in elements.
+_BUILDS = (
+    ("arrays 4 KiB and a line further apart", ["-DOFFSET=520"]),
+    ("its loops as written, none made a memcpy", ["-fno-tree-loop-distribute-patterns"]),
+    ("narrow vectors", ["-march=x86-64"]),
+)
+
+
+def array_elements(machine: headrace.Machine) -> int:
+    """Of an array of STREAM: four times all last-level caches, as it asks."""
+    level = max((cache.level for cache in machine.caches), default=0)
+    caches = sum(cache.size for cache in machine.caches if cache.level == level)
+    memory = sum(node.capacity or 0 for node in machine.nodes if node.byte_addressable)
+    return max(MIB, min(4 * caches, _MOST_ARRAY, memory // 16)) // 8
 
 
 @dataclass
@@ -89,24 +201,38 @@ class Found:
     ours: list[float] = field(default_factory=list)
 
 
-def run_peer(peer: Peer) -> float | None:
-    """Bytes per second in the peer's convention; None if it printed none."""
-    done = subprocess.run(
-        peer.command, capture_output=True, text=True, timeout=_PEER_SECONDS, check=False,
-        env=os.environ | {"PATH": _PATH},
-    )  # fmt: skip
-    match = re.search(peer.pattern, done.stdout + done.stderr)
+def parsed(peer: Peer, output: str) -> float | None:
+    """Bytes per second in the peer's convention, or ns; None if it printed none."""
+    match = re.search(peer.pattern, output)
     return float(match[1]) * peer.unit if match else None
+
+
+def run_peer(peer: Peer, variant: Variant | None = None) -> float | None:
+    """What it prints, with one thing changed if a variant is given."""
+    variant = variant or Variant("")
+    command = peer.command
+    if variant.command is not None:  # in the same environment
+        command = [*(command[:-1] if command[0] == "env" else []), *variant.command]
+    try:
+        done = subprocess.run(
+            command, capture_output=True, text=True, timeout=_PEER_SECONDS, check=False,
+            env=os.environ | {"PATH": _PATH} | variant.environment,
+            preexec_fn=_forbid_huge_pages if variant.no_huge_pages else None,
+        )  # fmt: skip
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    return parsed(peer, done.stdout + done.stderr)
+
+
+def _forbid_huge_pages() -> None:
+    _LIBC.prctl(_PR_SET_THP_DISABLE, 1, 0, 0, 0)
 
 
 def measure_ours(machine: headrace.Machine, peer: Peer, seed: int) -> float | None:
     """The same point by Headrace, alone: rows known already are not measured."""
     node = next(n.id for n in machine.nodes if n.byte_addressable and n.cpus)
-    place = (
-        {"cpu_node": node, "from": node, "to": node}
-        if peer.experiment == "copy"
-        else {"cpu_node": node, "memory_node": node}
-    )
+    names = {"copy": ("cpu_node", "from", "to"), "stream": ("a", "b", "c")}
+    place = dict.fromkeys(names.get(peer.experiment, ("cpu_node", "memory_node")), node)
     profile = headrace.measure(
         machine, experiments=[peer.experiment], only=peer.parameters | place, budget=None,
         width=1.0, seed=seed,
@@ -117,28 +243,70 @@ def measure_ours(machine: headrace.Machine, peer: Peer, seed: int) -> float | No
     return None
 
 
-def compare(rounds: int, seed: int, tell: Callable[[str], None]) -> list[Found]:
-    machine = headrace.Machine.discover()
-    threads = len(next(n.cpus for n in machine.nodes if n.byte_addressable and n.cpus))
+Measure = Callable[[Peer, int], "float | None"]
+
+
+def chosen_peers(
+    threads: int, elements: int, folder: Path, options: argparse.Namespace,
+    tell: Callable[[str], None],
+) -> list[Peer]:
+    """Those that are here, or were given; a line for each that is not."""
     found = []
     for peer in peers(threads):
         if shutil.which(peer.command[0], path=_PATH) is None:
             tell(f"left out: {peer.tool} is not installed")
         else:
-            found.append(Found(peer))
+            found.append(peer)
+    try:
+        if options.multichase is not None:
+            found.append(multichase_peer(options.multichase, folder))
+    except sources.CannotBuild as error:
+        tell(f"left out: multichase: {error}")
+    try:
+        if options.stream is not None:
+            found += stream_peers(options.stream, folder, threads, elements)
+    except sources.CannotBuild as error:
+        tell(f"left out: STREAM: {error}")
+    return found
+
+
+def compare(
+    chosen: list[Peer], ours: Measure, rounds: int, seed: int, tell: Callable[[str], None]
+) -> list[Found]:
+    found = [Found(peer) for peer in chosen]
     order = random.Random(seed)
     for number in range(rounds):
         for one in order.sample(found, len(found)):
-            ours = measure_ours(machine, one.peer, seed + number)
-            theirs = run_peer(one.peer)
-            if ours is None or theirs is None:
+            mine, theirs = ours(one.peer, seed + number), run_peer(one.peer)
+            if mine is None or theirs is None:
                 tell(f"no number: {one.peer.name}")
                 continue
-            one.ours.append(ours)
+            one.ours.append(mine)
             one.theirs.append(theirs)
-            both = f"{_text(one.peer, theirs)}, ours {_text(one.peer, ours)}"
+            both = f"{_text(one.peer, theirs)}, ours {_text(one.peer, mine)}"
             tell(f"{number + 1}/{rounds} {one.peer.name}: {both}")
     return found
+
+
+def explained(
+    found: list[Found], ours: Measure, rounds: int, seed: int, tell: Callable[[str], None]
+) -> list[str]:
+    """A line for each peer that is more than 5 % apart: what makes the difference."""
+    lines = []
+    for one in found:
+        if not one.ours or not explain.differ(one.ours, one.theirs):
+            continue
+        peer = one.peer
+        tell(f"explaining {peer.name}: {', '.join(v.words for v in peer.variants) or 'nothing'}")
+        changes = [
+            explain.Change(each.words, lambda each=each: run_peer(peer, each))  # type: ignore[misc]
+            for each in peer.variants
+        ]
+        got = explain.run(
+            lambda: run_peer(peer), lambda: ours(peer, seed), changes, rounds, seed
+        )  # fmt: skip
+        lines.append(f"{peer.name}: {explain.verdict(got, lambda n: _text(peer, n))}")
+    return lines
 
 
 def _text(peer: Peer, number: float) -> str:
@@ -164,13 +332,41 @@ def table(found: list[Found]) -> str:
     return "\n".join(lines) + "\n"
 
 
+def load() -> str:
+    """How busy the machine is: figures of a busy one are of its moment."""
+    busy = os.getloadavg()[0]
+    cpus = len(os.sched_getaffinity(0))
+    words = " The machine is busy: take none of these for its speed." if busy > cpus / 2 else ""
+    return f"Load {busy:.1f} on {cpus} CPUs at the end.{words}"
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--stream", type=Path, metavar="PATH",
+                        help="STREAM: its stream.c, the folder of it, or a program")  # fmt: skip
+    parser.add_argument("--multichase", type=Path, metavar="PATH",
+                        help="multichase: its source tree, or the program")  # fmt: skip
     options = parser.parse_args()
-    found = compare(options.rounds, options.seed, lambda line: print(line, file=sys.stderr))
-    print(table(found), end="")
+
+    def tell(line: str) -> None:
+        print(line, file=sys.stderr)
+
+    machine = headrace.Machine.discover()
+    threads = len(next(n.cpus for n in machine.nodes if n.byte_addressable and n.cpus))
+
+    def ours(peer: Peer, seed: int) -> float | None:
+        return measure_ours(machine, peer, seed)
+
+    with tempfile.TemporaryDirectory(prefix="headrace-peers-") as name:
+        chosen = chosen_peers(threads, array_elements(machine), Path(name), options, tell)
+        found = compare(chosen, ours, options.rounds, options.seed, tell)
+        print(table(found), end="")
+        lines = explained(found, ours, options.rounds, options.seed, tell)
+    for line in lines:
+        print(f"- {line}")
+    print(load())
 
 
 if __name__ == "__main__":

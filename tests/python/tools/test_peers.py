@@ -1,0 +1,267 @@
+"""bench/peers/peers.py on programs that stand in for the peers: what they print is read, the table
+is made, and a difference is explained by what closes it."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+FOLDER = Path(__file__).resolve().parents[3] / "bench" / "peers"
+
+
+@pytest.fixture(scope="module")
+def peers() -> Any:
+    sys.path.insert(0, str(FOLDER))
+    import peers as found
+
+    return found
+
+
+@pytest.fixture(scope="module")
+def sources(peers: Any) -> Any:
+    return peers.sources
+
+
+@pytest.fixture(scope="module")
+def explain(peers: Any) -> Any:
+    return peers.explain
+
+
+def quiet(line: str) -> None:
+    """Nobody is told."""
+
+
+#: As McCalpin's STREAM 5.10 prints it.
+STREAM = """\
+-------------------------------------------------------------
+STREAM version $Revision: 5.10 $
+-------------------------------------------------------------
+This system uses 8 bytes per array element.
+-------------------------------------------------------------
+Function    Best Rate MB/s  Avg time     Min time     Max time
+Copy:           29000.5     0.031581     0.014220     0.050416
+Scale:          28000.0     0.028011     0.014017     0.045802
+Add:            30000.0     0.032065     0.019733     0.040896
+Triad:          30100.0     0.030845     0.019522     0.037835
+-------------------------------------------------------------
+"""
+OUTPUTS = {
+    "likwid-bench": ("load_avx", "MByte/s:\t\t36421.77\nCycles per update:\t1.1\n", 36421.77e6),
+    "mbw": ("mbw", "AVG\tMethod: MEMCPY\tElapsed: 0.05\tMiB: 512.00000\tCopy: 9876.500 MiB/s\n",
+            9876.5 * (1 << 20)),
+    "perf": ("perf", "# function 'default'\n# Copying 256MB bytes ...\n\n      12.340000 GB/sec\n",
+             12.34 * (1 << 30)),
+    "nanoda": ("nanoda", "size = 256 MiB, avg = 131.25 ns\n", 131.25),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("tool", OUTPUTS)
+def test_what_installed_peers_print_is_read(peers: Any, tool: str) -> None:
+    part, output, expected = OUTPUTS[tool]
+    peer = next(each for each in peers.peers(2) if part in " ".join(each.command))
+    assert peers.parsed(peer, output) == pytest.approx(expected)
+    assert peers.parsed(peer, "nothing of the kind") is None
+
+
+def program(path: Path, text: str) -> Path:
+    """A shell script that stands in for one."""
+    path.write_text(f"#!/bin/sh\n{text}\n")
+    path.chmod(0o755)
+    return path
+
+
+def needs_compiler(sources: Any) -> None:
+    if shutil.which(sources.compiler()) is None:
+        pytest.skip("no C compiler; apt install gcc")
+
+
+def test_each_kernel_of_stream_is_a_figure(peers: Any, sources: Any, tmp_path: Path) -> None:
+    needs_compiler(sources)
+    path = program(tmp_path / "stream", f"cat <<'END'\n{STREAM}END")
+    (tmp_path / "built").mkdir()
+    found = peers.stream_peers(path, tmp_path / "built", 2, 1 << 20)
+    assert [peers.run_peer(each) for each in found] == [29000.5e6, 28000e6, 30000e6, 30100e6]
+    assert [each.parameters["kernel"] for each in found] == ["copy", "scale", "add", "triad"]
+    assert not any(each.command for each in found[0].variants), "a program is not built anew"
+
+
+def test_the_last_number_of_multichase_is_its_result(peers: Any, tmp_path: Path) -> None:
+    """It prints "%6.*f", three digits below 100 ns and one above (multichase.c)."""
+    for said, ns in (("  93.125", 93.125), (" 190.4", 190.4)):
+        path = program(tmp_path / "multichase", f'echo "$@" > {tmp_path}/asked; echo "{said}"')
+        peer = peers.multichase_peer(path, tmp_path)
+        assert peers.run_peer(peer) == pytest.approx(ns)
+    assert (tmp_path / "asked").read_text().split() == "-m 256m -T 256m -s 64 -n 5 -H".split()
+
+
+def test_multichase_is_built_from_its_tree(peers: Any, sources: Any, tmp_path: Path) -> None:
+    needs_compiler(sources)
+    if shutil.which("make") is None:
+        pytest.skip("no make")
+    tree = tmp_path / "tree"
+    tree.mkdir()
+    (tree / "multichase.c").write_text(
+        '#include <stdio.h>\nint main(void) { printf("%6.*f\\n", 1, 111.7); return 0; }\n'
+    )
+    # A Makefile as its own: a warning is an error, which newer compilers find.
+    (tree / "Makefile").write_text("CFLAGS=-Wall -Werror -include no_such_header.h\nmultichase:\n")
+    before = sorted(tree.iterdir())
+    (tmp_path / "built").mkdir()
+    peer = peers.multichase_peer(tree, tmp_path / "built")
+    assert peers.run_peer(peer) == 111.7 and sorted(tree.iterdir()) == before
+    assert sources.MULTICHASE_FLAGS in peer.convention
+
+
+def options(**given: Path) -> argparse.Namespace:
+    return argparse.Namespace(**({"stream": None, "multichase": None} | given))
+
+
+def test_what_cannot_be_had_is_a_line(
+    peers: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(peers, "_PATH", str(tmp_path))
+    told: list[str] = []
+    given = options(stream=tmp_path / "no", multichase=tmp_path)
+    assert peers.chosen_peers(2, 1 << 20, tmp_path, given, told.append) == []
+    assert any("mbw is not installed" in line for line in told)
+    assert any("no has no stream.c and is no program" in line for line in told)
+    assert any("has no Makefile and is no program" in line for line in told)
+    (tmp_path / "stream.c").write_text("int main(void) { return unknown; }\n")
+    told.clear()
+    peers.chosen_peers(2, 1 << 20, tmp_path, options(stream=tmp_path), told.append)
+    (line,) = [line for line in told if "STREAM" in line]
+    assert "left out" in line and "\n" not in line
+
+
+#: A STREAM whose rate depends on how it was built and where its arrays lie, as asked by the
+#: environment: what pages.c and the flags would change.
+FAKE = r"""
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+static double array[STREAM_ARRAY_SIZE];
+#ifndef OFFSET
+#define OFFSET 0
+#endif
+int main(void) {
+  const char* how = getenv("HEADRACE_PAGES");
+  double rate = OFFSET != 0 ? 30000.0 : 29000.0;
+  if (how != NULL && strcmp(how, "huge") == 0) rate = 44500.0;
+  array[0] = rate;
+  printf("Copy: %.1f 0.1 0.1 0.1\nScale: %.1f 0.1 0.1 0.1\nAdd: 1.0 0 0 0\nTriad: 45000.0 0 0 0\n",
+         array[0], rate);
+  return 0;
+}
+"""
+
+
+def test_a_difference_is_explained_by_what_closes_it(
+    peers: Any, sources: Any, tmp_path: Path
+) -> None:
+    needs_compiler(sources)
+    (tmp_path / "stream.c").write_text(FAKE)
+    (tmp_path / "built").mkdir()
+    found = peers.stream_peers(tmp_path / "stream.c", tmp_path / "built", 2, 1 << 20)
+    chosen = [found[0], found[3]]
+    rounds = peers.compare(chosen, lambda peer, seed: 45e9, 2, 1, quiet)
+    assert "| STREAM Copy" in peers.table(rounds).replace("`", "") and "1.55" in peers.table(rounds)
+    (line,) = peers.explained(rounds, lambda peer, seed: 45e9, 2, 1, quiet)
+    assert line.startswith("STREAM Copy: explained by its arrays on huge pages: 2.9e+04 MB/s")
+    assert "4.5e+04 MB/s of Headrace; with it 4.45e+04 MB/s, 97% of the difference" in line
+    assert "arrays 4 KiB and a line further apart 3e+04 MB/s" in line, "each change has its figure"
+
+
+def test_what_nothing_closes_is_said(explain: Any) -> None:
+    changes = [explain.Change("this", lambda: 30.0), explain.Change("that", lambda: None)]
+    found = explain.run(lambda: 29.0, lambda: 45.0, changes, 3, 1)
+    assert explain.verdict(found, str) == (
+        "not explained: 29.0 against 45.0 of Headrace; tried: this 30.0"
+    )
+    found = explain.run(lambda: 44.0, lambda: 45.0, changes, 3, 1)
+    assert explain.verdict(found, str).startswith("gone when measured again")
+    found = explain.run(lambda: None, lambda: 45.0, changes, 3, 1)
+    assert explain.verdict(found, str) == "not explained: no round gave both numbers"
+
+
+def test_a_part_of_a_difference_is_mostly_explained(explain: Any) -> None:
+    found = explain.run(lambda: 29.0, lambda: 45.0, [explain.Change("this", lambda: 40.0)], 1, 1)
+    assert explain.verdict(found, str).startswith("mostly explained by this: ")
+
+
+def test_rounds_are_interleaved(explain: Any) -> None:
+    order: list[str] = []
+
+    def saying(word: str) -> Any:
+        return lambda: order.append(word) or 1.0  # type: ignore[func-returns-value]
+
+    explain.run(saying("theirs"), saying("ours"), [explain.Change("c", saying("c"))], 5, 3)
+    rounds = [order[i : i + 3] for i in range(0, 15, 3)]
+    assert all(set(each) == {"theirs", "ours", "c"} for each in rounds)
+    assert len({tuple(each) for each in rounds}) > 1
+
+
+#: Tells of its own array whether it is a mapping, and whether huge pages are asked for or forbidden
+#: (proc(5), VmFlags: hg, nh).
+ARRAY = r"""
+#include <stdio.h>
+#include <string.h>
+static char array[16 << 20];
+int main(void) {
+  char line[512], flags[512] = "";
+  unsigned long begin, end, mine = 0;
+  const unsigned long middle = (unsigned long)(array + (8 << 20));
+  memset(array, 1, sizeof array);
+  FILE* file = fopen("/proc/self/smaps", "r");
+  while (file != NULL && fgets(line, sizeof line, file) != NULL) {
+    if (sscanf(line, "%lx-%lx", &begin, &end) == 2) mine = begin <= middle && middle < end;
+    if (mine && strncmp(line, "VmFlags:", 8) == 0) strcpy(flags, line);
+  }
+  int sum = 0;
+  for (unsigned long i = 0; i < sizeof array; i += 4096) sum += array[i];
+  printf("%d %s", sum, flags);
+  return 0;
+}
+"""
+
+
+def test_arrays_of_a_program_are_put_on_other_pages(sources: Any, tmp_path: Path) -> None:
+    needs_compiler(sources)
+    (tmp_path / "array.c").write_text(ARRAY)
+    built = [sources.compiler(), str(tmp_path / "array.c"), "-o", str(tmp_path / "array")]
+    subprocess.run(built, check=True)
+    library = sources.build_pages(tmp_path)
+    for how, flag in (("huge", "hg"), ("small", "nh"), ("mapped", "nh"), ("mapped-huge", "hg")):
+        asked = {"LD_PRELOAD": str(library), "HEADRACE_PAGES": how}
+        done = subprocess.run([tmp_path / "array"], capture_output=True, text=True, check=True,
+                              env=os.environ | asked)  # fmt: skip
+        total, *flags = done.stdout.split()
+        assert total == "4096", "what it wrote is what it reads"
+        if "hg" in flags or "nh" in flags:  # a kernel without huge pages has neither
+            assert flag in flags, how
+
+
+def test_arrays_fit_the_machine(peers: Any) -> None:
+    class Thing:
+        def __init__(self, **fields: Any) -> None:
+            vars(self).update(fields)
+
+    def machine(caches: list[int], memory: int) -> Any:
+        return Thing(
+            caches=[Thing(level=3, size=size) for size in caches] + [Thing(level=1, size=1 << 15)],
+            nodes=[Thing(byte_addressable=True, capacity=memory),
+                   Thing(byte_addressable=False, capacity=1 << 50)],
+        )  # fmt: skip
+
+    mib = 1 << 20
+    assert peers.array_elements(machine([32 * mib], 64 << 30)) * 8 == 128 * mib
+    assert peers.array_elements(machine([32 * mib] * 2, 64 << 30)) * 8 == 256 * mib, "two sockets"
+    assert peers.array_elements(machine([480 * mib], 64 << 30)) * 8 == 512 * mib, "not believed"
+    assert peers.array_elements(machine([32 * mib], 512 * mib)) * 8 == 32 * mib, "a small container"
+    assert peers.array_elements(machine([], 0)) * 8 == mib
