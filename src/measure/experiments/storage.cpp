@@ -2,10 +2,11 @@
 // cache or through it.
 //
 // Random blocks of a file of 256 MiB in the directory that is measured, so many requests kept in
-// flight; the value is payload per second, the details requests per second and percentiles of how
-// long one took. A read through the page cache begins with none of the file in it; a write through
-// it ends when the device has the bytes (fdatasync), since before it measures memory. The file is
-// filled with bytes that do not compress before the first point.
+// flight; the value is payload per second, the details requests per second, percentiles of how long
+// one took, and `cpu_s_per_gb`, what all threads spend for 10^9 bytes. A read through the page
+// cache begins with none of the file in it; a write through it ends when the device has the bytes
+// (fdatasync), since before it measures memory. The file is filled with bytes that do not compress
+// before the first point.
 #include <unistd.h>
 
 #include <algorithm>
@@ -16,6 +17,7 @@
 #include "core/fail.h"
 #include "headrace/clock.h"
 #include "measure/experiments/experiments.h"
+#include "measure/instruments/cpu_share.h"
 #include "measure/instruments/measuring_file.h"
 #include "measure/instruments/transfers.h"
 
@@ -64,6 +66,7 @@ class StorageProbe final : public Probe {
     const std::vector<Piece> pieces = random_pieces();
     if (!setting_.direct && !setting_.write) HEADRACE_TRY_STATUS(make_cold(file_));
     Histogram each_ns;
+    const CpuTime cpu = CpuTime::of_process();
     HEADRACE_TRY(Transferred transferred,
                  transfer_within(*backend_, pieces, setting_.depth, kTransferTime, each_ns));
     if (!setting_.direct && setting_.write) {
@@ -72,8 +75,9 @@ class StorageProbe final : public Probe {
       transferred.time += system_clock().now() - begin;
     }
     const double iops = static_cast<double>(transferred.pieces) / seconds(transferred.time);
-    Sample sample{.value = iops * static_cast<double>(setting_.block.value),
-                  .details = {{"iops", iops}}};
+    const double bytes = static_cast<double>(transferred.pieces * setting_.block.value);
+    Sample sample{.value = bytes / seconds(transferred.time),
+                  .details = {{"iops", iops}, {"cpu_s_per_gb", cpu.per_gb(bytes)}}};
     for (const auto& [name, q] : {std::pair{"p50_ns", 0.5}, {"p99_ns", 0.99}}) {
       if (const auto value = each_ns.quantile(q)) {
         sample.details[name] = static_cast<double>(*value);

@@ -37,6 +37,7 @@ TEST(StorageExperimentTest, ReadsAndWritesInEveryWay) {
       EXPECT_GT(sample->value, 0);
       EXPECT_DOUBLE_EQ(sample->value, sample->details.at("iops") * (64 << 10));
       EXPECT_GT(sample->details.at("p50_ns"), 0);
+      EXPECT_GT(sample->details.at("cpu_s_per_gb"), 0);
       EXPECT_LE(sample->details.at("p50_ns"), sample->details.at("p99_ns"));
     }
   }

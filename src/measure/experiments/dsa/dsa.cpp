@@ -6,7 +6,8 @@
 // `copy` says more of cores. The value is payload per second, in the part `interference` that of
 // the first thread, in its rows with method=stream that of STREAM. The detail `copies` counts those
 // of all threads; `mapped` says whether they went through the mapped portal (1) or by write() (0).
-// Where there is no device, one row says why: a missing device is one fact.
+// The threads that submit and wait spend `cpu_s_per_gb` on 10^9 bytes. Where there is no device,
+// one row says why: a missing device is one fact.
 #include "measure/experiments/dsa/dsa.h"
 
 #include <algorithm>
@@ -40,9 +41,16 @@ class DsaCopies final : public Probe {
 
   Result<Sample> sample() override {
     HEADRACE_TRY(const DsaTimes times, run_->round());
-    return Sample{.value = rate_of(point_, times).value,
+    Sample sample{.value = rate_of(point_, times).value,
                   .details = {{"mapped", times.mapped ? 1.0 : 0.0}},
                   .cpu_share = times.cpu_share};
+    if (!times.cpu_seconds) return sample;
+    double bytes = 0;
+    for (const DsaThread& thread : point_.threads) {
+      bytes += static_cast<double>(thread.bytes.value) * static_cast<double>(thread.copies);
+    }
+    sample.details["cpu_s_per_gb"] = *times.cpu_seconds / bytes * 1e9;
+    return sample;
   }
 
  private:

@@ -10,6 +10,7 @@
 #include "core/fail.h"
 #include "headrace/clock.h"
 #include "measure/experiments/dsa/background.h"
+#include "measure/instruments/cpu_share.h"
 #include "measure/instruments/worker_pool.h"
 
 namespace headrace::experiment_dsa {
@@ -47,14 +48,17 @@ struct Member {
   // Written by the thread itself.
   Nanoseconds begin{0};
   Nanoseconds end{0};
+  double cpu_seconds = 0;
   Status status;
 
   void copy() {
     DsaSubmitter submitter(*lane, plan, area);
     status = Status{};
+    const CpuTime cpu = CpuTime::of_thread();
     begin = system_clock().now();
     while (status && !submitter.over()) status = submitter.step();
     end = system_clock().now();
+    cpu_seconds = cpu.seconds();
   }
 };
 
@@ -66,7 +70,7 @@ class HostRun final : public DsaRun {
   Result<DsaTimes> round() override {
     HEADRACE_TRY(const double share,
                  run_together(cpus_, [&](std::size_t i) { members_[i]->copy(); }));
-    DsaTimes times{.mapped = members_.front()->lane->mapped()};
+    DsaTimes times{.mapped = members_.front()->lane->mapped(), .cpu_seconds = 0};
     // Threads that share a CPU wait for each other, and are not disturbed by that.
     if (std::set(cpus_.begin(), cpus_.end()).size() == cpus_.size()) times.cpu_share = share;
     Nanoseconds first = members_.front()->begin, last = members_.front()->end;
@@ -74,6 +78,7 @@ class HostRun final : public DsaRun {
       HEADRACE_TRY_STATUS(std::move(member->status));
       HEADRACE_TRY_STATUS(check_method(member->plan.method, *member->lane));
       times.each.push_back(member->end - member->begin);
+      *times.cpu_seconds += member->cpu_seconds;
       first = std::min(first, member->begin);
       last = std::max(last, member->end);
     }

@@ -46,6 +46,9 @@ TEST(DsaHost, EveryMethodCopiesAll) {
     for (const DsaTimes& round : *times) {
       EXPECT_EQ(round.each.size(), 2U);
       EXPECT_GE(round.all, std::max(round.each[0], round.each[1]));
+      ASSERT_TRUE(round.cpu_seconds);
+      EXPECT_GT(*round.cpu_seconds, 0);
+      EXPECT_LE(*round.cpu_seconds, seconds(round.each[0] + round.each[1]) * 1.01 + 1e-3);
     }
     EXPECT_EQ(ground.device(0).stats().executed[dsa::Opcode::memmove] - before, 2U * 2U * 40U);
   }

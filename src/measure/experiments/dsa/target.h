@@ -49,10 +49,11 @@ struct DsaShape {
 };
 
 struct DsaTimes {
-  Nanoseconds all{0};             // from the first thread's start to the last one's end
-  std::vector<Nanoseconds> each;  // as the threads of the run
-  bool mapped = true;             // the first thread's portal; else it submits by write()
-  double cpu_share = 1;           // as run_together(); 1 where threads have to share CPUs
+  Nanoseconds all{0};                      // from the first thread's start to the last one's end
+  std::vector<Nanoseconds> each;           // as the threads of the run
+  bool mapped = true;                      // the first thread's portal; else it submits by write()
+  double cpu_share = 1;                    // as run_together(); 1 where threads have to share CPUs
+  std::optional<double> cpu_seconds = {};  // of all threads; a model has none
 };
 
 // Threads made ready, to do all their copies again and again.

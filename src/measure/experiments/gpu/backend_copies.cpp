@@ -6,6 +6,7 @@
 
 #include "backend/cuda/engines/engines.h"
 #include "core/fail.h"
+#include "measure/instruments/cpu_share.h"
 #include "measure/instruments/transfers.h"
 
 namespace headrace::experiment_gpu {
@@ -54,10 +55,12 @@ class BackendCopies final : public Probe {
 
   Result<Sample> sample() override {
     Histogram unused;
+    const CpuTime cpu = CpuTime::of_process();
     HEADRACE_TRY(const auto moved,
                  transfer_within(*backend_, pieces_, depth_, kTransferring, unused));
     const double bytes = static_cast<double>(moved.pieces * setting_.bytes.value);
-    return Sample{.value = bytes / seconds(moved.time)};
+    return Sample{.value = bytes / seconds(moved.time),
+                  .details = {{"cpu_s_per_gb", cpu.per_gb(bytes)}}};
   }
 
  private:

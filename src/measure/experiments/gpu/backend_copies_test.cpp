@@ -16,7 +16,8 @@ TEST(GpuBackendCopies, GoBothWaysPinnedAndNot) {
     for (const std::string_view memory : {kPinned, kPageable}) {
       const GpuSetting setting = on_fake(
           fake, {.direction = direction, .by = kHeadrace, .memory = memory, .bytes = 256_KiB});
-      sample_of(prepare_backend(setting, random));
+      const auto sample = sample_of(prepare_backend(setting, random));
+      EXPECT_GT(sample.details.at("cpu_s_per_gb"), 0);
     }
   }
 }

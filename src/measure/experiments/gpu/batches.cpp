@@ -6,6 +6,7 @@
 
 #include "core/fail.h"
 #include "headrace/clock.h"
+#include "measure/instruments/cpu_share.h"
 
 namespace headrace::experiment_gpu {
 
@@ -116,6 +117,7 @@ Result<Sample> Batches::sample() {
   Nanoseconds submitting{0};
   Nanoseconds copying{0};
   double times = 0;
+  const CpuTime cpu = CpuTime::of_process();
   for (unsigned i = 0; i < kMostSubmissions && copying < kSubmittedFor; ++i) {
     HEADRACE_TRY(const Nanoseconds time, once(submitting));
     copying += time;
@@ -123,8 +125,9 @@ Result<Sample> Batches::sample() {
   }
   const double copies = times * static_cast<double>(setting_.count);
   const double bytes = copies * static_cast<double>(setting_.bytes.value);
-  return Sample{.value = static_cast<double>(submitting.count()) / copies,
-                .details = {{"bandwidth", bytes / seconds(copying)}}};
+  return Sample{
+      .value = static_cast<double>(submitting.count()) / copies,
+      .details = {{"bandwidth", bytes / seconds(copying)}, {"cpu_s_per_gb", cpu.per_gb(bytes)}}};
 }
 
 }  // namespace

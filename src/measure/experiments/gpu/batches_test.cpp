@@ -17,6 +17,7 @@ TEST(GpuBatches, ArriveByEachWayOfHandingOver) {
             {.direction = direction, .by = by, .memory = kPinned, .bytes = 4_KiB, .count = 16});
         const auto sample = sample_of(prepare_batches(setting, random));
         EXPECT_GT(sample.details.at("bandwidth"), 0);
+        EXPECT_GT(sample.details.at("cpu_s_per_gb"), 0);
       }
     }
   }

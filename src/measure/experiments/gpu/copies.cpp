@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "core/fail.h"
+#include "measure/instruments/cpu_share.h"
 
 namespace headrace::experiment_gpu {
 
@@ -230,9 +231,11 @@ Result<Nanoseconds> Copies::run(std::uint64_t copies) {
 }
 
 Result<Sample> Copies::sample() {
+  const CpuTime cpu = CpuTime::of_process();
   HEADRACE_TRY(const Nanoseconds time, run(copies_));
   const double bytes = static_cast<double>(copies_ * setting_.bytes.value);
-  Sample sample{.value = bytes * static_cast<double>(ways_.size()) / seconds(time)};
+  const double of_all = bytes * static_cast<double>(ways_.size());
+  Sample sample{.value = of_all / seconds(time), .details = {{"cpu_s_per_gb", cpu.per_gb(of_all)}}};
   if (ways_.size() == 1) return sample;
   for (const Way& way : ways_) {
     HEADRACE_TRY(const Nanoseconds own, space_->between(way.stream.start, way.stream.end));
@@ -264,13 +267,19 @@ class Prefetching final : public Probe {
     const bool to_gpu = setting_.direction == kToGpu;
     Nanoseconds counted{0};
     double bytes = 0;
+    double cpu_seconds = 0;
     do {
-      HEADRACE_TRY(const Nanoseconds there, move(true));
-      HEADRACE_TRY(const Nanoseconds back, move(false));
-      counted += to_gpu ? there : back;
-      bytes += static_cast<double>(memory_.size());
+      for (const bool there : {true, false}) {
+        const CpuTime cpu = CpuTime::of_process();
+        HEADRACE_TRY(const Nanoseconds time, move(there));
+        if (there != to_gpu) continue;
+        counted += time;
+        cpu_seconds += cpu.seconds();
+        bytes += static_cast<double>(memory_.size());
+      }
     } while (counted < kCopiedFor);
-    return Sample{.value = bytes / seconds(counted)};
+    return Sample{.value = bytes / seconds(counted),
+                  .details = {{"cpu_s_per_gb", cpu_seconds / bytes * 1e9}}};
   }
 
  private:

@@ -13,7 +13,9 @@ TEST(GpuCopies, GoEveryWay) {
     SCOPED_TRACE(std::string(direction) + " " + std::string(by) + " " + std::string(memory));
     const GpuSetting setting =
         on_fake(fake, {.direction = direction, .by = by, .memory = memory, .bytes = 256_KiB});
-    return sample_of(prepare_copies(setting, random));
+    const auto sample = sample_of(prepare_copies(setting, random));
+    EXPECT_GT(sample.details.at("cpu_s_per_gb"), 0);
+    return sample;
   };
   for (const std::string_view direction : {kToGpu, kFromGpu}) {
     for (const std::string_view by : {kEngine, kKernel}) {
@@ -34,7 +36,8 @@ TEST(GpuCopies, PrefetchManagedMemory) {
     for (const std::string_view direction : {kToGpu, kFromGpu}) {
       const GpuSetting setting = on_fake(
           fake, {.direction = direction, .by = kPrefetch, .memory = kManaged, .bytes = 1_MiB});
-      sample_of(prepare_prefetch(setting, random));
+      const auto sample = sample_of(prepare_prefetch(setting, random));
+      EXPECT_GT(sample.details.at("cpu_s_per_gb"), 0);
     }
   }
 }

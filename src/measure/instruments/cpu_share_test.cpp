@@ -1,0 +1,37 @@
+#include "measure/instruments/cpu_share.h"
+
+#include <gtest/gtest.h>
+
+#include <thread>
+
+namespace headrace::instruments {
+namespace {
+
+// Until the calling thread has had a CPU for so long.
+void work(double wanted) {
+  const CpuTime own = CpuTime::of_thread();
+  while (own.seconds() < wanted) {
+  }
+}
+
+TEST(CpuTimeTest, OfTheProcessCountsOtherThreadsAndOfTheThreadNone) {
+  const CpuTime all = CpuTime::of_process();
+  const CpuTime own = CpuTime::of_thread();
+  std::thread other([] { work(0.03); });
+  other.join();
+  EXPECT_LT(own.seconds(), 0.02);
+  EXPECT_GE(all.seconds(), 0.03);
+  work(0.03);
+  EXPECT_GE(own.seconds(), 0.03);
+  EXPECT_GE(all.seconds(), 0.06);
+}
+
+TEST(CpuTimeTest, IsSecondsOfCoresForABillionBytes) {
+  const CpuTime own = CpuTime::of_thread();
+  work(0.002);
+  const double least = own.seconds();
+  EXPECT_GE(own.per_gb(1e6), least * 1000);
+}
+
+}  // namespace
+}  // namespace headrace::instruments
