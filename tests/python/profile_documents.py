@@ -148,7 +148,8 @@ def copy(make: Maker) -> Iterator[Row]:
             rate = best * size / (size + 48 * KIB) * (1.3 if state == "hot" else 1)
             yield make.row("copy", "B/s", rate, engine=engine, cpu_node=SOCKET[end],
                            **{"from": start}, to=end, bytes=size, threads=threads, state=state,
-                           details={"read_write": 2 * rate})  # fmt: skip
+                           details={"read_write": 2 * rate, "cpu_s_per_gb": threads * 1e9 / rate},
+                           )  # fmt: skip
 
 
 def migrate(make: Maker) -> Iterator[Row]:
@@ -164,7 +165,8 @@ def migrate(make: Maker) -> Iterator[Row]:
         page /= threads ** (1 if method == "copy" else 0.6)
         first = page * min(at_once, count)
         stall = 0.4 if method == "copy" else 1.0
-        details = {"per_page_ns": page, "first_batch_ns": first, "stayed": 0.0,
+        details = {"cpu_s_per_gb": threads * page / size, "per_page_ns": page,
+                   "first_batch_ns": first, "stayed": 0.0,
                    "stall_p50_ns": 110.0, "stall_p99_ns": 640.0 + stall * page,
                    "stall_p999_ns": 9e3 + stall * page, "stall_max_ns": 4e4 + stall * first,
                    }  # fmt: skip
@@ -182,7 +184,8 @@ def storage(make: Maker) -> Iterator[Row]:
         best = 2.9e9 if operation == "read" else 1.7e9
         first = 82e3 if by == "io_uring" else 96e3
         ns = first + size * depth / best * 1e9
-        details = {"iops": depth / ns * 1e9, "p50_ns": ns * 0.95, "p99_ns": ns * 1.9}
+        details = {"iops": depth / ns * 1e9, "p50_ns": ns * 0.95, "p99_ns": ns * 1.9,
+                   "cpu_s_per_gb": 3e3 / size}  # fmt: skip
         yield make.row("storage", "B/s", size * depth / ns * 1e9, node=1000, operation=operation,
                        by=by, io=io, bytes=size, depth=depth, details=details)  # fmt: skip
 
@@ -218,7 +221,8 @@ def dsa(make: Maker) -> Iterator[Row]:
         point = {"part": part, "method": "single", "bytes": size, "threads": 1, "at_once": 1,
                  "window": 1, "from": 0, "to": 0, "route": "one", "engines": "dsa0",
                  "queue": "shared", "group_engines": "any", "beside": "nothing"}  # fmt: skip
-        return make.row("dsa", "B/s", rate, details={"mapped": 1.0}, **(point | other))
+        details = {"mapped": 1.0, "cpu_s_per_gb": 600 / size + 2e8 / rate}
+        return make.row("dsa", "B/s", rate, details=details, **(point | other))
 
     def rate(size: int, under_way: int = 1) -> float:
         return min(3e10, 3e10 * under_way * size / (size + 18 * KIB))
@@ -248,7 +252,8 @@ def gpu(make: Maker) -> Iterator[Row]:
     def row(part: str, unit: str, value: float, **other: Any) -> Row:
         point = {"part": part, "direction": "to_gpu", "gpu": 2000, "node": 0, "by": "engine",
                  "memory": "pinned", "bytes": 64 * MIB, "count": 1}  # fmt: skip
-        return make.row("gpu", unit, value, **(point | other))
+        details = {"cpu_s_per_gb": 4e3 / (64 * MIB) + 1e8 / value} | other.pop("details", {})
+        return make.row("gpu", unit, value, **(point | other), details=details)
 
     ways = {
         ("engine", "pinned"): 5.5e10, ("kernel", "pinned"): 5.2e10, ("engine", "pageable"): 1e10,

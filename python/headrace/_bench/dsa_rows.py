@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from typing import Any
 
 import headrace
-from headrace._bench.rows import spread
+from headrace._bench.rows import variation
 
 Row = dict[str, Any]
 
@@ -73,7 +73,7 @@ def _row(row: headrace.Row, machine: str, host: str, devices: list[str]) -> Row:
         "group_engines": None if p["group_engines"] == "any" else p["group_engines"],
         "beside": "" if p["beside"] == "nothing" else p["beside"],
         "bytes_per_second": row.median,
-        "spread": spread(row),
+        **variation(row),
         "basis": "hardware" if measured else "modelled",
         "machine": host if measured else machine,
         "reason": row.reason,

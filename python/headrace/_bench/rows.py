@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import statistics
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -26,6 +27,16 @@ def spread(row: headrace.Row) -> float | None:
     return row.mad / row.median
 
 
+def variation(row: headrace.Row) -> dict[str, Any]:
+    """How much the row's samples vary, relative to their median, and how many they are."""
+    several = len(row.samples) > 1 and row.median
+    return {
+        "spread": spread(row),
+        "deviation": statistics.stdev(row.samples) / row.median if several else None,
+        "n": len(row.samples),
+    }
+
+
 def copy_rows(rows: Iterable[headrace.Row], engines: list[str]) -> list[dict[str, Any]]:
     """Those of the engines; sorted by state, threads and size."""
     found = [row for row in rows if row.parameters["engine"] in engines]
@@ -34,7 +45,7 @@ def copy_rows(rows: Iterable[headrace.Row], engines: list[str]) -> list[dict[str
         {
             **{name: row.parameters[name] for name in ("engine", "bytes", "threads", "state")},
             "bytes_per_second": row.median,
-            "spread": spread(row),
+            **variation(row),
             "ratio_to_memcpy": row.details.get("ratio_to_memcpy"),
             "reason": row.reason,
         }
@@ -87,7 +98,7 @@ def _ends(row: headrace.Row) -> tuple[int | str, ...]:
 
 
 def _numbers(row: headrace.Row) -> dict[str, Any]:
-    return {"bytes_per_second": row.median, "spread": spread(row), "reason": row.reason}
+    return {"bytes_per_second": row.median, **variation(row), "reason": row.reason}
 
 
 def _memory(row: headrace.Row, machine: headrace.Machine, directory: Path) -> dict[str, Any]:

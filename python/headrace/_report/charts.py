@@ -146,7 +146,7 @@ def lines(
         for which, filled in ((_QUIET, True), (_NOISY, False))
         if filled or any(row.get("noisy") for row in rows)
     ]  # fmt: skip
-    spread = base.mark_rule(opacity=0.5).encode(
+    spread = base.mark_rule(opacity=0.6, strokeWidth=1.5).encode(
         x=along, y=alt.Y("low:Q"), y2=alt.Y2("high:Q"), color=color
     )
     layers = [spread, line, *points, *_diamonds(published, along, y, dy=-13)]
@@ -185,7 +185,8 @@ def areas(
 
 def bars(rows: Sequence[Row], *, title: str, published: Sequence[Row] = ()) -> Picture:
     """A bar per `bar`, which may be two lines, from 0 to `y`, side by side per `line`; with the
-    interval, and with what was `published` of the same bars.
+    spread from `low` to `high`, with a stroke at a `bound`, and with what was `published` of the
+    same bars.
     """
     names = list(dict.fromkeys(row["bar"] for row in rows))
     groups = list(dict.fromkeys(row["line"] for row in rows))
@@ -193,7 +194,8 @@ def bars(rows: Sequence[Row], *, title: str, published: Sequence[Row] = ()) -> P
         y=_bars_axis(names), yOffset=alt.YOffset("line:N", sort=groups)
     )
     # Numbers stand to the right of their bars.
-    end = 1.25 * max(row["high"] for row in [*rows, *published])
+    bounds = [row["bound"] for row in rows if row.get("bound") is not None]
+    end = max(1.25 * max(row["high"] for row in [*rows, *published]), *bounds, 0)
     along = alt.X("y:Q", title=title, axis=alt.Axis(tickCount=8), scale=alt.Scale(domainMax=end))
     bar = base.mark_bar().encode(
         x=along,
@@ -203,13 +205,30 @@ def bars(rows: Sequence[Row], *, title: str, published: Sequence[Row] = ()) -> P
     )
     spread = base.mark_rule(color=INK, opacity=0.6).encode(x=alt.X("low:Q"), x2=alt.X2("high:Q"))
     layers = [bar, spread, *_diamonds(published, along, _bars_axis(names), dx=36)]
+    if bounds:
+        stroke = base.transform_filter("isValid(datum.bound)").mark_tick(
+            color=INK, thickness=2, opacity=0.7
+        )
+        layers.append(stroke.encode(x=alt.X("bound:Q")))
     if len(rows) <= MOST_NUMBERS and not published:
-        numbers = base.transform_calculate(shown="(datum.noisy ? '~ ' : '') + datum.text")
+        # Beyond a stroke that would go through it.
+        across = f"datum.bound > datum.high && datum.bound < datum.high + {end / 6}"
+        numbers = base.transform_calculate(
+            shown="(datum.noisy ? '~ ' : '') + datum.text",
+            after=f"{across} ? datum.bound : datum.high",
+        )
         text = numbers.mark_text(align="left", dx=8, fontSize=11, fontWeight="bold")
-        layers.append(text.encode(x=alt.X("high:Q"), text=alt.Text("shown:N")))
+        layers.append(text.encode(x=alt.X("after:Q"), text=alt.Text("shown:N")))
     least = 34 if any("\n" in name for name in names) else 0
     height = max(60, len(names) * max(least, len(groups) * 18 + 6))
     return alt.layer(*layers).properties(width="container", height=height)
+
+
+def has_spread(chart: Picture) -> bool:
+    """Whether one of its points has a bar from `low` to `high`."""
+    views = [chart, *getattr(chart, "layer", [])]
+    rows = [row for view in views for row in getattr(view.data, "values", None) or []]
+    return any(row.get("high", 0) > row.get("low", 0) for row in rows if isinstance(row, dict))
 
 
 def _behind(rows: Sequence[Row]) -> list[alt.Tooltip]:

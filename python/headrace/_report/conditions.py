@@ -29,8 +29,9 @@ def conditions_figures(profile: _core.Profile) -> list[Figure]:
     return [Figure("How it was measured", caption, items=items)]
 
 
-def rests_on_rows(rows: list[_core.Row]) -> str:
-    """The sentence of a figure on how many rows and mappings it rests, and which are noisy."""
+def rests_on_rows(rows: list[_core.Row], spread_drawn: bool = False) -> str:
+    """The sentence of a figure on how many rows and mappings it rests, which are noisy, and what
+    the bars at its points are where they are drawn."""
     measured = [row for row in rows if row.samples]
     if not measured or measured[0].source:
         return ""
@@ -43,7 +44,12 @@ def rests_on_rows(rows: list[_core.Row]) -> str:
             f" {noisy} of them {'is' if noisy == 1 else 'are'} noisy, measured while something "
             "else ran: drawn hollow, pale or with a ~."
         )
-    return f"{words} the median of {samples_text(measured)}.{told}"
+    varies = ""
+    if spread_drawn and any(len(row.samples) > 1 for row in measured):
+        varies = " Thin bars are one standard deviation of them to each side of their mean"
+        single = any(len(row.samples) == 1 for row in measured)
+        varies += "; one mapping has none." if single else "."
+    return f"{words} the median of {samples_text(measured)}.{varies}{told}"
 
 
 def samples_text(rows: list[_core.Row]) -> str:

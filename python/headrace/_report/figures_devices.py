@@ -8,34 +8,45 @@ from headrace import _core
 from headrace._bench.dsa_rows import way
 from headrace._report import charts
 from headrace._report.figure import Figure
-from headrace._report.rows import Rows, few_lines, point, text_of, value
+from headrace._report.movement import bounds
+from headrace._report.movement.bounds import Bounds
+from headrace._report.rows import Rows, few_lines, pair_of, point, text_of, value
 from headrace._words import percent, plural, size_text
 
 
-def dsa(rows: Rows) -> Figure:
+def dsa(rows: Rows, known: Bounds) -> Figure:
     figure = Figure("Copies by DSA devices")
     # What STREAM reached is of cores; the table has it.
     rows = rows.having(lambda row: row.parameters["method"] != "stream")
     if not rows.rows:
         figure.caption = "Only STREAM, run while a device copied, has a number."
         return figure
-    more = ""
+    more, unknown = "", [rows.name(p) for p in rows.pairs() if known.between(p) is None]
     for part, heading, x_title in (
         ("submission", "submitted one by one, in batches, and by write()", "bytes of one copy"),
         ("queue", "by copies in flight", "copies in flight"),
     ):
-        points, left = few_lines(_BY[part](rows.of(part=part)))
+        chosen = rows.of(part=part)
+        points, left = few_lines(_BY[part](chosen))
         if points:
             scale: charts.Scale = "bytes" if part == "submission" else "doubling"
-            chart = charts.lines(points, x_title=x_title, y_title="GB/s", x=scale)
-            figure.charts.append((heading, chart))
+            pairs = chosen.pairs()
+            bound = known.between(pairs[0]) if len(pairs) == 1 else None
+            level, told = bounds.line(bound, points)
+            chart = charts.lines(points, x_title=x_title, y_title="GB/s", x=scale, level=level)
+            figure.charts.append((heading + told, chart))
             more = more or left
     others = rows.having(lambda row: row.parameters["part"] not in _BY)
     if others.rows:
         bars = [point(row, 1e9, bar=_words(others, row), line="") for row in others.rows]
         heading = "by several threads and devices, and while others run"
+        # Each bar has a bound of its own: they go to different memories.
+        for bar, row in zip(bars, others.rows, strict=True):
+            bar["bound"], _ = bounds.line(known.between(pair_of(row)), bars)
+        if any(bar["bound"] for bar in bars):
+            heading += "; dashed: the bound of each"
         figure.charts.append((heading, charts.bars(bars, title="GB/s")))
-    figure.caption = _caption(rows) + more
+    figure.caption = _caption(rows) + more + bounds.sentence(figure, unknown)
     return figure
 
 
@@ -65,10 +76,10 @@ def _size(row: _core.Row) -> str:
 
 
 def _words(rows: Rows, row: _core.Row) -> str:
-    """ "threads: 12 × 1 MiB"; "route: smart, DRAM 0 to HBM 8"; "copy alone"."""
+    """ "threads: 12 × 1 MiB"; "route: smart,\\nDRAM 0 to HBM 8"; "copy alone"."""
     p = row.parameters
     if p["part"] == "route":
-        return f"route: {p['route']}, {rows.name((p['from'], p['to']))}"
+        return f"route: {p['route']},\n{rows.name((p['from'], p['to']))}"
     if p["part"] == "interference":
         return "copy alone" if p["beside"] == "nothing" else f"copy alongside {p['beside']}"
     return f"{p['part']}: {p['threads']} × {_size(row)}"

@@ -44,8 +44,23 @@ def _missing(title: str, name: str) -> Figure:
 
 
 def _rate(row: Row) -> Row:
+    """With its standard deviation, where it has one: a model and what was published have none."""
     rate = row["bytes_per_second"]
-    return {"y": rate / GIB, "low": rate / GIB, "high": rate / GIB, "text": _gib(rate)}
+    varies = row.get("deviation") or 0.0
+    return {
+        "y": rate / GIB, "low": rate * (1 - varies) / GIB, "high": rate * (1 + varies) / GIB,
+        "text": _gib(rate),
+    }  # fmt: skip
+
+
+def _varies(rows: list[Row]) -> str:
+    """What the bars at the points are."""
+    counts = [row["n"] for row in rows if row.get("deviation")]
+    if not counts:
+        return ""
+    least, most = min(counts), max(counts)
+    words = plural(most, "round") if least == most else f"{least} to {plural(most, 'round')}"
+    return f" Thin bars are the standard deviation of {words}."
 
 
 def _gib(rate: float) -> str:
@@ -74,7 +89,7 @@ def _submission(rows: list[Row], published: list[Row]) -> Figure:
         figure.caption += f" From 1 MiB on all ways reach {_gib(least)} to {_gib(most)}."
     figure.caption += (
         " Published: close to 30 GiB/s from 1 MiB on whatever the way; below, batches lead."
-    )
+    ) + _varies(rows)
     return figure
 
 
@@ -98,6 +113,7 @@ def _threads(rows: list[Row], published: list[Row]) -> Figure:
     figure.caption += (
         f" {'; '.join(changes)}." if changes else ""
     ) + " Published: threads cost nothing, and 1 MiB gains; its rates are in a picture only."
+    figure.caption += _varies(rows)
     return figure
 
 
@@ -118,6 +134,7 @@ def _route(rows: list[Row], published: list[Row], policy: str, number: str, who:
         figure.caption += f" Below brute force: {_less(rows, published)}."
     elif marks:
         figure.caption += " Published in words is only node 15."
+    figure.caption += _varies(own)
     return figure
 
 

@@ -5,7 +5,9 @@ from __future__ import annotations
 from headrace import _core
 from headrace._report import charts
 from headrace._report.figure import Figure
-from headrace._report.rows import Rows, few_lines, point, text_of
+from headrace._report.movement import bounds
+from headrace._report.movement.bounds import Bounds, Peak
+from headrace._report.rows import Rows, few_lines, point, text_of, value
 from headrace._words import size_text
 
 _DIRECTIONS = {
@@ -14,9 +16,9 @@ _DIRECTIONS = {
 }  # fmt: skip
 
 
-def gpu(rows: Rows) -> Figure:
+def gpu(rows: Rows, known: Bounds) -> Figure:
     figure = Figure("GPUs")
-    more = ""
+    more, unknown = "", []
     sized = rows.having(lambda row: "bytes" in row.parameters and "count" in row.parameters)
     copies, batches = sized.of(part="copy"), sized.of(part="batch")
     for direction in copies.values("direction"):
@@ -26,8 +28,14 @@ def gpu(rows: Rows) -> Figure:
                   line=_line(of_direction, row))
             for row in of_direction.rows
         ])  # fmt: skip
-        picture = charts.lines(points, x_title="bytes of one copy", y_title="GB/s", x="bytes")
-        figure.charts.append((_DIRECTIONS.get(direction, direction), picture))
+        words = _DIRECTIONS.get(direction, direction)
+        bound = _bound(known, of_direction, copies.of(direction="inside"))
+        if bound is None:
+            unknown.append(f"copies {words}")
+        level, told = bounds.line(bound, points)
+        picture = charts.lines(points, x_title="bytes of one copy", y_title="GB/s", x="bytes",
+                               level=level)  # fmt: skip
+        figure.charts.append((words + told, picture))
         more = more or left
     for direction in batches.values("direction"):
         of_direction = batches.of(direction=direction)
@@ -43,8 +51,22 @@ def gpu(rows: Rows) -> Figure:
         more = more or left
     _add_bars(figure, sized.of(part="latency"), "latency of one load", "ns")
     _add_bars(figure, sized.of(part="allocation"), "having pinned memory", "ns for each MiB")
-    figure.caption = _caption(rows) + more
+    figure.caption = _caption(rows) + more + bounds.sentence(figure, unknown)
     return figure
+
+
+def _bound(known: Bounds, rows: Rows, inside: Rows) -> Peak | None:
+    """Of copies from or to memory of the host, that memory's peak, of several the highest. How fast
+    the GPU's memory is read or written alone is not measured; but what copies inside it reach it
+    does in both directions at once, so where that is more, the host's memory is the slower one.
+    """
+    mix = {"to_gpu": "read", "from_gpu": "nt_write"}.get(str(rows.rows[0].parameters["direction"]))
+    peaks = [known.peak(node, mix) for node in rows.values("node")] if mix else []
+    found = [peak for peak in peaks if peak is not None]
+    if not found or len(found) < len(peaks) or not inside.rows:
+        return None
+    highest = max(found, key=lambda peak: peak.rate)
+    return highest if value(inside.best()) >= highest.rate else None
 
 
 def _add_bars(figure: Figure, rows: Rows, heading: str, title: str) -> None:

@@ -7,6 +7,8 @@ from typing import Any
 from headrace import _core
 from headrace._report import charts
 from headrace._report.figure import Figure, Table
+from headrace._report.movement import bounds
+from headrace._report.movement.bounds import Bounds
 from headrace._report.rows import (
     Pair, Rows, behind_point, few_lines, point, text_of, time_text, value,
 )  # fmt: skip
@@ -20,10 +22,10 @@ _FELT = {
 }  # fmt: skip
 
 
-def copy(rows: Rows) -> Figure:
+def copy(rows: Rows, known: Bounds) -> Figure:
     figure = Figure("Copying from memory to memory")
     pairs = rows.telling_pairs(4)
-    more = ""
+    more, unknown = "", []
     cold = "cold, neither side in a cache"
     for state, pair, words in [
         *(("cold", pair, cold) for pair in pairs),
@@ -33,15 +35,20 @@ def copy(rows: Rows) -> Figure:
         points, left = few_lines(_copy_points(chosen), "cpu and memcpy")
         if points:
             where = f"{rows.name(pair)}; " if len(rows.pairs()) > 1 else ""
-            chart = charts.lines(points, x_title="bytes of one copy", y_title="GB/s", x="bytes")
-            figure.charts.append((where + words, chart))
+            bound = known.between(pair) if state == "cold" else None
+            if state == "cold" and bound is None:
+                unknown.append(rows.name(pair))
+            level, told = bounds.line(bound, points)
+            chart = charts.lines(points, x_title="bytes of one copy", y_title="GB/s", x="bytes",
+                                 level=level)  # fmt: skip
+            figure.charts.append((where + words + told, chart))
             more = more or left
     best = rows.best()
     p = best.parameters
     figure.caption = (
         f"× is the number of threads. The most was {text_of(best)} ({p['engine']} × {p['threads']}"
         f", {size_text(int(p['bytes']))}, {p['state']}, {rows.where(best)}).{more}"
-        f"{rows.left_out(pairs)}"
+        f"{rows.left_out(pairs)}{bounds.sentence(figure, unknown)}"
     )
     return figure
 
@@ -55,7 +62,7 @@ def _copy_points(rows: Rows) -> list[dict[str, Any]]:
     ]  # fmt: skip
 
 
-def migrate(rows: Rows) -> Figure:
+def migrate(rows: Rows, known: Bounds) -> Figure:
     figure = Figure("Moving pages to another node")
     pairs = rows.telling_pairs(3)
     fewest = min(map(_threads, rows.rows))
@@ -66,10 +73,12 @@ def migrate(rows: Rows) -> Figure:
             if _threads(row) == fewest
         ]
         if points:
-            heading = f"{rows.name(pair)}: how fast {plural(fewest, 'CPU')} can move them"
-            figure.charts.append((heading, charts.bars(points, title="GB/s")))
+            level, told = bounds.line(known.between(pair), points)
+            heading = f"{rows.name(pair)}: how fast {plural(fewest, 'CPU')} can move them{told}"
+            bars = [each | {"bound": level} for each in points]
+            figure.charts.append((heading, charts.bars(bars, title="GB/s")))
     # The pair that is drawn first stands for the others: stalls and gains depend on the way.
-    more = _with_more_cpus(figure, rows.among(pairs[:1]))
+    more = _with_more_cpus(figure, rows.among(pairs[:1]), known)
     felt = rows.among(pairs[:1]).having(lambda row: _threads(row) == fewest)
     for pages in felt.values("pages"):
         marks = _felt(felt.of(pages=pages))
@@ -83,11 +92,12 @@ def migrate(rows: Rows) -> Figure:
         f"× is the number of pages in a call. The fastest way moved {text_of(best)} ({_way(best)}, "
         f"{best.parameters['pages']} pages, {plural(_threads(best), 'CPU')}, {rows.where(best)})."
         f"{_stall(rows)}{_trade_off(rows)}{more}{rows.left_out(pairs)}"
+        + bounds.sentence(figure, [rows.name(p) for p in pairs if known.between(p) is None])
     )
     return figure
 
 
-def _with_more_cpus(figure: Figure, rows: Rows) -> str:
+def _with_more_cpus(figure: Figure, rows: Rows, known: Bounds) -> str:
     """Draws the rates over the number of CPUs that move at once, where there are several."""
     points = [
         point(row, 1e9, x=_threads(row), order=_threads(row),
@@ -98,8 +108,11 @@ def _with_more_cpus(figure: Figure, rows: Rows) -> str:
     if len({each["x"] for each in points}) < 2:
         return ""
     points, more = few_lines(points, "move_pages × 512 and copy")
-    chart = charts.lines(points, x_title="CPUs that move at once", y_title="GB/s", x="doubling")
-    figure.charts.append((f"{rows.name(rows.pairs()[0])}: with more CPUs", chart))
+    pair = rows.pairs()[0]
+    level, told = bounds.line(known.between(pair), points)
+    chart = charts.lines(points, x_title="CPUs that move at once", y_title="GB/s", x="doubling",
+                         level=level)  # fmt: skip
+    figure.charts.append((f"{rows.name(pair)}: with more CPUs{told}", chart))
     return more
 
 

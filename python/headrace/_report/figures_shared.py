@@ -8,7 +8,7 @@ from headrace import _core
 from headrace._report import charts
 from headrace._report.figure import Figure
 from headrace._report.rows import (
-    Rows, behind, behind_point, few_lines, noise_mark, value,
+    Rows, behind, behind_point, few_lines, noise_mark, spread, value,
 )  # fmt: skip
 from headrace._words import rate_text
 
@@ -96,6 +96,7 @@ def _slowed(unequal: Rows) -> list[dict[str, Any]]:
         counts.setdefault(line, []).append(row)
     return [
         _at(row, value(row), f"{value(row):.3g} times")
+        | dict(zip(("low", "high"), spread(row), strict=True))
         | {"line": line, "x": row.parameters["aggressors"], "order": row.parameters["aggressors"]}
         for line, found in counts.items() if len(found) > 1 for row in found
     ]  # fmt: skip

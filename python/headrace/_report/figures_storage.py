@@ -7,16 +7,20 @@ from typing import Any
 from headrace import _core
 from headrace._report import charts
 from headrace._report.figure import Figure
-from headrace._report.rows import Rows, behind_point, few_lines, point, text_of, time_text
+from headrace._report.movement import bounds
+from headrace._report.movement.bounds import Bounds, Peak
+from headrace._report.rows import (
+    Rows, behind_point, few_lines, in_order, point, spread, text_of, time_text, value,
+)  # fmt: skip
 from headrace._words import rate_text
 
 _SMALL = 4096
 _WORDS = {"read": "reading", "write": "writing"}
 
 
-def storage(rows: Rows) -> Figure:
+def storage(rows: Rows, known: Bounds) -> Figure:
     figure = Figure("Files on storage")
-    more = ""
+    more, unknown = "", []
     for operation in rows.values("operation"):
         chosen = _one_way(rows.of(operation=operation))
         points, left = few_lines([
@@ -25,16 +29,34 @@ def storage(rows: Rows) -> Figure:
             for row in chosen.rows
         ])  # fmt: skip
         p = chosen.rows[0].parameters
+        bound = _bound(known, rows.of(operation=operation, io="direct"), operation)
+        if bound is None:
+            unknown.append(_WORDS[operation])
+        level, told = bounds.line(bound, points)
         figure.charts.append((
-            f"{_WORDS[operation]} by size of block ({p['by']}, {p['io']})",
-            charts.lines(points, x_title="bytes of one block", y_title="GB/s", x="bytes"),
+            f"{_WORDS[operation]} by size of block ({p['by']}, {p['io']}){told}",
+            charts.lines(points, x_title="bytes of one block", y_title="GB/s", x="bytes",
+                         level=level),
         ))  # fmt: skip
         more = more or left
     small = rows.of(bytes=_SMALL)
     for operation in small.values("operation"):
         figure.charts += _small_blocks(small.of(operation=operation), operation)
-    figure.caption = _caption(rows, small) + more
+    figure.caption = _caption(rows, small) + more + bounds.sentence(figure, unknown)
     return figure
+
+
+def _bound(known: Bounds, direct: Rows, operation: str) -> Peak | None:
+    """The disk's peak is the most that any way past the page cache reached; the memory is the first
+    node's, which the experiment reads into and writes from."""
+    memories = in_order(number for number in known.bandwidth.kinds if known.has_memory(number))
+    if not memories or not direct.rows:
+        return None
+    best = direct.best()
+    p = best.parameters
+    disk = Peak(value(best), f"{p['operation']} of the disk by {p['by']} × {p['depth']}")
+    memory = known.peak(memories[0], "nt_write" if operation == "read" else "read")
+    return bounds.least(disk, memory)
 
 
 def _one_way(rows: Rows) -> Rows:
@@ -58,10 +80,13 @@ def _small_blocks(rows: Rows, operation: str) -> list[tuple[str, Any]]:
         return {"x": p["depth"], "order": p["depth"], "y": y, "low": y, "high": y, "text": text,
                 "line": line} | behind_point(row)  # fmt: skip
 
-    counts = [
-        at(row, row.details["iops"] / 1e3, f"{row.details['iops'] / 1e3:.3g} thousand")
-        for row in rows.rows
-    ]
+    counts = []
+    for row in rows.rows:
+        thousands = row.details["iops"] / 1e3
+        counted = at(row, thousands, f"{thousands:.3g} thousand")
+        # Blocks per second vary as bytes per second do.
+        low, high = (each / _SMALL / 1e3 for each in spread(row))
+        counts.append(counted | {"low": low, "high": high})
     waits = [
         at(row, row.details[name], time_text(row.details[name]), f", {word}")
         for row in rows.of(io="direct").rows

@@ -15,7 +15,10 @@ from headrace._report import (
 from headrace._report.conditions import rests_on_rows
 from headrace._report.figure import Figure
 from headrace._report.figures_machine import machine_figure
+from headrace._report.charts import has_spread
 from headrace._report.findings import sentences
+from headrace._report.movement.bounds import Bounds
+from headrace._report.movement.engines import costs, side_by_side
 from headrace._report.rows import Rows, pair_of, table
 from headrace._words import plural
 
@@ -45,15 +48,20 @@ def profile_figures(profile: _core.Profile) -> list[Figure]:
     """The machine; one per experiment in the order of the profile; and what was not measured."""
     experiments = {name: _rows(profile, name) for name in _names(profile)}
     found = [machine_figure(profile.machine, experiments)]
+    known = Bounds(experiments.get("bandwidth") or _rows(profile, "bandwidth"))
     for name, rows in experiments.items():
         if rows.rows:
-            figure = _EXPERIMENTS.get(name, _plain)(rows)
+            move = _MOVEMENTS.get(name)
+            figure = move(rows, known) if move else _EXPERIMENTS.get(name, _plain)(rows)
             figure.caption += sentences(profile, name)
             if any(row.source for row in rows.rows):
                 figure.caption = f"Published, not measured here. {figure.caption}"
-            figure.caption += rests_on_rows(rows.rows)
+            drawn = any(has_spread(chart) for _, chart in figure.charts)
+            figure.caption += rests_on_rows(rows.rows, drawn)
             figure.tables.append(table(rows.rows))
             found.append(figure)
+    beside = (side_by_side(profile, experiments, known), costs(experiments))
+    found += [figure for figure in beside if figure is not None]
     missing = [row for row in profile.rows if not _is_drawn(row)]
     if missing:
         found.append(Figure("What was not measured", items=_reasons(missing)))
@@ -76,7 +84,7 @@ def _rows(profile: _core.Profile, experiment: str) -> Rows:
 
 def _is_drawn(row: _core.Row) -> bool:
     """Whether it has a number, a possible one, and what its experiment needs to draw it."""
-    numbers = (row.median, row.low or 0.0, row.high or 0.0, *row.details.values())
+    numbers = (row.median, row.low or 0.0, row.high or 0.0, *row.samples, *row.details.values())
     return is_complete(row) and all(n is not None and abs(n) <= LARGEST for n in numbers)
 
 
@@ -89,15 +97,19 @@ _EXPERIMENTS: dict[str, Callable[[Rows], Figure]] = {
     "bandwidth": figures_memory.bandwidth,
     "loaded": figures_memory.loaded,
     "stream": figures_memory.stream,
-    "copy": figures_move.copy,
-    "migrate": figures_move.migrate,
     "interference": figures_shared.interference,
-    "storage": figures_storage.storage,
-    "dsa": figures_devices.dsa,
-    "gpu": figures_gpu.gpu,
     "parallelism": figures_cores.parallelism,
     "core_to_core": figures_cores.core_to_core,
     "split": figures_cores.split,
+}
+
+#: Those of movements, which are held against what the memories allow.
+_MOVEMENTS: dict[str, Callable[[Rows, Bounds], Figure]] = {
+    "copy": figures_move.copy,
+    "migrate": figures_move.migrate,
+    "storage": figures_storage.storage,
+    "dsa": figures_devices.dsa,
+    "gpu": figures_gpu.gpu,
 }
 
 

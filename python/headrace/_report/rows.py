@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import statistics
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from typing import Any
@@ -52,10 +53,25 @@ def in_order(nodes: Iterable[Name]) -> list[Name]:
     return sorted(set(nodes), key=lambda node: (isinstance(node, str), node))
 
 
+def deviation(row: _core.Row) -> float | None:
+    """The standard deviation of its samples; None of fewer than two."""
+    return statistics.stdev(row.samples) if len(row.samples) > 1 else None
+
+
+def spread(row: _core.Row) -> tuple[float, float]:
+    """What is drawn as a bar at its number: the mean of its samples, the standard deviation up and
+    down (which holds the median, whatever the samples are); else its interval."""
+    if (one := deviation(row)) is None:
+        return row.low or 0.0, row.high or 0.0
+    middle = statistics.fmean(row.samples)
+    return max(0.0, middle - one), middle + one
+
+
 def point(row: _core.Row, scale: float, **more: Any) -> Point:
     """What the charts draw of a row."""
+    low, high = spread(row)
     return {
-        "y": value(row) / scale, "low": (row.low or 0) / scale, "high": (row.high or 0) / scale,
+        "y": value(row) / scale, "low": low / scale, "high": high / scale,
         "text": text_of(row), "order": 0, "line": "",
     } | behind_point(row) | more  # fmt: skip
 
@@ -66,10 +82,12 @@ def behind_point(row: _core.Row) -> Point:
 
 
 def behind(row: _core.Row) -> str:
-    """ "6 mappings, CPUs 0-3, noisy"."""
+    """ "6 mappings, standard deviation 1.2 %, CPUs 0-3, noisy"."""
+    one = deviation(row)
+    varies = f", standard deviation {one / row.median:.1%}" if one and row.median else ""
     where = f", CPUs {row.cpus}" if row.cpus else ""
     noise = ", noisy" if "noisy" in row.flags else ""
-    return f"{plural(len(row.samples), 'mapping')}{where}{noise}"
+    return f"{plural(len(row.samples), 'mapping')}{varies}{where}{noise}"
 
 
 def noise_mark(row: _core.Row) -> str:
@@ -196,13 +214,15 @@ def table(rows: list[_core.Row]) -> Table:
             text_of(row),
             f"{(row.low or 0) / unit:.4g} to {(row.high or 0) / unit:.4g}, {row.interval}",
             str(len(row.samples) or ""),
+            f"{one / unit:.3g}" if (one := deviation(row)) is not None else "",
             *([row.cpus] if cpus else []),
             *(f"{row.details[name]:.4g}" if name in row.details else "" for name in details),
             *(row.words.get(name, "") for name in words),
             " ".join([*(["emulated"] if row.basis == "emulated" else []), *row.flags]),
         ])  # fmt: skip
     head = [
-        *columns, "median", "interval", "n", *(["CPUs"] if cpus else []), *details, *words, "",
+        *columns, "median", "interval", "n", "standard deviation", *(["CPUs"] if cpus else []),
+        *details, *words, "",
     ]  # fmt: skip
     more = f", the first {MOST_ROWS} of them; the document has all" if len(rows) > MOST_ROWS else ""
     return Table(head, lines, plural(len(rows), "row") + more)

@@ -1,0 +1,1 @@
+"""What figures of movement share: how fast it can be at most, and engines side by side."""

@@ -1,0 +1,107 @@
+"""The most that a movement between two memories can reach, from what each of them was seen to do.
+
+Between two memories it is min(peak of source, peak of destination), after "Memory Bandwidth &
+Migration Performance" (blog post), which has it of HBM and DRAM: no movement is faster than the
+slowest memory on its way. The peaks are those of the rows of `bandwidth`: the most that the CPUs of
+any node `read` from the source, and the most that they wrote past the caches (`nt_write`) to the
+destination. Within one memory both directions share it, and the lesser of two peaks that were
+measured apart is too high: there it is the most of a loop that reads and writes what a copy does
+(`nt_copy` or `copy`, whose value counts each byte once).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from headrace import _core
+from headrace._report.figure import Figure
+from headrace._report.rows import Name, Pair, Point, Rows, noise_mark, value
+from headrace._words import listed, rate_text
+
+#: How many times higher than all that is drawn a bound may be.
+_FARTHEST = 8
+#: What a copy within one memory does to it.
+_BOTH_WAYS = ("nt_copy", "copy")
+
+
+@dataclass(frozen=True)
+class Peak:
+    """The most of one side of a movement."""
+
+    rate: float
+    words: str  # "read of DRAM 0 by CPUs 0 × 8"
+
+
+@dataclass(frozen=True)
+class Bounds:
+    """Bounds of movements by the rows of `bandwidth`: with none of them nothing is known."""
+
+    bandwidth: Rows
+
+    def between(self, pair: Pair) -> Peak | None:
+        """The line of a movement from the one to the other; None: not known."""
+        if pair[0] == pair[1]:
+            return self.peak(pair[0], *_BOTH_WAYS)
+        return least(self.peak(pair[0], "read"), self.peak(pair[1], "nt_write"))
+
+    def has_memory(self, node: Name) -> bool:
+        """Whether CPUs can read and write it."""
+        return self.bandwidth.kind(node) in ("dram", "hbm", "cxl")
+
+    def peak(self, memory: Name, *mixes: str) -> Peak | None:
+        """The most of one memory by the CPUs of any node; else of one that was measured for it."""
+        peaks = self.bandwidth.having(
+            lambda row: "on" not in row.parameters and row.parameters.get("mix") in mixes
+        )
+        own = peaks.having(lambda row: row.parameters.get("memory_node") == memory)
+        found = own.rows or peaks.having(lambda row: _stands_for(row, memory)).rows
+        if not found:
+            return None
+        best = max(found, key=value)
+        p = best.parameters
+        alike = "" if own.rows else ", its like"
+        return Peak(
+            value(best),
+            f"{noise_mark(best)}{p['mix']} of {self.bandwidth.node(p['memory_node'])}{alike} by "
+            f"CPUs {p['cpu_node']} × {p['threads']}",
+        )
+
+
+def _stands_for(row: _core.Row, memory: Name) -> bool:
+    """Whether the row was measured for alike pairs of nodes, this memory's among them."""
+    return any(f"memory_node={memory}" in pair.split() for pair in row.stands_for)
+
+
+def least(*peaks: Peak | None) -> Peak | None:
+    """That which bounds a movement; None where one of them is not known."""
+    known = [peak for peak in peaks if peak is not None]
+    return min(known, key=lambda peak: peak.rate) if len(known) == len(peaks) else None
+
+
+def line(bound: Peak | None, points: Iterable[Point]) -> tuple[float | None, str]:
+    """Where a chart of these points in GB/s has the line, and how its heading goes on: "; dashed:
+    200 GB/s, read of DRAM 0 by CPUs 0 × 12". A bound that is far beyond the points has no line,
+    which would press them to the axis."""
+    if bound is None:
+        return None, ""
+    told = f"{rate_text(bound.rate)}, {bound.words}"
+    if bound.rate / 1e9 > _FARTHEST * max((point["high"] for point in points), default=0.0):
+        return None, f"; far beyond: {told}"
+    return bound.rate / 1e9, f"; dashed: {told}"
+
+
+def sentence(figure: Figure, unknown: Iterable[str]) -> str:
+    """What the caption says of the lines that headings tell, and of which movements there is none.
+    """
+    missing = list(dict.fromkeys(unknown))
+    text = ""
+    if any("; dashed: " in told or "; far beyond: " in told for told, _ in figure.charts):
+        text = (
+            " Dashed is the most that the memories allow: the lesser of the peaks of source (read) "
+            "and destination (nt_write), within one memory that of a loop that reads and writes, "
+            "each by the CPUs that reached most."
+        )
+    if missing:
+        text += f" No bound is known of {listed(missing)}: not both peaks were measured."
+    return text

@@ -1,0 +1,339 @@
+"""Figures of movement: held against what the memories allow, engines side by side, what each costs
+the cores, and how much every number varies."""
+
+from __future__ import annotations
+
+import functools
+import json
+import statistics
+from typing import Any
+
+import profile_documents as documents
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import headrace
+
+pytest.importorskip("altair")
+pytest.importorskip("vl_convert")
+
+from headrace._report import rows  # noqa: E402
+from headrace._report.charts import has_spread, specification  # noqa: E402
+from headrace._report.figure import Figure  # noqa: E402
+from headrace._report.profile import profile_figures  # noqa: E402
+
+SIDE_BY_SIDE = "Ways from memory to memory, side by side"
+COSTS = "What a GB costs the cores"
+COPY, MIGRATE = "Copying from memory to memory", "Moving pages to another node"
+STORAGE, DSA, GPU = "Files on storage", "Copies by DSA devices", "GPUs"
+#: Figures with numbers that are details of their rows, of which a row has no samples.
+OF_DETAILS = {
+    "How long a load takes while others use the memory": {"what the others reach"},
+    MIGRATE: {"when the first page is there"},
+    STORAGE: {"how long one takes"},
+    "Who slows whom": {"what equal jobs reach together", "how evenly they share it"},
+    COSTS: {""},
+}
+MATRICES = ("CPUs by memory", "half a round trip", "the job of the row")
+
+
+def document_of(*experiments: str) -> dict[str, Any]:
+    """A profile of these and of what movements are held against; all of it if none is named."""
+    found = json.loads(_whole())
+    kept = {*experiments, "bandwidth"}
+    found["rows"] = [r for r in found["rows"] if not experiments or r["experiment"] in kept]
+    return dict(found)
+
+
+@functools.cache
+def _whole() -> str:
+    return json.dumps(documents.profile())
+
+
+def figures(document: dict[str, Any]) -> dict[str, Figure]:
+    profile = headrace.Profile.fromdict(document)
+    return {figure.title: figure for figure in profile_figures(profile)}
+
+
+@pytest.fixture(scope="module")
+def whole() -> dict[str, Figure]:
+    return figures(document_of())
+
+
+def peak(memory: int, *mixes: str) -> float:
+    """The most that any CPUs of the document reached, in GB/s."""
+    return max(
+        row["median"] for row in document_of()["rows"]
+        if row["experiment"] == "bandwidth" and row["parameters"]["mix"] in mixes
+        and row["parameters"]["memory_node"] == memory
+    ) / 1e9  # fmt: skip
+
+
+def level(chart: Any) -> float | None:
+    """Where its dashed line is."""
+    for layer in specification(chart).get("layer", []):
+        if layer["mark"]["type"] == "rule" and "strokeDash" in layer["mark"]:
+            found: float = layer["data"]["values"][0]["y"]
+            return found
+    return None
+
+
+def data(chart: Any) -> list[dict[str, Any]]:
+    whole = specification(chart)
+    views = [whole, *whole.get("layer", [])]
+    values: list[list[dict[str, Any]]] = [view.get("data", {}).get("values", []) for view in views]
+    return next(found for found in values if found and "text" in found[0])
+
+
+def chart_of(figure: Figure, heading: str) -> Any:
+    (found,) = [chart for told, chart in figure.charts if told.startswith(heading)]
+    return found
+
+
+def test_copies_have_a_line_at_the_lesser_peak(whole: dict[str, Figure]) -> None:
+    for heading, bound in (
+        ("DRAM 0 to HBM 2; cold", min(peak(0, "read"), peak(2, "nt_write"))),
+        ("DRAM 0 to CXL 3; cold", min(peak(0, "read"), peak(3, "nt_write"))),
+        ("CXL 3 to DRAM 0; cold", min(peak(3, "read"), peak(0, "nt_write"))),
+    ):
+        assert level(chart_of(whole[COPY], heading)) == pytest.approx(bound)
+    assert "min" not in whole[COPY].caption and "(nt_write)" in whole[COPY].caption
+    told = [heading for heading, _ in whole[COPY].charts]
+    assert any("dashed: 208 GB/s, read of DRAM 0 by CPUs 0 × 8" in heading for heading in told)
+
+
+def test_within_a_memory_the_line_is_that_of_a_loop_that_does_both(
+    whole: dict[str, Figure],
+) -> None:
+    bound = level(chart_of(whole[COPY], "within DRAM 0; cold"))
+    assert bound == pytest.approx(peak(0, "nt_copy", "copy"))
+    assert bound is not None and bound < min(peak(0, "read"), peak(0, "nt_write"))
+
+
+def test_what_is_in_the_caches_has_no_line(whole: dict[str, Figure]) -> None:
+    assert level(chart_of(whole[COPY], "within DRAM 0; hot")) is None
+
+
+def test_every_figure_of_movement_has_its_line(whole: dict[str, Figure]) -> None:
+    for title in (COPY, MIGRATE, STORAGE, DSA, GPU, SIDE_BY_SIDE):
+        assert "Dashed is the most that the memories allow" in whole[title].caption, title
+        drawn = [
+            chart for _, chart in whole[title].charts
+            if level(chart) is not None or any("bound" in row for row in data(chart))
+        ]  # fmt: skip
+        assert drawn, title
+    (stroke,) = {row["bound"] for row in data(whole[MIGRATE].charts[0][1])}
+    assert stroke == pytest.approx(min(peak(0, "read"), peak(2, "nt_write")))
+    each = {row["bar"]: row["bound"] for row in data(whole[DSA].charts[2][1])}
+    assert each["route: smart,\nDRAM 0 to CXL 3"] == pytest.approx(peak(3, "nt_write"))
+    assert each["copy alone"] == pytest.approx(peak(0, "nt_copy"))
+
+
+def test_a_gpu_is_held_against_memory_that_is_slower_than_its_own() -> None:
+    document = document_of("gpu")
+    inside = next(r for r in document["rows"] if r["parameters"].get("direction") == "inside")
+    inside["samples"], inside["median"] = [1e11] * 5, 1e11
+    inside["low"] = inside["high"] = inside["min"] = inside["max"] = 1e11
+    found = figures(document)[GPU]
+    assert level(found.charts[0][1]) is None
+    assert "No bound is known of copies to the GPU" in found.caption
+
+
+@pytest.mark.parametrize("missing", [("read", 0), ("nt_write", 2)])
+def test_what_is_not_known_has_no_line_and_is_told(missing: tuple[str, int]) -> None:
+    document = document_of("copy", "migrate")
+    document["rows"] = [
+        row for row in document["rows"]
+        if row["experiment"] != "bandwidth"
+        or (row["parameters"]["mix"], row["parameters"]["memory_node"]) != missing
+    ]  # fmt: skip
+    drawn = figures(document)
+    for title in (COPY, MIGRATE, SIDE_BY_SIDE):
+        found = drawn[title]
+        assert level(chart_of(found, "DRAM 0 to HBM 2" + "; cold" * (title == COPY))
+                     if title != MIGRATE else found.charts[3][1]) is None  # fmt: skip
+        assert "No bound is known of DRAM 0 to HBM 2" in found.caption
+
+
+def test_memory_that_another_was_measured_for_has_its_line() -> None:
+    document = document_of("copy")
+    for row in document["rows"]:
+        p = row["parameters"]
+        if row["experiment"] == "bandwidth" and p["memory_node"] == 0:
+            p["memory_node"] = 1
+            row["stands_for"] = ["cpu_node=0 memory_node=0"]
+    told = [heading for heading, _ in figures(document)[COPY].charts]
+    assert any("read of DRAM 1, its like by CPUs" in heading for heading in told)
+
+
+def test_a_line_far_beyond_is_told_and_not_drawn() -> None:
+    document = document_of("copy")
+    for row in document["rows"]:
+        if row["experiment"] == "copy":
+            for name in ("median", "low", "high", "min", "max"):
+                row[name] /= 100
+            row["samples"] = [sample / 100 for sample in row["samples"]]
+    found = figures(document)[COPY]
+    assert level(found.charts[0][1]) is None and "; far beyond: 155 GB/s" in found.charts[0][0]
+
+
+def test_engines_are_side_by_side_between_the_same_memories(whole: dict[str, Figure]) -> None:
+    across, within = whole[SIDE_BY_SIDE].charts
+    assert {row["line"] for row in data(across[1])} == {
+        "memcpy × 1", "memcpy × 8", "cpu × 1", "cpu × 8", "DSA, brute_force", "DSA, smart",
+        "move_pages, base pages × 1", "move_pages, huge pages × 1",
+    }  # fmt: skip
+    assert {row["line"] for row in data(within[1])} >= {"cpu × 8", "DSA"}
+    moved = sorted(row["x"] for row in data(across[1]) if row["line"].endswith("base pages × 1"))
+    assert moved == [4096, 64 * 4096, 512 * 4096], "what one call moves"
+
+
+def test_pages_moved_are_drawn_over_how_much_was_moved() -> None:
+    document = document_of("copy", "migrate")
+    moved = [row for row in document["rows"] if row["experiment"] == "migrate"]
+    for row in moved:
+        row["parameters"]["bytes"] = 256 << 20
+    document["rows"] += [
+        row | {"parameters": row["parameters"] | {"bytes": 1 << 30}} for row in moved
+    ]
+    across, *_ = figures(document)[SIDE_BY_SIDE].charts
+    sizes = [row["x"] for row in data(across[1]) if row["line"].endswith("base pages × 1")]
+    assert sorted(sizes) == [256 << 20, 1 << 30], "by the calls that move most"
+
+
+def test_modelled_and_emulated_devices_are_marked() -> None:
+    document = document_of("copy", "migrate")
+    assert not any("DSA" in line["line"] for _, chart in figures(document)[SIDE_BY_SIDE].charts
+                   for line in data(chart)), "no device, no model"  # fmt: skip
+    document["engines"].append({"id": 9, "kind": "dsa", "name": "dsa0", "home": 0})
+    found = figures(document)[SIDE_BY_SIDE]
+    lines = {row["line"] for _, chart in found.charts for row in data(chart)}
+    assert "DSA, modelled" in lines and "DSA" not in lines
+    assert "What is modelled was not measured" in found.caption
+    published = {"from": 0, "to": 0, "bytes": 1 << 20, "threads": 1, "state": "unstated"}
+    document["rows"].append({
+        "experiment": "copy", "unit": "B/s", "median": 3e10, "source": "a thesis",
+        "parameters": {"engine": "dsa", "cpu_node": 0} | published,
+    })  # fmt: skip
+    lines = {row["line"] for _, chart in figures(document)[SIDE_BY_SIDE].charts
+             for row in data(chart)}  # fmt: skip
+    assert {"DSA, published", "DSA, modelled"} <= lines
+    document = document_of("copy", "dsa")
+    for row in document["rows"]:
+        if row["experiment"] == "dsa":
+            row["basis"] = "emulated"
+    lines = {row["line"] for _, chart in figures(document)[SIDE_BY_SIDE].charts
+             for row in data(chart)}  # fmt: skip
+    assert "DSA, emulated" in lines and "DSA" not in lines
+
+
+def test_cores_alone_are_not_held_against_themselves() -> None:
+    document = document_of("copy")
+    assert SIDE_BY_SIDE not in figures(document)
+
+
+def test_what_a_gb_costs_is_told_of_every_engine(whole: dict[str, Figure]) -> None:
+    found = whole[COSTS]
+    (bars,) = (data(chart) for _, chart in found.charts)
+    begin = {row["bar"].partition(",")[0] for row in bars}
+    assert begin == {"memcpy", "cpu", "DSA", "move_pages", "SSD", "GPU"}
+    (table,) = found.tables
+    listed = {line[0]: line for line in table.rows}
+    busy = {way: float(line[table.head.index("cores kept busy")]) for way, line in listed.items()}
+    assert busy["memcpy, 1 thread"] == pytest.approx(1, abs=0.06)
+    assert busy["memcpy, several threads"] == pytest.approx(8, abs=0.5)
+    assert busy["DSA, single"] < 0.5
+    assert listed["cpu, 1 thread"][2] == "1 MiB", "the size that movers cut copies to"
+
+
+def test_older_rows_say_no_costs() -> None:
+    document = document_of("copy", "dsa")
+    for row in document["rows"]:
+        row["details"].pop("cpu_s_per_gb", None)
+    assert COSTS not in figures(document)
+
+
+LATENCY = next(documents.latency(documents.Maker(1)))
+SAMPLES = st.lists(st.floats(1, 1e12), min_size=2, max_size=20)
+
+
+@given(samples=SAMPLES)
+@settings(max_examples=50, deadline=None)
+def test_the_bar_is_a_standard_deviation_and_holds_the_median(samples: list[float]) -> None:
+    document = documents.machine() | {"conditions": {}}
+    middle = statistics.median(samples)
+    one = LATENCY | {
+        "samples": samples, "median": middle, "low": min(samples), "high": max(samples),
+        "min": min(samples), "max": max(samples),
+    }  # fmt: skip
+    (row,) = headrace.Profile.from_json(json.dumps(document | {"rows": [one]})).rows
+    drawn = rows.point(row, 1)
+    deviation = statistics.stdev(samples)
+    assert drawn["high"] == pytest.approx(statistics.fmean(samples) + deviation)
+    assert drawn["low"] == pytest.approx(max(0.0, statistics.fmean(samples) - deviation))
+    least = 1e-9 * max(samples)
+    assert drawn["low"] - least <= drawn["y"] <= drawn["high"] + least
+
+
+def test_every_number_with_samples_has_its_bar(whole: dict[str, Figure]) -> None:
+    for title, figure in whole.items():
+        if title in ("The machine", SIDE_BY_SIDE) or not figure.charts:
+            continue
+        for heading, chart in figure.charts:
+            without = any(part in heading for part in OF_DETAILS.get(title, ()))
+            if not without and not any(part in heading for part in MATRICES):
+                points = data(chart)
+                assert has_spread(chart), (title, heading)
+                assert all(row["low"] < row["high"] for row in points), (title, heading)
+        told = "Thin bars are one standard deviation" in figure.caption
+        assert told == any(has_spread(chart) for _, chart in figure.charts), title
+
+
+def test_one_mapping_has_no_bar() -> None:
+    document = document_of("stream")
+    for row in document["rows"]:
+        row |= dict.fromkeys(("low", "high", "min", "max"), row["median"])
+        row["samples"] = [row["median"]]
+    (found,) = [f for title, f in figures(document).items() if title == "STREAM's kernels"]
+    assert "Thin bars" not in found.caption and not has_spread(found.charts[0][1])
+
+
+def test_noisy_rows_keep_their_bar_and_stay_noisy() -> None:
+    document = document_of("copy")
+    for row in document["rows"]:
+        row["flags"] = ["noisy"]
+    points = data(figures(document)[COPY].charts[0][1])
+    assert all(row["noisy"] and row["low"] < row["high"] for row in points)
+
+
+def large() -> dict[str, Any]:
+    """Movements between 16 nodes: from each to itself, its neighbour's kind, and the last one."""
+    make = documents.Maker(1)
+    document = documents.large_profile()
+    for start in (0, 5, 8, 15):
+        for mix, rate in (("read", 5e10), ("nt_write", 4e10), ("nt_copy", 3e10)):
+            document["rows"].append(make.row("bandwidth", "B/s", rate, cpu_node=start % 8,
+                                             memory_node=start, mix=mix, threads=12))  # fmt: skip
+        for end in {start, (start + 8) % 16, 15}:
+            pair = {"from": start, "to": end}
+            for engine in ("memcpy", "cpu"):
+                document["rows"] += [
+                    make.row("copy", "B/s", 2e10, engine=engine, cpu_node=end % 8, **pair,
+                             bytes=1 << exponent, threads=threads, state="cold")
+                    for exponent in (12, 30) for threads in (1, 12)
+                ]  # fmt: skip
+            document["rows"] += [
+                make.row("migrate", "B/s", 4096e6, method="move_pages", cpu_node=end % 8, **pair,
+                         pages="base", batch=batch, threads=1, details={"per_page_ns": 1000.0})
+                for batch in (1, 512) if start != end
+            ]  # fmt: skip
+    return document
+
+
+def test_a_large_machine_has_few_charts_and_lines() -> None:
+    found = figures(large())
+    assert len(found[SIDE_BY_SIDE].charts) == 1 and len(found[COPY].charts) <= 5
+    for _, chart in [*found[SIDE_BY_SIDE].charts, *found[COPY].charts]:
+        assert len({row["line"] for row in data(chart)}) <= rows.MOST_LINES
+        assert level(chart) is not None
