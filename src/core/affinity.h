@@ -16,5 +16,7 @@ std::vector<unsigned> allowed_cpus(pid_t thread = 0);
 
 // Binds `thread` to `cpus`. False: refused, or there are none; the thread runs where it ran.
 bool pin(pthread_t thread, std::span<const unsigned> cpus);
+// The same for the first thread of a process.
+bool pin_process(pid_t process, std::span<const unsigned> cpus);
 
 }  // namespace headrace

@@ -15,6 +15,7 @@ from headrace._words import rate_text
 
 def interference(rows: Rows) -> Figure:
     figure = Figure("Who slows whom")
+    all_rows, rows = rows, rows.having(lambda row: "between" not in row.parameters)
     pairs = rows.of(aggressors=1)
     if pairs.rows:
         heading = "times slower than alone: the job of the row while that of the column runs"
@@ -44,7 +45,19 @@ def interference(rows: Rows) -> Figure:
                              y_title="fairness", x="doubling")  # fmt: skip
         figure.charts.append(("how evenly they share it: 1 is evenly (Jain's index)", chart))
         figure.caption += _scaling(equal) + more
+    figure.caption += _processes(all_rows.of(between="processes"))
     return figure
+
+
+def _processes(rows: Rows) -> str:
+    """What is otherwise where the jobs are processes, with page tables of their own."""
+    told = [
+        f"{_words(row, 'victim')} beside {row.parameters['aggressors']} x "
+        f"{_words(row, 'aggressor')} {value(row):.3g} times slower "
+        f"({row.details['ratio_to_threads']:.3g} of what threads do)"
+        for row in rows.rows if "ratio_to_threads" in row.details
+    ]  # fmt: skip
+    return f" As processes instead of threads: {'; '.join(told)}." if told else ""
 
 
 def _words(row: _core.Row, role: str) -> str:

@@ -7,6 +7,11 @@
 // each load twice as long); the details say how fast both were (a chase in ns per load, the others
 // in B/s), the bytes all moved together (`total`), and between equals how evenly they shared them
 // (`fairness`, the index of Jain: 1 for equal shares, 1/n if one takes all).
+//
+// `between` "processes": each aggressor is a process, the victim's being this one, so that they
+// share memory and caches but neither page tables nor the lock on mappings (load_processes.h).
+// Those read, write or copy; unasked copies beside copies are measured so. `ratio_to_threads` is
+// how many times more the victim is slowed down than by threads in the same round.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -17,6 +22,7 @@
 #include "measure/experiments/experiments.h"
 #include "measure/instruments/chase.h"
 #include "measure/instruments/measuring_file.h"
+#include "measure/instruments/side_by_side/load_processes.h"
 #include "measure/instruments/side_by_side/loads.h"
 #include "measure/instruments/traffic/traffic_race.h"
 #include "measure/instruments/worker_pool.h"
@@ -31,8 +37,10 @@ constexpr std::string_view kName = "interference";
 constexpr Parameter kParameters[] = {
     {"victim", ParameterKind::word},      {"aggressor", ParameterKind::word},
     {"cpu_node", ParameterKind::node},    {"aggressor_cpu_node", ParameterKind::node},
-    {"aggressors", ParameterKind::count},
+    {"aggressors", ParameterKind::count}, {"between", ParameterKind::word, false},
 };
+// What all rows have.
+constexpr auto kOfAll = std::span(kParameters).first<5>();
 constexpr std::string_view kDetails[] = {"alone", "together", "total"};
 
 constexpr Bytes kLeastOfOne = 32_MiB;
@@ -59,6 +67,10 @@ struct Activity {
     return "";
   }
   const Node* memory() const { return to == nullptr ? from : to; }
+  // What a process does beside this one's: linking a cycle and asking for a file allocates.
+  bool is_for_processes() const {
+    return kind != ActivityKind::chase && kind != ActivityKind::file;
+  }
 };
 
 struct InterferenceSetting {
@@ -67,17 +79,42 @@ struct InterferenceSetting {
   const Node* cpu_node = nullptr;  // of the victim
   const Node* aggressor_cpu_node = nullptr;
   CpuSet cpus;  // the victim's first
+  bool processes = false;
 };
+
+// The loads of a point at work: the victim, which is the first, or not, and so many aggressors.
+using Runs = std::function<Result<SideBySide>(bool victim, std::size_t aggressors)>;
+
+Runs by_threads(CpuSet cpus, std::vector<std::unique_ptr<Load>> loads) {
+  return [cpus = std::move(cpus), loads = std::make_shared<std::vector<std::unique_ptr<Load>>>(
+                                      std::move(loads))](bool victim, std::size_t aggressors) {
+    const std::size_t first = victim ? 0 : 1;
+    std::vector<Load*> some;
+    for (std::size_t i = first; i <= aggressors; ++i) some.push_back((*loads)[i].get());
+    const auto cpu = cpus.begin() + static_cast<std::ptrdiff_t>(first);
+    return side_by_side({cpu, cpu + static_cast<std::ptrdiff_t>(some.size())}, some, kWindow);
+  };
+}
+
+Runs by_processes(unsigned cpu, std::unique_ptr<Load> own, std::unique_ptr<LoadProcesses> others) {
+  return [cpu, own = std::shared_ptr<Load>(std::move(own)),
+          others = std::shared_ptr<LoadProcesses>(std::move(others))](bool victim,
+                                                                      std::size_t aggressors) {
+    const CpuSet cpus = victim ? CpuSet{cpu} : CpuSet{};
+    const std::vector<Load*> loads = victim ? std::vector<Load*>{own.get()} : std::vector<Load*>{};
+    return others->beside(cpus, loads, kWindow, aggressors);
+  };
+}
 
 class Interference final : public Probe {
  public:
-  Interference(const InterferenceSetting& setting, std::vector<std::unique_ptr<Load>> loads)
-      : setting_(setting), loads_(std::move(loads)) {}
+  Interference(const InterferenceSetting& setting, Runs runs)
+      : setting_(setting), runs_(std::move(runs)) {}
 
   Result<Sample> sample() override {
-    HEADRACE_TRY(const SideBySide alone, run(0, 1));
-    HEADRACE_TRY(const SideBySide aggressor, run(1, 1));
-    HEADRACE_TRY(const SideBySide all, run(0, loads_.size()));
+    HEADRACE_TRY(const SideBySide alone, runs_(true, 0));
+    HEADRACE_TRY(const SideBySide aggressor, runs_(false, 1));
+    HEADRACE_TRY(const SideBySide all, runs_(true, setting_.cpus.size() - 1));
     const bool equals = setting_.victim == setting_.aggressor;
     const auto shown = [](const Activity& activity, double rate) {
       return activity.kind == ActivityKind::chase ? 1e9 / rate : rate;
@@ -99,13 +136,6 @@ class Interference final : public Probe {
   }
 
  private:
-  Result<SideBySide> run(std::size_t first, std::size_t count) {
-    std::vector<Load*> loads;
-    for (std::size_t i = first; i < first + count; ++i) loads.push_back(loads_[i].get());
-    const auto cpu = setting_.cpus.begin() + static_cast<std::ptrdiff_t>(first);
-    return side_by_side({cpu, cpu + static_cast<std::ptrdiff_t>(count)}, loads, kWindow);
-  }
-
   // Bytes: a chase counts its lines.
   double total(const std::vector<double>& rates) const {
     double sum = 0;
@@ -117,14 +147,16 @@ class Interference final : public Probe {
   }
 
   const InterferenceSetting setting_;
-  const std::vector<std::unique_ptr<Load>> loads_;
+  const Runs runs_;
 };
 
 Row interference_row(const InterferenceSetting& setting) {
-  return make_row(kName, kParameters,
-                  {setting.victim.name(), setting.aggressor.name(), id_of(setting.cpu_node),
-                   id_of(setting.aggressor_cpu_node), std::uint64_t{setting.cpus.size() - 1}},
-                  "x");
+  Row row = make_row(kName, kOfAll,
+                     {setting.victim.name(), setting.aggressor.name(), id_of(setting.cpu_node),
+                      id_of(setting.aggressor_cpu_node), std::uint64_t{setting.cpus.size() - 1}},
+                     "x");
+  if (setting.processes) row.parameters.emplace_back("between", std::string("processes"));
+  return row;
 }
 
 // Makes the loads of a point, each on memory of its own: `each` bytes, a file's less.
@@ -145,6 +177,27 @@ class LoadMaker {
     return fail(ErrorCode::invalid, "no such work");
   }
 
+  // On memory that only the process will touch. Requires: work for processes.
+  Result<LoadProcess> make_process(const Activity& activity, unsigned cpu) {
+    LoadProcess process{.cpu = cpu};
+    std::vector<std::span<std::byte>> bytes;
+    for (const Node* node : {activity.memory(), activity.from}) {
+      HEADRACE_TRY(auto memory, untouched(machine_, node->id, each_));
+      bytes.push_back(memory->bytes().first(each_.value));
+      process.memory.push_back(std::move(memory));
+      if (activity.to == nullptr) break;
+    }
+    if (activity.kind == ActivityKind::copy) {
+      process.load = std::make_unique<CopyLoad>(bytes[0], bytes[1]);
+      return process;
+    }
+    // The loop races on memory of this process, once for all.
+    const std::string_view name = activity.kind == ActivityKind::read ? "read" : "nt_write";
+    HEADRACE_TRY(const TrafficKernel kernel, race(activity, *find_mix(name), cpu));
+    process.load = std::make_unique<TrafficLoad>(kernel, divide(kernel.mix(), bytes[0]));
+    return process;
+  }
+
  private:
   Result<std::span<std::byte>> memory(const Node& node, Bytes bytes) {
     return buffers_.get({node.id, PageSize::transparent}, next_++, bytes);
@@ -159,13 +212,19 @@ class LoadMaker {
   }
   Result<std::unique_ptr<Load>> make_traffic(const Activity& activity, std::string_view name,
                                              unsigned cpu) {
-    HEADRACE_TRY(const auto bytes, memory(*activity.from, each_));
     const Mix& mix = *find_mix(name);
-    const TrafficArea area = divide(mix, bytes);
+    HEADRACE_TRY(const TrafficKernel kernel, race(activity, mix, cpu));
+    HEADRACE_TRY(const auto bytes, memory(*activity.from, each_));
+    return std::make_unique<TrafficLoad>(kernel, divide(mix, bytes));
+  }
+  // The fastest loop, raced on the buffer that is made next.
+  Result<TrafficKernel> race(const Activity& activity, const Mix& mix, unsigned cpu) {
+    HEADRACE_TRY(const auto bytes,
+                 buffers_.get({activity.from->id, PageSize::transparent}, next_, each_));
     const std::string ground =
         ground_of(machine_, *host_of(machine_, *activity.from), *activity.from);
-    HEADRACE_TRY(const Shape shape, fastest_shape(mix, {cpu}, ground, {area}));
-    return std::make_unique<TrafficLoad>(TrafficKernel(mix, shape), area);
+    HEADRACE_TRY(const Shape shape, fastest_shape(mix, {cpu}, ground, {divide(mix, bytes)}));
+    return TrafficKernel(mix, shape);
   }
   Result<std::unique_ptr<Load>> make_copy(const Activity& activity) {
     HEADRACE_TRY(const auto to, memory(*activity.to, each_));
@@ -193,6 +252,9 @@ unsigned rank_of(const InterferenceSetting& setting) {
     return activity.from == home && (activity.to == nullptr || activity.to == home);
   };
   const bool both = local(setting.victim) && local(setting.aggressor);
+  const bool copies =
+      setting.victim.kind == ActivityKind::copy && setting.victim == setting.aggressor;
+  if (setting.processes && !copies) return 4;
   if (!both || setting.cpus.size() > 2 || setting.aggressor.kind == ActivityKind::chase) return 4;
   const bool writes = setting.victim.kind == ActivityKind::nt_write ||
                       setting.aggressor.kind == ActivityKind::nt_write;
@@ -217,6 +279,44 @@ Bytes bytes_of_each(const Machine& machine, const InterferenceSetting& setting, 
   return each;
 }
 
+Result<Runs> thread_runs(const InterferenceSetting& setting, LoadMaker& maker) {
+  std::vector<std::unique_ptr<Load>> loads;
+  for (std::size_t i = 0; i < setting.cpus.size(); ++i) {
+    const Activity& activity = i == 0 ? setting.victim : setting.aggressor;
+    HEADRACE_TRY(auto load, maker.make(activity, setting.cpus[i]));
+    loads.push_back(std::move(load));
+  }
+  return by_threads(setting.cpus, std::move(loads));
+}
+
+Result<Runs> process_runs(const InterferenceSetting& setting, LoadMaker& maker) {
+  std::vector<LoadProcess> processes;
+  for (std::size_t i = 1; i < setting.cpus.size(); ++i) {
+    HEADRACE_TRY(auto process, maker.make_process(setting.aggressor, setting.cpus[i]));
+    processes.push_back(std::move(process));
+  }
+  HEADRACE_TRY(auto own, maker.make(setting.victim, setting.cpus.front()));
+  HEADRACE_TRY(auto others, LoadProcesses::start(std::move(processes)));
+  return by_processes(setting.cpus.front(), std::move(own), std::move(others));
+}
+
+// Equal copies, one beside another, and within a node by all CPUs of it; all that a process can do
+// where it is asked for.
+bool worth_processes(const Scope& scope, const InterferenceSetting& setting) {
+  if (!setting.aggressor.is_for_processes()) return false;
+  if (scope.asks("between")) return true;
+  if (setting.victim.kind != ActivityKind::copy || setting.victim != setting.aggressor)
+    return false;
+  const bool within = setting.victim.from == setting.victim.to;
+  return setting.cpus.size() == 2 ||
+         (within && setting.cpus.size() == usable_cpus(setting.cpu_node).size());
+}
+
+InterferenceSetting as_threads(InterferenceSetting setting) {
+  setting.processes = false;
+  return setting;
+}
+
 Point interference_point(const Scope& scope, const InterferenceSetting& setting) {
   Row row = interference_row(setting);
   row.cpus = list_of_cpus({setting.cpus.begin(), setting.cpus.end()});
@@ -234,16 +334,17 @@ Point interference_point(const Scope& scope, const InterferenceSetting& setting)
   point.cost =
       12 * kWindow + Nanoseconds{static_cast<std::int64_t>(loads * static_cast<double>(each.value) *
                                                            (2.0 / 3 + 40.0 / kLine))};
+  if (worth_processes(scope, setting)) {
+    point.comparable = {.group = interference_row(as_threads(setting)).key(),
+                        .detail = "ratio_to_threads",
+                        .reference = !setting.processes};
+  }
   point.prepare = [setting, &machine = scope.machine, file = scope.file, each](
                       BufferPool& buffers, Random& random) -> Result<std::unique_ptr<Probe>> {
     LoadMaker maker(machine, buffers, random, *file, each);
-    std::vector<std::unique_ptr<Load>> loads_made;
-    for (std::size_t i = 0; i < setting.cpus.size(); ++i) {
-      const Activity& activity = i == 0 ? setting.victim : setting.aggressor;
-      HEADRACE_TRY(auto load, maker.make(activity, setting.cpus[i]));
-      loads_made.push_back(std::move(load));
-    }
-    return std::make_unique<Interference>(setting, std::move(loads_made));
+    HEADRACE_TRY(Runs runs,
+                 setting.processes ? process_runs(setting, maker) : thread_runs(setting, maker));
+    return std::make_unique<Interference>(setting, std::move(runs));
   };
   return point;
 }
@@ -302,7 +403,11 @@ void add_pair(std::vector<Point>& points, const Scope& scope, InterferenceSettin
     setting.cpus.insert(
         setting.cpus.end(), others.begin(),
         others.begin() + static_cast<std::ptrdiff_t>(std::min(count, others.size())));
-    points.push_back(interference_point(scope, setting));
+    for (const bool processes : {false, true}) {
+      if (processes && !worth_processes(scope, setting)) continue;
+      setting.processes = processes;
+      points.push_back(interference_point(scope, setting));
+    }
   }
 }
 

@@ -1,8 +1,12 @@
+#include <fmt/core.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
-
 #include <cmath>
+#include <map>
+#include <set>
+#include <string>
+#include <vector>
 
 #include "measure/experiments/experiments.h"
 #include "measure/instruments/worker_pool.h"
@@ -79,6 +83,7 @@ TEST(InterferenceTest, MoreAndMoreAggressorsWhereThatIsACurveOrAskedFor) {
     std::vector<std::uint64_t> found;
     for (const Point& point : kExperiment.points({.machine = machine, .only = only})) {
       if (point.row.word("victim") != victim || point.row.word("aggressor") != aggressor) continue;
+      if (point.row.parameter("between") != nullptr) continue;
       found.push_back(*point.row.number("aggressors"));
     }
     return found;
@@ -92,6 +97,54 @@ TEST(InterferenceTest, MoreAndMoreAggressorsWhereThatIsACurveOrAskedFor) {
       {"aggressors", std::vector<ParameterValue>{std::uint64_t{3}, std::uint64_t{9}}}};
   EXPECT_EQ(counts("nt_write 0", "chase 0", some), std::vector<std::uint64_t>{3})
       << "there are seven other CPUs";
+}
+
+TEST(InterferenceTest, ProcessesBesideEqualCopiesUnaskedAndBesideAllThatCanBeOneAskedFor) {
+  Machine machine;
+  machine.nodes.push_back({.id = NodeId{0},
+                           .kind = NodeKind::dram,
+                           .reason = "test",
+                           .capacity = 64_GiB,
+                           .cpus = {0, 1, 2, 3, 4, 5, 6, 7}});
+  const AsIfUsable as_if(machine.nodes.front().cpus);
+  const auto by_processes = [&](ParameterChoices only) {
+    std::set<std::string> found;
+    for (const Point& point : kExperiment.points({.machine = machine, .only = std::move(only)})) {
+      const bool processes = point.row.word("between") == "processes";
+      EXPECT_TRUE(processes || point.row.parameter("between") == nullptr);
+      const auto& compared = point.comparable;
+      if (processes) {
+        found.insert(fmt::format("{}, {} x {}", point.row.word("victim"),
+                                 *point.row.number("aggressors"), point.row.word("aggressor")));
+        EXPECT_EQ(compared.detail, "ratio_to_threads");
+        EXPECT_FALSE(compared.reference);
+      }
+      // Who is held against nobody is in no group.
+      EXPECT_EQ(compared.group.empty(), compared.detail.empty());
+    }
+    return found;
+  };
+  const std::set<std::string> usual = {"copy 0>0, 1 x copy 0>0", "copy 0>0, 7 x copy 0>0"};
+  EXPECT_EQ(by_processes({}), usual);
+  const auto asked = by_processes({{"between", "processes"}});
+  EXPECT_TRUE(asked.contains("chase 0, 1 x read 0"));
+  EXPECT_TRUE(asked.contains("copy 0>0, 1 x nt_write 0"));
+  EXPECT_FALSE(asked.contains("read 0, 1 x chase 0")) << "linking a cycle allocates";
+}
+
+TEST(InterferenceTest, AThreadsRowIsTheReferenceOfItsProcesses) {
+  const Machine machine = Machine::discover({.storage = {}}).value();
+  std::map<std::string, std::vector<const Point*>> groups;
+  const auto points = kExperiment.points({.machine = machine});
+  for (const Point& point : points) {
+    if (!point.comparable.group.empty()) groups[point.comparable.group].push_back(&point);
+  }
+  for (const auto& [name, both] : groups) {
+    ASSERT_EQ(both.size(), 2U) << name;
+    EXPECT_TRUE(both[0]->comparable.reference);
+    EXPECT_EQ(both[0]->row.cpus, both[1]->row.cpus);
+    EXPECT_EQ(both[1]->row.word("between"), "processes");
+  }
 }
 
 TEST(InterferenceTest, OneCpuIsAReason) {

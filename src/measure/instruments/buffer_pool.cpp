@@ -1,6 +1,7 @@
 #include "measure/instruments/buffer_pool.h"
 
 #include <fmt/core.h>
+#include <sys/mman.h>
 
 #include <algorithm>
 #include <cinttypes>
@@ -45,6 +46,9 @@ Result<std::span<std::byte>> BufferPool::get(const MemoryKey& key, std::size_t i
       return std::unexpected<Error>(std::move(made).error());
     }
     found.buffer = *std::move(made);
+    // A child would share its pages, and each first store afterwards would copy one.
+    const std::span<std::byte> all = found.buffer->bytes();
+    ::madvise(all.data(), all.size(), MADV_DONTFORK);
   }
   return found.buffer->bytes().first(bytes.value);
 }

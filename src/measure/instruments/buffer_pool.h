@@ -44,7 +44,8 @@ class BufferPool {
   explicit BufferPool(const Machine& machine) : machine_(machine) {}
 
   // The `index`-th buffer of `bytes` on a node, touched, and the same until clear() for the same
-  // request. The errors of allocate(). Enlarging a buffer loses what was in it.
+  // request; a child made by fork() does not have it. The errors of allocate(). Enlarging a buffer
+  // loses what was in it.
   Result<std::span<std::byte>> get(const MemoryKey& key, std::size_t index, Bytes bytes);
   // What an experiment keeps of a buffer as long as it is mapped, so that it need not fill it
   // again: nullptr at first. Only for a buffer whose index nobody else uses.

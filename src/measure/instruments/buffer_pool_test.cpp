@@ -3,7 +3,10 @@
 #include <gtest/gtest.h>
 #include <sys/mman.h>
 
+#include <cerrno>
+
 #include "headrace/machine.h"
+#include "tests/support/child.h"
 
 namespace headrace::instruments {
 namespace {
@@ -47,6 +50,16 @@ TEST(Fitting, LeavesRoomOnSmallNodes) {
   EXPECT_EQ(fitting(node, 256_MiB), 6_MiB);
   node.capacity = 1_MiB;
   EXPECT_EQ(fitting(node, 256_MiB), 64_KiB);
+}
+
+TEST_F(ArenasTest, AChildDoesNotHaveThem) {
+  const auto memory = buffers_.get(base_, 0, 1_MiB);
+  ASSERT_TRUE(memory.has_value());
+  const int status = test::status_of_child([&] {
+    unsigned char present[256];
+    return mincore(memory->data(), memory->size(), present) != 0 && errno == ENOMEM;
+  });
+  EXPECT_EQ(status, 0);
 }
 
 TEST_F(ArenasTest, SayHowMuchIsHuge) {

@@ -25,8 +25,8 @@ struct alignas(64) Done {
 
 class Run {
  public:
-  Run(const std::vector<Load*>& loads, Nanoseconds time)
-      : loads_(loads), time_(time), done_(loads.size()) {}
+  Run(const std::vector<Load*>& loads, Nanoseconds time, const std::vector<Counted>& elsewhere)
+      : loads_(loads), time_(time), elsewhere_(elsewhere), done_(loads.size()) {}
 
   void work(std::size_t i) {
     const Status ended = i == 0 ? keep_time() : go_on(i);
@@ -48,6 +48,13 @@ class Run {
       rates.push_back((after_[i] - before_[i]) / seconds(window_));
     }
     return rates;
+  }
+
+  // Once all have ended.
+  std::vector<double> done() const {
+    std::vector<double> all;
+    for (const Done& each : done_) all.push_back(each.units.load());
+    return all;
   }
 
  private:
@@ -94,11 +101,13 @@ class Run {
     for (const Done& done : done_) {
       counts.push_back(done.units.load(std::memory_order_relaxed));  // pairs with step()
     }
+    for (const Counted other : elsewhere_) counts.push_back(other->load());
     return counts;
   }
 
   const std::vector<Load*>& loads_;
   const Nanoseconds time_;
+  const std::vector<Counted>& elsewhere_;
   std::vector<Done> done_;
   std::atomic<bool> over_{false};
   // Written by the timekeeper; read when all have ended.
@@ -112,12 +121,12 @@ class Run {
 }  // namespace
 
 Result<SideBySide> side_by_side(const CpuSet& cpus, const std::vector<Load*>& loads,
-                                Nanoseconds time) {
+                                Nanoseconds time, const std::vector<Counted>& elsewhere) {
   CHECK(!cpus.empty() && cpus.size() == loads.size());
-  Run run(loads, time);
+  Run run(loads, time, elsewhere);
   HEADRACE_TRY(const double share, run_together(cpus, [&](std::size_t i) { run.work(i); }));
   HEADRACE_TRY(std::vector<double> rates, run.rates());
-  return SideBySide{.rates = std::move(rates), .cpu_share = share};
+  return SideBySide{.rates = std::move(rates), .done = run.done(), .cpu_share = share};
 }
 
 }  // namespace headrace::instruments

@@ -6,6 +6,7 @@
 // by construction, not by luck. Thread-compatible.
 #pragma once
 
+#include <atomic>
 #include <vector>
 
 #include "headrace/machine.h"
@@ -25,15 +26,21 @@ class Load {
 };
 
 struct SideBySide {
-  std::vector<double> rates;  // units per second, in the order of the loads
-  double cpu_share = 1;       // the least of the threads'
+  // Units per second, in the order of the loads; behind them what is at work elsewhere.
+  std::vector<double> rates;
+  // What each load did in all, from its first step to its last; nothing of what is elsewhere.
+  std::vector<double> done;
+  double cpu_share = 1;  // the least of the threads'
 };
 
 // Runs loads[i] on cpus[i]. The first load keeps the time: the window is `time` and what its last
 // step takes longer. timed_out: a load did not get going within two seconds, or stood still in
 // the window.
-// The first error of a load. Requires: as many loads as CPUs, at least one.
+// `elsewhere` is what others count who are at work besides, each in units of its own; these must
+// get going and not stand still, as loads must not. The first error of a load. Requires: as many
+// loads as CPUs, at least one.
+using Counted = const std::atomic<double>*;
 Result<SideBySide> side_by_side(const CpuSet& cpus, const std::vector<Load*>& loads,
-                                Nanoseconds time);
+                                Nanoseconds time, const std::vector<Counted>& elsewhere = {});
 
 }  // namespace headrace::instruments
