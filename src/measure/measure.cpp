@@ -270,13 +270,15 @@ std::vector<Point> points_of(const Experiment& experiment, const Scope& scope) {
 }
 
 Result<std::vector<Point>> points_of(const Available& available, const MeasureOptions& options,
-                                     bool here) {
+                                     bool here,
+                                     std::shared_ptr<BusMeter> bus = std::make_shared<BusMeter>()) {
   HEADRACE_TRY_STATUS(check_names(options));
   const std::vector<Selection> selections = selections_of(options);
   std::vector<Point> points;
   std::map<std::string, std::set<std::string>> keys;  // by experiment
   Scope scope{.machine = available.machine,
               .directory = options.directory,
+              .bus = std::move(bus),
               .here = here,
               .budget = options.budget.has_value(),
               .memory_limit = available.memory_limit(),
@@ -394,7 +396,11 @@ Result<Profile> measure(const Machine& machine, const MeasureOptions& options,
   // Points name its nodes.
   const Available available(machine, true);
   available.tell(profile.conditions);
-  HEADRACE_TRY(std::vector<Point> points, points_of(available, options, true));
+  FoundCounter counter = find_bus_counter();
+  profile.conditions["bus_counter"] = counter.words;
+  HEADRACE_TRY(
+      std::vector<Point> points,
+      points_of(available, options, true, std::make_shared<BusMeter>(std::move(counter.counter))));
   profile.rows = take_known(points, options.known);
   leave_out(points, options, shares());
   const bool any =

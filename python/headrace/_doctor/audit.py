@@ -304,6 +304,34 @@ def _channels(slots: list[dmi.Dimm], filled: list[dmi.Dimm]) -> Iterator[Finding
         yield Finding(feature, "fine", f"{each} on each of {channels}; {have}")
 
 
+def _bus_counters(host: Host) -> Iterator[Finding]:
+    """As find_bus_counter() of the library looks: controllers, then caches."""
+    feature = "bus counters"
+    pmus = "sys/bus/event_source/devices"
+    controllers = host.find(f"{pmus}/*/events/cas_count_read*") + host.find(f"{pmus}/amd_umc*")
+    resctrl = "sys/fs/resctrl"
+    features = (host.read(f"{resctrl}/info/L3_MON/mon_features") or "").split()
+    mbm = {"mbm_total_bytes", "mbm_local_bytes"} & set(features)
+    paranoid = host.read("proc/sys/kernel/perf_event_paranoid")
+    if controllers and paranoid is not None and int(paranoid) <= 0:
+        yield Finding(feature, "fine", "memory controllers count for all users: `bus_counted`")
+    elif controllers:
+        yield Finding(
+            feature, "choice", "memory controllers count for root alone: `bus` is arithmetic",
+            "sudo sysctl kernel.perf_event_paranoid=0, or measure as root",
+        )  # fmt: skip
+    elif mbm:
+        yield Finding(feature, "choice", "resctrl counts this session's bytes as root alone")
+    elif host.find(resctrl) and not features:
+        yield Finding(
+            feature, "choice", "resctrl is not mounted: `bus` is arithmetic",
+            f"sudo mount -t resctrl resctrl /{resctrl}",
+        )  # fmt: skip
+    else:
+        why = "no memory controller's PMU and no MBM: `bus` of rows is arithmetic"
+        yield Finding(feature, "unknown", f"{why}; {_HYPERVISOR}" if host.is_guest else why)
+
+
 AUDITS: tuple[Question, ...] = (
     _nodes_per_socket,
     _dimms,
@@ -317,5 +345,6 @@ AUDITS: tuple[Question, ...] = (
     _mitigations,
     _cpu_time,
     _memory_limit,
+    _bus_counters,
     setup_steps,
 )

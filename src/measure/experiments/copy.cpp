@@ -5,11 +5,12 @@
 // cold: each thread walks over pieces scattered in an area that passes the caches four times, so
 // that neither side is cached; hot: the same two pieces again and again. The value is payload, each
 // byte copied counted once; `read_write` counts both sides of each, and `cpu_s_per_gb` is what the
-// cores spend: seconds of all threads for 10^9 bytes. The engines of one size, pair and number of
-// threads are measured one after the other, and `ratio_to_memcpy` is the rate by that of glibc's
-// memcpy in the same round. `headrace bench copy` is a session of these points. Asking for sizes,
-// threads or engines lists those instead of the usual ones. Asked for `work` "divided", all threads
-// copy parts of one copy of that size and wait for each other before the next (lockstep.h).
+// cores spend: seconds of all threads for 10^9 bytes, `bus_counted` what crossed the bus, where
+// that is counted (bus_counter.h). The engines of one size, pair and number of threads are measured
+// one after the other, and `ratio_to_memcpy` is the rate by that of glibc's memcpy in the same
+// round. `headrace bench copy` is a session of these points. Asking for sizes, threads or engines
+// lists those instead of the usual ones. Asked for `work` "divided", all threads copy parts of one
+// copy of that size and wait for each other before the next (lockstep.h).
 #include "measure/experiments/copy.h"
 
 #include <fmt/core.h>
@@ -66,6 +67,7 @@ class Copying final : public Probe {
   Copying(const CopyLoop& loop, const CopySetting& setting, std::span<std::byte> to,
           std::span<const std::byte> from)
       : loop_(loop),
+        bus_(setting.bus),
         cpus_(setting.cpus),
         bytes_(bytes_of_one(setting).value),
         divided_(setting.divided) {
@@ -81,9 +83,11 @@ class Copying final : public Probe {
   Result<Sample> sample() override {
     std::vector<Copied> parts(cpus_.size());
     Lockstep lockstep(cpus_.size());
+    const BusMeter::Window window(*bus_);
     HEADRACE_TRY(const double share, run_together(cpus_, [&](std::size_t i) {
                    parts[i] = divided_ ? copy_divided(areas_[i], i, lockstep) : copy(areas_[i]);
                  }));
+    const std::optional<double> counted = window.bytes();
     double rate = 0;
     double bytes = 0;
     double busy = 0;
@@ -92,9 +96,11 @@ class Copying final : public Probe {
       bytes += part.bytes;
       busy += part.seconds;
     }
-    return Sample{.value = rate,
+    Sample sample{.value = rate,
                   .details = {{"read_write", 2 * rate}, {"cpu_s_per_gb", busy / bytes * 1e9}},
                   .cpu_share = share};
+    add_counted(sample, *bus_, counted, bytes, rate);
+    return sample;
   }
 
  private:
@@ -132,6 +138,7 @@ class Copying final : public Probe {
   }
 
   const CopyLoop loop_;
+  const std::shared_ptr<BusMeter> bus_;
   const CpuSet cpus_;
   const std::size_t bytes_;  // copied at once by each thread
   const bool divided_;
@@ -273,7 +280,8 @@ std::vector<Point> list_points(const Scope& scope) {
       if (cpu_node == nullptr || usable_cpus(cpu_node).empty()) continue;
       std::vector<unsigned>& order = orders[cpu_node];
       if (order.empty()) order = spread_order(scope.machine, *cpu_node);
-      add_pair(points, scope, {.cpu_node = cpu_node, .from = from, .to = to, .cpus = order},
+      add_pair(points, scope,
+               {.cpu_node = cpu_node, .from = from, .to = to, .cpus = order, .bus = scope.bus},
                asked || from == to);
     }
   }

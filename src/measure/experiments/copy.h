@@ -16,6 +16,7 @@ struct CopySetting {
   CpuSet cpus;
   bool cold = true;
   bool divided = false;  // all threads copy parts of one copy
+  std::shared_ptr<session::BusMeter> bus = std::make_shared<session::BusMeter>();
 };
 
 // The point for this row: the rate of all threads together.

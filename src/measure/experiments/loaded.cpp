@@ -6,14 +6,14 @@
 // `delay_ns` gets those pauses instead, one that asks for `threads` so many threads of traffic, one
 // that asks for a mix any there is. The value is the mean latency of the chase; the details give
 // its percentiles, the pause, and the bandwidth that the traffic really reached meanwhile, which is
-// the axis to draw it against. It is taken once the bandwidth is steady: `drift` is by how much the
-// last two windows differed, at most three being run for it. The chase is that of the idle latency:
-// the same CPU, the same cycle (idle_cycle.h); what it took without traffic just before is the
-// detail `idle`. The words say which CPU observed, which made traffic and by which loop
-// (traffic_race.h). Observer, its data, the traffic and the traffic's data each have a node. By
-// default the points are: traffic from the observer's node to the observer's memory; to memory of
-// another kind; and traffic from another node's CPUs. A session that asks for a node of the traffic
-// lists every combination.
+// the axis to draw it against (`bus_counted`: what of it crossed the bus, where that is counted).
+// It is taken once the bandwidth is steady: `drift` is by how much the last two windows differed,
+// at most three being run for it. The chase is that of the idle latency: the same CPU, the same
+// cycle (idle_cycle.h); what it took without traffic just before is the detail `idle`. The words
+// say which CPU observed, which made traffic and by which loop (traffic_race.h). Observer, its
+// data, the traffic and the traffic's data each have a node. By default the points are: traffic
+// from the observer's node to the observer's memory; to memory of another kind; and traffic from
+// another node's CPUs. A session that asks for a node of the traffic lists every combination.
 #include <fmt/core.h>
 
 #include <algorithm>
@@ -96,12 +96,13 @@ class Loaded final : public Probe {
  public:
   // The observer comes first among the CPUs, the others have an area each.
   Loaded(const LoadedSetting& setting, const IdleCycle& cycle, const TrafficKernel& kernel,
-         const std::vector<TrafficArea>& areas, Nanoseconds pause)
+         const std::vector<TrafficArea>& areas, Nanoseconds pause, std::shared_ptr<BusMeter> bus)
       : cycle_(cycle),
         pause_(pause),
         bus_factor_(setting.mix->bus_factor()),
         cpus_(setting.cpus),
-        kernel_name_(kernel.name()) {
+        kernel_name_(kernel.name()),
+        bus_(std::move(bus)) {
     auto chase = std::make_unique<ChaseLoad>(cycle.at);
     observer_ = chase.get();
     loads_.push_back(std::move(chase));
@@ -117,9 +118,12 @@ class Loaded final : public Probe {
     HEADRACE_TRY(SideBySide seen, side_by_side(cpus_, threads_, kObserveTime / 3));
     double bandwidth = 0;
     double drift = 1;
+    std::optional<double> counted;
     for (int window = 0; window < kWindows && drift > kSteady; ++window) {
       const double before = bandwidth_of(seen);
+      const BusMeter::Window on_bus(*bus_);
       HEADRACE_TRY(seen, side_by_side(cpus_, threads_, kObserveTime));
+      counted = on_bus.bytes();
       bandwidth = bandwidth_of(seen);
       drift = std::abs(bandwidth - before) / std::max(bandwidth, before);
     }
@@ -136,6 +140,10 @@ class Loaded final : public Probe {
     sample.details["drift"] = drift;
     sample.details["bandwidth"] = bandwidth;
     sample.details["bus"] = bandwidth * bus_factor_;
+    // What the observer loads is no traffic.
+    if (counted) *counted = std::max(0.0, *counted - seen.done.front() * kLine);
+    const double moved = std::accumulate(seen.done.begin() + 1, seen.done.end(), 0.0);
+    add_counted(sample, *bus_, counted, moved, bandwidth);
     return sample;
   }
 
@@ -150,6 +158,7 @@ class Loaded final : public Probe {
   const double bus_factor_;
   const CpuSet cpus_;
   const std::string kernel_name_;
+  const std::shared_ptr<BusMeter> bus_;
   std::vector<std::unique_ptr<Load>> loads_;
   std::vector<Load*> threads_;
   const ChaseLoad* observer_ = nullptr;
@@ -229,7 +238,8 @@ Row loaded_row(const LoadedSetting& setting) {
   return row;
 }
 
-Point loaded_point(const Machine& machine, const LoadedSetting& setting) {
+Point loaded_point(const Scope& scope, const LoadedSetting& setting) {
+  const Machine& machine = scope.machine;
   Row row = loaded_row(setting);
   const CpuSet& cpus = setting.cpus;
   if (cpus.size() < 2) {
@@ -253,7 +263,8 @@ Point loaded_point(const Machine& machine, const LoadedSetting& setting) {
   point.setup = {.name = fmt::format("loaded {}", raw(setting.traffic_data->id)),
                  .cost = touching(moved, cpus.size()) + idle_cycle_setup(chased).cost};
   const std::string ground = ground_of(machine, *setting.traffic, *setting.traffic_data);
-  point.prepare = [=](BufferPool& buffers, Random& random) -> Result<std::unique_ptr<Probe>> {
+  point.prepare = [=, bus = scope.bus](BufferPool& buffers,
+                                       Random& random) -> Result<std::unique_ptr<Probe>> {
     HEADRACE_TRY(const IdleCycle cycle,
                  idle_cycle(buffers, random, point.memory, chased, cpus.front()));
     HEADRACE_TRY(const auto traffic,
@@ -269,7 +280,7 @@ Point loaded_point(const Machine& machine, const LoadedSetting& setting) {
     HEADRACE_TRY(const Shape shape, fastest_shape(*setting.mix, loading, ground, areas));
     const TrafficKernel kernel(*setting.mix, shape);
     HEADRACE_TRY(const Nanoseconds pause, pause_of(setting, loading, kernel, ground, areas));
-    return std::make_unique<Loaded>(setting, cycle, kernel, areas, pause);
+    return std::make_unique<Loaded>(setting, cycle, kernel, areas, pause, bus);
   };
   return point;
 }
@@ -292,7 +303,7 @@ bool worth_all(const Scope& scope, const LoadedSetting& setting) {
 void add_curve(std::vector<Point>& points, const Scope& scope, LoadedSetting setting) {
   const auto add = [&] {
     if (!scope.wants(loaded_row(setting), kParameters)) return;
-    points.push_back(loaded_point(scope.machine, setting));
+    points.push_back(loaded_point(scope, setting));
   };
   for (const std::uint64_t delay : scope.numbers("delay_ns")) {
     setting.delay = delay;

@@ -5,7 +5,8 @@
 // Each with plain stores, and as nt_copy ... nt_triad with stores around the caches, in the widest
 // vectors that the CPU has. Bytes are counted as STREAM counts them: 16 per element for copy and
 // scale, 24 for add and triad, without the reads that plain stores cause (write-allocate); the
-// detail `bus` includes these. Each array is at least four times as large as the caches of the
+// detail `bus` includes these, and `bus_counted` is what crossed the bus, where that is counted
+// (bus_counter.h). Each array is at least four times as large as the caches of the
 // threads together. After each timing the array that was written is checked.
 // This is not McCalpin's program, and its results are not "STREAM results" in the sense of its
 // licence.
@@ -126,36 +127,48 @@ Status fill_parts(const StreamParts& parts, const CpuSet& cpus) {
   });
 }
 
-Result<StreamRun> run_kernel(const StreamKernel& kernel, const StreamParts& parts,
-                             const CpuSet& cpus) {
+struct CountedRun {
+  StreamRun run;
+  std::optional<double> on_bus = {};  // bytes
+};
+
+Result<CountedRun> run_kernel(const StreamKernel& kernel, const StreamParts& parts,
+                              const CpuSet& cpus, BusMeter& bus) {
   std::vector<Nanoseconds> begin(cpus.size());
   std::vector<Nanoseconds> end(cpus.size());
+  const BusMeter::Window window(bus);
   HEADRACE_TRY(const double share, run_together(cpus, [&](std::size_t i) {
                  begin[i] = system_clock().now();
                  run_part(kernel, parts[i]);
                  end[i] = system_clock().now();
                }));
+  const std::optional<double> counted = window.bytes();
   HEADRACE_TRY_STATUS(check_stream(kernel, parts));
   std::uint64_t elements = 0;
   for (const StreamArrays& part : parts) elements += part.a.size();
   // Timed as STREAM does: from the first thread's start to the last one's end.
-  return StreamRun{.bytes = Bytes{elements * static_cast<std::uint64_t>(kernel.bytes)},
-                   .time = std::ranges::max(end) - std::ranges::min(begin),
-                   .cpu_share = share};
+  return CountedRun{{.bytes = Bytes{elements * static_cast<std::uint64_t>(kernel.bytes)},
+                     .time = std::ranges::max(end) - std::ranges::min(begin),
+                     .cpu_share = share},
+                    counted};
 }
 
 class Stream final : public Probe {
  public:
-  Stream(const StreamKernel& kernel, CpuSet cpus, StreamParts parts)
-      : kernel_(kernel), cpus_(std::move(cpus)), parts_(std::move(parts)) {}
+  Stream(const StreamKernel& kernel, CpuSet cpus, StreamParts parts, std::shared_ptr<BusMeter> bus)
+      : kernel_(kernel), cpus_(std::move(cpus)), parts_(std::move(parts)), bus_(std::move(bus)) {}
 
   Result<Sample> sample() override {
     HEADRACE_TRY_STATUS(fill());
-    HEADRACE_TRY(const StreamRun run, run_kernel(kernel_, parts_, cpus_));
-    const double rate = static_cast<double>(run.bytes.value) / seconds(run.time);
-    return Sample{.value = rate,
+    HEADRACE_TRY(const CountedRun counted, run_kernel(kernel_, parts_, cpus_, *bus_));
+    const StreamRun& run = counted.run;
+    const auto bytes = static_cast<double>(run.bytes.value);
+    const double rate = bytes / seconds(run.time);
+    Sample sample{.value = rate,
                   .details = {{"bus", rate / kernel_.bytes * kernel_.bus}},
                   .cpu_share = run.cpu_share};
+    add_counted(sample, *bus_, counted.on_bus, bytes, rate);
+    return sample;
   }
 
  private:
@@ -171,6 +184,7 @@ class Stream final : public Probe {
   const StreamKernel& kernel_;
   const CpuSet cpus_;
   const StreamParts parts_;
+  const std::shared_ptr<BusMeter> bus_;
   bool filled_ = false;
 };
 
@@ -202,14 +216,14 @@ Nanoseconds stream_cost(Bytes array, std::size_t cpus) {
       static_cast<std::int64_t>(3 * each / together + 3 * (4 * each / together + each / 8))};
 }
 
-Point stream_point(const Machine& machine, const StreamKernel& kernel, const StreamNodes& nodes,
+Point stream_point(const Scope& scope, const StreamKernel& kernel, const StreamNodes& nodes,
                    const CpuSet& cpus, unsigned rank) {
   Point point;
   point.rank = rank;
   point.memory = {nodes.a->id, PageSize::transparent};
   point.row = stream_row(kernel, nodes, cpus);
   point.row.cpus = to_string(cpus);
-  const Bytes wanted = past_caches(point.row, machine, cpus, kCachesPassed, kLeastArray);
+  const Bytes wanted = past_caches(point.row, scope.machine, cpus, kCachesPassed, kLeastArray);
   // Arrays of equal length: what the smallest of the nodes allows.
   Bytes bytes = wanted;
   for (const Node* node : {nodes.a, nodes.b, nodes.c}) bytes = fitting(*node, bytes);
@@ -218,8 +232,8 @@ Point stream_point(const Machine& machine, const StreamKernel& kernel, const Str
   point.setup = {
       .name = fmt::format("stream {} {} {}", raw(nodes.a->id), raw(nodes.b->id), raw(nodes.c->id)),
       .cost = touching(bytes * 3, cpus.size())};
-  point.prepare = [&kernel, nodes, cpus, bytes](BufferPool& buffers,
-                                                Random&) -> Result<std::unique_ptr<Probe>> {
+  point.prepare = [&kernel, nodes, cpus, bytes, bus = scope.bus](
+                      BufferPool& buffers, Random&) -> Result<std::unique_ptr<Probe>> {
     const auto on = [&](const Node* node, std::size_t index) {
       return buffers.get({node->id, PageSize::transparent}, index, bytes);
     };
@@ -227,7 +241,7 @@ Point stream_point(const Machine& machine, const StreamKernel& kernel, const Str
     HEADRACE_TRY(const auto b, on(nodes.b, 1));
     HEADRACE_TRY(const auto c, on(nodes.c, 2));
     const StreamArrays arrays{doubles(a), doubles(b), doubles(c)};
-    return std::make_unique<Stream>(kernel, cpus, stream_parts(arrays, cpus.size()));
+    return std::make_unique<Stream>(kernel, cpus, stream_parts(arrays, cpus.size()), bus);
   };
   return point;
 }
@@ -272,10 +286,11 @@ Point team_point(const Scope& scope, const StreamKernel& kernel, const MeasuredT
   point.setup = {.name = fmt::format("stream {} {} {} by {}", list_of(arrays.a.all),
                                      list_of(arrays.b.all), list_of(arrays.c.all), point.row.cpus),
                  .cost = touching(bytes * 3, threads)};
-  point.prepare = [&kernel, arrays, cpus = measured.team.cpus, bytes = bytes / threads](
-                      BufferPool& buffers, Random&) -> Result<std::unique_ptr<Probe>> {
+  point.prepare = [&kernel, arrays, cpus = measured.team.cpus, bytes = bytes / threads,
+                   bus = scope.bus](BufferPool& buffers,
+                                    Random&) -> Result<std::unique_ptr<Probe>> {
     HEADRACE_TRY(auto parts, prepare_parts(buffers, arrays, cpus.size(), bytes));
-    return std::make_unique<Stream>(kernel, cpus, std::move(parts));
+    return std::make_unique<Stream>(kernel, cpus, std::move(parts), bus);
   };
   return point;
 }
@@ -341,7 +356,7 @@ std::vector<Point> list_points(const Scope& scope) {
             if (kernel.around && left_out(scope, mixed)) continue;
             if (!scope.wants(stream_row(kernel, nodes, cpus), kParameters)) continue;
             const unsigned rank = (mixed ? 4 : 1) + (kernel.around ? 1 : 0);
-            points.push_back(stream_point(machine, kernel, nodes, cpus, rank));
+            points.push_back(stream_point(scope, kernel, nodes, cpus, rank));
           }
         }
       }
@@ -389,8 +404,11 @@ Result<StreamRun> stream_run(std::string_view name, const StreamArrays& arrays,
                 fmt::join(stream_kernels(), ", "));
   }
   if (cpus.empty()) return fail(ErrorCode::invalid, "no CPU to run on; give one for each thread");
-  return experiment_stream::run_kernel(*kernel,
-                                       experiment_stream::stream_parts(arrays, cpus.size()), cpus);
+  instruments::BusMeter nobody;
+  HEADRACE_TRY(const auto counted,
+               experiment_stream::run_kernel(
+                   *kernel, experiment_stream::stream_parts(arrays, cpus.size()), cpus, nobody));
+  return counted.run;
 }
 
 }  // namespace headrace

@@ -47,6 +47,13 @@ bool is_of_kind(const Machine& machine, const Parameter& parameter, const Parame
 
 }  // namespace
 
+void add_counted(Sample& sample, const BusMeter& bus, std::optional<double> counted, double moved,
+                 double rate) {
+  if (!counted || moved <= 0) return;
+  sample.details["bus_counted"] = *counted / moved * rate;
+  sample.words["counted_by"] = bus.words();
+}
+
 Row make_row(std::string_view experiment, std::span<const Parameter> parameters,
              std::vector<ParameterValue> values, std::string_view unit) {
   CHECK(values.size() == parameters.size());

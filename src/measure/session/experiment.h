@@ -22,6 +22,7 @@
 #include "headrace/random.h"
 #include "headrace/result.h"
 #include "measure/instruments/buffer_pool.h"
+#include "measure/instruments/counters/bus_counter.h"
 #include "measure/instruments/measuring_file.h"
 
 namespace headrace::session {
@@ -37,6 +38,12 @@ struct Sample {
   // something else ran there.
   double cpu_share = 1;
 };
+
+// Adds what was counted on the bus, at the same bytes for each that the loads moved, as the detail
+// `bus_counted`, and by whom, as a word. `moved` bytes at a rate of `rate` were moved in the
+// window. Counted bytes over time would be of a longer time: threads begin and end in it.
+void add_counted(Sample& sample, const BusMeter& bus, std::optional<double> counted, double moved,
+                 double rate);
 
 // A point made ready on one mapping of memory.
 class Probe {
@@ -97,6 +104,9 @@ struct Scope {
   std::filesystem::path directory = ".";  // on the disk to be measured
   // There, past the page cache; made when the first point asks.
   std::shared_ptr<MeasuringFile> file = std::make_shared<MeasuringFile>(machine, directory, true);
+
+  // Where the machine counts what crosses its bus; without a counter unless a session found one.
+  std::shared_ptr<BusMeter> bus = std::make_shared<BusMeter>();
 
   bool here = true;    // false: the machine is another host, of which nothing can be asked
   bool budget = true;  // false: all there is

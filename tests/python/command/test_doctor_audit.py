@@ -14,6 +14,7 @@ from headrace._doctor.host import Finding, Host
 
 CPU = "sys/devices/system/cpu"
 DSA = "sys/bus/dsa/devices"
+PMU = "sys/bus/event_source/devices"
 
 
 def look(root: Path, files: dict[str, str], machine: str = "one-node") -> dict[str, Finding]:
@@ -45,6 +46,16 @@ CASES: list[tuple[dict[str, str], str, str, str, str]] = [
       f"{CPU}/cpu0/cpufreq/scaling_driver": "intel_pstate"},
      "frequency governor", "spoils", "powersave on 1 (intel_pstate)",
      "sudo cpupower frequency-set -g performance"),
+    ({f"{PMU}/uncore_imc_0/events/cas_count_read": "event=0x05,umask=0xcf",
+      "proc/sys/kernel/perf_event_paranoid": "2"},
+     "bus counters", "choice", "root alone", "kernel.perf_event_paranoid=0"),
+    ({f"{PMU}/amd_umc_0/type": "21", "proc/sys/kernel/perf_event_paranoid": "-1"},
+     "bus counters", "fine", "all users", ""),
+    ({"sys/fs/resctrl/info/L3_MON/mon_features": "llc_occupancy\nmbm_total_bytes"},
+     "bus counters", "choice", "resctrl counts", ""),
+    ({"sys/fs/resctrl/.made": ""}, "bus counters", "choice", "not mounted",
+     "sudo mount -t resctrl resctrl /sys/fs/resctrl"),
+    ({}, "bus counters", "unknown", "arithmetic", ""),
     ({f"{CPU}/intel_pstate/no_turbo": "0"}, "turbo", "choice", "on:",
      f"echo 1 | sudo tee /{CPU}/intel_pstate/no_turbo"),
     ({f"{CPU}/intel_pstate/no_turbo": "1"}, "turbo", "fine", "off", ""),
