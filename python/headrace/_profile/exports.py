@@ -61,6 +61,8 @@ def best_read_bandwidth(profile: headrace.Profile) -> dict[int, float]:
         memory = row.parameters.get("memory_node")
         if row.experiment != "bandwidth" or row.parameters.get("mix") != "read":
             continue
+        if "pattern" in row.parameters:  # in random order, less than the memory has
+            continue
         if row.median is not None and isinstance(memory, int):
             best[memory] = max(best.get(memory, 0), row.median)
     if not best:

@@ -72,6 +72,7 @@ def _rates(profile: headrace.Profile, mix: str) -> Cells:
         (_pair(row), count(row))
         for row in complete(profile.rows)
         if row.experiment == "bandwidth" and row.parameters.get("mix") == mix
+        and "pattern" not in row.parameters
     )
 
 
@@ -127,6 +128,7 @@ def _whole(profile: headrace.Profile) -> tuple[str, list[headrace.Row]]:
     rows = [
         row for row in complete(profile.rows)
         if row.experiment == "bandwidth" and row.median is not None
+        and "pattern" not in row.parameters
     ]  # fmt: skip
     for part in ("machine", "socket"):
         found = [

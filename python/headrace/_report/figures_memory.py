@@ -31,8 +31,10 @@ def read_bandwidth(rows: Rows) -> dict[Pair, _core.Row]:
 
 
 def of_nodes(rows: Rows) -> Rows:
-    """Those of the CPUs of one node: those of whole sockets and machines are no pair of nodes."""
-    return rows.having(lambda row: "on" not in row.parameters)
+    """Those of the CPUs of one node that walk in order: those of whole sockets and machines are no
+    pair of nodes, and in random order memory gives less than it has.
+    """
+    return rows.having(lambda row: not {"on", "pattern"} & row.parameters.keys())
 
 
 def _teams(rows: Rows, bar: str) -> list[tuple[str, Any]]:

@@ -7,16 +7,24 @@
 // passes the caches of them all four times. Besides the CPUs of a node those of a socket and of the
 // machine work together (teams.h), each in its part of memory near it, far from it, or dealt over
 // all nodes of a kind. What is counted is in traffic.h: the value is payload, `read_write` counts a
-// copy's bytes twice (STREAM), `bus` adds the write-allocates.
+// copy's bytes twice (STREAM), `bus` adds the write-allocates, and `bus_counted` is what crossed
+// it, where that is counted (bus_counter.h).
+//
+// `pattern` "random": each thread reads or writes blocks of `block` bytes at random places of its
+// part, which do not depend on each other (random_traffic.h). TLB misses are in it, and the detail
+// `huge_part` says how much of the memory is in huge pages.
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <array>
+#include <bit>
 
 #include "core/fail.h"
 #include "headrace/clock.h"
 #include "measure/experiments/experiments.h"
 #include "measure/experiments/teams.h"
 #include "measure/instruments/chase.h"
+#include "measure/instruments/traffic/random_traffic.h"
 #include "measure/instruments/traffic/traffic_race.h"
 #include "measure/instruments/worker_pool.h"
 
@@ -35,41 +43,67 @@ constexpr Parameter kParameters[] = {
     kOn,
     kPlaced,
     kOrder,
+    {"pattern", ParameterKind::word, false},
+    {"block", ParameterKind::count, false},
 };
 // What rows of a node's CPUs have.
 constexpr auto kOfNodes = std::span(kParameters).first<4>();
 
 constexpr Bytes kLeastPerThread = 16_MiB;
+constexpr std::array kBlocks = {64_B, 256_B, 4_KiB};
 constexpr Bytes kLeastArea = 64_KiB;  // of one thread, on the smallest node
+// The index in the pool: what is walked at random is larger than what is walked in order.
+constexpr std::size_t kRandomBuffer = 1;
 constexpr Nanoseconds kWalkTime = std::chrono::milliseconds{20};
 // Between two readings of the clock, each of which waits for the loads on their way: some 50 us, so
 // that threads stop together.
 constexpr std::size_t kLinesPerReading = 16384;
 
+// By a TrafficKernel or RandomTraffic.
+template <class Kernel>
 class Walk final : public Probe {
  public:
-  Walk(const TrafficKernel& kernel, CpuSet cpus, std::vector<TrafficArea> areas)
-      : kernel_(kernel), cpus_(std::move(cpus)), areas_(std::move(areas)) {}
+  Walk(const Kernel& kernel, CpuSet cpus, std::vector<TrafficArea> areas,
+       std::shared_ptr<BusMeter> bus, std::map<std::string, double> known = {})
+      : kernel_(kernel),
+        cpus_(std::move(cpus)),
+        areas_(std::move(areas)),
+        bus_(std::move(bus)),
+        known_(std::move(known)) {}
 
   Result<Sample> sample() override {
-    std::vector<double> rates(cpus_.size());
+    std::vector<Walked> parts(cpus_.size());
+    const BusMeter::Window window(*bus_);
     HEADRACE_TRY(const double share,
-                 run_together(cpus_, [&](std::size_t i) { rates[i] = walk(areas_[i]); }));
+                 run_together(cpus_, [&](std::size_t i) { parts[i] = walk(areas_[i]); }));
+    const std::optional<double> counted = window.bytes();
     double lines = 0;
-    for (const double rate : rates) lines += rate;
-    const double read_write = lines * kLine;
+    double rate = 0;
+    for (const Walked& part : parts) {
+      lines += part.lines;
+      rate += part.lines / part.seconds;
+    }
+    const double read_write = rate * kLine;
     const Mix& mix = kernel_.mix();
-    return Sample{.value = read_write * mix.payload_factor(),
+    Sample sample{.value = read_write * mix.payload_factor(),
                   .details = {{"read_write", read_write}, {"bus", read_write * mix.bus_factor()}},
                   .words = {{"kernel", kernel_.name()}},
                   .cpu_share = share};
+    sample.details.insert(known_.begin(), known_.end());
+    add_counted(sample, *bus_, counted, lines * kLine, read_write);
+    return sample;
   }
 
  private:
-  // Lines per second.
-  double walk(const TrafficArea& area) const {
+  struct Walked {
+    double lines = 0;
+    double seconds = 0;
+  };
+
+  Walked walk(const TrafficArea& area) const {
     const std::size_t rounds = kernel_.rounds(area);
-    const std::size_t at_once = std::min(rounds, kLinesPerReading / kernel_.lines_per_round());
+    const std::size_t at_once =
+        std::clamp<std::size_t>(kLinesPerReading / kernel_.lines_per_round(), 1, rounds);
     const Nanoseconds begin = system_clock().now();
     Nanoseconds now = begin;
     std::size_t lines = 0;
@@ -79,12 +113,14 @@ class Walk final : public Probe {
       at += at_once;
     }
     kernel_.finish();
-    return static_cast<double>(lines) / seconds(system_clock().now() - begin);
+    return {static_cast<double>(lines), seconds(system_clock().now() - begin)};
   }
 
-  const TrafficKernel kernel_;
+  const Kernel kernel_;
   const CpuSet cpus_;
   const std::vector<TrafficArea> areas_;
+  const std::shared_ptr<BusMeter> bus_;
+  const std::map<std::string, double> known_;  // details of all samples
 };
 
 std::vector<std::span<std::byte>> equal_parts(std::span<std::byte> memory, std::size_t count) {
@@ -97,11 +133,13 @@ std::vector<std::span<std::byte>> equal_parts(std::span<std::byte> memory, std::
 // A thread on each of `cpus` in its part of memory.
 Result<std::unique_ptr<Probe>> walk_by(const Mix& mix, const CpuSet& cpus,
                                        const std::string& ground,
-                                       const std::vector<std::span<std::byte>>& parts) {
+                                       const std::vector<std::span<std::byte>>& parts,
+                                       std::shared_ptr<BusMeter> bus) {
   std::vector<TrafficArea> areas;
   for (const auto& part : parts) areas.push_back(divide(mix, part));
   HEADRACE_TRY(const Shape shape, fastest_shape(mix, cpus, ground, areas));
-  return std::make_unique<Walk>(TrafficKernel(mix, shape), cpus, std::move(areas));
+  return std::make_unique<Walk<TrafficKernel>>(TrafficKernel(mix, shape), cpus, std::move(areas),
+                                               std::move(bus));
 }
 
 bool is_basic(const Mix& mix) { return mix.name == "read" || mix.name == "nt_write"; }
@@ -120,8 +158,8 @@ struct Wanted {
   std::vector<std::string> flags;
 };
 
-Point walk_point(const Machine& machine, const Node& cpu_node, const Node& memory_node,
-                 const Mix& mix, const CpuSet& cpus, const Wanted& wanted, unsigned rank) {
+Point walk_point(const Scope& scope, const Node& cpu_node, const Node& memory_node, const Mix& mix,
+                 const CpuSet& cpus, const Wanted& wanted, unsigned rank) {
   Point point;
   point.rank = rank;
   point.memory = {memory_node.id, PageSize::transparent};
@@ -133,15 +171,48 @@ Point walk_point(const Machine& machine, const Node& cpu_node, const Node& memor
   point.row.cpus = to_string(cpus);
   const Bytes bytes = fit(point.row, memory_node, wanted.bytes);
   point.cost = 4 * kWalkTime;
-  const std::string ground = ground_of(machine, cpu_node, memory_node);
+  const std::string ground = ground_of(scope.machine, cpu_node, memory_node);
   point.setup = {.name = "walked", .cost = touching(bytes, usable_cpus(&cpu_node).size())};
-  point.prepare = [key = point.memory, &mix, cpus, bytes, ground](
+  point.prepare = [key = point.memory, &mix, cpus, bytes, ground, bus = scope.bus](
                       BufferPool& buffers, Random&) -> Result<std::unique_ptr<Probe>> {
     HEADRACE_TRY(const auto memory, buffers.get(key, 0, bytes));
     if (memory.size() / cpus.size() < kLeastArea.value) {
       return fail(ErrorCode::exhausted, "the node is too small for {} threads", cpus.size());
     }
-    return walk_by(mix, cpus, ground, equal_parts(memory, cpus.size()));
+    return walk_by(mix, cpus, ground, equal_parts(memory, cpus.size()), bus);
+  };
+  return point;
+}
+
+// All CPUs of the node on memory near them first.
+unsigned rank_at_random(const Mix& mix, Bytes block, bool all_threads, bool near) {
+  if (!near || !all_threads) return 4;
+  return mix.name == "read" && block == kBlocks.front() ? 2 : 3;
+}
+
+// Parts of a power of two, which is what a random walk is over: at least what is wanted.
+Point random_point(const Scope& scope, const Node& cpu_node, const Node& memory_node,
+                   const Mix& mix, const CpuSet& cpus, Bytes block, const Wanted& wanted,
+                   unsigned rank) {
+  Point point = walk_point(scope, cpu_node, memory_node, mix, cpus, wanted, rank);
+  point.row.parameters.emplace_back("pattern", std::string("random"));
+  point.row.parameters.emplace_back("block", block.value);
+  const std::uint64_t threads = cpus.size();
+  const Bytes each{std::bit_ceil(wanted.bytes.value / threads)};
+  const Bytes bytes = fit(point.row, memory_node, each * threads);
+  point.setup = {.name = "walked at random",
+                 .cost = touching(bytes, usable_cpus(&cpu_node).size())};
+  point.prepare = [key = point.memory, &mix, cpus, block, bytes, bus = scope.bus](
+                      BufferPool& buffers, Random&) -> Result<std::unique_ptr<Probe>> {
+    HEADRACE_TRY(const auto memory, buffers.get(key, kRandomBuffer, bytes));
+    if (memory.size() / cpus.size() < kLeastArea.value) {
+      return fail(ErrorCode::exhausted, "the node is too small for {} threads", cpus.size());
+    }
+    std::vector<TrafficArea> areas;
+    for (const auto& part : equal_parts(memory, cpus.size())) areas.push_back(divide(mix, part));
+    return std::make_unique<Walk<RandomTraffic>>(
+        RandomTraffic(mix, block.value), cpus, std::move(areas), bus,
+        std::map<std::string, double>{{"huge_part", BufferPool::huge_part(memory)}});
   };
   return point;
 }
@@ -174,13 +245,13 @@ Point team_point(const Scope& scope, const MeasuredTeam& measured, const Mix& mi
                  .cost = touching(bytes * threads, threads)};
   const std::string ground =
       fmt::format("{} {} of {}", to_string(nodes.how), list_of(nodes.all), point.row.cpus);
-  point.prepare = [nodes, &mix, cpus = measured.team.cpus, bytes, ground](
+  point.prepare = [nodes, &mix, cpus = measured.team.cpus, bytes, ground, bus = scope.bus](
                       BufferPool& buffers, Random&) -> Result<std::unique_ptr<Probe>> {
     HEADRACE_TRY(const auto parts, team_parts(buffers, nodes, cpus.size(), 0, bytes));
     if (parts.front().size() < kLeastArea.value) {
       return fail(ErrorCode::exhausted, "a node is too small for {} threads", cpus.size());
     }
-    return walk_by(mix, cpus, ground, parts);
+    return walk_by(mix, cpus, ground, parts, bus);
   };
   return point;
 }
@@ -196,6 +267,28 @@ void list_teams(const Scope& scope, std::vector<Point>& points) {
           if (!is_basic(mix) && (!measured.whole || how != TeamMemory::near)) continue;
           points.push_back(team_point(scope, measured, mix, *nodes));
         }
+      }
+    }
+  }
+}
+
+// Unasked reads of each size of block and writes of single lines, by all CPUs near; asked for all
+// but copies. A session that asks for something else gets none.
+void list_random(const Scope& scope, const Node& cpu_node, const Node& memory_node,
+                 const std::vector<unsigned>& order, const Wanted& wanted,
+                 std::vector<Point>& points) {
+  const bool asked = scope.asks("pattern") || scope.asks("block");
+  const bool near = is_near(scope.machine, cpu_node, memory_node);
+  if (!asked && (!scope.only.empty() || !near)) return;
+  for (const Mix& mix : mixes()) {
+    for (const std::size_t threads : thread_counts(order.size())) {
+      for (const Bytes block : kBlocks) {
+        const bool all = threads == order.size();
+        const bool usual =
+            mix.name == "read" || (mix.name == "nt_write" && block == kBlocks.front());
+        if (mix.copies || (!asked && !(usual && all))) continue;
+        points.push_back(random_point(scope, cpu_node, memory_node, mix, first_of(order, threads),
+                                      block, wanted, rank_at_random(mix, block, all, near)));
       }
     }
   }
@@ -219,11 +312,12 @@ std::vector<Point> list_points(const Scope& scope) {
         for (const std::size_t threads : thread_counts(cpus.size())) {
           const CpuSet workers = first_of(order, threads);
           const bool all = threads == cpus.size();
-          points.push_back(walk_point(machine, cpu_node, memory_node, mix, workers, wanted,
+          points.push_back(walk_point(scope, cpu_node, memory_node, mix, workers, wanted,
                                       rank_of(mix, threads, all, near)));
           points.back().of_matrix = all && is_basic(mix);
         }
       }
+      list_random(scope, cpu_node, memory_node, order, wanted, points);
     }
   }
   list_teams(scope, points);

@@ -1,7 +1,12 @@
+#include <fmt/core.h>
 #include <gtest/gtest.h>
+
+#include <set>
+#include <string>
 
 #include "measure/experiments/experiments.h"
 #include "measure/instruments/traffic/traffic.h"
+#include "measure/instruments/worker_pool.h"
 
 namespace headrace::experiment_bandwidth {
 
@@ -29,6 +34,105 @@ TEST(BandwidthTest, EveryMixGivesItsThreeNumbers) {
     if (seen == mixes().size()) break;
   }
   EXPECT_EQ(seen, mixes().size());
+}
+
+// Counts what a test says: so many bytes more at each reading.
+class Steps final : public BusCounter {
+ public:
+  explicit Steps(double step) : step_(step) {}
+  Result<double> bytes() override { return at_ += step_; }
+  const std::string& words() const override { return words_; }
+
+ private:
+  const double step_;
+  const std::string words_ = "steps";
+  double at_ = 0;
+};
+
+TEST(BandwidthTest, WhatIsCountedOnTheBusStandsBesideTheArithmetic) {
+  const Machine machine = Machine::discover({.storage = {}}).value();
+  const auto sample_with = [&](std::shared_ptr<BusMeter> bus) {
+    BufferPool buffers(machine);
+    Random random(1);
+    const auto points = kExperiment.points({.machine = machine, .bus = std::move(bus)});
+    const auto probe = points.front().prepare(buffers, random);
+    EXPECT_TRUE(probe) << probe.error().message;
+    (void)(*probe)->sample();  // a counter's first reading is left out
+    return (*probe)->sample();
+  };
+  const auto without = sample_with(std::make_shared<BusMeter>());
+  ASSERT_TRUE(without);
+  EXPECT_FALSE(without->details.contains("bus_counted"));
+  EXPECT_FALSE(without->words.contains("counted_by"));
+  const auto some = sample_with(std::make_shared<BusMeter>(std::make_unique<Steps>(1e6)));
+  ASSERT_TRUE(some);
+  EXPECT_GT(some->details.at("bus_counted"), 0);
+  EXPECT_EQ(some->words.at("counted_by"), "steps");
+}
+
+TEST(AddCounted, BytesForEachThatWasMovedTimesTheRate) {
+  Sample sample;
+  const BusMeter bus(std::make_unique<Steps>(1));
+  add_counted(sample, bus, 150.0, 100, 7e9);
+  EXPECT_DOUBLE_EQ(sample.details.at("bus_counted"), 1.5 * 7e9);
+  Sample none;
+  add_counted(none, bus, std::nullopt, 100, 7e9);
+  add_counted(none, bus, 150.0, 0, 7e9);
+  EXPECT_TRUE(none.details.empty());
+}
+
+Machine eight_cpus() {
+  Machine machine;
+  machine.nodes.push_back({.id = NodeId{0},
+                           .kind = NodeKind::dram,
+                           .reason = "test",
+                           .capacity = 64_GiB,
+                           .cpus = {0, 1, 2, 3, 4, 5, 6, 7}});
+  return machine;
+}
+
+// "read 8 64" of those in random order: mix, threads, block.
+std::set<std::string> at_random(ParameterChoices only) {
+  const Machine machine = eight_cpus();
+  const AsIfUsable as_if(machine.nodes.front().cpus);
+  std::set<std::string> found;
+  for (const Point& point : kExperiment.points({.machine = machine, .only = std::move(only)})) {
+    EXPECT_EQ(point.row.parameter("pattern") == nullptr, point.row.parameter("block") == nullptr);
+    if (point.row.word("pattern") != "random") continue;
+    found.insert(fmt::format("{} {} {}", point.row.word("mix"), *point.row.number("threads"),
+                             *point.row.number("block")));
+  }
+  return found;
+}
+
+TEST(BandwidthTest, RandomOrderUnaskedByAllCpusAskedForByAnyNumberAndNeverInsteadOfWhatIsAskedFor) {
+  const std::set<std::string> usual = {"read 8 64", "read 8 256", "read 8 4096", "nt_write 8 64"};
+  EXPECT_EQ(at_random({}), usual);
+  EXPECT_TRUE(at_random({{"mix", "read"}}).empty());
+  const auto asked = at_random({{"pattern", "random"}});
+  EXPECT_TRUE(asked.contains("3:1 2 256"));
+  EXPECT_TRUE(asked.contains("write 1 4096"));
+  EXPECT_FALSE(asked.contains("copy 8 64"));
+}
+
+TEST(BandwidthTest, RandomBlocksAreMeasuredAsOthersAre) {
+  const Machine machine = Machine::discover({.storage = {}}).value();
+  Random random(1);
+  std::size_t seen = 0;
+  for (const Point& point : kExperiment.points({.machine = machine})) {
+    if (point.row.word("pattern") != "random") continue;
+    BufferPool buffers(machine);
+    const auto probe = point.prepare(buffers, random);
+    ASSERT_TRUE(probe) << probe.error().message;
+    const auto sample = (*probe)->sample();
+    ASSERT_TRUE(sample);
+    EXPECT_GT(sample->value, 0);
+    EXPECT_DOUBLE_EQ(sample->value, sample->details.at("read_write"));
+    EXPECT_GE(sample->details.at("huge_part"), 0);
+    EXPECT_NE(sample->words.at("kernel").find("random order"), std::string::npos);
+    if (++seen == 2) break;
+  }
+  EXPECT_EQ(seen, 2U);
 }
 
 }  // namespace

@@ -1,0 +1,57 @@
+#include "measure/instruments/traffic/random_traffic.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <memory>
+#include <vector>
+
+namespace headrace::instruments {
+namespace {
+
+class RandomTrafficTest : public testing::TestWithParam<std::size_t> {
+ protected:
+  static constexpr std::size_t kBytes = 1 << 18;
+  RandomTrafficTest() : memory_(kBytes + 4096) {
+    std::size_t space = memory_.size();
+    void* at = memory_.data();
+    aligned_ = {static_cast<std::byte*>(std::align(4096, kBytes, at, space)), kBytes};
+  }
+  std::vector<std::byte> memory_;
+  std::span<std::byte> aligned_;
+};
+
+TEST_P(RandomTrafficTest, ALapWritesEachLineOfItsPartAndNoOther) {
+  for (const char* name : {"write", "nt_write", "1:1"}) {
+    const Mix& mix = *find_mix(name);
+    const RandomTraffic traffic(mix, GetParam());
+    std::ranges::fill(aligned_, std::byte{0});
+    const TrafficArea area = divide(mix, aligned_);
+    const std::size_t rounds = traffic.rounds(area);
+    EXPECT_EQ(rounds, area.to.size() / GetParam()) << "a power of two";
+    std::size_t lines = 0;
+    for (std::size_t at = 0; at < rounds; at += rounds / 4) {
+      lines += traffic.run(area, at, rounds / 4);
+    }
+    traffic.finish();
+    EXPECT_EQ(lines, rounds * mix.lines() * GetParam() / 64);
+    const auto touched =
+        std::ranges::count_if(aligned_, [](std::byte b) { return b != std::byte{0}; });
+    EXPECT_EQ(static_cast<std::size_t>(touched), area.to.size()) << name;
+    EXPECT_TRUE(std::ranges::all_of(area.to, [](std::byte b) { return b == std::byte{0x5a}; }));
+  }
+}
+
+TEST_P(RandomTrafficTest, ReadsAndCountsWhatItReads) {
+  const Mix& mix = *find_mix("3:1");
+  const RandomTraffic traffic(mix, GetParam());
+  const TrafficArea area = divide(mix, aligned_);
+  const std::size_t rounds = traffic.rounds(area);
+  ASSERT_GT(rounds, 0U);
+  EXPECT_EQ(traffic.run(area, 0, rounds), rounds * 4 * GetParam() / 64);
+}
+
+INSTANTIATE_TEST_SUITE_P(Blocks, RandomTrafficTest, testing::Values(64U, 256U, 4096U));
+
+}  // namespace
+}  // namespace headrace::instruments
