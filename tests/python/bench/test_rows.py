@@ -5,9 +5,15 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 import headrace
-from headrace._bench.rows import rate_rows
+from headrace._bench.rows import rate_rows, variation
 from profile_documents import Maker, machine
+
+pytest.importorskip("altair")
+
+from headrace._report import figures_dsa  # noqa: E402
 
 LARGE = 64 << 20
 
@@ -51,3 +57,26 @@ def test_a_memory_has_lines_of_one_thread_and_of_all() -> None:
 
 def test_small_copies_have_no_line() -> None:
     assert lines(copy(0, 0, 1, 65536), copy(0, 2, 8, 1 << 20)) == []
+
+
+def test_rows_say_how_much_they_vary_and_of_how_many() -> None:
+    one = Maker(1).row("copy", "B/s", 1e10, engine="cpu", cpu_node=0, state="cold", **copy(0, 0, 1))
+    one |= {"samples": [9e9, 10e9, 11e9], "median": 10e9}
+    alone = one | {"samples": [10e9]}
+    profile = headrace.Profile.fromdict(machine() | {"rows": [one, alone]})
+    several, single = (variation(row) for row in profile.rows)
+    assert several["deviation"] == pytest.approx(0.1) and several["n"] == 3
+    assert single["deviation"] is None and single["n"] == 1
+
+
+def test_what_varies_has_a_bar_in_figures_of_devices() -> None:
+    row = {"bytes_per_second": 3e10, "deviation": 0.1, "n": 5}
+    drawn = figures_dsa._rate(row)
+    assert drawn["low"] == pytest.approx(0.9 * drawn["y"])
+    assert drawn["high"] == pytest.approx(1.1 * drawn["y"])
+    assert figures_dsa._varies([row, row | {"n": 3}]) == (
+        " Thin bars are the standard deviation of 3 to 5 rounds."
+    )
+    modelled = {"bytes_per_second": 3e10, "deviation": 0.0, "n": 1}
+    assert figures_dsa._varies([modelled]) == ""
+    assert figures_dsa._rate(modelled)["low"] == figures_dsa._rate(modelled)["high"]
