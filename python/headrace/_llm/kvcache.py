@@ -404,8 +404,9 @@ class _Run:
     ) -> None:  # fmt: skip
         bench = self._bench
         floor = bench.floor(self._store.tiers, found)
-        can = floor is not None and bench.shape.layers * bench.seconds_of_layer(new) >= floor
-        self._served.append(prefill.Served(made, known, len(request.blocks), can))
+        load = None if floor is None else floor / bench.shape.layers
+        compute = bench.seconds_of_layer(new)
+        self._served.append(prefill.Served(made, known, len(request.blocks), compute, load))
         if floor is not None and found:
             self._floors += floor
             self._loading += made.loading

@@ -5,6 +5,7 @@ the blocks are loaded the layers can work, and which they wait.
 from __future__ import annotations
 
 import math
+import statistics
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -105,7 +106,7 @@ def simulate(
         made = timeline(policy, model.layers, load, compute, again, before)
         loaded = turn - before + made.loading
         clock = turn + made.seconds
-        served.append(Served(made, found, len(request.blocks), compute >= load))
+        served.append(Served(made, found, len(request.blocks), compute, load))
     return summary(policy, names, served, model.layers) | {
         "basis": "modelled", "seconds": clock,
         "roofline_share": None if policy == "recompute" else 1.0,
@@ -147,7 +148,12 @@ class Served:
     made: Timeline
     tiers: Sequence[int]  #: of each block that was found
     blocks: int
-    can_hide: bool  #: whether a layer takes at least as long as its load
+    compute: float  #: seconds of a layer
+    load: float | None  #: those that the bytes of one layer take to come at best, if known
+
+    @property
+    def can_hide(self) -> bool:
+        return self.load is not None and self.compute >= self.load
 
 
 def summary(
@@ -176,7 +182,7 @@ def summary(
         "hidden_share": _hidden(behind),
         "can_hide": len(can),
         "hidden_share_where_it_can": _hidden(can),
-        "first_layer_share": _first_layer(can),
+        "inequality": _inequality(can),
         "flags": [],
     }
 
@@ -195,10 +201,20 @@ def quantile(values: Sequence[float], part: float) -> float | None:
     return values[max(0, math.ceil(part * len(values)) - 1)]
 
 
-def _first_layer(served: Sequence[Served]) -> float | None:
-    """The part of all waiting that is before the first layer: no other layer hides that."""
-    waiting = sum(sum(each.made.stalls) for each in served)
-    return sum(each.made.stalls[0] for each in served) / waiting if waiting else None
+def _inequality(can: Sequence[Served]) -> Row | None:
+    """Why they can hide, by medians, and why not all is hidden: no layer is computed before the
+    first is there, so that wait is no part of the most that is. Nothing where nothing was loaded.
+    """
+    loading = sum(each.made.loading for each in can)
+    if not loading:
+        return None
+    first = [each.made.stalls[0] for each in can]
+    return {
+        "layer_ms": 1e3 * statistics.median(each.compute for each in can),
+        "layer_load_ms": 1e3 * statistics.median(each.load or 0.0 for each in can),
+        "first_layer_ms": 1e3 * statistics.median(first),
+        "most_hidden": max(0.0, 1 - sum(first) / loading),
+    }
 
 
 def median_ranks(count: int) -> tuple[int, int] | None:

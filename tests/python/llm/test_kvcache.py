@@ -80,6 +80,8 @@ def test_measured(
     capsys.readouterr()
     kvcache_command.print_kvcache(document)
     words = " ".join(capsys.readouterr().out.split())
+    terms = [r["inequality"] for r in document["rows"] if r["policy"] in ("layerwise", "ahead")]
+    assert words.count("% to be hidden; ") == sum(each is not None for each in terms)
     # Two rounds have no interval, and a row says of how many requests it is.
     assert "in 2 rounds) from ssd" in words and " n stall p50 95 % stall p99 " in words
 
@@ -97,8 +99,12 @@ def check_measured(rows: dict[str, Any]) -> None:
     assert rows["demand"]["hidden_share"] == pytest.approx(0, abs=0.02)
     assert rows["load-first"]["hidden_share"] == pytest.approx(0, abs=0.02)
     assert rows["recompute"]["roofline_share"] is None
-    first = rows["load-first"]["first_layer_share"]
-    assert first is None or 0 < first <= 1
+    for row in rows.values():
+        terms = row["inequality"]
+        assert (terms is None) == (row["policy"] == "recompute" or row["can_hide"] == 0)
+        if terms is not None:
+            assert terms["layer_ms"] >= terms["layer_load_ms"] > 0 < terms["first_layer_ms"]
+            assert row["hidden_share_where_it_can"] <= terms["most_hidden"] + 1e-9
 
 
 def test_rates_are_of_the_memory_that_loads_go_to(monkeypatch: pytest.MonkeyPatch) -> None:

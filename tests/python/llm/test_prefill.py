@@ -172,14 +172,25 @@ def test_quantiles() -> None:
     ]  # fmt: skip
 
 
-def test_what_is_before_the_first_layer() -> None:
-    """Layer by layer all of the waiting, of a load that can hide; on demand each layer's part."""
-    layers = 16
-    shares = []
-    for policy in ("layerwise", "demand"):
-        made = prefill.timeline(policy, layers, 1.0, 2.0)
-        served = [prefill.Served(made, [0], 2, True), prefill.Served(made, [0], 2, True)]
-        row = prefill.summary(policy, ["dram"], served, layers)
-        shares.append(row["first_layer_share"])
-    assert shares == [1.0, pytest.approx(1 / layers)]
-    assert prefill.summary("demand", ["dram"], [], layers)["first_layer_share"] is None
+@pytest.mark.parametrize(
+    ("policy", "most"), [("layerwise", 15 / 16), ("load-first", 0), ("demand", 15 / 16)]
+)
+def test_the_inequality_and_the_most_that_is_hidden(policy: str, most: float) -> None:
+    """All but what is waited before the first layer; `demand` waits before the others too."""
+    made = prefill.timeline(policy, 16, 1.0, 2.0)
+    can, cannot = (prefill.Served(made, [0], 2, 2.0, load) for load in (1.0, 3.0))
+    unknown = prefill.Served(made, [0], 2, 2.0, None)
+    row = prefill.summary(policy, ["dram"], [can, can, cannot, unknown], 16)
+    assert row["can_hide"] == 2
+    first = pytest.approx(16000 * (1 - most))
+    assert row["inequality"] == {
+        "layer_ms": 2000, "layer_load_ms": 1000, "first_layer_ms": first, "most_hidden": most,
+    }  # fmt: skip
+    assert row["hidden_share_where_it_can"] == pytest.approx(most if policy != "demand" else 0)
+
+
+def test_there_is_no_inequality_where_nothing_can_hide() -> None:
+    slow = prefill.Served(prefill.timeline("layerwise", 16, 3.0, 2.0), [0], 2, 2.0, 3.0)
+    computed = prefill.Served(prefill.timeline("recompute", 16, 1.0, 2.0, 1.0), [0], 2, 2.0, 0.0)
+    for policy, served in (("layerwise", []), ("layerwise", [slow]), ("recompute", [computed])):
+        assert prefill.summary(policy, ["dram"], served, 16)["inequality"] is None

@@ -296,15 +296,16 @@ def _line(row: dict[str, Any], measured: bool) -> tuple[str, ...]:
 
 
 def _first_layers(d: dict[str, Any]) -> list[str]:
-    """How much of what layer-wise loads expose is the first layer's, which nothing can hide."""
+    """Why layer-wise loads that can hide are not hidden whole."""
     return [
-        f"{row['policy']} with {row['store']}, where it can: {row['first_layer_share']:.0%} of the "
-        f"waiting is before the first layer, {row['first_layer_share'] * (1 - hidden):.0%} of the "
-        f"loading time, where 1 of {d['layers']} layers is {1 / d['layers']:.0%}."
+        f"{row['policy']} with {row['store']}, where it can, medians: a layer takes "
+        f"{terms['layer_ms']:.3g} ms and its keys and values at the best rates "
+        f"{terms['layer_load_ms']:.3g} ms, so they can come behind the layer before; waiting for "
+        f"the first takes {terms['first_layer_ms']:.3g} ms, which nothing hides. That leaves at "
+        f"most {terms['most_hidden']:.0%} to be hidden; {row['hidden_share_where_it_can']:.0%} is."
         for row in d["rows"]
-        if row["policy"] in ("layerwise", "ahead") and row["first_layer_share"] is not None
-        and (hidden := row["hidden_share_where_it_can"]) is not None
-    ]  # fmt: skip
+        if row["policy"] in ("layerwise", "ahead") and (terms := row["inequality"]) is not None
+    ]
 
 
 def _noise(d: dict[str, Any]) -> list[str]:
