@@ -40,8 +40,8 @@ namespace HEADRACE_API headrace {
 class MoverCore;
 struct Move;
 
-// Who goes first when a link is full. A waiting lower class still gets every eighth piece (at a
-// device of storage beside demand: as soon as its share of what is in flight is free, see
+// Who goes first when a pair of nodes is full. A waiting lower class still gets every eighth piece
+// (at a device of storage beside demand: as soon as its share of what is in flight is free, see
 // MoverOptions::in_flight_per_link), so none starves.
 enum class Priority : std::uint8_t { demand, prefetch, migration };
 
@@ -140,7 +140,7 @@ class Transfer {
 inline constexpr Nanoseconds kShutdownBound = std::chrono::seconds{200};
 
 struct MoverOptions {
-  // Pure: its answers are remembered per link and size.
+  // Pure: its answers are remembered per pair of nodes and size.
   RoutePolicy route = place::measured;
   // Parts of a route are cut into pieces of at most this size (and the engine's maximum).
   Bytes piece = 1_MiB;

@@ -159,7 +159,7 @@ Status MoverCore::open(const std::shared_ptr<Move>& move, const MoveOptions& opt
     HEADRACE_TRY(own, ask(*options.route, request));
   }
   MutexLock lock(mutex_);
-  Link& link = scheduler_.link(request.from, request.to);
+  NodePair& link = scheduler_.link(request.from, request.to);
   const Route* route = own ? &*own : link.route_for(request.bytes);
   if (route == nullptr) {
     lock.unlock();

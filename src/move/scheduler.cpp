@@ -74,14 +74,14 @@ bool takes_more(const EngineState& engine) {
 
 }  // namespace
 
-const Route* Link::route_for(Bytes bytes) const {
+const Route* NodePair::route_for(Bytes bytes) const {
   for (const Answer& answer : answers) {
     if (answer.route && answer.bytes == bytes) return &*answer.route;
   }
   return nullptr;
 }
 
-const Route& Link::remember(Bytes bytes, Route route) noexcept {
+const Route& NodePair::remember(Bytes bytes, Route route) noexcept {
   Answer& answer = answers[next_answer];
   next_answer = (next_answer + 1) % answers.size();
   answer = {bytes, std::move(route)};
@@ -112,10 +112,10 @@ MoveScheduler::MoveScheduler(const Machine& machine, const Backends& backends, B
   }
 }
 
-Link& MoveScheduler::link(NodeId from, NodeId to) {
+NodePair& MoveScheduler::link(NodeId from, NodeId to) {
   const std::uint64_t key = std::uint64_t{raw(from)} << 32 | raw(to);
   if (const auto known = links_.find(key); known != links_.end()) return *known->second;
-  auto made = std::make_unique<Link>();
+  auto made = std::make_unique<NodePair>();
   made->from = from;
   made->to = to;
   for (const EngineId id : engines_between(machine_, from, to)) {
@@ -125,7 +125,7 @@ Link& MoveScheduler::link(NodeId from, NodeId to) {
   return *links_.emplace(key, std::move(made)).first->second;
 }
 
-LinkQueue& MoveScheduler::add_queue(Link& link, EngineState& engine) {
+LinkQueue& MoveScheduler::add_queue(NodePair& link, EngineState& engine) {
   auto queue = std::make_unique<LinkQueue>();
   active_.reserve(queues_ + 1);
   queue->link = &link;
@@ -140,7 +140,7 @@ LinkQueue& MoveScheduler::add_queue(Link& link, EngineState& engine) {
 
 // The queue of an engine; also for one that engines_between does not list, since a route policy may
 // know better. nullptr: nobody drives it.
-LinkQueue* MoveScheduler::queue(Link& link, EngineId engine) {
+LinkQueue* MoveScheduler::queue(NodePair& link, EngineId engine) {
   for (const auto& queue : link.queues) {
     if (queue->engine->id == engine) return queue.get();
   }
@@ -148,14 +148,14 @@ LinkQueue* MoveScheduler::queue(Link& link, EngineId engine) {
   return &add_queue(link, engines_[raw(engine)]);
 }
 
-LinkQueue* MoveScheduler::untried(Link& link, std::uint64_t tried) {
+LinkQueue* MoveScheduler::untried(NodePair& link, std::uint64_t tried) {
   for (const auto& queue : link.queues) {
     if (queue->index < kMostTried && (tried & mark(*queue)) == 0) return queue.get();
   }
   return nullptr;
 }
 
-Status MoveScheduler::open(const std::shared_ptr<Move>& move, Link& link, const Route& route) {
+Status MoveScheduler::open(const std::shared_ptr<Move>& move, NodePair& link, const Route& route) {
   if (link.queues.empty() &&
       std::ranges::none_of(route.parts, [&](auto& part) { return queue(link, part.engine); })) {
     std::string why;
@@ -185,7 +185,7 @@ Status MoveScheduler::open(const std::shared_ptr<Move>& move, Link& link, const 
   return {};
 }
 
-std::optional<EngineId> MoveScheduler::inline_engine(Link& link, const Route& route) {
+std::optional<EngineId> MoveScheduler::inline_engine(NodePair& link, const Route& route) {
   if (route.parts.size() != 1) return std::nullopt;
   const RoutePart& part = route.parts.front();
   const LinkQueue* at = queue(link, part.engine);
@@ -254,7 +254,7 @@ MoveScheduler::Choice MoveScheduler::choose(bool inline_too) {
       if (best.queue == nullptr || rank(here) < rank(best)) best = here;
     }
     if (best.queue == nullptr) return best;
-    Link& link = *best.queue->link;
+    NodePair& link = *best.queue->link;
     if (link.closed == takes_) continue;
     const std::uint64_t length = next_length(*best.queue->classes[best.priority].front());
     if (link.in_flight == 0 || link.in_flight + length <= bound_) {

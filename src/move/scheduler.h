@@ -60,11 +60,11 @@ struct EngineState {
   Turns turns;
 };
 
-struct Link;
+struct NodePair;
 
 // The segments of one link at one engine.
 struct LinkQueue {
-  Link* link = nullptr;
+  NodePair* link = nullptr;
   EngineState* engine = nullptr;
   unsigned index = 0;       // in the queues of its link
   std::uint64_t piece = 0;  // largest
@@ -76,7 +76,7 @@ struct LinkQueue {
 };
 
 // A pair of nodes.
-struct Link {
+struct NodePair {
   NodeId from{};
   NodeId to{};
   std::vector<std::unique_ptr<LinkQueue>> queues;  // of the engines that can, those with a backend
@@ -121,13 +121,13 @@ class MoveScheduler {
   MoveScheduler(const Machine& machine, const Backends& backends, Bytes piece, Bytes bound);
 
   // std::bad_alloc: nothing was changed.
-  Link& link(NodeId from, NodeId to);
+  NodePair& link(NodeId from, NodeId to);
 
   // Enters a move by its route. On failure (no engine of the route nor any other is open,
   // std::bad_alloc) nothing was entered.
-  Status open(const std::shared_ptr<Move>& move, Link& link, const Route& route);
+  Status open(const std::shared_ptr<Move>& move, NodePair& link, const Route& route);
   // The engine to which a whole move by this route goes as one piece that it copies inline.
-  std::optional<EngineId> inline_engine(Link& link, const Route& route);
+  std::optional<EngineId> inline_engine(NodePair& link, const Route& route);
   // Takes what may be submitted now, at most segments.size() and of those that are copied inline at
   // most `inline_left`, from which it subtracts them, and counts it as in flight.
   std::size_t take(std::span<Segment*> segments, std::size_t& inline_left, TurnTime& time);
@@ -165,9 +165,9 @@ class MoveScheduler {
     std::size_t priority = 0;
     bool due = false;
   };
-  LinkQueue* queue(Link& link, EngineId engine);
-  LinkQueue* untried(Link& link, std::uint64_t tried);
-  LinkQueue& add_queue(Link& link, EngineState& engine);
+  LinkQueue* queue(NodePair& link, EngineId engine);
+  LinkQueue* untried(NodePair& link, std::uint64_t tried);
+  LinkQueue& add_queue(NodePair& link, EngineState& engine);
   Choice choose(bool inline_too);
   bool holds_back(const EngineState& engine, std::size_t priority) const;
   bool is_overdue(const LinkQueue& queue) const;
@@ -191,7 +191,7 @@ class MoveScheduler {
   const std::uint64_t piece_;
   const std::uint64_t bound_;
   std::vector<EngineState> engines_;  // index: raw(EngineId)
-  std::unordered_map<std::uint64_t, std::unique_ptr<Link>> links_;
+  std::unordered_map<std::uint64_t, std::unique_ptr<NodePair>> links_;
   std::vector<LinkQueue*> active_;  // with segments; has capacity for all queues
   std::size_t queues_ = 0;          // of all links
   std::size_t drives_ = 0;          // engines that somebody drives
