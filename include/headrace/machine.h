@@ -1,5 +1,6 @@
-// The graph of one host: its memories (nodes), what can copy between them (engines), and, once
-// measured, how fast (copy rates). With the measurements it is called a profile.
+// The graph of one host: its memories (nodes), what can copy between them (engines), what joins
+// them (links), and, once measured, how fast copies are (copy rates). With the measurements it is
+// called a profile.
 //
 // A Machine is plain data: reading it touches no hardware, and one loaded from a file serves place
 // and the command as well as one discovered here. It is not a handle on memory; for that see
@@ -36,8 +37,21 @@ enum class EngineKind : std::uint8_t {
   migrate,  // the kernel's page migration: moves pages, keeps addresses
 };
 
+// What kind of way joins places of a machine.
+enum class LinkKind : std::uint8_t {
+  upi,     // between sockets: Intel's Ultra Path Interconnect
+  xgmi,    // between sockets: AMD's Infinity Fabric
+  socket,  // between sockets, of another or an unknown make
+  mesh,    // within a socket, between neighbouring tiles
+  pcie,    // a device and its socket
+  cxl,     // a memory expander and its socket
+  nvlink,  // a GPU and its socket, or another GPU
+  c2c,     // NVLink-C2C: a GPU and the CPUs of its module
+};
+
 std::string_view to_string(NodeKind kind);
 std::string_view to_string(EngineKind kind);
+std::string_view to_string(LinkKind kind);
 Result<NodeKind> parse_node_kind(std::string_view text);
 
 // What an initiator (a node with CPUs) can expect of a memory node: rated by firmware (HMAT, CDAT),
@@ -133,6 +147,23 @@ struct CopyRate {
   std::optional<GatherLimit> gather = {};
 };
 
+// A way that data take between the nodes of its one end and those of its other, with limits of its
+// own, which all who cross it share. Not how fast an engine copies over it, which is a CopyRate.
+struct Link {
+  LinkKind kind;
+  std::vector<NodeId> a;  // what is at one end: the memory of a socket, a tile or a device
+  std::vector<NodeId> b;  // and at the other
+  std::string reason;     // how it was found, what is not known of it
+  // The most in one direction, in both at once where that is not twice as much, and the time that
+  // it adds to an access. Each with who says so; nothing when unknown.
+  std::optional<BytesPerSecond> each_way = {};
+  std::string each_way_source = {};
+  std::optional<BytesPerSecond> both_ways = {};
+  std::string both_ways_source = {};
+  std::optional<Nanoseconds> latency = {};
+  std::string latency_source = {};
+};
+
 // Where discovery looks, so that tests can show it another machine.
 struct DiscoverOptions {
   std::filesystem::path sysfs = "/sys";
@@ -161,6 +192,7 @@ struct Machine {
   std::vector<Node> nodes;  // ascending ids
   std::vector<CacheLevel> caches;
   std::vector<Engine> engines;  // engines[i].id == i
+  std::vector<Link> links;      // those between sockets first
   std::vector<CopyRate> copy_rates;
   std::vector<std::string> warnings;              // contradictions met in discovery, one line each
   std::map<std::string, std::string> provenance;  // kernel, cpu model, hwloc version, ...

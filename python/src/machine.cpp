@@ -59,6 +59,18 @@ void bind_parts(nb::module_& m) {
       .field("name", &Engine::name, "Its name for people.")
       .field("home", &Engine::home, "The node it sits at.")
       .field("reason", &Engine::reason, "How it was found.");
+  Record<Link>(m, "Link", "A way between nodes, with limits that all who cross it share.")
+      .field("kind", &Link::kind, "What kind of way.")
+      .field("a", &Link::a, "The nodes at one end.")
+      .field("b", &Link::b, "The nodes at the other end.")
+      .field("reason", &Link::reason, "How it was found, what is not known of it.")
+      .field("each_way", &Link::each_way, "Bytes per second in a direction; None when unknown.")
+      .field("each_way_source", &Link::each_way_source, "Who says so.")
+      .field("both_ways", &Link::both_ways,
+             "Bytes per second in both directions at once; None when unknown.")
+      .field("both_ways_source", &Link::both_ways_source, "Who says so.")
+      .field("latency", &Link::latency, "Seconds that it adds to an access; None when unknown.")
+      .field("latency_source", &Link::latency_source, "Who says so.");
   Record<GatherLimit>(m, "GatherLimit",
                       "Many small copies that a kernel of a GPU makes, not its copy engines.")
       .field("bytes", &GatherLimit::bytes, "Each of them at most.")
@@ -172,7 +184,8 @@ void bind_machine_class(nb::module_& m) {
   nb::class_<Machine> type(
       m, "Machine",
       "The graph of one host: its memories (nodes), what can copy between them "
-      "(engines) and, once measured, how fast (copy rates). Plain data.");
+      "(engines), what joins them (links) and, once measured, how fast copies are "
+      "(copy rates). Plain data.");
   bind_documents(type);
   type.def_static("discover", &discover, nb::kw_only(), "sysfs"_a = std::filesystem::path("/sys"),
                   "procfs"_a = std::filesystem::path("/proc"), "hwloc_xml"_a = nb::none(),
@@ -190,6 +203,9 @@ void bind_machine_class(nb::module_& m) {
           "caches", [](const Machine& self) { return self.caches; }, "CPU caches.")
       .def_prop_ro(
           "engines", [](const Machine& self) { return self.engines; }, "Ascending ids.")
+      .def_prop_ro(
+          "links", [](const Machine& self) { return self.links; },
+          "What joins nodes; those between sockets first.")
       .def_prop_ro(
           "copy_rates", [](const Machine& self) { return self.copy_rates; }, "What was measured.")
       .def_ro("warnings", &Machine::warnings, "Contradictions met in discovery.")

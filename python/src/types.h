@@ -37,6 +37,10 @@ HEADRACE_WORDS(GpuParadigm, "paradigm", "typing.Literal['ats', 'hmm', 'managed',
 HEADRACE_WORDS(EngineKind, "engine kind", "typing.Literal['cpu', 'ssd', 'dsa', 'gpu', 'migrate']",
                EngineKind::cpu, EngineKind::ssd, EngineKind::dsa, EngineKind::gpu,
                EngineKind::migrate)
+HEADRACE_WORDS(LinkKind, "link kind",
+               "typing.Literal['upi', 'xgmi', 'socket', 'mesh', 'pcie', 'cxl', 'nvlink', 'c2c']",
+               LinkKind::upi, LinkKind::xgmi, LinkKind::socket, LinkKind::mesh, LinkKind::pcie,
+               LinkKind::cxl, LinkKind::nvlink, LinkKind::c2c)
 HEADRACE_WORDS(PageSize, "page size", "typing.Literal['base', 'transparent', 'huge_2m', 'huge_1g']",
                PageSize::base, PageSize::transparent, PageSize::huge_2m, PageSize::huge_1g)
 HEADRACE_WORDS(Dealing, "dealing", "typing.Literal['nearest', 'first_touch', 'interleave']",
@@ -171,6 +175,8 @@ template <>
 struct type_caster<headrace::NodeKind> : word_caster<headrace::NodeKind> {};
 template <>
 struct type_caster<headrace::GpuParadigm> : word_caster<headrace::GpuParadigm> {};
+template <>
+struct type_caster<headrace::LinkKind> : word_caster<headrace::LinkKind> {};
 template <>
 struct type_caster<headrace::EngineKind> : word_caster<headrace::EngineKind> {};
 template <>

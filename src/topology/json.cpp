@@ -90,6 +90,26 @@ Json json_of(const Engine& engine) {
           {"reason", engine.reason}};
 }
 
+Json json_of(const Link& link) {
+  const auto ids = [](const std::vector<NodeId>& nodes) {
+    Json array = Json::array();
+    for (const NodeId id : nodes) array.push_back(raw(id));
+    return array;
+  };
+  const auto rate = [](BytesPerSecond limit) { return limit.value; };
+  const auto count = [](Nanoseconds time) { return time.count(); };
+  return {{"kind", to_string(link.kind)},
+          {"a", ids(link.a)},
+          {"b", ids(link.b)},
+          {"reason", link.reason},
+          {"each_way_bytes_per_second", optional_json(link.each_way, rate)},
+          {"each_way_source", link.each_way_source},
+          {"both_ways_bytes_per_second", optional_json(link.both_ways, rate)},
+          {"both_ways_source", link.both_ways_source},
+          {"latency_ns", optional_json(link.latency, count)},
+          {"latency_source", link.latency_source}};
+}
+
 Json json_of(const CopyRate& rate) {
   Json json{{"engine", raw(rate.engine)},
             {"from", raw(rate.from)},
@@ -230,6 +250,47 @@ Engine read_engine(const JsonReader& at, std::size_t index) {
   return engine;
 }
 
+LinkKind read_link_kind(const JsonReader& at) {
+  const std::string text = at.required_text("kind");
+  for (const LinkKind kind : {LinkKind::upi, LinkKind::xgmi, LinkKind::socket, LinkKind::mesh,
+                              LinkKind::pcie, LinkKind::cxl, LinkKind::nvlink, LinkKind::c2c}) {
+    if (to_string(kind) == text) return kind;
+  }
+  at.wrong("kind",
+           fmt::format("no link kind '{}'; say upi, xgmi, socket, mesh, pcie, cxl, nvlink or c2c",
+                       printable(text)));
+  return LinkKind::socket;
+}
+
+std::vector<NodeId> read_end(const JsonReader& at, std::string_view name) {
+  std::vector<NodeId> nodes;
+  at.elements(name, [&](const JsonReader& id) {
+    nodes.push_back(NodeId{static_cast<std::uint32_t>(id.as_integer(kMaxId))});
+  });
+  if (nodes.empty()) at.wrong(name, "must name at least one node");
+  return nodes;
+}
+
+// A limit of nothing would let nothing pass.
+std::optional<BytesPerSecond> read_limit(const JsonReader& at, std::string_view name) {
+  const auto limit = read_bandwidth(at, name);
+  if (limit && limit->value <= 0) at.wrong(name, "must be above 0");
+  return limit;
+}
+
+Link read_link(const JsonReader& at) {
+  return {.kind = read_link_kind(at),
+          .a = read_end(at, "a"),
+          .b = read_end(at, "b"),
+          .reason = at.text("reason"),
+          .each_way = read_limit(at, "each_way_bytes_per_second"),
+          .each_way_source = at.text("each_way_source"),
+          .both_ways = read_limit(at, "both_ways_bytes_per_second"),
+          .both_ways_source = at.text("both_ways_source"),
+          .latency = read_time(at, "latency_ns"),
+          .latency_source = at.text("latency_source")};
+}
+
 CopyRate read_copy_rate(const JsonReader& at) {
   CopyRate rate{.engine = EngineId{static_cast<std::uint32_t>(at.integer("engine", kMaxId))},
                 .from = read_node_id(at, "from"),
@@ -264,6 +325,10 @@ void check_references(const Machine& machine, const JsonReader& at) {
   for (std::size_t i = 0; i < machine.engines.size(); ++i) {
     need(machine.engines[i].home, "engines", i, "home");
   }
+  for (std::size_t i = 0; i < machine.links.size(); ++i) {
+    for (const NodeId id : machine.links[i].a) need(id, "links", i, "a");
+    for (const NodeId id : machine.links[i].b) need(id, "links", i, "b");
+  }
   for (std::size_t i = 0; i < machine.copy_rates.size(); ++i) {
     const CopyRate& rate = machine.copy_rates[i];
     need(rate.from, "copy_rates", i, "from");
@@ -296,6 +361,7 @@ Machine read_machine(const JsonReader& at) {
   at.elements("engines", [&](const JsonReader& engine) {
     machine.engines.push_back(read_engine(engine, machine.engines.size()));
   });
+  at.elements("links", [&](const JsonReader& link) { machine.links.push_back(read_link(link)); });
   at.elements("copy_rates",
               [&](const JsonReader& rate) { machine.copy_rates.push_back(read_copy_rate(rate)); });
   at.elements("warnings",
@@ -315,6 +381,7 @@ nlohmann::ordered_json json_of(const Machine& machine) {
           {"nodes", json_of_all(machine.nodes)},
           {"caches", json_of_all(machine.caches)},
           {"engines", json_of_all(machine.engines)},
+          {"links", json_of_all(machine.links)},
           {"copy_rates", json_of_all(machine.copy_rates)},
           {"warnings", machine.warnings},
           {"provenance", machine.provenance}};

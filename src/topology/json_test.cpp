@@ -28,6 +28,16 @@ Machine full_machine() {
                          .bandwidth = {12.5e9},
                          .source = "bench copy",
                          .gather = GatherLimit{.bytes = 16_KiB, .count = 32}}};
+  machine.links = {{.kind = LinkKind::pcie,
+                    .a = {test::kDisk},
+                    .b = {test::kDram, test::kHbm},
+                    .reason = "PCIe 4.0 x4",
+                    .each_way = BytesPerSecond{7.9e9},
+                    .each_way_source = "sysfs",
+                    .both_ways = BytesPerSecond{12e9},
+                    .both_ways_source = "measured",
+                    .latency = Nanoseconds{500},
+                    .latency_source = "guessed"}};
   machine.warnings = {"one", "two"};
   machine.provenance = {{"kernel", "6.1"}, {"cpu", "?"}};
   return machine;
@@ -55,6 +65,9 @@ TEST(MachineJsonTest, ComesBackTheSame) {
   EXPECT_EQ(machine->nodes[0].socket, 1u);
   EXPECT_EQ(machine->nodes[1].distances.at(test::kDram), 20u);
   EXPECT_EQ(machine->copy_rates[0].latency, Nanoseconds{700});
+  EXPECT_EQ(machine->links[0].b, (std::vector<NodeId>{test::kDram, test::kHbm}));
+  EXPECT_EQ(machine->links[0].both_ways, BytesPerSecond{12e9});
+  EXPECT_EQ(machine->links[0].latency, Nanoseconds{500});
   EXPECT_EQ(machine->copy_rates[0].gather, full_machine().copy_rates[0].gather);
 }
 
@@ -65,14 +78,46 @@ TEST(MachineJsonTest, FieldsStandInAFixedOrder) {
     for (const auto& [key, value] : object.items()) names.push_back(key);
     return names;
   };
-  EXPECT_EQ(keys(document), (std::vector<std::string>{"schema_version", "name", "description",
-                                                      "source", "nodes", "caches", "engines",
-                                                      "copy_rates", "warnings", "provenance"}));
+  EXPECT_EQ(keys(document),
+            (std::vector<std::string>{"schema_version", "name", "description", "source", "nodes",
+                                      "caches", "engines", "links", "copy_rates", "warnings",
+                                      "provenance"}));
   EXPECT_EQ(keys(document["nodes"][0]),
             (std::vector<std::string>{"id", "kind", "reason", "capacity_bytes", "capacity_source",
                                       "name", "cpus", "distances", "access", "path", "socket"}));
   EXPECT_EQ(keys(document["engines"][0]),
             (std::vector<std::string>{"id", "kind", "name", "home", "reason"}));
+}
+
+TEST(MachineJsonTest, FilesFromBeforeThereWereLinksLoad) {
+  auto document = nlohmann::ordered_json::parse(full_machine().to_json());
+  document.erase("links");
+  const auto machine = Machine::from_json(document.dump());
+  ASSERT_TRUE(machine) << machine.error().message;
+  EXPECT_TRUE(machine->links.empty());
+  EXPECT_EQ(machine->nodes.size(), full_machine().nodes.size());
+}
+
+TEST(MachineJsonTest, OfALinkOnlyItsKindAndEndsMustBeKnown) {
+  const auto machine = Machine::from_json(
+      R"({"schema_version": 1, "nodes": [{"id": 0, "kind": "dram"}, {"id": 1, "kind": "dram"}],
+          "links": [{"kind": "upi", "a": [0], "b": [1]}]})");
+  ASSERT_TRUE(machine) << machine.error().message;
+  EXPECT_EQ(machine->links[0].each_way, std::nullopt);
+  EXPECT_EQ(machine->links[0].both_ways, std::nullopt);
+  EXPECT_EQ(machine->links[0].latency, std::nullopt);
+  for (const auto& [pointer, value, message] :
+       std::vector<std::tuple<std::string, nlohmann::ordered_json, std::string>>{
+           {"/links/0/kind", "rope",
+            "links[0].kind: no link kind 'rope'; say upi, xgmi, socket, mesh, pcie, cxl, nvlink or "
+            "c2c"},
+           {"/links/0/a", {77}, "links[0].a: no node 77"},
+           {"/links/0/b", nlohmann::ordered_json::array(),
+            "links[0].b: must name at least one node"},
+           {"/links/0/each_way_bytes_per_second", 0,
+            "links[0].each_way_bytes_per_second: must be above 0"}}) {
+    EXPECT_EQ(error_of(with(pointer, value)).message, message);
+  }
 }
 
 TEST(MachineJsonTest, AnEmptyMachineIsAMachine) {

@@ -1,10 +1,12 @@
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <map>
 #include <set>
 
 #include "headrace/machine.h"
 #include "tests/support/fake_host.h"
+#include "topology/topology.h"
 
 namespace headrace {
 namespace {
@@ -13,7 +15,7 @@ using test::FakeHost;
 
 TEST(LoadTest, EveryPresetLoadsAndEveryFigureHasASource) {
   EXPECT_EQ(presets(), (std::vector<std::string>{"ac922", "cxl-a1000", "gh200", "h100", "h200",
-                                                 "one-node", "x86-pcie3", "xeon-max"}));
+                                                 "one-node", "spr-hbm", "x86-pcie3", "xeon-max"}));
   for (const std::string& name : presets()) {
     const auto machine = Machine::load(name);
     ASSERT_TRUE(machine) << machine.error().message;
@@ -25,6 +27,12 @@ TEST(LoadTest, EveryPresetLoadsAndEveryFigureHasASource) {
       for (const auto& access : node.access) EXPECT_FALSE(access.source.empty());
     }
     for (const Engine& engine : machine->engines) EXPECT_FALSE(engine.reason.empty());
+    for (const Link& link : machine->links) {
+      EXPECT_FALSE(link.reason.empty());
+      EXPECT_EQ(link.each_way.has_value(), !link.each_way_source.empty());
+      EXPECT_EQ(link.both_ways.has_value(), !link.both_ways_source.empty());
+      EXPECT_EQ(link.latency.has_value(), !link.latency_source.empty());
+    }
     for (const CopyRate& rate : machine->copy_rates) {
       EXPECT_FALSE(rate.source.empty());
       EXPECT_TRUE(can_copy(*machine->find(rate.engine), *machine->find(rate.from),
@@ -49,6 +57,33 @@ TEST(LoadTest, XeonMaxIsTheThesisMachine) {
   std::set<unsigned> cpus;
   for (const Node& node : machine->nodes) cpus.insert(node.cpus.begin(), node.cpus.end());
   EXPECT_EQ(cpus.size(), 96u);
+}
+
+TEST(LoadTest, NothingIsPublishedFasterThanALinkItCrosses) {
+  for (const std::string& name : presets()) {
+    const auto machine = Machine::load(name);
+    for (const CopyRate& rate : machine->copy_rates) {
+      for (const Crossing& crossing : way_between(*machine, rate.from, rate.to)) {
+        const Link& link = machine->links[crossing.link];
+        if (!link.each_way) continue;
+        EXPECT_LE(rate.bandwidth.value, link.each_way->value) << name << ": " << rate.source;
+      }
+    }
+    for (const Node* gpu : machine->of_kind(NodeKind::gpu)) {
+      EXPECT_FALSE(way_between(*machine, *gpu->gpu->host, gpu->id).empty()) << name;
+    }
+  }
+}
+
+TEST(LoadTest, TheMachineOfTheBlogPostHasTwoNodesOfEachKind) {
+  const auto machine = Machine::load("spr-hbm");
+  ASSERT_TRUE(machine) << machine.error().message;
+  EXPECT_EQ(machine->of_kind(NodeKind::dram).size(), 2u);
+  EXPECT_EQ(machine->of_kind(NodeKind::hbm).size(), 2u);
+  EXPECT_EQ(std::ranges::count(machine->engines, EngineKind::dsa, &Engine::kind), 8);
+  for (const Node* node : machine->of_kind(NodeKind::dram)) EXPECT_EQ(node->cpus.size(), 56u);
+  ASSERT_EQ(machine->links.size(), 1u);
+  EXPECT_EQ(machine->links[0].each_way, BytesPerSecond{64e9});
 }
 
 TEST(LoadTest, PresetsWithGpusSayHowTheyAreReached) {
@@ -106,7 +141,7 @@ TEST(LoadTest, FailuresSayWhatToDo) {
   EXPECT_EQ(
       absent.error().message,
       "no file and no preset 'nope'; presets are ac922, cxl-a1000, gh200, h100, h200, one-node, "
-      "x86-pcie3, xeon-max");
+      "spr-hbm, x86-pcie3, xeon-max");
   EXPECT_EQ(Machine::load("").error().code, ErrorCode::absent);
   EXPECT_EQ(Machine::load(files.at("").string()).error().code, ErrorCode::invalid);
   files.write("bad.json", "{\"schema_version\": 1,");

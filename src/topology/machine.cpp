@@ -51,6 +51,21 @@ std::string_view to_string(EngineKind kind) {
   return {};
 }
 
+std::string_view to_string(LinkKind kind) {
+  switch (kind) {
+    case LinkKind::upi: return "upi";
+    case LinkKind::xgmi: return "xgmi";
+    case LinkKind::socket: return "socket";
+    case LinkKind::mesh: return "mesh";
+    case LinkKind::pcie: return "pcie";
+    case LinkKind::cxl: return "cxl";
+    case LinkKind::nvlink: return "nvlink";
+    case LinkKind::c2c: return "c2c";
+  }
+  CHECK(false);
+  return {};
+}
+
 std::string_view to_string(GpuParadigm paradigm) {
   switch (paradigm) {
     case GpuParadigm::ats: return "ats";

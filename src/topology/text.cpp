@@ -1,6 +1,6 @@
 // Machine::to_text and overview(): the tree that `headrace topo` prints.
 
-#include <fmt/core.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <map>
@@ -245,6 +245,59 @@ std::string node_line(const Alike& nodes, const Columns& columns) {
                      whereabouts(nodes), columns.whereabouts, folded(reasons));
 }
 
+// What is known of a link besides its ends.
+std::string limits_of(const Link& link) {
+  std::vector<std::string> known;
+  if (!link.reason.empty()) known.push_back(link.reason);
+  const auto add = [&](const std::string& what, const std::string& source) {
+    known.push_back(source.empty() ? what : what + ", " + source);
+  };
+  if (link.each_way) add(to_string(*link.each_way) + " each way", link.each_way_source);
+  if (link.both_ways) add(to_string(*link.both_ways) + " both ways", link.both_ways_source);
+  if (!link.each_way && !link.both_ways) known.emplace_back("limit unknown");
+  if (link.latency) add(fmt::format("{} ns", link.latency->count()), link.latency_source);
+  return fmt::format("{}", fmt::join(known, "; "));
+}
+
+std::string nodes_of(const std::vector<NodeId>& nodes) {
+  CpuSet ids;
+  for (const NodeId id : nodes) ids.push_back(raw(id));
+  std::ranges::sort(ids);
+  return to_string(ids);
+}
+
+// What a group of links joins: all nodes at their ends, where they are several.
+std::string joined(const std::vector<const Link*>& links) {
+  if (links.size() == 1) return nodes_of(links[0]->a) + " with " + nodes_of(links[0]->b);
+  std::set<NodeId> nodes;
+  for (const Link* link : links) {
+    nodes.insert(link->a.begin(), link->a.end());
+    nodes.insert(link->b.begin(), link->b.end());
+  }
+  return nodes_of({nodes.begin(), nodes.end()});
+}
+
+// A line for each link, or for those of a kind of which the same is known.
+std::string link_lines(const Machine& machine, bool each) {
+  std::vector<std::pair<std::string, std::vector<const Link*>>> groups;
+  for (const Link& link : machine.links) {
+    std::string text = fmt::format("{}|{}", to_string(link.kind), limits_of(link));
+    const auto same = std::ranges::find(groups, text, &decltype(groups)::value_type::first);
+    if (each || same == groups.end()) {
+      groups.push_back({std::move(text), {&link}});
+    } else {
+      same->second.push_back(&link);
+    }
+  }
+  std::string text;
+  for (const auto& [likeness, links] : groups) {
+    text += fmt::format("{:<7} {:<8} nodes {}: {}\n",
+                        links.size() == 1 ? "link" : fmt::format("{} links", links.size()),
+                        to_string(links[0]->kind), joined(links), limits_of(*links[0]));
+  }
+  return text;
+}
+
 std::string tree(const Machine& machine, const std::vector<Alike>& groups) {
   std::string text = headline(machine);
   const Columns columns = columns_of(groups);
@@ -259,6 +312,7 @@ std::string tree(const Machine& machine, const std::vector<Alike>& groups) {
                           &line == &lines.back() ? "└─" : "├─", line.label, width, line.text);
     }
   }
+  text += link_lines(machine, groups.size() == machine.nodes.size());
   if (const std::size_t rates = machine.copy_rates.size(); rates != 0) {
     text += plural(rates, "copy rate") + "\n";
   }

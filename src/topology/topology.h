@@ -4,6 +4,7 @@
 
 #include <nlohmann/json.hpp>
 #include <string>
+#include <vector>
 
 #include "core/text/json_reader.h"
 #include "headrace/machine.h"
@@ -22,6 +23,18 @@ Result<Document> find_document(const std::string& path_or_preset);
 nlohmann::ordered_json json_of(const Machine& machine);
 // Mistakes go to the reader.
 Machine read_machine(const JsonReader& at);
+
+// One link of a way, and whether it is crossed from its `a` to its `b`.
+struct Crossing {
+  std::size_t link;  // its place in Machine::links
+  bool forward;
+  friend bool operator==(const Crossing&, const Crossing&) = default;
+};
+
+// The links that data cross from one node to another: the fewest known ones, of equals those that
+// come first in the machine, and none that has both on one side. Empty where no known link is
+// between the two.
+std::vector<Crossing> way_between(const Machine& machine, NodeId from, NodeId to);
 
 // Whether a cache can be as large as the machine says for those who share it. A virtual machine may
 // be told the cache of the whole host (480 MiB for 2 CPUs were seen), of which its CPUs have an

@@ -238,6 +238,54 @@ class Engine:
     def reason(self) -> str:
         """How it was found."""
 
+class Link:
+    """A way between nodes, with limits that all who cross it share."""
+
+    def __repr__(self) -> str: ...
+
+    def asdict(self) -> dict[str, object]:
+        """The fields by name, nested records too."""
+
+    @property
+    def kind(self) -> Literal['upi', 'xgmi', 'socket', 'mesh', 'pcie', 'cxl', 'nvlink', 'c2c']:
+        """What kind of way."""
+
+    @property
+    def a(self) -> list[int]:
+        """The nodes at one end."""
+
+    @property
+    def b(self) -> list[int]:
+        """The nodes at the other end."""
+
+    @property
+    def reason(self) -> str:
+        """How it was found, what is not known of it."""
+
+    @property
+    def each_way(self) -> float | None:
+        """Bytes per second in a direction; None when unknown."""
+
+    @property
+    def each_way_source(self) -> str:
+        """Who says so."""
+
+    @property
+    def both_ways(self) -> float | None:
+        """Bytes per second in both directions at once; None when unknown."""
+
+    @property
+    def both_ways_source(self) -> str:
+        """Who says so."""
+
+    @property
+    def latency(self) -> float | None:
+        """Seconds that it adds to an access; None when unknown."""
+
+    @property
+    def latency_source(self) -> str:
+        """Who says so."""
+
 class GatherLimit:
     """Many small copies that a kernel of a GPU makes, not its copy engines."""
 
@@ -326,7 +374,7 @@ def gpu_driver() -> str:
 
 class Machine:
     """
-    The graph of one host: its memories (nodes), what can copy between them (engines) and, once measured, how fast (copy rates). Plain data.
+    The graph of one host: its memories (nodes), what can copy between them (engines), what joins them (links) and, once measured, how fast copies are (copy rates). Plain data.
     """
 
     @staticmethod
@@ -385,6 +433,10 @@ class Machine:
     @property
     def engines(self) -> list[Engine]:
         """Ascending ids."""
+
+    @property
+    def links(self) -> list[Link]:
+        """What joins nodes; those between sockets first."""
 
     @property
     def copy_rates(self) -> list[CopyRate]:

@@ -16,12 +16,6 @@ namespace {
 
 namespace fs = std::filesystem;
 
-std::optional<unsigned> read_numa_node(const fs::path& device) {
-  // -1, which is no number here, stands for unknown.
-  const auto node = read_number(device / "numa_node");
-  return node && *node < 1000 ? std::optional(static_cast<unsigned>(*node)) : std::nullopt;
-}
-
 // Counted as GPUs: PCI classes per vendor (PCI Code and ID Assignment Specification), leaving out
 // the graphics of management controllers, virtual machines and CPUs, which have no memory of use.
 struct GpuVendor {
@@ -56,6 +50,7 @@ GpuFacts facts_of(const cuda::Device& device, int version, const fs::path& sysfs
                .node = device.host_node,
                .numa_node = device.numa_node,
                .capacity = device.capacity,
+               .pci = device.pci,
                .driver = GpuAttributes{.pci = device.pci,
                                        .uuid = device.uuid,
                                        .paradigm = paradigm_of(device),
@@ -109,7 +104,8 @@ std::vector<GpuFacts> find_gpus(const fs::path& sysfs) {
                      .reason = fmt::format("PCI device {}, class {:#06x}, vendor {:#06x}; how much "
                                            "memory it has only its driver can tell",
                                            address, *code >> 8, *vendor),
-                     .node = read_numa_node(devices / address)});
+                     .node = read_numa_node(devices / address),
+                     .pci = address});
   }
   return found;
 }

@@ -23,6 +23,7 @@ struct GpuFacts {
   std::optional<unsigned> node;       // the host's nearest
   std::optional<unsigned> numa_node;  // which its memory is, if it is one
   std::optional<Bytes> capacity;
+  std::string pci;                      // its address
   std::optional<GpuAttributes> driver;  // what its driver says
 };
 

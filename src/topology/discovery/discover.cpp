@@ -17,6 +17,7 @@
 #include "topology/discovery/capacity.h"
 #include "topology/discovery/hwloc_facts.h"
 #include "topology/discovery/kinds.h"
+#include "topology/discovery/links.h"
 #include "topology/discovery/overrides.h"
 #include "topology/discovery/storage.h"
 #include "topology/discovery/sysfs.h"
@@ -247,7 +248,24 @@ void drop_dangling(Machine& machine) {
   }
 }
 
-Status add_storage(const DiscoverOptions& options, Machine& machine) {
+std::optional<NodeId> nearest_of(const std::vector<std::filesystem::path>& functions) {
+  const auto node = functions.empty() ? std::nullopt : read_numa_node(functions.front());
+  return node ? std::optional(NodeId{*node}) : std::nullopt;
+}
+
+std::vector<AttachedNode> find_cxl(const DiscoverOptions& options, const HostFacts& host) {
+  std::vector<AttachedNode> found;
+  for (const NodeFacts& node : host.nodes) {
+    if (node.cxl_region.empty()) continue;
+    auto functions = functions_of_region(options.sysfs, node.cxl_region);
+    const auto near = nearest_of(functions);
+    found.push_back({NodeId{node.id}, LinkKind::cxl, std::move(functions), near});
+  }
+  return found;
+}
+
+Status add_storage(const DiscoverOptions& options, Machine& machine,
+                   std::vector<AttachedNode>& attached) {
   std::uint32_t next = kFirstStorageNode;
   for (const std::filesystem::path& path : options.storage) {
     HEADRACE_TRY(StorageFacts facts, find_storage(path, options.sysfs, options.procfs));
@@ -255,6 +273,11 @@ Status add_storage(const DiscoverOptions& options, Machine& machine) {
       return node.kind == NodeKind::storage && node.name == facts.name;
     });
     if (known) continue;
+    auto functions = functions_of_disk(facts.device);
+    if (!functions.empty()) {
+      const auto near = nearest_of(functions);
+      attached.push_back({NodeId{next}, LinkKind::pcie, std::move(functions), near});
+    }
     machine.nodes.push_back({.id = NodeId{next++},
                              .kind = NodeKind::storage,
                              .reason = std::move(facts.reason),
@@ -273,7 +296,8 @@ void describe_as_gpu(GpuFacts& gpu, Node& node) {
   node.gpu = std::move(gpu.driver);
 }
 
-void add_gpus(const DiscoverOptions& options, Machine& machine) {
+void add_gpus(const DiscoverOptions& options, Machine& machine,
+              std::vector<AttachedNode>& attached) {
   std::vector<GpuFacts> found = find_gpus(options.sysfs);
   if (options.gpu_driver && sources_of(options).own_sysfs && !cuda::library_name().empty()) {
     found = ask_gpu_driver(std::move(found), options.sysfs, machine.warnings);
@@ -285,9 +309,15 @@ void add_gpus(const DiscoverOptions& options, Machine& machine) {
     const auto numa = !gpu.numa_node
                           ? machine.nodes.end()
                           : std::ranges::find(machine.nodes, NodeId{*gpu.numa_node}, &Node::id);
+    const std::optional<NodeId> at = near == nullptr ? std::nullopt : std::optional(near->id);
     if (numa != machine.nodes.end()) {
+      attached.push_back({numa->id, LinkKind::nvlink, {}, at});
       describe_as_gpu(gpu, *numa);
       continue;
+    }
+    auto functions = functions_at(options.sysfs, gpu.pci);
+    if (!functions.empty()) {
+      attached.push_back({NodeId{next}, LinkKind::pcie, std::move(functions), at});
     }
     machine.nodes.push_back({.id = NodeId{next++},
                              .kind = NodeKind::gpu,
@@ -405,8 +435,10 @@ Result<Machine> Machine::discover(const DiscoverOptions& options) {
   machine.caches = host.caches;
   add_memory(host, overrides, machine);
   drop_dangling(machine);
-  HEADRACE_TRY_STATUS(add_storage(options, machine));
-  if (sources_of(options).sysfs_memory) add_gpus(options, machine);
+  std::vector<AttachedNode> attached = find_cxl(options, host);
+  HEADRACE_TRY_STATUS(add_storage(options, machine, attached));
+  if (sources_of(options).sysfs_memory) add_gpus(options, machine, attached);
+  machine.links = find_links(machine, attached);
   add_engines(options, machine);
   return machine;
 }

@@ -164,7 +164,8 @@ Result<StorageFacts> find_storage(const fs::path& path, const fs::path& sysfs,
   const fs::path disk = to_disk(*block, through);
   StorageFacts facts{.name = disk.filename().string(),
                      .reason = describe(disk, through, mount),
-                     .path = directory.string()};
+                     .path = directory.string(),
+                     .device = disk};
   // In units of 512 bytes whatever the device's own sectors are (Documentation/ABI, sysfs-block).
   const auto sectors = read_number(disk / "size");
   if (sectors && *sectors > 0 && *sectors < (std::uint64_t{1} << 54)) {

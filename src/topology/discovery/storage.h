@@ -14,7 +14,8 @@ struct StorageFacts {
   std::string reason;  // how it was found
   std::optional<Bytes> capacity;
   std::string capacity_source;
-  std::string path;  // a directory on it
+  std::string path;              // a directory on it
+  std::filesystem::path device;  // its disk in sysfs; empty where no device shows
 };
 
 // absent or denied: the path cannot be looked at. Everything else that is unknown is said in words.

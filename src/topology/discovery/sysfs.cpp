@@ -159,6 +159,12 @@ std::optional<std::uint64_t> read_number(const fs::path& path) {
   return value;
 }
 
+std::optional<unsigned> read_numa_node(const fs::path& device) {
+  // -1, which is no number here, stands for unknown.
+  const auto node = read_number(device / "numa_node");
+  return node && *node < 1000 ? std::optional(static_cast<unsigned>(*node)) : std::nullopt;
+}
+
 std::vector<std::string> list_directory(const fs::path& path) {
   std::vector<std::string> names;
   std::error_code error;

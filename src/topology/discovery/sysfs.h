@@ -33,6 +33,9 @@ struct NodeFacts {
 std::optional<std::string> read_line(const std::filesystem::path& path);
 std::optional<std::uint64_t> read_number(const std::filesystem::path& path);
 
+// The memory node nearest to a device, by its `numa_node`; nothing where that is not known.
+std::optional<unsigned> read_numa_node(const std::filesystem::path& device);
+
 // Names in a directory, sorted so that numbers count ("node2" before "node10"); empty if it cannot
 // be read.
 std::vector<std::string> list_directory(const std::filesystem::path& path);
