@@ -11,6 +11,7 @@
 #include "core/check.h"
 #include "core/fail.h"
 #include "measure/experiments/dsa/dsa.h"
+#include "topology/topology.h"
 
 namespace headrace::dsa_rates {
 namespace {
@@ -46,10 +47,11 @@ class ModelSpace final : public emulator::AddressSpace {
   bool imaginary() const override { return true; }
 };
 
-// The memories: each moves so many bytes per second, one copy's after the other's.
-class ModelMemory {
+// What data pass besides devices, each of which moves so many bytes per second, one copy's after
+// the other's: memories, and links, these in each direction and where that is limited in both.
+class ModelPaths {
  public:
-  explicit ModelMemory(const Machine& machine) {
+  ModelPaths(const Machine& machine, const DsaCosts& costs) : machine_(machine) {
     for (const Node& node : machine.nodes) {
       double rate = node.kind == NodeKind::dram ? kObservedFromDdr.value : 0;
       for (const AccessAttributes& access : node.access) {
@@ -57,28 +59,56 @@ class ModelMemory {
       }
       if (rate > 0) nodes_[node.id].rate = BytesPerSecond{rate};
     }
+    for (const Link& link : machine.links) {
+      auto each_way = link.each_way;
+      if (!each_way && link.kind == LinkKind::mesh) each_way = costs.mesh;
+      links_.push_back({.forward = {each_way}, .back = {each_way}, .both = {link.both_ways}});
+    }
   }
 
-  Nanoseconds move(const dsa::Descriptor& descriptor, Nanoseconds begin) {
-    return std::max(pass(node_at(descriptor.source), Bytes{descriptor.size}, begin),
-                    pass(node_at(descriptor.destination), Bytes{descriptor.size}, begin));
+  // A device at `home` reads from where the data are, and writes to where they go.
+  Nanoseconds move(const dsa::Descriptor& descriptor, NodeId home, Nanoseconds begin) {
+    const NodeId from = node_at(descriptor.source);
+    const NodeId to = node_at(descriptor.destination);
+    const Bytes bytes{descriptor.size};
+    Nanoseconds end = std::max(pass(nodes_[from], bytes, begin), pass(nodes_[to], bytes, begin));
+    for (const auto& [one, other] : {std::pair(from, home), std::pair(home, to)}) {
+      for (const Crossing& crossing : way(one, other)) {
+        Directions& link = links_[crossing.link];
+        end = std::max({end, pass(crossing.forward ? link.forward : link.back, bytes, begin),
+                        pass(link.both, bytes, begin)});
+      }
+    }
+    return end;
   }
 
  private:
   struct Limit {
-    BytesPerSecond rate;
+    std::optional<BytesPerSecond> rate;
     Nanoseconds free{0};
   };
+  struct Directions {
+    Limit forward;  // from the link's `a` to its `b`
+    Limit back;
+    Limit both;
+  };
 
-  Nanoseconds pass(NodeId node, Bytes bytes, Nanoseconds begin) {
-    const auto found = nodes_.find(node);
-    if (found == nodes_.end()) return begin;
-    Limit& limit = found->second;
-    limit.free = std::max(limit.free, begin) + bytes / limit.rate;
+  static Nanoseconds pass(Limit& limit, Bytes bytes, Nanoseconds begin) {
+    if (!limit.rate) return begin;
+    limit.free = std::max(limit.free, begin) + bytes / *limit.rate;
     return limit.free;
   }
 
+  const std::vector<Crossing>& way(NodeId from, NodeId to) {
+    const auto [found, is_new] = ways_.try_emplace({from, to});
+    if (is_new) found->second = way_between(machine_, from, to);
+    return found->second;
+  }
+
+  const Machine& machine_;
   std::map<NodeId, Limit> nodes_;
+  std::vector<Directions> links_;
+  std::map<std::pair<NodeId, NodeId>, std::vector<Crossing>> ways_;
 };
 
 // A thread's way into a queue: what it submits arrives one descriptor after the other, and until
@@ -146,7 +176,7 @@ emulator::DeviceSetup setup_of(const DsaShape& shape) {
 class ModelWorld {
  public:
   ModelWorld(const Machine& machine, const DsaCosts& costs, const DsaShape& shape)
-      : costs_(costs), shape_(shape), memory_(machine) {}
+      : machine_(machine), costs_(costs), shape_(shape), paths_(machine, costs) {}
 
   Status add(const DsaThread& thread);
   Result<DsaTimes> run();
@@ -164,11 +194,12 @@ class ModelWorld {
   Status go_on(Thread& thread);
   Status happen();
 
+  const Machine& machine_;
   const DsaCosts costs_;
   const DsaShape shape_;
   ManualClock clock_;
   ModelSpace space_;
-  ModelMemory memory_;
+  ModelPaths paths_;
   std::map<EngineId, std::unique_ptr<emulator::Device>> devices_;
   std::vector<std::unique_ptr<Thread>> threads_;
 };
@@ -177,13 +208,13 @@ Result<emulator::Device*> ModelWorld::device(EngineId engine) {
   std::unique_ptr<emulator::Device>& device = devices_[engine];
   if (device == nullptr) {
     emulator::DeviceOptions options{.setup = setup_of(shape_), .seed = raw(engine) + 1};
-    options.rates =
-        emulator::DeviceRates{.start_up = costs_.start_up,
-                              .engine = costs_.device,
-                              .device = costs_.device,
-                              .beyond = [this](const auto& descriptor, Nanoseconds begin) {
-                                return memory_.move(descriptor, begin);
-                              }};
+    options.rates = emulator::DeviceRates{.start_up = costs_.start_up,
+                                          .engine = costs_.device,
+                                          .device = costs_.device,
+                                          .beyond = [this, home = machine_.find(engine)->home](
+                                                        const auto& descriptor, Nanoseconds begin) {
+                                            return paths_.move(descriptor, home, begin);
+                                          }};
     options.clock = &clock_;
     HEADRACE_TRY(device, emulator::Device::open(std::move(options)));
   }

@@ -32,6 +32,10 @@ struct DsaCosts {
   // From a descriptor's arrival to its first data, and from its last to the core that waits: with
   // ENQCMD the 0.86 us that fit intel/DTO's README (DeviceRates).
   Nanoseconds start_up{597};
+  // Each way between neighbouring tiles, where the machine tells no limit. Fitted to one point,
+  // which has the crossing of most: to node 11, diagonally within the socket, brute force is 18
+  // GiB/s faster than smart, so smart, of whose data 3/4 cross the same boundary, reaches 78.
+  BytesPerSecond mesh{58.5 * 1024 * 1024 * 1024};
 };
 
 // The bandwidth of reads from a DDR node of a Xeon Max: at least the 96 GiB/s that were observed
@@ -41,7 +45,8 @@ inline constexpr BytesPerSecond kObservedFromDdr{96.0 * 1024 * 1024 * 1024};
 
 class DsaModel final : public DsaTarget {
  public:
-  // Models the dsa engines of `machine`, each a device; memories are as fast as `machine` says.
+  // Models the dsa engines of `machine`, each a device; memories and links are as fast as `machine`
+  // says.
   explicit DsaModel(Machine machine, const DsaCosts& costs = {});
 
   Result<std::unique_ptr<DsaRun>> prepare(const std::vector<DsaThread>& threads,

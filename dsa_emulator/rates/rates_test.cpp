@@ -90,6 +90,57 @@ TEST(DsaModel, MemoryLimitsManyDevices) {
   EXPECT_NEAR(gib_per_second(1_GiB, modelled(threads)), 96, 0.1);
 }
 
+// 1 GiB from node 0, an equal part by each device: the published routes to a node.
+double route_to(std::uint32_t to, const std::vector<std::uint32_t>& devices) {
+  std::vector<DsaThread> threads;
+  for (const std::uint32_t device : devices) {
+    threads.push_back({.engine = EngineId{device},
+                       .from = NodeId{0},
+                       .to = NodeId{to},
+                       .bytes = Bytes{(1_GiB).value / devices.size()}});
+  }
+  return gib_per_second(1_GiB, modelled(threads));
+}
+
+// The table of docs/design/dsa-rates.md; it says which of these agree with what was published.
+TEST(DsaModel, RoutesAreAsTheirTableSays) {
+  struct Published {
+    std::uint32_t to;
+    std::vector<std::uint32_t> smart;
+    double modelled_brute;
+    double modelled_smart;
+  };
+  for (const auto& [to, smart, brute_rate, smart_rate] :
+       std::vector<Published>{{8, {0, 1, 2, 3}, 96.0, 96.0},
+                              {11, {0, 1, 2, 3}, 96.0, 78.0},
+                              {12, {0, 4}, 96.0, 58.1},
+                              {15, {0, 7}, 96.0, 58.1}}) {
+    EXPECT_NEAR(route_to(to, {0, 1, 2, 3, 4, 5, 6, 7}), brute_rate, 0.1) << to;
+    EXPECT_NEAR(route_to(to, smart), smart_rate, 0.1) << to;
+  }
+}
+
+// Two copies between the same sockets share what joins them; each had enough for itself.
+TEST(DsaModel, ALinkLimitsAllWhoCrossIt) {
+  Machine machine = test::xeon_max();
+  const std::vector<DsaThread> threads = {
+      {.engine = EngineId{0}, .from = NodeId{0}, .to = NodeId{12}, .bytes = 1_GiB},
+      {.engine = EngineId{1}, .from = NodeId{1}, .to = NodeId{13}, .bytes = 1_GiB}};
+  const auto rate = [&](const std::vector<DsaThread>& together) {
+    return seconds(DsaModel(machine).run(together, {})->all);
+  };
+  EXPECT_NEAR(rate(threads), rate({threads[0]}), 1e-3 * rate(threads)) << "no limit is known";
+  machine.links[0].each_way = BytesPerSecond{40e9};
+  EXPECT_NEAR(rate({threads[0]}), static_cast<double>((1_GiB).value) / 31.17e9, 1e-3);
+  EXPECT_NEAR(rate(threads), 2 * static_cast<double>((1_GiB).value) / 40e9, 1e-3);
+  std::vector<DsaThread> against = threads;
+  against[1].from = NodeId{13};
+  against[1].to = NodeId{1};
+  EXPECT_NEAR(rate(against), rate({threads[0]}), 1e-3) << "the other direction has its own limit";
+  machine.links[0].both_ways = BytesPerSecond{40e9};
+  EXPECT_NEAR(rate(against), 2 * static_cast<double>((1_GiB).value) / 40e9, 1e-3);
+}
+
 TEST(DsaModel, MoreThanTheQueueHoldsComesInTheEnd) {
   DsaThread thread = copy_of(4_KiB);
   thread.copies = 400;
