@@ -2,7 +2,6 @@
 
 #include <fmt/core.h>
 #include <sched.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -12,11 +11,10 @@
 #include "core/fail.h"
 #include "headrace/buffer.h"
 #include "memory/memory.h"
+#include "memory/pages/page_sizes.h"
 
 namespace headrace {
 namespace {
-
-Bytes base_page() { return {static_cast<std::uint64_t>(::sysconf(_SC_PAGESIZE))}; }
 
 Bytes round_up(Bytes bytes, Bytes to) { return to * ((bytes.value + to.value - 1) / to.value); }
 
@@ -84,7 +82,7 @@ int set_policies(std::byte* memory, const Layout& layout, bool move) {
 Pages pages_of(PageSize size) {
   switch (size) {
     case PageSize::base: return {size, base_page(), base_page()};
-    case PageSize::transparent: return {size, base_page(), 2_MiB};
+    case PageSize::transparent: return {size, base_page(), huge_page()};
     case PageSize::huge_2m: return {size, 2_MiB, 2_MiB, true};
     case PageSize::huge_1g: return {size, 1_GiB, 1_GiB, true};
   }
@@ -197,11 +195,11 @@ std::string why_unfit(const Layout& layout, const HostMemory& host) {
   }
   const Bytes least = least_bytes(layout);
   if (layout.mapped < least) {
-    return fmt::format(
-        "{} are less than {}", to_string(layout.mapped),
-        least == layout.pages.place_by
-            ? "a page of 2 MiB"
-            : fmt::format("one turn of 2 MiB pages over the nodes ({})", to_string(least)));
+    return fmt::format("{} are less than {}", to_string(layout.mapped),
+                       least == layout.pages.place_by
+                           ? fmt::format("a page of {}", to_string(least))
+                           : fmt::format("one turn of {} pages over the nodes ({})",
+                                         to_string(layout.pages.place_by), to_string(least)));
   }
   return {};
 }

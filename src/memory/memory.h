@@ -14,6 +14,7 @@
 #include "headrace/units.h"
 #include "memory/mapped_memory.h"
 #include "memory/pages/host_memory.h"
+#include "memory/pages/page_sizes.h"
 
 namespace headrace {
 

@@ -1,4 +1,4 @@
-// What a container takes from a process.
+// What a container takes from a process, and what an older kernel does not have.
 #pragma once
 
 #include <linux/filter.h>
@@ -14,6 +14,14 @@
 
 namespace headrace::test {
 
+inline void install_filter(const sock_fprog& program) {
+  if (::prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0 ||
+      ::prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program) != 0) {
+    std::perror("prctl");
+    std::_Exit(99);
+  }
+}
+
 // From now on mbind and move_pages of this process fail with EPERM, as under the default profile
 // of container engines.
 inline void forbid_policies() {
@@ -24,12 +32,26 @@ inline void forbid_policies() {
       BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EPERM),
       BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
   }};
-  const sock_fprog program{rules.size(), rules.data()};
-  if (::prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0 ||
-      ::prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program) != 0) {
-    std::perror("prctl");
-    std::_Exit(99);
-  }
+  install_filter({rules.size(), rules.data()});
+}
+
+// From now on a call with this value as its third argument, the advice of madvise or the mode of
+// mbind, fails with EINVAL, as in kernels that do not know the value.
+inline void forget_value(unsigned call, unsigned value) {
+#if __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__
+  constexpr std::size_t kThird = offsetof(seccomp_data, args[2]);
+#else
+  constexpr std::size_t kThird = offsetof(seccomp_data, args[2]) + 4;
+#endif
+  std::array<sock_filter, 6> rules{{
+      BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, nr)),
+      BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, call, 0, 3),
+      BPF_STMT(BPF_LD | BPF_W | BPF_ABS, kThird),
+      BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, value, 0, 1),
+      BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EINVAL),
+      BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+  }};
+  install_filter({rules.size(), rules.data()});
 }
 
 }  // namespace headrace::test

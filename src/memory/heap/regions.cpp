@@ -8,6 +8,7 @@
 #include "core/check.h"
 #include "core/fail.h"
 #include "memory/heap/gate.h"
+#include "memory/pages/page_sizes.h"
 
 namespace headrace {
 namespace {
@@ -18,7 +19,7 @@ constexpr std::size_t kMostBytes = std::size_t{1} << 56;
 std::size_t page_bytes(PageSize size) {
   switch (size) {
     case PageSize::base:
-    case PageSize::transparent: return (4_KiB).value;
+    case PageSize::transparent: return base_page().value;
     case PageSize::huge_2m: return (2_MiB).value;
     case PageSize::huge_1g: return (1_GiB).value;
   }
