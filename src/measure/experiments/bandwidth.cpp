@@ -27,6 +27,7 @@
 #include "measure/instruments/traffic/random_traffic.h"
 #include "measure/instruments/traffic/traffic_race.h"
 #include "measure/instruments/worker_pool.h"
+#include "memory/memory.h"
 
 namespace headrace::experiment_bandwidth {
 
@@ -124,7 +125,7 @@ class Walk final : public Probe {
 };
 
 std::vector<std::span<std::byte>> equal_parts(std::span<std::byte> memory, std::size_t count) {
-  const std::size_t each = memory.size() / count / 4096 * 4096;
+  const std::size_t each = memory.size() / count / base_page().value * base_page().value;
   std::vector<std::span<std::byte>> parts;
   for (std::size_t i = 0; i < count; ++i) parts.push_back(memory.subspan(i * each, each));
   return parts;

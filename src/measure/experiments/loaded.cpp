@@ -33,6 +33,7 @@
 #include "measure/instruments/side_by_side/pace.h"
 #include "measure/instruments/traffic/traffic_race.h"
 #include "measure/instruments/worker_pool.h"
+#include "memory/memory.h"
 
 namespace headrace::experiment_loaded {
 
@@ -269,7 +270,8 @@ Point loaded_point(const Scope& scope, const LoadedSetting& setting) {
                  idle_cycle(buffers, random, point.memory, chased, cpus.front()));
     HEADRACE_TRY(const auto traffic,
                  buffers.get({setting.traffic_data->id, PageSize::transparent}, 0, moved));
-    const std::size_t each = traffic.size() / loading.size() / 4096 * 4096;
+    const std::size_t each =
+        traffic.size() / loading.size() / base_page().value * base_page().value;
     if (each < kLeastTrafficArea.value) {
       return fail(ErrorCode::exhausted, "the node is too small for {} threads", loading.size());
     }

@@ -20,6 +20,7 @@
 #include "measure/instruments/chase.h"
 #include "measure/instruments/traffic/traffic.h"
 #include "measure/instruments/worker_pool.h"
+#include "memory/memory.h"
 #include "place/place.h"
 
 namespace headrace::experiment_split {
@@ -47,7 +48,6 @@ constexpr Ratio kRatios[] = {{1, 0}, {8, 1}, {4, 1}, {3, 1}, {2, 1}, {1, 1},
                              {1, 2}, {1, 3}, {1, 4}, {1, 8}, {0, 1}};
 
 constexpr Bytes kLeastPerReader = 16_MiB;
-constexpr Bytes kPage = 4_KiB;
 constexpr Bytes kLeastOfReader = 64_KiB;
 constexpr Nanoseconds kReadTime = std::chrono::milliseconds{20};
 // Between two readings of the clock: some 10 us.
@@ -59,7 +59,7 @@ class Pages {
   Pages(const TrafficKernel& kernel, std::span<const std::byte> memory)
       : kernel_(kernel),
         area_{.from = memory, .to = {}},
-        page_(kPage.value / kLine / kernel.lines_per_round()) {}
+        page_(base_page().value / kLine / kernel.lines_per_round()) {}
 
   // Returns the lines read.
   std::size_t read(std::size_t pages) {
@@ -83,10 +83,11 @@ class Split final : public Probe {
  public:
   Split(CpuSet cpus, Ratio ratio, std::array<std::span<const std::byte>, 2> memories)
       : kernel_(*find_mix("read")), cpus_(std::move(cpus)), ratio_(ratio) {
+    const std::uint64_t page = base_page().value;
     for (std::size_t i = 0; i < cpus_.size(); ++i) {
       std::array<std::span<const std::byte>, 2> own;
       for (std::size_t m = 0; m < memories.size(); ++m) {
-        const std::size_t each = memories[m].size() / cpus_.size() / kPage.value * kPage.value;
+        const std::size_t each = memories[m].size() / cpus_.size() / page * page;
         own[m] = memories[m].subspan(i * each, each);
       }
       parts_.push_back({Pages(kernel_, own[0]), Pages(kernel_, own[1])});

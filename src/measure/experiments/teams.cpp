@@ -9,6 +9,7 @@
 #include "core/fail.h"
 #include "measure/instruments/worker_pool.h"
 #include "measure/session/alike.h"
+#include "memory/memory.h"
 
 namespace headrace::session {
 namespace {
@@ -197,7 +198,7 @@ Result<std::vector<std::span<std::byte>>> team_parts(BufferPool& buffers, const 
                                                      std::size_t cpus, std::size_t index,
                                                      Bytes bytes) {
   std::vector<std::span<std::byte>> parts;
-  const std::size_t each = bytes.value / 4096 * 4096;
+  const std::size_t each = bytes.value / base_page().value * base_page().value;
   if (each == 0) {
     return fail(ErrorCode::exhausted, "memory is too small for {} threads", cpus);
   }

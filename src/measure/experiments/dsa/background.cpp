@@ -8,6 +8,7 @@
 #include "measure/instruments/side_by_side/loads.h"
 #include "measure/instruments/side_by_side/side_by_side.h"
 #include "measure/instruments/worker_pool.h"
+#include "memory/memory.h"
 
 namespace headrace::experiment_dsa {
 
@@ -65,8 +66,8 @@ struct StreamLoads {
 
 Result<StreamLoads> stream_loads(const Machine& machine, NodeId node, const CpuSet& cpus) {
   const Mix* triad = find_mix("2:1");
-  const Bytes each =
-      std::max(cache_to_pass(machine, cpus) * kCachesPassed / cpus.size() / 4096 * 4096, 32_MiB);
+  const Bytes part = cache_to_pass(machine, cpus) * kCachesPassed / cpus.size();
+  const Bytes each = std::max(base_page() * (part / base_page()), 32_MiB);
   StreamLoads made;
   for (std::size_t i = 0; i < cpus.size(); ++i) {
     HEADRACE_TRY(auto memory, allocate_for_cpus(machine, each, Placement::on(node)));

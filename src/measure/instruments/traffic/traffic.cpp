@@ -15,7 +15,8 @@
 namespace headrace::instruments {
 namespace {
 
-constexpr std::size_t kPage = 4096;
+// What reads and writes of a mix are cut at: the smallest page.
+constexpr std::size_t kUnit = 4096;
 
 unsigned no_wider(unsigned bits) {
   const auto widths = vector_widths();
@@ -41,9 +42,9 @@ const Mix* find_mix(std::string_view name) {
 }
 
 TrafficArea divide(const Mix& mix, std::span<std::byte> memory) {
-  const std::size_t pages = memory.size() / kPage;
-  const std::size_t read_bytes = pages * mix.reads / mix.lines() * kPage;
-  const std::size_t write_bytes = pages * mix.writes / mix.lines() * kPage;
+  const std::size_t pages = memory.size() / kUnit;
+  const std::size_t read_bytes = pages * mix.reads / mix.lines() * kUnit;
+  const std::size_t write_bytes = pages * mix.writes / mix.lines() * kUnit;
   return {.from = memory.first(read_bytes), .to = memory.subspan(read_bytes, write_bytes)};
 }
 
