@@ -50,6 +50,7 @@ struct Row {
   // "shrunk": in buffers smaller than the caches ask for, where memory is small or not free;
   // "cpu_limited": with fewer threads than CPUs, as a control group limits their time (cpu.max);
   // "cache_doubted": in buffers of 512 MiB, as the machine's word on its caches is not believed;
+  // "not_huge": asked for in huge pages, but not all of it was in them (detail "huge_part");
   // "fitted": not quoted but drawn from a fit to published numbers (docs/design/published.md). Why
   // it was not: "absent": the machine has nothing to measure it on; "left_out": for want of time;
   // "stopped": by the user.
@@ -100,11 +101,12 @@ struct Profile {
 // One point of two profiles, or of several of each side.
 struct Difference {
   enum class Outcome : std::uint8_t {
-    same,      // within what it varies by itself
-    changed,   // beyond it
-    noisy,     // measured in a noisy moment, once on its side: not judged
-    too_few,   // of several runs one on each side has it, as all of its experiment: not judged
-    only_old,  // measured on one side alone
+    same,         // within what it varies by itself
+    changed,      // beyond it
+    noisy,        // measured in a noisy moment, once on its side: not judged
+    too_few,      // of several runs one on each side has it, as all of its experiment: not judged
+    other_pages,  // not all in huge pages ("not_huge") on one side alone: not judged
+    only_old,     // measured on one side alone
     only_new,
     unmeasured,  // on neither
   };

@@ -61,8 +61,8 @@ void bind_row(nb::module_& m) {
       .field("details", &Row::details, "Further numbers; the experiment says which.")
       .field("words", &Row::words, "Further words: by which kernel it was measured.")
       .field("flags", &Row::flags,
-             "noisy, few, shrunk, cpu_limited, cache_doubted, fitted; without a number: absent, "
-             "left_out, stopped.")
+             "noisy, few, shrunk, cpu_limited, cache_doubted, not_huge, fitted; without a number: "
+             "absent, left_out, stopped.")
       .field("basis", &Row::basis, "What the number rests on; a profile has no modelled row.")
       .field("reason", &Row::reason, "Why there is no number.")
       .field("source", &Row::source, "Where a published number comes from; empty: measured here.")
@@ -187,7 +187,7 @@ void bind_comparison(nb::module_& m) {
       .field("key", &Difference::key, "Experiment and parameters.")
       .field("unit", &Difference::unit, "The unit of both values.")
       .field("outcome", &Difference::outcome,
-             "changed: by more than noise; noisy, too_few: not judged.")
+             "changed: by more than noise; noisy, too_few, other_pages: not judged.")
       .field("old_value", &Difference::old_value,
              "Median, of several runs the geometric mean of them; None if not measured.")
       .field("new_value", &Difference::new_value, "As old_value.")

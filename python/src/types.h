@@ -60,11 +60,12 @@ HEADRACE_WORDS(BlockState, "block state",
                BlockState::absent, BlockState::filling, BlockState::ready, BlockState::failed,
                BlockState::evicting)
 HEADRACE_WORDS(Difference::Outcome, "outcome",
-               "typing.Literal['same', 'changed', 'noisy', 'too_few', 'only_old', "
+               "typing.Literal['same', 'changed', 'noisy', 'too_few', 'other_pages', 'only_old', "
                "'only_new', 'unmeasured']",
                Difference::Outcome::same, Difference::Outcome::changed, Difference::Outcome::noisy,
-               Difference::Outcome::too_few, Difference::Outcome::only_old,
-               Difference::Outcome::only_new, Difference::Outcome::unmeasured)
+               Difference::Outcome::too_few, Difference::Outcome::other_pages,
+               Difference::Outcome::only_old, Difference::Outcome::only_new,
+               Difference::Outcome::unmeasured)
 HEADRACE_WORDS(Basis, "basis", "typing.Literal['measured', 'modelled', 'published', 'emulated']",
                Basis::measured, Basis::modelled, Basis::published, Basis::emulated)
 HEADRACE_WORDS(ParameterKind, "parameter kind",

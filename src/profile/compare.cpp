@@ -74,6 +74,11 @@ struct Side {
   }
   bool once_and_noisy() const { return runs() == 1 && values[0].row->has_flag("noisy"); }
 
+  bool all_huge() const {
+    return std::ranges::none_of(values,
+                                [](const Value& value) { return value.row->has_flag("not_huge"); });
+  }
+
   void leave_noisy_out() {
     const auto noisy = [](const Value& value) { return value.row->has_flag("noisy"); };
     const auto count = static_cast<std::size_t>(std::ranges::count_if(values, noisy));
@@ -88,8 +93,10 @@ struct Pair {
 
   const std::string& experiment() const { return any->experiment; }
   bool comparable() const { return before.runs() > 0 && after.runs() > 0; }
+  // Whether the memory of both was in the same pages, as far as is known.
+  bool alike_pages() const { return before.all_huge() == after.all_huge(); }
   bool judged() const {
-    return comparable() && !before.once_and_noisy() && !after.once_and_noisy();
+    return comparable() && alike_pages() && !before.once_and_noisy() && !after.once_and_noisy();
   }
   double log_ratio() const { return mean(after.logs()) - mean(before.logs()); }
   // The standard error of log_ratio() if what one run gives varies by `s`.
@@ -308,7 +315,7 @@ Difference difference_of(const Pair& pair, const Thresholds& thresholds) {
     return found;
   }
   found.ratio = *found.new_value / *found.old_value;
-  found.outcome = pair.judged() ? too_few : noisy;
+  found.outcome = pair.judged() ? too_few : pair.alike_pages() ? noisy : other_pages;
   if (const auto at = thresholds.find(&pair); at != thresholds.end()) {
     found.threshold = at->second;
     found.outcome = std::abs(pair.log_ratio()) > found.threshold ? changed : same;
@@ -333,6 +340,7 @@ std::string_view to_string(Difference::Outcome outcome) {
     case Difference::Outcome::changed: return "changed";
     case Difference::Outcome::noisy: return "noisy";
     case Difference::Outcome::too_few: return "too_few";
+    case Difference::Outcome::other_pages: return "other_pages";
     case Difference::Outcome::only_old: return "only_old";
     case Difference::Outcome::only_new: return "only_new";
     case Difference::Outcome::unmeasured: return "unmeasured";

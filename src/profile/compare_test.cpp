@@ -209,6 +209,24 @@ TEST(CompareGroups, JudgesNoisyRowsByTheirSpread) {
   EXPECT_EQ(once.expected(), 40u);
 }
 
+// Base pages cost a walk for what huge ones have in the TLB: that is no change of the machine.
+TEST(CompareTest, RowsOnOtherPagesAreNotJudged) {
+  Profile before = one("x", {100, 100, 100});
+  Profile after = one("x", {50, 50, 50});
+  EXPECT_EQ(compare(before, after).rows[0].outcome, Difference::Outcome::changed);
+  after.rows[0].flags = {"not_huge"};
+  for (const Comparison& found : {compare(before, after), compare(after, before)}) {
+    EXPECT_EQ(found.rows[0].outcome, Difference::Outcome::other_pages);
+    EXPECT_EQ(found.judged(), 0u);
+    EXPECT_FALSE(found.changed());
+  }
+  before.rows[0].flags = {"not_huge"};
+  EXPECT_EQ(compare(before, after).rows[0].outcome, Difference::Outcome::changed);
+  const std::vector<Profile> huge(3, one("x", {100, 100, 100})), mixed = {huge[0], after, after};
+  EXPECT_EQ(compare(huge, mixed).rows[0].outcome, Difference::Outcome::other_pages);
+  EXPECT_EQ(to_string(Difference::Outcome::other_pages), "other_pages");
+}
+
 TEST(CompareGroups, LeavesNoisyRunsOutWhereThreeQuietOnesRemain) {
   const auto profile = [](double value, bool noisy) {
     Profile made = one("x", {value});

@@ -78,6 +78,8 @@ Row merged(std::vector<const Row*> launches) {
   for (const auto& [name, values] : details) row.details[name] = *median(values);
   for (const auto& [name, all] : words) row.words[name] = fmt::format("{}", fmt::join(all, "; "));
   set_flag(row, "few", row.samples.size() < kEnough);
+  const auto not_huge = [](const Row* launch) { return launch->has_flag("not_huge"); };
+  set_flag(row, "not_huge", std::ranges::any_of(launches, not_huge));
   return row;
 }
 

@@ -77,6 +77,16 @@ TEST(Merge, LeavesOutNoisyLaunchesWhereAQuietOneIsKnown) {
   EXPECT_EQ(noisy->rows[0].flags, std::vector<std::string>{"noisy"});
 }
 
+// One launch in which not all was huge is among the samples that the row is made of.
+TEST(Merge, KeepsThatNotAllWasHuge) {
+  const Profile huge = launch({measured("a", {10, 10, 10})});
+  const Profile small = launch({measured("a", {30, 30, 30}, {"not_huge"})});
+  const std::vector<std::string> flag{"not_huge"};
+  EXPECT_EQ(merge(std::vector{huge, small})->rows[0].flags, flag);
+  EXPECT_EQ(merge(std::vector{small, huge})->rows[0].flags, flag);
+  EXPECT_TRUE(merge(std::vector{huge, huge})->rows[0].flags.empty());
+}
+
 TEST(Merge, AddsUpConditionsAndTeachesTheMachineFromAllRows) {
   Profile first;
   first.machine = Machine::load("xeon-max").value();

@@ -1845,7 +1845,7 @@ class Row:
     @property
     def flags(self) -> list[str]:
         """
-        noisy, few, shrunk, cpu_limited, cache_doubted, fitted; without a number: absent, left_out, stopped.
+        noisy, few, shrunk, cpu_limited, cache_doubted, not_huge, fitted; without a number: absent, left_out, stopped.
         """
 
     @property
@@ -2126,8 +2126,8 @@ class Difference:
         """The unit of both values."""
 
     @property
-    def outcome(self) -> Literal['same', 'changed', 'noisy', 'too_few', 'only_old', 'only_new', 'unmeasured']:
-        """changed: by more than noise; noisy, too_few: not judged."""
+    def outcome(self) -> Literal['same', 'changed', 'noisy', 'too_few', 'other_pages', 'only_old', 'only_new', 'unmeasured']:
+        """changed: by more than noise; noisy, too_few, other_pages: not judged."""
 
     @property
     def old_value(self) -> float | None:

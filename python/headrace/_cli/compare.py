@@ -244,6 +244,7 @@ def summary(found: headrace.Comparison) -> str:
         for count, words in (
             (counts["noisy"], "noisy"),
             (counts["too_few"], "in too few runs"),
+            (counts["other_pages"], "not all in huge pages on one side"),
             (alone, "in one alone"),
             (counts["unmeasured"], "without a value"),
         )

@@ -44,6 +44,12 @@ def rests_on_rows(rows: list[_core.Row], spread_drawn: bool = False) -> str:
             f" {noisy} of them {'is' if noisy == 1 else 'are'} noisy, measured while something "
             "else ran: drawn hollow, pale or with a ~."
         )
+    small = sum("not_huge" in row.flags for row in measured)
+    if small:
+        told += (
+            f" {small} of them {'was' if small == 1 else 'were'} to be in huge pages, and not all "
+            "memory was: the tips say how much."
+        )
     varies = ""
     if spread_drawn and any(len(row.samples) > 1 for row in measured):
         varies = " Thin bars are one standard deviation of them to each side of their mean"

@@ -35,9 +35,8 @@ constexpr Nanoseconds kChaseTime = std::chrono::milliseconds{10};
 
 class Chase final : public Probe {
  public:
-  Chase(unsigned cpu, void* start, double huge) : cpu_(cpu), own_(start), at_(own_), huge_(huge) {}
-  Chase(unsigned cpu, const IdleCycle& cycle, double huge)
-      : cpu_(cpu), at_(cycle.at), huge_(huge) {}
+  Chase(unsigned cpu, void* start) : cpu_(cpu), own_(start), at_(own_) {}
+  Chase(unsigned cpu, const IdleCycle& cycle) : cpu_(cpu), at_(cycle.at) {}
 
   Result<Sample> sample() override {
     Sample sample;
@@ -58,7 +57,6 @@ class Chase final : public Probe {
       sample.cpu_share = share.now();
     }));
     sample.words["observer"] = fmt::format("CPU {}", cpu_);
-    if (huge_ >= 0) sample.details["huge_part"] = huge_;
     return sample;
   }
 
@@ -69,7 +67,6 @@ class Chase final : public Probe {
   const unsigned cpu_;
   void* own_ = nullptr;
   void*& at_;
-  const double huge_;  // -1: not asked for
 };
 
 struct Place {
@@ -101,13 +98,10 @@ Point chase_point(const Place& place, Bytes bytes, Bytes window, PageSize pages,
   point.cost = 3 * kChaseTime + std::chrono::milliseconds{2} + (whole ? Nanoseconds{0} : linking);
   point.setup = whole ? idle_cycle_setup(bytes) : SharedSetup{.name = "chased", .cost = touched};
   point.prepare = [=](BufferPool& buffers, Random& random) -> Result<std::unique_ptr<Probe>> {
-    const auto huge_part = [&](std::span<const std::byte> memory) {
-      return pages != PageSize::base && bytes >= 2_MiB ? BufferPool::huge_part(memory) : -1;
-    };
     if (whole) {
       HEADRACE_TRY(const IdleCycle cycle,
                    idle_cycle(buffers, random, point.memory, bytes, place.cpu));
-      return std::make_unique<Chase>(place.cpu, cycle, huge_part(cycle.memory));
+      return std::make_unique<Chase>(place.cpu, cycle);
     }
     HEADRACE_TRY(const auto memory, buffers.get(point.memory, 0, place.buffer));
     void* start = nullptr;
@@ -116,7 +110,7 @@ Point chase_point(const Place& place, Bytes bytes, Bytes window, PageSize pages,
     HEADRACE_TRY_STATUS(run_pinned({place.cpu}, [&](std::size_t) {
       start = make_cycle(memory.first(bytes.value), window, random);
     }));
-    return std::make_unique<Chase>(place.cpu, start, huge_part(memory));
+    return std::make_unique<Chase>(place.cpu, start);
   };
   return point;
 }

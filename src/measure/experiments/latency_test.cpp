@@ -25,7 +25,7 @@ TEST(LatencyTest, EveryPairOfNodesHasItsPoints) {
   EXPECT_EQ(nodes.size(), memories);
 }
 
-TEST(LatencyTest, APointGivesItsLatencyAndHowMuchWasHuge) {
+TEST(LatencyTest, APointGivesItsLatency) {
   const Machine machine = Machine::discover().value();
   BufferPool buffers(machine);
   Random random(1);
@@ -39,7 +39,6 @@ TEST(LatencyTest, APointGivesItsLatencyAndHowMuchWasHuge) {
     const auto sample = (*probe)->sample();
     ASSERT_TRUE(sample.has_value());
     EXPECT_GT(sample->value, 0.1) << "no load is faster than light through a core";
-    EXPECT_EQ(sample->details.contains("huge_part"), bytes > 4096);
     EXPECT_GT(sample->cpu_share, 0);
   }
   EXPECT_TRUE(small);

@@ -46,7 +46,7 @@ constexpr Nanoseconds kOneSample = std::chrono::milliseconds{15};
 class Chains final : public Probe {
  public:
   Chains(unsigned cpu, std::size_t chains, const IdleCycle& chased)
-      : cpu_(cpu), chains_(chains), chased_(chased), huge_(BufferPool::huge_part(chased.memory)) {}
+      : cpu_(cpu), chains_(chains), chased_(chased) {}
 
   Result<Sample> sample() override {
     Sample sample;
@@ -57,9 +57,7 @@ class Chains final : public Probe {
       const double together =
           chains_ == 1 ? alone : follow(chains_, kLoads * std::min(chains_, kMostTimesLoads));
       sample.value = together;
-      sample.details = {{"speedup", alone / together},
-                        {"bandwidth", kLine * 1e9 / together},
-                        {"huge_part", huge_}};
+      sample.details = {{"speedup", alone / together}, {"bandwidth", kLine * 1e9 / together}};
       sample.cpu_share = share.now();
     }));
     return sample;
@@ -86,7 +84,6 @@ class Chains final : public Probe {
   const unsigned cpu_;
   const std::size_t chains_;
   const IdleCycle chased_;
-  const double huge_;
 };
 
 // How far it goes, and the steps between, near before far.

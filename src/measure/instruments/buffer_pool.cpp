@@ -10,6 +10,7 @@
 #include <string>
 
 #include "core/fail.h"
+#include "memory/memory.h"
 
 namespace headrace::instruments {
 namespace {
@@ -17,7 +18,14 @@ namespace {
 // Pages asked about per buffer, in runs spread evenly: enough to see a node's balancing at work,
 // few enough to take no time (asking for all pages of 1 GiB takes 0.1 s).
 constexpr std::uint64_t kRuns = 16;
-constexpr std::uint64_t kRunBytes = 16 * 4096;
+constexpr std::uint64_t kRunPages = 16;
+// A buffer need not be a multiple of huge pages that are larger than this.
+constexpr Bytes kUsualHugePage = 2_MiB;
+
+Bytes whole_huge_pages(Bytes bytes) {
+  const Bytes page = huge_page();
+  return page > kUsualHugePage ? bytes : page * ((bytes.value + page.value - 1) / page.value);
+}
 
 }  // namespace
 
@@ -40,7 +48,8 @@ Result<std::span<std::byte>> BufferPool::get(const MemoryKey& key, std::size_t i
     Placement placement = Placement::interleave(nodes);
     placement.pages = key.pages;
     placement.reason = "an experiment";
-    auto made = allocate_for_cpus(machine_, bytes, placement);
+    const bool huge = key.pages == PageSize::transparent;
+    auto made = allocate_for_cpus(machine_, huge ? whole_huge_pages(bytes) : bytes, placement);
     if (!made) {
       all_.erase({key, index});
       return std::unexpected<Error>(std::move(made).error());
@@ -50,15 +59,17 @@ Result<std::span<std::byte>> BufferPool::get(const MemoryKey& key, std::size_t i
     const std::span<std::byte> all = found.buffer->bytes();
     ::madvise(all.data(), all.size(), MADV_DONTFORK);
   }
+  found.in_use = true;
   return found.buffer->bytes().first(bytes.value);
 }
 
 Status BufferPool::check_residency() const {
   for (const auto& [key, found] : all_) {
     const std::span<const std::byte> all = found.buffer->bytes();
-    const std::uint64_t run = std::min<std::uint64_t>(kRunBytes, all.size());
+    const std::uint64_t page = base_page().value;
+    const std::uint64_t run = std::min<std::uint64_t>(kRunPages * page, all.size());
     for (std::uint64_t i = 0; i < kRuns; ++i) {
-      const std::uint64_t at = (all.size() - run) / kRuns * i / 4096 * 4096;
+      const std::uint64_t at = (all.size() - run) / kRuns * i / page * page;
       HEADRACE_TRY(const Residency residency, where(all.subspan(at, run)));
       for (const auto& [node, pages] : residency.pages) {
         if (node == key.first.node || std::ranges::count(key.first.others, node) > 0) continue;
@@ -74,6 +85,19 @@ Status BufferPool::check_residency() const {
     }
   }
   return {};
+}
+
+std::optional<double> BufferPool::huge_part_in_use() const {
+  std::optional<double> least;
+  for (const auto& [key, found] : all_) {
+    if (key.first.pages == PageSize::base || !found.in_use) continue;
+    least = std::min(least.value_or(1), huge_part(found.buffer->bytes()));
+  }
+  return least;
+}
+
+void BufferPool::forget_uses() {
+  for (auto& [key, found] : all_) found.in_use = false;
 }
 
 double BufferPool::huge_part(std::span<const std::byte> memory) {

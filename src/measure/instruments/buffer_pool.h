@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -34,6 +35,9 @@ inline constexpr std::uint64_t kCachesChased = 8;
 // "base" or "huge", as rows name them.
 std::string_view page_word(PageSize pages);
 
+// Whether this part in huge pages is all of it. Where rows say "huge", this decides.
+inline bool is_all_huge(double part) { return part > 1 - 1e-6; }
+
 // The largest part of a node that one buffer of an experiment takes, so that the three of a STREAM
 // and the sentinels fit in addition to what the system needs; `wanted` where that is less. Whole
 // huge pages where it can be.
@@ -45,7 +49,8 @@ class BufferPool {
 
   // The `index`-th buffer of `bytes` on a node, touched, and the same until clear() for the same
   // request; a child made by fork() does not have it. The errors of allocate(). Enlarging a buffer
-  // loses what was in it.
+  // loses what was in it. Of transparent huge pages it has whole ones, unless these are larger than
+  // usual (2 MiB).
   Result<std::span<std::byte>> get(const MemoryKey& key, std::size_t index, Bytes bytes);
   // What an experiment keeps of a buffer as long as it is mapped, so that it need not fill it
   // again: nullptr at first. Only for a buffer whose index nobody else uses.
@@ -56,13 +61,18 @@ class BufferPool {
   // Whether all buffers are where they were asked for, by a sample of their pages: the kernel may
   // have moved them meanwhile. io: not, and where they are instead.
   Status check_residency() const;
-  // The part of a buffer that the kernel really gave in huge pages (smaps); 0 for base pages.
+  // The part of some memory that the kernel really gave in huge pages (smaps); 0 for base pages.
   static double huge_part(std::span<const std::byte> memory);
+  // The least such part of the buffers that were to be in huge pages and were asked for since
+  // forget_uses(); nothing where there was none.
+  std::optional<double> huge_part_in_use() const;
+  void forget_uses();
 
  private:
   struct PooledBuffer {
     std::unique_ptr<Buffer> buffer;
     void* note = nullptr;
+    bool in_use = false;
   };
 
   const Machine& machine_;

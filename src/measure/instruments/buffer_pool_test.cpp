@@ -6,6 +6,7 @@
 #include <cerrno>
 
 #include "headrace/machine.h"
+#include "memory/memory.h"
 #include "tests/support/child.h"
 
 namespace headrace::instruments {
@@ -71,6 +72,28 @@ TEST_F(ArenasTest, SayHowMuchIsHuge) {
   const double part = BufferPool::huge_part(*large);
   EXPECT_GE(part, 0);
   EXPECT_LE(part, 1);
+}
+
+// What is taken from a huge buffer decides for the rows of whoever asked for it, and nobody else's.
+TEST_F(ArenasTest, OneSmallPageIsNotAllHuge) {
+  EXPECT_EQ(buffers_.huge_part_in_use(), std::nullopt);
+  ASSERT_TRUE(buffers_.get(base_, 0, 4_MiB).has_value());
+  EXPECT_EQ(buffers_.huge_part_in_use(), std::nullopt) << "asked for base pages";
+  // Not a multiple of huge pages, and less than one.
+  ASSERT_TRUE(buffers_.get(huge_, 0, 3_MiB).has_value());
+  const auto memory = buffers_.get(huge_, 1, 64_KiB);
+  ASSERT_TRUE(memory.has_value());
+  if (huge_page() > 2_MiB || !is_all_huge(*buffers_.huge_part_in_use())) {
+    GTEST_SKIP() << "no huge page is free in one piece, or they are off";
+  }
+  EXPECT_EQ(buffers_.huge_part_in_use(), 1);
+  // The kernel takes the huge page apart to give a part of it other properties.
+  ASSERT_EQ(madvise(memory->data(), base_page().value, MADV_DONTNEED), 0);
+  EXPECT_FALSE(is_all_huge(*buffers_.huge_part_in_use()));
+  buffers_.forget_uses();
+  EXPECT_EQ(buffers_.huge_part_in_use(), std::nullopt);
+  ASSERT_TRUE(buffers_.get(huge_, 0, 3_MiB).has_value());
+  EXPECT_EQ(buffers_.huge_part_in_use(), 1);
 }
 
 TEST_F(ArenasTest, WhatIsNotToBeHadIsAnErrorAndLeavesTheRest) {

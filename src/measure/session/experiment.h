@@ -37,6 +37,9 @@ struct Sample {
   // The part of the time of its threads in which they had a CPU: the least of them. Well below 1:
   // something else ran there.
   double cpu_share = 1;
+  // The part in huge pages of memory that is to be in such and that the pool (MemoryKey) does not
+  // know.
+  std::optional<double> huge_part = {};
 };
 
 // Adds what was counted on the bus, at the same bytes for each that the loads moved, as the detail

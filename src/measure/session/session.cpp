@@ -210,6 +210,7 @@ class Session {
   }
 
   Result<Mapping> measure_once(const Point& point) {
+    buffers_.forget_uses();
     HEADRACE_TRY(const auto probe, point.prepare(buffers_, random_));
     HEADRACE_TRY_STATUS(buffers_.check_residency());
     std::vector<Sample> samples;
@@ -219,6 +220,7 @@ class Session {
       samples.push_back(std::move(sample));
     }
     HEADRACE_TRY_STATUS(buffers_.check_residency());
+    const std::optional<double> huge_part = least_huge_part(point, samples);
     // The middle one as it is, so that its details belong to its value.
     const auto finite = [](double number) { return std::isfinite(number); };
     for (const Sample& sample : samples) {
@@ -232,7 +234,19 @@ class Session {
     return Mapping{.value = middle.value,
                    .details = std::move(middle.details),
                    .words = std::move(middle.words),
-                   .cpu_share = middle.cpu_share};
+                   .cpu_share = middle.cpu_share,
+                   .huge_part = huge_part};
+  }
+
+  // Nothing where the point asks for no huge pages.
+  std::optional<double> least_huge_part(const Point& point,
+                                        const std::vector<Sample>& samples) const {
+    std::optional<double> least;
+    if (point.memory.pages != PageSize::base) least = buffers_.huge_part_in_use();
+    for (const Sample& sample : samples) {
+      if (sample.huge_part) least = std::min(least.value_or(1), *sample.huge_part);
+    }
+    return least;
   }
 
   SessionResult result() {
@@ -309,9 +323,14 @@ Row with_summary(Row row, const std::vector<Mapping>& mappings) {
   row.value = summarize(row.samples);
   // What the point knew of itself stays.
   for (const auto& [name, value] : middle_details(mappings)) row.details[name] = value;
+  std::vector<double> huge;
   for (const Mapping& mapping : mappings) {
     for (const auto& [name, word] : mapping.words) row.words[name] = word;
+    if (mapping.huge_part) huge.push_back(*mapping.huge_part);
   }
+  if (!huge.empty()) row.details["huge_part"] = *median(huge);
+  const auto all_huge = [](double part) { return is_all_huge(part); };
+  if (!std::ranges::all_of(huge, all_huge)) row.add_flag("not_huge");
   return row;
 }
 

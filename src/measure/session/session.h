@@ -19,7 +19,9 @@ struct Mapping {
   double value = 0;  // median of its repetitions
   std::map<std::string, double> details;
   std::map<std::string, std::string> words = {};
-  double cpu_share = 1;   // the median of its repetitions'
+  double cpu_share = 1;  // the median of its repetitions'
+  // The least part in huge pages of memory that was asked for in such; nothing: none was.
+  std::optional<double> huge_part = {};
   std::size_t check = 0;  // the last noise check before it; the next came after it
   unsigned round = 0;
 };
@@ -31,8 +33,10 @@ struct Trial {
   unsigned busy = 0;  // mappings that timed out
 };
 
-// Fills the row of a trial: summary, details, flags, reason. Mappings in disturbed moments are left
-// out where at least three quiet ones remain; else the row is flagged noisy if half of them were.
+// Fills the row of a trial: summary, details, flags, reason. One mapping that was not all in huge
+// pages makes it "not_huge", wherever they were asked for; `huge_part` is in its details. Mappings
+// in disturbed moments are left out where at least three quiet ones remain; else the row is flagged
+// noisy if half of them were.
 Row row_of(Trial trial, const std::vector<bool>& disturbed);
 
 // Median over the rounds that both have of (own / reference); nothing where they share none.

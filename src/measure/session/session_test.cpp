@@ -306,5 +306,19 @@ TEST(RowOf, FlagsWhatHadNoQuietMoments) {
   EXPECT_TRUE(one_of_three.flags.empty());
 }
 
+TEST(RowOf, OneMappingThatIsNotAllHugeFlagsTheRow) {
+  const auto row = [](std::vector<std::optional<double>> parts) {
+    std::vector<Mapping> mappings;
+    for (const auto part : parts) mappings.push_back({.value = 10, .huge_part = part});
+    return row_of(trial(std::move(mappings)), {false, false});
+  };
+  EXPECT_TRUE(row({1, 1, 1}).flags.empty());
+  EXPECT_EQ(row({1, 1, 1}).details.at("huge_part"), 1);
+  EXPECT_EQ(row({1, 0.75, 1}).flags, std::vector<std::string>{"not_huge"});
+  EXPECT_EQ(row({0, 0, 1}).details.at("huge_part"), 0);
+  const Row base = row({{}, {}, {}});
+  EXPECT_TRUE(base.flags.empty() && base.details.empty()) << "asked for none";
+}
+
 }  // namespace
 }  // namespace headrace::session
