@@ -48,7 +48,7 @@ LAYERS = [
     "src/measure/instruments/side_by_side",
     "src/measure/instruments/layer", "src/measure/session",
     "src/measure/experiments", "src/measure/experiments/dsa", "src/measure/unified_memory",
-    "src/measure/experiments/gpu",
+    "src/measure/experiments/gpu", "src/measure/experiments/migrate",
     "dsa_emulator/memory",
     "dsa_emulator/execute", "dsa_emulator/device", "dsa_emulator", "dsa_emulator/rates",
     "src/measure", "dsa_emulator/driver", "dsa_emulator/fuse", "workload/query",

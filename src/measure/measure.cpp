@@ -22,6 +22,7 @@
 #include "measure/experiments/dsa/dsa.h"
 #include "measure/experiments/experiments.h"
 #include "measure/experiments/gpu/gpu.h"
+#include "measure/experiments/migrate/migrate.h"
 #include "measure/instruments/ticks.h"
 #include "measure/instruments/worker_pool.h"
 #include "measure/session/alike.h"

@@ -374,18 +374,21 @@ TEST(XeonMax, AWholeMeasurementHasNoErrors) {
 // The experiment itself checks that no byte and no write of a concurrent thread is lost. Small
 // pages: a node of this size may have no huge one in one piece.
 TEST(XeonMax, MigratesUnderAWriterByEveryMethod) {
-  const auto profile = measure(
-      machine(), {.experiments = {"migrate"},
-                  .only = {{"from", std::uint64_t{1}}, {"to", std::uint64_t{9}}, {"pages", "base"}},
-                  .budget = std::nullopt,
-                  .rounds = 1,
-                  .repetitions = 1,
-                  .noise_checks = false});
+  const auto profile = measure(machine(), {.experiments = {"migrate"},
+                                           .only = {{"from", std::uint64_t{1}},
+                                                    {"to", std::uint64_t{9}},
+                                                    {"pages", "base"},
+                                                    {"bytes", (1_MiB).value}},
+                                           .budget = std::nullopt,
+                                           .rounds = 1,
+                                           .repetitions = 1,
+                                           .noise_checks = false});
   ASSERT_TRUE(profile.has_value()) << profile.error().message;
   std::set<std::string> methods;
   for (const Row& row : profile->rows) {
     ASSERT_TRUE(row.value) << row.key() << ": " << row.reason;
     EXPECT_EQ(row.details.at("stayed"), 0) << row.key();
+    EXPECT_GT(row.details.at("copy_share"), 0) << row.key();
     methods.insert(std::get<std::string>(*row.parameter("method")));
   }
   EXPECT_EQ(methods, (std::set<std::string>{"copy", "mbind", "move_pages", "remap"}));

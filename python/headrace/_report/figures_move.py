@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Any
 
 from headrace import _core
@@ -64,6 +65,7 @@ def _copy_points(rows: Rows) -> list[dict[str, Any]]:
 
 def migrate(rows: Rows, known: Bounds) -> Figure:
     figure = Figure("Moving pages to another node")
+    rows = _of_one_size(rows)
     pairs = rows.telling_pairs(3)
     fewest = min(map(_threads, rows.rows))
     for pair in pairs:
@@ -89,12 +91,26 @@ def migrate(rows: Rows, known: Bounds) -> Figure:
     figure.tables.append(_places(rows.among(pairs)))
     best = rows.best()
     figure.caption = (
-        f"× is the number of pages in a call. The fastest way moved {text_of(best)} ({_way(best)}, "
-        f"{best.parameters['pages']} pages, {plural(_threads(best), 'CPU')}, {rows.where(best)})."
+        f"× is the number of pages in a call{_size(rows)}. The fastest way moved {text_of(best)} "
+        f"({_way(best)}, {best.parameters['pages']} pages, {plural(_threads(best), 'CPU')}, "
+        f"{rows.where(best)})."
         f"{_stall(rows)}{_trade_off(rows)}{more}{rows.left_out(pairs)}"
         + bounds.sentence(figure, [rows.name(p) for p in pairs if known.between(p) is None])
     )
     return figure
+
+
+def _of_one_size(rows: Rows) -> Rows:
+    """Those of the size of which there are most ways; older versions had one size and no name for
+    it."""
+    counts = Counter(row.parameters.get("bytes") for row in rows.rows)
+    size = counts.most_common(1)[0][0]
+    return rows.having(lambda row: row.parameters.get("bytes") == size)
+
+
+def _size(rows: Rows) -> str:
+    size = rows.rows[0].parameters.get("bytes")
+    return "" if size is None else f" of {size_text(int(size))} in all"
 
 
 def _with_more_cpus(figure: Figure, rows: Rows, known: Bounds) -> str:
@@ -187,13 +203,19 @@ def _places(rows: Rows) -> Table:
             for way, row in _best_ways(rows, pair, pages).items():
                 lines.append([
                     f"{rows.name(pair)}, {pages}", _way(row), str(_threads(row)),
-                    "new" if way == "copy" else "stays", text_of(row),
+                    "new" if way == "copy" else "stays", text_of(row), _copying(row),
                     *(time_text(row.details[name]) if name in row.details else ""
                       for name in ("first_batch_ns", "stall_p99_ns", "stall_max_ns")),
                 ])  # fmt: skip
-    head = ["nodes, pages", "way", "CPUs", "address", "rate", "first page there", "access, p99",
-            "access, slowest"]  # fmt: skip
+    head = ["nodes, pages", "way", "CPUs", "address", "rate", "of it copying", "first page there",
+            "access, p99", "access, slowest"]  # fmt: skip
     return Table(head, lines, "Moving in place against copying to a new address")
+
+
+def _copying(row: _core.Row) -> str:
+    """The part of the time in which the same CPUs copy as much to pages that are there."""
+    share = row.details.get("copy_share")
+    return "" if share is None else f"{100 * share:.0f} %"
 
 
 def _best_ways(rows: Rows, pair: Pair, pages: str) -> dict[str, _core.Row]:

@@ -19,9 +19,6 @@ extern const session::Experiment kExperiment;
 namespace headrace::experiment_copy {
 extern const session::Experiment kExperiment;
 }
-namespace headrace::experiment_migrate {
-extern const session::Experiment kExperiment;
-}
 namespace headrace::experiment_storage {
 extern const session::Experiment kExperiment;
 }

@@ -2,6 +2,7 @@
 // and told, and that the machine learns from it. What the numbers are is not tested here, but they
 // are held against what cannot be.
 #include <gtest/gtest.h>
+#include <sys/prctl.h>
 
 #include <set>
 
@@ -10,6 +11,8 @@
 #include "measure/experiments/dsa/dsa.h"
 #include "measure/experiments/experiments.h"
 #include "measure/experiments/gpu/gpu.h"
+#include "measure/experiments/migrate/migrate.h"
+#include "measure/session/session.h"
 
 namespace headrace {
 namespace {
@@ -179,6 +182,89 @@ TEST(MeasureTest, RowsThatAreKnownAreKeptAndNotMeasuredAgain) {
     ASSERT_TRUE(row.value.has_value()) << row.reason;
     EXPECT_EQ(row.value->median == 1, row.key() != missing) << row.key();
   }
+}
+
+// A node of which buffers take little.
+Machine small_machine() {
+  Machine machine = Machine::discover().value();
+  for (Node& node : machine.nodes) {
+    if (session::has_memory(node)) node.capacity = 128_MiB;
+  }
+  return machine;
+}
+
+// The first point of each that asks for huge pages.
+std::vector<session::Point> points_of_huge_pages(const Machine& machine) {
+  std::vector<session::Point> points;
+  for (const session::Experiment* experiment :
+       {&experiment_latency::kExperiment, &experiment_bandwidth::kExperiment,
+        &experiment_loaded::kExperiment, &experiment_stream::kExperiment,
+        &experiment_copy::kExperiment, &experiment_parallelism::kExperiment,
+        &experiment_interference::kExperiment, &experiment_split::kExperiment}) {
+    for (session::Point& point : experiment->points({machine})) {
+      if (!point.row.reason.empty() || point.memory.pages == PageSize::base) continue;
+      points.push_back(std::move(point));
+      break;
+    }
+  }
+  return points;
+}
+
+// Huge pages are what buffers are asked for in, so rows say where they are not: every experiment's,
+// though none of them looks.
+TEST(MeasureTest, RowsOnSmallPagesAreFlaggedByEveryExperiment) {
+  const Machine machine = small_machine();
+  std::vector<session::Point> points = points_of_huge_pages(machine);
+  EXPECT_GE(points.size(), 4u);
+  const int before = prctl(PR_GET_THP_DISABLE, 0, 0, 0, 0);
+  ASSERT_EQ(prctl(PR_SET_THP_DISABLE, 1, 0, 0, 0), 0);
+  const auto found = session::run_session(
+      machine, std::move(points), {},
+      {.budget = std::nullopt, .rounds = 1, .repetitions = 1, .noise_checks = false}, {});
+  EXPECT_EQ(prctl(PR_SET_THP_DISABLE, before, 0, 0, 0), 0);
+  std::size_t measured = 0;
+  for (const Row& row : found.rows) {
+    if (!row.value) continue;  // too busy
+    EXPECT_TRUE(row.has_flag("not_huge")) << row.key();
+    EXPECT_EQ(row.details.at("huge_part"), 0) << row.key();
+    ++measured;
+  }
+  EXPECT_GE(measured, 3u);
+}
+
+// A virtual machine that is told the cache of its host: no buffer that is to pass the caches has
+// less than 512 MiB. What points estimate to touch shows how much it is.
+TEST(MeasureTest, BuffersHaveAFloorWhereTheCacheIsNotBelieved) {
+  Machine machine = Machine::discover().value();
+  const CpuSet cpus = instruments::usable_cpus();
+  machine.nodes = {{.id = NodeId{0}, .kind = NodeKind::dram, .capacity = 64_GiB, .cpus = cpus}};
+  const std::uint64_t per_cpu = (240_MiB).value;
+  machine.caches = {{.level = 3, .size = Bytes{per_cpu * cpus.size()}, .cpus = cpus}};
+  machine.provenance["hypervisor"] = "yes";
+  const Nanoseconds touched = session::touching(512_MiB, cpus.size());
+  const auto check = [&](const session::Experiment& experiment, const auto& is_meant) {
+    std::size_t points = 0;
+    for (const session::Point& point : experiment.points({machine})) {
+      if (!point.row.reason.empty() || !is_meant(point)) continue;
+      EXPECT_TRUE(point.row.has_flag("cache_doubted")) << point.row.key();
+      EXPECT_FALSE(point.row.has_flag("shrunk")) << point.row.key();
+      EXPECT_GE(std::max(point.cost, point.setup.cost), touched) << point.row.key();
+      ++points;
+    }
+    EXPECT_TRUE(points > 0 || cpus.size() < 2) << experiment.name;
+  };
+  const auto all = [](const session::Point&) { return true; };
+  check(experiment_bandwidth::kExperiment, all);
+  check(experiment_loaded::kExperiment, all);
+  check(experiment_stream::kExperiment, all);
+  check(experiment_parallelism::kExperiment, all);
+  check(experiment_migrate::kExperiment, all);
+  check(experiment_interference::kExperiment, all);
+  check(experiment_copy::kExperiment,
+        [](const session::Point& point) { return point.row.word("state") == "cold"; });
+  check(experiment_latency::kExperiment, [](const session::Point& point) {
+    return *point.row.number("bytes") >= (512_MiB).value && point.row.word("window") == "all";
+  });
 }
 
 }  // namespace

@@ -157,6 +157,21 @@ def test_noisy_rows_are_drawn_as_noisy(tmp_path: Path) -> None:
     assert "1 of them is noisy, measured while something else ran" in stream
 
 
+def test_rows_not_all_in_huge_pages_say_so(tmp_path: Path) -> None:
+    chosen = [row for row in documents.profile()["rows"] if row["experiment"] == "stream"]
+    for row in chosen:
+        row["flags"] = []
+    page = drawn(documents.profile() | {"rows": chosen}, tmp_path)
+    assert "huge pages" not in section(page, "STREAM's kernels")
+    for row in chosen[:2]:
+        row |= {"flags": ["not_huge"], "details": row.get("details", {}) | {"huge_part": 0.375}}
+    page = drawn(documents.profile() | {"rows": chosen}, tmp_path)
+    assert "2 of them were to be in huge pages, and not all" in section(page, "STREAM's kernels")
+    (bars,) = charts_of(page, "STREAM's kernels")
+    tips = [row["behind"] for row in bars["data"]["values"] if "huge pages" in row["behind"]]
+    assert tips and all(tip.endswith(", 38 % in huge pages") for tip in tips)
+
+
 def test_quiet_rows_are_not(tmp_path: Path) -> None:
     chosen = [row for row in documents.profile()["rows"] if row["experiment"] == "loaded"]
     for row in chosen:
@@ -255,6 +270,21 @@ def test_migration_over_the_number_of_cpus(page: str) -> None:
     chart = charts_of(page, "Moving pages to another node")[3]
     assert {each["x"] for each in chart["data"]["values"]} == {1, 8}
     assert {"move_pages × 512, base", "copy, huge"} <= lines_in(chart)
+
+
+def test_migration_of_one_size_and_what_of_it_is_copying(tmp_path: Path) -> None:
+    rows = [row for row in documents.profile()["rows"] if row["experiment"] == "migrate"]
+    for row in rows:
+        row["parameters"] = row["parameters"] | {"bytes": 64 << 20}
+        row["details"] = row["details"] | {"copy_share": 0.42} if "details" in row else {}
+    small = [
+        row | {"parameters": row["parameters"] | {"bytes": 1 << 20}, "median": 7e12}
+        for row in rows if row["parameters"]["method"] == "copy"
+    ]  # fmt: skip
+    page = drawn(documents.machine() | {"conditions": {}, "rows": rows + small}, tmp_path)
+    text = section(page, "Moving pages to another node")
+    assert "pages in a call of 64 MiB in all" in text and "7000 GB/s" not in text
+    assert "<td>42 %</td>" in text
 
 
 def test_what_intervals_do_not_tell_apart_is_no_difference(tmp_path: Path) -> None:
