@@ -90,6 +90,12 @@ Row read_row(const JsonReader& at) {
       row.parameters.emplace_back(name, value.as_integer(kMaxNumber));
     }
   });
+  // What shares a cache was called a cluster here, which is a part of a machine (team.h).
+  for (auto& [name, value] : row.parameters) {
+    if (row.experiment == "core_to_core" && name == "apart" && value == ParameterValue("cluster")) {
+      value = "cache";
+    }
+  }
   at.elements("samples",
               [&](const JsonReader& sample) { row.samples.push_back(sample.as_number()); });
   at.members("details", [&](const std::string& name, const JsonReader& value) {

@@ -41,6 +41,17 @@ Profile small_profile() {
   return profile;
 }
 
+// So older profiles say it; a part of a machine is a cluster still.
+TEST(ProfileTest, CpusThatShareACacheWereACluster) {
+  Profile old = small_profile();
+  old.rows = {{.experiment = "core_to_core", .parameters = {{"apart", "cluster"}}},
+              {.experiment = "bandwidth", .parameters = {{"on", "cluster"}}}};
+  const auto read = Profile::from_json(old.to_json());
+  ASSERT_TRUE(read) << read.error().message;
+  EXPECT_EQ(read->rows[0].word("apart"), "cache");
+  EXPECT_EQ(read->rows[1].word("on"), "cluster");
+}
+
 TEST(ProfileTest, RoundTripKeepsEverything) {
   const Profile profile = small_profile();
   const auto back = Profile::from_json(profile.to_json());

@@ -10,7 +10,7 @@ from typing import Any
 import headrace
 
 _APART = {
-    "core": "same core", "cluster": "same cluster", "node": "same node", "socket": "same socket",
+    "core": "same core", "cache": "same cache", "node": "same node", "socket": "same socket",
     "far": "far",
 }  # fmt: skip
 _DISTANCES = {"near": "near", "socket": "same socket", "far": "far", "": ""}

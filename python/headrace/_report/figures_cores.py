@@ -9,7 +9,7 @@ from headrace._report.rows import Pair, Rows, few_lines, point, text_of, time_te
 from headrace._words import rate_text
 
 _APART = {
-    "core": "threads of one core", "cluster": "CPUs of one cluster", "node": "CPUs of one node",
+    "core": "threads of one core", "cache": "CPUs of one cache", "node": "CPUs of one node",
     "socket": "CPUs of one socket", "far": "CPUs of different sockets",
 }  # fmt: skip
 

@@ -2,7 +2,7 @@
 // trip.
 //
 // The line lies in memory near the first CPU. How far two CPUs are from each other is a word:
-// `core` (threads of one core), `cluster` (they share another cache), `node`, `socket`, `far`; the
+// `core` (threads of one core), `cache` (they share another one), `node`, `socket`, `far`; the
 // first of these that holds. With a budget one pair stands for all that are as far and whose nodes
 // have the same distance (`pairs` says how many): of the CPU that observes (observer_of) where it
 // has one, not of CPU 0, which most interrupts come to. Without one the matrix is whole up to
@@ -83,10 +83,10 @@ std::vector<Place> places_of(const Machine& machine) {
   return places;
 }
 
-enum class Apart : std::uint8_t { core, cluster, node, socket, far };
+enum class Apart : std::uint8_t { core, cache, node, socket, far };
 
 std::string_view word_of(Apart apart) {
-  constexpr std::string_view kWords[] = {"core", "cluster", "node", "socket", "far"};
+  constexpr std::string_view kWords[] = {"core", "cache", "node", "socket", "far"};
   return kWords[static_cast<std::size_t>(apart)];
 }
 
@@ -96,7 +96,7 @@ Apart apart_of(const Place& a, const Place& b) {
   if (a.node == b.node) apart = Apart::node;
   for (const CacheLevel* cache : a.caches) {
     if (std::ranges::find(b.caches, cache) == b.caches.end()) continue;
-    apart = std::min(apart, cache->level == 1 ? Apart::core : Apart::cluster);
+    apart = std::min(apart, cache->level == 1 ? Apart::core : Apart::cache);
   }
   return apart;
 }

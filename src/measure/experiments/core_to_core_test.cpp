@@ -12,7 +12,7 @@ using namespace session;
 
 namespace {
 
-// Two sockets of two nodes, each of two clusters of two cores of two threads: 32 CPUs.
+// Two sockets of two nodes, each of two caches of two cores of two threads: 32 CPUs.
 struct Large {
   Machine machine{.name = "large"};
   CpuSet cpus;
@@ -47,7 +47,7 @@ TEST(CoreToCoreTest, OfAlikePairsOneIsMeasuredAndSaysForHowMany) {
         pairs.emplace(std::string(point.row.word("apart")), point.row.details.at("pairs")).second);
   }
   const std::map<std::string, double> expected{
-      {"core", 16}, {"cluster", 32}, {"node", 64}, {"socket", 128}, {"far", 256}};
+      {"core", 16}, {"cache", 32}, {"node", 64}, {"socket", 128}, {"far", 256}};
   EXPECT_EQ(pairs, expected);
 }
 
