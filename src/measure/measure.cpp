@@ -30,6 +30,7 @@
 #include "measure/session/plan.h"
 #include "measure/session/session.h"
 #include "profile/profile.h"
+#include "topology/topology.h"
 
 namespace headrace {
 namespace {
@@ -274,6 +275,8 @@ Result<std::vector<Point>> points_of(const Available& available, const MeasureOp
                                      bool here,
                                      std::shared_ptr<BusMeter> bus = std::make_shared<BusMeter>()) {
   HEADRACE_TRY_STATUS(check_names(options));
+  const MachineTables tables(available.machine);
+  const instruments::AsIfUsable usable(usable_cpus());  // asked of the system once
   const std::vector<Selection> selections = selections_of(options);
   std::vector<Point> points;
   std::map<std::string, std::set<std::string>> keys;  // by experiment

@@ -2,7 +2,8 @@
 
 #include <algorithm>
 #include <limits>
-#include <set>
+
+#include "topology/topology.h"
 
 namespace headrace {
 namespace {
@@ -12,23 +13,6 @@ constexpr unsigned kUnknownDistance = std::numeric_limits<unsigned>::max();
 std::optional<unsigned> distance(const Node& from, const Node& to) {
   const auto found = from.distances.find(to.id);
   return found == from.distances.end() ? std::nullopt : std::optional(found->second);
-}
-
-// The largest distance that still means the same socket. Distances come in two bands, inside a
-// socket and across, so the widest gap between neighbouring values divides them.
-unsigned socket_reach(const Machine& machine) {
-  std::set<unsigned> values;
-  for (const Node& node : machine.nodes) {
-    for (const auto& [id, value] : node.distances) values.insert(value);
-  }
-  unsigned reach = values.empty() ? 0 : *values.begin();
-  unsigned widest = 0;
-  unsigned previous = reach;
-  for (const unsigned value : values) {
-    if (value - previous > widest) widest = value - previous, reach = previous;
-    previous = value;
-  }
-  return reach;
 }
 
 }  // namespace

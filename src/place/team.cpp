@@ -9,6 +9,7 @@
 #include "core/check.h"
 #include "core/fail.h"
 #include "place/near.h"
+#include "topology/topology.h"
 
 namespace headrace {
 namespace {
@@ -47,10 +48,8 @@ std::uint32_t socket_of(const Machine& machine, const Node& node) {
 }
 
 std::uint32_t core_of(const Machine& machine, unsigned cpu) {
-  for (const CacheLevel& cache : machine.caches) {
-    if (cache.level == 1 && std::ranges::binary_search(cache.cpus, cpu)) return cache.cpus.front();
-  }
-  return cpu;
+  const auto caches = first_level_caches(machine, cpu);
+  return caches.empty() ? cpu : caches.front()->cpus.front();
 }
 
 std::vector<Seat> seats_of(const Machine& machine, const CpuSet& allowed) {
@@ -117,6 +116,13 @@ std::vector<const Node*> as_near_as(const Machine& machine, const Node& from,
   std::erase_if(nodes, [&](const Node* node) { return how_near(machine, from, *node) != wanted; });
   return nodes;
 }
+
+// The memories that the CPUs of a node take in turn.
+struct Turns {
+  std::vector<const Node*> nodes;
+  std::size_t next = 0;
+  std::size_t step = 1;
+};
 
 // The place of a node among those of its socket with CPUs, and how many these are.
 std::pair<std::size_t, std::size_t> place_in_socket(const Machine& machine, const Node& home) {
@@ -207,25 +213,30 @@ Result<Team> choose_team(const Machine& machine, const CpuSet& allowed, const Te
 
 Result<std::vector<NodeId>> memory_of(const Machine& machine, const Team& team, NodeKind kind,
                                       TeamMemory memory) {
+  const bool far = memory == TeamMemory::far;
   std::vector<NodeId> found;
-  std::map<NodeId, std::size_t> turns;  // CPUs of a node so far
+  std::map<NodeId, Turns> turns;  // by home
   for (const NodeId id : team.homes) {
-    HEADRACE_TRY(const Node* const home, machine.node(id));
-    HEADRACE_TRY(const auto nodes, by_nearness(machine, kind, *home));
-    if (memory == TeamMemory::interleave) {
-      for (const Node* node : nodes) found.push_back(node->id);
-      return found;
+    if (!turns.contains(id)) {
+      HEADRACE_TRY(const Node* const home, machine.node(id));
+      HEADRACE_TRY(const auto nodes, by_nearness(machine, kind, *home));
+      if (memory == TeamMemory::interleave) {
+        for (const Node* node : nodes) found.push_back(node->id);
+        return found;
+      }
+      const Node& wanted = far ? *nodes.back() : *nodes.front();
+      if (far && how_near(machine, *home, wanted) == how_near(machine, *home, *nodes.front())) {
+        return fail(ErrorCode::absent, "no {} node is farther from node {} than another",
+                    to_string(kind), raw(id));
+      }
+      const auto [place, count] = place_in_socket(machine, *home);
+      turns[id] = {.nodes = as_near_as(machine, *home, nodes, wanted),
+                   .next = far ? place : 0,
+                   .step = far ? count : 1};
     }
-    const bool far = memory == TeamMemory::far;
-    const Node& wanted = far ? *nodes.back() : *nodes.front();
-    if (far && how_near(machine, *home, wanted) == how_near(machine, *home, *nodes.front())) {
-      return fail(ErrorCode::absent, "no {} node is farther from node {} than another",
-                  to_string(kind), raw(id));
-    }
-    const auto equals = as_near_as(machine, *home, nodes, wanted);
-    const auto [place, count] = place_in_socket(machine, *home);
-    const std::size_t turn = turns[id]++;
-    found.push_back(equals[(far ? place + count * turn : turn) % equals.size()]->id);
+    Turns& own = turns[id];
+    found.push_back(own.nodes[own.next % own.nodes.size()]->id);
+    own.next += own.step;
   }
   return found;
 }

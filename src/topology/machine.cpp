@@ -146,6 +146,7 @@ bool can_copy(const Engine& engine, const Node& from, const Node& to) {
 }
 
 const CacheLevel* last_level_cache(const Machine& machine, unsigned cpu) {
+  if (const auto* tables = MachineTables::of(machine)) return tables->last_level_cache(cpu);
   const CacheLevel* last = nullptr;
   for (const CacheLevel& cache : machine.caches) {
     if (!is_sorted_member(cache.cpus, cpu)) continue;

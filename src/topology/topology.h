@@ -2,8 +2,11 @@
 // which it shares with a profile, and what measuring asks a machine. Thread-safe.
 #pragma once
 
+#include <cstdint>
 #include <nlohmann/json.hpp>
+#include <span>
 #include <string>
+#include <unordered_map>
 #include <vector>
 
 #include "core/text/json_reader.h"
@@ -35,6 +38,46 @@ struct Crossing {
 // come first in the machine, and none that has both on one side. Empty where no known link is
 // between the two.
 std::vector<Crossing> way_between(const Machine& machine, NodeId from, NodeId to);
+
+// What is asked of a machine again for each of many thousands of points, in tables: while it lives,
+// the calling thread's questions about this very object (last_level_cache, and those below) are
+// looked up and not searched for, so that the cost of a plan grows with its points and not with
+// points times caches. Requires: the machine stays as it is. Single-thread: the same thread ends
+// it.
+class MachineTables {
+ public:
+  explicit MachineTables(const Machine& machine);
+  ~MachineTables();
+  MachineTables(const MachineTables&) = delete;
+  MachineTables& operator=(const MachineTables&) = delete;
+
+  // This thread's; nullptr: it has none, or of another machine. Then who asks searches.
+  static const MachineTables* of(const Machine& machine);
+  // How often this thread got nullptr, for tests.
+  static std::uint64_t searches();
+
+  const CacheLevel* last_level_cache(unsigned cpu) const;
+  std::span<const CacheLevel* const> first_level_caches(unsigned cpu) const;
+  unsigned socket_reach() const { return reach_; }
+
+ private:
+  struct Cpu {
+    const CacheLevel* last_level = nullptr;
+    std::vector<const CacheLevel*> first_levels;
+  };
+
+  const Machine& machine_;
+  const MachineTables* const before_;
+  const unsigned reach_;
+  std::unordered_map<unsigned, Cpu> cpus_;
+};
+
+// The first-level caches of a CPU: those of its core.
+std::vector<const CacheLevel*> first_level_caches(const Machine& machine, unsigned cpu);
+
+// The largest distance of the firmware that still means the same socket. Distances come in two
+// bands, inside a socket and across, so the widest gap between neighbouring values divides them.
+unsigned socket_reach(const Machine& machine);
 
 // Whether a cache can be as large as the machine says for those who share it. A virtual machine may
 // be told the cache of the whole host (480 MiB for 2 CPUs were seen), of which its CPUs have an

@@ -51,14 +51,19 @@ Status not_all_began() {
 
 }  // namespace
 
-AsIfUsable::AsIfUsable(CpuSet cpus) : cpus_(std::move(cpus)) { as_if_usable = &cpus_; }
-AsIfUsable::~AsIfUsable() { as_if_usable = nullptr; }
+AsIfUsable::AsIfUsable(CpuSet cpus) : cpus_(std::move(cpus)), before_(as_if_usable) {
+  as_if_usable = &cpus_;
+}
+AsIfUsable::~AsIfUsable() { as_if_usable = before_; }
 
 CpuSet usable_cpus(const Node* node) {
-  const CpuSet allowed = as_if_usable != nullptr ? *as_if_usable : allowed_cpus();
-  if (node == nullptr) return allowed;
+  if (node == nullptr) return as_if_usable != nullptr ? *as_if_usable : allowed_cpus();
+  const CpuSet own = as_if_usable != nullptr ? CpuSet{} : allowed_cpus();
+  const CpuSet& allowed = as_if_usable != nullptr ? *as_if_usable : own;
+  // Plans ask it often, and a node has a small part of them.
   CpuSet cpus;
-  std::ranges::set_intersection(node->cpus, allowed, std::back_inserter(cpus));
+  std::ranges::copy_if(node->cpus, std::back_inserter(cpus),
+                       [&](unsigned cpu) { return std::ranges::binary_search(allowed, cpu); });
   return cpus;
 }
 
@@ -86,9 +91,8 @@ unsigned observer_of(const Machine& machine, const CpuSet& cpus) {
 }
 
 bool share_core(const Machine& machine, unsigned a, unsigned b) {
-  return std::ranges::any_of(machine.caches, [&](const CacheLevel& cache) {
-    const auto has = [&](unsigned cpu) { return std::ranges::binary_search(cache.cpus, cpu); };
-    return cache.level == 1 && has(a) && has(b);
+  return std::ranges::any_of(first_level_caches(machine, a), [&](const CacheLevel* cache) {
+    return std::ranges::binary_search(cache->cpus, b);
   });
 }
 

@@ -34,7 +34,8 @@ class BoundToNode {
 };
 
 // While it lives, the process may use these in the eyes of the calling thread: so that points are
-// listed for a machine that is not here. Nothing may be measured meanwhile.
+// listed for a machine that is not here, or the system is asked once. Nothing may be measured
+// meanwhile.
 class AsIfUsable {
  public:
   explicit AsIfUsable(CpuSet cpus);
@@ -44,6 +45,7 @@ class AsIfUsable {
 
  private:
   const CpuSet cpus_;
+  const CpuSet* const before_;
 };
 
 // All of `cpus` but `cpu`, in order; last those that share its core: two threads of a core disturb
