@@ -116,6 +116,8 @@ def _parameter(name: str, setting: int | str | None) -> str:
     if name in parse.SIZES and isinstance(setting, int):
         text: str = headrace.format_bytes(setting)
         return text
+    if name == "mix":
+        return conventions.called(setting or "")
     return "" if setting is None else str(setting)
 
 

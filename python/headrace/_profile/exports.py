@@ -12,6 +12,7 @@ import io
 from collections.abc import Callable
 
 import headrace
+from headrace._profile.conventions import elsewhere
 from headrace._profile.texts import as_mlc, as_nvbandwidth
 
 #: The kernel takes weights of 1 to 255 per node (mm/mempolicy.c, since Linux 6.9).
@@ -27,12 +28,13 @@ def as_csv(profile: headrace.Profile) -> str:
     parameters = list(dict.fromkeys(name for row in profile.rows for name in row.parameters))
     details = sorted({name for row in profile.rows for name in row.details})
     words = sorted({name for row in profile.rows for name in row.words})
+    mixed = ["mix_elsewhere"] if "mix" in parameters else []
     numbers = ("median", "mad", "min", "max", "low", "high", "interval")
     text = io.StringIO()
     table = csv.writer(text, lineterminator="\n")
     table.writerow(
         ["experiment", *parameters, "unit", *numbers, "mappings", "launches", *details, *words]
-        + ["flags", "basis", "reason", "source"]
+        + [*mixed, "flags", "basis", "reason", "source"]
     )
     for row in profile.rows:
         table.writerow(
@@ -45,6 +47,7 @@ def as_csv(profile: headrace.Profile) -> str:
                 len(row.launches) or min(1, len(row.samples)),
                 *(row.details.get(name, "") for name in details),
                 *(row.words.get(name, "") for name in words),
+                *(elsewhere(row.parameters.get("mix")) for _ in mixed),
                 " ".join(row.flags),
                 row.basis,
                 row.reason,

@@ -147,22 +147,37 @@ def _whole(profile: headrace.Profile) -> tuple[str, list[headrace.Row]]:
 
 
 def _loaded_latencies(profile: headrace.Profile) -> Iterator[str]:
-    points: dict[Pair, list[tuple[int, float, float]]] = {}
+    """In the order of the pairs, then of the types of traffic; what goes over the bus."""
+    points: dict[tuple[Pair, str], list[tuple[int, float, float]]] = {}
     for row in complete(profile.rows):
-        p, pair = row.parameters, _pair(row)
-        if row.experiment != "loaded" or p.get("mix") != "read" or pair is None:
+        mix, pair = str(row.parameters.get("mix")), _pair(row)
+        if row.experiment != "loaded" or mix not in conventions.MLC_TRAFFIC or pair is None:
             continue
         if row.median is not None and pair == _pair(row, "traffic_cpu_node", "traffic_memory_node"):
-            megabytes = row.details["bandwidth"] / conventions.MB
-            points.setdefault(pair, []).append((int(delay_of(row)), row.median, megabytes))
-    for (cpu, memory), found in points.items():
+            bus = row.details["bandwidth"] * conventions.Traffic.of(mix).bus / conventions.MB
+            points.setdefault((pair, mix), []).append((int(delay_of(row)), row.median, bus))
+    for (cpu, memory), mix in sorted(points, key=_order_of_curves):
+        found = points[(cpu, memory), mix]
         lines = [
             f"Measuring Loaded Latencies, CPUs of node {cpu}, memory of node {memory}",
-            "Using Read-only traffic type",
+            f"Using {_TRAFFIC_TYPES[conventions.MLC_TRAFFIC[mix]]} traffic type",
             "Inject\tLatency\tBandwidth", "Delay\t(ns)\tMB/sec", "=" * 26,
             *(f" {delay:05}\t{ns:.2f}\t{rate:10.1f}" for delay, ns, rate in sorted(found)),
         ]  # fmt: skip
         yield "\n".join(lines) + "\n"
+
+
+#: By the letter of the option.
+_TRAFFIC_TYPES = {
+    "R": "Read-only", "W2": "W2, 2:1 Reads-Writes", "W3": "W3, 3:1 Reads-Writes",
+    "W5": "W5, 1:1 Reads-Writes", "W6": "W6, non-temporal writes",
+    "W7": "W7, 2:1 Reads-NT Writes", "W8": "W8, 1:1 Reads-NT Writes",
+    "W9": "W9, 3:1 Reads-NT Writes", "W12": "W12, 4:1 Reads-Writes",
+}  # fmt: skip
+
+
+def _order_of_curves(curve: tuple[Pair, str]) -> tuple[Pair, int]:
+    return curve[0], list(_TRAFFIC_TYPES).index(conventions.MLC_TRAFFIC[curve[1]])
 
 
 def _matrix(cells: Cells) -> str:

@@ -61,6 +61,29 @@ def test_what_each_tool_would_print(
         assert found[name] == (None if number is None else pytest.approx(number)), name
 
 
+@pytest.mark.parametrize(
+    ("name", "reads", "writes", "around"),
+    [("R", 1, 0, False), ("W2", 2, 1, False), ("W3", 3, 1, False), ("W5", 1, 1, False),
+     ("W6", 0, 1, True), ("W7", 2, 1, True), ("W8", 1, 1, True), ("W9", 3, 1, True),
+     ("W12", 4, 1, False)],
+)  # fmt: skip
+def test_what_a_checker_calls_a_mix_is_what_it_makes_on_the_bus(
+    name: str, reads: int, writes: int, around: bool
+) -> None:
+    mix = conventions.own_mix(name)
+    traffic = conventions.Traffic.of(str(mix))
+    fetched = 0 if traffic.non_temporal else traffic.writes
+    assert (traffic.reads + fetched) * writes == traffic.writes * reads
+    assert traffic.writes == 0 or traffic.non_temporal == around
+    assert conventions.MLC_TRAFFIC[str(mix)] == name
+
+
+def test_a_mix_is_called_by_its_names() -> None:
+    called = [conventions.called(mix) for mix in ("2:1", "write", "7:3", "read", "copy")]
+    assert called == ["2:1 (W3, STREAM triad)", "write (W5)", "7:3", "read", "copy (STREAM copy)"]
+    assert conventions.own_mix("7:3") == "7:3" and conventions.own_mix(3) == 3
+
+
 def test_a_latency_is_no_rate() -> None:
     for tool in conventions.CONVENTIONS.values():
         assert tool.number(row("loaded", "ns", mix="read")) is None

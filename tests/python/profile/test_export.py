@@ -136,6 +136,8 @@ def test_csv_has_every_row_and_number(run: Run, folder: Path) -> None:
     lines = list(csv.DictReader(io.StringIO((folder / "p.csv").read_text())))
     profile = headrace.Profile.load(folder / "p.json")
     assert len(lines) == len(profile.rows)
+    others = {line["mix"]: line["mix_elsewhere"] for line in lines}
+    assert (others["write"], others["1:1"], others[""]) == ("W5", "W2, STREAM copy", "")
     for line, row in zip(lines, profile.rows, strict=True):
         assert line["experiment"] == row.experiment and line["reason"] == row.reason
         assert line["source"] == row.source

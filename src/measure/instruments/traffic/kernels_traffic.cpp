@@ -81,6 +81,53 @@ HWY_NOINLINE void loop(const LoopPlace& place) {
   use(hn::Xor(even, odd));
 }
 
+// The loop of any mix over whole groups: the lines that are read, then those that are written.
+template <bool kAround, bool kPrefetches>
+HWY_NOINLINE void block_loop(const LoopPlace& place) {
+  namespace hn = hwy::HWY_NAMESPACE;
+  const Tag tag;
+  const auto* from = reinterpret_cast<const std::uint8_t*>(place.from);
+  auto* to = reinterpret_cast<std::uint8_t*>(place.to);
+  const Vector pattern = hn::Set(tag, 0x5a);
+  Vector even = pattern;
+  Vector odd = pattern;
+  for (std::size_t round = place.rounds; round > 0; --round) {
+    const std::uint8_t* source = from;
+    std::uint8_t* target = to;
+    for (std::size_t stream = place.streams; stream > 0; --stream) {
+      for (std::size_t line = 0; line < place.read; line += kLine) {
+        if constexpr (kPrefetches) {
+          const std::uintptr_t next = reinterpret_cast<std::uintptr_t>(source) + place.ahead;
+          __builtin_prefetch(reinterpret_cast<const void*>(next + line), 0, 3);
+        }
+        for (std::size_t i = 0; i < kLine; i += sizeof(Vector)) {
+          Vector& sum = i / sizeof(Vector) % 2 == 0 ? even : odd;
+          sum = hn::Xor(sum, hn::Load(tag, source + line + i));
+        }
+      }
+      for (std::size_t line = 0; line < place.written; line += kLine) {
+        Vector held = pattern;
+        for (std::size_t i = 0; i < kLine; i += sizeof(Vector)) {
+          if constexpr (kAround) {
+            store_around(pattern, held, target + line, i);
+          } else {
+            hn::Store(pattern, tag, target + line + i);
+          }
+        }
+      }
+      source += place.from_apart;
+      target += place.to_apart;
+    }
+    from += place.read;
+    to += place.written;
+  }
+  use(hn::Xor(even, odd));
+}
+
+[[maybe_unused]] constexpr TrafficLoop kBlockLoops[2][2] = {
+    {block_loop<false, false>, block_loop<false, true>},
+    {block_loop<true, false>, block_loop<true, true>}};
+
 #define HEADRACE_LOOPS(prefetches)                                                     \
   {loop<0, prefetches>, loop<1, prefetches>, loop<2, prefetches>, loop<3, prefetches>, \
    loop<4, prefetches>, loop<5, prefetches>, loop<6, prefetches>, loop<7, prefetches>, \
@@ -101,6 +148,17 @@ TrafficLoop traffic_loop(std::size_t mix, [[maybe_unused]] unsigned bits, bool p
   return loops[prefetches][mix];
 #else
   return HWY_NAMESPACE::kLoops[prefetches][mix];
+#endif
+}
+
+TrafficLoop block_loop(bool non_temporal, [[maybe_unused]] unsigned bits, bool prefetches) {
+#if defined(__x86_64__)
+  const auto& loops = bits == 512   ? N_AVX3::kBlockLoops
+                      : bits == 256 ? N_AVX2::kBlockLoops
+                                    : N_SSSE3::kBlockLoops;
+  return loops[non_temporal][prefetches];
+#else
+  return HWY_NAMESPACE::kBlockLoops[non_temporal][prefetches];
 #endif
 }
 

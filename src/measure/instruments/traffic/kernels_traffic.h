@@ -38,11 +38,18 @@ struct LoopPlace {
   std::size_t streams = 1;
   std::size_t rounds = 0;
   std::size_t ahead = 0;  // bytes; only for a loop that prefetches
+  // Bytes of a group, for a loop that is not made for one mix.
+  std::size_t read = 0;
+  std::size_t written = 0;
 };
 
 // The loop of kMixes[mix] in vectors of `bits`, that prefetches what it reads or not. Requires, on
 // x86-64: bits in {128, 256, 512}, which the CPU has; other CPUs have one width.
 TrafficLoop traffic_loop(std::size_t mix, unsigned bits, bool prefetches);
+
+// The same for any mix that copies nothing: LoopPlace says how many bytes a group reads and then
+// writes, whole lines of each.
+TrafficLoop block_loop(bool non_temporal, unsigned bits, bool prefetches);
 
 // The widths of vectors that this CPU has and that there are loops for, the widest first.
 std::span<const unsigned> vector_widths();

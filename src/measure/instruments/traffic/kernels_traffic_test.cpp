@@ -61,13 +61,15 @@ void count(const std::string& line, Instructions& loop) {
 
 #endif
 
-// By "N_AVX2::loop<3ul, false>": the target, the mix, whether it prefetches.
-std::map<std::string, Instructions> disassemble() {
+// By "N_AVX2::loop<3ul, false>": the target, the mix, whether it prefetches; or
+// "N_AVX2::block_loop<true, false>": whether it stores around the caches, and prefetches.
+std::map<std::string, Instructions> disassemble(const char* name_of_loop) {
   std::map<std::string, Instructions> found;
-  test::for_each_instruction("::loop<", [&](const std::string& function, const std::string& line) {
-    const auto name = function.find("N_");
-    count(line, found[function.substr(name, function.find('(', name) - name)]);
-  });
+  test::for_each_instruction(
+      name_of_loop, [&](const std::string& function, const std::string& line) {
+        const auto name = function.find("N_");
+        count(line, found[function.substr(name, function.find('(', name) - name)]);
+      });
   return found;
 }
 
@@ -75,7 +77,7 @@ TEST(TrafficTest, TheCompilerKeptEveryLoadAndStore) {
 #if defined(HEADRACE_ASAN) || defined(HEADRACE_TSAN)
   GTEST_SKIP() << "sanitizers add instructions of their own";
 #endif
-  const auto found = disassemble();
+  const auto found = disassemble("::loop<");
   if (found.empty()) GTEST_SKIP() << "no objdump";
   for (const auto& [target, per_line] : kTargets) {
     for (std::size_t i = 0; i < mixes().size(); ++i) {
@@ -93,6 +95,32 @@ TEST(TrafficTest, TheCompilerKeptEveryLoadAndStore) {
         EXPECT_EQ(loop->second.stores, mix.non_temporal ? 0 : writes);
         EXPECT_EQ(loop->second.streams, mix.non_temporal ? writes : 0);
         EXPECT_EQ(loop->second.prefetches, prefetches ? reads / per_line : 0);
+      }
+    }
+  }
+}
+
+// The compiler may make straight code of some lines, but of each line all of it.
+TEST(TrafficTest, LoopsOfBlocksLoadAndStoreWholeLines) {
+#if defined(HEADRACE_ASAN) || defined(HEADRACE_TSAN)
+  GTEST_SKIP() << "sanitizers add instructions of their own";
+#endif
+  const auto found = disassemble("::block_loop<");
+  if (found.empty()) GTEST_SKIP() << "no objdump";
+  for (const auto& [target, per_line] : kTargets) {
+    for (const bool around : {false, true}) {
+      for (const bool prefetches : {false, true}) {
+        const std::string name = std::string(target) + "::block_loop<" +
+                                 (around ? "true, " : "false, ") +
+                                 (prefetches ? "true>" : "false>");
+        SCOPED_TRACE(name);
+        const auto loop = found.find(name);
+        ASSERT_NE(loop, found.end());
+        const auto whole = [&](int count) { return count > 0 && count % per_line == 0; };
+        EXPECT_TRUE(whole(loop->second.loads)) << loop->second.loads;
+        EXPECT_TRUE(whole(around ? loop->second.streams : loop->second.stores));
+        EXPECT_EQ(around ? loop->second.stores : loop->second.streams, 0);
+        EXPECT_EQ(loop->second.prefetches * per_line, prefetches ? loop->second.loads : 0);
       }
     }
   }

@@ -3,6 +3,9 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <array>
+#include <map>
+#include <numeric>
 
 #include "core/check.h"
 #include "measure/instruments/chase.h"
@@ -32,13 +35,52 @@ std::string_view width_name([[maybe_unused]] unsigned bits) {
 #endif
 }
 
+using Ratios = std::map<std::string, Mix, std::less<>>;
+
+// All that have no loop of their own, by name.
+const Ratios& ratios() {
+  static const Ratios all = [] {
+    Ratios made;
+    for (unsigned reads = 1; reads < kMostLines; ++reads) {
+      for (unsigned writes = 1; reads + writes <= kMostLines; ++writes) {
+        if (std::gcd(reads, writes) > 1) continue;
+        for (const bool around : {false, true}) {
+          const std::string name = fmt::format("{}{}:{}", around ? "nt_" : "", reads, writes);
+          if (std::ranges::find(kMixes, name, &Mix::name) != std::end(kMixes)) continue;
+          const auto at = made.emplace(name, Mix{}).first;
+          at->second = {
+              .name = at->first, .reads = reads, .writes = writes, .non_temporal = around};
+        }
+      }
+    }
+    return made;
+  }();
+  return all;
+}
+
 }  // namespace
 
 std::span<const Mix> mixes() { return kMixes; }
 
 const Mix* find_mix(std::string_view name) {
   const auto found = std::ranges::find(kMixes, name, &Mix::name);
-  return found == std::end(kMixes) ? nullptr : &*found;
+  if (found != std::end(kMixes)) return &*found;
+  const Ratios& all = ratios();
+  const auto ratio = all.find(name);
+  return ratio == all.end() ? nullptr : &ratio->second;
+}
+
+std::vector<const Mix*> mixes_by_share() {
+  constexpr std::array<const char*, 9> kTenths = {"9:1", "4:1", "7:3", "3:2", "1:1",
+                                                  "2:3", "3:7", "1:4", "1:9"};
+  std::vector<const Mix*> found{find_mix("read")};
+  for (const char* const stores : {"", "nt_"}) {
+    for (const char* const tenths : kTenths) {
+      found.push_back(find_mix(std::string(stores) + tenths));
+    }
+    found.push_back(find_mix(std::string(stores) + "write"));
+  }
+  return found;
 }
 
 TrafficArea divide(const Mix& mix, std::span<std::byte> memory) {
@@ -57,9 +99,10 @@ std::string Shape::name() const {
 TrafficKernel::TrafficKernel(const Mix& mix, Shape shape) : mix_(&mix), shape_(shape) {
   CHECK(shape.streams > 0);
   const auto at = std::ranges::find(kMixes, mix.name, &Mix::name) - std::begin(kMixes);
-  CHECK(static_cast<std::size_t>(at) < std::size(kMixes));
   shape_.bits = no_wider(shape.bits);
-  loop_ = traffic_loop(static_cast<std::size_t>(at), shape_.bits, shape_.ahead > 0);
+  loop_ = static_cast<std::size_t>(at) < std::size(kMixes)
+              ? traffic_loop(static_cast<std::size_t>(at), shape_.bits, shape_.ahead > 0)
+              : block_loop(mix.non_temporal, shape_.bits, shape_.ahead > 0);
 }
 
 std::string TrafficKernel::name() const {
@@ -95,7 +138,9 @@ std::size_t TrafficKernel::run(const TrafficArea& area, std::size_t first,
          .to_apart = apart * written,
          .streams = shape_.streams,
          .rounds = count,
-         .ahead = shape_.ahead});
+         .ahead = shape_.ahead,
+         .read = read,
+         .written = written});
   return count * lines_per_round();
 }
 

@@ -1,21 +1,23 @@
 // Memory traffic of a chosen mix: how many lines are read for each that is written, and how.
 //
 // Each kernel is a loop of vector loads and stores over whole cache lines; a test counts the
-// instructions that the compiler made of it. It reads and writes at several places in turn
-// (streams), and may prefetch: how many lines one core has on the way depends on both, and which is
-// best on the CPU (traffic_race.h finds out). Counting: a line is 64 bytes read
-// or written once by the program (payload). A copy's payload counts once (the bytes copied), read +
-// write twice (as STREAM counts). The bus carries more: a store to a line that no cache holds first
-// fetches it (write-allocate), so that it costs two lines; a non-temporal store does not. Where the
-// CPU avoids the fetch by itself (SpecI2M of recent Xeons, write streaming of ARM's Neoverse) the
-// bus figure is too high; where it takes ARM's non-temporal stores (STNP) for plain ones, too low:
-// it is arithmetic, not a counter. Thread-safe (no state).
+// instructions that the compiler made of it. The usual mixes have loops of their own, of straight
+// code; another one reads its lines and then writes its own, line by line. Each goes over memory at
+// several places in turn (streams), and may prefetch: how many lines one core has on the way
+// depends on both, and which is best on the CPU (traffic_race.h finds out). Counting: a line is 64
+// bytes read or written once by the program (payload). A copy's payload counts once (the bytes
+// copied), read + write twice (as STREAM counts). The bus carries more: a store to a line that no
+// cache holds first fetches it (write-allocate), so that it costs two lines; a non-temporal store
+// does not. Where the CPU avoids the fetch by itself (SpecI2M of recent Xeons, write streaming of
+// ARM's Neoverse) the bus figure is too high; where it takes ARM's non-temporal stores (STNP) for
+// plain ones, too low: it is arithmetic, not a counter. Thread-safe (no state).
 #pragma once
 
 #include <cstddef>
 #include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "headrace/units.h"
 
@@ -38,10 +40,17 @@ struct Mix {
   }
 };
 
-// All mixes, read first.
+// Those that have a loop of their own, read first.
 std::span<const Mix> mixes();
-// nullptr: no such mix.
+// The most lines that a mix reads and writes in turn.
+inline constexpr unsigned kMostLines = 20;
+// One of these, or so many lines read and then so many written, in lowest terms and kMostLines at
+// most: "7:3", "nt_7:3". nullptr: no such mix. It lives as long as the program.
 const Mix* find_mix(std::string_view name);
+// Shares of reads in tenths, from reads alone to writes alone: with plain stores, and with stores
+// around the caches. Over the bus the first read from all to half of it, since a store reads too,
+// the second from all to nothing.
+std::vector<const Mix*> mixes_by_share();
 
 // The memory of one thread: reads from one part, writes to another. Both 64-byte aligned, sizes
 // multiples of 4 KiB.

@@ -5,6 +5,9 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
+#include <string>
+#include <tuple>
+#include <utility>
 #include <vector>
 
 #include "measure/instruments/chase.h"
@@ -27,6 +30,16 @@ class Memory {
   std::vector<Page> pages_;
 };
 
+// Those with loops of their own, and of each other kind.
+std::vector<const Mix*> all_mixes() {
+  std::vector<const Mix*> all;
+  for (const Mix& mix : mixes()) all.push_back(&mix);
+  for (const Mix* mix : mixes_by_share()) all.push_back(mix);
+  return all;
+}
+// Each mix has whole pages of them to read and to write.
+constexpr std::size_t kPages = 60;
+
 std::vector<Shape> all_shapes() {
   std::vector<Shape> shapes;
   for (const unsigned bits : {128U, 256U, 512U}) {
@@ -41,12 +54,13 @@ std::vector<Shape> all_shapes() {
 
 // What `rounds` rounds after the first write, stream by stream; all else is as it was.
 TEST(TrafficTest, WritesEveryByteOfItsPartAndNoOther) {
-  for (const Mix& mix : mixes()) {
+  for (const Mix* const each_mix : all_mixes()) {
+    const Mix& mix = *each_mix;
     for (const Shape& shape : all_shapes()) {
       const TrafficKernel kernel(mix, shape);
       SCOPED_TRACE(std::string(mix.name) + " " + kernel.shape().name());
       EXPECT_LE(kernel.shape().bits, shape.bits);
-      Memory memory(48);
+      Memory memory(kPages);
       const TrafficArea area = divide(mix, memory.all());
       EXPECT_EQ(area.from.size() + area.to.size(), memory.all().size());
       const std::size_t rounds = kernel.rounds(area);
@@ -71,10 +85,11 @@ TEST(TrafficTest, WritesEveryByteOfItsPartAndNoOther) {
 
 // But for less than two groups of each stream, so that the streams do not lie a power of two apart.
 TEST(TrafficTest, StreamsGoOverAllOfTheirMemory) {
-  for (const Mix& mix : mixes()) {
+  for (const Mix* const each_mix : all_mixes()) {
+    const Mix& mix = *each_mix;
     for (const Shape& shape : all_shapes()) {
       const TrafficKernel kernel(mix, shape);
-      Memory memory(48);
+      Memory memory(kPages);
       const std::size_t lines = kernel.rounds(divide(mix, memory.all())) * kernel.lines_per_round();
       EXPECT_LE(lines * kLine, memory.all().size());
       EXPECT_GT((lines + 2 * kernel.lines_per_round()) * kLine + 4096 * mix.lines(),
@@ -126,7 +141,35 @@ TEST(TrafficTest, CountsAsItSays) {
   EXPECT_EQ(factors("copy"), std::pair(0.5, 1.5));
   EXPECT_EQ(factors("nt_copy"), std::pair(0.5, 1.0));
   EXPECT_EQ(factors("3:1"), std::pair(1.0, 1.25));
-  EXPECT_EQ(find_mix("4:1"), nullptr);
+  EXPECT_EQ(factors("nt_3:7"), std::pair(1.0, 1.0));
+  EXPECT_EQ(factors("1:4"), std::pair(1.0, 1.8));
+}
+
+TEST(TrafficTest, AMixIsAnyRatioOfTwentyLinesInLowestTerms) {
+  const Mix* const mix = find_mix("nt_7:13");
+  ASSERT_NE(mix, nullptr);
+  EXPECT_EQ(mix, find_mix(std::string("nt_7:") + "13")) << "it stays";
+  EXPECT_EQ(std::tuple(mix->name, mix->reads, mix->writes, mix->non_temporal, mix->copies),
+            std::tuple("nt_7:13", 7U, 13U, true, false));
+  EXPECT_EQ(find_mix("2:1"), &mixes()[2]) << "its own loop";
+  for (const char* none : {"4:2", "7:14", "0:1", "1:0", "1", "nt_read", "1:1:1", "-1:2", ""}) {
+    EXPECT_EQ(find_mix(none), nullptr) << none;
+  }
+}
+
+TEST(TrafficTest, SharesGoFromReadsToWritesByTenthsWithBothKindsOfStores) {
+  std::vector<double> plain;
+  std::vector<double> around;
+  for (const Mix* const mix : mixes_by_share()) {
+    ASSERT_NE(mix, nullptr);
+    (mix->non_temporal ? around : plain).push_back(10.0 * mix->reads / mix->lines());
+  }
+  ASSERT_EQ(plain.size(), 11U);
+  ASSERT_EQ(around.size(), 10U);
+  for (std::size_t i = 0; i < plain.size(); ++i) {
+    EXPECT_NEAR(plain[i], 10.0 - static_cast<double>(i), 1e-9);
+    if (i > 0) EXPECT_NEAR(around[i - 1], plain[i], 1e-9);
+  }
 }
 
 }  // namespace
