@@ -102,6 +102,10 @@ struct MeasureOptions {
   std::vector<Row> known = {};
   // Each point is measured just so often, however wide its interval.
   std::optional<unsigned> rounds = {};
+  // This is one of so many processes that measure the same one after the other, whose profiles are
+  // merged. Without a budget and `rounds` each measures a point twice, and once what is wanted
+  // last: the interval of a row is over launches.
+  unsigned launches = 1;
   unsigned repetitions = 3;  // on one mapping of memory, of which the middle one counts
   // Whether the machine is watched for disturbances; it takes a second to begin, and some per cent
   // of the time.

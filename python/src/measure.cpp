@@ -98,7 +98,8 @@ Profile run_session(const Machine& machine, const MeasureOptions& options, nb::o
 std::vector<PlannedPoint> run_plan_session(const Machine& machine, std::vector<std::string> names,
                                            ParameterChoices only, std::optional<Nanoseconds> budget,
                                            const std::filesystem::path& directory,
-                                           std::vector<Row> known, std::optional<unsigned> rounds) {
+                                           std::vector<Row> known, std::optional<unsigned> rounds,
+                                           unsigned launches) {
   const Machine planned = machine;  // so that Python may change the machine meanwhile
   auto points = [&] {
     const GilRelease release;
@@ -107,7 +108,8 @@ std::vector<PlannedPoint> run_plan_session(const Machine& machine, std::vector<s
                                   .directory = directory,
                                   .budget = budget,
                                   .known = std::move(known),
-                                  .rounds = rounds});
+                                  .rounds = rounds,
+                                  .launches = launches});
   }();
   return unwrap(std::move(points));
 }
@@ -115,8 +117,8 @@ std::vector<PlannedPoint> run_plan_session(const Machine& machine, std::vector<s
 Profile run_measure(const Machine& machine, std::vector<std::string> names, ParameterChoices only,
                     const Selections& selections, std::optional<Nanoseconds> budget, double width,
                     std::uint64_t seed, const std::filesystem::path& directory,
-                    std::vector<Row> known, std::optional<unsigned> rounds, unsigned repetitions,
-                    bool noise_checks, nb::object stop, nb::object progress) {
+                    std::vector<Row> known, std::optional<unsigned> rounds, unsigned launches,
+                    unsigned repetitions, bool noise_checks, nb::object stop, nb::object progress) {
   MeasureOptions options{.experiments = std::move(names),
                          .only = std::move(only),
                          .directory = directory,
@@ -125,6 +127,7 @@ Profile run_measure(const Machine& machine, std::vector<std::string> names, Para
                          .seed = seed,
                          .known = std::move(known),
                          .rounds = rounds,
+                         .launches = launches,
                          .repetitions = repetitions,
                          .noise_checks = noise_checks};
   for (const auto& [experiment, chosen] : selections) {
@@ -170,7 +173,7 @@ void bind_sessions(nb::module_& m) {
         "experiments"_a = std::vector<std::string>{}, "only"_a = ParameterChoices{},
         "selections"_a = Selections{}, "budget"_a = 60.0, "width"_a = 0.03, "seed"_a = 1,
         "directory"_a = std::filesystem::path("."), "known"_a = std::vector<Row>{},
-        "rounds"_a = nb::none(), "repetitions"_a = 3, "noise_checks"_a = true,
+        "rounds"_a = nb::none(), "launches"_a = 1, "repetitions"_a = 3, "noise_checks"_a = true,
         "stop"_a = nb::none(), "progress"_a = nb::none(),
         nb::sig("def measure(machine: Machine, *, experiments: typing.Sequence[str] = (), only: "
                 "typing.Mapping[str, int | str | typing.Sequence[int | str]] = {}, selections: "
@@ -178,7 +181,8 @@ void bind_sessions(nb::module_& m) {
                 "str]]]] = (), budget: "
                 "float | None = 60.0, width: float = 0.03, seed: int = 1, directory: "
                 "str | os.PathLike[str] = '.', known: "
-                "typing.Sequence[Row] = (), rounds: int | None = None, repetitions: int = 3, "
+                "typing.Sequence[Row] = (), rounds: int | None = None, launches: int = 1, "
+                "repetitions: int = 3, "
                 "noise_checks: bool = True, stop: typing.Callable[[], bool] | None = None, "
                 "progress: typing.Callable[[int, int], object] | None = None) -> Profile"),
         "Measures this host. Only points with the parameters of `only` are rows, any of several "
@@ -188,7 +192,9 @@ void bind_sessions(nb::module_& m) {
         "seconds, None for everything until it is certain; "
         "`width` the part of the median that its 95 % interval may be wide; rows of `known` with a "
         "number are kept. Each point is measured `rounds` times, if given, on fresh memory, each "
-        "time by `repetitions` of which the middle one counts. `stop` is asked between points; "
+        "time by `repetitions` of which the middle one counts. Of `launches` that are merged each "
+        "measures a point twice without a budget, and once what is wanted last. `stop` is asked "
+        "between points; "
         "when it says True the rows so far are returned.");
   Record<PlannedPoint>(m, "PlannedPoint", "A point as measure() would begin.")
       .field("row", &PlannedPoint::row, "Without a number; with a reason if it is not measured.")
@@ -198,11 +204,12 @@ void bind_sessions(nb::module_& m) {
   m.def("plan_session", &run_plan_session, "machine"_a, nb::kw_only(),
         "experiments"_a = std::vector<std::string>{}, "only"_a = ParameterChoices{},
         "budget"_a = 60.0, "directory"_a = std::filesystem::path("."),
-        "known"_a = std::vector<Row>{}, "rounds"_a = nb::none(),
+        "known"_a = std::vector<Row>{}, "rounds"_a = nb::none(), "launches"_a = 1,
         nb::sig("def plan_session(machine: Machine, *, experiments: typing.Sequence[str] = (), "
                 "only: typing.Mapping[str, int | str | typing.Sequence[int | str]] = {}, budget: "
                 "float | None = 60.0, directory: str | os.PathLike[str] = '.', known: "
-                "typing.Sequence[Row] = (), rounds: int | None = None) -> list[PlannedPoint]"),
+                "typing.Sequence[Row] = (), rounds: int | None = None, launches: int = 1) -> "
+                "list[PlannedPoint]"),
         "What measure() would do, without measuring anything; also of a machine that is not this "
         "host.");
   m.def("measure_quickly", &run_quick_session, "machine"_a, "directory"_a, nb::kw_only(),

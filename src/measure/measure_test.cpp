@@ -12,6 +12,7 @@
 
 #include "headrace/copy.h"
 #include "measure/session/experiment.h"
+#include "topology/topology.h"
 
 namespace headrace {
 namespace {
@@ -263,7 +264,7 @@ TEST(PlanSession, AMinuteOnXeonMaxHasEachKindNearAndFar) {
 
 TEST(PlanSession, EverythingIsTwoHoursInSixLaunches) {
   const Machine machine = *Machine::load("xeon-max");
-  const auto points = plan_session(machine, {.budget = std::nullopt, .rounds = 2});
+  const auto points = plan_session(machine, {.budget = std::nullopt, .launches = 6});
   ASSERT_TRUE(points);
   const PlanSums sums = sums_of(*points);
   EXPECT_LE(6 * sums.seconds, 2 * 3600);
@@ -274,6 +275,36 @@ TEST(PlanSession, EverythingIsTwoHoursInSixLaunches) {
   });
   const std::size_t pairs = session::memory_nodes(machine).size() * 8;
   EXPECT_EQ(static_cast<std::size_t>(cells), pairs) << "the matrix is whole";
+}
+
+// Each core has caches of its own, eight of them one more, and there are 16 CPUs of a node.
+Machine made_up_machine(unsigned nodes) {
+  Machine machine{.name = "made up"};
+  for (unsigned id = 0; id < nodes; ++id) {
+    Node node{.id = NodeId{id}, .kind = NodeKind::dram, .capacity = 64_GiB};
+    node.socket = id / 8;
+    for (unsigned i = 0; i < 16; ++i) node.cpus.push_back(16 * id + i);
+    for (unsigned i = 0; i < 16; i += 2) {
+      const CpuSet core{16 * id + i, 16 * id + i + 1};
+      machine.caches.push_back({.level = 1, .size = 48_KiB, .cpus = core});
+      machine.caches.push_back({.level = 2, .size = 2_MiB, .cpus = core});
+    }
+    machine.caches.push_back({.level = 3, .size = 32_MiB, .cpus = node.cpus});
+    machine.nodes.push_back(std::move(node));
+  }
+  return machine;
+}
+
+// Which caches a CPU has was searched for at each point, among all of the machine: minutes on 1024
+// CPUs.
+TEST(PlanSession, APlanSearchesForNoCaches) {
+  const Machine machine = made_up_machine(4);
+  const std::uint64_t before = MachineTables::searches();
+  const auto points = plan_session(machine);
+  ASSERT_TRUE(points) << points.error().message;
+  EXPECT_LE(MachineTables::searches(), before + 4 * machine.nodes.size());
+  const PlanSums sums = sums_of(*points);
+  for (const char* experiment : kOfMemory) EXPECT_GT(sums.by_experiment.at(experiment), 3u);
 }
 
 TEST(PlanSession, ASmallMachineWithALittleMemoryIsMeasured) {

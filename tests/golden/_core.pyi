@@ -1562,9 +1562,9 @@ class ExperimentInfo:
 def experiments() -> list[ExperimentInfo]:
     """All experiments, in their order."""
 
-def measure(machine: Machine, *, experiments: Sequence[str] = (), only: Mapping[str, int | str | Sequence[int | str]] = {}, selections: Sequence[tuple[str, Mapping[str, int | str | Sequence[int | str]]]] = (), budget: float | None = 60.0, width: float = 0.03, seed: int = 1, directory: str | os.PathLike[str] = '.', known: Sequence[Row] = (), rounds: int | None = None, repetitions: int = 3, noise_checks: bool = True, stop: Callable[[], bool] | None = None, progress: Callable[[int, int], object] | None = None) -> Profile:
+def measure(machine: Machine, *, experiments: Sequence[str] = (), only: Mapping[str, int | str | Sequence[int | str]] = {}, selections: Sequence[tuple[str, Mapping[str, int | str | Sequence[int | str]]]] = (), budget: float | None = 60.0, width: float = 0.03, seed: int = 1, directory: str | os.PathLike[str] = '.', known: Sequence[Row] = (), rounds: int | None = None, launches: int = 1, repetitions: int = 3, noise_checks: bool = True, stop: Callable[[], bool] | None = None, progress: Callable[[int, int], object] | None = None) -> Profile:
     """
-    Measures this host. Only points with the parameters of `only` are rows, any of several values; a node may be given by its kind. `selections` are pairs of an experiment and such parameters, in the place of these two. `directory` is on the disk that `storage` measures. `budget` is in seconds, None for everything until it is certain; `width` the part of the median that its 95 % interval may be wide; rows of `known` with a number are kept. Each point is measured `rounds` times, if given, on fresh memory, each time by `repetitions` of which the middle one counts. `stop` is asked between points; when it says True the rows so far are returned.
+    Measures this host. Only points with the parameters of `only` are rows, any of several values; a node may be given by its kind. `selections` are pairs of an experiment and such parameters, in the place of these two. `directory` is on the disk that `storage` measures. `budget` is in seconds, None for everything until it is certain; `width` the part of the median that its 95 % interval may be wide; rows of `known` with a number are kept. Each point is measured `rounds` times, if given, on fresh memory, each time by `repetitions` of which the middle one counts. Of `launches` that are merged each measures a point twice without a budget, and once what is wanted last. `stop` is asked between points; when it says True the rows so far are returned.
     """
 
 class PlannedPoint:
@@ -1587,7 +1587,7 @@ class PlannedPoint:
     def distance(self) -> str:
         """Memory to CPUs, or target to source: near, socket, far; else empty."""
 
-def plan_session(machine: Machine, *, experiments: Sequence[str] = (), only: Mapping[str, int | str | Sequence[int | str]] = {}, budget: float | None = 60.0, directory: str | os.PathLike[str] = '.', known: Sequence[Row] = (), rounds: int | None = None) -> list[PlannedPoint]:
+def plan_session(machine: Machine, *, experiments: Sequence[str] = (), only: Mapping[str, int | str | Sequence[int | str]] = {}, budget: float | None = 60.0, directory: str | os.PathLike[str] = '.', known: Sequence[Row] = (), rounds: int | None = None, launches: int = 1) -> list[PlannedPoint]:
     """
     What measure() would do, without measuring anything; also of a machine that is not this host.
     """

@@ -21,9 +21,6 @@ _LARGEST_SEED = (1 << 63) - 1
 #: With --full: the best of twenty runs of STREAM varied by a quarter over launches on one machine.
 #: With fewer than six there is no interval over launches (headrace/statistics.h).
 _LAUNCHES_OF_ALL = 6
-#: Then so many mappings in each: launches differ more than mappings of one do, and a number that is
-#: fixed before needs no rule for stopping.
-_ROUNDS_OF_EACH = 2
 
 
 def command(
@@ -64,6 +61,7 @@ def command(
         Optional[int],
         typer.Option("--launches", min=1, max=99, help="Processes in turn: 1, or 6 with --full."),
     ] = None,
+    part_of: Annotated[Optional[int], typer.Option("--part-of", hidden=True)] = None,
     directory: Annotated[
         Path, typer.Option("--directory", metavar="DIR", help="A directory on the disk to measure.")
     ] = Path("."),
@@ -90,7 +88,7 @@ def command(
         return exit_codes.SUCCESS
     options = Options(
         names=names or [], only=only, budget=budget, full=full, width=width, rounds=rounds,
-        seed=seed, launches=launches, directory=directory, resume=resume, out=out,
+        seed=seed, launches=launches, part_of=part_of, directory=directory, resume=resume, out=out,
     )  # fmt: skip
     if dry_run:
         return _tell_plan(options, source, json)
@@ -115,13 +113,14 @@ class Options:
     rounds: int | None
     seed: int
     launches: int | None
+    part_of: int | None
     directory: Path
     resume: bool
     out: Path | None
 
     def check(self) -> None:
         """Complains before the work."""
-        parse.settings(self.only, parse.SIZES)
+        self.chosen()
         parse.share(self.width)
         if self.seed > _LARGEST_SEED:
             raise headrace.InvalidError(f"seed {self.seed} has over 63 bits; give a smaller one")
@@ -131,12 +130,17 @@ class Options:
         if self.out is not None:
             check_writable(self.out)
 
+    def chosen(self) -> dict[str, int | str]:
+        """What --only asks for; a mix also by a latency checker's name, W5."""
+        only = parse.settings(self.only, parse.SIZES)
+        return only | ({"mix": conventions.own_mix(only["mix"])} if "mix" in only else {})
+
     def count(self) -> int:
         return self.launches or (_LAUNCHES_OF_ALL if self.full and not self.resume else 1)
 
-    def mappings(self) -> int | None:
-        """How often a launch measures each point; None: until certain, or as the budget lasts."""
-        return self.rounds or (_ROUNDS_OF_EACH if self.full and self.count() > 1 else None)
+    def together(self) -> int:
+        """How many launches there are, of which each is one."""
+        return self.part_of or self.count()
 
     def seconds(self) -> float | None:
         """The budget of one launch; None: without end."""
@@ -165,11 +169,12 @@ def _plan(options: Options, machine: headrace.Machine) -> list[headrace.PlannedP
     points: list[headrace.PlannedPoint] = headrace.plan_session(
         machine,
         experiments=options.names,
-        only=parse.settings(options.only, parse.SIZES),
+        only=options.chosen(),
         budget=options.seconds(),
         directory=options.directory,
         known=_known(options.out, options.resume, machine),
-        rounds=options.mappings(),
+        rounds=options.rounds,
+        launches=options.together(),
     )
     return points
 
@@ -210,10 +215,11 @@ def measure_here(
         profile = headrace.measure(
             machine,
             experiments=options.names,
-            only=parse.settings(options.only, parse.SIZES),
+            only=options.chosen(),
             budget=seconds,
             width=parse.share(options.width),
-            rounds=options.mappings(),
+            rounds=options.rounds,
+            launches=options.together(),
             seed=options.seed,
             directory=options.directory,
             known=_known(out, options.resume, machine),
@@ -246,12 +252,13 @@ def _keep(out: Path, profile: headrace.Profile) -> None:
 
 def _arguments(options: Options, launch: int) -> list[str]:
     """The arguments of the same measurement in a process of its own."""
-    seconds, mappings = options.seconds(), options.mappings()
+    seconds = options.seconds()
     return [
         *options.names, "--seed", str(options.seed + launch), "--width", options.width,
         "--directory", str(options.directory), "--launches", "1",
+        "--part-of", str(options.count()),
         *(["--full"] if seconds is None else ["--budget", f"{seconds:.1f}s"]),
-        *([] if mappings is None else ["--rounds", str(mappings)]),
+        *([] if options.rounds is None else ["--rounds", str(options.rounds)]),
         *(["--only", options.only] if options.only else []),
     ]  # fmt: skip
 

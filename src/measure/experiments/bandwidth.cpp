@@ -173,6 +173,7 @@ Point walk_point(const Scope& scope, const Node& cpu_node, const Node& memory_no
   const Bytes bytes = fit(point.row, memory_node, wanted.bytes);
   point.cost = 4 * kWalkTime;
   const std::string ground = ground_of(scope.machine, cpu_node, memory_node);
+  point.races = {race_of(mix, cpus.size(), ground)};
   point.setup = {.name = "walked", .cost = touching(bytes, usable_cpus(&cpu_node).size())};
   point.prepare = [key = point.memory, &mix, cpus, bytes, ground, bus = scope.bus](
                       BufferPool& buffers, Random&) -> Result<std::unique_ptr<Probe>> {
@@ -246,6 +247,7 @@ Point team_point(const Scope& scope, const MeasuredTeam& measured, const Mix& mi
                  .cost = touching(bytes * threads, threads)};
   const std::string ground =
       fmt::format("{} {} of {}", to_string(nodes.how), list_of(nodes.all), point.row.cpus);
+  point.races = {race_of(mix, threads, ground)};
   point.prepare = [nodes, &mix, cpus = measured.team.cpus, bytes, ground, bus = scope.bus](
                       BufferPool& buffers, Random&) -> Result<std::unique_ptr<Probe>> {
     HEADRACE_TRY(const auto parts, team_parts(buffers, nodes, cpus.size(), 0, bytes));

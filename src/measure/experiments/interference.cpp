@@ -279,6 +279,22 @@ Bytes bytes_of_each(const Machine& machine, const InterferenceSetting& setting, 
   return each;
 }
 
+std::string ground_near(const Machine& machine, const Node& memory) {
+  return ground_of(machine, *host_of(machine, memory), memory);
+}
+
+// Reads and writes go by the fastest loop of one thread.
+std::vector<std::string> races_of(const Machine& machine, const InterferenceSetting& setting) {
+  std::set<std::string> races;
+  for (const Activity& activity : {setting.victim, setting.aggressor}) {
+    const bool reads = activity.kind == ActivityKind::read;
+    if (!reads && activity.kind != ActivityKind::nt_write) continue;
+    races.insert(
+        race_of(*find_mix(reads ? "read" : "nt_write"), 1, ground_near(machine, *activity.from)));
+  }
+  return {races.begin(), races.end()};
+}
+
 Result<Runs> thread_runs(const InterferenceSetting& setting, LoadMaker& maker) {
   std::vector<std::unique_ptr<Load>> loads;
   for (std::size_t i = 0; i < setting.cpus.size(); ++i) {
@@ -331,6 +347,7 @@ Point interference_point(const Scope& scope, const InterferenceSetting& setting)
   point.memory = {setting.victim.memory()->id, PageSize::transparent};
   // Three windows a sample, and the settling before each; touching some 3 GB/s; linking a chase.
   const double loads = static_cast<double>(setting.cpus.size());
+  point.races = races_of(scope.machine, setting);
   point.cost =
       12 * kWindow + Nanoseconds{static_cast<std::int64_t>(loads * static_cast<double>(each.value) *
                                                            (2.0 / 3 + 40.0 / kLine))};

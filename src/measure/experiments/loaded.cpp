@@ -14,6 +14,9 @@
 // data, the traffic and the traffic's data each have a node. By default the points are: traffic
 // from the observer's node to the observer's memory; to memory of another kind; and traffic from
 // another node's CPUs. A session that asks for a node of the traffic lists every combination.
+// Without a budget memory near the observer has a family of curves, by the share of reads in tenths
+// (mixes_by_share). The details `chased_bytes` and `traffic_bytes` are the sizes of the cycle and
+// of what each thread of traffic walks over.
 #include <fmt/core.h>
 
 #include <algorithm>
@@ -69,8 +72,10 @@ constexpr double kUndisturbed = 0.95;  // part of the time that the threads had 
 constexpr int kWindows = 3;
 constexpr double kSteady = 0.05;
 constexpr std::array<std::uint64_t, 12> kLoads = {100, 95, 90, 80, 70, 60, 50, 40, 30, 20, 10, 1};
-// What a small budget, and curves of memory farther away, leave out: they are seen without them.
+// What a small budget, curves of the family of mixes, and curves of memory farther away, leave out:
+// they are seen without them.
 constexpr std::array<std::uint64_t, 4> kBetweenLoads = {95, 70, 50, 30};
+// The usual mixes, and those of traffic between other nodes and memories.
 constexpr std::array<std::string_view, 4> kLoadedMixes = {"read", "2:1", "1:1", "nt_write"};
 
 bool has(const auto& all, const auto& one) {
@@ -225,6 +230,7 @@ unsigned rank_of(const LoadedSetting& setting) {
   const bool other = setting.mix->name == "1:1";
   const unsigned between = setting.load && has(kBetweenLoads, *setting.load) ? 2 : 0;
   if (!setting.together()) return 4;
+  if (!has(kLoadedMixes, setting.mix->name)) return 5;
   return (read ? (local ? 1 : 2) : (local && !other ? 2 : 4)) + between;
 }
 
@@ -263,15 +269,18 @@ Point loaded_point(const Scope& scope, const LoadedSetting& setting) {
   if (setting.load) point.cost += kMostLooks * kPaceTime;
   point.setup = {.name = fmt::format("loaded {}", raw(setting.traffic_data->id)),
                  .cost = touching(moved, cpus.size()) + idle_cycle_setup(chased).cost};
+  const std::uint64_t page = base_page().value;
+  const std::size_t each = moved.value / loading.size() / page * page;
+  point.row.details["chased_bytes"] = static_cast<double>(chased.value);
+  point.row.details["traffic_bytes"] = static_cast<double>(each);
   const std::string ground = ground_of(machine, *setting.traffic, *setting.traffic_data);
+  point.races = {race_of(*setting.mix, loading.size(), ground)};
   point.prepare = [=, bus = scope.bus](BufferPool& buffers,
                                        Random& random) -> Result<std::unique_ptr<Probe>> {
     HEADRACE_TRY(const IdleCycle cycle,
                  idle_cycle(buffers, random, point.memory, chased, cpus.front()));
     HEADRACE_TRY(const auto traffic,
                  buffers.get({setting.traffic_data->id, PageSize::transparent}, 0, moved));
-    const std::size_t each =
-        traffic.size() / loading.size() / base_page().value * base_page().value;
     if (each < kLeastTrafficArea.value) {
       return fail(ErrorCode::exhausted, "the node is too small for {} threads", loading.size());
     }
@@ -297,9 +306,29 @@ bool is_usual(const LoadedSetting& setting) {
   return setting.traffic_data == setting.data;
 }
 
-// Whether a curve has points between the usual ones: to memory near, and what is asked for.
+// Whether a curve has points between the usual ones: of usual mixes to memory near, and what is
+// asked for.
 bool worth_all(const Scope& scope, const LoadedSetting& setting) {
-  return (setting.near && setting.together()) || scope.asks("load_percent");
+  const bool usual = scope.asks("mix") || has(kLoadedMixes, setting.mix->name);
+  return (setting.near && setting.together() && usual) || scope.asks("load_percent");
+}
+
+// Those asked for, else the usual ones; of memory near, without a budget, also the family.
+std::vector<const Mix*> mixes_of(const Scope& scope, const LoadedSetting& setting) {
+  std::vector<const Mix*> found;
+  const auto add = [&](const Mix* mix) {
+    if (mix != nullptr && !has(found, mix)) found.push_back(mix);
+  };
+  if (scope.asks("mix")) {
+    for (const std::string& name : scope.words("mix")) add(find_mix(name));
+    return found;
+  }
+  for (const Mix& mix : mixes()) {
+    if (has(kLoadedMixes, mix.name)) add(&mix);
+  }
+  if (scope.budget || !setting.near || !setting.together()) return found;
+  for (const Mix* mix : mixes_by_share()) add(mix);
+  return found;
 }
 
 void add_curve(std::vector<Point>& points, const Scope& scope, LoadedSetting setting) {
@@ -320,9 +349,6 @@ void add_curve(std::vector<Point>& points, const Scope& scope, LoadedSetting set
 }
 
 void add_curves(std::vector<Point>& points, const Scope& scope, LoadedSetting setting) {
-  if (!is_usual(setting) && !scope.asks("traffic_cpu_node") && !scope.asks("traffic_memory_node")) {
-    return;
-  }
   setting.near = is_near(scope.machine, *setting.observer, *setting.data);
   std::vector<std::optional<std::uint64_t>> threads{std::nullopt};
   if (scope.asks("threads")) {
@@ -332,9 +358,8 @@ void add_curves(std::vector<Point>& points, const Scope& scope, LoadedSetting se
   for (const auto& count : threads) {
     setting.threads = count;
     setting.cpus = cpus_of(scope.machine, setting);
-    for (const Mix& mix : mixes()) {
-      if (!scope.asks("mix") && !has(kLoadedMixes, mix.name)) continue;
-      setting.mix = &mix;
+    for (const Mix* const mix : mixes_of(scope, setting)) {
+      setting.mix = mix;
       add_curve(points, scope, setting);
     }
   }
@@ -344,15 +369,16 @@ std::vector<Point> list_points(const Scope& scope) {
   const std::vector<const Node*> observers = nodes_with_cpus(scope.machine);
   const std::vector<const Node*> memories = memory_nodes(scope.machine);
   std::vector<Point> points;
+  // Else many thousands of pairs would be gone through for each pair of nodes.
+  const bool asked = scope.asks("traffic_cpu_node") || scope.asks("traffic_memory_node");
   for (const Node* observer : observers) {
     for (const Node* data : memories) {
       for (const Node* traffic : observers) {
+        if (!asked && observer != data && traffic != observer) continue;
         for (const Node* traffic_data : memories) {
-          add_curves(points, scope,
-                     {.observer = observer,
-                      .data = data,
-                      .traffic = traffic,
-                      .traffic_data = traffic_data});
+          LoadedSetting setting{
+              .observer = observer, .data = data, .traffic = traffic, .traffic_data = traffic_data};
+          if (asked || is_usual(setting)) add_curves(points, scope, std::move(setting));
         }
       }
     }

@@ -1,6 +1,10 @@
 #include <gtest/gtest.h>
 
+#include <map>
+#include <string>
+
 #include "measure/experiments/experiments.h"
+#include "measure/experiments/idle_cycle.h"
 #include "measure/instruments/worker_pool.h"
 #include "measure/session/probe_testing.h"
 
@@ -74,6 +78,52 @@ TEST(LoadedTest, ThreadsPausesAndMixesAreThoseAskedFor) {
               std::string::npos)
         << none.front().reason;
   }
+}
+
+std::map<std::string, std::size_t> points_by_mix(bool budget) {
+  const Machine machine = Machine::load("xeon-max").value();
+  const AsIfUsable as_if(machine.nodes.front().cpus);
+  std::map<std::string, std::size_t> found;
+  for (const Point& point : kExperiment.points({.machine = machine, .budget = budget})) {
+    const bool apart = point.row.number("memory_node") == nullptr ||
+                       *point.row.number("memory_node") != 8 ||
+                       *point.row.number("traffic_memory_node") != 8;
+    if (!apart) ++found[std::string(point.row.word("mix"))];
+  }
+  return found;
+}
+
+// It is of memory near the observer, here node 8; curves but the usual ones have fewer points.
+TEST(LoadedTest, WithoutABudgetThereIsAFamilyOfCurves) {
+  EXPECT_EQ(points_by_mix(true), (std::map<std::string, std::size_t>{
+                                     {"read", 12}, {"2:1", 12}, {"1:1", 12}, {"nt_write", 12}}));
+  const auto family = points_by_mix(false);
+  EXPECT_EQ(family.size(), 22U);
+  std::size_t around = 0;
+  for (const auto& [mix, points] : family) {
+    const bool usual = mix == "read" || mix == "2:1" || mix == "1:1" || mix == "nt_write";
+    EXPECT_EQ(points, usual ? 12U : 8U) << mix;
+    around += mix.starts_with("nt_");
+  }
+  EXPECT_EQ(around, 10U);
+}
+
+TEST(LoadedTest, ARowSaysHowLargeTheCycleIsAndWhatEachThreadWalksOver) {
+  const Machine machine = Machine::load("xeon-max").value();
+  const AsIfUsable as_if(machine.nodes.front().cpus);
+  const Row row = kExperiment.points({machine}).front().row;
+  ASSERT_EQ(row.reason, "");
+  const Node& node = machine.nodes.front();
+  CpuSet loading = parse_cpu_list(row.cpus).value();
+  const unsigned observer = observer_of(machine, loading);
+  std::erase(loading, observer);
+  Row marked;
+  EXPECT_EQ(
+      row.details.at("chased_bytes"),
+      static_cast<double>(fit(marked, node, idle_cycle_bytes(marked, machine, observer)).value));
+  const Bytes moved = fit(marked, node, past_caches(marked, machine, loading, 4, 64_MiB));
+  EXPECT_NEAR(row.details.at("traffic_bytes") * static_cast<double>(loading.size()),
+              static_cast<double>(moved.value), 4096.0 * static_cast<double>(loading.size()));
 }
 
 TEST(LoadedTest, OneCpuIsAReason) {

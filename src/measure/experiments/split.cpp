@@ -6,9 +6,10 @@
 // reached where both are busy all the time, which is near the ratio of what each gives alone (1:0
 // and 0:1). `share` is the part of the bytes that came from the other memory.
 //
-// The loop is the plain one, one stream per thread, which the row's `kernel` says: several streams
-// would read other pages in between. What `bandwidth` measures of one memory, with the loop that
-// wins its race, may be more than 1:0 or 0:1; rows of `split` compare with each other.
+// The loop is the one that reads the first memory fastest (traffic_race.h), the same for all
+// ratios; the row's `kernel` says which. Of several streams each reads so many pages of the one and
+// then so many of the other, at a place of its own in both, so that a turn has as many turns as
+// streams.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -18,7 +19,7 @@
 #include "headrace/clock.h"
 #include "measure/experiments/experiments.h"
 #include "measure/instruments/chase.h"
-#include "measure/instruments/traffic/traffic.h"
+#include "measure/instruments/traffic/traffic_race.h"
 #include "measure/instruments/worker_pool.h"
 #include "memory/memory.h"
 #include "place/place.h"
@@ -48,24 +49,26 @@ constexpr Ratio kRatios[] = {{1, 0}, {8, 1}, {4, 1}, {3, 1}, {2, 1}, {1, 1},
                              {1, 2}, {1, 3}, {1, 4}, {1, 8}, {0, 1}};
 
 constexpr Bytes kLeastPerReader = 16_MiB;
-constexpr Bytes kLeastOfReader = 64_KiB;
+// Has pages for eight streams of a reader.
+constexpr std::uint64_t kLeastPagesOfReader = 16;
 constexpr Nanoseconds kReadTime = std::chrono::milliseconds{20};
 // Between two readings of the clock: some 10 us.
 constexpr std::size_t kPagesPerReading = 64;
 
-// One thread's part of one memory, read page by page and from the start again.
+// One thread's part of one memory, read page by page, by each stream one, and from the start again.
 class Pages {
  public:
-  Pages(const TrafficKernel& kernel, std::span<const std::byte> memory)
+  Pages(const TrafficKernel& kernel, const TrafficArea& area)
       : kernel_(kernel),
-        area_{.from = memory, .to = {}},
-        page_(base_page().value / kLine / kernel.lines_per_round()) {}
+        area_(area),
+        page_(base_page().value / kLine * kernel.shape().streams / kernel.lines_per_round()),
+        rounds_(kernel.rounds(area)) {}
 
   // Returns the lines read.
   std::size_t read(std::size_t pages) {
     std::size_t lines = 0;
     for (; pages > 0; --pages) {
-      if (at_ + page_ > kernel_.rounds(area_)) at_ = 0;
+      if (at_ + page_ > rounds_) at_ = 0;
       lines += kernel_.run(area_, at_, page_);
       at_ += page_;
     }
@@ -76,21 +79,28 @@ class Pages {
   const TrafficKernel& kernel_;
   const TrafficArea area_;
   const std::size_t page_;  // rounds
+  const std::size_t rounds_;
   std::size_t at_ = 0;
 };
 
+// The part of each thread in a memory.
+std::vector<TrafficArea> parts_of(std::span<const std::byte> memory, std::size_t threads) {
+  const std::uint64_t page = base_page().value;
+  const std::size_t each = memory.size() / threads / page * page;
+  std::vector<TrafficArea> parts;
+  for (std::size_t i = 0; i < threads; ++i) {
+    parts.push_back({.from = memory.subspan(i * each, each), .to = {}});
+  }
+  return parts;
+}
+
 class Split final : public Probe {
  public:
-  Split(CpuSet cpus, Ratio ratio, std::array<std::span<const std::byte>, 2> memories)
-      : kernel_(*find_mix("read")), cpus_(std::move(cpus)), ratio_(ratio) {
-    const std::uint64_t page = base_page().value;
+  Split(CpuSet cpus, Ratio ratio, const TrafficKernel& kernel, const std::vector<TrafficArea>& one,
+        const std::vector<TrafficArea>& other)
+      : kernel_(kernel), cpus_(std::move(cpus)), ratio_(ratio) {
     for (std::size_t i = 0; i < cpus_.size(); ++i) {
-      std::array<std::span<const std::byte>, 2> own;
-      for (std::size_t m = 0; m < memories.size(); ++m) {
-        const std::size_t each = memories[m].size() / cpus_.size() / page * page;
-        own[m] = memories[m].subspan(i * each, each);
-      }
-      parts_.push_back({Pages(kernel_, own[0]), Pages(kernel_, own[1])});
+      parts_.push_back({Pages(kernel_, one[i]), Pages(kernel_, other[i])});
     }
   }
 
@@ -118,8 +128,8 @@ class Split final : public Probe {
   };
 
   PagesRead walk(std::array<Pages, 2>& own) const {
-    const std::size_t turns =
-        std::max<std::size_t>(1, kPagesPerReading / (ratio_.one + ratio_.other));
+    const std::size_t pages = (ratio_.one + ratio_.other) * kernel_.shape().streams;
+    const std::size_t turns = std::max<std::size_t>(1, kPagesPerReading / pages);
     const Nanoseconds begin = system_clock().now();
     Nanoseconds now = begin;
     PagesRead read;
@@ -170,18 +180,23 @@ Point split_point(const Machine& machine, const SplitSetting& setting) {
   point.cost = 4 * kReadTime;
   point.setup = {.name = fmt::format("split {}", raw(setting.other->id)),
                  .cost = touching(one + other, setting.cpus.size())};
-  point.prepare = [key = point.memory, setting, one, other](
+  const Mix& mix = *find_mix("read");
+  const std::string ground = ground_of(machine, *setting.cpu_node, *setting.one);
+  point.races = {race_of(mix, setting.cpus.size(), ground)};
+  point.prepare = [key = point.memory, setting, one, other, &mix, ground](
                       BufferPool& buffers, Random&) -> Result<std::unique_ptr<Probe>> {
     const std::size_t readers = setting.cpus.size();
     HEADRACE_TRY(const auto first, buffers.get(key, 0, one));
     HEADRACE_TRY(const auto second,
                  buffers.get({setting.other->id, PageSize::transparent}, 0, other));
-    if (std::min(first.size(), second.size()) / readers < kLeastOfReader.value) {
+    const std::uint64_t least = kLeastPagesOfReader * base_page().value;
+    if (std::min(first.size(), second.size()) / readers < least) {
       return fail(ErrorCode::exhausted, "a node is too small for {} threads", readers);
     }
-    return std::make_unique<Split>(
-        setting.cpus, setting.ratio,
-        std::array<std::span<const std::byte>, 2>{std::span<const std::byte>(first), second});
+    const auto parts = parts_of(first, readers);
+    HEADRACE_TRY(const Shape shape, fastest_shape(mix, setting.cpus, ground, parts));
+    return std::make_unique<Split>(setting.cpus, setting.ratio, TrafficKernel(mix, shape), parts,
+                                   parts_of(second, readers));
   };
   return point;
 }

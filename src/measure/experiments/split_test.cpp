@@ -3,6 +3,7 @@
 #include <set>
 
 #include "measure/experiments/experiments.h"
+#include "measure/instruments/traffic/traffic_race.h"
 #include "measure/instruments/worker_pool.h"
 #include "tests/support/machines.h"
 
@@ -100,7 +101,14 @@ TEST(SplitTest, APointReadsBothMemoriesAndSaysTheirShare) {
     const auto sample = (*probe)->sample();
     ASSERT_TRUE(sample) << sample.error().message;
     EXPECT_GT(sample->value, 1e6);
-    EXPECT_EQ(sample->words.at("kernel"), Shape{}.name()) << "the plain loop, not a race's";
+    const CpuSet cpus = usable_cpus(machine.find(test::kDram));
+    const std::string ground = ground_of(machine, machine.nodes[0], machine.nodes[0]);
+    // Was raced for, so that no areas are looked at.
+    const std::vector<TrafficArea> none(cpus.size());
+    const Mix& mix = *find_mix("read");
+    EXPECT_EQ(point.races, std::vector{race_of(mix, cpus.size(), ground)});
+    EXPECT_EQ(sample->words.at("kernel"),
+              TrafficKernel(mix, *fastest_shape(mix, cpus, ground, none)).name());
     EXPECT_NEAR(sample->details.at("share"), point.row.word("ratio") == "3:1" ? 0.25 : 1, 1e-9);
     ++measured;
   }

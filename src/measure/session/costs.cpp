@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "measure/instruments/traffic/traffic_race.h"
 #include "measure/session/plan.h"
 
 namespace headrace::session {
@@ -10,6 +11,7 @@ namespace headrace::session {
 void Costs::add(const Point& point, unsigned repetitions) {
   const double part = std::min(1.0, repetitions / kRepetitionsOfCosts);
   Cost cost{.experiment = point.row.experiment,
+            .races = point.races,
             .own = seconds(point.cost) * part,
             .setup = {point.memory, point.setup.name}};
   Setup& setup = setups_[cost.setup];
@@ -23,13 +25,21 @@ double Costs::estimated(const Cost& cost) const {
   return cost.own + setup.cost / static_cast<double>(setup.points);
 }
 
+double Costs::races_of(const Cost& cost) const {
+  const auto pending = std::ranges::count_if(
+      cost.races, [&](const std::string& race) { return !raced_.contains(race); });
+  return static_cast<double>(pending) * seconds(instruments::kRaceTime);
+}
+
 void Costs::learn(std::size_t index, Nanoseconds took) {
   Cost& cost = costs_[index];
-  cost.took += seconds(took);
+  const double own = std::max(0.0, seconds(took) - races_of(cost));
+  raced_.insert(cost.races.begin(), cost.races.end());
+  cost.took += own;
   ++cost.mappings;
   for (Sum* sum : {&all_, &by_experiment_[cost.experiment]}) {
     sum->estimated += estimated(cost);
-    sum->took += seconds(took);
+    sum->took += own;
   }
 }
 
@@ -39,7 +49,8 @@ Nanoseconds Costs::of(std::size_t index) const {
   if (cost.mappings > 0) return in_ns(cost.took / static_cast<double>(cost.mappings));
   const auto own = by_experiment_.find(cost.experiment);
   const Sum& sum = own == by_experiment_.end() ? all_ : own->second;
-  return in_ns(estimated(cost) * (sum.estimated > 0 ? sum.took / sum.estimated : 1));
+  return in_ns(estimated(cost) * (sum.estimated > 0 ? sum.took / sum.estimated : 1) +
+               races_of(cost));
 }
 
 }  // namespace headrace::session

@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <map>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -21,7 +22,7 @@ class Costs {
   // The next point; `repetitions` of it, of the three that costs are for. What
   // points share falls on all of them alike.
   void add(const Point& point, unsigned repetitions);
-  // A mapping of point `index` took so long.
+  // A mapping of point `index` took so long, with the races that were not run yet.
   void learn(std::size_t index, Nanoseconds took);
   // What one mapping of it will take.
   Nanoseconds of(std::size_t index) const;
@@ -33,6 +34,7 @@ class Costs {
   };
   struct Cost {
     std::string experiment;
+    std::vector<std::string> races;
     double own = 0;  // estimated, in seconds
     std::pair<MemoryKey, std::string> setup;
     double took = 0;  // in all its mappings, in seconds
@@ -43,8 +45,10 @@ class Costs {
     double took = 0;
   };
   double estimated(const Cost& cost) const;
+  double races_of(const Cost& cost) const;  // that were not run yet, in seconds
 
   std::map<std::pair<MemoryKey, std::string>, Setup> setups_;
+  std::set<std::string> raced_;
   std::map<std::string, Sum> by_experiment_;
   Sum all_;
   std::vector<Cost> costs_;

@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include "measure/instruments/traffic/traffic_race.h"
+
 namespace headrace::session {
 namespace {
 
@@ -30,6 +32,20 @@ TEST(CostsTest, AreLearnedFromThePointThenItsExperimentThenAll) {
   EXPECT_EQ(costs.of(2), milliseconds{160}) << "no other of its experiment";
   costs.learn(3, milliseconds{10});
   EXPECT_EQ(costs.of(2), milliseconds{40}) << "as estimated there";
+}
+
+TEST(CostsTest, ARaceIsNoTimeOfThePointThatRunsIt) {
+  using instruments::kRaceTime;
+  Costs costs;
+  Point raced = point("a", milliseconds{10});
+  raced.races = {"read by 2"};
+  for (int i = 0; i < 3; ++i) costs.add(raced, 3);
+  EXPECT_EQ(costs.of(1), milliseconds{10} + kRaceTime);
+  costs.learn(0, milliseconds{20} + kRaceTime);
+  EXPECT_EQ(costs.of(0), milliseconds{20});
+  EXPECT_EQ(costs.of(1), milliseconds{20}) << "known now";
+  costs.learn(1, milliseconds{40});
+  EXPECT_EQ(costs.of(2), milliseconds{30});
 }
 
 TEST(CostsTest, WhatPointsShareFallsOnAllOfThem) {

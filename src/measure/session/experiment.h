@@ -79,6 +79,9 @@ struct Point {
   // What one mapping of it takes, roughly: preparing and repetitions; the setup comes on top.
   Nanoseconds cost{0};
   SharedSetup setup;
+  // Races of loops (traffic_race.h), by name, whose winners it goes by: each is run once a process,
+  // before the first point that does.
+  std::vector<std::string> races;
   // Points with the same memory are measured one after the other, so that it is mapped once.
   MemoryKey memory;
   Comparable comparable;

@@ -8,6 +8,7 @@
 #include <set>
 #include <utility>
 
+#include "measure/instruments/traffic/traffic_race.h"
 #include "measure/session/stopping.h"
 
 namespace headrace::session {
@@ -24,7 +25,7 @@ void leave_out(Point& point, const MeasureOptions& options) {
   point.row.add_flag("left_out");
 }
 
-// What points take together, where setups are shared.
+// What points take together, where setups and races are shared.
 class Spending {
  public:
   explicit Spending(const MeasureOptions& options) : options_(options) {}
@@ -33,17 +34,22 @@ class Spending {
   double of(const Point& point) const {
     double once = seconds(point.cost) * std::min(1.0, options_.repetitions / kRepetitionsOfCosts);
     if (!made_.contains({point.memory, point.setup.name})) once += seconds(point.setup.cost);
-    return once * static_cast<double>(least_mappings(point, options_));
+    const auto races = std::ranges::count_if(
+        point.races, [&](const std::string& race) { return !raced_.contains(race); });
+    return once * static_cast<double>(least_mappings(point, options_)) +
+           static_cast<double>(races) * seconds(kRaceTime);
   }
   void add(const Point& point) {
     used_ += of(point);
     made_.insert({point.memory, point.setup.name});
+    raced_.insert(point.races.begin(), point.races.end());
   }
   double used() const { return used_; }
 
  private:
   const MeasureOptions& options_;
   std::set<std::pair<MemoryKey, std::string>> made_;
+  std::set<std::string> raced_;
   double used_ = 0;
 };
 
@@ -51,7 +57,15 @@ class Spending {
 
 std::size_t least_mappings(const Point& point, const MeasureOptions& options) {
   if (point.row.basis == Basis::modelled) return 1;
-  return options.rounds.value_or(options.budget ? kFewest : kLooks.front());
+  if (options.rounds) return *options.rounds;
+  if (options.budget) return kFewest;
+  if (options.launches > 1) return point.rank < kWantedLast ? 2 : 1;
+  return kLooks.front();
+}
+
+bool is_counted(const Point& point, const MeasureOptions& options) {
+  return options.rounds || point.row.basis == Basis::modelled ||
+         (!options.budget && options.launches > 1);
 }
 
 void leave_out(std::vector<Point>& points, const MeasureOptions& options, const Shares& shares) {

@@ -5,6 +5,8 @@
 
 #include <algorithm>
 
+#include "measure/instruments/traffic/traffic_race.h"
+
 namespace headrace::session {
 namespace {
 
@@ -87,6 +89,33 @@ TEST(LeaveOut, EveryExperimentHasItsShare) {
   EXPECT_EQ(count("first"), 3);
   EXPECT_EQ(count("second"), 1);
   EXPECT_EQ(points.back().row.reason, "") << "the more wanted one of its own";
+}
+
+// However often its points are measured.
+TEST(TimesOf, ARaceIsRunOnce) {
+  using std::chrono::milliseconds;
+  std::vector<Point> points(3, costing("a", 0, milliseconds{10}));
+  points[0].races = {"read by 2"};
+  points[1].races = {"read by 2", "write by 2"};
+  EXPECT_EQ(times_of(points, {.rounds = 4}),
+            (std::vector<Nanoseconds>{milliseconds{40} + kRaceTime, milliseconds{40} + kRaceTime,
+                                      milliseconds{40}}));
+  for (Point& point : points) point.cost = std::chrono::seconds{1};
+  const MeasureOptions six{.budget = std::chrono::milliseconds{3600}, .rounds = 1};
+  EXPECT_EQ(measured(points, six), (std::vector<bool>{true, true, false})) << "of 3.06 s";
+}
+
+TEST(LeastMappings, OfSeveralLaunchesEachMeasuresTwiceAndOnceWhatIsWantedLast) {
+  Point point = costing("a", 3, std::chrono::seconds{1});
+  const MeasureOptions all{.budget = std::nullopt, .launches = 6};
+  EXPECT_EQ(least_mappings(point, all), 2U);
+  EXPECT_TRUE(is_counted(point, all));
+  point.rank = kWantedLast;
+  EXPECT_EQ(least_mappings(point, all), 1U);
+  EXPECT_EQ(least_mappings(point, {.budget = std::nullopt, .rounds = 5, .launches = 6}), 5U);
+  EXPECT_EQ(least_mappings(point, {.budget = std::chrono::seconds{9}, .launches = 6}), 3U);
+  EXPECT_EQ(least_mappings(point, {.budget = std::nullopt}), 6U);
+  EXPECT_FALSE(is_counted(point, {.budget = std::nullopt}));
 }
 
 TEST(TimesOf, WhatIsSharedIsCountedAtTheFirst) {

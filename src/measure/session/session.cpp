@@ -61,7 +61,7 @@ class Session {
     if (!can_more(trial)) return false;
     const std::size_t count = trial.mappings.size();
     if (count < least_mappings(trial.point, options_)) return true;
-    if (options_.rounds || is_modelled(trial.point)) return false;
+    if (is_counted(trial.point, options_)) return false;
     std::vector<double> values;
     for (const Mapping& mapping : trial.mappings) values.push_back(mapping.value);
     return !is_certain(values, options_.width);

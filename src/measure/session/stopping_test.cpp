@@ -177,20 +177,25 @@ struct Launches {
   std::string name;
   std::function<double(Random&)> level;
   double noise;
+  std::size_t mappings = 2;
 };
 
-TEST(Coverage, OfSixLaunchesOfTwoMappings) {
+TEST(Coverage, OfSixLaunchesOfTwoMappingsAndOfOne) {
   const int runs = runs_or(200);
   const std::vector<Launches> all = {
       {"launches differ by 5 %, mappings by 1 %", [](Random& r) { return 5 * normal(r); }, 1},
       {"launches by 1 %, mappings by 5 %", [](Random& r) { return normal(r); }, 5},
-      {"launches by heavy tails (t of 2), 3 %", [](Random& r) { return 3 * student(r, 2); }, 1}};
+      {"launches by heavy tails (t of 2), 3 %", [](Random& r) { return 3 * student(r, 2); }, 1},
+      {"one mapping each: launches by 1 %, mappings by 5 %", [](Random& r) { return normal(r); }, 5,
+       1},
+      {"one mapping each: launches by heavy tails, 3 %",
+       [](Random& r) { return 3 * student(r, 2); }, 1, 1}};
   fmt::print("| launches | holds the median |\n|---|---|\n");
   for (const Launches& kind : all) {
     Random random(1);
     int held = 0;
     for (int i = 0; i < runs; ++i) {
-      const std::vector<std::size_t> launches(kLeastForInterval, 2);
+      const std::vector<std::size_t> launches(kLeastForInterval, kind.mappings);
       std::vector<double> samples;
       for (const std::size_t count : launches) {
         const double level = kind.level(random);

@@ -84,6 +84,44 @@ def test_384_cpus_have_every_experiment_in_a_minute_and_the_whole_matrix_in_two_
     assert len(matrix) == 24 * 24
 
 
+@pytest.mark.parametrize("source", ["xeon-max", "epyc.json"])
+def test_all_there_is_has_curves_of_many_mixes(run: Run, tmp_path: Path, source: str) -> None:
+    """They are of memory near its CPUs, with plain stores and with others, in two hours."""
+    (tmp_path / "epyc.json").write_text(json.dumps(epyc()))
+    plan = json.loads(run("measure", "--dry-run", "--from", source, "--full", "--json").stdout)
+    assert plan["seconds"] <= 2 * 3600
+    mixes: dict[int, set[str]] = {}
+    for point in plan["points"]:
+        near = point["distance"] == "near" and point["experiment"] == "loaded"
+        p = point["parameters"]
+        if near and not point["reason"] and p["memory_node"] == p["traffic_memory_node"]:
+            mixes.setdefault(p["memory_node"], set()).add(p["mix"])
+    assert mixes.keys() == ({0, 8} if source == "xeon-max" else {0})
+    for names in mixes.values():
+        around = {name for name in names if name.startswith("nt_")}
+        assert len(around) >= 10 and len(names - around) >= 11
+
+
+def test_a_plan_of_64_nodes_is_made(run: Run, tmp_path: Path) -> None:
+    """1024 CPUs, each core with caches of its own: which a CPU has was searched for, at each point,
+    among all; that took minutes."""
+    machine = epyc()
+    nodes = machine["nodes"]
+    machine["nodes"] = [
+        nodes[0] | {"id": n, "cpus": list(range(16 * n, 16 * n + 16)), "socket": n // 16}
+        for n in range(64)
+    ]
+    machine["caches"] = [
+        {"level": level, "size_bytes": size, "cpus": list(range(first, first + count))}
+        for level, size, count in ((1, 48 << 10, 2), (2, 2 << 20, 2), (3, 32 << 20, 16))
+        for first in range(0, 1024, count)
+    ]
+    (tmp_path / "large.json").write_text(json.dumps(machine))
+    result = run("measure", "--dry-run", "--from", "large.json")
+    assert result.returncode == 0, result.stderr
+    assert "dram, near, machine, 512 threads" in result.stdout
+
+
 def test_this_host_has_a_plan_too(run: Run) -> None:
     result = run("measure", "latency", "--dry-run", "--budget", "20s")
     assert result.returncode == 0 and result.stdout.startswith("experiment")

@@ -1,10 +1,10 @@
 #include "measure/instruments/traffic/traffic_race.h"
 
+#include <fmt/core.h>
 #include <time.h>
 
 #include <algorithm>
 #include <map>
-#include <tuple>
 
 #include "core/check.h"
 #include "core/fail.h"
@@ -62,11 +62,9 @@ class Racer {
   double at_ = 0;  // the part of it that is walked over
 };
 
-using Key = std::tuple<std::string_view, std::size_t, std::string>;
-
 struct Known {
   Mutex mutex;
-  std::map<Key, Shape> shapes GUARDED_BY(mutex);
+  std::map<std::string, Shape> shapes GUARDED_BY(mutex);  // by race_of
 };
 
 Known& known() {
@@ -87,6 +85,10 @@ std::vector<Shape> shapes_of(const Mix& mix) {
     }
   }
   return shapes;
+}
+
+std::string race_of(const Mix& mix, std::size_t threads, const std::string& ground) {
+  return fmt::format("{} by {}, {}", mix.name, threads, ground);
 }
 
 Result<Shape> winner(std::vector<Shape> shapes, const Heat& rates) {
@@ -110,7 +112,7 @@ Result<Shape> fastest_shape(const Mix& mix, const CpuSet& cpus, const std::strin
                             const std::vector<TrafficArea>& areas) {
   CHECK(!cpus.empty() && cpus.size() == areas.size());
   Known& all = known();
-  const Key key{mix.name, cpus.size(), ground};
+  const std::string key = race_of(mix, cpus.size(), ground);
   {
     const MutexLock lock(all.mutex);
     if (const auto found = all.shapes.find(key); found != all.shapes.end()) return found->second;

@@ -23,6 +23,9 @@ namespace headrace::instruments {
 // it reads none, a short and a long prefetch. The first is the plain loop.
 std::vector<Shape> shapes_of(const Mix& mix);
 
+// The name of a race: those of as many threads of a mix on the same `ground` are one.
+std::string race_of(const Mix& mix, std::size_t threads, const std::string& ground);
+
 // What a race takes, roughly.
 inline constexpr Nanoseconds kRaceTime = std::chrono::milliseconds{50};
 
