@@ -331,7 +331,8 @@ void list_team(const Scope& scope, const MeasuredTeam& measured, TeamMemory how,
 
 void list_teams(const Scope& scope, std::vector<Point>& points) {
   for (const MeasuredTeam& measured : measured_teams(scope)) {
-    if (measured.part == TeamPart::cluster) continue;
+    const bool small = measured.part == TeamPart::cluster || measured.part == TeamPart::core;
+    if (small && !scope.asks("on")) continue;
     if (measured.order && !scope.asks("order")) continue;  // bandwidth has these
     for (const TeamMemory how : {TeamMemory::near, TeamMemory::interleave, TeamMemory::far}) {
       if (how == TeamMemory::near || measured.whole) list_team(scope, measured, how, points);

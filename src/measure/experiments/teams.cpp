@@ -68,9 +68,11 @@ class Listing {
         found_[first->second].stands_for.push_back("cpu_node=" + list_of(all->nodes()));
         continue;
       }
-      alike.emplace(shape, found_.size());
-      seen_.insert(all->sorted());
+      const std::size_t before = found_.size();
       add_team(part, *all);
+      if (found_.size() == before) continue;  // too few CPUs
+      alike.emplace(shape, before);
+      seen_.insert(all->sorted());
     }
   }
 
@@ -84,6 +86,10 @@ class Listing {
  private:
   void add_team(TeamPart part, const Team& all) {
     const unsigned cpu = all.cpus.front();
+    if (part == TeamPart::core) {  // one thread of it has a row of the node
+      if (all.cpus.size() >= kFewest) found_.push_back({.team = all, .part = part});
+      return;
+    }
     const auto cores = choose_team(machine_, allowed_, {.part = part, .cpu = cpu});
     if (!cores || cores->cpus.size() < kFewest) return;
     found_.push_back({.team = *cores, .part = part, .whole = true});
@@ -113,7 +119,8 @@ std::vector<MeasuredTeam> measured_teams(const Scope& scope) {
   Listing listing(scope);
   listing.pass_over_nodes();
   // The largest first: where a machine has one socket it is the machine.
-  for (const TeamPart part : {TeamPart::machine, TeamPart::socket, TeamPart::cluster}) {
+  for (const TeamPart part :
+       {TeamPart::machine, TeamPart::socket, TeamPart::cluster, TeamPart::core}) {
     listing.add(part);
   }
   return listing.take();

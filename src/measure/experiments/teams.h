@@ -1,5 +1,6 @@
-// The sets of CPUs that are measured as a whole besides those of each node: the CPUs that share a
-// cache, sockets, the machine; and the memory each CPU of them uses. Single-thread.
+// The sets of CPUs that are measured as a whole besides those of each node: the threads of a core,
+// the CPUs that share a cache, sockets, the machine; and the memory each CPU of them uses.
+// Single-thread.
 #pragma once
 
 #include <functional>
@@ -31,10 +32,10 @@ struct MeasuredTeam {
   std::vector<std::string> stands_for = {};
 };
 
-// Sockets, and caches within nodes: of alike ones, which have as many CPUs as far from memory of
-// the same kinds that may be used, the first, unless the session names CPUs by their node; teams
-// that a node's own rows already are not. In parts, in both orders: the machine where there is no
-// budget, all where the session asks for an order.
+// Sockets, caches within nodes, and cores of several threads: of alike ones, which have as many
+// CPUs as far from memory of the same kinds that may be used, the first, unless the session names
+// CPUs by their node; teams that a node's own rows already are not. In parts, in both orders: the
+// machine where there is no budget, all where the session asks for an order.
 std::vector<MeasuredTeam> measured_teams(const Scope& scope);
 
 // What a team's CPUs use of one kind of memory.

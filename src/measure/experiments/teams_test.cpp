@@ -105,6 +105,17 @@ TEST(TeamsTest, ACacheOfANodeIsMeasuredOnceForAllLikeIt) {
   EXPECT_TRUE(teams_of(one, true).empty()) << "the node's own rows are these";
 }
 
+TEST(TeamsTest, TheThreadsOfACoreWorkTogether) {
+  Machine machine = two_caches();
+  machine.caches.push_back({1, 32_KiB, {0, 1}});
+  machine.caches.push_back({1, 32_KiB, {2, 3}});
+  // The two CPUs of a cache are one core.
+  EXPECT_EQ(teams_of(machine, true), (std::map<std::string, std::size_t>{{"core 2", 2}}));
+  const AsIfUsable all(cpus_of(machine));
+  EXPECT_EQ(measured_teams({.machine = machine}).front().stands_for,
+            (std::vector<std::string>{"cpu_node=0"}));
+}
+
 std::vector<Point> listed(const Experiment& experiment, const Machine& machine) {
   const AsIfUsable all(cpus_of(machine));
   return experiment.points({.machine = machine});
