@@ -128,6 +128,24 @@ def loaded(make: Maker) -> Iterator[Row]:
                        load_percent=100 - 5 * point, details=details)  # fmt: skip
 
 
+def family(make: Maker) -> Iterator[Row]:
+    """Loaded latencies of one memory by the share of reads: 21 mixes, as --full measures them."""
+    tenths = ("9:1", "4:1", "7:3", "3:2", "1:1", "2:3", "3:7", "1:4", "1:9", "write")
+    for mix in ("read", *(f"{stores}{mix}" for stores in ("", "nt_") for mix in tenths)):
+        around, name = mix.startswith("nt_"), mix.removeprefix("nt_")
+        reads, writes = {"read": (1, 0), "write": (0, 1)}.get(name) or map(int, name.split(":"))
+        share = writes / (reads + writes)
+        best = MEMORY[0][2] * (1 - (0.3 if around else 0.18) * share)
+        for load, part in ((100, 1.0), (90, 0.9), (80, 0.8), (60, 0.6), (40, 0.4), (10, 0.1)):
+            ns = MEMORY[0][1] * (1 + (0.2 + 0.5 * share) * part**4 / (1.18 - part))
+            program = best * part / (1 if around else 1 + share)
+            yield make.row(
+                "loaded", "ns", ns, cpu_node=0, memory_node=0, traffic_cpu_node=0,
+                traffic_memory_node=0, mix=mix, load_percent=load,
+                details={"bandwidth": program, "bus": best * part, "delay_ns": 100.0 - load},
+            )  # fmt: skip
+
+
 def stream(make: Maker) -> Iterator[Row]:
     kernels = {"copy": 0.72, "scale": 0.71, "add": 0.78, "triad": 0.79}
     for nodes, (kernel, share) in itertools.product(((0, 0, 0), (0, 0, 3)), kernels.items()):

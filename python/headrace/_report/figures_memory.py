@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from headrace import _core
-from headrace._profile.rows import delay_of
+from headrace._profile.conventions import Traffic, called
+from headrace._profile.rows import delay_of, is_mix
 from headrace._report import charts
 from headrace._report.figure import Figure
 from headrace._report.rows import (
@@ -155,18 +156,28 @@ def bandwidth(rows: Rows) -> Figure:
     return figure
 
 
+#: Mixes that are drawn beside each other where there are more than hues; the family has all.
+_USUAL_MIXES = ("read", "2:1", "1:1", "nt_write")
+
+
 def loaded(rows: Rows) -> Figure:
-    """Lines by pair of nodes in a chart per mix; with one pair, lines by mix in one chart."""
+    """Lines by pair of nodes in a chart per mix; with one pair, lines by mix in one chart. Of
+    memory with curves of many mixes also these, as a family.
+    """
     pairs = rows.telling_pairs(6)
-    shown = rows.among(pairs)
+    mixes = rows.values("mix")
+    if len(mixes) > MOST_LINES:
+        mixes = [mix for mix in mixes if mix in _USUAL_MIXES] or mixes[:MOST_LINES]
+    shown = rows.among(pairs).having(lambda row: row.parameters["mix"] in mixes)
     figure = Figure("How long a load takes while others use the memory")
     several = len(rows.pairs()) > 1
-    for mix in rows.values("mix") if several else [""]:
+    for mix in mixes if several else [""]:
         chosen = shown.of(mix=mix) if mix else shown
         if points := _by_bandwidth(chosen, several):
             chart = charts.lines(points, x="log", y_title="ns per load",
                                  x_title="GB/s that others reached")  # fmt: skip
-            figure.charts.append((f"while others do: {mix}" if mix else "", chart))
+            figure.charts.append((f"while others do: {called(mix)}" if mix else "", chart))
+    figure.charts += _families(rows)
     reads = shown.of(mix="read") if several else shown
     if len({delay_of(row) for row in reads.rows}) > 1:
         # Latency checkers of others inject a delay whose unit they do not define.
@@ -186,11 +197,56 @@ def loaded(rows: Rows) -> Figure:
     return figure
 
 
+def _families(rows: Rows) -> list[tuple[str, Any]]:
+    """Each memory's with more mixes than hues, the curves by the share of reads: those with plain
+    stores, and those with stores around the caches, which have the reads in common.
+    """
+    found: list[tuple[str, Any]] = []
+    alone = rows.having(lambda row: not _is_apart(row) and is_mix(row.parameters["mix"]))
+    for pair in alone.pairs():
+        own = alone.among([pair])
+        if len(own.values("mix")) <= MOST_LINES:
+            continue
+        for around, stores in ((False, "plain stores"), (True, "stores around the caches")):
+            points = _shaded(own.having(
+                lambda row, around=around: row.parameters["mix"] == "read"
+                or _traffic(row).non_temporal == around
+            ))  # fmt: skip
+            chart = charts.family(points, x_title="GB/s on the bus", y_title="ns per load",
+                                  shade_title="reads of what the others do, %")  # fmt: skip
+            found.append((f"{own.name(pair)}, by the share of reads: {stores}", chart))
+    return found
+
+
+def _shaded(rows: Rows) -> list[Point]:
+    """The points of a family; the last of the curves at its ends and in the middle are named."""
+    points: list[Point] = []
+    for mix in rows.values("mix"):
+        curve = [
+            point(row, 1, x=row.details.get("bus", row.details["bandwidth"]) / 1e9,
+                  order=-delay_of(row), line=called(mix), shade=100 * _traffic(row).read_share)
+            for row in rows.of(mix=mix).rows
+        ]  # fmt: skip
+        last = max(curve, key=lambda each: each["x"])
+        if round(last["shade"]) in (0, 50, 100):
+            last["label"] = f"{last['shade']:.0f} % reads"
+        points += curve
+    return points
+
+
+def _traffic(row: _core.Row) -> Traffic:
+    return Traffic.of(str(row.parameters["mix"]))
+
+
+def _is_apart(row: _core.Row) -> bool:
+    p = row.parameters
+    return (p["cpu_node"], p["memory_node"]) != (p["traffic_cpu_node"], p["traffic_memory_node"])
+
+
 def _line(rows: Rows, row: _core.Row, several: bool) -> str:
     p = row.parameters
-    apart = (p["cpu_node"], p["memory_node"]) != (p["traffic_cpu_node"], p["traffic_memory_node"])
     others = f"; others CPUs {p['traffic_cpu_node']}, {rows.node(p['traffic_memory_node'])}"
-    return (rows.where(row) if several else str(p["mix"])) + (others if apart else "")
+    return (rows.where(row) if several else called(p["mix"])) + (others if _is_apart(row) else "")
 
 
 def _by_bandwidth(rows: Rows, several: bool) -> list[Point]:

@@ -182,6 +182,26 @@ def test_quiet_rows_are_not(tmp_path: Path) -> None:
     assert "noisy, measured" not in section(page, title)
 
 
+def test_curves_of_many_mixes_are_families_by_the_share_of_reads(tmp_path: Path) -> None:
+    """In one chart for each kind of stores; beside each other are only the usual mixes."""
+    made = documents.Maker(7)
+    chosen = list(documents.family(made))
+    page = drawn(documents.profile() | {"rows": chosen}, tmp_path)
+    title = "How long a load takes while others use the memory"
+    usual, plain, around, _ = charts_of(page, title)
+    assert {p["line"] for p in usual["data"]["values"]} == {
+        "read", "1:1 (W2, STREAM copy)", "nt_write (W6)"
+    }  # fmt: skip
+    for chart, last in ((plain, "write (W5)"), (around, "nt_write (W6)")):
+        points = chart["data"]["values"]
+        shades = {p["line"]: p["shade"] for p in points}
+        assert len(shades) == 11 and shades["read"] == 100 and shades[last] == 0
+        assert sorted(shades.values()) == pytest.approx([10 * n for n in range(11)])
+        assert [p["label"] for p in points if "label" in p] == [
+            "100 % reads", "50 % reads", "0 % reads"
+        ]  # fmt: skip
+
+
 def test_numbers_say_of_how_many(page: str) -> None:
     stream = section(page, "STREAM's kernels")
     assert "Best and worst are of 8 rows, each the median of 5 mappings." in stream
