@@ -19,6 +19,16 @@ def test_discovered_nodes_have_kind_and_reason(machine: headrace.Machine) -> Non
     assert [e.id for e in machine.engines] == list(range(len(machine.engines)))
 
 
+def test_links_name_what_they_join_and_who_says_so() -> None:
+    (link,) = headrace.Machine.load("spr-hbm").links
+    assert (link.kind, link.a, link.b) == ("upi", [0, 2], [1, 3])
+    assert (link.each_way, link.both_ways, link.latency) == (64e9, None, None)
+    assert link.each_way_source and not link.both_ways_source
+    slower = headrace.Machine.load("cxl-a1000").links[0]
+    assert slower.latency == pytest.approx(33e-9) and slower.each_way is None
+    assert slower.asdict()["kind"] == "upi"
+
+
 @pytest.mark.parametrize("name", headrace.presets())
 def test_presets_survive_json(name: str) -> None:
     machine = headrace.Machine.load(name)
