@@ -55,6 +55,13 @@ TEST_F(AttributesTest, TheBestTeamCountsIfTheLargestWasMeasured) {
   EXPECT_EQ(access->read_bandwidth->value, 70e9);
 }
 
+TEST_F(AttributesTest, WhatMemoryGivesInRandomOrderIsNotItsBandwidth) {
+  Row random = bandwidth(12, 20e9);
+  random.parameters.emplace_back("pattern", std::string("random"));
+  EXPECT_EQ(learned(profile_, {random}), nullptr);
+  EXPECT_EQ(learned(profile_, {bandwidth(12, 10e9), random})->read_bandwidth->value, 10e9);
+}
+
 TEST_F(AttributesTest, AQuietRowCountsMoreThanANoisyOne) {
   EXPECT_EQ(learned(profile_, {bandwidth(8, 90e9, {"noisy"}), bandwidth(12, 60e9)})
                 ->read_bandwidth->value,

@@ -10,8 +10,8 @@
 //
 // `between` "processes": each aggressor is a process, the victim's being this one, so that they
 // share memory and caches but neither page tables nor the lock on mappings (load_processes.h).
-// Those read, write or copy; unasked copies beside copies are measured so. `ratio_to_threads` is
-// how many times more the victim is slowed down than by threads in the same round.
+// Those read, write or copy; unasked equal copies within a node are measured so. `ratio_to_threads`
+// is how many times more the victim is slowed down than by threads in the same round.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -316,16 +316,14 @@ Result<Runs> process_runs(const InterferenceSetting& setting, LoadMaker& maker) 
   return by_processes(setting.cpus.front(), std::move(own), std::move(others));
 }
 
-// Equal copies, one beside another, and within a node by all CPUs of it; all that a process can do
+// Equal copies within a node, one beside another and by all CPUs of it; all that a process can do
 // where it is asked for.
 bool worth_processes(const Scope& scope, const InterferenceSetting& setting) {
   if (!setting.aggressor.is_for_processes()) return false;
   if (scope.asks("between")) return true;
-  if (setting.victim.kind != ActivityKind::copy || setting.victim != setting.aggressor)
-    return false;
-  const bool within = setting.victim.from == setting.victim.to;
-  return setting.cpus.size() == 2 ||
-         (within && setting.cpus.size() == usable_cpus(setting.cpu_node).size());
+  const Activity& victim = setting.victim;
+  if (victim != setting.aggressor || victim.to == nullptr || victim.from != victim.to) return false;
+  return setting.cpus.size() == 2 || setting.cpus.size() == usable_cpus(setting.cpu_node).size();
 }
 
 InterferenceSetting as_threads(InterferenceSetting setting) {

@@ -39,6 +39,17 @@ def test_any_weights_are_what_the_kernel_takes(bandwidths: dict[int, float]) -> 
         assert weight / found[least] == pytest.approx(wanted, rel=0.06)
 
 
+def test_what_is_read_in_random_order_is_no_bandwidth_of_a_pair() -> None:
+    document = documents.profile()
+    for row in document["rows"]:
+        if row["experiment"] == "bandwidth":
+            row["parameters"] |= {"pattern": "random", "block": 64}
+    profile = headrace.Profile.from_json(json.dumps(document))
+    with pytest.raises(headrace.AbsentError, match="no read bandwidths"):
+        exports.best_read_bandwidth(profile)
+    assert "Memory Bandwidths between nodes" not in texts.as_mlc(profile)
+
+
 def rated(profile: dict[str, Any]) -> dict[str, Any]:
     """With what firmware says of node 2, and what was measured there."""
     sides = [("hmat (sysfs)", False, 100, 7.0e11), ("headrace measure", True, 118, 5.4e11)]

@@ -345,6 +345,24 @@ def test_who_slows_whom(page: str) -> None:
     assert len(charts_of(page, "Who slows whom")) == 4
 
 
+def test_processes_are_told_beside_threads_and_not_drawn_among_them(tmp_path: Path) -> None:
+    make = documents.Maker(1)
+    where = {"victim": "copy 0>0", "aggressor": "copy 0>0", "cpu_node": 0,
+             "aggressor_cpu_node": 0, "aggressors": 1}  # fmt: skip
+    details = {"alone": 1e10, "together": 5e9, "aggressor_alone": 1e10, "aggressor_together": 5e9,
+               "total": 1e10, "fairness": 1.0}  # fmt: skip
+    rows = [
+        make.row("interference", "x", 2.0, **where, details=details | {"ratio_to_threads": 1.0}),
+        make.row("interference", "x", 3.0, **where, between="processes",
+                 details=details | {"ratio_to_threads": 1.5}),
+    ]  # fmt: skip
+    text = section(drawn(documents.machine() | {"conditions": {}, "rows": rows}, tmp_path),
+                   "Who slows whom")  # fmt: skip
+    assert "Worst off was copy 0 to 0 while copy 0 to 0 ran: slowed down 2" in text
+    assert "As processes instead of threads: copy 0 to 0 beside 1 x copy 0 to 0 3" in text
+    assert "(1.5 of what threads do)" in text
+
+
 def test_sentences_are_made_from_the_numbers(tmp_path: Path) -> None:
     document = documents.machine() | {
         "conditions": {},

@@ -209,7 +209,7 @@ class LoadProcesses::Child {
  public:
   Child(LoadProcess process, Shared* shared) : process_(std::move(process)), shared_(shared) {}
   ~Child() {
-    if (id_ > 0) ::kill(id_, SIGKILL);
+    kill();
     AttendedTime waited(system_clock(), kLongestGap);
     while (!is_gone() && waited.now() < kLongestAnswer) {
       std::this_thread::sleep_for(std::chrono::milliseconds{1});
@@ -246,6 +246,10 @@ class LoadProcesses::Child {
                 "cannot run a process on CPU {}; is it offline, outside the cpuset, or does the "
                 "container forbid sched_setaffinity?",
                 process_.cpu);
+  }
+
+  void kill() {
+    if (id_ > 0) ::kill(id_, SIGKILL);
   }
 
   void order(std::uint32_t kind) {
@@ -330,7 +334,9 @@ Result<std::shared_ptr<Buffer>> untouched(const Machine& machine, NodeId node, B
 }
 
 LoadProcesses::LoadProcesses() = default;
-LoadProcesses::~LoadProcesses() = default;
+LoadProcesses::~LoadProcesses() {
+  for (const auto& child : children_) child->kill();  // then wait for one after the other
+}
 
 namespace {
 
