@@ -17,6 +17,7 @@ are more than 5 % apart, the peer runs again with one thing changed at a time (e
 from __future__ import annotations
 
 import argparse
+import contextlib
 import ctypes
 import os
 import random
@@ -144,7 +145,7 @@ def stream_peers(path: Path, folder: Path, threads: int, elements: int) -> list[
     built = not sources.is_program(path)
     program = sources.build_stream(path, elements, folder, []) if built else path
     size = f", arrays of {elements * 8 // MIB} MiB, {' '.join(sources.STREAM_FLAGS)}" * built
-    variants = _stream_variants(path, folder, elements, built, program)
+    variants = _stream_variants(path, folder, elements, built)
     return [
         Peer(
             "STREAM", ["env", f"OMP_NUM_THREADS={threads}", "OMP_PROC_BIND=true", str(program)],
@@ -158,7 +159,7 @@ def stream_peers(path: Path, folder: Path, threads: int, elements: int) -> list[
 
 
 def _stream_variants(
-    path: Path, folder: Path, elements: int, built: bool, program: Path
+    path: Path, folder: Path, elements: int, built: bool
 ) -> tuple[Variant, ...]:
     """Pages, place and offset of its arrays, and how the compiler makes its copy."""
     pages = str(sources.build_pages(folder))
@@ -173,8 +174,9 @@ def _stream_variants(
         Variant("its memcpy never past the caches", {"GLIBC_TUNABLES": _NEVER_PAST}),
     ]  # fmt: skip
     for words, flags in _BUILDS if built else ():
-        other = sources.build_stream(path, elements, folder, flags)
-        found.append(Variant(words, command=[str(other)]))
+        with contextlib.suppress(sources.CannotBuild):  # a flag of another processor or compiler
+            other = sources.build_stream(path, elements, folder, flags)
+            found.append(Variant(words, command=[str(other)]))
     return tuple(found)
 
 

@@ -138,7 +138,7 @@ def lines(
         alt.Tooltip("line:N"), alt.Tooltip("x:Q", title=x_title),
         alt.Tooltip("text:N", title=y_title), *_behind(rows),
     ]  # fmt: skip
-    base = alt.Chart(alt.Data(values=list(rows)))
+    base = alt.Chart()  # of the data of the whole, so that they are in the page once
     line = base.mark_line().encode(x=along, y=y, color=color, order=alt.Order("order:Q"))
     points = [
         base.transform_filter(which).mark_point(filled=filled, size=34, opacity=1)
@@ -152,7 +152,8 @@ def lines(
     layers = [spread, line, *points, *_diamonds(published, along, y, dy=-13)]
     if level is not None:
         layers.append(alt.Chart(alt.Data(values=[{"y": level}])).mark_rule(**DASHED).encode(y=y))
-    return alt.layer(*layers).properties(width="container", height=260)
+    whole = alt.layer(*layers, data=alt.Data(values=list(rows)))
+    return whole.properties(width="container", height=260)
 
 
 def family(rows: Sequence[Row], *, x_title: str, y_title: str, shade_title: str) -> Picture:

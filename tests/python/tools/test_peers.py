@@ -178,6 +178,19 @@ def test_a_difference_is_explained_by_what_closes_it(
     assert "arrays 4 KiB and a line further apart 3e+04 MB/s" in line, "each change has its figure"
 
 
+def test_a_build_that_this_compiler_has_not_is_left_out(
+    peers: Any, sources: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    needs_compiler(sources)
+    (tmp_path / "stream.c").write_text(FAKE)
+    (tmp_path / "built").mkdir()
+    builds = (("for no processor", ["-march=of_nobody"]), ("further apart", ["-DOFFSET=8"]))
+    monkeypatch.setattr(peers, "_BUILDS", builds)
+    (first, *_) = peers.stream_peers(tmp_path / "stream.c", tmp_path / "built", 2, 1 << 20)
+    words = [each.words for each in first.variants]
+    assert "further apart" in words and "for no processor" not in words
+
+
 def test_what_nothing_closes_is_said(explain: Any) -> None:
     changes = [explain.Change("this", lambda: 30.0), explain.Change("that", lambda: None)]
     found = explain.run(lambda: 29.0, lambda: 45.0, changes, 3, 1)

@@ -12,6 +12,7 @@ from typing import Any
 from headrace import _core
 from headrace._bench import dsa_rows
 from headrace._report import charts
+from headrace._report.conditions import rests_on_rows
 from headrace._report.figure import Figure, Table
 from headrace._report.movement import bounds
 from headrace._report.movement.bounds import Bounds
@@ -61,6 +62,7 @@ def side_by_side(profile: _core.Profile, of: dict[str, Rows], known: Bounds) -> 
     figure = Figure("Ways from memory to memory, side by side")
     names = known.bandwidth
     unknown, told, more = [], [], ""
+    drawn: list[_Way] = []
     for pair in _pairs(ways):
         own = [way for way in ways if way.pair == pair]
         points, left = few_lines([_point(way) for way in own], "memcpy, cpu, DSA and move_pages")
@@ -73,6 +75,7 @@ def side_by_side(profile: _core.Profile, of: dict[str, Rows], known: Bounds) -> 
             points, x_title="bytes copied at once, or moved", y_title="GB/s", x="bytes",
             level=level)))  # fmt: skip
         told.append(f"{_name(names, pair)}: {_most(own)}")
+        drawn += own
     if not figure.charts:
         return None
     figure.caption = (
@@ -80,6 +83,7 @@ def side_by_side(profile: _core.Profile, of: dict[str, Rows], known: Bounds) -> 
         "caches where it is large; neither side is cached. move_pages keeps the address, the "
         f"others do not. The most of each: {'; '.join(told)}.{_basis_words(ways)}{more}"
         f"{bounds.sentence(figure, unknown)}"
+        + rests_on_rows([way.row for way in drawn], spread_drawn=True)
     )
     return figure
 
@@ -147,7 +151,10 @@ def _modelled(machine: _core.Machine, measured: set[Pair]) -> list[_Way]:
     """What the model of the machine's devices says of pairs of which nothing was measured."""
     if not any(engine.kind == "dsa" for engine in machine.engines):
         return []
-    rows = _core.model_dsa(machine, selections=list(_DSA_PARTS), rounds=1)
+    try:
+        rows = _core.model_dsa(machine, selections=list(_DSA_PARTS), rounds=1)
+    except _core.Error:  # a machine that the model does not know; the rest is drawn
+        return []
     found = Rows([row for row in rows if row.median is not None], {})
     return [way for way in _by_dsa(found) if way.pair not in measured]
 
