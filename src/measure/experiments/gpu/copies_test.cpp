@@ -13,9 +13,9 @@ TEST(GpuCopies, GoEveryWay) {
     SCOPED_TRACE(std::string(direction) + " " + std::string(by) + " " + std::string(memory));
     const GpuSetting setting =
         on_fake(fake, {.direction = direction, .by = by, .memory = memory, .bytes = 256_KiB});
-    const auto sample = sample_of(prepare_copies(setting, random));
-    EXPECT_GT(sample.details.at("cpu_s_per_gb"), 0);
-    return sample;
+    const session::Sample found = sample_of(prepare_copies(setting, random));
+    EXPECT_GT(found.details.at("cpu_s_per_gb"), 0);
+    return found;
   };
   for (const std::string_view direction : {kToGpu, kFromGpu}) {
     for (const std::string_view by : {kEngine, kKernel}) {
