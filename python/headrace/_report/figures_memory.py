@@ -10,7 +10,8 @@ from headrace._profile.rows import delay_of, is_mix
 from headrace._report import charts
 from headrace._report.figure import Figure
 from headrace._report.rows import (
-    Pair, Point, Rows, behind, behind_point, few_lines, in_order, noise_mark, point, text_of, value,
+    MOST_LINES, Pair, Point, Rows, behind, behind_point, few_lines, in_order, noise_mark, point,
+    text_of, value,
 )  # fmt: skip
 from headrace._words import rate_text, size_text
 
@@ -208,23 +209,22 @@ def _families(rows: Rows) -> list[tuple[str, Any]]:
         if len(own.values("mix")) <= MOST_LINES:
             continue
         for around, stores in ((False, "plain stores"), (True, "stores around the caches")):
-            points = _shaded(own.having(
-                lambda row, around=around: row.parameters["mix"] == "read"
-                or _traffic(row).non_temporal == around
-            ))  # fmt: skip
+            mixes = [mix for mix in own.values("mix")
+                     if mix == "read" or Traffic.of(mix).non_temporal == around]  # fmt: skip
+            points = _shaded(own, mixes)
             chart = charts.family(points, x_title="GB/s on the bus", y_title="ns per load",
                                   shade_title="reads of what the others do, %")  # fmt: skip
             found.append((f"{own.name(pair)}, by the share of reads: {stores}", chart))
     return found
 
 
-def _shaded(rows: Rows) -> list[Point]:
+def _shaded(rows: Rows, mixes: list[str]) -> list[Point]:
     """The points of a family; the last of the curves at its ends and in the middle are named."""
     points: list[Point] = []
-    for mix in rows.values("mix"):
+    for mix in mixes:
         curve = [
             point(row, 1, x=row.details.get("bus", row.details["bandwidth"]) / 1e9,
-                  order=-delay_of(row), line=called(mix), shade=100 * _traffic(row).read_share)
+                  order=-delay_of(row), line=called(mix), shade=100 * Traffic.of(mix).read_share)
             for row in rows.of(mix=mix).rows
         ]  # fmt: skip
         last = max(curve, key=lambda each: each["x"])
@@ -232,10 +232,6 @@ def _shaded(rows: Rows) -> list[Point]:
             last["label"] = f"{last['shade']:.0f} % reads"
         points += curve
     return points
-
-
-def _traffic(row: _core.Row) -> Traffic:
-    return Traffic.of(str(row.parameters["mix"]))
 
 
 def _is_apart(row: _core.Row) -> bool:

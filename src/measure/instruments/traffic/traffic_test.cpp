@@ -168,7 +168,9 @@ TEST(TrafficTest, SharesGoFromReadsToWritesByTenthsWithBothKindsOfStores) {
   ASSERT_EQ(around.size(), 10U);
   for (std::size_t i = 0; i < plain.size(); ++i) {
     EXPECT_NEAR(plain[i], 10.0 - static_cast<double>(i), 1e-9);
-    if (i > 0) EXPECT_NEAR(around[i - 1], plain[i], 1e-9);
+    if (i > 0) {
+      EXPECT_NEAR(around[i - 1], plain[i], 1e-9);
+    }
   }
 }
 
