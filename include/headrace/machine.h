@@ -86,6 +86,16 @@ struct GpuAttributes {
   bool emulated = false;            // a GPU made of software; its speed says nothing
 };
 
+// A cache in front of a node's memory that every access to it passes: HBM in cache mode, or DRAM
+// before slower memory. The kernel tells of it where HMAT does (memory_side_cache); what it is made
+// of is no memory to allocate.
+struct MemorySideCache {
+  Bytes size;
+  std::optional<Bytes> line = {};
+  std::string indexing = {};      // "direct-mapped", "indexed"; empty when unknown
+  std::string write_policy = {};  // "write-back", "write-through"; empty when unknown
+};
+
 // One memory with one location.
 struct Node {
   NodeId id;
@@ -103,6 +113,8 @@ struct Node {
   std::optional<unsigned> socket;
   // GPUs whose driver was asked; else nothing.
   std::optional<GpuAttributes> gpu = {};
+  // The largest of those before its memory.
+  std::optional<MemorySideCache> side_cache = {};
 
   // Loads and stores of a CPU reach it. The memory of a GPU only where it is a NUMA node (GH200),
   // which has the kernel's number.
@@ -242,6 +254,11 @@ std::vector<std::string> presets();
 // nodes, an SSD queue between its storage node and byte-addressable ones, a GPU engine where one
 // side is its GPU and the other memory, a GPU, or storage that nothing else copies to that GPU.
 bool can_copy(const Engine& engine, const Node& from, const Node& to);
+
+// Why memory that the host has is no node: "HBM is in cache mode: ...", or, of a CPU that is not
+// known to carry HBM, what is before which nodes; with the way to change it. Empty where no node
+// has a memory-side cache.
+std::string cache_mode(const Machine& machine);
 
 // The largest cache that data of `cpu` can stay in; nullptr when unknown.
 const CacheLevel* last_level_cache(const Machine& machine, unsigned cpu);

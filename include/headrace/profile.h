@@ -49,6 +49,7 @@ struct Row {
   // How it was measured. "noisy": while something else ran; "few": on fewer than three mappings;
   // "shrunk": in buffers smaller than the caches ask for, where memory is small or not free;
   // "cpu_limited": with fewer threads than CPUs, as a control group limits their time (cpu.max);
+  // "side_cached": in buffers that a memory-side cache can hold, whose speed the number then is;
   // "cache_doubted": in buffers of 512 MiB, as the machine's word on its caches is not believed;
   // "not_huge": asked for in huge pages, but not all of it was in them (detail "huge_part");
   // "fitted": not quoted but drawn from a fit to published numbers (docs/design/published.md). Why

@@ -34,6 +34,13 @@ void bind_parts(nb::module_& m) {
              "Copies that may be under way at the same time.")
       .field("host", &GpuAttributes::host, "The nearest node of the host; None when unknown.")
       .field("emulated", &GpuAttributes::emulated, "Made of software: its speed says nothing.");
+  Record<MemorySideCache>(m, "MemorySideCache",
+                          "A cache before a node's memory: HBM in cache mode, which is no node.")
+      .field("size", &MemorySideCache::size, "Bytes.")
+      .field("line", &MemorySideCache::line, "Bytes; None when unknown.")
+      .field("indexing", &MemorySideCache::indexing, "direct-mapped, indexed; empty when unknown.")
+      .field("write_policy", &MemorySideCache::write_policy,
+             "write-back, write-through; empty when unknown.");
   Record<Node>(m, "Node", "One memory with one location.")
       .field("id", &Node::id, "The kernel's NUMA number; storage from 1000, GPUs from 2000.")
       .field("kind", &Node::kind, "What it is made of.")
@@ -46,6 +53,7 @@ void bind_parts(nb::module_& m) {
       .field("distances", &Node::distances, "SLIT distances to memory nodes; 10 is local.")
       .field("path", &Node::path, "Storage: a directory on it.")
       .field("gpu", &Node::gpu, "GPUs whose driver was asked; else None.")
+      .field("side_cache", &Node::side_cache, "A cache before its memory; else None.")
       .type()
       .def_prop_ro("byte_addressable", &Node::byte_addressable,
                    "Loads and stores of a CPU reach it.");
@@ -208,6 +216,8 @@ void bind_machine_class(nb::module_& m) {
           "What joins nodes; those between sockets first.")
       .def_prop_ro(
           "copy_rates", [](const Machine& self) { return self.copy_rates; }, "What was measured.")
+      .def_prop_ro("cache_mode", &cache_mode,
+                   "Why memory that the host has is no node: HBM is in cache mode; else empty.")
       .def_ro("warnings", &Machine::warnings, "Contradictions met in discovery.")
       .def_ro("provenance", &Machine::provenance, "Kernel, CPU model, hwloc version, ...")
       .def(

@@ -400,6 +400,9 @@ Result<Profile> measure(const Machine& machine, const MeasureOptions& options,
   // Points name its nodes.
   const Available available(machine, true);
   available.tell(profile.conditions);
+  if (std::string mode = cache_mode(machine); !mode.empty()) {
+    profile.conditions["cache_mode"] = std::move(mode);
+  }
   FoundCounter counter = find_bus_counter();
   profile.conditions["bus_counter"] = counter.words;
   HEADRACE_TRY(

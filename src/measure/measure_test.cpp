@@ -322,6 +322,51 @@ TEST(PlanSession, ASmallMachineWithALittleMemoryIsMeasured) {
   EXPECT_FALSE(plan_session(machine, {.experiments = {"speed"}}));
 }
 
+// HBM in cache mode, on a machine of one socket.
+Machine cached_machine(Bytes memory, Bytes side_cache) {
+  Machine machine{.name = "cached"};
+  machine.nodes = {
+      {.id = NodeId{0}, .kind = NodeKind::dram, .capacity = memory, .cpus = {0, 1, 2, 3}}};
+  machine.nodes[0].side_cache = MemorySideCache{.size = side_cache};
+  machine.caches = {{.level = 3, .size = 32_MiB, .cpus = {0, 1, 2, 3}}};
+  return machine;
+}
+
+TEST(PlanSession, WhatASideCacheHoldsIsSaid) {
+  std::set<std::string> marked;
+  for (const PlannedPoint& point : *plan_session(cached_machine(512_GiB, 64_GiB))) {
+    if (!point.row.reason.empty() && !point.row.has_flag("left_out")) continue;
+    if (point.row.experiment == "core_to_core") continue;  // no memory
+    EXPECT_TRUE(point.row.has_flag("side_cached")) << point.row.key();
+    marked.insert(point.row.experiment);
+  }
+  for (const char* const name :
+       {"latency", "bandwidth", "loaded", "stream", "copy", "interference", "parallelism"}) {
+    EXPECT_TRUE(marked.contains(name)) << name;
+  }
+  for (const PlannedPoint& point : *plan_session(cached_machine(512_GiB, 1_MiB))) {
+    const auto* const bytes = point.row.number("bytes");
+    if (bytes != nullptr && *bytes <= (1_MiB).value) continue;
+    EXPECT_FALSE(point.row.has_flag("side_cached")) << point.row.key();
+  }
+}
+
+TEST(PlanSession, MemoryBehindASideCacheIsChasedWhenAskedFor) {
+  const auto behind = [](Bytes bytes) {
+    return *plan_session(
+        cached_machine(512_GiB, 64_GiB),
+        {.experiments = {"latency"}, .only = {{"bytes", bytes.value}}, .budget = std::nullopt});
+  };
+  const auto points = behind(128_GiB);
+  ASSERT_EQ(points.size(), 1u);
+  EXPECT_EQ(points[0].row.reason, "");
+  EXPECT_EQ(points[0].row.word("window"), "all");
+  EXPECT_FALSE(points[0].row.has_flag("side_cached"));
+  EXPECT_GT(points[0].time, std::chrono::seconds{60}) << "linking so many lines";
+  EXPECT_TRUE(behind(64_GiB)[0].row.has_flag("side_cached"));
+  EXPECT_NE(behind(257_GiB)[0].row.reason.find("at most 256 GiB"), std::string::npos);
+}
+
 ParameterChoices part(const char* name) {
   return {{"part", name}, {"bytes", std::vector{number(4096), number(1 << 20), number(1 << 30)}}};
 }

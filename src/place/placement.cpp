@@ -64,6 +64,10 @@ Result<std::vector<const Node*>> nodes_of_kind(const Machine& machine, NodeKind 
       return fail(ErrorCode::absent,
                   "no storage node is known; discover the machine with a path on the device");
     }
+    const std::string mode = kind == NodeKind::hbm ? cache_mode(machine) : "";
+    if (!mode.empty()) {
+      return fail(ErrorCode::absent, "no hbm node here, only {}; {}", fmt::join(kinds, ", "), mode);
+    }
     return fail(ErrorCode::absent,
                 "no {} node here, only {}; if one was not recognised set HEADRACE_NODES=ID={}",
                 to_string(kind), fmt::join(kinds, ", "), to_string(kind));

@@ -231,5 +231,21 @@ TEST(ResolveTest, SaysWhatIsWrong) {
             ErrorCode::absent);
 }
 
+TEST(ResolveTest, HbmInCacheModeIsSaidWhereItIsAskedFor) {
+  Machine machine = small_machine();
+  std::erase_if(machine.nodes, [](const Node& node) { return node.kind == NodeKind::hbm; });
+  machine.nodes.front().side_cache = MemorySideCache{.size = 64_GiB};
+  machine.provenance["cpu"] = "Intel(R) Xeon(R) CPU Max 9468";
+  const auto refused = resolve(machine, Placement::on(NodeKind::hbm));
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().code, ErrorCode::absent);
+  EXPECT_EQ(
+      refused.error().message,
+      "no hbm node here, only dram, storage; HBM is in cache mode: 64 GiB before node 0, where "
+      "nothing can be allocated; flat mode is set in the BIOS (Memory Hierarchy: Flat)");
+  EXPECT_EQ(resolve(machine, Placement::on(NodeKind::cxl)).error().message.find("cache mode"),
+            std::string::npos);
+}
+
 }  // namespace
 }  // namespace headrace

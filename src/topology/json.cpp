@@ -1,6 +1,6 @@
 // Machine <-> JSON. Fields are written in the order of machine.h and always all of them, unknown
-// ones as null (but for `gpu`, which only GPUs have); when read, unknown fields are passed over and
-// only ids and kinds must be there.
+// ones as null (but for `gpu` and `memory_side_cache`, which few nodes have); when read, unknown
+// fields are passed over and only ids and kinds must be there.
 
 #include <fmt/core.h>
 
@@ -56,6 +56,13 @@ Json json_of(const GpuAttributes& gpu) {
           {"emulated", gpu.emulated}};
 }
 
+Json json_of(const MemorySideCache& cache) {
+  return {{"size_bytes", cache.size.value},
+          {"line_bytes", optional_json(cache.line, [](Bytes line) { return line.value; })},
+          {"indexing", cache.indexing},
+          {"write_policy", cache.write_policy}};
+}
+
 Json json_of(const Node& node) {
   Json distances = Json::object();
   for (const auto& [id, distance] : node.distances) {
@@ -75,6 +82,7 @@ Json json_of(const Node& node) {
             {"path", node.path},
             {"socket", optional_json(node.socket, [](unsigned socket) { return socket; })}};
   if (node.gpu) json["gpu"] = json_of(*node.gpu);
+  if (node.side_cache) json["memory_side_cache"] = json_of(*node.side_cache);
   return json;
 }
 
@@ -217,6 +225,15 @@ GpuAttributes read_gpu(const JsonReader& at) {
   return gpu;
 }
 
+MemorySideCache read_side_cache(const JsonReader& at) {
+  MemorySideCache cache{.size = {at.integer("size_bytes", kMaxBytes)},
+                        .indexing = at.text("indexing"),
+                        .write_policy = at.text("write_policy")};
+  if (cache.size == Bytes{0}) at.wrong("size_bytes", "must be above 0");
+  if (const auto line = at.optional_integer("line_bytes", kMaxBytes)) cache.line = Bytes{*line};
+  return cache;
+}
+
 Node read_node(const JsonReader& at) {
   Node node{.id = read_node_id(at, "id"),
             .kind = read_node_kind(at),
@@ -235,6 +252,7 @@ Node read_node(const JsonReader& at) {
     node.socket = static_cast<unsigned>(*socket);
   }
   if (const auto gpu = at.object("gpu")) node.gpu = read_gpu(*gpu);
+  if (const auto cache = at.object("memory_side_cache")) node.side_cache = read_side_cache(*cache);
   return node;
 }
 

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cctype>
 #include <set>
 #include <utility>
 
@@ -143,6 +144,36 @@ bool can_copy(const Engine& engine, const Node& from, const Node& to) {
   }
   CHECK(false);
   return false;
+}
+
+bool carries_hbm(std::string_view cpu_model) {
+  std::string lower(cpu_model);
+  std::ranges::transform(lower, lower.begin(),
+                         [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+  // "Intel(R) Xeon(R) CPU Max 9480"; "Intel(R) Xeon Phi(TM) CPU 7250" (MCDRAM).
+  return lower.find("xeon(r) cpu max") != std::string::npos ||
+         lower.find("xeon phi") != std::string::npos;
+}
+
+std::string cache_mode(const Machine& machine) {
+  std::vector<unsigned> nodes;
+  Bytes sum;
+  for (const Node& node : machine.nodes) {
+    if (!node.side_cache) continue;
+    nodes.push_back(raw(node.id));
+    sum += node.side_cache->size;
+  }
+  if (nodes.empty()) return "";
+  const auto cpu = machine.provenance.find("cpu");
+  const bool known = cpu != machine.provenance.end() && carries_hbm(cpu->second);
+  // A Xeon Phi can have some of it in each mode.
+  const bool part = !machine.of_kind(NodeKind::hbm).empty();
+  return fmt::format(
+      "{}{} is in cache mode: {} before node{} {}, where nothing can be allocated; flat mode is "
+      "set "
+      "in the BIOS (Memory Hierarchy: Flat)",
+      part ? "part of " : "", known ? "HBM" : "fast memory", to_string(sum),
+      nodes.size() == 1 ? "" : "s", to_string(nodes));
 }
 
 const CacheLevel* last_level_cache(const Machine& machine, unsigned cpu) {

@@ -136,5 +136,13 @@ TEST(CacheToPass, AVirtualMachineIsNotBelievedTheCacheOfItsHost) {
   EXPECT_TRUE(caches_believed(machine, {2, 9}));
 }
 
+TEST(MachineTest, KnowsTheCpusThatCarryHbm) {
+  EXPECT_TRUE(carries_hbm("Intel(R) Xeon(R) CPU Max 9480"));
+  EXPECT_TRUE(carries_hbm("INTEL(R) XEON(R) CPU MAX 9468"));
+  EXPECT_TRUE(carries_hbm("Intel(R) Xeon Phi(TM) CPU 7250 @ 1.40GHz"));
+  EXPECT_FALSE(carries_hbm("Intel(R) Xeon(R) Platinum 8480+"));
+  EXPECT_FALSE(carries_hbm(""));
+}
+
 }  // namespace
 }  // namespace headrace

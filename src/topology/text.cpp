@@ -98,6 +98,15 @@ std::string folded(const std::vector<std::string>& texts) {
   });
 }
 
+// What is before all memory of a node.
+Line side_cache_line(const MemorySideCache& cache) {
+  std::string text = fmt::format("{:<9}before the memory", to_string(cache.size));
+  for (const std::string& word : {cache.indexing, cache.write_policy}) {
+    if (!word.empty()) text += ", " + word;
+  }
+  return {"side cache", std::move(text)};
+}
+
 // Caches of one level and size under one node, counted.
 std::vector<Line> cache_lines(const Machine& machine, const Node& node) {
   std::map<std::tuple<unsigned, std::uint64_t>, std::pair<std::size_t, std::size_t>> counted;
@@ -108,6 +117,7 @@ std::vector<Line> cache_lines(const Machine& machine, const Node& node) {
     cpus = std::max(cpus, cache.cpus.size());
   }
   std::vector<Line> lines;
+  if (node.side_cache) lines.push_back(side_cache_line(*node.side_cache));
   for (auto at = counted.rbegin(); at != counted.rend(); ++at) {
     const auto& [level, size] = at->first;
     const auto& [count, cpus] = at->second;
@@ -316,6 +326,7 @@ std::string tree(const Machine& machine, const std::vector<Alike>& groups) {
   if (const std::size_t rates = machine.copy_rates.size(); rates != 0) {
     text += plural(rates, "copy rate") + "\n";
   }
+  if (const std::string why = cache_mode(machine); !why.empty()) text += why + "\n";
   for (const std::string& warning : machine.warnings) text += fmt::format("! {}\n", warning);
   return text;
 }

@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 #include <span>
 #include <string>
+#include <string_view>
 #include <unordered_map>
 #include <vector>
 
@@ -78,6 +79,9 @@ std::vector<const CacheLevel*> first_level_caches(const Machine& machine, unsign
 // The largest distance of the firmware that still means the same socket. Distances come in two
 // bands, inside a socket and across, so the widest gap between neighbouring values divides them.
 unsigned socket_reach(const Machine& machine);
+
+// Whether CPUs of this model name carry high-bandwidth memory on their package.
+bool carries_hbm(std::string_view cpu_model);
 
 // Whether a cache can be as large as the machine says for those who share it. A virtual machine may
 // be told the cache of the whole host (480 MiB for 2 CPUs were seen), of which its CPUs have an

@@ -134,6 +134,30 @@ class GpuAttributes:
     def emulated(self) -> bool:
         """Made of software: its speed says nothing."""
 
+class MemorySideCache:
+    """A cache before a node's memory: HBM in cache mode, which is no node."""
+
+    def __repr__(self) -> str: ...
+
+    def asdict(self) -> dict[str, object]:
+        """The fields by name, nested records too."""
+
+    @property
+    def size(self) -> int:
+        """Bytes."""
+
+    @property
+    def line(self) -> int | None:
+        """Bytes; None when unknown."""
+
+    @property
+    def indexing(self) -> str:
+        """direct-mapped, indexed; empty when unknown."""
+
+    @property
+    def write_policy(self) -> str:
+        """write-back, write-through; empty when unknown."""
+
 class Node:
     """One memory with one location."""
 
@@ -185,6 +209,10 @@ class Node:
     @property
     def gpu(self) -> GpuAttributes | None:
         """GPUs whose driver was asked; else None."""
+
+    @property
+    def side_cache(self) -> MemorySideCache | None:
+        """A cache before its memory; else None."""
 
     @property
     def byte_addressable(self) -> bool:
@@ -441,6 +469,12 @@ class Machine:
     @property
     def copy_rates(self) -> list[CopyRate]:
         """What was measured."""
+
+    @property
+    def cache_mode(self) -> str:
+        """
+        Why memory that the host has is no node: HBM is in cache mode; else empty.
+        """
 
     @property
     def warnings(self) -> list[str]:
@@ -1845,7 +1879,7 @@ class Row:
     @property
     def flags(self) -> list[str]:
         """
-        noisy, few, shrunk, cpu_limited, cache_doubted, not_huge, fitted; without a number: absent, left_out, stopped.
+        noisy, few, shrunk, side_cached, cpu_limited, cache_doubted, not_huge, fitted; without a number: absent, left_out, stopped.
         """
 
     @property

@@ -155,6 +155,11 @@ def _fast_memory(host: Host) -> Iterator[Finding]:
                 "CXL memory", "off", f"{', '.join(idle)} in device mode, not a memory node",
                 f"sudo daxctl reconfigure-device --mode=system-ram {idle[0]}",
             )  # fmt: skip
+        elif kind == "hbm" and (mode := host.machine.cache_mode):
+            yield Finding(
+                "HBM memory", "off", mode.partition(";")[0],
+                "firmware setup: Memory Hierarchy: Flat",
+            )  # fmt: skip
         else:
             yield Finding(
                 f"{kind.upper()} memory", "absent",

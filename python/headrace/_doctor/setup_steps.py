@@ -92,14 +92,9 @@ def _kernel(host: Host, has_dsa: bool) -> Iterator[Finding]:
 
 def _hbm_mode(host: Host) -> Iterator[Finding]:
     hbm = host.machine.of_kind("hbm")
-    cached = host.find("sys/devices/system/node/node*/memory_side_cache/index*")
     remedy = "firmware setup: Memory Hierarchy: Flat"
-    if cached:
-        node = cached[0].parts[-3]
-        yield Finding(
-            "HBM mode", "spoils",
-            f"{node} has a cache at the memory's side: nothing can be placed on it", remedy,
-        )  # fmt: skip
+    if mode := host.machine.cache_mode:
+        yield Finding("HBM mode", "spoils", mode.partition(";")[0], remedy)
     elif hbm:
         yield Finding("HBM mode", "fine", f"flat: HBM is {count(len(hbm), 'node')} of its own")
     elif "CPU Max" in host.cpuinfo("model name") and not host.is_guest:

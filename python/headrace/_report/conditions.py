@@ -92,6 +92,8 @@ def _host(conditions: Mapping[str, str]) -> str:
         parts.append("under a hypervisor" if hypervisor == "yes" else "no hypervisor")
     if load := conditions.get("load_average"):
         parts.append(f"load {load.split()[0]} at the beginning" if load.split() else "")
+    if mode := conditions.get("cache_mode"):
+        parts.append(mode.partition(";")[0])
     return "Host: " + ", ".join(part for part in parts if part) + "." if parts else ""
 
 

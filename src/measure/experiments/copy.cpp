@@ -155,6 +155,7 @@ std::optional<Bytes> area_for(const Machine& machine, const CopySetting& setting
   for (const Node* node : {setting.from, setting.to}) area = fitting(*node, area);
   if (area / threads < one) return std::nullopt;
   if (area < each * threads) row.add_flag("shrunk");
+  for (const Node* node : {setting.from, setting.to}) mark_side_cached(row, *node, area);
   if (setting.cold && !caches_believed(machine, setting.cpus)) row.add_flag("cache_doubted");
   return area;
 }

@@ -131,6 +131,28 @@ void add_place(std::vector<Point>& points, const Place& place, bool local) {
   }
 }
 
+// A larger working set than the usual, asked for by its size: of memory behind a memory-side cache.
+void add_larger(std::vector<Point>& points, Place place, const std::vector<std::uint64_t>& asked) {
+  const Bytes usual = place.buffer;
+  const std::vector<std::string> flags = place.flags;
+  for (const std::uint64_t size : asked) {
+    const Bytes bytes{size};
+    if (bytes <= usual || bytes.value % (4_KiB).value != 0) continue;
+    Row marked;
+    marked.flags = flags;
+    mark_side_cached(marked, *place.memory_node, bytes);
+    place.buffer = bytes;
+    place.flags = marked.flags;
+    Point point = chase_point(place, bytes, Bytes{0}, PageSize::transparent, 0);
+    const Bytes most = *place.memory_node->capacity / 2;
+    points.push_back(bytes <= most
+                         ? std::move(point)
+                         : without(std::move(point.row),
+                                   fmt::format("at most {}, half of node {}, can be chased",
+                                               to_string(most), raw(place.memory_node->id))));
+  }
+}
+
 std::vector<Point> list_points(const Scope& scope) {
   const Machine& machine = scope.machine;
   std::vector<Point> points;
@@ -146,6 +168,8 @@ std::vector<Point> list_points(const Scope& scope) {
       Row own = marked;
       const Bytes buffer = fit(own, memory_node, wanted);
       add_place(points, {&cpu_node, &memory_node, observer, buffer, own.flags}, local);
+      add_larger(points, {&cpu_node, &memory_node, observer, wanted, marked.flags},
+                 scope.numbers("bytes"));
     }
   }
   return points;

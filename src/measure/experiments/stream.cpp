@@ -228,6 +228,7 @@ Point stream_point(const Scope& scope, const StreamKernel& kernel, const StreamN
   Bytes bytes = wanted;
   for (const Node* node : {nodes.a, nodes.b, nodes.c}) bytes = fitting(*node, bytes);
   if (bytes < wanted) point.row.add_flag("shrunk");
+  for (const Node* node : {nodes.a, nodes.b, nodes.c}) mark_side_cached(point.row, *node, bytes);
   point.cost = stream_cost(bytes, cpus.size());
   point.setup = {
       .name = fmt::format("stream {} {} {}", raw(nodes.a->id), raw(nodes.b->id), raw(nodes.c->id)),

@@ -116,7 +116,12 @@ Nanoseconds touching(Bytes bytes, std::size_t cpus) {
 Bytes fit(Row& row, const Node& node, Bytes wanted) {
   const Bytes bytes = fitting(node, wanted);
   if (bytes < wanted) row.add_flag("shrunk");
+  mark_side_cached(row, node, bytes);
   return bytes;
+}
+
+void mark_side_cached(Row& row, const Node& node, Bytes bytes) {
+  if (node.side_cache && bytes <= node.side_cache->size) row.add_flag("side_cached");
 }
 
 Point without(Row row, std::string reason) {

@@ -171,8 +171,12 @@ Bytes past_caches(Row& row, const Machine& machine, const CpuSet& cpus, std::uin
 // which more than eight gain little.
 Nanoseconds touching(Bytes bytes, std::size_t cpus);
 
-// fitting(), and the flag "shrunk" for a row whose buffers are smaller than the caches ask for.
+// fitting(), and the flag "shrunk" for a row whose buffers are smaller than the caches ask for; and
+// the one below.
 Bytes fit(Row& row, const Node& node, Bytes wanted);
+// Sets the flag "side_cached" where a memory-side cache of the node can hold a buffer of that size.
+// No buffer grows past one, since HBM in cache mode has gigabytes.
+void mark_side_cached(Row& row, const Node& node, Bytes bytes);
 
 // A point that only says why it cannot be measured: the machine has not what it takes.
 Point without(Row row, std::string reason);

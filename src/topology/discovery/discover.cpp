@@ -21,6 +21,7 @@
 #include "topology/discovery/overrides.h"
 #include "topology/discovery/storage.h"
 #include "topology/discovery/sysfs.h"
+#include "topology/topology.h"
 
 namespace headrace {
 namespace {
@@ -233,10 +234,33 @@ void add_memory(const HostFacts& host, const std::map<unsigned, Override>& overr
               .cpus = facts.cpus,
               .access = facts.access,
               .distances = facts.distances,
-              .socket = socket_of(host, facts)};
+              .socket = socket_of(host, facts),
+              .side_cache = facts.side_cache};
     machine.nodes.push_back(std::move(node));
   }
   std::ranges::move(capacities.warnings, std::back_inserter(machine.warnings));
+}
+
+// Says what kinds and nearness rest on where there are nodes without CPUs and no node is rated. Of
+// firmware without a SLIT the kernel makes up distances: 10 and, to all others, 20
+// (REMOTE_DISTANCE in the kernel's linux/topology.h).
+void tell_missing_tables(Machine& machine) {
+  const auto rated = [](const Node& node) { return !node.access.empty(); };
+  const auto bare = [](const Node& node) { return node.cpus.empty(); };
+  if (std::ranges::none_of(machine.nodes, bare) || std::ranges::any_of(machine.nodes, rated)) {
+    return;
+  }
+  std::set<unsigned> others;
+  for (const Node& node : machine.nodes) {
+    for (const auto& [id, distance] : node.distances) {
+      if (id != node.id) others.insert(distance);
+    }
+  }
+  const bool made_up = machine.nodes.size() > 2 && others == std::set<unsigned>{20};
+  machine.warnings.push_back(fmt::format(
+      "no HMAT: the firmware rates no memory, so kinds are told by other evidence; {}`headrace "
+      "measure` tells how fast each is",
+      others.empty() || made_up ? "without a SLIT nothing tells which is near; " : ""));
 }
 
 // References to nodes that were left out would point nowhere.
@@ -435,6 +459,7 @@ Result<Machine> Machine::discover(const DiscoverOptions& options) {
   machine.caches = host.caches;
   add_memory(host, overrides, machine);
   drop_dangling(machine);
+  tell_missing_tables(machine);
   std::vector<AttachedNode> attached = find_cxl(options, host);
   HEADRACE_TRY_STATUS(add_storage(options, machine, attached));
   if (sources_of(options).sysfs_memory) add_gpus(options, machine, attached);

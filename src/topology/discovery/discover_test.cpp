@@ -64,6 +64,101 @@ TEST(DiscoverTest, XeonMaxWithoutHmatIsToldByItsName) {
   ASSERT_TRUE(known);
   EXPECT_EQ(known->of_kind(NodeKind::hbm).size(), 8u);
   EXPECT_EQ(known->provenance.at("cpu"), "Intel(R) Xeon(R) CPU Max 9468");
+  ASSERT_EQ(known->warnings.size(), 1u);
+  EXPECT_TRUE(known->warnings[0].starts_with("no HMAT: ")) << known->warnings[0];
+  EXPECT_EQ(known->warnings[0].find("SLIT"), std::string::npos) << known->warnings[0];
+}
+
+// As the kernel fills distances in for firmware without a SLIT.
+TEST(DiscoverTest, MissingDistancesAreSaid) {
+  FakeHost host;
+  host.add_node(0, "0-1", 2_GiB, "10 20 20");
+  host.add_node(1, "2-3", 2_GiB, "20 10 20");
+  host.add_node(2, "", 1_GiB, "20 20 10");
+  const auto machine = Machine::discover(host.options());
+  ASSERT_TRUE(machine);
+  ASSERT_EQ(machine->warnings.size(), 1u);
+  EXPECT_NE(machine->warnings[0].find("without a SLIT"), std::string::npos) << machine->warnings[0];
+}
+
+TEST(DiscoverTest, WhereAllNodesHaveCpusNoTableIsMissed) {
+  FakeHost host;
+  host.add_node(0, "0-1", 2_GiB, "10 20");
+  host.add_node(1, "2-3", 2_GiB, "20 10");
+  host.set_total(4_GiB);
+  const auto machine = Machine::discover(host.options());
+  ASSERT_TRUE(machine);
+  EXPECT_TRUE(machine->warnings.empty()) << machine->warnings[0];
+}
+
+void add_side_cache(FakeHost& host, unsigned node, unsigned index, Bytes size,
+                    const std::string& indexing = "0", const std::string& policy = "0") {
+  const std::string path =
+      fmt::format("sys/devices/system/node/node{}/memory_side_cache/index{}/", node, index);
+  host.write(path + "size", std::to_string(size.value));
+  host.write(path + "line_size", "64");
+  host.write(path + "indexing", indexing);
+  host.write(path + "write_policy", policy);
+}
+
+TEST(DiscoverTest, HbmInCacheModeIsACacheAndNoNode) {
+  FakeHost host;
+  for (const unsigned node : {0U, 1U}) {
+    host.add_node(node, std::to_string(node), 512_GiB, node == 0 ? "10 21" : "21 10");
+    add_side_cache(host, node, 1, 64_GiB);
+  }
+  host.set_cpu_model("Intel(R) Xeon(R) CPU Max 9468");
+  const auto machine = Machine::discover(host.options());
+  ASSERT_TRUE(machine) << machine.error().message;
+  EXPECT_TRUE(machine->of_kind(NodeKind::hbm).empty());
+  const auto& cache = machine->nodes[1].side_cache;
+  ASSERT_TRUE(cache);
+  EXPECT_EQ(cache->size, 64_GiB);
+  EXPECT_EQ(cache->line, 64_B);
+  EXPECT_EQ(cache->indexing, "direct-mapped");
+  EXPECT_EQ(cache->write_policy, "write-back");
+  const std::string told =
+      "HBM is in cache mode: 128 GiB before nodes 0-1, where nothing can be allocated; flat mode "
+      "is "
+      "set in the BIOS (Memory Hierarchy: Flat)";
+  EXPECT_EQ(cache_mode(*machine), told);
+  const std::string text = machine->to_text();
+  EXPECT_NE(text.find("side cache 64 GiB   before the memory, direct-mapped, write-back\n"),
+            std::string::npos)
+      << text;
+  EXPECT_NE(text.find("\n" + told + "\n"), std::string::npos) << text;
+  const auto back = Machine::from_json(machine->to_json());
+  ASSERT_TRUE(back) << back.error().message;
+  EXPECT_EQ(back->to_json(), machine->to_json());
+  EXPECT_EQ(cache_mode(*back), told);
+}
+
+// The largest counts; whose cache it is the name of this CPU does not tell.
+TEST(DiscoverTest, ASideCacheOfOtherMemory) {
+  FakeHost host;
+  host.add_node(0, "0-1", 512_GiB, "10");
+  add_side_cache(host, 0, 1, 16_GiB, "1", "1");
+  add_side_cache(host, 0, 2, 1_GiB);
+  const auto machine = Machine::discover(host.options());
+  ASSERT_TRUE(machine);
+  ASSERT_TRUE(machine->nodes[0].side_cache);
+  EXPECT_EQ(machine->nodes[0].side_cache->size, 16_GiB);
+  EXPECT_EQ(machine->nodes[0].side_cache->indexing, "indexed");
+  EXPECT_EQ(machine->nodes[0].side_cache->write_policy, "write-through");
+  EXPECT_TRUE(
+      cache_mode(*machine).starts_with("fast memory is in cache mode: 16 GiB before node 0"))
+      << cache_mode(*machine);
+}
+
+TEST(DiscoverTest, AnUnreadableSideCacheIsNone) {
+  FakeHost host;
+  host.add_node(0, "0-1", 4_GiB, "10");
+  host.write("sys/devices/system/node/node0/memory_side_cache/index1/size", "0");
+  host.write("sys/devices/system/node/node0/memory_side_cache/index2/size", "many");
+  const auto machine = Machine::discover(host.options());
+  ASSERT_TRUE(machine);
+  EXPECT_FALSE(machine->nodes[0].side_cache);
+  EXPECT_EQ(cache_mode(*machine), "");
 }
 
 TEST(DiscoverTest, OverridesWin) {

@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <array>
-#include <cctype>
 
 namespace headrace {
 namespace {
@@ -124,15 +123,6 @@ KindDecision decide_kind(const KindEvidence& evidence) {
     if (auto decision = rule(evidence)) return *std::move(decision);
   }
   return by_default(evidence);
-}
-
-bool carries_hbm(std::string_view cpu_model) {
-  std::string lower(cpu_model);
-  std::ranges::transform(lower, lower.begin(),
-                         [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
-  // "Intel(R) Xeon(R) CPU Max 9480"; "Intel(R) Xeon Phi(TM) CPU 7250" (MCDRAM).
-  return lower.find("xeon(r) cpu max") != std::string::npos ||
-         lower.find("xeon phi") != std::string::npos;
 }
 
 }  // namespace headrace

@@ -57,7 +57,4 @@ struct KindDecision {
 
 KindDecision decide_kind(const KindEvidence& evidence);
 
-// Whether CPUs of this model name carry high-bandwidth memory on their package.
-bool carries_hbm(std::string_view cpu_model);
-
 }  // namespace headrace

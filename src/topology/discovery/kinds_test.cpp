@@ -153,13 +153,5 @@ TEST(KindsTest, EveryDecisionHasAReason) {
   }));
 }
 
-TEST(KindsTest, KnowsTheCpusThatCarryHbm) {
-  EXPECT_TRUE(carries_hbm("Intel(R) Xeon(R) CPU Max 9480"));
-  EXPECT_TRUE(carries_hbm("INTEL(R) XEON(R) CPU MAX 9468"));
-  EXPECT_TRUE(carries_hbm("Intel(R) Xeon Phi(TM) CPU 7250 @ 1.40GHz"));
-  EXPECT_FALSE(carries_hbm("Intel(R) Xeon(R) Platinum 8480+"));
-  EXPECT_FALSE(carries_hbm(""));
-}
-
 }  // namespace
 }  // namespace headrace

@@ -84,6 +84,31 @@ std::vector<AccessAttributes> read_access(const fs::path& node) {
   return access.empty() ? read_access_class(node / "access0" / "initiators") : access;
 }
 
+// The largest of memory_side_cache/indexN, as Documentation/admin-guide/mm/numaperf.rst and
+// drivers/base/node.c have them: sizes in bytes, 0 for direct-mapped and write-back, 1 for indexed
+// and write-through, 2 for others.
+std::optional<MemorySideCache> read_side_cache(const fs::path& node) {
+  const auto word = [](const fs::path& path, const char* zero, const char* one) -> std::string {
+    const auto value = read_number(path);
+    return value == 0U ? zero : value == 1U ? one : "";
+  };
+  std::optional<MemorySideCache> largest;
+  for (const std::string& name : list_directory(node / "memory_side_cache")) {
+    const fs::path index = node / "memory_side_cache" / name;
+    const auto size = read_number(index / "size");
+    if (!number_after(name, "index") || !size || *size == 0) continue;
+    if (largest && largest->size.value >= *size) continue;
+    largest = MemorySideCache{
+        .size = Bytes{*size},
+        .indexing = word(index / "indexing", "direct-mapped", "indexed"),
+        .write_policy = word(index / "write_policy", "write-back", "write-through")};
+    if (const auto line = read_number(index / "line_size"); line && *line != 0) {
+      largest->line = Bytes{*line};
+    }
+  }
+  return largest;
+}
+
 std::optional<unsigned> read_socket(const fs::path& sysfs, const CpuSet& cpus) {
   if (cpus.empty()) return std::nullopt;
   const auto package = read_number(sysfs / "devices/system/cpu" / fmt::format("cpu{}", cpus[0]) /
@@ -205,6 +230,7 @@ std::vector<NodeFacts> read_nodes(const fs::path& sysfs) {
         .distances = read_distances(path, ids),
         .access = read_access(path)};
     node.socket = read_socket(sysfs, node.cpus);
+    node.side_cache = read_side_cache(path);
     nodes.push_back(std::move(node));
   }
   read_dax(sysfs, nodes);

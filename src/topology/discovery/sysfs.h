@@ -27,6 +27,7 @@ struct NodeFacts {
   std::string cxl_region;
   std::string pmem_bus;
   std::optional<unsigned> tier;  // N of the kernel's memory_tierN; smaller is faster
+  std::optional<MemorySideCache> side_cache;
 };
 
 // The first line of a file without its end; nothing if it is empty or cannot be read.

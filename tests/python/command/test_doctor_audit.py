@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import headrace
-from headrace._doctor import audit, dmi
+from headrace._doctor import audit, dmi, probes
 from headrace._doctor.host import Finding, Host
 
 CPU = "sys/devices/system/cpu"
@@ -194,8 +194,16 @@ def test_devices_without_the_driver(tmp_path: Path) -> None:
 
 
 def test_hbm_that_is_a_cache(tmp_path: Path) -> None:
-    cache = "sys/devices/system/node/node0/memory_side_cache/index1/size"
-    assert look(tmp_path, {cache: "68719476736"})["HBM mode"].state == "spoils"
+    document = headrace.Machine.load("one-node").asdict()
+    document["nodes"][0]["memory_side_cache"] = {"size_bytes": 64 << 30}
+    document["provenance"]["cpu"] = "Intel(R) Xeon(R) CPU Max 9468"
+    host = Host(headrace.Machine.fromdict(document), tmp_path, tmp_path)
+    told = "HBM is in cache mode: 64 GiB before node 0, where nothing can be allocated"
+    remedy = "firmware setup: Memory Hierarchy: Flat"
+    settings = {finding.feature: finding for finding in audit.audit(host)}
+    assert settings["HBM mode"] == Finding("HBM mode", "spoils", told, remedy)
+    features = {finding.feature: finding for finding in probes.examine(host)}
+    assert features["HBM memory"] == Finding("HBM memory", "off", told, remedy)
 
 
 def structure(kind: int, body: bytes, *texts: str) -> bytes:
