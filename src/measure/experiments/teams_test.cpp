@@ -121,6 +121,19 @@ std::vector<Point> listed(const Experiment& experiment, const Machine& machine) 
   return experiment.points({.machine = machine});
 }
 
+// As without a cache that several share: a virtual machine's, or many Arm servers'.
+TEST(TeamsTest, CachesOfOneCpuAreNoTeams) {
+  Machine machine;
+  machine.nodes.push_back(
+      {.id = NodeId{0}, .kind = NodeKind::dram, .capacity = 64_GiB, .cpus = {0, 1}, .socket = 0});
+  machine.nodes.push_back(
+      {.id = NodeId{1}, .kind = NodeKind::dram, .capacity = 64_GiB, .cpus = {2, 3}, .socket = 1});
+  for (unsigned cpu = 0; cpu < 4; ++cpu) {
+    machine.caches.push_back({.level = 2, .size = 1_MiB, .cpus = {cpu}});
+  }
+  EXPECT_EQ(teams_of(machine, true), (std::map<std::string, std::size_t>{{"machine 4", 1}}));
+}
+
 TEST(TeamsTest, ThreadsOfANodeAreSpreadOverItsCaches) {
   const Machine machine = two_caches();
   std::set<std::string> pairs;
