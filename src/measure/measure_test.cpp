@@ -334,7 +334,8 @@ Machine cached_machine(Bytes memory, Bytes side_cache) {
 
 TEST(PlanSession, WhatASideCacheHoldsIsSaid) {
   std::set<std::string> marked;
-  for (const PlannedPoint& point : *plan_session(cached_machine(512_GiB, 64_GiB))) {
+  const auto held = *plan_session(cached_machine(512_GiB, 64_GiB));
+  for (const PlannedPoint& point : held) {
     if (!point.row.reason.empty() && !point.row.has_flag("left_out")) continue;
     if (point.row.experiment == "core_to_core") continue;  // no memory
     EXPECT_TRUE(point.row.has_flag("side_cached")) << point.row.key();
@@ -344,7 +345,8 @@ TEST(PlanSession, WhatASideCacheHoldsIsSaid) {
        {"latency", "bandwidth", "loaded", "stream", "copy", "interference", "parallelism"}) {
     EXPECT_TRUE(marked.contains(name)) << name;
   }
-  for (const PlannedPoint& point : *plan_session(cached_machine(512_GiB, 1_MiB))) {
+  const auto passed = *plan_session(cached_machine(512_GiB, 1_MiB));
+  for (const PlannedPoint& point : passed) {
     const auto* const bytes = point.row.number("bytes");
     if (bytes != nullptr && *bytes <= (1_MiB).value) continue;
     EXPECT_FALSE(point.row.has_flag("side_cached")) << point.row.key();
