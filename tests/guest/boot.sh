@@ -6,9 +6,12 @@
 # Usage: boot.sh OUTDIR TOPOLOGY COMMAND      OUTDIR as made by prepare.sh
 #   xeon-max  2 sockets x 4 tiles: 8 DDR nodes with a core each (0-7), 8 HBM nodes without (8-15),
 #             HMAT; the shape of an Intel Xeon Max in SNC4 flat mode
+#   plain     as many nodes as xeon-max, at the same distances, without HMAT; 2 cores on the first
+#             tile of each socket, and CPUs whose name says that they carry HBM
 #   cxl       1 node with 2 cores and a CXL type-3 memory device, no node yet (see cxl-online)
-#   slow      1 node with 2 cores, and one without that HMAT rates slower: a lower memory tier made
-#             of plain RAM, where a page moves 40 times as fast as in cxl
+#   slow      1 node with 2 cores and HBM in cache mode before its memory, and one without that HMAT
+#             rates slower: a lower memory tier made of plain RAM, where a page moves 40 times as
+#             fast as in cxl
 # /tmp and /run are the guest's own and vanish with it: what is to come back must be printed. The
 # host's are under /run/host.
 # A real kernel in software emulation: placement and migration are real, speeds are not.
@@ -24,20 +27,36 @@ seconds=${HEADRACE_GUEST_SECONDS:-600}
 # The kernel keeps 2048 bytes of command line.
 ((${#command} < 1900)) || die "the command is too long; put it into a script and call that"
 
+# By this name of the CPUs HBM is told where no table tells it.
+cpu_with_hbm="max,model-id=Intel(R) Xeon(R) CPU Max 9468"
+
 # Rated values in the manner of the real machine: HBM a little slower to answer and much wider.
+# Without QEMU's made-up L3: buffers of nodes this small would not pass it.
 xeon_max() {
-  local i initiator target size cpus
-  # Without the made-up L3: buffers of nodes this small would not pass it.
-  args=(-M q35,hmat=on -cpu max,l3-cache=off -smp 8,sockets=2,cores=4 -m 3072M)
-  for i in {0..15}; do
-    size=128M cpus=
-    ((i < 8)) && size=256M cpus="cpus=$i,"
-    args+=(-object "memory-backend-ram,id=m$i,size=$size"
-      -numa "node,nodeid=$i,${cpus}memdev=m$i,initiator=$((i % 8))")
-  done
+  local initiator target
+  args=(-M q35,hmat=on -cpu max,l3-cache=off -smp 8,sockets=2,cores=4)
+  sixteen_nodes hmat 0 1 2 3 4 5 6 7
   for initiator in {0..7}; do for target in {0..15}; do
     rate "$initiator" "$target"
   done; done
+}
+
+plain() {
+  args=(-M q35 -cpu "$cpu_with_hbm,l3-cache=off" -smp 10,sockets=2,cores=5)
+  sixteen_nodes plain 0-1 2 3 4 5-6 7 8 9
+}
+
+# With initiators, as HMAT has them, or plain; then the CPUs of each tile.
+sixteen_nodes() {
+  local i size node initiator target how=$1
+  shift
+  args+=(-m 3072M)
+  for i in {0..15}; do
+    size=128M node="nodeid=$i,memdev=m$i"
+    ((i < 8)) && size=256M node+=",cpus=${*:i+1:1}"
+    [ "$how" = hmat ] && node+=",initiator=$((i % 8))"
+    args+=(-object "memory-backend-ram,id=m$i,size=$size" -numa "node,$node")
+  done
   for initiator in {0..15}; do for target in {0..15}; do
     args+=(-numa "dist,src=$initiator,dst=$target,val=$(distance "$initiator" "$target")")
   done; done
@@ -81,7 +100,7 @@ cxl() {
 # Latencies in ns; a third of the local node's speed, as CXL memory has.
 slow() {
   local node
-  args=(-M q35,hmat=on -cpu max -smp 2,sockets=1,cores=2 -m 1152M
+  args=(-M q35,hmat=on -cpu "$cpu_with_hbm" -smp 2,sockets=1,cores=2 -m 1152M
     -object memory-backend-ram,id=m0,size=1024M -object memory-backend-ram,id=m1,size=128M
     -numa node,nodeid=0,cpus=0-1,memdev=m0,initiator=0 -numa node,nodeid=1,memdev=m1,initiator=0)
   for node in 0 1; do
@@ -89,20 +108,25 @@ slow() {
     args+=(-numa "$pair,data-type=access-latency,latency=$((100 + 200 * node))"
       -numa "$pair,data-type=access-bandwidth,bandwidth=$((100 - 75 * node))G")
   done
+  # After the rates of its node, without which QEMU refuses it.
+  args+=(-numa
+    hmat-cache,node-id=0,size=256M,level=1,associativity=direct,policy=write-back,line=64)
 }
 
 args=()
 case $topology in
   xeon-max) xeon_max ;;
+  plain) plain ;;
   cxl) cxl ;;
   slow) slow ;;
-  *) die "unknown topology '$topology'; there are xeon-max, cxl and slow" ;;
+  *) die "unknown topology '$topology'; there are xeon-max, plain, cxl and slow" ;;
 esac
 
 # nokaslr: the kernel lies on node 0, not somewhere in a node that a test wants to fill.
-# nohz=off: an idle CPU keeps its timers; tsc=reliable: no emulated HPET (docs/design/guest.md).
+# nohz=off: an idle CPU keeps its timers; tsc=reliable: no emulated HPET; no_timer_check: no panic
+# where a busy host lets no tick through while the kernel looks for one (docs/design/guest.md).
 # guestreport: when a guest that still runs says where it hangs, in seconds since its boot.
-kernel="console=ttyS0 panic=-1 quiet nokaslr nohz=off tsc=reliable"
+kernel="console=ttyS0 panic=-1 quiet nokaslr nohz=off tsc=reliable no_timer_check"
 kernel+=" guestreport=$((seconds > 120 ? seconds - 60 : seconds / 2)) guestcmd=$command"
 log=$(mktemp)
 trap 'rm -f "$log"' EXIT

@@ -4,7 +4,7 @@
 # workload_query_test
 # Parts are of the topology xeon-max: memory, query, groups, placement, tier and, with the Python of
 # the checkout, run (headrace run and where) and bench (the histogram and STREAM by placement); of
-# the topology cxl: cxl; of the topology slow: slow and, with that Python, tier_kernel and
+# the topology plain: plain; of cxl: cxl; of slow: slow and, with that Python, tier_kernel and
 # tier_process. Each begins with what a fresh boot has: no file cached, free memory in one piece.
 set -euo pipefail
 here=$(dirname "$(realpath "$0")")
@@ -34,7 +34,8 @@ part() {
     memory) run 'XeonMax.*' ;;
     placement) run 'XeonMaxPlacement.*' ;;
     tier) run 'XeonMaxTier.*' ;;
-    slow) run 'SlowTier.*' ;;
+    slow) run 'Slow*' ;;
+    plain) run 'Plain.*' ;;
     query)
       # Its columns are fetched ahead from DRAM into HBM; its answer is checked exactly.
       "$query_test" --gtest_color=no \

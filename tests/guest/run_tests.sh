@@ -15,8 +15,8 @@ fi
 
 # The guest's own /tmp hides the host's, which is where a checkout may lie: /run/host shows it.
 in_guest="'/run/host$here/in_guest.sh'"
-declare -A parts=([xeon-max]="memory query groups placement tier" [cxl]=cxl)
-topologies=(xeon-max cxl)
+declare -A parts=([xeon-max]="memory query groups placement tier" [plain]=plain [cxl]=cxl)
+topologies=(xeon-max plain cxl)
 # What users run needs the Python package (make install).
 if [ -x "$here/../../.venv/bin/headrace" ]; then
   parts[xeon-max]+=" run bench"
