@@ -13,7 +13,7 @@ using namespace nb::literals;
 
 namespace {
 
-void bind_parts(nb::module_& m) {
+void bind_nodes(nb::module_& m) {
   Record<AccessAttributes>(
       m, "AccessAttributes",
       "What an initiator can expect of a node: rated by firmware, or measured.")
@@ -57,6 +57,9 @@ void bind_parts(nb::module_& m) {
       .type()
       .def_prop_ro("byte_addressable", &Node::byte_addressable,
                    "Loads and stores of a CPU reach it.");
+}
+
+void bind_parts(nb::module_& m) {
   Record<CacheLevel>(m, "CacheLevel", "A data or unified CPU cache and the CPUs that share it.")
       .field("level", &CacheLevel::level, "1, 2, 3.")
       .field("size", &CacheLevel::size, "Bytes.")
@@ -255,6 +258,7 @@ void bind_machine_class(nb::module_& m) {
 }  // namespace
 
 void bind_machine(nb::module_& m) {
+  bind_nodes(m);
   bind_parts(m);
   bind_dsa(m);
   m.def("gpu_driver", &driver_in_words,
