@@ -29,12 +29,10 @@ def spread(row: headrace.Row) -> float | None:
 
 def variation(row: headrace.Row) -> dict[str, Any]:
     """How much the row's samples vary, relative to their median, and how many they are."""
-    several = len(row.samples) > 1 and row.median
-    return {
-        "spread": spread(row),
-        "deviation": statistics.stdev(row.samples) / row.median if several else None,
-        "n": len(row.samples),
-    }
+    deviation = None
+    if row.median and len(row.samples) > 1:
+        deviation = statistics.stdev(row.samples) / row.median
+    return {"spread": spread(row), "deviation": deviation, "n": len(row.samples)}
 
 
 def copy_rows(rows: Iterable[headrace.Row], engines: list[str]) -> list[dict[str, Any]]:
