@@ -60,8 +60,8 @@ constexpr Parameter kParameters[] = {
     {"threads", ParameterKind::count, false},
     {"bytes", ParameterKind::count, false},
 };
-constexpr std::string_view kDetails[] = {"per_page_ns", "first_batch_ns", "copy_share",
-                                         "rest_ns_per_page", "stayed"};
+// Older versions did not tell copying from the rest.
+constexpr std::string_view kDetails[] = {"per_page_ns", "first_batch_ns", "stayed"};
 
 // Sizes that `copy` has too.
 constexpr Bytes kUsualSize = 64_MiB;
