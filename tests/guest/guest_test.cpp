@@ -343,6 +343,7 @@ TEST(XeonMax, MeasuresTheWholeMachineAndASocket) {
       .selections = {{"bandwidth",
                       {{"on", std::vector<ParameterValue>{"machine", "socket"}}, {"mix", "read"}}},
                      {"stream", {{"on", "machine"}, {"placed", "near"}, {"kernel", "triad"}}}},
+      .budget = std::chrono::minutes{5},
       .rounds = 1,
       .repetitions = 1,
       .noise_checks = false};

@@ -212,7 +212,7 @@ def test_modelled_and_emulated_devices_are_marked() -> None:
     document = document_of("copy", "migrate")
     assert not any("DSA" in line["line"] for _, chart in figures(document)[SIDE_BY_SIDE].charts
                    for line in data(chart)), "no device, no model"  # fmt: skip
-    document["engines"].append({"id": 9, "kind": "dsa", "name": "dsa0", "home": 0})
+    document["engines"].append({"id": len(document["engines"]), "kind": "dsa", "name": "dsa0", "home": 0})
     found = figures(document)[SIDE_BY_SIDE]
     lines = {row["line"] for _, chart in found.charts for row in data(chart)}
     assert "DSA, modelled" in lines and "DSA" not in lines
