@@ -303,7 +303,7 @@ def test_migration_of_one_size_and_what_of_it_is_copying(tmp_path: Path) -> None
     ]  # fmt: skip
     page = drawn(documents.machine() | {"conditions": {}, "rows": rows + small}, tmp_path)
     text = section(page, "Moving pages to another node")
-    assert "pages in a call of 64 MiB in all" in text and "7000 GB/s" not in text
+    assert "pages in a call of 64 MiB in all" in text and "moved 7000 GB/s" not in text
     assert "<td>42 %</td>" in text
 
 
