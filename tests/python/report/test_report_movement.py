@@ -212,7 +212,8 @@ def test_modelled_and_emulated_devices_are_marked() -> None:
     document = document_of("copy", "migrate")
     assert not any("DSA" in line["line"] for _, chart in figures(document)[SIDE_BY_SIDE].charts
                    for line in data(chart)), "no device, no model"  # fmt: skip
-    document["engines"].append({"id": len(document["engines"]), "kind": "dsa", "name": "dsa0", "home": 0})
+    number = len(document["engines"])
+    document["engines"].append({"id": number, "kind": "dsa", "name": "dsa0", "home": 0})
     found = figures(document)[SIDE_BY_SIDE]
     lines = {row["line"] for _, chart in found.charts for row in data(chart)}
     assert "DSA, modelled" in lines and "DSA" not in lines
@@ -321,7 +322,8 @@ def large() -> dict[str, Any]:
         for mix, rate in (("read", 5e10), ("nt_write", 4e10), ("nt_copy", 3e10)):
             document["rows"].append(make.row("bandwidth", "B/s", rate, cpu_node=node % 8,
                                              memory_node=node, mix=mix, threads=12,
-                                             details={"read_write": rate, "bus": rate}))  # fmt: skip
+                                             details={"read_write": rate, "bus": rate},
+                                             ))  # fmt: skip
     for start in (0, 5, 8, 15):
         for end in {start, (start + 8) % 16, 15}:
             pair = {"from": start, "to": end}
