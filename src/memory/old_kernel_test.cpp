@@ -10,6 +10,7 @@
 #include <cstdlib>
 
 #include "headrace/buffer.h"
+#include "memory/mapped_memory.h"
 #include "memory/memory_testing.h"
 #include "memory/pages/policy.h"
 #include "tests/support/container.h"

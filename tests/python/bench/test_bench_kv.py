@@ -315,7 +315,8 @@ def machine_of(preset: str, nodes: list[int]) -> headrace.Machine:
     """Some of its nodes; those with CPUs are further from each other than from themselves."""
     made = headrace.Machine.load(preset).asdict()
     made["nodes"] = [node for node in made["nodes"] if node["id"] in nodes]
-    made["caches"], made["engines"], made["copy_rates"] = [], [], []
+    for rest in ("caches", "engines", "copy_rates", "links"):
+        made[rest] = []
     for node in made["nodes"]:
         node["distances"] = {str(other): 10 + abs(node["id"] - other) for other in nodes}
         node["access"] = []

@@ -102,7 +102,7 @@ def _by_cores(rows: Rows | None) -> Iterator[_Way]:
             if str(p["engine"]).startswith("dsa"):  # as what others published has it
                 line = str(p["engine"]).replace("dsa", "DSA") + _BASES.get(row.basis, "")
                 yield _Way(row, "DSA", line, int(p["bytes"]))
-        elif p["threads"] in (1, most[pair_of(row)]):
+        elif p["threads"] in (1, most.get(pair_of(row))):
             shared = ", one copy divided" if p.get("work") == "divided" else ""
             yield _Way(row, "cores", f"{p['engine']} × {p['threads']}{shared}", int(p["bytes"]))
 
