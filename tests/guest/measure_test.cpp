@@ -55,8 +55,8 @@ ParameterChoice words(std::initializer_list<const char*> all) {
 
 ParameterChoice count(std::uint64_t number) { return number; }
 
-// Some points of experiments, on nodes of both kinds and sockets, with all CPUs of nodes that
-// have two, of sockets and of the machine.
+// Some points of every experiment that needs neither a disk nor a device, on nodes of both kinds and
+// sockets, with all CPUs of nodes that have two, of sockets and of the machine.
 std::vector<Selection> all_selections() {
   const ParameterChoice all = words({"near", "interleave", "far"});
   return {
@@ -81,11 +81,43 @@ std::vector<Selection> all_selections() {
         {"kernel", "triad"},
         {"placed", "near"},
         {"threads", nodes({5, 10})}}},
+      // Traffic of the observer's own node and of the other socket.
+      {"loaded",
+       {{"cpu_node", nodes({0})},
+        {"memory_node", nodes({0})},
+        {"traffic_cpu_node", nodes({0, 4})},
+        {"traffic_memory_node", nodes({0})},
+        {"mix", "read"},
+        {"load_percent", nodes({50, 100})}}},
+      {"interference",
+       {{"cpu_node", nodes({0})},
+        {"victim", words({"chase 0", "read 0", "copy 0>0"})},
+        {"aggressor", words({"read 0", "copy 0>0", "copy 0>8"})},
+        {"aggressor_cpu_node", nodes({0, 4})}}},
+      {"copy",
+       {{"engine", words({"memcpy", "cpu"})},
+        {"from", nodes({0, 9})},
+        {"to", nodes({4, 12})},
+        {"bytes", nodes({4096, 1 << 20})},
+        {"threads", words({"1", "2"})}}},
+      {"migrate",
+       {{"from", nodes({0})},
+        {"to", nodes({8, 12})},
+        {"pages", "base"},
+        {"bytes", count((1_MiB).value)}}},
+      {"split",
+       {{"cpu_node", nodes({4})},
+        {"memory_node", nodes({4})},
+        {"other_memory_node", nodes({12})},
+        {"ratio", words({"1:0", "1:1", "0:1"})}}},
+      {"parallelism",
+       {{"cpu_node", nodes({0})}, {"memory_node", nodes({0, 15})}, {"chains", nodes({1, 8})}}},
+      {"core_to_core", {{"cpu", nodes({0})}, {"other_cpu", nodes({1, 2, 6})}}},
   };
 }
 
 // Without a budget: of a guest's seconds none may decide what is measured.
-TEST(Plain, LatencyAndBandwidthHaveNoErrorRow) {
+TEST(Plain, NoExperimentHasAnErrorRow) {
   for (const Selection& selection : all_selections()) {
     const auto begin = std::chrono::steady_clock::now();
     const auto profile = measure(machine(), {.selections = {selection},
@@ -94,6 +126,7 @@ TEST(Plain, LatencyAndBandwidthHaveNoErrorRow) {
                                              .repetitions = 1,
                                              .noise_checks = false});
     ASSERT_TRUE(profile) << selection.experiment << ": " << profile.error().message;
+    EXPECT_FALSE(profile->rows.empty()) << selection.experiment;
     for (const Row& row : profile->rows) {
       EXPECT_TRUE(row.value) << row.key() << ": " << row.reason;
     }

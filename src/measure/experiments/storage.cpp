@@ -6,7 +6,8 @@
 // one took, and `cpu_s_per_gb`, what all threads spend for 10^9 bytes. A read through the page
 // cache begins with none of the file in it; a write through it ends when the device has the bytes
 // (fdatasync), since before it measures memory. The file is filled with bytes that do not compress
-// before the first point.
+// before the first point. The threads run on the CPUs of the node nearest to the disk, which the
+// row names, and read into its memory.
 #include <unistd.h>
 
 #include <algorithm>
@@ -16,10 +17,12 @@
 #include "backend/storage/storage.h"
 #include "core/fail.h"
 #include "headrace/clock.h"
+#include "headrace/placement.h"
 #include "measure/experiments/experiments.h"
 #include "measure/instruments/cpu_share.h"
 #include "measure/instruments/measuring_file.h"
 #include "measure/instruments/transfers.h"
+#include "measure/instruments/worker_pool.h"
 
 namespace headrace::experiment_storage {
 
@@ -44,6 +47,7 @@ constexpr std::array<std::uint64_t, 5> kDepths = {1, 4, 16, 32, 64};
 
 struct StorageSetting {
   const Node* node = nullptr;  // of the disk
+  const Node* near = nullptr;  // whose CPUs read and write
   EngineId engine{0};
   bool write = false;
   bool threads = false;
@@ -63,6 +67,7 @@ class StorageProbe final : public Probe {
         random_(random) {}
 
   Result<Sample> sample() override {
+    const BoundToNode bound(setting_.near);
     const std::vector<Piece> pieces = random_pieces();
     if (!setting_.direct && !setting_.write) HEADRACE_TRY_STATUS(make_cold(file_));
     Histogram each_ns;
@@ -157,6 +162,8 @@ Point storage_point(const Machine& machine, const StorageSetting& setting, const
                     const std::shared_ptr<MeasuringFile>& file) {
   Point point;
   point.row = storage_row(setting);
+  const CpuSet near = setting.near == nullptr ? CpuSet{} : usable_cpus(setting.near);
+  point.row.cpus = list_of_cpus(near.empty() ? usable_cpus() : near);
   point.rank = rank_of(setting);
   point.memory = {memory.id, PageSize::transparent};
   const Bytes wanted = setting.write ? kMostWritten : kMostRead;
@@ -171,6 +178,7 @@ Point storage_point(const Machine& machine, const StorageSetting& setting, const
     HEADRACE_TRY(const File* opened, file->get());
     HEADRACE_TRY(const auto bytes, buffers.get(key, 0, wanted));
     if (setting.write) fill_randomly(bytes, random);
+    const BoundToNode bound(setting.near);  // the threads of the queue inherit it
     HEADRACE_TRY(auto backend, open_backend(machine, setting));
     return std::make_unique<StorageProbe>(setting, *opened, bytes, key.node, std::move(backend),
                                           Random(random()));
@@ -181,6 +189,8 @@ Point storage_point(const Machine& machine, const StorageSetting& setting, const
 void add_disk(std::vector<Point>& points, const Scope& scope, StorageSetting setting) {
   const std::vector<const Node*> memories = memory_nodes(scope.machine);
   if (memories.empty()) return;
+  const bool near = std::ranges::find(memories, setting.near) != memories.end();
+  const Node& memory = near ? *setting.near : *memories.front();
   const auto buffered_file = std::make_shared<MeasuringFile>(scope.machine, scope.directory, false);
   for (const bool write : {false, true}) {
     for (const bool threads : {false, true}) {
@@ -194,8 +204,8 @@ void add_disk(std::vector<Point>& points, const Scope& scope, StorageSetting set
             setting.depth = depth;
             // At most what one sample moves is in flight.
             if (block * depth > kMostWritten) continue;
-            points.push_back(storage_point(scope.machine, setting, *memories.front(),
-                                           direct ? scope.file : buffered_file));
+            points.push_back(
+                storage_point(scope.machine, setting, memory, direct ? scope.file : buffered_file));
           }
         }
       }
@@ -208,7 +218,8 @@ std::vector<Point> list_points(const Scope& scope) {
   const Node* disk = disk_behind(scope.machine, scope.directory);
   for (const Engine& engine : scope.machine.engines) {
     if (disk == nullptr || engine.kind != EngineKind::ssd || engine.home != disk->id) continue;
-    add_disk(points, scope, {.node = disk, .engine = engine.id});
+    add_disk(points, scope,
+             {.node = disk, .near = host_of(scope.machine, *disk), .engine = engine.id});
   }
   if (points.empty()) {
     points.push_back(without({.experiment = std::string(kName), .unit = "B/s"},
