@@ -61,8 +61,9 @@ struct Knee {
   std::uint64_t traffic_cpu_node = 0;
   std::uint64_t traffic_memory_node = 0;
   std::string mix;
-  double bandwidth = 0;   // bytes per second that the traffic reached there
-  double latency_ns = 0;  // there
+  std::uint64_t threads = 0;  // of the traffic, where they were asked for; 0: all CPUs of its node
+  double bandwidth = 0;       // bytes per second that the traffic reached there
+  double latency_ns = 0;      // there
   // Without traffic, measured with the same chase; of curves of others, at their least bandwidth.
   double idle_ns = 0;
   // What the traffic reaches where a load takes 1.5 and 2 times as long as without it, between the

@@ -33,6 +33,12 @@ def megabytes(size: int) -> str:
     return f"{size / 1e9:.2f} GB" if size >= 1e9 else f"{size / 1e6:.0f} MB"
 
 
+def traffic_text(mix: str, threads: int) -> str:
+    """A curve of loaded latency: its mix, and by how many threads where that was asked for (0: all
+    CPUs of a node)."""
+    return f"{mix} × {threads}" if threads else mix
+
+
 def rate_text(bytes_per_second: float) -> str:
     """"24.1 GB/s": decimal multiples, as the field prints bandwidths."""
     for unit, factor in (("GB/s", 1e9), ("MB/s", 1e6)):

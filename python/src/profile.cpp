@@ -148,6 +148,8 @@ void bind_findings(nb::module_& m) {
       .field("traffic_cpu_node", &Knee::traffic_cpu_node, "Whose CPUs make the traffic.")
       .field("traffic_memory_node", &Knee::traffic_memory_node, "Which memory they load.")
       .field("mix", &Knee::mix, "The mix of reads and writes of the traffic.")
+      .field("threads", &Knee::threads,
+             "Threads of traffic, where so many were asked for; 0: on all CPUs of its node.")
       .field("bandwidth", &Knee::bandwidth, "Bytes per second of the traffic at the knee.")
       .field("latency_ns", &Knee::latency_ns, "The latency at the knee.")
       .field("idle_ns", &Knee::idle_ns, "The latency without traffic, or with the least.")

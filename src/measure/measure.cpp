@@ -112,6 +112,10 @@ struct Available {
     if (has_less_cpu_time()) refuse_too_many_threads(points, cpu_time);
   }
 
+  std::optional<std::size_t> most_threads() const {
+    return has_less_cpu_time() ? std::optional(cpu_time->threads()) : std::nullopt;
+  }
+
   // A power of two, so that what changes from hour to hour does not change the sizes of buffers.
   std::optional<Bytes> memory_limit() const {
     if (!host.cgroup) return std::nullopt;
@@ -286,6 +290,7 @@ Result<std::vector<Point>> points_of(const Available& available, const MeasureOp
               .here = here,
               .budget = options.budget.has_value(),
               .memory_limit = available.memory_limit(),
+              .most_threads = available.most_threads(),
               .forbidden = available.forbidden()};
   for (const Selection& selection : selections) {
     scope.only = selection.only;

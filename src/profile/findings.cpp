@@ -24,8 +24,11 @@ CopySeries series_of(const Row& row) {
           .state = word_of(row, "state")};
 }
 
+// One copy that all threads divide: its `bytes` are not what each of them copies.
+bool is_divided(const Row& row) { return row.parameter("work") != nullptr; }
+
 // The rows of one experiment that have a positive value, grouped by key; the groups are in the
-// order of their first rows.
+// order of their first rows. No divided copies.
 template <class KeyOf>
 auto grouped(const Profile& profile, std::string_view experiment, KeyOf key_of) {
   using Key = decltype(key_of(Row{}));
@@ -33,6 +36,7 @@ auto grouped(const Profile& profile, std::string_view experiment, KeyOf key_of) 
   std::map<Key, std::size_t> indices;
   for (const Row& row : profile.rows) {
     if (row.experiment != experiment || !row.value || row.value->median <= 0) continue;
+    if (is_divided(row)) continue;
     const auto [group, fresh] = indices.emplace(key_of(row), groups.size());
     if (fresh) groups.emplace_back(group->first, std::vector<const Row*>{});
     groups[group->second].second.push_back(&row);
@@ -179,7 +183,7 @@ std::vector<Knee> knees(const Profile& profile) {
   const auto key = [](const Row& row) {
     return std::tuple(number_of(row, "cpu_node"), number_of(row, "memory_node"),
                       number_of(row, "traffic_cpu_node"), number_of(row, "traffic_memory_node"),
-                      word_of(row, "mix"));
+                      word_of(row, "mix"), number_of(row, "threads"));
   };
   std::vector<Knee> found;
   for (const auto& [group, rows] : grouped(profile, "loaded", key)) {
@@ -187,12 +191,13 @@ std::vector<Knee> knees(const Profile& profile) {
     const Row* bend = *std::ranges::max_element(
         rows, {}, [&](const Row* row) { return bandwidth_of(row) / row->value->median; });
     const double idle_ns = idle_of(rows);
-    const auto& [cpu, memory, traffic_cpu, traffic_memory, mix] = group;
+    const auto& [cpu, memory, traffic_cpu, traffic_memory, mix, threads] = group;
     found.push_back({.cpu_node = cpu,
                      .memory_node = memory,
                      .traffic_cpu_node = traffic_cpu,
                      .traffic_memory_node = traffic_memory,
                      .mix = mix,
+                     .threads = threads,
                      .bandwidth = bandwidth_of(bend),
                      .latency_ns = bend->value->median,
                      .idle_ns = idle_ns,

@@ -43,6 +43,10 @@ TEST(CopyFits, FindTheCostsBehindTheRates) {
   }
   profile.rows.push_back(copy_row("memcpy", 1024, 1, 1e9));
   profile.rows.push_back(Row{.experiment = "copy", .reason = "left out"});
+  for (const std::uint64_t bytes : {1024, 65536, 1 << 20, 64 << 20}) {  // of another kind
+    profile.rows.push_back(copy_row("cpu", bytes, 4, 5e9));
+    profile.rows.back().parameters.emplace_back("work", "divided");
+  }
   const auto fits = copy_fits(profile);
   ASSERT_EQ(fits.size(), 2u) << "two sizes are no line";
   for (const CopyFit& fit : fits) {
@@ -114,6 +118,15 @@ TEST(Knees, AreWhereBandwidthPerLatencyIsLargest) {
   EXPECT_EQ(found[0].memory_node, 1u);
   EXPECT_DOUBLE_EQ(*found[0].bandwidth_at_1_5, 28e9);
   EXPECT_DOUBLE_EQ(*found[0].bandwidth_at_2, 28.4e9) << "a fifth of the way from 150 to 400 ns";
+  EXPECT_EQ(found[0].threads, 0u);
+  Profile of_threads = profile;
+  for (Row point : profile.rows) {
+    point.parameters.emplace_back("threads", std::uint64_t{4});
+    of_threads.rows.push_back(std::move(point));
+  }
+  const auto both = knees(of_threads);
+  ASSERT_EQ(both.size(), 2u) << "by four threads, and by all";
+  EXPECT_EQ(both[1].threads, 4u);
   // What was measured without traffic counts where a row says it.
   profile.rows[2].details["idle"] = 80;
   EXPECT_EQ(knees(profile)[0].idle_ns, 80);

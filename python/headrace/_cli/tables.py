@@ -5,6 +5,7 @@ from __future__ import annotations
 import headrace
 from headrace._cli import output, parse
 from headrace._profile import conventions
+from headrace._words import traffic_text
 
 
 def profile_text(profile: headrace.Profile, convention: str | None = None) -> str:
@@ -30,7 +31,8 @@ def _findings(profile: headrace.Profile) -> list[str]:
         ("loaded latency bends at",
          ("observer", "traffic", "mix", "bandwidth", "latency", "unloaded", "at 1.5x", "at 2x"), 3,
          [(f"{k.cpu_node}>{k.memory_node}", f"{k.traffic_cpu_node}>{k.traffic_memory_node}",
-           k.mix, value(k.bandwidth, "B/s"), value(k.latency_ns, "ns"), value(k.idle_ns, "ns"),
+           traffic_text(k.mix, k.threads), value(k.bandwidth, "B/s"),
+           value(k.latency_ns, "ns"), value(k.idle_ns, "ns"),
            *("" if rate is None else value(rate, "B/s")
              for rate in (k.bandwidth_at_1_5, k.bandwidth_at_2)))
           for k in headrace.knees(profile)]),

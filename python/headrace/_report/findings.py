@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from headrace import _core
 from headrace._report.rows import time_text
-from headrace._words import rate_text, size_text
+from headrace._words import rate_text, size_text, traffic_text
 
 
 def sentences(profile: _core.Profile, experiment: str) -> str:
@@ -32,7 +32,9 @@ def _bends(profile: _core.Profile) -> list[str]:
     if not own:
         return []
     words = ", ".join(
-        f"{rate_text(bend.bandwidth)} ({time_text(bend.latency_ns)}, {bend.mix})" for bend in own
+        f"{rate_text(bend.bandwidth)} ({time_text(bend.latency_ns)}, "
+        f"{traffic_text(bend.mix, bend.threads)})"
+        for bend in own
     )
     where = f"CPUs {own[0].cpu_node}, memory {own[0].memory_node}"
     return [f"Curves bend, most bandwidth per latency, at {words} ({where})."]

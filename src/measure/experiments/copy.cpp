@@ -9,8 +9,9 @@
 // that is counted (bus_counter.h). The engines of one size, pair and number of threads are measured
 // one after the other, and `ratio_to_memcpy` is the rate by that of glibc's memcpy in the same
 // round. `headrace bench copy` is a session of these points. Asking for sizes, threads or engines
-// lists those instead of the usual ones. Asked for `work` "divided", all threads copy parts of one
-// copy of that size and wait for each other before the next (lockstep.h).
+// lists those instead of the usual ones. With `work` "divided" all threads copy parts of one copy of
+// that size and wait for each other before the next (lockstep.h): unasked a copy of 1 MiB and one
+// of 64 MiB between memories near each other, over more and more cores.
 #include "measure/experiments/copy.h"
 
 #include <fmt/core.h>
@@ -258,11 +259,11 @@ void add_pair(std::vector<Point>& points, const Scope& scope, CopySetting settin
           const bool hot = fits_caches(scope.machine, bytes, cpus, threads);
           if (!cold && !hot && !choice.sizes_asked) continue;
           points.push_back(point_of(scope, setting, threads, rank));
-          if (scope.asks("work") && cold && setting.bytes >= kLineBytes * threads) {
-            CopySetting divided = setting;
-            divided.divided = true;
-            points.push_back(point_of(scope, divided, threads, rank));
-          }
+          if (!scope.asks("work") && !(large && near && threads > 1)) continue;
+          if (!cold || setting.bytes < kLineBytes * threads) continue;
+          CopySetting divided = setting;
+          divided.divided = true;
+          points.push_back(point_of(scope, divided, threads, rank + 1));
         }
       }
     }

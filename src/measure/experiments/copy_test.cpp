@@ -29,7 +29,7 @@ TEST(CopyPointsTest, EveryEngineSizeAndStateCanBeMeasured) {
   EXPECT_GE(measured, 8u) << "two engines at least, two sizes, cold and hot";
 }
 
-TEST(CopyPointsTest, OneCopyIsDividedWhereAskedFor) {
+TEST(CopyPointsTest, OneCopyIsDividedAmongThreads) {
   const Machine machine = Machine::discover().value();
   BufferPool buffers(machine);
   Random random(1);
@@ -49,9 +49,14 @@ TEST(CopyPointsTest, OneCopyIsDividedWhereAskedFor) {
     ++measured;
   }
   EXPECT_GE(measured, 1U);
+  std::set<std::uint64_t> sizes;  // unasked
   for (const Point& point : kExperiment.points({machine})) {
-    EXPECT_EQ(point.row.parameter("work"), nullptr) << "only when asked for";
+    if (point.row.parameter("work") == nullptr) continue;
+    EXPECT_EQ(point.row.word("engine"), "cpu");
+    EXPECT_GT(*point.row.number("threads"), 1U);
+    sizes.insert(*point.row.number("bytes"));
   }
+  EXPECT_TRUE(usable_cpus().size() < 2 || sizes == std::set({(1_MiB).value, (64_MiB).value}));
 }
 
 TEST(CopyPointsTest, ASmallNodeIsAReasonForLargeCopies) {

@@ -20,6 +20,7 @@
 #include "core/fail.h"
 #include "headrace/placement.h"
 #include "measure/experiments/experiments.h"
+#include "measure/experiments/teams.h"
 #include "measure/instruments/chase.h"
 #include "measure/instruments/measuring_file.h"
 #include "measure/instruments/side_by_side/load_processes.h"
@@ -283,6 +284,16 @@ std::string ground_near(const Machine& machine, const Node& memory) {
   return ground_of(machine, *host_of(machine, memory), memory);
 }
 
+std::vector<NodeId> nodes_of(const InterferenceSetting& setting) {
+  std::vector<NodeId> nodes;
+  for (const Activity& activity : {setting.victim, setting.aggressor}) {
+    for (const Node* node : {activity.from, activity.to}) {
+      if (node != nullptr) nodes.push_back(node->id);
+    }
+  }
+  return nodes;
+}
+
 // Reads and writes go by the fastest loop of one thread.
 std::vector<std::string> races_of(const Machine& machine, const InterferenceSetting& setting) {
   std::set<std::string> races;
@@ -343,6 +354,7 @@ Point interference_point(const Scope& scope, const InterferenceSetting& setting)
   point.row = std::move(row);
   point.rank = rank_of(setting);
   point.memory = {setting.victim.memory()->id, PageSize::transparent};
+  point.others = nodes_of(setting);
   // Three windows a sample, and the settling before each; touching some 3 GB/s; linking a chase.
   const double loads = static_cast<double>(setting.cpus.size());
   point.races = races_of(scope.machine, setting);
@@ -408,10 +420,10 @@ void add_pair(std::vector<Point>& points, const Scope& scope, InterferenceSettin
   setting.aggressor_cpu_node = host_of(scope.machine, *setting.aggressor.memory());
   if (setting.cpu_node == nullptr || setting.aggressor_cpu_node == nullptr) return;
   const CpuSet own = usable_cpus(setting.cpu_node);
-  if (own.empty()) return;
+  if (own.empty() || usable_cpus(setting.aggressor_cpu_node).empty()) return;
   const unsigned observer = observer_of(scope.machine, own);
-  const std::vector<unsigned> others =
-      others_than(scope.machine, observer, usable_cpus(setting.aggressor_cpu_node));
+  const std::vector<unsigned> others = beside(
+      scope.machine, observer, spread_order(scope.machine, *setting.aggressor_cpu_node));
   for (const std::size_t count : aggressor_counts(scope, setting, others.size())) {
     if (count == 0 || (count > others.size() && scope.asks("aggressors"))) continue;
     setting.cpus = {observer};

@@ -66,6 +66,7 @@ TEST(InterferenceTest, TheVictimIsNotOnCpu0WhereThereIsAnother) {
   for (const Point& point : kExperiment.points({.machine = machine, .here = false})) {
     if (point.row.word("victim") != "read 0" || point.row.word("aggressor") != "copy 0>1") continue;
     EXPECT_EQ(point.row.cpus, "1-2") << "one of each node";
+    EXPECT_EQ(std::set(point.others.begin(), point.others.end()), (std::set{NodeId{0}, NodeId{1}}));
     ++found;
   }
   EXPECT_EQ(found, 1U);

@@ -32,6 +32,7 @@
 #include "core/mutex.h"
 #include "measure/experiments/experiments.h"
 #include "measure/experiments/idle_cycle.h"
+#include "measure/experiments/teams.h"
 #include "measure/instruments/side_by_side/loads.h"
 #include "measure/instruments/side_by_side/pace.h"
 #include "measure/instruments/traffic/traffic_race.h"
@@ -170,14 +171,13 @@ class Loaded final : public Probe {
   const ChaseLoad* observer_ = nullptr;
 };
 
-// The observer's CPU and those of the traffic; only the first where there is no other. The other
-// thread of the observer's core does nothing, unless there is nobody else.
-CpuSet cpus_of(const Machine& machine, const LoadedSetting& setting) {
+// The observer's CPU and those of the traffic, spread as `order` is; only the first where there is
+// no other.
+CpuSet cpus_of(const Machine& machine, const LoadedSetting& setting,
+               const std::vector<unsigned>& order) {
   const unsigned observer = observer_of(machine, usable_cpus(setting.observer));
-  CpuSet cpus{observer};
-  for (const unsigned cpu : others_than(machine, observer, usable_cpus(setting.traffic))) {
-    if (cpus.size() == 1 || !share_core(machine, observer, cpu)) cpus.push_back(cpu);
-  }
+  CpuSet cpus = beside(machine, observer, order);
+  cpus.insert(cpus.begin(), observer);
   if (setting.threads > 0U && *setting.threads < cpus.size()) cpus.resize(*setting.threads + 1);
   return cpus;
 }
@@ -348,7 +348,9 @@ void add_curve(std::vector<Point>& points, const Scope& scope, LoadedSetting set
   }
 }
 
-void add_curves(std::vector<Point>& points, const Scope& scope, LoadedSetting setting) {
+// `order`: in which the CPUs of the traffic's node take threads.
+void add_curves(std::vector<Point>& points, const Scope& scope, LoadedSetting setting,
+                const std::vector<unsigned>& order) {
   setting.near = is_near(scope.machine, *setting.observer, *setting.data);
   std::vector<std::optional<std::uint64_t>> threads{std::nullopt};
   if (scope.asks("threads")) {
@@ -357,7 +359,7 @@ void add_curves(std::vector<Point>& points, const Scope& scope, LoadedSetting se
   }
   for (const auto& count : threads) {
     setting.threads = count;
-    setting.cpus = cpus_of(scope.machine, setting);
+    setting.cpus = cpus_of(scope.machine, setting, order);
     for (const Mix* const mix : mixes_of(scope, setting)) {
       setting.mix = mix;
       add_curve(points, scope, setting);
@@ -368,6 +370,8 @@ void add_curves(std::vector<Point>& points, const Scope& scope, LoadedSetting se
 std::vector<Point> list_points(const Scope& scope) {
   const std::vector<const Node*> observers = nodes_with_cpus(scope.machine);
   const std::vector<const Node*> memories = memory_nodes(scope.machine);
+  std::map<const Node*, std::vector<unsigned>> orders;
+  for (const Node* node : observers) orders[node] = spread_order(scope.machine, *node);
   std::vector<Point> points;
   // Else many thousands of pairs would be gone through for each pair of nodes.
   const bool asked = scope.asks("traffic_cpu_node") || scope.asks("traffic_memory_node");
@@ -378,7 +382,9 @@ std::vector<Point> list_points(const Scope& scope) {
         for (const Node* traffic_data : memories) {
           LoadedSetting setting{
               .observer = observer, .data = data, .traffic = traffic, .traffic_data = traffic_data};
-          if (asked || is_usual(setting)) add_curves(points, scope, std::move(setting));
+          if (asked || is_usual(setting)) {
+            add_curves(points, scope, std::move(setting), orders.at(traffic));
+          }
         }
       }
     }

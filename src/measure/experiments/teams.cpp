@@ -177,6 +177,17 @@ std::vector<unsigned> spread_order(const Machine& machine, const Node& node) {
   return team && team->cpus.size() == cpus.size() ? std::move(team->cpus) : cpus;
 }
 
+std::vector<unsigned> beside(const Machine& machine, unsigned observer,
+                             const std::vector<unsigned>& order) {
+  std::vector<unsigned> others;
+  std::vector<unsigned> threads;
+  for (const unsigned cpu : order) {
+    if (cpu == observer) continue;
+    (instruments::share_core(machine, observer, cpu) ? threads : others).push_back(cpu);
+  }
+  return others.empty() ? threads : others;
+}
+
 CpuSet first_of(const std::vector<unsigned>& order, std::size_t count) {
   CpuSet cpus(order.begin(), order.begin() + static_cast<std::ptrdiff_t>(count));
   std::ranges::sort(cpus);
@@ -194,8 +205,10 @@ Bytes fit_team(Row& row, const Scope& scope, const TeamNodes& nodes, std::size_t
         dealt ? 1 : static_cast<std::size_t>(std::ranges::count(nodes.of_cpu, id));
     const std::size_t of = dealt ? nodes.all.size() : threads;
     const Bytes share = wanted * users / of;
-    const Bytes space = fitting(*scope.machine.find(id), share);
+    const Node& node = *scope.machine.find(id);
+    const Bytes space = fitting(node, share);
     if (space < share) most = std::min(most, space * of / users);
+    mark_side_cached(row, node, std::min(space, share));
   }
   if (most < wanted) row.add_flag("shrunk");
   return most;

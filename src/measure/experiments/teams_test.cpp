@@ -51,6 +51,50 @@ TEST(TeamsTest, OfSixteenNodesTheMachineAndASocketForBoth) {
   EXPECT_EQ(asked.at("socket 2 close"), 1U);
 }
 
+// CPUs 0 and 2 are threads of one core.
+TEST(TeamsTest, BesideAnObserverItsCoreRestsWhereThereIsAnother) {
+  Machine machine;
+  machine.caches = {{.level = 1, .size = 32_KiB, .cpus = {0, 2}}};
+  EXPECT_EQ(beside(machine, 0, {3, 2, 0, 1}), (std::vector<unsigned>{3, 1}));
+  EXPECT_EQ(beside(machine, 1, {0, 1, 2, 3}), (std::vector<unsigned>{0, 2, 3}));
+  EXPECT_EQ(beside(machine, 0, {0, 2}), (std::vector<unsigned>{2})) << "there is no other";
+  EXPECT_TRUE(beside(machine, 0, {0}).empty());
+}
+
+// Threads of traffic, and those that disturb, have a last-level cache each while there are any.
+TEST(TeamsTest, FewThreadsOfANodeAreSpreadOverItsCaches) {
+  Machine machine = test::epyc_384();
+  machine.nodes.resize(1);  // of 192 CPUs, a socket
+  machine.nodes[0].cpus.resize(192);
+  std::iota(machine.nodes[0].cpus.begin(), machine.nodes[0].cpus.end(), 0);
+  const AsIfUsable all(cpus_of(machine));
+  const ParameterChoices four{{"threads", std::uint64_t{4}}};
+  const auto caches_of = [&](const Row& row) {
+    std::set<std::size_t> caches;
+    const CpuSet cpus = parse_cpu_list(row.cpus).value();
+    for (const unsigned cpu : cpus) {
+      for (std::size_t i = 0; i < machine.caches.size(); ++i) {
+        const auto& cache = machine.caches[i];
+        if (cache.level == 3 && std::ranges::count(cache.cpus, cpu) > 0) caches.insert(i);
+      }
+    }
+    return caches.size();
+  };
+  std::size_t seen = 0;
+  for (const auto& point : experiment_loaded::kExperiment.points(
+           {.machine = machine, .only = four, .here = false})) {
+    EXPECT_GE(caches_of(point.row), 4U) << point.row.key();
+    ++seen;
+  }
+  for (const auto& point : experiment_interference::kExperiment.points(
+           {.machine = machine, .only = {{"aggressors", std::uint64_t{4}}}, .here = false})) {
+    if (!point.row.reason.empty()) continue;
+    EXPECT_GE(caches_of(point.row), 4U) << point.row.key();
+    ++seen;
+  }
+  EXPECT_GT(seen, 4U);
+}
+
 // A cache is a node there.
 TEST(TeamsTest, Of384Cpus) {
   const Machine machine = test::epyc_384();

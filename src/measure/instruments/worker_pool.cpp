@@ -74,16 +74,6 @@ BoundToNode::~BoundToNode() {
   if (bound_) pin(pthread_self(), before_);
 }
 
-std::vector<unsigned> others_than(const Machine& machine, unsigned cpu, const CpuSet& cpus) {
-  std::vector<unsigned> others;
-  for (const bool together : {false, true}) {
-    std::ranges::copy_if(cpus, std::back_inserter(others), [&](unsigned other) {
-      return other != cpu && share_core(machine, cpu, other) == together;
-    });
-  }
-  return others;
-}
-
 unsigned observer_of(const Machine& machine, const CpuSet& cpus) {
   const auto quiet = std::ranges::find_if(
       cpus, [&](unsigned cpu) { return cpu != 0 && !share_core(machine, 0, cpu); });

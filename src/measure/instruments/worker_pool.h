@@ -48,10 +48,6 @@ class AsIfUsable {
   const CpuSet* const before_;
 };
 
-// All of `cpus` but `cpu`, in order; last those that share its core: two threads of a core disturb
-// each other without any memory.
-std::vector<unsigned> others_than(const Machine& machine, unsigned cpu, const CpuSet& cpus);
-
 // The CPU that observes a latency: the first that is not a thread of CPU 0's core, which most
 // interrupts come to; else the first. Requires: a CPU.
 unsigned observer_of(const Machine& machine, const CpuSet& cpus);

@@ -14,6 +14,17 @@ std::vector<unsigned> nodes_of(const Row& row, std::string_view parameter) {
   return parse_cpu_list(row.word(parameter)).value_or(std::vector<unsigned>{});
 }
 
+// All nodes whose memory a point uses.
+std::vector<NodeId> memory_of(const Point& point) {
+  std::vector<NodeId> nodes = point.others;
+  for (const char* name :
+       {"memory_node", "other_memory_node", "traffic_memory_node", "from", "to", "a", "b", "c"}) {
+    for (const unsigned id : nodes_of(point.row, name)) nodes.push_back(NodeId{id});
+  }
+  nodes.push_back(point.memory.node);
+  return nodes;
+}
+
 }  // namespace
 
 Machine within_free_memory(Machine machine, const HostMemory& host) {
@@ -62,16 +73,15 @@ void refuse_too_many_threads(std::vector<Point>& points, const std::optional<Cpu
 
 void refuse_forbidden(std::vector<Point>& points, const HostMemory& host) {
   for (Point& point : points) {
-    for (const char* name :
-         {"memory_node", "other_memory_node", "traffic_memory_node", "from", "to", "a", "b", "c"}) {
-      for (const unsigned id : nodes_of(point.row, name)) {
-        const NodeMemory* node = host.find(NodeId{id});
-        if (!point.row.reason.empty() || node == nullptr || node->allowed) continue;
-        point.row.reason =
-            fmt::format("the cpuset of this process forbids memory of node {}; it may use {}", id,
-                        host.allowed_list);
-        point.row.add_flag("absent");
-      }
+    if (!point.row.reason.empty()) continue;
+    for (const NodeId id : memory_of(point)) {
+      const NodeMemory* node = host.find(id);
+      if (node == nullptr || node->allowed) continue;
+      point.row.reason =
+          fmt::format("the cpuset of this process forbids memory of node {}; it may use {}",
+                      raw(id), host.allowed_list);
+      point.row.add_flag("absent");
+      break;
     }
   }
 }

@@ -96,6 +96,11 @@ TEST(RefuseForbidden, MemoryOutsideTheCpusetCostsNoTime) {
     refuse_forbidden(one, host);
     EXPECT_NE(one[0].row.reason, "") << name;
   }
+  std::vector<Point> unnamed(2);  // what no parameter names
+  unnamed[0].others = {NodeId{1}};
+  unnamed[1].memory = {NodeId{1}};
+  refuse_forbidden(unnamed, host);
+  for (const Point& point : unnamed) EXPECT_TRUE(point.row.has_flag("absent"));
 }
 
 }  // namespace

@@ -84,6 +84,8 @@ struct Point {
   std::vector<std::string> races;
   // Points with the same memory are measured one after the other, so that it is mapped once.
   MemoryKey memory;
+  // What it uses besides, where its row names it by no parameter of a node.
+  std::vector<NodeId> others;
   Comparable comparable;
   // A cell of a matrix that is wanted whole: without a budget it is measured
   // for every pair of nodes, though some are alike.
@@ -118,6 +120,8 @@ struct Scope {
   bool budget = true;  // false: all there is
   // What the memory cgroups of this process leave all nodes together; nothing: no limit.
   std::optional<Bytes> memory_limit = {};
+  // What control groups leave it, in threads at once; nothing: no limit.
+  std::optional<std::size_t> most_threads = {};
   std::vector<NodeId> forbidden = {};  // nodes whose memory the cpuset of this process forbids
 
   bool asks(const std::string& parameter) const { return only.contains(parameter); }

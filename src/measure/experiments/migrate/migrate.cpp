@@ -22,11 +22,12 @@
 // bytes to pages of the same size that are there already, right before, as a part of the move's
 // time; and `rest_ns_per_page`, what the move took beyond that: allocating, page tables, unmapping,
 // other CPUs' TLBs, and what the kernel's copy loop is slower than ours. Below 0: it is faster.
+// `cpu_s_per_gb` is what the movers spend: seconds of all of them for 10^9 bytes that moved.
 //
 // Percentiles of the time of single accesses (`stall_p99_ns` and so on) are by an observer: another
 // thread, where a CPU is left for it, which accesses random pages all the while. They are over the
 // accesses that it would have made had none of them waited (stalls.h), so a wait counts by its
-// length. Where the kernel moves, the observer writes, and no write may be lost; remap and copy are
+// length. The word `observer` says which CPU that is. Where the kernel moves, the observer writes, and no write may be lost; remap and copy are
 // not safe against writers, so there it only reads.
 #include "measure/experiments/migrate/migrate.h"
 
@@ -39,6 +40,7 @@
 #include "headrace/buffer.h"
 #include "headrace/placement.h"
 #include "measure/experiments/migrate/migration.h"
+#include "measure/experiments/teams.h"
 #include "measure/instruments/worker_pool.h"
 #include "measure/session/alike.h"
 #include "memory/memory.h"
@@ -63,8 +65,10 @@ constexpr Parameter kParameters[] = {
 // Older versions did not tell copying from the rest.
 constexpr std::string_view kDetails[] = {"per_page_ns", "first_batch_ns", "stayed"};
 
-// Sizes that `copy` has too.
+// Sizes that `copy` has too. The usual one is larger where it had no huge page for each of many
+// threads.
 constexpr Bytes kUsualSize = 64_MiB;
+constexpr Bytes kMostUsual = 1_GiB;
 constexpr std::array kOtherSizes = {1_MiB, 4_MiB, 16_MiB, 256_MiB};
 constexpr std::array<std::uint64_t, 5> kBatches = {1, 8, 64, 512, 4096};
 constexpr std::uint64_t kUsualBatch = 512;  // as tiers move pages
@@ -128,11 +132,16 @@ Point migrate_point(const Machine& machine, const MigrateSetting& setting, Row r
   }
   Point point;
   point.row = std::move(row);
-  point.row.cpus = list_of_cpus({setting.movers.begin(), setting.movers.end()});
+  std::vector<unsigned> cpus = setting.movers;
+  cpus.insert(cpus.end(), setting.observer.begin(), setting.observer.end());
+  point.row.cpus = list_of_cpus(std::move(cpus));
   point.memory = {setting.from, PageSize::base};
   const Bytes swept =
       fit(point.row, *machine.find(setting.from),
           past_caches(point.row, machine, setting.fillers, kCachesPassed, kLeastSwept));
+  for (const NodeId node : {setting.from, setting.to}) {
+    mark_side_cached(point.row, *machine.find(node), setting.bytes);
+  }
   point.cost = cost_of(setting, swept);
   point.setup = {.name = fmt::format("swept {}", swept.value),
                  .cost = touching(swept, setting.fillers.size())};
@@ -152,31 +161,33 @@ Point migrate_point(const Machine& machine, const MigrateSetting& setting, Row r
 // The CPUs that can move pages between two nodes, and those that can observe it.
 struct Candidates {
   const Node* node = nullptr;  // that of the movers
-  CpuSet movers;               // all there can be; none: no CPU near the target
-  CpuSet observers;            // nearest to the source first; movers among them
+  std::vector<unsigned> movers;     // as threads take them; none: no CPU near the target
+  std::vector<unsigned> observers;  // nearest to the source first; movers among them
 };
 
 Candidates candidates_between(const Machine& machine, const Node& from, const Node& to) {
   Candidates found{.node = host_of(machine, to)};
-  if (found.node == nullptr) return found;
-  found.movers = usable_cpus(found.node);
+  if (found.node == nullptr || usable_cpus(found.node).empty()) return found;
+  found.movers = spread_order(machine, *found.node);
   found.observers = usable_cpus(host_of(machine, from));
   std::ranges::copy(usable_cpus(), std::back_inserter(found.observers));
   return found;
 }
 
 // Chooses so many movers, and an observer that is none of them and shares no core with one if
-// possible.
-void choose_cpus(const Machine& machine, MigrateSetting& setting, const Candidates& candidates,
+// possible; no observer where control groups give no time for one more.
+void choose_cpus(const Scope& scope, MigrateSetting& setting, const Candidates& candidates,
                  std::size_t threads) {
-  const CpuSet& movers = candidates.movers;
-  setting.movers.assign(movers.begin(), movers.begin() + std::ptrdiff_t(threads));
+  setting.movers = first_of(candidates.movers, threads);
+  setting.observer.clear();
+  if (scope.most_threads && threads >= *scope.most_threads) return;
   const auto is_mover = [&](unsigned cpu) {
     return std::ranges::find(setting.movers, cpu) != setting.movers.end();
   };
   const auto shares = [&](unsigned cpu) {
-    return std::ranges::any_of(setting.movers,
-                               [&](unsigned mover) { return share_core(machine, cpu, mover); });
+    return std::ranges::any_of(setting.movers, [&](unsigned mover) {
+      return share_core(scope.machine, cpu, mover);
+    });
   };
   for (const bool together : {false, true}) {
     for (const unsigned cpu : candidates.observers) {
@@ -232,7 +243,7 @@ class Lister {
       const bool between = threads > 1 && threads < most;
       if (between && !near && !all_) continue;
       MigrateSetting setting{.from = way.from.id, .to = way.to.id, .fillers = way.cpus.movers};
-      choose_cpus(scope_.machine, setting, way.cpus, threads);
+      choose_cpus(scope_, setting, way.cpus, threads);
       for (const Bytes page : {base_page(), huge_page()}) {
         setting.page = page;
         for (const Bytes bytes : sizes(way, page * threads)) {
@@ -249,7 +260,7 @@ class Lister {
   // `least`: a page for each thread.
   std::vector<Bytes> sizes(const Way& way, Bytes least) const {
     if (!asked_.empty()) return asked_;
-    std::vector<Bytes> all{usual(way)};
+    std::vector<Bytes> all{usual(way, least)};
     for (const Bytes size : kOtherSizes) {
       if (way.rank == 2 && size >= least && fitting(way.smaller(), size) == size &&
           size != all.front()) {
@@ -259,13 +270,17 @@ class Lister {
     return all;
   }
 
-  static Bytes usual(const Way& way) { return fitting(way.smaller(), kUsualSize); }
+  static Bytes usual(const Way& way, Bytes least) {
+    Bytes wanted = kUsualSize;
+    while (wanted < least && wanted < kMostUsual) wanted = wanted * 4;
+    return fitting(way.smaller(), wanted);
+  }
 
   void add_methods(const Way& way, MigrateSetting setting, Bytes bytes, bool between) {
     setting.bytes = bytes;
     const std::size_t threads = setting.movers.size();
     const std::uint64_t part = (bytes / setting.page + threads - 1) / threads;
-    const bool is_usual = bytes == usual(way);
+    const bool is_usual = bytes == usual(way, setting.page * threads);
     for (const Method& method : methods(part)) {
       const bool telling = method.batch == 0 || method.batch == kUsualBatch;
       // Over sizes and numbers of threads the lines are one way by the kernel, and copying.

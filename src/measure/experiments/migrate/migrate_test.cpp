@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <map>
 #include <optional>
 #include <set>
 #include <string>
@@ -52,6 +53,7 @@ TEST(MigrateTest, WhatCopiesKeepsEveryByte) {
       EXPECT_EQ(sample->details.at("stayed"), 0);
       EXPECT_GT(sample->value, 0);
       EXPECT_GT(sample->details.at("copy_share"), 0);
+      EXPECT_GT(sample->details.at("cpu_s_per_gb"), 0);
       const bool huge = point.row.word("pages") == "huge";
       EXPECT_EQ(sample->huge_part.has_value(), huge) << "what the session decides by";
       const double page = static_cast<double>((huge ? huge_page() : base_page()).value);
@@ -123,6 +125,46 @@ TEST(MigrateTest, SizesAreThoseOfCopiesAndFitTheNodes) {
     EXPECT_LE(point.setup.cost, touching(16_MiB, 4)) << "what is swept fits too";
   }
   EXPECT_EQ(sizes(points_of(4, 64_GiB, {{"bytes", (1_GiB).value}})), std::set{(1_GiB).value});
+}
+
+TEST(MigrateTest, ManyThreadsHaveAHugePageEach) {
+  std::set<std::uint64_t> sizes;
+  for (const Point& point : points_of(96, 512_GiB)) {
+    const std::uint64_t* const threads = point.row.number("threads");
+    ASSERT_TRUE(threads) << point.row.key();
+    EXPECT_EQ(point.row.reason, "") << point.row.key();
+    if (*threads == 96 && point.row.word("pages") == "huge") {
+      sizes.insert(*point.row.number("bytes"));
+    }
+  }
+  EXPECT_EQ(sizes.contains((64_MiB).value), huge_page() * 96 <= 64_MiB);
+  EXPECT_TRUE(sizes.contains((256_MiB).value) || huge_page() != 2_MiB);
+}
+
+// Movers go by cores before second threads of them, and one more thread is no more than control
+// groups give time for.
+TEST(MigrateTest, MoversAreSpreadAndTheObserverIsNamed) {
+  Machine machine{.name = "two"};
+  machine.nodes = {
+      {.id = NodeId{0}, .kind = NodeKind::dram, .capacity = 64_GiB, .cpus = {0, 1, 2, 3}},
+      {.id = NodeId{1}, .kind = NodeKind::hbm, .capacity = 64_GiB}};
+  for (const CpuSet& core : {CpuSet{0, 1}, CpuSet{2, 3}}) {
+    machine.caches.push_back({.level = 1, .size = 32_KiB, .cpus = core});
+  }
+  const AsIfUsable as_if({0, 1, 2, 3});
+  const auto cpus_by_threads = [&](std::optional<std::size_t> most) {
+    std::map<std::uint64_t, std::set<std::string>> found;
+    const Scope scope{.machine = machine, .here = false, .most_threads = most};
+    for (const Point& point : kExperiment.points(scope)) {
+      if (point.row.reason.empty()) {
+        found[*point.row.number("threads")].insert(point.row.cpus);
+      }
+    }
+    return found;
+  };
+  using ByThreads = std::map<std::uint64_t, std::set<std::string>>;
+  EXPECT_EQ(cpus_by_threads(std::nullopt), (ByThreads{{1, {"0,2"}}, {2, {"0-2"}}, {4, {"0-3"}}}));
+  EXPECT_EQ(cpus_by_threads(2), (ByThreads{{1, {"0,2"}}, {2, {"0,2"}}, {4, {"0-3"}}}));
 }
 
 TEST(MigrateTest, WhatIsMovedIsColdByFourTimesTheCaches) {

@@ -1,5 +1,6 @@
 #include "measure/experiments/migrate/migration.h"
 
+#include <fmt/core.h>
 #include <sys/mman.h>
 
 #include <algorithm>
@@ -63,7 +64,9 @@ class Migration final : public Probe {
     HEADRACE_TRY_STATUS(run_together(cpus, [&](std::size_t i) {
       if (i == movers) return observe(moving);
       const CpuShare own;
+      const CpuTime cpu = CpuTime::of_thread();
       moved[i] = move(i);
+      moved[i].cpu_seconds = cpu.seconds();
       moved[i].share = movers == 1 ? own.now() : 1;
       --moving;
     }));
@@ -78,6 +81,7 @@ class Migration final : public Probe {
     Span span;
     Nanoseconds first{0};  // the end of its first batch
     double share = 1;      // the part of its time it was on its CPU
+    double cpu_seconds = 0;
   };
 
   Part part(std::size_t mover) const {
@@ -209,12 +213,17 @@ class Migration final : public Probe {
     const std::vector<std::span<std::byte>> parts = moved_bytes();
     HEADRACE_TRY_STATUS(check(parts));
     std::vector<Span> spans;
-    for (const Moved& each : moved) spans.push_back(each.span);
+    double cpu_seconds = 0;
+    for (const Moved& each : moved) {
+      spans.push_back(each.span);
+      cpu_seconds += each.cpu_seconds;
+    }
     Move result{.asked = setting_.bytes,
                 .moved = setting_.bytes,
                 .page = setting_.page,
                 .time = together(spans),
-                .copying = copying};
+                .copying = copying,
+                .cpu_seconds = cpu_seconds};
     double huge = 0;  // bytes; the kernel takes huge pages apart where the target has none free
     for (const std::span<std::byte> part : parts) {
       HEADRACE_TRY(const std::uint64_t elsewhere, pages_not_on(setting_.to, part));
@@ -226,6 +235,9 @@ class Migration final : public Probe {
     const Nanoseconds first = std::ranges::min(moved, {}, &Moved::first).first -
                               std::ranges::min(spans, {}, &Span::begin).begin;
     sample.details["first_batch_ns"] = static_cast<double>(first.count());
+    if (!setting_.observer.empty()) {
+      sample.words["observer"] = fmt::format("CPU {}", setting_.observer.front());
+    }
     if (setting_.page != base_page()) {
       sample.huge_part = huge / static_cast<double>(setting_.bytes.value);
     }
@@ -269,6 +281,7 @@ Result<Sample> sample_of(const Move& move, NodeId to) {
                 .details = {{"per_page_ns", time / pages},
                             {"copy_share", copying / time},
                             {"rest_ns_per_page", (time - copying) / pages},
+                            {"cpu_s_per_gb", move.cpu_seconds / moved * 1e9},
                             {"stayed", static_cast<double>(stayed)}}};
 }
 

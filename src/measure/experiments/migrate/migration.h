@@ -39,6 +39,7 @@ struct Move {
   Bytes page;
   Nanoseconds time{0};
   Nanoseconds copying{0};  // what copying `asked` to pages that are there takes
+  double cpu_seconds = 0;  // of all movers
 };
 
 // The rate of what moved, and its details; exhausted where nothing did.
