@@ -193,12 +193,14 @@ def _matrix(cells: Cells) -> str:
 
 def as_nvbandwidth(profile: headrace.Profile) -> str:
     """Of GPUs what that tool prints; then a matrix per engine: what it copies from node to node,
-    GB/s, the largest size measured cold and the best number of threads."""
+    GB/s, the largest size measured cold and the best number of threads, each of which makes copies
+    of its own, as that tool's do: not where all divide one."""
     rows = [
         (row, pair)
         for row in complete(profile.rows)
         if row.experiment == "copy" and row.parameters.get("state") == "cold"
-        and row.median is not None and (pair := _pair(row, "from", "to")) is not None
+        and "work" not in row.parameters and row.median is not None
+        and (pair := _pair(row, "from", "to")) is not None
     ]  # fmt: skip
     parts = list(_gpu_tests(profile))
     used = [row for row in complete(profile.rows) if row.experiment == "gpu"]

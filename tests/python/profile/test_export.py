@@ -50,6 +50,21 @@ def test_what_is_read_in_random_order_is_no_bandwidth_of_a_pair() -> None:
     assert "Memory Bandwidths between nodes" not in texts.as_mlc(profile)
 
 
+def test_a_divided_copy_is_no_cell_of_a_copy_matrix() -> None:
+    """As the tool that prints it has no such copies: all threads make parts of one."""
+    document = documents.profile()
+    told = texts.as_nvbandwidth(headrace.Profile.from_json(json.dumps(document)))
+    copies = [row for row in document["rows"] if row["experiment"] == "copy"]
+    document["rows"] += [
+        row | {"parameters": row["parameters"] | {"work": "divided"}, "median": 9e15}
+        for row in copies
+    ]
+    assert texts.as_nvbandwidth(headrace.Profile.from_json(json.dumps(document))) == told
+    document["rows"] = [row for row in document["rows"] if "work" in row["parameters"]]
+    with pytest.raises(headrace.AbsentError, match="no cold copies"):
+        texts.as_nvbandwidth(headrace.Profile.from_json(json.dumps(document)))
+
+
 def rated(profile: dict[str, Any]) -> dict[str, Any]:
     """With what firmware says of node 2, and what was measured there."""
     sides = [("hmat (sysfs)", False, 100, 7.0e11), ("headrace measure", True, 118, 5.4e11)]
