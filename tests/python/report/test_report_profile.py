@@ -182,6 +182,38 @@ def test_quiet_rows_are_not(tmp_path: Path) -> None:
     assert "noisy, measured" not in section(page, title)
 
 
+def curves_of_threads() -> dict[str, Any]:
+    """Loaded latencies with all CPUs but one, and with 4 and 16 threads of traffic."""
+    document = documents.profile()
+    rows = [row for row in document["rows"] if row["experiment"] == "loaded"]
+    asked = [
+        row | {"parameters": row["parameters"] | {"threads": threads}}
+        for threads in (4, 16) for row in rows
+    ]
+    return document | {"rows": [*rows, *asked]}
+
+
+@pytest.mark.parametrize("pairs", ["one", "several"])
+def test_curves_of_other_numbers_of_threads_are_other_lines(tmp_path: Path, pairs: str) -> None:
+    document = curves_of_threads()
+    if pairs == "one":
+        document["rows"] = [
+            row for row in document["rows"]
+            if (row["parameters"]["cpu_node"], row["parameters"]["memory_node"]) == (0, 2)
+            and row["parameters"]["mix"] in ("read", "1:1")
+        ]  # fmt: skip
+    page = drawn(document, tmp_path)
+    title = "How long a load takes while others use the memory"
+    whole = {"one": "read", "several": "CPUs 0, CXL 3"}[pairs]
+    first, *others = charts_of(page, title)
+    assert {whole, f"{whole}, 4 threads", f"{whole}, 16 threads"} <= lines_in(first)
+    for chart in (first, *others):
+        points = [(p["line"], p["order"]) for p in chart["data"]["values"]]
+        assert len(points) == len(set(points)), "one number for each pause"
+        assert len(lines_in(chart)) <= rows.MOST_LINES
+    assert ("A chart has at most 8 lines" in section(page, title)) == (pairs == "several")
+
+
 def test_curves_of_many_mixes_are_families_by_the_share_of_reads(tmp_path: Path) -> None:
     """In one chart for each kind of stores; beside each other are only the usual mixes."""
     made = documents.Maker(7)
