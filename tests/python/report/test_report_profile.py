@@ -157,6 +157,32 @@ def test_noisy_rows_are_drawn_as_noisy(tmp_path: Path) -> None:
     assert "1 of them is noisy, measured while something else ran" in stream
 
 
+def heats_of(page: str) -> dict[str, list[dict[str, Any]]]:
+    """The cells of each heat map, by what is on its rows and columns; those without rows to be
+    noisy are left out."""
+    found = {}
+    for name, figure in figures_of(page).items():
+        cells = figure.get("layer", [{}])[0].get("data", figure.get("data", {})).get("values", [])
+        if cells and "shade" in cells[0] and "column" in cells[0]:
+            found[name] = [cell for cell in cells if cell["shade"] is not None]
+    return found
+
+
+@pytest.mark.parametrize("noisy", [True, False])
+def test_every_heat_map_says_what_is_noisy_and_what_is_behind(tmp_path: Path, noisy: bool) -> None:
+    document = documents.profile()
+    for row in document["rows"]:
+        row |= {"flags": ["noisy"] if noisy else [], "cpus": "0-3"}
+    heats = heats_of(drawn(document, tmp_path))
+    assert len(heats) == 4, "latency, bandwidth, who slows whom, CPU to CPU"
+    for name, cells in heats.items():
+        assert cells, name
+        for cell in cells:
+            assert cell["text"].startswith("~") == noisy, (name, cell)
+            assert "5 mappings" in cell["words"] and "CPUs 0-3" in cell["words"], (name, cell)
+            assert ("noisy" in cell["words"]) == noisy, (name, cell)
+
+
 def test_rows_not_all_in_huge_pages_say_so(tmp_path: Path) -> None:
     chosen = [row for row in documents.profile()["rows"] if row["experiment"] == "stream"]
     for row in chosen:
