@@ -16,8 +16,8 @@ from headrace._words import plural
 
 Pair = tuple[int, int]
 Cells = dict[Pair, float]
-#: Of loaded latency: the pair of nodes, the mix, and the threads of the traffic, 0 where none were
-#: asked for.
+#: What the points of one loaded latency share: the pair of nodes, the mix, and the threads of the
+#: traffic, 0 where none were asked for.
 Curve = tuple[Pair, str, int]
 
 #: A latency checker names mixes by what the bus sees, where a plain store is a read and a write;
