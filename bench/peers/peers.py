@@ -8,8 +8,9 @@ A peer is taken if it is installed (Debian: likwid mbw linux-perf; Rust: cargo i
 (https://www.cs.virginia.edu/stream/) and multichase (https://github.com/google/multichase) where a
 path of their source or program is given. Output is parsed, nothing of them is part of the project.
 In each round every peer
-runs once and Headrace measures the same thing once, in an order drawn anew, so that both see
-the same machine; the ratio is the median over rounds of the two of one round, with its range.
+runs once and Headrace measures the same thing once, the pairs and the two of each in an order drawn
+anew, so that both see the same machine; a program that does not end with status 0 has no number.
+The ratio is the median over rounds of the two of one round, with its range.
 Headrace's number is turned into the peer's convention, never the other way round. Where the two
 are more than 5 % apart, the peer runs again with one thing changed at a time (explain.py).
 """
@@ -23,11 +24,12 @@ import os
 import random
 import re
 import shutil
+import signal
 import statistics
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -41,6 +43,8 @@ import headrace  # noqa: E402
 MIB = 1 << 20
 GIB = 1 << 30
 _PEER_SECONDS = 120
+#: What a random cycle goes through, of ours and of the peers that chase one.
+_CHASED = 256 * MIB
 _PATH = f"{os.environ.get('PATH', '')}:{Path.home()}/.cargo/bin"
 
 
@@ -97,8 +101,27 @@ _PAGES = (
 _LIBRARY_COPY = Variant("a memcpy that never passes the caches", {"GLIBC_TUNABLES": _NEVER_PAST})
 
 
-def peers(threads: int) -> list[Peer]:
-    """Those that measure what Headrace measures."""
+def cpu_flags(cpuinfo: Path = Path("/proc/cpuinfo")) -> frozenset[str]:
+    """What the first CPU can, in the kernel's words ("avx512f"); nothing where it says none."""
+    found = re.search(r"(?m)^flags\s*:(.*)$", cpuinfo.read_text()) if cpuinfo.is_file() else None
+    return frozenset(found[1].split()) if found else frozenset()
+
+
+def cycle_bytes(machine: headrace.Machine) -> int:
+    """What Headrace chases in small pages, in which it has one size: some times the caches."""
+    node = _node(machine)
+    point: dict[str, int | str] = {
+        "cpu_node": node, "memory_node": node, "window": "all", "pages": "base",
+    }  # fmt: skip
+    (planned,) = headrace.plan_session(machine, experiments=["latency"], only=point, budget=None)
+    return int(planned.row.parameters["bytes"])
+
+
+def peers(
+    threads: int, flags: frozenset[str] = frozenset(), small_pages: int = _CHASED
+) -> list[Peer]:
+    """Those that measure what Headrace measures, on CPUs with such flags; `small_pages`: bytes of
+    the cycle in them."""
     n, all_cpus = str(threads), {"threads": threads}
 
     def likwid(kernel: str, mix: str, detail: str, why: str = "") -> Peer:
@@ -106,9 +129,12 @@ def peers(threads: int) -> list[Peer]:
         return Peer("likwid-bench", command, r"MByte/s:\s+([0-9.]+)", 1e6, "reads + writes, MB/s",
                     "bandwidth", {"mix": mix, **all_cpus}, detail, why, _PAGES)  # fmt: skip
 
-    copy = {"engine": "memcpy", "bytes": 64 * MIB, "threads": 1, "state": "cold"}
+    copy: dict[str, int | str] = {
+        "engine": "memcpy", "bytes": 64 * MIB, "threads": 1, "state": "cold",
+    }  # fmt: skip
     return [
         likwid("load_avx", "read", ""),
+        *([likwid("load_avx512", "read", "")] if "avx512f" in flags else []),
         likwid("store_avx", "write", ""),
         likwid("store_mem_avx", "nt_write", ""),
         likwid("copy_avx", "copy", "read_write"),
@@ -119,23 +145,27 @@ def peers(threads: int) -> list[Peer]:
         Peer("perf", ["perf", "bench", "mem", "memcpy", "-s", "256MB", "-l", "16", "-f", "default"],
              r"([0-9.]+) GB/sec", GIB, 'copied bytes once, GiB/s called "GB/sec"', "copy",
              copy | {"bytes": 256 * MIB}, variants=(*_PAGES, _LIBRARY_COPY)),
-        Peer("nanoda", ["nanoda", "-n", "256", "-i", "3"], r"avg = ([0-9.]+) ns", 1,
-             "ns per load, one random cycle over 256 MiB in small pages", "latency",
-             {"window": "all", "pages": "base"}, variants=_PAGES),
+        Peer("nanoda", ["nanoda", "-n", f"{small_pages / MIB:g}", "-i", "3"],
+             r"avg = ([0-9.]+) ns", 1,
+             f"ns per load, one random cycle over {small_pages / MIB:g} MiB in small pages",
+             "latency", {"bytes": small_pages, "window": "all", "pages": "base"},
+             variants=_PAGES),
     ]  # fmt: skip
 
 
 def multichase_peer(path: Path, folder: Path) -> Peer:
-    """One random cycle over 256 MiB on huge pages; it prints the best of its samples, in ns."""
+    """One random cycle on huge pages; it prints the best of its samples, in ns."""
     program = path if sources.is_program(path) else sources.build_multichase(path, folder)
     built = "" if program == path else f", built with {sources.MULTICHASE_FLAGS}"
-    options = ["-m", "256m", "-T", "256m", "-s", "64", "-n", "5"]
+    size = f"{_CHASED // MIB}m"
+    options = ["-m", size, "-T", size, "-s", "64", "-n", "5"]
     small = Variant("small pages", command=[str(program), *options], no_huge_pages=True)
     samples = Variant("the average of its samples", command=[str(program), "-a", *options, "-H"])
     return Peer(
         "multichase", [str(program), *options, "-H"], r"(?m)^\s*([0-9]+\.[0-9]+)\s*$", 1,
-        f"ns per load, one random cycle over 256 MiB in huge pages, best sample{built}",
-        "latency", {"window": "all", "pages": "huge"}, variants=(small, samples),
+        f"ns per load, one random cycle over {_CHASED // MIB} MiB in huge pages, best sample"
+        f"{built}",
+        "latency", {"bytes": _CHASED, "window": "all", "pages": "huge"}, variants=(small, samples),
         title=f"multichase {' '.join(options)} -H",
     )  # fmt: skip
 
@@ -209,8 +239,16 @@ def parsed(peer: Peer, output: str) -> float | None:
     return float(match[1]) * peer.unit if match else None
 
 
-def run_peer(peer: Peer, variant: Variant | None = None) -> float | None:
-    """What it prints, with one thing changed if a variant is given."""
+Tell = Callable[[str], None]
+
+
+def to_stderr(line: str) -> None:
+    print(line, file=sys.stderr)
+
+
+def run_peer(peer: Peer, variant: Variant | None = None, tell: Tell = to_stderr) -> float | None:
+    """What it prints, with one thing changed if a variant is given. None, and a line that says why,
+    where it did not end well or printed no number: what a crashed program had printed is none."""
     variant = variant or Variant("")
     command = peer.command
     if variant.command is not None:  # in the same environment
@@ -221,40 +259,70 @@ def run_peer(peer: Peer, variant: Variant | None = None) -> float | None:
             env=os.environ | {"PATH": _PATH} | variant.environment,
             preexec_fn=_forbid_huge_pages if variant.no_huge_pages else None,
         )  # fmt: skip
-    except (OSError, subprocess.TimeoutExpired):
-        return None
-    return parsed(peer, done.stdout + done.stderr)
+    except subprocess.TimeoutExpired:
+        why = f"it had not ended after {_PEER_SECONDS} s"
+    except OSError as error:
+        why = str(error)
+    else:
+        number = parsed(peer, done.stdout + done.stderr) if done.returncode == 0 else None
+        if number is not None:
+            return number
+        why = _failure(done) if done.returncode else "it printed no number that is known"
+    changed = f" with {variant.words}" if variant.words else ""
+    tell(f"no number: {peer.name}{changed}: {why}")
+    return None
+
+
+def _failure(done: subprocess.CompletedProcess[str]) -> str:
+    """ "it ended with status 1: cannot allocate", "it was killed by SIGSEGV"."""
+    said = (done.stderr or done.stdout).strip().splitlines()
+    last = f": {said[-1].strip()}" if said else ""
+    if done.returncode < 0:
+        return f"it was killed by {signal.Signals(-done.returncode).name}{last}"
+    return f"it ended with status {done.returncode}{last}"
 
 
 def _forbid_huge_pages() -> None:
     _LIBC.prctl(_PR_SET_THP_DISABLE, 1, 0, 0, 0)
 
 
-def measure_ours(machine: headrace.Machine, peer: Peer, seed: int) -> float | None:
-    """The same point by Headrace, alone: rows known already are not measured."""
-    node = next(n.id for n in machine.nodes if n.byte_addressable and n.cpus)
+def _node(machine: headrace.Machine) -> int:
+    """The node on which all is measured."""
+    return next(n.id for n in machine.nodes if n.byte_addressable and n.cpus)
+
+
+def point_of(machine: headrace.Machine, peer: Peer) -> dict[str, int | str]:
+    """The parameters of the one row that measures what the peer does."""
     names = {"copy": ("cpu_node", "from", "to"), "stream": ("a", "b", "c")}
-    place = dict.fromkeys(names.get(peer.experiment, ("cpu_node", "memory_node")), node)
+    place = names.get(peer.experiment, ("cpu_node", "memory_node"))
+    return peer.parameters | dict.fromkeys(place, _node(machine))
+
+
+def measure_ours(
+    machine: headrace.Machine, peer: Peer, seed: int, tell: Tell = to_stderr
+) -> float | None:
+    """That point by Headrace, and no other; None, and a line that says why, where it has none."""
     profile = headrace.measure(
-        machine, experiments=[peer.experiment], only=peer.parameters | place, budget=None,
+        machine, experiments=[peer.experiment], only=point_of(machine, peer), budget=None,
         width=1.0, seed=seed,
     )  # fmt: skip
-    for row in profile.rows:
-        if row.median is not None:
-            return row.details[peer.detail] if peer.detail else row.median
-    return None
+    (row,) = profile.rows
+    if row.median is None:
+        tell(f"no number of Headrace: {peer.name}: {row.reason}")
+        return None
+    return row.details[peer.detail] if peer.detail else row.median
 
 
 Measure = Callable[[Peer, int], "float | None"]
 
 
 def chosen_peers(
-    threads: int, elements: int, folder: Path, options: argparse.Namespace,
-    tell: Callable[[str], None],
+    installed: Sequence[Peer], threads: int, elements: int, folder: Path,
+    options: argparse.Namespace, tell: Tell,
 ) -> list[Peer]:
     """Those that are here, or were given; a line for each that is not."""
     found = []
-    for peer in peers(threads):
+    for peer in installed:
         if shutil.which(peer.command[0], path=_PATH) is None:
             tell(f"left out: {peer.tool} is not installed")
         else:
@@ -273,15 +341,14 @@ def chosen_peers(
 
 
 def compare(
-    chosen: list[Peer], ours: Measure, rounds: int, seed: int, tell: Callable[[str], None]
+    chosen: list[Peer], ours: Measure, rounds: int, seed: int, tell: Tell
 ) -> list[Found]:
     found = [Found(peer) for peer in chosen]
     order = random.Random(seed)
     for number in range(rounds):
         for one in order.sample(found, len(found)):
-            mine, theirs = ours(one.peer, seed + number), run_peer(one.peer)
-            if mine is None or theirs is None:
-                tell(f"no number: {one.peer.name}")
+            mine, theirs = _both(one.peer, ours, seed + number, order, tell)
+            if mine is None or theirs is None:  # why was told
                 continue
             one.ours.append(mine)
             one.theirs.append(theirs)
@@ -290,8 +357,17 @@ def compare(
     return found
 
 
+def _both(
+    peer: Peer, ours: Measure, seed: int, order: random.Random, tell: Tell
+) -> tuple[float | None, float | None]:
+    """Ours and theirs, in an order drawn anew: whoever runs second finds what the first left."""
+    measures = {"ours": lambda: ours(peer, seed), "theirs": lambda: run_peer(peer, tell=tell)}
+    got = {name: measures[name]() for name in order.sample(list(measures), len(measures))}
+    return got["ours"], got["theirs"]
+
+
 def explained(
-    found: list[Found], ours: Measure, rounds: int, seed: int, tell: Callable[[str], None]
+    found: list[Found], ours: Measure, rounds: int, seed: int, tell: Tell
 ) -> list[str]:
     """A line for each peer that is more than 5 % apart: what makes the difference."""
     lines = []
@@ -301,11 +377,13 @@ def explained(
         peer = one.peer
         tell(f"explaining {peer.name}: {', '.join(v.words for v in peer.variants) or 'nothing'}")
         changes = [
-            explain.Change(each.words, lambda each=each: run_peer(peer, each))  # type: ignore[misc]
+            explain.Change(
+                each.words, lambda each=each: run_peer(peer, each, tell)  # type: ignore[misc]
+            )
             for each in peer.variants
         ]
         got = explain.run(
-            lambda: run_peer(peer), lambda: ours(peer, seed), changes, rounds, seed
+            lambda: run_peer(peer, tell=tell), lambda: ours(peer, seed), changes, rounds, seed
         )  # fmt: skip
         lines.append(f"{peer.name}: {explain.verdict(got, lambda n: _text(peer, n))}")
     return lines
@@ -352,20 +430,20 @@ def main() -> None:
                         help="multichase: its source tree, or the program")  # fmt: skip
     options = parser.parse_args()
 
-    def tell(line: str) -> None:
-        print(line, file=sys.stderr)
-
     machine = headrace.Machine.discover()
-    threads = len(next(n.cpus for n in machine.nodes if n.byte_addressable and n.cpus))
+    threads = len(next(n.cpus for n in machine.nodes if n.id == _node(machine)))
+    installed = peers(threads, cpu_flags(), cycle_bytes(machine))
 
     def ours(peer: Peer, seed: int) -> float | None:
         return measure_ours(machine, peer, seed)
 
     with tempfile.TemporaryDirectory(prefix="headrace-peers-") as name:
-        chosen = chosen_peers(threads, array_elements(machine), Path(name), options, tell)
-        found = compare(chosen, ours, options.rounds, options.seed, tell)
+        chosen = chosen_peers(
+            installed, threads, array_elements(machine), Path(name), options, to_stderr
+        )
+        found = compare(chosen, ours, options.rounds, options.seed, to_stderr)
         print(table(found), end="")
-        lines = explained(found, ours, options.rounds, options.seed, tell)
+        lines = explained(found, ours, options.rounds, options.seed, to_stderr)
     for line in lines:
         print(f"- {line}")
     print(load())

@@ -55,8 +55,8 @@ ParameterChoice words(std::initializer_list<const char*> all) {
 
 ParameterChoice count(std::uint64_t number) { return number; }
 
-// Some points of every experiment that needs neither a disk nor a device, on nodes of both kinds and
-// sockets, with all CPUs of nodes that have two, of sockets and of the machine.
+// Some points of every experiment that needs neither a disk nor a device, on nodes of both kinds
+// and sockets, with all CPUs of nodes that have two, of sockets and of the machine.
 std::vector<Selection> all_selections() {
   const ParameterChoice all = words({"near", "interleave", "far"});
   return {

@@ -12,9 +12,13 @@ from collections.abc import Iterable, Iterator
 import headrace
 from headrace._profile import conventions
 from headrace._profile.rows import complete, delay_of
+from headrace._words import plural
 
 Pair = tuple[int, int]
 Cells = dict[Pair, float]
+#: What the points of one loaded latency share: the pair of nodes, the mix, and the threads of the
+#: traffic, 0 where none were asked for.
+Curve = tuple[Pair, str, int]
 
 #: A latency checker names mixes by what the bus sees, where a plain store is a read and a write;
 #: beside each the mix of ours that gives the same traffic. Its triad writes past the caches.
@@ -147,19 +151,22 @@ def _whole(profile: headrace.Profile) -> tuple[str, list[headrace.Row]]:
 
 
 def _loaded_latencies(profile: headrace.Profile) -> Iterator[str]:
-    """In the order of the pairs, then of the types of traffic; what goes over the bus."""
-    points: dict[tuple[Pair, str], list[tuple[int, float, float]]] = {}
+    """In the order of the pairs, then of the types of traffic, then of the threads of it that were
+    asked for; what goes over the bus."""
+    points: dict[Curve, list[tuple[int, float, float]]] = {}
     for row in complete(profile.rows):
         mix, pair = str(row.parameters.get("mix")), _pair(row)
         if row.experiment != "loaded" or mix not in conventions.MLC_TRAFFIC or pair is None:
             continue
         if row.median is not None and pair == _pair(row, "traffic_cpu_node", "traffic_memory_node"):
             bus = row.details["bandwidth"] * conventions.Traffic.of(mix).bus / conventions.MB
-            points.setdefault((pair, mix), []).append((int(delay_of(row)), row.median, bus))
-    for (cpu, memory), mix in sorted(points, key=_order_of_curves):
-        found = points[(cpu, memory), mix]
+            curve = pair, mix, int(row.parameters.get("threads", 0))
+            points.setdefault(curve, []).append((int(delay_of(row)), row.median, bus))
+    for curve in sorted(points, key=_order_of_curves):
+        ((cpu, memory), mix, threads), found = curve, points[curve]
+        asked = f", traffic of {plural(threads, 'thread')}" if threads else ""
         lines = [
-            f"Measuring Loaded Latencies, CPUs of node {cpu}, memory of node {memory}",
+            f"Measuring Loaded Latencies, CPUs of node {cpu}, memory of node {memory}{asked}",
             f"Using {_TRAFFIC_TYPES[conventions.MLC_TRAFFIC[mix]]} traffic type",
             "Inject\tLatency\tBandwidth", "Delay\t(ns)\tMB/sec", "=" * 26,
             *(f" {delay:05}\t{ns:.2f}\t{rate:10.1f}" for delay, ns, rate in sorted(found)),
@@ -176,8 +183,8 @@ _TRAFFIC_TYPES = {
 }  # fmt: skip
 
 
-def _order_of_curves(curve: tuple[Pair, str]) -> tuple[Pair, int]:
-    return curve[0], list(_TRAFFIC_TYPES).index(conventions.MLC_TRAFFIC[curve[1]])
+def _order_of_curves(curve: Curve) -> tuple[Pair, int, int]:
+    return curve[0], list(_TRAFFIC_TYPES).index(conventions.MLC_TRAFFIC[curve[1]]), curve[2]
 
 
 def _matrix(cells: Cells) -> str:
@@ -193,12 +200,14 @@ def _matrix(cells: Cells) -> str:
 
 def as_nvbandwidth(profile: headrace.Profile) -> str:
     """Of GPUs what that tool prints; then a matrix per engine: what it copies from node to node,
-    GB/s, the largest size measured cold and the best number of threads."""
+    GB/s, the largest size measured cold and the best number of threads, each of which makes copies
+    of its own, as that tool's do: not where all divide one."""
     rows = [
         (row, pair)
         for row in complete(profile.rows)
         if row.experiment == "copy" and row.parameters.get("state") == "cold"
-        and row.median is not None and (pair := _pair(row, "from", "to")) is not None
+        and "work" not in row.parameters and row.median is not None
+        and (pair := _pair(row, "from", "to")) is not None
     ]  # fmt: skip
     parts = list(_gpu_tests(profile))
     used = [row for row in complete(profile.rows) if row.experiment == "gpu"]

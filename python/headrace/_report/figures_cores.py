@@ -5,7 +5,9 @@ from __future__ import annotations
 from headrace import _core
 from headrace._report import charts
 from headrace._report.figure import Figure
-from headrace._report.rows import Pair, Rows, few_lines, point, text_of, time_text, value
+from headrace._report.rows import (
+    Pair, Rows, behind, few_lines, noise_mark, point, text_of, time_text, value,
+)  # fmt: skip
 from headrace._words import rate_text
 
 _APART = {
@@ -68,10 +70,10 @@ def _matrix(rows: Rows) -> charts.Picture:
             if row is None and one == other:
                 words = "itself"
             else:
-                words = text_of(row) if row else "not measured"
+                words = f"{text_of(row)}, {behind(row)}" if row else "not measured"
             cells.append({
                 "row": f"CPU {one}", "column": str(other),
-                "text": f"{value(row):.3g}" if row else "–", "words": words,
+                "text": f"{noise_mark(row)}{value(row):.3g}" if row else "–", "words": words,
                 "shade": ((value(row) - least) / span if span else 1.0) if row else None,
             })  # fmt: skip
     return charts.heat(cells, x_title="CPU")

@@ -16,14 +16,28 @@ MOST_ARROWS = 12
 KIND_NAMES = {
     "dram": "DRAM", "hbm": "HBM", "cxl": "CXL memory", "gpu": "GPU memory", "storage": "storage",
 }  # fmt: skip
+#: Links in a table of their own lines; of more, those alike are one.
+MOST_LINKS = 8
+LINK_NAMES = {
+    "upi": "UPI", "xgmi": "xGMI", "socket": "between sockets", "mesh": "mesh", "pcie": "PCIe",
+    "cxl": "CXL", "nvlink": "NVLink", "c2c": "NVLink-C2C",
+}  # fmt: skip
 Found = dict[Pair, float]
 #: Kind, name, capacity, CPUs, and what is known of copies: what nodes of one box share.
 _Likeness = tuple[str, str, int | None, int, tuple[str, ...]]
 
 
 def machine_figure(machine: _core.Machine, experiments: dict[str, Rows]) -> Figure:
-    """The picture; where nothing was measured with what nodes are rated at, where no rating is
-    known with each node and its CPUs.
+    """The picture, and a table of the links, where there are some."""
+    figure = _picture(machine, experiments)
+    if machine.links:
+        figure.tables.insert(0, _links(machine))
+    return figure
+
+
+def _picture(machine: _core.Machine, experiments: dict[str, Rows]) -> Figure:
+    """Where nothing was measured with what nodes are rated at, where no rating is known with each
+    node and its CPUs.
     """
     nothing = Rows([], {node.id: node.kind for node in machine.nodes})
     latencies = _values(memory_latency(experiments.get("latency", nothing)))
@@ -100,6 +114,60 @@ def _unknown_links(machine: _core.Machine) -> Figure:
         else " Its links have not been measured."
     )
     return Figure("The machine", caption, [("", machine_chart(boxes, memories))])
+
+
+def _links(machine: _core.Machine) -> Table:
+    """What each joins, the most that crosses it, what it adds to an access, and who says so."""
+    alike: dict[tuple[object, ...], list[_core.Link]] = {}
+    for place, link in enumerate(machine.links):
+        known = (link.kind, _limit(link), link.latency, _basis(link))
+        apart = place if len(machine.links) <= MOST_LINKS else None
+        alike.setdefault((apart, *known), []).append(link)
+    rows = []
+    for links in alike.values():
+        first = links[0]
+        name = LINK_NAMES.get(first.kind, first.kind)
+        rows.append([
+            f"{len(links)} × {name}" if len(links) > 1 else name, _joined(machine, links),
+            _limit(first), time_text(first.latency * 1e9) if first.latency else "–",
+            _basis(first),
+        ])  # fmt: skip
+    head = ["link", "joins", "at most", "adds to an access", "known from"]
+    return Table(head, rows, words=("joins", "at most", "known from"))
+
+
+def _joined(machine: _core.Machine, links: list[_core.Link]) -> str:
+    """ "DRAM 0–3 with DRAM 4–7"; of several links all that they join."""
+    if len(links) == 1:
+        return f"{_ends(machine, links[0].a)} with {_ends(machine, links[0].b)}"
+    return f"pairs of {_ends(machine, [node for link in links for node in (*link.a, *link.b)])}"
+
+
+def _ends(machine: _core.Machine, numbers: list[int]) -> str:
+    """ "DRAM 0–3, HBM 8–11"; storage by its name."""
+    kinds: dict[str, list[int]] = {}
+    for node in machine.nodes:
+        if node.id in numbers:
+            kinds.setdefault(node.name if node.kind == "storage" else node.kind, []).append(node.id)
+    return ", ".join(
+        f"{KIND_NAMES[kind]} {_span(ids)}" if kind in KIND_NAMES else kind
+        for kind, ids in kinds.items()
+    )
+
+
+def _limit(link: _core.Link) -> str:
+    rates = ((link.each_way, "each way"), (link.both_ways, "both ways at once"))
+    return ", ".join(f"{rate_text(rate)} {words}" for rate, words in rates if rate) or "unknown"
+
+
+def _basis(link: _core.Link) -> str:
+    """How it was found, and who says each of its numbers."""
+    told = [
+        f"{words}: {source}" for words, source in
+        (("each way", link.each_way_source), ("both ways", link.both_ways_source),
+         ("added", link.latency_source)) if source
+    ]  # fmt: skip
+    return "; ".join([*([link.reason] if link.reason else []), *told])
 
 
 def _devices(machine: _core.Machine, node: _core.Node) -> list[str]:

@@ -170,11 +170,13 @@ def loaded(rows: Rows) -> Figure:
     if len(mixes) > MOST_LINES:
         mixes = [mix for mix in mixes if mix in _USUAL_MIXES] or mixes[:MOST_LINES]
     shown = rows.among(pairs).having(lambda row: row.parameters["mix"] in mixes)
-    figure = Figure("How long a load takes while others use the memory")
+    figure, more = Figure("How long a load takes while others use the memory"), ""
     several = len(rows.pairs()) > 1
     for mix in mixes if several else [""]:
         chosen = shown.of(mix=mix) if mix else shown
-        if points := _by_bandwidth(chosen, several):
+        points, left = few_lines(_by_bandwidth(chosen, several))
+        more = more or left
+        if points:
             chart = charts.lines(points, x="log", y_title="ns per load",
                                  x_title="GB/s that others reached")  # fmt: skip
             figure.charts.append((f"while others do: {called(mix)}" if mix else "", chart))
@@ -184,7 +186,9 @@ def loaded(rows: Rows) -> Figure:
         # Latency checkers of others inject a delay whose unit they do not define.
         foreign = any(row.source for row in reads.rows)
         pause = "delay injected" if foreign else "pause that each of them makes after every KiB"
-        chart = charts.lines(_by_delay(reads, several), x="delay", y_title="GB/s",
+        points, left = few_lines(_by_delay(reads, several))
+        more = more or left
+        chart = charts.lines(points, x="delay", y_title="GB/s",
                              x_title="delay, in the source's unit" if foreign else "pause, ns")
         heading = f"what the others reach, by the {pause}" + (": read" if several else "")
         figure.charts.append((heading, chart))
@@ -193,7 +197,7 @@ def loaded(rows: Rows) -> Figure:
     figure.caption = (
         f"A load took at best {text_of(idle)} ({rows.where(idle)}), at "
         f"worst {text_of(busy)} while others moved {rate_text(busy.details['bandwidth'])} "
-        f"({rows.where(busy, str(busy.parameters['mix']))}).{rows.left_out(pairs)}"
+        f"({rows.where(busy, str(busy.parameters['mix']))}).{rows.left_out(pairs)}{more}"
     )
     return figure
 
@@ -224,7 +228,8 @@ def _shaded(rows: Rows, mixes: list[str]) -> list[Point]:
     for mix in mixes:
         curve = [
             point(row, 1, x=row.details.get("bus", row.details["bandwidth"]) / 1e9,
-                  order=-delay_of(row), line=called(mix), shade=100 * Traffic.of(mix).read_share)
+                  order=-delay_of(row), line=called(mix) + _threads_words(row),
+                  shade=100 * Traffic.of(mix).read_share)
             for row in rows.of(mix=mix).rows
         ]  # fmt: skip
         last = max(curve, key=lambda each: each["x"])
@@ -242,7 +247,14 @@ def _is_apart(row: _core.Row) -> bool:
 def _line(rows: Rows, row: _core.Row, several: bool) -> str:
     p = row.parameters
     others = f"; others CPUs {p['traffic_cpu_node']}, {rows.node(p['traffic_memory_node'])}"
-    return (rows.where(row) if several else called(p["mix"])) + (others if _is_apart(row) else "")
+    line = (rows.where(row) if several else called(p["mix"])) + (others if _is_apart(row) else "")
+    return line + _threads_words(row)
+
+
+def _threads_words(row: _core.Row) -> str:
+    """How many threads the others are, where that was asked for: else all CPUs but one."""
+    threads = row.parameters.get("threads")
+    return "" if threads is None else f", {threads} threads"
 
 
 def _by_bandwidth(rows: Rows, several: bool) -> list[Point]:

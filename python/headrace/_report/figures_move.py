@@ -47,8 +47,8 @@ def copy(rows: Rows, known: Bounds) -> Figure:
     best = rows.best()
     p = best.parameters
     figure.caption = (
-        f"× is the number of threads. The most was {text_of(best)} ({p['engine']} × {p['threads']}"
-        f", {size_text(int(p['bytes']))}, {p['state']}, {rows.where(best)}).{more}"
+        f"× is the number of threads{_divided_words(rows)}. The most was {text_of(best)} "
+        f"({_copier(best)}, {size_text(int(p['bytes']))}, {p['state']}, {rows.where(best)}).{more}"
         f"{rows.left_out(pairs)}{bounds.sentence(figure, unknown)}"
     )
     return figure
@@ -57,10 +57,21 @@ def copy(rows: Rows, known: Bounds) -> Figure:
 def _copy_points(rows: Rows) -> list[dict[str, Any]]:
     return [
         point(row, 1e9, x=row.parameters["bytes"], order=row.parameters["bytes"],
-              line=f"{row.parameters['engine']} × {row.parameters['threads']}",
-              first=row.parameters["engine"] in ("cpu", "memcpy"))
+              line=_copier(row), first=row.parameters["engine"] in ("cpu", "memcpy"))
         for row in rows.rows
     ]  # fmt: skip
+
+
+def _copier(row: _core.Row) -> str:
+    """ "cpu × 8", and "cpu × 8, divided" where all threads make one copy."""
+    divided = ", divided" if row.parameters.get("work") == "divided" else ""
+    return f"{row.parameters['engine']} × {row.parameters['threads']}{divided}"
+
+
+def _divided_words(rows: Rows) -> str:
+    if not any("work" in row.parameters for row in rows.rows):
+        return ""
+    return ", each with copies of its own; divided: all of them make one copy together"
 
 
 def migrate(rows: Rows, known: Bounds) -> Figure:

@@ -50,6 +50,38 @@ def test_what_is_read_in_random_order_is_no_bandwidth_of_a_pair() -> None:
     assert "Memory Bandwidths between nodes" not in texts.as_mlc(profile)
 
 
+def test_loaded_latencies_of_other_numbers_of_threads_are_other_tables() -> None:
+    document = documents.profile()
+    loaded = [row for row in document["rows"] if row["experiment"] == "loaded"]
+    document["rows"] = [
+        row | {"parameters": row["parameters"] | {"threads": threads}}
+        for threads in (16, 4) for row in loaded if row["parameters"]["mix"] == "read"
+    ] + loaded  # fmt: skip
+    told = texts.as_mlc(headrace.Profile.from_json(json.dumps(document)))
+    parts = [part.splitlines() for part in told.split("Measuring Loaded Latencies, ")[1:]]
+    of_pair = [lines for lines in parts if lines[0].startswith("CPUs of node 0, memory of node 2")]
+    assert [lines[0].partition(" 2")[2] for lines in of_pair if "Read-only" in lines[1]] == [
+        "", ", traffic of 4 threads", ", traffic of 16 threads"
+    ]  # fmt: skip
+    assert all(sum(line.startswith(" 0") for line in lines) <= len(documents.DELAYS)
+               for lines in parts)  # fmt: skip
+
+
+def test_a_divided_copy_is_no_cell_of_a_copy_matrix() -> None:
+    """As the tool that prints it has no such copies: all threads make parts of one."""
+    document = documents.profile()
+    told = texts.as_nvbandwidth(headrace.Profile.from_json(json.dumps(document)))
+    copies = [row for row in document["rows"] if row["experiment"] == "copy"]
+    document["rows"] += [
+        row | {"parameters": row["parameters"] | {"work": "divided"}, "median": 9e15}
+        for row in copies
+    ]
+    assert texts.as_nvbandwidth(headrace.Profile.from_json(json.dumps(document))) == told
+    document["rows"] = [row for row in document["rows"] if "work" in row["parameters"]]
+    with pytest.raises(headrace.AbsentError, match="no cold copies"):
+        texts.as_nvbandwidth(headrace.Profile.from_json(json.dumps(document)))
+
+
 def rated(profile: dict[str, Any]) -> dict[str, Any]:
     """With what firmware says of node 2, and what was measured there."""
     sides = [("hmat (sysfs)", False, 100, 7.0e11), ("headrace measure", True, 118, 5.4e11)]

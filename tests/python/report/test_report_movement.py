@@ -109,6 +109,25 @@ def test_copies_have_a_line_at_the_lesser_peak(whole: dict[str, Figure]) -> None
     assert any("dashed: 208 GB/s, read of DRAM 0 by CPUs 0 × 8" in heading for heading in told)
 
 
+def test_divided_copies_are_lines_of_their_own() -> None:
+    """All threads of a divided copy make one: another number than of copies that each makes."""
+    document = document_of("copy")
+    own = [row for row in document["rows"] if row["experiment"] == "copy"]
+    document["rows"] += [
+        row | {"parameters": row["parameters"] | {"work": "divided"}} for row in own
+        if row["parameters"]["threads"] == 8 and row["parameters"]["state"] == "cold"
+    ]  # fmt: skip
+    found = figures(document)
+    for heading, chart in found[COPY].charts:
+        points = [(row["line"], row["x"]) for row in data(chart)]
+        assert len(points) == len(set(points)), heading
+    lines = {row["line"] for row in data(chart_of(found[COPY], "DRAM 0 to HBM 2; cold"))}
+    assert {"cpu × 8", "cpu × 8, divided", "memcpy × 8, divided"} <= lines
+    assert "divided: all of them make one copy together" in found[COPY].caption
+    ways = [line[0] for line in found[COSTS].tables[0].rows]
+    assert "cpu, several threads" in ways and "cpu, several threads, divided" in ways
+
+
 def test_within_a_memory_the_line_is_that_of_a_loop_that_does_both(
     whole: dict[str, Figure],
 ) -> None:

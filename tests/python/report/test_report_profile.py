@@ -157,6 +157,32 @@ def test_noisy_rows_are_drawn_as_noisy(tmp_path: Path) -> None:
     assert "1 of them is noisy, measured while something else ran" in stream
 
 
+def heats_of(page: str) -> dict[str, list[dict[str, Any]]]:
+    """The cells of each heat map, by what is on its rows and columns; those without rows to be
+    noisy are left out."""
+    found = {}
+    for name, figure in figures_of(page).items():
+        cells = figure.get("layer", [{}])[0].get("data", figure.get("data", {})).get("values", [])
+        if cells and "shade" in cells[0] and "column" in cells[0]:
+            found[name] = [cell for cell in cells if cell["shade"] is not None]
+    return found
+
+
+@pytest.mark.parametrize("noisy", [True, False])
+def test_every_heat_map_says_what_is_noisy_and_what_is_behind(tmp_path: Path, noisy: bool) -> None:
+    document = documents.profile()
+    for row in document["rows"]:
+        row |= {"flags": ["noisy"] if noisy else [], "cpus": "0-3"}
+    heats = heats_of(drawn(document, tmp_path))
+    assert len(heats) == 4, "latency, bandwidth, who slows whom, CPU to CPU"
+    for name, cells in heats.items():
+        assert cells, name
+        for cell in cells:
+            assert cell["text"].startswith("~") == noisy, (name, cell)
+            assert "5 mappings" in cell["words"] and "CPUs 0-3" in cell["words"], (name, cell)
+            assert ("noisy" in cell["words"]) == noisy, (name, cell)
+
+
 def test_rows_not_all_in_huge_pages_say_so(tmp_path: Path) -> None:
     chosen = [row for row in documents.profile()["rows"] if row["experiment"] == "stream"]
     for row in chosen:
@@ -180,6 +206,38 @@ def test_quiet_rows_are_not(tmp_path: Path) -> None:
     title = "How long a load takes while others use the memory"
     assert not any(hollow_points(chart) for chart in charts_of(page, title))
     assert "noisy, measured" not in section(page, title)
+
+
+def curves_of_threads() -> dict[str, Any]:
+    """Loaded latencies with all CPUs but one, and with 4 and 16 threads of traffic."""
+    document = documents.profile()
+    rows = [row for row in document["rows"] if row["experiment"] == "loaded"]
+    asked = [
+        row | {"parameters": row["parameters"] | {"threads": threads}}
+        for threads in (4, 16) for row in rows
+    ]
+    return document | {"rows": [*rows, *asked]}
+
+
+@pytest.mark.parametrize("pairs", ["one", "several"])
+def test_curves_of_other_numbers_of_threads_are_other_lines(tmp_path: Path, pairs: str) -> None:
+    document = curves_of_threads()
+    if pairs == "one":
+        document["rows"] = [
+            row for row in document["rows"]
+            if (row["parameters"]["cpu_node"], row["parameters"]["memory_node"]) == (0, 2)
+            and row["parameters"]["mix"] in ("read", "1:1")
+        ]  # fmt: skip
+    page = drawn(document, tmp_path)
+    title = "How long a load takes while others use the memory"
+    whole = {"one": "read", "several": "CPUs 0, CXL 3"}[pairs]
+    first, *others = charts_of(page, title)
+    assert {whole, f"{whole}, 4 threads", f"{whole}, 16 threads"} <= lines_in(first)
+    for chart in (first, *others):
+        points = [(p["line"], p["order"]) for p in chart["data"]["values"]]
+        assert len(points) == len(set(points)), "one number for each pause"
+        assert len(lines_in(chart)) <= rows.MOST_LINES
+    assert ("A chart has at most 8 lines" in section(page, title)) == (pairs == "several")
 
 
 def test_curves_of_many_mixes_are_families_by_the_share_of_reads(tmp_path: Path) -> None:

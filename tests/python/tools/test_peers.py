@@ -4,6 +4,8 @@ is made, and a difference is explained by what closes it."""
 from __future__ import annotations
 
 import argparse
+import dataclasses
+import json
 import os
 import shutil
 import subprocess
@@ -12,6 +14,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
+import headrace
 
 FOLDER = Path(__file__).resolve().parents[3] / "bench" / "peers"
 
@@ -101,6 +105,126 @@ def test_the_last_number_of_multichase_is_its_result(peers: Any, tmp_path: Path)
     assert (tmp_path / "asked").read_text().split() == "-m 256m -T 256m -s 64 -n 5 -H".split()
 
 
+def test_ours_goes_over_as_much_as_the_peer_and_over_nothing_else(
+    peers: Any, tmp_path: Path
+) -> None:
+    """A row of another size is no comparison, and to measure all sizes takes minutes."""
+    program(tmp_path / "multichase", "echo 93.125")
+    multichase = peers.multichase_peer(tmp_path / "multichase", tmp_path)
+    assert multichase.parameters["bytes"] == 256 << 20 and "-m 256m" in multichase.name
+    for machine in (headrace.Machine.discover(storage=[]), headrace.Machine.load("xeon-max")):
+        size = peers.cycle_bytes(machine)
+        installed = peers.peers(2, frozenset({"avx512f"}), size)
+        (nanoda,) = [peer for peer in installed if peer.tool == "nanoda"]
+        assert nanoda.parameters["bytes"] == size
+        assert nanoda.command[1:3] == ["-n", f"{size / (1 << 20):g}"]
+        for peer in (nanoda, multichase, *(p for p in installed if p.experiment == "copy")):
+            point = peers.point_of(machine, peer)
+            planned = headrace.plan_session(machine, experiments=[peer.experiment], only=point,
+                                            budget=None)  # fmt: skip
+            (one,) = [each.row for each in planned]
+            assert dict(one.parameters) == point, peer.name
+
+
+def test_headrace_measures_one_row(peers: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[Any] = []
+
+    def measure(machine: Any, **given: Any) -> Any:
+        asked.append(given)
+        return headrace.Profile.fromdict(document)
+
+    monkeypatch.setattr(headrace, "measure", measure)
+    machine = headrace.Machine.load("xeon-max")
+    document = json.loads(machine.to_json()) | {"conditions": {}, "rows": [
+        {"experiment": "latency", "parameters": {}, "unit": "ns", "median": 91.5, "samples": [91.5]}
+    ]}  # fmt: skip
+    (nanoda,) = [peer for peer in peers.peers(2) if peer.tool == "nanoda"]
+    assert peers.measure_ours(machine, nanoda, 7, quiet) == 91.5
+    assert asked[0]["only"] == {
+        "cpu_node": 0, "memory_node": 0, "bytes": 256 << 20, "window": "all", "pages": "base"
+    }  # fmt: skip
+    document["rows"][0] |= {"median": None, "samples": [], "reason": "no memory is free"}
+    told: list[str] = []
+    assert peers.measure_ours(machine, nanoda, 7, told.append) is None
+    assert told == ["no number of Headrace: nanoda -n 256 -i 3: no memory is free"]
+
+
+def mbw_of(peers: Any, path: Path, text: str) -> Any:
+    """The peer mbw with a script in its place."""
+    (mbw,) = [peer for peer in peers.peers(2) if peer.tool == "mbw"]
+    return dataclasses.replace(mbw, command=[str(program(path / "mbw", text))], title="mbw")
+
+
+SAID = "printf 'AVG\\tMethod: MEMCPY\\tElapsed: 0.05\\tMiB: 512\\tCopy: 9876.500 MiB/s\\n'"
+
+
+@pytest.mark.parametrize(
+    ("end", "why"),
+    [("echo 'out of memory' >&2; exit 3", "it ended with status 3: out of memory"),
+     ("kill -SEGV $$", "it was killed by SIGSEGV: AVG\tMethod: MEMCPY"),
+     ("exit 0", "")],
+)  # fmt: skip
+def test_what_a_program_printed_before_it_failed_is_no_number(
+    peers: Any, tmp_path: Path, end: str, why: str
+) -> None:
+    told: list[str] = []
+    mbw = mbw_of(peers, tmp_path, f"{SAID}\n{end}")
+    number = peers.run_peer(mbw, tell=told.append)
+    if not why:
+        assert number == pytest.approx(9876.5 * (1 << 20)) and told == []
+        return
+    (line,) = told
+    assert number is None and line.startswith(f"no number: mbw: {why}") and "\n" not in line
+    (found,) = peers.compare([mbw], lambda peer, seed: 1e9, 2, 1, quiet)
+    assert found.ours == found.theirs == [], "a pair of which one has no number is none"
+
+
+def test_a_program_that_says_nothing_known_or_is_not_there_is_told(
+    peers: Any, tmp_path: Path
+) -> None:
+    told: list[str] = []
+    mbw = mbw_of(peers, tmp_path, "echo hello")
+    assert peers.run_peer(mbw, peers.Variant("no huge pages"), told.append) is None
+    (tmp_path / "mbw").unlink()
+    assert peers.run_peer(mbw, tell=told.append) is None
+    assert told[0] == "no number: mbw with no huge pages: it printed no number that is known"
+    assert told[1].startswith("no number: mbw: ") and "No such file" in told[1]
+
+
+def test_who_of_a_pair_is_first_is_drawn(peers: Any, tmp_path: Path) -> None:
+    """Else the caches and pages that one leaves to the other favour always the same."""
+    order = tmp_path / "order"
+    mbw = mbw_of(peers, tmp_path, f"echo theirs >> {order}\n{SAID}")
+
+    def ours(peer: Any, seed: int) -> float:
+        with order.open("a") as file:
+            file.write("ours\n")
+        return 1e10
+
+    (found,) = peers.compare([mbw], ours, 16, 1, quiet)
+    assert len(found.ours) == len(found.theirs) == 16
+    words = order.read_text().split()
+    firsts = words[::2]
+    assert all(set(words[i : i + 2]) == {"ours", "theirs"} for i in range(0, 32, 2))
+    assert 4 <= firsts.count("ours") <= 12
+
+
+def test_wide_loads_are_compared_where_the_cpu_has_them(peers: Any, tmp_path: Path) -> None:
+    def kernels(cpuinfo: str) -> list[str]:
+        (tmp_path / "cpuinfo").write_text(cpuinfo)
+        flags = peers.cpu_flags(tmp_path / "cpuinfo")
+        return [p.command[2] for p in peers.peers(2, flags) if p.tool == "likwid-bench"]
+
+    usual = ["load_avx", "store_avx", "store_mem_avx", "copy_avx", "copy_mem_avx"]
+    assert kernels("processor\t: 0\nflags\t\t: fpu avx2\n") == usual
+    assert kernels("processor\t: 0\nflags\t\t: fpu avx2 avx512f\n\nprocessor\t: 1\n") == [
+        "load_avx", "load_avx512", *usual[1:]
+    ]  # fmt: skip
+    assert peers.cpu_flags(tmp_path / "none") == frozenset()
+    wide = next(p for p in peers.peers(2, frozenset({"avx512f"})) if "load_avx512" in p.command)
+    assert wide.experiment == "bandwidth" and wide.parameters == {"mix": "read", "threads": 2}
+
+
 def test_multichase_is_built_from_its_tree(peers: Any, sources: Any, tmp_path: Path) -> None:
     needs_compiler(sources)
     if shutil.which("make") is None:
@@ -129,13 +253,13 @@ def test_what_cannot_be_had_is_a_line(
     monkeypatch.setattr(peers, "_PATH", str(tmp_path))
     told: list[str] = []
     given = options(stream=tmp_path / "no", multichase=tmp_path)
-    assert peers.chosen_peers(2, 1 << 20, tmp_path, given, told.append) == []
+    assert peers.chosen_peers(peers.peers(2), 2, 1 << 20, tmp_path, given, told.append) == []
     assert any("mbw is not installed" in line for line in told)
     assert any("no has no stream.c and is no program" in line for line in told)
     assert any("has no Makefile and is no program" in line for line in told)
     (tmp_path / "stream.c").write_text("int main(void) { return unknown; }\n")
     told.clear()
-    peers.chosen_peers(2, 1 << 20, tmp_path, options(stream=tmp_path), told.append)
+    peers.chosen_peers([], 2, 1 << 20, tmp_path, options(stream=tmp_path), told.append)
     (line,) = [line for line in told if "STREAM" in line]
     assert "left out" in line and "\n" not in line
 

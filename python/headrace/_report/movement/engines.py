@@ -253,7 +253,8 @@ def _of_copy(row: _core.Row) -> str | None:
     p = row.parameters
     if p["engine"] not in _CORES or p["state"] == "hot":
         return None
-    return f"{p['engine']}, {'1 thread' if p['threads'] == 1 else 'several threads'}"
+    divided = ", divided" if p.get("work") == "divided" else ""
+    return f"{p['engine']}, {'1 thread' if p['threads'] == 1 else 'several threads'}{divided}"
 
 
 def _of_dsa(row: _core.Row) -> str | None:
