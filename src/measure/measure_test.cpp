@@ -269,7 +269,7 @@ TEST(PlanSession, EverythingIsTwoHoursInSixLaunches) {
   const PlanSums sums = sums_of(*points);
   EXPECT_LE(6 * sums.seconds, 2 * 3600);
   const Bytes passing = 105_MiB * 8;  // the caches: the cycle of idle latencies
-  const auto cells = std::ranges::count_if(*points, [](const PlannedPoint& point) {
+  const auto cells = std::ranges::count_if(*points, [&](const PlannedPoint& point) {
     const auto* bytes = point.row.number("bytes");
     return point.row.experiment == "latency" && point.row.word("window") == "all" &&
            point.row.word("pages") == "huge" && bytes != nullptr && *bytes == passing.value;

@@ -1,5 +1,7 @@
 #include <gtest/gtest.h>
 
+#include <set>
+
 #include "measure/experiments/experiments.h"
 
 namespace headrace::experiment_copy {

@@ -422,8 +422,8 @@ void add_pair(std::vector<Point>& points, const Scope& scope, InterferenceSettin
   const CpuSet own = usable_cpus(setting.cpu_node);
   if (own.empty() || usable_cpus(setting.aggressor_cpu_node).empty()) return;
   const unsigned observer = observer_of(scope.machine, own);
-  const std::vector<unsigned> others = beside(
-      scope.machine, observer, spread_order(scope.machine, *setting.aggressor_cpu_node));
+  const std::vector<unsigned> others =
+      beside(scope.machine, observer, spread_order(scope.machine, *setting.aggressor_cpu_node));
   for (const std::size_t count : aggressor_counts(scope, setting, others.size())) {
     if (count == 0 || (count > others.size() && scope.asks("aggressors"))) continue;
     setting.cpus = {observer};

@@ -81,8 +81,8 @@ TEST(TeamsTest, FewThreadsOfANodeAreSpreadOverItsCaches) {
     return caches.size();
   };
   std::size_t seen = 0;
-  for (const auto& point : experiment_loaded::kExperiment.points(
-           {.machine = machine, .only = four, .here = false})) {
+  for (const auto& point :
+       experiment_loaded::kExperiment.points({.machine = machine, .only = four, .here = false})) {
     EXPECT_GE(caches_of(point.row), 4U) << point.row.key();
     ++seen;
   }

@@ -27,8 +27,8 @@
 // Percentiles of the time of single accesses (`stall_p99_ns` and so on) are by an observer: another
 // thread, where a CPU is left for it, which accesses random pages all the while. They are over the
 // accesses that it would have made had none of them waited (stalls.h), so a wait counts by its
-// length. The word `observer` says which CPU that is. Where the kernel moves, the observer writes, and no write may be lost; remap and copy are
-// not safe against writers, so there it only reads.
+// length. The word `observer` says which CPU that is. Where the kernel moves, the observer writes,
+// and no write may be lost; remap and copy are not safe against writers, so there it only reads.
 #include "measure/experiments/migrate/migrate.h"
 
 #include <fmt/core.h>
@@ -160,7 +160,7 @@ Point migrate_point(const Machine& machine, const MigrateSetting& setting, Row r
 
 // The CPUs that can move pages between two nodes, and those that can observe it.
 struct Candidates {
-  const Node* node = nullptr;  // that of the movers
+  const Node* node = nullptr;       // that of the movers
   std::vector<unsigned> movers;     // as threads take them; none: no CPU near the target
   std::vector<unsigned> observers;  // nearest to the source first; movers among them
 };
@@ -185,9 +185,8 @@ void choose_cpus(const Scope& scope, MigrateSetting& setting, const Candidates& 
     return std::ranges::find(setting.movers, cpu) != setting.movers.end();
   };
   const auto shares = [&](unsigned cpu) {
-    return std::ranges::any_of(setting.movers, [&](unsigned mover) {
-      return share_core(scope.machine, cpu, mover);
-    });
+    return std::ranges::any_of(
+        setting.movers, [&](unsigned mover) { return share_core(scope.machine, cpu, mover); });
   };
   for (const bool together : {false, true}) {
     for (const unsigned cpu : candidates.observers) {
