@@ -190,8 +190,14 @@ Result<SideBySide> watch(const std::vector<Counted>& counted, Nanoseconds time) 
   }
   const std::vector<double> before = count();
   const Nanoseconds begin = system_clock().now();
-  std::this_thread::sleep_for(time);
-  const std::vector<double> after = count();
+  std::vector<double> after;
+  // As there, until all have done something.
+  AttendedTime open(system_clock(), kLongestGap);
+  do {
+    std::this_thread::sleep_for(time);
+    after = count();
+  } while (!std::ranges::equal(before, after, std::ranges::not_equal_to{}) &&
+           open.now() < kLongestBeginning);
   const double window = seconds(system_clock().now() - begin);
   SideBySide seen;
   for (std::size_t i = 0; i < before.size(); ++i) {

@@ -88,12 +88,21 @@ class Run {
     before_ = count();
     const std::uint64_t begin = ticks.now();
     const std::uint64_t end = begin + ticks.ticks(time_);
+    // A window in which a thread never had its CPU says nothing: it goes on until all have done
+    // something.
+    const std::uint64_t last = end + ticks.ticks(kLongestStart);
     do {
       HEADRACE_TRY_STATUS(step(0));
-    } while (ticks.now() < end);
-    after_ = count();
+      if (over_) return {};  // another has failed
+    } while (ticks.now() < end || (!have_all_worked() && ticks.now() < last));
     window_ = ticks.span(begin, ticks.now());
     return {};
+  }
+
+  // In the window, if it ends here.
+  bool have_all_worked() {
+    after_ = count();
+    return std::ranges::equal(before_, after_, std::ranges::not_equal_to{});
   }
 
   std::vector<double> count() const {

@@ -99,5 +99,27 @@ TEST(SideBySide, ALoadThatStoodStillInTheWindowHasNoRate) {
   EXPECT_EQ(seen.error().message, "a thread had no CPU all the while; is the machine busy?");
 }
 
+// Works, and not for longer than the window.
+class Dozing final : public Load {
+ public:
+  Result<double> step() override {
+    std::this_thread::sleep_for(steps_++ == 10 ? Milliseconds{200} : Milliseconds{1});
+    return 1;
+  }
+
+ private:
+  int steps_ = 0;
+};
+
+TEST(SideBySide, AWindowGoesOnUntilAllHaveWorkedInIt) {
+  Steady fine(1, Milliseconds{1});
+  Dozing dozing;
+  std::vector<Load*> loads{&fine, &dozing};
+  const auto seen = side_by_side(two(), loads, Milliseconds{30});
+  ASSERT_TRUE(seen) << seen.error().message;
+  EXPECT_GT(seen->rates[1], 0);
+  EXPECT_LE(seen->rates[1], 1'000 * 1.05) << "over the whole window";
+}
+
 }  // namespace
 }  // namespace headrace::instruments
