@@ -175,7 +175,8 @@ Point walk_point(const Scope& scope, const Node& cpu_node, const Node& memory_no
   const std::string ground = ground_of(scope.machine, cpu_node, memory_node);
   point.races = {race_of(mix, cpus.size(), ground)};
   point.setup = {.name = "walked", .cost = touching(bytes, usable_cpus(&cpu_node).size())};
-  point.prepare = [key = point.memory, &mix, cpus, bytes, ground, bus = scope.bus](
+  point.prepare = [key = point.memory, &mix, cpus, bytes, ground,
+                   bus = scope.bus_of({memory_node.id})](
                       BufferPool& buffers, Random&) -> Result<std::unique_ptr<Probe>> {
     HEADRACE_TRY(const auto memory, buffers.get(key, 0, bytes));
     if (memory.size() / cpus.size() < kLeastArea.value) {
@@ -204,7 +205,8 @@ Point random_point(const Scope& scope, const Node& cpu_node, const Node& memory_
   const Bytes bytes = fit(point.row, memory_node, each * threads);
   point.setup = {.name = "walked at random",
                  .cost = touching(bytes, usable_cpus(&cpu_node).size())};
-  point.prepare = [key = point.memory, &mix, cpus, block, bytes, bus = scope.bus](
+  point.prepare = [key = point.memory, &mix, cpus, block, bytes,
+                   bus = scope.bus_of({memory_node.id})](
                       BufferPool& buffers, Random&) -> Result<std::unique_ptr<Probe>> {
     HEADRACE_TRY(const auto memory, buffers.get(key, kRandomBuffer, bytes));
     if (memory.size() / cpus.size() < kLeastArea.value) {
@@ -248,8 +250,9 @@ Point team_point(const Scope& scope, const MeasuredTeam& measured, const Mix& mi
   const std::string ground =
       fmt::format("{} {} of {}", to_string(nodes.how), list_of(nodes.all), point.row.cpus);
   point.races = {race_of(mix, threads, ground)};
-  point.prepare = [nodes, &mix, cpus = measured.team.cpus, bytes, ground, bus = scope.bus](
-                      BufferPool& buffers, Random&) -> Result<std::unique_ptr<Probe>> {
+  point.prepare = [nodes, &mix, cpus = measured.team.cpus, bytes, ground,
+                   bus = scope.bus_of(nodes.all)](BufferPool& buffers,
+                                                  Random&) -> Result<std::unique_ptr<Probe>> {
     HEADRACE_TRY(const auto parts, team_parts(buffers, nodes, cpus.size(), 0, bytes));
     if (parts.front().size() < kLeastArea.value) {
       return fail(ErrorCode::exhausted, "a node is too small for {} threads", cpus.size());

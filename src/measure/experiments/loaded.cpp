@@ -275,8 +275,8 @@ Point loaded_point(const Scope& scope, const LoadedSetting& setting) {
   point.row.details["traffic_bytes"] = static_cast<double>(each);
   const std::string ground = ground_of(machine, *setting.traffic, *setting.traffic_data);
   point.races = {race_of(*setting.mix, loading.size(), ground)};
-  point.prepare = [=, bus = scope.bus](BufferPool& buffers,
-                                       Random& random) -> Result<std::unique_ptr<Probe>> {
+  point.prepare = [=, bus = scope.bus_of({setting.data->id, setting.traffic_data->id})](
+                      BufferPool& buffers, Random& random) -> Result<std::unique_ptr<Probe>> {
     HEADRACE_TRY(const IdleCycle cycle,
                  idle_cycle(buffers, random, point.memory, chased, cpus.front()));
     HEADRACE_TRY(const auto traffic,

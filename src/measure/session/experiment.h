@@ -113,6 +113,9 @@ struct Scope {
 
   // Where the machine counts what crosses its bus; without a counter unless a session found one.
   std::shared_ptr<BusMeter> bus = std::make_shared<BusMeter>();
+  // What counts for a point that uses memory of these nodes; one without a counter where not all of
+  // it is counted.
+  std::shared_ptr<BusMeter> bus_of(const std::vector<NodeId>& nodes) const;
 
   bool here = true;    // false: the machine is another host, of which nothing can be asked
   bool budget = true;  // false: all there is

@@ -100,6 +100,8 @@ class Resctrl final : public BusCounter {
     return sum;
   }
   const std::string& words() const override { return words_; }
+  // Misses of the cache: those to slow (CXL) and to fast memory too.
+  bool counts(const Node&) const override { return true; }
 
  private:
   const std::vector<fs::path> files_;

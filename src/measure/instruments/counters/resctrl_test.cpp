@@ -53,6 +53,9 @@ TEST_F(ResctrlTest, AGroupOfItsOwnHasThisThreadAndGoesWithTheCounter) {
   ASSERT_TRUE(counter) << counter.error().message;
   EXPECT_DOUBLE_EQ((*counter)->bytes().value(), 43);
   EXPECT_EQ((*counter)->words(), "resctrl mbm_total_bytes of 2 caches, of this session");
+  for (const NodeKind kind : {NodeKind::dram, NodeKind::hbm, NodeKind::cxl}) {
+    EXPECT_TRUE((*counter)->counts({.kind = kind})) << to_string(kind);
+  }
   std::ifstream tasks(host_.at(own() + "tasks"));
   long thread = 0;
   tasks >> thread;

@@ -145,6 +145,11 @@ class Uncore final : public BusCounter {
     return sum;
   }
   const std::string& words() const override { return words_; }
+  // HBM, CXL and GPUs have controllers of their own, and a cache beside the memory keeps from it
+  // what it has itself.
+  bool counts(const Node& node) const override {
+    return node.kind == NodeKind::dram && !node.side_cache;
+  }
   void set_words(std::string words) { words_ = std::move(words); }
 
  private:
@@ -211,8 +216,9 @@ Result<std::unique_ptr<BusCounter>> open_uncore(const fs::path& sysfs, PerfReade
   if (controllers == 0) {
     return fail(ErrorCode::absent, "no PMU of a memory controller (virtual machines have none)");
   }
-  counter->set_words(fmt::format("{} and {} more: lines read and written, of all programs", first,
-                                 controllers - 1));
+  counter->set_words(
+      fmt::format("DDR controllers ({} and {} more): lines read and written, of all programs",
+                  first, controllers - 1));
   return counter;
 }
 

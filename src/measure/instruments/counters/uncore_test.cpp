@@ -36,7 +36,19 @@ TEST_F(UncoreTest, OpensReadsAndWritesOfEachControllerOnEachSocket) {
     }
   }
   EXPECT_EQ((*counter)->words(),
-            "uncore_imc_0 and 1 more: lines read and written, of all programs");
+            "DDR controllers (uncore_imc_0 and 1 more): lines read and written, of all programs");
+}
+
+TEST_F(UncoreTest, MemoryOfOtherKindsHasOtherControllers) {
+  test::add_imc(host_, 0, 14);
+  const auto counter = open();
+  ASSERT_TRUE(counter) << counter.error().message;
+  EXPECT_TRUE((*counter)->counts({.kind = NodeKind::dram}));
+  for (const NodeKind kind : {NodeKind::hbm, NodeKind::cxl, NodeKind::gpu}) {
+    EXPECT_FALSE((*counter)->counts({.kind = kind})) << to_string(kind);
+  }
+  EXPECT_FALSE((*counter)->counts({.kind = NodeKind::dram, .side_cache = MemorySideCache{}}))
+      << "what is in the cache of HBM does not come to DDR";
 }
 
 TEST_F(UncoreTest, CountsAreScaledToBytesAndToTheTimeTheyRan) {
