@@ -68,9 +68,8 @@ constexpr Nanoseconds kPaceTime = std::chrono::milliseconds{3};
 constexpr int kMostLooks = 5;  // for a share, on the average
 constexpr int kLooksWhenBusy = 4;
 constexpr double kUndisturbed = 0.95;  // part of the time that the threads had their CPUs
-// Windows that are waited for until the bandwidth is steady, and what steady is.
+// Windows that are waited for until the bandwidth is steady; a row that was not is flagged.
 constexpr int kWindows = 3;
-constexpr double kSteady = 0.05;
 constexpr std::array<std::uint64_t, 12> kLoads = {100, 95, 90, 80, 70, 60, 50, 40, 30, 20, 10, 1};
 // What a small budget, curves of the family of mixes, and curves of memory farther away, leave out:
 // they are seen without them.

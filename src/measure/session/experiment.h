@@ -29,6 +29,10 @@ namespace headrace::session {
 
 using namespace instruments;
 
+// The detail `drift` of a sample is by how much the last two windows differed in what they saw, as
+// a part of the larger. A row whose median is above this is "unsteady".
+constexpr double kSteady = 0.05;
+
 // One repetition.
 struct Sample {
   double value = 0;                               // in the unit of the row

@@ -331,6 +331,8 @@ Row with_summary(Row row, const std::vector<Mapping>& mappings) {
   if (!huge.empty()) row.details["huge_part"] = *median(huge);
   const auto all_huge = [](double part) { return is_all_huge(part); };
   if (!std::ranges::all_of(huge, all_huge)) row.add_flag("not_huge");
+  const auto drift = row.details.find("drift");
+  if (drift != row.details.end() && drift->second > kSteady) row.add_flag("unsteady");
   return row;
 }
 

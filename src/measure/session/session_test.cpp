@@ -306,6 +306,18 @@ TEST(RowOf, FlagsWhatHadNoQuietMoments) {
   EXPECT_TRUE(one_of_three.flags.empty());
 }
 
+TEST(RowOf, WhatWasNotSteadyInItsMiddleIsFlagged) {
+  const auto row = [](const std::vector<double>& drifts) {
+    std::vector<Mapping> mappings;
+    for (const double drift : drifts)
+      mappings.push_back({.value = 10, .details = {{"drift", drift}}});
+    return row_of(trial(std::move(mappings)), {false, false});
+  };
+  EXPECT_EQ(row({0.2, 0.01, 0.2}).flags, std::vector<std::string>{"unsteady"});
+  EXPECT_TRUE(row({0.01, 0.2, kSteady}).flags.empty()) << "one of three";
+  EXPECT_TRUE(row_of(trial({{.value = 10}, {.value = 10}, {.value = 10}}), {}).flags.empty());
+}
+
 TEST(RowOf, OneMappingThatIsNotAllHugeFlagsTheRow) {
   const auto row = [](std::vector<std::optional<double>> parts) {
     std::vector<Mapping> mappings;
