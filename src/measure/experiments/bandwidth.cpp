@@ -198,6 +198,7 @@ Point random_point(const Scope& scope, const Node& cpu_node, const Node& memory_
                    const Mix& mix, const CpuSet& cpus, Bytes block, const Wanted& wanted,
                    unsigned rank) {
   Point point = walk_point(scope, cpu_node, memory_node, mix, cpus, wanted, rank);
+  point.races.clear();  // there is one loop
   point.row.parameters.emplace_back("pattern", std::string("random"));
   point.row.parameters.emplace_back("block", block.value);
   const std::uint64_t threads = cpus.size();

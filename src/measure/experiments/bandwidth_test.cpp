@@ -158,6 +158,14 @@ TEST(BandwidthTest, RandomOrderUnaskedByAllCpusAskedForByAnyNumberAndNeverInstea
   EXPECT_FALSE(asked.contains("copy 8 64"));
 }
 
+TEST(BandwidthTest, RandomOrderRacesNothing) {
+  const Machine machine = eight_cpus();
+  const AsIfUsable as_if(machine.nodes.front().cpus);
+  for (const Point& point : kExperiment.points({.machine = machine})) {
+    EXPECT_EQ(point.races.empty(), point.row.word("pattern") == "random") << point.row.key();
+  }
+}
+
 TEST(BandwidthTest, RandomBlocksAreMeasuredAsOthersAre) {
   const Machine machine = Machine::discover({.storage = {}}).value();
   Random random(1);
