@@ -17,7 +17,6 @@
 
 #include <algorithm>
 #include <array>
-#include <bit>
 
 #include "core/fail.h"
 #include "headrace/clock.h"
@@ -193,7 +192,7 @@ unsigned rank_at_random(const Mix& mix, Bytes block, bool all_threads, bool near
   return mix.name == "read" && block == kBlocks.front() ? 2 : 3;
 }
 
-// Parts of a power of two, which is what a random walk is over: at least what is wanted.
+// Each thread walks over its part of what is wanted at least.
 Point random_point(const Scope& scope, const Node& cpu_node, const Node& memory_node,
                    const Mix& mix, const CpuSet& cpus, Bytes block, const Wanted& wanted,
                    unsigned rank) {
@@ -202,7 +201,7 @@ Point random_point(const Scope& scope, const Node& cpu_node, const Node& memory_
   point.row.parameters.emplace_back("pattern", std::string("random"));
   point.row.parameters.emplace_back("block", block.value);
   const std::uint64_t threads = cpus.size();
-  const Bytes each{std::bit_ceil(wanted.bytes.value / threads)};
+  const Bytes each = random_area(mix, Bytes{(wanted.bytes.value + threads - 1) / threads});
   const Bytes bytes = fit(point.row, memory_node, each * threads);
   point.setup = {.name = "walked at random",
                  .cost = touching(bytes, usable_cpus(&cpu_node).size())};

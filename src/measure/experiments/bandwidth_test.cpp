@@ -6,6 +6,7 @@
 
 #include "core/fail.h"
 #include "measure/experiments/experiments.h"
+#include "measure/instruments/traffic/random_traffic.h"
 #include "measure/instruments/traffic/traffic.h"
 #include "measure/instruments/worker_pool.h"
 #include "measure/session/probe_testing.h"
@@ -156,6 +157,24 @@ TEST(BandwidthTest, RandomOrderUnaskedByAllCpusAskedForByAnyNumberAndNeverInstea
   EXPECT_TRUE(asked.contains("3:1 2 256"));
   EXPECT_TRUE(asked.contains("write 1 4096"));
   EXPECT_FALSE(asked.contains("copy 8 64"));
+}
+
+// What is mapped for each mix is what its walk needs to pass the caches four times.
+TEST(BandwidthTest, RandomOrderWalksOverWhatIsWanted) {
+  const Machine machine = eight_cpus();
+  const CpuSet& cpus = machine.nodes.front().cpus;
+  const AsIfUsable as_if(cpus);
+  Row row;
+  const Bytes wanted = past_caches(row, machine, cpus, kCachesPassed, 16_MiB * cpus.size());
+  std::size_t seen = 0;
+  for (const Point& point :
+       kExperiment.points({.machine = machine, .only = {{"pattern", "random"}}})) {
+    if (point.row.word("pattern") != "random" || *point.row.number("threads") != 8) continue;
+    const Bytes each = instruments::random_area(*find_mix(point.row.word("mix")), wanted / 8);
+    EXPECT_EQ(point.setup.cost, touching(each * 8, cpus.size())) << point.row.key();
+    ++seen;
+  }
+  EXPECT_GT(seen, 3U);
 }
 
 TEST(BandwidthTest, RandomOrderRacesNothing) {
