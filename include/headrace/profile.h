@@ -52,6 +52,7 @@ struct Row {
   // "side_cached": in buffers that a memory-side cache can hold, whose speed the number then is;
   // "cache_doubted": in buffers of 512 MiB, as the machine's word on its caches is not believed;
   // "not_huge": asked for in huge pages, but not all of it was in them (detail "huge_part");
+  // "unsteady": the bandwidth beside it still moved by more than 5 %, as the detail "drift" says;
   // "fitted": not quoted but drawn from a fit to published numbers (docs/design/published.md). Why
   // it was not: "absent": the machine has nothing to measure it on; "left_out": for want of time;
   // "stopped": by the user.

@@ -87,6 +87,15 @@ TEST(Merge, KeepsThatNotAllWasHuge) {
   EXPECT_TRUE(merge(std::vector{huge, huge})->rows[0].flags.empty());
 }
 
+TEST(Merge, IsUnsteadyWhereMostLaunchesWere) {
+  const Profile steady = launch({measured("a", {10, 10, 10})});
+  const Profile unsteady = launch({measured("a", {30, 30, 30}, {"unsteady"})});
+  EXPECT_TRUE(merge(std::vector{unsteady, steady})->rows[0].flags.empty());
+  EXPECT_TRUE(merge(std::vector{unsteady, steady, steady})->rows[0].flags.empty());
+  EXPECT_EQ(merge(std::vector{steady, unsteady, unsteady})->rows[0].flags,
+            std::vector<std::string>{"unsteady"});
+}
+
 TEST(Merge, AddsUpConditionsAndTeachesTheMachineFromAllRows) {
   Profile first;
   first.machine = Machine::load("xeon-max").value();

@@ -65,6 +65,8 @@ def _summary(profile: headrace.Profile, measured: list[headrace.Row]) -> str:
             lines[0] += f"; {disturbed} looks at the machine found it disturbed"
         if small := sum("not_huge" in row.flags for row in measured):
             lines.append(f"{small} of them not all in huge pages (huge_part says how much)")
+        if unsteady := sum("unsteady" in row.flags for row in measured):
+            lines.append(f"{unsteady} of them unsteady (drift says by how much)")
     reasons: dict[str, int] = {}
     for row in profile.rows:
         if row.median is None:

@@ -314,10 +314,10 @@ def _bus_counters(host: Host) -> Iterator[Finding]:
     mbm = {"mbm_total_bytes", "mbm_local_bytes"} & set(features)
     paranoid = host.read("proc/sys/kernel/perf_event_paranoid")
     if controllers and paranoid is not None and int(paranoid) <= 0:
-        yield Finding(feature, "fine", "memory controllers count for all users: `bus_counted`")
+        yield Finding(feature, "fine", "DDR's controllers count for all users: `bus_counted`")
     elif controllers:
         yield Finding(
-            feature, "choice", "memory controllers count for root alone: `bus` is arithmetic",
+            feature, "choice", "DDR's controllers count for root alone: `bus` is arithmetic",
             "sudo sysctl kernel.perf_event_paranoid=0, or measure as root",
         )  # fmt: skip
     elif mbm:

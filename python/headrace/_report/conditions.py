@@ -50,6 +50,11 @@ def rests_on_rows(rows: list[_core.Row], spread_drawn: bool = False) -> str:
             f" {small} of them {'was' if small == 1 else 'were'} to be in huge pages, and not all "
             "memory was: the tips say how much."
         )
+    if unsteady := sum("unsteady" in row.flags for row in measured):
+        told += (
+            f" {unsteady} of them {'is' if unsteady == 1 else 'are'} unsteady: the bandwidth still "
+            "moved by more than 5 % while the latency was taken."
+        )
     varies = ""
     if spread_drawn and any(len(row.samples) > 1 for row in measured):
         varies = " Thin bars are one standard deviation of them to each side of their mean"

@@ -82,7 +82,7 @@ def behind_point(row: _core.Row) -> Point:
 
 
 def behind(row: _core.Row) -> str:
-    """ "6 mappings, standard deviation 1.2 %, CPUs 0-3, noisy, 40 % in huge pages"."""
+    """ "6 mappings, standard deviation 1.2 %, CPUs 0-3, noisy, 40 % in huge pages, unsteady"."""
     one = deviation(row)
     varies = f", standard deviation {one / row.median:.1%}" if one and row.median else ""
     where = f", CPUs {row.cpus}" if row.cpus else ""
@@ -90,7 +90,8 @@ def behind(row: _core.Row) -> str:
     pages = ""
     if "not_huge" in row.flags:
         pages = f", {100 * row.details.get('huge_part', 0):.0f} % in huge pages"
-    return f"{plural(len(row.samples), 'mapping')}{varies}{where}{noise}{pages}"
+    steady = ", unsteady" if "unsteady" in row.flags else ""
+    return f"{plural(len(row.samples), 'mapping')}{varies}{where}{noise}{pages}{steady}"
 
 
 def noise_mark(row: _core.Row) -> str:

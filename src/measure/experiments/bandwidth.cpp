@@ -17,7 +17,6 @@
 
 #include <algorithm>
 #include <array>
-#include <bit>
 
 #include "core/fail.h"
 #include "headrace/clock.h"
@@ -175,7 +174,8 @@ Point walk_point(const Scope& scope, const Node& cpu_node, const Node& memory_no
   const std::string ground = ground_of(scope.machine, cpu_node, memory_node);
   point.races = {race_of(mix, cpus.size(), ground)};
   point.setup = {.name = "walked", .cost = touching(bytes, usable_cpus(&cpu_node).size())};
-  point.prepare = [key = point.memory, &mix, cpus, bytes, ground, bus = scope.bus](
+  point.prepare = [key = point.memory, &mix, cpus, bytes, ground,
+                   bus = scope.bus_of({memory_node.id})](
                       BufferPool& buffers, Random&) -> Result<std::unique_ptr<Probe>> {
     HEADRACE_TRY(const auto memory, buffers.get(key, 0, bytes));
     if (memory.size() / cpus.size() < kLeastArea.value) {
@@ -192,19 +192,21 @@ unsigned rank_at_random(const Mix& mix, Bytes block, bool all_threads, bool near
   return mix.name == "read" && block == kBlocks.front() ? 2 : 3;
 }
 
-// Parts of a power of two, which is what a random walk is over: at least what is wanted.
+// Each thread walks over its part of what is wanted at least.
 Point random_point(const Scope& scope, const Node& cpu_node, const Node& memory_node,
                    const Mix& mix, const CpuSet& cpus, Bytes block, const Wanted& wanted,
                    unsigned rank) {
   Point point = walk_point(scope, cpu_node, memory_node, mix, cpus, wanted, rank);
+  point.races.clear();  // there is one loop
   point.row.parameters.emplace_back("pattern", std::string("random"));
   point.row.parameters.emplace_back("block", block.value);
   const std::uint64_t threads = cpus.size();
-  const Bytes each{std::bit_ceil(wanted.bytes.value / threads)};
+  const Bytes each = random_area(mix, Bytes{(wanted.bytes.value + threads - 1) / threads});
   const Bytes bytes = fit(point.row, memory_node, each * threads);
   point.setup = {.name = "walked at random",
                  .cost = touching(bytes, usable_cpus(&cpu_node).size())};
-  point.prepare = [key = point.memory, &mix, cpus, block, bytes, bus = scope.bus](
+  point.prepare = [key = point.memory, &mix, cpus, block, bytes,
+                   bus = scope.bus_of({memory_node.id})](
                       BufferPool& buffers, Random&) -> Result<std::unique_ptr<Probe>> {
     HEADRACE_TRY(const auto memory, buffers.get(key, kRandomBuffer, bytes));
     if (memory.size() / cpus.size() < kLeastArea.value) {
@@ -248,8 +250,9 @@ Point team_point(const Scope& scope, const MeasuredTeam& measured, const Mix& mi
   const std::string ground =
       fmt::format("{} {} of {}", to_string(nodes.how), list_of(nodes.all), point.row.cpus);
   point.races = {race_of(mix, threads, ground)};
-  point.prepare = [nodes, &mix, cpus = measured.team.cpus, bytes, ground, bus = scope.bus](
-                      BufferPool& buffers, Random&) -> Result<std::unique_ptr<Probe>> {
+  point.prepare = [nodes, &mix, cpus = measured.team.cpus, bytes, ground,
+                   bus = scope.bus_of(nodes.all)](BufferPool& buffers,
+                                                  Random&) -> Result<std::unique_ptr<Probe>> {
     HEADRACE_TRY(const auto parts, team_parts(buffers, nodes, cpus.size(), 0, bytes));
     if (parts.front().size() < kLeastArea.value) {
       return fail(ErrorCode::exhausted, "a node is too small for {} threads", cpus.size());

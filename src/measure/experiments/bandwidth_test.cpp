@@ -4,9 +4,12 @@
 #include <set>
 #include <string>
 
+#include "core/fail.h"
 #include "measure/experiments/experiments.h"
+#include "measure/instruments/traffic/random_traffic.h"
 #include "measure/instruments/traffic/traffic.h"
 #include "measure/instruments/worker_pool.h"
+#include "measure/session/probe_testing.h"
 
 namespace headrace::experiment_bandwidth {
 
@@ -42,6 +45,7 @@ class Steps final : public BusCounter {
   explicit Steps(double step) : step_(step) {}
   Result<double> bytes() override { return at_ += step_; }
   const std::string& words() const override { return words_; }
+  bool counts(const Node& node) const override { return node.kind == NodeKind::dram; }
 
  private:
   const double step_;
@@ -68,6 +72,46 @@ TEST(BandwidthTest, WhatIsCountedOnTheBusStandsBesideTheArithmetic) {
   ASSERT_TRUE(some);
   EXPECT_GT(some->details.at("bus_counted"), 0);
   EXPECT_EQ(some->words.at("counted_by"), "steps");
+}
+
+// What a counter of DDR memory alone says of a point, on this machine as if its memory were `kind`.
+Result<Sample> counted_sample(const Experiment& experiment, const ParameterChoices& only,
+                              NodeKind kind) {
+  Machine machine = Machine::discover({.storage = {}}).value();
+  for (Node& node : machine.nodes) node.kind = kind;
+  BufferPool buffers(machine);
+  Random random(1);
+  const Scope scope{.machine = machine,
+                    .only = only,
+                    .bus = std::make_shared<BusMeter>(std::make_unique<Steps>(1e9))};
+  for (const Point& point : experiment.points(scope)) {
+    if (!point.row.reason.empty() || !scope.wants(point.row, experiment.parameters)) continue;
+    HEADRACE_TRY(const auto probe, point.prepare(buffers, random));
+    (void)sample_patiently(*probe);  // a counter's first reading is left out
+    return sample_patiently(*probe);
+  }
+  return fail(ErrorCode::absent, "no point");
+}
+
+TEST(BusCounted, RowsOfMemoryThatTheCounterDoesNotSeeHaveNone) {
+  const std::pair<const Experiment&, ParameterChoices> asked[] = {
+      {experiment_bandwidth::kExperiment, {{"threads", std::uint64_t{1}}}},
+      {experiment_bandwidth::kExperiment, {{"pattern", "random"}}},
+      {experiment_copy::kExperiment, {{"threads", std::uint64_t{1}}}},
+      {experiment_stream::kExperiment, {}},
+      {experiment_loaded::kExperiment, {}},
+  };
+  for (const auto& [experiment, only] : asked) {
+    const auto of_dram = counted_sample(experiment, only, NodeKind::dram);
+    if (!of_dram && of_dram.error().code == ErrorCode::absent) continue;  // loaded, of one CPU
+    ASSERT_TRUE(of_dram) << experiment.name << ": " << of_dram.error().message;
+    EXPECT_TRUE(of_dram->details.contains("bus_counted")) << experiment.name;
+    EXPECT_EQ(of_dram->words.at("counted_by"), "steps");
+    const auto of_hbm = counted_sample(experiment, only, NodeKind::hbm);
+    ASSERT_TRUE(of_hbm) << experiment.name << ": " << of_hbm.error().message;
+    EXPECT_FALSE(of_hbm->details.contains("bus_counted")) << experiment.name;
+    EXPECT_FALSE(of_hbm->words.contains("counted_by")) << experiment.name;
+  }
 }
 
 TEST(AddCounted, BytesForEachThatWasMovedTimesTheRate) {
@@ -113,6 +157,32 @@ TEST(BandwidthTest, RandomOrderUnaskedByAllCpusAskedForByAnyNumberAndNeverInstea
   EXPECT_TRUE(asked.contains("3:1 2 256"));
   EXPECT_TRUE(asked.contains("write 1 4096"));
   EXPECT_FALSE(asked.contains("copy 8 64"));
+}
+
+// What is mapped for each mix is what its walk needs to pass the caches four times.
+TEST(BandwidthTest, RandomOrderWalksOverWhatIsWanted) {
+  const Machine machine = eight_cpus();
+  const CpuSet& cpus = machine.nodes.front().cpus;
+  const AsIfUsable as_if(cpus);
+  Row row;
+  const Bytes wanted = past_caches(row, machine, cpus, kCachesPassed, 16_MiB * cpus.size());
+  std::size_t seen = 0;
+  for (const Point& point :
+       kExperiment.points({.machine = machine, .only = {{"pattern", "random"}}})) {
+    if (point.row.word("pattern") != "random" || *point.row.number("threads") != 8) continue;
+    const Bytes each = instruments::random_area(*find_mix(point.row.word("mix")), wanted / 8);
+    EXPECT_EQ(point.setup.cost, touching(each * 8, cpus.size())) << point.row.key();
+    ++seen;
+  }
+  EXPECT_GT(seen, 3U);
+}
+
+TEST(BandwidthTest, RandomOrderRacesNothing) {
+  const Machine machine = eight_cpus();
+  const AsIfUsable as_if(machine.nodes.front().cpus);
+  for (const Point& point : kExperiment.points({.machine = machine})) {
+    EXPECT_EQ(point.races.empty(), point.row.word("pattern") == "random") << point.row.key();
+  }
 }
 
 TEST(BandwidthTest, RandomBlocksAreMeasuredAsOthersAre) {

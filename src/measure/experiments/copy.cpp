@@ -283,7 +283,11 @@ std::vector<Point> list_points(const Scope& scope) {
       std::vector<unsigned>& order = orders[cpu_node];
       if (order.empty()) order = spread_order(scope.machine, *cpu_node);
       add_pair(points, scope,
-               {.cpu_node = cpu_node, .from = from, .to = to, .cpus = order, .bus = scope.bus},
+               {.cpu_node = cpu_node,
+                .from = from,
+                .to = to,
+                .cpus = order,
+                .bus = scope.bus_of({from->id, to->id})},
                asked || from == to);
     }
   }

@@ -69,9 +69,8 @@ constexpr Nanoseconds kPaceTime = std::chrono::milliseconds{3};
 constexpr int kMostLooks = 5;  // for a share, on the average
 constexpr int kLooksWhenBusy = 4;
 constexpr double kUndisturbed = 0.95;  // part of the time that the threads had their CPUs
-// Windows that are waited for until the bandwidth is steady, and what steady is.
+// Windows that are waited for until the bandwidth is steady; a row that was not is flagged.
 constexpr int kWindows = 3;
-constexpr double kSteady = 0.05;
 constexpr std::array<std::uint64_t, 12> kLoads = {100, 95, 90, 80, 70, 60, 50, 40, 30, 20, 10, 1};
 // What a small budget, curves of the family of mixes, and curves of memory farther away, leave out:
 // they are seen without them.
@@ -275,8 +274,8 @@ Point loaded_point(const Scope& scope, const LoadedSetting& setting) {
   point.row.details["traffic_bytes"] = static_cast<double>(each);
   const std::string ground = ground_of(machine, *setting.traffic, *setting.traffic_data);
   point.races = {race_of(*setting.mix, loading.size(), ground)};
-  point.prepare = [=, bus = scope.bus](BufferPool& buffers,
-                                       Random& random) -> Result<std::unique_ptr<Probe>> {
+  point.prepare = [=, bus = scope.bus_of({setting.data->id, setting.traffic_data->id})](
+                      BufferPool& buffers, Random& random) -> Result<std::unique_ptr<Probe>> {
     HEADRACE_TRY(const IdleCycle cycle,
                  idle_cycle(buffers, random, point.memory, chased, cpus.front()));
     HEADRACE_TRY(const auto traffic,

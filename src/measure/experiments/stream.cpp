@@ -233,7 +233,8 @@ Point stream_point(const Scope& scope, const StreamKernel& kernel, const StreamN
   point.setup = {
       .name = fmt::format("stream {} {} {}", raw(nodes.a->id), raw(nodes.b->id), raw(nodes.c->id)),
       .cost = touching(bytes * 3, cpus.size())};
-  point.prepare = [&kernel, nodes, cpus, bytes, bus = scope.bus](
+  point.prepare = [&kernel, nodes, cpus, bytes,
+                   bus = scope.bus_of({nodes.a->id, nodes.b->id, nodes.c->id})](
                       BufferPool& buffers, Random&) -> Result<std::unique_ptr<Probe>> {
     const auto on = [&](const Node* node, std::size_t index) {
       return buffers.get({node->id, PageSize::transparent}, index, bytes);
@@ -253,6 +254,14 @@ struct TeamArrays {
   TeamNodes b;
   TeamNodes c;
 };
+
+std::vector<NodeId> all_nodes(const TeamArrays& arrays) {
+  std::vector<NodeId> all;
+  for (const TeamNodes* nodes : {&arrays.a, &arrays.b, &arrays.c}) {
+    all.insert(all.end(), nodes->all.begin(), nodes->all.end());
+  }
+  return all;
+}
 
 Result<StreamParts> prepare_parts(BufferPool& buffers, const TeamArrays& arrays, std::size_t cpus,
                                   Bytes bytes) {
@@ -288,8 +297,8 @@ Point team_point(const Scope& scope, const StreamKernel& kernel, const MeasuredT
                                      list_of(arrays.b.all), list_of(arrays.c.all), point.row.cpus),
                  .cost = touching(bytes * 3, threads)};
   point.prepare = [&kernel, arrays, cpus = measured.team.cpus, bytes = bytes / threads,
-                   bus = scope.bus](BufferPool& buffers,
-                                    Random&) -> Result<std::unique_ptr<Probe>> {
+                   bus = scope.bus_of(all_nodes(arrays))](
+                      BufferPool& buffers, Random&) -> Result<std::unique_ptr<Probe>> {
     HEADRACE_TRY(auto parts, prepare_parts(buffers, arrays, cpus.size(), bytes));
     return std::make_unique<Stream>(kernel, cpus, std::move(parts), bus);
   };

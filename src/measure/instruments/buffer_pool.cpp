@@ -7,6 +7,7 @@
 #include <cinttypes>
 #include <cstdio>
 #include <fstream>
+#include <istream>
 #include <string>
 
 #include "core/fail.h"
@@ -21,6 +22,16 @@ constexpr std::uint64_t kRuns = 16;
 constexpr std::uint64_t kRunPages = 16;
 // A buffer need not be a multiple of huge pages that are larger than this.
 constexpr Bytes kUsualHugePage = 2_MiB;
+
+constexpr const char* kSmaps = "/proc/self/smaps";
+
+// Bytes of it between two addresses.
+double overlap(std::span<const std::byte> memory, std::uintptr_t low, std::uintptr_t high) {
+  const auto begin = reinterpret_cast<std::uintptr_t>(memory.data());
+  const std::uintptr_t from = std::max(low, begin);
+  const std::uintptr_t to = std::min(high, begin + memory.size());
+  return from < to ? static_cast<double>(to - from) : 0;
+}
 
 Bytes whole_huge_pages(Bytes bytes) {
   const Bytes page = huge_page();
@@ -88,12 +99,14 @@ Status BufferPool::check_residency() const {
 }
 
 std::optional<double> BufferPool::huge_part_in_use() const {
-  std::optional<double> least;
+  Memories used;
   for (const auto& [key, found] : all_) {
     if (key.first.pages == PageSize::base || !found.in_use) continue;
-    least = std::min(least.value_or(1), huge_part(found.buffer->bytes()));
+    used.push_back(found.buffer->bytes());
   }
-  return least;
+  if (used.empty()) return std::nullopt;
+  std::ifstream smaps(kSmaps);
+  return std::ranges::min(huge_parts(used, smaps));
 }
 
 void BufferPool::forget_uses() {
@@ -101,27 +114,40 @@ void BufferPool::forget_uses() {
 }
 
 double BufferPool::huge_part(std::span<const std::byte> memory) {
-  const auto begin = reinterpret_cast<std::uintptr_t>(memory.data());
-  const auto end = begin + memory.size();
-  std::ifstream smaps("/proc/self/smaps");
-  // Neighbouring mappings may be one area of the kernel's: their huge pages count by our part of
-  // it.
-  double huge = 0;
-  double ours = 0;
+  std::ifstream smaps(kSmaps);
+  return huge_parts({memory}, smaps).front();
+}
+
+std::vector<double> BufferPool::huge_parts(const Memories& memories, std::istream& smaps) {
+  std::vector<double> huge(memories.size());
+  std::uintptr_t low = 0;
+  std::uintptr_t high = 0;
   for (std::string line; std::getline(smaps, line);) {
-    std::uintptr_t low = 0;
-    std::uintptr_t high = 0;
+    // "AnonHugePages" begins as a hexadecimal number does.
+    std::uintptr_t begin = 0;
+    std::uintptr_t end = 0;
+    if (std::sscanf(line.c_str(), "%" SCNxPTR "-%" SCNxPTR " ", &begin, &end) == 2) {
+      low = begin;
+      high = end;
+      continue;
+    }
     std::uint64_t kib = 0;
-    if (std::sscanf(line.c_str(), "%" SCNxPTR "-%" SCNxPTR " ", &low, &high) == 2) {
-      const auto overlap = std::min(high, end) - std::max(low, begin);
-      const bool inside = low < end && begin < high;
-      ours = inside ? static_cast<double>(overlap) / static_cast<double>(high - low) : 0;
-    } else if (ours > 0 && (std::sscanf(line.c_str(), "AnonHugePages: %" SCNu64, &kib) == 1 ||
-                            std::sscanf(line.c_str(), "Private_Hugetlb: %" SCNu64, &kib) == 1)) {
-      huge += static_cast<double>(kib << 10) * ours;
+    if (std::sscanf(line.c_str(), "AnonHugePages: %" SCNu64, &kib) != 1 &&
+        std::sscanf(line.c_str(), "Private_Hugetlb: %" SCNu64, &kib) != 1) {
+      continue;
+    }
+    if (kib == 0) continue;
+    // Neighbouring mappings may be one area of the kernel's: their huge pages count by their part
+    // of it.
+    const double of_each = static_cast<double>(kib << 10) / static_cast<double>(high - low);
+    for (std::size_t i = 0; i < memories.size(); ++i) {
+      huge[i] += of_each * overlap(memories[i], low, high);
     }
   }
-  return std::min(1.0, huge / static_cast<double>(memory.size()));
+  for (std::size_t i = 0; i < memories.size(); ++i) {
+    huge[i] = std::min(1.0, huge[i] / static_cast<double>(memories[i].size()));
+  }
+  return huge;
 }
 
 }  // namespace headrace::instruments

@@ -6,6 +6,7 @@
 
 #include <compare>
 #include <cstdint>
+#include <iosfwd>
 #include <map>
 #include <memory>
 #include <optional>
@@ -63,6 +64,10 @@ class BufferPool {
   Status check_residency() const;
   // The part of some memory that the kernel really gave in huge pages (smaps); 0 for base pages.
   static double huge_part(std::span<const std::byte> memory);
+  // The same of several, in one pass over smaps, which takes the kernel longer the more memory the
+  // process has.
+  using Memories = std::vector<std::span<const std::byte>>;
+  static std::vector<double> huge_parts(const Memories& memories, std::istream& smaps);
   // The least such part of the buffers that were to be in huge pages and were asked for since
   // forget_uses(); nothing where there was none.
   std::optional<double> huge_part_in_use() const;

@@ -1,11 +1,14 @@
 #include "measure/instruments/buffer_pool.h"
 
+#include <fmt/core.h>
 #include <gtest/gtest.h>
 #include <sys/mman.h>
 
 #include <cerrno>
 #include <cstddef>
 #include <span>
+#include <sstream>
+#include <string>
 #include <vector>
 
 #include "headrace/buffer.h"
@@ -87,6 +90,23 @@ TEST_F(ArenasTest, SayHowMuchIsHuge) {
   const double part = BufferPool::huge_part(*large);
   EXPECT_GE(part, 0);
   EXPECT_LE(part, 1);
+}
+
+// A stream can be gone through once.
+TEST(HugeParts, OnePassOverSmapsIsForAllOfThem) {
+  const std::vector<std::byte> memory(3 << 20);
+  const auto at = [&](std::size_t mib) {
+    return fmt::format("{:x}", reinterpret_cast<std::uintptr_t>(memory.data()) + (mib << 20));
+  };
+  const std::span<const std::byte> all = memory;
+  std::istringstream smaps("1000-2000 r-xp 00000000 00:00 0 /bin/true\nAnonHugePages: 4 kB\n" +
+                           at(0) + "-" + at(2) + " rw-p 00000000 00:00 0\nRss: 2048 kB\n" +
+                           "AnonHugePages: 1024 kB\nPrivate_Hugetlb: 0 kB\n" +  //
+                           at(2) + "-" + at(3) + " rw-p 00000000 00:00 0\nRss: 1024 kB\n" +
+                           "AnonHugePages: 0 kB\nPrivate_Hugetlb: 1024 kB\n");
+  const auto parts = BufferPool::huge_parts(
+      {all.first(1 << 20), all.subspan(1 << 20, 1 << 20), all.subspan(2 << 20), all}, smaps);
+  EXPECT_EQ(parts, (std::vector<double>{0.5, 0.5, 1, 2.0 / 3}));
 }
 
 // What is taken from a huge buffer decides for the rows of whoever asked for it, and nobody else's.

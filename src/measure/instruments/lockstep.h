@@ -1,5 +1,5 @@
-// Threads that wait for each other again and again within microseconds: they spin, each on a CPU of
-// its own, and give it up where somebody else needs it. Thread-safe.
+// Threads that wait for each other within microseconds, to begin and then again and again: they
+// spin, each on a CPU of its own, and give it up where somebody else needs it. Thread-safe.
 #pragma once
 
 #include <sched.h>
@@ -8,7 +8,42 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "core/waiting/patience.h"
+#include "headrace/clock.h"
+#include "headrace/units.h"
+
 namespace headrace::instruments {
+
+// All of them begin, or none: one that comes after the others gave up learns it.
+class CommonStart {
+ public:
+  // They wait for each other at most so long. A time of a second or more in which a thread does not
+  // look does not count: it had no CPU, or was stopped.
+  CommonStart(std::size_t threads, Nanoseconds longest) : missing_(threads), longest_(longest) {}
+
+  // Called once by each; the same to all. False: one of them did not come in time.
+  bool begin() {
+    std::size_t missing = missing_.load();
+    do {
+      if (missing == kGivenUp) return false;
+    } while (!missing_.compare_exchange_weak(missing, missing - 1));
+    AttendedTime waited(system_clock(), std::chrono::seconds{1});
+    while ((missing = missing_.load()) != 0) {
+      if (missing == kGivenUp) return false;
+      // Two may share a CPU.
+      sched_yield();
+      // Fails where one more came meanwhile.
+      if (waited.now() > longest_) missing_.compare_exchange_strong(missing, kGivenUp);
+    }
+    return true;
+  }
+
+ private:
+  static constexpr std::size_t kGivenUp = SIZE_MAX;
+
+  std::atomic<std::size_t> missing_;
+  const Nanoseconds longest_;
+};
 
 class Lockstep {
  public:
@@ -16,7 +51,7 @@ class Lockstep {
 
   // Waits until all threads are here; what they did before is then seen by all. Returns whether
   // this is the last meeting, the same to all. It has no bound of its own: requires that all
-  // threads run to it (run_together), until it has returned true.
+  // threads began (run_together) and run to it, until it has returned true.
   bool meet() {
     const std::uint64_t round = round_.load();
     if (here_.fetch_add(1) + 1 == threads_) {

@@ -2,11 +2,37 @@
 
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <thread>
 #include <vector>
 
 namespace headrace::instruments {
 namespace {
+
+TEST(CommonStart, OneThatComesAfterTheOthersGaveUpDoesNotBegin) {
+  CommonStart start(3, std::chrono::milliseconds{1});
+  std::thread other([&] { EXPECT_FALSE(start.begin()); });
+  EXPECT_FALSE(start.begin());
+  other.join();
+  EXPECT_FALSE(start.begin()) << "alone it would wait for the others at their first meeting";
+}
+
+// Whoever comes at the moment in which another gives up: all begin, or none.
+TEST(CommonStart, IsTheSameToAll) {
+  constexpr std::size_t kThreads = 3;
+  for (int i = 0; i < 300; ++i) {
+    CommonStart start(kThreads, std::chrono::microseconds{i});
+    std::atomic<std::size_t> begun{0};
+    std::vector<std::thread> threads;
+    for (std::size_t me = 0; me < kThreads; ++me) {
+      threads.emplace_back([&] { begun += start.begin() ? 1 : 0; });
+    }
+    for (std::thread& thread : threads) thread.join();
+    EXPECT_TRUE(begun == 0 || begun == kThreads) << begun;
+  }
+  CommonStart patient(1, std::chrono::hours{1});
+  EXPECT_TRUE(patient.begin());
+}
 
 // Plain integers: what is written before a meeting is read after it without a race.
 TEST(Lockstep, NobodyIsARoundAhead) {

@@ -15,14 +15,13 @@
 #include "core/waiting/patience.h"
 #include "headrace/clock.h"
 #include "measure/instruments/cpu_share.h"
+#include "measure/instruments/lockstep.h"
 
 namespace headrace::instruments {
 namespace {
 
 // Threads that were started begin within milliseconds.
 constexpr Nanoseconds kMostWait = std::chrono::seconds{30};
-// A thread that has not looked for so long had no CPU, or was stopped: that is not waiting.
-constexpr Nanoseconds kLongestGap = std::chrono::seconds{1};
 
 // Whether the parts are to be run: known once all threads were started, or one could not be.
 class Decision {
@@ -140,16 +139,10 @@ Status run_pinned(const CpuSet& cpus, const std::function<void(std::size_t)>& pa
 }
 
 Result<double> run_together(const CpuSet& cpus, const std::function<void(std::size_t)>& part) {
-  std::atomic<std::size_t> missing = cpus.size();
+  CommonStart start(cpus.size(), kMostWait);
   std::vector<double> shares(cpus.size(), -1);
   HEADRACE_TRY_STATUS(run_pinned(cpus, [&](std::size_t i) {
-    missing.fetch_sub(1);
-    AttendedTime waited(system_clock(), kLongestGap);
-    while (missing.load() != 0) {
-      // Two may share a CPU.
-      std::this_thread::yield();
-      if (waited.now() > kMostWait) return;
-    }
+    if (!start.begin()) return;
     const CpuShare share;
     part(i);
     shares[i] = share.now();

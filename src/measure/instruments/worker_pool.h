@@ -67,7 +67,8 @@ std::set<std::size_t> thread_counts(std::size_t all);
 // of the parts was run. timed_out: a thread that was started did not run for half a minute.
 Status run_pinned(const CpuSet& cpus, const std::function<void(std::size_t)>& part);
 
-// As run_pinned, with parts that begin within some microseconds of each other. Returns the least
+// As run_pinned, with parts that begin within some microseconds of each other; timed_out: none was
+// run. Returns the least
 // part of its time that any of them had its CPU (cpu_share.h).
 Result<double> run_together(const CpuSet& cpus, const std::function<void(std::size_t)>& part);
 

@@ -4,7 +4,6 @@
 
 #include <cstddef>
 #include <map>
-#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -25,7 +24,13 @@ class Costs {
   // A mapping of point `index` took so long, with the races that were not run yet.
   void learn(std::size_t index, Nanoseconds took);
   // What one mapping of it will take.
-  Nanoseconds of(std::size_t index) const;
+  Nanoseconds of(std::size_t index) const { return of(std::vector{Mappings{index, 1}}); }
+  // What several will take together, so many of each point: races that were not run yet once.
+  struct Mappings {
+    std::size_t index = 0;
+    std::size_t count = 0;
+  };
+  Nanoseconds of(const std::vector<Mappings>& wanted) const;
 
  private:
   struct Setup {
@@ -34,8 +39,8 @@ class Costs {
   };
   struct Cost {
     std::string experiment;
-    std::vector<std::string> races;
-    double own = 0;  // estimated, in seconds
+    std::vector<std::size_t> races;  // indices
+    double own = 0;                  // estimated, in seconds
     std::pair<MemoryKey, std::string> setup;
     double took = 0;  // in all its mappings, in seconds
     std::size_t mappings = 0;
@@ -44,11 +49,13 @@ class Costs {
     double estimated = 0;
     double took = 0;
   };
+  // In seconds, without races.
   double estimated(const Cost& cost) const;
-  double races_of(const Cost& cost) const;  // that were not run yet, in seconds
+  double expected(const Cost& cost) const;  // by what is known by now
 
   std::map<std::pair<MemoryKey, std::string>, Setup> setups_;
-  std::set<std::string> raced_;
+  std::map<std::string, std::size_t> races_;
+  std::vector<bool> raced_;  // by index of the race
   std::map<std::string, Sum> by_experiment_;
   Sum all_;
   std::vector<Cost> costs_;

@@ -48,6 +48,22 @@ TEST(CostsTest, ARaceIsNoTimeOfThePointThatRunsIt) {
   EXPECT_EQ(costs.of(2), milliseconds{30});
 }
 
+TEST(CostsTest, WhatIsToBeDoneTogetherHasEachRaceOnce) {
+  using instruments::kRaceTime;
+  Costs costs;
+  Point raced = point("a", milliseconds{10});
+  raced.races = {"read by 2"};
+  costs.add(raced, 3);
+  costs.add(raced, 3);
+  raced.races = {"read by 2", "write by 2"};
+  costs.add(raced, 3);
+  EXPECT_EQ(costs.of({{0, 5}}), milliseconds{50} + kRaceTime);
+  EXPECT_EQ(costs.of({{0, 5}, {1, 1}}), milliseconds{60} + kRaceTime);
+  EXPECT_EQ(costs.of({{0, 5}, {1, 1}, {2, 2}}), milliseconds{80} + 2 * kRaceTime);
+  costs.learn(1, milliseconds{10} + kRaceTime);
+  EXPECT_EQ(costs.of({{0, 5}, {2, 2}}), milliseconds{70} + kRaceTime) << "one is known";
+}
+
 TEST(CostsTest, WhatPointsShareFallsOnAllOfThem) {
   Costs costs;
   const SharedSetup arrays{.name = "arrays", .cost = milliseconds{100}};

@@ -72,6 +72,14 @@ std::vector<std::string> Scope::words(const std::string& parameter) const {
   return chosen<std::string>(*this, parameter);
 }
 
+std::shared_ptr<BusMeter> Scope::bus_of(const std::vector<NodeId>& nodes) const {
+  const bool all = std::ranges::all_of(nodes, [&](NodeId id) {
+    const Node* const node = machine.find(id);
+    return node != nullptr && bus->counts(*node);
+  });
+  return all ? bus : std::make_shared<BusMeter>();
+}
+
 bool Scope::wants(const Row& row, std::span<const Parameter> parameters) const {
   return std::ranges::all_of(only, [&](const auto& wanted) {
     const Parameter* const parameter = find_parameter(parameters, wanted.first);

@@ -29,6 +29,10 @@ namespace headrace::session {
 
 using namespace instruments;
 
+// The detail `drift` of a sample is by how much the last two windows differed in what they saw, as
+// a part of the larger. A row whose median is above this is "unsteady".
+constexpr double kSteady = 0.05;
+
 // One repetition.
 struct Sample {
   double value = 0;                               // in the unit of the row
@@ -115,6 +119,9 @@ struct Scope {
 
   // Where the machine counts what crosses its bus; without a counter unless a session found one.
   std::shared_ptr<BusMeter> bus = std::make_shared<BusMeter>();
+  // What counts for a point that uses memory of these nodes; one without a counter where not all of
+  // it is counted.
+  std::shared_ptr<BusMeter> bus_of(const std::vector<NodeId>& nodes) const;
 
   bool here = true;    // false: the machine is another host, of which nothing can be asked
   bool budget = true;  // false: all there is

@@ -5,6 +5,17 @@
 namespace headrace::session {
 namespace {
 
+// As controllers of DDR memory do.
+class OfDram final : public BusCounter {
+ public:
+  Result<double> bytes() override { return 0; }
+  const std::string& words() const override { return words_; }
+  bool counts(const Node& node) const override { return node.kind == NodeKind::dram; }
+
+ private:
+  const std::string words_ = "DDR controllers";
+};
+
 std::vector<std::uint32_t> ids(const std::vector<const Node*>& nodes) {
   std::vector<std::uint32_t> all;
   for (const Node* node : nodes) all.push_back(raw(node->id));
@@ -36,6 +47,22 @@ TEST(Scope, WantsRowsByNumberWordAndKindOfNode) {
   const Row nothing{.experiment = "bandwidth", .reason = "no CPU"};
   EXPECT_TRUE((Scope{machine, {{"mix", "read"}}}.wants(nothing, kNamed)));
   EXPECT_FALSE((Scope{machine, {{"depth", "read"}}}.wants(nothing, kNamed)));
+}
+
+// DDR on nodes 0 to 7, HBM on 8 to 15.
+TEST(Scope, TheBusIsCountedWhereTheCounterCountsAllNodesOfAPoint) {
+  const Machine machine = Machine::load("xeon-max").value();
+  const Scope scope{.machine = machine,
+                    .bus = std::make_shared<BusMeter>(std::make_unique<OfDram>())};
+  const auto counted_by = [&](const std::vector<NodeId>& nodes) {
+    return scope.bus_of(nodes)->words();
+  };
+  EXPECT_EQ(counted_by({NodeId{0}}), "DDR controllers");
+  EXPECT_EQ(counted_by({NodeId{0}, NodeId{7}}), "DDR controllers");
+  EXPECT_EQ(counted_by({NodeId{8}}), "");
+  EXPECT_EQ(counted_by({NodeId{0}, NodeId{8}}), "") << "half of it would be";
+  EXPECT_EQ(counted_by({NodeId{99}}), "");
+  EXPECT_EQ(Scope{machine}.bus_of({NodeId{0}})->words(), "");
 }
 
 TEST(Experiment, NodesAreTheNearestOfEachKind) {

@@ -169,16 +169,16 @@ class Session {
     if (!options_.budget || !measured_any_) return true;
     const Nanoseconds left = *options_.budget - spent();
     if (!trial.mappings.empty()) return costs_.of(index_of(trial)) <= left;
-    Nanoseconds needed{0};
+    std::vector<Costs::Mappings> needed;
     for (const Trial& other : trials_) {
       const std::size_t least = least_mappings(other.point, options_);
       if (!can_more(other) || other.mappings.size() >= least) continue;
       const bool before =
           std::pair(other.point.rank, &other) <= std::pair(trial.point.rank, &trial);
       if (other.mappings.empty() && !before) continue;
-      needed += costs_.of(index_of(other)) * (least - other.mappings.size());
+      needed.push_back({index_of(other), least - other.mappings.size()});
     }
-    return needed <= left;
+    return costs_.of(needed) <= left;
   }
 
   // The mappings it has of those that it must have, which is what progress counts.
@@ -331,6 +331,8 @@ Row with_summary(Row row, const std::vector<Mapping>& mappings) {
   if (!huge.empty()) row.details["huge_part"] = *median(huge);
   const auto all_huge = [](double part) { return is_all_huge(part); };
   if (!std::ranges::all_of(huge, all_huge)) row.add_flag("not_huge");
+  const auto drift = row.details.find("drift");
+  if (drift != row.details.end() && drift->second > kSteady) row.add_flag("unsteady");
   return row;
 }
 

@@ -127,6 +127,17 @@ TEST_F(SessionTest, WhatTakesLongerThanEstimatedLeavesOthersOut) {
   EXPECT_LE(values.prepared, 24u) << "700 ms hold 23 of them";
 }
 
+// Thirty mappings and one race of 50 ms, not thirty.
+TEST_F(SessionTest, ARaceLeavesNoPointOutThatFits) {
+  options_ = {.budget = std::chrono::seconds{1}, .rounds = 30, .noise_checks = false};
+  Script values{.values = {10}};
+  std::vector<Point> points{scripted("measured first", values), scripted("raced", values)};
+  points[1].rank = 1;
+  points[1].races = {"read by 2"};
+  const auto rows = run(std::move(points));
+  EXPECT_TRUE(rows[1].value) << rows[1].reason;
+}
+
 TEST_F(SessionTest, RoundsThatAreAskedForAreJustSoMany) {
   options_.rounds = 5;
   Script loud{.values = {10, 20, 30, 5}};
@@ -304,6 +315,18 @@ TEST(RowOf, FlagsWhatHadNoQuietMoments) {
                                          {.value = 30, .cpu_share = 0.9, .check = 0}}),
                                   {false, false});
   EXPECT_TRUE(one_of_three.flags.empty());
+}
+
+TEST(RowOf, WhatWasNotSteadyInItsMiddleIsFlagged) {
+  const auto row = [](const std::vector<double>& drifts) {
+    std::vector<Mapping> mappings;
+    for (const double drift : drifts)
+      mappings.push_back({.value = 10, .details = {{"drift", drift}}});
+    return row_of(trial(std::move(mappings)), {false, false});
+  };
+  EXPECT_EQ(row({0.2, 0.01, 0.2}).flags, std::vector<std::string>{"unsteady"});
+  EXPECT_TRUE(row({0.01, 0.2, kSteady}).flags.empty()) << "one of three";
+  EXPECT_TRUE(row_of(trial({{.value = 10}, {.value = 10}, {.value = 10}}), {}).flags.empty());
 }
 
 TEST(RowOf, OneMappingThatIsNotAllHugeFlagsTheRow) {

@@ -198,6 +198,18 @@ def test_rows_not_all_in_huge_pages_say_so(tmp_path: Path) -> None:
     assert tips and all(tip.endswith(", 38 % in huge pages") for tip in tips)
 
 
+def test_unsteady_rows_say_so(tmp_path: Path) -> None:
+    chosen = [row for row in documents.profile()["rows"] if row["experiment"] == "loaded"]
+    for row in chosen:
+        row["flags"] = []
+    title = "How long a load takes while others use the memory"
+    page = drawn(documents.profile() | {"rows": chosen}, tmp_path)
+    assert "unsteady" not in section(page, title)
+    chosen[0]["flags"] = ["unsteady"]
+    page = drawn(documents.profile() | {"rows": chosen}, tmp_path)
+    assert "1 of them is unsteady: the bandwidth still moved" in section(page, title)
+
+
 def test_quiet_rows_are_not(tmp_path: Path) -> None:
     chosen = [row for row in documents.profile()["rows"] if row["experiment"] == "loaded"]
     for row in chosen:

@@ -1,10 +1,11 @@
 // What really crosses the memory bus, where the machine counts it and lets us look: a check of the
 // arithmetic of traffic.h, never needed.
 //
-// Two sources. Memory controllers count the reads and writes of lines (perf's uncore PMUs); they
-// see all programs, and want root or a low perf_event_paranoid. Last-level caches count what
-// passes them by groups of threads (resctrl's MBM); a group of our own sees this session alone, and
-// wants root. Virtual machines have neither. Single-thread.
+// Two sources. Controllers of DDR memory count the reads and writes of lines (perf's uncore PMUs).
+// They see all programs and no memory of another kind, and want root or a low perf_event_paranoid.
+// Last-level caches count what passes them by groups of threads (resctrl's MBM), whatever memory it
+// is of; a group of our own sees this session alone, and wants root. Virtual machines have neither.
+// Single-thread.
 #pragma once
 
 #include <filesystem>
@@ -12,6 +13,7 @@
 #include <optional>
 #include <string>
 
+#include "headrace/machine.h"
 #include "headrace/result.h"
 
 namespace headrace::instruments {
@@ -23,8 +25,11 @@ class BusCounter {
   virtual ~BusCounter() = default;
   // Bytes so far; only differences mean something. absent: the hardware has no number now.
   virtual Result<double> bytes() = 0;
-  // What counts what: "uncore_imc_0-7: lines read and written, of all programs".
+  // What counts what: "DDR controllers (uncore_imc_0 and 7 more): lines read and written, of all
+  // programs".
   virtual const std::string& words() const = 0;
+  // Whether all traffic to memory of the node is in the bytes.
+  virtual bool counts(const Node& node) const = 0;
 };
 
 // Where to look, so that tests can show another host.
@@ -64,6 +69,7 @@ class BusMeter {
 
   // The counter's; "" where there is none.
   std::string words() const { return counter_ == nullptr ? "" : counter_->words(); }
+  bool counts(const Node& node) const { return counter_ != nullptr && counter_->counts(node); }
 
  private:
   std::optional<double> now();

@@ -17,6 +17,7 @@ class Told final : public BusCounter {
     return next;
   }
   const std::string& words() const override { return words_; }
+  bool counts(const Node& node) const override { return node.kind == NodeKind::dram; }
 
  private:
   const std::vector<double> numbers_;
@@ -50,6 +51,7 @@ TEST(BusMeter, WithoutACounterThereIsNothingAndNoWords) {
   BusMeter meter;
   EXPECT_EQ(BusMeter::Window(meter).bytes(), std::nullopt);
   EXPECT_EQ(meter.words(), "");
+  EXPECT_FALSE(meter.counts({.kind = NodeKind::dram}));
 }
 
 TEST(FindBusCounter, TakesControllersThenCachesThenSaysWhyNot) {
@@ -70,7 +72,7 @@ TEST(FindBusCounter, TakesControllersThenCachesThenSaysWhyNot) {
   EXPECT_TRUE(caches.words.starts_with("resctrl")) << caches.words;
 
   test::add_imc(host, 0, 14);
-  EXPECT_TRUE(find_bus_counter(there).words.starts_with("uncore_imc_0"));
+  EXPECT_TRUE(find_bus_counter(there).words.starts_with("DDR controllers (uncore_imc_0"));
   perf.denied = true;
   EXPECT_TRUE(find_bus_counter(there).words.starts_with("resctrl")) << "better than none";
 }

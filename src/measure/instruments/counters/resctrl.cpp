@@ -2,9 +2,11 @@
 
 #include <fcntl.h>
 #include <fmt/core.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <charconv>
 #include <fstream>
 #include <optional>
@@ -42,7 +44,7 @@ std::string event_of(const fs::path& mounted) {
   return best;
 }
 
-// A monitor group; the directory is removed with it.
+// A monitor group that this process made; the directory is removed with it.
 class Group {
  public:
   explicit Group(fs::path path) : path_(std::move(path)) {}
@@ -56,33 +58,64 @@ class Group {
   fs::path path_;
 };
 
-// Those of sessions that are over: they were killed.
+// "headrace-4026531836-": the namespace in which the number of a process means something. Several
+// may see the same file system.
+std::string prefix_of_groups(const fs::path& procfs) {
+  std::error_code error;
+  std::string space = fs::read_symlink(procfs / "self/ns/pid", error).string();  // "pid:[40265...]"
+  std::erase_if(space, [](char c) { return c < '0' || c > '9'; });
+  return fmt::format("{}{}-", kOurs, space);
+}
+
+// Those of processes that are over: they were killed. One whose number somebody else has by now
+// stays until that one is over too.
 void remove_stale(const fs::path& groups, const fs::path& procfs) {
   std::error_code error;
+  // A /proc that does not show this process shows no other.
+  if (!fs::exists(procfs / std::to_string(::getpid()), error)) return;
+  const std::string prefix = prefix_of_groups(procfs);
   std::vector<fs::path> stale;
   for (const auto& entry : fs::directory_iterator(groups, error)) {
     const std::string name = entry.path().filename();
-    if (name.starts_with(kOurs) && !fs::exists(procfs / name.substr(kOurs.size()), error)) {
+    if (!name.starts_with(prefix)) continue;
+    const std::string process = name.substr(prefix.size(), name.rfind('-') - prefix.size());
+    const bool number = process.find_first_not_of("0123456789") == std::string::npos;
+    if (number && !process.empty() && !fs::exists(procfs / process, error)) {
       stale.push_back(entry.path());
     }
   }
   for (const fs::path& path : stale) ::rmdir(path.c_str());
 }
 
+// A group that was not there before: one that a killed process of our number left is not ours.
+std::optional<Group> new_group(const fs::path& groups, const fs::path& procfs,
+                               const MakeDirectory& make) {
+  constexpr int kTries = 16;
+  static std::atomic<unsigned> next{0};
+  const std::string prefix = prefix_of_groups(procfs);
+  std::error_code error;
+  for (int i = 0; i < kTries; ++i) {
+    const fs::path path = groups / fmt::format("{}{}-{}", prefix, ::getpid(), next.fetch_add(1));
+    if (make(path)) return std::optional<Group>(std::in_place, path);
+    if (!fs::exists(path, error)) break;
+  }
+  return std::nullopt;
+}
+
 // This thread in a group of its own; its children are in it as they begin (clone() copies what
 // marks a thread).
-std::optional<Group> own_group(const fs::path& mounted) {
+std::optional<Group> own_group(const fs::path& mounted, const fs::path& procfs,
+                               const MakeDirectory& make) {
   const std::string self = std::to_string(::syscall(SYS_gettid));
-  Group group(mounted / "mon_groups" / fmt::format("{}{}", kOurs, self));
-  std::error_code error;
-  fs::create_directory(group.path(), error);
-  if (error) return std::nullopt;
+  std::optional<Group> made = new_group(mounted / "mon_groups", procfs, make);
+  if (!made) return std::nullopt;
+  const Group& group = *made;
   const int tasks = ::open((group.path() / "tasks").c_str(), O_WRONLY | O_CLOEXEC);
   if (tasks < 0) return std::nullopt;
   const bool taken = ::write(tasks, self.data(), self.size()) == static_cast<ssize_t>(self.size());
   ::close(tasks);
   if (!taken) return std::nullopt;
-  return group;
+  return made;
 }
 
 class Resctrl final : public BusCounter {
@@ -100,6 +133,8 @@ class Resctrl final : public BusCounter {
     return sum;
   }
   const std::string& words() const override { return words_; }
+  // Misses of the cache: those to slow (CXL) and to fast memory too.
+  bool counts(const Node&) const override { return true; }
 
  private:
   const std::vector<fs::path> files_;
@@ -121,7 +156,10 @@ std::vector<fs::path> files_below(const fs::path& group, const std::string& even
 
 }  // namespace
 
-Result<std::unique_ptr<BusCounter>> open_resctrl(const fs::path& mounted, const fs::path& procfs) {
+bool make_directory(const fs::path& path) { return ::mkdir(path.c_str(), 0755) == 0; }
+
+Result<std::unique_ptr<BusCounter>> open_resctrl(const fs::path& mounted, const fs::path& procfs,
+                                                 const MakeDirectory& make) {
   std::error_code error;
   if (!fs::is_directory(mounted, error)) {
     return fail(ErrorCode::absent, "no resctrl: the CPU has no MBM, or the kernel shows none");
@@ -135,7 +173,7 @@ Result<std::unique_ptr<BusCounter>> open_resctrl(const fs::path& mounted, const 
     return fail(ErrorCode::unsupported, "resctrl counts no bytes: this CPU has no MBM");
   }
   remove_stale(mounted / "mon_groups", procfs);
-  std::optional<Group> group = own_group(mounted);
+  std::optional<Group> group = own_group(mounted, procfs, make);
   std::vector<fs::path> files = files_below(group ? group->path() : mounted, event);
   if (files.empty()) {
     return fail(ErrorCode::denied, "resctrl shows no counters to this user; run as root");

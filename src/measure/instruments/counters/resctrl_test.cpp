@@ -13,8 +13,7 @@ namespace {
 
 const std::string kMounted = "sys/fs/resctrl/";
 
-// A directory that anybody may write to stands for the file system. What mkdir makes in a group by
-// itself is there before.
+// A directory that anybody may write to stands for the file system.
 class ResctrlTest : public testing::Test {
  protected:
   ResctrlTest() {
@@ -28,12 +27,30 @@ class ResctrlTest : public testing::Test {
     host_.write(group + "mon_data/" + cache + "/mbm_total_bytes", text);
     host_.write(group + "mon_data/" + cache + "/mbm_local_bytes", "7");
   }
-  auto open() { return open_resctrl(host_.at("sys/fs/resctrl"), host_.at("proc")); }
-  static std::string own() {
-    return kMounted + "mon_groups/headrace-" + std::to_string(syscall(SYS_gettid)) + "/";
+  auto open() {
+    return open_resctrl(host_.at("sys/fs/resctrl"), host_.at("proc"),
+                        [this](const std::filesystem::path& path) { return make(path); });
+  }
+  // With what the kernel makes in a group.
+  bool make(const std::filesystem::path& path) {
+    if (!make_directory(path)) return false;
+    made_.push_back(path);
+    if (!takes_threads_) return true;
+    const std::string group = kMounted + "mon_groups/" + path.filename().string() + "/";
+    set(group, "mon_L3_00", "42");
+    set(group, "mon_L3_01", "1");
+    host_.write(group + "tasks", "");
+    return true;
+  }
+  // The kernel's files go with their directory.
+  static void empty(const std::filesystem::path& group) {
+    std::filesystem::remove(group / "tasks");
+    std::filesystem::remove_all(group / "mon_data");
   }
 
   test::FakeHost host_;
+  bool takes_threads_ = true;
+  std::vector<std::filesystem::path> made_;
 };
 
 TEST_F(ResctrlTest, WithoutAGroupOfItsOwnItCountsAllPrograms) {
@@ -46,41 +63,71 @@ TEST_F(ResctrlTest, WithoutAGroupOfItsOwnItCountsAllPrograms) {
 }
 
 TEST_F(ResctrlTest, AGroupOfItsOwnHasThisThreadAndGoesWithTheCounter) {
-  set(own(), "mon_L3_00", "42");
-  set(own(), "mon_L3_01", "1");
-  host_.write(own() + "tasks", "");
   auto counter = open();
   ASSERT_TRUE(counter) << counter.error().message;
   EXPECT_DOUBLE_EQ((*counter)->bytes().value(), 43);
   EXPECT_EQ((*counter)->words(), "resctrl mbm_total_bytes of 2 caches, of this session");
-  std::ifstream tasks(host_.at(own() + "tasks"));
+  for (const NodeKind kind : {NodeKind::dram, NodeKind::hbm, NodeKind::cxl}) {
+    EXPECT_TRUE((*counter)->counts({.kind = kind})) << to_string(kind);
+  }
+  ASSERT_EQ(made_.size(), 1U);
+  std::ifstream tasks(made_.front() / "tasks");
   long thread = 0;
   tasks >> thread;
   EXPECT_EQ(thread, syscall(SYS_gettid));
-  // The kernel's files go with their directory.
-  std::filesystem::remove(host_.at(own() + "tasks"));
-  std::filesystem::remove_all(host_.at(own() + "mon_data"));
+  empty(made_.front());
   counter->reset();
-  EXPECT_FALSE(std::filesystem::exists(host_.at(own())));
+  EXPECT_FALSE(std::filesystem::exists(made_.front()));
+}
+
+// As one that a killed process of our number left, or a process of another namespace has.
+TEST_F(ResctrlTest, AGroupThatIsThereIsNeitherUsedNorRemoved) {
+  auto first = open();
+  ASSERT_TRUE(first && made_.size() == 1);
+  const std::string name = made_.front().filename();
+  const std::size_t number = name.rfind('-') + 1;
+  const auto next = made_.front().parent_path() /
+                    (name.substr(0, number) + std::to_string(std::stoul(name.substr(number)) + 1));
+  std::filesystem::create_directories(next);
+  auto second = open();
+  ASSERT_TRUE(second);
+  ASSERT_EQ(made_.size(), 2U);
+  EXPECT_NE(made_[0], made_[1]) << "two counters of one thread";
+  EXPECT_NE(made_[1], next);
+  EXPECT_EQ((*second)->words(), "resctrl mbm_total_bytes of 2 caches, of this session");
+  for (const auto& group : made_) empty(group);
+  second->reset();
+  EXPECT_TRUE(std::filesystem::exists(next));
+  EXPECT_TRUE(std::filesystem::exists(made_[0]));
 }
 
 TEST_F(ResctrlTest, AGroupThatTakesNoThreadIsNotLeftBehind) {
-  const auto counter = open();  // there is no file for threads in it
+  takes_threads_ = false;  // there is no file for them
+  const auto counter = open();
   ASSERT_TRUE(counter) << counter.error().message;
-  EXPECT_FALSE(std::filesystem::exists(host_.at(own())));
+  ASSERT_EQ(made_.size(), 1U);
+  EXPECT_FALSE(std::filesystem::exists(made_.front()));
   EXPECT_DOUBLE_EQ((*counter)->bytes().value(), 1500);
 }
 
 TEST_F(ResctrlTest, WhatKilledSessionsLeftIsRemoved) {
-  const auto stale = host_.at(kMounted + "mon_groups/headrace-999999");
-  const auto alive = host_.at(kMounted + "mon_groups/headrace-1");
-  const auto other = host_.at(kMounted + "mon_groups/somebody");
-  for (const auto& path : {stale, alive, other}) std::filesystem::create_directories(path);
+  const auto group = [&](const std::string& name) {
+    const auto path = host_.at(kMounted + "mon_groups/" + name);
+    std::filesystem::create_directories(path);
+    return path;
+  };
+  std::filesystem::create_directories(host_.at("proc/self/ns"));
+  std::filesystem::create_symlink("pid:[77]", host_.at("proc/self/ns/pid"));
+  const auto stale = group("headrace-77-999999-0");
   host_.write("proc/1/stat", "");
+  const auto kept = {group("headrace-77-1-0"), group("headrace-78-999999-0"),
+                     group("headrace-77-x-0"), group("headrace-999999"), group("somebody")};
+  (void)open();
+  EXPECT_TRUE(std::filesystem::exists(stale)) << "this /proc shows no process";
+  host_.write("proc/" + std::to_string(getpid()) + "/stat", "");
   (void)open();
   EXPECT_FALSE(std::filesystem::exists(stale));
-  EXPECT_TRUE(std::filesystem::exists(alive));
-  EXPECT_TRUE(std::filesystem::exists(other));
+  for (const auto& path : kept) EXPECT_TRUE(std::filesystem::exists(path)) << path;
 }
 
 TEST_F(ResctrlTest, NoNumberNowIsAnErrorAndNotZero) {

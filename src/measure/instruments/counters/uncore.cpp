@@ -118,8 +118,14 @@ double bytes_per_count(const fs::path& event) {
 
 struct Opened {
   int event = 0;
-  double bytes = 0;  // per count
+  double bytes = 0;     // per count
+  PerfCount read = {};  // last
+  double counted = 0;   // bytes until then
 };
+
+double since(std::uint64_t now, std::uint64_t before) {
+  return static_cast<double>(static_cast<std::int64_t>(now - before));
+}
 
 class Uncore final : public BusCounter {
  public:
@@ -130,21 +136,31 @@ class Uncore final : public BusCounter {
 
   Status add(const PerfEvent& event, double bytes) {
     HEADRACE_TRY(const int number, perf_.open(event));
-    opened_.push_back({number, bytes});
+    opened_.push_back({.event = number, .bytes = bytes});
     return {};
   }
 
+  // Where events take turns, what one missed since the last reading is as much as it saw since
+  // then: scaled by all its life, a change of its share would change what was counted before.
   Result<double> bytes() override {
     double sum = 0;
-    for (const Opened& each : opened_) {
+    for (Opened& each : opened_) {
       HEADRACE_TRY(const PerfCount count, perf_.read(each.event));
-      if (count.running == 0) return fail(ErrorCode::absent, "a counter of perf has not run yet");
-      sum += static_cast<double>(count.value) * each.bytes * static_cast<double>(count.enabled) /
-             static_cast<double>(count.running);
+      const double running = since(count.running, each.read.running);
+      if (running <= 0) return fail(ErrorCode::absent, "a counter of perf did not run meanwhile");
+      each.counted += since(count.value, each.read.value) * each.bytes *
+                      since(count.enabled, each.read.enabled) / running;
+      each.read = count;
+      sum += each.counted;
     }
     return sum;
   }
   const std::string& words() const override { return words_; }
+  // HBM, CXL and GPUs have controllers of their own, and a cache beside the memory keeps from it
+  // what it has itself.
+  bool counts(const Node& node) const override {
+    return node.kind == NodeKind::dram && !node.side_cache;
+  }
   void set_words(std::string words) { words_ = std::move(words); }
 
  private:
@@ -211,8 +227,9 @@ Result<std::unique_ptr<BusCounter>> open_uncore(const fs::path& sysfs, PerfReade
   if (controllers == 0) {
     return fail(ErrorCode::absent, "no PMU of a memory controller (virtual machines have none)");
   }
-  counter->set_words(fmt::format("{} and {} more: lines read and written, of all programs", first,
-                                 controllers - 1));
+  counter->set_words(
+      fmt::format("DDR controllers ({} and {} more): lines read and written, of all programs",
+                  first, controllers - 1));
   return counter;
 }
 

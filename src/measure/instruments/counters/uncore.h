@@ -1,4 +1,4 @@
-// Lines that memory controllers read and write, by perf's PMUs of what is outside the cores.
+// Lines that controllers of DDR memory read and write, by perf's PMUs of what is outside the cores.
 //
 // Intel's controllers name their events in sysfs (cas_count_read, cas_count_write, by channel or
 // sub-channel) with scale and unit. AMD's (amd_umc, from Zen 4 on) have one event for
@@ -42,8 +42,8 @@ class PerfReader {
 };
 PerfReader& system_perf();
 
-// All controllers of the host together. absent: there are none; denied: not for this user, and what
-// to do. `perf` must outlive it.
+// All such controllers of the host together. absent: there are none; denied: not for this user, and
+// what to do. `perf` must outlive it.
 Result<std::unique_ptr<BusCounter>> open_uncore(const std::filesystem::path& sysfs,
                                                 PerfReader& perf);
 

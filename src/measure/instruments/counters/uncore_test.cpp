@@ -36,7 +36,19 @@ TEST_F(UncoreTest, OpensReadsAndWritesOfEachControllerOnEachSocket) {
     }
   }
   EXPECT_EQ((*counter)->words(),
-            "uncore_imc_0 and 1 more: lines read and written, of all programs");
+            "DDR controllers (uncore_imc_0 and 1 more): lines read and written, of all programs");
+}
+
+TEST_F(UncoreTest, MemoryOfOtherKindsHasOtherControllers) {
+  test::add_imc(host_, 0, 14);
+  const auto counter = open();
+  ASSERT_TRUE(counter) << counter.error().message;
+  EXPECT_TRUE((*counter)->counts({.kind = NodeKind::dram}));
+  for (const NodeKind kind : {NodeKind::hbm, NodeKind::cxl, NodeKind::gpu}) {
+    EXPECT_FALSE((*counter)->counts({.kind = kind})) << to_string(kind);
+  }
+  EXPECT_FALSE((*counter)->counts({.kind = NodeKind::dram, .side_cache = MemorySideCache{}}))
+      << "what is in the cache of HBM does not come to DDR";
 }
 
 TEST_F(UncoreTest, CountsAreScaledToBytesAndToTheTimeTheyRan) {
@@ -49,10 +61,39 @@ TEST_F(UncoreTest, CountsAreScaledToBytesAndToTheTimeTheyRan) {
   const auto bytes = (*counter)->bytes();
   ASSERT_TRUE(bytes);
   EXPECT_DOUBLE_EQ(*bytes, 64 * (3 * 1000 + 4 * 1000));
-  perf_.counts[2] = {0, 200, 0};
-  EXPECT_FALSE((*counter)->bytes());
   counter->reset();
   EXPECT_EQ(perf_.closed.size(), 4U);
+}
+
+// A million lines were counted in a quarter of the time, then 100 in all of it.
+TEST_F(UncoreTest, WhatRanAllTheTimeIsNotScaledByTheTimeBefore) {
+  test::add_imc(host_, 0, 14);
+  auto counter = open();
+  ASSERT_TRUE(counter) << counter.error().message;
+  for (int event = 0; event < 4; ++event) perf_.counts[event] = {1'000'000, 4000, 1000};
+  const auto before = (*counter)->bytes();
+  for (int event = 0; event < 4; ++event) perf_.counts[event] = {1'000'100, 5000, 2000};
+  const auto after = (*counter)->bytes();
+  ASSERT_TRUE(before && after);
+  EXPECT_DOUBLE_EQ(*before, 4 * 64 * 4e6);
+  EXPECT_DOUBLE_EQ(*after - *before, 4 * 64 * 100);
+}
+
+TEST_F(UncoreTest, WithoutATurnSinceTheLastReadingThereIsNoNumber) {
+  test::add_imc(host_, 0, 14);
+  auto counter = open();
+  ASSERT_TRUE(counter) << counter.error().message;
+  EXPECT_FALSE((*counter)->bytes()) << "not yet at all";
+  for (int event = 0; event < 4; ++event) perf_.counts[event] = {1000, 50, 50};
+  const auto before = (*counter)->bytes();
+  perf_.counts[2] = {1000, 90, 50};
+  EXPECT_FALSE((*counter)->bytes());
+  // Its time without a turn counts at the next.
+  for (int event = 0; event < 4; ++event) perf_.counts[event] = {1100, 150, 150};
+  perf_.counts[2] = {1100, 150, 100};
+  const auto after = (*counter)->bytes();
+  ASSERT_TRUE(before && after);
+  EXPECT_DOUBLE_EQ(*after - *before, 64 * (3 * 100 + 2 * 100));
 }
 
 TEST_F(UncoreTest, ChannelsWithSubchannelsCountThemAll) {

@@ -254,8 +254,9 @@ class LoadProcesses::Child {
                 process_.cpu);
   }
 
+  // Its number may be somebody else's once it was waited for.
   void kill() {
-    if (id_ > 0) ::kill(id_, SIGKILL);
+    if (!is_gone()) ::kill(id_, SIGKILL);
   }
 
   void order(std::uint32_t kind) {

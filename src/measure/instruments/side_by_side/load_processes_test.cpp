@@ -1,8 +1,11 @@
 #include "measure/instruments/side_by_side/load_processes.h"
 
 #include <gtest/gtest.h>
+#include <linux/sched.h>
 #include <signal.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -132,6 +135,54 @@ TEST_F(LoadProcessesTest, OneThatEndsByItselfIsAnErrorAndNotAWait) {
   ASSERT_FALSE(seen);
   EXPECT_EQ(seen.error().code, ErrorCode::io);
   EXPECT_NE(seen.error().message.find("signal 9"), std::string::npos) << seen.error().message;
+}
+
+// A process of another parent with the number `id`, until `parent` is killed; nothing where the
+// system lets nobody choose a number.
+struct Stranger {
+  explicit Stranger(pid_t id) {
+    int ends[2];
+    if (pipe(ends) != 0) return;
+    parent = fork();
+    if (parent == 0) {
+      prctl(PR_SET_PDEATHSIG, SIGKILL);
+      clone_args args{};
+      args.exit_signal = SIGCHLD;
+      args.set_tid = reinterpret_cast<std::uint64_t>(&id);
+      args.set_tid_size = 1;
+      const long made = syscall(SYS_clone3, &args, sizeof args);
+      if (made == 0) prctl(PR_SET_PDEATHSIG, SIGKILL);
+      if (made != 0 && write(ends[1], &made, sizeof made) < 0) _exit(1);
+      for (;;) pause();
+    }
+    long made = 0;
+    there = read(ends[0], &made, sizeof made) == sizeof made && made == id;
+    close(ends[0]);
+    close(ends[1]);
+  }
+  ~Stranger() {
+    ::kill(parent, SIGKILL);
+    waitpid(parent, nullptr, 0);
+  }
+  pid_t parent = 0;
+  bool there = false;
+};
+
+TEST_F(LoadProcessesTest, ANumberThatSomebodyElseHasByNowIsNotKilled) {
+  auto processes = start(1);
+  ASSERT_NE(processes, nullptr);
+  const pid_t id = processes->ids()[0];
+  ::kill(id, SIGKILL);
+  ASSERT_EQ(waitpid(id, nullptr, 0), id);  // as a caller who ignores SIGCHLD
+  const Stranger stranger(id);
+  if (!stranger.there) GTEST_SKIP() << "numbers of processes cannot be chosen here";
+  processes.reset();
+  std::this_thread::sleep_for(Milliseconds{100});  // for it to die
+  // One that was killed is there, as a zombie, until its parent waits, which it never does.
+  std::ifstream stat("/proc/" + std::to_string(id) + "/stat");
+  const std::string text((std::istreambuf_iterator<char>(stat)), {});
+  EXPECT_NE(text.find(") "), std::string::npos) << text;
+  EXPECT_EQ(text.find(") Z"), std::string::npos) << text;
 }
 
 TEST_F(LoadProcessesTest, ACtrlCAtTheTerminalIsForTheParentToAnswer) {

@@ -9,8 +9,20 @@
 #include "measure/instruments/chase.h"
 #include "measure/instruments/traffic/kernels_random.h"
 #include "measure/instruments/traffic/kernels_traffic.h"
+#include "memory/memory.h"
 
 namespace headrace::instruments {
+
+Bytes random_area(const Mix& mix, Bytes walked) {
+  const auto up = [](std::uint64_t n, std::uint64_t by) { return (n + by - 1) / by; };
+  const std::uint64_t page = base_page().value;
+  const std::uint64_t share = up(up(walked.value, page), mix.lines());  // pages for each line
+  std::uint64_t most = 0;
+  for (const std::uint64_t lines : {mix.reads, mix.writes}) {
+    if (lines > 0) most = std::max(most, up(std::bit_ceil(share * lines), lines));
+  }
+  return Bytes{most * mix.lines() * page};
+}
 
 RandomTraffic::RandomTraffic(const Mix& mix, std::size_t block)
     : mix_(&mix), block_(block), loop_(random_loop(mix.non_temporal, vector_widths().front())) {

@@ -10,9 +10,14 @@
 #include <cstddef>
 #include <string>
 
+#include "headrace/units.h"
 #include "measure/instruments/traffic/traffic.h"
 
 namespace headrace::instruments {
+
+// The memory of one thread of which a lap walks over `walked` bytes at least: each of its parts
+// (divide) has a power of two of blocks, of a page at most, for its share of them.
+Bytes random_area(const Mix& mix, Bytes walked);
 
 struct RandomPlaces;
 using RandomLoop = void (*)(const RandomPlaces& places);

@@ -51,6 +51,21 @@ TEST_P(RandomTrafficTest, ReadsAndCountsWhatItReads) {
   EXPECT_EQ(traffic.run(area, 0, rounds), rounds * 4 * GetParam() / 64);
 }
 
+// Mixes of two parts too, of which neither is a power of two of what is asked for.
+TEST_P(RandomTrafficTest, AnAreaIsWalkedOverForAsMuchAsIsAskedFor) {
+  for (const Bytes walked : {64_KiB, 512_KiB, 700_KiB, 1_MiB}) {
+    for (const char* name : {"read", "write", "1:1", "2:1", "3:1", "nt_2:1", "7:3"}) {
+      const Mix& mix = *find_mix(name);
+      const Bytes bytes = random_area(mix, walked);
+      std::vector<std::byte> memory(bytes.value);
+      const RandomTraffic traffic(mix, GetParam());
+      const std::size_t lap = traffic.rounds(divide(mix, memory)) * mix.lines() * GetParam();
+      EXPECT_GE(lap, walked.value) << name;
+      EXPECT_LE(bytes.value, 3 * walked.value) << name;
+    }
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(Blocks, RandomTrafficTest, testing::Values(64U, 256U, 4096U));
 
 }  // namespace
