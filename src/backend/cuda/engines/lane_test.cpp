@@ -112,5 +112,18 @@ TEST_F(CudaLane, TakesWhatOthersRegistered) {
   EXPECT_EQ(test::read_gpu(*memory_, 0, 400), std::vector<std::byte>(400, std::byte{9}));
 }
 
+// Slots, streams and looks at them go on as ever.
+TEST_F(CudaLane, CopiesWhileOthersCaptureAGraph) {
+  open("capturing=1", {.gather = GatherLimit{.bytes = 64_KiB, .count = 2}});
+  auto plain = allocate(gpu_->machine, 64_KiB, Placement::on(test::kDram)).value();
+  std::ranges::fill(plain->bytes(), std::byte{7});
+  auto all = pieces(3);
+  all.back().from = whole(*plain);
+  ASSERT_EQ(lane_->accept(all, outcomes_).value_or(0), 3U);
+  ASSERT_TRUE(outcomes_.await(3));
+  EXPECT_TRUE(outcomes_.failed().empty()) << outcomes_.last().message;
+  EXPECT_EQ(test::read_gpu(*memory_, 2 << 16, 100), std::vector<std::byte>(100, std::byte{7}));
+}
+
 }  // namespace
 }  // namespace headrace::cuda
