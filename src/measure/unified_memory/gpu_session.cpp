@@ -15,9 +15,7 @@ Result<std::unique_ptr<GpuSession>> GpuSession::open(const Driver& driver, const
   HEADRACE_TRY(auto context, Context::of(driver, device.ordinal));
   std::unique_ptr<GpuSession> session(new GpuSession(std::move(context)));
   HEADRACE_TRY_STATUS(session->ok(session->current_->result(), "cannot use the GPU"));
-  HEADRACE_TRY_STATUS(
-      session->ok(driver.cuModuleLoadDataEx(&session->module_, kKernelsPtx, 0, nullptr, nullptr),
-                  "cannot load the kernels"));
+  HEADRACE_TRY(session->module_, load_kernels(driver));
   return session;
 }
 
