@@ -15,7 +15,6 @@
 
 #include <array>
 #include <atomic>
-#include <deque>
 #include <memory>
 #include <optional>
 #include <span>
@@ -60,6 +59,9 @@ struct AcceptedPiece {
   Status outcome;         // the first failure
   Task own;               // of a direct piece
 };
+
+// The same error, or where memory for its words is lacking its code alone.
+Error told(const Error& why) noexcept;
 
 // Tasks that were given to a stream together.
 struct Group {
@@ -151,9 +153,10 @@ class Lane {
   void judge(Nanoseconds silent);
   void lose(const Error& why);
   void refuse(std::optional<Error> why) EXCLUDES(mutex_);
-  std::optional<Error> refusal() EXCLUDES(mutex_);
+  std::optional<Error> refusal() noexcept EXCLUDES(mutex_);
   void fail_waiting(const Error& why);
   void fill_ring();
+  void make_slots(std::unique_ptr<Buffer> ring);
 
   // Constant after open().
   const Machine& machine_;
@@ -186,14 +189,15 @@ class Lane {
   std::vector<Group*> free_groups_ GUARDED_BY(mutex_);
   std::optional<Error> lost_ GUARDED_BY(mutex_);  // why nothing is accepted any more
 
-  // Only the lane's thread.
+  // Only the lane's thread, which has nobody to throw to: start() reserves what the lists ever
+  // hold.
   std::unique_ptr<Buffer> ring_;
   std::optional<Nanoseconds> ring_tried_;
   std::string no_ring_;  // why there is none
   std::vector<std::unique_ptr<Task>> slots_;
   std::vector<Task*> free_slots_;
-  std::deque<AcceptedPiece*> waiting_;  // with parts not yet cut
-  std::deque<Task*> to_store_;          // not yet accepted by the storage backend
+  std::vector<AcceptedPiece*> waiting_;  // with parts not yet cut, by arrival
+  std::vector<Task*> to_store_;          // not yet accepted by the storage backend
   std::array<std::vector<Task*>, kDirections> ready_;
   AttendedTime time_;
   Nanoseconds looked_{0};
