@@ -18,7 +18,8 @@ Result<std::unique_ptr<cuda::StreamPoint>> StoreCore::point_of(
     const Extent& user, std::optional<std::uint64_t> stream) const {
   if (!stream) return nullptr;
   const Node* const node = mover_.machine().find(user.object->node());
-  if (!user.object->device_address() || node == nullptr || !node->gpu) {
+  // Not by the address: memory of a GPU that is a NUMA node is the host's as well.
+  if (node == nullptr || !node->gpu) {
     return fail(ErrorCode::invalid,
                 "a stream goes with memory of a GPU, and this is none; leave the stream out");
   }
