@@ -56,6 +56,16 @@ Result<CUfunction> GpuSession::kernel(const char* name) const {
   return function;
 }
 
+Result<std::optional<unsigned>> GpuSession::resident_blocks(CUfunction kernel,
+                                                            unsigned threads) const {
+  if (driver().cuOccupancyMaxActiveBlocksPerMultiprocessor == nullptr) return std::nullopt;
+  int blocks = 0;
+  HEADRACE_TRY_STATUS(ok(driver().cuOccupancyMaxActiveBlocksPerMultiprocessor(
+                             &blocks, kernel, static_cast<int>(threads), 0),
+                         "cannot ask how many blocks run at once"));
+  return static_cast<unsigned>(blocks);
+}
+
 Result<CUstream> GpuSession::stream() {
   CUstream stream = nullptr;
   HEADRACE_TRY_STATUS(

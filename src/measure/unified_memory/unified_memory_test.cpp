@@ -59,7 +59,12 @@ TEST(UnifiedMemory, SaysWhatIsInFlight) {
   EXPECT_EQ(result->threads_per_block, 128U);
   EXPECT_EQ(result->in_flight, 80_KiB);
   EXPECT_EQ(result->paradigm, GpuParadigm::managed);
-  EXPECT_EQ(run({.size = 1_MiB, .runs = 1, .wide = true})->in_flight, 64_B * (80 * 2048));
+  // By the 58 registers that a thread of it has: 4 blocks of 256 for each multiprocessor.
+  const auto wide = run({.size = 1_MiB, .runs = 1, .wide = true});
+  EXPECT_EQ(wide->blocks, 320U);
+  EXPECT_EQ(wide->in_flight, 64_B * (80 * 1024));
+  const auto writes = run({.size = 1_MiB, .write = true, .runs = 1, .wide = true});
+  EXPECT_EQ(writes->in_flight, 16_B * (80 * 2048));
 }
 
 TEST(UnifiedMemory, TellsItsGpus) {
