@@ -354,11 +354,13 @@ void Lane::launch(Direction direction, std::span<Task* const> tasks) {
   group->first = nullptr;
   group->uncalled = false;
   group->asked = false;
+  group->by_multiprocessors = direction == Direction::across || gather_ != nullptr;
   try {
     std::vector<StreamCopy> copies;
     std::vector<CUresult> results(tasks.size(), CUDA_ERROR_OUT_OF_MEMORY);
     for (const Task* task : tasks) copies.push_back(task->copy);
-    stream.enqueue(copies, results);
+    const bool by_kernel = stream.enqueue(copies, results);
+    group->by_multiprocessors = direction == Direction::across || by_kernel;
     for (std::size_t i = 0; i < tasks.size(); ++i) tasks[i]->result = results[i];
   } catch (const std::bad_alloc&) {
     for (Task* task : tasks) task->result = CUDA_ERROR_OUT_OF_MEMORY;

@@ -74,6 +74,8 @@ struct Group {
   Group* next = nullptr;
   bool uncalled = false;  // no callback will come: the stream is asked
   bool asked = false;     // the stream was, after it had the tasks
+  // Multiprocessors may make some of the copies: those inside a GPU, and those of a kernel.
+  bool by_multiprocessors = false;
 };
 
 // What other threads tell the lane's. Outlives the lane where a lost GPU still owes a callback.
@@ -96,8 +98,8 @@ class Lane {
   // thread come with the first piece.
   static Result<std::unique_ptr<Lane>> open(const Machine& machine, const Engine& engine,
                                             const CudaOptions& options);
-  // Waits until nothing is in flight (bounded by the limit and storage's, but for what the driver
-  // copies inside its call: Way::pageable), ends the thread.
+  // Waits until nothing is in flight (bounded by the limit and storage's, but for what waits for
+  // multiprocessors, and what the driver copies inside its call: Way::pageable), ends the thread.
   ~Lane();
   Lane(const Lane&) = delete;
   Lane& operator=(const Lane&) = delete;
@@ -150,7 +152,7 @@ class Lane {
   void end_flying(std::optional<Direction> asked, const Status& outcome);
   void end_tasks(Task* first);
   void free_groups(Group* first) EXCLUDES(mutex_);
-  void judge(Nanoseconds silent);
+  void judge(Nanoseconds silent, Nanoseconds of_engines);
   void lose(const Error& why);
   void refuse(std::optional<Error> why) EXCLUDES(mutex_);
   std::optional<Error> refusal() noexcept EXCLUDES(mutex_);

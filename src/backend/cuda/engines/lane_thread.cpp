@@ -271,10 +271,13 @@ void Lane::look_at_streams() {
   const Nanoseconds now = time_.now();
   looked_ = now;
   std::array<bool, kDirections> flying{};
+  std::array<bool, kDirections> by_multiprocessors{};
   {
     const MutexLock lock(mailbox_->mutex);
     for (Group* group : mailbox_->flying) {
-      flying[static_cast<std::size_t>(group->direction)] = true;
+      const auto direction = static_cast<std::size_t>(group->direction);
+      flying[direction] = true;
+      by_multiprocessors[direction] = by_multiprocessors[direction] || group->by_multiprocessors;
       group->asked = true;
     }
   }
@@ -294,7 +297,11 @@ void Lane::look_at_streams() {
     last_answer_[i] = now;
     if (flying[i]) end_flying(Direction(i), {});
   }
-  judge(now - std::ranges::min(last_answer_));
+  Nanoseconds engines_answered = now;
+  for (std::size_t i = 0; i < kDirections; ++i) {
+    if (!by_multiprocessors[i]) engines_answered = std::min(engines_answered, last_answer_[i]);
+  }
+  judge(now - std::ranges::min(last_answer_), now - engines_answered);
 }
 
 // All of a direction that was asked about, or without one all there is. Callbacks may be held up by
@@ -324,7 +331,9 @@ void Lane::end_flying(std::optional<Direction> asked, const Status& outcome) {
   end_tasks(ended);
 }
 
-void Lane::judge(Nanoseconds silent) {
+// How long something has been under way without an answer, and how long something that copy engines
+// make: those wait for nobody, where multiprocessors may have a kernel of others for minutes.
+void Lane::judge(Nanoseconds silent, Nanoseconds of_engines) {
   if (hung_ && silent < options_.limit) {
     hung_ = false;
     refuse(std::nullopt);
@@ -340,8 +349,9 @@ void Lane::judge(Nanoseconds silent) {
     why.code = ErrorCode::timed_out;
     refuse(std::move(why));
   }
-  // Its engines may still write to memory that would be freed or used again.
-  CHECK(silent < kLimitsToTheEnd * options_.limit && "a GPU hangs with memory of this process");
+  // Its engines may still write to memory that would be freed or used again, which is the caller's:
+  // nobody here can keep it.
+  CHECK(of_engines < kLimitsToTheEnd * options_.limit && "a GPU hangs with memory of this process");
 }
 
 // All that the GPU had ends; a lost context writes to nothing again.
