@@ -45,10 +45,10 @@ Status check(const UnifiedMemoryCase& asked) {
 // sm_70 to sm_100).
 constexpr unsigned kSurelyResident = 2;
 
-// As discovery found it.
+// As discovery found it. Instances of one GPU (MIG) have its PCI address all.
 GpuAttributes found_in(const Machine& machine, const Device& device) {
   for (const Node& node : machine.nodes) {
-    if (node.gpu && node.gpu->pci == device.pci) return *node.gpu;
+    if (node.gpu && device.is(node.gpu->uuid, node.gpu->pci)) return *node.gpu;
   }
   return {};
 }
@@ -119,7 +119,7 @@ Status Runner::prepare(UnifiedMemoryResult& result) {
   HEADRACE_TRY(const int processors, gpu_.attribute(CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT));
   threads_ = asked_.wide ? 256 : 128;
   HEADRACE_TRY(const auto resident, gpu_.resident_blocks(kernel_, threads_));
-  // Of others' grid as many as it has, of ours as many as fit.
+  // The grid of others has as many as it has; ours as many as fit.
   const unsigned fit = std::max(1U, resident.value_or(kSurelyResident));
   blocks_ = static_cast<unsigned>(processors) * (asked_.wide ? fit : std::min(2U, fit));
   const std::uint64_t each = asked_.wide ? (asked_.write ? 16 : 64) : 4;

@@ -124,6 +124,18 @@ TEST(UnifiedMemory, RunsOnCpusOfTheNodeThatIsAskedForOrTheNearest) {
   EXPECT_EQ(ran_on(NodeId{9}), ran_on({})) << "it has no CPUs";
 }
 
+// They have one PCI address.
+TEST(UnifiedMemory, TellsInstancesOfOneGpuApart) {
+  const test::FakeGpu fake("devices=2,mig=1,memory=64M,sms=4");
+  Machine machine = fake.machine;
+  for (Node& node : machine.nodes) {
+    if (node.id == test::kOtherGpu) node.gpu->paradigm = GpuParadigm::hmm;
+    if (node.id == test::kGpu) node.gpu->paradigm = GpuParadigm::managed;
+  }
+  EXPECT_EQ(unified_memory_gpu(machine, 0)->paradigm, GpuParadigm::managed);
+  EXPECT_EQ(unified_memory_gpu(machine, 1)->paradigm, GpuParadigm::hmm);
+}
+
 TEST(UnifiedMemory, StopsBetweenRuns) {
   const test::FakeGpu fake("memory=64M,sms=4");
   int asked = 0;
