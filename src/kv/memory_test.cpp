@@ -9,7 +9,7 @@
 
 #include "backend/cuda/engines/engines.h"
 #include "kv/kv_testing.h"
-#include "tests/support/failing_new.h"
+#include "tests/support/failing_new_testing.h"
 #include "tests/support/fake_cuda/spared_driver.h"
 
 #if !defined(HEADRACE_TSAN)

@@ -7,7 +7,7 @@
 namespace headrace::cuda::fake {
 namespace {
 
-// Of calls that ask or wait.
+// The same for calls that ask or wait.
 template <class Body>
 CUresult on_asked_stream(CUstream handle, Body body) {
   return on_stream(handle, [&](Context& current, BoundStream& its) -> CUresult {

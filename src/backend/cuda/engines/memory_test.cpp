@@ -7,7 +7,7 @@
 #include <new>
 
 #include "backend/cuda/engines/lane_testing.h"
-#include "tests/support/failing_new.h"
+#include "tests/support/failing_new_testing.h"
 #include "tests/support/fake_cuda/spared_driver.h"
 
 #if !defined(HEADRACE_TSAN)
