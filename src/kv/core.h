@@ -505,7 +505,9 @@ class StoreCore {
 
   // streams.cpp. nullptr: there is none to wait for.
   Result<std::unique_ptr<cuda::StreamPoint>> point_of(const Extent& user,
-                                                      std::optional<std::uint64_t> stream) const;
+                                                      std::optional<std::uint64_t> stream);
+  // By the driver's number; it is asked once for each node.
+  Result<cuda::CUdevice> device_of(const cuda::Driver& driver, const Node& gpu);
   void park(std::list<Parked>& one) noexcept;
   bool over(Parked& parked) const;
   void go_on(Parked& parked) noexcept;
@@ -573,6 +575,7 @@ class StoreCore {
   Mutex joins_mutex_;  // loads that follow others
   Mutex parked_mutex_;
   std::list<Parked> parked_ GUARDED_BY(parked_mutex_);
+  std::map<NodeId, cuda::CUdevice> devices_ GUARDED_BY(parked_mutex_);
   std::atomic<std::size_t> parked_count_{0};  // with those that are being looked at
   std::atomic<bool> giving_up_{false};        // the store is being closed
 
