@@ -198,6 +198,9 @@ struct Follower {
   Follower** at = nullptr;
 };
 
+// Groups of loads that a deadline makes urgent, by when.
+using Due = std::multimap<Nanoseconds, std::pair<std::weak_ptr<LoadState>, unsigned>>;
+
 // What of a load is told together: a layer, or all.
 struct LoadGroup final : Copying {
   LoadState* load = nullptr;
@@ -207,6 +210,7 @@ struct LoadGroup final : Copying {
   void (StoreCore::*then)(LoadGroup&, bool) = nullptr;  // what follows; whether all went well
   std::atomic<bool> wanted{false};                      // whatever moves of it goes as demand
   Priority until_wanted = Priority::demand;             // constant once it has begun
+  std::optional<Due::iterator> due;                     // guarded by the store's lock
   bool started = false;
   bool reading = false;   // counts against StoreOptions::load_ahead; guarded by turns_mutex_
   std::vector<bool> own;  // by at(): what it reads or copies itself
@@ -539,8 +543,6 @@ class StoreCore {
   std::unordered_map<Key, Entry, std::size_t (*)(const Key&)> entries_ GUARDED_BY(mutex_);
   JobList pending_ GUARDED_BY(mutex_);  // arrivals, which it owns
   std::unordered_map<LoadState*, std::shared_ptr<LoadState>> loads_ GUARDED_BY(mutex_);
-  // Groups of loads that a deadline makes urgent, by when.
-  using Due = std::multimap<Nanoseconds, std::pair<std::weak_ptr<LoadState>, unsigned>>;
   Due due_ GUARDED_BY(mutex_);
   // Those of a load that has not begun; sets how urgent its groups are before.
   Due due_of(const std::shared_ptr<LoadState>& load) const;
