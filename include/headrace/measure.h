@@ -219,7 +219,8 @@ struct GpuLayers {
   std::vector<GpuLayerRun> layers;  // in their order; fewer after a stop
   std::vector<GpuLayerRun> others;  // the same between them, by fewer and more blocks of threads
 };
-// Blocks. absent: no such GPU. exhausted: it has less memory. Errors of the driver.
+// Blocks. absent: no such GPU. exhausted: it has less memory. unsupported: it is a NUMA node whose
+// memory it does not reach by the host's addresses. Errors of the driver.
 Result<GpuLayers> run_layers_on_gpu(const Machine& machine, const GpuLayerWork& work,
                                     const ExperimentContext& context = {});
 

@@ -198,6 +198,9 @@ struct Follower {
   Follower** at = nullptr;
 };
 
+// Groups of loads that a deadline makes urgent, by when.
+using Due = std::multimap<Nanoseconds, std::pair<std::weak_ptr<LoadState>, unsigned>>;
+
 // What of a load is told together: a layer, or all.
 struct LoadGroup final : Copying {
   LoadState* load = nullptr;
@@ -207,6 +210,7 @@ struct LoadGroup final : Copying {
   void (StoreCore::*then)(LoadGroup&, bool) = nullptr;  // what follows; whether all went well
   std::atomic<bool> wanted{false};                      // whatever moves of it goes as demand
   Priority until_wanted = Priority::demand;             // constant once it has begun
+  std::optional<Due::iterator> due;                     // guarded by the store's lock
   bool started = false;
   bool reading = false;   // counts against StoreOptions::load_ahead; guarded by turns_mutex_
   std::vector<bool> own;  // by at(): what it reads or copies itself
@@ -505,7 +509,9 @@ class StoreCore {
 
   // streams.cpp. nullptr: there is none to wait for.
   Result<std::unique_ptr<cuda::StreamPoint>> point_of(const Extent& user,
-                                                      std::optional<std::uint64_t> stream) const;
+                                                      std::optional<std::uint64_t> stream);
+  // By the driver's number; it is asked once for each node.
+  Result<cuda::CUdevice> device_of(const cuda::Driver& driver, const Node& gpu);
   void park(std::list<Parked>& one) noexcept;
   bool over(Parked& parked) const;
   void go_on(Parked& parked) noexcept;
@@ -537,8 +543,6 @@ class StoreCore {
   std::unordered_map<Key, Entry, std::size_t (*)(const Key&)> entries_ GUARDED_BY(mutex_);
   JobList pending_ GUARDED_BY(mutex_);  // arrivals, which it owns
   std::unordered_map<LoadState*, std::shared_ptr<LoadState>> loads_ GUARDED_BY(mutex_);
-  // Groups of loads that a deadline makes urgent, by when.
-  using Due = std::multimap<Nanoseconds, std::pair<std::weak_ptr<LoadState>, unsigned>>;
   Due due_ GUARDED_BY(mutex_);
   // Those of a load that has not begun; sets how urgent its groups are before.
   Due due_of(const std::shared_ptr<LoadState>& load) const;
@@ -573,6 +577,7 @@ class StoreCore {
   Mutex joins_mutex_;  // loads that follow others
   Mutex parked_mutex_;
   std::list<Parked> parked_ GUARDED_BY(parked_mutex_);
+  std::map<NodeId, cuda::CUdevice> devices_ GUARDED_BY(parked_mutex_);
   std::atomic<std::size_t> parked_count_{0};  // with those that are being looked at
   std::atomic<bool> giving_up_{false};        // the store is being closed
 

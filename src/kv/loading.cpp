@@ -268,7 +268,7 @@ std::size_t StoreCore::pin_all(std::span<const Key> keys, LoadState& load) noexc
   return pinned;
 }
 
-StoreCore::Due StoreCore::due_of(const std::shared_ptr<LoadState>& load) const {
+Due StoreCore::due_of(const std::shared_ptr<LoadState>& load) const {
   const LoadOptions& options = load->options;
   Due due;
   for (unsigned i = 0; i < load->groups.size(); ++i) {
@@ -282,8 +282,8 @@ StoreCore::Due StoreCore::due_of(const std::shared_ptr<LoadState>& load) const {
       continue;
     }
     group.until_wanted = std::max(options.priority, Priority::prefetch);
-    due.emplace(load->asked + std::min(soonest, kLongestWait) - kLead,
-                std::pair(std::weak_ptr(load), i));
+    group.due = due.emplace(load->asked + std::min(soonest, kLongestWait) - kLead,
+                            std::pair(std::weak_ptr(load), i));
   }
   return due;
 }
@@ -536,7 +536,10 @@ void StoreCore::ended(LoadState& load, Later& later) {
     unpin(entry);
   }
   loads_.erase(&load);
-  std::erase_if(due_, [&](const auto& due) { return due.second.first.lock().get() == &load; });
+  for (LoadGroup& group : load.groups) {
+    if (group.due) due_.erase(*group.due);
+    group.due.reset();
+  }
   if (load.passage != nullptr) {  // to unmap it takes time
     load.self = load.shared_from_this();
     begin_operation();
@@ -576,6 +579,7 @@ Nanoseconds StoreCore::promote_due() {
       load = due_.begin()->second.first.lock();
       index = due_.begin()->second.second;
       due_.erase(due_.begin());
+      if (load != nullptr) load->groups[index].due.reset();
     }
     if (load != nullptr) promote(load->groups[index]);
   }

@@ -2,20 +2,16 @@
 // the thread that asks and in the store's own. It costs blocks and errors; nothing hangs, ends the
 // program, stays held or is served wrong.
 #include <gtest/gtest.h>
-#include <pthread.h>
 
 #include <atomic>
-#include <cstdlib>
 #include <cstring>
 #include <new>
-#include <string_view>
 
 #include "backend/cuda/engines/engines.h"
-#include "core/sanitizers.h"
 #include "kv/kv_testing.h"
+#include "tests/support/failing_new_testing.h"
 #include "tests/support/fake_cuda/spared_driver.h"
 
-// ThreadSanitizer of clang has the operators new and delete itself.
 #if !defined(HEADRACE_TSAN)
 
 namespace {
@@ -29,50 +25,17 @@ constinit std::atomic<std::ptrdiff_t> until_failure = 0;
 constinit std::atomic<std::size_t> failures_of_worker = 0;
 constinit thread_local bool of_scenario = false;
 
-// Threads of backends and of the fake driver never fail: they are no part of the store.
-bool of_worker() {
-  enum class Who { unknown, worker, other };
-  constinit static thread_local Who who = Who::unknown;
-  if (who == Who::unknown) {
-    char name[16] = "";
-    pthread_getname_np(pthread_self(), name, sizeof name);
-    who = std::string_view(name) == "headrace-kv" ? Who::worker : Who::other;
-  }
-  return who == Who::worker;
-}
-
-void* allocate_or_fail(std::size_t size) {
-  if (armed && !headrace::test::in_driver && (of_scenario || of_worker())) {
-    const std::ptrdiff_t left = --until_failure;
-    if (left == 0 || (left < 0 && and_after)) {
-      has_failed = true;
-      if (!of_scenario) ++failures_of_worker;
-      throw std::bad_alloc();
-    }
-  }
-  void* const memory = std::malloc(size == 0 ? 1 : size);
-  if (memory == nullptr) throw std::bad_alloc();
-  return memory;
-}
-
-// A compiler that sees both ends of it inlined takes them for a mismatch.
-[[gnu::noinline]] void give_back(void* memory) noexcept { std::free(memory); }
-
 }  // namespace
 
-void* operator new(std::size_t size) { return allocate_or_fail(size); }
-void* operator new[](std::size_t size) { return allocate_or_fail(size); }
-void* operator new(std::size_t size, const std::nothrow_t&) noexcept {
-  try {
-    return allocate_or_fail(size);
-  } catch (const std::bad_alloc&) {
-    return nullptr;
-  }
+// Threads of backends and of the fake driver never fail: they are no part of the store.
+bool headrace::test::allocation_fails() noexcept {
+  if (!armed || in_driver || (!of_scenario && !this_thread_is("headrace-kv"))) return false;
+  const std::ptrdiff_t left = --until_failure;
+  if (left > 0 || (left < 0 && !and_after)) return false;
+  has_failed = true;
+  if (!of_scenario) ++failures_of_worker;
+  return true;
 }
-void operator delete(void* memory) noexcept { give_back(memory); }
-void operator delete[](void* memory) noexcept { give_back(memory); }
-void operator delete(void* memory, std::size_t) noexcept { give_back(memory); }
-void operator delete[](void* memory, std::size_t) noexcept { give_back(memory); }
 
 namespace headrace {
 namespace {

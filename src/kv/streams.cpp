@@ -14,18 +14,30 @@ constexpr Nanoseconds kStreamLook = std::chrono::microseconds{500};
 
 }  // namespace
 
+Result<cuda::CUdevice> StoreCore::device_of(const cuda::Driver& driver, const Node& gpu) {
+  {
+    const MutexLock lock(parked_mutex_);
+    if (const auto known = devices_.find(gpu.id); known != devices_.end()) return known->second;
+  }
+  HEADRACE_TRY(const cuda::Device device,
+               cuda::find_device(driver, gpu.gpu->uuid, gpu.gpu->pci, gpu.name));
+  const MutexLock lock(parked_mutex_);
+  devices_.emplace(gpu.id, device.ordinal);
+  return device.ordinal;
+}
+
 Result<std::unique_ptr<cuda::StreamPoint>> StoreCore::point_of(
-    const Extent& user, std::optional<std::uint64_t> stream) const {
+    const Extent& user, std::optional<std::uint64_t> stream) {
   if (!stream) return nullptr;
   const Node* const node = mover_.machine().find(user.object->node());
-  if (!user.object->device_address() || node == nullptr || !node->gpu) {
+  // Not by the address: memory of a GPU that is a NUMA node is the host's as well.
+  if (node == nullptr || !node->gpu) {
     return fail(ErrorCode::invalid,
                 "a stream goes with memory of a GPU, and this is none; leave the stream out");
   }
   HEADRACE_TRY(const cuda::Driver* driver, cuda::driver());
-  HEADRACE_TRY(const cuda::Device device,
-               cuda::find_device(*driver, node->gpu->uuid, node->gpu->pci, node->name));
-  HEADRACE_TRY(auto context, cuda::Context::of(*driver, device.ordinal));
+  HEADRACE_TRY(const cuda::CUdevice device, device_of(*driver, *node));
+  HEADRACE_TRY(auto context, cuda::Context::of(*driver, device));
   return cuda::StreamPoint::of(std::move(context), *stream);
 }
 

@@ -99,5 +99,30 @@ TEST_F(KvStreams, OfNoGpuOrAnotherAreRefused) {
   EXPECT_EQ(rig.store->stats().pinned, 0_B);
 }
 
+// As of a GH200: node 0 is at once the host's and the GPU's.
+TEST(KvStreamsOfNumaGpus, AreWaitedFor) {
+  const FakeCudaLibrary library("paradigm=ats,numa_node=0");
+  const Machine machine = *Machine::discover({.storage = {}});
+  ASSERT_TRUE(machine.find(NodeId{0})->gpu);
+  const Backends backends = Backends::open(machine).value();
+  Mover mover(machine, backends);
+  const kv::Geometry geometry = small_geometry();
+  auto store = kv::Store::open(
+      mover,
+      {.geometry = geometry, .tiers = {{.budget = 32_KiB, .memory = Placement::on(NodeId{0})}}});
+  ASSERT_TRUE(store.has_value()) << store.error().message;
+  const auto buffer = allocate(machine, geometry.block() * 2, Placement::on(NodeId{0}));
+  ASSERT_TRUE(buffer.has_value()) << buffer.error().message;
+  ASSERT_FALSE((*buffer)->device_address());
+  const auto two = kv::keys(geometry, tokens(2 * 4));
+  HeldStream held;
+  const auto stored =
+      (*store)->store(two, {buffer->get(), 0, geometry.block() * 2}, {.stream = held.number()});
+  ASSERT_TRUE(stored.has_value()) << stored.error().message;
+  EXPECT_EQ(stored->wait(std::chrono::milliseconds{20}).error().code, ErrorCode::timed_out);
+  held.released = true;
+  EXPECT_EQ(stored->wait()->stored, 2u);
+}
+
 }  // namespace
 }  // namespace headrace

@@ -1,7 +1,8 @@
 // The primary context of a GPU, which all libraries of a process share (PyTorch and CuPy too), and
 // its use for the length of one call.
 //
-// A thread's own current context is what it was after each use. Thread-safe.
+// A thread's own current context is what it was after each use, and so is how its calls go with
+// graphs that other threads capture. Thread-safe.
 #pragma once
 
 #include <memory>
@@ -41,12 +42,19 @@ class Context {
 // do. It stays so, for all that use these contexts.
 bool enable_peer_access(const Context& one, const Context& other);
 
-// Makes a context the calling thread's current one for a scope.
+// Makes a context the calling thread's current one for a scope, in which no call breaks a graph
+// that another thread captures: in the mode in which PyTorch captures (global), a call of any
+// thread that allocates, frees, pins, asks or waits would fail and end the capture (CUDA's
+// cuThreadExchangeStreamCaptureMode). Ours wait for no captured stream. Drivers before CUDA 10.1
+// cannot be told so.
 class CurrentContext {
  public:
   explicit CurrentContext(const Context& context)
-      : driver_(context.driver()), pushed_(driver_.cuCtxPushCurrent_v2(context.handle())) {}
+      : driver_(context.driver()), pushed_(driver_.cuCtxPushCurrent_v2(context.handle())) {
+    exchange_mode();
+  }
   ~CurrentContext() {
+    exchange_mode();
     CUcontext popped = nullptr;
     if (pushed_ == CUDA_SUCCESS) driver_.cuCtxPopCurrent_v2(&popped);
   }
@@ -57,8 +65,14 @@ class CurrentContext {
   CUresult result() const { return pushed_; }
 
  private:
+  void exchange_mode() {
+    if (pushed_ != CUDA_SUCCESS || driver_.cuThreadExchangeStreamCaptureMode == nullptr) return;
+    driver_.cuThreadExchangeStreamCaptureMode(&mode_);
+  }
+
   const Driver& driver_;
   const CUresult pushed_;
+  CUstreamCaptureMode mode_ = CU_STREAM_CAPTURE_MODE_RELAXED;  // the thread's own meanwhile
 };
 
 }  // namespace headrace::cuda

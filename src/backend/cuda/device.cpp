@@ -109,9 +109,8 @@ Result<std::vector<Device>> find_devices(const Driver& driver) {
 Result<Device> find_device(const Driver& driver, std::string_view uuid, std::string_view pci,
                            std::string_view name) {
   HEADRACE_TRY(const auto devices, find_devices(driver));
-  const auto found = std::ranges::find_if(devices, [&](const Device& device) {
-    return uuid.empty() || device.uuid.empty() ? device.pci == pci : device.uuid == uuid;
-  });
+  const auto found =
+      std::ranges::find_if(devices, [&](const Device& device) { return device.is(uuid, pci); });
   if (found != devices.end()) return *found;
   return fail(ErrorCode::absent,
               "{} is not among the {} GPUs that this process sees; compare headrace topo (is "

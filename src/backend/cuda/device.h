@@ -28,6 +28,12 @@ struct Device {
   bool registered_as_is = false;      // it reaches registered memory by the host's own addresses
   bool concurrent_managed = false;    // managed memory while CPUs use it too
   bool emulated = false;
+
+  // Whether a machine that describes a GPU so means this one: by the uuid, or where either has none
+  // by the PCI address, which instances of one GPU (MIG) have in common.
+  bool is(std::string_view of_uuid, std::string_view of_pci) const {
+    return of_uuid.empty() || uuid.empty() ? pci == of_pci : uuid == of_uuid;
+  }
 };
 
 // All of them that answer, by ordinal; the first error where none does.

@@ -74,5 +74,18 @@ TEST(CudaDevices, AreFoundByUuidElseByPciAddress) {
       << none.error().message;
 }
 
+TEST(CudaDevices, OfOneGpuAreToldApartByTheirUuid) {
+  const FakeCudaLibrary library("devices=2,mig=1");
+  const auto devices = find_devices(**driver());
+  ASSERT_TRUE(devices && devices->size() == 2) << "MIG: one PCI address";
+  const Device& second = devices->back();
+  EXPECT_EQ(devices->front().pci, second.pci);
+  EXPECT_NE(devices->front().uuid, second.uuid);
+  EXPECT_EQ(find_device(**driver(), second.uuid, second.pci, "it")->ordinal, 1);
+  EXPECT_TRUE(second.is(second.uuid, second.pci));
+  EXPECT_FALSE(second.is(devices->front().uuid, second.pci));
+  EXPECT_TRUE(second.is("", second.pci)) << "written down without a uuid";
+}
+
 }  // namespace
 }  // namespace headrace::cuda

@@ -85,6 +85,7 @@ using CUhostFn = void (*)(void* user_data);  // may call nothing of this interfa
   X(CU_DEVICE_ATTRIBUTE_PCI_DEVICE_ID, 34)                                  \
   X(CU_DEVICE_ATTRIBUTE_MEMORY_CLOCK_RATE, 36)                              \
   X(CU_DEVICE_ATTRIBUTE_GLOBAL_MEMORY_BUS_WIDTH, 37)                        \
+  X(CU_DEVICE_ATTRIBUTE_L2_CACHE_SIZE, 38)                                  \
   X(CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_MULTIPROCESSOR, 39)                 \
   X(CU_DEVICE_ATTRIBUTE_ASYNC_ENGINE_COUNT, 40)                             \
   X(CU_DEVICE_ATTRIBUTE_UNIFIED_ADDRESSING, 41)                             \
@@ -314,6 +315,8 @@ struct CUmemcpyAttributes {
   X(required, 2000, cuModuleUnload, (CUmodule module))                                            \
   X(required, 2000, cuModuleGetFunction,                                                          \
     (CUfunction * function, CUmodule module, const char* name))                                   \
+  X(optional, 6050, cuOccupancyMaxActiveBlocksPerMultiprocessor,                                  \
+    (int* blocks, CUfunction function, int threads, std::size_t shared_bytes))                    \
   X(required, 4000, cuLaunchKernel,                                                               \
     (CUfunction function, unsigned int grid_x, unsigned int grid_y, unsigned int grid_z,          \
      unsigned int block_x, unsigned int block_y, unsigned int block_z, unsigned int shared_bytes, \

@@ -3,6 +3,9 @@
 #include <algorithm>
 #include <array>
 
+#include "backend/cuda/kernel_module.h"
+#include "core/fail.h"
+
 namespace headrace::cuda {
 namespace {
 
@@ -10,23 +13,6 @@ namespace {
 // eighth of the multiprocessors of a large GPU.
 constexpr unsigned kThreads = 256;
 constexpr std::size_t kMostBlocks = 16;
-
-// For its scope what this thread calls breaks no graph that another thread captures.
-class RelaxedCapture {
- public:
-  explicit RelaxedCapture(const Driver& driver) : driver_(driver) { exchange(); }
-  ~RelaxedCapture() { exchange(); }
-  RelaxedCapture(const RelaxedCapture&) = delete;
-  RelaxedCapture& operator=(const RelaxedCapture&) = delete;
-
- private:
-  void exchange() {
-    if (driver_.cuThreadExchangeStreamCaptureMode == nullptr) return;
-    driver_.cuThreadExchangeStreamCaptureMode(&mode_);
-  }
-  const Driver& driver_;
-  CUstreamCaptureMode mode_ = CU_STREAM_CAPTURE_MODE_RELAXED;
-};
 
 }  // namespace
 
@@ -54,11 +40,8 @@ CUresult gather(const Driver& driver, CUfunction kernel, std::span<const ListedC
 Result<std::unique_ptr<GatherKernel>> GatherKernel::load(const Context& context) {
   std::unique_ptr<GatherKernel> made(new GatherKernel(context));
   const Driver& driver = context.driver();
-  const RelaxedCapture relaxed(driver);
-  CUresult result = driver.cuModuleLoadDataEx(&made->module_, kKernelsPtx, 0, nullptr, nullptr);
-  if (result == CUDA_SUCCESS) {
-    result = driver.cuModuleGetFunction(&made->function_, made->module_, kGather);
-  }
+  HEADRACE_TRY(made->module_, load_kernels(driver));
+  const CUresult result = driver.cuModuleGetFunction(&made->function_, made->module_, kGather);
   if (result != CUDA_SUCCESS) return fail_cuda(driver, result, "cannot load the gather kernel");
   return made;
 }

@@ -93,7 +93,10 @@ TEST_F(GatherTest, LoadingBreaksNoGraphThatOthersCapture) {
   scripted.cuThreadExchangeStreamCaptureMode = exchange;
   scripted.cuModuleLoadDataEx = load;
   const auto context = *Context::of(scripted, 0);
-  EXPECT_TRUE(GatherKernel::load(*context));
+  {
+    const CurrentContext current(*context);
+    EXPECT_TRUE(GatherKernel::load(*context));
+  }
   EXPECT_EQ(mode_at_load, CU_STREAM_CAPTURE_MODE_RELAXED);
   EXPECT_EQ(mode_now, CU_STREAM_CAPTURE_MODE_GLOBAL);
 }

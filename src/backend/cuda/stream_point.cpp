@@ -7,29 +7,6 @@
 namespace headrace::cuda {
 namespace {
 
-// A context for a scope, in which a call breaks no graph that another thread captures.
-class Relaxed {
- public:
-  explicit Relaxed(const Context& context) : driver_(context.driver()), current_(context) {
-    exchange();
-  }
-  ~Relaxed() { exchange(); }
-  Relaxed(const Relaxed&) = delete;
-  Relaxed& operator=(const Relaxed&) = delete;
-
-  CUresult result() const { return current_.result(); }
-
- private:
-  void exchange() {
-    if (driver_.cuThreadExchangeStreamCaptureMode == nullptr) return;
-    driver_.cuThreadExchangeStreamCaptureMode(&mode_);
-  }
-
-  const Driver& driver_;
-  const CurrentContext current_;
-  CUstreamCaptureMode mode_ = CU_STREAM_CAPTURE_MODE_RELAXED;
-};
-
 Status check(const Context& context, CUstream stream) {
   const Driver& driver = context.driver();
   CUcontext its = nullptr;
@@ -58,7 +35,7 @@ Result<std::unique_ptr<StreamPoint>> StreamPoint::of(std::shared_ptr<const Conte
                                                      std::uint64_t stream) {
   const Driver& driver = context->driver();
   const auto handle = reinterpret_cast<CUstream>(stream);  // NOLINT(performance-no-int-to-ptr)
-  const Relaxed current(*context);
+  const CurrentContext current(*context);
   if (current.result() != CUDA_SUCCESS) {
     return fail_cuda(driver, current.result(), fmt::format("cannot use GPU {}", context->device()));
   }
@@ -74,13 +51,13 @@ Result<std::unique_ptr<StreamPoint>> StreamPoint::of(std::shared_ptr<const Conte
 
 StreamPoint::~StreamPoint() {
   if (!context_->here()) return;
-  const Relaxed current(*context_);
+  const CurrentContext current(*context_);
   if (current.result() == CUDA_SUCCESS) context_->driver().cuEventDestroy_v2(event_);
 }
 
 std::optional<Status> StreamPoint::reached() const {
   const Driver& driver = context_->driver();
-  const Relaxed current(*context_);
+  const CurrentContext current(*context_);
   const CUresult pushed = current.result();
   const CUresult result = pushed == CUDA_SUCCESS ? driver.cuEventQuery(event_) : pushed;
   if (result == CUDA_SUCCESS) return Status{};

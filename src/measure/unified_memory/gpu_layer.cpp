@@ -31,7 +31,8 @@ std::uint32_t sum_of(std::uint64_t first, std::uint64_t count) {
 // The memory, and the kernels that run on it.
 class Reader {
  public:
-  Reader(GpuSession& gpu, const Buffer& memory) : gpu_(gpu), memory_(memory) {}
+  Reader(GpuSession& gpu, CUdeviceptr memory, Bytes size)
+      : gpu_(gpu), memory_(memory), size_(size) {}
 
   Status prepare() {
     HEADRACE_TRY(read_, gpu_.kernel(kReadWide));
@@ -41,8 +42,8 @@ class Reader {
     HEADRACE_TRY(end_, gpu_.event());
     HEADRACE_TRY(processors_, gpu_.attribute(CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT));
     HEADRACE_TRY(const CUfunction write, gpu_.kernel(kWriteNarrow));
-    CUdeviceptr data = *memory_.device_address();
-    std::uint64_t count = memory_.size().value / 4;
+    CUdeviceptr data = memory_;
+    std::uint64_t count = size_.value / 4;
     std::uint32_t value = 1;
     std::array<void*, 3> parameters{&data, &count, &value};
     HEADRACE_TRY_STATUS(launch(write, kGrids[0], parameters.data()));
@@ -58,8 +59,8 @@ class Reader {
     HEADRACE_TRY_STATUS(gpu_.ok(driver.cuEventRecord(start_, stream_), "no event"));
     std::uint32_t right = 0;
     for (std::uint64_t left = bytes; left > 0;) {
-      const std::uint64_t now = std::min(left, memory_.size().value - from);
-      CUdeviceptr data = *memory_.device_address() + from;
+      const std::uint64_t now = std::min(left, size_.value - from);
+      CUdeviceptr data = memory_ + from;
       std::uint64_t count = now / kElement;
       std::array<void*, 3> parameters{&data, &count, &sum_};
       HEADRACE_TRY_STATUS(launch(read_, grid, parameters.data()));
@@ -92,7 +93,8 @@ class Reader {
   }
 
   GpuSession& gpu_;
-  const Buffer& memory_;
+  const CUdeviceptr memory_;
+  const Bytes size_;
   CUfunction read_ = nullptr;
   CUdeviceptr sum_ = 0;
   CUstream stream_ = nullptr;
@@ -106,6 +108,18 @@ Result<const Node*> gpu_of(const Machine& machine, NodeId id) {
   if (node != nullptr && node->gpu) return node;
   return fail(ErrorCode::absent, "node {} is no GPU's memory; headrace topo shows which are",
               raw(id));
+}
+
+// How kernels call it. Memory of a GPU that is a NUMA node is the host's as well, by whose
+// addresses such a GPU reaches it.
+Result<CUdeviceptr> address_of(const Buffer& memory, const Device& device) {
+  if (const auto address = memory.device_address()) return *address;
+  if (device.pageable_access) return reinterpret_cast<std::uintptr_t>(memory.bytes().data());
+  return fail(
+      ErrorCode::unsupported,
+      "{} does not reach its own memory by addresses of the host; look at nvidia-smi -q for "
+      "its addressing mode",
+      device.name);
 }
 
 }  // namespace
@@ -122,10 +136,11 @@ Result<GpuLayers> run_layers_on_gpu(const Machine& machine, const GpuLayerWork& 
   HEADRACE_TRY(const Device device,
                find_device(*found, node->gpu->uuid, node->gpu->pci, node->name));
   HEADRACE_TRY(auto memory, allocate(machine, work.memory, Placement::on(work.gpu)));
+  HEADRACE_TRY(const CUdeviceptr address, address_of(*memory, device));
   HEADRACE_TRY(const auto gpu, GpuSession::open(*found, device));
   GpuLayers result{
       .device = device.name, .emulated = device.emulated, .threads_per_block = kThreads};
-  Reader reader(*gpu, *memory);
+  Reader reader(*gpu, address, work.memory);
   const auto run_all = [&]() -> Status {
     HEADRACE_TRY_STATUS(reader.prepare());
     const std::uint64_t bytes = work.bytes.value / kElement * kElement;

@@ -28,6 +28,23 @@ TEST(GpuLayer, ReadsALayerBehindTheOther) {
   }
 }
 
+// As of a GH200: node 0 is at once the host's and the GPU's.
+TEST(GpuLayer, ReadsMemoryOfAGpuThatIsANumaNode) {
+  const FakeCudaLibrary library("paradigm=ats,numa_node=0,memory=64M,sms=4");
+  Machine machine = *Machine::discover();
+  ASSERT_TRUE(machine.find(NodeId{0})->gpu);
+  const GpuLayerWork work{.gpu = NodeId{0}, .memory = 3_MiB, .bytes = 7_MiB, .runs = 2};
+  const auto made = run_layers_on_gpu(machine, work);
+  ASSERT_TRUE(made.has_value()) << made.error().message;
+  EXPECT_EQ(made->layers.size(), 2u);
+  for (const GpuLayerRun& run : made->layers) EXPECT_TRUE(run.correct);
+  // A driver that says so of its NUMA node and gives the GPU no access to pages of the host.
+  const FakeCudaLibrary other("paradigm=managed,memory=64M,sms=4");
+  const auto refused = run_layers_on_gpu(machine, work);
+  ASSERT_FALSE(refused.has_value());
+  EXPECT_EQ(refused.error().code, ErrorCode::unsupported);
+}
+
 TEST(GpuLayer, KeepsWhatWasReadBeforeAStop) {
   const test::FakeGpu fake("memory=64M,sms=4");
   unsigned asked = 0;

@@ -15,9 +15,7 @@ Result<std::unique_ptr<GpuSession>> GpuSession::open(const Driver& driver, const
   HEADRACE_TRY(auto context, Context::of(driver, device.ordinal));
   std::unique_ptr<GpuSession> session(new GpuSession(std::move(context)));
   HEADRACE_TRY_STATUS(session->ok(session->current_->result(), "cannot use the GPU"));
-  HEADRACE_TRY_STATUS(
-      session->ok(driver.cuModuleLoadDataEx(&session->module_, kKernelsPtx, 0, nullptr, nullptr),
-                  "cannot load the kernels"));
+  HEADRACE_TRY(session->module_, load_kernels(driver));
   return session;
 }
 
@@ -56,6 +54,16 @@ Result<CUfunction> GpuSession::kernel(const char* name) const {
   CUfunction function = nullptr;
   HEADRACE_TRY_STATUS(ok(driver().cuModuleGetFunction(&function, module_, name), "no such kernel"));
   return function;
+}
+
+Result<std::optional<unsigned>> GpuSession::resident_blocks(CUfunction kernel,
+                                                            unsigned threads) const {
+  if (driver().cuOccupancyMaxActiveBlocksPerMultiprocessor == nullptr) return std::nullopt;
+  int blocks = 0;
+  HEADRACE_TRY_STATUS(ok(driver().cuOccupancyMaxActiveBlocksPerMultiprocessor(
+                             &blocks, kernel, static_cast<int>(threads), 0),
+                         "cannot ask how many blocks run at once"));
+  return static_cast<unsigned>(blocks);
 }
 
 Result<CUstream> GpuSession::stream() {

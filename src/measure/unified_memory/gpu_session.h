@@ -30,6 +30,9 @@ class GpuSession {
   Result<Bytes> free_memory() const;
 
   Result<cuda::CUfunction> kernel(const char* name) const;
+  // Blocks of so many threads that a multiprocessor runs at the same time. Nothing: the driver does
+  // not say.
+  Result<std::optional<unsigned>> resident_blocks(cuda::CUfunction kernel, unsigned threads) const;
   Result<cuda::CUstream> stream();
   Result<cuda::CUevent> event();
   // One word of 4 bytes in device memory.

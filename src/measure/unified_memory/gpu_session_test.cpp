@@ -38,6 +38,20 @@ TEST(GpuSession, SaysWhatFailed) {
   EXPECT_NE(kernel.error().message.find("CUDA_ERROR_NOT_FOUND"), std::string::npos);
 }
 
+TEST(GpuSession, TellsHowManyBlocksRunAtOnceWhereTheDriverDoes) {
+  const FakeCudaLibrary library;
+  cuda::Driver older = **cuda::driver();
+  const auto devices = cuda::find_devices(older);
+  const auto session = *GpuSession::open(older, devices->front());
+  const auto blocks = [&](const char* kernel) {
+    return session->resident_blocks(*session->kernel(kernel), 256).value();
+  };
+  EXPECT_EQ(blocks(cuda::kReadWide), 4U) << "by registers";
+  EXPECT_EQ(blocks(cuda::kWriteWide), 8U) << "by threads";
+  older.cuOccupancyMaxActiveBlocksPerMultiprocessor = nullptr;
+  EXPECT_EQ(blocks(cuda::kReadWide), std::nullopt);
+}
+
 TEST(GpuSession, WaitsNoLongerThanItsBound) {
   const FakeCudaLibrary library("stall_after=1");
   const auto session = open_first();

@@ -39,8 +39,9 @@ struct UnifiedMemoryCase {
   // Managed memory is fetched in such blocks ahead of the kernel, by so many streams in turn.
   std::optional<Bytes> prefetch_block = {};
   unsigned streams = 2;
-  // 4 bytes in flight for each of 256 threads of a multiprocessor, as the original has; or four
-  // times 16 for each of 2048, which fill the memory system.
+  // 4 bytes in flight for each of 256 threads of a multiprocessor, as the original has; or reads of
+  // four times 16, writes of 16, for each of as many blocks of 256 as it runs at the same time: 4
+  // that read, which have 64 registers for a thread, 8 that write.
   bool wide = false;
   // Managed memory larger than what the GPU has free, with some to spare: its pages are evicted for
   // others, and some GPUs have hung.
@@ -65,7 +66,9 @@ struct UnifiedMemoryResult {
   std::optional<NodeId> node = {};
   unsigned blocks = 0;
   unsigned threads_per_block = 0;
-  Bytes in_flight;  // that all threads ask for at once
+  // That all threads which run at the same time ask for; at least, where the driver does not say
+  // how many do.
+  Bytes in_flight;
   // Whether the driver names the advice when it is asked; nothing where it cannot be asked.
   std::optional<bool> advice_confirmed = {};
   std::vector<UnifiedMemoryRun> runs;

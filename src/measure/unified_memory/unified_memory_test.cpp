@@ -59,7 +59,12 @@ TEST(UnifiedMemory, SaysWhatIsInFlight) {
   EXPECT_EQ(result->threads_per_block, 128U);
   EXPECT_EQ(result->in_flight, 80_KiB);
   EXPECT_EQ(result->paradigm, GpuParadigm::managed);
-  EXPECT_EQ(run({.size = 1_MiB, .runs = 1, .wide = true})->in_flight, 64_B * (80 * 2048));
+  // By the 58 registers that a thread of it has: 4 blocks of 256 for each multiprocessor.
+  const auto wide = run({.size = 1_MiB, .runs = 1, .wide = true});
+  EXPECT_EQ(wide->blocks, 320U);
+  EXPECT_EQ(wide->in_flight, 64_B * (80 * 1024));
+  const auto writes = run({.size = 1_MiB, .write = true, .runs = 1, .wide = true});
+  EXPECT_EQ(writes->in_flight, 16_B * (80 * 2048));
 }
 
 TEST(UnifiedMemory, TellsItsGpus) {
@@ -117,6 +122,18 @@ TEST(UnifiedMemory, RunsOnCpusOfTheNodeThatIsAskedForOrTheNearest) {
   EXPECT_EQ(ran_on({}), std::pair(std::optional(near), std::vector{all.front()}));
   EXPECT_EQ(ran_on(NodeId{7}), std::pair(std::optional(NodeId{7}), std::vector{all.back()}));
   EXPECT_EQ(ran_on(NodeId{9}), ran_on({})) << "it has no CPUs";
+}
+
+// They have one PCI address.
+TEST(UnifiedMemory, TellsInstancesOfOneGpuApart) {
+  const test::FakeGpu fake("devices=2,mig=1,memory=64M,sms=4");
+  Machine machine = fake.machine;
+  for (Node& node : machine.nodes) {
+    if (node.id == test::kOtherGpu) node.gpu->paradigm = GpuParadigm::hmm;
+    if (node.id == test::kGpu) node.gpu->paradigm = GpuParadigm::managed;
+  }
+  EXPECT_EQ(unified_memory_gpu(machine, 0)->paradigm, GpuParadigm::managed);
+  EXPECT_EQ(unified_memory_gpu(machine, 1)->paradigm, GpuParadigm::hmm);
 }
 
 TEST(UnifiedMemory, StopsBetweenRuns) {

@@ -52,6 +52,19 @@ TEST(DeviceMemory, WaitsForNothingOfOthers) {
   EXPECT_EQ(test::read_gpu(**buffer, 0, 100), std::vector<std::byte>(100));
 }
 
+// As torch.cuda.graph() does in another thread.
+TEST(DeviceMemory, IsTakenAndGivenBackWhileOthersCaptureAGraph) {
+  const test::FakeGpu gpu("memory=16M,capturing=1");
+  for (int i = 0; i < 4; ++i) {
+    const auto buffer = allocate(gpu.machine, 10_MiB, Placement::on(kGpu));
+    ASSERT_TRUE(buffer) << "the one before was not given back: " << buffer.error().message;
+  }
+  const cuda::Driver& driver = **cuda::driver();
+  cuda::CUstreamCaptureMode mode = cuda::CU_STREAM_CAPTURE_MODE_GLOBAL;
+  EXPECT_EQ(driver.cuThreadExchangeStreamCaptureMode(&mode), cuda::CUDA_SUCCESS);
+  EXPECT_EQ(mode, cuda::CU_STREAM_CAPTURE_MODE_GLOBAL) << "the thread's mode is what it was";
+}
+
 TEST(DeviceMemory, IsOnTheGpuThatIsNamed) {
   const test::FakeGpu gpu("devices=2");
   const auto parsed = Placement::parse(gpu.machine, "2001");

@@ -46,6 +46,18 @@ TEST(PinnedMemory, IsTouchedOnItsNodeAndPinned) {
   EXPECT_FALSE(is_pinned(at)) << "it is given back";
 }
 
+TEST(PinnedMemory, IsPinnedAndGivenBackWhileOthersCaptureAGraph) {
+  const test::FakeGpu gpu("capturing=1");
+  const std::byte* at = nullptr;
+  {
+    const auto buffer = allocate(gpu.machine, 2_MiB, pinned_on(test::kDram));
+    ASSERT_TRUE(buffer) << buffer.error().message;
+    at = (*buffer)->memory();
+    EXPECT_TRUE(is_pinned(at));
+  }
+  EXPECT_FALSE(is_pinned(at)) << "it is given back";
+}
+
 TEST(PinnedMemory, IsRegisteredInPartsAndRolledBack) {
   const test::FakeGpu gpu("register_limit=1048576");
   auto buffer = allocate(gpu.machine, 4_MiB, Placement::on(test::kDram)).value();

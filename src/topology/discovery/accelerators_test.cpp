@@ -3,6 +3,8 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <set>
+#include <string>
 
 #include "tests/support/fake_cuda/fake_library.h"
 #include "tests/support/fake_host.h"
@@ -92,6 +94,21 @@ TEST(AcceleratorsTest, TheDriverOfGpusTellsTheRest) {
   ASSERT_TRUE(again) << again.error().message;
   EXPECT_EQ(again->to_json(), machine->to_json());
   EXPECT_EQ(again->find(first.id)->gpu->uuid, first.gpu->uuid);
+}
+
+TEST(AcceleratorsTest, InstancesOfOneGpuAreNodesOfTheirOwn) {
+  const FakeCudaLibrary library("devices=3,mig=1,memory=64M");
+  const auto machine = Machine::discover({.storage = {}});
+  ASSERT_TRUE(machine) << machine.error().message;
+  std::set<std::string> uuids;
+  std::set<std::string> addresses;
+  for (const Node* node : machine->of_kind(NodeKind::gpu)) {
+    if (!node->gpu) continue;
+    uuids.insert(node->gpu->uuid);
+    addresses.insert(node->gpu->pci);
+  }
+  EXPECT_EQ(uuids.size(), 3u);
+  EXPECT_EQ(addresses.size(), 1u);
 }
 
 TEST(AcceleratorsTest, TheMemoryOfAGpuMayBeANumaNode) {

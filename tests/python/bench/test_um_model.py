@@ -46,6 +46,11 @@ def test_batches_until_a_block_is_there() -> None:
     assert um_model.fault_batches(um_model.BLOCK) == (1,) * 8
 
 
+def test_bytes_in_flight_are_those_of_blocks_that_run_at_once() -> None:
+    assert AC922.in_flight("reprex") == 80 * KIB
+    assert AC922.in_flight("wide") == 80 * 4 * 256 * 64  # 4 blocks: a thread has 58 registers
+
+
 def test_states_by_hand() -> None:
     window = um_model.fault_batches(PLAIN.in_flight("reprex"))
     faults = [100.0 * count for count in window]

@@ -94,7 +94,9 @@ HEADRACE_FAKE_EXPORT CUresult cuDeviceGetAttribute(int* value, CUdevice_attribut
 HEADRACE_FAKE_EXPORT CUresult cuDeviceGetPCIBusId(char* id, int size, CUdevice device) {
   return on_device(device, [&](Device& found) {
     char text[32];
-    std::snprintf(text, sizeof text, "0000:%02x:00.0", found.ordinal() + 1);
+    int bus = 0;
+    found.attribute(CU_DEVICE_ATTRIBUTE_PCI_BUS_ID, bus);
+    std::snprintf(text, sizeof text, "0000:%02x:00.0", bus);
     return copy_text(text, id, size);
   });
 }
@@ -153,7 +155,7 @@ HEADRACE_FAKE_EXPORT CUresult cuCtxGetCurrent(CUcontext* context) {
 }
 
 HEADRACE_FAKE_EXPORT CUresult cuCtxSynchronize() {
-  return in_context([](Context& current) { return current.synchronize(); });
+  return in_context_alone([](Context& current) { return current.synchronize(); });
 }
 
 HEADRACE_FAKE_EXPORT CUresult cuCtxEnablePeerAccess(CUcontext peer, unsigned int flags) {

@@ -21,7 +21,7 @@ bool is_mapped(CUdeviceptr address, std::size_t size) {
 
 // Frees what begins there, when all that may use it is done.
 CUresult free_range(CUdeviceptr address, Kind kind, CUresult otherwise) {
-  return in_context([&](Context& current) -> CUresult {
+  return in_context_alone([&](Context& current) -> CUresult {
     const auto range = driver().memory.find(address);
     if (range == nullptr || range->address != address || range->kind != kind) return otherwise;
     if (const CUresult result = current.synchronize(); result != CUDA_SUCCESS) return result;
@@ -85,7 +85,7 @@ HEADRACE_FAKE_EXPORT CUresult cuMemAlloc_v2(CUdeviceptr* address, std::size_t si
 }
 
 HEADRACE_FAKE_EXPORT CUresult cuMemFree_v2(CUdeviceptr address) {
-  if (address == 0) return in_context([](Context&) { return CUDA_SUCCESS; });
+  if (address == 0) return in_context_alone([](Context&) { return CUDA_SUCCESS; });
   const auto range = ready() == CUDA_SUCCESS ? driver().memory.find(address) : nullptr;
   const bool managed = range != nullptr && range->kind == Kind::managed;
   return free_range(address, managed ? Kind::managed : Kind::device, CUDA_ERROR_INVALID_VALUE);

@@ -7,10 +7,18 @@
 namespace headrace::cuda::fake {
 namespace {
 
+// The same for calls that ask or wait.
+template <class Body>
+CUresult on_asked_stream(CUstream handle, Body body) {
+  return on_stream(handle, [&](Context& current, BoundStream& its) -> CUresult {
+    return others_capture() ? CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED : body(current, its);
+  });
+}
+
 // `body` with the event and its mark, which is null when it was never recorded.
 template <class Body>
 CUresult on_event(CUevent handle, Body body) {
-  return in_context([&](Context&) -> CUresult {
+  return in_context_alone([&](Context&) -> CUresult {
     const auto event = driver().events.find(handle);
     if (event == nullptr) return CUDA_ERROR_INVALID_HANDLE;
     return body(*event, event->recorded());
@@ -39,11 +47,12 @@ HEADRACE_FAKE_EXPORT CUresult cuStreamDestroy_v2(CUstream stream) {
 }
 
 HEADRACE_FAKE_EXPORT CUresult cuStreamSynchronize(CUstream stream) {
-  return on_stream(stream, [](Context&, BoundStream& its) { return its.stream.last()->wait(); });
+  return on_asked_stream(stream,
+                         [](Context&, BoundStream& its) { return its.stream.last()->wait(); });
 }
 
 HEADRACE_FAKE_EXPORT CUresult cuStreamQuery(CUstream stream) {
-  return on_stream(stream, [](Context&, BoundStream& its) {
+  return on_asked_stream(stream, [](Context&, BoundStream& its) {
     const auto last = its.stream.last();
     return last->done() ? last->wait() : CUDA_ERROR_NOT_READY;
   });
@@ -84,7 +93,7 @@ HEADRACE_FAKE_EXPORT CUresult cuLaunchHostFunc(CUstream stream, CUhostFn functio
   });
 }
 
-// Nothing is captured here.
+// No stream that anybody has here is.
 HEADRACE_FAKE_EXPORT CUresult cuStreamIsCapturing(CUstream stream, CUstreamCaptureStatus* status) {
   return on_stream(stream, [&](Context&, BoundStream&) -> CUresult {
     if (status == nullptr) return CUDA_ERROR_INVALID_VALUE;
@@ -93,11 +102,9 @@ HEADRACE_FAKE_EXPORT CUresult cuStreamIsCapturing(CUstream stream, CUstreamCaptu
   });
 }
 
-// So the mode only is kept.
 HEADRACE_FAKE_EXPORT CUresult cuThreadExchangeStreamCaptureMode(CUstreamCaptureMode* mode) {
-  thread_local CUstreamCaptureMode current = CU_STREAM_CAPTURE_MODE_GLOBAL;
   if (mode == nullptr || *mode > CU_STREAM_CAPTURE_MODE_RELAXED) return CUDA_ERROR_INVALID_VALUE;
-  std::swap(*mode, current);
+  std::swap(*mode, capture_mode());
   return CUDA_SUCCESS;
 }
 

@@ -21,10 +21,11 @@ bool Device::attribute(CUdevice_attribute what, int& value) const {
     case CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT: value = static_cast<int>(settings_.sms); break;
     case CU_DEVICE_ATTRIBUTE_CAN_MAP_HOST_MEMORY: value = 1; break;
     case CU_DEVICE_ATTRIBUTE_CONCURRENT_KERNELS: value = 1; break;
-    case CU_DEVICE_ATTRIBUTE_PCI_BUS_ID: value = ordinal_ + 1; break;
+    case CU_DEVICE_ATTRIBUTE_PCI_BUS_ID: value = settings_.mig ? 1 : ordinal_ + 1; break;
     case CU_DEVICE_ATTRIBUTE_PCI_DEVICE_ID: value = 0; break;
     case CU_DEVICE_ATTRIBUTE_MEMORY_CLOCK_RATE: value = 1'000'000; break;
     case CU_DEVICE_ATTRIBUTE_GLOBAL_MEMORY_BUS_WIDTH: value = 1024; break;
+    case CU_DEVICE_ATTRIBUTE_L2_CACHE_SIZE: value = static_cast<int>(settings_.l2); break;
     case CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_MULTIPROCESSOR: value = 2048; break;
     case CU_DEVICE_ATTRIBUTE_ASYNC_ENGINE_COUNT: value = static_cast<int>(settings_.engines); break;
     case CU_DEVICE_ATTRIBUTE_UNIFIED_ADDRESSING: value = 1; break;

@@ -104,6 +104,15 @@ std::vector<std::shared_ptr<Context>>& context_stack() {
   return stack;
 }
 
+CUstreamCaptureMode& capture_mode() {
+  static thread_local CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_GLOBAL;
+  return mode;
+}
+
+bool others_capture() {
+  return driver().settings.capturing != 0 && capture_mode() == CU_STREAM_CAPTURE_MODE_GLOBAL;
+}
+
 void in_host_function(bool inside) { inside_host_function = inside; }
 
 }  // namespace headrace::cuda::fake

@@ -59,6 +59,11 @@ CUresult initialise();
 // The contexts of this thread, the current one last.
 std::vector<std::shared_ptr<Context>>& context_stack();
 
+// How calls of this thread go with graphs that others capture.
+CUstreamCaptureMode& capture_mode();
+// Whether such a graph forbids what allocates, frees, asks or waits.
+bool others_capture();
+
 // Marks its thread as one that runs functions of users, in which no call is allowed.
 void in_host_function(bool inside);
 
@@ -74,10 +79,18 @@ CUresult in_context(Body body) {
   return body(*current);
 }
 
-// As in_context, for calls that need memory of some kind: those that HEADRACE_FAKE_CUDA lets fail.
+// As in_context, for calls that a thread may not make while another captures a graph.
+template <class Body>
+CUresult in_context_alone(Body body) {
+  return in_context([&](Context& current) -> CUresult {
+    return others_capture() ? CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED : body(current);
+  });
+}
+
+// The same for calls that need memory of some kind: those that HEADRACE_FAKE_CUDA lets fail.
 template <class Body>
 CUresult in_context_fallible(Body body) {
-  return in_context([&](Context& current) -> CUresult {
+  return in_context_alone([&](Context& current) -> CUresult {
     return driver().fails() ? CUDA_ERROR_OUT_OF_MEMORY : body(current);
   });
 }

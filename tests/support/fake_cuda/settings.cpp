@@ -65,6 +65,7 @@ bool set(Settings& s, std::string_view key, std::string_view value) {
   if (key == "paradigm") return read_paradigm(value, s.paradigm);
   if (key == "engines") return read(value, s.engines) && s.engines >= 1 && s.engines <= 8;
   if (key == "sms") return read(value, s.sms) && s.sms >= 1;
+  if (key == "l2") return read_size(value, s.l2);
   if (key == "compute") return read(value, s.compute) && s.compute >= 50;
   if (key == "host_node") return read(value, s.host_node) && s.host_node >= -1;
   if (key == "numa_node") return read(value, s.numa_node) && s.numa_node >= -1;
@@ -81,6 +82,8 @@ bool set(Settings& s, std::string_view key, std::string_view value) {
   if (key == "lost_error") return read(value, s.lost_error) && s.lost_error > 0;
   if (key == "stall_after") return read(value, s.stall_after);
   if (key == "descriptor_cost") return read(value, s.descriptor_cost);
+  if (key == "capturing") return read(value, s.capturing) && s.capturing <= 1;
+  if (key == "mig") return read(value, s.mig) && s.mig <= 1;
   return false;
 }
 

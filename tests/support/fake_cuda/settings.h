@@ -20,6 +20,7 @@ struct Settings {
   Paradigm paradigm = Paradigm::managed;
   unsigned engines = 2;  // copy engines of each device
   unsigned sms = 132;
+  std::size_t l2 = 1UL << 20;                // cache of each device
   unsigned compute = 90;                     // compute capability, 10 * major + minor
   int host_node = 0;                         // nearest node of the host; -1: not known
   int numa_node = -1;                        // that the device's memory is; -1: none
@@ -34,6 +35,8 @@ struct Settings {
   unsigned lost_error = 700;        // with this result
   std::uint64_t stall_after = 0;    // operations until all stand still; 0: never
   std::size_t descriptor_cost = 0;  // nanoseconds of CPU that a copy of a batch costs
+  unsigned capturing = 0;           // 1: a thread captures a graph, in the mode that PyTorch uses
+  unsigned mig = 0;                 // 1: the devices are instances (MIG) of one GPU
 };
 
 // Says what is wrong with it, in one line.

@@ -7,7 +7,7 @@ namespace {
 
 TEST(FakeSettings, ReadsEachKind) {
   const auto read =
-      parse_settings("devices=2,memory=3G,paradigm=ats,numa_node=4,latency=5us,fail=0.25");
+      parse_settings("devices=2,memory=3G,paradigm=ats,numa_node=4,latency=5us,fail=0.25,l2=50M");
   ASSERT_TRUE(read) << read.error();
   EXPECT_EQ(read->devices, 2U);
   EXPECT_EQ(read->memory, 3UL << 30);
@@ -15,6 +15,7 @@ TEST(FakeSettings, ReadsEachKind) {
   EXPECT_EQ(read->numa_node, 4);
   EXPECT_EQ(read->latency, std::chrono::microseconds(5));
   EXPECT_EQ(read->fail, 0.25);
+  EXPECT_EQ(read->l2, 50UL << 20);
   EXPECT_EQ(parse_settings("")->devices, 1U);
 }
 

@@ -27,6 +27,25 @@ struct Gate {
   }
 };
 
+TEST(FakeStreams, AreNotAskedWhileAnotherThreadCaptures) {
+  FakeContext cuda("capturing=1");
+  void* host = nullptr;
+  CUdeviceptr address = 0;
+  EXPECT_EQ(cuda.cuMemAlloc_v2(&address, 512), CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
+  EXPECT_EQ(cuda.cuMemHostAlloc(&host, 512, 0), CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
+  EXPECT_EQ(cuda.cuStreamQuery(nullptr), CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
+  for (CUstreamCaptureMode mode :
+       {CU_STREAM_CAPTURE_MODE_RELAXED, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL}) {
+    EXPECT_EQ(cuda.cuThreadExchangeStreamCaptureMode(&mode), CUDA_SUCCESS);
+    EXPECT_EQ(cuda.cuMemAlloc_v2(&address, 512), CUDA_SUCCESS);
+    EXPECT_EQ(cuda.cuStreamQuery(nullptr), CUDA_SUCCESS);
+    EXPECT_EQ(cuda.cuMemFree_v2(address), CUDA_SUCCESS);
+  }
+  CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_GLOBAL;
+  EXPECT_EQ(cuda.cuThreadExchangeStreamCaptureMode(&mode), CUDA_SUCCESS);
+  EXPECT_EQ(cuda.cuMemFree_v2(0), CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
+}
+
 TEST(FakeStreams, OperationsRunInOrder) {
   FakeContext cuda;
   char* const host = cuda.pinned(1);

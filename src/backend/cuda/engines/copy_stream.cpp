@@ -85,7 +85,7 @@ CUresult CopyStream::enqueue_batch(std::span<const StreamCopy> copies,
   return copy_batch(context_.driver(), to, from, bytes, copies_);
 }
 
-void CopyStream::enqueue(std::span<const StreamCopy> copies, std::span<CUresult> results) const {
+bool CopyStream::enqueue(std::span<const StreamCopy> copies, std::span<CUresult> results) const {
   const Driver& driver = context_.driver();
   std::vector<std::size_t> part_of;
   const std::vector<StreamCopy> made = coalesce(copies, part_of);
@@ -108,6 +108,7 @@ void CopyStream::enqueue(std::span<const StreamCopy> copies, std::span<CUresult>
       results[i] = driver.cuMemcpyAsync(copies[i].to, copies[i].from, copies[i].bytes, copies_);
     }
   }
+  return rest.size() < made.size();
 }
 
 CUresult CopyStream::when_done(const Event& event, CUhostFn then, void* data) const {

@@ -66,8 +66,9 @@ class CopyStream {
 
   // Puts copies in the stream, in any order; what came of each is in `results`. Neighbours go as
   // one copy where the driver takes it, many small ones by one kernel, and several others by one
-  // call where that is possible. What is refused so goes in the next of these ways.
-  void enqueue(std::span<const StreamCopy> copies, std::span<CUresult> results) const;
+  // call where that is possible. What is refused so goes in the next of these ways. Whether a
+  // kernel has some of them.
+  bool enqueue(std::span<const StreamCopy> copies, std::span<CUresult> results) const;
   // Calls `then` from a thread of the driver when all that is in the stream has been done; never if
   // the GPU is lost. `event` is recorded there and is not used for another place until then.
   CUresult when_done(const Event& event, CUhostFn then, void* data) const;
@@ -77,7 +78,7 @@ class CopyStream {
  private:
   explicit CopyStream(const Context& context, const CopyMeans& means)
       : context_(context), means_(means) {}
-  // Which of the copies are not in the stream by a kernel.
+  // The copies that are not in the stream by a kernel.
   std::vector<std::size_t> enqueue_gathered(std::span<const StreamCopy> copies) const;
   CUresult enqueue_batch(std::span<const StreamCopy> copies,
                          std::span<const std::size_t> which) const;

@@ -63,6 +63,10 @@ bool reaches(const Extent& extent, MemoryRanges& ranges) {
 
 }  // namespace
 
+Error told(const Error& why) noexcept try { return why; } catch (const std::bad_alloc&) {
+  return {why.code, "out of memory"};  // short enough to need none
+}
+
 Lane::Lane(const Machine& machine, const Engine& engine, const CudaOptions& options,
            const Driver& driver, const Device& device, const GatherLimits& limits)
     : machine_(machine),
@@ -146,6 +150,10 @@ Status Lane::start() {
     mailbox_->staged.reserve(options_.max_pieces);
     mailbox_->flying.reserve(groups_.size());
   }
+  waiting_.reserve(options_.max_pieces);
+  to_store_.reserve(options_.slots);
+  for (auto& ready : ready_) ready.reserve(options_.max_pieces + options_.slots);
+  free_slots_.reserve(options_.slots);
   HEADRACE_TRY(thread_, start_thread("headrace-gpu", [this] { run(); }));
   return {};
 }
@@ -291,6 +299,9 @@ Result<std::size_t> Lane::accept(std::span<const Piece> pieces, Completion& comp
   if (auto why = refusal()) return std::unexpected<Error>(*std::move(why));
   HEADRACE_TRY_STATUS(begin());
   const CurrentContext current(*context_);
+  if (current.result() != CUDA_SUCCESS) {
+    return fail_cuda(driver_, current.result(), fmt::format("cannot use {}", name_));
+  }
   std::array<std::vector<Task*>, kDirections> direct;
   for (auto& each : direct) each.reserve(pieces.size());
   std::vector<AcceptedPiece*> others;
@@ -331,7 +342,7 @@ void Lane::launch(Direction direction, std::span<Task* const> tasks) {
   std::optional<Error> lost;
   {
     const MutexLock lock(mutex_);
-    lost = lost_;
+    if (lost_) lost = told(*lost_);
     if (!lost) {
       CHECK(!free_groups_.empty());
       group = free_groups_.back();
@@ -343,11 +354,13 @@ void Lane::launch(Direction direction, std::span<Task* const> tasks) {
   group->first = nullptr;
   group->uncalled = false;
   group->asked = false;
+  group->by_multiprocessors = direction == Direction::across || gather_ != nullptr;
   try {
     std::vector<StreamCopy> copies;
     std::vector<CUresult> results(tasks.size(), CUDA_ERROR_OUT_OF_MEMORY);
     for (const Task* task : tasks) copies.push_back(task->copy);
-    stream.enqueue(copies, results);
+    const bool by_kernel = stream.enqueue(copies, results);
+    group->by_multiprocessors = direction == Direction::across || by_kernel;
     for (std::size_t i = 0; i < tasks.size(); ++i) tasks[i]->result = results[i];
   } catch (const std::bad_alloc&) {
     for (Task* task : tasks) task->result = CUDA_ERROR_OUT_OF_MEMORY;
@@ -380,7 +393,7 @@ void Lane::launch(Direction direction, std::span<Task* const> tasks) {
 }
 
 void Lane::refuse_tasks(std::span<Task* const> tasks, const Error& why) {
-  for (Task* task : tasks) task->outcome = std::unexpected<Error>(why);
+  for (Task* task : tasks) task->outcome = std::unexpected<Error>(told(why));
   const MutexLock lock(mailbox_->mutex);
   for (Task* task : tasks) task->next = std::exchange(mailbox_->refused, task);
   mailbox_->wake.notify_one();
@@ -397,9 +410,9 @@ void Lane::called_back(void* data) {
   mailbox->wake.notify_one();
 }
 
-std::optional<Error> Lane::refusal() {
+std::optional<Error> Lane::refusal() noexcept {
   const MutexLock lock(mutex_);
-  return lost_;
+  return lost_ ? std::optional(told(*lost_)) : std::nullopt;
 }
 
 void Lane::refuse(std::optional<Error> why) {

@@ -15,7 +15,6 @@
 
 #include <array>
 #include <atomic>
-#include <deque>
 #include <memory>
 #include <optional>
 #include <span>
@@ -61,6 +60,9 @@ struct AcceptedPiece {
   Task own;               // of a direct piece
 };
 
+// The same error, or where memory for its words is lacking its code alone.
+Error told(const Error& why) noexcept;
+
 // Tasks that were given to a stream together.
 struct Group {
   Group(std::unique_ptr<Event> e, std::shared_ptr<struct Mailbox> m)
@@ -72,6 +74,8 @@ struct Group {
   Group* next = nullptr;
   bool uncalled = false;  // no callback will come: the stream is asked
   bool asked = false;     // the stream was, after it had the tasks
+  // Multiprocessors may make some of the copies: those inside a GPU, and those of a kernel.
+  bool by_multiprocessors = false;
 };
 
 // What other threads tell the lane's. Outlives the lane where a lost GPU still owes a callback.
@@ -94,8 +98,8 @@ class Lane {
   // thread come with the first piece.
   static Result<std::unique_ptr<Lane>> open(const Machine& machine, const Engine& engine,
                                             const CudaOptions& options);
-  // Waits until nothing is in flight (bounded by the limit and storage's, but for what the driver
-  // copies inside its call: Way::pageable), ends the thread.
+  // Waits until nothing is in flight (bounded by the limit and storage's, but for what waits for
+  // multiprocessors, and what the driver copies inside its call: Way::pageable), ends the thread.
   ~Lane();
   Lane(const Lane&) = delete;
   Lane& operator=(const Lane&) = delete;
@@ -148,12 +152,13 @@ class Lane {
   void end_flying(std::optional<Direction> asked, const Status& outcome);
   void end_tasks(Task* first);
   void free_groups(Group* first) EXCLUDES(mutex_);
-  void judge(Nanoseconds silent);
+  void judge(Nanoseconds silent, Nanoseconds of_engines);
   void lose(const Error& why);
   void refuse(std::optional<Error> why) EXCLUDES(mutex_);
-  std::optional<Error> refusal() EXCLUDES(mutex_);
+  std::optional<Error> refusal() noexcept EXCLUDES(mutex_);
   void fail_waiting(const Error& why);
   void fill_ring();
+  void make_slots(std::unique_ptr<Buffer> ring);
 
   // Constant after open().
   const Machine& machine_;
@@ -186,14 +191,15 @@ class Lane {
   std::vector<Group*> free_groups_ GUARDED_BY(mutex_);
   std::optional<Error> lost_ GUARDED_BY(mutex_);  // why nothing is accepted any more
 
-  // Only the lane's thread.
+  // Only the lane's thread, which has nobody to throw to: start() reserves what the lists ever
+  // hold.
   std::unique_ptr<Buffer> ring_;
   std::optional<Nanoseconds> ring_tried_;
   std::string no_ring_;  // why there is none
   std::vector<std::unique_ptr<Task>> slots_;
   std::vector<Task*> free_slots_;
-  std::deque<AcceptedPiece*> waiting_;  // with parts not yet cut
-  std::deque<Task*> to_store_;          // not yet accepted by the storage backend
+  std::vector<AcceptedPiece*> waiting_;  // with parts not yet cut, by arrival
+  std::vector<Task*> to_store_;          // not yet accepted by the storage backend
   std::array<std::vector<Task*>, kDirections> ready_;
   AttendedTime time_;
   Nanoseconds looked_{0};

@@ -2,6 +2,10 @@
 
 #include <gtest/gtest.h>
 
+#include <atomic>
+#include <thread>
+#include <utility>
+
 #include "backend/cuda/engines/lane_testing.h"
 
 namespace headrace::cuda {
@@ -110,6 +114,65 @@ TEST_F(CudaLane, TakesWhatOthersRegistered) {
   ASSERT_EQ(lane_->accept(pieces, outcomes_).value_or(0), 2U);
   ASSERT_TRUE(outcomes_.await(2));
   EXPECT_EQ(test::read_gpu(*memory_, 0, 400), std::vector<std::byte>(400, std::byte{9}));
+}
+
+// By threads: those of the test, and the lane's.
+enum class Pushing : std::uint8_t { all, not_in_the_test, not_in_the_lane };
+std::atomic<Pushing> pushing;
+const std::thread::id of_the_test = std::this_thread::get_id();
+CUresult (*push_honestly)(CUcontext context) = nullptr;
+
+CUresult push(CUcontext context) {
+  const bool here = std::this_thread::get_id() == of_the_test;
+  const Pushing now = pushing;
+  const bool refused = now == (here ? Pushing::not_in_the_test : Pushing::not_in_the_lane);
+  return refused ? CUDA_ERROR_INVALID_CONTEXT : push_honestly(context);
+}
+
+void script_pushing(Driver& scripted) {
+  push_honestly = std::exchange(scripted.cuCtxPushCurrent_v2, push);
+}
+
+TEST_F(CudaLane, AContextThatCannotBeMadeCurrentIsAnErrorOfWhoSubmits) {
+  pushing = Pushing::all;
+  open("", {}, script_pushing);
+  ASSERT_EQ(lane_->accept(pieces(1), outcomes_).value_or(0), 1U);
+  ASSERT_TRUE(outcomes_.await(1));
+  pushing = Pushing::not_in_the_test;
+  const auto refused = lane_->accept(pieces(1), outcomes_);
+  pushing = Pushing::all;
+  ASSERT_FALSE(refused);
+  EXPECT_NE(refused.error().message.find("cannot use"), std::string::npos);
+  EXPECT_EQ(lane_->accept(pieces(1), outcomes_).value_or(0), 1U);
+  EXPECT_TRUE(outcomes_.await(2));
+}
+
+TEST_F(CudaLane, AContextThatIsNotCurrentInItsThreadFailsWhatThatWouldCopy) {
+  pushing = Pushing::not_in_the_lane;
+  open("", {}, script_pushing);
+  auto plain = allocate(gpu_->machine, 64_KiB, Placement::on(test::kDram)).value();
+  Piece piece = pieces(1).front();
+  piece.from = whole(*plain);
+  const auto taken = lane_->accept({&piece, 1}, outcomes_);
+  if (taken) {
+    ASSERT_TRUE(outcomes_.await(1));
+    EXPECT_EQ(outcomes_.failed().size(), 1U);
+  }
+  const Error why = taken ? outcomes_.last() : taken.error();
+  EXPECT_NE(why.message.find("cannot use"), std::string::npos) << why.message;
+}
+
+// Slots, streams and looks at them go on as ever.
+TEST_F(CudaLane, CopiesWhileOthersCaptureAGraph) {
+  open("capturing=1", {.gather = GatherLimit{.bytes = 64_KiB, .count = 2}});
+  auto plain = allocate(gpu_->machine, 64_KiB, Placement::on(test::kDram)).value();
+  std::ranges::fill(plain->bytes(), std::byte{7});
+  auto all = pieces(3);
+  all.back().from = whole(*plain);
+  ASSERT_EQ(lane_->accept(all, outcomes_).value_or(0), 3U);
+  ASSERT_TRUE(outcomes_.await(3));
+  EXPECT_TRUE(outcomes_.failed().empty()) << outcomes_.last().message;
+  EXPECT_EQ(test::read_gpu(*memory_, 2 << 16, 100), std::vector<std::byte>(100, std::byte{7}));
 }
 
 }  // namespace

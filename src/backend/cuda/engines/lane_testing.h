@@ -19,14 +19,18 @@ namespace headrace::cuda {
 
 inline constexpr Nanoseconds kBound = std::chrono::seconds{60};
 
-// Hears of pieces, by tag.
+// Hears of pieces, by tag; without memory of so many.
 class Outcomes final : public Completion {
  public:
+  explicit Outcomes(std::size_t pieces = 0) {
+    well_.reserve(pieces);
+    failed_.reserve(pieces);
+  }
   void complete(std::uint64_t tag, Status outcome) noexcept override {
     {
       const MutexLock lock(mutex_);
       (outcome ? well_ : failed_).push_back(tag);
-      if (!outcome) last_ = outcome.error();
+      if (!outcome) last_ = std::move(outcome).error();
     }
     count_.fetch_add(1);
     system_waiting().wake_all(count_);

@@ -28,6 +28,21 @@ std::uint64_t offset_in_page(const AcceptedPiece& piece) {
   return piece.way == Way::filed ? (file.offset + piece.cut) % kPage : 0;
 }
 
+// What a call of fail() or fail_cuda() gives, and where memory for its words is lacking, that.
+template <class Make>
+Error error_of(Make make) noexcept try {
+  return make().error();
+} catch (const std::bad_alloc&) {
+  return out_of_memory().error();
+}
+
+// As Backend::submit(), which throws where memory runs out and has accepted nothing then.
+Result<std::size_t> submit_to(Backend& storage, const Piece& piece, Completion& completion) try {
+  return storage.submit({&piece, 1}, completion);
+} catch (const std::bad_alloc&) {
+  return out_of_memory();
+}
+
 }  // namespace
 
 struct Lane::News {
@@ -70,10 +85,11 @@ Lane::News Lane::wait_for_news() {
 
 void Lane::run() {
   const CurrentContext current(*context_);
-  // Else a look at a stream would break a graph that another thread captures meanwhile.
-  CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;
-  if (driver_.cuThreadExchangeStreamCaptureMode != nullptr) {
-    driver_.cuThreadExchangeStreamCaptureMode(&mode);
+  // Else streams would be asked without one, and nothing that goes wrong would be noticed.
+  if (current.result() != CUDA_SUCCESS) {
+    Error why = error_of(
+        [&] { return fail_cuda(driver_, current.result(), fmt::format("cannot use {}", name_)); });
+    refuse(std::move(why));
   }
   for (;;) {
     const News news = wait_for_news();
@@ -125,7 +141,8 @@ void Lane::stream_ended(Task& task) {
   AcceptedPiece& piece = *task.piece;
   if (!task.outcome) return end_task(task);
   if (task.result != CUDA_SUCCESS) {
-    task.outcome = fail_cuda(driver_, task.result, fmt::format("{} cannot copy", name_));
+    task.outcome = std::unexpected<Error>(error_of(
+        [&] { return fail_cuda(driver_, task.result, fmt::format("{} cannot copy", name_)); }));
   } else if (task.slot != nullptr && task.direction == Direction::from_gpu) {
     if (piece.way == Way::filed) return give_to_storage(task);
     copy_bytes(piece.piece.to.memory() + task.offset, task.slot->memory() + task.slot_offset,
@@ -152,12 +169,14 @@ void Lane::take_waiting() {
       piece.cut = piece.own.copy.bytes;
       piece.open = 1;
       ready_[static_cast<std::size_t>(piece.direction)].push_back(&piece.own);
-      waiting_.pop_front();
+      waiting_.erase(waiting_.begin());
       continue;
     }
     if (ring_ == nullptr) {
-      piece.outcome = fail(ErrorCode::exhausted, "no pinned memory to copy through: {}", no_ring_);
-      waiting_.pop_front();
+      piece.outcome = std::unexpected<Error>(error_of([&] {
+        return fail(ErrorCode::exhausted, "no pinned memory to copy through: {}", no_ring_);
+      }));
+      waiting_.erase(waiting_.begin());
       report(piece);
       continue;
     }
@@ -167,7 +186,7 @@ void Lane::take_waiting() {
     begin_part(piece, task);
     if (!waiting_.empty() && waiting_.front() == &piece &&
         piece.cut == piece.piece.from.length.value) {
-      waiting_.pop_front();
+      waiting_.erase(waiting_.begin());
     }
   }
 }
@@ -207,11 +226,11 @@ void Lane::offer_to_storage() {
                       .engine = *ssd_of(file),
                       .hint = CopyHint::stream,
                       .tag = reinterpret_cast<std::uintptr_t>(&task)};
-    const auto accepted = options_.storage->submit({&piece, 1}, *stored_);
+    auto accepted = submit_to(*options_.storage, piece, *stored_);
     if (accepted && *accepted == 0) return;
-    to_store_.pop_front();
+    to_store_.erase(to_store_.begin());
     if (accepted) continue;
-    task.outcome = std::unexpected<Error>(accepted.error());
+    task.outcome = std::unexpected<Error>(std::move(accepted).error());
     end_task(task);
   }
 }
@@ -252,27 +271,37 @@ void Lane::look_at_streams() {
   const Nanoseconds now = time_.now();
   looked_ = now;
   std::array<bool, kDirections> flying{};
+  std::array<bool, kDirections> by_multiprocessors{};
   {
     const MutexLock lock(mailbox_->mutex);
     for (Group* group : mailbox_->flying) {
-      flying[static_cast<std::size_t>(group->direction)] = true;
+      const auto direction = static_cast<std::size_t>(group->direction);
+      flying[direction] = true;
+      by_multiprocessors[direction] = by_multiprocessors[direction] || group->by_multiprocessors;
       group->asked = true;
     }
   }
   for (std::size_t i = 0; i < kDirections; ++i) {
     const CUresult result = flying[i] ? streams_[i]->query() : CUDA_SUCCESS;
     if (ends_context(result)) {
-      auto lost = fail_cuda(driver_, result, fmt::format("{} is lost", name_));
-      lost.error().code = ErrorCode::io;
-      lost.error().message += "; end the process, and look at dmesg for Xid";
-      return lose(lost.error());
+      Error lost = error_of([&] {
+        auto told = fail_cuda(driver_, result, fmt::format("{} is lost", name_));
+        told.error().message += "; end the process, and look at dmesg for Xid";
+        return told;
+      });
+      lost.code = ErrorCode::io;
+      return lose(lost);
     }
     // Any other error says nothing of what is under way, which goes on.
     if (result != CUDA_SUCCESS) continue;
     last_answer_[i] = now;
     if (flying[i]) end_flying(Direction(i), {});
   }
-  judge(now - std::ranges::min(last_answer_));
+  Nanoseconds engines_answered = now;
+  for (std::size_t i = 0; i < kDirections; ++i) {
+    if (!by_multiprocessors[i]) engines_answered = std::min(engines_answered, last_answer_[i]);
+  }
+  judge(now - std::ranges::min(last_answer_), now - engines_answered);
 }
 
 // All of a direction that was asked about, or without one all there is. Callbacks may be held up by
@@ -285,7 +314,7 @@ void Lane::end_flying(std::optional<Direction> asked, const Status& outcome) {
     std::erase_if(mailbox_->flying, [&](Group* group) REQUIRES(mailbox_->mutex) {
       if (asked && (!group->asked || group->direction != *asked)) return false;
       for (Task* task = std::exchange(group->first, nullptr); task != nullptr;) {
-        if (!outcome) task->outcome = outcome;
+        if (!outcome) task->outcome = std::unexpected<Error>(told(outcome.error()));
         Task* const next = std::exchange(task->next, ended);
         ended = std::exchange(task, next);
       }
@@ -302,7 +331,9 @@ void Lane::end_flying(std::optional<Direction> asked, const Status& outcome) {
   end_tasks(ended);
 }
 
-void Lane::judge(Nanoseconds silent) {
+// How long something has been under way without an answer, and how long something that copy engines
+// make: those wait for nobody, where multiprocessors may have a kernel of others for minutes.
+void Lane::judge(Nanoseconds silent, Nanoseconds of_engines) {
   if (hung_ && silent < options_.limit) {
     hung_ = false;
     refuse(std::nullopt);
@@ -310,31 +341,35 @@ void Lane::judge(Nanoseconds silent) {
   if (silent < options_.limit) return;
   if (!hung_) {
     hung_ = true;
-    refuse(Error{ErrorCode::timed_out,
-                 fmt::format("{} has answered nothing for {:.0f} s; look at dmesg for Xid", name_,
-                             seconds(options_.limit))});
+    Error why = error_of([&] {
+      return fail(ErrorCode::timed_out,
+                  "{} has answered nothing for {:.0f} s; look at dmesg for Xid", name_,
+                  seconds(options_.limit));
+    });
+    why.code = ErrorCode::timed_out;
+    refuse(std::move(why));
   }
-  // Its engines may still write to memory that would be freed or used again.
-  CHECK(silent < kLimitsToTheEnd * options_.limit && "a GPU hangs with memory of this process");
+  // Its engines may still write to memory that would be freed or used again, which is the caller's:
+  // nobody here can keep it.
+  CHECK(of_engines < kLimitsToTheEnd * options_.limit && "a GPU hangs with memory of this process");
 }
 
 // All that the GPU had ends; a lost context writes to nothing again.
 void Lane::lose(const Error& why) {
   hung_ = false;  // else its end would be taken for an answer
-  refuse(why);
-  end_flying(std::nullopt, std::unexpected<Error>(why));
+  refuse(told(why));
+  end_flying(std::nullopt, std::unexpected<Error>(told(why)));
   fail_waiting(why);
 }
 
 // What has not been given to the GPU.
 void Lane::fail_waiting(const Error& why) {
-  std::deque<AcceptedPiece*> waiting;
-  waiting.swap(waiting_);
-  for (AcceptedPiece* piece : waiting) {
+  for (AcceptedPiece* piece : waiting_) {
     piece->cut = piece->piece.from.length.value;
-    if (piece->outcome) piece->outcome = std::unexpected<Error>(why);
+    if (piece->outcome) piece->outcome = std::unexpected<Error>(told(why));
     if (piece->open == 0) report(*piece);
   }
+  waiting_.clear();
 }
 
 void Lane::fill_ring() {
@@ -342,21 +377,29 @@ void Lane::fill_ring() {
   const Nanoseconds now = time_.now();
   if (ring_ != nullptr || (ring_tried_ && now - *ring_tried_ < kIdle)) return;
   ring_tried_ = now;
-  Placement near = Placement::on(host_);
-  near.strict = false;
-  near.pin = true;
-  auto ring = allocate(machine_, options_.slot * options_.slots, near);
-  if (!ring) {
-    no_ring_ = ring.error().message;
-    return;
+  try {
+    Placement near = Placement::on(host_);
+    near.strict = false;
+    near.pin = true;
+    auto ring = allocate(machine_, options_.slot * options_.slots, near);
+    if (ring) return make_slots(*std::move(ring));
+    no_ring_ = std::move(ring).error().message;
+  } catch (const std::bad_alloc&) {
+    no_ring_ = "out of memory";  // short enough to need none
   }
-  ring_ = *std::move(ring);
+}
+
+// All or, where memory runs out, none.
+void Lane::make_slots(std::unique_ptr<Buffer> ring) {
+  std::vector<std::unique_ptr<Task>> slots;
   for (std::size_t i = 0; i < options_.slots; ++i) {
-    slots_.push_back(std::make_unique<Task>());
-    slots_.back()->slot = std::make_unique<MemoryRange>(
-        ring_->bytes().subspan(i * options_.slot.value, options_.slot.value), host_);
-    free_slots_.push_back(slots_.back().get());
+    slots.push_back(std::make_unique<Task>());
+    slots.back()->slot = std::make_unique<MemoryRange>(
+        ring->bytes().subspan(i * options_.slot.value, options_.slot.value), host_);
   }
+  ring_ = std::move(ring);
+  slots_ = std::move(slots);
+  for (const auto& slot : slots_) free_slots_.push_back(slot.get());
 }
 
 }  // namespace headrace::cuda

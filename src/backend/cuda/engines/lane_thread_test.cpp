@@ -304,6 +304,57 @@ TEST_F(LaneThread, OneDirectionThatHangsIsNoticedWhileAnotherWorks) {
   EXPECT_EQ(refused->code, ErrorCode::timed_out);
 }
 
+std::atomic<bool> busy_with_kernels;
+
+CUresult answer_of_busy(CUstream stream) {
+  return busy_with_kernels ? CUDA_ERROR_NOT_READY : honest.cuStreamQuery(stream);
+}
+
+// As where kernels of others have all multiprocessors: the copy comes when they let go, and until
+// then its memory is kept from the caller. Much longer than a copy engine would be given.
+void expect_waits_for_multiprocessors(Lane& lane, std::span<const Piece> all, Outcomes& outcomes) {
+  EXPECT_EQ(lane.accept(all, outcomes).value_or(0), all.size());
+  std::optional<Error> refused;
+  const Nanoseconds end = system_clock().now() + kBound;
+  while (!refused && system_clock().now() < end) {
+    std::this_thread::sleep_for(std::chrono::milliseconds{10});
+    const auto taken = lane.accept({}, outcomes);
+    if (!taken) refused = taken.error();
+  }
+  std::this_thread::sleep_for(std::chrono::milliseconds{1000});
+  EXPECT_EQ(outcomes.well().size() + outcomes.failed().size(), 0U);
+  busy_with_kernels = held_up = false;  // else the lane's end would wait for ever
+  EXPECT_TRUE(outcomes.await(static_cast<std::uint32_t>(all.size())));
+  EXPECT_TRUE(outcomes.failed().empty()) << outcomes.last().message;
+  call_back();
+  ASSERT_TRUE(refused);
+  EXPECT_EQ(refused->code, ErrorCode::timed_out);
+}
+
+void script_busy_gpu(Driver& scripted) {
+  script_held_callbacks(scripted);
+  scripted.cuStreamQuery = answer_of_busy;
+}
+
+TEST_F(LaneThread, CopiesOfAKernelWaitForMultiprocessorsHoweverLong) {
+  busy_with_kernels = held_up = true;
+  open(
+      "",
+      {.gather = GatherLimit{.bytes = 64_KiB, .count = 2}, .limit = std::chrono::milliseconds{100}},
+      script_busy_gpu);
+  auto all = pieces(3);
+  std::swap(all[0].from, all[1].from);  // neighbours would be one copy
+  expect_waits_for_multiprocessors(*lane_, all, outcomes_);
+}
+
+TEST_F(LaneThread, CopiesInsideAGpuWaitForMultiprocessorsHoweverLong) {
+  busy_with_kernels = held_up = true;
+  open("", {.limit = std::chrono::milliseconds{100}}, script_busy_gpu);
+  Piece inside = pieces(1).front();
+  inside.from = whole(*memory_).part(1 << 20, 64_KiB);
+  expect_waits_for_multiprocessors(*lane_, {&inside, 1}, outcomes_);
+}
+
 // What a silent GPU was given may still be written: the process does not go on with that memory.
 TEST_F(LaneThread, ASilentGpuIsGivenNoMoreAndThenTheProcessEnds) {
   GTEST_FLAG_SET(death_test_style, "threadsafe");

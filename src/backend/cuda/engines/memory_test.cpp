@@ -1,48 +1,33 @@
-// Memory that runs out while two GPUs meet: each allocation of the first copy between them fails in
-// turn. It costs that copy at most; the next one shows them to each other, and nothing stays held.
+// Memory that runs out: while two GPUs meet, where each allocation of the first copy between them
+// fails in turn, which costs that copy at most, and nothing stays held; and in the thread of a
+// lane, which costs the pieces that it has at that time.
 #include <gtest/gtest.h>
 
-#include <cstdlib>
+#include <atomic>
 #include <new>
 
 #include "backend/cuda/engines/lane_testing.h"
-#include "core/sanitizers.h"
+#include "tests/support/failing_new_testing.h"
 #include "tests/support/fake_cuda/spared_driver.h"
 
-// ThreadSanitizer of clang has the operators new and delete itself.
 #if !defined(HEADRACE_TSAN)
 
 namespace {
 
 constinit thread_local std::ptrdiff_t until_failure = 0;  // of this thread; 0: none fails
-
-void* allocate_or_fail(std::size_t size) {
-  if (until_failure > 0 && !headrace::test::in_driver && --until_failure == 0) {
-    throw std::bad_alloc();
-  }
-  void* const memory = std::malloc(size == 0 ? 1 : size);
-  if (memory == nullptr) throw std::bad_alloc();
-  return memory;
-}
-
-// A compiler that sees both ends of it inlined takes them for a mismatch.
-[[gnu::noinline]] void give_back(void* memory) noexcept { std::free(memory); }
+constinit std::atomic<bool> lanes_have_none = false;      // all fail in the threads of lanes
+constinit std::atomic<std::size_t> failures_of_lanes = 0;
 
 }  // namespace
 
-void* operator new(std::size_t size) { return allocate_or_fail(size); }
-void* operator new[](std::size_t size) { return allocate_or_fail(size); }
-void* operator new(std::size_t size, const std::nothrow_t&) noexcept {
-  try {
-    return allocate_or_fail(size);
-  } catch (const std::bad_alloc&) {
-    return nullptr;
+bool headrace::test::allocation_fails() noexcept {
+  if (in_driver) return false;
+  if (lanes_have_none && this_thread_is("headrace-gpu")) {
+    ++failures_of_lanes;
+    return true;
   }
+  return until_failure > 0 && --until_failure == 0;
 }
-void operator delete(void* memory) noexcept { give_back(memory); }
-void operator delete[](void* memory) noexcept { give_back(memory); }
-void operator delete(void* memory, std::size_t) noexcept { give_back(memory); }
-void operator delete[](void* memory, std::size_t) noexcept { give_back(memory); }
 
 namespace headrace::cuda {
 namespace {
@@ -105,6 +90,41 @@ TEST_F(CudaLaneMemory, ThatRunsOutWhileTwoGpusMeetCostsOneCopyAtMost) {
     if (HasFailure()) FAIL() << "allocation " << n;
   }
   EXPECT_GT(n, 5);
+}
+
+TEST_F(CudaLaneMemory, ThatRunsOutInTheThreadOfALaneCostsPieces) {
+  constexpr std::uint32_t kPieces = 100;
+  open("", {.slots = 2, .slot = 64_KiB}, test::spare_all);
+  const auto plain =
+      allocate(gpu_->machine, Bytes{kPieces << 12}, Placement::on(test::kDram)).value();
+  std::ranges::fill(plain->bytes(), std::byte{7});
+  const auto send_all = [&](bool to_gpu) {
+    Outcomes outcomes(kPieces);
+    std::vector<Piece> all;
+    for (std::uint64_t i = 0; i < kPieces; ++i) {
+      const Extent here = whole(*plain).part(i << 12, 4_KiB);
+      const Extent there = whole(*memory_).part(i << 12, 4_KiB);
+      all.push_back({.from = to_gpu ? here : there,
+                     .to = to_gpu ? there : here,
+                     .engine = test::kGpuEngine,
+                     .tag = i});
+    }
+    EXPECT_EQ(lane_->accept(all, outcomes).value_or(0), kPieces);
+    EXPECT_TRUE(outcomes.await(kPieces));
+    if (!outcomes.failed().empty()) {
+      EXPECT_EQ(outcomes.last().code, ErrorCode::exhausted);
+    }
+    return outcomes.well().size();
+  };
+  EXPECT_EQ(send_all(true), kPieces);  // it has its slots then
+  lanes_have_none = true;
+  for (const bool to_gpu : {true, false, true}) send_all(to_gpu);
+  lanes_have_none = false;
+  EXPECT_GT(failures_of_lanes, 0U);
+  EXPECT_EQ(send_all(true), kPieces);
+  std::ranges::fill(plain->bytes(), std::byte{0});
+  EXPECT_EQ(send_all(false), kPieces);
+  EXPECT_EQ(std::ranges::count(plain->bytes(), std::byte{7}), kPieces << 12);
 }
 
 }  // namespace

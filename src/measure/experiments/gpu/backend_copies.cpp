@@ -16,7 +16,6 @@ using namespace session;
 namespace {
 
 constexpr Nanoseconds kTransferring = std::chrono::milliseconds{10};
-constexpr Bytes kWalked = 32_MiB;
 // Far more than it takes unless the GPU hangs or others keep it busy.
 constexpr Nanoseconds kVerifying = std::chrono::seconds{30};
 // More than any link moves meanwhile.
@@ -37,8 +36,12 @@ class BackendCopies final : public Probe {
     if (engine == machine.engines.end()) {
       return fail(ErrorCode::absent, "{} has no engine", space_->target().node.name);
     }
-    HEADRACE_TRY(const Bytes area, space_->area(kWalked, setting_.bytes, 1));
-    HEADRACE_TRY(device_, allocate(machine, area, Placement::on(gpu)));
+    const Bytes wanted = std::min(space_->target().beyond_caches(), setting_.bytes * kMostPieces);
+    HEADRACE_TRY(const Bytes area, space_->area(wanted, setting_.bytes, 1));
+    // The driver's own: where the GPU is a NUMA node, allocate() gives memory of the host there,
+    // not registered, which goes another way.
+    HEADRACE_TRY(const cuda::CUdeviceptr device, space_->on_gpu(area));
+    device_.emplace(device, area, gpu);
     HEADRACE_TRY(const auto host, space_->on_host(setting_.node, area, setting_.memory == kPinned));
     host_.emplace(host, setting_.node);
     HEADRACE_TRY(backend_, open_cuda(machine, {engine->id}));
@@ -70,7 +73,7 @@ class BackendCopies final : public Probe {
     std::vector<Piece> made;
     for (std::uint64_t i = 0; i < count; ++i) {
       const std::uint64_t at = i * setting_.bytes.value % area.value;
-      const Extent there{device_.get(), at, setting_.bytes};
+      const Extent there{&*device_, at, setting_.bytes};
       const Extent here{&*host_, at, setting_.bytes};
       const bool to_gpu = direction == kToGpu;
       made.push_back(
@@ -81,7 +84,7 @@ class BackendCopies final : public Probe {
 
   const GpuSetting setting_;
   const std::unique_ptr<GpuWorkspace> space_;
-  std::unique_ptr<Buffer> device_;
+  std::optional<DeviceRange> device_;
   std::optional<MemoryRange> host_;
   std::vector<Piece> pieces_;
   std::size_t depth_ = 1;

@@ -22,6 +22,31 @@ TEST(GpuBackendCopies, GoBothWaysPinnedAndNot) {
   }
 }
 
+// As of a GH200, whose memory the kernel counts as node 8: none of it is taken from the kernel, so
+// that it need not have that node here.
+TEST(GpuBackendCopies, TakeMemoryOfTheDriverWhereTheGpuIsANumaNode) {
+  test::FakeGpu fake("memory=32M,paradigm=ats,numa_node=8");
+  std::erase_if(fake.machine.nodes, [](const Node& each) { return each.id == test::kHbm; });
+  for (Node& node : fake.machine.nodes) {
+    if (node.id == test::kGpu) node.id = test::kHbm;
+  }
+  for (Engine& engine : fake.machine.engines) {
+    if (engine.home == test::kGpu) engine.home = test::kHbm;
+  }
+  ASSERT_TRUE(fake.machine.find(test::kHbm)->byte_addressable());
+  Random random(1);
+  for (const std::string_view direction : {kToGpu, kFromGpu}) {
+    sample_of(prepare_backend(
+        {.gpu = GpuTarget::find(fake.machine, *fake.machine.find(test::kHbm)).value(),
+         .node = test::kDram,
+         .direction = direction,
+         .by = kHeadrace,
+         .memory = kPinned,
+         .bytes = 256_KiB},
+        random));
+  }
+}
+
 // It says that all is done, and does the first so many.
 class Idle final : public Backend {
  public:

@@ -43,6 +43,14 @@ std::uint64_t follow(const volatile std::uint64_t* words, std::uint64_t at, std:
   return at;
 }
 
+Sample sample_of(Nanoseconds time, const GpuWorkspace& space) {
+  Sample sample{.value = static_cast<double>(time.count()) / static_cast<double>(kSteps)};
+  if (const auto l2 = space.target().l2()) {
+    sample.details["l2_bytes"] = static_cast<double>(l2->value);
+  }
+  return sample;
+}
+
 class ChaseByGpu final : public Probe {
  public:
   ChaseByGpu(const GpuSetting& setting, std::unique_ptr<GpuWorkspace> space)
@@ -91,7 +99,7 @@ class ChaseByGpu final : public Probe {
     HEADRACE_TRY(const Nanoseconds time, space_->between(stream_.start, stream_.end));
     at_ = follow(words_.data(), at_, steps);
     if (as_words(seen_).front() != at_) return fail(ErrorCode::io, "the GPU read other numbers");
-    return Sample{.value = static_cast<double>(time.count()) / static_cast<double>(steps)};
+    return sample_of(time, *space_);
   }
 
  private:
@@ -135,7 +143,7 @@ class ChaseByCpu final : public Probe {
     at_ = follow(words_.data(), at_, kSteps);
     const Nanoseconds time = system_clock().now() - begin;
     if (at_ != right) return fail(ErrorCode::io, "the CPU read other numbers than it wrote");
-    return Sample{.value = static_cast<double>(time.count()) / static_cast<double>(kSteps)};
+    return sample_of(time, *space_);
   }
 
  private:

@@ -8,11 +8,13 @@ namespace headrace::experiment_gpu {
 namespace {
 
 TEST(GpuChases, FollowTheChainInEachMemory) {
-  const test::FakeGpu fake("memory=64M,paradigm=ats");
+  const test::FakeGpu fake("memory=64M,paradigm=ats,l2=3M");
   Random random(1);
   const auto sample = [&](std::string_view by, std::string_view memory) {
     SCOPED_TRACE(std::string(by) + " " + std::string(memory));
-    sample_of(prepare_chase(on_fake(fake, {.by = by, .memory = memory, .bytes = 1_MiB}), random));
+    const auto found = sample_of(
+        prepare_chase(on_fake(fake, {.by = by, .memory = memory, .bytes = 1_MiB}), random));
+    EXPECT_EQ(found.details.at("l2_bytes"), 3 << 20);
   };
   sample(kKernel, kPinned);
   sample(kKernel, kDevice);

@@ -16,11 +16,14 @@ namespace {
 
 constexpr Nanoseconds kCopiedFor = std::chrono::milliseconds{10};
 constexpr std::uint64_t kMostCopies = 4096;
-// Larger than what caches on the way keep.
-constexpr Bytes kArea = 32_MiB;
 constexpr unsigned kThreads = 256;
 // Half of the threads that a multiprocessor has, so that two kernels run at the same time.
 constexpr unsigned kBlocksPerProcessor = 4;
+
+// Larger than what caches on the way keep, as far as one sample comes.
+Bytes walked(const GpuTarget& gpu, Bytes piece) {
+  return std::min(gpu.beyond_caches(), piece * kMostCopies);
+}
 
 // One direction: between which areas, by what, in which stream.
 struct Way {
@@ -191,7 +194,8 @@ Status Copies::add_device_way(Random& random) {
 Status Copies::prepare(Random& random) {
   HEADRACE_TRY(copier_, KernelCopier::load(*space_));
   const bool two_areas = setting_.direction == kBoth || setting_.direction == kInside;
-  HEADRACE_TRY(area_, space_->area(kArea, setting_.bytes, two_areas ? 2 : 1));
+  HEADRACE_TRY(area_, space_->area(walked(space_->target(), setting_.bytes), setting_.bytes,
+                                   two_areas ? 2 : 1));
   if (setting_.direction == kBoth) {
     for (const std::string_view direction : {kToGpu, kFromGpu}) {
       HEADRACE_TRY_STATUS(add_host_way(direction, random));
@@ -236,6 +240,9 @@ Result<Sample> Copies::sample() {
   const double bytes = static_cast<double>(copies_ * setting_.bytes.value);
   const double of_all = bytes * static_cast<double>(ways_.size());
   Sample sample{.value = of_all / seconds(time), .details = {{"cpu_s_per_gb", cpu.per_gb(of_all)}}};
+  if (const auto l2 = space_->target().l2()) {
+    sample.details["l2_bytes"] = static_cast<double>(l2->value);
+  }
   if (ways_.size() == 1) return sample;
   for (const Way& way : ways_) {
     HEADRACE_TRY(const Nanoseconds own, space_->between(way.stream.start, way.stream.end));
@@ -251,7 +258,8 @@ class Prefetching final : public Probe {
       : setting_(setting), space_(std::move(space)) {}
 
   Status prepare(Random& random) {
-    HEADRACE_TRY(const Bytes area, space_->area(kArea, setting_.bytes, 1));
+    HEADRACE_TRY(const Bytes area,
+                 space_->area(walked(space_->target(), setting_.bytes), setting_.bytes, 1));
     HEADRACE_TRY(memory_, space_->managed(area));
     HEADRACE_TRY(stream_, space_->stream());
     fill_randomly(memory_, random);

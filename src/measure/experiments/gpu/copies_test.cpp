@@ -42,6 +42,26 @@ TEST(GpuCopies, PrefetchManagedMemory) {
   }
 }
 
+// As of an H200, whose cache keeps 32 MiB and of another as much.
+TEST(GpuCopies, WalkThroughMoreThanCachesKeep) {
+  const test::FakeGpu fake("memory=4G,l2=50M,sms=2");
+  static cuda::Driver whole;
+  static std::size_t most;
+  whole = **cuda::driver();
+  most = 0;
+  cuda::Driver noting = whole;
+  noting.cuMemAlloc_v2 = [](cuda::CUdeviceptr* address, std::size_t bytes) {
+    most = std::max(most, bytes);
+    return whole.cuMemAlloc_v2(address, bytes);
+  };
+  Random random(1);
+  const GpuSetting setting =
+      on_fake(fake, {.direction = kInside, .by = kEngine, .memory = kDevice, .bytes = 1_MiB});
+  const auto found = sample_of(prepare_copies(by_driver(setting, noting), random));
+  EXPECT_GE(Bytes{most}, 200_MiB);
+  EXPECT_EQ(found.details.at("l2_bytes"), 50 << 20);
+}
+
 void expect_not_what_was_sent(const test::FakeGpu& fake, const cuda::Driver& losing,
                               std::string_view direction) {
   Random random(1);

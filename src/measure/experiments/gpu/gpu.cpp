@@ -4,9 +4,10 @@
 //
 // A row's `node` is the memory on the other side: a node of the host, another GPU, or the GPU
 // itself. Of `copy` the value is payload per second, of both directions at once their sum; of
-// `batch` the calling thread's time for each copy; of `latency` that of one dependent load; of
-// `allocation` that for each MiB. All sizes are listed for the nearest node of the host, two
-// for the others; asking for nodes or sizes lists those. Where there is no GPU, one row says why.
+// `batch` the calling thread's time for each copy; of `latency` that of one dependent load in so
+// much memory that caches of the GPU and the host (`l2_bytes`) keep little of it; of `allocation`
+// that for each MiB. All sizes are listed for the nearest node of the host, two for the others;
+// asking for nodes or sizes lists those. Where there is no GPU, one row says why.
 #include "measure/experiments/gpu/gpu.h"
 
 #include <fmt/core.h>
@@ -45,7 +46,6 @@ constexpr Bytes kUsualSize = 64_MiB;
 constexpr std::array kFarSizes = {4_KiB, kUsualSize};
 constexpr std::array kFragments = {4_KiB, 16_KiB, 64_KiB};
 constexpr std::array<std::uint64_t, 5> kCounts = {1, 16, 64, 256, 1024};
-constexpr Bytes kChased = 16_MiB;
 constexpr std::array kAllocated = {64_MiB, 1_GiB};
 
 // Pinning, filling, and three samples; and what the bytes of a mapping take besides, at some 2
@@ -118,8 +118,8 @@ Point& PointList::add(const GpuSetting& setting, std::string_view unit, unsigned
   point.row = gpu_row(setting, unit);
   point.rank = rank;
   point.memory = {setting.gpu->host};
-  const double moved = static_cast<double>((setting.bytes * setting.count).value);
-  point.cost = kMapping + Nanoseconds{static_cast<std::int64_t>(2 * moved)};
+  const Bytes moved = std::max(setting.bytes * setting.count, setting.gpu->beyond_caches());
+  point.cost = kMapping + Nanoseconds{static_cast<std::int64_t>(2 * moved.value)};
   point.prepare = [setting, prepare = std::move(prepare)](BufferPool&, Random& random) {
     return prepare(setting, random);
   };
@@ -206,7 +206,7 @@ void PointList::add_batches(GpuSetting setting) {
 
 void PointList::add_latencies(GpuSetting setting) {
   setting.part = "latency";
-  for (const Bytes bytes : sizes(std::array{kChased})) {
+  for (const Bytes bytes : sizes(std::array{setting.gpu->beyond_caches()})) {
     setting.bytes = bytes;
     const auto add_chase = [&](std::string_view direction, std::string_view by,
                                std::string_view memory, NodeId node) {

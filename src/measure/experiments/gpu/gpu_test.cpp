@@ -82,6 +82,19 @@ TEST(GpuPoints, AreOfTheSizesThatAreAskedFor) {
   }
 }
 
+// Else the latency would be that of a cache: an H100's has 50 MiB.
+TEST(GpuPoints, ChaseThroughMoreThanCachesKeep) {
+  const test::FakeGpu fake("memory=80G,l2=50M");
+  const auto rows = rows_on(fake.machine);
+  std::size_t chased = 0;
+  for (const Row& row : rows) {
+    if (row.word("part") != "latency") continue;
+    ++chased;
+    EXPECT_GE(*row.number("bytes"), 4 * (std::uint64_t{50} << 20)) << row.key();
+  }
+  EXPECT_GE(chased, 3U);
+}
+
 TEST(GpuPoints, CanBeMeasuredAsTheyAreListed) {
   const test::FakeGpu fake("memory=8M,devices=2,paradigm=ats,sms=2");
   const Scope scope{.machine = fake.machine,

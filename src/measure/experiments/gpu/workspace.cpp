@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <bit>
 #include <utility>
 
 #include "core/fail.h"
@@ -42,6 +43,19 @@ int GpuTarget::attribute(CUdevice_attribute what) const {
   int value = 0;
   const CUresult result = driver.cuDeviceGetAttribute(&value, what, device.ordinal);
   return result == CUDA_SUCCESS ? value : 0;
+}
+
+std::optional<Bytes> GpuTarget::l2() const {
+  const int bytes = attribute(CU_DEVICE_ATTRIBUTE_L2_CACHE_SIZE);
+  return bytes > 0 ? std::optional(Bytes{static_cast<std::uint64_t>(bytes)}) : std::nullopt;
+}
+
+Bytes GpuTarget::beyond_caches() const {
+  Bytes largest = l2().value_or(0_B);
+  for (const CacheLevel& cache : machine.caches) largest = std::max(largest, cache.size);
+  const Bytes wanted = std::clamp(largest * 4, 16_MiB, 1_GiB);
+  const Bytes room = std::max(device.capacity / 8, 1_MiB);
+  return Bytes{std::min(std::bit_ceil(wanted.value), std::bit_floor(room.value))};
 }
 
 Result<std::shared_ptr<const Context>> GpuTarget::use() {

@@ -29,6 +29,12 @@ struct GpuTarget {
   static Result<std::shared_ptr<GpuTarget>> find(const Machine& machine, const Node& node);
   // 0 where the driver does not know it.
   int attribute(cuda::CUdevice_attribute what) const;
+  // Its last cache; nothing where the driver does not know it.
+  std::optional<Bytes> l2() const;
+  // Memory of which caches keep little while it is read or written from end to end, again and
+  // again: a power of two of at least four times the largest cache of the GPU or the host, from 16
+  // MiB to 1 GiB, and an eighth of the GPU's memory at most.
+  Bytes beyond_caches() const;
   // The context, made at the first call. io: it is lost; all that is measured later fails so too.
   Result<std::shared_ptr<const cuda::Context>> use();
 

@@ -36,6 +36,21 @@ TEST(GpuWorkspace, TakesAtMostAQuarterAndGivesAllBack) {
   EXPECT_EQ(GpuWorkspace::open(target).value()->area(1_GiB, 1_MiB, 1).value(), quarter);
 }
 
+TEST(GpuWorkspace, KnowsWhatCachesDoNotKeep) {
+  const auto beyond = [](const char* settings, Bytes of_host) {
+    test::FakeGpu fake(settings);
+    fake.machine.caches = {{2, 1_MiB, {0}}, {3, of_host, {0, 1}}};
+    return GpuTarget::find(fake.machine, gpu_of(fake.machine)).value()->beyond_caches();
+  };
+  EXPECT_EQ(beyond("memory=80G,l2=50M", 32_MiB), 256_MiB) << "4 of an H100's are 200";
+  EXPECT_EQ(beyond("memory=80G,l2=50M", 114_MiB), 512_MiB);
+  EXPECT_EQ(beyond("memory=80G,l2=50M", 504_MiB), 1_GiB);
+  EXPECT_EQ(beyond("memory=80G,l2=1M", 2_MiB), 16_MiB);
+  EXPECT_EQ(beyond("memory=1G,l2=50M", 32_MiB), 128_MiB) << "an eighth of its memory";
+  const test::FakeGpu fake("l2=0");
+  EXPECT_EQ(GpuTarget::find(fake.machine, gpu_of(fake.machine)).value()->l2(), std::nullopt);
+}
+
 TEST(GpuWorkspace, OfAGpuThatIsLostSaysSo) {
   const test::FakeGpu fake("memory=64M,lost_after=1");
   const auto target = GpuTarget::find(fake.machine, gpu_of(fake.machine)).value();

@@ -137,15 +137,15 @@ CUresult chase(DeviceView& memory, CUdeviceptr next, u64 start, u64 steps, CUdev
 }
 
 template <auto body>
-constexpr Kernel kernel(const char* name) {
-  return {name, count_of(body), bind<body>};
+constexpr Kernel kernel(const char* name, unsigned registers) {
+  return {name, count_of(body), bind<body>, registers};
 }
 
 constexpr std::array kKernels = {
-    kernel<read<4>>(kReadNarrow), kernel<write_narrow>(kWriteNarrow),
-    kernel<read<16>>(kReadWide),  kernel<write_wide>(kWriteWide),
-    kernel<copy_bytes>(kCopy),    kernel<copy_list>(kGather),
-    kernel<checksum>(kChecksum),  kernel<chase>(kChase),
+    kernel<read<4>>(kReadNarrow, 16), kernel<write_narrow>(kWriteNarrow, 18),
+    kernel<read<16>>(kReadWide, 58),  kernel<write_wide>(kWriteWide, 20),
+    kernel<copy_bytes>(kCopy, 22),    kernel<copy_list>(kGather, 48),
+    kernel<checksum>(kChecksum, 22),  kernel<chase>(kChase, 12),
 };
 
 }  // namespace

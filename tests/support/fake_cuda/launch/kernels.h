@@ -39,6 +39,7 @@ struct Kernel {
   std::string_view name;
   unsigned parameters;
   Launch (*bind)(void** parameters);
+  unsigned registers;  // of a thread, as ptxas 12.9 has it for sm_90
 };
 
 // Null: there is none of this name.

@@ -88,7 +88,7 @@ std::expected<std::set<std::string>, Refused> read_ptx(std::string_view text, in
 HEADRACE_FAKE_EXPORT CUresult cuModuleLoadDataEx(CUmodule* module, const void* image,
                                                  unsigned int count, CUjit_option* options,
                                                  void** values) {
-  return in_context([&](Context& current) -> CUresult {
+  return in_context_alone([&](Context& current) -> CUresult {
     if (module == nullptr || image == nullptr) return CUDA_ERROR_INVALID_VALUE;
     if (count > 0 && (options == nullptr || values == nullptr)) return CUDA_ERROR_INVALID_VALUE;
     auto entries =
@@ -106,7 +106,7 @@ HEADRACE_FAKE_EXPORT CUresult cuModuleLoadDataEx(CUmodule* module, const void* i
 }
 
 HEADRACE_FAKE_EXPORT CUresult cuModuleUnload(CUmodule module) {
-  return in_context([&](Context&) -> CUresult {
+  return in_context_alone([&](Context&) -> CUresult {
     const auto removed = driver().modules.remove(module);
     if (removed == nullptr) return CUDA_ERROR_INVALID_HANDLE;
     driver().functions.remove_if([&](const Function& each) { return each.module == removed; });
@@ -125,6 +125,25 @@ HEADRACE_FAKE_EXPORT CUresult cuModuleGetFunction(CUfunction* function, CUmodule
     if (kernel == nullptr) return CUDA_ERROR_NOT_SUPPORTED;  // it runs no PTX
     *function =
         driver().functions.add(std::make_shared<Function>(Function{found->context, found, kernel}));
+    return CUDA_SUCCESS;
+  });
+}
+
+// By registers and threads, as multiprocessors have them since compute capability 7.0.
+HEADRACE_FAKE_EXPORT CUresult cuOccupancyMaxActiveBlocksPerMultiprocessor(
+    int* blocks, CUfunction function, int threads, std::size_t shared_bytes) {
+  return in_context([&](Context&) -> CUresult {
+    const auto found = driver().functions.find(function);
+    if (found == nullptr) return CUDA_ERROR_INVALID_HANDLE;
+    if (blocks == nullptr || threads < 1 || threads > 1024) return CUDA_ERROR_INVALID_VALUE;
+    if (shared_bytes > 0) return CUDA_ERROR_NOT_SUPPORTED;
+    constexpr unsigned kRegisters = 65536;
+    constexpr unsigned kThreads = 2048;
+    constexpr unsigned kBlocks = 32;
+    const unsigned warps = (static_cast<unsigned>(threads) + 31) / 32;
+    const unsigned registers = (found->kernel->registers + 7) / 8 * 8 * 32 * warps;
+    *blocks =
+        static_cast<int>(std::min({kRegisters / registers, kThreads / (32 * warps), kBlocks}));
     return CUDA_SUCCESS;
   });
 }

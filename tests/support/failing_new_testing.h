@@ -1,0 +1,62 @@
+// Operators new and delete for tests in which memory runs out: whoever includes this, once in a
+// program, says which allocations fail. Nothing with HEADRACE_TSAN: ThreadSanitizer of clang has
+// these operators itself.
+#pragma once
+
+#include <pthread.h>
+
+#include <cstdlib>
+#include <new>
+#include <string_view>
+
+#include "core/sanitizers.h"
+
+#if !defined(HEADRACE_TSAN)
+
+namespace headrace::test {
+
+// Whether the allocation that this thread asks for now fails. By the test that includes this; it
+// allocates nothing.
+bool allocation_fails() noexcept;
+
+// Whether this thread has that name. It asks once in each thread, and for one name in a program.
+inline bool this_thread_is(std::string_view name) noexcept {
+  enum class Is { unknown, it, another };
+  constinit static thread_local Is is = Is::unknown;
+  if (is == Is::unknown) {
+    char own[16] = "";
+    pthread_getname_np(pthread_self(), own, sizeof own);
+    is = std::string_view(own) == name ? Is::it : Is::another;
+  }
+  return is == Is::it;
+}
+
+inline void* allocate_or_fail(std::size_t size) {
+  if (allocation_fails()) throw std::bad_alloc();
+  void* const memory = std::malloc(size == 0 ? 1 : size);
+  if (memory == nullptr) throw std::bad_alloc();
+  return memory;
+}
+
+// A compiler that sees both ends of it inlined takes them for a mismatch.
+[[gnu::noinline]] inline void give_back(void* memory) noexcept { std::free(memory); }
+
+}  // namespace headrace::test
+
+// NOLINTBEGIN(misc-definitions-in-headers): in one file of a program
+void* operator new(std::size_t size) { return headrace::test::allocate_or_fail(size); }
+void* operator new[](std::size_t size) { return headrace::test::allocate_or_fail(size); }
+void* operator new(std::size_t size, const std::nothrow_t&) noexcept {
+  try {
+    return headrace::test::allocate_or_fail(size);
+  } catch (const std::bad_alloc&) {
+    return nullptr;
+  }
+}
+void operator delete(void* memory) noexcept { headrace::test::give_back(memory); }
+void operator delete[](void* memory) noexcept { headrace::test::give_back(memory); }
+void operator delete(void* memory, std::size_t) noexcept { headrace::test::give_back(memory); }
+void operator delete[](void* memory, std::size_t) noexcept { headrace::test::give_back(memory); }
+// NOLINTEND(misc-definitions-in-headers)
+
+#endif  // HEADRACE_TSAN
