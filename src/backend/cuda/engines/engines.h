@@ -43,10 +43,10 @@ struct CudaOptions {
   std::optional<GatherLimit> gather = {};
   // A GPU that answers nothing for so long is taken for hung: what has not been given to it ends as
   // timed_out, and no more is accepted. What it has been given may still be written, so four times
-  // as long after that the process ends. Not bounded: a copy that may wait for multiprocessors
-  // (inside a GPU, or gathered by a kernel), since kernels of others may have them for minutes; and
-  // a copy of unregistered memory that the GPU reaches by page tables of the CPUs, which the driver
-  // may do inside its call. The backend's end waits for both.
+  // as long after that the process ends. A copy that may wait for multiprocessors (inside a GPU, or
+  // gathered by a kernel) is waited for 120 times the limit, an hour: kernels of others may have
+  // them for minutes. Not bounded: a copy of unregistered memory that the GPU reaches by page tables
+  // of the CPUs, which the driver may do inside its call. The backend's end waits for all.
   Nanoseconds limit = std::chrono::seconds{30};
   const Clock* clock = &system_clock();
   // Instead of the one of this process: scripted faults in tests.

@@ -98,8 +98,8 @@ class Lane {
   // thread come with the first piece.
   static Result<std::unique_ptr<Lane>> open(const Machine& machine, const Engine& engine,
                                             const CudaOptions& options);
-  // Waits until nothing is in flight (bounded by the limit and storage's, but for what waits for
-  // multiprocessors, and what the driver copies inside its call: Way::pageable), ends the thread.
+  // Waits until nothing is in flight (bounded by the limits and storage's, but for what the driver
+  // copies inside its call: Way::pageable), ends the thread.
   ~Lane();
   Lane(const Lane&) = delete;
   Lane& operator=(const Lane&) = delete;

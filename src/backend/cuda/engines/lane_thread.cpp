@@ -20,6 +20,8 @@ constexpr Nanoseconds kLook = std::chrono::milliseconds{100};
 constexpr Nanoseconds kSoon = std::chrono::milliseconds{1};
 // A GPU that has been silent for so many times the limit is waited for no longer.
 constexpr int kLimitsToTheEnd = 5;
+// An hour: others' kernels may have the multiprocessors for minutes.
+constexpr int kLimitsOfMultiprocessors = 120;
 // Reads past the page cache go straight to memory at the same offset in a page as in the file.
 constexpr std::uint64_t kPage = 4096;
 
@@ -351,7 +353,9 @@ void Lane::judge(Nanoseconds silent, Nanoseconds of_engines) {
   }
   // Its engines may still write to memory that would be freed or used again, which is the caller's:
   // nobody here can keep it.
-  CHECK(of_engines < kLimitsToTheEnd * options_.limit && "a GPU hangs with memory of this process");
+  CHECK(of_engines < kLimitsToTheEnd * options_.limit &&
+        silent < kLimitsOfMultiprocessors * options_.limit &&
+        "a GPU hangs with memory of this process");
 }
 
 // All that the GPU had ends; a lost context writes to nothing again.

@@ -336,7 +336,7 @@ void script_busy_gpu(Driver& scripted) {
   scripted.cuStreamQuery = answer_of_busy;
 }
 
-TEST_F(LaneThread, CopiesOfAKernelWaitForMultiprocessorsHoweverLong) {
+TEST_F(LaneThread, CopiesOfAKernelWaitForMultiprocessors) {
   busy_with_kernels = held_up = true;
   open(
       "",
@@ -347,12 +347,24 @@ TEST_F(LaneThread, CopiesOfAKernelWaitForMultiprocessorsHoweverLong) {
   expect_waits_for_multiprocessors(*lane_, all, outcomes_);
 }
 
-TEST_F(LaneThread, CopiesInsideAGpuWaitForMultiprocessorsHoweverLong) {
+TEST_F(LaneThread, CopiesInsideAGpuWaitForMultiprocessors) {
   busy_with_kernels = held_up = true;
   open("", {.limit = std::chrono::milliseconds{100}}, script_busy_gpu);
   Piece inside = pieces(1).front();
   inside.from = whole(*memory_).part(1 << 20, 64_KiB);
   expect_waits_for_multiprocessors(*lane_, {&inside, 1}, outcomes_);
+}
+
+TEST_F(LaneThread, MultiprocessorsAreNotWaitedForForEver) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  const auto wait_for_the_end = [&] {
+    busy_with_kernels = held_up = true;
+    open("", {.limit = std::chrono::milliseconds{10}}, script_busy_gpu);
+    Piece inside = pieces(1).front();
+    inside.from = whole(*memory_).part(1 << 20, 64_KiB);
+    if (lane_->accept({&inside, 1}, outcomes_)) std::this_thread::sleep_for(kBound);
+  };
+  EXPECT_DEATH(wait_for_the_end(), "a GPU hangs with memory of this process");
 }
 
 // What a silent GPU was given may still be written: the process does not go on with that memory.
