@@ -94,7 +94,7 @@ def all_steps() -> list[Step]:
         Step("guest", "tests/guest/run_tests.sh build/release",
              ("build-release", "guest-prepare", "package")),
         Step("release", tests("release", "-L optimised"), ("build-release",), False, release),
-        Step("types", ".venv/bin/python -m mypy --strict python/headrace", ("package",)),
+        Step("types", ".venv/bin/python -m mypy --strict python/headrace bench", ("package",)),
         Step("python", ".venv/bin/python -m pytest -q -n $JOBS tests/python", ("package",)),
         Step("asan", tests("asan"), ("build-asan",), False, asan),
         Step("aarch64", tests("aarch64"), ("build-aarch64",)),

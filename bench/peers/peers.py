@@ -106,7 +106,9 @@ def peers(threads: int) -> list[Peer]:
         return Peer("likwid-bench", command, r"MByte/s:\s+([0-9.]+)", 1e6, "reads + writes, MB/s",
                     "bandwidth", {"mix": mix, **all_cpus}, detail, why, _PAGES)  # fmt: skip
 
-    copy = {"engine": "memcpy", "bytes": 64 * MIB, "threads": 1, "state": "cold"}
+    copy: dict[str, int | str] = {
+        "engine": "memcpy", "bytes": 64 * MIB, "threads": 1, "state": "cold"
+    }  # fmt: skip
     return [
         likwid("load_avx", "read", ""),
         likwid("store_avx", "write", ""),
@@ -236,7 +238,7 @@ def measure_ours(machine: headrace.Machine, peer: Peer, seed: int) -> float | No
     names = {"copy": ("cpu_node", "from", "to"), "stream": ("a", "b", "c")}
     place = dict.fromkeys(names.get(peer.experiment, ("cpu_node", "memory_node")), node)
     profile = headrace.measure(
-        machine, experiments=[peer.experiment], only=peer.parameters | place, budget=None,
+        machine, experiments=[peer.experiment], only={**peer.parameters, **place}, budget=None,
         width=1.0, seed=seed,
     )  # fmt: skip
     for row in profile.rows:
