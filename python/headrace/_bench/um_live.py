@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import mmap
 from collections.abc import Callable
 from dataclasses import asdict, replace
 from typing import Any
@@ -82,10 +83,9 @@ def _where(found: headrace.Residency | None) -> Row | None:
     """Bytes on nodes of the host; what is absent there is the GPU's, or nobody's yet."""
     if found is None:
         return None
-    page = 4096
     return {
-        "host_bytes": {str(node): count * page for node, count in found.pages.items()},
-        "absent_bytes": found.absent * page,
+        "host_bytes": {str(node): count * mmap.PAGESIZE for node, count in found.pages.items()},
+        "absent_bytes": found.absent * mmap.PAGESIZE,
     }
 
 

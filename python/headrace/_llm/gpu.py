@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import mmap
 import statistics
 import time
 from typing import Any
@@ -27,6 +28,11 @@ def gpu_named(machine: headrace.Machine, on: str) -> headrace.Node | None:
     except headrace.AbsentError as error:
         raise headrace.AbsentError(f"{error}; or give --on dram, a memory of the host") from None
     raise headrace.AbsentError("no GPU in this machine; give --on dram, a memory of the host")
+
+
+def pages_on(node: headrace.Node, size: int) -> dict[int, int]:
+    """All of a buffer of so many bytes, as headrace.where() counts pages: those of the host."""
+    return {node.id: size // mmap.PAGESIZE}
 
 
 class Device:

@@ -20,7 +20,7 @@ from headrace._bench.threads import cache_of, cpus_for
 from headrace._bench.two_memories import free_bytes
 from headrace._errors import WrongAnswer
 from headrace._llm import layer, noise, prefill, trace
-from headrace._llm.gpu import Device
+from headrace._llm.gpu import Device, pages_on
 from headrace._llm.models import Model
 from headrace._llm.stores import Loading, Match, Shape, Store, aligned, memory_kind, unlike
 from headrace._llm.tiers import Tiers
@@ -226,9 +226,9 @@ class Bench:
     def residency(self) -> Row:
         """Pages of the memory that loads go to, by node."""
         device = self.options.device
-        pages = headrace.where(self.to).pages if device is None else {
-            device.node.id: len(self.to) // 4096
-        }  # fmt: skip
+        pages = headrace.where(self.to).pages if device is None else pages_on(
+            device.node, len(self.to)
+        )  # fmt: skip
         return {str(node): count for node, count in pages.items()}
 
     def seconds_of_layer(self, tokens: int) -> float:

@@ -15,6 +15,7 @@ import headrace
 from headrace._bench.stream import CACHES, on_tile
 from headrace._bench.threads import buffer, cache_of, cpus_for
 from headrace._errors import WrongAnswer
+from headrace._llm.gpu import pages_on
 from headrace._llm.models import Model
 from headrace._run.host import this_host
 from headrace._run.plan import Request
@@ -235,7 +236,7 @@ class GpuBench:
             "place": str(self.node.id), "device": self.found.device, "threads": threads,
             "cpus": [], "memory_bytes": self.size, "wanted_bytes": self.wanted,
             "shrunk": self.size < self.wanted,
-            "residency": {self.node.id: self.size // 4096},
+            "residency": pages_on(self.node, self.size),
         }  # fmt: skip
 
 

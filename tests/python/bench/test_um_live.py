@@ -6,6 +6,7 @@ import json
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -112,6 +113,14 @@ def test_what_is_wrong_is_told_after_all_is_written() -> None:
         um_live.check(right | {"rows": [*right["rows"], {"run": 2, "correct": False}]})
     with pytest.raises(WrongAnswer, match="does not hold what the kernel wrote"):
         um_live.check(right | {"written": False})
+
+
+def test_pages_have_the_size_that_the_kernel_has(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("mmap.PAGESIZE", 65536)
+    found: Any = SimpleNamespace(pages={0: 3, 1: 2}, absent=1)
+    assert um_live._where(found) == {
+        "host_bytes": {"0": 3 * 65536, "1": 2 * 65536}, "absent_bytes": 65536
+    }  # fmt: skip
 
 
 def test_more_than_the_gpu_has_is_refused_or_told(

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from conftest import Headrace
+
+from headrace._llm import kvcache, layer, models
 
 FAKE = Path(__file__).resolve().parents[3] / "build" / "release" / "libheadrace-fake-cuda.so"
 NONE = {"HEADRACE_LIBCUDA": "/nowhere/libcuda.so.1"}
@@ -57,6 +61,24 @@ def test_a_cache_in_a_gpu(run: Headrace, gpu: dict[str, str], tmp_path: Path) ->
     assert load["basis"] == "emulated" and load["bytes_per_second"] > 0
     assert set(document["rates"]) == {"gpu", "dram", "ssd"}
     assert result.stdout.count(" emulated\n") == 2
+
+
+def test_pages_have_the_size_that_the_kernel_has(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As those that headrace.where() counts, which stand in the same column."""
+    monkeypatch.setattr("mmap.PAGESIZE", 65536)
+    nothing: Any = None
+    node: Any = SimpleNamespace(id=7, capacity=1 << 30)
+    load = layer.Load(models.model("llama-3.2-1b"), 1, 64, "int8", "bf16")
+    bench = layer.GpuBench(nothing, load, "gpu", node)
+    found: Any = SimpleNamespace(
+        layers=[], others=[], emulated=True, device="", threads_per_block=256
+    )  # fmt: skip
+    bench.found = found
+    assert bench.row()["residency"] == {7: bench.size // 65536}
+    options: Any = SimpleNamespace(device=SimpleNamespace(node=node))
+    cache = kvcache.Bench(options, nothing, nothing, nothing, nothing)
+    cache.to = bytes(3 * 65536)
+    assert cache.residency() == {"7": 3}
 
 
 @pytest.mark.parametrize("arguments", [LAYER, CACHE])

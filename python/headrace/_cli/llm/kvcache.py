@@ -130,8 +130,8 @@ def command(
     options = kvcache.Options(chosen, scale, share, names, threads, data, seed, rounds)
     if options.shape().fragment % 4096:
         raise headrace.InvalidError(
-            f"a fragment of {options.shape().fragment} bytes is no whole number of pages; give "
-            "--block-tokens 64 or another power of 2"
+            f"a fragment of {options.shape().fragment} bytes is no multiple of 4096, as the disk "
+            "is read; give --block-tokens 64 or another power of 2"
         )
     if on not in ("dram", "gpu"):
         raise unknown("place", on, ("dram", "gpu"))
