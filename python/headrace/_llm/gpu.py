@@ -42,6 +42,20 @@ class Device:
         self._machine, self.node = machine, node
         self._mover = headrace.Mover(machine)
 
+    def has_room(self, size: int) -> bool:
+        """Whether so much can be had now: it is taken and given back, which costs a GPU little."""
+        try:
+            return size == 0 or len(self.memory(size)) == size
+        except headrace.ExhaustedError:
+            return False
+
+    def words(self) -> str:
+        """What refuses more than it has."""
+        if self.node.capacity is None:
+            return f"memory of {self.node.name}, which has less free"
+        whole = headrace.format_bytes(self.node.capacity)
+        return f"memory of {self.node.name}, which has less free of its {whole}"
+
     def memory(self, size: int) -> headrace.Buffer:
         return headrace.allocate(self._machine, size, str(self.node.id))
 

@@ -137,8 +137,18 @@ class Bench:
         return _PLACES if "ahead" in self.options.policies else 1
 
     def _check_memory(self) -> None:
-        blocks = self._places() * self.most + _CONTENTS + sum(self.options.scale.blocks()[:-1])
-        needed = blocks * self.shape.block
+        """Of the host, and of the GPU that has the places and the first tier if there is one."""
+        tiers, device = self.options.scale.blocks(), self.options.device
+        places, first = self._places() * self.most, 0
+        if device is not None:
+            on_gpu = (places + tiers[0]) * self.shape.block
+            if not device.has_room(on_gpu):
+                raise headrace.ExhaustedError(
+                    f"this takes {headrace.format_bytes(on_gpu)} of {device.words()}; give fewer "
+                    "--requests or --block-tokens"
+                )
+            places, first = self.most, 1  # those that are compared
+        needed = (places + _CONTENTS + sum(tiers[first:-1])) * self.shape.block
         free = free_bytes()
         if free is not None and needed > 0.8 * free:
             raise headrace.ExhaustedError(
@@ -152,7 +162,8 @@ class Bench:
 
     def _check_disk(self) -> None:
         """Stores measured in turn are there one by one, those whose loads are compared at once."""
-        blocks = max(self.options.scale.blocks()[1], self.stores * (self.loaded_blocks() + _FRONT))
+        last = self.options.scale.blocks()[-1]
+        blocks = max(last, self.stores * (self.loaded_blocks() + _FRONT))
         needed, directory = blocks * self.shape.block, self.options.directory
         disk = shutil.disk_usage(directory)
         if needed > disk.free and disk.total:  # 0: no files are kept there

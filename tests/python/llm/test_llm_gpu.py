@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -10,7 +11,9 @@ from typing import Any
 import pytest
 from conftest import Headrace
 
+import headrace
 from headrace._llm import kvcache, layer, models
+from headrace._llm.stores import Shape
 
 FAKE = Path(__file__).resolve().parents[3] / "build" / "release" / "libheadrace-fake-cuda.so"
 NONE = {"HEADRACE_LIBCUDA": "/nowhere/libcuda.so.1"}
@@ -61,6 +64,51 @@ def test_a_cache_in_a_gpu(run: Headrace, gpu: dict[str, str], tmp_path: Path) ->
     assert load["basis"] == "emulated" and load["bytes_per_second"] > 0
     assert set(document["rates"]) == {"gpu", "dram", "ssd"}
     assert result.stdout.count(" emulated\n") == 2
+
+
+def checked(tiers: list[int], room: int) -> kvcache.Bench:
+    """A bench of blocks of 1 MiB that finds so many on its GPU."""
+    nothing: Any = None
+    device = SimpleNamespace(has_room=lambda size: size <= room << 20, words=lambda: "that GPU")
+    options: Any = SimpleNamespace(
+        scale=SimpleNamespace(blocks=lambda: tiers), device=device, policies=["ahead"],
+        directory=Path(),
+    )  # fmt: skip
+    bench = kvcache.Bench(options, nothing, nothing, nothing, nothing)
+    bench.shape, bench.most = Shape(256, 4096), 10
+    return bench
+
+
+def test_each_memory_is_asked_for_what_goes_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Places and the first tier are the GPU's, the second the host's, the last the disk's."""
+    on_host, on_gpu, on_disk = 10 + kvcache._CONTENTS + 50, 4 * 10 + 30, 1536
+    left = {"host": 2 * on_host, "disk": on_disk}
+    monkeypatch.setattr(kvcache, "free_bytes", lambda: left["host"] << 20)
+    monkeypatch.setattr(
+        "shutil.disk_usage", lambda _: shutil._ntuple_diskusage(1 << 40, 0, left["disk"] << 20)
+    )
+    bench = checked([30, 50, on_disk], on_gpu)
+    bench._check_memory()
+    bench._check_disk()
+    left |= {"host": on_host, "disk": on_disk - 1}
+    with pytest.raises(headrace.ExhaustedError, match="^this takes 121 MiB of memory and"):
+        bench._check_memory()
+    with pytest.raises(headrace.ExhaustedError, match="^this takes 1.5 GiB in "):
+        bench._check_disk()
+    with pytest.raises(headrace.ExhaustedError, match="^this takes 70 MiB of that GPU; give fewer"):
+        checked([30, 50, on_disk], on_gpu - 1)._check_memory()
+
+
+def test_a_gpu_without_room_for_the_blocks(
+    run: Headrace, gpu: dict[str, str], tmp_path: Path
+) -> None:
+    """Told in one line before anything is measured or a folder made."""
+    small = gpu | {"HEADRACE_FAKE_CUDA": "memory=8M,sms=4"}
+    result = run(*CACHE, "--requests", "200", "--data", str(tmp_path), env=small)
+    assert (result.returncode, result.stdout) == (6, ""), result
+    assert result.stderr.startswith("headrace: this takes ") and result.stderr.count("\n") == 1
+    assert " of memory of " in result.stderr and "8 MiB; give fewer --requests" in result.stderr
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_pages_have_the_size_that_the_kernel_has(monkeypatch: pytest.MonkeyPatch) -> None:
