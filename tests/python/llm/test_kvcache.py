@@ -111,9 +111,9 @@ def test_rates_are_of_the_memory_that_loads_go_to(monkeypatch: pytest.MonkeyPatc
     """On a machine of two sockets: not what the other's cores copy, not across the sockets."""
     asked = []
 
-    def rate(_: Any, engine: Any, node: int, *rest: Any) -> tuple[float | None, int, str]:
+    def rate(_: Any, engine: Any, node: int, *rest: Any) -> Any:
         asked.append((engine.name, node, rest[-1]))
-        return engine.rate, node, "" if engine.rate else "no permission"
+        return layer._Found(engine.rate, node, node, "" if engine.rate else "no permission")
 
     monkeypatch.setattr(layer, "_rate", rate)
     monkeypatch.setattr(headrace, "where", lambda _: SimpleNamespace(pages={0: 3, 1: 90}))

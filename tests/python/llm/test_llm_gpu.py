@@ -39,7 +39,13 @@ def test_a_layer_that_a_gpu_reads(run: Headrace, gpu: dict[str, str]) -> None:
     assert row["ms_per_layer"] > 0 and len(row["ms_samples"]) == 2
     assert row["peak_bytes_per_second"] >= row["bytes_per_second"] > 0
     assert document["rests_on"]["level"] == "emulation"
-    assert {each["kind"]: each["bytes_per_second"] for each in document["engines"]}["cpu"] is None
+    engines = {each["kind"]: each for each in document["engines"]}
+    assert engines["cpu"]["bytes_per_second"] is None
+    # Its copy engines bring what the link was seen to give, in this run.
+    copies = engines["gpu"]
+    assert copies["bytes_per_second"] > 0 and copies["bytes"] is not None
+    assert (copies["source"], copies["basis"]) == ("this run", "emulated")
+    assert copies["to_node"] == int(row["place"]) != copies["from_node"] == 0
 
 
 def test_a_layer_larger_than_what_a_gpu_has_free(run: Headrace, gpu: dict[str, str]) -> None:

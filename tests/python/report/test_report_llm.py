@@ -81,6 +81,7 @@ def test_a_layer_and_what_is_left_of_it() -> None:
     engines = [
         {"engine": "cpu0", "bytes": 1_000_000, "target_ms": 2.0, "reason": ""},
         {"engine": "dsa0", "bytes": None, "target_ms": 2.0, "reason": "see elsewhere"},
+        {"engine": "vda", "bytes": 5, "target_ms": 2.0, "reason": "", "source": "into node 0"},
     ]
     document = {
         "schema_version": 1, "kind": "bench layer", "model": "tiny", "batch": 1, "context": 2,
@@ -90,8 +91,8 @@ def test_a_layer_and_what_is_left_of_it() -> None:
     layer, left = contents.content_of(document).figures
     (bar,) = layer.charts[0][1].to_dict(validate=False)["data"]["values"]
     assert (bar["y"], bar["low"], bar["high"]) == (1.6, 1.5, pytest.approx(1.7))
-    assert left.charts and left.items == ["dsa0: see elsewhere"]
-    layer, left = contents.content_of(document | {"engines": engines[1:]}).figures
+    assert left.charts and left.items == ["dsa0: see elsewhere", "vda: into node 0"]
+    layer, left = contents.content_of(document | {"engines": engines[1:2]}).figures
     assert left.missing == "dsa0: see elsewhere"
     (layer,) = contents.content_of(document | {"rows": [], "engines": []}).figures
     assert "Interrupted" in layer.missing
