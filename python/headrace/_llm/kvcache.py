@@ -38,6 +38,8 @@ _CALIBRATIONS = 5
 _LOAD_BYTES = 256 << 20
 #: Loads and what is still to be compared of earlier ones, where requests are loaded ahead.
 _PLACES = 4
+#: Requests with cached blocks that are told apart: the first.
+_APART = 1
 #: Blocks in memory of a store whose disk is asked.
 _FRONT = 4
 
@@ -103,6 +105,8 @@ class Bench:
     rates: dict[str, float | None] = field(default_factory=dict)  #: bytes/s of each tier at best
     stores: int = 1  #: that are measured in turn
     done: int = 0  #: requests so far
+    #: What was served, by store and policy.
+    served: dict[tuple[str, str], list[prefill.Served]] = field(default_factory=dict)
 
     def prepare(self) -> None:
         options = self.options
@@ -229,10 +233,17 @@ class Bench:
                 run.serve(request, next(iter(self.requests[number + 1 :]), None))
             store.settle()
             run.end()
+            self.served[store.name, name] = run.served
             return run.row() | noise.between(before, noise.counts())
         finally:
             run.end()
             store.close()
+
+    def add_alone(self, rows: Sequence[Row]) -> None:
+        """Puts into the rows of policies what they hide of the loads that load-first had alone."""
+        for row in rows:
+            alone = self.served.get((row["store"], "load-first"), [])
+            row |= prefill.of_alone(self.served[row["store"], row["policy"]], alone, _APART)
 
     def residency(self) -> Row:
         """Pages of the memory that loads go to, by node."""
@@ -279,7 +290,7 @@ class _Run:
     def __init__(self, bench: Bench, store: Store, policy: str) -> None:
         self._bench, self._store, self._policy = bench, store, policy
         self._start = time.perf_counter()
-        self._served: list[prefill.Served] = []
+        self.served: list[prefill.Served] = []
         self._waits: list[float] = []
         self._floors = 0.0
         self._loading = 0.0
@@ -417,7 +428,7 @@ class _Run:
         floor = bench.floor(self._store.tiers, found)
         load = None if floor is None else floor / bench.shape.layers
         compute = bench.seconds_of_layer(new)
-        self._served.append(prefill.Served(made, known, len(request.blocks), compute, load))
+        self.served.append(prefill.Served(made, known, len(request.blocks), compute, load))
         if floor is not None and found:
             self._floors += floor
             self._loading += made.loading
@@ -445,9 +456,9 @@ class _Run:
             )
         tiers = self._store.tiers
         waits = sorted(self._waits)
-        first = next((sum(each.made.stalls) for each in self._served if each.tiers), None)
+        first = next((sum(each.made.stalls) for each in self.served if each.tiers), None)
         found = prefill.summary(
-            self._policy, tiers, self._served, self._bench.shape.layers, apart=1
+            self._policy, tiers, self.served, self._bench.shape.layers, _APART
         )  # fmt: skip
         return found | {
             "basis": self._bench.basis(),
