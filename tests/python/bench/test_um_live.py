@@ -18,15 +18,11 @@ from headrace._errors import WrongAnswer
 
 Run = Callable[..., "subprocess.CompletedProcess[str]"]
 
-FAKE = Path(__file__).resolve().parents[3] / "build" / "release" / "libheadrace-fake-cuda.so"
-
 
 @pytest.fixture
-def gpu() -> Callable[[str], dict[str, str]]:
+def gpu(fake_cuda: Path) -> Callable[[str], dict[str, str]]:
     """Environments with a fake driver of these settings."""
-    if not FAKE.exists():
-        pytest.skip(f"no {FAKE}; cmake --build --preset release makes it")
-    return lambda settings: {"HEADRACE_LIBCUDA": str(FAKE), "HEADRACE_FAKE_CUDA": settings}
+    return lambda settings: {"HEADRACE_LIBCUDA": str(fake_cuda), "HEADRACE_FAKE_CUDA": settings}
 
 
 def test_without_a_driver_the_reason_and_the_remedy(run: Run) -> None:

@@ -15,7 +15,6 @@ import headrace
 from headrace._llm import kvcache, layer, models
 from headrace._llm.stores import Shape
 
-FAKE = Path(__file__).resolve().parents[3] / "build" / "release" / "libheadrace-fake-cuda.so"
 NONE = {"HEADRACE_LIBCUDA": "/nowhere/libcuda.so.1"}
 LAYER = ["bench", "layer", "--model", "llama-3.2-1b", "--batch", "1", "--context", "64", "--dtype",
          "int8", "--repetitions", "2", "--directory", "/proc", "--on", "gpu"]  # fmt: skip
@@ -24,10 +23,8 @@ CACHE = ["bench", "kvcache", "--requests", "24", "--block-tokens", "2", "--work"
 
 
 @pytest.fixture
-def gpu() -> dict[str, str]:
-    if not FAKE.exists():
-        pytest.skip(f"no {FAKE}; cmake --build --preset release makes it")
-    return {"HEADRACE_LIBCUDA": str(FAKE), "HEADRACE_FAKE_CUDA": "memory=256M,sms=4"}
+def gpu(fake_cuda: Path) -> dict[str, str]:
+    return {"HEADRACE_LIBCUDA": str(fake_cuda), "HEADRACE_FAKE_CUDA": "memory=256M,sms=4"}
 
 
 def test_a_layer_that_a_gpu_reads(run: Headrace, gpu: dict[str, str]) -> None:
