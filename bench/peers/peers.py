@@ -1,12 +1,13 @@
 """Headrace compared with tools of others, on one machine in one run, each in its own convention.
 
     .venv/bin/python bench/peers/peers.py [--rounds 5] [--seed 1] [--stream PATH]
-        [--multichase PATH]
+        [--multichase PATH] [--nvbandwidth PATH]
 
 A peer is taken if it is installed (Debian: likwid mbw linux-perf; Rust: cargo install nanoda
 --locked, looked for in PATH and in ~/.cargo/bin) and left out with a line if not; STREAM
 (https://www.cs.virginia.edu/stream/) and multichase (https://github.com/google/multichase) where a
-path of their source or program is given. Output is parsed, nothing of them is part of the project.
+path of their source or program is given, nvbandwidth (https://github.com/NVIDIA/nvbandwidth), which
+needs a GPU, where one of its program is. Output is parsed, nothing of them is part of the project.
 In each round every peer
 runs once and Headrace measures the same thing once, in an order drawn anew, so that both see
 the same machine; the ratio is the median over rounds of the two of one round, with its range.
@@ -19,6 +20,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import ctypes
+import json
 import os
 import random
 import re
@@ -84,6 +86,8 @@ class Peer:
     #: What may explain a difference.
     variants: tuple[Variant, ...] = ()
     title: str = ""
+    #: What is read in place of the pattern, in the printed unit.
+    read: Callable[[str], float | None] | None = None
 
     @property
     def name(self) -> str:
@@ -140,6 +144,48 @@ def multichase_peer(path: Path, folder: Path) -> Peer:
         "latency", {"window": "all", "pages": "huge"}, variants=(small, samples),
         title=f"multichase {' '.join(options)} -H",
     )  # fmt: skip
+
+
+#: Test cases of nvbandwidth: the way, what moves the bytes, and the detail of a row that is its own
+#: direction's share where both are under way.
+_TESTS = {
+    "host_to_device_memcpy_ce": ("to_gpu", "engine", ""),
+    "device_to_host_memcpy_ce": ("from_gpu", "engine", ""),
+    "host_to_device_bidirectional_memcpy_ce": ("both", "engine", "to_gpu"),
+    "device_to_host_bidirectional_memcpy_ce": ("both", "engine", "from_gpu"),
+    "host_to_device_memcpy_sm": ("to_gpu", "kernel", ""),
+    "device_to_host_memcpy_sm": ("from_gpu", "kernel", ""),
+}
+#: Bytes of its buffers where nobody says.
+_ITS_BUFFER = 512 * MIB
+
+
+def nvbandwidth_peers(path: Path) -> list[Peer]:
+    """A peer for each of some of its test cases, for the first GPU."""
+    program = path if sources.is_program(path) else path / "nvbandwidth"
+    if not sources.is_program(program):
+        raise sources.CannotBuild(f"{path} is no program of it, nor a folder that has one")
+    return [
+        Peer(
+            "nvbandwidth", [str(program), "-j", "-t", test], "", 1e9,
+            "payload of one direction, GB/s, median of 3", "gpu",
+            {"part": "copy", "direction": way, "by": by, "memory": "pinned",
+             "bytes": _ITS_BUFFER}, detail, title=f"nvbandwidth -t {test}",
+            read=lambda output, test=test: of_first_gpu(output, test),  # type: ignore[misc]
+        )
+        for test, (way, by, detail) in _TESTS.items()
+    ]  # fmt: skip
+
+
+def of_first_gpu(output: str, test: str) -> float | None:
+    """From what `nvbandwidth -j` prints; None where the test did not pass, or has no figure."""
+    begin = output.find("{")
+    try:
+        found = json.JSONDecoder().raw_decode(output, max(begin, 0))[0]["nvbandwidth"]["testcases"]
+        case = next(each for each in found if each["name"] == test)
+        return float(case["bandwidth_matrix"][0][0]) if case["status"] == "Passed" else None
+    except (ValueError, LookupError, TypeError, StopIteration):
+        return None
 
 
 def stream_peers(path: Path, folder: Path, threads: int, elements: int) -> list[Peer]:
@@ -207,6 +253,9 @@ class Found:
 
 def parsed(peer: Peer, output: str) -> float | None:
     """Bytes per second in the peer's convention, or ns; None if it printed none."""
+    if peer.read is not None:
+        number = peer.read(output)
+        return None if number is None else number * peer.unit
     match = re.search(peer.pattern, output)
     return float(match[1]) * peer.unit if match else None
 
@@ -235,8 +284,14 @@ def _forbid_huge_pages() -> None:
 def measure_ours(machine: headrace.Machine, peer: Peer, seed: int) -> float | None:
     """The same point by Headrace, alone: rows known already are not measured."""
     node = next(n.id for n in machine.nodes if n.byte_addressable and n.cpus)
-    names = {"copy": ("cpu_node", "from", "to"), "stream": ("a", "b", "c")}
+    names = {"copy": ("cpu_node", "from", "to"), "stream": ("a", "b", "c"), "gpu": ()}
     place = dict.fromkeys(names.get(peer.experiment, ("cpu_node", "memory_node")), node)
+    if peer.experiment == "gpu":
+        first = next((n for n in machine.nodes if n.gpu is not None), None)
+        if first is None or first.gpu is None:
+            return None
+        # Its memory of the host is on the node that the GPU is nearest to.
+        place = {"gpu": first.id, "node": node if first.gpu.host is None else first.gpu.host}
     profile = headrace.measure(
         machine, experiments=[peer.experiment], only={**peer.parameters, **place}, budget=None,
         width=1.0, seed=seed,
@@ -271,6 +326,11 @@ def chosen_peers(
             found += stream_peers(options.stream, folder, threads, elements)
     except sources.CannotBuild as error:
         tell(f"left out: STREAM: {error}")
+    try:
+        if options.nvbandwidth is not None:
+            found += nvbandwidth_peers(options.nvbandwidth)
+    except sources.CannotBuild as error:
+        tell(f"left out: nvbandwidth: {error}")
     return found
 
 
@@ -314,7 +374,7 @@ def explained(
 
 
 def _text(peer: Peer, number: float) -> str:
-    name = {1: "ns", 1e6: "MB/s", MIB: "MiB/s", GIB: "GiB/s"}[peer.unit]
+    name = {1: "ns", 1e6: "MB/s", 1e9: "GB/s", MIB: "MiB/s", GIB: "GiB/s"}[peer.unit]
     return f"{number / peer.unit:.4g} {name}"
 
 
@@ -352,6 +412,8 @@ def main() -> None:
                         help="STREAM: its stream.c, the folder of it, or a program")  # fmt: skip
     parser.add_argument("--multichase", type=Path, metavar="PATH",
                         help="multichase: its source tree, or the program")  # fmt: skip
+    parser.add_argument("--nvbandwidth", type=Path, metavar="PATH",
+                        help="nvbandwidth: its program, or the folder of it")  # fmt: skip
     options = parser.parse_args()
 
     def tell(line: str) -> None:

@@ -98,7 +98,7 @@ def test_each_memory_is_asked_for_what_goes_there(monkeypatch: pytest.MonkeyPatc
         bench._check_memory()
     with pytest.raises(headrace.ExhaustedError, match=r"^this takes 1\.5 GiB in "):
         bench._check_disk()
-    with pytest.raises(headrace.ExhaustedError, match=r"^this takes 70 MiB of that GPU; give fewer"):
+    with pytest.raises(headrace.ExhaustedError, match=r"^this takes 70 MiB of that GPU; give"):
         checked([30, 50, on_disk], on_gpu - 1)._check_memory()
 
 
