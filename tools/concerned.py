@@ -103,6 +103,7 @@ STEPS = [
     (r"((.*/)?CMakeLists\.txt|CMakePresets\.json|Makefile|cmake/.*|tools/(packages.*|setup\.sh))",
      ["*"]),
     (r"tests/python/.*|python/.*|pyproject\.toml", ["types", "python"]),
+    (r"bench/.*", ["types", "python"]),
     (r"tests/guest/.*", ["guest"]),
     (r"tests/aarch64/.*", ["aarch64"]),
     (r"tests/install/.*|examples/.*", ["install"]),

@@ -132,14 +132,14 @@ class Form:
     def blank(self, tokens: int) -> Any:
         """A state of so many tokens from position 0, without its keys and values."""
         state = numpy.zeros(self.size(tokens), numpy.uint8)
-        self._HEAD.pack_into(state, 0, self.magic, 0, 1, tokens)
+        self._HEAD.pack_into(state.data, 0, self.magic, 0, 1, tokens)
         cells = numpy.zeros((tokens, 3), "<i4")
         cells[:, 0], cells[:, 1] = numpy.arange(tokens), 1
         end = self._HEAD.size + cells.nbytes
         state[self._HEAD.size : end] = cells.view(numpy.uint8).reshape(-1)
-        self._SHAPE.pack_into(state, end, 0, self.layers)
+        self._SHAPE.pack_into(state.data, end, 0, self.layers)
         for part in range(2 * self.layers):
-            self._ROWS.pack_into(state, self._data(tokens) + part * self._part(tokens),
+            self._ROWS.pack_into(state.data, self._data(tokens) + part * self._part(tokens),
                                  self.kind, self.row)  # fmt: skip
         return state
 

@@ -34,6 +34,7 @@ from lmcache.v1.metadata import LMCacheMetadata
 from lmcache.v1.pin_monitor import PinMonitor
 from lmcache.v1.storage_backend import CreateStorageBackends
 
+import headrace
 from headrace._cli import app
 from headrace._llm import kv_store, kvcache
 from headrace._llm.stores import TIMEOUT_SECONDS, Loading, Match, Shape, _Loading
@@ -123,24 +124,26 @@ class LmcacheStore:
             backend.close()
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join(TIMEOUT_SECONDS)
+        self._loop.close()
         self._folder.cleanup()
 
     def begin_load(
-        self, found: Sequence[Sequence[tuple[Any, Any]]], to: Any, layers: range
+        self, found: Sequence[Sequence[tuple[Any, Any]]], first: int, to: Any, layers: range
     ) -> Loading:
         loading = _Loading(layers)
-        self._drivers.submit(self._load, found, to, layers, loading)
+        self._drivers.submit(self._load, found, first, to, layers, loading)
         return loading
 
     def _load(
-        self, found: Sequence[Sequence[tuple[Any, Any]]], to: Any, layers: range, loading: _Loading
-    ) -> None:
-        """Step by step: a layer of all blocks, or some whole blocks."""
-        count = range(len(found))
+        self, found: Sequence[Sequence[tuple[Any, Any]]], first: int, to: Any, layers: range,
+        loading: _Loading,
+    ) -> None:  # fmt: skip
+        """Step by step: a layer of all blocks from the first on, or some whole blocks."""
+        count = range(first, len(found))
         if self._parts > 1:
             steps = [(count, layer) for layer in layers]
         else:
-            steps = [(count[i : i + _AT_ONCE], 0) for i in count[::_AT_ONCE]]
+            steps = [(count[i : i + _AT_ONCE], 0) for i in range(0, len(count), _AT_ONCE)]
         get = self._getter.submit(self._get, found, *steps[0])
         failed: Exception | None = None
         for i, (some, part) in enumerate(steps):
@@ -199,8 +202,9 @@ class _LmcacheMatch:
     ) -> None:
         self._store, self._found, self.tiers = store, found, tiers
 
-    def load(self, to: Any, layers: range) -> Loading:
-        return self._store.begin_load(self._found, to, layers)
+    def load(self, to: Any, layers: range, first: int = 0, ahead: bool = False) -> Loading:
+        """LMCache knows no load that others may pass: one ahead is as any other."""
+        return self._store.begin_load(self._found, first, to, layers)
 
     def release(self) -> None:
         _unpin(self._found)
@@ -219,15 +223,17 @@ def main() -> int:
             logging.getLogger(name).setLevel(logging.ERROR)
     ours = kv_store.maker
 
-    def maker(name: str, machine: Any, directory: Path, depth: int) -> kvcache.MakeStore:
+    def maker(
+        name: str, machine: headrace.Machine, directory: Path, depth: int, gpu: int | None = None
+    ) -> kvcache.MakeStore:
         if name not in ("lmcache", "lmcache-whole"):
-            return ours(name, machine, directory, depth)
+            return ours(name, machine, directory, depth, gpu)
         whole = name == "lmcache-whole"
         return lambda shape, blocks, by_layer: LmcacheStore(shape, blocks, directory, depth, whole)
 
     kv_store.maker = maker
     kv_store.STORES = (*kv_store.STORES, "lmcache", "lmcache-whole")
-    return app.run(["bench", "kvcache", *sys.argv[1:]])
+    return int(app.run(["bench", "kvcache", *sys.argv[1:]]) or 0)
 
 
 if __name__ == "__main__":

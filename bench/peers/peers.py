@@ -1,12 +1,13 @@
 """Headrace compared with tools of others, on one machine in one run, each in its own convention.
 
     .venv/bin/python bench/peers/peers.py [--rounds 5] [--seed 1] [--stream PATH]
-        [--multichase PATH]
+        [--multichase PATH] [--nvbandwidth PATH]
 
 A peer is taken if it is installed (Debian: likwid mbw linux-perf; Rust: cargo install nanoda
 --locked, looked for in PATH and in ~/.cargo/bin) and left out with a line if not; STREAM
 (https://www.cs.virginia.edu/stream/) and multichase (https://github.com/google/multichase) where a
-path of their source or program is given. Output is parsed, nothing of them is part of the project.
+path of their source or program is given, nvbandwidth (https://github.com/NVIDIA/nvbandwidth), which
+needs a GPU, where one of its program is. Output is parsed, nothing of them is part of the project.
 In each round every peer
 runs once and Headrace measures the same thing once, the pairs and the two of each in an order drawn
 anew, so that both see the same machine; a program that does not end with status 0 has no number.
@@ -20,6 +21,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import ctypes
+import json
 import os
 import random
 import re
@@ -88,6 +90,8 @@ class Peer:
     #: What may explain a difference.
     variants: tuple[Variant, ...] = ()
     title: str = ""
+    #: What is read in place of the pattern, in the printed unit.
+    read: Callable[[str], float | None] | None = None
 
     @property
     def name(self) -> str:
@@ -170,6 +174,48 @@ def multichase_peer(path: Path, folder: Path) -> Peer:
     )  # fmt: skip
 
 
+#: Test cases of nvbandwidth: the way, what moves the bytes, and the detail of a row that is its own
+#: direction's share where both are under way.
+_TESTS = {
+    "host_to_device_memcpy_ce": ("to_gpu", "engine", ""),
+    "device_to_host_memcpy_ce": ("from_gpu", "engine", ""),
+    "host_to_device_bidirectional_memcpy_ce": ("both", "engine", "to_gpu"),
+    "device_to_host_bidirectional_memcpy_ce": ("both", "engine", "from_gpu"),
+    "host_to_device_memcpy_sm": ("to_gpu", "kernel", ""),
+    "device_to_host_memcpy_sm": ("from_gpu", "kernel", ""),
+}
+#: Bytes of its buffers where nobody says.
+_ITS_BUFFER = 512 * MIB
+
+
+def nvbandwidth_peers(path: Path) -> list[Peer]:
+    """A peer for each of some of its test cases, for the first GPU."""
+    program = path if sources.is_program(path) else path / "nvbandwidth"
+    if not sources.is_program(program):
+        raise sources.CannotBuild(f"{path} is no program of it, nor a folder that has one")
+    return [
+        Peer(
+            "nvbandwidth", [str(program), "-j", "-t", test], "", 1e9,
+            "payload of one direction, GB/s, median of 3", "gpu",
+            {"part": "copy", "direction": way, "by": by, "memory": "pinned",
+             "bytes": _ITS_BUFFER}, detail, title=f"nvbandwidth -t {test}",
+            read=lambda output, test=test: of_first_gpu(output, test),  # type: ignore[misc]
+        )
+        for test, (way, by, detail) in _TESTS.items()
+    ]  # fmt: skip
+
+
+def of_first_gpu(output: str, test: str) -> float | None:
+    """From what `nvbandwidth -j` prints; None where the test did not pass, or has no figure."""
+    begin = output.find("{")
+    try:
+        found = json.JSONDecoder().raw_decode(output, max(begin, 0))[0]["nvbandwidth"]["testcases"]
+        case = next(each for each in found if each["name"] == test)
+        return float(case["bandwidth_matrix"][0][0]) if case["status"] == "Passed" else None
+    except (ValueError, LookupError, TypeError, StopIteration):
+        return None
+
+
 def stream_peers(path: Path, folder: Path, threads: int, elements: int) -> list[Peer]:
     """A peer for each of STREAM's kernels, all by one program."""
     built = not sources.is_program(path)
@@ -235,6 +281,9 @@ class Found:
 
 def parsed(peer: Peer, output: str) -> float | None:
     """Bytes per second in the peer's convention, or ns; None if it printed none."""
+    if peer.read is not None:
+        number = peer.read(output)
+        return None if number is None else number * peer.unit
     match = re.search(peer.pattern, output)
     return float(match[1]) * peer.unit if match else None
 
@@ -291,19 +340,32 @@ def _node(machine: headrace.Machine) -> int:
     return next(n.id for n in machine.nodes if n.byte_addressable and n.cpus)
 
 
-def point_of(machine: headrace.Machine, peer: Peer) -> dict[str, int | str]:
-    """The parameters of the one row that measures what the peer does."""
+def point_of(machine: headrace.Machine, peer: Peer) -> dict[str, int | str] | None:
+    """The parameters of the one row that measures what the peer does; None without its GPU."""
+    node = _node(machine)
+    if peer.experiment == "gpu":
+        first = next((n for n in machine.nodes if n.gpu is not None), None)
+        if first is None or first.gpu is None:
+            return None
+        # Its memory of the host is on the node that the GPU is nearest to.
+        near = node if first.gpu.host is None else first.gpu.host
+        return peer.parameters | {"gpu": first.id, "node": near}
     names = {"copy": ("cpu_node", "from", "to"), "stream": ("a", "b", "c")}
-    place = names.get(peer.experiment, ("cpu_node", "memory_node"))
-    return peer.parameters | dict.fromkeys(place, _node(machine))
+    return peer.parameters | dict.fromkeys(
+        names.get(peer.experiment, ("cpu_node", "memory_node")), node
+    )
 
 
 def measure_ours(
     machine: headrace.Machine, peer: Peer, seed: int, tell: Tell = to_stderr
 ) -> float | None:
     """That point by Headrace, and no other; None, and a line that says why, where it has none."""
+    point = point_of(machine, peer)
+    if point is None:
+        tell(f"no number of Headrace: {peer.name}: no GPU")
+        return None
     profile = headrace.measure(
-        machine, experiments=[peer.experiment], only=point_of(machine, peer), budget=None,
+        machine, experiments=[peer.experiment], only=point, budget=None,
         width=1.0, seed=seed,
     )  # fmt: skip
     (row,) = profile.rows
@@ -337,6 +399,11 @@ def chosen_peers(
             found += stream_peers(options.stream, folder, threads, elements)
     except sources.CannotBuild as error:
         tell(f"left out: STREAM: {error}")
+    try:
+        if options.nvbandwidth is not None:
+            found += nvbandwidth_peers(options.nvbandwidth)
+    except sources.CannotBuild as error:
+        tell(f"left out: nvbandwidth: {error}")
     return found
 
 
@@ -390,7 +457,7 @@ def explained(
 
 
 def _text(peer: Peer, number: float) -> str:
-    name = {1: "ns", 1e6: "MB/s", MIB: "MiB/s", GIB: "GiB/s"}[peer.unit]
+    name = {1: "ns", 1e6: "MB/s", 1e9: "GB/s", MIB: "MiB/s", GIB: "GiB/s"}[peer.unit]
     return f"{number / peer.unit:.4g} {name}"
 
 
@@ -428,6 +495,8 @@ def main() -> None:
                         help="STREAM: its stream.c, the folder of it, or a program")  # fmt: skip
     parser.add_argument("--multichase", type=Path, metavar="PATH",
                         help="multichase: its source tree, or the program")  # fmt: skip
+    parser.add_argument("--nvbandwidth", type=Path, metavar="PATH",
+                        help="nvbandwidth: its program, or the folder of it")  # fmt: skip
     options = parser.parse_args()
 
     machine = headrace.Machine.discover()

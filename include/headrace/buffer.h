@@ -108,7 +108,8 @@ Status relocate(const Machine& machine, Buffer& buffer, const Placement& placeme
 
 // Pages per node, as the kernel says (move_pages with no target).
 struct Residency {
-  std::map<NodeId, std::uint64_t> pages;  // base pages (4 KiB) present on each node
+  // Base pages, of sysconf(_SC_PAGESIZE) bytes (4 KiB on x86), present on each node.
+  std::map<NodeId, std::uint64_t> pages;
   std::uint64_t absent = 0;               // base pages never touched, or swapped out
   std::uint64_t total() const;
 };

@@ -23,8 +23,8 @@ namespace HEADRACE_API headrace {
 // The size of pages asked for. When huge pages are not to be had, the next smaller size is taken,
 // and the buffer says so (Buffer::page_size).
 enum class PageSize : std::uint8_t {
-  base,         // 4 KiB
-  transparent,  // 4 KiB, and the kernel is asked for transparent huge pages
+  base,         // the kernel's: 4 KiB on x86, on aarch64 up to 64 KiB
+  transparent,  // the same, and the kernel is asked for transparent huge pages
   huge_2m,      // hugetlb, 2 MiB; else transparent
   huge_1g,      // hugetlb, 1 GiB; else 2 MiB; else transparent
 };

@@ -141,14 +141,19 @@ class Store(KvStore):
         *,
         eviction: str = "sieve",
         in_flight: int = 256 << 20,
+        load_ahead: int = 8 << 20,
     ) -> None:
-        """`eviction`: sieve or clock. `in_flight`: most bytes of stores that have not ended."""
+        """`eviction`: sieve or clock. `in_flight`: most bytes of stores that have not ended.
+        `load_ahead`: layers of demand loads are read two at a time, or more up to so many bytes;
+        the rest is in line, the lowest layer first, whichever load has it.
+        """
         super().__init__(
             mover,
             geometry,
             [_tier(number, tier) for number, tier in enumerate(tiers)],
             eviction=eviction,
             in_flight=in_flight,
+            load_ahead=load_ahead,
         )
         self._home = next(
             (node.id for node in mover.machine.nodes if node.kind not in ("storage", "gpu")), 0

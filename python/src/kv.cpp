@@ -50,8 +50,8 @@ using TierArgument = std::tuple<std::string, bool, Bytes, bool>;
 
 KvStoreRef open(const MoverRef& mover, const kv::Geometry& geometry,
                 const std::vector<TierArgument>& tiers, const std::string& eviction,
-                Bytes in_flight) {
-  kv::StoreOptions options{.geometry = geometry, .in_flight = in_flight};
+                Bytes in_flight, Bytes load_ahead) {
+  kv::StoreOptions options{.geometry = geometry, .in_flight = in_flight, .load_ahead = load_ahead};
   for (const auto& [where, folder, budget, pin] : tiers) {
     kv::TierOptions& tier = options.tiers.emplace_back();
     tier.budget = budget;
@@ -425,11 +425,12 @@ void bind_store(nb::module_& m) {
       .def(
           "__init__",
           [](KvStoreRef* self, const MoverRef& mover, const kv::Geometry& geometry,
-             const std::vector<TierArgument>& tiers, const std::string& eviction, Bytes in_flight) {
-            new (self) KvStoreRef(open(mover, geometry, tiers, eviction, in_flight));
+             const std::vector<TierArgument>& tiers, const std::string& eviction, Bytes in_flight,
+             Bytes load_ahead) {
+            new (self) KvStoreRef(open(mover, geometry, tiers, eviction, in_flight, load_ahead));
           },
           "mover"_a, "geometry"_a, "tiers"_a, nb::kw_only(), "eviction"_a = "sieve",
-          "in_flight"_a = 256 << 20,
+          "in_flight"_a = 256 << 20, "load_ahead"_a = 8 << 20,
           "Tiers: where, whether that is a folder, bytes, and whether pinned.")
       .def_prop_ro("geometry", [](const KvStoreRef& self) { return self.owner->store->geometry(); })
       .def("match_keys", &match, "keys"_a, "Pins the leading blocks that are there.")

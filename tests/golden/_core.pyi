@@ -1442,7 +1442,7 @@ class KvStored:
 class KvStore:
     """headrace.kv.Store, with memory given as objects."""
 
-    def __init__(self, mover: Mover, geometry: KvGeometry, tiers: Sequence[tuple[str, bool, int, bool]], *, eviction: str = 'sieve', in_flight: int = 268435456) -> None:
+    def __init__(self, mover: Mover, geometry: KvGeometry, tiers: Sequence[tuple[str, bool, int, bool]], *, eviction: str = 'sieve', in_flight: int = 268435456, load_ahead: int = 8388608) -> None:
         """Tiers: where, whether that is a folder, bytes, and whether pinned."""
 
     @property

@@ -7,7 +7,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 import numpy
@@ -131,6 +131,22 @@ def run_each(
             yield subprocess.CompletedProcess(commands[number], int(code), out, error)
 
     return run_them
+
+
+def built(path: Path, environment: Mapping[str, str]) -> Path:
+    """What a C++ build makes. A test is skipped where there is none, but fails where all that are
+    needed were built, which tools/steps.py says.
+    """
+    if not path.exists():
+        miss = pytest.fail if environment.get("HEADRACE_EVERY_TEST") == "1" else pytest.skip
+        miss(f"no {path}; cmake --build --preset release makes it")
+    return path
+
+
+@pytest.fixture(scope="session")
+def fake_cuda() -> Path:
+    """The driver of GPUs made of software."""
+    return built(ROOT / "build" / "release" / "libheadrace-fake-cuda.so", os.environ)
 
 
 @pytest.fixture(scope="session")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import mmap
 from collections.abc import Callable
 from dataclasses import asdict, replace
 from typing import Any
@@ -40,6 +41,7 @@ def run(
 
 def fields(name: str, case: Case, result: headrace.UnifiedMemoryResult) -> Row:
     basis = "emulated" if result.emulated else "measured"
+    asked = _asked(case, result)
     head = {
         "machine": name, "case": case.name, "size": case.size, "kernel": case.kernel,
         "bytes_in_flight": result.in_flight,
@@ -49,6 +51,7 @@ def fields(name: str, case: Case, result: headrace.UnifiedMemoryResult) -> Row:
             **head, "run": number, "published": None, "modelled": None,
             "measured": case.size / GIB / each.time, "error": None, "basis": basis, "reason": None,
             "correct": each.correct, "before": _where(each.before), "after": _where(each.after),
+            "asked_node": asked, "flags": _flags(case, asked, number, each.before),
         }
         for number, each in enumerate(result.runs, 1)
     ]  # fmt: skip
@@ -78,14 +81,36 @@ def fields(name: str, case: Case, result: headrace.UnifiedMemoryResult) -> Row:
     }
 
 
+def _asked(case: Case, result: headrace.UnifiedMemoryResult) -> int | None:
+    """Where the array has to lie when a run begins: memory of the system where it was touched
+    first, and of a node there; managed memory is where the driver has it.
+    """
+    if case.managed:
+        return None
+    return result.node if case.memory == "system" else case.node
+
+
+def _flags(
+    case: Case, asked: int | None, number: int, before: headrace.Residency | None
+) -> list[str]:
+    """misplaced: not where it was asked for. After a run some GPUs keep what they accessed, which
+    is no mistake; pages on another node of the host are one, of memory that is bound to its node.
+    """
+    if asked is None or before is None:
+        return []
+    elsewhere = any(pages for node, pages in before.pages.items() if node != asked)
+    if number == 1:
+        return ["misplaced"] if elsewhere or before.absent else []
+    return ["misplaced"] if elsewhere and case.memory != "system" else []
+
+
 def _where(found: headrace.Residency | None) -> Row | None:
     """Bytes on nodes of the host; what is absent there is the GPU's, or nobody's yet."""
     if found is None:
         return None
-    page = 4096
     return {
-        "host_bytes": {str(node): count * page for node, count in found.pages.items()},
-        "absent_bytes": found.absent * page,
+        "host_bytes": {str(node): count * mmap.PAGESIZE for node, count in found.pages.items()},
+        "absent_bytes": found.absent * mmap.PAGESIZE,
     }
 
 

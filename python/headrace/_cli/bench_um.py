@@ -255,7 +255,20 @@ def _measured(document: dict[str, Any]) -> list[str]:
     ]  # fmt: skip
     if places:
         lines.append(f"Pages on the host by {'; '.join(places[:5])}.")
+    for row in document["rows"]:
+        if "misplaced" in row.get("flags", ()):
+            lines.append(
+                f"Misplaced: run {row['run']} began with pages on {_nodes(row['before'])} and not "
+                f"all on node {row['asked_node']}, as asked; its rate is of another memory."
+            )
     return lines
+
+
+def _nodes(where: dict[str, Any]) -> str:
+    """Node 0 70%, node 1 30%."""
+    whole = max(sum(where["host_bytes"].values()) + where["absent_bytes"], 1)
+    there = [f"node {node} {size / whole:.0%}" for node, size in where["host_bytes"].items()]
+    return ", ".join(there) or "no node of the host"
 
 
 def _share(where: dict[str, Any]) -> str:
@@ -310,10 +323,8 @@ def _judged(document: dict[str, Any]) -> list[str]:
     """What is met within 15 %, what not, and single runs that are off by more."""
     lines = [f"{case['case']}: {case['reason']}" for case in document["cases"] if case["reason"]]
     judged = um_rows.figures(document)
-    if not judged and document["basis"] != "modelled":
-        return [*lines, "Nobody published this case; no figure stands beside it."]
     if not judged:
-        return [*lines, "Nobody published this; no figure stands beside it."]
+        return [*lines, "Nobody published this case; no figure stands beside it."]
     off = [(case, which, figure) for case, which, figure in judged if not figure["met"]]
     lines.append(
         f"{len(judged) - len(off)} of {len(judged)} figures (run 1, and the median of those after "

@@ -14,7 +14,7 @@ from headrace._cli import exit_codes, output, parse, tables
 from headrace._cli.interrupt import Interrupt
 from headrace._cli.options import Convention, Experiments, Json, ListExperiments, Machine
 from headrace._files import check_writable, is_own_output
-from headrace._profile import conventions, plans
+from headrace._profile import conventions, plans, promises
 from headrace._run.launches import measure_again
 
 _LARGEST_SEED = (1 << 63) - 1
@@ -185,7 +185,7 @@ def measure(options: Options, *, convention: str | None, json: bool) -> int:
     options.check()
     with Interrupt() as interrupt:
         profile, failed = measure_here(options, interrupt)
-    out, text = options.out, profile.to_json()
+    out, text = options.out, promises.document_of(profile)
     lost = None if out is None else output.save(out, text)
     if json or lost is not None:
         output.print_text(text)

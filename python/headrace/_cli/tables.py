@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import headrace
 from headrace._cli import output, parse
-from headrace._profile import conventions
+from headrace._profile import conventions, promises
 from headrace._words import traffic_text
 
 
@@ -46,6 +46,8 @@ def _findings(profile: headrace.Profile) -> list[str]:
          ("from", "to", "state", "threads", "from size", "engine"), 6,
          [(str(c.from_node), str(c.to_node), c.state, str(c.threads),
            headrace.format_bytes(c.bytes), c.engine) for c in headrace.crossovers(profile)]),
+        ("what is promised on a GPU, as a multiple of what the driver alone reaches",
+         ("copies", "gpu", "node", "measured", "at least", ""), 3, promises.lines(profile)),
     ]  # fmt: skip
     return [
         f"{title}\n{output.table_text(headings, rows, left=left)}\n"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import mmap
 import statistics
 import time
 from typing import Any
@@ -29,12 +30,31 @@ def gpu_named(machine: headrace.Machine, on: str) -> headrace.Node | None:
     raise headrace.AbsentError("no GPU in this machine; give --on dram, a memory of the host")
 
 
+def pages_on(node: headrace.Node, size: int) -> dict[int, int]:
+    """All of a buffer of so many bytes, as headrace.where() counts pages: those of the host."""
+    return {node.id: size // mmap.PAGESIZE}
+
+
 class Device:
     """Copies between memory of the host and of one GPU, for what is compared and how fast it is."""
 
     def __init__(self, machine: headrace.Machine, node: headrace.Node) -> None:
         self._machine, self.node = machine, node
         self._mover = headrace.Mover(machine)
+
+    def has_room(self, size: int) -> bool:
+        """Whether so much can be had now: it is taken and given back, which costs a GPU little."""
+        try:
+            return size == 0 or len(self.memory(size)) == size
+        except headrace.ExhaustedError:
+            return False
+
+    def words(self) -> str:
+        """What refuses more than it has."""
+        if self.node.capacity is None:
+            return f"memory of {self.node.name}, which has less free"
+        whole = headrace.format_bytes(self.node.capacity)
+        return f"memory of {self.node.name}, which has less free of its {whole}"
 
     def memory(self, size: int) -> headrace.Buffer:
         return headrace.allocate(self._machine, size, str(self.node.id))

@@ -179,7 +179,7 @@ class _KvLoading:
 
 
 #: What keeps the blocks, by name.
-STORES = ("headrace", "asyncio")
+STORES: tuple[str, ...] = ("headrace", "asyncio")
 
 
 def maker(

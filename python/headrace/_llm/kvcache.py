@@ -20,7 +20,7 @@ from headrace._bench.threads import cache_of, cpus_for
 from headrace._bench.two_memories import free_bytes
 from headrace._errors import WrongAnswer
 from headrace._llm import layer, noise, prefill, trace
-from headrace._llm.gpu import Device
+from headrace._llm.gpu import Device, pages_on
 from headrace._llm.models import Model
 from headrace._llm.stores import Loading, Match, Shape, Store, aligned, memory_kind, unlike
 from headrace._llm.tiers import Tiers
@@ -38,6 +38,8 @@ _CALIBRATIONS = 5
 _LOAD_BYTES = 256 << 20
 #: Loads and what is still to be compared of earlier ones, where requests are loaded ahead.
 _PLACES = 4
+#: Requests with cached blocks that are told apart: the first.
+_APART = 1
 #: Blocks in memory of a store whose disk is asked.
 _FRONT = 4
 
@@ -103,6 +105,8 @@ class Bench:
     rates: dict[str, float | None] = field(default_factory=dict)  #: bytes/s of each tier at best
     stores: int = 1  #: that are measured in turn
     done: int = 0  #: requests so far
+    #: What was served, by store and policy.
+    served: dict[tuple[str, str], list[prefill.Served]] = field(default_factory=dict)
 
     def prepare(self) -> None:
         options = self.options
@@ -137,8 +141,18 @@ class Bench:
         return _PLACES if "ahead" in self.options.policies else 1
 
     def _check_memory(self) -> None:
-        blocks = self._places() * self.most + _CONTENTS + sum(self.options.scale.blocks()[:-1])
-        needed = blocks * self.shape.block
+        """Of the host, and of the GPU that has the places and the first tier if there is one."""
+        tiers, device = self.options.scale.blocks(), self.options.device
+        places, first = self._places() * self.most, 0
+        if device is not None:
+            on_gpu = (places + tiers[0]) * self.shape.block
+            if not device.has_room(on_gpu):
+                raise headrace.ExhaustedError(
+                    f"this takes {headrace.format_bytes(on_gpu)} of {device.words()}; give fewer "
+                    "--requests or --block-tokens"
+                )
+            places, first = self.most, 1  # those that are compared
+        needed = (places + _CONTENTS + sum(tiers[first:-1])) * self.shape.block
         free = free_bytes()
         if free is not None and needed > 0.8 * free:
             raise headrace.ExhaustedError(
@@ -152,7 +166,8 @@ class Bench:
 
     def _check_disk(self) -> None:
         """Stores measured in turn are there one by one, those whose loads are compared at once."""
-        blocks = max(self.options.scale.blocks()[1], self.stores * (self.loaded_blocks() + _FRONT))
+        last = self.options.scale.blocks()[-1]
+        blocks = max(last, self.stores * (self.loaded_blocks() + _FRONT))
         needed, directory = blocks * self.shape.block, self.options.directory
         disk = shutil.disk_usage(directory)
         if needed > disk.free and disk.total:  # 0: no files are kept there
@@ -218,17 +233,24 @@ class Bench:
                 run.serve(request, next(iter(self.requests[number + 1 :]), None))
             store.settle()
             run.end()
+            self.served[store.name, name] = run.served
             return run.row() | noise.between(before, noise.counts())
         finally:
             run.end()
             store.close()
 
+    def add_alone(self, rows: Sequence[Row]) -> None:
+        """Puts into the rows of policies what they hide of the loads that load-first had alone."""
+        for row in rows:
+            alone = self.served.get((row["store"], "load-first"), [])
+            row |= prefill.of_alone(self.served[row["store"], row["policy"]], alone, _APART)
+
     def residency(self) -> Row:
         """Pages of the memory that loads go to, by node."""
         device = self.options.device
-        pages = headrace.where(self.to).pages if device is None else {
-            device.node.id: len(self.to) // 4096
-        }  # fmt: skip
+        pages = headrace.where(self.to).pages if device is None else pages_on(
+            device.node, len(self.to)
+        )  # fmt: skip
         return {str(node): count for node, count in pages.items()}
 
     def seconds_of_layer(self, tokens: int) -> float:
@@ -268,7 +290,7 @@ class _Run:
     def __init__(self, bench: Bench, store: Store, policy: str) -> None:
         self._bench, self._store, self._policy = bench, store, policy
         self._start = time.perf_counter()
-        self._served: list[prefill.Served] = []
+        self.served: list[prefill.Served] = []
         self._waits: list[float] = []
         self._floors = 0.0
         self._loading = 0.0
@@ -406,7 +428,7 @@ class _Run:
         floor = bench.floor(self._store.tiers, found)
         load = None if floor is None else floor / bench.shape.layers
         compute = bench.seconds_of_layer(new)
-        self._served.append(prefill.Served(made, known, len(request.blocks), compute, load))
+        self.served.append(prefill.Served(made, known, len(request.blocks), compute, load))
         if floor is not None and found:
             self._floors += floor
             self._loading += made.loading
@@ -434,9 +456,9 @@ class _Run:
             )
         tiers = self._store.tiers
         waits = sorted(self._waits)
-        first = next((sum(each.made.stalls) for each in self._served if each.tiers), None)
+        first = next((sum(each.made.stalls) for each in self.served if each.tiers), None)
         found = prefill.summary(
-            self._policy, tiers, self._served, self._bench.shape.layers, apart=1
+            self._policy, tiers, self.served, self._bench.shape.layers, _APART
         )  # fmt: skip
         return found | {
             "basis": self._bench.basis(),

@@ -7,7 +7,7 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -15,9 +15,11 @@ import headrace
 from headrace._bench.stream import CACHES, on_tile
 from headrace._bench.threads import buffer, cache_of, cpus_for
 from headrace._errors import WrongAnswer
+from headrace._llm import known_rates
+from headrace._llm.gpu import Device, pages_on
 from headrace._llm.models import Model
 from headrace._run.host import this_host
-from headrace._run.plan import Request
+from headrace._run.plan import Request, numbers
 from headrace._run.ranks import Rank, local_rank
 
 Row = dict[str, Any]
@@ -167,6 +169,9 @@ class Bench:
                 seconds = self.run(self.cpus[:count])
                 self.peaks.setdefault(count, []).append(self.load.bytes / seconds)
 
+    def link(self) -> None:
+        """Engines of the host write there themselves."""
+
     def row(self) -> Row:
         peaks = [rate for found in self.peaks.values() for rate in found]
         return {
@@ -225,6 +230,13 @@ class GpuBench:
         if not all(run.correct for run in (*self.found.layers, *self.found.others)):
             raise WrongAnswer("a layer was not what was written; trust no number of this run")
 
+    def link(self) -> float | None:
+        """Bytes per second that come from pinned memory of the host; None: no room to ask."""
+        try:
+            return Device(self.machine, self.node).rates()[1]
+        except headrace.ExhaustedError:
+            return None
+
     def row(self) -> Row:
         assert self.found is not None
         layers = [run.seconds for run in self.found.layers]
@@ -235,7 +247,7 @@ class GpuBench:
             "place": str(self.node.id), "device": self.found.device, "threads": threads,
             "cpus": [], "memory_bytes": self.size, "wanted_bytes": self.wanted,
             "shrunk": self.size < self.wanted,
-            "residency": {self.node.id: self.size // 4096},
+            "residency": pages_on(self.node, self.size),
         }  # fmt: skip
 
 
@@ -244,26 +256,63 @@ _INSTEAD = {
     "dsa": "headrace bench dsa", "gpu": "headrace measure gpu",
     "migrate": "headrace measure migrate",
 }  # fmt: skip
+_NOW = "this run"
+
+
+@dataclass(frozen=True)
+class _Found:
+    """What an engine moves, or why that is not known."""
+
+    rate: float | None  #: bytes/s
+    from_node: int | None = None
+    to_node: int | None = None
+    reason: str = ""
+    basis: str | None = None
+    source: str = ""  #: who says so
+
+    def limited_by(self, link: float, node: int) -> _Found:
+        """What comes into memory of the host has to cross a link to a GPU as well."""
+        if self.rate is None:
+            return self
+        return replace(
+            self, rate=min(self.rate, link), to_node=node,
+            source=f"{_NOW}: into node {self.to_node}, at most what is copied from there",
+        )  # fmt: skip
 
 
 def engine_rates(
     machine: headrace.Machine, node: int, directory: Path, stop: Callable[[], bool],
     engines: Sequence[headrace.Engine] | None = None, source: int | None = None,
-    progress: Progress = _untold,
+    progress: Progress = _untold, link: float | None = None,
+    profile: headrace.Profile | None = None,
 ) -> list[Row]:  # fmt: skip
-    """What these engines, or all, move into a node, measured once; a row says where not. Cores copy
-    from `source`, or from the nearest other memory.
+    """What these engines, or all, move into a node, measured once or, where it is not measured
+    here, as a profile of the machine has it; a row says where not. Cores copy from `source`, or
+    from the nearest other memory. A disk is read into the memory nearest to it, which its row
+    names. `link`: of a GPU, what comes to it from memory of the host, as measured now.
     """
     rows = []
     chosen = machine.engines if engines is None else engines
+    on_gpu = link is not None and machine.node(node).gpu
     for done, engine in enumerate(chosen):
         progress(done, len(chosen), f"rate of {engine.name}")
         if stop():
             break
-        rate, found, reason = _rate(machine, engine, node, directory, stop, source)
+        if on_gpu and engine.kind == "gpu" and engine.home == node:
+            found = _Found(link, on_gpu.host, node, basis="measured", source=_NOW)
+        else:
+            found = _rate(machine, engine, node, directory, stop, source)
+        if found.rate is None and engine.kind in _INSTEAD:
+            if (known := known_rates.best(machine, engine, node, profile)) is not None:
+                found = _Found(known.rate, known.from_node, node, "", known.basis, known.source)
+        if on_gpu and engine.kind == "ssd" and link is not None:
+            found = found.limited_by(link, node)
+        if on_gpu and on_gpu.emulated and found.source.startswith(_NOW):
+            found = replace(found, basis="emulated")
         rows.append({
-            "engine": engine.name, "kind": engine.kind, "from_node": found, "to_node": node,
-            "bytes_per_second": rate, "reason": reason,
+            "engine": engine.name, "kind": engine.kind, "from_node": found.from_node,
+            "to_node": found.to_node, "bytes_per_second": found.rate, "basis": found.basis,
+            "source": found.source, "reason": found.reason,
         })  # fmt: skip
     return rows
 
@@ -271,10 +320,11 @@ def engine_rates(
 def _rate(
     machine: headrace.Machine, engine: headrace.Engine, node: int, directory: Path,
     stop: Callable[[], bool], source: int | None,
-) -> tuple[float | None, int | None, str]:  # fmt: skip
-    """Bytes per second, from which node, and why there is none."""
+) -> _Found:  # fmt: skip
+    """What is measured here."""
     if engine.kind == "cpu" and not machine.node(node).byte_addressable:
-        return None, None, f"cores do not write there; see {_INSTEAD['gpu']}"
+        return _Found(None, reason=f"cores do not write there; see {_INSTEAD['gpu']}")
+    to: int | None = node
     if engine.kind == "cpu":
         if source is None:
             others = [n.id for n in machine.nodes if n.byte_addressable and n.id != node]
@@ -291,14 +341,33 @@ def _rate(
             "bytes": 1 << 20, "depth": 16,
         }  # fmt: skip
     else:
-        return None, None, f"not measured here; see {_INSTEAD[engine.kind]}"
+        return _Found(None, reason=f"not measured here; see {_INSTEAD[engine.kind]}")
     try:
         found = headrace.measure(
             machine, selections=[(experiment, only)], rounds=1, repetitions=3, noise_checks=False,
             directory=directory, budget=_ENGINES_SECONDS, stop=stop,
         )  # fmt: skip
     except headrace.Error as error:
-        return None, source, str(error)
-    best = max((row.median for row in found.rows if row.median), default=None)
-    reasons = [row.reason for row in found.rows if row.reason]
-    return best, source, "" if best else (reasons or ["interrupted"])[0]
+        return _Found(None, source, reason=str(error))
+    best = max((row for row in found.rows if row.median), key=_median, default=None)
+    if best is None:
+        reasons = [row.reason for row in found.rows if row.reason]
+        return _Found(None, source, reason=(reasons or ["interrupted"])[0])
+    told = _NOW
+    if engine.kind == "ssd" and (to := _read_into(machine, best.cpus)) != node:
+        told = f"{_NOW}: into node {to}, the memory nearest to it"
+    return _Found(best.median, source, to, basis=best.basis, source=told)
+
+
+def _median(row: headrace.Row) -> float:
+    return row.median or 0.0
+
+
+def _read_into(machine: headrace.Machine, cpus: str) -> int | None:
+    """The memory that the experiment `storage` reads into: that of its CPUs, which are those
+    nearest to the disk, or the first where these have none.
+    """
+    used = numbers(cpus) if cpus else []
+    memories = [node for node in machine.nodes if node.byte_addressable and node.capacity]
+    near = (node.id for node in memories if used and set(used) <= set(node.cpus))
+    return next(near, memories[0].id if memories else None)

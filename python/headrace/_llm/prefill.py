@@ -10,7 +10,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import headrace
 from headrace._llm.models import Model
 from headrace._llm.tiers import Tiers
 from headrace._llm.trace import BLOCK_TOKENS, PUBLISHED, Request
@@ -107,7 +106,8 @@ def simulate(
         loaded = turn - before + made.loading
         clock = turn + made.seconds
         served.append(Served(made, found, len(request.blocks), compute, load))
-    return summary(policy, names, served, model.layers) | {
+    # By this clock a load takes as long for any policy as for one that does nothing meanwhile.
+    return summary(policy, names, served, model.layers) | of_alone(served, served) | {
         "basis": "modelled", "seconds": clock,
         "roofline_share": None if policy == "recompute" else 1.0,
     }  # fmt: skip
@@ -192,6 +192,34 @@ def _hidden(served: Sequence[Served]) -> float | None:
     loading = sum(each.made.loading for each in served)
     waiting = sum(sum(each.made.stalls) for each in served)
     return max(0.0, 1 - waiting / loading) if loading else None  # no more than rounding below 0
+
+
+def of_alone(served: Sequence[Served], alone: Sequence[Served], apart: int = 0) -> Row:
+    """What part of the time that loads take where nothing else is done meanwhile is not waited for.
+    `alone`: the same requests as load-first had them. Against a policy's own loading time, which
+    is longer where loads are queued behind others or the store is slow, though no more is hidden.
+    Compared are requests whose blocks came from the same tiers; below 0 they wait longer than that.
+    The first so many with cached blocks are told apart in both.
+    """
+    mine, theirs = (_by_number(each, apart) for each in (served, alone))
+    pairs = [
+        (each, theirs[number]) for number, each in mine.items()
+        if number in theirs and sorted(each.tiers) == sorted(theirs[number].tiers)
+    ]  # fmt: skip
+    return {
+        "hidden_of_alone": _not_waited(pairs),
+        "hidden_of_alone_where_it_can": _not_waited([pair for pair in pairs if pair[0].can_hide]),
+        "of_alone": len(pairs),
+    }  # fmt: skip
+
+
+def _by_number(served: Sequence[Served], apart: int) -> dict[int, Served]:
+    return dict([pair for pair in enumerate(served) if pair[1].tiers][apart:])
+
+
+def _not_waited(pairs: Sequence[tuple[Served, Served]]) -> float | None:
+    loading = sum(alone.made.loading for _, alone in pairs)
+    return 1 - sum(sum(each.made.stalls) for each, _ in pairs) / loading if loading else None
 
 
 def quantile(values: Sequence[float], part: float) -> float | None:

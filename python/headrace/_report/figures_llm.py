@@ -76,16 +76,19 @@ def _policies(rows: Sequence[Row]) -> Table:
 
 
 def _hidden(document: Row) -> Figure:
-    title = "The part of the loading time in which layers are computed"
+    title = "The part of what loads take alone that is not waited for"
     bars = [
         _bar(f"{row['policy']}\n{words}", _line(row), 100 * row[name], "{:.0f} %")
         for name, words in (
-            ("hidden_share", "of all requests"), ("hidden_share_where_it_can", "where it can hide")
+            ("hidden_of_alone", "of all requests"),
+            ("hidden_of_alone_where_it_can", "where it can hide"),
         )
-        for row in document["rows"] if row[name] is not None
+        for row in document["rows"] if row.get(name) is not None
     ]  # fmt: skip
     if not bars:
-        return Figure(title, missing="Nothing was loaded.")
+        why = "No policy loads first, so what loads take alone is not known."
+        loaded = any(row["hidden_share"] is not None for row in document["rows"])
+        return Figure(title, missing=why if loaded else "Nothing was loaded.")
     hides = [f"from {name} behind {tokens:.0f} new ones"
              for name, tokens in document["hides"].items()]  # fmt: skip
     caption = f"8192 cached tokens hide {', '.join(hides)} or more." if hides else ""
@@ -149,7 +152,8 @@ def _engines(rows: Sequence[Row]) -> Figure:
     title = "What engines can move into this memory meanwhile"
     bars = [_bar(row["engine"], "", row["bytes"] / 1e6, "{:.3g} MB")
             for row in rows if row.get("bytes") is not None]  # fmt: skip
-    reasons = [f"{row['engine']}: {row['reason']}" for row in rows if row["reason"]]
+    reasons = [f"{row['engine']}: {row['reason'] or row['source']}"
+               for row in rows if row["reason"] or row.get("source", "this run") != "this run"]
     if not bars:
         return Figure(title, missing="; ".join(reasons) or "No engine has a rate.")
     caption = (

@@ -13,7 +13,6 @@ from headrace._report.profile import profile_parts
 
 Run = Callable[..., "subprocess.CompletedProcess[str]"]
 
-FAKE = Path(__file__).resolve().parents[3] / "build" / "release" / "libheadrace-fake-cuda.so"
 
 
 def test_without_a_driver_the_reason_and_the_remedy(run: Run) -> None:
@@ -22,10 +21,8 @@ def test_without_a_driver_the_reason_and_the_remedy(run: Run) -> None:
     assert "HEADRACE_LIBCUDA" in result.stderr and result.stderr.count("\n") == 1
 
 
-def test_the_machine_says_that_its_gpus_are_emulated(run: Run) -> None:
-    if not FAKE.exists():
-        pytest.skip(f"no {FAKE}; cmake --build --preset release makes it")
-    env = {"HEADRACE_LIBCUDA": str(FAKE), "HEADRACE_FAKE_CUDA": "devices=2,memory=64M"}
+def test_the_machine_says_that_its_gpus_are_emulated(run: Run, fake_cuda: Path) -> None:
+    env = {"HEADRACE_LIBCUDA": str(fake_cuda), "HEADRACE_FAKE_CUDA": "devices=2,memory=64M"}
     for command, shown in (("topo", "gpu      64 MiB"), ("doctor", "NVIDIA GPU")):
         result = run(command, env=env)
         rows = [line for line in result.stdout.splitlines() if "Headrace fake GPU" in line]
@@ -36,10 +33,8 @@ def test_the_machine_says_that_its_gpus_are_emulated(run: Run) -> None:
     assert [node["gpu"]["emulated"] for node in gpus] == [True, True]
 
 
-def test_every_row_is_emulated_and_exported(run: Run, tmp_path: Path) -> None:
-    if not FAKE.exists():
-        pytest.skip(f"no {FAKE}; cmake --build --preset release makes it")
-    env = {"HEADRACE_LIBCUDA": str(FAKE), "HEADRACE_FAKE_CUDA": "memory=64M,sms=4"}
+def test_every_row_is_emulated_and_exported(run: Run, fake_cuda: Path, tmp_path: Path) -> None:
+    env = {"HEADRACE_LIBCUDA": str(fake_cuda), "HEADRACE_FAKE_CUDA": "memory=64M,sms=4"}
     out = tmp_path / "p.json"
     chosen = "bytes=65536,memory=pinned,by=engine,part=copy,direction=to_gpu"
     result = run("measure", "gpu", "--only", chosen, "--budget", "2s", "--width", "100%",

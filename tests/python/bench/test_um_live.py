@@ -6,25 +6,23 @@ import json
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from headrace._basis import EMULATED_GPUS
-from headrace._bench import um_live
+from headrace._bench import um, um_live
+from headrace._cli import bench_um
 from headrace._errors import WrongAnswer
 
 Run = Callable[..., "subprocess.CompletedProcess[str]"]
 
-FAKE = Path(__file__).resolve().parents[3] / "build" / "release" / "libheadrace-fake-cuda.so"
-
 
 @pytest.fixture
-def gpu() -> Callable[[str], dict[str, str]]:
+def gpu(fake_cuda: Path) -> Callable[[str], dict[str, str]]:
     """Environments with a fake driver of these settings."""
-    if not FAKE.exists():
-        pytest.skip(f"no {FAKE}; cmake --build --preset release makes it")
-    return lambda settings: {"HEADRACE_LIBCUDA": str(FAKE), "HEADRACE_FAKE_CUDA": settings}
+    return lambda settings: {"HEADRACE_LIBCUDA": str(fake_cuda), "HEADRACE_FAKE_CUDA": settings}
 
 
 def test_without_a_driver_the_reason_and_the_remedy(run: Run) -> None:
@@ -55,7 +53,7 @@ def test_every_row_is_emulated_and_right(
     assert document["rests_on"] == EMULATED_GPUS and document["paradigm"] == "ats"
     assert document["node"] == 0
     own = [row for row in document["rows"] if row.get("measured") is not None]
-    assert len(own) == 2
+    assert len(own) == 2 and all(row["flags"] == [] for row in own)
     for row in own:
         assert row["basis"] == "emulated" and row["correct"] and row["measured"] > 0
     assert {row["basis"] for row in document["rows"] if row not in own} <= {"modelled"}
@@ -112,6 +110,46 @@ def test_what_is_wrong_is_told_after_all_is_written() -> None:
         um_live.check(right | {"rows": [*right["rows"], {"run": 2, "correct": False}]})
     with pytest.raises(WrongAnswer, match="does not hold what the kernel wrote"):
         um_live.check(right | {"written": False})
+
+
+@pytest.mark.parametrize(
+    ("memory", "pages", "absent", "flagged"),
+    [
+        ("system", {1: 9}, 0, []),
+        ("system", {1: 8, 0: 1}, 0, [1]),  # a GPU that moves pages moves them after the first run
+        ("system", {1: 8}, 1, [1]),
+        ("node:1", {1: 9}, 0, []),
+        ("node:1", {1: 8}, 1, [1]),
+        ("node:1", {0: 9}, 0, [1, 2]),
+        ("node:0", {0: 9}, 0, []),
+        ("managed", {0: 4}, 5, []),
+    ],
+)
+def test_an_array_on_the_wrong_node_is_told(
+    memory: str, pages: dict[int, int], absent: int, flagged: list[int]
+) -> None:
+    case = um.Case(memory=memory, size=9 * 4096, runs=2, op="write")
+    where = SimpleNamespace(pages=pages, absent=absent)
+    run = SimpleNamespace(time=1.0, correct=True, before=where, after=None)
+    result: Any = SimpleNamespace(
+        runs=[run, run], emulated=False, in_flight=1, device="a GPU", paradigm="ats",
+        device_free=1, node=1, blocks=1, threads_per_block=1, advice_confirmed=None, written=True,
+    )  # fmt: skip
+    document = um_live.fields("here", case, result)
+    rows = [row for row in document["rows"] if row.get("measured") is not None]
+    assert [row["run"] for row in rows if row["flags"] == ["misplaced"]] == flagged
+    told = bench_um.text(document | {"interrupted": False})
+    assert told.count("Misplaced: run ") == len(flagged)
+    assert ("Misplaced: run 1 began with pages on node 0 100% and not all on node 1" in
+            " ".join(told.split())) == (flagged == [1, 2])  # fmt: skip
+
+
+def test_pages_have_the_size_that_the_kernel_has(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("mmap.PAGESIZE", 65536)
+    found: Any = SimpleNamespace(pages={0: 3, 1: 2}, absent=1)
+    assert um_live._where(found) == {
+        "host_bytes": {"0": 3 * 65536, "1": 2 * 65536}, "absent_bytes": 65536
+    }  # fmt: skip
 
 
 def test_more_than_the_gpu_has_is_refused_or_told(

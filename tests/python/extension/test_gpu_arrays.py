@@ -23,7 +23,6 @@ from programs import outcome_of
 import headrace
 from headrace import kv
 
-FAKE = Path(__file__).resolve().parents[3] / "build" / "release" / "libheadrace-fake-cuda.so"
 GEOMETRY = kv.Geometry("tiny", layers=3, kv_heads=2, head_dim=40, block_tokens=4)
 KEYS = GEOMETRY.keys(list(range(4 * 6)))
 SIZE = 6 * GEOMETRY.block_bytes
@@ -33,11 +32,11 @@ HOST_FUNCTION = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
 class Gpu:
     """A machine with the fake driver, and memory there as others would have it."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, driver: Path) -> None:
         self.machine = headrace.Machine.discover(storage=[str(folder)])
         self.mover = headrace.Mover(self.machine)
         self.node = next(node.id for node in self.machine.nodes if node.kind == "gpu")
-        self.cuda = ctypes.CDLL(str(FAKE))
+        self.cuda = ctypes.CDLL(str(driver))
         self.held: list[Any] = []
 
     def memory(self, data: Any = None) -> headrace.Buffer:
@@ -73,11 +72,11 @@ class Gpu:
 
 
 @pytest.fixture
-def gpu(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Gpu]:
-    if not FAKE.exists():
-        pytest.skip(f"no {FAKE}; cmake --build --preset release makes it")
-    monkeypatch.setenv("HEADRACE_LIBCUDA", str(FAKE))
-    yield Gpu(tmp_path)
+def gpu(
+    monkeypatch: pytest.MonkeyPatch, fake_cuda: Path, tmp_path: Path
+) -> Iterator[Gpu]:  # fmt: skip
+    monkeypatch.setenv("HEADRACE_LIBCUDA", str(fake_cuda))
+    yield Gpu(tmp_path, fake_cuda)
     gc.collect()
 
 

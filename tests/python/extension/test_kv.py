@@ -81,6 +81,24 @@ def test_what_goes_in_comes_out(store: kv.Store) -> None:
     assert stats.asdict()["stores"]["stored"] == 24
 
 
+@pytest.mark.parametrize("load_ahead", [0, 1, 1 << 40])
+def test_layers_arrive_however_much_is_read_ahead(
+    mover: headrace.Mover, tmp_path: Path, load_ahead: int
+) -> None:
+    """Nothing (two layers at a time still), a byte, and more than there is."""
+    with kv.Store(mover, GEOMETRY, tiers(tmp_path), load_ahead=load_ahead) as store:
+        computed = blocks(KEYS)
+        store.store(KEYS, computed).wait()
+        pool = numpy.zeros_like(computed)
+        found = store.match(TOKENS)
+        assert len(found) == len(KEYS) and set(found.tiers) == {0, 1}
+        load = store.load(found.keys, pool)
+        for number in range(load.layers):
+            load.layer(number).wait()
+        load.wait()
+        assert (pool == computed).all()
+
+
 def test_layers_are_awaited(store: kv.Store) -> None:
     pool = numpy.zeros((GEOMETRY.layers, 30, GEOMETRY.fragment_bytes), numpy.uint8)
     positions = numpy.arange(24)[::-1]

@@ -49,7 +49,7 @@ def test_the_model_as_a_document(run: Headrace) -> None:
     assert set(rows) == set(prefill.POLICIES)
     for row in rows.values():
         assert set(row) >= HONEST and row["basis"] == "modelled"
-    assert rows["layerwise"]["hidden_share_where_it_can"] >= 0.9
+    assert rows["layerwise"]["hidden_of_alone_where_it_can"] >= 0.9
     assert "tokens/s" not in result.stdout
 
 
@@ -96,6 +96,12 @@ def check_measured(rows: dict[str, Any]) -> None:
         assert 0 < sum(row["hit_rate"].values()) < 0.7 and row["with_cached"] > 0
         assert 0 <= row["hidden_share"] <= 1
         assert 0 < row["stall_p50_ms"] <= row["stall_p99_ms"]
+    assert rows["load-first"]["hidden_of_alone"] == pytest.approx(0, abs=0.02)
+    for policy in ("layerwise", "ahead", "demand"):
+        of_alone = rows[policy]["of_alone"]
+        assert (rows[policy]["hidden_of_alone"] is None) == (of_alone == 0)
+        assert of_alone <= rows[policy]["with_cached"]
+    assert rows["recompute"]["hidden_of_alone"] is None
     assert rows["demand"]["hidden_share"] == pytest.approx(0, abs=0.02)
     assert rows["load-first"]["hidden_share"] == pytest.approx(0, abs=0.02)
     assert rows["recompute"]["roofline_share"] is None
@@ -111,9 +117,9 @@ def test_rates_are_of_the_memory_that_loads_go_to(monkeypatch: pytest.MonkeyPatc
     """On a machine of two sockets: not what the other's cores copy, not across the sockets."""
     asked = []
 
-    def rate(_: Any, engine: Any, node: int, *rest: Any) -> tuple[float | None, int, str]:
+    def rate(_: Any, engine: Any, node: int, *rest: Any) -> Any:
         asked.append((engine.name, node, rest[-1]))
-        return engine.rate, node, "" if engine.rate else "no permission"
+        return layer._Found(engine.rate, node, node, "" if engine.rate else "no permission")
 
     monkeypatch.setattr(layer, "_rate", rate)
     monkeypatch.setattr(headrace, "where", lambda _: SimpleNamespace(pages={0: 3, 1: 90}))

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from conftest import Headrace
@@ -45,21 +47,98 @@ def test_the_model_in_words(run: Headrace, golden: Callable[[str, str], None]) -
     golden("bench_layer.txt", "\n".join(lines))
 
 
+def described(kind: str, cpus: dict[int, list[int]], copy_rates: list[Any]) -> Any:
+    """A machine of one engine, of memories with these CPUs, and of a GPU at the first."""
+    nodes = [
+        SimpleNamespace(id=i, byte_addressable=True, capacity=1 << 34, cpus=own, gpu=None)
+        for i, own in cpus.items()
+    ]
+    nodes.append(SimpleNamespace(
+        id=2000, byte_addressable=False, capacity=1 << 34, cpus=[],
+        gpu=SimpleNamespace(host=0, emulated=True),
+    ))  # fmt: skip
+    home = {"ssd": 1000, "gpu": 2000}.get(kind, 0)
+    return SimpleNamespace(
+        engines=[SimpleNamespace(id=5, name="it", kind=kind, home=home)], nodes=nodes,
+        node=lambda number: next(n for n in nodes if n.id == number), copy_rates=copy_rates,
+    )  # fmt: skip
+
+
 @pytest.mark.parametrize("kind", ["dsa", "gpu", "migrate"])
 def test_who_measures_an_engine_that_is_not_measured_here(
     run: Headrace, kind: str, tmp_path: Path
 ) -> None:
-    class Machine:
-        engines = [type("Engine", (), {"name": kind, "kind": kind, "home": 0})]
-
-    (row,) = layer.engine_rates(Machine(), 0, tmp_path, lambda: False)  # type: ignore[arg-type]
-    assert row["bytes_per_second"] is None
+    machine = described(kind, {0: [0, 1]}, [])
+    (row,) = layer.engine_rates(machine, 0, tmp_path, lambda: False)
+    assert row["bytes_per_second"] is row["basis"] is row["to_node"] is None
     command = row["reason"].partition("see headrace ")[2].split()
     if command[0] == "measure":
         listed = run("measure", "--list")
         assert f"\n{command[1]} " in f"\n{listed.stdout}", listed
     else:
         assert run(*command, "--help").returncode == 0
+
+
+def rate(to: int, bandwidth: float, source: str, engine: int = 5) -> Any:
+    return SimpleNamespace(
+        engine=engine, from_node=0, to_node=to, bandwidth=bandwidth, source=source
+    )  # fmt: skip
+
+
+def row_of(experiment: str, way: tuple[int, int], median: float | None) -> Any:
+    return SimpleNamespace(
+        experiment=experiment, unit="B/s", parameters={"from": way[0], "to": way[1]},
+        median=median, basis="emulated", source="",
+    )  # fmt: skip
+
+
+def test_the_budget_of_an_engine_that_was_measured_before(tmp_path: Path) -> None:
+    """The best way into this memory, with who says so; engines that have no copy rates by rows."""
+    told = [rate(1, 5e9, "headrace measure gpu, emulated, a day"), rate(1, 4e9, "a book"),
+            rate(0, 9e9, "a book"), rate(1, 9e9, "of another", engine=4)]  # fmt: skip
+    for source in ("the machine", "a profile"):
+        machine = described("dsa", {0: [0], 1: [1]}, told if source == "the machine" else [])
+        there = described("dsa", {0: [0], 1: [1]}, told)
+        profile: Any = SimpleNamespace(machine=there, rows=[], conditions={"date": "a day"})
+        given = None if source == "the machine" else profile
+        (row,) = layer.engine_rates(machine, 1, tmp_path, lambda: False, profile=given)
+        assert (row["bytes_per_second"], row["from_node"], row["to_node"]) == (5e9, 0, 1)
+        assert (row["basis"], row["source"]) == ("emulated", told[0].source)
+        assert row["reason"] == ""
+        layer.budget(LOAD, 2e-3, LOAD.bytes / 500e9, 500e9, [row])
+        assert row["bytes"] == 10_000_000
+    profile.rows = [row_of("dsa", (0, 1), 2e9), row_of("dsa", (1, 1), 8e9),
+                    row_of("migrate", (0, 1), 7e9), row_of("dsa", (0, 1), None)]  # fmt: skip
+    there.copy_rates = []
+    (row,) = layer.engine_rates(machine, 1, tmp_path, lambda: False, profile=profile)
+    assert (row["bytes_per_second"], row["basis"]) == (2e9, "emulated")
+    assert row["source"] == "headrace measure dsa, a day"
+
+
+@pytest.mark.parametrize(
+    ("asked", "cpus", "link", "expected"),
+    [
+        (0, "0-1", None, (3e9, 0, "this run")),
+        (1, "0-1", None, (3e9, 0, "this run: into node 0, the memory nearest to it")),
+        (1, "2", None, (3e9, 1, "this run")),
+        (0, "1-2", None, (3e9, 0, "this run")),  # no node's: it reads into the first
+        (2000, "2", 9e9, (3e9, 2000, "this run: into node 1, at most what is copied from there")),
+        (2000, "2", 1e9, (1e9, 2000, "this run: into node 1, at most what is copied from there")),
+        (2000, "2", None, (3e9, 1, "this run: into node 1, the memory nearest to it")),
+    ],
+)
+def test_a_disk_names_the_memory_that_it_was_read_into(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, asked: int, cpus: str, link: float | None,
+    expected: tuple[float, int, str],
+) -> None:  # fmt: skip
+    """That nearest to it, whichever was asked for; what goes on to a GPU crosses its link too."""
+    rows = [SimpleNamespace(median=rate, reason="", cpus=cpus, basis="measured")
+            for rate in (None, 2e9, 3e9)]  # fmt: skip
+    monkeypatch.setattr(headrace, "measure", lambda *_, **__: SimpleNamespace(rows=rows))
+    machine = described("ssd", {0: [0, 1], 1: [2, 3]}, [])
+    (row,) = layer.engine_rates(machine, asked, tmp_path, lambda: False, link=link)
+    assert (row["bytes_per_second"], row["to_node"], row["source"]) == expected
+    assert row["basis"] == ("emulated" if link else "measured")
 
 
 def test_engines_have_what_the_layer_leaves() -> None:
@@ -152,6 +231,8 @@ def test_less_memory_than_a_layer_has(monkeypatch: pytest.MonkeyPatch) -> None:
         (["--on", "hbm"], 3, ""),
         (["--on", "99"], 3, ""),
         (["--directory", "nowhere"], 3, ""),
+        (["--profile", "nowhere"], 3, ""),
+        (["--bandwidth", "1GB/s", "--profile", "p"], 2, "--bandwidth models a memory; leave out"),
         (["--out", "nowhere/x.json"], 3, "no directory nowhere"),
     ],
 )

@@ -189,6 +189,38 @@ def test_the_inequality_and_the_most_that_is_hidden(policy: str, most: float) ->
     assert row["hidden_share_where_it_can"] == pytest.approx(most if policy != "demand" else 0)
 
 
+def served(stall: float, loading: float, tiers: list[int], can: bool = True) -> prefill.Served:
+    made = prefill.Timeline([stall], loading, 9.0)
+    return prefill.Served(made, tiers, 3, 2.0, 1.0 if can else 3.0)
+
+
+def test_what_is_hidden_of_loads_alone_does_not_rise_with_a_store_that_waits() -> None:
+    """Twice the loading time, the same waits: of the policy's own more seems hidden, of what the
+    loads take alone as much.
+    """
+    alone = [served(4, 4, [0]), served(4, 4, [0, 1]), served(2, 2, [1], can=False)]
+    rows = []
+    for slower in (1, 2):
+        mine = [served(0, 4, [0]), served(1, 4 * slower, [1, 0]), served(2, 3, [1], can=False)]
+        rows.append(prefill.summary("ahead", ["dram", "ssd"], mine, 1, 1)
+                    | prefill.of_alone(mine, alone, 1))  # fmt: skip
+    once, twice = rows
+    assert twice["hidden_share_where_it_can"] > once["hidden_share_where_it_can"] == 0.75
+    for row in rows:  # the first request is told apart
+        assert (row["hidden_of_alone"], row["of_alone"]) == (0.5, 2)
+        assert row["hidden_of_alone_where_it_can"] == 0.75
+
+
+def test_only_the_same_requests_are_compared_with_loads_alone() -> None:
+    alone = [served(4, 4, [0]), served(4, 4, [0]), served(0, 0, [])]
+    assert prefill.of_alone([served(5, 9, [0])], alone)["hidden_of_alone"] == -0.25
+    for mine in ([served(0, 4, [1])], [served(0, 4, [0, 0])], [served(0, 0, [])], []):
+        assert prefill.of_alone(mine, alone) == {
+            "hidden_of_alone": None, "hidden_of_alone_where_it_can": None, "of_alone": 0,
+        }  # fmt: skip
+    assert prefill.of_alone([served(0, 4, [0])], [])["hidden_of_alone"] is None
+
+
 def test_there_is_no_inequality_where_nothing_can_hide() -> None:
     slow = prefill.Served(prefill.timeline("layerwise", 16, 3.0, 2.0), [0], 2, 2.0, 3.0)
     computed = prefill.Served(prefill.timeline("recompute", 16, 1.0, 2.0, 1.0), [0], 2, 2.0, 0.0)

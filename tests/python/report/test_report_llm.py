@@ -44,6 +44,7 @@ def kvcache() -> dict[str, Any]:
             "policy": policy, "store": store, "basis": "measured", "with_cached": 3,
             "hit_rate": {"dram": 0.1, "ssd": 0.2}, "stall_p50_ms": stall, "stall_p99_ms": stall,
             "hidden_share": stall and 0.5, "hidden_share_where_it_can": None,
+            "hidden_of_alone": stall and -0.25, "hidden_of_alone_where_it_can": None,
             "roofline_share": stall and 0.4, "flags": ["noisy"] if store == "own" else [],
         }  # fmt: skip
 
@@ -64,7 +65,13 @@ def test_the_measured_stand_beside_each_other() -> None:
     points = stalls.charts[0][1].to_dict(validate=False)["data"]["values"]
     assert [(each["line"], each["x"]) for each in points] == [("own", 1.5e6), ("peer", 3e6)]
     assert "1 of 3 rows are noisy" in stalls.caption and "20 of 12031" in stalls.caption
-    assert len(stalls.tables[0].rows) == 3 and hidden.charts and len(loads.charts) == 2
+    assert len(stalls.tables[0].rows) == 3 and len(loads.charts) == 2
+    bars = hidden.charts[0][1].to_dict(validate=False)["data"]["values"]
+    assert [each["y"] for each in bars] == [-25, -25]
+    older = kvcache()
+    for row in older["rows"]:
+        del row["hidden_of_alone"], row["hidden_of_alone_where_it_can"]
+    assert "No policy loads first" in contents.content_of(older).figures[1].missing
 
 
 def test_an_interrupted_one_is_enough(tmp_path: Path) -> None:
@@ -81,6 +88,7 @@ def test_a_layer_and_what_is_left_of_it() -> None:
     engines = [
         {"engine": "cpu0", "bytes": 1_000_000, "target_ms": 2.0, "reason": ""},
         {"engine": "dsa0", "bytes": None, "target_ms": 2.0, "reason": "see elsewhere"},
+        {"engine": "vda", "bytes": 5, "target_ms": 2.0, "reason": "", "source": "into node 0"},
     ]
     document = {
         "schema_version": 1, "kind": "bench layer", "model": "tiny", "batch": 1, "context": 2,
@@ -90,8 +98,8 @@ def test_a_layer_and_what_is_left_of_it() -> None:
     layer, left = contents.content_of(document).figures
     (bar,) = layer.charts[0][1].to_dict(validate=False)["data"]["values"]
     assert (bar["y"], bar["low"], bar["high"]) == (1.6, 1.5, pytest.approx(1.7))
-    assert left.charts and left.items == ["dsa0: see elsewhere"]
-    layer, left = contents.content_of(document | {"engines": engines[1:]}).figures
+    assert left.charts and left.items == ["dsa0: see elsewhere", "vda: into node 0"]
+    layer, left = contents.content_of(document | {"engines": engines[1:2]}).figures
     assert left.missing == "dsa0: see elsewhere"
     (layer,) = contents.content_of(document | {"rows": [], "engines": []}).figures
     assert "Interrupted" in layer.missing

@@ -11,6 +11,7 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -244,7 +245,7 @@ def test_multichase_is_built_from_its_tree(peers: Any, sources: Any, tmp_path: P
 
 
 def options(**given: Path) -> argparse.Namespace:
-    return argparse.Namespace(**({"stream": None, "multichase": None} | given))
+    return argparse.Namespace(**({"stream": None, "multichase": None, "nvbandwidth": None} | given))
 
 
 def test_what_cannot_be_had_is_a_line(
@@ -252,16 +253,78 @@ def test_what_cannot_be_had_is_a_line(
 ) -> None:
     monkeypatch.setattr(peers, "_PATH", str(tmp_path))
     told: list[str] = []
-    given = options(stream=tmp_path / "no", multichase=tmp_path)
+    given = options(stream=tmp_path / "no", multichase=tmp_path, nvbandwidth=tmp_path)
     assert peers.chosen_peers(peers.peers(2), 2, 1 << 20, tmp_path, given, told.append) == []
     assert any("mbw is not installed" in line for line in told)
     assert any("no has no stream.c and is no program" in line for line in told)
     assert any("has no Makefile and is no program" in line for line in told)
+    assert any("nor a folder that has one" in line for line in told)
     (tmp_path / "stream.c").write_text("int main(void) { return unknown; }\n")
     told.clear()
     peers.chosen_peers([], 2, 1 << 20, tmp_path, options(stream=tmp_path), told.append)
     (line,) = [line for line in told if "STREAM" in line]
     assert "left out" in line and "\n" not in line
+
+
+#: As nvbandwidth -j prints it (json_output.cpp of its repository): numbers as words, rows of the
+#: host and columns of GPUs.
+NVBANDWIDTH = """\
+#!/usr/bin/env python3
+import json, sys
+assert sys.argv[1:3] == ["-j", "-t"]
+name = sys.argv[3]
+case = {"name": name, "status": "Waived"}
+if name.endswith("memcpy_ce"):
+    case |= {
+        "bandwidth_description": "memcpy CE CPU(row) -> GPU(column) bandwidth (GB/s)",
+        "bandwidth_matrix": [["55.6362", "54.01"]], "status": "Passed", "sum": 109.65,
+    }
+if "bidirectional" in name:
+    case |= {"bandwidth_matrix": [["N/A", "1.0"]]}
+print(json.dumps({"nvbandwidth": {
+    "CUDA Runtime Version": 12080, "Driver Version": "570.124.06", "GPU Device list": ["0: X"],
+    "git_version": "v0.8", "testcases": [case], "version": "v0.8",
+}}, indent=1))
+"""
+
+
+def test_nvbandwidths_own_figures_stand_beside(peers: Any, tmp_path: Path) -> None:
+    program = tmp_path / "nvbandwidth"
+    program.write_text(NVBANDWIDTH)
+    program.chmod(0o755)
+    told: list[str] = []
+    given = options(nvbandwidth=tmp_path)
+    chosen = peers.chosen_peers([], 2, 1 << 20, tmp_path, given, told.append)
+    mine = [each for each in chosen if each.tool == "nvbandwidth"]
+    figures = {each.command[-1]: peers.run_peer(each) for each in mine}
+    one_way = pytest.approx(55.6362e9)
+    assert {name: figure for name, figure in figures.items() if figure is not None} == {
+        "host_to_device_memcpy_ce": one_way, "device_to_host_memcpy_ce": one_way,
+    }  # fmt: skip
+    assert len(figures) == 6, "waived ones and N/A have no number"
+    for output in ("Killed", '{"nvbandwidth": 1}', '{"nvbandwidth": {"testcases": []}}'):
+        assert peers.of_first_gpu(output, "x") is None
+    by_engine = mine[:1]
+    rounds = peers.compare(by_engine, lambda peer, seed: 50e9, 1, 1, quiet)
+    assert "55.64 GB/s | 50 GB/s | 0.90" in peers.table(rounds)
+
+
+def test_of_a_gpu_the_same_point_is_measured(
+    peers: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    asked = []
+    found = SimpleNamespace(rows=[SimpleNamespace(median=9.0, details={"to_gpu": 4.0})])
+    monkeypatch.setattr(headrace, "measure", lambda *_, **how: asked.append(how["only"]) or found)
+    host = SimpleNamespace(id=3, byte_addressable=True, cpus=[0], gpu=None)
+    gpu = SimpleNamespace(id=2001, byte_addressable=False, cpus=[], gpu=SimpleNamespace(host=7))
+    (tmp_path / "nvbandwidth").write_text("#!/bin/sh")
+    (tmp_path / "nvbandwidth").chmod(0o755)
+    to_gpu, _, both, *_ = peers.nvbandwidth_peers(tmp_path)
+    machine = SimpleNamespace(nodes=[host, gpu])
+    assert peers.measure_ours(machine, to_gpu, 1) == 9 and peers.measure_ours(machine, both, 1) == 4
+    assert asked[0] == {"part": "copy", "direction": "to_gpu", "by": "engine", "memory": "pinned",
+                        "bytes": 512 << 20, "gpu": 2001, "node": 7}  # fmt: skip
+    assert peers.measure_ours(SimpleNamespace(nodes=[host]), to_gpu, 1) is None
 
 
 #: A STREAM whose rate depends on how it was built and where its arrays lie, as asked by the

@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from conftest import built
 
 ROOT = Path(__file__).resolve().parents[3]
 sys.path.insert(0, str(ROOT / "tools"))
@@ -182,6 +183,7 @@ def test_a_header_concerns_all_that_include_it_and_a_source_its_folder(tmp_path:
         ("docs/design/move.md", {"python"}),
         ("docs/profile.schema.json", {"python"}),
         ("python/headrace/_cli/topo.py", {"types", "python"}),
+        ("bench/peers/peers.py", {"types", "python"}),
         ("src/cache/x.cpp", {"asan", "tsan"}),
         ("include/headrace/x.h", {"headers", "asan", "tsan"}),
         ("tests/guest/boot.sh", {"guest"}),
@@ -192,6 +194,17 @@ def test_what_a_change_concerns(changed: str, names: set[str]) -> None:
     assert set(concerned.steps_for([changed], everything)[1]) == names | {"house", "format"}
     for build in ("cmake/tests.cmake", "tests/CMakeLists.txt", "Makefile"):
         assert len(concerned.steps_for([build], everything)[1]) == len(everything)
+
+
+def test_what_was_not_built_is_a_failure_only_where_all_was_built(tmp_path: Path) -> None:
+    nowhere, every = tmp_path / "x.so", {"HEADRACE_EVERY_TEST": "1"}
+    with pytest.raises(pytest.skip.Exception, match="cmake --build --preset release makes it"):
+        built(nowhere, {})
+    with pytest.raises(pytest.fail.Exception, match="cmake --build --preset release makes it"):
+        built(nowhere, every)
+    assert built(tmp_path, every) == tmp_path
+    (python,) = (step for step in steps.all_steps() if step.name == "python")
+    assert every.items() <= python.environment.items()
 
 
 def test_a_clone_without_a_branch_main_is_compared_with_the_remotes(tmp_path: Path) -> None:

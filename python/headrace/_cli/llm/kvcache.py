@@ -16,6 +16,7 @@ from headrace._cli.interrupt import Interrupt
 from headrace._cli.options import Json, Out, Threads, given
 from headrace._errors import unknown
 from headrace._files import check_writable
+from headrace._words import plural
 
 #: Options that a model has no use for.
 _MEASURED = ("work", "store", "on", "data", "depth", "rounds", "threads")
@@ -130,8 +131,8 @@ def command(
     options = kvcache.Options(chosen, scale, share, names, threads, data, seed, rounds)
     if options.shape().fragment % 4096:
         raise headrace.InvalidError(
-            f"a fragment of {options.shape().fragment} bytes is no whole number of pages; give "
-            "--block-tokens 64 or another power of 2"
+            f"a fragment of {options.shape().fragment} bytes is no multiple of 4096, as the disk "
+            "is read; give --block-tokens 64 or another power of 2"
         )
     if on not in ("dram", "gpu"):
         raise unknown("place", on, ("dram", "gpu"))
@@ -222,6 +223,7 @@ def _measure(
             for name in options.policies:
                 if not interrupt():
                     rows.append(bench.policy(name))
+        bench.add_alone(rows)
         bench.make = makers[0]
         disturbed = [] if interrupt() else kvcache.interference(bench)
         loads = [] if interrupt() else kvcache.loads(bench, makers, depth)
@@ -272,10 +274,10 @@ def print_kvcache(d: dict[str, Any]) -> None:
     print(prose(
         "stall: what each layer of a request with cached blocks waits, in ms (recompute: for "
         "them to be computed again), and n such requests; p99 of fewer than 100 is the longest; "
-        "hidden: the part of the loading time in which layers were computed; where it can: of the "
-        "n requests whose layers take as long as their loads."
+        "hidden: the part of the policy's own loading time in which layers were computed; where "
+        "it can: of the n requests whose layers take as long as their loads."
     ))  # fmt: skip
-    for line in [*_first_layers(d), *_noise(d)] if measured else []:
+    for line in [*_of_alone(d), *_first_layers(d), *_noise(d)] if measured else []:
         print(prose(line))
     _print_beside(d)
     print(d["rests_on"]["detail"])
@@ -293,6 +295,19 @@ def _line(row: dict[str, Any], measured: bool) -> tuple[str, ...]:
         _share(row["roofline_share"]),
         " ".join([*row["flags"], *(["emulated"] if row["basis"] == "emulated" else [])]),
     )  # fmt: skip
+
+
+def _of_alone(d: dict[str, Any]) -> list[str]:
+    """What a policy hides of loads that take their time alone, not of its own."""
+    loaded = [row for row in d["rows"] if row["policy"] in ("layerwise", "ahead")]
+    if loaded and not any(row["policy"] == "load-first" for row in d["rows"]):
+        return ["What is hidden of loads alone takes load-first among --policies."]
+    return [
+        f"{row['policy']} with {row['store']}, of what load-first takes to load for the same "
+        f"{plural(row['of_alone'], 'request')}: {_share(row['hidden_of_alone'])} hidden, "
+        f"{_share(row['hidden_of_alone_where_it_can'])} where it can."
+        for row in loaded if row["hidden_of_alone"] is not None
+    ]  # fmt: skip
 
 
 def _first_layers(d: dict[str, Any]) -> list[str]:

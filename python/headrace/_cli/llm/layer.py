@@ -17,7 +17,7 @@ from headrace._words import plural
 
 _LIMITED = "more is not carried by the memory beside the layer"
 #: Options that modelled rows have no use for.
-_MEASURED = ("on", "threads", "repetitions", "directory")
+_MEASURED = ("on", "threads", "repetitions", "directory", "profile")
 
 
 def command(
@@ -59,6 +59,12 @@ def command(
     directory: Annotated[
         Path, typer.Option(metavar="DIRECTORY", help="On the disk whose reads count as an engine.")
     ] = Path("."),
+    profile: Annotated[
+        Optional[str],
+        typer.Option(
+            metavar="FILE", help="Of headrace measure here: rates that are not measured again."
+        ),
+    ] = None,
     json: Json = False,
     out: Out = None,
 ) -> int:
@@ -81,6 +87,7 @@ def command(
         check_writable(out)
     if bandwidth is not None:
         return _model(context, load, bandwidth, allowed, json, out)
+    known = None if profile is None else headrace.Profile.load(profile)
     with Interrupt() as interrupt:
         with interrupt.suspended():
             machine = headrace.Machine.discover(storage=[directory])
@@ -92,7 +99,10 @@ def command(
         engines: list[dict[str, Any]] = []
         if row["ms_per_layer"] is not None and not interrupt():
             seconds = 1e-3 * row["ms_per_layer"]
-            engines = layer.engine_rates(machine, min(row["residency"]), directory, interrupt)
+            engines = layer.engine_rates(
+                machine, min(row["residency"]), directory, interrupt, link=bench.link(),
+                profile=known,
+            )  # fmt: skip
             layer.budget(
                 load, allowed or layer.SLOWER * seconds, seconds, row["peak_bytes_per_second"],
                 engines,
@@ -220,10 +230,22 @@ def _print_engines(engines: list[dict[str, Any]]) -> None:
         (row["engine"], "-" if row["from_node"] is None else str(row["from_node"]),
          _rate(row["bytes_per_second"]), "-" if row["bytes"] is None else _mb(row["bytes"]),
          "-" if row["share_of_kv"] is None else f"{row['share_of_kv']:.1%}",
-         row["reason"] or (_LIMITED if row["memory_limits"] else ""))
+         "; ".join(_notes(row)))
         for row in engines
     ]  # fmt: skip
     output.print_table(("engine", "from", "rate", "bytes", "of the layer's KV", ""), lines, left=1)
+
+
+def _notes(row: dict[str, Any]) -> list[str]:
+    """Why there is no rate, or what it rests on where that is not a copy of this run, and what
+    limits it.
+    """
+    notes = [row["reason"]] if row["reason"] else []
+    if row["source"] not in ("", "this run"):
+        notes.append(row["source"])
+    if row["basis"] == "emulated" and "emulated" not in row["source"]:
+        notes.append("emulated")
+    return [*notes, _LIMITED] if row["memory_limits"] else notes
 
 
 def _mb(size: float) -> str:

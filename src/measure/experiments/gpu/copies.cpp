@@ -163,6 +163,11 @@ Status Copies::add_device_way(Random& random) {
     HEADRACE_TRY(to, space_->on_gpu(area_));
   }
   HEADRACE_TRY(Way way, engine(setting_.direction, to, from));
+  way.kernel = setting_.by == kKernel;
+  if (across && way.kernel &&
+      !enable_peer_access(*space_->target().context, *setting_.other->context)) {
+    return fail(ErrorCode::unsupported, "these GPUs do not reach each other's memory");
+  }
   Way home{.direction = setting_.direction, .to = from, .from = to, .stream = way.stream};
   if (across) {
     way.from_context = home.to_context = space_->target().context->handle();

@@ -25,8 +25,26 @@ TEST(GpuCopies, GoEveryWay) {
   const auto both = sample(kBoth, kEngine, kPinned);
   EXPECT_GT(both.details.at("to_gpu"), 0);
   EXPECT_GT(both.details.at("from_gpu"), 0);
-  sample(kInside, kEngine, kDevice);
-  sample(kAcross, kEngine, kDevice);
+  for (const std::string_view by : {kEngine, kKernel}) {
+    sample(kInside, by, kDevice);
+    sample(kAcross, by, kDevice);
+  }
+}
+
+// A kernel that writes where it may not loses the context, and all that is measured later.
+TEST(GpuCopies, OfAKernelNeedGpusThatReachEachOther) {
+  const test::FakeGpu fake("memory=32M,devices=2,sms=2");
+  cuda::Driver apart = **cuda::driver();
+  apart.cuDeviceCanAccessPeer = [](int* can, cuda::CUdevice, cuda::CUdevice) {
+    *can = 0;
+    return cuda::CUDA_SUCCESS;
+  };
+  Random random(1);
+  const GpuSetting setting =
+      on_fake(fake, {.direction = kAcross, .by = kKernel, .memory = kDevice, .bytes = 64_KiB});
+  const auto refused = prepare_copies(by_driver(setting, apart), random);
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().code, ErrorCode::unsupported) << refused.error().message;
 }
 
 TEST(GpuCopies, PrefetchManagedMemory) {

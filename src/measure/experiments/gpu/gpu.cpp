@@ -7,7 +7,8 @@
 // `batch` the calling thread's time for each copy; of `latency` that of one dependent load in so
 // much memory that caches of the GPU and the host (`l2_bytes`) keep little of it; of `allocation`
 // that for each MiB. All sizes are listed for the nearest node of the host, two for the others;
-// asking for nodes or sizes lists those. Where there is no GPU, one row says why.
+// asking for nodes or sizes lists those. Where there is no GPU, one row says why. The value of
+// `fragments`, which are runs of neighbours, is payload per second, too.
 #include "measure/experiments/gpu/gpu.h"
 
 #include <fmt/core.h>
@@ -21,6 +22,7 @@
 #include "measure/experiments/gpu/batches.h"
 #include "measure/experiments/gpu/chases.h"
 #include "measure/experiments/gpu/copies.h"
+#include "measure/experiments/gpu/fragments.h"
 
 namespace headrace::experiment_gpu {
 
@@ -46,6 +48,7 @@ constexpr Bytes kUsualSize = 64_MiB;
 constexpr std::array kFarSizes = {4_KiB, kUsualSize};
 constexpr std::array kFragments = {4_KiB, 16_KiB, 64_KiB};
 constexpr std::array<std::uint64_t, 5> kCounts = {1, 16, 64, 256, 1024};
+constexpr std::uint64_t kOfRun = 16;  // fragments that are neighbours
 constexpr std::array kAllocated = {64_MiB, 1_GiB};
 
 // Pinning, filling, and three samples; and what the bytes of a mapping take besides, at some 2
@@ -77,6 +80,7 @@ class PointList {
   void add_copies(GpuSetting setting, unsigned rank);
   void add_managed(GpuSetting setting);
   void add_batches(GpuSetting setting);
+  void add_fragments(GpuSetting setting);
   void add_latencies(GpuSetting setting);
   void add_allocations(GpuSetting setting);
   Point& add(const GpuSetting& setting, std::string_view unit, unsigned rank,
@@ -204,6 +208,32 @@ void PointList::add_batches(GpuSetting setting) {
   }
 }
 
+void PointList::add_fragments(GpuSetting setting) {
+  setting.part = "fragments";
+  setting.memory = kPinned;
+  std::vector<std::uint64_t> counts = scope_.numbers("count");
+  if (counts.empty()) counts = {kOfRun};
+  for (const std::string_view direction : {kToGpu, kFromGpu}) {
+    setting.direction = direction;
+    for (const Bytes bytes : sizes(std::array{kFragments.back()})) {
+      setting.bytes = bytes;
+      for (const std::uint64_t count : counts) {
+        setting.count = count;
+        for (const std::string_view by : {kEngine, kHeadrace}) {
+          setting.by = by;
+          if (!possible(setting)) {
+            leave(setting, "B/s", kImpossible);
+            continue;
+          }
+          Point& point = add(setting, "B/s", 2, prepare_fragments);
+          point.comparable = {
+              .group = group_of(setting), .detail = "ratio_to_single", .reference = by == kEngine};
+        }
+      }
+    }
+  }
+}
+
 void PointList::add_latencies(GpuSetting setting) {
   setting.part = "latency";
   for (const Bytes bytes : sizes(std::array{setting.gpu->beyond_caches()})) {
@@ -276,17 +306,20 @@ void PointList::add_gpu(const std::shared_ptr<GpuTarget>& gpu, const GpuTargets&
     }
   }
   add_managed(setting({}, {}, {}));
-  GpuSetting inside = setting(kInside, kEngine, kDevice);
-  inside.node = gpu->node.id;
-  add_copies(inside, 2);
-  for (const std::shared_ptr<GpuTarget>& other : all) {
-    if (other == gpu) continue;
-    GpuSetting across = setting(kAcross, kEngine, kDevice);
-    across.node = other->node.id;
-    across.other = other;
-    add_copies(across, 2);
+  for (const std::string_view by : {kEngine, kKernel}) {
+    GpuSetting inside = setting(kInside, by, kDevice);
+    inside.node = gpu->node.id;
+    add_copies(inside, 2);
+    for (const std::shared_ptr<GpuTarget>& other : all) {
+      if (other == gpu) continue;
+      GpuSetting across = setting(kAcross, by, kDevice);
+      across.node = other->node.id;
+      across.other = other;
+      add_copies(across, 2);
+    }
   }
   add_batches(setting({}, {}, {}));
+  add_fragments(setting({}, {}, {}));
   add_latencies(setting({}, {}, {}));
   add_allocations(setting({}, {}, {}));
 }

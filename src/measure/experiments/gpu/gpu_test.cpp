@@ -34,7 +34,7 @@ TEST(GpuPoints, AreOfEveryPartDirectionAndWay) {
   const test::FakeGpu fake("devices=2,paradigm=ats");
   const auto rows = rows_on(fake.machine);
   using Words = std::set<std::string>;
-  EXPECT_EQ(words(rows, "part"), (Words{"copy", "batch", "latency", "allocation"}));
+  EXPECT_EQ(words(rows, "part"), (Words{"copy", "batch", "fragments", "latency", "allocation"}));
   EXPECT_EQ(words(rows, "direction"), (Words{"to_gpu", "from_gpu", "both", "inside", "across"}));
   EXPECT_EQ(words(rows, "by"), (Words{"engine", "headrace", "batch", "kernel", "prefetch", "cpu",
                                       "placed", "cuMemHostAlloc"}));
@@ -52,8 +52,8 @@ TEST(GpuPoints, AreFewBetweenGpusUnlessTheyAreAskedFor) {
     return std::ranges::count_if(rows_on(fake.machine, only),
                                  [](const Row& row) { return row.word("direction") == "across"; });
   };
-  EXPECT_EQ(across({}), 2 * 2) << "each to the other, small and large";
-  EXPECT_EQ(across({{"node", std::uint64_t{raw(test::kOtherGpu)}}}), 2 * 6);
+  EXPECT_EQ(across({}), 2 * 2 * 2) << "each to the other by both, small and large";
+  EXPECT_EQ(across({{"node", std::uint64_t{raw(test::kOtherGpu)}}}), 2 * 2 * 6);
 }
 
 TEST(GpuPoints, SayWhatThisGpuOrDriverLacks) {
@@ -116,10 +116,11 @@ TEST(GpuPoints, CanBeMeasuredAsTheyAreListed) {
     EXPECT_GT(sample->value, 0);
     parts.insert(fmt::format("{} {}", point.row.word("part"), point.row.word("direction")));
   }
-  EXPECT_EQ(parts, (std::set<std::string>{"copy to_gpu", "copy from_gpu", "copy both",
-                                          "copy inside", "copy across", "batch to_gpu",
-                                          "batch from_gpu", "latency to_gpu", "latency inside",
-                                          "latency from_gpu", "allocation to_gpu"}));
+  EXPECT_EQ(parts,
+            (std::set<std::string>{"copy to_gpu", "copy from_gpu", "copy both", "copy inside",
+                                   "copy across", "batch to_gpu", "batch from_gpu",
+                                   "fragments to_gpu", "fragments from_gpu", "latency to_gpu",
+                                   "latency inside", "latency from_gpu", "allocation to_gpu"}));
 }
 
 TEST(GpuPoints, WithoutADriverAreOneRowThatSaysSo) {
