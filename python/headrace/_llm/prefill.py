@@ -198,13 +198,14 @@ def of_alone(served: Sequence[Served], alone: Sequence[Served], apart: int = 0) 
     """What part of the time that loads take where nothing else is done meanwhile is not waited for.
     `alone`: the same requests as load-first had them. Against a policy's own loading time, which
     is longer where loads are queued behind others or the store is slow, though no more is hidden.
-    Compared are requests whose blocks came from the same tiers; below 0 they wait longer than that.
-    The first so many with cached blocks are told apart in both.
+    Compared are requests that had as many blocks in both, whichever tiers had them then: those of
+    loads ahead are often found a tier higher, as they are asked for earlier. Below 0 they wait
+    longer than that. The first so many with cached blocks are told apart in both.
     """
     mine, theirs = (_by_number(each, apart) for each in (served, alone))
     pairs = [
         (each, theirs[number]) for number, each in mine.items()
-        if number in theirs and sorted(each.tiers) == sorted(theirs[number].tiers)
+        if number in theirs and len(each.tiers) == len(theirs[number].tiers)
     ]  # fmt: skip
     return {
         "hidden_of_alone": _not_waited(pairs),
