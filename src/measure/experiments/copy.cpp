@@ -9,9 +9,9 @@
 // that is counted (bus_counter.h). The engines of one size, pair and number of threads are measured
 // one after the other, and `ratio_to_memcpy` is the rate by that of glibc's memcpy in the same
 // round. `headrace bench copy` is a session of these points. Asking for sizes, threads or engines
-// lists those instead of the usual ones. With `work` "divided" all threads copy parts of one copy of
-// that size and wait for each other before the next (lockstep.h): unasked a copy of 1 MiB and one
-// of 64 MiB between memories near each other, over more and more cores.
+// lists those instead of the usual ones. With `work` "divided" all threads copy parts of one copy
+// of that size and wait for each other before the next (lockstep.h): unasked a copy of 1 MiB and
+// one of 64 MiB between memories near each other, over more and more cores.
 #include "measure/experiments/copy.h"
 
 #include <fmt/core.h>

@@ -60,8 +60,8 @@ Row team_row(Row row, const MeasuredTeam& measured, TeamMemory how);
 // The CPUs of a node in the order in which threads take them: spread over its caches, then its
 // cores, second threads of cores last. Requires: it has some.
 std::vector<unsigned> spread_order(const Machine& machine, const Node& node);
-// Those of `order` beside a CPU that observes; threads of its core only where there is no other: two
-// of a core disturb each other without any memory.
+// Those of `order` beside a CPU that observes; threads of its core only where there is no other:
+// two of a core disturb each other without any memory.
 std::vector<unsigned> beside(const Machine& machine, unsigned observer,
                              const std::vector<unsigned>& order);
 // The first so many, ascending.

@@ -45,8 +45,8 @@ struct CudaOptions {
   // timed_out, and no more is accepted. What it has been given may still be written, so four times
   // as long after that the process ends. A copy that may wait for multiprocessors (inside a GPU, or
   // gathered by a kernel) is waited for 120 times the limit, an hour: kernels of others may have
-  // them for minutes. Not bounded: a copy of unregistered memory that the GPU reaches by page tables
-  // of the CPUs, which the driver may do inside its call. The backend's end waits for all.
+  // them for minutes. Not bounded: a copy of unregistered memory that the GPU reaches by page
+  // tables of the CPUs, which the driver may do inside its call. The backend's end waits for all.
   Nanoseconds limit = std::chrono::seconds{30};
   const Clock* clock = &system_clock();
   // Instead of the one of this process: scripted faults in tests.
