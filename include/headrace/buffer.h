@@ -110,7 +110,7 @@ Status relocate(const Machine& machine, Buffer& buffer, const Placement& placeme
 struct Residency {
   // Base pages, of sysconf(_SC_PAGESIZE) bytes (4 KiB on x86), present on each node.
   std::map<NodeId, std::uint64_t> pages;
-  std::uint64_t absent = 0;               // base pages never touched, or swapped out
+  std::uint64_t absent = 0;  // base pages never touched, or swapped out
   std::uint64_t total() const;
 };
 
