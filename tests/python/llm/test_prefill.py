@@ -9,7 +9,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as some
 
-import headrace
 from headrace._llm import prefill, trace
 from headrace._llm.models import MODELS, model
 from headrace._llm.tiers import Tiers
