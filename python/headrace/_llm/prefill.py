@@ -206,6 +206,7 @@ def of_alone(served: Sequence[Served], alone: Sequence[Served], apart: int = 0) 
     pairs = [
         (each, theirs[number]) for number, each in mine.items()
         if number in theirs and len(each.tiers) == len(theirs[number].tiers)
+        and min(each.tiers) >= 0  # computed again, as if they were in no tier: nothing is hidden
     ]  # fmt: skip
     return {
         "hidden_of_alone": _not_waited(pairs),

@@ -9,7 +9,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as some
 
-import headrace
 from headrace._llm import prefill, trace
 from headrace._llm.models import MODELS, model
 from headrace._llm.tiers import Tiers
@@ -215,7 +214,7 @@ def test_only_the_same_requests_are_compared_with_loads_alone() -> None:
     alone = [served(4, 4, [0]), served(4, 4, [0]), served(0, 0, [])]
     assert prefill.of_alone([served(5, 9, [0])], alone)["hidden_of_alone"] == -0.25
     assert prefill.of_alone([served(1, 9, [1])], alone)["hidden_of_alone"] == 0.75
-    for mine in ([served(0, 4, [0, 0])], [served(0, 0, [])], []):
+    for mine in ([served(0, 4, [0, 0])], [served(0, 0, [-1])], [served(0, 0, [])], []):
         assert prefill.of_alone(mine, alone) == {
             "hidden_of_alone": None, "hidden_of_alone_where_it_can": None, "of_alone": 0,
         }  # fmt: skip

@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 from typing import Any
 
-import pytest
 import profile_documents as documents
+import pytest
 
 import headrace
 from headrace._cli import tables
