@@ -342,6 +342,18 @@ InterferenceSetting as_threads(InterferenceSetting setting) {
   return setting;
 }
 
+// Three windows a sample, and the settling before each; linking chases at 40 ns a line; what
+// processes touch anew, at 1.5 GB/s each.
+Nanoseconds cost_of(const InterferenceSetting& setting, Bytes each) {
+  const auto others = static_cast<double>(setting.cpus.size() - 1);
+  double chases = setting.victim.kind == ActivityKind::chase ? 1 : 0;
+  if (setting.aggressor.kind == ActivityKind::chase) chases += others;
+  double ns_per_byte = chases * 40 / kLine;
+  if (setting.processes) ns_per_byte += others * 2 / 3;
+  return 12 * kWindow +
+         Nanoseconds{static_cast<std::int64_t>(ns_per_byte * static_cast<double>(each.value))};
+}
+
 Point interference_point(const Scope& scope, const InterferenceSetting& setting) {
   Row row = interference_row(setting);
   row.cpus = list_of_cpus({setting.cpus.begin(), setting.cpus.end()});
@@ -355,12 +367,12 @@ Point interference_point(const Scope& scope, const InterferenceSetting& setting)
   point.rank = rank_of(setting);
   point.memory = {setting.victim.memory()->id, PageSize::transparent};
   point.others = nodes_of(setting);
-  // Three windows a sample, and the settling before each; touching some 3 GB/s; linking a chase.
-  const double loads = static_cast<double>(setting.cpus.size());
   point.races = races_of(scope.machine, setting);
-  point.cost =
-      12 * kWindow + Nanoseconds{static_cast<std::int64_t>(loads * static_cast<double>(each.value) *
-                                                           (2.0 / 3 + 40.0 / kLine))};
+  point.cost = cost_of(setting, each);
+  // The buffers of threads stay from point to point.
+  const std::size_t buffers = 2 * setting.cpus.size();  // of copies
+  point.setup = {.name = fmt::format("{} x {}", buffers, each.value),
+                 .cost = touching(each * buffers, 2)};
   if (worth_processes(scope, setting)) {
     point.comparable = {.group = interference_row(as_threads(setting)).key(),
                         .detail = "ratio_to_threads",
