@@ -370,9 +370,9 @@ Point interference_point(const Scope& scope, const InterferenceSetting& setting)
   point.races = races_of(scope.machine, setting);
   point.cost = cost_of(setting, each);
   // The buffers of threads stay from point to point.
-  const std::size_t buffers = 2 * setting.cpus.size();  // of copies
-  point.setup = {.name = fmt::format("{} x {}", buffers, each.value),
-                 .cost = touching(each * buffers, 2)};
+  const std::size_t most = 2 * setting.cpus.size();  // of copies
+  point.setup = {.name = fmt::format("{} x {}", most, each.value),
+                 .cost = touching(each * most, 2)};
   if (worth_processes(scope, setting)) {
     point.comparable = {.group = interference_row(as_threads(setting)).key(),
                         .detail = "ratio_to_threads",
