@@ -1879,7 +1879,7 @@ class Row:
     @property
     def flags(self) -> list[str]:
         """
-        noisy, few, shrunk, side_cached, cpu_limited, cache_doubted, not_huge, fitted; without a number: absent, left_out, stopped.
+        noisy, few, shrunk, side_cached, cpu_limited, cache_doubted, not_huge, unsteady, fitted; without a number: absent, left_out, stopped.
         """
 
     @property
@@ -2069,6 +2069,12 @@ class Knee:
     @property
     def mix(self) -> str:
         """The mix of reads and writes of the traffic."""
+
+    @property
+    def threads(self) -> int:
+        """
+        Threads of traffic, where so many were asked for; 0: on all CPUs of its node.
+        """
 
     @property
     def bandwidth(self) -> float:
