@@ -372,7 +372,7 @@ Point interference_point(const Scope& scope, const InterferenceSetting& setting)
   // The buffers of threads stay from point to point.
   const std::size_t most = 2 * setting.cpus.size();  // of copies
   point.setup = {.name = fmt::format("{} x {}", most, each.value),
-                 .cost = touching(each * most, 2)};
+                 .cost = touching(each * most, usable_cpus(setting.cpu_node).size())};
   if (worth_processes(scope, setting)) {
     point.comparable = {.group = interference_row(as_threads(setting)).key(),
                         .detail = "ratio_to_threads",

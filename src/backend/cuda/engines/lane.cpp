@@ -325,7 +325,13 @@ Result<std::size_t> Lane::accept(std::span<const Piece> pieces, Completion& comp
     place->open = 1;
     direct[static_cast<std::size_t>(place->direction)].push_back(&place->own);
   }
-  for (std::size_t i = 0; i < kDirections; ++i) launch(Direction(i), direct[i]);
+  for (std::size_t i = 0; i < kDirections; ++i) {
+    if (settling_ == this) {
+      ready_[i].insert(ready_[i].end(), direct[i].begin(), direct[i].end());
+    } else {
+      launch(Direction(i), direct[i]);
+    }
+  }
   if (!others.empty()) {
     const MutexLock lock(mailbox_->mutex);
     auto& staged = mailbox_->staged;

@@ -201,6 +201,9 @@ class Lane {
   std::vector<AcceptedPiece*> waiting_;  // with parts not yet cut, by arrival
   std::vector<Task*> to_store_;          // not yet accepted by the storage backend
   std::array<std::vector<Task*>, kDirections> ready_;
+  // Whose reports this thread is making. What is accepted in one waits for the others, which may
+  // bring its neighbours: each ends a piece of what was one copy, and a mover refills one by one.
+  static thread_local const Lane* settling_;
   AttendedTime time_;
   Nanoseconds looked_{0};
   std::array<Nanoseconds, kDirections> last_answer_{};

@@ -104,7 +104,10 @@ void Lane::run() {
   }
 }
 
+thread_local const Lane* Lane::settling_ = nullptr;
+
 void Lane::settle(const News& news) {
+  settling_ = this;
   for (Group* group = news.done; group != nullptr;) {
     Group* const next = std::exchange(group->next, nullptr);
     last_answer_[static_cast<std::size_t>(group->direction)] = time_.now();
@@ -124,6 +127,7 @@ void Lane::settle(const News& news) {
     storage_ended(*task);
     task = next;
   }
+  settling_ = nullptr;
 }
 
 void Lane::free_groups(Group* first) {

@@ -109,6 +109,50 @@ void script_one_hung_stream(Driver& scripted) {
   scripted.cuLaunchHostFunc = hold_first_callback;
 }
 
+std::atomic<int> copies_made;
+
+CUresult copy_and_count(CUdeviceptr to, CUdeviceptr from, std::size_t bytes, CUstream stream) {
+  ++copies_made;
+  return honest.cuMemcpyAsync(to, from, bytes, stream);
+}
+
+void script_counted_copies(Driver& scripted) {
+  honest = scripted;
+  scripted.cuMemcpyAsync = copy_and_count;
+}
+
+// Gives the lane the next piece for each one that has ended, as a mover does.
+class Refills final : public Completion {
+ public:
+  Refills(Lane& lane, std::span<const Piece> next, Outcomes& outcomes)
+      : lane_(lane), next_(next), outcomes_(outcomes) {}
+  void complete(std::uint64_t tag, Status outcome) noexcept override {
+    if (const std::size_t i = begun_.fetch_add(1); i < next_.size()) {
+      EXPECT_EQ(lane_.accept(next_.subspan(i, 1), *this).value_or(0), 1U);
+    }
+    outcomes_.complete(tag, std::move(outcome));
+  }
+
+ private:
+  Lane& lane_;
+  const std::span<const Piece> next_;
+  Outcomes& outcomes_;
+  std::atomic<std::size_t> begun_{0};
+};
+
+// Else all but the first copies would be of one piece each: they end together, and are replaced one
+// by one.
+TEST_F(LaneThread, WhatRefillsTheLaneIsCoalescedToo) {
+  copies_made = 0;
+  open("latency=1ms", {}, script_counted_copies);
+  const auto all = pieces(16);
+  Refills refills(*lane_, std::span(all).subspan(8), outcomes_);
+  ASSERT_EQ(lane_->accept(std::span(all).first(8), refills).value_or(0), 8U);
+  ASSERT_TRUE(outcomes_.await(16));
+  EXPECT_TRUE(outcomes_.failed().empty()) << outcomes_.last().message;
+  EXPECT_EQ(copies_made, 2);
+}
+
 TEST_F(LaneThread, ALostGpuEndsAllItHadAndTakesNoMore) {
   open("lost_after=40,latency=100us");
   std::size_t accepted = 0;
