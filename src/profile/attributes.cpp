@@ -8,6 +8,7 @@
 #include <sstream>
 #include <tuple>
 
+#include "headrace/cpus.h"
 #include "headrace/findings.h"
 #include "topology/topology.h"
 
@@ -191,10 +192,24 @@ class BestOfCopies {
   double best_ = 0;
 };
 
-// What an SSD's queue reads or writes past the page cache. Memory is the machine's first node: the
-// experiment's is.
+// The memory that a row of `storage` reads into and writes from: that of its CPUs, else, as in
+// older profiles, which name none, the machine's first.
+const Node* memory_of_disk_row(const Machine& machine, const Row& row) {
+  const CpuSet cpus = parse_cpu_list(row.cpus).value_or(CpuSet{});
+  const Node* first = nullptr;
+  for (const Node& node : machine.nodes) {
+    if (!node.byte_addressable() || !node.capacity) continue;
+    if (first == nullptr) first = &node;
+    if (!cpus.empty() && std::ranges::find(node.cpus, cpus.front()) != node.cpus.end())
+      return &node;
+  }
+  return first;
+}
+
+// What an SSD's queue reads or writes past the page cache.
 void put_disk_rate(Profile& profile, const Engine& engine, bool write) {
   BestOfCopies found;
+  const Node* memory = nullptr;
   for (const Row& row : profile.rows) {
     if (row.experiment != "storage" || !row.value || row.value->median <= 0) continue;
     const auto *node = row.number("node"), *bytes = row.number("bytes");
@@ -203,14 +218,12 @@ void put_disk_rate(Profile& profile, const Engine& engine, bool write) {
                         row.word("io") == "direct" && row.word("by") == "io_uring";
     if (!wanted || node == nullptr || node_id(*node) != engine.home) continue;
     found.add(row.value->median);
+    memory = memory_of_disk_row(profile.machine, row);
     if (bytes != nullptr && depth != nullptr && *depth == 1) {
       found.add_single(*bytes, row.value->median);
     }
   }
-  const auto memory = std::ranges::find_if(profile.machine.nodes, [](const Node& node) {
-    return node.byte_addressable() && node.capacity.has_value();
-  });
-  if (memory == profile.machine.nodes.end()) return;
+  if (memory == nullptr) return;
   const auto rate =
       found.rate(engine.id, write ? memory->id : engine.home, write ? engine.home : memory->id,
                  "headrace measure storage, " + profile.conditions["date"]);

@@ -112,6 +112,35 @@ TEST_F(AttributesTest, TheLinesOfTheMoversEngineBecomeCopyRates) {
   EXPECT_NEAR(rate.bandwidth.value / 60e9, 1, 1e-9) << "of all its cores";
 }
 
+// CPUs 48 to 59 are of node 4.
+TEST_F(AttributesTest, ADiskIsReadIntoTheMemoryOfTheCpusThatReadIt) {
+  Machine& machine = profile_.machine;
+  machine.nodes.push_back({.id = NodeId{1000}, .kind = NodeKind::storage});
+  machine.engines.push_back(
+      {.id = EngineId{900}, .kind = EngineKind::ssd, .name = "nvme0", .home = NodeId{1000}});
+  for (const auto& [cpus, memory] :
+       {std::pair{"48-59", NodeId{4}}, {"", NodeId{0}}}) {  // older profiles name none
+    machine.copy_rates.clear();
+    std::vector<Row> rows;
+    for (const std::uint64_t depth : {1, 16}) {
+      Row row{.experiment = "storage",
+              .parameters = {{"node", std::uint64_t{1000}},
+                             {"operation", "read"},
+                             {"by", "io_uring"},
+                             {"io", "direct"},
+                             {"bytes", std::uint64_t{1 << 20}},
+                             {"depth", depth}},
+              .cpus = cpus};
+      row.value = summarize(std::vector{1e9 * static_cast<double>(depth)});
+      rows.push_back(std::move(row));
+    }
+    learned(profile_, std::move(rows));
+    ASSERT_EQ(machine.copy_rates.size(), 1u);
+    EXPECT_EQ(machine.copy_rates[0].from, NodeId{1000});
+    EXPECT_EQ(machine.copy_rates[0].to, memory) << cpus;
+  }
+}
+
 Row gpu_copy(const char* direction, std::uint64_t node, std::uint64_t bytes, double value) {
   Row row{.experiment = "gpu",
           .parameters = {{"part", "copy"},

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import mmap
 from collections.abc import Mapping
 from typing import Any
 
@@ -11,7 +12,7 @@ from headrace._words import wrap
 
 #: Weights count units of a page times a power of two, so that a data set has at most so many runs:
 #: each is a mapping of the kernel's, as docs/design/placement-on-linux.md says.
-PAGE = 4096
+PAGE = mmap.PAGESIZE
 MOST_RUNS = 512
 #: Sentences are folded to it, so that they may be indented.
 _WIDTH = 92
