@@ -83,28 +83,33 @@ struct InterferenceSetting {
   bool processes = false;
 };
 
-// The loads of a point at work: the victim, which is the first, or not, and so many aggressors.
-using Runs = std::function<Result<SideBySide>(bool victim, std::size_t aggressors)>;
+// The loads of a point.
+struct Runs {
+  // At work: the victim, which is the first, or not, and so many aggressors.
+  std::function<Result<SideBySide>(bool victim, std::size_t aggressors)> run;
+  std::optional<double> huge_part = {};  // of the memory of processes: a thread's is the pool's
+};
 
 Runs by_threads(CpuSet cpus, std::vector<std::unique_ptr<Load>> loads) {
-  return [cpus = std::move(cpus), loads = std::make_shared<std::vector<std::unique_ptr<Load>>>(
-                                      std::move(loads))](bool victim, std::size_t aggressors) {
+  const auto all = std::make_shared<std::vector<std::unique_ptr<Load>>>(std::move(loads));
+  return {[cpus = std::move(cpus), loads = all](bool victim, std::size_t aggressors) {
     const std::size_t first = victim ? 0 : 1;
     std::vector<Load*> some;
     for (std::size_t i = first; i <= aggressors; ++i) some.push_back((*loads)[i].get());
     const auto cpu = cpus.begin() + static_cast<std::ptrdiff_t>(first);
     return side_by_side({cpu, cpu + static_cast<std::ptrdiff_t>(some.size())}, some, kWindow);
-  };
+  }};
 }
 
-Runs by_processes(unsigned cpu, std::unique_ptr<Load> own, std::unique_ptr<LoadProcesses> others) {
-  return [cpu, own = std::shared_ptr<Load>(std::move(own)),
-          others = std::shared_ptr<LoadProcesses>(std::move(others))](bool victim,
-                                                                      std::size_t aggressors) {
+Runs by_processes(unsigned cpu, std::unique_ptr<Load> own, std::shared_ptr<LoadProcesses> others) {
+  const double huge = others->huge_part();
+  const auto run = [cpu, own = std::shared_ptr<Load>(std::move(own)), others = std::move(others)](
+                       bool victim, std::size_t aggressors) {
     const CpuSet cpus = victim ? CpuSet{cpu} : CpuSet{};
     const std::vector<Load*> loads = victim ? std::vector<Load*>{own.get()} : std::vector<Load*>{};
     return others->beside(cpus, loads, kWindow, aggressors);
   };
+  return {run, huge};
 }
 
 class Interference final : public Probe {
@@ -113,9 +118,9 @@ class Interference final : public Probe {
       : setting_(setting), runs_(std::move(runs)) {}
 
   Result<Sample> sample() override {
-    HEADRACE_TRY(const SideBySide alone, runs_(true, 0));
-    HEADRACE_TRY(const SideBySide aggressor, runs_(false, 1));
-    HEADRACE_TRY(const SideBySide all, runs_(true, setting_.cpus.size() - 1));
+    HEADRACE_TRY(const SideBySide alone, runs_.run(true, 0));
+    HEADRACE_TRY(const SideBySide aggressor, runs_.run(false, 1));
+    HEADRACE_TRY(const SideBySide all, runs_.run(true, setting_.cpus.size() - 1));
     const bool equals = setting_.victim == setting_.aggressor;
     const auto shown = [](const Activity& activity, double rate) {
       return activity.kind == ActivityKind::chase ? 1e9 / rate : rate;
@@ -126,7 +131,8 @@ class Interference final : public Probe {
                               {"aggressor_alone", shown(setting_.aggressor, aggressor.rates[0])},
                               {"aggressor_together", shown(setting_.aggressor, all.rates[1])},
                               {"total", total(all.rates)}},
-                  .cpu_share = std::min({alone.cpu_share, aggressor.cpu_share, all.cpu_share})};
+                  .cpu_share = std::min({alone.cpu_share, aggressor.cpu_share, all.cpu_share}),
+                  .huge_part = runs_.huge_part};
     if (equals) sample.details["fairness"] = fairness(all.rates);
     // Who waits for a device gives up the CPU, and is not disturbed by that.
     if (setting_.victim.kind == ActivityKind::file ||

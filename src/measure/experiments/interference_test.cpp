@@ -46,6 +46,7 @@ TEST(InterferenceTest, EveryPointGivesWhatItsDetailsSay) {
     const double ratio = details.at("alone") / details.at("together");
     const bool chases = word("victim").starts_with("chase");
     EXPECT_NEAR(sample->value, chases ? 1 / ratio : ratio, 1e-9);
+    EXPECT_EQ(sample->huge_part.has_value(), point.row.parameter("between") != nullptr);
     EXPECT_EQ(details.contains("fairness"), word("victim") == word("aggressor"));
     EXPECT_GT(details.at("total"), 0);
     buffers.clear();

@@ -33,12 +33,12 @@ double overlap(std::span<const std::byte> memory, std::uintptr_t low, std::uintp
   return from < to ? static_cast<double>(to - from) : 0;
 }
 
+}  // namespace
+
 Bytes whole_huge_pages(Bytes bytes) {
   const Bytes page = huge_page();
   return page > kUsualHugePage ? bytes : page * ((bytes.value + page.value - 1) / page.value);
 }
-
-}  // namespace
 
 Bytes fitting(const Node& node, Bytes wanted) {
   constexpr std::uint64_t kPart = 16;

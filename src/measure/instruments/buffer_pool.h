@@ -44,6 +44,9 @@ inline bool is_all_huge(double part) { return part > 1 - 1e-6; }
 // huge pages where it can be.
 Bytes fitting(const Node& node, Bytes wanted);
 
+// Rounded up to huge pages, but for kernels whose huge pages are hundreds of megabytes.
+Bytes whole_huge_pages(Bytes bytes);
+
 class BufferPool {
  public:
   explicit BufferPool(const Machine& machine) : machine_(machine) {}

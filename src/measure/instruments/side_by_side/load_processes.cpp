@@ -14,6 +14,7 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <fstream>
 #include <new>
 #include <string>
 #include <system_error>
@@ -26,6 +27,7 @@
 #include "core/waiting/patience.h"
 #include "headrace/clock.h"
 #include "headrace/copy.h"
+#include "measure/instruments/buffer_pool.h"
 #include "measure/instruments/cpu_share.h"
 #include "memory/memory.h"
 
@@ -292,6 +294,11 @@ class LoadProcesses::Child {
   Counted counted() const { return &shared_->units; }
   double cpu_share() const { return shared_->cpu_share; }
   pid_t id() const { return id_; }
+  BufferPool::Memories memory() const {
+    BufferPool::Memories all;
+    for (const auto& buffer : process_.memory) all.push_back(buffer->bytes());
+    return all;
+  }
 
  private:
   // It may have been waited for by somebody else, or nobody need to (SIGCHLD ignored).
@@ -337,7 +344,7 @@ Result<std::shared_ptr<Buffer>> untouched(const Machine& machine, NodeId node, B
   placement.pages = PageSize::transparent;
   placement.touch = false;
   placement.reason = "an experiment";
-  return allocate_for_cpus(machine, bytes, placement);
+  return allocate_for_cpus(machine, whole_huge_pages(bytes), placement);
 }
 
 LoadProcesses::LoadProcesses() = default;
@@ -398,6 +405,15 @@ Result<SideBySide> LoadProcesses::beside(const CpuSet& cpus, const std::vector<L
     seen->cpu_share = std::min(seen->cpu_share, children_[i]->cpu_share());
   }
   return seen;
+}
+
+double LoadProcesses::huge_part() const {
+  double least = 1;
+  for (const auto& child : children_) {
+    std::ifstream smaps(fmt::format("/proc/{}/smaps", child->id()));
+    least = std::min(least, std::ranges::min(BufferPool::huge_parts(child->memory(), smaps)));
+  }
+  return least;
 }
 
 std::vector<pid_t> LoadProcesses::ids() const {

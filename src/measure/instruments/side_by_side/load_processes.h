@@ -30,7 +30,7 @@ struct LoadProcess {
   std::vector<std::shared_ptr<const Buffer>> memory;
 };
 
-// Memory for processes: placed on the node, untouched. The errors of allocate().
+// Memory for processes: placed on the node, untouched, whole huge pages. The errors of allocate().
 Result<std::shared_ptr<Buffer>> untouched(const Machine& machine, NodeId node, Bytes bytes);
 
 class LoadProcesses {
@@ -50,6 +50,8 @@ class LoadProcesses {
                             std::size_t count);
 
   std::vector<pid_t> ids() const;
+  // The least part of any memory of theirs that the kernel gave in huge pages.
+  double huge_part() const;
 
  private:
   class Child;
