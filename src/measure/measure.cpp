@@ -178,18 +178,35 @@ std::string what_is_asked(const MeasureOptions& options) {
   return fmt::format("{}", fmt::join(words, " or of "));
 }
 
-// "; bytes is 64 KiB or 16 MiB": which values there are of the parameters that are asked for, in
-// the order of appearance.
+// Those of the choices that no point has, each by itself; all where they do not go together.
+ParameterChoices at_fault(const Experiment& experiment, const ParameterChoices& only, Scope scope) {
+  ParameterChoices found;
+  for (const auto& each : only) {
+    scope.only = {each};
+    const auto points = experiment.points(scope);
+    const bool there = std::ranges::any_of(points, [&](const Point& point) {
+      return point.row.parameter(each.first) != nullptr &&
+             scope.wants(point.row, experiment.parameters);
+    });
+    if (!there) found.insert(each);
+  }
+  return found.empty() ? only : found;
+}
+
+// "; bytes is 64 KiB or 16 MiB": which values there are of the parameters that nothing fits, in the
+// order of appearance.
 std::string what_there_is(const std::vector<Selection>& selections, Scope scope) {
   std::map<std::string, std::vector<std::string>> values;
   for (const Selection& selection : selections) {
     if (selection.only.empty()) continue;
-    scope.only = {};
     const auto experiment =
         std::ranges::find(kExperiments, selection.experiment, &Experiment::name);
+    const ParameterChoices asked = at_fault(**experiment, selection.only, scope);
+    for (const auto& [name, choice] : asked) values[name];
+    scope.only = {};
     for (const Point& point : (*experiment)->points(scope)) {
       for (const auto& [name, value] : point.row.parameters) {
-        if (!selection.only.contains(name)) continue;
+        if (!asked.contains(name)) continue;
         const auto* const number = std::get_if<std::uint64_t>(&value);
         std::string word = number != nullptr && (name == "bytes" || name == "window")
                                ? to_string(Bytes(*number))
@@ -201,6 +218,10 @@ std::string what_there_is(const std::vector<Selection>& selections, Scope scope)
   }
   std::string words;
   for (auto& [name, known] : values) {
+    if (known.empty()) {
+      words += fmt::format("; nothing here has {} unasked", name);
+      continue;
+    }
     if (known.size() > kMostValues) {
       known.resize(kMostValues);
       known.emplace_back("others");
@@ -224,6 +245,27 @@ std::vector<Selection> selections_of(const MeasureOptions& options) {
     }
   }
   return selections;
+}
+
+// A name that no experiment asked for has is a mistake, and the value not to blame.
+Status check_parameters(const std::vector<Selection>& selections) {
+  std::vector<std::string_view> known;
+  std::set<std::string> asked;
+  for (const Selection& selection : selections) {
+    const auto experiment =
+        std::ranges::find(kExperiments, selection.experiment, &Experiment::name);
+    for (const Parameter& parameter : (*experiment)->parameters) {
+      if (std::ranges::find(known, parameter.name) == known.end()) known.push_back(parameter.name);
+    }
+    for (const auto& [name, choice] : selection.only) asked.insert(name);
+  }
+  for (const std::string& name : asked) {
+    if (std::ranges::find(known, name) != known.end()) continue;
+    return fail(ErrorCode::invalid, "no parameter '{}' of {}; there are {}", name,
+                selections.size() == 1 ? selections.front().experiment : "these experiments",
+                fmt::join(known, ", "));
+  }
+  return {};
 }
 
 Status check_names(const MeasureOptions& options) {
@@ -282,6 +324,7 @@ Result<std::vector<Point>> points_of(const Available& available, const MeasureOp
   const MachineTables tables(available.machine);
   const instruments::AsIfUsable usable(usable_cpus());  // asked of the system once
   const std::vector<Selection> selections = selections_of(options);
+  HEADRACE_TRY_STATUS(check_parameters(selections));
   std::vector<Point> points;
   std::map<std::string, std::set<std::string>> keys;  // by experiment
   Scope scope{.machine = available.machine,

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <atomic>
 #include <climits>
+#include <new>
 #include <optional>
 #include <set>
 #include <system_error>
@@ -106,6 +107,7 @@ std::set<std::size_t> thread_counts(std::size_t all) {
 Status run_pinned(const CpuSet& cpus, const std::function<void(std::size_t)>& part) {
   Decision decision;
   std::atomic<std::size_t> run{0};
+  std::atomic<bool> out_of_space{false};
   std::vector<std::thread> threads;
   bool complete = true;
   std::optional<unsigned> refused;
@@ -113,7 +115,11 @@ Status run_pinned(const CpuSet& cpus, const std::function<void(std::size_t)>& pa
     for (std::size_t i = 0; i < cpus.size() && !refused; ++i) {
       threads.emplace_back([&, i] {
         if (!decision.wait()) return;
-        part(i);
+        try {
+          part(i);
+        } catch (const std::bad_alloc&) {
+          out_of_space = true;
+        }
         run.fetch_add(1);
       });
       if (!pin(threads.back().native_handle(), {&cpus[i], 1})) refused = cpus[i];
@@ -135,6 +141,7 @@ Status run_pinned(const CpuSet& cpus, const std::function<void(std::size_t)>& pa
                 "(ulimit -u)",
                 cpus.size());
   }
+  if (out_of_space) return out_of_memory();
   return run.load() == cpus.size() ? Status{} : not_all_began();
 }
 

@@ -64,7 +64,8 @@ std::set<std::size_t> thread_counts(std::size_t all);
 // Runs part(0) ... part(cpus.size() - 1), each on a thread of its own pinned to cpus[i], and waits
 // for all. denied: the system lets a thread not run there (a CPU that went offline, a cpuset that
 // was narrowed, a container's seccomp profile); exhausted: a thread could not be started; then none
-// of the parts was run. timed_out: a thread that was started did not run for half a minute.
+// of the parts was run; or a part threw std::bad_alloc, which must leave no other one waiting.
+// timed_out: a thread that was started did not run for half a minute.
 Status run_pinned(const CpuSet& cpus, const std::function<void(std::size_t)>& part);
 
 // As run_pinned, with parts that begin within some microseconds of each other; timed_out: none was

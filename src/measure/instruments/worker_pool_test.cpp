@@ -8,6 +8,7 @@
 #include <atomic>
 #include <cstdlib>
 #include <mutex>
+#include <new>
 
 namespace headrace::instruments {
 namespace {
@@ -67,6 +68,15 @@ TEST(RunTogether, EveryPartBeginsWhenAllHave) {
   EXPECT_EQ(begun, 3);
   EXPECT_GT(*share, 0);
   EXPECT_LE(*share, 1.05);
+}
+
+TEST(RunTogether, APartThatFindsNoMemoryIsAnError) {
+  const CpuSet cpus(2, usable_cpus().front());
+  const auto share = run_together(cpus, [&](std::size_t i) {
+    if (i == 1) throw std::bad_alloc();
+  });
+  ASSERT_FALSE(share);
+  EXPECT_EQ(share.error().code, ErrorCode::exhausted);
 }
 
 // CPUs 0 and 2 are threads of one core.

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <new>
 #include <optional>
 
 #include "core/check.h"
@@ -29,7 +30,7 @@ class Run {
       : loads_(loads), time_(time), elsewhere_(elsewhere), done_(loads.size()) {}
 
   void work(std::size_t i) {
-    const Status ended = i == 0 ? keep_time() : go_on(i);
+    const Status ended = end_of(i);
     over_ = true;
     if (ended) return;
     const MutexLock lock(mutex_);
@@ -58,6 +59,12 @@ class Run {
   }
 
  private:
+  Status end_of(std::size_t i) try {
+    return i == 0 ? keep_time() : go_on(i);
+  } catch (const std::bad_alloc&) {  // else the others would go on for ever
+    return out_of_memory();
+  }
+
   Status step(std::size_t i) {
     HEADRACE_TRY(const double units, loads_[i]->step());
     std::atomic<double>& all = done_[i].units;
