@@ -198,6 +198,9 @@ class Mover {
   // resumed, a route policy), where waiting for what is not done is refused.
   bool in_callback() const;
 
+  // unsupported: this process is a child, made by fork(), of the one that made it.
+  Status check_here() const;
+
   // Looks for completions of backends that need it, and does what others left. Returns how many
   // completions there were. A thread that has nothing to do but wait may give the time that it
   // would sleep: it is spent waiting, at most 1 ms, where a backend is quicker if the waiting

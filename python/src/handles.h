@@ -19,6 +19,7 @@
 #include <vector>
 
 #include "borrowed.h"
+#include "core/fork.h"
 #include "headrace/headrace.h"
 #include "headrace/kv/store.h"
 #include "interpreter.h"
@@ -121,6 +122,7 @@ struct PrefetchRef {
 
 // A store of KV blocks with everything it borrows.
 struct KvOwner {
+  const Origin origin;
   const std::shared_ptr<MoverOwner> mover;
   std::unique_ptr<kv::Store> store;  // goes first
 

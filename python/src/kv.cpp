@@ -81,6 +81,7 @@ KvStoreRef open(const MoverRef& mover, const kv::Geometry& geometry,
 
 // What answers with less than an error where the store is closed.
 void check_open(const KvOwner& owner) {
+  unwrap(owner.origin.check("the KV store"));
   if (owner.store->closed()) raise(ErrorCode::cancelled, "the KV store is closed; open another");
 }
 
@@ -181,16 +182,21 @@ std::vector<bool> contains(const KvStoreRef& self, const std::vector<nb::bytes>&
   return without_gil([&] { return owner->store->contains(wanted); });
 }
 
-void flush(const KvStoreRef& self, Nanoseconds timeout) {
-  const std::shared_ptr<KvOwner> owner = self.owner;
+// Raises for a signal.
+Status flushed(KvOwner& owner, Nanoseconds timeout) {
   Interruptible signals{nb::none(), nb::none()};
   Status outcome = [&] {
     const GilRelease release;
-    return owner->store->flush(timeout, [&] { return signals.stop(); });
+    return owner.store->flush(timeout, [&] { return signals.stop(); });
   }();
   release_borrowed();
   signals.rethrow();
-  unwrap(std::move(outcome));
+  return outcome;
+}
+
+void flush(const KvStoreRef& self, Nanoseconds timeout) {
+  const std::shared_ptr<KvOwner> owner = self.owner;
+  unwrap(flushed(*owner, timeout));
 }
 
 constexpr Nanoseconds kFlushing = std::chrono::seconds{60};
@@ -198,13 +204,19 @@ constexpr Nanoseconds kFlushing = std::chrono::seconds{60};
 // Closed whatever the flush says, or raises for a signal.
 void close(const KvStoreRef& self, bool flush_first, Nanoseconds timeout) {
   const std::shared_ptr<KvOwner> owner = self.owner;
+  const auto close_now = [&] { return without_gil([&] { return owner->store->close(); }); };
+  Status written;
   try {
-    if (flush_first && !owner->store->closed()) flush(self, timeout);
+    if (flush_first && !owner->store->closed()) written = flushed(*owner, timeout);
   } catch (...) {
-    (void)without_gil([&] { return owner->store->close(); });
+    (void)close_now();
     throw;
   }
-  unwrap(without_gil([&] { return owner->store->close(); }));
+  // Another thread has closed it meanwhile, and answers for what was to be written.
+  const bool by_another = !written && written.error().code == ErrorCode::cancelled;
+  const Status closed = close_now();
+  if (!by_another) unwrap(std::move(written));
+  unwrap(Status(closed));
 }
 
 void wait_layer(const kv::Load& load, unsigned layer, Nanoseconds timeout) {

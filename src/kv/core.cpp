@@ -117,6 +117,7 @@ Result<std::unique_ptr<StoreCore>> StoreCore::open(Mover& mover, StoreOptions op
     return fail(ErrorCode::invalid,
                 "opening a KV store waits for its list; not in a callback of a Mover");
   }
+  HEADRACE_TRY_STATUS(mover.check_here());
   HEADRACE_TRY_STATUS(check(options));
   std::unique_ptr<StoreCore> core(new StoreCore(mover, std::move(options)));
   for (unsigned i = 0; i < core->tiers_.size(); ++i) HEADRACE_TRY_STATUS(core->open_tier(i));
@@ -232,6 +233,7 @@ void StoreCore::close() {
   }
   jobs_there_.notify_all();
   if (worker_.joinable()) worker_.join();
+  worker_id_ = std::thread::id();  // the system gives it to a later thread
   std::vector<std::unique_ptr<Buffer>> buffers(tiers_.size());  // to unmap them takes time
   std::unique_ptr<Folder> folder;
   const MutexLock lock(mutex_);

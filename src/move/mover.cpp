@@ -120,6 +120,8 @@ Transfer Mover::copy(std::span<const MovePair> pairs, const MoveOptions& options
 
 std::size_t Mover::poll(Nanoseconds most) { return core_->poll(most); }
 
+Status Mover::check_here() const { return core_->origin().check("the mover"); }
+
 bool Mover::in_callback() const { return MoverCore::in_callback(); }
 
 MoverStats Mover::stats() const { return core_->stats(); }

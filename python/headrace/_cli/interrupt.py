@@ -32,6 +32,7 @@ class Interrupt:
         self.requested = False
         self.keeps = False  #: whether there is something from before that is not to be lost
         self._ends_at_once = False
+        self._ended = False  # KeyboardInterrupt was raised where nothing is kept
         self._heeded = threading.Event()  # the work knows that it should stop, or has ended
         self._raised = threading.Event()  # KeyboardInterrupt was raised, or the work has ended
         self._presses = 0
@@ -49,7 +50,9 @@ class Interrupt:
 
     @contextmanager
     def suspended(self) -> Iterator[None]:
-        """Within it a signal raises KeyboardInterrupt: for work of which nothing is kept."""
+        """Within it a signal raises KeyboardInterrupt: for work of which nothing is kept. At its end
+        where a library has swallowed that, as modules in C may do while they are imported.
+        """
         ours = {number: signal.signal(number, self._end) for number in self._before}
         self._ends_at_once = not self.keeps
         try:
@@ -57,8 +60,11 @@ class Interrupt:
         finally:
             self._ends_at_once = False
             _restore(ours)
+        if self._ended:
+            raise KeyboardInterrupt
 
     def _end(self, number: int, frame: FrameType | None) -> None:
+        self._ended = True
         self._heeded.set()
         self._raised.set()
         raise KeyboardInterrupt

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy
+import numpy.random  # at once: its modules swallow a Ctrl-C that comes while they are imported
 
 #: Tokens of a block of the trace.
 BLOCK_TOKENS = 512

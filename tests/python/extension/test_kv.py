@@ -287,6 +287,45 @@ def test_a_store_is_closed(mover: headrace.Mover, tmp_path: Path) -> None:
                 use()
 
 
+def test_a_store_is_closed_by_several_threads(mover: headrace.Mover, tmp_path: Path) -> None:
+    """At once, and by later ones, which may have the number of the worker that ended."""
+    for _ in range(10):
+        store = kv.Store(mover, GEOMETRY, tiers(tmp_path))
+        store.store(KEYS, blocks(KEYS)).wait()
+        with ThreadPoolExecutor(3) as pool:
+            for closing in [pool.submit(store.close) for _ in range(3)]:
+                closing.result()
+        assert store.closed
+        with ThreadPoolExecutor(1) as pool:
+            pool.submit(store.close).result()
+    with kv.Store(mover, GEOMETRY, tiers(tmp_path)) as again:
+        assert again.stats().reopened == 24
+
+
+def test_a_forked_child_is_told(mover: headrace.Mover) -> None:
+    """Rather than that nothing is there."""
+    memory = [kv.Memory("dram", 64 * BLOCK)]
+    with kv.Store(mover, GEOMETRY, memory) as store:
+        store.store(KEYS, blocks(KEYS)).wait()
+        child = os.fork()
+        if child == 0:
+            uses: list[Callable[[], object]] = [
+                lambda: store.match(TOKENS),
+                lambda: store.contains(KEYS),
+                store.stats,
+                lambda: kv.Store(mover, GEOMETRY, memory),
+            ]
+            told = 0
+            for use in uses:
+                try:
+                    use()
+                except headrace.UnsupportedError as error:
+                    told += "fork()" in str(error)
+            os._exit(0 if told == len(uses) else 1)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+        assert all(store.contains(KEYS))
+
+
 def test_a_store_whose_flush_fails_is_closed(mover: headrace.Mover, tmp_path: Path) -> None:
     store = kv.Store(mover, GEOMETRY, tiers(tmp_path, 24))
     store.store(KEYS, blocks(KEYS)).wait()
