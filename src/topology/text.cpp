@@ -111,7 +111,10 @@ Line side_cache_line(const MemorySideCache& cache) {
 std::vector<Line> cache_lines(const Machine& machine, const Node& node) {
   std::map<std::tuple<unsigned, std::uint64_t>, std::pair<std::size_t, std::size_t>> counted;
   for (const CacheLevel& cache : machine.caches) {
-    if (cache.cpus.empty() || !std::ranges::binary_search(node.cpus, cache.cpus.front())) continue;
+    // A cache of several nodes is said of each.
+    const bool own = std::ranges::any_of(
+        cache.cpus, [&](unsigned cpu) { return std::ranges::binary_search(node.cpus, cpu); });
+    if (!own) continue;
     auto& [count, cpus] = counted[{cache.level, cache.size.value}];
     ++count;
     cpus = std::max(cpus, cache.cpus.size());
@@ -123,7 +126,7 @@ std::vector<Line> cache_lines(const Machine& machine, const Node& node) {
     const auto& [count, cpus] = at->second;
     lines.push_back(
         {fmt::format("cache L{}", level),
-         fmt::format("{:<9}{} x for {}", to_string(Bytes{size}), count, plural(cpus, "CPU"))});
+         fmt::format("{:<8} {} x for {}", to_string(Bytes{size}), count, plural(cpus, "CPU"))});
   }
   return lines;
 }
