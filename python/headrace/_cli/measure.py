@@ -84,7 +84,7 @@ def command(
 ) -> int:
     """Measure memory, links, copies, disk, DSA devices and GPUs into a profile."""
     if list_them:
-        output.print_experiments((each.name, each.description) for each in headrace.experiments())
+        _list(json)
         return exit_codes.SUCCESS
     options = Options(
         names=names or [], only=only, budget=budget, full=full, width=width, rounds=rounds,
@@ -99,6 +99,24 @@ def command(
 
         return measure_fleet(options, convention=convention, json=json)
     return measure(options, convention=convention, json=json)
+
+
+def _list(json: bool) -> None:
+    found = headrace.experiments()
+    lines = [
+        (each.name, each.description, " ".join(one.name for one in each.parameters))
+        for each in found
+    ]
+    output.print_list(
+        "measure", json=json,
+        experiments=[
+            each.asdict() | {"parameters": [one.asdict() for one in each.parameters]}
+            for each in found
+        ],
+        show=lambda: output.print_table(
+            ("experiment", "what it measures", "parameters, for --only"), lines, left=3
+        ),
+    )  # fmt: skip
 
 
 @dataclass(frozen=True)

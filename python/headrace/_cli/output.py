@@ -18,7 +18,7 @@ from headrace._basis import rests_on
 from headrace._errors import printing
 from headrace._files import write_whole
 from headrace._run.ranks import launched
-from headrace._words import printable
+from headrace._words import in_one_line, printable
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -90,9 +90,21 @@ def print_table(headings: Sequence[str], rows: Iterable[Sequence[str]], left: in
     print_text(table_text(headings, rows, left))
 
 
-def print_experiments(experiments: Iterable[tuple[str, str]]) -> None:
-    """Names and descriptions, for --list."""
-    print_table(("experiment", "what it measures"), experiments, left=2)
+def print_list(command: str, *, json: bool, show: Callable[[], None], **known: Any) -> None:
+    """What there is to choose from, for --list."""
+    if not json:
+        show()
+        return
+    head = {"schema_version": headrace.SCHEMA_VERSION, "kind": f"{command} --list"}
+    print_json({**head, "version": headrace.__version__, **known})
+
+
+def say(text: str) -> None:
+    """A line for people beside what is on stdout."""
+    try:
+        print(f"headrace: {in_one_line(text)}", file=sys.stderr, flush=True)
+    except OSError:
+        pass  # nobody listens
 
 
 def table_text(headings: Sequence[str], rows: Iterable[Sequence[str]], left: int = 1) -> str:

@@ -9,7 +9,7 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import pytest
 from staged import POINT, press_ctrl_c
@@ -29,6 +29,18 @@ def test_help_and_list(run: Run, golden: Callable[[str, str], None]) -> None:
     assert (result.returncode, result.stderr) == (0, "")
     golden("help/measure.txt", result.stdout)
     golden("measure_list.txt", run("measure", "--list").stdout)
+    for command, what in (("bench dsa", "experiments"), ("bench cache", "scenarios")):
+        document = document_of(run, *command.split(), "--list")
+        assert document["kind"] == f"{command} --list"
+        assert all(each["name"] for each in document[what])
+    listed = {each["name"]: each for each in document_of(run, "measure", "--list")["experiments"]}
+    assert [each["name"] for each in listed["split"]["parameters"]][-1] == "threads"
+
+
+def document_of(run: Run, *arguments: str) -> dict[str, Any]:
+    """What it prints as JSON."""
+    found: dict[str, Any] = json.loads(run(*arguments, "--json").stdout)
+    return found
 
 
 @pytest.mark.parametrize(
