@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import headrace
 from headrace._basis import rests_on
+from headrace._cli import interrupt
 from headrace._errors import printing
 from headrace._files import write_whole
 from headrace._run.ranks import launched
@@ -233,5 +234,5 @@ def save(path: Path, text: str) -> headrace.Error | None:
     except headrace.Error as error:
         return type(error)(f"{error}; the document is on stdout instead")
     except KeyboardInterrupt:
-        return headrace.CancelledError("interrupted; the document is on stdout instead")
+        return headrace.CancelledError(f"{interrupt.words()}; the document is on stdout instead")
     return None

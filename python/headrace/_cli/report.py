@@ -74,7 +74,7 @@ def read(file: Path) -> dict[str, Any]:
     ):
         raise headrace.InvalidError(f"{file} is not a JSON document of headrace")
     if document["schema_version"] != headrace.SCHEMA_VERSION:
-        raise headrace.UnsupportedError(
+        raise headrace.InvalidError(
             f"{file} has schema version {document['schema_version']}; this version reads "
             f"{headrace.SCHEMA_VERSION}: make it again"
         )

@@ -184,6 +184,48 @@ def test_ctrl_c_while_the_command_is_loaded(command: Path, tmp_path: Path) -> No
     assert (result.returncode, result.stderr) == (-signal.SIGINT, "")
 
 
+#: A command in whose middle somebody ends it.
+ENDED = """
+import signal, sys
+from headrace._cli import compare, main, report
+def end(*_, **__): signal.raise_signal(signal.{name})
+compare.headrace.compare = report.write = end
+sys.argv = ["headrace", *{arguments}]
+main()
+"""
+
+
+@pytest.mark.parametrize("arguments", [["compare", "p.json", "q.json"], ["report", "p.json"]])
+@pytest.mark.parametrize(
+    ("name", "code", "told"),
+    [("SIGINT", 130, "interrupted"), ("SIGTERM", 143, "ended by SIGTERM"),
+     ("SIGHUP", 129, "ended by SIGHUP")],
+)  # fmt: skip
+def test_a_command_that_is_ended_says_so(
+    tmp_path: Path, arguments: list[str], name: str, code: int, told: str
+) -> None:
+    for indent, file in enumerate(("p.json", "q.json")):
+        (tmp_path / file).write_text(json.dumps(some_rows(), indent=indent))
+    script = ENDED.format(name=name, arguments=arguments)
+    result = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, cwd=tmp_path, timeout=60
+    )
+    assert (result.returncode, result.stderr) == (code, f"headrace: {told}\n")
+
+
+@pytest.mark.parametrize("arguments", [
+    ["report", "FILE"], ["export", "FILE", "--as", "csv"], ["compare", "FILE", "xeon-max"],
+    ["fleet", "xeon-max", "FILE"], ["topo", "--from", "FILE"],
+    ["advise", "interleave", "--profile", "FILE"],
+], ids=lambda each: each[0])  # fmt: skip
+def test_another_schema_is_told_alike(run: Run, tmp_path: Path, arguments: list[str]) -> None:
+    (tmp_path / "new.json").write_text(json.dumps(some_rows() | {"schema_version": 99}))
+    result = run(*("new.json" if word == "FILE" else word for word in arguments))
+    assert (result.returncode, result.stdout) == (2, "")
+    assert result.stderr.startswith("headrace: new.json") and "schema" in result.stderr
+    assert result.stderr.count("\n") == 1
+
+
 #: A step that hears no signal: a mutex that is locked already.
 DEAF = """
 import contextlib, ctypes, sys
@@ -236,6 +278,23 @@ def test_ctrl_c_in_a_step_whose_end_is_waited_for(keeps: bool, alone: bool, told
     process.send_signal(signal.SIGINT)
     assert process.communicate(timeout=30)[1] == "headrace: interrupted\n"
     assert process.returncode == 130
+
+
+@pytest.mark.parametrize(
+    ("number", "code", "name"), [(signal.SIGTERM, 143, "SIGTERM"), (signal.SIGHUP, 129, "SIGHUP")]
+)
+def test_another_signal_in_such_a_step(number: int, code: int, name: str) -> None:
+    process = deaf(keeps=False)
+    process.send_signal(number)
+    assert process.communicate(timeout=30)[1] == f"headrace: ended by {name}\n"
+    assert process.returncode == code
+    process = deaf(keeps=True)
+    process.send_signal(number)
+    assert process.stderr is not None
+    told = "headrace: stops after this step, with what was measured\n"
+    assert process.stderr.readline() == told, "nobody presses Ctrl-C"
+    process.kill()
+    process.communicate(timeout=30)
 
 
 def test_ctrl_c_where_no_thread_can_be_started(
