@@ -13,7 +13,8 @@ import headrace
 from headrace._cli import exit_codes, output, parse, tables
 from headrace._cli.interrupt import Interrupt
 from headrace._cli.options import Convention, Experiments, Json, ListExperiments, Machine
-from headrace._files import check_writable, is_own_output
+from headrace._files import check_writable, is_own_output, read_whole
+from headrace._points import check_width
 from headrace._profile import conventions, plans, promises
 from headrace._run.launches import measure_again
 
@@ -26,11 +27,12 @@ _LAUNCHES_OF_ALL = 6
 def command(
     names: Experiments = None,
     only: Annotated[
-        Optional[str],
+        Optional[list[str]],
         typer.Option(
             "--only",
             metavar="NAME=VALUE,...",
-            help="Only points with these: mix=read; a=hbm,b=dram; bytes=16MiB.",
+            help="Only points with these: mix=read; a=hbm,b=dram; bytes=16MiB. May be repeated; a "
+            "name that is there twice takes any of its values.",
         ),
     ] = None,
     budget: Annotated[
@@ -87,7 +89,7 @@ def command(
         _list(json)
         return exit_codes.SUCCESS
     options = Options(
-        names=names or [], only=only, budget=budget, full=full, width=width, rounds=rounds,
+        names=names or [], only=only or [], budget=budget, full=full, width=width, rounds=rounds,
         seed=seed, launches=launches, part_of=part_of, directory=directory, resume=resume, out=out,
     )  # fmt: skip
     if dry_run:
@@ -124,7 +126,7 @@ class Options:
     """The flags that say what is measured, as they were written."""
 
     names: list[str]
-    only: str | None
+    only: list[str]
     budget: str
     full: bool
     width: str
@@ -139,7 +141,7 @@ class Options:
     def check(self) -> None:
         """Complains before the work."""
         self.chosen()
-        parse.share(self.width)
+        check_width(parse.share(self.width))
         if self.seed > _LARGEST_SEED:
             raise headrace.InvalidError(f"seed {self.seed} has over 63 bits; give a smaller one")
         self.seconds()
@@ -148,10 +150,9 @@ class Options:
         if self.out is not None:
             check_writable(self.out)
 
-    def chosen(self) -> dict[str, int | str]:
-        """What --only asks for; a mix also by a latency checker's name, W5."""
-        only = parse.settings(self.only, parse.SIZES)
-        return only | ({"mix": conventions.own_mix(only["mix"])} if "mix" in only else {})
+    def chosen(self) -> dict[str, int | str | list[int | str]]:
+        """What --only asks for."""
+        return parse.settings(self.only)
 
     def count(self) -> int:
         return self.launches or (_LAUNCHES_OF_ALL if self.full and not self.resume else 1)
@@ -277,7 +278,7 @@ def _arguments(options: Options, launch: int) -> list[str]:
         "--part-of", str(options.count()),
         *(["--full"] if seconds is None else ["--budget", f"{seconds:.1f}s"]),
         *([] if options.rounds is None else ["--rounds", str(options.rounds)]),
-        *(["--only", options.only] if options.only else []),
+        *(word for each in options.only for word in ("--only", each)),
     ]  # fmt: skip
 
 

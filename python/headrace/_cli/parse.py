@@ -8,13 +8,12 @@ from pathlib import Path
 
 from headrace import InvalidError, Machine
 from headrace._errors import unknown
-from headrace._sizes import is_size
+from headrace._points import together, value_of
 from headrace._sizes import size as size
 
 _SHARE = re.compile(r"([0-9]{1,9}(?:\.[0-9]{1,9})?)\s*(%?)", re.ASCII)
 _RATE = re.compile(r"([0-9]{1,15}(?:\.[0-9]{1,9})?)\s*([kmgt]?)(i?)b/s", re.ASCII | re.IGNORECASE)
 _DURATION = re.compile(r"([0-9]{1,9}(?:\.[0-9]{1,9})?)\s*(ms|[smh]?)", re.ASCII | re.IGNORECASE)
-_NUMBER = re.compile("[0-9]{1,18}")
 _COUNT = re.compile("[0-9]{1,4}")
 
 
@@ -55,24 +54,17 @@ def duration(text: str) -> float:
     return float(match[1]) * {"": 1, "ms": 1e-3, "s": 1, "m": 60, "h": 3600}[match[2].lower()]
 
 
-#: Parameters of rows that are printed as sizes, and may be asked for so.
-SIZES = ("bytes", "window")
-
-
-def settings(text: str | None, sizes: Sequence[str] = ()) -> dict[str, int | str]:
-    """A list of NAME=VALUE, separated by commas; values of digits are numbers, those of `sizes` may
-    have units.
+def settings(text: str | Sequence[str] | None) -> dict[str, int | str | list[int | str]]:
+    """A list of NAME=VALUE, separated by commas, or several such lists: of a name that is there
+    twice both values. Values are read as Python's `only` is.
     """
-    found: dict[str, int | str] = {}
-    for part in words(text):
+    found: list[tuple[str, int | str]] = []
+    for part in words(text if text is None or isinstance(text, str) else ",".join(text)):
         name, equals, value = part.partition("=")
         if not (name and equals and value):
             raise InvalidError(f"'{part}' sets nothing; write mix=read,threads=2")
-        if name in sizes and is_size(value):
-            found[name] = size(value)
-        else:
-            found[name] = int(value) if _NUMBER.fullmatch(value) else value
-    return found
+        found.append((name, value_of(name, value)))
+    return together(found)
 
 
 def counts(text: str | None) -> list[int]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import headrace
 from headrace._cli import output, parse
+from headrace._points import SIZES
 from headrace._profile import conventions, promises
 from headrace._words import traffic_text
 
@@ -119,7 +120,7 @@ def _same(rows: list[headrace.Row], column: str) -> bool:
 
 
 def _parameter(name: str, setting: int | str | None) -> str:
-    if name in parse.SIZES and isinstance(setting, int):
+    if name in SIZES and isinstance(setting, int):
         text: str = headrace.format_bytes(setting)
         return text
     if name == "mix":

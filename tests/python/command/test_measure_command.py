@@ -52,10 +52,14 @@ def document_of(run: Run, *arguments: str) -> dict[str, Any]:
         ("window=all", {"window": "all"}),
         ("threads=2,mix=2:1", {"threads": 2, "mix": "2:1"}),
         ("kernel=1k", {"kernel": "1k"}),  # no size
+        ("block=64B", {"block": 64}),
+        ("mix=W5", {"mix": "write"}),
+        ("mix=read,threads=1,mix=W5", {"mix": ["read", "write"], "threads": 1}),
+        ("threads=2,threads=2", {"threads": 2}),
     ],
 )
 def test_points_are_asked_for_as_they_are_printed(text: str, found: dict[str, object]) -> None:
-    assert parse.settings(text, parse.SIZES) == found
+    assert parse.settings(text) == found
 
 
 def test_what_there_is_not_names_what_there_is(run: Run) -> None:
