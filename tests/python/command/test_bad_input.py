@@ -80,9 +80,10 @@ def test_a_terminal_without_the_characters(
 ) -> None:
     (tmp_path / "query.json").write_text(json.dumps(report_documents.query()))
     (tmp_path / "p.json").write_text(json.dumps(some_rows()))
+    (tmp_path / "q.json").write_text(json.dumps(some_rows(), indent=1))
     for arguments in (
         ["topo", "--from", "xeon-max"],
-        ["compare", "p.json", "p.json", "--all"],
+        ["compare", "p.json", "q.json", "--all"],
         ["export", "p.json", "--as", "table"],
         ["doctor"],
     ):
