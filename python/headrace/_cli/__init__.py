@@ -12,7 +12,7 @@ from typing import NoReturn
 from headrace import Error
 from headrace._cli import exit_codes, interrupt
 from headrace._errors import SaidElsewhere, WrongAnswer, error_of, printing
-from headrace._words import printable
+from headrace._words import in_one_line
 
 
 def main() -> NoReturn:
@@ -129,7 +129,7 @@ _NO_THREAD = ("can't start new thread", "Resource temporarily unavailable")
 
 
 def _complain(message: str, code: int) -> int:
-    line = printable(" ".join(message.split()).removesuffix("."))
+    line = in_one_line(" ".join(message.split()).removesuffix("."))
     try:
         print(f"headrace: {line}", file=sys.stderr, flush=True)
     except OSError:

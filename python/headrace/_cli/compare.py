@@ -127,7 +127,7 @@ class Side:
 
     @classmethod
     def load(cls, files: list[Path]) -> Side:
-        profiles = [headrace.Profile.load(file) for file in files]
+        profiles = [parse.profile(file) for file in files]
         for file, profile in zip(files, profiles, strict=True):
             if not profile.rows:
                 raise headrace.InvalidError(

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterable
 from dataclasses import dataclass
+from json import loads
 from pathlib import Path
 from typing import Annotated, Optional
 
@@ -171,7 +173,7 @@ def _tell_plan(options: Options, source: str | None, json: bool) -> int:
     if source is None:
         machine = headrace.Machine.discover(storage=[options.directory])
     else:
-        machine = parse.machine(source)
+        machine = parse.in_lines(parse.machine(source))
     points = _plan(options, machine)
     if json:
         output.print_json(plans.document(machine, points, options.count()))
@@ -205,12 +207,13 @@ def measure(options: Options, *, convention: str | None, json: bool) -> int:
     with Interrupt() as interrupt:
         profile, failed = measure_here(options, interrupt)
     out, text = options.out, promises.document_of(profile)
-    lost = None if out is None else output.save(out, text)
+    kept = out is not None and keeps_old(out, [profile])
+    lost = None if out is None or kept else output.save(out, text)
     if json or lost is not None:
         output.print_text(text)
     else:
         output.print_text(tables.profile_text(profile, convention))
-        if out is not None:
+        if out is not None and not kept:
             print(f"\nprofile: {out}")
     for error in (lost, failed):
         if error is not None:
@@ -266,7 +269,25 @@ def _keep(out: Path, profile: headrace.Profile) -> None:
     process's own output, which writing adds to, get the whole at the end only.
     """
     if (out.is_file() or not out.exists()) and not is_own_output(out):
-        output.save(out, profile.to_json())
+        if not keeps_old(out, [profile]):
+            output.save(out, profile.to_json())
+
+
+def keeps_old(out: Path, profiles: Iterable[headrace.Profile]) -> bool:
+    """Whether `out` holds a profile with values and these have none, which are not to replace it;
+    says so.
+    """
+    if any(_has_values(profile) for profile in profiles) or is_own_output(out):
+        return False
+    try:
+        old = loads(read_whole(out)) if out.is_file() else None
+    except (headrace.Error, OSError, ValueError, RecursionError):
+        return False  # no profile
+    rows = old.get("rows") if isinstance(old, dict) else None
+    if not any(isinstance(row, dict) and row.get("median") is not None for row in rows or ()):
+        return False
+    output.say(f"{out} stays as it was: it has values, and this measurement has none")
+    return True
 
 
 def _arguments(options: Options, launch: int) -> list[str]:
@@ -284,8 +305,12 @@ def _arguments(options: Options, launch: int) -> list[str]:
 
 def check_measured(profile: headrace.Profile) -> None:
     """UnsupportedError: there is no number in it."""
-    if not any(row.median is not None for row in profile.rows):
+    if not _has_values(profile):
         raise headrace.UnsupportedError(f"nothing could be measured: {_main_reason(profile)}")
+
+
+def _has_values(profile: headrace.Profile) -> bool:
+    return any(row.median is not None for row in profile.rows)
 
 
 def _main_reason(profile: headrace.Profile) -> str:

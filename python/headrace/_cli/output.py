@@ -123,7 +123,7 @@ def table_text(headings: Sequence[str], rows: Iterable[Sequence[str]], left: int
     for index, heading in enumerate(headings):
         table.add_column(Text(heading), justify="left" if index < left else "right")
     for row in rows:
-        table.add_row(*(Text(cell) for cell in row))
+        table.add_row(*(Text(in_one_line(cell)) for cell in row))
     with console.capture() as capture:
         console.print(table)
     # The padding at the ends of lines is of no use outside a terminal.

@@ -5,11 +5,15 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any, TypeVar
 
-from headrace import InvalidError, Machine
+from headrace import InvalidError, Machine, Profile
 from headrace._errors import unknown
 from headrace._points import together, value_of
 from headrace._sizes import size as size
+from headrace._words import in_one_line
+
+P = TypeVar("P", Machine, Profile)
 
 _SHARE = re.compile(r"([0-9]{1,9}(?:\.[0-9]{1,9})?)\s*(%?)", re.ASCII)
 _RATE = re.compile(r"([0-9]{1,15}(?:\.[0-9]{1,9})?)\s*([kmgt]?)(i?)b/s", re.ASCII | re.IGNORECASE)
@@ -95,6 +99,33 @@ def chosen(
             raise unknown(what, word, there)
         names.append(name)
     return list(dict.fromkeys(names)) or default
+
+
+#: What JSON has where a text moves a cursor, colours what follows, or ends a line.
+_ODD = re.compile(r"\\[bfnrt]|\\u00[0189]|\\u007f|\\u202[89]|[\x7f-\x9f\u2028\u2029]")
+
+
+def profile(source: str | Path) -> Profile:
+    """A measured profile or a preset, all of whose texts may be printed."""
+    return in_lines(Profile.load(source))
+
+
+def in_lines(found: P) -> P:
+    """A profile or a machine as its file has it, but for texts that would do something to a
+    terminal: a file may be anybody's.
+    """
+    if not _ODD.search(found.to_json()):
+        return found
+    made: P = type(found).fromdict(_in_lines(found.asdict()))
+    return made
+
+
+def _in_lines(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {in_one_line(name): _in_lines(each) for name, each in value.items()}
+    if isinstance(value, list):
+        return [_in_lines(each) for each in value]
+    return in_one_line(value) if isinstance(value, str) else value
 
 
 def machine(source: str) -> Machine:

@@ -11,6 +11,7 @@ from headrace._words import traffic_text
 
 def profile_text(profile: headrace.Profile, convention: str | None = None) -> str:
     """What was measured by experiment; what was not measured is counted by its reason."""
+    profile = parse.in_lines(profile)
     measured = [row for row in profile.rows if row.median is not None]
     parts = [
         _experiment(name, [row for row in measured if row.experiment == name], convention)

@@ -123,18 +123,58 @@ def test_the_largest_numbers_there_are(run: Run, tmp_path: Path) -> None:
             json.loads(result.stdout)
 
 
-def test_names_do_not_move_the_cursor(run: Run, tmp_path: Path) -> None:
-    document = some_rows() | {"name": "a\x1b[2J\x07b"}
-    (tmp_path / "p.json").write_text(json.dumps(document))
+#: It clears, colours, rings, and goes on as if the next line were the command's.
+HOSTILE = "a\x1b[2J\x1b[31m\x07\nINJECTED\r\x9b2Jb"
+
+
+def hostile(name: str) -> dict[str, Any]:
+    """A profile in which all that may be any text is such."""
+    document = some_rows() | {"name": name, "description": name}
+    document["conditions"] = {"governor": name, "date": name}
+    for node in document["nodes"]:
+        node |= {"name": name, "reason": name}
+    for row in document["rows"]:
+        if row["median"] is None:
+            row["reason"] = name
+        row["flags"] = [*row["flags"], name]
+    return document
+
+
+def test_names_do_nothing_to_a_terminal(run: Run, tmp_path: Path) -> None:
+    for name, text in (("p", HOSTILE), ("q", f"{HOSTILE}2"), ("r", f"{HOSTILE}3")):
+        (tmp_path / f"{name}.json").write_text(json.dumps(hostile(text)))
+    (tmp_path / "seen.txt").write_text(f"{HOSTILE}\n")
     for arguments in (
         ["topo", "--from", "p.json"],
-        ["compare", "p.json", "p.json", "--all"],
-        ["topo", "--from", "a\x1b[2Jb"],
-        ["bench", "copy", "--engines", "\x1b[2J"],
-    ):
+        ["topo", "--from", "p.json", "--all"],
+        ["topo", "--from", "p.json", "--json"],
+        ["topo", "--from", "p.json", "--xml"],
+        ["compare", "p.json", "q.json", "--all"],
+        ["compare", "p.json", "q.json", "--json"],
+        ["fleet", "p.json", "q.json", "r.json"],
+        *(["export", "p.json", "--as", form]
+          for form in ("table", "csv", "mlc", "nvbandwidth", "hwloc", "weights", "audit")),
+        ["advise", "interleave", "--profile", "p.json", "--threads", "2"],
+        ["advise", "arenas", "seen.txt", "--tier", "dram"],
+        ["measure", "latency", "--dry-run", "--from", "p.json"],
+        ["run", "--on", "dram", "--dry-run", "--from", "p.json", "--", "true"],
+        ["measure", "latency", "--resume", "--out", "p.json"],
+        ["topo", "--from", HOSTILE],
+        ["bench", "copy", "--engines", HOSTILE],
+    ):  # fmt: skip
         result = run(*arguments)
-        assert "\x1b" not in result.stdout + result.stderr, result
-        assert "\x07" not in result.stdout + result.stderr, result
+        said = result.stdout + result.stderr
+        assert not set(said) & set("\x1b\x07\r\x9b"), (arguments, said)
+        assert not any(line.startswith("INJECTED") for line in said.splitlines()), arguments
+    assert r"a\x1b[2J\x1b[31m" in run("export", "p.json", "--as", "mlc").stdout
+
+
+def test_a_file_has_the_names_as_they_are(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "p.json").write_text(json.dumps(hostile(HOSTILE)))
+    assert run("export", "p.json", "--as", "mlc", "--out", "mlc.txt").returncode == 0
+    assert "Headrace: a\x1b[2J\x1b[31m" in (tmp_path / "mlc.txt").read_text()
+    document = json.loads(run("topo", "--from", "p.json", "--json").stdout)
+    assert document["name"] == HOSTILE, "it is escaped as JSON does"
 
 
 #: The command, of which a library fails in a way of its own.
