@@ -179,9 +179,10 @@ def _tell_plan(options: Options, source: str | None, json: bool) -> int:
         output.print_json(plans.document(machine, points, options.count()))
         return exit_codes.SUCCESS
     count = options.count()
-    output.print_table(plans.HEADINGS, plans.lines(machine, points, count), left=2)
     told = [f"{machine.name}: {plans.summary(points, count)}", *plans.reasons(points)]
-    output.print_text("\n" + "\n".join(told))
+    if lines := plans.lines(machine, points, count):
+        told.insert(0, output.table_text(plans.HEADINGS, lines, left=2) + "\n")
+    output.print_text("\n".join(told))
     return exit_codes.SUCCESS
 
 
