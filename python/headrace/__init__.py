@@ -176,6 +176,7 @@ from headrace._core import (
 )
 from headrace._arenas import arena
 from headrace._arrays import empty
+from headrace._points import as_written
 from headrace._slips import ArgumentError
 
 __all__ = [
@@ -346,6 +347,11 @@ __all__ = [
     "zipf_accesses_of",
     "zipf_pages_for",
 ]
+
+# As the command takes them: sizes with units, mixes by the names of others.
+measure = as_written(measure)
+model_dsa = as_written(model_dsa)
+plan_session = as_written(plan_session)
 
 # Public classes say where people find them.
 for _value in list(globals().values()):

@@ -187,17 +187,36 @@ def _umask() -> int:
     return mask
 
 
-def check_writable(path: Path) -> None:
-    """Complains before the work about a file that could not be written after it."""
+def check_writable(path: Path, *read: str | Path | None) -> None:
+    """Complains before the work about a file that could not be written after it, or that is one of
+    those which the command reads, under whatever name: it would be lost.
+    """
     try:
         _check(path)
+        for source in read:
+            if source is not None and _is_same_file(path, Path(source)):
+                raise InvalidError(
+                    f"{path} and {source} are the same file, which would be lost; "
+                    "choose another file to write"
+                )
     except Error:  # of which some are OSErrors too
         raise
     except OSError as error:
         raise error_of(error, f"cannot write {path}", _ANOTHER) from None
 
 
+def _is_same_file(one: Path, other: Path) -> bool:
+    """Through links of both kinds too. What is no regular file loses nothing."""
+    try:
+        found = one.stat()
+        return stat.S_ISREG(found.st_mode) and os.path.samestat(found, other.stat())
+    except OSError:
+        return False
+
+
 def _check(path: Path) -> None:
+    if str(path) == "-":
+        raise InvalidError("- names no file; give one, or /dev/stdout")
     found = _status(path)
     if found is not None and stat.S_ISDIR(found.st_mode):
         raise InvalidError(f"{path} is a directory; give a file's name")

@@ -81,6 +81,21 @@ def installing(modules: list[str]) -> str:
 _CONTROLS = re.compile("\x1b(?!\\[[0-9;]*m)|[\x00-\x08\x0b-\x1a\x1c-\x1f\x7f-\x9f]")
 
 
+#: Those that move it or colour what follows, and the ends of lines.
+_ALL_CONTROLS = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029]")
+
+
+def in_one_line(text: str) -> str:
+    """What a file or another program said, as characters of one line that do nothing else."""
+    return _ALL_CONTROLS.sub(_escaped, text)
+
+
+def _escaped(match: re.Match[str]) -> str:
+    """As Python writes it; what JSON lets stand, as JSON may write it."""
+    code = ord(match[0])
+    return f"\\u{code:04x}" if code >= 0x7F else match[0].encode("unicode_escape").decode()
+
+
 def printable(text: str) -> str:
     """What users, files and other programs named does nothing to a terminal but stand there."""
-    return _CONTROLS.sub(lambda match: match[0].encode("unicode_escape").decode(), text)
+    return _CONTROLS.sub(_escaped, text)

@@ -4,31 +4,31 @@ from __future__ import annotations
 
 import codecs
 import os
-import signal
 import sys
 from io import TextIOWrapper
 from typing import NoReturn
 
 from headrace import Error
-from headrace._cli import exit_codes
+from headrace._cli import exit_codes, interrupt
 from headrace._errors import SaidElsewhere, WrongAnswer, error_of, printing
-from headrace._words import printable
+from headrace._words import in_one_line
 
 
 def main() -> NoReturn:
     """Runs the command and ends the process with the right code and at most one line of error."""
-    if signal.getsignal(signal.SIGINT) == signal.SIG_DFL:  # as python/command/headrace left it
-        signal.signal(signal.SIGINT, signal.default_int_handler)
+    interrupt.end_with_a_line()
     try:
         _open_closed_output()
         _print_what_can_be_printed()
         code = _run()
         if code == exit_codes.SUCCESS:  # else what failed may have been this
             _flush()
+            if interrupt.was_raised():
+                code = _complain_of_signal()
     except BrokenPipeError:
         code = exit_codes.BROKEN_PIPE
     except KeyboardInterrupt:
-        code = _complain("interrupted", exit_codes.INTERRUPTED)
+        code = _complain_of_signal()
     except Error as error:
         code = _complain_of(error)
     except OSError as error:
@@ -83,7 +83,7 @@ def _run() -> int:
     try:
         code = int(app.run() or exit_codes.SUCCESS)
         _flush()
-        return _complain("interrupted", code) if code == exit_codes.INTERRUPTED else code
+        return _complain_of_signal() if code == exit_codes.INTERRUPTED else code
     except Error as error:
         return _complain_of(error)
     except WrongAnswer as error:
@@ -93,7 +93,7 @@ def _run() -> int:
     except TyperException as error:
         return _complain(error.format_message(), error.exit_code)
     except Abort:
-        return _complain("interrupted", exit_codes.INTERRUPTED)
+        return _complain_of_signal()
     except SystemExit:  # how Typer ends when the reader of our output went away
         return exit_codes.BROKEN_PIPE
     except (OSError, KeyboardInterrupt):
@@ -112,6 +112,8 @@ def _flush() -> None:
 
 
 def _complain_of_defect(error: BaseException) -> int:
+    if interrupt.was_raised():
+        return _complain_of_signal()
     if isinstance(error, ImportError):  # as in _run
         os.close(os.open(os.devnull, os.O_RDONLY))
     if isinstance(error, RuntimeError) and str(error) in _NO_THREAD:
@@ -128,7 +130,7 @@ _NO_THREAD = ("can't start new thread", "Resource temporarily unavailable")
 
 
 def _complain(message: str, code: int) -> int:
-    line = printable(" ".join(message.split()).removesuffix("."))
+    line = in_one_line(" ".join(message.split()).removesuffix("."))
     try:
         print(f"headrace: {line}", file=sys.stderr, flush=True)
     except OSError:
@@ -137,7 +139,13 @@ def _complain(message: str, code: int) -> int:
 
 
 def _complain_of(error: Error) -> int:
-    return _complain(str(error), exit_codes.BY_ERROR_CODE[error.code])
+    code = exit_codes.BY_ERROR_CODE[error.code]
+    stopped = code == exit_codes.INTERRUPTED
+    return _complain(str(error), interrupt.exit_code() if stopped else code)
+
+
+def _complain_of_signal() -> int:
+    return _complain(interrupt.words(), interrupt.exit_code())
 
 
 def _forget_output() -> None:

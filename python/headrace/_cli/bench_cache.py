@@ -70,7 +70,7 @@ def command(
 
     known = cache.known()
     if list_them:
-        print_known(known)
+        output.print_list("bench cache", json=json, show=lambda: print_known(known), **known)
         return exit_codes.SUCCESS
     if out is not None:
         check_writable(out)

@@ -47,7 +47,14 @@ def command(
 ) -> int:
     """Measure DSA devices: submission, threads, routes, cores."""
     if list_them:
-        output.print_experiments(dsa_rows.EXPERIMENTS.items())
+        known = dsa_rows.EXPERIMENTS
+        output.print_list(
+            "bench dsa", json=json,
+            experiments=[{"name": name, "description": what} for name, what in known.items()],
+            show=lambda: output.print_table(
+                ("experiment", "what it measures"), known.items(), left=2
+            ),
+        )  # fmt: skip
         return exit_codes.SUCCESS
     check_names(names or [])
     selections = dsa_rows.selections(names or [], checked(parse.sizes(sizes)))

@@ -115,7 +115,7 @@ def command(
     headrace bench kv --model cxl-a1000 --workloads C --threads 200
     """
     if out is not None:
-        check_writable(out)
+        check_writable(out, profile, model)
     size = parse.size(value)
     if not 1 <= size <= 1 << 20:
         raise headrace.InvalidError(f"'{value}'; give 1 to 1MiB")

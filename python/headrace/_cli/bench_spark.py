@@ -89,7 +89,7 @@ def command(
     headrace bench spark --model cxl-a1000
     """
     if out is not None:
-        check_writable(out)
+        check_writable(out, model)
     if model is not None:
         if set(given(context)) - {"model", "json", "out"}:
             raise headrace.InvalidError("--model NAME goes with --json and --out, and with no more")

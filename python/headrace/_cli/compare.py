@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import math
 from collections import Counter
 from dataclasses import dataclass
@@ -13,6 +14,7 @@ import typer
 import headrace
 from headrace._cli import exit_codes, output, parse
 from headrace._cli.options import Json
+from headrace._files import read_whole
 from headrace._words import listed, plural, rate_text
 
 #: Conditions that differ between any two profiles.
@@ -60,7 +62,9 @@ def command(
     headrace compare old*.json -- new*.json    several runs of each: noisy rows are judged too
     """
     share, enough = parse.share(least), parse.share(judged)
-    old, new = (Side.load(side) for side in _sides(files))
+    sides = _sides(files)
+    old, new = (Side.load(side) for side in sides)
+    refuse_twice([*sides[0], *sides[1]])
     found = headrace.compare(old.profiles, new.profiles, share)
     blind = not found.changed and is_blind(found, enough)
     if json:
@@ -91,6 +95,29 @@ def _sides(files: list[Path]) -> tuple[list[Path], list[Path]]:
     )
 
 
+def refuse_twice(files: list[Path]) -> None:
+    """InvalidError: one measurement is there as two, of which nothing can be learned by how much
+    runs differ.
+    """
+    seen: dict[object, Path] = {}
+    for file in files:
+        for what in _identities(file):
+            if what in seen:
+                raise headrace.InvalidError(
+                    f"{seen[what]} and {file} are the same measurement; give each run once"
+                )
+            seen[what] = file
+
+
+def _identities(file: Path) -> list[object]:
+    """What two names of one measurement have in common: the file, or all that it holds."""
+    try:
+        found = file.stat()
+        return [(found.st_dev, found.st_ino), hashlib.sha256(read_whole(file)).digest()]
+    except OSError:  # a preset, which is no measurement of ours
+        return []
+
+
 @dataclass(frozen=True)
 class Side:
     """The runs of one side."""
@@ -100,7 +127,7 @@ class Side:
 
     @classmethod
     def load(cls, files: list[Path]) -> Side:
-        profiles = [headrace.Profile.load(file) for file in files]
+        profiles = [parse.profile(file) for file in files]
         for file, profile in zip(files, profiles, strict=True):
             if not profile.rows:
                 raise headrace.InvalidError(

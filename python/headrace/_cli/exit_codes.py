@@ -21,6 +21,7 @@ SUCCESS = 0
 CHANGED = 9
 #: `headrace compare` found no change, but could judge too few rows for that to say anything.
 UNJUDGED = 10
+#: By a signal, most often Ctrl-C; the command ends with 128 + its number (interrupt.py).
 INTERRUPTED = BY_ERROR_CODE["cancelled"]
 #: 128 + SIGPIPE: the reader of our output went away.
 BROKEN_PIPE = 141

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 import headrace
-from headrace._cli import exit_codes, output, tables
+from headrace._cli import exit_codes, output, parse, tables
 from headrace._cli.options import Convention, OutOnly
 from headrace._files import check_writable, write_whole
 from headrace._profile import exports
@@ -37,10 +37,11 @@ def command(
         raise headrace.InvalidError(f"no format '{form}'; there are {', '.join(formats)}")
     if convention is not None and form != "table":
         raise headrace.InvalidError(f"format {form} has one convention; --convention is for table")
-    text = formats[form](headrace.Profile.load(profile))
+    if out is not None:
+        check_writable(out, profile)
+    found = headrace.Profile.load(profile)
     if out is None:
-        output.print_text(text)
+        output.print_text(formats[form](parse.in_lines(found)))
     else:
-        check_writable(out)
-        write_whole(out, text)
+        write_whole(out, formats[form](found))
     return exit_codes.SUCCESS

@@ -43,8 +43,8 @@ def command(
     if len(files) < 2:
         raise headrace.InvalidError("a fleet is two hosts or more; give the profile of each")
     if out is not None:
-        check_writable(out)
-    profiles = _by_host({file: headrace.Profile.load(file) for file in files})
+        check_writable(out, *files)
+    profiles = _by_host({file: parse.profile(file) for file in files})
     fleet = examine(profiles, share)
     made = document(fleet, share)
     output.deliver(made, out=out, json=json, show=lambda: output.print_text(text(fleet)))

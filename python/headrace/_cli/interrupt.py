@@ -14,8 +14,49 @@ from types import FrameType, TracebackType
 from typing import Any
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+#: The signals that asked this process to end, in their order.
+_asked: list[int] = []
+#: Those for which KeyboardInterrupt was raised outside of any Interrupt.
+_raised: list[int] = []
 #: So long a step in flight may take before an answer is given without it.
 _PATIENCE_SECONDS = 0.8
+
+
+def by_ctrl_c() -> bool:
+    """Whether the wish to stop came from a terminal's user, and not from a batch system."""
+    return _asked[:1] in ([], [signal.SIGINT])
+
+
+def exit_code() -> int:
+    """What shells say of a program that the signal has ended, which was the first to ask."""
+    return 128 + (signal.SIGINT if by_ctrl_c() else _asked[0])
+
+
+def words() -> str:
+    """What is said at the end."""
+    return "interrupted" if by_ctrl_c() else f"ended by {signal.Signals(_asked[0]).name}"
+
+
+def end_with_a_line() -> None:
+    """From now on SIGTERM and SIGHUP end the command as Ctrl-C does: with a line, and what it
+    began cleared up. Under nohup SIGHUP stays ignored.
+    """
+    for number in _SIGNALS:
+        if signal.getsignal(number) in (signal.SIG_DFL, signal.default_int_handler):
+            signal.signal(number, _raise)
+
+
+def was_raised() -> bool:
+    """Whether the command should have ended, though nobody may have heard: what is raised while
+    modules are imported may be swallowed, or come out as another error.
+    """
+    return bool(_raised)
+
+
+def _raise(number: int, frame: FrameType | None) -> None:
+    _asked.append(number)
+    _raised.append(number)
+    raise KeyboardInterrupt
 
 
 class Interrupt:
@@ -43,6 +84,7 @@ class Interrupt:
         return self.requested
 
     def _note(self, number: int, frame: FrameType | None) -> None:
+        _asked.append(number)
         if self.requested and number == signal.SIGINT:
             self._raised.set()
             raise KeyboardInterrupt
@@ -65,6 +107,7 @@ class Interrupt:
 
     def _end(self, number: int, frame: FrameType | None) -> None:
         self._ended = True
+        _asked.append(number)
         self._heeded.set()
         self._raised.set()
         raise KeyboardInterrupt
@@ -106,20 +149,23 @@ class Interrupt:
     def _listen(self) -> None:
         """Runs in a thread: hears signals at once, whatever the main thread is in."""
         while numbers := os.read(self._heard, 16):
-            if not any(number in numbers for number in _SIGNALS):
+            heard = [number for number in numbers if number in _SIGNALS]
+            if not heard:
                 continue
             self._presses += numbers.count(signal.SIGINT)
             answer = self._raised if self._presses > 1 else self._heeded
             if not answer.wait(_PATIENCE_SECONDS):
+                _asked.extend(heard)  # Python has not heard of it yet
                 self._answer()
         os.close(self._heard)
 
     def _answer(self) -> None:
         if self._presses > 1 or self._ends_at_once:
-            _say("interrupted")
-            os._exit(128 + signal.SIGINT)
+            _say(words())
+            os._exit(exit_code())
         kept = ", with what was measured" if self.keeps else ""
-        _say(f"stops after this step{kept}; Ctrl-C again ends it at once")
+        again = "; Ctrl-C again ends it at once" if by_ctrl_c() else ""
+        _say(f"stops after this step{kept}{again}")
 
 
 def _say(text: str) -> None:

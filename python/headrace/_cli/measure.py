@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterable
 from dataclasses import dataclass
+from json import loads
 from pathlib import Path
 from typing import Annotated, Optional
 
@@ -13,7 +15,8 @@ import headrace
 from headrace._cli import exit_codes, output, parse, tables
 from headrace._cli.interrupt import Interrupt
 from headrace._cli.options import Convention, Experiments, Json, ListExperiments, Machine
-from headrace._files import check_writable, is_own_output
+from headrace._files import check_writable, is_own_output, read_whole
+from headrace._points import check_width
 from headrace._profile import conventions, plans, promises
 from headrace._run.launches import measure_again
 
@@ -26,11 +29,12 @@ _LAUNCHES_OF_ALL = 6
 def command(
     names: Experiments = None,
     only: Annotated[
-        Optional[str],
+        Optional[list[str]],
         typer.Option(
             "--only",
             metavar="NAME=VALUE,...",
-            help="Only points with these: mix=read; a=hbm,b=dram; bytes=16MiB.",
+            help="Only points with these: mix=read; a=hbm,b=dram; bytes=16MiB. May be repeated; a "
+            "name that is there twice takes any of its values.",
         ),
     ] = None,
     budget: Annotated[
@@ -84,10 +88,10 @@ def command(
 ) -> int:
     """Measure memory, links, copies, disk, DSA devices and GPUs into a profile."""
     if list_them:
-        output.print_experiments((each.name, each.description) for each in headrace.experiments())
+        _list(json)
         return exit_codes.SUCCESS
     options = Options(
-        names=names or [], only=only, budget=budget, full=full, width=width, rounds=rounds,
+        names=names or [], only=only or [], budget=budget, full=full, width=width, rounds=rounds,
         seed=seed, launches=launches, part_of=part_of, directory=directory, resume=resume, out=out,
     )  # fmt: skip
     if dry_run:
@@ -101,12 +105,30 @@ def command(
     return measure(options, convention=convention, json=json)
 
 
+def _list(json: bool) -> None:
+    found = headrace.experiments()
+    lines = [
+        (each.name, each.description, " ".join(one.name for one in each.parameters))
+        for each in found
+    ]
+    output.print_list(
+        "measure", json=json,
+        experiments=[
+            each.asdict() | {"parameters": [one.asdict() for one in each.parameters]}
+            for each in found
+        ],
+        show=lambda: output.print_table(
+            ("experiment", "what it measures", "parameters, for --only"), lines, left=3
+        ),
+    )  # fmt: skip
+
+
 @dataclass(frozen=True)
 class Options:
     """The flags that say what is measured, as they were written."""
 
     names: list[str]
-    only: str | None
+    only: list[str]
     budget: str
     full: bool
     width: str
@@ -121,7 +143,7 @@ class Options:
     def check(self) -> None:
         """Complains before the work."""
         self.chosen()
-        parse.share(self.width)
+        check_width(parse.share(self.width))
         if self.seed > _LARGEST_SEED:
             raise headrace.InvalidError(f"seed {self.seed} has over 63 bits; give a smaller one")
         self.seconds()
@@ -130,10 +152,9 @@ class Options:
         if self.out is not None:
             check_writable(self.out)
 
-    def chosen(self) -> dict[str, int | str]:
-        """What --only asks for; a mix also by a latency checker's name, W5."""
-        only = parse.settings(self.only, parse.SIZES)
-        return only | ({"mix": conventions.own_mix(only["mix"])} if "mix" in only else {})
+    def chosen(self) -> dict[str, int | str | list[int | str]]:
+        """What --only asks for."""
+        return parse.settings(self.only)
 
     def count(self) -> int:
         return self.launches or (_LAUNCHES_OF_ALL if self.full and not self.resume else 1)
@@ -152,15 +173,16 @@ def _tell_plan(options: Options, source: str | None, json: bool) -> int:
     if source is None:
         machine = headrace.Machine.discover(storage=[options.directory])
     else:
-        machine = parse.machine(source)
+        machine = parse.in_lines(parse.machine(source))
     points = _plan(options, machine)
     if json:
         output.print_json(plans.document(machine, points, options.count()))
         return exit_codes.SUCCESS
     count = options.count()
-    output.print_table(plans.HEADINGS, plans.lines(machine, points, count), left=2)
     told = [f"{machine.name}: {plans.summary(points, count)}", *plans.reasons(points)]
-    output.print_text("\n" + "\n".join(told))
+    if lines := plans.lines(machine, points, count):
+        told.insert(0, output.table_text(plans.HEADINGS, lines, left=2) + "\n")
+    output.print_text("\n".join(told))
     return exit_codes.SUCCESS
 
 
@@ -186,12 +208,13 @@ def measure(options: Options, *, convention: str | None, json: bool) -> int:
     with Interrupt() as interrupt:
         profile, failed = measure_here(options, interrupt)
     out, text = options.out, promises.document_of(profile)
-    lost = None if out is None else output.save(out, text)
+    kept = out is not None and keeps_old(out, [profile])
+    lost = None if out is None or kept else output.save(out, text)
     if json or lost is not None:
         output.print_text(text)
     else:
         output.print_text(tables.profile_text(profile, convention))
-        if out is not None:
+        if out is not None and not kept:
             print(f"\nprofile: {out}")
     for error in (lost, failed):
         if error is not None:
@@ -247,7 +270,25 @@ def _keep(out: Path, profile: headrace.Profile) -> None:
     process's own output, which writing adds to, get the whole at the end only.
     """
     if (out.is_file() or not out.exists()) and not is_own_output(out):
-        output.save(out, profile.to_json())
+        if not keeps_old(out, [profile]):
+            output.save(out, profile.to_json())
+
+
+def keeps_old(out: Path, profiles: Iterable[headrace.Profile]) -> bool:
+    """Whether `out` holds a profile with values and these have none, which are not to replace it;
+    says so.
+    """
+    if any(_has_values(profile) for profile in profiles) or is_own_output(out):
+        return False
+    try:
+        old = loads(read_whole(out)) if out.is_file() else None
+    except (headrace.Error, OSError, ValueError, RecursionError):
+        return False  # no profile
+    rows = old.get("rows") if isinstance(old, dict) else None
+    if not any(isinstance(row, dict) and row.get("median") is not None for row in rows or ()):
+        return False
+    output.say(f"{out} stays as it was: it has values, and this measurement has none")
+    return True
 
 
 def _arguments(options: Options, launch: int) -> list[str]:
@@ -259,14 +300,18 @@ def _arguments(options: Options, launch: int) -> list[str]:
         "--part-of", str(options.count()),
         *(["--full"] if seconds is None else ["--budget", f"{seconds:.1f}s"]),
         *([] if options.rounds is None else ["--rounds", str(options.rounds)]),
-        *(["--only", options.only] if options.only else []),
+        *(word for each in options.only for word in ("--only", each)),
     ]  # fmt: skip
 
 
 def check_measured(profile: headrace.Profile) -> None:
     """UnsupportedError: there is no number in it."""
-    if not any(row.median is not None for row in profile.rows):
+    if not _has_values(profile):
         raise headrace.UnsupportedError(f"nothing could be measured: {_main_reason(profile)}")
+
+
+def _has_values(profile: headrace.Profile) -> bool:
+    return any(row.median is not None for row in profile.rows)
 
 
 def _main_reason(profile: headrace.Profile) -> str:

@@ -15,10 +15,11 @@ from typing import TYPE_CHECKING, Any
 
 import headrace
 from headrace._basis import rests_on
+from headrace._cli import interrupt
 from headrace._errors import printing
 from headrace._files import write_whole
 from headrace._run.ranks import launched
-from headrace._words import printable
+from headrace._words import in_one_line, printable
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -90,9 +91,21 @@ def print_table(headings: Sequence[str], rows: Iterable[Sequence[str]], left: in
     print_text(table_text(headings, rows, left))
 
 
-def print_experiments(experiments: Iterable[tuple[str, str]]) -> None:
-    """Names and descriptions, for --list."""
-    print_table(("experiment", "what it measures"), experiments, left=2)
+def print_list(command: str, *, json: bool, show: Callable[[], None], **known: Any) -> None:
+    """What there is to choose from, for --list."""
+    if not json:
+        show()
+        return
+    head = {"schema_version": headrace.SCHEMA_VERSION, "kind": f"{command} --list"}
+    print_json({**head, "version": headrace.__version__, **known})
+
+
+def say(text: str) -> None:
+    """A line for people beside what is on stdout."""
+    try:
+        print(f"headrace: {in_one_line(text)}", file=sys.stderr, flush=True)
+    except OSError:
+        pass  # nobody listens
 
 
 def table_text(headings: Sequence[str], rows: Iterable[Sequence[str]], left: int = 1) -> str:
@@ -110,7 +123,7 @@ def table_text(headings: Sequence[str], rows: Iterable[Sequence[str]], left: int
     for index, heading in enumerate(headings):
         table.add_column(Text(heading), justify="left" if index < left else "right")
     for row in rows:
-        table.add_row(*(Text(cell) for cell in row))
+        table.add_row(*(Text(in_one_line(cell)) for cell in row))
     with console.capture() as capture:
         console.print(table)
     # The padding at the ends of lines is of no use outside a terminal.
@@ -221,5 +234,5 @@ def save(path: Path, text: str) -> headrace.Error | None:
     except headrace.Error as error:
         return type(error)(f"{error}; the document is on stdout instead")
     except KeyboardInterrupt:
-        return headrace.CancelledError("interrupted; the document is on stdout instead")
+        return headrace.CancelledError(f"{interrupt.words()}; the document is on stdout instead")
     return None

@@ -5,16 +5,19 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any, TypeVar
 
-from headrace import InvalidError, Machine
+from headrace import InvalidError, Machine, Profile
 from headrace._errors import unknown
-from headrace._sizes import is_size
+from headrace._points import together, value_of
 from headrace._sizes import size as size
+from headrace._words import in_one_line
+
+P = TypeVar("P", Machine, Profile)
 
 _SHARE = re.compile(r"([0-9]{1,9}(?:\.[0-9]{1,9})?)\s*(%?)", re.ASCII)
 _RATE = re.compile(r"([0-9]{1,15}(?:\.[0-9]{1,9})?)\s*([kmgt]?)(i?)b/s", re.ASCII | re.IGNORECASE)
 _DURATION = re.compile(r"([0-9]{1,9}(?:\.[0-9]{1,9})?)\s*(ms|[smh]?)", re.ASCII | re.IGNORECASE)
-_NUMBER = re.compile("[0-9]{1,18}")
 _COUNT = re.compile("[0-9]{1,4}")
 
 
@@ -55,24 +58,17 @@ def duration(text: str) -> float:
     return float(match[1]) * {"": 1, "ms": 1e-3, "s": 1, "m": 60, "h": 3600}[match[2].lower()]
 
 
-#: Parameters of rows that are printed as sizes, and may be asked for so.
-SIZES = ("bytes", "window")
-
-
-def settings(text: str | None, sizes: Sequence[str] = ()) -> dict[str, int | str]:
-    """A list of NAME=VALUE, separated by commas; values of digits are numbers, those of `sizes` may
-    have units.
+def settings(text: str | Sequence[str] | None) -> dict[str, int | str | list[int | str]]:
+    """A list of NAME=VALUE, separated by commas, or several such lists: of a name that is there
+    twice both values. Values are read as Python's `only` is.
     """
-    found: dict[str, int | str] = {}
-    for part in words(text):
+    found: list[tuple[str, int | str]] = []
+    for part in words(text if text is None or isinstance(text, str) else ",".join(text)):
         name, equals, value = part.partition("=")
         if not (name and equals and value):
             raise InvalidError(f"'{part}' sets nothing; write mix=read,threads=2")
-        if name in sizes and is_size(value):
-            found[name] = size(value)
-        else:
-            found[name] = int(value) if _NUMBER.fullmatch(value) else value
-    return found
+        found.append((name, value_of(name, value)))
+    return together(found)
 
 
 def counts(text: str | None) -> list[int]:
@@ -103,6 +99,33 @@ def chosen(
             raise unknown(what, word, there)
         names.append(name)
     return list(dict.fromkeys(names)) or default
+
+
+#: What JSON has where a text moves a cursor, colours what follows, or ends a line.
+_ODD = re.compile(r"\\[bfnrt]|\\u00[0189]|\\u007f|\\u202[89]|[\x7f-\x9f\u2028\u2029]")
+
+
+def profile(source: str | Path) -> Profile:
+    """A measured profile or a preset, all of whose texts may be printed."""
+    return in_lines(Profile.load(source))
+
+
+def in_lines(found: P) -> P:
+    """A profile or a machine as its file has it, but for texts that would do something to a
+    terminal: a file may be anybody's.
+    """
+    if not _ODD.search(found.to_json()):
+        return found
+    made: P = type(found).fromdict(_in_lines(found.asdict()))
+    return made
+
+
+def _in_lines(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {in_one_line(name): _in_lines(each) for name, each in value.items()}
+    if isinstance(value, list):
+        return [_in_lines(each) for each in value]
+    return in_one_line(value) if isinstance(value, str) else value
 
 
 def machine(source: str) -> Machine:

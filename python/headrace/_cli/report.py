@@ -37,7 +37,7 @@ def command(
     page = html or (file.parent if file else Path()) / "report.html"
     for target in (page, png):
         if target is not None:
-            check_writable(target)
+            check_writable(target, file)
     document = read(file) if file else headrace.Profile.load(str(machine)).asdict()
     try:
         write(document, page, png)
@@ -74,7 +74,7 @@ def read(file: Path) -> dict[str, Any]:
     ):
         raise headrace.InvalidError(f"{file} is not a JSON document of headrace")
     if document["schema_version"] != headrace.SCHEMA_VERSION:
-        raise headrace.UnsupportedError(
+        raise headrace.InvalidError(
             f"{file} has schema version {document['schema_version']}; this version reads "
             f"{headrace.SCHEMA_VERSION}: make it again"
         )

@@ -117,7 +117,7 @@ def run(
     if source is not None:
         if not dry:
             raise headrace.InvalidError("--from plans for another machine; add --dry-run")
-        machine = parse.machine(source)
+        machine = parse.in_lines(parse.machine(source))
         made = plan(machine, request, Host.of(machine, rank))
     else:
         machine = headrace.Machine.discover(storage=[])

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import headrace
 from headrace._cli import output, parse
+from headrace._points import SIZES
 from headrace._profile import conventions, promises
 from headrace._words import traffic_text
 
 
 def profile_text(profile: headrace.Profile, convention: str | None = None) -> str:
     """What was measured by experiment; what was not measured is counted by its reason."""
+    profile = parse.in_lines(profile)
     measured = [row for row in profile.rows if row.median is not None]
     parts = [
         _experiment(name, [row for row in measured if row.experiment == name], convention)
@@ -78,9 +80,10 @@ def _summary(profile: headrace.Profile, measured: list[headrace.Row]) -> str:
 
 
 def _experiment(name: str, rows: list[headrace.Row], convention: str | None) -> str:
-    columns = list(dict.fromkeys(name for row in rows for name in row.parameters))
+    settings = [_settings(row) for row in rows]
+    columns = list(dict.fromkeys(name for each in settings for name in each))
     # A parameter that is the same in all rows is said once.
-    fixed = {c: rows[0].parameters.get(c) for c in columns if len(rows) > 1 and _same(rows, c)}
+    fixed = {c: settings[0].get(c) for c in columns if len(rows) > 1 and _same(settings, c)}
     shown = [c for c in columns if c not in fixed]
     head = f"{name}" + "".join(f"  {c} {_parameter(c, v)}" for c, v in fixed.items())
     asked = [] if convention is None else [convention]
@@ -88,7 +91,7 @@ def _experiment(name: str, rows: list[headrace.Row], convention: str | None) -> 
         (*shown, "median", "interval", "mappings", *asked, ""),
         (
             (
-                *(_parameter(c, row.parameters.get(c)) for c in shown),
+                *(_parameter(c, each.get(c)) for c in shown),
                 value(row.median, row.unit),
                 f"{value(row.low, row.unit)} to {value(row.high, row.unit)}, {row.interval}"
                 if row.samples else str(row.interval),
@@ -96,7 +99,7 @@ def _experiment(name: str, rows: list[headrace.Row], convention: str | None) -> 
                 *(_other(row, other) for other in asked),
                 " ".join(marks(row)),
             )
-            for row in rows
+            for row, each in zip(rows, settings, strict=True)
         ),
         left=len(shown),
     )  # fmt: skip
@@ -114,12 +117,18 @@ def _other(row: headrace.Row, convention: str) -> str:
     return "-" if number is None else f"{number:.1f} {tool.unit}"
 
 
-def _same(rows: list[headrace.Row], column: str) -> bool:
-    return len({row.parameters.get(column) for row in rows}) == 1
+def _settings(row: headrace.Row) -> dict[str, int | str]:
+    """Its parameters; of a disk also the CPUs, which no parameter tells."""
+    asked: dict[str, int | str] = dict(row.parameters)
+    return asked | {"cpus": row.cpus} if row.experiment == "storage" and row.cpus else asked
+
+
+def _same(settings: list[dict[str, int | str]], column: str) -> bool:
+    return len({each.get(column) for each in settings}) == 1
 
 
 def _parameter(name: str, setting: int | str | None) -> str:
-    if name in parse.SIZES and isinstance(setting, int):
+    if name in SIZES and isinstance(setting, int):
         text: str = headrace.format_bytes(setting)
         return text
     if name == "mix":

@@ -28,7 +28,9 @@ def command(
         machine = parse.machine(source)
     if json:
         output.print_text(machine.to_json())
-    elif xml:
+        return
+    machine = parse.in_lines(machine)
+    if xml:
         output.print_text(machine.to_hwloc_xml())
     else:
         output.print_text(machine.to_text() if every else machine.overview())

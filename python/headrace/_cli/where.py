@@ -12,6 +12,7 @@ import typer
 import headrace
 from headrace import format_bytes
 from headrace._cli import exit_codes, output
+from headrace._cli.interrupt import by_ctrl_c
 from headrace._cli.options import Json
 from headrace._run import numa_maps
 
@@ -147,5 +148,8 @@ def _watch(machine: headrace.Machine, pid: int) -> None:
                 if _ended(pid):
                     return
                 text = _text(machine, pid, *_look(pid))
-    except (KeyboardInterrupt, headrace.AbsentError):
+    except headrace.AbsentError:
         return
+    except KeyboardInterrupt:
+        if not by_ctrl_c():
+            raise

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import headrace
+from headrace._points import MLC_TRAFFIC
 from headrace._profile.rows import is_mix
 
 MB, MIB = 1e6, float(1 << 20)
@@ -56,13 +57,6 @@ class Traffic:
         return self.both_sides * lines / (self.reads + self.writes)
 
 
-#: What a latency checker calls the traffic (its option -W; R: reads alone) that a mix of ours makes
-#: on the bus, where a plain store is a read and a write. Of its W4, W10, W11 and W19 public scripts
-#: do not say with which stores they write, so these have no name here.
-MLC_TRAFFIC = {
-    "read": "R", "1:1": "W2", "2:1": "W3", "write": "W5", "nt_write": "W6", "nt_2:1": "W7",
-    "nt_1:1": "W8", "nt_3:1": "W9", "3:1": "W12",
-}  # fmt: skip
 #: The kernels of STREAM that read and write as much.
 _STREAM_KERNELS = {
     "copy": "copy", "1:1": "copy", "2:1": "triad", "nt_copy": "nt_copy", "nt_1:1": "nt_copy",
@@ -83,11 +77,6 @@ def called(mix: int | str | None) -> str:
     """ "2:1 (W3, STREAM triad)", "7:3"."""
     others = elsewhere(mix)
     return f"{mix} ({others})" if others else str(mix)
-
-
-def own_mix(name: int | str) -> int | str:
-    """The mix that a latency checker calls so: "W5" is "write"; others are left as they are."""
-    return {other: own for own, other in MLC_TRAFFIC.items()}.get(str(name), name)
 
 
 def _headrace(row: headrace.Row) -> float | None:

@@ -10,6 +10,7 @@ import itertools
 from collections.abc import Iterable, Iterator
 
 import headrace
+from headrace._points import MLC_TRAFFIC
 from headrace._profile import conventions
 from headrace._profile.rows import complete, delay_of
 from headrace._words import plural
@@ -156,7 +157,7 @@ def _loaded_latencies(profile: headrace.Profile) -> Iterator[str]:
     points: dict[Curve, list[tuple[int, float, float]]] = {}
     for row in complete(profile.rows):
         mix, pair = str(row.parameters.get("mix")), _pair(row)
-        if row.experiment != "loaded" or mix not in conventions.MLC_TRAFFIC or pair is None:
+        if row.experiment != "loaded" or mix not in MLC_TRAFFIC or pair is None:
             continue
         if row.median is not None and pair == _pair(row, "traffic_cpu_node", "traffic_memory_node"):
             bus = row.details["bandwidth"] * conventions.Traffic.of(mix).bus / conventions.MB
@@ -167,7 +168,7 @@ def _loaded_latencies(profile: headrace.Profile) -> Iterator[str]:
         asked = f", traffic of {plural(threads, 'thread')}" if threads else ""
         lines = [
             f"Measuring Loaded Latencies, CPUs of node {cpu}, memory of node {memory}{asked}",
-            f"Using {_TRAFFIC_TYPES[conventions.MLC_TRAFFIC[mix]]} traffic type",
+            f"Using {_TRAFFIC_TYPES[MLC_TRAFFIC[mix]]} traffic type",
             "Inject\tLatency\tBandwidth", "Delay\t(ns)\tMB/sec", "=" * 26,
             *(f" {delay:05}\t{ns:.2f}\t{rate:10.1f}" for delay, ns, rate in sorted(found)),
         ]  # fmt: skip
@@ -184,7 +185,7 @@ _TRAFFIC_TYPES = {
 
 
 def _order_of_curves(curve: Curve) -> tuple[Pair, int, int]:
-    return curve[0], list(_TRAFFIC_TYPES).index(conventions.MLC_TRAFFIC[curve[1]]), curve[2]
+    return curve[0], list(_TRAFFIC_TYPES).index(MLC_TRAFFIC[curve[1]]), curve[2]
 
 
 def _matrix(cells: Cells) -> str:

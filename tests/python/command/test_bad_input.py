@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import json
 import os
@@ -80,9 +81,10 @@ def test_a_terminal_without_the_characters(
 ) -> None:
     (tmp_path / "query.json").write_text(json.dumps(report_documents.query()))
     (tmp_path / "p.json").write_text(json.dumps(some_rows()))
+    (tmp_path / "q.json").write_text(json.dumps(some_rows(), indent=1))
     for arguments in (
         ["topo", "--from", "xeon-max"],
-        ["compare", "p.json", "p.json", "--all"],
+        ["compare", "p.json", "q.json", "--all"],
         ["export", "p.json", "--as", "table"],
         ["doctor"],
     ):
@@ -122,18 +124,58 @@ def test_the_largest_numbers_there_are(run: Run, tmp_path: Path) -> None:
             json.loads(result.stdout)
 
 
-def test_names_do_not_move_the_cursor(run: Run, tmp_path: Path) -> None:
-    document = some_rows() | {"name": "a\x1b[2J\x07b"}
-    (tmp_path / "p.json").write_text(json.dumps(document))
+#: It clears, colours, rings, and goes on as if the next line were the command's.
+HOSTILE = "a\x1b[2J\x1b[31m\x07\nINJECTED\r\x9b2Jb"
+
+
+def hostile(name: str) -> dict[str, Any]:
+    """A profile in which all that may be any text is such."""
+    document = some_rows() | {"name": name, "description": name}
+    document["conditions"] = {"governor": name, "date": name}
+    for node in document["nodes"]:
+        node |= {"name": name, "reason": name}
+    for row in document["rows"]:
+        if row["median"] is None:
+            row["reason"] = name
+        row["flags"] = [*row["flags"], name]
+    return document
+
+
+def test_names_do_nothing_to_a_terminal(run: Run, tmp_path: Path) -> None:
+    for name, text in (("p", HOSTILE), ("q", f"{HOSTILE}2"), ("r", f"{HOSTILE}3")):
+        (tmp_path / f"{name}.json").write_text(json.dumps(hostile(text)))
+    (tmp_path / "seen.txt").write_text(f"{HOSTILE}\n")
     for arguments in (
         ["topo", "--from", "p.json"],
-        ["compare", "p.json", "p.json", "--all"],
-        ["topo", "--from", "a\x1b[2Jb"],
-        ["bench", "copy", "--engines", "\x1b[2J"],
-    ):
+        ["topo", "--from", "p.json", "--all"],
+        ["topo", "--from", "p.json", "--json"],
+        ["topo", "--from", "p.json", "--xml"],
+        ["compare", "p.json", "q.json", "--all"],
+        ["compare", "p.json", "q.json", "--json"],
+        ["fleet", "p.json", "q.json", "r.json"],
+        *(["export", "p.json", "--as", form]
+          for form in ("table", "csv", "mlc", "nvbandwidth", "hwloc", "weights", "audit")),
+        ["advise", "interleave", "--profile", "p.json", "--threads", "2"],
+        ["advise", "arenas", "seen.txt", "--tier", "dram"],
+        ["measure", "latency", "--dry-run", "--from", "p.json"],
+        ["run", "--on", "dram", "--dry-run", "--from", "p.json", "--", "true"],
+        ["measure", "latency", "--resume", "--out", "p.json"],
+        ["topo", "--from", HOSTILE],
+        ["bench", "copy", "--engines", HOSTILE],
+    ):  # fmt: skip
         result = run(*arguments)
-        assert "\x1b" not in result.stdout + result.stderr, result
-        assert "\x07" not in result.stdout + result.stderr, result
+        said = result.stdout + result.stderr
+        assert not set(said) & set("\x1b\x07\r\x9b"), (arguments, said)
+        assert not any(line.startswith("INJECTED") for line in said.splitlines()), arguments
+    assert r"a\x1b[2J\x1b[31m" in run("export", "p.json", "--as", "mlc").stdout
+
+
+def test_a_file_has_the_names_as_they_are(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "p.json").write_text(json.dumps(hostile(HOSTILE)))
+    assert run("export", "p.json", "--as", "mlc", "--out", "mlc.txt").returncode == 0
+    assert "Headrace: a\x1b[2J\x1b[31m" in (tmp_path / "mlc.txt").read_text()
+    document = json.loads(run("topo", "--from", "p.json", "--json").stdout)
+    assert document["name"] == HOSTILE, "it is escaped as JSON does"
 
 
 #: The command, of which a library fails in a way of its own.
@@ -182,6 +224,79 @@ def test_ctrl_c_while_the_command_is_loaded(command: Path, tmp_path: Path) -> No
         text=True, timeout=30,
     )  # fmt: skip
     assert (result.returncode, result.stderr) == (-signal.SIGINT, "")
+
+
+#: A command in whose middle somebody ends it.
+ENDED = """
+import signal, sys
+from headrace._cli import compare, main, report
+def end(*_, **__): signal.raise_signal(signal.{name})
+compare.headrace.compare = report.write = end
+sys.argv = ["headrace", *{arguments}]
+main()
+"""
+
+
+@pytest.mark.parametrize("arguments", [["compare", "p.json", "q.json"], ["report", "p.json"]])
+@pytest.mark.parametrize(
+    ("name", "code", "told"),
+    [("SIGINT", 130, "interrupted"), ("SIGTERM", 143, "ended by SIGTERM"),
+     ("SIGHUP", 129, "ended by SIGHUP")],
+)  # fmt: skip
+def test_a_command_that_is_ended_says_so(
+    tmp_path: Path, arguments: list[str], name: str, code: int, told: str
+) -> None:
+    for indent, file in enumerate(("p.json", "q.json")):
+        (tmp_path / file).write_text(json.dumps(some_rows(), indent=indent))
+    script = ENDED.format(name=name, arguments=arguments)
+    result = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, cwd=tmp_path, timeout=60
+    )
+    assert (result.returncode, result.stderr) == (code, f"headrace: {told}\n")
+
+
+@pytest.mark.parametrize("arguments", [
+    ["report", "FILE"], ["export", "FILE", "--as", "csv"], ["compare", "FILE", "xeon-max"],
+    ["fleet", "xeon-max", "FILE"], ["topo", "--from", "FILE"],
+    ["advise", "interleave", "--profile", "FILE"],
+], ids=lambda each: each[0])  # fmt: skip
+def test_another_schema_is_told_alike(run: Run, tmp_path: Path, arguments: list[str]) -> None:
+    (tmp_path / "new.json").write_text(json.dumps(some_rows() | {"schema_version": 99}))
+    result = run(*("new.json" if word == "FILE" else word for word in arguments))
+    assert (result.returncode, result.stdout) == (2, "")
+    assert result.stderr.startswith("headrace: new.json") and "schema" in result.stderr
+    assert result.stderr.count("\n") == 1
+
+
+#: Modules that swallow what a signal raises while they are imported, or turn it into another error.
+SWALLOWS = """
+import os, signal, sys
+from headrace import _cli
+from headrace._cli import interrupt
+def _run():
+    try:
+        os.kill(os.getpid(), signal.SIGINT)
+    except KeyboardInterrupt:
+        if sys.argv[1] == "another":
+            return _cli._complain_of_defect(RuntimeError("cannot set a name"))
+    return 0
+_cli._run = _run
+_cli.main()
+"""
+
+
+@pytest.mark.parametrize("how", ["swallowed", "another"])
+def test_ctrl_c_that_a_library_swallows(how: str) -> None:
+    result = subprocess.run(
+        [sys.executable, "-c", SWALLOWS, how], capture_output=True, text=True, timeout=30
+    )
+    assert (result.returncode, result.stderr) == (130, "headrace: interrupted\n")
+
+
+def test_ctrl_c_swallowed_in_a_step_of_which_nothing_is_kept() -> None:
+    with Interrupt() as wish, pytest.raises(KeyboardInterrupt), wish.suspended():
+        with contextlib.suppress(KeyboardInterrupt):
+            os.kill(os.getpid(), signal.SIGINT)
 
 
 #: A step that hears no signal: a mutex that is locked already.
@@ -236,6 +351,23 @@ def test_ctrl_c_in_a_step_whose_end_is_waited_for(keeps: bool, alone: bool, told
     process.send_signal(signal.SIGINT)
     assert process.communicate(timeout=30)[1] == "headrace: interrupted\n"
     assert process.returncode == 130
+
+
+@pytest.mark.parametrize(
+    ("number", "code", "name"), [(signal.SIGTERM, 143, "SIGTERM"), (signal.SIGHUP, 129, "SIGHUP")]
+)
+def test_another_signal_in_such_a_step(number: int, code: int, name: str) -> None:
+    process = deaf(keeps=False)
+    process.send_signal(number)
+    assert process.communicate(timeout=30)[1] == f"headrace: ended by {name}\n"
+    assert process.returncode == code
+    process = deaf(keeps=True)
+    process.send_signal(number)
+    assert process.stderr is not None
+    told = "headrace: stops after this step, with what was measured\n"
+    assert process.stderr.readline() == told, "nobody presses Ctrl-C"
+    process.kill()
+    process.communicate(timeout=30)
 
 
 def test_ctrl_c_where_no_thread_can_be_started(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import subprocess
 from collections.abc import Callable
@@ -137,6 +138,23 @@ def test_sides_that_make_no_sense(run: Run, tmp_path: Path) -> None:
     ):  # fmt: skip
         result = run("compare", *arguments)
         assert result.returncode == 2 and complaint in " ".join(result.stderr.split()), arguments
+
+
+def test_a_measurement_is_given_once(run: Run, tmp_path: Path) -> None:
+    """Twice the same file would say that runs differ by nothing."""
+    one, two, three = runs(tmp_path, "p", range(1, 4), 0)
+    (tmp_path / "copy.json").write_bytes((tmp_path / one).read_bytes())
+    (tmp_path / "soft.json").symlink_to(one)
+    os.link(tmp_path / one, tmp_path / "hard.json")
+    for other in (one, f"./{one}", "copy.json", "soft.json", "hard.json"):
+        for arguments in (
+            [one, other], [one, other, "--", two, three], [two, three, "--", one, other],
+            [one, two, "--", three, other],
+        ):  # fmt: skip
+            result = run("compare", *arguments)
+            told = f"headrace: {one} and {Path(other)} are the same measurement; give each run once"
+            assert (result.returncode, result.stdout) == (2, "")
+            assert result.stderr == f"{told}\n", arguments
 
 
 def test_the_document(run: Run, files: Path) -> None:

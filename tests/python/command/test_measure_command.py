@@ -9,7 +9,7 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import pytest
 from staged import POINT, press_ctrl_c
@@ -29,6 +29,18 @@ def test_help_and_list(run: Run, golden: Callable[[str, str], None]) -> None:
     assert (result.returncode, result.stderr) == (0, "")
     golden("help/measure.txt", result.stdout)
     golden("measure_list.txt", run("measure", "--list").stdout)
+    for command, what in (("bench dsa", "experiments"), ("bench cache", "scenarios")):
+        document = document_of(run, *command.split(), "--list")
+        assert document["kind"] == f"{command} --list"
+        assert all(each["name"] for each in document[what])
+    listed = {each["name"]: each for each in document_of(run, "measure", "--list")["experiments"]}
+    assert [each["name"] for each in listed["split"]["parameters"]][-1] == "threads"
+
+
+def document_of(run: Run, *arguments: str) -> dict[str, Any]:
+    """What it prints as JSON."""
+    found: dict[str, Any] = json.loads(run(*arguments, "--json").stdout)
+    return found
 
 
 @pytest.mark.parametrize(
@@ -40,10 +52,14 @@ def test_help_and_list(run: Run, golden: Callable[[str, str], None]) -> None:
         ("window=all", {"window": "all"}),
         ("threads=2,mix=2:1", {"threads": 2, "mix": "2:1"}),
         ("kernel=1k", {"kernel": "1k"}),  # no size
+        ("block=64B", {"block": 64}),
+        ("mix=W5", {"mix": "write"}),
+        ("mix=read,threads=1,mix=W5", {"mix": ["read", "write"], "threads": 1}),
+        ("threads=2,threads=2", {"threads": 2}),
     ],
 )
 def test_points_are_asked_for_as_they_are_printed(text: str, found: dict[str, object]) -> None:
-    assert parse.settings(text, parse.SIZES) == found
+    assert parse.settings(text) == found
 
 
 def test_what_there_is_not_names_what_there_is(run: Run) -> None:
@@ -73,7 +89,8 @@ def test_a_profile_is_a_machine_that_can_be_compared(run: Run, tmp_path: Path) -
         assert row.median is None or row.low <= row.median <= row.high  # type: ignore[operator]
     assert profile.conditions["budget_s"] == "2.0"
     assert run("topo", "--from", "p.json").returncode == 0
-    same = run("compare", "p.json", "p.json")
+    (tmp_path / "same.json").write_text(json.dumps(json.loads(profile.to_json())))
+    same = run("compare", "p.json", "same.json")
     assert same.returncode in (0, 10), "on a busy host all rows are noisy, and none is judged"
     assert "no change beyond noise" in same.stdout
 
@@ -113,10 +130,17 @@ def test_resume_measures_only_what_is_missing(
     assert json.loads(path.read_text())["name"] == "elsewhere", "left as it was"
 
 
-def test_ctrl_c_keeps_what_was_measured(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("signal", "code", "told"),
+    [("SIGINT", 130, "interrupted"), ("SIGTERM", 143, "ended by SIGTERM"),
+     ("SIGHUP", 129, "ended by SIGHUP")],
+)  # fmt: skip
+def test_a_signal_keeps_what_was_measured(
+    tmp_path: Path, signal: str, code: int, told: str
+) -> None:
     arguments = ["measure", "stream", "latency", "--budget", "200s", "--out", "p.json"]
-    result = press_ctrl_c(arguments, tmp_path, 2)
-    assert (result.returncode, result.stderr) == (130, "headrace: interrupted\n")
+    result = press_ctrl_c(arguments, tmp_path, 2, signal=signal)
+    assert (result.returncode, result.stderr) == (code, f"headrace: {told}\n")
     profile = headrace.Profile.load(tmp_path / "p.json")
     measured = [row for row in profile.rows if row.median is not None]
     assert 0 < len(measured) < len(profile.rows)

@@ -129,6 +129,15 @@ def test_this_host_has_a_plan_too(run: Run) -> None:
     assert refused.returncode == 2 and "give --dry-run" in refused.stderr
 
 
+def test_a_plan_of_nothing_says_why(run: Run) -> None:
+    result = run("measure", "gpu", "--dry-run", "--from", "gh200")
+    assert (result.returncode, result.stderr) == (0, "")
+    assert result.stdout == (
+        "gh200: 0 points in 0.0 s\n"
+        "not measured, 1 of gpu: another host's disk and devices are not known; plan it there\n"
+    )
+
+
 def test_naming_a_node_asks_for_all_pairs() -> None:
     machine = headrace.Machine.load("xeon-max")
     only = {"pages": "huge", "window": "all"}

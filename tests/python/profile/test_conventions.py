@@ -11,6 +11,7 @@ import profile_documents as documents
 import pytest
 
 import headrace
+from headrace import _points
 from headrace._profile import conventions
 
 Run = Callable[..., "subprocess.CompletedProcess[str]"]
@@ -70,7 +71,7 @@ def test_what_each_tool_would_print(
 def test_what_a_checker_calls_a_mix_is_what_it_makes_on_the_bus(
     name: str, reads: int, writes: int, around: bool
 ) -> None:
-    mix = conventions.own_mix(name)
+    mix = _points.value_of("mix", name)
     traffic = conventions.Traffic.of(str(mix))
     fetched = 0 if traffic.non_temporal else traffic.writes
     assert (traffic.reads + fetched) * writes == traffic.writes * reads
@@ -81,7 +82,7 @@ def test_what_a_checker_calls_a_mix_is_what_it_makes_on_the_bus(
 def test_a_mix_is_called_by_its_names() -> None:
     called = [conventions.called(mix) for mix in ("2:1", "write", "7:3", "read", "copy")]
     assert called == ["2:1 (W3, STREAM triad)", "write (W5)", "7:3", "read", "copy (STREAM copy)"]
-    assert conventions.own_mix("7:3") == "7:3" and conventions.own_mix(3) == 3
+    assert _points.value_of("mix", "7:3") == "7:3" and _points.value_of("mix", 3) == 3
 
 
 def test_a_latency_is_no_rate() -> None:

@@ -16,6 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import headrace
+from headrace._cli import tables
 from headrace._profile import exports, texts
 
 Run = Callable[..., "subprocess.CompletedProcess[str]"]
@@ -227,3 +228,17 @@ def test_what_cannot_be_exported_is_one_line(
     result = run("export", *arguments)
     assert (result.returncode, result.stdout) == (code, "")
     assert result.stderr.startswith(f"headrace: {told}") and result.stderr.count("\n") == 1
+
+
+def test_the_table_of_a_disk_says_by_which_cpus_it_was_read() -> None:
+    document = documents.profile(1)
+    rows = [row for row in document["rows"] if row["experiment"] == "storage" and row["samples"]]
+    document["rows"] = [row | {"cpus": "0-3,8"} for row in rows]
+    head, *_ = tables.profile_text(headrace.Profile.fromdict(document)).splitlines()
+    assert head.startswith("storage ") and head.endswith("  cpus 0-3,8"), "once, of all rows"
+    document["rows"][0]["cpus"] = "1"
+    _, heading, first, second, *_ = tables.profile_text(
+        headrace.Profile.fromdict(document)
+    ).splitlines()
+    assert "cpus" in heading.split()
+    assert "1" in first.split() and "0-3,8" in second.split(), "else each has its own"

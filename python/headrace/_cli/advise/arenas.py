@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -13,6 +12,7 @@ from headrace._cli import exit_codes, output, parse
 from headrace._cli.options import OutOnly
 from headrace._errors import error_of
 from headrace._files import check_writable, read_whole, write_whole
+from headrace._words import in_one_line
 
 
 def command(
@@ -41,7 +41,7 @@ def command(
     HEADRACE_ARENAS=plan.txt python program.py
     """
     if out is not None:
-        check_writable(out)
+        check_writable(out, seen)
     tiers = [_tier(text) for text in tier]
     for place, room in tiers[:-1]:
         if room is None:
@@ -52,12 +52,14 @@ def command(
     uses = headrace.arenas_in_plan(_read(seen))
     plan = headrace.plan_arenas(uses, tiers)
     if out is None:
-        output.print_text(plan.rstrip("\n"))
+        output.print_text("\n".join(map(in_one_line, plan.rstrip("\n").split("\n"))))
     else:
         write_whole(out, plan)
     if unseen := [use.name for use in uses if use.looks == 0]:
-        print(f"headrace: not placed, for nothing was seen of them: {', '.join(unseen)}; the plan "
-              "says why, and may be edited", file=sys.stderr)  # fmt: skip
+        output.say(
+            f"not placed, for nothing was seen of them: {', '.join(unseen)}; the plan says why, "
+            "and may be edited"
+        )
     return exit_codes.SUCCESS
 
 

@@ -63,7 +63,7 @@ def command(
     headrace advise capacity --histogram counts.txt
     """
     if out is not None:
-        check_writable(out)
+        check_writable(out, histogram)
     share, page = parse.share(accesses), parse.size(page_size)
     if page == 0:
         raise headrace.InvalidError("a page of 0 bytes holds nothing; give --page-size 4KiB")

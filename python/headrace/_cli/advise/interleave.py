@@ -82,7 +82,7 @@ def command(
     headrace advise interleave --machine cxl-a1000 --data-size 200GiB
     """
     if out is not None:
-        check_writable(out)
+        check_writable(out, machine, profile)
     curves = _curves(machine, profile)
     asked = {"--threads": threads, "--demand": demand, "--lines": lines}
     given = [name for name, value in asked.items() if value is not None]
@@ -115,7 +115,7 @@ def _curves(machine: str | None, profile: str | None) -> headrace.Profile:
             "whose loaded-latency curves? give one: --profile p.json (headrace measure loaded "
             "--out p.json) or --machine cxl-a1000"
         )
-    return headrace.Profile.load(machine or profile or "")
+    return parse.profile(machine or profile or "")
 
 
 def _cpus(curves: headrace.Profile, cpu_node: int | None) -> int | None:

@@ -84,7 +84,7 @@ def command(
     if allowed is not None and allowed <= 0:
         raise headrace.InvalidError("a layer in no time; give --target 2ms or more")
     if out is not None:
-        check_writable(out)
+        check_writable(out, profile)
     if bandwidth is not None:
         return _model(context, load, bandwidth, allowed, json, out)
     known = None if profile is None else headrace.Profile.load(profile)

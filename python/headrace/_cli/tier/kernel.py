@@ -103,7 +103,9 @@ def _weights(given: str | None) -> dict[int, int]:
     """By node, from what was typed or a file of advise interleave."""
     if given is None:
         return {}
-    found = parse.settings(given) if "=" in given else _advised(Path(given))
+    found: dict[str, Any] = (
+        dict(parse.settings(given)) if "=" in given else _advised(Path(given))
+    )
     for node, weight in found.items():
         if not (node.isascii() and node.isdecimal() and len(node) <= 5 and type(weight) is int):
             raise headrace.InvalidError(f"'{node}={weight}' is no weight; write 0=3,1=1")

@@ -17,7 +17,7 @@ import headrace
 from headrace._cli import exit_codes, output
 from headrace._cli.run import not_runnable
 from headrace._cli.tier import watch
-from headrace._files import write_whole
+from headrace._files import check_writable, write_whole
 from headrace._tiering.files import Files
 from headrace._tiering.groups import enter, made
 
@@ -56,6 +56,8 @@ def command(
     kept within the budget, not others that it starts; if tiering fails later, it goes on without.
     Its output is its own, ours goes to stderr; its exit code is ours.
     """
+    if out is not None:
+        check_writable(out)
     request = watch.request(budget, source, guard, rate, fast, slow, hold)
     path = shutil.which(program[0])
     if path is None:

@@ -1,0 +1,108 @@
+"""Which points a measurement is asked for, as people write them: the command's --only and Python's
+`only` mean the same by the same words.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from numbers import Real
+from typing import Any, TypeVar, cast
+
+from headrace._core import InvalidError
+from headrace._sizes import is_size, size
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+#: Parameters of rows that are printed as sizes, and may be asked for so.
+SIZES = ("bytes", "window", "block")
+_NUMBER = re.compile("[0-9]{1,18}")
+
+#: What a latency checker calls the traffic (its option -W; R: reads alone) that a mix of ours makes
+#: on the bus, where a plain store is a read and a write. Of its W4, W10, W11 and W19 public scripts
+#: do not say with which stores they write, so these have no name here.
+MLC_TRAFFIC = {
+    "read": "R", "1:1": "W2", "2:1": "W3", "write": "W5", "nt_write": "W6", "nt_2:1": "W7",
+    "nt_1:1": "W8", "nt_3:1": "W9", "3:1": "W12",
+}  # fmt: skip
+#: Mixes by the names of others; STREAM's copy is a mix of ours already.
+_OWN_MIXES = {other: own for own, other in MLC_TRAFFIC.items()} | {
+    "triad": "2:1", "nt_triad": "nt_2:1"
+}  # fmt: skip
+
+
+def value_of(name: str, given: Any) -> Any:
+    """The value of a parameter that a word stands for: "64KiB", "W3", "2". What is no word is
+    left as it is.
+    """
+    if not isinstance(given, str):
+        return given
+    if name in SIZES and is_size(given):
+        return size(given)
+    if _NUMBER.fullmatch(given):
+        return int(given)
+    return _OWN_MIXES.get(given, given) if name == "mix" else given
+
+
+def together(found: Iterable[tuple[str, int | str]]) -> dict[str, int | str | list[int | str]]:
+    """Values by name; several of one name are a list, of which any will do."""
+    by_name: dict[str, list[int | str]] = {}
+    for name, value in found:
+        values = by_name.setdefault(name, [])
+        if value not in values:
+            values.append(value)
+    return {name: values[0] if len(values) == 1 else values for name, values in by_name.items()}
+
+
+def check_width(width: float) -> None:
+    """Before the work: an interval of no width is never reached."""
+    if not 0 < width < math.inf:
+        raise InvalidError(f"a width of {width:g}; give a share above 0, such as 0.03")
+
+
+def _check_budget(seconds: float) -> None:
+    if not 0 < seconds < math.inf:
+        raise InvalidError(f"a budget of {seconds:g} s; it must be above 0 and have an end")
+
+
+_CHECKS = {"width": check_width, "budget": _check_budget}
+
+
+def as_written(function: F) -> F:
+    """`function` of the extension, which may be asked for points as they are printed."""
+
+    @functools.wraps(function)
+    def call(*given: Any, **named: Any) -> Any:
+        for name, check in _CHECKS.items():
+            if isinstance(named.get(name), Real):
+                check(named[name])
+        return function(*given, **{name: _read(name, value) for name, value in named.items()})
+
+    return cast(F, call)
+
+
+def _read(name: str, value: Any) -> Any:
+    """What is none of the types that it should be the extension refuses."""
+    if name == "only":
+        return _values(value)
+    if name == "selections" and isinstance(value, Sequence) and not isinstance(value, str | bytes):
+        return [_selection(each) for each in value]
+    return value
+
+
+def _selection(given: Any) -> Any:
+    if isinstance(given, tuple) and len(given) == 2:
+        return given[0], _values(given[1])
+    return _values(given)
+
+
+def _values(only: Any) -> Any:
+    if not isinstance(only, Mapping):
+        return only
+    return {
+        name: [value_of(name, each) for each in value]
+        if isinstance(value, list | tuple) else value_of(name, value)
+        for name, value in only.items()
+    }  # fmt: skip

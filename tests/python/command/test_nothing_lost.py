@@ -1,0 +1,168 @@
+"""No command replaces what it reads, nor values by none."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import profile_documents as documents
+import pytest
+import report_documents
+from staged import POINT
+
+from headrace._cli import measure
+from headrace._cli.measure_fleet import _save
+
+Run = Callable[..., "subprocess.CompletedProcess[str]"]
+Names = Callable[[Path], str]
+
+
+@pytest.fixture
+def profile(tmp_path: Path) -> Path:
+    """A profile with values."""
+    path = tmp_path / "k.json"
+    path.write_text(json.dumps(documents.profile(1)))
+    return path
+
+
+def test_a_profile_with_values_is_not_replaced_by_one_without(
+    run: Run, profile: Path, tmp_path: Path
+) -> None:
+    old = profile.read_text()
+    arguments = ["measure", "storage", "--directory", "/proc", "--budget", "5s", "--out"]
+    kept = run(*arguments, "k.json")
+    assert kept.returncode == 4 and profile.read_text() == old
+    assert kept.stderr.startswith("headrace: k.json stays as it was: it has values, and this ")
+    assert kept.stderr.count("\n") == 2 and "profile: k.json" not in kept.stdout
+    for other, text in (("new.json", None), ("text.json", "no profile"), ("rows.json", "[1]")):
+        if text is not None:
+            (tmp_path / other).write_text(text)
+        written = run(*arguments, other)
+        assert written.returncode == 4 and written.stderr.count("\n") == 1
+        assert json.loads((tmp_path / other).read_text())["rows"], "as before"
+    assert run(*arguments, "new.json").stderr.count("\n") == 1, "that has no values either"
+
+
+#: The command, with Ctrl-C before the first point.
+EARLY = """
+import os, signal, sys
+import headrace
+from headrace._cli import main
+measure = headrace.measure
+def early(*given, **named):
+    os.kill(os.getpid(), signal.SIGINT)
+    return measure(*given, **named)
+headrace.measure = early
+sys.argv = ["headrace", *{arguments}]
+main()
+"""
+
+
+@pytest.mark.parametrize("more", [[], ["--launches", "2"], ["--json"]], ids=str)
+def test_ctrl_c_before_the_first_value_keeps_the_old_profile(
+    profile: Path, tmp_path: Path, more: list[str]
+) -> None:
+    old = profile.read_text()
+    arguments = ["measure", "latency", "--budget", "9s", *more, "--out", "k.json"]
+    result = subprocess.run(
+        [sys.executable, "-c", EARLY.format(arguments=arguments)], cwd=tmp_path,
+        capture_output=True, text=True, timeout=120,
+    )  # fmt: skip
+    assert result.returncode == 130 and profile.read_text() == old
+    assert "k.json stays as it was" in result.stderr
+    assert result.stderr.endswith("headrace: interrupted\n")
+
+
+def test_hosts_without_values_replace_no_profile(tmp_path: Path) -> None:
+    """Of an MPI job."""
+    import headrace
+
+    full = headrace.Profile.fromdict(documents.profile(1))
+    none = headrace.Profile.load("one-node")
+    for name in ("p.json", "p.a.json"):
+        (tmp_path / name).write_text(full.to_json())
+    texts, profiles = {"a": none.to_json()}, {"a": none}
+    assert _save({"kind": "fleet"}, texts, profiles, tmp_path / "p.json") is None
+    for name in ("p.json", "p.a.json"):
+        assert (tmp_path / name).read_text() == full.to_json()
+    assert not measure.keeps_old(tmp_path / "p.json", [none, full])
+
+
+def plain(path: Path) -> str:
+    return path.name
+
+
+def through_a_link(path: Path) -> str:
+    (path.parent / "soft").symlink_to(path.name)
+    return "soft"
+
+
+def through_a_hard_link(path: Path) -> str:
+    os.link(path, path.parent / "hard")
+    return "hard"
+
+
+#: IN is read, OUT another name of it.
+SAME = [
+    ["report", "IN", "--html", "OUT"],
+    ["report", "IN", "--png", "OUT"],
+    ["export", "IN", "--as", "csv", "--out", "OUT"],
+    ["fleet", "xeon-max", "IN", "--out", "OUT"],
+    ["advise", "interleave", "--profile", "IN", "--out", "OUT"],
+    ["advise", "interleave", "--machine", "IN", "--out", "OUT"],
+    ["advise", "capacity", "--histogram", "IN", "--out", "OUT"],
+    ["advise", "arenas", "IN", "--tier", "dram", "--out", "OUT"],
+    ["bench", "layer", "--profile", "IN", "--out", "OUT"],
+    ["bench", "kv", "--profile", "IN", "--out", "OUT"],
+    ["bench", "kv", "--model", "IN", "--out", "OUT"],
+    ["bench", "spark", "--model", "IN", "--out", "OUT"],
+]
+
+
+@pytest.mark.parametrize("name", [plain, through_a_link, through_a_hard_link])
+def test_the_output_is_not_the_input(
+    run_each: Callable[..., list[subprocess.CompletedProcess[str]]], profile: Path, name: Names
+) -> None:
+    old, out = profile.read_text(), name(profile)
+    names = {"IN": profile.name, "OUT": out}
+    commands = [[names.get(word, word) for word in command] for command in SAME]
+    for arguments, result in zip(commands, run_each(commands), strict=True):
+        told = f"headrace: {out} and {profile.name} are the same file, which would be lost; "
+        assert result.returncode == 2 and result.stderr.startswith(told), (arguments, result)
+        assert result.stderr.count("\n") == 1
+        assert profile.read_text() == old, arguments
+
+
+def test_a_page_beside_its_document_is_no_document(run: Run, tmp_path: Path) -> None:
+    """The usual name of the page, given as the document."""
+    text = json.dumps(report_documents.whole() | {"kind": "demo"})
+    (tmp_path / "report.html").write_text(text)
+    assert run("report", "report.html").returncode == 2
+    assert (tmp_path / "report.html").read_text() == text
+    (tmp_path / "demo.json").write_text(text)
+    assert run("report", "demo.json").returncode == 0, "an old page is replaced"
+
+
+def test_to_resume_reads_and_writes_one_file(run: Run, tmp_path: Path) -> None:
+    arguments = ["measure", *POINT, "--out", "p.json", "--resume"]
+    for _ in range(2):
+        result = run(*arguments)
+        assert (result.returncode, result.stderr) == (0, "")
+    assert json.loads((tmp_path / "p.json").read_text())["rows"]
+
+
+@pytest.mark.parametrize("arguments", [
+    ["export", "xeon-max", "--as", "csv", "--out", "-"],
+    ["measure", "latency", "--out", "-"],
+    ["report", "--machine", "xeon-max", "--html", "-"],
+    ["tier", "run", "--budget", "1GiB", "--out", "-", "--", "true"],
+], ids=lambda each: each[0])  # fmt: skip
+def test_no_file_is_called_minus(run: Run, tmp_path: Path, arguments: list[str]) -> None:
+    result = run(*arguments)
+    assert (result.returncode, result.stdout) == (2, "")
+    assert result.stderr == "headrace: - names no file; give one, or /dev/stdout\n"
+    assert list(tmp_path.iterdir()) == []

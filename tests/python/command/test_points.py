@@ -1,0 +1,120 @@
+"""Which points are asked for: the command's --only and Python's `only` mean the same."""
+
+from __future__ import annotations
+
+import json
+import math
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import headrace
+from headrace._cli import parse
+from headrace._cli.measure import Options, _arguments
+
+Run = Callable[..., "subprocess.CompletedProcess[str]"]
+
+#: The machine of the plans, which has none of this host.
+XEON = "xeon-max"
+
+
+def planned(run: Run, *arguments: str) -> list[dict[str, Any]]:
+    """The parameters of the points of a plan."""
+    result = run("measure", "--dry-run", "--from", XEON, "--full", "--json", *arguments)
+    assert (result.returncode, result.stderr) == (0, "")
+    return [each["parameters"] for each in json.loads(result.stdout)["points"]]
+
+
+def test_every_only_counts(run: Run) -> None:
+    points = planned(run, "stream", "--only", "kernel=triad", "--only", "threads=12")
+    assert points and all((p["kernel"], p["threads"]) == ("triad", 12) for p in points)
+    assert points == planned(run, "stream", "--only", "kernel=triad,threads=12")
+
+
+@pytest.mark.parametrize("only", [
+    ["--only", "kernel=triad,kernel=copy"], ["--only", "kernel=triad", "--only", "kernel=copy"],
+], ids=len)  # fmt: skip
+def test_a_name_that_is_there_twice_takes_both_values(run: Run, only: list[str]) -> None:
+    points = planned(run, "stream", *only)
+    assert {point["kernel"] for point in points} == {"triad", "copy"}
+
+
+def test_each_launch_measures_the_same_points() -> None:
+    options = Options(
+        names=["stream"], only=["kernel=triad", "threads=2"], budget="9s", full=False, width="3%",
+        rounds=None, seed=1, launches=2, part_of=None, directory=Path("."), resume=False,
+        out=None,
+    )  # fmt: skip
+    words = _arguments(options, 1)
+    assert [words[at + 1] for at, word in enumerate(words) if word == "--only"] == options.only
+
+
+@pytest.mark.parametrize(
+    ("experiment", "text", "only", "found"),
+    [
+        ("latency", "bytes=64MiB", {"bytes": "64MiB"}, {"bytes": 64 << 20}),
+        ("latency", "window=4KiB", {"window": "4 KiB"}, {"window": 4096}),
+        ("bandwidth", "mix=W3", {"mix": "W3"}, {"mix": "2:1"}),
+        ("bandwidth", "mix=nt_triad", {"mix": ["nt_triad"]}, {"mix": "nt_2:1"}),
+        ("bandwidth", "threads=2", {"threads": "2"}, {"threads": 2}),
+        ("bandwidth", "pattern=random,block=64B", {"pattern": "random", "block": "64B"},
+         {"pattern": "random", "block": 64}),
+        ("bandwidth", "pattern=random,block=4KiB", {"pattern": "random", "block": "4KiB"},
+         {"pattern": "random", "block": 4096}),
+    ],
+)  # fmt: skip
+def test_python_understands_what_the_command_does(
+    run: Run, experiment: str, text: str, only: dict[str, Any], found: dict[str, Any]
+) -> None:
+    points = headrace.plan_session(
+        headrace.Machine.load(XEON), experiments=[experiment], only=only, budget=None
+    )
+    parameters = [point.row.parameters for point in points]
+    assert parameters and all(found.items() <= each.items() for each in parameters)
+    command = planned(run, experiment, "--only", text)
+    assert command and all(found.items() <= each.items() for each in command)
+
+
+def test_chosen_points_are_measured_by_any_spelling(machine: headrace.Machine) -> None:
+    rows = headrace.measure(
+        machine, selections=[("copy", {"bytes": ["4KiB", 64], "threads": "1"})], budget=None,
+        rounds=1, repetitions=1, noise_checks=False,
+    ).rows  # fmt: skip
+    assert {row.parameters["bytes"] for row in rows} == {64, 4096}
+    modelled = headrace.model_dsa(
+        headrace.Machine.load(XEON), selections=[{"part": "submission", "bytes": "4KiB"}], rounds=1
+    )
+    assert {row.parameters["bytes"] for row in modelled} == {4096}
+
+
+@pytest.mark.parametrize("width", [0, -1, math.nan, math.inf])
+def test_an_interval_has_a_width(machine: headrace.Machine, width: float) -> None:
+    with pytest.raises(headrace.InvalidError, match=f"a width of {width:g}; give a share above 0"):
+        headrace.measure(machine, experiments=["latency"], width=width)
+
+
+def test_the_command_has_the_same_widths(run: Run) -> None:
+    for width, told in (("0", "a width of 0; "), ("0%", "a width of 0; "), ("-1", "'-1' is no ")):
+        for more in ([], ["--dry-run"]):
+            result = run("measure", "latency", "--width", width, *more)
+            assert (result.returncode, result.stdout) == (2, "")
+            assert result.stderr.startswith(f"headrace: {told}") and result.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize("budget", [0, -1, -1.0, math.nan, math.inf])
+def test_a_budget_is_above_0(machine: headrace.Machine, budget: float) -> None:
+    told = f"a budget of {budget:g} s; it must be above 0"
+    with pytest.raises(headrace.InvalidError, match=told):
+        headrace.measure(machine, experiments=["latency"], budget=budget)
+    with pytest.raises(headrace.InvalidError, match=told):
+        headrace.plan_session(machine, budget=budget)
+
+
+def test_what_is_no_point_is_refused_as_before(machine: headrace.Machine) -> None:
+    for wrong in ({"only": 3}, {"only": {"mix": object()}}, {"selections": ["latency"]},
+                  {"width": "narrow"}, {"budget": "long"}):  # fmt: skip
+        with pytest.raises(headrace.ArgumentError):
+            headrace.measure(machine, **wrong)
