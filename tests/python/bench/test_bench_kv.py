@@ -242,7 +242,7 @@ def test_the_server_ends_with_us(command: Path, tmp_path: Path, number: signal.S
         server = wait_for(lambda: server_in(tmp_path))
         process.send_signal(number)
         process.communicate(timeout=60)
-    assert process.returncode == (-9 if number == signal.SIGKILL else 130)
+    assert process.returncode == (-9 if number == signal.SIGKILL else 128 + number)
     wait_for(lambda: not Path(f"/proc/{server}").exists() or zombie(server))
     if number != signal.SIGKILL:  # nobody is left to remove it
         assert not list(tmp_path.glob("headrace-kv-*"))
