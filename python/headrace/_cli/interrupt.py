@@ -92,8 +92,8 @@ class Interrupt:
 
     @contextmanager
     def suspended(self) -> Iterator[None]:
-        """Within it a signal raises KeyboardInterrupt: for work of which nothing is kept. At its end
-        where a library has swallowed that, as modules in C may do while they are imported.
+        """Within it a signal raises KeyboardInterrupt: for work of which nothing is kept. At its
+        end where a library has swallowed that, as modules in C may do while they are imported.
         """
         ours = {number: signal.signal(number, self._end) for number in self._before}
         self._ends_at_once = not self.keeps
