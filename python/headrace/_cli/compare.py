@@ -189,8 +189,18 @@ def _document(
         "enough_judged": not is_blind(found, enough),
         "verdicts": dict(sorted(Counter(row.outcome for row in found.rows).items())),
         "rows": [_row_document(row) for row in found.rows],
-        "shifts": [shift.asdict() for shift in found.shifts],
+        "shifts": [
+            {**shift.asdict(), "verdict": _outcome(shift)} for shift in found.shifts
+        ],
     }
+
+
+def _outcome(shift: headrace.Shift) -> str:
+    """ "too_few": beyond what counts, and by too few rows to say that the experiment changed."""
+    if shift.changed:
+        return "changed"
+    is_beyond = shift.ratio > 0 and abs(math.log(shift.ratio)) > shift.threshold
+    return "too_few" if is_beyond else "same"
 
 
 def _row_document(row: headrace.Difference) -> dict[str, object]:
@@ -214,7 +224,7 @@ def _print(old: Side, new: Side, found: headrace.Comparison, everything: bool) -
     shifts = [shift for shift in found.shifts if everything or found.changed]
     if shifts:
         lines = [
-            (shift.experiment, "changed" if shift.changed else "same", str(shift.rows),
+            (shift.experiment, _outcome(shift).replace("_", " "), str(shift.rows),
              *_change(shift.ratio, shift.threshold))
             for shift in shifts
         ]  # fmt: skip

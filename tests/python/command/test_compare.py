@@ -108,6 +108,19 @@ def test_rows_that_are_gone_were_not_judged(run: Run, tmp_path: Path) -> None:
     assert run("compare", "part.json", old).returncode == 0
 
 
+def test_an_experiment_of_too_few_rows_is_not_the_same(run: Run, tmp_path: Path) -> None:
+    for name, document in (
+        ("old", documents.profile(1)), ("slow", slower(documents.profile(1), "stream", 0.8))
+    ):  # fmt: skip
+        streams = [row for row in document["rows"] if row["experiment"] == "stream"]
+        others = [row for row in document["rows"] if row["experiment"] != "stream"]
+        document["rows"] = streams[:3] + others
+        (tmp_path / f"{name}.json").write_text(json.dumps(document))
+    result = run("compare", "old.json", "slow.json", "--json")
+    verdicts = {s["experiment"]: s["verdict"] for s in json.loads(result.stdout)["shifts"]}
+    assert verdicts.pop("stream") == "too_few" and set(verdicts.values()) == {"same"}
+
+
 def test_several_runs_of_each_side(run: Run, tmp_path: Path) -> None:
     """Noisy rows are judged by what runs differ by."""
     old = runs(tmp_path, "old", range(1, 5), 1)
