@@ -15,6 +15,9 @@ from headrace._cli.options import Json, Out, Threads, given
 from headrace._files import check_writable
 from headrace._words import plural
 
+#: More than any machine keeps of one layer: minutes for each repetition on the fastest.
+_MOST_BYTES = 1 << 43
+
 _LIMITED = "more is not carried by the memory beside the layer"
 #: Options that modelled rows have no use for.
 _MEASURED = ("on", "threads", "repetitions", "directory", "profile")
@@ -80,6 +83,11 @@ def command(
 
     load = layer.Load(models.model(model), batch, tokens, dtype, kv_dtype)
     load.asdict()  # refuses types that there are not
+    if load.bytes > _MOST_BYTES:
+        raise headrace.InvalidError(
+            f"a layer would read {headrace.format_bytes(load.bytes)}; "
+            "give a smaller --batch or --context"
+        )
     allowed = None if target is None else parse.duration(target)
     if allowed is not None and allowed <= 0:
         raise headrace.InvalidError("a layer in no time; give --target 2ms or more")
