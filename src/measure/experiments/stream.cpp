@@ -350,13 +350,24 @@ void list_teams(const Scope& scope, std::vector<Point>& points) {
   }
 }
 
+// The CPUs of a node that work: all, or as many as are asked for.
+std::vector<CpuSet> teams_of(const Scope& scope, const Node& node) {
+  std::vector<CpuSet> teams;
+  for (const std::uint64_t threads : scope.numbers("threads")) {
+    const std::vector<unsigned> order = spread_order(scope.machine, node);
+    if (threads > 0 && threads <= order.size()) teams.push_back(first_of(order, threads));
+  }
+  if (teams.empty()) teams.push_back(usable_cpus(&node));
+  return teams;
+}
+
 std::vector<Point> list_points(const Scope& scope) {
   const Machine& machine = scope.machine;
   // Whether the session asks for the node of an array: then each can be on any node.
   const bool asked = scope.asks("a") || scope.asks("b") || scope.asks("c");
   std::vector<Point> points;
   for (const Node* node : nodes_with_cpus(machine)) {
-    const CpuSet cpus = usable_cpus(node);
+    const std::vector<CpuSet> teams = teams_of(scope, *node);
     const auto choices = asked ? memory_nodes(machine) : one_of_each_kind(machine, *node);
     for (const Node* a : choices) {
       for (const Node* b : choices) {
@@ -365,9 +376,11 @@ std::vector<Point> list_points(const Scope& scope) {
           for (const StreamKernel& kernel : kKernels) {
             const StreamNodes nodes{.threads = node, .a = a, .b = b, .c = c};
             if (kernel.around && left_out(scope, mixed)) continue;
-            if (!scope.wants(stream_row(kernel, nodes, cpus), kParameters)) continue;
             const unsigned rank = (mixed ? 4 : 1) + (kernel.around ? 1 : 0);
-            points.push_back(stream_point(scope, kernel, nodes, cpus, rank));
+            for (const CpuSet& cpus : teams) {
+              if (!scope.wants(stream_row(kernel, nodes, cpus), kParameters)) continue;
+              points.push_back(stream_point(scope, kernel, nodes, cpus, rank));
+            }
           }
         }
       }

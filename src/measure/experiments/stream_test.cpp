@@ -1,7 +1,12 @@
 #include <gtest/gtest.h>
 
+#include <set>
+#include <string>
+#include <vector>
+
 #include "headrace/measure.h"
 #include "measure/experiments/experiments.h"
+#include "measure/instruments/worker_pool.h"
 
 namespace headrace::experiment_stream {
 
@@ -26,6 +31,29 @@ TEST(StreamTest, EveryKernelIsRightAndCountsAsStreamDoes) {
     if (++kernels == 8) break;
   }
   EXPECT_EQ(kernels, 8u);
+}
+
+// CPUs 0 and 1 are threads of one core.
+TEST(StreamTest, AsManyThreadsWorkAsOneAsksFor) {
+  Machine machine;
+  machine.nodes = {
+      {.id = NodeId{0}, .kind = NodeKind::dram, .capacity = 64_GiB, .cpus = {0, 1, 2, 3}}};
+  machine.caches = {{.level = 1, .size = 32_KiB, .cpus = {0, 1}},
+                    {.level = 1, .size = 32_KiB, .cpus = {2, 3}}};
+  const instruments::AsIfUsable as_if({0, 1, 2, 3});
+  const auto cpus = [&](const ParameterChoice& threads) {
+    std::set<std::string> found;
+    const ParameterChoices only{{"kernel", "triad"}, {"threads", threads}};
+    for (const Point& point :
+         kExperiment.points({.machine = machine, .only = only, .here = false})) {
+      if (point.row.parameter("on") == nullptr) found.insert(point.row.cpus);
+    }
+    return found;
+  };
+  EXPECT_EQ(cpus(std::uint64_t{1}), std::set<std::string>{"0"});
+  EXPECT_EQ(cpus(std::vector<ParameterValue>{std::uint64_t{2}, std::uint64_t{4}}),
+            (std::set<std::string>{"0,2", "0-3"}));
+  EXPECT_TRUE(cpus(std::uint64_t{5}).empty());
 }
 
 TEST(StreamTest, ArraysAreWhereOneAsks) {
