@@ -79,8 +79,8 @@ std::vector<Selection> all_selections() {
       {"stream",
        {{"on", words({"socket", "machine"})},
         {"kernel", "triad"},
-        {"a", "hbm"},
-        {"b", "dram"},
+        {"a", words({"8-15", "8-11"})},
+        {"b", words({"0-7", "0-3"})},
         {"placed", "near"},
         {"threads", nodes({5, 10})}}},
       // Traffic of the observer's own node and of the other socket.
