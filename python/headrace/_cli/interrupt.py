@@ -53,6 +53,11 @@ def was_raised() -> bool:
     return bool(_raised)
 
 
+def heard() -> None:
+    """KeyboardInterrupt came, and is how this command ends well."""
+    _raised.clear()
+
+
 def _raise(number: int, frame: FrameType | None) -> None:
     _asked.append(number)
     _raised.append(number)

@@ -12,7 +12,7 @@ import typer
 import headrace
 from headrace import format_bytes
 from headrace._cli import exit_codes, output
-from headrace._cli.interrupt import by_ctrl_c
+from headrace._cli.interrupt import by_ctrl_c, heard
 from headrace._cli.options import Json
 from headrace._run import numa_maps
 
@@ -153,3 +153,4 @@ def _watch(machine: headrace.Machine, pid: int) -> None:
     except KeyboardInterrupt:
         if not by_ctrl_c():
             raise
+        heard()

@@ -123,8 +123,10 @@ def test_divided_copies_are_lines_of_their_own() -> None:
         assert len(points) == len(set(points)), heading
     lines = {row["line"] for row in data(chart_of(found[COPY], "DRAM 0 to HBM 2; cold"))}
     assert {"cpu × 8", "cpu × 8, divided", "memcpy × 8, divided"} <= lines
-    over_cores = data(chart_of(found[COPY], "DRAM 0 to HBM 2: one copy divided among cores"))
-    assert {row["x"] for row in over_cores if row["line"] == "cpu, 64 MiB"} == {1, 8}
+    (over_cores,) = [
+        data(chart) for told, chart in found[COPY].charts if "one copy divided among cores" in told
+    ]
+    assert {row["x"] for row in over_cores if row["line"] == "cpu, 16 MiB"} == {1, 8}
     assert "divided: all of them make one copy together" in found[COPY].caption
     ways = [line[0] for line in found[COSTS].tables[0].rows]
     assert "cpu, several threads" in ways and "cpu, several threads, divided" in ways
