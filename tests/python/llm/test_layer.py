@@ -218,7 +218,7 @@ def test_less_memory_than_a_layer_has(monkeypatch: pytest.MonkeyPatch) -> None:
         (["--dtype", "int3"], 2, "no element type 'int3'; there are"),
         (["--kv-dtype", "x"], 2, "no element type 'x'; there are"),
         (["--batch", "0"], 2, ""),
-        (["--batch", "1000000", "--context", "100000000"], 2, "give a smaller --batch"),
+        (["--batch", "1000000", "--context", "100000000"], 2, "a layer would read 363.8 PiB"),
         (["--context", "-1"], 2, ""),
         (["--target", "0"], 2, "a layer in no time"),
         (["--target", "soon"], 2, "'soon' is no time"),
