@@ -6,7 +6,6 @@ ends no more than its row. An order is drawn for each round, so that all see the
 
 from __future__ import annotations
 
-import json
 import random
 import re
 import statistics

@@ -12,7 +12,6 @@ from typing import Any
 import pytest
 
 import headrace
-from headrace._cli import parse
 from headrace._cli.measure import Options, _arguments
 
 Run = Callable[..., "subprocess.CompletedProcess[str]"]

@@ -8,7 +8,6 @@ import contextlib
 import gc
 import os
 import resource
-import sys
 import warnings
 import weakref
 from typing import Any
