@@ -113,10 +113,7 @@ Status verify_both_ways(Backend& backend, std::span<const Piece> there, std::spa
 }
 
 Prepared prepare_backend(const GpuSetting& setting, Random& random) {
-  HEADRACE_TRY(auto space, GpuWorkspace::open(setting.gpu));
-  auto copies = std::make_unique<BackendCopies>(setting, std::move(space));
-  HEADRACE_TRY_STATUS(copies->prepare(random));
-  return copies;
+  return prepared<BackendCopies>(setting, random);
 }
 
 }  // namespace headrace::experiment_gpu

@@ -135,10 +135,7 @@ Result<Sample> Batches::sample() {
 bool gathers(Bytes bytes) { return fits_gather({.bytes = bytes.value}); }
 
 Prepared prepare_batches(const GpuSetting& setting, Random& random) {
-  HEADRACE_TRY(auto space, GpuWorkspace::open(setting.gpu));
-  auto batches = std::make_unique<Batches>(setting, std::move(space));
-  HEADRACE_TRY_STATUS(batches->prepare(random));
-  return batches;
+  return prepared<Batches>(setting, random);
 }
 
 }  // namespace headrace::experiment_gpu

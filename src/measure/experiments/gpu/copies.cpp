@@ -322,17 +322,11 @@ class Prefetching final : public Probe {
 }  // namespace
 
 Prepared prepare_copies(const GpuSetting& setting, Random& random) {
-  HEADRACE_TRY(auto space, GpuWorkspace::open(setting.gpu));
-  auto copies = std::make_unique<Copies>(setting, std::move(space));
-  HEADRACE_TRY_STATUS(copies->prepare(random));
-  return copies;
+  return prepared<Copies>(setting, random);
 }
 
 Prepared prepare_prefetch(const GpuSetting& setting, Random& random) {
-  HEADRACE_TRY(auto space, GpuWorkspace::open(setting.gpu));
-  auto prefetching = std::make_unique<Prefetching>(setting, std::move(space));
-  HEADRACE_TRY_STATUS(prefetching->prepare(random));
-  return prefetching;
+  return prepared<Prefetching>(setting, random);
 }
 
 }  // namespace headrace::experiment_gpu

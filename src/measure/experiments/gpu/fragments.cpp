@@ -137,10 +137,7 @@ class Fragments final : public Probe {
 }  // namespace
 
 Prepared prepare_fragments(const GpuSetting& setting, Random& random) {
-  HEADRACE_TRY(auto space, GpuWorkspace::open(setting.gpu));
-  auto fragments = std::make_unique<Fragments>(setting, std::move(space));
-  HEADRACE_TRY_STATUS(fragments->prepare(random));
-  return fragments;
+  return prepared<Fragments>(setting, random);
 }
 
 }  // namespace headrace::experiment_gpu
