@@ -67,7 +67,8 @@ def placed(
     where = ["--prefer", str(here.fast)] if bound else []
     if weights is not None:
         where = ["--weights", _by_node(here, weights)]
-    command = [str(Path(sys.executable).parent / "headrace"), "run"]
+    # By the interpreter: the first line of an installed script names one that may have moved.
+    command = [sys.executable, "-P", "-m", "headrace", "run"]
     return [*command, "--cpus", f"near:{here.fast}", *where, "--"]
 
 

@@ -8,6 +8,7 @@ import os
 import shutil
 import signal
 import subprocess
+import sys
 import threading
 import time
 import types
@@ -382,12 +383,9 @@ def test_only_the_ratio_of_the_kernels_table_is_measured(
             why = ("tier kernel is on" if on else "") if by_table else told
             assert why in point.reason and bool(why) == bool(point.reason)
     assert places[kv_place.PROMOTED].text(two_memories.memories_here(machine)) == "0=1,8=1"
-    assert two_memories.placed(machine, (1, 3))[1:] == [
-        "run", "--cpus", "near:0", "--weights", "0=1,8=3", "--"
-    ]  # fmt: skip
-    assert two_memories.placed(machine, None)[1:] == [
-        "run", "--cpus", "near:0", "--prefer", "0", "--"
-    ]  # fmt: skip
+    run = [sys.executable, "-P", "-m", "headrace", "run", "--cpus", "near:0"]
+    assert two_memories.placed(machine, (1, 3)) == [*run, "--weights", "0=1,8=3", "--"]
+    assert two_memories.placed(machine, None) == [*run, "--prefer", "0", "--"]
 
 
 def options() -> kv_live.Options:

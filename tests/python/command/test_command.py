@@ -92,6 +92,17 @@ def test_version(run: Run) -> None:
     assert run("--version").stdout == f"headrace {headrace.__version__}\n"
 
 
+def test_by_the_interpreter_too() -> None:
+    """Where the script's first line names an interpreter that has moved."""
+    for arguments, code in ((["--version"], 0), (["run", "--prefer"], 2)):
+        done = subprocess.run(
+            [sys.executable, "-P", "-m", "headrace", *arguments], capture_output=True, text=True,
+            timeout=300,
+        )  # fmt: skip
+        assert done.returncode == code, done
+        assert (done.stdout if code == 0 else done.stderr).startswith("headrace"), done
+
+
 @pytest.mark.usefixtures("inputs")
 def test_errors_are_one_line(run_each: RunEach, golden: Callable[[str, str], None]) -> None:
     lines = []
