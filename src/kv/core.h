@@ -49,6 +49,9 @@ inline constexpr Nanoseconds kLongestWait = std::chrono::years{1};
 inline constexpr Nanoseconds kRest = std::chrono::seconds{10};
 // So often a load is started, and follows others, for what it was not given; then it reads itself.
 inline constexpr unsigned kMostRounds = 2;
+// How often flush() and close() ask whether they shall stop.
+inline constexpr Nanoseconds kAskToStop = std::chrono::milliseconds{50};
+using Stop = std::function<bool()>;  // may be empty: never
 // Short enough to be copied without memory.
 inline const Error kNoMemory{ErrorCode::exhausted, "out of memory"};
 
@@ -286,8 +289,8 @@ class StoreCore {
   ~StoreCore();
 
   // Cancels and refuses what goes on, waits for copies in flight, and lets the tiers go. Matches
-  // hold nothing then.
-  void close();
+  // hold nothing then. Not all of it in time, or stopped: the next call goes on.
+  Status close(Nanoseconds timeout, const Stop& stop);
   bool closed() const { return giving_up_.load(); }
   // cancelled: it is closed, or about to be.
   Status check_open() const;
@@ -323,7 +326,7 @@ class StoreCore {
   void promote(LoadGroup& group);
 
   // Counts as an operation: close() waits until it sees that the store is being closed.
-  Status flush(Nanoseconds timeout, const std::function<bool()>& stop);
+  Status flush(Nanoseconds timeout, const Stop& stop);
 
   // storing.cpp
   void start(Arrival& arrival) noexcept;
@@ -345,7 +348,8 @@ class StoreCore {
 
   StoreCore(Mover& mover, StoreOptions options);
   Status open_tier(unsigned index);
-  void settle();
+  class Closing;
+  Status close(Closing& closing);
   // Where what CPUs look at on its way is put.
   Placement passage_memory() const;
   void take_over_found(Tier& tier) REQUIRES(mutex_);
@@ -386,7 +390,7 @@ class StoreCore {
   // Starts the copy of `copy` to a slower tier that has a slot for it.
   bool demote(Copy& copy, unsigned tier, Loss loss) REQUIRES(mutex_);
   bool only_in_memory(const Entry& entry) const REQUIRES(mutex_);
-  Status flush_all(Nanoseconds timeout, const std::function<bool()>& stop);
+  Status flush_all(Nanoseconds timeout, const Stop& stop);
   // Starts to write what is next of `keys`. False: nothing is left to be written or under way.
   bool flush_some(std::vector<Key>& keys);
   // The end of a flush() that has `left` to write, when `failed` were counted before it.
@@ -564,7 +568,8 @@ class StoreCore {
   bool due_changed_ GUARDED_BY(jobs_mutex_) = false;  // the worker slept for too long otherwise
   std::thread worker_;
   std::atomic<std::thread::id> worker_id_;
-  Mutex close_mutex_;  // one closes, others wait for it
+  std::atomic<std::uint32_t> someone_closes_{0};  // 1: others wait for it
+  bool let_go_ = false;                           // whoever closes has done all; his
 
   Mutex turns_mutex_;
   JobList in_line_ GUARDED_BY(turns_mutex_);  // loads with layers to be started, by arrival

@@ -14,8 +14,6 @@ namespace {
 constexpr unsigned kEffort = 1024;
 // One slot in so many is kept free, so that stores need not wait for the way of others.
 constexpr std::uint32_t kReserve = 16;
-// How often flush() asks whether it shall stop.
-constexpr Nanoseconds kAskToStop = std::chrono::milliseconds{50};
 
 }  // namespace
 
@@ -212,7 +210,7 @@ Status StoreCore::flushed(std::size_t left, std::uint64_t failed, Status outcome
   return tiers_.back().folder->still_there();
 }
 
-Status StoreCore::flush(Nanoseconds timeout, const std::function<bool()>& stop) {
+Status StoreCore::flush(Nanoseconds timeout, const Stop& stop) {
   HEADRACE_TRY_STATUS(origin_.check(kTheStore));
   {
     const MutexLock lock(mutex_);
@@ -227,7 +225,7 @@ Status StoreCore::flush(Nanoseconds timeout, const std::function<bool()>& stop) 
   return check_open();
 }
 
-Status StoreCore::flush_all(Nanoseconds timeout, const std::function<bool()>& stop) {
+Status StoreCore::flush_all(Nanoseconds timeout, const Stop& stop) {
   if (tiers_.back().folder == nullptr) return {};
   std::vector<Key> keys;
   std::uint64_t failed = 0;
