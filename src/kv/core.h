@@ -89,6 +89,7 @@ struct Entry {
 struct DiskRoom {
   std::vector<bool> written;            // by slot
   std::vector<std::uint32_t> none;      // free slots that the disk has no room for
+  bool full = false;                    // there are such, and none was written since
   std::optional<std::uint32_t> trying;  // one of them that is tried again
   Nanoseconds again{0};                 // when the next one is
   Nanoseconds closed{0};  // nothing is written before: not even a written slot could be
@@ -260,13 +261,18 @@ struct LoadState final : Job, std::enable_shared_from_this<LoadState> {
   LoadGroup& group_of(unsigned layer) { return groups.size() == 1 ? groups[0] : groups[layer]; }
 };
 
-// Headers of slots of the folder whose blocks were removed: written over with nothing, so many at a
-// time, before the slots are free. One for a store, begun whenever there is work.
+// Headers of slots of the folder whose blocks were removed, or not written: written over with
+// nothing, so many at a time, before the slots are free. One for a store, begun whenever there is
+// work.
 struct Unlisting final : Copying {
   static constexpr std::size_t kMost = 64;
+  struct Slot {
+    std::uint32_t number = 0;
+    bool failed = false;  // to take a block, which has been counted
+  };
   StoreCore* core = nullptr;
-  std::vector<std::uint32_t> slots;  // has room for all; guarded by the store's lock
-  std::array<std::uint32_t, kMost> batch{};
+  std::vector<Slot> slots;  // has room for all; guarded by the store's lock
+  std::array<Slot, kMost> batch{};
   std::size_t size = 0;  // of the batch
   bool busy = false;     // guarded by the store's lock
   void run() noexcept override;
@@ -397,8 +403,9 @@ class StoreCore {
   Status flushed(std::size_t left, std::uint64_t failed, Status outcome) const;
   void fill(Copy& copy, Entry& entry, unsigned tier, std::uint32_t slot) REQUIRES(mutex_);
   void ready(Copy& copy, unsigned tier) REQUIRES(mutex_);
-  // The slot is free again; the entry goes with its last copy.
-  void drop(Copy& copy, unsigned tier) REQUIRES(mutex_);
+  // The slot is free again; the entry goes with its last copy. `half`: it may have been written,
+  // or its header, not both.
+  void drop(Copy& copy, unsigned tier, bool half = false) REQUIRES(mutex_);
   void pin(Entry& entry) REQUIRES(mutex_);
   void unpin(Entry& entry) REQUIRES(mutex_);
   // Whether another tier serves the block too.
@@ -410,7 +417,7 @@ class StoreCore {
   // A ready copy of a block that was removed is served no more.
   void withdraw(Copy& copy, unsigned tier) REQUIRES(mutex_);
   // The slot of the folder is free once its header is written over.
-  void unlist(std::uint32_t slot) noexcept REQUIRES(mutex_);
+  void unlist(Unlisting::Slot slot) noexcept REQUIRES(mutex_);
   // Those that hold no block but have the header of one that is `gone`.
   void unlist_free(const std::function<bool(const Key&)>& gone) REQUIRES(mutex_);
 
