@@ -182,16 +182,18 @@ std::vector<bool> contains(const KvStoreRef& self, const std::vector<nb::bytes>&
   return without_gil([&] { return owner->store->contains(wanted); });
 }
 
-// Raises for a signal.
-Status flushed(KvOwner& owner, Nanoseconds timeout) {
+// What waits in the store, which asks whether to stop. Raises for a signal.
+template <class Wait>
+Status with_signals(const Wait& wait) {
   Interruptible signals{nb::none(), nb::none()};
-  Status outcome = [&] {
-    const GilRelease release;
-    return owner.store->flush(timeout, [&] { return signals.stop(); });
-  }();
+  Status outcome = without_gil([&] { return wait([&] { return signals.stop(); }); });
   release_borrowed();
   signals.rethrow();
   return outcome;
+}
+
+Status flushed(KvOwner& owner, Nanoseconds timeout) {
+  return with_signals([&](const auto& stop) { return owner.store->flush(timeout, stop); });
 }
 
 void flush(const KvStoreRef& self, Nanoseconds timeout) {
@@ -199,24 +201,31 @@ void flush(const KvStoreRef& self, Nanoseconds timeout) {
   unwrap(flushed(*owner, timeout));
 }
 
-constexpr Nanoseconds kFlushing = std::chrono::seconds{60};
+constexpr Nanoseconds kClosing = std::chrono::seconds{60};
+// What copies in flight have at least after a flush, and after a signal that ended it.
+constexpr Nanoseconds kAfterFlush = std::chrono::seconds{1};
+constexpr Nanoseconds kAfterSignal = std::chrono::milliseconds{50};
 
 // Closed whatever the flush says, or raises for a signal.
 void close(const KvStoreRef& self, bool flush_first, Nanoseconds timeout) {
   const std::shared_ptr<KvOwner> owner = self.owner;
-  const auto close_now = [&] { return without_gil([&] { return owner->store->close(); }); };
+  const Nanoseconds begin = system_clock().now();
+  flush_first = flush_first && !owner->store->closed();
   Status written;
   try {
-    if (flush_first && !owner->store->closed()) written = flushed(*owner, timeout);
+    if (flush_first) written = flushed(*owner, timeout);
   } catch (...) {
-    (void)close_now();
+    (void)without_gil([&] { return owner->store->close(kAfterSignal); });
     throw;
   }
   // Another thread has closed it meanwhile, and answers for what was to be written.
   const bool by_another = !written && written.error().code == ErrorCode::cancelled;
-  const Status closed = close_now();
+  const Nanoseconds left =
+      flush_first ? std::max(timeout - (system_clock().now() - begin), kAfterFlush) : timeout;
+  Status closed = with_signals([&](const auto& stop) { return owner->store->close(left, stop); });
+  // That it is still open to copies in flight matters more than what those would have written.
+  unwrap(std::move(closed));
   if (!by_another) unwrap(std::move(written));
-  unwrap(Status(closed));
 }
 
 void wait_layer(const kv::Load& load, unsigned layer, Nanoseconds timeout) {
@@ -474,18 +483,23 @@ void bind_store(nb::module_& m) {
             return unwrap(without_gil([&] { return owner->store->clear(); }));
           },
           "As remove() of all.")
-      .def("close", &close, nb::kw_only(), "flush"_a = true, "timeout"_a = 60.0,
-           "Ends what goes on and lets tiers and folder go: another store may open it at once. "
-           "`flush`: writes to the folder first what is only in memory, for at most `timeout` "
-           "seconds; where that fails it is closed, and the error raised. Loads are cancelled, "
-           "matches hold nothing any more, and later calls are a CancelledError; closing twice is "
-           "none.")
-      .def_prop_ro("closed", [](const KvStoreRef& self) { return self.owner->store->closed(); })
+      .def(
+          "close", &close, nb::kw_only(), "flush"_a = true, "timeout"_a = 60.0,
+          "Ends what goes on and lets tiers and folder go: another store may open it at once. "
+          "`flush`: writes to the folder first what is only in memory; where that fails it is "
+          "closed, and the error raised. Loads are cancelled, matches hold nothing any more, and "
+          "later calls are a CancelledError; closing twice is none. All for at most `timeout` "
+          "seconds, but copies in flight have one second at least after the flush. TimedOutError: "
+          "some of them, as of a GPU that hangs, have not ended; tiers and folder stay taken until "
+          "it is closed again.")
+      .def_prop_ro(
+          "closed", [](const KvStoreRef& self) { return self.owner->store->closed(); },
+          "Whether it takes nothing any more.")
       .def(
           "__enter__", [](nb::handle self) { return nb::borrow(self); },
           nb::sig("def __enter__(self) -> typing.Self"))
       .def(
-          "__exit__", [](const KvStoreRef& self, const nb::args&) { close(self, true, kFlushing); },
+          "__exit__", [](const KvStoreRef& self, const nb::args&) { close(self, true, kClosing); },
           nb::sig("def __exit__(self, *error: object) -> None"), "close().")
       .def(
           "stats",

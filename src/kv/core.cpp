@@ -7,6 +7,7 @@
 #include "core/fail.h"
 #include "core/thread.h"
 #include "core/waiting/backoff.h"
+#include "core/waiting/duration.h"
 #include "core/waiting/patience.h"
 
 namespace headrace::kv {
@@ -195,7 +196,8 @@ StoreCore::~StoreCore() {
     const bool no_match_outlives_the_store = pinned_ == 0 || !loads_.empty();
     CHECK(no_match_outlives_the_store);
   }
-  close();
+  const bool copies_ended_within_the_shutdown_bound = close(kShutdownBound, {}).has_value();
+  CHECK(copies_ended_within_the_shutdown_bound);
 }
 
 Status StoreCore::check_open() const {
@@ -204,29 +206,88 @@ Status StoreCore::check_open() const {
   return {};
 }
 
-void StoreCore::close() {
-  const MutexLock one(close_mutex_);
+// How long close() waits, and whether it shall stop.
+class StoreCore::Closing {
+ public:
+  Closing(StoreCore& core, Nanoseconds timeout, const Stop& stop)
+      : core_(core),
+        stop_(stop),
+        patience_(core.mover_.clock(), core.mover_.waiting(), timeout),
+        timeout_(timeout),
+        asked_(core.mover_.clock().now()) {}
+
+  // Takes the word from 0 to 1, which one thread at a time has.
+  Status take(std::atomic<std::uint32_t>& word) {
+    for (std::uint32_t free = 0; !word.compare_exchange_strong(free, 1); free = 0) {
+      HEADRACE_TRY_STATUS(nap(word, 1));
+    }
+    return {};
+  }
+  // Until nothing touches the store any more.
+  Status settle() {
+    const std::atomic<std::uint32_t> never{0};
+    while (core_.operations_.load() != 0) {
+      core_.poll();
+      if (core_.operations_.load() != 0) HEADRACE_TRY_STATUS(nap(never, 0));
+    }
+    return {};
+  }
+
+ private:
+  Status nap(const std::atomic<std::uint32_t>& word, std::uint32_t seen) {
+    if (patience_.over()) {
+      return fail(ErrorCode::timed_out,
+                  "copies of the KV store were still in flight after {}; it takes nothing any "
+                  "more, so close it again when they have ended",
+                  headrace::to_string(timeout_));
+    }
+    const Nanoseconds now = core_.mover_.clock().now();
+    if (stop_ && now - asked_ >= kAskToStop) {
+      asked_ = now;
+      if (stop_()) return fail(ErrorCode::cancelled, "closing was stopped; close it again");
+    }
+    patience_.sleep(word, seen, naps_.next());
+    return {};
+  }
+
+  StoreCore& core_;
+  const Stop& stop_;
+  Patience patience_;
+  const Nanoseconds timeout_;
+  Nanoseconds asked_;
+  Backoff naps_{kFirstNap, kLongestNap};
+};
+
+Status StoreCore::close(Nanoseconds timeout, const Stop& stop) {
+  Closing closing(*this, timeout, stop);
   {
     Later later;
     const MutexLock lock(mutex_);
-    if (closed_) return;
     closing_ = true;
     giving_up_ = true;
     place_pending(later);
   }
+  HEADRACE_TRY_STATUS(closing.take(someone_closes_));
+  Status closed = let_go_ ? Status{} : close(closing);
+  someone_closes_ = 0;
+  mover_.waiting().wake_all(someone_closes_);
+  return closed;
+}
+
+Status StoreCore::close(Closing& closing) {
   while (const auto load = one_not_cancelled()) cancel(*load);
-  settle();
+  HEADRACE_TRY_STATUS(closing.settle());
   {
     const MutexLock lock(mutex_);
-    closed_ = true;  // only matches have held anything since
-    for (auto next = entries_.begin(); next != entries_.end();) {
+    const bool before = std::exchange(closed_, true);  // only matches have held anything since
+    for (auto next = entries_.begin(); !before && next != entries_.end();) {
       Entry& entry = (next++)->second;
       if (entry.pins == 0) continue;
       entry.pins = 1;
       unpin(entry);
     }
   }
-  settle();
+  HEADRACE_TRY_STATUS(closing.settle());
   {
     const MutexLock lock(jobs_mutex_);
     stopping_ = true;
@@ -243,18 +304,8 @@ void StoreCore::close() {
     if (tiers_[i].folder != nullptr) folder = std::move(tiers_[i].folder);
   }
   entries_.clear();
-}
-
-// Until nothing touches the store any more.
-void StoreCore::settle() {
-  Patience patience(mover_.clock(), mover_.waiting(), kShutdownBound);
-  Backoff naps(kFirstNap, kLongestNap);
-  const std::atomic<std::uint32_t> never{0};
-  while (operations_.load() != 0) {
-    CHECK(!patience.over());
-    poll();
-    if (operations_.load() != 0) patience.sleep(never, 0, naps.next());
-  }
+  let_go_ = true;
+  return {};
 }
 
 std::shared_ptr<LoadState> StoreCore::one_not_cancelled() {

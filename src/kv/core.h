@@ -49,6 +49,9 @@ inline constexpr Nanoseconds kLongestWait = std::chrono::years{1};
 inline constexpr Nanoseconds kRest = std::chrono::seconds{10};
 // So often a load is started, and follows others, for what it was not given; then it reads itself.
 inline constexpr unsigned kMostRounds = 2;
+// How often flush() and close() ask whether they shall stop.
+inline constexpr Nanoseconds kAskToStop = std::chrono::milliseconds{50};
+using Stop = std::function<bool()>;  // may be empty: never
 // Short enough to be copied without memory.
 inline const Error kNoMemory{ErrorCode::exhausted, "out of memory"};
 
@@ -86,6 +89,7 @@ struct Entry {
 struct DiskRoom {
   std::vector<bool> written;            // by slot
   std::vector<std::uint32_t> none;      // free slots that the disk has no room for
+  bool full = false;                    // there are such, and none was written since
   std::optional<std::uint32_t> trying;  // one of them that is tried again
   Nanoseconds again{0};                 // when the next one is
   Nanoseconds closed{0};  // nothing is written before: not even a written slot could be
@@ -257,13 +261,18 @@ struct LoadState final : Job, std::enable_shared_from_this<LoadState> {
   LoadGroup& group_of(unsigned layer) { return groups.size() == 1 ? groups[0] : groups[layer]; }
 };
 
-// Headers of slots of the folder whose blocks were removed: written over with nothing, so many at a
-// time, before the slots are free. One for a store, begun whenever there is work.
+// Headers of slots of the folder whose blocks were removed, or not written: written over with
+// nothing, so many at a time, before the slots are free. One for a store, begun whenever there is
+// work.
 struct Unlisting final : Copying {
   static constexpr std::size_t kMost = 64;
+  struct Slot {
+    std::uint32_t number = 0;
+    bool failed = false;  // to take a block, which has been counted
+  };
   StoreCore* core = nullptr;
-  std::vector<std::uint32_t> slots;  // has room for all; guarded by the store's lock
-  std::array<std::uint32_t, kMost> batch{};
+  std::vector<Slot> slots;  // has room for all; guarded by the store's lock
+  std::array<Slot, kMost> batch{};
   std::size_t size = 0;  // of the batch
   bool busy = false;     // guarded by the store's lock
   void run() noexcept override;
@@ -286,8 +295,8 @@ class StoreCore {
   ~StoreCore();
 
   // Cancels and refuses what goes on, waits for copies in flight, and lets the tiers go. Matches
-  // hold nothing then.
-  void close();
+  // hold nothing then. Not all of it in time, or stopped: the next call goes on.
+  Status close(Nanoseconds timeout, const Stop& stop);
   bool closed() const { return giving_up_.load(); }
   // cancelled: it is closed, or about to be.
   Status check_open() const;
@@ -323,7 +332,7 @@ class StoreCore {
   void promote(LoadGroup& group);
 
   // Counts as an operation: close() waits until it sees that the store is being closed.
-  Status flush(Nanoseconds timeout, const std::function<bool()>& stop);
+  Status flush(Nanoseconds timeout, const Stop& stop);
 
   // storing.cpp
   void start(Arrival& arrival) noexcept;
@@ -345,7 +354,8 @@ class StoreCore {
 
   StoreCore(Mover& mover, StoreOptions options);
   Status open_tier(unsigned index);
-  void settle();
+  class Closing;
+  Status close(Closing& closing);
   // Where what CPUs look at on its way is put.
   Placement passage_memory() const;
   void take_over_found(Tier& tier) REQUIRES(mutex_);
@@ -386,15 +396,16 @@ class StoreCore {
   // Starts the copy of `copy` to a slower tier that has a slot for it.
   bool demote(Copy& copy, unsigned tier, Loss loss) REQUIRES(mutex_);
   bool only_in_memory(const Entry& entry) const REQUIRES(mutex_);
-  Status flush_all(Nanoseconds timeout, const std::function<bool()>& stop);
+  Status flush_all(Nanoseconds timeout, const Stop& stop);
   // Starts to write what is next of `keys`. False: nothing is left to be written or under way.
   bool flush_some(std::vector<Key>& keys);
   // The end of a flush() that has `left` to write, when `failed` were counted before it.
   Status flushed(std::size_t left, std::uint64_t failed, Status outcome) const;
   void fill(Copy& copy, Entry& entry, unsigned tier, std::uint32_t slot) REQUIRES(mutex_);
   void ready(Copy& copy, unsigned tier) REQUIRES(mutex_);
-  // The slot is free again; the entry goes with its last copy.
-  void drop(Copy& copy, unsigned tier) REQUIRES(mutex_);
+  // The slot is free again; the entry goes with its last copy. `half`: it may have been written,
+  // or its header, not both.
+  void drop(Copy& copy, unsigned tier, bool half = false) REQUIRES(mutex_);
   void pin(Entry& entry) REQUIRES(mutex_);
   void unpin(Entry& entry) REQUIRES(mutex_);
   // Whether another tier serves the block too.
@@ -406,7 +417,7 @@ class StoreCore {
   // A ready copy of a block that was removed is served no more.
   void withdraw(Copy& copy, unsigned tier) REQUIRES(mutex_);
   // The slot of the folder is free once its header is written over.
-  void unlist(std::uint32_t slot) noexcept REQUIRES(mutex_);
+  void unlist(Unlisting::Slot slot) noexcept REQUIRES(mutex_);
   // Those that hold no block but have the header of one that is `gone`.
   void unlist_free(const std::function<bool(const Key&)>& gone) REQUIRES(mutex_);
 
@@ -564,7 +575,8 @@ class StoreCore {
   bool due_changed_ GUARDED_BY(jobs_mutex_) = false;  // the worker slept for too long otherwise
   std::thread worker_;
   std::atomic<std::thread::id> worker_id_;
-  Mutex close_mutex_;  // one closes, others wait for it
+  std::atomic<std::uint32_t> someone_closes_{0};  // 1: others wait for it
+  bool let_go_ = false;                           // whoever closes has done all; his
 
   Mutex turns_mutex_;
   JobList in_line_ GUARDED_BY(turns_mutex_);  // loads with layers to be started, by arrival

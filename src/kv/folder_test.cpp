@@ -376,6 +376,31 @@ TEST(KvFullDisk, FlushTriesItAndSaysSo) {
   EXPECT_EQ(rig.store->stats().tiers[1].blocks, 6u);
 }
 
+// A write of which the header came through, not the block: a later process finds no such block.
+TEST(KvFullDisk, ListsNoBlockThatWasNotWritten) {
+  for (const bool failing : {false, true}) {
+    KvRig rig;
+    const auto some = kv::keys(rig.geometry, tokens(4 * 6));
+    rig.open({6}, 8);
+    rig.files->room = 2 * 4096;
+    rig.files->without_room = failing ? ErrorCode::io : ErrorCode::exhausted;
+    ASSERT_EQ(rig.put(some)->stored, 6u);
+    const Status outcome = rig.store->flush();
+    ASSERT_FALSE(outcome.has_value());
+    EXPECT_NE(outcome.error().message.find("4 blocks"), std::string::npos)
+        << outcome.error().message;
+    EXPECT_EQ(rig.store->stats().tiers[1].blocks, 2u);
+    rig.open({6}, 8);
+    EXPECT_EQ(rig.store->stats().reopened, 2u);
+    for (const kv::Key& key : some) {
+      if (rig.store->contains({&key, 1})[0]) {
+        EXPECT_TRUE(rig.get({&key, 1}).has_value());
+      }
+    }
+    EXPECT_EQ(rig.store->stats().damaged, 0u);
+  }
+}
+
 // What is only in memory stays there, where it cannot be written, however often others are used.
 TEST(KvFullDisk, PromotionDropsNoBlockThatIsNowhereElse) {
   // The larger tier keeps some slots free, which promotions take first.

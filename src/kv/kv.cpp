@@ -155,14 +155,13 @@ Result<std::size_t> Store::remove(std::span<const Key> keys) { return core_->rem
 
 Result<std::size_t> Store::clear() { return core_->clear(); }
 
-Status Store::close() {
+Status Store::close(Nanoseconds timeout, const std::function<bool()>& stop) {
   HEADRACE_TRY_STATUS(core_->origin().check(kTheStore));
   if (core_->mover().in_callback() || core_->of_worker()) {
     return fail(ErrorCode::invalid,
                 "closing a KV store waits for its copies; not in on_layer() or on_done()");
   }
-  core_->close();
-  return {};
+  return core_->close(timeout, stop);
 }
 
 bool Store::closed() const { return core_->closed(); }

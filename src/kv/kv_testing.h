@@ -55,8 +55,9 @@ class FileBackend final : public Backend {
   std::atomic<bool> held{false};
   std::atomic<double> fail_chance{0};
   std::atomic<bool> full{false};                // writes fail as on a full disk
-  std::atomic<std::uint64_t> room{UINT64_MAX};  // so do those that end behind it
-  std::atomic<bool> unwritable{false};          // writes fail otherwise
+  std::atomic<std::uint64_t> room{UINT64_MAX};  // so do those that end behind it, or with another
+  std::atomic<ErrorCode> without_room{ErrorCode::exhausted};  // error
+  std::atomic<bool> unwritable{false};                        // writes fail otherwise
   std::atomic<std::uint64_t> writes{0};
   std::atomic<std::uint64_t> read_bytes{0};
   std::atomic<std::uint64_t> torn_after{UINT64_MAX};  // what is read after so many bytes is torn
@@ -78,8 +79,9 @@ class FileBackend final : public Backend {
       }
     } else {
       ++writes;
-      if (full || piece.to.offset + piece.to.length.value > room) {
-        return fail(ErrorCode::exhausted, "no space left on device");
+      if (full) return fail(ErrorCode::exhausted, "no space left on device");
+      if (piece.to.offset + piece.to.length.value > room) {
+        return fail(without_room.load(), "no space left on device");
       }
       if (unwritable) return fail(ErrorCode::io, "injected");
       const auto& file = static_cast<const File&>(*piece.to.object);

@@ -46,7 +46,7 @@ void StoreCore::unlist_free(const std::function<bool(const Key&)>& gone) {
     std::erase_if(*slots, [&](std::uint32_t slot) REQUIRES(mutex_) {
       const auto key = last.folder->listed(slot);
       if (!key || !gone(*key)) return false;
-      unlist(slot);
+      unlist({.number = slot});
       return true;
     });
   }
@@ -85,7 +85,7 @@ Result<std::size_t> StoreCore::clear() {
   return removed;
 }
 
-void StoreCore::unlist(std::uint32_t slot) noexcept {
+void StoreCore::unlist(Unlisting::Slot slot) noexcept {
   ++tiers_.back().filling;  // flush() waits for it
   unlisting_.slots.push_back(slot);
   if (std::exchange(unlisting_.busy, true)) return;
@@ -110,14 +110,12 @@ void StoreCore::unlisted(const Error* why) noexcept {
     Tier& folder = tiers_.back();
     for (std::size_t i = 0; i < unlisting_.size; ++i) {
       --folder.filling;
-      const std::uint32_t slot = unlisting_.batch[i];
-      const bool none = !folder.disk.none.empty() && !folder.disk.written[slot];
-      (none ? folder.disk.none : folder.free).push_back(slot);
+      const Unlisting::Slot slot = unlisting_.batch[i];
+      const bool none = folder.disk.full && !folder.disk.written[slot.number];
+      (none ? folder.disk.none : folder.free).push_back(slot.number);
+      if (why != nullptr && !slot.failed) ++counts_.failed;
     }
-    if (why != nullptr) {
-      counts_.failed += unlisting_.size;
-      note(*why);
-    }
+    if (why != nullptr) note(*why);
     place_pending(later);
   }
   transits_ended_.fetch_add(1);
@@ -131,8 +129,8 @@ void Unlisting::run() noexcept {
   Folder& folder = *core->tiers_.back().folder;
   std::array<MovePair, kMost> pairs;
   for (std::size_t i = 0; i < size; ++i) {
-    folder.blank(batch[i]);
-    pairs[i] = folder.header(batch[i]);
+    folder.blank(batch[i].number);
+    pairs[i] = folder.header(batch[i].number);
   }
   hear(*core, core->mover().copy(std::span(pairs).first(size), {.priority = Priority::migration}));
 }

@@ -205,6 +205,47 @@ TEST_F(KvRemoving, AClosedStoreHoldsNothingAndItsFolderOpensAtOnce) {
   rig.store->poll();
 }
 
+// Copies that do not end keep the tiers, not who closes.
+TEST(KvClosing, WaitsNoLongerThanItIsTold) {
+  KvRig rig({}, true);
+  rig.worker = true;
+  rig.open({2}, 8);
+  const auto keys = kv::keys(rig.geometry, tokens(4 * 3));
+  ASSERT_EQ(rig.put(std::span(keys).first(2))->stored, 2u);
+  rig.files->held = true;
+  std::vector<std::byte> bytes = rig.blocks_of(keys);
+  const MemoryRange memory(bytes, kDram);
+  const auto stored = rig.store->store({&keys[2], 1}, whole(memory).part(0, rig.geometry.block()));
+  ASSERT_TRUE(stored.has_value());  // another block leaves for the folder, and does not get there
+
+  constexpr Nanoseconds kSoon = std::chrono::milliseconds{10};
+  EXPECT_EQ(rig.store->close(kSoon).error().code, ErrorCode::timed_out);
+  EXPECT_TRUE(rig.store->closed());
+  EXPECT_EQ(rig.store->store(keys, whole(memory)).error().code, ErrorCode::cancelled);
+  EXPECT_EQ(kv::Store::open(*rig.mover, rig.options({2}, 8)).error().code, ErrorCode::denied);
+
+  // One that waits for another's closing looks at its own bound.
+  std::atomic<bool> asked{false};
+  std::atomic<bool> enough{false};
+  std::thread other([&] {
+    const Status closed = rig.store->close(kShutdownBound, [&] {
+      asked = true;
+      return enough.load();
+    });
+    EXPECT_EQ(closed.error().code, ErrorCode::cancelled);
+  });
+  while (!asked) std::this_thread::yield();
+  EXPECT_EQ(rig.store->close(kSoon).error().code, ErrorCode::timed_out);
+  enough = true;
+  other.join();
+
+  rig.files->release();
+  EXPECT_TRUE(rig.store->close().has_value());
+  EXPECT_TRUE(stored->wait().has_value());
+  rig.open({2}, 8);
+  EXPECT_EQ(rig.store->stats().reopened, 1u);
+}
+
 // Threads that store, load, match, flush and remove while another closes.
 TEST(KvClosing, MayComeAtAnyTime) {
   for (int round = 0; round < 5; ++round) {

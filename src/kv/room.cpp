@@ -14,8 +14,6 @@ namespace {
 constexpr unsigned kEffort = 1024;
 // One slot in so many is kept free, so that stores need not wait for the way of others.
 constexpr std::uint32_t kReserve = 16;
-// How often flush() asks whether it shall stop.
-constexpr Nanoseconds kAskToStop = std::chrono::milliseconds{50};
 
 }  // namespace
 
@@ -99,6 +97,7 @@ void StoreCore::disk_is_full(Tier& tier, std::uint32_t slot) {
     disk.closed = disk.again;
     return;
   }
+  disk.full = true;
   disk.trying.reset();
   std::erase_if(tier.free, [&](std::uint32_t free) {
     if (disk.written[free]) return false;
@@ -114,6 +113,7 @@ void StoreCore::disk_has(Tier& tier, std::uint32_t slot) {
 
 void StoreCore::reopen_disk(Tier& tier) {
   DiskRoom& disk = tier.disk;
+  disk.full = false;
   disk.trying.reset();
   disk.closed = Nanoseconds{0};
   tier.free.insert(tier.free.begin(), disk.none.begin(), disk.none.end());
@@ -136,12 +136,12 @@ void StoreCore::ready(Copy& copy, unsigned index) {
   if (copy.entry->removed) withdraw(copy, index);
 }
 
-void StoreCore::drop(Copy& copy, unsigned index) {
+void StoreCore::drop(Copy& copy, unsigned index, bool half) {
   Tier& tier = tiers_[index];
   if (copy.state == Copy::State::filling) --tier.filling;
   copy.state = Copy::State::none;
-  if (tier.folder != nullptr && copy.entry->removed) {
-    unlist(copy.slot);
+  if (tier.folder != nullptr && (half || copy.entry->removed)) {
+    unlist({.number = copy.slot, .failed = half && !copy.entry->removed});
   } else {
     tier.free.push_back(copy.slot);
   }
@@ -204,7 +204,7 @@ bool StoreCore::flush_some(std::vector<Key>& keys) {
 Status StoreCore::flushed(std::size_t left, std::uint64_t failed, Status outcome) const {
   const MutexLock lock(mutex_);
   std::uint64_t lost = counts_.failed - failed;
-  if (!closing_ && !tiers_.back().disk.none.empty()) lost += left;  // it is full: no slot
+  if (!closing_ && tiers_.back().disk.full) lost += left;  // no slot
   if (lost > 0) {
     return fail(ErrorCode::io, "{} blocks could not be written: {}", lost, last_error_);
   }
@@ -212,7 +212,7 @@ Status StoreCore::flushed(std::size_t left, std::uint64_t failed, Status outcome
   return tiers_.back().folder->still_there();
 }
 
-Status StoreCore::flush(Nanoseconds timeout, const std::function<bool()>& stop) {
+Status StoreCore::flush(Nanoseconds timeout, const Stop& stop) {
   HEADRACE_TRY_STATUS(origin_.check(kTheStore));
   {
     const MutexLock lock(mutex_);
@@ -227,7 +227,7 @@ Status StoreCore::flush(Nanoseconds timeout, const std::function<bool()>& stop) 
   return check_open();
 }
 
-Status StoreCore::flush_all(Nanoseconds timeout, const std::function<bool()>& stop) {
+Status StoreCore::flush_all(Nanoseconds timeout, const Stop& stop) {
   if (tiers_.back().folder == nullptr) return {};
   std::vector<Key> keys;
   std::uint64_t failed = 0;

@@ -127,7 +127,7 @@ void StoreCore::sent(Transit& transit, const Error* why) noexcept {
       if (target.folder != nullptr) disk_has(target, transit.to_slot);
     } else {
       note(*why);
-      drop(to, transit.to);
+      drop(to, transit.to, transit.writing);
     }
     if (full) disk_is_full(target, transit.to_slot);
     if (why != nullptr && transit.then == Then::leaves_if_copied) {

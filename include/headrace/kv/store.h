@@ -276,8 +276,8 @@ class Store {
   // may be of others (if not, the group may no more). Besides the errors of allocate() and
   // File::open().
   static Result<std::unique_ptr<Store>> open(Mover& mover, StoreOptions options);
-  // close(). Requires: no Match is left, no call is running; not in on_layer() or on_done(), whose
-  // end it would wait for.
+  // close(), which must succeed. Requires: no Match is left, no call is running; not in on_layer()
+  // or on_done(), whose end it would wait for.
   ~Store();
   Store(const Store&) = delete;
   Store& operator=(const Store&) = delete;
@@ -324,9 +324,12 @@ class Store {
   // Cancels loads, refuses what waits for room, waits for copies in flight, and lets the tiers go:
   // another store may open the folder at once. Blocks in memory are gone unless flush() has written
   // them. A Match that is left holds nothing any more; later calls fail as cancelled or find
-  // nothing, flush() in another thread too, what was closed closes again. Bounded as copies are.
+  // nothing, flush() in another thread too, what was closed closes again. timed_out: copies in
+  // flight, as of a GPU that hangs, have not ended; it takes nothing any more but keeps its tiers:
+  // close again. cancelled: `stop`, asked as by flush(), has ended the wait, with the same effect.
   // invalid: in on_layer() or on_done(), whose end it would wait for.
-  Status close();
+  Status close(Nanoseconds timeout = kShutdownBound, const std::function<bool()>& stop = {});
+  // Whether it takes nothing any more.
   bool closed() const;
 
   // Does what the worker would, and polls the Mover.

@@ -1,5 +1,7 @@
 """Ctrl-C notes a wish to stop, so that what was measured until then is kept; so does SIGTERM, with
-which batch systems end what has taken too long, and SIGHUP, with which terminals close.
+which batch systems end what has taken too long, and SIGHUP, with which terminals close. What was
+ignored when the command began, as Ctrl-C by what a shell runs in the background, and SIGHUP by
+what nohup runs, stays ignored.
 """
 
 from __future__ import annotations
@@ -39,7 +41,7 @@ def words() -> str:
 
 def end_with_a_line() -> None:
     """From now on SIGTERM and SIGHUP end the command as Ctrl-C does: with a line, and what it
-    began cleared up. Under nohup SIGHUP stays ignored.
+    began cleared up.
     """
     for number in _SIGNALS:
         if signal.getsignal(number) in (signal.SIG_DFL, signal.default_int_handler):
@@ -118,9 +120,7 @@ class Interrupt:
         raise KeyboardInterrupt
 
     def __enter__(self) -> Interrupt:
-        # Under nohup the end of the terminal is no wish to stop.
-        ignored = signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
-        heard = [each for each in _SIGNALS if not (ignored and each == signal.SIGHUP)]
+        heard = [each for each in _SIGNALS if signal.getsignal(each) is not signal.SIG_IGN]
         self._before = {number: signal.signal(number, self._note) for number in heard}
         self._heard, wakeup = os.pipe()
         os.set_blocking(wakeup, False)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
 import tempfile
 import time
 from collections.abc import Callable, Sequence
@@ -24,6 +26,8 @@ from headrace._llm.stores import (
 
 #: What a Mover copies at once at most.
 _LARGEST_PIECE = 1 << 20
+#: Descriptors at once that removing a folder in a folder takes.
+_TO_REMOVE = 4
 #: Loads at once whose end is seen when it comes.
 _WATCHED = 4
 
@@ -52,27 +56,22 @@ class KvStore:
             "bench", layers=shape.layers // self._kept, kv_heads=1, head_dim=shape.fragment // 2,
             tensors=1, block_tokens=1,
         )  # fmt: skip
-        try:
-            self._folder = tempfile.TemporaryDirectory(prefix="headrace-kvcache-", dir=directory)
-        except OSError as error:
-            raise error_of(
-                error, f"cannot make a folder in {directory}", "another --data"
-            ) from None
+        self._folder = _Folder(directory)
         piece = min(shape.fragment, _LARGEST_PIECE)
-        mover = headrace.Mover(machine, piece=piece, in_flight_per_link=depth * piece)
         budgets = [count * shape.block for count in blocks]
         self._watcher = ThreadPoolExecutor(_WATCHED, "kv")
         self._objects: dict[int, headrace.MemoryRange] = {}
         self._moving: list[kv.Stored] = []
         try:
             self._store: kv.Store | None = kv.Store(
-                mover, geometry,
+                headrace.Mover(machine, piece=piece, in_flight_per_link=depth * piece), geometry,
                 [*(kv.Memory(where.get(tier, tier), budget, pin=gpu is not None and tier != "gpu")
                    for tier, budget in zip(self.tiers[:-1], budgets[:-1], strict=True)),
                  kv.Folder(Path(self._folder.name) / "blocks", budgets[-1])],
             )  # fmt: skip
         except BaseException:
-            self._folder.cleanup()
+            self._watcher.shutdown()
+            self._folder.remove()
             raise
 
     def match(self, blocks: Sequence[int]) -> Match:
@@ -94,10 +93,16 @@ class KvStore:
         self._moving = []
 
     def close(self) -> None:
-        self.settle()
-        self._watcher.shutdown()
-        self._store = None
-        self._folder.cleanup()
+        try:
+            self.settle()
+        finally:
+            self._watcher.shutdown()
+            store, self._store = self._store, None
+            try:
+                if store is not None:
+                    store.close(flush=False)
+            finally:
+                self._folder.remove()
 
     def begin_load(
         self, parts: Sequence[kv.Match], to: Any, layers: range, begin: int, ahead: bool
@@ -134,6 +139,35 @@ class KvStore:
 
     def _keys_of(self, block: int) -> list[bytes]:
         return [(block * self._kept + i).to_bytes(16, "little") for i in range(self._kept)]
+
+
+class _Folder:
+    """A temporary folder that is removed even where no descriptor is left: it has those that takes.
+    Whatever has the others may be held by an exception on its way.
+    """
+
+    def __init__(self, directory: Path) -> None:
+        self._kept: list[int] = []
+        try:
+            self._made = tempfile.TemporaryDirectory(prefix="headrace-kvcache-", dir=directory)
+            self.name = self._made.name
+            try:
+                for _ in range(_TO_REMOVE):
+                    self._kept.append(os.open(os.devnull, os.O_RDONLY))
+            except OSError:
+                self.remove()
+                raise
+        except OSError as error:
+            raise error_of(
+                error, f"cannot make a folder in {directory}", "another --data"
+            ) from None
+
+    def remove(self) -> None:
+        while self._kept:
+            os.close(self._kept.pop())
+        with contextlib.suppress(OSError):
+            os.rmdir(self.name)  # an empty one takes none
+        self._made.cleanup()
 
 
 class _KvMatch:

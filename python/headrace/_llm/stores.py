@@ -5,6 +5,7 @@ asyncio, a pool of threads, preadv into memory of its own, as serving systems ha
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import mmap
 import os
 import threading
@@ -161,7 +162,11 @@ class AsyncioStore:
         self._held: list[OrderedDict[int, _Entry]] = [OrderedDict(), OrderedDict()]
         self._free = [list(range(count)) for count in blocks]
         self._moving: set[int] = set()  # in no tier now: on their way to one
-        self._loop = asyncio.new_event_loop()
+        try:
+            self._loop = _new_loop()
+        except OSError as error:
+            self._file.close()
+            raise error_of(error, "cannot start an event loop") from None
         self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
         self._tasks: set[asyncio.Task[None]] = set()
         self._pool = ThreadPoolExecutor(depth, "kv")
@@ -299,6 +304,16 @@ class AsyncioStore:
             finally:
                 self._moving.discard(block)
         return entry.slot
+
+
+def _new_loop() -> asyncio.AbstractEventLoop:
+    """Tries first whether there are the descriptors for it: asyncio complains to stderr of a loop
+    that it had to leave half made.
+    """
+    with contextlib.ExitStack() as tried:
+        for _ in range(3):
+            tried.callback(os.close, os.open(os.devnull, os.O_RDONLY))
+    return asyncio.new_event_loop()
 
 
 def _start_all(pool: ThreadPoolExecutor, threads: int) -> None:

@@ -386,16 +386,45 @@ def test_ctrl_c_where_no_thread_can_be_started(
     assert capfd.readouterr().err == ""
 
 
-def test_the_end_of_the_terminal_is_a_wish_to_stop_but_under_nohup() -> None:
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_is_a_wish_to_stop_unless_it_is_ignored(number: int) -> None:
     for handler, asked in ((signal.SIG_DFL, True), (signal.SIG_IGN, False)):
-        before = signal.signal(signal.SIGHUP, handler)
+        before = signal.signal(number, handler)
         try:
             with Interrupt() as interrupt:
-                os.kill(os.getpid(), signal.SIGHUP)
+                os.kill(os.getpid(), number)
                 assert interrupt() is asked
-            assert signal.getsignal(signal.SIGHUP) is handler
+            assert signal.getsignal(number) is handler
         finally:
-            signal.signal(signal.SIGHUP, before)
+            signal.signal(number, before)
+
+
+#: A command to which all that ends one is sent.
+IN_THE_BACKGROUND = """
+import os, signal
+from headrace._cli import interrupt
+def end():
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        os.kill(os.getpid(), number)
+interrupt.end_with_a_line()
+end()
+with interrupt.Interrupt() as wish:
+    with wish.suspended():
+        end()
+    end()
+    print(wish())
+end()
+"""
+
+
+def test_what_a_shell_has_ignored_stays_ignored() -> None:
+    """Ctrl-C for what it runs in the background, and SIGHUP under nohup."""
+    script = "trap '' INT TERM HUP; exec \"$0\" -c \"$1\""
+    result = subprocess.run(
+        ["sh", "-c", script, sys.executable, IN_THE_BACKGROUND],
+        capture_output=True, text=True, timeout=30,
+    )  # fmt: skip
+    assert (result.returncode, result.stdout, result.stderr) == (0, "False\n", "")
 
 
 #: Machines are discovered in /proc, and who writes pictures needs it.

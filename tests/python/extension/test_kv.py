@@ -19,6 +19,7 @@ from typing import Any
 
 import numpy
 import pytest
+from programs import outcome_of
 
 import headrace
 from headrace import kv
@@ -341,6 +342,37 @@ def test_a_store_whose_flush_fails_is_closed(mover: headrace.Mover, tmp_path: Pa
         pass
     assert store.closed and stored.done()
     kv.Store(mover, GEOMETRY, tiers(tmp_path)).close()
+
+
+HUNG = """
+import signal
+from headrace import kv
+gpu = next(n.id for n in machine.nodes if n.kind == "gpu")
+geometry = kv.Geometry("tiny", layers=3, kv_heads=2, head_dim=40, block_tokens=4)
+store = kv.Store(mover, geometry, [kv.Memory(str(gpu), 1 << 16), kv.Memory("dram", 1 << 16)])
+store.store(geometry.keys([1] * 4), numpy.ones(geometry.block_bytes, numpy.uint8))
+try:
+    store.close(timeout=0.2)
+except headrace.TimedOutError as error:
+    assert "close it again" in str(error), error
+    print("timed out", flush=True)
+threading.Timer(0.2, os.kill, (os.getpid(), signal.SIGINT)).start()
+try:
+    store.close()
+except KeyboardInterrupt:
+    print("interrupted", flush=True)
+os._exit(0)  # nobody lets go of memory that the GPU may still write
+"""
+
+
+def test_closing_waits_for_no_gpu_that_hangs(
+    monkeypatch: pytest.MonkeyPatch, fake_cuda: Path
+) -> None:
+    """Neither beyond its timeout nor beyond a Ctrl-C."""
+    monkeypatch.setenv("HEADRACE_LIBCUDA", str(fake_cuda))
+    monkeypatch.setenv("HEADRACE_FAKE_CUDA", "stall_after=1")
+    code, out, error = outcome_of(HUNG, timeout=25)
+    assert (code, out.split("\n"), error) == (0, ["timed out", "interrupted", ""], "")
 
 
 def test_blocks_are_removed(mover: headrace.Mover, tmp_path: Path) -> None:
