@@ -47,7 +47,7 @@ GIB = 1 << 30
 _PEER_SECONDS = 120
 #: What a random cycle goes through, of ours and of the peers that chase one.
 _CHASED = 256 * MIB
-_PATH = f"{os.environ.get('PATH', '')}:{Path.home()}/.cargo/bin"
+PATH = f"{os.environ.get('PATH', '')}:{Path.home()}/.cargo/bin"
 
 
 #: prctl(2): no huge pages for the process and its children.
@@ -113,7 +113,7 @@ def cpu_flags(cpuinfo: Path = Path("/proc/cpuinfo")) -> frozenset[str]:
 
 def cycle_bytes(machine: headrace.Machine) -> int:
     """What Headrace chases in small pages, in which it has one size: some times the caches."""
-    node = _node(machine)
+    node = first_node(machine)
     point: dict[str, int | str] = {
         "cpu_node": node, "memory_node": node, "window": "all", "pages": "base",
     }  # fmt: skip
@@ -305,7 +305,7 @@ def run_peer(peer: Peer, variant: Variant | None = None, tell: Tell = to_stderr)
     try:
         done = subprocess.run(
             command, capture_output=True, text=True, timeout=_PEER_SECONDS, check=False,
-            env=os.environ | {"PATH": _PATH} | variant.environment,
+            env=os.environ | {"PATH": PATH} | variant.environment,
             preexec_fn=_forbid_huge_pages if variant.no_huge_pages else None,
         )  # fmt: skip
     except subprocess.TimeoutExpired:
@@ -335,14 +335,14 @@ def _forbid_huge_pages() -> None:
     _LIBC.prctl(_PR_SET_THP_DISABLE, 1, 0, 0, 0)
 
 
-def _node(machine: headrace.Machine) -> int:
+def first_node(machine: headrace.Machine) -> int:
     """The node on which all is measured."""
     return next(n.id for n in machine.nodes if n.byte_addressable and n.cpus)
 
 
 def point_of(machine: headrace.Machine, peer: Peer) -> dict[str, int | str] | None:
     """The parameters of the one row that measures what the peer does; None without its GPU."""
-    node = _node(machine)
+    node = first_node(machine)
     if peer.experiment == "gpu":
         first = next((n for n in machine.nodes if n.gpu is not None), None)
         if first is None or first.gpu is None:
@@ -385,7 +385,7 @@ def chosen_peers(
     """Those that are here, or were given; a line for each that is not."""
     found = []
     for peer in installed:
-        if shutil.which(peer.command[0], path=_PATH) is None:
+        if shutil.which(peer.command[0], path=PATH) is None:
             tell(f"left out: {peer.tool} is not installed")
         else:
             found.append(peer)
@@ -500,7 +500,7 @@ def main() -> None:
     options = parser.parse_args()
 
     machine = headrace.Machine.discover()
-    threads = len(next(n.cpus for n in machine.nodes if n.id == _node(machine)))
+    threads = len(next(n.cpus for n in machine.nodes if n.id == first_node(machine)))
     installed = peers(threads, cpu_flags(), cycle_bytes(machine))
 
     def ours(peer: Peer, seed: int) -> float | None:

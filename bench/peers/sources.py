@@ -66,6 +66,14 @@ def build_pages(folder: Path) -> Path:
     return library
 
 
+def build_streams(folder: Path) -> Path:
+    """The loop written by hand (streams.c), for this processor."""
+    program = folder / "streams"
+    source = Path(__file__).parent / "streams.c"
+    _run([compiler(), "-O3", "-march=native", "-pthread", str(source), "-o", str(program)])
+    return program
+
+
 def _run(command: list[str]) -> None:
     try:
         done = subprocess.run(command, capture_output=True, text=True, check=False,

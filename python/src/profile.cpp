@@ -61,7 +61,8 @@ void bind_row(nb::module_& m) {
       .field("details", &Row::details, "Further numbers; the experiment says which.")
       .field("words", &Row::words, "Further words: by which kernel it was measured.")
       .field("flags", &Row::flags,
-             "noisy, few, shrunk, side_cached, cpu_limited, cache_doubted, not_huge, unsteady, "
+             "noisy, few, shrunk, side_cached, cpu_limited, throttled, cache_doubted, not_huge, "
+             "unsteady, "
              "fitted; without a number: absent, left_out, stopped.")
       .field("basis", &Row::basis, "What the number rests on; a profile has no modelled row.")
       .field("reason", &Row::reason, "Why there is no number.")

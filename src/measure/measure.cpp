@@ -462,7 +462,10 @@ Result<Profile> measure(const Machine& machine, const MeasureOptions& options,
       std::ranges::any_of(points, [](const Point& point) { return point.row.reason.empty(); });
   const Sentinels sentinels =
       options.noise_checks && any ? sentinels_on(available.machine) : Sentinels{};
-  SessionResult found = run_session(machine, std::move(points), sentinels, options, context);
+  std::function<std::uint64_t()> throttled;
+  if (available.cpu_time) throttled = [] { return times_throttled().value_or(0); };
+  SessionResult found =
+      run_session(machine, std::move(points), sentinels, options, context, throttled);
   for (Row& row : found.rows) {
     if (row.value && available.has_less_cpu_time()) row.add_flag("cpu_limited");
     profile.rows.push_back(std::move(row));

@@ -1880,7 +1880,7 @@ class Row:
     @property
     def flags(self) -> list[str]:
         """
-        noisy, few, shrunk, side_cached, cpu_limited, cache_doubted, not_huge, unsteady, fitted; without a number: absent, left_out, stopped.
+        noisy, few, shrunk, side_cached, cpu_limited, throttled, cache_doubted, not_huge, unsteady, fitted; without a number: absent, left_out, stopped.
         """
 
     @property

@@ -84,4 +84,17 @@ std::optional<CpuTimeLimit> cpu_time_limit(const path& sysfs, const path& procfs
   return least;
 }
 
+std::optional<std::uint64_t> times_throttled(const path& sysfs, const path& procfs) {
+  std::optional<std::uint64_t> all;
+  for (const ControlGroup& group : control_groups(sysfs, procfs, "cpu")) {
+    std::istringstream words(read_file(group.folder + "/cpu.stat").value_or(""));
+    std::string name;
+    std::uint64_t number = 0;
+    while (words >> name >> number) {
+      if (name == "nr_throttled") all = all.value_or(0) + number;
+    }
+  }
+  return all;
+}
+
 }  // namespace headrace

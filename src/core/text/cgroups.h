@@ -2,6 +2,7 @@
 // Thread-safe.
 #pragma once
 
+#include <cstdint>
 #include <filesystem>
 #include <optional>
 #include <string>
@@ -33,5 +34,11 @@ struct CpuTimeLimit {
 };
 std::optional<CpuTimeLimit> cpu_time_limit(const std::filesystem::path& sysfs = "/sys",
                                            const std::filesystem::path& procfs = "/proc");
+
+// How often they have stopped the threads of this process, and of all others in them, for the rest
+// of a period (nr_throttled of cpu.stat), added up over the groups that count it. Nothing where
+// none does.
+std::optional<std::uint64_t> times_throttled(const std::filesystem::path& sysfs = "/sys",
+                                             const std::filesystem::path& procfs = "/proc");
 
 }  // namespace headrace

@@ -58,6 +58,20 @@ TEST_F(CpuTimeTest, VersionOneIsReadToo) {
   EXPECT_EQ(limit->threads(), 1U) << "one must run";
 }
 
+TEST_F(CpuTimeTest, HowOftenGroupsStoppedItIsAddedUp) {
+  const auto times = [&] { return times_throttled(root_ / "sys", root_ / "proc"); };
+  write("proc/self/cgroup", "0::/a/b\n");
+  EXPECT_FALSE(times());
+  write("sys/fs/cgroup/a/b/cpu.stat", "usage_usec 5\nuser_usec 3\n");  // without the controller
+  EXPECT_FALSE(times());
+  write("sys/fs/cgroup/a/b/cpu.stat",
+        "usage_usec 5\nnr_periods 40\nnr_throttled 3\nthrottled_usec 900\n");
+  write("sys/fs/cgroup/a/cpu.stat", "nr_periods 40\nnr_throttled 4\n");
+  EXPECT_EQ(times(), 7U);
+  write("sys/fs/cgroup/a/cpu.stat", "nonsense\n");
+  EXPECT_EQ(times(), 3U);
+}
+
 TEST_F(CpuTimeTest, NonsenseIsNoLimit) {
   for (const char* text :
        {"", "\n", "x y\n", "100000\n", "0 0\n", "5 0\n", "-3 100\n", "1 2 3\n"}) {

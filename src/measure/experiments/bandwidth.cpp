@@ -222,7 +222,7 @@ Point random_point(const Scope& scope, const Node& cpu_node, const Node& memory_
 }
 
 unsigned rank_of_team(const Mix& mix, const MeasuredTeam& measured, TeamMemory how) {
-  if (!measured.whole) return measured.order ? 4 : 3;
+  if (!measured.whole) return measured.order || how != TeamMemory::near ? 4 : 3;
   if (how != TeamMemory::near) return is_basic(mix) ? 2 : 4;
   const bool machine = measured.part == TeamPart::machine;
   if (is_basic(mix)) return machine ? 0 : 1;
@@ -266,7 +266,7 @@ void list_teams(const Scope& scope, std::vector<Point>& points) {
   for (const MeasuredTeam& measured : measured_teams(scope)) {
     for (const NodeKind kind : kinds_of_memory(scope.machine)) {
       for (const TeamMemory how : {TeamMemory::near, TeamMemory::interleave, TeamMemory::far}) {
-        if (how != TeamMemory::near && !measured.whole) continue;
+        if (how != TeamMemory::near && measured.order) continue;
         const auto nodes = team_nodes(scope.machine, measured.team, kind, how);
         if (!nodes) continue;
         for (const Mix& mix : mixes()) {

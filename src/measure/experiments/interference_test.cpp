@@ -73,13 +73,19 @@ TEST(InterferenceTest, TheVictimIsNotOnCpu0WhereThereIsAnother) {
   EXPECT_EQ(found, 1U);
 }
 
-TEST(InterferenceTest, MoreAndMoreAggressorsWhereThatIsACurveOrAskedFor) {
+// A node of eight CPUs.
+Machine eight_cpus() {
   Machine machine;
   machine.nodes.push_back({.id = NodeId{0},
                            .kind = NodeKind::dram,
                            .reason = "test",
                            .capacity = 64_GiB,
                            .cpus = {0, 1, 2, 3, 4, 5, 6, 7}});
+  return machine;
+}
+
+TEST(InterferenceTest, MoreAndMoreAggressorsWhereThatIsACurveOrAskedFor) {
+  const Machine machine = eight_cpus();
   const AsIfUsable as_if(machine.nodes.front().cpus);
   const auto counts = [&](const char* victim, const char* aggressor, ParameterChoices only = {}) {
     std::vector<std::uint64_t> found;
@@ -102,12 +108,7 @@ TEST(InterferenceTest, MoreAndMoreAggressorsWhereThatIsACurveOrAskedFor) {
 }
 
 TEST(InterferenceTest, ProcessesBesideEqualCopiesUnaskedAndBesideAllThatCanBeOneAskedFor) {
-  Machine machine;
-  machine.nodes.push_back({.id = NodeId{0},
-                           .kind = NodeKind::dram,
-                           .reason = "test",
-                           .capacity = 64_GiB,
-                           .cpus = {0, 1, 2, 3, 4, 5, 6, 7}});
+  const Machine machine = eight_cpus();
   const AsIfUsable as_if(machine.nodes.front().cpus);
   const auto by_processes = [&](ParameterChoices only) {
     std::set<std::string> found;

@@ -1,12 +1,17 @@
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <functional>
 #include <map>
+#include <optional>
 #include <string>
+#include <vector>
 
 #include "measure/experiments/experiments.h"
 #include "measure/experiments/idle_cycle.h"
 #include "measure/instruments/worker_pool.h"
 #include "measure/session/probe_testing.h"
+#include "measure/session/session.h"
 
 namespace headrace::experiment_loaded {
 
@@ -124,6 +129,61 @@ TEST(LoadedTest, ARowSaysHowLargeTheCycleIsAndWhatEachThreadWalksOver) {
   const Bytes moved = fit(marked, node, past_caches(marked, machine, loading, 4, 64_MiB));
   EXPECT_NEAR(row.details.at("traffic_bytes") * static_cast<double>(loading.size()),
               static_cast<double>(moved.value), 4096.0 * static_cast<double>(loading.size()));
+}
+
+// What a machine's drift does to a curve would else be what its load does: the points of each
+// round, by their share.
+std::vector<std::vector<std::uint64_t>> rounds_of_a_curve(std::uint64_t seed,
+                                                          std::optional<Nanoseconds> budget) {
+  class Nothing final : public Probe {
+    Result<Sample> sample() override { return Sample{.value = 1}; }
+  };
+  const Machine machine = Machine::load("xeon-max").value();
+  const AsIfUsable as_if(machine.nodes.front().cpus);
+  const ParameterChoices curve = {{"cpu_node", std::uint64_t{0}},
+                                  {"memory_node", std::uint64_t{0}},
+                                  {"traffic_memory_node", std::uint64_t{0}},
+                                  {"mix", "read"}};
+  std::vector<std::uint64_t> seen;
+  std::vector<Point> points;
+  const Scope scope{.machine = machine, .only = curve, .here = false};
+  for (Point& point : kExperiment.points(scope)) {
+    if (!scope.wants(point.row, kExperiment.parameters)) continue;
+    const std::uint64_t share = *point.row.number("load_percent");
+    point.cost = std::chrono::microseconds{1};
+    point.setup = {};
+    point.races.clear();
+    point.prepare = [&seen, share](BufferPool&, Random&) -> Result<std::unique_ptr<Probe>> {
+      seen.push_back(share);
+      return std::make_unique<Nothing>();
+    };
+    points.push_back(std::move(point));
+  }
+  const std::size_t each = points.size();
+  const MeasureOptions options{.budget = budget, .seed = seed, .rounds = 4};
+  run_session(machine, std::move(points), {}, options, {});
+  std::vector<std::vector<std::uint64_t>> rounds;
+  for (std::size_t at = 0; at + each <= seen.size(); at += each) {
+    const auto first = seen.begin() + static_cast<std::ptrdiff_t>(at);
+    rounds.emplace_back(first, first + static_cast<std::ptrdiff_t>(each));
+  }
+  return rounds;
+}
+
+TEST(LoadedTest, PointsOfACurveComeInAnOrderOfTheSeedDrawnAnewInEachRound) {
+  for (const auto& budget : {std::optional<Nanoseconds>{}, {std::chrono::minutes{10}}}) {
+    const auto rounds = rounds_of_a_curve(1, budget);
+    ASSERT_EQ(rounds.size(), 4U);
+    for (const auto& round : rounds) {
+      EXPECT_EQ(round.size(), 12U);
+      EXPECT_FALSE(std::ranges::is_sorted(round, std::greater{})) << "as they are listed";
+    }
+    EXPECT_NE(rounds[0], rounds[1]);
+    EXPECT_NE(rounds[1], rounds[2]);
+    EXPECT_NE(rounds[2], rounds[3]);
+    EXPECT_EQ(rounds, rounds_of_a_curve(1, budget));
+    EXPECT_NE(rounds, rounds_of_a_curve(2, budget));
+  }
 }
 
 TEST(LoadedTest, OneCpuIsAReason) {

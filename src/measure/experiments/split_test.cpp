@@ -5,6 +5,7 @@
 #include "measure/experiments/experiments.h"
 #include "measure/instruments/traffic/traffic_race.h"
 #include "measure/instruments/worker_pool.h"
+#include "memory/memory.h"
 #include "tests/support/machines.h"
 
 namespace headrace::experiment_split {
@@ -113,6 +114,32 @@ TEST(SplitTest, APointReadsBothMemoriesAndSaysTheirShare) {
     ++measured;
   }
   EXPECT_EQ(measured, 2U);
+}
+
+// Each of eight streams has two pages of a reader's sixteen.
+TEST(SplitTest, AReaderHasSixteenPagesOrThePointSaysThatANodeIsTooSmall) {
+  const Machine here = Machine::discover().value();
+  Machine machine = test::small_machine();
+  machine.nodes[0] = here.nodes[0];
+  const CpuSet usable = usable_cpus(&here.nodes[0]);
+  if (usable.size() < 2) GTEST_SKIP() << "one CPU: a buffer has no less than 64 KiB";
+  machine.nodes[0].cpus = {usable[0], usable[1]};
+  BufferPool buffers(here);
+  Random random(1);
+  const auto prepared = [&](Bytes capacity) {
+    machine.nodes[0].capacity = capacity;
+    machine.nodes[1] = machine.nodes[0];
+    machine.nodes[1].cpus.clear();
+    return kExperiment.points({machine}).front().prepare(buffers, random);
+  };
+  const Bytes enough = base_page() * 16 * 2 * 16;  // a buffer has a sixteenth of the node
+  const auto probe = prepared(enough);
+  ASSERT_TRUE(probe) << probe.error().message;
+  EXPECT_TRUE((*probe)->sample());
+  const auto refused = prepared(enough / 2);
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().code, ErrorCode::exhausted);
+  EXPECT_EQ(refused.error().message, "a node is too small for 2 threads");
 }
 
 }  // namespace

@@ -345,7 +345,7 @@ void list_teams(const Scope& scope, std::vector<Point>& points) {
     if (small && !scope.asks("on")) continue;
     if (measured.order && !scope.asks("order")) continue;  // bandwidth has these
     for (const TeamMemory how : {TeamMemory::near, TeamMemory::interleave, TeamMemory::far}) {
-      if (how == TeamMemory::near || measured.whole) list_team(scope, measured, how, points);
+      if (how == TeamMemory::near || !measured.order) list_team(scope, measured, how, points);
     }
   }
 }

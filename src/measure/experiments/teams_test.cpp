@@ -309,6 +309,49 @@ TEST(TeamsTest, ALimitOfAllMemoryCountsForAllPartsTogether) {
   EXPECT_EQ(fit_team(row, {.machine = machine, .memory_limit = 2_GiB}, nodes, 8, 4_GiB), 128_MiB);
   EXPECT_TRUE(row.has_flag("shrunk"));
 }
+// Two sockets of a node, each of four threads on two cores.
+Machine with_siblings() {
+  Machine machine;
+  for (const unsigned id : {0U, 1U}) {
+    const CpuSet cpus{4 * id, 4 * id + 1, 4 * id + 2, 4 * id + 3};
+    machine.nodes.push_back({.id = NodeId{id},
+                             .kind = NodeKind::dram,
+                             .reason = "test",
+                             .capacity = 64_GiB,
+                             .cpus = cpus,
+                             .distances = {{NodeId{id}, 10}, {NodeId{1 - id}, 21}},
+                             .socket = id});
+    machine.caches.push_back({.level = 1, .size = 32_KiB, .cpus = {cpus[0], cpus[2]}});
+    machine.caches.push_back({.level = 1, .size = 32_KiB, .cpus = {cpus[1], cpus[3]}});
+    machine.caches.push_back({.level = 3, .size = 32_MiB, .cpus = cpus});
+  }
+  return machine;
+}
+
+TEST(TeamsTest, AllThreadsOfTheCoresHaveFarAndInterleavedMemoryToo) {
+  const Machine machine = with_siblings();
+  const AsIfUsable all(cpus_of(machine));
+  const auto found = [&](const Experiment& experiment, const char* word, const char* is,
+                         std::string_view on) {
+    std::set<std::string> places;
+    const Scope scope{.machine = machine, .only = {{"on", std::string(on)}}};
+    for (const Point& point : experiment.points(scope)) {
+      if (point.row.word("on") != on || point.row.word(word) != is) continue;
+      places.insert(std::string(point.row.word("placed")) + " " + point.row.cpus);
+    }
+    return places;
+  };
+  const std::set<std::string> whole{"near 0-1,4-5",   "near 0-7", "interleave 0-1,4-5",
+                                    "interleave 0-7", "far 0-7",  "far 0-1,4-5"};
+  const std::set<std::string> core{"near 0,2", "interleave 0,2", "far 0,2"};
+  const Experiment& bandwidth = experiment_bandwidth::kExperiment;
+  const Experiment& stream = experiment_stream::kExperiment;
+  EXPECT_EQ(found(bandwidth, "mix", "read", "machine"), whole);
+  EXPECT_EQ(found(bandwidth, "mix", "read", "core"), core);
+  EXPECT_EQ(found(stream, "kernel", "triad", "machine"), whole);
+  EXPECT_EQ(found(stream, "kernel", "triad", "core"), core);
+}
+
 
 }  // namespace
 }  // namespace headrace::session

@@ -114,8 +114,24 @@ void BufferPool::forget_uses() {
 }
 
 double BufferPool::huge_part(std::span<const std::byte> memory) {
+  return huge_part(Memories{memory});
+}
+
+double BufferPool::huge_part(const Memories& memories) {
   std::ifstream smaps(kSmaps);
-  return huge_parts({memory}, smaps).front();
+  return huge_part(memories, smaps);
+}
+
+double BufferPool::huge_part(const Memories& memories, std::istream& smaps) {
+  const std::vector<double> parts = huge_parts(memories, smaps);
+  double huge = 0;
+  double all = 0;
+  for (std::size_t i = 0; i < parts.size(); ++i) {
+    const auto bytes = static_cast<double>(memories[i].size());
+    huge += parts[i] * bytes;
+    all += bytes;
+  }
+  return huge / all;
 }
 
 std::vector<double> BufferPool::huge_parts(const Memories& memories, std::istream& smaps) {

@@ -71,6 +71,9 @@ class BufferPool {
   // process has.
   using Memories = std::vector<std::span<const std::byte>>;
   static std::vector<double> huge_parts(const Memories& memories, std::istream& smaps);
+  // The part of all of them together, in one pass.
+  static double huge_part(const Memories& memories, std::istream& smaps);
+  static double huge_part(const Memories& memories);
   // The least such part of the buffers that were to be in huge pages and were asked for since
   // forget_uses(); nothing where there was none.
   std::optional<double> huge_part_in_use() const;

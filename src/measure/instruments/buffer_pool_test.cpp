@@ -109,6 +109,19 @@ TEST(HugeParts, OnePassOverSmapsIsForAllOfThem) {
   EXPECT_EQ(parts, (std::vector<double>{0.5, 0.5, 1, 2.0 / 3}));
 }
 
+// By their sizes: three quarters of the memory are huge.
+TEST(HugeParts, OnePassIsForAllTogether) {
+  const std::vector<std::byte> memory(4 << 20);
+  const auto at = [&](std::size_t mib) {
+    return fmt::format("{:x}", reinterpret_cast<std::uintptr_t>(memory.data()) + (mib << 20));
+  };
+  const std::span<const std::byte> all = memory;
+  std::istringstream smaps(at(0) + "-" + at(3) +
+                           " rw-p 00000000 00:00 0\nAnonHugePages: 3072 kB\n" + at(3) + "-" +
+                           at(4) + " rw-p 00000000 00:00 0\nAnonHugePages: 0 kB\n");
+  EXPECT_DOUBLE_EQ(BufferPool::huge_part({all.first(3 << 20), all.subspan(3 << 20)}, smaps), 0.75);
+}
+
 // What is taken from a huge buffer decides for the rows of whoever asked for it, and nobody else's.
 TEST_F(ArenasTest, OneSmallPageIsNotAllHuge) {
   EXPECT_EQ(buffers_.huge_part_in_use(), std::nullopt);

@@ -18,6 +18,8 @@ namespace headrace::session {
 namespace {
 
 constexpr unsigned kMostBusy = 3;
+// A repetition is done so often until no control group stopped it.
+constexpr unsigned kTries = 4;
 constexpr Nanoseconds kBetweenChecks = std::chrono::seconds{1};
 
 bool is_modelled(const Point& point) { return point.row.basis == Basis::modelled; }
@@ -25,10 +27,12 @@ bool is_modelled(const Point& point) { return point.row.basis == Basis::modelled
 class Session {
  public:
   Session(const Machine& machine, std::vector<Point> points, const MeasureOptions& options,
-          const ExperimentContext& context, Noise noise, Random random)
+          const ExperimentContext& context, const std::function<std::uint64_t()>& throttled,
+          Noise noise, Random random)
       : clock_(system_clock()),
         options_(options),
         context_(context),
+        throttled_(throttled),
         buffers_(machine),
         noise_(std::move(noise)),
         random_(random) {
@@ -214,9 +218,10 @@ class Session {
     HEADRACE_TRY(const auto probe, point.prepare(buffers_, random_));
     HEADRACE_TRY_STATUS(buffers_.check_residency());
     std::vector<Sample> samples;
+    bool throttled = false;
     const unsigned repetitions = is_modelled(point) ? 1 : options_.repetitions;
     for (unsigned i = 0; i < repetitions; ++i) {
-      HEADRACE_TRY(Sample sample, probe->sample());
+      HEADRACE_TRY(Sample sample, undisturbed(*probe, throttled));
       samples.push_back(std::move(sample));
     }
     HEADRACE_TRY_STATUS(buffers_.check_residency());
@@ -235,7 +240,20 @@ class Session {
                    .details = std::move(middle.details),
                    .words = std::move(middle.words),
                    .cpu_share = middle.cpu_share,
-                   .huge_part = huge_part};
+                   .huge_part = huge_part,
+                   .throttled = throttled};
+  }
+
+  // A repetition that no control group stopped; sets `throttled` where each try was.
+  Result<Sample> undisturbed(Probe& probe, bool& throttled) const {
+    for (unsigned tries = 1;; ++tries) {
+      const std::uint64_t before = throttled_ ? throttled_() : 0;
+      HEADRACE_TRY(Sample sample, probe.sample());
+      if (!throttled_ || throttled_() == before) return sample;
+      if (tries < kTries && !context_.stop()) continue;
+      throttled = true;
+      return sample;
+    }
   }
 
   // Nothing where the point asks for no huge pages.
@@ -291,6 +309,7 @@ class Session {
   const Clock& clock_;
   const MeasureOptions& options_;
   const ExperimentContext& context_;
+  const std::function<std::uint64_t()>& throttled_;
   std::vector<Trial> trials_;
   BufferPool buffers_;
   Costs costs_;
@@ -331,6 +350,7 @@ Row with_summary(Row row, const std::vector<Mapping>& mappings) {
   if (!huge.empty()) row.details["huge_part"] = *median(huge);
   const auto all_huge = [](double part) { return is_all_huge(part); };
   if (!std::ranges::all_of(huge, all_huge)) row.add_flag("not_huge");
+  if (std::ranges::any_of(mappings, &Mapping::throttled)) row.add_flag("throttled");
   const auto drift = row.details.find("drift");
   if (drift != row.details.end() && drift->second > kSteady) row.add_flag("unsteady");
   return row;
@@ -359,7 +379,8 @@ Row row_of(Trial trial, const std::vector<bool>& disturbed) {
   if (trial.mappings.empty()) return row;
   const auto is_noisy = [&](const Mapping& mapping) {
     const auto off = [&](std::size_t i) { return i < disturbed.size() && disturbed[i]; };
-    return mapping.cpu_share < Noise::kLeastShare || off(mapping.check) || off(mapping.check + 1);
+    return mapping.throttled || mapping.cpu_share < Noise::kLeastShare || off(mapping.check) ||
+           off(mapping.check + 1);
   };
   if (row.basis == Basis::modelled) return with_summary(std::move(row), trial.mappings);
   const auto noisy = static_cast<std::size_t>(std::ranges::count_if(trial.mappings, is_noisy));
@@ -374,10 +395,12 @@ Row row_of(Trial trial, const std::vector<bool>& disturbed) {
 
 SessionResult run_session(const Machine& machine, std::vector<Point> points,
                           const Sentinels& sentinels, const MeasureOptions& options,
-                          const ExperimentContext& context) {
+                          const ExperimentContext& context,
+                          const std::function<std::uint64_t()>& throttled) {
   Random random(options.seed);
   Noise noise = Noise::start(machine, sentinels, random);
-  return Session(machine, std::move(points), options, context, std::move(noise), random).run();
+  return Session(machine, std::move(points), options, context, throttled, std::move(noise), random)
+      .run();
 }
 
 }  // namespace headrace::session

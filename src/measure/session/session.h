@@ -6,6 +6,8 @@
 // depends on one mapping. When a point is certain: stopping.h. Single-thread.
 #pragma once
 
+#include <cstdint>
+#include <functional>
 #include <vector>
 
 #include "headrace/measure.h"
@@ -22,6 +24,8 @@ struct Mapping {
   double cpu_share = 1;  // the median of its repetitions'
   // The least part in huge pages of memory that was asked for in such; nothing: none was.
   std::optional<double> huge_part = {};
+  // Control groups stopped its threads in a repetition, and again in each that took its place.
+  bool throttled = false;
   std::size_t check = 0;  // the last noise check before it; the next came after it
   unsigned round = 0;
 };
@@ -36,7 +40,8 @@ struct Trial {
 // Fills the row of a trial: summary, details, flags, reason. One mapping that was not all in huge
 // pages makes it "not_huge", wherever they were asked for; `huge_part` is in its details. Mappings
 // in disturbed moments are left out where at least three quiet ones remain; else the row is flagged
-// noisy if half of them were.
+// noisy if half of them were; so are those in which groups stopped threads, and "throttled" is a
+// row that has such a one.
 Row row_of(Trial trial, const std::vector<bool>& disturbed);
 
 // Median over the rounds that both have of (own / reference); nothing where they share none.
@@ -44,7 +49,9 @@ std::optional<double> paired_ratio(std::span<const Mapping> own,
                                    std::span<const Mapping> reference);
 
 // Runs the points. Rows come in their order. `sentinels`: see noise.h; without them nothing is
-// checked but the samples' own CPU time.
+// checked but the samples' own CPU time. `throttled`: how often control groups have stopped this
+// process (times_throttled); empty where none limits its CPU time. A repetition in which it rose
+// counts time in which nothing ran, and is done again, three times at most.
 struct SessionResult {
   std::vector<Row> rows;
   std::vector<NoiseCheck> checks;
@@ -54,6 +61,7 @@ struct SessionResult {
 };
 SessionResult run_session(const Machine& machine, std::vector<Point> points,
                           const Sentinels& sentinels, const MeasureOptions& options,
-                          const ExperimentContext& context);
+                          const ExperimentContext& context,
+                          const std::function<std::uint64_t()>& throttled = {});
 
 }  // namespace headrace::session

@@ -287,6 +287,60 @@ TEST_F(SessionTest, ProgressReachesItsTotal) {
   EXPECT_EQ(told.back(), std::pair(std::size_t{18}, std::size_t{18}));
 }
 
+// A control group stops every repetition in which `stops` says so; the value of such a one is 1000.
+class Stopped : public SessionTest {
+ protected:
+  Row run_with(const std::function<bool(std::size_t)>& stops) {
+    class Slow final : public Probe {
+     public:
+      Slow(const std::function<bool(std::size_t)>& stops, std::size_t& done, std::uint64_t& times)
+          : stops_(stops), done_(done), times_(times) {}
+      Result<Sample> sample() override {
+        const bool stopped = stops_(done_++);
+        if (stopped) ++times_;
+        return Sample{.value = stopped ? 1000.0 : 10.0};
+      }
+
+     private:
+      const std::function<bool(std::size_t)>& stops_;
+      std::size_t& done_;
+      std::uint64_t& times_;
+    };
+    options_.rounds = 4;
+    Point made = point("latency", 0, std::chrono::milliseconds{1});
+    made.prepare = [&](BufferPool&, Random&) -> Result<std::unique_ptr<Probe>> {
+      return std::make_unique<Slow>(stops, done_, times_);
+    };
+    std::vector<Point> points;
+    points.push_back(std::move(made));
+    return run_session(machine_, std::move(points), {}, options_, context_, [&] { return times_; })
+        .rows.front();
+  }
+  std::size_t done_ = 0;
+  std::uint64_t times_ = 0;
+};
+
+TEST_F(Stopped, ARepetitionThatAGroupStoppedIsDoneAgain) {
+  const Row row = run_with([](std::size_t i) { return i % 2 == 0; });
+  EXPECT_EQ(row.samples, (std::vector<double>{10, 10, 10, 10}));
+  EXPECT_TRUE(row.flags.empty());
+  EXPECT_EQ(done_, 2U * 3 * 4);
+}
+
+TEST_F(Stopped, WhereAllAreStoppedTheRowSaysSo) {
+  const Row row = run_with([](std::size_t) { return true; });
+  EXPECT_EQ(row.samples.size(), 4U);
+  EXPECT_TRUE(row.has_flag("throttled"));
+  EXPECT_TRUE(row.has_flag("noisy"));
+  EXPECT_EQ(done_, 4U * 3 * 4) << "four tries of each repetition";
+}
+
+TEST_F(Stopped, AMappingThatWasStoppedIsLeftOutWhereThreeOthersRemain) {
+  const Row row = run_with([](std::size_t i) { return i < 12; });  // all of the first mapping
+  EXPECT_EQ(row.samples, (std::vector<double>{10, 10, 10}));
+  EXPECT_FALSE(row.has_flag("throttled"));
+}
+
 Trial trial(std::vector<Mapping> mappings) {
   return {.point = point("x", 0, std::chrono::milliseconds{1}), .mappings = std::move(mappings)};
 }

@@ -251,7 +251,7 @@ def options(**given: Path) -> argparse.Namespace:
 def test_what_cannot_be_had_is_a_line(
     peers: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(peers, "_PATH", str(tmp_path))
+    monkeypatch.setattr(peers, "PATH", str(tmp_path))
     told: list[str] = []
     given = options(stream=tmp_path / "no", multichase=tmp_path, nvbandwidth=tmp_path)
     assert peers.chosen_peers(peers.peers(2), 2, 1 << 20, tmp_path, given, told.append) == []
@@ -465,3 +465,93 @@ def test_arrays_fit_the_machine(peers: Any) -> None:
     assert peers.array_elements(machine([480 * mib], 64 << 30)) * 8 == 512 * mib, "not believed"
     assert peers.array_elements(machine([32 * mib], 512 * mib)) * 8 == 32 * mib, "a small container"
     assert peers.array_elements(machine([], 0)) * 8 == mib
+
+
+@pytest.fixture(scope="module")
+def promises(peers: Any) -> Any:
+    import promises as found
+
+    return found
+
+
+def test_the_loop_by_hand_reads_and_writes(peers: Any, sources: Any, promises: Any,
+                                           tmp_path: Path) -> None:  # fmt: skip
+    needs_compiler(sources)
+    program = sources.build_streams(tmp_path)
+    cpu = min(os.sched_getaffinity(0))
+    for mix in ("read", "nt_write"):
+        for streams in (1, 8):
+            peer = promises._by_hand(program, mix, [cpu], streams)
+            assert peer.name == f"a loop of {streams} stream{'s' if streams > 1 else ''}"
+            small = dataclasses.replace(peer, command=[*peer.command[:3], "8", str(streams)])
+            assert peers.run_peer(small) > 0
+    on = str(cpu)
+    for wrong in (["read", on, "8", "17"], ["read", "", "8", "1"], ["read", on, "0", "1"]):
+        done = subprocess.run([program, *wrong], capture_output=True, text=True, timeout=60)
+        assert done.returncode == 1 and done.stderr.startswith("streams: give CPUs, ")
+
+
+def scripted(*rounds: dict[str, float | None]) -> Any:
+    """Gives these, by the seed."""
+    return lambda seed: rounds[seed]
+
+
+def test_what_never_gives_a_number_is_left_out_and_so_is_a_round_that_lacks_one(
+    promises: Any,
+) -> None:
+    once = scripted(
+        {"Headrace": 9.0, "likwid": None, "loop": 10.0},
+        {"Headrace": None, "likwid": None, "loop": 10.0},
+        {"Headrace": 8.0, "likwid": None, "loop": 8.0},
+    )
+    found = promises.in_rounds(once, 3, 0, quiet)
+    assert found.found == {"Headrace": [9.0, 8.0], "loop": [10.0, 8.0]}
+    assert found.ratios("Headrace", "loop") == [0.9, 1.0]
+
+
+@pytest.mark.parametrize(("loaded", "code", "told"), [
+    (104.0, 0, "loaded / idle 1.040 (1.030 to 1.050 in 3 rounds), promised within 5 %: holds"),
+    (94.0, 1, "does not hold"), (106.0, 1, "does not hold"),
+])  # fmt: skip
+def test_latency_without_a_load_is_the_idle_one(
+    promises: Any, loaded: float, code: int, told: str
+) -> None:
+    got = {"idle": [100.0] * 3, "loaded": [loaded - 1, loaded, loaded + 1]}
+    found, said = promises.verdict_of_latency(promises.Rounds(got))
+    assert found == code and told in said
+    assert promises.verdict_of_latency(promises.Rounds({}))[0] == promises.NOTHING
+
+
+def test_bandwidth_is_held_against_the_best_of_the_others_by_its_median(promises: Any) -> None:
+    """One round of luck is no best: of the loop 12 was seen, and its median is 8."""
+    got = {
+        "Headrace": [9.6e9, 9.5e9, 9.7e9], "likwid-bench": [10e9, 10e9, 10e9],
+        "a loop of 2 streams": [8e9, 12e9, 8e9],
+    }  # fmt: skip
+    code, said = promises.verdict_of_bandwidth("read", promises.Rounds(got))
+    assert code == promises.HELD and "best of the others likwid-bench 10 GB/s" in said
+    assert "Headrace / best 0.960 (0.950 to 0.970 in 3 rounds), promised at least 0.95" in said
+    lines = promises.table(promises.Rounds(got)).splitlines()
+    assert [line.split("  ")[-1] for line in lines] == [
+        "likwid-bench", "Headrace", "a loop of 2 streams"
+    ]  # fmt: skip
+    got["Headrace"] = [9.4e9] * 3
+    assert promises.verdict_of_bandwidth("read", promises.Rounds(got))[0] == promises.NOT_HELD
+    alone = promises.Rounds({"Headrace": [1.0]})
+    assert promises.verdict_of_bandwidth("read", alone)[0] == promises.NOTHING
+
+
+def test_the_promises_are_measured_on_this_machine(
+    peers: Any, promises: Any, machine: headrace.Machine, tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    """Every row that they are of is there, whatever it says; of others there is nothing here."""
+    monkeypatch.setattr(peers, "PATH", str(tmp_path))
+    told: list[str] = []
+    if len(os.sched_getaffinity(0)) < 2:
+        pytest.skip("one CPU cannot observe and load at once")
+    found = promises.latencies(machine, told.append)(1)
+    assert found.keys() == {"idle", "loaded"} and all(found.values()), told
+    once = promises.bandwidths(machine, "nt_write", None, told.append)
+    assert promises.in_rounds(once, 1, 1, quiet).found.keys() == {"Headrace"}
+    assert any("likwid-bench is not installed" in line for line in told)

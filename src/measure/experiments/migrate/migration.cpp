@@ -224,11 +224,9 @@ class Migration final : public Probe {
                 .time = together(spans),
                 .copying = copying,
                 .cpu_seconds = cpu_seconds};
-    double huge = 0;  // bytes; the kernel takes huge pages apart where the target has none free
     for (const std::span<std::byte> part : parts) {
       HEADRACE_TRY(const std::uint64_t elsewhere, pages_not_on(setting_.to, part));
       result.moved = result.moved - base_page() * elsewhere;
-      huge += BufferPool::huge_part(part) * static_cast<double>(part.size());
     }
     HEADRACE_TRY(Sample sample, sample_of(result, setting_.to));
     sample.cpu_share = moved.front().share;
@@ -239,7 +237,8 @@ class Migration final : public Probe {
       sample.words["observer"] = fmt::format("CPU {}", setting_.observer.front());
     }
     if (setting_.page != base_page()) {
-      sample.huge_part = huge / static_cast<double>(setting_.bytes.value);
+      // The kernel takes huge pages apart where the target has none free.
+      sample.huge_part = BufferPool::huge_part({parts.begin(), parts.end()});
     }
     for (const auto& [name, q] : {std::pair{"stall_p50_ns", 0.5},
                                   {"stall_p99_ns", 0.99},
