@@ -1,19 +1,24 @@
 #!/bin/bash
-# Gets ready what a guest boots from: QEMU, Debian's generic 6.12 kernel and an initramfs that
-# mounts the host's root read-only.
+# Gets ready what a guest boots from: QEMU, Debian's generic kernel and an initramfs that mounts the
+# host's root read-only.
 #
 # Usage: prepare.sh OUTDIR     OUTDIR receives vmlinuz and initramfs.gz, and is the cache: a second
 # run does nothing and needs no network. Needs Debian 12, and root or sudo to install packages.
+# HEADRACE_GUEST_RELEASE is the Debian release whose kernel it is: bullseye has 5.10, bookworm 6.1,
+# bookworm-backports, the default, 6.12.
 set -euo pipefail
 
 # Why 6.12 and not Debian 12's own 6.1: memory tiers from HMAT and volatile CXL regions (>= 6.3).
 # Why QEMU >= 8.1 and not Debian 12's own 7.2: a CXL device with volatile memory.
 release=bookworm-backports
+kernel_release=${HEADRACE_GUEST_RELEASE:-$release}
 min_qemu=8.1
-# The initramfs needs the 9p root, and for the cxl topology the path from a region to a node.
-modules=(fs/netfs/netfs net/9p/9pnet net/9p/9pnet_virtio fs/9p/9p drivers/dax/device_dax
-  drivers/dax/kmem drivers/cxl/cxl_acpi drivers/cxl/cxl_pci drivers/cxl/cxl_mem
-  drivers/dax/dax_cxl)
+# The initramfs needs the 9p root, and for the cxl topology the path from a region to a node. What a
+# kernel has built in, or not at all, is passed over.
+modules=(drivers/virtio/virtio drivers/virtio/virtio_ring drivers/virtio/virtio_pci_modern_dev
+  drivers/virtio/virtio_pci_legacy_dev drivers/virtio/virtio_pci fs/netfs/netfs fs/fscache/fscache
+  net/9p/9pnet net/9p/9pnet_virtio fs/9p/9p drivers/dax/device_dax drivers/dax/kmem
+  drivers/cxl/cxl_acpi drivers/cxl/cxl_pci drivers/cxl/cxl_mem drivers/dax/dax_cxl)
 
 die() { echo "prepare.sh: $*" >&2; exit 1; }
 (($# == 1)) || die "usage: prepare.sh OUTDIR"
@@ -41,15 +46,24 @@ has_qemu() {
   [ "$(printf '%s\n' "$min_qemu" "$version" | sort -V | head -1)" = "$min_qemu" ]
 }
 
-# Adds Debian's backports from the mirror this system already uses.
-add_backports() {
-  local targets mirror
-  targets=$(apt-get indextargets --format '$(REPO_URI) $(RELEASE) $(COMPONENT)' \
-    'Identifier: Packages')
-  grep -q " $release main" <<<"$targets" && return
-  mirror=$(awk '$2 == "bookworm" && $3 == "main" {print $1; exit}' <<<"$targets")
+# What apt knows, as lines of mirror, release and component.
+known_sources() {
+  apt-get indextargets --format '$(REPO_URI) $(RELEASE) $(COMPONENT)' 'Identifier: Packages'
+}
+
+# The mirror of Debian 12 that this system already uses.
+debian_mirror() {
+  local mirror
+  mirror=$(known_sources | awk '$2 == "bookworm" && $3 == "main" {print $1; exit}')
   [ -n "$mirror" ] || die "apt knows no mirror of Debian 12 (bookworm main); add one to" \
     "/etc/apt/sources.list.d, or run the guest tests on Debian 12"
+  echo "$mirror"
+}
+
+add_backports() {
+  local mirror
+  grep -q " $release main" <<<"$(known_sources)" && return
+  mirror=$(debian_mirror)
   echo "deb $mirror $release main" |
     as_root tee /etc/apt/sources.list.d/headrace-backports.list >/dev/null
 }
@@ -68,15 +82,24 @@ install_packages() {
   quietly apt install -y --no-install-recommends -t $release qemu-system-x86 qemu-system-common
 }
 
-# Fetches the kernel's package and unpacks it, nothing installed.
+# Fetches the kernel's package and unpacks it, nothing installed. Its release is asked by lists of
+# its own, so that the system's apt stays as it is.
 fetch_kernel() {
-  local kernel
-  kernel=$(apt-cache depends "linux-image-amd64/$release" | awk '/Depends:/ {print $2; exit}')
+  local kernel lists=$out/apt mirror
+  mirror=$(debian_mirror)
+  mkdir -p "$lists/lists/partial" "$lists/cache/archives/partial"
+  echo "deb $mirror $kernel_release main" >"$lists/sources.list"
+  local own=(-o Dir::Etc::SourceList="$lists/sources.list" -o Dir::Etc::SourceParts=/dev/null
+    -o Dir::State::Lists="$lists/lists" -o Dir::Cache="$lists/cache" -o APT::Sandbox::User=)
+  quietly apt-get -qq "${own[@]}" -o Acquire::Retries=2 update || return 1
+  kernel=$(apt-cache "${own[@]}" depends linux-image-amd64 | awk '/Depends:/ {print $2; exit}')
   [ -n "$kernel" ] || return 1
   rm -rf "$out/kernel" "$out/package"
   mkdir "$out/package"
-  (cd "$out/package" && quietly apt-get -qq download "$kernel/$release") || return 1
+  (cd "$out/package" && quietly apt-get -qq "${own[@]}" download "$kernel") || return 1
+  rm -rf "$lists"
   dpkg -x "$out"/package/*.deb "$out/kernel.part"
+  echo "$kernel_release" >"$out/kernel.part/release"
   rm -rf "$out/package"
   mv "$out/kernel.part" "$out/kernel"
 }
@@ -84,12 +107,16 @@ fetch_kernel() {
 # A static busybox, the modules and ./init, packed.
 build_initramfs() {
   local root=$out/initramfs source module
-  source=$(find "$out/kernel" -type d -path '*/modules/6*' -prune | head -1)/kernel
+  source=$(find "$out/kernel" -type d -path '*/modules/*' -prune | head -1)/kernel
   rm -rf "$root"
   mkdir -p "$root"/{bin,mod,proc,sys,dev,newroot}
   cp /bin/busybox "$root/bin/"
   for module in "${modules[@]}"; do
-    xz -dc "$source/$module.ko.xz" >"$root/mod/${module##*/}.ko"
+    if [ -e "$source/$module.ko.xz" ]; then
+      xz -dc "$source/$module.ko.xz" >"$root/mod/${module##*/}.ko"
+    elif [ -e "$source/$module.ko" ]; then
+      cp "$source/$module.ko" "$root/mod/"
+    fi
   done
   install -m 755 "$here/init" "$root/init"
   (cd "$root" && find . | sort | cpio --quiet -o -H newc | gzip -1) >"$out/initramfs.part"
@@ -98,8 +125,12 @@ build_initramfs() {
   mv "$out/initramfs.part" "$out/initramfs.gz"
 }
 
+if [ "$(cat "$out/kernel/release" 2>/dev/null)" != "$kernel_release" ]; then
+  rm -rf "$out/kernel"
+fi
 stamp=$(cat "$here/prepare.sh" "$here/init" | sha256sum | cut -d' ' -f1)
-if has_qemu && [ -e "$out/vmlinuz" ] && [ "$(cat "$out/stamp" 2>/dev/null)" = "$stamp" ]; then
+if has_qemu && [ -d "$out/kernel" ] && [ -e "$out/vmlinuz" ] &&
+  [ "$(cat "$out/stamp" 2>/dev/null)" = "$stamp" ]; then
   exit 0
 fi
 

@@ -76,6 +76,9 @@ def run_prefers_and_interleaves() -> None:
 def run_weighs_by_the_kernels_table() -> None:
     flags = ["--weights", "0=3,8=1"]
     refused = headrace("run", *flags, "--", "true")
+    if not TABLE.exists():
+        assert refused.returncode == 4 and "Linux 6.9 can" in refused.stderr, refused
+        return
     assert refused.returncode == 5 and f"echo 3 | tee {TABLE}/node0" in refused.stderr, refused
     _, places = places_under(*flags, "--set-system-weights")
     area = places.groups["anonymous"]
@@ -118,6 +121,8 @@ def hbm_is_not_promoted_to() -> None:
     before = Path("/proc/sys/kernel/numa_balancing").read_text()
     result = headrace("tier", "kernel", "--on")
     told = "node 8-15 (tier 1) is faster than node 0-7 (tier 4) with the CPUs"
+    if not TABLE.exists():  # an older kernel, which puts HBM into DRAM's tier, or has no tiers
+        told = "tier"
     assert result.returncode == 4 and told in result.stderr, result
     assert Path("/proc/sys/kernel/numa_balancing").read_text() == before
 

@@ -1,12 +1,14 @@
 #!/bin/bash
 # Boots one guest of each topology and runs the parts of the tests that are about it. A line for
 # each part and each guest; what one that fails said follows it. Status 0 when all passed.
-# Usage: run_tests.sh BUILD_DIR     after building the target guest_test there
+# Usage: run_tests.sh BUILD_DIR [TOPOLOGY...]     after building the target guest_test there
+# HEADRACE_GUEST_RELEASE is the Debian release whose kernel boots (see prepare.sh); cxl and slow are
+# for the default's and later ones.
 set -euo pipefail
-(($# == 1)) || { echo "run_tests.sh: usage: run_tests.sh BUILD_DIR" >&2; exit 2; }
+(($# >= 1)) || { echo "run_tests.sh: usage: run_tests.sh BUILD_DIR [TOPOLOGY...]" >&2; exit 2; }
 here=$(dirname "$(realpath "$0")")
 program=$(realpath -m "$1")/tests/guest_test
-guest=$(realpath -m "$here/../../build/guest")
+guest=$(realpath -m "$here/../../build/guest")${HEADRACE_GUEST_RELEASE:+-$HEADRACE_GUEST_RELEASE}
 if [ ! -x "$program" ]; then
   echo "run_tests.sh: no $program; build the target guest_test first" >&2
   exit 2
@@ -23,6 +25,13 @@ if [ -x "$here/../../.venv/bin/headrace" ]; then
   parts[slow]="slow tier_kernel tier_process"
   topologies+=(slow)
 fi
+(($# == 1)) || topologies=("${@:2}")
+for topology in "${topologies[@]}"; do
+  if [ ! -v "parts[$topology]" ]; then
+    echo "run_tests.sh: no topology $topology; there are: ${!parts[*]}" >&2
+    exit 2
+  fi
+done
 
 boot() {
   HEADRACE_GUEST_SECONDS=${HEADRACE_GUEST_SECONDS:-900} "$here/boot.sh" "$guest" "$1" \
