@@ -890,6 +890,12 @@ class MoverStats:
     def queued_pieces(self) -> int:
         """Waiting now."""
 
+    @property
+    def degraded(self) -> list[str]:
+        """
+        What engines have to do without, and why: lines, such as that a GPU's driver does not load the kernel that gathers small copies.
+        """
+
 class Mover:
     """
     Moves extents with the engines of a machine. It works on the machine as it was when the mover was made. Dropped with its last transfer and cache, it cancels what is queued and waits for what is in flight.

@@ -106,6 +106,8 @@ class Lane {
 
   EngineId engine() const { return engine_; }
   const std::string& note() const { return note_; }
+  // What of the note did not come with the first piece, and why; empty: nothing.
+  std::string degraded() const;
   // Whether the engine can copy the piece at all. Requires: check_piece().
   Status check(const Piece& piece) const;
   // Accepts the first n; the error where the GPU is lost or hung. exhausted: no memory on it for a
@@ -181,6 +183,7 @@ class Lane {
   std::vector<NodeId> met_ GUARDED_BY(beginning_);  // GPUs that this one was shown to
   std::shared_ptr<const Context> context_;
   std::unique_ptr<GatherKernel> gather_;  // nullptr: nothing is gathered
+  std::string not_gathered_;              // why, where something was to be
   std::array<std::unique_ptr<CopyStream>, kDirections> streams_;
   std::thread thread_;
 
