@@ -1479,6 +1479,9 @@ class KvStore:
     def clear(self) -> int:
         """As remove() of all."""
 
+    def stats(self) -> KvStats:
+        """Counts."""
+
     def close(self, *, flush: bool = True, timeout: float = 60.0) -> None:
         """
         Ends what goes on and lets tiers and folder go: another store may open it at once. `flush`: writes to the folder first what is only in memory; where that fails it is closed, and the error raised. Loads are cancelled, matches hold nothing any more, and later calls are a CancelledError; closing twice is none. All for at most `timeout` seconds, but copies in flight have one second at least after the flush. TimedOutError: some of them, as of a GPU that hangs, have not ended; tiers and folder stay taken until it is closed again.
@@ -1492,9 +1495,6 @@ class KvStore:
 
     def __exit__(self, *error: object) -> None:
         """close()."""
-
-    def stats(self) -> KvStats:
-        """Counts."""
 
 class Capabilities:
     """Facts about an open backend."""
