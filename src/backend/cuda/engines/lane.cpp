@@ -163,7 +163,7 @@ Status Lane::start() {
     mailbox_->flying.reserve(groups_.size());
   }
   waiting_.reserve(options_.max_pieces);
-  to_store_.reserve(options_.slots);
+  to_store_.reserve(options_.max_pieces + options_.slots);
   for (auto& ready : ready_) ready.reserve(options_.max_pieces + options_.slots);
   free_slots_.reserve(options_.slots);
   HEADRACE_TRY(thread_, start_thread("headrace-gpu", [this] { run(); }));
