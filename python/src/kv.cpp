@@ -202,7 +202,7 @@ void flush(const KvStoreRef& self, Nanoseconds timeout) {
 }
 
 constexpr Nanoseconds kClosing = std::chrono::seconds{60};
-// What copies in flight have at least after a flush, and after a signal that ended it.
+// What copies in flight have after a flush that took all the time, and after a signal.
 constexpr Nanoseconds kAfterFlush = std::chrono::seconds{1};
 constexpr Nanoseconds kAfterSignal = std::chrono::milliseconds{50};
 
@@ -220,8 +220,8 @@ void close(const KvStoreRef& self, bool flush_first, Nanoseconds timeout) {
   }
   // Another thread has closed it meanwhile, and answers for what was to be written.
   const bool by_another = !written && written.error().code == ErrorCode::cancelled;
-  const Nanoseconds left =
-      flush_first ? std::max(timeout - (system_clock().now() - begin), kAfterFlush) : timeout;
+  const Nanoseconds unspent = timeout - (system_clock().now() - begin);
+  const Nanoseconds left = flush_first && unspent <= Nanoseconds{0} ? kAfterFlush : unspent;
   Status closed = with_signals([&](const auto& stop) { return owner->store->close(left, stop); });
   // That it is still open to copies in flight matters more than what those would have written.
   unwrap(std::move(closed));
@@ -453,7 +453,8 @@ void bind_closing(nb::class_<KvStoreRef>& bound) {
           "`flush`: writes to the folder first what is only in memory; where that fails it is "
           "closed, and the error raised. Loads are cancelled, matches hold nothing any more, and "
           "later calls are a CancelledError; closing twice is none. All for at most `timeout` "
-          "seconds, but copies in flight have one second at least after the flush. TimedOutError: "
+          "seconds; after a flush that took them all copies in flight have one more. "
+          "TimedOutError: "
           "some of them, as of a GPU that hangs, have not ended; tiers and folder stay taken until "
           "it is closed again.")
       .def_prop_ro(

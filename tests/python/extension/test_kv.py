@@ -396,7 +396,7 @@ store.store(geometry.keys([1] * 4), numpy.ones(geometry.block_bytes, numpy.uint8
 try:
     store.close(timeout=0.2)
 except headrace.TimedOutError as error:
-    assert "close it again" in str(error), error
+    assert " ms; " in str(error) and "close it again" in str(error), error  # not a second
     print("timed out", flush=True)
 threading.Timer(0.2, os.kill, (os.getpid(), signal.SIGINT)).start()
 try:
