@@ -65,6 +65,10 @@ class Backend {
 
   virtual const Capabilities& capabilities() const = 0;
 
+  // What it does less well than its note says, found out since it was opened: a line for each, with
+  // the reason. It copies without.
+  virtual std::vector<std::string> degraded() const { return {}; }
+
   // Accepts the first n pieces (0 <= n <= size) and reports each later through `completion`, which
   // must outlive them. Never blocks: n is small when queues are full. An Error means that none was
   // accepted and that trying again is useless: invalid (an extent outside its object, lengths that

@@ -170,6 +170,7 @@ struct MoverStats {
   Bytes bytes;
   std::uint64_t in_flight_pieces = 0;
   std::uint64_t queued_pieces = 0;
+  std::vector<std::string> degraded;  // what its backends have to do without (Backend::degraded)
 };
 
 class Mover {

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import errno
+import mmap
+import resource
+import threading
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 
@@ -28,6 +31,18 @@ _BY_ERRNO: dict[int, type[_core.Error]] = {
     errno.EOPNOTSUPP: _core.UnsupportedError,
     errno.ETIMEDOUT: _core.TimedOutError,
 }
+
+
+def limit_of_threads() -> str:
+    """Which limit kept a thread from being started a moment ago: Python's error does not say. A
+    stack is tried, for which the address space may have no room.
+    """
+    size = threading.stack_size() or resource.getrlimit(resource.RLIMIT_STACK)[0]
+    try:
+        mmap.mmap(-1, size if size > 0 else 8 << 20, mmap.MAP_PRIVATE, mmap.PROT_READ).close()
+    except (OSError, MemoryError):
+        return "ulimit -v"
+    return "ulimit -u"
 
 
 class WrongAnswer(Exception):

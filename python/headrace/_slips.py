@@ -86,6 +86,11 @@ def _wrong(kind: Any, value: Any, look: _Look) -> _Wrong:
     """Where in `value` something is not what `kind` says, what, and what it should be."""
     if isinstance(kind, ast.BinOp):
         kinds = _alternatives(kind)
+        if look is _number:
+            kinds = [each for each in kinds if not list(_wrong(each, value, _type))]
+            if len(kinds) == 1:
+                yield from _wrong(kinds[0], value, look)
+            return
         found = [list(_wrong(each, value, look)) for each in kinds]
         if all(found):
             deep = [each[0] for each in found if each[0][0]]

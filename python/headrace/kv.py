@@ -24,6 +24,8 @@ How it works: docs/design/kv-store.md.
 
 from __future__ import annotations
 
+import math
+import operator
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -122,7 +124,7 @@ class Memory:
 class Folder:
     """A tier on SSD, the last one: its folder, which is made if its parent exists, and bytes."""
 
-    path: str | os.PathLike[str]
+    path: str | bytes | os.PathLike[str] | os.PathLike[bytes]
     budget: int | str
 
 
@@ -190,7 +192,7 @@ class Store(KvStore):
             layout=layout,
             positions=_plain(positions),
             priority=priority,
-            stream=theirs if stream is None else stream,
+            stream=theirs if stream is None else _number_of(stream),
         )
 
     def load(
@@ -223,7 +225,7 @@ class Store(KvStore):
             priority=priority,
             deadlines=_deadlines(deadlines),
             promote=promote,
-            stream=theirs if stream is None else stream,
+            stream=theirs if stream is None else _number_of(stream),
         )
 
     def _memory(self, what: Any) -> tuple[Extent | Object, int | None]:
@@ -248,8 +250,36 @@ def _tier(number: int, tier: Any) -> tuple[str, bool, int, bool]:
     if not isinstance(budget, int) or budget < 0:
         raise InvalidError(f"tier {number} has {budget!r} bytes; give a number, or as '4GiB'")
     if isinstance(tier, Folder):
-        return (os.fspath(tier.path), True, budget, False)
+        return (_path(tier.path), True, budget, False)
     return (tier.where, False, budget, tier.pin)
+
+
+def _path(folder: Any) -> str:
+    try:
+        path = os.fsdecode(folder)
+        path.encode()
+    except TypeError:
+        raise InvalidError(f"the folder is {_one_line(folder)}; give its path") from None
+    except UnicodeEncodeError:
+        raise InvalidError(f"the folder {path!r} has a name that is no UTF-8; rename it") from None
+    return path
+
+
+def _one_line(value: Any) -> str:
+    return " ".join(repr(value).split())
+
+
+def _number_of(stream: Any) -> int:
+    try:
+        number = operator.index(stream)
+    except TypeError:  # an array of numbers is none, though it seems to be
+        number = -1
+    if not 0 <= number < 1 << 64:
+        raise InvalidError(
+            f"stream is {_one_line(stream)}; give the number of one, as "
+            "torch.cuda.current_stream().cuda_stream is, or leave it out"
+        )
+    return number
 
 
 def _memory(what: Any, machine: Machine, home: int) -> MemoryRange:
@@ -261,10 +291,17 @@ def _memory(what: Any, machine: Machine, home: int) -> MemoryRange:
 
 
 def _deadlines(seconds: Sequence[float]) -> list[float]:
+    plain = []
     for layer, each in enumerate(seconds):
-        if not each >= 0:  # neither is NaN
-            raise InvalidError(f"the deadline of layer {layer} is {each}; give 0 for at once")
-    return list(seconds)
+        try:
+            plain.append(float(each))
+        except (TypeError, ValueError):
+            plain.append(math.nan)
+        if not plain[-1] >= 0:  # neither is NaN
+            raise InvalidError(
+                f"the deadline of layer {layer} is {_one_line(each)}; give 0 for at once"
+            )
+    return plain
 
 
 def _plain(numbers: Any) -> list[int]:

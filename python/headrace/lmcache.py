@@ -20,6 +20,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import logging
+import os
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -89,7 +90,7 @@ class Backend(StoragePluginInterface):
         if config.use_layerwise and metadata.use_mla:
             raise headrace.InvalidError("layers of MLA one by one; set use_layerwise: false")
         tiers = _tiers(config, metadata.worker_id)
-        folders = [tier.path for tier in tiers if isinstance(tier, kv.Folder)]
+        folders = [os.fsdecode(tier.path) for tier in tiers if isinstance(tier, kv.Folder)]
         self._geometry = _geometry(config, metadata, _revision(config, bool(folders)))
         machine = headrace.Machine.discover(storage=[Path(path).parent for path in folders])
         self._store: kv.Store | None = kv.Store(headrace.Mover(machine), self._geometry, tiers)

@@ -202,7 +202,7 @@ void flush(const KvStoreRef& self, Nanoseconds timeout) {
 }
 
 constexpr Nanoseconds kClosing = std::chrono::seconds{60};
-// What copies in flight have at least after a flush, and after a signal that ended it.
+// What copies in flight have after a flush that took all the time, and after a signal.
 constexpr Nanoseconds kAfterFlush = std::chrono::seconds{1};
 constexpr Nanoseconds kAfterSignal = std::chrono::milliseconds{50};
 
@@ -220,8 +220,8 @@ void close(const KvStoreRef& self, bool flush_first, Nanoseconds timeout) {
   }
   // Another thread has closed it meanwhile, and answers for what was to be written.
   const bool by_another = !written && written.error().code == ErrorCode::cancelled;
-  const Nanoseconds left =
-      flush_first ? std::max(timeout - (system_clock().now() - begin), kAfterFlush) : timeout;
+  const Nanoseconds unspent = timeout - (system_clock().now() - begin);
+  const Nanoseconds left = flush_first && unspent <= Nanoseconds{0} ? kAfterFlush : unspent;
   Status closed = with_signals([&](const auto& stop) { return owner->store->close(left, stop); });
   // That it is still open to copies in flight matters more than what those would have written.
   unwrap(std::move(closed));
@@ -341,7 +341,11 @@ void bind_match(nb::module_& m) {
       .def("__len__", [](const KvMatchRef& self) { return held(self).size(); })
       .def("release", &release_match, nb::lock_self(), "Lets the blocks go.")
       .def(
-          "__enter__", [](nb::handle self) { return nb::borrow(self); },
+          "__enter__",
+          [](nb::handle self) {
+            held(nb::cast<const KvMatchRef&>(self));
+            return nb::borrow(self);
+          },
           nb::sig("def __enter__(self) -> KvMatch"))
       .def(
           "__exit__", [](KvMatchRef& self, const nb::args&) { release_match(self); },
@@ -441,8 +445,37 @@ void bind_stored(nb::module_& m) {
           "Under asyncio: as wait(), without blocking the loop.");
 }
 
+void bind_closing(nb::class_<KvStoreRef>& bound) {
+  bound
+      .def(
+          "close", &close, nb::kw_only(), "flush"_a = true, "timeout"_a = 60.0,
+          "Ends what goes on and lets tiers and folder go: another store may open it at once. "
+          "`flush`: writes to the folder first what is only in memory; where that fails it is "
+          "closed, and the error raised. Loads are cancelled, matches hold nothing any more, and "
+          "later calls are a CancelledError; closing twice is none. All for at most `timeout` "
+          "seconds; after a flush that took them all copies in flight have one more. "
+          "TimedOutError: "
+          "some of them, as of a GPU that hangs, have not ended; tiers and folder stay taken until "
+          "it is closed again.")
+      .def_prop_ro(
+          "closed", [](const KvStoreRef& self) { return self.owner->store->closed(); },
+          "Whether it takes nothing any more.")
+      .def(
+          "__enter__",
+          [](nb::handle self) {
+            check_open(*nb::cast<const KvStoreRef&>(self).owner);
+            return nb::borrow(self);
+          },
+          nb::sig("def __enter__(self) -> typing.Self"))
+      .def(
+          "__exit__", [](const KvStoreRef& self, const nb::args&) { close(self, true, kClosing); },
+          nb::sig("def __exit__(self, *error: object) -> None"), "close().");
+}
+
 void bind_store(nb::module_& m) {
-  nb::class_<KvStoreRef>(m, "KvStore", "headrace.kv.Store, with memory given as objects.")
+  auto bound =
+      nb::class_<KvStoreRef>(m, "KvStore", "headrace.kv.Store, with memory given as objects.");
+  bound
       .def(
           "__init__",
           [](KvStoreRef* self, const MoverRef& mover, const kv::Geometry& geometry,
@@ -484,24 +517,6 @@ void bind_store(nb::module_& m) {
           },
           "As remove() of all.")
       .def(
-          "close", &close, nb::kw_only(), "flush"_a = true, "timeout"_a = 60.0,
-          "Ends what goes on and lets tiers and folder go: another store may open it at once. "
-          "`flush`: writes to the folder first what is only in memory; where that fails it is "
-          "closed, and the error raised. Loads are cancelled, matches hold nothing any more, and "
-          "later calls are a CancelledError; closing twice is none. All for at most `timeout` "
-          "seconds, but copies in flight have one second at least after the flush. TimedOutError: "
-          "some of them, as of a GPU that hangs, have not ended; tiers and folder stay taken until "
-          "it is closed again.")
-      .def_prop_ro(
-          "closed", [](const KvStoreRef& self) { return self.owner->store->closed(); },
-          "Whether it takes nothing any more.")
-      .def(
-          "__enter__", [](nb::handle self) { return nb::borrow(self); },
-          nb::sig("def __enter__(self) -> typing.Self"))
-      .def(
-          "__exit__", [](const KvStoreRef& self, const nb::args&) { close(self, true, kClosing); },
-          nb::sig("def __exit__(self, *error: object) -> None"), "close().")
-      .def(
           "stats",
           [](const KvStoreRef& self) {
             const std::shared_ptr<KvOwner> owner = self.owner;
@@ -510,6 +525,7 @@ void bind_store(nb::module_& m) {
             return owner->store->stats();
           },
           "Counts.");
+  bind_closing(bound);
 }
 
 }  // namespace

@@ -134,7 +134,11 @@ void bind_mover(nb::module_& m) {
       .field("retries", &MoverStats::retries, "Pieces given to another engine after a failure.")
       .field("bytes", &MoverStats::bytes, "Moved.")
       .field("in_flight_pieces", &MoverStats::in_flight_pieces, "With the engines now.")
-      .field("queued_pieces", &MoverStats::queued_pieces, "Waiting now.");
+      .field("queued_pieces", &MoverStats::queued_pieces, "Waiting now.")
+      .field(
+          "degraded", &MoverStats::degraded,
+          "What engines have to do without, and why: lines, such as that a GPU's driver does not "
+          "load the kernel that gathers small copies.");
   nb::class_<MoverRef>(m, "Mover",
                        "Moves extents with the engines of a machine. It works on the machine as it "
                        "was when the mover was made. Dropped with its last transfer and cache, it "

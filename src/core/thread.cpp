@@ -2,6 +2,7 @@
 
 #include <cxxabi.h>
 #include <pthread.h>
+#include <sys/mman.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -59,14 +60,27 @@ Result<std::thread> start_thread(const char* name, std::function<void()> body) {
           run(body, std::move(reserve));
         });
   } catch (const std::system_error& error) {
-    thread = fail(ErrorCode::exhausted, "cannot start a thread ({}); raise the limit (ulimit -u)",
-                  error.code().message());
+    thread = fail(ErrorCode::exhausted, "cannot start a thread ({}); raise the limit ({})",
+                  error.code().message(), limit_of_threads());
   } catch (const std::bad_alloc&) {
     thread = std::unexpected<Error>(Error{ErrorCode::exhausted, "out of memory"});
   }
   if (thread) name_and_widen(*thread, name);
   pthread_sigmask(SIG_SETMASK, &before, nullptr);
   return thread;
+}
+
+const char* limit_of_threads() {
+  std::size_t bytes = 8 << 20;  // of a stack, as the C library has it
+  pthread_attr_t attributes;
+  if (pthread_getattr_default_np(&attributes) == 0) {
+    pthread_attr_getstacksize(&attributes, &bytes);
+    pthread_attr_destroy(&attributes);
+  }
+  void* const stack = mmap(nullptr, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (stack == MAP_FAILED) return "ulimit -v";
+  munmap(stack, bytes);
+  return "ulimit -u";
 }
 
 Nanoseconds thread_cpu() {

@@ -16,6 +16,11 @@ namespace headrace {
 // It can throw however little memory is left. exhausted: the system gives no more threads.
 Result<std::thread> start_thread(const char* name, std::function<void()> body);
 
+// Which limit it was that kept a thread from being started a moment ago, in words of a shell. The
+// system answers alike where a process may have no more threads (-u, or the pids of its control
+// group) and where its address space has no room for their stacks (-v): a stack is tried.
+const char* limit_of_threads();
+
 // CPU time of the calling thread.
 Nanoseconds thread_cpu();
 

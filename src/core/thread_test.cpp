@@ -2,14 +2,17 @@
 
 #include <gtest/gtest.h>
 #include <pthread.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include <array>
 #include <csignal>
+#include <cstdlib>
 #include <string>
 #include <vector>
 
 #include "core/affinity.h"
+#include "core/sanitizers.h"
 
 namespace headrace {
 namespace {
@@ -43,6 +46,36 @@ TEST(ThreadTest, TakesNoSignalsAndHasAName) {
   sigset_t blocked;
   pthread_sigmask(SIG_SETMASK, nullptr, &blocked);
   EXPECT_EQ(sigismember(&blocked, SIGINT), 0) << "of the one who started it";
+}
+
+// Exits with 0 if no thread can be started and that limit is named.
+[[noreturn]] void start_none(const char* limit) {
+  std::vector<std::thread> threads;
+  for (int i = 0; i < 1000; ++i) {
+    auto thread = start_thread("headrace-test", [] { pause(); });
+    if (!thread) {
+      std::_Exit(thread.error().message.find(limit) != std::string::npos ? 0 : 1);
+    }
+    threads.push_back(*std::move(thread));
+  }
+  std::_Exit(2);
+}
+
+TEST(ThreadTest, ThatCannotBeStartedNamesTheLimit) {
+  const auto few = [] {
+    const rlimit one{.rlim_cur = 1, .rlim_max = 1};
+    if (setrlimit(RLIMIT_NPROC, &one) != 0 || setuid(65534) != 0) std::_Exit(0);
+    start_none("(ulimit -u)");
+  };
+  EXPECT_EXIT(few(), testing::ExitedWithCode(0), "");
+#if !defined(HEADRACE_ASAN) && !defined(HEADRACE_TSAN)
+  const auto narrow = [] {
+    const rlimit little{.rlim_cur = 256 << 20, .rlim_max = 256 << 20};
+    if (setrlimit(RLIMIT_AS, &little) != 0) std::_Exit(3);
+    start_none("(ulimit -v)");
+  };
+  EXPECT_EXIT(narrow(), testing::ExitedWithCode(0), "");
+#endif
 }
 
 TEST(ThreadTest, IsNotPinnedWithTheOneThatStartsIt) {

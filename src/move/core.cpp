@@ -539,8 +539,15 @@ bool MoverCore::quiet() const {
 
 MoverStats MoverCore::stats() const {
   if (!origin_.here()) return {};
+  std::vector<std::string> degraded;
+  for (const auto* const some : {&polled_, &others_}) {
+    for (const Backend* const backend : *some) {
+      for (std::string& line : backend->degraded()) degraded.push_back(std::move(line));
+    }
+  }
   MutexLock lock(mutex_);
   MoverStats stats = scheduler_.stats();
+  stats.degraded = std::move(degraded);
   const Inside::Copies copies = inside_.copies();
   stats.transfers += copies.count;
   stats.pieces += copies.count;

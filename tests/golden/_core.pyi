@@ -890,6 +890,12 @@ class MoverStats:
     def queued_pieces(self) -> int:
         """Waiting now."""
 
+    @property
+    def degraded(self) -> list[str]:
+        """
+        What engines have to do without, and why: lines, such as that a GPU's driver does not load the kernel that gathers small copies.
+        """
+
 class Mover:
     """
     Moves extents with the engines of a machine. It works on the machine as it was when the mover was made. Dropped with its last transfer and cache, it cancels what is queued and waits for what is in flight.
@@ -1473,9 +1479,12 @@ class KvStore:
     def clear(self) -> int:
         """As remove() of all."""
 
+    def stats(self) -> KvStats:
+        """Counts."""
+
     def close(self, *, flush: bool = True, timeout: float = 60.0) -> None:
         """
-        Ends what goes on and lets tiers and folder go: another store may open it at once. `flush`: writes to the folder first what is only in memory; where that fails it is closed, and the error raised. Loads are cancelled, matches hold nothing any more, and later calls are a CancelledError; closing twice is none. All for at most `timeout` seconds, but copies in flight have one second at least after the flush. TimedOutError: some of them, as of a GPU that hangs, have not ended; tiers and folder stay taken until it is closed again.
+        Ends what goes on and lets tiers and folder go: another store may open it at once. `flush`: writes to the folder first what is only in memory; where that fails it is closed, and the error raised. Loads are cancelled, matches hold nothing any more, and later calls are a CancelledError; closing twice is none. All for at most `timeout` seconds; after a flush that took them all copies in flight have one more. TimedOutError: some of them, as of a GPU that hangs, have not ended; tiers and folder stay taken until it is closed again.
         """
 
     @property
@@ -1486,9 +1495,6 @@ class KvStore:
 
     def __exit__(self, *error: object) -> None:
         """close()."""
-
-    def stats(self) -> KvStats:
-        """Counts."""
 
 class Capabilities:
     """Facts about an open backend."""

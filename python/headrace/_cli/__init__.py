@@ -10,7 +10,7 @@ from typing import NoReturn
 
 from headrace import Error
 from headrace._cli import exit_codes, interrupt
-from headrace._errors import SaidElsewhere, WrongAnswer, error_of, printing
+from headrace._errors import SaidElsewhere, WrongAnswer, error_of, limit_of_threads, printing
 from headrace._words import in_one_line
 
 
@@ -117,7 +117,7 @@ def _complain_of_defect(error: BaseException) -> int:
     if isinstance(error, ImportError):  # as in _run
         os.close(os.open(os.devnull, os.O_RDONLY))
     if isinstance(error, RuntimeError) and str(error) in _NO_THREAD:
-        told = "no thread can be started; raise ulimit -u"
+        told = f"no thread can be started; raise {limit_of_threads()}"
         return _complain(told, exit_codes.BY_ERROR_CODE["exhausted"])
     return _complain(
         f"internal error: {type(error).__name__}: {error} (HEADRACE_TRACEBACK=1 shows where)",

@@ -20,7 +20,7 @@ from typing import Any, Protocol
 import numpy
 
 import headrace
-from headrace._errors import error_of
+from headrace._errors import error_of, limit_of_threads
 
 #: So long anything of a store may take.
 TIMEOUT_SECONDS = 60.0
@@ -174,12 +174,13 @@ class AsyncioStore:
             _start_all(self._pool, depth)
             self._thread.start()
         except RuntimeError as error:
+            limit = limit_of_threads()
             self._pool.shutdown()
             self._loop.close()
             self._file.close()
             raise headrace.ExhaustedError(
                 f"cannot start {depth} threads for the disk: {error}; give a smaller --depth, or "
-                "raise ulimit -u or -v"
+                f"raise {limit}"
             ) from None
 
     def match(self, blocks: Sequence[int]) -> Match:

@@ -13,6 +13,7 @@
 
 #include "core/affinity.h"
 #include "core/fail.h"
+#include "core/thread.h"
 #include "core/waiting/patience.h"
 #include "headrace/clock.h"
 #include "measure/instruments/cpu_share.h"
@@ -109,7 +110,7 @@ Status run_pinned(const CpuSet& cpus, const std::function<void(std::size_t)>& pa
   std::atomic<std::size_t> run{0};
   std::atomic<bool> out_of_space{false};
   std::vector<std::thread> threads;
-  bool complete = true;
+  const char* limit = nullptr;  // by which one could not be started
   std::optional<unsigned> refused;
   try {
     for (std::size_t i = 0; i < cpus.size() && !refused; ++i) {
@@ -125,9 +126,9 @@ Status run_pinned(const CpuSet& cpus, const std::function<void(std::size_t)>& pa
       if (!pin(threads.back().native_handle(), {&cpus[i], 1})) refused = cpus[i];
     }
   } catch (const std::system_error&) {
-    complete = false;
+    limit = limit_of_threads();
   }
-  decision.make(complete && !refused);
+  decision.make(limit == nullptr && !refused);
   for (auto& thread : threads) thread.join();
   if (refused) {
     return fail(ErrorCode::denied,
@@ -135,11 +136,10 @@ Status run_pinned(const CpuSet& cpus, const std::function<void(std::size_t)>& pa
                 "container forbid sched_setaffinity?",
                 *refused);
   }
-  if (!complete) {
+  if (limit != nullptr) {
     return fail(ErrorCode::exhausted,
-                "cannot start {} threads; measure with fewer or raise the limit on processes "
-                "(ulimit -u)",
-                cpus.size());
+                "cannot start {} threads; measure with fewer or raise the limit ({})", cpus.size(),
+                limit);
   }
   if (out_of_space) return out_of_memory();
   return run.load() == cpus.size() ? Status{} : not_all_began();

@@ -212,6 +212,22 @@ def test_a_failure_of_a_library_is_one_line(error: str, code: int, words: str) -
     assert result.stderr.count("\n") == 1 and result.stdout == ""
 
 
+def test_a_thread_that_cannot_be_started_names_the_limit() -> None:
+    script = """
+import resource, sys, threading, time
+from headrace._errors import limit_of_threads
+if sys.argv[1:]:
+    used = int(open("/proc/self/statm").read().split()[0]) * resource.getpagesize()
+    resource.setrlimit(resource.RLIMIT_AS, (used + (4 << 20),) * 2)
+print(limit_of_threads())
+"""
+    for arguments, limit in (([], "ulimit -u"), (["narrow"], "ulimit -v")):
+        result = subprocess.run(
+            [sys.executable, "-c", script, *arguments], capture_output=True, text=True, timeout=30
+        )
+        assert (result.stdout, result.stderr) == (f"{limit}\n", "")
+
+
 #: A package that takes long to load, and Ctrl-C meanwhile.
 SLOW = "import os, signal, time; os.kill(os.getpid(), signal.SIGINT); time.sleep(60)\n"
 

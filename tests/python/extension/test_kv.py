@@ -344,6 +344,48 @@ def test_a_store_whose_flush_fails_is_closed(mover: headrace.Mover, tmp_path: Pa
     kv.Store(mover, GEOMETRY, tiers(tmp_path)).close()
 
 
+def test_slips_are_told_in_one_line(mover: headrace.Mover, tmp_path: Path) -> None:
+    array = blocks(KEYS[:1])
+    memory = kv.Memory("dram", 1 << 20)
+    with kv.Store(mover, GEOMETRY, [memory]) as store:
+        store.store(KEYS[:1], array).wait()
+        with store.match(TOKENS[:4]) as found:
+            pass
+        masked = numpy.ma.masked_array(array, mask=True)
+        wrong: Any = array
+        slips: list[tuple[Callable[[], object], str]] = [
+            (lambda: found.__enter__(), "released; match"),
+            (lambda: store.store(KEYS[:1], masked), "a masked array.*filled"),
+            (lambda: store.load(KEYS[:1], masked), "a masked array.*filled"),
+            (lambda: headrace.MemoryRange(masked), "a masked array.*filled"),
+            (lambda: store.store(KEYS[:1], array, stream=-1), "stream is -1; give the number"),
+            (lambda: store.load(KEYS[:1], array, stream=1 << 64), "stream is 1844.*; give the"),
+            (lambda: store.load(KEYS[:1], array, stream=wrong), "stream is array.*; give the"),
+            (lambda: store.load(KEYS[:1], array, deadlines=[wrong[:2]]), "of layer 0 is"),
+            (lambda: kv.Store(mover, GEOMETRY, [memory, kv.Folder(wrong, 1)]), "give its path"),
+            (lambda: kv.Store(mover, GEOMETRY, [memory, kv.Folder(b"/x\xff", 1)]), "no UTF-8"),
+        ]
+        for slip, told in slips:
+            with pytest.raises(headrace.InvalidError, match=told) as raised:
+                slip()
+            assert "\n" not in str(raised.value)
+        for arguments in ({"stream": -1}, {"stream": 1 << 64}):
+            with pytest.raises(headrace.InvalidError, match="stream is .*, which is "):
+                store.store_object(
+                    KEYS[:1], headrace.MemoryRange(array), layout="page_first", positions=[],
+                    priority="demand", **arguments,
+                )  # fmt: skip
+    with pytest.raises(headrace.CancelledError, match="closed; open another"), store:
+        pass
+
+
+def test_a_folder_has_a_name_of_bytes(mover: headrace.Mover, tmp_path: Path) -> None:
+    name = os.fsencode(tmp_path / "kv")
+    with kv.Store(mover, GEOMETRY, [kv.Memory("dram", 1 << 20), kv.Folder(name, 1 << 20)]) as store:
+        store.store(KEYS, blocks(KEYS)).wait()
+    assert sorted(each.name for each in (tmp_path / "kv").iterdir()) == ["blocks", "index", "lock"]
+
+
 HUNG = """
 import signal
 from headrace import kv
@@ -354,7 +396,7 @@ store.store(geometry.keys([1] * 4), numpy.ones(geometry.block_bytes, numpy.uint8
 try:
     store.close(timeout=0.2)
 except headrace.TimedOutError as error:
-    assert "close it again" in str(error), error
+    assert " ms; " in str(error) and "close it again" in str(error), error  # not a second
     print("timed out", flush=True)
 threading.Timer(0.2, os.kill, (os.getpid(), signal.SIGINT)).start()
 try:

@@ -43,6 +43,14 @@ class CudaBackend final : public Backend {
 
   const Capabilities& capabilities() const override { return facts_; }
 
+  std::vector<std::string> degraded() const override {
+    std::vector<std::string> lines;
+    for (const auto& lane : lanes_) {
+      if (std::string line = lane->degraded(); !line.empty()) lines.push_back(std::move(line));
+    }
+    return lines;
+  }
+
   Result<std::size_t> submit(std::span<const Piece> pieces, Completion& completion) override {
     HEADRACE_TRY_STATUS(origin_.check("the cuda backend"));
     for (const Piece& piece : pieces) {

@@ -171,8 +171,18 @@ TEST_F(Gathering, WithoutItsKernelCopiesGoAsEver) {
     counting(scripted);
     scripted.cuModuleLoadDataEx = load_nothing;
   });
+  EXPECT_EQ(lane_->degraded(), "") << "nobody knows yet";
   copy(blocks(64, 4096));
   EXPECT_EQ(gathered, Counts{});
+  const std::string told = lane_->degraded();
+  EXPECT_NE(told.find("gathers nothing"), std::string::npos) << told;
+  EXPECT_NE(told.find("cannot load the kernels"), std::string::npos) << told;
+}
+
+TEST_F(Gathering, WhatIsThereIsNotDegraded) {
+  open_gathering(4_KiB, 2);
+  copy(blocks(64, 4096));
+  EXPECT_EQ(lane_->degraded(), "");
 }
 
 TEST(GatherLimits, AreStatedOrSaidByTheEnvironmentOrMeasured) {

@@ -104,6 +104,11 @@ Result<std::unique_ptr<Lane>> Lane::open(const Machine& machine, const Engine& e
   return std::unique_ptr<Lane>(new Lane(machine, engine, possible, *driver, device, limits));
 }
 
+std::string Lane::degraded() const {
+  // Pairs with the release of begin().
+  return begun_.load(std::memory_order_acquire) ? not_gathered_ : std::string();
+}
+
 // A context costs some hundred MiB of its GPU, which a Mover that never copies there need not take.
 // Memory of the GPU comes with it, so that it is seldom made here, which takes long.
 Status Lane::begin() {
@@ -126,8 +131,15 @@ Status Lane::start() {
     return fail_cuda(driver_, current.result(), fmt::format("cannot use {}", name_));
   }
   // Without the kernel copies go as they would where nothing is gathered.
+  not_gathered_.clear();
   if (std::ranges::any_of(limits_, [](const auto& limit) { return limit.bytes > 0_B; })) {
-    if (auto loaded = GatherKernel::load(*context_)) gather_ = *std::move(loaded);
+    auto loaded = GatherKernel::load(*context_);
+    if (loaded) {
+      gather_ = *std::move(loaded);
+    } else {
+      not_gathered_ = fmt::format("{}: gathers nothing, copy engines copy all: {}", name_,
+                                  loaded.error().message);
+    }
   }
   for (std::size_t i = 0; i < kDirections; ++i) {
     const CopyMeans means{
@@ -151,7 +163,7 @@ Status Lane::start() {
     mailbox_->flying.reserve(groups_.size());
   }
   waiting_.reserve(options_.max_pieces);
-  to_store_.reserve(options_.slots);
+  to_store_.reserve(options_.max_pieces + options_.slots);
   for (auto& ready : ready_) ready.reserve(options_.max_pieces + options_.slots);
   free_slots_.reserve(options_.slots);
   HEADRACE_TRY(thread_, start_thread("headrace-gpu", [this] { run(); }));

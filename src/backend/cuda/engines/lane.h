@@ -4,13 +4,14 @@
 //   direct    both in memory that the engine reaches: given to a stream inside accept()
 //   pageable  a side in other memory that the engine reaches by page tables of the CPUs (or no slot
 //             is to be had): given to a stream by the lane's thread, since the driver may block
-//   staged    a side in other memory of the host: in parts through slots of pinned memory
+//   staged    a side in other memory of the host: in parts, or with other small pieces, through
+//             slots of pinned memory
 //   filed     a side in a file: the same, and the storage backend fills or empties the slots
-// A task is what one stream does at once: a direct piece, or the part in one slot. Tasks given to a
-// stream together are a group. The driver calls back when a group is done; that only notes the
-// group and wakes the lane's thread, which does all the rest: host copies, reports, and once in a
-// while a look at the streams, which ends what is done where callbacks are held up, and tells
-// whether the GPU is still there. Thread-safe.
+// A task is what one stream does at once: a piece, or a part of one that has a slot for itself.
+// Tasks given to a stream together are a group. The driver calls back when a group is done; that
+// only notes the group and wakes the lane's thread, which does all the rest: host copies, reports,
+// and once in a while a look at the streams, which ends what is done where callbacks are held up,
+// and tells whether the GPU is still there. Thread-safe.
 #pragma once
 
 #include <array>
@@ -34,13 +35,14 @@ namespace headrace::cuda {
 
 enum class Way : std::uint8_t { direct, pageable, staged, filed };
 struct AcceptedPiece;
+struct Slot;
 
 // A part of a piece on a stream; with a slot it goes through host memory.
 struct Task {
   AcceptedPiece* piece = nullptr;
   Direction direction = Direction::across;
   StreamCopy copy;
-  std::unique_ptr<MemoryRange> slot;  // nullptr: direct
+  Slot* slot = nullptr;  // nullptr: direct
   std::uint64_t slot_offset = 0;
   std::uint64_t offset = 0;  // of the part in the piece
   Bytes length;
@@ -57,7 +59,16 @@ struct AcceptedPiece {
   std::uint64_t cut = 0;  // bytes that are or were in tasks
   std::size_t open = 0;   // tasks not ended
   Status outcome;         // the first failure
-  Task own;               // of a direct piece
+  Task own;               // of a piece that is copied whole
+};
+
+// Pinned memory through which a part goes, or several small pieces that waited together: where they
+// are neighbours, engines copy them as one.
+struct Slot {
+  std::unique_ptr<MemoryRange> memory;
+  std::uint64_t used = 0;  // bytes up to the end of the last task
+  std::size_t open = 0;    // tasks not ended
+  Task part;               // of a piece that is too large for it
 };
 
 // The same error, or where memory for its words is lacking its code alone.
@@ -106,6 +117,8 @@ class Lane {
 
   EngineId engine() const { return engine_; }
   const std::string& note() const { return note_; }
+  // What of the note did not come with the first piece, and why; empty: nothing.
+  std::string degraded() const;
   // Whether the engine can copy the piece at all. Requires: check_piece().
   Status check(const Piece& piece) const;
   // Accepts the first n; the error where the GPU is lost or hung. exhausted: no memory on it for a
@@ -142,7 +155,7 @@ class Lane {
   void stream_ended(Task& task);
   void storage_ended(Task& task);
   void take_waiting();
-  void begin_part(AcceptedPiece& piece, Task& task);
+  void begin_part(AcceptedPiece& piece, Slot& slot);
   void give_to_storage(Task& task);
   void offer_to_storage();
   void launch_ready();
@@ -181,6 +194,7 @@ class Lane {
   std::vector<NodeId> met_ GUARDED_BY(beginning_);  // GPUs that this one was shown to
   std::shared_ptr<const Context> context_;
   std::unique_ptr<GatherKernel> gather_;  // nullptr: nothing is gathered
+  std::string not_gathered_;              // why, where something was to be
   std::array<std::unique_ptr<CopyStream>, kDirections> streams_;
   std::thread thread_;
 
@@ -196,8 +210,8 @@ class Lane {
   std::unique_ptr<Buffer> ring_;
   std::optional<Nanoseconds> ring_tried_;
   std::string no_ring_;  // why there is none
-  std::vector<std::unique_ptr<Task>> slots_;
-  std::vector<Task*> free_slots_;
+  std::vector<std::unique_ptr<Slot>> slots_;
+  std::vector<Slot*> free_slots_;
   std::vector<AcceptedPiece*> waiting_;  // with parts not yet cut, by arrival
   std::vector<Task*> to_store_;          // not yet accepted by the storage backend
   std::array<std::vector<Task*>, kDirections> ready_;

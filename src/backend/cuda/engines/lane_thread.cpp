@@ -30,6 +30,18 @@ std::uint64_t offset_in_page(const AcceptedPiece& piece) {
   return piece.way == Way::filed ? (file.offset + piece.cut) % kPage : 0;
 }
 
+// Where in the slot its next part would begin.
+std::uint64_t next_in(const Slot& slot, const AcceptedPiece& piece) {
+  if (piece.way != Way::filed) return slot.used;
+  return slot.used + (offset_in_page(piece) + kPage - slot.used % kPage) % kPage;
+}
+
+// Whether all of it goes into what is left of the slot.
+bool fits(const Slot& slot, const AcceptedPiece& piece) {
+  return piece.cut == 0 &&
+         next_in(slot, piece) + piece.piece.from.length.value <= slot.memory->size().value;
+}
+
 // What a call of fail() or fail_cuda() gives, and where memory for its words is lacking, that.
 template <class Make>
 Error error_of(Make make) noexcept try {
@@ -151,8 +163,8 @@ void Lane::stream_ended(Task& task) {
         [&] { return fail_cuda(driver_, task.result, fmt::format("{} cannot copy", name_)); }));
   } else if (task.slot != nullptr && task.direction == Direction::from_gpu) {
     if (piece.way == Way::filed) return give_to_storage(task);
-    copy_bytes(piece.piece.to.memory() + task.offset, task.slot->memory() + task.slot_offset,
-               task.length.value, piece.piece.hint);
+    copy_bytes(piece.piece.to.memory() + task.offset,
+               task.slot->memory->memory() + task.slot_offset, task.length.value, piece.piece.hint);
   }
   end_task(task);
 }
@@ -169,6 +181,7 @@ void Lane::take_waiting() {
   const auto refused = refusal();
   if (refused) return fail_waiting(*refused);
   if (!waiting_.empty()) fill_ring();
+  std::array<Slot*, kDirections> begun{};  // others may share it
   while (!waiting_.empty()) {
     AcceptedPiece& piece = *waiting_.front();
     if (piece.way == Way::pageable || (piece.way == Way::staged && ring_ == nullptr)) {
@@ -186,10 +199,14 @@ void Lane::take_waiting() {
       report(piece);
       continue;
     }
-    if (free_slots_.empty()) return;
-    Task& task = *free_slots_.back();
-    free_slots_.pop_back();
-    begin_part(piece, task);
+    Slot*& slot = begun[static_cast<std::size_t>(piece.direction)];
+    if (slot == nullptr || !fits(*slot, piece)) {
+      if (free_slots_.empty()) return;
+      slot = free_slots_.back();
+      free_slots_.pop_back();
+      slot->used = 0;
+    }
+    begin_part(piece, *slot);
     if (!waiting_.empty() && waiting_.front() == &piece &&
         piece.cut == piece.piece.from.length.value) {
       waiting_.erase(waiting_.begin());
@@ -197,21 +214,25 @@ void Lane::take_waiting() {
   }
 }
 
-void Lane::begin_part(AcceptedPiece& piece, Task& task) {
+void Lane::begin_part(AcceptedPiece& piece, Slot& slot) {
+  Task& task = fits(slot, piece) ? piece.own : slot.part;
   task.piece = &piece;
+  task.slot = &slot;
   task.direction = piece.direction;
   task.outcome = Status();
   task.offset = piece.cut;
-  task.slot_offset = offset_in_page(piece);
+  task.slot_offset = next_in(slot, piece);
   task.length = Bytes{std::min(piece.piece.from.length.value - piece.cut,
-                               task.slot->size().value - task.slot_offset)};
+                               slot.memory->size().value - task.slot_offset)};
+  slot.used = task.slot_offset + task.length.value;
+  ++slot.open;
   piece.cut += task.length.value;
   ++piece.open;
-  std::byte* const in_slot = task.slot->memory() + task.slot_offset;
-  const auto slot = reinterpret_cast<std::uintptr_t>(in_slot);
+  std::byte* const in_slot = slot.memory->memory() + task.slot_offset;
+  const auto pinned = reinterpret_cast<std::uintptr_t>(in_slot);
   const bool to_gpu = task.direction == Direction::to_gpu;
-  task.copy = {.to = to_gpu ? piece.own.copy.to + task.offset : slot,
-               .from = to_gpu ? slot : piece.own.copy.from + task.offset,
+  task.copy = {.to = to_gpu ? piece.own.copy.to + task.offset : pinned,
+               .from = to_gpu ? pinned : piece.own.copy.from + task.offset,
                .bytes = task.length.value};
   if (to_gpu && piece.way == Way::filed) return give_to_storage(task);
   if (to_gpu) copy_bytes(in_slot, piece.piece.from.memory() + task.offset, task.length.value);
@@ -225,7 +246,7 @@ void Lane::offer_to_storage() {
     Task& task = *to_store_.front();
     const Piece& whole = task.piece->piece;
     const bool to_gpu = task.direction == Direction::to_gpu;
-    const Extent slot{task.slot.get(), task.slot_offset, task.length};
+    const Extent slot{task.slot->memory.get(), task.slot_offset, task.length};
     const Extent file = (to_gpu ? whole.from : whole.to).part(task.offset, task.length);
     const Piece piece{.from = to_gpu ? file : slot,
                       .to = to_gpu ? slot : file,
@@ -251,7 +272,8 @@ void Lane::launch_ready() {
 void Lane::end_task(Task& task) {
   AcceptedPiece& piece = *task.piece;
   if (!task.outcome && piece.outcome) piece.outcome = std::move(task.outcome);
-  if (task.slot != nullptr) free_slots_.push_back(&task);
+  Slot* const slot = std::exchange(task.slot, nullptr);
+  if (slot != nullptr && --slot->open == 0) free_slots_.push_back(slot);
   --piece.open;
   // No further part is begun where one failed.
   if (!piece.outcome && piece.cut < piece.piece.from.length.value) {
@@ -399,10 +421,10 @@ void Lane::fill_ring() {
 
 // All or, where memory runs out, none.
 void Lane::make_slots(std::unique_ptr<Buffer> ring) {
-  std::vector<std::unique_ptr<Task>> slots;
+  std::vector<std::unique_ptr<Slot>> slots;
   for (std::size_t i = 0; i < options_.slots; ++i) {
-    slots.push_back(std::make_unique<Task>());
-    slots.back()->slot = std::make_unique<MemoryRange>(
+    slots.push_back(std::make_unique<Slot>());
+    slots.back()->memory = std::make_unique<MemoryRange>(
         ring->bytes().subspan(i * options_.slot.value, options_.slot.value), host_);
   }
   ring_ = std::move(ring);

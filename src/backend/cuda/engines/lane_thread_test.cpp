@@ -153,6 +153,35 @@ TEST_F(LaneThread, WhatRefillsTheLaneIsCoalescedToo) {
   EXPECT_EQ(copies_made, 2);
 }
 
+// Through pinned memory, too: they share a slot.
+TEST_F(LaneThread, SmallNeighboursOfPlainMemoryAreOneCopy) {
+  open("", {}, script_counted_copies);
+  constexpr std::size_t kPieces = 100;
+  constexpr std::uint64_t kBytes = 4100;
+  std::vector<std::byte> bytes(kPieces * kBytes);
+  for (std::size_t i = 0; i < bytes.size(); ++i) bytes[i] = static_cast<std::byte>(i % 251);
+  std::vector<std::byte> back(bytes.size());
+  const MemoryRange source(bytes, test::kDram);
+  const MemoryRange target(back, test::kDram);
+  for (const bool to_gpu : {true, false}) {
+    std::vector<Piece> pieces;
+    for (std::size_t i = 0; i < kPieces; ++i) {
+      const Extent on_gpu = whole(*memory_).part(i * kBytes, Bytes{kBytes});
+      const Extent plain = whole(to_gpu ? source : target).part(i * kBytes, Bytes{kBytes});
+      pieces.push_back({.from = to_gpu ? plain : on_gpu,
+                        .to = to_gpu ? on_gpu : plain,
+                        .engine = test::kGpuEngine,
+                        .tag = i});
+    }
+    copies_made = 0;
+    ASSERT_EQ(lane_->accept(pieces, outcomes_).value_or(0), kPieces);
+    ASSERT_TRUE(outcomes_.await(to_gpu ? kPieces : 2 * kPieces));
+    EXPECT_TRUE(outcomes_.failed().empty()) << outcomes_.last().message;
+    EXPECT_EQ(copies_made, 1) << to_gpu;
+  }
+  EXPECT_EQ(back, bytes);
+}
+
 TEST_F(LaneThread, ALostGpuEndsAllItHadAndTakesNoMore) {
   open("lost_after=40,latency=100us");
   std::size_t accepted = 0;
