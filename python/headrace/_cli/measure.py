@@ -33,8 +33,8 @@ def command(
         typer.Option(
             "--only",
             metavar="NAME=VALUE,...",
-            help="Only points with these: mix=read; a=hbm,b=dram; bytes=16MiB. May be repeated; a "
-            "name that is there twice takes any of its values.",
+            help="Only points with these: mix=read; a=hbm,b=dram; bytes=16MiB; placed= for what "
+            "has none. May be repeated; a name that is there twice takes any of its values.",
         ),
     ] = None,
     budget: Annotated[

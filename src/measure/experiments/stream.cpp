@@ -223,6 +223,10 @@ Point stream_point(const Scope& scope, const StreamKernel& kernel, const StreamN
   point.memory = {nodes.a->id, PageSize::transparent};
   point.row = stream_row(kernel, nodes, cpus);
   point.row.cpus = to_string(cpus);
+  const bool near = std::ranges::all_of(
+      std::array{nodes.a, nodes.b, nodes.c},
+      [&](const Node* node) { return is_near(scope.machine, *nodes.threads, *node); });
+  if (near) stand_for_team(point.row, scope, *nodes.threads);
   const Bytes wanted = past_caches(point.row, scope.machine, cpus, kCachesPassed, kLeastArray);
   // Arrays of equal length: what the smallest of the nodes allows.
   Bytes bytes = wanted;
