@@ -178,6 +178,7 @@ def _loaded_latencies(profile: headrace.Profile) -> Iterator[str]:
 #: By the letter of the option.
 _TRAFFIC_TYPES = {
     "R": "Read-only", "W2": "W2, 2:1 Reads-Writes", "W3": "W3, 3:1 Reads-Writes",
+    "W4": "W4, 3:2 Reads-Writes",
     "W5": "W5, 1:1 Reads-Writes", "W6": "W6, non-temporal writes",
     "W7": "W7, 2:1 Reads-NT Writes", "W8": "W8, 1:1 Reads-NT Writes",
     "W9": "W9, 3:1 Reads-NT Writes", "W12": "W12, 4:1 Reads-Writes",

@@ -57,6 +57,7 @@ def test_each_launch_measures_the_same_points() -> None:
         ("latency", "bytes=64MiB", {"bytes": "64MiB"}, {"bytes": 64 << 20}),
         ("latency", "window=4KiB", {"window": "4 KiB"}, {"window": 4096}),
         ("bandwidth", "mix=W3", {"mix": "W3"}, {"mix": "2:1"}),
+        ("loaded", "mix=W4", {"mix": "W4"}, {"mix": "1:2"}),
         ("bandwidth", "mix=nt_triad", {"mix": ["nt_triad"]}, {"mix": "nt_2:1"}),
         ("bandwidth", "threads=2", {"threads": "2"}, {"threads": 2}),
         ("bandwidth", "pattern=random,block=64B", {"pattern": "random", "block": "64B"},
