@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator
 import headrace
 from headrace._points import MLC_TRAFFIC
 from headrace._profile import conventions
-from headrace._profile.rows import complete, delay_of
+from headrace._profile.rows import absent, complete, delay_of
 from headrace._words import plural
 
 Pair = tuple[int, int]
@@ -38,9 +38,7 @@ def as_mlc(profile: headrace.Profile) -> str:
         *_loaded_latencies(profile),
     ]
     if not parts:
-        raise headrace.AbsentError(
-            "the profile has neither latencies nor bandwidths; measure latency and bandwidth"
-        )
+        raise absent(profile, "latencies and no bandwidths", "measure latency and bandwidth")
     return "\n".join([_headrace(profile, complete(profile.rows)), *parts])
 
 
@@ -224,7 +222,7 @@ def as_nvbandwidth(profile: headrace.Profile) -> str:
         )
         parts.append(_copies(engine, size, cells))
     if not parts:
-        raise headrace.AbsentError("the profile has no cold copies; measure copy or gpu")
+        raise absent(profile, "cold copies", "measure copy or gpu")
     return "\n".join([_headrace(profile, used), *parts])
 
 

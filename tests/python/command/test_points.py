@@ -127,6 +127,14 @@ def test_the_machine_of_one_node_can_be_asked_for(run: Run, tmp_path: Path) -> N
     assert result.returncode == 2 and "; placed is near; " in result.stderr
 
 
+def test_a_directory_that_nothing_uses_may_be_missing(run: Run) -> None:
+    for more in (["--dry-run"], ["--only", "bytes=4KiB", "--rounds", "1"]):
+        result = run("measure", "latency", "--directory", "/nope", *more)
+        assert (result.returncode, result.stderr) == (0, ""), more
+    result = run("measure", "latency", "storage", "--directory", "/nope", "--dry-run")
+    assert result.returncode == 3 and "/nope" in result.stderr
+
+
 def test_chosen_points_are_measured_by_any_spelling(machine: headrace.Machine) -> None:
     rows = headrace.measure(
         machine, selections=[("copy", {"bytes": ["4KiB", 64], "threads": "1"})], budget=None,
