@@ -113,7 +113,7 @@ class Store:
             sent += _command(b"SET", name, value) if writes else _command(b"GET", name)
             expected.append(b"+OK\r\n" if writes else b"$%d\r\n%b\r\n" % (len(value), value))
         self._connection.sendall(sent)
-        for (key, _), answer in zip(asked, expected):
+        for (key, _), answer in zip(asked, expected, strict=True):
             if self._answers.read(len(answer)) != answer:
                 raise Failed(f"value {key} is not what was written last")
 

@@ -37,10 +37,10 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-import explain  # noqa: E402
-import sources  # noqa: E402
+import explain
+import sources
 
-import headrace  # noqa: E402
+import headrace
 
 MIB = 1 << 20
 GIB = 1 << 30
@@ -437,23 +437,25 @@ def explained(
     found: list[Found], ours: Measure, rounds: int, seed: int, tell: Tell
 ) -> list[str]:
     """A line for each peer that is more than 5 % apart: what makes the difference."""
-    lines = []
-    for one in found:
-        if not one.ours or not explain.differ(one.ours, one.theirs):
-            continue
-        peer = one.peer
-        tell(f"explaining {peer.name}: {', '.join(v.words for v in peer.variants) or 'nothing'}")
-        changes = [
-            explain.Change(
-                each.words, lambda each=each: run_peer(peer, each, tell)  # type: ignore[misc]
-            )
-            for each in peer.variants
-        ]
-        got = explain.run(
-            lambda: run_peer(peer, tell=tell), lambda: ours(peer, seed), changes, rounds, seed
-        )  # fmt: skip
-        lines.append(f"{peer.name}: {explain.verdict(got, lambda n: _text(peer, n))}")
-    return lines
+    return [
+        _explained(one.peer, ours, rounds, seed, tell)
+        for one in found
+        if one.ours and explain.differ(one.ours, one.theirs)
+    ]
+
+
+def _explained(peer: Peer, ours: Measure, rounds: int, seed: int, tell: Tell) -> str:
+    tell(f"explaining {peer.name}: {', '.join(v.words for v in peer.variants) or 'nothing'}")
+    changes = [
+        explain.Change(
+            each.words, lambda each=each: run_peer(peer, each, tell)  # type: ignore[misc]
+        )
+        for each in peer.variants
+    ]  # fmt: skip
+    got = explain.run(
+        lambda: run_peer(peer, tell=tell), lambda: ours(peer, seed), changes, rounds, seed
+    )
+    return f"{peer.name}: {explain.verdict(got, lambda n: _text(peer, n))}"
 
 
 def _text(peer: Peer, number: float) -> str:

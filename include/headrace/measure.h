@@ -65,7 +65,7 @@ struct ExperimentInfo {
 std::vector<ExperimentInfo> experiments();
 
 // The value asked for of a parameter, or several of which any will do. A node by its number or its
-// kind: "hbm".
+// kind: "hbm". "": to have no such parameter.
 using ParameterChoice = std::variant<std::uint64_t, std::string, std::vector<ParameterValue>>;
 // Only points with these parameters: {{"mix", "read"}, {"threads", std::uint64_t{2}}}.
 using ParameterChoices = std::map<std::string, ParameterChoice>;

@@ -65,7 +65,8 @@ struct Row {
   std::string source;
   // The parameters, "cpu_node=1 memory_node=9", of points that were not
   // measured because their nodes are alike: of the same kinds, at the same
-  // distance, on one socket or on two as these.
+  // distance, on one socket or on two as these. "on=machine placed=near": it is all CPUs of a node
+  // that is the machine, or its socket, for which there is no other row unless it is asked for.
   std::vector<std::string> stands_for = {};
   // The CPUs that its threads ran on, "0-3,8"; empty: they were not chosen, or by others.
   std::string cpus = {};

@@ -9,6 +9,8 @@
 ...     total = block.numpy("int32").sum()
 """
 
+from headrace._arenas import arena
+from headrace._arrays import empty
 from headrace._core import (
     HISTOGRAM_BINS,
     LARGEST_DOCUMENT,
@@ -81,8 +83,8 @@ from headrace._core import (
     MemoryRange,
     MemorySideCache,
     Mover,
-    MoveStats,
     MoverStats,
+    MoveStats,
     NamedSpread,
     Node,
     Object,
@@ -121,15 +123,15 @@ from headrace._core import (
     advise_interleave,
     allocate,
     arenas_in_plan,
-    cost_sensitivity,
-    examine_dsa,
     cache_steps,
     chosen_copy_kernel,
     compare,
     copy_bytes,
     copy_fits,
     copy_kernels,
+    cost_sensitivity,
     crossovers,
+    examine_dsa,
     experiments,
     fill_random,
     format_bytes,
@@ -174,8 +176,6 @@ from headrace._core import (
     zipf_accesses_of,
     zipf_pages_for,
 )
-from headrace._arenas import arena
-from headrace._arrays import empty
 from headrace._points import as_written
 from headrace._slips import ArgumentError
 

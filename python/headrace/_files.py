@@ -205,6 +205,21 @@ def check_writable(path: Path, *read: str | Path | None) -> None:
         raise error_of(error, f"cannot write {path}", _ANOTHER) from None
 
 
+def check_apart(*written: Path | None) -> None:
+    """Complains before the work where two outputs of a command are one file, under whatever names:
+    the second would replace the first. Nothing is lost in what is no regular file.
+    """
+    paths = [path for path in written if path is not None]
+    for index, one in enumerate(paths):
+        for other in paths[:index]:
+            special = (found := _status(one)) is not None and _is_special(found)
+            same = os.path.realpath(one) == os.path.realpath(other) or _is_same_file(one, other)
+            if same and not special:
+                raise InvalidError(
+                    f"{other} and {one} are the same file for two outputs; name another for one"
+                )
+
+
 def _is_same_file(one: Path, other: Path) -> bool:
     """Through links of both kinds too. What is no regular file loses nothing."""
     try:

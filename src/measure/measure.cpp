@@ -185,12 +185,25 @@ ParameterChoices at_fault(const Experiment& experiment, const ParameterChoices& 
     scope.only = {each};
     const auto points = experiment.points(scope);
     const bool there = std::ranges::any_of(points, [&](const Point& point) {
-      return point.row.parameter(each.first) != nullptr &&
-             scope.wants(point.row, experiment.parameters);
+      return !point.row.parameters.empty() && scope.wants(point.row, experiment.parameters);
     });
     if (!there) found.insert(each);
   }
   return found.empty() ? only : found;
+}
+
+// Adds the values, in words, that points have of a parameter.
+void add_values(std::vector<std::string>& known, const std::vector<Point>& points,
+                const std::string& name) {
+  for (const Point& point : points) {
+    const ParameterValue* const value = point.row.parameter(name);
+    if (value == nullptr) continue;
+    const auto* const number = std::get_if<std::uint64_t>(value);
+    std::string word = number != nullptr && (name == "bytes" || name == "window")
+                           ? to_string(Bytes(*number))
+                           : in_words(*value);
+    if (std::ranges::find(known, word) == known.end()) known.push_back(std::move(word));
+  }
 }
 
 // "; bytes is 64 KiB or 16 MiB": which values there are of the parameters that nothing fits, in the
@@ -202,18 +215,12 @@ std::string what_there_is(const std::vector<Selection>& selections, Scope scope)
     const auto experiment =
         std::ranges::find(kExperiments, selection.experiment, &Experiment::name);
     const ParameterChoices asked = at_fault(**experiment, selection.only, scope);
-    for (const auto& [name, choice] : asked) values[name];
-    scope.only = {};
-    for (const Point& point : (*experiment)->points(scope)) {
-      for (const auto& [name, value] : point.row.parameters) {
-        if (!asked.contains(name)) continue;
-        const auto* const number = std::get_if<std::uint64_t>(&value);
-        std::string word = number != nullptr && (name == "bytes" || name == "window")
-                               ? to_string(Bytes(*number))
-                               : in_words(value);
-        std::vector<std::string>& known = values[name];
-        if (std::ranges::find(known, word) == known.end()) known.push_back(std::move(word));
-      }
+    for (const auto& each : asked) {
+      scope.only = {};
+      add_values(values[each.first], (*experiment)->points(scope), each.first);
+      if (!values[each.first].empty()) continue;
+      scope.only = {each};  // some have a parameter only where it is asked for
+      add_values(values[each.first], (*experiment)->points(scope), each.first);
     }
   }
   std::string words;

@@ -148,7 +148,7 @@ def _steps(points: list[Point], options: Options) -> Iterator[tuple[Point, bool]
                 yield point, True
 
 
-class _directory:  # noqa: N801
+class _directory:
     """The directory chosen, or one for the time of a run."""
 
     def __init__(self, options: Options) -> None:

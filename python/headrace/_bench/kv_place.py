@@ -15,7 +15,12 @@ import headrace
 from headrace._bench import kv_servers
 from headrace._bench.kv_servers import SERVERS, Data
 from headrace._bench.two_memories import (
-    INTERLEAVES, Memories, kilobytes, memories_here, no_interleave, other_weights,
+    INTERLEAVES,
+    Memories,
+    kilobytes,
+    memories_here,
+    no_interleave,
+    other_weights,
 )  # fmt: skip
 from headrace._tiering import switch
 from headrace._tiering.files import Files

@@ -454,7 +454,7 @@ def _timeline(run: Any) -> dict[str, Any]:
 
 
 def _provenance(machine: Any, started: datetime) -> dict[str, Any]:
-    
+
     return {
         "machine": machine.asdict(),
         "version": _core.__version__,

@@ -25,7 +25,13 @@ import headrace
 from headrace._bench import programs, spark_events, spark_session, tpch, tpch_parquet
 from headrace._bench.spark import QUERIES
 from headrace._bench.two_memories import (
-    INTERLEAVES, bytes_by_node, free_bytes, memories_here, no_interleave, placed, slow_share,
+    INTERLEAVES,
+    bytes_by_node,
+    free_bytes,
+    memories_here,
+    no_interleave,
+    placed,
+    slow_share,
 )  # fmt: skip
 from headrace._child import Child
 from headrace._errors import WrongAnswer, error_of, kind_of

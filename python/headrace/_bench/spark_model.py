@@ -4,6 +4,7 @@ spark.md): threads that compute, wait for one line of memory, and compute again.
 
 from __future__ import annotations
 
+import itertools
 from bisect import bisect_right
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -168,7 +169,7 @@ def checks(slower: dict[str, float]) -> list[dict[str, Any]]:
     """What is said of the configurations, and whether the model says so too."""
     wrong = [
         f"{after} is not slower than {before}"
-        for before, after in zip(ORDER, ORDER[1:], strict=False)
+        for before, after in itertools.pairwise(ORDER)
         if slower[after] <= slower[before]
     ]
     talk, second = "talk", "second-hand: interleaving 1.4 to 9.8 times slower"

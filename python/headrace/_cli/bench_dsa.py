@@ -14,7 +14,7 @@ from headrace._bench.rows import reached
 from headrace._cli import exit_codes, output, parse, report
 from headrace._cli.interrupt import Interrupt
 from headrace._cli.options import Experiments, Json, ListExperiments, Out
-from headrace._files import check_writable
+from headrace._files import check_apart, check_writable
 
 Row = dict[str, Any]
 
@@ -58,6 +58,7 @@ def command(
         return exit_codes.SUCCESS
     check_names(names or [])
     selections = dsa_rows.selections(names or [], checked(parse.sizes(sizes)))
+    check_apart(out, html)
     for file in (out, html):
         if file is not None:
             check_writable(file)
@@ -71,7 +72,7 @@ def command(
             rows = _measure(machine, selections, rounds, interrupt, bar)
     document = dsa_document(machine, rows, emulated, interrupt.requested)
     output.deliver(document, out=out, json=json, show=lambda: print_dsa(document))
-    if html is not None:
+    if html is not None and (output.has_values(document) or not html.exists()):
         report.write(document, html, None)
     return exit_codes.INTERRUPTED if interrupt.requested else exit_codes.SUCCESS
 

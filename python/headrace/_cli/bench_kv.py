@@ -86,7 +86,7 @@ def command(
             metavar="NUMBER", min=0.01, max=3600,
             help="Seconds before what moves to and fro is measured.",
         ),
-    ] = 30.0,  # fmt: skip
+    ] = 30.0,
     directory: Annotated[
         Optional[Path],
         typer.Option(metavar="DIR", help="On SSD, for values there; default: for temporary files."),

@@ -95,7 +95,7 @@ def _sides(files: list[Path]) -> tuple[list[Path], list[Path]]:
     )
 
 
-def refuse_twice(files: list[Path]) -> None:
+def refuse_twice(files: list[Path], what_once: str = "each run") -> None:
     """InvalidError: one measurement is there as two, of which nothing can be learned by how much
     runs differ.
     """
@@ -104,7 +104,7 @@ def refuse_twice(files: list[Path]) -> None:
         for what in _identities(file):
             if what in seen:
                 raise headrace.InvalidError(
-                    f"{seen[what]} and {file} are the same measurement; give each run once"
+                    f"{seen[what]} and {file} are the same measurement; give {what_once} once"
                 )
             seen[what] = file
 

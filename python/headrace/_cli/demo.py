@@ -42,17 +42,19 @@ def command(
         document, failed = _measure(interrupt, scale=scale, runs=runs, query=query, data=data)
     document["interrupted"] = interrupt.requested
     document["seconds"] = round(time.monotonic() - start, 3)
-    lost = output.save(out / "demo.json", output.json_text(document))
+    kept = output.keeps_old(out / "demo.json", document)
+    lost = None if kept else output.save(out / "demo.json", output.json_text(document))
     page = out / "report.html"
     try:
-        report.write(document, page, out / "report.png" if png else None)
+        if not kept:
+            report.write(document, page, out / "report.png" if png else None)
     except headrace.Error as error:
         failed = failed or error
     if json or lost is not None:
         output.print_json(document)
     else:
         _print(document)
-        output.print_text(f"report: {page}")
+        output.print_text("" if kept else f"report: {page}")
     if lost or failed:
         raise lost or failed  # type: ignore[misc]
     if "query" in document:

@@ -12,11 +12,11 @@ import typer
 
 import headrace
 from headrace._cli import exit_codes, output, parse
-from headrace._cli.compare import value_text
+from headrace._cli.compare import refuse_twice, value_text
 from headrace._cli.options import Json, Out
 from headrace._files import check_writable
 from headrace._profile.fleet import LEAST_HOSTS, Fleet, Outlier, examine
-from headrace._words import plural
+from headrace._words import listed, plural
 
 #: So many rows of a host are shown, the farthest ones; --json has all.
 _SHOWN = 5
@@ -44,6 +44,7 @@ def command(
         raise headrace.InvalidError("a fleet is two hosts or more; give the profile of each")
     if out is not None:
         check_writable(out, *files)
+    refuse_twice(files, "each host")
     profiles = _by_host({file: parse.profile(file) for file in files})
     fleet = examine(profiles, share)
     made = document(fleet, share)
@@ -57,6 +58,9 @@ def _by_host(profiles: Mapping[Path, headrace.Profile]) -> dict[str, headrace.Pr
         if not profile.rows:
             raise headrace.InvalidError(f"{file} holds no rows; give a measured profile")
     names = Counter(profile.machine.name for profile in profiles.values())
+    for name in (name for name, count in names.items() if count > 1):
+        of_one = [str(file) for file, p in profiles.items() if p.machine.name == name]
+        output.say(f"{listed(of_one)} are all of {name}; each counts as a host of its own")
     return {
         p.machine.name if names[p.machine.name] == 1 else str(file): p
         for file, p in profiles.items()

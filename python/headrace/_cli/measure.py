@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable
 from dataclasses import dataclass
 from json import loads
 from pathlib import Path
@@ -15,7 +14,7 @@ import headrace
 from headrace._cli import exit_codes, output, parse, tables
 from headrace._cli.interrupt import Interrupt
 from headrace._cli.options import Convention, Experiments, Json, ListExperiments, Machine
-from headrace._files import check_writable, is_own_output, read_whole
+from headrace._files import check_writable, is_own_output
 from headrace._points import check_width
 from headrace._profile import conventions, plans, promises
 from headrace._run.launches import measure_again
@@ -24,6 +23,8 @@ _LARGEST_SEED = (1 << 63) - 1
 #: With --full: the best of twenty runs of STREAM varied by a quarter over launches on one machine.
 #: With fewer than six there is no interval over launches (headrace/statistics.h).
 _LAUNCHES_OF_ALL = 6
+#: Experiments that read and write a file.
+_ON_DISK = {"storage", "interference"}
 
 
 def command(
@@ -33,8 +34,8 @@ def command(
         typer.Option(
             "--only",
             metavar="NAME=VALUE,...",
-            help="Only points with these: mix=read; a=hbm,b=dram; bytes=16MiB. May be repeated; a "
-            "name that is there twice takes any of its values.",
+            help="Only points with these: mix=read; a=hbm,b=dram; bytes=16MiB; placed= for what "
+            "has none. May be repeated; a name that is there twice takes any of its values.",
         ),
     ] = None,
     budget: Annotated[
@@ -163,6 +164,11 @@ class Options:
         """How many launches there are, of which each is one."""
         return self.part_of or self.count()
 
+    def storage(self) -> list[Path]:
+        """What must be a directory on a disk; not what the experiments asked for do not use."""
+        uses = not self.names or not _ON_DISK.isdisjoint(self.names)
+        return [self.directory] if uses or self.directory.is_dir() else []
+
     def seconds(self) -> float | None:
         """The budget of one launch; None: without end."""
         return None if self.full else parse.duration(self.budget) / self.count()
@@ -171,7 +177,7 @@ class Options:
 def _tell_plan(options: Options, source: str | None, json: bool) -> int:
     options.check()
     if source is None:
-        machine = headrace.Machine.discover(storage=[options.directory])
+        machine = headrace.Machine.discover(storage=options.storage())
     else:
         machine = parse.in_lines(parse.machine(source))
     points = _plan(options, machine)
@@ -208,7 +214,7 @@ def measure(options: Options, *, convention: str | None, json: bool) -> int:
     with Interrupt() as interrupt:
         profile, failed = measure_here(options, interrupt)
     out, text = options.out, promises.document_of(profile)
-    kept = out is not None and keeps_old(out, [profile])
+    kept = out is not None and output.keeps_old(out, loads(text))
     lost = None if out is None or kept else output.save(out, text)
     if json or lost is not None:
         output.print_text(text)
@@ -229,7 +235,7 @@ def measure_here(
     options: Options, interrupt: Interrupt
 ) -> tuple[headrace.Profile, headrace.Error | None]:
     """This host's profile, and why a launch failed that is not in it."""
-    machine = headrace.Machine.discover(storage=[options.directory])
+    machine = headrace.Machine.discover(storage=options.storage())
     out, seconds, count = options.out, options.seconds(), options.count()
     what = "measuring"
     if sys.stderr.isatty():
@@ -270,25 +276,9 @@ def _keep(out: Path, profile: headrace.Profile) -> None:
     process's own output, which writing adds to, get the whole at the end only.
     """
     if (out.is_file() or not out.exists()) and not is_own_output(out):
-        if not keeps_old(out, [profile]):
-            output.save(out, profile.to_json())
-
-
-def keeps_old(out: Path, profiles: Iterable[headrace.Profile]) -> bool:
-    """Whether `out` holds a profile with values and these have none, which are not to replace it;
-    says so.
-    """
-    if any(_has_values(profile) for profile in profiles) or is_own_output(out):
-        return False
-    try:
-        old = loads(read_whole(out)) if out.is_file() else None
-    except (headrace.Error, OSError, ValueError, RecursionError):
-        return False  # no profile
-    rows = old.get("rows") if isinstance(old, dict) else None
-    if not any(isinstance(row, dict) and row.get("median") is not None for row in rows or ()):
-        return False
-    output.say(f"{out} stays as it was: it has values, and this measurement has none")
-    return True
+        text = profile.to_json()
+        if not output.keeps_old(out, loads(text)):
+            output.save(out, text)
 
 
 def _arguments(options: Options, launch: int) -> list[str]:

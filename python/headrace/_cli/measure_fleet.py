@@ -13,7 +13,7 @@ from typing import Any
 import headrace
 from headrace._cli import exit_codes, fleet, output
 from headrace._cli.interrupt import Interrupt
-from headrace._cli.measure import Options, check_measured, keeps_old, measure_here
+from headrace._cli.measure import Options, check_measured, measure_here
 from headrace._profile.fleet import LEAST_SHARE, examine
 from headrace._run import mpi
 from headrace._run.host import this_host
@@ -68,16 +68,17 @@ def file_of(out: Path, host: str) -> Path:
 def _save(
     document: dict[str, Any],
     texts: Mapping[str, str],
-    profiles: Mapping[str, headrace.Profile],
     out: Path,
 ) -> headrace.Error | None:
     """A file for each host and one for all; an error of any."""
+    made = {host: loads(text) for host, text in texts.items()}
     files = {
         path: texts[host]
-        for host, profile in profiles.items()
-        if not keeps_old(path := file_of(out, host), [profile])
+        for host, profile in made.items()
+        if not output.keeps_old(path := file_of(out, host), profile)
     }
-    if not keeps_old(out, profiles.values()):
+    rows = [row for profile in made.values() for row in profile["rows"]]
+    if not output.keeps_old(out, {"rows": rows}):
         files[out] = output.json_text(document)
     errors = [output.save(path, text) for path, text in files.items()]
     return next((error for error in errors if error is not None), None)
@@ -89,7 +90,7 @@ def _tell(found: Sequence[_Found], out: Path | None, json: bool, interrupted: bo
     examined = examine(profiles)
     failed = {host: reason for host, _, reason in found if reason}
     document = fleet.document(examined, LEAST_SHARE, failed=failed, interrupted=interrupted)
-    lost = None if out is None else _save(document, texts, profiles, out)
+    lost = None if out is None else _save(document, texts, out)
     if lost is not None:
         output.print_json({**document, "profiles": {h: loads(t) for h, t in texts.items()}})
     elif json:

@@ -17,7 +17,7 @@ import headrace
 from headrace._basis import rests_on
 from headrace._cli import interrupt
 from headrace._errors import printing
-from headrace._files import write_whole
+from headrace._files import is_own_output, read_whole, write_whole
 from headrace._run.ranks import launched
 from headrace._words import in_one_line, printable
 
@@ -216,13 +216,53 @@ def deliver(
 ) -> None:
     """A document, as asked: into a file, and on stdout as JSON or as ``show`` prints it."""
     text = json_text(made)
-    failed = None if out is None else save(out, text)
+    failed = None if out is None or keeps_old(out, made) else save(out, text)
     if json or failed is not None:
         print_text(text)
     else:
         show()
     if failed is not None:
         raise failed
+
+
+#: What rows hold of which there is nothing where nothing was measured.
+_RESULTS = (
+    "median", "bytes_per_second", "seconds", "seconds_median", "ns_per_op", "ops_per_second",
+)  # fmt: skip
+
+
+def keeps_old(out: Path, made: Any) -> bool:
+    """Whether `out` holds a document with values and `made` has none, as after an early Ctrl-C,
+    which is not to replace it; says so.
+    """
+    if has_values(made) or is_own_output(out):
+        return False
+    try:
+        old = json.loads(read_whole(out)) if out.is_file() else None
+    except (headrace.Error, OSError, ValueError, RecursionError):
+        return False  # none of ours
+    if not has_values(old):
+        return False
+    say(f"{out} stays as it was: it has values, and this measurement has none")
+    return True
+
+
+def has_values(made: Any) -> bool:
+    """Whether a document has a row that is measured, itself or in its parts (the demo's)."""
+    if not isinstance(made, dict):
+        return False
+    modes = made.get("modes")
+    lists = [made.get("rows"), made.get("rates"), made.get("total")]
+    lists.append(list(modes.values()) if isinstance(modes, dict) else None)
+    rows = (row for each in lists if isinstance(each, list) for row in each)
+    parts = (made.get(name) for name in ("copy", "query"))
+    return any(map(_is_measured, rows)) or any(map(has_values, parts))
+
+
+def _is_measured(row: Any) -> bool:
+    if not isinstance(row, dict) or row.get("reason"):
+        return False
+    return all(row[name] is not None for name in _RESULTS if name in row)
 
 
 def save(path: Path, text: str) -> headrace.Error | None:

@@ -60,13 +60,15 @@ def duration(text: str) -> float:
 
 def settings(text: str | Sequence[str] | None) -> dict[str, int | str | list[int | str]]:
     """A list of NAME=VALUE, separated by commas, or several such lists: of a name that is there
-    twice both values. Values are read as Python's `only` is.
+    twice both values. Values are read as Python's `only` is; none is "", what lacks the name.
     """
     found: list[tuple[str, int | str]] = []
     for part in words(text if text is None or isinstance(text, str) else ",".join(text)):
         name, equals, value = part.partition("=")
-        if not (name and equals and value):
-            raise InvalidError(f"'{part}' sets nothing; write mix=read,threads=2")
+        if not (name and equals):
+            raise InvalidError(
+                f"'{part}' sets nothing; write mix=read,threads=2, or placed= for what has none"
+            )
         found.append((name, value_of(name, value)))
     return together(found)
 

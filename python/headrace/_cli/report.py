@@ -10,7 +10,7 @@ import typer
 
 import headrace
 from headrace._cli import output
-from headrace._files import check_writable, read_whole
+from headrace._files import check_apart, check_writable, read_whole
 
 
 def command(
@@ -35,6 +35,7 @@ def command(
     if (file is None) == (machine is None):
         raise headrace.InvalidError("give FILE or --machine, one of them")
     page = html or (file.parent if file else Path()) / "report.html"
+    check_apart(page, png)
     for target in (page, png):
         if target is not None:
             check_writable(target, file)

@@ -93,8 +93,7 @@ def _experiment(name: str, rows: list[headrace.Row], convention: str | None) -> 
             (
                 *(_parameter(c, each.get(c)) for c in shown),
                 value(row.median, row.unit),
-                f"{value(row.low, row.unit)} to {value(row.high, row.unit)}, {row.interval}"
-                if row.samples else str(row.interval),
+                _bounds(row),
                 str(len(row.samples)),
                 *(_other(row, other) for other in asked),
                 " ".join(marks(row)),
@@ -104,6 +103,15 @@ def _experiment(name: str, rows: list[headrace.Row], convention: str | None) -> 
         left=len(shown),
     )  # fmt: skip
     return f"{head}\n{table}\n"
+
+
+def _bounds(row: headrace.Row) -> str:
+    """ "1.3 ns to 1.5 ns, range of 3"; of one sample there are none."""
+    if not row.samples:
+        return str(row.interval)
+    if len(row.samples) == 1:
+        return "n=1"
+    return f"{value(row.low, row.unit)} to {value(row.high, row.unit)}, {row.interval}"
 
 
 def marks(row: headrace.Row) -> list[str]:

@@ -13,6 +13,7 @@ from collections.abc import Callable
 
 import headrace
 from headrace._profile.conventions import elsewhere
+from headrace._profile.rows import absent
 from headrace._profile.texts import as_mlc, as_nvbandwidth
 
 #: The kernel takes weights of 1 to 255 per node (mm/mempolicy.c, since Linux 6.9).
@@ -69,7 +70,7 @@ def best_read_bandwidth(profile: headrace.Profile) -> dict[int, float]:
         if row.median is not None and isinstance(memory, int):
             best[memory] = max(best.get(memory, 0), row.median)
     if not best:
-        raise headrace.AbsentError("the profile has no read bandwidths; measure bandwidth")
+        raise absent(profile, "read bandwidths", "measure bandwidth")
     return best
 
 
@@ -122,6 +123,8 @@ def as_audit(profile: headrace.Profile) -> str:
             said = rated.get(found.initiator)
             for what in ("read_latency", "read_bandwidth", "write_bandwidth"):
                 lines += _audit_line(found.initiator, node.id, what, said, found)
+    if len(lines) == 1 and profile.published:
+        raise absent(profile, "ratings of firmware", "")
     if len(lines) == 1:
         raise headrace.AbsentError(
             "nothing to compare: firmware rates no node of this machine, or nothing was measured"

@@ -52,7 +52,8 @@ def lines(
             continue
         line = found.setdefault((point.row.experiment, _what(machine, point)), _Line())
         line.points += 1
-        line.pairs += len(point.row.stands_for) + int(point.row.details.get("pairs", 1)) - 1
+        alike = [each for each in point.row.stands_for if not each.startswith("on=")]
+        line.pairs += len(alike) + int(point.row.details.get("pairs", 1)) - 1
         line.seconds += point.time
     order = list(dict.fromkeys(point.row.experiment for point in points))
     return [

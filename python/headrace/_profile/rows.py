@@ -63,3 +63,12 @@ _KINDS: dict[str, Callable[[int | str], bool]] = {
     "word": lambda value: isinstance(value, str),
     "mix": is_mix,
 }
+
+
+def absent(profile: _core.Profile, what: str, how: str) -> _core.AbsentError:
+    """Why an export has no rows; what a preset lacks nobody can measure with it."""
+    if profile.published:
+        return _core.AbsentError(
+            f"no {what} were published of {profile.machine.name}; give a profile that was measured"
+        )
+    return _core.AbsentError(f"the profile has no {what}; {how}")

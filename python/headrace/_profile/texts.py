@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator
 import headrace
 from headrace._points import MLC_TRAFFIC
 from headrace._profile import conventions
-from headrace._profile.rows import complete, delay_of
+from headrace._profile.rows import absent, complete, delay_of
 from headrace._words import plural
 
 Pair = tuple[int, int]
@@ -38,9 +38,7 @@ def as_mlc(profile: headrace.Profile) -> str:
         *_loaded_latencies(profile),
     ]
     if not parts:
-        raise headrace.AbsentError(
-            "the profile has neither latencies nor bandwidths; measure latency and bandwidth"
-        )
+        raise absent(profile, "latencies and no bandwidths", "measure latency and bandwidth")
     return "\n".join([_headrace(profile, complete(profile.rows)), *parts])
 
 
@@ -178,6 +176,7 @@ def _loaded_latencies(profile: headrace.Profile) -> Iterator[str]:
 #: By the letter of the option.
 _TRAFFIC_TYPES = {
     "R": "Read-only", "W2": "W2, 2:1 Reads-Writes", "W3": "W3, 3:1 Reads-Writes",
+    "W4": "W4, 3:2 Reads-Writes",
     "W5": "W5, 1:1 Reads-Writes", "W6": "W6, non-temporal writes",
     "W7": "W7, 2:1 Reads-NT Writes", "W8": "W8, 1:1 Reads-NT Writes",
     "W9": "W9, 3:1 Reads-NT Writes", "W12": "W12, 4:1 Reads-Writes",
@@ -223,7 +222,7 @@ def as_nvbandwidth(profile: headrace.Profile) -> str:
         )
         parts.append(_copies(engine, size, cells))
     if not parts:
-        raise headrace.AbsentError("the profile has no cold copies; measure copy or gpu")
+        raise absent(profile, "cold copies", "measure copy or gpu")
     return "\n".join([_headrace(profile, used), *parts])
 
 

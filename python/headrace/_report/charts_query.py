@@ -7,7 +7,15 @@ from collections.abc import Iterable, Sequence
 import altair as alt
 
 from headrace._report.charts import (
-    BLUE, DASHED, GREEN, GREY, INK, ORANGE, RED, Picture, Row,
+    BLUE,
+    DASHED,
+    GREEN,
+    GREY,
+    INK,
+    ORANGE,
+    RED,
+    Picture,
+    Row,
 )  # fmt: skip
 
 #: What happens to a block, in the order of the legend.

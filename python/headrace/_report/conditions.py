@@ -10,7 +10,6 @@ from headrace._report.figure import Figure
 from headrace._words import plural
 
 
-
 def condition_lines(conditions: Mapping[str, str]) -> list[str]:
     """How it was measured, and on what kind of host; nothing of what the document does not say."""
     lines = [_how(conditions), _host(conditions), _limits(conditions)]

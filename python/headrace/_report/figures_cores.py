@@ -6,7 +6,15 @@ from headrace import _core
 from headrace._report import charts
 from headrace._report.figure import Figure
 from headrace._report.rows import (
-    Pair, Rows, behind, few_lines, noise_mark, point, text_of, time_text, value,
+    Pair,
+    Rows,
+    behind,
+    few_lines,
+    noise_mark,
+    point,
+    text_of,
+    time_text,
+    value,
 )  # fmt: skip
 from headrace._words import rate_text
 

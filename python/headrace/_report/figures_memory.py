@@ -10,8 +10,18 @@ from headrace._profile.rows import delay_of, is_mix
 from headrace._report import charts
 from headrace._report.figure import Figure
 from headrace._report.rows import (
-    MOST_LINES, Pair, Point, Rows, behind, behind_point, few_lines, in_order, noise_mark, point,
-    text_of, value,
+    MOST_LINES,
+    Pair,
+    Point,
+    Rows,
+    behind,
+    behind_point,
+    few_lines,
+    in_order,
+    noise_mark,
+    point,
+    text_of,
+    value,
 )  # fmt: skip
 from headrace._words import rate_text, size_text
 

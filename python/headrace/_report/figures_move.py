@@ -11,7 +11,14 @@ from headrace._report.figure import Figure, Table
 from headrace._report.movement import bounds
 from headrace._report.movement.bounds import Bounds
 from headrace._report.rows import (
-    Pair, Rows, behind_point, few_lines, point, text_of, time_text, value,
+    Pair,
+    Rows,
+    behind_point,
+    few_lines,
+    point,
+    text_of,
+    time_text,
+    value,
 )  # fmt: skip
 from headrace._words import plural, size_text
 
@@ -58,23 +65,26 @@ def copy(rows: Rows, known: Bounds) -> Figure:
 def _over_cores(figure: Figure, rows: Rows, known: Bounds) -> None:
     """One copy by more and more cores, of the first pair where it was divided."""
     divided = rows.having(lambda row: "work" in row.parameters)
-    for pair in divided.pairs()[:1] if divided.rows else []:
-        own = divided.among([pair])
-        sizes = {(row.parameters["engine"], row.parameters["bytes"]) for row in own.rows}
-        alone = rows.among([pair]).of(state="cold", threads=1).having(
-            lambda row: (row.parameters["engine"], row.parameters["bytes"]) in sizes
-        )  # fmt: skip
-        points = [
-            point(row, 1e9, x=row.parameters["threads"], order=row.parameters["threads"],
-                  line=f"{row.parameters['engine']}, {size_text(int(row.parameters['bytes']))}",
-                  first=row.parameters["engine"] == "cpu")
-            for row in (*alone.rows, *own.rows)
-        ]  # fmt: skip
-        points, _ = few_lines(points, "cpu")
-        level, told = bounds.line(known.between(pair), points)
-        chart = charts.lines(points, x_title="cores that make one copy together", y_title="GB/s",
-                             x="doubling", level=level)  # fmt: skip
-        figure.charts.append((f"{rows.name(pair)}: one copy divided among cores{told}", chart))
+    pairs = divided.pairs() if divided.rows else []
+    if not pairs:
+        return
+    pair = pairs[0]
+    own = divided.among([pair])
+    sizes = {(row.parameters["engine"], row.parameters["bytes"]) for row in own.rows}
+    alone = rows.among([pair]).of(state="cold", threads=1).having(
+        lambda row: (row.parameters["engine"], row.parameters["bytes"]) in sizes
+    )  # fmt: skip
+    points = [
+        point(row, 1e9, x=row.parameters["threads"], order=row.parameters["threads"],
+              line=f"{row.parameters['engine']}, {size_text(int(row.parameters['bytes']))}",
+              first=row.parameters["engine"] == "cpu")
+        for row in (*alone.rows, *own.rows)
+    ]  # fmt: skip
+    points, _ = few_lines(points, "cpu")
+    level, told = bounds.line(known.between(pair), points)
+    chart = charts.lines(points, x_title="cores that make one copy together", y_title="GB/s",
+                         x="doubling", level=level)  # fmt: skip
+    figure.charts.append((f"{rows.name(pair)}: one copy divided among cores{told}", chart))
 
 
 def _copy_points(rows: Rows) -> list[dict[str, Any]]:

@@ -8,7 +8,13 @@ from headrace import _core
 from headrace._report import charts
 from headrace._report.figure import Figure
 from headrace._report.rows import (
-    Rows, behind, behind_point, few_lines, noise_mark, spread, value,
+    Rows,
+    behind,
+    behind_point,
+    few_lines,
+    noise_mark,
+    spread,
+    value,
 )  # fmt: skip
 from headrace._words import rate_text
 

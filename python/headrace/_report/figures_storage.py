@@ -10,7 +10,15 @@ from headrace._report.figure import Figure
 from headrace._report.movement import bounds
 from headrace._report.movement.bounds import Bounds, Peak
 from headrace._report.rows import (
-    Rows, behind_point, few_lines, in_order, point, spread, text_of, time_text, value,
+    Rows,
+    behind_point,
+    few_lines,
+    in_order,
+    point,
+    spread,
+    text_of,
+    time_text,
+    value,
 )  # fmt: skip
 from headrace._words import rate_text
 

@@ -9,13 +9,18 @@ from headrace import _core
 from headrace._basis import EMULATED_GPUS
 from headrace._profile.rows import is_complete
 from headrace._report import (
-    figures_cores, figures_devices, figures_gpu, figures_memory, figures_move, figures_shared,
+    figures_cores,
+    figures_devices,
+    figures_gpu,
+    figures_memory,
+    figures_move,
+    figures_shared,
     figures_storage,
 )  # fmt: skip
+from headrace._report.charts import has_spread
 from headrace._report.conditions import rests_on_rows
 from headrace._report.figure import Figure
 from headrace._report.figures_machine import machine_figure
-from headrace._report.charts import has_spread
 from headrace._report.findings import sentences
 from headrace._report.movement.bounds import Bounds
 from headrace._report.movement.engines import costs, side_by_side

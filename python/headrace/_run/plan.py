@@ -10,7 +10,13 @@ from dataclasses import dataclass, field, replace
 from typing import Any, cast
 
 from headrace import (
-    DeniedError, ExhaustedError, InvalidError, Machine, Placement, UnsupportedError, format_bytes,
+    DeniedError,
+    ExhaustedError,
+    InvalidError,
+    Machine,
+    Placement,
+    UnsupportedError,
+    format_bytes,
 )  # fmt: skip
 from headrace._run.ranks import Rank, variables
 

@@ -321,6 +321,7 @@ std::vector<Point> list_points(const Scope& scope) {
           points.push_back(walk_point(scope, cpu_node, memory_node, mix, workers, wanted,
                                       rank_of(mix, threads, all, near)));
           points.back().of_matrix = all && is_basic(mix);
+          if (near) stand_for_team(points.back().row, scope, cpu_node);
         }
       }
       list_random(scope, cpu_node, memory_node, order, wanted, points);

@@ -223,6 +223,10 @@ Point stream_point(const Scope& scope, const StreamKernel& kernel, const StreamN
   point.memory = {nodes.a->id, PageSize::transparent};
   point.row = stream_row(kernel, nodes, cpus);
   point.row.cpus = to_string(cpus);
+  const bool near = std::ranges::all_of(
+      std::array{nodes.a, nodes.b, nodes.c},
+      [&](const Node* node) { return is_near(scope.machine, *nodes.threads, *node); });
+  if (near) stand_for_team(point.row, scope, *nodes.threads);
   const Bytes wanted = past_caches(point.row, scope.machine, cpus, kCachesPassed, kLeastArray);
   // Arrays of equal length: what the smallest of the nodes allows.
   Bytes bytes = wanted;
@@ -305,12 +309,20 @@ Point team_point(const Scope& scope, const StreamKernel& kernel, const MeasuredT
   return point;
 }
 
+// The triad first, which is quoted: in a budget that has not the time for four kernels another kind
+// of memory is worth more than they are.
+unsigned rank_of(const StreamKernel& kernel, bool mixed) {
+  if (mixed) return kernel.around ? 5 : 4;
+  return kernel.operation == triad && !kernel.around ? 1 : 2;
+}
+
 // All arrays in one kind first, of the machine before sockets; then mixed ones.
-unsigned rank_of_team(const MeasuredTeam& measured, TeamMemory how, bool mixed) {
-  if (!measured.whole) return 4;
-  if (how != TeamMemory::near) return 3;
-  if (mixed) return 3;
-  return measured.part == TeamPart::machine ? 1 : 2;
+unsigned rank_of_team(const StreamKernel& kernel, const MeasuredTeam& measured, TeamMemory how,
+                      bool mixed) {
+  const unsigned around = kernel.around ? 1 : 0;
+  if (!measured.whole) return 4 + around;
+  if (how != TeamMemory::near || mixed) return 3 + around;
+  return rank_of(kernel, mixed) + (measured.part == TeamPart::machine ? 0 : 1);
 }
 
 // Stores around the caches are measured with all arrays in one place; elsewhere when asked for.
@@ -331,8 +343,8 @@ void list_team(const Scope& scope, const MeasuredTeam& measured, TeamMemory how,
         if (mixed && (!measured.whole || how != TeamMemory::near)) continue;
         for (const StreamKernel& kernel : kKernels) {
           if (kernel.around && left_out(scope, mixed)) continue;
-          const unsigned rank = rank_of_team(measured, how, mixed) + (kernel.around ? 1 : 0);
-          points.push_back(team_point(scope, kernel, measured, {a, b, c}, rank));
+          points.push_back(team_point(scope, kernel, measured, {a, b, c},
+                                      rank_of_team(kernel, measured, how, mixed)));
         }
       }
     }
@@ -376,10 +388,9 @@ std::vector<Point> list_points(const Scope& scope) {
           for (const StreamKernel& kernel : kKernels) {
             const StreamNodes nodes{.threads = node, .a = a, .b = b, .c = c};
             if (kernel.around && left_out(scope, mixed)) continue;
-            const unsigned rank = (mixed ? 4 : 1) + (kernel.around ? 1 : 0);
             for (const CpuSet& cpus : teams) {
               if (!scope.wants(stream_row(kernel, nodes, cpus), kParameters)) continue;
-              points.push_back(stream_point(scope, kernel, nodes, cpus, rank));
+              points.push_back(stream_point(scope, kernel, nodes, cpus, rank_of(kernel, mixed)));
             }
           }
         }

@@ -3,6 +3,7 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <array>
 #include <map>
 #include <set>
 
@@ -47,7 +48,10 @@ std::string shape_of(const Scope& scope, const Team& team) {
 class Listing {
  public:
   explicit Listing(const Scope& scope)
-      : scope_(scope), machine_(scope.machine), allowed_(usable_cpus()) {}
+      : scope_(scope),
+        machine_(scope.machine),
+        allowed_(usable_cpus()),
+        fewest_(scope.asks(std::string(kOn.name)) ? 1 : kFewest) {}
 
   // Each part of this size once, of alike ones the first.
   void add(TeamPart part) {
@@ -87,11 +91,11 @@ class Listing {
   void add_team(TeamPart part, const Team& all) {
     const unsigned cpu = all.cpus.front();
     if (part == TeamPart::core) {  // one thread of it has a row of the node
-      if (all.cpus.size() >= kFewest) found_.push_back({.team = all, .part = part});
+      if (all.cpus.size() >= fewest_) found_.push_back({.team = all, .part = part});
       return;
     }
     const auto cores = choose_team(machine_, allowed_, {.part = part, .cpu = cpu});
-    if (!cores || cores->cpus.size() < kFewest) return;
+    if (!cores || cores->cpus.size() < fewest_) return;
     found_.push_back({.team = *cores, .part = part, .whole = true});
     if (all.cpus.size() > cores->cpus.size()) found_.push_back({.team = all, .part = part});
     const bool unasked = !scope_.budget && part == TeamPart::machine;
@@ -109,6 +113,7 @@ class Listing {
   const Scope& scope_;
   const Machine& machine_;
   const CpuSet allowed_;
+  const std::size_t fewest_;
   std::set<CpuSet> seen_;
   std::vector<MeasuredTeam> found_;
 };
@@ -117,13 +122,30 @@ class Listing {
 
 std::vector<MeasuredTeam> measured_teams(const Scope& scope) {
   Listing listing(scope);
-  listing.pass_over_nodes();
+  const std::vector<std::string> asked = scope.words(std::string(kOn.name));
+  const bool any = std::ranges::any_of(std::array{kOn, kPlaced, kOrder}, [&](const Parameter& one) {
+    return scope.asks(std::string(one.name));
+  });
+  if (!any) listing.pass_over_nodes();
   // The largest first: where a machine has one socket it is the machine.
   for (const TeamPart part :
        {TeamPart::machine, TeamPart::socket, TeamPart::cluster, TeamPart::core}) {
-    listing.add(part);
+    if (asked.empty() || std::ranges::count(asked, to_string(part)) > 0) listing.add(part);
   }
   return listing.take();
+}
+
+void stand_for_team(Row& row, const Scope& scope, const Node& node) {
+  if (row.cpus != to_string(usable_cpus(&node))) return;
+  const std::vector<const Node*> all = nodes_with_cpus(scope.machine);
+  const bool only_of_socket =
+      node.socket && std::ranges::none_of(all, [&](const Node* other) {
+        return other != &node && (!other->socket || other->socket == node.socket);
+      });
+  const TeamPart part = all.size() == 1 ? TeamPart::machine : TeamPart::socket;
+  if (part == TeamPart::socket && !only_of_socket) return;
+  row.stands_for.push_back(
+      fmt::format("on={} placed={}", to_string(part), to_string(TeamMemory::near)));
 }
 
 std::optional<TeamNodes> team_nodes(const Machine& machine, const Team& team, NodeKind kind,

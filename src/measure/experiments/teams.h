@@ -18,9 +18,9 @@ namespace headrace::session {
 // The parameters by which rows of teams differ from those of a node's CPUs, which have none of
 // them: which part of the machine, where the memory is ("near", "interleave", "far"), and, where
 // not all CPUs of it work, in which order they were taken ("close", "spread").
-inline constexpr Parameter kOn{"on", ParameterKind::word, false};
-inline constexpr Parameter kPlaced{"placed", ParameterKind::word, false};
-inline constexpr Parameter kOrder{"order", ParameterKind::word, false};
+inline constexpr Parameter kOn{"on", ParameterKind::word, false, true};
+inline constexpr Parameter kPlaced{"placed", ParameterKind::word, false, true};
+inline constexpr Parameter kOrder{"order", ParameterKind::word, false, true};
 
 struct MeasuredTeam {
   Team team;
@@ -34,9 +34,13 @@ struct MeasuredTeam {
 
 // Sockets, caches within nodes, and cores of several threads: of alike ones, which have as many
 // CPUs as far from memory of the same kinds that may be used, the first, unless the session names
-// CPUs by their node; teams that a node's own rows already are not. In parts, in both orders: the
-// machine where there is no budget, all where the session asks for an order.
+// CPUs by their node; teams that a node's own rows already are not, unless the session asks for
+// teams: then those asked for, of one thread too. In parts, in both orders: the machine where there
+// is no budget, all where the session asks for an order.
 std::vector<MeasuredTeam> measured_teams(const Scope& scope);
+// Says of a row of all CPUs of a node, with all memory near them, which team it is: the node may be
+// all that the machine has, or its socket (Row::stands_for).
+void stand_for_team(Row& row, const Scope& scope, const Node& node);
 
 // What a team's CPUs use of one kind of memory.
 struct TeamNodes {

@@ -8,6 +8,7 @@
 
 #include "headrace/measure.h"
 #include "measure/experiments/experiments.h"
+#include "measure/instruments/traffic/traffic.h"
 #include "measure/instruments/worker_pool.h"
 #include "tests/support/machines.h"
 
@@ -160,6 +161,67 @@ TEST(TeamsTest, TheThreadsOfACoreWorkTogether) {
             (std::vector<std::string>{"cpu_node=0"}));
 }
 
+// A laptop, a virtual machine, a container.
+TEST(TeamsTest, OfOneNodeTheMachineIsThereWhenAskedForAndElseTheNodesRowIsIt) {
+  Machine machine = two_caches();
+  machine.caches.clear();
+  const AsIfUsable all(cpus_of(machine));
+  for (const Experiment* const experiment :
+       {&experiment_bandwidth::kExperiment, &experiment_stream::kExperiment}) {
+    std::size_t named = 0;
+    for (const Point& point : experiment->points({.machine = machine})) {
+      EXPECT_EQ(point.row.parameter("on"), nullptr) << point.row.key();
+      const bool whole = *point.row.number("threads") == 4 && !point.row.parameter("pattern");
+      EXPECT_EQ(point.row.stands_for.size(), whole ? 1U : 0U) << point.row.key();
+      for (const std::string& other : point.row.stands_for) {
+        EXPECT_EQ(other, "on=machine placed=near");
+        ++named;
+      }
+    }
+    EXPECT_GT(named, 4U);
+    for (const char* const part : {"machine", "socket", "cluster"}) {
+      const Scope scope{.machine = machine, .only = {{"on", part}, {"placed", "near"}}};
+      auto points = experiment->points(scope);
+      std::erase_if(points, [&](const Point& point) {
+        return !scope.wants(point.row, experiment->parameters);
+      });
+      EXPECT_EQ(points.size(), experiment->name == "stream" ? 8U : mixes().size()) << part;
+      for (const Point& point : points) EXPECT_EQ(point.row.cpus, "0-3") << point.row.key();
+    }
+  }
+}
+
+TEST(TeamsTest, AMachineOfOneCpuIsATeamWhenAskedFor) {
+  Machine machine = two_caches();
+  machine.caches.clear();
+  machine.nodes.front().cpus = {0};
+  using Found = std::map<std::string, std::size_t>;
+  EXPECT_EQ(teams_of(machine, true), Found{});
+  EXPECT_EQ(teams_of(machine, true, {{"on", "machine"}}), (Found{{"machine 1", 1}}));
+}
+
+// Each of two sockets with a node of its own: the machine has rows, a socket those of its node.
+TEST(TeamsTest, ASocketOfOneNodeIsThatNode) {
+  Machine machine;
+  for (const unsigned id : {0U, 1U}) {
+    machine.nodes.push_back({.id = NodeId{id},
+                             .kind = NodeKind::dram,
+                             .capacity = 64_GiB,
+                             .cpus = {2 * id, 2 * id + 1},
+                             .socket = id});
+  }
+  const AsIfUsable all(cpus_of(machine));
+  std::set<std::string> named;
+  for (const Point& point : experiment_bandwidth::kExperiment.points({.machine = machine})) {
+    named.insert(point.row.stands_for.begin(), point.row.stands_for.end());
+    if (point.row.stands_for.empty()) continue;
+    EXPECT_EQ(*point.row.number("cpu_node"), *point.row.number("memory_node"));
+  }
+  EXPECT_EQ(named, (std::set<std::string>{"on=socket placed=near"}));
+  EXPECT_EQ(teams_of(machine, true, {{"on", "socket"}}),
+            (std::map<std::string, std::size_t>{{"socket 2", 2}}));
+}
+
 std::vector<Point> listed(const Experiment& experiment, const Machine& machine) {
   const AsIfUsable all(cpus_of(machine));
   return experiment.points({.machine = machine});
@@ -247,6 +309,49 @@ TEST(TeamsTest, EachKindNearInterleavedAndFar) {
   EXPECT_EQ(rows_of(experiment_stream::kExperiment, "a", "kernel", "triad"), expected);
 }
 
+// Two sockets of a node, each of four threads on two cores.
+Machine with_siblings() {
+  Machine machine;
+  for (const unsigned id : {0U, 1U}) {
+    const CpuSet cpus{4 * id, 4 * id + 1, 4 * id + 2, 4 * id + 3};
+    machine.nodes.push_back({.id = NodeId{id},
+                             .kind = NodeKind::dram,
+                             .reason = "test",
+                             .capacity = 64_GiB,
+                             .cpus = cpus,
+                             .distances = {{NodeId{id}, 10}, {NodeId{1 - id}, 21}},
+                             .socket = id});
+    machine.caches.push_back({.level = 1, .size = 32_KiB, .cpus = {cpus[0], cpus[2]}});
+    machine.caches.push_back({.level = 1, .size = 32_KiB, .cpus = {cpus[1], cpus[3]}});
+    machine.caches.push_back({.level = 3, .size = 32_MiB, .cpus = cpus});
+  }
+  return machine;
+}
+
+TEST(TeamsTest, AllThreadsOfTheCoresHaveFarAndInterleavedMemoryToo) {
+  const Machine machine = with_siblings();
+  const AsIfUsable all(cpus_of(machine));
+  const auto found = [&](const Experiment& experiment, const char* word, const char* is,
+                         std::string_view on) {
+    std::set<std::string> places;
+    const Scope scope{.machine = machine, .only = {{"on", std::string(on)}}};
+    for (const Point& point : experiment.points(scope)) {
+      if (point.row.word("on") != on || point.row.word(word) != is) continue;
+      places.insert(std::string(point.row.word("placed")) + " " + point.row.cpus);
+    }
+    return places;
+  };
+  const std::set<std::string> whole{"near 0-1,4-5",   "near 0-7", "interleave 0-1,4-5",
+                                    "interleave 0-7", "far 0-7",  "far 0-1,4-5"};
+  const std::set<std::string> core{"near 0,2", "interleave 0,2", "far 0,2"};
+  const Experiment& bandwidth = experiment_bandwidth::kExperiment;
+  const Experiment& stream = experiment_stream::kExperiment;
+  EXPECT_EQ(found(bandwidth, "mix", "read", "machine"), whole);
+  EXPECT_EQ(found(bandwidth, "mix", "read", "core"), core);
+  EXPECT_EQ(found(stream, "kernel", "triad", "machine"), whole);
+  EXPECT_EQ(found(stream, "kernel", "triad", "core"), core);
+}
+
 // The parts of each node's threads lie in its own buffer, none over another.
 TEST(TeamsTest, PartsAreApart) {
   const Machine machine = two_caches();
@@ -309,49 +414,6 @@ TEST(TeamsTest, ALimitOfAllMemoryCountsForAllPartsTogether) {
   EXPECT_EQ(fit_team(row, {.machine = machine, .memory_limit = 2_GiB}, nodes, 8, 4_GiB), 128_MiB);
   EXPECT_TRUE(row.has_flag("shrunk"));
 }
-// Two sockets of a node, each of four threads on two cores.
-Machine with_siblings() {
-  Machine machine;
-  for (const unsigned id : {0U, 1U}) {
-    const CpuSet cpus{4 * id, 4 * id + 1, 4 * id + 2, 4 * id + 3};
-    machine.nodes.push_back({.id = NodeId{id},
-                             .kind = NodeKind::dram,
-                             .reason = "test",
-                             .capacity = 64_GiB,
-                             .cpus = cpus,
-                             .distances = {{NodeId{id}, 10}, {NodeId{1 - id}, 21}},
-                             .socket = id});
-    machine.caches.push_back({.level = 1, .size = 32_KiB, .cpus = {cpus[0], cpus[2]}});
-    machine.caches.push_back({.level = 1, .size = 32_KiB, .cpus = {cpus[1], cpus[3]}});
-    machine.caches.push_back({.level = 3, .size = 32_MiB, .cpus = cpus});
-  }
-  return machine;
-}
-
-TEST(TeamsTest, AllThreadsOfTheCoresHaveFarAndInterleavedMemoryToo) {
-  const Machine machine = with_siblings();
-  const AsIfUsable all(cpus_of(machine));
-  const auto found = [&](const Experiment& experiment, const char* word, const char* is,
-                         std::string_view on) {
-    std::set<std::string> places;
-    const Scope scope{.machine = machine, .only = {{"on", std::string(on)}}};
-    for (const Point& point : experiment.points(scope)) {
-      if (point.row.word("on") != on || point.row.word(word) != is) continue;
-      places.insert(std::string(point.row.word("placed")) + " " + point.row.cpus);
-    }
-    return places;
-  };
-  const std::set<std::string> whole{"near 0-1,4-5",   "near 0-7", "interleave 0-1,4-5",
-                                    "interleave 0-7", "far 0-7",  "far 0-1,4-5"};
-  const std::set<std::string> core{"near 0,2", "interleave 0,2", "far 0,2"};
-  const Experiment& bandwidth = experiment_bandwidth::kExperiment;
-  const Experiment& stream = experiment_stream::kExperiment;
-  EXPECT_EQ(found(bandwidth, "mix", "read", "machine"), whole);
-  EXPECT_EQ(found(bandwidth, "mix", "read", "core"), core);
-  EXPECT_EQ(found(stream, "kernel", "triad", "machine"), whole);
-  EXPECT_EQ(found(stream, "kernel", "triad", "core"), core);
-}
-
 
 }  // namespace
 }  // namespace headrace::session

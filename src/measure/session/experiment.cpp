@@ -18,6 +18,9 @@ const Parameter* find_parameter(std::span<const Parameter> parameters, std::stri
   return found == parameters.end() ? nullptr : &*found;
 }
 
+// Asked for, it is what has no such parameter.
+const ParameterValue kNone = std::string();
+
 // All values that are asked for of one parameter.
 std::vector<ParameterValue> values_of(const ParameterChoice& choice) {
   if (const auto* several = std::get_if<std::vector<ParameterValue>>(&choice)) return *several;
@@ -36,13 +39,20 @@ std::vector<T> chosen(const Scope& scope, const std::string& parameter) {
   return found;
 }
 
-bool is_of_kind(const Machine& machine, const Parameter& parameter, const ParameterValue& value,
-                const ParameterValue& kind) {
-  const auto* id = std::get_if<std::uint64_t>(&value);
-  const auto* word = std::get_if<std::string>(&kind);
-  if (id == nullptr || word == nullptr || parameter.kind != ParameterKind::node) return false;
-  const Node* node = machine.find(NodeId{static_cast<std::uint32_t>(*id)});
-  return node != nullptr && to_string(node->kind) == *word;
+// The nodes that a row names: 8, or "8-15" of a team.
+CpuSet nodes_of(const ParameterValue& value) {
+  if (const auto* id = std::get_if<std::uint64_t>(&value)) return {static_cast<unsigned>(*id)};
+  return parse_cpu_list(std::get<std::string>(value)).value_or(CpuSet{});
+}
+
+// Whether the nodes of a row are of the kind asked for, or the one asked for by its number.
+bool are_those(const Machine& machine, const ParameterValue& value, const ParameterValue& asked) {
+  const CpuSet ids = nodes_of(value);
+  if (const auto* id = std::get_if<std::uint64_t>(&asked)) return ids == CpuSet{unsigned(*id)};
+  return !ids.empty() && std::ranges::all_of(ids, [&](unsigned id) {
+    const Node* node = machine.find(NodeId{id});
+    return node != nullptr && to_string(node->kind) == std::get<std::string>(asked);
+  });
 }
 
 }  // namespace
@@ -64,6 +74,13 @@ Row make_row(std::string_view experiment, std::span<const Parameter> parameters,
   return row;
 }
 
+bool Scope::asks(const std::string& parameter) const {
+  const auto choice = only.find(parameter);
+  return choice != only.end() &&
+         std::ranges::any_of(values_of(choice->second),
+                             [](const auto& value) { return value != kNone; });
+}
+
 std::vector<std::uint64_t> Scope::numbers(const std::string& parameter) const {
   return chosen<std::uint64_t>(*this, parameter);
 }
@@ -81,15 +98,23 @@ std::shared_ptr<BusMeter> Scope::bus_of(const std::vector<NodeId>& nodes) const 
 }
 
 bool Scope::wants(const Row& row, std::span<const Parameter> parameters) const {
+  const bool teams = std::ranges::any_of(parameters, [&](const Parameter& each) {
+    return each.of_teams && asks(std::string(each.name));
+  });
   return std::ranges::all_of(only, [&](const auto& wanted) {
     const Parameter* const parameter = find_parameter(parameters, wanted.first);
-    if (parameter == nullptr) return false;
+    const std::vector<ParameterValue> values = values_of(wanted.second);
+    const bool none = std::ranges::count(values, kNone) > 0;
+    if (parameter == nullptr) return none;
     if (row.parameters.empty()) return true;
     const ParameterValue* own = row.parameter(wanted.first);
-    return own != nullptr &&
-           std::ranges::any_of(values_of(wanted.second), [&](const ParameterValue& value) {
-             return *own == value || is_of_kind(machine, *parameter, *own, value);
-           });
+    if (own == nullptr) return none;
+    return std::ranges::any_of(values, [&](const ParameterValue& value) {
+      if (*own == value) return true;
+      const bool one = std::holds_alternative<std::uint64_t>(*own);
+      return parameter->kind == ParameterKind::node && (one || teams) &&
+             are_those(machine, *own, value);
+    });
   });
 }
 

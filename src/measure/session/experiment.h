@@ -101,7 +101,8 @@ struct Point {
 struct Parameter {
   std::string_view name;
   ParameterKind kind = ParameterKind::word;
-  bool required = true;  // of a row that is drawn; other programs and older versions left some out
+  bool required = true;   // of a row that is drawn; other programs and older versions left some out
+  bool of_teams = false;  // rows of teams have it (teams.h), whose nodes are lists: "8-15"
 };
 
 // A row of the experiment with its parameters set, in their order. Requires: a value for each.
@@ -131,11 +132,13 @@ struct Scope {
   std::optional<std::size_t> most_threads = {};
   std::vector<NodeId> forbidden = {};  // nodes whose memory the cpuset of this process forbids
 
-  bool asks(const std::string& parameter) const { return only.contains(parameter); }
+  // Whether for a value; not where all that is asked for is to have none.
+  bool asks(const std::string& parameter) const;
   // The numbers asked for of a parameter, and the words; empty: it is not asked for.
   std::vector<std::uint64_t> numbers(const std::string& parameter) const;
   std::vector<std::string> words(const std::string& parameter) const;
-  // Whether the row has all parameters asked for. A node may be asked for by its kind, "hbm". A row
+  // Whether the row has all parameters asked for. A node may be asked for by its kind, "hbm"; where
+  // a parameter of teams is asked for, that holds for all of a list, or for its only one. A row
   // without parameters says why there is nothing of the experiment: it is wanted where these are
   // parameters of the experiment at all.
   bool wants(const Row& row, std::span<const Parameter> parameters) const;

@@ -44,6 +44,21 @@ TEST(Scope, WantsRowsByNumberWordAndKindOfNode) {
   EXPECT_FALSE(wants({{"depth", std::uint64_t{1}}}));
   EXPECT_TRUE(wants({{"mix", std::vector<ParameterValue>{"write", "read"}}})) << "one of them";
   EXPECT_FALSE(wants({{"mix", std::vector<ParameterValue>{"write", "copy"}}}));
+  const Row team{.experiment = "bandwidth",
+                 .parameters = {{"cpu_node", "0-7"}, {"memory_node", "8-15"}, {"on", "machine"}}};
+  const Row alone{.experiment = "bandwidth",
+                  .parameters = {{"cpu_node", "0"}, {"memory_node", "0"}, {"on", "core"}}};
+  constexpr Parameter kOfTeams[] = {{"cpu_node", ParameterKind::node},
+                                    {"memory_node", ParameterKind::node},
+                                    {"on", ParameterKind::word, false, true}};
+  const auto wants_team = [&](const Row& of, ParameterChoices only) {
+    return Scope{machine, std::move(only)}.wants(of, kOfTeams);
+  };
+  EXPECT_TRUE(wants_team(team, {{"on", "machine"}, {"memory_node", "hbm"}, {"cpu_node", "0-7"}}));
+  EXPECT_FALSE(wants_team(team, {{"on", "machine"}, {"memory_node", "dram"}}));
+  EXPECT_FALSE(wants_team(team, {{"on", "machine"}, {"memory_node", std::uint64_t{8}}}));
+  EXPECT_TRUE(wants_team(alone, {{"on", "core"}, {"cpu_node", std::uint64_t{0}}}));
+  EXPECT_FALSE(wants_team(alone, {{"cpu_node", std::uint64_t{0}}})) << "the node was asked for";
   const Row nothing{.experiment = "bandwidth", .reason = "no CPU"};
   EXPECT_TRUE((Scope{machine, {{"mix", "read"}}}.wants(nothing, kNamed)));
   EXPECT_FALSE((Scope{machine, {{"depth", "read"}}}.wants(nothing, kNamed)));

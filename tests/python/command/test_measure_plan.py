@@ -63,6 +63,15 @@ def test_the_plan_as_json_counts_what_it_says(run: Run) -> None:
     assert any("cpu_node=1 memory_node=9" in point["stands_for"] for point in alone)
 
 
+def test_a_minute_has_stream_on_each_kind_of_memory(run: Run) -> None:
+    """The kernel that is quoted, rather than others of one kind."""
+    plan = json.loads(run("measure", "--dry-run", "--from", "xeon-max", "--json").stdout)
+    stream = [p["parameters"] for p in plan["points"] if p["experiment"] == "stream"
+              and not p["reason"]]  # fmt: skip
+    assert {(p["kernel"], p["a"]) for p in stream} >= {("triad", 0), ("triad", 8)}
+    assert plan["seconds"] <= 60
+
+
 def test_384_cpus_have_every_experiment_in_a_minute_and_the_whole_matrix_in_two_hours(
     run: Run, tmp_path: Path
 ) -> None:

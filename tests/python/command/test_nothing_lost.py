@@ -14,7 +14,7 @@ import pytest
 import report_documents
 from staged import POINT
 
-from headrace._cli import measure
+from headrace._cli import output
 from headrace._cli.measure_fleet import _save
 
 Run = Callable[..., "subprocess.CompletedProcess[str]"]
@@ -85,11 +85,108 @@ def test_hosts_without_values_replace_no_profile(tmp_path: Path) -> None:
     none = headrace.Profile.load("one-node")
     for name in ("p.json", "p.a.json"):
         (tmp_path / name).write_text(full.to_json())
-    texts, profiles = {"a": none.to_json()}, {"a": none}
-    assert _save({"kind": "fleet"}, texts, profiles, tmp_path / "p.json") is None
+    assert _save({"kind": "fleet"}, {"a": none.to_json()}, tmp_path / "p.json") is None
     for name in ("p.json", "p.a.json"):
         assert (tmp_path / name).read_text() == full.to_json()
-    assert not measure.keeps_old(tmp_path / "p.json", [none, full])
+    texts = {"a": none.to_json(), "b": full.to_json()}
+    assert _save({"kind": "fleet"}, texts, tmp_path / "p.json") is None
+    assert json.loads((tmp_path / "p.json").read_text()) == {"kind": "fleet"}
+    assert (tmp_path / "p.a.json").read_text() == full.to_json()
+    assert (tmp_path / "p.b.json").read_text() == full.to_json()
+
+
+#: Benchmarks that take half a second.
+QUICK = {
+    "copy": ["copy", "--sizes", "4KiB", "--engines", "memcpy", "--rounds", "1"],
+    "histogram": ["histogram", "--size", "80KB", "--threads", "1", "--rounds", "1"],
+    "stream": ["stream", "--size", "80KB", "--threads", "1", "--repetitions", "1"],
+    "dsa": ["dsa", "submission", "--emulated", "--sizes", "4k"],
+}
+#: The command, interrupted as soon as it would measure.
+AT_ONCE = """
+import sys
+from headrace._cli import interrupt, main
+enter = interrupt.Interrupt.__enter__
+def pressed(self):
+    enter(self)
+    self.requested = True
+    return self
+interrupt.Interrupt.__enter__ = pressed
+sys.argv = ["headrace", *{arguments}]
+main()
+"""
+
+
+@pytest.mark.parametrize("name", QUICK)
+def test_an_early_ctrl_c_keeps_the_old_document(run: Run, tmp_path: Path, name: str) -> None:
+    arguments = ["bench", *QUICK[name], "--out", "b.json"]
+    assert run(*arguments).returncode == 0
+    old = (tmp_path / "b.json").read_text()
+
+    def interrupted(out: str) -> subprocess.CompletedProcess[str]:
+        script = AT_ONCE.format(arguments=[*arguments[:-1], out])
+        return subprocess.run(
+            [sys.executable, "-c", script], cwd=tmp_path, capture_output=True, text=True,
+            timeout=120,
+        )  # fmt: skip
+
+    result = interrupted("b.json")
+    assert result.returncode == 130, result.stderr
+    assert (tmp_path / "b.json").read_text() == old
+    assert "b.json stays as it was: it has values" in result.stderr
+    assert interrupted("new.json").returncode == 130
+    new = json.loads((tmp_path / "new.json").read_text())
+    assert new["interrupted"] is True and "stays as it was" not in interrupted("new.json").stderr
+
+
+def test_an_early_ctrl_c_keeps_an_old_demo(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    out.mkdir()
+    old = {
+        "demo.json": json.dumps(report_documents.whole() | {"kind": "demo"}),
+        "report.html": "an old page",
+    }
+    for file, text in old.items():
+        (out / file).write_text(text)
+    result = subprocess.run(
+        [sys.executable, "-c", AT_ONCE.format(arguments=["demo", "--no-png", "--data", "data"])],
+        cwd=tmp_path, capture_output=True, text=True, timeout=120,
+    )  # fmt: skip
+    assert result.returncode == 130, result.stderr
+    assert {file: (out / file).read_text() for file in old} == old
+    assert "out/demo.json stays as it was" in result.stderr and "report:" not in result.stdout
+
+
+@pytest.mark.parametrize(("made", "measured"), [
+    ({"rows": [{"median": 1.0}]}, True), ({"rows": [{"median": None, "reason": "x"}]}, False),
+    ({"rows": []}, False), ({"rows": [{"bytes_per_second": None}]}, False), ([], False),
+    ({"rows": [{"seconds": 1.0, "reason": "interrupted"}, {"seconds": 2.0, "reason": ""}]}, True),
+    ({"modes": {"direct": {"seconds_median": None}, "prefetch": {"seconds_median": 1}}}, True),
+    ({"modes": {"direct": {"seconds_median": None}}}, False),
+    ({"rates": [{"bytes_per_second": None}], "copy": {"rows": [{"bytes_per_second": 1}]}}, True),
+])  # fmt: skip
+def test_which_documents_have_values(made: object, measured: bool) -> None:
+    assert output.has_values(made) is measured
+
+
+@pytest.mark.parametrize("arguments", [
+    ["report", "k.json", "--html", "ONE", "--png", "OTHER"],
+    ["bench", "dsa", "submission", "--emulated", "--sizes", "4k", "--out", "ONE", "--html",
+     "OTHER"],
+], ids=lambda each: each[0])  # fmt: skip
+def test_two_outputs_are_two_files(
+    run: Run, profile: Path, tmp_path: Path, arguments: list[str]
+) -> None:
+    (tmp_path / "there").write_text("old")
+    (tmp_path / "soft").symlink_to("there")
+    os.link(tmp_path / "there", tmp_path / "hard")
+    for one, other in (("x", "x"), ("x", "./x"), ("there", "soft"), ("hard", "there")):
+        names = {"ONE": one, "OTHER": other}
+        result = run(*(names.get(word, word) for word in arguments))
+        assert (result.returncode, result.stdout) == (2, ""), result
+        assert "are the same file for two outputs" in result.stderr
+        assert result.stderr.count("\n") == 1
+    assert (tmp_path / "there").read_text() == "old" and not (tmp_path / "x").exists()
 
 
 def plain(path: Path) -> str:

@@ -57,6 +57,7 @@ def test_each_launch_measures_the_same_points() -> None:
         ("latency", "bytes=64MiB", {"bytes": "64MiB"}, {"bytes": 64 << 20}),
         ("latency", "window=4KiB", {"window": "4 KiB"}, {"window": 4096}),
         ("bandwidth", "mix=W3", {"mix": "W3"}, {"mix": "2:1"}),
+        ("loaded", "mix=W4", {"mix": "W4"}, {"mix": "1:2"}),
         ("bandwidth", "mix=nt_triad", {"mix": ["nt_triad"]}, {"mix": "nt_2:1"}),
         ("bandwidth", "threads=2", {"threads": "2"}, {"threads": 2}),
         ("bandwidth", "pattern=random,block=64B", {"pattern": "random", "block": "64B"},
@@ -75,6 +76,63 @@ def test_python_understands_what_the_command_does(
     assert parameters and all(found.items() <= each.items() for each in parameters)
     command = planned(run, experiment, "--only", text)
     assert command and all(found.items() <= each.items() for each in command)
+
+
+def test_what_has_no_such_parameter_can_be_asked_for(run: Run) -> None:
+    """The rows of nodes without those of teams; all of experiments that know no such parameter."""
+    nodes = planned(run, "bandwidth", "--only", "placed=", "--only", "mix=read")
+    assert nodes and all("placed" not in p and p["mix"] == "read" for p in nodes)
+    every = planned(run, "bandwidth", "--only", "mix=read")
+    teams = [p for p in every if "placed" in p]
+    assert teams and nodes == [p for p in every if "placed" not in p and "pattern" not in p]
+    either = planned(run, "bandwidth", "--only", "placed=,placed=far,mix=read")
+    assert {p.get("placed") for p in either} == {None, "far"}
+    machine = headrace.Machine.load(XEON)
+    rows = headrace.plan_session(
+        machine, experiments=["latency", "loaded"], only={"threads": ""}, budget=None
+    )
+    assert {each.row.experiment for each in rows} == {"latency", "loaded"}
+    result = run("measure", "bandwidth", "--from", XEON, "--dry-run", "--only", "mix=")
+    assert result.returncode == 2 and "no point of bandwidth has mix=" in result.stderr
+
+
+def test_the_machine_of_one_node_can_be_asked_for(run: Run, tmp_path: Path) -> None:
+    """It is its node, of which unasked the rows are."""
+    machine = {
+        "schema_version": headrace.SCHEMA_VERSION, "name": "laptop", "engines": [],
+        "nodes": [{"id": 0, "kind": "dram", "reason": "test", "capacity_bytes": 16 << 30,
+                   "name": "node 0", "cpus": [0, 1, 2, 3], "socket": 0}],
+        "caches": [{"level": 3, "size_bytes": 8 << 20, "cpus": [0, 1, 2, 3]}],
+    }  # fmt: skip
+    (tmp_path / "laptop.json").write_text(json.dumps(machine))
+
+    def points(*only: str) -> list[dict[str, Any]]:
+        result = run("measure", "bandwidth", "stream", "--dry-run", "--from", "laptop.json",
+                     "--json", *only)  # fmt: skip
+        assert (result.returncode, result.stderr) == (0, "")
+        found: list[dict[str, Any]] = json.loads(result.stdout)["points"]
+        return found
+
+    asked = points("--only", "on=machine,placed=near")
+    assert {p["experiment"] for p in asked if not p["reason"]} == {"bandwidth", "stream"}
+    assert all(p["cpus"] == "0-3" and p["parameters"]["on"] == "machine" for p in asked)
+    unasked = points()
+    assert not any("on" in p["parameters"] for p in unasked)
+    named = [p for p in unasked if p["stands_for"]]
+    assert named and all(p["stands_for"] == ["on=machine placed=near"] for p in named)
+    by_kind = points("--only", "on=machine,memory_node=dram,mix=read")
+    assert by_kind == [p for p in asked if p["parameters"].get("mix") == "read"]
+    result = run("measure", "bandwidth", "--dry-run", "--from", "laptop.json", "--only",
+                 "on=machine,placed=far")  # fmt: skip
+    assert result.returncode == 2 and "; placed is near; " in result.stderr
+
+
+def test_a_directory_that_nothing_uses_may_be_missing(run: Run) -> None:
+    for more in (["--dry-run"], ["--only", "bytes=4KiB", "--rounds", "1"]):
+        result = run("measure", "latency", "--directory", "/nope", *more)
+        assert (result.returncode, result.stderr) == (0, ""), more
+    result = run("measure", "latency", "storage", "--directory", "/nope", "--dry-run")
+    assert result.returncode == 3 and "/nope" in result.stderr
 
 
 def test_chosen_points_are_measured_by_any_spelling(machine: headrace.Machine) -> None:

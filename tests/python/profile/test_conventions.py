@@ -64,7 +64,8 @@ def test_what_each_tool_would_print(
 
 @pytest.mark.parametrize(
     ("name", "reads", "writes", "around"),
-    [("R", 1, 0, False), ("W2", 2, 1, False), ("W3", 3, 1, False), ("W5", 1, 1, False),
+    [("R", 1, 0, False), ("W2", 2, 1, False), ("W3", 3, 1, False), ("W4", 3, 2, False),
+     ("W5", 1, 1, False),
      ("W6", 0, 1, True), ("W7", 2, 1, True), ("W8", 1, 1, True), ("W9", 3, 1, True),
      ("W12", 4, 1, False)],
 )  # fmt: skip
@@ -83,6 +84,25 @@ def test_a_mix_is_called_by_its_names() -> None:
     called = [conventions.called(mix) for mix in ("2:1", "write", "7:3", "read", "copy")]
     assert called == ["2:1 (W3, STREAM triad)", "write (W5)", "7:3", "read", "copy (STREAM copy)"]
     assert _points.value_of("mix", "7:3") == "7:3" and _points.value_of("mix", 3) == 3
+
+
+def test_only_the_mix_that_copies_has_the_name_of_streams_copy() -> None:
+    """1:1 reads and writes as much, other bytes."""
+    mixes = ("copy", "1:1", "nt_copy", "nt_1:1", "1:2")
+    assert [conventions.called(mix) for mix in mixes] == [
+        "copy (STREAM copy)", "1:1 (W2)", "nt_copy (STREAM nt_copy)", "nt_1:1 (W8)", "1:2 (W4)"
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(("name", "why"), [
+    ("W10", "two buffers: measure stream --only kernel=nt_triad"),
+    ("W11", "two buffers: measure stream --only kernel=triad"),
+    ("W19", "is not published"), ("W21", "two memories"), ("W23", "two memories"),
+])  # fmt: skip
+def test_traffic_of_others_that_is_no_mix_says_what_is(name: str, why: str) -> None:
+    with pytest.raises(headrace.InvalidError, match=why):
+        _points.value_of("mix", name)
+    assert _points.value_of("kernel", name) == name
 
 
 def test_a_latency_is_no_rate() -> None:

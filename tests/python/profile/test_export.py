@@ -137,6 +137,31 @@ def test_the_peak_is_of_a_whole_machine_or_socket() -> None:
         assert f"ALL Reads        :\t{first['median'] * factor / 1e6:.1f}" in section
 
 
+@pytest.mark.parametrize(("form", "what"), [
+    ("mlc", "latencies and no bandwidths"), ("audit", "ratings of firmware"),
+])  # fmt: skip
+def test_what_a_preset_lacks_is_not_to_be_measured(run: Run, form: str, what: str) -> None:
+    result = run("export", "xeon-max", "--as", form)
+    assert (result.returncode, result.stdout) == (3, "")
+    told = f"no {what} were published of xeon-max; give a profile that was measured"
+    assert result.stderr == f"headrace: {told}\n"
+
+
+def test_one_sample_has_no_bounds(run: Run, tmp_path: Path) -> None:
+    document = documents.profile()
+    document["rows"] = [row for row in document["rows"] if row["experiment"] == "latency"][:2]
+    first = document["rows"][0]
+    first["samples"] = [first["median"]]
+    first["launches"] = []
+    for name in ("min", "max", "low", "high"):
+        first[name] = first["median"]
+    del first["interval"]
+    (tmp_path / "p.json").write_text(json.dumps(document))
+    table = run("export", "p.json", "--as", "table").stdout
+    assert "  n=1  " in table and "range of 1" not in table
+    assert table.count(" to ") == 1, "the other row has bounds"
+
+
 def test_each_bound_says_what_it_is(run: Run, tmp_path: Path) -> None:
     """Fewer than six samples, or launches, have a range; nothing calls it an interval of 95 %."""
     document = documents.profile()
@@ -181,7 +206,7 @@ def test_csv_has_every_row_and_number(run: Run, folder: Path) -> None:
     profile = headrace.Profile.load(folder / "p.json")
     assert len(lines) == len(profile.rows)
     others = {line["mix"]: line["mix_elsewhere"] for line in lines}
-    assert (others["write"], others["1:1"], others[""]) == ("W5", "W2, STREAM copy", "")
+    assert (others["write"], others["1:1"], others[""]) == ("W5", "W2", "")
     for line, row in zip(lines, profile.rows, strict=True):
         assert line["experiment"] == row.experiment and line["reason"] == row.reason
         assert line["source"] == row.source
@@ -217,7 +242,7 @@ def test_hwloc_reads_what_was_measured(run: Run, folder: Path) -> None:
         (["machine.json", "--as", "weights"], 3, "the profile has no read bandwidths"),
         (["p.json", "--as", "csv", "--convention", "mbw"], 2, "format csv has one convention"),
         (["p.json", "--as", "table", "--convention", "ibm"], 2, "no convention 'ibm'; there are "),
-        (["machine.json", "--as", "mlc"], 3, "the profile has neither latencies"),
+        (["machine.json", "--as", "mlc"], 3, "the profile has no latencies and no bandwidths"),
         (["machine.json", "--as", "nvbandwidth"], 3, "the profile has no cold copies"),
         (["machine.json", "--as", "audit"], 3, "nothing to compare"),
     ],

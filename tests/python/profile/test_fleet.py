@@ -202,6 +202,27 @@ def test_nonsense_is_one_line(run: Run, files: Path) -> None:
 
 
 def test_two_profiles_of_one_host_are_named_by_their_files(run: Run, files: Path) -> None:
-    (files / "again.json").write_text((files / "p.n0.json").read_text())
+    (files / "again.json").write_text(json.dumps(host("n0", 7)))
     document = json.loads(run("fleet", "p.n0.json", "again.json", "p.n1.json", "--json").stdout)
     assert [h["host"] for h in document["hosts"]] == ["p.n0.json", "again.json", "n1"]
+
+
+def test_a_host_is_given_once(run: Run, tmp_path: Path) -> None:
+    """Twice one profile would make two hosts of it, which are alike."""
+    for number in range(3):
+        (tmp_path / f"{number}.json").write_text(json.dumps(host(f"n{number}", number)))
+    (tmp_path / "copy.json").write_bytes((tmp_path / "0.json").read_bytes())
+    for other in ("0.json", "copy.json"):
+        result = run("fleet", "0.json", "1.json", other)
+        assert (result.returncode, result.stdout) == (2, "")
+        told = f"headrace: 0.json and {other} are the same measurement; give each host once\n"
+        assert result.stderr == told
+
+
+def test_two_profiles_of_one_host_are_said_to_be(run: Run, tmp_path: Path) -> None:
+    for number in range(3):
+        (tmp_path / f"{number}.json").write_text(json.dumps(host("n0", number)))
+    result = run("fleet", "0.json", "1.json", "2.json")
+    assert result.returncode in (0, 9)
+    told = "0.json, 1.json and 2.json are all of n0; each counts as a host of its own\n"
+    assert result.stderr == f"headrace: {told}"

@@ -260,7 +260,7 @@ def test_curves_of_many_mixes_are_families_by_the_share_of_reads(tmp_path: Path)
     title = "How long a load takes while others use the memory"
     usual, plain, around, _ = charts_of(page, title)
     assert {p["line"] for p in usual["data"]["values"]} == {
-        "read", "1:1 (W2, STREAM copy)", "nt_write (W6)"
+        "read", "1:1 (W2)", "nt_write (W6)"
     }  # fmt: skip
     for chart, last in ((plain, "write (W5)"), (around, "nt_write (W6)")):
         points = chart["data"]["values"]

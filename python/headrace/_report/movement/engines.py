@@ -17,7 +17,16 @@ from headrace._report.figure import Figure, Table
 from headrace._report.movement import bounds
 from headrace._report.movement.bounds import Bounds
 from headrace._report.rows import (
-    Pair, Point, Rows, behind_point, few_lines, noise_mark, pair_of, point, text_of, time_text,
+    Pair,
+    Point,
+    Rows,
+    behind_point,
+    few_lines,
+    noise_mark,
+    pair_of,
+    point,
+    text_of,
+    time_text,
     value,
 )  # fmt: skip
 from headrace._words import listed, size_text
