@@ -72,8 +72,11 @@ def command(
             rows = _measure(machine, selections, rounds, interrupt, bar)
     document = dsa_document(machine, rows, emulated, interrupt.requested)
     output.deliver(document, out=out, json=json, show=lambda: print_dsa(document))
-    if html is not None and (output.has_values(document) or not html.exists()):
-        report.write(document, html, None)
+    if html is not None:
+        if interrupt.requested and html.exists() and not output.has_values(document):
+            output.say(f"{html} stays as it was: this measurement has no values")
+        else:
+            report.write(document, html, None)
     return exit_codes.INTERRUPTED if interrupt.requested else exit_codes.SUCCESS
 
 

@@ -54,7 +54,8 @@ def command(
         output.print_json(document)
     else:
         _print(document)
-        output.print_text("" if kept else f"report: {page}")
+        if not kept:
+            output.print_text(f"report: {page}")
     if lost or failed:
         raise lost or failed  # type: ignore[misc]
     if "query" in document:

@@ -70,15 +70,14 @@ def _save(
     texts: Mapping[str, str],
     out: Path,
 ) -> headrace.Error | None:
-    """A file for each host and one for all; an error of any."""
+    """A file for each host and one for all; an error of any. Those that keeps_old() says stay."""
     made = {host: loads(text) for host, text in texts.items()}
     files = {
         path: texts[host]
         for host, profile in made.items()
         if not output.keeps_old(path := file_of(out, host), profile)
     }
-    rows = [row for profile in made.values() for row in profile["rows"]]
-    if not output.keeps_old(out, {"rows": rows}):
+    if files or not out.exists():  # else it is of profiles that have all stayed as they were
         files[out] = output.json_text(document)
     errors = [output.save(path, text) for path, text in files.items()]
     return next((error for error in errors if error is not None), None)

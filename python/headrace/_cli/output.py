@@ -214,9 +214,12 @@ class Live:
 def deliver(
     made: dict[str, Any], *, out: Path | None, json: bool, show: Callable[[], None]
 ) -> None:
-    """A document, as asked: into a file, and on stdout as JSON or as ``show`` prints it."""
+    """A document, as asked: into a file, and on stdout as JSON or as ``show`` prints it. One that
+    an early Ctrl-C left without a value replaces none that has some.
+    """
     text = json_text(made)
-    failed = None if out is None or keeps_old(out, made) else save(out, text)
+    kept = out is None or (made.get("interrupted") is True and keeps_old(out, made))
+    failed = None if out is None or kept else save(out, text)
     if json or failed is not None:
         print_text(text)
     else:
@@ -225,9 +228,10 @@ def deliver(
         raise failed
 
 
-#: What rows hold of which there is nothing where nothing was measured.
+#: What rows hold of what was measured, by the kinds of documents; null where nothing was.
 _RESULTS = (
     "median", "bytes_per_second", "seconds", "seconds_median", "ns_per_op", "ops_per_second",
+    "measured", "layer_p50_ms",
 )  # fmt: skip
 
 
@@ -262,7 +266,7 @@ def has_values(made: Any) -> bool:
 def _is_measured(row: Any) -> bool:
     if not isinstance(row, dict) or row.get("reason"):
         return False
-    return all(row[name] is not None for name in _RESULTS if name in row)
+    return any(row.get(name) is not None for name in _RESULTS)
 
 
 def save(path: Path, text: str) -> headrace.Error | None:

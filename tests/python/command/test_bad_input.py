@@ -108,8 +108,8 @@ def extreme(middle: float, low: float, high: float) -> str:
 def test_the_largest_numbers_there_are(run: Run, tmp_path: Path) -> None:
     (tmp_path / "a.json").write_text(extreme(1.7e308, 1e-308, 1.7e308))
     (tmp_path / "b.json").write_text(extreme(1e-300, 1e-300, 1e300))
-    for each in "cd":
-        (tmp_path / f"{each}.json").write_text((tmp_path / "a.json").read_text())
+    for each, value in (("c", 1.6e308), ("d", 1.5e308)):
+        (tmp_path / f"{each}.json").write_text(extreme(1.7e308, 1e-308, value))
     for arguments, code in (
         (["compare", "a.json", "b.json", "--all"], 9),
         (["compare", "b.json", "a.json", "--json"], 9),
@@ -119,7 +119,7 @@ def test_the_largest_numbers_there_are(run: Run, tmp_path: Path) -> None:
     ):
         result = run(*arguments)
         assert result.returncode in ({0, 9} if code is None else {code}), result
-        assert result.stderr == ""
+        assert code is None or result.stderr == ""  # hosts of one name are told of
         if "--json" in arguments:
             json.loads(result.stdout)
 

@@ -139,6 +139,22 @@ def test_an_early_ctrl_c_keeps_the_old_document(run: Run, tmp_path: Path, name: 
     assert new["interrupted"] is True and "stays as it was" not in interrupted("new.json").stderr
 
 
+@pytest.mark.parametrize("arguments", [
+    ["advise", "capacity", "--zipf", "0.99", "--pages", "1000"],
+    ["fleet", "a.json", "b.json"],
+])  # fmt: skip
+def test_what_is_no_measurement_is_always_written(
+    run: Run, tmp_path: Path, arguments: list[str]
+) -> None:
+    """Advice, and hosts that are alike, have no rows; the old document has."""
+    for seed, name in enumerate("ab"):
+        (tmp_path / f"{name}.json").write_text(json.dumps(documents.profile(seed)))
+    (tmp_path / "out.json").write_text(json.dumps(documents.profile(1)))
+    result = run(*arguments, "--out", "out.json")
+    assert result.returncode == 0 and "stays as it was" not in result.stderr, result
+    assert json.loads((tmp_path / "out.json").read_text())["kind"].startswith(arguments[0])
+
+
 def test_an_early_ctrl_c_keeps_an_old_demo(tmp_path: Path) -> None:
     out = tmp_path / "out"
     out.mkdir()
@@ -164,6 +180,11 @@ def test_an_early_ctrl_c_keeps_an_old_demo(tmp_path: Path) -> None:
     ({"modes": {"direct": {"seconds_median": None}, "prefetch": {"seconds_median": 1}}}, True),
     ({"modes": {"direct": {"seconds_median": None}}}, False),
     ({"rates": [{"bytes_per_second": None}], "copy": {"rows": [{"bytes_per_second": 1}]}}, True),
+    ({"rows": [{"published": 2.0, "modelled": 2.1, "measured": None}]}, False),  # bench um
+    ({"rows": [{"published": 2.0, "measured": 1.9}]}, True),
+    ({"rows": [], "rates": {"dram": 2e10}}, False),  # bench kvcache
+    ({"rows": [{"policy": "ahead", "layer_p50_ms": None, "n": 0}]}, False),
+    ({"rows": [{"policy": "ahead", "layer_p50_ms": 2.0, "n": 3}]}, True),
 ])  # fmt: skip
 def test_which_documents_have_values(made: object, measured: bool) -> None:
     assert output.has_values(made) is measured
