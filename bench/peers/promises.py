@@ -156,6 +156,7 @@ def _measured(
     profile = headrace.measure(
         machine, selections=points, budget=None, rounds=1, seed=seed, noise_checks=False
     )
+    assert len(profile.rows) == len(points), [row.parameters for row in profile.rows]
     for row in profile.rows:
         if row.median is None:
             tell(f"no number of {row.experiment}: {row.reason}")
@@ -248,7 +249,7 @@ def main(words: list[str] | None = None) -> int:
             print(f"{said}\n{table(found)}" if found.found else said)
             codes.append(code)
     print(peers.load())
-    return max(codes)
+    return next((code for code in (NOT_HELD, NOTHING) if code in codes), HELD)
 
 
 if __name__ == "__main__":

@@ -90,7 +90,8 @@ fetch_kernel() {
   mkdir -p "$lists/lists/partial" "$lists/cache/archives/partial"
   echo "deb $mirror $kernel_release main" >"$lists/sources.list"
   local own=(-o Dir::Etc::SourceList="$lists/sources.list" -o Dir::Etc::SourceParts=/dev/null
-    -o Dir::State::Lists="$lists/lists" -o Dir::Cache="$lists/cache" -o APT::Sandbox::User=)
+    -o Dir::State::Lists="$lists/lists" -o Dir::Cache="$lists/cache" -o APT::Sandbox::User=
+    -o Dir::State::Status=/dev/null)  # what is installed here is no candidate
   quietly apt-get -qq "${own[@]}" -o Acquire::Retries=2 update || return 1
   kernel=$(apt-cache "${own[@]}" depends linux-image-amd64 | awk '/Depends:/ {print $2; exit}')
   [ -n "$kernel" ] || return 1

@@ -45,13 +45,20 @@ std::string shape_of(const Scope& scope, const Team& team) {
   return shape;
 }
 
+// Whether rows of teams were asked for by what only they have.
+bool asks_for_teams(const Scope& scope) {
+  return std::ranges::any_of(std::array{kOn, kPlaced, kOrder}, [&](const Parameter& one) {
+    return scope.asks(std::string(one.name));
+  });
+}
+
 class Listing {
  public:
   explicit Listing(const Scope& scope)
       : scope_(scope),
         machine_(scope.machine),
         allowed_(usable_cpus()),
-        fewest_(scope.asks(std::string(kOn.name)) ? 1 : kFewest) {}
+        fewest_(asks_for_teams(scope) ? 1 : kFewest) {}
 
   // Each part of this size once, of alike ones the first.
   void add(TeamPart part) {
@@ -123,10 +130,7 @@ class Listing {
 std::vector<MeasuredTeam> measured_teams(const Scope& scope) {
   Listing listing(scope);
   const std::vector<std::string> asked = scope.words(std::string(kOn.name));
-  const bool any = std::ranges::any_of(std::array{kOn, kPlaced, kOrder}, [&](const Parameter& one) {
-    return scope.asks(std::string(one.name));
-  });
-  if (!any) listing.pass_over_nodes();
+  if (!asks_for_teams(scope)) listing.pass_over_nodes();
   // The largest first: where a machine has one socket it is the machine.
   for (const TeamPart part :
        {TeamPart::machine, TeamPart::socket, TeamPart::cluster, TeamPart::core}) {

@@ -198,6 +198,7 @@ TEST(TeamsTest, AMachineOfOneCpuIsATeamWhenAskedFor) {
   using Found = std::map<std::string, std::size_t>;
   EXPECT_EQ(teams_of(machine, true), Found{});
   EXPECT_EQ(teams_of(machine, true, {{"on", "machine"}}), (Found{{"machine 1", 1}}));
+  EXPECT_FALSE(teams_of(machine, true, {{"placed", "near"}}).empty());
 }
 
 // Each of two sockets with a node of its own: the machine has rows, a socket those of its node.

@@ -18,8 +18,10 @@ namespace headrace::session {
 namespace {
 
 constexpr unsigned kMostBusy = 3;
-// A repetition is done so often until no control group stopped it.
+// A repetition is done so often until no control group stopped it; once only where each try of so
+// many mappings in a row was stopped, as of threads that never have their CPUs for long enough.
 constexpr unsigned kTries = 4;
+constexpr unsigned kMostThrottled = 3;
 constexpr Nanoseconds kBetweenChecks = std::chrono::seconds{1};
 
 bool is_modelled(const Point& point) { return point.row.basis == Basis::modelled; }
@@ -221,9 +223,10 @@ class Session {
     bool throttled = false;
     const unsigned repetitions = is_modelled(point) ? 1 : options_.repetitions;
     for (unsigned i = 0; i < repetitions; ++i) {
-      HEADRACE_TRY(Sample sample, undisturbed(*probe, throttled));
+      HEADRACE_TRY(Sample sample, not_throttled(*probe, throttled));
       samples.push_back(std::move(sample));
     }
+    throttled_in_a_row_ = throttled ? throttled_in_a_row_ + 1 : 0;
     HEADRACE_TRY_STATUS(buffers_.check_residency());
     const std::optional<double> huge_part = least_huge_part(point, samples);
     // The middle one as it is, so that its details belong to its value.
@@ -245,12 +248,13 @@ class Session {
   }
 
   // A repetition that no control group stopped; sets `throttled` where each try was.
-  Result<Sample> undisturbed(Probe& probe, bool& throttled) const {
+  Result<Sample> not_throttled(Probe& probe, bool& throttled) const {
+    const unsigned most = throttled_in_a_row_ < kMostThrottled ? kTries : 1;
     for (unsigned tries = 1;; ++tries) {
       const std::uint64_t before = throttled_ ? throttled_() : 0;
       HEADRACE_TRY(Sample sample, probe.sample());
       if (!throttled_ || throttled_() == before) return sample;
-      if (tries < kTries && !context_.stop()) continue;
+      if (tries < most && !late() && !context_.stop()) continue;
       throttled = true;
       return sample;
     }
@@ -310,6 +314,7 @@ class Session {
   const MeasureOptions& options_;
   const ExperimentContext& context_;
   const std::function<std::uint64_t()>& throttled_;
+  unsigned throttled_in_a_row_ = 0;  // mappings, up to the last one
   std::vector<Trial> trials_;
   BufferPool buffers_;
   Costs costs_;

@@ -332,7 +332,20 @@ TEST_F(Stopped, WhereAllAreStoppedTheRowSaysSo) {
   EXPECT_EQ(row.samples.size(), 4U);
   EXPECT_TRUE(row.has_flag("throttled"));
   EXPECT_TRUE(row.has_flag("noisy"));
-  EXPECT_EQ(done_, 4U * 3 * 4) << "four tries of each repetition";
+  EXPECT_EQ(done_, 3U * 3 * 4 + 3) << "four tries of each repetition, until that never helped";
+}
+
+TEST_F(Stopped, NothingIsTriedAgainWhenTheBudgetIsSpent) {
+  options_.budget = std::chrono::nanoseconds{1};
+  const Row row = run_with([](std::size_t) { return true; });
+  EXPECT_EQ(row.samples.size(), 1U);
+  EXPECT_EQ(done_, 3U);
+}
+
+TEST_F(Stopped, NothingIsTriedAgainWhenItShallStop) {
+  context_.stop = [&] { return done_ > 0; };
+  (void)run_with([](std::size_t) { return true; });
+  EXPECT_EQ(done_, 3U);
 }
 
 TEST_F(Stopped, AMappingThatWasStoppedIsLeftOutWhereThreeOthersRemain) {
