@@ -27,6 +27,8 @@ _ONE_RUN_EACH = (
     "to be sure: headrace compare old*.json -- new*.json, three runs of each or more"
 )
 
+#: The shift of an experiment counts from so many rows on, of two runs as of more.
+_ROWS_OF_A_SHIFT = 5
 #: Stands for `--` between the two sides, which the parser would take away; no file has this name.
 _BETWEEN = "\1"
 
@@ -49,6 +51,14 @@ def command(
             metavar="SHARE", help="Exit code 10 if fewer of the old rows can be judged."
         ),
     ] = "50%",
+    resolution: Annotated[
+        str,
+        typer.Option(
+            metavar="SHARE",
+            help="A row in which only larger changes would be seen, in it or in its experiment as "
+            "a whole, does not count as judged.",
+        ),
+    ] = "20%",
     json: Json = False,
     everything: Annotated[
         bool, typer.Option("--all", help="Show every row, not only those that changed.")
@@ -61,18 +71,19 @@ def command(
     headrace compare old.json new.json
     headrace compare old*.json -- new*.json    several runs of each: noisy rows are judged too
     """
-    share, enough = parse.share(least), parse.share(judged)
+    share = parse.share(least)
+    asked = Asked(parse.share(judged), max(share, parse.share(resolution)))
     sides = _sides(files)
     old, new = (Side.load(side) for side in sides)
     refuse_twice([*sides[0], *sides[1]])
     found = headrace.compare(old.profiles, new.profiles, share)
-    blind = not found.changed and is_blind(found, enough)
+    blind = not found.changed and asked.is_blind(found)
     if json:
-        output.print_json(_document(old, new, found, share, enough))
+        output.print_json(_document(old, new, found, share, asked))
     else:
         _print(old, new, found, everything)
         if blind:
-            output.print_text(_why_blind(found, enough))
+            output.print_text(asked.why_blind(found))
         elif found.changed and len(old.profiles) == len(new.profiles) == 1:
             output.print_text(_ONE_RUN_EACH)
     if blind:
@@ -155,21 +166,49 @@ class Side:
         }
 
 
-def is_blind(found: headrace.Comparison, enough: float) -> bool:
-    """Whether so few rows were judged that no change says nothing."""
-    return found.judged == 0 or found.judged < enough * found.expected
+@dataclass(frozen=True)
+class Asked:
+    """How much has to be judged for no change to say something."""
+
+    judged: float  # of the rows that have an old value
+    resolution: float  # the change that would have been seen in such a row; `least` or more
+
+    def seen(self, found: headrace.Comparison) -> int:
+        """Rows in which that would have been seen, or was: alone, or as part of an experiment."""
+        finest = math.log1p(self.resolution)
+        fine = {
+            shift.experiment for shift in found.shifts
+            if shift.rows >= _ROWS_OF_A_SHIFT and shift.threshold <= finest
+        }  # fmt: skip
+        return sum(
+            row.outcome == "changed"
+            or (row.outcome == "same" and (row.threshold <= finest or _experiment(row) in fine))
+            for row in found.rows
+        )
+
+    def is_blind(self, found: headrace.Comparison) -> bool:
+        """Whether that is so of so few rows that no change says nothing."""
+        seen = self.seen(found)
+        return seen == 0 or seen < self.judged * found.expected
+
+    def why_blind(self, found: headrace.Comparison) -> str:
+        seen = self.seen(found)
+        coarse = found.judged - seen
+        return (
+            f"too little to say so: {seen} of {plural(found.expected, 'old row')} could be judged"
+            + (f", {coarse} more would show only changes of over {self.resolution:.0%} "
+               "(--resolution)" if coarse > 0 else "")
+            + f", and {self.judged:.0%} are asked for (--judged); measure several runs of each "
+            "side in turn, which judges noisy rows too, or in a quieter moment"
+        )  # fmt: skip
 
 
-def _why_blind(found: headrace.Comparison, enough: float) -> str:
-    return (
-        f"too little to say so: {found.judged} of {plural(found.expected, 'old row')} could be "
-        f"judged, and {enough:.0%} are asked for (--judged); measure several runs of each side in "
-        "turn, which judges noisy rows too, or in a quieter moment"
-    )
+def _experiment(row: headrace.Difference) -> str:
+    return row.key.partition(" ")[0]
 
 
 def _document(
-    old: Side, new: Side, found: headrace.Comparison, least: float, enough: float
+    old: Side, new: Side, found: headrace.Comparison, least: float, asked: Asked
 ) -> dict[str, Any]:
     def side(of: Side) -> dict[str, Any]:
         files = [str(file) for file in of.files]
@@ -185,8 +224,10 @@ def _document(
         "changed": found.changed,
         "judged": found.judged,
         "expected": found.expected,
-        "least_judged": enough,
-        "enough_judged": not is_blind(found, enough),
+        "least_judged": asked.judged,
+        "resolution": asked.resolution,
+        "seen": asked.seen(found),
+        "enough_judged": not asked.is_blind(found),
         "verdicts": dict(sorted(Counter(row.outcome for row in found.rows).items())),
         "rows": [_row_document(row) for row in found.rows],
         "shifts": [

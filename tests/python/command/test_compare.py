@@ -99,6 +99,34 @@ def test_too_little_was_judged(run: Run, tmp_path: Path) -> None:
     assert run("compare", old, changed).returncode == 9, "what was seen is said"
 
 
+def test_rows_that_would_show_only_large_changes_were_not_judged(run: Run, tmp_path: Path) -> None:
+    """Runs that differ by a tenth from each other: a fifth less passes unseen, and is told so."""
+
+    def wild(name: str, factor: float) -> list[str]:
+        names = []
+        for number, off in enumerate((0.9, 1.0, 1.12)):
+            document = documents.profile(1)
+            rows = [row for row in document["rows"] if row["experiment"] == "stream"][:4]
+            document["rows"] = rows
+            for row in rows:
+                row["flags"] = []
+                for value in ("value", "median"):
+                    row[value] = row[value] * off * factor if row.get(value) else row.get(value)
+                row["samples"] = [each * off * factor for each in row["samples"]]
+            names.append(f"{name}{number}.json")
+            (tmp_path / names[-1]).write_text(json.dumps(document))
+        return names
+
+    sides = [*wild("old", 1), "--", *wild("new", 0.8)]
+    result = run("compare", *sides)
+    assert result.returncode == 10, result
+    assert "4 more would show only changes of over 20%" in " ".join(result.stdout.split())
+    document = json.loads(run("compare", *sides, "--json").stdout)
+    assert (document["judged"], document["seen"], document["resolution"]) == (4, 0, 0.2)
+    assert run("compare", *sides, "--resolution", "100%").returncode == 0
+    assert run("compare", *sides, "--least", "100%").returncode == 0
+
+
 def test_rows_that_are_gone_were_not_judged(run: Run, tmp_path: Path) -> None:
     (old,) = runs(tmp_path, "old", range(1, 2), 0)
     document = json.loads((tmp_path / old).read_text())
