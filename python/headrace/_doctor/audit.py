@@ -25,6 +25,9 @@ _HYPERVISOR = "the hypervisor decides"
 #: Waking from a state that takes longer shows in latencies of memory.
 _LONG_WAKING_US = 20
 
+#: Threads of others that are there for each CPU on a host that is called quiet.
+_QUIET_SHARE = 0.25
+
 
 def audit(host: Host) -> list[Finding]:
     """The findings of all audits. One that fails itself is a finding too."""
@@ -332,6 +335,22 @@ def _bus_counters(host: Host) -> Iterator[Finding]:
         yield Finding(feature, "unknown", f"{why}; {_HYPERVISOR}" if host.is_guest else why)
 
 
+def _other_programs(host: Host) -> Iterator[Finding]:
+    """By the load average of a minute: threads that ran or wanted to, of all programs here."""
+    feature = "other programs"
+    load = (host.read("proc/loadavg") or "").split()
+    cpus = sum(len(node.cpus) for node in host.machine.nodes)
+    if not load or not cpus:
+        yield Finding(feature, "unknown", "the kernel does not say how many threads run")
+        return
+    why = f"{load[0]} threads wanted a CPU in the last minute, of {count(cpus, 'CPU')}"
+    if float(load[0]) <= _QUIET_SHARE * cpus:
+        yield Finding(feature, "fine", why)
+    else:
+        remedy = "measure when they have ended; headrace measure flags disturbed rows as noisy"
+        yield Finding(feature, "spoils", why, remedy)
+
+
 AUDITS: tuple[Question, ...] = (
     _nodes_per_socket,
     _dimms,
@@ -346,5 +365,6 @@ AUDITS: tuple[Question, ...] = (
     _cpu_time,
     _memory_limit,
     _bus_counters,
+    _other_programs,
     setup_steps,
 )

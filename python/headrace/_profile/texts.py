@@ -7,6 +7,7 @@ Layouts as their public logs show them, written anew; numbers in their conventio
 from __future__ import annotations
 
 import itertools
+from collections import Counter
 from collections.abc import Iterable, Iterator
 
 import headrace
@@ -42,16 +43,24 @@ def as_mlc(profile: headrace.Profile) -> str:
     return "\n".join([_headrace(profile, complete(profile.rows)), *parts])
 
 
+#: Flags of numbers that another moment may give otherwise.
+_DOUBTS = ("noisy", "few", "unsteady", "throttled")
+
+
 def _headrace(profile: headrace.Profile, rows: Iterable[headrace.Row]) -> str:
     """The first lines: who says it, and what it rests on."""
     whose = "published figures" if profile.published else "measured"
-    bases = {row.basis for row in rows if row.median is not None}
+    having = [row for row in rows if row.median is not None]
+    bases = {row.basis for row in having}
     if "emulated" in bases:
         most = "figures" if bases == {"emulated"} else "some of the figures"
         whose = f"emulated: {most} are of a device made of software, no speed of hardware"
     elif "modelled" in bases:
         whose = "modelled"
-    return f"Headrace: {profile.machine.name}, {whose}\n"
+    found = Counter(flag for row in having for flag in row.flags if flag in _DOUBTS)
+    doubts = ", ".join(f"{count} {flag}" for flag, count in found.most_common())
+    said = f"; of {len(having)} rows {doubts}" if doubts else ""
+    return f"Headrace: {profile.machine.name}, {whose}{said}\n"
 
 
 def _pair(row: headrace.Row, start: str = "cpu_node", end: str = "memory_node") -> Pair | None:

@@ -188,7 +188,7 @@ def test_each_bound_says_what_it_is(run: Run, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("emulated", "told"),
     [(all, "emulated: figures are of a device made of software"),
-     (any, "emulated: some of the figures are of"), (None, ", measured\n")],
+     (any, "emulated: some of the figures are of"), (None, ", measured; of 423 rows 4 noisy\n")],
 )  # fmt: skip
 def test_what_is_emulated_leaves_with_its_mark(emulated: Any, told: str) -> None:
     document = documents.profile()
