@@ -127,6 +127,15 @@ def test_rows_that_would_show_only_large_changes_were_not_judged(run: Run, tmp_p
     assert run("compare", *sides, "--least", "100%").returncode == 0
 
 
+def test_points_of_which_none_is_in_both(run: Run, tmp_path: Path) -> None:
+    for name in ("stream", "latency"):
+        document = documents.profile(1)
+        document["rows"] = [row for row in document["rows"] if row["experiment"] == name]
+        (tmp_path / f"{name}.json").write_text(json.dumps(document))
+    result = run("compare", "stream.json", "latency.json")
+    assert result.returncode == 10 and "no point is in both" in result.stdout, result
+
+
 def test_rows_that_are_gone_were_not_judged(run: Run, tmp_path: Path) -> None:
     (old,) = runs(tmp_path, "old", range(1, 2), 0)
     document = json.loads((tmp_path / old).read_text())
