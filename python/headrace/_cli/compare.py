@@ -192,8 +192,8 @@ class Asked:
         return seen == 0 or seen < self.judged * found.expected
 
     def why_blind(self, found: headrace.Comparison) -> str:
-        if all(row.outcome in ("only_old", "only_new") for row in found.rows):
-            return "nothing to compare: no point is in both; measure the same experiments twice"
+        if all(row.outcome in ("only_old", "only_new", "unmeasured") for row in found.rows):
+            return "nothing to compare: no point has a value in both; measure the same points"
         seen = self.seen(found)
         coarse = found.judged - seen
         return (

@@ -133,7 +133,7 @@ def test_points_of_which_none_is_in_both(run: Run, tmp_path: Path) -> None:
         document["rows"] = [row for row in document["rows"] if row["experiment"] == name]
         (tmp_path / f"{name}.json").write_text(json.dumps(document))
     result = run("compare", "stream.json", "latency.json")
-    assert result.returncode == 10 and "no point is in both" in result.stdout, result
+    assert result.returncode == 10 and "no point has a value in both" in result.stdout, result
 
 
 def test_rows_that_are_gone_were_not_judged(run: Run, tmp_path: Path) -> None:
