@@ -55,34 +55,6 @@ Status check(const StoreOptions& options) {
 
 }  // namespace
 
-bool JobList::remove(Job& job) {
-  for (Job** at = &first_; *at != nullptr; at = &(*at)->next) {
-    if (*at != &job) continue;
-    *at = job.next;
-    if (last_ == &job.next) last_ = at;
-    --size_;
-    return true;
-  }
-  return false;
-}
-
-void Copying::hear(StoreCore& core, const Transfer& transfer) noexcept {
-  try {
-    // Small enough for a std::function without memory.
-    transfer.on_done([this](const Result<MoveStats>& outcome) { copied(outcome); });
-  } catch (const std::bad_alloc&) {
-    unheard_ = transfer;
-    core.enqueue(*this);
-  }
-}
-
-bool Copying::heard_late(StoreCore& core) noexcept {
-  if (!unheard_) return false;
-  const Transfer transfer = *std::exchange(unheard_, std::nullopt);
-  hear(core, transfer);
-  return true;
-}
-
 std::optional<unsigned> Entry::fastest() const {
   for (unsigned tier = 0; tier < copies.size(); ++tier) {
     if (!removed && copies[tier].served()) return tier;
@@ -411,6 +383,23 @@ void StoreCore::end(Ending& ending, std::atomic<std::uint32_t>& word) noexcept {
   }
   mover_.waiting().wake_all(word);
   for (const auto& then : thens) then();
+}
+
+void Copying::hear(StoreCore& core, const Transfer& transfer) noexcept {
+  try {
+    // Small enough for a std::function without memory.
+    transfer.on_done([this](const Result<MoveStats>& outcome) { copied(outcome); });
+  } catch (const std::bad_alloc&) {
+    unheard_ = transfer;
+    core.enqueue(*this);
+  }
+}
+
+bool Copying::heard_late(StoreCore& core) noexcept {
+  if (!unheard_) return false;
+  const Transfer transfer = *std::exchange(unheard_, std::nullopt);
+  hear(core, transfer);
+  return true;
 }
 
 void StoreCore::enqueue(Job& job) noexcept {

@@ -32,7 +32,7 @@
 #include "headrace/buffer.h"
 #include "headrace/kv/store.h"
 #include "kv/folder.h"
-#include "kv/jobs.h"
+#include "kv/operations.h"
 
 namespace headrace::kv {
 
