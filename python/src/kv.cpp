@@ -2,7 +2,9 @@
 #include <nanobind/stl/tuple.h>
 
 #include <cstring>
+#include <new>
 
+#include "core/waiting/duration.h"
 #include "handles.h"
 #include "record.h"
 #include "types.h"
@@ -202,9 +204,42 @@ void flush(const KvStoreRef& self, Nanoseconds timeout) {
 }
 
 constexpr Nanoseconds kClosing = std::chrono::seconds{60};
-// What copies in flight have after a flush that took all the time, and after a signal.
+// What copies in flight have after a flush that took all the time, or was ended by a signal.
 constexpr Nanoseconds kAfterFlush = std::chrono::seconds{1};
-constexpr Nanoseconds kAfterSignal = std::chrono::milliseconds{50};
+
+// Whoever sees only what a signal raised would not know that the folder cannot be opened again.
+void note_not_closed(const nb::python_error& raised) {
+  call_python(raised.value().attr("add_note"),
+              nb::make_tuple("headrace: copies of the KV store are still in flight, so it keeps "
+                             "its memory and its folder; close it again"));
+}
+
+// Raises for a signal, and tells with that if the store was not closed.
+Status close_until_signal(KvOwner& owner, Nanoseconds timeout) {
+  Interruptible signals{nb::none(), nb::none()};
+  Status closed =
+      without_gil([&] { return owner.store->close(timeout, [&] { return signals.stop(); }); });
+  release_borrowed();
+  try {
+    signals.rethrow();
+  } catch (const nb::python_error& raised) {
+    if (!closed) note_not_closed(raised);
+    throw;
+  }
+  return closed;
+}
+
+// As flushed(). Closes it too where a signal raises, which another one ends.
+Status flushed_or_closed(KvOwner& owner, Nanoseconds timeout) {
+  try {
+    return flushed(owner, timeout);
+  } catch (const nb::python_error& raised) {
+    if (!close_until_signal(owner, kAfterFlush)) note_not_closed(raised);
+    throw;
+  } catch (const std::bad_alloc&) {
+    return std::unexpected<Error>({ErrorCode::exhausted, "out of memory"});
+  }
+}
 
 // Closed whatever the flush says, or raises for a signal.
 void close(const KvStoreRef& self, bool flush_first, Nanoseconds timeout) {
@@ -212,17 +247,15 @@ void close(const KvStoreRef& self, bool flush_first, Nanoseconds timeout) {
   const Nanoseconds begin = system_clock().now();
   flush_first = flush_first && !owner->store->closed();
   Status written;
-  try {
-    if (flush_first) written = flushed(*owner, timeout);
-  } catch (...) {
-    (void)without_gil([&] { return owner->store->close(kAfterSignal); });
-    throw;
-  }
+  if (flush_first) written = flushed_or_closed(*owner, timeout);
   // Another thread has closed it meanwhile, and answers for what was to be written.
   const bool by_another = !written && written.error().code == ErrorCode::cancelled;
   const Nanoseconds unspent = timeout - (system_clock().now() - begin);
   const Nanoseconds left = flush_first && unspent <= Nanoseconds{0} ? kAfterFlush : unspent;
-  Status closed = with_signals([&](const auto& stop) { return owner->store->close(left, stop); });
+  Status closed = close_until_signal(*owner, left);
+  if (!closed && closed.error().code == ErrorCode::timed_out) {
+    raise(ErrorCode::timed_out, "after " + to_string(timeout) + " " + closed.error().message);
+  }
   // That it is still open to copies in flight matters more than what those would have written.
   unwrap(std::move(closed));
   if (!by_another) unwrap(std::move(written));
@@ -456,7 +489,11 @@ void bind_closing(nb::class_<KvStoreRef>& bound) {
           "seconds; after a flush that took them all copies in flight have one more. "
           "TimedOutError: "
           "some of them, as of a GPU that hangs, have not ended; tiers and folder stay taken until "
-          "it is closed again.")
+          "it is closed again. Ctrl-C ends the flush, and copies in flight have one second, which "
+          "a second Ctrl-C ends; without a flush the first does. If they have not ended then, a "
+          "note of the exception says that the store is still to be closed. Dropping a store that "
+          "is not closed waits for them all the same; where they do not end, the process does, "
+          "after at most 200 s: a GPU may still write to its memory.")
       .def_prop_ro(
           "closed", [](const KvStoreRef& self) { return self.owner->store->closed(); },
           "Whether it takes nothing any more.")

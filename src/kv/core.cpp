@@ -55,34 +55,6 @@ Status check(const StoreOptions& options) {
 
 }  // namespace
 
-bool JobList::remove(Job& job) {
-  for (Job** at = &first_; *at != nullptr; at = &(*at)->next) {
-    if (*at != &job) continue;
-    *at = job.next;
-    if (last_ == &job.next) last_ = at;
-    --size_;
-    return true;
-  }
-  return false;
-}
-
-void Copying::hear(StoreCore& core, const Transfer& transfer) noexcept {
-  try {
-    // Small enough for a std::function without memory.
-    transfer.on_done([this](const Result<MoveStats>& outcome) { copied(outcome); });
-  } catch (const std::bad_alloc&) {
-    unheard_ = transfer;
-    core.enqueue(*this);
-  }
-}
-
-bool Copying::heard_late(StoreCore& core) noexcept {
-  if (!unheard_) return false;
-  const Transfer transfer = *std::exchange(unheard_, std::nullopt);
-  hear(core, transfer);
-  return true;
-}
-
 std::optional<unsigned> Entry::fastest() const {
   for (unsigned tier = 0; tier < copies.size(); ++tier) {
     if (!removed && copies[tier].served()) return tier;
@@ -213,13 +185,13 @@ class StoreCore::Closing {
       : core_(core),
         stop_(stop),
         patience_(core.mover_.clock(), core.mover_.waiting(), timeout),
-        timeout_(timeout),
         asked_(core.mover_.clock().now()) {}
 
   // Takes the word from 0 to 1, which one thread at a time has.
   Status take(std::atomic<std::uint32_t>& word) {
     for (std::uint32_t free = 0; !word.compare_exchange_strong(free, 1); free = 0) {
-      HEADRACE_TRY_STATUS(nap(word, 1));
+      HEADRACE_TRY_STATUS(
+          nap(word, 1, "another thread was still closing the KV store; wait for it"));
     }
     return {};
   }
@@ -228,19 +200,18 @@ class StoreCore::Closing {
     const std::atomic<std::uint32_t> never{0};
     while (core_.operations_.load() != 0) {
       core_.poll();
-      if (core_.operations_.load() != 0) HEADRACE_TRY_STATUS(nap(never, 0));
+      if (core_.operations_.load() == 0) break;
+      HEADRACE_TRY_STATUS(nap(never, 0,
+                              "copies of the KV store were still in flight; it takes nothing any "
+                              "more, so close it again when they have ended"));
     }
     return {};
   }
 
  private:
-  Status nap(const std::atomic<std::uint32_t>& word, std::uint32_t seen) {
-    if (patience_.over()) {
-      return fail(ErrorCode::timed_out,
-                  "copies of the KV store were still in flight after {}; it takes nothing any "
-                  "more, so close it again when they have ended",
-                  headrace::to_string(timeout_));
-    }
+  // `late`: what is told when the time is over.
+  Status nap(const std::atomic<std::uint32_t>& word, std::uint32_t seen, const char* late) {
+    if (patience_.over()) return fail(ErrorCode::timed_out, "{}", late);
     const Nanoseconds now = core_.mover_.clock().now();
     if (stop_ && now - asked_ >= kAskToStop) {
       asked_ = now;
@@ -253,7 +224,6 @@ class StoreCore::Closing {
   StoreCore& core_;
   const Stop& stop_;
   Patience patience_;
-  const Nanoseconds timeout_;
   Nanoseconds asked_;
   Backoff naps_{kFirstNap, kLongestNap};
 };
@@ -268,10 +238,18 @@ Status StoreCore::close(Nanoseconds timeout, const Stop& stop) {
     place_pending(later);
   }
   HEADRACE_TRY_STATUS(closing.take(someone_closes_));
-  Status closed = let_go_ ? Status{} : close(closing);
-  someone_closes_ = 0;
-  mover_.waiting().wake_all(someone_closes_);
-  return closed;
+  struct Ends {  // also where `stop` throws
+    StoreCore& core;
+    ~Ends() {
+      core.someone_closes_ = 0;
+      core.mover_.waiting().wake_all(core.someone_closes_);
+    }
+  } const ends{*this};
+  {
+    const MutexLock lock(mutex_);
+    if (tiers_gone_) return {};
+  }
+  return close(closing);
 }
 
 Status StoreCore::close(Closing& closing) {
@@ -279,7 +257,7 @@ Status StoreCore::close(Closing& closing) {
   HEADRACE_TRY_STATUS(closing.settle());
   {
     const MutexLock lock(mutex_);
-    const bool before = std::exchange(closed_, true);  // only matches have held anything since
+    const bool before = std::exchange(matches_hold_nothing_, true);
     for (auto next = entries_.begin(); !before && next != entries_.end();) {
       Entry& entry = (next++)->second;
       if (entry.pins == 0) continue;
@@ -294,8 +272,8 @@ Status StoreCore::close(Closing& closing) {
   }
   jobs_there_.notify_all();
   if (worker_.joinable()) worker_.join();
-  worker_id_ = std::thread::id();  // the system gives it to a later thread
-  std::vector<std::unique_ptr<Buffer>> buffers(tiers_.size());  // to unmap them takes time
+  worker_id_ = std::thread::id();                           // the system gives it to a later thread
+  std::array<std::unique_ptr<Buffer>, kMostTiers> buffers;  // to unmap them takes time
   std::unique_ptr<Folder> folder;
   const MutexLock lock(mutex_);
   for (std::size_t i = 0; i < tiers_.size(); ++i) {
@@ -304,7 +282,7 @@ Status StoreCore::close(Closing& closing) {
     if (tiers_[i].folder != nullptr) folder = std::move(tiers_[i].folder);
   }
   entries_.clear();
-  let_go_ = true;
+  tiers_gone_ = true;
   return {};
 }
 
@@ -407,6 +385,23 @@ void StoreCore::end(Ending& ending, std::atomic<std::uint32_t>& word) noexcept {
   for (const auto& then : thens) then();
 }
 
+void Copying::hear(StoreCore& core, const Transfer& transfer) noexcept {
+  try {
+    // Small enough for a std::function without memory.
+    transfer.on_done([this](const Result<MoveStats>& outcome) { copied(outcome); });
+  } catch (const std::bad_alloc&) {
+    unheard_ = transfer;
+    core.enqueue(*this);
+  }
+}
+
+bool Copying::heard_late(StoreCore& core) noexcept {
+  if (!unheard_) return false;
+  const Transfer transfer = *std::exchange(unheard_, std::nullopt);
+  hear(core, transfer);
+  return true;
+}
+
 void StoreCore::enqueue(Job& job) noexcept {
   const MutexLock lock(jobs_mutex_);
   jobs_of(job.turn()).push(job);
@@ -451,7 +446,8 @@ StoreStats StoreCore::stats() const {
   StoreStats stats = counts_;
   for (const Tier& tier : tiers_) {
     stats.tiers.push_back(tier.counts);
-    stats.tiers.back().blocks = closed_ ? 0 : tier.slots - tier.free.size() - tier.disk.none.size();
+    stats.tiers.back().blocks =
+        tiers_gone_ ? 0 : tier.slots - tier.free.size() - tier.disk.none.size();
     stats.tiers.back().used = Bytes{stats.tiers.back().blocks * slot_};
   }
   stats.in_flight = Bytes{in_flight_};

@@ -32,7 +32,7 @@
 #include "headrace/buffer.h"
 #include "headrace/kv/store.h"
 #include "kv/folder.h"
-#include "kv/jobs.h"
+#include "kv/operations.h"
 
 namespace headrace::kv {
 
@@ -77,12 +77,13 @@ struct Entry {
 // What a full disk leaves of a folder: a slot that was written is a place that it has, one that was
 // not may be none.
 struct DiskRoom {
-  std::vector<bool> written;            // by slot
-  std::vector<std::uint32_t> none;      // free slots that the disk has no room for
-  bool full = false;                    // there are such, and none was written since
-  std::optional<std::uint32_t> trying;  // one of them that is tried again
+  std::vector<bool> written;        // by slot
+  std::vector<std::uint32_t> none;  // free slots that the disk has no room for, set aside
+  // A slot that was not written yet found no room, and none of those was tried since with success.
+  bool full = false;
+  std::optional<std::uint32_t> trying;  // one of `none`, taken from it to be tried again
   Nanoseconds again{0};                 // when the next one is
-  Nanoseconds closed{0};  // nothing is written before: not even a written slot could be
+  Nanoseconds closed{0};                // nothing is written before: a written slot had no room
 };
 
 struct Tier {
@@ -376,12 +377,14 @@ class StoreCore {
   std::uint64_t in_flight_ GUARDED_BY(mutex_) = 0;
   std::uint64_t uses_ GUARDED_BY(mutex_) = 0;  // of blocks
   std::size_t rising_ GUARDED_BY(mutex_) = 0;  // blocks
+  // Steps of close(), in their order. Nothing new is taken; giving_up_ says so without the lock.
   bool closing_ GUARDED_BY(mutex_) = false;
+  bool matches_hold_nothing_ GUARDED_BY(mutex_) = false;  // what they had pinned may go
+  bool tiers_gone_ GUARDED_BY(mutex_) = false;            // and the worker: all is done
   StoreStats counts_ GUARDED_BY(mutex_);
   std::string last_error_ GUARDED_BY(mutex_);
   Nanoseconds last_error_at_ GUARDED_BY(mutex_){0};
   std::uint64_t pinned_ GUARDED_BY(mutex_) = 0;  // entries
-  bool closed_ GUARDED_BY(mutex_) = false;       // the tiers are gone, and what matches held
   Unlisting unlisting_;
 
   Mutex jobs_mutex_;
@@ -391,8 +394,7 @@ class StoreCore {
   bool due_changed_ GUARDED_BY(jobs_mutex_) = false;  // the worker slept for too long otherwise
   std::thread worker_;
   std::atomic<std::thread::id> worker_id_;
-  std::atomic<std::uint32_t> someone_closes_{0};  // 1: others wait for it
-  bool let_go_ = false;                           // whoever closes has done all; his
+  std::atomic<std::uint32_t> someone_closes_{0};  // 1: one thread does, and others wait for it
 
   Mutex turns_mutex_;
   JobList in_line_ GUARDED_BY(turns_mutex_);  // loads with layers to be started, by arrival

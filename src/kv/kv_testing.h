@@ -55,9 +55,9 @@ class FileBackend final : public Backend {
   std::atomic<bool> held{false};
   std::atomic<double> fail_chance{0};
   std::atomic<bool> full{false};                // writes fail as on a full disk
-  std::atomic<std::uint64_t> room{UINT64_MAX};  // so do those that end behind it, or with another
-  std::atomic<ErrorCode> without_room{ErrorCode::exhausted};  // error
-  std::atomic<bool> unwritable{false};                        // writes fail otherwise
+  std::atomic<std::uint64_t> room{UINT64_MAX};  // writes that end behind it fail, with this error:
+  std::atomic<ErrorCode> without_room{ErrorCode::exhausted};
+  std::atomic<bool> unwritable{false};  // writes fail otherwise
   std::atomic<std::uint64_t> writes{0};
   std::atomic<std::uint64_t> read_bytes{0};
   std::atomic<std::uint64_t> torn_after{UINT64_MAX};  // what is read after so many bytes is torn

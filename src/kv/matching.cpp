@@ -29,7 +29,7 @@ void StoreCore::let_go(const Match& match) {
   if (!origin_.here()) return;
   Later later;
   const MutexLock lock(mutex_);
-  if (closed_) return;  // it holds nothing any more
+  if (matches_hold_nothing_) return;
   for (const Key& key : match.keys_) unpin(entries_.find(key)->second);
   place_pending(later);
 }

@@ -1,3 +1,5 @@
+#include <stdexcept>
+
 #include "kv/kv_testing.h"
 
 namespace headrace {
@@ -219,7 +221,9 @@ TEST(KvClosing, WaitsNoLongerThanItIsTold) {
   ASSERT_TRUE(stored.has_value());  // another block leaves for the folder, and does not get there
 
   constexpr Nanoseconds kSoon = std::chrono::milliseconds{10};
-  EXPECT_EQ(rig.store->close(kSoon).error().code, ErrorCode::timed_out);
+  const Error late = rig.store->close(kSoon).error();
+  EXPECT_EQ(late.code, ErrorCode::timed_out);
+  EXPECT_NE(late.message.find("still in flight"), std::string::npos) << late.message;
   EXPECT_TRUE(rig.store->closed());
   EXPECT_EQ(rig.store->store(keys, whole(memory)).error().code, ErrorCode::cancelled);
   EXPECT_EQ(kv::Store::open(*rig.mover, rig.options({2}, 8)).error().code, ErrorCode::denied);
@@ -235,7 +239,9 @@ TEST(KvClosing, WaitsNoLongerThanItIsTold) {
     EXPECT_EQ(closed.error().code, ErrorCode::cancelled);
   });
   while (!asked) std::this_thread::yield();
-  EXPECT_EQ(rig.store->close(kSoon).error().code, ErrorCode::timed_out);
+  const Error busy = rig.store->close(kSoon).error();
+  EXPECT_EQ(busy.code, ErrorCode::timed_out);
+  EXPECT_NE(busy.message.find("another thread"), std::string::npos) << busy.message;
   enough = true;
   other.join();
 
@@ -244,6 +250,48 @@ TEST(KvClosing, WaitsNoLongerThanItIsTold) {
   EXPECT_TRUE(stored->wait().has_value());
   rig.open({2}, 8);
   EXPECT_EQ(rig.store->stats().reopened, 1u);
+}
+
+// Whoever closes next, or waits to, is not held up by one whose `stop` threw.
+TEST(KvClosing, IsTakenOverFromOneThatThrew) {
+  KvRig rig({}, true);
+  rig.worker = true;
+  rig.open({2}, 8);
+  const auto keys = kv::keys(rig.geometry, tokens(4 * 2));
+  ASSERT_EQ(rig.put(keys)->stored, 2u);
+  rig.files->held = true;
+  std::atomic<bool> flushing{false};
+  std::thread flush([&] {
+    (void)rig.store->flush(kShutdownBound, [&] {
+      flushing = true;
+      return false;
+    });
+  });
+  while (!flushing) std::this_thread::yield();
+  std::atomic<bool> waiting{false};
+  std::thread other;
+  const auto closing = [&] {
+    (void)rig.store->close(kShutdownBound, [&]() -> bool {
+      if (!other.joinable()) {
+        other = std::thread([&] {
+          EXPECT_TRUE(rig.store
+                          ->close(kShutdownBound,
+                                  [&] {
+                                    waiting = true;
+                                    return false;
+                                  })
+                          .has_value());
+        });
+      }
+      if (waiting) throw std::runtime_error("of the user");
+      return false;
+    });
+  };
+  EXPECT_THROW(closing(), std::runtime_error);
+  rig.files->release();
+  other.join();
+  flush.join();
+  EXPECT_TRUE(rig.store->close().has_value());
 }
 
 // Threads that store, load, match, flush and remove while another closes.

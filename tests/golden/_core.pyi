@@ -1484,7 +1484,7 @@ class KvStore:
 
     def close(self, *, flush: bool = True, timeout: float = 60.0) -> None:
         """
-        Ends what goes on and lets tiers and folder go: another store may open it at once. `flush`: writes to the folder first what is only in memory; where that fails it is closed, and the error raised. Loads are cancelled, matches hold nothing any more, and later calls are a CancelledError; closing twice is none. All for at most `timeout` seconds; after a flush that took them all copies in flight have one more. TimedOutError: some of them, as of a GPU that hangs, have not ended; tiers and folder stay taken until it is closed again.
+        Ends what goes on and lets tiers and folder go: another store may open it at once. `flush`: writes to the folder first what is only in memory; where that fails it is closed, and the error raised. Loads are cancelled, matches hold nothing any more, and later calls are a CancelledError; closing twice is none. All for at most `timeout` seconds; after a flush that took them all copies in flight have one more. TimedOutError: some of them, as of a GPU that hangs, have not ended; tiers and folder stay taken until it is closed again. Ctrl-C ends the flush, and copies in flight have one second, which a second Ctrl-C ends; without a flush the first does. If they have not ended then, a note of the exception says that the store is still to be closed. Dropping a store that is not closed waits for them all the same; where they do not end, the process does, after at most 200 s: a GPU may still write to its memory.
         """
 
     @property

@@ -21,7 +21,7 @@ from headrace._bench.two_memories import (
     memories_here,
     no_interleave,
     other_weights,
-)  # fmt: skip
+)
 from headrace._tiering import switch
 from headrace._tiering.files import Files
 from headrace._tiering.plan import Wish

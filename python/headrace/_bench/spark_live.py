@@ -32,7 +32,7 @@ from headrace._bench.two_memories import (
     no_interleave,
     placed,
     slow_share,
-)  # fmt: skip
+)
 from headrace._child import Child
 from headrace._errors import WrongAnswer, error_of, kind_of
 

@@ -26,8 +26,8 @@ from headrace._llm.stores import (
 
 #: What a Mover copies at once at most.
 _LARGEST_PIECE = 1 << 20
-#: Descriptors at once that removing a folder in a folder takes.
-_TO_REMOVE = 4
+#: Removing a folder that holds another opens so many files at once, at most.
+_OPEN_WHILE_REMOVING = 4
 #: Loads at once whose end is seen when it comes.
 _WATCHED = 4
 
@@ -142,18 +142,21 @@ class KvStore:
 
 
 class _Folder:
-    """A temporary folder that is removed even where no descriptor is left: it has those that takes.
-    Whatever has the others may be held by an exception on its way.
+    """A temporary folder that can be removed also when the process may open no more files.
+
+    To remove it takes file descriptors, and the store that has the others may still be referred to
+    by the exception that says that none is left. So this keeps a few open from the beginning, and
+    closes them when the folder is to be removed.
     """
 
     def __init__(self, directory: Path) -> None:
-        self._kept: list[int] = []
+        self._reserved: list[int] = []  # descriptors
         try:
             self._made = tempfile.TemporaryDirectory(prefix="headrace-kvcache-", dir=directory)
             self.name = self._made.name
             try:
-                for _ in range(_TO_REMOVE):
-                    self._kept.append(os.open(os.devnull, os.O_RDONLY))
+                for _ in range(_OPEN_WHILE_REMOVING):
+                    self._reserved.append(os.open(os.devnull, os.O_RDONLY))
             except OSError:
                 self.remove()
                 raise
@@ -163,10 +166,10 @@ class _Folder:
             ) from None
 
     def remove(self) -> None:
-        while self._kept:
-            os.close(self._kept.pop())
+        while self._reserved:
+            os.close(self._reserved.pop())
         with contextlib.suppress(OSError):
-            os.rmdir(self.name)  # an empty one takes none
+            os.rmdir(self.name)  # an empty one is removed without any
         self._made.cleanup()
 
 

@@ -16,7 +16,7 @@ from headrace._report.charts import (
     RED,
     Picture,
     Row,
-)  # fmt: skip
+)
 
 #: What happens to a block, in the order of the legend.
 ACTIVITIES = {"fetch": BLUE, "wait": RED, "use": ORANGE}

@@ -22,7 +22,7 @@ from headrace._report.rows import (
     point,
     text_of,
     value,
-)  # fmt: skip
+)
 from headrace._words import rate_text, size_text
 
 

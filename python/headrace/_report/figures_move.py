@@ -19,7 +19,7 @@ from headrace._report.rows import (
     text_of,
     time_text,
     value,
-)  # fmt: skip
+)
 from headrace._words import plural, size_text
 
 #: What a program meets that uses pages while they move, by the name of the detail: how long until

@@ -15,7 +15,7 @@ from headrace._report.rows import (
     noise_mark,
     spread,
     value,
-)  # fmt: skip
+)
 from headrace._words import rate_text
 
 

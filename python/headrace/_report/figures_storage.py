@@ -19,7 +19,7 @@ from headrace._report.rows import (
     text_of,
     time_text,
     value,
-)  # fmt: skip
+)
 from headrace._words import rate_text
 
 _SMALL = 4096

@@ -16,7 +16,7 @@ from headrace._report import (
     figures_move,
     figures_shared,
     figures_storage,
-)  # fmt: skip
+)
 from headrace._report.charts import has_spread
 from headrace._report.conditions import rests_on_rows
 from headrace._report.figure import Figure

@@ -17,7 +17,7 @@ from headrace import (
     Placement,
     UnsupportedError,
     format_bytes,
-)  # fmt: skip
+)
 from headrace._run.ranks import Rank, variables
 
 #: The kernel's weights, one file per node, for all programs alike.

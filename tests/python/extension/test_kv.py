@@ -396,12 +396,13 @@ store.store(geometry.keys([1] * 4), numpy.ones(geometry.block_bytes, numpy.uint8
 try:
     store.close(timeout=0.2)
 except headrace.TimedOutError as error:
-    assert " ms; " in str(error) and "close it again" in str(error), error  # not a second
+    assert "after 200 ms copies " in str(error) and "close it again" in str(error), error
     print("timed out", flush=True)
 threading.Timer(0.2, os.kill, (os.getpid(), signal.SIGINT)).start()
 try:
     store.close()
-except KeyboardInterrupt:
+except KeyboardInterrupt as interrupt:
+    assert "close it again" in interrupt.__notes__[0]
     print("interrupted", flush=True)
 os._exit(0)  # nobody lets go of memory that the GPU may still write
 """
@@ -415,6 +416,59 @@ def test_closing_waits_for_no_gpu_that_hangs(
     monkeypatch.setenv("HEADRACE_FAKE_CUDA", "stall_after=1")
     code, out, error = outcome_of(HUNG, timeout=25)
     assert (code, out.split("\n"), error) == (0, ["timed out", "interrupted", ""], "")
+
+
+SLOW = """
+import signal
+from headrace import kv
+interrupts = 0
+def interrupt(*_):
+    global interrupts
+    interrupts += 1
+    if interrupts < int(sys.argv[1]):
+        later()
+    raise KeyboardInterrupt(interrupts)
+def later():
+    threading.Timer(0.1, os.kill, (os.getpid(), signal.SIGINT)).start()
+signal.signal(signal.SIGINT, interrupt)
+gpu = next(n.id for n in machine.nodes if n.kind == "gpu")
+geometry = kv.Geometry("tiny", layers=3, kv_heads=2, head_dim=40, block_tokens=4)
+folder = tempfile.TemporaryDirectory()
+def opened():
+    tiers = [kv.Memory(str(gpu), 1 << 16), kv.Folder(folder.name + "/kv", 1 << 16)]
+    return kv.Store(mover, geometry, tiers)
+store = opened()
+store.store(geometry.keys([1] * 4), numpy.ones(geometry.block_bytes, numpy.uint8)).wait()
+later()
+try:
+    store.close()
+except KeyboardInterrupt as raised:
+    print(raised, *getattr(raised, "__notes__", []))
+assert store.closed
+try:
+    opened().close()
+    print("opened")
+except headrace.DeniedError:
+    store.close()
+    opened().close()
+    print("opened later")
+"""
+
+
+@pytest.mark.parametrize("latency, signals", [("400ms", 1), ("3000ms", 1), ("3000ms", 2)])
+def test_an_interrupted_flush_closes_the_store_or_says_that_it_did_not(
+    monkeypatch: pytest.MonkeyPatch, fake_cuda: Path, latency: str, signals: int
+) -> None:
+    """Copies in flight, here from a slow GPU, have a second, or until the next Ctrl-C."""
+    monkeypatch.setenv("HEADRACE_LIBCUDA", str(fake_cuda))
+    monkeypatch.setenv("HEADRACE_FAKE_CUDA", f"latency={latency}")
+    code, out, error = outcome_of(SLOW, str(signals))
+    note = (
+        " headrace: copies of the KV store are still in flight, so it keeps its memory and its "
+        "folder; close it again"
+    )
+    told = ("1", "opened") if latency == "400ms" else (f"{signals}{note}", "opened later")
+    assert (code, out, error) == (0, "\n".join([*told, ""]), "")
 
 
 def test_blocks_are_removed(mover: headrace.Mover, tmp_path: Path) -> None:

@@ -28,7 +28,7 @@ from headrace._report.rows import (
     text_of,
     time_text,
     value,
-)  # fmt: skip
+)
 from headrace._words import listed, size_text
 
 #: The copies by cores that programs have: glibc's, and Headrace's, which passes the caches.

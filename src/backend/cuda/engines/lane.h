@@ -155,7 +155,8 @@ class Lane {
   void stream_ended(Task& task);
   void storage_ended(Task& task);
   void take_waiting();
-  void begin_part(AcceptedPiece& piece, Slot& slot);
+  // Begins as much of the piece as goes into what is left of the slot.
+  void begin(Task& task, AcceptedPiece& piece, Slot& slot);
   void give_to_storage(Task& task);
   void offer_to_storage();
   void launch_ready();

@@ -200,13 +200,15 @@ void Lane::take_waiting() {
       continue;
     }
     Slot*& slot = begun[static_cast<std::size_t>(piece.direction)];
+    Task* task = &piece.own;
     if (slot == nullptr || !fits(*slot, piece)) {
       if (free_slots_.empty()) return;
       slot = free_slots_.back();
       free_slots_.pop_back();
       slot->used = 0;
+      if (!fits(*slot, piece)) task = &slot->part;
     }
-    begin_part(piece, *slot);
+    begin(*task, piece, *slot);
     if (!waiting_.empty() && waiting_.front() == &piece &&
         piece.cut == piece.piece.from.length.value) {
       waiting_.erase(waiting_.begin());
@@ -214,8 +216,7 @@ void Lane::take_waiting() {
   }
 }
 
-void Lane::begin_part(AcceptedPiece& piece, Slot& slot) {
-  Task& task = fits(slot, piece) ? piece.own : slot.part;
+void Lane::begin(Task& task, AcceptedPiece& piece, Slot& slot) {
   task.piece = &piece;
   task.slot = &slot;
   task.direction = piece.direction;

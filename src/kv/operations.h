@@ -1,9 +1,10 @@
-// What a KV store has to do later, and lists of it; the loads and stores that it is part of.
+// The operations of a KV store that go on after their call: loads, stores, removals from the
+// folder; and the jobs by which they do.
 //
-// Work that follows the end of a copy is a Job, part of what it belongs to, so that no end needs
-// memory: one that takes time (checksums, copies that cores make of a load) is done by the worker
-// or by who waits. What it starts may need memory: where there is none, that fails, and the block
-// is dropped. Functions that others' threads call at an end are noexcept.
+// A Job is what is to be done once a copy has ended. It is a part of its operation, so that no end
+// needs memory: one that takes time (checksums, copies that cores make of a load) is done by the
+// worker or by who waits. What it starts may need memory: where there is none, that fails, and the
+// block is dropped. Functions that others' threads call at an end are noexcept.
 //
 // Thread-compatible: whoever has a list guards it. What else guards a field stands beside it.
 #pragma once
@@ -67,7 +68,16 @@ class JobList {
     return job;
   }
   // Whether it was there.
-  bool remove(Job& job);
+  bool remove(Job& job) {
+    for (Job** at = &first_; *at != nullptr; at = &(*at)->next) {
+      if (*at != &job) continue;
+      *at = job.next;
+      if (last_ == &job.next) last_ = at;
+      --size_;
+      return true;
+    }
+    return false;
+  }
 
  private:
   Job* first_ = nullptr;
