@@ -258,6 +258,12 @@ void close(const KvStoreRef& self, bool flush_first, Nanoseconds timeout) {
   }
   // That it is still open to copies in flight matters more than what those would have written.
   unwrap(std::move(closed));
+  if (!written && written.error().code == ErrorCode::timed_out) {
+    raise(ErrorCode::timed_out,
+          "the KV store is closed, but not all blocks were written to its folder within " +
+              to_string(timeout) + "; those that were only in memory are gone: give close() more " +
+              "time, or call flush() before");
+  }
   if (!by_another) unwrap(std::move(written));
 }
 
@@ -487,9 +493,9 @@ void bind_closing(nb::class_<KvStoreRef>& bound) {
           "closed, and the error raised. Loads are cancelled, matches hold nothing any more, and "
           "later calls are a CancelledError; closing twice is none. All for at most `timeout` "
           "seconds; after a flush that took them all copies in flight have one more. "
-          "TimedOutError: "
-          "some of them, as of a GPU that hangs, have not ended; tiers and folder stay taken until "
-          "it is closed again. Ctrl-C ends the flush, and copies in flight have one second, which "
+          "TimedOutError: either it is closed, and what was not written in time is gone, or some "
+          "copies, as of a GPU that hangs, have not ended; tiers and folder stay taken until it is "
+          "closed again. Ctrl-C ends the flush, and copies in flight have one second, which "
           "a second Ctrl-C ends; without a flush the first does. If they have not ended then, a "
           "note of the exception says that the store is still to be closed. Dropping a store that "
           "is not closed waits for them all the same; where they do not end, the process does, "

@@ -80,7 +80,7 @@ const char* limit_of_threads() {
   void* const stack = mmap(nullptr, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (stack == MAP_FAILED) return "ulimit -v";
   munmap(stack, bytes);
-  return "ulimit -u";
+  return "ulimit -u, or pids.max of its control group";
 }
 
 Nanoseconds thread_cpu() {

@@ -61,14 +61,20 @@ TEST(ThreadTest, TakesNoSignalsAndHasAName) {
   std::_Exit(2);
 }
 
-TEST(ThreadTest, ThatCannotBeStartedNamesTheLimit) {
+TEST(ThreadTest, ThatCannotBeStartedNamesTheNumberOfThreads) {
+  if (geteuid() != 0) GTEST_SKIP() << "a user's own threads are counted";
   const auto few = [] {
     const rlimit one{.rlim_cur = 1, .rlim_max = 1};
-    if (setrlimit(RLIMIT_NPROC, &one) != 0 || setuid(65534) != 0) std::_Exit(0);
-    start_none("(ulimit -u)");
+    if (setrlimit(RLIMIT_NPROC, &one) != 0 || setuid(65534) != 0) std::_Exit(3);
+    start_none("(ulimit -u, ");
   };
   EXPECT_EXIT(few(), testing::ExitedWithCode(0), "");
-#if !defined(HEADRACE_ASAN) && !defined(HEADRACE_TSAN)
+}
+
+TEST(ThreadTest, ThatCannotBeStartedNamesTheAddressSpace) {
+#if defined(HEADRACE_ASAN) || defined(HEADRACE_TSAN)
+  GTEST_SKIP() << "sanitizers reserve more";
+#else
   const auto narrow = [] {
     const rlimit little{.rlim_cur = 256 << 20, .rlim_max = 256 << 20};
     if (setrlimit(RLIMIT_AS, &little) != 0) std::_Exit(3);

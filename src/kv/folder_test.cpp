@@ -376,6 +376,19 @@ TEST(KvFullDisk, FlushTriesItAndSaysSo) {
   EXPECT_EQ(rig.store->stats().tiers[1].blocks, 6u);
 }
 
+// What follows a prefix is not found without it.
+TEST(KvFullDisk, FlushWritesWhatOthersFollowFirst) {
+  KvRig rig;
+  const auto some = kv::keys(rig.geometry, tokens(4 * 12));
+  rig.open({12}, 16);
+  rig.files->room = 5 * 4096;
+  ASSERT_EQ(rig.put(some)->stored, 12u);
+  EXPECT_FALSE(rig.store->flush().has_value());
+  rig.open({12}, 16);
+  EXPECT_EQ(rig.store->stats().reopened, 5u);
+  EXPECT_EQ(rig.store->match(some).size(), 5u);
+}
+
 // A write of which the header came through, not the block: a later process finds no such block.
 TEST(KvFullDisk, ListsNoBlockThatWasNotWritten) {
   for (const bool failing : {false, true}) {

@@ -229,16 +229,21 @@ Status StoreCore::flush(Nanoseconds timeout, const Stop& stop) {
 
 Status StoreCore::flush_all(Nanoseconds timeout, const Stop& stop) {
   if (tiers_.back().folder == nullptr) return {};
-  std::vector<Key> keys;
+  std::vector<std::pair<std::uint64_t, Key>> used;  // and when
   std::uint64_t failed = 0;
   {
     const MutexLock lock(mutex_);
     for (const auto& [key, entry] : entries_) {
-      if (only_in_memory(entry)) keys.push_back(key);
+      if (only_in_memory(entry)) used.emplace_back(entry.used, key);
     }
     failed = counts_.failed;
     reopen_disk(tiers_.back());
   }
+  // From the back, as they were used: of a prompt its prefix first, without which what follows is
+  // not found where time or room end before all are written.
+  std::ranges::sort(used, std::ranges::greater{}, &std::pair<std::uint64_t, Key>::first);
+  std::vector<Key> keys;
+  for (const auto& each : used) keys.push_back(each.second);
   Patience patience(mover_.clock(), mover_.waiting(), timeout);
   Nanoseconds asked = mover_.clock().now();
   for (;;) {
