@@ -213,8 +213,18 @@ class StoreCore {
   // Starts the copy of `copy` to a slower tier that has a slot for it.
   bool demote(Copy& copy, unsigned tier, Loss loss) REQUIRES(mutex_);
   bool only_in_memory(const Entry& entry) const REQUIRES(mutex_);
+  // It waits for room, or is being copied to a tier, and is not in the folder.
+  bool arriving(const Entry& entry) const REQUIRES(mutex_);
   Status flush_all(Nanoseconds timeout, const Stop& stop);
-  // Starts to write what is next of `keys`. False: nothing is left to be written or under way.
+  struct Flushing {
+    std::vector<Key> arriving;  // when it began, and still
+    std::vector<Key> keys;      // of what is to be written, once those are there; the next is last
+    std::uint64_t failed = 0;   // counted before it
+    bool listed = false;        // whether `keys` are known
+  };
+  // Whether nothing arrives any more of what did when the flush began; then it has its keys.
+  bool list(Flushing& flushing);
+  // Starts to write what is next. False: nothing is left to be written or under way.
   bool flush_some(std::vector<Key>& keys);
   // The end of a flush() that has `left` to write, when `failed` were counted before it.
   Status flushed(std::size_t left, std::uint64_t failed, Status outcome) const;

@@ -376,6 +376,26 @@ TEST(KvFullDisk, FlushTriesItAndSaysSo) {
   EXPECT_EQ(rig.store->stats().tiers[1].blocks, 6u);
 }
 
+// What was given to store() before a flush is in the folder after it, though nobody waited for it.
+TEST(KvFlush, WaitsForWhatIsBeingStored) {
+  for (const std::size_t room : {12, 4}) {  // some wait for slots
+    KvRig rig;
+    const auto some = kv::keys(rig.geometry, tokens(4 * 12));
+    rig.open({room}, 16);
+    std::vector<std::byte> bytes = rig.blocks_of(some);
+    const MemoryRange memory(bytes, kDram);
+    const auto stored = rig.store->store(some, whole(memory));
+    ASSERT_TRUE(stored.has_value());
+    EXPECT_FALSE(stored->done());
+    EXPECT_TRUE(rig.store->flush().has_value());
+    EXPECT_TRUE(stored->done());
+    const std::size_t there = stored->wait()->stored;
+    EXPECT_EQ(there, 12u);
+    rig.open({room}, 16);
+    EXPECT_EQ(rig.store->stats().reopened, there);
+  }
+}
+
 // What follows a prefix is not found without it.
 TEST(KvFullDisk, FlushWritesWhatOthersFollowFirst) {
   KvRig rig;

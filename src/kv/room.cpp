@@ -173,6 +173,34 @@ bool StoreCore::only_in_memory(const Entry& entry) const {
   return last.state == Copy::State::none && entry.fastest().has_value();
 }
 
+bool StoreCore::arriving(const Entry& entry) const {
+  return !entry.removed && entry.copies[tiers_.size() - 1].state == Copy::State::none &&
+         (entry.waiting || std::ranges::any_of(entry.copies, [](const Copy& copy) {
+            return copy.state == Copy::State::filling;
+          }));
+}
+
+bool StoreCore::list(Flushing& flushing) {
+  std::vector<std::pair<std::uint64_t, Key>> used;  // and when
+  {
+    const MutexLock lock(mutex_);
+    std::erase_if(flushing.arriving, [&](const Key& key) REQUIRES(mutex_) {
+      const auto found = entries_.find(key);
+      return found == entries_.end() || !arriving(found->second);
+    });
+    if (!flushing.arriving.empty() && !closing_) return false;
+    for (const auto& [key, entry] : entries_) {
+      if (only_in_memory(entry)) used.emplace_back(entry.used, key);
+    }
+  }
+  // From the back, as they were used: of a prompt its prefix first, without which what follows is
+  // not found where time or room end before all are written.
+  std::ranges::sort(used, std::ranges::greater{}, &std::pair<std::uint64_t, Key>::first);
+  for (const auto& each : used) flushing.keys.push_back(each.second);
+  flushing.listed = true;
+  return true;
+}
+
 bool StoreCore::flush_some(std::vector<Key>& keys) {
   const MutexLock lock(mutex_);
   if (closing_) return false;
@@ -197,7 +225,7 @@ bool StoreCore::flush_some(std::vector<Key>& keys) {
     }
     folder.free.pop_back();
   }
-  keys.insert(keys.end(), moving.begin(), moving.end());
+  keys.insert(keys.end(), moving.rbegin(), moving.rend());
   return folder.filling > 0 || !moving.empty();
 }
 
@@ -229,35 +257,33 @@ Status StoreCore::flush(Nanoseconds timeout, const Stop& stop) {
 
 Status StoreCore::flush_all(Nanoseconds timeout, const Stop& stop) {
   if (tiers_.back().folder == nullptr) return {};
-  std::vector<std::pair<std::uint64_t, Key>> used;  // and when
-  std::uint64_t failed = 0;
+  Flushing flushing;
   {
     const MutexLock lock(mutex_);
     for (const auto& [key, entry] : entries_) {
-      if (only_in_memory(entry)) used.emplace_back(entry.used, key);
+      if (arriving(entry)) flushing.arriving.push_back(key);
     }
-    failed = counts_.failed;
+    flushing.failed = counts_.failed;
     reopen_disk(tiers_.back());
   }
-  // From the back, as they were used: of a prompt its prefix first, without which what follows is
-  // not found where time or room end before all are written.
-  std::ranges::sort(used, std::ranges::greater{}, &std::pair<std::uint64_t, Key>::first);
-  std::vector<Key> keys;
-  for (const auto& each : used) keys.push_back(each.second);
   Patience patience(mover_.clock(), mover_.waiting(), timeout);
   Nanoseconds asked = mover_.clock().now();
   for (;;) {
     const std::uint32_t seen = transits_ended_.load();
-    if (!flush_some(keys)) return flushed(keys.size(), failed, {});
+    if ((flushing.listed || list(flushing)) && !flush_some(flushing.keys)) {
+      return flushed(flushing.keys.size(), flushing.failed, {});
+    }
     Status ended = wait(
         transits_ended_, [&] { return transits_ended_.load() != seen; },
         stop ? std::min(patience.left(), kAskToStop) : patience.left(), "the flush");
     if (!ended && (ended.error().code != ErrorCode::timed_out || !stop || patience.over())) {
-      return flushed(0, failed, std::move(ended));
+      return flushed(0, flushing.failed, std::move(ended));
     }
     if (!stop || (ended && mover_.clock().now() - asked < kAskToStop)) continue;
     asked = mover_.clock().now();
-    if (stop()) return flushed(0, failed, fail(ErrorCode::cancelled, "the flush was stopped"));
+    if (stop()) {
+      return flushed(0, flushing.failed, fail(ErrorCode::cancelled, "the flush was stopped"));
+    }
   }
 }
 

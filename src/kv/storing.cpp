@@ -173,6 +173,8 @@ void StoreCore::stored(std::unique_ptr<Arrival> arrival, const Error* why) noexc
           later);
     place_pending(later);
   }
+  transits_ended_.fetch_add(1);
+  mover_.waiting().wake_all(transits_ended_);
   end_operation();
 }
 

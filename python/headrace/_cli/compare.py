@@ -125,8 +125,8 @@ def _identities(file: Path) -> list[object]:
     try:
         found = file.stat()
         return [(found.st_dev, found.st_ino), hashlib.sha256(read_whole(file)).digest()]
-    except OSError:  # a preset, which is no measurement of ours
-        return []
+    except OSError:  # a preset
+        return [str(file)]
 
 
 @dataclass(frozen=True)

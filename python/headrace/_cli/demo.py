@@ -14,7 +14,7 @@ from headrace._bench.rows import rate_rows
 from headrace._cli import bench_copy, bench_query, exit_codes, output, report
 from headrace._cli.interrupt import Interrupt
 from headrace._cli.options import Data, Json, Query, Runs, Scale
-from headrace._files import check_writable
+from headrace._files import check_apart, check_writable
 from headrace._words import installing
 
 _COPY_ENGINES = ("memcpy", "cpu")
@@ -35,8 +35,14 @@ def command(
 ) -> int:
     """Measure this machine, run a query fetched ahead, report."""
     _check(query)
+    if out.exists() and not out.is_dir():
+        raise headrace.InvalidError(f"{out} is no directory; give one to --out, or a new name")
     out.mkdir(parents=True, exist_ok=True)
-    check_writable(out / "demo.json")
+    page, picture = out / "report.html", out / "report.png" if png else None
+    check_apart(out / "demo.json", page, picture)
+    for file in (out / "demo.json", page, picture):
+        if file is not None:
+            check_writable(file)
     start = time.monotonic()
     with Interrupt() as interrupt:
         document, failed = _measure(interrupt, scale=scale, runs=runs, query=query, data=data)
@@ -44,17 +50,18 @@ def command(
     document["seconds"] = round(time.monotonic() - start, 3)
     kept = output.keeps_old(out / "demo.json", document)
     lost = None if kept else output.save(out / "demo.json", output.json_text(document))
-    page = out / "report.html"
+    written = False
     try:
         if not kept:
-            report.write(document, page, out / "report.png" if png else None)
+            report.write(document, page, picture)
+            written = True
     except headrace.Error as error:
         failed = failed or error
     if json or lost is not None:
         output.print_json(document)
     else:
         _print(document)
-        if not kept:
+        if written:
             output.print_text(f"report: {page}")
     if lost or failed:
         raise lost or failed  # type: ignore[misc]

@@ -155,6 +155,19 @@ def test_what_is_no_measurement_is_always_written(
     assert json.loads((tmp_path / "out.json").read_text())["kind"].startswith(arguments[0])
 
 
+def test_the_demo_looks_at_its_files_before_it_works(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "page" / "report.html").mkdir(parents=True)
+    (tmp_path / "one").mkdir()
+    (tmp_path / "one" / "demo.json").symlink_to("report.html")
+    (tmp_path / "file").write_text("")
+    for out, told in (
+        ("page", "Is a directory"), ("one", "are the same file"), ("file", "is no directory"),
+    ):  # fmt: skip
+        result = run("demo", "--no-png", "--out", out)
+        assert result.returncode in (2, 5, 6, 7) and told in result.stderr, result
+        assert result.stdout == "" and result.stderr.count("\n") == 1, result
+
+
 def test_an_early_ctrl_c_keeps_an_old_demo(tmp_path: Path) -> None:
     out = tmp_path / "out"
     out.mkdir()
