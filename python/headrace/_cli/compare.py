@@ -106,13 +106,15 @@ def _sides(files: list[Path]) -> tuple[list[Path], list[Path]]:
     )
 
 
-def refuse_twice(files: list[Path], what_once: str = "each run") -> None:
+def refuse_twice(
+    files: list[Path], what_once: str = "each run", *, presets: bool = False
+) -> None:
     """InvalidError: one measurement is there as two, of which nothing can be learned by how much
-    runs differ.
+    runs differ. `presets`: of those too, which are no runs.
     """
     seen: dict[object, Path] = {}
     for file in files:
-        for what in _identities(file):
+        for what in _identities(file) or ([str(file)] if presets else []):
             if what in seen:
                 raise headrace.InvalidError(
                     f"{seen[what]} and {file} are the same measurement; give {what_once} once"
@@ -125,8 +127,8 @@ def _identities(file: Path) -> list[object]:
     try:
         found = file.stat()
         return [(found.st_dev, found.st_ino), hashlib.sha256(read_whole(file)).digest()]
-    except OSError:  # a preset
-        return [str(file)]
+    except OSError:  # a preset, which is no measurement of ours
+        return []
 
 
 @dataclass(frozen=True)

@@ -44,7 +44,7 @@ def command(
         raise headrace.InvalidError("a fleet is two hosts or more; give the profile of each")
     if out is not None:
         check_writable(out, *files)
-    refuse_twice(files, "each host")
+    refuse_twice(files, "each host", presets=True)
     profiles = _by_host({file: parse.profile(file) for file in files})
     fleet = examine(profiles, share)
     made = document(fleet, share)

@@ -161,7 +161,7 @@ def test_the_demo_looks_at_its_files_before_it_works(run: Run, tmp_path: Path) -
     (tmp_path / "one" / "demo.json").symlink_to("report.html")
     (tmp_path / "file").write_text("")
     for out, told in (
-        ("page", "Is a directory"), ("one", "are the same file"), ("file", "is no directory"),
+        ("page", "is a directory"), ("one", "are the same file"), ("file", "is no directory"),
     ):  # fmt: skip
         result = run("demo", "--no-png", "--out", out)
         assert result.returncode in (2, 5, 6, 7) and told in result.stderr, result

@@ -217,6 +217,8 @@ def test_a_host_is_given_once(run: Run, tmp_path: Path) -> None:
         assert (result.returncode, result.stdout) == (2, "")
         told = f"headrace: 0.json and {other} are the same measurement; give each host once\n"
         assert result.stderr == told
+    result = run("fleet", "xeon-max", "0.json", "xeon-max")
+    assert result.returncode == 2 and "give each host once" in result.stderr, result
 
 
 def test_two_profiles_of_one_host_are_said_to_be(run: Run, tmp_path: Path) -> None:
