@@ -1,50 +1,60 @@
-# The two front doors of Headrace. Both start from nothing: they install what is missing (Debian
-# packages, then a virtual environment), build, and run. See HACKING.md for everything else.
+# The front doors of Headrace. Each starts from nothing: it installs the packages that are missing,
+# makes a virtual environment in .venv, builds, and runs. HACKING.md has everything else.
 #
-#   make demo    discover this machine, measure it, run a query, leave out/report.html
-#   make test    build and run every test of the project
+#   make demo      measure this machine, run a query, leave out/report.html
+#   make test      build and run every test of the project
+#   make install   the Python package and the programs of `headrace bench`, in .venv
+#   make wheel     a wheel for other machines, in dist
 
 PYTHON ?= /usr/bin/python3
-JOBS ?= $(shell nproc)
+JOBS ?= $(shell tools/jobs.sh)
 export CCACHE_DIR ?= $(CURDIR)/.cache/ccache
 export CCACHE_BASEDIR = $(CURDIR)
 export CCACHE_NOHASHDIR = 1
 # One name for the compiler, so that every build of the same sources finds the others' objects.
 export CXX = /usr/bin/c++
 
-sources := $(shell find src include python cmake machines CMakeLists.txt pyproject.toml \
-             -type f -not -name '*_test.cpp' -not -path '*/__pycache__/*' 2>/dev/null)
+sources := $(shell find src include python cmake machines workload dsa_emulator CMakeLists.txt \
+             pyproject.toml -type f -not -name '*_test.cpp' -not -path '*/__pycache__/*')
 
-.PHONY: help demo test install clean
+.PHONY: help demo test install wheel clean FORCE
 .DEFAULT_GOAL := help
 
 help:
 	@sed -n 's/^#   //p' Makefile
 
-demo: install
+demo: .venv/.package-installed
 	@.venv/bin/headrace demo $(DEMO_OPTIONS)
 
 test:
 	@tools/test.sh
 
-install: .venv/.headrace-installed
+install: .venv/.programs-installed
+
+wheel: .venv/.requirements-installed
+	@tools/wheel.sh
 
 # Stamps, so that a second run does nothing.
 .venv/.packages-installed: tools/packages.txt tools/setup.sh
 	@tools/setup.sh tools/packages.txt
-	@test -x .venv/bin/python || $(PYTHON) -m venv .venv
+	@PYTHON=$(PYTHON) tools/install.sh venv
 	@touch $@
 
 .venv/.requirements-installed: python/requirements.txt .venv/.packages-installed
-	@echo "setup: installing Python packages into .venv"
-	@.venv/bin/python -m pip install -q --disable-pip-version-check -r python/requirements.txt
+	@tools/install.sh requirements
 	@touch $@
 
-.venv/.headrace-installed: $(sources) .venv/.requirements-installed
-	@echo "setup: building headrace"
-	@CMAKE_BUILD_PARALLEL_LEVEL=$(JOBS) .venv/bin/python -m pip install -q \
-	  --disable-pip-version-check --no-build-isolation --no-deps .
+# The compiler, and what programs are built with where it is there: changed only when that changes.
+build/environment: FORCE .venv/.packages-installed
+	@tools/install.sh environment $@
+
+.venv/.package-installed: $(sources) build/environment .venv/.requirements-installed
+	@JOBS=$(JOBS) tools/install.sh package
 	@touch $@
+
+.venv/.programs-installed: $(sources) build/environment .venv/.requirements-installed
+	@JOBS=$(JOBS) tools/install.sh programs
+	@touch $@ .venv/.package-installed
 
 clean:
 	rm -rf build out .venv

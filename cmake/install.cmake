@@ -34,11 +34,16 @@ if(HEADRACE_PYTHON)  # what a wheel carries besides the extension (python/CMakeL
   if(TARGET headrace-dsa-sim)
     install(TARGETS headrace-dsa-sim DESTINATION ${SKBUILD_SCRIPTS_DIR} COMPONENT python)
   endif()
-  install(TARGETS headrace-bench-cache headrace-bench-kv
-    DESTINATION ${SKBUILD_SCRIPTS_DIR} COMPONENT python)
+  if(HEADRACE_PROGRAMS)
+    install(TARGETS headrace-bench-cache headrace-bench-kv
+      DESTINATION ${SKBUILD_SCRIPTS_DIR} COMPONENT python)
+  endif()
   return()
 endif()
-install(TARGETS headrace headrace_workload EXPORT headrace FILE_SET HEADERS)
+install(TARGETS headrace EXPORT headrace FILE_SET HEADERS)
+if(HEADRACE_PROGRAMS)
+  install(TARGETS headrace_workload EXPORT headrace)
+endif()
 if(TARGET headrace-dsa-sim)
   # What has built only the libraries installs only those.
   install(TARGETS headrace-dsa-sim OPTIONAL)

@@ -11,11 +11,6 @@ set(HEADRACE_OPTIMISED src/core src/backend/cpu src/backend/dsa src/memory/heap 
   src/cache/structures src/cache src/measure/instruments
   src/measure/instruments/traffic dsa_emulator/device workload/query
   tests/conformance)
-# Folders of text, numbers and control, without raw memory or long loops. With sanitizers their code
-# is compiled as that of all tests is: at -O0, with HEADRACE_NO_SLOW_CHECKS.
-set(HEADRACE_PLAIN src/core/text src/topology/discovery src/topology src/profile src/place
-  src/backend/registry src/measure/session src/measure/experiments
-  src/measure/experiments/dsa src/measure dsa_emulator/rates)
 # A program is run in so many parts, so that a long one keeps several cores busy.
 set(HEADRACE_TEST_PARTS 4)
 if(CMAKE_CROSSCOMPILING)  # each start of a program under an emulator takes half a second
@@ -54,9 +49,7 @@ function(headrace_test_program name)
   add_executable(${name} ${ARGN})
   target_include_directories(${name} PRIVATE ${PROJECT_SOURCE_DIR}/src ${PROJECT_SOURCE_DIR}/tests
     ${PROJECT_SOURCE_DIR})
-  # A test's own code need not be fast; -O0 halves the time to compile it, with clang to a third.
-  target_compile_options(${name} PRIVATE $<IF:$<CONFIG:Release>,-O1,-O0>
-    ${HEADRACE_NO_SLOW_CHECKS})
+  target_compile_options(${name} PRIVATE ${HEADRACE_TEST_OPTIONS})
   target_compile_definitions(${name} PRIVATE HEADRACE_SOURCE_DIR="${PROJECT_SOURCE_DIR}")
   target_link_libraries(${name} PRIVATE headrace_test_support
     $<TARGET_NAME_IF_EXISTS:headrace_workload> headrace

@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import subprocess
 import sys
 import time
 from collections.abc import Sequence
@@ -20,8 +21,10 @@ from scheduler import Outcome, Step, run
 
 ROOT = Path(__file__).resolve().parent.parent
 LOGS = ROOT / "build" / "logs"
+JOBS = subprocess.run(
+    [ROOT / "tools" / "jobs.sh"], capture_output=True, text=True, check=True
+).stdout.strip()
 TIMES = ROOT / "tools" / "test_times.json"
-JOBS = os.cpu_count() or 1
 
 #: A step that takes so much more CPU than its kept time is told. A busy machine does not double it.
 FACTOR, SLACK_SECONDS = 2.0, 10.0
@@ -181,7 +184,7 @@ def prepare(steps: Sequence[Step]) -> None:
     """The environment of every step, and no log of an earlier run."""
     for name, value in DEFAULTS.items():
         os.environ.setdefault(name, value)
-    os.environ.setdefault("JOBS", str(JOBS))
+    os.environ.setdefault("JOBS", JOBS)
     LOGS.mkdir(parents=True, exist_ok=True)
     for step in steps:
         (LOGS / f"{step.name}.log").unlink(missing_ok=True)
