@@ -160,7 +160,7 @@ def page() -> str:
     version = headrace.__version__
     lines = [
         f'.TH HEADRACE 1 "{released(version)}" "headrace {version}" "User Commands"',
-        ".nh", ".ad l",
+        ".nr HY 0", ".ad l",
         ".SH NAME", r"headrace \- bring data to the memory that will use it, before it is used",
         ".SH SYNOPSIS", r"\fBheadrace\fR \fICOMMAND\fR [\fIOPTION\fR]... [\fIARGUMENT\fR]...",
         ".SH DESCRIPTION", *paragraphs(root.help), ".PP",
