@@ -111,6 +111,7 @@ STEPS = [
     (r"tests/abi/.*|src/backend/cuda/driver_api\.h", ["abi"]),
     (r"include/.*", ["headers"]),
     (r"tools/.*|docs/.*|.*\.md|tests/golden/.*|machines/.*", ["python"]),
+    (r"\.(ci|github|pre-commit).*", ["python"]),
 ]  # fmt: skip
 
 

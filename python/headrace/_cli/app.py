@@ -5,6 +5,7 @@ which is loaded when it is asked for.
 from __future__ import annotations
 
 import math
+import os
 import sys
 from collections.abc import Callable
 from importlib import import_module
@@ -63,7 +64,7 @@ class _Commands(TyperGroup):
     groups: ClassVar[dict[str, type[_Commands]]] = {}
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        if args:
+        if args or ctx.resilient_parsing:
             return list(super().parse_args(ctx, args))
         print(ctx.get_help(), file=sys.stderr)
         raise typer.Exit(2)
@@ -170,6 +171,15 @@ def _made(kind: type[_Commands], name: str | None = None) -> Any:
     )
 
 
+def root() -> Any:
+    """The command with all its subcommands."""
+    return _made(_Headrace)
+
+
 def run(arguments: list[str] | None = None) -> Any:
     """Runs the command of these arguments, by default the process's; its exit code or None."""
-    return _made(_Headrace)(arguments, standalone_mode=False)
+    if instruction := os.environ.get("_HEADRACE_COMPLETE"):
+        from headrace._cli import completion
+
+        return completion.answer(root(), instruction)
+    return root()(arguments, standalone_mode=False)

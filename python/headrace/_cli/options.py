@@ -7,6 +7,14 @@ from typing import Annotated, Optional
 
 import typer
 
+import headrace
+
+
+def presets() -> list[str]:
+    """Names that a shell completes; files it completes itself."""
+    return list(headrace.presets())
+
+
 Json = Annotated[bool, typer.Option("--json", help="One JSON document on stdout.")]
 Out = Annotated[
     Optional[Path], typer.Option("--out", metavar="FILE", help="Write the JSON document here too.")
@@ -17,7 +25,12 @@ OutOnly = Annotated[
 ]
 Machine = Annotated[
     Optional[str],
-    typer.Option("--from", metavar="FILE|PRESET", help="A machine other than this one."),
+    typer.Option(
+        "--from",
+        metavar="FILE|PRESET",
+        help="A machine other than this one.",
+        autocompletion=presets,
+    ),
 ]
 Convention = Annotated[
     Optional[str],

@@ -14,7 +14,7 @@ from typing import Annotated, Literal, NoReturn, Optional
 import typer
 
 import headrace
-from headrace._cli import exit_codes, parse
+from headrace._cli import exit_codes, options, parse
 from headrace._run.host import this_host
 from headrace._run.plan import TABLE, Host, Plan, Request, plan
 from headrace._run.ranks import local_rank
@@ -72,7 +72,10 @@ def command(
     source: Annotated[
         Optional[str],
         typer.Option(
-            "--from", metavar="FILE|PRESET", help="Plan for another machine, with --dry-run."
+            "--from",
+            metavar="FILE|PRESET",
+            help="Plan for another machine, with --dry-run.",
+            autocompletion=options.presets,
         ),
     ] = None,
 ) -> int:

@@ -182,6 +182,7 @@ def test_a_header_concerns_all_that_include_it_and_a_source_its_folder(tmp_path:
     [
         ("docs/design/move.md", {"python"}),
         ("docs/profile.schema.json", {"python"}),
+        (".github/workflows/ci.yml", {"python"}),
         ("python/headrace/_cli/topo.py", {"types", "python"}),
         ("bench/peers/peers.py", {"types", "python"}),
         ("src/cache/x.cpp", {"asan", "tsan"}),

@@ -1,0 +1,1 @@
+complete --command headrace --no-files --arguments "(env _HEADRACE_COMPLETE=complete_fish _TYPER_COMPLETE_FISH_ACTION=get-args _TYPER_COMPLETE_ARGS=(commandline -cp) headrace)" --condition "env _HEADRACE_COMPLETE=complete_fish _TYPER_COMPLETE_FISH_ACTION=is-args _TYPER_COMPLETE_ARGS=(commandline -cp) headrace"
