@@ -15,7 +15,7 @@ export CXX = /usr/bin/c++
 sources := $(shell find src include python cmake machines CMakeLists.txt pyproject.toml \
              -type f -not -name '*_test.cpp' -not -path '*/__pycache__/*' 2>/dev/null)
 
-.PHONY: help demo test install clean
+.PHONY: help demo test install wheel clean
 .DEFAULT_GOAL := help
 
 help:
@@ -28,6 +28,9 @@ test:
 	@tools/test.sh
 
 install: .venv/.headrace-installed
+
+wheel: .venv/.requirements-installed
+	@CMAKE_BUILD_PARALLEL_LEVEL=$(JOBS) tools/wheel.sh
 
 # Stamps, so that a second run does nothing.
 .venv/.packages-installed: tools/packages.txt tools/setup.sh
