@@ -7,8 +7,8 @@
 set -euo pipefail
 
 gcc=$(aarch64-linux-gnu-g++ -dumpversion)
-packages=(libc6-dev "libstdc++-${gcc%%.*}-dev" libfmt-dev libhwloc-dev liburing-dev libtbb-dev libhwy-dev
-  libxxhash-dev nlohmann-json3-dev libgtest-dev librapidcheck-dev)
+packages=(libc6-dev "libstdc++-${gcc%%.*}-dev" libfmt-dev libhwloc-dev liburing-dev libtbb-dev
+  libhwy-dev libxxhash-dev nlohmann-json3-dev libgtest-dev librapidcheck-dev)
 
 die() { echo "prepare.sh: $*" >&2; exit 1; }
 (($# == 1)) || die "usage: prepare.sh OUTDIR"

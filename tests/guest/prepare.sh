@@ -3,7 +3,7 @@
 # host's root read-only.
 #
 # Usage: prepare.sh OUTDIR     OUTDIR receives vmlinuz and initramfs.gz, and is the cache: a second
-# run does nothing and needs no network. Needs Debian 12 or 13, and root or sudo to install packages.
+# run does nothing and needs no network. Needs Debian 12 or 13, and root or sudo for packages.
 # HEADRACE_GUEST_RELEASE is the Debian release whose kernel it is: bullseye has 5.10, bookworm 6.1,
 # bookworm-backports, the default, 6.12.
 set -euo pipefail
