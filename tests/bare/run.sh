@@ -29,25 +29,27 @@ command -v mmdebstrap >/dev/null ||
 work=$tree/build/bare/$suite
 root=$work/root
 clone=$root/root/headrace
-mkdir -p "$work/archives/partial" "$tree/build/bare/pip"
+mkdir -p "$work/archives/partial"
 exec 9>"$work/lock"
 flock -n 9 || die "another run uses $work"
 
-# The mirror of Debian that apt uses on this machine.
-mirror() {
+# Lines of sources.list: the suite and its security updates, from where apt gets Debian here.
+sources() {
   apt-get indextargets --format '$(LABEL)|$(COMPONENT)|$(REPO_URI)' 'Identifier: Packages' |
-    awk -F '|' '$1 == "Debian" && $2 == "main" {print $3; exit}'
+    awk -F '|' -v suite="$suite" '$2 == "main" && !seen[$1]++ {
+      if ($1 == "Debian") print "deb", $3, suite, "main"
+      if ($1 == "Debian-Security") print "deb", $3, suite "-security main"}'
 }
 
 # apt and certificates as on this machine: no setting of a mirror is written in here.
 make_base() {
-  local from
-  from=$(mirror)
-  [ -n "$from" ] || die "apt knows no mirror of Debian; run apt-get update, or add one"
+  local lines
+  mapfile -t lines < <(sources)
+  ((${#lines[@]})) || die "apt knows no mirror of Debian; run apt-get update, or add one"
   rm -rf --one-file-system "$work/base.part"
   apt-config dump Acquire | grep -v '^Acquire::IndexTargets' >"$work/apt.conf"
   mmdebstrap --quiet --variant=minbase --include=ca-certificates,git,make \
-    --aptopt="$work/apt.conf" "$suite" "$work/base.part" "$from" >"$work/base.log" 2>&1 9>&- ||
+    --aptopt="$work/apt.conf" "$suite" "$work/base.part" "${lines[@]}" >"$work/base.log" 2>&1 9>&- ||
     die "mmdebstrap failed: $(grep -m1 '^E: ' "$work/base.log") (more in $work/base.log)"
   mkdir -p "$work/base.part/usr/local/share/ca-certificates"
   cp /usr/local/share/ca-certificates/* "$work/base.part/usr/local/share/ca-certificates/" \
@@ -68,17 +70,15 @@ make_root() {
   [ ! -s "$work/changes.patch" ] || git -C "$clone" apply "$work/changes.patch"
 }
 
-# Runs a command in the root. The mounts are this process's own, so they end with it however it
-# ends, and nothing that removes the root can reach through them.
-# Caches of packages that were downloaded before are lent.
+# Runs a command in the root, with the packages that apt downloaded before. The mounts are this
+# process's own, so they end with it however it ends, and no other process can reach through them.
 in_root() {
-  unshare --mount --propagation private --pid --fork --kill-child bash -euc '
+  setpriv --pdeathsig KILL unshare --mount --propagation private --pid --fork --kill-child bash -euc '
     mount -t proc proc "$1/proc"
     mount --rbind /sys "$1/sys"
     mount --rbind /dev "$1/dev"
-    mkdir -p "$1/root/.cache/pip" "$1/root/.ccache"
+    mkdir -p "$1/root/.ccache"
     mount --bind "$2/archives" "$1/var/cache/apt/archives"
-    mount --bind "$2/../pip" "$1/root/.cache/pip"
     [ -z "$3" ] || mount --bind "$3" "$1/root/.ccache"
     exec chroot "$1" env -i "${@:4}"' - \
     "$root" "$work" "${HEADRACE_BARE_CCACHE-}" "${environment[@]}" "$@" </dev/null
