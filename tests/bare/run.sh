@@ -49,7 +49,8 @@ make_base() {
   rm -rf --one-file-system "$work/base.part"
   apt-config dump Acquire | grep -v '^Acquire::IndexTargets' >"$work/apt.conf"
   mmdebstrap --quiet --variant=minbase --include=ca-certificates,git,make \
-    --aptopt="$work/apt.conf" "$suite" "$work/base.part" "${lines[@]}" >"$work/base.log" 2>&1 9>&- ||
+    --aptopt="$work/apt.conf" "$suite" "$work/base.part" "${lines[@]}" \
+    >"$work/base.log" 2>&1 9>&- ||
     die "mmdebstrap failed: $(grep -m1 '^E: ' "$work/base.log") (more in $work/base.log)"
   mkdir -p "$work/base.part/usr/local/share/ca-certificates"
   cp /usr/local/share/ca-certificates/* "$work/base.part/usr/local/share/ca-certificates/" \
@@ -73,7 +74,8 @@ make_root() {
 # Runs a command in the root, with the packages that apt downloaded before. The mounts are this
 # process's own, so they end with it however it ends, and no other process can reach through them.
 in_root() {
-  setpriv --pdeathsig KILL unshare --mount --propagation private --pid --fork --kill-child bash -euc '
+  setpriv --pdeathsig KILL \
+    unshare --mount --propagation private --pid --fork --kill-child bash -euc '
     mount -t proc proc "$1/proc"
     mount --rbind /sys "$1/sys"
     mount --rbind /dev "$1/dev"
