@@ -32,7 +32,7 @@ test:
 install: .venv/.programs-installed
 
 wheel: .venv/.requirements-installed
-	@tools/wheel.sh
+	@CMAKE_BUILD_PARALLEL_LEVEL=$(JOBS) tools/wheel.sh
 
 # Stamps, so that a second run does nothing.
 .venv/.packages-installed: tools/packages.txt tools/setup.sh

@@ -1,5 +1,19 @@
-# What Headrace stands on: all from Debian 12, all private to the library. All that is missing is
-# told at once, with the command that installs it.
+# The libraries that Headrace uses, all private to it. One error names everything that is missing
+# and the command that installs it. Debian 12, Debian 13 and Ubuntu 24.04 have the same package
+# names.
+
+# headrace_refuse(what package...): ends the configuration.
+function(headrace_refuse what)
+  cmake_host_system_information(RESULT system QUERY DISTRIB_PRETTY_NAME DISTRIB_ID DISTRIB_ID_LIKE)
+  list(POP_FRONT system name)
+  list(JOIN ARGN " " packages)
+  if(system MATCHES "debian")
+    message(FATAL_ERROR "Headrace needs what is not here: ${what}. On ${name}:\n"
+      "  sudo apt install ${packages}")
+  endif()
+  message(FATAL_ERROR "Headrace needs what is not here: ${what}. Install it with its headers;"
+    " Debian's packages of it are:\n  ${packages}")
+endfunction()
 
 set(missing "")
 set(packages "")
@@ -17,9 +31,8 @@ include(CheckLanguage)
 check_language(CXX)
 if(NOT CMAKE_CXX_COMPILER)
   unset(CMAKE_CXX_COMPILER CACHE)  # so that it is looked for again
-  message(FATAL_ERROR "Headrace needs what is not here: a C++ compiler. On Debian 12, with the"
-    " libraries:\n  sudo apt install g++ ninja-build pkg-config libfmt-dev libhwloc-dev"
-    " liburing-dev libtbb-dev libhwy-dev libxxhash-dev nlohmann-json3-dev")
+  headrace_refuse("a C++ compiler, and probably the libraries" g++ ninja-build pkg-config libfmt-dev
+    libhwloc-dev liburing-dev libtbb-dev libhwy-dev libxxhash-dev nlohmann-json3-dev)
 endif()
 enable_language(CXX)
 # The first with std::expected.
@@ -60,9 +73,7 @@ endif()
 
 if(missing)
   list(JOIN missing ", " missing)
-  list(JOIN packages " " packages)
-  message(FATAL_ERROR "Headrace needs what is not here: ${missing}. On Debian 12:\n"
-    "  sudo apt install ${packages}")
+  headrace_refuse("${missing}" ${packages})
 endif()
 
 set(HEADRACE_DEPENDENCIES Threads::Threads fmt::fmt nlohmann_json::nlohmann_json

@@ -3,11 +3,12 @@
 # unpacks them: nothing of them is installed, and the system stays one of its own architecture.
 #
 # Usage: prepare.sh OUTDIR     OUTDIR/root receives them, and is the cache: a second run does
-# nothing and needs no network. Needs Debian 12; the compiler is of tools/packages-test.txt.
+# nothing and needs no network. Needs Debian; the compiler is of tools/packages-test.txt.
 set -euo pipefail
 
-packages=(libc6-dev libstdc++-12-dev libfmt-dev libhwloc-dev liburing-dev libtbb-dev libhwy-dev
-  libxxhash-dev nlohmann-json3-dev libgtest-dev librapidcheck-dev)
+gcc=$(aarch64-linux-gnu-g++ -dumpversion)
+packages=(libc6-dev "libstdc++-${gcc%%.*}-dev" libfmt-dev libhwloc-dev liburing-dev libtbb-dev
+  libhwy-dev libxxhash-dev nlohmann-json3-dev libgtest-dev librapidcheck-dev)
 
 die() { echo "prepare.sh: $*" >&2; exit 1; }
 (($# == 1)) || die "usage: prepare.sh OUTDIR"

@@ -3,13 +3,13 @@
 # host's root read-only.
 #
 # Usage: prepare.sh OUTDIR     OUTDIR receives vmlinuz and initramfs.gz, and is the cache: a second
-# run does nothing and needs no network. Needs Debian 12, and root or sudo to install packages.
+# run does nothing and needs no network. Needs Debian 12 or 13, and root or sudo for packages.
 # HEADRACE_GUEST_RELEASE is the Debian release whose kernel it is: bullseye has 5.10, bookworm 6.1,
 # bookworm-backports, the default, 6.12.
 set -euo pipefail
 
 # Why 6.12 and not Debian 12's own 6.1: memory tiers from HMAT and volatile CXL regions (>= 6.3).
-# Why QEMU >= 8.1 and not Debian 12's own 7.2: a CXL device with volatile memory.
+# Why QEMU >= 8.1 and not Debian 12's own 7.2: a CXL device with volatile memory. Debian 13 has 10.
 release=bookworm-backports
 kernel_release=${HEADRACE_GUEST_RELEASE:-$release}
 min_qemu=8.1
@@ -51,18 +51,19 @@ known_sources() {
   apt-get indextargets --format '$(REPO_URI) $(RELEASE) $(COMPONENT)' 'Identifier: Packages'
 }
 
-# The mirror of Debian 12 that this system already uses.
+# The mirror of Debian that this system already uses.
 debian_mirror() {
   local mirror
-  mirror=$(known_sources | awk '$2 == "bookworm" && $3 == "main" {print $1; exit}')
-  [ -n "$mirror" ] || die "apt knows no mirror of Debian 12 (bookworm main); add one to" \
-    "/etc/apt/sources.list.d, or run the guest tests on Debian 12"
+  mirror=$(known_sources | awk '$2 ~ /^(bookworm|trixie)$/ && $3 == "main" {print $1; exit}')
+  [ -n "$mirror" ] || die "apt knows no mirror of Debian 12 or 13 (bookworm or trixie main); add" \
+    "one to /etc/apt/sources.list.d, or run the guest tests on Debian"
   echo "$mirror"
 }
 
+# Debian 13 needs none of them.
 add_backports() {
   local mirror
-  grep -q " $release main" <<<"$(known_sources)" && return
+  grep -qE " ($release|trixie) main" <<<"$(known_sources)" && return
   mirror=$(debian_mirror)
   echo "deb $mirror $release main" |
     as_root tee /etc/apt/sources.list.d/headrace-backports.list >/dev/null
@@ -79,7 +80,9 @@ install_packages() {
     quietly apt install -y --no-install-recommends "${tools[@]}" || return
   fi
   has_qemu && return
-  quietly apt install -y --no-install-recommends -t $release qemu-system-x86 qemu-system-common
+  local from=()
+  grep -q " trixie main" <<<"$(known_sources)" || from=(-t $release)
+  quietly apt install -y --no-install-recommends "${from[@]}" qemu-system-x86 qemu-system-common
 }
 
 # Fetches the kernel's package and unpacks it, nothing installed. Its release is asked by lists of

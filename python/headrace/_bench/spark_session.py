@@ -41,7 +41,7 @@ def check_installed() -> None:
     if find_spec("pyspark") is None:
         missing.append(("pyspark", f"{shlex.quote(sys.executable)} -m pip install pyspark"))
     if java() is None:
-        missing.append(("java", "sudo apt install openjdk-17-jre-headless"))
+        missing.append(("java", "sudo apt install default-jre-headless"))
     if missing:
         names, commands = zip(*missing, strict=True)
         raise headrace.AbsentError(
