@@ -94,7 +94,7 @@ Status ask_hwloc(const DiscoverOptions& options, HostFacts& host) {
     return {};
   }
   host.hwloc = hwloc->version;
-  if (options.hwloc_xml) host.hwloc += fmt::format(", {}", options.hwloc_xml->string());
+  if (options.hwloc_xml) host.hwloc += fmt::format(", {}", *options.hwloc_xml);
   merge_hwloc(*std::move(hwloc), host);
   return {};
 }
@@ -291,7 +291,7 @@ std::vector<AttachedNode> find_cxl(const DiscoverOptions& options, const HostFac
 Status add_storage(const DiscoverOptions& options, Machine& machine,
                    std::vector<AttachedNode>& attached) {
   std::uint32_t next = kFirstStorageNode;
-  for (const std::filesystem::path& path : options.storage) {
+  for (const std::string& path : options.storage) {
     HEADRACE_TRY(StorageFacts facts, find_storage(path, options.sysfs, options.procfs));
     const bool known = std::ranges::any_of(machine.nodes, [&](const Node& node) {
       return node.kind == NodeKind::storage && node.name == facts.name;
@@ -370,10 +370,8 @@ std::optional<std::string> environment(const std::optional<std::string>& given, 
 }
 
 void add_dsa(const DiscoverOptions& options, Machine& machine) {
-  const std::optional<std::string> given = environment(
-      options.dsa ? std::optional(options.dsa->string()) : std::nullopt, "HEADRACE_DSA_SYSFS");
-  const std::filesystem::path devices =
-      given ? std::filesystem::path(*given) : options.sysfs / "bus/dsa/devices";
+  const std::string devices =
+      environment(options.dsa, "HEADRACE_DSA_SYSFS").value_or(options.sysfs + "/bus/dsa/devices");
   for (const DsaFacts& dsa : find_dsa(devices)) {
     if (!dsa.enabled || dsa.work_queues == 0) {
       machine.warnings.push_back(
@@ -433,13 +431,14 @@ Status check_overrides(const std::map<unsigned, Override>& overrides, const Host
 
 void add_provenance(const DiscoverOptions& options, const HostFacts& host, Machine& machine) {
   const bool other = options.hwloc_xml && sources_of(options).own_sysfs;
-  const auto hostname = read_line(options.procfs / "sys/kernel/hostname");
-  machine.name = other ? options.hwloc_xml->stem().string() : hostname.value_or("unnamed");
+  const auto hostname = read_line(options.procfs + "/sys/kernel/hostname");
+  machine.name = other ? std::filesystem::path(*options.hwloc_xml).stem().string()
+                       : hostname.value_or("unnamed");
   machine.source = sources_of(options).own_sysfs && !other ? "discovered" : "discovered elsewhere";
   machine.provenance["hwloc"] = host.hwloc;
   if (!host.cpu_model.empty()) machine.provenance["cpu"] = host.cpu_model;
   if (!other && read_is_virtual(options.procfs)) machine.provenance["hypervisor"] = "yes";
-  const auto kernel = read_line(options.procfs / "sys/kernel/osrelease");
+  const auto kernel = read_line(options.procfs + "/sys/kernel/osrelease");
   if (kernel && !other) machine.provenance["kernel"] = *kernel;
   machine.description = host.cpu_model;
 }
