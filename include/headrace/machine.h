@@ -208,8 +208,9 @@ struct Machine {
   std::vector<std::string> warnings;              // contradictions met in discovery, one line each
   std::map<std::string, std::string> provenance;  // kernel, cpu model, hwloc version, ...
 
-  // Asks hwloc and sysfs what this host has. Missing HMAT, caches or permissions leave facts out;
-  // only a malformed override or a path that does not exist is an error.
+  // Asks hwloc and sysfs what this host has. Missing HMAT, caches or permissions leave facts out.
+  // Errors: invalid: a malformed override. absent: a path or a node of an override that does not
+  // exist, or no node is online. io: no node has memory, though CPUs are online.
   static Result<Machine> discover(const DiscoverOptions& options = {});
   // Reads a preset by its name (`presets()`), a JSON file, or NAME.json of the directory in the
   // environment variable HEADRACE_MACHINES. absent, io, or invalid with the place.

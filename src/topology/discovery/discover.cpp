@@ -241,6 +241,19 @@ void add_memory(const HostFacts& host, const std::map<unsigned, Override>& overr
   std::ranges::move(capacities.warnings, std::back_inserter(machine.warnings));
 }
 
+// CPUs that are online run from some memory. Without this check every placement fails later, with
+// words that do not name the cause.
+Status check_memory(const Machine& machine) {
+  const auto none = [](const Node& node) { return node.capacity == Bytes{0}; };
+  const auto cpus =
+      std::ranges::find_if(machine.nodes, [](const Node& node) { return !node.cpus.empty(); });
+  if (cpus == machine.nodes.end() || !std::ranges::all_of(machine.nodes, none)) return {};
+  return fail(ErrorCode::io,
+              "no memory found: node {} has CPUs online, and the capacity of every node is 0 ({}); "
+              "compare MemTotal of /proc/meminfo and of /sys/devices/system/node/node{}/meminfo",
+              raw(cpus->id), cpus->capacity_source, raw(cpus->id));
+}
+
 // Says what kinds and nearness rest on where there are nodes without CPUs and no node is rated. Of
 // firmware without a SLIT the kernel makes up distances: 10 and, to all others, 20
 // (REMOTE_DISTANCE in the kernel's linux/topology.h).
@@ -457,6 +470,7 @@ Result<Machine> Machine::discover(const DiscoverOptions& options) {
   add_provenance(options, host, machine);
   machine.caches = host.caches;
   add_memory(host, overrides, machine);
+  HEADRACE_TRY_STATUS(check_memory(machine));
   drop_dangling(machine);
   tell_missing_tables(machine);
   std::vector<AttachedNode> attached = find_cxl(options, host);
