@@ -218,7 +218,8 @@ Status LinuxProcess::forget_use() {
                                          "(/proc/{}/clear_refs); ask as its user, or as root",
                                          pid_));
   }
-  (void)::write(file.get(), "4", 1);  // soft-dirty bits, where the kernel has them
+  // Kernels without soft-dirty bits refuse this, or do nothing.
+  if (::write(file.get(), "4", 1) < 0 && errno == ESRCH) return ended();
   return {};
 }
 
