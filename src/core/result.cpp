@@ -57,7 +57,7 @@ ErrorCode code_of_errno(int error) {
   }
 }
 
-std::unexpected<Error> fail_errno(int error, std::string_view what) {
+Unexpected fail_errno(int error, std::string_view what) {
   return fail(code_of_errno(error), "{}: {}", what, std::generic_category().message(error));
 }
 

@@ -63,7 +63,7 @@ Result<std::thread> start_thread(const char* name, std::function<void()> body) {
     thread = fail(ErrorCode::exhausted, "cannot start a thread ({}); raise the limit ({})",
                   error.code().message(), limit_of_threads());
   } catch (const std::bad_alloc&) {
-    thread = std::unexpected<Error>(Error{ErrorCode::exhausted, "out of memory"});
+    thread = Unexpected(Error{ErrorCode::exhausted, "out of memory"});
   }
   if (thread) name_and_widen(*thread, name);
   pthread_sigmask(SIG_SETMASK, &before, nullptr);

@@ -82,7 +82,7 @@ Status ask_hwloc(const DiscoverOptions& options, HostFacts& host) {
     return {};
   }
   auto hwloc = read_hwloc(options.hwloc_xml);
-  if (!hwloc && options.hwloc_xml) return std::unexpected<Error>(std::move(hwloc).error());
+  if (!hwloc && options.hwloc_xml) return Unexpected(std::move(hwloc).error());
   if (!hwloc) {
     host.hwloc = "failed";
     host.warnings.push_back(hwloc.error().message);
