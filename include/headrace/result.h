@@ -1,8 +1,5 @@
 // A value, or the Error that explains why there is none: how functions report expected failures.
-//
-//   Result<Machine> machine = Machine::discover();
-//   if (!machine) return Unexpected(machine.error());
-//   for (const Node& node : machine->nodes) ...
+// `if (!result) return Unexpected(result.error());` hands an error on, `*result` is the value.
 //
 // Missing hardware, bad input and a full disk are expected failures. The library throws nothing of
 // its own. Programmer errors are not Results: they end the program through CHECK.
@@ -51,7 +48,7 @@ struct Error {
   friend bool operator==(const Error&, const Error&) = default;
 };
 
-// Becomes a Result of any type that holds this Error. In C++23 std::unexpected<Error> does as well.
+// Becomes a Result of any type that holds this Error, as std::unexpected<Error> of C++23 does.
 class Unexpected {
  public:
   constexpr explicit Unexpected(Error error) noexcept : error_(std::move(error)) {}

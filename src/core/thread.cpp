@@ -71,8 +71,8 @@ Result<std::thread> start_thread(const char* name, std::function<void()> body) {
 }
 
 const char* limit_of_threads() {
-  // Of a stack, as the C library has it. The guard before it is mapped with it: room for the stack
-  // alone is too little.
+  // The C library's own sizes. A stack is mapped with its guard: room for the stack alone is too
+  // little.
   std::size_t bytes = 8 << 20;
   std::size_t guard = 4 << 10;
   pthread_attr_t attributes;
