@@ -7,8 +7,28 @@ include(CMakePackageConfigHelpers)
 file(GLOB_RECURSE public_headers CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/include/headrace/*.h)
 target_sources(headrace PUBLIC FILE_SET HEADERS
   BASE_DIRS ${PROJECT_SOURCE_DIR}/include FILES ${public_headers})
-# `ninja headrace_verify_interface_header_sets` compiles each public header alone.
+# `ninja headrace_verify_interface_header_sets` compiles each public header alone as C++23,
+# `ninja headrace_headers_cxx20` as C++20.
 set_target_properties(headrace PROPERTIES VERIFY_INTERFACE_HEADER_SETS ON)
+set(includes "")
+foreach(header ${public_headers})
+  file(RELATIVE_PATH name ${PROJECT_SOURCE_DIR}/include ${header})
+  file(GENERATE OUTPUT ${PROJECT_BINARY_DIR}/headers/${name}.cpp CONTENT "#include \"${name}\"\n")
+  list(APPEND includes ${PROJECT_BINARY_DIR}/headers/${name}.cpp)
+endforeach()
+add_library(headrace_headers_cxx20 OBJECT EXCLUDE_FROM_ALL ${includes})
+set_target_properties(headrace_headers_cxx20 PROPERTIES CXX_STANDARD 20 UNITY_BUILD OFF)
+target_compile_options(headrace_headers_cxx20 PRIVATE -O0)
+target_include_directories(headrace_headers_cxx20 PRIVATE ${PROJECT_SOURCE_DIR}/include)
+target_link_libraries(headrace_headers_cxx20 PRIVATE headrace_warnings)
+
+if(BUILD_SHARED_LIBS)
+  set(exports ${PROJECT_SOURCE_DIR}/cmake/exports.map)
+  foreach(library headrace headrace_workload)
+    target_link_options(${library} PRIVATE LINKER:--version-script=${exports})
+    set_property(TARGET ${library} APPEND PROPERTY LINK_DEPENDS ${exports})
+  endforeach()
+endif()
 
 set(package_dir ${CMAKE_INSTALL_LIBDIR}/cmake/headrace)
 configure_package_config_file(${PROJECT_SOURCE_DIR}/cmake/headraceConfig.cmake.in

@@ -15,11 +15,11 @@ using namespace headrace;
 // The sum of all bytes of a file, read block by block as a query would.
 Result<unsigned long> sum_of_bytes(const Machine& machine, Mover& mover, const char* path) {
   auto file = File::open(machine, path);
-  if (!file) return std::unexpected(file.error());
+  if (!file) return Unexpected(file.error());
   const auto fast = resolve(machine, Placement::on(NodeKind::dram));
-  if (!fast) return std::unexpected(fast.error());
+  if (!fast) return Unexpected(fast.error());
   auto cache = Cache::create(mover, {.budgets = {{fast->nodes.front().node, 16_MiB}}});
-  if (!cache) return std::unexpected(cache.error());
+  if (!cache) return Unexpected(cache.error());
 
   std::vector<Extent> plan;  // the blocks in the order of their use
   const Extent all = whole(**file);
@@ -31,7 +31,7 @@ Result<unsigned long> sum_of_bytes(const Machine& machine, Mover& mover, const c
   for (const Extent& extent : plan) {
     const Block block = (*cache)->access(extent, {.plan = &ahead});  // pinned until it goes
     const auto bytes = block.wait();
-    if (!bytes) return std::unexpected(bytes.error());
+    if (!bytes) return Unexpected(bytes.error());
     for (std::byte byte : *bytes) sum += std::to_integer<unsigned long>(byte);
   }
   return sum;
@@ -39,9 +39,9 @@ Result<unsigned long> sum_of_bytes(const Machine& machine, Mover& mover, const c
 
 Result<unsigned long> sum_with_prefetch(const std::string& path) {
   const auto machine = Machine::discover({.storage = {path}});
-  if (!machine) return std::unexpected(machine.error());
+  if (!machine) return Unexpected(machine.error());
   const auto backends = Backends::open(*machine);
-  if (!backends) return std::unexpected(backends.error());
+  if (!backends) return Unexpected(backends.error());
   Mover mover(*machine, *backends);
   return sum_of_bytes(*machine, mover, path.c_str());
 }

@@ -37,7 +37,7 @@ Status Device::start() {
       scheduler_->release_threads();
       for (std::thread& started : threads_) started.join();
       threads_.clear();
-      return std::unexpected<Error>(std::move(thread).error());
+      return Unexpected(std::move(thread).error());
     }
     threads_.push_back(*std::move(thread));
   }

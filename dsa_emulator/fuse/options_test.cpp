@@ -12,7 +12,7 @@ Result<Options> parse(std::vector<const char*> words) { return parse_options(wor
 Result<std::vector<DeviceSetup>> setups(std::vector<const char*> words) {
   words.push_back("/mnt");
   auto options = parse_options(words);
-  if (!options) return std::unexpected<Error>(options.error());
+  if (!options) return Unexpected(options.error());
   return make_setups(*options);
 }
 

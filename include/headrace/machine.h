@@ -10,7 +10,6 @@
 #pragma once
 
 #include <cstdint>
-#include <filesystem>
 #include <map>
 #include <optional>
 #include <string>
@@ -176,21 +175,21 @@ struct Link {
   std::string latency_source = {};
 };
 
-// Where discovery looks, so that tests can show it another machine.
+// Where discovery looks, as paths, so that tests can show it another machine.
 struct DiscoverOptions {
-  std::filesystem::path sysfs = "/sys";
-  std::filesystem::path procfs = "/proc";
+  std::string sysfs = "/sys";
+  std::string procfs = "/proc";
   // The folder of DSA devices; HEADRACE_DSA_SYSFS is read where this holds nothing, and without
   // that it is bus/dsa/devices of `sysfs`.
-  std::optional<std::filesystem::path> dsa = {};
+  std::optional<std::string> dsa = {};
   // hwloc XML to read instead of asking the running system.
-  std::optional<std::filesystem::path> hwloc_xml = {};
+  std::optional<std::string> hwloc_xml = {};
   // Whether GPUs are asked for by their driver, and not only for by sysfs: their memory, copy
   // engines and places. It is initialised by that, after which children made by fork() cannot use
   // it (docs/design/gpu.md). HEADRACE_LIBCUDA names its library; empty: as false.
   bool gpu_driver = true;
   // Paths whose storage devices become nodes; those that do not exist are an error.
-  std::vector<std::filesystem::path> storage = {"."};
+  std::vector<std::string> storage = {"."};
   // Overrides in the format of HEADRACE_NODES and MEMKIND_HBW_NODES; the environment is read where
   // these hold nothing. "8-15=hbm,2=cxl"; "8-15".
   std::optional<std::string> headrace_nodes = {};
@@ -209,8 +208,9 @@ struct Machine {
   std::vector<std::string> warnings;              // contradictions met in discovery, one line each
   std::map<std::string, std::string> provenance;  // kernel, cpu model, hwloc version, ...
 
-  // Asks hwloc and sysfs what this host has. Missing HMAT, caches or permissions leave facts out;
-  // only a malformed override or a path that does not exist is an error.
+  // Asks hwloc and sysfs what this host has. Missing HMAT, caches or permissions leave facts out.
+  // Errors: invalid: a malformed override. absent: a path or a node of an override that does not
+  // exist, or no node is online. io: no node has memory, though CPUs are online.
   static Result<Machine> discover(const DiscoverOptions& options = {});
   // Reads a preset by its name (`presets()`), a JSON file, or NAME.json of the directory in the
   // environment variable HEADRACE_MACHINES. absent, io, or invalid with the place.

@@ -1,18 +1,20 @@
-// How functions of Headrace say that they could not do what was asked.
+// A value, or the Error that explains why there is none: how functions report expected failures.
+// `if (!result) return Unexpected(result.error());` hands an error on, `*result` is the value.
 //
-// Expected failures (missing hardware, bad input, a full disk) are values: `Result<T>` holds either
-// a T or an Error. The library throws nothing of its own. Programmer errors are not Results: they
-// end the program through CHECK.
+// Missing hardware, bad input and a full disk are expected failures. The library throws nothing of
+// its own. Programmer errors are not Results: they end the program through CHECK.
+//
+// Result has the interface of std::expected<T, Error>, except that value() of an error ends the
+// program. It is a class of its own, so that it is the same in C++20 and C++23: a program of one
+// standard links a library of the other.
 //
 // Thread-compatible.
 #pragma once
 
-#if __cplusplus <= 202002L
-#error "Headrace needs C++23: compile with -std=c++23"
-#endif
-
+#include <cassert>
+#include <concepts>
 #include <cstdint>
-#include <expected>
+#include <memory>
 #include <string>
 #include <string_view>
 #include <type_traits>
@@ -46,17 +48,333 @@ struct Error {
   friend bool operator==(const Error&, const Error&) = default;
 };
 
-// A T, or the Error that explains why there is none.
-template <class T>
-class [[nodiscard]] Result : public std::expected<T, Error> {
+// Becomes a Result of any type that holds this Error, as std::unexpected<Error> of C++23 does.
+class Unexpected {
  public:
-  using std::expected<T, Error>::expected;
-  using std::expected<T, Error>::operator=;
+  constexpr explicit Unexpected(Error error) noexcept : error_(std::move(error)) {}
+
+  constexpr const Error& error() const& noexcept { return error_; }
+  constexpr Error& error() & noexcept { return error_; }
+  constexpr Error&& error() && noexcept { return std::move(error_); }
+
+  friend bool operator==(const Unexpected&, const Unexpected&) = default;
+
+ private:
+  Error error_;
 };
+
+// Prints the error to stderr and aborts: value() was called of a Result that holds this error.
+[[noreturn]] void no_value(const Error& error);
+
+template <class T>
+class Result;
 
 // Success, or the Error that explains why not.
 using Status = Result<void>;
 
-static_assert(std::is_nothrow_move_constructible_v<Result<int>>);
+template <class R>
+inline constexpr bool is_result = false;
+template <class T>
+inline constexpr bool is_result<Result<T>> = true;
+
+// Has an Error and never a value: Unexpected, std::unexpected<Error>.
+template <class E>
+concept HoldsOnlyError = (!requires(E&& e) { e.has_value(); }) && requires(E&& e) {
+  { std::forward<E>(e).error() } -> std::convertible_to<Error>;
+};
+
+// Makes a Result<T> that holds an error.
+template <class E, class T>
+concept MakesError = (!std::is_same_v<std::remove_cvref_t<E>, T>) && HoldsOnlyError<E>;
+
+// Makes a Result<T> that holds a value.
+template <class U, class T>
+concept MakesValue = (!std::is_void_v<T>) && (!std::is_same_v<std::remove_cvref_t<U>, Result<T>>) &&
+                     (!std::is_same_v<std::remove_cvref_t<U>, std::in_place_t>) &&
+                     (!(std::is_same_v<T, bool> && is_result<std::remove_cvref_t<U>>)) &&
+                     (!MakesError<U, T>) && std::is_constructible_v<T, U>;
+
+// Result<U>, of which a Result<T> is made: not where a T itself is made of a Result<U>.
+template <class From, class U, class T>
+concept Converts =
+    (!std::is_same_v<U, T>) && (!std::is_same_v<T, bool>) && (!std::is_void_v<T>) &&
+    std::is_constructible_v<T, From> && (!std::is_constructible_v<T, Result<U>&>) &&
+    (!std::is_constructible_v<T, const Result<U>&>) && (!std::is_constructible_v<T, Result<U>>);
+
+// A T, or the Error that explains why there is none. T is an object type or void.
+//
+// A function given to and_then() or its like is called as f(value) or f(error); for the value of a
+// Result<void> as f().
+template <class T>
+class [[nodiscard]] Result {
+  static constexpr bool kVoid = std::is_void_v<T>;
+  struct Nothing {
+    friend bool operator==(const Nothing&, const Nothing&) = default;
+  };
+  using Value = std::conditional_t<kVoid, Nothing, T>;
+  using Reference = std::add_lvalue_reference_t<T>;
+  using ConstReference = std::add_lvalue_reference_t<std::add_const_t<T>>;
+  using Moved = std::add_rvalue_reference_t<T>;
+
+ public:
+  using value_type = T;
+  using error_type = Error;
+  using unexpected_type = Unexpected;
+  template <class U>
+  using rebind = Result<U>;
+
+  constexpr Result() noexcept(std::is_nothrow_default_constructible_v<Value>)
+    requires std::is_default_constructible_v<Value>
+      : value_(), has_(true) {}
+  template <class U = T>
+    requires MakesValue<U, T>
+  constexpr explicit(!std::is_convertible_v<U, T>)
+      Result(U&& value) noexcept(std::is_nothrow_constructible_v<T, U>)
+      : value_(std::forward<U>(value)), has_(true) {}
+  template <class... Args>
+    requires std::is_constructible_v<Value, Args...>
+  constexpr explicit Result(std::in_place_t, Args&&... args)
+      : value_(std::forward<Args>(args)...), has_(true) {}
+  template <class E>
+    requires MakesError<E, T>
+  constexpr Result(E&& failure) : error_(std::forward<E>(failure).error()), has_(false) {}
+  template <class U>
+    requires Converts<const U&, U, T>
+  constexpr explicit(!std::is_convertible_v<const U&, T>) Result(const Result<U>& other)
+      : has_(other.has_value()) {
+    has_ ? make(value_, *other) : make(error_, other.error());
+  }
+  template <class U>
+    requires Converts<U, U, T>
+  constexpr explicit(!std::is_convertible_v<U, T>) Result(Result<U>&& other)
+      : has_(other.has_value()) {
+    has_ ? make(value_, *std::move(other)) : make(error_, std::move(other).error());
+  }
+
+  constexpr Result(const Result& other)
+    requires std::is_copy_constructible_v<Value>
+      : has_(other.has_) {
+    has_ ? make(value_, other.value_) : make(error_, other.error_);
+  }
+  constexpr Result(Result&& other) noexcept(std::is_nothrow_move_constructible_v<Value>)
+    requires std::is_move_constructible_v<Value>
+      : has_(other.has_) {
+    has_ ? make(value_, std::move(other.value_)) : make(error_, std::move(other.error_));
+  }
+  constexpr Result& operator=(const Result& other)
+    requires(std::is_copy_constructible_v<Value> && std::is_copy_assignable_v<Value>)
+  {
+    return assign(other);
+  }
+  constexpr Result& operator=(Result&& other) noexcept(
+      std::is_nothrow_move_constructible_v<Value> && std::is_nothrow_move_assignable_v<Value>)
+    requires(std::is_move_constructible_v<Value> && std::is_move_assignable_v<Value>)
+  {
+    return assign(std::move(other));
+  }
+  constexpr ~Result() {
+    has_ ? std::destroy_at(std::addressof(value_)) : std::destroy_at(std::addressof(error_));
+  }
+
+  constexpr bool has_value() const noexcept { return has_; }
+  constexpr explicit operator bool() const noexcept { return has_; }
+
+  // Requires: has_value().
+  constexpr Reference operator*() & noexcept { return get(*this); }
+  constexpr ConstReference operator*() const& noexcept { return get(*this); }
+  constexpr Moved operator*() && noexcept { return get(std::move(*this)); }
+  constexpr Value* operator->() noexcept
+    requires(!kVoid)
+  {
+    return std::addressof(get(*this));
+  }
+  constexpr const Value* operator->() const noexcept
+    requires(!kVoid)
+  {
+    return std::addressof(get(*this));
+  }
+
+  // Ends the program where there is none, with the error on stderr.
+  constexpr Reference value() & { return checked(*this); }
+  constexpr ConstReference value() const& { return checked(*this); }
+  constexpr Moved value() && { return checked(std::move(*this)); }
+
+  // Requires: !has_value().
+  constexpr Error& error() & noexcept { return assert(!has_), error_; }
+  constexpr const Error& error() const& noexcept { return assert(!has_), error_; }
+  constexpr Error&& error() && noexcept { return assert(!has_), std::move(error_); }
+
+  template <class U = T>
+    requires(!kVoid)
+  constexpr T value_or(U&& other) const& {
+    return has_ ? value_ : static_cast<T>(std::forward<U>(other));
+  }
+  template <class U = T>
+    requires(!kVoid)
+  constexpr T value_or(U&& other) && {
+    return has_ ? std::move(value_) : static_cast<T>(std::forward<U>(other));
+  }
+  constexpr Error error_or(Error other) const& { return has_ ? std::move(other) : error_; }
+  constexpr Error error_or(Error other) && { return has_ ? std::move(other) : std::move(error_); }
+
+  // The Result that f gives of the value, or this error.
+  template <class F>
+  constexpr auto and_then(F&& f) & {
+    return chain(*this, std::forward<F>(f));
+  }
+  template <class F>
+  constexpr auto and_then(F&& f) const& {
+    return chain(*this, std::forward<F>(f));
+  }
+  template <class F>
+  constexpr auto and_then(F&& f) && {
+    return chain(std::move(*this), std::forward<F>(f));
+  }
+  // This value, or the Result that f gives of the error.
+  template <class F>
+  constexpr Result or_else(F&& f) & {
+    return mend(*this, std::forward<F>(f));
+  }
+  template <class F>
+  constexpr Result or_else(F&& f) const& {
+    return mend(*this, std::forward<F>(f));
+  }
+  template <class F>
+  constexpr Result or_else(F&& f) && {
+    return mend(std::move(*this), std::forward<F>(f));
+  }
+  // What f gives of the value, or this error.
+  template <class F>
+  constexpr auto transform(F&& f) & {
+    return map(*this, std::forward<F>(f));
+  }
+  template <class F>
+  constexpr auto transform(F&& f) const& {
+    return map(*this, std::forward<F>(f));
+  }
+  template <class F>
+  constexpr auto transform(F&& f) && {
+    return map(std::move(*this), std::forward<F>(f));
+  }
+  // This value, or the Error that f gives of the error.
+  template <class F>
+  constexpr Result transform_error(F&& f) & {
+    return reword(*this, std::forward<F>(f));
+  }
+  template <class F>
+  constexpr Result transform_error(F&& f) const& {
+    return reword(*this, std::forward<F>(f));
+  }
+  template <class F>
+  constexpr Result transform_error(F&& f) && {
+    return reword(std::move(*this), std::forward<F>(f));
+  }
+
+  // Templates, so that they are asked for a Result alone, not for all that one is made of.
+  template <std::same_as<Result> Same>
+    requires std::equality_comparable<Value>
+  friend constexpr bool operator==(const Same& a, const Same& b) {
+    if (a.has_ != b.has_) return false;
+    return a.has_ ? a.value_ == b.value_ : a.error_ == b.error_;
+  }
+  template <std::same_as<Result> Same, class U>
+    requires(!kVoid && !is_result<U> && !HoldsOnlyError<U>)
+  friend constexpr bool operator==(const Same& a, const U& value) {
+    return a.has_ && a.value_ == value;
+  }
+  template <std::same_as<Result> Same, HoldsOnlyError E>
+  friend constexpr bool operator==(const Same& a, const E& failure) {
+    return !a.has_ && a.error_ == failure.error();
+  }
+
+ private:
+  template <class Self>
+  static constexpr decltype(auto) get(Self&& self) noexcept {
+    assert(self.has_);
+    if constexpr (!kVoid) return (std::forward<Self>(self).value_);
+  }
+  template <class Self>
+  static constexpr decltype(auto) checked(Self&& self) {
+    if (!self.has_) no_value(self.error_);
+    return get(std::forward<Self>(self));
+  }
+  template <class Self, class F>
+  static constexpr decltype(auto) call(Self&& self, F&& f) {
+    if constexpr (kVoid) {
+      return std::forward<F>(f)();
+    } else {
+      return std::forward<F>(f)(std::forward<Self>(self).value_);
+    }
+  }
+  template <class Self, class F>
+  static constexpr auto chain(Self&& self, F&& f) {
+    using Next = std::remove_cvref_t<decltype(call(std::forward<Self>(self), std::forward<F>(f)))>;
+    static_assert(is_result<Next>, "and_then() takes a function that returns a Result");
+    if (!self.has_) return Next(Unexpected(std::forward<Self>(self).error_));
+    return Next(call(std::forward<Self>(self), std::forward<F>(f)));
+  }
+  template <class Self, class F>
+  static constexpr Result mend(Self&& self, F&& f) {
+    if (!self.has_) return std::forward<F>(f)(std::forward<Self>(self).error_);
+    return Result(std::in_place, std::forward<Self>(self).value_);
+  }
+  template <class Self, class F>
+  static constexpr auto map(Self&& self, F&& f) {
+    using Next = std::remove_cvref_t<decltype(call(std::forward<Self>(self), std::forward<F>(f)))>;
+    if (!self.has_) return Result<Next>(Unexpected(std::forward<Self>(self).error_));
+    if constexpr (std::is_void_v<Next>) {
+      call(std::forward<Self>(self), std::forward<F>(f));
+      return Result<Next>();
+    } else {
+      return Result<Next>(std::in_place, call(std::forward<Self>(self), std::forward<F>(f)));
+    }
+  }
+  template <class Self, class F>
+  static constexpr Result reword(Self&& self, F&& f) {
+    if (!self.has_) return Unexpected(std::forward<F>(f)(std::forward<Self>(self).error_));
+    return Result(std::in_place, std::forward<Self>(self).value_);
+  }
+
+  template <class Member, class... Args>
+  static constexpr void make(Member& member, Args&&... args) {
+    std::construct_at(std::addressof(member), std::forward<Args>(args)...);
+  }
+  // Puts the error back if making the value throws.
+  struct Kept {
+    Result& of;
+    Error error;
+    constexpr ~Kept() {
+      if (!of.has_) make(of.error_, std::move(error));
+    }
+  };
+  template <class Other>
+  constexpr Result& assign(Other&& other) {
+    if (has_ && other.has_) {
+      value_ = std::forward<Other>(other).value_;
+    } else if (has_) {
+      Error error = std::forward<Other>(other).error_;
+      std::destroy_at(std::addressof(value_));
+      make(error_, std::move(error));
+      has_ = false;
+    } else if (other.has_) {
+      const Kept kept{*this, std::move(error_)};
+      std::destroy_at(std::addressof(error_));
+      make(value_, std::forward<Other>(other).value_);
+      has_ = true;
+    } else {
+      error_ = std::forward<Other>(other).error_;
+    }
+    return *this;
+  }
+
+  union {
+    Value value_;
+    Error error_;
+  };
+  bool has_;
+};
+
+static_assert(std::is_nothrow_move_constructible_v<Result<int>> &&
+              !std::is_copy_constructible_v<Result<std::unique_ptr<int>>>);
 
 }  // namespace HEADRACE_API headrace

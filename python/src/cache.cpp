@@ -202,7 +202,7 @@ Result<ObjectRef> on_gpu(const BlockRef& self) {
   const std::shared_ptr<Pin> pin = pin_of(self);
   auto address = wait_there(*pin, std::chrono::seconds{60});
   if (!address && address.error().code == ErrorCode::timed_out) unwrap(std::move(address));
-  if (!address) return std::unexpected<Error>(std::move(address).error());
+  if (!address) return Unexpected(std::move(address).error());
   const Extent extent = pin->block.extent();
   auto copy =
       std::make_shared<OnGpu>(pin, *address, extent.length, pin->block.node().value_or(NodeId{}));

@@ -237,7 +237,7 @@ Status flushed_or_closed(KvOwner& owner, Nanoseconds timeout) {
     if (!close_until_signal(owner, kAfterFlush)) note_not_closed(raised);
     throw;
   } catch (const std::bad_alloc&) {
-    return std::unexpected<Error>({ErrorCode::exhausted, "out of memory"});
+    return Unexpected({ErrorCode::exhausted, "out of memory"});
   }
 }
 

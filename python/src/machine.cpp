@@ -137,7 +137,7 @@ Machine discover(const std::filesystem::path& sysfs, const std::filesystem::path
                           .hwloc_xml = std::move(hwloc_xml),
                           .headrace_nodes = std::move(headrace_nodes),
                           .memkind_hbw_nodes = std::move(memkind_hbw_nodes)};
-  if (storage) options.storage = *std::move(storage);
+  if (storage) options.storage.assign(storage->begin(), storage->end());
   auto machine = [&] {
     const GilRelease release;
     return Machine::discover(options);

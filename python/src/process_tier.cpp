@@ -48,8 +48,8 @@ class SharedTier {
   }
 
  private:
-  static std::unexpected<Error> closed() {
-    return std::unexpected(Error{ErrorCode::invalid, "this tier is closed"});
+  static Unexpected closed() {
+    return Unexpected(Error{ErrorCode::invalid, "this tier is closed"});
   }
   std::mutex mutex_;
   std::unique_ptr<ProcessTier> tier_;

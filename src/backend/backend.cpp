@@ -9,7 +9,7 @@ namespace headrace {
 namespace {
 
 // Why a side is not valid().
-std::unexpected<Error> wrong(const Extent& extent, std::string_view side) {
+Unexpected wrong(const Extent& extent, std::string_view side) {
   if (extent.object == nullptr) {
     return fail(ErrorCode::invalid, "the piece has no {} object; give it an extent of one", side);
   }
@@ -26,8 +26,8 @@ bool drives(const Capabilities& capabilities, EngineId engine) {
 }
 
 // Why a piece is not good().
-[[gnu::cold, gnu::noinline]] std::unexpected<Error> complaint(const Capabilities& capabilities,
-                                                              const Piece& piece) {
+[[gnu::cold, gnu::noinline]] Unexpected complaint(const Capabilities& capabilities,
+                                                  const Piece& piece) {
   if (!drives(capabilities, piece.engine)) {
     return fail(ErrorCode::unsupported,
                 "engine {} is not driven by the {} backend; find its backend with Backends::find",

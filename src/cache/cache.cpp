@@ -117,8 +117,8 @@ inline Status Block::wait_for_end(Nanoseconds timeout) const {
 Result<std::span<const std::byte>> Block::wait(Nanoseconds timeout) const {
   HEADRACE_TRY_STATUS(wait_for_end(timeout));
   if (const auto bytes = now()) return *bytes;
-  if (entry_ == nullptr) return std::unexpected<Error>(cache_->why(*this));
-  if (!entry_->is_whole()) return std::unexpected<Error>(*entry_->fill->error);
+  if (entry_ == nullptr) return Unexpected(cache_->why(*this));
+  if (!entry_->is_whole()) return Unexpected(*entry_->fill->error);
   return fail(
       ErrorCode::unsupported,
       "the copy is in the memory of GPU node {}, which no CPU reaches; use device_address() "
@@ -138,8 +138,8 @@ Result<std::uint64_t> Block::wait_on_gpu(Nanoseconds timeout) const {
   if (extent_.valid() && extent_.length.value == 0) {
     return fail(ErrorCode::invalid, "no bytes have no address; ask for some");
   }
-  if (entry_ == nullptr) return std::unexpected<Error>(cache_->why(*this));
-  if (!entry_->is_whole()) return std::unexpected<Error>(*entry_->fill->error);
+  if (entry_ == nullptr) return Unexpected(cache_->why(*this));
+  if (!entry_->is_whole()) return Unexpected(*entry_->fill->error);
   return fail(ErrorCode::unsupported, "the copy is on node {}, which CPUs reach; use wait()",
               raw(*cache_->node_of(*entry_)));
 }

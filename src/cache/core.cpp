@@ -104,7 +104,7 @@ Status CacheCore::reserve() {
       std::optional<Growth> wanted;
       {
         const MutexLock lock(mutex_);
-        if (nodes_[i].grow_error) return std::unexpected<Error>(*nodes_[i].grow_error);
+        if (nodes_[i].grow_error) return Unexpected(*nodes_[i].grow_error);
         wanted = growth({.node = static_cast<std::uint16_t>(i), .extent = {nullptr, 0, 1_B}});
       }
       if (!wanted) break;
@@ -258,7 +258,7 @@ Status CacheCore::resize(NodeId id, Bytes budget) {
                   raw(id));
     }
     if (first) {
-      if (node->lost) return std::unexpected<Error>(*node->grow_error);
+      if (node->lost) return Unexpected(*node->grow_error);
       node->budget = budget.value;
       node->grow_error.reset();
       go_on(deferred);

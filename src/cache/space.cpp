@@ -133,7 +133,7 @@ void CacheCore::grow(const Growth& growth) {
     if (slab) {
       added = add_slab(node, *std::move(slab), deferred);
     } else {
-      added = std::unexpected(std::move(slab).error());
+      added = Unexpected(std::move(slab).error());
     }
     if (node.lost) {
       // Nothing else is to be told of it.

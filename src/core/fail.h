@@ -4,7 +4,6 @@
 #include <fmt/core.h>
 
 #include <cerrno>
-#include <expected>
 #include <utility>
 
 #include "headrace/result.h"
@@ -13,18 +12,18 @@ namespace headrace {
 
 // return fail(ErrorCode::absent, "no node {}; this machine has {}", 7, "0-1");
 template <class... Args>
-std::unexpected<Error> fail(ErrorCode code, fmt::format_string<Args...> text, Args&&... args) {
-  return std::unexpected<Error>(Error{code, fmt::format(text, std::forward<Args>(args)...)});
+Unexpected fail(ErrorCode code, fmt::format_string<Args...> text, Args&&... args) {
+  return Unexpected(Error{code, fmt::format(text, std::forward<Args>(args)...)});
 }
 
 // What std::bad_alloc comes to. Allocates nothing: the words fit into the string itself.
-inline std::unexpected<Error> out_of_memory() noexcept {
-  return std::unexpected<Error>(Error{ErrorCode::exhausted, "out of memory"});
+inline Unexpected out_of_memory() noexcept {
+  return Unexpected(Error{ErrorCode::exhausted, "out of memory"});
 }
 
 // The same as fail() for a system call that failed with `error` (an errno value): the code that
 // fits it, and its name in words after `what`.
-std::unexpected<Error> fail_errno(int error, std::string_view what);
+Unexpected fail_errno(int error, std::string_view what);
 
 // The ErrorCode that fits an errno value; io where none fits better.
 ErrorCode code_of_errno(int error);
@@ -35,15 +34,15 @@ ErrorCode code_of_errno(int error);
 #define HEADRACE_TRY(declaration, expression) \
   HEADRACE_TRY_AT(declaration, expression, HEADRACE_JOIN(result_, __LINE__))
 // HEADRACE_TRY_STATUS(flush()): return the error, if any, to the caller.
-#define HEADRACE_TRY_STATUS(expression)                                    \
-  if (auto status_ = (expression); !status_) {                             \
-    return std::unexpected<::headrace::Error>(std::move(status_).error()); \
+#define HEADRACE_TRY_STATUS(expression)                        \
+  if (auto status_ = (expression); !status_) {                 \
+    return ::headrace::Unexpected(std::move(status_).error()); \
   }
-#define HEADRACE_TRY_AT(declaration, expression, result)                  \
-  auto result = (expression);                                             \
-  if (!result) {                                                          \
-    return std::unexpected<::headrace::Error>(std::move(result).error()); \
-  }                                                                       \
+#define HEADRACE_TRY_AT(declaration, expression, result)      \
+  auto result = (expression);                                 \
+  if (!result) {                                              \
+    return ::headrace::Unexpected(std::move(result).error()); \
+  }                                                           \
   declaration = *std::move(result)
 #define HEADRACE_JOIN(a, b) HEADRACE_JOIN_AGAIN(a, b)
 #define HEADRACE_JOIN_AGAIN(a, b) a##b

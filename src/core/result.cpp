@@ -1,5 +1,7 @@
 #include "headrace/result.h"
 
+#include <cstdio>
+#include <cstdlib>
 #include <system_error>
 
 #include "core/check.h"
@@ -20,6 +22,12 @@ std::string_view to_string(ErrorCode code) {
   }
   CHECK(false);
   return {};
+}
+
+void no_value(const Error& error) {
+  std::fprintf(stderr, "value() of a Result without one: %s: %s\n",
+               std::string(to_string(error.code)).c_str(), error.message.c_str());
+  std::abort();
 }
 
 ErrorCode code_of_errno(int error) {
@@ -49,7 +57,7 @@ ErrorCode code_of_errno(int error) {
   }
 }
 
-std::unexpected<Error> fail_errno(int error, std::string_view what) {
+Unexpected fail_errno(int error, std::string_view what) {
   return fail(code_of_errno(error), "{}: {}", what, std::generic_category().message(error));
 }
 

@@ -2,10 +2,21 @@
 
 #include <gtest/gtest.h>
 
+#include <array>
+#include <cstdint>
+#include <expected>
+#include <functional>
 #include <memory>
+#include <new>
+#include <string>
+#include <type_traits>
+#include <utility>
+#include <variant>
+#include <vector>
 
 #include "core/check.h"
 #include "core/fail.h"
+#include "headrace/random.h"
 
 namespace headrace {
 namespace {
@@ -44,6 +55,193 @@ TEST(Result, CarriesMoveOnlyValues) {
   Result<std::unique_ptr<int>> result = std::make_unique<int>(7);
   const std::unique_ptr<int> taken = *std::move(result);
   EXPECT_EQ(*taken, 7);
+}
+
+// The same numbers for a program of any standard and compiler that links the library.
+static_assert(sizeof(Error) == 8 + sizeof(std::string));
+static_assert(sizeof(Status) == sizeof(Error) + 8 && sizeof(Result<int>) == sizeof(Error) + 8);
+static_assert(sizeof(Result<std::array<char, 64>>) == 64 + 8);
+// Errors and values do not turn into each other unseen.
+static_assert(!std::is_convertible_v<Error, Result<int>>);
+static_assert(!std::is_convertible_v<Result<int>, bool>);
+static_assert(!std::is_constructible_v<Status, int>);
+static_assert(!std::is_constructible_v<Result<bool>, Result<int>>);
+static_assert(!std::is_convertible_v<Result<const char*>, Result<int>>);
+static_assert(!std::is_copy_constructible_v<Result<std::unique_ptr<int>>>);
+static_assert(!std::is_copy_assignable_v<Result<std::unique_ptr<int>>>);
+static_assert(std::is_nothrow_move_assignable_v<Result<std::unique_ptr<int>>>);
+static_assert(std::is_nothrow_move_constructible_v<Status>);
+static_assert(!std::is_default_constructible_v<Result<std::reference_wrapper<int>>>);
+
+constexpr int constant() {
+  Result<int> result = 3;
+  result = Result<int>(4);
+  return *result.transform([](int n) { return n + 1; });
+}
+static_assert(constant() == 5);
+
+const Error kOld{ErrorCode::absent, "the first message, too long for the string itself"};
+const Error kNew{ErrorCode::io, "the second message, too long for the string itself"};
+
+// How many objects there are, so that one destroyed twice or never shows.
+struct Counted {
+  explicit Counted(int n) : number(n) { ++alive; }
+  Counted(const Counted& other) : number(other.number) { ++alive; }
+  Counted(Counted&& other) noexcept : number(other.number) { ++alive; }
+  Counted& operator=(const Counted&) = default;
+  ~Counted() { --alive; }
+  friend bool operator==(const Counted&, const Counted&) = default;
+  int number;
+  static inline int alive = 0;
+};
+using Model = std::variant<int, std::string>;
+
+void step(std::uint64_t what, Result<Counted>& to, Result<Counted>& from, int n) {
+  const Error error{ErrorCode::io, std::string(20, 'a') + std::to_string(n)};
+  switch (what) {
+    case 0: to = Counted(n); break;
+    case 1: to = Unexpected(error); break;
+    case 2: to = from; break;
+    case 3: to = Result<Counted>(std::move(from)), from = Counted(n); break;
+    case 4: std::swap(to, from); break;
+    case 5: to = to.and_then([&](Counted) -> Result<Counted> { return Unexpected(error); }); break;
+    case 6: to = to.transform([&](Counted& c) { return Counted(c.number + n); }); break;
+    case 7: to = to.transform_error([&](const Error&) { return error; }); break;
+    default: to = to.or_else([&](const Error&) { return Result<Counted>(Counted(n)); }); break;
+  }
+}
+
+void step(std::uint64_t what, Model& to, Model& from, int n) {
+  const std::string error = std::string(20, 'a') + std::to_string(n);
+  const bool holds = to.index() == 0;
+  switch (what) {
+    case 0: to = n; break;
+    case 1: to = error; break;
+    case 2: to = from; break;
+    case 3: to = Model(from), from = n; break;
+    case 4: std::swap(to, from); break;
+    case 5: to = holds ? Model(error) : to; break;
+    case 6: to = holds ? Model(std::get<int>(to) + n) : to; break;
+    case 7: to = holds ? to : Model(error); break;
+    default: to = holds ? to : Model(n); break;
+  }
+}
+
+TEST(Result, HoldsWhatAVariantWouldWhateverIsDone) {
+  Random random(1);
+  {
+    std::vector<Result<Counted>> ours(3, Counted(0));
+    std::vector<Model> model(3);
+    for (int i = 0; i < 20'000; ++i) {
+      const auto what = random.below(9), to = random.below(3), from = random.below(3);
+      const int n = static_cast<int>(random.below(1000));
+      step(what, ours[to], ours[from], n);
+      step(what, model[to], model[from], n);
+      for (std::size_t k = 0; k < ours.size(); ++k) {
+        ASSERT_EQ(ours[k].has_value(), model[k].index() == 0) << "step " << i << ", " << what;
+        ASSERT_EQ(ours[k] == ours[0], model[k] == model[0]);
+        if (ours[k]) {
+          ASSERT_EQ(ours[k]->number, std::get<int>(model[k])) << "step " << i << ", " << what;
+        } else {
+          ASSERT_EQ(ours[k].error().message, std::get<std::string>(model[k]));
+        }
+      }
+    }
+  }
+  EXPECT_EQ(Counted::alive, 0);
+}
+
+struct Throws {
+  Throws() = default;
+  Throws(const Throws&) { throw std::bad_alloc(); }
+  Throws& operator=(const Throws&) = default;
+};
+
+TEST(Result, KeepsItsErrorIfTheValueCannotBeCopied) {
+  const Result<Throws> value;
+  Result<Throws> result = Unexpected(kOld);
+  EXPECT_THROW(result = value, std::bad_alloc);
+  ASSERT_FALSE(result);
+  EXPECT_EQ(result.error(), kOld);
+}
+
+TEST(Result, IsMadeOfWhatHoldsOnlyAnError) {
+  const Result<int> from_ours = Unexpected(kOld);
+  const Result<std::string> from_standard = std::unexpected(kOld);
+  const Status from_other = std::unexpected(from_ours.error());
+  EXPECT_EQ(from_ours, Unexpected(kOld));
+  EXPECT_EQ(from_standard, std::unexpected(kOld));
+  EXPECT_EQ(from_other.error(), kOld);
+  EXPECT_FALSE(from_ours == Unexpected(kNew));
+  // A value that has an error of its own is a value.
+  const Result<Unexpected> holds = Unexpected(kNew);
+  ASSERT_TRUE(holds);
+  EXPECT_EQ(holds->error(), kNew);
+}
+
+struct Base {
+  virtual ~Base() = default;
+};
+struct Derived final : Base {};
+
+TEST(Result, ConvertsAsItsValueDoes) {
+  Result<std::unique_ptr<Derived>> derived = std::make_unique<Derived>();
+  const Derived* const made = derived->get();
+  const Result<std::unique_ptr<Base>> base = std::move(derived);
+  EXPECT_EQ(base->get(), made);
+  const Result<const char*> none = Unexpected(kOld);
+  const Result<std::string> words = none;
+  EXPECT_EQ(words.error(), kOld);
+  EXPECT_EQ(*Result<std::string>(Result<const char*>("yes")), "yes");
+}
+
+TEST(Result, GivesTheValueOrAnother) {
+  EXPECT_EQ(half(4).value_or(9), 2);
+  EXPECT_EQ(half(3).value_or(9), 9);
+  EXPECT_EQ(half(3).error_or(kNew).code, ErrorCode::invalid);
+  EXPECT_EQ(half(4).error_or(kNew), kNew);
+  EXPECT_EQ(half(4).value(), 2);
+  EXPECT_EQ(half(4), 2);
+  EXPECT_FALSE(half(3) == 2);
+  EXPECT_EQ(*Result<std::string>(std::in_place, 3u, 'x'), "xxx");
+}
+
+TEST(Result, ChainsFunctionsUpToTheFirstError) {
+  EXPECT_EQ(half(8).and_then(half).and_then(half), 1);
+  EXPECT_EQ(half(6).and_then(half).transform([](int n) { return n + 1; }).error().message,
+            "3 is odd; give an even number");
+  int calls = 0;
+  const Status counted = half(2).transform([&](int n) { calls += n; });
+  EXPECT_TRUE(counted);
+  EXPECT_EQ(counted.and_then([&] { return half(++calls); }), 1);
+  EXPECT_EQ(half(3).or_else([](const Error&) { return half(20); }), 10);
+  const Status renamed =
+      Status(Unexpected(kOld)).transform_error([](const Error&) { return kNew; });
+  EXPECT_EQ(renamed.error(), kNew);
+  // What is moved in is moved on.
+  auto pointer =
+      Result<std::unique_ptr<int>>(std::make_unique<int>(7)).transform([](std::unique_ptr<int> p) {
+        ++*p;
+        return p;
+      });
+  EXPECT_EQ(**pointer, 8);
+}
+
+TEST(Result, OfNothingIsAssignedAndCompared) {
+  Status status;
+  EXPECT_TRUE(status);
+  *status;
+  status.value();
+  status = Unexpected(kOld);
+  EXPECT_FALSE(status == Status());
+  const Status copy = status;
+  status = {};
+  EXPECT_EQ(status, Status());
+  EXPECT_EQ(copy.error(), kOld);
+}
+
+TEST(ResultDeathTest, ValueOfAnErrorEndsTheProgramAndPrintsTheError) {
+  EXPECT_DEATH(static_cast<void>(half(3).value()), "invalid: 3 is odd; give an even number");
 }
 
 TEST(Error, ErrnoGetsTheCodeThatFits) {

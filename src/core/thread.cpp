@@ -63,7 +63,7 @@ Result<std::thread> start_thread(const char* name, std::function<void()> body) {
     thread = fail(ErrorCode::exhausted, "cannot start a thread ({}); raise the limit ({})",
                   error.code().message(), limit_of_threads());
   } catch (const std::bad_alloc&) {
-    thread = std::unexpected<Error>(Error{ErrorCode::exhausted, "out of memory"});
+    thread = Unexpected(Error{ErrorCode::exhausted, "out of memory"});
   }
   if (thread) name_and_widen(*thread, name);
   pthread_sigmask(SIG_SETMASK, &before, nullptr);
@@ -71,12 +71,17 @@ Result<std::thread> start_thread(const char* name, std::function<void()> body) {
 }
 
 const char* limit_of_threads() {
-  std::size_t bytes = 8 << 20;  // of a stack, as the C library has it
+  // The C library's own sizes. A stack is mapped with its guard: room for the stack alone is too
+  // little.
+  std::size_t bytes = 8 << 20;
+  std::size_t guard = 4 << 10;
   pthread_attr_t attributes;
   if (pthread_getattr_default_np(&attributes) == 0) {
     pthread_attr_getstacksize(&attributes, &bytes);
+    pthread_attr_getguardsize(&attributes, &guard);
     pthread_attr_destroy(&attributes);
   }
+  bytes += guard;
   void* const stack = mmap(nullptr, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (stack == MAP_FAILED) return "ulimit -v";
   munmap(stack, bytes);

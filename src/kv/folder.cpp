@@ -283,7 +283,7 @@ Status Folder::read_headers(Mover& mover) {
       reading.cancel();
       (void)reading.wait(kShutdownBound);
     }
-    return std::unexpected<Error>(read.error());
+    return Unexpected(read.error());
   }
   std::unordered_map<std::uint64_t, std::size_t> seen;  // by the low half: others are left out
   for (std::uint32_t slot = 0; slot < slots_; ++slot) {

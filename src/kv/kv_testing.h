@@ -186,7 +186,7 @@ struct KvRig {
     std::vector<std::byte> bytes = blocks_of(keys);
     const MemoryRange memory(bytes, kDram);
     auto stored = store->store(keys, whole(memory));
-    if (!stored) return std::unexpected<Error>(stored.error());
+    if (!stored) return Unexpected(stored.error());
     return stored->wait();
   }
   // What a load gives, and whether all of it is right.
@@ -194,7 +194,7 @@ struct KvRig {
     std::vector<std::byte> bytes(geometry.block().value * keys.size());
     const MemoryRange memory(bytes, kDram);
     auto load = store->load(keys, whole(memory), load_options);
-    if (!load) return std::unexpected<Error>(load.error());
+    if (!load) return Unexpected(load.error());
     HEADRACE_TRY_STATUS(load->wait());
     EXPECT_EQ(load->leading(), keys.size());
     EXPECT_EQ(bytes, blocks_of(keys));
@@ -310,14 +310,14 @@ struct GpuRig {
     const Device from(gpu.machine, bytes_of(keys.size()));
     write_gpu(from.range, 0, blocks_of(keys));
     auto stored = store->store(keys, whole(from.range));
-    if (!stored) return std::unexpected<Error>(stored.error());
+    if (!stored) return Unexpected(stored.error());
     return stored->wait();
   }
   // Loads them into memory of the GPU; whether all of it is right.
   Status get(std::span<const kv::Key> keys, const kv::LoadOptions& load_options = {}) {
     const Device into(gpu.machine, bytes_of(keys.size()));
     auto load = store->load(keys, whole(into.range), load_options);
-    if (!load) return std::unexpected<Error>(load.error());
+    if (!load) return Unexpected(load.error());
     HEADRACE_TRY_STATUS(load->wait());
     EXPECT_EQ(read_gpu(into.range, 0, bytes_of(keys.size()).value), blocks_of(keys));
     return {};

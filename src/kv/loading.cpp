@@ -468,9 +468,9 @@ void StoreCore::fail_group(LoadGroup& group, const Error& error) noexcept {
   const MutexLock lock(group.ending.mutex);
   if (!group.outcome) return;
   try {
-    group.outcome = std::unexpected<Error>(error);
+    group.outcome = Unexpected(error);
   } catch (const std::bad_alloc&) {
-    group.outcome = std::unexpected<Error>(kNoMemory);
+    group.outcome = Unexpected(kNoMemory);
   }
 }
 

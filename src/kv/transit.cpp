@@ -59,7 +59,7 @@ struct Transit final : Copying {
       try {
         return allocate(core->mover().machine(), bytes.length, core->passage_memory());
       } catch (const std::bad_alloc&) {
-        return std::unexpected<Error>(kNoMemory);
+        return Unexpected(kNoMemory);
       }
     }();
     if (!made) return end(&made.error());

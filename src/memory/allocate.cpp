@@ -89,7 +89,7 @@ Status check_interleaved(const MappedMemory& mapping, const Layout& layout,
     return {};
   }
   const auto residency = where({mapping.memory(), mapping.length().value});
-  if (!residency) return std::unexpected(residency.error());
+  if (!residency) return Unexpected(residency.error());
   for (const auto& [id, pages] : residency->pages) {
     if (!elsewhere(id)) continue;
     return fail(ErrorCode::exhausted,
@@ -107,7 +107,7 @@ Result<Claim> claim_space(Layout& layout) {
   constexpr int kTries = 5;
   for (int i = 1;; ++i) {
     const Status cut = spill(layout, read_unclaimed_memory());
-    if (!cut && !layout.placement.anywhere) return std::unexpected(cut.error());
+    if (!cut && !layout.placement.anywhere) return Unexpected(cut.error());
     auto claim = Claim::make(demand_of(layout, {}));
     if (claim || !cut || i == kTries) return claim;
   }

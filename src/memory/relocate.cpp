@@ -19,7 +19,7 @@ Result<Claim> claim_space_to_move(Layout& layout, const Residency& now) {
   for (NodeMemory& node : host.nodes) node.free += there(now, node.id, page);
   if (!layout.placement.spill.empty()) {
     const Status cut = spill(layout, host);
-    if (!cut && !layout.placement.anywhere) return std::unexpected(cut.error());
+    if (!cut && !layout.placement.anywhere) return Unexpected(cut.error());
   }
   Demand demand = demand_of(layout, host);
   for (auto& [node, bytes] : demand.nodes) bytes -= std::min(bytes, there(now, node, page));

@@ -42,7 +42,7 @@ bool is_mapped(const PageRange& range, std::size_t from, std::size_t count) {
   return ::mincore(address(range, from), count * range.size, in_core.data()) == 0;
 }
 
-std::unexpected<Error> not_mapped() {
+Unexpected not_mapped() {
   return fail(ErrorCode::invalid, "a part of the range is not mapped; give memory that is there");
 }
 

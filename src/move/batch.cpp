@@ -84,7 +84,7 @@ void MoverCore::begin_pair(Move& pair, const MoveOptions& options, Visit& visit)
     scheduler_.count_without_work(!opened);
   }
   Result<MoveStats> outcome;
-  if (!opened) outcome = std::unexpected<Error>(std::move(opened).error());
+  if (!opened) outcome = Unexpected(std::move(opened).error());
   pair.finish(std::move(outcome), *options_.waiting);
   end_pair(*pair.whole, visit);
 }
@@ -115,7 +115,7 @@ void MoverCore::end_pair(Move& whole, Visit& visit) {
   stats.total = options_.clock->now() - whole.started;
   Result<MoveStats> outcome = std::move(stats);
   if (first != nullptr) {
-    outcome = std::unexpected<Error>(failure_of(*first, failed, whole.pairs->size()));
+    outcome = Unexpected(failure_of(*first, failed, whole.pairs->size()));
   }
   const Transfer transfer(std::move(whole.scheduling.self));
   visit.root().call(whole.finish(std::move(outcome), *options_.waiting), transfer);

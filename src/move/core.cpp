@@ -58,7 +58,7 @@ Result<MoveStats> not_done(const Move& move, const Clock& clock) noexcept {
                 "a move of {} is not done after {}; it goes on, so wait again or cancel it",
                 to_string(move.to.length), to_string(clock.now() - move.started));
   } catch (const std::bad_alloc&) {
-    return std::unexpected<Error>(error_in_words(ErrorCode::timed_out, "not done yet"));
+    return Unexpected(error_in_words(ErrorCode::timed_out, "not done yet"));
   }
 }
 
@@ -165,7 +165,7 @@ Status MoverCore::open(const std::shared_ptr<Move>& move, const MoveOptions& opt
     lock.unlock();
     auto answer = ask(options_.route, request);
     lock.lock();
-    if (!answer) return std::unexpected<Error>(std::move(answer).error());
+    if (!answer) return Unexpected(std::move(answer).error());
     route = &link.remember(request.bytes, *std::move(answer));
   }
   const auto engine = scheduler_.inline_engine(link, *route);
@@ -210,7 +210,7 @@ Transfer MoverCore::copy(Extent to, Extent from, const MoveOptions& options) {
     }
     if (move == nullptr) return Transfer(Transfer::Ended{.exhausted = true});
     Result<MoveStats> outcome;
-    if (!opened) outcome = std::unexpected<Error>(std::move(opened).error());
+    if (!opened) outcome = Unexpected(std::move(opened).error());
     move->finish(std::move(outcome), *options_.waiting);
   } else {
     leave(visit, turn);
@@ -383,9 +383,9 @@ void MoverCore::tell(Move* ended, Visit& visit) {
     Move& move = *std::exchange(ended, ended->next_ended);
     Result<MoveStats> outcome;
     if (scheduling.failure) {
-      outcome = std::unexpected<Error>(*std::move(scheduling.failure));
+      outcome = Unexpected(*std::move(scheduling.failure));
     } else if (scheduling.cancelled) {
-      outcome = std::unexpected<Error>(error_in_words(
+      outcome = Unexpected(error_in_words(
           ErrorCode::cancelled, "the move was cancelled; its destination is unspecified"));
     } else {
       scheduling.stats.queued = scheduling.first_taken.value_or(move.started) - move.started;
@@ -470,7 +470,7 @@ Result<MoveStats> MoverCore::wait(Move& move, Nanoseconds timeout) {
   if (move.done()) return copy_of(*move.outcome);
   HEADRACE_TRY_STATUS(origin_.check("the mover"));
   if (in_callback()) {
-    return std::unexpected<Error>(
+    return Unexpected(
         error_in_words(ErrorCode::invalid,
                        "wait() in a callback of a Mover would hold up the very move it waits for, "
                        "or another; use on_done() or co_await"));

@@ -107,7 +107,7 @@ class PlainBackend final : public Backend {
  private:
   void end(const Piece& piece, Completion& completion) {
     if (failures.fetch_sub(1) > 0) {
-      return completion.complete(piece.tag, std::unexpected<Error>(Error{ErrorCode::io, "told"}));
+      return completion.complete(piece.tag, Unexpected(Error{ErrorCode::io, "told"}));
     }
     std::memcpy(piece.to.memory(), piece.from.memory(), piece.to.length.value);
     completion.complete(piece.tag, {});

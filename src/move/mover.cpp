@@ -54,7 +54,7 @@ std::optional<Status> Transfer::poll(std::size_t index) const {
     outcome = poll();
   }
   if (!outcome) return std::nullopt;
-  if (!*outcome) return std::unexpected<Error>(std::move(*outcome).error());
+  if (!*outcome) return Unexpected(std::move(*outcome).error());
   return Status{};
 }
 

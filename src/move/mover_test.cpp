@@ -95,7 +95,7 @@ TEST(Mover, WithoutAnEngineAMoveIsDoneWithTheReason) {
                                  {.route = test::by_engine(test::kSsd)})),
             ErrorCode::absent);
   const RoutePolicy none = [](const Machine&, const RouteRequest&) -> Result<Route> {
-    return std::unexpected<Error>(Error{ErrorCode::absent, "no way"});
+    return Unexpected(Error{ErrorCode::absent, "no way"});
   };
   EXPECT_EQ(code(rig.copy(0, 10, {.route = none})), ErrorCode::absent);
 }

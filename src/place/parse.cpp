@@ -61,7 +61,7 @@ std::optional<Placement> dealt_kind_of(std::string_view text) {
   return std::nullopt;
 }
 
-std::unexpected<Error> unknown(std::string_view text) {
+Unexpected unknown(std::string_view text) {
   if (!text.empty() && text.find_first_not_of("0123456789,-") == std::string_view::npos) {
     return fail(ErrorCode::invalid,
                 "'{}' is no list of nodes of any machine; write it like 0-3,8 (headrace topo shows "

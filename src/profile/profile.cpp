@@ -214,7 +214,7 @@ Result<Profile> read_profile(const nlohmann::ordered_json& document) {
     profile.conditions[name] = value.as_text();
   });
   at.elements("rows", [&](const JsonReader& row) { profile.rows.push_back(read_row(row)); });
-  if (error) return std::unexpected<Error>(*std::move(error));
+  if (error) return Unexpected(*std::move(error));
   return profile;
 }
 

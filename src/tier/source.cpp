@@ -149,9 +149,7 @@ void unregister_range(Kernel& kernel, int descriptor, const TrackedRange& range)
   });
 }
 
-std::unexpected<Error> forgotten() {
-  return fail(ErrorCode::invalid, "the memory is given back already");
-}
+Unexpected forgotten() { return fail(ErrorCode::invalid, "the memory is given back already"); }
 
 SourceBase::SourceBase(HotnessKind kind, const HotnessOptions& options, Kernel& kernel)
     : HotnessSource(kind),
@@ -232,7 +230,7 @@ Result<SourceBase::Trackings> SourceBase::track_or_throw(
     auto range = claim_range(each);
     if (range) claimed.push_back(*range);
     if (range) numbers.push_back(answers.size());
-    answers.push_back(range ? Result<Tracking>{} : std::unexpected(std::move(range).error()));
+    answers.push_back(range ? Result<Tracking>{} : Unexpected(std::move(range).error()));
   }
   Trackings begun;
   begun.reserve(claimed.size());

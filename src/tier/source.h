@@ -40,7 +40,7 @@ class Undo {
 };
 
 // What is said of a range that was forgotten.
-std::unexpected<Error> forgotten();
+Unexpected forgotten();
 
 // A Touch of [begin, end).
 Touch touch_of(std::uintptr_t begin, std::uintptr_t end, Bytes touched);

@@ -409,7 +409,7 @@ Result<Machine> Machine::from_json(std::string_view text) {
   HEADRACE_TRY(const Json document, parse_document(text));
   std::optional<Error> error;
   Machine machine = read_machine(JsonReader(document, "", error));
-  if (error) return std::unexpected<Error>(*std::move(error));
+  if (error) return Unexpected(*std::move(error));
   return machine;
 }
 

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # What is missing is one error of CMake with the command that installs it. Then installs Headrace,
 # shared with all there is and static the libraries alone, each into a fresh prefix, and builds and
-# runs the C and C++ examples against it as a user's project would.
+# runs the C and C++ examples against it as a user's project of C++20 would.
 # Usage: run.sh WORK_DIRECTORIES_PREFIX
 set -euo pipefail
 
@@ -33,6 +33,18 @@ mkdir "$tools"
 ln -s "$(command -v cmake)" "$(command -v ninja)" "$(command -v uname)" "$tools"
 refused g++ env -u CXX -u CC PATH="$tools" cmake
 
+# only_ours LIBRARY...: nothing but names of headrace:: and of the C interface is exported.
+only_ours() {
+  local ours='^(headrace_|_Z(T[ISVTC]|T[hv].*_|GV|Z)*N[KRO]*8headrace)' others
+  others=$(nm -D --defined-only --format=posix "$@" | grep -v ':$' | cut -d' ' -f1 |
+    grep -vE "$ours" || true)
+  if [ -n "$others" ]; then
+    echo "exported beside headrace:: and headrace_*, see cmake/exports.map:"
+    c++filt <<<"$others"
+    exit 1
+  fi
+}
+
 for shared in ON OFF; do
   # Next to the other builds and with their flags, so that ccache has the library already.
   build=$work-shared-$shared prefix=$build/prefix user=$build/user
@@ -46,6 +58,7 @@ for shared in ON OFF; do
   cmake --install "$build" --prefix "$prefix" >/dev/null
   # Where it is built, the program runs without the tree it was built in.
   if [ -e "$build/headrace-dsa-sim" ]; then "$prefix/bin/headrace-dsa-sim" --help >/dev/null; fi
+  if [ $shared = ON ]; then only_ours "$prefix"/lib/libheadrace*.so; fi
   # Python and plug-ins load the library at run time, where there is little room for its TLS.
   if [ $shared = ON ]; then
     python3 -c 'import ctypes, sys; ctypes.CDLL(sys.argv[1])' "$prefix/lib/libheadrace.so"
@@ -59,6 +72,6 @@ for shared in ON OFF; do
   static=()
   if [ $shared = OFF ]; then static=(--static); fi
   read -ra flags < <(pkg-config --cflags --libs "${static[@]}" headrace)
-  g++ -std=c++23 -O1 "$root/examples/copy.cpp" -o "$build/by-pkg-config" "${flags[@]}"
+  g++ -std=c++20 -O1 "$root/examples/copy.cpp" -o "$build/by-pkg-config" "${flags[@]}"
   LD_LIBRARY_PATH=$prefix/lib "$build/by-pkg-config" >/dev/null
 done

@@ -74,7 +74,7 @@ std::size_t FakeBackend::acceptable(std::span<const Piece> pieces) {
 
 Status FakeBackend::decide(const Piece& piece) {
   EngineState& engine = state_->engines[piece.engine];
-  if (engine.broken) return std::unexpected<Error>(*engine.broken);
+  if (engine.broken) return Unexpected(*engine.broken);
   const std::uint64_t number = state_->stats.accepted;
   if (engine.fail_next > 0) {
     --engine.fail_next;
@@ -143,7 +143,7 @@ Result<std::size_t> FakeBackend::submit(std::span<const Piece> pieces, Completio
     for (const Piece& piece : pieces) {
       if (const auto& refusal = state_->engines[piece.engine].refusal) {
         ++state_->stats.refused;
-        return std::unexpected<Error>(*refusal);
+        return Unexpected(*refusal);
       }
     }
     taken = acceptable(pieces);

@@ -86,7 +86,7 @@ TEST_F(Fake, HoldsUntilToldAndFinishesOnDemand) {
 TEST_F(Fake, FailsEveryKthTheNextOrAsTheScriptSays) {
   auto fake = make({.fail_every = 3, .script = [](const Piece& p, std::uint64_t) -> Status {
                       if (p.tag != 4) return {};
-                      return std::unexpected<Error>(Error{ErrorCode::io, "scripted"});
+                      return Unexpected(Error{ErrorCode::io, "scripted"});
                     }});
   submit(fake, 6);
   fake.poll();

@@ -68,8 +68,7 @@ class Floor {
       flights_.pop_front();
       Status outcome = wait_for(flight.transfer, context_);
       if (!outcome && first) {
-        first =
-            std::unexpected(name_file(std::move(outcome).error(), *flight.object, context_.scan));
+        first = Unexpected(name_file(std::move(outcome).error(), *flight.object, context_.scan));
       }
     }
     return first;

@@ -101,7 +101,7 @@ Result<std::unique_ptr<MappedFile>> MappedFile::map(const File& file) {
   auto slot = take_slot(static_cast<std::byte*>(data), size);
   if (!slot) {
     ::munmap(data, size);
-    return std::unexpected(std::move(slot).error());
+    return Unexpected(std::move(slot).error());
   }
   return std::unique_ptr<MappedFile>(new MappedFile(static_cast<std::byte*>(data), size, *slot));
 }

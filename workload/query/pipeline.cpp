@@ -59,7 +59,7 @@ class PipelineRunner {
       auto bytes = source_.get(number, i, chunk);
       if (!bytes) {
         (void)source_.finish(number);
-        return std::unexpected(std::move(bytes).error());
+        return Unexpected(std::move(bytes).error());
       }
       trace.bytes = Bytes{bytes->size()};
       trace.wait_end = now();
@@ -127,14 +127,14 @@ Result<PipelineRun> run_pipeline(SourceContext& context, BlockSource& source, Na
       others.push_back(*std::move(thread));
     } else {
       context.stop = true;
-      started = std::unexpected(std::move(thread).error());
+      started = Unexpected(std::move(thread).error());
     }
   }
   if (started) runner.work(0, workers[0]);
   for (std::thread& thread : others) thread.join();
   source.end();
   HEADRACE_TRY_STATUS(std::move(started));
-  if (auto error = runner.error()) return std::unexpected(*std::move(error));
+  if (auto error = runner.error()) return Unexpected(*std::move(error));
   return gather(workers);
 }
 

@@ -137,7 +137,7 @@ Result<QueryRun> run_mode(SourceContext& context) {
   if (prepared.cache) prepared.source = cached_source(context, *prepared.cache, prepared.objects);
   auto pipeline = run_pipeline(context, *prepared.source, start);
   run.time = clock.now() - start;
-  if (!pipeline) return std::unexpected(std::move(pipeline).error());
+  if (!pipeline) return Unexpected(std::move(pipeline).error());
   run.answer = std::move(pipeline->answer);
   run.compute = pipeline->compute;
   run.waited = pipeline->waited;
@@ -180,7 +180,7 @@ Result<T> run_supervised(const Table& table, Mover& mover, QueryOptions options,
       .source = fmt::format("{} node {} ({})", to_string(slow.kind), raw(slow.id), slow.name)};
   HEADRACE_TRY_STATUS(supervise(supervision, run->context.stop, [run, work]() -> Status {
     run->outcome = work(run->context);
-    if (!*run->outcome) return std::unexpected(run->outcome->error());
+    if (!*run->outcome) return Unexpected(run->outcome->error());
     return {};
   }));
   return *std::move(run->outcome);

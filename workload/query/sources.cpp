@@ -56,7 +56,7 @@ class CopyingSource final : public BlockSource {
     const Transfer transfer =
         context_.mover.copy(to, from, {.priority = Priority::demand, .hint = CopyHint::keep});
     if (Status outcome = wait_for(transfer, context_); !outcome) {
-      return std::unexpected(name_file(std::move(outcome).error(), file, context_.scan));
+      return Unexpected(name_file(std::move(outcome).error(), file, context_.scan));
     }
     return std::span<const std::byte>(to.memory(), to.length.value);
   }
@@ -131,7 +131,7 @@ class CachedSource final : public BlockSource {
     }
     // It may have ended between the last look and state().
     if (!bytes) bytes = block.wait(Nanoseconds{0});
-    if (!bytes) return std::unexpected(name_file(std::move(bytes).error(), object, context_.scan));
+    if (!bytes) return Unexpected(name_file(std::move(bytes).error(), object, context_.scan));
     held_[worker].push_back(std::move(block));
     return *bytes;
   }
@@ -184,7 +184,7 @@ Status wait_for(const Transfer& transfer, const SourceContext& context) {
     transfer.cancel();
     while (!transfer.done()) (void)transfer.wait();
   }
-  if (auto outcome = transfer.wait(); !outcome) return std::unexpected(outcome.error());
+  if (auto outcome = transfer.wait(); !outcome) return Unexpected(outcome.error());
   return {};
 }
 
@@ -205,7 +205,7 @@ Result<ColumnBuffers> load_columns(const SourceContext& context, NodeId node) {
                                    Placement::on(node)));
     const Transfer transfer = context.mover.copy({buffer.get(), 0, file.size()}, whole(file));
     if (Status outcome = wait_for(transfer, context); !outcome) {
-      return std::unexpected(name_file(std::move(outcome).error(), file, context.scan));
+      return Unexpected(name_file(std::move(outcome).error(), file, context.scan));
     }
     buffers.push_back(std::move(buffer));
   }

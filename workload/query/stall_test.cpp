@@ -45,7 +45,7 @@ class SilentBackend final : public Backend {
   // Writes first, as a device does: under AddressSanitizer the memory must still be there.
   static void end(const Piece& piece, Completion& completion) {
     *piece.to.memory() = std::byte{1};
-    completion.complete(piece.tag, std::unexpected(Error{ErrorCode::io, "too late"}));
+    completion.complete(piece.tag, Unexpected(Error{ErrorCode::io, "too late"}));
   }
 
   Capabilities facts_;

@@ -102,7 +102,7 @@ Result<std::vector<Device>> find_devices(const Driver& driver) {
       first = std::move(device).error();
     }
   }
-  if (devices.empty() && first) return std::unexpected<Error>(*std::move(first));
+  if (devices.empty() && first) return Unexpected(*std::move(first));
   return devices;
 }
 

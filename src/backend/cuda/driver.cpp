@@ -47,7 +47,7 @@ constexpr std::string_view kPassThrough =
     "the kernel has NVIDIA's driver and this container no /dev/nvidia*: pass the devices through "
     "(docker run --gpus all, podman run --device nvidia.com/gpu=all)";
 
-std::unexpected<Error> no_library(const std::string& library, const std::string& root) {
+Unexpected no_library(const std::string& library, const std::string& root) {
   const char* why = ::dlerror();
   if (shut_out(root)) return fail(ErrorCode::absent, "no {} here: {}", library, kPassThrough);
   if (std::getenv("HEADRACE_LIBCUDA") != nullptr) {
@@ -59,13 +59,13 @@ std::unexpected<Error> no_library(const std::string& library, const std::string&
               library, why == nullptr ? "the loader does not say why" : why);
 }
 
-std::unexpected<Error> parent_has_it() {
+Unexpected parent_has_it() {
   return fail(ErrorCode::unsupported,
               "the CUDA driver was initialised before a fork() and serves only the parent; start "
               "processes that use GPUs with spawn, or before the parent uses one");
 }
 
-std::unexpected<Error> not_initialised(const Driver& driver, CUresult result) {
+Unexpected not_initialised(const Driver& driver, CUresult result) {
   if (result == CUDA_ERROR_NO_DEVICE || result == CUDA_ERROR_INVALID_DEVICE) {
     if (shut_out("")) return fail(ErrorCode::absent, "no GPU is visible: {}", kPassThrough);
     if (const char* visible = std::getenv("CUDA_VISIBLE_DEVICES")) {
@@ -184,7 +184,7 @@ Result<const Driver*> driver() {
   return parent_has_it();
 }
 
-std::unexpected<Error> fail_cuda(const Driver& driver, CUresult result, std::string_view what) {
+Unexpected fail_cuda(const Driver& driver, CUresult result, std::string_view what) {
   const char* name = nullptr;
   const char* text = nullptr;
   driver.cuGetErrorName(result, &name);

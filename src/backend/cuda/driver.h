@@ -38,7 +38,7 @@ Result<const Driver*> driver();
 
 // What came of a call in words: "cannot copy: CUDA_ERROR_OUT_OF_MEMORY (out of memory)", with the
 // ErrorCode that fits.
-std::unexpected<Error> fail_cuda(const Driver& driver, CUresult result, std::string_view what);
+Unexpected fail_cuda(const Driver& driver, CUresult result, std::string_view what);
 
 // Whether the result says that the context is lost with all that was under way: no call on it will
 // do anything again.

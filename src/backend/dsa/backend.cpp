@@ -123,7 +123,7 @@ class DsaBackend final : public Backend {
 
   static Status outcome_of(Ended& ended) {
     if (ended.failure == nullptr) return {};
-    return std::unexpected<Error>(std::move(ended.failure->why));
+    return Unexpected(std::move(ended.failure->why));
   }
 
   static void report(std::vector<Ended>& ended) {
@@ -245,7 +245,7 @@ Result<std::unique_ptr<Backend>> open_dsa(const Machine& machine, std::vector<En
       if (!first) first = std::move(opened).error();
     }
   }
-  if (driven.empty()) return std::unexpected<Error>(*std::move(first));
+  if (driven.empty()) return Unexpected(*std::move(first));
   return std::make_unique<DsaBackend>(std::move(driven), options, std::move(note));
 }
 

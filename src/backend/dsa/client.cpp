@@ -119,7 +119,7 @@ std::vector<Result<Outcome>> Client::run(std::span<const Operation> program) {
     cancel(results);
     for (std::size_t i = 0; i < program.size(); ++i) {
       Status checked = check(program[i]);
-      if (!checked) results[i] = std::unexpected<Error>(std::move(checked).error());
+      if (!checked) results[i] = Unexpected(std::move(checked).error());
     }
     return results;
   }
@@ -188,7 +188,7 @@ void Client::poll() {
       result = exact(stage.operations[each.tag], each.outcome);
     } else if (failure->why.code == ErrorCode::invalid ||
                (failure->undefined && !failure->rest.repeatable())) {
-      result = std::unexpected<Error>(std::move(failure->why));
+      result = Unexpected(std::move(failure->why));
     } else {
       result = finish_here(std::move(failure->rest));
     }

@@ -193,7 +193,7 @@ std::vector<Result<DsaOutcome>> DsaClient::run(std::span<const DsaOperation> pro
     if (made) {
       operations.push_back(*made);
     } else {
-      results[i] = std::unexpected<Error>(std::move(made).error());
+      results[i] = Unexpected(std::move(made).error());
     }
   }
   if (operations.size() < program.size()) {
@@ -208,7 +208,7 @@ std::vector<Result<DsaOutcome>> DsaClient::run(std::span<const DsaOperation> pro
     if (found[i]) {
       results[i] = raised(operations[i], *found[i]);
     } else {
-      results[i] = std::unexpected<Error>(std::move(found[i]).error());
+      results[i] = Unexpected(std::move(found[i]).error());
     }
   }
   return results;

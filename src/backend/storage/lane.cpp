@@ -303,12 +303,12 @@ void StorageLane::finish(TrackedRequest& request, int result) {
     request.step.direct = false;
     return queue_->start(request);
   }
-  retire(request, std::unexpected(error_of(piece, request.offset, -result)));
+  retire(request, Unexpected(error_of(piece, request.offset, -result)));
 }
 
 void StorageLane::retry(TrackedRequest& request, int error) {
   if (request.retries == kRetries) {
-    return retire(request, std::unexpected(error_of(*request.piece, request.offset, error)));
+    return retire(request, Unexpected(error_of(*request.piece, request.offset, error)));
   }
   request.parked = true;
   request.again = time_.now() + kFirstPause * (1U << request.retries);
@@ -347,7 +347,7 @@ void StorageLane::no_progress(TrackedRequest& request, std::uint64_t reached) {
   struct stat status{};
   if (fstat(piece.file->buffered_fd(), &status) == 0 &&
       static_cast<std::uint64_t>(status.st_size) < request.step.to) {
-    return retire(request, std::unexpected(shorter(piece, reached)));
+    return retire(request, Unexpected(shorter(piece, reached)));
   }
   retry(request, EIO);
 }

@@ -105,7 +105,7 @@ class Outcomes final : public Completion {
     const MutexLock lock(mutex_);
     const auto found = outcomes_.find(tag);
     if (found == outcomes_.end()) {
-      return std::unexpected(Error{ErrorCode::absent, "has not ended"});
+      return Unexpected(Error{ErrorCode::absent, "has not ended"});
     }
     return found->second;
   }
@@ -133,7 +133,7 @@ inline Status copy_now(Backend& backend, const Extent& to, const Extent& from) {
   Outcomes outcomes;
   const Piece piece{.from = from, .to = to, .engine = kSsd, .tag = 7};
   const auto accepted = backend.submit({&piece, 1}, outcomes);
-  if (!accepted) return std::unexpected(accepted.error());
+  if (!accepted) return Unexpected(accepted.error());
   EXPECT_EQ(*accepted, 1U);
   EXPECT_TRUE(outcomes.wait(1));
   return outcomes.of(7);

@@ -30,12 +30,12 @@ class OpenFile {
   const int descriptor_;
 };
 
-std::unexpected<Error> no_file(const fs::path& path) {
+Unexpected no_file(const fs::path& path) {
   return fail(ErrorCode::invalid, "'{}' is no regular file; copy what it gives into one",
               path.string());
 }
 
-std::unexpected<Error> cannot_write(int error, const fs::path& path) {
+Unexpected cannot_write(int error, const fs::path& path) {
   if (error == EEXIST) {
     return fail(code_of_errno(error), "cannot write '{}': remove the files .headrace-* beside it",
                 path.string());

@@ -92,12 +92,12 @@ Status supervise(const Supervision& supervision, std::atomic<bool>& told,
   if (!watch.until(shared->ended, told)) {
     shared->leave();
     thread.detach();
-    return std::unexpected(*watch.why());
+    return Unexpected(*watch.why());
   }
   thread.join();
   const Status& outcome = shared->outcome;
   if (!outcome && outcome.error().code == ErrorCode::cancelled && watch.why()) {
-    return std::unexpected(*watch.why());
+    return Unexpected(*watch.why());
   }
   return outcome;
 }

@@ -63,7 +63,7 @@ Result<std::span<std::byte>> BufferPool::get(const MemoryKey& key, std::size_t i
     auto made = allocate_for_cpus(machine_, huge ? whole_huge_pages(bytes) : bytes, placement);
     if (!made) {
       all_.erase({key, index});
-      return std::unexpected<Error>(std::move(made).error());
+      return Unexpected(std::move(made).error());
     }
     found.buffer = *std::move(made);
     // A child would share its pages, and each first store afterwards would copy one.

@@ -88,7 +88,7 @@ Result<double> fill(const File& file) {
 
 Result<const File*> MeasuringFile::get() {
   if (!made_) made_ = make();
-  if (!*made_) return std::unexpected<Error>(made_->error());
+  if (!*made_) return Unexpected(made_->error());
   return (*made_)->get();
 }
 

@@ -87,8 +87,8 @@ Result<Transferred> transfer_within(Backend& backend, std::span<const Piece> pie
     }
   }
   const Nanoseconds took = system_clock().now() - start;
-  if (refused) return std::unexpected<Error>(*refused);
-  if (const auto failure = returns.failure()) return std::unexpected<Error>(*failure);
+  if (refused) return Unexpected(*refused);
+  if (const auto failure = returns.failure()) return Unexpected(*failure);
   return Transferred{std::max(took, Nanoseconds{1}), submitted};
 }
 

@@ -13,8 +13,8 @@ class Broken final : public Backend {
   explicit Broken(bool refuses) : refuses_(refuses) {}
   const Capabilities& capabilities() const override { return capabilities_; }
   Result<std::size_t> submit(std::span<const Piece> pieces, Completion& completion) override {
-    if (refuses_) return std::unexpected(Error{ErrorCode::unsupported, "not mine"});
-    const Status failed = std::unexpected(Error{ErrorCode::io, "broken"});
+    if (refuses_) return Unexpected(Error{ErrorCode::unsupported, "not mine"});
+    const Status failed = Unexpected(Error{ErrorCode::io, "broken"});
     completion.complete(pieces[0].tag, pieces[0].tag % 2 == 0 ? Status{} : failed);
     return 1;
   }

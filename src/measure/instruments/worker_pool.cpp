@@ -155,7 +155,7 @@ Result<double> run_together(const CpuSet& cpus, const std::function<void(std::si
     shares[i] = share.now();
   }));
   const double least = std::ranges::min(shares);
-  if (least < 0) return std::unexpected<Error>(not_all_began().error());
+  if (least < 0) return Unexpected(not_all_began().error());
   return least;
 }
 

@@ -38,8 +38,8 @@ Point scripted(std::string name, Script& script) {
   Point made = point(std::move(name), 0, std::chrono::milliseconds{1});
   made.prepare = [&script](BufferPool&, Random&) -> Result<std::unique_ptr<Probe>> {
     const double value = script.values[script.prepared++ % script.values.size()];
-    if (value == kBusy) return std::unexpected(Error{ErrorCode::timed_out, "busy"});
-    if (value < 0) return std::unexpected(Error{ErrorCode::io, "told to"});
+    if (value == kBusy) return Unexpected(Error{ErrorCode::timed_out, "busy"});
+    if (value < 0) return Unexpected(Error{ErrorCode::io, "told to"});
     return std::make_unique<Scripted>(value);
   };
   return made;

@@ -11,7 +11,7 @@
 namespace headrace {
 namespace {
 
-std::unexpected<Error> too_little(const cuda::Context& context, const Node& gpu, Bytes bytes) {
+Unexpected too_little(const cuda::Context& context, const Node& gpu, Bytes bytes) {
   std::size_t free = 0;
   std::size_t total = 0;
   context.driver().cuMemGetInfo_v2(&free, &total);

@@ -139,13 +139,13 @@ const Places& discover_places() {
 }
 
 KindHeap open_kind(const Places& places, headrace_kind kind, std::size_t place) {
-  if (!places.machine) return std::unexpected(places.machine.error());
+  if (!places.machine) return Unexpected(places.machine.error());
   HEADRACE_TRY(Placement placement, placement_of(*places.machine, kind));
   if (is_near(kind)) placement.near = places.cpus[place];
   auto heap = Heap::open(*places.machine, placement);
   if (heap) return heap->release();
   if (heap.error().code == ErrorCode::absent && !placement.strict) return nullptr;
-  return std::unexpected(std::move(heap).error());
+  return Unexpected(std::move(heap).error());
 }
 
 GlobalMutex opening_kind{kRankOfKinds};

@@ -26,7 +26,7 @@ std::string names_of(std::span<const Observer> observers) {
   return names;
 }
 
-std::unexpected<Error> no_such_cpus(std::span<const Observer> observers) {
+Unexpected no_such_cpus(std::span<const Observer> observers) {
   return fail(ErrorCode::absent,
               "rows name CPUs of node {}, which the machine of this profile lacks; measure anew: "
               "{}",

@@ -114,7 +114,7 @@ Status Arenas::Inside::read(const ArenaPlan& plan) {
     auto placement = Placement::parse(machine_, each.place);
     if (placement) {
       if (auto resolved = resolve_with_storage(machine_, *placement); !resolved) {
-        placement = std::unexpected(std::move(resolved).error());
+        placement = Unexpected(std::move(resolved).error());
       }
     }
     if (!placement) {
@@ -237,7 +237,7 @@ Status Arenas::Inside::track_new() {
       if (tracking) settle(found->second, std::move((*tracking)[i]));
     }
   }
-  if (!tracking) return std::unexpected(std::move(tracking).error());
+  if (!tracking) return Unexpected(std::move(tracking).error());
   return {};
 }
 

@@ -45,7 +45,7 @@ int open_event(std::uint64_t config, pid_t thread) {
   return all == -EACCES || all == -EPERM ? open_event(config, thread, false) : all;
 }
 
-std::unexpected<Error> cannot_listen(int error) {
+Unexpected cannot_listen(int error) {
   if (error == ESRCH) return fail(ErrorCode::absent, "the thread has ended");
   return fail_errno(error, "cannot listen for page faults (perf_event_open)");
 }

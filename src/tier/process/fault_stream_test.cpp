@@ -65,8 +65,7 @@ TEST(FaultStreamHere, TellsTheFaultsOfAChildOrSaysWhyNot) {
     if (::read(go[0], &byte, 1) != 1) ::_exit(1);
     for (std::size_t i = 0; i < kPages; ++i) static_cast<volatile char*>(mapped)[i * page] = 1;
     if (::write(done[1], &byte, 1) != 1) ::_exit(1);
-    (void)::read(go[0], &byte, 1);
-    ::_exit(0);
+    ::_exit(::read(go[0], &byte, 1) == 1 ? 0 : 1);
   }
   FaultStream stream;
   const Status listens = stream.listen(child);

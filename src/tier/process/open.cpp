@@ -51,7 +51,7 @@ Status check(const ProcessTierOptions& options) {
   return {};
 }
 
-std::unexpected<Error> no_swap() {
+Unexpected no_swap() {
   const auto swaps = read_file("/proc/swaps");
   if (swaps && std::ranges::count(*swaps, '\n') <= 1) {
     return fail(ErrorCode::unsupported,

@@ -222,14 +222,14 @@ TEST_F(ProcessTierOpened, ACgroupHoldsWhatIsTakenBetweenTwoSteps) {
   options_.policy.per_second = 64_MiB;
   options_.guard = 0;
   auto tier = byte == 'y' ? ProcessTier::open(child, options_)
-                          : std::unexpected(Error{ErrorCode::denied, "no cgroup may be made here"});
+                          : Unexpected(Error{ErrorCode::denied, "no cgroup may be made here"});
   if (tier) {
     EXPECT_NE((*tier)->why().find("held by memory."), std::string::npos) << (*tier)->why();
     const auto step = (*tier)->step();
     ASSERT_TRUE(step) << step.error().message;
     const bool scarce = step->note.find("of swap") != std::string::npos;
     EXPECT_EQ(group.limit() == before, scarce);
-    if (scarce) tier = std::unexpected(Error{ErrorCode::exhausted, step->note});
+    if (scarce) tier = Unexpected(Error{ErrorCode::exhausted, step->note});
   }
   EXPECT_EQ(::write(go[1], "t", 1), 1);
   EXPECT_EQ(::read(told[0], &byte, 1), 1);

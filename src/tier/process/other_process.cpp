@@ -106,10 +106,8 @@ class LinuxProcess final : public OtherProcess {
   bool clears_itself() const;
   // Adds the parts of the range that have pages; false: the kernel cannot tell.
   bool add_populated(const TrackedRange& range, std::vector<TrackedRange>& ranges) const;
-  std::unexpected<Error> ended() const {
-    return fail(ErrorCode::absent, "process {} has ended", pid_);
-  }
-  std::unexpected<Error> refused(int error) const {
+  Unexpected ended() const { return fail(ErrorCode::absent, "process {} has ended", pid_); }
+  Unexpected refused(int error) const {
     if (error == ESRCH) return ended();
     return fail_errno(error,
                       "the kernel refuses to page out memory of another process; it takes root "
@@ -133,7 +131,7 @@ Result<ProcessState> LinuxProcess::state() {
 
 Result<std::vector<TrackedRange>> LinuxProcess::memory() {
   const auto maps = read("maps");
-  if (!maps) return std::unexpected(maps.error());
+  if (!maps) return Unexpected(maps.error());
   std::vector<TrackedRange> ranges;
   for (const TrackedRange& range : parse_memory(*maps)) {
     if (range.end - range.begin < kReservation || !add_populated(range, ranges)) {
@@ -151,7 +149,7 @@ Result<std::vector<TrackedRange>> LinuxProcess::memory() {
 
 Status LinuxProcess::for_each_mapping(const std::function<void(const Vma&)>& each) const {
   const auto smaps = read("smaps");
-  if (!smaps) return std::unexpected(smaps.error());
+  if (!smaps) return Unexpected(smaps.error());
   VmaReader reader(each);
   for (const auto line : std::views::split(*smaps, '\n')) {
     reader.line(std::string_view(line.begin(), line.end()));
@@ -218,7 +216,8 @@ Status LinuxProcess::forget_use() {
                                          "(/proc/{}/clear_refs); ask as its user, or as root",
                                          pid_));
   }
-  (void)::write(file.get(), "4", 1);  // soft-dirty bits, where the kernel has them
+  // Kernels without soft-dirty bits refuse this, or do nothing.
+  if (::write(file.get(), "4", 1) < 0 && errno == ESRCH) return ended();
   return {};
 }
 

@@ -83,7 +83,7 @@ TEST(OtherProcessHere, ReservedAddressesAreNoMemory) {
     ::_exit(0);
   }
   const auto process = open_process(child);
-  const auto memory = process ? (*process)->memory() : std::unexpected(process.error());
+  const auto memory = process ? (*process)->memory() : Unexpected(process.error());
   ::kill(child, SIGKILL);
   ::waitpid(child, nullptr, 0);
   ::munmap(reserved, kReserved);
@@ -138,10 +138,10 @@ TEST(OtherProcessHere, TellsWhatIsUsed) {
   };
   EXPECT_TRUE(until(1));
   auto process = open_process(child);
-  const Status forgot = process ? (*process)->forget_use() : std::unexpected(process.error());
+  const Status forgot = process ? (*process)->forget_use() : Unexpected(process.error());
   shared->asked = 1;
   EXPECT_TRUE(until(2));
-  const auto use = process ? (*process)->use() : std::unexpected(process.error());
+  const auto use = process ? (*process)->use() : Unexpected(process.error());
   ::kill(child, SIGKILL);
   ::waitpid(child, nullptr, 0);
   std::array<MappingUse, 2> found;
@@ -201,7 +201,7 @@ TEST(OtherProcessHere, BitsThatItUsesItselfAreLeftToIt) {
   int opened = -1;
   EXPECT_EQ(::read(ready[0], &opened, sizeof opened), static_cast<ssize_t>(sizeof opened));
   auto process = open_process(child);
-  const Status forgot = process ? (*process)->forget_use() : std::unexpected(process.error());
+  const Status forgot = process ? (*process)->forget_use() : Unexpected(process.error());
   ::kill(child, SIGKILL);
   ::waitpid(child, nullptr, 0);
   for (const int each : ready) ::close(each);
@@ -258,7 +258,7 @@ TEST(OtherProcessHere, TellsThatItHasEnded) {
     ::_exit(0);
   }
   auto process = open_process(child);
-  const auto state = process ? (*process)->state() : std::unexpected(process.error());
+  const auto state = process ? (*process)->state() : Unexpected(process.error());
   ::kill(child, SIGKILL);
   int status = 0;
   ::waitpid(child, &status, 0);

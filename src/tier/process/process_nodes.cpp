@@ -228,7 +228,7 @@ Status ProcessNodes::work() {
 
 Result<ProcessTierStep> ProcessNodes::step() {
   HEADRACE_TRY_STATUS(origin_.check("the tier of a process"));
-  if (ended_) return std::unexpected(*ended_);
+  if (ended_) return Unexpected(*ended_);
   step_ = {.resident = step_.resident, .out = step_.out};
   const Nanoseconds mover = totals_.mover_cpu;
   const Nanoseconds began = thread_cpu();
@@ -238,10 +238,10 @@ Result<ProcessTierStep> ProcessNodes::step() {
   if (done) return step_;
   // What fails in the middle fails because the process has just ended, more often than not.
   const auto state = process_->state();
-  const Status same = state ? check_same(*state, first_) : std::unexpected(state.error());
+  const Status same = state ? check_same(*state, first_) : Unexpected(state.error());
   if (!same) done = same;
   if (done.error().code == ErrorCode::absent) ended_ = done.error();
-  return std::unexpected(done.error());
+  return Unexpected(done.error());
 }
 
 }  // namespace headrace

@@ -168,7 +168,7 @@ Status ProcessSwap::take_samples() {
     // It ends with the process, more often than not.
     HEADRACE_TRY(const ProcessState state, process_->state());
     HEADRACE_TRY_STATUS(check_same(state, first_));
-    return std::unexpected(samples.error());
+    return Unexpected(samples.error());
   }
   samples_ = *std::move(samples);
   return {};
@@ -563,7 +563,7 @@ Status ProcessSwap::work() {
 
 Result<ProcessTierStep> ProcessSwap::step() {
   HEADRACE_TRY_STATUS(origin_.check("the tier of a process"));
-  if (ended_) return std::unexpected(*ended_);
+  if (ended_) return Unexpected(*ended_);
   step_ = {};
   const Nanoseconds mover = totals_.mover_cpu;
   const Nanoseconds began = thread_cpu();
@@ -573,7 +573,7 @@ Result<ProcessTierStep> ProcessSwap::step() {
   if (!done) {
     hold(false);  // nobody may step again, and what is over a limit that stays may have no way out
     if (done.error().code == ErrorCode::absent) ended_ = done.error();
-    return std::unexpected(done.error());
+    return Unexpected(done.error());
   }
   step_.resident = resident_;
   step_.out = out_;

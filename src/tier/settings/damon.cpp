@@ -105,7 +105,7 @@ Result<bool> is_ours(const path& kdamonds, int pid) {
       {context / "schemes/0/action", {"stat", "stat"}}};
   for (const auto& [file, any] : expected) {
     const auto text = ask(file);
-    if (!text && text.error().code != ErrorCode::absent) return std::unexpected(text.error());
+    if (!text && text.error().code != ErrorCode::absent) return Unexpected(text.error());
     if (text && *text != any[0] && *text != any[1]) return false;
   }
   return true;
@@ -209,7 +209,7 @@ Status Kdamond::begin(int pid) {
 Result<std::vector<SampledRegion>> Kdamond::look() {
   (void)cpu();  // while its thread is there
   if (const Status told = tell(kdamonds_ / "0/state", "update_schemes_tried_regions"); !told) {
-    if (said(kdamonds_ / "0/state") == "on") return std::unexpected(told.error());
+    if (said(kdamonds_ / "0/state") == "on") return Unexpected(told.error());
     return fail(ErrorCode::denied, "DAMON has ended: the process has, or somebody switched it off");
   }
   std::vector<SampledRegion> regions;
@@ -247,7 +247,7 @@ Result<std::unique_ptr<RegionSampler>> watch_by_damon(int pid, const path& direc
                 "another headrace tier has DAMON watch its process, and there is one for the host; "
                 "leave --source out");
   }
-  if (!file) return std::unexpected(file.error());
+  if (!file) return Unexpected(file.error());
   take_away(*file, root);
   HEADRACE_TRY_STATUS(check_free(root));
   auto kdamond = std::make_unique<Kdamond>(root, *std::move(file));

@@ -241,7 +241,7 @@ Result<GroupHold> GroupHold::take(int pid, const path& directory, const path& ro
                 "out",
                 group.name.native());
   }
-  if (!file) return std::unexpected(file.error());
+  if (!file) return Unexpected(file.error());
   if (!put_group_back(*file, state).done) {
     return fail(ErrorCode::denied,
                 "what a killed tier left in the memory cgroup /{} cannot be put back here; {} says "

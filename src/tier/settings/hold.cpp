@@ -63,8 +63,11 @@ Result<HintFaults> HintFaults::take(const std::filesystem::path& directory,
       const std::string was = std::to_string(*mode);
       HEADRACE_TRY_STATUS(headrace::note(file, was));
       if (!write_setting(setting, std::to_string(*mode | kOnAllNodes))) {
-        (void)::ftruncate(file.get(), 0);
-        return fail(ErrorCode::denied, "kernel.numa_balancing may not be set here; it takes root");
+        const bool noted = ::ftruncate(file.get(), 0) != 0;
+        return fail(ErrorCode::denied, "kernel.numa_balancing may not be set here; it takes root{}",
+                    noted ? fmt::format("; delete {}, which says that it was set",
+                                        (directory / "hint-faults").string())
+                          : "");
       }
       note =
           fmt::format("kernel.numa_balancing is on for as long as this runs, and then {} as it was",

@@ -16,7 +16,7 @@ namespace {
 constexpr std::size_t kLongestText = 64 << 10;
 
 // A file of the kernel that is busy may be asked again.
-std::unexpected<Error> refused(int error, std::string_view what) {
+Unexpected refused(int error, std::string_view what) {
   if (error == EBUSY) return fail(ErrorCode::exhausted, "{}: it is busy", what);
   return fail_errno(error, what);
 }

@@ -113,9 +113,8 @@ std::vector<GpuFacts> find_gpus(const fs::path& sysfs) {
 std::vector<GpuFacts> ask_gpu_driver(std::vector<GpuFacts> found, const fs::path& sysfs,
                                      std::vector<std::string>& warnings) {
   const auto driver = cuda::driver();
-  const auto devices =
-      driver ? cuda::find_devices(**driver)
-             : Result<std::vector<cuda::Device>>(std::unexpected<Error>(driver.error()));
+  const auto devices = driver ? cuda::find_devices(**driver)
+                              : Result<std::vector<cuda::Device>>(Unexpected(driver.error()));
   if (!devices) {
     const bool expected = std::ranges::any_of(
         found, [](const GpuFacts& gpu) { return gpu.name.starts_with(kGpuVendors[0].name); });

@@ -44,7 +44,7 @@ TEST(AcceleratorsTest, DsaDevicesMayBeElsewhere) {
   host.write("else/dsa3/wq3.0/type", "user");
   DiscoverOptions options = host.options();
   EXPECT_EQ(Machine::discover(options)->engines.size(), 1u);
-  options.dsa = options.sysfs.parent_path() / "else";
+  options.dsa = host.at("else");
   EXPECT_EQ(Machine::discover(options)->engines.back().name, "dsa3");
 }
 

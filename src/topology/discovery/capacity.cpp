@@ -14,19 +14,34 @@ bool differ(Bytes a, Bytes b) {
   return high - low > std::max(high / 100, 16_MiB);
 }
 
+bool more_than_none(std::optional<Bytes> bytes) { return bytes && *bytes > Bytes{0}; }
+
 Capacity own_capacity(const NodeFacts& node) {
+  if (more_than_none(node.meminfo_total)) return {node.meminfo_total, "node meminfo"};
+  if (more_than_none(node.hwloc_total)) return {node.hwloc_total, "hwloc"};
   if (node.meminfo_total) return {node.meminfo_total, "node meminfo"};
   if (node.hwloc_total) return {node.hwloc_total, "hwloc"};
   return {std::nullopt, "unknown"};
 }
 
+// The only node of a machine that runs has memory: a source that gives 0 does not know.
+void forget_none(Capacity& only) {
+  if (more_than_none(only.bytes)) return;
+  only.bytes.reset();
+  only.source = "unknown";
+}
+
+// Members are assigned one by one: a build by GCC 13.3.0 that assigned a whole Capacity here had a
+// capacity of 0 afterwards.
 void settle_one(const NodeFacts& node, Bytes total, Capacities& capacities) {
   Capacity& only = capacities.nodes.front();
   if (!only.bytes) {
-    only = {total, "/proc/meminfo"};
+    only.bytes = total;
+    only.source = "/proc/meminfo";
   } else if (differ(*only.bytes, total)) {
     const std::string says = fmt::format("{} says {}", only.source, to_string(*only.bytes));
-    only = {total, fmt::format("/proc/meminfo ({})", says)};
+    only.bytes = total;
+    only.source = fmt::format("/proc/meminfo ({})", says);
     capacities.warnings.push_back(
         fmt::format("node {}: {} but /proc/meminfo {}, which is taken: memory was added or "
                     "initialised after boot, or a container limits it",
@@ -60,7 +75,8 @@ Capacities choose_capacities(const std::vector<NodeFacts>& nodes, std::optional<
                                                 to_string(*node.hwloc_total)));
     }
   }
-  if (!total || nodes.empty()) return capacities;
+  if (nodes.size() == 1) forget_none(capacities.nodes.front());
+  if (!more_than_none(total) || nodes.empty()) return capacities;
   nodes.size() == 1 ? settle_one(nodes.front(), *total, capacities)
                     : settle_several(*total, capacities);
   return capacities;

@@ -48,6 +48,37 @@ TEST(CapacityTest, HwlocStandsInAndIsHeldAgainstMeminfo) {
   EXPECT_EQ(apart.warnings[0], "node 0: node meminfo says 8 GiB but hwloc 2 GiB");
 }
 
+TEST(CapacityTest, ATotalOfZero_IsUnknown) {
+  const auto one = choose_capacities({node(0, 4_GiB)}, 0_B);
+  EXPECT_EQ(one.nodes[0].bytes, 4_GiB);
+  EXPECT_EQ(one.nodes[0].source, "node meminfo");
+  EXPECT_TRUE(one.warnings.empty());
+  const auto several = choose_capacities({node(0, 4_GiB), node(1, 4_GiB)}, 0_B);
+  EXPECT_EQ(several.nodes[1].bytes, 4_GiB);
+  EXPECT_TRUE(several.warnings.empty());
+}
+
+TEST(CapacityTest, ZeroOfTheOnlyNode_IsUnknown) {
+  const auto by_total = choose_capacities({node(0, 0_B, 0_B)}, 24_GiB);
+  EXPECT_EQ(by_total.nodes[0].bytes, 24_GiB);
+  EXPECT_EQ(by_total.nodes[0].source, "/proc/meminfo");
+  const auto by_hwloc = choose_capacities({node(0, 0_B, 24_GiB)}, std::nullopt);
+  EXPECT_EQ(by_hwloc.nodes[0].bytes, 24_GiB);
+  EXPECT_EQ(by_hwloc.nodes[0].source, "hwloc");
+  for (const std::optional<Bytes> total : {std::optional<Bytes>{}, std::optional{0_B}}) {
+    const auto by_none = choose_capacities({node(0, 0_B)}, total);
+    EXPECT_EQ(by_none.nodes[0].bytes, std::nullopt);
+    EXPECT_EQ(by_none.nodes[0].source, "unknown");
+  }
+}
+
+TEST(CapacityTest, ZeroOfOneNodeAmongSeveral_Stays) {
+  const auto chosen = choose_capacities({node(0, 8_GiB), node(1, 0_B)}, 8_GiB);
+  EXPECT_EQ(chosen.nodes[1].bytes, 0_B);
+  EXPECT_EQ(chosen.nodes[1].source, "node meminfo");
+  EXPECT_TRUE(chosen.warnings.empty());
+}
+
 TEST(CapacityTest, UnknownStaysUnknown) {
   const auto several = choose_capacities({node(0, std::nullopt), node(1, 4_GiB)}, 24_GiB);
   EXPECT_EQ(several.nodes[0].bytes, std::nullopt);

@@ -82,7 +82,7 @@ Status ask_hwloc(const DiscoverOptions& options, HostFacts& host) {
     return {};
   }
   auto hwloc = read_hwloc(options.hwloc_xml);
-  if (!hwloc && options.hwloc_xml) return std::unexpected<Error>(std::move(hwloc).error());
+  if (!hwloc && options.hwloc_xml) return Unexpected(std::move(hwloc).error());
   if (!hwloc) {
     host.hwloc = "failed";
     host.warnings.push_back(hwloc.error().message);
@@ -94,7 +94,7 @@ Status ask_hwloc(const DiscoverOptions& options, HostFacts& host) {
     return {};
   }
   host.hwloc = hwloc->version;
-  if (options.hwloc_xml) host.hwloc += fmt::format(", {}", options.hwloc_xml->string());
+  if (options.hwloc_xml) host.hwloc += fmt::format(", {}", *options.hwloc_xml);
   merge_hwloc(*std::move(hwloc), host);
   return {};
 }
@@ -241,6 +241,19 @@ void add_memory(const HostFacts& host, const std::map<unsigned, Override>& overr
   std::ranges::move(capacities.warnings, std::back_inserter(machine.warnings));
 }
 
+// CPUs that are online run from some memory. Without this check every placement fails later, with
+// words that do not name the cause.
+Status check_memory(const Machine& machine) {
+  const auto none = [](const Node& node) { return node.capacity == Bytes{0}; };
+  const auto cpus =
+      std::ranges::find_if(machine.nodes, [](const Node& node) { return !node.cpus.empty(); });
+  if (cpus == machine.nodes.end() || !std::ranges::all_of(machine.nodes, none)) return {};
+  return fail(ErrorCode::io,
+              "no memory found: node {} has CPUs online, and the capacity of every node is 0 ({}); "
+              "compare MemTotal of /proc/meminfo and of /sys/devices/system/node/node{}/meminfo",
+              raw(cpus->id), cpus->capacity_source, raw(cpus->id));
+}
+
 // Says what kinds and nearness rest on where there are nodes without CPUs and no node is rated. Of
 // firmware without a SLIT the kernel makes up distances: 10 and, to all others, 20
 // (REMOTE_DISTANCE in the kernel's linux/topology.h).
@@ -291,7 +304,7 @@ std::vector<AttachedNode> find_cxl(const DiscoverOptions& options, const HostFac
 Status add_storage(const DiscoverOptions& options, Machine& machine,
                    std::vector<AttachedNode>& attached) {
   std::uint32_t next = kFirstStorageNode;
-  for (const std::filesystem::path& path : options.storage) {
+  for (const std::string& path : options.storage) {
     HEADRACE_TRY(StorageFacts facts, find_storage(path, options.sysfs, options.procfs));
     const bool known = std::ranges::any_of(machine.nodes, [&](const Node& node) {
       return node.kind == NodeKind::storage && node.name == facts.name;
@@ -370,10 +383,8 @@ std::optional<std::string> environment(const std::optional<std::string>& given, 
 }
 
 void add_dsa(const DiscoverOptions& options, Machine& machine) {
-  const std::optional<std::string> given = environment(
-      options.dsa ? std::optional(options.dsa->string()) : std::nullopt, "HEADRACE_DSA_SYSFS");
-  const std::filesystem::path devices =
-      given ? std::filesystem::path(*given) : options.sysfs / "bus/dsa/devices";
+  const std::string devices =
+      environment(options.dsa, "HEADRACE_DSA_SYSFS").value_or(options.sysfs + "/bus/dsa/devices");
   for (const DsaFacts& dsa : find_dsa(devices)) {
     if (!dsa.enabled || dsa.work_queues == 0) {
       machine.warnings.push_back(
@@ -433,13 +444,14 @@ Status check_overrides(const std::map<unsigned, Override>& overrides, const Host
 
 void add_provenance(const DiscoverOptions& options, const HostFacts& host, Machine& machine) {
   const bool other = options.hwloc_xml && sources_of(options).own_sysfs;
-  const auto hostname = read_line(options.procfs / "sys/kernel/hostname");
-  machine.name = other ? options.hwloc_xml->stem().string() : hostname.value_or("unnamed");
+  const auto hostname = read_line(options.procfs + "/sys/kernel/hostname");
+  machine.name = other ? std::filesystem::path(*options.hwloc_xml).stem().string()
+                       : hostname.value_or("unnamed");
   machine.source = sources_of(options).own_sysfs && !other ? "discovered" : "discovered elsewhere";
   machine.provenance["hwloc"] = host.hwloc;
   if (!host.cpu_model.empty()) machine.provenance["cpu"] = host.cpu_model;
   if (!other && read_is_virtual(options.procfs)) machine.provenance["hypervisor"] = "yes";
-  const auto kernel = read_line(options.procfs / "sys/kernel/osrelease");
+  const auto kernel = read_line(options.procfs + "/sys/kernel/osrelease");
   if (kernel && !other) machine.provenance["kernel"] = *kernel;
   machine.description = host.cpu_model;
 }
@@ -458,6 +470,7 @@ Result<Machine> Machine::discover(const DiscoverOptions& options) {
   add_provenance(options, host, machine);
   machine.caches = host.caches;
   add_memory(host, overrides, machine);
+  HEADRACE_TRY_STATUS(check_memory(machine));
   drop_dangling(machine);
   tell_missing_tables(machine);
   std::vector<AttachedNode> attached = find_cxl(options, host);

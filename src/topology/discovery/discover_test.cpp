@@ -248,6 +248,39 @@ TEST(DiscoverTest, ANodeWithoutMemoryOnlineIsLeftOut) {
   EXPECT_NE(machine->warnings.at(0).find("node 1 has no memory online"), std::string::npos);
 }
 
+TEST(DiscoverTest, NodesWithCpusOnly_AreAnErrorThatNamesThem) {
+  FakeHost host;
+  host.add_node(2, "0-1", 0_B, "10 20");
+  host.add_node(3, "2-3", 0_B, "20 10");
+  const auto machine = Machine::discover(host.options());
+  ASSERT_FALSE(machine);
+  EXPECT_EQ(machine.error().code, ErrorCode::io);
+  EXPECT_EQ(machine.error().message,
+            "no memory found: node 2 has CPUs online, and the capacity of every node is 0 (node "
+            "meminfo); compare MemTotal of /proc/meminfo and of "
+            "/sys/devices/system/node/node2/meminfo");
+}
+
+TEST(DiscoverTest, ANodeWithCpusOnlyAmongOthers_IsKept) {
+  FakeHost host;
+  host.add_node(0, "0-1", 2_GiB, "10 20");
+  host.add_node(1, "2-3", 0_B, "20 10");
+  const auto machine = Machine::discover(host.options());
+  ASSERT_TRUE(machine) << machine.error().message;
+  ASSERT_EQ(machine->nodes.size(), 2u);
+  EXPECT_EQ(machine->nodes[1].capacity, 0_B);
+}
+
+TEST(DiscoverTest, AMeminfoOfZero_IsUnknown) {
+  FakeHost host;
+  host.add_node(0, "0-1", 0_B, "10");
+  host.set_total(0_B);
+  const auto machine = Machine::discover(host.options());
+  ASSERT_TRUE(machine) << machine.error().message;
+  EXPECT_EQ(machine->nodes[0].capacity, std::nullopt);
+  EXPECT_EQ(machine->nodes[0].capacity_source, "unknown");
+}
+
 TEST(DiscoverTest, WhateverIsDiscoveredComesBackFromJson) {
   FakeHost host;
   build_xeon_max(host, true);
@@ -264,6 +297,13 @@ TEST(DiscoverTest, ThisMachineIsDiscovered) {
   EXPECT_EQ(machine->source, "discovered");
   ASSERT_FALSE(machine->nodes.empty());
   for (const Node& node : machine->nodes) EXPECT_FALSE(node.reason.empty());
+  EXPECT_TRUE(std::ranges::any_of(machine->nodes,
+                                  [](const Node& node) {
+                                    return node.kind == NodeKind::dram && node.capacity &&
+                                           *node.capacity > 16_MiB;
+                                  }))
+      << "this test itself runs from DRAM\n"
+      << machine->to_text();
   for (std::size_t i = 0; i < machine->engines.size(); ++i) {
     EXPECT_EQ(raw(machine->engines[i].id), i);
     EXPECT_NE(machine->find(machine->engines[i].home), nullptr);

@@ -13,7 +13,7 @@ using Overrides = std::map<unsigned, Override>;
 constexpr std::string_view kNodes = "HEADRACE_NODES";
 constexpr std::string_view kHbwNodes = "MEMKIND_HBW_NODES";
 
-std::unexpected<Error> malformed(std::string_view text, std::string_view why) {
+Unexpected malformed(std::string_view text, std::string_view why) {
   return fail(ErrorCode::invalid, "{}='{}': {}; write it like 8-15=hbm,2=cxl", kNodes,
               printable(text), printable(why));
 }

@@ -77,7 +77,7 @@ class Loader {
       } else if (answered.error().code == ErrorCode::exhausted && pauses_ < retries_) {
         refused_.push_back(record);
       } else {
-        return std::unexpected(answered.error());
+        return Unexpected(answered.error());
       }
     }
     if (refused_.empty()) return {};

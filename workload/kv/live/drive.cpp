@@ -175,7 +175,7 @@ class Loop {
         ++repeated_;
         HEADRACE_TRY_STATUS(ask_now(number));
       } else {
-        return std::unexpected(complete.error());
+        return Unexpected(complete.error());
       }
     }
     return {};

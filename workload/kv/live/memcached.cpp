@@ -66,7 +66,7 @@ class MemcachedConnection final : public Connection {
     std::string key;
   };
 
-  static std::unexpected<Error> gone(std::string_view why) {
+  static Unexpected gone(std::string_view why) {
     return fail(ErrorCode::io, "the server has gone: {}", why);
   }
 

@@ -63,7 +63,7 @@ class RedisConnection final : public Connection {
   }
 
  private:
-  std::unexpected<Error> gone() const {
+  Unexpected gone() const {
     return fail(ErrorCode::io, "the server has gone: {}", context_->errstr);
   }
 

@@ -127,7 +127,7 @@ class Store::Inside {
     if (entry.value == nullptr || entry.bytes != value.size()) {
       char* const made = static_cast<char*>(heap_->allocate_bytes(value.size()));
       if (made == nullptr) {
-        return std::unexpected(heap_->last_error().value_or(Error{ErrorCode::exhausted, "memory"}));
+        return Unexpected(heap_->last_error().value_or(Error{ErrorCode::exhausted, "memory"}));
       }
       heap_->free(entry.value);
       entry = {.value = made, .bytes = value.size()};
@@ -204,7 +204,7 @@ Result<std::string> Store::value_of(const Block& block) {
   const ssize_t got =
       ::pread(file.buffered_fd(), value.data(), value.size(), static_cast<off_t>(extent.offset));
   if (got == static_cast<ssize_t>(value.size())) return value;
-  return std::unexpected(bytes.error());
+  return Unexpected(bytes.error());
 }
 
 }  // namespace headrace::kv_bench

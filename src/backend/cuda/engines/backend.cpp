@@ -123,7 +123,7 @@ Result<std::unique_ptr<Backend>> open_cuda(const Machine& machine, std::vector<E
       if (!first) first = std::move(lane).error();
     }
   }
-  if (lanes.empty()) return std::unexpected<Error>(*std::move(first));
+  if (lanes.empty()) return Unexpected(*std::move(first));
   return std::make_unique<CudaBackend>(std::move(lanes), options, std::move(note));
 }
 

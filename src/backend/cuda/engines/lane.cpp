@@ -308,7 +308,7 @@ AcceptedPiece* Lane::take_place(const Piece& piece, Completion& completion, Memo
 }
 
 Result<std::size_t> Lane::accept(std::span<const Piece> pieces, Completion& completion) {
-  if (auto why = refusal()) return std::unexpected<Error>(*std::move(why));
+  if (auto why = refusal()) return Unexpected(*std::move(why));
   HEADRACE_TRY_STATUS(begin());
   const CurrentContext current(*context_);
   if (current.result() != CUDA_SUCCESS) {
@@ -411,7 +411,7 @@ void Lane::launch(Direction direction, std::span<Task* const> tasks) {
 }
 
 void Lane::refuse_tasks(std::span<Task* const> tasks, const Error& why) {
-  for (Task* task : tasks) task->outcome = std::unexpected<Error>(told(why));
+  for (Task* task : tasks) task->outcome = Unexpected(told(why));
   const MutexLock lock(mailbox_->mutex);
   for (Task* task : tasks) task->next = std::exchange(mailbox_->refused, task);
   mailbox_->wake.notify_one();

@@ -159,7 +159,7 @@ void Lane::stream_ended(Task& task) {
   AcceptedPiece& piece = *task.piece;
   if (!task.outcome) return end_task(task);
   if (task.result != CUDA_SUCCESS) {
-    task.outcome = std::unexpected<Error>(error_of(
+    task.outcome = Unexpected(error_of(
         [&] { return fail_cuda(driver_, task.result, fmt::format("{} cannot copy", name_)); }));
   } else if (task.slot != nullptr && task.direction == Direction::from_gpu) {
     if (piece.way == Way::filed) return give_to_storage(task);
@@ -192,7 +192,7 @@ void Lane::take_waiting() {
       continue;
     }
     if (ring_ == nullptr) {
-      piece.outcome = std::unexpected<Error>(error_of([&] {
+      piece.outcome = Unexpected(error_of([&] {
         return fail(ErrorCode::exhausted, "no pinned memory to copy through: {}", no_ring_);
       }));
       waiting_.erase(waiting_.begin());
@@ -258,7 +258,7 @@ void Lane::offer_to_storage() {
     if (accepted && *accepted == 0) return;
     to_store_.erase(to_store_.begin());
     if (accepted) continue;
-    task.outcome = std::unexpected<Error>(std::move(accepted).error());
+    task.outcome = Unexpected(std::move(accepted).error());
     end_task(task);
   }
 }
@@ -343,7 +343,7 @@ void Lane::end_flying(std::optional<Direction> asked, const Status& outcome) {
     std::erase_if(mailbox_->flying, [&](Group* group) REQUIRES(mailbox_->mutex) {
       if (asked && (!group->asked || group->direction != *asked)) return false;
       for (Task* task = std::exchange(group->first, nullptr); task != nullptr;) {
-        if (!outcome) task->outcome = std::unexpected<Error>(told(outcome.error()));
+        if (!outcome) task->outcome = Unexpected(told(outcome.error()));
         Task* const next = std::exchange(task->next, ended);
         ended = std::exchange(task, next);
       }
@@ -389,7 +389,7 @@ void Lane::judge(Nanoseconds silent, Nanoseconds of_engines) {
 void Lane::lose(const Error& why) {
   hung_ = false;  // else its end would be taken for an answer
   refuse(told(why));
-  end_flying(std::nullopt, std::unexpected<Error>(told(why)));
+  end_flying(std::nullopt, Unexpected(told(why)));
   fail_waiting(why);
 }
 
@@ -397,7 +397,7 @@ void Lane::lose(const Error& why) {
 void Lane::fail_waiting(const Error& why) {
   for (AcceptedPiece* piece : waiting_) {
     piece->cut = piece->piece.from.length.value;
-    if (piece->outcome) piece->outcome = std::unexpected<Error>(told(why));
+    if (piece->outcome) piece->outcome = Unexpected(told(why));
     if (piece->open == 0) report(*piece);
   }
   waiting_.clear();

@@ -39,7 +39,7 @@ bool enqcmd(void*, const Descriptor&) { return false; }
 void store_fence() {}
 #endif
 
-std::unexpected<Error> after_fork() {
+Unexpected after_fork() {
   return fail(ErrorCode::denied,
               "the queue was opened before a fork(); open it again in the child");
 }
@@ -144,7 +144,7 @@ class WrittenPortal final : public Portal {
   const Origin origin_;
 };
 
-std::unexpected<Error> cannot_open(const WorkQueue& queue, int error) {
+Unexpected cannot_open(const WorkQueue& queue, int error) {
   switch (error) {
     case EACCES:
     case EPERM:

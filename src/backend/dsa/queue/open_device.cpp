@@ -20,7 +20,7 @@ Result<OpenDevice> OpenDevice::open(const Device& device, const QueueOptions& op
     }
   }
   if (!opened.queues_.empty()) return opened;
-  if (first) return std::unexpected<Error>(*std::move(first));
+  if (first) return Unexpected(*std::move(first));
   const std::string why = device.unusable.empty() ? "it has no work queue" : device.unusable;
   return fail(ErrorCode::unsupported, "{}: {}; see headrace doctor", device.name, why);
 }
@@ -41,7 +41,7 @@ Result<std::size_t> OpenDevice::submit(std::span<const Submission> submissions) 
     }
   }
   // Room comes back in one that is only full.
-  if (refusal && !full) return std::unexpected<Error>(*std::move(refusal));
+  if (refusal && !full) return Unexpected(*std::move(refusal));
   return 0;
 }
 

@@ -123,7 +123,7 @@ Status OpenQueue::revive() {
   auto portal = options_.open(queue_);
   if (!portal) {
     closed_ = now;
-    return std::unexpected<Error>(std::move(portal).error());
+    return Unexpected(std::move(portal).error());
   }
   portal_ = *std::move(portal);
   answered_ = false;

@@ -65,13 +65,13 @@ class HeldPortal final : public Portal {
 
   Result<std::size_t> submit(std::span<const Descriptor> descriptors) override {
     device_.offered.push_back(descriptors.size());
-    if (device_.refusal) return std::unexpected<Error>(*device_.refusal);
+    if (device_.refusal) return Unexpected(*device_.refusal);
     std::size_t count = 0;
     for (const Descriptor& each : descriptors) {
       if (device_.room == 0) break;
       if (each.opcode() == device_.refused) {
         if (count > 0) break;
-        return std::unexpected<Error>(Error{ErrorCode::invalid, "not this one"});
+        return Unexpected(Error{ErrorCode::invalid, "not this one"});
       }
       device_.taken.push_back(each);
       --device_.room;
@@ -88,7 +88,7 @@ class HeldPortal final : public Portal {
 
 inline OpenPortal HeldDevice::opener() {
   return [this](const WorkQueue&) -> Result<std::unique_ptr<Portal>> {
-    if (closed) return std::unexpected<Error>(*closed);
+    if (closed) return Unexpected(*closed);
     return std::make_unique<HeldPortal>(*this);
   };
 }

@@ -21,11 +21,11 @@ Result<std::vector<DsaTimes>> run(const DsaHost& host, const std::vector<DsaThre
                                   const DsaShape& shape, unsigned rounds) {
   BufferPool buffers(host.machine());
   auto made = host.prepare(threads, shape, buffers);
-  if (!made) return std::unexpected<Error>(std::move(made).error());
+  if (!made) return Unexpected(std::move(made).error());
   std::vector<DsaTimes> times;
   for (unsigned i = 0; i < rounds; ++i) {
     auto round = (*made)->round();
-    if (!round) return std::unexpected<Error>(std::move(round).error());
+    if (!round) return Unexpected(std::move(round).error());
     times.push_back(*std::move(round));
   }
   return times;

@@ -20,7 +20,7 @@ class Imagined final : public DsaTarget {
       : machine_(std::move(machine)), basis_(basis) {}
   Result<std::unique_ptr<DsaRun>> prepare(const std::vector<DsaThread>&, const DsaShape&,
                                           BufferPool&) const override {
-    return std::unexpected(Error{ErrorCode::unsupported, "imagined"});
+    return Unexpected(Error{ErrorCode::unsupported, "imagined"});
   }
   WithStream with_stream() const override {
     if (basis_ == Basis::modelled) return {};

@@ -35,7 +35,7 @@ Status DsaSubmitter::step() {
   polled_.clear();
   lane_.poll(polled_);
   for (dsa::Ended& each : polled_) {
-    if (each.failure) return std::unexpected<Error>(std::move(each.failure->why));
+    if (each.failure) return Unexpected(std::move(each.failure->why));
   }
   ended_ += polled_.size();
   const std::size_t count = std::min(thread_.at_once, thread_.copies - started_);
@@ -49,7 +49,7 @@ Status DsaSubmitter::step() {
                                      .bytes = thread_.bytes.value}});
   }
   auto taken = lane_.submit(orders_);
-  if (!taken) return std::unexpected<Error>(std::move(taken).error());
+  if (!taken) return Unexpected(std::move(taken).error());
   started_ += *taken;
   return {};
 }

@@ -59,7 +59,7 @@ Bytes GpuTarget::beyond_caches() const {
 }
 
 Result<std::shared_ptr<const Context>> GpuTarget::use() {
-  if (hung) return std::unexpected<Error>(*hung);
+  if (hung) return Unexpected(*hung);
   if (!context) {
     HEADRACE_TRY(context, Context::of(driver, device.ordinal));
   }

@@ -188,8 +188,8 @@ std::vector<std::pair<std::uint64_t, double>> events_of(const fs::path& pmu) {
   return events;
 }
 
-std::unexpected<Error> refused(const Error& error) {
-  if (error.code != ErrorCode::denied) return std::unexpected(error);
+Unexpected refused(const Error& error) {
+  if (error.code != ErrorCode::denied) return Unexpected(error);
   return fail(ErrorCode::denied,
               "memory controllers count for root alone: sudo sysctl kernel.perf_event_paranoid=0, "
               "or CAP_PERFMON");

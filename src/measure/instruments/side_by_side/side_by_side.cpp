@@ -39,7 +39,7 @@ class Run {
 
   Result<std::vector<double>> rates() {
     const MutexLock lock(mutex_);
-    if (error_) return std::unexpected<Error>(*error_);
+    if (error_) return Unexpected(*error_);
     std::vector<double> rates;
     for (std::size_t i = 0; i < before_.size(); ++i) {
       if (after_[i] == before_[i]) {
