@@ -69,7 +69,7 @@ package() {
   # What CMake has not found it looks for again, what it has found it keeps.
   rm -f build/python/CMakeCache.txt
   CMAKE_BUILD_PARALLEL_LEVEL=${JOBS:-$(tools/jobs.sh)} \
-    pip --no-build-isolation --no-deps -C "cmake.define.HEADRACE_PROGRAMS=$programs" .
+    pip --no-build-isolation --no-deps "--config-settings=cmake.define.HEADRACE_PROGRAMS=$programs" .
 }
 
 case ${1-} in

@@ -29,6 +29,7 @@ example() {
 }
 
 demo() {
+  [ -z "${CCACHE_DIR-}" ] || install ccache
   timed "make demo" make demo DEMO_OPTIONS="--scale 0.1"
   test -s out/report.html
   timed "make demo again" make demo DEMO_OPTIONS="--scale 0.1"
