@@ -53,7 +53,8 @@ build() {
   [ "$1" = "$python" ] || own=("--config-settings=build-dir=$work/build$2")
   rm -rf "$work/made" "$repaired"
   "$1" "${pip[@]}" wheel -q --no-build-isolation --no-deps "${own[@]}" -w "$work/made" .
-  "$work/tools/bin/auditwheel" -q repair -w "$repaired" "$work"/made/*.whl
+  "$work/tools/bin/auditwheel" repair -w "$repaired" "$work"/made/*.whl >"$work/repair.log" 2>&1 ||
+    { cat "$work/repair.log" >&2; return 1; }
   made=$(basename "$repaired"/*.whl)
   mv "$repaired/$made" dist/
   rm -f "dist/$made.commit"
