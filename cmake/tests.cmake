@@ -11,6 +11,11 @@ set(HEADRACE_OPTIMISED src/core src/backend/cpu src/backend/dsa src/memory/heap 
   src/cache/structures src/cache src/measure/instruments
   src/measure/instruments/traffic dsa_emulator/device workload/query
   tests/conformance)
+# Folders whose tests start threads by means that other folders test with TSan. Their programs have
+# the label `threaded`. All others have `racing` too, which is what `make test` builds with TSan.
+set(HEADRACE_NOT_RACING src/core/text src/measure src/measure/session src/measure/experiments
+  src/measure/experiments/gpu src/measure/unified_memory dsa_emulator/fuse
+  workload workload/cache workload/cache/stores workload/kv/live workload/kv/store workload/query)
 # A program is run in so many parts, so that a long one keeps several cores busy.
 set(HEADRACE_TEST_PARTS 4)
 if(CMAKE_CROSSCOMPILING)  # each start of a program under an emulator takes half a second
@@ -19,6 +24,7 @@ endif()
 
 if(HEADRACE_TESTS)
   add_custom_target(threaded)   # what TSan is for
+  add_custom_target(racing)     # what TSan is for first
   add_custom_target(optimised)  # what the release build is for
   add_dependencies(optimised headrace)
   add_library(headrace_thread_check OBJECT ${PROJECT_SOURCE_DIR}/tests/single_threaded.cpp)
@@ -83,6 +89,9 @@ function(headrace_test name)
   headrace_without_single_threaded(${ARGN})
   if(left MATCHES "\\.cpp(;|$)")
     list(APPEND labels threaded)
+    if(NOT folder IN_LIST HEADRACE_NOT_RACING)
+      list(APPEND labels racing)
+    endif()
     if(HEADRACE_THREAD_SANITIZER)
       set(sources ${left})
     endif()

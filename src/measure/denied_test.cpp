@@ -13,6 +13,7 @@
 #include "measure/instruments/worker_pool.h"
 #include "tests/support/container.h"
 #include "tests/support/cpu_group.h"
+#include "tests/support/machines.h"
 
 namespace headrace {
 namespace {
@@ -22,10 +23,10 @@ bool is_absent(const Row& row) { return row.has_flag("absent") || row.has_flag("
 
 // On one node memory is where it must be; on several every row says what to grant.
 [[noreturn]] void measure_denied() {
-  const Machine machine = Machine::discover({.storage = {}}).value();
+  const Machine machine = test::small_host(1_GiB, {.storage = {}});
   const bool several = session::memory_nodes(machine).size() > 1;
   test::forbid_policies();
-  const auto profile = measure(machine, {.budget = std::chrono::seconds{4}, .width = 1});
+  const auto profile = measure(machine, {.budget = std::chrono::seconds{2}, .width = 1});
   if (!profile) {
     std::fprintf(stderr, "%s\n", profile.error().message.c_str());
     std::_Exit(2);
@@ -44,7 +45,7 @@ bool is_absent(const Row& row) { return row.has_flag("absent") || row.has_flag("
 // With the time of one CPU or less: exits with 0 if no more threads are measured, and it is said
 // where that is less than there is.
 [[noreturn]] void measure_in(double cpus, const test::CpuGroup& group) {
-  const Machine machine = Machine::discover({.storage = {}}).value();
+  const Machine machine = test::small_host(128_MiB, {.storage = {}});
   if (cpus < 1) {  // on one CPU it is the flag alone that tells
     cpu_set_t one;
     CPU_ZERO(&one);

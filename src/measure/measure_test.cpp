@@ -12,6 +12,7 @@
 
 #include "headrace/copy.h"
 #include "measure/session/experiment.h"
+#include "tests/support/machines.h"
 #include "topology/topology.h"
 
 namespace headrace {
@@ -37,7 +38,7 @@ ParameterChoices at_home(ParameterChoices only) {
 }
 
 std::vector<Row> rows_of(const MeasureOptions& options, const ExperimentContext& context = {}) {
-  auto profile = measure(*Machine::discover(), options, context);
+  auto profile = measure(test::small_host(), options, context);
   EXPECT_TRUE(profile) << profile.error().message;
   return std::move(profile->rows);
 }
@@ -160,7 +161,7 @@ class Directory {
 
 TEST(QuickSession, GivesRowsForMemoryAndDiskAndRatesForBoth) {
   const Directory directory;
-  const Machine machine = *Machine::discover({.storage = {directory.path()}});
+  const Machine machine = test::small_host(1_GiB, {.storage = {directory.path()}});
   std::size_t last = 0;
   const ExperimentContext context{.progress = [&](std::size_t done, std::size_t) { last = done; }};
   const auto profile = measure(machine, quick_session(machine, directory.path()), context);

@@ -248,23 +248,26 @@ TEST_P(BackendConformance, CopiesExactlyTheBytesOfThePiece) {
   constexpr std::array<std::uint64_t, 16> kLengths = {
       1, 2, 63, 64, 65, 511, 512, 513, 4095, 4096, 4097, 16385, 65535, 65536, 262147, 1048579};
   constexpr std::array<std::uint64_t, 7> kOdd = {0, 1, 64, 511, 512, 4095, 4097};
+  constexpr std::uint64_t kApart = 8192;  // each piece has whole pages of its own
   make_sides(4_MiB);
+  std::vector<Piece> pieces;
+  std::uint64_t base = 0;
   for (const std::uint64_t length : kLengths) {
     if (length > backend_->capabilities().max_piece.value) continue;
-    std::vector<Piece> pieces;
     Receipts receipts(2);
     for (std::size_t i = 0; i < 2; ++i) {
       const std::uint64_t from = kOdd[(length + i) % kOdd.size()];
       const std::uint64_t to = kOdd[(length / 3 + 4 * i) % kOdd.size()];
-      pieces.push_back(piece(from, i * 2'000'000 + to, length, i));
+      pieces.push_back(piece(base + from, base + to, length, i));
+      base += (length + kOdd.back() + kApart - 1) / kApart * kApart;
     }
-    ASSERT_NO_FATAL_FAILURE(carry_out(*backend_, pieces, receipts));
+    ASSERT_LE(base, source_bytes_.size());
+    ASSERT_NO_FATAL_FAILURE(carry_out(*backend_, std::span(pieces).last(2), receipts));
     SCOPED_TRACE(length);
     EXPECT_EQ(receipts.of(0), kWell);
     EXPECT_EQ(receipts.of(1), kWell);
-    ASSERT_NO_FATAL_FAILURE(expect_copied(pieces));
-    destination_bytes_ = destination_->read(0, destination_bytes_.size());
   }
+  expect_copied(pieces);
 }
 
 TEST_P(BackendConformance, CopiesAtEveryOddOffset) {

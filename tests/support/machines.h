@@ -1,6 +1,7 @@
 // Small machines for tests, written down instead of discovered.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <numeric>
 #include <utility>
@@ -43,6 +44,17 @@ inline Machine small_machine() {
       {.id = kCpuB, .kind = EngineKind::cpu, .name = "cpu8", .home = kHbm, .reason = "test"},
       {.id = kSsd, .kind = EngineKind::ssd, .name = "disk", .home = kDisk, .reason = "test"},
   };
+  return machine;
+}
+
+// This host as if it had little memory and small caches: points that are measured on it fill
+// buffers of a few MiB, where the host's own caches ask for hundreds.
+inline Machine small_host(Bytes memory = 128_MiB, const DiscoverOptions& options = {}) {
+  Machine machine = Machine::discover(options).value();
+  for (Node& node : machine.nodes) {
+    if (node.byte_addressable() && node.capacity) node.capacity = std::min(*node.capacity, memory);
+  }
+  for (CacheLevel& cache : machine.caches) cache.size = std::min(cache.size, 1_MiB);
   return machine;
 }
 

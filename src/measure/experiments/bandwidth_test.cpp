@@ -10,6 +10,7 @@
 #include "measure/instruments/traffic/traffic.h"
 #include "measure/instruments/worker_pool.h"
 #include "measure/session/probe_testing.h"
+#include "tests/support/machines.h"
 
 namespace headrace::experiment_bandwidth {
 
@@ -18,7 +19,7 @@ using namespace session;
 namespace {
 
 TEST(BandwidthTest, EveryMixGivesItsThreeNumbers) {
-  const Machine machine = Machine::discover().value();
+  const Machine machine = test::small_host();
   BufferPool buffers(machine);
   Random random(1);
   std::size_t seen = 0;
@@ -54,7 +55,7 @@ class Steps final : public BusCounter {
 };
 
 TEST(BandwidthTest, WhatIsCountedOnTheBusStandsBesideTheArithmetic) {
-  const Machine machine = Machine::discover({.storage = {}}).value();
+  const Machine machine = test::small_host();
   const auto sample_with = [&](std::shared_ptr<BusMeter> bus) {
     BufferPool buffers(machine);
     Random random(1);
@@ -77,7 +78,7 @@ TEST(BandwidthTest, WhatIsCountedOnTheBusStandsBesideTheArithmetic) {
 // What a counter of DDR memory alone says of a point, on this machine as if its memory were `kind`.
 Result<Sample> counted_sample(const Experiment& experiment, const ParameterChoices& only,
                               NodeKind kind) {
-  Machine machine = Machine::discover({.storage = {}}).value();
+  Machine machine = test::small_host(128_MiB, {.storage = {}});
   for (Node& node : machine.nodes) node.kind = kind;
   BufferPool buffers(machine);
   Random random(1);
@@ -186,7 +187,7 @@ TEST(BandwidthTest, RandomOrderRacesNothing) {
 }
 
 TEST(BandwidthTest, RandomBlocksAreMeasuredAsOthersAre) {
-  const Machine machine = Machine::discover({.storage = {}}).value();
+  const Machine machine = test::small_host();
   Random random(1);
   std::size_t seen = 0;
   for (const Point& point : kExperiment.points({.machine = machine})) {

@@ -3,6 +3,7 @@
 #include <set>
 
 #include "measure/experiments/experiments.h"
+#include "tests/support/machines.h"
 
 namespace headrace::experiment_copy {
 
@@ -11,7 +12,7 @@ using namespace session;
 namespace {
 
 TEST(CopyPointsTest, EveryEngineSizeAndStateCanBeMeasured) {
-  const Machine machine = Machine::discover().value();
+  const Machine machine = test::small_host();
   BufferPool buffers(machine);
   Random random(1);
   std::size_t measured = 0;

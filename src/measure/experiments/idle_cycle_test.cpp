@@ -6,6 +6,7 @@
 #include "measure/instruments/chase.h"
 #include "measure/instruments/worker_pool.h"
 #include "measure/session/probe_testing.h"
+#include "tests/support/machines.h"
 
 namespace headrace::session {
 namespace {
@@ -32,7 +33,7 @@ TEST(IdleCycle, GoesThroughAllOfItAndIsLinkedOnce) {
 
 // What the load adds must be all that differs.
 TEST(IdleCycle, IsThatOfTheLoadedLatency) {
-  const Machine machine = Machine::discover().value();
+  const Machine machine = test::small_host();
   const auto loaded = experiment_loaded::kExperiment.points({machine});
   if (!loaded.front().row.reason.empty()) GTEST_SKIP() << loaded.front().row.reason;
   const ParameterChoices whole = {{"window", "all"}, {"pages", "huge"}};

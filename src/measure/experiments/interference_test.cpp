@@ -11,6 +11,7 @@
 #include "measure/experiments/experiments.h"
 #include "measure/instruments/worker_pool.h"
 #include "measure/session/probe_testing.h"
+#include "tests/support/machines.h"
 
 namespace headrace::experiment_interference {
 
@@ -26,7 +27,7 @@ TEST(Fairness, IsOneForEqualSharesAndOneNthForOne) {
 }
 
 TEST(InterferenceTest, EveryPointGivesWhatItsDetailsSay) {
-  const Machine machine = Machine::discover().value();
+  const Machine machine = test::small_host();
   BufferPool buffers(machine);
   Random random(1);
   const auto points = kExperiment.points({machine, {}, std::filesystem::temp_directory_path()});

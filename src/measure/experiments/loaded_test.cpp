@@ -12,6 +12,7 @@
 #include "measure/instruments/worker_pool.h"
 #include "measure/session/probe_testing.h"
 #include "measure/session/session.h"
+#include "tests/support/machines.h"
 
 namespace headrace::experiment_loaded {
 
@@ -20,7 +21,7 @@ using namespace session;
 namespace {
 
 TEST(LoadedTest, APointGivesPercentilesAndWhatTheTrafficReached) {
-  const Machine machine = Machine::discover().value();
+  const Machine machine = test::small_host();
   BufferPool buffers(machine);
   Random random(1);
   const auto points = kExperiment.points({machine});

@@ -10,6 +10,7 @@
 
 #include "measure/experiments/experiments.h"
 #include "measure/instruments/worker_pool.h"
+#include "tests/support/machines.h"
 
 namespace headrace::session {
 namespace {
@@ -58,7 +59,7 @@ TEST(NoiseTest, AThirdThatIsLoudIsFound) {
 
 // A planted disturbance: another thread on every CPU takes half of it.
 TEST(NoiseTest, ACompetingProgramIsNoticed) {
-  const Machine machine = Machine::discover().value();
+  const Machine machine = test::small_host();
   Random random(1);
   Noise noise = Noise::start(machine, sentinels(machine), random);
   noise.check();
@@ -84,7 +85,7 @@ TEST(NoiseTest, ACompetingProgramIsNoticed) {
 // A planted quota: another process stops this one for half of the time, as the kernel stops a
 // container that has used its share.
 TEST(NoiseTest, AQuotaIsNoticed) {
-  const Machine machine = Machine::discover().value();
+  const Machine machine = test::small_host();
   Random random(1);
   Noise noise = Noise::start(machine, sentinels(machine), random);
   noise.check();

@@ -13,6 +13,7 @@
 #include "measure/experiments/gpu/gpu.h"
 #include "measure/experiments/migrate/migrate.h"
 #include "measure/session/session.h"
+#include "tests/support/machines.h"
 
 namespace headrace {
 namespace {
@@ -32,7 +33,7 @@ TEST(MeasureTest, NonsenseIsRefusedInOneLine) {
 }
 
 TEST(MeasureTest, OnlyThePointsAskedForAreRows) {
-  const Machine machine = Machine::discover().value();
+  const Machine machine = test::small_host();
   const auto profile = measure(machine, {.experiments = {"bandwidth"},
                                          .only = {{"mix", "read"}, {"threads", std::uint64_t{1}}},
                                          .width = 1});
@@ -131,9 +132,8 @@ TEST(MeasureTest, RowsHaveTheParametersThatExperimentsName) {
 
 TEST(MeasureTest, ASmallBudgetMeasuresWhatMattersAndSaysWhatItLeftOut) {
   const Nanoseconds begin = system_clock().now();
-  const auto profile =
-      measure(Machine::discover().value(),
-              {.experiments = {"latency", "bandwidth"}, .budget = std::chrono::seconds{4}});
+  const auto profile = measure(test::small_host(1_GiB), {.experiments = {"latency", "bandwidth"},
+                                                         .budget = std::chrono::seconds{2}});
   ASSERT_TRUE(profile.has_value()) << profile.error().message;
   // Far above the budget only where a sanitizer or a busy machine makes a round long.
   EXPECT_LT(system_clock().now() - begin, std::chrono::seconds{60});
@@ -153,7 +153,7 @@ TEST(MeasureTest, ASmallBudgetMeasuresWhatMattersAndSaysWhatItLeftOut) {
   }
   EXPECT_GT(measured, 0u);
   EXPECT_GT(left_out, 0u);
-  EXPECT_EQ(profile->conditions.at("budget_s"), "4.0");
+  EXPECT_EQ(profile->conditions.at("budget_s"), "2.0");
   const auto& access = profile->machine.nodes.front().access;
   const auto known = std::ranges::find_if(access, [](const auto& a) { return a.measured; });
   ASSERT_NE(known, access.end());
@@ -165,7 +165,7 @@ TEST(MeasureTest, ASmallBudgetMeasuresWhatMattersAndSaysWhatItLeftOut) {
 
 TEST(MeasureTest, RowsThatAreKnownAreKeptAndNotMeasuredAgain) {
   std::vector<Row> known;
-  const Machine machine = Machine::discover().value();
+  const Machine machine = test::small_host();
   for (const session::Point& point : experiment_stream::kExperiment.points({machine})) {
     Row row = point.row;
     row.samples = {1, 1, 1};
@@ -182,15 +182,6 @@ TEST(MeasureTest, RowsThatAreKnownAreKeptAndNotMeasuredAgain) {
     ASSERT_TRUE(row.value.has_value()) << row.reason;
     EXPECT_EQ(row.value->median == 1, row.key() != missing) << row.key();
   }
-}
-
-// A node of which buffers take little.
-Machine small_machine() {
-  Machine machine = Machine::discover().value();
-  for (Node& node : machine.nodes) {
-    if (session::has_memory(node)) node.capacity = 128_MiB;
-  }
-  return machine;
 }
 
 // The first point of each that asks for huge pages.
@@ -213,7 +204,7 @@ std::vector<session::Point> points_of_huge_pages(const Machine& machine) {
 // Huge pages are what buffers are asked for in, so rows say where they are not: every experiment's,
 // though none of them looks.
 TEST(MeasureTest, RowsOnSmallPagesAreFlaggedByEveryExperiment) {
-  const Machine machine = small_machine();
+  const Machine machine = test::small_host();
   std::vector<session::Point> points = points_of_huge_pages(machine);
   EXPECT_GE(points.size(), 4u);
   const int before = prctl(PR_GET_THP_DISABLE, 0, 0, 0, 0);

@@ -114,8 +114,7 @@ TEST(Owners, AreNotedByThreadsThatContradictEachOther) {
     std::vector<std::thread> threads;
     for (std::size_t t = 0; t < 2; ++t) {
       threads.emplace_back([&, t] {
-        for (++ready; ready < 2;) {
-        }
+        for (++ready; ready < 2;) std::this_thread::yield();
         note_out(at + 16 * t, use_of_class(t));
         const PageUse found = owner_of(at).use;
         EXPECT_TRUE(found == use_of_class(t) || found == PageUse::several);

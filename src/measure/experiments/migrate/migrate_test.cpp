@@ -11,6 +11,7 @@
 #include "measure/instruments/worker_pool.h"
 #include "measure/session/probe_testing.h"
 #include "memory/memory.h"
+#include "tests/support/machines.h"
 
 namespace headrace::experiment_migrate {
 
@@ -21,10 +22,7 @@ namespace {
 // On one node only what copies can be measured; that the kernel's moves keep every byte and every
 // write is checked in the guest, where there are nodes to move between.
 TEST(MigrateTest, WhatCopiesKeepsEveryByte) {
-  Machine machine = Machine::discover().value();
-  for (Node& node : machine.nodes) {
-    if (has_memory(node)) node.capacity = 128_MiB;
-  }
+  const Machine machine = test::small_host();
   BufferPool buffers(machine);
   Random random(1);
   std::set<std::uint64_t> threads;
