@@ -7,18 +7,18 @@ import os
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 import report_documents as documents
+from programs import ran
 from staged import SHORT, press_ctrl_c
 
 import headrace
 from headrace._bench import tpch
 
 Run = Callable[..., "subprocess.CompletedProcess[str]"]
-RunEach = Callable[..., "Iterator[subprocess.CompletedProcess[str]]"]
 
 #: Commands whose help is a golden file.
 HELPS = [
@@ -104,10 +104,10 @@ def test_by_the_interpreter_too() -> None:
 
 
 @pytest.mark.usefixtures("inputs")
-def test_errors_are_one_line(run_each: RunEach, golden: Callable[[str, str], None]) -> None:
+def test_errors_are_one_line(run: Run, golden: Callable[[str, str], None]) -> None:
     lines = []
-    results = run_each([arguments for arguments, _ in ERRORS])
-    for (arguments, code), result in zip(ERRORS, results, strict=True):
+    for arguments, code in ERRORS:
+        result = run(*arguments)
         lines.append(f"$ headrace {' '.join(arguments)}\n{result.stderr}")
         assert result.returncode == code, result
         assert result.stdout == ""
@@ -289,10 +289,7 @@ main()
     ids=["query", "demo"],
 )
 def test_a_wrong_answer_is_a_failure(tmp_path: Path, arguments: list[str], written: str) -> None:
-    result = subprocess.run(
-        [sys.executable, "-c", WRONG.format(short=SHORT, arguments=arguments)],
-        capture_output=True, text=True, cwd=tmp_path, timeout=300,
-    )  # fmt: skip
+    result = ran(WRONG.format(short=SHORT, arguments=arguments), cwd=tmp_path)
     told = "headrace: the answers differ from DuckDB's; trust no number of this run\n"
     assert (result.returncode, result.stderr) == (70, told)
     assert "answer: WRONG" in result.stdout
