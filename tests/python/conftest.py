@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import signal
 import subprocess
@@ -13,8 +14,10 @@ from typing import Any
 import numpy
 import pytest
 from forked import FORKS, can_fork, clean_environment
+from hypothesis import settings
 
 import headrace
+from headrace._bench import tpch
 
 ROOT = Path(__file__).resolve().parents[2]
 GOLDEN = ROOT / "tests" / "golden"
@@ -23,6 +26,18 @@ GOLDEN = ROOT / "tests" / "golden"
 # they start too.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 signal.signal(signal.SIGHUP, signal.SIG_DFL)
+
+
+settings.register_profile(
+    "quick", max_examples=10, deadline=None, derandomize=True, database=None
+)
+settings.register_profile("thorough", settings.get_profile("quick"), max_examples=200)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Tests that are slow are random tests' many examples too: `-m "slow or not slow"`."""
+    quick = config.getoption("markexpr") == "not slow"
+    settings.load_profile("quick" if quick else "thorough")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -109,6 +124,23 @@ def measured(machine: headrace.Machine) -> headrace.Profile:
     return headrace.measure(
         machine, experiments=["stream"], budget=2, rounds=1, repetitions=1, noise_checks=False
     )
+
+
+@pytest.fixture(scope="session")
+def tables(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """TPC-H's data at scale 0.01, made by the first process of the tests that needs them."""
+    temporary = tmp_path_factory.getbasetemp()
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        temporary = temporary.parent  # that of all of them
+    with (temporary / "tables.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        return tpch.prepare(0.01, temporary / "tables").parent
+
+
+@pytest.fixture
+def data(tables: Path, tmp_path: Path) -> None:
+    """They are in `data` below the directory of the command."""
+    (tmp_path / "data").symlink_to(tables)
 
 
 @pytest.fixture(scope="session")

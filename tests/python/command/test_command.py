@@ -16,7 +16,6 @@ from programs import ran
 from staged import SHORT, press_ctrl_c
 
 import headrace
-from headrace._bench import tpch
 
 Run = Callable[..., "subprocess.CompletedProcess[str]"]
 
@@ -218,6 +217,7 @@ def test_a_signal_keeps_what_was_measured(
 QUERY = ["bench", "query", "--scale", "0.01", "--runs", "2", "--data", "data"]
 
 
+@pytest.mark.usefixtures("data")
 def test_bench_query(run: Run, tmp_path: Path) -> None:
     result = run(*QUERY, "--json", "--out", "query.json")
     assert (result.returncode, result.stderr) == (0, "")
@@ -240,8 +240,8 @@ def test_bench_query(run: Run, tmp_path: Path) -> None:
 SECOND_ROUND = 12
 
 
+@pytest.mark.usefixtures("data")
 def test_ctrl_c_keeps_the_runs_of_a_query(tmp_path: Path) -> None:
-    tpch.prepare(0.01, tmp_path / "data")
     result = press_ctrl_c([*QUERY, "--json"], tmp_path, SECOND_ROUND, "q6 at")
     assert (result.returncode, result.stderr) == (130, "headrace: interrupted\n")
     document = json.loads(result.stdout)
@@ -256,8 +256,8 @@ def test_ctrl_c_while_data_are_made_leaves_nothing(tmp_path: Path) -> None:
     assert list((tmp_path / "data").iterdir()) == []
 
 
+@pytest.mark.usefixtures("data")
 def test_ctrl_c_keeps_the_runs_of_a_demo(tmp_path: Path) -> None:
-    tpch.prepare(0.01, tmp_path / "data")
     options = ["--scale", "0.01", "--runs", "2", "--data", "data", "--no-png"]
     result = press_ctrl_c(["demo", *options], tmp_path, SECOND_ROUND, "q6 at")
     assert (result.returncode, result.stderr) == (130, "headrace: interrupted\n")
@@ -280,6 +280,7 @@ main()
 """
 
 
+@pytest.mark.usefixtures("data")
 @pytest.mark.parametrize(
     ("arguments", "written"),
     [
@@ -298,6 +299,7 @@ def test_a_wrong_answer_is_a_failure(tmp_path: Path, arguments: list[str], writt
     assert query["answer_ok"] is False
 
 
+@pytest.mark.usefixtures("data")
 def test_no_number_at_all_is_a_failure(run: Run, tmp_path: Path) -> None:
     options = ["--mode", "prefetch", "--budget", "1000", "--out", "query.json"]
     result = run(*QUERY, *options)
@@ -307,6 +309,7 @@ def test_no_number_at_all_is_a_failure(run: Run, tmp_path: Path) -> None:
     assert modes["prefetch"]["code"] == "exhausted"
 
 
+@pytest.mark.usefixtures("data")
 def test_demo(run: Run, tmp_path: Path) -> None:
     options = ["--scale", "0.01", "--runs", "1", "--data", "data", "--no-png"]
     result = run("demo", *options, timeout=300)
@@ -319,7 +322,6 @@ def test_demo(run: Run, tmp_path: Path) -> None:
         "demo.json",
         "report.html",
     ]
-    assert [path.name for path in (tmp_path / "data").iterdir()] == ["sf0.01"]
 
 
 def test_a_reader_that_goes_away(command: Path) -> None:

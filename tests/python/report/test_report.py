@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 import report_documents as documents
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import headrace
@@ -321,7 +321,6 @@ def places_in(value: Any) -> Iterator[tuple[Any, Any]]:
 
 
 @given(data=st.data())
-@settings(max_examples=30, deadline=None)
 def test_odd_documents_are_drawn_or_refused(data: st.DataObject) -> None:
     document = documents.whole() | {"kind": "demo", "query": documents.query(chunks=2)}
     holder, key = data.draw(st.sampled_from(list(places_in(document))))
