@@ -354,7 +354,7 @@ def test_ctrl_c_ends_all(
         [*launcher, "-n", "2", str(command), *arguments], env=environment(), cwd=tmp_path,
         stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True,
     )  # fmt: skip
-    time.sleep(4)
+    time.sleep(2)
     assert process.poll() is None, process.communicate()
     process.send_signal(signal.SIGINT)
     try:
