@@ -40,6 +40,13 @@ def pytest_configure(config: pytest.Config) -> None:
     settings.load_profile("quick" if quick else "thorough")
 
 
+@pytest.fixture(scope="session")
+def times() -> Callable[[int, int], int]:
+    """times(10, 40): how often something is tried, here and where the slow tests run too."""
+    quick = settings().max_examples == settings.get_profile("quick").max_examples
+    return lambda few, many: few if quick else many
+
+
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--update-golden", action="store_true", help="write the golden files instead of comparing"
