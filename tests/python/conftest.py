@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import gc
 import os
 import signal
 import subprocess
@@ -38,6 +39,12 @@ def pytest_configure(config: pytest.Config) -> None:
     """Tests that are slow are random tests' many examples too: `-m "slow or not slow"`."""
     quick = config.getoption("markexpr") == "not slow"
     settings.load_profile("quick" if quick else "thorough")
+
+
+def pytest_collection_finish() -> None:
+    """What is loaded stays: no test that collects garbage looks through it again."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(scope="session")

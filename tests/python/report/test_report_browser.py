@@ -55,7 +55,8 @@ def page(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
 
 @pytest.mark.parametrize(("width", "dark"), [
     (360, False), (1000, True),
-    pytest.param(360, True, marks=pytest.mark.slow), pytest.param(1000, False, marks=pytest.mark.slow),
+    pytest.param(360, True, marks=pytest.mark.slow),
+    pytest.param(1000, False, marks=pytest.mark.slow),
 ], ids=str)  # fmt: skip
 def test_all_is_drawn(browser: Browser, page: Path, width: int, dark: bool) -> None:
     browser.open(page, width=width, dark=dark)
