@@ -114,6 +114,12 @@ def test_errors_are_one_line(run: Run, golden: Callable[[str, str], None]) -> No
     golden("errors.txt", "".join(lines))
 
 
+def test_an_unknown_mode_is_refused_before_data_are_made(run: Run, tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    result = run("bench", "query", "--mode", "magic", env={"HEADRACE_DATA": str(data)})
+    assert result.returncode == 2 and not data.exists()
+
+
 def test_an_engine_this_cpu_has_not(run: Run) -> None:
     result = run("bench", "copy", "--engines", "memcpy,warp")
     assert result.returncode == 2
