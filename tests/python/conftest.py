@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
-import json
+import fcntl
+import gc
 import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any
 
 import numpy
 import pytest
+from forked import FORKS, can_fork, clean_environment
+from hypothesis import settings
 
 import headrace
+from headrace._bench import tpch
 
 ROOT = Path(__file__).resolve().parents[2]
 GOLDEN = ROOT / "tests" / "golden"
@@ -22,6 +27,31 @@ GOLDEN = ROOT / "tests" / "golden"
 # they start too.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 signal.signal(signal.SIGHUP, signal.SIG_DFL)
+
+
+settings.register_profile(
+    "quick", max_examples=10, deadline=None, derandomize=True, database=None
+)
+settings.register_profile("thorough", settings.get_profile("quick"), max_examples=200)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Tests that are slow are random tests' many examples too: `-m "slow or not slow"`."""
+    quick = config.getoption("markexpr") == "not slow"
+    settings.load_profile("quick" if quick else "thorough")
+
+
+def pytest_collection_finish() -> None:
+    """What is loaded stays: no test that collects garbage looks through it again."""
+    gc.collect()
+    gc.freeze()
+
+
+@pytest.fixture(scope="session")
+def times() -> Callable[[int, int], int]:
+    """times(10, 40): how often something is tried, here and where the slow tests run too."""
+    quick = settings().max_examples == settings.get_profile("quick").max_examples
+    return lambda few, many: few if quick else many
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -57,80 +87,28 @@ Done = subprocess.CompletedProcess[str]
 Headrace = Callable[..., Done]
 
 
-def clean_environment() -> dict[str, str]:
-    """This process's, without what says how headrace behaves."""
-    kept = {k: v for k, v in os.environ.items() if not k.startswith(("HEADRACE", "MEMKIND"))}
-    return kept | {"COLUMNS": "80"}
-
-
 @pytest.fixture
 def run(command: Path, tmp_path: Path) -> Headrace:
-    """run("topo", "--json", env={...}): the command in an empty directory."""
+    """run("topo", "--json", env={...}): the command in an empty directory. It is a fork of a
+    process that has loaded it, except where the test says how it is started, or in which language.
+    """
 
     def run_it(
         *arguments: str, env: dict[str, str] | None = None, **options: object
     ) -> subprocess.CompletedProcess[str]:
         clean = clean_environment() | (env or {})
-        settings: dict[str, object] = {"cwd": tmp_path, "capture_output": True, "timeout": 300}
-        return subprocess.run(
-            [str(command), *arguments], env=clean, text=True, check=False, **settings | options
-        )  # type: ignore[call-overload,no-any-return]
+        settings: dict[str, Any] = {"cwd": tmp_path, "timeout": 300} | options
+        words = [str(command), *arguments]
+        if settings.keys() == {"cwd", "timeout"} and can_fork(clean):
+            return FORKS.run(words, environment=clean, **settings)
+        settings = {"capture_output": True} | settings
+        return subprocess.run(words, env=clean, text=True, check=False, **settings)
 
     return run_it
 
 
-#: A process that has loaded what commands load, and a fork of it for each command: which, and where
-#: to write what they print.
-EACH = """
-import json, os, sys
-import headrace._cli.app, headrace._cli.tables, typer.exceptions
-from headrace._cli import main
-for number, arguments in enumerate(json.loads(sys.argv[1])):
-    if os.fork() == 0:
-        for descriptor in (1, 2):
-            file = f"{sys.argv[2]}/{number}.{descriptor}"
-            os.dup2(os.open(file, os.O_WRONLY | os.O_CREAT), descriptor)
-        sys.argv = ["headrace", *arguments]
-        main()
-    print(os.waitstatus_to_exitcode(os.wait()[1]), flush=True)
-"""
-
-
-def finished(script: Sequence[str], cwd: Path, timeout: float) -> tuple[bool, str, str]:
-    """Whether it ended in time, and what it printed. Nothing that it started outlives it."""
-    with subprocess.Popen(
-        script, env=clean_environment(), cwd=cwd, text=True, start_new_session=True,
-        stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-    ) as process:  # fmt: skip
-        try:
-            out, error = process.communicate(timeout=timeout)
-        except subprocess.TimeoutExpired:
-            os.killpg(process.pid, signal.SIGKILL)
-            return False, *process.communicate(timeout=60)
-        except BaseException:  # Ctrl-C
-            os.killpg(process.pid, signal.SIGKILL)
-            raise
-    assert process.returncode == 0, error
-    return True, out, error
-
-
-@pytest.fixture
-def run_each(
-    command: Path, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory
-) -> Callable[..., Iterator[Done]]:
-    """run_each([["topo"], ["doctor"]]): as `run`, each in a process, but loaded once for all."""
-
-    def run_them(commands: Sequence[Sequence[str]], timeout: float = 300) -> Iterator[Done]:
-        said = tmp_path_factory.mktemp("said")
-        script = [sys.executable, "-c", EACH, json.dumps(commands), str(said)]
-        in_time, printed, error = finished(script, tmp_path, timeout)
-        codes = printed.split()
-        assert in_time, f"after {timeout:g} s there ran: {[*commands, 'none'][len(codes)]}; {error}"
-        for number, code in enumerate(codes):
-            out, error = ((said / f"{number}.{end}").read_text() for end in (1, 2))
-            yield subprocess.CompletedProcess(commands[number], int(code), out, error)
-
-    return run_them
+def pytest_sessionfinish() -> None:
+    FORKS.end()
 
 
 def built(path: Path, environment: Mapping[str, str]) -> Path:
@@ -160,6 +138,23 @@ def measured(machine: headrace.Machine) -> headrace.Profile:
     return headrace.measure(
         machine, experiments=["stream"], budget=2, rounds=1, repetitions=1, noise_checks=False
     )
+
+
+@pytest.fixture(scope="session")
+def tables(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """TPC-H's data at scale 0.01, made by the first process of the tests that needs them."""
+    temporary = tmp_path_factory.getbasetemp()
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        temporary = temporary.parent  # that of all of them
+    with (temporary / "tables.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        return tpch.prepare(0.01, temporary / "tables").parent
+
+
+@pytest.fixture
+def data(tables: Path, tmp_path: Path) -> None:
+    """They are in `data` below the directory of the command."""
+    (tmp_path / "data").symlink_to(tables)
 
 
 @pytest.fixture(scope="session")

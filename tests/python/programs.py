@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
-import sys
 import textwrap
+from pathlib import Path
+
+from forked import FORKS
+
+Done = subprocess.CompletedProcess[str]
 
 BEGIN = """
-import gc, os, sys, tempfile, threading, time, weakref
+import faulthandler, gc, os, sys, tempfile, threading, time, weakref
 import numpy
 import headrace
 
+faulthandler.enable()
 machine = headrace.Machine.discover(storage=[tempfile.gettempdir()])
 node = next(n.id for n in machine.nodes if n.byte_addressable and n.cpus)
 mover = headrace.Mover(machine)
@@ -40,16 +46,18 @@ def in_threads(work, count=4):
 """
 
 
+def ran(
+    program: str, *arguments: str, cwd: Path | str = ".", timeout: float = 300, frees: bool = False
+) -> Done:
+    """What a program (python -c) did in a fork of a process that has loaded headrace."""
+    return FORKS.run(arguments, cwd, os.environ, timeout, program, frees)
+
+
 def outcome_of(body: str, *arguments: str, timeout: float = 60) -> tuple[int, str, str]:
     """Exit status, stdout and stderr of BEGIN and `body`."""
-    code = textwrap.dedent(BEGIN) + textwrap.dedent(body)
     try:
-        result = subprocess.run(
-            [sys.executable, "-X", "faulthandler", "-c", code, *arguments],
-            capture_output=True,
-            text=True,
-            timeout=timeout,
-        )
+        result = ran(textwrap.dedent(BEGIN) + textwrap.dedent(body), *arguments, timeout=timeout,
+                     frees=True)  # fmt: skip
     except subprocess.TimeoutExpired as expired:
         raise AssertionError(f"hangs; so far: {expired.stdout!r} {expired.stderr!r}") from None
     return result.returncode, result.stdout, result.stderr

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import subprocess
-import sys
 from pathlib import Path
 
-#: The arguments of `headrace measure` for one point, in half a second.
-POINT = ["bandwidth", "--only", "mix=read,threads=1", "--width", "100%", "--budget", "2s"]
+from programs import ran
+
+#: The arguments of `headrace measure` for one point, in a tenth of a second.
+POINT = [
+    "bandwidth", "--only", "mix=read,threads=1", "--rounds", "2", "--width", "100%", "--budget",
+    "2s",
+]  # fmt: skip
 
 #: A demo that measures one rate and one copy: for tests of what comes after.
 SHORT = """
@@ -38,10 +42,5 @@ main()
 def press_ctrl_c(
     arguments: list[str], folder: Path, point: int, what: str = "", signal: str = "SIGINT"
 ) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [
-            sys.executable, "-c",
-            PRESS.format(short=SHORT, arguments=arguments, point=point, what=what, signal=signal),
-        ],
-        capture_output=True, text=True, cwd=folder, timeout=300,
-    )  # fmt: skip
+    program = PRESS.format(short=SHORT, arguments=arguments, point=point, what=what, signal=signal)
+    return ran(program, cwd=folder)

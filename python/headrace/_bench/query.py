@@ -72,7 +72,7 @@ def bench_query(
 
     When `stop` says so, the document holds what was measured until then and "interrupted" is true.
     """
-    options = _checked(options or QueryBenchOptions())
+    options = checked(options or QueryBenchOptions())
     progress = progress or (lambda what, done, total: None)
     stop = stop or (lambda: False)
     table_path = tpch.prepare(options.scale, options.directory, progress)
@@ -81,7 +81,8 @@ def bench_query(
     return bench.document()
 
 
-def _checked(options: QueryBenchOptions) -> QueryBenchOptions:
+def checked(options: QueryBenchOptions) -> QueryBenchOptions:
+    """The options, unless no machine could run them: known before any data are made."""
     _core.query_columns(options.query)  # raises for an unknown name
     if options.runs < 1:
         raise _core.InvalidError(f"{options.runs} runs; take at least 1")

@@ -67,11 +67,11 @@ def command(
     out: Out = None,
 ) -> int:
     """Run a query with its columns fetched ahead, and without, to compare."""
-    from headrace._bench.query import MODES, PEER, QueryBenchOptions
+    from headrace._bench.query import MODES, PEER, QueryBenchOptions, checked
 
     if out is not None:
         check_writable(out)
-    options = QueryBenchOptions(
+    options = checked(QueryBenchOptions(
         query=query,
         scale=scale,
         runs=runs,
@@ -82,8 +82,7 @@ def command(
         slow=slow,
         fast=fast,
         directory=data,
-    )
-    headrace.query_columns(query)
+    ))  # fmt: skip
     with Interrupt() as interrupt:
         document = measure_query(options, interrupt)
     output.deliver(document, out=out, json=json, show=lambda: print_query(document))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +14,6 @@ import pytest
 import headrace
 
 Run = Callable[..., "subprocess.CompletedProcess[str]"]
-RunEach = Callable[..., "Iterator[subprocess.CompletedProcess[str]]"]
 Golden = Callable[[str, str], None]
 
 INTERLEAVE = ["advise", "interleave", "--machine", "cxl-a1000"]
@@ -269,7 +268,7 @@ REFUSED: list[tuple[list[str], int]] = [
 ]
 
 
-def test_refusals_are_one_line(run_each: RunEach, golden: Golden, tmp_path: Path) -> None:
+def test_refusals_are_one_line(run: Run, golden: Golden, tmp_path: Path) -> None:
     (tmp_path / "empty.txt").write_text("# nothing\n\n")
     (tmp_path / "words.txt").write_text("5\nmany\n")
     (tmp_path / "zeros.txt").write_text("0\n0\n")
@@ -277,8 +276,8 @@ def test_refusals_are_one_line(run_each: RunEach, golden: Golden, tmp_path: Path
     (tmp_path / "beyond.txt").write_text("1 1e308\n")
     (tmp_path / "binary.txt").write_bytes(b"\xff\xfe\x00")
     lines = []
-    results = run_each([arguments for arguments, _ in REFUSED])
-    for (arguments, code), result in zip(REFUSED, results, strict=True):
+    for arguments, code in REFUSED:
+        result = run(*arguments)
         lines.append(f"$ headrace {' '.join(arguments)}\n{result.stderr}")
         assert result.returncode == code, result
         assert result.stdout == ""

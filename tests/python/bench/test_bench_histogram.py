@@ -82,7 +82,7 @@ def test_verifying_takes_no_memory_that_grows_with_the_data() -> None:
         result = subprocess.run(command, capture_output=True, text=True, check=True, timeout=120)
         return int(result.stdout) << 10
 
-    small, large = 8 << 20, 200 << 20
+    small, large = 8 << 20, 104 << 20
     assert most(large) - most(small) < large - small + (48 << 20)
 
 

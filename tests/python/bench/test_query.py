@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import json
+import shutil
 import signal
 import statistics
 from dataclasses import replace
@@ -20,10 +21,9 @@ duckdb = pytest.importorskip("duckdb")
 
 
 @pytest.fixture(scope="module")
-def options(tmp_path_factory: pytest.TempPathFactory) -> query_bench.QueryBenchOptions:
-    directory = tmp_path_factory.mktemp("tpch")
+def options(tables: Path) -> query_bench.QueryBenchOptions:
     return query_bench.QueryBenchOptions(
-        scale=0.01, runs=3, directory=directory, block=32 << 10, budget=8 << 20, threads=2
+        scale=0.01, runs=3, directory=tables, block=32 << 10, budget=8 << 20, threads=2
     )
 
 
@@ -216,10 +216,10 @@ def test_a_small_budget_is_a_reason(options: query_bench.QueryBenchOptions) -> N
 
 
 def test_a_file_cut_short_is_a_reason(
-    options: query_bench.QueryBenchOptions, tmp_path: Path
+    options: query_bench.QueryBenchOptions, tables: Path, tmp_path: Path
 ) -> None:
-    table = tpch.prepare(0.001, tmp_path)
-    small = replace(options, scale=0.001, directory=tmp_path)
+    table = shutil.copytree(tables / "sf0.01", tmp_path / "sf0.01")
+    small = replace(options, directory=tmp_path)
     bench = query_bench._Bench(small, table, lambda: False)
     with (table / "l_extendedprice.bin").open("r+b") as file:
         file.truncate(5000)

@@ -19,6 +19,7 @@ from typing import Any
 import profile_documents
 import pytest
 import report_documents
+from programs import ran
 
 from headrace._cli.interrupt import Interrupt
 
@@ -83,14 +84,14 @@ def test_a_terminal_without_the_characters(
     (tmp_path / "p.json").write_text(json.dumps(some_rows()))
     (tmp_path / "q.json").write_text(json.dumps(some_rows(), indent=1))
     for arguments in (
-        ["topo", "--from", "xeon-max"],
         ["compare", "p.json", "q.json", "--all"],
         ["export", "p.json", "--as", "table"],
         ["doctor"],
+        ["topo", "--from", "xeon-max"],
     ):
         result = run(*arguments, env=environment, encoding="latin-1")
         assert (result.returncode, result.stderr) == (0, ""), result
-    topo = run("topo", "--from", "xeon-max", env=environment, encoding="latin-1").stdout
+    topo = result.stdout
     assert "|  |- engines 0-7" in topo and (topo.isascii() or "latin-1" in environment.values())
 
 
@@ -206,8 +207,7 @@ main()
     ],
 )
 def test_a_failure_of_a_library_is_one_line(error: str, code: int, words: str) -> None:
-    script = FAILING.format(error=error)
-    result = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
+    result = ran(FAILING.format(error=error))
     assert result.returncode == code and words in result.stderr
     assert result.stderr.count("\n") == 1 and result.stdout == ""
 
@@ -264,10 +264,7 @@ def test_a_command_that_is_ended_says_so(
 ) -> None:
     for indent, file in enumerate(("p.json", "q.json")):
         (tmp_path / file).write_text(json.dumps(some_rows(), indent=indent))
-    script = ENDED.format(name=name, arguments=arguments)
-    result = subprocess.run(
-        [sys.executable, "-c", script], capture_output=True, text=True, cwd=tmp_path, timeout=60
-    )
+    result = ran(ENDED.format(name=name, arguments=arguments), cwd=tmp_path)
     assert (result.returncode, result.stderr) == (code, f"headrace: {told}\n")
 
 
@@ -303,9 +300,7 @@ _cli.main()
 
 @pytest.mark.parametrize("how", ["swallowed", "another"])
 def test_ctrl_c_that_a_library_swallows(how: str) -> None:
-    result = subprocess.run(
-        [sys.executable, "-c", SWALLOWS, how], capture_output=True, text=True, timeout=30
-    )
+    result = ran(SWALLOWS, how, timeout=30)
     assert (result.returncode, result.stderr) == (130, "headrace: interrupted\n")
 
 

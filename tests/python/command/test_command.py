@@ -7,18 +7,17 @@ import os
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 import report_documents as documents
+from programs import ran
 from staged import SHORT, press_ctrl_c
 
 import headrace
-from headrace._bench import tpch
 
 Run = Callable[..., "subprocess.CompletedProcess[str]"]
-RunEach = Callable[..., "Iterator[subprocess.CompletedProcess[str]]"]
 
 #: Commands whose help is a golden file.
 HELPS = [
@@ -104,15 +103,21 @@ def test_by_the_interpreter_too() -> None:
 
 
 @pytest.mark.usefixtures("inputs")
-def test_errors_are_one_line(run_each: RunEach, golden: Callable[[str, str], None]) -> None:
+def test_errors_are_one_line(run: Run, golden: Callable[[str, str], None]) -> None:
     lines = []
-    results = run_each([arguments for arguments, _ in ERRORS])
-    for (arguments, code), result in zip(ERRORS, results, strict=True):
+    for arguments, code in ERRORS:
+        result = run(*arguments)
         lines.append(f"$ headrace {' '.join(arguments)}\n{result.stderr}")
         assert result.returncode == code, result
         assert result.stdout == ""
         assert result.stderr.startswith("headrace: ") and result.stderr.count("\n") == 1, result
     golden("errors.txt", "".join(lines))
+
+
+def test_an_unknown_mode_is_refused_before_data_are_made(run: Run, tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    result = run("bench", "query", "--mode", "magic", env={"HEADRACE_DATA": str(data)})
+    assert result.returncode == 2 and not data.exists()
 
 
 def test_an_engine_this_cpu_has_not(run: Run) -> None:
@@ -218,6 +223,7 @@ def test_a_signal_keeps_what_was_measured(
 QUERY = ["bench", "query", "--scale", "0.01", "--runs", "2", "--data", "data"]
 
 
+@pytest.mark.usefixtures("data")
 def test_bench_query(run: Run, tmp_path: Path) -> None:
     result = run(*QUERY, "--json", "--out", "query.json")
     assert (result.returncode, result.stderr) == (0, "")
@@ -240,8 +246,8 @@ def test_bench_query(run: Run, tmp_path: Path) -> None:
 SECOND_ROUND = 12
 
 
+@pytest.mark.usefixtures("data")
 def test_ctrl_c_keeps_the_runs_of_a_query(tmp_path: Path) -> None:
-    tpch.prepare(0.01, tmp_path / "data")
     result = press_ctrl_c([*QUERY, "--json"], tmp_path, SECOND_ROUND, "q6 at")
     assert (result.returncode, result.stderr) == (130, "headrace: interrupted\n")
     document = json.loads(result.stdout)
@@ -256,8 +262,8 @@ def test_ctrl_c_while_data_are_made_leaves_nothing(tmp_path: Path) -> None:
     assert list((tmp_path / "data").iterdir()) == []
 
 
+@pytest.mark.usefixtures("data")
 def test_ctrl_c_keeps_the_runs_of_a_demo(tmp_path: Path) -> None:
-    tpch.prepare(0.01, tmp_path / "data")
     options = ["--scale", "0.01", "--runs", "2", "--data", "data", "--no-png"]
     result = press_ctrl_c(["demo", *options], tmp_path, SECOND_ROUND, "q6 at")
     assert (result.returncode, result.stderr) == (130, "headrace: interrupted\n")
@@ -280,6 +286,7 @@ main()
 """
 
 
+@pytest.mark.usefixtures("data")
 @pytest.mark.parametrize(
     ("arguments", "written"),
     [
@@ -289,10 +296,7 @@ main()
     ids=["query", "demo"],
 )
 def test_a_wrong_answer_is_a_failure(tmp_path: Path, arguments: list[str], written: str) -> None:
-    result = subprocess.run(
-        [sys.executable, "-c", WRONG.format(short=SHORT, arguments=arguments)],
-        capture_output=True, text=True, cwd=tmp_path, timeout=300,
-    )  # fmt: skip
+    result = ran(WRONG.format(short=SHORT, arguments=arguments), cwd=tmp_path)
     told = "headrace: the answers differ from DuckDB's; trust no number of this run\n"
     assert (result.returncode, result.stderr) == (70, told)
     assert "answer: WRONG" in result.stdout
@@ -301,6 +305,7 @@ def test_a_wrong_answer_is_a_failure(tmp_path: Path, arguments: list[str], writt
     assert query["answer_ok"] is False
 
 
+@pytest.mark.usefixtures("data")
 def test_no_number_at_all_is_a_failure(run: Run, tmp_path: Path) -> None:
     options = ["--mode", "prefetch", "--budget", "1000", "--out", "query.json"]
     result = run(*QUERY, *options)
@@ -310,6 +315,7 @@ def test_no_number_at_all_is_a_failure(run: Run, tmp_path: Path) -> None:
     assert modes["prefetch"]["code"] == "exhausted"
 
 
+@pytest.mark.usefixtures("data")
 def test_demo(run: Run, tmp_path: Path) -> None:
     options = ["--scale", "0.01", "--runs", "1", "--data", "data", "--no-png"]
     result = run("demo", *options, timeout=300)
@@ -322,7 +328,6 @@ def test_demo(run: Run, tmp_path: Path) -> None:
         "demo.json",
         "report.html",
     ]
-    assert [path.name for path in (tmp_path / "data").iterdir()] == ["sf0.01"]
 
 
 def test_a_reader_that_goes_away(command: Path) -> None:

@@ -180,11 +180,14 @@ def test_from_python(machine: headrace.Machine) -> None:
         progress=lambda done, total: steps.append((done, total)),
     )
     assert steps and steps == sorted(steps)
-    again = headrace.measure(machine, experiments=["stream"], budget=2, known=profile.rows)
+    quickly: dict[str, Any] = {"rounds": 1, "repetitions": 1, "noise_checks": False}
+    again = headrace.measure(
+        machine, experiments=["stream"], budget=2, known=profile.rows, **quickly
+    )
     measured = {row.key: row.median for row in profile.rows if row.median is not None}
     assert measured.items() <= {row.key: row.median for row in again.rows}.items()
     with pytest.raises(RuntimeError, match="from the callback"):
-        headrace.measure(machine, experiments=["stream"], budget=2, stop=_fail)
+        headrace.measure(machine, experiments=["stream"], budget=2, stop=_fail, **quickly)
 
 
 def _fail() -> bool:

@@ -61,15 +61,10 @@ def test_the_plan_as_json_counts_what_it_says(run: Run) -> None:
         assert bool(point["reason"]) == (point["seconds"] == 0)
     alone = [p for p in plan["points"] if p["experiment"] == "latency" and not p["reason"]]
     assert any("cpu_node=1 memory_node=9" in point["stands_for"] for point in alone)
-
-
-def test_a_minute_has_stream_on_each_kind_of_memory(run: Run) -> None:
-    """The kernel that is quoted, rather than others of one kind."""
-    plan = json.loads(run("measure", "--dry-run", "--from", "xeon-max", "--json").stdout)
+    # The kernel that is quoted on each kind of memory, rather than others of one kind.
     stream = [p["parameters"] for p in plan["points"] if p["experiment"] == "stream"
               and not p["reason"]]  # fmt: skip
     assert {(p["kernel"], p["a"]) for p in stream} >= {("triad", 0), ("triad", 8)}
-    assert plan["seconds"] <= 60
 
 
 def test_384_cpus_have_every_experiment_in_a_minute_and_the_whole_matrix_in_two_hours(
@@ -91,21 +86,24 @@ def test_384_cpus_have_every_experiment_in_a_minute_and_the_whole_matrix_in_two_
         if point["experiment"] == "latency" and everywhere.items() <= point["parameters"].items()
     ]  # fmt: skip
     assert len(matrix) == 24 * 24
+    check_curves(whole, {0})
 
 
-@pytest.mark.parametrize("source", ["xeon-max", "epyc.json"])
-def test_all_there_is_has_curves_of_many_mixes(run: Run, tmp_path: Path, source: str) -> None:
-    """They are of memory near its CPUs, with plain stores and with others, in two hours."""
-    (tmp_path / "epyc.json").write_text(json.dumps(epyc()))
-    plan = json.loads(run("measure", "--dry-run", "--from", source, "--full", "--json").stdout)
+def test_the_whole_of_sixteen_nodes_has_curves_of_many_mixes(run: Run) -> None:
+    plan = json.loads(run("measure", "--dry-run", "--from", "xeon-max", "--full", "--json").stdout)
     assert plan["seconds"] <= 2 * 3600
+    check_curves(plan, {0, 8})
+
+
+def check_curves(plan: dict[str, Any], nodes: set[int]) -> None:
+    """They are of memory near its CPUs, with plain stores and with others."""
     mixes: dict[int, set[str]] = {}
     for point in plan["points"]:
         near = point["distance"] == "near" and point["experiment"] == "loaded"
         p = point["parameters"]
         if near and not point["reason"] and p["memory_node"] == p["traffic_memory_node"]:
             mixes.setdefault(p["memory_node"], set()).add(p["mix"])
-    assert mixes.keys() == ({0, 8} if source == "xeon-max" else {0})
+    assert mixes.keys() == nodes
     for names in mixes.values():
         around = {name for name in names if name.startswith("nt_")}
         assert len(around) >= 10 and len(names - around) >= 11

@@ -5,13 +5,13 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import profile_documents as documents
 import pytest
 import report_documents
+from programs import ran
 from staged import POINT
 
 from headrace._cli import output
@@ -68,10 +68,7 @@ def test_ctrl_c_before_the_first_value_keeps_the_old_profile(
 ) -> None:
     old = profile.read_text()
     arguments = ["measure", "latency", "--budget", "9s", *more, "--out", "k.json"]
-    result = subprocess.run(
-        [sys.executable, "-c", EARLY.format(arguments=arguments)], cwd=tmp_path,
-        capture_output=True, text=True, timeout=120,
-    )  # fmt: skip
+    result = ran(EARLY.format(arguments=arguments), cwd=tmp_path)
     assert result.returncode == 130 and profile.read_text() == old
     assert "k.json stays as it was" in result.stderr
     assert result.stderr.endswith("headrace: interrupted\n")
@@ -124,11 +121,7 @@ def test_an_early_ctrl_c_keeps_the_old_document(run: Run, tmp_path: Path, name: 
     old = (tmp_path / "b.json").read_text()
 
     def interrupted(out: str) -> subprocess.CompletedProcess[str]:
-        script = AT_ONCE.format(arguments=[*arguments[:-1], out])
-        return subprocess.run(
-            [sys.executable, "-c", script], cwd=tmp_path, capture_output=True, text=True,
-            timeout=120,
-        )  # fmt: skip
+        return ran(AT_ONCE.format(arguments=[*arguments[:-1], out]), cwd=tmp_path)
 
     result = interrupted("b.json")
     assert result.returncode == 130, result.stderr
@@ -177,10 +170,7 @@ def test_an_early_ctrl_c_keeps_an_old_demo(tmp_path: Path) -> None:
     }
     for file, text in old.items():
         (out / file).write_text(text)
-    result = subprocess.run(
-        [sys.executable, "-c", AT_ONCE.format(arguments=["demo", "--no-png", "--data", "data"])],
-        cwd=tmp_path, capture_output=True, text=True, timeout=120,
-    )  # fmt: skip
+    result = ran(AT_ONCE.format(arguments=["demo", "--no-png", "--data", "data"]), cwd=tmp_path)
     assert result.returncode == 130, result.stderr
     assert {file: (out / file).read_text() for file in old} == old
     assert "out/demo.json stays as it was" in result.stderr and "report:" not in result.stdout
@@ -256,12 +246,12 @@ SAME = [
 
 @pytest.mark.parametrize("name", [plain, through_a_link, through_a_hard_link])
 def test_the_output_is_not_the_input(
-    run_each: Callable[..., list[subprocess.CompletedProcess[str]]], profile: Path, name: Names
+    run: Run, profile: Path, name: Names
 ) -> None:
     old, out = profile.read_text(), name(profile)
     names = {"IN": profile.name, "OUT": out}
-    commands = [[names.get(word, word) for word in command] for command in SAME]
-    for arguments, result in zip(commands, run_each(commands), strict=True):
+    for arguments in ([names.get(word, word) for word in command] for command in SAME):
+        result = run(*arguments)
         told = f"headrace: {out} and {profile.name} are the same file, which would be lost; "
         assert result.returncode == 2 and result.stderr.startswith(told), (arguments, result)
         assert result.stderr.count("\n") == 1

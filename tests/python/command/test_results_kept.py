@@ -6,13 +6,13 @@ import json
 import os
 import signal
 import subprocess
-import sys
 import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from programs import ran
 from staged import POINT, SHORT, press_ctrl_c
 
 Run = Callable[..., "subprocess.CompletedProcess[str]"]
@@ -42,9 +42,7 @@ def failing(
     what: str, error: str, arguments: list[str], folder: Path
 ) -> subprocess.CompletedProcess[str]:
     script = FAILING.format(short=SHORT, what=what, error=error, arguments=arguments)
-    return subprocess.run(
-        [sys.executable, "-c", script], capture_output=True, text=True, cwd=folder, timeout=120
-    )
+    return ran(script, cwd=folder)
 
 
 @pytest.mark.parametrize("asked", [[], ["--json"]], ids=["table", "json"])

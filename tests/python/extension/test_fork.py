@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 from programs import outcome_of
 
@@ -59,7 +61,7 @@ def discover_on():
 threads = [threading.Thread(target=discover_on) for _ in range(3)]
 for thread in threads: thread.start()
 try:
-    for _ in range(40):
+    for _ in range(int(sys.argv[1])):
         child(lambda: headrace.Machine.discover(storage=[]))
 finally:
     over.set()
@@ -143,8 +145,9 @@ move.wait()
 
 
 @pytest.mark.parametrize("kind", CHILDREN)
-def test_a_child(kind: str) -> None:
-    assert outcome_of(USED + CHILDREN[kind] + "parent_works()\n") == (0, "", "")
+def test_a_child(kind: str, times: Callable[[int, int], int]) -> None:
+    body = USED + CHILDREN[kind] + "parent_works()\n"
+    assert outcome_of(body, str(times(10, 40))) == (0, "", "")
 
 
 BUSY = """

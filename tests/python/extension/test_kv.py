@@ -9,8 +9,6 @@ import os
 import resource
 import shutil
 import struct
-import subprocess
-import sys
 import weakref
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -19,7 +17,7 @@ from typing import Any
 
 import numpy
 import pytest
-from programs import outcome_of
+from programs import outcome_of, ran
 
 import headrace
 from headrace import kv
@@ -160,9 +158,7 @@ def test_a_folder_is_found_again_and_is_one_stores(mover: headrace.Mover, tmp_pa
         "try: kv.Store(m, g, tiers)\n"
         "except headrace.DeniedError: print('denied')\n"
     )
-    other = subprocess.run(
-        [sys.executable, "-c", script, str(tmp_path)], capture_output=True, text=True, timeout=100
-    )
+    other = ran(script, str(tmp_path), timeout=100)
     assert other.stdout == "denied\n", other.stderr
     del store
     gc.collect()

@@ -170,10 +170,6 @@ def check(view: Any, value: int) -> None:
 
 TestLives = Lives.TestCase
 TestLives.settings = settings(
-    max_examples=25,
     stateful_step_count=30,
-    deadline=None,
     suppress_health_check=list(HealthCheck),
-    derandomize=True,
-    database=None,
 )

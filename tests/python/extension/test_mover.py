@@ -6,14 +6,13 @@ import asyncio
 import gc
 import os
 import select
-import subprocess
-import sys
 import time
 from pathlib import Path
 from typing import Any
 
 import numpy
 import pytest
+from programs import ran
 
 import headrace
 from headrace import _asyncio
@@ -264,7 +263,5 @@ transfers = [mover.copy(target, headrace.MemoryRange(array)) for _ in range(8)]
     "end", ["", "del mover", "del target, array", "sys.keep = transfers, mover"]
 )
 def test_the_interpreter_ends_with_moves_under_way(end: str) -> None:
-    result = subprocess.run(
-        [sys.executable, "-c", EXITS.format(end=end)], capture_output=True, text=True, timeout=60
-    )
+    result = ran(EXITS.format(end=end), timeout=60, frees=True)
     assert (result.returncode, result.stderr) == (0, "")

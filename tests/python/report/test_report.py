@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 import report_documents as documents
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import headrace
@@ -166,7 +166,7 @@ def test_a_query_alone_is_enough(tmp_path: Path) -> None:
 
 
 def test_a_machine_alone_is_enough(tmp_path: Path) -> None:
-    report.build({"machine": documents.machine()}, tmp_path / "r.html", tmp_path / "r.png")
+    report.build({"machine": documents.machine()}, tmp_path / "r.html")
     assert "testbed has 1 DRAM node and 1 storage node" in (tmp_path / "r.html").read_text()
 
 
@@ -178,7 +178,7 @@ def test_an_interrupted_query_is_enough(tmp_path: Path) -> None:
         "timeline": {}, "cache": None, "overlap_efficiency": None, "answer_ok": None,
         "floor": {"transfer_seconds": None, "compute_seconds": None},
     }  # fmt: skip
-    report.build(document, tmp_path / "r.html", tmp_path / "r.png")
+    report.build(document, tmp_path / "r.html")
     assert "No query was run" in (tmp_path / "r.html").read_text()
 
 
@@ -207,7 +207,7 @@ def test_names_cannot_become_markup(tmp_path: Path) -> None:
     document["warnings"] = [evil]
     document["query"]["timeline"]["direct"]["blocks"][0]["column"] = evil
     path = tmp_path / "r.html"
-    report.build(document, path, tmp_path / "r.png")
+    report.build(document, path)
     assert "<script>alert" not in path.read_text()
     assert len(re.findall(r"</script", path.read_text(), re.IGNORECASE)) == 2
     assert evil in text_of(path.read_text())
@@ -321,7 +321,6 @@ def places_in(value: Any) -> Iterator[tuple[Any, Any]]:
 
 
 @given(data=st.data())
-@settings(max_examples=30, deadline=None)
 def test_odd_documents_are_drawn_or_refused(data: st.DataObject) -> None:
     document = documents.whole() | {"kind": "demo", "query": documents.query(chunks=2)}
     holder, key = data.draw(st.sampled_from(list(places_in(document))))

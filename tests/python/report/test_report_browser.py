@@ -53,8 +53,11 @@ def page(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
     return path
 
 
-@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
-@pytest.mark.parametrize("width", [360, 1000])
+@pytest.mark.parametrize(("width", "dark"), [
+    (360, False), (1000, True),
+    pytest.param(360, True, marks=pytest.mark.slow),
+    pytest.param(1000, False, marks=pytest.mark.slow),
+], ids=str)  # fmt: skip
 def test_all_is_drawn(browser: Browser, page: Path, width: int, dark: bool) -> None:
     browser.open(page, width=width, dark=dark)
     seen = browser.evaluate(SEEN)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from subprocess import CompletedProcess
 from typing import Any
@@ -14,7 +14,7 @@ import headrace
 from headrace._cli import report as command
 from headrace._report import contents, report
 
-RunEach = Callable[..., Iterator["CompletedProcess[str]"]]
+Run = Callable[..., "CompletedProcess[str]"]
 #: A model of each, to draw; their pages name what is drawn.
 DOCUMENTS = {
     "kvcache": (["bench", "kvcache", "--rates", "dram=50GB/s,ssd=7GB/s", "--requests", "100"],
@@ -27,10 +27,11 @@ DOCUMENTS = {
 }  # fmt: skip
 
 
-def test_what_commands_wrote_is_drawn(run_each: RunEach, tmp_path: Path) -> None:
+def test_what_commands_wrote_is_drawn(run: Run, tmp_path: Path) -> None:
     made = [[*arguments, "--out", f"{name}.json"] for name, (arguments, _) in DOCUMENTS.items()]
     drawn = [["report", f"{name}.json", "--html", f"{name}.html"] for name in DOCUMENTS]
-    for result in run_each([*made, *drawn]):
+    for arguments in [*made, *drawn]:
+        result = run(*arguments)
         assert (result.returncode, result.stderr) == (0, ""), result
     for name, (_, title) in DOCUMENTS.items():
         page = (tmp_path / f"{name}.html").read_text()

@@ -10,7 +10,7 @@ from typing import Any
 
 import profile_documents as documents
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import headrace
@@ -289,7 +289,6 @@ SAMPLES = st.lists(st.floats(1, 1e12), min_size=2, max_size=20)
 
 
 @given(samples=SAMPLES)
-@settings(max_examples=50, deadline=None)
 def test_the_bar_is_a_standard_deviation_and_holds_the_median(samples: list[float]) -> None:
     document = documents.machine() | {"conditions": {}}
     middle = statistics.median(samples)

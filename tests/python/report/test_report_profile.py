@@ -12,7 +12,7 @@ from typing import Any
 
 import profile_documents as documents
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import headrace
@@ -106,8 +106,14 @@ CONDITIONS = {
 }  # fmt: skip
 
 
-def test_conditions_are_at_the_top_of_page_and_picture() -> None:
+def few_rows() -> dict[str, Any]:
+    """A profile whose pictures are soon drawn."""
     document = documents.profile()
+    return document | {"rows": document["rows"][:4]}
+
+
+def test_conditions_are_at_the_top_of_page_and_picture() -> None:
+    document = few_rows()
     document["conditions"] |= CONDITIONS
     content = contents.content_of(document)
     assert content.basis[2:] == [
@@ -123,7 +129,7 @@ def test_conditions_are_at_the_top_of_page_and_picture() -> None:
 
 
 def test_conditions_of_what_was_published_are_those_of_its_source() -> None:
-    document = documents.profile()
+    document = few_rows()
     document["conditions"] |= CONDITIONS
     for row in document["rows"]:
         row["source"] = "a paper"
@@ -171,6 +177,8 @@ def heats_of(page: str) -> dict[str, list[dict[str, Any]]]:
 @pytest.mark.parametrize("noisy", [True, False])
 def test_every_heat_map_says_what_is_noisy_and_what_is_behind(tmp_path: Path, noisy: bool) -> None:
     document = documents.profile()
+    maps = ("latency", "bandwidth", "interference", "core_to_core")
+    document["rows"] = [row for row in document["rows"] if row["experiment"] in maps]
     for row in document["rows"]:
         row |= {"flags": ["noisy"] if noisy else [], "cpus": "0-3"}
     heats = heats_of(drawn(document, tmp_path))
@@ -198,26 +206,18 @@ def test_rows_not_all_in_huge_pages_say_so(tmp_path: Path) -> None:
     assert tips and all(tip.endswith(", 38 % in huge pages") for tip in tips)
 
 
-def test_unsteady_rows_say_so(tmp_path: Path) -> None:
+def test_unsteady_rows_say_so_and_quiet_ones_nothing(tmp_path: Path) -> None:
     chosen = [row for row in documents.profile()["rows"] if row["experiment"] == "loaded"]
     for row in chosen:
         row["flags"] = []
     title = "How long a load takes while others use the memory"
     page = drawn(documents.profile() | {"rows": chosen}, tmp_path)
     assert "unsteady" not in section(page, title)
+    assert not any(hollow_points(chart) for chart in charts_of(page, title))
+    assert "noisy, measured" not in section(page, title)
     chosen[0]["flags"] = ["unsteady"]
     page = drawn(documents.profile() | {"rows": chosen}, tmp_path)
     assert "1 of them is unsteady: the bandwidth still moved" in section(page, title)
-
-
-def test_quiet_rows_are_not(tmp_path: Path) -> None:
-    chosen = [row for row in documents.profile()["rows"] if row["experiment"] == "loaded"]
-    for row in chosen:
-        row["flags"] = []
-    page = drawn(documents.profile() | {"rows": chosen}, tmp_path)
-    title = "How long a load takes while others use the memory"
-    assert not any(hollow_points(chart) for chart in charts_of(page, title))
-    assert "noisy, measured" not in section(page, title)
 
 
 def curves_of_threads() -> dict[str, Any]:
@@ -443,11 +443,10 @@ def test_sentences_are_made_from_the_numbers(tmp_path: Path) -> None:
             }
         ],
     }  # fmt: skip
-    report.build(document, tmp_path / "page.html", tmp_path / "page.png")
+    report.build(document, tmp_path / "page.html")
     page = html.unescape((tmp_path / "page.html").read_text())
     assert "The most of a node's CPUs was 25 GB/s (read, CPUs 0, HBM 2)." in page
     assert "CPUs 0: 25 GB/s" in page
-    assert (tmp_path / "page.png").read_bytes().startswith(b"\x89PNG")
 
 
 def test_few_rows_are_enough(tmp_path: Path) -> None:
@@ -462,7 +461,6 @@ def test_few_rows_are_enough(tmp_path: Path) -> None:
 
 
 @given(data=st.data())
-@settings(max_examples=20, deadline=None)
 def test_any_rows_can_be_drawn(data: st.DataObject) -> None:
     """Whatever the budget left, and whatever was found to be nothing."""
     document = documents.profile()
@@ -483,7 +481,7 @@ def test_numbers_that_no_machine_reaches_are_told(tmp_path: Path) -> None:
     rows = [next(r for r in document["rows"] if r["experiment"] == name) for name in names]
     huge = {"median": 1e308, "low": 1e308, "high": 1e308, "samples": [1e308] * 5}
     rows += [row | huge for row in rows]
-    report.build(document | {"rows": rows}, tmp_path / "page.html", tmp_path / "page.png")
+    report.build(document | {"rows": rows}, tmp_path / "page.html")
     page = (tmp_path / "page.html").read_text()
     assert page.count("1 row: has a number that no machine reaches") == len(names)
     assert "1e+308" not in page and "Infinity" not in json.dumps(figures_of(page))
@@ -511,32 +509,33 @@ def test_a_large_machine_makes_no_heavy_page(tmp_path: Path) -> None:
     document["rows"] = [
         make.row("latency", "ns", 88.0 + abs(cpu - memory), cpu_node=cpu, memory_node=memory,
                  bytes=1 << exponent, window="all", pages="huge")
-        for cpu in range(16) for memory in range(16) for exponent in range(12, 36, 2)
+        for cpu in range(16) for memory in range(16) for exponent in range(12, 36, 3)
     ]  # fmt: skip
     page = drawn(document, tmp_path)
     assert len(page) < 2_500_000
     assert len(charts_of(page, "How long a load takes")[0]["data"]["values"]) == 256
     table = section(page, "How long a load takes").partition("<details>")[2]
-    assert "3072 rows, the first 2000 of them; the document has all" in table
+    assert "2048 rows, the first 2000 of them; the document has all" in table
     assert table.count("<tr>") == 2001
 
 
-def test_published_figures_say_so(tmp_path: Path) -> None:
-    profile = headrace.Profile.load("cxl-a1000")
-    page = drawn(json.loads(profile.to_json()), tmp_path)
+def test_published_figures_say_so(page: str, tmp_path: Path) -> None:
+    assert "Published, not measured" not in page
+    document = json.loads(headrace.Profile.load("cxl-a1000").to_json())
+    document["rows"] = [row for row in document["rows"] if row["experiment"] == "loaded"]
+    page = drawn(document, tmp_path)
     text = section(page, "How long a load takes while others use the memory")
     assert "<figcaption>Published, not measured here. A load took" in text
     assert "by the delay injected: read" in text and "pause" not in text
     (*_, delays) = charts_of(page, "How long a load takes while others use the memory")
     assert "\"title\": \"delay, in the source's unit\"" in json.dumps(delays)
-    assert "Published, not measured" not in drawn(documents.profile(), tmp_path)
 
 
 def test_the_command_draws_a_profile(run: Run, tmp_path: Path) -> None:
-    (tmp_path / "p.json").write_text(json.dumps(documents.profile()))
+    (tmp_path / "p.json").write_text(json.dumps(few_rows()))
     result = run("report", "p.json", "--html", "page.html")
     assert (result.returncode, result.stdout, result.stderr) == (0, "page.html\n", "")
-    broken = documents.profile()
+    broken = few_rows()
     broken["rows"][0]["samples"] = "many"
     (tmp_path / "p.json").write_text(json.dumps(broken))
     refused = run("report", "p.json", "--html", "page.html")

@@ -168,17 +168,17 @@ def test_stream_on_a_tile_that_is_in_the_spill_list(run: Run, memory_node: int) 
     assert str(memory_node) in (rank["a"], rank["b"].split(":")[0])
 
 
-def test_arrays_in_the_caches_are_told(run: Run, machine: headrace.Machine) -> None:
+def test_arrays_in_the_caches_are_told(
+    run: Run, machine: headrace.Machine, tmp_path: Path
+) -> None:
     caches = cache_of(machine, os.sched_getaffinity(0))
-    small = json.loads(run(*STREAM, "--size", str(2 * caches)).stdout)["ranks"]
-    assert [(rank["cache_bytes"], rank["in_cache"]) for rank in small] == [(caches, True)]
-    note = "rank 0: arrays below four times the last-level caches"
-    table = run(*STREAM[:-1], "--size", str(2 * caches)).stdout
-    assert any(line.startswith(note) for line in table.splitlines())
-    enough = ["--size", str(4 * caches), "--repetitions", "1"]
-    assert note not in run(*STREAM[:-1], *enough).stdout
-    [rank] = json.loads(run(*STREAM, *enough).stdout)["ranks"]
-    assert rank["in_cache"] is False
+    for size, in_cache in ((2 * caches, True), (4 * caches, False)):
+        table = run(*STREAM[:-1], "--size", str(size), "--repetitions", "1", "--out", "rows.json")
+        [rank] = json.loads((tmp_path / "rows.json").read_text())["ranks"]
+        assert (rank["cache_bytes"], rank["in_cache"]) == (caches, in_cache)
+        note = "rank 0: arrays below four times the last-level caches"
+        told = any(line.startswith(note) for line in table.stdout.splitlines())
+        assert told is in_cache
 
 
 def check(document: dict[str, Any], ranks: int) -> None:
@@ -216,7 +216,8 @@ def test_stream_by_ranks(mpirun: Run, ranks: int, machine: headrace.Machine) -> 
     if len(usable) >= ranks and len([n for n in machine.nodes if n.cpus]) == 1:
         cpus = [cpu for each in document["ranks"] for cpu in each["cpus"]]
         assert len(set(cpus)) == len(cpus), "no two ranks share a CPU"
-    assert "\x1b" not in mpirun(2, *STREAM[:-1]).stdout, "Open MPI's terminal is none"
+    if ranks == 2:
+        assert "\x1b" not in mpirun(2, *STREAM[:-1]).stdout, "Open MPI's terminal is none"
 
 
 def test_an_error_of_all_is_said_once(mpirun: Run) -> None:
@@ -265,7 +266,7 @@ def test_without_mpi4py_it_says_what_to_install(mpirun: Run, tmp_path: Path) -> 
 
 def test_one_rank_of_a_host_measures(mpirun: Run, tmp_path: Path) -> None:
     name = os.uname().nodename
-    arguments = ["measure", "stream", "--budget", "2s", "--mpi", "--out", "p.json"]
+    arguments = ["measure", "stream", "--rounds", "1", "--mpi", "--out", "p.json"]
     result = mpirun(2, *arguments)
     assert result.returncode == 0, result.stderr
     assert {path.name for path in tmp_path.iterdir()} == {f"p.{name}.json", "p.json"}
@@ -309,7 +310,7 @@ main()
 """
 
 
-@pytest.mark.parametrize("slow", [None, 0, 2])
+@pytest.mark.parametrize("slow", [None, 2, pytest.param(0, marks=pytest.mark.slow)])
 def test_a_slow_rank_is_named(mpirun: Run, tmp_path: Path, slow: int | None) -> None:
     """Real ranks, exchange and outcome; only the numbers of the hosts are made up."""
     (tmp_path / "job.py").write_text(MADE_UP)
@@ -354,7 +355,7 @@ def test_ctrl_c_ends_all(
         [*launcher, "-n", "2", str(command), *arguments], env=environment(), cwd=tmp_path,
         stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True,
     )  # fmt: skip
-    time.sleep(4)
+    time.sleep(2)
     assert process.poll() is None, process.communicate()
     process.send_signal(signal.SIGINT)
     try:

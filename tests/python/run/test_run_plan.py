@@ -6,7 +6,7 @@ import json
 from dataclasses import replace
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import headrace
@@ -70,7 +70,6 @@ def test_ranks_on_xeon_max(local: int, size: int | None, nodes: str, cpus: str) 
     assert made.policy in ("preferred", "preferred_many")
 
 
-@settings(deadline=None, max_examples=30)
 @given(st.integers(1, 300), st.sampled_from([MAX, CXL]))
 def test_all_cpus_are_dealt_once(size: int, machine: headrace.Machine) -> None:
     cpus = []
@@ -369,7 +368,6 @@ def test_ranges_are_read_back(some: set[int]) -> None:
     assert numbers(ranges(some)) == sorted(some)
 
 
-@settings(deadline=None)
 @given(st.text(alphabet="0123456789,-=:nearhbmdcxl. ", max_size=20))
 def test_any_text_is_planned_or_refused(text: str) -> None:
     for request in (

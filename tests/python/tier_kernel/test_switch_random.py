@@ -9,7 +9,7 @@ import tempfile
 from pathlib import Path
 
 from fake_kernel import FakeKernel, killed, slow
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import headrace
@@ -86,7 +86,6 @@ class Model:
         self.held, self.left = held, left
 
 
-@settings(max_examples=40, deadline=None)
 @given(st.lists(STEP, max_size=10))
 def test_what_was_there_comes_back(steps: list[tuple[object, ...]]) -> None:
     memory = Path("/dev/shm")
