@@ -90,7 +90,7 @@ cxl() {
   args=(-M q35,cxl=on,hmat=on -cpu max,-hypervisor -smp 2,sockets=1,cores=2
     -m 2G,slots=4,maxmem=16G
     -object memory-backend-ram,id=m0,size=2G -numa node,nodeid=0,cpus=0-1,memdev=m0
-    -object memory-backend-ram,id=cxl0,share=on,size=512M
+    -object memory-backend-ram,id=cxl0,share=on,size=256M
     -device pxb-cxl,bus_nr=12,bus=pcie.0,id=cxl.1
     -device cxl-rp,port=0,bus=cxl.1,id=rp0,chassis=0,slot=2
     -device cxl-type3,bus=rp0,volatile-memdev=cxl0,id=cxl-mem0
