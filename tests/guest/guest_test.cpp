@@ -295,14 +295,13 @@ std::vector<ParameterValue> measured_cpu_nodes() {
 // The numbers mean nothing under emulation. Each pair has one, on pages that stayed in place.
 TEST(XeonMax, MeasuresTheLatencyOfEveryPair) {
   const std::vector<ParameterValue> cpu_nodes = measured_cpu_nodes();
-  const auto profile = measure(machine(), {.experiments = {"latency"},
-                                           .only = {{"cpu_node", cpu_nodes},
-                                                    {"window", "all"},
-                                                    {"pages", "huge"}},
-                                           .budget = std::nullopt,
-                                           .rounds = 1,
-                                           .repetitions = 1,
-                                           .noise_checks = false});
+  const auto profile =
+      measure(machine(), {.experiments = {"latency"},
+                          .only = {{"cpu_node", cpu_nodes}, {"window", "all"}, {"pages", "huge"}},
+                          .budget = std::nullopt,
+                          .rounds = 1,
+                          .repetitions = 1,
+                          .noise_checks = false});
   ASSERT_TRUE(profile.has_value()) << profile.error().message;
   std::set<std::pair<std::uint64_t, std::uint64_t>> pairs;
   for (const Row& row : profile->rows) {
@@ -322,14 +321,13 @@ TEST(XeonMax, MeasuresTheLatencyOfEveryPair) {
 // Each node has one CPU.
 TEST(XeonMax, MeasuresTheReadBandwidthOfEveryPair) {
   const std::vector<ParameterValue> cpu_nodes = measured_cpu_nodes();
-  const auto profile = measure(machine(), {.experiments = {"bandwidth"},
-                                           .only = {{"cpu_node", cpu_nodes},
-                                                    {"mix", "read"},
-                                                    {"threads", std::uint64_t{1}}},
-                                           .budget = std::nullopt,
-                                           .rounds = 1,
-                                           .repetitions = 1,
-                                           .noise_checks = false});
+  const auto profile = measure(
+      machine(), {.experiments = {"bandwidth"},
+                  .only = {{"cpu_node", cpu_nodes}, {"mix", "read"}, {"threads", std::uint64_t{1}}},
+                  .budget = std::nullopt,
+                  .rounds = 1,
+                  .repetitions = 1,
+                  .noise_checks = false});
   ASSERT_TRUE(profile.has_value()) << profile.error().message;
   std::set<std::pair<std::uint64_t, std::uint64_t>> pairs;
   for (const Row& row : profile->rows) {
@@ -397,12 +395,11 @@ TEST(XeonMax, MeasuresTheWholeMachineAndASocket) {
     bandwidth["memory_node"] = std::vector<ParameterValue>{"8-15", "8-11"};
     stream.insert({{"a", "8-15"}, {"b", "0-7"}, {"c", "8-15"}});
   }
-  const MeasureOptions options{
-      .selections = {{"bandwidth", bandwidth}, {"stream", stream}},
-      .budget = std::nullopt,
-      .rounds = 1,
-      .repetitions = 1,
-      .noise_checks = false};
+  const MeasureOptions options{.selections = {{"bandwidth", bandwidth}, {"stream", stream}},
+                               .budget = std::nullopt,
+                               .rounds = 1,
+                               .repetitions = 1,
+                               .noise_checks = false};
   const auto profile = measure(machine(), options);
   ASSERT_TRUE(profile.has_value()) << profile.error().message;
   std::set<std::string> cpus;

@@ -271,8 +271,8 @@ TEST(XeonMaxPlacement, AStrictMoveThatHasNoRoomLeavesAllWhereItWas) {
   EXPECT_EQ(buffer->placement().nodes.front().node, NodeId{1});
 }
 
-// Each thread by itself, in C++ and in C, on both sockets (--all: on all eight tiles). The last one,
-// since the heaps of C stay.
+// Each thread by itself, in C++ and in C, on both sockets (--all: on all eight tiles). The last
+// one, since the heaps of C stay.
 TEST(XeonMaxPlacement, AKindIsNearTheThreadThatAsks) {
   for (unsigned cpu = 0; cpu < 8; cpu += everything() ? 1 : 5) {
     on_cpu(cpu, [&] {
