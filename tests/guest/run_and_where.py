@@ -23,7 +23,7 @@ from headrace._run.numa_maps import Places, parse
 
 HBM, DRAM = set(range(8, 16)), set(range(8))
 MIB = 1 << 20
-#: Of one thread: a huge page, so that none is shared.
+#: A huge page for each thread, so that none is shared.
 PART = 2 * MIB
 TABLE = Path("/sys/kernel/mm/mempolicy/weighted_interleave")
 #: Without the packages, which take seconds to find.
