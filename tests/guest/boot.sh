@@ -125,8 +125,9 @@ esac
 # nokaslr: the kernel lies on node 0, not somewhere in a node that a test wants to fill.
 # nohz=off: an idle CPU keeps its timers; tsc=reliable: no emulated HPET; no_timer_check: no panic
 # where a busy host lets no tick through while the kernel looks for one (docs/design/guest.md).
+# lpj: a jiffy of the TSC, of 4 GHz, which the kernel would measure on each CPU for half a second.
 # guestreport: when a guest that still runs says where it hangs, in seconds since its boot.
-kernel="console=ttyS0 panic=-1 quiet nokaslr nohz=off tsc=reliable no_timer_check"
+kernel="console=ttyS0 panic=-1 quiet nokaslr nohz=off tsc=reliable no_timer_check lpj=16000000"
 kernel+=" guestreport=$((seconds > 120 ? seconds - 60 : seconds / 2)) guestcmd=$command"
 log=$(mktemp)
 trap 'rm -f "$log"' EXIT

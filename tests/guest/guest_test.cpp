@@ -370,12 +370,13 @@ bool switch_memory(const std::vector<std::filesystem::path>& blocks, const std::
 
 // Runs last: the memory is taken away and given back.
 TEST(Cxl, ANodeThatGoesOfflineMeanwhileIsSaidSo) {
-  const MeasureOptions options{.experiments = {"latency", "bandwidth"},
-                               .only = {{"memory_node", std::uint64_t{1}}},
-                               .budget = std::nullopt,
-                               .rounds = 1,
-                               .repetitions = 1,
-                               .noise_checks = false};
+  const ParameterChoice node = std::uint64_t{1};
+  const MeasureOptions options{
+      .selections = {{"latency", {{"memory_node", node}}}, {"bandwidth", {{"memory_node", node}}}},
+      .budget = std::nullopt,
+      .rounds = 1,
+      .repetitions = 1,
+      .noise_checks = false};
   const auto naming_it = [](const Profile& profile) {
     return std::ranges::count_if(profile.rows, [](const Row& row) {
       return row.reason.find("node 1") != std::string::npos;
@@ -385,18 +386,10 @@ TEST(Cxl, ANodeThatGoesOfflineMeanwhileIsSaidSo) {
   ASSERT_FALSE(blocks.empty());
   // Between two samples: a program that is filling memory bound to the node would be ended by the
   // kernel.
-  std::size_t measured = 0, measured_since = 0;
   bool gone = false;
-  const auto during = measure(machine(), options,
-                              {.stop = [&] { return measured_since > 20; },
-                               .progress =
-                                   [&](std::size_t, std::size_t) {
-                                     if (gone) {
-                                       ++measured_since;
-                                     } else if (++measured >= 2) {
-                                       gone = switch_memory(blocks, "offline");
-                                     }
-                                   }});
+  const auto during = measure(machine(), options, {.progress = [&](std::size_t, std::size_t) {
+                                gone = gone || switch_memory(blocks, "offline");
+                              }});
   ASSERT_TRUE(during.has_value()) << during.error().message;
   if (!gone && !switch_memory(blocks, "offline")) {
     switch_memory(blocks, "online_movable");
