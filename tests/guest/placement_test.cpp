@@ -202,7 +202,8 @@ TEST(XeonMaxPlacement, TheKernelDealsWhereItsTableHasTheseWeights) {
 
 // Every byte is read all the time, by two threads, while the pages go from DRAM to HBM and on.
 TEST(XeonMaxPlacement, MovesUnderReadersWithEveryByteAndTheAddress) {
-  const Bytes size = everything() ? 64_MiB : 4_MiB;
+  // Each turn of nodes is a call that waits for all CPUs, two of which the readers have.
+  const Bytes size = everything() ? 64_MiB : 256_KiB;
   const auto buffer = allocate(machine(), size, parsed("1")).value();
   auto* const words = reinterpret_cast<std::uint64_t*>(buffer->memory());
   const std::size_t count = buffer->size() / 8_B;
@@ -223,10 +224,7 @@ TEST(XeonMaxPlacement, MovesUnderReadersWithEveryByteAndTheAddress) {
       std::atomic<bool>& over;
       ~Stop() { over = true; }
     } stop{over};
-    // Each turn of weights is a call that waits for all CPUs, two of which the readers have.
-    std::vector<const char*> places = {"9", "2-3", "10"};
-    if (everything()) places.insert(places.begin(), "0=3,8=1");
-    for (const char* to : places) {
+    for (const char* to : {"9", "0=3,8=1", "2-3", "10"}) {
       const Status moved = relocate(machine(), *buffer, parsed(to));
       ASSERT_TRUE(moved) << to << ": " << moved.error().message;
     }
