@@ -90,7 +90,7 @@ cxl() {
   args=(-M q35,cxl=on,hmat=on -cpu max,-hypervisor -smp 2,sockets=1,cores=2
     -m 2G,slots=4,maxmem=16G
     -object memory-backend-ram,id=m0,size=2G -numa node,nodeid=0,cpus=0-1,memdev=m0
-    -object memory-backend-ram,id=cxl0,share=on,size=512M
+    -object memory-backend-ram,id=cxl0,share=on,size=256M
     -device pxb-cxl,bus_nr=12,bus=pcie.0,id=cxl.1
     -device cxl-rp,port=0,bus=cxl.1,id=rp0,chassis=0,slot=2
     -device cxl-type3,bus=rp0,volatile-memdev=cxl0,id=cxl-mem0
@@ -125,8 +125,9 @@ esac
 # nokaslr: the kernel lies on node 0, not somewhere in a node that a test wants to fill.
 # nohz=off: an idle CPU keeps its timers; tsc=reliable: no emulated HPET; no_timer_check: no panic
 # where a busy host lets no tick through while the kernel looks for one (docs/design/guest.md).
+# lpj: a jiffy of the TSC, of 4 GHz, which the kernel would measure on each CPU for half a second.
 # guestreport: when a guest that still runs says where it hangs, in seconds since its boot.
-kernel="console=ttyS0 panic=-1 quiet nokaslr nohz=off tsc=reliable no_timer_check"
+kernel="console=ttyS0 panic=-1 quiet nokaslr nohz=off tsc=reliable no_timer_check lpj=16000000"
 kernel+=" guestreport=$((seconds > 120 ? seconds - 60 : seconds / 2)) guestcmd=$command"
 log=$(mktemp)
 trap 'rm -f "$log"' EXIT

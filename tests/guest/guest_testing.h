@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <cstdlib>
 #include <fstream>
 #include <map>
 #include <memory>
@@ -29,15 +30,19 @@ inline const Machine& machine() {
   return found;
 }
 
+// Whether every test runs, and at every point: `run_tests.sh --all`. Otherwise a few points prove
+// the mechanism, for `make test`.
+inline bool everything() { return std::getenv("HEADRACE_GUEST_ALL") != nullptr; }
+
 inline Placement base_pages(Placement placement) {
   placement.pages = PageSize::base;
   return placement;
 }
 
-// The node of every page, one question each.
-inline std::vector<NodeId> node_of_each_page(const Buffer& buffer) {
+// The node of every page, one question each; or of one page in `every`.
+inline std::vector<NodeId> node_of_each_page(const Buffer& buffer, std::uint64_t every = 1) {
   std::vector<NodeId> nodes;
-  for (std::uint64_t at = 0; at < buffer.size().value; at += kPage.value) {
+  for (std::uint64_t at = 0; at < buffer.size().value; at += every * kPage.value) {
     const auto residency = where(buffer.bytes().subspan(at, 1)).value();
     nodes.push_back(residency.pages.empty() ? NodeId{~0U} : residency.pages.begin()->first);
   }

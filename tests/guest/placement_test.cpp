@@ -145,14 +145,13 @@ TEST(XeonMaxPlacement, SpillsInTheStatedOrder) {
   ASSERT_LT(more, kPage * (free_15 + free_2 + free_pages_on(NodeId{9})));
   const auto buffer = allocate(machine(), more, parsed("15:2,9"));
   ASSERT_TRUE(buffer) << buffer.error().message;
-  const auto nodes = node_of_each_page(**buffer);
   std::vector<std::uint32_t> order;
-  std::map<NodeId, std::uint64_t> pages;
-  for (const NodeId node : nodes) {
+  for (const NodeId node : node_of_each_page(**buffer, everything() ? 1 : 32)) {
     if (order.empty() || order.back() != raw(node)) order.push_back(raw(node));
-    ++pages[node];
   }
   EXPECT_EQ(order, (std::vector<std::uint32_t>{15, 2, 9}));
+  PagesOn pages = where((*buffer)->bytes()).value().pages;
+  EXPECT_EQ(pages.size(), 3U);
   EXPECT_GT(pages[NodeId{15}], free_15 / 2);
   EXPECT_GT(pages[NodeId{2}], free_2 / 2);
 }
@@ -203,7 +202,9 @@ TEST(XeonMaxPlacement, TheKernelDealsWhereItsTableHasTheseWeights) {
 
 // Every byte is read all the time, by two threads, while the pages go from DRAM to HBM and on.
 TEST(XeonMaxPlacement, MovesUnderReadersWithEveryByteAndTheAddress) {
-  const auto buffer = allocate(machine(), 64_MiB, parsed("1")).value();
+  // Each turn of nodes is a call that waits for all CPUs, two of which the readers have.
+  const Bytes size = everything() ? 64_MiB : 256_KiB;
+  const auto buffer = allocate(machine(), size, parsed("1")).value();
   auto* const words = reinterpret_cast<std::uint64_t*>(buffer->memory());
   const std::size_t count = buffer->size() / 8_B;
   for (std::size_t i = 0; i < count; ++i) words[i] = i * 0x9e3779b97f4a7c15;
@@ -231,8 +232,10 @@ TEST(XeonMaxPlacement, MovesUnderReadersWithEveryByteAndTheAddress) {
   EXPECT_EQ(wrong, 0U);
   EXPECT_EQ(buffer->memory(), memory);
   EXPECT_EQ(buffer->node(), NodeId{10});
-  EXPECT_EQ(where(buffer->bytes())->pages, (PagesOn{{NodeId{10}, 16384}}));
-  for (std::size_t i = 0; i < count; ++i) ASSERT_EQ(words[i], i * 0x9e3779b97f4a7c15) << i;
+  EXPECT_EQ(where(buffer->bytes())->pages, (PagesOn{{NodeId{10}, size / kPage}}));
+  std::size_t changed = 0;
+  for (std::size_t i = 0; i < count; ++i) changed += words[i] != i * 0x9e3779b97f4a7c15 ? 1 : 0;
+  EXPECT_EQ(changed, 0U);
 }
 
 TEST(XeonMaxPlacement, MovesToWeightsExactly) {
@@ -269,10 +272,10 @@ TEST(XeonMaxPlacement, AStrictMoveThatHasNoRoomLeavesAllWhereItWas) {
   EXPECT_EQ(buffer->placement().nodes.front().node, NodeId{1});
 }
 
-// Each thread by itself, in C++ and in C, on all eight tiles. The last one, since the heaps of C
-// stay.
+// Each thread by itself, in C++ and in C, on both sockets (--all: on all eight tiles). The last
+// one, since the heaps of C stay.
 TEST(XeonMaxPlacement, AKindIsNearTheThreadThatAsks) {
-  for (unsigned cpu = 0; cpu < 8; ++cpu) {
+  for (unsigned cpu = 0; cpu < 8; cpu += everything() ? 1 : 5) {
     on_cpu(cpu, [&] {
       EXPECT_EQ(pages_of(1_MiB, parsed("hbm")), (PagesOn{{NodeId{cpu + 8}, 256}})) << cpu;
       EXPECT_EQ(pages_of(1_MiB, parsed("dram")), (PagesOn{{NodeId{cpu}, 256}})) << cpu;

@@ -1,14 +1,22 @@
 #!/bin/bash
 # Boots one guest of each topology and runs the parts of the tests that are about it. A line for
 # each part and each guest; what one that fails said follows it. Status 0 when all passed.
-# Usage: run_tests.sh BUILD_DIR [TOPOLOGY...]     after building the target guest_test there
+# Usage: run_tests.sh BUILD_DIR [--all] [TOPOLOGY...]   after building the target guest_test there
+# --all: every part, test and point, and the topology plain. Otherwise those that `make test` has.
 # HEADRACE_GUEST_RELEASE is the Debian release whose kernel boots (see prepare.sh); cxl and slow are
 # for the default's and later ones.
 set -euo pipefail
-(($# >= 1)) || { echo "run_tests.sh: usage: run_tests.sh BUILD_DIR [TOPOLOGY...]" >&2; exit 2; }
+usage="usage: run_tests.sh BUILD_DIR [--all] [TOPOLOGY...]"
+(($# >= 1)) || { echo "run_tests.sh: $usage" >&2; exit 2; }
 here=$(dirname "$(realpath "$0")")
 program=$(realpath -m "$1")/tests/guest_test
 guest=$(realpath -m "$here/../../build/guest")${HEADRACE_GUEST_RELEASE:+-$HEADRACE_GUEST_RELEASE}
+shift
+all=
+if [ "${1-}" = --all ]; then
+  all=1
+  shift
+fi
 if [ ! -x "$program" ]; then
   echo "run_tests.sh: no $program; build the target guest_test first" >&2
   exit 2
@@ -16,16 +24,16 @@ fi
 "$here/prepare.sh" "$guest"
 
 # The guest's own /tmp hides the host's, which is where a checkout may lie: /run/host shows it.
-in_guest="'/run/host$here/in_guest.sh'"
+in_guest="${all:+HEADRACE_GUEST_ALL=1 }'/run/host$here/in_guest.sh'"
 declare -A parts=([xeon-max]="memory query groups placement tier" [plain]=plain [cxl]=cxl)
-topologies=(xeon-max plain cxl)
+topologies=(xeon-max ${all:+plain} cxl)
 # What users run needs the Python package (make install).
 if [ -x "$here/../../.venv/bin/headrace" ]; then
-  parts[xeon-max]+=" run bench"
-  parts[slow]="slow tier_kernel tier_process"
+  parts[xeon-max]+=" run${all:+ bench}"
+  parts[slow]="slow tier_kernel${all:+ tier_process}"
   topologies+=(slow)
 fi
-(($# == 1)) || topologies=("${@:2}")
+(($# == 0)) || topologies=("$@")
 for topology in "${topologies[@]}"; do
   if [ ! -v "parts[$topology]" ]; then
     echo "run_tests.sh: no topology $topology; there are: ${!parts[*]}" >&2
@@ -52,22 +60,23 @@ fault_of_the_guest() {
   fi
 }
 
+TIMEFORMAT='%0U + %0S s of CPU'  # in QEMU's process, of the user and of the host's kernel
 failed=0
 for topology in "${topologies[@]}"; do
   begin=$SECONDS status=0
   log=$guest/$topology.log
   rm -f "$log.first"
-  boot "$topology" "$log" || status=$?
+  took=$({ time boot "$topology" "$log"; } 2>&1) || status=$?
   fault=$(fault_of_the_guest "$status" "$log")
   if [ -n "$fault" ]; then
     echo "note: guest $topology: $fault, see $log.first; booting once more"
     mv "$log" "$log.first"
     begin=$SECONDS status=0
-    boot "$topology" "$log" || status=$?
+    took=$({ time boot "$topology" "$log"; } 2>&1) || status=$?
   fi
   grep '^part ' "$log" || true
   if ((status == 0)); then
-    echo "guest $topology: passed in $((SECONDS - begin)) s"
+    echo "guest $topology: passed in $((SECONDS - begin)) s, $took"
   else
     echo "guest $topology: FAILED with $status after $((SECONDS - begin)) s:"
     tail -n 200 "$log"

@@ -326,6 +326,7 @@ TEST(SlowTier, DamonTellsThePagesThatAnotherProcessReads) {
 }
 
 TEST(CxlTier, PromotesWhatAnotherProcessWrites) {
+  if (!everything()) GTEST_SKIP() << "only with --all";
   changes_places_from_outside(NodeId{0}, NodeId{1}, 1_MiB, true);
 }
 
