@@ -99,6 +99,7 @@ def all_steps() -> list[Step]:
         Step("python", ".venv/bin/python -m pytest -q -n $JOBS tests/python", ("package",), False,
              {"HEADRACE_EVERY_TEST": "1"}),
         Step("asan", tests("asan"), ("build-asan",), False, asan),
+        Step("mutate", "python3 tools/mutate.py --quick", ("build-asan",)),
         Step("aarch64", tests("aarch64"), ("build-aarch64",)),
         Step("tsan", tests("tsan", "-L threaded"), ("build-tsan",), False, tsan),
     ]  # fmt: skip
