@@ -1,8 +1,8 @@
 """Test programs of ASan's build with one file of the library replaced, built in seconds.
 
 The changed file alone is compiled, with the command of the unit that includes it, and linked in
-front of the library; the linker takes the first definition of each function. Requires: no function
-of the library is inlined elsewhere, which holds for clang at -O0 and -O1.
+front of the library. The linker takes the first definition of each function. Calls that the library
+has inlined stay as they were, so whoever changes a small function compiles its callers too.
 """
 
 from __future__ import annotations
