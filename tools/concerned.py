@@ -110,6 +110,7 @@ STEPS = [
     (r"src/backend/cuda/kernels\.(cu|ptx)|tools/make_ptx\.sh", ["ptx"]),
     (r"tests/abi/.*|src/backend/cuda/driver_api\.h", ["abi"]),
     (r"include/.*", ["headers"]),
+    (r"tools/mutat.*|tools/one_file\.py", ["python", "mutate"]),
     (r"tools/.*|docs/.*|.*\.md|tests/golden/.*|machines/.*", ["python"]),
     (r"\.(ci|github|pre-commit).*", ["python"]),
 ]  # fmt: skip

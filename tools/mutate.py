@@ -1,212 +1,194 @@
 #!/usr/bin/env python3
-"""Breaks the cache's protocol of hits without a lock in one way after the other and shows that a
-test notices each. Minutes; needs what `tools/test.sh release` needs.
+"""Plants one defect after the other and shows that a test notices each.
 
-Usage: mutate.py [NAME...]   (names from the table that it prints; none: all)
-Exit status: 1 if a mutation was not noticed, 2 if one does not apply any more or does not compile.
+tools/mutations/AREA.toml lists the defects; one_file.py says how a program gets one. The working
+tree stays as it is.
+
+Exit status: 1 if a defect was not noticed, 2 if one no longer applies or does not compile.
 """
 
 from __future__ import annotations
 
+import argparse
 import os
-import subprocess
+import re
+import resource
+import shutil
 import sys
-import tempfile
+import time
+import tomllib
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parent.parent
-SUITES = [
-    "ReadersTest",
-    "CacheEntryTest",
-    "CacheHits",
-    "CacheStress",
-    "CacheAccess",
-    "BlockTest",
-    "CacheModel",
-    "PrefetchTest",
-    "PlanTest",
-]
-#: A break may let threads wait for each other.
-RUN_BOUND = 240
+import one_file
+import steps
+from one_file import ROOT, Commands, Units
+
+TABLE = ROOT / "tools" / "mutations"
+WORK = ROOT / "build" / "mutate"
 
 
 @dataclass(frozen=True)
 class Mutation:
+    area: str
+    #: The broken promise.
     name: str
     file: str
     code: str
     broken: str
+    #: Filter of the tests that run, as --gtest_filter takes it.
+    tests: str
+    #: The source files that have its functions inlined; default: the file itself.
+    compiled: tuple[str, ...] = ()
+    #: How often the tests run, for defects that only a race shows.
+    repeat: int = 1
+    #: `make test` plants it.
+    quick: bool = False
+
+    @property
+    def program(self) -> str:
+        """The test program of the file's folder."""
+        folder = Path(self.file).parent.as_posix().removeprefix("src/")
+        return folder.replace("/", "_") + "_test"
+
+    def applies(self) -> bool:
+        return (ROOT / self.file).read_text().count(self.code) == 1
 
 
-MUTATIONS = [
-    Mutation(
-        "no look at the word after the slot is set (P3)",
-        "src/cache/entry.h",
-        "return is_open(word.load()) && range().contains(wanted);",
-        "return range().contains(wanted);",
-    ),
-    Mutation(
-        "no look at the key after the slot is set (P4)",
-        "src/cache/entry.h",
-        "return is_open(word.load()) && range().contains(wanted);",
-        "return is_open(word.load()) && wanted.length > 0;",
-    ),
-    Mutation(
-        "nothing is looked at after the slot is set (P3, P4)",
-        "src/cache/hits.cpp",
-        "if (entry.is_open_for(range)) [[likely]] {",
-        "if (entry.is_open_for(range) || true) {",
-    ),
-    Mutation(
-        "no heavy fence before the slots are read (D2)",
-        "src/cache/readers.h",
-        "    if (fences_) heavy_fence();\n",
-        "",
-    ),
-    Mutation(
-        "readers are not asked before the slots are read (D1)",
-        "src/cache/readers.h",
-        "    for (const auto& reader : readers_) reader->ask(true);\n",
-        "",
-    ),
-    Mutation(
-        "a counted pin lets go without the lock (L3)",
-        "src/cache/readers.h",
-        "(marks & (Reader::kAsked | reader.bit(slot))) == 0;",
-        "(marks & Reader::kAsked) == 0;",
-    ),
-    Mutation(
-        "who is asked lets go without the lock (L3)",
-        "src/cache/readers.h",
-        "(marks & (Reader::kAsked | reader.bit(slot))) == 0;",
-        "(marks & reader.bit(slot)) == 0;",
-    ),
-    Mutation(
-        "the word of what is about to go stays open (D1)",
-        "src/cache/hits.cpp",
-        "    entry->word.fetch_or(CacheEntry::kCounted);\n    any = true;\n",
-        "    any = true;\n",
-    ),
-    Mutation(
-        "pins in slots are not looked for (D3)",
-        "src/cache/hits.cpp",
-        "  if (!any) return;\n",
-        "  if (any) return;\n",
-    ),
-    Mutation(
-        "a pin is counted each time it is found",
-        "src/cache/readers.h",
-        "if (entry == nullptr || reader->is_counted(slot) || !wanted(*entry)) continue;",
-        "if (entry == nullptr || !wanted(*entry)) continue;",
-    ),
-    Mutation(
-        "a block of another thread's is let go without the lock",
-        "src/cache/hits.cpp",
-        "const bool own = slot != nullptr && Readers::own(*slot);",
-        "const bool own = slot != nullptr;",
-    ),
-    Mutation(
-        "a failed copy does not look for pins in slots",
-        "src/cache/access.cpp",
-        "  CacheEntry* const one = &entry;\n  count_pins({&one, 1});\n  Fill& fill",
-        "  Fill& fill",
-    ),
-    Mutation(
-        "accesses that a plan waits for take no lock",
-        "src/cache/hits.cpp",
-        "entry.word = noticed ? ready | CacheEntry::kNoticed : ready;",
-        "entry.word = noticed ? ready : ready;",
-    ),
-    Mutation(
-        "an invalidated block stays in the index",
-        "src/cache/space.cpp",
-        "  index_.remove(entry);\n  nodes_[entry.node].order->remove(entry);\n  spare(entry);",
-        "  nodes_[entry.node].order->remove(entry);\n  spare(entry);",
-    ),
-]
+def table() -> list[Mutation]:
+    return [
+        Mutation(area=path.stem, **entry)
+        for path in sorted(TABLE.glob("*.toml"))
+        for entry in tomllib.loads(path.read_text())["mutation"]
+    ]
 
 
-def build(tree: Path) -> str | None:
-    """What the compiler said, if it failed."""
-    done = subprocess.run(
-        ["cmake", "--build", "build/release", "--target", "cache_test"],
-        cwd=tree,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    return None if done.returncode == 0 else done.stdout[-2000:]
+def failing(said: str) -> str:
+    """Which test of a program failed, and how if not by an expectation."""
+    running = re.findall(r"\[ RUN      \] (\S+)", said)
+    failed = re.findall(r"\[  FAILED  \] ([\w/]+\.[\w/]+)", said)
+    how = re.search(r"CHECK failed|Sanitizer: [\w-]+|runtime error|no end within [\d.]+ s", said)
+    name = failed[0] if failed else running[-1] if running else "its start"
+    return f"{name}: {how[0]}" if how else name
 
 
-def notices(tree: Path) -> str | None:
-    """How the tests notice, or None."""
-    tests = ":".join(f"{suite}*" for suite in SUITES)
-    try:
-        done = subprocess.run(
-            ["build/release/cache_test", f"--gtest_filter={tests}", "--gtest_repeat=2"],
-            cwd=tree,
-            capture_output=True,
-            text=True,
-            errors="replace",
-            timeout=RUN_BOUND,
-            check=False,
-        )
-    except subprocess.TimeoutExpired:
-        return f"no end within {RUN_BOUND} s"
-    if done.returncode == 0:
-        return None
-    lines = (done.stdout + done.stderr).splitlines()
-    for mark in ("CHECK failed", "[  FAILED  ]"):
-        for line in lines:
-            if mark in line:
-                return line.strip()
-    return f"exit status {done.returncode}"
+@dataclass(frozen=True)
+class Outcome:
+    word: str  # noticed, NOT NOTICED or STALE
+    why: str = ""
+    cpu_seconds: float = 0
 
 
-def prepare(tree: Path) -> None:
-    environment = os.environ | {
-        "CCACHE_DIR": str(ROOT / ".cache" / "ccache"),
-        "CCACHE_BASEDIR": str(tree),
-        "CCACHE_NOHASHDIR": "1",
-    }
-    os.environ.update(environment)
-    subprocess.run(["git", "clone", "-q", "--shared", str(ROOT), str(tree)], check=True)
-    preset = ["cmake", "--preset", "release"]
-    subprocess.run(preset, cwd=tree, stdout=subprocess.DEVNULL, check=True)
+def plant(mutation: Mutation, units: Units, commands: Commands) -> Outcome:
+    if not mutation.applies():
+        return Outcome("STALE", f"its code is not in {mutation.file} once")
+    # A path of its own that is the same in each run, for the compiler's cache.
+    folder = WORK / re.sub(r"\W+", "-", mutation.name)
+    changed = folder / "tree" / mutation.file
+    changed.parent.mkdir(parents=True)
+    text = (ROOT / mutation.file).read_text()
+    changed.write_text(text.replace(mutation.code, mutation.broken))
+    log, program = folder / "log", folder / mutation.program
+    objects: list[Path] = []
+    seconds = 0.0
+    for source in mutation.compiled or (mutation.file,):
+        objects.append(folder / f"{len(objects)}.o")
+        done = commands.run(units.compile(source, folder / "tree", objects[-1]), log)
+        seconds += done.cpu_seconds
+        if done.status != 0 and "-Wthread-safety" in done.said:
+            return Outcome("noticed", "clang's thread-safety analysis", seconds)
+        if done.status != 0:
+            return Outcome("STALE", f"it does not compile\n{done.said[-2000:]}", seconds)
+    done = commands.run(units.link(mutation.program, objects, program), log)
+    seconds += done.cpu_seconds
+    if done.status != 0:
+        return Outcome("STALE", f"it does not link\n{done.said[-2000:]}", seconds)
+    filters = [f"--gtest_filter={mutation.tests}", f"--gtest_repeat={mutation.repeat}"]
+    done = commands.run([str(program), *filters], log)
+    seconds += done.cpu_seconds
+    shutil.rmtree(folder)
+    if done.status == 0:
+        return Outcome("NOT NOTICED", f"by {mutation.program} {mutation.tests}", seconds)
+    return Outcome("noticed", failing(done.said), seconds)
 
 
-def main(names: list[str]) -> int:
-    chosen = [m for m in MUTATIONS if not names or m.name in names]
-    if not chosen:
-        print("\n".join(m.name for m in MUTATIONS))
+def without_defects(chosen: list[Mutation], commands: Commands) -> str:
+    """Builds the test programs and runs their tests. Returns what fails, or an empty text."""
+    programs = sorted({mutation.program for mutation in chosen})
+    if complaint := one_file.build(programs):
+        return complaint
+    for program in programs:
+        tests = ":".join(sorted({m.tests for m in chosen if m.program == program}))
+        path = one_file.path_of(program)
+        done = commands.run([str(path), f"--gtest_filter={tests}"], WORK / "log")
+        if done.status != 0:
+            return f"{program}: {failing(done.said)}\n{done.said[-2000:]}"
+    return ""
+
+
+def plant_all(chosen: list[Mutation], jobs: int) -> int:
+    begin = time.monotonic()
+    commands = Commands()
+    if why := without_defects(chosen, commands):
+        print(f"without any defect: {why}")
         return 2
-    worst = 0
-    with tempfile.TemporaryDirectory(prefix="headrace-mutate-") as directory:
-        tree = Path(directory) / "tree"
-        prepare(tree)
-        if why := build(tree) or notices(tree):
-            print(f"without any mutation: {why}")
-            return 2
-        for mutation in chosen:
-            path = tree / mutation.file
-            text = path.read_text()
-            if text.count(mutation.code) != 1:
-                print(f"STALE      {mutation.name}: its code is not in {mutation.file} once")
-                worst = 2
-                continue
-            path.write_text(text.replace(mutation.code, mutation.broken))
-            failed = build(tree)
-            said = None if failed else notices(tree)
-            path.write_text(text)
-            if failed:
-                print(f"STALE      {mutation.name}: it does not compile\n{failed}")
-                worst = 2
-                continue
-            print(f"{'noticed' if said else 'NOT NOTICED':12}{mutation.name}: {said}", flush=True)
-            worst = max(worst, 0 if said else 1)
-    return worst
+    units = Units()
+    counts = {"noticed": 0, "NOT NOTICED": 0, "STALE": 0}
+    print(f"{'':12}{'area':9} CPU  defect, and the test that fails")
+    with ThreadPoolExecutor(jobs) as pool:
+        try:
+            outcomes = pool.map(lambda mutation: plant(mutation, units, commands), chosen)
+            for mutation, each in zip(chosen, outcomes, strict=True):
+                counts[each.word] += 1
+                print(f"{each.word:12}{mutation.area:8}{each.cpu_seconds:5.1f}  {mutation.name}")
+                print(f"{'':27}{each.why}", flush=True)
+        except KeyboardInterrupt:
+            commands.stop()
+            pool.shutdown(wait=False, cancel_futures=True)
+            raise
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    print(", ".join(f"{count} {word}" for word, count in counts.items()), end="; ")
+    print(f"{time.monotonic() - begin:.0f} s, {used.ru_utime + used.ru_stime:.0f} s of CPU")
+    return 2 if counts["STALE"] else 1 if counts["NOT NOTICED"] else 0
+
+
+def main() -> int:
+    everything = table()
+    parser = argparse.ArgumentParser(
+        prog="mutate.py", description="Plants defects and shows that a test notices each."
+    )
+    parser.add_argument("names", nargs="*", metavar="NAME", help="only defects whose name has this")
+    parser.add_argument("--area", choices=sorted({m.area for m in everything}),
+                        help="only the defects of one area")
+    parser.add_argument("--quick", action="store_true", help="only those that `make test` plants")
+    parser.add_argument("--list", action="store_true", help="print their names and plant none")
+    parser.add_argument("--jobs", type=int, default=steps.JOBS,
+                        help="number of defects planted at once (default: CPUs)")
+    arguments = parser.parse_args()
+    chosen = [
+        m for m in everything
+        if arguments.area in (None, m.area) and (m.quick or not arguments.quick)
+        and (not arguments.names or any(name in m.name for name in arguments.names))
+    ]  # fmt: skip
+    if not chosen:
+        parser.error("no such defect; --list prints their names")
+    if arguments.list:
+        print("\n".join(f"{m.area:9}{m.name}" for m in chosen))
+        return 0
+    for name, value in (steps.DEFAULTS | {"JOBS": str(steps.JOBS)}).items():
+        os.environ.setdefault(name, value)
+    shutil.rmtree(WORK, ignore_errors=True)
+    WORK.mkdir(parents=True)
+    try:
+        return plant_all(chosen, max(1, arguments.jobs))
+    finally:
+        shutil.rmtree(WORK, ignore_errors=True)
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    try:
+        sys.exit(main())
+    except KeyboardInterrupt:  # all commands are stopped
+        print("mutate.py: interrupted", file=sys.stderr)
+        sys.exit(130)

@@ -21,9 +21,7 @@ from scheduler import Outcome, Step, run
 
 ROOT = Path(__file__).resolve().parent.parent
 LOGS = ROOT / "build" / "logs"
-JOBS = subprocess.run(
-    [ROOT / "tools" / "jobs.sh"], capture_output=True, text=True, check=True
-).stdout.strip()
+JOBS = int(subprocess.check_output([ROOT / "tools" / "jobs.sh"]))
 TIMES = ROOT / "tools" / "test_times.json"
 
 #: A step that takes so much more CPU than its kept time is told. A busy machine does not double it.
@@ -67,50 +65,69 @@ def tests(preset: str, *filters: str) -> str:
     return f"ctest --preset {preset} -j $JOBS --no-tests=error {' '.join(filters)}"
 
 
-def all_steps() -> list[Step]:
-    """In the order in which they are started, as far as they may."""
-    asan = SANITIZERS | {
-        "HEADRACE_DSA_DESCRIPTORS": "50000",
+def all_steps(whole: bool = False) -> list[Step]:
+    """The steps of `make test`, in the order in which they are started, as far as they may.
+
+    whole: with the numbers of `--all`, which docs/design/tests.md compares.
+    """
+    cases = {"RC_PARAMS": f"max_success={100 if whole else 25}"}
+    transfers = {"HEADRACE_GPU_TRANSFERS": "1500" if whole else "500"}
+    asan = SANITIZERS | cases | transfers | {
+        "HEADRACE_DSA_DESCRIPTORS": "50000" if whole else "5000",
+        "HEADRACE_COVERAGE_RUNS": "1000" if whole else "200",
         # hwloc's plugin for PCI, which comes with Open MPI, leaks when it is unloaded.
         "HWLOC_PLUGINS_BLACKLIST": "hwloc_pci.so",
     }
     # Random operations in full are ASan's; what races does so in fewer.
-    tsan = SANITIZERS | {"RC_PARAMS": "max_success=30"}
-    release = {"HEADRACE_DSA_DESCRIPTORS": "1000000"}
+    tsan = SANITIZERS | transfers | {"RC_PARAMS": f"max_success={30 if whole else 10}"}
+    release = {"HEADRACE_DSA_DESCRIPTORS": "1000000" if whole else "50000"} | cases
+    racing = "threaded" if whole else "racing"
+    slow = ' -m "slow or not slow"' if whole else ""
     packages = ("packages",)
     return [
         Step("packages", "tools/setup.sh tools/packages.txt tools/packages-test.txt"),
-        Step("build-release", build("release", "optimised"), packages, is_build=True),
+        # GCC's warnings are errors here; a cached object repeats its own.
+        Step("build-release",
+             build("release", "optimised") + ' | tee /dev/stderr | { ! grep "warning:"; }',
+             packages, is_build=True),
         Step("house", "python3 tools/tidy.py", packages),
         Step("format", FORMAT, packages),
         Step("ptx", "tools/make_ptx.sh --check", packages),
         Step("pip", "make -s .venv/.requirements-installed", packages),
         Step("abi", "tests/abi/check_cuda.sh build/abi", ("pip",)),
         Step("guest-prepare", "tests/guest/prepare.sh build/guest", packages),
-        Step("aarch64-prepare", "tests/aarch64/prepare.sh build/aarch64-root", packages),
         Step("package", "make install", ("build-release", "pip"), is_build=True),
         Step("build-asan", build("asan"), packages, is_build=True),
-        Step("build-tsan", build("tsan", "threaded"), packages, is_build=True),
-        Step("build-aarch64", "unset CXX\n" + build("aarch64"), ("aarch64-prepare",), True),
+        Step("build-tsan", build("tsan", racing), packages, is_build=True),
         Step("headers",
              build("release", "all_verify_interface_header_sets", "headrace_headers_cxx20"),
              packages, True),
         Step("install", "tests/install/run.sh build/install", ("build-release",), True),
-        Step("guest", "tests/guest/run_tests.sh build/release",
+        Step("guest", "tests/guest/run_tests.sh build/release" + whole * " --all",
              ("build-release", "guest-prepare", "package")),
         Step("release", tests("release", "-L optimised"), ("build-release",), False, release),
         Step("types", ".venv/bin/python -m mypy --strict python/headrace bench", ("package",)),
         # What the build makes for tests is there, so that none is left out for want of it.
-        Step("python", ".venv/bin/python -m pytest -q -n $JOBS tests/python", ("package",), False,
-             {"HEADRACE_EVERY_TEST": "1"}),
+        Step("python", f".venv/bin/python -m pytest -q -n $JOBS{slow} tests/python", ("package",),
+             False, {"HEADRACE_EVERY_TEST": "1"}),
+        Step("bare", 'HEADRACE_BARE_CCACHE="$CCACHE_DIR" tests/bare/run.sh bookworm demo package',
+             ("package",)),
         Step("asan", tests("asan"), ("build-asan",), False, asan),
-        Step("aarch64", tests("aarch64"), ("build-aarch64",)),
-        Step("tsan", tests("tsan", "-L threaded"), ("build-tsan",), False, tsan),
+        Step("mutate", "python3 tools/mutate.py" + (not whole) * " --quick", ("build-asan",)),
+        Step("tsan", tests("tsan", f"-L {racing}"), ("build-tsan",), False, tsan),
     ]  # fmt: skip
 
 
-#: Minutes, so run only when named.
-NAMED_ONLY = [Step("clang-tidy", CLANG_TIDY, ("packages",), is_build=True)]
+#: Minutes, so run only when named, or by `--all`.
+NAMED_ONLY = [
+    Step("aarch64-prepare", "tests/aarch64/prepare.sh build/aarch64-root", ("packages",)),
+    Step("build-aarch64", "unset CXX\n" + build("aarch64"), ("aarch64-prepare",), True),
+    Step("aarch64", tests("aarch64"), ("build-aarch64",)),
+    Step("bare-trixie", "tests/bare/run.sh trixie demo package unit wheel", ("packages",)),
+    Step("bare-bookworm", "tests/bare/run.sh bookworm unit wheel", ("packages",)),
+    Step("hardened", build("hardened"), ("packages",), is_build=True),
+    Step("clang-tidy", CLANG_TIDY, ("packages",), is_build=True),
+]
 
 
 def with_conditions(names: Sequence[str], steps: Sequence[Step]) -> list[Step]:
@@ -186,8 +203,11 @@ def prepare(steps: Sequence[Step]) -> None:
     """The environment of every step, and no log of an earlier run."""
     for name, value in DEFAULTS.items():
         os.environ.setdefault(name, value)
-    os.environ.setdefault("JOBS", JOBS)
-    LOGS.mkdir(parents=True, exist_ok=True)
+    os.environ.setdefault("JOBS", str(JOBS))
+    try:
+        LOGS.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        sys.exit(f"test.sh: nothing can be built in {ROOT} ({error.strerror}); clone it elsewhere")
     for step in steps:
         (LOGS / f"{step.name}.log").unlink(missing_ok=True)
         cache_log = LOGS / f"{step.name}.ccache"
@@ -197,7 +217,7 @@ def prepare(steps: Sequence[Step]) -> None:
 
 
 def chosen(arguments: argparse.Namespace) -> list[Step]:
-    everything = all_steps()
+    everything = all_steps(arguments.all)
     if arguments.changed:
         files = concerned.changed_files(ROOT)
         steps, names = concerned.steps_for(files, everything)
@@ -206,6 +226,8 @@ def chosen(arguments: argparse.Namespace) -> list[Step]:
     if unknown:
         names = " ".join(step.name for step in everything + NAMED_ONLY)
         sys.exit(f"test.sh: no step {', '.join(sorted(unknown))}; there are: {names}")
+    if arguments.all:
+        return everything + NAMED_ONLY
     if not arguments.steps:
         return everything
     return with_conditions(arguments.steps, everything + NAMED_ONLY)
@@ -216,12 +238,16 @@ def main() -> int:
         prog="test.sh", description="Runs every test of the project from nothing."
     )
     parser.add_argument("steps", nargs="*", metavar="STEP",
-                        help="only these, and what they need (clang-tidy runs only when named)")
+                        help="only these, and what they need")
+    parser.add_argument("--all", action="store_true",
+                        help="every step, those that run only when named too, with large numbers")
     parser.add_argument("--changed", action="store_true",
                         help="only what the changes since main concern")
     parser.add_argument("--update", action="store_true",
                         help=f"keep shorter times in {TIMES.relative_to(ROOT)}")
     arguments = parser.parse_args()
+    if arguments.all and (arguments.steps or arguments.changed):
+        parser.error("--all runs every step; name none and leave --changed out")
     if arguments.changed and arguments.update:
         parser.error("--update keeps the times of whole steps; leave --changed out")
     steps = chosen(arguments)

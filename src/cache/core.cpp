@@ -164,8 +164,7 @@ void CacheCore::invalidate(Extent extent) {
 
 // Calls `then` under the lock for all blocks that overlap `range` (none given: for all), their pins
 // counted: in slices, so that it holds up nobody.
-template <class Then>
-void CacheCore::for_blocks(const std::optional<Range>& range, const Then& then) {
+void CacheCore::for_blocks(const std::optional<Range>& range, const ForBlock& then) {
   for (RangeIndex<CacheEntry>::Cursor cursor; !cursor.ended;) {
     std::array<CacheEntry*, kSlice> found;
     DeferredActions deferred(*this);

@@ -142,8 +142,8 @@ class CacheCore {
 
  private:
   // core.cpp
-  template <class Then>
-  void for_blocks(const std::optional<Range>& range, const Then& then) EXCLUDES(mutex_);
+  using ForBlock = std::function<void(CacheEntry&, DeferredActions&)>;
+  void for_blocks(const std::optional<Range>& range, const ForBlock& then) EXCLUDES(mutex_);
 
   // As many cells of the index, blocks or extents as are dealt with under the lock at a time: some
   // 0.1 ms.

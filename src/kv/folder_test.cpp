@@ -6,6 +6,8 @@
 #include <sys/wait.h>
 
 #include <algorithm>
+#include <array>
+#include <cstring>
 #include <fstream>
 
 #include "kv/kv_testing.h"
@@ -118,6 +120,33 @@ TEST_F(KvFolder, OneHeaderInTheSlotOfAnotherIsNotListed) {
   scribble("index", 4096 + header_bytes(), header);
   rig.open({4}, kBlocks);
   EXPECT_EQ(rig.store->stats().reopened, kBlocks - 1);
+}
+
+// A crash may leave the header of a block's old slot beside that of its new one.
+TEST_F(KvFolder, TwoHeadersOfABlock_TheYoungerCounts) {
+  fill();
+  std::array<std::string, 2> headers;
+  std::array<kv::Key, 2> listed;  // in slots 0 and 1
+  for (std::size_t slot = 0; slot < 2; ++slot) {
+    headers[slot].resize(header_bytes());
+    std::ifstream file(rig.folder.path / "index", std::ios::binary);
+    file.seekg(static_cast<std::streamoff>(4096 + slot * header_bytes()));
+    file.read(headers[slot].data(), static_cast<std::streamsize>(header_bytes()));
+    std::memcpy(&listed[slot], headers[slot].data() + 32, sizeof(kv::Key));
+  }
+  // Slots are freed in the order of keys, and the last one is used first.
+  const std::size_t old = listed[0] < listed[1] ? 0 : 1;
+  rig.open({4}, kBlocks);
+  ASSERT_EQ(rig.store->remove(listed).value(), 2u);
+  ASSERT_TRUE(rig.store->flush().has_value());
+  ASSERT_EQ(rig.put({&listed[old], 1})->stored, 1u);
+  ASSERT_TRUE(rig.store->flush().has_value());
+  rig.store.reset();
+  scribble("index", 4096 + old * header_bytes(), headers[old]);
+  scribble("blocks", old * 4096 + 100, "torn");
+  rig.open({4}, kBlocks);
+  EXPECT_EQ(rig.store->stats().reopened, kBlocks - 1);
+  EXPECT_TRUE(rig.get({&listed[old], 1}).has_value());
 }
 
 TEST_F(KvFolder, IsRefusedWhereItIsSomethingElse) {

@@ -5,6 +5,9 @@
 #include <algorithm>
 #include <bit>
 
+#include "headrace/cpus.h"
+#include "measure/instruments/worker_pool.h"
+
 namespace headrace::session {
 namespace {
 

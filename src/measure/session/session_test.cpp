@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <array>
 #include <numeric>
 #include <thread>
 
@@ -80,6 +82,23 @@ TEST_F(SessionTest, MeasuresUntilTheIntervalIsNarrow) {
   EXPECT_EQ(rows[0].details.at("d"), 10);
   EXPECT_EQ(loud.prepared, 18u) << "as often as it is allowed";
   EXPECT_EQ(rows[1].samples.size(), 18u);
+}
+
+TEST_F(SessionTest, AMapping_IsWorthItsMiddleRepetition) {
+  class Unsteady final : public Probe {
+   public:
+    Result<Sample> sample() override { return Sample{.value = values_[at_++ % values_.size()]}; }
+
+   private:
+    std::array<double, 3> values_{30, 10, 20};
+    std::size_t at_ = 0;
+  };
+  options_.rounds = 1;
+  Point unsteady = point("unsteady", 0, std::chrono::milliseconds{1});
+  unsteady.prepare = [](BufferPool&, Random&) -> Result<std::unique_ptr<Probe>> {
+    return std::make_unique<Unsteady>();
+  };
+  EXPECT_EQ(run({unsteady}).front().samples, std::vector<double>{20});
 }
 
 // Two of ten are far off: the interval of ten leaves them out, those of six to nine do not.
@@ -382,6 +401,10 @@ TEST(RowOf, FlagsWhatHadNoQuietMoments) {
                                          {.value = 30, .cpu_share = 0.9, .check = 0}}),
                                   {false, false});
   EXPECT_TRUE(one_of_three.flags.empty());
+  const Row one_of_two =
+      row_of(trial({{.value = 10, .check = 0}, {.value = 20, .cpu_share = 0.9, .check = 0}}),
+             {false, false});
+  EXPECT_EQ(one_of_two.flags, (std::vector<std::string>{"noisy", "few"}));
 }
 
 TEST(RowOf, WhatWasNotSteadyInItsMiddleIsFlagged) {

@@ -142,6 +142,12 @@ void measure_until_certain(const Simulated& machine, Random& random, Tally& row)
 
 std::string share(int part, int all) { return fmt::format("{:.1f} %", 100.0 * part / all); }
 
+TEST(IsCertain, WhenTheWholeIntervalIsAsNarrowAsAsked) {
+  const std::vector<double> values{100, 104, 100, 104, 100, 104};  // the interval is [100, 104]
+  EXPECT_TRUE(is_certain(values, 0.04));
+  EXPECT_FALSE(is_certain(values, 0.03));
+}
+
 TEST(Coverage, OfAPointThatIsMeasuredUntilItIsCertain) {
   const int runs = runs_or(1000);
   fmt::print("| noise | holds the median | mappings |\n|---|---|---|\n");
