@@ -129,7 +129,7 @@ TEST(XeonMax, MeasuresTheWholeMachineAndASocket) {
     stream.insert({{"a", "8-15"}, {"b", "0-7"}, {"c", "8-15"}});
   }
   const MeasureOptions options{.selections = {{"bandwidth", bandwidth}, {"stream", stream}},
-                               .budget = std::nullopt,
+                               .budget = std::chrono::minutes{5},
                                .rounds = 1,
                                .repetitions = 1,
                                .noise_checks = false};
