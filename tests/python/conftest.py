@@ -29,9 +29,7 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 
-settings.register_profile(
-    "quick", max_examples=10, deadline=None, derandomize=True, database=None
-)
+settings.register_profile("quick", max_examples=10, deadline=None, derandomize=True, database=None)
 settings.register_profile("thorough", settings.get_profile("quick"), max_examples=200)
 
 

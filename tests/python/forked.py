@@ -9,6 +9,7 @@ Run as a program this module is the process that is forked.
 from __future__ import annotations
 
 import atexit
+import contextlib
 import functools
 import gc
 import json
@@ -61,12 +62,13 @@ class Forks:
     def run(
         self, arguments: Sequence[str], cwd: Path | str, environment: Mapping[str, str],
         timeout: float, program: str | None = None, frees: bool = False,
-    ) -> subprocess.CompletedProcess[str]:
+    ) -> subprocess.CompletedProcess[str]:  # fmt: skip
         """What the command did, or a program (python -c). It `frees` what it has at its end, as
         after a start, or leaves that to the kernel.
         """
+        words = [*map(str, arguments)]
         request = {
-            "arguments": [*map(str, arguments)], "cwd": str(cwd), "environment": dict(environment),
+            "arguments": words, "cwd": str(cwd), "environment": dict(environment),
             "program": program, "frees": frees,
         }  # fmt: skip
         channel = self._started()
@@ -76,28 +78,36 @@ class Forks:
         channel.sendall(message)
         for _, write in pipes:
             os.close(write)
-        pid = int.from_bytes(channel.recv(8), "little")
+        pid = self._answer()
         try:
             out, error = _read([read for read, _ in pipes], timeout)
         except BaseException as failure:
-            os.kill(pid, signal.SIGKILL)
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
             if isinstance(failure, TimeoutError):
-                raise subprocess.TimeoutExpired(request["arguments"], timeout) from None
+                raise subprocess.TimeoutExpired(words, timeout, *failure.args) from None
             raise
         finally:
-            code = int.from_bytes(channel.recv(8), "little", signed=True)
-        return subprocess.CompletedProcess([*arguments], code, out, error)
+            code = self._answer()
+        return subprocess.CompletedProcess(words, code, out, error)
 
     def _started(self) -> socket.socket:
         if self._channel is None:
             self._channel, theirs = socket.socketpair()
             with theirs:
+                # The streams of forks are pipes too, which have no position.
                 self._process = subprocess.Popen(
                     [sys.executable, "-P", __file__, str(theirs.fileno())],
                     pass_fds=[theirs.fileno()], env=clean_environment(), stdout=subprocess.PIPE,
                     stderr=subprocess.PIPE,
-                )  # its forks' streams are pipes too, which have no position
+                )  # fmt: skip
         return self._channel
+
+    def _answer(self) -> int:
+        assert self._channel is not None
+        if answer := self._channel.recv(8):
+            return int.from_bytes(answer, "little", signed=True)
+        raise RuntimeError(f"nothing can be forked: {self._process.communicate()[1].decode()}")
 
     def end(self) -> None:
         if self._channel is not None:
@@ -120,7 +130,7 @@ def _read(pipes: list[int], timeout: float) -> list[str]:
             while selector.get_map():
                 ready = selector.select(until - time.monotonic())
                 if not ready and time.monotonic() > until:
-                    raise TimeoutError
+                    raise TimeoutError(*map(_text, found.values()))
                 for key, _ in ready:
                     if not (read := os.read(key.fd, 1 << 16)):
                         selector.unregister(key.fd)
@@ -128,7 +138,11 @@ def _read(pipes: list[int], timeout: float) -> list[str]:
         finally:
             for pipe in pipes:
                 os.close(pipe)
-    return [text.decode(errors="surrogateescape").replace("\r\n", "\n") for text in found.values()]
+    return [_text(read) for read in found.values()]
+
+
+def _text(read: bytes) -> str:
+    return read.decode(errors="surrogateescape").replace("\r\n", "\n")
 
 
 def _serve(channel: socket.socket) -> dict[str, Any]:
@@ -147,7 +161,7 @@ def _serve(channel: socket.socket) -> dict[str, Any]:
             return request
         for descriptor in descriptors:
             os.close(descriptor)
-        channel.sendall(pid.to_bytes(8, "little"))
+        channel.sendall(pid.to_bytes(8, "little", signed=True))
         code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
         channel.sendall(code.to_bytes(8, "little", signed=True))
 
@@ -184,7 +198,7 @@ def main() -> None:
 
 def _end(code: int) -> NoReturn:
     """As the interpreter does, without clearing its modules, most of the time that it takes."""
-    threading._shutdown()
+    threading._shutdown()  # type: ignore[attr-defined]
     atexit._run_exitfuncs()
     for stream in (sys.stdout, sys.stderr):
         stream.flush()

@@ -50,9 +50,11 @@ def test_how_it_ends_is_known() -> None:
 def test_who_takes_too_long_is_killed_and_named(run: Headrace, tmp_path: Path) -> None:
     with pytest.raises(subprocess.TimeoutExpired, match="'--watch', '600'"):
         run("tier", "status", "--watch", "600", timeout=0.5)
-    with pytest.raises(subprocess.TimeoutExpired):
-        ran("import os, time\nopen('pid', 'w').write(str(os.getpid()))\ntime.sleep(60)",
-            cwd=tmp_path, timeout=0.5)  # fmt: skip
+    waits = "import os, time\nopen('pid', 'w').write(str(os.getpid()))\n" \
+            "print('so far', flush=True)\ntime.sleep(60)"  # fmt: skip
+    with pytest.raises(subprocess.TimeoutExpired) as expired:
+        ran(waits, cwd=tmp_path, timeout=2)
+    assert expired.value.stdout == "so far\n"
     with pytest.raises(ProcessLookupError):
         os.kill(int((tmp_path / "pid").read_text()), 0)
     assert run("--version").returncode == 0, "the next is forked as before"
