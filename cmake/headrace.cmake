@@ -34,8 +34,9 @@ foreach(sanitizer address thread)
   endif()
 endforeach()
 
-# Folders of text, numbers and control, without raw memory or long loops. They are compiled for the
-# compiler's sake: -O1 in releases; with sanitizers as all tests are, at -O0 and without slow checks.
+# Folders of text, numbers and control, without raw memory or long loops. Optimising them costs
+# compile time and gains nothing. Releases compile them at -O1, sanitized builds at -O0 and without
+# slow checks, as all tests.
 set(HEADRACE_PLAIN src/core/text src/topology/discovery src/topology src/profile src/place
   src/backend/registry src/tier/settings src/measure/session src/measure/experiments
   src/measure/experiments/dsa src/measure/experiments/gpu src/measure/experiments/migrate

@@ -42,7 +42,8 @@ requirements() {
 environment() {
   local file=$1 header now before
   "$python" -c '' 2>/dev/null || die "the Python of .venv is gone; rm -rf .venv, then run it again"
-  now=$({ "${CXX:-c++}" -v 2>&1 | tail -n 1; cmake --version | head -n 1; "$python" -VV; uname -m; })
+  now=$("${CXX:-c++}" -v 2>&1 | tail -n 1)$'\n'$(cmake --version | head -n 1)
+  now+=$'\n'$("$python" -VV)$'\n'$(uname -m)
   before=$(head -n "$(wc -l <<<"$now")" "$file" 2>/dev/null || true)
   if [ -n "$before" ] && [ "$before" != "$now" ]; then
     for cache in build/*/CMakeCache.txt; do
@@ -69,7 +70,8 @@ package() {
   # What CMake has not found it looks for again, what it has found it keeps.
   rm -f build/python/CMakeCache.txt
   CMAKE_BUILD_PARALLEL_LEVEL=${JOBS:-$(tools/jobs.sh)} \
-    pip --no-build-isolation --no-deps "--config-settings=cmake.define.HEADRACE_PROGRAMS=$programs" .
+    pip --no-build-isolation --no-deps \
+    "--config-settings=cmake.define.HEADRACE_PROGRAMS=$programs" .
 }
 
 case ${1-} in

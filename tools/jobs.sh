@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Prints how many compilers may run at once: one per CPU, and one per GiB of memory that is free here
-# and in this control group. The largest source file takes 0.9 GiB.
+# Prints how many compilers may run at once: one per CPU, and one per GiB of memory that is free in
+# this machine and control group. The largest source file takes 0.9 GiB.
 set -euo pipefail
 
 mib=$(($(awk '/^MemAvailable:/ {print $2}' /proc/meminfo) / 1024))

@@ -50,11 +50,9 @@ for shared in ON OFF; do
   build=$work-shared-$shared prefix=$build/prefix user=$build/user
   rm -rf "$build"
   cmake -S "$root" -B "$build" -G Ninja -DCMAKE_BUILD_TYPE=Release -DBUILD_SHARED_LIBS=$shared \
-    -DCMAKE_UNITY_BUILD=ON -DCMAKE_UNITY_BUILD_BATCH_SIZE=0 -DCMAKE_CXX_COMPILER_LAUNCHER=ccache \
-    >/dev/null
-  targets=(headrace headrace_workload)
-  if [ $shared = ON ]; then targets=(all); fi
-  cmake --build "$build" --target "${targets[@]}" >/dev/null
+    -DHEADRACE_PROGRAMS=$shared -DCMAKE_UNITY_BUILD=ON -DCMAKE_UNITY_BUILD_BATCH_SIZE=0 \
+    -DCMAKE_CXX_COMPILER_LAUNCHER="env;CCACHE_SLOPPINESS=pch_defines,time_macros;ccache" >/dev/null
+  cmake --build "$build" >/dev/null
   cmake --install "$build" --prefix "$prefix" >/dev/null
   # Where it is built, the program runs without the tree it was built in.
   if [ -e "$build/headrace-dsa-sim" ]; then "$prefix/bin/headrace-dsa-sim" --help >/dev/null; fi

@@ -36,7 +36,7 @@ def find(name: str) -> str:
     installed = Path(sys.executable).parent / name
     found = str(installed) if installed.exists() else shutil.which(name)
     if found is None:
-        raise headrace.AbsentError(f"no {name}; install headrace again: pip install .")
+        raise headrace.AbsentError(f"no {name}; run: make install, in a clone of Headrace")
     return found
 
 
