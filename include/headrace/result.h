@@ -130,7 +130,7 @@ class [[nodiscard]] Result {
     requires MakesValue<U, T>
   constexpr explicit(!std::is_convertible_v<U, T>)
       Result(U&& value) noexcept(std::is_nothrow_constructible_v<T, U>)
-      : value_(std::forward<U>(value)), has_(true) {}
+      : value_(static_cast<T>(std::forward<U>(value))), has_(true) {}
   template <class... Args>
     requires std::is_constructible_v<Value, Args...>
   constexpr explicit Result(std::in_place_t, Args&&... args)

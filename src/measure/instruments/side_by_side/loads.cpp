@@ -32,7 +32,7 @@ Result<double> ChaseLoad::step() {
   ticks_ += span;
   loads_ += kChaseUnroll;
   groups_.record(static_cast<std::uint64_t>(ticks.nanoseconds(span) * 1000 / kChaseUnroll));
-  return kChaseUnroll;
+  return static_cast<double>(kChaseUnroll);
 }
 
 void ChaseLoad::window_begins() {
