@@ -260,7 +260,10 @@ def test_without_mpi4py_it_says_what_to_install(mpirun: Run, tmp_path: Path) -> 
     (tmp_path / "mpi4py.py").write_text("raise ModuleNotFoundError('none', name='mpi4py')\n")
     result = mpirun(2, *STREAM, PYTHONPATH=str(tmp_path))
     told = "headrace: 2 ranks were started, but mpi4py is missing; pip install mpi4py"
-    assert (result.returncode, complaints(result)) == (3, [told])
+    # The launcher may end a slow rank while it is about to say so.
+    said = complaints(result)
+    assert result.returncode == 3 and told in said, result
+    assert set(said) <= {told, "headrace: ended by SIGTERM"}
     assert mpirun(1, *STREAM, PYTHONPATH=str(tmp_path)).returncode == 0
 
 
