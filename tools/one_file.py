@@ -23,7 +23,7 @@ ROOT = Path(__file__).resolve().parent.parent
 PRESET = "asan"
 BUILD = ROOT / "build" / PRESET
 #: Seconds of wall time for one command: a defect may let threads wait for each other.
-BOUND = 120
+BOUND = 300
 #: Warnings are no errors; clang's analysis of locks is one of the tests.
 WARNINGS = ["-Wno-error", "-Werror=thread-safety"]
 #: As the preset has it: the compiler's cache knows what was compiled in an earlier run.

@@ -46,6 +46,12 @@ TEST(Merge, PutsTheSamplesOfAllLaunchesTogether) {
   EXPECT_EQ(all->conditions.at("date"), "now");
 }
 
+TEST(Merge, TwoSamplesOfTwoLaunches_StayFew) {
+  const std::vector launches = {launch({measured("a", {10}, {"few"})}),
+                                launch({measured("a", {12}, {"few"})})};
+  EXPECT_EQ(merge(launches)->rows[0].flags, std::vector<std::string>{"few"});
+}
+
 // Launches that differ by more than their samples do: the interval is that over launches.
 TEST(Merge, TakesTheIntervalOverLaunchesAlsoOfProfilesThatWereMerged) {
   std::vector<Profile> launches;
