@@ -28,7 +28,7 @@ TIMES = ROOT / "tools" / "test_times.json"
 FACTOR, SLACK_SECONDS = 2.0, 10.0
 
 #: Steps whose time is a network's.
-NETWORK = {"packages", "pip", "guest-prepare", "aarch64-prepare"}
+NETWORK = {"packages", "pip", "guest-prepare", "aarch64-prepare", "bare", "bare-trixie"}
 
 #: What names the lines of a report; clang's own choice may be another LLVM's.
 NAMES = "external_symbolizer_path=/usr/bin/addr2line"
@@ -108,8 +108,9 @@ def all_steps(whole: bool = False) -> list[Step]:
         Step("release", tests("release", "-L optimised"), ("build-release",), False, release),
         Step("types", ".venv/bin/python -m mypy --strict python/headrace bench", ("package",)),
         # What the build makes for tests is there, so that none is left out for want of it.
-        Step("python", f".venv/bin/python -m pytest -q -n $JOBS{slow} tests/python", ("package",),
-             False, {"HEADRACE_EVERY_TEST": "1"}),
+        Step("python",
+             f".venv/bin/python -m pytest -q -n $JOBS --dist worksteal{slow} tests/python",
+             ("package",), False, {"HEADRACE_EVERY_TEST": "1"}),
         Step("bare", 'HEADRACE_BARE_CCACHE="$CCACHE_DIR" tests/bare/run.sh bookworm demo package',
              ("package",)),
         Step("asan", tests("asan"), ("build-asan",), False, asan),
