@@ -44,7 +44,7 @@ wheel: .venv/.requirements-installed
 	@tools/install.sh requirements
 	@touch $@
 
-# The compiler, and what programs are built with where it is there: changed only when that changes.
+# Records the compiler and the optional libraries; changes only when they change.
 build/environment: FORCE .venv/.packages-installed
 	@tools/install.sh environment $@
 

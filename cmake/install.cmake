@@ -5,6 +5,9 @@ include(GNUInstallDirs)
 include(CMakePackageConfigHelpers)
 
 file(GLOB_RECURSE public_headers CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/include/headrace/*.h)
+if(NOT HEADRACE_PROGRAMS)  # headrace::workload is not built
+  list(FILTER public_headers EXCLUDE REGEX "/include/headrace/workload/")
+endif()
 target_sources(headrace PUBLIC FILE_SET HEADERS
   BASE_DIRS ${PROJECT_SOURCE_DIR}/include FILES ${public_headers})
 # `ninja headrace_verify_interface_header_sets` compiles each public header alone as C++23,

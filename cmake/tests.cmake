@@ -11,8 +11,8 @@ set(HEADRACE_OPTIMISED src/core src/backend/cpu src/backend/dsa src/memory/heap 
   src/cache/structures src/cache src/measure/instruments
   src/measure/instruments/traffic dsa_emulator/device workload/query
   tests/conformance)
-# Folders whose tests start threads by means that other folders test with TSan. Their programs have
-# the label `threaded`. All others have `racing` too, which is what `make test` builds with TSan.
+# Folders whose threads are tested with TSan by the tests of other folders. Their programs have the
+# label `threaded`. All others have `racing` too, which is what `make test` builds with TSan.
 set(HEADRACE_NOT_RACING src/core/text src/measure src/measure/session src/measure/experiments
   src/measure/experiments/gpu src/measure/unified_memory dsa_emulator/fuse
   workload workload/cache workload/cache/stores workload/kv/live workload/kv/store workload/query)

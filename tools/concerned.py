@@ -100,8 +100,9 @@ def changed_only(step: Step, preset: str) -> tuple[Step, Step]:
 
 #: Which steps files concern besides the C++ tests; the first pattern that matches counts.
 STEPS = [
-    (r"((.*/)?CMakeLists\.txt|CMakePresets\.json|Makefile|cmake/.*|tools/(packages.*|setup\.sh))",
-     ["*"]),
+    (r"((.*/)?CMakeLists\.txt|CMakePresets\.json|Makefile|cmake/.*)", ["*"]),
+    (r"tools/(packages.*|(setup|install|jobs|fresh)\.sh)", ["*"]),
+    (r"tests/bare/.*|tools/wheel\.sh", ["python", "bare"]),
     (r"tests/python/.*|python/.*|pyproject\.toml", ["types", "python"]),
     (r"bench/.*", ["types", "python"]),
     (r"tests/guest/.*", ["guest"]),

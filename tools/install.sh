@@ -38,18 +38,12 @@ requirements() {
   pip -r python/requirements.txt
 }
 
-# Objects of another compiler are of no use, and CMake would not notice.
 environment() {
-  local file=$1 header now before
+  local file=$1 header now
+  command -v cmake >/dev/null || die "no cmake; install the packages that README names"
   "$python" -c '' 2>/dev/null || die "the Python of .venv is gone; rm -rf .venv, then run it again"
   now=$("${CXX:-c++}" -v 2>&1 | tail -n 1)$'\n'$(cmake --version | head -n 1)
   now+=$'\n'$("$python" -VV)$'\n'$(uname -m)
-  before=$(head -n "$(wc -l <<<"$now")" "$file" 2>/dev/null || true)
-  if [ -n "$before" ] && [ "$before" != "$now" ]; then
-    for cache in build/*/CMakeCache.txt; do
-      [ ! -e "$cache" ] || rm -rf "$(dirname "$cache")"
-    done
-  fi
   for header in CLI/CLI.hpp fuse3/fuse.h hiredis/hiredis.h rocksdb/cache.h tbb/tbb.h; do
     if [ -e "/usr/include/$header" ]; then now+=$'\n'"with $header"; fi
   done
@@ -67,7 +61,8 @@ package() {
     return
   fi
   echo "setup: building headrace"
-  # What CMake has not found it looks for again, what it has found it keeps.
+  # CMake searches again only for libraries that it did not find, so its cache goes.
+  tools/fresh.sh build/python
   rm -f build/python/CMakeCache.txt
   CMAKE_BUILD_PARALLEL_LEVEL=${JOBS:-$(tools/jobs.sh)} \
     pip --no-build-isolation --no-deps \

@@ -176,6 +176,22 @@ class [[nodiscard]] Result {
     has_ ? std::destroy_at(std::addressof(value_)) : std::destroy_at(std::addressof(error_));
   }
 
+  // Replaces the value or the error by a value made of the arguments, which must not throw.
+  template <class... Args>
+    requires std::is_nothrow_constructible_v<Value, Args...>
+  constexpr Reference emplace(Args&&... args) noexcept {
+    has_ ? std::destroy_at(std::addressof(value_)) : std::destroy_at(std::addressof(error_));
+    make(value_, std::forward<Args>(args)...);
+    has_ = true;
+    return get(*this);
+  }
+  constexpr void swap(Result& other) noexcept(std::is_nothrow_move_constructible_v<Value>) {
+    Result own = std::move(*this);
+    *this = std::move(other);
+    other = std::move(own);
+  }
+  friend constexpr void swap(Result& a, Result& b) noexcept(noexcept(a.swap(b))) { a.swap(b); }
+
   constexpr bool has_value() const noexcept { return has_; }
   constexpr explicit operator bool() const noexcept { return has_; }
 

@@ -227,6 +227,20 @@ TEST(Result, ChainsFunctionsUpToTheFirstError) {
   EXPECT_EQ(**pointer, 8);
 }
 
+TEST(Result, EmplaceAndSwap_ReplaceValuesAndErrors) {
+  Result<std::unique_ptr<int>> a = Unexpected(Error{ErrorCode::io, "broken"});
+  EXPECT_EQ(*a.emplace(new int(1)), 1);
+  EXPECT_EQ(*a.emplace(new int(2)), 2);
+  Result<std::unique_ptr<int>> b = Unexpected(Error{ErrorCode::io, "broken"});
+  swap(a, b);
+  ASSERT_TRUE(b);
+  EXPECT_EQ(**b, 2);
+  EXPECT_EQ(a.error().message, "broken");
+  Status nothing = Unexpected(Error{ErrorCode::io, "broken"});
+  nothing.emplace();
+  EXPECT_TRUE(nothing);
+}
+
 TEST(Result, OfNothingIsAssignedAndCompared) {
   Status status;
   EXPECT_TRUE(status);

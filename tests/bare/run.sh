@@ -24,6 +24,10 @@ if ((EUID != 0)); then
   echo "note: a bare $suite is NOT tried: that needs root; run sudo $0 $*"
   exit 0
 fi
+if ! unshare --mount true 2>/dev/null; then
+  echo "note: a bare $suite is NOT tried: mounts are not allowed in this container"
+  exit 0
+fi
 command -v mmdebstrap >/dev/null ||
   die "no mmdebstrap; install it: apt install mmdebstrap debian-archive-keyring"
 work=$tree/build/bare/$suite

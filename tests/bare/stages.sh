@@ -48,7 +48,7 @@ unit() {
     backend_storage kv kv_keys)
   timed "make install" make install
   example .venv/bin/python
-  install libgtest-dev librapidcheck-dev
+  install ccache libgtest-dev librapidcheck-dev
   cmake --preset release -DHEADRACE_BENCHES=OFF >/dev/null
   timed "build of the tests" cmake --build --preset release --target \
     "${folders[@]/%/_test}" conformance_test

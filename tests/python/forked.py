@@ -129,7 +129,7 @@ def _read(pipes: list[int], timeout: float) -> list[str]:
         try:
             while selector.get_map():
                 ready = selector.select(until - time.monotonic())
-                if not ready and time.monotonic() > until:
+                if time.monotonic() > until:
                     raise TimeoutError(*map(_text, found.values()))
                 for key, _ in ready:
                     if not (read := os.read(key.fd, 1 << 16)):

@@ -31,8 +31,8 @@ void forget_none(Capacity& only) {
   only.source = "unknown";
 }
 
-// Members are assigned one by one: a build by GCC 13.3.0 that assigned a whole Capacity here had a
-// capacity of 0 afterwards.
+// Members are assigned one by one: a build by GCC 13.3.0 gave a capacity of 0, and it may have
+// compiled the assignment of a whole Capacity wrongly.
 void settle_one(const NodeFacts& node, Bytes total, Capacities& capacities) {
   Capacity& only = capacities.nodes.front();
   if (!only.bytes) {

@@ -1,0 +1,17 @@
+#!/usr/bin/env bash
+# Removes build folders whose compiler is gone or has another version now: CMake would go on with
+# objects of both.
+# Usage: fresh.sh FOLDER...
+set -euo pipefail
+
+for folder; do
+  facts=$(ls "$folder"/CMakeFiles/*/CMakeCXXCompiler.cmake 2>/dev/null | tail -n 1 || true)
+  [ -n "$facts" ] || continue
+  compiler=$(sed -n 's/^set(CMAKE_CXX_COMPILER "\(.*\)")$/\1/p' "$facts")
+  version=$(sed -n 's/^set(CMAKE_CXX_COMPILER_VERSION "\(.*\)")$/\1/p' "$facts")
+  now=$("$compiler" -dumpfullversion 2>/dev/null || "$compiler" -dumpversion 2>/dev/null || true)
+  if [ "$now" != "$version" ]; then
+    echo "note: $folder is of $compiler $version, which is ${now:-gone} now; building anew"
+    rm -rf "$folder"
+  fi
+done
