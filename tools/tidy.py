@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Checks the house rules that a script can check (HACKING.md lists them). No dependencies.
 
     tools/tidy.py            check; one line per finding, exit 1 if there is any
@@ -24,6 +25,8 @@ ROOT = Path(__file__).resolve().parent.parent
 BUDGETS = ROOT / "tools" / "budgets.json"
 
 CHECKED = {".cpp", ".h", ".py", ".sh", ".cmake"}
+LICENSED = CHECKED | {".c", ".cu"}
+LICENCE = "SPDX-License-Identifier: Apache-2.0"
 MAX_LINE = 100
 MAX_FILE = 600
 MAX_FUNCTION = 70
@@ -220,6 +223,14 @@ def check_layers(path: Path, lines: list[str]) -> Iterator[Finding]:
                 yield Finding(path, number, f"deep include: only {target}/{facade}.h is for others")
 
 
+def check_licence(path: Path) -> Iterator[Finding]:
+    """Each source says its licence, so that a file copied elsewhere still does."""
+    if path.suffix not in LICENSED and path.name != "CMakeLists.txt":
+        return
+    if not any(LICENCE in line for line in path.read_text().splitlines()[:3]):
+        yield Finding(path, 1, f"no licence in the first 3 lines: add {LICENCE}")
+
+
 def check_lines(path: Path, lines: list[str]) -> Iterator[Finding]:
     cpp = path.suffix in {".cpp", ".h"}
     for number, line in enumerate(lines, 1):
@@ -259,7 +270,8 @@ def check_header(path: Path, lines: list[str]) -> Iterator[Finding]:
     # Highway includes files of this name several times.
     if "#pragma once" not in lines and not path.name.endswith("-inl.h"):
         yield Finding(path, 1, "header without #pragma once")
-    if not lines or not lines[0].startswith("//"):
+    first = next((line for line in lines if LICENCE not in line), "")
+    if not first.startswith("//"):
         yield Finding(path, 1, "a header opens with what it is, and what it is not")
     if "include" in path.parts and path.name not in {"headrace.h", "export.h"}:
         if not re.search(r"(Thread-safe|Thread-compatible|Single-thread)", "\n".join(lines)):
@@ -365,6 +377,7 @@ def measure(paths: list[Path]) -> tuple[dict[str, object], list[Finding]]:
     functions: list[Function] = []
     long_files: dict[str, int] = {}
     for path in paths:
+        findings += check_licence(path)
         if path.suffix not in CHECKED and path.name != "CMakeLists.txt":
             continue
         text = path.read_text()
@@ -377,8 +390,9 @@ def measure(paths: list[Path]) -> tuple[dict[str, object], list[Finding]]:
             functions += cpp_functions(path, lines)
         elif path.suffix == ".py":
             functions += python_functions(path, text)
-        if len(lines) > MAX_FILE:
-            long_files[str(path.relative_to(ROOT))] = len(lines)
+        length = sum(LICENCE not in line for line in lines)
+        if length > MAX_FILE:
+            long_files[str(path.relative_to(ROOT))] = length
     long_functions = {
         f"{f.path.relative_to(ROOT)}:{f.name}": f.length
         for f in functions if f.length > MAX_FUNCTION
