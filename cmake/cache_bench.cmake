@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # headrace-bench-cache: the cache beside others (workload/cache). A program of its own: oneTBB's
 # containers and RocksDB are linked by it alone, and left out where they are not there.
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # The PTX of the kernels (tools/make_ptx.sh) as a string: the objects headrace_cuda_kernels.
 
 set(kernels_ptx ${PROJECT_SOURCE_DIR}/src/backend/cuda/kernels.ptx)

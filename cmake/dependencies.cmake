@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # The libraries that Headrace uses, all private to it. One error names everything that is missing
 # and the command that installs it. Debian 12, Debian 13 and Ubuntu 24.04 have the same package
 # names.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # headrace-dsa-sim: emulated DSA devices as files, by FUSE (dsa_emulator/driver and /fuse). A
 # program of its own: the library has none of it and links neither libfuse nor CLI11.
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # libheadrace-fake-cuda*.so: a software libcuda.so.1 for tests (tests/support/fake_cuda/README.md).
 # One library per driver version that matters: what an older driver lacks is not in it. They use
 # nothing of libheadrace but headers.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # Warnings and the per-folder rules of the build; those of tests are in tests.cmake.
 
 # What tests and benchmarks share (tests/support): the fake backend. Nothing of it is installed.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # What an install tree holds: the libraries, the public headers, find_package(headrace), pkg-config,
 # and, if it was built, headrace-dsa-sim.
 

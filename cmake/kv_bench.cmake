@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # headrace-bench-kv: a key-value store as its clients see it (workload/kv). A program of its own:
 # hiredis is linked by it alone, and left out where it is not there.
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # Headers that most files include, parsed once for each way of compiling: parsing is a third of the
 # work of an optimising build and most of it elsewhere (docs/design/tests.md). The presets dev and
 # tidy parse them in each file (CMAKE_DISABLE_PRECOMPILE_HEADERS), so that a missing #include shows.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # Builds machines/*.json into the library, so that presets are there wherever it goes: installed,
 # in a wheel, or run from the build tree.
 

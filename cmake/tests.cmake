@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # Test programs: how they are compiled, into how many parts ctest runs them, and which of them each
 # build of `make test` needs (docs/design/tests.md). ASan runs them all.
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # headrace::workload: programs that show the gain (include/headrace/workload). A library of its own
 # on top of headrace::headrace, so that who links the cache does not get TPC-H with it.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The DSA emulator: a device in software. It executes descriptors as the specification says, so
 // that what drives a device is tested on machines that have none.
 //

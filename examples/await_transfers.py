@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Brings blocks of a KV cache from a file to memory while an event loop goes on with other work."""
 
 import asyncio

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Copies 64 MiB in the background and does something else meanwhile.
 #include <cstdio>
 #include <cstring>

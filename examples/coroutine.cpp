@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Awaits transfers in a C++20 coroutine: no thread blocks while the engines copy.
 #include <cstdio>
 #include <future>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A page on its way to a log: copied with its checksum, and what changed in it as a delta. By an
 // Intel DSA device where there is one, else by the calling core.
 #include <cstdio>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A histogram with many bins over much data: the data is read once in order, the bins are hit at
 // random, so it is the bins that want the fast memory.
 //

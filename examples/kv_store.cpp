@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Keeps what was computed for a prompt in memory and on disk, as an engine for language models
 // would, and brings it back layer by layer for a prompt that begins alike.
 #include <unistd.h>

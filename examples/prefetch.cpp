@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Reads a file through a cache that fetches its blocks ahead of their use.
 #include <unistd.h>
 

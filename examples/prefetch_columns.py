@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Sums a column of a file while the cache fetches the next blocks of it ahead.
 
 Usage: prefetch_columns.py [FILE]    a file of little-endian int32; made here if none is given

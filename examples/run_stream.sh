@@ -1,4 +1,5 @@
 #!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
 # STREAM on each kind of memory that this machine has: a program that knows nothing of Headrace.
 #
 #   run_stream.sh [PROGRAM [ARGUMENT]...]

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The four kernels of STREAM with each array in memory of a chosen kind: what does the slower
 // memory cost, if only one array is in it?
 //

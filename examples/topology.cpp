@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Prints what memory this machine has, and why Headrace thinks so.
 #include <cstdio>
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Keeps tests/single_threaded.txt true: a test of what is listed there fails when it starts a
 // thread. Part of every test program but TSan's, which leaves those files out.
 

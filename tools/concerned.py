@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """What changed since main, and which steps and test programs that concerns.
 
 A C++ file concerns the test program of its folder; a header also those whose files include it,

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Fits the published loaded-latency curves of the CXL machine and draws its preset's rows.
 
     tools/fit_published.py DATA.tsv    rewrites the fits and fitted rows of machines/cxl-a1000.json

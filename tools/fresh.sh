@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # Removes build folders whose compiler is gone or has another version now: CMake would go on with
 # objects of both.
 # Usage: fresh.sh FOLDER...

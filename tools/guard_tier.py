@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """What `headrace tier attach` costs a program for which its budget is too small, beside no tiering.
 
     sudo .venv/bin/python tools/guard_tier.py --pairs 10 --seconds 25     # takes swap and root

@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # Installs Headrace into .venv, in steps that the Makefile orders and repeats when needed.
 # Usage: install.sh STEP
 #   venv              the virtual environment

@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # Prints how many compilers may run at once: one per CPU, and one per GiB of memory that this
 # machine has free and this control group may have. The largest source file takes 0.9 GiB.
 set -euo pipefail

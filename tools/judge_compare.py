@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """How often `headrace compare` is wrong on this host: false alarms, and planted changes it misses.
 
 Measures the same again and again, which takes runs x budget, then compares the profiles with each

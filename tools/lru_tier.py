@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """`headrace tier attach` beside the kernel's own reclaim, with as much DRAM for each.
 
     sudo .venv/bin/python tools/lru_tier.py --minutes 10 --writes 0.1     # takes swap, root, redis

@@ -1,4 +1,5 @@
 #!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
 # Makes src/backend/cuda/kernels.ptx of kernels.cu, by clang 19 without a CUDA toolkit.
 #     tools/make_ptx.sh            makes it anew
 #     tools/make_ptx.sh --check    says whether it is what this would make

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Plants one defect after the other and shows that a test notices each.
 
 tools/mutations/AREA.toml lists the defects; one_file.py says how a program gets one. The working

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Test programs of ASan's build with one file of the library replaced, built in seconds.
 
 The changed file alone is compiled, with the command of the unit that includes it, and linked in

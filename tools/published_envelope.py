@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Draws the least loaded latencies of the CXL machine's preset from the published logs.
 
     tools/published_envelope.py DATA.tsv    rewrites rows loaded_least in machines/cxl-a1000.json

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Runs steps at the same time: one build at a time, and two other steps that need no more builds.
 
 Builds use every core at a low priority, so that what else runs is hardly slower than alone

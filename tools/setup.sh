@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # Installs the packages listed in the files given, those that are missing, and nothing else.
 # Usage: setup.sh LIST...      As root, or as a user with sudo.
 #

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Hours of a redis-server within a budget, every value checked, every process watched.
 
     sudo .venv/bin/python tools/soak_tier.py --hours 24     # takes swap, root, redis-server

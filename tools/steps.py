@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """The steps of `make test` (docs/design/tests.md says what each is for).
 
 Each step prints one line and the notes of its log; the log of a step that fails follows it. Exit

@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # Runs every test of the project from nothing; tools/steps.py has the steps.
 # Usage: test.sh [--changed] [--update] [STEP...]
 set -euo pipefail

@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # Makes wheels of this tree in dist/, one for each CPython from 3.11 that has its headers here. They
 # carry the libraries that they need, so they install without a compiler (docs/design/wheels.md).
 #

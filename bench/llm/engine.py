@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """llama.cpp through llama-cpp-python: tokens in, logits out, and the state of a sequence as bytes,
 which are cut into blocks of tokens and put together again.
 """

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Time to the first token of a real engine, llama.cpp, whose prefix is computed, read from a file
 as llama.cpp itself writes it, or fetched block by block from the tiers of headrace.kv.
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A model of random weights for llama.cpp, as GGUF: what it computes means nothing and costs what a
 trained one of this geometry would.
 """

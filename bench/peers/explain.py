@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Why a peer and Headrace differ: the peer again with one thing changed, in turn with both.
 
 Nothing is guessed: a change that brings the peer within 5 % of Headrace, or takes most of the

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`headrace bench kvcache` with one more store: LMCache's back ends for CPU memory and local disk.
 
     V=$(mktemp -d)/venv; python3 -m venv $V; $V/bin/pip install . lmcache     # 6 GB; no GPU needed

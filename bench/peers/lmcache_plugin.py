@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """LMCache's storage manager with its own local disk and with headrace.lmcache, each on the same
 disk and past the page cache: how fast chunks of keys and values come into LMCache's memory.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Puts the large static arrays of a program that was not written for it on other pages, before its
 // main() begins: loaded by LD_PRELOAD, asked by HEADRACE_PAGES.
 //

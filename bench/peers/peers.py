@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Headrace compared with tools of others, on one machine in one run, each in its own convention.
 
     .venv/bin/python bench/peers/peers.py [--rounds 5] [--seed 1] [--stream PATH]

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Whether two things that `headrace measure` promises hold on this machine, which should be quiet.
 
     .venv/bin/python bench/peers/promises.py latency [--rounds 10] [--seed 1]

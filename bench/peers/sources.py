@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Peers that come as a source: multichase and STREAM, built in a temporary folder.
 
 A path is a program that was built already, a source tree, or for STREAM its one file, `stream.c`.

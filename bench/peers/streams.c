@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A plain loop over memory, written by hand: what a core can read or write when it goes over
 // several places in turn. Something to hold `headrace measure bandwidth` against (promises.py),
 // which shares no code with it.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The DSA backend on emulated devices, one for each engine: everything but the hardware is what
 // runs on a machine that has it.
 #pragma once

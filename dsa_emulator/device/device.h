@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // An emulated device: takes descriptors from clients, executes them, writes their records.
 //
 // Thread-safe. It executes when told to (step(), run()): then the same seed, the same calls give

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Random programs of descriptors against plain loops on a copy of the memory: all operations, page
 // faults of both kinds, fences, overlaps, batches, resumed as SPEC 3.6 and 8.3 say until they are
 // done.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Emulated devices in the place of those of a host: what reads sysfs and opens character devices is
 // given these instead, and executes on this process's own memory.
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "dsa_emulator/device/device_set.h"
 
 #include <gtest/gtest.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What tests of the emulator share: a client with memory and records, a device, and the
 // short ways to make descriptors.
 #pragma once

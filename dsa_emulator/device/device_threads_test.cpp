@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The device with threads of its own, and several that submit. For the sanitizers: nothing here
 // depends on how long anything takes.
 #include <chrono>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The way into a queue of an emulated device of this process.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Random programs for an emulated device: descriptors that work in lanes of a piece of memory,
 // and plain loops that do the same to a copy of it.
 #pragma once

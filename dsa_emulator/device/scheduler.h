@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Which engine does what next: queues, engines, batches in flight, and drains.
 //
 // An engine without a task takes one: the head of a queue of its group, or a descriptor that is

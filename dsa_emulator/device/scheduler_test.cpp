@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Order, batches, drains, time and the end of things.
 #include "dsa_emulator/device/scheduler.h"
 

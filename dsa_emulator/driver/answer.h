@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What a system call on a served file returns: a value, or an errno value as std::errc.
 //
 // Not a Result: its errors are for people, these are for programs that know the kernel's driver.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The files of sysfs that the kernel's driver has for a device, its queues, groups and engines,
 // with its names and formats.
 //

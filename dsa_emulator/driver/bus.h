@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The emulated devices whose files are served, each with the state that the kernel's driver (idxd)
 // would keep of it: who has its queues open, which queues are enabled, how often ENQCMDS is
 // retried.

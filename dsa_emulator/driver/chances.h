@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // With what probability descriptors of a served device fail: changed while it runs, drawn from a
 // seed.
 #pragma once

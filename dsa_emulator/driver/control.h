@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The file "control" next to the kernel's tree: what tests tell the emulator to do, in words.
 //
 // A line is one command: "disable wq0.0", "enable wq0.0", "halt dsa0", "recover dsa0", or a chance

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What tests of the emulator share: a served device, a client's memory, descriptors as bytes.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The process that opened a file, told from all others by its memory, as the kernel's driver tells
 // them: a child after fork() is another, and so is the program after exec(); a thread is not.
 //

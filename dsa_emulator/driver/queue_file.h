@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // One open() of /dev/dsa/wqN.M: what write(), poll() and close() do then, as in the kernel's driver
 // (drivers/dma/idxd/cdev.c as of 6.16).
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What lies under the mount point: the kernel's files of DSA devices, and "control".
 //
 //   dev/dsa/wq0.0                    the queues

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A batch in flight: which of its descriptors may be executed now, and what its record will say
 // (SPEC 3.9, 8.3.2).
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What a device looks at before it executes a descriptor (SPEC 5, tables 5-3 to 5-5; 8.1, 8.3).
 //
 // The specification does not say which of several errors is reported. Here it is the first of:

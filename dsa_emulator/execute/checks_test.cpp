@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // One test per rule of the specification about what a descriptor may be.
 #include "dsa_emulator/execute/checks.h"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The two operations on delta records (SPEC 8.3, "Create Delta Record", "Apply Delta Record"):
 // lists of 10 bytes each, the number of an 8-byte word (16 bits) and the word.
 #include <array>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What an emulated device is made of: capabilities, groups of engines, work queues.
 //
 // Named as in sysfs (Documentation/ABI/stable/sysfs-driver-dma-idxd). Plain data.

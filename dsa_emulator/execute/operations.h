@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The operations themselves: what a descriptor that passed all checks does to memory, and what its
 // record says then (SPEC 8.3).
 //

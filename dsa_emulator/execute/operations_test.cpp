@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What each operation does, and how it is resumed after a page fault.
 #include "dsa_emulator/execute/operations.h"
 

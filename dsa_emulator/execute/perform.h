@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // One descriptor from its checks to its record: all of a device's work that needs no lock.
 #pragma once
 

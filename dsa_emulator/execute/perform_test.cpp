@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // When there is a completion record, and what is in it.
 #include "dsa_emulator/execute/perform.h"
 

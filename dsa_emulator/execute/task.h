@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // One descriptor as the device carries it from its queue to its record. Plain data.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The library on the files of the program, as on those of the kernel: found, opened, copied with.
 #include <gtest/gtest.h>
 

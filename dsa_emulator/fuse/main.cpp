@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // headrace-dsa-sim: emulated DSA devices as files. See docs/howto/dsa-sim.md.
 #include <fmt/core.h>
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What tests of the whole program share: starting it on a directory of its own, and ending it so
 // that nothing stays mounted, whatever the test did. Every wait has a bound.
 #pragma once

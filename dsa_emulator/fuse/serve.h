@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Serves a Tree under a directory by FUSE until a signal ends it. The only part that knows FUSE.
 #pragma once
 

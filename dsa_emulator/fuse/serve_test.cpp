@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The whole program, as programs that know the kernel's driver see it.
 #include "dsa_emulator/fuse/serve.h"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // How one operation reaches memory: in steps that no page boundary crosses, until a fault ends it.
 //
 // With block on fault missing pages are asked for and the operation goes on; without, or when the

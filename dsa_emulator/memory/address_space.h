@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The memory of a client as an emulated device reaches it: by address, with pages that may be
 // missing. What a PASID stands for on a real machine.
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "dsa_emulator/memory/address_space.h"
 
 #include "dsa_emulator/device/device_testing.h"

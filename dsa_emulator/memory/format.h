@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What the emulator shares with the library that drives devices: the formats, and the interface of
 // a portal. How an operation is executed it does not share: it is what the library is tested
 // against.

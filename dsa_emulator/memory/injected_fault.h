@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What goes wrong with descriptors of an emulated device: by script or at random from a seed.
 //
 // These are besides the page faults that an AddressSpace has of its own.

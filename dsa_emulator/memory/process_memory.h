@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The memory of another process, by its pid: what an emulated device outside the client's process
 // sees of it.
 //

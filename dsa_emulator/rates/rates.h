@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A model of the speed of DSA devices: the emulated devices (dsa_emulator/device) on a virtual
 // clock, which is set to the next event, and threads that take time to submit descriptors. No bytes
 // move and no real time passes, so 1 GiB costs what 1 KiB does, and the same run gives the same

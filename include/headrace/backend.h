@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What touches the hardware: one interface for cores, SSD queues and accelerators, and the rules
 // that all of them keep (tests/conformance).
 //

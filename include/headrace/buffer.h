@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Memory allocated by a placement, and the truth about where memory is.
 //
 // Real NUMA policy on real pages: mmap and mbind, no allocator in between; meant for large pieces,

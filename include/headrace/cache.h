@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Keeps copies of extents in fast memory, fetches planned ones ahead of their use, and never serves
 // old bytes. In a child of fork() its blocks stand for their sources (docs/design/fork.md).
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Time and blocking as arguments, so that a test can run the same code with a clock of its own, and
 // the same seed gives the same run.
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Copying memory with the calling core, faster than memcpy where that is possible.
 //
 // A plain store first reads the line it overwrites. For data that is not in the cache, non-temporal

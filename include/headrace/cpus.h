@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Sets of logical CPUs, and the kernel's way to write them. Thread-compatible.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Operations on memory that Intel DSA devices do besides copying for a Mover: checksums, deltas of
 // pages, comparisons, fills, copies to two places.
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Which block goes when there is no space: a replaceable order over the blocks of one node.
 //
 // The Cache calls it under a lock, so an order is Single-thread. It does not know what is pinned:

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A file as an object: its extents can be moved and cached.
 //
 // Opened past the page cache (O_DIRECT) where the file system allows it, so that what is read is

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What the rows of a profile say together: the line of each engine's copies, where another engine
 // becomes the fastest, where loaded latency bends, and where caches end.
 //

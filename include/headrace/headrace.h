@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // All of the library. Programs that show its gain (headrace/workload) are a library of their own,
 // headrace::workload.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Heaps over placed memory: objects of any size, for std::pmr containers and for C (malloc.h), in
 // memory that a Placement chose.
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Counts of durations (or any non-negative integers) in buckets of equal relative width.
 //
 // Sixteen buckets per power of two: a percentile is read with at most 1/16 = 6.25 % error over the

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The graph of one host: its memories (nodes), what can copy between them (engines), what joins
 // them (links), and, once measured, how fast copies are (copy rates). With the measurements it is
 // called a profile.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // malloc, free and their kin in memory of a chosen kind, for C (C99 and later) and for programs
 // that were written for memkind (docs/howto/memkind.md).
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Experiments: short measurements described as data, each giving rows.
 //
 // `measure` runs points of the experiments as one session and gives a profile. The demo's few

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Moves extents: asks a route, submits its pieces to the engines, tries another engine when one
 // fails, and tells when it is done.
 //

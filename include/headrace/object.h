@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Things with bytes, and ranges of them: what is moved and cached.
 //
 // An Object has an id that is never used twice, a size and a home node. Its kinds: Buffer (memory

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A machine at a glance, as `headrace topo` prints it: the tree of Machine::to_text(), with a line
 // for nodes that are alike. The largest machine of today, 16 nodes of two kinds, takes ten lines,
 // not 33.

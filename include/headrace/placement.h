@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Where memory should live: nodes with weights, strict or preferred and then where, and the page
 // size; and the pure functions that choose it.
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The memory policy of a whole process, which its threads and the programs it starts inherit, and
 // what is free for it: what `headrace run` sets before it becomes another program.
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A profile: a machine with what was measured on it, as one JSON document that is also the
 // machine's; and what differs between two of them.
 //

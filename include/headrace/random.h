@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Random numbers as an argument: the same seed gives the same run on every machine.
 //
 // Not for cryptography. Single-thread: give each thread its own, seeded by `fork()`.

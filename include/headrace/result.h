@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A value, or the Error that explains why there is none: how functions report expected failures.
 // `if (!result) return Unexpected(result.error());` hands an error on, `*result` is the value.
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // How one move is split: which engine copies which part. Pure functions of the machine; the Mover
 // carries a route out.
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Summaries of repeated measurements.
 //
 // Times on a shared machine have a floor (the work) and a long tail (neighbours, interrupts), so

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Quantities and ids as types, so that a byte count is never taken for a node or a time.
 //
 // Unknown quantities are std::optional, never 0 or -1. Thread-compatible.

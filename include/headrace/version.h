@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The version of this library. Thread-safe.
 #pragma once
 

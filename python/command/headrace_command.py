@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The command `headrace`. While it is loaded Ctrl-C ends it as it ends other programs.
 
 Outside the package, whose import is most of the loading.

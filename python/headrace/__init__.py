@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Headrace brings data to the memory that will use it, before it is used.
 
 >>> import headrace

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The arenas of this process, which its environment places and watches."""
 
 from __future__ import annotations

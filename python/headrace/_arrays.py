@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """NumPy arrays in the memory one names."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Awaiting transfers and blocks: an event loop watches one descriptor for all of them, no thread
 waits."""
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What the numbers of a document rest on: every document says it."""
 
 from __future__ import annotations

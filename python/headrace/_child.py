@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Foreign libraries in a process of their own: what crashes, aborts or panics in one ends that
 process, and the caller gets an error of one sentence and keeps its results.
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """One table: what the kernel says by errno -> the exception that says what to do."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The one way in which this package writes results into files, Profile.save() too. Programs in C++
 have rules of their own, which know nothing of sys.stdout (src/core/text/files.h).
 """

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Arrays of other libraries that have no buffer protocol: what memory they are.
 
 PyTorch is found where it was imported already, never imported: that takes seconds.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Which points a measurement is asked for, as people write them: the command's --only and Python's
 `only` mean the same by the same words.
 """

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What is wrong with the arguments of a call that the extension refused, in one line. Only such a
 call comes here."""
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Quantities and lists as a reader of the report would say them."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A store of KV-cache blocks over the memories of a machine, and SSD.
 
 >>> import asyncio, headrace, numpy

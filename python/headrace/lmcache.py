@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A storage plug-in of LMCache: its chunks in the tiers of headrace.kv.
 
 LMCache imports this module when its configuration names it, and it imports LMCache; nothing else of

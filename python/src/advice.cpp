@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Advice as Python sees it: plain data, computed by pure functions.
 #include "handles.h"
 #include "record.h"

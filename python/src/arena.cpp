@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Named heaps, whose memory arrays are made of.
 #include "headrace/tier/arena.h"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Cache, Block and Prefetch.
 #include <nanobind/ndarray.h>
 #include <nanobind/stl/variant.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The ends of many moves, told through one descriptor: for event loops.
 #include <sys/eventfd.h>
 #include <unistd.h>

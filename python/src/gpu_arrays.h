@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // DLPack: memory of GPUs given to other libraries, and what theirs is.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What Python's objects hold. All of it is held by C++ shared pointers, never by references between
 // Python objects, so that no order of garbage collection frees something in use, and nothing that
 // an engine's thread drops needs the interpreter (the rules of that: interpreter.h). What holds

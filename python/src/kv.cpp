@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The store of KV blocks; headrace/kv.py gives it its public face.
 #include <nanobind/stl/tuple.h>
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Machine and what it is made of: plain data, copied at the border.
 #include "headrace/overview.h"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Backends as facts, copying with the calling core, and the experiments.
 #include <nanobind/stl/variant.h>
 

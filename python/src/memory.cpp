@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Things with bytes (Buffer, File, MemoryRange), ranges of them (Extent), and where they are.
 #include <nanobind/stl/tuple.h>
 #include <nanobind/stl/variant.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "calls.h"
 #include "core/text/files.h"
 #include "handles.h"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Mover and Transfer.
 #include "core/waiting/duration.h"
 #include "handles.h"

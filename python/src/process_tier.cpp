@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Tiering of another process.
 #include "headrace/tier/process_tier.h"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Profiles and what is computed from them (findings, comparisons): plain data, copied between C++
 // and Python.
 #include <nanobind/stl/variant.h>

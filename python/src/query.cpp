@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The query workload: tables of column files, and queries run over them in each mode.
 #include "headrace/workload/query.h"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Which memory is hot, and a tier that keeps the hot of it: sources, heat, PageTier.
 #include <nanobind/stl/unique_ptr.h>
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // How Headrace's quantities, ids and words look in Python: byte counts and ids are ints, times are
 // seconds as floats, rates are bytes per second as floats, and enums are the words of the JSON.
 #pragma once

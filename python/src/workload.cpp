@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The histogram, STREAM and a layer's work over memory of the caller, one repetition at a time.
 #include "headrace/workload/histogram.h"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A block from the lookup to the end of its copy.
 #include <sched.h>
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Lookups, copies and waiting; what blocked an earlier cache of this kind (docs/design/cache.md).
 #include "headrace/cache.h"
 

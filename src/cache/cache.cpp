@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The public faces: Cache, Block and Prefetch. What they do is done by CacheCore; a hit and its end
 // are in hits.cpp.
 #include "headrace/cache.h"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What the cache costs besides the copies: hits, misses, evictions, one thread and more.
 //
 // The backend copies nothing and completes inside submit(), so that a miss is all bookkeeping: the

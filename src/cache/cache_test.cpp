@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The handles: what a Block gives and when.
 #include "headrace/cache.h"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The Cache behind its handles. One lock for everything but hits, the waiting and the bytes: the
 // state of a block is an atomic word, so wait() and now() of a Block take no lock, and a ready
 // block is pinned and let go without it (readers.h).

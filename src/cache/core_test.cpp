@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The cache as a whole: made, emptied, resized, ended; and the order of invalidate().
 #include "headrace/cache.h"
 

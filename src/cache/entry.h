@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What the cache knows about one block, and about its copy while that is in flight.
 //
 // Life of an entry: made `filling` and put into the index under the lock, before its copy is

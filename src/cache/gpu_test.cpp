@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Blocks in the memory of a GPU, on the driver in software: its memory faults when the host touches
 // it, so that a copy, a gap or a look by mistake is seen.
 #include <fmt/core.h>

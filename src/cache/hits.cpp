@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A ready block found, pinned and let go without the lock, and how such pins are counted when a
 // block is about to go. Why it is right stands at the head of readers.h.
 #include <algorithm>

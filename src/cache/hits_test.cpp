@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Hits that take no lock, and what must hold all the same.
 #include <gtest/gtest.h>
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What a block costs besides its bytes: everything the process allocates for it, counted. And what
 // becomes of a cache for which memory runs out: each allocation of a scenario fails in turn.
 #include <gtest/gtest.h>

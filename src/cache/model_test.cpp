@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Random operations against what a cache must never do, whatever happens below it: show bytes older
 // than the last invalidate before the access, take more than its budget, evict what is held, use a
 // frame twice, or lose count.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Plans: what is fetched ahead, when, and for how long it is protected.
 #include <algorithm>
 #include <utility>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Pins that take no lock: each thread has a few slots, and whoever is about to drop blocks looks
 // through all of them first.
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Space for a block: frames, slabs, who is evicted for it, and how blocks leave.
 //
 // The order of what a miss tries is a table in docs/design/cache.md. Nothing is evicted unless it

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Who gets space, at whose cost, and what a block without space gives.
 #include "headrace/cache.h"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Many threads at once, with copies that end in a thread of their own: for ThreadSanitizer, and for
 // the order between a writer's invalidate() and the reads of others.
 #include <gtest/gtest.h>

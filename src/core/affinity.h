@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The CPUs that threads may run on, for machines of any size: cpu_set_t ends at 1024 CPUs, and a
 // larger kernel refuses to fill it. Thread-safe.
 #pragma once

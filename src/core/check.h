@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // CHECK ends the program at a programmer error, in every build; DCHECK only in debug builds.
 //
 // Never for bad input, missing hardware or a full disk: those are Results. Thread-safe.

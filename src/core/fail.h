@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Short ways to make an Error and to hand one up.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What a child made by fork() has of its parent's objects (docs/design/fork.md): the memory, and
 // none of the threads.
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A doubly linked list through two fields of its items: it owns nothing and allocates nothing, and
 // an item leaves it without a search. An item is in at most one list by the same fields.
 // Single-thread.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A mutex whose rules the compiler checks: fields say GUARDED_BY(mutex_), functions say
 // REQUIRES(mutex_), and clang's -Werror=thread-safety refuses code that forgets.
 //

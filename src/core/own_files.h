@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Descriptors that belong to the process that opened them: a child made by fork() closes its copies
 // as it begins. For devices and rings, which end what is in flight when the last process that has
 // them closes them, so that a copy would keep them at it behind the owner's back. Thread-safe.

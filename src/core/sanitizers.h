@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Which sanitizer this is compiled with: GCC tells by macros, clang by features. Thread-safe.
 #pragma once
 

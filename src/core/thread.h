@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The library's own threads, which serve and are not the user's; what a thread has used.
 // Thread-safe.
 #pragma once

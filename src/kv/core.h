@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What Store, Match, Load and Stored are made of.
 //
 // One lock for the tables: which block has a copy in which slot of which tier. No copy is started,

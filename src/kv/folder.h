@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A folder of KV blocks: two files, one of slots, one that lists what is in them, and a lock.
 //
 //   index   a superblock of 4 KiB, then a header for each slot

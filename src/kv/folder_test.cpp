@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Torn, foreign, stale and hostile files, and who may open a folder.
 #include "kv/folder.h"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Blocks between the memory of a GPU and tiers, and tiers in the memory of a GPU.
 #include <fmt/core.h>
 

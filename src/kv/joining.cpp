@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Blocks that two loads want at once: one reads them from the folder, the others take them from its
 // memory as soon as they are there, before it is told of them. What it did not get, and what is not
 // what was written, they read themselves: neither a failure nor an end of the first is theirs. Each

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The public faces: Store, Match, Load and Stored.
 #include "headrace/kv/store.h"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A KV store for tests: memory tiers moved by the fake backend, and a folder moved by one that
 // reads and writes files when it is told to, and fails when it is told to. And one on a machine
 // with GPUs made of software, moved by the backends of such a machine.

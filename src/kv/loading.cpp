@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Blocks on their way out. A group of a load (a layer, or all) is read, verified if it comes from a
 // folder, and passed on if it went through a slot of the first tier, which then keeps the block.
 #include <algorithm>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What is there, and held there.
 #include "kv/core.h"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Memory that runs out: each allocation of a scenario fails in turn, alone or with all after it, in
 // the thread that asks and in the store's own. It costs blocks and errors; nothing hangs, ends the
 // program, stays held or is served wrong.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Random operations against what a store must never do, whatever fails below it: serve bytes that
 // are not those of the key, find what was never stored, lose what a match holds, take more than a
 // budget, or lose count.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The operations of a KV store that go on after their call: loads, stores, removals from the
 // folder; and the jobs by which they do.
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Blocks that are not to be served again, by whoever has the store.
 #include <algorithm>
 

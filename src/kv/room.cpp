@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Who has to leave a tier, and what is written to the folder on demand.
 #include <algorithm>
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Who leaves a tier, and where to.
 #include "kv/kv_testing.h"
 

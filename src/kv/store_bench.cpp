@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What loads of KV blocks reach: hits in DRAM, and from SSD at depth, layer by layer and whole; how
 // long the call takes, and how long it is until the first layer is there (seconds).
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Loads and stores that wait for a stream of the user's.
 //
 // The host asks; no stream of ours waits. One that did would hold up all copies behind it for as

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The way of one block from tier to tier: down when it has to leave, or flush() writes it, and up
 // when it is used again.
 #include <algorithm>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Blocks that are used again get a copy in a faster tier, by one rule for all tiers.
 #include <algorithm>
 #include <array>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What is measured where a container's seccomp profile forbids the calls of memory policy, and what
 // is said of memory that is not there; and with little CPU time.
 

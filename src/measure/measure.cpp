@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // `measure`: the points asked for, as one session, into a profile; and `model_dsa`: rows that come
 // into none.
 #include "measure/measure.h"

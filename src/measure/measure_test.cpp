@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Sessions with chosen points, as `headrace bench copy` and the demo run them, and points of the
 // experiment `dsa` on a model of devices.
 #include "headrace/measure.h"

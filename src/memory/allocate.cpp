@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Carries a placement out: pages of the size asked for or the next smaller that is to be had, a
 // memory policy on them, a first touch from near their nodes.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // allocate() and where() on the nodes this host has; the guest tests (tests/guest) have sixteen.
 
 #include <gtest/gtest.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What is left where a container's seccomp profile forbids the calls of memory policy.
 
 #include <gtest/gtest.h>

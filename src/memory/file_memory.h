@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Memory in a file of a storage device: loads and stores reach it through the page cache, and the
 // kernel writes it back when memory is short. Thread-safe.
 #pragma once

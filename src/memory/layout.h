@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A placement on this host with one size of pages: which run of a buffer goes to which node, what
 // that takes from each of them, and the policies that tell the kernel.
 //

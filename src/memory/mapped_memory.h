@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Addresses of this process with something behind them. Thread-compatible.
 #pragma once
 

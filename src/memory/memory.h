@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Facade of the folder, besides the public headers: mapped memory that unmaps itself, pages of
 // this process moved to another node by the kernel, whose addresses stay, and GPUs that are lost.
 // Thread-safe.

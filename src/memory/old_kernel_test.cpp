@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What is done without what a kernel does not have yet (docs/design/kernels.md): the calls fail as
 // they do there.
 

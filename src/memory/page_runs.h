@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Which page of a buffer goes to which node: pure arithmetic, no system call.
 //
 // A buffer's pages are dealt to the nodes of its placement in turn, `weight` units at a time. The

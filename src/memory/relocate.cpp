@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Moves the pages of a buffer to another placement.
 
 #include "core/fail.h"

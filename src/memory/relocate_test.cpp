@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // On a host with one node; what moves is seen in the guest (tests/guest).
 
 #include <gtest/gtest.h>

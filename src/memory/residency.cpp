@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Where pages are, as the kernel says.
 
 #include <fcntl.h>

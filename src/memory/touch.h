@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Touches a buffer's pages from CPUs near their nodes, in parallel: zeroing is what costs time in
 // an allocation, and a node zeroes its own pages fastest.
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Moves of many pairs: to the scheduler each pair is a move of its own, without a handle; the last
 // that is over ends the whole.
 #include <fmt/format.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Moves of many pairs: one Transfer, the outcome of each pair.
 #include <gtest/gtest.h>
 

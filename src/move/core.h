@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What a Mover is inside: the scheduler under one lock, and the loop that submits what it allows.
 //
 // Everything that may change what can be submitted (a new move, a completion, a cancellation, a

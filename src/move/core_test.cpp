@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Many threads at once, for ThreadSanitizer: movers, waiters, cancellers and two backends that
 // complete from threads of their own or when polled.
 #include <gtest/gtest.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Which moves go to one engine whole and are copied inside submit(): routes that were asked before,
 // each in one word, so that it is read and written without a lock.
 //

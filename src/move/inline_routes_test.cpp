@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "move/inline_routes.h"
 
 #include <gtest/gtest.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // How many threads are inside something, and what they did there alone, counted without a lock:
 // each thread counts on a line of its own, so that threads do not slow each other down. What is to
 // be ended sets a flag that stops newcomers, then waits until nobody is inside.

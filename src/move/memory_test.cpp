@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Memory that runs out: each allocation of a scenario fails in turn, and the Mover neither hangs
 // nor ends the program, loses nothing and leaks nothing.
 #include <gtest/gtest.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What the Mover itself costs: whole one-piece moves that are copied inline, the same through a
 // queue of a device, and the pieces of a large one, through backends that copy nothing.
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A Mover whose engines are eight software DSA devices: routes split over them, and what they spoil
 // is copied by others.
 #include <gtest/gtest.h>

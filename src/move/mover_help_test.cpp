@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A thread that waits gives its time to the backends that can use it.
 #include <gtest/gtest.h>
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Random operations against a naive model: an array of what the destination must hold, where that
 // is known. RapidCheck prints the seed and the shortened operations of a failing run.
 #include <gtest/gtest.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What the tests of the Mover share: a small machine whose memory engines are fakes, and two
 // arrays of bytes.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Decides which pieces of which moves are submitted next: which segments wait at which engine, and
 // what is in flight on each link. Pure: submits nothing, waits for nothing, takes no lock. Only
 // link() and open() allocate what they cannot do without, and change nothing when they throw.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Small reads of a file, each waited for by the thread that asked, against plain pread on the same
 // descriptors; and a scan by 1 MiB or 16 KiB beside them. `HEADRACE_BENCH_FILE` names an existing
 // large file (else 256 MiB are written below the temporary directory). Timings are noisy where

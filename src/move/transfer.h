@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // One asynchronous move: what a Transfer is a handle of, what the Mover's scheduler knows about it,
 // and how its outcome is told. Internal to src/move.
 //

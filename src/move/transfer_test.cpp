@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Transfer: waited for, polled, awaited, listened to through a descriptor.
 #include <gtest/gtest.h>
 #include <poll.h>

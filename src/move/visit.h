@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // One call into the core of a Mover by one thread: what it may still do, the pieces that have ended
 // inside it, and the callbacks that it runs. Internal to src/move.
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Who does the Mover's work: which thread submits and copies how much, and what becomes of the
 // rest.
 #include <gtest/gtest.h>

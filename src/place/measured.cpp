@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // place::measured: shares by which all engines end together.
 //
 // An engine with T(s) = latency + s / bandwidth takes s(T) = bandwidth (T - latency) bytes in a

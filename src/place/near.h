@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // How near nodes are to each other, from whatever the machine knows about it.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // place::nearest_fast and place::always.
 
 #include <fmt/core.h>

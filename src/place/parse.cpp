@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Placements as people write them.
 
 #include <fmt/format.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Facade of the folder, besides the public headers: which CPUs work together, and which memory each
 // of them uses. Thread-compatible.
 #pragma once

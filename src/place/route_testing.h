@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Machines, requests and short names for the tests of routes.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Cutting one move into shares on page boundaries.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // How fast nodes are, for those who compare them.
 #pragma once
 

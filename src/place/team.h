@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Which CPUs work on something together, in which order they are taken, and which memory each of
 // them uses.
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What measuring teaches a machine. Pure.
 #pragma once
 

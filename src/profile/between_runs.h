@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What differs between runs of one measurement, estimated from few runs of many rows.
 //
 // The variance of a row over three runs is itself known badly: one row of a hundred seems ten times

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What differs between two profiles, or two groups of them. Works on logarithms of ratios, so that
 // twice as fast and half as fast are equally far; why the test is as it is: docs/design/compare.md.
 #include <algorithm>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Several launches of the same measurement as one profile.
 #include <fmt/format.h>
 #include <fmt/ranges.h>

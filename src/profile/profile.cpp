@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Profile <-> JSON: the machine's document with `conditions` and `rows` added.
 #include "profile/profile.h"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Facade of the folder, besides its public headers: a profile's JSON document as values, for those
 // who want no text of it. Pure.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Which memory of this process is tracked, so that no two sources spoil one another's: a child made
 // by fork() begins with none. And which is SharedMemory. Thread-safe.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What a source costs here, measured on memory of its own.
 
 #include <sys/mman.h>

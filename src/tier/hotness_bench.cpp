@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What sources of hotness cost, per page of 4 KiB: a look, the accesses after it, heat.
 //
 // Items are pages, so that items_per_second is their rate; `per_page` is the time of one. Accesses

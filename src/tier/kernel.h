@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What sources of hotness and tiers ask of the kernel. Tests take its place to refuse. Thread-safe.
 //
 // PAGEMAP_SCAN and the newer features of userfaultfd are declared here, for the headers of Debian

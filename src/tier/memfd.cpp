@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Shared memory whose page table entries are dropped: who is back was touched.
 //
 // MADV_DONTNEED on a shared mapping drops entries and nothing else; the bytes are in the file. The

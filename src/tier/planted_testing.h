@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Hot sets that tests plant, and how well a source finds them.
 #pragma once
 

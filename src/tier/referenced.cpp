@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Chunks as mappings of their own, and the accessed bits of their pages.
 //
 // The kernel counts the pages that were touched per mapping (Referenced in smaps) since the bits

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // How memory is cut into chunks, each a mapping of its own: pure. Thread-safe.
 #pragma once
 

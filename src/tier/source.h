@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What all sources do alike: they check and remember what they track. Thread-safe.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What every source promises, each in turn.
 #include "tier/source.h"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The mappings of this process, as /proc/self/maps and smaps tell them. Thread-compatible.
 #pragma once
 

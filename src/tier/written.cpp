@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Pages write-protected without a handler (UFFD_FEATURE_WP_ASYNC): the kernel itself takes the
 // protection away at the first write, and tells which pages have lost it while it protects them
 // again (PAGEMAP_SCAN), in one step, so that no write by way of these page table entries is missed.

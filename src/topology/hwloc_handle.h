@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A loaded hwloc topology, as hwloc_facts.cpp loads it. Single-thread.
 #pragma once
 

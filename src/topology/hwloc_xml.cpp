@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Machine -> hwloc's XML: the tree by hwloc itself or written here, the memory attributes by hwloc.
 //
 // hwloc's synthetic topologies would spare the writing, but describe only machines whose levels are

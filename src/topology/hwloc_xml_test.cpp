@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What other programs find through hwloc: written, and read back by hwloc.
 #include <gtest/gtest.h>
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Machine <-> JSON. Fields are written in the order of machine.h and always all of them, unknown
 // ones as null (but for `gpu` and `memory_side_cache`, which few nodes have); when read, unknown
 // fields are passed over and only ids and kinds must be there.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Which links data cross between two nodes: a search in breadth from node to node.
 
 #include <algorithm>

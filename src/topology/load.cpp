@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Machine::load and where it looks: a file, or one of the machines that come with Headrace.
 
 #include <fmt/ranges.h>

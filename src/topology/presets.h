@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The JSON files of machines/, built into the library (cmake/presets.cmake).
 #pragma once
 

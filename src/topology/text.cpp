@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Machine::to_text and overview(): the tree that `headrace topo` prints.
 
 #include <fmt/ranges.h>

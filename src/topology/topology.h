@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Facade of the folder, besides headrace/machine.h: the fields of a machine in a JSON document,
 // which it shares with a profile, and what measuring asks a machine. Thread-safe.
 #pragma once

@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # Fetches the libraries that a build for aarch64 links, from the mirrors this system uses, and
 # unpacks them: nothing of them is installed, and the system stays one of its own architecture.
 #

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # For aarch64 on another machine: GCC's cross compiler, the libraries of tests/aarch64/prepare.sh,
 # and QEMU, which runs the tests.
 set(CMAKE_SYSTEM_NAME Linux)

@@ -1,4 +1,5 @@
 #!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
 # Compiles tests/abi/cuda_abi.cpp against NVIDIA's cuda.h, which comes from PyPI once and is kept in
 # the folder DIR. Needs no CUDA.
 #     tests/abi/check_cuda.sh DIR

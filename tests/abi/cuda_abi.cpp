@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Compares our declarations of NVIDIA's driver interface with its own, cuda.h: each number, layout
 // and signature. Compiling is the whole test (tests/abi/check_cuda.sh).
 #include "backend/cuda/driver_api.h"

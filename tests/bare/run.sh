@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # Tries this tree in a bare Debian, as a newcomer does: only git and make are there at first.
 #
 # Usage: run.sh SUITE [STAGE...]

@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # The stages of run.sh, in a clone of the tree inside the bare root.
 # Usage: stages.sh STAGE
 #   demo     make demo, twice

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "conformance/suite.h"
 #include "dsa_emulator/dsa_emulator.h"
 #include "tests/support/machines.h"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Transfers at random between two GPUs, pinned memory, plain memory and a file, some of them
 // gathered by kernels, with copies and kernels that the driver refuses, reads that fail and
 // transfers that are cancelled, against a model: what each byte must be where that is known.

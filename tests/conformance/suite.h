@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The promises of backend.h as tests that every backend passes. A backend joins with a short file
 // that makes one Case or several:
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The rule of docs/design/fork.md: objects belong to the process that made them. Most forks here
 // are made while threads of the objects are at work and hold their locks.
 

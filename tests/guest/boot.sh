@@ -1,4 +1,5 @@
 #!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
 # Boots a guest with a chosen memory topology and runs one command in it, with the host's root
 # mounted read-only as its own. The exit status is the command's; 124 when the bound ran out, 125
 # when QEMU itself crashed.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The command headrace in a guest, where a start of Python takes seconds."""
 
 from __future__ import annotations

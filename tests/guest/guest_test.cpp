@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What only a machine with several kinds of memory can show. Run inside guests by run_tests.sh,
 // one topology at a time: XeonMax.* and Cxl.*, and Cpuset.* and Cgroup.* in restricted groups.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What the tests in guests share: the machine there, and where pages are.
 #pragma once
 

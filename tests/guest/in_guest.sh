@@ -1,4 +1,5 @@
 #!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
 # Inside a guest: runs parts of the tests, one after the other, and says of each how it went.
 # Usage: in_guest.sh PROGRAM PART...      PROGRAM is guest_test; next to its folder lies
 # workload_query_test. With HEADRACE_GUEST_ALL every test and point of each part.

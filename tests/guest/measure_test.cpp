@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Measuring on sixteen nodes. In the guest xeon-max each node has one CPU; in the guest plain some
 // have two, and no table says how fast nodes are. HBM in cache mode in the guest slow. Run by
 // run_tests.sh.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The benchmarks whose arrays one places, on a real kernel with DRAM and HBM: that all four ways of
 the histogram are run and verified, and that the arrays of eight ranks are on their own tiles.
 

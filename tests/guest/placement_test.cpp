@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Where memory comes to lie, in guests with several kinds of it: run by run_tests.sh like
 // guest_test.cpp.
 

@@ -1,4 +1,5 @@
 #!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
 # Gets ready what a guest boots from: QEMU, Debian's generic kernel and an initramfs that mounts the
 # host's root read-only.
 #

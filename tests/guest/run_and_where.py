@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """headrace run and where on a real kernel with 16 nodes: where a program under them has its memory,
 and where threads have their parts of an array.
 

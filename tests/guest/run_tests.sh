@@ -1,4 +1,5 @@
 #!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
 # Boots one guest of each topology and runs the parts of the tests that are about it. A line for
 # each part and each guest; what one that fails said follows it. Status 0 when all passed.
 # Usage: run_tests.sh BUILD_DIR [--all] [TOPOLOGY...]   after building the target guest_test there

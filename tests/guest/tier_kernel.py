@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """headrace tier kernel on a real kernel whose node 1 is slow: a hot set planted there is promoted
 while a writer checks its bytes, and every setting comes back, also after a kill.
 

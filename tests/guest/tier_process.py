@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """headrace tier run on a real kernel whose node 1 is slow: the hot set that a program has there
 comes to node 0, and makes room by what is cold, while the program checks each of its writes. And a
 server of headrace bench kv that is interleaved, or kept by a tier.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // ProcessTier between real nodes: another process plants a hot set on the slow one. Run by
 // run_tests.sh like tier_test.cpp.
 

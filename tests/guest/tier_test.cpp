@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // PageTier between real nodes, in guests with several kinds of memory: run by run_tests.sh like
 // guest_test.cpp.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Errors, exceptions and types cross the boundary between a program of C++20 and the library of
 // C++23, which may be shared. Exits with the number of the first check that fails.
 #include <cstddef>

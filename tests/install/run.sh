@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # What is missing is one error of CMake with the command that installs it. Then installs Headrace,
 # shared with all there is and static the libraries alone, each into a fresh prefix, and builds and
 # runs the C and C++ examples against it as a user's project of C++20 would.

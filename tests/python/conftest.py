@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What the Python tests share: the command as users run it, files of known bytes, golden texts."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Commands and programs, each in a process of its own that is forked from one that has loaded what
 they load. A fork has its own directory, environment, output, signals and end, and costs a tenth of
 a start. Tests of a start itself, of limits, terminals or streams start the installed command, and

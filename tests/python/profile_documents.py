@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A profile for tests: what an experiment on a machine with four kinds of memory could have found,
 with made-up numbers that follow from a few rules and a seed."""
 

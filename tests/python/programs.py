@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Python programs run in a process of their own, for tests of what could end one."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Documents for the report's tests: what the commands write, with plausible made-up numbers."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The command, interrupted where a test says, or with other answers than it found."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A cache on the fake backend, for tests: sources on the hbm node of the small machine, copies in
 // real memory of node 0. Nothing completes unless settle() or somebody else polls.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Tests of what a child made by fork() has of its parent's objects.
 #pragma once
 

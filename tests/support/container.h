@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What a container takes from a process, and what an older kernel does not have.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A control group of this test's own that limits the time of CPUs, where root may make one.
 #pragma once
 

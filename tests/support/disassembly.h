@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What the compiler made of a loop: this program's own code, taken apart by objdump.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Operators new and delete for tests in which memory runs out: whoever includes this, once in a
 // program, says which allocations fail. Nothing with HEADRACE_TSAN: ThreadSanitizer of clang has
 // these operators itself.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A backend that does what a test tells it: delays, partial acceptance, failures, reordering,
 // refusal, completion inside submit(); by script or at random from a seed.
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A machine with GPUs made of software (fake_cuda), and a way around the library to see what is in
 // their memory. Single-thread: it changes the environment.
 #pragma once

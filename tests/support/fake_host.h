@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Builds sysfs and procfs trees in a temporary directory, for tests of discovery.
 #pragma once
 

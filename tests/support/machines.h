@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Small machines for tests, written down instead of discovered.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Waiting under a ManualClock: nothing runs by itself there, so sleeping means that its time
 // passes.
 #pragma once

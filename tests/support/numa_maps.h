@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What /proc/self/numa_maps says of a range: a second opinion on where().
 #pragma once
 

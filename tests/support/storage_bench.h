@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What benchmarks of reads from files share: the file, and the CPU time they took. Not for tests.
 #pragma once
 

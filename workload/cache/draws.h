@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Which block comes next: numbers drawn before anything is timed. Thread-safe.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The caches that can be run, by name.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // headrace-bench-cache: one scenario, once, with one cache. `headrace bench cache` runs rounds of
 // all.
 #include <fmt/core.h>

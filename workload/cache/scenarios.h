@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What is timed of every implementation, on sources in memory; small_miss.h has the one on files.
 #pragma once
 

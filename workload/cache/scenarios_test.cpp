@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "workload/cache/scenarios.h"
 
 #include <gtest/gtest.h>

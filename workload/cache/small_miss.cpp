@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "workload/cache/small_miss.h"
 
 #include <optional>

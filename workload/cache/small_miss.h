@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The scenario small-miss: many threads look small extents of a file up, most of them again and
 // again, in a cache much smaller than the file, while a scan of another file may go on.
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Threads that do the same for a while, and how long it took them.
 #pragma once
 

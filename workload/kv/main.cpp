@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // headrace-bench-kv: models a key-value store, or drives one. `headrace bench kv` starts servers
 // and prints what this program tells.
 #include <fmt/core.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The program as a user starts it.
 #include <gtest/gtest.h>
 #include <sys/wait.h>

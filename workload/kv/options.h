@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What the program is told on its command line.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Exact fixed-point numbers as text: what an answer is made of. Thread-compatible.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Queries with one sum and no groups: ranges on some columns, then the sum of a column or of a
 // product over the rows that are in all of them (`sum`, `q6`). Thread-compatible.
 #pragma once

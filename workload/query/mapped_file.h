@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A file mapped for reading that may shrink or fail while it is read: what the kernel cannot
 // deliver is then zero and lost() says so, instead of the process dying of SIGBUS. Thread-safe.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The operators of the queries: branch-free loops over whole columns of a chunk, which the compiler
 // turns into vector code. A selection is a byte per row, 0 (out) or -1 (in), so that it can be
 // widened to the type of any column and used as a bit mask; its cost does not depend on how many

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Workers that take chunks in order and run a query's pipeline over the blocks of a source; and the
 // transfer alone.
 // Thread-compatible.

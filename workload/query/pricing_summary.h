@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // TPC-H Q1, the pricing summary: sums by return flag and line status. Thread-compatible.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The queries as pipelines over chunks: which columns in which order, and what is done with each as
 // soon as it is there. Thread-compatible.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Query-driven prefetching by eight software DSA devices between two memories: run in the guest,
 // from DRAM to HBM.
 #include <gtest/gtest.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A query over one table, checked and cut into blocks: chunk after chunk, column after column in
 // the order the pipeline needs them. Keeps the files open; independent of the table it was made
 // from. Thread-compatible.

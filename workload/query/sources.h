@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Where the pipeline of a query gets its blocks from: a block is one column of one chunk (scan.h).
 // The modes of a query (QueryMode) differ in their source and in nothing else.
 //

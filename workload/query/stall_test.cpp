@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A query whose disk answers nothing any more: an error with its reason, at once when stopped, and
 // nothing freed that the disk may still write to.
 #include <gtest/gtest.h>

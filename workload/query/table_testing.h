@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A small lineitem on the disk and its answers by plain loops, for the tests of this folder.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What slower, cheaper memory is worth: two models of a talk as arithmetic.
 //
 // Servers: a job whose working set exceeds DRAM reads the rest from SSD; CXL memory holds a part of

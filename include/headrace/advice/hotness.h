@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // How much memory the hottest pages take: what of a data set has to be fast.
 //
 // Not a measurement: a histogram of accesses is given, or a law. Pure functions. Thread-safe.

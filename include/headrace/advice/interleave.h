@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Advice: how a data set is best spread over memories while programs load them, and what each
 // spread leads to.
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Memory of GPUs that others in this process allocated, such as tensors of PyTorch: which GPU's it
 // is, and when what a stream of theirs has for it is done.
 //

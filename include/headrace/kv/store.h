@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A store of KV-cache blocks: what a language model has computed for a prefix of tokens, kept in
 // the memories a machine has and on SSD, so that the prefix need not be computed again.
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Named heaps: what is placed is an object of the program ("index", "values"), not a page.
 //
 // In one run the arenas are watched, a plan is made of what was seen (a text, to be read and

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Which memory of this process is used, and how often: sources that look, and the heat that decays.
 //
 // A source is told which memory to track; each look says which parts of it were touched since the

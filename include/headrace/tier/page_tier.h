@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Memory of this process between a fast and a slow tier: the hot of it stays in the fast one, the
 // cold goes out first.
 //

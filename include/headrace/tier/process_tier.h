@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Memory of another process between a fast and a slow tier: the hot of it stays, the cold goes out
 // first.
 //

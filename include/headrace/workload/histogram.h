@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A program whose arrays one can place apart: the histogram of IT4I's guide to the memory of Xeon
 // Max ("Heterogeneous Memory Management on Intel Platforms", docs.it4i.cz), many bins under far
 // more data.

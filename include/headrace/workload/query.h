@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Query-driven prefetching: a scan whose plan says which columns it will need in which order, so
 // that the cache can fetch them while the scan computes. In headrace::workload, a library of its
 // own.

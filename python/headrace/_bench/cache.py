@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Rounds of headrace-bench-cache: every implementation of a cache in every scenario, in turn.
 
 Each measurement is a process of its own, so that none finds another's memory, and what ends one

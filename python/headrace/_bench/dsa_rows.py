@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Rows of `headrace bench dsa` as people ask for them, and what was published of the same.
 
 Rows are those of the experiment `dsa`, as dictionaries with the fields of the command's JSON. The

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """IT4I's example of data and bins in different memories: which pairs, how many bytes, the runs."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A key-value store in the configurations of a talk (P. Zhou, MemCon 2024): modelled by
 headrace-bench-kv.
 """

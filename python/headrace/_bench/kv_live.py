@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Real servers of keys and values in the configurations of a talk (P. Zhou, MemCon 2024), asked by
 headrace-bench-kv.
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Where a server's memory lies while it is driven: bytes on each node, in swap, in its file."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The configurations of a talk (P. Zhou, MemCon 2024) as this machine has them: where memory goes,
 and why some are left out.
 """

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What moves a server's memory while it is measured: `headrace.tier_process`, which keeps it within
 a budget by a step each quarter of a second, as `headrace tier attach` does; or the kernel.
 """

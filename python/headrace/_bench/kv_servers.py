@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Servers of keys and values behind a unix socket: what they are, how one starts and ends, what it
 says of itself.
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What is done with one server of keys and values while it is measured."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Programs of this installation that measure: each run is a process, and its answer one line of
 JSON, or a reason and an exit code of _cli/exit_codes.py.
 """

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """``headrace bench query``: one query in every mode, interleaved, checked and compared.
 
 Each round runs every mode once, so that a disturbance of the machine hits all of them, and in

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Rows as the commands' JSON documents have them: `headrace bench copy` and the demo's rates."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """TPC-H on Spark in the configurations of a talk (P. Zhou, MemCon 2024): what is asked, and what
 the talk says.
 """

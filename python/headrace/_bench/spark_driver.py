@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Spark in a process of its own: asked by lines of JSON on stdin, answering by lines on the file
 descriptor that is its first argument. The first line has the master, the settings and the tables;
 every other one a query. It ends when stdin does, and the JVM with it, which has a pipe to us.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Spark's event log: what each query shuffled, spilled and computed, by the group of its jobs."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Spark in the configurations of the talk, computed from loaded-latency curves (docs/design/
 spark.md): threads that compute, wait for one line of memory, and compute again.
 """

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """One Spark: a driver (spark_driver.py) with its JVM in a process group of their own, which ends
 with the block it was started in, and by the end of its stdin if nobody is left to end that.
 """

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """STREAM with its arrays where one says, by one process or the ranks of an MPI job."""
 
 from __future__ import annotations

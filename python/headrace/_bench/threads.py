@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Which CPUs the threads of a benchmark are pinned to."""
 
 from __future__ import annotations

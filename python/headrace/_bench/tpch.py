@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """TPC-H data as column files: generated once by tpchgen, converted, and reused.
 
 A table directory holds ``table.json``, one ``<column>.bin`` per column the queries read

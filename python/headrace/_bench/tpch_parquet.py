@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """All tables of TPC-H as Parquet files: generated once by tpchgen, and reused.
 
 They lie beside the column files of tpch.py, under the name of their scale with ``-parquet``, and

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Programs with their memory on two nodes, and where it lies: `headrace bench kv` and `spark`."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Unified Memory by the experiment of C. Lutz (um_reprex): what is asked, and what was published.
 
 A kernel reads an array of host memory so many times; what counts is which memory the array is, what

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What to do with an array that a GPU reads: recipes run on the model of um_model.py, compared."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What a GPU of this machine gives, as rows beside what was published of the same case."""
 
 from __future__ import annotations

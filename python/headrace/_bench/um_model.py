@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The experiment of um.py run on a model of a GPU's driver, block by block
 (docs/design/gpu/um.md).
 

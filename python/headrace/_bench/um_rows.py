@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What a model gives beside what was published, as rows and as figures that are met or not."""
 
 from __future__ import annotations

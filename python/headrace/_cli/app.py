@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The subcommands by name. The options of each, and what it does, are in a module beside this one,
 which is loaded when it is asked for.
 """

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """headrace bench query"""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """headrace demo: from the bare machine to a report, in one go."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """headrace dsa setup: what accel-config has to be told, as commands or as its file.
 
 Only printed: changing devices takes root, and ends what others have in flight in them.

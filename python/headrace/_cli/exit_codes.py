@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """One table: what went wrong -> exit code. Errors' codes are the words of ErrorCode."""
 
 from __future__ import annotations

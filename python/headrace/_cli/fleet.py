@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """headrace fleet, and the last page of headrace measure --mpi"""
 
 from __future__ import annotations

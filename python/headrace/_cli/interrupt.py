@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Ctrl-C notes a wish to stop, so that what was measured until then is kept; so does SIGTERM, with
 which batch systems end what has taken too long, and SIGHUP, with which terminals close. What was
 ignored when the command began, as Ctrl-C by what a shell runs in the background, and SIGHUP by

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """headrace measure --mpi: all hosts of an allocation at once, one process on each"""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Options that several commands have, and options of files, each written once."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What the command prints and writes: JSON documents, tables, progress, files."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Options that are more than a word or a number."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """headrace run: sets memory policy and CPUs, then becomes the program."""
 
 from __future__ import annotations

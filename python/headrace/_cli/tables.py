@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A profile as tables, one per experiment; if asked with what another tool would print."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """headrace where: the pages of a running program, per node."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Settings of a host that move measurements: what each is, whether that is fine, what to do.
 
 Nothing is judged that the host does not say: in a guest the hypervisor decides on clocks and DIMMs,

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What the control groups of this process let it have of the CPUs' time and of memory.
 
 Version 2 (cpu.max, memory.max) and version 1 (cpu.cfs_quota_us, memory.limit_in_bytes); the least

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The DIMMs of a machine by its firmware's own table (SMBIOS, DSP0134, structures of type 17).
 
 The table is read as the kernel hands it out (/sys/firmware/dmi/tables/DMI, to root alone), without

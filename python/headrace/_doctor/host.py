@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The host that doctor looks at, and one line of what it finds.
 
 Everything is read below `root`, so that tests can show another host; nothing is changed.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What a Xeon Max with DSA devices has to be set to, step by step as in section 2.5 of C. Fürst's
 thesis (TU Dresden 2024): flat HBM, VT-d with scalable mode, all bits of addresses, a kernel with
 the driver, a device on each node with CPUs.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A GPU as a place for keys and values: which one is meant, memory there, and how fast it is."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What engines were measured to move into a memory before, by those who measure nothing now."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """headrace.kv as `headrace bench kvcache` asks a store, and all such stores by name."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`headrace bench kvcache`, measured: requests come at their times, the blocks they share with
 earlier ones are loaded from a store, and something that reads weights and multiplies stands for the
 computing of each layer.

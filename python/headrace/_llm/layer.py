@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A layer of a model while it decodes: what it reads, how long that takes from a memory, and what
 engines can move meanwhile.
 """

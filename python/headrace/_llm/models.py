@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Published models as geometry: what a layer reads, what a token keeps in the KV cache.
 
 Each figure is that of the model's config.json. Weights are those of the matrices; norms and biases,

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Whether others used the CPUs while something was measured, by the kernel's counts."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """One prefill behind cached blocks, by a clock that nobody waits for: which of the time in which
 the blocks are loaded the layers can work, and which they wait.
 """

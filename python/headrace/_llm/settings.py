@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Settings of the kernel that change what memory traffic costs: written beside each result."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What `headrace bench kvcache` asks of a store of KV blocks, and one made of Python's own means:
 asyncio, a pool of threads, preadv into memory of its own, as serving systems have them.
 """

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Which blocks of a prompt are where, with blocks leaving the longest unused first: a model."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Requests of conversations, drawn like those of the published trace that Mooncake's authors call
 `conversation` (FAST'25): the numbers it is fitted to are PUBLISHED. The trace itself is not here.
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The same measurement as other tools would count it, so that people can reconcile numbers.
 
 Pure arithmetic on rows: Headrace's value is payload, what a program reads or writes once and copies

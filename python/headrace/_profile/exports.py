@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A profile in the words of others: tables for spreadsheets, settings for the kernel and for
 memkind, and rated values held against measured ones. Texts in the manner of other tools are in
 _export_texts.py.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Which host of a fleet is slow, or configured differently: pure, from a profile of each. The rules
 and their reasons are in docs/design/workloads/histogram-and-mpi.md.
 """

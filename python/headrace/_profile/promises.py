@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What is promised of copies on a GPU, and whether the rows of a profile keep it."""
 
 from __future__ import annotations

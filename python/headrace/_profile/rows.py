@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Rows that hold what those of their experiment hold: a profile that another program wrote may lack
 any of it.
 """

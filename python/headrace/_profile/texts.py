@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A profile as text in the manner of tools that print matrices, so that scripts that read those
 read it: a latency checker's whole run, and a copy matrix.
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The report's charts: one theme, and lines, bars, dots and heat maps for the figures.
 
 Fields are channels (`alt.X("x:Q")`), not their shorthands: what those stand for Altair looks up

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The machine as a picture: boxes of CPUs at the left, of memories at the right, and an arrow from
 each memory to the CPUs that read it, as wide as the bandwidth. Heights and y coordinates are in
 lines of text; Altair scales them to pixels.

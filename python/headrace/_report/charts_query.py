@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Charts of a query's runs: what its pipeline fetched, waited for and used, and its modes."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What moved the numbers and is not the machine's: as lines at the top of a page, and as a list."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What a document says, as the page shows it: its parts, the words above them, the figures."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A figure of the report: charts, the sentence under them, tables."""
 
 from __future__ import annotations

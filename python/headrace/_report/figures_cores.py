@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What cores can do: loads under way at once, lines handed over, reads split over memories."""
 
 from __future__ import annotations

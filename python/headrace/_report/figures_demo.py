@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Figures of what `headrace demo` measures besides its query: rates, and copies by one core."""
 
 from __future__ import annotations

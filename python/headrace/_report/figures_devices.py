@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Copies by DSA devices, as a profile holds them."""
 
 from __future__ import annotations

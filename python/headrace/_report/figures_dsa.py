@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Figures of `headrace bench dsa`, each with a sentence made from the numbers it shows."""
 
 from __future__ import annotations

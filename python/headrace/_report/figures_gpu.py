@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Copies to, from and between GPUs, what handing small ones over costs, latencies and pinning."""
 
 from __future__ import annotations

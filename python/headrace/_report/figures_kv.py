@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Figures of `headrace bench kv`: how fast servers were, and where their memory was meanwhile."""
 
 from __future__ import annotations

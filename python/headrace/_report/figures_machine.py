@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The machine and its links: node by node where few, else alike nodes as one."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What CPUs see of memory: latency, bandwidth, both at once, and STREAM."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """How bytes get from one memory to another: by copies, and by moving pages."""
 
 from __future__ import annotations

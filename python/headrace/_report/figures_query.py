@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Figures of `headrace bench query`: fetching and computing over time, and every mode."""
 
 from __future__ import annotations

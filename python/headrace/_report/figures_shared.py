@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What jobs do to each other that use memory at the same time."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Files on storage: by block size, by depth, and by the way of asking."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Figures of `headrace bench um`: each case as published, modelled and measured; and of `headrace
 advise um`.
 """

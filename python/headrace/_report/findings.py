@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What the rows of an experiment say together, as sentences under its figure."""
 
 from __future__ import annotations

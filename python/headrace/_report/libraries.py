@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The scripts that draw a page's charts, bundled once for each version of their package."""
 
 from __future__ import annotations

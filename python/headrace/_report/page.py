@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The page and the picture of a report: Jinja2 lays out the one, Altair the other."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The figures of a profile: pictures, a sentence and a table per experiment."""
 
 from __future__ import annotations

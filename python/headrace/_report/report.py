@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The report: what was measured, as one page that opens anywhere and says what it rests on.
 
 `build` takes one document, as the commands' ``--json`` write them: that of ``headrace measure`` or

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The rows of one experiment, as its figures ask for them: chosen, named, and as a table."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Where the published numbers of a profile come from."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What a process may have of this host: free memory, CPUs, the kernel's weights and policies."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The same measurement in processes of their own: where a process's memory lies is luck that it
 keeps as long as it lives.
 """

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The ranks of an MPI job, where this process is one of several; else it is alone, and mpi4py is
 not needed.
 """

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """/proc/PID/numa_maps: what the kernel says of each mapping of a process, put together by node.
 
 A line is an address, a policy and words: file=NAME, heap, stack, huge, N8=512 (pages on node 8),

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What `headrace run` will set before it becomes the program: pure, from a machine, a request and
 what the host allows. Reading the host and setting the policy is in _cli/run.py.
 """

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Which of the processes of a parallel job this is, as its launcher says in the environment."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Schemes of DAMON that move pages between nodes: who runs which, and what one is set up by.
 
 A kdamond watches the physical memory of one node. Linux 6.12 has no list of the actions it knows,

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Files of /proc, /sys and /run below a root: the host's own, or one that tests wrote down."""
 
 from __future__ import annotations

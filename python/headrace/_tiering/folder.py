@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A directory whose files only root, or the user who runs this, can have written: links are not
 followed, and modes do not depend on the umask.
 """

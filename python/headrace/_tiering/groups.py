@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A memory cgroup for one program, so that the kernel can keep it within a budget."""
 
 from __future__ import annotations

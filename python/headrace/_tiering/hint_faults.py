@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Bit 1 of numa_balancing, which `headrace tier attach` and `run` set for as long as they run
 (src/tier/settings/hold.h): all that is said here is of the setting without their bit.
 """

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What `headrace tier kernel --on` sets, from what is wished and what the kernel has: nothing is
 changed here.
 """

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A setting of the kernel: one file, what it says, what it should say, and why."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What `headrace tier kernel --on` notes before it changes anything, so that --off can undo it
 whatever happened in between.
 """

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What of the kernel's tiering is on, and what it did: read below a root, nothing is changed."""
 
 from __future__ import annotations

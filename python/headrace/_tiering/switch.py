@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Switches the kernel's tiering on, and off to what was there before.
 
 1. The state, with each setting before and wanted, is on the disk before the first setting changes.

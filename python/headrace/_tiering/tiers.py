@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The kernel's memory tiers: which nodes it takes to be fast, and where it moves pages to."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Memory of a Python object, held by its buffer, or by a reference where it has none, for as long
 // as anything of ours uses it. Letting it go may run Python code (the exporter's __del__), so a
 // thread of an engine, or a callback of the Mover, leaves that to the interpreter.

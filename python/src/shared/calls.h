@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What goes wrong before a bound function is reached: an argument of the wrong type, or one for
 // which there was no memory.
 #pragma once

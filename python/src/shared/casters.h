@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Containers and text as arguments. Those of nanobind end the process where there is no memory for
 // one, since they may not throw; these refuse it, which call() of calls.cpp makes a MemoryError.
 // They stand for <nanobind/stl/vector.h>, map.h, string.h and filesystem.h.

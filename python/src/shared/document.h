@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // JSON documents as Python objects and back, without a text between them.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Expected failures become Python exceptions here, by one table.
 #pragma once
 

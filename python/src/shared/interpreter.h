@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The border to the interpreter: letting go of the GIL and taking it again, telling the interpreter
 // something from a thread that has nothing to do with it, and its end.
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Plain data of the library as read-only Python objects that print themselves.
 #pragma once
 

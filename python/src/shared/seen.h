@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The objects that a cache was asked for. The cache borrows the objects it copies from and does not
 // tell when it is done with one, so they are held here, and looked through from time to time.
 //

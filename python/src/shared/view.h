@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The bytes of a Python object that has the buffer protocol.
 #pragma once
 

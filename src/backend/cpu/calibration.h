@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Which kernel copies cold data fastest on this CPU: a short race at first use.
 //
 // Not a benchmark: its rates are rough and serve only to choose. Thread-safe.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Is the destination of a copy in a cache? Found out by timing a few loads of it.
 //
 // Not a guarantee: a look at a few lines, right for buffers that are wholly hot or wholly cold. For

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // How the copy kernels compare, cold and hot, and what the look at the destination costs. For the
 // whole range of sizes with ratios and spread use `headrace bench copy`.
 #include "headrace/copy.h"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The backend that copies with cores: worker threads pinned to the CPUs of a node, one engine per
 // node, copying between byte-addressable memory with copy_bytes.
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The copy kernels of this build, by instruction set, whether or not this CPU can run them.
 //
 // Internal to the folder; users see copy_kernels() of headrace/copy.h, which leaves out what the

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The streaming kernels: one body, compiled by Highway once for each width of vectors.
 //
 // The head up to the first line boundary of the destination and the tail after the last go through

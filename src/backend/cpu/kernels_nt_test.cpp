@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // That the streaming kernels stream; that they copy is shown in copy_test.cpp.
 #include <gtest/gtest.h>
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The primary context of a GPU, which all libraries of a process share (PyTorch and CuPy too), and
 // its use for the length of one call.
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // NVIDIA's driver: its functions, found at run time, its devices and their contexts. It copies
 // nothing by itself; the backend that does is in backend/cuda/engines.
 //

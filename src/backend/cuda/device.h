@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The GPUs that this process sees, as their driver describes them. Thread-safe.
 #pragma once
 

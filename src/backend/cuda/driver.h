@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The CUDA driver's library, opened at run time: one table of functions.
 //
 // It is never closed: the driver has threads of its own and cannot be unloaded safely. Thread-safe.

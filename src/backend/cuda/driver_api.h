@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The part of NVIDIA's driver interface (libcuda.so.1) that Headrace uses, declared by ourselves so
 // that nothing of NVIDIA's is needed to build: handles, numbers, structs, and one table of symbols.
 // It loads nothing and calls nothing.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Many small copies by one kernel on a GPU's multiprocessors, in the place of its copy engines: for
 // the backend that moves, and for the experiment that finds out when it pays.
 //

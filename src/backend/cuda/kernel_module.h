@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The library's kernels (kernels.h) as a module of a context. Thread-safe.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The kernels of the CUDA backend. tools/make_ptx.sh makes kernels.ptx of this, which the library
 // carries: without headers, so that clang compiles it without a CUDA toolkit. kernels.h says what each
 // does. Each is a loop over the grid: any grid and block of one dimension is right.

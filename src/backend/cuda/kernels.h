@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The kernels that the library carries as PTX: their names, and what each does with its parameters.
 // They are loaded with cuModuleLoadDataEx; kernels.cu is their source.
 //

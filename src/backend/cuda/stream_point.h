@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The end of what a stream of somebody else has been given so far, and whether it has come there.
 //
 // An event recorded in that stream and asked, never waited for: another's stream may be slow, and

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Calls that drivers have in two forms, or from a version on: each is made here by the newest form
 // that this driver has, so that no caller has to know. Thread-safe.
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What the software around a device costs: from pieces to descriptors, from records to outcomes.
 //
 // The portal is a function that does nothing but write the record, as if the device were infinitely

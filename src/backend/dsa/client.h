@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Everything a DSA device can do besides copying for a Mover: programs of operations, run to their
 // end by the queues of one device, and by the calling core where the device cannot or will not.
 //

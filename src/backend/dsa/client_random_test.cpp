@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Random programs through client, queues and emulator, against plain loops on a copy of the
 // memory. HEADRACE_DSA_DESCRIPTORS says how many operations (20000).
 

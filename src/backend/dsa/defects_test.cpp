@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Defects that other libraries for DSA have or had, each with the test that ours is without it.
 //
 //   DML        shared queues only                           Client.DedicatedQueuesDropNothing

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Intel DSA: copies by the Data Streaming Accelerators of Xeon processors (4th generation and
 // later), through the work queues that the kernel's idxd driver gives to users.
 //

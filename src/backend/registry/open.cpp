@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Opens the backends that drive a machine's engines here and now.
 
 #include <fmt/core.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // How a piece is cut into requests that the file's device accepts. Pure arithmetic, no I/O.
 //
 // Past the page cache, offsets, lengths and addresses must be aligned. What is aligned on both

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What is left where the system denies things. Each case is a process of its own, because limits
 // and filters cannot be taken back.
 #include <fcntl.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What can go wrong between a request and its answer, by script and on both paths.
 #include <gtest/gtest.h>
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The queue of one storage engine and the thread that works it off.
 //
 // Any thread puts pieces in; the lane's thread alone cuts them into requests, sends those, resumes

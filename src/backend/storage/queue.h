@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Requests to the kernel in flight.
 //
 // A Queue is what io_uring and a few threads have in common. It belongs to one thread (its lane),

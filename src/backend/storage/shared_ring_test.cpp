@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The ring that threads share, against a pipe that answers when somebody writes into it.
 #include <gtest/gtest.h>
 #include <sys/eventfd.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Small reads, sent by the thread that asks and taken by the thread that waits.
 //
 // Handing a small read to a lane's thread and its end back costs two changes of threads, more than

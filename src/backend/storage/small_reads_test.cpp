@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Small reads by the thread that asks, seen from outside: who sends what, and who reports it.
 #include "backend/storage/small_reads.h"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Files on SSD: copies between a file and memory with io_uring past the page cache, or with a few
 // threads where io_uring is denied.
 //

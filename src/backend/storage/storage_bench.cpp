@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // How fast the storage backend reads, against one thread of plain pread and by the size of its
 // requests and depth. `HEADRACE_BENCH_FILE` names an existing large file (else 256 MiB are written
 // below the temporary directory). Against fio: docs/design/storage.md has the command.

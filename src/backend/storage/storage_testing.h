@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What the tests of this folder share: a directory of their own, a listener that waits with a
 // bound, and a queue that misbehaves by script.
 #pragma once

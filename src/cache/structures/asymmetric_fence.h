@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A fence in two halves: the light one costs nothing and stands where it is passed often, the heavy
 // one makes up for it by a fence on every CPU that runs a thread of this process (membarrier(2)).
 // As asymmetric_thread_fence_light and _heavy of P1202 (C++ committee).

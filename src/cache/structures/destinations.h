@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What a placement policy answered: a few words, each with the question and the answer, so that a
 // miss need not ask again. Thread-safe; an answer that another one displaced is asked for again.
 #pragma once

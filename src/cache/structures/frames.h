@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Where copies lie: the slabs of one node and the frames cut from them.
 //
 // A frame is the place of one block: any length, its first byte congruent to the source's offset

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Finds the ranges of objects that cover or overlap a given one.
 //
 // A hash table whose key is (object, length class, cell): class c holds lengths in (2^c, 2^(c+1)],

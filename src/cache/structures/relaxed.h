@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A variable that one thread changes under a lock while others read it without: they may see an old
 // value, or the values of two variables from different times, and have to find out. Thread-safe.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The control groups of this process: the folders that hold its limits, and its limit of CPU time.
 // Thread-safe.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Whole files, read and written. Thread-safe.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // JSON text <-> values: any text gives values or the place of its mistake. Thread-safe.
 #pragma once
 

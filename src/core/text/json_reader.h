@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Reads fields of a JSON document with the place of each mistake: "nodes[3].kind: ...".
 //
 // Keeps the first mistake and answers with defaults after it, so that a reader is a list of fields

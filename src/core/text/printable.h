@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Foreign text made fit for a message of one line.
 #pragma once
 

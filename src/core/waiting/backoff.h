@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Pauses between two looks for something that comes soon or late: each twice as long as the one
 // before, from a first up to a longest, so that what is quick is found quickly and what is slow
 // costs little CPU time. Single-thread.

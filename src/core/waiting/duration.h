@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Times in words, as people tell them. Thread-safe.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Bounds of time that a pause of the process does not use up.
 //
 // A process may stand still for any time (SIGSTOP, a debugger, a suspended job, a paused virtual

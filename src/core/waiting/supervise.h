@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Runs work that may get stuck in the kernel without its caller being stuck too.
 //
 // A read that a device does not answer cannot be ended: the kernel holds its memory until the

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // BLAKE2b without a key (RFC 7693): a digest that nobody can make two inputs for. Single-thread.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What keys and folders are told of a geometry. Thread-safe.
 #pragma once
 

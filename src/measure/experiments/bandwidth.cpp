@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Bandwidth of each memory node from each node with CPUs, by mix of reads and writes and by number
 // of threads.
 //

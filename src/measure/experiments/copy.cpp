@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Copying by cores as an experiment of a session: by engine, size, threads, pair of nodes, and
 // whether the bytes are cached.
 //

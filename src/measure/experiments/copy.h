@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Copying by cores, for experiments that hold it against something else. Thread-compatible.
 #pragma once
 

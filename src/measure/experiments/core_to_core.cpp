@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // How long a cache line takes from one CPU to another (ping_pong.h): the value is half a round
 // trip.
 //

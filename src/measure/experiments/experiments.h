@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The experiments of this folder, each in a file of its own that names its parameters and lists its
 // points.
 #pragma once

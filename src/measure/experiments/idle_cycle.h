@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The cycle that idle latency is chased on: the same for `latency`, for the chains of `parallelism`
 // and for the observer of `loaded`, so that what the load adds is all that differs. It is linked
 // once a round. Each goes on where the last one ended, so that a line comes up again only after all

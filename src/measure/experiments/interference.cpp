@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Who slows whom: one thread's work alone, and while others run on the same memory or another.
 //
 // A victim and one aggressor or more, each a thread of its own: a chase (latency), reads, writes

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Idle load-to-use latency, by a pointer chase (chase.h says how and why).
 //
 // Three questions: how far is each node (all CPU nodes x all memory nodes, the whole buffer as one

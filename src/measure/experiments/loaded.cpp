@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Loaded latency: a pointer chase on one CPU while others load a memory with a mix of traffic that
 // is slowed down by pauses.
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Memory-level parallelism: how many loads one core has under way at once, and what each costs
 // then.
 //

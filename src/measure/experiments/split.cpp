@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Reads split over two memories by ratio: what weighted interleaving of their pages gives.
 //
 // All CPUs of a node read, each its own part of a buffer in either memory: of every turn so many

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Reading and writing a file: block size, requests at once, io_uring or threads, past the page
 // cache or through it.
 //

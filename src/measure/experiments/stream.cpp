@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The four kernels of STREAM (McCalpin), each array on a node of its own.
 //
 //   copy: c = a      scale: b = s c      add: c = a + b      triad: a = b + s c

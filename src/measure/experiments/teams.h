@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The sets of CPUs that are measured as a whole besides those of each node: the threads of a core,
 // the CPUs that share a cache, sockets, the machine; and the memory each CPU of them uses.
 // Single-thread.

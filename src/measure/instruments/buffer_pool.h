@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The memory of experiments: a pool of buffers by node and page size, mapped anew for every round,
 // since where the pages of a mapping lie in the caches and the DRAM banks moves results by some per
 // cent (the best of 20 runs of STREAM in one process differed by a quarter between processes).

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A pointer chase: loads of which each gives the address of the next, so that the time per load is
 // the latency of wherever the line is.
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "measure/instruments/copy_loop.h"
 
 #include <fmt/ranges.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The loops that bench_copy times: one copy function, again and again, on cold or hot memory.
 //
 // Compiled once per engine with the copy inlined as in a user's program, so that for 64 bytes the

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // CPU time of what is measured: whether a thread had its CPU, and what a copy costs the cores.
 // Single-thread.
 #pragma once

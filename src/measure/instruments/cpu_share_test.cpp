@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "measure/instruments/cpu_share.h"
 
 #include <gtest/gtest.h>

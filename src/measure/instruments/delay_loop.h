@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Waits for a set time without looking at a clock: a loop of dependent additions.
 //
 // Reading the time-stamp counter in order (rdtscp, lfence) waits until all loads before it have

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Threads that wait for each other within microseconds, to begin and then again and again: they
 // spin, each on a CPU of its own, and give it up where somebody else needs it. Thread-safe.
 #pragma once

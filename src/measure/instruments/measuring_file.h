@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The file that experiments on a disk read and write. Single-thread.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The processor's own clock, for spans far below a microsecond: reading it takes some 10 ns, a call
 // of clock_gettime twice that.
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Timing a backend: pieces given to it, so many at a time, until all have come back.
 //
 // Not a mover: one engine, no retry, no priorities. Thread-safe.

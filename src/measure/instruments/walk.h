@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The order in which a cold copy visits the pieces of its area. Single-thread.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The CPUs of an experiment, and its workers: threads that are pinned, started together and joined
 // before the call returns. Thread-compatible.
 #pragma once

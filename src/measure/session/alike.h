@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Pairs of nodes that are alike, of which a session measures one.
 // Single-thread.
 #pragma once

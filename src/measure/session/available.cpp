@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "measure/session/available.h"
 
 #include <fmt/core.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What of a machine's memory measuring may take, as the host is at this moment. Thread-safe.
 #pragma once
 

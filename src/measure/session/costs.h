@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What points of a session take: estimated at first, then as they took.
 // Single-thread.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What an experiment is made of: parameters, and points, each a row to be filled and the way to
 // fill it.
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Whether the machine was quiet: checked again and again between the points of a session.
 //
 // Two sentinels, since one alone is not enough: on a shared host the idle latency stayed the same

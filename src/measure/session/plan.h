@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Which points of a session are measured: those most worth knowing that fit
 // into its time, of which each experiment has a share. Single-thread.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What a budget leaves in, on points that measure nothing.
 #include "measure/session/plan.h"
 

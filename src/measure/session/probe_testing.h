@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Samples on a machine that runs other tests too.
 #pragma once
 

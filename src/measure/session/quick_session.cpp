@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The points of a quick session.
 #include <algorithm>
 #include <set>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A session: points measured in turn until each is certain enough or the time is over.
 //
 // Rounds. In each, every point that still needs it is measured once on fresh memory, in an order

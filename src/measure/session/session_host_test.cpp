@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // `measure` as a whole, on this host: that points are what they say, that a small budget is kept
 // and told, and that the machine learns from it. What the numbers are is not tested here, but they
 // are held against what cannot be.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The session on points that measure nothing: what is chosen, how often, and what becomes of it.
 #include "measure/session/session.h"
 

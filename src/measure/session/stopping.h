@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // When a point has been measured often enough.
 //
 // Stopping as soon as an interval is narrow lowers the chance that it holds the median, if it is

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // How often the interval of a row holds the true median, by simulation: of points that are measured
 // until they are certain, on the kinds of noise that machines have, and of several launches.
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What a layer of a network reads, read by a GPU from its own memory.
 #include <algorithm>
 #include <array>

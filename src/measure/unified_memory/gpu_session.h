@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What one thread needs of a GPU to run kernels on memory that is not its own: the context, the
 // kernels, streams and events, which end with it. Waits have a bound; a GPU that has not answered
 // in it keeps all of this, and what its kernels may still touch. Single-thread.

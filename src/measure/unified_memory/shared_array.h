@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The array of the experiment: managed memory with its advice, or memory of a node of the host.
 // Single-thread.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "measure/unified_memory/shared_array.h"
 
 #include <gtest/gtest.h>

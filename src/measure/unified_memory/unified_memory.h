@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // An array that host and GPU share, read or written by a kernel run after run: the experiment that
 // C. Lutz published as um_reprex (2019), with its parameters at run time.
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Memory of a GPU, for a Buffer. Thread-safe.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "memory/device/pinned_memory.h"
 
 #include <fmt/core.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Memory that is registered with the driver of GPUs: its pages stay where they are, and copy
 // engines reach them at full speed. The memory itself is another's.
 //

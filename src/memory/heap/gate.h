@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The way into the heaps for whatever takes a lock there, oneTBB's own included: a fork() waits
 // until no thread is inside, so that a child finds all of them whole and free.
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Heap: small objects in a memory pool of oneTBB, large ones in buffers of their own.
 
 #include "headrace/heap.h"

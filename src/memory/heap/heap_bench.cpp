@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Small objects of a Heap against those of malloc, in turns within one measurement, so that both
 // see the same noise. Nanoseconds for one allocation with its free: `heap_ns` freed by address,
 // `pmr_ns` as a memory resource, which is told the size, `malloc_ns` by the C library; the ratios

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Heap: as a memory resource, as an allocator, and that its memory is where it should be.
 
 #include "headrace/heap.h"

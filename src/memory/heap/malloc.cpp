@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The C functions of headrace/malloc.h: a heap for each headrace_kind and, where that is near the
 // calling thread, for each node with CPUs, opened when first used and never closed.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // headrace/malloc.h as C sees it; called by malloc_test.cpp.
 
 #include "headrace/malloc.h"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Which heap a page belongs to and what objects it has, asked for each object that is freed without
 // saying where it is from.
 //

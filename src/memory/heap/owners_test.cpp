@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "memory/heap/owners.h"
 
 #include <gtest/gtest.h>

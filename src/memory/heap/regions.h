@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The memory of one heap: buffers taken from the system within a budget, and why one was refused.
 //
 // Two uses: regions, which the allocator cuts into small objects, and large objects, each a buffer

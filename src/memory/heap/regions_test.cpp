@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What a heap takes from the system and gives back: budgets, stats, sizes of regions.
 
 #include "memory/heap/regions.h"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // SpillChain: the first heap with room.
 
 #include "core/check.h"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Small objects that were freed and are used again without asking the allocator: of each size two
 // stacks per thread, and a list of full stacks that its threads share, for each heap. It makes the
 // usual malloc and free as cheap as the C library's, and freeing what another thread allocated as

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Whether a request fits into what is free, before a page of it is touched: a strict policy on a
 // full node does not fail, it calls the OOM killer.
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What the host says about its memory at this moment: which nodes have some, which of them this
 // process may use, and how much is free.
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "memory/pages/page_sizes.h"
 
 #include <unistd.h>

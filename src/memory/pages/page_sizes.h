@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // How large pages are on this host: base pages have 4 KiB on x86, and on aarch64 what its kernel
 // was built for, 4, 16 or 64 KiB; a transparent huge page has 2 MiB, with base pages of 16 KiB 32
 // MiB, and with 64 KiB 512 MiB. Thread-safe.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "memory/pages/policy.h"
 
 #include <linux/mempolicy.h>

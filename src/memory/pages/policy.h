@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Memory policies and page queries by bare system calls: libnuma adds a dependency and process-wide
 // state (its warnings exit), and takes no more than these three calls off us.
 //

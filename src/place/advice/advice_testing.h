@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Tiers for the tests of advice.
 #pragma once
 

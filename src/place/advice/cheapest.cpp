@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The shares that cost least bytes in flight at a given traffic: sum of b L(b) least, sum of b
 // given.
 //

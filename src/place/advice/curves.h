@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The loaded-latency curves that a profile has.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // How many of the hottest pages take what share of all accesses.
 #include <algorithm>
 #include <cmath>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Advice from a profile: which curves there are, what is asked, and what each spread leads to.
 #include <fmt/format.h>
 #include <fmt/ranges.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What a spread leads to, and the best one: the closed-loop model of docs/design/advice.md.
 #include <algorithm>
 #include <cmath>

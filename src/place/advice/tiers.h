@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What the solvers share: the traffic that tiers can take, and what it costs. All in bytes per
 // second and nanoseconds.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Arenas over the memory of this machine.
 #include <gtest/gtest.h>
 #include <sys/mman.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The text of a plan, and which arenas go where.
 #include <algorithm>
 #include <charconv>

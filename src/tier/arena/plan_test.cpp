@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Plans as texts, and which arenas go where.
 #include <gtest/gtest.h>
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Which chunks go out and which come in: pure.
 
 #include <fmt/core.h>

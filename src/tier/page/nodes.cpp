@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Slower nodes as slow memory: pages are moved by move_pages, which keeps huge ones whole and takes
 // any policy of a mapping.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The inside of PageTier, which tests open over a kernel of their own. Thread-safe.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Where the cold of a PageTier goes, and comes back from: swap, or slower nodes. Pages go as they
 // are, at their addresses, while other threads use them. Thread-compatible.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Swap as slow memory: where pages are is read from pagemap, since mincore counts the swap cache as
 // resident.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Whether moving pages makes a program slower, by the work that it says it has done: pure.
 // Thread-compatible.
 //

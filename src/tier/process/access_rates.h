@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // How often chunks of memory are touched, from faults: pure. Thread-compatible.
 //
 // A touch is seen where it faults: a chunk that is out is exposed all the time, one that is

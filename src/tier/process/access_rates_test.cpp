@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "tier/process/access_rates.h"
 
 #include <gtest/gtest.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The addresses of another process' page faults, by software events of perf: no counters of a CPU
 // are needed. Thread-compatible.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Whether a program runs worse than before, by the time that its major faults take: pure.
 // Thread-compatible.
 #pragma once

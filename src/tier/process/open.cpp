@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // How a tier of another process begins: what it needs is found out, and taken.
 
 #include <fcntl.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What tiering asks of another process. Tests take its place. Thread-compatible.
 #pragma once
 

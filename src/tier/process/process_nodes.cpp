@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "tier/process/process_nodes.h"
 
 #include <sys/syscall.h>

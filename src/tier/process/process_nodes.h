@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Another process between fast and slow nodes: decided and moved as for PageTier, and told from
 // outside what is there and what of it was touched. Thread-compatible.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The insides of ProcessTier, which tests open over a process of their own. Thread-compatible.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // DAMON of the kernel, watching the addresses of another process: where it was accessed lately, and
 // in how many of the samples. Thread-compatible.
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A process that the kernel itself keeps within a budget, by the limit of the memory cgroup that it
 // is alone in: memory.high of version 2, memory.limit_in_bytes of version 1. Thread-compatible.
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What tiering of other processes holds of the machine, and gives back: the kernel's hint faults,
 // by a lock on a file, which the kernel lets go when its holder ends, however it ends.
 // Thread-compatible.

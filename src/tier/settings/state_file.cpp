@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "tier/settings/state_file.h"
 
 #include <fcntl.h>

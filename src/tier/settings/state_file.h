@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Files that say what of the machine is to be put back, and the settings of the kernel that they
 // are about. A file is locked by who put the setting there; the kernel drops the lock with its
 // holder, however that ends. Thread-compatible.

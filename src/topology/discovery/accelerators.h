@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Devices that copy or hold memory besides CPUs and disks, by the traces they leave in sysfs.
 #pragma once
 

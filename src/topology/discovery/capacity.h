@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // How much memory each node has, from sources that contradict each other.
 #pragma once
 

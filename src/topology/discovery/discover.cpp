@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Machine::discover: gathers the facts, then decides.
 //
 // Where a fact has two sources the nearer one counts: sysfs for what the kernel knows itself (CPUs,

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Discovery shown other machines than this one.
 
 #include <gtest/gtest.h>

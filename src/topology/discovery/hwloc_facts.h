@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What hwloc knows: of the running system, or of another one from its XML.
 //
 // Thread-compatible.

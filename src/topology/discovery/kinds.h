@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The rule that says what a memory node is made of: evidence in, kind and reason out.
 //
 // Pure: where the evidence comes from is discover.cpp's business, and why the rule is this one is

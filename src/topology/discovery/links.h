@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What joins the nodes of a host, as far as sysfs shows it.
 //
 // Limits are what the wires take at the speed that they run at now; that of links between sockets

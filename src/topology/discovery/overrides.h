@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The user's word on node kinds: HEADRACE_NODES and memkind's MEMKIND_HBW_NODES.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Which storage device is behind a path.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What sysfs and procfs say about memory and CPUs; facts only, no conclusions.
 //
 // Every file may be missing or unreadable: then its fact is left out. Thread-compatible.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """headrace advise: what it says, in words and as JSON, and what it refuses."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """headrace advise um: what it advises is among the best of what was published."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The part of PySpark that headrace asks, answering by DuckDB: for tests without Java. FAKE_SPARK
 says what goes wrong: "wrong" (an answer), "hang" (a query), "fail" (the start), "end" (the driver),
 "await" (a cluster has no free CPUs).

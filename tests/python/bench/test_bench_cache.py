@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """headrace bench cache: its document, what it refuses, what ends a measurement."""
 
 from __future__ import annotations

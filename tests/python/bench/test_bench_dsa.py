@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """headrace bench dsa: its rows, what they rest on, and what it says where it can say nothing."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """headrace bench histogram: its document, its choice of places, what it says of the guide."""
 
 from __future__ import annotations

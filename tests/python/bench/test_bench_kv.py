@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """headrace bench kv: what the model says, how a server is asked and ends, what is refused."""
 
 from __future__ import annotations

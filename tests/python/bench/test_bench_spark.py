@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """headrace bench spark: what is measured and how it ends, with a fake PySpark; the real one where
 it is installed.
 """

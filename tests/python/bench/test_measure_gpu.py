@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """headrace measure gpu on a GPU made of software, and where there is none."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """``bench_query``: the document, its answers, and what happens when something fails."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Lines of the demo's table, from rows as a quick session of other machines gives them."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The model of headrace bench spark: curves, the fit of its constants, what is met and what not."""
 
 from __future__ import annotations

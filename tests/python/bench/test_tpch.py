@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """TPC-H data as column files: right, reused, and never half-made."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The model of headrace bench um: states, constants, what stands beside what was published."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Requests and files that make no sense, odd terminals and tight limits: one line and a code."""
 
 from __future__ import annotations

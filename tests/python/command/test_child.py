@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Foreign libraries in a process of their own: their deaths are errors of one sentence."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The command as users run it: output, errors, exit codes, Ctrl-C, broken pipes."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`headrace compare`: what it says of two profiles, and how it ends."""
 
 from __future__ import annotations

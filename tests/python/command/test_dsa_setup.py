@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """headrace dsa setup: what accel-config would be told."""
 
 from __future__ import annotations

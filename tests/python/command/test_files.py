@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Files that results are written to and documents read from: what they are, they stay."""
 
 from __future__ import annotations

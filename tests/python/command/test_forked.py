@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The forks that tests run commands in: as a start in all that tests see of it."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """headrace measure: what it prints, keeps and refuses. What the numbers are is not tested."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """headrace measure --dry-run: the plan of machines that are not here, as tables."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """No command replaces what it reads, nor values by none."""
 
 from __future__ import annotations

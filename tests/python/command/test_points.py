@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Which points are asked for: the command's --only and Python's `only` mean the same."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What was measured is never thrown away: it is on stdout where the file cannot be written."""
 
 from __future__ import annotations

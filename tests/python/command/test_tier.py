@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """headrace tier: sources of hotness on this host, and on hosts made of files."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The memory cgroup that headrace tier run makes for a program, on files made up."""
 
 from __future__ import annotations

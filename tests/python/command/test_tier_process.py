@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """headrace tier attach, headrace tier run: live where there is swap, and what they refuse."""
 
 from __future__ import annotations

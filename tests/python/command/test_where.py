@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """headrace where: the memory of running programs."""
 
 from __future__ import annotations

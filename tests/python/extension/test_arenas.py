@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Arenas: named heaps, placed by a plan and watched."""
 
 from __future__ import annotations

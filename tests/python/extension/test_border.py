@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The border to Python: code that runs when objects are dropped, several threads, garbage
 collection at any moment, the end of the interpreter."""
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Cache, Block and Prefetch from Python: values, pins, views."""
 
 from __future__ import annotations

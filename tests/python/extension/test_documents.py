@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What the documents show works: examples, README, the stub, the package."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Every ErrorCode is an exception that people already catch."""
 
 from __future__ import annotations

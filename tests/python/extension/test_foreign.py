@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Arrays that say wrong things of themselves, or must not be written to: each is refused by one
 line, and nothing of the interpreter is lost."""
 

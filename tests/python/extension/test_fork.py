@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """fork() in a program that has used movers, caches and files (docs/design/fork.md)."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """GPUs, where there is none: the reason and what to do."""
 
 from pathlib import Path

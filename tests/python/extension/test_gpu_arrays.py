@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Memory of GPUs given to other libraries and taken from them, on a GPU made of software."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Random use of the extension by several threads at once: garbage is collected at any moment,
 finalizers call back, callbacks fail, objects go in any order, and the interpreter ends in between.
 What can be read is right."""

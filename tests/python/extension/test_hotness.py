@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Sources of hotness, heat and PageTier on memory of Python."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The store of KV blocks: numpy in and out, awaited, in tiers of memory and SSD."""
 
 from __future__ import annotations

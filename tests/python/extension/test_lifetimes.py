@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Random lives of Python objects: whatever is dropped in whatever order, bytes that can still be
 seen are right and nothing crashes.
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Machine: discovered, loaded, and round through JSON."""
 
 from __future__ import annotations

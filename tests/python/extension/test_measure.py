@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Experiments called from Python: rows, callbacks, Ctrl-C."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Buffer, MemoryRange, File, Extent and Placement."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Mover and Transfer, waited for and awaited."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What people get wrong in a call is said in one line, which names what they called and what is
 wrong; an argument for which there is no memory is a MemoryError."""
 

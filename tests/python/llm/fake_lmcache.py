@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The little of LMCache that its plug-ins touch, for tests where LMCache is not installed."""
 
 from __future__ import annotations

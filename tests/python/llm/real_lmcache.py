@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The storage plug-in in LMCache's own storage manager, which reads its configuration and makes it:
 what is put comes back, now and from the folder. Argument: a directory. Needs pip install lmcache.
 """

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """headrace bench kvcache: what it models and measures, what ends it, bad input."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """headrace bench layer: what it models and measures, what is left for engines, bad input."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The storage plug-in of LMCache, on stand-ins for what LMCache gives it, and on LMCache itself
 where it is installed.
 """

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """bench/peers/lmcache_peer.py, which nothing else runs, over stand-ins for LMCache: it gives `bench
 kvcache` a store as that asks one.
 """

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The table of models, against the sizes that are known of them."""
 
 from __future__ import annotations

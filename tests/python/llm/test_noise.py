@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Rows of bench kvcache that others disturbed say so."""
 
 from __future__ import annotations

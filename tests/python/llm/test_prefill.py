@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What prefills wait for by a clock that nobody waits for, and the requests that they serve."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The stores of bench kvcache, with random requests against what they must hold."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The same measurement in the counting of other tools: exact numbers."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The made-up rows of the tests hold nothing that rows of an experiment have not."""
 
 from __future__ import annotations

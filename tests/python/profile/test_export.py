@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """headrace export: profiles in the words of others."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Which host is slow or configured differently: by tables, on fleets that are made up."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Profiles of other programs: rows without what those of their experiment hold are no traceback."""
 
 from __future__ import annotations

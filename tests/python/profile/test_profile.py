@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Profiles and their comparison, as Python sees them."""
 
 from __future__ import annotations

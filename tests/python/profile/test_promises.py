@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What is promised of copies on a GPU: judged by rows, told in text and JSON."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The machines that come with Headrace: whose figures they hold, and what is drawn from them."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """docs/profile.schema.json says what profiles are: those we write and those we come with."""
 
 from __future__ import annotations

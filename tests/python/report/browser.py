@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A headless Chromium for tests, spoken to through a pipe as its developer tools do."""
 
 from __future__ import annotations

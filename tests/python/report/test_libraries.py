@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The scripts of a page: made once, kept, and made again where what is kept is not whole."""
 
 from __future__ import annotations

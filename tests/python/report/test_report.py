@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The report: complete by itself, honest about what is missing, and true to its numbers."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The report in a real browser: every chart is drawn, nothing complains, nothing sticks out."""
 
 from __future__ import annotations

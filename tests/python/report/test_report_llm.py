@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The report of what `headrace bench kvcache`, `bench layer`, `bench um` and `advise um` wrote."""
 
 from __future__ import annotations

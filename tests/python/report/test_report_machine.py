@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The report's section of the machine: its links, with their limits and who says them."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Figures of movement: held against what the memories allow, engines side by side, what each costs
 the cores, and how much every number varies."""
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The report of a profile: every experiment has its pictures, its sentence and its table."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The figure of headrace bench stream."""
 
 from __future__ import annotations

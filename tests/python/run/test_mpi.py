@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """bench stream and measure --mpi by real ranks on this host: loopback only, few and small."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """/proc/PID/numa_maps as kernels write it, and any other text."""
 
 from __future__ import annotations

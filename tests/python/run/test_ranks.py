@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Which rank a launcher says this is: the variables of each, as they set them."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """headrace run as users run it: what the program gets, and what is said when it gets nothing."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What `headrace run` would set, by tables, on machines that are not this one."""
 
 from __future__ import annotations

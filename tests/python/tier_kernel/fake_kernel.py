@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A kernel made of files, as far as tiering goes: it spells switches in words, makes the folders of
 DAMON, and refuses what the real one does.
 """

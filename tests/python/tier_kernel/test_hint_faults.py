@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """numa_balancing while headrace tier attach or run has its bit 1 set: each puts back its own bit,
 whoever begins and whoever ends first.
 """

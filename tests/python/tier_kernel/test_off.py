@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """headrace tier kernel --off where files cannot be read, are hidden, or somebody else has set them:
 what is not known to be back stays noted.
 """

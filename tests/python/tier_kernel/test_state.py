@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The state of headrace tier kernel: nobody else can have written it, and it is whole whatever
 happens while it is written.
 """

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The kernel's tiering switched on and off, on kernels made of files: what was there comes back."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Switching on and off at random, between kills, refusals and others who set things, against a
 model that knows what each setting was before --on.
 """

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """headrace tier status and headrace tier kernel: what they print, and of which kernels."""
 
 from __future__ import annotations

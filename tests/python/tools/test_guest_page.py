@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """docs/design/guest.md says what the guests measure, and nothing else."""
 
 from __future__ import annotations

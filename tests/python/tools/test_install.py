@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """tools/install.sh, jobs.sh and fresh.sh: what goes wrong is one line."""
 
 from __future__ import annotations

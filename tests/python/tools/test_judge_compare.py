@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """tools/judge_compare.py on made-up runs: it counts false alarms and finds what it plants."""
 
 from __future__ import annotations

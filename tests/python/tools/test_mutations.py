@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """tools/mutate.py: its table fits the tree, and what it says of a test that fails."""
 
 from __future__ import annotations

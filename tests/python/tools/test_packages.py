@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What one has to install: the README says it, and the package has what it says."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """bench/peers/peers.py on programs that stand in for the peers: what they print is read, the table
 is made, and a difference is explained by what closes it."""
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """tools/setup.sh, with an apt, a dpkg, an id and a sudo that only look so."""
 
 from __future__ import annotations

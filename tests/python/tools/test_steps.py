@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """tools/test.sh: which steps run when, what is told of them, and what a change concerns."""
 
 from __future__ import annotations

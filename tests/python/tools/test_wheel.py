@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """tools/wheel.sh --matching: which wheel of dist/ is used instead of compiling."""
 
 from __future__ import annotations

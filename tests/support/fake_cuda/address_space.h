@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The memory that the fake driver knows, by address: of devices, of the host and registered,
 // managed. What is not here is pageable memory of the host.
 //

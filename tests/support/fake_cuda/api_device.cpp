@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The functions of the driver, its errors, devices and contexts.
 #include <algorithm>
 #include <cstdio>

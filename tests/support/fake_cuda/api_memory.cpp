@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The functions of memory: of devices, of the host, and registered.
 #include <sys/mman.h>
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The functions of streams and events.
 #include <chrono>
 #include <utility>

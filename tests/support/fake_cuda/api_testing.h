@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The functions of a fake driver, called as a program calls those of NVIDIA's: found by dlsym.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A device and its primary context: streams, copy engines, memory in use, and what has gone wrong.
 //
 // Thread-safe.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "support/fake_cuda/copies.h"
 
 #include <cstdint>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Copies, alone and in batches: what is asked is checked at once, as the driver does, and done in
 // the stream. Memory that is not registered is pageable: the call returns when its copy is done.
 //

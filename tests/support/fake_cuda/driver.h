@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The whole fake driver of this process, and what the functions it exports have in common. It is
 // made by cuInit and never ends: threads may still call it while the process exits.
 //

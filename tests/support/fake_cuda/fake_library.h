@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The fake driver for one test: a copy of the library, so that each test of a program has a machine
 // of its own, and the environment variables that say where it is (HEADRACE_LIBCUDA) and what it is
 // (HEADRACE_FAKE_CUDA), until the end of the scope.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What handles stand for. A handle is a number that is never given twice, so that one used after
 // its end is always noticed; it points to nothing.
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What the fake machine is and what goes wrong on it: the environment variable HEADRACE_FAKE_CUDA,
 // a list `key=value,key=value` (README.md has the keys). Read once, by cuInit.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A driver for tests in which memory runs out: they know of each thread whether it is inside the
 // fake driver, which shares operator new with the program and may not throw.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A stream: operations in order, on a thread of its own; and the marks by which others wait for
 // them.
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What depends on the version that the library is built as, HEADRACE_FAKE_DRIVER: the number, and
 // the functions that older drivers have not. Compiled once for each library.
 #include "support/fake_cuda/copies.h"

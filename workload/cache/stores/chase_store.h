@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The floor: no cache, but an array of pointers to copies that are all there, followed.
 //
 // What has no copy when the array is made is copied over the oldest copy made since, which nothing

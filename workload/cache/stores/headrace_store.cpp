@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "workload/cache/stores/headrace_store.h"
 
 #include <algorithm>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Headrace itself. A source in memory is copied by a backend that copies inside submit(), as the
 // peers copy in the accessing thread; a file by the storage backend of this machine.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // RocksDB's HyperClockCache, as its block cache is used: keys of 16 bytes, its own shards and
 // order, values allocated by the reader.
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What a program has that keeps its own blocks: unordered_map in 64 shards, each with a mutex, a
 // list in LRU order and a part of the budget; pins are shared_ptr.
 //

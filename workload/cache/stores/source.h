@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The blocks that every implementation keeps copies of: in memory, or in a file past the page
 // cache.
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What the implementations have in common, so that one loop times them all.
 //
 // A store keeps copies of the blocks of a Source within a budget. access() gives a pin at once or

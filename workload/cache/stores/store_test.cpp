@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Every implementation gives right bytes, however it evicts, and keeps what is held.
 #include "workload/cache/stores/store.h"
 

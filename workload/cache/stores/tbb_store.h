@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // oneTBB's concurrent_hash_map, with an order of its own, since it has none: first in, first out,
 // passing over what is pinned. Pins are shared_ptr, copied while the map's accessor holds the
 // element.

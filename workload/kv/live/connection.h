@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // One connection to a server of keys and values, over a unix socket: one question at a time, as a
 // client without pipelining asks; only load() asks many. Requires: SIGPIPE is ignored, which
 // hiredis lets through where the server has gone. Single-thread.

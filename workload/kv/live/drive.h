@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Clients that ask a server: each one thing at a time, in a closed loop or, at a rate, in an open
 // one. One thread serves them all by epoll, so that few of them cost the server's CPUs little.
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // memcached's text protocol: get and set.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The server as a process: started so that it ends with us, what it has used, and where its pages
 // are.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A server for tests: SET and GET of Redis' protocol over a unix socket, in a thread of its own.
 #pragma once
 

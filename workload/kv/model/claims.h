@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What was said of these configurations, beside what the model gives.
 //
 // "talk": P. Zhou, MemCon 2024; "order": the order that the talk's words and the latencies imply;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A server of so many threads, each of which has an operation at all times, on two memories: how
 // many operations a second that gives.
 //

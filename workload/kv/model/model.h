@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The talk's key-value configurations as a model: the same rows that a run on hardware gives, from
 // published curves, and which of the talk's words they bear out.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // How often the pages of a store are used: pages of like popularity together, so that a store of a
 // terabyte is a thousand numbers.
 //

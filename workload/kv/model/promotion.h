@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Hot pages brought to the fast memory, and cold ones out, by the policy of PageTier: what share of
 // accesses is slow then, and how many bytes were moved for it.
 //

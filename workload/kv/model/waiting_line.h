@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // How long clients wait for a server whose threads take them in turn: a simulation of the closed
 // loop, each client asking again as soon as it has its answer. Pure: the same seed, the same times.
 #pragma once

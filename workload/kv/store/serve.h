@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A store behind a unix socket, in Redis' protocol: SET, GET, and
 // INFO, which says how many GETs had to wait for the file (slow_gets). One thread serves all
 // clients, and while a value comes from the file it serves others.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "workload/kv/store/store.h"
 
 #include <fcntl.h>

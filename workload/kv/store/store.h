@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Values by name on the library itself: in a heap, or in a file whose most used parts a cache keeps
 // in memory.
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Which record comes next: the request distributions of YCSB (Cooper et al., SoCC '10), drawn as
 // its core does, so that a figure of ours can stand beside one of YCSB.
 //

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """headrace advise cost"""
 
 from __future__ import annotations

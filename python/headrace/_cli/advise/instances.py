@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Instances of a cloud, as P. Zhou's talk at MemCon 2024 listed them: vCPUs and GiB of memory."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Weights as what one types: numactl, sysfs, mbind, `headrace run`."""
 
 from __future__ import annotations

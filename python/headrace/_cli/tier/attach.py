@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """headrace tier attach: keeps a running process within a budget of fast memory."""
 
 from __future__ import annotations

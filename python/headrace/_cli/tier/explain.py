@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """headrace tier explain, or --explain: how hot memory can be found on this host."""
 
 from __future__ import annotations

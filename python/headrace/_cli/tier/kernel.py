@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """headrace tier kernel: the kernel's own tiering switched on, and back to what was there."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """headrace tier run: starts a program and keeps it within a budget of fast memory."""
 
 from __future__ import annotations

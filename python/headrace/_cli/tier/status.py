@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """headrace tier status: what of the kernel's tiering is on, and what it did."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What attaching and running have in common: options, the loop of steps, what is told of it."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The most that a movement between two memories can reach, from what each of them was seen to do.
 
 Between two memories it is min(peak of source, peak of destination), after "Memory Bandwidth &

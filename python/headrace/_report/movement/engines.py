@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Engines side by side: how fast each moves bytes between the same two memories, and what a GB
 costs the cores meanwhile.
 """

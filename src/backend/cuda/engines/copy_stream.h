@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // One direction of a GPU: a stream for copies, and a second one that tells when they are done.
 //
 // A host function in the stream of the copies itself would hold the next copy up until it has

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The copy engines of GPUs as a backend: host <-> GPU, GPU <-> GPU, and files <-> GPU through host
 // memory, each by the driver of its GPU.
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Which copies of a lane its GPU's multiprocessors may make, in the place of the copy engines.
 #pragma once
 

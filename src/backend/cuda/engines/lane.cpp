@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Lanes: what other threads see of one. Its own thread is in lane_thread.cpp.
 
 #include "backend/cuda/engines/lane.h"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // One GPU engine: its streams, and the thread that hears what they have done.
 //
 // What both sides of a piece are decides its way:

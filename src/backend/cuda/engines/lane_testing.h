@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What the tests of lanes share: a listener that waits with a bound, and a lane with memory on both
 // sides of it.
 #pragma once

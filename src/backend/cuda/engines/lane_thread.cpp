@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What a lane's thread does.
 
 #include <fmt/core.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Memory that runs out: while two GPUs meet, where each allocation of the first copy between them
 // fails in turn, which costs that copy at most, and nothing stays held; and in the thread of a
 // lane, which costs the pieces that it has at that time.

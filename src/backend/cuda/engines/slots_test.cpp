@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The slots of a lane that small pieces share, some of files.
 #include <gtest/gtest.h>
 

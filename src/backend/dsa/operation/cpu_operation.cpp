@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "backend/dsa/operation/cpu_operation.h"
 
 #include <algorithm>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The same operations by the calling core, for what devices leave undone.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The checksums of the CRC operations (SPEC 8.3, "CRC Generation").
 #pragma once
 

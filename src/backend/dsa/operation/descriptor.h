@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What an Intel DSA device reads and writes: 64-byte descriptors, 32-byte completion records.
 //
 // Only the format, and how to fill it in: who submits a descriptor and what follows from its record

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // One operation as its user sees it, and its way through devices: cut to what a queue takes,
 // resumed behind a page fault, by the rules for its opcode.
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "backend/dsa/queue/character_device.h"
 
 #include <fcntl.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A work queue's portal through its character device: mapped where the kernel allows it, by write()
 // where it does not.
 //

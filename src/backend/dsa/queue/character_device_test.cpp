@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Plain files and FIFOs stand in for /dev/dsa/wq*: what the kernel answers to open(), mmap() and
 // write() is the same there.
 #include "backend/dsa/queue/character_device.h"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The DSA devices of a host and their work queues, as the kernel's idxd driver shows them in sysfs.
 //
 // Plain reading of files, no library. What is missing or makes no sense makes a queue unusable,

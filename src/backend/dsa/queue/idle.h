@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What a core does between two looks at completion records.
 #pragma once
 

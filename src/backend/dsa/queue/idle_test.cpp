@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "backend/dsa/queue/idle.h"
 
 #include <gtest/gtest.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // All queues of one device that this process has open: what one of them gives back another tries.
 // Thread-safe.
 #pragma once

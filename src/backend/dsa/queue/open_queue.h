@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // One work queue in use: its portal, the completion records of what is in flight in it, and the way
 // of each operation through faults to its end.
 //

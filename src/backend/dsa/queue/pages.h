@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Bringing pages in before a device needs them. Thread-safe.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The way into one work queue of a DSA device: its mapped portal, its character device, or an
 // emulated one.
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A device in the hands of a test: it keeps what it is given, and answers when told to.
 #pragma once
 

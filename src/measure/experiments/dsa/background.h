@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A device and the cores of its node at work at once: each is the other's background load.
 // Thread-compatible.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Copies by DSA devices: a row says how they are submitted, by how many threads, through which
 // queue, by which devices, and what else runs at the same time.
 //

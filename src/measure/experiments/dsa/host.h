@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The DSA devices of this host as a target: real threads, real time, real copies.
 //
 // Thread-compatible; what else runs on the machine is measured along.

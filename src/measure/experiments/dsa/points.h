@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The points of the experiment `dsa`, as data: what C. Fuerst measured ("Data Movement in
 // Heterogeneous Memories with Intel Data Streaming Accelerator", TU Dresden 2024, chapter 3; below
 // "Fuerst 2024"), and what that left unmeasured. Pure. Thread-compatible.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Where the DSA experiment runs: on the devices of this host, or on a model of devices. What is run
 // is the same: threads that submit copies through lanes (backend/dsa) and wait for them.
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What tests of the DSA experiments share: the machine that is modelled, and this host with
 // software DSA devices in the place of real ones, in real time.
 #pragma once

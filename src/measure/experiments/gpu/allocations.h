@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // How long it takes to have pinned memory: Headrace's, placed on a node, touched by its CPUs,
 // registered and verified (Placement::pin), and the driver's cuMemHostAlloc.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The same copies by way of Headrace's own backend, to be held against those of the driver alone.
 #pragma once
 

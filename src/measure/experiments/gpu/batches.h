@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What it costs to hand many small copies over: one call for each, one for all of them, or the
 // kernel that gathers them, as the backend gives them to it.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "measure/experiments/gpu/batches.h"
 
 #include "measure/experiments/gpu/testing.h"

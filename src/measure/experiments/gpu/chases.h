@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Latency: loads of which each gives the place of the next, by one thread of the GPU in memory of
 // the host or its own, and by a CPU in memory of the GPU.
 #pragma once

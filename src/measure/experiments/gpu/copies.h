@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Copies one after the other in a stream, and pages that the driver moves: payload per second.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Fragments that lie in runs, as those of a KV cache do: neighbours on both sides, and a gap before
 // the next run. A copy for each is what programs submit; Headrace is given the same fragments and
 // may put neighbours together.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // GPUs: what goes between them and the memory of the host, of each other and inside, by copy
 // engine, multiprocessors or the driver's prefetching; what handing over small copies costs;
 // latencies; and how long pinned memory takes to have.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What a point of the experiment is about, as its row says it.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Points of a GPU made of software, measured once.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What one point needs of a GPU while it is measured: memory of every kind and timed streams, which
 // end with it. Waits have a bound; a GPU that has not answered in it keeps what it may still use,
 // and is left alone from then on.

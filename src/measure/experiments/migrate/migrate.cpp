@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Moving pages to another node: how fast, and what a program that uses them meanwhile feels.
 //
 //   move_pages  the kernel moves pages it is given, `batch` per call; addresses stay

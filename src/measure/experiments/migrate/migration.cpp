@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "measure/experiments/migrate/migration.h"
 
 #include <fmt/core.h>

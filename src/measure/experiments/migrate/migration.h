@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // One move of pages and what stands beside it: a copy of as many bytes to pages that are there
 // already, and an observer.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Anonymous pages that are moved, or that are moved to: mapped for one measurement alone, of one
 // size, aligned for huge ones. Thread-compatible.
 #pragma once

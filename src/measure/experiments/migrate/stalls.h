@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // How long a thread waits that accesses memory all the time, without coordinated omission.
 //
 // An observer that makes one access after the other makes none while one of them waits: 10 ms that

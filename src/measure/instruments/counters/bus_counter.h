@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What really crosses the memory bus, where the machine counts it and lets us look: a check of the
 // arithmetic of traffic.h, never needed.
 //

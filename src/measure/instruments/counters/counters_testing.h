@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A host with counters that tests write.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Bytes that pass the last-level caches, by the kernel's resctrl file system (MBM: Intel RDT, AMD
 // QoS). Documentation/filesystems/resctrl.rst. Single-thread.
 #pragma once

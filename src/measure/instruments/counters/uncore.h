@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Lines that controllers of DDR memory read and write, by perf's PMUs of what is outside the cores.
 //
 // Intel's controllers name their events in sysfs (cas_count_read, cas_count_write, by channel or

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Multiplications that a core does at its full rate, for what stands for a program that computes.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What a layer of a network does to the machine: it reads its weights, and multiplies.
 #include <algorithm>
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "measure/instruments/side_by_side/load_processes.h"
 
 #include <fcntl.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Loads that are processes of their own: each has page tables, TLB entries and a lock on its
 // mappings of its own, as programs have that run beside each other.
 //

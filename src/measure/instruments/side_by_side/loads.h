@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The loads that experiments run side by side. Each walks over memory of its own that passes the
 // caches. What they count: lines and copies in bytes as traffic.h and copy.h say, a chase in loads.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // How long traffic must pause to reach a share of what it reaches without pauses.
 //
 // On a large machine ten of fourteen pauses of a fixed list still saturate the memory, and on a

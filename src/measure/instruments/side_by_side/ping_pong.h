@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Handing a cache line from one CPU to another and back: each writes to it when it sees what the
 // other has written, and nothing else, so that the time of a round trip is twice that of a
 // handover.

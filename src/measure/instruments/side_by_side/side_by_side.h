@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Work of several CPUs at once, each of its own kind, and what each got done meanwhile: the ground
 // of loaded latency and of interference.
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "measure/instruments/traffic/kernels_random.h"
 
 #include <gtest/gtest.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // One body, compiled by Highway once for each width of vectors, as kernels_traffic.cpp.
 #include "measure/instruments/traffic/kernels_stream.h"
 

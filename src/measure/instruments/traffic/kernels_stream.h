@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The kernels of STREAM (McCalpin) as loops over one thread's part of its arrays, in the widest
 // vectors that the CPU has, with stores of both kinds. Thread-safe (no state).
 #pragma once

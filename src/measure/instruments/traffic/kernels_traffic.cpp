@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // One body, compiled by Highway once for each width of vectors. See backend/cpu/kernels_nt.cpp for
 // what may stand between HWY_BEFORE_NAMESPACE and its end.
 #include "measure/instruments/traffic/kernels_traffic.h"

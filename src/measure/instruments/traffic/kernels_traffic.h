@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The loops of memory traffic, for each width of vectors that this build has.
 #pragma once
 

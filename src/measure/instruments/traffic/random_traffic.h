@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Memory traffic in random order: blocks of lines, each at a place that does not depend on what was
 // loaded before, so that as many are on the way at once as the core can have.
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A store around the caches, for the files that Highway compiles once for each width of vectors: it
 // includes this again each time.
 #if defined(HEADRACE_STORE_AROUND_INL_H_) == defined(HWY_TARGET_TOGGLE)

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Memory traffic of a chosen mix: how many lines are read for each that is written, and how.
 //
 // Each kernel is a loop of vector loads and stores over whole cache lines; a test counts the

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What the race is worth: the plain loop, its winner, loops written by hand and copying, all CPUs,
 // past the caches, in bytes per second that the threads had their CPUs (other programs may run).
 // Interleave them, since a shared machine drifts: --benchmark_enable_random_interleaving=true

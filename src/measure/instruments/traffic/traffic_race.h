@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Which shape of a loop is the fastest: found out by a race, on the CPUs and the memory that are
 // about to be measured.
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The library's kernels (src/backend/cuda/kernels.h) in software, by name: each reads and writes
 // memory as its device may, so that what a device cannot reach is an error, and managed pages move.
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Modules, read from PTX as far as a driver must to refuse one, and the functions in them.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The functions of managed memory, but for those that only some drivers have (versioned.cpp).
 #include <algorithm>
 #include <cstring>

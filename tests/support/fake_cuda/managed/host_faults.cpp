@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Touches of managed memory by the host, seen as faults: the page is brought back and the touch
 // happens again. All other faults go to the handler that was there.
 #include <signal.h>

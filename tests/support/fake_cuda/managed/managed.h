@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Managed memory: where each page is, who maps it, what was advised of it, and what an access by a
 // device or the host does to that. The bytes themselves stay where they are; what moves is charged
 // to the memory of devices and told as a cost.
