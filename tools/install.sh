@@ -75,5 +75,5 @@ case ${1-} in
   requirements) requirements ;;
   environment) environment "$2" ;;
   package | programs) package "$1" ;;
-  *) sed -n '2,8p' "$0" >&2; exit 2 ;;
+  *) sed -n '4,9p' "$0" >&2; exit 2 ;;
 esac
