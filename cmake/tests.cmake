@@ -1,17 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
 # Test programs: how they are compiled, into how many parts ctest runs them, and which of them each
-# build of `make test` needs (docs/design/tests.md). ASan runs them all.
+# build of `make test` needs (docs/design/tests.md).
 
 # Test files, and folders of them, that start no thread: not built with TSan. One that does fails.
 set(single_threaded ${PROJECT_SOURCE_DIR}/tests/single_threaded.txt)
 set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${single_threaded})
 file(STRINGS ${single_threaded} HEADRACE_SINGLE_THREADED REGEX "^[^#]")
 # Folders whose tests prove something of optimised code that no sanitized build proves: kernels in
-# assembly, a million descriptors, races at full speed, C programs.
+# assembly, a million descriptors, races at full speed, C programs. Workloads are tested there too.
 set(HEADRACE_OPTIMISED src/core src/backend/cpu src/backend/dsa src/memory/heap src/move
   src/cache/structures src/cache src/measure/instruments
-  src/measure/instruments/traffic dsa_emulator/device workload/query
-  tests/conformance)
+  src/measure/instruments/traffic tests/conformance)
 # Folders whose threads are tested with TSan by the tests of other folders. Their programs have the
 # label `threaded`. All others have `racing` too, which is what `make test` builds with TSan.
 set(HEADRACE_NOT_RACING src/core/text src/measure src/measure/session src/measure/experiments
@@ -24,6 +23,7 @@ if(CMAKE_CROSSCOMPILING)  # each start of a program under an emulator takes half
 endif()
 
 if(HEADRACE_TESTS)
+  add_custom_target(sanitized)  # what ASan is for: all but workloads, which no user links
   add_custom_target(threaded)   # what TSan is for
   add_custom_target(racing)     # what TSan is for first
   add_custom_target(optimised)  # what the release build is for
@@ -101,8 +101,11 @@ function(headrace_test name)
     list(APPEND sources $<TARGET_OBJECTS:headrace_thread_check>)
   endif()
   headrace_test_program(${name} ${sources})
-  if(folder IN_LIST HEADRACE_OPTIMISED)
+  if(folder MATCHES "^workload" OR folder IN_LIST HEADRACE_OPTIMISED)
     list(APPEND labels optimised)
+  endif()
+  if(NOT folder MATCHES "^workload")
+    list(APPEND labels sanitized)
   endif()
   foreach(part RANGE 1 ${HEADRACE_TEST_PARTS})
     math(EXPR index "${part} - 1")

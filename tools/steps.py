@@ -88,6 +88,7 @@ def all_steps(whole: bool = False) -> list[Step]:
     tsan = SANITIZERS | transfers | {"RC_PARAMS": f"max_success={30 if whole else 10}"}
     release = {"HEADRACE_DSA_DESCRIPTORS": "1000000" if whole else "50000"} | cases
     racing = "threaded" if whole else "racing"
+    sanitized = () if whole else ("sanitized",)
     slow = ' -m "slow or not slow"' if whole else ""
     packages = ("packages",)
     return [
@@ -102,7 +103,7 @@ def all_steps(whole: bool = False) -> list[Step]:
         Step("abi", "tests/abi/check_cuda.sh build/abi", ("pip",)),
         Step("guest-prepare", "tests/guest/prepare.sh build/guest", packages),
         Step("package", "make install", ("build-release", "pip"), is_build=True),
-        Step("build-asan", build("asan"), packages, is_build=True),
+        Step("build-asan", build("asan", *sanitized), packages, is_build=True),
         Step("build-tsan", build("tsan", racing), packages, is_build=True),
         Step("headers",
              build("release", "all_verify_interface_header_sets", "headrace_headers_cxx20"),
@@ -119,7 +120,8 @@ def all_steps(whole: bool = False) -> list[Step]:
         Step("bare",
              'HEADRACE_BARE_CCACHE="$CCACHE_DIR" tests/bare/run.sh bookworm demo package unit',
              ("package",)),
-        Step("asan", tests("asan"), ("build-asan",), False, asan),
+        Step("asan", tests("asan", *(f"-L {label}" for label in sanitized)), ("build-asan",),
+             False, asan),
         Step("mutate", "python3 tools/mutate.py" + (not whole) * " --quick", ("build-asan",)),
         Step("tsan", tests("tsan", f"-L {racing}"), ("build-tsan",), False, tsan),
     ]  # fmt: skip

@@ -33,7 +33,7 @@ command -v mmdebstrap >/dev/null ||
   die "no mmdebstrap; install it: apt install mmdebstrap debian-archive-keyring"
 work=$tree/build/bare/$suite
 root=$work/root
-clone=$root/root/headrace
+clone=$root$tree  # the same path as here, so that a compiler cache serves both
 mkdir -p "$work/archives/partial"
 exec 9>"$work/lock"
 flock -n 9 || die "another run uses $work"
@@ -71,6 +71,7 @@ make_root() {
   for file in /etc/resolv.conf /etc/pip.conf; do
     [ ! -e $file ] || cp --remove-destination -L $file "$root/etc/"
   done
+  mkdir -p "$clone"
   git clone -q --no-hardlinks "$tree" "$clone"
   git -C "$tree" diff --binary HEAD >"$work/changes.patch"
   [ ! -s "$work/changes.patch" ] || git -C "$clone" apply "$work/changes.patch"
@@ -102,7 +103,7 @@ done < <(compgen -e | grep -xE 'JOBS|PIP_.*(URL|TIMEOUT)|(https?|no|all)_proxy|[
 
 stage() {
   echo "bare: $suite: $1"
-  in_root bash /root/headrace/tests/bare/stages.sh "$1" || die "$suite: $1 failed; see $root"
+  in_root bash "$tree/tests/bare/stages.sh" "$1" || die "$suite: $1 failed; see $root"
 }
 
 [ -d "$work/base" ] || make_base
