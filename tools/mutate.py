@@ -39,7 +39,7 @@ class Mutation:
     broken: str
     #: Filter of the tests that run, as --gtest_filter takes it.
     tests: str
-    #: The source files that have its functions inlined; default: the file itself.
+    #: The source files, and tests, that have its functions inlined; default: the file itself.
     compiled: tuple[str, ...] = ()
     #: How often the tests run, for defects that only a race shows.
     repeat: int = 1

@@ -120,6 +120,10 @@ TEST_F(KvFolder, OneHeaderInTheSlotOfAnotherIsNotListed) {
   scribble("index", 4096 + header_bytes(), header);
   rig.open({4}, kBlocks);
   EXPECT_EQ(rig.store->stats().reopened, kBlocks - 1);
+  rig.store.reset();
+  scribble("index", 4096, std::string(header_bytes(), '\0'));
+  rig.open({4}, kBlocks);
+  EXPECT_EQ(rig.store->stats().reopened, kBlocks - 2) << "not even where its own is gone";
 }
 
 // A crash may leave the header of a block's old slot beside that of its new one.

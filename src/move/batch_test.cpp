@@ -67,7 +67,8 @@ TEST(MoverBatch, APairThatFailsStopsNoOther) {
   const auto outcome = transfer.wait();
   ASSERT_FALSE(outcome);
   EXPECT_EQ(outcome.error().code, ErrorCode::invalid);
-  EXPECT_TRUE(outcome.error().message.starts_with("2 of 5 pairs failed, the first: "))
+  EXPECT_TRUE(
+      outcome.error().message.starts_with("2 of 5 pairs failed, the first: cannot copy 7 bytes "))
       << outcome.error().message;
   EXPECT_TRUE(transfer.poll(0).value() && transfer.poll(3).value() && transfer.poll(4).value());
   EXPECT_EQ(code(transfer.poll(1)), ErrorCode::invalid);

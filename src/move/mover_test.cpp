@@ -135,6 +135,7 @@ TEST(Mover, ARouteWithGapsOverlapsOrABadEndIsRefused) {
       {{0, 11_B, kCpuA}},
       {{1, 9_B, kCpuA}},
       {{0, 5_B, kCpuA}, {6, 4_B, kCpuA}},
+      {{0, 5_B, kCpuA}, {6, 5_B, kCpuA}},
       {{0, 5_B, kCpuA}, {4, 6_B, kCpuA}},
       {{0, 5_B, kCpuA}, {5, Bytes{~std::uint64_t{0}}, kCpuA}}};
   for (const auto& parts : bad) {

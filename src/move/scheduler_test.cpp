@@ -111,6 +111,14 @@ TEST_F(MoveSchedulerTest, CutsFilesAtTheirBlocks) {
   scheduler_->cancel(*move);
 }
 
+TEST_F(MoveSchedulerTest, AnEngine_GetsNoMorePiecesThanItTakes) {
+  for (std::uint64_t i = 0; i < 6; ++i) open(from_, i * 1000, 1000, by(kCpuA, 1000));
+  const auto taken = take();
+  ASSERT_EQ(taken.size(), 4u);
+  settle(*taken.front());
+  EXPECT_EQ(take().size(), 1u);
+}
+
 TEST_F(MoveSchedulerTest, DoesNotCutWhatFitsInOnePiece) {
   const Unaddressable file(1_MiB, test::kDram);
   const auto move = open(file, 100, 16384, by(kCpuA, 16384));

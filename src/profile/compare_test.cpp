@@ -121,6 +121,7 @@ TEST(CompareTest, RowsInOneAloneNoisyOnesAndThoseWithoutAValueAreSaidSo) {
   EXPECT_EQ(found.rows[1].outcome, Difference::Outcome::unmeasured);
   EXPECT_EQ(found.rows[2].outcome, Difference::Outcome::noisy);
   EXPECT_EQ(found.rows[3].outcome, Difference::Outcome::only_new);
+  EXPECT_EQ(compare(after, before).rows[2].outcome, Difference::Outcome::noisy);
   EXPECT_FALSE(found.changed());
   EXPECT_FALSE(compare(Profile{}, Profile{}).changed());
 }
