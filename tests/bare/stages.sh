@@ -10,6 +10,8 @@
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 export DEBIAN_FRONTEND=noninteractive
+# As make has them, so that the objects of its builds serve.
+export CCACHE_BASEDIR=$PWD CCACHE_NOHASHDIR=1 CXX=/usr/bin/c++
 release=$(. /etc/os-release && echo "$VERSION_CODENAME")
 
 install() {
