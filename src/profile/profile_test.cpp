@@ -169,9 +169,10 @@ TEST(ProfileTest, PresetsAreProfilesAndEveryRowNamesItsSource) {
   }
 }
 
+// In parentheses: RC_ASSERT() overloads ||, which then looks at both sides.
 RC_GTEST_PROP(ProfileTest, AnyTextGivesAProfileOrInvalid, (const std::string& text)) {
   const auto profile = Profile::from_json(text);
-  RC_ASSERT(profile || profile.error().code == ErrorCode::invalid);
+  RC_ASSERT((profile || profile.error().code == ErrorCode::invalid));
 }
 
 // A profile with one byte changed, taken away or doubled.
@@ -184,7 +185,7 @@ RC_GTEST_PROP(ProfileTest, ADamagedProfileGivesAProfileOrInvalid, ()) {
     default: text.insert(at, text.substr(at / 2, 50));
   }
   const auto profile = Profile::from_json(text);
-  RC_ASSERT(profile || profile.error().code == ErrorCode::invalid);
+  RC_ASSERT((profile || profile.error().code == ErrorCode::invalid));
   if (profile) RC_ASSERT(Profile::from_json(profile->to_json()).has_value());
 }
 

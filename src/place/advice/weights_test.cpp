@@ -101,7 +101,7 @@ TEST(WeightsTest, FitTheKernelAndSayWhatTheyCost) {
     RC_ASSERT(weights.weight.size() == count);
     RC_ASSERT(std::ranges::max(weights.weight) >= 1u);
     RC_ASSERT(std::ranges::max(weights.weight) <= kMaxWeight);
-    RC_ASSERT(weights.loss && *weights.loss <= kWeightLoss);
+    RC_ASSERT((weights.loss && *weights.loss <= kWeightLoss));
     const double sum = std::accumulate(weights.weight.begin(), weights.weight.end(), 0.0);
     double error = 0;
     for (unsigned i = 0; i < count; ++i) {
