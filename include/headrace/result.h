@@ -234,7 +234,7 @@ class [[nodiscard]] Result {
   constexpr Error error_or(Error other) const& { return has_ ? std::move(other) : error_; }
   constexpr Error error_or(Error other) && { return has_ ? std::move(other) : std::move(error_); }
 
-  // The Result that f gives of the value, or this error.
+  // Returns f(value), which is a Result; keeps an error.
   template <class F>
   constexpr auto and_then(F&& f) & {
     return chain(*this, std::forward<F>(f));
@@ -247,7 +247,7 @@ class [[nodiscard]] Result {
   constexpr auto and_then(F&& f) && {
     return chain(std::move(*this), std::forward<F>(f));
   }
-  // This value, or the Result that f gives of the error.
+  // Returns f(error), which is a Result; keeps a value.
   template <class F>
   constexpr Result or_else(F&& f) & {
     return mend(*this, std::forward<F>(f));
@@ -260,7 +260,7 @@ class [[nodiscard]] Result {
   constexpr Result or_else(F&& f) && {
     return mend(std::move(*this), std::forward<F>(f));
   }
-  // What f gives of the value, or this error.
+  // Applies f to the value; keeps an error.
   template <class F>
   constexpr auto transform(F&& f) & {
     return map(*this, std::forward<F>(f));
@@ -273,7 +273,7 @@ class [[nodiscard]] Result {
   constexpr auto transform(F&& f) && {
     return map(std::move(*this), std::forward<F>(f));
   }
-  // This value, or the Error that f gives of the error.
+  // Applies f to the error, which gives an Error; keeps a value.
   template <class F>
   constexpr Result transform_error(F&& f) & {
     return reword(*this, std::forward<F>(f));

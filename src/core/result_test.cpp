@@ -219,7 +219,7 @@ TEST(Result, ChainsFunctionsUpToTheFirstError) {
   const Status renamed =
       Status(Unexpected(kOld)).transform_error([](const Error&) { return kNew; });
   EXPECT_EQ(renamed.error(), kNew);
-  // What is moved in is moved on.
+  // A value that is moved into a chain is moved to its functions.
   auto pointer =
       Result<std::unique_ptr<int>>(std::make_unique<int>(7)).transform([](std::unique_ptr<int> p) {
         ++*p;

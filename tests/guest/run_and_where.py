@@ -99,7 +99,7 @@ def run_weighs_by_the_kernels_table() -> None:
 
 
 def each_rank_has_its_tile() -> None:
-    """By the variables of Open MPI and of Hydra; a rank on each socket."""
+    """Places a rank on each socket, by the variables of Open MPI and of Hydra."""
     tiles = ["--tile", "per-rank", "--on", "hbm"]
     for rank in (0, 5):
         count, number = "OMPI_COMM_WORLD_LOCAL_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK"
@@ -110,7 +110,7 @@ def each_rank_has_its_tile() -> None:
 
 
 def each_of_eight_ranks_has_its_tile() -> None:
-    """Of a real mpirun."""
+    """Places ranks that a real mpirun starts."""
     run = [*HEADRACE, "run", "--tile", "per-rank", "--on", "hbm", "--", *PYTHON, PROGRAM]
     found = told_by(subprocess.run([*MPIRUN, "8", *run], capture_output=True, text=True))
     pairs = sorted((cpus, sorted(own(places))) for cpus, places in found)

@@ -41,7 +41,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_collection_finish() -> None:
-    """What is loaded stays: no test that collects garbage looks through it again."""
+    """Freezes all that is loaded: no test that collects garbage looks through it again."""
     gc.collect()
     gc.freeze()
 

@@ -64,7 +64,7 @@ class Forks:
         self, arguments: Sequence[str], cwd: Path | str, environment: Mapping[str, str],
         timeout: float, program: str | None = None, frees: bool = False,
     ) -> subprocess.CompletedProcess[str]:  # fmt: skip
-        """What the command did, or a program (python -c). It `frees` what it has at its end, as
+        """Runs the command, or a program (python -c). It `frees` what it has at its end, as
         after a start, or leaves that to the kernel.
         """
         words = [*map(str, arguments)]

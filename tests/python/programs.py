@@ -50,7 +50,7 @@ def in_threads(work, count=4):
 def ran(
     program: str, *arguments: str, cwd: Path | str = ".", timeout: float = 300, frees: bool = False
 ) -> Done:
-    """What a program (python -c) did in a fork of a process that has loaded headrace."""
+    """Runs a program (python -c) in a fork of a process that has loaded headrace."""
     return FORKS.run(arguments, cwd, os.environ, timeout, program, frees)
 
 

@@ -41,7 +41,7 @@ def table(made: Path, tmp_path: Path) -> Path:
 
 @pytest.fixture
 def ready(made: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What the generator would write is there: it takes a second for any scale."""
+    """Provides the generator's tables, which take a second at any scale."""
 
     def copy(scale: float, part: int, parts: int, work: Path) -> None:
         shutil.copytree(made / "lineitem", work / "lineitem")
