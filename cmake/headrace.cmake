@@ -23,33 +23,32 @@ target_compile_options(headrace_warnings INTERFACE
   $<$<AND:$<COMPILE_LANG_AND_ID:CXX,GNU>,$<BOOL:${CMAKE_UNITY_BUILD}>>:-Wno-subobject-linkage>
   $<$<AND:$<COMPILE_LANG_AND_ID:CXX,Clang>,$<BOOL:${CMAKE_UNITY_BUILD}>>:-Wno-shadow>)
 
-# What takes as long to compile as all else that ASan and UBSan add: checks of each pointer for
-# null, alignment and its object's size. ASan finds null and bounds where memory is touched.
-set(HEADRACE_NO_SLOW_CHECKS "")
 # Clang 19 does not say by these macros what it compiles for, as GCC does.
 foreach(sanitizer address thread)
   if(CMAKE_CXX_COMPILER_ID STREQUAL Clang AND CMAKE_CXX_FLAGS MATCHES "-fsanitize=${sanitizer}")
     string(TOUPPER ${sanitizer} name)
     target_compile_definitions(headrace_warnings INTERFACE __SANITIZE_${name}__)
     set(HEADRACE_${name}_SANITIZER ON)
-    set(HEADRACE_NO_SLOW_CHECKS -fno-sanitize=null,alignment,object-size)
   endif()
 endforeach()
 
 # Folders of text, numbers and control, without raw memory or long loops. Optimising them costs
-# compile time and gains nothing. Releases compile them at -O1, sanitized builds at -O0 and without
-# slow checks, as all tests.
+# compile time and gains nothing. Releases compile them at -O1, sanitized builds at -O0, as all
+# tests.
 set(HEADRACE_PLAIN src/core/text src/topology/discovery src/topology src/profile src/place
   src/backend/registry src/tier/settings src/measure/session src/measure/experiments
   src/measure/experiments/dsa src/measure/experiments/gpu src/measure/experiments/migrate
   src/measure/unified_memory src/measure dsa_emulator/rates)
-if(HEADRACE_NO_SLOW_CHECKS)
-  set(HEADRACE_PLAIN_OPTIONS -O0 ${HEADRACE_NO_SLOW_CHECKS})
+if(HEADRACE_ADDRESS_SANITIZER OR HEADRACE_THREAD_SANITIZER)
+  set(HEADRACE_PLAIN_OPTIONS -O0)
 else()
   set(HEADRACE_PLAIN_OPTIONS $<$<CONFIG:Release>:-O1>)
 endif()
 # A test's own code need not be fast; -O0 halves the time to compile it, with clang to a third.
-set(HEADRACE_TEST_OPTIONS -O0 ${HEADRACE_NO_SLOW_CHECKS})
+set(HEADRACE_TEST_OPTIONS -O0)
+# Folders whose tests run so long that ASan's build optimises them too; all others are plain there.
+set(HEADRACE_BUSY src/core/waiting src/core src/place/advice src/tier src/tier/process src/move
+  src/cache/structures src/cache)
 
 # headrace_folder(headrace src/core): adds src/core/*.cpp to the library `headrace`, its *_test.cpp
 # and *_test.c to the test program core_test and its *_bench.cpp to core_bench. Not recursive: a
@@ -74,7 +73,8 @@ function(headrace_folder library folder)
     target_compile_definitions(${objects} PRIVATE HEADRACE_VERSION="${PROJECT_VERSION}")
     target_link_libraries(${objects} PRIVATE headrace_warnings ${HEADRACE_DEPENDENCIES})
     target_sources(${library} PRIVATE $<TARGET_OBJECTS:${objects}>)
-    if(folder IN_LIST HEADRACE_PLAIN)
+    if(folder IN_LIST HEADRACE_PLAIN OR
+        HEADRACE_ADDRESS_SANITIZER AND NOT folder IN_LIST HEADRACE_BUSY)
       target_compile_options(${objects} PRIVATE ${HEADRACE_PLAIN_OPTIONS})
       headrace_precompile(${objects} plain)
     else()

@@ -59,7 +59,7 @@ function(headrace_test_program name)
   target_compile_options(${name} PRIVATE ${HEADRACE_TEST_OPTIONS})
   target_compile_definitions(${name} PRIVATE HEADRACE_SOURCE_DIR="${PROJECT_SOURCE_DIR}")
   target_link_libraries(${name} PRIVATE headrace_test_support
-    $<TARGET_NAME_IF_EXISTS:headrace_workload> headrace
+    headrace
     headrace_warnings headrace_test_warnings ${HEADRACE_DEPENDENCIES} GTest::gtest_main rapidcheck)
   if(NOT "${ARGN}" MATCHES "\\.c(;|$)")  # CMake would want headers for C as well
     headrace_precompile(${name} test)
@@ -101,6 +101,9 @@ function(headrace_test name)
     list(APPEND sources $<TARGET_OBJECTS:headrace_thread_check>)
   endif()
   headrace_test_program(${name} ${sources})
+  if(folder MATCHES "^workload")
+    target_link_libraries(${name} PRIVATE headrace_workload)
+  endif()
   if(folder MATCHES "^workload" OR folder IN_LIST HEADRACE_OPTIMISED)
     list(APPEND labels optimised)
   endif()

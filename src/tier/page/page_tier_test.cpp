@@ -471,9 +471,10 @@ TEST_F(Tiered, GoesOnWhenMemoryIsUnmapped) {
   clock_.advance(std::chrono::seconds{1});
   const auto step = tier->step();
   ASSERT_TRUE(step) << step.error().message;
-  // What comes in the place of the unmapped, such as memory of this test, counts too.
+  // Two of the four parts that are left are too many. All are if memory of this test, which is hot,
+  // has come in the place of the unmapped.
   const auto left = reinterpret_cast<std::uintptr_t>(memory.bytes().data()) + 4 * kPart.value;
-  EXPECT_EQ(std::ranges::count_if(step->decisions,
+  EXPECT_GE(std::ranges::count_if(step->decisions,
                                   [&](const TierDecision& each) { return each.begin >= left; }),
             2);
 }
