@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <chrono>
 #include <string_view>
+#include <thread>
 
 #include "kv/kv_testing.h"
 
@@ -68,6 +69,20 @@ TEST_F(KvStreams, ThatDoNotComeAreGivenUpWhenAsked) {
   ASSERT_TRUE(stored->done() && pending->done());
   EXPECT_EQ(*stored->poll(), (kv::StoredCounts{.present = 2, .failed = 2}));
   EXPECT_EQ(pending->wait().error().code, ErrorCode::cancelled);
+}
+
+// A block that does not come is no copy whose end flush() would hear.
+TEST_F(KvStreams, ThatDoNotComeHoldNoFlushUp) {
+  HeldStream held;
+  const auto stored = rig.store->store(keys, whole(memory.range), {.stream = held.number()});
+  ASSERT_TRUE(stored.has_value()) << stored.error().message;
+  Status flushed;
+  std::thread flushing([&] { flushed = rig.store->flush(std::chrono::seconds{20}); });
+  std::this_thread::sleep_for(std::chrono::milliseconds{20});
+  EXPECT_TRUE(rig.store->close().has_value());
+  flushing.join();
+  ASSERT_FALSE(flushed.has_value());
+  EXPECT_EQ(flushed.error().code, ErrorCode::cancelled) << flushed.error().message;
 }
 
 // What waits for a stream takes no room from what could move.

@@ -81,8 +81,9 @@ TEST(TrafficTest, WritesEveryByteOfItsPartAndNoOther) {
       std::vector<std::byte> expected(area.to.size(), std::byte{1});
       const std::vector<std::byte> as_it_was(area.from.size(), std::byte{1});
       for (std::size_t i = 0; i < shape.streams; ++i) {
-        const auto part = std::span(expected).subspan(i * rounds * each, rounds * each);
-        std::memset(&part[each], std::to_integer<int>(written), (rounds - 2) * each);
+        if (each == 0) continue;  // it reads only
+        std::memset(&expected[(i * rounds + 1) * each], std::to_integer<int>(written),
+                    (rounds - 2) * each);
       }
       EXPECT_TRUE(are_same(area.to, expected));
       EXPECT_TRUE(are_same(area.from, as_it_was));
