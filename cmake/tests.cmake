@@ -14,7 +14,8 @@ set(HEADRACE_OPTIMISED src/core src/backend/cpu src/backend/dsa src/memory/heap 
 # Folders whose threads are tested with TSan by the tests of other folders. Their programs have the
 # label `threaded`. All others have `racing` too, which is what `make test` builds with TSan.
 set(HEADRACE_NOT_RACING src/core/text src/measure src/measure/session src/measure/experiments
-  src/measure/experiments/gpu src/measure/unified_memory dsa_emulator/fuse
+  src/measure/experiments/dsa src/measure/experiments/gpu src/measure/experiments/migrate
+  src/measure/unified_memory dsa_emulator/fuse
   workload workload/cache workload/cache/stores workload/kv/live workload/kv/store workload/query)
 # A program is run in so many parts, so that a long one keeps several cores busy.
 set(HEADRACE_TEST_PARTS 4)

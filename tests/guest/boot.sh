@@ -16,7 +16,8 @@
 # /tmp and /run are the guest's own and vanish with it: what is to come back must be printed. The
 # host's are under /run/host.
 # A real kernel in software emulation: placement and migration are real, speeds are not.
-# HEADRACE_GUEST_SECONDS (600) bounds the whole.
+# HEADRACE_GUEST_SECONDS (600) bounds the whole, and 240 s the boot, which takes 10 to 20: a guest
+# that hangs in it is stopped then.
 set -euo pipefail
 
 die() { echo "boot.sh: $*" >&2; exit 2; }
@@ -133,12 +134,25 @@ kernel+=" guestreport=$((seconds > 120 ? seconds - 60 : seconds / 2)) guestcmd=$
 log=$(mktemp)
 trap 'rm -f "$log"' EXIT
 status=0
-timeout --foreground "$seconds" qemu-system-x86_64 "${args[@]}" \
-  -accel tcg,thread=multi -nographic -nic none -no-reboot \
-  -kernel "$out/vmlinuz" -initrd "$out/initramfs.gz" \
-  -append "$kernel" \
-  -fsdev local,id=root,path=/,security_model=none,readonly=on,multidevs=remap \
-  -device virtio-9p-pci,fsdev=root,mount_tag=hostroot,bus=pcie.0 </dev/null 2>&1 |
+run_qemu() {
+  local qemu i status=0
+  timeout --foreground "$seconds" qemu-system-x86_64 "${args[@]}" \
+    -accel tcg,thread=multi -nographic -nic none -no-reboot \
+    -kernel "$out/vmlinuz" -initrd "$out/initramfs.gz" \
+    -append "$kernel" \
+    -fsdev local,id=root,path=/,security_model=none,readonly=on,multidevs=remap \
+    -device virtio-9p-pci,fsdev=root,mount_tag=hostroot,bus=pcie.0 </dev/null 2>&1 &
+  qemu=$!
+  for ((i = 0; i < 240; ++i)); do
+    if grep -q "GUEST UP" "$log" || ! kill -0 "$qemu" 2>/dev/null; then break; fi
+    sleep 1
+  done
+  grep -q "GUEST UP" "$log" || kill "$qemu" 2>/dev/null || true
+  wait "$qemu" || status=$?
+  if ((i == 240)); then status=124; fi
+  return "$status"
+}
+run_qemu |
   sed -u 's/\r//g' | tee "$log" |
     sed -un 's/.*GUEST UP/GUEST UP/; /GUEST UP/,/GUEST EXIT/p' || status=$?
 # The console is the only way out of the guest, so the status comes back as its last marker.
@@ -147,7 +161,7 @@ exit_status=$(sed -n 's/.*GUEST EXIT \([0-9]\+\).*/\1/p' "$log" | tail -1)
 if [ -n "$exit_status" ]; then exit "$exit_status"; fi
 grep -q "GUEST UP" "$log" || tail -20 "$log" >&2  # what the lines above do not show
 if ((status == 124)); then
-  echo "boot.sh: the guest was stopped after $seconds s" >&2
+  echo "boot.sh: the guest was stopped after $SECONDS s" >&2
   exit 124
 fi
 if ((status > 128)); then
