@@ -105,8 +105,12 @@ struct Profile {
 // One point of two profiles, or of several of each side.
 struct Difference {
   enum class Outcome : std::uint8_t {
-    same,         // within what it varies by itself
-    changed,      // beyond it
+    same,     // within what it varies by itself
+    changed,  // beyond it
+    // Beyond what its own samples vary by, but so are many rows of its experiment, each by another
+    // share: by noise of whole runs, or by a change that is not the same everywhere. Not judged;
+    // more runs of each side tell. Only where each side has one run.
+    inconclusive,
     noisy,        // measured in a noisy moment, once on its side: not judged
     too_few,      // of several runs one on each side has it, as all of its experiment: not judged
     other_pages,  // not all in huge pages ("not_huge") on one side alone: not judged
@@ -116,6 +120,9 @@ struct Difference {
   };
   std::string key;
   std::string unit;
+  // Latencies of what fits into the machine's largest cache, and copies of what was just used
+  // (state=hot): judged apart from memory.
+  bool in_caches = false;
   Outcome outcome = Outcome::unmeasured;
   std::optional<double> old_value;  // of several runs the geometric mean
   std::optional<double> new_value;
@@ -131,6 +138,7 @@ std::string_view to_string(Difference::Outcome outcome);
 // in the middle of many.
 struct Shift {
   std::string experiment;
+  bool in_caches = false;  // of such rows, or of all others
   std::size_t rows = 0;
   double ratio = 1;  // median of new / old
   double threshold = 0;
@@ -141,6 +149,9 @@ struct Comparison {
   std::vector<Difference> rows;  // in the order of the old profiles, then what only new ones have
   std::vector<Shift> shifts;
   bool changed() const;
+  // Nothing changed for certain, but so many rows are inconclusive that it cannot be said that
+  // nothing did: more than a tenth of them and of the judged ones.
+  bool inconclusive() const;
   // How many rows were judged, and how many there were to judge: those with an old value. Where
   // few were, "nothing changed" says nothing.
   std::size_t judged() const;

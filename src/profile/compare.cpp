@@ -89,6 +89,7 @@ struct Side {
 
 struct Pair {
   const Row* any = nullptr;
+  bool in_caches = false;
   Side before;
   Side after;
 
@@ -117,14 +118,30 @@ struct Pair {
   }
 };
 
+// The largest cache of the machine; 0: none is known.
+Bytes largest_cache(const Machine& machine) {
+  Bytes most;
+  for (const CacheLevel& cache : machine.caches) most = std::max(most, cache.size);
+  return most;
+}
+
+// Latencies of few bytes and copies of what was just used: a change of memory leaves them as they
+// are, and the other way round.
+bool is_in_caches(const Row& row, Bytes cache) {
+  const std::uint64_t* const bytes = row.number("bytes");
+  return row.word("state") == "hot" ||
+         (row.experiment == "latency" && bytes != nullptr && *bytes <= cache.value);
+}
+
 std::vector<Pair> pair_up(std::span<const Profile> before, std::span<const Profile> after) {
   std::vector<Pair> pairs;
   std::unordered_map<std::string, std::size_t> known;
+  const Bytes cache = largest_cache(before[0].machine);
   const auto add = [&](std::span<const Profile> runs, Side Pair::* side) {
     for (std::size_t run = 0; run < runs.size(); ++run) {
       for (const Row& row : runs[run].rows) {
         const auto [at, is_new] = known.emplace(row.key(), pairs.size());
-        if (is_new) pairs.push_back({.any = &row});
+        if (is_new) pairs.push_back({.any = &row, .in_caches = is_in_caches(row, cache)});
         Side& found = pairs[at->second].*side;
         const bool twice = !found.values.empty() && found.values.back().run == run;
         if (!twice && row.value && row.value->median > 0) found.values.push_back({&row, run});
@@ -140,18 +157,22 @@ std::vector<Pair> pair_up(std::span<const Profile> before, std::span<const Profi
   return pairs;
 }
 
-using ByExperiment = std::map<std::string, std::vector<const Pair*>>;
+using Group = std::pair<std::string, bool>;  // the experiment, and whether in caches
+using ByExperiment = std::map<Group, std::vector<const Pair*>>;
 
 ByExperiment judged_by_experiment(const std::vector<Pair>& pairs) {
   ByExperiment all;
   for (const Pair& pair : pairs) {
-    if (pair.judged()) all[pair.experiment()].push_back(&pair);
+    if (pair.judged()) all[{pair.experiment(), pair.in_caches}].push_back(&pair);
   }
   return all;
 }
 
-// By row: from where on its difference counts.
-using Thresholds = std::unordered_map<const Pair*, double>;
+struct Threshold {
+  double counts = 0;  // a larger difference is a change
+  double own = 0;     // what the row's own samples would let count
+};
+using Thresholds = std::unordered_map<const Pair*, Threshold>;
 
 // Two runs: a difference is held against the spread of the samples in them.
 class TwoRuns {
@@ -180,7 +201,8 @@ class TwoRuns {
       const double runs = alike.size() < kLeastRows ? 0 : spread_of_ratios(alike);
       for (const Pair* pair : pairs) {
         const double error = pair->error_of_samples(std::max(usual, pair->sigma_of_both()));
-        all[pair] = std::max({least_, z_ * error, z_ * runs});
+        const double own = std::max(least_, z_ * error);
+        all[pair] = {.counts = std::max(own, z_ * runs), .own = own};
       }
     }
     return all;
@@ -188,11 +210,12 @@ class TwoRuns {
 
   std::vector<Shift> shifts() const {
     std::vector<Shift> all;
-    for (const auto& [experiment, pairs] : rows_) {
+    for (const auto& [group, pairs] : rows_) {
       const std::vector<double> logs = ratios(pairs);
       const double error = kMedianCost * spread_of_ratios(pairs) / std::sqrt(double(logs.size()));
       const double middle = *median(logs);
-      Shift shift{.experiment = experiment,
+      Shift shift{.experiment = group.first,
+                  .in_caches = group.second,
                   .rows = logs.size(),
                   .ratio = std::exp(middle),
                   .threshold = std::max(least_shift_, z_ * error)};
@@ -240,7 +263,8 @@ class Groups {
       for (std::size_t i = 0; i < pairs.size(); ++i) {
         if (found[i].freedom == 0) continue;
         const double error = pairs[i]->error_of_runs(std::sqrt(found[i].value));
-        all[pairs[i]] = threshold(kFalseRow / double(judged_), error, found[i].freedom);
+        const double counts = threshold(kFalseRow / double(judged_), error, found[i].freedom);
+        all[pairs[i]] = {.counts = counts, .own = counts};
       }
     }
     return all;
@@ -252,14 +276,16 @@ class Groups {
     std::vector<Variance> own;
     std::vector<double> differences;
     std::vector<double> errors;  // for a standard deviation of 1
-    for (const auto& [experiment, pairs] : rows_) {
+    for (const auto& [group, pairs] : rows_) {
       const auto sides =
           std::array{levels(pairs, &Pair::before, before_), levels(pairs, &Pair::after, after_)};
       own.push_back(between_runs::pooled(sides));
       differences.push_back(mean(sides[1]) - mean(sides[0]));
       errors.push_back(std::sqrt(1 / double(sides[0].size()) + 1 / double(sides[1].size())));
-      all.push_back(
-          {.experiment = experiment, .rows = pairs.size(), .ratio = std::exp(differences.back())});
+      all.push_back({.experiment = group.first,
+                     .in_caches = group.second,
+                     .rows = pairs.size(),
+                     .ratio = std::exp(differences.back())});
     }
     const std::vector<Variance> found = between_runs::moderated(own);
     for (std::size_t i = 0; i < all.size(); ++i) {
@@ -304,6 +330,7 @@ Difference difference_of(const Pair& pair, const Thresholds& thresholds) {
   using enum Difference::Outcome;
   Difference found{.key = pair.any->key(),
                    .unit = pair.any->unit,
+                   .in_caches = pair.in_caches,
                    .old_runs = pair.before.runs(),
                    .new_runs = pair.after.runs()};
   const auto value = [](const Side& side) {
@@ -318,8 +345,9 @@ Difference difference_of(const Pair& pair, const Thresholds& thresholds) {
   found.ratio = *found.new_value / *found.old_value;
   found.outcome = pair.judged() ? too_few : pair.alike_pages() ? noisy : other_pages;
   if (const auto at = thresholds.find(&pair); at != thresholds.end()) {
-    found.threshold = at->second;
-    found.outcome = std::abs(pair.log_ratio()) > found.threshold ? changed : same;
+    const double by = std::abs(pair.log_ratio());
+    found.threshold = at->second.counts;
+    found.outcome = by > found.threshold ? changed : by > at->second.own ? inconclusive : same;
   }
   return found;
 }
@@ -339,6 +367,7 @@ std::string_view to_string(Difference::Outcome outcome) {
   switch (outcome) {
     case Difference::Outcome::same: return "same";
     case Difference::Outcome::changed: return "changed";
+    case Difference::Outcome::inconclusive: return "inconclusive";
     case Difference::Outcome::noisy: return "noisy";
     case Difference::Outcome::too_few: return "too_few";
     case Difference::Outcome::other_pages: return "other_pages";
@@ -354,6 +383,12 @@ bool Comparison::changed() const {
          std::ranges::any_of(rows, [](const Difference& row) {
            return row.outcome == Difference::Outcome::changed;
          });
+}
+
+bool Comparison::inconclusive() const {
+  const auto unclear = static_cast<std::size_t>(
+      std::ranges::count(rows, Difference::Outcome::inconclusive, &Difference::outcome));
+  return !changed() && 10 * unclear > judged() + unclear;
 }
 
 std::size_t Comparison::judged() const {

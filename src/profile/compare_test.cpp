@@ -88,8 +88,61 @@ TEST(CompareTest, WhatTwoRunsDifferByIsNoChange) {
   after.rows[0].samples[0] *= 1.07;
   after.rows[0].value->median = before.rows[0].value->median * 1.07;
   const Comparison found = compare(before, after);
-  EXPECT_EQ(found.rows[0].outcome, Difference::Outcome::same);
+  EXPECT_EQ(found.rows[0].outcome, Difference::Outcome::inconclusive);
   EXPECT_GT(found.rows[0].threshold, 0.1);
+}
+
+// A change that differs from row to row looks as noise of a whole run does: it is not said that
+// nothing changed.
+TEST(CompareTest, AMixedChangeIsInconclusiveAndNotTheSame) {
+  const std::vector<std::vector<double>> mixes = {
+      {1.2, 0.8}, {1.2, 1 / 1.2}, {0.6, 0.85, 1}, {1.4, 1 / 1.4}, {2, 0.5}};
+  for (const std::vector<double>& factors : mixes) {
+    const Profile before = noisy_profile(1, 0.005);
+    Profile after = noisy_profile(2, 0.005);
+    std::size_t planted = 0;
+    for (std::size_t i = 0; i < after.rows.size(); ++i) {
+      const double factor = factors[i % factors.size()];
+      planted += factor != 1 ? 1 : 0;
+      for (double& sample : after.rows[i].samples) sample *= factor;
+      after.rows[i].value = Summary{.median = *median(after.rows[i].samples)};
+    }
+    const Comparison found = compare(before, after);
+    const auto told = std::ranges::count_if(found.rows, [](const Difference& row) {
+      return row.outcome == Difference::Outcome::inconclusive ||
+             row.outcome == Difference::Outcome::changed;
+    });
+    EXPECT_EQ(static_cast<std::size_t>(told), planted) << factors[0];
+    EXPECT_NE(found.changed(), found.inconclusive()) << factors[0];
+  }
+  EXPECT_EQ(to_string(Difference::Outcome::inconclusive), "inconclusive");
+}
+
+// Half of an experiment's rows are of caches, which a slower memory leaves as they are.
+TEST(CompareTest, CachesAreJudgedApartFromMemory) {
+  const auto profile = [](std::uint64_t seed, double memory) {
+    Profile made = noisy_profile(seed, 0.002);
+    made.machine.caches = {{.level = 3, .size = 32_MiB, .cpus = {0}}};
+    for (std::size_t i = 0; i < made.rows.size(); ++i) {
+      Row& row = made.rows[i];
+      row.experiment = "latency";
+      row.parameters.push_back({"bytes", (i % 2 == 0 ? 1_MiB : 1_GiB).value});
+      if (i % 2 == 0) continue;
+      for (double& sample : row.samples) sample *= memory;
+      row.value = Summary{.median = *median(row.samples)};
+    }
+    return made;
+  };
+  const Comparison found = compare(profile(1, 1), profile(2, 0.93));
+  for (const Difference& row : found.rows) {
+    EXPECT_EQ(row.outcome, row.in_caches ? Difference::Outcome::same : Difference::Outcome::changed)
+        << row.key;
+  }
+  ASSERT_EQ(found.shifts.size(), 2U);
+  EXPECT_FALSE(found.shifts[0].in_caches);
+  EXPECT_NEAR(found.shifts[0].ratio, 0.93, 0.01);
+  EXPECT_TRUE(found.shifts[1].in_caches);
+  EXPECT_NEAR(found.shifts[1].ratio, 1, 0.01);
 }
 
 TEST(CompareTest, TwiceAsFastIsAsFarAsHalfAsFast) {

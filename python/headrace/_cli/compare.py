@@ -66,7 +66,7 @@ def command(
     ] = False,
 ) -> int:
     """Show what differs beyond noise between profiles; exit code 9 if anything does, 10 if
-    nothing does but too few rows could be judged to say so.
+    nothing does for certain but it is inconclusive, or too few rows could be judged to say so.
 
     \b
     headrace compare old.json new.json
@@ -85,9 +85,9 @@ def command(
         _print(old, new, found, everything)
         if blind:
             output.print_text(asked.why_blind(found))
-        elif found.changed and len(old.profiles) == len(new.profiles) == 1:
+        elif (found.changed or found.inconclusive) and len(old.profiles) == len(new.profiles) == 1:
             output.print_text(_ONE_RUN_EACH)
-    if blind:
+    if blind or found.inconclusive:
         return exit_codes.UNJUDGED
     return exit_codes.CHANGED if found.changed else exit_codes.SUCCESS
 
@@ -180,12 +180,12 @@ class Asked:
         """Rows in which that would have been seen, or was: alone, or as part of an experiment."""
         finest = math.log1p(self.resolution)
         fine = {
-            shift.experiment for shift in found.shifts
+            (shift.experiment, shift.in_caches) for shift in found.shifts
             if shift.rows >= _ROWS_OF_A_SHIFT and shift.threshold <= finest
         }  # fmt: skip
         return sum(
             row.outcome == "changed"
-            or (row.outcome == "same" and (row.threshold <= finest or _experiment(row) in fine))
+            or (row.outcome == "same" and (row.threshold <= finest or _group(row) in fine))
             for row in found.rows
         )
 
@@ -208,8 +208,12 @@ class Asked:
         )  # fmt: skip
 
 
-def _experiment(row: headrace.Difference) -> str:
-    return row.key.partition(" ")[0]
+def _group(row: headrace.Difference) -> tuple[str, bool]:
+    return row.key.partition(" ")[0], row.in_caches
+
+
+def _name(shift: headrace.Shift) -> str:
+    return f"{shift.experiment} in caches" if shift.in_caches else str(shift.experiment)
 
 
 def _document(
@@ -227,6 +231,7 @@ def _document(
         "new": side(new),
         "least": least,
         "changed": found.changed,
+        "inconclusive": found.inconclusive,
         "judged": found.judged,
         "expected": found.expected,
         "least_judged": asked.judged,
@@ -270,7 +275,7 @@ def _print(old: Side, new: Side, found: headrace.Comparison, everything: bool) -
     shifts = [shift for shift in found.shifts if everything or found.changed]
     if shifts:
         lines = [
-            (shift.experiment, _outcome(shift).replace("_", " "), str(shift.rows),
+            (_name(shift), _outcome(shift).replace("_", " "), str(shift.rows),
              *_change(shift.ratio, shift.threshold))
             for shift in shifts
         ]  # fmt: skip
@@ -315,8 +320,14 @@ def summary(found: headrace.Comparison) -> str:
     counts = Counter(row.outcome for row in found.rows)
     judged = plural(counts["same"] + counts["changed"], "row")
     alone = counts["only_old"] + counts["only_new"]
-    shifted = [shift.experiment for shift in found.shifts if shift.changed]
-    if not found.changed:
+    shifted = [_name(shift) for shift in found.shifts if shift.changed]
+    if found.inconclusive:
+        text = (
+            f"inconclusive: {plural(counts['inconclusive'], 'row')} changed by more than their "
+            "samples vary, each by another share, which noise of a whole run does too; "
+            f"no change beyond noise in {judged}"
+        )
+    elif not found.changed:
         text = f"no change beyond noise in {judged}"
     elif shifted:
         text = f"{counts['changed']} of {judged} changed, and {listed(shifted)} as a whole"
@@ -326,6 +337,7 @@ def summary(found: headrace.Comparison) -> str:
         f"{count} {words}"
         for count, words in (
             (counts["noisy"], "noisy"),
+            (0 if found.inconclusive else counts["inconclusive"], "inconclusive"),
             (counts["too_few"], "in too few runs"),
             (counts["other_pages"], "not all in huge pages on one side"),
             (alone, "in one alone"),
@@ -333,4 +345,16 @@ def summary(found: headrace.Comparison) -> str:
         )
         if count
     ]
-    return text + (f"; {', '.join(rest)}" if rest else "")
+    return text + (f"; {', '.join(rest)}" if rest else "") + _smallest_seen(found)
+
+
+def _smallest_seen(found: headrace.Comparison) -> str:
+    """Which changes would have been seen in half of the judged rows."""
+    thresholds = sorted(row.threshold for row in found.rows if row.outcome in ("same", "changed"))
+    if not thresholds:
+        return ""
+    try:
+        middle = math.expm1(thresholds[len(thresholds) // 2])
+    except OverflowError:
+        return ""
+    return f"; in half of the judged rows a change counts from {middle:.1%} on"
