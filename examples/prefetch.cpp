@@ -17,9 +17,8 @@ using namespace headrace;
 Result<unsigned long> sum_of_bytes(const Machine& machine, Mover& mover, const char* path) {
   auto file = File::open(machine, path);
   if (!file) return Unexpected(file.error());
-  const auto fast = resolve(machine, Placement::on(NodeKind::dram));
-  if (!fast) return Unexpected(fast.error());
-  auto cache = Cache::create(mover, {.budgets = {{fast->nodes.front().node, 16_MiB}}});
+  const NodeId dram = machine.of_kind(NodeKind::dram).front()->id;
+  auto cache = Cache::create(mover, {.budgets = {{dram, 16_MiB}}});
   if (!cache) return Unexpected(cache.error());
 
   std::vector<Extent> plan;  // the blocks in the order of their use

@@ -7,6 +7,7 @@
 #include "core/check.h"
 #include "core/fail.h"
 #include "core/waiting/patience.h"
+#include "memory/memory.h"
 
 namespace headrace {
 namespace {
@@ -21,7 +22,7 @@ constexpr Nanoseconds kEndSlice = std::chrono::milliseconds{1};
 
 Status CacheCore::check(const Machine& machine, const CacheOptions& options) {
   if (options.budgets.empty()) {
-    return fail(ErrorCode::invalid, "no budget; give CacheOptions::budgets at least one node");
+    return fail(ErrorCode::invalid, "no budget; give one to at least one node");
   }
   if (options.slab < Bytes{Frames::kDirect}) {
     return fail(ErrorCode::invalid,
@@ -100,6 +101,12 @@ CacheCore::~CacheCore() {
 }
 
 Status CacheCore::reserve() {
+  // All of it at once: slab by slab the last one that fits would leave nothing to others.
+  std::map<NodeId, Bytes> all;
+  for (const auto& [id, budget] : options_.budgets) {
+    if (mover_.machine().find(id)->byte_addressable()) all[id] = budget;
+  }
+  HEADRACE_TRY_STATUS(check_free(all));
   for (std::size_t i = 0; i < nodes_.size(); ++i) {
     for (;;) {
       std::optional<Growth> wanted;

@@ -126,6 +126,17 @@ TEST(CacheCoreTest, ReserveAllocatesTheBudgetAtOnce) {
   EXPECT_EQ(rig.cache->stats().blocks, 1u);
 }
 
+// Else slabs would take all that is free, and the system would end this program or another.
+TEST(CacheCoreTest, ReserveOfMoreThanIsFreeTakesNothing) {
+  CacheRig rig;
+  const auto made =
+      Cache::create(*rig.mover, {.budgets = {{NodeId{0}, 1024_GiB * 64}}, .reserve = true});
+  ASSERT_FALSE(made.has_value());
+  EXPECT_EQ(made.error().code, ErrorCode::exhausted);
+  EXPECT_NE(made.error().message.find("64 TiB do not fit"), std::string::npos)
+      << made.error().message;
+}
+
 TEST(CacheCoreTest, TheDestructorWaitsForCopiesInFlight) {
   Source source(40960);
   CacheRig rig;

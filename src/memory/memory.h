@@ -6,6 +6,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <span>
 #include <vector>
@@ -38,6 +39,10 @@ std::int64_t move_pages(std::span<void* const> addresses, const int* nodes, int*
 // The nodes that the policy of the calling thread binds its memory to; nothing if it binds to none,
 // or nobody may ask.
 std::optional<std::vector<NodeId>> bound_nodes();
+
+// exhausted, with what is free where: so much is not free on these nodes of the host. Nothing is
+// taken or kept for the caller. (pages/free_check.cpp)
+Status check_free(const std::map<NodeId, Bytes>& nodes);
 
 // What has happened to a GPU, where an error has ended this process' context on it: whatever was in
 // its memory is gone, and no copy reaches it any more. nullopt: that has not happened, or nobody

@@ -100,7 +100,7 @@ struct TierOptions {
 
 struct StoreOptions {
   Geometry geometry;
-  std::vector<TierOptions> tiers;  // fast to slow, at most kMostTiers
+  std::vector<TierOptions> tiers = {};  // fast to slow, at most kMostTiers
   EvictionFactory eviction = sieve;
   // Most bytes of stores that have not ended, of blocks on their way from a tier to a slower one,
   // and of blocks that are promoted: of each.

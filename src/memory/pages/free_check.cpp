@@ -70,6 +70,10 @@ Status check_free(const HostMemory& host, const Demand& demand,
   return {};
 }
 
+Status check_free(const std::map<NodeId, Bytes>& nodes) {
+  return check_free(read_unclaimed_memory(), Demand{.nodes = nodes});
+}
+
 HostMemory read_unclaimed_memory() {
   HostMemory host = read_host_memory();
   const MutexLock lock(claims_mutex);

@@ -32,6 +32,9 @@ Status check_read(const HostMemory& host);
 Status check_free(const HostMemory& host, const Demand& demand,
                   const std::map<NodeId, Bytes>& taken = {});
 
+// The same of what the host has free now.
+Status check_free(const std::map<NodeId, Bytes>& nodes);
+
 // What the host has free, less what requests in flight have claimed of it.
 HostMemory read_unclaimed_memory();
 
