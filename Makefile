@@ -17,6 +17,8 @@ export CXX = /usr/bin/c++
 sources := $(shell find src include python cmake machines workload dsa_emulator CMakeLists.txt \
              pyproject.toml -type f -not -name '*_test.cpp' -not -path '*/__pycache__/*')
 
+# Each recipe uses all cores by itself, and two of them would build in one folder.
+.NOTPARALLEL:
 .PHONY: help demo test install wheel clean FORCE
 .DEFAULT_GOAL := help
 

@@ -28,9 +28,17 @@ MAIN = ("refs/heads/main", "refs/remotes/origin/main")
 
 
 def git(root: Path, *arguments: str) -> list[str]:
+    """What git lists, each with a NUL or on a line of its own."""
     command = ["git", *arguments]
-    done = subprocess.run(command, cwd=root, capture_output=True, text=True, check=True)
-    return done.stdout.splitlines()
+    try:
+        done = subprocess.run(command, cwd=root, capture_output=True, text=True, check=True)
+    except FileNotFoundError:
+        sys.exit("concerned: no git; run tools/test.sh without --changed")
+    except subprocess.CalledProcessError as error:
+        said = (error.stderr.strip() or "no commit in common with main").splitlines()[0]
+        sys.exit(f"concerned: git {arguments[0]}: {said}; run tools/test.sh without --changed")
+    return [name for name in re.split("[\0\n]" if "-z" not in arguments else "\0", done.stdout)
+            if name]
 
 
 def changed_files(root: Path) -> list[str]:
@@ -40,8 +48,8 @@ def changed_files(root: Path) -> list[str]:
     if not known:
         sys.exit("concerned: no branch main to compare with; run tools/test.sh without --changed")
     [base] = git(root, "merge-base", "HEAD", known[0])
-    untracked = git(root, "ls-files", "--others", "--exclude-standard")
-    return sorted({*git(root, "diff", "--name-only", base), *untracked})
+    untracked = git(root, "ls-files", "-z", "--others", "--exclude-standard")
+    return sorted({*git(root, "diff", "-z", "--name-only", "--no-renames", base), *untracked})
 
 
 def includes(root: Path, file: str) -> set[str]:
@@ -71,7 +79,7 @@ def concerned_files(root: Path, changed: Iterable[str], files: Sequence[str]) ->
 
 
 def cpp_files(root: Path) -> list[str]:
-    listed = git(root, "ls-files", "-co", "--exclude-standard", "--", "*.cpp", "*.h", "*.c")
+    listed = git(root, "ls-files", "-z", "-co", "--exclude-standard", "--", "*.cpp", "*.h", "*.c")
     return [file for file in listed if (root / file).is_file()]
 
 

@@ -8,33 +8,47 @@
 #   package           the Python extension, the package and the command
 #   programs          the same, with the programs of `headrace bench` and headrace-dsa-sim
 set -euo pipefail
-cd "$(dirname "$0")/.."
+cd -P -- "$(dirname -- "$0")/.."
 python=.venv/bin/python
 log=build/logs/install.log
 
 die() { echo "install: $*" >&2; exit 1; }
 [ -w . ] || die "$PWD is read-only, and Headrace is built in its clone; clone it elsewhere"
+for folder in build build/logs .venv; do
+  [ ! -e "$folder" ] || [ -w "$folder" ] ||
+    die "$folder belongs to another user; remove it as that user, or clone elsewhere"
+done
 mkdir -p build/logs
 
 # Runs pip; a failure is one line that says what to do, after the end of what pip said.
 pip() {
   "$python" -m pip --disable-pip-version-check install -q "$@" >"$log" 2>&1 && return
-  tail -n 40 "$log" >&2
-  if grep -qE 'NewConnectionError|name resolution|No matching distribution|timed out' "$log"; then
+  if grep -qE 'NewConnectionError|name resolution|timed out' "$log"; then
     die "PyPI does not answer, which is needed once; run it again when online"
   fi
+  tail -n 40 "$log" >&2
   die "pip failed, see $log"
 }
 
-# One that was only half made, or by a Python that is gone, is made again.
-venv() {
-  if ! "$python" -m pip --version >/dev/null 2>&1; then
-    "${PYTHON:-/usr/bin/python3}" -m venv --clear .venv ||
-      die "no virtual environment; install the package python3-venv"
-  fi
+new_enough() {
+  [ "$("$1" -c 'import sys; print(sys.version_info >= (3, 11))' 2>/dev/null)" = True ]
 }
 
+# One that was only half made, by a Python that is gone or too old, or before the clone was moved,
+# is made again.
+venv() {
+  local base=${PYTHON:-/usr/bin/python3}
+  if here && new_enough "$python" && "$python" -m pip --version >/dev/null 2>&1; then return; fi
+  new_enough "$base" ||
+    die "Headrace needs Python 3.11, which $base is not; name another by PYTHON="
+  "$base" -m venv --clear .venv || die "no virtual environment; install the package python3-venv"
+}
+
+# Whether the environment was made in this place, as far as it says.
+here() { ! grep -qs '^command = ' .venv/pyvenv.cfg || grep -qF " $PWD/.venv" .venv/pyvenv.cfg; }
+
 requirements() {
+  venv
   echo "setup: installing Python packages into .venv"
   pip -r python/requirements.txt
 }
@@ -43,6 +57,8 @@ environment() {
   local file=$1 header now
   command -v cmake >/dev/null || die "no cmake; install the packages that README names"
   "$python" -c '' 2>/dev/null || die "the Python of .venv is gone; rm -rf .venv, then run it again"
+  here || die "this clone was moved; rm -rf .venv build, then run it again"
+  command -v "${CXX:-c++}" >/dev/null || die "no compiler ${CXX:-c++}; unset CXX, or install it"
   now=$("${CXX:-c++}" -v 2>&1 | tail -n 1)$'\n'$(cmake --version | head -n 1)
   now+=$'\n'$("$python" -VV)$'\n'$(uname -m)
   for header in CLI/CLI.hpp fuse3/fuse.h hiredis/hiredis.h rocksdb/cache.h tbb/tbb.h; do
@@ -53,7 +69,8 @@ environment() {
 
 # Never takes away programs that are there.
 package() {
-  local wheel programs=OFF
+  local wheel jobs programs=OFF
+  jobs=$(tools/jobs.sh)
   if [ "$1" = programs ] || [ -e .venv/bin/headrace-bench-cache ]; then programs=ON; fi
   wheel=$(tools/wheel.sh --matching)
   if [ $programs = OFF ] && [ -n "$wheel" ]; then
@@ -65,7 +82,7 @@ package() {
   # CMake searches again only for libraries that it did not find, so its cache goes.
   tools/fresh.sh build/python
   rm -f build/python/CMakeCache.txt
-  CMAKE_BUILD_PARALLEL_LEVEL=${JOBS:-$(tools/jobs.sh)} \
+  CMAKE_BUILD_PARALLEL_LEVEL=$jobs \
     pip --no-build-isolation --no-deps \
     "--config-settings=cmake.define.HEADRACE_PROGRAMS=$programs" .
 }

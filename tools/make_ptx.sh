@@ -5,7 +5,7 @@
 #     tools/make_ptx.sh --check    says whether it is what this would make
 # PTX 6.0 for sm_70: what is older than a driver it takes, what is newer it refuses.
 set -eu
-cd "$(dirname "$0")/../src/backend/cuda"
+cd -- "$(dirname -- "$0")/../src/backend/cuda"
 case ${1:-} in
   "" | --check) ;;
   *) echo "make_ptx: unknown option $1; there is only --check" >&2; exit 2 ;;

@@ -15,6 +15,7 @@ import os
 import re
 import resource
 import shutil
+import signal
 import sys
 import time
 import tomllib
@@ -58,11 +59,19 @@ class Mutation:
 
 
 def table() -> list[Mutation]:
-    return [
-        Mutation(area=path.stem, **entry)
-        for path in sorted(TABLE.glob("*.toml"))
-        for entry in tomllib.loads(path.read_text())["mutation"]
-    ]
+    found = []
+    for path in sorted(TABLE.glob("*.toml")):
+        try:
+            entries = tomllib.loads(path.read_text())["mutation"]
+            found += [Mutation(area=path.stem, **entry) for entry in entries]
+        except (tomllib.TOMLDecodeError, TypeError, KeyError) as error:
+            print(f"mutate.py: {path.name} is no table of defects: {error}", file=sys.stderr)
+            sys.exit(2)
+    for mutation in found:
+        if not (ROOT / mutation.file).is_file():
+            print(f"mutate.py: {mutation.name}: no file {mutation.file}", file=sys.stderr)
+            sys.exit(2)
+    return found
 
 
 def failing(said: str) -> str:
@@ -188,6 +197,8 @@ def main() -> int:
 
 
 if __name__ == "__main__":
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, steps.interrupt)
     try:
         sys.exit(main())
     except KeyboardInterrupt:  # all commands are stopped

@@ -82,8 +82,17 @@ def ended(running: Running) -> Outcome | None:
 
 
 def stop(running: Running) -> None:
+    """Ends a step and all that it started: by a signal that ninja can pass on to its compilers,
+    which have groups of their own, and what is left of its group after five seconds by force."""
+    pid = running.process.pid
     with contextlib.suppress(ProcessLookupError):  # just over by itself
-        os.killpg(running.process.pid, signal.SIGKILL)
+        os.killpg(pid, signal.SIGTERM)
+        end = time.monotonic() + 5
+        while time.monotonic() < end:
+            if os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None:
+                break
+            time.sleep(0.02)
+        os.killpg(pid, signal.SIGKILL)
 
 
 def choose(waiting: Sequence[Step], passed: set[str], running: Sequence[Step]) -> Step | None:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -22,7 +23,13 @@ from scheduler import Outcome, Step, run
 
 ROOT = Path(__file__).resolve().parent.parent
 LOGS = ROOT / "build" / "logs"
-JOBS = int(subprocess.check_output([ROOT / "tools" / "jobs.sh"]))
+
+def jobs() -> int:
+    done = subprocess.run([ROOT / "tools" / "jobs.sh"], stdout=subprocess.PIPE, text=True)
+    return int(done.stdout) if done.returncode == 0 else sys.exit(done.returncode)
+
+
+JOBS = jobs()
 TIMES = ROOT / "tools" / "test_times.json"
 
 #: A step that takes so much more CPU than its kept time is told. A busy machine does not double it.
@@ -37,7 +44,7 @@ SANITIZERS = {
     "ASAN_OPTIONS": f"detect_stack_use_after_return=1:{NAMES}",
     "UBSAN_OPTIONS": f"print_stacktrace=1:{NAMES}",
     "TSAN_OPTIONS": f"halt_on_error=1:second_deadlock_stack=1:{NAMES}:"
-    f"suppressions={ROOT / 'tests' / 'tsan.txt'}",
+    f"suppressions=\"{ROOT / 'tests' / 'tsan.txt'}\"",  # a path may have blanks and colons
 }
 
 #: Where the compiler's cache and name are not chosen: as in the Makefile.
@@ -215,14 +222,15 @@ def prepare(steps: Sequence[Step]) -> None:
     os.environ.setdefault("JOBS", str(JOBS))
     try:
         LOGS.mkdir(parents=True, exist_ok=True)
+        for step in steps:
+            (LOGS / f"{step.name}.log").unlink(missing_ok=True)
+            cache_log = LOGS / f"{step.name}.ccache"
+            cache_log.unlink(missing_ok=True)
+            if step.is_build:
+                step.environment["CCACHE_STATSLOG"] = str(cache_log)
     except OSError as error:
-        sys.exit(f"test.sh: nothing can be built in {ROOT} ({error.strerror}); clone it elsewhere")
-    for step in steps:
-        (LOGS / f"{step.name}.log").unlink(missing_ok=True)
-        cache_log = LOGS / f"{step.name}.ccache"
-        cache_log.unlink(missing_ok=True)
-        if step.is_build:
-            step.environment["CCACHE_STATSLOG"] = str(cache_log)
+        sys.exit(f"test.sh: nothing can be built in {ROOT} ({error.strerror}); is it another "
+                 "user's? clone it elsewhere")
 
 
 def chosen(arguments: argparse.Namespace) -> list[Step]:
@@ -257,6 +265,8 @@ def main() -> int:
     arguments = parser.parse_args()
     if arguments.all and (arguments.steps or arguments.changed):
         parser.error("--all runs every step; name none and leave --changed out")
+    if arguments.changed and arguments.steps:
+        parser.error("--changed chooses the steps; name none")
     if arguments.changed and arguments.update:
         parser.error("--update keeps the times of whole steps; leave --changed out")
     steps = chosen(arguments)
@@ -273,7 +283,14 @@ def main() -> int:
     return 0 if passed == len(outcomes) else 1
 
 
+def interrupt(signal_number: int, frame: object) -> None:
+    """A closed terminal or a cancelled job ends as Ctrl-C does: nothing stays behind."""
+    raise KeyboardInterrupt
+
+
 if __name__ == "__main__":
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, interrupt)
     try:
         sys.exit(main())
     except KeyboardInterrupt:  # all steps are stopped

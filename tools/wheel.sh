@@ -7,7 +7,7 @@
 #        wheel.sh --matching  prints the wheel in dist/ that was made of exactly this commit and
 #                             fits .venv's Python; prints nothing if there is none
 set -euo pipefail
-cd "$(dirname "$0")/.."
+cd -- "$(dirname -- "$0")/.."
 python=$PWD/.venv/bin/python
 pip=(-m pip --disable-pip-version-check)
 work=build/wheel

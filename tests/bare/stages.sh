@@ -8,7 +8,7 @@
 #   wheel    make wheel; the wheel is left in dist/
 #   alone    that wheel where python3-venv alone is installed: the README's example and the demo
 set -euo pipefail
-cd "$(dirname "$0")/../.."
+cd -- "$(dirname -- "$0")/../.."
 export DEBIAN_FRONTEND=noninteractive
 # As make has them, so that the objects of its builds serve.
 export CCACHE_BASEDIR=$PWD CCACHE_NOHASHDIR=1 CXX=/usr/bin/c++

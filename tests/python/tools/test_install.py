@@ -81,3 +81,43 @@ def test_build_of_another_compiler_is_removed(tmp_path: Path) -> None:
 
 def test_jobs_are_bounded_by_cpus_and_memory() -> None:
     assert 1 <= int(run(ROOT, "jobs.sh").stdout) <= len(os.sched_getaffinity(0))
+
+
+def test_a_number_of_jobs_that_is_none_is_one_line() -> None:
+    for jobs in ("0", "abc", "-1", "2.5"):
+        done = run(ROOT, "jobs.sh", JOBS=jobs)
+        assert (done.returncode, done.stdout) == (1, "")
+        assert done.stderr == f"jobs: JOBS={jobs} is no number of compilers; give one from 1 on\n"
+
+
+def test_moved_clone_is_told_and_its_environment_made_anew(tmp_path: Path) -> None:
+    """Its scripts name the old place, where another clone may be."""
+    old = clone(tmp_path)
+    file = str(tmp_path / "environment")
+    assert run(old, "install.sh", "venv").returncode == 0
+    moved = old.rename(tmp_path / "moved")
+    done = run(moved, "install.sh", "environment", file)
+    assert done.returncode == 1
+    assert done.stderr == "install: this clone was moved; rm -rf .venv build, then run it again\n"
+    assert run(moved, "install.sh", "venv").returncode == 0
+    assert run(moved, "install.sh", "environment", file).returncode == 0
+
+
+def test_python_or_compiler_that_cannot_serve_is_named(tmp_path: Path) -> None:
+    tree = clone(tmp_path)
+    done = run(tree, "install.sh", "venv", PYTHON="/bin/true")
+    assert done.returncode == 1 and "Python 3.11, which /bin/true is not" in done.stderr
+    (tree / ".venv" / "bin").mkdir(parents=True)
+    (tree / ".venv" / "bin" / "python").symlink_to(shutil.which("python3") or "")
+    done = run(tree, "install.sh", "environment", str(tmp_path / "environment"), CXX="nonsense")
+    assert done.returncode == 1 and "no compiler nonsense" in done.stderr
+
+
+def test_build_folder_of_another_place_is_removed(tmp_path: Path) -> None:
+    for name, place in (("moved", "/nonexistent/moved"), ("here", str(tmp_path / "here"))):
+        (tmp_path / name).mkdir()
+        cache = tmp_path / name / "CMakeCache.txt"
+        cache.write_text(f"CMAKE_CACHEFILE_DIR:INTERNAL={place}\n")
+    done = run(ROOT, "fresh.sh", *(str(tmp_path / name) for name in ("moved", "here")))
+    assert done.returncode == 0 and "was made in /nonexistent/moved; building anew" in done.stdout
+    assert (tmp_path / "here").exists() and not (tmp_path / "moved").exists()

@@ -4,8 +4,11 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -70,6 +73,35 @@ def test_a_step_that_hangs_is_stopped_with_all_that_it_started(
     outcome = run([Step("hangs", command)], tmp_path)["hangs"]
     assert not outcome.passed and outcome.reason.startswith("stopped after")
     state = Path("/proc", (tmp_path / "child").read_text().strip(), "stat")
+    assert not state.exists() or state.read_text().rsplit(")", 1)[1].split()[0] in "ZX"
+
+
+@pytest.mark.parametrize("by", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_nothing_that_ninja_started_stays_behind(tmp_path: Path, by: signal.Signals) -> None:
+    """Its jobs have process groups of their own."""
+    rule = f"rule wait\n  command = echo $$$$ >{tmp_path}/job; exec sleep 60\nbuild done: wait\n"
+    (tmp_path / "build.ninja").write_text(rule)
+    program = tmp_path / "program.py"
+    program.write_text(
+        f"import sys; sys.path.insert(0, {str(ROOT / 'tools')!r})\n"
+        "import scheduler, signal, steps\n"
+        "from pathlib import Path\n"
+        "for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):\n"
+        "    signal.signal(number, steps.interrupt)\n"
+        "try:\n"
+        f"    step = scheduler.Step('build', 'ninja -C {tmp_path} | cat')\n"
+        f"    scheduler.run([step], Path({str(tmp_path)!r}), print)\n"
+        "except KeyboardInterrupt:\n"
+        "    sys.exit(130)\n"
+    )
+    process = subprocess.Popen([sys.executable, program], start_new_session=True)
+    job = tmp_path / "job"
+    end = time.monotonic() + 30
+    while not (job.exists() and job.read_text().strip()) and time.monotonic() < end:
+        time.sleep(0.02)
+    os.killpg(process.pid, by)
+    assert process.wait(30) == 130
+    state = Path("/proc", job.read_text().strip(), "stat")
     assert not state.exists() or state.read_text().rsplit(")", 1)[1].split()[0] in "ZX"
 
 
