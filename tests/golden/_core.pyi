@@ -2173,8 +2173,14 @@ class Difference:
         """The unit of both values."""
 
     @property
+    def in_caches(self) -> bool:
+        """Of caches, which are judged apart from memory."""
+
+    @property
     def outcome(self) -> Literal['same', 'changed', 'noisy', 'too_few', 'other_pages', 'only_old', 'only_new', 'unmeasured']:
-        """changed: by more than noise; noisy, too_few, other_pages: not judged."""
+        """
+        changed: by more than noise; noisy, too_few, other_pages, inconclusive: not judged.
+        """
 
     @property
     def old_value(self) -> float | None:
@@ -2215,6 +2221,10 @@ class Shift:
         """latency, bandwidth, ..."""
 
     @property
+    def in_caches(self) -> bool:
+        """Of its rows of caches, or of all others."""
+
+    @property
     def rows(self) -> int:
         """How many rows were judged."""
 
@@ -2249,6 +2259,12 @@ class Comparison:
     @property
     def changed(self) -> bool:
         """Whether any row or any experiment changed."""
+
+    @property
+    def inconclusive(self) -> bool:
+        """
+        Whether nothing changed for certain, but more than a tenth of the rows may have.
+        """
 
     @property
     def judged(self) -> int:
