@@ -61,9 +61,10 @@ HEADRACE_WORDS(BlockState, "block state",
                BlockState::absent, BlockState::filling, BlockState::ready, BlockState::failed,
                BlockState::evicting)
 HEADRACE_WORDS(Difference::Outcome, "outcome",
-               "typing.Literal['same', 'changed', 'noisy', 'too_few', 'other_pages', 'only_old', "
-               "'only_new', 'unmeasured']",
-               Difference::Outcome::same, Difference::Outcome::changed, Difference::Outcome::noisy,
+               "typing.Literal['same', 'changed', 'inconclusive', 'noisy', 'too_few', "
+               "'other_pages', 'only_old', 'only_new', 'unmeasured']",
+               Difference::Outcome::same, Difference::Outcome::changed,
+               Difference::Outcome::inconclusive, Difference::Outcome::noisy,
                Difference::Outcome::too_few, Difference::Outcome::other_pages,
                Difference::Outcome::only_old, Difference::Outcome::only_new,
                Difference::Outcome::unmeasured)

@@ -2177,7 +2177,7 @@ class Difference:
         """Of caches, which are judged apart from memory."""
 
     @property
-    def outcome(self) -> Literal['same', 'changed', 'noisy', 'too_few', 'other_pages', 'only_old', 'only_new', 'unmeasured']:
+    def outcome(self) -> Literal['same', 'changed', 'inconclusive', 'noisy', 'too_few', 'other_pages', 'only_old', 'only_new', 'unmeasured']:
         """
         changed: by more than noise; noisy, too_few, other_pages, inconclusive: not judged.
         """
