@@ -243,7 +243,7 @@ class OneMapping {
 
  private:
   [[noreturn]] void run(NodeId node) const {
-    ::alarm(280);
+    ::alarm(480);
     void* const mapped = ::mmap(nullptr, kPages * kPage.value, PROT_READ | PROT_WRITE,
                                 MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     (void)::madvise(mapped, kPages * kPage.value, MADV_NOHUGEPAGE);
@@ -296,7 +296,8 @@ TEST(SlowTier, DamonTellsThePagesThatAnotherProcessReads) {
   ASSERT_TRUE(tier) << tier.error().message;
   EXPECT_EQ((*tier)->source(), ProcessHotness::damon);
   std::pair<std::size_t, std::size_t> fast;
-  for (int steps = 0; steps < 500 && fast.first < OneMapping::kPages / 4 * 9 / 10; ++steps) {
+  // On an idle host this takes 10 s. A busy host starves the guest and so DAMON's samples.
+  for (int steps = 0; steps < 800 && fast.first < OneMapping::kPages / 4 * 9 / 10; ++steps) {
     const auto step = (*tier)->step();
     ASSERT_TRUE(step) << step.error().message;
     ::usleep(250'000);
@@ -310,9 +311,7 @@ TEST(SlowTier, DamonTellsThePagesThatAnotherProcessReads) {
       "mover {:.2f} s\n",
       recall, precision, seconds(totals.elapsed), seconds(totals.program_cpu),
       seconds(totals.tracker_cpu), seconds(totals.mover_cpu));
-  // Pages chosen at random would give a quarter of each. In a guest that a busy host starves DAMON
-  // looks so seldom that it never finds the last of them.
-  EXPECT_GE(recall, 0.5);
+  EXPECT_GE(recall, 0.8);
   EXPECT_GE(precision, 0.8);
   EXPECT_GE(totals.came_in, kPage * fast.first);
   tier->reset();
