@@ -259,8 +259,8 @@ class Cache {
  public:
   // Borrows `mover` (and its machine): it outlives the cache. invalid: a budget for storage, or no
   // budget at all.
-  // With CacheOptions::reserve, also the errors of allocate(); exhausted before any memory is
-  // taken if the budgets are more than is free.
+  // With CacheOptions::reserve, also the errors of allocate(). If the budgets exceed the free
+  // memory, create() returns exhausted before it allocates any.
   static Result<std::unique_ptr<Cache>> create(Mover& mover, CacheOptions options);
   // Cancels plans, waits for copies in flight. Requires: no Block is left.
   ~Cache();

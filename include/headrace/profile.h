@@ -107,9 +107,9 @@ struct Difference {
   enum class Outcome : std::uint8_t {
     same,     // within what it varies by itself
     changed,  // beyond it
-    // Beyond what its own samples vary by, but so are many rows of its experiment, each by another
-    // share: by noise of whole runs, or by a change that is not the same everywhere. Not judged;
-    // more runs of each side tell. Only where each side has one run.
+    // The row changed by more than its own samples vary. But the rows of its experiment changed by
+    // different amounts, which noise between two runs also causes. Not judged. Only with one run on
+    // each side; compare several runs to decide.
     inconclusive,
     noisy,        // measured in a noisy moment, once on its side: not judged
     too_few,      // of several runs one on each side has it, as all of its experiment: not judged
@@ -120,8 +120,8 @@ struct Difference {
   };
   std::string key;
   std::string unit;
-  // Latencies of what fits into the machine's largest cache, and copies of what was just used
-  // (state=hot): judged apart from memory.
+  // True for latencies of buffers within the machine's largest cache and for copies with
+  // state=hot. Cache rows are judged separately from memory rows.
   bool in_caches = false;
   Outcome outcome = Outcome::unmeasured;
   std::optional<double> old_value;  // of several runs the geometric mean
@@ -138,7 +138,7 @@ std::string_view to_string(Difference::Outcome outcome);
 // in the middle of many.
 struct Shift {
   std::string experiment;
-  bool in_caches = false;  // of such rows, or of all others
+  bool in_caches = false;  // covers the cache rows, or all other rows
   std::size_t rows = 0;
   double ratio = 1;  // median of new / old
   double threshold = 0;
@@ -149,8 +149,7 @@ struct Comparison {
   std::vector<Difference> rows;  // in the order of the old profiles, then what only new ones have
   std::vector<Shift> shifts;
   bool changed() const;
-  // Nothing changed for certain, but so many rows are inconclusive that it cannot be said that
-  // nothing did: more than a tenth of them and of the judged ones.
+  // True if no change is certain and more than a tenth of the comparable rows are inconclusive.
   bool inconclusive() const;
   // How many rows were judged, and how many there were to judge: those with an old value. Where
   // few were, "nothing changed" says nothing.

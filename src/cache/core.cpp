@@ -101,7 +101,7 @@ CacheCore::~CacheCore() {
 }
 
 Status CacheCore::reserve() {
-  // All of it at once: slab by slab the last one that fits would leave nothing to others.
+  // Checked as a whole: a check per slab would succeed until no memory is left on the machine.
   std::map<NodeId, Bytes> all;
   for (const auto& [id, budget] : options_.budgets) {
     if (mover_.machine().find(id)->byte_addressable()) all[id] = budget;

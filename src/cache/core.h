@@ -28,8 +28,8 @@
 #include "cache/readers.h"
 #include "cache/structures/destinations.h"
 #include "cache/structures/frames.h"
+#include "cache/structures/grow.h"
 #include "cache/structures/index.h"
-#include "cache/structures/room.h"
 #include "core/fork.h"
 #include "core/intrusive_list.h"
 #include "core/mutex.h"
@@ -78,7 +78,7 @@ class DeferredActions {
     }
   }
   // Room for one more slab to free(), which then cannot fail.
-  void may_free() { make_room_for_one(free_); }
+  void may_free() { grow_for_one(free_); }
   void free(std::unique_ptr<Buffer> slab) { free_.push_back(std::move(slab)); }
 
   std::vector<std::pair<Transfer, Priority>> promote;

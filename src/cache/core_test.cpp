@@ -131,10 +131,10 @@ TEST(CacheCoreTest, ReserveAllocatesTheBudgetAtOnce) {
   EXPECT_EQ(rig.cache->stats().blocks, 1u);
 }
 
-// Else slabs would take all that is free, and the system would end this program or another.
-TEST(CacheCoreTest, ReserveOfMoreThanIsFreeTakesNothing) {
+// A check per slab would fill the machine and call the OOM killer.
+TEST(CacheCoreTest, Reserve_BeyondFreeMemory_AllocatesNothing) {
   CacheRig rig;
-  // Where the promise is broken it ends at a GiB.
+  // A broken cache allocates at most 1 GiB here.
   std::ifstream status("/proc/self/status");
   rlim_t data = 0;
   for (std::string word; status >> word;) {

@@ -3,19 +3,19 @@
 
 #include <utility>
 
-#include "cache/structures/room.h"
+#include "cache/structures/grow.h"
 #include "core/check.h"
 
 namespace headrace {
 
 CacheEntry& EntryPool::take() {
   if (free_ == nullptr) {
-    make_room_for_one(chunks_);
+    grow_for_one(chunks_);
     chunks_.push_back(std::make_unique<CacheEntry[]>(kChunk));
     for (std::size_t i = kChunk; i-- > 0;) give(chunks_.back()[i]);
   }
   if (free_fills_ == nullptr) {
-    make_room_for_one(fill_chunks_);
+    grow_for_one(fill_chunks_);
     fill_chunks_.push_back(std::make_unique<Fill[]>(kFills));
     for (std::size_t i = 0; i < kFills; ++i) {
       free_fills_ = &fill_chunks_.back()[i];

@@ -135,7 +135,7 @@ void StoreCore::drop_pending(std::unique_ptr<Arrival> arrival, std::size_t Store
   in_flight_ -= block_;
   entries_.erase(Key{arrival->entry->key});
   count(*arrival->state, what, 1, later);
-  transits_ended_.fetch_add(1);  // a flush() that waited for it looks again after its nap
+  transits_ended_.fetch_add(1);  // a flush() that waits for this block checks again
 }
 
 void StoreCore::start(Arrival& arrival) noexcept {

@@ -71,8 +71,8 @@ TEST_F(KvStreams, ThatDoNotComeAreGivenUpWhenAsked) {
   EXPECT_EQ(pending->wait().error().code, ErrorCode::cancelled);
 }
 
-// A block that does not come is no copy whose end flush() would hear.
-TEST_F(KvStreams, ThatDoNotComeHoldNoFlushUp) {
+// flush() waits for arriving blocks. A dropped block ends without a copy.
+TEST_F(KvStreams, FlushDuringParkedStore_EndsWhenTheStoreCloses) {
   HeldStream held;
   const auto stored = rig.store->store(keys, whole(memory.range), {.stream = held.number()});
   ASSERT_TRUE(stored.has_value()) << stored.error().message;

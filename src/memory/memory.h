@@ -40,8 +40,8 @@ std::int64_t move_pages(std::span<void* const> addresses, const int* nodes, int*
 // or nobody may ask.
 std::optional<std::vector<NodeId>> bound_nodes();
 
-// exhausted, with what is free where: so much is not free on these nodes of the host. Nothing is
-// taken or kept for the caller. (pages/free_check.cpp)
+// Checks that the nodes of the host have this much memory free now; reserves nothing.
+// Errors: exhausted: too little is free; the message lists the free memory per node.
 Status check_free(const std::map<NodeId, Bytes>& nodes);
 
 // What has happened to a GPU, where an error has ended this process' context on it: whatever was in

@@ -118,15 +118,14 @@ struct Pair {
   }
 };
 
-// The largest cache of the machine; 0: none is known.
+// Size of the machine's largest cache; 0 if none is known.
 Bytes largest_cache(const Machine& machine) {
   Bytes most;
   for (const CacheLevel& cache : machine.caches) most = std::max(most, cache.size);
   return most;
 }
 
-// Latencies of few bytes and copies of what was just used: a change of memory leaves them as they
-// are, and the other way round.
+// A slower memory does not change these rows, and a slower cache does not change the others.
 bool is_in_caches(const Row& row, Bytes cache) {
   const std::uint64_t* const bytes = row.number("bytes");
   return row.word("state") == "hot" ||
@@ -170,7 +169,7 @@ ByExperiment judged_by_experiment(const std::vector<Pair>& pairs) {
 
 struct Threshold {
   double counts = 0;  // a larger difference is a change
-  double own = 0;     // what the row's own samples would let count
+  double own = 0;     // the same, judged by the row's own samples alone
 };
 using Thresholds = std::unordered_map<const Pair*, Threshold>;
 

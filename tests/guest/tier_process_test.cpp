@@ -296,7 +296,7 @@ TEST(SlowTier, DamonTellsThePagesThatAnotherProcessReads) {
   ASSERT_TRUE(tier) << tier.error().message;
   EXPECT_EQ((*tier)->source(), ProcessHotness::damon);
   std::pair<std::size_t, std::size_t> fast;
-  // On an idle host this takes 10 s. A busy host starves the guest and so DAMON's samples.
+  // The bound is long because a busy host starves the guest, and DAMON then samples seldom.
   for (int steps = 0; steps < 800 && fast.first < OneMapping::kPages / 4 * 9 / 10; ++steps) {
     const auto step = (*tier)->step();
     ASSERT_TRUE(step) << step.error().message;

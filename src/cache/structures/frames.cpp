@@ -6,7 +6,7 @@
 #include <new>
 #include <utility>
 
-#include "cache/structures/room.h"
+#include "cache/structures/grow.h"
 #include "core/check.h"
 
 namespace headrace {
@@ -36,7 +36,7 @@ void Frames::add(std::span<std::byte> memory, std::unique_ptr<Buffer> owner) {
   static_assert(sizeof(Gap) <= kGranule);
   CHECK(address(memory.data()) % kGranule == 0);
   const std::uint64_t size = memory.size() / kGranule * kGranule;
-  make_room_for_one(slabs_);
+  grow_for_one(slabs_);
   reserve_gaps(frames_ + slabs_.size() + 1);
   const auto place = std::upper_bound(
       slabs_.begin(), slabs_.end(), memory.data(),
@@ -154,7 +154,7 @@ Frames::Gap& Frames::gap_of(Span bytes) const {
 // All that there will be at once.
 void Frames::reserve_gaps(std::size_t most) {
   while (!reached_ && chunks_.size() * kChunk < most) {
-    make_room_for_one(chunks_);
+    grow_for_one(chunks_);
     chunks_.push_back(std::make_unique<Gap[]>(kChunk));
     for (std::size_t i = 0; i < kChunk; ++i) {
       Gap& gap = chunks_.back()[i];

@@ -32,7 +32,7 @@ Status check_read(const HostMemory& host);
 Status check_free(const HostMemory& host, const Demand& demand,
                   const std::map<NodeId, Bytes>& taken = {});
 
-// The same of what the host has free now.
+// Checks against the memory that the host has free now (read_unclaimed_memory()).
 Status check_free(const std::map<NodeId, Bytes>& nodes);
 
 // What the host has free, less what requests in flight have claimed of it.
