@@ -190,7 +190,7 @@ void bind_comparison(nb::module_& m) {
   Record<Difference>(m, "Difference", "One point of two profiles.")
       .field("key", &Difference::key, "Experiment and parameters.")
       .field("unit", &Difference::unit, "The unit of both values.")
-      .field("in_caches", &Difference::in_caches, "Of caches, which are judged apart from memory.")
+      .field("in_caches", &Difference::in_caches, "Whether this is a cache row; they are judged separately from memory.")
       .field("outcome", &Difference::outcome,
              "changed: by more than noise; noisy, too_few, other_pages, inconclusive: not judged.")
       .field("old_value", &Difference::old_value,
@@ -202,7 +202,7 @@ void bind_comparison(nb::module_& m) {
       .field("new_runs", &Difference::new_runs, "Runs that new_value is of.");
   Record<Shift>(m, "Shift", "All rows of one experiment together.")
       .field("experiment", &Shift::experiment, "latency, bandwidth, ...")
-      .field("in_caches", &Shift::in_caches, "Of its rows of caches, or of all others.")
+      .field("in_caches", &Shift::in_caches, "Whether it covers the cache rows, or all other rows.")
       .field("rows", &Shift::rows, "How many rows were judged.")
       .field("ratio", &Shift::ratio, "Median of new / old.")
       .field("threshold", &Shift::threshold, "A larger |ln(ratio)| is a change.")
@@ -214,7 +214,7 @@ void bind_comparison(nb::module_& m) {
       .field("shifts", &Comparison::shifts, "One per experiment.")
       .computed("changed", &Comparison::changed, "Whether any row or any experiment changed.")
       .computed("inconclusive", &Comparison::inconclusive,
-                "Whether nothing changed for certain, but more than a tenth of the rows may have.")
+                "No change is certain, but more than a tenth of the rows are inconclusive.")
       .computed("judged", &Comparison::judged, "How many rows were judged.")
       .computed("expected", &Comparison::expected, "How many rows have an old value.");
   m.def(

@@ -2174,7 +2174,7 @@ class Difference:
 
     @property
     def in_caches(self) -> bool:
-        """Of caches, which are judged apart from memory."""
+        """Whether this is a cache row; they are judged separately from memory."""
 
     @property
     def outcome(self) -> Literal['same', 'changed', 'inconclusive', 'noisy', 'too_few', 'other_pages', 'only_old', 'only_new', 'unmeasured']:
@@ -2222,7 +2222,7 @@ class Shift:
 
     @property
     def in_caches(self) -> bool:
-        """Of its rows of caches, or of all others."""
+        """Whether it covers the cache rows, or all other rows."""
 
     @property
     def rows(self) -> int:
@@ -2263,7 +2263,7 @@ class Comparison:
     @property
     def inconclusive(self) -> bool:
         """
-        Whether nothing changed for certain, but more than a tenth of the rows may have.
+        No change is certain, but more than a tenth of the rows are inconclusive.
         """
 
     @property

@@ -65,8 +65,8 @@ def command(
         bool, typer.Option("--all", help="Show every row, not only those that changed.")
     ] = False,
 ) -> int:
-    """Show what differs beyond noise between profiles; exit code 9 if anything does, 10 if
-    nothing does for certain but it is inconclusive, or too few rows could be judged to say so.
+    """Show what differs beyond noise between profiles; exit code 9 if anything changed, 10 if the
+    result is inconclusive.
 
     \b
     headrace compare old.json new.json
@@ -323,8 +323,8 @@ def summary(found: headrace.Comparison) -> str:
     shifted = [_name(shift) for shift in found.shifts if shift.changed]
     if found.inconclusive:
         text = (
-            f"inconclusive: {plural(counts['inconclusive'], 'row')} changed by more than their "
-            "samples vary, each by another share, which noise of a whole run does too; "
+            f"Inconclusive: {plural(counts['inconclusive'], 'row')} changed by more than their "
+            "samples vary, but by different amounts, as noise between two runs does; "
             f"no change beyond noise in {judged}"
         )
     elif not found.changed:
@@ -345,11 +345,11 @@ def summary(found: headrace.Comparison) -> str:
         )
         if count
     ]
-    return text + (f"; {', '.join(rest)}" if rest else "") + _smallest_seen(found)
+    return text + (f"; {', '.join(rest)}" if rest else "") + _smallest_detectable(found)
 
 
-def _smallest_seen(found: headrace.Comparison) -> str:
-    """Which changes would have been seen in half of the judged rows."""
+def _smallest_detectable(found: headrace.Comparison) -> str:
+    """The median threshold of the judged rows, as a share."""
     thresholds = sorted(row.threshold for row in found.rows if row.outcome in ("same", "changed"))
     if not thresholds:
         return ""
@@ -357,4 +357,4 @@ def _smallest_seen(found: headrace.Comparison) -> str:
         middle = math.expm1(thresholds[len(thresholds) // 2])
     except OverflowError:
         return ""
-    return f"; in half of the judged rows a change counts from {middle:.1%} on"
+    return f"; smallest detectable change {middle:.1%} (median of the judged rows)"
