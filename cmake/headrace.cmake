@@ -46,7 +46,7 @@ else()
 endif()
 # A test's own code need not be fast; -O0 halves the time to compile it, with clang to a third.
 set(HEADRACE_TEST_OPTIONS -O0)
-# Folders whose tests run so long that ASan's build optimises them too; all others are plain there.
+# Folders with long tests: ASan's build compiles them at -O1 and all others at -O0.
 set(HEADRACE_BUSY src/core/waiting src/core src/place/advice src/tier src/tier/process src/move
   src/cache/structures src/cache)
 

@@ -28,7 +28,7 @@ MAIN = ("refs/heads/main", "refs/remotes/origin/main")
 
 
 def git(root: Path, *arguments: str) -> list[str]:
-    """What git lists, each with a NUL or on a line of its own."""
+    """The entries that a git command prints, separated by NUL with -z and by newlines without."""
     command = ["git", *arguments]
     try:
         done = subprocess.run(command, cwd=root, capture_output=True, text=True, check=True)
@@ -37,8 +37,8 @@ def git(root: Path, *arguments: str) -> list[str]:
     except subprocess.CalledProcessError as error:
         said = (error.stderr.strip() or "no commit in common with main").splitlines()[0]
         sys.exit(f"concerned: git {arguments[0]}: {said}; run tools/test.sh without --changed")
-    return [name for name in re.split("[\0\n]" if "-z" not in arguments else "\0", done.stdout)
-            if name]
+    separator = "\0" if "-z" in arguments else "\n"
+    return [entry for entry in done.stdout.split(separator) if entry]
 
 
 def changed_files(root: Path) -> list[str]:

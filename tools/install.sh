@@ -34,8 +34,8 @@ new_enough() {
   [ "$("$1" -c 'import sys; print(sys.version_info >= (3, 11))' 2>/dev/null)" = True ]
 }
 
-# One that was only half made, by a Python that is gone or too old, or before the clone was moved,
-# is made again.
+# Makes the environment, also again if it is incomplete, its Python is gone or too old, or the clone
+# was moved.
 venv() {
   local base=${PYTHON:-/usr/bin/python3}
   if here && new_enough "$python" && "$python" -m pip --version >/dev/null 2>&1; then return; fi
@@ -44,7 +44,7 @@ venv() {
   "$base" -m venv --clear .venv || die "no virtual environment; install the package python3-venv"
 }
 
-# Whether the environment was made in this place, as far as it says.
+# Succeeds unless pyvenv.cfg names another place than this clone.
 here() { ! grep -qs '^command = ' .venv/pyvenv.cfg || grep -qF " $PWD/.venv" .venv/pyvenv.cfg; }
 
 requirements() {

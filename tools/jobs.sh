@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # Prints how many compilers may run at once: one per CPU, and one per GiB of memory that this
 # machine has free and this control group, and those around it, may have. The largest source file
-# takes 0.9 GiB. JOBS, if set, is the answer.
+# takes 0.9 GiB. If JOBS is set, prints that.
 set -euo pipefail
 
 if [ -n "${JOBS-}" ]; then
@@ -14,7 +14,7 @@ if [ -n "${JOBS-}" ]; then
   exit
 fi
 gib=$(($(awk '/^MemAvailable:/ {print $2}' /proc/meminfo) >> 20))
-# limits ROOT PATH FILE: of the group and of those that it lies in.
+# limits ROOT PATH FILE: prints the limits of a control group and of its parents.
 limits() {
   local path=$2
   while :; do

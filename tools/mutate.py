@@ -15,7 +15,6 @@ import os
 import re
 import resource
 import shutil
-import signal
 import sys
 import time
 import tomllib
@@ -197,8 +196,7 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    for number in (signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, steps.interrupt)
+    steps.stop_on_signals()
     try:
         sys.exit(main())
     except KeyboardInterrupt:  # all commands are stopped

@@ -82,8 +82,8 @@ def ended(running: Running) -> Outcome | None:
 
 
 def stop(running: Running) -> None:
-    """Ends a step and all that it started: by a signal that ninja can pass on to its compilers,
-    which have groups of their own, and what is left of its group after five seconds by force."""
+    """Ends a step and its processes. Ninja's compilers have process groups of their own, and ninja
+    ends them on SIGTERM. SIGKILL follows after five seconds at most."""
     pid = running.process.pid
     with contextlib.suppress(ProcessLookupError):  # just over by itself
         os.killpg(pid, signal.SIGTERM)

@@ -26,7 +26,9 @@ LOGS = ROOT / "build" / "logs"
 
 def jobs() -> int:
     done = subprocess.run([ROOT / "tools" / "jobs.sh"], stdout=subprocess.PIPE, text=True)
-    return int(done.stdout) if done.returncode == 0 else sys.exit(done.returncode)
+    if done.returncode != 0:  # it said why
+        sys.exit(done.returncode)
+    return int(done.stdout)
 
 
 JOBS = jobs()
@@ -284,13 +286,17 @@ def main() -> int:
 
 
 def interrupt(signal_number: int, frame: object) -> None:
-    """A closed terminal or a cancelled job ends as Ctrl-C does: nothing stays behind."""
     raise KeyboardInterrupt
 
 
-if __name__ == "__main__":
+def stop_on_signals() -> None:
+    """Makes a closed terminal and a cancelled job stop all steps, as Ctrl-C does."""
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, interrupt)
+
+
+if __name__ == "__main__":
+    stop_on_signals()
     try:
         sys.exit(main())
     except KeyboardInterrupt:  # all steps are stopped

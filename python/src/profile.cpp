@@ -190,7 +190,8 @@ void bind_comparison(nb::module_& m) {
   Record<Difference>(m, "Difference", "One point of two profiles.")
       .field("key", &Difference::key, "Experiment and parameters.")
       .field("unit", &Difference::unit, "The unit of both values.")
-      .field("in_caches", &Difference::in_caches, "Whether this is a cache row; they are judged separately from memory.")
+      .field("in_caches", &Difference::in_caches,
+             "Whether this is a cache row; they are judged separately from memory.")
       .field("outcome", &Difference::outcome,
              "changed: by more than noise; noisy, too_few, other_pages, inconclusive: not judged.")
       .field("old_value", &Difference::old_value,

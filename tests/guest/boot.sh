@@ -16,8 +16,8 @@
 # /tmp and /run are the guest's own and vanish with it: what is to come back must be printed. The
 # host's are under /run/host.
 # A real kernel in software emulation: placement and migration are real, speeds are not.
-# HEADRACE_GUEST_SECONDS (600) bounds the whole, and 240 s the boot, which takes 10 to 20: a guest
-# that hangs in it is stopped then.
+# HEADRACE_GUEST_SECONDS (600) bounds the whole run. A guest that has not booted after 240 s is
+# stopped.
 set -euo pipefail
 
 die() { echo "boot.sh: $*" >&2; exit 2; }
