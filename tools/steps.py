@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -36,6 +37,9 @@ TIMES = ROOT / "tools" / "test_times.json"
 
 #: A step that takes so much more CPU than its kept time is told. A busy machine does not double it.
 FACTOR, SLACK_SECONDS = 2.0, 10.0
+
+#: Lines of ctest that would hide what a failed test said.
+UNEVENTFUL = re.compile(r" +Start +\d+: | *\d+/\d+ Test +#\d+: .* Passed ")
 
 #: Steps whose time is a network's.
 NETWORK = {"packages", "pip", "guest-prepare", "aarch64-prepare", "bare", "bare-trixie"}
@@ -213,7 +217,7 @@ def tell(outcome: Outcome, times: Times) -> None:
         told += filter(None, [times.complaint(outcome)])
         print("\n".join(told), end="\n" if told else "", flush=True)
     elif outcome.seconds > 0:
-        print("\n".join(lines[-120:]))
+        print("\n".join([line for line in lines if not UNEVENTFUL.match(line)][-120:]))
         print(f"(whole log: {log.relative_to(ROOT)})", flush=True)
 
 

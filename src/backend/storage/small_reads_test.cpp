@@ -117,9 +117,10 @@ TEST_F(SmallReadsTest, WhoWaitsTakesAndReports) {
   ASSERT_EQ(backend->submit({&small, 1}, reporter), 1U);
   EXPECT_EQ(reporter.outcomes.count(), 0U);
   std::thread([&] { EXPECT_EQ(backend->help(std::chrono::seconds{30}), 0U); }).join();
-  // It ends while this thread waits for it: before that the lane may report it.
+  // It ends while this thread waits for it: before that the lane may report it. A slow disk may
+  // take longer than this thread needs to go to sleep.
   std::jthread end([&] {
-    static_cast<void>(eventually([&] { return held_.sleepers > 0; }));
+    static_cast<void>(eventually([&] { return held_.sleepers > 0 && right(4096, 4096); }));
     held_.reads = false;
   });
   while (reporter.outcomes.count() == 0) backend->help(std::chrono::seconds{30});

@@ -180,7 +180,9 @@ class FaultyQueue final : public storage::Queue {
   void wait(Nanoseconds timeout, std::vector<storage::Finished>& out) override {
     const std::size_t before = out.size();
     const bool passing = time_ != nullptr && time_->passing;
-    const Nanoseconds longest = passing ? Nanoseconds{std::chrono::milliseconds{1}} : timeout;
+    // The clock may begin to pass during a wait.
+    const Nanoseconds longest =
+        time_ != nullptr ? Nanoseconds{std::chrono::milliseconds{1}} : timeout;
     real_->wait(ended_.empty() ? std::min(timeout, longest) : Nanoseconds{0}, out);
     if (passing && ended_.empty() && out.size() == before) time_->clock.advance(timeout);
     for (std::size_t i = before; i < out.size(); ++i) {
