@@ -45,7 +45,8 @@ else()
   set(HEADRACE_PLAIN_OPTIONS $<$<CONFIG:Release>:-O1>)
 endif()
 # A test's own code need not be fast; -O0 halves the time to compile it, with clang to a third.
-set(HEADRACE_TEST_OPTIONS -O0)
+# UBSan checks the library, not the tests.
+set(HEADRACE_TEST_OPTIONS -O0 $<$<BOOL:${HEADRACE_ADDRESS_SANITIZER}>:-fno-sanitize=undefined>)
 # Folders with long tests: ASan's build compiles them at -O1 and all others at -O0.
 set(HEADRACE_BUSY src/core/waiting src/core src/place/advice src/tier src/tier/process src/move
   src/cache/structures src/cache)
@@ -98,7 +99,7 @@ function(headrace_folder library folder)
       ${HEADRACE_DEPENDENCIES} benchmark::benchmark_main)
     if(HEADRACE_TESTS)  # that it runs, not what it says
       add_test(NAME ${name}_bench COMMAND ${name}_bench --benchmark_min_time=0.001)
-      headrace_label(${name}_bench ${name}_bench optimised)
+      headrace_label(${name}_bench ${name}_bench benchmarks)
     endif()
   endif()
 endfunction()

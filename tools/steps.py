@@ -148,6 +148,9 @@ NAMED_ONLY = [
     Step("bare-trixie", "tests/bare/run.sh trixie demo package unit wheel", ("packages",)),
     Step("bare-bookworm", "tests/bare/run.sh bookworm wheel", ("packages",)),
     Step("hardened", build("hardened"), ("packages",), is_build=True),
+    Step("benchmarks",
+         f"{build('release', 'benchmarks')}\n{tests('release', '-L benchmarks')}",
+         ("build-release",), True),
     Step("clang-tidy", CLANG_TIDY, ("packages",), is_build=True),
 ]
 

@@ -482,8 +482,8 @@ class Copier {
 // 10^5 copies by two processes at once, one of which is killed among them. The queue is smaller
 // than what both want to have in flight.
 TEST_F(Serve, AClientThatIsKilledHarmsNobody) {
-  constexpr std::uint64_t kOfVictim = 40'000;
-  constexpr std::uint64_t kOfSurvivor = 60'000;
+  constexpr std::uint64_t kOfVictim = 8'000;
+  constexpr std::uint64_t kOfSurvivor = 20'000;
   Emulator emulator({"--rates", "--queue", "shared:48"});
   const std::string path = emulator.path("dev/dsa/wq0.0");
   auto* counts = static_cast<std::atomic<std::uint64_t>*>(

@@ -194,38 +194,20 @@ TEST(QuickSession, StopsAtOnceWhenAskedTo) {
   for (const Row& row : profile->rows) EXPECT_FALSE(row.value) << row.key();
 }
 
-struct PlanSums {
-  double seconds = 0;
-  std::size_t measured = 0;
+// How many points of each experiment are measured.
+std::map<std::string, std::size_t> measured(const std::vector<PlannedPoint>& points) {
   std::map<std::string, std::size_t> by_experiment;
-};
-
-PlanSums sums_of(const std::vector<PlannedPoint>& points) {
-  PlanSums sums;
   for (const PlannedPoint& point : points) {
     EXPECT_EQ(point.row.reason.empty(), point.time > Nanoseconds{0}) << point.row.key();
-    if (!point.row.reason.empty()) continue;
-    sums.seconds += seconds(point.time);
-    ++sums.measured;
-    ++sums.by_experiment[point.row.experiment];
+    if (point.row.reason.empty()) ++by_experiment[point.row.experiment];
   }
-  return sums;
+  return by_experiment;
 }
 
 constexpr const char* kOfMemory[] = {"latency", "bandwidth", "loaded", "stream", "copy", "migrate"};
 
-// The same is shown of 384 CPUs in tests/python/command/test_measure_plan.py: a sanitizer takes
-// half a minute for their points.
-TEST(PlanSession, AMinuteHasSomethingOfEveryExperiment) {
-  const auto points = plan_session(*Machine::load("xeon-max"));
-  ASSERT_TRUE(points) << points.error().message;
-  const PlanSums sums = sums_of(*points);
-  EXPECT_LE(sums.seconds, 60);
-  for (const char* experiment : kOfMemory) {
-    EXPECT_GE(sums.by_experiment.at(experiment), 3u) << experiment;
-  }
-}
-
+// All experiments of a minute, and the matrix of two hours, are shown of 384 CPUs by a release in
+// tests/python/command/test_measure_plan.py.
 TEST(PlanSession, AMinuteOnXeonMaxHasEachKindNearAndFar) {
   const Machine machine = *Machine::load("xeon-max");
   const auto points = *plan_session(machine);
@@ -264,22 +246,6 @@ TEST(PlanSession, AMinuteOnXeonMaxHasEachKindNearAndFar) {
   }
 }
 
-TEST(PlanSession, EverythingIsTwoHoursInSixLaunches) {
-  const Machine machine = *Machine::load("xeon-max");
-  const auto points = plan_session(machine, {.budget = std::nullopt, .launches = 6});
-  ASSERT_TRUE(points);
-  const PlanSums sums = sums_of(*points);
-  EXPECT_LE(6 * sums.seconds, 2 * 3600);
-  const Bytes passing = 105_MiB * 8;  // the caches: the cycle of idle latencies
-  const auto cells = std::ranges::count_if(*points, [&](const PlannedPoint& point) {
-    const auto* bytes = point.row.number("bytes");
-    return point.row.experiment == "latency" && point.row.word("window") == "all" &&
-           point.row.word("pages") == "huge" && bytes != nullptr && *bytes == passing.value;
-  });
-  const std::size_t pairs = session::memory_nodes(machine).size() * 8;
-  EXPECT_EQ(static_cast<std::size_t>(cells), pairs) << "the matrix is whole";
-}
-
 // Each core has caches of its own, eight of them one more, and there are 16 CPUs of a node.
 Machine made_up_machine(unsigned nodes) {
   Machine machine{.name = "made up"};
@@ -306,8 +272,8 @@ TEST(PlanSession, APlanSearchesForNoCaches) {
   const auto points = plan_session(machine);
   ASSERT_TRUE(points) << points.error().message;
   EXPECT_LE(MachineTables::searches(), before + 4 * machine.nodes.size());
-  const PlanSums sums = sums_of(*points);
-  for (const char* experiment : kOfMemory) EXPECT_GT(sums.by_experiment.at(experiment), 3u);
+  const auto counts = measured(*points);
+  for (const char* experiment : kOfMemory) EXPECT_GT(counts.at(experiment), 3u);
 }
 
 TEST(PlanSession, ASmallMachineWithALittleMemoryIsMeasured) {
@@ -321,7 +287,7 @@ TEST(PlanSession, ASmallMachineWithALittleMemoryIsMeasured) {
     EXPECT_EQ(point.row.reason, "");
     EXPECT_TRUE(point.row.has_flag("shrunk") && point.row.has_flag("cache_doubted"));
   }
-  EXPECT_GT(sums_of(points).by_experiment.at("stream"), 3u);
+  EXPECT_GT(measured(points).at("stream"), 3u);
   EXPECT_FALSE(plan_session(machine, {.experiments = {"speed"}}));
 }
 

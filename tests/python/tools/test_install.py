@@ -6,6 +6,7 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -94,7 +95,7 @@ def test_moved_clone_is_told_and_its_environment_made_anew(tmp_path: Path) -> No
     """Its scripts name the old place, where another clone may be."""
     old = clone(tmp_path)
     file = str(tmp_path / "environment")
-    assert run(old, "install.sh", "venv").returncode == 0
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", old / ".venv"], check=True)
     moved = old.rename(tmp_path / "moved")
     done = run(moved, "install.sh", "environment", file)
     assert done.returncode == 1
