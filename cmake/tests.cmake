@@ -28,7 +28,7 @@ if(HEADRACE_TESTS)
   add_custom_target(threaded)   # what TSan is for
   add_custom_target(racing)     # what TSan is for first
   add_custom_target(optimised)  # what the release build is for
-  add_custom_target(benchmarks)  # which only need to run
+  add_custom_target(benchmarks)  # the micro-benchmarks: run, not judged
   add_dependencies(optimised headrace)
   add_library(headrace_thread_check OBJECT ${PROJECT_SOURCE_DIR}/tests/single_threaded.cpp)
   list(JOIN HEADRACE_SINGLE_THREADED "," names)

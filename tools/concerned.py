@@ -114,6 +114,7 @@ STEPS = [
     (r"tests/bare/.*|tools/wheel\.sh", ["python", "bare"]),
     (r"tests/python/.*|python/.*|pyproject\.toml", ["types", "python"]),
     (r"bench/.*", ["types", "python"]),
+    (r".*_bench\.cpp", ["benchmarks"]),
     (r"tests/guest/.*", ["guest"]),
     (r"tests/aarch64/.*", ["aarch64"]),
     (r"tests/install/.*|examples/.*", ["install"]),

@@ -81,18 +81,27 @@ def ended(running: Running) -> Outcome | None:
     return Outcome(running.step, status == 0 and not reason, seconds, cpu, reason)
 
 
+def runs(group: int) -> bool:
+    """Whether a process of the group has not ended."""
+    for file in Path("/proc").glob("[0-9]*/stat"):
+        with contextlib.suppress(OSError):
+            state, _, its_group = file.read_text().rpartition(")")[2].split()[:3]
+            if int(its_group) == group and state not in "ZX":
+                return True
+    return False
+
+
 def stop(running: Running) -> None:
     """Ends a step and its processes. Ninja's compilers have process groups of their own, and ninja
-    ends them on SIGTERM. SIGKILL follows after five seconds at most."""
-    pid = running.process.pid
+    ends them on SIGTERM, which may take it longer than the shell that started it. SIGKILL follows
+    after five seconds at most."""
+    group = running.process.pid
     with contextlib.suppress(ProcessLookupError):  # just over by itself
-        os.killpg(pid, signal.SIGTERM)
+        os.killpg(group, signal.SIGTERM)
         end = time.monotonic() + 5
-        while time.monotonic() < end:
-            if os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None:
-                break
+        while runs(group) and time.monotonic() < end:
             time.sleep(0.02)
-        os.killpg(pid, signal.SIGKILL)
+        os.killpg(group, signal.SIGKILL)
 
 
 def choose(waiting: Sequence[Step], passed: set[str], running: Sequence[Step]) -> Step | None:

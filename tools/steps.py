@@ -38,8 +38,8 @@ TIMES = ROOT / "tools" / "test_times.json"
 #: A step that takes so much more CPU than its kept time is told. A busy machine does not double it.
 FACTOR, SLACK_SECONDS = 2.0, 10.0
 
-#: Lines of ctest that would hide what a failed test said.
-UNEVENTFUL = re.compile(r" +Start +\d+: | *\d+/\d+ Test +#\d+: .* Passed ")
+#: Lines of ctest and GoogleTest about tests that passed.
+PASSED = re.compile(r" *\d+/\d+ Test +#\d+: .* Passed |\[ +OK \] ")
 
 #: Steps whose time is a network's.
 NETWORK = {"packages", "pip", "guest-prepare", "aarch64-prepare", "bare", "bare-trixie"}
@@ -149,7 +149,8 @@ NAMED_ONLY = [
     Step("bare-bookworm", "tests/bare/run.sh bookworm wheel", ("packages",)),
     Step("hardened", build("hardened"), ("packages",), is_build=True),
     Step("benchmarks",
-         f"{build('release', 'benchmarks')}\n{tests('release', '-L benchmarks')}",
+         f"{build('release', 'benchmarks')} | {NO_WARNING}\n"
+         + tests("release", "-L benchmarks"),
          ("build-release",), True),
     Step("clang-tidy", CLANG_TIDY, ("packages",), is_build=True),
 ]
@@ -208,6 +209,16 @@ def cache_use(log: Path) -> tuple[int, int]:
     return sum(line.endswith("_cache_hit") for line in lines), lines.count("cache_miss")
 
 
+def eventful(lines: Sequence[str]) -> list[str]:
+    """Without tests that passed, which would hide what a failed one said."""
+    passed = [line.split("] ")[-1].split(" (")[0] for line in lines if PASSED.match(line)]
+    begun = {f"[ RUN      ] {name}" for name in passed}
+    return [
+        line for line in lines
+        if not PASSED.match(line) and line not in begun and not line.startswith("    Start ")
+    ]
+
+
 def tell(outcome: Outcome, times: Times) -> None:
     """One line, the notes of its log, and of a failure the log's end."""
     name, log = outcome.step.name, LOGS / f"{outcome.step.name}.log"
@@ -220,7 +231,7 @@ def tell(outcome: Outcome, times: Times) -> None:
         told += filter(None, [times.complaint(outcome)])
         print("\n".join(told), end="\n" if told else "", flush=True)
     elif outcome.seconds > 0:
-        print("\n".join([line for line in lines if not UNEVENTFUL.match(line)][-120:]))
+        print("\n".join(eventful(lines)[-120:]))
         print(f"(whole log: {log.relative_to(ROOT)})", flush=True)
 
 

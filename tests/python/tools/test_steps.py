@@ -76,6 +76,17 @@ def test_a_step_that_hangs_is_stopped_with_all_that_it_started(
     assert not state.exists() or state.read_text().rsplit(")", 1)[1].split()[0] in "ZX"
 
 
+def test_failed_step_shows_no_tests_that_passed() -> None:
+    log = [
+        "    Start 1: a_test.1", "1/2 Test #1: a_test.1 ....   Passed    0.10 sec",
+        "    Start 2: b_test.1", "[ RUN      ] P/B.Passes/1",
+        "[       OK ] P/B.Passes/1 (3 ms)", "[ RUN      ] B.Passes", "[       OK ] B.Passes (0 ms)",
+        "[ RUN      ] B.Fails", "b_test.cpp:3: Failure", "[  FAILED  ] B.Fails (1 ms)",
+        "[ RUN      ] B.Crashes", "2/2 Test #2: b_test.1 ....***Failed    0.20 sec",
+    ]  # fmt: skip
+    assert steps.eventful(log) == log[7:]
+
+
 @pytest.mark.parametrize("by", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_nothing_that_ninja_started_stays_behind(tmp_path: Path, by: signal.Signals) -> None:
     """Its jobs have process groups of their own."""
