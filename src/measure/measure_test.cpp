@@ -206,8 +206,8 @@ std::map<std::string, std::size_t> measured(const std::vector<PlannedPoint>& poi
 
 constexpr const char* kOfMemory[] = {"latency", "bandwidth", "loaded", "stream", "copy", "migrate"};
 
-// All experiments of a minute, and the matrix of two hours, are shown of 384 CPUs by a release in
-// tests/python/command/test_measure_plan.py.
+// All experiments of a minute, and the matrix of two hours, are shown of 384 CPUs with the release
+// build in tests/python/command/test_measure_plan.py.
 TEST(PlanSession, AMinuteOnXeonMaxHasEachKindNearAndFar) {
   const Machine machine = *Machine::load("xeon-max");
   const auto points = *plan_session(machine);

@@ -96,6 +96,9 @@ def test_moved_clone_is_told_and_its_environment_made_anew(tmp_path: Path) -> No
     old = clone(tmp_path)
     file = str(tmp_path / "environment")
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", old / ".venv"], check=True)
+    [packages] = (old / ".venv").glob("lib/python3*/site-packages")
+    (packages / "pip").mkdir()
+    (packages / "pip" / "__main__.py").touch()  # so that nothing but the place is wrong
     moved = old.rename(tmp_path / "moved")
     done = run(moved, "install.sh", "environment", file)
     assert done.returncode == 1
