@@ -45,8 +45,7 @@ else()
   set(HEADRACE_PLAIN_OPTIONS $<$<CONFIG:Release>:-O1>)
 endif()
 # A test's own code need not be fast; -O0 halves the time to compile it, with clang to a third.
-# UBSan checks the library, not the tests.
-set(HEADRACE_TEST_OPTIONS -O0 $<$<BOOL:${HEADRACE_ADDRESS_SANITIZER}>:-fno-sanitize=undefined>)
+set(HEADRACE_TEST_OPTIONS -O0)
 # Folders with long tests: ASan's build compiles them at -O1 and all others at -O0.
 set(HEADRACE_BUSY src/core/waiting src/core src/place/advice src/tier src/tier/process src/move
   src/cache/structures src/cache)

@@ -296,7 +296,10 @@ class Cache {
   void flush();
   // Drops all copies; those held live until their last Block goes. Cancels plans.
   void clear();
-  // Changes a node's budget; shrinks at once as far as pins allow. absent: the node had none.
+  // Changes a node's budget; shrinks at once as far as pins allow, and with CacheOptions::reserve
+  // allocates at once what it grows by. absent: the node had none. With `reserve` also exhausted,
+  // if less is free and nothing has changed, and the errors of allocate(), after which the budget
+  // has changed.
   Status resize(NodeId node, Bytes budget);
 
   CacheStats stats() const;

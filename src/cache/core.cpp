@@ -107,19 +107,34 @@ Status CacheCore::reserve() {
     if (mover_.machine().find(id)->byte_addressable()) all[id] = budget;
   }
   HEADRACE_TRY_STATUS(check_free(all));
-  for (std::size_t i = 0; i < nodes_.size(); ++i) {
-    for (;;) {
-      std::optional<Growth> wanted;
-      {
-        const MutexLock lock(mutex_);
-        if (nodes_[i].grow_error) return Unexpected(*nodes_[i].grow_error);
-        wanted = growth({.node = static_cast<std::uint16_t>(i), .extent = {nullptr, 0, 1_B}});
-      }
-      if (!wanted) break;
-      grow(*wanted);
-    }
-  }
+  for (std::uint16_t i = 0; i < nodes_.size(); ++i) HEADRACE_TRY_STATUS(reserve_all_of(i));
   return {};
+}
+
+// Slab by slab, until the node has its budget.
+Status CacheCore::reserve_all_of(std::uint16_t node) {
+  for (;;) {
+    std::optional<Growth> wanted;
+    {
+      const MutexLock lock(mutex_);
+      if (nodes_[node].grow_error) return Unexpected(*nodes_[node].grow_error);
+      wanted = growth({.node = node, .extent = {nullptr, 0, 1_B}});
+    }
+    if (!wanted) return {};
+    grow(*wanted);
+  }
+}
+
+// The memory that a larger budget needs and that reserve_all_of() is to allocate.
+Status CacheCore::check_reserve(NodeId id, Bytes budget) {
+  Bytes has;
+  {
+    const MutexLock lock(mutex_);
+    const auto node = std::ranges::find(nodes_, id, &Node::id);
+    if (node == nodes_.end() || node->on_gpu || node->lost) return {};
+    has = Bytes{node->frames.capacity()};
+  }
+  return budget > has ? check_free({{id, budget - has}}) : Status{};
 }
 
 void CacheCore::pin_again(CacheEntry& entry) {
@@ -254,6 +269,8 @@ void CacheCore::drop_all() {
 
 Status CacheCore::resize(NodeId id, Bytes budget) {
   HEADRACE_TRY_STATUS(origin_.check(kTheCache));
+  if (options_.reserve) HEADRACE_TRY_STATUS(check_reserve(id, budget));
+  std::uint16_t number = 0;
   for (bool first = true, more = true; more; first = false) {
     DeferredActions deferred(*this);
     const MutexLock lock(mutex_);
@@ -264,6 +281,7 @@ Status CacheCore::resize(NodeId id, Bytes budget) {
                   "the cache has no budget for node {}; give one in CacheOptions::budgets",
                   raw(id));
     }
+    number = static_cast<std::uint16_t>(node - nodes_.begin());
     if (first) {
       if (node->lost) return Unexpected(*node->grow_error);
       node->budget = budget.value;
@@ -273,8 +291,9 @@ Status CacheCore::resize(NodeId id, Bytes budget) {
     }
     more = fit_budget(*node, deferred);
   }
+  const Status reserved = options_.reserve ? reserve_all_of(number) : Status{};
   if (take_pump_due()) pump(true);
-  return {};
+  return reserved;
 }
 
 }  // namespace headrace

@@ -280,6 +280,8 @@ class CacheCore {
   bool growing_is_paused(const Node& node) const REQUIRES(mutex_);
   std::optional<Growth> growth(const SpaceRequest& request) REQUIRES(mutex_);
   void grow(const Growth& growth) EXCLUDES(mutex_);
+  Status reserve_all_of(std::uint16_t node) EXCLUDES(mutex_);
+  Status check_reserve(NodeId id, Bytes budget) EXCLUDES(mutex_);
   bool await_growth(std::uint32_t seen) EXCLUDES(mutex_);
   Result<std::unique_ptr<Buffer>> new_slab(const Growth& growth) const;
   Status add_slab(Node& node, std::unique_ptr<Buffer> slab, DeferredActions& deferred)

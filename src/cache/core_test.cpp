@@ -131,23 +131,58 @@ TEST(CacheCoreTest, ReserveAllocatesTheBudgetAtOnce) {
   EXPECT_EQ(rig.cache->stats().blocks, 1u);
 }
 
-// A check per slab would fill the machine and call the OOM killer.
-TEST(CacheCoreTest, Reserve_BeyondFreeMemory_AllocatesNothing) {
-  CacheRig rig;
-  // A broken cache allocates at most 1 GiB here.
+// The data of this process, in KiB.
+rlim_t data_kib() {
   std::ifstream status("/proc/self/status");
   rlim_t data = 0;
   for (std::string word; status >> word;) {
     if (word == "VmData:") status >> data;
   }
-  rlimit before{};
-  getrlimit(RLIMIT_DATA, &before);
-  const rlimit bounded{.rlim_cur = std::min((data << 10) + (1 << 30), before.rlim_max),
-                       .rlim_max = before.rlim_max};
-  setrlimit(RLIMIT_DATA, &bounded);
+  return data;
+}
+
+// A broken cache would fill the machine: with this it allocates at most 1 GiB.
+class BoundedMemory {
+ public:
+  BoundedMemory() {
+    getrlimit(RLIMIT_DATA, &before_);
+    const rlim_t most = (data_kib() << 10) + (1 << 30);
+    const rlimit bounded{.rlim_cur = std::min(most, before_.rlim_max),
+                         .rlim_max = before_.rlim_max};
+    setrlimit(RLIMIT_DATA, &bounded);
+  }
+  ~BoundedMemory() { setrlimit(RLIMIT_DATA, &before_); }
+  BoundedMemory(const BoundedMemory&) = delete;
+  BoundedMemory& operator=(const BoundedMemory&) = delete;
+
+ private:
+  rlimit before_{};
+};
+
+TEST(CacheCoreTest, ResizeWithReserve_AllocatesAtOnceWhatItGrowsBy) {
+  CacheRig rig({.cache = {.slab = 1_MiB, .reserve = true}, .budget = 1_MiB});
+  const rlim_t before = data_kib();
+  ASSERT_TRUE(rig.cache->resize(kDram, 65_MiB).has_value());
+  EXPECT_GE(data_kib() - before, 64U << 10);
+}
+
+TEST(CacheCoreTest, ResizeWithReserveBeyondFreeMemory_ChangesNothing) {
+  Source source(4 << 20);
+  CacheRig rig({.cache = {.slab = 1_MiB, .reserve = true}, .budget = 1_MiB});
+  const BoundedMemory bounded;
+  const Status grown = rig.cache->resize(kDram, 1024_GiB * 64);
+  ASSERT_FALSE(grown.has_value());
+  EXPECT_EQ(grown.error().code, ErrorCode::exhausted);
+  for (std::uint64_t i = 0; i < 4; ++i) rig.load(source.at(i << 20, 1 << 20));
+  EXPECT_EQ(rig.cache->stats().bytes_used, 1_MiB) << "the budget";
+}
+
+// A check per slab would fill the machine and call the OOM killer.
+TEST(CacheCoreTest, Reserve_BeyondFreeMemory_AllocatesNothing) {
+  CacheRig rig;
+  const BoundedMemory bounded;
   const auto made =
       Cache::create(*rig.mover, {.budgets = {{NodeId{0}, 1024_GiB * 64}}, .reserve = true});
-  setrlimit(RLIMIT_DATA, &before);
   ASSERT_FALSE(made.has_value());
   EXPECT_EQ(made.error().code, ErrorCode::exhausted);
   EXPECT_NE(made.error().message.find("64 TiB do not fit"), std::string::npos)

@@ -292,7 +292,10 @@ CacheEntry* CacheCore::start_item(PlanItem& item, bool may_grow, Spare& spare,
     adopt(item, *found);
     return nullptr;
   }
-  if (!may_enter_index(item.bytes, deferred)) {
+  Range bytes = item.bytes;
+  bytes.length = run;
+  if (run > length && index_.crowded(bytes) != nullptr) bytes.length = run = length;
+  if (!may_enter_index(bytes, deferred)) {
     let_go(item, PlanItem::State::over);
     return nullptr;
   }
@@ -355,6 +358,7 @@ std::uint64_t CacheCore::not_there_of(const PlanItem& item, std::uint64_t run) {
 }
 
 void CacheCore::adopt(PlanItem& item, CacheEntry& entry) {
+  DCHECK(entry.detached == 0);
   item.state = PlanItem::State::started;
   item.entry = &entry;
   PrefetchPlan& plan = *item.plan;

@@ -13,6 +13,8 @@
 #include <fstream>
 #include <thread>
 
+#include "cache/entry.h"
+#include "cache/structures/index.h"
 #include "core/sanitizers.h"
 #include "tests/support/cache_rig.h"
 
@@ -100,6 +102,31 @@ TEST(CacheRoomTest, ALargeBlockFindsRoomBesideASlabOfPins) {
   rig.settle();
   EXPECT_EQ(large.state(), BlockState::ready);
   EXPECT_EQ(rig.cache->stats().refusals, 0u);
+}
+
+// A run of four ends before the third block, which is there. The cell of the index for the two that
+// are left is full of blocks that are in use.
+TEST(CacheRoomTest, ARunWithoutSpaceInTheIndex_IsFetchedBlockByBlock) {
+  constexpr std::uint64_t kEach = 4096;
+  Source source(8 * kEach);
+  CacheRig rig({.budget = 16_MiB});
+  std::vector<Block> held;
+  for (std::uint64_t i = 1; i <= RangeIndex<CacheEntry>::kMostInCell; ++i) {
+    held.push_back(rig.cache->access(source.at(kEach + i, 2 * kEach)));
+  }
+  rig.settle();
+  std::vector<Extent> plan;
+  for (std::uint64_t i = 0; i < 4; ++i) plan.push_back(source.at(i * kEach, kEach));
+  const Prefetch prefetch = rig.cache->prefetch(plan);
+  rig.settle();
+  EXPECT_EQ(prefetch.progress().started, 4u);
+  EXPECT_EQ(rig.cache->stats().prefetched, 3u);
+  for (const Extent& extent : plan) {
+    const Block block = rig.cache->access(extent);
+    EXPECT_EQ(block.state(), BlockState::ready) << extent.offset;
+    EXPECT_TRUE(source.equals(extent, *block.wait()));
+  }
+  EXPECT_EQ(prefetch.progress().used, 4u);
 }
 
 // More pins than one search looks at, all older than what can go.

@@ -138,8 +138,9 @@ TEST(SharedRing, WhereAnEndedThreadsStackLay_IsNoRace) {
       std::memset(page, 1, 4096);
     }
     for (void* page : pages) syscall(SYS_munmap, page, 4096);
-    gone.store(true, std::memory_order_relaxed);
+    gone.store(true, std::memory_order_relaxed);  // pairs with nothing: no order is told
   });
+  // pairs with the store only by its value
   while (!gone.load(std::memory_order_relaxed)) std::this_thread::yield();
   const int event = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
   auto ring = open_shared_ring(4, event);
