@@ -125,7 +125,7 @@ Status CacheCore::reserve_all_of(std::uint16_t node) {
   }
 }
 
-// The memory that a larger budget needs and that reserve_all_of() is to allocate.
+// exhausted: less memory is free than a larger budget needs beside what the node has.
 Status CacheCore::check_reserve(NodeId id, Bytes budget) {
   Bytes has;
   {

@@ -292,6 +292,8 @@ CacheEntry* CacheCore::start_item(PlanItem& item, bool may_grow, Spare& spare,
     adopt(item, *found);
     return nullptr;
   }
+  // A run lies in another cell of the index than its first item. Where that cell is full, the item
+  // is fetched alone.
   Range bytes = item.bytes;
   bytes.length = run;
   if (run > length && index_.crowded(bytes) != nullptr) bytes.length = run = length;

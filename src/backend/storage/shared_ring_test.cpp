@@ -138,7 +138,7 @@ TEST(SharedRing, WhereAnEndedThreadsStackLay_IsNoRace) {
       std::memset(page, 1, 4096);
     }
     for (void* page : pages) syscall(SYS_munmap, page, 4096);
-    gone.store(true, std::memory_order_relaxed);  // pairs with nothing: no order is told
+    gone.store(true, std::memory_order_relaxed);  // pairs with nothing, on purpose
   });
   // pairs with the store only by its value
   while (!gone.load(std::memory_order_relaxed)) std::this_thread::yield();
