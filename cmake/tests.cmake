@@ -7,7 +7,7 @@ set(single_threaded ${PROJECT_SOURCE_DIR}/tests/single_threaded.txt)
 set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${single_threaded})
 file(STRINGS ${single_threaded} HEADRACE_SINGLE_THREADED REGEX "^[^#]")
 # Folders whose tests prove something of optimised code that no sanitized build proves: kernels in
-# assembly, a million descriptors, races at full speed, C programs. Workloads are tested there too.
+# assembly, a million descriptors, races at full speed, C programs.
 set(HEADRACE_OPTIMISED src/core src/backend/cpu src/backend/dsa src/memory/heap src/move
   src/cache/structures src/cache src/measure/instruments
   src/measure/instruments/traffic tests/conformance)
@@ -28,7 +28,7 @@ if(HEADRACE_TESTS)
   add_custom_target(threaded)   # what TSan is for
   add_custom_target(racing)     # what TSan is for first
   add_custom_target(optimised)  # what the release build is for
-  add_custom_target(benchmarks)  # the micro-benchmarks: run, not judged
+  add_custom_target(benchmarks)  # tests of the workloads; micro-benchmarks, run and not judged
   add_dependencies(optimised headrace)
   add_library(headrace_thread_check OBJECT ${PROJECT_SOURCE_DIR}/tests/single_threaded.cpp)
   list(JOIN HEADRACE_SINGLE_THREADED "," names)
@@ -106,10 +106,12 @@ function(headrace_test name)
   if(folder MATCHES "^workload")
     target_link_libraries(${name} PRIVATE headrace_workload)
   endif()
-  if(folder MATCHES "^workload" OR folder IN_LIST HEADRACE_OPTIMISED)
+  if(folder IN_LIST HEADRACE_OPTIMISED)
     list(APPEND labels optimised)
   endif()
-  if(NOT folder MATCHES "^workload")
+  if(folder MATCHES "^workload")
+    list(APPEND labels benchmarks)
+  else()
     list(APPEND labels sanitized)
   endif()
   foreach(part RANGE 1 ${HEADRACE_TEST_PARTS})

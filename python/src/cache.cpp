@@ -429,7 +429,7 @@ void bind_prefetch(nb::module_& m) {
           nb::sig("def __exit__(self, *error: object) -> None"));
 }
 
-void bind_stats(nb::module_& m) {
+void bind_cache_stats(nb::module_& m) {
   Record<CacheStats::Percentiles>(m, "Percentiles", "Nanoseconds; None when nothing was counted.")
       .field("count", &CacheStats::Percentiles::count, "Samples.")
       .field("p50", &CacheStats::Percentiles::p50, "Median.")
@@ -536,7 +536,7 @@ void bind_cache_class(nb::module_& m) {
 }  // namespace
 
 void bind_cache(nb::module_& m) {
-  bind_stats(m);
+  bind_cache_stats(m);
   bind_block(m);
   bind_prefetch(m);
   bind_cache_class(m);

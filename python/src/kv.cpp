@@ -332,7 +332,7 @@ void bind_geometry(nb::module_& m) {
       });
 }
 
-void bind_stats(nb::module_& m) {
+void bind_store_stats(nb::module_& m) {
   Record<kv::StoredCounts>(m, "KvStoredCounts", "What became of the blocks of a store().")
       .field("stored", &kv::StoredCounts::stored, "")
       .field("present", &kv::StoredCounts::present, "Were there already.")
@@ -397,7 +397,7 @@ nb::object await_end(nb::handle self, const char* function) {
                      "__await__");
 }
 
-void bind_layer(nb::module_& m) {
+void bind_load_layer(nb::module_& m) {
   nb::class_<KvLayerRef>(m, "KvLayer", "One layer of a load: await it, or wait for it.")
       .def(
           "done", [](const KvLayerRef& self) { return self.load.poll(self.layer).has_value(); },
@@ -576,9 +576,9 @@ void bind_store(nb::module_& m) {
 
 void bind_kv(nb::module_& m) {
   bind_geometry(m);
-  bind_stats(m);
+  bind_store_stats(m);
   bind_match(m);
-  bind_layer(m);
+  bind_load_layer(m);
   bind_load(m);
   bind_stored(m);
   bind_store(m);

@@ -56,7 +56,7 @@ class SharedTier {
   std::unique_ptr<ProcessTier> tier_;
 };
 
-void bind_records(nb::module_& m) {
+void bind_step(nb::module_& m) {
   Record<ProcessTierStep>(m, "ProcessTierStep", "What one step did.")
       .field("resident", &ProcessTierStep::resident, "Bytes in the fast tier, as far as known.")
       .field("out", &ProcessTierStep::out, "Bytes in the slow one.")
@@ -83,7 +83,7 @@ void bind_records(nb::module_& m) {
 }  // namespace
 
 void bind_process_tier(nb::module_& m) {
-  bind_records(m);
+  bind_step(m);
   nb::class_<SharedTier>(m, "ProcessTier",
                          "Memory of another process between DRAM and swap, or between nodes. "
                          "Thread-safe.")

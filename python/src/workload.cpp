@@ -95,7 +95,7 @@ void bind_stream(nb::module_& m) {
       "One repetition after stream_fill(), and a look at what it left (IoError).");
 }
 
-void bind_layer(nb::module_& m) {
+void bind_layer_run(nb::module_& m) {
   Record<LayerRun>(m, "LayerRun", "What a layer did.")
       .field("bytes", &LayerRun::bytes, "Read.")
       .field("operations", &LayerRun::operations, "On floats.")
@@ -170,7 +170,7 @@ void bind_layer(nb::module_& m) {
 void bind_workload(nb::module_& m) {
   bind_histogram(m);
   bind_stream(m);
-  bind_layer(m);
+  bind_layer_run(m);
 }
 
 }  // namespace headrace::python

@@ -48,8 +48,9 @@ only_ours() {
 
 for shared in ON OFF; do
   # Next to the other builds and with their flags, so that ccache has the library already.
-  build=$work-shared-$shared prefix=$build/prefix user=$build/user
-  rm -rf "$build"
+  # The user's programs are compiled once: ccache has them at the second prefix of the same name.
+  build=$work-shared-$shared prefix=$work-prefix user=$work-user
+  rm -rf "$build" "$prefix" "$user"
   cmake -S "$root" -B "$build" -G Ninja -DCMAKE_BUILD_TYPE=Release -DBUILD_SHARED_LIBS=$shared \
     -DHEADRACE_PROGRAMS=$shared -DCMAKE_UNITY_BUILD=ON -DCMAKE_UNITY_BUILD_BATCH_SIZE=0 \
     -DCMAKE_CXX_COMPILER_LAUNCHER="env;CCACHE_SLOPPINESS=pch_defines,time_macros;ccache" >/dev/null
@@ -63,7 +64,8 @@ for shared in ON OFF; do
     python3 -c 'import ctypes, sys; ctypes.CDLL(sys.argv[1])' "$prefix/lib/libheadrace.so"
   fi
   cmake -S "$root/tests/install" -B "$user" -G Ninja -DCMAKE_BUILD_TYPE=Release \
-    -DCMAKE_PREFIX_PATH="$prefix" >/dev/null
+    -DCMAKE_PREFIX_PATH="$prefix" \
+    -DCMAKE_C_COMPILER_LAUNCHER=ccache -DCMAKE_CXX_COMPILER_LAUNCHER=ccache >/dev/null
   cmake --build "$user" >/dev/null
   ctest --test-dir "$user" --output-on-failure --no-tests=error
   # And without CMake.
