@@ -29,19 +29,40 @@ Step bounced(std::uint64_t next, std::uint64_t to, std::uint64_t block) {
           .bounce = true};
 }
 
-bool memory_aligned(const FileSpan& span, std::uint64_t offset) {
-  return span.address_of(offset) % span.direct->memory == 0;
+// Straight requests are whole units, at least one.
+std::uint64_t straight_bytes(const FileSpan& span, std::uint64_t unit) {
+  return std::max(round_down(span.request_bytes, unit), unit);
+}
+
+// The part of a read whose memory is whole pages and whose part of the file is whole blocks; empty
+// where there is none. The device writes pages of memory that nothing else writes meanwhile: a core
+// that writes to one of them after a fork() gets a copy of it, and on kernels before 6.5 the device
+// goes on writing to the old page.
+struct Middle {
+  std::uint64_t first = 0;
+  std::uint64_t last = 0;
+  std::uint64_t unit = 1;
+};
+Middle middle_of(const FileSpan& span) {
+  const std::uint64_t block = span.direct->offset;
+  const std::uint64_t unit = std::max(span.page, block);
+  // Where in a page an address lies, against where its byte lies in a page of the file.
+  const std::uint64_t shift = (span.address - span.begin) & (span.page - 1);
+  if (shift % std::min(span.page, block) != 0) return {};
+  const std::uint64_t first = round_up(span.begin + shift, unit);
+  const std::uint64_t last = round_down(span.end + shift, unit);
+  if (first >= last || span.address_of(first - shift) % span.direct->memory != 0) return {};
+  return {first - shift, last - shift, unit};
 }
 
 Step next_read(const FileSpan& span, std::uint64_t next) {
   const std::uint64_t block = span.direct->offset;
-  const std::uint64_t first = round_up(next, block);
-  const std::uint64_t last = round_down(span.end, block);
-  const bool odd = first != next || last != span.end;
+  const Middle middle = middle_of(span);
+  if (next >= middle.last) return bounced(next, span.end, block);
+  const bool odd = next < middle.first || middle.last != span.end;
   if (odd && span.end - next <= kBounceWhole) return bounced(next, span.end, block);
-  if (first >= last || !memory_aligned(span, first)) return bounced(next, span.end, block);
-  if (next != first) return bounced(next, first, block);
-  return straight(next, std::min(last, next + span.request_bytes), true);
+  if (next < middle.first) return bounced(next, middle.first, block);
+  return straight(next, std::min(middle.last, next + straight_bytes(span, middle.unit)), true);
 }
 
 // A page of the cache that a direct write overlaps must not be written through the cache at the
@@ -52,8 +73,8 @@ Step next_write(const FileSpan& span, std::uint64_t next) {
   const std::uint64_t last = round_down(span.end, page);
   if (first >= last || next >= last) return straight(next, span.end, false);
   if (next < first) return straight(next, first, false);
-  if (!memory_aligned(span, next)) return bounced(next, last, page);
-  return straight(next, std::min(last, next + span.request_bytes), true);
+  if (span.address_of(next) % span.direct->memory != 0) return bounced(next, last, page);
+  return straight(next, std::min(last, next + straight_bytes(span, page)), true);
 }
 
 }  // namespace

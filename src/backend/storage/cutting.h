@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // How a piece is cut into requests that the file's device accepts. Pure arithmetic, no I/O.
 //
-// Past the page cache, offsets, lengths and addresses must be aligned. What is aligned on both
-// sides goes straight between file and memory; the rest of a read goes through bounce buffers in
-// whole device blocks; the odd edges of a write go through the page cache (docs/design/storage.md).
+// Past the page cache, offsets, lengths and addresses must be aligned. What is whole blocks of the
+// device and whole pages of memory is read straight into memory; the rest of a read goes through
+// bounce buffers in whole blocks; the odd edges of a write go through the page cache
+// (docs/design/storage.md).
 #pragma once
 
 #include <cstddef>
@@ -24,8 +25,8 @@ struct FileSpan {
   std::uint64_t end = 0;
   std::uintptr_t address = 0;               // of the byte at `begin`
   std::optional<DirectAlignment> direct;    // nothing: only through the page cache
-  std::uint64_t page = 4096;                // of the page cache
-  std::uint64_t request_bytes = 512 << 10;  // largest straight request; whole blocks
+  std::uint64_t page = 4096;                // of memory and of the page cache
+  std::uint64_t request_bytes = 512 << 10;  // largest straight request; at least a page and a block
 
   std::uintptr_t address_of(std::uint64_t offset) const { return address + (offset - begin); }
 };

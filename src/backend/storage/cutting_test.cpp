@@ -20,6 +20,7 @@ FileSpan any_span() {
   span.address = *rc::gen::inRange<std::uintptr_t>(1 << 20, 2 << 20);
   // Half of the time memory and file are aligned to each other.
   if (*rc::gen::arbitrary<bool>()) span.address += (span.begin - span.address) % 4096;
+  if (*rc::gen::arbitrary<bool>()) span.address += *rc::gen::element(16U, 512U, 1024U);
   if (*rc::gen::element(0, 1, 2, 3) != 0) {
     span.direct = DirectAlignment{.memory = *rc::gen::element(4U, 512U, 4096U),
                                   .offset = *rc::gen::element(512U, 4096U, 16384U)};
@@ -59,6 +60,33 @@ TEST(Cutting, DirectStepsKeepTheAlignmentOfTheDevice) {
       if (!step.bounce) RC_ASSERT(span.address_of(step.offset) % span.direct->memory == 0U);
     }
   }));
+}
+
+// A core writes to bounced parts and to neighbours in the same page; after a fork() on a kernel
+// before 6.5 that makes a copy of the page, and what the device still writes is lost.
+TEST(Cutting, StraightReads_AreWholePagesOfMemory) {
+  EXPECT_TRUE(check("pages", [] {
+    FileSpan span = any_span();
+    span.write = false;
+    if (!span.direct) return;
+    for (const Step& step : all_steps(span)) {
+      if (step.bounce) continue;
+      RC_ASSERT(step.direct);
+      RC_ASSERT(span.address_of(step.offset) % span.page == 0U);
+      RC_ASSERT(step.bytes % span.page == 0U);
+    }
+  }));
+}
+
+TEST(Cutting, ARequestBelowABlock_IsOneBlock) {
+  FileSpan span{.begin = 0,
+                .end = 1 << 20,
+                .address = 7 << 20,
+                .direct = DirectAlignment{.memory = 512, .offset = 16384},
+                .request_bytes = 512};
+  EXPECT_EQ(next_step(span, 0).bytes, 16384U);
+  span.write = true;
+  EXPECT_EQ(next_step(span, 0).bytes, 16384U);
 }
 
 TEST(Cutting, WritesTouchNothingOutsideAndShareNoPageBetweenCacheAndDevice) {

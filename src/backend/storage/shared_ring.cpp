@@ -40,10 +40,12 @@ class UringShared final : public SharedRing {
 
  private:
   io_uring ring_{};
+  std::size_t depth_ = 0;
   bool open_ = false;
 };
 
 Status UringShared::open(std::size_t depth, int descriptor) {
+  depth_ = depth;
   const auto entries = static_cast<unsigned>(std::bit_ceil(depth + kCancelEntries));
   if (const int error = -io_uring_queue_init(entries, &ring_, IORING_SETUP_CLAMP); error != 0) {
     return fail_errno(error, "io_uring");
@@ -70,8 +72,10 @@ void UringShared::start(Request& request) {
 }
 
 void UringShared::cancel(Request& request) {
+  // Only spare entries, where the kernel takes none for a while: start() needs one for each read.
+  // The caller asks again at its next look.
+  if (io_uring_sq_space_left(&ring_) <= depth_) return;
   io_uring_sqe* sqe = io_uring_get_sqe(&ring_);
-  if (sqe == nullptr) return;  // the caller asks again at its next look
   io_uring_prep_cancel(sqe, &request, 0);
   io_uring_sqe_set_data(sqe, nullptr);
 }

@@ -60,6 +60,7 @@ class UringQueue final : public Queue {
   void reap(std::vector<Finished>& out);
 
   io_uring ring_{};
+  std::size_t depth_ = 0;
   int event_ = -1;
   bool open_ = false;
   bool registered_ = false;
@@ -71,6 +72,7 @@ Status UringQueue::open(std::size_t depth, std::span<std::byte> bounce) {
   if (event_ < 0) return fail_errno(errno, "eventfd");
   own_files::add(event_);
   const auto entries = static_cast<unsigned>(std::bit_ceil(depth + kSpareEntries));
+  depth_ = depth;
   int error = 0;
   for (const unsigned setup : kSetups) {
     error = -io_uring_queue_init(entries, &ring_, setup);
@@ -123,8 +125,11 @@ void UringQueue::start(Request& request) {
 }
 
 void UringQueue::cancel(Request& request) {
-  io_uring_sqe* sqe = entry();
-  if (sqe == nullptr) return;  // the caller asks again at its next look
+  // Only spare entries, where the kernel takes none for a while: start() needs one for each
+  // request, and watch() one. The caller asks again at its next look.
+  if (io_uring_sq_space_left(&ring_) <= depth_ + 1) io_uring_submit(&ring_);
+  if (io_uring_sq_space_left(&ring_) <= depth_ + 1) return;
+  io_uring_sqe* sqe = io_uring_get_sqe(&ring_);
   io_uring_prep_cancel(sqe, &request, 0);
   io_uring_sqe_set_data64(sqe, kCancel);
 }
