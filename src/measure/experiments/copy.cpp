@@ -280,6 +280,10 @@ std::vector<Point> list_points(const Scope& scope) {
   std::vector<Point> points;
   for (const Node* from : memory_nodes(scope.machine)) {
     for (const Node* to : memory_nodes(scope.machine)) {
+      // A machine of 16 nodes has 256 pairs, a session asks for a few.
+      Row pair;
+      pair.parameters = {{"from", id_of(from)}, {"to", id_of(to)}};
+      if (!scope.may_want(pair, kParameters)) continue;
       const Node* const cpu_node = host_of(scope.machine, *to);
       if (cpu_node == nullptr || usable_cpus(cpu_node).empty()) continue;
       std::vector<unsigned>& order = orders[cpu_node];

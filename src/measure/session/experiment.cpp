@@ -119,6 +119,12 @@ bool Scope::wants(const Row& row, std::span<const Parameter> parameters) const {
   });
 }
 
+bool Scope::may_want(const Row& row, std::span<const Parameter> parameters) const {
+  Scope named = *this;
+  std::erase_if(named.only, [&](const auto& each) { return row.parameter(each.first) == nullptr; });
+  return named.wants(row, parameters);
+}
+
 std::string list_of_cpus(std::vector<unsigned> cpus) {
   std::ranges::sort(cpus);
   return to_string(cpus);

@@ -143,6 +143,8 @@ struct Scope {
   // without parameters says why there is nothing of the experiment: it is wanted where these are
   // parameters of the experiment at all.
   bool wants(const Row& row, std::span<const Parameter> parameters) const;
+  // Whether it has those it names; a row with more parameters may still be unwanted.
+  bool may_want(const Row& row, std::span<const Parameter> parameters) const;
 };
 
 struct Experiment {

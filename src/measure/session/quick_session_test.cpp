@@ -18,15 +18,14 @@ using namespace session;
 // The points that selections of `bandwidth` and `copy` choose.
 std::vector<Point> points_of(const Machine& machine, const MeasureOptions& options) {
   std::vector<Point> points;
-  for (const Experiment* experiment :
-       {&experiment_bandwidth::kExperiment, &experiment_copy::kExperiment}) {
-    for (Point& point : experiment->points({.machine = machine})) {
-      const bool wanted = std::ranges::any_of(options.selections, [&](const Selection& selection) {
-        const Scope scope{.machine = machine, .only = selection.only};
-        return selection.experiment == experiment->name &&
-               scope.wants(point.row, experiment->parameters);
-      });
-      if (wanted) points.push_back(std::move(point));
+  for (const Selection& selection : options.selections) {
+    for (const Experiment* experiment :
+         {&experiment_bandwidth::kExperiment, &experiment_copy::kExperiment}) {
+      if (selection.experiment != experiment->name) continue;
+      const Scope scope{.machine = machine, .only = selection.only};
+      for (Point& point : experiment->points(scope)) {
+        if (scope.wants(point.row, experiment->parameters)) points.push_back(std::move(point));
+      }
     }
   }
   return points;
