@@ -7,10 +7,10 @@ set(single_threaded ${PROJECT_SOURCE_DIR}/tests/single_threaded.txt)
 set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${single_threaded})
 file(STRINGS ${single_threaded} HEADRACE_SINGLE_THREADED REGEX "^[^#]")
 # Folders whose tests prove something of optimised code that no sanitized build proves: kernels in
-# assembly, a million descriptors, races at full speed, C programs.
+# assembly, a million descriptors, races at full speed, C programs. The guest runs the query's too.
 set(HEADRACE_OPTIMISED src/core src/backend/cpu src/backend/dsa src/memory/heap src/move
   src/cache/structures src/cache src/measure/instruments
-  src/measure/instruments/traffic tests/conformance)
+  src/measure/instruments/traffic tests/conformance workload/query)
 # Folders whose threads are tested with TSan by the tests of other folders. Their programs have the
 # label `threaded`. All others have `racing` too, which is what `make test` builds with TSan.
 set(HEADRACE_NOT_RACING src/core/text src/measure src/measure/session src/measure/experiments
@@ -110,7 +110,9 @@ function(headrace_test name)
     list(APPEND labels optimised)
   endif()
   if(folder MATCHES "^workload")
-    list(APPEND labels benchmarks)
+    if(NOT folder IN_LIST HEADRACE_OPTIMISED)
+      list(APPEND labels benchmarks)
+    endif()
   else()
     list(APPEND labels sanitized)
   endif()

@@ -46,6 +46,7 @@ only_ours() {
   fi
 }
 
+launcher="env;CCACHE_DEPEND=1;CCACHE_SLOPPINESS=pch_defines,time_macros;ccache"  # as in the presets
 for shared in ON OFF; do
   # Next to the other builds and with their flags, so that ccache has the library already.
   # The user's programs are compiled once: ccache has them at the second prefix of the same name.
@@ -53,7 +54,7 @@ for shared in ON OFF; do
   rm -rf "$build" "$prefix" "$user"
   cmake -S "$root" -B "$build" -G Ninja -DCMAKE_BUILD_TYPE=Release -DBUILD_SHARED_LIBS=$shared \
     -DHEADRACE_PROGRAMS=$shared -DCMAKE_UNITY_BUILD=ON -DCMAKE_UNITY_BUILD_BATCH_SIZE=0 \
-    -DCMAKE_CXX_COMPILER_LAUNCHER="env;CCACHE_SLOPPINESS=pch_defines,time_macros;ccache" >/dev/null
+    -DCMAKE_CXX_COMPILER_LAUNCHER="$launcher" >/dev/null
   cmake --build "$build" >/dev/null
   cmake --install "$build" --prefix "$prefix" >/dev/null
   # Where it is built, the program runs without the tree it was built in.
