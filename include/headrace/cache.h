@@ -174,8 +174,8 @@ class Prefetch {
   Prefetch& operator=(Prefetch&&) noexcept;
   ~Prefetch();
 
-  // Starts no more copies and takes the protection from those not yet used, so that they can be
-  // evicted. Does not wait.
+  // Starts no more copies, drops those that no engine has begun with and nobody waits for, and
+  // takes the protection from those not yet used, so that they can be evicted. Does not wait.
   void cancel();
   struct Progress {
     std::size_t planned = 0;

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cache/core.h"
 
+#include <fmt/core.h>
+
 #include <algorithm>
 #include <array>
 
@@ -17,6 +19,14 @@ namespace {
 constexpr Nanoseconds kEndBound = kShutdownBound;
 // Whoever ends a copy wakes the waiting thread; the slice is for a Mover that wants to be polled.
 constexpr Nanoseconds kEndSlice = std::chrono::milliseconds{1};
+
+// The object may be gone, so only its number.
+[[noreturn]] void outlived(const CacheEntry& held) {
+  const std::string what = fmt::format("a Block outlives its cache: {} at offset {} of object {}",
+                                       to_string(Bytes{held.length}), held.offset.load(),
+                                       static_cast<std::uint64_t>(held.id.load()));
+  check_failed(__FILE__, __LINE__, what.c_str());
+}
 
 }  // namespace
 
@@ -83,8 +93,8 @@ CacheCore::CacheCore(Mover& mover, CacheOptions options)
 CacheCore::~CacheCore() {
   {
     const MutexLock lock(mutex_);
-    const bool no_block_outlives_the_cache = counts_.pins == 0 && !readers_.any_pinned();
-    CHECK(no_block_outlives_the_cache);
+    if (const CacheEntry* held = readers_.any_pinned()) outlived(*held);
+    if (const CacheEntry* held = entries_.any_pinned()) outlived(*held);
     ++watchers_;
   }
   end_plans();

@@ -329,6 +329,7 @@ class CacheCore {
   void pass_over(PrefetchPlan& plan, std::size_t& effort) REQUIRES(mutex_);
   void unplan(CacheEntry& entry, PlanItem::State state) REQUIRES(mutex_);
   bool give_up(PrefetchPlan& plan) REQUIRES(mutex_);
+  static bool is_unwanted(const CacheEntry& entry);
   void end_plan(const std::shared_ptr<PrefetchPlan>& plan) EXCLUDES(mutex_);
   void end_plans() EXCLUDES(mutex_);
 

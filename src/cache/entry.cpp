@@ -39,6 +39,15 @@ void EntryPool::give(CacheEntry& entry) {
   free_ = &entry;
 }
 
+const CacheEntry* EntryPool::any_pinned() const {
+  for (const auto& chunk : chunks_) {
+    for (std::size_t i = 0; i < kChunk; ++i) {
+      if (chunk[i].pins > 0) return &chunk[i];
+    }
+  }
+  return nullptr;
+}
+
 void EntryPool::give_fill(CacheEntry& entry) {
   if (entry.fill == nullptr) return;
   *entry.fill = Fill{};

@@ -119,6 +119,8 @@ class EntryPool {
   void give(CacheEntry& entry);
   // The copy is there.
   void give_fill(CacheEntry& entry);
+  // One whose `pins` are not 0; null: none.
+  const CacheEntry* any_pinned() const;
 
  private:
   static constexpr std::size_t kChunk = 64;

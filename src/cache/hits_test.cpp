@@ -5,8 +5,11 @@
 #include <atomic>
 #include <chrono>
 #include <optional>
+#include <string>
 #include <thread>
+#include <vector>
 
+#include "cache/readers.h"
 #include "tests/support/cache_rig.h"
 
 namespace headrace {
@@ -269,18 +272,23 @@ TEST(CacheHitsTest, AThreadOfManyCaches) {
   EXPECT_EQ(rigs.back()->cache->stats().misses, 1u);
 }
 
-TEST(CacheHitsDeathTest, ABlockThatOutlivesItsCacheIsTold) {
+TEST(CacheHitsDeathTest, ABlockThatOutlivesItsCache_IsNamed) {
   GTEST_FLAG_SET(death_test_style, "threadsafe");
-  EXPECT_DEATH(
-      {
-        Source source(kPiece);
-        Block block;
-        CacheRig rig(unobserved(Bytes{2 * kPiece}));
-        rig.load(source.at(0, kPiece));
-        block = rig.cache->access(source.at(0, kPiece));
-        rig.cache.reset();
-      },
-      "no_block_outlives_the_cache");
+  constexpr std::size_t kLast = Reader::kSlots;  // one more than there are slots
+  const auto outlive = [](std::size_t kept) {
+    Source source(2 * kPiece);
+    std::vector<Block> blocks(kLast + 1);
+    CacheRig rig(unobserved(Bytes{2 * kPiece}));
+    rig.load(source.at(kPiece, kPiece));
+    for (Block& block : blocks) block = rig.cache->access(source.at(kPiece, kPiece));
+    for (std::size_t i = 0; i < blocks.size(); ++i) {
+      if (i != kept) blocks[i] = Block{};
+    }
+    rig.cache.reset();
+  };
+  const std::string message = "a Block outlives its cache: .* at offset " + std::to_string(kPiece);
+  EXPECT_DEATH(outlive(0), message) << "pinned by a slot";
+  EXPECT_DEATH(outlive(kLast), message) << "pinned by a count";
 }
 
 }  // namespace

@@ -459,15 +459,27 @@ void CacheCore::unplan(CacheEntry& entry, PlanItem::State state) {
   DCHECK(entry.planned == 0);
 }
 
-// In slices; it starts nothing any more. Requires: nobody else ends it.
+// No engine has begun to copy it, and nobody but plans that have ended wanted it.
+bool CacheCore::is_unwanted(const CacheEntry& entry) {
+  return entry.planned == 0 && !entry.used && !entry.detached &&
+         entry.now() == BlockState::filling && !entry.fill->transfer.begun();
+}
+
+// In slices; it starts nothing any more. What it fetched ahead is dropped where no engine has begun
+// with it. Requires: nobody else ends it.
 void CacheCore::end_plan(const std::shared_ptr<PrefetchPlan>& plan) {
   for (std::size_t i = 0;;) {
+    DeferredActions deferred(*this);
     const MutexLock lock(mutex_);
     i = std::max(i, plan->oldest);
     const std::size_t end = std::min(plan->started_end, i + PrefetchPlan::kSlice);
+    if (end > i) deferred.may_cancel(end - i);
     for (; i < end; ++i) {
       PlanItem& item = plan->items[i];
-      if (item.state == PlanItem::State::started) let_go(item, PlanItem::State::over);
+      if (item.state != PlanItem::State::started) continue;
+      CacheEntry& entry = *item.entry;
+      let_go(item, PlanItem::State::over);
+      if (is_unwanted(entry)) drop(entry, CacheEvent::Kind::evicted, deferred);
     }
     if (i < plan->started_end) continue;
     const auto at = std::ranges::find(plans_, plan);

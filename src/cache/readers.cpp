@@ -65,8 +65,9 @@ Reader* Readers::join() {
   if (Reader* const reader = mine()) return reader;
   Reader* reader = nullptr;
   for (const auto& one : readers_) {
-    // Acquire: pairs with the end of its thread, whose writes to the slots come before.
-    if (one->owner.load(std::memory_order_acquire) == nullptr) reader = one.get();
+    // Acquire: pairs with the end of its thread, whose writes to the slots come before. Slots that
+    // Blocks still hold, moved to other threads, would be missing here.
+    if (one->owner.load(std::memory_order_acquire) == nullptr && one->is_free()) reader = one.get();
   }
   if (reader == nullptr) {
     readers_.push_back(std::make_unique<Reader>());
@@ -112,11 +113,13 @@ std::vector<CacheEntry*> Readers::pinned() const {
   return entries;
 }
 
-bool Readers::any_pinned() const {
-  return std::ranges::any_of(readers_, [](const auto& reader) {
-    return std::ranges::any_of(reader->slots,
-                               [](const PinSlot& slot) { return slot.load() != nullptr; });
-  });
+const CacheEntry* Readers::any_pinned() const {
+  for (const auto& reader : readers_) {
+    for (const PinSlot& slot : reader->slots) {
+      if (const CacheEntry* const entry = slot.load()) return entry;
+    }
+  }
+  return nullptr;
 }
 
 std::uint64_t Readers::hits() const {

@@ -34,6 +34,7 @@
 // Thread-safe as said at each.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <cstddef>
@@ -78,6 +79,10 @@ struct alignas(256) Reader {
     } else {
       marks.fetch_and(~kAsked);
     }
+  }
+  // Whether no slot is taken. For its thread, or the lock's holder once its thread has ended.
+  bool is_free() const {
+    return std::ranges::all_of(slots, [](const PinSlot& slot) { return slot.load() == nullptr; });
   }
   // Null: all are taken. For its thread.
   PinSlot* free_slot() {
@@ -175,7 +180,8 @@ class Readers {
   void ask_all(bool asked);
   // Entries pinned by slots and not counted, once for each slot.
   std::vector<CacheEntry*> pinned() const;
-  bool any_pinned() const;
+  // One that a slot pins, counted or not; null: none.
+  const CacheEntry* any_pinned() const;
   std::uint64_t hits() const;
 
  private:

@@ -28,6 +28,21 @@ TEST(ReadersTest, AThreadThatEndedLeavesItsSlotsToTheNext) {
   std::jthread([&] { EXPECT_NE(readers.join(), first); }).join();
 }
 
+TEST(ReadersTest, SlotsHeldByBlocksOfAnEndedThread_AreNobodysMeanwhile) {
+  Readers readers;
+  EntryPool pool;
+  Reader* first = nullptr;
+  std::jthread([&] {
+    first = readers.join();
+    readers.pin(first->slots[3], pool.take());
+  }).join();
+  std::jthread([&] { EXPECT_NE(readers.join(), first); }).join();
+  readers.unpin_elsewhere(first->slots[3]);
+  Reader* second = nullptr;
+  std::jthread([&] { second = readers.join(); }).join();
+  std::jthread([&] { EXPECT_EQ(readers.join(), second) << "no third"; }).join();
+}
+
 TEST(ReadersTest, APinIsCountedOnceAndItsEndIsTold) {
   Readers readers;
   Reader* const mine = readers.join();

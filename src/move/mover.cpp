@@ -63,6 +63,8 @@ void Transfer::promote(Priority priority) const {
   if (move_ != nullptr) move_->core->promote(*move_, priority);
 }
 
+bool Transfer::begun() const { return done() || move_->begun.load(); }
+
 void Transfer::cancel() const {
   if (move_ != nullptr) move_->core->cancel(*move_);
 }

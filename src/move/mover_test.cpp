@@ -373,8 +373,11 @@ TEST(Mover, AQueuedMoveIsCancelledAtOnce) {
   Rig rig({.max_in_flight = 1}, by_hand());
   const Transfer first = rig.copy(0, 4096);
   const Transfer queued = rig.copy(4096, 4096);
+  EXPECT_TRUE(first.begun());
+  EXPECT_FALSE(queued.begun());
   queued.cancel();
   EXPECT_EQ(code(queued), ErrorCode::cancelled);
+  EXPECT_TRUE(queued.begun() && Transfer{}.begun()) << "it is done";
   EXPECT_TRUE(first.wait());
 }
 

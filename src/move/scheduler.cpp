@@ -302,6 +302,8 @@ void MoveScheduler::count_turn(LinkQueue& queue, std::size_t priority) {
 
 void MoveScheduler::enter_flight(Segment& segment) {
   LinkQueue& queue = *segment.queue;
+  Move& move = segment.move->whole != nullptr ? *segment.move->whole : *segment.move;
+  if (!move.begun.load()) move.begun = true;
   segment.in_flight = true;
   segment.seen = queue.engine->completions;
   queue.in_flight += segment.length;

@@ -106,6 +106,7 @@ struct Move {
   static constexpr std::uint32_t kAwaited = 1;
   static constexpr std::uint32_t kDone = 2;
   std::atomic<std::uint32_t> word{kRunning};
+  std::atomic<bool> begun{false};  // an engine has a part of it
   // Written before `word` becomes kDone, never after.
   std::optional<Result<MoveStats>> outcome;
 
