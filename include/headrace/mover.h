@@ -79,8 +79,7 @@ class Transfer {
 
   // True once nothing more will be written and the outcome is there.
   bool done() const;
-  // True once an engine has a part of it, or it is done. Until then cancel() leaves both extents as
-  // they are, unless one begins meanwhile.
+  // True once an engine has a part of it, or it is done.
   bool begun() const;
   // Blocks until done, at most `timeout`. timed_out: not done yet (it goes on; wait again). A move
   // that failed gives the error of the piece that failed last; a cancelled one gives cancelled.

@@ -34,6 +34,7 @@ TEST(MoverBatch, IsDoneOnceWithAllItsPairs) {
   pairs.clear();  // used during the call only
   EXPECT_EQ(transfer.size(), 64u);
   EXPECT_EQ(rig.fake->in_flight(), 16u) << "the bound of the link";
+  EXPECT_TRUE(transfer.begun());
   EXPECT_FALSE(transfer.done() || transfer.poll(0));
   const auto outcome = transfer.wait();
   ASSERT_TRUE(outcome) << outcome.error().message;

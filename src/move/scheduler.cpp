@@ -373,7 +373,10 @@ void MoveScheduler::put_back(Segment& segment) {
        s = MoveSegments::next(*s)) {
     accepted = accepted || s->in_flight;
   }
-  if (!accepted) move.scheduling.first_taken.reset();
+  if (!accepted) {
+    move.scheduling.first_taken.reset();
+    if (move.whole == nullptr) move.begun = false;
+  }
 }
 
 void MoveScheduler::stall(EngineState& engine, std::uint64_t seen) {

@@ -144,7 +144,9 @@ TEST_F(MoveSchedulerTest, PiecesPutBackComeAgainInOrder) {
   ASSERT_EQ(segments.size(), 4u);
   for (std::size_t i = 4; i-- > 1;) scheduler_->put_back(*segments[i]);
   EXPECT_TRUE(move->scheduling.first_taken);
+  EXPECT_TRUE(move->begun);
   scheduler_->put_back(*segments[0]);
+  EXPECT_FALSE(move->begun);
   EXPECT_TRUE(ended().empty());
   EXPECT_FALSE(move->scheduling.first_taken) << "none was accepted";
   std::uint64_t at = 0;

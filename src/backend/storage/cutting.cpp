@@ -34,10 +34,10 @@ std::uint64_t straight_bytes(const FileSpan& span, std::uint64_t unit) {
   return std::max(round_down(span.request_bytes, unit), unit);
 }
 
-// The part of a read whose memory is whole pages and whose part of the file is whole blocks; empty
-// where there is none. The device writes pages of memory that nothing else writes meanwhile: a core
-// that writes to one of them after a fork() gets a copy of it, and on kernels before 6.5 the device
-// goes on writing to the old page.
+// The part of a read that is whole blocks of the file and whole pages of memory; empty where there
+// is none. Nothing else writes to these pages meanwhile: a core that writes to one after a fork()
+// gets a copy of it, and on kernels before 6.5 the device goes on writing to the old page
+// (open(2)).
 struct Middle {
   std::uint64_t first = 0;
   std::uint64_t last = 0;
@@ -45,10 +45,10 @@ struct Middle {
 };
 Middle middle_of(const FileSpan& span) {
   const std::uint64_t block = span.direct->offset;
-  const std::uint64_t unit = std::max(span.page, block);
-  // Where in a page an address lies, against where its byte lies in a page of the file.
-  const std::uint64_t shift = (span.address - span.begin) & (span.page - 1);
-  if (shift % std::min(span.page, block) != 0) return {};
+  const std::uint64_t unit = std::max(span.memory_page, block);
+  // The offset of an address in its page, minus that of its byte in the file.
+  const std::uint64_t shift = (span.address - span.begin) & (span.memory_page - 1);
+  if (shift % std::min(span.memory_page, block) != 0) return {};
   const std::uint64_t first = round_up(span.begin + shift, unit);
   const std::uint64_t last = round_down(span.end + shift, unit);
   if (first >= last || span.address_of(first - shift) % span.direct->memory != 0) return {};

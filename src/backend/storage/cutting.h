@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // How a piece is cut into requests that the file's device accepts. Pure arithmetic, no I/O.
 //
-// Past the page cache, offsets, lengths and addresses must be aligned. What is whole blocks of the
-// device and whole pages of memory is read straight into memory; the rest of a read goes through
-// bounce buffers in whole blocks; the odd edges of a write go through the page cache
-// (docs/design/storage.md).
+// Past the page cache, offsets, lengths and addresses must be aligned. The part of a read that is
+// whole blocks of the device, and on old kernels whole pages of memory, goes straight into memory;
+// the rest goes through bounce buffers in whole blocks; the odd edges of a write go through the
+// page cache (docs/design/storage.md).
 #pragma once
 
 #include <cstddef>
@@ -23,9 +23,12 @@ struct FileSpan {
   bool write = false;
   std::uint64_t begin = 0;  // in the file
   std::uint64_t end = 0;
-  std::uintptr_t address = 0;               // of the byte at `begin`
-  std::optional<DirectAlignment> direct;    // nothing: only through the page cache
-  std::uint64_t page = 4096;                // of memory and of the page cache
+  std::uintptr_t address = 0;             // of the byte at `begin`
+  std::optional<DirectAlignment> direct;  // nothing: only through the page cache
+  std::uint64_t page = 4096;              // of the page cache
+  // A read goes straight only into whole units of so many bytes of memory; 1 where a core may write
+  // to a page that a device writes to.
+  std::uint64_t memory_page = 4096;
   std::uint64_t request_bytes = 512 << 10;  // largest straight request; at least a page and a block
 
   std::uintptr_t address_of(std::uint64_t offset) const { return address + (offset - begin); }

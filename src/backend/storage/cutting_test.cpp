@@ -25,7 +25,8 @@ FileSpan any_span() {
     span.direct = DirectAlignment{.memory = *rc::gen::element(4U, 512U, 4096U),
                                   .offset = *rc::gen::element(512U, 4096U, 16384U)};
   }
-  span.request_bytes = *rc::gen::element<std::uint64_t>(64 << 10, 512 << 10, 1 << 20);
+  span.memory_page = *rc::gen::element<std::uint64_t>(1, 4096);
+  span.request_bytes = *rc::gen::element<std::uint64_t>(512, 100'000, 64 << 10, 1 << 20);
   return span;
 }
 
@@ -53,7 +54,11 @@ TEST(Cutting, DirectStepsKeepTheAlignmentOfTheDevice) {
       if (!step.bounce) {
         RC_ASSERT(step.offset == step.from && step.offset + step.bytes == step.to);
       }
-      RC_ASSERT(step.bytes <= (step.bounce ? kBounceBytes : span.request_bytes));
+      const std::uint64_t least =
+          span.direct ? std::max<std::uint64_t>(span.page, span.direct->offset) : 0;
+      const std::uint64_t most = std::max(span.request_bytes, least);
+      const bool is_edge = span.write && !step.direct;
+      RC_ASSERT(step.bytes <= (step.bounce ? kBounceBytes : is_edge ? 2 * most : most));
       if (!step.direct) continue;
       RC_ASSERT(step.offset % span.direct->offset == 0U);
       RC_ASSERT(step.bytes % span.direct->offset == 0U);
@@ -68,14 +73,31 @@ TEST(Cutting, StraightReads_AreWholePagesOfMemory) {
   EXPECT_TRUE(check("pages", [] {
     FileSpan span = any_span();
     span.write = false;
+    span.memory_page = 4096;
     if (!span.direct) return;
     for (const Step& step : all_steps(span)) {
       if (step.bounce) continue;
       RC_ASSERT(step.direct);
-      RC_ASSERT(span.address_of(step.offset) % span.page == 0U);
-      RC_ASSERT(step.bytes % span.page == 0U);
+      RC_ASSERT(span.address_of(step.offset) % 4096 == 0U);
+      RC_ASSERT(step.bytes % 4096 == 0U);
     }
   }));
+}
+
+TEST(Cutting, MemoryThatIsOffByBlocks_IsBouncedUpToThePageOnly) {
+  FileSpan span{.begin = 0,
+                .end = 1 << 20,
+                .address = (7 << 20) + 512,
+                .direct = DirectAlignment{.memory = 4, .offset = 512}};
+  EXPECT_TRUE(next_step(span, 0).bounce);
+  EXPECT_EQ(next_step(span, 0).to, 4096U - 512U);
+  EXPECT_FALSE(next_step(span, 4096 - 512).bounce);
+  span.memory_page = 1;
+  EXPECT_FALSE(next_step(span, 0).bounce);
+  span.address += 4;  // less than a block: whole pages and whole blocks never meet
+  EXPECT_FALSE(next_step(span, 0).bounce);
+  span.memory_page = 4096;
+  EXPECT_TRUE(next_step(span, 512 << 10).bounce);
 }
 
 TEST(Cutting, ARequestBelowABlock_IsOneBlock) {

@@ -3,10 +3,12 @@
 
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <sys/utsname.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
+#include <cstdio>
 #include <system_error>
 #include <utility>
 
@@ -59,6 +61,19 @@ Error shorter(const AcceptedPiece& piece, std::uint64_t end) {
 // This thread is one of a lane.
 thread_local bool in_lane = false;
 
+// Whether a core may write to a page that a device reads a file into, also after a fork(). The
+// kernel pins such pages from 6.5 on (open(2)).
+bool reads_pin_pages() {
+  static const bool pins = [] {
+    utsname system{};
+    int major = 0;
+    int minor = 0;
+    return uname(&system) == 0 && std::sscanf(system.release, "%d.%d", &major, &minor) == 2 &&
+           std::pair(major, minor) >= std::pair(6, 5);
+  }();
+  return pins;
+}
+
 }  // namespace
 
 AcceptedPiece to_accepted(const Piece& piece, Completion& completion, Bytes request) {
@@ -67,6 +82,7 @@ AcceptedPiece to_accepted(const Piece& piece, Completion& completion, Bytes requ
   const Extent& memory = write ? piece.from : piece.to;
   // A File is the only object without memory on a storage node (headrace/file.h).
   const auto* file = static_cast<const File*>(at.object);
+  const auto page = static_cast<std::uint64_t>(sysconf(_SC_PAGESIZE));
   AcceptedPiece accepted;
   accepted.file = file;
   accepted.completion = &completion;
@@ -77,7 +93,8 @@ AcceptedPiece to_accepted(const Piece& piece, Completion& completion, Bytes requ
                    .begin = at.offset,
                    .end = at.end(),
                    .address = reinterpret_cast<std::uintptr_t>(memory.memory()),
-                   .page = static_cast<std::uint64_t>(sysconf(_SC_PAGESIZE)),
+                   .page = page,
+                   .memory_page = reads_pin_pages() ? 1 : page,
                    .request_bytes = request.value};
   if (file->direct()) accepted.span.direct = file->alignment();
   return accepted;

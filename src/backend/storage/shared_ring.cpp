@@ -72,8 +72,8 @@ void UringShared::start(Request& request) {
 }
 
 void UringShared::cancel(Request& request) {
-  // Only spare entries, where the kernel takes none for a while: start() needs one for each read.
-  // The caller asks again at its next look.
+  // Takes spare entries only: if the kernel takes none for a while, start() still needs one for
+  // each read. The caller asks again at its next look.
   if (io_uring_sq_space_left(&ring_) <= depth_) return;
   io_uring_sqe* sqe = io_uring_get_sqe(&ring_);
   io_uring_prep_cancel(sqe, &request, 0);

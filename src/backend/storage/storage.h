@@ -38,7 +38,8 @@ struct StorageOptions {
   std::size_t max_pieces = 128;
   // Requests each engine keeps in the kernel.
   std::size_t queue_depth = 64;
-  // Larger pieces are cut into requests of this size, a power of two from 4 KiB up.
+  // Larger pieces are cut into requests of this size, a power of two from 4 KiB up; of one block
+  // where the device's is larger.
   Bytes request = 512_KiB;
   // Aligned buffers per engine, 256 KiB each, for what cannot go straight to memory.
   std::size_t bounce_buffers = 32;

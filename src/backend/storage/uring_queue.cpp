@@ -125,8 +125,8 @@ void UringQueue::start(Request& request) {
 }
 
 void UringQueue::cancel(Request& request) {
-  // Only spare entries, where the kernel takes none for a while: start() needs one for each
-  // request, and watch() one. The caller asks again at its next look.
+  // Takes spare entries only: if the kernel takes none for a while, start() still needs one for
+  // each request, and watch() one. The caller asks again at its next look.
   if (io_uring_sq_space_left(&ring_) <= depth_ + 1) io_uring_submit(&ring_);
   if (io_uring_sq_space_left(&ring_) <= depth_ + 1) return;
   io_uring_sqe* sqe = io_uring_get_sqe(&ring_);
