@@ -280,7 +280,7 @@ std::vector<Point> list_points(const Scope& scope) {
   std::vector<Point> points;
   for (const Node* from : memory_nodes(scope.machine)) {
     for (const Node* to : memory_nodes(scope.machine)) {
-      // A machine of 16 nodes has 256 pairs, a session asks for a few.
+      // A machine of 16 nodes has 256 pairs. A session asks for a few of them.
       Row pair;
       pair.parameters = {{"from", id_of(from)}, {"to", id_of(to)}};
       if (!scope.may_want(pair, kParameters)) continue;

@@ -143,7 +143,8 @@ struct Scope {
   // without parameters says why there is nothing of the experiment: it is wanted where these are
   // parameters of the experiment at all.
   bool wants(const Row& row, std::span<const Parameter> parameters) const;
-  // Whether it has those it names; a row with more parameters may still be unwanted.
+  // The same for a row that names only some of the parameters: whether it has what is asked for of
+  // these.
   bool may_want(const Row& row, std::span<const Parameter> parameters) const;
 };
 

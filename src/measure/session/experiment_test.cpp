@@ -37,6 +37,11 @@ TEST(Scope, WantsRowsByNumberWordAndKindOfNode) {
   const auto wants = [&](ParameterChoices only) {
     return Scope{machine, std::move(only)}.wants(row, kNamed);
   };
+  const auto may_want = [&](ParameterChoices only) {
+    return Scope{machine, std::move(only)}.may_want(row, kNamed);
+  };
+  EXPECT_TRUE(may_want({{"depth", std::uint64_t{1}}})) << "it does not say";
+  EXPECT_FALSE(may_want({{"depth", std::uint64_t{1}}, {"memory_node", "dram"}}));
   EXPECT_TRUE(wants({}));
   EXPECT_TRUE(wants({{"mix", "read"}, {"memory_node", std::uint64_t{8}}}));
   EXPECT_TRUE(wants({{"memory_node", "hbm"}, {"cpu_node", "dram"}}));

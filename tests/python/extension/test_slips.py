@@ -153,7 +153,7 @@ def test_an_argument_without_memory_for_it_is_a_memory_error(call: str) -> None:
 numbers = [0] * 8_000_000
 keys = [b"x" * 16] * 8_000_000
 text = "x" * (64 << 20)
-table = dict.fromkeys(range(300_000), 1)
+table = dict.fromkeys(range(1_000_000), 1)
 memory = headrace.MemoryRange(bytearray(geometry.block_bytes), 0)
 store = kv.Store(mover, geometry, [kv.Memory("dram", 1 << 20)])
 leave(8)
