@@ -24,7 +24,7 @@ function(headrace_precompiled name)
     ${HEADRACE_DEPENDENCIES} ${with_LIBRARIES})
 endfunction()
 
-# For ccache, which compares contents, not times, and reads what the preprocessor prints.
+# For ccache, which compares contents, not times, and may read what the preprocessor prints.
 set(HEADRACE_PRECOMPILED_OPTIONS
   "$<$<COMPILE_LANG_AND_ID:CXX,Clang>:SHELL:-Xclang -fno-pch-timestamp>"
   "$<$<COMPILE_LANG_AND_ID:CXX,GNU>:-fpch-preprocess>")

@@ -7,7 +7,8 @@ set(single_threaded ${PROJECT_SOURCE_DIR}/tests/single_threaded.txt)
 set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${single_threaded})
 file(STRINGS ${single_threaded} HEADRACE_SINGLE_THREADED REGEX "^[^#]")
 # Folders whose tests prove something of optimised code that no sanitized build proves: kernels in
-# assembly, a million descriptors, races at full speed, C programs. The guest runs the query's too.
+# assembly, a million descriptors, races at full speed, C programs; those of the query run in the
+# guest too.
 set(HEADRACE_OPTIMISED src/core src/backend/cpu src/backend/dsa src/memory/heap src/move
   src/cache/structures src/cache src/measure/instruments
   src/measure/instruments/traffic tests/conformance workload/query)

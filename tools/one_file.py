@@ -28,7 +28,7 @@ BOUND = 300
 #: Warnings are no errors; clang's analysis of locks is one of the tests.
 WARNINGS = ["-Wno-error", "-Werror=thread-safety"]
 #: As the preset has it: the compiler's cache knows what was compiled in an earlier run.
-CACHED = ["env", "CCACHE_SLOPPINESS=pch_defines,time_macros", "ccache"]
+CACHED = ["env", "CCACHE_DEPEND=1", "CCACHE_SLOPPINESS=pch_defines,time_macros", "ccache"]
 
 
 @dataclass(frozen=True)

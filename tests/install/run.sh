@@ -46,7 +46,7 @@ only_ours() {
   fi
 }
 
-launcher="env;CCACHE_DEPEND=1;CCACHE_SLOPPINESS=pch_defines,time_macros;ccache"  # as in the presets
+launcher="env;CCACHE_SLOPPINESS=pch_defines,time_macros;ccache"  # as in the presets
 for shared in ON OFF; do
   # Next to the other builds and with their flags, so that ccache has the library already.
   # The user's programs are compiled once: ccache has them at the second prefix of the same name.
