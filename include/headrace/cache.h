@@ -174,8 +174,8 @@ class Prefetch {
   Prefetch& operator=(Prefetch&&) noexcept;
   ~Prefetch();
 
-  // Starts no more copies, drops those that no engine has begun with and nobody waits for, and
-  // takes the protection from those not yet used, so that they can be evicted. Does not wait.
+  // Starts no more copies, drops most of those that no engine has begun with, unless they were
+  // accessed, and takes the protection from those not yet used. Does not wait.
   void cancel();
   struct Progress {
     std::size_t planned = 0;
@@ -199,6 +199,7 @@ struct CacheStats {
   std::uint64_t late = 0;           // of those: not ready at that time
   Bytes wasted_bytes;               // prefetched and dropped without a use
   std::uint64_t evictions = 0;      // blocks dropped for space, or by flush(), clear(), resize()
+                                    // or the end of a plan
   std::uint64_t invalidations = 0;  // blocks dropped by invalidate()
   std::uint64_t failures = 0;       // copies that failed
   std::uint64_t refusals = 0;       // no space or no placement: served from the source

@@ -20,7 +20,7 @@ constexpr Nanoseconds kEndBound = kShutdownBound;
 // Whoever ends a copy wakes the waiting thread; the slice is for a Mover that wants to be polled.
 constexpr Nanoseconds kEndSlice = std::chrono::milliseconds{1};
 
-// The object may be gone, so only its number.
+// Prints the object's number: the object may be gone.
 [[noreturn]] void outlived(const CacheEntry& held) {
   const std::string what = fmt::format("a Block outlives its cache: {} at offset {} of object {}",
                                        to_string(Bytes{held.length}), held.offset.load(),
@@ -94,7 +94,7 @@ CacheCore::~CacheCore() {
   {
     const MutexLock lock(mutex_);
     if (const CacheEntry* held = readers_.any_pinned()) outlived(*held);
-    if (const CacheEntry* held = entries_.any_pinned()) outlived(*held);
+    if (counts_.pins > 0) outlived(*entries_.any_pinned());
     ++watchers_;
   }
   end_plans();

@@ -119,7 +119,7 @@ class EntryPool {
   void give(CacheEntry& entry);
   // The copy is there.
   void give_fill(CacheEntry& entry);
-  // One whose `pins` are not 0; null: none.
+  // An entry whose `pins` are not 0; null: none.
   const CacheEntry* any_pinned() const;
 
  private:

@@ -459,14 +459,14 @@ void CacheCore::unplan(CacheEntry& entry, PlanItem::State state) {
   DCHECK(entry.planned == 0);
 }
 
-// No engine has begun to copy it, and nobody but plans that have ended wanted it.
+// Whether only plans that have ended wanted the block, and no engine has begun its copy.
 bool CacheCore::is_unwanted(const CacheEntry& entry) {
   return entry.planned == 0 && !entry.used && !entry.detached &&
          entry.now() == BlockState::filling && !entry.fill->transfer.begun();
 }
 
-// In slices; it starts nothing any more. What it fetched ahead is dropped where no engine has begun
-// with it. Requires: nobody else ends it.
+// In slices; it starts nothing any more. Drops its blocks whose copy no engine has begun. Requires:
+// nobody else ends it.
 void CacheCore::end_plan(const std::shared_ptr<PrefetchPlan>& plan) {
   for (std::size_t i = 0;;) {
     DeferredActions deferred(*this);

@@ -18,6 +18,9 @@ constinit std::vector<std::uint64_t>* caches = nullptr;
 constinit std::atomic<std::uint64_t> next_id{1};
 thread_local constinit bool thread_ends = false;
 
+// Slots that the next thread needs to take over a reader.
+constexpr std::size_t kLeastFree = Reader::kSlots / 2;
+
 bool exists(const LastReader& one) {
   return std::ranges::find(*caches, one.cache) != caches->end();
 }
@@ -64,10 +67,16 @@ Reader* Readers::join() {
   if (thread_ends) return nullptr;
   if (Reader* const reader = mine()) return reader;
   Reader* reader = nullptr;
+  // Blocks that were moved to other threads may still hold some slots of an ended thread. A new
+  // reader for every such one would let readers_ grow with the Blocks.
+  std::size_t most = kLeastFree - 1;
   for (const auto& one : readers_) {
-    // Acquire: pairs with the end of its thread, whose writes to the slots come before. Slots that
-    // Blocks still hold, moved to other threads, would be missing here.
-    if (one->owner.load(std::memory_order_acquire) == nullptr && one->is_free()) reader = one.get();
+    // Acquire: pairs with the end of its thread, whose writes to the slots come before.
+    if (one->owner.load(std::memory_order_acquire) != nullptr) continue;
+    if (const std::size_t free = one->free_slots(); free > most) {
+      most = free;
+      reader = one.get();
+    }
   }
   if (reader == nullptr) {
     readers_.push_back(std::make_unique<Reader>());

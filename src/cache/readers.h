@@ -80,9 +80,10 @@ struct alignas(256) Reader {
       marks.fetch_and(~kAsked);
     }
   }
-  // Whether no slot is taken. For its thread, or the lock's holder once its thread has ended.
-  bool is_free() const {
-    return std::ranges::all_of(slots, [](const PinSlot& slot) { return slot.load() == nullptr; });
+  // For its thread, or for the lock's holder once its thread has ended.
+  std::size_t free_slots() const {
+    return static_cast<std::size_t>(
+        std::ranges::count_if(slots, [](const PinSlot& slot) { return slot.load() == nullptr; }));
   }
   // Null: all are taken. For its thread.
   PinSlot* free_slot() {
@@ -180,7 +181,7 @@ class Readers {
   void ask_all(bool asked);
   // Entries pinned by slots and not counted, once for each slot.
   std::vector<CacheEntry*> pinned() const;
-  // One that a slot pins, counted or not; null: none.
+  // An entry that a slot pins, counted or not; null: none.
   const CacheEntry* any_pinned() const;
   std::uint64_t hits() const;
 

@@ -28,19 +28,23 @@ TEST(ReadersTest, AThreadThatEndedLeavesItsSlotsToTheNext) {
   std::jthread([&] { EXPECT_NE(readers.join(), first); }).join();
 }
 
-TEST(ReadersTest, SlotsHeldByBlocksOfAnEndedThread_AreNobodysMeanwhile) {
+TEST(ReadersTest, AReaderMostOfWhoseSlotsBlocksStillHold_IsNotTakenOver) {
   Readers readers;
   EntryPool pool;
   Reader* first = nullptr;
   std::jthread([&] {
     first = readers.join();
-    readers.pin(first->slots[3], pool.take());
+    for (std::size_t i = 0; i <= Reader::kSlots / 2; ++i) {
+      readers.pin(first->slots[i], pool.take());
+    }
   }).join();
   std::jthread([&] { EXPECT_NE(readers.join(), first); }).join();
-  readers.unpin_elsewhere(first->slots[3]);
-  Reader* second = nullptr;
-  std::jthread([&] { second = readers.join(); }).join();
-  std::jthread([&] { EXPECT_EQ(readers.join(), second) << "no third"; }).join();
+  readers.unpin_elsewhere(first->slots[0]);
+  // Both are without a thread now, and the other has more free slots.
+  std::jthread([&] {
+    EXPECT_NE(readers.join(), first);
+    std::jthread([&] { EXPECT_EQ(readers.join(), first) << "half of them are free"; }).join();
+  }).join();
 }
 
 TEST(ReadersTest, APinIsCountedOnceAndItsEndIsTold) {

@@ -15,10 +15,13 @@
 // Thread-safe beside all others, if items live as long as the index.
 #pragma once
 
+#include <sys/random.h>
+
 #include <algorithm>
 #include <array>
 #include <atomic>
 #include <bit>
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -47,6 +50,16 @@ struct Range {
   }
   friend auto operator<=>(const Range&, const Range&) = default;
 };
+
+// Drawn once in each process. Thread-safe.
+inline std::uint64_t hash_secret() {
+  static const std::uint64_t secret = [] {
+    std::uint64_t drawn = 0;
+    if (getrandom(&drawn, sizeof drawn, GRND_NONBLOCK) == sizeof drawn) return drawn;
+    return static_cast<std::uint64_t>(std::chrono::steady_clock::now().time_since_epoch().count());
+  }();
+  return secret;
+}
 
 // T has `Range range() const` and `ChainLink<T> next_in_cell`.
 template <class T>
@@ -288,15 +301,17 @@ class RangeIndex {
   struct Table {
     std::size_t cells = 0;  // a power of two; 0 before the first insertion
     unsigned shift = 63;    // 64 - log2(cells)
+    std::uint64_t secret = 0;
     std::unique_ptr<ChainLink<T>[]> at;
 
     [[gnu::always_inline]] ChainLink<T>& cell(ObjectId object, unsigned c,
                                               std::uint64_t number) const {
       // The upper bits of a sum of products (Fibonacci hashing, Knuth 6.4), with odd constants of
       // SplitMix64: neighbours in each part spread, and the products do not wait for each other.
-      // There are 64 classes.
+      // There are 64 classes. Offsets that all come to one cell exist for every constant; the
+      // secret makes them other ones in each process.
       const std::uint64_t x =
-          number * 0x9e3779b97f4a7c15 + (raw(object) * 64 + c) * 0xbf58476d1ce4e5b9;
+          (number ^ secret) * 0x9e3779b97f4a7c15 + (raw(object) * 64 + c) * 0xbf58476d1ce4e5b9;
       return at[x >> shift];
     }
     ChainLink<T>& cell_of(const Range& range) const {
@@ -318,6 +333,7 @@ class RangeIndex {
     if (table.at == nullptr) {
       table.at = std::make_unique<ChainLink<T>[]>(cells);
       table.cells = cells;
+      table.secret = hash_secret();
       table.shift = 64 - static_cast<unsigned>(std::countr_zero(cells));
     }
     std::fill_n(table.at.get(), cells, nullptr);

@@ -169,6 +169,24 @@ TEST(RangeIndexTest, TellsWhenACellIsFull) {
   EXPECT_EQ(index.crowded(asked), nullptr);
 }
 
+// These all came to the first or the last cell: multiples of a Fibonacci number nearly are
+// multiples of a turn after the multiplication. A chain of more than a walk takes at once ended the
+// process.
+TEST(RangeIndexTest, OffsetsChosenForOneCell_Spread) {
+  constexpr std::uint64_t kFibonacci = 14'930'352;  // the 36th; cells of class 0 are two bytes
+  constexpr std::size_t kItems = 2500;
+  Index index;
+  std::list<Item> items;
+  for (std::size_t i = 0; i < kItems; ++i) {
+    items.push_back({.bytes = {ObjectId{1}, i * kFibonacci * 2, 1}});
+    index.insert(items.back());
+  }
+  std::array<Item*, 256> found;
+  std::size_t all = 0;
+  for (Index::Cursor cursor; !cursor.ended;) all += index.next(std::nullopt, cursor, found);
+  EXPECT_EQ(all, kItems);
+}
+
 TEST(RangeIndexTest, ReservedItNeitherGrowsNorShrinks) {
   Index index;
   index.reserve(1000);
