@@ -26,8 +26,8 @@ struct FileSpan {
   std::uintptr_t address = 0;             // of the byte at `begin`
   std::optional<DirectAlignment> direct;  // nothing: only through the page cache
   std::uint64_t page = 4096;              // of the page cache
-  // A read goes straight only into whole units of so many bytes of memory; 1 where a core may write
-  // to a page that a device writes to.
+  // Bytes; a power of two. A read goes straight only into whole pages of this size. 1: the kernel
+  // lets a core write to a page that a device writes to.
   std::uint64_t memory_page = 4096;
   std::uint64_t request_bytes = 512 << 10;  // largest straight request; at least a page and a block
 

@@ -308,8 +308,8 @@ class RangeIndex {
                                               std::uint64_t number) const {
       // The upper bits of a sum of products (Fibonacci hashing, Knuth 6.4), with odd constants of
       // SplitMix64: neighbours in each part spread, and the products do not wait for each other.
-      // There are 64 classes. Offsets that all come to one cell exist for every constant; the
-      // secret makes them other ones in each process.
+      // There are 64 classes. For every constant there are offsets that all come to one cell. With
+      // the secret they differ from process to process.
       const std::uint64_t x =
           (number ^ secret) * 0x9e3779b97f4a7c15 + (raw(object) * 64 + c) * 0xbf58476d1ce4e5b9;
       return at[x >> shift];

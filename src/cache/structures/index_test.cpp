@@ -169,9 +169,9 @@ TEST(RangeIndexTest, TellsWhenACellIsFull) {
   EXPECT_EQ(index.crowded(asked), nullptr);
 }
 
-// These all came to the first or the last cell: multiples of a Fibonacci number nearly are
-// multiples of a turn after the multiplication. A chain of more than a walk takes at once ended the
-// process.
+// Without the secret all of these come to the first or the last cell: the index multiplies by 2^64
+// divided by the golden ratio, so multiples of a Fibonacci number come out close together. next()
+// ended the process at a chain that is longer than its output.
 TEST(RangeIndexTest, OffsetsChosenForOneCell_Spread) {
   constexpr std::uint64_t kFibonacci = 14'930'352;  // the 36th; cells of class 0 are two bytes
   constexpr std::size_t kItems = 2500;

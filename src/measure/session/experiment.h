@@ -143,8 +143,7 @@ struct Scope {
   // without parameters says why there is nothing of the experiment: it is wanted where these are
   // parameters of the experiment at all.
   bool wants(const Row& row, std::span<const Parameter> parameters) const;
-  // The same for a row that names only some of the parameters: whether it has what is asked for of
-  // these.
+  // The same for a row with only some of the parameters. Those that it has not are not looked at.
   bool may_want(const Row& row, std::span<const Parameter> parameters) const;
 };
 
