@@ -246,7 +246,8 @@ struct CacheOptions {
   // Instead of the Mover's route policy.
   std::optional<RoutePolicy> route = {};
   EvictionFactory eviction = sieve;
-  // Frames are cut from slabs of this size, allocated when first needed.
+  // Frames are cut from slabs of at least this size, allocated when first needed: of a 1024th of
+  // the node's budget where that is more, up to 1 GiB.
   Bytes slab = 32_MiB;
   PageSize pages = PageSize::transparent;
   // Allocate all slabs in create() and keep them through flush() and clear(), so that no access

@@ -46,7 +46,7 @@ void CacheCore::access(std::span<const Extent> extents, std::span<Block> blocks,
       refuse(extents[i], block, Refusal::no_memory);
     }
   }
-  go_on_with_plans(true);
+  if (take_pump_due() || growth_due_) pump(true);
 }
 
 void CacheCore::serve_all(std::span<const Extent> extents, std::span<Block> blocks,
@@ -139,7 +139,7 @@ void CacheCore::miss(const Extent& extent, Block& block, const AccessOptions& op
         if (!to) return refuse(extent, block, to.error());
         return refuse_space(request, block);
       } else if (space == Space::none && !elsewhere) {
-        stall();
+        stall_for(request);
       }
     }
     if (started != nullptr) return submit(*started, options.priority);
@@ -178,7 +178,7 @@ bool CacheCore::may_wait(const SpaceRequest& request, const AccessOptions& optio
 void CacheCore::refuse_space(const SpaceRequest& request, Block& block) {
   const Node& node = nodes_[request.node];
   const bool too_large = request.extent.length.value > node.budget;
-  if (!too_large) stall();  // whoever lets go says so to the next
+  if (!too_large) stall_for(request);  // whoever lets go says so to the next
   if (node.grow_error) return refuse(request.extent, block, *node.grow_error);
   refuse(request.extent, block, too_large ? Refusal::too_large : Refusal::no_space);
   block.refused_by_ = request.node;

@@ -1,15 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the cache costs besides the copies: hits, misses, evictions, one thread and more.
+// What the cache costs besides the copies: hits, misses, evictions, refusals, hits beside a plan.
 //
 // The backend copies nothing and completes inside submit(), so that a miss is all bookkeeping: the
 // cache's and the Mover's. Run with --benchmark_filter=Miss for the cost of a miss.
 #include <benchmark/benchmark.h>
 
+#include <atomic>
+#include <chrono>
 #include <memory>
+#include <thread>
 #include <vector>
 
 #include "headrace/backend.h"
 #include "headrace/cache.h"
+#include "headrace/histogram.h"
 #include "headrace/mover.h"
 
 namespace headrace {
@@ -157,6 +161,75 @@ void Evict(benchmark::State& state) {
   state.SetLabel(state.range(0) == 0 ? "sieve" : "clock");
 }
 BENCHMARK(Evict)->Arg(0)->Arg(1);
+
+// An access that is refused: threads hold all blocks.
+void Refused(benchmark::State& state) {
+  if (state.thread_index() == 0) shared_bench = std::make_unique<Bench>(64_MiB, sieve, 128 << 20);
+  static std::vector<Block> held;
+  if (state.thread_index() == 0) {
+    for (std::uint64_t i = 0; i < (64 << 20) / kBlock; ++i) {
+      held.push_back(shared_bench->cache->access(shared_bench->block(i)));
+    }
+  }
+  for (auto _ : state) {
+    benchmark::DoNotOptimize(shared_bench->cache->access(shared_bench->block(20000)));
+  }
+  if (state.thread_index() == 0) {
+    held.clear();
+    shared_bench.reset();
+  }
+}
+BENCHMARK(Refused)->Threads(1)->Threads(2)->UseRealTime();
+
+enum class Beside : std::uint8_t { nothing, a_plan, a_plan_that_pauses };
+
+// The consumer of a plan of 4 KiB blocks that are not neighbours, until told to end. If it pauses,
+// another plan takes what it had meanwhile, so that it starts a whole window afterwards.
+void consume(const Bench& bench, bool pauses, const std::atomic<bool>& end) {
+  std::vector<Extent> items(8000), others(8000);
+  for (std::uint64_t i = 0; i < items.size(); ++i) {
+    items[i] = bench.block(2 * i + 100);
+    others[i] = bench.block(2 * i + 16101);
+  }
+  while (!end) {
+    const Prefetch plan = bench.cache->prefetch(items, {.named = true});
+    for (std::size_t i = 0; i < items.size() && !end; ++i) {
+      if (pauses && i == 1000) {
+        std::this_thread::sleep_for(std::chrono::milliseconds{1100});
+        (void)bench.cache->prefetch(others, {.named = true});
+      }
+      (void)bench.cache->access(items[i], {.plan = &plan});
+    }
+  }
+}
+
+// Each hit of one hot block is timed by itself, with the two looks at the clock, 8 s long.
+void HitBeside(benchmark::State& state) {
+  shared_bench = nullptr;
+  const Bench bench(64_MiB, sieve, 160 << 20);
+  const auto beside = static_cast<Beside>(state.range(0));
+  const Extent hot = bench.block(0);
+  (void)bench.cache->access(hot);
+  std::atomic<bool> end{false};
+  std::jthread consumer([&] {
+    if (beside != Beside::nothing) consume(bench, beside == Beside::a_plan_that_pauses, end);
+  });
+  Histogram times;
+  const auto now = [] { return std::chrono::steady_clock::now(); };
+  for (auto _ : state) {
+    const auto last = now() + std::chrono::seconds{8};
+    for (auto begin = now(); begin < last; begin = now()) {
+      benchmark::DoNotOptimize(bench.cache->access(hot));
+      times.record(static_cast<std::uint64_t>((now() - begin).count()));
+    }
+  }
+  end = true;
+  for (const auto& [name, q] : {std::pair("p50", 0.5), {"p99", 0.99}, {"p99.99", 0.9999}}) {
+    state.counters[name] = static_cast<double>(times.quantile(q).value_or(0));
+  }
+  state.counters["max"] = static_cast<double>(times.quantile(1).value_or(0));
+}
+BENCHMARK(HitBeside)->Arg(0)->Arg(1)->Arg(2)->Iterations(1)->UseRealTime();
 
 }  // namespace
 }  // namespace headrace

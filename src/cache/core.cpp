@@ -28,6 +28,13 @@ constexpr Nanoseconds kEndSlice = std::chrono::milliseconds{1};
   check_failed(__FILE__, __LINE__, what.c_str());
 }
 
+CacheStats::Percentiles percentiles(const Histogram& histogram) {
+  return {.count = histogram.count(),
+          .p50 = histogram.quantile(0.5),
+          .p90 = histogram.quantile(0.9),
+          .p99 = histogram.quantile(0.99)};
+}
+
 }  // namespace
 
 Status CacheCore::check(const Machine& machine, const CacheOptions& options) {
@@ -119,32 +126,6 @@ Status CacheCore::reserve() {
   HEADRACE_TRY_STATUS(check_free(all));
   for (std::uint16_t i = 0; i < nodes_.size(); ++i) HEADRACE_TRY_STATUS(reserve_all_of(i));
   return {};
-}
-
-// Slab by slab, until the node has its budget.
-Status CacheCore::reserve_all_of(std::uint16_t node) {
-  for (;;) {
-    std::optional<Growth> wanted;
-    {
-      const MutexLock lock(mutex_);
-      if (nodes_[node].grow_error) return Unexpected(*nodes_[node].grow_error);
-      wanted = growth({.node = node, .extent = {nullptr, 0, 1_B}});
-    }
-    if (!wanted) return {};
-    grow(*wanted);
-  }
-}
-
-// exhausted: less memory is free than a larger budget needs beside what the node has.
-Status CacheCore::check_reserve(NodeId id, Bytes budget) {
-  Bytes has;
-  {
-    const MutexLock lock(mutex_);
-    const auto node = std::ranges::find(nodes_, id, &Node::id);
-    if (node == nodes_.end() || node->on_gpu || node->lost) return {};
-    has = Bytes{node->frames.capacity()};
-  }
-  return budget > has ? check_free({{id, budget - has}}) : Status{};
 }
 
 void CacheCore::pin_again(CacheEntry& entry) {
@@ -260,7 +241,7 @@ void CacheCore::flush() {
     }
   });
   give_back_slabs();
-  if (take_pump_due()) pump(true);
+  if (take_pump_due()) pump(true, kAllStarts);
 }
 
 void CacheCore::clear() {
@@ -302,8 +283,52 @@ Status CacheCore::resize(NodeId id, Bytes budget) {
     more = fit_budget(*node, deferred);
   }
   const Status reserved = options_.reserve ? reserve_all_of(number) : Status{};
-  if (take_pump_due()) pump(true);
+  if (take_pump_due()) pump(true, kAllStarts);
   return reserved;
+}
+
+CacheStats CacheCore::stats() const {
+  CacheStats stats;
+  if (!origin_.here()) return stats;
+  {
+    const MutexLock lock(mutex_);
+    stats = {.hits = counts_.hits + readers_.hits(),
+             .inflight_hits = counts_.inflight_hits,
+             .misses = counts_.misses,
+             .prefetched = counts_.prefetched,
+             .first_uses = counts_.first_uses,
+             .late = counts_.late,
+             .wasted_bytes = {counts_.wasted_bytes},
+             .evictions = counts_.evictions,
+             .invalidations = counts_.invalidations,
+             .failures = counts_.failures,
+             .refusals = counts_.refusals,
+             .bytes_pinned = {counts_.pinned_bytes + bytes_in_slots()},
+             .blocks = index_.size()};
+    for (const Node& node : nodes_) stats.bytes_used += Bytes{node.used};
+  }
+  stats.wait_time = percentiles(wait_time_);
+  stats.copy_latency = percentiles(copy_latency_);
+  return stats;
+}
+
+// What only slots pin, each block once.
+std::uint64_t CacheCore::bytes_in_slots() const {
+  std::vector<CacheEntry*> entries = readers_.pinned();
+  std::ranges::sort(entries);
+  const auto repeated = std::ranges::unique(entries);
+  entries.erase(repeated.begin(), repeated.end());
+  std::uint64_t bytes = 0;
+  for (const CacheEntry* entry : entries) {
+    if (entry->pins == 0 && entry->data != nullptr) bytes += entry->length;
+  }
+  return bytes;
+}
+
+void CacheCore::emit(CacheEvent::Kind kind, const Extent& extent, bool by_prefetch) noexcept {
+  if (!options_.observer) return;
+  options_.observer(
+      {.kind = kind, .extent = extent, .time = mover_.clock().now(), .by_prefetch = by_prefetch});
 }
 
 }  // namespace headrace

@@ -6,16 +6,18 @@
 // What is never done under the lock: submitting a copy, allocating or freeing a slab, asking a
 // policy, cancelling a transfer, waking a thread. Each of these may take long or call back.
 //
-// Split by concern: core.cpp (making, ending, handles), hits.cpp (without the lock), access.cpp
-// (lookup, miss, the end of a copy), space.cpp (frames, eviction, dropping), prefetch.cpp (plans),
-// stats.cpp.
+// Split by concern: core.cpp (making, ending, handles, counts), hits.cpp (without the lock),
+// access.cpp (lookup, miss, the end of a copy), space.cpp (frames, eviction, dropping), slabs.cpp,
+// prefetch.cpp (plans).
 //
 // Thread-safe.
 #pragma once
 
+#include <algorithm>
 #include <atomic>
 #include <cstdint>
 #include <functional>
+#include <limits>
 #include <memory>
 #include <optional>
 #include <span>
@@ -50,6 +52,14 @@ class CacheCore;
 // Requires: it has an object.
 inline Range range_of(const Extent& extent) {
   return {extent.object->id(), extent.offset, extent.length.value};
+}
+
+// A slab of its own for a large block is a whole number of these: the smallest page.
+inline constexpr std::uint64_t kPage = 4096;
+
+// The bytes that certainly suffice for a block in an empty slab.
+inline std::uint64_t slab_for(const Extent& extent) {
+  return (Frames::slab_bytes(extent.length.value, extent.offset) + kPage - 1) / kPage * kPage;
 }
 
 // What is to be done when the lock is let go. Declare it before the MutexLock.
@@ -153,7 +163,11 @@ class CacheCore {
   // A remembered Destination is its node and a bit.
   static constexpr std::uint16_t kSpills = 1U << 15;
   // Victims chosen together: one heavy fence serves all of them.
-  static constexpr std::size_t kVictims = 32;
+  static constexpr std::size_t kVictims = 256;
+  // As many blocks of plans as an access, an end of a copy or a release starts, and as many as who
+  // deals with plans or budgets.
+  static constexpr std::size_t kStarts = 16;
+  static constexpr std::size_t kAllStarts = std::numeric_limits<std::size_t>::max();
 
   struct Node {
     NodeId id{};
@@ -172,6 +186,14 @@ class CacheCore {
     Nanoseconds grow_again{0};
     bool on_gpu = false;  // only GPUs reach it; immutable
     bool lost = false;    // and this one is lost: `grow_error` says how
+    // The last demand that found no space, until something is let go; and whether the last search
+    // for one saw all blocks.
+    struct Refused {
+      std::uint64_t length = 0, offset_in_page = 0;
+      bool order_seen = false;
+    };
+    std::optional<Refused> refused;
+    bool order_seen = false;
   };
   // A slab to allocate outside the lock; its bytes are reserved.
   struct Growth {
@@ -204,7 +226,6 @@ class CacheCore {
   Block access_somehow(const Extent& asked, const AccessOptions& options);
   bool hit(const Extent& extent, Block& block);
   bool hits_open() const;
-  bool plans_wait() const;
   PinSlot* pin_open(Reader& reader, CacheEntry& entry, const Range& range);
   CacheEntry* find_open(const Range& range) const;
   CacheEntry* find_wider(const Range& range) const;
@@ -212,7 +233,6 @@ class CacheCore {
   void open(CacheEntry& entry) REQUIRES(mutex_);
   void notice(CacheEntry& entry) REQUIRES(mutex_);
   bool may_go(std::span<Frame* const> frames, bool planned_too) REQUIRES(mutex_);
-  void go_on_with_plans(bool may_grow);
   void unpin_locked(CacheEntry& entry, PinSlot* slot, bool own) EXCLUDES(mutex_);
 
   // access.cpp
@@ -254,6 +274,8 @@ class CacheCore {
   // space.cpp
   Space make_space(CacheEntry& entry, const SpaceRequest& request, std::optional<Growth>& grow,
                    DeferredActions& deferred) REQUIRES(mutex_);
+  bool was_refused(const SpaceRequest& request) const REQUIRES(mutex_);
+  void stall_for(const SpaceRequest& request) REQUIRES(mutex_);
   bool take(CacheEntry& entry, const SpaceRequest& request) REQUIRES(mutex_);
   bool evict_bytes_for(const SpaceRequest& request, DeferredActions& deferred) REQUIRES(mutex_);
   bool evict_row_for(CacheEntry& entry, const SpaceRequest& request, DeferredActions& deferred)
@@ -277,6 +299,18 @@ class CacheCore {
   std::byte* surplus_slab(const Node& node) REQUIRES(mutex_);
   bool free_slabs_for(const SpaceRequest& request, bool planned_too, DeferredActions& deferred)
       REQUIRES(mutex_);
+  // To be asked under mutex_; not annotated, since the orders ask it through a callback.
+  static bool droppable(const CacheEntry& entry, bool planned_too);
+  void drop_all() EXCLUDES(mutex_);
+  void drop(CacheEntry& entry, CacheEvent::Kind why, DeferredActions& deferred) REQUIRES(mutex_);
+  void abandon(CacheEntry& entry, DeferredActions& deferred) REQUIRES(mutex_);
+  void give_frame(CacheEntry& entry) REQUIRES(mutex_);
+  void reap(CacheEntry& entry) REQUIRES(mutex_);
+  bool fit_budget(Node& node, DeferredActions& deferred) REQUIRES(mutex_);
+  void fit_budget_by(Node& node, CacheEntry* freed, DeferredActions& deferred) REQUIRES(mutex_);
+  bool free_surplus_slab(Node& node, DeferredActions& deferred) REQUIRES(mutex_);
+
+  // slabs.cpp
   bool growing_is_paused(const Node& node) const REQUIRES(mutex_);
   std::optional<Growth> growth(const SpaceRequest& request) REQUIRES(mutex_);
   void grow(const Growth& growth) EXCLUDES(mutex_);
@@ -288,25 +322,15 @@ class CacheCore {
       REQUIRES(mutex_);
   void give_back(std::vector<std::unique_ptr<Buffer>> slabs) EXCLUDES(mutex_);
   void give_back_slabs() EXCLUDES(mutex_);
-  // To be asked under mutex_; not annotated, since the orders ask it through a callback.
-  static bool droppable(const CacheEntry& entry, bool planned_too);
-  void drop_all() EXCLUDES(mutex_);
-  void drop(CacheEntry& entry, CacheEvent::Kind why, DeferredActions& deferred) REQUIRES(mutex_);
-  void abandon(CacheEntry& entry, DeferredActions& deferred) REQUIRES(mutex_);
-  void give_frame(CacheEntry& entry) REQUIRES(mutex_);
-  void reap(CacheEntry& entry) REQUIRES(mutex_);
-  bool fit_budget(Node& node, DeferredActions& deferred) REQUIRES(mutex_);
-  void fit_budget_by(Node& node, CacheEntry* freed, DeferredActions& deferred) REQUIRES(mutex_);
-  bool free_surplus_slab(Node& node, DeferredActions& deferred) REQUIRES(mutex_);
   void free_slab(Node& node, const std::byte* begin, DeferredActions& deferred) REQUIRES(mutex_);
 
   // prefetch.cpp
   bool take_pump_due() { return pump_due_.load() && pump_due_.exchange(false); }
   void stall() REQUIRES(mutex_);
   void go_on(DeferredActions& deferred) REQUIRES(mutex_);
-  void pump(bool may_grow) noexcept EXCLUDES(mutex_);
+  void pump(bool may_grow, std::size_t most = kStarts) noexcept EXCLUDES(mutex_);
   bool begin_pump() EXCLUDES(mutex_);
-  void start_all(bool may_grow) EXCLUDES(mutex_);
+  void start_most(bool may_grow, std::size_t most) EXCLUDES(mutex_);
   CacheEntry* start_next(bool may_grow, Spare& spare, std::optional<Growth>& grow,
                          DeferredActions& deferred) REQUIRES(mutex_);
   CacheEntry* start_item(PlanItem& item, bool may_grow, Spare& spare, std::optional<Growth>& grow,
@@ -335,7 +359,6 @@ class CacheCore {
 
   bool being_read(ObjectId object) const REQUIRES(mutex_);
 
-  // stats.cpp
   std::uint64_t bytes_in_slots() const REQUIRES(mutex_);
   void emit(CacheEvent::Kind kind, const Extent& extent, bool by_prefetch) noexcept
       REQUIRES(mutex_);
@@ -349,9 +372,8 @@ class CacheCore {
 
   bool hits_open_ = true;  // no observer, and orders that only mark
 
-  // Read by hits, written seldom. Something happened that may let a plan go on.
-  std::atomic<bool> pump_due_{false};
-  // A plan waits for a slab, which only a thread of the user may allocate.
+  // Read by hits, written seldom. A plan waits for a slab, which only a thread of the user may
+  // allocate.
   std::atomic<bool> growth_due_{false};
   // Changed under mutex_; hits look into it without.
   RangeIndex<CacheEntry> index_;
@@ -373,6 +395,8 @@ class CacheCore {
   std::size_t turn_ GUARDED_BY(mutex_) = 0;  // whose plan's turn it is
   std::size_t idle_ GUARDED_BY(mutex_) = 0;  // plans that are
   Nanoseconds stall_look_ GUARDED_BY(mutex_){0};
+  // Something happened that may let a plan go on. Set under mutex_, not read by hits.
+  std::atomic<bool> pump_due_{false};
   bool pumping_ GUARDED_BY(mutex_) = false;
   bool pump_again_ GUARDED_BY(mutex_) = false;
   // A plan or an access found no space: whatever becomes droppable is a reason to look again.

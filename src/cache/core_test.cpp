@@ -141,12 +141,12 @@ rlim_t data_kib() {
   return data;
 }
 
-// A broken cache would fill the machine: with this it allocates at most 1 GiB.
+// A broken cache would fill the machine: with this it allocates at most two slabs of 1 GiB.
 class BoundedMemory {
  public:
   BoundedMemory() {
     getrlimit(RLIMIT_DATA, &before_);
-    const rlim_t most = (data_kib() << 10) + (1 << 30);
+    const rlim_t most = (data_kib() << 10) + (rlim_t{5} << 29);
     const rlimit bounded{.rlim_cur = std::min(most, before_.rlim_max),
                          .rlim_max = before_.rlim_max};
     setrlimit(RLIMIT_DATA, &bounded);

@@ -29,9 +29,8 @@ CacheEntry* CacheCore::find_wider(const Range& range) const {
   return whole ? best : nullptr;
 }
 
-// What lets a hit go by without the lock, and without starting what plans wait for.
+// What lets a hit go by without the lock.
 inline bool CacheCore::hits_open() const { return hits_open_ && origin_.here(); }
-inline bool CacheCore::plans_wait() const { return pump_due_.load() || growth_due_.load(); }
 
 // P1 to P4: the slot that pins what was found without the lock; null: none is free, or it is no
 // longer open or what was wanted.
@@ -62,8 +61,8 @@ bool CacheCore::hit(const Extent& extent, Block& block) {
   PinSlot* const slot = entry == nullptr ? nullptr : pin_open(*reader, *entry, range);
   if (slot == nullptr) return false;
   block = Block(*this, *entry, *slot, extent);
-  if (plans_wait()) [[unlikely]]
-    go_on_with_plans(true);
+  if (growth_due_.load()) [[unlikely]]
+    pump(true);
   return true;
 }
 
@@ -72,7 +71,7 @@ bool CacheCore::hit(const Extent& extent, Block& block) {
 inline Block CacheCore::access(const Extent& asked, const AccessOptions& options) {
   Reader* const reader = readers_.last();
   if (reader == nullptr || asked.object == nullptr || options.plan != nullptr || !hits_open() ||
-      plans_wait()) [[unlikely]]
+      growth_due_.load()) [[unlikely]]
     return access_somehow(asked, options);
   // Word by word, as the caller wrote it: a wider load would wait for its stores.
   const Extent extent{asked.object, asked.offset, asked.length};
@@ -101,8 +100,6 @@ inline void CacheCore::release(Block& block) {
   const bool own = slot != nullptr && Readers::own(*slot);
   if (!own || !readers_.unpin(*slot)) [[unlikely]]
     unpin_locked(*block.entry_, slot, own);
-  if (pump_due_.load()) [[unlikely]]
-    go_on_with_plans(false);
 }
 
 Block::~Block() {
@@ -135,24 +132,23 @@ void Cache::access(std::span<const Extent> extents, std::span<Block> blocks,
   }
 }
 
-void CacheCore::go_on_with_plans(bool may_grow) {
-  if (take_pump_due() || (may_grow && growth_due_)) pump(may_grow);
-}
-
 // Gives a pin back under the lock: one in a slot, which is empty already if it is this thread's
 // own, or a counted one (no slot).
 void CacheCore::unpin_locked(CacheEntry& entry, PinSlot* slot, bool own) {
-  DeferredActions deferred(*this);
-  const MutexLock lock(mutex_);
-  bool counted = true;
-  if (slot != nullptr)
-    counted = own ? readers_.unpin_asked(*slot) : readers_.unpin_elsewhere(*slot);
-  if (counted) {
-    unpin(entry, deferred);
-  } else {
-    if (stalled_) offer(entry);
-    go_on(deferred);
+  {
+    DeferredActions deferred(*this);
+    const MutexLock lock(mutex_);
+    bool counted = true;
+    if (slot != nullptr)
+      counted = own ? readers_.unpin_asked(*slot) : readers_.unpin_elsewhere(*slot);
+    if (counted) {
+      unpin(entry, deferred);
+    } else {
+      if (stalled_) offer(entry);
+      go_on(deferred);
+    }
   }
+  if (take_pump_due()) pump(false);
 }
 
 // From here on `pins` of these entries has all their pins, until open().

@@ -257,6 +257,75 @@ TEST(CacheHitsTest, AnOrderThatWantsToKnowIsTold) {
   EXPECT_EQ(touched, 5);
 }
 
+TEST(CacheHitsTest, AfterARefusalNobodySearchesUntilSomethingIsLetGo) {
+  Source source(8 * kPiece);
+  int searches = 0;
+  auto options = unobserved(Bytes{4 * kPiece});
+  options.cache.eviction = [&] { return std::make_unique<AskedOrder>([&] { ++searches; }, true); };
+  CacheRig rig(std::move(options));
+  std::vector<Block> held;
+  for (std::uint64_t i = 0; i < 4; ++i)
+    held.push_back(rig.cache->access(source.at(i * kPiece, kPiece)));
+  EXPECT_EQ(rig.cache->access(source.at(4 * kPiece, kPiece)).state(), BlockState::absent);
+  const int first = searches;
+  for (std::uint64_t i = 4; i < 8; ++i) {
+    EXPECT_EQ(rig.cache->access(source.at(i * kPiece, kPiece)).state(), BlockState::absent);
+  }
+  EXPECT_EQ(searches, first);
+  EXPECT_EQ(rig.cache->stats().refusals, 5u);
+  // A smaller one may find space that the refused one did not.
+  EXPECT_EQ(rig.cache->access(source.at(4 * kPiece, 64)).state(), BlockState::absent);
+  EXPECT_GT(searches, first);
+  for (const std::size_t i : {2U, 0U}) {
+    held[i] = Block{};
+    EXPECT_EQ(rig.cache->access(source.at((4 + i) * kPiece, kPiece)).state(), BlockState::ready);
+  }
+}
+
+TEST(CacheHitsTest, ARefusalOfLongAgoSaysNothingWhereAPlanLacksSpace) {
+  Source source(8 * kPiece);
+  CacheRig rig(unobserved(Bytes{4 * kPiece}));
+  const auto access = [&](std::uint64_t i) {
+    return rig.cache->access(source.at(i * kPiece, kPiece));
+  };
+  std::vector<Block> held;
+  for (std::uint64_t i = 0; i < 4; ++i) held.push_back(access(i));
+  EXPECT_EQ(access(4).state(), BlockState::absent);
+  held.pop_back();
+  const std::vector items{source.at(5 * kPiece, kPiece), source.at(7 * kPiece, kPiece)};
+  const Prefetch plan = rig.cache->prefetch(items);
+  EXPECT_EQ(plan.progress().started, 1u) << "there is space for one";
+  EXPECT_EQ(access(4).state(), BlockState::ready) << "in the place of what is planned";
+}
+
+TEST(CacheHitsTest, PlansGoOnWithoutHitsThatTakeNoLock) {
+  constexpr std::uint64_t kItems = 64;
+  Source source(4 * kItems * kPiece);
+  FakeOptions fake;
+  CacheRig rig({.fake = fake, .budget = Bytes{4 * kItems * kPiece}, .observe = false});
+  const Extent hot = source.at(0, kPiece);
+  rig.load(hot);
+  std::vector<Extent> items;
+  // Not neighbours, which would be fetched together.
+  for (std::uint64_t i = 1; i <= kItems; ++i) items.push_back(source.at(2 * i * kPiece, kPiece));
+  const Prefetch plan = rig.cache->prefetch(items);
+  const auto started = [&] { return rig.cache->stats().prefetched; };
+  EXPECT_EQ(started(), kItems) << "who plans starts all of them";
+  rig.settle();
+  // All are to be fetched again.
+  rig.cache->invalidate(source.at(2 * kPiece, 3 * kItems * kPiece));
+  const std::uint64_t after = started();
+  EXPECT_EQ(after, kItems + 16) << "who invalidates is held up by few";
+  for (int i = 0; i < 100; ++i) EXPECT_EQ(rig.cache->access(hot).state(), BlockState::ready);
+  EXPECT_EQ(started(), after) << "a hit by none";
+  {
+    const Block miss = rig.cache->access(source.at(kPiece, kPiece));
+  }
+  EXPECT_EQ(started(), after + 16) << "a miss by few";
+  rig.settle();
+  EXPECT_EQ(plan.progress().started, kItems) << "the ends of copies start the rest";
+}
+
 TEST(CacheHitsTest, AThreadOfManyCaches) {
   Source source(kPiece);
   std::vector<std::unique_ptr<CacheRig>> rigs;

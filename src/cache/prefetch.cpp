@@ -35,7 +35,7 @@ Prefetch CacheCore::prefetch(std::span<const Extent> extents, const PrefetchOpti
   fill(*plan, extents);
   plan->build();
   enlist(plan);
-  pump(true);
+  pump(true, kAllStarts);
   Prefetch handle;
   handle.plan_ = std::move(plan);
   return handle;
@@ -117,20 +117,22 @@ void CacheCore::stall() {
 
 void CacheCore::go_on(DeferredActions& deferred) {
   if (!std::exchange(stalled_, false)) return;
+  for (Node& node : nodes_) node.refused.reset();
   readers_.ask_all(false);
   pump_due_ = true;
   space_changes_.fetch_add(1);
   deferred.wake = true;
 }
 
-// Starts whatever plans may start now. One thread at a time: a copy may complete inside submit(),
-// and its completion comes here again; it only leaves word. A thread of the user may allocate slabs
-// (may_grow); one that completes a copy must not be held up and leaves that to the next access.
-// Without memory for it, it is left to whoever comes next.
-void CacheCore::pump(bool may_grow) noexcept {
+// Starts what plans may start now, at most so many blocks: whoever comes for data is held up by
+// few, and the ends of these copies and the next uses go on. One thread at a time: a copy may
+// complete inside submit(), and its completion comes here again; it only leaves word. A thread of
+// the user may allocate slabs (may_grow); one that completes a copy must not be held up and leaves
+// that to the next access. Without memory for it, it is left to whoever comes next.
+void CacheCore::pump(bool may_grow, std::size_t most) noexcept {
   if (!begin_pump()) return;
   try {
-    start_all(may_grow);
+    start_most(may_grow, most);
   } catch (const std::bad_alloc&) {
     const MutexLock lock(mutex_);
     pumping_ = false;
@@ -141,7 +143,7 @@ void CacheCore::pump(bool may_grow) noexcept {
 bool CacheCore::begin_pump() {
   const MutexLock lock(mutex_);
   if (plans_.empty()) {
-    growth_due_ = false;
+    if (growth_due_.load()) growth_due_ = false;
     return false;
   }
   if (pumping_) {
@@ -152,7 +154,7 @@ bool CacheCore::begin_pump() {
   return true;
 }
 
-void CacheCore::start_all(bool may_grow) {
+void CacheCore::start_most(bool may_grow, std::size_t most) {
   Spare spare(*this);
   for (;;) {
     std::optional<Growth> wanted;
@@ -160,7 +162,14 @@ void CacheCore::start_all(bool may_grow) {
     {
       DeferredActions deferred(*this);
       const MutexLock lock(mutex_);
-      if (may_grow) growth_due_ = false;
+      // Not stored again: hits read the line.
+      if (may_grow && growth_due_.load()) growth_due_ = false;
+      if (most == 0) {
+        pumping_ = false;
+        pump_again_ = false;
+        pump_due_ = true;
+        return;
+      }
       entry = start_next(may_grow, spare, wanted, deferred);
       if (entry == nullptr && !wanted && !std::exchange(pump_again_, false)) {
         pumping_ = false;
@@ -168,7 +177,9 @@ void CacheCore::start_all(bool may_grow) {
       }
     }
     if (wanted) grow(*wanted);
-    if (entry != nullptr) submit(*entry, Priority::prefetch);
+    if (entry == nullptr) continue;
+    submit(*entry, Priority::prefetch);
+    --most;
   }
 }
 
@@ -519,7 +530,7 @@ void CacheCore::cancel(const std::shared_ptr<PrefetchPlan>& plan) {
     if (!give_up(*plan)) return;  // by clear(), meanwhile
   }
   end_plan(plan);
-  if (take_pump_due()) pump(true);  // others may go on in its space
+  if (take_pump_due()) pump(true, kAllStarts);  // others may go on in its space
 }
 
 Prefetch::Progress CacheCore::progress(const PrefetchPlan& plan) const {

@@ -116,7 +116,7 @@ std::vector<CacheEntry*> Readers::pinned() const {
   for (const auto& reader : readers_) {
     for (const PinSlot& slot : reader->slots) {
       CacheEntry* const entry = slot.load();
-      if (entry != nullptr && !reader->is_counted(slot)) entries.push_back(entry);
+      if (entry != nullptr && !reader->is_marked(slot)) entries.push_back(entry);
     }
   }
   return entries;

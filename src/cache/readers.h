@@ -6,27 +6,30 @@
 // BlockState::ready, and else its pins are taken and counted under the cache's lock.
 //
 // A thread pins:                             The lock's holder drops:
-//   P1 slot = entry                            D1 word = ready | counted; asked = true, all readers
+//   P1 slot = entry                            D1 word = ready | counted
 //   P2 light fence                             D2 heavy fence
-//   P3 word == ready? else slot = null, lock   D3 slot == entry? then it is counted in entry.pins
-//   P4 key as wanted? else slot = null         D4 asked = false
-// It lets go:                                  D5 entry.pins == 0: the frame and the entry are free
-//   L1 slot = null
-//   L2 light fence
-//   L3 asked or counted? then, under the lock: was it counted? pins - 1
+//   P3 word == ready? else slot = null, lock   D3 slot == entry? then it is marked
+//   P4 key as wanted? else slot = null         D4 any marked? then a heavy fence
+// It lets go:                                  D5 marked: slot == entry still? then it is counted
+// in
+//   L1 slot = null                                entry.pins, else it is marked no longer
+//   L2 light fence                             D6 entry.pins == 0: the frame and the entry are free
+//   L3 marked? then, under the lock: marked
+//      still? not any longer, and pins - 1
 //
-// 1. Between D1 and the end of D5 no pin is missed: by the fences D3 sees the slot of P1, or P3
+// 1. Between D1 and the end of D6 no pin is missed: by the fences D3 sees the slot of P1, or P3
 //    sees the word of D1. An entry whose slot was seen at P3 is neither freed nor used for other
-//    bytes until L1: that takes D1 to D5, and D3 finds the slot.
-// 2. No counted pin is left behind: by the fences D3 sees the null of L1, or L3 sees the true of
-//    D1, or, if it comes after D4, that the slot is counted.
+//    bytes until L1: that takes D1 to D6, and D3 finds the slot.
+// 2. No counted pin is left behind: by the fence of D4, D5 sees the null of L1, or L3 sees the mark
+//    of D3. Where both are seen, D5 takes the mark back before L3 has the lock: nothing was
+//    counted. Only who lets go of a marked pin takes the lock.
 // 3. Entries are never given back to the allocator while the cache lives, so that P3 and P4 may
 //    read what has become another block: the word is ready again only after the new key is there
 //    (release, P3 acquires), and whoever sees the new word and key has pinned the new block.
 // 4. The bytes: a frame is written anew only after D3, which acquires the null that L1 released.
 // 5. Only its thread sets a slot, and only it clears one without the lock; a Block that was moved
-//    to another thread is let go under the lock. So nothing that the lock's holder saw in a slot
-//    becomes another pin before L3 is through.
+//    to another thread is let go under the lock. So a slot that is marked after D5 holds what was
+//    counted until L3 is through.
 //
 // Without a heavy fence (asymmetric_fence.h) P1 and L1 are sequentially consistent exchanges, and
 // the fences are nothing.
@@ -60,11 +63,12 @@ struct alignas(256) Reader {
   // Written by its thread only.
   Relaxed<std::uint64_t> hits{0};
   // A line that others write, seldom.
-  // Bit i: slot i is counted in its entry; kAsked. Changed under the cache's lock.
+  // Bit i: slot i is marked; kAsked. Changed under the cache's lock.
   alignas(64) std::atomic<std::uint32_t> marks{0};
+  std::uint32_t marked_now = 0;             // by D3; guarded by the cache's lock
   std::atomic<const void*> owner{nullptr};  // this_thread_mark(); null: its thread has ended
 
-  // Whoever lets go takes the lock.
+  // Whoever lets go takes the lock: somebody lacks space.
   static constexpr std::uint32_t kAsked = 1U << kSlots;
 
   static Reader& of(const PinSlot& slot) {
@@ -72,7 +76,7 @@ struct alignas(256) Reader {
                                       ~(alignof(Reader) - 1));
   }
   std::uint32_t bit(const PinSlot& slot) const { return 1U << (&slot - slots.data()); }
-  bool is_counted(const PinSlot& slot) const { return (marks.load() & bit(slot)) != 0; }
+  bool is_marked(const PinSlot& slot) const { return (marks.load() & bit(slot)) != 0; }
   void ask(bool asked) {
     if (asked) {
       marks.fetch_or(kAsked);
@@ -157,20 +161,24 @@ class Readers {
 
   // For the holder of the cache's lock:
 
-  // D1 to D4, but for the words, which must say so already: calls count(entry) for each pin of one
-  // for which `wanted(entry)` is true, once for each slot.
+  // D2 to D5; the words must say so already. Calls count(entry) for each pin of one for which
+  // `wanted(entry)` is true, once for each slot.
   template <class Wanted, class Count>
   void count(const Wanted& wanted, const Count& count) {
-    for (const auto& reader : readers_) reader->ask(true);
+    if (fences_) heavy_fence();
+    if (!mark(wanted)) return;
     if (fences_) heavy_fence();
     for (const auto& reader : readers_) {
       for (PinSlot& slot : reader->slots) {
+        const std::uint32_t bit = reader->bit(slot);
+        if ((reader->marked_now & bit) == 0) continue;
         CacheEntry* const entry = slot.load();
-        if (entry == nullptr || reader->is_counted(slot) || !wanted(*entry)) continue;
-        reader->marks.fetch_or(reader->bit(slot));
-        count(*entry);
+        if (entry != nullptr && wanted(*entry)) {
+          count(*entry);
+        } else {
+          reader->marks.fetch_and(~bit);
+        }
       }
-      reader->ask(asked_);
     }
   }
   // The rest of L3; true: the pin was counted, the caller takes it back.
@@ -187,10 +195,28 @@ class Readers {
 
  private:
   Reader* mine_of_several() const;
+  // D3. False: none was.
+  template <class Wanted>
+  bool mark(const Wanted& wanted) {
+    bool any = false;
+    for (const auto& reader : readers_) {
+      reader->marked_now = 0;
+      for (const PinSlot& slot : reader->slots) {
+        const CacheEntry* const entry = slot.load();
+        if (entry == nullptr || reader->is_marked(slot) || !wanted(*entry)) continue;
+        reader->marked_now |= reader->bit(slot);
+      }
+      if (reader->marked_now == 0) continue;
+      reader->marks.fetch_or(reader->marked_now);
+      any = true;
+    }
+    return any;
+  }
 
   const std::uint64_t id_;  // never used twice
   const bool fences_;
-  bool asked_ = false;
+  // Apart from what hits read.
+  alignas(64) bool asked_ = false;
   std::vector<std::unique_ptr<Reader>> readers_;
 };
 

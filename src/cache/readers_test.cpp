@@ -72,34 +72,63 @@ TEST(ReadersTest, APinIsCountedOnceAndItsEndIsTold) {
   EXPECT_TRUE(readers.unpin(*slot)) << "nobody asked";
 }
 
-TEST(ReadersTest, AllAreAskedAndFencedBeforeTheirSlotsAreRead) {
+TEST(ReadersTest, AFenceComesBeforeEachLookAndNobodyElseIsHeldUp) {
   Readers readers;
   Reader* const mine = readers.join();
   Reader* other = nullptr;
   EntryPool pool;
   CacheEntry& entry = pool.take();
+  CacheEntry& another = pool.take();
   readers.pin(mine->slots[0], entry);
   std::jthread([&] {
     other = readers.join();
-    readers.pin(other->slots[0], entry);
+    readers.pin(other->slots[0], another);
   }).join();
-  const std::uint64_t fences = heavy_fences_passed();
-  int looks = 0;
-  const auto look = [&](const CacheEntry&) {
-    if (prepare_asymmetric_fence()) {
-      EXPECT_EQ(heavy_fences_passed(), fences + 1);
-    }
-    for (const Reader* reader : {looks == 0 ? mine : other, other}) {
-      EXPECT_NE(reader->marks & Reader::kAsked, 0u) << "whoever lets go now takes the lock";
-    }
-    ++looks;
+  const std::uint64_t fences = prepare_asymmetric_fence() ? 1 : 0;
+  const std::uint64_t before = heavy_fences_passed();
+  const auto none = [&](const CacheEntry&) {
+    EXPECT_EQ(heavy_fences_passed(), before + fences);
     return false;
   };
-  readers.count(look, [](CacheEntry&) {});
-  EXPECT_EQ(looks, 2);
-  EXPECT_EQ(mine->marks + other->marks, 0u);
-  EXPECT_TRUE(readers.unpin(mine->slots[0]));
+  readers.count(none, [](CacheEntry&) { ADD_FAILURE() << "not wanted"; });
+  EXPECT_EQ(heavy_fences_passed(), before + fences) << "nothing to look at again";
+  int counted = 0;
+  const auto this_one = [&](const CacheEntry& found) { return &found == &entry; };
+  readers.count(this_one, [&](CacheEntry&) {
+    EXPECT_EQ(heavy_fences_passed(), before + 3 * fences);
+    EXPECT_EQ(other->marks, 0u) << "others let go without the lock";
+    ++counted;
+  });
+  EXPECT_EQ(counted, 1);
+  EXPECT_FALSE(readers.unpin(mine->slots[0]));
+  EXPECT_TRUE(readers.unpin_asked(mine->slots[0]));
   EXPECT_FALSE(readers.unpin_elsewhere(other->slots[0])) << "not counted";
+}
+
+TEST(ReadersTest, APinThatIsLetGoBetweenTheLooksIsNotCounted) {
+  Readers readers;
+  Reader* const mine = readers.join();
+  EntryPool pool;
+  CacheEntry& entry = pool.take();
+  CacheEntry& another = pool.take();
+  for (const std::size_t i : {0U, 1U, 2U}) readers.pin(mine->slots[i], entry);
+  int looks = 0;
+  const auto wanted = [&](const CacheEntry& found) {
+    // All slots are looked at before the first is marked.
+    if (++looks == 3) {
+      EXPECT_TRUE(readers.unpin(mine->slots[0]));
+      EXPECT_TRUE(readers.unpin(mine->slots[1]));
+      readers.pin(mine->slots[1], another);
+    }
+    return &found == &entry;
+  };
+  int counted = 0;
+  readers.count(wanted, [&](CacheEntry&) { ++counted; });
+  EXPECT_EQ(counted, 1) << "of the third slot";
+  EXPECT_TRUE(readers.unpin(mine->slots[0])) << "no mark is left";
+  EXPECT_TRUE(readers.unpin(mine->slots[1])) << "nor on what is another pin by now";
+  EXPECT_FALSE(readers.unpin(mine->slots[2]));
+  EXPECT_TRUE(readers.unpin_asked(mine->slots[2]));
 }
 
 TEST(ReadersTest, WhoAsksAllIsToldOfEachEnd) {
@@ -133,12 +162,13 @@ TEST(ReadersTest, AnotherThreadLetsGoUnderTheLock) {
 }
 
 // The protocol at the head of readers.h as a machine of small steps, all of whose interleavings are
-// tried: two threads that pin the block of key 1 and one that drops it and uses its frame and its
-// entry for key 2. Memory is x86's: a thread's stores lie in a buffer of its own, in order, until
-// they are drained one by one, by a locked instruction of the thread, or by the heavy fence.
+// tried: two threads that pin the block of key 1, one of them twice, and one that drops it and uses
+// its frame and its entry for key 2. Memory is x86's: a thread's stores lie in a buffer of its own,
+// in order, until they are drained one by one, by a locked instruction of the thread, or by the
+// heavy fence.
 namespace protocol {
 
-enum Where : std::uint8_t { word, key, frame, slot0, slot1, asked0, asked1, places };
+enum Where : std::uint8_t { word, key, frame, slot0, slot1, mark0, mark1, places };
 enum Word : std::uint8_t { open, counted, gone };
 constexpr std::uint8_t kNobody = 3;
 constexpr std::size_t kDropper = 2;
@@ -150,10 +180,10 @@ struct Store {
 
 struct State {
   std::array<std::uint8_t, places> memory{open, 1, 1, 0, 0, 0, 0};
-  std::array<std::array<Store, 4>, 3> buffer{};  // oldest first
+  std::array<std::array<Store, 6>, 3> buffer{};  // oldest first
   std::array<std::uint8_t, 3> buffered{}, step{};
-  std::array<bool, 2> counts{};  // Reader::counted
-  std::uint8_t pins = 0, lock = kNobody;
+  std::array<bool, 2> marked{};  // Reader::marked_now
+  std::uint8_t pins = 0, lock = kNobody, again = 1;
   bool detached = false;
   auto operator<=>(const State&) const = default;
 
@@ -182,7 +212,7 @@ struct State {
 };
 
 // What may be left out; each must be missed.
-enum class Without { nothing, fence, word, key, asking, counting, order };
+enum class Without { nothing, fence, word, key, mark, second_fence, second_look, order };
 
 class Protocol {
  public:
@@ -218,7 +248,7 @@ class Protocol {
  private:
   static bool ended_well(const State& state) {
     return state.pins == 0 && state.lock == kNobody && state.memory[slot0] == 0 &&
-           state.memory[slot1] == 0 && !state.counts[0] && !state.counts[1] &&
+           state.memory[slot1] == 0 && state.memory[mark0] == 0 && state.memory[mark1] == 0 &&
            state.memory[frame] == 2;
   }
   // The entry and its frame become another block's.
@@ -232,7 +262,7 @@ class Protocol {
   std::optional<State> pin(const State& before, std::size_t me) {
     State state = before;
     const auto slot = static_cast<std::uint8_t>(slot0 + me);
-    const auto asked = static_cast<std::uint8_t>(asked0 + me);
+    const auto mark = static_cast<std::uint8_t>(mark0 + me);
     std::uint8_t& step = state.step[me];
     switch (step++) {
       case 0: state.store(me, slot, 1); break;  // P1
@@ -246,34 +276,43 @@ class Protocol {
       case 4: wrong_ = wrong_ || state.load(me, frame) != 1; break;  // the bytes, twice
       case 5: state.store(me, slot, 0); break;                       // L1
       case 6:                                                        // L3
-        if (state.load(me, asked) != 0) step = 8;
+        if (state.load(me, mark) == 0) step = 9;
         break;
       case 7:
-        if (!state.counts[me]) step = 10;
-        break;
-      case 8:
         if (state.lock != kNobody) return std::nullopt;
         state.drain(me);
         state.lock = static_cast<std::uint8_t>(me);
         break;
-      case 9:
-        if (std::exchange(state.counts[me], false) && --state.pins == 0 && state.detached) {
-          reuse(state, me);
+      case 8:
+        if (state.memory[mark] != 0) {
+          state.locked_store(me, mark, 0);
+          if (--state.pins == 0 && state.detached) reuse(state, me);
         }
         state.lock = kNobody;
+        break;
+      case 9:
+        if (me != 0 || state.again-- == 0) return std::nullopt;
+        step = 0;
         break;
       default: return std::nullopt;
     }
     return state;
   }
 
+  void mark(State& state, std::size_t reader) const {
+    if (state.load(kDropper, static_cast<std::uint8_t>(slot0 + reader)) == 0) return;
+    state.marked[reader] = true;
+    if (without_ == Without::mark) return;
+    state.locked_store(kDropper, static_cast<std::uint8_t>(mark0 + reader), 1);
+  }
   void count(State& state, std::size_t reader) const {
+    if (!std::exchange(state.marked[reader], false)) return;
     const bool held = state.load(kDropper, static_cast<std::uint8_t>(slot0 + reader)) != 0;
-    if (held && without_ != Without::counting) {
-      state.counts[reader] = true;
+    if (held || without_ == Without::second_look) {
       ++state.pins;
+    } else {
+      state.locked_store(kDropper, static_cast<std::uint8_t>(mark0 + reader), 0);
     }
-    state.locked_store(kDropper, static_cast<std::uint8_t>(asked0 + reader), 0);
   }
 
   std::optional<State> drop(const State& before) {
@@ -292,18 +331,17 @@ class Protocol {
         if (fence_first) fence();
         break;
       case 2: state.locked_store(kDropper, word, counted); break;  // D1
-      case 3:
-        if (without_ != Without::asking) state.locked_store(kDropper, asked0, 1);
-        break;
-      case 4:
-        if (without_ != Without::asking) state.locked_store(kDropper, asked1, 1);
-        break;
-      case 5:  // D2
+      case 3:                                                      // D2
         if (without_ != Without::fence && !fence_first) fence();
         break;
-      case 6: count(state, 0); break;  // D3, D4
-      case 7: count(state, 1); break;
-      case 8:  // D5
+      case 4: mark(state, 0); break;  // D3
+      case 5: mark(state, 1); break;
+      case 6:  // D4
+        if (without_ != Without::second_fence && (state.marked[0] || state.marked[1])) fence();
+        break;
+      case 7: count(state, 0); break;  // D5
+      case 8: count(state, 1); break;
+      case 9:  // D6
         if (state.pins == 0) {
           reuse(state, kDropper);
         } else {
@@ -311,7 +349,7 @@ class Protocol {
           state.locked_store(kDropper, word, gone);
         }
         break;
-      case 9:
+      case 10:
         state.drain(kDropper);
         state.lock = kNobody;
         break;
@@ -335,8 +373,8 @@ TEST(ReadersProtocolTest, NoInterleavingMissesAPin) {
 
 TEST(ReadersProtocolTest, EachPartIsNeeded) {
   using protocol::Without;
-  for (const Without without : {Without::fence, Without::word, Without::key, Without::asking,
-                                Without::counting, Without::order}) {
+  for (const Without without : {Without::fence, Without::word, Without::key, Without::mark,
+                                Without::second_fence, Without::second_look, Without::order}) {
     EXPECT_TRUE(protocol::Protocol(without).fails()) << static_cast<int>(without);
   }
 }

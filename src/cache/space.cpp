@@ -10,8 +10,6 @@
 
 #include "cache/core.h"
 #include "core/check.h"
-#include "core/fail.h"
-#include "core/waiting/patience.h"
 
 namespace headrace {
 namespace {
@@ -25,17 +23,6 @@ constexpr std::size_t kVictimShare = 32;
 // Frames looked at per search, which bounds the rows of many small blocks for one large one.
 constexpr unsigned kFrameEffort = 16384;
 
-// After the kernel refused a slab, misses do not ask again for this long.
-constexpr Nanoseconds kGrowPause = std::chrono::seconds{1};
-// How long an access waits for a slab that another thread allocates, before it is refused. The
-// other does nothing but ask the kernel and touch the pages.
-constexpr Nanoseconds kGrowBound = std::chrono::seconds{30};
-
-// A slab of its own for a large block is a whole number of these: the smallest page.
-constexpr std::uint64_t kPage = 4096;
-
-std::uint64_t whole_pages(std::uint64_t bytes) { return (bytes + kPage - 1) / kPage * kPage; }
-
 CacheEntry& entry_of(Frame& frame) { return static_cast<CacheEntry&>(frame); }
 
 std::vector<Frame*> frames_of(const Frames& frames, std::span<std::byte* const> slabs) {
@@ -47,11 +34,6 @@ std::vector<Frame*> frames_of(const Frames& frames, std::span<std::byte* const> 
   return found;
 }
 
-// The bytes that certainly suffice for a block in an empty slab.
-std::uint64_t needed(const Extent& extent) {
-  return Frames::slab_bytes(extent.length.value, extent.offset);
-}
-
 }  // namespace
 
 CacheCore::Space CacheCore::make_space(CacheEntry& entry, const SpaceRequest& request,
@@ -61,6 +43,15 @@ CacheCore::Space CacheCore::make_space(CacheEntry& entry, const SpaceRequest& re
   if (request.extent.length.value > node.budget) return Space::none;
   if (take(entry, request)) return Space::found;
   if ((wanted = growth(request))) return Space::growth;
+  if (was_refused(request)) {
+    // What was held is held still; a search of bounded effort may not have seen all.
+    if (!node.refused->order_seen && evict_bytes_for(request, deferred) &&
+        evict_row_for(entry, request, deferred)) {
+      return Space::found;
+    }
+    return node.growing > 0 ? Space::growing : Space::none;
+  }
+  node.order_seen = false;
   if (evict_bytes_for(request, deferred) &&
       (take(entry, request) || evict_row_for(entry, request, deferred))) {
     return Space::found;
@@ -85,121 +76,29 @@ CacheCore::Space CacheCore::make_space(CacheEntry& entry, const SpaceRequest& re
   return node.growing > 0 ? Space::growing : Space::none;
 }
 
+// Whether a demand like this one found no space, and nobody has let go of anything since.
+bool CacheCore::was_refused(const SpaceRequest& request) const {
+  const auto& refused = nodes_[request.node].refused;
+  return stalled_ && !request.by_prefetch && refused &&
+         request.extent.length.value >= refused->length &&
+         request.extent.offset % kPage == refused->offset_in_page;
+}
+
+// A demand found no space: whoever lets go from now on says so, and until then nobody looks again.
+void CacheCore::stall_for(const SpaceRequest& request) {
+  stall();
+  Node& node = nodes_[request.node];
+  node.refused = Node::Refused{.length = request.extent.length.value,
+                               .offset_in_page = request.extent.offset % kPage,
+                               .order_seen = node.order_seen};
+}
+
 bool CacheCore::take(CacheEntry& entry, const SpaceRequest& request) {
   Node& node = nodes_[request.node];
   const std::uint64_t length = request.extent.length.value;
   if (node.used + length > node.budget) return false;  // slabs that pins keep beyond the budget
   if (!node.frames.take(entry, length, request.extent.offset)) return false;
   node.used += length;
-  return true;
-}
-
-bool CacheCore::growing_is_paused(const Node& node) const {
-  return node.grow_error && mover_.clock().now() < node.grow_again;
-}
-
-// The slab that would make space, if the budget and the kernel let us have it; its bytes are
-// reserved from now on.
-std::optional<CacheCore::Growth> CacheCore::growth(const SpaceRequest& request) {
-  Node& node = nodes_[request.node];
-  const std::uint64_t taken = node.frames.capacity() + node.growing;
-  if (taken >= node.budget) return std::nullopt;
-  if (growing_is_paused(node)) return std::nullopt;
-  const std::uint64_t wanted = std::max(options_.slab.value, whole_pages(needed(request.extent)));
-  const std::uint64_t bytes = std::min(wanted, node.budget - taken);
-  if (bytes / Frames::kGranule * Frames::kGranule < request.extent.length.value) {
-    return std::nullopt;
-  }
-  node.growing += bytes;
-  return Growth{.node = request.node, .bytes = bytes};
-}
-
-// Slabs that are being given back may be what the kernel lacks: then it is worth trying again when
-// they are gone, which is waited for.
-void CacheCore::grow(const Growth& growth) {
-  std::uint64_t unmapped = 0;
-  {
-    const MutexLock lock(mutex_);
-    unmapped = unmapped_;
-  }
-  auto slab = new_slab(growth);
-  std::uint32_t changes = 0;
-  bool again = false;
-  {
-    DeferredActions deferred(*this);
-    const MutexLock lock(mutex_);
-    Node& node = nodes_[growth.node];
-    node.growing -= growth.bytes;
-    Status added;
-    if (slab) {
-      added = add_slab(node, *std::move(slab), deferred);
-    } else {
-      added = Unexpected(std::move(slab).error());
-    }
-    if (node.lost) {
-      // Nothing else is to be told of it.
-    } else if (added) {
-      node.grow_error.reset();
-    } else if (again = unmapping_ > 0; !again && unmapped == unmapped_) {
-      node.grow_error = std::move(added).error();
-      node.grow_again = mover_.clock().now() + kGrowPause;
-    }
-    go_on(deferred);
-    changes = space_changes_.fetch_add(1) + 1;
-  }
-  mover_.waiting().wake_all(space_changes_);
-  if (again) await_growth(changes);
-}
-
-Result<std::unique_ptr<Buffer>> CacheCore::new_slab(const Growth& growth) const {
-  try {
-    Placement placement = Placement::on(nodes_[growth.node].id);
-    placement.pages = options_.pages;
-    placement.reason = "slab of a cache";
-    return allocate(mover_.machine(), Bytes{growth.bytes}, placement);
-  } catch (const std::bad_alloc&) {
-    return out_of_memory();
-  }
-}
-
-// The budget may have shrunk meanwhile: then the slab goes again, and little else.
-Status CacheCore::add_slab(Node& node, std::unique_ptr<Buffer> slab, DeferredActions& deferred) {
-  try {
-    // The address of one on a GPU is a number, which nobody here looks behind.
-    std::byte* const begin = slab->device_address()
-                                 ? reinterpret_cast<std::byte*>(*slab->device_address())  // NOLINT
-                                 : slab->memory();
-    const std::span<std::byte> bytes(begin, slab->size().value);
-    node.frames.add(bytes, std::move(slab));
-    while (fit_budget(node, deferred)) {
-    }
-  } catch (const std::bad_alloc&) {
-    return out_of_memory();
-  }
-  return {};
-}
-
-// To the kernel, which takes a while.
-void CacheCore::give_back(std::vector<std::unique_ptr<Buffer>> slabs) {
-  const std::size_t count = slabs.size();
-  slabs.clear();
-  {
-    const MutexLock lock(mutex_);
-    unmapping_ -= count;
-    unmapped_ += count;
-    space_changes_.fetch_add(1);
-  }
-  mover_.waiting().wake_all(space_changes_);
-}
-
-// Until another thread's slab is there or was refused; false: neither within the bound. That thread
-// never waits for this one, also not if this one is inside a callback.
-bool CacheCore::await_growth(std::uint32_t seen) {
-  Patience patience(mover_.clock(), mover_.waiting(), kGrowBound);
-  while (space_changes_.load() == seen) {
-    if (patience.over()) return false;
-    patience.sleep(space_changes_, seen);
-  }
   return true;
 }
 
@@ -254,13 +153,17 @@ bool CacheCore::evict_row_for(CacheEntry& entry, const SpaceRequest& request,
 // The same by the order alone, which offers at most `effort` blocks.
 bool CacheCore::search_row_for(CacheEntry& entry, const SpaceRequest& request, unsigned effort,
                                DeferredActions& deferred) {
+  Node& node = nodes_[request.node];
   Search search{.core = *this, .request = request, .planned_too = false, .row = row_};
   const auto accept = [&search](EvictionLinks& links) {
     return search.from(static_cast<CacheEntry&>(links));
   };
   // Each row that turns out to be held by a slot is known to be held the next time.
   for (unsigned tries = kEffort; tries > 0; --tries) {
-    if (nodes_[request.node].order->choose(accept, effort) == nullptr) return false;
+    if (node.order->choose(accept, effort) == nullptr) {
+      node.order_seen = search.effort > 0 && index_.size() <= effort;
+      return false;
+    }
     if (!may_go(search.row.frames, false)) continue;
     take_row(entry, request, search.row, deferred);
     return true;
@@ -279,7 +182,7 @@ void CacheCore::choose_victims(Node& node) {
     entry.chosen = 1;
     return node.victims.size() >= most;
   };
-  node.order->choose(accept, kEffort);
+  node.order->choose(accept, 2 * kVictims);
   std::ranges::reverse(node.victims);
   count_pins(node.victims);
 }
@@ -415,7 +318,7 @@ bool CacheCore::free_slabs_for(const SpaceRequest& request, bool planned_too,
 // Those to give back; none: it would not help.
 std::vector<std::byte*> CacheCore::slabs_for(const SpaceRequest& request, bool planned_too) {
   Node& node = nodes_[request.node];
-  const std::uint64_t space = std::min(whole_pages(needed(request.extent)), node.budget);
+  const std::uint64_t space = std::min(slab_for(request.extent), node.budget);
   if (growing_is_paused(node) ||
       space / Frames::kGranule * Frames::kGranule < request.extent.length.value) {
     return {};  // they would go for nothing
@@ -502,29 +405,6 @@ std::byte* CacheCore::surplus_slab(const Node& node) {
     if (node.frames.blocker(slab, droppable_now) == nullptr) emptiest = &slab;
   }
   return emptiest == nullptr ? nullptr : emptiest->begin;
-}
-
-void CacheCore::free_slab(Node& node, const std::byte* begin, DeferredActions& deferred) {
-  deferred.may_free();
-  const auto slab = std::ranges::find(node.frames.slabs(), begin, &Frames::Slab::begin);
-  while (slab->lowest != nullptr) {
-    drop(entry_of(*slab->lowest), CacheEvent::Kind::evicted, deferred);
-  }
-  deferred.free(node.frames.remove(begin));
-  ++unmapping_;
-}
-
-void CacheCore::give_back_slabs() {
-  if (options_.reserve) return;
-  DeferredActions deferred(*this);
-  const MutexLock lock(mutex_);
-  for (Node& node : nodes_) {
-    std::vector<const std::byte*> empty;
-    for (const Frames::Slab& slab : node.frames.slabs()) {
-      if (slab.lowest == nullptr) empty.push_back(slab.begin);
-    }
-    for (const std::byte* begin : empty) free_slab(node, begin, deferred);
-  }
 }
 
 // Out of the index. Its bytes stay as long as a Block holds it or an engine writes to it.

@@ -16,6 +16,7 @@
 // Single-thread: the cache calls it under its lock.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -109,6 +110,12 @@ class Frames {
   // Bytes that would certainly suffice in an empty slab.
   static std::uint64_t slab_bytes(std::uint64_t length, std::uint64_t offset) {
     return length + offset % kDirect;
+  }
+  // The least bytes of a slab for such a budget: what looks at all slabs under the cache's lock
+  // looks at 1024 of them, up to 1 TiB: some 0.1 ms.
+  static std::uint64_t slab_share(std::uint64_t budget) {
+    constexpr std::uint64_t kSlabs = 1024, kLargest = 1 << 30, kHugePage = 2 << 20;
+    return std::min(kLargest, budget / kSlabs / kHugePage * kHugePage);
   }
 
  private:

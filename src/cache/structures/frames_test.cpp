@@ -105,6 +105,14 @@ RC_GTEST_PROP(FramesTest, FramesAreDisjointAlignedAndWhollyGivenBack, ()) {
   RC_ASSERT(all.data == one.span().data());
 }
 
+TEST(FramesTest, SlabsAreAsManyForEachBudgetUpToOneTiB) {
+  constexpr std::uint64_t kGiB = 1 << 30;
+  EXPECT_EQ(Frames::slab_share(kGiB), 0u) << "CacheOptions::slab is more";
+  EXPECT_EQ(Frames::slab_share(64 * kGiB), std::uint64_t{64} << 20);
+  EXPECT_EQ(Frames::slab_share(1024 * kGiB), kGiB);
+  EXPECT_EQ(Frames::slab_share(2048 * kGiB), kGiB);
+}
+
 TEST(FramesTest, AFreedFrameIsTakenAgainAndTheSmallestGapFirst) {
   Memory memory(64 << 10);
   Frames frames;

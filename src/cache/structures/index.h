@@ -87,8 +87,7 @@ class RangeIndex {
     link(item);
     ++size_;
     const unsigned c = class_of(item.range().length);
-    ++class_sizes_[c];
-    classes_ = classes_ | std::uint64_t{1} << c;
+    if (++class_sizes_[c] == 1) classes_ = classes_ | std::uint64_t{1} << c;
   }
 
   // Requires: it is in.
@@ -350,10 +349,11 @@ class RangeIndex {
   std::array<Table, 64> tables_;  // those of 2^i cells that were needed so far
   // Before the first insertion one without items.
   const Table none_{.at = std::make_unique<ChainLink<T>[]>(2)};
-  std::atomic<const Table*> table_{&none_};
-  std::size_t size_ = 0;
-  std::size_t least_ = kMinCells;
+  // What is read without the lock lies apart from what each insertion changes.
+  alignas(64) std::atomic<const Table*> table_{&none_};
   Relaxed<std::uint64_t> classes_{0};  // bit c: class c has items
+  alignas(64) std::size_t size_ = 0;
+  std::size_t least_ = kMinCells;
   std::array<std::size_t, 64> class_sizes_{};
 };
 
