@@ -139,7 +139,7 @@ void CacheCore::miss(const Extent& extent, Block& block, const AccessOptions& op
         if (!to) return refuse(extent, block, to.error());
         return refuse_space(request, block);
       } else if (space == Space::none && !elsewhere) {
-        stall_for(request);
+        stall();
       }
     }
     if (started != nullptr) return submit(*started, options.priority);
@@ -178,7 +178,7 @@ bool CacheCore::may_wait(const SpaceRequest& request, const AccessOptions& optio
 void CacheCore::refuse_space(const SpaceRequest& request, Block& block) {
   const Node& node = nodes_[request.node];
   const bool too_large = request.extent.length.value > node.budget;
-  if (!too_large) stall_for(request);  // whoever lets go says so to the next
+  if (!too_large) stall();  // whoever lets go says so to the next
   if (node.grow_error) return refuse(request.extent, block, *node.grow_error);
   refuse(request.extent, block, too_large ? Refusal::too_large : Refusal::no_space);
   block.refused_by_ = request.node;
@@ -477,7 +477,7 @@ bool CacheCore::publish(CacheEntry& entry, BlockState state) {
 
 BlockState CacheCore::wait(CacheEntry& entry, Nanoseconds timeout, Nanoseconds& waited) {
   if (entry.now() != BlockState::filling && waited == Nanoseconds{0}) return entry.now();
-  if (growth_due_) pump(true);
+  if (take_pump_due() || growth_due_) pump(true);
   const Nanoseconds begin = mover_.clock().now();
   sleep(entry, timeout);
   waited += std::max(mover_.clock().now() - begin, Nanoseconds{1});

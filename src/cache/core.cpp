@@ -249,6 +249,7 @@ void CacheCore::clear() {
   end_plans();
   drop_all();
   give_back_slabs();
+  if (take_pump_due()) pump(true, kAllStarts);  // of plans that came meanwhile
 }
 
 void CacheCore::drop_all() {
@@ -277,9 +278,9 @@ Status CacheCore::resize(NodeId id, Bytes budget) {
       if (node->lost) return Unexpected(*node->grow_error);
       node->budget = budget.value;
       node->grow_error.reset();
-      go_on(deferred);
       pump_due_ = true;
     }
+    go_on(deferred);
     more = fit_budget(*node, deferred);
   }
   const Status reserved = options_.reserve ? reserve_all_of(number) : Status{};

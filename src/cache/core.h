@@ -13,7 +13,6 @@
 // Thread-safe.
 #pragma once
 
-#include <algorithm>
 #include <atomic>
 #include <cstdint>
 #include <functional>
@@ -150,7 +149,8 @@ class CacheCore {
   void on_ready(CacheEntry& entry, std::function<void()> then);
   Error why(const Block& block) const;
   void cancel(const std::shared_ptr<PrefetchPlan>& plan);
-  Prefetch::Progress progress(const PrefetchPlan& plan) const;
+  // Who looks again and again brings it on, too.
+  Prefetch::Progress progress(const PrefetchPlan& plan);
 
  private:
   // core.cpp
@@ -164,11 +164,17 @@ class CacheCore {
   static constexpr std::uint16_t kSpills = 1U << 15;
   // Victims chosen together: one heavy fence serves all of them.
   static constexpr std::size_t kVictims = 256;
-  // As many blocks of plans as an access, an end of a copy or a release starts, and as many as who
-  // deals with plans or budgets.
+  // As many blocks of plans as an access, an end of a copy or a release starts; and as many as who
+  // makes or ends a plan, empties the cache or changes a budget.
   static constexpr std::size_t kStarts = 16;
   static constexpr std::size_t kAllStarts = std::numeric_limits<std::size_t>::max();
 
+  // A search for space that found none, as long as let_go_ is what it was.
+  struct FailedSearch {
+    std::uint64_t length = 0, offset_in_page = 0, let_go = 0;
+    bool order_seen = false;  // the order offered all blocks
+    bool bounded = false;     // a bound ended it: the next may find what it missed
+  };
   struct Node {
     NodeId id{};
     std::uint64_t budget = 0;
@@ -184,16 +190,10 @@ class CacheCore {
     // Why the last slab could not be had, and when it is worth trying again.
     std::optional<Error> grow_error;
     Nanoseconds grow_again{0};
-    bool on_gpu = false;  // only GPUs reach it; immutable
-    bool lost = false;    // and this one is lost: `grow_error` says how
-    // The last demand that found no space, until something is let go; and whether the last search
-    // for one saw all blocks.
-    struct Refused {
-      std::uint64_t length = 0, offset_in_page = 0;
-      bool order_seen = false;
-    };
-    std::optional<Refused> refused;
-    bool order_seen = false;
+    bool on_gpu = false;   // only GPUs reach it; immutable
+    bool lost = false;     // and this one is lost: `grow_error` says how
+    FailedSearch search;   // the one under way
+    FailedSearch refused;  // the last of a demand: one like it would find nothing either
   };
   // A slab to allocate outside the lock; its bytes are reserved.
   struct Growth {
@@ -275,7 +275,6 @@ class CacheCore {
   Space make_space(CacheEntry& entry, const SpaceRequest& request, std::optional<Growth>& grow,
                    DeferredActions& deferred) REQUIRES(mutex_);
   bool was_refused(const SpaceRequest& request) const REQUIRES(mutex_);
-  void stall_for(const SpaceRequest& request) REQUIRES(mutex_);
   bool take(CacheEntry& entry, const SpaceRequest& request) REQUIRES(mutex_);
   bool evict_bytes_for(const SpaceRequest& request, DeferredActions& deferred) REQUIRES(mutex_);
   bool evict_row_for(CacheEntry& entry, const SpaceRequest& request, DeferredActions& deferred)
@@ -401,6 +400,8 @@ class CacheCore {
   bool pump_again_ GUARDED_BY(mutex_) = false;
   // A plan or an access found no space: whatever becomes droppable is a reason to look again.
   bool stalled_ GUARDED_BY(mutex_) = false;
+  // Changes whenever something may have become droppable that a search had found held.
+  std::uint64_t let_go_ GUARDED_BY(mutex_) = 1;
   // Threads that wait on running_: whoever lowers it wakes them.
   unsigned watchers_ GUARDED_BY(mutex_) = 0;
   // Slabs that are given back to the kernel, which may refuse others meanwhile, and how many were.

@@ -273,6 +273,8 @@ TEST(CacheHitsTest, AfterARefusalNobodySearchesUntilSomethingIsLetGo) {
   }
   EXPECT_EQ(searches, first);
   EXPECT_EQ(rig.cache->stats().refusals, 5u);
+  EXPECT_EQ(rig.cache->access(source.at(4 * kPiece, 2 * kPiece)).state(), BlockState::absent);
+  EXPECT_EQ(searches, first) << "for a larger one neither";
   // A smaller one may find space that the refused one did not.
   EXPECT_EQ(rig.cache->access(source.at(4 * kPiece, 64)).state(), BlockState::absent);
   EXPECT_GT(searches, first);
@@ -301,8 +303,7 @@ TEST(CacheHitsTest, ARefusalOfLongAgoSaysNothingWhereAPlanLacksSpace) {
 TEST(CacheHitsTest, PlansGoOnWithoutHitsThatTakeNoLock) {
   constexpr std::uint64_t kItems = 64;
   Source source(4 * kItems * kPiece);
-  FakeOptions fake;
-  CacheRig rig({.fake = fake, .budget = Bytes{4 * kItems * kPiece}, .observe = false});
+  CacheRig rig({.budget = Bytes{4 * kItems * kPiece}, .observe = false});
   const Extent hot = source.at(0, kPiece);
   rig.load(hot);
   std::vector<Extent> items;
@@ -324,6 +325,21 @@ TEST(CacheHitsTest, PlansGoOnWithoutHitsThatTakeNoLock) {
   EXPECT_EQ(started(), after + 16) << "a miss by few";
   rig.settle();
   EXPECT_EQ(plan.progress().started, kItems) << "the ends of copies start the rest";
+}
+
+// Nothing is in flight whose end could start more.
+TEST(CacheHitsTest, APlanOfCopiesThatEndAtOnce_GoesOnForWhomAsksForProgress) {
+  constexpr std::uint64_t kItems = 64;
+  Source source(4 * kItems * kPiece);
+  CacheRig rig(unobserved(Bytes{4 * kItems * kPiece}));
+  std::vector<Extent> items;
+  for (std::uint64_t i = 1; i <= kItems; ++i) items.push_back(source.at(2 * i * kPiece, kPiece));
+  const Prefetch plan = rig.cache->prefetch(items);
+  rig.cache->invalidate(source.at(0, 4 * kItems * kPiece));
+  for (std::uint64_t more = 2; more <= 4; ++more) {
+    EXPECT_EQ(plan.progress().started, 16 * more);
+  }
+  EXPECT_EQ(plan.progress().started, kItems);
 }
 
 TEST(CacheHitsTest, AThreadOfManyCaches) {

@@ -116,8 +116,8 @@ void CacheCore::stall() {
 }
 
 void CacheCore::go_on(DeferredActions& deferred) {
+  ++let_go_;
   if (!std::exchange(stalled_, false)) return;
-  for (Node& node : nodes_) node.refused.reset();
   readers_.ask_all(false);
   pump_due_ = true;
   space_changes_.fetch_add(1);
@@ -125,10 +125,11 @@ void CacheCore::go_on(DeferredActions& deferred) {
 }
 
 // Starts what plans may start now, at most so many blocks: whoever comes for data is held up by
-// few, and the ends of these copies and the next uses go on. One thread at a time: a copy may
-// complete inside submit(), and its completion comes here again; it only leaves word. A thread of
-// the user may allocate slabs (may_grow); one that completes a copy must not be held up and leaves
-// that to the next access. Without memory for it, it is left to whoever comes next.
+// few, and the ends of these copies, the next uses and who waits or asks for progress go on. One
+// thread at a time: a copy may complete inside submit(), and its completion comes here again; it
+// only leaves word. A thread of the user may allocate slabs (may_grow); one that completes a copy
+// must not be held up and leaves that to the next access. Without memory for it, it is left to
+// whoever comes next.
 void CacheCore::pump(bool may_grow, std::size_t most) noexcept {
   if (!begin_pump()) return;
   try {
@@ -320,7 +321,7 @@ CacheEntry* CacheCore::start_item(PlanItem& item, bool may_grow, Spare& spare,
       if (!may_grow) {
         node.growing -= wanted->bytes;
         wanted.reset();
-        growth_due_ = true;
+        if (!growth_due_.load()) growth_due_ = true;
       }
       return nullptr;
     case Space::growing:
@@ -388,6 +389,7 @@ void CacheCore::let_go(PlanItem& item, PlanItem::State state) {
     CacheEntry& entry = *std::exchange(item.entry, nullptr);
     if (--entry.planned == 0) nodes_[entry.node].planned -= entry.length;
     plan.ahead -= item.bytes.length;
+    ++let_go_;
   }
   item.state = state;
   if (state == PlanItem::State::pending) {
@@ -533,8 +535,9 @@ void CacheCore::cancel(const std::shared_ptr<PrefetchPlan>& plan) {
   if (take_pump_due()) pump(true, kAllStarts);  // others may go on in its space
 }
 
-Prefetch::Progress CacheCore::progress(const PrefetchPlan& plan) const {
+Prefetch::Progress CacheCore::progress(const PrefetchPlan& plan) {
   if (!origin_.here()) return {.cancelled = true};
+  if (take_pump_due()) pump(false);
   const MutexLock lock(mutex_);
   return plan.progress;
 }

@@ -10,10 +10,9 @@
 //   P2 light fence                             D2 heavy fence
 //   P3 word == ready? else slot = null, lock   D3 slot == entry? then it is marked
 //   P4 key as wanted? else slot = null         D4 any marked? then a heavy fence
-// It lets go:                                  D5 marked: slot == entry still? then it is counted
-// in
-//   L1 slot = null                                entry.pins, else it is marked no longer
-//   L2 light fence                             D6 entry.pins == 0: the frame and the entry are free
+// It lets go:                                  D5 marked: slot == entry still? then it is
+//   L1 slot = null                                counted in entry.pins, else marked no longer
+//   L2 light fence                             D6 entry.pins == 0: frame and entry are free
 //   L3 marked? then, under the lock: marked
 //      still? not any longer, and pins - 1
 //
@@ -26,7 +25,7 @@
 // 3. Entries are never given back to the allocator while the cache lives, so that P3 and P4 may
 //    read what has become another block: the word is ready again only after the new key is there
 //    (release, P3 acquires), and whoever sees the new word and key has pinned the new block.
-// 4. The bytes: a frame is written anew only after D3, which acquires the null that L1 released.
+// 4. The bytes: a frame is written anew only after D5. It or D3 acquires the null that L1 released.
 // 5. Only its thread sets a slot, and only it clears one without the lock; a Block that was moved
 //    to another thread is let go under the lock. So a slot that is marked after D5 holds what was
 //    counted until L3 is through.
@@ -200,14 +199,16 @@ class Readers {
   bool mark(const Wanted& wanted) {
     bool any = false;
     for (const auto& reader : readers_) {
-      reader->marked_now = 0;
+      std::uint32_t found = 0;
       for (const PinSlot& slot : reader->slots) {
         const CacheEntry* const entry = slot.load();
         if (entry == nullptr || reader->is_marked(slot) || !wanted(*entry)) continue;
-        reader->marked_now |= reader->bit(slot);
+        found |= reader->bit(slot);
       }
-      if (reader->marked_now == 0) continue;
-      reader->marks.fetch_or(reader->marked_now);
+      // Not stored again: each end of a pin reads the line.
+      if (reader->marked_now != found) reader->marked_now = found;
+      if (found == 0) continue;
+      reader->marks.fetch_or(found);
       any = true;
     }
     return any;

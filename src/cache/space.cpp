@@ -44,14 +44,16 @@ CacheCore::Space CacheCore::make_space(CacheEntry& entry, const SpaceRequest& re
   if (take(entry, request)) return Space::found;
   if ((wanted = growth(request))) return Space::growth;
   if (was_refused(request)) {
-    // What was held is held still; a search of bounded effort may not have seen all.
-    if (!node.refused->order_seen && evict_bytes_for(request, deferred) &&
-        evict_row_for(entry, request, deferred)) {
+    // What was held is held still; the order may not have offered all.
+    if (!node.refused.order_seen && evict_bytes_for(request, deferred) &&
+        (take(entry, request) || evict_row_for(entry, request, deferred))) {
       return Space::found;
     }
     return node.growing > 0 ? Space::growing : Space::none;
   }
-  node.order_seen = false;
+  node.search = {.length = request.extent.length.value,
+                 .offset_in_page = request.extent.offset % kPage,
+                 .let_go = let_go_};
   if (evict_bytes_for(request, deferred) &&
       (take(entry, request) || evict_row_for(entry, request, deferred))) {
     return Space::found;
@@ -73,24 +75,19 @@ CacheCore::Space CacheCore::make_space(CacheEntry& entry, const SpaceRequest& re
     node.used += entry.length;
     return Space::found;
   }
-  return node.growing > 0 ? Space::growing : Space::none;
+  if (node.growing > 0) return Space::growing;
+  if (!request.by_prefetch && !node.search.bounded && !growing_is_paused(node)) {
+    node.refused = node.search;
+  }
+  return Space::none;
 }
 
-// Whether a demand like this one found no space, and nobody has let go of anything since.
+// Whether a demand like this one found no space, and nothing could have changed that since.
 bool CacheCore::was_refused(const SpaceRequest& request) const {
-  const auto& refused = nodes_[request.node].refused;
-  return stalled_ && !request.by_prefetch && refused &&
-         request.extent.length.value >= refused->length &&
-         request.extent.offset % kPage == refused->offset_in_page;
-}
-
-// A demand found no space: whoever lets go from now on says so, and until then nobody looks again.
-void CacheCore::stall_for(const SpaceRequest& request) {
-  stall();
-  Node& node = nodes_[request.node];
-  node.refused = Node::Refused{.length = request.extent.length.value,
-                               .offset_in_page = request.extent.offset % kPage,
-                               .order_seen = node.order_seen};
+  const FailedSearch& refused = nodes_[request.node].refused;
+  return !request.by_prefetch && refused.let_go == let_go_ &&
+         request.extent.length.value >= refused.length &&
+         request.extent.offset % kPage == refused.offset_in_page;
 }
 
 bool CacheCore::take(CacheEntry& entry, const SpaceRequest& request) {
@@ -155,13 +152,16 @@ bool CacheCore::search_row_for(CacheEntry& entry, const SpaceRequest& request, u
                                DeferredActions& deferred) {
   Node& node = nodes_[request.node];
   Search search{.core = *this, .request = request, .planned_too = false, .row = row_};
-  const auto accept = [&search](EvictionLinks& links) {
+  unsigned offered = 0;
+  const auto accept = [&](EvictionLinks& links) {
+    ++offered;
     return search.from(static_cast<CacheEntry&>(links));
   };
   // Each row that turns out to be held by a slot is known to be held the next time.
   for (unsigned tries = kEffort; tries > 0; --tries) {
+    offered = 0;
     if (node.order->choose(accept, effort) == nullptr) {
-      node.order_seen = search.effort > 0 && index_.size() <= effort;
+      node.search.order_seen = search.effort > 0 && offered < effort;
       return false;
     }
     if (!may_go(search.row.frames, false)) continue;
@@ -294,6 +294,7 @@ bool CacheCore::sacrifice_for(CacheEntry& entry, const SpaceRequest& request,
       take_row(entry, request, search.row, deferred);
       return true;
     }
+    if (left == 0 || looks == 0 || search.effort == 0) node.search.bounded = true;
   }
   return false;
 }
@@ -312,6 +313,7 @@ bool CacheCore::free_slabs_for(const SpaceRequest& request, bool planned_too,
     for (const std::byte* begin : chosen) free_slab(node, begin, deferred);
     return true;
   }
+  node.search.bounded = true;
   return false;
 }
 
