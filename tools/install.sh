@@ -81,6 +81,12 @@ package() {
   echo "setup: building headrace"
   # CMake searches again only for libraries that it did not find, so its cache goes.
   tools/fresh.sh build/python
+  # What was compiled before there was a compiler cache: it would take the precompiled headers that
+  # are there for inputs, and find nothing.
+  if command -v ccache >/dev/null &&
+    grep -qs '^CCACHE:FILEPATH=CCACHE-NOTFOUND' build/python/CMakeCache.txt; then
+    rm -rf build/python
+  fi
   rm -f build/python/CMakeCache.txt
   CMAKE_BUILD_PARALLEL_LEVEL=$jobs \
     pip --no-build-isolation --no-deps \

@@ -40,8 +40,8 @@ def test_directory_environment_and_signals_are_its_own(tmp_path: Path) -> None:
 
 
 def test_how_it_ends_is_known() -> None:
-    end = "import os, sys; sys.stderr.write('why'); os.kill(os.getpid(), 9)"
-    assert (ended := ran(end)).returncode == -signal.SIGKILL and ended.stderr == "why"
+    end = "import os, sys; sys.stderr.write('why\\n'); os.kill(os.getpid(), 9)"
+    assert (ended := ran(end)).returncode == -signal.SIGKILL and ended.stderr == "why\n"
     assert ran("raise SystemExit(7)").returncode == 7
     assert "ValueError: odd" in (failed := ran("raise ValueError('odd')")).stderr
     assert failed.returncode == 1
