@@ -20,9 +20,20 @@ for folder in build build/logs .venv; do
 done
 mkdir -p build/logs
 
+# One at a time: all of them build in build/python.
+exec 9>build/logs/install.lock
+if ! flock -n 9; then
+  echo "setup: waiting for another installation in $PWD"
+  flock -w 3600 9 || die "it does not end; end it, and run this again"
+fi
+
 # Runs pip; a failure is one line that says what to do, after the end of what pip said.
 pip() {
   "$python" -m pip --disable-pip-version-check install -q "$@" >"$log" 2>&1 && return
+  if grep -q 'Operation cancelled by user' "$log"; then
+    echo "install: interrupted; run it again to go on" >&2
+    exit 130
+  fi
   if grep -qE 'NewConnectionError|name resolution|timed out' "$log"; then
     die "PyPI does not answer, which is needed once; run it again when online"
   fi

@@ -54,7 +54,7 @@ Error error_of(const AcceptedPiece& piece, std::uint64_t offset, int error) {
 
 Error shorter(const AcceptedPiece& piece, std::uint64_t end) {
   return {ErrorCode::io,
-          fmt::format("{} is shorter than when it was opened: it ends at offset {}; open it again",
+          fmt::format("{} is shorter than when it was opened: it ends by offset {}; open it again",
                       piece.file->quoted(), end)};
 }
 
