@@ -16,6 +16,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+#: Signals that stop all steps.
+STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 #: A step that takes longer hangs. It is stopped and has failed.
 LIMIT_SECONDS = 2400
 #: Steps that run at the same time as the build.
@@ -144,7 +146,10 @@ def run(steps: Sequence[Step], logs: Path, tell: Callable[[Outcome], None]) -> l
                     running.remove(each)
                     note(outcome)
             time.sleep(0.05)
-    finally:  # Ctrl-C
+    finally:  # Ctrl-C; a second one must not leave steps behind
+        before = {number: signal.signal(number, signal.SIG_IGN) for number in STOPPING}
         for each in running:
             stop(each)
+        for number, handler in before.items():
+            signal.signal(number, handler)
     return outcomes

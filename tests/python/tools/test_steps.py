@@ -270,6 +270,28 @@ def test_a_clone_without_a_branch_main_is_compared_with_the_remotes(tmp_path: Pa
         concerned.changed_files(clone)
 
 
+def test_a_second_ctrl_c_leaves_no_step_running(tmp_path: Path) -> None:
+    slow = "trap 'sleep 1; exit' TERM; while :; do sleep 0.05; done"
+    program = (
+        f"import sys; sys.path.insert(0, {str(ROOT / 'tools')!r})\n"
+        "from pathlib import Path\nimport scheduler\n"
+        f"slow = scheduler.Step('slow', {slow!r})\n"
+        f"last = scheduler.Step('last', 'echo $$ >{tmp_path}/last; exec sleep 60')\n"
+        f"scheduler.run([slow, last], Path({str(tmp_path)!r}), print)\n"
+    )
+    process = subprocess.Popen([sys.executable, "-c", program], stderr=subprocess.DEVNULL)
+    last = tmp_path / "last"
+    end = time.monotonic() + 30
+    while not (last.exists() and last.read_text().strip()) and time.monotonic() < end:
+        time.sleep(0.02)
+    for _ in range(2):
+        process.send_signal(signal.SIGINT)
+        time.sleep(0.3)
+    process.wait(30)
+    state = Path("/proc", last.read_text().strip(), "stat")
+    assert not state.exists() or state.read_text().rsplit(")", 1)[1].split()[0] in "ZX"
+
+
 def test_ctrl_c_is_one_line(tmp_path: Path) -> None:
     stub = (
         "import runpy, signal, os, sys; sys.path.insert(0, 'tools'); import scheduler;"
