@@ -193,7 +193,7 @@ class CacheCore {
     bool on_gpu = false;   // only GPUs reach it; immutable
     bool lost = false;     // and this one is lost: `grow_error` says how
     FailedSearch search;   // the one under way
-    FailedSearch refused;  // the last of a demand: one like it would find nothing either
+    FailedSearch refused;  // the last of a demand: an equal one would find nothing either
   };
   // A slab to allocate outside the lock; its bytes are reserved.
   struct Growth {

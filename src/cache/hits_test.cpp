@@ -273,9 +273,7 @@ TEST(CacheHitsTest, AfterARefusalNobodySearchesUntilSomethingIsLetGo) {
   }
   EXPECT_EQ(searches, first);
   EXPECT_EQ(rig.cache->stats().refusals, 5u);
-  EXPECT_EQ(rig.cache->access(source.at(4 * kPiece, 2 * kPiece)).state(), BlockState::absent);
-  EXPECT_EQ(searches, first) << "for a larger one neither";
-  // A smaller one may find space that the refused one did not.
+  // Another length may find space that the refused one did not.
   EXPECT_EQ(rig.cache->access(source.at(4 * kPiece, 64)).state(), BlockState::absent);
   EXPECT_GT(searches, first);
   for (const std::size_t i : {2U, 0U}) {

@@ -537,7 +537,7 @@ void CacheCore::cancel(const std::shared_ptr<PrefetchPlan>& plan) {
 
 Prefetch::Progress CacheCore::progress(const PrefetchPlan& plan) {
   if (!origin_.here()) return {.cancelled = true};
-  if (take_pump_due()) pump(false);
+  if (take_pump_due() || growth_due_) pump(!mover_.in_callback());
   const MutexLock lock(mutex_);
   return plan.progress;
 }

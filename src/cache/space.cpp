@@ -53,7 +53,8 @@ CacheCore::Space CacheCore::make_space(CacheEntry& entry, const SpaceRequest& re
   }
   node.search = {.length = request.extent.length.value,
                  .offset_in_page = request.extent.offset % kPage,
-                 .let_go = let_go_};
+                 .let_go = let_go_,
+                 .bounded = growing_is_paused(node)};
   if (evict_bytes_for(request, deferred) &&
       (take(entry, request) || evict_row_for(entry, request, deferred))) {
     return Space::found;
@@ -76,9 +77,16 @@ CacheCore::Space CacheCore::make_space(CacheEntry& entry, const SpaceRequest& re
     return Space::found;
   }
   if (node.growing > 0) return Space::growing;
-  if (!request.by_prefetch && !node.search.bounded && !growing_is_paused(node)) {
-    node.refused = node.search;
+  if (request.by_prefetch) return Space::none;
+  const FailedSearch failed = node.search;
+  if (request.extent.offset % kPage != 0) {
+    // No slab may be large enough for it and its alignment.
+    SpaceRequest anywhere = request;
+    anywhere.extent.offset = 0;
+    const Space space = make_space(entry, anywhere, wanted, deferred);
+    if (space != Space::none || node.search.bounded) return space;
   }
+  if (!failed.bounded) node.refused = failed;
   return Space::none;
 }
 
@@ -86,7 +94,7 @@ CacheCore::Space CacheCore::make_space(CacheEntry& entry, const SpaceRequest& re
 bool CacheCore::was_refused(const SpaceRequest& request) const {
   const FailedSearch& refused = nodes_[request.node].refused;
   return !request.by_prefetch && refused.let_go == let_go_ &&
-         request.extent.length.value >= refused.length &&
+         request.extent.length.value == refused.length &&
          request.extent.offset % kPage == refused.offset_in_page;
 }
 

@@ -46,6 +46,21 @@ TEST(CacheRoomTest, APolicyWithoutAnAnswerOrABudgetIsARefusal) {
   }
 }
 
+TEST(CacheRoomTest, ABlockThatFitsIntoNoSlabWithItsAlignment_IsNotRefused) {
+  Source source(1 << 20);
+  CacheRig rig({.cache = {.slab = 8192_B}, .budget = 32768_B});
+  for (std::uint64_t i = 0; i < 4; ++i) rig.load(source.at(i * 8192, 8192));
+  for (const std::uint64_t offset : {65536 + 512, 131072 + 64}) {
+    const Block block = rig.cache->access(source.at(offset, 8192));
+    rig.settle();
+    EXPECT_EQ(block.state(), BlockState::ready) << offset;
+  }
+  EXPECT_EQ(rig.cache->access(source.at(200000 + 512, 12288)).state(), BlockState::filling)
+      << "a longer one after it";
+  rig.settle();
+  EXPECT_EQ(rig.cache->stats().refusals, 0u);
+}
+
 TEST(CacheRoomTest, ABlockLargerThanASlabTakesThePlaceOfSmallOnes) {
   Source source(200000);
   CacheRig rig({.cache = {.slab = 4096_B}, .budget = 32768_B});

@@ -47,8 +47,7 @@ package() {
 }
 
 unit() {
-  local folders=(core core_text topology topology_discovery place cache cache_structures move
-    backend_storage kv kv_keys)
+  local folders=(core topology topology_discovery place cache move backend_storage kv)
   timed "make install" make install
   example .venv/bin/python
   install ccache libgtest-dev librapidcheck-dev
