@@ -20,7 +20,7 @@ for folder in build build/logs .venv; do
 done
 mkdir -p build/logs
 
-# One at a time: all of them build in build/python.
+# One installation at a time, because all of them use build/python.
 exec 9>build/logs/install.lock
 if ! flock -n 9; then
   echo "setup: waiting for another installation in $PWD"
@@ -92,8 +92,8 @@ package() {
   echo "setup: building headrace"
   # CMake searches again only for libraries that it did not find, so its cache goes.
   tools/fresh.sh build/python
-  # What was compiled before there was a compiler cache: it would take the precompiled headers that
-  # are there for inputs, and find nothing.
+  # The folder was built before ccache was installed. ccache would hash its old precompiled headers
+  # as inputs, and every lookup would miss.
   if command -v ccache >/dev/null &&
     grep -qs '^CCACHE:FILEPATH=CCACHE-NOTFOUND' build/python/CMakeCache.txt; then
     rm -rf build/python

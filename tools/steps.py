@@ -59,7 +59,7 @@ DEFAULTS = {
     "CCACHE_NOHASHDIR": "1", "CXX": "/usr/bin/c++",
 }  # fmt: skip
 
-# The library with a heap in which compilers are faster than in glibc's; nothing if it is not there.
+# Prints the path of tcmalloc, with which compilers are faster, or nothing if it is not installed.
 HEAP = "/sbin/ldconfig -p | awk '/libtcmalloc_minimal[.]so[.]4 / {print $NF; exit}'"
 NO_WARNING = "awk '{print} /warning:/ {found = 1} END {exit found}'"
 CLEAN = "{ cmake --build --preset release --target clean; false; }"

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the cache costs besides the copies: hits, misses, evictions, refusals, hits beside a plan.
+// Benchmarks of the cache without the copies: hits, misses, evictions, refusals, hits beside a
+// plan.
 //
 // The backend copies nothing and completes inside submit(), so that a miss is all bookkeeping: the
 // cache's and the Mover's. Run with --benchmark_filter=Miss for the cost of a miss.

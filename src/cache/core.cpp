@@ -313,7 +313,7 @@ CacheStats CacheCore::stats() const {
   return stats;
 }
 
-// What only slots pin, each block once.
+// Bytes of the blocks that only slots pin. Each block counts once.
 std::uint64_t CacheCore::bytes_in_slots() const {
   std::vector<CacheEntry*> entries = readers_.pinned();
   std::ranges::sort(entries);

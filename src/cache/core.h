@@ -149,7 +149,7 @@ class CacheCore {
   void on_ready(CacheEntry& entry, std::function<void()> then);
   Error why(const Block& block) const;
   void cancel(const std::shared_ptr<PrefetchPlan>& plan);
-  // Who looks again and again brings it on, too.
+  // Also starts copies that are due.
   Prefetch::Progress progress(const PrefetchPlan& plan);
 
  private:
@@ -164,16 +164,16 @@ class CacheCore {
   static constexpr std::uint16_t kSpills = 1U << 15;
   // Victims chosen together: one heavy fence serves all of them.
   static constexpr std::size_t kVictims = 256;
-  // As many blocks of plans as an access, an end of a copy or a release starts; and as many as who
-  // makes or ends a plan, empties the cache or changes a budget.
+  // An access, a release or the end of a copy starts at most kStarts blocks of plans. A thread that
+  // makes or ends a plan, empties the cache or changes a budget starts all.
   static constexpr std::size_t kStarts = 16;
   static constexpr std::size_t kAllStarts = std::numeric_limits<std::size_t>::max();
 
-  // A search for space that found none, as long as let_go_ is what it was.
+  // A search for space that found none. Valid until let_go_ changes.
   struct FailedSearch {
     std::uint64_t length = 0, offset_in_page = 0, let_go = 0;
     bool order_seen = false;  // the order offered all blocks
-    bool bounded = false;     // a bound ended it: the next may find what it missed
+    bool bounded = false;     // a bound ended the search: another search may find space
   };
   struct Node {
     NodeId id{};

@@ -29,7 +29,7 @@ CacheEntry* CacheCore::find_wider(const Range& range) const {
   return whole ? best : nullptr;
 }
 
-// What lets a hit go by without the lock.
+// Whether a hit needs no lock.
 inline bool CacheCore::hits_open() const { return hits_open_ && origin_.here(); }
 
 // P1 to P4: the slot that pins what was found without the lock; null: none is free, or it is no

@@ -124,12 +124,11 @@ void CacheCore::go_on(DeferredActions& deferred) {
   deferred.wake = true;
 }
 
-// Starts what plans may start now, at most so many blocks: whoever comes for data is held up by
-// few, and the ends of these copies, the next uses and who waits or asks for progress go on. One
-// thread at a time: a copy may complete inside submit(), and its completion comes here again; it
-// only leaves word. A thread of the user may allocate slabs (may_grow); one that completes a copy
-// must not be held up and leaves that to the next access. Without memory for it, it is left to
-// whoever comes next.
+// Starts copies that plans may start now, at most `most` blocks, so that no access is held up for
+// long. The ends of these copies start more; so do later uses, wait() and progress().
+// One thread at a time: a copy may complete inside submit(), and then complete() only leaves word.
+// may_grow: the thread may allocate slabs. Threads that complete copies must not.
+// If memory runs out, the next caller tries again.
 void CacheCore::pump(bool may_grow, std::size_t most) noexcept {
   if (!begin_pump()) return;
   try {

@@ -67,7 +67,7 @@ struct alignas(256) Reader {
   std::uint32_t marked_now = 0;             // by D3; guarded by the cache's lock
   std::atomic<const void*> owner{nullptr};  // this_thread_mark(); null: its thread has ended
 
-  // Whoever lets go takes the lock: somebody lacks space.
+  // Every release takes the lock, because a thread waits for space.
   static constexpr std::uint32_t kAsked = 1U << kSlots;
 
   static Reader& of(const PinSlot& slot) {
@@ -160,8 +160,8 @@ class Readers {
 
   // For the holder of the cache's lock:
 
-  // D2 to D5; the words must say so already. Calls count(entry) for each pin of one for which
-  // `wanted(entry)` is true, once for each slot.
+  // Steps D2 to D5, after step D1. Calls count(entry) once for each slot that pins an entry for
+  // which `wanted(entry)` is true.
   template <class Wanted, class Count>
   void count(const Wanted& wanted, const Count& count) {
     if (fences_) heavy_fence();
@@ -216,7 +216,7 @@ class Readers {
 
   const std::uint64_t id_;  // never used twice
   const bool fences_;
-  // Apart from what hits read.
+  // On another cache line than the fields that hits read.
   alignas(64) bool asked_ = false;
   std::vector<std::unique_ptr<Reader>> readers_;
 };

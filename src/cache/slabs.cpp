@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Slabs: how they come, while nothing is refused, and how they go.
+// Slabs are allocated and released here. No access is refused while a slab is being allocated.
 #include <algorithm>
 #include <utility>
 
@@ -16,6 +16,7 @@ constexpr Nanoseconds kGrowPause = std::chrono::seconds{1};
 // How long an access waits for a slab that another thread allocates, before it is refused. The
 // other does nothing but ask the kernel and touch the pages.
 constexpr Nanoseconds kGrowBound = std::chrono::seconds{30};
+
 }  // namespace
 
 bool CacheCore::growing_is_paused(const Node& node) const {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// How slabs come and go.
+// Slabs are allocated within the budget, and released.
 #include <gtest/gtest.h>
 #include <sys/resource.h>
 #include <sys/syscall.h>

@@ -44,7 +44,7 @@ CacheCore::Space CacheCore::make_space(CacheEntry& entry, const SpaceRequest& re
   if (take(entry, request)) return Space::found;
   if ((wanted = growth(request))) return Space::growth;
   if (was_refused(request)) {
-    // What was held is held still; the order may not have offered all.
+    // All blocks that were held are held now. But the order may not have offered all blocks.
     if (!node.refused.order_seen && evict_bytes_for(request, deferred) &&
         (take(entry, request) || evict_row_for(entry, request, deferred))) {
       return Space::found;
@@ -80,7 +80,7 @@ CacheCore::Space CacheCore::make_space(CacheEntry& entry, const SpaceRequest& re
   if (request.by_prefetch) return Space::none;
   const FailedSearch failed = node.search;
   if (request.extent.offset % kPage != 0) {
-    // No slab may be large enough for it and its alignment.
+    // The block with its alignment may fit into no slab.
     SpaceRequest anywhere = request;
     anywhere.extent.offset = 0;
     const Space space = make_space(entry, anywhere, wanted, deferred);
@@ -90,7 +90,7 @@ CacheCore::Space CacheCore::make_space(CacheEntry& entry, const SpaceRequest& re
   return Space::none;
 }
 
-// Whether a demand like this one found no space, and nothing could have changed that since.
+// Whether an equal demand found no space, and nothing has changed that could make space.
 bool CacheCore::was_refused(const SpaceRequest& request) const {
   const FailedSearch& refused = nodes_[request.node].refused;
   return !request.by_prefetch && refused.let_go == let_go_ &&

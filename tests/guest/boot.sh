@@ -129,7 +129,7 @@ esac
 # where a busy host lets no tick through while the kernel looks for one (docs/design/guest.md).
 # lpj: a jiffy of the TSC, of 4 GHz, which the kernel would measure on each CPU for half a second.
 # guestreport: when a guest that still runs says where it hangs, in seconds since its boot.
-# mitigations, init_on_alloc: protection, which here is for nothing, takes a tenth of QEMU's time.
+# mitigations, init_on_alloc: a guest needs no such protection, which takes a tenth of QEMU's time.
 kernel="console=ttyS0 panic=-1 quiet nokaslr nohz=off tsc=reliable no_timer_check lpj=16000000"
 kernel+=" mitigations=off init_on_alloc=0"
 kernel+=" guestreport=$((seconds > 120 ? seconds - 60 : seconds / 2)) guestcmd=$command"

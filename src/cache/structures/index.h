@@ -349,7 +349,7 @@ class RangeIndex {
   std::array<Table, 64> tables_;  // those of 2^i cells that were needed so far
   // Before the first insertion one without items.
   const Table none_{.at = std::make_unique<ChainLink<T>[]>(2)};
-  // What is read without the lock lies apart from what each insertion changes.
+  // Fields that hits read lie on another cache line than the counts that each insertion changes.
   alignas(64) std::atomic<const Table*> table_{&none_};
   Relaxed<std::uint64_t> classes_{0};  // bit c: class c has items
   alignas(64) std::size_t size_ = 0;
