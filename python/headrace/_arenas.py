@@ -27,6 +27,7 @@ from headrace._core import (
 )
 from headrace._errors import error_of
 from headrace._files import check_writable, read_whole, write_whole
+from headrace._words import say
 
 #: A file with a plan: where each arena goes.
 PLAN = "HEADRACE_ARENAS"
@@ -162,7 +163,7 @@ def _file_to_tell(seen: str, plan: str | None) -> Path | None:
         return None
     if _claim(path):
         return path
-    _say(f"{path} ({SEEN}) is being written by another process, so process {os.getpid()} is not "
+    say(f"{path} ({SEEN}) is being written by another process, so process {os.getpid()} is not "
          "watched; with %p in its name each has a file of its own")  # fmt: skip
     return None
 
@@ -221,11 +222,11 @@ def _tell_from_now_on(arenas: Arenas, path: Path) -> None:
         try:
             arenas.look()
         except (Error, MemoryError) as error:
-            _say(f"the last look at the arenas failed: {error}; {path} has what was seen before")
+            say(f"the last look at the arenas failed: {error}; {path} has what was seen before")
         try:
             _write(arenas, path)
         except (Error, MemoryError) as error:
-            _say(f"{path} is not written: {error}")
+            say(f"{path} is not written: {error}")
 
     atexit.register(tell_at_last)
     if path.exists() and not path.is_file():
@@ -233,7 +234,7 @@ def _tell_from_now_on(arenas: Arenas, path: Path) -> None:
     try:
         teller.start()
     except RuntimeError:
-        _say(f"{path} is written at the end only: no thread can be started")
+        say(f"{path} is written at the end only: no thread can be started")
 
 
 def _write(arenas: Arenas, path: Path) -> None:
@@ -250,17 +251,12 @@ def _say_what_differs(arenas: Arenas, plan: str, planned: Collection[str], proce
     if unplanned := sorted(used - set(planned)):
         parts.append(f"does not name some that were: {_listed(unplanned)}")
     if parts:
-        _say(f"the plan {plan} ({PLAN}) {'; it '.join(parts)}")
+        say(f"the plan {plan} ({PLAN}) {'; it '.join(parts)}")
 
 
 def _listed(names: list[str]) -> str:
     more = len(names) - _MOST_NAMES
     return ", ".join(names[:_MOST_NAMES]) + (f" and {more} more" if more > 0 else "")
-
-
-def _say(line: str) -> None:
-    if sys.stderr is not None:
-        print(f"headrace: {line}", file=sys.stderr, flush=True)
 
 
 def _forget_parents() -> None:

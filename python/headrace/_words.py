@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import re
+import sys
 import textwrap
 from typing import Any
 
@@ -89,6 +90,17 @@ _ALL_CONTROLS = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029]")
 def in_one_line(text: str) -> str:
     """What a file or another program said, as characters of one line that do nothing else."""
     return _ALL_CONTROLS.sub(_escaped, text)
+
+
+def say(*lines: str, before: str = "") -> None:
+    """Lines for people on stderr, all in one write, so that lines of other processes do not get
+    between. Nothing happens where nobody reads it.
+    """
+    try:
+        sys.stderr.write(before + "".join(f"headrace: {in_one_line(line)}\n" for line in lines))
+        sys.stderr.flush()
+    except (AttributeError, OSError, ValueError):
+        pass  # there is no stderr, or it is closed
 
 
 def _escaped(match: re.Match[str]) -> str:

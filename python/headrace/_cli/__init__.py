@@ -12,7 +12,7 @@ from typing import NoReturn
 from headrace import Error
 from headrace._cli import exit_codes, interrupt
 from headrace._errors import SaidElsewhere, WrongAnswer, error_of, limit_of_threads, printing
-from headrace._words import in_one_line
+from headrace._words import say
 
 
 def main() -> NoReturn:
@@ -131,11 +131,7 @@ _NO_THREAD = ("can't start new thread", "Resource temporarily unavailable")
 
 
 def _complain(message: str, code: int) -> int:
-    line = in_one_line(" ".join(message.split()).removesuffix("."))
-    try:
-        print(f"headrace: {line}", file=sys.stderr, flush=True)
-    except OSError:
-        pass  # nobody listens; the exit code still tells
+    say(" ".join(message.split()).removesuffix("."))
     return code
 
 

@@ -16,6 +16,7 @@ from headrace._cli import exit_codes, output, parse, report
 from headrace._cli.interrupt import Interrupt
 from headrace._cli.options import Experiments, Json, ListExperiments, Out
 from headrace._files import check_apart, check_writable
+from headrace._words import say
 
 Row = dict[str, Any]
 
@@ -75,7 +76,7 @@ def command(
     output.deliver(document, out=out, json=json, show=lambda: print_dsa(document))
     if html is not None:
         if interrupt.requested and html.exists() and not output.has_values(document):
-            output.say(f"{html} stays as it was: this measurement has no values")
+            say(f"{html} stays as it was: this measurement has no values")
         else:
             report.write(document, html, None)
     return exit_codes.INTERRUPTED if interrupt.requested else exit_codes.SUCCESS

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -19,7 +18,7 @@ from headrace._cli.advise.prose import prose
 from headrace._cli.interrupt import Interrupt
 from headrace._cli.options import Json, Out, given
 from headrace._files import check_writable
-from headrace._words import plural
+from headrace._words import plural, say
 
 #: Options that choose one experiment; without any of them a model shows all that was published.
 _CASE = {
@@ -151,7 +150,7 @@ def measured(
     if choose_size:
         case = replace(case, size=um_live.default_size(gpu.managed_bytes))
     if oversubscribe and (told := um_live.evictions(case, gpu.managed_bytes)):
-        print(f"headrace: {told}", file=sys.stderr)
+        say(told)
     with Interrupt() as interrupt, output.ProgressBar("Unified Memory") as bar:
         fields = um_live.run(machine, case, device, oversubscribe, interrupt, bar)
     document = output.document(
@@ -218,9 +217,9 @@ def reprex_text(document: dict[str, Any]) -> str:
             raise headrace.UnsupportedError(row["reason"])
         lines.append(f"Throughput: {rate:g} GiB/s")
     if not measured:
-        print("headrace: modelled, not measured", file=sys.stderr)
+        say("modelled, not measured")
     elif document["emulated"]:
-        print("headrace: emulated by software, no speed of a GPU", file=sys.stderr)
+        say("emulated by software, no speed of a GPU")
     return "\n".join(lines)
 
 

@@ -17,7 +17,7 @@ from headrace._cli.compare import refuse_twice, value_text
 from headrace._cli.options import Json, Out
 from headrace._files import check_writable
 from headrace._profile.fleet import LEAST_HOSTS, Fleet, Outlier, examine
-from headrace._words import listed, plural
+from headrace._words import listed, plural, say
 
 #: So many rows of a host are shown, the farthest ones; --json has all.
 _SHOWN = 5
@@ -61,7 +61,7 @@ def _by_host(profiles: Mapping[Path, headrace.Profile]) -> dict[str, headrace.Pr
     names = Counter(profile.machine.name for profile in profiles.values())
     for name in (name for name, count in names.items() if count > 1):
         of_one = [str(file) for file, p in profiles.items() if p.machine.name == name]
-        output.say(f"{listed(of_one)} are all of {name}; each counts as a host of its own")
+        say(f"{listed(of_one)} are all of {name}; each counts as a host of its own")
     return {
         p.machine.name if names[p.machine.name] == 1 else str(file): p
         for file, p in profiles.items()

@@ -16,6 +16,8 @@ from contextlib import contextmanager
 from types import FrameType, TracebackType
 from typing import Any
 
+from headrace._words import say
+
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 #: The signals that asked this process to end, in their order.
 _asked: list[int] = []
@@ -176,11 +178,7 @@ class Interrupt:
 
 def _say(text: str) -> None:
     shown = "\x1b[?25h" if sys.stderr.isatty() else ""  # the cursor, which a bar may have hidden
-    try:
-        sys.stderr.write(f"{shown}headrace: {text}\n")
-        sys.stderr.flush()
-    except (OSError, ValueError):
-        pass  # nobody listens
+    say(text, before=shown)
 
 
 def _restore(handlers: dict[signal.Signals, Any]) -> None:

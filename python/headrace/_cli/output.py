@@ -20,7 +20,7 @@ from headrace._cli import interrupt
 from headrace._errors import printing
 from headrace._files import is_own_output, read_whole, write_whole
 from headrace._run.ranks import launched
-from headrace._words import in_one_line, printable
+from headrace._words import in_one_line, printable, say
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -99,14 +99,6 @@ def print_list(command: str, *, json: bool, show: Callable[[], None], **known: A
         return
     head = {"schema_version": headrace.SCHEMA_VERSION, "kind": f"{command} --list"}
     print_json({**head, "version": headrace.__version__, **known})
-
-
-def say(text: str) -> None:
-    """A line for people beside what is on stdout."""
-    try:
-        print(f"headrace: {in_one_line(text)}", file=sys.stderr, flush=True)
-    except OSError:
-        pass  # nobody listens
 
 
 def table_text(headings: Sequence[str], rows: Iterable[Sequence[str]], left: int = 1) -> str:

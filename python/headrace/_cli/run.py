@@ -19,6 +19,7 @@ from headrace._cli import exit_codes, options, parse
 from headrace._run.host import this_host
 from headrace._run.plan import TABLE, Host, Plan, Request, plan
 from headrace._run.ranks import local_rank
+from headrace._words import say
 
 #: What follows the program are its own options.
 SETTINGS = {"allow_interspersed_args": False}
@@ -127,7 +128,7 @@ def run(
         machine = headrace.Machine.discover(storage=[])
         made = plan(machine, request, this_host(machine, request, rank))
     for warning in made.warnings:
-        _say(f"warning: {warning}")
+        say(f"warning: {warning}")
     if dry:
         _tell(made, program, verbose)
         return exit_codes.SUCCESS
@@ -140,17 +141,8 @@ def run(
     return _become(path, program)
 
 
-def _say(*lines: str) -> None:
-    """In one write, so that lines of ranks do not get into each other's."""
-    try:
-        sys.stderr.write("".join(f"headrace: {line}\n" for line in lines))
-        sys.stderr.flush()
-    except OSError:
-        pass  # nobody listens
-
-
 def _tell(made: Plan, program: Sequence[str], verbose: bool) -> None:
-    _say(made.numactl(program), *(made.notes if verbose else ()))
+    say(made.numactl(program), *(made.notes if verbose else ()))
 
 
 def _apply(made: Plan) -> None:
@@ -184,7 +176,7 @@ def _become(path: str, program: Sequence[str]) -> int:
             why = "the interpreter named in its first line is not there"
         else:
             why = error.strerror or str(error)
-        _say(f"cannot run {program[0]}: {why}")
+        say(f"cannot run {program[0]}: {why}")
         return exit_codes.CANNOT_RUN
 
 
@@ -200,11 +192,11 @@ def _exec(path: str, program: Sequence[str]) -> NoReturn:
 def not_runnable(name: str) -> int:
     """Says why there is no such program; the exit code for that."""
     if os.path.isdir(name) and "/" in name:
-        _say(f"cannot run {name}: it is a directory")
+        say(f"cannot run {name}: it is a directory")
         return exit_codes.CANNOT_RUN
     if os.path.exists(name) and "/" in name:
-        _say(f"cannot run {name}: it is not executable (chmod +x {name})")
+        say(f"cannot run {name}: it is not executable (chmod +x {name})")
         return exit_codes.CANNOT_RUN
     place = "no such file" if "/" in name else "no such program in PATH; give its path, ./NAME"
-    _say(f"cannot run {name}: {place}")
+    say(f"cannot run {name}: {place}")
     return exit_codes.NO_PROGRAM

@@ -8,7 +8,6 @@ from __future__ import annotations
 import importlib
 import os
 import socket
-import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -18,6 +17,7 @@ import headrace
 from headrace._cli import exit_codes
 from headrace._errors import SaidElsewhere, kind_of
 from headrace._run.ranks import launched
+from headrace._words import say
 
 T = TypeVar("T")
 
@@ -91,8 +91,7 @@ def job() -> Iterator[World]:
                 raise SaidElsewhere(exit_codes.BY_ERROR_CODE[world.failed.code]) from None
             raise
         told = "interrupted" if isinstance(error, KeyboardInterrupt) else str(error)
-        print(f"headrace: rank {world.rank} on {socket.gethostname()}: {told}", file=sys.stderr)
-        sys.stderr.flush()
+        say(f"rank {world.rank} on {socket.gethostname()}: {told}")
         interrupted = isinstance(error, KeyboardInterrupt)
         world.abort(exit_codes.INTERRUPTED if interrupted else exit_codes.INTERNAL)
         raise

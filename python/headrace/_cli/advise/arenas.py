@@ -13,7 +13,7 @@ from headrace._cli import exit_codes, output, parse
 from headrace._cli.options import OutOnly
 from headrace._errors import error_of
 from headrace._files import check_writable, read_whole, write_whole
-from headrace._words import in_one_line
+from headrace._words import in_one_line, say
 
 
 def command(
@@ -57,7 +57,7 @@ def command(
     else:
         write_whole(out, plan)
     if unseen := [use.name for use in uses if use.looks == 0]:
-        output.say(
+        say(
             f"not placed, for nothing was seen of them: {', '.join(unseen)}; the plan says why, "
             "and may be edited"
         )

@@ -21,6 +21,7 @@ from headrace._cli.tier import watch
 from headrace._files import check_writable, write_whole
 from headrace._tiering.files import Files
 from headrace._tiering.groups import enter, made
+from headrace._words import say
 
 #: What follows the program are its own options.
 SETTINGS = {"allow_interspersed_args": False}
@@ -76,7 +77,7 @@ def command(
         finally:
             code = child.wait()
     if done is None:
-        watch.say("the program has ended before it could be looked at")
+        say("the program has ended before it could be looked at")
         return _code(code)
     sys.stderr.write(watch.text(done, decisions))
     if out is not None:

@@ -18,7 +18,7 @@ from headrace._cli.interrupt import Interrupt
 from headrace._run.plan import numbers, ranges
 from headrace._tiering.files import Files
 from headrace._tiering.tiers import tiers
-from headrace._words import percent
+from headrace._words import percent, say
 
 Budget = Annotated[
     str, typer.Option("--budget", metavar="SIZE", help="Most that is to stay in fast memory.")
@@ -313,11 +313,3 @@ def document(pid: int, request: Request, done: Done, decisions: int) -> dict[str
         samples=done.samples,
         decisions=[each.asdict() for each in done.decisions[-decisions:]] if decisions else [],
     )
-
-
-def say(line: str) -> None:
-    try:
-        sys.stderr.write(f"headrace: {line}\n")
-        sys.stderr.flush()
-    except OSError:
-        pass  # nobody listens
