@@ -245,7 +245,7 @@ struct CacheOptions {
   PlacementPolicy placement = place::nearest_fast;
   // Instead of the Mover's route policy.
   std::optional<RoutePolicy> route = {};
-  EvictionFactory eviction = sieve;
+  EvictionFactory eviction = s3_fifo;
   // Frames are cut from slabs of at least this size, allocated when first needed: of a 1024th of
   // the node's budget where that is more, up to 1 GiB.
   Bytes slab = 32_MiB;

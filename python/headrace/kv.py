@@ -142,11 +142,11 @@ class Store(KvStore):
         geometry: Geometry,
         tiers: Sequence[Memory | Folder],
         *,
-        eviction: str = "sieve",
+        eviction: str = "s3-fifo",
         in_flight: int = 256 << 20,
         load_ahead: int = 8 << 20,
     ) -> None:
-        """`eviction`: sieve or clock. `in_flight`: most bytes of stores that have not ended.
+        """`eviction`: s3-fifo, sieve or clock. `in_flight`: most bytes of stores not ended.
         `load_ahead`: layers of demand loads are read two at a time, or more up to so many bytes;
         the rest is in line, the lowest layer first, whichever load has it.
         """

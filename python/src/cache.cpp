@@ -54,11 +54,7 @@ CacheRef make_cache(const MoverRef& mover, const std::vector<std::pair<NodeId, B
   CacheOptions options{.budgets = budgets, .slab = slab, .pages = pages.get(), .reserve = reserve};
   if (placement) options.placement = policy_of(mover.owner->machine, *placement);
   if (route) options.route = unwrap(place::route_policy(*route));
-  if (eviction == "clock") {
-    options.eviction = clock_order;
-  } else if (eviction != "sieve") {
-    raise(ErrorCode::invalid, "no eviction order '" + eviction + "'; there are sieve, clock");
-  }
+  options.eviction = unwrap(eviction_order(eviction));
   auto owner = std::make_shared<CacheOwner>(mover.owner);
   auto cache = [&] {
     const GilRelease release;
@@ -457,8 +453,8 @@ void bind_cache_stats(nb::module_& m) {
 constexpr const char* kOptionsOfCache =
     "`budgets`: bytes of copies per node. `placement`: always this node or placement ('gpu', "
     "'gpu:dram': where the first has no space, the next) instead of the nearest "
-    "fast one. `eviction`: sieve or clock. `reserve`: all memory is made now and kept, so that no "
-    "access pays for its first touch.";
+    "fast one. `eviction`: s3-fifo, sieve or clock. `reserve`: all memory is made now and kept, so "
+    "that no access pays for its first touch.";
 
 void bind_cache_class(nb::module_& m) {
   nb::class_<CacheRef>(
@@ -476,7 +472,7 @@ void bind_cache_class(nb::module_& m) {
                                            route, eviction, slab, pages, reserve));
           },
           "mover"_a, "budgets"_a, nb::kw_only(), "placement"_a = nb::none(), "route"_a = nb::none(),
-          "eviction"_a = "sieve", "slab"_a = 32 << 20, "pages"_a = "transparent",
+          "eviction"_a = "s3-fifo", "slab"_a = 32 << 20, "pages"_a = "transparent",
           "reserve"_a = false, kOptionsOfCache)
       .def("access", &access, "extent"_a, nb::kw_only(), "priority"_a = "demand",
            "initiator"_a = nb::none(), "plan"_a.none() = nb::none(),

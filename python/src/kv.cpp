@@ -68,11 +68,7 @@ KvStoreRef open(const MoverRef& mover, const kv::Geometry& geometry,
       tier.memory.pin = pin;
     }
   }
-  if (eviction == "clock") {
-    options.eviction = clock_order;
-  } else if (eviction != "sieve") {
-    raise(ErrorCode::invalid, "no eviction order '" + eviction + "'; there are sieve, clock");
-  }
+  options.eviction = unwrap(eviction_order(eviction));
   auto owner = std::make_shared<KvOwner>(mover.owner);
   auto store = [&] {
     const GilRelease release;
@@ -527,7 +523,7 @@ void bind_store(nb::module_& m) {
              Bytes load_ahead) {
             new (self) KvStoreRef(open(mover, geometry, tiers, eviction, in_flight, load_ahead));
           },
-          "mover"_a, "geometry"_a, "tiers"_a, nb::kw_only(), "eviction"_a = "sieve",
+          "mover"_a, "geometry"_a, "tiers"_a, nb::kw_only(), "eviction"_a = "s3-fifo",
           "in_flight"_a = 256 << 20, "load_ahead"_a = 8 << 20,
           "Tiers: where, whether that is a folder, bytes, and whether pinned.")
       .def_prop_ro("geometry", [](const KvStoreRef& self) { return self.owner->store->geometry(); })

@@ -18,11 +18,6 @@
 namespace headrace {
 namespace {
 
-// How long a waiting thread sleeps before it looks whether a backend wants to be polled: doubling
-// from the first to the second. With a poller in the Mover the end of the copy wakes it at once; in
-// a Mover without one (MoverOptions::poller) this thread does the polling.
-constexpr Nanoseconds kFirstSleep = std::chrono::microseconds{50};
-constexpr Nanoseconds kLongestSleep = std::chrono::milliseconds{10};
 // A placement policy is not asked for more than the next power of two of this.
 constexpr std::uint64_t kLongestAsked = std::uint64_t{1} << 62;
 
@@ -213,8 +208,15 @@ void CacheCore::hit(CacheEntry& entry, const Extent& extent, const AccessOptions
   ++(ready ? counts_.hits : counts_.inflight_hits);
   counts_.first_uses += first;
   counts_.late += first && !ready;
-  // The first use of what was planned is what a miss is without a plan: no reason to keep it.
-  if (!first && entry.planned >= planned) nodes_[entry.node].order->touch(entry);
+  // The first use of what was planned is what a miss is without a plan, and whoever names a plan
+  // reads a block once, in however many pieces: no reason to keep it.
+  if (!first && entry.planned >= planned && options.plan == nullptr) {
+    if (entry.planned > 0) {
+      entry.visited = true;  // enter_order() asks for it
+    } else {
+      nodes_[entry.node].order->touch(entry);
+    }
+  }
   emit(ready ? CacheEvent::Kind::hit : CacheEvent::Kind::inflight_hit, extent, entry.by_prefetch);
   pin(entry);
   block.entry_ = &entry;
@@ -239,8 +241,12 @@ void CacheCore::unpin(CacheEntry& entry, DeferredActions& deferred) {
   --counts_.pins;
   if (--entry.pins > 0) return;
   if (entry.data != nullptr) counts_.pinned_bytes -= entry.length;
-  const bool used_up = entry.by_prefetch != 0 && entry.planned == 0;
-  if (stalled_ || used_up) offer(entry);
+  if (is_used_up(entry)) {
+    nodes_[entry.node].order->remove(entry);
+    enter_order(entry, EvictionBlock::Use::used_up);
+    offer(entry);
+  }
+  if (stalled_) offer(entry);
   go_on(deferred);
   Node& node = nodes_[entry.node];
   const bool gone = entry.detached;
@@ -270,7 +276,7 @@ void CacheCore::start(CacheEntry& entry, const SpaceRequest& request, DeferredAc
   entry.object = request.extent.object;
   entry.id = request.extent.object->id();
   entry.offset = request.extent.offset;
-  entry.node = request.node;
+  entry.set_node(request.node);
   entry.by_prefetch = request.by_prefetch;
   if (node.on_gpu) entry.word.fetch_or(CacheEntry::kOnGpu);
   entry.fill->to = {slab.owner.get(), static_cast<std::uint64_t>(entry.data - slab.begin),
@@ -283,7 +289,7 @@ void CacheCore::start(CacheEntry& entry, const SpaceRequest& request, DeferredAc
   notice(entry);
   if (may_enter_index(entry.range(), deferred)) {
     index_.insert(entry);
-    node.order->insert(entry);
+    enter_order(entry, EvictionBlock::Use::fresh);
   } else {
     // As if it had been dropped: all its pins are counted.
     entry.detached = 1;
@@ -452,10 +458,10 @@ void CacheCore::give_up(CacheEntry& entry, const Error& error) {
   }
   if (!entry.detached) {
     index_.remove(entry);
-    nodes_[entry.node].order->remove(entry);
+    if (entry.planned == 0) nodes_[entry.node].order->remove(entry);
+    entry.detached = 1;
     // Not tried again by the plan: what fails now is likely to fail at once again.
     if (entry.planned > 0) unplan(entry, PlanItem::State::over);
-    entry.detached = 1;
   }
   if (entry.pins > 0) counts_.pinned_bytes -= entry.length;
   give_frame(entry);
@@ -473,35 +479,6 @@ bool CacheCore::publish(CacheEntry& entry, BlockState state) {
       entry.word.load() & (CacheEntry::kCounted | CacheEntry::kNoticed | CacheEntry::kOnGpu);
   return (entry.word.exchange(static_cast<std::uint32_t>(state) | kept) & CacheEntry::kAwaited) !=
          0;
-}
-
-BlockState CacheCore::wait(CacheEntry& entry, Nanoseconds timeout, Nanoseconds& waited) {
-  if (entry.now() != BlockState::filling && waited == Nanoseconds{0}) return entry.now();
-  if (take_pump_due() || growth_due_) pump(true);
-  const Nanoseconds begin = mover_.clock().now();
-  sleep(entry, timeout);
-  waited += std::max(mover_.clock().now() - begin, Nanoseconds{1});
-  const BlockState state = entry.now();
-  if (state != BlockState::filling) {
-    wait_time_.record(static_cast<std::uint64_t>(std::exchange(waited, Nanoseconds{0}).count()));
-  }
-  return state;
-}
-
-void CacheCore::sleep(CacheEntry& entry, Nanoseconds timeout) {
-  Patience patience(mover_.clock(), mover_.waiting(), timeout);
-  Backoff naps(kFirstSleep, kLongestSleep);
-  for (;;) {
-    if (entry.now() != BlockState::filling) return;
-    mover_.poll(std::clamp(patience.left(), Nanoseconds{0}, kLongestSleep));
-    std::uint32_t seen = entry.word.load();
-    if (entry.now() != BlockState::filling || patience.over()) return;
-    if ((seen & CacheEntry::kAwaited) == 0) {
-      if (!entry.word.compare_exchange_strong(seen, seen | CacheEntry::kAwaited)) continue;
-      seen |= CacheEntry::kAwaited;
-    }
-    patience.sleep(entry.word, seen, naps.next());
-  }
 }
 
 // Policies are pure, and asked once for all lengths up to a power of two: their answers cost

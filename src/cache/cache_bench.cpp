@@ -1,13 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-// Benchmarks of the cache without the copies: hits, misses, evictions, refusals, hits beside a
-// plan.
+// Benchmarks of the cache without the copies: hits, misses, evictions, refusals, hits beside plans
+// and scans.
 //
 // The backend copies nothing and completes inside submit(), so that a miss is all bookkeeping: the
 // cache's and the Mover's. Run with --benchmark_filter=Miss for the cost of a miss.
 #include <benchmark/benchmark.h>
 
+#include <algorithm>
+#include <array>
 #include <atomic>
 #include <chrono>
+#include <cmath>
 #include <memory>
 #include <thread>
 #include <vector>
@@ -16,6 +19,7 @@
 #include "headrace/cache.h"
 #include "headrace/histogram.h"
 #include "headrace/mover.h"
+#include "headrace/random.h"
 
 namespace headrace {
 namespace {
@@ -55,7 +59,7 @@ class NullBackend final : public Backend {
 constexpr std::uint64_t kBlock = 4096;
 
 struct Bench {
-  explicit Bench(Bytes budget, EvictionFactory eviction = sieve, std::size_t bytes = 64 << 20)
+  explicit Bench(Bytes budget, EvictionFactory eviction = s3_fifo, std::size_t bytes = 64 << 20)
       : memory(bytes), source(memory, kHbm) {
     backends.add(std::make_unique<NullBackend>());
     mover = std::make_unique<Mover>(machine, backends, MoverOptions{.route = place::one});
@@ -102,7 +106,7 @@ BENCHMARK(Hit)->Arg(1)->Arg(10000)->Arg(16000)->Threads(1)->Threads(2)->UseRealT
 // The same for 16 extents in one call; the time is for each call.
 void HitBatch(benchmark::State& state) {
   shared_bench = nullptr;
-  Bench bench(256_MiB, sieve, 256 << 20);
+  Bench bench(256_MiB, s3_fifo, 256 << 20);
   const auto blocks = static_cast<std::uint64_t>(state.range(0));
   for (std::uint64_t i = 0; i < blocks; ++i) (void)bench.cache->access(bench.block(i));
   std::vector<Extent> extents(16);
@@ -156,16 +160,76 @@ BENCHMARK(TransferAlone);
 // A miss that evicts first.
 void Evict(benchmark::State& state) {
   shared_bench = nullptr;
-  Bench bench(8_MiB, state.range(0) == 0 ? EvictionFactory(sieve) : EvictionFactory(clock_order));
+  static constexpr std::array kOrders = {"s3-fifo", "sieve", "clock"};
+  const char* const order = kOrders[static_cast<std::size_t>(state.range(0))];
+  Bench bench(8_MiB, *eviction_order(order));
   std::uint64_t i = 0;
   for (auto _ : state) benchmark::DoNotOptimize(bench.cache->access(bench.block(i++)));
-  state.SetLabel(state.range(0) == 0 ? "sieve" : "clock");
+  state.SetLabel(order);
 }
-BENCHMARK(Evict)->Arg(0)->Arg(1);
+BENCHMARK(Evict)->Arg(0)->Arg(1)->Arg(2);
+
+enum class Scan : std::uint8_t { none, without_a_plan, by_a_plan, by_plans_of_matches, in_pieces };
+
+// Share of hits among lookups of 8 KiB, Zipf's distribution (0.99) over 10 times the budget, beside
+// a scan that reads as many bytes, 32 KiB of a 1 GiB object at a time (of a plan of items of 64 KiB
+// or 1 MiB, or two plans of which the second is made for each match of the first).
+void HitsBesideScan(benchmark::State& state) {
+  shared_bench = nullptr;
+  constexpr std::uint64_t kPage = 8192, kPages = 40960, kObject = 1 << 30, kStep = 32768;
+  constexpr int kLookups = 600'000;
+  const auto kind = static_cast<Scan>(state.range(0));
+  const Bench bench(Bytes{kPages / 10 * kPage}, s3_fifo, kPages * kPage);
+  std::vector<std::byte> memory(kObject);
+  const MemoryRange scanned(memory, kHbm);
+  std::vector<double> sums(kPages);
+  double sum = 0;
+  for (std::uint64_t i = 0; i < kPages; ++i) {
+    sums[i] = sum += std::pow(static_cast<double>(i + 1), -0.99);
+  }
+  const auto items = [&](std::uint64_t begin, std::uint64_t bytes, std::uint64_t each) {
+    std::vector<Extent> found;
+    for (std::uint64_t at = 0; at < bytes; at += each) {
+      found.push_back({&scanned, (begin + at) % kObject, Bytes{each}});
+    }
+    return found;
+  };
+  const std::uint64_t item = kind == Scan::in_pieces ? 1 << 20 : 1 << 16;
+  const PrefetchOptions window{.window = 2_MiB};
+  Random random(1);
+  Prefetch plan;
+  std::uint64_t at = 0;
+  const auto scan = [&] {
+    const AccessOptions by_plan{.plan = kind == Scan::without_a_plan ? nullptr : &plan};
+    if (by_plan.plan != nullptr && at % (64 << 20) == 0) {
+      plan = bench.cache->prefetch(items(at, 64 << 20, item), window);
+    }
+    const bool matches = kind == Scan::by_plans_of_matches && random.chance(0.2);
+    (void)bench.cache->access({&scanned, at % kObject, Bytes{kStep}}, by_plan);
+    at += kStep;
+    if (!matches) return;
+    const auto match = items(at + kObject / 2, 65536, 16384);
+    const Prefetch second = bench.cache->prefetch(match, window);
+    for (const Extent& extent : match) (void)bench.cache->access(extent, {.plan = &second});
+  };
+  std::uint64_t hits = 0;
+  for (auto _ : state) {
+    for (int i = 0; i < kLookups; ++i) {
+      const auto rank = std::ranges::lower_bound(sums, random.unit() * sum) - sums.begin();
+      // An odd multiple: popular pages are not neighbours.
+      const std::uint64_t page = static_cast<std::uint64_t>(rank) * 16381 % kPages;
+      const Block block = bench.cache->access({&bench.source, page * kPage, Bytes{kPage}});
+      hits += i >= kLookups / 3 && block.hit();
+      if (kind != Scan::none && i % 4 == 0) scan();
+    }
+  }
+  state.counters["hits"] = static_cast<double>(hits) / (kLookups - kLookups / 3);
+}
+BENCHMARK(HitsBesideScan)->DenseRange(0, 4)->Iterations(1);
 
 // An access that is refused: threads hold all blocks.
 void Refused(benchmark::State& state) {
-  if (state.thread_index() == 0) shared_bench = std::make_unique<Bench>(64_MiB, sieve, 128 << 20);
+  if (state.thread_index() == 0) shared_bench = std::make_unique<Bench>(64_MiB, s3_fifo, 128 << 20);
   static std::vector<Block> held;
   if (state.thread_index() == 0) {
     for (std::uint64_t i = 0; i < (64 << 20) / kBlock; ++i) {
@@ -207,7 +271,7 @@ void consume(const Bench& bench, bool pauses, const std::atomic<bool>& end) {
 // Each hit of one hot block is timed by itself, with the two looks at the clock, 8 s long.
 void HitBeside(benchmark::State& state) {
   shared_bench = nullptr;
-  const Bench bench(64_MiB, sieve, 160 << 20);
+  const Bench bench(64_MiB, s3_fifo, 160 << 20);
   const auto beside = static_cast<Beside>(state.range(0));
   const Extent hot = bench.block(0);
   (void)bench.cache->access(hot);

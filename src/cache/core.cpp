@@ -8,6 +8,7 @@
 
 #include "core/check.h"
 #include "core/fail.h"
+#include "core/waiting/backoff.h"
 #include "core/waiting/patience.h"
 #include "memory/memory.h"
 
@@ -40,6 +41,10 @@ CacheStats::Percentiles percentiles(const Histogram& histogram) {
 Status CacheCore::check(const Machine& machine, const CacheOptions& options) {
   if (options.budgets.empty()) {
     return fail(ErrorCode::invalid, "no budget; give one to at least one node");
+  }
+  if (options.budgets.size() > CacheEntry::kMostNodes) {
+    return fail(ErrorCode::invalid, "{} budgets; a cache can have at most {}",
+                options.budgets.size(), CacheEntry::kMostNodes);
   }
   if (options.slab < Bytes{Frames::kDirect}) {
     return fail(ErrorCode::invalid,
@@ -132,6 +137,35 @@ void CacheCore::pin_again(CacheEntry& entry) {
   if (!origin_.here()) return;
   const MutexLock lock(mutex_);
   pin(entry);
+}
+
+BlockState CacheCore::wait(CacheEntry& entry, Nanoseconds timeout, Nanoseconds& waited) {
+  if (entry.now() != BlockState::filling && waited == Nanoseconds{0}) return entry.now();
+  if (take_pump_due() || growth_due_) pump(true);
+  const Nanoseconds begin = mover_.clock().now();
+  sleep(entry, timeout);
+  waited += std::max(mover_.clock().now() - begin, Nanoseconds{1});
+  const BlockState state = entry.now();
+  if (state != BlockState::filling) {
+    wait_time_.record(static_cast<std::uint64_t>(std::exchange(waited, Nanoseconds{0}).count()));
+  }
+  return state;
+}
+
+void CacheCore::sleep(CacheEntry& entry, Nanoseconds timeout) {
+  Patience patience(mover_.clock(), mover_.waiting(), timeout);
+  Backoff naps(kFirstSleep, kLongestSleep);
+  for (;;) {
+    if (entry.now() != BlockState::filling) return;
+    mover_.poll(std::clamp(patience.left(), Nanoseconds{0}, kLongestSleep));
+    std::uint32_t seen = entry.word.load();
+    if (entry.now() != BlockState::filling || patience.over()) return;
+    if ((seen & CacheEntry::kAwaited) == 0) {
+      if (!entry.word.compare_exchange_strong(seen, seen | CacheEntry::kAwaited)) continue;
+      seen |= CacheEntry::kAwaited;
+    }
+    patience.sleep(entry.word, seen, naps.next());
+  }
 }
 
 Error CacheCore::why(const Block& block) const {

@@ -46,11 +46,27 @@ inline constexpr std::string_view kInCallback =
     "{} in a callback of the Mover would hold up the very copy it waits for; call it from a thread "
     "of your own";
 
+// How long a waiting thread sleeps before it looks whether a backend wants to be polled: doubling
+// from the first to the second. With a poller in the Mover the end of the copy wakes it at once; in
+// a Mover without one (MoverOptions::poller) this thread does the polling.
+inline constexpr Nanoseconds kFirstSleep = std::chrono::microseconds{50};
+inline constexpr Nanoseconds kLongestSleep = std::chrono::milliseconds{10};
+
 class CacheCore;
 
 // Requires: it has an object.
 inline Range range_of(const Extent& extent) {
   return {extent.object->id(), extent.offset, extent.length.value};
+}
+
+// For EvictionBlock::key.
+inline std::uint64_t key_of(const Range& range) {
+  std::uint64_t key = hash_secret();
+  for (const std::uint64_t part : {raw(range.object), range.offset, range.length}) {
+    key = (key ^ part) * 0x9e3779b97f4a7c15;  // as the index (Fibonacci hashing)
+    key ^= key >> 32;
+  }
+  return key;
 }
 
 // A slab of its own for a large block is a whole number of these: the smallest page.
@@ -187,6 +203,7 @@ class CacheCore {
     // Chosen by the order, their pins counted, next to be dropped from the back: so one heavy fence
     // serves many.
     std::vector<CacheEntry*> victims;  // has room for kVictims
+    std::uint64_t passed = 0;  // bytes that replaced others of their size, older ones passed over
     // Why the last slab could not be had, and when it is worth trying again.
     std::optional<Error> grow_error;
     Nanoseconds grow_again{0};
@@ -282,8 +299,14 @@ class CacheCore {
   bool search_row_for(CacheEntry& entry, const SpaceRequest& request, unsigned effort,
                       DeferredActions& deferred) REQUIRES(mutex_);
   void choose_victims(Node& node) REQUIRES(mutex_);
+  void enter_order(CacheEntry& entry, EvictionBlock::Use use) REQUIRES(mutex_);
+  static bool is_used_up(const CacheEntry& entry);
   void offer(CacheEntry& entry) REQUIRES(mutex_);
   void spare(CacheEntry& entry) REQUIRES(mutex_);
+  bool evict_similar_for(CacheEntry& entry, const SpaceRequest& request, DeferredActions& deferred)
+      REQUIRES(mutex_);
+  bool take_row_of(CacheEntry& victim, CacheEntry& entry, Search& search, DeferredActions& deferred)
+      REQUIRES(mutex_);
   bool evict_victim_for(CacheEntry& entry, const SpaceRequest& request, DeferredActions& deferred)
       REQUIRES(mutex_);
   bool evict_in_slab_for(CacheEntry& entry, const SpaceRequest& request, bool planned_too,
@@ -305,6 +328,8 @@ class CacheCore {
   void abandon(CacheEntry& entry, DeferredActions& deferred) REQUIRES(mutex_);
   void give_frame(CacheEntry& entry) REQUIRES(mutex_);
   void reap(CacheEntry& entry) REQUIRES(mutex_);
+  void visit_planned(const Node& node, const std::function<bool(CacheEntry&)>& take)
+      REQUIRES(mutex_);
   bool fit_budget(Node& node, DeferredActions& deferred) REQUIRES(mutex_);
   void fit_budget_by(Node& node, CacheEntry* freed, DeferredActions& deferred) REQUIRES(mutex_);
   bool free_surplus_slab(Node& node, DeferredActions& deferred) REQUIRES(mutex_);

@@ -29,7 +29,9 @@ CacheRig::Options unobserved(Bytes budget) {
 class AskedOrder final : public EvictionOrder {
  public:
   AskedOrder(std::function<void()> asked, bool marks) : asked_(std::move(asked)), marks_(marks) {}
-  void insert(EvictionLinks& entry) override { order_->insert(entry); }
+  void insert(EvictionLinks& entry, const EvictionBlock& block) override {
+    order_->insert(entry, block);
+  }
   void remove(EvictionLinks& entry) override { order_->remove(entry); }
   void touch(EvictionLinks& entry) override {
     if (!marks_) asked_();

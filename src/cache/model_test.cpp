@@ -43,8 +43,7 @@ class Model {
       : budget_(Bytes{*rc::gen::inRange<std::uint64_t>(2000, 60000)}),
         source_(kSource),
         rig_({.fake = any_fake(),
-              .cache = {.eviction = *rc::gen::arbitrary<bool>() ? EvictionFactory(sieve)
-                                                                : EvictionFactory(clock_order),
+              .cache = {.eviction = *eviction_order(*rc::gen::element("s3-fifo", "sieve", "clock")),
                         .slab = *rc::gen::element(4096_B, 16384_B, 65536_B)},
               .budget = budget_,
               .observe = observed_}) {

@@ -378,7 +378,10 @@ void CacheCore::adopt(PlanItem& item, CacheEntry& entry) {
   plan.ahead += item.bytes.length;
   plan.started_end = std::max(plan.started_end, plan.index_of(item) + 1);
   ++plan.progress.started;
-  if (entry.planned++ == 0) nodes_[entry.node].planned += entry.length;
+  if (entry.planned++ > 0) return;
+  Node& node = nodes_[entry.node];
+  node.planned += entry.length;
+  node.order->remove(entry);
 }
 
 // From pending or started to `state`: back to pending when its block was dropped, or over.
@@ -386,7 +389,13 @@ void CacheCore::let_go(PlanItem& item, PlanItem::State state) {
   PrefetchPlan& plan = *item.plan;
   if (item.state == PlanItem::State::started) {
     CacheEntry& entry = *std::exchange(item.entry, nullptr);
-    if (--entry.planned == 0) nodes_[entry.node].planned -= entry.length;
+    if (--entry.planned == 0) {
+      nodes_[entry.node].planned -= entry.length;
+      using Use = EvictionBlock::Use;
+      const bool again = entry.by_prefetch == 0 || entry.visited;
+      const Use unused = state == PlanItem::State::over ? Use::used_up : Use::fresh;
+      if (entry.detached == 0) enter_order(entry, again ? Use::again : unused);
+    }
     plan.ahead -= item.bytes.length;
     ++let_go_;
   }

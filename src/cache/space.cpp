@@ -20,6 +20,10 @@ namespace {
 constexpr unsigned kEffort = 64;
 // Victims are at most one of so many blocks.
 constexpr std::size_t kVictimShare = 32;
+// A victim of another size is passed over for one of the size of the request until so many times
+// their bytes were replaced: else small blocks and large ones would take each other's places, and
+// each time whole rows of blocks that are used would go.
+constexpr std::uint64_t kPasses = 32;
 // Frames looked at per search, which bounds the rows of many small blocks for one large one.
 constexpr unsigned kFrameEffort = 16384;
 
@@ -39,7 +43,7 @@ std::vector<Frame*> frames_of(const Frames& frames, std::span<std::byte* const> 
 CacheCore::Space CacheCore::make_space(CacheEntry& entry, const SpaceRequest& request,
                                        std::optional<Growth>& wanted, DeferredActions& deferred) {
   Node& node = nodes_[request.node];
-  entry.node = request.node;
+  entry.set_node(request.node);
   if (request.extent.length.value > node.budget) return Space::none;
   if (take(entry, request)) return Space::found;
   if ((wanted = growth(request))) return Space::growth;
@@ -148,10 +152,10 @@ struct CacheCore::Search {
 // Blocks that lie in a row around a victim: one, if all blocks are of one size.
 bool CacheCore::evict_row_for(CacheEntry& entry, const SpaceRequest& request,
                               DeferredActions& deferred) {
-  Node& node = nodes_[request.node];
-  if (evict_victim_for(entry, request, deferred)) return true;
-  if (node.victims.empty()) choose_victims(node);
-  return evict_victim_for(entry, request, deferred) ||
+  if (evict_similar_for(entry, request, deferred)) return true;
+  choose_victims(nodes_[request.node]);
+  return evict_similar_for(entry, request, deferred) ||
+         evict_victim_for(entry, request, deferred) ||
          search_row_for(entry, request, kEffort, deferred);
 }
 
@@ -179,10 +183,25 @@ bool CacheCore::search_row_for(CacheEntry& entry, const SpaceRequest& request, u
   return false;
 }
 
-// The next in the order, as many as are few of all: their pins are counted at once.
+// The order has the blocks of the index that no plan protects.
+void CacheCore::enter_order(CacheEntry& entry, EvictionBlock::Use use) {
+  nodes_[entry.node].order->insert(
+      entry, {.key = key_of(entry.range()), .bytes = entry.length, .use = use});
+}
+
+// Whether the plans that fetched the block have used it, and nobody else has.
+bool CacheCore::is_used_up(const CacheEntry& entry) {
+  return entry.by_prefetch != 0 && entry.planned == 0 && entry.used != 0 && entry.detached == 0 &&
+         !entry.visited;
+}
+
+// The next in the order, as many as are few of all: their pins are counted at once. Those that were
+// chosen before go first.
 void CacheCore::choose_victims(Node& node) {
   const std::size_t most = std::min(kVictims, index_.size() / kVictimShare);
   if (most < 2 || !hits_open_) return;  // closed: nothing is in slots, so no fence to share
+  if (node.victims.size() >= most) return;
+  const auto before = static_cast<std::ptrdiff_t>(node.victims.size());
   const auto accept = [&](EvictionLinks& links) {
     auto& entry = static_cast<CacheEntry&>(links);
     if (entry.chosen != 0 || !droppable(entry, false)) return false;
@@ -192,6 +211,7 @@ void CacheCore::choose_victims(Node& node) {
   };
   node.order->choose(accept, 2 * kVictims);
   std::ranges::reverse(node.victims);
+  std::reverse(node.victims.end() - before, node.victims.end());
   count_pins(node.victims);
 }
 
@@ -213,23 +233,50 @@ void CacheCore::spare(CacheEntry& entry) {
   std::erase(nodes_[entry.node].victims, &entry);
 }
 
-bool CacheCore::evict_victim_for(CacheEntry& entry, const SpaceRequest& request,
-                                 DeferredActions& deferred) {
+// The first victim of about the size of the request. See kPasses.
+bool CacheCore::evict_similar_for(CacheEntry& entry, const SpaceRequest& request,
+                                  DeferredActions& deferred) {
   Node& node = nodes_[request.node];
+  const std::uint64_t length = request.extent.length.value;
   Search search{.core = *this, .request = request, .planned_too = false, .row = row_};
+  bool passes = false;
   for (std::size_t i = node.victims.size(); i-- > 0;) {
     CacheEntry& victim = *node.victims[i];
     if (!droppable(victim, false) || victim.visited) {
       spare(victim);
       continue;
     }
-    if (replace(victim, entry, request, deferred)) return true;
+    const bool similar = length <= victim.length && length > victim.length / 2;
+    if (replace(victim, entry, request, deferred) ||
+        (similar && take_row_of(victim, entry, search, deferred))) {
+      if (passes) node.passed += length;
+      return true;
+    }
+    if (!passes && node.passed >= kPasses * std::max(length, std::uint64_t{victim.length})) break;
+    passes = true;
+  }
+  return false;
+}
+
+// The row of the first victim that has one.
+bool CacheCore::evict_victim_for(CacheEntry& entry, const SpaceRequest& request,
+                                 DeferredActions& deferred) {
+  Node& node = nodes_[request.node];
+  Search search{.core = *this, .request = request, .planned_too = false, .row = row_};
+  for (std::size_t i = node.victims.size(); i-- > 0;) {
     // One whose row does not suffice stays for a smaller block.
-    if (!search.from(victim) || !may_go(search.row.frames, false)) continue;
-    take_row(entry, request, search.row, deferred);
+    if (!take_row_of(*node.victims[i], entry, search, deferred)) continue;
+    node.passed = 0;
     return true;
   }
   return false;
+}
+
+bool CacheCore::take_row_of(CacheEntry& victim, CacheEntry& entry, Search& search,
+                            DeferredActions& deferred) {
+  if (!search.from(victim) || !may_go(search.row.frames, false)) return false;
+  take_row(entry, search.request, search.row, deferred);
+  return true;
 }
 
 // The usual case: a block goes for one of its size.
@@ -354,6 +401,17 @@ std::vector<std::byte*> CacheCore::slabs_for(const SpaceRequest& request, bool p
   return chosen;
 }
 
+// Blocks that plans protect, and which therefore no order has, until `take` says that it is enough.
+void CacheCore::visit_planned(const Node& node, const std::function<bool(CacheEntry&)>& take) {
+  unsigned looks = kFrameEffort;
+  for (const Frames::Slab& slab : node.frames.slabs()) {
+    for (Frame* frame = slab.lowest; frame != nullptr; frame = frame->above) {
+      CacheEntry& entry = entry_of(*frame);
+      if (looks-- == 0 || (entry.planned > 0 && take(entry))) return;
+    }
+  }
+}
+
 // After the budget became smaller, or a slab came too late for it. Protection by plans does not
 // count here; the items become pending again. A slab or a slice of blocks at a time; false: there
 // is no more to do.
@@ -361,12 +419,13 @@ bool CacheCore::fit_budget(Node& node, DeferredActions& deferred) {
   if (free_surplus_slab(node, deferred)) return true;
   if (node.used <= node.budget) return false;
   std::vector<CacheEntry*> blocks;
-  const auto accept = [&](EvictionLinks& links) {
-    auto& entry = static_cast<CacheEntry&>(links);
+  const auto take = [&](CacheEntry& entry) {
     if (droppable(entry, true)) blocks.push_back(&entry);
     return blocks.size() == kSlice;
   };
-  node.order->choose(accept, kFrameEffort);
+  node.order->choose([&](EvictionLinks& links) { return take(static_cast<CacheEntry&>(links)); },
+                     kFrameEffort);
+  if (blocks.empty()) visit_planned(node, take);
   count_pins(blocks);
   bool any = false;
   for (CacheEntry* block : blocks) {
@@ -421,7 +480,14 @@ std::byte* CacheCore::surplus_slab(const Node& node) {
 void CacheCore::drop(CacheEntry& entry, CacheEvent::Kind why, DeferredActions& deferred) {
   DCHECK(entry.now() != BlockState::ready || entry.has(CacheEntry::kCounted));
   index_.remove(entry);
-  nodes_[entry.node].order->remove(entry);
+  if (entry.planned == 0) {
+    EvictionOrder& order = *nodes_[entry.node].order;
+    if (why == CacheEvent::Kind::evicted) {
+      order.evict(entry, key_of(entry.range()));
+    } else {
+      order.remove(entry);
+    }
+  }
   spare(entry);
   entry.detached = 1;
   if (entry.planned > 0) unplan(entry, PlanItem::State::pending);

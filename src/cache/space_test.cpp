@@ -137,5 +137,106 @@ TEST(CacheRoomTest, ManyPinsDoNotHideWhatCanGo) {
   EXPECT_EQ(rig.cache->stats().evictions, 1u);
 }
 
+// A quarter of the budget is in use, among blocks that were used once. Then scans of many times the
+// budget, beside lookups of what is in use and of others.
+struct CacheScanTest : ::testing::Test {
+  static constexpr std::uint64_t kEach = 4096;
+  static constexpr std::uint64_t kBlocks = 256;
+  static constexpr std::uint64_t kScan = 2048;
+
+  void SetUp() override {
+    for (std::uint64_t i = 0; i < kBlocks; ++i) {
+      rig.load(source.at(i * kEach, kEach));
+      if (i % 4 == 0) rig.load(source.at(i * kEach, kEach));
+    }
+  }
+  std::vector<Extent> scan(std::uint64_t offset, std::uint64_t bytes, std::uint64_t each) const {
+    std::vector<Extent> found;
+    for (std::uint64_t at = 0; at < bytes; at += each) {
+      found.push_back(scanned.at(offset + at, each));
+    }
+    return found;
+  }
+  void look_up() {
+    rig.load(source.at((kBlocks + lookups) * kEach, kEach));
+    const std::uint64_t before = rig.cache->stats().misses;
+    rig.load(source.at(lookups++ * 4 % kBlocks * kEach, kEach));
+    // The first blocks of another size take rows of these.
+    if (lookups > kBlocks) misses_in_use += rig.cache->stats().misses - before;
+  }
+
+  Source source{(2 * kBlocks + kScan) * kEach};
+  Source scanned{kScan * kEach};
+  CacheRig rig{{.cache = {.slab = 256_KiB}, .budget = Bytes{kBlocks * kEach}, .observe = false}};
+  std::uint64_t lookups = 0;
+  std::uint64_t misses_in_use = 0;
+};
+
+TEST_F(CacheScanTest, WithoutAPlan_LeavesWhatIsUsedAgain) {
+  for (const Extent& extent : scan(0, kScan * kEach, kEach)) {
+    rig.load(extent);
+    look_up();
+  }
+  EXPECT_EQ(misses_in_use, 0u);
+}
+
+// The runs of the plan are larger than the blocks beside them.
+TEST_F(CacheScanTest, InRuns_LeavesWhatIsUsedAgain) {
+  const auto all = scan(0, kScan * kEach, kEach);
+  const Prefetch plan = rig.cache->prefetch(all, {.window = Bytes{16 * kEach}});
+  for (const Extent& extent : all) {
+    rig.settle();
+    EXPECT_EQ(rig.cache->access(extent, {.plan = &plan}).state(), BlockState::ready);
+    look_up();
+  }
+  EXPECT_LE(misses_in_use, lookups / 100);
+}
+
+TEST_F(CacheScanTest, ByAPlanForEachMatch_LeavesWhatIsUsedAgain) {
+  const auto all = scan(0, kScan / 2 * kEach, kEach);
+  const Prefetch filter = rig.cache->prefetch(all, {.window = Bytes{16 * kEach}});
+  for (std::size_t i = 0; i < all.size(); ++i) {
+    rig.settle();
+    (void)rig.cache->access(all[i], {.plan = &filter});
+    look_up();
+    if (i % 8 != 0) continue;
+    const auto match = scan((kScan / 2 + i) * kEach, 4 * kEach, kEach);
+    const Prefetch plan = rig.cache->prefetch(match);
+    for (const Extent& extent : match) {
+      rig.settle();
+      (void)rig.cache->access(extent, {.plan = &plan});
+    }
+  }
+  EXPECT_LE(misses_in_use, lookups / 100);
+}
+
+// Each piece but the first comes to what is there.
+TEST_F(CacheScanTest, InSmallPieces_LeavesWhatIsUsedAgain) {
+  constexpr std::uint64_t kItem = 4 * kEach;
+  const auto all = scan(0, kScan * kEach, kItem);
+  const Prefetch plan = rig.cache->prefetch(all, {.window = Bytes{4 * kItem}});
+  for (const Extent& extent : all) {
+    for (std::uint64_t at = 0; at < kItem; at += kEach) {
+      rig.settle();
+      (void)rig.cache->access(extent.part(at, Bytes{kEach}), {.plan = &plan});
+      look_up();
+    }
+  }
+  EXPECT_LE(misses_in_use, lookups / 100);
+}
+
+// The other way round: what nobody uses any more leaves for what is used now.
+TEST_F(CacheScanTest, BesideANewWorkingSet_DoesNotKeepTheOldOne) {
+  const auto now = scan(0, kBlocks / 2 * kEach, kEach);
+  std::uint64_t others = kBlocks;
+  for (int round = 0; round < 8; ++round) {
+    for (const Extent& extent : now) rig.load(extent);
+    for (int i = 0; i < 64; ++i) rig.load(source.at(others++ * kEach, kEach));
+  }
+  const std::uint64_t before = rig.cache->stats().misses;
+  for (const Extent& extent : now) rig.load(extent);
+  EXPECT_EQ(rig.cache->stats().misses, before);
+}
+
 }  // namespace
 }  // namespace headrace

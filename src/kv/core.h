@@ -230,6 +230,7 @@ class StoreCore {
   // The end of a flush() that has `left` to write, when `failed` were counted before it.
   Status flushed(std::size_t left, std::uint64_t failed, Status outcome) const;
   void fill(Copy& copy, Entry& entry, unsigned tier, std::uint32_t slot) REQUIRES(mutex_);
+  void enter_order(Copy& copy, unsigned tier) REQUIRES(mutex_);
   void ready(Copy& copy, unsigned tier) REQUIRES(mutex_);
   // The slot is free again; the entry goes with its last copy. `half`: it may have been written,
   // or its header, not both.

@@ -122,7 +122,7 @@ class KvModel {
   void open() {
     auto options = rig_.options(memory_, folder_);
     options.in_flight = rig_.geometry.block() * *rc::gen::inRange<std::uint64_t>(1, 12);
-    options.eviction = *rc::gen::arbitrary<bool>() ? EvictionFactory(sieve) : clock_order;
+    options.eviction = *eviction_order(*rc::gen::element("s3-fifo", "sieve", "clock"));
     auto made = kv::Store::open(*rig_.mover, std::move(options));
     for (int i = 0; !made && i < 200; ++i) {  // the headers could not be read
       made = kv::Store::open(*rig_.mover, rig_.options(memory_, folder_));

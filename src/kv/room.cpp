@@ -59,7 +59,7 @@ bool StoreCore::let_one_leave(unsigned index, Loss loss) {
   if (!kept && demote(copy, index, loss)) return true;
   if (!kept && loss == Loss::never) return false;
   ++(kept ? tier.counts.evicted : tier.counts.dropped);
-  tier.order->remove(copy);
+  tier.order->evict(copy, copy.entry->key.low);
   drop(copy, index);
   return true;
 }
@@ -129,11 +129,15 @@ void StoreCore::fill(Copy& copy, Entry& entry, unsigned index, std::uint32_t slo
   ++tiers_[index].filling;
 }
 
+void StoreCore::enter_order(Copy& copy, unsigned index) {
+  tiers_[index].order->insert(copy, {.key = copy.entry->key.low, .bytes = block_});
+}
+
 void StoreCore::ready(Copy& copy, unsigned index) {
   DCHECK(copy.state == Copy::State::filling);
   copy.state = Copy::State::ready;
   --tiers_[index].filling;
-  tiers_[index].order->insert(copy);
+  enter_order(copy, index);
   if (copy.entry->removed) withdraw(copy, index);
 }
 

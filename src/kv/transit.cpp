@@ -142,7 +142,7 @@ void StoreCore::sent(Transit& transit, const Error* why) noexcept {
     if (why != nullptr && !transit.rises() && (asked_to || !full)) ++counts_.failed;
     if (stays) {
       from.state = Copy::State::ready;
-      if (!asked_to) source.order->insert(from);
+      if (!asked_to) enter_order(from, transit.from);
       if (entry.removed) withdraw(from, transit.from);
     } else {
       ++(why == nullptr ? source.counts.evicted : source.counts.dropped);

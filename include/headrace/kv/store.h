@@ -101,7 +101,7 @@ struct TierOptions {
 struct StoreOptions {
   Geometry geometry;
   std::vector<TierOptions> tiers = {};  // fast to slow, at most kMostTiers
-  EvictionFactory eviction = sieve;
+  EvictionFactory eviction = s3_fifo;
   // Most bytes of stores that have not ended, of blocks on their way from a tier to a slower one,
   // and of blocks that are promoted: of each.
   Bytes in_flight = 256_MiB;

@@ -1,19 +1,31 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "headrace/eviction.h"
 
+#include <algorithm>
+#include <array>
+#include <bit>
 #include <cstddef>
+#include <new>
+#include <vector>
 
 #include "core/check.h"
+#include "core/fail.h"
 #include "core/intrusive_list.h"
 
 namespace headrace {
 namespace {
+
+using Use = EvictionBlock::Use;
 
 // Entries from newest to oldest.
 class ByAge {
  public:
   void push_newest(EvictionLinks& entry) {
     list_.push_front(entry);
+    ++size_;
+  }
+  void push_oldest(EvictionLinks& entry) {
+    list_.push_back(entry);
     ++size_;
   }
   void remove(EvictionLinks& entry) {
@@ -60,11 +72,152 @@ class Round {
   unsigned unmarked_ = 0;
 };
 
+// Keys of blocks that have gone, each for about as many insertions as there is space for.
+// A line of memory is a queue of its own: the newest key of a line displaces its oldest.
+class Ghosts {
+ public:
+  // Makes space for one key for each of `entries`. It forgets all when it has to grow, and
+  // remembers nothing where there is no memory.
+  void fit(std::size_t entries) {
+    if (entries <= lines_.size() * kWays) return;
+    try {
+      lines_.assign(std::max<std::size_t>(std::bit_ceil(entries) / kWays, 1), {});
+    } catch (const std::bad_alloc&) {
+      lines_.clear();
+    }
+  }
+  void add(std::uint64_t key) {
+    if (lines_.empty()) return;
+    Line& line = line_of(key);
+    std::ranges::copy_backward(line.begin(), line.end() - 1, line.end());
+    line.front() = mark_of(key);
+  }
+  // Whether it was there.
+  bool take(std::uint64_t key) {
+    if (lines_.empty()) return false;
+    Line& line = line_of(key);
+    auto* const at = std::ranges::find(line, mark_of(key));
+    if (at == line.end()) return false;
+    *at = kNone;
+    return true;
+  }
+
+ private:
+  static constexpr std::size_t kWays = 16;
+  static constexpr std::uint32_t kNone = 0;
+  using Line = std::array<std::uint32_t, kWays>;
+
+  static std::uint32_t mark_of(std::uint64_t key) {
+    return std::max(static_cast<std::uint32_t>(key >> 32), kNone + 1);
+  }
+  Line& line_of(std::uint64_t key) { return lines_[key & (lines_.size() - 1)]; }
+
+  std::vector<Line> lines_;  // a power of two, or none
+};
+
+class S3Fifo final : public EvictionOrder {
+ public:
+  void insert(EvictionLinks& entry, const EvictionBlock& block) override {
+    Number to = kSmall;
+    if (block.use == Use::used_up) {
+      to = kUsedUp;
+    } else if (block.use == Use::again || ghosts_.take(block.key)) {
+      to = kMain;
+    }
+    entry.visited = false;
+    entry.of_order = std::min(static_cast<std::uint8_t>(std::bit_width(block.bytes)), kSize);
+    enter(entry, to);
+  }
+
+  void remove(EvictionLinks& entry) override {
+    Queue& queue = queue_of(entry);
+    queue.bytes -= bytes_of(entry);
+    queue.entries.remove(entry);
+  }
+
+  void evict(EvictionLinks& entry, std::uint64_t key) override {
+    if (&queue_of(entry) == &queues_[kSmall]) {
+      ghosts_.fit(size());
+      ghosts_.add(key);
+    }
+    remove(entry);
+  }
+
+  void touch(EvictionLinks& entry) override { entry.visited = true; }
+
+  bool marks() const override { return true; }
+
+  EvictionLinks* choose(const std::function<bool(EvictionLinks&)>& accept,
+                        unsigned effort) override {
+    Round round(size(), effort);
+    for (Queue& queue : queues_) queue.refused = 0;
+    while (round.goes_on()) {
+      const Number from = next_queue();
+      EvictionLinks& entry = *queues_[from].entries.oldest();
+      const bool offered = round.offers(entry);
+      if (offered && accept(entry)) return &entry;
+      remove(entry);
+      enter(entry, offered ? from : kMain);
+      queues_[from].refused += offered;
+    }
+    return nullptr;
+  }
+
+ private:
+  enum Number : std::uint8_t { kSmall, kMain, kUsedUp };
+  // In of_order: the logarithm of the bytes, and above it the number of the queue.
+  static constexpr std::uint8_t kSize = 63;
+  static constexpr std::uint64_t kSmallShare = 10;
+
+  struct Queue {
+    ByAge entries;
+    std::uint64_t bytes = 0;
+    std::size_t refused = 0;  // in this choice
+
+    bool has_more() const { return entries.size() > refused; }
+  };
+
+  void enter(EvictionLinks& entry, Number to) {
+    entry.of_order = static_cast<std::uint8_t>((entry.of_order & kSize) | to << 6);
+    queues_[to].bytes += bytes_of(entry);
+    queues_[to].entries.push_newest(entry);
+  }
+  Queue& queue_of(const EvictionLinks& entry) { return queues_[entry.of_order >> 6]; }
+  // The next power of two: only the shares of the queues depend on it.
+  static std::uint64_t bytes_of(const EvictionLinks& entry) {
+    return std::uint64_t{1} << (entry.of_order & kSize);
+  }
+  std::size_t size() const {
+    std::size_t sum = 0;
+    for (const Queue& queue : queues_) sum += queue.entries.size();
+    return sum;
+  }
+  // The queue of the next victim. Where all of one were refused, another.
+  Number next_queue() {
+    if (std::ranges::none_of(queues_, &Queue::has_more)) {
+      for (Queue& queue : queues_) queue.refused = 0;
+    }
+    if (queues_[kUsedUp].has_more()) return kUsedUp;
+    if (!queues_[kMain].has_more()) return kSmall;
+    if (!queues_[kSmall].has_more()) return kMain;
+    const std::uint64_t small = queues_[kSmall].bytes;
+    return small >= (small + queues_[kMain].bytes) / kSmallShare ? kSmall : kMain;
+  }
+
+  std::array<Queue, 3> queues_;
+  Ghosts ghosts_;
+};
+
 class Sieve final : public EvictionOrder {
  public:
-  void insert(EvictionLinks& entry) override {
-    entry.visited = false;
-    entries_.push_newest(entry);
+  void insert(EvictionLinks& entry, const EvictionBlock& block) override {
+    entry.visited = block.use == Use::again;
+    if (block.use == Use::used_up) {
+      entries_.push_oldest(entry);
+      hand_ = nullptr;
+    } else {
+      entries_.push_newest(entry);
+    }
   }
 
   void remove(EvictionLinks& entry) override {
@@ -95,9 +248,13 @@ class Sieve final : public EvictionOrder {
 
 class SecondChance final : public EvictionOrder {
  public:
-  void insert(EvictionLinks& entry) override {
-    entry.visited = false;
-    entries_.push_newest(entry);
+  void insert(EvictionLinks& entry, const EvictionBlock& block) override {
+    entry.visited = block.use == Use::again;
+    if (block.use == Use::used_up) {
+      entries_.push_oldest(entry);
+    } else {
+      entries_.push_newest(entry);
+    }
   }
 
   void remove(EvictionLinks& entry) override { entries_.remove(entry); }
@@ -124,8 +281,17 @@ class SecondChance final : public EvictionOrder {
 
 }  // namespace
 
+std::unique_ptr<EvictionOrder> s3_fifo() { return std::make_unique<S3Fifo>(); }
+
 std::unique_ptr<EvictionOrder> sieve() { return std::make_unique<Sieve>(); }
 
 std::unique_ptr<EvictionOrder> clock_order() { return std::make_unique<SecondChance>(); }
+
+Result<EvictionFactory> eviction_order(std::string_view name) {
+  if (name == "s3-fifo") return s3_fifo;
+  if (name == "sieve") return sieve;
+  if (name == "clock") return clock_order;
+  return fail(ErrorCode::invalid, "no eviction order '{}'; there are s3-fifo, sieve, clock", name);
+}
 
 }  // namespace headrace

@@ -6,18 +6,32 @@
 
 #include <algorithm>
 #include <array>
+#include <bit>
 #include <list>
 #include <optional>
+#include <stdexcept>
+#include <utility>
+#include <vector>
 
 #include "headrace/random.h"
 
 namespace headrace {
 namespace {
 
+using Use = EvictionBlock::Use;
+
 struct Entry : EvictionLinks {
   int id = 0;
   bool pinned = false;
 };
+
+const std::vector<EvictionFactory> kOrders = {s3_fifo, sieve, clock_order};
+
+std::uint64_t key(int id) { return std::uint64_t(id + 1) << 32; }
+
+void insert(EvictionOrder& order, Entry& entry, Use use = Use::fresh) {
+  order.insert(entry, {.key = key(entry.id), .bytes = 4096, .use = use});
+}
 
 Entry* choose(EvictionOrder& order, unsigned effort = 64) {
   return static_cast<Entry*>(order.choose(
@@ -34,6 +48,16 @@ struct Naive {
   std::optional<int> hand;  // SIEVE: the id it points at
   bool is_sieve;
 
+  void insert(int id, std::uint64_t /*bytes*/, Use use) {
+    if (use == Use::used_up) {
+      queue.push_front({id});
+      hand.reset();
+    } else {
+      queue.push_back({id, use == Use::again});
+    }
+  }
+  void touch(int id) { find(id)->visited = true; }
+  void evict(int id) { remove(id); }
   std::list<Item>::iterator find(int id) { return std::ranges::find(queue, id, &Item::id); }
   void remove(int id) {
     const auto at = find(id);
@@ -66,11 +90,85 @@ struct Naive {
   }
 };
 
-void against_naive(EvictionOrder& order, bool is_sieve) {
+// The same with three queues.
+struct NaiveS3 {
+  struct Item {
+    int id;
+    std::uint64_t bytes;
+    bool visited = false;
+  };
+  using Queue = std::list<Item>;  // from old to new
+  enum { kSmall, kMain, kUsedUp };
+  std::array<Queue, 3> queues;
+  std::list<int> ghosts = std::list<int>(16, -1);
+
+  static std::uint64_t bytes(const Queue& queue) {
+    std::uint64_t sum = 0;
+    for (const Item& item : queue) sum += std::bit_ceil(item.bytes + 1);
+    return sum;
+  }
+  void insert(int id, std::uint64_t bytes, Use use) {
+    std::size_t to = use == Use::again ? kMain : use == Use::used_up ? kUsedUp : kSmall;
+    const auto ghost = std::ranges::find(ghosts, id);
+    if (use == Use::fresh && ghost != ghosts.end()) {
+      *ghost = -1;
+      to = kMain;
+    }
+    queues[to].push_back({.id = id, .bytes = bytes});
+  }
+  std::pair<Queue*, Queue::iterator> find(int id) {
+    for (Queue& queue : queues) {
+      const auto at = std::ranges::find(queue, id, &Item::id);
+      if (at != queue.end()) return {&queue, at};
+    }
+    throw std::logic_error("not there");
+  }
+  void touch(int id) { find(id).second->visited = true; }
+  void remove(int id) {
+    const auto [queue, at] = find(id);
+    queue->erase(at);
+  }
+  void evict(int id) {
+    if (find(id).first == &queues[kSmall]) {
+      ghosts.push_front(id);
+      ghosts.pop_back();
+    }
+    remove(id);
+  }
+  std::optional<int> choose(const std::array<bool, 8>& pinned, unsigned effort) {
+    std::array<std::size_t, 3> refused{};
+    const auto more = [&](std::size_t i) { return refused[i] < queues[i].size(); };
+    const std::size_t all = queues[0].size() + queues[1].size() + queues[2].size();
+    std::size_t rounds = 1;
+    for (std::size_t looked = 0; effort > 0 && looked < rounds * all; ++looked) {
+      if (!more(kSmall) && !more(kMain) && !more(kUsedUp)) refused = {};
+      const std::uint64_t small = bytes(queues[kSmall]);
+      const bool is_large = small >= (small + bytes(queues[kMain])) / 10;
+      std::size_t from = is_large ? kSmall : kMain;
+      if (!more(from)) from = is_large ? kMain : kSmall;
+      if (more(kUsedUp)) from = kUsedUp;
+      const Item item = queues[from].front();
+      const bool spared = item.visited && looked < all;
+      if (!spared && !pinned[static_cast<std::size_t>(item.id)]) return item.id;
+      queues[from].pop_front();
+      if (spared) {
+        rounds = 2;
+      } else {
+        --effort;
+        ++refused[from];
+      }
+      queues[spared ? kMain : from].push_back(
+          {.id = item.id, .bytes = item.bytes, .visited = item.visited && !spared});
+    }
+    return std::nullopt;
+  }
+};
+
+template <class Model>
+void against_naive(EvictionOrder& order, Model naive) {
   std::array<Entry, 8> entries;
   std::array<bool, 8> in{};
   std::array<bool, 8> pinned{};
-  Naive naive{.queue = {}, .hand = {}, .is_sieve = is_sieve};
   for (int step = *rc::gen::inRange(1, 200); step > 0; --step) {
     const int id = *rc::gen::inRange(0, 8);
     const auto i = static_cast<std::size_t>(id);
@@ -80,15 +178,17 @@ void against_naive(EvictionOrder& order, bool is_sieve) {
       case 0:
       case 1:
         if (!in[i]) {
-          order.insert(entry);
-          naive.queue.push_back({id});
+          const std::uint64_t bytes = *rc::gen::element(100U, 5000U, 100'000U);
+          const Use use = *rc::gen::element(Use::fresh, Use::fresh, Use::again, Use::used_up);
+          order.insert(entry, {.key = key(id), .bytes = bytes, .use = use});
+          naive.insert(id, bytes, use);
           in[i] = true;
         }
         break;
       case 2:
         if (in[i]) {
           order.touch(entry);
-          naive.find(id)->visited = true;
+          naive.touch(id);
         }
         break;
       case 3:
@@ -106,23 +206,40 @@ void against_naive(EvictionOrder& order, bool is_sieve) {
         RC_ASSERT((victim != nullptr) == expected.has_value());
         if (victim == nullptr) break;
         RC_ASSERT(victim->id == *expected);
-        order.remove(*victim);
-        naive.remove(victim->id);
+        order.evict(*victim, key(victim->id));
+        naive.evict(victim->id);
         in[static_cast<std::size_t>(victim->id)] = false;
       }
     }
   }
 }
 
-RC_GTEST_PROP(SieveTest, ChoosesAsANaiveListDoes, ()) { against_naive(*sieve(), true); }
+RC_GTEST_PROP(S3FifoTest, ChoosesAsNaiveListsDo, ()) { against_naive(*s3_fifo(), NaiveS3{}); }
 
-RC_GTEST_PROP(ClockOrderTest, ChoosesAsANaiveListDoes, ()) { against_naive(*clock_order(), false); }
+RC_GTEST_PROP(SieveTest, ChoosesAsANaiveListDoes, ()) {
+  against_naive(*sieve(), Naive{.queue = {}, .hand = {}, .is_sieve = true});
+}
+
+RC_GTEST_PROP(ClockOrderTest, ChoosesAsANaiveListDoes, ()) {
+  against_naive(*clock_order(), Naive{.queue = {}, .hand = {}, .is_sieve = false});
+}
+
+TEST(EvictionOrderTest, HasAName) {
+  for (const char* name : {"s3-fifo", "sieve", "clock"}) {
+    const auto order = eviction_order(name);
+    ASSERT_TRUE(order) << name;
+    EXPECT_NE((*order)(), nullptr);
+  }
+  const auto unknown = eviction_order("lru");
+  ASSERT_FALSE(unknown);
+  EXPECT_EQ(unknown.error().message, "no eviction order 'lru'; there are s3-fifo, sieve, clock");
+}
 
 TEST(EvictionOrderTest, AFullHouseOfPinsIsRefusedAfterTheEffort) {
-  for (const EvictionFactory& make : {EvictionFactory(sieve), EvictionFactory(clock_order)}) {
+  for (const EvictionFactory& make : kOrders) {
     const auto order = make();
     std::vector<Entry> entries(100);
-    for (Entry& entry : entries) order->insert(entry);
+    for (Entry& entry : entries) insert(*order, entry);
     unsigned offered = 0;
     const auto no = [&](EvictionLinks&) {
       ++offered;
@@ -158,11 +275,12 @@ double hit_ratio(EvictionOrder& order, std::size_t size) {
     }
     if (count == size) {
       Entry* const victim = choose(order);
-      order.remove(*victim);
+      order.evict(*victim, key(victim->id));
       in[static_cast<std::size_t>(victim - entries.data())] = false;
       --count;
     }
-    order.insert(entries[i]);
+    entries[i].id = static_cast<int>(i);
+    insert(order, entries[i]);
     in[i] = true;
     ++count;
   }
@@ -178,13 +296,13 @@ TEST(SieveTest, AScanDoesNotWashOutWhatIsUsed) {
 
 // Wherever the hand stands: what is marked is offered once it was unmarked.
 TEST(EvictionTest, TheOneThatMayGoIsFoundAmongOthersAlsoWhenItIsMarked) {
-  for (const EvictionFactory& make : {EvictionFactory(sieve), EvictionFactory(clock_order)}) {
+  for (const EvictionFactory& make : kOrders) {
     for (std::size_t free = 0; free < 4; ++free) {
       const auto order = make();
       std::array<Entry, 4> entries;
       for (Entry& entry : entries) {
         entry.pinned = true;
-        order->insert(entry);
+        insert(*order, entry);
       }
       for (int turn = 0; turn < 4; ++turn) {
         EXPECT_EQ(choose(*order, 1), nullptr);  // the hand goes on by one

@@ -215,7 +215,7 @@ def test_caches_that_make_no_sense(
         headrace.Cache(mover, {})
     with pytest.raises(headrace.InvalidError):
         headrace.Cache(mover, {storage: 1 << 20})
-    with pytest.raises(headrace.InvalidError, match="sieve, clock"):
+    with pytest.raises(headrace.InvalidError, match="s3-fifo, sieve, clock"):
         headrace.Cache(mover, {memory_node: 1 << 20}, eviction="lru")
     with pytest.raises(headrace.AbsentError):
         headrace.Cache(mover, {memory_node: 1 << 20}, route="scenic")
