@@ -13,10 +13,12 @@ from forked import FORKS
 Done = subprocess.CompletedProcess[str]
 
 BEGIN = """
-import faulthandler, gc, os, sys, tempfile, threading, time, weakref
+import faulthandler, gc, os, sys, tempfile, threading, time, warnings, weakref
 import numpy
 import headrace
 
+# From 3.12 on Python warns of each fork() beside threads, which is what some programs try.
+warnings.filterwarnings("ignore", "This process .* is multi-threaded", DeprecationWarning)
 faulthandler.enable()
 machine = headrace.Machine.discover(storage=[tempfile.gettempdir()])
 node = next(n.id for n in machine.nodes if n.byte_addressable and n.cpus)
