@@ -241,12 +241,8 @@ void CacheCore::unpin(CacheEntry& entry, DeferredActions& deferred) {
   --counts_.pins;
   if (--entry.pins > 0) return;
   if (entry.data != nullptr) counts_.pinned_bytes -= entry.length;
-  if (is_used_up(entry)) {
-    nodes_[entry.node].order->remove(entry);
-    enter_order(entry, EvictionBlock::Use::used_up);
-    offer(entry);
-  }
-  if (stalled_) offer(entry);
+  const bool used_up = entry.by_prefetch != 0 && entry.planned == 0;
+  if (stalled_ || used_up) offer(entry);
   go_on(deferred);
   Node& node = nodes_[entry.node];
   const bool gone = entry.detached;

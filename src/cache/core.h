@@ -300,7 +300,6 @@ class CacheCore {
                       DeferredActions& deferred) REQUIRES(mutex_);
   void choose_victims(Node& node) REQUIRES(mutex_);
   void enter_order(CacheEntry& entry, EvictionBlock::Use use) REQUIRES(mutex_);
-  static bool is_used_up(const CacheEntry& entry);
   void offer(CacheEntry& entry) REQUIRES(mutex_);
   void spare(CacheEntry& entry) REQUIRES(mutex_);
   bool evict_similar_for(CacheEntry& entry, const SpaceRequest& request, DeferredActions& deferred)

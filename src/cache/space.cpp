@@ -189,12 +189,6 @@ void CacheCore::enter_order(CacheEntry& entry, EvictionBlock::Use use) {
       entry, {.key = key_of(entry.range()), .bytes = entry.length, .use = use});
 }
 
-// Whether the plans that fetched the block have used it, and nobody else has.
-bool CacheCore::is_used_up(const CacheEntry& entry) {
-  return entry.by_prefetch != 0 && entry.planned == 0 && entry.used != 0 && entry.detached == 0 &&
-         !entry.visited;
-}
-
 // The next in the order, as many as are few of all: their pins are counted at once. Those that were
 // chosen before go first.
 void CacheCore::choose_victims(Node& node) {

@@ -137,6 +137,26 @@ TEST(CacheRoomTest, ManyPinsDoNotHideWhatCanGo) {
   EXPECT_EQ(rig.cache->stats().evictions, 1u);
 }
 
+// No slab can go: each has a block that is held.
+TEST(CacheRoomTest, ASmallerBudgetTakesWhatPlansProtect) {
+  constexpr std::uint64_t kEach = 4096;
+  Source source(64 * kEach);
+  CacheRig rig({.cache = {.slab = 65536_B}, .budget = 131072_B});
+  std::vector<Block> held;
+  for (std::uint64_t i = 0; i < 32; ++i) {
+    Block block = rig.cache->access(source.at(i * kEach, kEach));
+    rig.settle();
+    if (i % 16 == 0) held.push_back(std::move(block));
+  }
+  std::vector<Extent> plan;
+  for (std::uint64_t i = 1; i < 16; ++i) plan.push_back(source.at(i * kEach, kEach));
+  const Prefetch prefetch = rig.cache->prefetch(plan);
+  EXPECT_EQ(prefetch.progress().started, plan.size());
+  ASSERT_TRUE(rig.cache->resize(kDram, Bytes{8 * kEach}));
+  EXPECT_LE(rig.cache->stats().bytes_used, Bytes{8 * kEach});
+  EXPECT_LE(prefetch.progress().started, 8u) << "the others are pending again";
+}
+
 // A quarter of the budget is in use, among blocks that were used once. Then scans of many times the
 // budget, beside lookups of what is in use and of others.
 struct CacheScanTest : ::testing::Test {
