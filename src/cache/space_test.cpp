@@ -245,6 +245,18 @@ TEST_F(CacheScanTest, InSmallPieces_LeavesWhatIsUsedAgain) {
   EXPECT_LE(misses_in_use, lookups / 100);
 }
 
+TEST_F(CacheScanTest, AfterAPlanForWhatIsInUse_LeavesIt) {
+  std::vector<Extent> in_use;
+  for (std::uint64_t i = 0; i < kBlocks; i += 4) in_use.push_back(source.at(i * kEach, kEach));
+  const Prefetch plan = rig.cache->prefetch(in_use);
+  for (const Extent& extent : in_use) (void)rig.cache->access(extent, {.plan = &plan});
+  EXPECT_EQ(plan.progress().used, in_use.size());
+  for (const Extent& extent : scan(0, kScan / 2 * kEach, kEach)) rig.load(extent);
+  const std::uint64_t before = rig.cache->stats().misses;
+  for (const Extent& extent : in_use) rig.load(extent);
+  EXPECT_EQ(rig.cache->stats().misses, before);
+}
+
 // The other way round: what nobody uses any more leaves for what is used now.
 TEST_F(CacheScanTest, BesideANewWorkingSet_DoesNotKeepTheOldOne) {
   const auto now = scan(0, kBlocks / 2 * kEach, kEach);
