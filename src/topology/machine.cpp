@@ -147,13 +147,21 @@ bool can_copy(const Engine& engine, const Node& from, const Node& to) {
   return false;
 }
 
-bool carries_hbm(std::string_view cpu_model) {
+std::optional<Bytes> package_hbm(std::string_view cpu_model) {
   std::string lower(cpu_model);
   std::ranges::transform(lower, lower.begin(),
                          [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
-  // "Intel(R) Xeon(R) CPU Max 9480"; "Intel(R) Xeon Phi(TM) CPU 7250" (MCDRAM).
-  return lower.find("xeon(r) cpu max") != std::string::npos ||
-         lower.find("xeon phi") != std::string::npos;
+  // "Intel(R) Xeon(R) CPU Max 9480"; "Intel(R) Xeon Phi(TM) CPU 7250" (MCDRAM); "AMD Instinct
+  // MI300A Accelerator"; MI300C, "AMD EPYC 9V64H 88-Core Processor".
+  constexpr std::pair<std::string_view, Bytes> kModels[] = {{"xeon(r) cpu max", 64_GiB},
+                                                            {"xeon phi", 16_GiB},
+                                                            {"mi300a", 128_GiB},
+                                                            {"9v64h", 128_GiB},
+                                                            {"a64fx", 32_GiB}};
+  for (const auto& [words, hbm] : kModels) {
+    if (lower.contains(words)) return hbm;
+  }
+  return std::nullopt;
 }
 
 std::string cache_mode(const Machine& machine) {
@@ -166,7 +174,7 @@ std::string cache_mode(const Machine& machine) {
   }
   if (nodes.empty()) return "";
   const auto cpu = machine.provenance.find("cpu");
-  const bool known = cpu != machine.provenance.end() && carries_hbm(cpu->second);
+  const bool known = cpu != machine.provenance.end() && package_hbm(cpu->second).has_value();
   // A Xeon Phi can have some of it in each mode.
   const bool part = !machine.of_kind(NodeKind::hbm).empty();
   return fmt::format(
@@ -187,11 +195,14 @@ const CacheLevel* last_level_cache(const Machine& machine, unsigned cpu) {
   return last;
 }
 
+bool is_virtual(const Machine& machine) {
+  const auto under = machine.provenance.find("hypervisor");
+  return under != machine.provenance.end() && under->second == "yes";
+}
+
 bool is_believed(const Machine& machine, const CacheLevel& cache) {
   constexpr Bytes kMostPerCpu = 64_MiB;
-  const auto under = machine.provenance.find("hypervisor");
-  const bool is_virtual = under != machine.provenance.end() && under->second == "yes";
-  return !is_virtual || cache.size <= kMostPerCpu * cache.cpus.size();
+  return !is_virtual(machine) || cache.size <= kMostPerCpu * cache.cpus.size();
 }
 
 bool caches_believed(const Machine& machine, const CpuSet& cpus) {

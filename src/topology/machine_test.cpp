@@ -138,11 +138,15 @@ TEST(CacheToPass, AVirtualMachineIsNotBelievedTheCacheOfItsHost) {
 }
 
 TEST(MachineTest, KnowsTheCpusThatCarryHbm) {
-  EXPECT_TRUE(carries_hbm("Intel(R) Xeon(R) CPU Max 9480"));
-  EXPECT_TRUE(carries_hbm("INTEL(R) XEON(R) CPU MAX 9468"));
-  EXPECT_TRUE(carries_hbm("Intel(R) Xeon Phi(TM) CPU 7250 @ 1.40GHz"));
-  EXPECT_FALSE(carries_hbm("Intel(R) Xeon(R) Platinum 8480+"));
-  EXPECT_FALSE(carries_hbm(""));
+  EXPECT_EQ(package_hbm("Intel(R) Xeon(R) CPU Max 9480"), 64_GiB);
+  EXPECT_EQ(package_hbm("INTEL(R) XEON(R) CPU MAX 9468"), 64_GiB);
+  EXPECT_EQ(package_hbm("Intel(R) Xeon Phi(TM) CPU 7250 @ 1.40GHz"), 16_GiB);
+  EXPECT_EQ(package_hbm("AMD Instinct MI300A Accelerator"), 128_GiB);
+  EXPECT_EQ(package_hbm("AMD EPYC 9V64H 88-Core Processor"), 128_GiB);
+  EXPECT_EQ(package_hbm("Fujitsu A64FX"), 32_GiB);
+  EXPECT_EQ(package_hbm("Intel(R) Xeon(R) Platinum 8480+"), std::nullopt);
+  EXPECT_EQ(package_hbm("AMD EPYC 9654 96-Core Processor"), std::nullopt);
+  EXPECT_EQ(package_hbm(""), std::nullopt);
 }
 
 }  // namespace

@@ -81,8 +81,11 @@ std::vector<const CacheLevel*> first_level_caches(const Machine& machine, unsign
 // bands, inside a socket and across, so the widest gap between neighbouring values divides them.
 unsigned socket_reach(const Machine& machine);
 
-// Whether CPUs of this model name carry high-bandwidth memory on their package.
-bool carries_hbm(std::string_view cpu_model);
+// The high-bandwidth memory that a package of CPUs of this model name carries; nothing: none.
+std::optional<Bytes> package_hbm(std::string_view cpu_model);
+
+// Whether the machine was discovered from within a virtual machine.
+bool is_virtual(const Machine& machine);
 
 // Whether a cache can be as large as the machine says for those who share it. A virtual machine may
 // be told the cache of the whole host (480 MiB for 2 CPUs were seen), of which its CPUs have an

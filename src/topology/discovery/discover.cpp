@@ -182,6 +182,18 @@ void find_nearest(const HostFacts& host, const NodeFacts& node, KindEvidence& ev
   }
 }
 
+// All nodes of a node's package together; nothing where one is unknown.
+std::optional<Bytes> memory_of_package(const HostFacts& host, const NodeFacts& node) {
+  Bytes sum;
+  for (const NodeFacts& each : host.nodes) {
+    if (each.socket != node.socket) continue;
+    const auto bytes = each.meminfo_total ? each.meminfo_total : each.hwloc_total;
+    if (!bytes) return std::nullopt;
+    sum += *bytes;
+  }
+  return sum;
+}
+
 KindEvidence evidence_for(const HostFacts& host, const NodeFacts& node,
                           const std::map<unsigned, Override>& overrides) {
   KindEvidence evidence{.node = NodeId{node.id},
@@ -199,7 +211,12 @@ KindEvidence evidence_for(const HostFacts& host, const NodeFacts& node,
   for (const NodeFacts& each : host.nodes) {
     ++(each.cpus.empty() ? evidence.cpu_less_nodes : evidence.cpu_nodes);
   }
-  if (carries_hbm(host.cpu_model)) evidence.hbm_cpu_model = host.cpu_model;
+  evidence.side_cached = node.side_cache.has_value();
+  if (const auto hbm = package_hbm(host.cpu_model)) {
+    evidence.hbm_cpu_model = host.cpu_model;
+    evidence.package_hbm = *hbm;
+    evidence.package_memory = memory_of_package(host, node);
+  }
   find_nearest(host, node, evidence);
   return evidence;
 }
@@ -451,7 +468,9 @@ void add_provenance(const DiscoverOptions& options, const HostFacts& host, Machi
   machine.source = sources_of(options).own_sysfs && !other ? "discovered" : "discovered elsewhere";
   machine.provenance["hwloc"] = host.hwloc;
   if (!host.cpu_model.empty()) machine.provenance["cpu"] = host.cpu_model;
-  if (!other && read_is_virtual(options.procfs)) machine.provenance["hypervisor"] = "yes";
+  if (!other && read_is_virtual(options.sysfs, options.procfs)) {
+    machine.provenance["hypervisor"] = "yes";
+  }
   const auto kernel = read_line(options.procfs + "/sys/kernel/osrelease");
   if (kernel && !other) machine.provenance["kernel"] = *kernel;
   machine.description = host.cpu_model;

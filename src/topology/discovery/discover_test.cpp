@@ -54,6 +54,36 @@ TEST(DiscoverTest, XeonMaxByHmat) {
   EXPECT_TRUE(machine->warnings.empty()) << machine->warnings[0];
 }
 
+// Sockets of four nodes with CPUs each, and no others.
+std::vector<NodeKind> kinds_without_other_nodes(const std::string& cpuinfo, Bytes memory) {
+  FakeHost host;
+  for (unsigned id = 0; id < 8; ++id) {
+    host.add_node(id, std::to_string(id), memory, "10 13 13 13 23 23 23 23");
+    host.write(fmt::format("sys/devices/system/cpu/cpu{}/topology/physical_package_id", id),
+               std::to_string(id / 4));
+  }
+  host.write("proc/cpuinfo", "processor\t: 0\n" + cpuinfo);
+  const auto machine = Machine::discover(host.options());
+  EXPECT_TRUE(machine) << machine.error().message;
+  std::vector<NodeKind> kinds;
+  for (const Node& node : machine->nodes) kinds.push_back(node.kind);
+  return kinds;
+}
+
+TEST(DiscoverTest, CpusWhosePackagesHaveHbmAlone) {
+  const std::vector<NodeKind> hbm(8, NodeKind::hbm);
+  const std::vector<NodeKind> dram(8, NodeKind::dram);
+  const std::string max = "model name\t: Intel(R) Xeon(R) CPU Max 9480\n";
+  EXPECT_EQ(kinds_without_other_nodes(max, 15_GiB), hbm);
+  EXPECT_EQ(kinds_without_other_nodes(max, 64_GiB), dram) << "with DIMMs, HBM being their cache";
+  const std::string mi300a = "model name\t: AMD Instinct MI300A Accelerator\n";
+  EXPECT_EQ(kinds_without_other_nodes(mi300a, 31_GiB), hbm);
+  const std::string a64fx = "CPU implementer\t: 0x46\nCPU part\t: 0x001\n";
+  EXPECT_EQ(kinds_without_other_nodes(a64fx, 8_GiB), hbm);
+  const std::string other = "CPU implementer\t: 0x41\nCPU part\t: 0xd4f\n";
+  EXPECT_EQ(kinds_without_other_nodes(other, 8_GiB), dram);
+}
+
 TEST(DiscoverTest, XeonMaxWithoutHmatIsToldByItsName) {
   FakeHost host;
   build_xeon_max(host, false);

@@ -37,6 +37,18 @@ Decision by_device(const KindEvidence& e) {
   return std::nullopt;
 }
 
+// A package without DIMMs: its HBM is all that it has, and the node of its CPUs.
+Decision by_package(const KindEvidence& e) {
+  if (!e.has_cpus || e.hbm_cpu_model.empty() || e.cpu_less_nodes > 0 || e.side_cached) {
+    return std::nullopt;
+  }
+  if (!e.package_memory || *e.package_memory > e.package_hbm) return std::nullopt;
+  return KindDecision{
+      NodeKind::hbm,
+      fmt::format("{} carries {} of HBM, and its package has no more memory ({})", e.hbm_cpu_model,
+                  to_string(e.package_hbm), to_string(*e.package_memory))};
+}
+
 Decision by_hwloc(const KindEvidence& e) {
   const std::string_view subtype = e.hwloc_subtype;
   const auto decided = [&](NodeKind kind) {
@@ -118,8 +130,9 @@ KindDecision by_default(const KindEvidence& e) {
 
 KindDecision decide_kind(const KindEvidence& evidence) {
   using Rule = Decision (*)(const KindEvidence&);
-  constexpr std::array<Rule, 8> kRules = {by_override, by_device, by_hwloc,     by_bandwidth,
-                                          by_latency,  by_tier,   by_cpu_model, by_exclusion};
+  constexpr std::array<Rule, 9> kRules = {by_override, by_device,    by_package,
+                                          by_hwloc,    by_bandwidth, by_latency,
+                                          by_tier,     by_cpu_model, by_exclusion};
   for (const Rule rule : kRules) {
     if (auto decision = rule(evidence)) return *std::move(decision);
   }

@@ -35,6 +35,16 @@ KindEvidence make(const std::function<void(KindEvidence&)>& change) {
   return evidence;
 }
 
+// A node of CPUs that carry 64 GiB, on a package with 62.
+void only_hbm(KindEvidence& evidence) {
+  evidence = {.node = NodeId{0},
+              .has_cpus = true,
+              .cpu_nodes = 8,
+              .hbm_cpu_model = "x",
+              .package_hbm = 64_GiB,
+              .package_memory = 62_GiB};
+}
+
 const std::vector<Case>& cases() {
   static const std::vector<Case> kCases = {
       {"a node with CPUs", make([](auto& e) { e.has_cpus = true; }), NodeKind::dram, "has CPUs"},
@@ -82,6 +92,20 @@ const std::vector<Case>& cases() {
       {"Xeon Max with one more node",
        make([](auto& e) { e.hbm_cpu_model = "Xeon(R) CPU Max 9468", e.cpu_less_nodes = 9; }),
        NodeKind::cxl, "a guess"},
+      {"Xeon Max without DIMMs, though hwloc calls the memory of CPUs DRAM",
+       make([](auto& e) { only_hbm(e), e.hwloc_subtype = "DRAM"; }), NodeKind::hbm,
+       "x carries 64 GiB of HBM, and its package has no more memory (62 GiB)"},
+      {"Xeon Max with DIMMs", make([](auto& e) { only_hbm(e), e.package_memory = 65_GiB; }),
+       NodeKind::dram, "has CPUs"},
+      {"Xeon Max with memory of unknown size",
+       make([](auto& e) { only_hbm(e), e.package_memory.reset(); }), NodeKind::dram, "has CPUs"},
+      {"Xeon Max in cache mode, with few DIMMs",
+       make([](auto& e) { only_hbm(e), e.side_cached = true; }), NodeKind::dram, "has CPUs"},
+      {"Xeon Max in flat mode, with few DIMMs",
+       make([](auto& e) { only_hbm(e), e.cpu_less_nodes = 1; }), NodeKind::dram, "has CPUs"},
+      {"any CPU with little memory",
+       make([](auto& e) { only_hbm(e), e.hbm_cpu_model.clear(), e.package_hbm = {}; }),
+       NodeKind::dram, "has CPUs"},
       {"half the nodes without CPUs, unknown CPU",
        make([](auto& e) { e.nearest = NodeId{0}, e.distance = 13; }), NodeKind::cxl,
        "a guess: no CPUs, distance 13 from node 0, nothing says it is faster; if it is HBM set "
@@ -147,7 +171,8 @@ TEST(KindsTest, EveryDecisionHasAReason) {
     const KindDecision decision = decide_kind(e);
     RC_ASSERT(!decision.reason.empty());
     RC_ASSERT(decision.kind != NodeKind::storage);
-    // Only a figure, a subtype or the user can make a node with CPUs anything but dram.
+    // Only a figure, a subtype, the user or a package without DIMMs can make a node with CPUs
+    // anything but dram.
     if (e.has_cpus && !e.rated && e.hwloc_subtype.empty()) {
       RC_ASSERT(decision.kind == NodeKind::dram);
     }

@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "topology/discovery/sysfs.h"
+#include "topology/topology.h"
 
 namespace headrace {
 namespace {
@@ -100,8 +101,6 @@ std::map<int, std::vector<NodeId>> memory_of_sockets(const Machine& machine,
   }
   return sockets;
 }
-
-bool is_virtual(const Machine& machine) { return machine.provenance.contains("hypervisor"); }
 
 // Xeons since the Scalable ones have UPI, and those before them QPI; EPYCs have xGMI.
 LinkKind kind_between_sockets(const Machine& machine) {

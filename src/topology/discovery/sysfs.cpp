@@ -4,6 +4,7 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <array>
 #include <charconv>
 #include <fstream>
 #include <set>
@@ -290,12 +291,45 @@ std::optional<std::string> cpuinfo_line(const fs::path& procfs, std::string_view
 }  // namespace
 
 std::optional<std::string> read_cpu_model(const fs::path& procfs) {
-  return cpuinfo_line(procfs, "model name");
+  if (auto name = cpuinfo_line(procfs, "model name")) return name;
+  // CPUs of Arm have numbers there. One is worth a name: it carries HBM.
+  const bool fujitsu = cpuinfo_line(procfs, "CPU implementer") == "0x46";
+  if (fujitsu && cpuinfo_line(procfs, "CPU part") == "0x001") return "Fujitsu A64FX";
+  return std::nullopt;
 }
 
-bool read_is_virtual(const fs::path& procfs) {
-  const std::string flags = cpuinfo_line(procfs, "flags").value_or("") + " ";
-  return flags.find(" hypervisor ") != std::string::npos;
+bool read_is_virtual(const fs::path& sysfs, const fs::path& procfs) {
+  if (const auto flags = cpuinfo_line(procfs, "flags")) {
+    return (*flags + " ").find(" hypervisor ") != std::string::npos;
+  }
+  const fs::path tree = procfs / "device-tree";
+  std::error_code error;
+  if (fs::exists(tree / "hypervisor", error)) return true;
+  if (first_line(tree / "compatible").starts_with("linux,dummy-virt")) return true;
+  const auto said = [&](const char* name) {
+    return read_line(sysfs / "class/dmi/id" / name).value_or("");
+  };
+  const std::string product = said("product_name");
+  // Its bare machines have the same names, and a product such as "c7g.metal".
+  if (said("sys_vendor") == "Amazon EC2") return product.find(".metal") == std::string::npos;
+  // The names of systemd-detect-virt, without vendors that build machines too.
+  constexpr std::array kBegins = {"KVM",
+                                  "QEMU",
+                                  "OpenStack",
+                                  "KubeVirt",
+                                  "VMware",
+                                  "VirtualBox",
+                                  "Xen",
+                                  "Parallels",
+                                  "BHYVE",
+                                  "Hyper-V",
+                                  "Apple Virtualization",
+                                  "Google Compute Engine",
+                                  "Virtual Machine"};
+  return std::ranges::any_of(kBegins, [&](const char* begin) {
+    return product.starts_with(begin) || said("sys_vendor").starts_with(begin) ||
+           said("product_version").starts_with(begin);
+  });
 }
 
 }  // namespace headrace

@@ -53,7 +53,8 @@ std::vector<CacheLevel> read_caches(const std::filesystem::path& sysfs);
 // MemTotal of /proc/meminfo.
 std::optional<Bytes> read_total_memory(const std::filesystem::path& procfs);
 std::optional<std::string> read_cpu_model(const std::filesystem::path& procfs);
-// Whether its CPUs say that they are a virtual machine's, which only those of x86 do.
-bool read_is_virtual(const std::filesystem::path& procfs);
+// Whether it is a virtual machine: x86 CPUs have a flag for it. Elsewhere the device tree or the
+// names that firmware gives the machine tell.
+bool read_is_virtual(const std::filesystem::path& sysfs, const std::filesystem::path& procfs);
 
 }  // namespace headrace

@@ -133,5 +133,39 @@ TEST(SysfsTest, AVirtualMachineIsKnownByTheFlagsOfItsCpus) {
   EXPECT_EQ(Machine::discover(host.options())->provenance.at("hypervisor"), "yes");
 }
 
+// CPUs of Arm have no flag for it. Files as firmware names machines and guests.
+TEST(SysfsTest, AVirtualMachineOfArmIsKnownByItsFirmware) {
+  using Files = std::vector<std::pair<const char*, const char*>>;
+  const std::string dmi = "sys/class/dmi/id/";
+  const std::pair<Files, bool> hosts[] = {
+      {{}, false},
+      {{{"sys_vendor", "QEMU"}, {"product_name", "KVM Virtual Machine"}}, true},
+      {{{"sys_vendor", "QEMU"}, {"product_name", "QEMU Virtual Machine"}}, true},
+      {{{"sys_vendor", "Amazon EC2"}, {"product_name", "c7g.large"}}, true},
+      {{{"sys_vendor", "Amazon EC2"}, {"product_name", "c7g.metal"}}, false},
+      {{{"sys_vendor", "Google"}, {"product_name", "Google Compute Engine"}}, true},
+      {{{"sys_vendor", "Microsoft Corporation"}, {"product_name", "Virtual Machine"}}, true},
+      {{{"sys_vendor", "Microsoft Corporation"}, {"product_name", "Surface Pro"}}, false},
+      {{{"sys_vendor", "Supermicro"}, {"product_name", "ARS-221GL-NR"}}, false},
+  };
+  for (const auto& [files, is_virtual] : hosts) {
+    FakeHost host;
+    host.add_node(0, "0-1", 2_GiB, "10");
+    host.write("proc/cpuinfo", "processor\t: 0\nFeatures\t: fp asimd\n");
+    for (const auto& [name, text] : files) host.write(dmi + name, text);
+    EXPECT_EQ(Machine::discover(host.options())->provenance.contains("hypervisor"), is_virtual)
+        << (files.empty() ? "nothing is said" : files.back().second);
+  }
+  for (const char* file : {"hypervisor/compatible", "compatible"}) {
+    FakeHost host;
+    host.add_node(0, "0-1", 2_GiB, "10");
+    host.write("proc/cpuinfo", "processor\t: 0\nFeatures\t: fp asimd\n");
+    host.write("proc/device-tree/compatible", "arm,base");
+    EXPECT_FALSE(Machine::discover(host.options())->provenance.contains("hypervisor"));
+    host.write(std::string("proc/device-tree/") + file, "linux,dummy-virt");
+    EXPECT_TRUE(Machine::discover(host.options())->provenance.contains("hypervisor")) << file;
+  }
+}
+
 }  // namespace
 }  // namespace headrace
