@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a source costs here, measured on memory of its own.
+#include "tier/cost.h"
 
 #include <sys/mman.h>
 #include <unistd.h>
@@ -44,15 +44,11 @@ struct TrialMemory {
   }
 };
 
-// One write to each page; ns per page.
-double write_each_page(std::span<std::byte> memory, std::size_t page) {
-  const Nanoseconds begin = system_clock().now();
+void write_each_page(std::span<std::byte> memory, std::size_t page) {
   for (std::size_t at = 0; at < memory.size(); at += page) {
     volatile std::byte& byte = memory[at];
     byte = std::byte{1};
   }
-  const Nanoseconds time = system_clock().now() - begin;
-  return static_cast<double>(time.count()) / static_cast<double>(memory.size() / page);
 }
 
 Result<HotnessCost> measure(HotnessKind kind, Bytes memory) {
@@ -62,27 +58,42 @@ Result<HotnessCost> measure(HotnessKind kind, Bytes memory) {
   }
   HEADRACE_TRY(const TrialMemory trial, TrialMemory::make(kind, memory));
   HEADRACE_TRY(const auto source, open_hotness(kind, {.least_interval = {}}));
-  const Nanoseconds begin = system_clock().now();
+  return timed_cost(
+      *source, trial.bytes, memory.value / page, [&] { write_each_page(trial.bytes, page); },
+      system_clock());
+}
+
+}  // namespace
+
+Result<HotnessCost> timed_cost(HotnessSource& source, std::span<const std::byte> memory,
+                               std::size_t pages, const std::function<void()>& write,
+                               const Clock& clock) {
+  const Nanoseconds begin = clock.now();
+  const auto per_page = [&](Nanoseconds since) {
+    return static_cast<double>((clock.now() - since).count()) / static_cast<double>(pages);
+  };
+  const auto written = [&] {
+    const Nanoseconds since = clock.now();
+    write();
+    return per_page(since);
+  };
   std::vector<double> before;
   std::vector<double> first;
   std::vector<double> looks;
-  write_each_page(trial.bytes, page);
-  for (int i = 0; i < kRounds; ++i) before.push_back(write_each_page(trial.bytes, page));
-  HEADRACE_TRY_STATUS(source->track(trial.bytes));
-  for (int i = 0; i < kRounds && system_clock().now() - begin < kMostTime; ++i) {
-    first.push_back(write_each_page(trial.bytes, page));
-    const Nanoseconds looked = system_clock().now();
-    HEADRACE_TRY_STATUS(source->look());
-    const Nanoseconds time = system_clock().now() - looked;
-    looks.push_back(static_cast<double>(time.count()) / static_cast<double>(memory.value / page));
+  write();  // the kernel gives the pages
+  for (int i = 0; i < kRounds; ++i) before.push_back(written());
+  HEADRACE_TRY_STATUS(source.track(memory));
+  for (int i = 0; i < kRounds && clock.now() - begin < kMostTime; ++i) {
+    first.push_back(written());
+    const Nanoseconds since = clock.now();
+    HEADRACE_TRY_STATUS(source.look());
+    looks.push_back(per_page(since));
   }
   return HotnessCost{.look_ns_per_page = median(looks).value_or(0),
                      .access_ns = median(before).value_or(0),
                      .first_access_ns = median(first).value_or(0),
-                     .pages = memory.value / page};
+                     .pages = pages};
 }
-
-}  // namespace
 
 Result<HotnessCost> measure_hotness_cost(HotnessKind kind, Bytes memory) {
   return no_throw([&] { return measure(kind, memory); });
