@@ -3,7 +3,6 @@
 
 #include <time.h>
 
-#include <algorithm>
 #include <limits>
 
 #if defined(__x86_64__)
@@ -67,20 +66,18 @@ SameMoment read_bracketed(const ReadClock& clock, const ReadClock& counter) {
   return best;
 }
 
+double ns_per_tick(const ReadClock& clock, const ReadClock& counter, Nanoseconds time) {
+  const SameMoment begin = read_bracketed(clock, counter);
+  while (clock() - begin.clock < static_cast<std::uint64_t>(time.count())) {
+  }
+  const SameMoment end = read_bracketed(clock, counter);
+  return static_cast<double>(end.clock - begin.clock) /
+         static_cast<double>(end.counter - begin.counter);
+}
+
 Ticks::Ticks() : by_counter_(counter_is_steady()) {
-  if (by_counter_) {
-    const SameMoment begin = read_bracketed(raw_clock, counter);
-    while (raw_clock() - begin.clock < static_cast<std::uint64_t>(kCalibration.count())) {
-    }
-    const SameMoment end = read_bracketed(raw_clock, counter);
-    ns_per_tick_ = static_cast<double>(end.clock - begin.clock) /
-                   static_cast<double>(end.counter - begin.counter);
-  }
-  overhead_ = std::numeric_limits<std::uint64_t>::max();
-  for (int i = 0; i < 1000; ++i) {
-    const std::uint64_t begin = now();
-    overhead_ = std::min(overhead_, now() - begin);
-  }
+  if (by_counter_) ns_per_tick_ = instruments::ns_per_tick(raw_clock, counter, kCalibration);
+  overhead_ = least_step([this] { return now(); });
 }
 
 const Ticks& Ticks::instance() {

@@ -7,6 +7,7 @@
 // are wrong elsewhere. Otherwise, and on other machines, clock_gettime. Thread-safe.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <functional>
 
@@ -26,6 +27,19 @@ struct SameMoment {
 // tries the one in which they lie closest, so that a thread that was taken off its CPU between two
 // of them spoils only that try.
 SameMoment read_bracketed(const ReadClock& clock, const ReadClock& counter);
+
+// Nanoseconds of the clock for each tick of the counter, over `time` at least.
+double ns_per_tick(const ReadClock& clock, const ReadClock& counter, Nanoseconds time);
+// The least difference of two readings in a row.
+template <class Counter>
+std::uint64_t least_step(const Counter& counter) {
+  std::uint64_t least = UINT64_MAX;
+  for (int i = 0; i < 1000; ++i) {
+    const std::uint64_t begin = counter();
+    least = std::min(least, counter() - begin);
+  }
+  return least;
+}
 
 class Ticks {
  public:

@@ -10,7 +10,6 @@
 namespace headrace::instruments {
 namespace {
 
-// Both clocks around the same sleep: the outer one has seen at least as much.
 // A thread that is taken off its CPU for 3 ms between every fifth two readings.
 TEST(TicksTest, ReadsBothClocksWhileNothingCameBetween) {
   std::uint64_t nanoseconds = 0;
@@ -22,22 +21,50 @@ TEST(TicksTest, ReadsBothClocksWhileNothingCameBetween) {
   EXPECT_EQ(moment.counter, 3 * moment.clock);
 }
 
-TEST(TicksTest, TellsTheTimeOfTheSystem) {
-  const Ticks& ticks = Ticks::instance();
-  const Nanoseconds outer = system_clock().now();
-  const std::uint64_t begin = ticks.now();
-  std::this_thread::sleep_for(std::chrono::milliseconds{50});
-  const Nanoseconds by_ticks = ticks.span(begin, ticks.now());
-  const Nanoseconds by_clock = system_clock().now() - outer;
-  EXPECT_GE(by_ticks, std::chrono::milliseconds{49});
-  EXPECT_LE(seconds(by_ticks), seconds(by_clock) * 1.02);
+// A counter of 2.5 GHz, read in 20 ns; each seventh reading is interrupted for 3 ms.
+class FakeCounter {
+ public:
+  std::uint64_t clock() { return pass(), nanoseconds_; }
+  std::uint64_t counter() { return pass(), nanoseconds_ * 5 / 2; }
+
+ private:
+  void pass() { nanoseconds_ += ++readings_ % 7 == 0 ? 3'000'000 : 20; }
+
+  std::uint64_t nanoseconds_ = 0;
+  int readings_ = 0;
+};
+
+TEST(TicksTest, TheRateOfTheCounterIsThatOfTheClock) {
+  FakeCounter fake;
+  const auto clock = [&] { return fake.clock(); };
+  const auto counter = [&] { return fake.counter(); };
+  EXPECT_NEAR(ns_per_tick(clock, counter, std::chrono::milliseconds{20}), 0.4, 1e-6);
+  const std::uint64_t before = fake.clock();
+  (void)ns_per_tick(clock, counter, std::chrono::seconds{1});
+  EXPECT_GE(fake.clock() - before, 1'000'000'000U) << "a short time would be a rate of little";
 }
 
-TEST(TicksTest, ConvertsBothWays) {
+TEST(TicksTest, TheOverheadIsThatOfTwoReadingsThatNothingInterrupted) {
+  FakeCounter fake;
+  EXPECT_EQ(least_step([&] { return fake.counter(); }), 50U);
+}
+
+// Read between two readings of the system's clock, at both ends: an interrupt can only widen the
+// bounds.
+TEST(TicksTest, ASpanIsThatOfTheSystemsClock) {
   const Ticks& ticks = Ticks::instance();
-  const auto second = ticks.ticks(std::chrono::seconds{1});
-  EXPECT_NEAR(ticks.nanoseconds(second), 1e9, 10);
-  EXPECT_LT(ticks.nanoseconds(ticks.overhead()), 1000) << "reading the clock is cheap";
+  const auto read = [&] { return ticks.now(); };
+  const auto clock = [] { return static_cast<std::uint64_t>(system_clock().now().count()); };
+  const SameMoment begin = read_bracketed(clock, read);
+  std::this_thread::sleep_for(std::chrono::milliseconds{20});
+  const SameMoment end = read_bracketed(clock, read);
+  const auto by_clock = static_cast<double>(end.clock - begin.clock);
+  const auto by_ticks = static_cast<double>(ticks.span(begin.counter, end.counter).count());
+  EXPECT_NEAR(by_ticks, by_clock, by_clock / 100);
+  EXPECT_NEAR(ticks.nanoseconds(end.counter - begin.counter), by_ticks, 1);
+  const std::uint64_t ticks_of_it = ticks.ticks(Nanoseconds{static_cast<std::int64_t>(by_ticks)});
+  EXPECT_NEAR(static_cast<double>(ticks_of_it), static_cast<double>(end.counter - begin.counter),
+              5);
 }
 
 TEST(TicksTest, NeverGoesBackwards) {
