@@ -2,12 +2,14 @@
 #include "measure/session/noise.h"
 
 #include <algorithm>
+#include <charconv>
 #include <cmath>
+#include <fstream>
 #include <sstream>
 #include <string>
 
-#include "core/text/files.h"
 #include "headrace/statistics.h"
+#include "measure/instruments/worker_pool.h"
 
 namespace headrace::session {
 namespace {
@@ -19,24 +21,14 @@ constexpr double kSigmas = 5;
 constexpr double kLeastIdle = 0.08;
 constexpr double kLeastLoaded = 0.12;
 constexpr double kMostSteal = 0.02;
+// The same for a single CPU, of which a check sees some hundred ticks.
+constexpr double kMostStealOfOne = 0.1;
+// In fewer ticks one that was stolen would be more than that.
+constexpr double kFewTicks = 20;
 
-struct CpuTime {
-  double steal = 0;
-  double total = 0;
-};
-
-// The first line of /proc/stat, in ticks: user nice system idle iowait irq softirq steal ...
-CpuTime cpu_time() {
-  std::istringstream stat(first_line("/proc/stat"));
-  std::string word;
-  stat >> word;
-  CpuTime time;
-  double ticks = 0;
-  for (int i = 0; i < 8 && stat >> ticks; ++i) {
-    time.total += ticks;
-    if (i == 7) time.steal = ticks;
-  }
-  return time;
+CpuTimes cpu_times() {
+  std::ifstream stat("/proc/stat");
+  return read_cpu_times(stat, instruments::usable_cpus());
 }
 
 // Which values are off, given how much is always too little.
@@ -63,6 +55,43 @@ std::unique_ptr<Probe> prepare_first(const std::vector<Point>& points, BufferPoo
 
 }  // namespace
 
+CpuTimes read_cpu_times(std::istream& stat, const CpuSet& cpus) {
+  CpuTimes times;
+  for (std::string line; std::getline(stat, line);) {
+    std::istringstream words(line);
+    std::string word;
+    words >> word;
+    unsigned cpu = 0;
+    const char* const end = word.data() + word.size();
+    if (!word.starts_with("cpu") || word == "cpu") continue;
+    if (std::from_chars(word.data() + 3, end, cpu).ptr != end) continue;
+    if (std::ranges::find(cpus, cpu) == cpus.end()) continue;
+    double ticks = 0;
+    for (int i = 0; i < 8 && words >> ticks; ++i) {
+      times[cpu].total += ticks;
+      if (i == 7) times[cpu].steal = ticks;
+    }
+  }
+  return times;
+}
+
+Steal steal_between(const CpuTimes& before, const CpuTimes& now) {
+  Steal steal;
+  double stolen = 0;
+  double total = 0;
+  for (const auto& [cpu, time] : now) {
+    const auto then = before.find(cpu);
+    if (then == before.end() || time.total <= then->second.total) continue;
+    const double own = time.steal - then->second.steal;
+    const double passed = time.total - then->second.total;
+    if (passed >= kFewTicks) steal.of_one = std::max(steal.of_one, own / passed);
+    stolen += own;
+    total += passed;
+  }
+  if (total > 0) steal.of_all = stolen / total;
+  return steal;
+}
+
 Noise Noise::start(const Machine& machine, const Sentinels& sentinels, Random& random) {
   Noise noise;
   noise.idle_buffers_ = std::make_unique<BufferPool>(machine);
@@ -70,9 +99,7 @@ Noise Noise::start(const Machine& machine, const Sentinels& sentinels, Random& r
   noise.loaded_buffers_ = std::make_unique<BufferPool>(machine);
   noise.idle_ = prepare_first(sentinels.idle, *noise.idle_buffers_, random);
   noise.loaded_ = prepare_first(sentinels.loaded, *noise.loaded_buffers_, random);
-  const CpuTime now = cpu_time();
-  noise.steal_ = now.steal;
-  noise.total_ = now.total;
+  noise.times_ = cpu_times();
   return noise;
 }
 
@@ -87,10 +114,11 @@ std::size_t Noise::check() {
   };
   hear(idle_.get(), check.idle_ns);
   hear(loaded_.get(), check.loaded_bytes_per_second);
-  const CpuTime now = cpu_time();
-  if (now.total > total_) check.steal = (now.steal - steal_) / (now.total - total_);
-  steal_ = now.steal;
-  total_ = now.total;
+  CpuTimes now = cpu_times();
+  const Steal steal = steal_between(times_, now);
+  check.steal = steal.of_all;
+  check.steal_of_one = steal.of_one;
+  times_ = std::move(now);
   checks_.push_back(check);
   return checks_.size() - 1;
 }
@@ -109,6 +137,7 @@ std::vector<bool> disturbed_checks(std::span<const NoiseCheck> checks) {
   std::vector<bool> result;
   for (std::size_t i = 0; i < checks.size(); ++i) {
     result.push_back(idle_off[i] || loaded_off[i] || checks[i].steal > kMostSteal ||
+                     checks[i].steal_of_one > kMostStealOfOne ||
                      checks[i].cpu_share < Noise::kLeastShare);
   }
   return result;

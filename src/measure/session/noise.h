@@ -4,10 +4,14 @@
 // Two sentinels, since one alone is not enough: on a shared host the idle latency stayed the same
 // while loaded points moved by a third. `idle` is a short chase in memory, `loaded` reads with all
 // CPUs for some milliseconds; both are compared with their own median over the session. And the
-// kernel's count of time that the hypervisor took away (steal). What disturbs a single sample on
-// our own CPUs shows in its cpu_share. Single-thread.
+// kernel's count of time that the hypervisor took away (steal), of all CPUs that this process may
+// use together and of each: one CPU of 64 that is taken away disturbs all points that use it, and
+// is little of all. What disturbs a single sample on our own CPUs shows in its cpu_share.
+// Single-thread.
 #pragma once
 
+#include <iosfwd>
+#include <map>
 #include <memory>
 #include <span>
 #include <vector>
@@ -28,9 +32,27 @@ struct Sentinels {
 struct NoiseCheck {
   double idle_ns = 0;
   double loaded_bytes_per_second = 0;
-  double steal = 0;      // part of all CPU time since the check before
-  double cpu_share = 1;  // of the sentinels' own threads
+  double steal = 0;         // part of all CPU time since the check before
+  double steal_of_one = 0;  // and of the CPU that lost most
+  double cpu_share = 1;     // of the sentinels' own threads
 };
+
+// Ticks of each CPU since the host started.
+struct CpuTicks {
+  double steal = 0;
+  double total = 0;
+};
+using CpuTimes = std::map<unsigned, CpuTicks>;
+// The times of these CPUs, from lines of /proc/stat: "cpu3 user nice system idle iowait irq softirq
+// steal".
+CpuTimes read_cpu_times(std::istream& stat, const CpuSet& cpus);
+
+// Parts of the CPU time between two readings that the hypervisor took away.
+struct Steal {
+  double of_all = 0;
+  double of_one = 0;  // of the CPU that lost most
+};
+Steal steal_between(const CpuTimes& before, const CpuTimes& now);
 
 class Noise {
  public:
@@ -55,8 +77,7 @@ class Noise {
   std::unique_ptr<Probe> idle_;
   std::unique_ptr<Probe> loaded_;
   std::vector<NoiseCheck> checks_;
-  double steal_ = 0;  // seconds, at the last check
-  double total_ = 0;
+  CpuTimes times_;  // at the last check
 };
 
 // The judgement alone, pure: a check is disturbed if a sentinel is off its median by more than it

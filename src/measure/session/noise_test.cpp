@@ -7,6 +7,9 @@
 
 #include <atomic>
 #include <csignal>
+#include <numeric>
+#include <sstream>
+#include <string>
 #include <thread>
 
 #include "measure/experiments/experiments.h"
@@ -41,11 +44,40 @@ TEST(NoiseTest, EachSentinelIsHeard) {
   checks[1].idle_ns *= 1.2;
   checks[4].loaded_bytes_per_second *= 0.7;
   checks[6].steal = 0.1;
+  checks[8].steal_of_one = 0.2;
   checks[9].cpu_share = 0.6;
   const auto disturbed = disturbed_checks(checks);
   for (std::size_t i = 0; i < checks.size(); ++i) {
-    EXPECT_EQ(disturbed[i], i == 1 || i == 4 || i == 6 || i == 9) << i;
+    EXPECT_EQ(disturbed[i], i == 1 || i == 4 || i == 6 || i == 8 || i == 9) << i;
   }
+}
+
+// As of a virtual machine of 64 CPUs, of which one is taken away for half of the time.
+TEST(NoiseTest, TheStealOfOneCpuIsNotLostAmongTheOthers) {
+  const auto stat = [](int second) {
+    std::string text = "cpu  1 2 3 4 5 6 7 8 0 0\n";
+    for (int cpu = 0; cpu < 64; ++cpu) {
+      const int stolen = cpu == 17 ? 50 * second : 0;
+      text += "cpu" + std::to_string(cpu) + " 10 0 0 " + std::to_string(100 * second - stolen) +
+              " 0 0 0 " + std::to_string(stolen) + " 0 0\n";
+    }
+    return text + "intr 5 0\n";
+  };
+  const auto steal = [&](const CpuSet& cpus) {
+    std::istringstream before(stat(1));
+    std::istringstream now(stat(3));
+    return steal_between(read_cpu_times(before, cpus), read_cpu_times(now, cpus));
+  };
+  CpuSet all(64);
+  std::iota(all.begin(), all.end(), 0U);
+  EXPECT_DOUBLE_EQ(steal(all).of_one, 0.5);
+  EXPECT_DOUBLE_EQ(steal(all).of_all, 0.5 / 64);
+  EXPECT_DOUBLE_EQ(steal({16, 18}).of_one, 0) << "CPUs that this process does not use";
+  EXPECT_DOUBLE_EQ(steal_between({}, {}).of_one, 0);
+  const CpuTimes first{{0, {.steal = 0, .total = 10}}};
+  const CpuTimes soon{{0, {.steal = 1, .total = 15}}};
+  EXPECT_DOUBLE_EQ(steal_between(first, soon).of_one, 0) << "one tick of five";
+  EXPECT_DOUBLE_EQ(steal_between(first, soon).of_all, 0.2);
 }
 
 // The loud half of a session must not make the quiet one look disturbed, nor hide itself by being
