@@ -135,10 +135,10 @@ std::vector<std::span<std::byte>> equal_parts(std::span<std::byte> memory, std::
 Result<std::unique_ptr<Probe>> walk_by(const Mix& mix, const CpuSet& cpus,
                                        const std::string& ground,
                                        const std::vector<std::span<std::byte>>& parts,
-                                       std::shared_ptr<BusMeter> bus) {
+                                       std::shared_ptr<BusMeter> bus, Races& races) {
   std::vector<TrafficArea> areas;
   for (const auto& part : parts) areas.push_back(divide(mix, part));
-  HEADRACE_TRY(const Shape shape, fastest_shape(mix, cpus, ground, areas));
+  HEADRACE_TRY(const Shape shape, races.fastest(mix, cpus, ground, areas));
   return std::make_unique<Walk<TrafficKernel>>(TrafficKernel(mix, shape), cpus, std::move(areas),
                                                std::move(bus));
 }
@@ -175,14 +175,14 @@ Point walk_point(const Scope& scope, const Node& cpu_node, const Node& memory_no
   const std::string ground = ground_of(scope.machine, cpu_node, memory_node);
   point.races = {race_of(mix, cpus.size(), ground)};
   point.setup = {.name = "walked", .cost = touching(bytes, usable_cpus(&cpu_node).size())};
-  point.prepare = [key = point.memory, &mix, cpus, bytes, ground,
+  point.prepare = [key = point.memory, &mix, cpus, bytes, ground, races = scope.races,
                    bus = scope.bus_of({memory_node.id})](
                       BufferPool& buffers, Random&) -> Result<std::unique_ptr<Probe>> {
     HEADRACE_TRY(const auto memory, buffers.get(key, 0, bytes));
     if (memory.size() / cpus.size() < kLeastArea.value) {
       return fail(ErrorCode::exhausted, "the node is too small for {} threads", cpus.size());
     }
-    return walk_by(mix, cpus, ground, equal_parts(memory, cpus.size()), bus);
+    return walk_by(mix, cpus, ground, equal_parts(memory, cpus.size()), bus, *races);
   };
   return point;
 }
@@ -251,14 +251,14 @@ Point team_point(const Scope& scope, const MeasuredTeam& measured, const Mix& mi
   const std::string ground =
       fmt::format("{} {} of {}", to_string(nodes.how), list_of(nodes.all), point.row.cpus);
   point.races = {race_of(mix, threads, ground)};
-  point.prepare = [nodes, &mix, cpus = measured.team.cpus, bytes, ground,
+  point.prepare = [nodes, &mix, cpus = measured.team.cpus, bytes, ground, races = scope.races,
                    bus = scope.bus_of(nodes.all)](BufferPool& buffers,
                                                   Random&) -> Result<std::unique_ptr<Probe>> {
     HEADRACE_TRY(const auto parts, team_parts(buffers, nodes, cpus.size(), 0, bytes));
     if (parts.front().size() < kLeastArea.value) {
       return fail(ErrorCode::exhausted, "a node is too small for {} threads", cpus.size());
     }
-    return walk_by(mix, cpus, ground, parts, bus);
+    return walk_by(mix, cpus, ground, parts, bus, *races);
   };
   return point;
 }

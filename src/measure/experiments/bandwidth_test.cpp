@@ -60,7 +60,8 @@ TEST(BandwidthTest, WhatIsCountedOnTheBusStandsBesideTheArithmetic) {
   const auto sample_with = [&](std::shared_ptr<BusMeter> bus) {
     BufferPool buffers(machine);
     Random random(1);
-    const auto points = kExperiment.points({.machine = machine, .bus = std::move(bus)});
+    const auto points =
+        kExperiment.points({.machine = machine, .bus = std::move(bus), .races = races});
     const auto probe = points.front().prepare(buffers, random);
     EXPECT_TRUE(probe) << probe.error().message;
     (void)(*probe)->sample();  // a counter's first reading is left out
@@ -70,6 +71,7 @@ TEST(BandwidthTest, WhatIsCountedOnTheBusStandsBesideTheArithmetic) {
   ASSERT_TRUE(without);
   EXPECT_FALSE(without->details.contains("bus_counted"));
   EXPECT_FALSE(without->words.contains("counted_by"));
+  const auto races = std::make_shared<Races>();
   const auto some = sample_with(std::make_shared<BusMeter>(std::make_unique<Steps>(1e6)));
   ASSERT_TRUE(some);
   EXPECT_GT(some->details.at("bus_counted"), 0);

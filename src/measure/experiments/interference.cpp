@@ -171,8 +171,13 @@ Row interference_row(const InterferenceSetting& setting) {
 class LoadMaker {
  public:
   LoadMaker(const Machine& machine, BufferPool& buffers, Random& random, MeasuringFile& file,
-            Bytes each)
-      : machine_(machine), buffers_(buffers), random_(random), file_(file), each_(each) {}
+            Races& races, Bytes each)
+      : machine_(machine),
+        buffers_(buffers),
+        random_(random),
+        file_(file),
+        races_(races),
+        each_(each) {}
 
   Result<std::unique_ptr<Load>> make(const Activity& activity, unsigned cpu) {
     switch (activity.kind) {
@@ -223,6 +228,7 @@ class LoadMaker {
     const Mix& mix = *find_mix(name);
     HEADRACE_TRY(const TrafficKernel kernel, race(activity, mix, cpu));
     HEADRACE_TRY(const auto bytes, memory(*activity.from, each_));
+  Races& races_;
     return std::make_unique<TrafficLoad>(kernel, divide(mix, bytes));
   }
   // The fastest loop, raced on the buffer that is made next.
@@ -231,7 +237,7 @@ class LoadMaker {
                  buffers_.get({activity.from->id, PageSize::transparent}, next_, each_));
     const std::string ground =
         ground_of(machine_, *host_of(machine_, *activity.from), *activity.from);
-    HEADRACE_TRY(const Shape shape, fastest_shape(mix, {cpu}, ground, {divide(mix, bytes)}));
+    HEADRACE_TRY(const Shape shape, races_.fastest(mix, {cpu}, ground, {divide(mix, bytes)}));
     return TrafficKernel(mix, shape);
   }
   Result<std::unique_ptr<Load>> make_copy(const Activity& activity) {
@@ -385,9 +391,9 @@ Point interference_point(const Scope& scope, const InterferenceSetting& setting)
                         .detail = "ratio_to_threads",
                         .reference = !setting.processes};
   }
-  point.prepare = [setting, &machine = scope.machine, file = scope.file, each](
+  point.prepare = [setting, &machine = scope.machine, file = scope.file, races = scope.races, each](
                       BufferPool& buffers, Random& random) -> Result<std::unique_ptr<Probe>> {
-    LoadMaker maker(machine, buffers, random, *file, each);
+    LoadMaker maker(machine, buffers, random, *file, *races, each);
     HEADRACE_TRY(Runs runs,
                  setting.processes ? process_runs(setting, maker) : thread_runs(setting, maker));
     return std::make_unique<Interference>(setting, std::move(runs));

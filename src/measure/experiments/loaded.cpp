@@ -24,13 +24,13 @@
 #include <array>
 #include <cmath>
 #include <map>
+#include <memory>
 #include <numeric>
 #include <optional>
 #include <string>
 #include <tuple>
 
 #include "core/fail.h"
-#include "core/mutex.h"
 #include "measure/experiments/experiments.h"
 #include "measure/experiments/idle_cycle.h"
 #include "measure/experiments/teams.h"
@@ -83,6 +83,11 @@ bool has(const auto& all, const auto& one) {
   return std::ranges::find(all, one) != std::ranges::end(all);
 }
 
+// The pauses that were found in this session, for as many threads of a mix on the same ground and
+// by the same loop (traffic_race.h).
+using PaceKey = std::tuple<std::string_view, std::size_t, std::string, std::string>;
+using Paces = std::map<PaceKey, Pace>;
+
 struct LoadedSetting {
   const Node* observer = nullptr;
   const Node* data = nullptr;
@@ -95,6 +100,7 @@ struct LoadedSetting {
   std::optional<std::uint64_t> threads = {};  // if asked for
   bool near = false;                          // the data is, to the observer
   CpuSet cpus = {};                           // the observer's first
+  std::shared_ptr<Paces> paces = {};
 
   bool together() const { return observer == traffic && data == traffic_data; }
 };
@@ -103,7 +109,7 @@ class Loaded final : public Probe {
  public:
   // The observer comes first among the CPUs, the others have an area each.
   Loaded(const LoadedSetting& setting, const IdleCycle& cycle, const TrafficKernel& kernel,
-         const std::vector<TrafficArea>& areas, Nanoseconds pause, std::shared_ptr<BusMeter> bus)
+         const std::vector<TrafficArea>& areas, Pause pause, std::shared_ptr<BusMeter> bus)
       : cycle_(cycle),
         pause_(pause),
         bus_factor_(setting.mix->bus_factor()),
@@ -143,7 +149,7 @@ class Loaded final : public Probe {
                   {"traffic", "CPUs " + to_string(CpuSet{cpus_.begin() + 1, cpus_.end()})}},
         .cpu_share = seen.cpu_share};
     sample.details["idle"] = idle;
-    sample.details["delay_ns"] = static_cast<double>(pause_.count());
+    sample.details["delay_ns"] = static_cast<double>(pause_.time.count());
     sample.details["drift"] = drift;
     sample.details["bandwidth"] = bandwidth;
     sample.details["bus"] = bandwidth * bus_factor_;
@@ -161,7 +167,7 @@ class Loaded final : public Probe {
   }
 
   const IdleCycle cycle_;
-  const Nanoseconds pause_;
+  const Pause pause_;
   const double bus_factor_;
   const CpuSet cpus_;
   const std::string kernel_name_;
@@ -182,29 +188,19 @@ CpuSet cpus_of(const Machine& machine, const LoadedSetting& setting,
   return cpus;
 }
 
-using PaceKey = std::tuple<std::string_view, std::size_t, std::string, std::string>;
-
-struct KnownPaces {
-  Mutex mutex;
-  std::map<PaceKey, Pace> paces GUARDED_BY(mutex);
-};
-
-// The pause of a setting: as asked for, or found, once per process for as many threads of a mix on
-// the same ground, as the loop is (traffic_race.h).
-Result<Nanoseconds> pause_of(const LoadedSetting& setting, const CpuSet& loading,
-                             const TrafficKernel& kernel, const std::string& ground,
-                             const std::vector<TrafficArea>& areas) {
-  if (setting.delay) return Nanoseconds{static_cast<std::int64_t>(*setting.delay)};
-  static KnownPaces known;
-  const PaceKey key{setting.mix->name, loading.size(), ground, kernel.name()};
-  Pace pace;
-  {
-    const MutexLock lock(known.mutex);
-    pace = known.paces[key];
+// The pause of a setting: as asked for, or found, once a session.
+Result<Pause> pause_of(const LoadedSetting& setting, const CpuSet& loading,
+                       const TrafficKernel& kernel, const std::string& ground,
+                       const std::vector<TrafficArea>& areas) {
+  // At the frequency that these CPUs have while all of them are busy.
+  HEADRACE_TRY(const DelayLoop loop, DelayLoop::timed_on(setting.cpus));
+  if (setting.delay) {
+    return loop.pause(Nanoseconds{static_cast<std::int64_t>(*setting.delay)});
   }
+  Pace& pace = (*setting.paces)[{setting.mix->name, loading.size(), ground, kernel.name()}];
   const auto rate = [&](Nanoseconds pause) -> Result<double> {
     std::vector<TrafficLoad> loads;
-    for (const TrafficArea& area : areas) loads.emplace_back(kernel, area, pause);
+    for (const TrafficArea& area : areas) loads.emplace_back(kernel, area, loop.pause(pause));
     std::vector<Load*> threads;
     for (TrafficLoad& load : loads) threads.push_back(&load);
     // What is remembered should not be another program's doing, which only takes bandwidth away.
@@ -219,9 +215,7 @@ Result<Nanoseconds> pause_of(const LoadedSetting& setting, const CpuSet& loading
   };
   HEADRACE_TRY(const Nanoseconds found,
                pace.for_share(static_cast<double>(*setting.load) / 100, rate));
-  const MutexLock lock(known.mutex);
-  known.paces[key] = std::move(pace);
-  return found;
+  return loop.pause(found);
 }
 
 unsigned rank_of(const LoadedSetting& setting) {
@@ -275,7 +269,8 @@ Point loaded_point(const Scope& scope, const LoadedSetting& setting) {
   point.row.details["traffic_bytes"] = static_cast<double>(each);
   const std::string ground = ground_of(machine, *setting.traffic, *setting.traffic_data);
   point.races = {race_of(*setting.mix, loading.size(), ground)};
-  point.prepare = [=, bus = scope.bus_of({setting.data->id, setting.traffic_data->id})](
+  point.prepare = [=, races = scope.races,
+                   bus = scope.bus_of({setting.data->id, setting.traffic_data->id})](
                       BufferPool& buffers, Random& random) -> Result<std::unique_ptr<Probe>> {
     HEADRACE_TRY(const IdleCycle cycle,
                  idle_cycle(buffers, random, point.memory, chased, cpus.front()));
@@ -288,9 +283,9 @@ Point loaded_point(const Scope& scope, const LoadedSetting& setting) {
     for (std::size_t i = 0; i < loading.size(); ++i) {
       areas.push_back(divide(*setting.mix, traffic.subspan(i * each, each)));
     }
-    HEADRACE_TRY(const Shape shape, fastest_shape(*setting.mix, loading, ground, areas));
+    HEADRACE_TRY(const Shape shape, races->fastest(*setting.mix, loading, ground, areas));
     const TrafficKernel kernel(*setting.mix, shape);
-    HEADRACE_TRY(const Nanoseconds pause, pause_of(setting, loading, kernel, ground, areas));
+    HEADRACE_TRY(const Pause pause, pause_of(setting, loading, kernel, ground, areas));
     return std::make_unique<Loaded>(setting, cycle, kernel, areas, pause, bus);
   };
   return point;
@@ -372,6 +367,7 @@ std::vector<Point> list_points(const Scope& scope) {
   const std::vector<const Node*> memories = memory_nodes(scope.machine);
   std::map<const Node*, std::vector<unsigned>> orders;
   for (const Node* node : observers) orders[node] = spread_order(scope.machine, *node);
+  const auto paces = std::make_shared<Paces>();
   std::vector<Point> points;
   // Else many thousands of pairs would be gone through for each pair of nodes.
   const bool asked = scope.asks("traffic_cpu_node") || scope.asks("traffic_memory_node");
@@ -380,8 +376,11 @@ std::vector<Point> list_points(const Scope& scope) {
       for (const Node* traffic : observers) {
         if (!asked && observer != data && traffic != observer) continue;
         for (const Node* traffic_data : memories) {
-          LoadedSetting setting{
-              .observer = observer, .data = data, .traffic = traffic, .traffic_data = traffic_data};
+          LoadedSetting setting{.observer = observer,
+                                .data = data,
+                                .traffic = traffic,
+                                .traffic_data = traffic_data,
+                                .paces = paces};
           if (asked || is_usual(setting)) {
             add_curves(points, scope, std::move(setting), orders.at(traffic));
           }

@@ -165,7 +165,8 @@ unsigned rank_of(const SplitSetting& setting) {
   return (usual ? 2 : 3) + (setting.one->kind == setting.other->kind ? 1 : 0);
 }
 
-Point split_point(const Machine& machine, const SplitSetting& setting) {
+Point split_point(const Scope& scope, const SplitSetting& setting) {
+  const Machine& machine = scope.machine;
   Point point;
   point.row = make_row(kName, kParameters,
                        {id_of(setting.cpu_node), id_of(setting.one), id_of(setting.other),
@@ -184,7 +185,7 @@ Point split_point(const Machine& machine, const SplitSetting& setting) {
   const Mix& mix = *find_mix("read");
   const std::string ground = ground_of(machine, *setting.cpu_node, *setting.one);
   point.races = {race_of(mix, setting.cpus.size(), ground)};
-  point.prepare = [key = point.memory, setting, one, other, &mix, ground](
+  point.prepare = [key = point.memory, setting, one, other, &mix, ground, races = scope.races](
                       BufferPool& buffers, Random&) -> Result<std::unique_ptr<Probe>> {
     const std::size_t readers = setting.cpus.size();
     HEADRACE_TRY(const auto first, buffers.get(key, 0, one));
@@ -195,7 +196,7 @@ Point split_point(const Machine& machine, const SplitSetting& setting) {
       return fail(ErrorCode::exhausted, "a node is too small for {} threads", readers);
     }
     const auto parts = parts_of(first, readers);
-    HEADRACE_TRY(const Shape shape, fastest_shape(mix, setting.cpus, ground, parts));
+    HEADRACE_TRY(const Shape shape, races->fastest(mix, setting.cpus, ground, parts));
     return std::make_unique<Split>(setting.cpus, setting.ratio, TrafficKernel(mix, shape), parts,
                                    parts_of(second, readers));
   };
@@ -255,8 +256,7 @@ std::vector<Point> list_points(const Scope& scope) {
     if (!may_be_asked(scope, "cpu_node", *cpu_node)) continue;
     for (const auto& [one, other] : pairs_of(scope, *cpu_node)) {
       for (const Ratio& ratio : kRatios) {
-        points.push_back(
-            split_point(scope.machine, {cpu_node, one, other, usable_cpus(cpu_node), ratio}));
+        points.push_back(split_point(scope, {cpu_node, one, other, usable_cpus(cpu_node), ratio}));
       }
     }
   }

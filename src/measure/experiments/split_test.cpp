@@ -95,7 +95,8 @@ TEST(SplitTest, APointReadsBothMemoriesAndSaysTheirShare) {
   BufferPool buffers(here);
   Random random(1);
   std::size_t measured = 0;
-  for (const Point& point : kExperiment.points({machine})) {
+  const Scope scope{machine};
+  for (const Point& point : kExperiment.points(scope)) {
     if (point.row.word("ratio") != "3:1" && point.row.word("ratio") != "0:1") continue;
     EXPECT_TRUE(point.row.has_flag("shrunk"));
     const auto probe = point.prepare(buffers, random);
@@ -110,7 +111,7 @@ TEST(SplitTest, APointReadsBothMemoriesAndSaysTheirShare) {
     const Mix& mix = *find_mix("read");
     EXPECT_EQ(point.races, std::vector{race_of(mix, cpus.size(), ground)});
     EXPECT_EQ(sample->words.at("kernel"),
-              TrafficKernel(mix, *fastest_shape(mix, cpus, ground, none)).name());
+              TrafficKernel(mix, *scope.races->fastest(mix, cpus, ground, none)).name());
     EXPECT_NEAR(sample->details.at("share"), point.row.word("ratio") == "3:1" ? 0.25 : 1, 1e-9);
     ++measured;
   }
@@ -127,11 +128,14 @@ TEST(SplitTest, AReaderHasSixteenPagesOrThePointSaysThatANodeIsTooSmall) {
   machine.nodes[0].cpus = {usable[0], usable[1]};
   BufferPool buffers(here);
   Random random(1);
+  const auto races = std::make_shared<Races>();
   const auto prepared = [&](Bytes capacity) {
     machine.nodes[0].capacity = capacity;
     machine.nodes[1] = machine.nodes[0];
     machine.nodes[1].cpus.clear();
-    return kExperiment.points({machine}).front().prepare(buffers, random);
+    return kExperiment.points({.machine = machine, .races = races})
+        .front()
+        .prepare(buffers, random);
   };
   const Bytes enough = base_page() * 16 * 2 * 16;  // a buffer has a sixteenth of the node
   const auto probe = prepared(enough);

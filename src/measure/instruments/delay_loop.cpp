@@ -4,35 +4,50 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <numeric>
 
+#include "core/check.h"
+#include "core/fail.h"
 #include "measure/instruments/ticks.h"
+#include "measure/instruments/worker_pool.h"
 
 namespace headrace::instruments {
 namespace {
 
-constexpr std::uint64_t kCalibrated = 100'000;
-constexpr int kTimes = 16;  // of which the fastest was not interrupted
+constexpr std::uint64_t kTimed = 100'000;
+constexpr int kTimes = 16;
 
 }  // namespace
 
-DelayLoop::DelayLoop() {
-  const Ticks& ticks = Ticks::instance();
+double DelayLoop::ns_per_turn(const std::function<double(std::uint64_t turns)>& run) {
   double least = std::numeric_limits<double>::max();
-  for (int i = 0; i < kTimes; ++i) {
-    const std::uint64_t begin = ticks.now();
-    run(kCalibrated);
-    least = std::min(least, ticks.nanoseconds(ticks.now() - begin));
-  }
-  ns_per_turn_ = std::max(least / kCalibrated, 1e-3);
+  for (int i = 0; i < kTimes; ++i) least = std::min(least, run(kTimed));
+  return least / kTimed;
 }
 
-const DelayLoop& DelayLoop::instance() {
-  static const DelayLoop loop;
-  return loop;
+Result<DelayLoop> DelayLoop::timed_on(const CpuSet& cpus) {
+  const Ticks& ticks = Ticks::instance();
+  std::vector<double> found(cpus.size());
+  HEADRACE_TRY(const double share, run_together(cpus, [&](std::size_t i) {
+                 found[i] = ns_per_turn([&](std::uint64_t turns) {
+                   const std::uint64_t begin = ticks.now();
+                   run(turns);
+                   return ticks.nanoseconds(ticks.now() - begin);
+                 });
+               }));
+  (void)share;  // the least of the tries had its CPU
+  return DelayLoop(found);
 }
 
-std::uint64_t DelayLoop::turns(Nanoseconds time) const {
-  return static_cast<std::uint64_t>(std::ceil(static_cast<double>(time.count()) / ns_per_turn_));
+DelayLoop::DelayLoop(const std::vector<double>& of_cpus) {
+  CHECK(!of_cpus.empty());
+  const double sum = std::accumulate(of_cpus.begin(), of_cpus.end(), 0.0);
+  ns_per_turn_ = std::max(sum / static_cast<double>(of_cpus.size()), 1e-3);
+}
+
+Pause DelayLoop::pause(Nanoseconds time) const {
+  const double turns = std::ceil(static_cast<double>(time.count()) / ns_per_turn_);
+  return {.time = time, .turns = static_cast<std::uint64_t>(turns)};
 }
 
 // In assembly where we know it, so that no compiler takes the loop away or unrolls it.

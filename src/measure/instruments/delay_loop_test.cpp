@@ -6,19 +6,39 @@
 #include <string>
 
 #include "core/sanitizers.h"
+#include "measure/instruments/worker_pool.h"
 #include "tests/support/disassembly.h"
 
 namespace headrace::instruments {
 namespace {
 
-TEST(DelayLoop, LongerTimesAreMoreTurns) {
-  const DelayLoop& loop = DelayLoop::instance();
-  EXPECT_EQ(loop.turns(Nanoseconds{0}), 0u);
-  EXPECT_GE(loop.turns(Nanoseconds{1}), 1u);
-  const double once = static_cast<double>(loop.turns(std::chrono::microseconds{10}));
-  EXPECT_NEAR(static_cast<double>(loop.turns(std::chrono::microseconds{100})), 10 * once, 11);
+TEST(DelayLoop, ATurnTakesTheLeastTimeOfSeveralTries) {
+  int tries = 0;
+  const double ns = DelayLoop::ns_per_turn([&](std::uint64_t turns) {
+    EXPECT_GT(turns, 10'000U) << "much longer than reading a clock";
+    return static_cast<double>(turns) * (++tries == 3 ? 0.25 : 0.5);
+  });
+  EXPECT_DOUBLE_EQ(ns, 0.25);
+  EXPECT_GT(tries, 8);
+}
+
+TEST(DelayLoop, PausesAreInTurnsOfTheCpusThatWait) {
+  const DelayLoop alone({0.25});
+  EXPECT_EQ(alone.pause(Nanoseconds{0}).turns, 0U);
+  EXPECT_EQ(alone.pause(Nanoseconds{100}).turns, 400U);
+  EXPECT_EQ(alone.pause(Nanoseconds{100}).time, Nanoseconds{100});
+  EXPECT_EQ(DelayLoop({0.25, 0.75}).pause(Nanoseconds{100}).turns, 200U) << "slower together";
+  EXPECT_EQ(DelayLoop({5.0}).pause(Nanoseconds{1}).turns, 1U);
   DelayLoop::run(0);
-  DelayLoop::run(1000);
+}
+
+TEST(DelayLoop, IsTimedOnAllOfTheCpus) {
+  const CpuSet all = usable_cpus();
+  const auto loop = DelayLoop::timed_on({all.front(), all.back()});
+  ASSERT_TRUE(loop) << loop.error().message;
+  // As long as a turn of any CPU of the last decades, at 0.1 to 100 GHz.
+  EXPECT_GT(loop->pause(std::chrono::milliseconds{1}).turns, 1'000U);
+  EXPECT_LT(loop->pause(std::chrono::milliseconds{1}).turns, 100'000'000U);
 }
 
 // Either would wait for the loads that are on their way.

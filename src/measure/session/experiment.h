@@ -25,6 +25,7 @@
 #include "measure/instruments/buffer_pool.h"
 #include "measure/instruments/counters/bus_counter.h"
 #include "measure/instruments/measuring_file.h"
+#include "measure/instruments/traffic/traffic_race.h"
 
 namespace headrace::session {
 
@@ -84,7 +85,7 @@ struct Point {
   // What one mapping of it takes, roughly: preparing and repetitions; the setup comes on top.
   Nanoseconds cost{0};
   SharedSetup setup;
-  // Races of loops (traffic_race.h), by name, whose winners it goes by: each is run once a process,
+  // Races of loops (traffic_race.h), by name, whose winners it goes by: each is run once a session,
   // before the first point that does.
   std::vector<std::string> races;
   // Points with the same memory are measured one after the other, so that it is mapped once.
@@ -128,6 +129,9 @@ struct Scope {
   bool here = true;    // false: the machine is another host, of which nothing can be asked
   bool budget = true;  // false: all there is
   // What the memory cgroups of this process leave all nodes together; nothing: no limit.
+  // Which loops of traffic were the fastest in this session.
+  std::shared_ptr<Races> races = std::make_shared<Races>();
+
   std::optional<Bytes> memory_limit = {};
   // What control groups leave it, in threads at once; nothing: no limit.
   std::optional<std::size_t> most_threads = {};

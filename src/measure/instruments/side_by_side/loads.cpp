@@ -9,7 +9,6 @@
 #include "core/fail.h"
 #include "headrace/copy.h"
 #include "measure/instruments/chase.h"
-#include "measure/instruments/delay_loop.h"
 #include "measure/instruments/ticks.h"
 
 namespace headrace::instruments {
@@ -55,14 +54,13 @@ std::map<std::string, double> ChaseLoad::percentiles() const {
   return all;
 }
 
-TrafficLoad::TrafficLoad(const TrafficKernel& kernel, const TrafficArea& area, Nanoseconds delay)
+TrafficLoad::TrafficLoad(const TrafficKernel& kernel, const TrafficArea& area, Pause pause)
     : kernel_(kernel),
       area_(area),
-      delay_(DelayLoop::instance().turns(delay)),
+      pause_(pause),
       at_once_(std::max<std::size_t>(1, kLinesPerDelay / kernel_.lines_per_round())),
-      per_step_(
-          static_cast<std::size_t>(std::max<std::int64_t>(1, kStepNs / (kKibNs + delay.count())))) {
-}
+      per_step_(static_cast<std::size_t>(
+          std::max<std::int64_t>(1, kStepNs / (kKibNs + pause.time.count())))) {}
 
 Result<double> TrafficLoad::step() {
   const std::size_t rounds = kernel_.rounds(area_) / at_once_ * at_once_;
@@ -70,7 +68,7 @@ Result<double> TrafficLoad::step() {
   for (std::size_t i = 0; i < per_step_; ++i) {
     lines += kernel_.run(area_, at_, at_once_);
     at_ = at_ + at_once_ >= rounds ? 0 : at_ + at_once_;
-    DelayLoop::run(delay_);
+    DelayLoop::run(pause_.turns);
   }
   return static_cast<double>(lines * kLine);
 }

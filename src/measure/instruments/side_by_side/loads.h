@@ -11,6 +11,7 @@
 #include "headrace/file.h"
 #include "headrace/histogram.h"
 #include "headrace/random.h"
+#include "measure/instruments/delay_loop.h"
 #include "measure/instruments/side_by_side/side_by_side.h"
 #include "measure/instruments/traffic/traffic.h"
 
@@ -37,20 +38,19 @@ class ChaseLoad final : public Load {
   std::uint64_t loads_ = 0;
 };
 
-// A mix of reads and writes, in bytes read and written; `delay` after each KiB (of many streams
+// A mix of reads and writes, in bytes read and written; `pause` after each KiB (of many streams
 // after a round, 2 KiB), by a loop that lets loads travel on (delay_loop.h).
 class TrafficLoad final : public Load {
  public:
-  TrafficLoad(const TrafficKernel& kernel, const TrafficArea& area,
-              Nanoseconds delay = Nanoseconds{0});
+  TrafficLoad(const TrafficKernel& kernel, const TrafficArea& area, Pause pause = {});
   Result<double> step() override;
 
  private:
   const TrafficKernel kernel_;
   const TrafficArea area_;
-  const std::uint64_t delay_;   // turns of a DelayLoop
-  const std::size_t at_once_;   // rounds between two delays
-  const std::size_t per_step_;  // delays
+  const Pause pause_;
+  const std::size_t at_once_;   // rounds between two pauses
+  const std::size_t per_step_;  // pauses
   std::size_t at_ = 0;
 };
 

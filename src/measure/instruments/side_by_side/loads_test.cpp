@@ -42,7 +42,7 @@ TEST_F(LoadsTest, TrafficCountsBytesAndADelayMakesItsStepsShort) {
   const Mix& copy = *find_mix("copy");
   TrafficLoad fast(TrafficKernel(copy, {.streams = 2}), divide(copy, area));
   TrafficLoad slow(TrafficKernel(copy, {.streams = 2}), divide(copy, area),
-                   std::chrono::milliseconds{1});
+                   {.time = std::chrono::milliseconds{1}, .turns = 1000});
   const double step = fast.step().value();
   EXPECT_GT(step, 0);
   EXPECT_EQ(std::fmod(step, 1024), 0);

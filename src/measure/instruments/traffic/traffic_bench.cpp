@@ -79,7 +79,7 @@ void traffic(benchmark::State& state, const Mix& mix, bool raced) {
   Ground& all = ground();
   std::vector<TrafficArea> areas;
   for (std::size_t i = 0; i < all.cpus.size(); ++i) areas.push_back(divide(mix, all.part(i)));
-  const Shape shape = raced ? fastest_shape(mix, all.cpus, "near", areas).value() : Shape{};
+  const Shape shape = raced ? Races().fastest(mix, all.cpus, "near", areas).value() : Shape{};
   const TrafficKernel kernel(mix, shape);
   state.SetLabel(kernel.shape().name());
   // The chunk is of all lines, those of every stream.

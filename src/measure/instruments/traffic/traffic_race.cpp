@@ -5,11 +5,9 @@
 #include <time.h>
 
 #include <algorithm>
-#include <map>
 
 #include "core/check.h"
 #include "core/fail.h"
-#include "core/mutex.h"
 #include "measure/instruments/chase.h"
 #include "measure/instruments/traffic/kernels_traffic.h"
 #include "measure/instruments/worker_pool.h"
@@ -63,16 +61,6 @@ class Racer {
   double at_ = 0;  // the part of it that is walked over
 };
 
-struct Known {
-  Mutex mutex;
-  std::map<std::string, Shape> shapes GUARDED_BY(mutex);  // by race_of
-};
-
-Known& known() {
-  static Known all;
-  return all;
-}
-
 }  // namespace
 
 std::vector<Shape> shapes_of(const Mix& mix) {
@@ -109,15 +97,11 @@ Result<Shape> winner(std::vector<Shape> shapes, const Heat& rates) {
   return shapes.front();
 }
 
-Result<Shape> fastest_shape(const Mix& mix, const CpuSet& cpus, const std::string& ground,
-                            const std::vector<TrafficArea>& areas) {
+Result<Shape> Races::fastest(const Mix& mix, const CpuSet& cpus, const std::string& ground,
+                             const std::vector<TrafficArea>& areas) {
   CHECK(!cpus.empty() && cpus.size() == areas.size());
-  Known& all = known();
   const std::string key = race_of(mix, cpus.size(), ground);
-  {
-    const MutexLock lock(all.mutex);
-    if (const auto found = all.shapes.find(key); found != all.shapes.end()) return found->second;
-  }
+  if (const auto found = known_.find(key); found != known_.end()) return found->second;
   std::vector<Racer> racers(areas.begin(), areas.end());
   // Shapes with many streams have nothing to do in a small area.
   std::vector<Shape> shapes = shapes_of(mix);
@@ -139,8 +123,7 @@ Result<Shape> fastest_shape(const Mix& mix, const CpuSet& cpus, const std::strin
     return sums;
   };
   HEADRACE_TRY(const Shape found, winner(std::move(shapes), heat));
-  const MutexLock lock(all.mutex);
-  return all.shapes.emplace(key, found).first->second;
+  return known_[key] = found;
 }
 
 }  // namespace headrace::instruments

@@ -11,6 +11,7 @@
 #pragma once
 
 #include <functional>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -36,11 +37,18 @@ using Heat =
     std::function<Result<std::vector<double>>(const std::vector<Shape>& shapes, Nanoseconds each)>;
 Result<Shape> winner(std::vector<Shape> shapes, const Heat& rates);
 
-// The fastest shape of the mix for a thread on each of `cpus`, in areas[i] each. The race is run
-// once per process for as many threads on the same `ground`, which names what kind of memory lies
-// how far from them; afterwards its winner is known. Thread-safe. The errors of run_together.
-// Requires: as many areas as CPUs, one at least.
-Result<Shape> fastest_shape(const Mix& mix, const CpuSet& cpus, const std::string& ground,
-                            const std::vector<TrafficArea>& areas);
+// The races of one session. Single-thread.
+class Races {
+ public:
+  // The fastest shape of the mix for a thread on each of `cpus`, in areas[i] each. The race is run
+  // once for as many threads on the same `ground`, which names the kind of memory and how far it is
+  // from them; afterwards its winner is known. The errors of run_together. Requires: as many areas
+  // as CPUs, one at least.
+  Result<Shape> fastest(const Mix& mix, const CpuSet& cpus, const std::string& ground,
+                        const std::vector<TrafficArea>& areas);
+
+ private:
+  std::map<std::string, Shape> known_;  // by race_of
+};
 
 }  // namespace headrace::instruments

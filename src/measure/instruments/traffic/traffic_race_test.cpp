@@ -63,21 +63,24 @@ TEST(TrafficRace, ShapesReadAtSeveralPlacesAndPrefetchOnlyWhatIsRead) {
   }
 }
 
-TEST(TrafficRace, IsRunOncePerProcessForAsManyThreadsOnTheSameGround) {
+TEST(TrafficRace, IsRunOnceASessionForAsManyThreadsOnTheSameGround) {
   const Machine machine = Machine::discover().value();
   const NodeId node = machine.nodes.front().id;
   const auto buffer = allocate(machine, 4_MiB, Placement::on(node)).value();
   const Mix& mix = *find_mix("2:1");
   const CpuSet cpus{usable_cpus().front()};
   const std::vector<TrafficArea> areas{divide(mix, buffer->bytes())};
-  const auto first = fastest_shape(mix, cpus, "near", areas);
+  Races races;
+  const auto first = races.fastest(mix, cpus, "near", areas);
   ASSERT_TRUE(first) << first.error().message;
   EXPECT_TRUE(index_of(mix, *first) < shapes_of(mix).size());
   // A race in these areas would fail: no shape has anything to do in them.
-  EXPECT_EQ(fastest_shape(mix, cpus, "near", {TrafficArea{}}).value(), *first);
+  EXPECT_EQ(races.fastest(mix, cpus, "near", {TrafficArea{}}).value(), *first);
   const std::vector<TrafficArea> none(2);
-  EXPECT_EQ(fastest_shape(mix, cpus, "far", {TrafficArea{}}).value(), Shape{});
-  EXPECT_EQ(fastest_shape(mix, {cpus[0], cpus[0]}, "near", none).value(), Shape{});
+  EXPECT_EQ(races.fastest(mix, cpus, "far", {TrafficArea{}}).value(), Shape{});
+  EXPECT_EQ(races.fastest(mix, {cpus[0], cpus[0]}, "near", none).value(), Shape{});
+  // An earlier session may have been disturbed.
+  EXPECT_EQ(Races().fastest(mix, cpus, "near", {TrafficArea{}}).value(), Shape{});
 }
 
 }  // namespace
