@@ -3,13 +3,13 @@
 // of threads.
 //
 // Each thread walks over its own part of one buffer, from front to back again and again, for a set
-// time that all share. By which loop, a race decides on the memory that is measured
-// (traffic_race.h), and the word `kernel` says. The rate is the sum of their rates. The buffer
-// passes the caches of them all four times. Besides the CPUs of a node those of a socket and of the
-// machine work together (teams.h), each in its part of memory near it, far from it, or dealt over
-// all nodes of a kind. What is counted is in traffic.h: the value is payload, `read_write` counts a
-// copy's bytes twice (STREAM), `bus` adds the write-allocates, and `bus_counted` is what crossed
-// it, where that is counted (bus_counter.h).
+// time, and on until the time of all is over. By which loop, a race decides on the memory that is
+// measured (traffic_race.h), and the word `kernel` says. The rate is the sum of their rates. The
+// buffer passes the caches of them all four times. Besides the CPUs of a node those of a socket and
+// of the machine work together (teams.h), each in its part of memory near it, far from it, or dealt
+// over all nodes of a kind. What is counted is in traffic.h: the value is payload, `read_write`
+// counts a copy's bytes twice (STREAM), `bus` adds the write-allocates, and `bus_counted` is what
+// crossed it, where that is counted (bus_counter.h).
 //
 // `pattern` "random": each thread reads or writes blocks of `block` bytes at random places of its
 // part, which do not depend on each other (random_traffic.h). TLB misses are in it, and the detail
@@ -20,10 +20,10 @@
 #include <array>
 
 #include "core/fail.h"
-#include "headrace/clock.h"
 #include "measure/experiments/experiments.h"
 #include "measure/experiments/teams.h"
 #include "measure/instruments/chase.h"
+#include "measure/instruments/lockstep.h"
 #include "measure/instruments/traffic/random_traffic.h"
 #include "measure/instruments/traffic/traffic_race.h"
 #include "measure/instruments/worker_pool.h"
@@ -73,48 +73,43 @@ class Walk final : public Probe {
         known_(std::move(known)) {}
 
   Result<Sample> sample() override {
-    std::vector<Walked> parts(cpus_.size());
+    std::vector<CommonEnd::Timed> parts(cpus_.size());
+    CommonEnd end(cpus_.size());
     const BusMeter::Window window(*bus_);
     HEADRACE_TRY(const double share,
-                 run_together(cpus_, [&](std::size_t i) { parts[i] = walk(areas_[i]); }));
+                 run_together(cpus_, [&](std::size_t i) { parts[i] = walk(areas_[i], end); }));
     const std::optional<double> counted = window.bytes();
-    double lines = 0;
-    double rate = 0;
-    for (const Walked& part : parts) {
-      lines += part.lines;
-      rate += part.lines / part.seconds;
+    double moved = 0;
+    double read_write = 0;
+    for (const CommonEnd::Timed& part : parts) {
+      moved += part.moved;
+      read_write += part.done / part.seconds;
     }
-    const double read_write = rate * kLine;
     const Mix& mix = kernel_.mix();
     Sample sample{.value = read_write * mix.payload_factor(),
                   .details = {{"read_write", read_write}, {"bus", read_write * mix.bus_factor()}},
                   .words = {{"kernel", kernel_.name()}},
                   .cpu_share = share};
     sample.details.insert(known_.begin(), known_.end());
-    add_counted(sample, *bus_, counted, lines * kLine, read_write);
+    add_counted(sample, *bus_, counted, moved, read_write);
     return sample;
   }
 
  private:
-  struct Walked {
-    double lines = 0;
-    double seconds = 0;
-  };
-
-  Walked walk(const TrafficArea& area) const {
+  // In bytes.
+  CommonEnd::Timed walk(const TrafficArea& area, CommonEnd& end) const {
     const std::size_t rounds = kernel_.rounds(area);
     const std::size_t at_once =
         std::clamp<std::size_t>(kLinesPerReading / kernel_.lines_per_round(), 1, rounds);
-    const Nanoseconds begin = system_clock().now();
-    Nanoseconds now = begin;
-    std::size_t lines = 0;
-    for (std::size_t at = 0; now - begin < kWalkTime; now = system_clock().now()) {
+    std::size_t at = 0;
+    const CommonEnd::Timed timed = end.work(kWalkTime, [&] {
       if (at + at_once > rounds) at = 0;
-      lines += kernel_.run(area, at, at_once);
+      const std::size_t lines = kernel_.run(area, at, at_once);
       at += at_once;
-    }
+      return static_cast<double>(lines * kLine);
+    });
     kernel_.finish();
-    return {static_cast<double>(lines), seconds(system_clock().now() - begin)};
+    return timed;
   }
 
   const Kernel kernel_;

@@ -83,50 +83,45 @@ class Copying final : public Probe {
   }
 
   Result<Sample> sample() override {
-    std::vector<Copied> parts(cpus_.size());
+    std::vector<CommonEnd::Timed> parts(cpus_.size());  // in bytes
     Lockstep lockstep(cpus_.size());
+    CommonEnd end(cpus_.size());
     const BusMeter::Window window(*bus_);
     HEADRACE_TRY(const double share, run_together(cpus_, [&](std::size_t i) {
-                   parts[i] = divided_ ? copy_divided(areas_[i], i, lockstep) : copy(areas_[i]);
+                   parts[i] =
+                       divided_ ? copy_divided(areas_[i], i, lockstep) : copy(areas_[i], end);
                  }));
     const std::optional<double> counted = window.bytes();
     double rate = 0;
     double bytes = 0;
     double busy = 0;
-    for (const Copied& part : parts) {
-      rate += part.bytes / part.seconds;
-      bytes += part.bytes;
+    double moved = 0;
+    for (const CommonEnd::Timed& part : parts) {
+      rate += part.done / part.seconds;
+      bytes += part.done;
       busy += part.seconds;
+      moved += part.moved;
     }
     Sample sample{.value = rate,
                   .details = {{"read_write", 2 * rate}, {"cpu_s_per_gb", busy / bytes * 1e9}},
                   .cpu_share = share};
-    add_counted(sample, *bus_, counted, bytes, rate);
+    add_counted(sample, *bus_, counted, moved, rate);
     return sample;
   }
 
  private:
-  // What a thread copied, in how long; it was busy all the time.
-  struct Copied {
-    double bytes = 0;
-    double seconds = 0;
-  };
-
-  Copied copy(CopyArea& area) const {
+  CommonEnd::Timed copy(CopyArea& area, CommonEnd& end) const {
     // The last engine may have left the bytes elsewhere: written past the caches, say.
     if (!area.cold) loop_.run(area, bytes_, 1);
     const std::size_t times = std::max<std::size_t>(1, kCopiedPerReading.value / bytes_);
-    Nanoseconds time{0};
-    double copied = 0;
-    while (time < kCopyingTime) {
-      time += loop_.run(area, bytes_, times);
-      copied += static_cast<double>(times * bytes_);
-    }
-    return {copied, seconds(time)};
+    return end.work(kCopyingTime, [&] {
+      loop_.run(area, bytes_, times);
+      return static_cast<double>(times * bytes_);
+    });
   }
 
   // One part of each copy. The first thread says when it is over, between two copies.
-  Copied copy_divided(CopyArea& area, std::size_t thread, Lockstep& lockstep) const {
+  CommonEnd::Timed copy_divided(CopyArea& area, std::size_t thread, Lockstep& lockstep) const {
     if (!area.cold) loop_.run(area, bytes_, 1);
     (void)lockstep.meet();
     const Nanoseconds begin = system_clock().now();
@@ -136,7 +131,7 @@ class Copying final : public Probe {
       copied += static_cast<double>(bytes_);
       if (thread == 0 && system_clock().now() - begin >= kCopyingTime) lockstep.stop();
     } while (!lockstep.meet());
-    return {copied, seconds(system_clock().now() - begin)};
+    return {.done = copied, .seconds = seconds(system_clock().now() - begin), .moved = copied};
   }
 
   const CopyLoop loop_;

@@ -17,9 +17,9 @@
 #include <array>
 
 #include "core/fail.h"
-#include "headrace/clock.h"
 #include "measure/experiments/experiments.h"
 #include "measure/instruments/chase.h"
+#include "measure/instruments/lockstep.h"
 #include "measure/instruments/traffic/traffic_race.h"
 #include "measure/instruments/worker_pool.h"
 #include "memory/memory.h"
@@ -107,40 +107,39 @@ class Split final : public Probe {
 
   Result<Sample> sample() override {
     std::vector<PagesRead> read(cpus_.size());
+    CommonEnd end(cpus_.size());
     HEADRACE_TRY(const double cpu_share,
-                 run_together(cpus_, [&](std::size_t i) { read[i] = walk(parts_[i]); }));
+                 run_together(cpus_, [&](std::size_t i) { read[i] = walk(parts_[i], end); }));
     double rate = 0;
-    double other = 0;
+    std::array<double, 2> lines{};
     for (const PagesRead& each : read) {
-      const auto lines = static_cast<double>(each.lines[0] + each.lines[1]);
-      rate += lines / each.seconds;
-      other += static_cast<double>(each.lines[1]) / each.seconds;
+      rate += each.timed.done / each.timed.seconds;
+      for (std::size_t i = 0; i < lines.size(); ++i) lines[i] += static_cast<double>(each.lines[i]);
     }
     return Sample{.value = rate * kLine,
-                  .details = {{"share", other / rate}},
+                  .details = {{"share", lines[1] / (lines[0] + lines[1])}},
                   .words = {{"kernel", kernel_.name()}},
                   .cpu_share = cpu_share};
   }
 
  private:
   struct PagesRead {
-    std::array<std::size_t, 2> lines{};  // of each memory
-    double seconds = 0;
+    std::array<std::size_t, 2> lines{};  // of each memory, until the end of all
+    CommonEnd::Timed timed;              // in lines
   };
 
-  PagesRead walk(std::array<Pages, 2>& own) const {
+  PagesRead walk(std::array<Pages, 2>& own, CommonEnd& end) const {
     const std::size_t pages = (ratio_.one + ratio_.other) * kernel_.shape().streams;
     const std::size_t turns = std::max<std::size_t>(1, kPagesPerReading / pages);
-    const Nanoseconds begin = system_clock().now();
-    Nanoseconds now = begin;
     PagesRead read;
-    for (; now - begin < kReadTime; now = system_clock().now()) {
+    read.timed = end.work(kReadTime, [&] {
+      const std::size_t before = read.lines[0] + read.lines[1];
       for (std::size_t turn = 0; turn < turns; ++turn) {
         read.lines[0] += own[0].read(ratio_.one);
         read.lines[1] += own[1].read(ratio_.other);
       }
-    }
-    read.seconds = seconds(now - begin);
+      return static_cast<double>(read.lines[0] + read.lines[1] - before);
+    });
     return read;
   }
 

@@ -46,6 +46,43 @@ class CommonStart {
   const Nanoseconds longest_;
 };
 
+// The end of threads that began together and are each timed for themselves: one whose own time is
+// over works on until that of all is. So every rate is of a time in which all others worked.
+class CommonEnd {
+ public:
+  explicit CommonEnd(std::size_t threads) : missing_(threads) {}
+
+  // Work of one thread, in the unit of `step`.
+  struct Timed {
+    double done = 0;  // in its own time
+    double seconds = 0;
+    double moved = 0;  // until the end of all
+  };
+
+  // Called once by each thread. Repeats `step`, which returns how much it did, for `time` and then
+  // until the time of all threads is over, but no longer than kLongest: one of them may be stopped.
+  template <class Step>
+  Timed work(Nanoseconds time, const Step& step, const Clock& clock = system_clock()) {
+    Timed timed;
+    const Nanoseconds begin = clock.now();
+    Nanoseconds now = begin;
+    while (now - begin < time) {
+      timed.done += step();
+      now = clock.now();
+    }
+    timed.seconds = seconds(now - begin);
+    timed.moved = timed.done;
+    missing_.fetch_sub(1);
+    while (missing_.load() != 0 && clock.now() - now < kLongest) timed.moved += step();
+    return timed;
+  }
+
+ private:
+  static constexpr Nanoseconds kLongest = std::chrono::seconds{2};
+
+  std::atomic<std::size_t> missing_;
+};
+
 class Lockstep {
  public:
   explicit Lockstep(std::size_t threads) : threads_(threads) {}

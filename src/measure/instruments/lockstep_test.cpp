@@ -35,6 +35,54 @@ TEST(CommonStart, IsTheSameToAll) {
   EXPECT_TRUE(patient.begin());
 }
 
+using Milliseconds = std::chrono::milliseconds;
+
+TEST(CommonEnd, ARateIsOfTheThreadsOwnTime) {
+  CommonEnd end(1);
+  ManualClock clock;
+  const auto step = [&] { return clock.advance(Milliseconds{4}), 5.0; };
+  const auto timed = end.work(Milliseconds{10}, step, clock);
+  EXPECT_DOUBLE_EQ(timed.seconds, 0.012);
+  EXPECT_DOUBLE_EQ(timed.done, 15);
+  EXPECT_DOUBLE_EQ(timed.moved, 15);
+}
+
+// The second thread ends its own time only when the first has worked on after its own.
+TEST(CommonEnd, AThreadWorksOnUntilTheTimeOfAllIsOver) {
+  CommonEnd end(2);
+  ManualClock first_clock;
+  ManualClock second_clock;
+  std::atomic<int> first_steps{0};
+  CommonEnd::Timed second;
+  std::thread other([&] {
+    const auto step = [&] {
+      while (first_steps.load() < 20) std::this_thread::yield();
+      return second_clock.advance(Milliseconds{1}), 1.0;
+    };
+    second = end.work(Milliseconds{1}, step, second_clock);
+  });
+  const auto step = [&] {
+    first_clock.advance(std::chrono::microseconds{1});
+    ++first_steps;
+    return 1.0;
+  };
+  const auto first = end.work(std::chrono::microseconds{5}, step, first_clock);
+  other.join();
+  EXPECT_DOUBLE_EQ(first.done, 5) << "later work is in no rate";
+  EXPECT_DOUBLE_EQ(first.seconds, 5e-6);
+  EXPECT_GE(first.moved, 20);
+  EXPECT_DOUBLE_EQ(second.done, 1);
+}
+
+TEST(CommonEnd, AThreadThatNeverEndsHoldsTheOthersForSecondsAtMost) {
+  CommonEnd end(2);
+  ManualClock clock;
+  const auto step = [&] { return clock.advance(Milliseconds{100}), 1.0; };
+  const auto timed = end.work(Milliseconds{100}, step, clock);
+  EXPECT_DOUBLE_EQ(timed.done, 1);
+  EXPECT_DOUBLE_EQ(timed.moved, 21);
+}
+
 // Plain integers: what is written before a meeting is read after it without a race.
 TEST(Lockstep, NobodyIsARoundAhead) {
   constexpr std::size_t kThreads = 4;
