@@ -52,6 +52,7 @@ struct Row {
   // "cpu_limited": with fewer threads than CPUs, as a control group limits their time (cpu.max);
   // "side_cached": in buffers that a memory-side cache can hold, whose speed the number then is;
   // "cache_doubted": in buffers of 512 MiB, as the machine's word on its caches is not believed;
+  // "partly_cached": in buffers that a cache holds in part, one larger than the machine shows;
   // "not_huge": asked for in huge pages, but not all of it was in them (detail "huge_part");
   // "unsteady": the bandwidth beside it still moved by more than 5 %, as the detail "drift" says;
   // "fitted": not quoted but drawn from a fit to published numbers (docs/design/published.md). Why

@@ -66,8 +66,6 @@ std::string cpu_line(std::string_view name) {
   return "unknown";
 }
 
-bool under_hypervisor(const Machine& machine) { return machine.provenance.contains("hypervisor"); }
-
 std::string now_in_words() {
   return fmt::format("{:%Y-%m-%dT%H:%M:%SZ}", fmt::gmtime(std::time(nullptr)));
 }
@@ -83,7 +81,7 @@ std::map<std::string, std::string> conditions(const Machine& machine,
           {"interval_width", fmt::format("{}", options.width)},
           {"cpu_mhz", cpu_line("cpu MHz")},
           {"microcode", cpu_line("microcode")},
-          {"hypervisor", under_hypervisor(machine) ? "yes" : "no"},
+          {"hypervisor", is_virtual(machine) ? "yes" : "no"},
           {"governor", known_line("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor")},
           {"transparent_hugepage", known_line("/sys/kernel/mm/transparent_hugepage/enabled")},
           {"numa_balancing", known_line("/proc/sys/kernel/numa_balancing")},
@@ -474,6 +472,7 @@ Result<Profile> measure(const Machine& machine, const MeasureOptions& options,
   if (available.cpu_time) throttled = [] { return times_throttled().value_or(0); };
   SessionResult found =
       run_session(machine, std::move(points), sentinels, options, context, throttled);
+  flag_partly_cached(found.rows);
   for (Row& row : found.rows) {
     if (row.value && available.has_less_cpu_time()) row.add_flag("cpu_limited");
     profile.rows.push_back(std::move(row));

@@ -81,10 +81,12 @@ Row merged(std::vector<const Row*> launches) {
   set_flag(row, "few", row.samples.size() < kEnough);
   const auto not_huge = [](const Row* launch) { return launch->has_flag("not_huge"); };
   set_flag(row, "not_huge", std::ranges::any_of(launches, not_huge));
-  // The middle one is, as of mappings.
-  const auto unsteady = static_cast<std::size_t>(std::ranges::count_if(
-      launches, [](const Row* launch) { return launch->has_flag("unsteady"); }));
-  set_flag(row, "unsteady", 2 * unsteady > launches.size());
+  // The middle one has it, as of mappings.
+  for (const char* flag : {"unsteady", "partly_cached"}) {
+    const auto have = static_cast<std::size_t>(
+        std::ranges::count_if(launches, [&](const Row* launch) { return launch->has_flag(flag); }));
+    set_flag(row, flag, 2 * have > launches.size());
+  }
   return row;
 }
 

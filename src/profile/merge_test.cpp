@@ -94,13 +94,15 @@ TEST(Merge, KeepsThatNotAllWasHuge) {
   EXPECT_TRUE(merge(std::vector{huge, huge})->rows[0].flags.empty());
 }
 
-TEST(Merge, IsUnsteadyWhereMostLaunchesWere) {
+TEST(Merge, IsUnsteadyOrPartlyCachedWhereMostLaunchesWere) {
   const Profile steady = launch({measured("a", {10, 10, 10})});
-  const Profile unsteady = launch({measured("a", {30, 30, 30}, {"unsteady"})});
-  EXPECT_TRUE(merge(std::vector{unsteady, steady})->rows[0].flags.empty());
-  EXPECT_TRUE(merge(std::vector{unsteady, steady, steady})->rows[0].flags.empty());
-  EXPECT_EQ(merge(std::vector{steady, unsteady, unsteady})->rows[0].flags,
-            std::vector<std::string>{"unsteady"});
+  for (const char* flag : {"unsteady", "partly_cached"}) {
+    const Profile flagged = launch({measured("a", {30, 30, 30}, {flag})});
+    EXPECT_TRUE(merge(std::vector{flagged, steady})->rows[0].flags.empty());
+    EXPECT_TRUE(merge(std::vector{flagged, steady, steady})->rows[0].flags.empty());
+    EXPECT_EQ(merge(std::vector{steady, flagged, flagged})->rows[0].flags,
+              std::vector<std::string>{flag});
+  }
 }
 
 TEST(Merge, AddsUpConditionsAndTeachesTheMachineFromAllRows) {

@@ -72,6 +72,8 @@ def _summary(profile: headrace.Profile, measured: list[headrace.Row]) -> str:
             lines.append(f"{small} of them not all in huge pages (huge_part says how much)")
         if unsteady := sum("unsteady" in row.flags for row in measured):
             lines.append(f"{unsteady} of them unsteady (drift says by how much)")
+        if cached := sum("partly_cached" in row.flags for row in measured):
+            lines.append(f"{cached} of them partly in a cache larger than the machine shows")
     reasons: dict[str, int] = {}
     for row in profile.rows:
         if row.median is None:

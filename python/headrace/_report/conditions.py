@@ -55,6 +55,11 @@ def rests_on_rows(rows: list[_core.Row], spread_drawn: bool = False) -> str:
             f" {unsteady} of them {'is' if unsteady == 1 else 'are'} unsteady: the bandwidth still "
             "moved by more than 5 % while the latency was taken."
         )
+    if cached := sum("partly_cached" in row.flags for row in measured):
+        told += (
+            f" {cached} of them {'is' if cached == 1 else 'are'} partly of a cache that is larger "
+            "than the machine shows."
+        )
     varies = ""
     if spread_drawn and any(len(row.samples) > 1 for row in measured):
         varies = " Thin bars are one standard deviation of them to each side of their mean"

@@ -145,15 +145,17 @@ class Copying final : public Probe {
 // What all threads together need on each side; nothing where a node is too small for it.
 std::optional<Bytes> area_for(const Machine& machine, const CopySetting& setting, Row& row) {
   const std::uint64_t threads = setting.cpus.size();
-  const Bytes cache = cache_to_pass(machine, setting.cpus) / threads;
   const Bytes one = bytes_of_one(setting);
-  const Bytes each = setting.cold ? cold_area(cache, one) : one;
+  Bytes each = one;
+  if (setting.cold) {
+    const Bytes passed = past_caches(row, machine, setting.cpus, kCachesPassed, Bytes{0});
+    each = cold_area(passed / (kCachesPassed * threads), one);
+  }
   Bytes area = each * threads;
   for (const Node* node : {setting.from, setting.to}) area = fitting(*node, area);
   if (area / threads < one) return std::nullopt;
   if (area < each * threads) row.add_flag("shrunk");
   for (const Node* node : {setting.from, setting.to}) mark_side_cached(row, *node, area);
-  if (setting.cold && !caches_believed(machine, setting.cpus)) row.add_flag("cache_doubted");
   return area;
 }
 

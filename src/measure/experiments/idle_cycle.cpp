@@ -11,8 +11,10 @@ namespace headrace::session {
 namespace {
 
 constexpr Bytes kLeastChased = 64_MiB;
-// The index of the buffer with the cycle: no other experiment counts so far.
-constexpr std::size_t kCycle = std::numeric_limits<std::size_t>::max();
+// The index of the buffer with the cycle, one for each size: no other experiment counts so far.
+std::size_t index_of(Bytes bytes) {
+  return std::numeric_limits<std::size_t>::max() - bytes.value / kLine;
+}
 constexpr std::size_t kNsPerLine = 40;  // to link it
 
 }  // namespace
@@ -23,13 +25,14 @@ Bytes idle_cycle_bytes(Row& row, const Machine& machine, unsigned cpu) {
 
 Result<IdleCycle> idle_cycle(BufferPool& buffers, Random& random, const MemoryKey& memory,
                              Bytes bytes, unsigned cpu) {
-  HEADRACE_TRY(const auto area, buffers.get(memory, kCycle, bytes));
-  void*& at = buffers.note(memory, kCycle);
-  if (at == nullptr) {
-    HEADRACE_TRY_STATUS(
-        run_pinned({cpu}, [&](std::size_t) { at = make_cycle(area, Bytes{0}, random); }));
-  }
-  return IdleCycle{.at = at, .memory = area};
+  HEADRACE_TRY(const auto area, buffers.get(memory, index_of(bytes), bytes));
+  void*& at = buffers.note(memory, index_of(bytes));
+  std::size_t dropped = 0;
+  HEADRACE_TRY_STATUS(run_pinned({cpu}, [&](std::size_t) {
+    if (at == nullptr) at = make_cycle(area, Bytes{0}, random);
+    dropped = drop_from_caches(area);
+  }));
+  return IdleCycle{.at = at, .memory = area, .dropped = dropped};
 }
 
 SharedSetup idle_cycle_setup(Bytes bytes) {

@@ -29,10 +29,29 @@ TEST(IdleCycle, GoesThroughAllOfItAndIsLinkedOnce) {
   ASSERT_TRUE(again);
   EXPECT_EQ(again->memory.data(), cycle->memory.data());
   EXPECT_EQ(index_in_cycle(again->at), 160U) << "it goes on where the first ended";
+#if defined(__x86_64__) || defined(__aarch64__)
+  EXPECT_EQ(cycle->dropped, kLines) << "else a chase would begin with what linking left in caches";
+  EXPECT_EQ(again->dropped, kLines) << "and the next one with what the first left there";
+#endif
   EXPECT_GT(idle_cycle_setup(128_MiB).cost, idle_cycle_setup(64_MiB).cost);
 }
 
-// What the load adds must be all that differs.
+TEST(IdleCycle, EachSizeHasItsOwn) {
+  const Machine machine = test::small_host();
+  const MemoryKey memory{machine.nodes.front().id};
+  const unsigned cpu = usable_cpus().front();
+  BufferPool buffers(machine);
+  Random random(1);
+  for (const Bytes bytes : {128_KiB, 64_KiB}) {
+    const auto cycle = idle_cycle(buffers, random, memory, bytes, cpu);
+    ASSERT_TRUE(cycle) << cycle.error().message;
+    const std::size_t lines = bytes.value / kLine;
+    EXPECT_EQ(chase(cycle->at, lines), cycle->at) << bytes.value;
+    EXPECT_NE(chase(cycle->at, lines / 2), cycle->at) << bytes.value;
+  }
+}
+
+// The load must be all that differs.
 TEST(IdleCycle, IsThatOfTheLoadedLatency) {
   const Machine machine = test::small_host();
   const auto loaded = experiment_loaded::kExperiment.points({machine});

@@ -219,8 +219,10 @@ class LoadMaker {
   Result<std::unique_ptr<Load>> make_chase(const Activity& activity, unsigned cpu) {
     HEADRACE_TRY(const auto bytes, memory(*activity.from, each_));
     void* start = nullptr;
-    HEADRACE_TRY_STATUS(
-        run_pinned({cpu}, [&](std::size_t) { start = make_cycle(bytes, 2_MiB, random_); }));
+    HEADRACE_TRY_STATUS(run_pinned({cpu}, [&](std::size_t) {
+      start = make_cycle(bytes, 2_MiB, random_);
+      (void)drop_from_caches(bytes);
+    }));
     return std::make_unique<ChaseLoad>(start);
   }
   Result<std::unique_ptr<Load>> make_traffic(const Activity& activity, std::string_view name,

@@ -1,9 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 // Idle load-to-use latency, by a pointer chase (chase.h says how and why).
 //
+// A chase through the whole buffer begins with nothing of it in a cache (drop_from_caches). Smaller
+// working sets are found in the caches, as a program would find them.
+//
 // Three questions: how far is each node (all CPU nodes x all memory nodes, the whole buffer as one
 // window, huge pages and small ones: the difference is the TLB); what does the order of the lines
 // do (the window from one page to all); and where do the caches end (the size of the working set).
+//
+// Do the buffers of other experiments pass the caches? Lines that were just chased are chased once
+// more, after a walk over as much other memory as such a buffer holds. The detail `after_walk` is
+// the second time divided by the first: 1 where the walk pushed the lines out. It is much less
+// where a virtual machine shows a smaller cache than its host has.
 #include <fmt/core.h>
 
 #include <algorithm>
@@ -33,29 +41,37 @@ constexpr Parameter kParameters[] = {
 // Per repetition: long against the clock and a stray interrupt, short against the drift of a shared
 // machine.
 constexpr Nanoseconds kChaseTime = std::chrono::milliseconds{10};
+constexpr Bytes kLeastWalked = 16_MiB;  // as `bandwidth` gives one thread
+
+// A line is loaded, as a walk in order does.
+void walk_over(std::span<const std::byte> memory) {
+  for (std::size_t at = 0; at < memory.size(); at += kLine) {
+    (void)*reinterpret_cast<const volatile std::byte*>(memory.data() + at);
+  }
+}
 
 class Chase final : public Probe {
  public:
   Chase(unsigned cpu, void* start) : cpu_(cpu), own_(start), at_(own_) {}
-  Chase(unsigned cpu, const IdleCycle& cycle) : cpu_(cpu), at_(cycle.at) {}
+  // `walked`: memory that is walked over between two chases of the same lines; empty: one chase.
+  Chase(unsigned cpu, const IdleCycle& cycle, std::span<const std::byte> walked)
+      : cpu_(cpu), at_(cycle.at), walked_(walked) {}
 
   Result<Sample> sample() override {
     Sample sample;
     HEADRACE_TRY_STATUS(run_pinned({cpu_}, [&](std::size_t) {
-      const Ticks& ticks = Ticks::instance();
-      at_ = chase(at_, kWarmUp);
+      void* const first = chase(at_, kWarmUp);
       const CpuShare share;
-      const std::uint64_t begin = ticks.now();
-      const std::uint64_t enough = begin + ticks.ticks(kChaseTime);
-      std::size_t steps = 0;
-      std::uint64_t end = begin;
-      while (end < enough) {
-        at_ = chase(at_, kStep);
-        steps += kStep;
-        end = ticks.now();
-      }
-      sample.value = ticks.nanoseconds(end - begin) / static_cast<double>(steps);
+      const Chased once = chase_for(first, kChaseTime);
+      sample.value = once.ns_per_load();
       sample.cpu_share = share.now();
+      if (!walked_.empty()) {
+        walk_over(walked_);
+        (void)chase(at_, kWarmUp);
+        const Chased again = chase_for(first, kLongest, once.loads);
+        sample.details["after_walk"] = again.ns_per_load() / sample.value;
+      }
+      at_ = once.end;
     }));
     sample.words["observer"] = fmt::format("CPU {}", cpu_);
     return sample;
@@ -64,10 +80,36 @@ class Chase final : public Probe {
  private:
   static constexpr std::size_t kStep = 4096;
   static constexpr std::size_t kWarmUp = 16384;
+  static constexpr Nanoseconds kLongest = std::chrono::minutes{1};
+
+  struct Chased {
+    void* end;
+    std::size_t loads;
+    std::uint64_t ticks;
+
+    double ns_per_load() const {
+      return Ticks::instance().nanoseconds(ticks) / static_cast<double>(loads);
+    }
+  };
+
+  // Until the time is over, at most so many loads.
+  static Chased chase_for(void* at, Nanoseconds time, std::size_t most = SIZE_MAX) {
+    const Ticks& ticks = Ticks::instance();
+    const std::uint64_t enough = ticks.ticks(time);
+    const std::uint64_t begin = ticks.now();
+    Chased done{.end = at, .loads = 0, .ticks = 0};
+    while (done.ticks < enough && done.loads < most) {
+      done.end = chase(done.end, kStep);
+      done.loads += kStep;
+      done.ticks = ticks.now() - begin;
+    }
+    return done;
+  }
 
   const unsigned cpu_;
   void* own_ = nullptr;
   void*& at_;
+  const std::span<const std::byte> walked_;
 };
 
 struct Place {
@@ -75,6 +117,7 @@ struct Place {
   const Node* memory_node;
   unsigned cpu;
   Bytes buffer;
+  Bytes walked = {};                    // 0: nothing is chased twice
   std::vector<std::string> flags = {};  // of its rows
 };
 
@@ -92,24 +135,32 @@ Point chase_point(const Place& place, Bytes bytes, Bytes window, PageSize pages,
   // The cycle through the whole buffer lies in one of its own and is the same
   // for all CPUs.
   const bool whole = bytes == place.buffer && window.value == 0;
+  const bool twice = whole && pages == PageSize::transparent && place.walked > Bytes{0};
   point.of_matrix = whole;
   // Making a cycle costs some 40 ns per line.
   const Nanoseconds linking{static_cast<std::int64_t>(bytes.value * 40 / kLine)};
   const Nanoseconds touched = touching(place.buffer, 8);
   point.cost = 3 * kChaseTime + std::chrono::milliseconds{2} + (whole ? Nanoseconds{0} : linking);
+  if (twice) point.cost += 3 * (kChaseTime + touching(place.walked, 8)) + touched;
   point.setup = whole ? idle_cycle_setup(bytes) : SharedSetup{.name = "chased", .cost = touched};
   point.prepare = [=](BufferPool& buffers, Random& random) -> Result<std::unique_ptr<Probe>> {
     if (whole) {
+      std::span<const std::byte> walked;
+      if (twice) {
+        HEADRACE_TRY(walked, buffers.get(point.memory, 0, place.buffer));
+        walked = walked.first(place.walked.value);
+      }
       HEADRACE_TRY(const IdleCycle cycle,
                    idle_cycle(buffers, random, point.memory, bytes, place.cpu));
-      return std::make_unique<Chase>(place.cpu, cycle);
+      return std::make_unique<Chase>(place.cpu, cycle, walked);
     }
     HEADRACE_TRY(const auto memory, buffers.get(point.memory, 0, place.buffer));
     void* start = nullptr;
-    // By the CPU that will chase: what it writes last it has in its caches, as
-    // a program would.
+    // Linked by the CPU that will chase: its caches then hold the part of a small working set that
+    // it wrote last, as those of a program would.
     HEADRACE_TRY_STATUS(run_pinned({place.cpu}, [&](std::size_t) {
       start = make_cycle(memory.first(bytes.value), window, random);
+      if (bytes == place.buffer) (void)drop_from_caches(memory.first(bytes.value));
     }));
     return std::make_unique<Chase>(place.cpu, start);
   };
@@ -163,13 +214,15 @@ std::vector<Point> list_points(const Scope& scope) {
     Row marked;
     const unsigned observer = observer_of(machine, cpus);
     const Bytes wanted = idle_cycle_bytes(marked, machine, observer);
+    const Bytes walked = past_caches(marked, machine, {observer}, kCachesPassed, kLeastWalked);
     for (const Node& memory_node : machine.nodes) {
       if (!has_memory(memory_node)) continue;
       const bool local = &memory_node == &cpu_node;
       Row own = marked;
       const Bytes buffer = fit(own, memory_node, wanted);
-      add_place(points, {&cpu_node, &memory_node, observer, buffer, own.flags}, local);
-      add_larger(points, {&cpu_node, &memory_node, observer, wanted, marked.flags},
+      const Bytes between = local ? std::min(walked, buffer) : Bytes{0};
+      add_place(points, {&cpu_node, &memory_node, observer, buffer, between, own.flags}, local);
+      add_larger(points, {&cpu_node, &memory_node, observer, wanted, Bytes{0}, marked.flags},
                  scope.numbers("bytes"));
     }
   }

@@ -7,6 +7,10 @@
 #include <utility>
 #include <vector>
 
+#if defined(__x86_64__)
+#include <cpuid.h>
+#endif
+
 #include "core/check.h"
 
 namespace headrace::instruments {
@@ -70,6 +74,46 @@ void* line_of_cycle(std::span<const std::byte> area, std::size_t index) {
 }
 
 std::size_t index_in_cycle(const void* line) { return static_cast<const CycleLine*>(line)->index; }
+
+namespace {
+
+#if defined(__x86_64__)
+// clflushopt lets many lines be on their way at once; clflush, which all x86-64 CPUs have, one.
+bool has_clflushopt() {
+  unsigned a = 0, b = 0, c = 0, d = 0;
+  constexpr unsigned kFeatures = 7;  // EBX bit 23
+  return __get_cpuid_count(kFeatures, 0, &a, &b, &c, &d) != 0 && (b >> 23 & 1) != 0;
+}
+#endif
+
+}  // namespace
+
+std::size_t drop_from_caches(std::span<const std::byte> memory) {
+  const std::size_t lines = (memory.size() + kLine - 1) / kLine;
+  const std::byte* at = memory.data();
+#if defined(__x86_64__)
+  if (has_clflushopt()) {
+    for (std::size_t i = 0; i < lines; ++i, at += kLine) {
+      __asm__ volatile("clflushopt %0" : : "m"(*at) : "memory");
+    }
+  } else {
+    for (std::size_t i = 0; i < lines; ++i, at += kLine) {
+      __asm__ volatile("clflush %0" : : "m"(*at) : "memory");
+    }
+  }
+  __asm__ volatile("mfence" : : : "memory");
+  return lines;
+#elif defined(__aarch64__)
+  for (std::size_t i = 0; i < lines; ++i, at += kLine) {
+    __asm__ volatile("dc civac, %0" : : "r"(at) : "memory");
+  }
+  __asm__ volatile("dsb ish" : : : "memory");
+  return lines;
+#else
+  (void)at;
+  return 0;
+#endif
+}
 
 // In assembly where we know it, so that no compiler keeps the pointer in memory between two loads.
 #if defined(__x86_64__)

@@ -33,6 +33,11 @@ void* line_of_cycle(std::span<const std::byte> area, std::size_t index);
 // The index of a line of the cycle.
 std::size_t index_in_cycle(const void* line);
 
+// Writes all lines of `memory` back and drops them from every cache of the host, also from one that
+// a virtual machine does not show. Returns the number of lines; 0: this CPU has no such instruction
+// for programs.
+std::size_t drop_from_caches(std::span<const std::byte> memory);
+
 // `steps` loads, rounded up to a multiple of kChaseUnroll; returns where it ended.
 inline constexpr std::size_t kChaseUnroll = 16;
 void* chase(void* at, std::size_t steps);

@@ -5,7 +5,10 @@
 #include <rapidcheck/gtest.h>
 
 #include <set>
+#include <string>
 #include <vector>
+
+#include "tests/support/disassembly.h"
 
 namespace headrace::instruments {
 namespace {
@@ -65,6 +68,26 @@ TEST(ChaseTest, ChainsTogetherEndWhereEachWouldAlone) {
     EXPECT_EQ(chains, alone) << count;
   }
   EXPECT_EQ(kChainCounts.front(), 1u);
+}
+
+TEST(ChaseTest, LinesThatAreDroppedFromCachesKeepTheirBytes) {
+  std::vector<std::byte> area(100 * kLine + 1);
+  for (std::size_t i = 0; i < area.size(); ++i) area[i] = static_cast<std::byte>(i);
+  const std::vector<std::byte> before = area;
+#if defined(__x86_64__) || defined(__aarch64__)
+  EXPECT_EQ(drop_from_caches(area), 101U) << "of the last line too";
+#else
+  EXPECT_EQ(drop_from_caches(area), 0U);
+#endif
+  EXPECT_EQ(area, before);
+  int drops = 0;
+  int lines = 0;
+  test::for_each_instruction("drop_from_caches(", [&](const std::string&, const std::string& line) {
+    ++lines;
+    drops += line.find("clflush") != std::string::npos || line.find("civac") != std::string::npos;
+  });
+  if (lines == 0) GTEST_SKIP() << "no objdump";
+  EXPECT_GT(drops, 0);
 }
 
 TEST(ChaseTest, OrdersDifferByTheirSeed) {

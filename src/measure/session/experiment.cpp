@@ -4,6 +4,7 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <array>
 
 #include "core/check.h"
 #include "headrace/placement.h"
@@ -142,10 +143,34 @@ double fairness(const std::vector<double>& rates) {
 
 Bytes past_caches(Row& row, const Machine& machine, const CpuSet& cpus, std::uint64_t times,
                   Bytes least) {
+  constexpr Bytes kLeastUnderHypervisor = 512_MiB;
   const Bytes cache = cache_to_pass(machine, cpus);
+  if (is_virtual(machine)) least = std::max(least, kLeastUnderHypervisor);
   if (caches_believed(machine, cpus)) return std::max(cache * times, least);
   row.add_flag("cache_doubted");
   return std::max(cache * kCachesPassed, least);
+}
+
+void flag_partly_cached(std::vector<Row>& rows) {
+  constexpr std::array<std::string_view, 6> kWithBuffers = {"bandwidth", "loaded", "stream",
+                                                            "copy",      "split",  "interference"};
+  CpuSet found;  // nodes of CPUs
+  for (const Row& row : rows) {
+    const auto again = row.details.find("after_walk");
+    const std::uint64_t* const node = row.number("cpu_node");
+    if (again == row.details.end() || node == nullptr || again->second >= kPassed) continue;
+    found.push_back(static_cast<unsigned>(*node));
+  }
+  for (Row& row : rows) {
+    const ParameterValue* const node = row.parameter("cpu_node");
+    if (!row.value || node == nullptr || row.word("state") == "hot" ||
+        std::ranges::find(kWithBuffers, row.experiment) == kWithBuffers.end()) {
+      continue;
+    }
+    const bool any = std::ranges::any_of(
+        nodes_of(*node), [&](unsigned id) { return std::ranges::find(found, id) != found.end(); });
+    if (any) row.add_flag("partly_cached");
+  }
 }
 
 Nanoseconds touching(Bytes bytes, std::size_t cpus) {

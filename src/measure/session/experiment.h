@@ -34,6 +34,9 @@ using namespace instruments;
 // The detail `drift` of a sample is by how much the last two windows differed in what they saw, as
 // a part of the larger. A row whose median is above this is "unsteady".
 constexpr double kSteady = 0.05;
+// The detail `after_walk` of a sample (latency.cpp) is 1 where buffers pass the caches. Rows of
+// memory of these CPUs are "partly_cached" if its median is below this.
+constexpr double kPassed = 0.95;
 
 // One repetition.
 struct Sample {
@@ -126,12 +129,12 @@ struct Scope {
   // it is counted.
   std::shared_ptr<BusMeter> bus_of(const std::vector<NodeId>& nodes) const;
 
-  bool here = true;    // false: the machine is another host, of which nothing can be asked
-  bool budget = true;  // false: all there is
-  // What the memory cgroups of this process leave all nodes together; nothing: no limit.
   // Which loops of traffic were the fastest in this session.
   std::shared_ptr<Races> races = std::make_shared<Races>();
 
+  bool here = true;    // false: the machine is another host, of which nothing can be asked
+  bool budget = true;  // false: all there is
+  // What the memory cgroups of this process leave all nodes together; nothing: no limit.
   std::optional<Bytes> memory_limit = {};
   // What control groups leave it, in threads at once; nothing: no limit.
   std::optional<std::size_t> most_threads = {};
@@ -184,10 +187,15 @@ std::vector<const Node*> memory_nodes(const Machine& machine);
 // By kind of memory the node nearest to `node`, itself first.
 std::vector<const Node*> one_of_each_kind(const Machine& machine, const Node& node);
 
-// What a buffer must hold to pass the caches of these CPUs so many times, at least `least`; where
-// they are not believed (topology.h) 512 MiB for each of them, and the flag "cache_doubted".
+// Bytes of a buffer that passes the caches of these CPUs so many times; at least `least`, and in a
+// virtual machine 512 MiB, since it may show a smaller cache than its host has. Where the caches
+// are not believed (topology.h): 512 MiB for each of them, and the flag "cache_doubted".
 Bytes past_caches(Row& row, const Machine& machine, const CpuSet& cpus, std::uint64_t times,
                   Bytes least);
+// Flags rows of memory "partly_cached" whose CPUs' caches their buffers do not pass, by the detail
+// `after_walk` of a row of the same CPUs (latency.cpp).
+void flag_partly_cached(std::vector<Row>& rows);
+
 // What it takes to map so many bytes by a thread on each of so many CPUs: some 1.5 GB/s each, of
 // which more than eight gain little.
 Nanoseconds touching(Bytes bytes, std::size_t cpus);

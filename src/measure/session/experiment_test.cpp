@@ -92,6 +92,50 @@ TEST(Experiment, NodesAreTheNearestOfEachKind) {
   EXPECT_EQ(memory_nodes(machine).size(), 16u);
 }
 
+TEST(PastCaches, AVirtualMachineThatShowsASmallCacheHasLargeBuffersAllTheSame) {
+  Machine machine;
+  machine.caches = {{.level = 3, .size = 16_MiB, .cpus = {0, 1}},
+                    {.level = 3, .size = 300_MiB, .cpus = {2, 3, 4, 5, 6, 7}}};
+  const auto bytes = [&](const CpuSet& cpus, Bytes least = 1_MiB) {
+    Row row;
+    const Bytes found = past_caches(row, machine, cpus, 4, least);
+    EXPECT_TRUE(row.flags.empty());
+    return found;
+  };
+  EXPECT_EQ(bytes({0}), 64_MiB);
+  EXPECT_EQ(bytes({0}, 80_MiB), 80_MiB);
+  machine.provenance["hypervisor"] = "yes";
+  EXPECT_EQ(bytes({0}), 512_MiB);
+  EXPECT_EQ(bytes({0}, 1_GiB), 1_GiB);
+  EXPECT_EQ(bytes({2}), 1200_MiB);
+}
+
+TEST(FlagPartlyCached, MarksRowsOfBuffersOfTheSameCpus) {
+  const auto row = [](const char* experiment, ParameterValue node, const char* state = "cold") {
+    return Row{.experiment = experiment,
+               .parameters = {{"cpu_node", std::move(node)}, {"state", state}},
+               .value = Summary{.median = 1}};
+  };
+  const auto flagged = [&](double after_walk) {
+    std::vector<Row> rows = {
+        row("bandwidth", std::uint64_t{1}), row("stream", "0-1"),
+        row("copy", std::uint64_t{1}),      row("copy", std::uint64_t{1}, "hot"),
+        row("bandwidth", std::uint64_t{0}), row("latency", std::uint64_t{1}),
+        row("storage", std::uint64_t{1}),   row("loaded", std::uint64_t{1})};
+    rows.back().value.reset();
+    rows[5].details["after_walk"] = after_walk;
+    flag_partly_cached(rows);
+    std::vector<std::size_t> found;
+    for (std::size_t i = 0; i < rows.size(); ++i) {
+      if (rows[i].has_flag("partly_cached")) found.push_back(i);
+    }
+    return found;
+  };
+  EXPECT_EQ(flagged(0.94), (std::vector<std::size_t>{0, 1, 2}));
+  EXPECT_TRUE(flagged(0.96).empty());
+  EXPECT_TRUE(flagged(1.1).empty());
+}
+
 TEST(Experiment, ANodeOfCpusWithoutDimmsHasNoMemoryToMeasure) {
   Machine machine = Machine::load("xeon-max").value();
   machine.nodes[5].capacity = Bytes{0};

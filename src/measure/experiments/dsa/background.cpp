@@ -2,6 +2,7 @@
 #include "measure/experiments/dsa/background.h"
 
 #include <algorithm>
+#include <cstring>
 #include <memory>
 
 #include "core/fail.h"
@@ -9,6 +10,7 @@
 #include "measure/instruments/side_by_side/loads.h"
 #include "measure/instruments/side_by_side/side_by_side.h"
 #include "measure/instruments/worker_pool.h"
+#include "measure/session/experiment.h"
 #include "memory/memory.h"
 
 namespace headrace::experiment_dsa {
@@ -67,12 +69,14 @@ struct StreamLoads {
 
 Result<StreamLoads> stream_loads(const Machine& machine, NodeId node, const CpuSet& cpus) {
   const Mix* triad = find_mix("2:1");
-  const Bytes part = cache_to_pass(machine, cpus) * kCachesPassed / cpus.size();
+  Row row;
+  const Bytes part =
+      session::past_caches(row, machine, cpus, kCachesPassed, Bytes{0}) / cpus.size();
   const Bytes each = std::max(base_page() * (part / base_page()), 32_MiB);
   StreamLoads made;
   for (std::size_t i = 0; i < cpus.size(); ++i) {
     HEADRACE_TRY(auto memory, allocate_for_cpus(machine, each, Placement::on(node)));
-    std::ranges::fill(memory->bytes(), std::byte{1});
+    std::memset(memory->bytes().data(), 1, memory->bytes().size());
     made.loads.push_back(
         std::make_unique<TrafficLoad>(TrafficKernel(*triad), divide(*triad, memory->bytes())));
     made.memory.push_back(std::move(memory));
