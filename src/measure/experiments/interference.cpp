@@ -13,6 +13,8 @@
 // share memory and caches but neither page tables nor the lock on mappings (load_processes.h).
 // Those read, write or copy; unasked equal copies within a node are measured so. `ratio_to_threads`
 // is how many times more the victim is slowed down than by threads in the same round.
+#include "measure/experiments/interference.h"
+
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -84,13 +86,6 @@ struct InterferenceSetting {
   bool processes = false;
 };
 
-// The loads of a point.
-struct Runs {
-  // At work: the victim, which is the first, or not, and so many aggressors.
-  std::function<Result<SideBySide>(bool victim, std::size_t aggressors)> run;
-  std::optional<double> huge_part = {};  // of the memory of processes: a thread's is the pool's
-};
-
 Runs by_threads(CpuSet cpus, std::vector<std::unique_ptr<Load>> loads) {
   const auto all = std::make_shared<std::vector<std::unique_ptr<Load>>>(std::move(loads));
   return {[cpus = std::move(cpus), loads = all](bool victim, std::size_t aggressors) {
@@ -119,41 +114,18 @@ class Interference final : public Probe {
       : setting_(setting), runs_(std::move(runs)) {}
 
   Result<Sample> sample() override {
-    HEADRACE_TRY(const SideBySide alone, runs_.run(true, 0));
-    HEADRACE_TRY(const SideBySide aggressor, runs_.run(false, 1));
-    HEADRACE_TRY(const SideBySide all, runs_.run(true, setting_.cpus.size() - 1));
-    const bool equals = setting_.victim == setting_.aggressor;
-    const auto shown = [](const Activity& activity, double rate) {
-      return activity.kind == ActivityKind::chase ? 1e9 / rate : rate;
-    };
-    Sample sample{.value = alone.rates[0] / all.rates[0],
-                  .details = {{"alone", shown(setting_.victim, alone.rates[0])},
-                              {"together", shown(setting_.victim, all.rates[0])},
-                              {"aggressor_alone", shown(setting_.aggressor, aggressor.rates[0])},
-                              {"aggressor_together", shown(setting_.aggressor, all.rates[1])},
-                              {"total", total(all.rates)}},
-                  .cpu_share = std::min({alone.cpu_share, aggressor.cpu_share, all.cpu_share}),
-                  .huge_part = runs_.huge_part};
-    if (equals) sample.details["fairness"] = fairness(all.rates);
-    // Who waits for a device gives up the CPU, and is not disturbed by that.
-    if (setting_.victim.kind == ActivityKind::file ||
-        setting_.aggressor.kind == ActivityKind::file) {
-      sample.cpu_share = 1;
-    }
-    return sample;
+    const ActivityKind victim = setting_.victim.kind;
+    const ActivityKind aggressor = setting_.aggressor.kind;
+    return interference_of(
+        runs_,
+        {.victim_chases = victim == ActivityKind::chase,
+         .aggressor_chases = aggressor == ActivityKind::chase,
+         .equal = setting_.victim == setting_.aggressor,
+         .gives_up_cpu = victim == ActivityKind::file || aggressor == ActivityKind::file},
+        setting_.cpus.size() - 1);
   }
 
  private:
-  // Bytes: a chase counts its lines.
-  double total(const std::vector<double>& rates) const {
-    double sum = 0;
-    for (std::size_t i = 0; i < rates.size(); ++i) {
-      const Activity& activity = i == 0 ? setting_.victim : setting_.aggressor;
-      sum += rates[i] * (activity.kind == ActivityKind::chase ? kLine : 1);
-    }
-    return sum;
-  }
-
   const InterferenceSetting setting_;
   const Runs runs_;
 };
@@ -230,7 +202,6 @@ class LoadMaker {
     const Mix& mix = *find_mix(name);
     HEADRACE_TRY(const TrafficKernel kernel, race(activity, mix, cpu));
     HEADRACE_TRY(const auto bytes, memory(*activity.from, each_));
-  Races& races_;
     return std::make_unique<TrafficLoad>(kernel, divide(mix, bytes));
   }
   // The fastest loop, raced on the buffer that is made next.
@@ -257,6 +228,7 @@ class LoadMaker {
   BufferPool& buffers_;
   Random& random_;
   MeasuringFile& file_;
+  Races& races_;
   const Bytes each_;
   std::size_t next_ = 0;
 };
@@ -485,6 +457,29 @@ std::vector<Point> list_points(const Scope& scope) {
 }
 
 }  // namespace
+
+Result<Sample> interference_of(const Runs& runs, const Work& work, std::size_t aggressors) {
+  HEADRACE_TRY(const SideBySide alone, runs.run(true, 0));
+  HEADRACE_TRY(const SideBySide aggressor, runs.run(false, 1));
+  HEADRACE_TRY(const SideBySide all, runs.run(true, aggressors));
+  const auto shown = [](bool chases, double rate) { return chases ? 1e9 / rate : rate; };
+  double total = 0;  // bytes: a chase counts its lines
+  for (std::size_t i = 0; i < all.rates.size(); ++i) {
+    const bool chases = i == 0 ? work.victim_chases : work.aggressor_chases;
+    total += all.rates[i] * (chases ? kLine : 1);
+  }
+  Sample sample{.value = alone.rates[0] / all.rates[0],
+                .details = {{"alone", shown(work.victim_chases, alone.rates[0])},
+                            {"together", shown(work.victim_chases, all.rates[0])},
+                            {"aggressor_alone", shown(work.aggressor_chases, aggressor.rates[0])},
+                            {"aggressor_together", shown(work.aggressor_chases, all.rates[1])},
+                            {"total", total}},
+                .cpu_share = std::min({alone.cpu_share, aggressor.cpu_share, all.cpu_share}),
+                .huge_part = runs.huge_part};
+  if (work.equal) sample.details["fairness"] = fairness(all.rates);
+  if (work.gives_up_cpu) sample.cpu_share = 1;
+  return sample;
+}
 
 const Experiment kExperiment{kName, "who slows whom: one thread's work alone and while others run",
                              kParameters, kDetails, list_points};

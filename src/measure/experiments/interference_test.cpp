@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "measure/experiments/interference.h"
+
 #include <fmt/core.h>
 #include <gtest/gtest.h>
 
@@ -25,6 +27,41 @@ TEST(Fairness, IsOneForEqualSharesAndOneNthForOne) {
   EXPECT_DOUBLE_EQ(fairness({9, 0, 0}), 1.0 / 3);
   EXPECT_DOUBLE_EQ(fairness({3, 1}), 16.0 / 20);
   EXPECT_DOUBLE_EQ(fairness({0, 0}), 1);
+}
+
+// The rates of each run are its own.
+TEST(InterferenceOf, ComparesTheVictimAloneWithItBesideAllAggressors) {
+  std::vector<std::pair<bool, std::size_t>> asked;
+  const Runs runs{.run = [&](bool victim, std::size_t aggressors) -> Result<SideBySide> {
+                    asked.emplace_back(victim, aggressors);
+                    if (!victim) return SideBySide{.rates = {50}, .cpu_share = 0.9};
+                    if (aggressors == 0) return SideBySide{.rates = {100}, .cpu_share = 0.8};
+                    return SideBySide{.rates = {40, 20, 10, 30}, .cpu_share = 0.7};
+                  },
+                  .huge_part = 0.5};
+  const auto bytes = interference_of(runs, {.equal = true}, 3);
+  ASSERT_TRUE(bytes);
+  EXPECT_EQ(asked, (std::vector<std::pair<bool, std::size_t>>{{true, 0}, {false, 1}, {true, 3}}));
+  EXPECT_DOUBLE_EQ(bytes->value, 2.5);
+  EXPECT_DOUBLE_EQ(bytes->cpu_share, 0.7);
+  EXPECT_EQ(bytes->huge_part, 0.5);
+  const std::map<std::string, double> expected = {
+      {"alone", 100},          {"together", 40},
+      {"aggressor_alone", 50}, {"aggressor_together", 20},
+      {"total", 100},          {"fairness", 10'000.0 / (4 * 3'000)}};
+  EXPECT_EQ(bytes->details, expected);
+  const auto chased = interference_of(runs, {.victim_chases = true, .gives_up_cpu = true}, 3);
+  EXPECT_DOUBLE_EQ(chased->value, 2.5);
+  EXPECT_DOUBLE_EQ(chased->details.at("alone"), 1e7) << "ns per load";
+  EXPECT_DOUBLE_EQ(chased->details.at("together"), 2.5e7);
+  EXPECT_DOUBLE_EQ(chased->details.at("aggressor_alone"), 50);
+  EXPECT_DOUBLE_EQ(chased->details.at("total"), 40 * 64 + 60) << "bytes";
+  EXPECT_FALSE(chased->details.contains("fairness"));
+  EXPECT_DOUBLE_EQ(chased->cpu_share, 1);
+  const auto chasing = interference_of(runs, {.aggressor_chases = true}, 3);
+  EXPECT_DOUBLE_EQ(chasing->details.at("aggressor_alone"), 2e7);
+  EXPECT_DOUBLE_EQ(chasing->details.at("aggressor_together"), 5e7);
+  EXPECT_DOUBLE_EQ(chasing->details.at("total"), 40 + 60 * 64);
 }
 
 TEST(InterferenceTest, EveryPointGivesWhatItsDetailsSay) {

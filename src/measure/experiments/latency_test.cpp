@@ -3,7 +3,10 @@
 
 #include <set>
 
+#include "headrace/clock.h"
 #include "measure/experiments/experiments.h"
+#include "measure/experiments/idle_cycle.h"
+#include "measure/instruments/chase.h"
 #include "tests/support/machines.h"
 
 namespace headrace::experiment_latency {
@@ -43,6 +46,41 @@ TEST(LatencyTest, APointGivesItsLatency) {
     EXPECT_GT(sample->cpu_share, 0);
   }
   EXPECT_TRUE(small);
+}
+
+// The loads between two places of the cycle, and a clock around them, bound the value from both
+// sides.
+TEST(LatencyTest, TheValueIsTheTimeOfOneLoad) {
+  const Machine machine = test::small_host(512_MiB);
+  BufferPool buffers(machine);
+  Random random(1);
+  std::size_t seen = 0;
+  for (const Point& point : kExperiment.points({machine})) {
+    if (!point.of_matrix || point.row.word("pages") != "huge") continue;
+    const Bytes bytes{*point.row.number("bytes")};
+    const unsigned cpu = parse_cpu_list(point.row.cpus)->front();
+    const auto probe = point.prepare(buffers, random);
+    ASSERT_TRUE(probe) << probe.error().message;
+    const auto cycle = idle_cycle(buffers, random, point.memory, bytes, cpu);
+    ASSERT_TRUE(cycle);
+    const std::size_t before = index_in_cycle(cycle->at);
+    const Nanoseconds begin = system_clock().now();
+    const auto sample = (*probe)->sample();
+    const Nanoseconds wall = system_clock().now() - begin;
+    ASSERT_TRUE(sample);
+    const std::size_t lines = bytes.value / kLine;
+    const std::size_t passed = (index_in_cycle(cycle->at) + lines - before) % lines;
+    constexpr std::size_t kWarmUp = 16384;
+    ASSERT_GT(passed, kWarmUp) << "where the next chase begins";
+    const double time = sample->value * static_cast<double>(passed - kWarmUp);
+    EXPECT_GE(time, 0.999e7) << "10 ms";
+    EXPECT_LE(time, static_cast<double>(wall.count()));
+    // A chase of the same lines after a walk over other memory.
+    EXPECT_EQ(sample->details.contains("after_walk"),
+              *point.row.number("cpu_node") == *point.row.number("memory_node"));
+    ++seen;
+  }
+  EXPECT_GE(seen, 1U);
 }
 
 }  // namespace

@@ -4,9 +4,12 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <cmath>
 #include <thread>
+#include <vector>
 
 #include "core/fail.h"
+#include "headrace/clock.h"
 #include "measure/instruments/worker_pool.h"
 
 namespace headrace::instruments {
@@ -44,16 +47,24 @@ TEST(SideBySide, RatesAreOfOneWindowInWhichAllWork) {
   Steady first(100, Milliseconds{1});
   Steady second(10, Milliseconds{2});
   std::vector<Load*> loads{&first, &second};
+  const Nanoseconds begin = system_clock().now();
   const auto seen = side_by_side(two(), loads, Milliseconds{100});
+  const double all = seconds(system_clock().now() - begin);
   ASSERT_TRUE(seen) << seen.error().message;
   ASSERT_EQ(seen->rates.size(), 2u);
   EXPECT_GT(first.steps_at_window_, 0) << "not before it has been at work";
   EXPECT_EQ(second.steps_at_window_, -1) << "the first keeps the time";
-  // Sleeps are never shorter than asked for, so that rates are never higher.
-  EXPECT_LE(seen->rates[0], 100'000 * 1.05);
-  EXPECT_GT(seen->rates[0], 0);
-  EXPECT_LE(seen->rates[1], 5'000 * 1.05);
-  EXPECT_GT(seen->rates[1], 0);
+  // The first load's steps say how long the window was.
+  const double window = 100.0 * (first.steps_ - first.steps_at_window_) / seen->rates[0];
+  EXPECT_GE(window, 0.1 * 0.999);
+  EXPECT_LE(window, all);
+  const double steps = seen->rates[1] * window / 10;
+  EXPECT_NEAR(steps, std::round(steps), 1e-6) << "the same window";
+  // A sleep is never shorter than asked for; one may begin before the window and end in it.
+  EXPECT_LE(steps, window / 0.002 + 1);
+  EXPECT_GE(steps, 1);
+  EXPECT_LT(steps, second.steps_) << "not those before the window";
+  EXPECT_EQ(seen->done, (std::vector<double>{100.0 * first.steps_, 10.0 * second.steps_}));
   EXPECT_LT(seen->cpu_share, 0.9) << "who sleeps has no CPU";
 }
 
