@@ -53,10 +53,11 @@ TEST(CommonEnd, AThreadWorksOnUntilTheTimeOfAllIsOver) {
   ManualClock first_clock;
   ManualClock second_clock;
   std::atomic<int> first_steps{0};
+  std::atomic<bool> first_over{false};
   CommonEnd::Timed second;
   std::thread other([&] {
     const auto step = [&] {
-      while (first_steps.load() < 20) std::this_thread::yield();
+      while (first_steps.load() < 20 && !first_over.load()) std::this_thread::yield();
       return second_clock.advance(Milliseconds{1}), 1.0;
     };
     second = end.work(Milliseconds{1}, step, second_clock);
@@ -67,6 +68,7 @@ TEST(CommonEnd, AThreadWorksOnUntilTheTimeOfAllIsOver) {
     return 1.0;
   };
   const auto first = end.work(std::chrono::microseconds{5}, step, first_clock);
+  first_over = true;
   other.join();
   EXPECT_DOUBLE_EQ(first.done, 5) << "later work is in no rate";
   EXPECT_DOUBLE_EQ(first.seconds, 5e-6);
