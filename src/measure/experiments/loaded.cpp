@@ -34,6 +34,7 @@
 #include "measure/experiments/experiments.h"
 #include "measure/experiments/idle_cycle.h"
 #include "measure/experiments/teams.h"
+#include "measure/instruments/chase.h"
 #include "measure/instruments/side_by_side/loads.h"
 #include "measure/instruments/side_by_side/pace.h"
 #include "measure/instruments/traffic/traffic_race.h"

@@ -147,6 +147,22 @@ __attribute__((noinline)) void* chase(void* at, std::size_t steps) {
   return at;
 }
 
+TimedChase chase_for(void* at, std::uint64_t ticks, std::size_t most,
+                     const std::function<std::uint64_t()>& counter) {
+  constexpr std::size_t kStep = 4096;
+  TimedChase done{.end = at, .loads = 0, .ticks = 0, .fastest = UINT64_MAX};
+  std::uint64_t before = counter();
+  while (done.ticks < ticks && done.loads < most) {
+    done.end = chase(done.end, kStep);
+    done.loads += kStep;
+    const std::uint64_t now = counter();
+    done.fastest = std::min(done.fastest, now - before);
+    done.ticks += now - before;
+    before = now;
+  }
+  return done;
+}
+
 namespace {
 
 // Up to about a dozen chains live in registers; a pointer that is kept on the stack costs some

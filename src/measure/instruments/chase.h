@@ -14,6 +14,8 @@
 
 #include <array>
 #include <cstddef>
+#include <cstdint>
+#include <functional>
 #include <span>
 
 #include "headrace/random.h"
@@ -41,6 +43,16 @@ std::size_t drop_from_caches(std::span<const std::byte> memory);
 // `steps` loads, rounded up to a multiple of kChaseUnroll; returns where it ended.
 inline constexpr std::size_t kChaseUnroll = 16;
 void* chase(void* at, std::size_t steps);
+
+// A chase in steps of 4096 loads until `ticks` of a counter have passed, at most `most` loads.
+struct TimedChase {
+  void* end;
+  std::size_t loads;
+  std::uint64_t ticks;
+  std::uint64_t fastest;  // ticks of its fastest step, which nothing interrupted
+};
+TimedChase chase_for(void* at, std::uint64_t ticks, std::size_t most,
+                     const std::function<std::uint64_t()>& counter);
 
 // Numbers of chains that chase_together() has loops for, 1 first.
 inline constexpr std::array<std::size_t, 8> kChainCounts = {1, 2, 4, 8, 12, 16, 24, 32};

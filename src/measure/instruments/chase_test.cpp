@@ -52,6 +52,24 @@ TEST(ChaseTest, TakesTheStepsItIsToldRoundedUp) {
   EXPECT_NE(chase(begin, 16), begin);
 }
 
+TEST(ChaseTest, ATimedChaseCountsItsLoadsUntilTheTimeIsOver) {
+  std::vector<std::byte> area(1000 * kLine);
+  Random random(1);
+  void* const begin = make_cycle(area, 0_B, random);
+  std::uint64_t now = 0;
+  int readings = 0;
+  const auto counter = [&] { return now += ++readings == 3 ? 7 : 10; };
+  const TimedChase timed = chase_for(begin, 35, SIZE_MAX, counter);
+  EXPECT_EQ(timed.loads, 4U * 4096);
+  EXPECT_EQ(timed.ticks, 37U);
+  EXPECT_EQ(timed.fastest, 7U);
+  EXPECT_EQ(timed.end, chase(begin, 4 * 4096));
+  const TimedChase counted = chase_for(begin, 1'000'000, 8192, counter);
+  EXPECT_EQ(counted.loads, 8192U);
+  EXPECT_EQ(counted.ticks, 20U);
+  EXPECT_EQ(counted.fastest, 10U);
+}
+
 TEST(ChaseTest, ChainsTogetherEndWhereEachWouldAlone) {
   constexpr std::size_t kLines = 1000;
   std::vector<std::byte> area(kLines * kLine);

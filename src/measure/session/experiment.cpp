@@ -159,6 +159,7 @@ void flag_partly_cached(std::vector<Row>& rows) {
     const auto again = row.details.find("after_walk");
     const std::uint64_t* const node = row.number("cpu_node");
     if (again == row.details.end() || node == nullptr || again->second >= kPassed) continue;
+    if (row.has_flag("noisy")) continue;
     found.push_back(static_cast<unsigned>(*node));
   }
   for (Row& row : rows) {

@@ -116,7 +116,7 @@ TEST(FlagPartlyCached, MarksRowsOfBuffersOfTheSameCpus) {
                .parameters = {{"cpu_node", std::move(node)}, {"state", state}},
                .value = Summary{.median = 1}};
   };
-  const auto flagged = [&](double after_walk) {
+  const auto flagged = [&](double after_walk, const char* flag = "shrunk") {
     std::vector<Row> rows = {
         row("bandwidth", std::uint64_t{1}), row("stream", "0-1"),
         row("copy", std::uint64_t{1}),      row("copy", std::uint64_t{1}, "hot"),
@@ -124,6 +124,7 @@ TEST(FlagPartlyCached, MarksRowsOfBuffersOfTheSameCpus) {
         row("storage", std::uint64_t{1}),   row("loaded", std::uint64_t{1})};
     rows.back().value.reset();
     rows[5].details["after_walk"] = after_walk;
+    rows[5].add_flag(flag);
     flag_partly_cached(rows);
     std::vector<std::size_t> found;
     for (std::size_t i = 0; i < rows.size(); ++i) {
@@ -134,6 +135,7 @@ TEST(FlagPartlyCached, MarksRowsOfBuffersOfTheSameCpus) {
   EXPECT_EQ(flagged(0.94), (std::vector<std::size_t>{0, 1, 2}));
   EXPECT_TRUE(flagged(0.96).empty());
   EXPECT_TRUE(flagged(1.1).empty());
+  EXPECT_TRUE(flagged(0.5, "noisy").empty()) << "nothing follows from a busy moment";
 }
 
 TEST(Experiment, ANodeOfCpusWithoutDimmsHasNoMemoryToMeasure) {
