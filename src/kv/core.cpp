@@ -81,7 +81,11 @@ void StoreCore::note(const Error& error) noexcept {
 }
 
 Placement StoreCore::passage_memory() const {
-  Placement memory = for_cpus_ ? options_.tiers[*for_cpus_].memory : Placement::on(NodeKind::dram);
+  // CPUs with HBM and no DIMMs have no dram.
+  const auto& nodes = mover_.machine().nodes;
+  const bool dram = std::ranges::find(nodes, NodeKind::dram, &Node::kind) != nodes.end();
+  Placement memory = for_cpus_ ? options_.tiers[*for_cpus_].memory
+                               : Placement::on(dram ? NodeKind::dram : NodeKind::hbm);
   memory.strict = memory.touch = memory.lock = memory.pin = false;
   return memory;
 }

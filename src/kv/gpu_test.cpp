@@ -36,6 +36,20 @@ TEST(KvGpu, BlocksGoToAndFromEveryTier) {
   }
 }
 
+TEST(KvGpu, BlocksPassThroughHbmWhereCpusHaveNoDram) {
+  GpuRig rig;
+  for (Node& node : rig.gpu.machine.nodes) {
+    if (node.kind == NodeKind::dram) node.kind = NodeKind::hbm;
+  }
+  rig.open({{kGpu, 2}}, 16);
+  const auto keys = kv::keys(rig.geometry, tokens(4 * 6));
+  ASSERT_EQ(rig.put(keys)->stored, 6u);
+  ASSERT_TRUE(rig.store->flush().has_value());
+  const Status got = rig.get(keys);
+  EXPECT_TRUE(got.has_value()) << got.error().message;
+  EXPECT_EQ(rig.store->stats().failed, 0u) << rig.store->stats().last_error;
+}
+
 TEST(KvGpu, LeaveItsTierForMemoryFirst) {
   GpuRig rig;
   rig.open({{kGpu, 2}, {kDram, 4}}, 16);

@@ -324,7 +324,7 @@ struct GpuRig {
     return {};
   }
 
-  const FakeGpu gpu;
+  FakeGpu gpu;
   const kv::Geometry geometry = small_geometry();
   const Bytes slot = 4_KiB;
   const TemporaryFolder folder;
