@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "measure/experiments/experiments.h"
+#include "measure/instruments/worker_pool.h"
 #include "tests/support/machines.h"
 
 namespace headrace::experiment_copy {

@@ -51,7 +51,7 @@ TEST(LatencyTest, APointGivesItsLatency) {
 // The loads between two places of the cycle, and a clock around them, bound the value from both
 // sides.
 TEST(LatencyTest, TheValueIsTheTimeOfOneLoad) {
-  const Machine machine = test::small_host(512_MiB);
+  const Machine machine = test::small_host(1_GiB);  // more lines than are chased
   BufferPool buffers(machine);
   Random random(1);
   std::size_t seen = 0;
