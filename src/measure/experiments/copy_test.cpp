@@ -91,7 +91,8 @@ TEST(CopyPointsTest, OneCopyIsDividedAmongThreads) {
     ASSERT_TRUE(sample.has_value()) << sample.error().message;
     EXPECT_GT(sample->value, 0);
     const auto threads = static_cast<double>(*point.row.number("threads"));
-    EXPECT_NEAR(sample->details.at("cpu_s_per_gb") * sample->value / 1e9, threads, 0.2 * threads);
+    // As many seconds in a second as there are threads; more where their times for equal parts differ.
+    EXPECT_GE(sample->details.at("cpu_s_per_gb") * sample->value / 1e9, threads * (1 - 1e-9));
     ++measured;
   }
   EXPECT_GE(measured, 1U);
