@@ -272,7 +272,7 @@ void CacheCore::start(CacheEntry& entry, const SpaceRequest& request, DeferredAc
   entry.object = request.extent.object;
   entry.id = request.extent.object->id();
   entry.offset = request.extent.offset;
-  entry.set_node(request.node);
+  entry.node = static_cast<std::uint8_t>(request.node);
   entry.by_prefetch = request.by_prefetch;
   if (node.on_gpu) entry.word.fetch_or(CacheEntry::kOnGpu);
   entry.fill->to = {slab.owner.get(), static_cast<std::uint64_t>(entry.data - slab.begin),

@@ -63,15 +63,16 @@ struct HitPart {
 
 struct CacheEntry final : Frame, HitPart, EvictionLinks {
   // These lie in the tail padding of EvictionLinks. Guarded by the cache's lock.
-  std::uint16_t by_prefetch : 1 = 0;
-  std::uint16_t used : 1 = 0;      // accessed at least once
-  std::uint16_t detached : 1 = 0;  // not in the index
-  std::uint16_t chosen : 1 = 0;    // among the victims of its node
-  std::uint16_t node : 12 = 0;     // index of the node in the cache
-  std::uint32_t planned = 0;       // items of plans that protect it
+  std::uint8_t by_prefetch : 1 = 0;
+  std::uint8_t used : 1 = 0;      // accessed at least once
+  std::uint8_t detached : 1 = 0;  // not in the index
+  std::uint8_t chosen : 1 = 0;    // among the victims of its node
+  // Index of the node in the cache. Stays while somebody holds the block, who may read it without
+  // the lock.
+  std::uint8_t node = 0;
+  std::uint32_t planned = 0;  // items of plans that protect it
 
-  static constexpr std::uint16_t kMostNodes = 1U << 12;  // Linux has at most 1024
-  void set_node(std::uint16_t number) { node = number & (kMostNodes - 1); }
+  static constexpr std::size_t kMostNodes = 256;
 
   const Object* object = nullptr;  // never read through: it may be gone. For events
   Fill* fill = nullptr;            // of the pool; while filling, and for a failed block

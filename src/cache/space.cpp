@@ -43,7 +43,7 @@ std::vector<Frame*> frames_of(const Frames& frames, std::span<std::byte* const> 
 CacheCore::Space CacheCore::make_space(CacheEntry& entry, const SpaceRequest& request,
                                        std::optional<Growth>& wanted, DeferredActions& deferred) {
   Node& node = nodes_[request.node];
-  entry.set_node(request.node);
+  entry.node = static_cast<std::uint8_t>(request.node);
   if (request.extent.length.value > node.budget) return Space::none;
   if (take(entry, request)) return Space::found;
   if ((wanted = growth(request))) return Space::growth;
