@@ -4,12 +4,15 @@ with made-up numbers that follow from a few rules and a seed."""
 
 from __future__ import annotations
 
+import functools
 import itertools
 import math
 import random
 import statistics
 from collections.abc import Callable, Iterator
 from typing import Any
+
+import headrace
 
 Row = dict[str, Any]
 Document = dict[str, Any]
@@ -46,7 +49,7 @@ def machine() -> Row:
         "source": "discovered",
         "nodes": [*(node(n, kind) for n, (kind, _, _) in MEMORY.items()), node(1000, "storage")],
         "engines": [{"id": n, "kind": "cpu", "name": f"cpu{n}", "home": n} for n in CPU_NODES],
-        "provenance": {"cpu_model": "Example CPU", "kernel": "Linux 6.1"},
+        "provenance": {"cpu": "Example CPU", "kernel": "Linux 6.1"},
     }
 
 
@@ -375,12 +378,30 @@ CONDITIONS = {
 }  # fmt: skip
 
 
+@functools.cache
+def written_here() -> Document:
+    """The profile that a measurement of this host writes: its names, not its values, are used."""
+    here = headrace.Machine.discover(storage=[])
+    node = next(node.id for node in here.nodes if node.cpus)
+    only = {"cpu_node": node, "memory_node": node, "bytes": 16 * KIB}
+    made = headrace.measure(
+        here, experiments=["latency"], only=only, budget=None, rounds=1, repetitions=1,
+        noise_checks=False,
+    )
+    return made.asdict()
+
+
 def host(name: str, seed: int, noise: float = 0.01) -> Document:
-    """Fewer rows than a profile has, of machines that are alike but for the noise."""
+    """Fewer rows than a profile has, of machines that are alike except for the noise. The names of
+    conditions and of the provenance are those that the product writes.
+    """
     make = Maker(seed, noise)
     rows = [*stream(make), *latency(make), *interference(make)]
+    real = written_here()
     return machine() | {
-        "name": name, "rows": rows, "conditions": CONDITIONS | {"seed": str(seed)},
+        "name": name, "rows": rows,
+        "provenance": real["provenance"] | machine()["provenance"],
+        "conditions": real["conditions"] | CONDITIONS | {"seed": str(seed)},
     }  # fmt: skip
 
 

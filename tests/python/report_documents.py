@@ -30,7 +30,7 @@ def machine() -> Row:
             {"engine": 1, "from": 1000, "to": 0, "bandwidth_bytes_per_second": 7.6e8},
             {"engine": 1, "from": 0, "to": 1000, "bandwidth_bytes_per_second": 4.1e8},
         ],
-        "provenance": {"cpu_model": "Example CPU", "kernel": "Linux 6.1"},
+        "provenance": {"cpu": "Example CPU", "kernel": "Linux 6.1"},
     }  # fmt: skip
 
 

@@ -20,7 +20,8 @@ SUCCESS = 0
 #: `headrace compare` found a change, `headrace fleet` a host unlike the others. Not 1, which the
 #: interpreter's own failure has.
 CHANGED = 9
-#: `headrace compare` found no change, but could judge too few rows for that to say anything.
+#: `headrace compare` found no change, but could judge too few rows for that to say anything;
+#: `headrace fleet` found no difference, but could not judge the speed of every host.
 UNJUDGED = 10
 #: By a signal, most often Ctrl-C; the command ends with 128 + its number (interrupt.py).
 INTERRUPTED = BY_ERROR_CODE["cancelled"]

@@ -34,7 +34,10 @@ def command(
     json: Json = False,
     out: Out = None,
 ) -> int:
-    """Show which host is slow or configured differently; exit code 9 if one is.
+    """Show which host is slow or configured differently.
+
+    The exit code is 9 if one is; else 10 if the speed of a host could not be judged, which takes
+    three hosts with quiet rows.
 
     \b
     mpirun --map-by ppr:1:node headrace measure --mpi --out p.json   measures them all and compares
@@ -50,7 +53,9 @@ def command(
     fleet = examine(profiles, share)
     made = document(fleet, share)
     output.deliver(made, out=out, json=json, show=lambda: output.print_text(text(fleet)))
-    return exit_codes.CHANGED if fleet.differs else exit_codes.SUCCESS
+    if fleet.differs:
+        return exit_codes.CHANGED
+    return exit_codes.UNJUDGED if fleet.inconclusive else exit_codes.SUCCESS
 
 
 def _by_host(profiles: Mapping[Path, headrace.Profile]) -> dict[str, headrace.Profile]:
@@ -140,7 +145,10 @@ def _setting_text(name: str, usual: str | None, hosts: Mapping[str, str]) -> str
 def _summary(fleet: Fleet) -> str:
     count = plural(len(fleet.hosts), "host")
     if len(fleet.hosts) < LEAST_HOSTS:
-        speeds = f"{count}: which one is slow takes {LEAST_HOSTS} (two: headrace compare)"
+        speeds = (
+            f"Inconclusive: the speeds of {count} cannot be judged; give {LEAST_HOSTS} or more, or "
+            "use headrace compare"
+        )
     else:
         words = Counter(h.outcome for h in fleet.hosts)
         odd = [f"{words[word]} {word}" for word in ("slow", "fast", "unknown") if words[word]]

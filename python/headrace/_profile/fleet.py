@@ -80,6 +80,11 @@ class Fleet:
     def differs(self) -> bool:
         return bool(self.rows or self.experiments or self.settings)
 
+    @property
+    def inconclusive(self) -> bool:
+        """No difference was found, but the speed of some host could not be judged."""
+        return not self.differs and any(host.outcome == "unknown" for host in self.hosts)
+
     def asdict(self) -> dict[str, Any]:
         return {"differs": self.differs, **asdict(self, dict_factory=_document)}
 
@@ -215,8 +220,8 @@ def _facts(profile: Profile) -> dict[str, str | int]:
         name: profile.conditions[name] for name in _CONDITIONS if name in profile.conditions
     }
     provenance = profile.machine.provenance
-    if "cpu_model" in provenance:
-        facts["CPU"] = str(provenance["cpu_model"])
+    if "cpu" in provenance:
+        facts["CPU"] = str(provenance["cpu"])
     for node in profile.machine.nodes:
         if not node.byte_addressable:
             continue

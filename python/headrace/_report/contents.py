@@ -170,8 +170,7 @@ def _basis(parts: Row) -> list[str]:
     lines = [f"Rests on {level}: {words}."]
     machine = parts["machine"] or {}
     provenance = machine.get("provenance") or {}
-    where = [machine.get("name"), provenance.get("cpu_model") or provenance.get("cpu"),
-             provenance.get("kernel")]  # fmt: skip
+    where = [machine.get("name"), provenance.get("cpu"), provenance.get("kernel")]
     lines.append(
         " · ".join(
             str(item)
