@@ -15,6 +15,8 @@ import headrace
 from headrace._cli import exit_codes, output, parse, tables
 from headrace._cli.interrupt import Interrupt
 from headrace._cli.options import Convention, Experiments, Json, ListExperiments, Machine
+from headrace._doctor.host import Host
+from headrace._doctor.settings import settings
 from headrace._files import check_writable, is_own_output
 from headrace._points import check_width
 from headrace._profile import conventions, plans, promises
@@ -256,6 +258,7 @@ def measure_here(
             stop=interrupt,
             progress=bar,
         )
+        profile = _with_settings(profile)
         found = [profile]
         interrupt.keeps = True
         for launch in range(1, count):
@@ -270,6 +273,13 @@ def measure_here(
                 return profile, None if interrupt.requested else error
             profile = headrace.merge(found)
     return profile, None
+
+
+def _with_settings(profile: headrace.Profile) -> headrace.Profile:
+    """The profile, with what firmware and CPUs of this host are set to among its conditions."""
+    made = profile.asdict()
+    made["conditions"] |= settings(Host(profile.machine, Path()))
+    return headrace.Profile.fromdict(made)
 
 
 def _keep(out: Path, profile: headrace.Profile) -> None:

@@ -31,7 +31,8 @@ _FEW = (1.0, 1.0, 1.196, 1.495, 1.363, 1.206, 1.2, 1.14, 1.129, 1.107)
 #: Conditions that one expects to be the same on all hosts.
 _CONDITIONS = (
     "kernel", "governor", "transparent_hugepage", "numa_balancing", "microcode", "hypervisor",
-    "clock", "cpu_limit", "memory_nodes", "headrace",
+    "clock", "cpu_limit", "memory_nodes", "headrace", "bios", "dimms", "hbm_mode",
+    "nodes_per_socket", "prefetchers",
 )  # fmt: skip
 
 

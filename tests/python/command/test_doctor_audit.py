@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import headrace
-from headrace._doctor import audit, dmi, probes
+from headrace._doctor import audit, dmi, probes, settings
 from headrace._doctor.host import Finding, Host
 
 CPU = "sys/devices/system/cpu"
@@ -303,3 +303,51 @@ def test_a_table_that_is_cut_off_or_noise(tmp_path: Path) -> None:
     for _ in range(2000):
         dmi.dimms(generator.randbytes(generator.randrange(200)))
         dmi.dimms(bytes([17]) + generator.randbytes(generator.randrange(200)))
+
+
+def settings_of(root: Path, machine: str = "xeon-max") -> dict[str, str]:
+    return settings.settings(Host(headrace.Machine.load(machine), root, root))
+
+
+def test_settings_of_firmware_are_those_that_it_says(tmp_path: Path) -> None:
+    assert settings_of(tmp_path) == {
+        "bios": "unknown", "dimms": "unknown: no SMBIOS table", "hbm_mode": "flat",
+        "nodes_per_socket": "4", "prefetchers": "unknown",
+    }  # fmt: skip
+    assert settings_of(tmp_path, "cxl-a1000")["hbm_mode"] == "no HBM nodes"
+    for name, text in (("vendor", "Maker"), ("version", "1.2"), ("date", "03/04/2026")):
+        path = tmp_path / f"sys/class/dmi/id/bios_{name}"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(f"{text}\n")
+    with_table(tmp_path, slot("A1", "", 32768) * 2 + slot("A2", "", 0) + END)
+    found = settings_of(tmp_path)
+    assert found["bios"] == "Maker 1.2 03/04/2026"
+    assert found["dimms"] == "2 of 3 slots: DDR5 32 GiB 4800 MT/s"
+    with_table(tmp_path, slot("A1", "", 32768) + slot("B1", "", 16384, running=4400) + END)
+    assert settings_of(tmp_path)["dimms"] == (
+        "2 of 2 slots: 1 x DDR5 16 GiB 4400 MT/s, 1 x DDR5 32 GiB 4800 MT/s"
+    )
+
+
+@pytest.mark.parametrize(
+    ("vendor", "register", "value", "told"),
+    [
+        ("GenuineIntel", 0x1A4, 0, "on"),
+        ("GenuineIntel", 0x1A4, 0b1001, "off: L2 stream, L1 IP"),
+        ("AuthenticAMD", 0xC0000108, 1 << 5, "off: L2 up/down"),
+        ("ARM", 0x1A4, 15, "unknown"),
+    ],
+)
+def test_prefetchers_are_read_from_the_register_of_the_maker(
+    tmp_path: Path, vendor: str, register: int, value: int, told: str
+) -> None:
+    for path in ("proc/cpuinfo", "dev/cpu/0/msr"):
+        (tmp_path / path).parent.mkdir(parents=True)
+    (tmp_path / "proc/cpuinfo").write_text(f"vendor_id\t: {vendor}\nflags\t: fpu\n")
+    with (tmp_path / "dev/cpu/0/msr").open("wb") as file:
+        file.seek(register)
+        file.write(value.to_bytes(8, "little"))
+    assert settings_of(tmp_path)["prefetchers"] == told
+    (tmp_path / "proc/cpuinfo").write_text(f"vendor_id\t: {vendor}\nflags\t: hypervisor\n")
+    assert settings_of(tmp_path)["prefetchers"] == "unknown: the hypervisor decides"
+    assert settings_of(tmp_path)["dimms"] == "unknown: the hypervisor decides"
