@@ -567,12 +567,11 @@ def loads(bench: Bench, makers: Sequence[MakeStore], depth: int) -> list[Row]:
 
 def _load_row(bench: Bench, store: Store, blocks: int, rates: Sequence[float], depth: int) -> Row:
     middle = statistics.median(rates) if rates else None
-    ranks = prefill.median_ranks(len(rates))
     best = bench.rates.get(store.tiers[-1])
     return {
         "store": store.name, "tier": store.tiers[-1], "blocks": blocks, "depth": depth,
         "fragment_bytes": bench.shape.fragment, "bytes_per_second": middle,
-        "interval": None if ranks is None else [sorted(rates)[rank] for rank in ranks],
+        "interval": prefill.median_interval(rates),
         "samples": list(rates), "roofline_share": middle / best if middle and best else None,
     }  # fmt: skip
 

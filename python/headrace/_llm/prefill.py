@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import headrace
 from headrace._llm.models import Model
 from headrace._llm.tiers import Tiers
 from headrace._llm.trace import BLOCK_TOKENS, PUBLISHED, Request
@@ -248,26 +249,17 @@ def _inequality(can: Sequence[Served]) -> Row | None:
     }
 
 
-def median_ranks(count: int) -> tuple[int, int] | None:
-    """Between which of so many sorted values, from 0, the median of all that could come lies with
-    95 %, whatever their distribution (order statistics: how many lie below it is binomial); nothing
-    of fewer than six.
-    """
-    below = 0.0
-    for rank in range(count // 2 + 1):
-        below += math.exp(_log_choose(count, rank) - count * math.log(2))
-        if below > 0.025:
-            return (rank - 1, count - rank) if rank > 0 else None
-    return None
-
-
-def _log_choose(count: int, rank: int) -> float:
-    return math.lgamma(count + 1) - math.lgamma(rank + 1) - math.lgamma(count - rank + 1)
+def median_interval(values: Sequence[float]) -> list[float] | None:
+    """The 95 % interval of the median (headrace/statistics.h); nothing of fewer than six."""
+    found = headrace.summarize(list(values))
+    if found is None or found.coverage is None:
+        return None
+    return [found.interval.low, found.interval.high]
 
 
 def _interval(values: Sequence[float], layers: int) -> list[float] | None:
-    ranks = median_ranks(len(values))
-    return None if ranks is None else [1e3 * values[rank] / layers for rank in ranks]
+    found = median_interval(values)
+    return None if found is None else [1e3 * end / layers for end in found]
 
 
 def _ms(seconds: float | None, layers: int = 1) -> float | None:

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as some
 
+import headrace
 from headrace._llm import prefill, trace
 from headrace._llm.models import MODELS, model
 from headrace._llm.tiers import Tiers
@@ -54,13 +55,15 @@ def test_what_can_hide_is_hidden(
         assert made.seconds <= late.seconds * (1 + 1e-9)
 
 
-@pytest.mark.parametrize(
-    ("count", "ranks"),
-    [(0, None), (5, None), (6, (0, 5)), (8, (0, 7)), (9, (1, 7)), (20, (5, 14)), (100, (39, 60))],
-)
-def test_the_interval_of_a_median(count: int, ranks: tuple[int, int] | None) -> None:
-    """As the tables of order statistics have it (Conover, Practical Nonparametric Statistics)."""
-    assert prefill.median_ranks(count) == ranks
+@given(some.lists(some.floats(1e-6, 1e3), max_size=40))
+def test_the_interval_of_a_median_is_that_of_all_measurements(values: list[float]) -> None:
+    found = headrace.summarize(values)
+    known = found is not None and found.coverage is not None
+    assert known == (len(values) >= 6)
+    ends = [found.interval.low, found.interval.high] if found is not None and known else None
+    assert prefill.median_interval(values) == ends
+    layers = prefill._interval(values, 4)
+    assert layers == (None if ends is None else [1e3 * end / 4 for end in ends])
 
 
 def test_the_generator_is_like_the_published_trace() -> None:
