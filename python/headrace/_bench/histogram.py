@@ -14,6 +14,7 @@ import numpy
 import headrace
 from headrace._bench.threads import buffer
 from headrace._errors import WrongAnswer, kind_of
+from headrace._orders import orders
 from headrace._run.plan import nodes_of
 
 Row = dict[str, Any]
@@ -80,15 +81,16 @@ def run(
     stop: Callable[[], bool],
     progress: Callable[[int, int], None],
 ) -> list[Row]:
-    """A row per pair. Rounds are interleaved, and each maps its memory afresh: where its pages lie
-    is luck that should not stay with one pair.
+    """A row per pair. Each round has all pairs, in another order, and maps their memory afresh:
+    where pages lie, and which pair ran before, is luck that should not stay with one pair.
     """
     samples: dict[Pair, list[float]] = {pair: [] for pair in options.pairs}
     wrong: dict[Pair, str] = {}
     failed: dict[Pair, headrace.Error] = {}
     expected = _Expected()
     steps = options.rounds * len(options.pairs)
-    for step, (_, pair) in enumerate(itertools.product(range(options.rounds), options.pairs)):
+    rounds = orders(options.pairs, options.rounds)
+    for step, pair in enumerate(itertools.chain.from_iterable(rounds)):
         if pair in failed:
             continue
         try:

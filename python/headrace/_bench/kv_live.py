@@ -2,8 +2,8 @@
 """Real servers of keys and values in the configurations of a talk (P. Zhou, MemCon 2024), asked by
 headrace-bench-kv.
 
-All servers that fit into memory together run at once and are asked in turn, so that they see the
-same machine; those whose memory is moved meanwhile run alone.
+All servers that fit into memory together run at once. Each round asks all of them, in another
+order, so that they see the same machine. Those whose memory is moved meanwhile run alone.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from headrace._bench.kv_servers import SERVERS, Data, Server
 from headrace._bench.kv_steps import Options, Steps
 from headrace._bench.two_memories import free_bytes, memories_here, placed
 from headrace._errors import WrongAnswer, kind_of
+from headrace._orders import orders
 from headrace._tiering.plan import Wish
 
 Row = dict[str, Any]
@@ -174,9 +175,8 @@ def _measure(
                 steps.load()
                 stack.enter_context(steps.moved(group.place.moved))
                 asked += [(point, steps) for point in group.points]
-        asked.sort(key=lambda each: options.workloads.index(each[0].workload))
-        for number in range(options.rounds):
-            for point, steps in asked:
+        for number, order in enumerate(orders(asked, options.rounds, options.seed)):
+            for point, steps in order:
                 if point.reason:
                     continue
                 told(point)

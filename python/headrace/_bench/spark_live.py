@@ -2,8 +2,9 @@
 """TPC-H on Spark in the configurations of a talk (P. Zhou, MemCon 2024), each answer checked
 against DuckDB's.
 
-Every configuration has a Spark of its own. All are up at the same time and asked in turn, so that
-they see the same machine; what a JVM compiles it has compiled in a first round that is not counted.
+Every configuration has a Spark of its own. All are up at the same time. Each round asks all of
+them, in another order, so that they see the same machine. The first round, in which a JVM compiles,
+is not counted.
 """
 
 from __future__ import annotations
@@ -36,6 +37,7 @@ from headrace._bench.two_memories import (
 )
 from headrace._child import Child
 from headrace._errors import WrongAnswer, error_of, kind_of
+from headrace._orders import orders
 
 Row = dict[str, Any]
 Progress = Callable[[int, int, str], object]
@@ -267,8 +269,8 @@ def run(
             right = runs.right_answers()
             for config in dict.fromkeys(point.config for point in points if not point.reason):
                 runs.begin(config, ends, machine)
-            for number in range(options.rounds + 1):
-                runs.round(number, right)
+            for number, order in enumerate(orders(points, options.rounds + 1)):
+                runs.round(number, order, right)
         except (programs.Stopped, headrace.CancelledError):
             pass
         runs.end()
@@ -327,9 +329,11 @@ class _Runs:
             self._fails(config, failed)
             own.close()
 
-    def round(self, number: int, right: dict[str, list[list[Any]]]) -> None:
+    def round(
+        self, number: int, order: list[Point], right: dict[str, list[list[Any]]]
+    ) -> None:  # fmt: skip
         total = (self.options.rounds + 1) * sum(not point.reason for point in self.points)
-        for point in self.points:
+        for point in order:
             if point.reason:
                 continue
             self.progress(self.done, max(total, self.done + 1), f"{point.config} {point.query}")

@@ -25,6 +25,7 @@ from headrace._llm.gpu import Device, pages_on
 from headrace._llm.models import Model
 from headrace._llm.stores import Loading, Match, Shape, Store, aligned, memory_kind, unlike
 from headrace._llm.tiers import Tiers
+from headrace._orders import orders
 
 Row = dict[str, Any]
 #: Makes a store of so many blocks in each tier; whether layers are to be loaded one by one, too.
@@ -541,7 +542,9 @@ def _rate(bench: Bench, match: Match) -> float:
 
 
 def loads(bench: Bench, makers: Sequence[MakeStore], depth: int) -> list[Row]:
-    """Stores in turn, each loading the same blocks from its disk, layer by layer."""
+    """Each round has all stores, in another order: each loads the same blocks from its disk, layer
+    by layer.
+    """
     stores: list[tuple[Store, Match]] = []
     found: list[list[float]] = [[] for _ in makers]
     try:
@@ -549,11 +552,12 @@ def loads(bench: Bench, makers: Sequence[MakeStore], depth: int) -> list[Row]:
             bench.progress(done, len(makers), "filling stores")
             stores.append(_full(bench, make))
         before = noise.counts()
-        for done in range(bench.options.rounds):
+        of_round = orders(range(len(stores)), bench.options.rounds, bench.options.seed)
+        for done, order in enumerate(of_round):
             bench.progress(done, bench.options.rounds, "loads of stores in turn")
-            for (_, match), rates in zip(stores, found, strict=True):
+            for number in order:
                 if not bench.stop():
-                    rates.append(_rate(bench, match))
+                    found[number].append(_rate(bench, stores[number][1]))
         heard = noise.between(before, noise.counts())
     finally:
         for store, match in stores:

@@ -165,9 +165,14 @@ def test_what_failed_does_not_run_beside_the_others(
     points = spark_live.points(asked)
     machine = headrace.Machine.discover(storage=[])
     spark_live.run(points, tmp_path, machine, asked, lambda: False, lambda *_: None)
-    assert told == [
-        "spilling begins", "MMEM begins", "spilling Q5 0", "MMEM Q5 0", "spilling Q5 1",
-        "spilling has ended", "MMEM Q5 1", "MMEM Q5 2", "MMEM is asked to end", "MMEM has ended",
+    # The order within a round is drawn.
+    assert told[:2] == ["spilling begins", "MMEM begins"]
+    assert {told[2], told[3]} == {"spilling Q5 0", "MMEM Q5 0"}
+    assert told[told.index("spilling Q5 1") + 1] == "spilling has ended"
+    of = {name: [each for each in told if each.startswith(name)] for name in ("spilling", "MMEM")}
+    assert of["spilling"][1:] == ["spilling Q5 0", "spilling Q5 1", "spilling has ended"]
+    assert of["MMEM"][1:] == [
+        "MMEM Q5 0", "MMEM Q5 1", "MMEM Q5 2", "MMEM is asked to end", "MMEM has ended"
     ]  # fmt: skip
     rows = {row["config"]: row for row in spark_live.rows(points)}
     assert rows["ssd-spill"]["reason"] == "no answer" and rows["MMEM"]["samples"] == [1.0, 1.0]

@@ -17,6 +17,7 @@ from headrace._cli.interrupt import Interrupt
 from headrace._cli.options import Json, Out, Threads, given
 from headrace._errors import unknown
 from headrace._files import check_writable
+from headrace._orders import orders
 from headrace._words import plural
 
 #: Options that a model has no use for.
@@ -218,12 +219,7 @@ def _measure(
             bench.prepare()
             bench.find_rates()
         interrupt.keeps = True
-        rows = []
-        for make in makers:
-            bench.make = make
-            for name in options.policies:
-                if not interrupt():
-                    rows.append(bench.policy(name))
+        rows = _policies(bench, makers, interrupt)
         bench.add_alone(rows)
         bench.make = makers[0]
         disturbed = [] if interrupt() else kvcache.interference(bench)
@@ -245,6 +241,19 @@ def _measure(
         for row in (*disturbed, *loads):
             row["basis"] = "emulated"
     return document
+
+
+def _policies(bench: Any, makers: list[Any], interrupt: Interrupt) -> list[dict[str, Any]]:
+    """Each policy on each store once. The order is drawn, so that no store has all the early runs;
+    rows are in the order of stores, then of policies.
+    """
+    pairs = [(make, name) for make in makers for name in bench.options.policies]
+    rows: dict[int, dict[str, Any]] = {}
+    for number in next(orders(range(len(pairs)), 1, bench.options.seed)):
+        if not interrupt():
+            bench.make, name = pairs[number]
+            rows[number] = bench.policy(name)
+    return [rows[number] for number in sorted(rows)]
 
 
 def print_kvcache(d: dict[str, Any]) -> None:

@@ -1,0 +1,145 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Benchmarks draw the order of their alternatives anew in each round."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import nullcontext
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from headrace._bench import histogram, kv_live, kv_servers, spark_live
+from headrace._bench.kv_place import Place
+from headrace._cli.llm import kvcache as kvcache_command
+from headrace._llm import kvcache
+from headrace._orders import orders
+
+ROUNDS = 6
+
+
+def check(ran: Sequence[Any], alternatives: int) -> None:
+    """All alternatives in each of ROUNDS rounds, not always in one order."""
+    assert len(ran) == ROUNDS * alternatives
+    rounds = [tuple(ran[at : at + alternatives]) for at in range(0, len(ran), alternatives)]
+    assert all(len(set(each)) == alternatives for each in rounds)
+    assert len(set(rounds)) > 1
+    assert len({each[0] for each in rounds}) > 1, "one is always first"
+
+
+def test_a_seed_gives_its_orders() -> None:
+    check([each for order in orders("abcd", ROUNDS) for each in order], 4)
+    assert list(orders("abcd", 3, 7)) == list(orders("abcd", 3, 7))
+    assert list(orders("abcd", 9, 7)) != list(orders("abcd", 9, 8))
+
+
+def test_histogram(monkeypatch: pytest.MonkeyPatch) -> None:
+    ran: list[Any] = []
+
+    def sample(machine: Any, options: Any, pair: Any, *_: Any) -> tuple[float, str]:
+        ran.append(pair)
+        return 1.0, ""
+
+    monkeypatch.setattr(histogram, "_sample", sample)
+    pairs = [(data, bins) for data in ("hbm", "dram") for bins in ("hbm", "dram")]
+    options = histogram.Options(pairs, [0], 8, ROUNDS)
+    nothing: Any = None
+    rows = histogram.run(nothing, options, lambda: False, lambda *_: None)
+    check(ran, 4)
+    assert [(row["data"], row["bins"]) for row in rows] == pairs
+
+
+def test_servers_of_keys_and_values(monkeypatch: pytest.MonkeyPatch) -> None:
+    ran: list[Any] = []
+
+    class Steps:
+        def __init__(self, *_: Any) -> None:
+            pass
+
+        def load(self) -> None:
+            pass
+
+        def moved(self, _: Any) -> Any:
+            return nullcontext()
+
+        def measure(self, config: str, workload: str, number: int) -> Any:
+            ran.append((config, workload))
+            return {"round": number}, []
+
+    monkeypatch.setattr(kv_live, "Steps", Steps)
+    monkeypatch.setattr(kv_live, "placed", lambda *_, **__: [])
+    monkeypatch.setattr(kv_live, "memories_here", lambda _: None)
+    monkeypatch.setattr(kv_servers, "started", lambda *_: nullcontext())
+    monkeypatch.setattr(Place, "text", lambda *_: "")
+    points = [kv_live.Point("own", config, load) for config in ("MMEM", "CXL") for load in "AC"]
+    place: Any = SimpleNamespace(weights=None, moved="", table=False, text=lambda _: "")
+    data: Any = None
+    groups = [
+        kv_live._Group(kv_servers.SERVERS["own"], place, data, points[at : at + 2]) for at in (0, 2)
+    ]
+    options: Any = SimpleNamespace(rounds=ROUNDS, seed=1, workloads=["A", "C"], directory=Path())
+    machine: Any = SimpleNamespace(nodes=[])
+    kv_live._measure(groups, machine, options, lambda: False, lambda _: None)
+    check(ran, 4)
+    assert all([each["round"] for each in point.found] == [*range(ROUNDS)] for point in points)
+
+
+def test_spark(monkeypatch: pytest.MonkeyPatch) -> None:
+    ran: list[Any] = []
+    runs: Any = SimpleNamespace(
+        right_answers=dict, begin=lambda *_: None, end=lambda: None, version="",
+        round=lambda number, order, _: ran.extend(order),
+    )  # fmt: skip
+    monkeypatch.setattr(spark_live, "_Runs", lambda *_: runs)
+    monkeypatch.setattr(spark_live, "memories_here", lambda _: SimpleNamespace(fast=0))
+    points: Any = ["q5 MMEM", "q5 CXL", "q9 MMEM"]
+    options: Any = SimpleNamespace(rounds=ROUNDS - 1)  # and one that is not counted
+    runs_of: Any = [SimpleNamespace(config=each, reason="left out") for each in points]
+    machine: Any = None
+    spark_live.run(runs_of, Path(), machine, options, lambda: False, lambda *_: None)
+    check([each.config for each in ran], 3)
+
+
+def test_loads_of_stores(monkeypatch: pytest.MonkeyPatch) -> None:
+    ran: list[Any] = []
+    match = SimpleNamespace(tiers=[1], release=lambda: None)
+
+    def full(_: Any, name: str) -> Any:
+        store = SimpleNamespace(name=name, tiers=["dram", "ssd"], close=lambda: None)
+        return store, SimpleNamespace(**vars(match), of=name)
+
+    def rate(_: Any, match: Any) -> float:
+        ran.append(match.of)
+        return 1e9
+
+    monkeypatch.setattr(kvcache, "_full", full)
+    monkeypatch.setattr(kvcache, "_rate", rate)
+    bench: Any = SimpleNamespace(
+        options=SimpleNamespace(rounds=ROUNDS, seed=1), progress=lambda *_: None,
+        stop=lambda: False, rates={}, shape=SimpleNamespace(fragment=4096),
+    )  # fmt: skip
+    makers: Any = ["headrace", "asyncio", "other"]
+    rows = kvcache.loads(bench, makers, 1)
+    check(ran, 3)
+    assert [row["store"] for row in rows] == makers
+
+
+def test_policies_of_stores() -> None:
+    """Not all of one store, then all of the other."""
+    ran: list[tuple[str, str]] = []
+    options = SimpleNamespace(policies=["layerwise", "ahead", "demand"], seed=1)
+    bench = SimpleNamespace(options=options, make="")
+
+    def policy(name: str) -> dict[str, Any]:
+        ran.append((bench.make, name))
+        return {"store": bench.make, "policy": name}
+
+    bench.policy = policy
+    go_on: Any = lambda: False  # noqa: E731
+    rows = kvcache_command._policies(bench, ["headrace", "asyncio"], go_on)
+    pairs = [(store, name) for store in ("headrace", "asyncio") for name in options.policies]
+    assert sorted(ran) == sorted(pairs) and [*map(tuple, map(dict.values, rows))] == pairs
+    changes = sum(one[0] != two[0] for one, two in zip(ran, ran[1:], strict=False))
+    assert changes > 1, ran
