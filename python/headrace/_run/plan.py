@@ -130,6 +130,23 @@ def nodes_of(machine: Machine, wish: Placement, near: int | None = None) -> dict
     return nodes
 
 
+def _of_process(machine: Machine, wish: Placement) -> dict[int, int]:
+    """Its nodes for a whole process. Of a property the best for each node that has CPUs of the
+    process: the best for one of them is a share of the memory that threads on all of them need.
+    """
+    # The stub's attribute `property` hides the decorator of those behind it from type checkers.
+    found: Any = wish
+    if found.property is None:
+        return nodes_of(machine, wish)
+    best = Placement.parse(machine, found.property)
+    homes = [node for node in machine.nodes if node.cpus]
+    used = [home for home in homes if not found.near or set(home.cpus) & set(found.near)]
+    made: dict[int, int] = {}
+    for home in used:
+        made |= dict(best.resolve(machine, home.id).nodes)
+    return made
+
+
 def ranges(numbers: Iterable[int]) -> str:
     """[0, 1, 2, 8] as the kernel writes it: "0-2,8"."""
     runs: list[list[int]] = []
@@ -177,7 +194,7 @@ def _everywhere(machine: Machine, request: Request, host: Host, cpus: list[int] 
         return made
     near = cpus if cpus is not None else sorted(host.cpus)
     wish = Placement.parse(machine, text, near=_known(machine, near))
-    weights = nodes_of(machine, wish)
+    weights = _of_process(machine, wish)
     nodes, notes = _allowed(text, weights, host)
     made = replace(made, nodes=nodes, notes=notes)
     if request.on is not None:
@@ -270,7 +287,7 @@ def _commands(weights: Mapping[int, int]) -> str:
 def _cpus(machine: Machine, text: str, host: Host) -> list[int]:
     near, colon, place = text.partition(":")
     if colon and near == "near":
-        nodes = nodes_of(machine, Placement.parse(machine, place))
+        nodes = _of_process(machine, Placement.parse(machine, place))
         hosts = {machine.host_of(node) for node in nodes}
         wanted = [cpu for node in machine.nodes if node.id in hosts for cpu in node.cpus]
         cpus = sorted(host.cpus.intersection(wanted))

@@ -36,6 +36,11 @@ TABLE = [
     (Request(on="hbm", cpus="0-11,24"), "--membind 8-15 --physcpubind 0-11,24"),
     (Request(cpus="near:hbm"), "--physcpubind 0-95"),
     (Request(on="fastest", cpus="48-59"), "--membind 12 --physcpubind 48-59"),
+    (Request(on="fastest", cpus="36-59"), "--membind 11-12 --physcpubind 36-59"),
+    (Request(on="highest_bandwidth"), "--membind 8-15"),
+    (Request(prefer="highest_bandwidth"), "--preferred-many 8-15"),
+    (Request(on="lowest_latency"), "--membind 0-7"),
+    (Request(cpus="near:highest_bandwidth"), "--physcpubind 0-95"),
 ]
 
 
