@@ -83,7 +83,7 @@ class Child:
         except (EOFError, ConnectionError):
             if stop is not None and stop():
                 raise _core.CancelledError(f"{self._who} was stopped") from None
-            raise self._death() from None
+            raise death(self._who, self._process.wait()) from None
         raise _core.TimedOutError(f"{self._who} had no answer within {seconds:g} s")
 
     def _answer(self, kind: str, *found: Any) -> Any:
@@ -95,20 +95,22 @@ class Child:
             raise _core.IoError(f"{self._who} failed: {found[0]}")
         raise kind_of(kind)(found[0])
 
-    def _death(self) -> _core.Error:
-        code = self._process.wait()
-        if code == -signal.SIGKILL:
-            return _core.ExhaustedError(
-                f"{self._who} was killed, as the kernel does when memory is short; free some"
-            )
-        how = f"by {_signal_name(-code)}" if code < 0 else f"with exit code {code}"
-        limit, _ = resource.getrlimit(resource.RLIMIT_AS)
-        if limit != resource.RLIM_INFINITY and -code in _WITHOUT_MEMORY:
-            return _core.ExhaustedError(
-                f"{self._who} ended {how} where ulimit -v allows {limit / 1e9:.1f} GB of address "
-                "space; raise it or do without"
-            )
-        return _core.IoError(f"{self._who} ended {how}; headrace doctor says what is amiss here")
+
+def death(who: str, code: int) -> _core.Error:
+    """The error for a process that ended with this code, negative for a signal."""
+    if code == -signal.SIGKILL:
+        return _core.ExhaustedError(
+            f"{who} was killed, as the kernel does when memory, or a control group's part of it, "
+            "is short; free some, or raise the limit"
+        )
+    how = f"by {_signal_name(-code)}" if code < 0 else f"with exit code {code}"
+    limit, _ = resource.getrlimit(resource.RLIMIT_AS)
+    if limit != resource.RLIM_INFINITY and -code in _WITHOUT_MEMORY:
+        return _core.ExhaustedError(
+            f"{who} ended {how} where ulimit -v allows {limit / 1e9:.1f} GB of address space; "
+            "raise it or do without"
+        )
+    return _core.IoError(f"{who} ended {how}; headrace doctor says what is amiss here")
 
 
 def _signal_name(number: int) -> str:

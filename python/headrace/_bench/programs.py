@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import headrace
+from headrace._child import death
 
 #: Seconds between two looks at whether somebody wants to stop.
 _LOOK = 0.05
@@ -72,7 +73,8 @@ def ended(
     if stop():  # Ctrl-C reaches every process of a terminal
         raise Stopped
     if process.returncode < 0:
-        raise Failed("io", f"{name} was ended by signal {-process.returncode}")
+        why = death(name, process.returncode)
+        raise Failed(why.code, str(why))
     reason = last_line(err).removeprefix(f"{name}: ")
     raise Failed(_CODES.get(process.returncode, "io"), reason)
 

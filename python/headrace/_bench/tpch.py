@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from headrace import _core
-from headrace._child import Child
+from headrace._child import Child, death
 from headrace._errors import error_of
 from headrace._files import cache_directory, read_whole
 from headrace._words import installing
@@ -278,6 +278,8 @@ def run_generator(scale: float, tables: list[str], work: Path, *options: str) ->
         # An interruption of the terminal reaches the generator too.
         if result.returncode in (-2, 130):
             raise KeyboardInterrupt
+        if result.returncode < 0:
+            raise death("tpchgen-cli", result.returncode)
         reason = lines[-1] if lines else f"exit code {result.returncode}"
         doing = f"tpchgen-cli could not write {work.parent.parent}"
         # Rust ends its messages with the number of the kernel's.

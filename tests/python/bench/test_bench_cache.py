@@ -106,7 +106,8 @@ ROW = '{"operations": 1, "misses": 0, "wrong": 0, "seconds": 1, "thread_seconds"
 @pytest.mark.parametrize(
     ("text", "code", "reason"),
     [
-        ("import os, signal; os.kill(os.getpid(), signal.SIGSEGV)", "io", "ended by signal 11"),
+        ("import os, signal; os.kill(os.getpid(), signal.SIGSEGV)", "io", "ended by SIGSEGV"),
+        ("import os; os.kill(os.getpid(), 9)", "exhausted", "was killed, as the kernel does"),
         ("import sys; sys.exit('headrace-bench-cache: no room')", "io", "no room"),
         ("import sys; print('?', file=sys.stderr); sys.exit(6)", "exhausted", "?"),
         ("print('not a row')", "io", "printed no row"),

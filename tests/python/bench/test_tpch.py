@@ -226,6 +226,17 @@ def test_a_failing_generator_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyP
         tpch.prepare(SCALE, tmp_path / "data")
 
 
+def test_a_killed_generator_is_short_of_memory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    killed = tmp_path / "killed"
+    killed.write_text("#!/bin/sh\nkill -9 $$\n")
+    killed.chmod(0o755)
+    monkeypatch.setattr(tpch, "_generator", lambda: str(killed))
+    with pytest.raises(headrace.ExhaustedError, match="tpchgen-cli was killed, as the kernel does"):
+        tpch.prepare(SCALE, tmp_path / "data")
+
+
 @pytest.mark.usefixtures("ready")
 def test_a_disk_that_fills_up_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     full = tmp_path / "full"
