@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import itertools
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 import headrace
 from headrace._points import MLC_TRAFFIC
@@ -59,9 +59,18 @@ def _headrace(profile: headrace.Profile, rows: Iterable[headrace.Row]) -> str:
     elif "modelled" in bases:
         whose = "modelled"
     found = Counter(flag for row in having for flag in row.flags if flag in _DOUBTS)
+    found["about, by their source"] = sum("about" in row.source.split() for row in having)
+    found += Counter()  # drops what is 0
     doubts = ", ".join(f"{count} {flag}" for flag, count in found.most_common())
     said = f"; of {len(having)} rows {doubts}" if doubts else ""
     return f"Headrace: {profile.machine.name}, {whose}{said}\n"
+
+
+def _digits(profile: headrace.Profile, places: int) -> Callable[[float], str]:
+    """How numbers are written: a published one with no more digits than were published."""
+    if profile.published:
+        return lambda number: f"{number:.6g}"
+    return lambda number: f"{number:.{places}f}"
 
 
 def _pair(row: headrace.Row, start: str = "cpu_node", end: str = "memory_node") -> Pair | None:
@@ -99,7 +108,7 @@ def _idle_latencies(profile: headrace.Profile) -> Iterator[str]:
     rows.sort(key=lambda row: int(row.parameters["bytes"]))  # the largest is the last and stays
     cells = {pair: row.median or 0 for row in rows if (pair := _pair(row)) is not None}
     if cells:
-        yield f"Measuring idle latencies (in ns)...\n{_matrix(cells)}"
+        yield f"Measuring idle latencies (in ns)...\n{_matrix(cells, _digits(profile, 1))}"
 
 
 def _bandwidths(profile: headrace.Profile) -> Iterator[str]:
@@ -107,7 +116,7 @@ def _bandwidths(profile: headrace.Profile) -> Iterator[str]:
         yield (
             "Measuring Memory Bandwidths between nodes within system\n"
             "Bandwidths are in MB/sec (1 MB/sec = 1,000,000 Bytes/sec)\n"
-            f"Using Read-only traffic type\n{_matrix(cells)}"
+            f"Using Read-only traffic type\n{_matrix(cells, _digits(profile, 1))}"
         )
 
 
@@ -126,13 +135,14 @@ def _peak_injection(profile: headrace.Profile) -> Iterator[str]:
         return
     best = max(reading, key=lambda memory: reading[memory])
     nodes = f"node {best}" if best.isdigit() else f"nodes {best}"
+    text = _digits(profile, 1)
     lines = [
         f"Measuring Peak Injection Memory Bandwidths, {who}, memory of {nodes}",
         "Bandwidths are in MB/sec (1 MB/sec = 1,000,000 Bytes/sec)",
     ]
     for name, mix in _INJECTED.items():
         found = cells.get((best, mix))
-        lines += [f"{name:<17}:\t{found:.1f}"] if found is not None else []
+        lines += [f"{name:<17}:\t{text(found)}"] if found is not None else []
     yield "\n".join(lines) + "\n"
 
 
@@ -171,6 +181,7 @@ def _loaded_latencies(profile: headrace.Profile) -> Iterator[str]:
             bus = row.details["bandwidth"] * conventions.Traffic.of(mix).bus / conventions.MB
             curve = pair, mix, int(row.parameters.get("threads", 0))
             points.setdefault(curve, []).append((int(delay_of(row)), row.median, bus))
+    time, rate = _digits(profile, 2), _digits(profile, 1)
     for curve in sorted(points, key=_order_of_curves):
         ((cpu, memory), mix, threads), found = curve, points[curve]
         asked = f", traffic of {plural(threads, 'thread')}" if threads else ""
@@ -178,7 +189,7 @@ def _loaded_latencies(profile: headrace.Profile) -> Iterator[str]:
             f"Measuring Loaded Latencies, CPUs of node {cpu}, memory of node {memory}{asked}",
             f"Using {_TRAFFIC_TYPES[MLC_TRAFFIC[mix]]} traffic type",
             "Inject\tLatency\tBandwidth", "Delay\t(ns)\tMB/sec", "=" * 26,
-            *(f" {delay:05}\t{ns:.2f}\t{rate:10.1f}" for delay, ns, rate in sorted(found)),
+            *(f" {delay:05}\t{time(ns)}\t{rate(bus):>10}" for delay, ns, bus in sorted(found)),
         ]  # fmt: skip
         yield "\n".join(lines) + "\n"
 
@@ -197,13 +208,13 @@ def _order_of_curves(curve: Curve) -> tuple[Pair, int, int]:
     return curve[0], list(_TRAFFIC_TYPES).index(MLC_TRAFFIC[curve[1]]), curve[2]
 
 
-def _matrix(cells: Cells) -> str:
+def _matrix(cells: Cells, text: Callable[[float], str]) -> str:
     memories = sorted({memory for _, memory in cells})
     lines = ["\t\tNuma node", "Numa node\t" + "\t".join(f"{memory:8}" for memory in memories)]
     for cpu in sorted({cpu for cpu, _ in cells}):
         values = (cells.get((cpu, memory)) for memory in memories)
         lines.append(
-            f"{cpu:9}\t" + "\t".join("       -" if v is None else f"{v:8.1f}" for v in values)
+            f"{cpu:9}\t" + "\t".join("       -" if v is None else f"{text(v):>8}" for v in values)
         )
     return "\n".join(lines) + "\n"
 
@@ -230,7 +241,7 @@ def as_nvbandwidth(profile: headrace.Profile) -> str:
             for row, pair in of_engine
             if row.parameters["bytes"] == size
         )
-        parts.append(_copies(engine, size, cells))
+        parts.append(_copies(engine, size, cells, _digits(profile, 2)))
     if not parts:
         raise absent(profile, "cold copies", "measure copy or gpu")
     return "\n".join([_headrace(profile, used), *parts])
@@ -257,6 +268,7 @@ def _gpu_tests(profile: headrace.Profile) -> Iterator[str]:
         and row.parameters["memory"] in ("pinned", "device")
     ]  # fmt: skip
     gpus = sorted({int(row.parameters["gpu"]) for row in rows})
+    text = _digits(profile, 2)
     for (by, mover), (direction, name, way, share) in itertools.product(
         _MOVERS.items(), _GPU_TESTS
     ):
@@ -273,9 +285,11 @@ def _gpu_tests(profile: headrace.Profile) -> Iterator[str]:
             if row.parameters.get("bytes", 0) == size
         }
         if cells:
-            yield f"Buffers of {headrace.format_bytes(size)}.\n" + _gpu_test(
-                f"{name}_{mover.lower()}", f"memcpy {mover} {way} bandwidth (GB/s)", cells
-            )
+            buffers = headrace.format_bytes(size) if size else "a size that was not published"
+            yield f"Buffers of {buffers}.\n" + _gpu_test(
+                f"{name}_{mover.lower()}", f"memcpy {mover} {way} bandwidth (GB/s)", cells,
+                text,
+            )  # fmt: skip
     latencies = {
         _gpu_pair(row, gpus): row.median or 0
         for row in rows
@@ -283,7 +297,8 @@ def _gpu_tests(profile: headrace.Profile) -> Iterator[str]:
     }
     if latencies:
         yield _gpu_test("host_device_latency_sm",
-                        "memory latency SM CPU(row) <-> GPU(column) (ns)", latencies)  # fmt: skip
+                        "memory latency SM CPU(row) <-> GPU(column) (ns)", latencies,
+                        text)  # fmt: skip
 
 
 def _gpu_pair(row: headrace.Row, gpus: list[int]) -> Pair:
@@ -294,18 +309,18 @@ def _gpu_pair(row: headrace.Row, gpus: list[int]) -> Pair:
     return node, gpu
 
 
-def _gpu_test(name: str, what: str, cells: Cells) -> str:
+def _gpu_test(name: str, what: str, cells: Cells, text: Callable[[float], str]) -> str:
     columns = sorted({column for _, column in cells})
     lines = [f"Running {name}.", what, "  " + "".join(f"{column:>10}" for column in columns)]
     for start in sorted({start for start, _ in cells}):
         values = (cells.get((start, column)) for column in columns)
         lines.append(
-            f"{start:>2}" + "".join(f"{'N/A' if v is None else f'{v:.2f}':>10}" for v in values)
+            f"{start:>2}" + "".join(f"{'N/A' if v is None else text(v):>10}" for v in values)
         )
-    return "\n".join([*lines, "", f"SUM {name} {sum(cells.values()):.2f}", ""])
+    return "\n".join([*lines, "", f"SUM {name} {text(sum(cells.values()))}", ""])
 
 
-def _copies(engine: str, size: int, cells: Cells) -> str:
+def _copies(engine: str, size: int, cells: Cells, text: Callable[[float], str]) -> str:
     columns = sorted({to for _, to in cells})
     lines = [
         f"Running node_to_node_memcpy, {engine}, {headrace.format_bytes(size)}.",
@@ -315,6 +330,6 @@ def _copies(engine: str, size: int, cells: Cells) -> str:
     for start in sorted({start for start, _ in cells}):
         values = (cells.get((start, to)) for to in columns)
         lines.append(
-            f"{start:>7}  " + "".join(f"{'N/A' if v is None else f'{v:.2f}':>10}" for v in values)
+            f"{start:>7}  " + "".join(f"{'N/A' if v is None else text(v):>10}" for v in values)
         )
-    return "\n".join([*lines, "", f"SUM node_to_node_memcpy {sum(cells.values()):.2f}", ""])
+    return "\n".join([*lines, "", f"SUM node_to_node_memcpy {text(sum(cells.values()))}", ""])

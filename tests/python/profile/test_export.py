@@ -6,6 +6,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import re
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
@@ -214,6 +215,32 @@ def test_csv_has_every_row_and_number(run: Run, folder: Path) -> None:
         assert line["median"] == ("" if row.median is None else repr(row.median))
         assert all(line[name] == str(value) for name, value in row.parameters.items())
         assert all(float(line[name]) == value for name, value in row.details.items())
+
+
+def test_published_numbers_get_no_digits(run: Run) -> None:
+    result = run("export", "h100", "--as", "nvbandwidth")
+    assert (result.returncode, result.stderr) == (0, "")
+    assert re.search(r"^ 0 +50$", result.stdout, re.MULTILINE) and "50.0" not in result.stdout
+    assert "Buffers of a size that was not published." in result.stdout
+    assert "4 about, by their source" in result.stdout.splitlines()[0]
+
+
+def test_loaded_latencies_have_their_bandwidth_and_curves_without_a_bend_are_counted() -> None:
+    document = documents.profile()
+    document["rows"] = [row for row in document["rows"] if row["experiment"] == "loaded"]
+    for row in document["rows"]:
+        row["flags"] = []
+    quiet = headrace.Profile.from_json(json.dumps(document))
+    text = tables.profile_text(quiet)
+    assert re.search(r" bandwidth +median +interval", text)
+    rate = headrace.format_rate(quiet.rows[0].details["bandwidth"])
+    assert rate in text.splitlines()[2]
+    assert "loaded latency bends at" in text and "no bend of" not in text
+    for row in document["rows"]:
+        row["flags"] = ["noisy"]
+    curves = len(headrace.knees(quiet))
+    text = tables.profile_text(headrace.Profile.from_json(json.dumps(document)))
+    assert "bends at" not in text and f"no bend of {curves} curves of loaded latency" in text
 
 
 @pytest.mark.parametrize("preset", ["cxl-a1000", "xeon-max"])
