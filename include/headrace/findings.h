@@ -67,12 +67,13 @@ struct Knee {
   double latency_ns = 0;      // there
   // Without traffic, measured with the same chase; of curves of others, at their least bandwidth.
   double idle_ns = 0;
-  // What the traffic reaches where a load takes 1.5 and 2 times as long as without it, between the
-  // two points beside it; nothing: the curve does not get there.
+  // The most that the traffic reaches until a load takes 1.5 and 2 times as long as without it,
+  // interpolated between two points; nothing: the curve does not get there, or begins above.
   std::optional<double> bandwidth_at_1_5;
   std::optional<double> bandwidth_at_2;
 };
-// The knee of each curve with four points or more.
+// The knee of each curve with four quiet points or more. A curve whose latency falls somewhere as
+// the traffic grows, by more than its intervals allow, has none: something else ran.
 std::vector<Knee> knees(const Profile& profile);
 
 // A plateau of latency against working-set size.

@@ -128,15 +128,41 @@ double idle_of(const std::vector<const Row*>& rows) {
   return (*std::ranges::min_element(rows, {}, bandwidth_of))->value->median;
 }
 
-// The bandwidth where the curve first rises to this latency.
-std::optional<double> bandwidth_at(std::vector<const Row*> rows, double latency_ns) {
-  std::ranges::sort(rows, {}, bandwidth_of);
+// The traffic's pause between two accesses, in the unit of the row's source; 0 where no row says
+// it.
+double pause_of(const Row* row) {
+  if (const auto* asked = row->number("delay_ns")) return static_cast<double>(*asked);
+  const auto found = row->details.find("delay_ns");
+  return found == row->details.end() ? 0.0 : found->second;
+}
+
+// The quiet rows of a curve, from the least traffic to the most.
+std::vector<const Row*> by_traffic(std::vector<const Row*> rows) {
+  std::erase_if(rows, [](const Row* row) { return row->has_flag("noisy"); });
+  std::ranges::sort(rows, {},
+                    [](const Row* row) { return std::pair(-pause_of(row), bandwidth_of(row)); });
+  return rows;
+}
+
+// Whether no latency is measurably below that of less traffic: its interval is not below theirs.
+bool rises(const std::vector<const Row*>& rows) {
+  double reached = 0;
+  for (const Row* row : rows) {
+    if (row->value->interval.high < reached) return false;
+    reached = std::max(reached, row->value->interval.low);
+  }
+  return true;
+}
+
+// The most bandwidth that the traffic reached until the latency first rises to this one.
+std::optional<double> bandwidth_at(const std::vector<const Row*>& rows, double latency_ns) {
+  double most = bandwidth_of(rows.front());
+  if (rows.front()->value->median >= latency_ns) return std::nullopt;
   for (std::size_t i = 1; i < rows.size(); ++i) {
-    const double from = rows[i - 1]->value->median;
-    const double to = rows[i]->value->median;
-    if (from > latency_ns || to < latency_ns) continue;
-    const double part = to == from ? 0 : (latency_ns - from) / (to - from);
-    return std::lerp(bandwidth_of(rows[i - 1]), bandwidth_of(rows[i]), part);
+    const double before = most;
+    most = std::max(most, bandwidth_of(rows[i]));
+    const double from = rows[i - 1]->value->median, to = rows[i]->value->median;
+    if (to >= latency_ns) return std::lerp(before, most, (latency_ns - from) / (to - from));
   }
   return std::nullopt;
 }
@@ -187,8 +213,9 @@ std::vector<Knee> knees(const Profile& profile) {
                       word_of(row, "mix"), number_of(row, "threads"));
   };
   std::vector<Knee> found;
-  for (const auto& [group, rows] : grouped(profile, "loaded", key)) {
-    if (rows.size() < 4) continue;
+  for (const auto& [group, all] : grouped(profile, "loaded", key)) {
+    const std::vector<const Row*> rows = by_traffic(all);
+    if (rows.size() < 4 || !rises(rows)) continue;
     const Row* bend = *std::ranges::max_element(
         rows, {}, [&](const Row* row) { return bandwidth_of(row) / row->value->median; });
     const double idle_ns = idle_of(rows);

@@ -94,23 +94,28 @@ TEST(Crossovers, AreWhereAnotherEngineIsClearlyFastest) {
   EXPECT_EQ(found[1].bytes, 64_KiB);
 }
 
-TEST(Knees, AreWhereBandwidthPerLatencyIsLargest) {
+// Points of bandwidth in GB/s and latency in ns that varies by a share, with ever shorter pauses.
+Profile loaded_curve(const std::vector<std::pair<double, double>>& points, double spread = 0) {
   Profile profile;
-  // Bandwidth in GB/s, latency in ns.
-  const std::vector<std::pair<double, double>> curve = {{1, 100},  {10, 105}, {20, 115},
-                                                        {28, 150}, {30, 400}, {30.5, 900}};
-  for (const auto& [bandwidth, latency] : curve) {
+  std::uint64_t pause = 100 * points.size();
+  for (const auto& [bandwidth, latency] : points) {
     Row point = row("loaded",
                     {{"cpu_node", kNone},
                      {"memory_node", std::uint64_t{1}},
                      {"traffic_cpu_node", kNone},
                      {"traffic_memory_node", std::uint64_t{1}},
                      {"mix", "read"},
-                     {"delay_ns", static_cast<std::uint64_t>(latency)}},
-                    latency);
+                     {"delay_ns", pause -= 100}},
+                    latency, spread);
     point.details["bandwidth"] = bandwidth * 1e9;
     profile.rows.push_back(std::move(point));
   }
+  return profile;
+}
+
+TEST(Knees, AreWhereBandwidthPerLatencyIsLargest) {
+  Profile profile =
+      loaded_curve({{1, 100}, {10, 105}, {20, 115}, {28, 150}, {30, 400}, {30.5, 900}});
   const auto found = knees(profile);
   ASSERT_EQ(found.size(), 1u);
   EXPECT_EQ(found[0].bandwidth, 28e9);
@@ -136,6 +141,30 @@ TEST(Knees, AreWhereBandwidthPerLatencyIsLargest) {
   EXPECT_FALSE(knees(profile)[0].bandwidth_at_2) << "never so slow";
   profile.rows.resize(3);
   EXPECT_TRUE(knees(profile).empty()) << "three points are no curve";
+}
+
+TEST(Knees, NoisyCurve_HasNone) {
+  Profile profile = loaded_curve({{1, 100}, {10, 105}, {20, 115}, {28, 150}, {30, 400}});
+  profile.rows[3].add_flag("noisy");
+  ASSERT_EQ(knees(profile).size(), 1u) << "of four quiet points";
+  EXPECT_EQ(knees(profile)[0].bandwidth, 20e9) << "the noisy point is not counted";
+  profile.rows[0].add_flag("noisy");
+  EXPECT_TRUE(knees(profile).empty()) << "three quiet points are no curve";
+}
+
+TEST(Knees, LatencyThatFallsAsTrafficGrows_HasNone) {
+  const std::vector<std::pair<double, double>> points = {
+      {1, 100}, {3, 210}, {10, 110}, {20, 155}, {30, 230}};
+  EXPECT_TRUE(knees(loaded_curve(points, 0.05)).empty()) << "at 3 GB/s something else ran";
+  EXPECT_EQ(knees(loaded_curve(points, 0.5)).size(), 1u) << "intervals overlap";
+}
+
+TEST(Knees, SaturatedTrafficThatReachesLess_KeepsTheOrderOfTheMarks) {
+  // As traffic grows beyond the peak it reaches less, and loads take longer still.
+  const auto found = knees(loaded_curve({{1, 100}, {20, 110}, {30, 160}, {26, 300}, {25, 400}}));
+  ASSERT_EQ(found.size(), 1u);
+  EXPECT_DOUBLE_EQ(*found[0].bandwidth_at_1_5, 28e9);
+  EXPECT_DOUBLE_EQ(*found[0].bandwidth_at_2, 30e9);
 }
 
 TEST(CacheSteps, AreNamedByTheCachesOfTheMachine) {

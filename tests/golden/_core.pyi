@@ -2146,7 +2146,9 @@ def crossovers(profile: Profile) -> list[Crossover]:
     """
 
 def knees(profile: Profile) -> list[Knee]:
-    """The knee of each curve with four points or more."""
+    """
+    The knee of each curve with four quiet points or more whose latency does not fall as the traffic grows.
+    """
 
 def cache_steps(profile: Profile) -> list[CacheStep]:
     """The steps of each pair of nodes, from small to large."""

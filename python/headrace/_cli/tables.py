@@ -3,11 +3,13 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 import headrace
 from headrace._cli import output, parse
 from headrace._points import SIZES
 from headrace._profile import conventions, promises
-from headrace._words import traffic_text
+from headrace._words import plural, traffic_text
 
 
 def profile_text(profile: headrace.Profile, convention: str | None = None) -> str:
@@ -74,12 +76,27 @@ def _summary(profile: headrace.Profile, measured: list[headrace.Row]) -> str:
             lines.append(f"{unsteady} of them unsteady (drift says by how much)")
         if cached := sum("partly_cached" in row.flags for row in measured):
             lines.append(f"{cached} of them partly in a cache larger than the machine shows")
+    if unfit := _without_bend(profile, measured):
+        lines.append(
+            f"no bend of {plural(unfit, 'curve')} of loaded latency: points are noisy, or a load "
+            "takes less time where there is more traffic"
+        )
     reasons: dict[str, int] = {}
     for row in profile.rows:
         if row.median is None:
             reasons[row.reason] = reasons.get(row.reason, 0) + 1
     lines += (f"not measured, {count}: {reason}" for reason, count in reasons.items())
     return "\n".join(lines) + "\n"
+
+
+def _without_bend(profile: headrace.Profile, measured: list[headrace.Row]) -> int:
+    """How many curves of loaded latency have the points for a bend, and none."""
+    names = ("cpu_node", "memory_node", "traffic_cpu_node", "traffic_memory_node", "mix", "threads")
+    points = Counter(
+        tuple(row.parameters.get(name) for name in names)
+        for row in measured if row.experiment == "loaded"
+    )  # fmt: skip
+    return sum(count >= 4 for count in points.values()) - len(headrace.knees(profile))
 
 
 def _experiment(name: str, rows: list[headrace.Row], convention: str | None) -> str:
@@ -90,11 +107,13 @@ def _experiment(name: str, rows: list[headrace.Row], convention: str | None) -> 
     shown = [c for c in columns if c not in fixed]
     head = f"{name}" + "".join(f"  {c} {_parameter(c, v)}" for c, v in fixed.items())
     asked = [] if convention is None else [convention]
+    reached = ["bandwidth"] if name == "loaded" else []  # by the traffic
     table = output.table_text(
-        (*shown, "median", "interval", "mappings", *asked, ""),
+        (*shown, *reached, "median", "interval", "mappings", *asked, ""),
         (
             (
                 *(_parameter(c, each.get(c)) for c in shown),
+                *(value(row.details.get(detail), "B/s") for detail in reached),
                 value(row.median, row.unit),
                 _bounds(row),
                 str(len(row.samples)),
