@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import statistics
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -29,11 +28,17 @@ def spread(row: headrace.Row) -> float | None:
 
 
 def variation(row: headrace.Row) -> dict[str, Any]:
-    """How much the row's samples vary, relative to their median, and how many they are."""
-    deviation = None
-    if row.median and len(row.samples) > 1:
-        deviation = statistics.stdev(row.samples) / row.median
-    return {"spread": spread(row), "deviation": deviation, "n": len(row.samples)}
+    """The number of samples, their MAD relative to the median, and the interval of the median. One
+    sample has neither.
+    """
+    several = len(row.samples) > 1
+    return {
+        "spread": spread(row),
+        "low": row.low if several else None,
+        "high": row.high if several else None,
+        "interval": row.interval if several else None,
+        "n": len(row.samples),
+    }
 
 
 def copy_rows(rows: Iterable[headrace.Row], engines: list[str]) -> list[dict[str, Any]]:

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 
 from headrace import _core
 from headrace._report.figure import Figure
+from headrace._report.rows import bars_are
 from headrace._words import plural
 
 
@@ -65,6 +66,8 @@ def rests_on_rows(rows: list[_core.Row], spread_drawn: bool = False) -> str:
         varies = " Thin bars are one standard deviation of them to each side of their mean"
         single = any(len(row.samples) == 1 for row in measured)
         varies += "; one mapping has none." if single else "."
+    varied = [row.interval for row in measured if len(row.samples) > 1]
+    varies = bars_are(varied) if spread_drawn else ""
     return f"{words} the median of {samples_text(measured)}.{varies}{told}"
 
 

@@ -7,7 +7,8 @@ from typing import Any
 
 from headrace._report import charts
 from headrace._report.figure import Figure
-from headrace._words import percent, rate_text, size_text
+from headrace._report.rows import bars_are
+from headrace._words import rate_text, size_text
 
 Row = dict[str, Any]
 
@@ -31,27 +32,18 @@ def rates_figure(rows: list[Row]) -> Figure:
             f"The fastest of these ({fast['what']}) is {ratio:.0f} × the slowest ({slow['what']}): "
             "what comes from the slower has to be asked for early. "
         )
-    varies = max(_variation(row) for row in found)
-    what = "standard deviation" if any(row.get("deviation") for row in found) else "MAD"
-    counts = [row["n"] for row in found if row.get("n")]
-    few = f" of {min(counts)} to {max(counts)}" if counts else ""
-    caption += f"Medians; thin bars are the {what}{few}, at most {percent(varies)}."
+    caption += "Medians." + bars_are(row.get("interval") for row in found)
     for row in failed:
         caption += f" {row['what']} has no number: {row['reason']}."
     return Figure(title, caption, [("", charts.bars([_bar(row) for row in found], title="GB/s"))])
 
 
-def _variation(row: Row) -> float:
-    """The standard deviation relative to the rate; the MAD in documents of older versions."""
-    return float(row.get("deviation") or row.get("spread") or 0)
-
-
 def _bar(row: Row) -> Row:
-    rate, spread = row["bytes_per_second"] / 1e9, _variation(row)
+    rate = row["bytes_per_second"]
     return {
         "bar": f"{row['what']}\n{row['where']}" if row["where"] else row["what"], "line": "",
-        "y": rate, "low": rate * (1 - spread), "high": rate * (1 + spread),
-        "text": rate_text(row["bytes_per_second"]),
+        "y": rate / 1e9, "low": (row.get("low") or rate) / 1e9,
+        "high": (row.get("high") or rate) / 1e9, "text": rate_text(rate),
     }  # fmt: skip
 
 

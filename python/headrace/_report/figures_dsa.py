@@ -9,6 +9,7 @@ from headrace._bench import dsa_rows
 from headrace._bench.dsa_rows import GIB
 from headrace._report import charts
 from headrace._report.figure import Figure, Table
+from headrace._report.rows import bars_are
 from headrace._words import listed, plural, rate_text, size_text
 
 Row = dict[str, Any]
@@ -45,23 +46,15 @@ def _missing(title: str, name: str) -> Figure:
 
 
 def _rate(row: Row) -> Row:
-    """With its standard deviation, where it has one: a model and what was published have none."""
+    """With its interval, where it has one: a model and what was published have none."""
     rate = row["bytes_per_second"]
-    varies = row.get("deviation") or 0.0
-    return {
-        "y": rate / GIB, "low": rate * (1 - varies) / GIB, "high": rate * (1 + varies) / GIB,
-        "text": _gib(rate),
-    }  # fmt: skip
+    low, high = (row.get(end) or rate for end in ("low", "high"))
+    return {"y": rate / GIB, "low": low / GIB, "high": high / GIB, "text": _gib(rate)}
 
 
 def _varies(rows: list[Row]) -> str:
     """What the bars at the points are."""
-    counts = [row["n"] for row in rows if row.get("deviation")]
-    if not counts:
-        return ""
-    least, most = min(counts), max(counts)
-    words = plural(most, "round") if least == most else f"{least} to {plural(most, 'round')}"
-    return f" Thin bars are the standard deviation of {words}."
+    return bars_are(row.get("interval") for row in rows)
 
 
 def _gib(rate: float) -> str:

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import re
-import statistics
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from typing import Any
@@ -29,11 +28,13 @@ def value(row: _core.Row) -> float:
 
 def text_of(row: _core.Row) -> str:
     """ "142 ns", "24.1 GB/s"."""
-    if row.median is None:
-        return "-"
-    if row.unit == "ns":
-        return time_text(row.median)
-    return rate_text(row.median) if row.unit == "B/s" else f"{row.median:.3g} {row.unit}"
+    return "-" if row.median is None else _amount(row.median, row.unit)
+
+
+def _amount(number: float, unit: str) -> str:
+    if unit == "ns":
+        return time_text(number)
+    return rate_text(number) if unit == "B/s" else f"{number:.3g} {unit}"
 
 
 def time_text(ns: float) -> str:
@@ -54,18 +55,19 @@ def in_order(nodes: Iterable[Name]) -> list[Name]:
     return sorted(set(nodes), key=lambda node: (isinstance(node, str), node))
 
 
-def deviation(row: _core.Row) -> float | None:
-    """The standard deviation of its samples; None of fewer than two."""
-    return statistics.stdev(row.samples) if len(row.samples) > 1 else None
-
-
 def spread(row: _core.Row) -> tuple[float, float]:
-    """What is drawn as a bar at its number: the mean of its samples, the standard deviation up and
-    down (which holds the median, whatever the samples are); else its interval."""
-    if (one := deviation(row)) is None:
-        return row.low or 0.0, row.high or 0.0
-    middle = statistics.fmean(row.samples)
-    return max(0.0, middle - one), middle + one
+    """The bar at a row's number: its interval, which a disturbed sample does not widen as it does a
+    standard deviation."""
+    return row.low or 0.0, row.high or 0.0
+
+
+def bars_are(intervals: Iterable[str | None]) -> str:
+    """A sentence on the bars of rows, by the words of their intervals: "95 %", "range of 3"."""
+    kinds = {
+        "the range of the samples" if words.startswith("range") else
+        "the 95 % interval of the median" for words in intervals if words
+    }  # fmt: skip
+    return f" Thin bars are {' or '.join(sorted(kinds))}." if kinds else ""
 
 
 def point(row: _core.Row, scale: float, **more: Any) -> Point:
@@ -83,9 +85,9 @@ def behind_point(row: _core.Row) -> Point:
 
 
 def behind(row: _core.Row) -> str:
-    """ "6 mappings, standard deviation 1.2 %, CPUs 0-3, noisy, 40 % in huge pages, unsteady"."""
-    one = deviation(row)
-    varies = f", standard deviation {one / row.median:.1%}" if one and row.median else ""
+    """ "6 mappings, 95 %: 86 ns to 90 ns, CPUs 0-3, noisy, 40 % in huge pages, unsteady"."""
+    low, high = (_amount(each, row.unit) for each in spread(row))
+    varies = f", {row.interval}: {low} to {high}" if len(row.samples) > 1 else ""
     where = f", CPUs {row.cpus}" if row.cpus else ""
     noise = ", noisy" if "noisy" in row.flags else ""
     pages = ""
@@ -219,15 +221,13 @@ def table(rows: list[_core.Row]) -> Table:
             text_of(row),
             f"{(row.low or 0) / unit:.4g} to {(row.high or 0) / unit:.4g}, {row.interval}",
             str(len(row.samples) or ""),
-            f"{one / unit:.3g}" if (one := deviation(row)) is not None else "",
             *([row.cpus] if cpus else []),
             *(f"{row.details[name]:.4g}" if name in row.details else "" for name in details),
             *(row.words.get(name, "") for name in words),
             " ".join([*(["emulated"] if row.basis == "emulated" else []), *row.flags]),
         ])  # fmt: skip
     head = [
-        *columns, "median", "interval", "n", "standard deviation", *(["CPUs"] if cpus else []),
-        *details, *words, "",
+        *columns, "median", "interval", "n", *(["CPUs"] if cpus else []), *details, *words, "",
     ]  # fmt: skip
     more = f", the first {MOST_ROWS} of them; the document has all" if len(rows) > MOST_ROWS else ""
     return Table(head, lines, plural(len(rows), "row") + more)

@@ -62,22 +62,21 @@ def test_small_copies_have_no_line() -> None:
 
 def test_rows_say_how_much_they_vary_and_of_how_many() -> None:
     one = Maker(1).row("copy", "B/s", 1e10, engine="cpu", cpu_node=0, state="cold", **copy(0, 0, 1))
-    one |= {"samples": [9e9, 10e9, 11e9], "median": 10e9}
+    one |= {"samples": [9e9, 10e9, 11e9], "median": 10e9, "low": 9e9, "high": 11e9}
     alone = one | {"samples": [10e9]}
     profile = headrace.Profile.fromdict(machine() | {"rows": [one, alone]})
     several, single = (variation(row) for row in profile.rows)
-    assert several["deviation"] == pytest.approx(0.1) and several["n"] == 3
-    assert single["deviation"] is None and single["n"] == 1
+    assert (several["low"], several["high"], several["n"]) == (9e9, 11e9, 3)
+    assert several["interval"] == "range of 3"
+    assert (single["low"], single["high"], single["interval"], single["n"]) == (None, None, None, 1)
 
 
 def test_what_varies_has_a_bar_in_figures_of_devices() -> None:
-    row = {"bytes_per_second": 3e10, "deviation": 0.1, "n": 5}
+    row = {"bytes_per_second": 3e10, "low": 2.7e10, "high": 3.3e10, "interval": "range of 5"}
     drawn = figures_dsa._rate(row)
     assert drawn["low"] == pytest.approx(0.9 * drawn["y"])
     assert drawn["high"] == pytest.approx(1.1 * drawn["y"])
-    assert figures_dsa._varies([row, row | {"n": 3}]) == (
-        " Thin bars are the standard deviation of 3 to 5 rounds."
-    )
-    modelled = {"bytes_per_second": 3e10, "deviation": 0.0, "n": 1}
+    assert figures_dsa._varies([row]) == " Thin bars are the range of the samples."
+    modelled = {"bytes_per_second": 3e10, "low": None, "high": None, "interval": None, "n": 1}
     assert figures_dsa._varies([modelled]) == ""
     assert figures_dsa._rate(modelled)["low"] == figures_dsa._rate(modelled)["high"]

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import functools
 import json
-import statistics
 from typing import Any
 
 import profile_documents as documents
@@ -290,20 +289,26 @@ SAMPLES = st.lists(st.floats(1, 1e12), min_size=2, max_size=20)
 
 
 @given(samples=SAMPLES)
-def test_the_bar_is_a_standard_deviation_and_holds_the_median(samples: list[float]) -> None:
+def test_the_bar_is_the_interval_of_the_median(samples: list[float]) -> None:
     document = documents.machine() | {"conditions": {}}
-    middle = statistics.median(samples)
+    found = headrace.summarize(samples)
+    assert found is not None
     one = LATENCY | {
-        "samples": samples, "median": middle, "low": min(samples), "high": max(samples),
-        "min": min(samples), "max": max(samples),
+        "samples": samples, "median": found.median, "low": found.interval.low,
+        "high": found.interval.high, "min": min(samples), "max": max(samples),
     }  # fmt: skip
     (row,) = headrace.Profile.from_json(json.dumps(document | {"rows": [one]})).rows
     drawn = rows.point(row, 1)
-    deviation = statistics.stdev(samples)
-    assert drawn["high"] == pytest.approx(statistics.fmean(samples) + deviation)
-    assert drawn["low"] == pytest.approx(max(0.0, statistics.fmean(samples) - deviation))
-    least = 1e-9 * max(samples)
-    assert drawn["low"] - least <= drawn["y"] <= drawn["high"] + least
+    assert (drawn["low"], drawn["high"]) == (found.interval.low, found.interval.high)
+    assert drawn["low"] <= drawn["y"] <= drawn["high"]
+
+
+def test_captions_say_what_the_bars_are() -> None:
+    assert rows.bars_are(["range of 3", "range of 5"]) == " Thin bars are the range of the samples."
+    assert rows.bars_are(["95 %", "range of 3", "95 % of 6 launches", None]) == (
+        " Thin bars are the 95 % interval of the median or the range of the samples."
+    )
+    assert rows.bars_are([None]) == ""
 
 
 def test_every_number_with_samples_has_its_bar(whole: dict[str, Figure]) -> None:
@@ -316,7 +321,7 @@ def test_every_number_with_samples_has_its_bar(whole: dict[str, Figure]) -> None
                 points = data(chart)
                 assert has_spread(chart), (title, heading)
                 assert all(row["low"] < row["high"] for row in points), (title, heading)
-        told = "Thin bars are one standard deviation" in figure.caption
+        told = "Thin bars are the range of the samples." in figure.caption
         assert told == any(has_spread(chart) for _, chart in figure.charts), title
 
 
