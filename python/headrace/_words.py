@@ -21,14 +21,13 @@ def percent(share: float) -> str:
 
 
 def efficiency(query: dict[str, Any]) -> str:
-    """The overlap efficiency, never above 100 %: nothing is faster than its floor, so more says
-    by how much at least the floor is uncertain.
+    """The overlap efficiency, never above 100 %: the floor is a measurement too, and a faster run
+    says how far off it is.
     """
-    share, floor = query["overlap_efficiency"], query["floor"]
-    if share < 1:
+    share = query["overlap_efficiency"]
+    if share <= 1:
         return percent(share)
-    spread = (floor.get("transfer_mad") or 0) / floor["transfer_seconds"]
-    return f"≈ 100 % (floor uncertain by ± {percent(max(share - 1, spread))})"
+    return f"≈ 100 % ({percent(share - 1)} faster than the floor as measured)"
 
 
 def megabytes(size: int) -> str:

@@ -85,6 +85,7 @@ def bench_query(
 def checked(options: QueryBenchOptions) -> QueryBenchOptions:
     """The options, unless no machine could run them: known before any data are made."""
     _core.query_columns(options.query)  # raises for an unknown name
+    tpch.check_scale(options.scale)
     if options.runs < 1:
         raise _core.InvalidError(f"{options.runs} runs; take at least 1")
     known = (*MODES, PEER)

@@ -106,15 +106,15 @@ def print_query(document: dict[str, Any]) -> None:
     """One line per mode, the floors, and whether the answer is right."""
     rows = [_mode_row(name, mode) for name, mode in document["modes"].items()]
     floor = document["floor"]
-    for what in ("transfer", "compute"):
-        middle, spread = (floor.get(f"{what}_{name}") for name in ("seconds", "mad"))
-        rows.append((f"floor: {what}", _seconds(middle), _seconds(spread, ""), "", "", ""))
+    for what, seconds in (("transfer", floor["seconds"]), ("compute", [])):
+        middle = floor.get(f"{what}_seconds")
+        rows.append((f"floor: {what}", _seconds(middle), _interval(seconds), "", "", ""))
     print(
         f"{document['query']} at scale {document['scale']:g}, "
         f"{headrace.format_bytes(document['bytes'])} of columns from {document['slow']['name']} "
         f"to {document['fast']['name']}, {document['threads']} threads"
     )
-    output.print_table(("mode", "seconds", "+-", "waited", "cached", "runs"), rows)
+    output.print_table(("mode", "seconds", "interval", "waited", "cached", "runs"), rows)
     if document["overlap_efficiency"] is not None:
         low, high, words = document["overlap_efficiency_interval"].values()
         print(
@@ -134,7 +134,7 @@ def _mode_row(name: str, mode: dict[str, Any]) -> tuple[str, ...]:
     return (
         name,
         _seconds(mode["seconds_median"]),
-        _seconds(mode["seconds_mad"]),
+        _interval(mode["seconds"]),
         # The kernel waits in page faults, where nobody counts.
         "-" if name == "mmap" else _seconds(mode.get("waited_seconds")),
         _cached_share(name, mode),
@@ -150,5 +150,14 @@ def _cached_share(name: str, mode: dict[str, Any]) -> str:
     return str(percent(cached / mode["bytes"]))
 
 
-def _seconds(value: float | None, missing: str = "-") -> str:
-    return missing if value is None else f"{value:.3f}"
+def _interval(seconds: list[float]) -> str:
+    """ "0.231 to 0.240, range of 5"; of one run there is none."""
+    found = headrace.summarize(seconds)
+    if found is None or found.runs < 2:
+        return ""
+    low, high = found.interval.low, found.interval.high
+    return f"{_seconds(low)} to {_seconds(high)}, {found.interval_words}"
+
+
+def _seconds(value: float | None) -> str:
+    return "-" if value is None else f"{value:.3f}"

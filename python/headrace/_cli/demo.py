@@ -35,7 +35,7 @@ def command(
     json: Json = False,
 ) -> int:
     """Measure this machine, run a query fetched ahead, report."""
-    _check(query)
+    _check(query, scale)
     if out.exists() and not out.is_dir():
         raise headrace.InvalidError(f"{out} is no directory; give one to --out, or a new name")
     out.mkdir(parents=True, exist_ok=True)
@@ -71,15 +71,17 @@ def command(
     return exit_codes.INTERRUPTED if interrupt.requested else exit_codes.SUCCESS
 
 
-def _check(query: str) -> None:
+def _check(query: str, scale: float) -> None:
     """Complains before the work about what would fail after it."""
+    from headrace._bench.query import QueryBenchOptions, checked
+
+    checked(QueryBenchOptions(query=query, scale=scale))
     needed = ("altair", "jinja2", "vl_convert", "duckdb")
     missing = [name for name in needed if find_spec(name) is None]
     if missing:
         raise headrace.AbsentError(
             f"the demo needs {', '.join(missing)}; run: {installing(missing)}"
         )
-    headrace.query_columns(query)
 
 
 def _measure(
@@ -127,13 +129,13 @@ def _copy(machine: headrace.Machine, interrupt: Interrupt) -> dict[str, Any]:
 
 def _print(document: dict[str, Any]) -> None:
     output.print_table(
-        ("what", "where", "rate", "+-"),
+        ("what", "where", "rate", "interval"),
         [
             (
                 row["what"],
                 row["where"] if row["bytes_per_second"] else f"{row['where']}: {row['reason']}",
                 headrace.format_rate(row["bytes_per_second"]) if row["bytes_per_second"] else "-",
-                "" if row["spread"] is None else f"{row['spread']:.0%}",
+                _interval(row),
             )
             for row in document["rates"]
         ],
@@ -143,6 +145,14 @@ def _print(document: dict[str, Any]) -> None:
         if part in document:
             print()
             show(document[part])
+
+
+def _interval(row: dict[str, Any]) -> str:
+    """ "24 GB/s to 25 GB/s, range of 5"; of one sample there is none."""
+    if row["interval"] is None:
+        return ""
+    low, high = (headrace.format_rate(row[end]) for end in ("low", "high"))
+    return f"{low} to {high}, {row['interval']}"
 
 
 def _print_copy(document: dict[str, Any]) -> None:

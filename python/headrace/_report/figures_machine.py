@@ -48,11 +48,13 @@ def _picture(machine: _core.Machine, experiments: dict[str, Rows]) -> Figure:
         "of them reached; the time is that of one load alone."
     )
     if not latencies and not rates:
-        latencies, rates = _rated(machine)
-        caption = (
-            "An arrow goes from a memory to the CPUs that read it, as wide as the bandwidth it is "
-            "rated at; nothing of it was measured."
-        )
+        measured = any(access.measured for node in machine.nodes for access in node.access)
+        latencies, rates = _accesses(machine, measured)
+        if not measured:
+            caption = (
+                "An arrow goes from a memory to the CPUs that read it, as wide as the bandwidth it "
+                "is rated at."
+            )
     pairs = [(cpu, memory) for cpu in in_order(pair[0] for pair in {*latencies, *rates})
              for memory in in_order(pair[1] for pair in {*latencies, *rates})
              if (cpu, memory) in latencies or (cpu, memory) in rates]  # fmt: skip
@@ -85,10 +87,7 @@ def _unknown_links(machine: _core.Machine) -> Figure:
         for kind, name in KIND_NAMES.items()
         if kind in kinds
     ]
-    best: Found = {}
-    for rate in machine.copy_rates:
-        pair = rate.from_node, rate.to_node
-        best[pair] = max(best.get(pair, 0.0), rate.bandwidth)
+    best = _best_copies(machine)
     alike: dict[_Likeness, list[_core.Node]] = {}
     for node in machine.nodes:
         name = node.name if node.kind == "storage" else ""
@@ -178,6 +177,14 @@ def _devices(machine: _core.Machine, node: _core.Node) -> list[str]:
     return [f"{kinds.count(kind)} × {kind.upper()}" for kind in copying]
 
 
+def _best_copies(machine: _core.Machine) -> Found:
+    best: Found = {}
+    for rate in machine.copy_rates:
+        pair = rate.from_node, rate.to_node
+        best[pair] = max(best.get(pair, 0.0), rate.bandwidth)
+    return best
+
+
 def _copies(node: Name, best: Found) -> list[str]:
     """ "copies 12.1 GB/s within", "to node 0: 760 MB/s, back 410 MB/s"."""
     lines = [f"copies {rate_text(rate)} within" for pair, rate in best.items()
@@ -196,12 +203,14 @@ def _values(rows: dict[Pair, _core.Row]) -> Found:
     return {pair: value(row) for pair, row in rows.items()}
 
 
-def _rated(machine: _core.Machine) -> tuple[Found, Found]:
-    """What firmware or the maker says: load latencies in ns, read bandwidths."""
+def _accesses(machine: _core.Machine, measured: bool) -> tuple[Found, Found]:
+    """Load latencies in ns and read bandwidths as measured, or as firmware or the maker says."""
     latencies: Found = {}
     rates: Found = {}
     for node in machine.nodes:
         for access in node.access:
+            if access.measured != measured:
+                continue
             pair = (access.initiator, node.id)
             if access.read_latency:
                 latencies[pair] = access.read_latency * 1e9
@@ -318,6 +327,6 @@ def _storage(machine: _core.Machine, experiments: dict[str, Rows]) -> list[Memor
         rows = experiments.get("storage", Rows([], {})).of(node=node.id)
         words = [f"{operation} {rate_text(value(rows.of(operation=operation).best()))}"
                  for operation in rows.values("operation")]  # fmt: skip
-        words = words or ["not measured"]
+        words = words or _copies(node.id, _best_copies(machine)) or ["not measured"]
         found.append(Memory("storage", node.name, _capacity(node), [Link(", ".join(words))]))
     return found

@@ -6,6 +6,7 @@ from __future__ import annotations
 import statistics
 from typing import Any
 
+from headrace import _core
 from headrace._report import charts_query as charts
 from headrace._report.figure import Figure, Table
 from headrace._words import efficiency, listed, megabytes, ms, percent, plural
@@ -124,7 +125,7 @@ def _modes_caption(query: Row, rows: list[Row]) -> str:
         sentences.append(
             f"Moving the {megabytes(query['bytes'])} alone takes {ms(transfer)} and computing "
             f"alone {ms(compute)} (dashed lines): one after the other they would take "
-            f"{ms(transfer + compute)}, and no overlap can take less than the larger."
+            f"{ms(transfer + compute)}; overlapped in full, the larger of the two."
         )
     if "prefetch" in times and query.get("overlap_efficiency"):
         others = [
@@ -135,7 +136,7 @@ def _modes_caption(query: Row, rows: list[Row]) -> str:
         sentences.append(
             f"Prefetching took {ms(times['prefetch'])}, which is {efficiency(query)} of the "
             "speed that the larger of the two allows."
-            + (f" Of its time the others took: {listed(others)}." if others else "")
+            + (f" The others took, as multiples of that: {listed(others)}." if others else "")
         )
     sentences.append(
         f"Bars are medians of interleaved runs on {plural(query['threads'], 'thread')}; each run "
@@ -157,12 +158,20 @@ def _modes_table(query: Row) -> Table:
         cold = entry.get("cached_before_bytes")
         cached = "0, cold" if cold == 0 else "unknown" if cold is None else megabytes(cold)
         rows.append([
-            mode, ms(middle), f"± {ms(entry['seconds_mad'])}", str(entry["runs"]),
+            mode, ms(middle), _interval(entry["seconds"]), str(entry["runs"]),
             f"{middle / floor:.2f}" if floor else "",
             "in memory" if mode == "resident" else cached, MODE_WORDS.get(mode, ""),
         ])  # fmt: skip
-    head = ["mode", "median", "MAD", "runs", "× floor", "in page cache before", "what it is"]
+    head = ["mode", "median", "interval", "runs", "× floor", "in page cache before", "what it is"]
     return Table(head, rows, words=("what it is",), strong="prefetch")
+
+
+def _interval(seconds: list[float]) -> str:
+    """ "231 ms to 240 ms, range of 5"; of one run there is none."""
+    found = _core.summarize(seconds)
+    if found is None or found.runs < 2:
+        return ""
+    return f"{ms(found.interval.low)} to {ms(found.interval.high)}, {found.interval_words}"
 
 
 def _answer_remarks(query: Row) -> list[tuple[str, str]]:

@@ -17,6 +17,7 @@ from programs import ran
 from staged import SHORT, press_ctrl_c
 
 import headrace
+from headrace._cli import app
 
 Run = Callable[..., "subprocess.CompletedProcess[str]"]
 
@@ -234,7 +235,7 @@ def test_bench_query(run: Run, tmp_path: Path) -> None:
     assert set(document["modes"]) == {"resident", "direct", "mmap", "prefetch", "duckdb"}
     table = run(*QUERY, "--mode", "direct", "--mode", "prefetch", "--query", "sum")
     lines = table.stdout.splitlines()
-    assert lines[1].split() == ["mode", "seconds", "+-", "waited", "cached", "runs"]
+    assert lines[1].split() == ["mode", "seconds", "interval", "waited", "cached", "runs"]
     assert [line.split()[0] for line in lines[2:4]] == ["direct", "prefetch"]
     assert lines[2].split()[-2:] == ["%", "2"]
     assert "answer: not checked" in lines
@@ -314,6 +315,16 @@ def test_no_number_at_all_is_a_failure(run: Run, tmp_path: Path) -> None:
     assert result.stderr.startswith("headrace: no mode could be measured: a budget of 1000 B")
     modes = json.loads((tmp_path / "query.json").read_text())["modes"]
     assert modes["prefetch"]["code"] == "exhausted"
+
+
+@pytest.mark.parametrize("scale", ["-1", "0", "1e9"])
+def test_a_demo_of_a_senseless_scale_measures_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, scale: str
+) -> None:
+    monkeypatch.setattr(headrace, "measure_quickly", lambda *_, **__: pytest.fail("too late"))
+    with pytest.raises(headrace.InvalidError, match="^scale"):
+        app.run(["demo", "--scale", scale, "--out", str(tmp_path / "out")])
+    assert not (tmp_path / "out").exists()
 
 
 @pytest.mark.usefixtures("data")
