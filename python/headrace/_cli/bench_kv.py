@@ -58,7 +58,7 @@ def command(
     value: Annotated[str, typer.Option(metavar="SIZE", help="Bytes of each value.")] = "1KiB",
     threads: Annotated[
         Optional[int],
-        typer.Option(metavar="NUMBER", min=1, max=10**5, help="The model's server has; default 7."),
+        typer.Option(metavar="NUMBER", min=1, max=10**4, help="The model's server has; default 7."),
     ] = None,
     clients: Annotated[
         Optional[int],
@@ -167,12 +167,17 @@ def modelled(options: kv.ModelOptions, json: bool, out: Path | None) -> int:
             found = kv.model(options, interrupt)
         except programs.Stopped:
             return exit_codes.INTERRUPTED
+    machine = headrace.Profile.load(options.machine).machine
+    most = max(row["ops_per_second"] for row in found["rows"])
     document = {
         "schema_version": headrace.SCHEMA_VERSION,
         "kind": "bench kv",
         "version": headrace.__version__,
         "basis": "modelled",
+        "rests_on": {"level": "model", "detail": f"published curves of {options.machine}"},
         **found,
+        "cpus": sum(len(node.cpus) for node in machine.nodes),
+        "cpus_busy": most * found["fitted"]["cpu_ns"] / 1e9,
     }
     output.deliver(document, out=out, json=json, show=lambda: output.print_text(text(document)))
     return exit_codes.SUCCESS
@@ -242,6 +247,13 @@ def text(document: Mapping[str, Any]) -> str:
         f"{document['threads']} threads, {document['clients']} clients"
     )
     parts = [prose(head)]
+    busy, cpus = document["cpus_busy"], document["cpus"]
+    if busy > cpus:
+        parts.insert(0, prose(
+            f"WARNING: the model does not limit CPU time: the fastest row takes {busy:.0f} CPUs, "
+            f"{document['machine']} has {cpus}. A real server would be slower: give fewer "
+            "--threads."
+        ))  # fmt: skip
     for name in dict.fromkeys(row["workload"] for row in document["rows"]):
         parts.append(_workload(document, name))
     fitted = document["fitted"]

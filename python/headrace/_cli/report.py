@@ -72,7 +72,7 @@ def read(file: Path) -> dict[str, Any]:
     if (
         not isinstance(document, dict)
         or "schema_version" not in document
-        or not {"kind", "rows"} & document.keys()
+        or not {"kind", "rows", "nodes"} & document.keys()
     ):
         raise headrace.InvalidError(f"{file} is not a JSON document of headrace")
     if document["schema_version"] != headrace.SCHEMA_VERSION:

@@ -83,7 +83,7 @@ def _parts(document: Row) -> Row:
     """The document with its parts under fixed names, None or empty where missing."""
     kind = document.get("kind")
     own = str(kind) in _OWN_FIGURES
-    if kind is not None and not own and kind not in _BY_PARTS and "nodes" not in document:
+    if kind is not None and not own and kind not in _BY_PARTS:
         raise _core.InvalidError(
             f"report draws nothing of '{kind}'; it draws profiles, machines, "
             + ", ".join([*_BY_PARTS, *sorted(_OWN_FIGURES)])

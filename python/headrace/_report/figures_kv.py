@@ -7,6 +7,7 @@ from typing import Any
 
 from headrace._report import charts
 from headrace._report.figure import Figure, Table
+from headrace._words import plural
 
 Row = dict[str, Any]
 
@@ -16,6 +17,8 @@ _ELSEWHERE = {"swap": "swap", "file": "file on SSD"}
 
 def kv_figures(document: Row) -> list[Figure]:
     found = [row for row in document["rows"] if row.get("ops_per_second") is not None]
+    if document.get("basis") == "modelled":
+        return [_speeds(document, [row | {"server": "model"} for row in found])]
     return [_speeds(document, found), _places(document, found)]
 
 
@@ -23,11 +26,14 @@ def _speeds(document: Row, rows: list[Row]) -> Figure:
     title = "Operations per second, and how long each took"
     if not rows:
         return Figure(title, missing="Nothing was measured; the document's rows say why.")
-    caption = (
-        f"Medians of {document['rounds']} rounds in turn; {document['records']} records, "
-        f"{document['clients']} clients, each one thing at a time. The line through the end of a "
-        "bar is the spread (MAD)."
-    )
+    load = f"{document['records']} records, {document['clients']} clients, each one thing at a time"
+    if document.get("basis") == "modelled":
+        caption = f"Computed for {document['machine']}, not measured: {load}."
+    else:
+        caption = (
+            f"Medians of {plural(document['rounds'], 'round')}; {load}. The line through the end "
+            "of a bar is the spread (MAD)."
+        )
     figure = Figure(title, caption, tables=[_table(rows)])
     for workload in dict.fromkeys(row["workload"] for row in rows):
         bars = [_bar(row) for row in rows if row["workload"] == workload]
@@ -36,7 +42,7 @@ def _speeds(document: Row, rows: list[Row]) -> Figure:
 
 
 def _bar(row: Row) -> Row:
-    speed, spread = row["ops_per_second"], row["ops_per_second_mad"]
+    speed, spread = row["ops_per_second"], row.get("ops_per_second_mad") or 0.0
     return {"bar": row["config"], "line": row["server"], "y": speed, "low": speed - spread,
             "high": speed + spread, "text": f"{speed:.0f}"}  # fmt: skip
 
@@ -46,7 +52,7 @@ def _table(rows: list[Row]) -> Table:
             "slow"]  # fmt: skip
     lines = [
         [row["server"], row["config"], row["workload"], f"{row['ops_per_second']:.0f}",
-         *(f"{row[name]:.0f}" for name in ("p50_us", "p99_us", "p999_us")),
+         *(f"{row[name]:.0f}" if name in row else "" for name in ("p50_us", "p99_us", "p999_us")),
          f"{row['slow_share']:.1%}"]
         for row in rows
     ]  # fmt: skip

@@ -62,6 +62,16 @@ def test_the_model_as_a_document(run: Run, tmp_path: Path, golden: Golden) -> No
     golden("bench_kv.json", json.dumps(rounded(document), indent=1) + "\n")
 
 
+@pytest.mark.parametrize(("threads", "too_many"), [(7, False), (600, True)])
+def test_a_model_says_when_it_takes_more_cpus_than_there_are(
+    run: Run, threads: int, too_many: bool
+) -> None:
+    words = [*MODEL, "--workloads", "C", "--threads", str(threads)]
+    document = json.loads(run(*words, "--json").stdout)
+    assert document["cpus"] == 96 and (document["cpus_busy"] > 96) == too_many
+    assert run(*words).stdout.startswith("WARNING: the model does not limit CPU time") == too_many
+
+
 @pytest.mark.parametrize(
     ("arguments", "code", "told"),
     [
@@ -70,6 +80,7 @@ def test_the_model_as_a_document(run: Run, tmp_path: Path, golden: Golden) -> No
         (["--model", "one-node"], 3, ""),
         (["--model", "cxl-a1000", "--value", "2MiB"], 2, "'2MiB'; give 1 to 1MiB"),
         (["--model", "cxl-a1000", "--records", "1"], 2, ""),
+        (["--model", "cxl-a1000", "--threads", "100000"], 2, ""),
         (["--model", "cxl-a1000", "--out", "nowhere/x.json"], 3, "no directory nowhere"),
     ],
 )

@@ -166,6 +166,21 @@ def test_a_query_alone_is_enough(tmp_path: Path) -> None:
     assert "The query in every mode" in (tmp_path / "r.html").read_text()
 
 
+def test_what_topo_writes_is_enough(tmp_path: Path) -> None:
+    (tmp_path / "topo.json").write_text(headrace.Machine.load("xeon-max").to_json())
+    page = tmp_path / "r.html"
+    command.command(file=tmp_path / "topo.json", machine=None, html=page, png=None)
+    assert "Headrace on xeon-max" in page.read_text()
+
+
+@pytest.mark.parametrize("kind", ["advise_interleave", "advise_cost", "fleet"])
+def test_documents_without_figures_are_refused_by_their_kind(tmp_path: Path, kind: str) -> None:
+    document = {"schema_version": 1, "kind": kind, "nodes": [{"node": 0}], "rows": []}
+    (tmp_path / "a.json").write_text(json.dumps(document))
+    with pytest.raises(headrace.InvalidError, match=f"report draws nothing of '{kind}'"):
+        command.command(file=tmp_path / "a.json", machine=None, html=None, png=None)
+
+
 def test_a_machine_alone_is_enough(tmp_path: Path) -> None:
     report.build({"machine": documents.machine()}, tmp_path / "r.html")
     assert "testbed has 1 DRAM node and 1 storage node" in (tmp_path / "r.html").read_text()
@@ -221,6 +236,18 @@ def test_the_picture_is_a_png_with_all_figures(tmp_path: Path) -> None:
     width, height = struct.unpack(">II", data[16:24])
     assert 2 * 900 < width < 2 * 1350
     assert height > width
+
+
+def test_a_modelled_store_is_drawn_and_called_a_model(tmp_path: Path) -> None:
+    golden = Path(__file__).parents[2] / "golden" / "bench_kv.json"  # as the command writes it
+    document = json.loads(golden.read_text()) | {"version": "0.1.0"}
+    (tmp_path / "kv.json").write_text(json.dumps(document))
+    command.command(file=tmp_path / "kv.json", machine=None, html=tmp_path / "r.html", png=None)
+    page = (tmp_path / "r.html").read_text()
+    text = text_of(page)
+    assert "Rests on model" in text and "Computed for cxl-a1000, not measured" in text
+    assert "Medians" not in text and "over time" not in text
+    assert len(figures_of(page)) == 2, "a chart for each workload"
 
 
 def test_where_a_server_has_its_memory_is_drawn_upon_each_other(tmp_path: Path) -> None:
