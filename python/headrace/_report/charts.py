@@ -38,15 +38,20 @@ _LEGEND_WIDTH, _LETTER = 300, 6.5
 _NOISY, _QUIET = "datum.noisy === true", "datum.noisy !== true"
 _PALE = alt.condition(_NOISY, alt.value(0.4), alt.value(1))
 DASHED: dict[str, Any] = {"color": INK, "strokeDash": [5, 4], "strokeWidth": 1.5, "opacity": 0.7}
-_BYTES = (
-    "datum.value >= 1073741824 ? datum.value / 1073741824 + ' GiB' : datum.value >= 1048576 ? "
-    "datum.value / 1048576 + ' MiB' : datum.value >= 1024 ? datum.value / 1024 + ' KiB' : "
-    "datum.value + ' B'"
-)
-_TIME = (
-    "datum.value >= 1e9 ? datum.value / 1e9 + ' s' : datum.value >= 1e6 ? datum.value / 1e6 + "
-    "' ms' : datum.value >= 1e3 ? datum.value / 1e3 + ' µs' : datum.value + ' ns'"
-)
+
+
+def _in_units(units: Sequence[tuple[str, float]], least: str) -> str:
+    """An expression that writes a value in the largest unit that it reaches, with four digits."""
+    digits = "format({}, '.4~r')"
+    reached = (
+        f"datum.value >= {size:.10g} ? {digits.format(f'datum.value / {size:.10g}')} + ' {name}' : "
+        for name, size in units
+    )
+    return "".join(reached) + f"{digits.format('datum.value')} + ' {least}'"
+
+
+_BYTES = _in_units([("GiB", 2**30), ("MiB", 2**20), ("KiB", 2**10)], "B")
+_TIME = _in_units([("s", 1e9), ("ms", 1e6), ("µs", 1e3)], "ns")
 
 
 @alt.theme.register("headrace", enable=False)
@@ -220,7 +225,7 @@ def areas(
 def bars(rows: Sequence[Row], *, title: str, published: Sequence[Row] = ()) -> Picture:
     """A bar per `bar`, which may be two lines, from 0 to `y`, side by side per `line`; with the
     spread from `low` to `high`, with a stroke at a `bound`, and with what was `published` of the
-    same bars.
+    same bars. Requires: no two rows have the same `bar` and `line`, which would hide one.
     """
     names = list(dict.fromkeys(row["bar"] for row in rows))
     groups = list(dict.fromkeys(row["line"] for row in rows))
@@ -230,7 +235,8 @@ def bars(rows: Sequence[Row], *, title: str, published: Sequence[Row] = ()) -> P
     # Numbers stand to the right of their bars.
     bounds = [row["bound"] for row in rows if row.get("bound") is not None]
     end = max(1.25 * max(row["high"] for row in [*rows, *published]), *bounds, 0)
-    along = alt.X("y:Q", title=title, axis=alt.Axis(tickCount=8), scale=alt.Scale(domainMax=end))
+    along = alt.X("y:Q", title=title, axis=alt.Axis(tickCount=8), scale=alt.Scale(domainMax=end),
+                  stack=None)  # fmt: skip
     bar = base.mark_bar().encode(
         x=along,
         color=_color("line", rows),

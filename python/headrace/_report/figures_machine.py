@@ -107,12 +107,11 @@ def _unknown_links(machine: _core.Machine) -> Figure:
         count = sum(len(node.cpus) for node in machine.nodes)
         boxes = [(f"CPUs {_span(with_cpus)}", plural(count, "CPU"))]
     caption = f"{machine.name} has {listed(counted)}."
-    measured = any(start != end for start, end in best)
-    caption += (
-        " In the boxes: the best copy rates that were measured."
-        if measured
-        else " Its links have not been measured."
-    )
+    if any(start != end for start, end in best):
+        how = "published" if machine.source.startswith("preset") else "measured"
+        caption += f" In the boxes: the best copy rates that were {how}."
+    else:
+        caption += " Its links have not been measured."
     return Figure("The machine", caption, [("", machine_chart(boxes, memories))])
 
 

@@ -291,7 +291,9 @@ def _by_delay(rows: Rows, several: bool) -> list[Point]:
 
 def stream(rows: Rows) -> Figure:
     def homes(row: _core.Row) -> str:
-        return ", ".join(f"{name} in {rows.node(row.parameters[name])}" for name in "abc")
+        where = ", ".join(f"{name} in {rows.node(row.parameters[name])}" for name in "abc")
+        several = len({each.parameters.get("threads") for each in rows.rows}) > 1
+        return f"{where}, {row.parameters.get('threads', '?')} threads" if several else where
 
     teams, rows = _teams(rows, "kernel"), of_nodes(rows)
     if not rows.rows:

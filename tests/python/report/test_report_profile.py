@@ -546,3 +546,34 @@ def test_the_command_draws_a_profile(run: Run, tmp_path: Path) -> None:
 def test_what_is_measured_can_be_drawn(measured: headrace.Profile, tmp_path: Path) -> None:
     report.build(json.loads(measured.to_json()), tmp_path / "page.html")
     assert "STREAM" in (tmp_path / "page.html").read_text()
+
+
+@pytest.mark.parametrize("preset", [*headrace.presets(), "profile"])
+def test_each_bar_has_a_place_of_its_own(preset: str) -> None:
+    """Two numbers at one place would be drawn upon each other, past the end of the axis."""
+    made = documents.profile() if preset == "profile" else headrace.Profile.load(preset).asdict()
+    for figure in profile_figures(headrace.Profile.fromdict(made)):
+        for heading, chart in figure.charts:
+            drawn = specification(chart)
+            layers = drawn.get("layer", [drawn])
+            bars = [each for each in layers if each.get("mark", {}).get("type") == "bar"]
+            for layer in bars:
+                assert layer["encoding"]["x"]["stack"] is None
+                data = layer.get("data") or drawn["data"]
+                places = [(row["bar"], row["line"]) for row in data["values"]]
+                assert len(places) == len(set(places)), (figure.title, heading)
+
+
+def test_a_page_of_published_figures_says_nothing_was_measured(tmp_path: Path) -> None:
+    page = drawn(headrace.Profile.load("gh200").asdict(), tmp_path)
+    text = re.sub(r"<[^>]*>", " ", page[page.index("<main>") : page.index("</main>")])
+    told = {"not measured", "nothing on this page was measured", "not been measured"}
+    for words in told:
+        text = text.replace(words, "")
+    assert "measured" not in text
+    (axis,) = {
+        layer["encoding"]["x"]["axis"]["labelExpr"]
+        for chart in charts_of(page, "GPUs") for layer in chart["layer"]
+        if "labelExpr" in layer["encoding"]["x"].get("axis", {})
+    }  # fmt: skip
+    assert axis.count("'.4~r'") == 4, "a size of 4 GB has no twelve digits"

@@ -104,5 +104,5 @@ def sentence(figure: Figure, unknown: Iterable[str]) -> str:
             "each by the CPUs that reached most."
         )
     if missing:
-        text += f" No bound is known of {listed(missing)}: not both peaks were measured."
+        text += f" No bound is known of {listed(missing)}: not both peaks are known."
     return text
