@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from headrace import _core
-from headrace._basis import EMULATED_GPUS
+from headrace._basis import EMULATED_GPUS, rests_on
 from headrace._profile.rows import is_complete
 from headrace._report import (
     figures_cores,
@@ -41,7 +41,7 @@ def profile_parts(document: dict[str, Any]) -> dict[str, Any]:
     elif {row.basis for row in profile.rows if row.samples} == {"emulated"}:
         rests = EMULATED_GPUS
     elif date := profile.conditions.get("date"):
-        rests = {"level": "real hardware", "detail": f"measured on {profile.machine.name}, {date}"}
+        rests = rests_on(profile.machine, f"measured on {profile.machine.name}, {date}")
     return {
         "machine": document,
         "profile": profile,

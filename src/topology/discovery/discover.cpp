@@ -471,6 +471,9 @@ void add_provenance(const DiscoverOptions& options, const HostFacts& host, Machi
   if (!other && read_is_virtual(options.sysfs, options.procfs)) {
     machine.provenance["hypervisor"] = "yes";
   }
+  if (!other && read_is_virtual(options.procfs)) machine.provenance["hypervisor"] = "yes";
+  const std::string system = read_system(options.sysfs);
+  if (!system.empty() && !other) machine.provenance["system"] = system;
   const auto kernel = read_line(options.procfs + "/sys/kernel/osrelease");
   if (kernel && !other) machine.provenance["kernel"] = *kernel;
   machine.description = host.cpu_model;

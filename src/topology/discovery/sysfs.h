@@ -56,5 +56,10 @@ std::optional<std::string> read_cpu_model(const std::filesystem::path& procfs);
 // Whether it is a virtual machine: x86 CPUs have a flag for it. Elsewhere the device tree or the
 // names that firmware gives the machine tell.
 bool read_is_virtual(const std::filesystem::path& sysfs, const std::filesystem::path& procfs);
+// Maker and name of the computer by its firmware: "QEMU Standard PC (Q35 + ICH9, 2009)"; empty
+// where firmware says neither.
+std::string read_system(const std::filesystem::path& sysfs);
+// Whether its CPUs say that they are a virtual machine's, which only those of x86 do.
+bool read_is_virtual(const std::filesystem::path& procfs);
 
 }  // namespace headrace

@@ -165,6 +165,14 @@ TEST(SysfsTest, AVirtualMachineOfArmIsKnownByItsFirmware) {
     host.write(std::string("proc/device-tree/") + file, "linux,dummy-virt");
     EXPECT_TRUE(Machine::discover(host.options())->provenance.contains("hypervisor")) << file;
   }
+TEST(SysfsTest, TheSystemIsNamedByItsFirmware) {
+  FakeHost host;
+  host.add_node(0, "0-1", 2_GiB, "10");
+  EXPECT_FALSE(Machine::discover(host.options())->provenance.contains("system"));
+  host.write("sys/class/dmi/id/product_name", "Standard PC");
+  EXPECT_EQ(Machine::discover(host.options())->provenance.at("system"), "Standard PC");
+  host.write("sys/class/dmi/id/sys_vendor", "QEMU");
+  EXPECT_EQ(Machine::discover(host.options())->provenance.at("system"), "QEMU Standard PC");
 }
 
 }  // namespace

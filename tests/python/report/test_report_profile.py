@@ -129,6 +129,25 @@ def test_conditions_are_at_the_top_of_page_and_picture() -> None:
     assert len(contents.content_of(document).basis) == 2
 
 
+@pytest.mark.parametrize(
+    ("provenance", "level"),
+    [
+        ({}, "real hardware: measured on testbed, 2026-11-21T04:00:00+00:00."),
+        ({"hypervisor": "yes", "system": "Cloud Large"},
+         "real hardware: measured on testbed, 2026-11-21T04:00:00+00:00, in a virtual machine "
+         "(Cloud Large)."),
+        ({"hypervisor": "yes"}, "real hardware: measured on testbed, 2026-11-21T04:00:00+00:00, in "
+         "a virtual machine."),
+        ({"hypervisor": "yes", "system": "QEMU Standard PC"},
+         "guest: a virtual machine with a chosen topology: placement is real, speeds are not."),
+    ],
+)  # fmt: skip
+def test_a_profile_says_what_it_was_measured_on(provenance: dict[str, str], level: str) -> None:
+    document = few_rows()  # of a machine with HBM and CXL memory
+    document["provenance"] = document["provenance"] | provenance
+    assert contents.content_of(document).basis[0] == f"Rests on {level}"
+
+
 def test_conditions_of_what_was_published_are_those_of_its_source() -> None:
     document = few_rows()
     document["conditions"] |= CONDITIONS
