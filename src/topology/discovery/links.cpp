@@ -47,7 +47,15 @@ struct Wires {
   std::string source;
 };
 
-// GPUs lower the speed while they rest: for them counts what both ends can do.
+// The lanes that a function and the port above it both have; nothing where one does not say.
+std::optional<std::uint64_t> most_lanes(const fs::path& function) {
+  const auto own = read_number(function / "max_link_width");
+  const auto port = read_number(function.parent_path() / "max_link_width");
+  if (!own || !port) return std::nullopt;
+  return std::min(*own, *port);
+}
+
+// GPUs lower the speed while they rest: for them counts what both ends can do. Lanes do not rest.
 std::optional<Wires> read_wires(const fs::path& function, bool may_rest) {
   const Generation* now = read_speed(function / "current_link_speed");
   const auto lanes = read_number(function / "current_link_width");
@@ -60,7 +68,12 @@ std::optional<Wires> read_wires(const fs::path& function, bool may_rest) {
     if (now < most) source += fmt::format(", up to {:g} when awake", most->gigatransfers);
     now = std::max(now, most);
   }
-  return Wires{.name = fmt::format("{} x{}", now->name, *lanes),
+  std::string name = fmt::format("{} x{}", now->name, *lanes);
+  if (const auto all = most_lanes(function); all && *lanes < *all) {
+    name += fmt::format(" of x{}", *all);
+    source += fmt::format(", {} of {} lanes", *lanes, *all);
+  }
+  return Wires{.name = std::move(name),
                .limit = {now->gigatransfers * 1e9 * now->useful / 8 * static_cast<double>(*lanes)},
                .source = std::move(source)};
 }

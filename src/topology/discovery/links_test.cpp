@@ -127,6 +127,24 @@ TEST(DiscoverLinksTest, AGpuAtRestCountsAsAwake) {
   EXPECT_EQ(machine.links[1].each_way_source, "2.5 GT/s in sysfs, up to 16 when awake");
 }
 
+TEST(DiscoverLinksTest, FewerLanesThanBothEndsHave_AreSaid) {
+  FakeHost host;
+  add_sockets(host, 2);
+  add_gpu(host, "32.0 GT/s PCIe");
+  host.write(kGpu + "current_link_width", "8");
+  host.write(kGpu + "max_link_width", "16");
+  EXPECT_EQ(discovered(host).links[1].reason, "PCIe 5.0 x8, 0000:17:00.0")
+      << "the port may have 8 only";
+  const std::string port = "sys/devices/pci0000:00/0000:00:02.0/max_link_width";
+  host.write(port, "16");
+  const Machine machine = discovered(host);
+  EXPECT_EQ(machine.links[1].reason, "PCIe 5.0 x8 of x16, 0000:17:00.0");
+  EXPECT_EQ(machine.links[1].each_way_source, "32 GT/s in sysfs, 8 of 16 lanes");
+  EXPECT_NEAR(machine.links[1].each_way->value, 31.508e9, 1e6) << "what the lanes give now";
+  host.write(port, "8");
+  EXPECT_EQ(discovered(host).links[1].reason, "PCIe 5.0 x8, 0000:17:00.0");
+}
+
 TEST(DiscoverLinksTest, WhatSysfsDoesNotTellStaysUnknown) {
   FakeHost host;
   add_sockets(host, 2);
