@@ -116,37 +116,39 @@ void bind_hotness(nb::module_& m) {
 void bind_cost(nb::module_& m) {
   Record<ServerSaving>(m, "ServerSaving", "What CXL memory saves.")
       .field("servers", &ServerSaving::servers, "With CXL, for one without.")
-      .field("saving", &ServerSaving::saving, "As a share of all cost.")
-      .field("break_even", &ServerSaving::break_even, "The cost ratio that saves nothing.");
+      .field("break_even", &ServerSaving::break_even, "The cost ratio that saves nothing.")
+      .field("saving", &ServerSaving::saving, "As a share of all cost; None without a cost ratio.");
   Record<CostChange>(m, "CostChange", "One input changed.")
       .field("name", &CostChange::name, "Which one.")
       .field("value", &CostChange::value, "What to.")
       .field("result", &CostChange::result, "What it leads to.");
   Record<InstanceGain>(m, "InstanceGain", "What selling stranded CPUs brings.")
       .field("stranded", &InstanceGain::stranded, "As a share of all CPUs.")
-      .field("revenue", &InstanceGain::revenue, "More than without, as a share.")
-      .field("cxl_gib", &InstanceGain::cxl_gib, "Needed per CPU of the server.");
+      .field("cxl_gib", &InstanceGain::cxl_gib, "Needed per CPU of the server.")
+      .field("revenue", &InstanceGain::revenue,
+             "More than without, as a share; None without a discount.");
   m.def(
       "server_saving",
-      [](double dram_speed, double cxl_speed, double capacity_ratio, double cost_ratio) {
+      [](double dram_speed, double cxl_speed, double capacity_ratio,
+         std::optional<double> cost_ratio) {
         return unwrap(server_saving({dram_speed, cxl_speed, capacity_ratio, cost_ratio}));
       },
-      "dram_speed"_a, "cxl_speed"_a, "capacity_ratio"_a, "cost_ratio"_a,
+      "dram_speed"_a, "cxl_speed"_a, "capacity_ratio"_a, "cost_ratio"_a = nb::none(),
       "Servers with CXL memory for one without, and what that saves; speeds relative to SSD.");
   m.def(
       "cost_sensitivity",
-      [](double dram_speed, double cxl_speed, double capacity_ratio, double cost_ratio,
-         double change) {
+      [](double dram_speed, double cxl_speed, double capacity_ratio,
+         std::optional<double> cost_ratio, double change) {
         return unwrap(sensitivity({dram_speed, cxl_speed, capacity_ratio, cost_ratio}, change));
       },
-      "dram_speed"_a, "cxl_speed"_a, "capacity_ratio"_a, "cost_ratio"_a, "change"_a = 0.1,
-      "The same with each input a share less and a share more.");
+      "dram_speed"_a, "cxl_speed"_a, "capacity_ratio"_a, "cost_ratio"_a = nb::none(),
+      "change"_a = 0.1, "The same with each input a share less and a share more.");
   m.def(
       "instance_gain",
-      [](double instance_gib, double server_gib, double discount) {
+      [](double instance_gib, double server_gib, std::optional<double> discount) {
         return unwrap(instance_gain({instance_gib, server_gib, discount}));
       },
-      "instance_gib"_a, "server_gib"_a, "discount"_a,
+      "instance_gib"_a, "server_gib"_a, "discount"_a = nb::none(),
       "What CPUs without enough DRAM bring when they are sold with CXL memory.");
 }
 

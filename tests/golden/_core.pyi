@@ -2477,12 +2477,12 @@ class ServerSaving:
         """With CXL, for one without."""
 
     @property
-    def saving(self) -> float:
-        """As a share of all cost."""
-
-    @property
     def break_even(self) -> float:
         """The cost ratio that saves nothing."""
+
+    @property
+    def saving(self) -> float | None:
+        """As a share of all cost; None without a cost ratio."""
 
 class CostChange:
     """One input changed."""
@@ -2517,22 +2517,22 @@ class InstanceGain:
         """As a share of all CPUs."""
 
     @property
-    def revenue(self) -> float:
-        """More than without, as a share."""
-
-    @property
     def cxl_gib(self) -> float:
         """Needed per CPU of the server."""
 
-def server_saving(dram_speed: float, cxl_speed: float, capacity_ratio: float, cost_ratio: float) -> ServerSaving:
+    @property
+    def revenue(self) -> float | None:
+        """More than without, as a share; None without a discount."""
+
+def server_saving(dram_speed: float, cxl_speed: float, capacity_ratio: float, cost_ratio: float | None = None) -> ServerSaving:
     """
     Servers with CXL memory for one without, and what that saves; speeds relative to SSD.
     """
 
-def cost_sensitivity(dram_speed: float, cxl_speed: float, capacity_ratio: float, cost_ratio: float, change: float = 0.1) -> list[CostChange]:
+def cost_sensitivity(dram_speed: float, cxl_speed: float, capacity_ratio: float, cost_ratio: float | None = None, change: float = 0.1) -> list[CostChange]:
     """The same with each input a share less and a share more."""
 
-def instance_gain(instance_gib: float, server_gib: float, discount: float) -> InstanceGain:
+def instance_gain(instance_gib: float, server_gib: float, discount: float | None = None) -> InstanceGain:
     """
     What CPUs without enough DRAM bring when they are sold with CXL memory.
     """

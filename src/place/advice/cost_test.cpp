@@ -22,7 +22,7 @@ TEST(CostTest, ServersAndSaving) {
   for (const auto& [cost, servers, saving] : cases) {
     const auto result = server_saving(cost);
     EXPECT_NEAR(result->servers * 100, servers, 0.005);
-    EXPECT_NEAR(result->saving * 100, saving, 0.005);
+    EXPECT_NEAR(*result->saving * 100, saving, 0.005);
     EXPECT_DOUBLE_EQ(result->break_even * result->servers, 1);
   }
 }
@@ -30,8 +30,9 @@ TEST(CostTest, ServersAndSaving) {
 // The times that the formula sets equal.
 TEST(CostTest, BothTakeTheSameTime) {
   EXPECT_TRUE(rc::check([] {
-    const ServerCost cost = {.dram_speed = *rc::gen::inRange(11, 200) / 10.0,
-                             .cxl_speed = *rc::gen::inRange(10, 200) / 10.0,
+    const int dram = *rc::gen::inRange(11, 200);
+    const ServerCost cost = {.dram_speed = dram / 10.0,
+                             .cxl_speed = *rc::gen::inRange(10, dram + 1) / 10.0,
                              .capacity_ratio = *rc::gen::inRange(1, 80) / 10.0};
     const auto saving = server_saving(cost);
     RC_ASSERT(saving.has_value());
@@ -46,20 +47,33 @@ TEST(CostTest, MemoryAsSlowAsTheSsdSavesNoServer) {
 }
 
 TEST(CostTest, EachInputIsChangedBothWays) {
-  const auto changes = sensitivity({}, 0.1);
+  const auto changes = sensitivity({.cost_ratio = 1.1}, 0.1);
   ASSERT_EQ(changes->size(), 8u);
   EXPECT_EQ(changes->front().name, "dram_speed");
   EXPECT_DOUBLE_EQ(changes->front().value, 9);
-  EXPECT_NEAR(changes->back().result.saving, 1 - 0.6729 * 1.21, 1e-4);
-  EXPECT_EQ(sensitivity({.cxl_speed = 1})->size(), 7u) << "slower than the SSD is no CXL memory";
+  EXPECT_NEAR(*changes->back().result.saving, 1 - 0.6729 * 1.21, 1e-4);
+  EXPECT_EQ(sensitivity({.cxl_speed = 1})->size(), 5u) << "slower than the SSD is no CXL memory";
+}
+
+TEST(CostTest, UnknownPrices_SaveNothingKnown) {
+  EXPECT_FALSE(server_saving({})->saving);
+  EXPECT_DOUBLE_EQ(server_saving({})->break_even, 1 / server_saving({})->servers);
+  EXPECT_EQ(sensitivity({})->size(), 6u) << "no cost ratio to change";
+  EXPECT_FALSE(instance_gain({})->revenue);
+}
+
+TEST(CostTest, CxlMemoryFasterThanDram_IsInvalid) {
+  EXPECT_TRUE(server_saving({.dram_speed = 10, .cxl_speed = 10}));
+  EXPECT_EQ(server_saving({.dram_speed = 10, .cxl_speed = 12}).error().message,
+            "CXL memory is no faster than DRAM; give at most 10, not 12");
 }
 
 TEST(CostTest, StrandedCpusSoldAtADiscount) {
   const auto gain = instance_gain({.instance_gib = 4, .server_gib = 3, .discount = 0.2});
   EXPECT_DOUBLE_EQ(gain->stranded, 0.25);
-  EXPECT_NEAR(gain->revenue, 0.267, 0.0005);
+  EXPECT_NEAR(*gain->revenue, 0.267, 0.0005);
   EXPECT_DOUBLE_EQ(gain->cxl_gib, 1);
-  EXPECT_EQ(instance_gain({.instance_gib = 3, .server_gib = 4})->revenue, 0);
+  EXPECT_EQ(instance_gain({.instance_gib = 3, .server_gib = 4, .discount = 0.2})->revenue, 0);
 }
 
 TEST(CostTest, RefusesWhatMakesNoSense) {

@@ -256,6 +256,7 @@ REFUSED: list[tuple[list[str], int]] = [
     (["advise", "capacity", "--histogram", "beyond.txt"], 2),
     (["advise", "cost", "--dram-speed", "1"], 2),
     (["advise", "cost", "--cxl-speed", "0"], 2),
+    (["advise", "cost", "--cxl-speed", "12"], 2),
     (["advise", "cost", "--cost-ratio", "nan"], 2),
     (["advise", "cost", "--capacity-ratio", "-2"], 2),
     (["advise", "cost", "--discount", "150%"], 2),
@@ -305,14 +306,31 @@ def test_one_is_the_inverse_of_the_other(run: Run) -> None:
 
 
 def test_cost(run: Run) -> None:
-    made = asked(run, "advise", "cost")
+    prices = ["--cost-ratio", "1.1", "--discount", "20%"]
+    made = asked(run, "advise", "cost", *prices)
+    assert made["assumed"] == [
+        "dram_speed", "cxl_speed", "capacity_ratio", "instance_gib", "server_gib"
+    ]  # fmt: skip
     assert made["servers"]["result"]["servers"] == pytest.approx(0.6729, abs=5e-5)
     assert made["servers"]["result"]["saving"] == pytest.approx(0.2598, abs=5e-5)
     assert len(made["servers"]["sensitivity"]) == 8
     assert made["instances"]["result"]["stranded"] == pytest.approx(0.25)
     assert made["instances"]["table"]["m7a.48xlarge"] == {"vcpus": 192, "gib": 768}
-    assert asked(run, "advise", "cost", "--instance", "m7a.large")["instances"] == made["instances"]
+    named = asked(run, "advise", "cost", *prices, "--instance", "m7a.large")
+    assert named["instances"] == made["instances"] and "instance_gib" not in named["assumed"]
     assert made["instances"]["result"]["revenue"] == pytest.approx(0.267, abs=5e-4)
+
+
+def test_cost_without_prices_saves_nothing_known(run: Run) -> None:
+    made = asked(run, "advise", "cost", "--dram-speed", "9")
+    assert made["servers"]["result"]["saving"] is None
+    assert made["servers"]["inputs"]["cost_ratio"] is None
+    assert made["instances"]["result"]["revenue"] is None
+    assert "dram_speed" not in made["assumed"] and "cost_ratio" not in made["assumed"]
+    told = run("advise", "cost", "--dram-speed", "9").stdout
+    assert "saves takes a price, --cost-ratio" in told and "more revenue" not in told
+    assert "speed in DRAM (SSD: 1): 9\n" in told
+    assert "speed in CXL memory (SSD: 1): 8 (assumed)\n" in told
 
 
 def test_the_document_is_written_too(run: Run, tmp_path: Path) -> None:

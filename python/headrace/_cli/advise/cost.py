@@ -12,7 +12,7 @@ import headrace
 from headrace._cli import exit_codes, output, parse
 from headrace._cli.advise.instances import INSTANCES, SOURCE, gib_per_vcpu
 from headrace._cli.advise.prose import prose
-from headrace._cli.options import Json, Out
+from headrace._cli.options import Json, Out, given
 from headrace._files import check_writable
 
 _INPUTS = {
@@ -26,6 +26,7 @@ _CHANGE = 0.1
 
 
 def command(
+    context: typer.Context,
     dram_speed: Annotated[
         float, typer.Option(metavar="NUMBER", help="Of the job in DRAM; on SSD it is 1.")
     ] = 10.0,
@@ -36,9 +37,9 @@ def command(
         float, typer.Option(metavar="NUMBER", help="DRAM to CXL memory of one server.")
     ] = 2.0,
     cost_ratio: Annotated[
-        float,
+        Optional[float],
         typer.Option(metavar="NUMBER", help="A server with CXL memory to one without, in all."),
-    ] = 1.1,
+    ] = None,
     instance_gib: Annotated[
         Optional[float],
         typer.Option(metavar="NUMBER", help="GiB per vCPU that instances have; default: 4."),
@@ -51,15 +52,15 @@ def command(
         float, typer.Option(metavar="NUMBER", help="GiB of DRAM per vCPU of the server.")
     ] = 3.0,
     discount: Annotated[
-        str, typer.Option(metavar="SHARE", help="On instances in CXL memory.")
-    ] = "20%",
+        Optional[str], typer.Option(metavar="SHARE", help="On instances in CXL memory.")
+    ] = None,
     json: Json = False,
     out: Out = None,
 ) -> int:
     """Compute what CXL memory is worth: fewer servers, or vCPUs that could not be sold.
 
-    Two models as arithmetic (docs/design/advice.md); nothing is measured, and the defaults are
-    examples, nobody's prices.
+    Two models as arithmetic (docs/design/advice.md); nothing is measured. Speeds and sizes that are
+    not given are assumed. What CXL memory saves takes --cost-ratio, what it earns --discount.
 
     \b
     headrace advise cost --dram-speed 10 --cxl-speed 8 --capacity-ratio 2 --cost-ratio 1.1
@@ -67,7 +68,7 @@ def command(
     """
     if out is not None:
         check_writable(out)
-    inputs = {
+    inputs: dict[str, Any] = {
         "dram_speed": dram_speed, "cxl_speed": cxl_speed, "capacity_ratio": capacity_ratio,
         "cost_ratio": cost_ratio,
     }  # fmt: skip
@@ -75,10 +76,11 @@ def command(
         if instance_gib is not None:
             raise headrace.InvalidError("--instance has its own GiB; leave out --instance-gib")
         instance_gib = gib_per_vcpu(instance)
-    offer = {
+    chosen = ["instance_gib"] if instance is not None else []
+    offer: dict[str, Any] = {
         "instance_gib": 4.0 if instance_gib is None else instance_gib,
         "server_gib": server_gib,
-        "discount": parse.share(discount),
+        "discount": None if discount is None else parse.share(discount),
     }
     saving = headrace.server_saving(**inputs)
     changes = headrace.cost_sensitivity(**inputs, change=_CHANGE)
@@ -87,6 +89,10 @@ def command(
         "kind": "advise_cost",
         "version": headrace.__version__,
         "basis": "modelled",
+        "assumed": [
+            name for name, value in {**inputs, **offer}.items()
+            if value is not None and name not in (*given(context), *chosen)
+        ],
         "servers": {
             "inputs": inputs,
             "result": saving.asdict(),
@@ -111,16 +117,20 @@ def command(
 def text(made: Mapping[str, Any]) -> str:
     servers, instances = made["servers"], made["instances"]
     saving, gain, offer = servers["result"], instances["result"], instances["inputs"]
-    given = "\n".join(
-        f"  {_INPUTS[name]}: {value:g}" for name, value in servers["inputs"].items()
+
+    def said(name: str, value: float) -> str:
+        return f"{value:g} (assumed)" if name in made["assumed"] else f"{value:g}"
+
+    inputs = "\n".join(
+        f"  {_INPUTS[name]}: " + ("not given" if value is None else said(name, value))
+        for name, value in servers["inputs"].items()
     )
-    kind = "saves" if saving["saving"] >= 0 else "costs"
     fewer = [
-        f"Fewer servers, for a job that reads from SSD what does not fit:\n{given}",
+        f"Fewer servers, for a job that reads from SSD what does not fit:\n{inputs}",
         prose(
-            f"{saving['servers'] * 100:.2f} % as many servers with CXL memory take as long: this "
-            f"{kind} {abs(saving['saving']) * 100:.2f} %; nothing is saved once such a server "
-            f"costs {saving['break_even']:.2f} times one without."
+            f"{saving['servers'] * 100:.2f} % as many servers with CXL memory take as long: "
+            f"{_saved(saving['saving'])}; nothing is saved once such a server costs "
+            f"{saving['break_even']:.2f} times one without."
         ),
     ]
     rows = [
@@ -128,16 +138,28 @@ def text(made: Mapping[str, Any]) -> str:
             _INPUTS[each["input"]],
             f"{each['value']:.3g}",
             f"{each['servers'] * 100:.2f} %",
-            f"{each['saving'] * 100:.2f} %",
+            "-" if each["saving"] is None else f"{each['saving'] * 100:.2f} %",
         )
         for each in servers["sensitivity"]
     ]
     table = output.table_text((f"changed by {_CHANGE:.0%}", "to", "servers", "saving"), rows)
     sold = (
-        f"Stranded vCPUs: on a server with {offer['server_gib']:g} GiB of DRAM per vCPU and "
-        f"instances of {offer['instance_gib']:g}, "
+        f"Stranded vCPUs: on a server with {said('server_gib', offer['server_gib'])} GiB of DRAM "
+        f"per vCPU and instances of {said('instance_gib', offer['instance_gib'])}, "
         f"{gain['stranded'] * 100:.1f} % of its vCPUs have no memory to be sold with. "
-        f"{gain['cxl_gib']:.3g} GiB of CXL memory per vCPU of the server, sold "
-        f"{offer['discount'] * 100:g} % cheaper, bring {gain['revenue'] * 100:.1f} % more revenue."
+        f"{gain['cxl_gib']:.3g} GiB of CXL memory per vCPU of the server"
+        f"{_earned(gain['revenue'], offer['discount'])}."
     )
     return "\n\n".join(["\n".join(fewer), table, prose(sold), "Computed, not measured."])
+
+
+def _saved(saving: float | None) -> str:
+    if saving is None:
+        return "what that saves takes a price, --cost-ratio"
+    return f"this {'saves' if saving >= 0 else 'costs'} {abs(saving) * 100:.2f} %"
+
+
+def _earned(revenue: float | None, discount: float | None) -> str:
+    if revenue is None or discount is None:
+        return " lets them be sold; what that earns takes a price, --discount"
+    return f", sold {discount * 100:g} % cheaper, bring {revenue * 100:.1f} % more revenue"
