@@ -183,15 +183,17 @@ def _tell_plan(options: Options, source: str | None, json: bool) -> int:
         machine = headrace.Machine.discover(storage=options.storage())
     else:
         machine = parse.in_lines(parse.machine(source))
-    points = _plan(options, machine)
+    points, count = _plan(options, machine), options.count()
     if json:
-        output.print_json(plans.document(machine, points, options.count()))
-        return exit_codes.SUCCESS
-    count = options.count()
-    told = [f"{machine.name}: {plans.summary(points, count)}", *plans.reasons(points)]
-    if lines := plans.lines(machine, points, count):
-        told.insert(0, output.table_text(plans.HEADINGS, lines, left=2) + "\n")
-    output.print_text("\n".join(told))
+        output.print_json(plans.document(machine, points, count))
+    else:
+        told = [f"{machine.name}: {plans.summary(points, count)}", *plans.reasons(points)]
+        if lines := plans.lines(machine, points, count):
+            told.insert(0, output.table_text(plans.HEADINGS, lines, left=2) + "\n")
+        output.print_text("\n".join(told))
+    rows = [point.row for point in points]
+    if rows and all(row.reason for row in rows):
+        raise headrace.UnsupportedError(f"nothing would be measured: {_main_reason(rows)}")
     return exit_codes.SUCCESS
 
 
@@ -308,17 +310,17 @@ def _arguments(options: Options, launch: int) -> list[str]:
 def check_measured(profile: headrace.Profile) -> None:
     """UnsupportedError: there is no number in it."""
     if not _has_values(profile):
-        raise headrace.UnsupportedError(f"nothing could be measured: {_main_reason(profile)}")
+        raise headrace.UnsupportedError(f"nothing could be measured: {_main_reason(profile.rows)}")
 
 
 def _has_values(profile: headrace.Profile) -> bool:
     return any(row.median is not None for row in profile.rows)
 
 
-def _main_reason(profile: headrace.Profile) -> str:
+def _main_reason(rows: list[headrace.Row]) -> str:
     """Why there is no number; want of time only if there is no other reason."""
-    others = [row for row in profile.rows if "left_out" not in row.flags]
-    return (others or profile.rows)[0].reason
+    others = [row for row in rows if "left_out" not in row.flags]
+    return (others or rows)[0].reason
 
 
 def _known(out: Path | None, resume: bool, machine: headrace.Machine) -> list[headrace.Row]:

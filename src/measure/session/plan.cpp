@@ -20,8 +20,7 @@ constexpr double kForPoints = 0.85;
 
 void leave_out(Point& point, const MeasureOptions& options) {
   point.row.reason = fmt::format(
-      "left out: a budget of {:.0f} s is taken by what is wanted more; a larger one, or none, "
-      "measures it",
+      "left out: a budget of {:.0f} s went to more important points; a larger one measures it",
       seconds(*options.budget));
   point.row.add_flag("left_out");
 }

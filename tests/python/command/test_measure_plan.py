@@ -138,12 +138,14 @@ def test_this_host_has_a_plan_too(run: Run) -> None:
 
 
 def test_a_plan_of_nothing_says_why(run: Run) -> None:
+    why = "another host's disk and devices are not known; plan it there\n"
     result = run("measure", "gpu", "--dry-run", "--from", "gh200")
-    assert (result.returncode, result.stderr) == (0, "")
-    assert result.stdout == (
-        "gh200: 0 points in 0.0 s\n"
-        "not measured, 1 of gpu: another host's disk and devices are not known; plan it there\n"
-    )
+    assert result.returncode == 4
+    assert result.stdout == f"gh200: 0 points in 0.0 s\nnot measured, 1 of gpu: {why}"
+    assert result.stderr == f"headrace: nothing would be measured: {why}"
+    as_json = run("measure", "gpu", "--dry-run", "--from", "gh200", "--json")
+    assert (as_json.returncode, as_json.stderr) == (4, result.stderr)
+    assert [point["reason"] + "\n" for point in json.loads(as_json.stdout)["points"]] == [why]
 
 
 def test_naming_a_node_asks_for_all_pairs() -> None:
