@@ -78,12 +78,16 @@ def installing(modules: list[str]) -> str:
     return f"pip install {' '.join(_PACKAGES.get(name, name) for name in modules)}"
 
 
+#: Characters that turn the direction of what follows, so that a text reads as another (UAX 9).
+BIDI = "\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069"
 #: Escape sequences but those for colours, and other characters that move a terminal's cursor.
-_CONTROLS = re.compile("\x1b(?!\\[[0-9;]*m)|[\x00-\x08\x0b-\x1a\x1c-\x1f\x7f-\x9f]")
+_CONTROLS = re.compile(
+    f"\x1b(?!\\[[0-9;]*m)|[\x00-\x08\x0b-\x1a\x1c-\x1f\x7f-\x9f{BIDI}]"
+)
 
 
 #: Those that move it or colour what follows, and the ends of lines.
-_ALL_CONTROLS = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029]")
+_ALL_CONTROLS = re.compile(f"[\x00-\x1f\x7f-\x9f\u2028\u2029{BIDI}]")
 
 
 def in_one_line(text: str) -> str:

@@ -12,7 +12,7 @@ from headrace import InvalidError, Machine, Profile
 from headrace._errors import unknown
 from headrace._points import together, value_of
 from headrace._sizes import size as size
-from headrace._words import in_one_line
+from headrace._words import BIDI, in_one_line
 
 P = TypeVar("P", Machine, Profile)
 
@@ -105,7 +105,10 @@ def chosen(
 
 
 #: What JSON has where a text moves a cursor, colours what follows, or ends a line.
-_ODD = re.compile(r"\\[bfnrt]|\\u00[0189]|\\u007f|\\u202[89]|[\x7f-\x9f\u2028\u2029]")
+_ODD = re.compile(
+    r"\\[bfnrt]|\\u00[0189]|\\u007f|\\u061c|\\u200[ef]|\\u202[89a-e]|\\u206[6-9]"
+    f"|[\x7f-\x9f\u2028\u2029{BIDI}]"
+)
 
 
 def profile(source: str | Path) -> Profile:

@@ -16,13 +16,17 @@ from headrace import _child
 from headrace._report import libraries
 from headrace._report.charts import INK, Picture, specification, stacked
 from headrace._report.figure import Figure
+from headrace._words import BIDI
 
 #: Width of a chart in the picture, and how many of its pixels stand for one: sharp on paper.
 PNG_WIDTH, PNG_SCALE = 900, 2
 #: Letters of a line under a heading of the picture.
 _COLUMNS = 130
-#: What HTML and XML do not hold: control characters and halves of UTF-16.
-_UNPRINTABLE = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff\ufffe\uffff]")
+#: Control characters and halves of UTF-16, which HTML and XML do not hold, and what turns text
+#: round.
+_UNPRINTABLE = re.compile(
+    f"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff\ufffe\uffff{BIDI}]"
+)
 
 
 @dataclass

@@ -29,6 +29,11 @@ TEST(CpuListTest, RefusesWhatIsNoList) {
   }
 }
 
+TEST(CpuListTest, ErrorDoesNothingToATerminal) {
+  EXPECT_EQ(parse_cpu_list("1\x1b\u202e2\u20663").error().message,
+            "'1??2?3' is not a list of numbers like 0-3,8");
+}
+
 TEST(CpuListTest, EverySetComesBack) {
   EXPECT_TRUE(rc::check([] {
     const auto members = *rc::gen::container<std::set<unsigned>>(rc::gen::inRange(0u, 300u));

@@ -7,12 +7,23 @@
 
 namespace headrace {
 
+// In UTF-8, the characters that turn the direction of what follows (UAX 9): U+061C, U+200E, U+200F,
+// U+202A to U+202E, U+2066 to U+2069.
+inline constexpr std::string_view kTurnDirection[] = {"\u061c", "\u200e", "\u200f", "\u202a",
+                                                      "\u202b", "\u202c", "\u202d", "\u202e",
+                                                      "\u2066", "\u2067", "\u2068", "\u2069"};
+
 // The text with control characters as '?' and a long end cut off.
 inline std::string printable(std::string_view text) {
   constexpr std::size_t kLongest = 80;
   std::string line(text.substr(0, kLongest));
   for (char& c : line) {
     if (static_cast<unsigned char>(c) < 0x20 || c == 0x7f) c = '?';
+  }
+  for (const std::string_view control : kTurnDirection) {
+    for (auto at = line.find(control); at != line.npos; at = line.find(control, at)) {
+      line.replace(at, control.size(), "?");
+    }
   }
   return text.size() > kLongest ? line + "..." : line;
 }

@@ -126,8 +126,8 @@ def test_the_largest_numbers_there_are(run: Run, tmp_path: Path) -> None:
             json.loads(result.stdout)
 
 
-#: It clears, colours, rings, and goes on as if the next line were the command's.
-HOSTILE = "a\x1b[2J\x1b[31m\x07\nINJECTED\r\x9b2Jb"
+#: It clears, colours, rings, goes on as if the next line were the command's, and turns text round.
+HOSTILE = "a\x1b[2J\x1b[31m\x07\nINJECTED\r\x9b2Jb\u202egnp.\u2066\u200f"
 
 
 def hostile(name: str) -> dict[str, Any]:
@@ -167,7 +167,7 @@ def test_names_do_nothing_to_a_terminal(run: Run, tmp_path: Path) -> None:
     ):  # fmt: skip
         result = run(*arguments)
         said = result.stdout + result.stderr
-        assert not set(said) & set("\x1b\x07\r\x9b"), (arguments, said)
+        assert not set(said) & set("\x1b\x07\r\x9b\u202e\u2066\u200f"), (arguments, said)
         assert not any(line.startswith("INJECTED") for line in said.splitlines()), arguments
     assert r"a\x1b[2J\x1b[31m" in run("export", "p.json", "--as", "mlc").stdout
 

@@ -509,13 +509,13 @@ def test_numbers_that_no_machine_reaches_are_told(tmp_path: Path) -> None:
 
 def test_strings_are_only_text(tmp_path: Path) -> None:
     document = documents.profile()
-    evil = "</script><b>\x1b[31m\ud800\x00"
+    evil = "</script><b>\x1b[31m\ud800\x00\u202e"
     document["name"] = evil
     document["rows"] = document["rows"][:1]
     document["rows"][0]["reason"] = document["rows"][0]["source"] = evil
     report.build(document, tmp_path / "page.html", tmp_path / "page.png")
     page = (tmp_path / "page.html").read_text()
-    told = "&lt;/script&gt;&lt;b&gt;\ufffd[31m\ufffd\ufffd"
+    told = "&lt;/script&gt;&lt;b&gt;\ufffd[31m\ufffd\ufffd\ufffd"
     assert f"<h1>Headrace on {told}</h1>" in page and f"<li>{told}: 1 row</li>" in page
     assert (tmp_path / "page.png").read_bytes().startswith(b"\x89PNG")
 
