@@ -5,6 +5,7 @@ call comes here."""
 from __future__ import annotations
 
 import ast
+import math
 import operator
 import re
 import reprlib
@@ -157,6 +158,8 @@ def _type(word: str, value: Any) -> str:
 
 
 def _number(word: str, value: Any) -> str:
+    if word == "float" and isinstance(value, float) and math.isnan(value):
+        return "which is not a number"
     if word != "int" or not hasattr(value, "__index__"):
         return ""
     number = operator.index(value)

@@ -113,6 +113,9 @@ struct number_caster {
   bool from_python(handle source, uint32_t flags, cleanup_list* cleanup) noexcept {
     Inner inner;
     if (!inner.from_python(source, flags, cleanup)) return false;
+    if constexpr (std::is_same_v<T, headrace::Nanoseconds>) {
+      if (std::isnan(inner.value)) return false;  // no time; a rate may be unknown
+    }
     value = Conversion::in(inner.value);
     return true;
   }
@@ -133,7 +136,7 @@ struct time_conversion {
   // Seconds; what does not fit (infinity, centuries) becomes a year, more than any bound needs.
   static headrace::Nanoseconds in(double seconds) {
     constexpr double kYear = 365.0 * 86400;
-    if (std::isnan(seconds) || seconds < 0) return headrace::Nanoseconds{0};
+    if (seconds < 0) return headrace::Nanoseconds{0};
     return headrace::Nanoseconds{
         static_cast<std::int64_t>((seconds < kYear ? seconds : kYear) * 1e9)};
   }

@@ -58,6 +58,10 @@ SLIPS: list[tuple[Slip, str]] = [
     ),
     (lambda m, s: s.store(KEYS, None), "MemoryRange(): memory is None"),
     (
+        lambda m, s: s.flush(float("nan")),
+        "kv.Store.flush(): timeout is nan, which is not a number",
+    ),
+    (
         lambda m, s: m.copy(MEMORY, BLOCKS),
         "Mover.copy(): source is a numpy.ndarray, not Extent | Object; headrace.MemoryRange() "
         "makes one of an array",
