@@ -61,11 +61,6 @@ def rests_on_rows(rows: list[_core.Row], spread_drawn: bool = False) -> str:
             f" {cached} of them {'is' if cached == 1 else 'are'} partly of a cache that is larger "
             "than the machine shows."
         )
-    varies = ""
-    if spread_drawn and any(len(row.samples) > 1 for row in measured):
-        varies = " Thin bars are one standard deviation of them to each side of their mean"
-        single = any(len(row.samples) == 1 for row in measured)
-        varies += "; one mapping has none." if single else "."
     varied = [row.interval for row in measured if len(row.samples) > 1]
     varies = bars_are(varied) if spread_drawn else ""
     return f"{words} the median of {samples_text(measured)}.{varies}{told}"

@@ -91,7 +91,7 @@ TEST(CopyPointsTest, OneCopyIsDividedAmongThreads) {
     ASSERT_TRUE(sample.has_value()) << sample.error().message;
     EXPECT_GT(sample->value, 0);
     const auto threads = static_cast<double>(*point.row.number("threads"));
-    // As many seconds in a second as there are threads; more where their times for equal parts differ.
+    // As many seconds in a second as there are threads; more where their times differ.
     EXPECT_GE(sample->details.at("cpu_s_per_gb") * sample->value / 1e9, threads * (1 - 1e-9));
     ++measured;
   }

@@ -471,7 +471,6 @@ void add_provenance(const DiscoverOptions& options, const HostFacts& host, Machi
   if (!other && read_is_virtual(options.sysfs, options.procfs)) {
     machine.provenance["hypervisor"] = "yes";
   }
-  if (!other && read_is_virtual(options.procfs)) machine.provenance["hypervisor"] = "yes";
   const std::string system = read_system(options.sysfs);
   if (!system.empty() && !other) machine.provenance["system"] = system;
   const auto kernel = read_line(options.procfs + "/sys/kernel/osrelease");

@@ -330,17 +330,14 @@ bool read_is_virtual(const fs::path& sysfs, const fs::path& procfs) {
     return product.starts_with(begin) || said("sys_vendor").starts_with(begin) ||
            said("product_version").starts_with(begin);
   });
+}
+
 std::string read_system(const fs::path& sysfs) {
   const fs::path firmware = sysfs / "class/dmi/id";
   std::string system = read_line(firmware / "sys_vendor").value_or("");
   const std::string name = read_line(firmware / "product_name").value_or("");
   if (!system.empty() && !name.empty()) system += ' ';
   return system + name;
-}
-
-bool read_is_virtual(const fs::path& procfs) {
-  const std::string flags = cpuinfo_line(procfs, "flags").value_or("") + " ";
-  return flags.find(" hypervisor ") != std::string::npos;
 }
 
 }  // namespace headrace

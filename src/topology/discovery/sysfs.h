@@ -59,7 +59,5 @@ bool read_is_virtual(const std::filesystem::path& sysfs, const std::filesystem::
 // Maker and name of the computer by its firmware: "QEMU Standard PC (Q35 + ICH9, 2009)"; empty
 // where firmware says neither.
 std::string read_system(const std::filesystem::path& sysfs);
-// Whether its CPUs say that they are a virtual machine's, which only those of x86 do.
-bool read_is_virtual(const std::filesystem::path& procfs);
 
 }  // namespace headrace

@@ -165,6 +165,8 @@ TEST(SysfsTest, AVirtualMachineOfArmIsKnownByItsFirmware) {
     host.write(std::string("proc/device-tree/") + file, "linux,dummy-virt");
     EXPECT_TRUE(Machine::discover(host.options())->provenance.contains("hypervisor")) << file;
   }
+}
+
 TEST(SysfsTest, TheSystemIsNamedByItsFirmware) {
   FakeHost host;
   host.add_node(0, "0-1", 2_GiB, "10");
