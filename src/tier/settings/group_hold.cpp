@@ -22,8 +22,6 @@ using std::filesystem::path;
 
 constexpr std::string_view kMadeFor = "headrace-tier-";
 constexpr const char* kState = "group-";
-// Version 1 has no word for "no limit" but the largest number of pages.
-constexpr std::uint64_t kNoLimit = std::uint64_t{1} << 62;
 // Limits are of so many whole bytes, so that they do not change with each page.
 constexpr std::uint64_t kUnit = 1 << 20;
 
@@ -44,13 +42,6 @@ constexpr const char* kOfOom = "memory.oom_control";
 std::string word_of(const path& file) {
   const std::string line = first_line(file);
   return line.substr(line.rfind(' ') + 1);
-}
-
-// A limit, or a use; "max", and what cannot be read, is no limit.
-std::uint64_t amount_in(const std::string& text) {
-  std::uint64_t amount = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), amount);
-  return error != std::errc{} || amount >= kNoLimit ? kNoLimit : amount;
 }
 
 struct Group {
@@ -108,7 +99,7 @@ Status check_alone(int pid, const Group& group) {
 Status check_swaps(const Group& group, const path& root) {
   for (path name = group.name; !name.empty(); name = name.parent_path()) {
     const path file = group.mount / name / group.version->swap;
-    if (std::filesystem::exists(file) && amount_in(word_of(file)) < kNoLimit) {
+    if (std::filesystem::exists(file) && limit_in(word_of(file)) < kNoLimit) {
       return fail(ErrorCode::denied,
                   "the memory cgroup /{} limits swap ({} is {}), so that a limit on memory might "
                   "stop the process; lift that, or leave --hold out",
@@ -160,7 +151,7 @@ Bytes out_and_cached(const path& group, const Version& version) {
   const auto field = [&](std::string_view name) -> std::uint64_t {
     const std::string line = fmt::format("\n{} ", name);
     const std::size_t at = text.find(line);
-    return at == text.npos ? 0 : amount_in(text.substr(at + line.size()));
+    return at == text.npos ? 0 : limit_in(text.substr(at + 1));
   };
   const std::uint64_t listed = field("active_anon") + field("inactive_anon");
   const std::uint64_t mapped = field(version.mapped) + field("shmem");
@@ -209,13 +200,14 @@ PutBack put_group_back(const OwnDescriptor& file, const path& state) {
 }  // namespace
 
 GroupHold::GroupHold(int pid, path group, path root, path state, OwnDescriptor file,
-                     std::vector<Setting> settings)
+                     std::vector<Setting> settings, std::unique_ptr<Guardian> guardian)
     : pid_(pid),
       group_(std::move(group)),
       root_(std::move(root)),
       state_(std::move(state)),
       file_(std::move(file)),
       settings_(std::move(settings)),
+      guardian_(std::move(guardian)),
       note_(fmt::format("held by {} of {}", settings_.back().file, group_.native())) {}
 
 Result<GroupHold> GroupHold::take(int pid, const path& directory, const path& root) {
@@ -249,8 +241,14 @@ Result<GroupHold> GroupHold::take(int pid, const path& directory, const path& ro
                 "what it is",
                 group.name.native(), state.native());
   }
-  for (Setting& each : settings) each.now = each.before = word_of(group.all() / each.file);
-  return GroupHold(pid, group.all(), root, state, *std::move(file), std::move(settings));
+  std::vector<Guardian::Limit> limits;
+  for (Setting& each : settings) {
+    each.now = each.before = word_of(group.all() / each.file);
+    limits.push_back({group.all() / each.file, each.before});
+  }
+  HEADRACE_TRY(auto guardian, Guardian::start(*file, std::move(limits)));
+  return GroupHold(pid, group.all(), root, state, *std::move(file), std::move(settings),
+                   std::move(guardian));
 }
 
 GroupHold::~GroupHold() {
@@ -259,10 +257,19 @@ GroupHold::~GroupHold() {
   if (put_group_back(file_, state_).done) ::unlink(state_.c_str());
 }
 
+// A limit that the guardian has lifted is to be set again.
+void GroupHold::note_lifts() {
+  if (!guardian_->has_lifted()) return;
+  for (Setting& each : settings_) {
+    if (word_of(group_ / each.file) == each.before) each.now = each.before;
+  }
+}
+
 Status GroupHold::set(Setting& setting, const std::string& value) {
   const path file = group_ / setting.file;
   if (setting.now == value) return {};
   if (!std::filesystem::exists(file)) return fail(ErrorCode::absent, "the cgroup has gone");
+  if (word_of(file) != setting.now) note_lifts();
   if (const std::string said = word_of(file); said != setting.now) {
     return fail(ErrorCode::denied,
                 "somebody else has set {} to {}, which stays; the cgroup holds the process no more",
@@ -275,14 +282,24 @@ Status GroupHold::set(Setting& setting, const std::string& value) {
                         &each == &setting ? value : each.now);
   }
   HEADRACE_TRY_STATUS(headrace::note(file_, text + "\n"));
+  const auto number = static_cast<std::size_t>(&setting - settings_.data());
+  guardian_->expect(number, limit_in(value));
   const Status written = write_setting(file, value);
   // Version 1 takes no limit that it cannot come down to: then the last one stays for now.
   if (!written && written.error().code != ErrorCode::exhausted) return written;
   setting.now = word_of(file);
+  guardian_->expect(number, limit_in(setting.now));
   return {};
 }
 
 Status GroupHold::keep(std::optional<Bytes> budget) {
+  guardian_->beat();
+  note_lifts();
+  if (budget && guardian_->ended()) {
+    return fail(ErrorCode::denied,
+                "the process that would lift the limit in the place of a stopped headrace has been "
+                "killed; the cgroup holds the process no more");
+  }
   if (!budget) {
     most_ = Bytes{kNoLimit};
     for (Setting& each : std::views::reverse(settings_)) {
@@ -292,7 +309,7 @@ Status GroupHold::keep(std::optional<Bytes> budget) {
   }
   const bool first = settings_.size() > 1;
   const Version& version = first ? kFirst : kSecond;
-  const std::uint64_t used = amount_in(word_of(group_ / version.usage));
+  const std::uint64_t used = limit_in(word_of(group_ / version.usage));
   if (used == kNoLimit) return fail(ErrorCode::absent, "the cgroup has gone");
   const Bytes movable_now = movable(pid_, root_);
   most_ = std::max(*budget, std::min(most_, movable_now));
@@ -301,7 +318,7 @@ Status GroupHold::keep(std::optional<Bytes> budget) {
   const std::uint64_t limit = (others + most_.value + kUnit - 1) / kUnit * kUnit;
   if (first) HEADRACE_TRY_STATUS(set(settings_.front(), "1"));
   Setting& last = settings_.back();
-  return set(last, limit < amount_in(last.before) ? std::to_string(limit) : last.before);
+  return set(last, limit < limit_in(last.before) ? std::to_string(limit) : last.before);
 }
 
 bool restore_groups(const path& directory) {

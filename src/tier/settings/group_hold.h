@@ -8,11 +8,13 @@
 // What was there before stands in a file until it is put back, so that the next who begins puts
 // back what a killed one left. In version 1 the group does not kill for want of memory meanwhile:
 // a fault in user mode waits until there is some; a system call that needs some fails, as read(2)
-// into fresh memory with EFAULT. So whoever holds lets go well before swap is full.
+// into fresh memory with EFAULT. So whoever holds lets go well before swap is full. One who cannot,
+// being stopped or killed, has a child process that lets go in its place (guardian.h).
 #pragma once
 
 #include <filesystem>
 #include <limits>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -20,6 +22,7 @@
 #include "core/fork.h"
 #include "headrace/result.h"
 #include "headrace/units.h"
+#include "tier/settings/guardian.h"
 #include "tier/settings/state_file.h"
 
 namespace headrace {
@@ -38,12 +41,16 @@ class GroupHold {
   ~GroupHold();
 
   // Lets it have so much from now on, or what it has by now where that is more, so that a budget is
-  // come down to and not forced; nothing: as before it was held. To be called again and again.
-  // denied: somebody else has set a limit meanwhile, which stays; absent: the group has gone.
+  // come down to and not forced; nothing: as before it was held. To be called some times a second:
+  // a limit is lifted after Guardian::kMostSilence without a call, and set again by the next one.
+  // denied: somebody else has set a limit meanwhile, which stays, or the guardian has been killed;
+  // absent: the group has gone.
   Status keep(std::optional<Bytes> budget);
 
   // The group, and what is set.
   const std::string& note() const { return note_; }
+  // The process that lifts the limit where this one cannot.
+  int guardian() const { return guardian_->pid(); }
 
  private:
   struct Setting {
@@ -52,8 +59,10 @@ class GroupHold {
     std::string now;  // as written last
   };
   GroupHold(int pid, std::filesystem::path group, std::filesystem::path root,
-            std::filesystem::path state, OwnDescriptor file, std::vector<Setting> settings);
+            std::filesystem::path state, OwnDescriptor file, std::vector<Setting> settings,
+            std::unique_ptr<Guardian> guardian);
   Status set(Setting& setting, const std::string& value);
+  void note_lifts();
 
   const Origin origin_;
   const int pid_;
@@ -62,6 +71,7 @@ class GroupHold {
   const std::filesystem::path state_;
   OwnDescriptor file_;
   std::vector<Setting> settings_;  // in the order in which they are set; the limit is the last
+  std::unique_ptr<Guardian> guardian_;
   std::string note_;
   Bytes most_{std::numeric_limits<std::uint64_t>::max()};  // that it had since it is held
 };

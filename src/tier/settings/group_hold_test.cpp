@@ -9,6 +9,9 @@
 #include <unistd.h>
 
 #include <fstream>
+#include <functional>
+
+#include "tier/settings/becomes_testing.h"
 
 namespace headrace {
 namespace {
@@ -170,6 +173,7 @@ TEST_P(HeldGroup, TheNextPutsBackWhatAKilledOneLeft) {
   if (child == 0) {
     auto held = take();
     if (held) (void)held->keep(300_MiB);
+    ::kill(held->guardian(), SIGKILL);  // else it would put back the limit
     ::kill(::getpid(), SIGKILL);
   }
   int status = 0;
@@ -187,6 +191,64 @@ TEST_P(HeldGroup, TheNextPutsBackWhatAKilledOneLeft) {
   ASSERT_TRUE(held->keep(300_MiB));
   EXPECT_FALSE(restore_groups(root_)) << "held";
   EXPECT_EQ(limited(), 600_MiB);
+}
+
+// A holder in a child of the test, which keeps the limit up ten times a second.
+class Holder {
+ public:
+  explicit Holder(const std::function<Result<GroupHold>()>& take) : pid_(::fork()) {
+    if (pid_ != 0) return;
+    auto held = take();
+    while (held && held->keep(300_MiB)) ::usleep(100'000);
+    ::_exit(1);
+  }
+  ~Holder() {
+    ::kill(pid_, SIGKILL);
+    ::waitpid(pid_, nullptr, 0);
+  }
+  Holder(const Holder&) = delete;
+  Holder& operator=(const Holder&) = delete;
+  int pid() const { return pid_; }
+
+ private:
+  const pid_t pid_;
+};
+
+TEST_P(HeldGroup, StoppedHolder_LimitIsLiftedAndHeldAgainWhenItGoesOn) {
+  const auto lifted = [&] {
+    return value(limit()) == (first() ? kHuge : "max") &&
+           (!first() || value(group_ / "memory.oom_control") == "0");
+  };
+  if (first()) write(group_ / "memory.oom_control", "0");
+  const Holder holder([&] { return take(); });
+  for (int i = 0; i < 2; ++i) {
+    ASSERT_TRUE(becomes_so([&] { return value(limit()) == std::to_string((600_MiB).value); }));
+    ::kill(holder.pid(), SIGSTOP);
+    EXPECT_TRUE(becomes_so(lifted)) << "nobody looks at the program";
+    ::kill(holder.pid(), SIGCONT);
+  }
+}
+
+TEST_P(HeldGroup, KilledHolder_LimitIsLiftedWithoutANextOne) {
+  const auto is_held = [&] { return value(limit()) == std::to_string((600_MiB).value); };
+  {
+    const Holder holder([&] { return take(); });
+    ASSERT_TRUE(becomes_so(is_held));
+  }
+  EXPECT_TRUE(becomes_so([&] { return value(limit()) == (first() ? kHuge : "max"); }));
+  EXPECT_TRUE(becomes_so([&] { return take().has_value(); })) << "and nobody holds it";
+}
+
+TEST_P(HeldGroup, KilledGuardian_EndsTheHold) {
+  auto held = take();
+  ASSERT_TRUE(held);
+  ASSERT_TRUE(held->keep(300_MiB));
+  ::kill(held->guardian(), SIGKILL);
+  Status kept;
+  EXPECT_TRUE(becomes_so([&] { return !(kept = held->keep(300_MiB)); }));
+  EXPECT_EQ(kept.error().code, ErrorCode::denied);
+  EXPECT_TRUE(held->keep({}));
+  EXPECT_EQ(value(limit()), first() ? kHuge : "max");
 }
 
 TEST_P(HeldGroup, WhatCannotBePutBackIsNotForgotten) {

@@ -1,0 +1,20 @@
+// SPDX-License-Identifier: Apache-2.0
+// Waiting in tests of this folder.
+#pragma once
+
+#include <unistd.h>
+
+#include <functional>
+
+namespace headrace {
+
+// Whether it is so within 30 s.
+inline bool becomes_so(const std::function<bool()>& condition) {
+  for (int i = 0; i < 3000; ++i) {
+    if (condition()) return true;
+    ::usleep(10'000);
+  }
+  return condition();
+}
+
+}  // namespace headrace

@@ -1,0 +1,163 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tier/settings/guardian.h"
+
+#include <fcntl.h>
+#include <linux/sched.h>
+#include <poll.h>
+#include <signal.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <charconv>
+#include <new>
+#include <optional>
+#include <utility>
+
+#include "core/check.h"
+#include "core/fail.h"
+
+namespace headrace {
+namespace {
+
+constexpr int kLookMilliseconds = 100;
+// Looks are counted, not time: a machine that sleeps makes nobody silent.
+constexpr int kLooksOfSilence = Guardian::kMostSilence.count() / kLookMilliseconds;
+// A limit that cannot be put back when the parent has ended is tried again this many times.
+constexpr int kLastTries = 50;
+
+bool is_readable(int descriptor, int milliseconds) {
+  pollfd watched{.fd = descriptor, .events = POLLIN, .revents = 0};
+  return ::poll(&watched, 1, milliseconds) > 0;
+}
+
+// As limit_in(); nothing: the file cannot be read.
+std::optional<std::uint64_t> limit_of(const char* file) {
+  const int descriptor = ::open(file, O_RDONLY | O_CLOEXEC);
+  if (descriptor < 0) return std::nullopt;
+  std::array<char, 128> text{};
+  const ssize_t got = ::read(descriptor, text.data(), text.size());
+  ::close(descriptor);
+  if (got <= 0) return std::nullopt;
+  return limit_in({text.data(), static_cast<std::size_t>(got)});
+}
+
+void put(const char* file, const std::string& value) {
+  const int descriptor = ::open(file, O_WRONLY | O_TRUNC | O_CLOEXEC);
+  if (descriptor < 0) return;
+  (void)!::write(descriptor, value.data(), value.size());
+  ::close(descriptor);
+}
+
+}  // namespace
+
+std::uint64_t limit_in(std::string_view text) {
+  text = text.substr(0, text.find('\n'));
+  text.remove_prefix(text.rfind(' ') + 1);
+  std::uint64_t limit = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), limit);
+  return error != std::errc{} || limit >= kNoLimit ? kNoLimit : limit;
+}
+
+// From here to the end of run() is the child, which is a copy of a process that may have threads:
+// it allocates nothing and takes no lock.
+
+// True: no limit is the parent's any more.
+bool Guardian::lift() const {
+  bool lifting = false;
+  bool all = true;
+  for (std::size_t i = limits_.size(); i-- > 0;) {
+    const Limit& limit = limits_[i];
+    const auto& ours = shared_->ours[i];
+    const auto is_ours = [&](std::optional<std::uint64_t> said) {
+      return said && *said != limit_in(limit.before) &&
+             (*said == ours[0].load() || *said == ours[1].load());
+    };
+    if (!is_ours(limit_of(limit.file.c_str()))) continue;
+    if (!std::exchange(lifting, true)) ++shared_->lifts;
+    put(limit.file.c_str(), limit.before);
+    all = all && !is_ours(limit_of(limit.file.c_str()));
+  }
+  if (lifting) ++shared_->lifts;
+  return all;
+}
+
+void Guardian::run(int state, int parent) const {
+  ::setsid();  // what stops or ends the parent's process group is not for this one
+  ::prctl(PR_SET_NAME, "tier-guardian");
+  // All descriptors but these two are closed: locks and pipes of the parent end with it.
+  ::dup2(state, 0);
+  ::dup2(parent, 1);
+  ::syscall(SYS_close_range, 2U, ~0U, 0U);
+  std::uint64_t beats = shared_->beats.load();
+  int silent = 0;
+  while (!is_readable(1, kLookMilliseconds)) {
+    const std::uint64_t now = shared_->beats.load();
+    silent = std::exchange(beats, now) == now ? silent + 1 : 0;
+    if (silent >= kLooksOfSilence) lift();
+  }
+  for (int i = 0; i < kLastTries && !lift(); ++i) ::poll(nullptr, 0, kLookMilliseconds);
+  ::_exit(0);
+}
+
+Result<std::unique_ptr<Guardian>> Guardian::start(const OwnDescriptor& state,
+                                                  std::vector<Limit> limits) {
+  CHECK(limits.size() <= kMostLimits);
+  void* const page =
+      ::mmap(nullptr, sizeof(Shared), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+  if (page == MAP_FAILED) return fail_errno(errno, "cannot map memory");
+  std::unique_ptr<Guardian> guardian(new Guardian(std::move(limits), new (page) Shared));
+  for (std::size_t i = 0; i < guardian->limits_.size(); ++i) {
+    for (auto& value : guardian->shared_->ours[i]) value = limit_in(guardian->limits_[i].before);
+  }
+  const OwnDescriptor parent(static_cast<int>(::syscall(SYS_pidfd_open, ::getpid(), 0)));
+  if (parent.get() < 0) return fail_errno(errno, "cannot hold a process (pidfd_open)");
+  // No handler of the parent's signals runs in the child, and none of them ends it.
+  sigset_t all;
+  sigset_t before;
+  ::sigfillset(&all);
+  ::pthread_sigmask(SIG_SETMASK, &all, &before);
+  // Without fork()'s handlers, which close the lock on `state`. The end of the child sends no
+  // signal, and waits of the program for any child do not see it.
+  int self = -1;
+  const long child = ::syscall(SYS_clone, CLONE_PIDFD, nullptr, &self, nullptr, nullptr);
+  if (child == 0) guardian->run(state.get(), parent.get());
+  const int error = errno;
+  ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  if (child < 0) return fail_errno(error, "cannot start the process that guards a limit");
+  guardian->self_ = OwnDescriptor(self);
+  guardian->pid_ = static_cast<int>(child);
+  return guardian;
+}
+
+Guardian::~Guardian() {
+  if (!origin_.here()) {
+    self_.forget();
+  } else if (pid_ > 0) {
+    ::syscall(SYS_pidfd_send_signal, self_.get(), SIGKILL, nullptr, 0);
+    while (::waitpid(pid_, nullptr, __WALL) < 0 && errno == EINTR) {
+    }
+  }
+  ::munmap(shared_, sizeof(Shared));
+}
+
+void Guardian::expect(std::size_t limit, std::uint64_t value) {
+  auto& ours = shared_->ours[limit];
+  if (ours[1].load() == value) return;
+  ours[0] = ours[1].load();
+  ours[1] = value;
+}
+
+void Guardian::beat() { ++shared_->beats; }
+
+bool Guardian::has_lifted() {
+  const std::uint64_t lifts = shared_->lifts.load();
+  return std::exchange(seen_, lifts) != lifts || lifts % 2 != 0;
+}
+
+bool Guardian::ended() const { return is_readable(self_.get(), 0); }
+
+}  // namespace headrace
