@@ -8,13 +8,17 @@
 
 #include <cerrno>
 #include <cstdlib>
+#include <thread>
 
 #include "core/fail.h"
 
 namespace headrace {
 namespace {
 
+using namespace std::chrono_literals;
+
 constexpr std::size_t kLongestText = 64 << 10;
+constexpr auto kBetweenTries = 20ms;
 
 // A file of the kernel that is busy may be asked again.
 Unexpected refused(int error, std::string_view what) {
@@ -37,7 +41,8 @@ Result<std::filesystem::path> state_directory() {
               "XDG_RUNTIME_DIR is not set; run as root, or set it");
 }
 
-Result<OwnDescriptor> open_locked(const std::filesystem::path& path, int how) {
+Result<OwnDescriptor> open_locked(const std::filesystem::path& path, int how,
+                                  std::chrono::milliseconds patience) {
   const int descriptor = ::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
   if (descriptor < 0) return fail_errno(errno, "cannot open " + path.string());
   OwnDescriptor file(descriptor);
@@ -46,9 +51,15 @@ Result<OwnDescriptor> open_locked(const std::filesystem::path& path, int how) {
     return fail(ErrorCode::denied, "{} belongs to another user; look at it, then remove it",
                 path.string());
   }
-  if (::flock(descriptor, how) != 0) {
-    if (errno == EWOULDBLOCK) return fail(ErrorCode::exhausted, "{} is locked", path.string());
-    return fail_errno(errno, "cannot lock " + path.string());
+  for (auto waited = 0ms; ::flock(descriptor, how | LOCK_NB) != 0; waited += kBetweenTries) {
+    if (errno != EWOULDBLOCK) return fail_errno(errno, "cannot lock " + path.string());
+    if ((how & LOCK_NB) != 0) return fail(ErrorCode::exhausted, "{} is locked", path.string());
+    if (waited >= patience) {
+      return fail(ErrorCode::timed_out,
+                  "another headrace tier has had {} locked for {} s; see whether it is stopped",
+                  path.string(), patience.count() / 1000);
+    }
+    std::this_thread::sleep_for(kBetweenTries);
   }
   return file;
 }

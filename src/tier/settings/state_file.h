@@ -4,6 +4,7 @@
 // holder, however that ends. Thread-compatible.
 #pragma once
 
+#include <chrono>
 #include <filesystem>
 #include <string>
 #include <string_view>
@@ -17,8 +18,11 @@ namespace headrace {
 Result<std::filesystem::path> state_directory();
 
 // Opens a file of ours, makes it if need be, and locks it as flock(2) does. exhausted: with
-// LOCK_NB, somebody else has it locked; denied: it belongs to another user, who may say anything.
-Result<OwnDescriptor> open_locked(const std::filesystem::path& path, int how);
+// LOCK_NB, somebody else has it locked; timed_out: without, for all of `patience`, as one does who
+// was stopped meanwhile; denied: it belongs to another user, who may say anything: root, who would
+// write what it says to where it says, takes nobody's word but root's.
+Result<OwnDescriptor> open_locked(const std::filesystem::path& path, int how,
+                                  std::chrono::milliseconds patience = std::chrono::seconds{10});
 
 // Whether nobody else has it locked, so that it is locked for oneself now.
 bool only_holder(const OwnDescriptor& file);

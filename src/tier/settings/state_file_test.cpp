@@ -35,6 +35,14 @@ TEST_F(StateFiles, OneHoldsAFileAndSaysWhatIsToBePutBack) {
   EXPECT_EQ(second.error().code, ErrorCode::exhausted);
 }
 
+TEST_F(StateFiles, LockThatIsNeverFree_EndsTheWait) {
+  const auto held = open_locked(directory_ / "state", LOCK_EX);
+  ASSERT_TRUE(held);
+  const auto second = open_locked(directory_ / "state", LOCK_EX, std::chrono::milliseconds{50});
+  ASSERT_FALSE(second);
+  EXPECT_EQ(second.error().code, ErrorCode::timed_out) << second.error().message;
+}
+
 TEST_F(StateFiles, WhatAnotherUserWroteIsNotBelieved) {
   if (::geteuid() != 0) GTEST_SKIP() << "takes root, to give a file away";
   std::ofstream(directory_ / "state") << "0";
