@@ -29,7 +29,7 @@ namespace HEADRACE_API headrace {
 
 enum class ProcessHotness : std::uint8_t {
   hint_faults,  // the kernel takes entries away now and then (kernel.numa_balancing): who faults is
-                // used
+                // used. One setting for the host: set only where it is asked for
   refaults,     // pages that are out and come back; no other
   referenced,   // between nodes: accessed bits, by mapping, and the pages that are written
   damon,        // DAMON of the kernel, set up for it: regions of the process; only if asked for
@@ -43,7 +43,7 @@ struct ProcessTierOptions {
   // As those of PageTierOptions. Both empty: DRAM and swap.
   std::vector<NodeId> fast;
   std::vector<NodeId> slow;
-  // The source to take; without one the best that there is.
+  // The source to take; without one the best that needs no setting of the whole host changed.
   std::optional<ProcessHotness> source;
   // Evidence counts half after this time. 0: two minutes between nodes; beside swap the time in
   // which as much comes back as the budget holds, 15 s to an hour.

@@ -17,12 +17,13 @@
 #include "memory/memory.h"
 #include "tier/process/process_nodes.h"
 #include "tier/process/process_tier.h"
+#include "tier/process/swap_device.h"
 
 namespace headrace {
 namespace {
 
 constexpr std::size_t kTriedPages = 64;
-// A random read of an SSD: what was just written is in the swap cache yet, and tells nothing.
+// A random read of an SSD, where the device does not let itself be read.
 constexpr Nanoseconds kReadOfDisk = std::chrono::microseconds{80};
 
 Status check(const ProcessTierOptions& options) {
@@ -64,6 +65,18 @@ Unexpected no_swap() {
               "(memory.swap.max), or the kernel is older than 5.4");
 }
 
+// What a page takes from the slowest of the disks that pages go to next. Pages of our own do not
+// tell: what was just written is in the swap cache yet.
+Nanoseconds time_from_disk() {
+  Nanoseconds longest{};
+  const auto swaps = read_file("/proc/swaps");
+  if (!swaps) return longest;
+  for (const SwapDevice& each : next_in_turn(parse_swaps(*swaps))) {
+    if (!each.compressed()) longest = std::max(longest, time_of_read(each).value_or(kReadOfDisk));
+  }
+  return longest;
+}
+
 // What a page takes from swap, tried on some of our own.
 Result<Nanoseconds> time_of_fault() {
   const auto page = static_cast<std::uint64_t>(::sysconf(_SC_PAGESIZE));
@@ -87,9 +100,7 @@ Result<Nanoseconds> time_of_fault() {
   }
   if (out == 0) return no_swap();
   const Nanoseconds each = (system_clock().now() - began) / out;
-  const auto swaps = read_file("/proc/swaps");
-  const bool compressed = swaps && swaps->find("/dev/zram") != swaps->npos;
-  return compressed ? each : std::max(each, kReadOfDisk);
+  return std::max(each, time_from_disk());
 }
 
 // What the kernel does besides, between nodes; "" for nothing.
@@ -111,7 +122,8 @@ Result<std::filesystem::path> directory_of(const ProcessTierOptions& options) {
   return state_directory();
 }
 
-// Hint faults if they are to be had, or are asked for.
+// Hint faults where they are asked for, or somebody has them on already: they are one setting for
+// the host, of which all other programs pay a part.
 Status choose_source(int pid, const ProcessTierOptions& options,
                      const std::filesystem::path& directory, OtherProcess& process,
                      ProcessTierStart& start) {
@@ -121,19 +133,22 @@ Status choose_source(int pid, const ProcessTierOptions& options,
   }
   if (options.source == ProcessHotness::damon) return watch(pid, directory, start);
   HEADRACE_TRY(const ProcessState state, process.state());
+  const auto may_set = options.source ? HintFaults::Set::if_need_be : HintFaults::Set::never;
+  const auto take = [directory, may_set] { return HintFaults::take(directory, may_set); };
   if (const Status listens = process.listen(); !listens) {
     start.why =
         fmt::format("no hint faults: {}; surveys see what came back", listens.error().message);
+    if (options.source) return fail(ErrorCode::unsupported, "{}", start.why);
   } else if (state.threads < 2) {
     start.why = "no hint faults: the kernel gives none to a process of one thread";
-    start.hints_later = [directory] { return HintFaults::take(directory); };
-  } else if (auto hints = HintFaults::take(directory); !hints) {
-    start.why = "no hint faults: " + hints.error().message;
-  } else {
+    start.hints_later = take;
+  } else if (auto hints = take(); hints) {
     start.why = hints->note();
     start.hints.emplace(*std::move(hints));
+  } else {
+    start.why = "no hint faults: " + hints.error().message;
+    if (options.source) return fail(ErrorCode::unsupported, "{}", start.why);
   }
-  if (!start.hints && options.source) return fail(ErrorCode::unsupported, "{}", start.why);
   return {};
 }
 

@@ -207,6 +207,7 @@ void ProcessSwap::try_hints() {
 bool ProcessSwap::hotter(const Candidate& a, const Candidate& b) {
   return a.rate != b.rate ? a.rate > b.rate : a.begin > b.begin;
 }
+  if (!hints && options_.source) step_.note = start_.why;
 
 // Memory came or went of which no fault has told: the program has taken some, or the kernel.
 bool ProcessSwap::is_elsewhere() const {

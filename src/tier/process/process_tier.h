@@ -37,7 +37,7 @@ struct ProcessTierStart {
   std::optional<GroupHold> hold;           // by its cgroup, if asked for
   std::string why;                         // this source, and what is set
   Nanoseconds of_fault{};                  // that a page takes from swap
-  // Tried when the process has got threads, where none asked for another source.
+  // Tried when the process has got threads, where nobody asked for another source.
   std::function<Result<HintFaults>()> hints_later;
 };
 

@@ -408,8 +408,9 @@ TEST_F(ProcessTiered, AProcessGetsHintsWhenItHasASecondThread) {
   std::ofstream(directory / "setting") << "0";
   memory_.now.threads = 1;
   auto tier = ProcessSwap::open(
-      std::make_unique<FakeProcess>(memory_), options(500),
-      {.hints_later = [&] { return HintFaults::take(directory, directory / "setting"); }});
+      std::make_unique<FakeProcess>(memory_), options(500), {.hints_later = [&] {
+        return HintFaults::take(directory, HintFaults::Set::if_need_be, directory / "setting");
+      }});
   ASSERT_TRUE(tier);
   tier_ = *std::move(tier);
   ASSERT_TRUE(step([] {}));

@@ -49,7 +49,7 @@ bool put_back(const OwnDescriptor& file, const std::filesystem::path& setting) {
 
 }  // namespace
 
-Result<HintFaults> HintFaults::take(const std::filesystem::path& directory,
+Result<HintFaults> HintFaults::take(const std::filesystem::path& directory, Set set,
                                     const std::filesystem::path& setting) {
   if (first_line(setting).empty()) {
     return fail(ErrorCode::absent, "the kernel has no hint faults (CONFIG_NUMA_BALANCING)");
@@ -60,6 +60,11 @@ Result<HintFaults> HintFaults::take(const std::filesystem::path& directory,
   if (only_holder(file)) {
     put_back(file, setting);
     if (const auto mode = mode_of(setting); mode && (*mode & kOnAllNodes) == 0) {
+      if (set == Set::never) {
+        return fail(ErrorCode::absent,
+                    "kernel.numa_balancing is off, and is set for the whole host only by who asks "
+                    "for hint faults");
+      }
       // First what is to be put back, then the change.
       const std::string was = std::to_string(*mode);
       HEADRACE_TRY_STATUS(headrace::note(file, was));

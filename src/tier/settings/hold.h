@@ -19,9 +19,12 @@ namespace headrace {
 // takes, or restore_hint_faults(), puts it back. One who finds it set leaves it set.
 class HintFaults {
  public:
-  // absent: a kernel without; denied: not as this user. `setting`: the file of the kernel.
+  // Whether the bit is set where it is not: for all programs of the host.
+  enum class Set { never, if_need_be };
+  // absent: a kernel without, or the bit is not set and is not to be; denied: not as this user.
+  // `setting`: the file of the kernel.
   static Result<HintFaults> take(
-      const std::filesystem::path& directory,
+      const std::filesystem::path& directory, Set set,
       const std::filesystem::path& setting = "/proc/sys/kernel/numa_balancing");
   HintFaults(HintFaults&&) = default;
   HintFaults& operator=(HintFaults&&) = delete;

@@ -27,7 +27,9 @@ class Held : public testing::Test {
   std::filesystem::path setting() const { return directory_ / "numa_balancing"; }
   void set(const char* value) { std::ofstream(setting()) << value; }
   std::string value() const { return first_line(setting()); }
-  auto take() { return HintFaults::take(directory_, setting()); }
+  auto take(HintFaults::Set set = HintFaults::Set::if_need_be) {
+    return HintFaults::take(directory_, set, setting());
+  }
 
   // A child that takes and is killed.
   void take_and_be_killed() {
@@ -136,8 +138,22 @@ TEST_F(Held, WhatCannotBePutBackIsNotForgotten) {
   EXPECT_EQ(value(), "0");
 }
 
+TEST_F(Held, BitThatIsNotToBeSet_IsTakenOnlyWhereItIsSet) {
+  const auto refused = take(HintFaults::Set::never);
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().code, ErrorCode::absent);
+  EXPECT_EQ(value(), "0");
+  set("3\n");
+  {
+    const auto held = take(HintFaults::Set::never);
+    ASSERT_TRUE(held);
+    EXPECT_EQ(value(), "3");
+  }
+  EXPECT_EQ(value(), "3");
+}
+
 TEST_F(Held, AKernelWithoutThemIsTold) {
-  const auto held = HintFaults::take(directory_, directory_ / "none");
+  const auto held = HintFaults::take(directory_, HintFaults::Set::if_need_be, directory_ / "none");
   ASSERT_FALSE(held);
   EXPECT_EQ(held.error().code, ErrorCode::absent);
 }
