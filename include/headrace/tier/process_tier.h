@@ -54,12 +54,14 @@ struct ProcessTierOptions {
   // where they take longer. 0: no guard.
   double guard = 0.05;
   // Memory that is told apart: a page, or more for processes of which more than 4 Mi chunks would
-  // have to be kept account of (between nodes 64 Ki). A power of two of pages.
+  // have to be kept account of (between nodes 64 Ki), or, beside swap, 2 MiB for processes of which
+  // half of the memory or more is in huge pages. A power of two of pages.
   Bytes chunk{4096};
   // Beside swap: the kernel too keeps the process within the budget, by the limit of the memory
   // cgroup that it is alone in, or that headrace tier run made for it. It is let go while the guard
-  // has nothing go out, by a step that fails, and while less swap is free than 256 MiB, or than
-  // the policy moves in a second.
+  // has nothing go out, by a step that fails, while less swap is free than 256 MiB, or than the
+  // policy moves in a second, and after a second without a step, also where this process is
+  // stopped or killed: a child process sees to that (docs/design/tier/guardian.md).
   bool hold = false;
   // Where what is to be put back is noted; /run/headrace or $XDG_RUNTIME_DIR/headrace.
   std::filesystem::path directory;
@@ -103,7 +105,8 @@ class ProcessTier {
   // unsupported: a thread of the kernel, no swap, a source that is not there; invalid: options that
   // make no sense. With nodes: also those of PageTier, and denied: a node that the cpuset of the
   // process forbids; unsupported: a process that goes by its accessed or soft-dirty bits itself,
-  // which are cleared; the process may be one of the same user. An incremental dump of it by
+  // which are cleared, or that shares its page table with a virtual machine, a GPU or an RDMA
+  // device; the process may be one of the same user. An incremental dump of it by
   // soft-dirty bits (CRIU) misses pages: take none meanwhile. By DAMON, which leaves those bits
   // alone: denied: it takes root, or somebody else has it; exhausted: another tier has it. With
   // `hold`: unsupported: no memory cgroup, or the root one; denied: one that the process shares,

@@ -4,6 +4,7 @@
 #include <linux/perf_event.h>
 #include <sys/ioctl.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -14,6 +15,7 @@
 #include <charconv>
 #include <cstring>
 #include <filesystem>
+#include <limits>
 #include <set>
 
 #include "core/fail.h"
@@ -25,6 +27,8 @@ namespace {
 constexpr std::size_t kAllRings = 64 << 20;
 constexpr std::size_t kLargestRing = 1 << 20;
 constexpr std::size_t kMostThreads = 1024;
+// Descriptors that are left for all else that the process opens.
+constexpr int kLeftDescriptors = 64;
 
 int open_event(std::uint64_t config, pid_t thread, bool in_kernel) {
   perf_event_attr attributes{};
@@ -51,7 +55,15 @@ Unexpected cannot_listen(int error) {
   return fail_errno(error, "cannot listen for page faults (perf_event_open)");
 }
 
-std::set<pid_t> threads_of(int pid) {
+// The process may have no descriptor that is larger.
+int largest_descriptor() {
+  rlimit limit{};
+  if (::getrlimit(RLIMIT_NOFILE, &limit) != 0) return std::numeric_limits<int>::max();
+  const rlim_t most = std::numeric_limits<int>::max();
+  return static_cast<int>(std::min(limit.rlim_cur, most)) - 1;
+}
+
+Result<std::set<pid_t>> threads_of(int pid) {
   std::set<pid_t> threads;
   std::error_code error;
   const auto path = std::filesystem::path("/proc") / std::to_string(pid) / "task";
@@ -62,6 +74,11 @@ std::set<pid_t> threads_of(int pid) {
     std::from_chars(name.data(), name.data() + name.size(), id);
     if (id > 0) threads.insert(id);
   }
+  const bool ended = error.value() == ENOENT || error.value() == ESRCH;
+  if (ended || (!error && threads.empty())) {
+    return fail(ErrorCode::absent, "process {} has ended", pid);
+  }
+  if (error) return fail_errno(error.value(), "cannot list the threads of a process");
   return threads;
 }
 
@@ -103,6 +120,9 @@ Status FaultStream::open(Thread& thread, pid_t id, std::size_t bytes) {
   const int major = open_event(PERF_COUNT_SW_PAGE_FAULTS_MAJ, id);
   if (major < 0) return cannot_listen(-major);
   thread.major = OwnDescriptor(major);
+  if (const int most = largest_descriptor(); std::max(minor, major) > most - kLeftDescriptors) {
+    return fail(ErrorCode::exhausted, "ulimit -n {} leaves no more descriptors", most + 1);
+  }
   thread.bytes = bytes + static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
   void* const ring = ::mmap(nullptr, thread.bytes, PROT_READ | PROT_WRITE, MAP_SHARED, minor, 0);
   if (ring == MAP_FAILED) {
@@ -117,25 +137,32 @@ Status FaultStream::open(Thread& thread, pid_t id, std::size_t bytes) {
 }
 
 Status FaultStream::listen(int pid) {
-  const std::set<pid_t> now = threads_of(pid);
-  if (now.empty()) return fail(ErrorCode::absent, "process {} has ended", pid);
+  HEADRACE_TRY(const std::set<pid_t> now, threads_of(pid));
   std::erase_if(threads_, [&](const auto& each) { return !now.contains(each.first); });
   const auto page = static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
   const std::size_t share = kAllRings / std::min(now.size(), kMostThreads);
   const std::size_t bytes = std::bit_floor(std::clamp(share, 2 * page, kLargestRing));
-  unheard_ = 0;
+  std::string why;
   for (const pid_t id : now) {
     if (threads_.contains(id)) continue;
     if (threads_.size() >= kMostThreads) {
-      ++unheard_;
-      continue;
+      why = fmt::format("{} are the most", kMostThreads);
+      break;
     }
     const auto opened = open(threads_[id], id, bytes);
     if (opened) continue;
     threads_.erase(id);
     // A thread may have ended meanwhile.
-    if (opened.error().code != ErrorCode::absent) return opened;
+    if (opened.error().code == ErrorCode::absent) continue;
+    if (threads_.empty()) return opened;
+    why = opened.error().message;
+    break;
   }
+  unheard_ = why.empty() ? why
+                         : fmt::format(
+                               "page faults of {} of {} threads are listened to ({}); "
+                               "surveys see what the others bring back",
+                               threads_.size(), now.size(), why);
   return {};
 }
 

@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <map>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "memory/memory.h"
@@ -25,11 +26,12 @@ std::uint64_t read_ring(std::span<const std::byte> ring, std::uint64_t& tail, st
 class FaultStream {
  public:
   // Listens to each thread of `pid` that it does not listen to yet, and leaves those that ended.
-  // denied, unsupported: with why; absent: there are no threads any more.
+  // Where descriptors or memory do not do for all threads, it listens to as many as they do for.
+  // denied, unsupported, exhausted: to none, with why; absent: there are no threads any more.
   Status listen(int pid);
   std::uint64_t take(std::vector<PageFault>& faults);
-  // Threads that have no ring of their own, because there are too many.
-  std::uint64_t unheard() const { return unheard_; }
+  // Why it does not listen to all threads, and to how many it does; "": it does.
+  const std::string& unheard() const { return unheard_; }
 
  private:
   struct Thread {
@@ -46,7 +48,7 @@ class FaultStream {
   Status open(Thread& thread, pid_t id, std::size_t bytes);
 
   std::map<pid_t, Thread> threads_;
-  std::uint64_t unheard_ = 0;
+  std::string unheard_;
 };
 
 }  // namespace headrace

@@ -3,12 +3,18 @@
 
 #include <gtest/gtest.h>
 #include <linux/perf_event.h>
+#include <poll.h>
+#include <sched.h>
+#include <signal.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <array>
 #include <cstring>
+#include <string>
 
 namespace headrace {
 namespace {
@@ -88,6 +94,62 @@ TEST(FaultStreamHere, TellsTheFaultsOfAChildOrSaysWhyNot) {
   if (!listens) GTEST_SKIP() << listens.error().message;
   EXPECT_EQ(ours, kPages);
   EXPECT_EQ(stream.listen(child).error().code, ErrorCode::absent);
+}
+
+// A thread that does nothing, made without the library of threads.
+bool begin_thread() {
+  constexpr std::size_t kStack = 64 << 10;
+  void* const stack =
+      ::mmap(nullptr, kStack, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  const auto run = [](void*) -> int {
+    for (;;) ::syscall(SYS_pause);
+  };
+  return stack != MAP_FAILED &&
+         ::clone(run, static_cast<std::byte*>(stack) + kStack,
+                 CLONE_VM | CLONE_FS | CLONE_FILES | CLONE_SIGHAND | CLONE_THREAD, nullptr) > 0;
+}
+
+TEST(FaultStreamHere, MoreThreadsThanDescriptors_AsManyAreHeardAsThereAreDescriptors) {
+  constexpr int kThreads = 80;
+  std::array<int, 2> ready{};
+  ASSERT_EQ(::pipe(ready.data()), 0);
+  const pid_t child = ::fork();
+  if (child == 0) {
+    ::alarm(60);
+    bool all = true;
+    for (int i = 1; i < kThreads; ++i) all = all && begin_thread();
+    if (all) (void)!::write(ready[1], "r", 1);
+    ::pause();
+    ::_exit(0);
+  }
+  pollfd begun{.fd = ready[0], .events = POLLIN, .revents = 0};
+  EXPECT_EQ(::poll(&begun, 1, 30'000), 1);
+  rlimit limit{};
+  ::getrlimit(RLIMIT_NOFILE, &limit);
+  // For some of them, and the descriptors that are left free.
+  const rlimit few{static_cast<rlim_t>(ready[1]) + 64 + 60, limit.rlim_max};
+  ::setrlimit(RLIMIT_NOFILE, &few);
+  FaultStream stream;
+  Status listens = stream.listen(child);
+  const std::string unheard = stream.unheard();
+  const int free = ::dup(ready[0]);
+  if (listens) listens = stream.listen(child);
+  ::close(free);
+  ::setrlimit(RLIMIT_NOFILE, &limit);
+  const Status again = stream.listen(child);
+  const std::string all = stream.unheard();
+  ::kill(child, SIGKILL);
+  ::waitpid(child, nullptr, 0);
+  for (const int each : ready) ::close(each);
+  EXPECT_GE(free, 0);
+  if (!listens && listens.error().code != ErrorCode::exhausted) {
+    GTEST_SKIP() << listens.error().message;
+  }
+  ASSERT_TRUE(listens) << listens.error().message;
+  EXPECT_NE(unheard.find("of 80 threads"), std::string::npos) << unheard;
+  EXPECT_NE(unheard.find("ulimit -n"), std::string::npos) << unheard;
+  EXPECT_TRUE(again);
+  EXPECT_EQ(all, "") << "with descriptors for all of them";
 }
 
 }  // namespace

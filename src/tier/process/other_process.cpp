@@ -15,12 +15,11 @@
 #include <cerrno>
 #include <charconv>
 #include <filesystem>
-#include <fstream>
-#include <iterator>
 #include <ranges>
 
 #include "core/fail.h"
 #include "core/text/files.h"
+#include "memory/memory.h"
 #include "tier/kernel.h"
 #include "tier/process/fault_stream.h"
 #include "tier/vmas.h"
@@ -35,16 +34,27 @@ constexpr unsigned long kPagemapScan = _IOWR('f', 16, PageScan);  // PAGEMAP_SCA
 constexpr std::uint64_t kPageIsSwapped = 1 << 4;
 constexpr std::uint64_t kPageIsSoftDirty = 1 << 7;
 constexpr std::size_t kRangesOfCall = 512;  // UIO_MAXIOV is 1024
+constexpr std::size_t kReadAtOnce = 64 << 10;
 
 // Files of /proc tell no size.
 Result<std::string> proc_file(const std::string& path, const std::string& shown) {
-  errno = 0;
-  std::ifstream file(path);
-  if (!file) return fail_errno(errno == 0 ? ENOENT : errno, "cannot read " + shown);
-  std::string text(std::istreambuf_iterator<char>(file), {});
-  // A process that has gone has files without text.
-  if (file.bad()) return fail(ErrorCode::absent, "cannot read {}", shown);
-  return text;
+  const auto failed = [&](int error) -> Unexpected {
+    if (error != ESRCH) return fail_errno(error, "cannot read " + shown);
+    return fail(ErrorCode::absent, "cannot read {}: the process has ended", shown);
+  };
+  const int descriptor = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  if (descriptor < 0) return failed(errno);
+  const OwnDescriptor file(descriptor);
+  std::string text;
+  for (std::size_t have = 0;;) {
+    text.resize(have + kReadAtOnce);
+    const ssize_t got = ::read(file.get(), &text[have], kReadAtOnce);
+    if (got < 0 && errno == EINTR) continue;
+    if (got < 0) return failed(errno);
+    have += static_cast<std::size_t>(got);
+    text.resize(have);
+    if (got == 0) return text;
+  }
 }
 
 template <class Number>
@@ -79,15 +89,18 @@ class LinuxProcess final : public OtherProcess {
         pagemap_(std::move(pagemap)) {}
 
   Result<ProcessState> state() override;
+  Bytes huge() override;
   Result<std::vector<TrackedRange>> memory() override;
   Status entries(std::uintptr_t begin, std::span<std::uint64_t> entries) override;
   Result<PagedOut> page_out(std::span<const TrackedRange> ranges) override;
   Result<std::size_t> bring_in(std::span<const std::uintptr_t> pages) override;
   Bytes swap_free() override;
   Result<std::vector<MappingUse>> use() override;
+  bool tells_written() const override;
   Status forget_use() override;
   std::optional<std::uint64_t> hint_rounds() override;
   Status listen() override { return faults_.listen(pid_); }
+  std::string unheard() const override { return faults_.unheard(); }
   std::uint64_t take_faults(std::vector<PageFault>& faults) override {
     return faults_.take(faults);
   }
@@ -102,9 +115,8 @@ class LinuxProcess final : public OtherProcess {
   }
   // Each mapping, with what smaps tells of it.
   Status for_each_mapping(const std::function<void(const Vma&)>& each) const;
-  // Whether it may rely on bits that forget_use() clears: a garbage collector that takes pages that
-  // are not soft-dirty for unchanged would free what is in use.
-  bool clears_itself() const;
+  // Why forget_use() must not clear bits of it, by the files that it has open; "": it may.
+  std::string_view why_not_cleared() const;
   // Adds the parts of the range that have pages; false: the kernel cannot tell.
   bool add_populated(const TrackedRange& range, std::vector<TrackedRange>& ranges) const;
   Unexpected ended() const { return fail(ErrorCode::absent, "process {} has ended", pid_); }
@@ -125,9 +137,15 @@ class LinuxProcess final : public OtherProcess {
 
 Result<ProcessState> LinuxProcess::state() {
   const auto text = read("stat");
+  if (!text && text.error().code != ErrorCode::absent) return Unexpected(text.error());
   if (!text || text->empty()) return ended();
   auto state = parse_state(*text, static_cast<std::uint64_t>(::sysconf(_SC_CLK_TCK)));
   return state ? state : ended();
+}
+
+Bytes LinuxProcess::huge() {
+  const auto sums = read("smaps_rollup");
+  return sums ? parse_field(*sums, "AnonHugePages:") : Bytes{};
 }
 
 Result<std::vector<TrackedRange>> LinuxProcess::memory() {
@@ -191,23 +209,35 @@ Result<std::vector<MappingUse>> LinuxProcess::use() {
   return mappings;
 }
 
-bool LinuxProcess::clears_itself() const {
+// A page that was just written says whether there are such bits: kernels without them list none.
+bool LinuxProcess::tells_written() const {
+  auto page = MappedMemory::make({page_}, {1}, {1}, PROT_READ | PROT_WRITE);
+  if (!page) return false;
+  *static_cast<volatile std::byte*>(page->memory()) = std::byte{1};
+  const auto begin = reinterpret_cast<std::uintptr_t>(page->memory());
+  const auto pagemap = open_pagemap(system_kernel());
+  bool dirty = false;
+  return pagemap &&
+         scan_pages(system_kernel(), pagemap->get(), begin, begin + page_, kPageIsSoftDirty, 0,
+                    [&](const PageRegion&) { dirty = true; }) &&
+         dirty;
+}
+
+std::string_view LinuxProcess::why_not_cleared() const {
   std::error_code error;
   std::filesystem::directory_iterator each(path("fd"), error);
   for (; !error && each != std::filesystem::directory_iterator(); each.increment(error)) {
     std::error_code closed;
-    if (std::filesystem::read_symlink(each->path(), closed).filename() == "clear_refs") return true;
+    const auto target = std::filesystem::read_symlink(each->path(), closed);
+    if (const std::string_view why = forbids_clearing(target.native()); !why.empty()) return why;
   }
-  return false;
+  return {};
 }
 
 // The second write flushes the translations that the first leaves.
 Status LinuxProcess::forget_use() {
-  if (clears_itself()) {
-    return fail(ErrorCode::unsupported,
-                "process {} goes by its accessed or soft-dirty bits itself (it has clear_refs "
-                "open), which would be lost to it; leave it alone, or beside swap (--slow swap)",
-                pid_);
+  if (const std::string_view why = why_not_cleared(); !why.empty()) {
+    return fail(ErrorCode::unsupported, "process {} {}", pid_, why);
   }
   const OwnDescriptor file(::open(path("clear_refs").c_str(), O_WRONLY | O_CLOEXEC));
   if (file.get() < 0 && (errno == ENOENT || errno == ESRCH)) return ended();
@@ -338,6 +368,25 @@ Bytes LinuxProcess::swap_free() {
 bool has_ended(int pidfd) {
   pollfd ended{.fd = pidfd, .events = POLLIN, .revents = 0};
   return ::poll(&ended, 1, 0) != 0;
+}
+
+std::string_view forbids_clearing(std::string_view target) {
+  // A garbage collector that takes pages that are not soft-dirty for unchanged would free what is
+  // in use.
+  if (target.ends_with("/clear_refs")) {
+    return "goes by its accessed or soft-dirty bits itself (it has clear_refs open), which would "
+           "be lost to it; leave it alone, or beside swap (--slow swap)";
+  }
+  // The kernel tells each of these that all addresses of the process are void, whenever soft-dirty
+  // bits are cleared: they lose their own page tables, and stop until they have them again.
+  for (const std::string_view device : {"anon_inode:kvm-vm", "/dev/kfd", "/dev/nvidia-uvm",
+                                        "/dev/dri/renderD", "/dev/infiniband/uverbs"}) {
+    if (!target.starts_with(device)) continue;
+    return "shares its page table with a virtual machine, a GPU or an RDMA device, which would "
+           "stop each time that its soft-dirty bits are cleared; ask for --source damon, or "
+           "--slow swap";
+  }
+  return {};
 }
 
 Result<ProcessState> parse_state(std::string_view stat, std::uint64_t ticks_per_second) {

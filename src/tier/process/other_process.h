@@ -56,6 +56,8 @@ class OtherProcess {
   virtual ~OtherProcess() = default;
   // absent: it has ended.
   virtual Result<ProcessState> state() = 0;
+  // Anonymous memory of it that is in huge pages (THP).
+  virtual Bytes huge() = 0;
   // Private anonymous memory that is written, not locked, no stack; ascending.
   virtual Result<std::vector<TrackedRange>> memory() = 0;
   // Entries of the pages from `begin` on.
@@ -66,19 +68,24 @@ class OtherProcess {
   // Bytes that still fit into swap.
   virtual Bytes swap_free() = 0;
 
-  // What of memory() was touched since forget_use(); what was written is told by page where the
-  // kernel can (soft-dirty bits, Linux 6.7), else the share of each mapping only.
+  // What of memory() was touched since forget_use(); what was written is told by page where
+  // tells_written(), else the share of each mapping only.
   virtual Result<std::vector<MappingUse>> use() = 0;
+  // Whether the kernel has soft-dirty bits (on arm64 most have none) and lists them (Linux 6.7).
+  virtual bool tells_written() const = 0;
   // From now on nothing was touched. denied: what use() tells cannot be had; unsupported: the
-  // process uses the bits itself that it is told by.
+  // process uses the bits itself that it is told by, or a device or a virtual machine has its
+  // memory mapped.
   virtual Status forget_use() = 0;
 
   // How often the kernel has gone round its memory for hints; nothing where it does not tell.
   virtual std::optional<std::uint64_t> hint_rounds() = 0;
 
   // Begins to listen for faults of all threads, those that come too at each call. denied,
-  // unsupported: with why.
+  // unsupported, exhausted: with why.
   virtual Status listen() = 0;
+  // Why it does not listen to all of them, and to how many it does; "": it does.
+  virtual std::string unheard() const = 0;
   // Takes the faults since the last call; the number of those that were lost.
   virtual std::uint64_t take_faults(std::vector<PageFault>& faults) = 0;
 };
@@ -90,6 +97,10 @@ Result<std::unique_ptr<OtherProcess>> open_process(int pid);
 
 // Whether the process of a pidfd has ended: until its parent hears of it no other has its number.
 bool has_ended(int pidfd);
+
+// Why the bits of a process that has such a file open, by the target of its link in /proc/PID/fd,
+// must not be cleared; "": it says nothing against it.
+std::string_view forbids_clearing(std::string_view target);
 
 // Parses /proc/PID/stat; invalid where it is none.
 Result<ProcessState> parse_state(std::string_view stat, std::uint64_t ticks_per_second);

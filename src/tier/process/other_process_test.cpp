@@ -6,6 +6,7 @@
 #include <linux/sched.h>
 #include <signal.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -55,6 +56,44 @@ TEST(OtherProcessText, HolesAreLeftOut) {
   EXPECT_EQ(without(ranges, {}), ranges);
   const std::vector<TrackedRange> holes{{5, 12}, {14, 16}, {18, 35}, {40, 50}};
   EXPECT_EQ(without(ranges, holes), (std::vector<TrackedRange>{{12, 14}, {16, 18}, {35, 40}}));
+}
+
+TEST(OtherProcessText, FilesOfThoseWhoShareThePageTableForbidClearing) {
+  for (const char* const forbids :
+       {"/proc/12/clear_refs", "anon_inode:kvm-vm", "/dev/kfd", "/dev/nvidia-uvm",
+        "/dev/nvidia-uvm-tools", "/dev/dri/renderD128", "/dev/infiniband/uverbs0"}) {
+    EXPECT_FALSE(forbids_clearing(forbids).empty()) << forbids;
+  }
+  for (const char* const none :
+       {"", "/dev/null", "anon_inode:[eventpoll]", "anon_inode:kvm-vcpu:0", "socket:[1]",
+        "/home/user/dev/kfd", "/proc/12/clear_refs.txt", "/dev/nvidiactl"}) {
+    EXPECT_TRUE(forbids_clearing(none).empty()) << none;
+  }
+}
+
+TEST(OtherProcessHere, NoDescriptorLeft_IsNotTakenForAnEndOfTheProcess) {
+  const pid_t child = ::fork();
+  if (child == 0) {
+    ::pause();
+    ::_exit(0);
+  }
+  auto process = open_process(child);
+  rlimit limit{};
+  ::getrlimit(RLIMIT_NOFILE, &limit);
+  const int next = ::open("/dev/null", O_RDONLY | O_CLOEXEC);
+  ::close(next);
+  const rlimit none{static_cast<rlim_t>(next), limit.rlim_max};
+  ::setrlimit(RLIMIT_NOFILE, &none);
+  const auto state = process ? (*process)->state() : Unexpected(process.error());
+  const auto memory = process ? (*process)->memory() : Unexpected(process.error());
+  const Status listens = process ? (*process)->listen() : Unexpected(process.error());
+  ::setrlimit(RLIMIT_NOFILE, &limit);
+  ::kill(child, SIGKILL);
+  ::waitpid(child, nullptr, 0);
+  if (!process) GTEST_SKIP() << process.error().message;
+  for (const Error& error : {state.error(), memory.error(), listens.error()}) {
+    EXPECT_EQ(error.code, ErrorCode::exhausted) << error.message;
+  }
 }
 
 TEST(OtherProcessHere, RefusesWhatIsNone) {

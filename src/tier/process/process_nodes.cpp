@@ -17,7 +17,6 @@
 namespace headrace {
 namespace {
 
-constexpr std::uint64_t kHugePage = 2 << 20;
 constexpr std::uint64_t kMostFound = 64 << 10;  // each takes a call of the kernel to be found
 constexpr Nanoseconds kLeastBetweenLooks = std::chrono::seconds{1};
 // What the first write to a page after a look takes of the program, at most: the fault.
@@ -146,7 +145,12 @@ Result<std::unique_ptr<ProcessNodes>> ProcessNodes::open(std::unique_ptr<OtherPr
   with.chunk =
       chunk_between_nodes(std::max(state.resident * 2, options.policy.budget * 2), options.chunk);
   if (start.sampler == nullptr) {
-    start.why = "accessed bits of each mapping, and its written pages" + start.why;
+    start.why =
+        (process->tells_written()
+             ? "accessed bits of each mapping, and its written pages"
+             : "accessed bits of each mapping; this kernel does not tell which of its pages "
+               "are written") +
+        start.why;
   }
   std::unique_ptr<ProcessNodes> inside(
       new ProcessNodes(std::move(process), std::move(kernel), with, std::move(start), state));
@@ -176,7 +180,7 @@ Status ProcessNodes::move(std::span<const MappingUse> mappings, const HotnessSam
   for (const MappingUse& each : mappings) {
     ranges.push_back(
         {{each.begin, each.end},
-         each.huge ? std::max(kHugePage, options_.chunk.value) : options_.chunk.value});
+         each.huge ? std::max(kHugePage, options_.chunk).value : options_.chunk.value});
   }
   const PageTier::Inside::Moved before = engine_->moved();
   engine_->see(std::move(ranges), sample);

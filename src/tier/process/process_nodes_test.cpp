@@ -37,6 +37,7 @@ struct Pages {
   Bytes room = 1_GiB;  // on each node
   Bytes rewritten;     // besides, of a mapping of its own
   bool unmapped = false;
+  bool tells_written = true;
 };
 
 class PagesOfProcess final : public OtherProcess {
@@ -69,6 +70,9 @@ class PagesOfProcess final : public OtherProcess {
     }
     return mappings;
   }
+  Bytes huge() override { return {}; }
+  bool tells_written() const override { return pages_.tells_written; }
+  std::string unheard() const override { return {}; }
   Status forget_use() override {
     pages_.read.clear();
     pages_.written.clear();
@@ -268,6 +272,14 @@ TEST_F(BetweenNodes, LooksTakeNoMoreThanTheirShareHoweverLargeTheProcess) {
   clock_.advance(std::chrono::minutes{2});
   ASSERT_TRUE(tier_->step());
   EXPECT_EQ(pages_.forgotten, 2);
+}
+
+TEST_F(BetweenNodes, KernelWithoutSoftDirtyBits_IsNotSaidToTellWrittenPages) {
+  open(64);
+  EXPECT_NE(tier_->why().find("and its written pages"), std::string::npos) << tier_->why();
+  pages_.tells_written = false;
+  open(64);
+  EXPECT_NE(tier_->why().find("does not tell"), std::string::npos) << tier_->why();
 }
 
 TEST_F(BetweenNodes, EndsWithTheProcess) {

@@ -43,6 +43,7 @@ constexpr Nanoseconds kFirstHalfLife = std::chrono::minutes{2};
 constexpr Nanoseconds kLeastHalfLife = std::chrono::seconds{15};
 constexpr Nanoseconds kLongestHalfLife = std::chrono::hours{1};
 constexpr Nanoseconds kReturnsSpan = std::chrono::seconds{10};
+constexpr Nanoseconds kBetweenHolds = std::chrono::milliseconds{250};
 
 // Adds the CPU time of a scope.
 class Timed {
@@ -99,7 +100,11 @@ Result<std::unique_ptr<ProcessSwap>> ProcessSwap::open(std::unique_ptr<OtherProc
                                                        ProcessTierStart start) {
   HEADRACE_TRY(const ProcessState state, process->state());
   ProcessTierOptions with = options;
-  with.chunk = chunk_for(std::max(state.resident * 2, options.policy.budget * 4), options.chunk);
+  // A part of a huge page that goes out splits the page, and no fault tells that the rest is
+  // slower.
+  const bool huge = process->huge() * 2 >= state.resident && state.resident > Bytes{};
+  with.chunk = chunk_for(std::max(state.resident * 2, options.policy.budget * 4),
+                         huge ? std::max(options.chunk, kHugePage) : options.chunk);
   std::unique_ptr<ProcessSwap> inside(
       new ProcessSwap(std::move(process), with, std::move(start), state));
   // Without perf surveys see what came back.
@@ -125,11 +130,15 @@ Status check_same(const ProcessState& state, const ProcessState& first) {
   return {};
 }
 
-TrackedRange ProcessSwap::range_of(std::uintptr_t begin) const {
-  return {begin, begin + options_.chunk.value};
-}
-
 // Faults.
+
+Status ProcessSwap::listen() {
+  HEADRACE_TRY_STATUS(process_->listen());
+  const bool heard = unheard_.empty();
+  unheard_ = process_->unheard();
+  if (heard && !unheard_.empty()) step_.note = unheard_;
+  return {};
+}
 
 void ProcessSwap::take_faults() {
   if (!listens_) return;
@@ -198,6 +207,7 @@ void ProcessSwap::try_hints() {
   if (start_.hints || !start_.hints_later || state_.threads < 2 || !listens_) return;
   auto hints = std::exchange(start_.hints_later, {})();
   start_.why = hints ? hints->note() : "no hint faults: " + hints.error().message;
+  if (!hints && options_.source) step_.note = start_.why;
   if (hints) start_.hints.emplace(*std::move(hints));
   if (start_.hold) start_.why += "; " + start_.hold->note();
 }
@@ -207,7 +217,6 @@ void ProcessSwap::try_hints() {
 bool ProcessSwap::hotter(const Candidate& a, const Candidate& b) {
   return a.rate != b.rate ? a.rate > b.rate : a.begin > b.begin;
 }
-  if (!hints && options_.source) step_.note = start_.why;
 
 // Memory came or went of which no fault has told: the program has taken some, or the kernel.
 bool ProcessSwap::is_elsewhere() const {
@@ -231,7 +240,7 @@ Status ProcessSwap::survey() {
   const Nanoseconds began = now();
   {
     const Timed timed(survey_cost_ = {});
-    if (listens_) HEADRACE_TRY_STATUS(process_->listen());
+    if (listens_) HEADRACE_TRY_STATUS(listen());
     HEADRACE_TRY_STATUS(take_samples());
     take_faults();
     HEADRACE_TRY(memory_, process_->memory());
@@ -269,6 +278,8 @@ Status ProcessSwap::survey_range(const TrackedRange& range, Nanoseconds surveyed
     const std::uintptr_t end = std::min(part, range.end);
     entries.resize((end - at) / page_);
     HEADRACE_TRY_STATUS(process_->entries(at, entries));
+    // A survey of a terabyte takes seconds, in which swap may fill.
+    if (now() - held_ >= kBetweenHolds) hold(true);
     ChunkPages found;
     for (const std::uint64_t entry : entries) {
       if ((entry & kPageShared) == 0) {
@@ -295,7 +306,7 @@ void ProcessSwap::survey_chunk(std::uintptr_t begin, ChunkPages found, Nanosecon
   if (known.out > found.out && found.resident > known.resident) {
     // Came back and no fault told: it stayed when it was to go, or nobody listens.
     rates_.touched(begin, surveyed, true);
-    if (listens_) stayed_ += Bytes{page_} * (found.resident - known.resident);
+    if (listens_ && unheard_.empty()) stayed_ += Bytes{page_} * (found.resident - known.resident);
   }
   rates_.set_pages(begin, found, surveyed);
   if (found.resident > 0) note_samples(begin, surveyed);
@@ -491,9 +502,10 @@ Status ProcessSwap::guard() {
   // What a cgroup holds goes out by the kernel.
   if (!worse || (sent_out_.empty() && !start_.hold)) return {};
   const Bytes before = step_.came_in;
+  budget_ = kNoBudget;
+  hold(true);  // else other pages would have to go out for those that come back
   HEADRACE_TRY_STATUS(undo());
   ++totals_.undone;
-  budget_ = kNoBudget;
   again_at_ = now() + pause_;
   step_.undone = fmt::format(
       "major faults take {:.1f} % of the program's CPU time, {:.1f} % before: {} brought back, and "
@@ -504,9 +516,10 @@ Status ProcessSwap::guard() {
   return {};
 }
 
-void ProcessSwap::hold(bool begun) {
+void ProcessSwap::hold(bool may) {
   if (!start_.hold) return;
-  bool held = begun && budget_ != kNoBudget;
+  held_ = now();
+  bool held = may && begun() && budget_ != kNoBudget;
   if (held && process_->swap_free() < std::max(kLeastSwapHeld, options_.policy.per_second)) {
     held = false;
     step_.note = fmt::format("the cgroup holds the process again when {} of swap are free",
@@ -530,14 +543,13 @@ Status ProcessSwap::work() {
   try_hints();
   if (survey_due()) HEADRACE_TRY_STATUS(survey());
   HEADRACE_TRY_STATUS(guard());
-  const bool begun = guard_.before() || options_.guard == 0;
-  hold(begun);
+  hold(true);
   const Bytes rate = options_.policy.per_second;
   const double earned = static_cast<double>(rate.value) * std::min(seconds(now() - stepped_), 1.0);
   stepped_ = now();
   allowance_ = std::min(allowance_ + Bytes{static_cast<std::uint64_t>(earned)},
                         std::max(rate, options_.chunk * 2));
-  if (!begun) return {};
+  if (!begun()) return {};
   if (resident_ > budget_ && process_->swap_free() < kLeastSwap) {
     step_.note = "swap is full: nothing goes out";
     return {};

@@ -20,6 +20,8 @@
 
 namespace headrace {
 
+inline constexpr Bytes kHugePage = 2_MiB;
+
 // Chance that memory of which `rate` touches per second come is touched within ten seconds: what a
 // TierPolicy is told as heat.
 double heat_of(double rate);
@@ -89,6 +91,7 @@ class ProcessSwap final : public ProcessTier::Inside {
 
   Nanoseconds now() const { return clock_.now() - begun_; }
   Status work();
+  Status listen();
   void take_faults();
   void take_fault(const PageFault& fault);
   Status take_samples();
@@ -107,11 +110,15 @@ class ProcessSwap final : public ProcessTier::Inside {
   Status bring_in(const std::vector<std::uintptr_t>& chunks);
   void set_half_life();
   Status guard();
-  // Has the kernel keep to the budget, once that has begun.
-  void hold(bool begun);
+  // Whether things go out by now.
+  bool begun() const { return guard_.before() || options_.guard == 0; }
+  // Has the kernel keep to the budget from then on, if it may.
+  void hold(bool may);
   Status undo();
   void moved(std::uintptr_t begin, bool in);
-  TrackedRange range_of(std::uintptr_t begin) const;
+  TrackedRange range_of(std::uintptr_t begin) const {
+    return {begin, begin + options_.chunk.value};
+  }
 
   const Origin origin_;
   const std::unique_ptr<OtherProcess> process_;
@@ -121,6 +128,8 @@ class ProcessSwap final : public ProcessTier::Inside {
   const std::uint64_t page_;
   ProcessTierStart start_;
   bool listens_ = false;
+  std::string unheard_;  // as OtherProcess::unheard()
+  Nanoseconds held_{};   // when the limit was last looked at
   ProcessState first_;
   ProcessState state_;
   std::optional<Error> ended_;

@@ -37,9 +37,12 @@ struct FakeMemory {
   ProcessState now{.started = 1, .start_code = 2, .threads = 4};
   bool ended = false;
   bool hears = true;
+  std::string unheard;
+  Bytes huge;
   Bytes swap = 1_GiB;
   std::uint64_t rounds = 0;
   std::uint64_t read = 0;  // pages that bring_in() was asked for
+  std::function<void()> on_survey = [] {};
 
   void access(std::size_t i) {
     if (!out[i] && !armed[i]) return;
@@ -64,10 +67,12 @@ class FakeProcess final : public OtherProcess {
     if (memory_.ended) return fail(ErrorCode::absent, "process 7 has ended");
     return memory_.now;
   }
+  Bytes huge() override { return memory_.huge; }
   Result<std::vector<TrackedRange>> memory() override {
     return std::vector<TrackedRange>{{kFake, kFake + memory_.out.size() * kPageBytes}};
   }
   Status entries(std::uintptr_t begin, std::span<std::uint64_t> entries) override {
+    memory_.on_survey();
     for (std::size_t i = 0; i < entries.size(); ++i) {
       const std::size_t page = (begin - kFake) / kPageBytes + i;
       entries[i] = memory_.out[page]               ? kPageSwapped
@@ -92,12 +97,14 @@ class FakeProcess final : public OtherProcess {
   }
   Bytes swap_free() override { return memory_.swap; }
   Result<std::vector<MappingUse>> use() override { return std::vector<MappingUse>{}; }
+  bool tells_written() const override { return true; }
   Status forget_use() override { return {}; }
   std::optional<std::uint64_t> hint_rounds() override { return memory_.rounds; }
   Status listen() override {
     if (memory_.hears) return {};
     return fail(ErrorCode::denied, "no perf here");
   }
+  std::string unheard() const override { return memory_.unheard; }
   std::uint64_t take_faults(std::vector<PageFault>& faults) override {
     faults = std::exchange(memory_.faults, {});
     return 0;
@@ -424,42 +431,110 @@ TEST_F(ProcessTiered, AProcessGetsHintsWhenItHasASecondThread) {
   std::filesystem::remove_all(directory);
 }
 
-// With a cgroup made of files.
-TEST_F(ProcessTiered, TheCgroupIsLetGoWhereSwapIsScarceAndByAFailedStep) {
-  const auto root = std::filesystem::path(testing::TempDir()) / "headrace_tier_held";
-  const auto group = root / "sys/fs/cgroup/a";
-  std::filesystem::create_directories(group);
-  std::filesystem::create_directories(root / "proc/7");
-  const auto write = [](const std::filesystem::path& file, const char* text) {
+// A cgroup made of files, with process 7 in it, which has 4 MiB.
+class GroupOfFiles {
+ public:
+  explicit GroupOfFiles(const char* name)
+      : root_(std::filesystem::path(testing::TempDir()) / name), group_(root_ / "sys/fs/cgroup/a") {
+    std::filesystem::create_directories(group_);
+    std::filesystem::create_directories(root_ / "proc/7");
+    write(root_ / "proc/7/cgroup", "0::/a");
+    write(root_ / "proc/7/status", "RssAnon: 4096 kB");
+    write(group_ / "memory.current", "4194304");
+    write(group_ / "memory.high", "max");
+  }
+  ~GroupOfFiles() { std::filesystem::remove_all(root_); }
+  GroupOfFiles(const GroupOfFiles&) = delete;
+  GroupOfFiles& operator=(const GroupOfFiles&) = delete;
+  ProcessTierStart held() const {
+    ProcessTierStart start;
+    auto hold = GroupHold::take(7, root_, root_);
+    EXPECT_TRUE(hold) << hold.error().message;
+    if (hold) start.hold.emplace(*std::move(hold));
+    return start;
+  }
+  std::string limit() const { return first_line(group_ / "memory.high"); }
+
+ private:
+  static void write(const std::filesystem::path& file, const char* text) {
     std::ofstream(file) << text << "\n";
+  }
+  const std::filesystem::path root_;
+  const std::filesystem::path group_;
+};
+
+TEST_F(ProcessTiered, SurveyThatTakesLong_TheLimitIsLookedAtMeanwhile) {
+  const GroupOfFiles group("headrace_tier_surveyed");
+  memory_ = FakeMemory(40'000);
+  std::vector<std::string> limits;
+  memory_.on_survey = [&] {
+    limits.push_back(group.limit());
+    clock_.advance(milliseconds{300});
+    if (limits.size() == 3) memory_.swap = 200_MiB;
   };
-  write(root / "proc/7/cgroup", "0::/a");
-  write(root / "proc/7/status", "RssAnon: 4096 kB");
-  write(group / "memory.current", "4194304");
-  write(group / "memory.high", "max");
-  ProcessTierStart start;
-  auto hold = GroupHold::take(7, root, root);
-  ASSERT_TRUE(hold) << hold.error().message;
-  start.hold.emplace(*std::move(hold));
+  open(options(20'000), group.held());
+  ASSERT_TRUE(step([] {}));
+  // The third part of the survey finds swap scarce.
+  EXPECT_EQ(limits, (std::vector<std::string>{"max", "82837504", "82837504", "max", "max"}));
+  tier_.reset();
+}
+
+TEST_F(ProcessTiered, ThreadsThatAreNotHeard_AreSaidOnceAndTheirReturnsAreNoRefusals) {
+  memory_.unheard = "page faults of 1 of 2 threads are listened to";
+  open(options(400));
+  std::string note;
+  Bytes refused;
+  for (int i = 0; i < 80; ++i) {
+    const auto done = step([&] {
+      touch(0, 1000);
+      memory_.faults.clear();
+    });
+    ASSERT_TRUE(done);
+    note += done->note;
+    refused += done->refused;
+  }
+  EXPECT_EQ(note, memory_.unheard);
+  EXPECT_EQ(refused, 0_B);
+}
+
+TEST_F(ProcessTiered, TheCgroupIsLetGoWhereSwapIsScarceAndByAFailedStep) {
+  const GroupOfFiles group("headrace_tier_held");
+  ProcessTierStart start = group.held();
   ProcessTierOptions with = options(400);
   with.policy.per_second = 64_MiB;
   start.sampler = std::make_unique<FirstPages>(memory_, 1);
   open(with, std::move(start));
   ASSERT_TRUE(step([] {}));
-  EXPECT_EQ(first_line(group / "memory.high"), "4194304");
+  EXPECT_EQ(group.limit(), "4194304");
   memory_.swap = 200_MiB;
   const auto scarce = step([] {});
   ASSERT_TRUE(scarce);
   EXPECT_NE(scarce->note.find("256 MiB of swap"), std::string::npos) << scarce->note;
-  EXPECT_EQ(first_line(group / "memory.high"), "max");
+  EXPECT_EQ(group.limit(), "max");
   memory_.swap = 300_MiB;
   ASSERT_TRUE(step([] {}));
-  EXPECT_EQ(first_line(group / "memory.high"), "4194304");
+  EXPECT_EQ(group.limit(), "4194304");
   memory_.now.start_code = 0;
   ASSERT_FALSE(step([] {}));
-  EXPECT_EQ(first_line(group / "memory.high"), "max");
+  EXPECT_EQ(group.limit(), "max");
   tier_.reset();
-  std::filesystem::remove_all(root);
+}
+
+TEST_F(ProcessTiered, MemoryInHugePages_MovesByHugePages) {
+  memory_ = FakeMemory(4096);
+  memory_.now.resident = Bytes{4096 * kPageBytes};
+  for (const bool huge : {false, true}) {
+    memory_.huge = Bytes{(huge ? 2048 : 1024) * kPageBytes};
+    open(options(2048));
+    ASSERT_TRUE(step([] {}));
+    const std::vector<TierDecision> decisions = tier_->decisions();
+    ASSERT_FALSE(decisions.empty());
+    for (const TierDecision& each : decisions) {
+      EXPECT_EQ(each.bytes, huge ? 2_MiB : Bytes{kPageBytes});
+      if (huge) EXPECT_EQ(each.begin % (2_MiB).value, 0u) << "none of them is split";
+    }
+    memory_.out.assign(4096, false);
+  }
 }
 
 TEST_F(ProcessTiered, LargeProcessesAreTrackedByLargerChunks) {
