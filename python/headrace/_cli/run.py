@@ -9,7 +9,6 @@ import shutil
 import signal
 import sys
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Annotated, Literal, NoReturn, Optional
 
 import typer
@@ -17,8 +16,11 @@ import typer
 import headrace
 from headrace._cli import exit_codes, options, parse
 from headrace._run.host import this_host
-from headrace._run.plan import TABLE, Host, Plan, Request, plan
+from headrace._run.plan import Host, Plan, Request, plan
 from headrace._run.ranks import local_rank
+from headrace._tiering.files import Files
+from headrace._tiering.setting import Setting
+from headrace._tiering.switch import set_weights, unset_weights
 from headrace._words import say
 
 #: What follows the program are its own options.
@@ -135,25 +137,21 @@ def run(
     path = shutil.which(program[0])
     if path is None:
         return not_runnable(program[0])
-    _apply(made)
+    weights = _apply(made)
     if verbose:
         _tell(made, program, verbose)
-    return _become(path, program)
+    try:
+        return _become(path, program)
+    finally:  # no program has begun
+        unset_weights(Files(), weights)
 
 
 def _tell(made: Plan, program: Sequence[str], verbose: bool) -> None:
     say(made.numactl(program), *(made.notes if verbose else ()))
 
 
-def _apply(made: Plan) -> None:
-    for node, weight in made.table.items():
-        try:
-            Path(TABLE, f"node{node}").write_text(str(weight))
-        except OSError as error:
-            raise headrace.DeniedError(
-                f"cannot set the weight of node {node} for the system ({error.strerror}); it takes "
-                "root"
-            ) from None
+def _apply(made: Plan, files: Files | None = None) -> list[Setting]:
+    """What was set for the whole system: last, since all else ends with this process."""
     if made.cpus is not None:
         try:
             os.sched_setaffinity(0, made.cpus)
@@ -163,6 +161,7 @@ def _apply(made: Plan) -> None:
             ) from None
     if made.policy is not None:
         headrace.set_process_policy(made.policy, made.nodes)  # type: ignore[arg-type]
+    return set_weights(files or Files(), made.table)
 
 
 def _become(path: str, program: Sequence[str]) -> int:

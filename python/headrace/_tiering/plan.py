@@ -92,7 +92,7 @@ def plan(files: Files, wish: Wish) -> Plan:
         )
     if wish.demotion:
         settings.append(_demotion(files))
-    settings += _weights(files, wish.weights)
+    settings += weights_of(files, wish.weights)
     notes += _weightless(files, wish.weights)
     if wish.schemes:
         settings += damon.settings(files, here, wish.schemes, rate)
@@ -177,7 +177,8 @@ def _demotion(files: Files) -> Setting:
     return Setting(DEMOTION, "1", now, "reclaim moves pages to the slower tier before swap")
 
 
-def _weights(files: Files, weights: Mapping[int, int]) -> Iterator[Setting]:
+def weights_of(files: Files, weights: Mapping[int, int]) -> Iterator[Setting]:
+    """The kernel's table of weights of weighted interleave; 0 leaves a node's weight."""
     used = {node: weight for node, weight in weights.items() if weight}
     for node, weight in used.items():
         if not 1 <= weight <= _MOST_WEIGHT:

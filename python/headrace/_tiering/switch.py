@@ -11,14 +11,14 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 
 from headrace import AbsentError, DeniedError, Error, InvalidError
 from headrace._tiering import damon, hint_faults, state
 from headrace._tiering.files import Files
-from headrace._tiering.plan import AUTOMATIC, WEIGHTS, Plan, Wish, plan
+from headrace._tiering.plan import AUTOMATIC, WEIGHTS, Plan, Wish, plan, weights_of
 from headrace._tiering.setting import Setting
 from headrace._tiering.state import State, boot_id, check_host, forget, load, locked, save
 
@@ -71,6 +71,40 @@ def on(files: Files, wish: Wish) -> Switched:
         left = () if old is None else old.left
         written, more = _write(files, State(boot, wish.as_json(), changes, left=left))
         return Switched((*notes, *more), written)
+
+
+def set_weights(files: Files, weights: Mapping[int, int]) -> list[Setting]:
+    """The kernel's table of weights: all of it, or none with an Error. Nothing is noted for --off;
+    `unset_weights` puts back what is returned.
+    """
+    changes = [setting for setting in weights_of(files, weights) if setting.is_change]
+    for setting in changes:
+        if not files.writable(setting.file):
+            raise DeniedError(
+                f"cannot write /{setting.file}; use sudo, on the host where this is a container"
+            )
+    done: list[Setting] = []
+    try:
+        for setting in changes:
+            done.append(setting)  # the kernel may have taken one that fails
+            files.write(setting.file, setting.wanted)
+            _check_taken(files, setting)
+    except Error as error:
+        raise type(error)(f"{error}; {unset_weights(files, done)}") from None
+    except BaseException:  # Ctrl-C
+        unset_weights(files, done)
+        raise
+    return done
+
+
+def unset_weights(files: Files, settings: Sequence[Setting]) -> str:
+    """Puts back what `set_weights` wrote. What to say."""
+    failed = [
+        f"/{each.setting.file} was {each.setting.before}"
+        for each in _put_back(files, settings, complete=False, force=True)
+        if each.error is not None
+    ]
+    return f"not put back: {', '.join(failed)}" if failed else "all weights are as they were"
 
 
 def shown(files: Files, wish: Wish) -> tuple[State | None, Plan]:
