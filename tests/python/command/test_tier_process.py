@@ -5,13 +5,17 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
 import pytest
+import swap
 
 import headrace
 from headrace._cli.tier import run as run_command
@@ -45,8 +49,12 @@ def balancing() -> str | None:
 
 
 def live_or_skip(result: subprocess.CompletedProcess[str], code: int) -> None:
+    """A refusal is believed only where this machine cannot do it."""
     if result.returncode in (4, 5):
         assert result.stderr.count("\n") == 1, result.stderr
+        why = swap.lacking_for_processes()
+        assert why is not None, f"this machine can: {result.stderr}"
+        assert why != swap.NONE or why in result.stderr
         pytest.skip(result.stderr.strip())
     assert result.returncode == code, result.stderr
 
@@ -177,7 +185,13 @@ def test_the_summary_tells_costs_and_decisions() -> None:
     done = watch.Done(source="refaults", why="asked for", ended="as asked", resident=MIB)
     done.totals = Totals()  # type: ignore[assignment]
     done.decisions = [Decision()] * 3  # type: ignore[list-item]
+    assert "by the kernel" not in watch.text(done, 0)
+    done.kernel = {"resident": 3 * MIB, "out": 4 * MIB, "zram": MIB, "huge_pages_split": 5}
     text = watch.text(done, 2)
+    assert (
+        "by the kernel: 3 MiB in memory (RssAnon), 4 MiB out (VmSwap); zram takes 1 MiB of DRAM "
+        "for all programs; huge pages split on this host meanwhile: 5\n"
+    ) in text
     assert "tracker 1.0 %, mover 2.0 %" in text and "undone by the guard: 1" in text
     assert text.count("out 0x7000 4 KiB, heat 0.250: the coldest goes") == 2
     assert watch.text(done, 0).count("heat") == 0
@@ -229,6 +243,172 @@ def test_a_program_outlives_its_tier(capsys: pytest.CaptureFixture[str]) -> None
     assert capsys.readouterr().err.count("\n") == 1
     with pytest.raises(headrace.ExhaustedError):
         watch.until_end(Failing(), request, seconds=1)  # type: ignore[arg-type]
+
+
+def test_what_the_kernel_counts_is_read(tmp_path: Path) -> None:
+    def put(name: str, text: str) -> None:
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(text)
+
+    assert watch.counted(7, tmp_path) == {}
+    put("proc/7/status", "Name:\tx\nRssAnon:\t  12 kB\nRssFile:\t 5 kB\nVmSwap:\t  8 kB\n")
+    assert watch.counted(7, tmp_path) == {"resident": 12 << 10, "out": 8 << 10}
+    put("sys/block/zram0/mm_stat", "1 2 4096 0 5 6 7 8 9\n")
+    put("sys/block/zram1/mm_stat", "1 2 8192 0 5 6 7 8 9\n")
+    put("proc/vmstat", "thp_split_page 4\nthp_split_pmd 17\n")
+    assert watch.counted(7, tmp_path) == {
+        "resident": 12 << 10, "out": 8 << 10, "zram": 12288, "huge_pages_split": 17,
+    }  # fmt: skip
+    put("proc/7/status", "State:\tZ (zombie)\n")
+    assert watch.counted(7, tmp_path) == {}, "it has ended"
+
+
+class Scripted:
+    """A tier of which each step is what is next in a list."""
+
+    source, why = "refaults", ""
+
+    def __init__(self, *steps: Callable[[], None]) -> None:
+        self.steps = list(steps)
+
+    def step(self) -> object:
+        if self.steps:
+            self.steps.pop(0)()
+        return Step()
+
+    def totals(self) -> None:
+        return None
+
+    def decisions(self) -> list[headrace.TierDecision]:
+        return []
+
+
+class Step:
+    resident, out, undone, note = 0, 0, "", ""
+
+
+def test_a_program_is_followed_through_exec(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Tiering begins anew with each program; where it cannot, that is said at once."""
+
+    def execs() -> None:
+        raise headrace.AbsentError("the process has become another program (exec)")
+
+    def fails() -> None:
+        raise headrace.ExhaustedError("swap is full")
+
+    begun: list[int] = []
+    tiers = iter([Scripted(execs), execs, Scripted(execs), fails])
+
+    @contextmanager
+    def attached(pid: int, request: watch.Request) -> Iterator[Scripted]:
+        begun.append(pid)
+        tier = next(tiers)
+        if not isinstance(tier, Scripted):
+            tier()
+        assert isinstance(tier, Scripted)
+        yield tier
+
+    monkeypatch.setattr(watch, "attached", attached)
+    with subprocess.Popen(["sleep", "1.5"]) as child:
+        done = run_command._tiered(child, watch.Request(MIB, None, 0, MIB))
+    assert len(begun) == 4 and set(begun) == {child.pid}, "the third try found it"
+    again = "the program has become another (exec); tiering begins anew"
+    stopped = "swap is full; the program goes on, and nothing moves any more"
+    assert done is not None and done.notes == [again, again, stopped]
+    assert capsys.readouterr().err.splitlines() == [f"headrace: {note}" for note in done.notes]
+
+
+def test_a_program_that_cannot_be_tiered_at_first_is_an_error(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    @contextmanager
+    def attached(pid: int, request: watch.Request) -> Iterator[Scripted]:
+        raise headrace.DeniedError("it takes root")
+        yield Scripted()
+
+    monkeypatch.setattr(watch, "attached", attached)
+    with subprocess.Popen(["sleep", "60"]) as child:
+        with pytest.raises(headrace.DeniedError):
+            run_command._tiered(child, watch.Request(MIB, None, 0, MIB))
+        child.kill()
+
+
+def test_exec_is_followed_on_this_machine(run: Run, tmp_path: Path) -> None:
+    out = tmp_path / "done.json"
+    script = "x = bytearray(b'x' * (32 << 20)); import time; time.sleep(2.5); exit(7)"
+    result = run(
+        "tier", "run", "--budget", "16MiB", "--guard", "0", "--out", str(out), "--",
+        "sh", "-c", f'sleep 0.7; exec {sys.executable} -c "{script}"',
+    )  # fmt: skip
+    live_or_skip(result, 7)
+    assert "has become another (exec); tiering begins anew" in result.stderr
+    assert json.loads(out.read_text())["totals"]["went_out"] >= 8 * MIB
+
+
+def test_a_stopped_headrace_holds_no_program(command: Path, tmp_path: Path) -> None:
+    """The limit of the program's cgroup is lifted while it is stopped, and set again then."""
+    script = "x = bytearray(b'x' * (32 << 20)); import time; time.sleep(60)"
+    tiered = subprocess.Popen(
+        [command, "tier", "run", "--budget", "16MiB", "--guard", "0", "--hold", "cgroup", "--",
+         sys.executable, "-c", script],
+        stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    assert tiered.stderr is not None
+    said = tiered.stderr.readline()
+    if "held by memory." not in said:
+        code = tiered.wait(60)
+        live_or_skip(subprocess.CompletedProcess([], code, "", said + tiered.stderr.read()), 0)
+    _, _, rest = said.partition("held by ")
+    limit = Path(rest.split(" of ")[1].strip(), rest.split(" of ")[0])
+    try:
+        if not becomes_so(lambda: held(limit)):
+            pytest.skip("too little swap is free for a cgroup to hold")
+        os.kill(tiered.pid, signal.SIGSTOP)
+        assert becomes_so(lambda: not held(limit)), "the program would wait for ever"
+        os.kill(tiered.pid, signal.SIGCONT)
+        assert becomes_so(lambda: held(limit))
+    finally:
+        os.kill(tiered.pid, signal.SIGCONT)
+        tiered.terminate()
+        tiered.stderr.read()
+        tiered.wait(60)
+        tiered.stderr.close()
+    assert not limit.exists()
+
+
+def held(limit: Path) -> bool:
+    said = limit.read_text().strip()
+    return said != "max" and int(said) < 1 << 30
+
+
+def becomes_so(condition: Callable[[], bool]) -> bool:
+    """Waits at most 20 s."""
+    for _ in range(200):
+        if condition():
+            return True
+        time.sleep(0.1)
+    return False
+
+
+def test_a_program_may_run_as_another_user(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with pytest.raises(headrace.AbsentError, match="no user 'nobodyofthisname'"):
+        run_command._account("nobodyofthisname")
+    if os.geteuid() != 0:
+        with pytest.raises(headrace.DeniedError, match="only root"):
+            run_command._account("root")
+        return
+    account = run_command._account("nobody")
+    with (tmp_path / "told").open("w") as told:
+        monkeypatch.setattr(subprocess, "Popen", partial(subprocess.Popen, stdout=told))
+        script = 'id -u; id -G; echo "$USER $LOGNAME $HOME"'
+        assert run_command._started(["sh", "-c", script], None, account).wait(30) == 0
+    user, groups, names = (tmp_path / "told").read_text().splitlines()
+    assert int(user) == account.pw_uid and set(groups.split()) == {str(account.pw_gid)}
+    assert names == f"nobody nobody {account.pw_dir}"
 
 
 def test_a_program_too_short_to_be_looked_at_has_its_exit_code(

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Literal
 
 import pytest
+import swap
 
 import headrace
 
@@ -114,11 +115,20 @@ def test_a_child_has_no_source(source: headrace.HotnessSource) -> None:
     assert os.waitpid(child, 0)[1] == 0
 
 
+def _has(kind: Literal["referenced"]) -> bool:
+    try:
+        headrace.open_hotness(kind)
+    except (headrace.UnsupportedError, headrace.DeniedError):
+        return False
+    return True
+
+
 def test_a_tier_keeps_its_budget_or_says_why_not() -> None:
     try:
         tier = headrace.PageTier.open(32 * _PAGE, chunk=16 * _PAGE, least_interval=0)
     except (headrace.UnsupportedError, headrace.DeniedError) as error:
         assert "\n" not in str(error)
+        assert swap.lacking() is not None or not _has("referenced"), f"this machine can: {error}"
         pytest.skip(str(error))
     memory, managed = _memory()
     tier.add(managed)

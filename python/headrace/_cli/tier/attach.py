@@ -47,7 +47,7 @@ def command(
     """
     request = watch.request(budget, source, guard, rate, fast, slow, hold)
     with watch.attached(pid, request) as tier:
-        done = watch.until_end(tier, request, seconds=seconds)
+        done = watch.until_end(tier, request, pid=pid, seconds=seconds)
     if json:
         output.print_json(watch.document(pid, request, done, decisions))
     else:

@@ -3,12 +3,14 @@
 
 from __future__ import annotations
 
+import os
+import pwd
 import shutil
 import signal
 import subprocess
 import sys
+import time
 from contextlib import nullcontext
-from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Optional
 
@@ -25,6 +27,9 @@ from headrace._words import say
 
 #: What follows the program are its own options.
 SETTINGS = {"allow_interspersed_args": False}
+#: Between two programs a process has no memory to tier: it is asked again at most so often.
+_MOST_TRIES = 100
+_BETWEEN_TRIES_SECONDS = 0.05
 
 
 def command(
@@ -39,6 +44,10 @@ def command(
     guard: watch.Guard = watch.GUARD,
     rate: watch.Rate = watch.RATE,
     hold: watch.Hold = None,
+    user: Annotated[
+        Optional[str],
+        typer.Option("--user", metavar="NAME", help="User that the program runs as; takes root."),
+    ] = None,
     decisions: watch.Decisions = 0,
     out: Annotated[
         Optional[Path],
@@ -52,21 +61,28 @@ def command(
     headrace tier run --budget 8GiB --out done.json -- ./db
     headrace tier run --budget 8GiB --fast 0 --slow 1 -- ./db
     headrace tier run --budget 8GiB --hold cgroup -- ./db    held by its cgroup, after 2 s
+    sudo headrace tier run --budget 8GiB --user alice -- ./db
 
     Slow are the nodes of the kernel's slower memory tiers (CXL; DRAM beside HBM); without any it is
     swap, and takes root. Whether it can work is tried before the program begins. That process is
-    kept within the budget, not others that it starts; if tiering fails later, it goes on without.
+    kept within the budget, also after an exec; others that it starts are not. If tiering fails
+    later, the program goes on without.
     Its output is its own, ours goes to stderr; its exit code is ours.
     """
     if out is not None:
         check_writable(out)
     request = watch.request(budget, source, guard, rate, fast, slow, hold)
+    account = None if user is None else _account(user)
     path = shutil.which(program[0])
     if path is None:
         return not_runnable(program[0])
     with made(Files()) if request.hold else nullcontext() as group:
         _rehearse(request, group)
-        child = _started([path, *program[1:]], group)
+        try:
+            child = _started([path, *program[1:]], group, account)
+        except OSError as error:
+            say(f"cannot run {program[0]}: {error.strerror}")
+            return exit_codes.CANNOT_RUN
         try:
             done = _tiered(child, request)
             if done is not None and done.interrupted and child.poll() is None:
@@ -93,22 +109,82 @@ def _code(code: int) -> int:
 
 
 def _tiered(child: subprocess.Popen[bytes], request: watch.Request) -> watch.Done | None:
-    """None: it was too short."""
+    """Follows the process through exec, with which all its memory goes: places and totals that are
+    returned are of the last program. None: it was too short.
+    """
+    done: watch.Done | None = None
+    failed = 0
+    while child.poll() is None:
+        try:
+            with watch.attached(child.pid, request) as tier:
+                last = watch.until_end(
+                    tier, request, pid=child.pid, ended=lambda: child.poll() is not None
+                )
+        except headrace.Error as error:
+            failed += 1
+            passing = isinstance(error, headrace.AbsentError) and failed < _MOST_TRIES
+            if _has_memory(child) and not passing:
+                if done is None:
+                    raise
+                _note(done, f"{error}; the program goes on, and nothing moves any more")
+                child.wait()
+        else:
+            failed = 0
+            last.notes = [*done.notes, *last.notes] if done is not None else last.notes
+            done = last
+            if not done.gone:
+                return done
+            if child.poll() is None and _has_memory(child):
+                _note(done, "the program has become another (exec); tiering begins anew")
+        time.sleep(_BETWEEN_TRIES_SECONDS)
+    return done
+
+
+def _note(done: watch.Done, text: str) -> None:
+    done.notes.append(text)
+    say(text)
+
+
+def _has_memory(child: subprocess.Popen[bytes]) -> bool:
+    """False between two programs, and while it ends."""
     try:
-        with watch.attached(child.pid, request) as tier:
-            return watch.until_end(tier, request, ended=lambda: child.poll() is not None)
-    except headrace.AbsentError:
-        if child.poll() is None:
-            raise
-        return None
+        os.readlink(f"/proc/{child.pid}/exe")
+    except FileNotFoundError:
+        return False
+    return True
 
 
-def _started(command: list[str], group: Path | None) -> subprocess.Popen[bytes]:
-    """In the cgroup from its first instruction on, if there is one."""
-    if group is None:
+def _account(name: str) -> pwd.struct_passwd:
+    try:
+        account = pwd.getpwnam(name)
+    except KeyError:
+        raise headrace.AbsentError(f"there is no user '{name}'; see getent passwd") from None
+    if os.geteuid() not in (0, account.pw_uid):
+        raise headrace.DeniedError(f"only root may run a program as {name}; use sudo")
+    return account
+
+
+def _started(
+    command: list[str], group: Path | None, account: pwd.struct_passwd | None = None
+) -> subprocess.Popen[bytes]:
+    """In the cgroup from its first instruction on, if there is one, and as that user."""
+
+    def begin() -> None:
+        if group is not None:
+            enter(group)
+        if account is not None and os.geteuid() != account.pw_uid:
+            os.initgroups(account.pw_name, account.pw_gid)
+            os.setgid(account.pw_gid)
+            os.setuid(account.pw_uid)
+
+    if group is None and account is None:
         return subprocess.Popen(command)
+    names = ("USER", "LOGNAME", "HOME")
+    values = () if account is None else (account.pw_name, account.pw_name, account.pw_dir)
     try:
-        return subprocess.Popen(command, preexec_fn=lambda: enter(group))
+        return subprocess.Popen(
+            command, preexec_fn=begin, env=os.environ | dict(zip(names, values, strict=False))
+        )
     except subprocess.SubprocessError:
         raise headrace.DeniedError(
             f"no process may enter the cgroup {group}; run this as root, or leave --hold out"
@@ -117,11 +193,9 @@ def _started(command: list[str], group: Path | None) -> subprocess.Popen[bytes]:
 
 def _rehearse(request: watch.Request, group: Path | None) -> None:
     """On a process that only sleeps, so that no program begins that cannot be tiered."""
-    # It has one thread.
-    automatic = replace(request, source=None if request.source == "hint-faults" else request.source)
     sleeper = _started(["sleep", "60"], group)
     try:
-        with watch.attached(sleeper.pid, automatic, quiet=True):
+        with watch.attached(sleeper.pid, request, quiet=True):
             pass
     finally:
         sleeper.kill()

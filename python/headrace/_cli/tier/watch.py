@@ -3,11 +3,14 @@
 
 from __future__ import annotations
 
+import re
+import resource
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Annotated, Any, Literal, Optional
 
 import typer
@@ -41,7 +44,8 @@ Source = Annotated[
     Optional[Word],
     typer.Option(
         "--source",
-        help="By what hot is told, else the best there is; damon, also between nodes, takes root.",
+        help="Hotness source (default: the best that changes no setting of the whole host). "
+        "hint-faults switches kernel.numa_balancing on; damon, also between nodes, needs root.",
     ),
 ]
 Hold = Annotated[
@@ -69,6 +73,8 @@ RATE = "64MiB"
 _STEP_SECONDS = 0.25
 _TELL_SECONDS = 10.0
 _KEPT_SAMPLES = 10_000
+#: Fields that are read in /proc/PID/status.
+_COUNTED = {"RssAnon": "resident", "VmSwap": "out"}
 
 
 @dataclass(frozen=True)
@@ -94,10 +100,12 @@ class Done:
     kept_on: str = "in DRAM"
     why: str = ""
     ended: str = ""  #: why it ended
+    gone: bool = False  #: the process has ended, or is another program
     interrupted: bool = False
     resident: int = 0
     out: int = 0
     totals: headrace.ProcessTierTotals | None = None
+    kernel: dict[str, int] = field(default_factory=dict)  #: as the kernel counts, at the last look
     samples: list[dict[str, Any]] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     decisions: list[headrace.TierDecision] = field(default_factory=list)
@@ -145,6 +153,8 @@ def _numbers(text: str | None) -> tuple[int, ...]:
 
 @contextmanager
 def attached(pid: int, request: Request, *, quiet: bool = False) -> Iterator[headrace.ProcessTier]:
+    if not quiet:
+        _allow_many_files()
     tier = headrace.tier_process(
         pid, request.budget, source=request.source, guard=request.guard, per_second=request.rate,
         fast=list(request.fast), slow=list(request.slow), hold=request.hold,
@@ -162,10 +172,42 @@ def attached(pid: int, request: Request, *, quiet: bool = False) -> Iterator[hea
         tier.close()
 
 
+def _allow_many_files() -> None:
+    """Each thread whose page faults are listened to takes two descriptors."""
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with suppress(OSError, ValueError):
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+
+
+def counted(pid: int, root: Path = Path("/")) -> dict[str, int]:
+    """By the kernel's own account: bytes of anonymous memory of the process that are resident and
+    that are out, those that zram takes for all programs, and how many huge pages the kernel has
+    split on the host. Empty: the process has ended.
+    """
+    found = {}
+    with suppress(OSError):
+        for line in (root / f"proc/{pid}/status").read_text().splitlines():
+            name, _, rest = line.partition(":")
+            if name in _COUNTED:
+                found[_COUNTED[name]] = int(rest.split()[0]) << 10
+        zram = [path.read_text().split()[2] for path in root.glob("sys/block/zram*/mm_stat")]
+        if zram:
+            found["zram"] = sum(map(int, zram))
+        split = re.search(r"^thp_split_pmd (\d+)$", _text(root / "proc/vmstat"), re.MULTILINE)
+        if split:
+            found["huge_pages_split"] = int(split[1])
+    return found if set(_COUNTED.values()) <= set(found) else {}
+
+
+def _text(path: Path) -> str:
+    return path.read_text() if path.exists() else ""
+
+
 def until_end(
     tier: headrace.ProcessTier,
     request: Request,
     *,
+    pid: int | None = None,
     seconds: float | None = None,
     ended: Callable[[], bool] | None = None,
 ) -> Done:
@@ -178,6 +220,7 @@ def until_end(
     begun = told = time.monotonic()
     before = tier.totals()
     source = tier.source
+    split = counted(pid).get("huge_pages_split", 0) if pid else 0
     with Interrupt() as interrupt:
         interrupt.keeps = True
         failed = False
@@ -185,11 +228,13 @@ def until_end(
             try:
                 if not failed:
                     _note(done, tier.step())
+                    done.kernel = (pid and _since(split, counted(pid))) or done.kernel
                     if tier.source != source:
                         source = tier.source
                         say(f"now by {source}: {tier.why}")
             except headrace.AbsentError as error:
                 done.ended = str(error)
+                done.gone = True
                 break
             except headrace.Error as error:
                 if ended is None:
@@ -212,6 +257,13 @@ def until_end(
     if not failed:
         _keep(done, tier)
     return done
+
+
+def _since(split: int, kernel: dict[str, int]) -> dict[str, int]:
+    """The huge pages that were split since the start."""
+    if "huge_pages_split" in kernel:
+        kernel["huge_pages_split"] -= split
+    return kernel
 
 
 def _keep(done: Done, tier: headrace.ProcessTier) -> None:
@@ -284,6 +336,8 @@ def text(done: Done, decisions: int) -> str:
         f"{headrace.format_bytes(totals.came_in)} in; undone by the guard: {totals.undone}",
         f"cost: {shares}; major faults of it: {totals.major_faults}",
     ]
+    if done.kernel:
+        lines.insert(3, _by_kernel(done.kernel))
     for each in done.decisions[-decisions:] if decisions else []:
         way = "in " if each.comes_in else "out"
         lines.append(
@@ -291,6 +345,17 @@ def text(done: Done, decisions: int) -> str:
             f"{each.reason}"
         )
     return "\n".join(lines) + "\n"
+
+
+def _by_kernel(kernel: dict[str, int]) -> str:
+    zram = kernel.get("zram")
+    taken = f"; zram takes {headrace.format_bytes(zram)} of DRAM for all programs" if zram else ""
+    count = kernel.get("huge_pages_split")
+    split = f"; huge pages split on this host meanwhile: {count}" if count else ""
+    return (
+        f"by the kernel: {headrace.format_bytes(kernel['resident'])} in memory (RssAnon), "
+        f"{headrace.format_bytes(kernel['out'])} out (VmSwap){taken}{split}"
+    )
 
 
 def document(pid: int, request: Request, done: Done, decisions: int) -> dict[str, Any]:
@@ -308,6 +373,7 @@ def document(pid: int, request: Request, done: Done, decisions: int) -> dict[str
         ended=done.ended,
         resident=done.resident,
         out=done.out,
+        kernel=done.kernel,
         totals=done.totals.asdict(),
         notes=done.notes,
         samples=done.samples,
