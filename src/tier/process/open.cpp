@@ -22,6 +22,8 @@
 namespace headrace {
 namespace {
 
+constexpr std::uint64_t kMostChunks = 4 << 20;
+constexpr Nanoseconds kFirstHalfLife = std::chrono::minutes{2};
 constexpr std::size_t kTriedPages = 64;
 // A random read of an SSD, where the device does not let itself be read.
 constexpr Nanoseconds kReadOfDisk = std::chrono::microseconds{80};
@@ -153,6 +155,15 @@ Status choose_source(int pid, const ProcessTierOptions& options,
 }
 
 }  // namespace
+
+Nanoseconds half_life_of(const ProcessTierOptions& options) {
+  return options.half_life == Nanoseconds{0} ? kFirstHalfLife : options.half_life;
+}
+
+Bytes chunk_for(Bytes memory, Bytes chunk) {
+  while (memory / chunk > kMostChunks) chunk = chunk * 2;
+  return chunk;
+}
 
 std::string_view to_string(ProcessHotness source) {
   switch (source) {

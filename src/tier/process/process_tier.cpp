@@ -16,7 +16,6 @@ namespace headrace {
 namespace {
 
 constexpr std::size_t kKeptDecisions = 1000;
-constexpr std::uint64_t kMostChunks = 4 << 20;
 constexpr std::size_t kEntriesAtOnce = 8192;
 // What surveys may take: of the program's CPU time, and of a core when there is nothing left to
 // decide by.
@@ -39,11 +38,10 @@ constexpr Bytes kLeastSwap = 16_MiB;
 // What goes out by a limit must find room until the next step, at which the limit is lifted.
 constexpr Bytes kLeastSwapHeld = 256_MiB;
 constexpr double kHorizon = 10;  // s
-constexpr Nanoseconds kFirstHalfLife = std::chrono::minutes{2};
 constexpr Nanoseconds kLeastHalfLife = std::chrono::seconds{15};
 constexpr Nanoseconds kLongestHalfLife = std::chrono::hours{1};
 constexpr Nanoseconds kReturnsSpan = std::chrono::seconds{10};
-constexpr Nanoseconds kBetweenHolds = std::chrono::milliseconds{250};
+constexpr Bytes kPart = 4_MiB;  // moves before the limit is looked at again
 
 // Adds the CPU time of a scope.
 class Timed {
@@ -71,15 +69,6 @@ void keep_extreme(auto& all, std::size_t count, Order order) {
 }  // namespace
 
 double heat_of(double rate) { return 1 - std::exp(-rate * kHorizon); }
-
-Nanoseconds half_life_of(const ProcessTierOptions& options) {
-  return options.half_life == Nanoseconds{0} ? kFirstHalfLife : options.half_life;
-}
-
-Bytes chunk_for(Bytes memory, Bytes chunk) {
-  while (memory / chunk > kMostChunks) chunk = chunk * 2;
-  return chunk;
-}
 
 ProcessSwap::ProcessSwap(std::unique_ptr<OtherProcess> process, const ProcessTierOptions& options,
                          ProcessTierStart start, const ProcessState& state)
@@ -278,8 +267,7 @@ Status ProcessSwap::survey_range(const TrackedRange& range, Nanoseconds surveyed
     const std::uintptr_t end = std::min(part, range.end);
     entries.resize((end - at) / page_);
     HEADRACE_TRY_STATUS(process_->entries(at, entries));
-    // A survey of a terabyte takes seconds, in which swap may fill.
-    if (now() - held_ >= kBetweenHolds) hold(true);
+    look_at_limit();
     ChunkPages found;
     for (const std::uint64_t entry : entries) {
       if ((entry & kPageShared) == 0) {
@@ -404,14 +392,21 @@ Status ProcessSwap::page_out(std::vector<TrackedRange> ranges) {
   std::ranges::sort(ranges, {}, &TrackedRange::begin);
   std::vector<TrackedRange> joined;
   for (const TrackedRange& each : ranges) {
-    if (!joined.empty() && joined.back().end == each.begin) {
+    if (!joined.empty() && joined.back().end == each.begin && joined.back().bytes() < kPart) {
       joined.back().end = each.end;
     } else {
       joined.push_back(each);
     }
   }
   const Timed timed(totals_.mover_cpu);
-  HEADRACE_TRY_STATUS(process_->page_out(joined));
+  Bytes bytes;
+  for (std::span<TrackedRange> rest(joined); !rest.empty(); bytes = {}) {
+    std::size_t count = 0;
+    while (count < rest.size() && bytes < kPart) bytes += rest[count++].bytes();
+    HEADRACE_TRY_STATUS(process_->page_out(rest.first(count)));
+    rest = rest.subspan(count);
+    look_at_limit();
+  }
   return {};
 }
 
@@ -422,7 +417,12 @@ Status ProcessSwap::bring_in(const std::vector<std::uintptr_t>& chunks) {
     for (std::uintptr_t at = chunk; at < range_of(chunk).end; at += page_) pages.push_back(at);
   }
   const Timed timed(totals_.mover_cpu);
-  HEADRACE_TRY_STATUS(process_->bring_in(pages));
+  for (std::span<const std::uintptr_t> rest(pages); !rest.empty();) {
+    const auto part = rest.first(std::min<std::size_t>(rest.size(), kPart.value / page_));
+    HEADRACE_TRY_STATUS(process_->bring_in(part));
+    rest = rest.subspan(part.size());
+    look_at_limit();
+  }
   return {};
 }
 

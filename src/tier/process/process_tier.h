@@ -114,6 +114,10 @@ class ProcessSwap final : public ProcessTier::Inside {
   bool begun() const { return guard_.before() || options_.guard == 0; }
   // Has the kernel keep to the budget from then on, if it may.
   void hold(bool may);
+  // A survey of a terabyte takes seconds, as moves to a slow disk do, and swap may fill meanwhile.
+  void look_at_limit() {
+    if (now() - held_ >= std::chrono::milliseconds{250}) hold(true);
+  }
   Status undo();
   void moved(std::uintptr_t begin, bool in);
   TrackedRange range_of(std::uintptr_t begin) const {

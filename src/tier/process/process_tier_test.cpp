@@ -43,6 +43,7 @@ struct FakeMemory {
   std::uint64_t rounds = 0;
   std::uint64_t read = 0;  // pages that bring_in() was asked for
   std::function<void()> on_survey = [] {};
+  std::function<void()> on_move = [] {};
 
   void access(std::size_t i) {
     if (!out[i] && !armed[i]) return;
@@ -82,6 +83,7 @@ class FakeProcess final : public OtherProcess {
     return {};
   }
   Result<PagedOut> page_out(std::span<const TrackedRange> ranges) override {
+    memory_.on_move();
     for (const TrackedRange& range : ranges) {
       for (std::uintptr_t at = range.begin; at < range.end; at += kPageBytes) {
         const std::size_t i = (at - kFake) / kPageBytes;
@@ -477,6 +479,23 @@ TEST_F(ProcessTiered, SurveyThatTakesLong_TheLimitIsLookedAtMeanwhile) {
   ASSERT_TRUE(step([] {}));
   // The third part of the survey finds swap scarce.
   EXPECT_EQ(limits, (std::vector<std::string>{"max", "82837504", "82837504", "max", "max"}));
+  tier_.reset();
+}
+
+TEST_F(ProcessTiered, MovesThatTakeLong_TheLimitIsLookedAtMeanwhile) {
+  const GroupOfFiles group("headrace_tier_moved");
+  memory_ = FakeMemory(10'000);
+  std::vector<std::string> limits;
+  memory_.on_move = [&] {
+    limits.push_back(group.limit());
+    clock_.advance(milliseconds{300});
+    if (limits.size() == 2) memory_.swap = 200_MiB;
+  };
+  ProcessTierOptions with = options(5'000);
+  open(with, group.held());
+  ASSERT_TRUE(step([] {}));
+  // 5000 pages are five parts.
+  EXPECT_EQ(limits, (std::vector<std::string>{"20971520", "20971520", "max", "max", "max"}));
   tier_.reset();
 }
 

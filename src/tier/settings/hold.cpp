@@ -62,8 +62,8 @@ Result<HintFaults> HintFaults::take(const std::filesystem::path& directory, Set 
     if (const auto mode = mode_of(setting); mode && (*mode & kOnAllNodes) == 0) {
       if (set == Set::never) {
         return fail(ErrorCode::absent,
-                    "kernel.numa_balancing is off, and is set for the whole host only by who asks "
-                    "for hint faults");
+                    "kernel.numa_balancing is off; ask for hint faults to set it, for the whole "
+                    "host");
       }
       // First what is to be put back, then the change.
       const std::string was = std::to_string(*mode);
