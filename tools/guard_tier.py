@@ -75,7 +75,7 @@ def run(options: argparse.Namespace, tiered: bool) -> dict[str, float]:
             tier = None
             if tiered:
                 tier = subprocess.Popen(
-                    [options.headrace, "tier", "attach", str(worker.pid), "--slow", "swap",
+                    [options.headrace, "tier", "attach", str(worker.pid), "--source", "hint-faults",
                      "--budget", str(size // 2), "--guard", options.guard, "--json"],
                     stdout=out, stderr=subprocess.PIPE, text=True,
                 )  # fmt: skip

@@ -129,8 +129,8 @@ class Tier:
     def __init__(self, command: str, pid: int, budget: int, log: Path) -> None:
         with log.open("ab") as out:
             self.process = subprocess.Popen(
-                [command, "tier", "attach", str(pid), "--budget", str(budget), "--slow", "swap",
-                 "--guard", "0"],
+                [command, "tier", "attach", str(pid), "--budget", str(budget),
+                 "--source", "hint-faults", "--guard", "0"],
                 stdout=out, stderr=out,
             )  # fmt: skip
 
