@@ -8,9 +8,9 @@
 
 namespace headrace {
 
-// Whether it is so within 30 s.
+// Whether it is so within 20 s.
 inline bool becomes_so(const std::function<bool()>& condition) {
-  for (int i = 0; i < 3000; ++i) {
+  for (int i = 0; i < 2000; ++i) {
     if (condition()) return true;
     ::usleep(10'000);
   }

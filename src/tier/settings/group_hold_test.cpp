@@ -224,7 +224,7 @@ TEST_P(HeldGroup, StoppedHolder_LimitIsLiftedAndHeldAgainWhenItGoesOn) {
   for (int i = 0; i < 2; ++i) {
     ASSERT_TRUE(becomes_so([&] { return value(limit()) == std::to_string((600_MiB).value); }));
     ::kill(holder.pid(), SIGSTOP);
-    EXPECT_TRUE(becomes_so(lifted)) << "nobody looks at the program";
+    ASSERT_TRUE(becomes_so(lifted)) << "nobody looks at the program";
     ::kill(holder.pid(), SIGCONT);
   }
 }
