@@ -316,9 +316,17 @@ Status GroupHold::keep(std::optional<Bytes> budget) {
   const Bytes moved = movable_now + out_and_cached(group_, version);
   const std::uint64_t others = used - std::min(used, moved.value);
   const std::uint64_t limit = (others + most_.value + kUnit - 1) / kUnit * kUnit;
-  if (first) HEADRACE_TRY_STATUS(set(settings_.front(), "1"));
   Setting& last = settings_.back();
-  return set(last, limit < limit_in(last.before) ? std::to_string(limit) : last.before);
+  // Again where the guardian has lifted one of the two while this process was held up between them:
+  // a limit must not stay where the group kills at it.
+  for (int i = 0; i < 3; ++i) {
+    if (first) HEADRACE_TRY_STATUS(set(settings_.front(), "1"));
+    HEADRACE_TRY_STATUS(
+        set(last, limit < limit_in(last.before) ? std::to_string(limit) : last.before));
+    note_lifts();
+    if (!first || settings_.front().now == "1") return {};
+  }
+  return set(last, last.before);
 }
 
 bool restore_groups(const path& directory) {
