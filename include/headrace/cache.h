@@ -143,6 +143,8 @@ struct AccessOptions {
   // How long to wait for space when all is held or in flight, before the access is refused. The
   // wait ends as soon as enough was let go; there is none in a callback of the Mover.
   Nanoseconds space_timeout{0};
+  // Called again and again during that wait, with no lock held; true ends it. Null: nothing is.
+  const std::function<bool()>* stop = nullptr;
 };
 
 struct PrefetchOptions {

@@ -88,22 +88,51 @@ void remember(CacheOwner& owner, const ExtentRef& extent) {
   if (owner.seen.add(extent.object)) sweep(owner);
 }
 
-AccessOptions access_options(const Word<Priority>& priority, std::optional<NodeId> initiator,
-                             const PrefetchRef* plan) {
-  return {.priority = priority.get(),
-          .initiator = initiator,
-          .plan = plan == nullptr ? nullptr : plan->plan.get()};
-}
+// What an access needs besides its extents. During a wait for space signals are looked at.
+class Access {
+ public:
+  Access(const Word<Priority>& priority, std::optional<NodeId> initiator, const PrefetchRef* plan,
+         Nanoseconds space_timeout)
+      : options_{.priority = priority.get(),
+                 .initiator = initiator,
+                 .plan = plan == nullptr ? nullptr : plan->plan.get(),
+                 .space_timeout = space_timeout,
+                 .stop = &stop_} {}
+  Access(const Access&) = delete;
+  Access& operator=(const Access&) = delete;
+
+  // Calls `access(options)` without the GIL, then raises what a handler raised.
+  template <class Call>
+  auto run(const Call& access) {
+    auto result = [&] {
+      const GilRelease release;
+      return access(options_);
+    }();
+    signals_.rethrow();
+    return result;
+  }
+
+ private:
+  Interruptible signals_{nb::none(), nb::none()};
+  Nanoseconds next_look_{0};
+  bool stopped_ = false;
+  const std::function<bool()> stop_ = [this] {
+    const Nanoseconds now = system_clock().now();
+    if (stopped_ || now < next_look_) return stopped_;
+    next_look_ = now + kSignalInterval;
+    return stopped_ = signals_.stop();
+  };
+  const AccessOptions options_;
+};
 
 BlockRef access(const CacheRef& self, const ExtentLike& extent, const Word<Priority>& priority,
-                std::optional<NodeId> initiator, const PrefetchRef* plan) {
+                std::optional<NodeId> initiator, const PrefetchRef* plan,
+                Nanoseconds space_timeout) {
   const std::shared_ptr<CacheOwner> owner = self.owner;
-  const AccessOptions options = access_options(priority, initiator, plan);
+  Access how(priority, initiator, plan, space_timeout);
   remember(*owner, extent);
-  Block block = [&] {
-    const GilRelease release;
-    return owner->cache->access(extent.get(), options);
-  }();
+  Block block = how.run(
+      [&](const AccessOptions& options) { return owner->cache->access(extent.get(), options); });
   return {std::make_shared<Pin>(owner, extent.object, extent.borrowed, std::move(block))};
 }
 
@@ -119,15 +148,15 @@ std::vector<Extent> plain(CacheOwner& owner, const std::vector<ExtentLike>& exte
 
 std::vector<BlockRef> access_all(const CacheRef& self, const std::vector<ExtentLike>& extents,
                                  const Word<Priority>& priority, std::optional<NodeId> initiator,
-                                 const PrefetchRef* plan) {
-  const AccessOptions options = access_options(priority, initiator, plan);
+                                 const PrefetchRef* plan, Nanoseconds space_timeout) {
+  Access how(priority, initiator, plan, space_timeout);
   const std::shared_ptr<CacheOwner> owner = self.owner;
   const std::vector<Extent> wanted = plain(*owner, extents);
-  std::vector<Block> blocks(wanted.size());
-  {
-    const GilRelease release;
-    owner->cache->access(wanted, blocks, options);
-  }
+  std::vector<Block> blocks = how.run([&](const AccessOptions& options) {
+    std::vector<Block> found(wanted.size());
+    owner->cache->access(wanted, found, options);
+    return found;
+  });
   std::vector<BlockRef> result;
   result.reserve(blocks.size());
   for (std::size_t i = 0; i < blocks.size(); ++i) {
@@ -474,18 +503,46 @@ void bind_cache_class(nb::module_& m) {
           "mover"_a, "budgets"_a, nb::kw_only(), "placement"_a = nb::none(), "route"_a = nb::none(),
           "eviction"_a = "s3-fifo", "slab"_a = 32 << 20, "pages"_a = "transparent",
           "reserve"_a = false, kOptionsOfCache)
+void bind_accesses(nb::class_<CacheRef>& cache) {
+  cache
       .def("access", &access, "extent"_a, nb::kw_only(), "priority"_a = "demand",
-           "initiator"_a = nb::none(), "plan"_a.none() = nb::none(),
+           "initiator"_a = nb::none(), "plan"_a.none() = nb::none(), "space_timeout"_a = 0.0,
            "The block of an extent: a pin on a ready copy, on one in flight, or on one started "
            "now. Waits for no copy; a miss may allocate memory. `plan`: whose extent this uses; a "
-           "plan that was named once counts only accesses that name it.")
+           "plan that was named once counts only accesses that name it. `space_timeout`: seconds "
+           "to wait for space while blocks hold all of the budget; then the block stands for the "
+           "source.")
       .def("access_all", &access_all, "extents"_a, nb::kw_only(), "priority"_a = "demand",
-           "initiator"_a = nb::none(), "plan"_a.none() = nb::none(), "The same for many at once.")
+           "initiator"_a = nb::none(), "plan"_a.none() = nb::none(), "space_timeout"_a = 0.0,
+           "The same for many at once; each miss waits `space_timeout` for itself.")
       .def("prefetch", &prefetch, "extents"_a, nb::kw_only(), "lead"_a = 0.05,
            "window"_a = 64 << 20, "initiator"_a = nb::none(), "named"_a = false,
            "Plans the use of extents in this order and fetches them ahead: `lead` seconds before "
            "use, at most `window` bytes unused at a time. `named`: only accesses with `plan=` are "
-           "uses of it, from the beginning.")
+           "uses of it, from the beginning.");
+}
+
+void bind_cache_class(nb::module_& m) {
+  nb::class_<CacheRef> cache(
+      m, "Cache",
+      "Keeps copies of extents in fast memory, fetches planned ones ahead of their "
+      "use, and never serves old bytes. Keeps an object alive while it reads from it; the "
+      "copies "
+      "of "
+      "one that nobody else holds go with it, sooner or later.");
+  cache.def(
+      "__init__",
+      [](CacheRef* self, const MoverRef& mover, const std::map<NodeId, Bytes>& budgets,
+         const std::optional<CachePlace>& placement, const std::optional<std::string>& route,
+         const std::string& eviction, Bytes slab, const Word<PageSize>& pages, bool reserve) {
+        new (self) CacheRef(make_cache(mover, {budgets.begin(), budgets.end()}, placement, route,
+                                       eviction, slab, pages, reserve));
+      },
+      "mover"_a, "budgets"_a, nb::kw_only(), "placement"_a = nb::none(), "route"_a = nb::none(),
+      "eviction"_a = "sieve", "slab"_a = 32 << 20, "pages"_a = "transparent", "reserve"_a = false,
+      kOptionsOfCache);
+  bind_accesses(cache);
+  cache
       .def(
           "invalidate",
           [](const CacheRef& self, const ExtentLike& extent) {
@@ -493,7 +550,8 @@ void bind_cache_class(nb::module_& m) {
             self.owner->cache->invalidate(extent.get());
           },
           "extent"_a,
-          "Announces a changed source: no access after it sees bytes read before it was called.")
+          "Announces a changed source: no access after it sees bytes read before it was "
+          "called.")
       .def(
           "flush",
           [](const CacheRef& self) {

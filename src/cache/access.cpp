@@ -150,6 +150,7 @@ void CacheCore::miss(const Extent& extent, Block& block, const AccessOptions& op
     } else {
       mover_.poll();
       patience->sleep(space_changes_, changes, naps.next());
+      if (options.stop != nullptr && (*options.stop)()) patience->give_up();
     }
   }
 }

@@ -338,6 +338,24 @@ TEST(CacheAccessTest, WaitsForSpaceUntilSomebodyLetsGo) {
   EXPECT_EQ(clock.now(), before) << "it never fits";
 }
 
+TEST(CacheAccessTest, StopEndsTheWaitForSpace) {
+  Source source(4 * 4096);
+  ManualClock clock;
+  ManualWaiting waiting(clock);
+  CacheRig rig({.budget = 4096_B, .clock = &clock, .waiting = &waiting, .observe = false});
+  const Block held = rig.cache->access(source.at(0, 4096));
+  rig.settle();
+  int asked = 0;
+  const std::function<bool()> stop = [&] { return ++asked == 3; };
+  const AccessOptions patient{.space_timeout = std::chrono::hours{24}, .stop = &stop};
+  EXPECT_EQ(rig.cache->access(source.at(4096, 4096), patient).state(), BlockState::absent);
+  EXPECT_EQ(asked, 3);
+  EXPECT_LT(clock.now(), std::chrono::hours{1});
+  EXPECT_EQ(rig.cache->stats().refusals, 1u);
+  EXPECT_EQ(rig.cache->access(source.at(0, 4096), patient).state(), BlockState::ready);
+  EXPECT_EQ(asked, 3) << "there was nothing to wait for";
+}
+
 // However many are held, the one that was let go is found at once.
 TEST(CacheAccessTest, WhatIsLetGoAmongVeryManyPinsIsFound) {
   constexpr std::uint64_t kMany = 2000;

@@ -1166,13 +1166,15 @@ class Cache:
         `budgets`: bytes of copies per node. `placement`: always this node or placement ('gpu', 'gpu:dram': where the first has no space, the next) instead of the nearest fast one. `eviction`: s3-fifo, sieve or clock. `reserve`: all memory is made now and kept, so that no access pays for its first touch.
         """
 
-    def access(self, extent: Extent | Object, *, priority: Literal['demand', 'prefetch', 'migration'] = 'demand', initiator: int | None = None, plan: Prefetch | None = None) -> Block:
+    def access(self, extent: Extent | Object, *, priority: Literal['demand', 'prefetch', 'migration'] = 'demand', initiator: int | None = None, plan: Prefetch | None = None, space_timeout: float = 0.0) -> Block:
         """
-        The block of an extent: a pin on a ready copy, on one in flight, or on one started now. Waits for no copy; a miss may allocate memory. `plan`: whose extent this uses; a plan that was named once counts only accesses that name it.
+        The block of an extent: a pin on a ready copy, on one in flight, or on one started now. Waits for no copy; a miss may allocate memory. `plan`: whose extent this uses; a plan that was named once counts only accesses that name it. `space_timeout`: seconds to wait for space while blocks hold all of the budget; then the block stands for the source.
         """
 
-    def access_all(self, extents: Sequence[Extent | Object], *, priority: Literal['demand', 'prefetch', 'migration'] = 'demand', initiator: int | None = None, plan: Prefetch | None = None) -> list[Block]:
-        """The same for many at once."""
+    def access_all(self, extents: Sequence[Extent | Object], *, priority: Literal['demand', 'prefetch', 'migration'] = 'demand', initiator: int | None = None, plan: Prefetch | None = None, space_timeout: float = 0.0) -> list[Block]:
+        """
+        The same for many at once; each miss waits `space_timeout` for itself.
+        """
 
     def prefetch(self, extents: Sequence[Extent | Object], *, lead: float = 0.05, window: int = 67108864, initiator: int | None = None, named: bool = False) -> Prefetch:
         """

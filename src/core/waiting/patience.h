@@ -59,6 +59,8 @@ class Patience {
   }
   // Something has come: the whole bound is left again.
   void renew() { spent_before_ = spent(); }
+  // Nothing is left.
+  void give_up() { unseen_ += std::max(left(), Nanoseconds{0}); }
 
  private:
   // A sleep is cut into such, each of which counts at most as long: a pause counts as one of them.

@@ -84,6 +84,11 @@ TEST(Patience, CountsSleepsThatEndEarlyByTheClock) {
   EXPECT_EQ(patience.left(), 5s);
   patience.renew();
   EXPECT_EQ(patience.left(), 10s);
+  patience.give_up();
+  EXPECT_TRUE(patience.over());
+  clock.advance(1s);
+  patience.give_up();
+  EXPECT_TRUE(patience.over());
 }
 
 }  // namespace

@@ -5,6 +5,8 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import signal
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -43,6 +45,69 @@ def test_a_block_has_the_bytes(
         assert inside.wait() == payload[8192:8292]
     assert cache.stats().hits == 1
     assert cache.stats().copy_latency.count == 1
+
+
+def full(cache: headrace.Cache, file: headrace.File) -> list[headrace.Block]:
+    """Blocks that hold the whole budget."""
+    blocks = cache.access_all([file.extent(at, 1 << 20) for at in range(0, BUDGET, 1 << 20)])
+    for block in blocks:
+        block.wait()
+    return blocks
+
+
+@pytest.fixture
+def long_file(machine: headrace.Machine, tmp_path: Path) -> headrace.File:
+    path = tmp_path / "long"
+    with path.open("wb") as out:
+        out.truncate(BUDGET + (2 << 20))
+    return headrace.File.open(machine, path)
+
+
+def test_space_timeout_waits_until_a_block_is_released(
+    cache: headrace.Cache, long_file: headrace.File
+) -> None:
+    blocks = full(cache, long_file)
+    wanted = long_file.extent(BUDGET, 1 << 20)
+    with pytest.raises(headrace.ExhaustedError):
+        cache.access(wanted).wait()
+    with pytest.raises(headrace.ExhaustedError):
+        cache.access(wanted, space_timeout=0.01).wait()
+    release = threading.Timer(0.1, blocks.pop().release)
+    release.start()
+    with cache.access(wanted, space_timeout=60) as block:
+        assert block.wait() == bytes(1 << 20)
+        release.join()
+        timer = threading.Timer(0.1, blocks.pop().release)
+        timer.start()
+        other = long_file.extent(BUDGET + (1 << 20), 1 << 20)
+        with cache.access_all([other, wanted], space_timeout=60)[0] as second:
+            assert second.wait() == bytes(1 << 20)
+        timer.join()
+
+
+@pytest.mark.parametrize("many", [False, True])
+def test_a_signal_ends_the_wait_for_space(
+    cache: headrace.Cache, long_file: headrace.File, many: bool
+) -> None:
+    blocks = full(cache, long_file)
+    wanted = long_file.extent(BUDGET, 1 << 20)
+
+    def handler(number: int, frame: object) -> None:
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGALRM, handler)
+    try:
+        signal.setitimer(signal.ITIMER_REAL, 0.05)
+        with pytest.raises(KeyboardInterrupt):
+            if many:
+                cache.access_all([wanted], space_timeout=3600)
+            else:
+                cache.access(wanted, space_timeout=3600)
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+    blocks.pop().release()
+    assert cache.access(wanted).wait() == bytes(1 << 20)
 
 
 def test_arrays_straight_from_a_block(
