@@ -3,9 +3,9 @@
 //
 // Opened past the page cache (O_DIRECT) where the file system allows it, so that what is read is
 // what the device delivers. The size is taken at opening; a file that shrinks later gives io errors
-// on the missing part, never stale or zero bytes. Two Files of one path are two objects: a cache
-// keeps copies of each, and Cache::invalidate() of one drops none of the other's. A child of fork()
-// may use it too. Thread-safe.
+// on the missing part, never stale or zero bytes; one that grows is longer after update_size(). Two
+// Files of one path are two objects: a cache keeps copies of each, and Cache::invalidate() of one
+// drops none of the other's. A child of fork() may use it too. Thread-safe.
 #pragma once
 
 #include <cstdint>
@@ -47,6 +47,10 @@ class File final : public Object {
 
   const std::filesystem::path& path() const { return path_; }
   bool direct() const { return direct_fd_ >= 0; }
+  // Asks for the file's size now. If it has grown, size() is that from here on, and extents of the
+  // new part can be moved and cached. Returns size(). To write behind the end, lengthen the file
+  // first (ftruncate, fallocate). Errors: io.
+  Result<Bytes> update_size();
   // Drops the file's clean pages from the page cache (posix_fadvise), as a cold start needs.
   Status drop_page_cache() const;
   // Bytes of the file in the page cache now (mincore): the proof of a cold start. denied: not our

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Things with bytes, and ranges of them: what is moved and cached.
 //
-// An Object has an id that is never used twice, a size and a home node. Its kinds: Buffer (memory
+// An Object has an id that is never used twice, a size and a home node. The size of a File may
+// grow (File::update_size); no other changes. Its kinds: Buffer (memory
 // Headrace allocated, buffer.h), MemoryRange and DeviceRange (memory of somebody else), File
 // (file.h). An Extent is a range of an object; it borrows it, as a span borrows its array.
 //
@@ -26,7 +27,7 @@ class Object {
   Object& operator=(const Object&) = delete;
 
   ObjectId id() const { return id_; }
-  Bytes size() const { return size_; }
+  Bytes size() const { return size_.load(); }
   // Where its bytes live: for memory spread over nodes, the first of its placement. Only relocate()
   // (buffer.h) changes it.
   NodeId node() const { return node_.load(); }
@@ -41,10 +42,15 @@ class Object {
          std::optional<std::uint64_t> device_address = {});
   ~Object() = default;
   void moved_to(NodeId node) { node_.store(node); }
+  // Extents that are valid stay so: a smaller size is ignored.
+  void grown_to(Bytes size) {
+    for (Bytes now = size_.load(); now < size && !size_.compare_exchange_weak(now, size);) {
+    }
+  }
 
  private:
   const ObjectId id_;
-  const Bytes size_;
+  std::atomic<Bytes> size_;
   std::atomic<NodeId> node_;
   std::byte* const memory_;
   const std::optional<std::uint64_t> device_address_;

@@ -360,6 +360,10 @@ void bind_file(nb::module_& m) {
           "direct", [](const FileRef& self) { return self.file->direct(); },
           "Whether reads go past the page cache.")
       .def(
+          "update_size", [](const FileRef& self) { return unwrap(self.file->update_size()); },
+          "Asks for the file's size now; if it has grown, extents of the new part can be moved and "
+          "cached. Returns the size.")
+      .def(
           "drop_page_cache",
           [](const FileRef& self) {
             auto status = [&] {

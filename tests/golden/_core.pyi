@@ -762,6 +762,11 @@ class File(Object):
     def direct(self) -> bool:
         """Whether reads go past the page cache."""
 
+    def update_size(self) -> int:
+        """
+        Asks for the file's size now; if it has grown, extents of the new part can be moved and cached. Returns the size.
+        """
+
     def drop_page_cache(self) -> None:
         """Drops its clean pages from the page cache, as a cold start needs."""
 

@@ -195,6 +195,15 @@ Result<std::unique_ptr<File>> File::open(const Machine& machine, const std::file
   return std::unique_ptr<File>(new File(path, size, *node, std::move(opened), options.writable));
 }
 
+Result<Bytes> File::update_size() {
+  struct stat status{};
+  if (fstat(buffered_fd_, &status) != 0) {
+    return fail_errno(errno, "cannot ask for the size of " + quoted());
+  }
+  grown_to(Bytes{static_cast<std::uint64_t>(status.st_size)});
+  return size();
+}
+
 Status File::drop_page_cache() const {
   // Dirty pages are not dropped: write them first.
   if (writable_ && fdatasync(buffered_fd_) != 0) {

@@ -33,6 +33,33 @@ TEST(File, KnowsItsSizeNodeAndAlignment) {
   EXPECT_TRUE(std::has_single_bit(file->alignment().memory));
 }
 
+TEST(File, GrowsWhenItsSizeIsUpdated_AndNeverShrinks) {
+  const TempDir dir;
+  const Data data = random_bytes(20'000, 1);
+  const auto path = dir.file("a", data);
+  std::filesystem::resize_file(path, 10'001);
+  const auto file = open_file(path, {.writable = true});
+  Data back(20'000);
+  const MemoryRange memory(back, kDram);
+  const auto backend = open_or_die({});
+  dir.file("a", data);  // the same file, longer
+  const Extent all{file.get(), 0, 20'000_B};
+  EXPECT_FALSE(all.valid());
+  EXPECT_EQ(file->size(), 10'001_B);
+  EXPECT_EQ(file->update_size(), 20'000_B);
+  ASSERT_TRUE(all.valid());
+  ASSERT_TRUE(copy_now(*backend, whole(memory), all));
+  EXPECT_EQ(back, data);
+  ASSERT_TRUE(copy_now(*backend, {file.get(), 15'000, 5'000_B}, {&memory, 0, 5'000_B}));
+  const Data written = contents(path);
+  EXPECT_TRUE(same(std::span(written).subspan(15'000), std::span(data).first(5'000)));
+  std::filesystem::resize_file(path, 100);
+  EXPECT_EQ(file->update_size(), 20'000_B);
+  const Status cut = copy_now(*backend, whole(memory), all);
+  ASSERT_FALSE(cut);
+  EXPECT_EQ(cut.error().code, ErrorCode::io);
+}
+
 TEST(File, OpensBufferedWhenAsked) {
   const TempDir dir;
   const auto file = open_file(dir.file("a", random_bytes(100, 1)), {.direct = false});
