@@ -4,6 +4,7 @@
 #include <cxxabi.h>
 #include <pthread.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -42,6 +43,8 @@ constinit thread_local void* volatile of_exceptions = nullptr;
 void run(const std::function<void()>& body, std::unique_ptr<std::byte[]> reserve) {
   reserve.reset();
   of_exceptions = abi::__cxa_get_globals();
+  // A nap of 10 us takes 24 us then, and 77 us with the default slack of 50 us.
+  prctl(PR_SET_TIMERSLACK, 1);
   body();
 }
 

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 #include <malloc.h>
 #include <pthread.h>
+#include <sys/prctl.h>
 #include <sys/resource.h>
 #include <unistd.h>
 
@@ -50,6 +51,16 @@ TEST(ThreadTest, TakesNoSignalsAndHasAName) {
   sigset_t blocked;
   pthread_sigmask(SIG_SETMASK, nullptr, &blocked);
   EXPECT_EQ(sigismember(&blocked, SIGINT), 0) << "of the one who started it";
+}
+
+TEST(ThreadTest, SleepsWithoutTimerSlack) {
+  const int before = prctl(PR_GET_TIMERSLACK);
+  int slack = 0;
+  auto thread = start_thread("headrace-test", [&slack] { slack = prctl(PR_GET_TIMERSLACK); });
+  ASSERT_TRUE(thread.has_value());
+  thread->join();
+  EXPECT_EQ(slack, 1);
+  EXPECT_EQ(prctl(PR_GET_TIMERSLACK), before) << "of the thread that started it";
 }
 
 // Exits with 0 if no thread can be started and that limit is named.
