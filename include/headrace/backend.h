@@ -80,15 +80,24 @@ class Backend {
   // the kernel itself hangs with its memory (a hard-mounted network file system).
   virtual Result<std::size_t> submit(std::span<const Piece> pieces, Completion& completion) = 0;
 
+  // Asks for an early end of an accepted piece, which is reported as ever: as cancelled, unless the
+  // hardware was faster or cannot stop. A piece that has been reported is ignored. Never blocks,
+  // reports nothing itself, and may be called with locks held.
+  virtual void cancel(EngineId /*engine*/, std::uint64_t /*tag*/,
+                      const Completion& /*completion*/) noexcept {}
+
   // Looks for completions, reports them and returns how many there were. Does nothing where
   // completes_itself.
   virtual std::size_t poll() { return 0; }
 
-  // For a thread that has nothing to do but wait: sleeps at most `most` until pieces end that this
-  // thread has submitted, reports such as poll() does and returns how many there were. At once 0
-  // where there is nothing of the kind to wait for. Never needed, but a piece that its submitter
-  // waits for may come sooner and with less work than through a thread of the backend.
-  virtual std::size_t help([[maybe_unused]] Nanoseconds most) { return 0; }
+  // For a thread that has nothing to do but wait for a piece into `to`: sleeps at most `most` until
+  // it ends, and reports it as poll() does. Returns 1 if it was reported here, and 0 at once if
+  // this thread did not submit it or another thread reports it. Never needed, but such a piece may
+  // end sooner and with less work than through a thread of the backend.
+  virtual std::size_t help([[maybe_unused]] std::span<const std::byte> to,
+                           [[maybe_unused]] Nanoseconds most) {
+    return 0;
+  }
 };
 
 // The checks of submit() that are the same for every backend.

@@ -96,7 +96,8 @@ class Transfer {
   // Lets what is queued of it go to the end of a more urgent class; a less urgent one changes
   // nothing. For a move made ahead that somebody has come to wait for.
   void promote(Priority priority) const;
-  // Asks to stop: queued pieces are dropped, pieces in flight are let end, then the move is done.
+  // Asks to stop: queued pieces are dropped, engines are asked to end those in flight early
+  // (Backend::cancel), and when they have ended the move is done.
   // Does nothing when it is done already.
   void cancel() const;
   // An eventfd that becomes and stays readable when the move is done: for epoll, io_uring, asyncio.
@@ -205,11 +206,13 @@ class Mover {
   // unsupported: this process is a child, made by fork(), of the one that made it.
   Status check_here() const;
 
-  // Looks for completions of backends that need it, and does what others left. Returns how many
-  // completions there were. A thread that has nothing to do but wait may give the time that it
-  // would sleep: it is spent waiting, at most 1 ms, where a backend is quicker if the waiting
-  // thread helps (Backend::help).
-  std::size_t poll(Nanoseconds most = Nanoseconds{0});
+  // Looks for completions of backends that need it, and does what others left. Returns the number
+  // of completions.
+  std::size_t poll();
+  // As poll(), for a thread that has nothing to do but wait for a move into `to`: where nothing has
+  // completed it also sleeps, at most `most` and at most 1 ms, if the move ends sooner that way
+  // (Backend::help).
+  std::size_t poll(std::span<const std::byte> to, Nanoseconds most);
 
   MoverStats stats() const;
   const Machine& machine() const;

@@ -103,7 +103,7 @@ void bind_transfer(nb::module_& m) {
             const GilRelease release;
             self.transfer.cancel();
           },
-          "Asks to stop: queued pieces are dropped, those in flight are let end.")
+          "Asks to stop: queued pieces are dropped, and engines are asked to end those in flight.")
       .def(
           "fileno", [](const TransferRef& self) { return unwrap(self.transfer.event_fd()); },
           "A descriptor that becomes readable when the move is done; valid while this object "

@@ -355,7 +355,7 @@ Status StoreCore::wait(const std::atomic<std::uint32_t>& word, const std::functi
   for (;;) {
     const std::uint32_t seen = word.load();
     if (ended()) return {};
-    mover_.poll(std::clamp(patience.left(), Nanoseconds{0}, kLongestNap));
+    mover_.poll();
     promote_due();
     look_at_streams();
     while (!ended() && run_one() && !patience.over()) {

@@ -122,4 +122,43 @@ void MoverCore::end_pair(Move& whole, Visit& visit) {
   visit.root().call(whole.finish(std::move(outcome), *options_.waiting), transfer);
 }
 
+// Does `change` to the move, or to its pairs, of which no more than kMostPieces under one lock.
+template <class Change>
+void MoverCore::change(Move& move, const Change& change) {
+  if (!origin_.here()) return;
+  Visit visit(this, 0);
+  if (stopped_.load()) return;
+  const std::size_t all = move.pairs == nullptr ? 1 : move.pairs->size();
+  for (std::size_t done = 0; done < all;) {
+    const std::size_t end = std::min(all, done + kMostPieces);
+    MutexLock lock(mutex_);
+    for (; done < end; ++done) change(move.pairs == nullptr ? move : (*move.pairs)[done]);
+  }
+  leave(visit);
+}
+
+void MoverCore::promote(Move& move, Priority priority) {
+  change(move, [&](Move& one) {
+    mutex_.assert_held();
+    scheduler_.promote(one, priority);
+  });
+}
+
+void MoverCore::cancel(Move& move) {
+  change(move, [&](Move& one) {
+    mutex_.assert_held();
+    scheduler_.cancel(one);
+    cancel_in_flight(one);
+  });
+}
+
+// Under the lock: the tag of a piece belongs to no other piece before its end was settled.
+void MoverCore::cancel_in_flight(const Move& move) {
+  for (const Segment* piece = move.scheduling.segments.front(); piece != nullptr;
+       piece = MoveSegments::next(*piece)) {
+    const EngineState& engine = *piece->queue->engine;
+    engine.backend->cancel(engine.id, reinterpret_cast<std::uintptr_t>(piece), *this);
+  }
+}
+
 }  // namespace headrace

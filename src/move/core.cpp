@@ -407,9 +407,9 @@ void MoverCore::call(const Transfer& done, Then then) {
   }
 }
 
-std::size_t MoverCore::poll(Nanoseconds most) {
+std::size_t MoverCore::poll(std::span<const std::byte> to, Nanoseconds most) {
   std::size_t found = 0;
-  if (!advance(found) && found == 0) found = help(most);
+  if (!advance(found) && found == 0) found = help(to, most);
   return found;
 }
 
@@ -423,48 +423,20 @@ bool MoverCore::advance(std::size_t& found) {
   return leave(visit);
 }
 
-// Spends at most that long where a backend is quicker if the waiting thread helps; copies nothing.
-std::size_t MoverCore::help(Nanoseconds most) {
-  if (others_.empty() || most <= Nanoseconds{0} || !origin_.here()) return 0;
+// Waits at most that long for a move into `to`, where a backend is quicker if the waiting thread
+// helps; copies nothing.
+std::size_t MoverCore::help(std::span<const std::byte> to, Nanoseconds most) {
+  if (others_.empty() || to.empty() || most <= Nanoseconds{0} || !origin_.here()) return 0;
   Visit visit(this, 0);
   if (stopped_.load() || !visit.outermost()) return 0;
   std::size_t found = 0;
   const Nanoseconds end = options_.clock->now() + std::min(most, kHelp);
   for (Backend* backend : others_) {
     const Nanoseconds left = end - options_.clock->now();
-    if (found == 0 && left > Nanoseconds{0}) found = backend->help(left);
+    if (found == 0 && left > Nanoseconds{0}) found = backend->help(to, left);
   }
   leave(visit);
   return found;
-}
-
-// Does `change` to the move, or to its pairs, of which no more than kMostPieces under one lock.
-template <class Change>
-void MoverCore::change(Move& move, const Change& change) {
-  if (!origin_.here()) return;
-  Visit visit(this, 0);
-  if (stopped_.load()) return;
-  const std::size_t all = move.pairs == nullptr ? 1 : move.pairs->size();
-  for (std::size_t done = 0; done < all;) {
-    const std::size_t end = std::min(all, done + kMostPieces);
-    MutexLock lock(mutex_);
-    for (; done < end; ++done) change(move.pairs == nullptr ? move : (*move.pairs)[done]);
-  }
-  leave(visit);
-}
-
-void MoverCore::promote(Move& move, Priority priority) {
-  change(move, [&](Move& one) {
-    mutex_.assert_held();
-    scheduler_.promote(one, priority);
-  });
-}
-
-void MoverCore::cancel(Move& move) {
-  change(move, [&](Move& one) {
-    mutex_.assert_held();
-    scheduler_.cancel(one);
-  });
 }
 
 Result<MoveStats> MoverCore::wait(Move& move, Nanoseconds timeout) {
@@ -476,13 +448,15 @@ Result<MoveStats> MoverCore::wait(Move& move, Nanoseconds timeout) {
                        "wait() in a callback of a Mover would hold up the very move it waits for, "
                        "or another; use on_done() or co_await"));
   }
+  std::span<const std::byte> to;
+  if (move.to.valid() && move.to.memory() != nullptr) to = {move.to.memory(), move.to.length.value};
   Patience patience(*options_.clock, *options_.waiting, timeout);
   Backoff naps(kFirstNap, kLongestNap);
   while (!move.done()) {
     const bool polls = waiters_poll_.load();
     std::size_t found = 0;
     const bool more = polls && advance(found);
-    if (found == 0 && !more && !move.done()) found = help(patience.left());
+    if (found == 0 && !more && !move.done()) found = help(to, patience.left());
     if (found > 0) naps.reset();
     if (move.done()) break;
     if (patience.over()) return not_done(move, *options_.clock);
@@ -505,6 +479,9 @@ void MoverCore::stop() {
       MutexLock lock(mutex_);
       stopping_ = true;
       scheduler_.cancel_all();
+      for (const Move* left = scheduler_.first_open(); left != nullptr; left = left->next_open) {
+        cancel_in_flight(*left);
+      }
     }
     leave(visit);
   }

@@ -34,7 +34,7 @@ class MoverCore final : public Completion, public std::enable_shared_from_this<M
 
   Transfer copy(Extent to, Extent from, const MoveOptions& options);
   Transfer copy(std::span<const MovePair> pairs, const MoveOptions& options);
-  std::size_t poll(Nanoseconds most);
+  std::size_t poll(std::span<const std::byte> to, Nanoseconds most);
   void promote(Move& move, Priority priority);
   void cancel(Move& move);
   // Whether this thread is inside a visit of any Mover.
@@ -69,6 +69,7 @@ class MoverCore final : public Completion, public std::enable_shared_from_this<M
   void end_pair(Move& whole, Visit& visit) EXCLUDES(mutex_);
   template <class Change>
   void change(Move& move, const Change& change) EXCLUDES(mutex_);
+  void cancel_in_flight(const Move& move) REQUIRES(mutex_);
   void settle(Visit& visit) REQUIRES(mutex_);
   void take(Visit& visit, Turn& turn) REQUIRES(mutex_);
   // Whether something was left that may be done at once.
@@ -79,7 +80,7 @@ class MoverCore final : public Completion, public std::enable_shared_from_this<M
   void offer(std::span<Segment*> segments, Visit& visit) EXCLUDES(mutex_);
   void tell(Move* ended, Visit& visit) EXCLUDES(mutex_);
   bool advance(std::size_t& found) EXCLUDES(mutex_);
-  std::size_t help(Nanoseconds most) EXCLUDES(mutex_);
+  std::size_t help(std::span<const std::byte> to, Nanoseconds most) EXCLUDES(mutex_);
   void leave_if_due(Visit& visit) EXCLUDES(mutex_);
   bool quiet() const EXCLUDES(mutex_);
   bool needs_poll() const REQUIRES(mutex_) { return left_ || scheduler_.needs_poll(); }

@@ -121,7 +121,11 @@ Transfer Mover::copy(std::span<const MovePair> pairs, const MoveOptions& options
   return core_->copy(pairs, options);
 }
 
-std::size_t Mover::poll(Nanoseconds most) { return core_->poll(most); }
+std::size_t Mover::poll() { return core_->poll({}, {}); }
+
+std::size_t Mover::poll(std::span<const std::byte> to, Nanoseconds most) {
+  return core_->poll(to, most);
+}
 
 Status Mover::check_here() const { return core_->origin().check("the mover"); }
 

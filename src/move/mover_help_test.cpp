@@ -2,6 +2,7 @@
 // A thread that waits gives its time to the backends that can use it.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstring>
 #include <vector>
 
@@ -12,7 +13,7 @@ namespace {
 
 using test::kCpuA;
 
-// Its pieces end when somebody helps, and only then.
+// Its pieces end when somebody waits for them, and only then.
 class NeedsHelp final : public Backend {
  public:
   NeedsHelp() {
@@ -26,17 +27,28 @@ class NeedsHelp final : public Backend {
     for (const Piece& piece : pieces) open_.push_back({piece, &completion});
     return pieces.size();
   }
-  std::size_t help(Nanoseconds most) override {
+  std::size_t help(std::span<const std::byte> to, Nanoseconds most) override {
     asked.push_back(most);
-    if (open_.empty()) return 0;
-    const auto [piece, completion] = open_.back();
-    open_.pop_back();
+    const auto found = std::ranges::find_if(
+        open_, [&](const Open& open) { return open.piece.to.memory() == to.data(); });
+    if (found == open_.end()) return 0;
+    const auto [piece, completion] = *found;
+    open_.erase(found);
     std::memcpy(piece.to.memory(), piece.from.memory(), piece.from.length.value);
     completion->complete(piece.tag, {});
     return 1;
   }
+  void cancel(EngineId engine, std::uint64_t tag, const Completion& completion) noexcept override {
+    EXPECT_EQ(engine, kCpuA);
+    for (const Open& open : open_) {
+      if (open.piece.tag == tag && open.completion == &completion) {
+        cancelled.push_back(open.piece.to.memory());
+      }
+    }
+  }
 
   std::vector<Nanoseconds> asked;
+  std::vector<const std::byte*> cancelled;  // where its pieces go
 
  private:
   struct Open {
@@ -55,39 +67,58 @@ class MoverHelp : public testing::Test {
     backends_.add(std::move(backend));
     mover_.emplace(machine_, backends_);
   }
-  Transfer copy() { return mover_->copy(whole(to_), whole(from_)); }
+  Transfer copy(const MemoryRange& to) { return mover_->copy(whole(to), whole(from_)); }
 
   const Machine machine_ = test::small_machine();
   std::vector<std::byte> a_ = test::random_bytes(4096, 1);
   std::vector<std::byte> b_ = std::vector<std::byte>(4096);
+  std::vector<std::byte> c_ = std::vector<std::byte>(4096);
   MemoryRange from_{a_, test::kDram};
   MemoryRange to_{b_, test::kHbm};
+  MemoryRange other_{c_, test::kHbm};
   Backends backends_;
   NeedsHelp* backend_ = nullptr;
   std::optional<Mover> mover_;
 };
 
-TEST_F(MoverHelp, WhoWaitsHelpsUntilItsMoveIsDone) {
-  const Transfer first = copy();
-  const Transfer second = copy();
+TEST_F(MoverHelp, WaitHelpsWithItsOwnMoveOnly) {
+  const Transfer first = copy(to_);
+  const Transfer second = copy(other_);
+  ASSERT_TRUE(second.wait());
+  EXPECT_EQ(a_, c_);
+  EXPECT_EQ(backend_->asked.size(), 1U);
+  EXPECT_FALSE(first.done());
   ASSERT_TRUE(first.wait());
   EXPECT_EQ(a_, b_);
-  EXPECT_EQ(backend_->asked.size(), 2U) << "the second was helped first";
-  EXPECT_TRUE(second.done());
 }
 
 TEST_F(MoverHelp, NoLongerThanItMayWait) {
-  const Transfer transfer = copy();
+  const Transfer transfer = copy(to_);
   EXPECT_EQ(transfer.wait(Nanoseconds{0}).error().code, ErrorCode::timed_out);
   EXPECT_EQ(mover_->poll(), 0U);
+  EXPECT_EQ(mover_->poll({}, std::chrono::seconds{1}), 0U);
   EXPECT_TRUE(backend_->asked.empty());
-  EXPECT_EQ(mover_->poll(std::chrono::seconds{1}), 1U);
-  ASSERT_EQ(backend_->asked.size(), 1U);
+  EXPECT_EQ(mover_->poll(c_, std::chrono::seconds{1}), 0U);
+  EXPECT_FALSE(transfer.done());
+  EXPECT_EQ(mover_->poll(b_, std::chrono::seconds{1}), 1U);
+  ASSERT_EQ(backend_->asked.size(), 2U);
   EXPECT_LE(backend_->asked.back(), std::chrono::milliseconds{1});
   EXPECT_TRUE(transfer.done());
-  const Transfer another = copy();
+  const Transfer another = copy(to_);
   ASSERT_TRUE(another.wait(std::chrono::hours{1}));
   EXPECT_LE(backend_->asked.back(), std::chrono::milliseconds{1});
+}
+
+TEST_F(MoverHelp, CancelAsksTheBackendToEndWhatIsInFlight) {
+  const Transfer first = copy(to_);
+  const Transfer second = copy(other_);
+  first.cancel();
+  EXPECT_EQ(backend_->cancelled, std::vector<const std::byte*>{b_.data()});
+  EXPECT_FALSE(first.done());
+  EXPECT_EQ(first.wait().error().code, ErrorCode::cancelled);
+  first.cancel();
+  EXPECT_EQ(backend_->cancelled.size(), 1U) << "it has ended";
+  ASSERT_TRUE(second.wait());
 }
 
 }  // namespace

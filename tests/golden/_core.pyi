@@ -841,7 +841,9 @@ class Transfer:
         """The outcome if done, else None; raises what wait() would."""
 
     def cancel(self) -> None:
-        """Asks to stop: queued pieces are dropped, those in flight are let end."""
+        """
+        Asks to stop: queued pieces are dropped, and engines are asked to end those in flight.
+        """
 
     def fileno(self) -> int:
         """

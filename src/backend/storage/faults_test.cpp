@@ -156,6 +156,66 @@ TEST_P(Faults, ALostRequestIsCancelledAndItsPieceTimesOut) {
   EXPECT_TRUE(right());
 }
 
+TEST_P(Faults, CancelledPiecesOfASilentDevice_EndBeforeTheirTime) {
+  ManualClock clock;
+  FaultyQueue::Time time{.clock = clock};
+  std::atomic<int> asked = 0;
+  StorageOptions options = with_faults(
+      GetParam(),
+      [&](const Request&) {
+        ++asked;
+        return Fault{.lost = true, .deaf = 3};
+      },
+      &time);
+  options.queue_depth = 2;
+  const auto backend = open_or_die(options);
+  back_.assign(data_.size(), std::byte{0});
+  const MemoryRange memory(back_, kDram);
+  constexpr std::uint64_t kPieces = 6;
+  const std::vector<Piece> pieces = cut(memory, kPieces);
+  Outcomes outcomes(clock);
+  Outcomes others;
+  ASSERT_EQ(backend->submit(pieces, outcomes), kPieces);
+  ASSERT_TRUE(eventually([&] { return asked == 2; }));
+  for (std::uint64_t i = 0; i < kPieces; ++i) backend->cancel(kSsd, i, others);
+  backend->cancel(kSsd, kPieces, outcomes);
+  for (std::uint64_t i = 0; i < kPieces; ++i) backend->cancel(kSsd, i, outcomes);
+  ASSERT_TRUE(outcomes.wait(kPieces - 2)) << "those without a request need no answer";
+  EXPECT_EQ(outcomes.count(), kPieces - 2);
+  time.passing = true;
+  ASSERT_TRUE(outcomes.wait(kPieces));
+  EXPECT_LT(outcomes.last_end(), std::chrono::seconds{1});
+  for (std::uint64_t i = 0; i < kPieces; ++i) {
+    ASSERT_FALSE(outcomes.of(i));
+    EXPECT_EQ(outcomes.of(i).error().code, ErrorCode::cancelled);
+  }
+}
+
+TEST_P(Faults, ACancelledPieceIsNotTriedAgain) {
+  ManualClock clock;
+  FaultyQueue::Time time{.clock = clock};
+  std::atomic<int> asked = 0;
+  const auto backend = open_or_die(with_faults(
+      GetParam(),
+      [&](const Request&) {
+        ++asked;
+        return Fault{.error = EAGAIN};
+      },
+      &time));
+  back_.assign(data_.size(), std::byte{0});
+  const MemoryRange memory(back_, kDram);
+  const Piece piece{
+      .from = {file_.get(), 0, 64_KiB}, .to = {&memory, 0, 64_KiB}, .engine = kSsd, .tag = 0};
+  Outcomes outcomes;
+  ASSERT_EQ(backend->submit({&piece, 1}, outcomes), 1U);
+  ASSERT_TRUE(eventually([&] { return asked == 1; }));
+  backend->cancel(kSsd, 0, outcomes);
+  ASSERT_TRUE(outcomes.wait(1));
+  ASSERT_FALSE(outcomes.of(0));
+  EXPECT_EQ(outcomes.of(0).error().code, ErrorCode::cancelled);
+  EXPECT_EQ(asked, 1);
+}
+
 // The device answers nothing any more: pieces that wait for a slot must not wait for ever.
 TEST_P(Faults, PiecesThatWaitForASilentDeviceTimeOutToo) {
   ManualClock clock;

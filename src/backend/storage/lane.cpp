@@ -27,6 +27,8 @@ namespace {
 // tags) gets a second chance and a broken one does not hold its piece for long.
 constexpr unsigned kRetries = 7;
 constexpr Nanoseconds kFirstPause = std::chrono::milliseconds{1};
+// Longest pause between two times that the kernel is asked to end a cancelled request.
+constexpr Nanoseconds kLongestAsk = std::chrono::milliseconds{10};
 // With nothing to do the thread sleeps this long at a time; every piece wakes it.
 constexpr Nanoseconds kIdle = std::chrono::seconds{60};
 // A look that comes this many times later than meant tells that the process stood still, not that
@@ -112,8 +114,10 @@ StorageLane::StorageLane(const StorageOptions& options, SmallReads& small, bool 
   for (TrackedRequest& request : requests_) free_requests_.push_back(&request);
   finished_.reserve(options.queue_depth);
   taken_.reserve(options.max_pieces);
+  taken_cancelled_.reserve(options.max_pieces);
   const MutexLock lock(mutex_);
   inbox_.reserve(options.max_pieces);
+  cancelled_.reserve(options.max_pieces);
 }
 
 StorageLane::~StorageLane() {
@@ -201,6 +205,17 @@ void StorageLane::again(AcceptedPiece&& piece) {
   if (wake) queue_->wake();
 }
 
+void StorageLane::cancel(std::uint64_t tag, const Completion& completion) noexcept {
+  bool wake = false;
+  {
+    const MutexLock lock(mutex_);
+    if (cancelled_.size() == options_.max_pieces) return;
+    cancelled_.push_back({tag, &completion});
+    wake = std::exchange(asleep_, false);
+  }
+  if (wake) queue_->wake();
+}
+
 void StorageLane::end(AcceptedPiece& piece, Status outcome) {
   accepted_.fetch_sub(1);  // before complete(), which may submit again
   if (piece.open != nullptr) piece.open->fetch_sub(1);
@@ -219,7 +234,7 @@ void StorageLane::run() {
   }
   while (take_inbox()) {
     pump();
-    queue_->wait(patience(), finished_);
+    queue_->wait(std::min(ask(), patience()), finished_);
     {
       const MutexLock lock(mutex_);
       asleep_ = false;
@@ -240,6 +255,7 @@ bool StorageLane::take_inbox() {
   {
     const MutexLock lock(mutex_);
     std::swap(inbox_, taken_);
+    std::swap(cancelled_, taken_cancelled_);
     asleep_ = true;
     ending = ending_;
   }
@@ -251,12 +267,55 @@ bool StorageLane::take_inbox() {
     waiting_.push_back(&kept);
   }
   taken_.clear();
+  take_cancelled();
   if (!ending) return true;
   if (free_pieces_.size() == pieces_.size() && !(serves_ && small_.busy())) return false;
   const Nanoseconds now = time_.now();
   if (!ending_since_) ending_since_ = now;
   CHECK(now - *ending_since_ < options_.limit + kKernelBound);  // see kKernelBound
   return true;
+}
+
+void StorageLane::take_cancelled() {
+  for (const Cancelled& one : taken_cancelled_) {
+    const auto found = std::ranges::find_if(pieces_, [&](const AcceptedPiece& piece) {
+      return piece.completion == one.completion && piece.tag == one.tag;
+    });
+    if (found == pieces_.end()) {
+      if (!serves_ || !small_.cancel(one.tag, *one.completion)) continue;
+    } else {
+      fail_piece(*found, Unexpected(cancelled_piece()));
+      if (found->in_flight == 0) {
+        report(*found);
+        continue;
+      }
+    }
+    asking_.emplace(kFirstPause, kLongestAsk);
+    next_ask_ = time_.now();
+  }
+  taken_cancelled_.clear();
+}
+
+// Asks the kernel to end what was cancelled, again and again: while it tries a request anew for
+// ever (a FUSE file that answers EAGAIN) it can do so only at moments. Returns the time until the
+// next.
+Nanoseconds StorageLane::ask() {
+  if (!asking_) return kIdle;
+  const Nanoseconds now = time_.now();
+  if (now < next_ask_) return next_ask_ - now;
+  bool any = serves_ && small_.ask();
+  for (TrackedRequest& request : requests_) {
+    if (request.piece == nullptr || !request.piece->cut_off() || request.parked) continue;
+    queue_->cancel(request);
+    any = true;
+  }
+  if (!any) {
+    asking_.reset();
+    return kIdle;
+  }
+  const Nanoseconds pause = asking_->next();
+  next_ask_ = now + pause;
+  return pause;
 }
 
 Status StorageLane::no_answer(const AcceptedPiece& piece, std::uint64_t offset) const {

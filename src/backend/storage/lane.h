@@ -19,6 +19,7 @@
 #include "backend/storage/queue.h"
 #include "backend/storage/storage.h"
 #include "core/mutex.h"
+#include "core/waiting/backoff.h"
 #include "core/waiting/patience.h"
 #include "headrace/backend.h"
 #include "headrace/file.h"
@@ -48,6 +49,8 @@ struct AcceptedPiece {
   bool cut_off() const { return !outcome; }
 };
 
+inline Error cancelled_piece() { return {ErrorCode::cancelled, "cancelled"}; }
+
 // A piece between file and memory, ready for a lane. Requires: the piece was checked.
 AcceptedPiece to_accepted(const Piece& piece, Completion& completion, Bytes request);
 
@@ -65,6 +68,8 @@ class StorageLane {
 
   // False: full. Never blocks.
   bool accept(AcceptedPiece&& piece);
+  // Backend::cancel.
+  void cancel(std::uint64_t tag, const Completion& completion) noexcept;
   // For a piece that was accepted and that the short way ended, or could not do.
   void end(AcceptedPiece& piece, Status outcome);
   void again(AcceptedPiece&& piece);
@@ -82,6 +87,11 @@ class StorageLane {
     Nanoseconds since{0};  // when it was first sent
   };
 
+  struct Cancelled {
+    std::uint64_t tag = 0;
+    const Completion* completion = nullptr;
+  };
+
   StorageLane(const StorageOptions& options, SmallReads& small, bool serves);
   Status start();
   Status open_queue();
@@ -89,6 +99,8 @@ class StorageLane {
   // All of these run in the lane's thread.
   void run();
   bool take_inbox();
+  void take_cancelled();
+  Nanoseconds ask();
   void pump();
   bool send_next(AcceptedPiece& piece);
   void finish(TrackedRequest& request, int result);
@@ -126,6 +138,11 @@ class StorageLane {
   Nanoseconds last_answer_{0};  // of the device, or when it was first asked
   std::optional<Nanoseconds> ending_since_;
   std::vector<AcceptedPiece> taken_;
+  std::vector<Cancelled> taken_cancelled_;
+  // The pauses between two times that the kernel is asked to end what was cancelled; nothing: all
+  // of that has ended.
+  std::optional<Backoff> asking_;
+  Nanoseconds next_ask_{0};
   bool look_soon_ = false;  // for the small reads
 
   std::atomic<std::size_t> accepted_{0};  // pieces not yet reported
@@ -135,7 +152,8 @@ class StorageLane {
   // Constant once opened; the lane's thread owns it, others only wake it.
   std::unique_ptr<Queue> queue_;
   std::vector<AcceptedPiece> inbox_ GUARDED_BY(mutex_);
-  bool asleep_ GUARDED_BY(mutex_) = false;  // a wake() is needed after putting work in
+  std::vector<Cancelled> cancelled_ GUARDED_BY(mutex_);  // beyond its capacity they are ignored
+  bool asleep_ GUARDED_BY(mutex_) = false;               // a wake() is needed after putting work in
   bool ending_ GUARDED_BY(mutex_) = false;
   std::optional<Status> opened_ GUARDED_BY(mutex_);
 };

@@ -68,13 +68,15 @@ class SharedRing {
   // Passes on what was started. Does not wait for a device. False: the kernel took only a part, for
   // want of memory; call again a little later.
   virtual bool send() = 0;
-  // Appends what has ended to `out`.
-  virtual void take(std::vector<Finished>& out) = 0;
+  // Appends what has ended to `out`, once. From the end of `kept` (null: of none) on no sleep()
+  // lasts, until take() is called without it.
+  virtual void take(std::vector<Finished>& out, const Request* kept) = 0;
   // Whether each request that ends from now on writes to the eventfd that the ring was opened with.
   // What had ended before is there for take() when this has returned. At first: no.
   virtual void announce(bool ends) = 0;
-  // Sleeps until something has ended or `timeout` has passed; may return early. Takes no lock.
-  // Requires: nobody else sleeps, and nobody takes meanwhile.
+  // Sleeps until something has ended that nobody took, or `timeout` has passed; may return early.
+  // Takes no lock. Requires: nobody else sleeps, and others take with the request that this thread
+  // waits for as `kept`.
   virtual void sleep(Nanoseconds timeout) = 0;
 };
 

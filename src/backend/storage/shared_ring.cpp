@@ -1,8 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <liburing.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 #include <atomic>
 #include <bit>
+#include <csignal>
 
 #include "backend/storage/queue.h"
 #include "core/check.h"
@@ -34,13 +37,14 @@ class UringShared final : public SharedRing {
   void start(Request& request) override;
   void cancel(Request& request) override;
   bool send() override;
-  void take(std::vector<Finished>& out) override;
+  void take(std::vector<Finished>& out, const Request* kept) override;
   void announce(bool ends) override;
   void sleep(Nanoseconds timeout) override;
 
  private:
   io_uring ring_{};
   std::size_t depth_ = 0;
+  unsigned taken_ = 0;  // completions that were taken and are still in the ring
   bool open_ = false;
 };
 
@@ -85,16 +89,21 @@ bool UringShared::send() {
   return io_uring_sq_ready(&ring_) == 0;
 }
 
-void UringShared::take(std::vector<Finished>& out) {
+// The kernel lets nobody sleep while a completion is in the ring.
+void UringShared::take(std::vector<Finished>& out, const Request* kept) {
   io_uring_cqe* cqe = nullptr;
   unsigned head = 0;
   unsigned count = 0;
+  unsigned gone = 0;
+  bool keeps = false;
   io_uring_for_each_cqe(&ring_, head, cqe) {
-    ++count;
     auto* request = static_cast<Request*>(io_uring_cqe_get_data(cqe));
-    if (request != nullptr) out.push_back({request, cqe->res});
+    keeps = keeps || (request != nullptr && request == kept);
+    if (!keeps) ++gone;
+    if (++count > taken_ && request != nullptr) out.push_back({request, cqe->res});
   }
-  io_uring_cq_advance(&ring_, count);
+  taken_ = count - gone;
+  io_uring_cq_advance(&ring_, gone);
 }
 
 // The kernel first stores the completion, then, behind a full barrier (wq_has_sleeper), looks at
@@ -104,13 +113,17 @@ void UringShared::announce(bool ends) {
   std::atomic_thread_fence(std::memory_order_seq_cst);
 }
 
+// By the system call itself: liburing would read what other threads change meanwhile.
 void UringShared::sleep(Nanoseconds timeout) {
   const auto whole = std::chrono::duration_cast<std::chrono::seconds>(timeout);
-  __kernel_timespec limit{.tv_sec = whole.count(), .tv_nsec = (timeout - whole).count()};
-  io_uring_cqe* first = nullptr;
-  // Whatever it says, the caller looks at what has ended. It sends nothing, so that others may
-  // start requests meanwhile.
-  static_cast<void>(io_uring_wait_cqes(&ring_, &first, 1, &limit, nullptr));
+  const __kernel_timespec limit{.tv_sec = whole.count(), .tv_nsec = (timeout - whole).count()};
+  const io_uring_getevents_arg bound{.sigmask = 0,
+                                     .sigmask_sz = _NSIG / 8,
+                                     .pad = 0,
+                                     .ts = reinterpret_cast<std::uintptr_t>(&limit)};
+  // Whatever it says, the caller looks at what has ended.
+  syscall(__NR_io_uring_enter, ring_.ring_fd, 0, 1, IORING_ENTER_GETEVENTS | IORING_ENTER_EXT_ARG,
+          &bound, sizeof bound);
 }
 
 }  // namespace

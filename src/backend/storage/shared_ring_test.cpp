@@ -49,7 +49,7 @@ class SharedRingTest : public testing::Test {
     const Nanoseconds end = system_clock().now() + kLong;
     while (out.empty() && system_clock().now() < end) {
       ring_->sleep(std::chrono::milliseconds{10});
-      ring_->take(out);
+      ring_->take(out, nullptr);
     }
     return out;
   }
@@ -68,14 +68,14 @@ class SharedRingTest : public testing::Test {
 TEST_F(SharedRingTest, GivesBackWhatHasEndedOnce) {
   start();
   std::vector<Finished> none;
-  ring_->take(none);
+  ring_->take(none, nullptr);
   EXPECT_TRUE(none.empty());
   answer();
   const auto ended = take();
   ASSERT_EQ(ended.size(), 1U);
   EXPECT_EQ(ended[0].request, &request_);
   EXPECT_EQ(ended[0].result, 3);
-  ring_->take(none);
+  ring_->take(none, nullptr);
   EXPECT_TRUE(none.empty());
 }
 
@@ -138,8 +138,32 @@ TEST_F(SharedRingTest, SleepEndsWithAnEndAndWithItsTime) {
   ring_->sleep(kLong);
   answering.join();
   std::vector<Finished> ended;
-  ring_->take(ended);
+  ring_->take(ended, nullptr);
   EXPECT_EQ(ended.size(), 1U);
+}
+
+TEST_F(SharedRingTest, AKeptEndThatWasTaken_LetsNobodySleepUntilItIsLetGo) {
+  start();
+  answer();
+  std::vector<Finished> ended;
+  ring_->sleep(kLong);
+  ring_->take(ended, &request_);
+  ASSERT_EQ(ended.size(), 1U);
+  EXPECT_EQ(ended[0].request, &request_);
+  ring_->sleep(std::chrono::hours{24});
+  Request other = {.fd = -1, .memory = bytes_.data(), .bytes = bytes_.size()};
+  ring_->start(other);
+  ASSERT_TRUE(ring_->send());
+  ended.clear();
+  ring_->take(ended, &request_);
+  ASSERT_EQ(ended.size(), 1U) << "it ended once";
+  EXPECT_EQ(ended[0].request, &other);
+  ended.clear();
+  ring_->take(ended, nullptr);
+  EXPECT_TRUE(ended.empty());
+  start();
+  answer();
+  EXPECT_EQ(take().size(), 1U);
 }
 
 // ThreadSanitizer saw writes there, and neither that the memory went nor that a ring came:
@@ -166,7 +190,7 @@ TEST(SharedRing, WhereAnEndedThreadsStackLay_IsNoRace) {
     (*ring)->start(request);
     EXPECT_TRUE((*ring)->send());
     std::vector<Finished> ended;
-    while (ended.empty()) (*ring)->take(ended);
+    while (ended.empty()) (*ring)->take(ended, nullptr);
   }
   other.join();
   close(event);

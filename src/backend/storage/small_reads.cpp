@@ -3,6 +3,7 @@
 
 #include <sys/eventfd.h>
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <cstdlib>
@@ -15,6 +16,7 @@
 #include "backend/storage/queue.h"
 #include "core/check.h"
 #include "core/mutex.h"
+#include "headrace/clock.h"
 #include "headrace/copy.h"
 
 namespace headrace::storage {
@@ -35,20 +37,18 @@ constexpr std::size_t kSmallBounce = kSmall.value + 2 * kPage;
 }  // namespace
 
 struct SmallReads::SmallRead : Request {
+  // ended: nobody has begun to report it. reported: by one thread, without the lock.
+  enum class State : std::uint8_t { free, in_flight, ended, reported };
   AcceptedPiece piece;
   Step step;
   int result = 0;
   int looks = 0;  // of the lane since it was accepted
-  bool in_flight = false;
+  bool cancelled = false;
+  State state = State::free;
 };
 
-struct SmallReads::Ended {
-  std::array<SmallRead*, kDepth> reads;
-  std::size_t count = 0;
-};
-
-// What a slot has once it is used. A read belongs to the lock while it is free or in flight, and in
-// between, from its end until it was reported, to the thread that took it.
+// What a slot has once it is used. A read belongs to the lock, or, while it is being reported, to
+// the thread that took it.
 struct SmallReads::Ring {
   struct Free {
     void operator()(std::byte* memory) const { std::free(memory); }
@@ -57,13 +57,26 @@ struct SmallReads::Ring {
   std::unique_ptr<std::byte, Free> bounces;  // one for each read
   std::array<SmallRead, kDepth> reads;
   std::vector<SmallRead*> free;
+  std::vector<SmallRead*> ended;
   std::vector<Finished> finished;
   std::size_t in_flight = 0;
+  // The one that a thread waits for, asleep on the ring; not in `free` meanwhile.
+  SmallRead* awaited = nullptr;
+  bool shared = false;  // others wait for it too
   bool unsent = false;
   bool announced = false;
 
-  void announce(bool ends) {
-    if (std::exchange(announced, ends) != ends) queue->announce(ends);
+  // Whether its end is left to the thread that sleeps.
+  bool is_left(const SmallRead& read) const { return awaited == &read && !shared; }
+  bool others_in_flight() const {
+    const bool left =
+        awaited != nullptr && !shared && awaited->state == SmallRead::State::in_flight;
+    return in_flight > (left ? 1 : 0);
+  }
+  // The end of one that nobody sleeps for; null: there is none.
+  SmallRead* other_ended() const {
+    const auto found = std::ranges::find_if(ended, [&](auto* read) { return !is_left(*read); });
+    return found == ended.end() ? nullptr : *found;
   }
 };
 
@@ -71,7 +84,6 @@ struct SmallReads::Ring {
 struct alignas(64) SmallReads::Slot {
   Mutex mutex;
   bool tried GUARDED_BY(mutex) = false;          // to open the ring
-  bool attended GUARDED_BY(mutex) = false;       // a thread sleeps on the ring and will take
   int streaming GUARDED_BY(mutex) = 0;           // so many reads go to the lane
   std::unique_ptr<Ring> ring GUARDED_BY(mutex);  // constant once it is there
   std::atomic<bool> watched{false};              // the lane has to look
@@ -103,7 +115,9 @@ void SmallReads::open(Slot& slot) {
     if (options_.wrap_shared) ring->queue = options_.wrap_shared(std::move(ring->queue));
     ring->finished.reserve(kDepth);
     ring->free.reserve(kDepth);
+    ring->ended.reserve(kDepth);
     for (SmallRead& read : ring->reads) ring->free.push_back(&read);
+    std::ranges::reverse(ring->free);  // find() looks at the first first
     slot.ring = std::move(ring);
   } catch (const std::bad_alloc&) {
   }
@@ -121,6 +135,8 @@ bool SmallReads::accept(AcceptedPiece& piece) {
   if (!slot.tried) open(slot);
   if (slot.ring == nullptr || slot.ring->free.empty()) return false;
   Ring& ring = *slot.ring;
+  // What ends stays in the ring until the thread that sleeps there runs again.
+  if (ring.awaited != nullptr && ring.awaited->state != SmallRead::State::in_flight) return false;
   if (!ring.unsent) {
     if (open_before > 0) slot.streaming = kStream;
     if (slot.streaming > 0) return --slot.streaming, false;
@@ -140,7 +156,8 @@ bool SmallReads::accept(AcceptedPiece& piece) {
   read.piece = std::move(piece);
   read.step = step;
   read.looks = 0;
-  read.in_flight = true;
+  read.cancelled = false;
+  read.state = SmallRead::State::in_flight;
   ++ring.in_flight;
   ring.unsent = true;
   slot.busy.fetch_add(1);
@@ -159,19 +176,39 @@ void SmallReads::send() {
   if (slot.ring->unsent) eventfd_write(descriptor_, 1);
 }
 
-std::size_t SmallReads::help(Nanoseconds most) {
+std::size_t SmallReads::help(std::span<const std::byte> to, Nanoseconds most) {
   Slot& slot = mine();
-  SharedRing* queue = nullptr;
-  {
-    const MutexLock lock(slot.mutex);
-    if (slot.ring == nullptr || slot.ring->in_flight == 0 || slot.attended) return 0;
-    slot.attended = true;
-    slot.ring->announce(false);
-    slot.watched = slot.ring->unsent;
-    queue = slot.ring->queue.get();
+  if (slot.busy.load() == 0) return 0;
+  MutexLock lock(slot.mutex);
+  Ring& ring = *slot.ring;
+  collect(ring);
+  SmallRead* const read = find(ring, to);
+  if (read == nullptr) return 0;
+  const Nanoseconds end = system_clock().now() + most;
+  if (read->state == SmallRead::State::in_flight && ring.awaited == nullptr) {
+    for (Nanoseconds left = most; left > Nanoseconds{0}; left = end - system_clock().now()) {
+      ring.awaited = read;
+      arrange(slot);
+      lock.unlock();
+      ring.queue->sleep(left);
+      lock.lock();
+      ring.awaited = nullptr;
+      collect(ring);
+      if (read->state != SmallRead::State::in_flight) break;
+    }
+    ring.shared = false;
+    if (read->state == SmallRead::State::free) ring.free.push_back(read);
+  } else if (ring.awaited == read) {
+    ring.shared = true;
   }
-  queue->sleep(most);
-  return settle(slot, true);
+  arrange(slot);
+  if (read->state != SmallRead::State::ended) return 0;
+  take(slot, *read);
+  lock.unlock();
+  const bool reported = report(*read);
+  lock.lock();
+  free(slot, *read);
+  return reported ? 1 : 0;
 }
 
 bool SmallReads::look() {
@@ -191,13 +228,46 @@ bool SmallReads::age() {
     if (slot.ring == nullptr) continue;
     Ring& ring = *slot.ring;
     for (SmallRead& read : ring.reads) {
-      if (!read.in_flight || ++read.looks <= kLooksPerLimit) continue;
+      if (read.state != SmallRead::State::in_flight || ++read.looks <= kLooksPerLimit) continue;
       ring.queue->cancel(read);
       ring.unsent = true;
       slot.watched = true;
     }
   }
   return look();
+}
+
+bool SmallReads::cancel(std::uint64_t tag, const Completion& completion) {
+  for (Slot& slot : std::span(slots_.get(), kSlots)) {
+    if (slot.busy.load() == 0) continue;
+    const MutexLock lock(slot.mutex);
+    for (SmallRead& read : slot.ring->reads) {
+      if (read.state == SmallRead::State::in_flight && read.piece.tag == tag &&
+          read.piece.completion == &completion) {
+        return read.cancelled = true;
+      }
+    }
+  }
+  return false;
+}
+
+bool SmallReads::ask() {
+  bool any = false;
+  for (Slot& slot : std::span(slots_.get(), kSlots)) {
+    if (slot.busy.load() == 0) continue;
+    bool here = false;
+    {
+      const MutexLock lock(slot.mutex);
+      for (SmallRead& read : slot.ring->reads) {
+        if (read.state != SmallRead::State::in_flight || !read.cancelled) continue;
+        slot.ring->queue->cancel(read);
+        slot.ring->unsent = here = true;
+      }
+    }
+    if (here) settle(slot);
+    any = any || here;
+  }
+  return any;
 }
 
 bool SmallReads::busy() const {
@@ -207,45 +277,74 @@ bool SmallReads::busy() const {
   return false;
 }
 
-// Appends what has ended.
-void SmallReads::collect(Ring& ring, Ended& ended) {
-  ring.queue->take(ring.finished);
+// The read into `to` whose end nobody has begun to report; null: there is none.
+SmallReads::SmallRead* SmallReads::find(Ring& ring, std::span<const std::byte> to) {
+  const auto begin = reinterpret_cast<std::uintptr_t>(to.data());
+  for (SmallRead& read : ring.reads) {
+    const bool open =
+        read.state == SmallRead::State::in_flight || read.state == SmallRead::State::ended;
+    if (open && read.piece.span.address - begin < to.size()) return &read;
+  }
+  return nullptr;
+}
+
+void SmallReads::collect(Ring& ring) {
+  ring.queue->take(ring.finished, ring.awaited);
   for (const auto& [request, result] : ring.finished) {
     auto& read = static_cast<SmallRead&>(*request);
     read.result = result;
-    read.in_flight = false;
+    read.state = SmallRead::State::ended;
     --ring.in_flight;
-    ended.reads[ended.count++] = &read;
+    ring.ended.push_back(&read);
   }
   ring.finished.clear();
 }
 
-// Sends what is unsent and, unless another thread will, reports what has ended; what ends later is
-// announced to the lane. `leaves`: this thread has attended until now.
-std::size_t SmallReads::settle(Slot& slot, bool leaves) {
-  Ended ended;
-  {
-    const MutexLock lock(slot.mutex);
-    Ring& ring = *slot.ring;
-    if (ring.unsent) ring.unsent = !ring.queue->send();
-    if (leaves) slot.attended = false;
-    if (!slot.attended) {
-      collect(ring, ended);
-      // First: what is announced from here on makes the lane look.
-      if (ring.in_flight > 0) slot.watched = true;
-      ring.announce(ring.in_flight > 0);
-      if (ring.announced) collect(ring, ended);
-    }
-    slot.watched = ring.unsent || (!slot.attended && ring.in_flight > 0);
+// Has the lane woken by each end that is not left to the thread that sleeps on the ring. What ended
+// before nobody was told of: the caller reports that.
+void SmallReads::arrange(Slot& slot) {
+  slot.mutex.assert_held();
+  Ring& ring = *slot.ring;
+  const bool announce = ring.others_in_flight();
+  // First: what is announced from here on makes the lane look.
+  if (announce) slot.watched = true;
+  if (std::exchange(ring.announced, announce) != announce) {
+    ring.queue->announce(announce);
+    if (announce) collect(ring);
   }
-  std::size_t reported = 0;
-  for (SmallRead* read : std::span(ended.reads).first(ended.count)) {
-    if (report(*read)) ++reported;
-    const MutexLock lock(slot.mutex);
-    slot.ring->free.push_back(read);
-    slot.busy.fetch_sub(1);
+  slot.watched = ring.unsent || ring.others_in_flight() || ring.other_ended() != nullptr;
+}
+
+// Sends what is unsent, and reports what has ended, unless it is left to the thread that sleeps.
+void SmallReads::settle(Slot& slot) {
+  MutexLock lock(slot.mutex);
+  Ring& ring = *slot.ring;
+  if (ring.unsent) ring.unsent = !ring.queue->send();
+  collect(ring);
+  for (;;) {
+    arrange(slot);
+    SmallRead* const read = ring.other_ended();
+    if (read == nullptr) return;
+    take(slot, *read);
+    lock.unlock();
+    report(*read);
+    lock.lock();
+    free(slot, *read);
   }
-  return reported;
+}
+
+// From here on, until free(), the read belongs to this thread. Requires: it has ended.
+void SmallReads::take(Slot& slot, SmallRead& read) {
+  slot.mutex.assert_held();
+  std::erase(slot.ring->ended, &read);
+  read.state = SmallRead::State::reported;
+}
+
+void SmallReads::free(Slot& slot, SmallRead& read) {
+  slot.mutex.assert_held();
+  read.state = SmallRead::State::free;
+  if (slot.ring->awaited != &read) slot.ring->free.push_back(&read);
+  slot.busy.fetch_sub(1);
 }
 
 // False: the lane goes on with it.
@@ -259,6 +358,8 @@ bool SmallReads::report(SmallRead& read) {
                  read.memory + (step.from - step.offset), step.to - step.from, piece.hint);
     }
     lane.end(piece, {});
+  } else if (read.cancelled) {
+    lane.end(piece, Unexpected(cancelled_piece()));
   } else if (read.looks > kLooksPerLimit) {
     lane.end(piece, lane.no_answer(piece, step.offset));
   } else {

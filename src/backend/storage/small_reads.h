@@ -3,8 +3,9 @@
 //
 // Handing a small read to a lane's thread and its end back costs two changes of threads, more than
 // the read itself. So each thread has a ring (several share one where there are many): submit()
-// sends there, and help() waits in the kernel for what the thread has sent. What ends while nobody
-// waits is announced to one lane, whose thread reports it.
+// sends there, and help() waits in the kernel for one read that the thread has sent. The end of
+// every other read is announced to one lane, whose thread reports it: no read depends on a thread
+// that waits for another.
 //
 // This is the short way only: one read in one request that gives all that was wanted. Whatever
 // ends otherwise (short, refused, interrupted, failed) goes to the lane of its engine, from the
@@ -13,6 +14,7 @@
 
 #include <cstddef>
 #include <memory>
+#include <span>
 
 #include "backend/storage/lane.h"
 #include "backend/storage/storage.h"
@@ -42,7 +44,7 @@ class SmallReads {
   // Sends what this thread has had accepted. Reports what has ended.
   void send();
   // Backend::help.
-  std::size_t help(Nanoseconds most);
+  std::size_t help(std::span<const std::byte> to, Nanoseconds most);
 
   // The rest is called by the thread of the one lane that is told.
   // Reports what nobody waits for. True: call again soon.
@@ -50,6 +52,11 @@ class SmallReads {
   // As look(), which came before; and what is in flight is older by one look of the lane. What is
   // too old is cancelled.
   bool age();
+  // Backend::cancel, for a read in flight: from here on ask() is to be called. False: it is not
+  // here.
+  bool cancel(std::uint64_t tag, const Completion& completion);
+  // Asks the kernel to end what was cancelled. False: all of that has ended.
+  bool ask();
   // Whether accepted reads have yet to be reported.
   bool busy() const;
 
@@ -57,12 +64,15 @@ class SmallReads {
   struct SmallRead;
   struct Ring;
   struct Slot;
-  struct Ended;
 
   Slot& mine();
   void open(Slot& slot);
-  void collect(Ring& ring, Ended& ended);
-  std::size_t settle(Slot& slot, bool leaves = false);
+  static SmallRead* find(Ring& ring, std::span<const std::byte> to);
+  static void collect(Ring& ring);
+  static void arrange(Slot& slot);
+  static void settle(Slot& slot);
+  static void take(Slot& slot, SmallRead& read);
+  static void free(Slot& slot, SmallRead& read);
   static bool report(SmallRead& read);
 
   const StorageOptions options_;

@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 
+#include <array>
 #include <atomic>
 #include <cerrno>
 #include <thread>
@@ -49,6 +50,8 @@ class SmallReadsTest : public testing::Test {
   bool right(std::uint64_t offset, std::uint64_t bytes) const {
     return same(std::span(back_).first(bytes), std::span(data_).subspan(offset, bytes));
   }
+  // Waits for the read into `memory_`.
+  std::size_t help(Backend& backend, Nanoseconds most) const { return backend.help(back_, most); }
 
   TempDir dir_;
   Data data_ = random_bytes(1 << 20, 1);
@@ -97,20 +100,20 @@ TEST_F(SmallReadsTest, WhatEndsOtherwiseTheLaneReadsAgain) {
   }
 }
 
-// Which thread reported.
+// Which thread reported, of at most two pieces.
 class Reporter final : public Completion {
  public:
   void complete(std::uint64_t tag, Status outcome) noexcept override {
-    thread = std::this_thread::get_id();
+    threads.at(tag) = std::this_thread::get_id();
     outcomes.complete(tag, std::move(outcome));
   }
-  std::thread::id thread;
+  std::array<std::thread::id, 2> threads;
   Outcomes outcomes;
 };
 
 TEST_F(SmallReadsTest, WhoWaitsTakesAndReports) {
   const auto backend = open_or_die(with(none));
-  EXPECT_EQ(backend->help(std::chrono::seconds{30}), 0U) << "there was nothing to wait for";
+  EXPECT_EQ(help(*backend, std::chrono::seconds{30}), 0U) << "there was nothing to wait for";
   held_.reads = true;  // from the lane
   // Buffered: the kernel itself puts the bytes where right() sees them.
   const auto buffered = open_file(path_, {.direct = false});
@@ -118,16 +121,127 @@ TEST_F(SmallReadsTest, WhoWaitsTakesAndReports) {
   Reporter reporter;
   ASSERT_EQ(backend->submit({&small, 1}, reporter), 1U);
   EXPECT_EQ(reporter.outcomes.count(), 0U);
-  std::thread([&] { EXPECT_EQ(backend->help(std::chrono::seconds{30}), 0U); }).join();
+  std::thread([&] { EXPECT_EQ(help(*backend, std::chrono::seconds{30}), 0U); }).join();
   // It ends while this thread waits for it: before that the lane may report it. A slow disk may
   // take longer than this thread needs to go to sleep.
   std::jthread end([&] {
     static_cast<void>(eventually([&] { return held_.sleepers > 0 && right(4096, 4096); }));
     held_.reads = false;
   });
-  while (reporter.outcomes.count() == 0) backend->help(std::chrono::seconds{30});
-  EXPECT_EQ(reporter.thread, std::this_thread::get_id());
+  while (reporter.outcomes.count() == 0) help(*backend, std::chrono::seconds{30});
+  EXPECT_EQ(reporter.threads[0], std::this_thread::get_id());
   EXPECT_TRUE(right(4096, 4096));
+}
+
+TEST_F(SmallReadsTest, AThreadWithAReadInFlight_WaitsForNoOther) {
+  const auto backend = open_or_die(with(none));
+  held_.reads = true;
+  Data other(4096);
+  const Piece small = piece(memory_, *file_, 4096, 4096);
+  Outcomes outcomes;
+  ASSERT_EQ(backend->submit({&small, 1}, outcomes), 1U);
+  EXPECT_EQ(backend->help(other, std::chrono::seconds{30}), 0U);
+  EXPECT_EQ(held_.sleeps, 0);
+  held_.reads = false;
+  while (outcomes.count() == 0) help(*backend, std::chrono::milliseconds{1});
+  EXPECT_TRUE(outcomes.of(0));
+}
+
+// A thread sends two reads at once, and waits for the first.
+class TwoReadsTest : public SmallReadsTest {
+ protected:
+  void SetUp() override {
+    SmallReadsTest::SetUp();
+    if (IsSkipped()) return;
+    backend_ = open_or_die(with(none));
+    held_.reads = true;
+  }
+  void send_and_wait() {
+    const std::array both = {piece(memory_, *file_, 4096, 4096, 0),
+                             piece(other_, *file_, 8192, 4096, 1)};
+    EXPECT_EQ(backend_->submit(both, reporter_), 2U);
+    help(*backend_, std::chrono::seconds{30});
+  }
+  bool sleeps() {
+    return eventually([this] { return held_.sleepers == 1; });
+  }
+  void make_the_lane_look() {
+    ASSERT_TRUE(copy_now(*backend_, {&large_, 0, 64_KiB}, {file_.get(), 0, 64_KiB}));
+  }
+
+  Data other_bytes_ = Data(4096);
+  MemoryRange other_{other_bytes_, kDram};
+  Data large_bytes_ = Data(1 << 16);
+  MemoryRange large_{large_bytes_, kDram};
+  Reporter reporter_;
+  std::unique_ptr<Backend> backend_;
+};
+
+TEST_F(TwoReadsTest, WhileTheThreadGetsNoCpu_TheOtherEnds) {
+  held_.stopped = true;
+  std::jthread thread([this] { send_and_wait(); });
+  ASSERT_TRUE(sleeps());
+  EXPECT_TRUE(held_.announced);
+  held_.reads = false;
+  make_the_lane_look();
+  EXPECT_TRUE(reporter_.outcomes.wait(1));
+  EXPECT_EQ(reporter_.outcomes.count(), 1U) << "the first is left to its thread";
+  held_.stopped = false;
+  EXPECT_TRUE(reporter_.outcomes.of(1));
+  EXPECT_NE(reporter_.threads[1], thread.get_id());
+  ASSERT_TRUE(reporter_.outcomes.wait(2));
+  EXPECT_EQ(reporter_.threads[0], thread.get_id());
+  EXPECT_TRUE(right(4096, 4096));
+  EXPECT_TRUE(same(other_bytes_, std::span(data_).subspan(8192, 4096)));
+}
+
+TEST_F(TwoReadsTest, TheThreadReportsNoneButItsOwn) {
+  std::jthread thread([this] { send_and_wait(); });
+  ASSERT_TRUE(sleeps());
+  held_.reads = false;
+  ASSERT_TRUE(reporter_.outcomes.wait(1));
+  make_the_lane_look();
+  ASSERT_TRUE(reporter_.outcomes.wait(2));
+  EXPECT_EQ(reporter_.threads[0], thread.get_id());
+  EXPECT_NE(reporter_.threads[1], thread.get_id());
+}
+
+TEST_F(TwoReadsTest, OnlyOtherReadsThanTheAwaitedAreAnnounced) {
+  std::jthread thread([this] {
+    const Piece small = piece(memory_, *file_, 4096, 4096);
+    EXPECT_EQ(backend_->submit({&small, 1}, reporter_), 1U);
+    EXPECT_TRUE(held_.announced);
+    help(*backend_, std::chrono::seconds{30});
+  });
+  ASSERT_TRUE(sleeps());
+  EXPECT_FALSE(held_.announced);
+  held_.reads = false;
+  EXPECT_TRUE(reporter_.outcomes.wait(1));
+}
+
+// The second thread shares the ring of the first, and waits for its read.
+TEST_F(TwoReadsTest, AReadThatTwoThreadsWaitFor_EndsWhileOneGetsNoCpu) {
+  const auto use_a_ring = [this] { help(*backend_, std::chrono::milliseconds{1}); };
+  constexpr int kRounds = 20;  // more than the reads of a ring
+  for (int round = 0; round < kRounds; ++round) {
+    by_threads_ = 0;
+    held_.reads = held_.stopped = true;
+    Outcomes outcomes;
+    std::jthread first([&] {
+      const Piece small = piece(memory_, *file_, 4096, 4096);
+      EXPECT_EQ(backend_->submit({&small, 1}, outcomes), 1U);
+      help(*backend_, std::chrono::seconds{30});
+    });
+    ASSERT_TRUE(sleeps());
+    for (int i = 0; i < 63; ++i) std::jthread{use_a_ring};
+    std::jthread([this] { EXPECT_EQ(help(*backend_, std::chrono::seconds{30}), 0U); }).join();
+    held_.reads = false;
+    make_the_lane_look();
+    const bool ended = outcomes.wait(1);
+    held_.stopped = false;
+    ASSERT_TRUE(ended);
+    ASSERT_EQ(by_threads_, 1) << "the ring has lost its reads in round " << round;
+  }
 }
 
 // No look of the lane at the times comes to its aid: those are 250 s apart.
@@ -155,7 +269,7 @@ TEST_F(SmallReadsTest, MoreThanARingHoldsGoToTheLane) {
   EXPECT_GT(by_threads_, 0);
   EXPECT_LT(by_threads_, 100);
   held_.reads = false;
-  EXPECT_EQ(backend->help(std::chrono::milliseconds{1}), 0U) << "the lane reads them again";
+  EXPECT_EQ(help(*backend, std::chrono::milliseconds{1}), 0U) << "the lane reads them again";
   EXPECT_TRUE(ignored.wait(tagged.size()));
 }
 
@@ -174,7 +288,7 @@ TEST_F(SmallReadsTest, WhatAThreadSubmitsWithoutWaitingGoesToTheLane) {
   EXPECT_EQ(by_threads_, 1);
   EXPECT_EQ(by_lane_, 1);
   held_.reads = false;
-  while (outcomes.count() < 2) backend->help(std::chrono::milliseconds{1});
+  while (outcomes.count() < 2) help(*backend, std::chrono::milliseconds{1});
   EXPECT_TRUE(outcomes.of(0));
 }
 
@@ -197,6 +311,27 @@ TEST_F(SmallReadsTest, ALostReadIsCancelledAndTimesOut) {
   EXPECT_GE(clock.now(), std::chrono::seconds{30});
 }
 
+TEST_F(SmallReadsTest, ACancelledReadEndsThoughItIsLost) {
+  ManualClock clock;
+  FaultyQueue::Time time{.clock = clock};
+  const auto backend =
+      open_or_die(with([](const Request&) { return Fault{.lost = true, .deaf = 3}; }, &time));
+  const Piece small = piece(memory_, *file_, 4096, 4096, 7);
+  Outcomes outcomes(clock);
+  ASSERT_EQ(backend->submit({&small, 1}, outcomes), 1U);
+  Outcomes others;
+  backend->cancel(kSsd, 7, others);
+  backend->cancel(kSsd, 8, outcomes);
+  backend->cancel(kSsd, 7, outcomes);
+  ASSERT_TRUE(eventually([this] { return held_.cancels > 0; }));
+  time.passing = true;
+  ASSERT_TRUE(outcomes.wait(1));
+  EXPECT_LT(outcomes.last_end(), std::chrono::seconds{1});
+  ASSERT_FALSE(outcomes.of(7));
+  EXPECT_EQ(outcomes.of(7).error().code, ErrorCode::cancelled);
+  EXPECT_EQ(by_lane_, 0);
+}
+
 TEST_F(SmallReadsTest, APauseOfTheProcessIsNoTimeOut) {
   ManualClock clock;
   StorageOptions options = with(none);
@@ -214,7 +349,7 @@ TEST_F(SmallReadsTest, APauseOfTheProcessIsNoTimeOut) {
   }
   EXPECT_EQ(outcomes.count(), 0U);
   held_.reads = false;
-  while (outcomes.count() == 0) backend->help(std::chrono::milliseconds{1});
+  while (outcomes.count() == 0) help(*backend, std::chrono::milliseconds{1});
   EXPECT_TRUE(outcomes.of(0)) << outcomes.of(0).error().message;
   EXPECT_TRUE(right(4096, 4096));
 }
@@ -252,7 +387,7 @@ TEST_F(SmallReadsTest, ManyThreadsReadAndWait) {
         const Piece small = piece(*ranges[t], *file_, offset, bytes);
         Outcomes outcomes;
         ASSERT_EQ(backend->submit({&small, 1}, outcomes), 1U);
-        backend->help(std::chrono::milliseconds{10});
+        backend->help(memories[t], std::chrono::milliseconds{10});
         ASSERT_TRUE(outcomes.wait(1));
         ASSERT_TRUE(outcomes.of(0));
         ASSERT_TRUE(

@@ -66,7 +66,17 @@ class StorageBackend final : public Backend {
     return accepted;
   }
 
-  std::size_t help(Nanoseconds most) override { return origin_.here() ? small_->help(most) : 0; }
+  void cancel(EngineId engine, std::uint64_t tag, const Completion& completion) noexcept override {
+    if (!origin_.here()) return;
+    StorageLane& lane = *line_of(engine).lane;
+    lane.cancel(tag, completion);
+    // The first serves the small reads of all.
+    if (StorageLane& first = *lines_.front().lane; &first != &lane) first.cancel(tag, completion);
+  }
+
+  std::size_t help(std::span<const std::byte> to, Nanoseconds most) override {
+    return origin_.here() ? small_->help(to, most) : 0;
+  }
 
  private:
   Line& line_of(EngineId engine) {

@@ -84,8 +84,10 @@ inline Data contents(const std::filesystem::path& path) {
 // Remembers outcomes by tag; each tag must end once.
 class Outcomes final : public Completion {
  public:
+  explicit Outcomes(const Clock& clock = system_clock()) : clock_(clock) {}
   void complete(std::uint64_t tag, Status outcome) noexcept override {
     const MutexLock lock(mutex_);
+    last_end_ = clock_.now();
     EXPECT_TRUE(outcomes_.emplace(tag, std::move(outcome)).second) << "tag " << tag << " twice";
     changed_.notify_all();
   }
@@ -102,6 +104,11 @@ class Outcomes final : public Completion {
     }
     return outcomes_.size() >= n;
   }
+  // When the last piece ended so far.
+  Nanoseconds last_end() {
+    const MutexLock lock(mutex_);
+    return last_end_;
+  }
   Status of(std::uint64_t tag) {
     const MutexLock lock(mutex_);
     const auto found = outcomes_.find(tag);
@@ -112,9 +119,11 @@ class Outcomes final : public Completion {
   }
 
  private:
+  const Clock& clock_;
   Mutex mutex_;
   CondVar changed_;
   std::map<std::uint64_t, Status> outcomes_ GUARDED_BY(mutex_);
+  Nanoseconds last_end_ GUARDED_BY(mutex_){0};
 };
 
 inline std::unique_ptr<Backend> open_or_die(const StorageOptions& options) {
@@ -145,7 +154,19 @@ struct Fault {
   int error = 0;                          // ends with it, without being sent
   std::size_t at_most = ~std::size_t{0};  // reports no more bytes than this
   bool lost = false;                      // is not sent and ends only when cancelled
+  int deaf = 0;                           // lost: and this many times cancelled in vain
 };
+
+// Requests that are lost, and the cancellations that each has yet to ignore.
+using LostRequests = std::map<storage::Request*, int>;
+
+// Whether a lost request ends by this cancellation.
+inline bool end_lost(LostRequests& lost, storage::Request& request) {
+  const auto found = lost.find(&request);
+  if (found == lost.end() || found->second-- > 0) return false;
+  lost.erase(found);
+  return true;
+}
 
 // Asks the script about every request; passes on what is not to fail. While `passing` says so, a
 // wait for nothing takes no real time, but its timeout by the clock.
@@ -162,7 +183,7 @@ class FaultyQueue final : public storage::Queue {
   void start(storage::Request& request) override {
     const Fault fault = script_(request);
     if (fault.lost) {
-      lost_.push_back(&request);
+      lost_[&request] = fault.deaf;
     } else if (fault.error != 0) {
       ended_.push_back({&request, -fault.error});
     } else {
@@ -171,9 +192,9 @@ class FaultyQueue final : public storage::Queue {
     }
   }
   void cancel(storage::Request& request) override {
-    if (std::erase(lost_, &request) != 0) {
+    if (end_lost(lost_, request)) {
       ended_.push_back({&request, -ECANCELED});
-    } else {
+    } else if (!lost_.contains(&request)) {
       real_->cancel(request);
     }
   }
@@ -200,7 +221,7 @@ class FaultyQueue final : public storage::Queue {
   std::unique_ptr<storage::Queue> real_;
   Script script_;
   Time* const time_;
-  std::vector<storage::Request*> lost_;
+  LostRequests lost_;
   std::vector<storage::Finished> ended_;
   std::map<storage::Request*, std::size_t> limits_;
 };
@@ -209,10 +230,15 @@ class FaultyQueue final : public storage::Queue {
 // cancelled or no longer held.
 class FaultyRing final : public storage::SharedRing {
  public:
-  // Who sleeps on it while reads are held is counted in, and wakes when they are not.
+  // Threads that sleep on it while reads are held are counted, and wake when they are not. While
+  // `stopped`, no such sleep ends, as if the thread got no CPU.
   struct Held {
     std::atomic<bool> reads = false;
+    std::atomic<bool> stopped = false;
     std::atomic<int> sleepers = 0;
+    std::atomic<int> sleeps = 0;
+    std::atomic<bool> announced = false;  // as the ring was last asked to
+    std::atomic<int> cancels = 0;
   };
   FaultyRing(std::unique_ptr<storage::SharedRing> real, FaultyQueue::Script script,
              Held* held = nullptr)
@@ -221,7 +247,7 @@ class FaultyRing final : public storage::SharedRing {
   void start(storage::Request& request) override {
     const Fault fault = script_(request);
     if (fault.lost) {
-      lost_.push_back(&request);
+      lost_[&request] = fault.deaf;
     } else if (fault.error != 0) {
       ended_.push_back({&request, -fault.error});
     } else {
@@ -230,20 +256,21 @@ class FaultyRing final : public storage::SharedRing {
     }
   }
   void cancel(storage::Request& request) override {
+    if (held_ != nullptr) ++held_->cancels;
     const auto held = std::ranges::find(ended_, &request, &storage::Finished::request);
     if (held != ended_.end()) {
       held->result = -ECANCELED;
       cancelled_ = true;
-    } else if (std::erase(lost_, &request) != 0) {
+    } else if (end_lost(lost_, request)) {
       ended_.push_back({&request, -ECANCELED});
-    } else {
+    } else if (!lost_.contains(&request)) {
       real_->cancel(request);
     }
   }
   bool send() override { return real_->send(); }
-  void take(std::vector<storage::Finished>& out) override {
+  void take(std::vector<storage::Finished>& out, const storage::Request* kept) override {
     const std::size_t before = ended_.size();
-    real_->take(ended_);
+    real_->take(ended_, kept);
     for (std::size_t i = before; i < ended_.size(); ++i) {
       const std::size_t limit = std::min<std::size_t>(limits_[ended_[i].request], 1 << 30);
       ended_[i].result = std::min(ended_[i].result, static_cast<int>(limit));
@@ -252,12 +279,18 @@ class FaultyRing final : public storage::SharedRing {
     out.insert(out.end(), ended_.begin(), ended_.end());
     ended_.clear();
   }
-  void announce(bool ends) override { real_->announce(ends); }
+  void announce(bool ends) override {
+    if (held_ != nullptr) held_->announced = ends;
+    real_->announce(ends);
+  }
   void sleep(Nanoseconds timeout) override {
     if (held_ == nullptr || !held_->reads) return real_->sleep(timeout);
+    ++held_->sleeps;
     ++held_->sleepers;
     const Nanoseconds end = system_clock().now() + timeout;
-    while (held_->reads && system_clock().now() < end) {
+    const Nanoseconds bound = system_clock().now() + std::chrono::seconds{60};
+    while ((held_->stopped && system_clock().now() < bound) ||
+           (held_->reads && system_clock().now() < end)) {
       std::this_thread::sleep_for(std::min<Nanoseconds>(timeout, std::chrono::milliseconds{1}));
     }
     --held_->sleepers;
@@ -268,7 +301,7 @@ class FaultyRing final : public storage::SharedRing {
   FaultyQueue::Script script_;
   Held* const held_;
   bool cancelled_ = false;
-  std::vector<storage::Request*> lost_;
+  LostRequests lost_;
   std::vector<storage::Finished> ended_;
   std::map<storage::Request*, std::size_t> limits_;
 };
