@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstdio>
+#include <new>
 #include <system_error>
 #include <utility>
 
@@ -46,18 +47,31 @@ std::size_t bounce_bytes(const StorageOptions& options) {
   return (options.bounce_buffers * kBounceBytes + kHugePage - 1) / kHugePage * kHugePage;
 }
 
+// The words may be lost for want of memory, not the code: the lane's thread must go on.
+template <class Words>
+Error in_words(ErrorCode code, const Words& words) noexcept {
+  try {
+    return {code, words()};
+  } catch (const std::bad_alloc&) {
+    return {code, {}};
+  }
+}
+
 Error error_of(const AcceptedPiece& piece, std::uint64_t offset, int error) {
-  return {code_of_errno(error) == ErrorCode::exhausted ? ErrorCode::exhausted : ErrorCode::io,
-          fmt::format("cannot {} {} at offset {}: {}; {}", piece.span.write ? "write" : "read",
-                      piece.file->quoted(), offset, std::generic_category().message(error),
-                      error == ENOSPC || error == EDQUOT ? "make room on its disk"
-                                                         : "the kernel log (dmesg) says more")};
+  const bool exhausted = code_of_errno(error) == ErrorCode::exhausted;
+  return in_words(exhausted ? ErrorCode::exhausted : ErrorCode::io, [&] {
+    return fmt::format("cannot {} {} at offset {}: {}; {}", piece.span.write ? "write" : "read",
+                       piece.file->quoted(), offset, std::generic_category().message(error),
+                       error == ENOSPC || error == EDQUOT ? "make room on its disk"
+                                                          : "the kernel log (dmesg) says more");
+  });
 }
 
 Error shorter(const AcceptedPiece& piece, std::uint64_t end) {
-  return {ErrorCode::io,
-          fmt::format("{} is shorter than when it was opened: it ends by offset {}; open it again",
-                      piece.file->quoted(), end)};
+  return in_words(ErrorCode::io, [&] {
+    return fmt::format("{} is shorter than when it was opened: it ends by offset {}; open it again",
+                       piece.file->quoted(), end);
+  });
 }
 
 // This thread is one of a lane.
@@ -115,6 +129,7 @@ StorageLane::StorageLane(const StorageOptions& options, SmallReads& small, bool 
   finished_.reserve(options.queue_depth);
   taken_.reserve(options.max_pieces);
   taken_cancelled_.reserve(options.max_pieces);
+  waiting_.reserve(options.max_pieces);
   const MutexLock lock(mutex_);
   inbox_.reserve(options.max_pieces);
   cancelled_.reserve(options.max_pieces);
@@ -159,7 +174,7 @@ Status StorageLane::start() {
 }
 
 // The ring belongs to the thread that opens it, so this runs in the lane's.
-Status StorageLane::open_queue() {
+Status StorageLane::open_queue() try {
   std::string why = "as asked";
   if (options_.queue != StorageQueue::threads) {
     auto ring = open_uring(options_.queue_depth, {bounce_, bounce_bytes(options_)});
@@ -174,7 +189,7 @@ Status StorageLane::open_queue() {
     return fail(ErrorCode::unsupported, "no io_uring here: {}", why);
   }
   if (queue_ == nullptr) {
-    HEADRACE_TRY(queue_, open_threads(options_.threads));
+    HEADRACE_TRY(queue_, open_threads(options_.threads, options_.queue_depth));
     note_ = fmt::format("{} ({})", queue_->describe(), why);
   }
   if (options_.wrap) queue_ = options_.wrap(std::move(queue_));
@@ -182,6 +197,8 @@ Status StorageLane::open_queue() {
     small_.serve(*descriptor);
   }
   return {};
+} catch (const std::bad_alloc&) {
+  return out_of_memory();
 }
 
 bool StorageLane::accept(AcceptedPiece&& piece) {
@@ -319,9 +336,10 @@ Nanoseconds StorageLane::ask() {
 }
 
 Status StorageLane::no_answer(const AcceptedPiece& piece, std::uint64_t offset) const {
-  return fail(ErrorCode::timed_out,
-              "no answer for {} at offset {} within {}; the kernel log (dmesg) says more",
-              piece.file->quoted(), offset, to_string(options_.limit));
+  return Unexpected(in_words(ErrorCode::timed_out, [&] {
+    return fmt::format("no answer for {} at offset {} within {}; the kernel log (dmesg) says more",
+                       piece.file->quoted(), offset, to_string(options_.limit));
+  }));
 }
 
 Nanoseconds StorageLane::patience() const {
@@ -335,7 +353,7 @@ void StorageLane::pump() {
   while (!waiting_.empty() && !free_requests_.empty()) {
     AcceptedPiece& piece = *waiting_.front();
     if (!send_next(piece)) return;  // no bounce buffer: one comes back with the next completion
-    if (piece.next == piece.span.end) waiting_.pop_front();
+    if (piece.next == piece.span.end) waiting_.erase(waiting_.begin());
   }
 }
 
@@ -473,11 +491,14 @@ void StorageLane::look_at_times() {
 // Pieces that found no request because the device answers nothing any more need not wait for it.
 void StorageLane::look_at_waiting(Nanoseconds now) {
   if (now - last_answer_ < options_.limit) return;
-  const std::vector<AcceptedPiece*> waiting(waiting_.begin(), waiting_.end());
-  for (AcceptedPiece* piece : waiting) {
-    if (now - piece->since < options_.limit) continue;
-    fail_piece(*piece, no_answer(*piece, piece->next));
-    if (piece->in_flight == 0) report(*piece);
+  for (std::size_t i = 0; i < waiting_.size();) {
+    AcceptedPiece& piece = *waiting_[i];
+    if (now - piece.since < options_.limit) {
+      ++i;
+      continue;
+    }
+    fail_piece(piece, no_answer(piece, piece.next));  // takes it out of waiting_
+    if (piece.in_flight == 0) report(piece);
   }
 }
 

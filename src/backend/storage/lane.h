@@ -8,7 +8,6 @@
 #pragma once
 
 #include <atomic>
-#include <deque>
 #include <memory>
 #include <optional>
 #include <string>
@@ -128,7 +127,7 @@ class StorageLane {
   AttendedTime time_;
   std::vector<AcceptedPiece> pieces_;
   std::vector<AcceptedPiece*> free_pieces_;
-  std::deque<AcceptedPiece*> waiting_;  // with bytes not yet asked for, in order of arrival
+  std::vector<AcceptedPiece*> waiting_;  // with bytes not yet asked for, in order of arrival
   std::vector<TrackedRequest> requests_;
   std::vector<TrackedRequest*> free_requests_;
   std::vector<std::byte*> free_bounces_;

@@ -87,7 +87,7 @@ Result<std::unique_ptr<Queue>> open_uring(std::size_t depth, std::span<std::byte
 
 // pread and pwrite in at most `threads` threads, started when they are needed. exhausted: not even
 // one thread could be started.
-Result<std::unique_ptr<Queue>> open_threads(std::size_t threads);
+Result<std::unique_ptr<Queue>> open_threads(std::size_t threads, std::size_t depth);
 
 // Any thread may call it. unsupported, denied, exhausted: as io_uring_setup says. Borrows
 // `descriptor`.

@@ -60,7 +60,7 @@ TEST(UringQueue, CancelsARequestTheKernelHolds) {
 }
 
 TEST(ThreadQueue, CancelsARequestThatNoThreadHasTaken) {
-  const auto queue = open_threads(1);
+  const auto queue = open_threads(1, 64);
   ASSERT_TRUE(queue);
   Request bad{.fd = -1};
   std::array<std::byte, 8> bytes{};
@@ -86,7 +86,7 @@ class Queues : public testing::TestWithParam<bool> {
  protected:
   std::unique_ptr<Queue> open() {
     if (!GetParam()) return open_ring();
-    return *open_threads(2);
+    return *open_threads(2, 64);
   }
 };
 INSTANTIATE_TEST_SUITE_P(Both, Queues, testing::Bool(),

@@ -3,7 +3,7 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <deque>
+#include <new>
 #include <system_error>
 #include <thread>
 #include <utility>
@@ -22,7 +22,13 @@ constexpr Nanoseconds kIdleThread = std::chrono::seconds{10};
 
 class ThreadQueue final : public Queue {
  public:
-  explicit ThreadQueue(std::size_t threads) : most_(std::max<std::size_t>(threads, 1)) {}
+  // Allocates all that start() and the threads need.
+  ThreadQueue(std::size_t threads, std::size_t depth) : most_(std::max<std::size_t>(threads, 1)) {
+    workers_.reserve(most_);
+    const MutexLock lock(mutex_);
+    pending_.reserve(depth);
+    finished_.reserve(depth);
+  }
   ~ThreadQueue() override {
     {
       const MutexLock lock(mutex_);
@@ -51,7 +57,7 @@ class ThreadQueue final : public Queue {
   Mutex mutex_;
   CondVar work_;
   CondVar news_;
-  std::deque<Request*> pending_ GUARDED_BY(mutex_);
+  std::vector<Request*> pending_ GUARDED_BY(mutex_);
   std::vector<Finished> finished_ GUARDED_BY(mutex_);
   std::size_t idle_ GUARDED_BY(mutex_) = 0;
   bool woken_ GUARDED_BY(mutex_) = false;
@@ -72,7 +78,10 @@ void ThreadQueue::start(Request& request) {
     busy = idle_ < pending_.size();
   }
   // Without the next thread the request waits for one that is there.
-  if (busy && workers_.size() < most_) static_cast<void>(add_worker().has_value());
+  try {
+    if (busy && workers_.size() < most_) static_cast<void>(add_worker().has_value());
+  } catch (const std::bad_alloc&) {
+  }
   work_.notify_one();
 }
 
@@ -108,7 +117,7 @@ void ThreadQueue::work() {
       continue;
     }
     Request& request = *pending_.front();
-    pending_.pop_front();
+    pending_.erase(pending_.begin());
     lock.unlock();
     const auto offset = static_cast<off_t>(request.offset);
     const ssize_t moved = request.write ? pwrite(request.fd, request.memory, request.bytes, offset)
@@ -122,8 +131,8 @@ void ThreadQueue::work() {
 
 }  // namespace
 
-Result<std::unique_ptr<Queue>> open_threads(std::size_t threads) {
-  auto queue = std::make_unique<ThreadQueue>(threads);
+Result<std::unique_ptr<Queue>> open_threads(std::size_t threads, std::size_t depth) {
+  auto queue = std::make_unique<ThreadQueue>(threads, depth);
   HEADRACE_TRY_STATUS(queue->add_worker());
   return queue;
 }
