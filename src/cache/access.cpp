@@ -1,7 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 // A block from the lookup to the end of its copy.
-#include <sched.h>
-
 #include <algorithm>
 #include <bit>
 #include <new>
@@ -120,7 +118,7 @@ void CacheCore::miss(const Extent& extent, Block& block, const AccessOptions& op
       elsewhere = space == Space::none && targets.more();
       if (space == Space::none && !elsewhere && to) request.node = targets.again();
       if (space == Space::found) {
-        count_miss(extent, options);
+        count_miss(extent, options, deferred);
         started = &spare.use();
         start(*started, request, deferred);
         started->used = 1;
@@ -129,7 +127,7 @@ void CacheCore::miss(const Extent& extent, Block& block, const AccessOptions& op
         block.missing_ = false;
       } else if (space == Space::none && !elsewhere &&
                  (!to || !may_wait(request, options, patience))) {
-        count_miss(extent, options);
+        count_miss(extent, options, deferred);
         ++counts_.refusals;
         if (!to) return refuse(extent, block, to.error());
         return refuse_space(request, block);
@@ -155,10 +153,11 @@ void CacheCore::miss(const Extent& extent, Block& block, const AccessOptions& op
   }
 }
 
-void CacheCore::count_miss(const Extent& extent, const AccessOptions& options) {
+void CacheCore::count_miss(const Extent& extent, const AccessOptions& options,
+                           DeferredActions& deferred) {
   ++counts_.misses;
   emit(CacheEvent::Kind::miss, extent, false);
-  use_planned(range_of(extent), options);
+  use_planned(range_of(extent), options, deferred);
 }
 
 // Whether to wait until somebody lets go of a block; not in a callback, which may be what they wait
@@ -203,9 +202,9 @@ void CacheCore::hit(CacheEntry& entry, const Extent& extent, const AccessOptions
   const std::uint32_t planned = entry.planned;
   // First what may lack memory.
   if (!ready) promote(*entry.fill, options.priority, deferred);
-  use_planned(range_of(extent), options);
   const bool first = entry.by_prefetch && !entry.used;
   entry.used = 1;
+  use_planned(range_of(extent), options, deferred);
   ++(ready ? counts_.hits : counts_.inflight_hits);
   counts_.first_uses += first;
   counts_.late += first && !ready;
@@ -592,12 +591,6 @@ std::uint16_t CacheCore::Targets::next() {
   }
   if (at_ + 1 >= nodes_.size()) return again();
   return nodes_[++at_];
-}
-
-std::optional<NodeId> CacheCore::calling_node() const {
-  const int cpu = sched_getcpu();
-  if (cpu < 0 || static_cast<std::size_t>(cpu) >= node_of_cpu_.size()) return std::nullopt;
-  return node_of_cpu_[static_cast<std::size_t>(cpu)];
 }
 
 }  // namespace headrace

@@ -2,6 +2,7 @@
 #include "cache/core.h"
 
 #include <fmt/core.h>
+#include <sched.h>
 
 #include <algorithm>
 #include <array>
@@ -218,7 +219,6 @@ void CacheCore::for_blocks(const std::optional<Range>& range, const ForBlock& th
     DeferredActions deferred(*this);
     const MutexLock lock(mutex_);
     const auto entries = std::span(found).first(index_.next(range, cursor, found));
-    if (entries.size() > 1) deferred.may_cancel(entries.size());
     count_pins(entries);
     for (CacheEntry* entry : entries) then(*entry, deferred);
     if (!entries.empty()) go_on(deferred);
@@ -364,6 +364,12 @@ void CacheCore::emit(CacheEvent::Kind kind, const Extent& extent, bool by_prefet
   if (!options_.observer) return;
   options_.observer(
       {.kind = kind, .extent = extent, .time = mover_.clock().now(), .by_prefetch = by_prefetch});
+}
+
+std::optional<NodeId> CacheCore::calling_node() const {
+  const int cpu = sched_getcpu();
+  if (cpu < 0 || static_cast<std::size_t>(cpu) >= node_of_cpu_.size()) return std::nullopt;
+  return node_of_cpu_[static_cast<std::size_t>(cpu)];
 }
 
 }  // namespace headrace

@@ -87,19 +87,15 @@ class DeferredActions {
 
   // Whether it needs the cache, or calls somebody who may.
   bool any() const { return awaited != nullptr || !free_.empty() || wake || !thens.empty(); }
-  // With more than one, those that may_cancel() had memory for; the others end by themselves.
+  // Without memory only the first; the others end by themselves.
   void cancel(const Transfer& transfer) {
     if (!first_cancelled_) {
       first_cancelled_ = transfer;
-    } else if (more_cancelled_.size() < more_cancelled_.capacity()) {
-      more_cancelled_.push_back(transfer);
+      return;
     }
-  }
-  void may_cancel(std::size_t transfers) {
     try {
-      more_cancelled_.reserve(transfers);
+      more_cancelled_.push_back(transfer);
     } catch (const std::bad_alloc&) {
-      // As said.
     }
   }
   // Room for one more slab to free(), which then cannot fail.
@@ -261,7 +257,8 @@ class CacheCore {
   void serve_all(std::span<const Extent> extents, std::span<Block> blocks,
                  const AccessOptions& options) EXCLUDES(mutex_);
   void miss(const Extent& extent, Block& block, const AccessOptions& options) EXCLUDES(mutex_);
-  void count_miss(const Extent& extent, const AccessOptions& options) REQUIRES(mutex_);
+  void count_miss(const Extent& extent, const AccessOptions& options, DeferredActions& deferred)
+      REQUIRES(mutex_);
   bool may_wait(const SpaceRequest& request, const AccessOptions& options,
                 std::optional<Patience>& patience) REQUIRES(mutex_);
   CacheEntry* find(const Range& range) const REQUIRES(mutex_);
@@ -361,19 +358,25 @@ class CacheCore {
   void fill(PrefetchPlan& plan, std::span<const Extent> extents) const;
   void enlist(const std::shared_ptr<PrefetchPlan>& plan) EXCLUDES(mutex_);
   std::uint64_t share_of(const Node& node) const REQUIRES(mutex_);
-  bool grants(const PlanItem& item, std::uint64_t bytes) REQUIRES(mutex_);
+  bool grants(const PlanItem& item, std::uint64_t bytes, DeferredActions& deferred)
+      REQUIRES(mutex_);
   void reserve(const PlanItem& item, std::uint64_t bytes) REQUIRES(mutex_);
   void set_idle(PrefetchPlan& plan, bool idle) REQUIRES(mutex_);
-  void take_back(const PlanItem& item, std::uint64_t bytes) REQUIRES(mutex_);
+  void take_back(const PlanItem& item, std::uint64_t bytes, DeferredActions& deferred)
+      REQUIRES(mutex_);
   std::uint64_t run_from(const PlanItem& item, std::uint64_t most) REQUIRES(mutex_);
   std::uint64_t not_there_of(const PlanItem& item, std::uint64_t run) REQUIRES(mutex_);
   void adopt(PlanItem& item, CacheEntry& entry) REQUIRES(mutex_);
   void let_go(PlanItem& item, PlanItem::State state) REQUIRES(mutex_);
+  void let_go_unused(PlanItem& item, PlanItem::State state, DeferredActions& deferred)
+      REQUIRES(mutex_);
   std::uint64_t window_of(const PlanItem& item) const REQUIRES(mutex_);
   bool are_concerned(const Range& range) const REQUIRES(mutex_);
-  void use_planned(const Range& range, const AccessOptions& options) REQUIRES(mutex_);
-  void use(PrefetchPlan& plan, const Range& range) REQUIRES(mutex_);
-  void pass_over(PrefetchPlan& plan, std::size_t& effort) REQUIRES(mutex_);
+  void use_planned(const Range& range, const AccessOptions& options, DeferredActions& deferred)
+      REQUIRES(mutex_);
+  void use(PrefetchPlan& plan, const Range& range, DeferredActions& deferred) REQUIRES(mutex_);
+  void pass_over(PrefetchPlan& plan, std::size_t& effort, DeferredActions& deferred)
+      REQUIRES(mutex_);
   void unplan(CacheEntry& entry, PlanItem::State state) REQUIRES(mutex_);
   bool give_up(PrefetchPlan& plan) REQUIRES(mutex_);
   static bool is_unwanted(const CacheEntry& entry);

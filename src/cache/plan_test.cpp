@@ -113,5 +113,26 @@ TEST(PlanTest, AScanLeavesWhatIsUsedAgain) {
   EXPECT_EQ(rig.cache->stats().misses - before, 0u);
 }
 
+// Only one copy has begun when the consumer passes over the others.
+TEST(PlanTest, QueuedItemsThatArePassedOver_AreNotRead) {
+  test::Source source(20 * kUnit);
+  test::CacheRig rig({.fake = {.max_in_flight = 1}, .budget = Bytes{64 * kUnit}});
+  rig.fake->hold(true);
+  const std::vector<Extent> plan = blocks(source, 20);
+  const Prefetch prefetch = rig.cache->prefetch(plan, {.window = Bytes{8 * kUnit}});
+  const std::size_t begun = rig.fake->accepted().size();
+  ASSERT_GE(begun, 1u);
+  const Block last = rig.cache->access(source.at(19 * kUnit, kUnit), {.plan = &prefetch});
+  const Block kept = rig.cache->access(source.at(7 * kUnit, kUnit));
+  rig.fake->hold(false);
+  rig.settle();
+  std::vector<std::uint64_t> read;
+  for (const Piece& piece : rig.fake->accepted()) read.push_back(piece.from.offset / kUnit);
+  for (std::uint64_t i = begun; i < 7; ++i) EXPECT_EQ(std::ranges::count(read, i), 0) << i;
+  EXPECT_EQ(std::ranges::count(read, 7), 1) << "somebody waits for it";
+  EXPECT_TRUE(source.equals(plan[7], *kept.wait()));
+  EXPECT_TRUE(source.equals(plan[19], *last.wait()));
+}
+
 }  // namespace
 }  // namespace headrace

@@ -196,7 +196,7 @@ CacheEntry* CacheCore::start_next(bool may_grow, Spare& spare, std::optional<Gro
     PrefetchPlan& plan = *plans_[turn];
     if (!plan.listed || plan.idle) continue;
     std::size_t effort = PrefetchPlan::kSlice;
-    pass_over(plan, effort);
+    pass_over(plan, effort, deferred);
     while (PlanItem* const item = plan.first_pending(effort)) {
       if (CacheEntry* const entry = start_item(*item, may_grow, spare, wanted, deferred)) {
         if (!kept) turn_ = turn + 1;
@@ -233,7 +233,7 @@ std::uint64_t CacheCore::share_of(const Node& node) const {
 // Whether the plan of `item` may have `bytes` more protected on its node (docs/design/cache.md,
 // Plans): its share, or else one item, beside what all others have; more than that only as long as
 // all together have no more than half of the budget.
-bool CacheCore::grants(const PlanItem& item, std::uint64_t bytes) {
+bool CacheCore::grants(const PlanItem& item, std::uint64_t bytes, DeferredActions& deferred) {
   const PrefetchPlan& plan = *item.plan;
   Node& node = nodes_[item.node];
   const std::uint64_t half = node.budget / 2;
@@ -243,7 +243,7 @@ bool CacheCore::grants(const PlanItem& item, std::uint64_t bytes) {
     return node.planned + node.reserved + bytes <= (own ? node.budget : half);
   };
   if (fits()) return true;
-  take_back(item, bytes);
+  take_back(item, bytes, deferred);
   if (fits()) return true;
   reserve(item, bytes);
   return false;
@@ -262,7 +262,7 @@ void CacheCore::set_idle(PrefetchPlan& plan, bool idle) {
 
 // From plans whose consumers pause, at most a slice: what they have fetched for their furthest uses
 // is no longer protected, until all plans have no more than half of the budget.
-void CacheCore::take_back(const PlanItem& item, std::uint64_t bytes) {
+void CacheCore::take_back(const PlanItem& item, std::uint64_t bytes, DeferredActions& deferred) {
   const Nanoseconds now = mover_.clock().now();
   if (idle_ == 0 && now < stall_look_) return;
   stall_look_ = now + kStallLook;
@@ -276,7 +276,7 @@ void CacheCore::take_back(const PlanItem& item, std::uint64_t bytes) {
       if (node.planned + bytes <= node.budget / 2) return;
       PlanItem& far = plan->items[i];
       if (far.state == PlanItem::State::started && far.node == item.node) {
-        let_go(far, PlanItem::State::pending);
+        let_go_unused(far, PlanItem::State::pending, deferred);
       }
     }
   }
@@ -296,7 +296,8 @@ CacheEntry* CacheCore::start_item(PlanItem& item, bool may_grow, Spare& spare,
   CacheEntry* const found = find(item.bytes);
   std::uint64_t run = found != nullptr ? length : run_from(item, most);
   if (plan.ahead > 0 && plan.ahead + run > most) return nullptr;
-  if (!grants(item, found != nullptr && found->planned > 0 ? 0 : run)) return nullptr;
+  if (!grants(item, found != nullptr && found->planned > 0 ? 0 : run, deferred)) return nullptr;
+  if (found != nullptr && found->detached != 0) return nullptr;  // taken back from another plan
   if (found == nullptr) run = not_there_of(item, run);
   plan.touched = mover_.clock().now();
   if (found != nullptr) {
@@ -410,22 +411,32 @@ void CacheCore::let_go(PlanItem& item, PlanItem::State state) {
   pump_due_ = true;
 }
 
+// The same; a block that nobody wants then, and whose copy no engine has begun, is dropped.
+void CacheCore::let_go_unused(PlanItem& item, PlanItem::State state, DeferredActions& deferred) {
+  CacheEntry* const entry = item.state == PlanItem::State::started ? item.entry : nullptr;
+  let_go(item, state);
+  if (entry != nullptr && is_unwanted(*entry)) {
+    drop(*entry, CacheEvent::Kind::evicted, deferred);
+  }
+}
+
 // An access to `range` by the consumer of the plan it names, or by whoever where it names none: in
 // each plan concerned the first item that covers it is used, and all that lie inside (each once, if
 // it was planned several times).
-void CacheCore::use_planned(const Range& range, const AccessOptions& options) {
+void CacheCore::use_planned(const Range& range, const AccessOptions& options,
+                            DeferredActions& deferred) {
   if (options.plan != nullptr) {
     PrefetchPlan* const named = options.plan->plan_.get();
     if (named == nullptr || named->core != this || !named->listed) return;
     named->named = true;
-    return use(*named, range);
+    return use(*named, range, deferred);
   }
   for (const auto& plan : plans_) {
-    if (plan->listed && !plan->named) use(*plan, range);
+    if (plan->listed && !plan->named) use(*plan, range, deferred);
   }
 }
 
-void CacheCore::use(PrefetchPlan& plan, const Range& range) {
+void CacheCore::use(PrefetchPlan& plan, const Range& range, DeferredActions& deferred) {
   bool covered = false;
   bool any = false;
   for (PlanItem* item : plan.concerned(range)) {
@@ -443,18 +454,18 @@ void CacheCore::use(PrefetchPlan& plan, const Range& range) {
     plan.furthest = std::max(plan.furthest, item->end_position());
   }
   std::size_t effort = PrefetchPlan::kSlice;
-  if (any) pass_over(plan, effort);
+  if (any) pass_over(plan, effort, deferred);
 }
 
 // Uses need not come in order, but an item that lies more than the window behind the furthest use
 // is not waited for any longer: it loses its protection, or is never started.
-void CacheCore::pass_over(PrefetchPlan& plan, std::size_t& effort) {
+void CacheCore::pass_over(PrefetchPlan& plan, std::size_t& effort, DeferredActions& deferred) {
   for (; plan.oldest < plan.items.size() && effort > 0; ++plan.oldest, --effort) {
     PlanItem& item = plan.items[plan.oldest];
     if (item.state == PlanItem::State::over) continue;
     const bool behind = item.end_position() + window_of(item) < plan.furthest;
     if (!behind && item.position >= plan.begin) return;
-    let_go(item, PlanItem::State::over);
+    let_go_unused(item, PlanItem::State::over, deferred);
   }
 }
 
@@ -494,13 +505,10 @@ void CacheCore::end_plan(const std::shared_ptr<PrefetchPlan>& plan) {
     const MutexLock lock(mutex_);
     i = std::max(i, plan->oldest);
     const std::size_t end = std::min(plan->started_end, i + PrefetchPlan::kSlice);
-    if (end > i) deferred.may_cancel(end - i);
     for (; i < end; ++i) {
       PlanItem& item = plan->items[i];
       if (item.state != PlanItem::State::started) continue;
-      CacheEntry& entry = *item.entry;
-      let_go(item, PlanItem::State::over);
-      if (is_unwanted(entry)) drop(entry, CacheEvent::Kind::evicted, deferred);
+      let_go_unused(item, PlanItem::State::over, deferred);
     }
     if (i < plan->started_end) continue;
     const auto at = std::ranges::find(plans_, plan);
