@@ -1179,9 +1179,7 @@ class Cache:
         """
 
     def access_all(self, extents: Sequence[Extent | Object], *, priority: Literal['demand', 'prefetch', 'migration'] = 'demand', initiator: int | None = None, plan: Prefetch | None = None, space_timeout: float = 0.0) -> list[Block]:
-        """
-        The same for many at once; each miss waits `space_timeout` for itself.
-        """
+        """The same for many at once; each miss waits `space_timeout` for itself."""
 
     def prefetch(self, extents: Sequence[Extent | Object], *, lead: float = 0.05, window: int = 67108864, initiator: int | None = None, named: bool = False) -> Prefetch:
         """

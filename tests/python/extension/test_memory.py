@@ -278,3 +278,16 @@ def test_a_whole_process_has_all_nodes_of_a_kind() -> None:
     wish = headrace.Placement.parse(machine, "hbm:dram")
     assert list(nodes_of(machine, wish, near=6)) == [14, 12, 13, 15, 8, 9, 10, 11]
     assert nodes_of(machine, headrace.Placement.parse(machine, "0=3,8=1")) == {0: 3, 8: 1}
+
+
+def test_a_file_that_has_grown_is_longer_after_update_size(
+    machine: headrace.Machine, tmp_path: Path
+) -> None:
+    path = tmp_path / "grows"
+    path.write_bytes(b"x" * 100)
+    file = headrace.File.open(machine, path)
+    path.write_bytes(b"y" * 300)
+    assert file.size == 100
+    assert file.update_size() == file.size == 300
+    path.write_bytes(b"")
+    assert file.update_size() == 300
