@@ -485,24 +485,6 @@ constexpr const char* kOptionsOfCache =
     "fast one. `eviction`: s3-fifo, sieve or clock. `reserve`: all memory is made now and kept, so "
     "that no access pays for its first touch.";
 
-void bind_cache_class(nb::module_& m) {
-  nb::class_<CacheRef>(
-      m, "Cache",
-      "Keeps copies of extents in fast memory, fetches planned ones ahead of their "
-      "use, and never serves old bytes. Keeps an object alive while it reads from it; the copies "
-      "of "
-      "one that nobody else holds go with it, sooner or later.")
-      .def(
-          "__init__",
-          [](CacheRef* self, const MoverRef& mover, const std::map<NodeId, Bytes>& budgets,
-             const std::optional<CachePlace>& placement, const std::optional<std::string>& route,
-             const std::string& eviction, Bytes slab, const Word<PageSize>& pages, bool reserve) {
-            new (self) CacheRef(make_cache(mover, {budgets.begin(), budgets.end()}, placement,
-                                           route, eviction, slab, pages, reserve));
-          },
-          "mover"_a, "budgets"_a, nb::kw_only(), "placement"_a = nb::none(), "route"_a = nb::none(),
-          "eviction"_a = "s3-fifo", "slab"_a = 32 << 20, "pages"_a = "transparent",
-          "reserve"_a = false, kOptionsOfCache)
 void bind_accesses(nb::class_<CacheRef>& cache) {
   cache
       .def("access", &access, "extent"_a, nb::kw_only(), "priority"_a = "demand",
@@ -539,7 +521,7 @@ void bind_cache_class(nb::module_& m) {
                                        eviction, slab, pages, reserve));
       },
       "mover"_a, "budgets"_a, nb::kw_only(), "placement"_a = nb::none(), "route"_a = nb::none(),
-      "eviction"_a = "sieve", "slab"_a = 32 << 20, "pages"_a = "transparent", "reserve"_a = false,
+      "eviction"_a = "s3-fifo", "slab"_a = 32 << 20, "pages"_a = "transparent", "reserve"_a = false,
       kOptionsOfCache);
   bind_accesses(cache);
   cache

@@ -477,34 +477,6 @@ bool CacheCore::publish(CacheEntry& entry, BlockState state) {
          0;
 }
 
-BlockState CacheCore::wait(CacheEntry& entry, Nanoseconds timeout, Nanoseconds& waited) {
-  if (entry.now() != BlockState::filling && waited == Nanoseconds{0}) return entry.now();
-  if (take_pump_due() || growth_due_) pump(true);
-  const Nanoseconds begin = mover_.clock().now();
-  sleep(entry, timeout);
-  waited += std::max(mover_.clock().now() - begin, Nanoseconds{1});
-  const BlockState state = entry.now();
-  if (state != BlockState::filling) {
-    wait_time_.record(static_cast<std::uint64_t>(std::exchange(waited, Nanoseconds{0}).count()));
-  }
-  return state;
-}
-
-void CacheCore::sleep(CacheEntry& entry, Nanoseconds timeout) {
-  Patience patience(mover_.clock(), mover_.waiting(), timeout);
-  Backoff naps(kFirstSleep, kLongestSleep);
-  while (entry.now() == BlockState::filling) {
-    mover_.poll(std::span<const std::byte>(entry.data.load(), entry.length), patience.left());
-    std::uint32_t seen = entry.word.load();
-    if (entry.now() != BlockState::filling || patience.over()) return;
-    if ((seen & CacheEntry::kAwaited) == 0) {
-      if (!entry.word.compare_exchange_strong(seen, seen | CacheEntry::kAwaited)) continue;
-      seen |= CacheEntry::kAwaited;
-    }
-    patience.sleep(entry.word, seen, naps.next());
-  }
-}
-
 // Policies are pure, and asked once for all lengths up to a power of two: their answers cost
 // allocations.
 Result<Destination> CacheCore::destination(const Extent& extent,

@@ -156,9 +156,8 @@ BlockState CacheCore::wait(CacheEntry& entry, Nanoseconds timeout, Nanoseconds& 
 void CacheCore::sleep(CacheEntry& entry, Nanoseconds timeout) {
   Patience patience(mover_.clock(), mover_.waiting(), timeout);
   Backoff naps(kFirstSleep, kLongestSleep);
-  for (;;) {
-    if (entry.now() != BlockState::filling) return;
-    mover_.poll(std::clamp(patience.left(), Nanoseconds{0}, kLongestSleep));
+  while (entry.now() == BlockState::filling) {
+    mover_.poll(std::span<const std::byte>(entry.data.load(), entry.length), patience.left());
     std::uint32_t seen = entry.word.load();
     if (entry.now() != BlockState::filling || patience.over()) return;
     if ((seen & CacheEntry::kAwaited) == 0) {
