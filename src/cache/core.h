@@ -327,6 +327,8 @@ class CacheCore {
   void visit_planned(const Node& node, const std::function<bool(CacheEntry&)>& take)
       REQUIRES(mutex_);
   bool fit_budget(Node& node, DeferredActions& deferred) REQUIRES(mutex_);
+  bool drop_until_fit(Node& node, std::span<CacheEntry* const> blocks, DeferredActions& deferred)
+      REQUIRES(mutex_);
   void fit_budget_by(Node& node, CacheEntry* freed, DeferredActions& deferred) REQUIRES(mutex_);
   bool free_surplus_slab(Node& node, DeferredActions& deferred) REQUIRES(mutex_);
 

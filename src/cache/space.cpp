@@ -419,7 +419,15 @@ bool CacheCore::fit_budget(Node& node, DeferredActions& deferred) {
   };
   node.order->choose([&](EvictionLinks& links) { return take(static_cast<CacheEntry&>(links)); },
                      kFrameEffort);
-  if (blocks.empty()) visit_planned(node, take);
+  if (drop_until_fit(node, blocks, deferred)) return true;
+  blocks.clear();
+  visit_planned(node, take);
+  return drop_until_fit(node, blocks, deferred);
+}
+
+// False: slots hold all of these blocks.
+bool CacheCore::drop_until_fit(Node& node, std::span<CacheEntry* const> blocks,
+                               DeferredActions& deferred) {
   count_pins(blocks);
   bool any = false;
   for (CacheEntry* block : blocks) {
