@@ -98,7 +98,7 @@ struct NaiveS3 {
     bool visited = false;
   };
   using Queue = std::list<Item>;  // from old to new
-  enum { kSmall, kMain, kUsedUp };
+  static constexpr std::size_t kSmall = 0, kMain = 1, kUsedUp = 2;
   std::array<Queue, 3> queues;
   std::list<int> ghosts = std::list<int>(16, -1);
 

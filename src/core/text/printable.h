@@ -22,7 +22,8 @@ inline std::string printable(std::string_view text) {
   }
   for (const std::string_view control : kTurnDirection) {
     for (auto at = line.find(control); at != line.npos; at = line.find(control, at)) {
-      line.replace(at, control.size(), "?");
+      line.erase(at, control.size() - 1);
+      line[at] = '?';
     }
   }
   return text.size() > kLongest ? line + "..." : line;
