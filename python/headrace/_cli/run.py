@@ -138,12 +138,13 @@ def run(
     if path is None:
         return not_runnable(program[0])
     weights = _apply(made)
-    if verbose:
-        _tell(made, program, verbose)
     try:
+        if verbose:
+            _tell(made, program, verbose)
         return _become(path, program)
     finally:  # no program has begun
-        unset_weights(Files(), weights)
+        if weights:
+            say(unset_weights(Files(), weights))
 
 
 def _tell(made: Plan, program: Sequence[str], verbose: bool) -> None:

@@ -74,7 +74,7 @@ class OtherProcess {
   // Whether the kernel has soft-dirty bits (on arm64 most have none) and lists them (Linux 6.7).
   virtual bool tells_written() const = 0;
   // From now on nothing was touched. denied: what use() tells cannot be had; unsupported: the
-  // process uses the bits itself that it is told by, or a device or a virtual machine has its
+  // process itself uses accessed or soft-dirty bits, or a device or a virtual machine has its
   // memory mapped.
   virtual Status forget_use() = 0;
 

@@ -8,8 +8,10 @@
 
 #include <algorithm>
 #include <charconv>
+#include <chrono>
 #include <ranges>
 #include <sstream>
+#include <thread>
 #include <utility>
 
 #include "core/fail.h"
@@ -228,6 +230,11 @@ Result<GroupHold> GroupHold::take(int pid, const path& directory, const path& ro
   HEADRACE_TRY(const OwnDescriptor excluded, alone_with_groups(directory));
   const path state = directory / (kState + std::to_string(number_of(group.all())));
   auto file = open_locked(state, LOCK_EX | LOCK_NB);
+  // The guardian of one that was killed has the lock until it has put back what that left.
+  for (int i = 0; i < 10 && !file && file.error().code == ErrorCode::exhausted; ++i) {
+    std::this_thread::sleep_for(std::chrono::milliseconds{100});
+    file = open_locked(state, LOCK_EX | LOCK_NB);
+  }
   if (!file && file.error().code == ErrorCode::exhausted) {
     return fail(ErrorCode::exhausted,
                 "another headrace tier holds the memory cgroup /{}; end that one, or leave --hold "
@@ -317,6 +324,8 @@ Status GroupHold::keep(std::optional<Bytes> budget) {
   const std::uint64_t others = used - std::min(used, moved.value);
   const std::uint64_t limit = (others + most_.value + kUnit - 1) / kUnit * kUnit;
   Setting& last = settings_.back();
+  // What it has not written yet would undo one of the two that are set now.
+  if (guardian_->is_lifting()) return {};
   // Again where the guardian has lifted one of the two while this process was held up between them:
   // a limit must not stay where the group kills at it.
   for (int i = 0; i < 3; ++i) {
@@ -324,7 +333,7 @@ Status GroupHold::keep(std::optional<Bytes> budget) {
     HEADRACE_TRY_STATUS(
         set(last, limit < limit_in(last.before) ? std::to_string(limit) : last.before));
     note_lifts();
-    if (!first || settings_.front().now == "1") return {};
+    if (!guardian_->is_lifting() && (!first || settings_.front().now == "1")) return {};
   }
   return set(last, last.before);
 }

@@ -8,8 +8,8 @@
 // What was there before stands in a file until it is put back, so that the next who begins puts
 // back what a killed one left. In version 1 the group does not kill for want of memory meanwhile:
 // a fault in user mode waits until there is some; a system call that needs some fails, as read(2)
-// into fresh memory with EFAULT. So whoever holds lets go well before swap is full. One who cannot,
-// being stopped or killed, has a child process that lets go in its place (guardian.h).
+// into fresh memory with EFAULT. So the holder lifts the limit well before swap is full. If it is
+// stopped or killed, its guardian lifts it (guardian.h).
 #pragma once
 
 #include <filesystem>

@@ -95,6 +95,7 @@ void Guardian::run(int state, int parent) const {
   std::uint64_t beats = shared_->beats.load();
   int silent = 0;
   while (!is_readable(1, kLookMilliseconds)) {
+    if (shared_->stops) ::_exit(0);
     const std::uint64_t now = shared_->beats.load();
     silent = std::exchange(beats, now) == now ? silent + 1 : 0;
     if (silent >= kLooksOfSilence) lift();
@@ -137,8 +138,11 @@ Guardian::~Guardian() {
   if (!origin_.here()) {
     self_.forget();
   } else if (pid_ > 0) {
+    // The signal is refused where the parent has given up its privileges since.
+    shared_->stops = true;
     ::syscall(SYS_pidfd_send_signal, self_.get(), SIGKILL, nullptr, 0);
-    while (::waitpid(pid_, nullptr, __WALL) < 0 && errno == EINTR) {
+    const bool has_ended = is_readable(self_.get(), 10 * kLookMilliseconds);
+    while (has_ended && ::waitpid(pid_, nullptr, __WALL) < 0 && errno == EINTR) {
     }
   }
   ::munmap(shared_, sizeof(Shared));
@@ -157,6 +161,8 @@ bool Guardian::has_lifted() {
   const std::uint64_t lifts = shared_->lifts.load();
   return std::exchange(seen_, lifts) != lifts || lifts % 2 != 0;
 }
+
+bool Guardian::is_lifting() const { return shared_->lifts.load() % 2 != 0; }
 
 bool Guardian::ended() const { return is_readable(self_.get(), 0); }
 

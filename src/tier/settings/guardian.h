@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// A child process that puts the limits of its parent back when the parent is silent. A limit on a
-// program's memory is safe only while somebody watches the program, and the one who set it may be
-// stopped (SIGSTOP, Ctrl-Z), killed, or starved of CPU time. Why a process:
+// A child process that puts the limits of its parent back when the parent is silent. A memory limit
+// is safe only while its setter runs, and that may be stopped (SIGSTOP, Ctrl-Z), killed, or starved
+// of CPU time. Why a process:
 // docs/design/tier/guardian.md.
 //
 // The parent starts a guardian with the files of its limits and what they said, announces each
@@ -61,6 +61,8 @@ class Guardian {
   void beat();
   // Whether it may have put limits back since this was asked last.
   bool has_lifted();
+  // Whether it is putting limits back now.
+  bool is_lifting() const;
   // Whether the process has ended, so that nobody watches.
   bool ended() const;
   int pid() const { return pid_; }
@@ -70,6 +72,7 @@ class Guardian {
   struct Shared {
     std::atomic<std::uint64_t> beats{0};
     std::atomic<std::uint64_t> lifts{0};  // odd while limits are being put back
+    std::atomic<bool> stops{false};       // the parent has let go
     std::array<std::array<std::atomic<std::uint64_t>, 2>, kMostLimits> ours{};
   };
   Guardian(std::vector<Limit> limits, Shared* shared)

@@ -155,7 +155,7 @@ def text(made: Mapping[str, Any]) -> str:
 
 def _saved(saving: float | None) -> str:
     if saving is None:
-        return "what that saves takes a price, --cost-ratio"
+        return "saving not computed: give --cost-ratio"
     return f"this {'saves' if saving >= 0 else 'costs'} {abs(saving) * 100:.2f} %"
 
 

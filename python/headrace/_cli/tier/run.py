@@ -77,7 +77,7 @@ def command(
     if path is None:
         return not_runnable(program[0])
     with made(Files()) if request.hold else nullcontext() as group:
-        _rehearse(request, group)
+        _rehearse(request, group, account)
         try:
             child = _started([path, *program[1:]], group, account)
         except OSError as error:
@@ -149,7 +149,9 @@ def _has_memory(child: subprocess.Popen[bytes]) -> bool:
     """False between two programs, and while it ends."""
     try:
         os.readlink(f"/proc/{child.pid}/exe")
-    except FileNotFoundError:
+    except PermissionError:
+        return True  # a program that may not be looked into
+    except OSError:
         return False
     return True
 
@@ -188,12 +190,16 @@ def _started(
     except subprocess.SubprocessError:
         raise headrace.DeniedError(
             f"no process may enter the cgroup {group}; run this as root, or leave --hold out"
+            if group is not None
+            else "no process may become that user here; leave --user out"
         ) from None
 
 
-def _rehearse(request: watch.Request, group: Path | None) -> None:
+def _rehearse(
+    request: watch.Request, group: Path | None, account: pwd.struct_passwd | None
+) -> None:
     """On a process that only sleeps, so that no program begins that cannot be tiered."""
-    sleeper = _started(["sleep", "60"], group)
+    sleeper = _started(["sleep", "60"], group, account)
     try:
         with watch.attached(sleeper.pid, request, quiet=True):
             pass

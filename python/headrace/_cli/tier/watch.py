@@ -186,7 +186,7 @@ def counted(pid: int, root: Path = Path("/")) -> dict[str, int]:
     """
     found = {}
     with suppress(OSError):
-        for line in (root / f"proc/{pid}/status").read_text().splitlines():
+        for line in _text(root / f"proc/{pid}/status").splitlines():
             name, _, rest = line.partition(":")
             if name in _COUNTED:
                 found[_COUNTED[name]] = int(rest.split()[0]) << 10
@@ -200,7 +200,7 @@ def counted(pid: int, root: Path = Path("/")) -> dict[str, int]:
 
 
 def _text(path: Path) -> str:
-    return path.read_text() if path.exists() else ""
+    return path.read_text(errors="replace") if path.exists() else ""
 
 
 def until_end(
