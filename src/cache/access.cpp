@@ -285,7 +285,8 @@ void CacheCore::start(CacheEntry& entry, const SpaceRequest& request, DeferredAc
   notice(entry);
   if (may_enter_index(entry.range(), deferred)) {
     index_.insert(entry);
-    enter_order(entry, EvictionBlock::Use::fresh);
+    using Use = EvictionBlock::Use;
+    enter_order(entry, request.by_prefetch ? Use::used_up : Use::fresh);
   } else {
     // As if it had been dropped: all its pins are counted.
     entry.detached = 1;

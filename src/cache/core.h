@@ -295,7 +295,7 @@ class CacheCore {
       REQUIRES(mutex_);
   bool search_row_for(CacheEntry& entry, const SpaceRequest& request, unsigned effort,
                       DeferredActions& deferred) REQUIRES(mutex_);
-  void choose_victims(Node& node) REQUIRES(mutex_);
+  bool choose_victims(Node& node) REQUIRES(mutex_);
   void enter_order(CacheEntry& entry, EvictionBlock::Use use) REQUIRES(mutex_);
   void offer(CacheEntry& entry) REQUIRES(mutex_);
   void spare(CacheEntry& entry) REQUIRES(mutex_);

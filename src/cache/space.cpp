@@ -153,9 +153,10 @@ struct CacheCore::Search {
 bool CacheCore::evict_row_for(CacheEntry& entry, const SpaceRequest& request,
                               DeferredActions& deferred) {
   if (evict_similar_for(entry, request, deferred)) return true;
-  choose_victims(nodes_[request.node]);
-  return evict_similar_for(entry, request, deferred) ||
-         evict_victim_for(entry, request, deferred) ||
+  if (choose_victims(nodes_[request.node]) && evict_similar_for(entry, request, deferred)) {
+    return true;
+  }
+  return evict_victim_for(entry, request, deferred) ||
          search_row_for(entry, request, kEffort, deferred);
 }
 
@@ -190,11 +191,11 @@ void CacheCore::enter_order(CacheEntry& entry, EvictionBlock::Use use) {
 }
 
 // The next in the order, as many as are few of all: their pins are counted at once. Those that were
-// chosen before go first.
-void CacheCore::choose_victims(Node& node) {
+// chosen before go first. False: there are no more.
+bool CacheCore::choose_victims(Node& node) {
   const std::size_t most = std::min(kVictims, index_.size() / kVictimShare);
-  if (most < 2 || !hits_open_) return;  // closed: nothing is in slots, so no fence to share
-  if (node.victims.size() >= most) return;
+  if (most < 2 || !hits_open_) return false;  // closed: nothing is in slots, so no fence to share
+  if (node.victims.size() >= most) return false;
   const auto before = static_cast<std::ptrdiff_t>(node.victims.size());
   const auto accept = [&](EvictionLinks& links) {
     auto& entry = static_cast<CacheEntry&>(links);
@@ -207,6 +208,7 @@ void CacheCore::choose_victims(Node& node) {
   std::ranges::reverse(node.victims);
   std::reverse(node.victims.end() - before, node.victims.end());
   count_pins(node.victims);
+  return std::cmp_greater(node.victims.size(), before);
 }
 
 // A block that was let go where space was lacking, or that plans have used up, is tried before the

@@ -448,15 +448,13 @@ Result<MoveStats> MoverCore::wait(Move& move, Nanoseconds timeout) {
                        "wait() in a callback of a Mover would hold up the very move it waits for, "
                        "or another; use on_done() or co_await"));
   }
-  std::span<const std::byte> to;
-  if (move.to.valid() && move.to.memory() != nullptr) to = {move.to.memory(), move.to.length.value};
   Patience patience(*options_.clock, *options_.waiting, timeout);
   Backoff naps(kFirstNap, kLongestNap);
   while (!move.done()) {
     const bool polls = waiters_poll_.load();
     std::size_t found = 0;
     const bool more = polls && advance(found);
-    if (found == 0 && !more && !move.done()) found = help(to, patience.left());
+    if (found == 0 && !more && !move.done()) found = help(move.target, patience.left());
     if (found > 0) naps.reset();
     if (move.done()) break;
     if (patience.over()) return not_done(move, *options_.clock);

@@ -13,6 +13,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <span>
 
 #include "core/intrusive_list.h"
 #include "core/mutex.h"
@@ -58,6 +59,7 @@ struct Move {
        const MoveOptions& options, Nanoseconds now)
       : core(std::move(mover)), to(destination), from(source), hint(options.hint), started(now) {
     scheduling.priority = options.priority;
+    if (to.valid() && to.memory() != nullptr) target = {to.memory(), to.length.value};
   }
   ~Move();
   Move(const Move&) = delete;
@@ -83,6 +85,8 @@ struct Move {
   const Extent from;
   const CopyHint hint;
   const Nanoseconds started;
+  // The bytes of `to`, if CPUs reach them: its object may be gone once the move is done.
+  std::span<const std::byte> target;
 
   // Guarded by the mutex of the core, all; moves that are open are linked, and those that ended and
   // were not told yet.

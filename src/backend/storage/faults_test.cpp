@@ -191,6 +191,49 @@ TEST_P(Faults, CancelledPiecesOfASilentDevice_EndBeforeTheirTime) {
   }
 }
 
+// Cancels a piece that has been reported, and gives its tag to another.
+class ReusesTags final : public Completion {
+ public:
+  ReusesTags(const Piece& next, int times) : next_(next), left_(times) {}
+  void complete(std::uint64_t tag, Status outcome) noexcept override {
+    failed_ += !outcome;
+    backend->cancel(kSsd, tag, *this);
+    if (left_-- > 0) {
+      EXPECT_EQ(backend->submit({&next_, 1}, *this), 1U);
+    } else {
+      ended_ = true;
+    }
+  }
+  bool ended() const { return ended_; }
+  int failed() const { return failed_; }
+
+  Backend* backend = nullptr;
+
+ private:
+  const Piece next_;
+  int left_;
+  std::atomic<int> failed_{0};
+  std::atomic<bool> ended_{false};
+};
+
+TEST_P(Faults, ACancellationIsForNoLaterPieceOfTheSameTag) {
+  back_.assign(data_.size(), std::byte{0});
+  const MemoryRange memory(back_, kDram);
+  for (const std::uint64_t bytes : {4096, 65536}) {
+    const Piece piece{.from = {file_.get(), 0, Bytes{bytes}},
+                      .to = {&memory, 0, Bytes{bytes}},
+                      .engine = kSsd,
+                      .tag = 0};
+    ReusesTags completion(piece, 20);
+    const auto backend =
+        open_or_die(with_faults(GetParam(), [](const Request&) { return Fault{}; }));
+    completion.backend = backend.get();
+    ASSERT_EQ(backend->submit({&piece, 1}, completion), 1U);
+    ASSERT_TRUE(eventually([&] { return completion.ended(); })) << bytes;
+    EXPECT_EQ(completion.failed(), 0) << bytes;
+  }
+}
+
 TEST_P(Faults, ACancelledPieceIsNotTriedAgain) {
   ManualClock clock;
   FaultyQueue::Time time{.clock = clock};

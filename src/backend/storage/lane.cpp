@@ -92,6 +92,11 @@ bool reads_pin_pages() {
 
 }  // namespace
 
+std::uint64_t next_stamp() {
+  static std::atomic<std::uint64_t> stamps{0};
+  return stamps.fetch_add(1);
+}
+
 AcceptedPiece to_accepted(const Piece& piece, Completion& completion, Bytes request) {
   const bool write = piece.from.object->memory() != nullptr;
   const Extent& at = write ? piece.to : piece.from;
@@ -103,6 +108,7 @@ AcceptedPiece to_accepted(const Piece& piece, Completion& completion, Bytes requ
   accepted.file = file;
   accepted.completion = &completion;
   accepted.tag = piece.tag;
+  accepted.stamp = next_stamp();
   accepted.hint = piece.hint;
   accepted.next = at.offset;
   accepted.span = {.write = write,
@@ -227,7 +233,7 @@ void StorageLane::cancel(std::uint64_t tag, const Completion& completion) noexce
   {
     const MutexLock lock(mutex_);
     if (cancelled_.size() == options_.max_pieces) return;
-    cancelled_.push_back({tag, &completion});
+    cancelled_.push_back({.tag = tag, .completion = &completion, .stamp = next_stamp()});
     wake = std::exchange(asleep_, false);
   }
   if (wake) queue_->wake();
@@ -295,11 +301,10 @@ bool StorageLane::take_inbox() {
 
 void StorageLane::take_cancelled() {
   for (const Cancelled& one : taken_cancelled_) {
-    const auto found = std::ranges::find_if(pieces_, [&](const AcceptedPiece& piece) {
-      return piece.completion == one.completion && piece.tag == one.tag;
-    });
+    const auto found = std::ranges::find_if(
+        pieces_, [&](const AcceptedPiece& piece) { return one.is_for(piece); });
     if (found == pieces_.end()) {
-      if (!serves_ || !small_.cancel(one.tag, *one.completion)) continue;
+      if (!serves_ || !small_.cancel(one)) continue;
     } else {
       fail_piece(*found, Unexpected(cancelled_piece()));
       if (found->in_flight == 0) {

@@ -39,6 +39,7 @@ struct AcceptedPiece {
   const File* file = nullptr;
   Completion* completion = nullptr;
   std::uint64_t tag = 0;
+  std::uint64_t stamp = 0;              // see next_stamp()
   CopyHint hint = CopyHint::automatic;  // for what is bounced
   FileSpan span;
   std::uint64_t next = 0;     // first byte of the file not yet asked for
@@ -46,6 +47,21 @@ struct AcceptedPiece {
   Nanoseconds since{0};       // when the lane took it
   Status outcome;             // the first failure
   bool cut_off() const { return !outcome; }
+};
+
+// The order of accepted pieces and cancellations in this process. A tag is used again as soon as
+// its piece has been reported: a cancellation is for pieces with a smaller stamp alone.
+// Thread-safe.
+std::uint64_t next_stamp();
+
+struct Cancelled {
+  std::uint64_t tag = 0;
+  const Completion* completion = nullptr;
+  std::uint64_t stamp = 0;
+
+  bool is_for(const AcceptedPiece& piece) const {
+    return piece.completion == completion && piece.tag == tag && piece.stamp < stamp;
+  }
 };
 
 inline Error cancelled_piece() { return {ErrorCode::cancelled, "cancelled"}; }
@@ -84,11 +100,6 @@ class StorageLane {
     bool parked = false;  // waits for `again`, not in the kernel
     Nanoseconds again{0};
     Nanoseconds since{0};  // when it was first sent
-  };
-
-  struct Cancelled {
-    std::uint64_t tag = 0;
-    const Completion* completion = nullptr;
   };
 
   StorageLane(const StorageOptions& options, SmallReads& small, bool serves);

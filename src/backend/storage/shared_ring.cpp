@@ -117,10 +117,9 @@ void UringShared::announce(bool ends) {
 void UringShared::sleep(Nanoseconds timeout) {
   const auto whole = std::chrono::duration_cast<std::chrono::seconds>(timeout);
   const __kernel_timespec limit{.tv_sec = whole.count(), .tv_nsec = (timeout - whole).count()};
-  const io_uring_getevents_arg bound{.sigmask = 0,
-                                     .sigmask_sz = _NSIG / 8,
-                                     .pad = 0,
-                                     .ts = reinterpret_cast<std::uintptr_t>(&limit)};
+  io_uring_getevents_arg bound{};
+  bound.sigmask_sz = _NSIG / 8;
+  bound.ts = reinterpret_cast<std::uintptr_t>(&limit);
   // Whatever it says, the caller looks at what has ended.
   syscall(__NR_io_uring_enter, ring_.ring_fd, 0, 1, IORING_ENTER_GETEVENTS | IORING_ENTER_EXT_ARG,
           &bound, sizeof bound);

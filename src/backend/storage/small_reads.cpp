@@ -237,13 +237,12 @@ bool SmallReads::age() {
   return look();
 }
 
-bool SmallReads::cancel(std::uint64_t tag, const Completion& completion) {
+bool SmallReads::cancel(const Cancelled& one) {
   for (Slot& slot : std::span(slots_.get(), kSlots)) {
     if (slot.busy.load() == 0) continue;
     const MutexLock lock(slot.mutex);
     for (SmallRead& read : slot.ring->reads) {
-      if (read.state == SmallRead::State::in_flight && read.piece.tag == tag &&
-          read.piece.completion == &completion) {
+      if (read.state == SmallRead::State::in_flight && one.is_for(read.piece)) {
         return read.cancelled = true;
       }
     }

@@ -54,7 +54,7 @@ class SmallReads {
   bool age();
   // Backend::cancel, for a read in flight: from here on ask() is to be called. False: it is not
   // here.
-  bool cancel(std::uint64_t tag, const Completion& completion);
+  bool cancel(const Cancelled& one);
   // Asks the kernel to end what was cancelled. False: all of that has ended.
   bool ask();
   // Whether accepted reads have yet to be reported.

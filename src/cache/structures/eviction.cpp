@@ -151,6 +151,7 @@ class S3Fifo final : public EvictionOrder {
                         unsigned effort) override {
     Round round(size(), effort);
     for (Queue& queue : queues_) queue.refused = 0;
+    patience_ = effort / 4;
     while (round.goes_on()) {
       const Number from = next_queue();
       EvictionLinks& entry = *queues_[from].entries.oldest();
@@ -197,14 +198,22 @@ class S3Fifo final : public EvictionOrder {
     if (std::ranges::none_of(queues_, &Queue::has_more)) {
       for (Queue& queue : queues_) queue.refused = 0;
     }
-    if (queues_[kUsedUp].has_more()) return kUsedUp;
-    if (!queues_[kMain].has_more()) return kSmall;
-    if (!queues_[kSmall].has_more()) return kMain;
+    if (is_worth_asking(kUsedUp)) return kUsedUp;
     const std::uint64_t small = queues_[kSmall].bytes;
-    return small >= (small + queues_[kMain].bytes) / kSmallShare ? kSmall : kMain;
+    const bool is_large = small >= (small + queues_[kMain].bytes) / kSmallShare;
+    if (is_large && is_worth_asking(kSmall)) return kSmall;
+    for (const Number number : {kMain, kSmall}) {
+      if (queues_[number].has_more()) return number;
+    }
+    return kUsedUp;
+  }
+  // Many that are held in one queue do not hide what can go in another.
+  bool is_worth_asking(Number number) const {
+    return queues_[number].has_more() && queues_[number].refused <= patience_;
   }
 
   std::array<Queue, 3> queues_;
+  std::size_t patience_ = 0;  // with each queue, in this choice
   Ghosts ghosts_;
 };
 

@@ -137,6 +137,7 @@ struct NaiveS3 {
   }
   std::optional<int> choose(const std::array<bool, 8>& pinned, unsigned effort) {
     std::array<std::size_t, 3> refused{};
+    const std::size_t patience = effort / 4;
     const auto more = [&](std::size_t i) { return refused[i] < queues[i].size(); };
     const std::size_t all = queues[0].size() + queues[1].size() + queues[2].size();
     std::size_t rounds = 1;
@@ -144,9 +145,10 @@ struct NaiveS3 {
       if (!more(kSmall) && !more(kMain) && !more(kUsedUp)) refused = {};
       const std::uint64_t small = bytes(queues[kSmall]);
       const bool is_large = small >= (small + bytes(queues[kMain])) / 10;
-      std::size_t from = is_large ? kSmall : kMain;
-      if (!more(from)) from = is_large ? kMain : kSmall;
-      if (more(kUsedUp)) from = kUsedUp;
+      const auto asked = [&](std::size_t i) { return more(i) && refused[i] <= patience; };
+      std::size_t from = more(kMain) ? kMain : more(kSmall) ? kSmall : kUsedUp;
+      if (is_large && asked(kSmall)) from = kSmall;
+      if (asked(kUsedUp)) from = kUsedUp;
       const Item item = queues[from].front();
       const bool spared = item.visited && looked < all;
       if (!spared && !pinned[static_cast<std::size_t>(item.id)]) return item.id;
@@ -292,6 +294,22 @@ TEST(SieveTest, AScanDoesNotWashOutWhatIsUsed) {
   // block would live 60 misses; SIEVE keeps it.
   EXPECT_GT(hit_ratio(*sieve(), 60), 0.95);
   EXPECT_GT(hit_ratio(*sieve(), 60), hit_ratio(*clock_order(), 60));
+}
+
+TEST(S3FifoTest, ManyThatAreHeldInTheSmallQueueHideNothing) {
+  const auto order = s3_fifo();
+  std::vector<Entry> held(1000);
+  std::array<Entry, 100> free;
+  for (Entry& entry : free) insert(*order, entry, Use::again);
+  for (Entry& entry : held) {
+    entry.pinned = true;
+    insert(*order, entry);
+  }
+  for (int i = 0; i < 20; ++i) {
+    Entry* const victim = choose(*order);
+    ASSERT_NE(victim, nullptr) << i;
+    order->evict(*victim, 0);
+  }
 }
 
 // Wherever the hand stands: what is marked is offered once it was unmarked.
