@@ -350,32 +350,31 @@ def test_exec_is_followed_on_this_machine(run: Run, tmp_path: Path) -> None:
 def test_a_stopped_headrace_holds_no_program(command: Path, tmp_path: Path) -> None:
     """The limit of the program's cgroup is lifted while it is stopped, and set again then."""
     script = "x = bytearray(b'x' * (32 << 20)); import time; time.sleep(60)"
-    tiered = subprocess.Popen(
+    with subprocess.Popen(
         [command, "tier", "run", "--budget", "16MiB", "--guard", "0", "--hold", "cgroup", "--",
          sys.executable, "-c", script],
         stderr=subprocess.PIPE, text=True,
-    )  # fmt: skip
-    assert tiered.stderr is not None
-    said = tiered.stderr.readline()
-    if "held by memory." not in said:
-        code = tiered.wait(60)
-        live_or_skip(subprocess.CompletedProcess([], code, "", said + tiered.stderr.read()), 0)
-    _, _, rest = said.partition("held by ")
-    limit = Path(rest.split(" of ")[1].strip(), rest.split(" of ")[0])
-    try:
-        if not becomes_so(lambda: held(limit)):
-            pytest.skip("too little swap is free for a cgroup to hold")
-        os.kill(tiered.pid, signal.SIGSTOP)
-        assert becomes_so(lambda: not held(limit)), "the program would wait for ever"
-        os.kill(tiered.pid, signal.SIGCONT)
-        assert becomes_so(lambda: held(limit))
-    finally:
-        os.kill(tiered.pid, signal.SIGCONT)
-        tiered.terminate()
-        tiered.stderr.read()
-        tiered.wait(60)
-        tiered.stderr.close()
-    assert not limit.exists()
+    ) as tiered:  # fmt: skip
+        assert tiered.stderr is not None
+        said = tiered.stderr.readline()
+        if "held by memory." not in said:
+            code = tiered.wait(60)
+            live_or_skip(subprocess.CompletedProcess([], code, "", said + tiered.stderr.read()), 0)
+        _, _, rest = said.partition("held by ")
+        limit = Path(rest.split(" of ")[1].strip(), rest.split(" of ")[0])
+        try:
+            if not becomes_so(lambda: held(limit)):
+                pytest.skip("too little swap is free for a cgroup to hold")
+            os.kill(tiered.pid, signal.SIGSTOP)
+            assert becomes_so(lambda: not held(limit)), "the program would wait for ever"
+            os.kill(tiered.pid, signal.SIGCONT)
+            assert becomes_so(lambda: held(limit))
+        finally:
+            os.kill(tiered.pid, signal.SIGCONT)
+            tiered.terminate()
+            tiered.stderr.read()
+            tiered.wait(60)
+        assert not limit.exists()
 
 
 def held(limit: Path) -> bool:
@@ -419,7 +418,7 @@ def test_a_program_too_short_to_be_looked_at_has_its_exit_code(
         raise headrace.AbsentError("the process has ended")
 
     monkeypatch.setattr(watch, "attached", attached)
-    monkeypatch.setattr(run_command, "_rehearse", lambda request, group: None)
+    monkeypatch.setattr(run_command, "_rehearse", lambda *_: None)
     program = ["sh", "-c", "exit 7"]
     assert run_command.command(program, "1MiB", slow="swap") == 7
     assert "before it could be looked at" in capsys.readouterr().err
