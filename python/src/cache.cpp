@@ -88,7 +88,7 @@ void remember(CacheOwner& owner, const ExtentRef& extent) {
   if (owner.seen.add(extent.object)) sweep(owner);
 }
 
-// What an access needs besides its extents. During a wait for space signals are looked at.
+// The options of an access. Its wait for space ends at a signal of Python's.
 class Access {
  public:
   Access(const Word<Priority>& priority, std::optional<NodeId> initiator, const PrefetchRef* plan,

@@ -200,10 +200,9 @@ void CacheCore::hit(CacheEntry& entry, const Extent& extent, const AccessOptions
                     Block& block, DeferredActions& deferred) {
   const bool ready = entry.now() == BlockState::ready;
   const std::uint32_t planned = entry.planned;
-  // First what may lack memory.
   if (!ready) promote(*entry.fill, options.priority, deferred);
   const bool first = entry.by_prefetch && !entry.used;
-  entry.used = 1;
+  entry.used = 1;  // else a plan that passes over its items might drop it
   use_planned(range_of(extent), options, deferred);
   ++(ready ? counts_.hits : counts_.inflight_hits);
   counts_.first_uses += first;

@@ -109,8 +109,8 @@ struct CacheEntry final : Frame, HitPart, EvictionLinks {
   }
 };
 
-// A block costs at most 128 bytes besides its own (docs/design/cache.md): the index adds 6 to 19
-// (index.h).
+// A block costs at most 131 bytes besides its own (docs/design/cache.md): the index adds 6 to 19
+// (index.h), S3-FIFO's keys of evicted blocks 4 to 8.
 static_assert(sizeof(CacheEntry) <= 104);
 
 // Entries that stay where they are while the pool lives: whoever looks at one without the lock may

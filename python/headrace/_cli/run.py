@@ -152,7 +152,9 @@ def _tell(made: Plan, program: Sequence[str], verbose: bool) -> None:
 
 
 def _apply(made: Plan, files: Files | None = None) -> list[Setting]:
-    """What was set for the whole system: last, since all else ends with this process."""
+    """Sets what the plan asks for. Returns the settings of the whole system, which are made last:
+    all others end with this process.
+    """
     if made.cpus is not None:
         try:
             os.sched_setaffinity(0, made.cpus)

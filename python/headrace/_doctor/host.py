@@ -69,7 +69,9 @@ class Host:
     @property
     def is_guest(self) -> bool:
         """Whether it has a hypervisor, which decides on clocks, firmware and DIMMs."""
-        return "hypervisor" in self.cpuinfo("flags").split()
+        # Firmware says it where CPUs have no flag.
+        told = self.is_this and "hypervisor" in self.machine.provenance
+        return told or "hypervisor" in self.cpuinfo("flags").split()
 
 
 def count(number: int, word: str) -> str:

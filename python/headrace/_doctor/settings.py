@@ -14,7 +14,7 @@ from headrace._words import size_text
 
 _MSR = "dev/cpu/0/msr"
 _HYPERVISOR = "unknown: the hypervisor decides"
-#: By the CPU's maker: the register, and the prefetcher that each bit switches off. Intel, Software
+#: Maker of the CPU to its register, and the prefetcher that each bit switches off. Intel, Software
 #: Developer's Manual, volume 4, MSR_MISC_FEATURE_CONTROL; AMD, PPR of family 19h, models 10h and
 #: on, MSRC000_0108. Other models have other bits.
 _PREFETCHERS = {
@@ -27,7 +27,7 @@ _PREFETCHERS = {
 
 
 def settings(host: Host) -> dict[str, str]:
-    """By the name of the condition."""
+    """Conditions of a profile, name to text."""
     return {
         "bios": _bios(host), "dimms": _dimms(host), "hbm_mode": _hbm_mode(host),
         "nodes_per_socket": _nodes_per_socket(host), "prefetchers": _prefetchers(host),
@@ -64,7 +64,7 @@ def _dimms(host: Host) -> str:
 
 
 def _hbm_mode(host: Host) -> str:
-    """Of HBM as nodes; where it is a cache the condition cache_mode says it."""
+    """HBM that is nodes. HBM that is a cache has the condition cache_mode."""
     kinds = {node.kind for node in host.machine.nodes if node.capacity != 0}
     if "hbm" not in kinds:
         return "no HBM nodes"

@@ -240,7 +240,10 @@ def _settings(facts: Mapping[str, Mapping[str, str | int]]) -> list[Setting]:
 
 def _differing(facts: Mapping[str, Mapping[str, str | int | None]]) -> Iterator[Setting]:
     for name, values in facts.items():
-        texts = _texts(values)
+        # A host on which a value could not be read, as by another user, differs in nothing.
+        texts = {h: text for h, text in _texts(values).items() if not text.startswith("unknown")}
+        if not texts:
+            continue
         value, count = Counter(texts.values()).most_common(1)[0]
         if count == len(texts):
             continue

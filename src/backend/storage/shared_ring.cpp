@@ -113,7 +113,7 @@ void UringShared::announce(bool ends) {
   std::atomic_thread_fence(std::memory_order_seq_cst);
 }
 
-// By the system call itself: liburing would read what other threads change meanwhile.
+// Makes the system call itself: liburing would read fields that other threads change meanwhile.
 void UringShared::sleep(Nanoseconds timeout) {
   const auto whole = std::chrono::duration_cast<std::chrono::seconds>(timeout);
   const __kernel_timespec limit{.tv_sec = whole.count(), .tv_nsec = (timeout - whole).count()};

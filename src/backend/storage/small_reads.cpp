@@ -47,8 +47,8 @@ struct SmallReads::SmallRead : Request {
   State state = State::free;
 };
 
-// What a slot has once it is used. A read belongs to the lock, or, while it is being reported, to
-// the thread that took it.
+// A slot has one from its first read on. A read is guarded by the slot's lock; while it is being
+// reported it belongs to the thread that took it.
 struct SmallReads::Ring {
   struct Free {
     void operator()(std::byte* memory) const { std::free(memory); }
@@ -135,7 +135,7 @@ bool SmallReads::accept(AcceptedPiece& piece) {
   if (!slot.tried) open(slot);
   if (slot.ring == nullptr || slot.ring->free.empty()) return false;
   Ring& ring = *slot.ring;
-  // What ends stays in the ring until the thread that sleeps there runs again.
+  // Ended reads stay in the ring until the thread that sleeps there runs again.
   if (ring.awaited != nullptr && ring.awaited->state != SmallRead::State::in_flight) return false;
   if (!ring.unsent) {
     if (open_before > 0) slot.streaming = kStream;

@@ -20,12 +20,14 @@ using Use = EvictionBlock::Use;
 // Entries from newest to oldest.
 class ByAge {
  public:
-  void push_newest(EvictionLinks& entry) {
-    list_.push_front(entry);
-    ++size_;
-  }
-  void push_oldest(EvictionLinks& entry) {
-    list_.push_back(entry);
+  void push_newest(EvictionLinks& entry) { push(entry, Use::fresh); }
+  // One that is used up goes to the oldest end.
+  void push(EvictionLinks& entry, Use use) {
+    if (use == Use::used_up) {
+      list_.push_back(entry);
+    } else {
+      list_.push_front(entry);
+    }
     ++size_;
   }
   void remove(EvictionLinks& entry) {
@@ -41,7 +43,7 @@ class ByAge {
   std::size_t size_ = 0;
 };
 
-// One choice of either order: each entry is unmarked if it is marked, else offered; those unmarked
+// One choice of an order: each entry is unmarked if it is marked, else offered; those unmarked
 // are offered the next time round, marked again or not, so that none that could go is left out.
 // Offers are what `effort` bounds. Unmarking is paid for by the touch that marked, but all of a
 // large cache may be marked: beyond kUnmark a marked entry is offered too.
@@ -221,12 +223,8 @@ class Sieve final : public EvictionOrder {
  public:
   void insert(EvictionLinks& entry, const EvictionBlock& block) override {
     entry.visited = block.use == Use::again;
-    if (block.use == Use::used_up) {
-      entries_.push_oldest(entry);
-      hand_ = nullptr;
-    } else {
-      entries_.push_newest(entry);
-    }
+    entries_.push(entry, block.use);
+    if (block.use == Use::used_up) hand_ = nullptr;
   }
 
   void remove(EvictionLinks& entry) override {
@@ -259,11 +257,7 @@ class SecondChance final : public EvictionOrder {
  public:
   void insert(EvictionLinks& entry, const EvictionBlock& block) override {
     entry.visited = block.use == Use::again;
-    if (block.use == Use::used_up) {
-      entries_.push_oldest(entry);
-    } else {
-      entries_.push_newest(entry);
-    }
+    entries_.push(entry, block.use);
   }
 
   void remove(EvictionLinks& entry) override { entries_.remove(entry); }

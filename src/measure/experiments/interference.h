@@ -17,7 +17,7 @@ struct Runs {
   std::optional<double> huge_part = {};  // of the memory of processes: a thread's is the pool's
 };
 
-// What they do, as far as their rates depend on it: a chase counts loads, everything else bytes.
+// The kinds of work, as far as rates depend on them: a chase counts loads, all others bytes.
 struct Work {
   bool victim_chases = false;
   bool aggressor_chases = false;

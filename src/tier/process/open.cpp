@@ -67,8 +67,8 @@ Unexpected no_swap() {
               "(memory.swap.max), or the kernel is older than 5.4");
 }
 
-// What a page takes from the slowest of the disks that pages go to next. Pages of our own do not
-// tell: what was just written is in the swap cache yet.
+// The time to read a page from the slowest of the swap devices that are used next. It cannot be
+// measured with new pages: they are still in the swap cache.
 Nanoseconds time_from_disk() {
   Nanoseconds longest{};
   const auto swaps = read_file("/proc/swaps");
@@ -79,7 +79,7 @@ Nanoseconds time_from_disk() {
   return longest;
 }
 
-// What a page takes from swap, tried on some of our own.
+// The time to read a page from swap, measured with pages of this process.
 Result<Nanoseconds> time_of_fault() {
   const auto page = static_cast<std::uint64_t>(::sysconf(_SC_PAGESIZE));
   auto mapped = MappedMemory::make({kTriedPages * page}, {1}, {1}, PROT_READ | PROT_WRITE);

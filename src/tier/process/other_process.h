@@ -68,8 +68,8 @@ class OtherProcess {
   // Bytes that still fit into swap.
   virtual Bytes swap_free() = 0;
 
-  // What of memory() was touched since forget_use(); what was written is told by page where
-  // tells_written(), else the share of each mapping only.
+  // The use of memory() since forget_use(). Written pages are named where tells_written(); else
+  // only the share of each mapping is known.
   virtual Result<std::vector<MappingUse>> use() = 0;
   // Whether the kernel has soft-dirty bits (on arm64 most have none) and lists them (Linux 6.7).
   virtual bool tells_written() const = 0;

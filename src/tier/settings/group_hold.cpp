@@ -324,7 +324,7 @@ Status GroupHold::keep(std::optional<Bytes> budget) {
   const std::uint64_t others = used - std::min(used, moved.value);
   const std::uint64_t limit = (others + most_.value + kUnit - 1) / kUnit * kUnit;
   Setting& last = settings_.back();
-  // What it has not written yet would undo one of the two that are set now.
+  // The write that it has yet to make would undo one of the two settings made here.
   if (guardian_->is_lifting()) return {};
   // Again where the guardian has lifted one of the two while this process was held up between them:
   // a limit must not stay where the group kills at it.

@@ -68,7 +68,7 @@ class Guardian {
   int pid() const { return pid_; }
 
  private:
-  // What both processes see.
+  // Shared by both processes.
   struct Shared {
     std::atomic<std::uint64_t> beats{0};
     std::atomic<std::uint64_t> lifts{0};  // odd while limits are being put back

@@ -351,3 +351,11 @@ def test_prefetchers_are_read_from_the_register_of_the_maker(
     (tmp_path / "proc/cpuinfo").write_text(f"vendor_id\t: {vendor}\nflags\t: hypervisor\n")
     assert settings_of(tmp_path)["prefetchers"] == "unknown: the hypervisor decides"
     assert settings_of(tmp_path)["dimms"] == "unknown: the hypervisor decides"
+
+
+def test_firmware_says_that_this_is_a_guest_where_cpus_do_not(tmp_path: Path) -> None:
+    document = headrace.Machine.load("xeon-max").asdict()
+    document["provenance"] = {"hypervisor": "yes"}
+    machine = headrace.Machine.fromdict(document)
+    assert not Host(machine, tmp_path, tmp_path).is_guest, "the provenance of another root"
+    assert Host(machine, tmp_path).is_guest

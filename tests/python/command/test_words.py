@@ -44,5 +44,5 @@ def test_nobody_reads_them(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> N
     with open(write, "w") as stderr:
         monkeypatch.setattr(sys, "stderr", stderr)
         say("the pipe has no reader")
-        # What is left in the buffer would fail again when the file is closed.
+        # The buffer is not empty: its flush would fail again when the file is closed.
         os.dup2(os.open(os.devnull, os.O_WRONLY), write)

@@ -137,6 +137,10 @@ def test_a_missing_node_and_what_may_differ() -> None:
     assert not fleet_of(3, {1: condition("load_average", "9"), 2: condition("date", "x")}).differs
 
 
+def test_a_condition_that_one_host_could_not_read_differs_in_nothing() -> None:
+    assert not fleet_of(4, {1: condition("governor", "unknown: only root may read it")}).settings
+
+
 def test_two_hosts_that_disagree_have_no_usual_setting() -> None:
     [found] = fleet_of(2, {1: condition("governor", "powersave")}).settings
     assert (found.usual, found.hosts) == (None, {"n0": "performance", "n1": "powersave"})

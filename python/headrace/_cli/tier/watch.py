@@ -180,9 +180,9 @@ def _allow_many_files() -> None:
 
 
 def counted(pid: int, root: Path = Path("/")) -> dict[str, int]:
-    """By the kernel's own account: bytes of anonymous memory of the process that are resident and
-    that are out, those that zram takes for all programs, and how many huge pages the kernel has
-    split on the host. Empty: the process has ended.
+    """Counts that the kernel keeps: bytes of anonymous memory of the process that are resident and
+    that are out, bytes that zram takes for all programs, and the number of huge pages split on the
+    host. Empty: the process has ended.
     """
     found = {}
     with suppress(OSError):
