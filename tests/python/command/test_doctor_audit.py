@@ -109,6 +109,13 @@ CASES: list[tuple[dict[str, str], str, str, str, str]] = [
     ({f"{CPU}/cpu{n}/topology/physical_package_id": str(n) for n in range(2)}
      | {"sys/devices/system/node/node0/cpulist": "0-1"},
      "nodes per socket", "spoils", "several sockets", "node interleaving off"),
+    ({f"{CPU}/cpu{n}/topology/physical_package_id": str(n) for n in range(2)}
+     | {"sys/devices/system/node/node0/cpulist": "0-1", "proc/cpuinfo": "flags\t: hypervisor"},
+     "nodes per socket", "unknown", "several sockets; the hypervisor decides", ""),
+    ({f"{CPU}/cpu{n}/topology/physical_package_id": "0" for n in range(2)}
+     | {f"sys/devices/system/node/node{n}/cpulist": str(n) for n in range(2)}
+     | {"proc/cpuinfo": "flags\t: hypervisor"},
+     "nodes per socket", "choice", "2, as the hypervisor shows it", "compare only"),
     ({"proc/self/cgroup": "0::/a/b", "proc/self/status": "Cpus_allowed_list:\t0-7",
       "sys/fs/cgroup/a/b/cpu.max": "max 100000", "sys/fs/cgroup/a/cpu.max": "250000 100000"},
      "CPU time", "spoils", "2.5 CPUs' time of 8 CPUs (/sys/fs/cgroup/a/cpu.max is 250000 100000): "
