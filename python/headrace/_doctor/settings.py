@@ -6,6 +6,7 @@ They move measurements and differ between hosts that should be alike. An unknown
 
 from __future__ import annotations
 
+import errno
 from collections import Counter
 
 from headrace._doctor import dmi
@@ -85,7 +86,11 @@ def _prefetchers(host: Host) -> str:
         with (host.root / _MSR).open("rb", buffering=0) as file:
             file.seek(register)
             value = int.from_bytes(file.read(8), "little")
-    except OSError:
-        return "unknown: takes root and the kernel's module msr"
+    except PermissionError:
+        return "unknown: only root may read them, and not under kernel lockdown"
+    except OSError as error:
+        if error.errno == errno.EIO:
+            return "unknown: this CPU model has no such register"
+        return "unknown: takes the kernel's module msr; sudo modprobe msr"
     off = [name for bit, name in bits.items() if value >> bit & 1]
     return f"off: {', '.join(off)}" if off else "on"

@@ -360,7 +360,24 @@ def test_prefetchers_are_read_from_the_register_of_the_maker(
     assert settings_of(tmp_path)["dimms"] == "unknown: the hypervisor decides"
 
 
-def test_firmware_says_that_this_is_a_guest_where_cpus_do_not(tmp_path: Path) -> None:
+def test_prefetchers_that_cannot_be_read_say_why(tmp_path: Path) -> None:
+    for path in ("proc/cpuinfo", "dev/cpu/0/msr"):
+        (tmp_path / path).parent.mkdir(parents=True)
+    (tmp_path / "proc/cpuinfo").write_text("vendor_id\t: GenuineIntel\nflags\t: fpu\n")
+    assert settings_of(tmp_path)["prefetchers"] == (
+        "unknown: takes the kernel's module msr; sudo modprobe msr"
+    )
+    # Reads of memory that is not mapped fail as those of a register that is not there: EIO.
+    (tmp_path / "dev/cpu/0/msr").symlink_to("/proc/self/mem")
+    assert settings_of(tmp_path)["prefetchers"] == (
+        "unknown: this CPU model has no such register"
+    )
+
+
+def test_firmware_says_that_this_is_a_guest_where_cpus_do_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Host, "cpuinfo", lambda host, name: "fpu sse2")  # of any root
     document = headrace.Machine.load("xeon-max").asdict()
     document["provenance"] = {"hypervisor": "yes"}
     machine = headrace.Machine.fromdict(document)
