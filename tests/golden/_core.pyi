@@ -2508,8 +2508,12 @@ class CostChange:
         """What to."""
 
     @property
-    def result(self) -> ServerSaving:
-        """What it leads to."""
+    def result(self) -> ServerSaving | None:
+        """What it leads to; None: out of the model's range."""
+
+    @property
+    def reason(self) -> str:
+        """Then why."""
 
 class InstanceGain:
     """What selling stranded CPUs brings."""
