@@ -75,7 +75,8 @@ def _hbm_mode(host: Host) -> str:
 def _nodes_per_socket(host: Host) -> str:
     nodes = host.machine.asdict()["nodes"]
     sockets = Counter(node["socket"] for node in nodes if node["cpus"] and "socket" in node)
-    return "/".join(str(number) for number in sorted(set(sockets.values()))) or "unknown"
+    found = "/".join(str(number) for number in sorted(set(sockets.values()))) or "unknown"
+    return f"{found}, as the hypervisor shows it" if host.is_guest else found
 
 
 def _prefetchers(host: Host) -> str:

@@ -358,6 +358,7 @@ def test_prefetchers_are_read_from_the_register_of_the_maker(
     (tmp_path / "proc/cpuinfo").write_text(f"vendor_id\t: {vendor}\nflags\t: hypervisor\n")
     assert settings_of(tmp_path)["prefetchers"] == "unknown: the hypervisor decides"
     assert settings_of(tmp_path)["dimms"] == "unknown: the hypervisor decides"
+    assert settings_of(tmp_path)["nodes_per_socket"] == "4, as the hypervisor shows it"
 
 
 def test_prefetchers_that_cannot_be_read_say_why(tmp_path: Path) -> None:
