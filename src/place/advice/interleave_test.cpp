@@ -273,8 +273,9 @@ TEST(InterleaveTest, PointsThatAreNoisyOrFew_AreSaidToBe) {
       if (row.word("mix") == "2:1" && *row.number("memory_node") == 8) row.add_flag(flag);
     }
     const auto said = [&](const char* mix) {
+      const auto advice = advise_interleave(profile, {.mix = mix});
       std::string all;
-      for (const auto& each : advise_interleave(profile, {.mix = mix})->warnings) all += each;
+      for (const auto& each : advice->warnings) all += each;
       return all;
     };
     const std::string part = flag == std::string("noisy")
