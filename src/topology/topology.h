@@ -86,7 +86,7 @@ struct PackageHbm {
   Bytes size;
   bool alone = false;  // such a package takes no DIMMs
 };
-// By the CPUs' model name; nothing: none.
+// HBM of CPUs with this model name; nothing: they are not known to have any.
 std::optional<PackageHbm> package_hbm(std::string_view cpu_model);
 
 // Whether the machine was discovered from within a virtual machine.

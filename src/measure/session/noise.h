@@ -41,7 +41,7 @@ struct NoiseCheck {
 // Ticks of each CPU since the host started.
 struct CpuTicks {
   double steal = 0;
-  double wanted = 0;  // in which it ran, or would have run but for steal
+  double wanted = 0;  // in which it ran, or had something to run and was stolen
 };
 using CpuTimes = std::map<unsigned, CpuTicks>;
 // The times of these CPUs, from lines of /proc/stat: "cpu3 user nice system idle iowait irq softirq

@@ -76,7 +76,7 @@ class Program {
   pid_t child_ = -1;
 };
 
-// As the default is where pages have 16 or 64 KiB.
+// The default chunk is below a page where pages have 16 or 64 KiB.
 TEST(ProcessTierChunk, BelowAPage_IsAPage) {
   ProcessTierOptions options{.policy = {.budget = 8_MiB}};
   options.chunk = 1_KiB;

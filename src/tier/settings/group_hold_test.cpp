@@ -142,7 +142,7 @@ TEST_P(HeldGroup, AGroupIsHeldOnce) {
                            again.error().message.find("another headrace tier") != std::string::npos;
       ::_exit(refused ? 0 : 1);
     }
-    // It waits a second, after which a silent holder's limit is lifted.
+    // The other waits a second, after which the limit of a silent holder is lifted.
     int status = -1;
     while (::waitpid(other, &status, WNOHANG) == 0) {
       EXPECT_TRUE(held->keep(300_MiB));
