@@ -123,6 +123,8 @@ struct Destination {
 };
 
 class CacheCore {
+  friend class Block;
+
  public:
   CacheCore(Mover& mover, CacheOptions options);
   ~CacheCore();
@@ -152,7 +154,6 @@ class CacheCore {
 
   // For the handles.
   void pin_again(CacheEntry& entry);
-  void release(Block& block);
   // The state once it is not filling, or after `timeout`. `waited` adds up what one handle waits
   // for its copy, in however many calls.
   bool in_callback() const { return mover_.in_callback(); }
@@ -236,10 +237,12 @@ class CacheCore {
   struct Search;
 
   // hits.cpp
-  Block access_somehow(const Extent& asked, const AccessOptions& options);
+  [[gnu::noinline]] Block access_somehow(const Extent& asked, const AccessOptions& options);
   bool hit(const Extent& extent, Block& block);
   bool hits_open() const;
-  PinSlot* pin_open(Reader& reader, CacheEntry& entry, const Range& range);
+  template <class Wanted>
+  PinSlot* pin_open(Reader& reader, CacheEntry& entry, const Wanted& is_wanted);
+  [[gnu::cold]] PinSlot* take_back(PinSlot& slot, CacheEntry& entry);
   CacheEntry* find_open(const Range& range) const;
   CacheEntry* find_wider(const Range& range) const;
   void count_pins(std::span<CacheEntry* const> entries) REQUIRES(mutex_);

@@ -98,7 +98,17 @@ struct CacheEntry final : Frame, HitPart, EvictionLinks {
   [[gnu::always_inline]] bool is_open_for(const Range& wanted) const {
     return is_open(word.load()) && range().contains(wanted);
   }
+  // The same for a block of exactly that range.
+  [[gnu::always_inline]] bool is_open_as(const Range& wanted) const {
+    return is_open(word.load()) && range() == wanted;
+  }
   Extent extent() const { return {object, offset, Bytes{length}}; }
+  // The bytes of a block that is pinned and whole; null: only GPUs reach them.
+  const std::byte* bytes() const { return has(kOnGpu) ? nullptr : data.load(); }
+  // The same from an offset of the source on.
+  const std::byte* bytes_from(std::uint64_t at) const {
+    return has(kOnGpu) ? nullptr : data + (at - offset);
+  }
 
  private:
   bool is_whole_as(std::uint32_t where) const {

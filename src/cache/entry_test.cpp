@@ -40,6 +40,8 @@ TEST(CacheEntryTest, OpenOnlyForWhatItHoldsAndOnlyWhileReady) {
   entry.word = static_cast<std::uint32_t>(BlockState::ready);
   EXPECT_TRUE(entry.is_open_for(held));
   EXPECT_TRUE(entry.is_open_for(part));
+  EXPECT_TRUE(entry.is_open_as(held));
+  EXPECT_FALSE(entry.is_open_as(part));
   for (const Range& other : {Range{ObjectId{8}, 4096, 4096}, Range{ObjectId{7}, 0, 4096},
                              Range{ObjectId{7}, 8192, 4096}, Range{ObjectId{7}, 4096, 4097}}) {
     EXPECT_FALSE(entry.is_open_for(other)) << other.offset << "+" << other.length;
@@ -48,6 +50,7 @@ TEST(CacheEntryTest, OpenOnlyForWhatItHoldsAndOnlyWhileReady) {
        {CacheEntry::kCounted, CacheEntry::kNoticed, CacheEntry::kAwaited}) {
     entry.word = static_cast<std::uint32_t>(BlockState::ready) | flag;
     EXPECT_FALSE(entry.is_open_for(held)) << flag;
+    EXPECT_FALSE(entry.is_open_as(held)) << flag;
   }
 }
 

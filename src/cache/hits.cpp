@@ -32,23 +32,27 @@ CacheEntry* CacheCore::find_wider(const Range& range) const {
 // Whether a hit needs no lock.
 inline bool CacheCore::hits_open() const { return hits_open_ && origin_.here(); }
 
-// P1 to P4: the slot that pins what was found without the lock; null: none is free, or it is no
-// longer open or what was wanted.
+// P1 to P4: the slot that pins what was found without the lock; null: none is free, or it is not
+// what was wanted by now.
+template <class Wanted>
 [[gnu::always_inline]] inline PinSlot* CacheCore::pin_open(Reader& reader, CacheEntry& entry,
-                                                           const Range& range) {
+                                                           const Wanted& is_wanted) {
   PinSlot* const slot = reader.free_slot();
-  if (slot == nullptr) return nullptr;
+  if (slot == nullptr) [[unlikely]]
+    return nullptr;
   readers_.pin(*slot, entry);
-  if (entry.is_open_for(range)) [[likely]] {
-    reader.hits = reader.hits + 1;
-    // Pairs with nothing: a mark that comes late is as good. Not stored again: others read the
-    // line.
-    if (!entry.visited.load(std::memory_order_relaxed)) {
-      entry.visited.store(true, std::memory_order_relaxed);
-    }
-    return slot;
+  if (!is_wanted()) [[unlikely]]
+    return take_back(*slot, entry);
+  reader.hits = reader.hits + 1;
+  // Pairs with nothing: a mark that comes late is as good. Not stored again: others read the line.
+  if (!entry.visited.load(std::memory_order_relaxed)) {
+    entry.visited.store(true, std::memory_order_relaxed);
   }
-  if (!readers_.unpin(*slot)) unpin_locked(entry, slot, true);
+  return slot;
+}
+
+PinSlot* CacheCore::take_back(PinSlot& slot, CacheEntry& entry) {
+  if (!readers_.unpin(slot)) unpin_locked(entry, &slot, true);
   return nullptr;
 }
 
@@ -58,29 +62,37 @@ bool CacheCore::hit(const Extent& extent, Block& block) {
   if (reader == nullptr) return false;
   const Range range = range_of(extent);
   CacheEntry* const entry = find_open(range);
-  PinSlot* const slot = entry == nullptr ? nullptr : pin_open(*reader, *entry, range);
+  if (entry == nullptr) return false;
+  PinSlot* const slot = pin_open(*reader, *entry, [&] { return entry->is_open_for(range); });
   if (slot == nullptr) return false;
-  block = Block(*this, *entry, *slot, extent);
+  block = Block(*this, *entry, *slot, extent, entry->bytes_from(range.offset));
   if (growth_due_.load()) [[unlikely]]
     pump(true);
   return true;
 }
 
-// The shortest way stands here alone. The extent is not asked whether it is valid: there would be
-// no block of exactly it.
-inline Block CacheCore::access(const Extent& asked, const AccessOptions& options) {
+// The shortest way stands here alone. A thread has a reader only where hits are open. The extent is
+// not asked whether it is valid: there would be no block of exactly it.
+[[gnu::always_inline]] inline Block CacheCore::access(const Extent& asked,
+                                                      const AccessOptions& options) {
   Reader* const reader = readers_.last();
-  if (reader == nullptr || asked.object == nullptr || options.plan != nullptr || !hits_open() ||
+  if (reader == nullptr || asked.object == nullptr || options.plan != nullptr || !origin_.here() ||
       growth_due_.load()) [[unlikely]]
     return access_somehow(asked, options);
   // Word by word, as the caller wrote it: a wider load would wait for its stores.
   const Extent extent{asked.object, asked.offset, asked.length};
   const Range range = range_of(extent);
   CacheEntry* const entry = index_.racing_equal(range);
-  PinSlot* const slot = entry == nullptr ? nullptr : pin_open(*reader, *entry, range);
+  const auto is_wanted = [&] { return entry->is_open_as(range); };
+  PinSlot* const slot = entry == nullptr ? nullptr : pin_open(*reader, *entry, is_wanted);
   if (slot == nullptr) [[unlikely]]
     return access_somehow(asked, options);
-  return {*this, *entry, *slot, extent};
+  return {*this, *entry, *slot, extent, entry->bytes()};
+}
+
+Block Cache::access(const Extent& extent) {
+  static constinit const AccessOptions kDefault;
+  return core_->access(extent, kDefault);
 }
 
 Block Cache::access(const Extent& extent, const AccessOptions& options) {
@@ -94,16 +106,12 @@ Block CacheCore::access_somehow(const Extent& asked, const AccessOptions& option
   return block;
 }
 
-inline void CacheCore::release(Block& block) {
-  if (!origin_.here()) return;
-  PinSlot* const slot = block.slot_;
-  const bool own = slot != nullptr && Readers::own(*slot);
-  if (!own || !readers_.unpin(*slot)) [[unlikely]]
-    unpin_locked(*block.entry_, slot, own);
-}
-
-Block::~Block() {
-  if (entry_ != nullptr) cache_->release(*this);
+// In a child of fork() the slot is the child's own.
+void Block::let_go() noexcept {
+  const bool own = slot_ != nullptr && Readers::own(*slot_);
+  if (own && cache_->readers_.unpin(*slot_)) [[likely]]
+    return;
+  cache_->unpin_locked(*entry_, slot_, own);
 }
 
 // The blocks of `extents` that can be had without the lock; false: call access() for the others.
@@ -135,6 +143,7 @@ void Cache::access(std::span<const Extent> extents, std::span<Block> blocks,
 // Gives a pin back under the lock: one in a slot, which is empty already if it is this thread's
 // own, or a counted one (no slot).
 void CacheCore::unpin_locked(CacheEntry& entry, PinSlot* slot, bool own) {
+  if (!origin_.here()) return;
   {
     DeferredActions deferred(*this);
     const MutexLock lock(mutex_);

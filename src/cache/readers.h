@@ -90,8 +90,10 @@ struct alignas(256) Reader {
   }
   // Null: all are taken. For its thread.
   PinSlot* free_slot() {
+    // Null also where another thread let go, under the lock; acquire pairs with its release.
+    if (slots[0].load(std::memory_order_acquire) == nullptr) [[likely]]
+      return &slots[0];
     for (PinSlot& slot : slots) {
-      // Null also where another thread let go, under the lock; acquire pairs with its release.
       if (slot.load(std::memory_order_acquire) == nullptr) return &slot;
     }
     return nullptr;
