@@ -71,14 +71,17 @@ Status CacheCore::check(const Machine& machine, const CacheOptions& options) {
   return {};
 }
 
-DeferredActions::~DeferredActions() {
+void DeferredActions::act() {
   if (awaited != nullptr) core_.mover_.waiting().wake_all(*awaited);
-  for (const auto& [transfer, priority] : promote) transfer.promote(priority);
-  if (first_cancelled_) first_cancelled_->cancel();
-  for (const Transfer& transfer : more_cancelled_) transfer.cancel();
-  if (!free_.empty()) core_.give_back(std::move(free_));
+  if (lists_) {
+    for (const auto& [transfer, priority] : lists_->promote) transfer.promote(priority);
+    if (lists_->first_cancelled) lists_->first_cancelled->cancel();
+    for (const Transfer& transfer : lists_->more_cancelled) transfer.cancel();
+    if (!lists_->free.empty()) core_.give_back(std::move(lists_->free));
+  }
   if (wake) core_.mover_.waiting().wake_all(core_.space_changes_);
-  for (const auto& then : thens) then();
+  if (!lists_) return;
+  for (const auto& then : lists_->thens) then();
 }
 
 CacheCore::CacheCore(Mover& mover, CacheOptions options)

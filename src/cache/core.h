@@ -83,37 +83,55 @@ class DeferredActions {
   explicit DeferredActions(CacheCore& core) : core_(core) {}
   DeferredActions(const DeferredActions&) = delete;
   DeferredActions& operator=(const DeferredActions&) = delete;
-  ~DeferredActions();
+  ~DeferredActions() {
+    if (awaited != nullptr || wake || lists_) act();
+  }
 
   // Whether it needs the cache, or calls somebody who may.
-  bool any() const { return awaited != nullptr || !free_.empty() || wake || !thens.empty(); }
+  bool any() const {
+    return awaited != nullptr || wake ||
+           (lists_ && !(lists_->free.empty() && lists_->thens.empty()));
+  }
+  void promote(const Transfer& transfer, Priority priority) {
+    lists().promote.emplace_back(transfer, priority);
+  }
   // Without memory only the first; the others end by themselves.
   void cancel(const Transfer& transfer) {
-    if (!first_cancelled_) {
-      first_cancelled_ = transfer;
+    Lists& all = lists();
+    if (!all.first_cancelled) {
+      all.first_cancelled = transfer;
       return;
     }
     try {
-      more_cancelled_.push_back(transfer);
+      all.more_cancelled.push_back(transfer);
     } catch (const std::bad_alloc&) {
     }
   }
+  void forget(Transfer transfer) { lists().ended = std::move(transfer); }
+  void call(std::vector<std::function<void()>> thens) { lists().thens = std::move(thens); }
   // Room for one more slab to free(), which then cannot fail.
-  void may_free() { grow_for_one(free_); }
-  void free(std::unique_ptr<Buffer> slab) { free_.push_back(std::move(slab)); }
+  void may_free() { grow_for_one(lists().free); }
+  void free(std::unique_ptr<Buffer> slab) { lists().free.push_back(std::move(slab)); }
 
-  std::vector<std::pair<Transfer, Priority>> promote;
-  Transfer ended;  // forgotten
   // Those who sleep on it are woken first.
   const std::atomic<std::uint32_t>* awaited = nullptr;
-  std::vector<std::function<void()>> thens;  // called
-  bool wake = false;                         // those who wait for space
+  bool wake = false;  // those who wait for space
 
  private:
+  // Most have none of these.
+  struct Lists {
+    std::vector<std::pair<Transfer, Priority>> promote;
+    std::optional<Transfer> first_cancelled;
+    std::vector<Transfer> more_cancelled;
+    std::vector<std::unique_ptr<Buffer>> free;
+    std::vector<std::function<void()>> thens;
+    Transfer ended;
+  };
+  Lists& lists() { return lists_ ? *lists_ : lists_.emplace(); }
+  void act();
+
   CacheCore& core_;
-  std::optional<Transfer> first_cancelled_;
-  std::vector<Transfer> more_cancelled_;
-  std::vector<std::unique_ptr<Buffer>> free_;
+  std::optional<Lists> lists_;
 };
 
 // Where a copy is to go, and whether it may go elsewhere where that is full.
@@ -238,12 +256,11 @@ class CacheCore {
 
   // hits.cpp
   [[gnu::noinline]] Block access_somehow(const Extent& asked, const AccessOptions& options);
-  bool hit(const Extent& extent, Block& block);
+  bool hit(const Extent& extent, Block& block, bool equal_first);
   bool hits_open() const;
   template <class Wanted>
   PinSlot* pin_open(Reader& reader, CacheEntry& entry, const Wanted& is_wanted);
   [[gnu::cold]] PinSlot* take_back(PinSlot& slot, CacheEntry& entry);
-  CacheEntry* find_open(const Range& range) const;
   CacheEntry* find_wider(const Range& range) const;
   void count_pins(std::span<CacheEntry* const> entries) REQUIRES(mutex_);
   void open(CacheEntry& entry) REQUIRES(mutex_);
@@ -277,7 +294,12 @@ class CacheCore {
   void submit(CacheEntry& entry, Priority asked) noexcept EXCLUDES(mutex_);
   bool hear(CacheEntry& entry, const Transfer& transfer) EXCLUDES(mutex_);
   void remember(CacheEntry& entry, const Transfer& transfer, Priority asked) EXCLUDES(mutex_);
-  void complete(CacheEntry& entry, const Result<MoveStats>& outcome) noexcept EXCLUDES(mutex_);
+  bool complete_at_once(CacheEntry& entry, const Transfer& transfer, bool may_call) noexcept
+      EXCLUDES(mutex_);
+  bool complete(CacheEntry& entry, const Error* why, Nanoseconds took, bool may_call) noexcept
+      EXCLUDES(mutex_);
+  void end_copy(CacheEntry& entry, const Error* why, Nanoseconds took, DeferredActions& deferred)
+      REQUIRES(mutex_);
   void give_up(CacheEntry& entry, const Error& error) REQUIRES(mutex_);
   void sleep(CacheEntry& entry, Nanoseconds timeout);
   bool publish(CacheEntry& entry, BlockState state) REQUIRES(mutex_);

@@ -29,11 +29,10 @@ namespace headrace {
 // somebody may ask why).
 struct Fill {
   Extent to;
-  Transfer transfer;     // set once submitted, if it is not done then
-  ObjectId object{};     // that it reads
-  Fill* next = nullptr;  // all that are in flight, or unused
+  std::optional<Transfer> transfer;  // once submitted, if it is not done then
+  ObjectId object{};                 // that it reads
+  Fill* next = nullptr;              // all that are in flight, or unused
   Fill* previous = nullptr;
-  Nanoseconds started{0};
   Priority priority = Priority::demand;
   bool cancelled = false;  // nobody wants it any more
   std::optional<Error> error;

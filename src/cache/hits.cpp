@@ -10,11 +10,6 @@ namespace headrace {
 
 // The block that find() would give, if it and all that cover the range are open; or one that is
 // not, which the caller will see.
-inline CacheEntry* CacheCore::find_open(const Range& range) const {
-  if (CacheEntry* const equal = index_.racing_equal(range)) return equal;
-  return find_wider(range);
-}
-
 CacheEntry* CacheCore::find_wider(const Range& range) const {
   CacheEntry* best = nullptr;
   const bool whole = index_.racing(range, [&](CacheEntry& entry) {
@@ -56,12 +51,14 @@ PinSlot* CacheCore::take_back(PinSlot& slot, CacheEntry& entry) {
   return nullptr;
 }
 
-bool CacheCore::hit(const Extent& extent, Block& block) {
+// `equal_first`: most likely there is a block of exactly the extent.
+bool CacheCore::hit(const Extent& extent, Block& block, bool equal_first) {
   if (!hits_open() || !extent.valid() || extent.length.value == 0) return false;
   Reader* const reader = readers_.mine();
   if (reader == nullptr) return false;
   const Range range = range_of(extent);
-  CacheEntry* const entry = find_open(range);
+  CacheEntry* entry = equal_first ? index_.racing_equal(range) : nullptr;
+  if (entry == nullptr) entry = find_wider(range);
   if (entry == nullptr) return false;
   PinSlot* const slot = pin_open(*reader, *entry, [&] { return entry->is_open_for(range); });
   if (slot == nullptr) return false;
@@ -102,7 +99,8 @@ Block Cache::access(const Extent& extent, const AccessOptions& options) {
 Block CacheCore::access_somehow(const Extent& asked, const AccessOptions& options) {
   const Extent extent = asked;  // a callback that runs meanwhile may free the caller's
   Block block;
-  if (options.plan != nullptr || !hit(extent, block)) access({&extent, 1}, {&block, 1}, options);
+  if (options.plan != nullptr || !hit(extent, block, false))
+    access({&extent, 1}, {&block, 1}, options);
   return block;
 }
 
@@ -126,7 +124,7 @@ bool CacheCore::hit_all(std::span<const Extent> extents, std::span<Block> blocks
   for (std::size_t i = 0; i < extents.size() + 2 * kAhead; ++i) {
     if (i < extents.size()) index_.ask_for_cell(range(i));
     if (i >= kAhead && i - kAhead < extents.size()) index_.ask_for_item(range(i - kAhead));
-    if (i >= 2 * kAhead && !hit(extents[i - 2 * kAhead], blocks[i - 2 * kAhead])) all = false;
+    if (i >= 2 * kAhead && !hit(extents[i - 2 * kAhead], blocks[i - 2 * kAhead], true)) all = false;
   }
   return all;
 }

@@ -226,7 +226,10 @@ void CacheCore::offer(CacheEntry& entry) {
 void CacheCore::spare(CacheEntry& entry) {
   if (entry.chosen == 0) return;
   entry.chosen = 0;
-  std::erase(nodes_[entry.node].victims, &entry);
+  auto& victims = nodes_[entry.node].victims;
+  // Most often the last.
+  const auto at = std::ranges::find(victims.rbegin(), victims.rend(), &entry);
+  victims.erase(std::prev(at.base()));
 }
 
 // The first victim of about the size of the request. See kPasses.
@@ -509,7 +512,7 @@ void CacheCore::drop(CacheEntry& entry, CacheEvent::Kind why, DeferredActions& d
 void CacheCore::abandon(CacheEntry& entry, DeferredActions& deferred) {
   if (entry.now() == BlockState::filling && entry.fill != nullptr) {
     entry.fill->cancelled = true;
-    deferred.cancel(entry.fill->transfer);
+    if (entry.fill->transfer) deferred.cancel(*entry.fill->transfer);
   }
   reap(entry);
 }
