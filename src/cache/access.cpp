@@ -443,10 +443,7 @@ void CacheCore::lose_if_gone(std::uint16_t number) noexcept try {
     node.grow_error = why;
     pump_due_ = true;
   }
-  for_blocks({}, [this, number](CacheEntry& entry, DeferredActions& deferred) {
-    mutex_.assert_held();
-    if (entry.node == number) drop(entry, CacheEvent::Kind::evicted, deferred);
-  });
+  drop_all(nodes_[number]);
   for (bool more = true; more;) {
     DeferredActions deferred(*this);
     const MutexLock lock(mutex_);

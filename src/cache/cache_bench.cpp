@@ -146,6 +146,20 @@ void Miss(benchmark::State& state) {
 }
 BENCHMARK(Miss);
 
+// flush() of many blocks; the time is for each.
+void Flush(benchmark::State& state) {
+  constexpr int kBlocks = 16000;
+  const Bench bench(64_MiB);
+  for (auto _ : state) {
+    for (std::uint64_t i = 0; i < kBlocks; ++i) (void)bench.cache->access(bench.block(i * 3));
+    const auto begin = std::chrono::steady_clock::now();
+    bench.cache->flush();
+    const std::chrono::duration<double> took = std::chrono::steady_clock::now() - begin;
+    state.SetIterationTime(took.count() / kBlocks);
+  }
+}
+BENCHMARK(Flush)->UseManualTime()->Iterations(50);
+
 // The Mover's share of a miss, for comparison.
 void TransferAlone(benchmark::State& state) {
   Bench bench(1_MiB);

@@ -184,10 +184,11 @@ class CacheCore {
   Prefetch::Progress progress(const PrefetchPlan& plan);
 
  private:
+  struct Node;
   // core.cpp
   using ForBlock = std::function<void(CacheEntry&, DeferredActions&)>;
-  void for_blocks(const std::optional<Range>& range, const ForBlock& then) EXCLUDES(mutex_);
-
+  void for_blocks(const Range& range, const ForBlock& then) EXCLUDES(mutex_);
+  void for_blocks(Node& node, const ForBlock& then) EXCLUDES(mutex_);
   // As many cells of the index, blocks or extents as are dealt with under the lock at a time: some
   // 0.1 ms.
   static constexpr std::size_t kSlice = PrefetchPlan::kSlice;
@@ -203,7 +204,7 @@ class CacheCore {
   // A search for space that found none. Valid until let_go_ changes.
   struct FailedSearch {
     std::uint64_t length = 0, offset_in_page = 0, let_go = 0;
-    bool order_seen = false;  // the order offered all blocks
+    std::size_t offered = 0;  // blocks that the order offered and that could not go
     bool bounded = false;     // a bound ended the search: another search may find space
   };
   struct Node {
@@ -345,6 +346,7 @@ class CacheCore {
   // To be asked under mutex_; not annotated, since the orders ask it through a callback.
   static bool droppable(const CacheEntry& entry, bool planned_too);
   void drop_all() EXCLUDES(mutex_);
+  void drop_all(Node& node) EXCLUDES(mutex_);
   void drop(CacheEntry& entry, CacheEvent::Kind why, DeferredActions& deferred) REQUIRES(mutex_);
   void abandon(CacheEntry& entry, DeferredActions& deferred) REQUIRES(mutex_);
   void give_frame(CacheEntry& entry) REQUIRES(mutex_);

@@ -18,6 +18,9 @@ namespace {
 // less throughput without such a cap than with one of 30 (its PR 12141); twice that here, since a
 // refused block costs more than a search.
 constexpr unsigned kEffort = 64;
+// After so many offers for each block all were offered: an order has several queues, and offers
+// those of one again before it has come through another (s3_fifo() a quarter of its offers).
+constexpr std::size_t kOffers = 4;
 // Victims are at most one of so many blocks.
 constexpr std::size_t kVictimShare = 32;
 // A victim of another size is passed over for one of the size of the request until so many times
@@ -49,9 +52,13 @@ CacheCore::Space CacheCore::make_space(CacheEntry& entry, const SpaceRequest& re
   if ((wanted = growth(request))) return Space::growth;
   if (was_refused(request)) {
     // All blocks that were held are held now. But the order may not have offered all blocks.
-    if (!node.refused.order_seen && evict_bytes_for(request, deferred) &&
-        (take(entry, request) || evict_row_for(entry, request, deferred))) {
-      return Space::found;
+    if (node.refused.offered < kOffers * index_.size()) {
+      node.search = node.refused;
+      if (evict_bytes_for(request, deferred) &&
+          (take(entry, request) || evict_row_for(entry, request, deferred))) {
+        return Space::found;
+      }
+      node.refused.offered = node.search.offered;
     }
     return node.growing > 0 ? Space::growing : Space::none;
   }
@@ -174,7 +181,8 @@ bool CacheCore::search_row_for(CacheEntry& entry, const SpaceRequest& request, u
   for (unsigned tries = kEffort; tries > 0; --tries) {
     offered = 0;
     if (node.order->choose(accept, effort) == nullptr) {
-      node.search.order_seen = search.effort > 0 && offered < effort;
+      if (search.effort > 0)
+        node.search.offered += offered < effort ? kOffers * index_.size() : offered;
       return false;
     }
     if (!may_go(search.row.frames, false)) continue;

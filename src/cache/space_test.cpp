@@ -137,6 +137,23 @@ TEST(CacheRoomTest, ManyPinsDoNotHideWhatCanGo) {
   EXPECT_EQ(rig.cache->stats().evictions, 1u);
 }
 
+// More pins than the longest search looks at. Each refused access looks a little further.
+TEST(CacheRoomTest, VeryManyPinsHideWhatCanGoOnlyForAWhile) {
+  constexpr std::uint64_t kBlocks = 20032;  // whole pages of 64 bytes each
+  Source source((kBlocks + 1) * 64);
+  CacheRig rig({.cache = {.slab = Bytes{kBlocks * 64}}, .budget = Bytes{kBlocks * 64}});
+  std::vector<Block> held;
+  for (std::uint64_t i = 0; i < kBlocks; ++i) {
+    held.push_back(rig.cache->access(source.at(i * 64, 64)));
+    if (i % 1000 == 999) rig.settle();
+  }
+  held[kBlocks - 1000] = {};
+  const Extent another = source.at(kBlocks * 64, 64);
+  std::uint64_t refused = 0;
+  while (rig.cache->access(another).state() == BlockState::absent && refused < kBlocks) ++refused;
+  EXPECT_LT(refused, 4 * kBlocks / 64);
+}
+
 // No slab can go: each has a block that is held.
 TEST(CacheRoomTest, ASmallerBudgetTakesWhatPlansProtect) {
   constexpr std::uint64_t kEach = 4096;

@@ -26,7 +26,6 @@
 #include <cstdint>
 #include <memory>
 #include <new>
-#include <optional>
 #include <span>
 
 #include "cache/structures/relaxed.h"
@@ -236,14 +235,14 @@ class RangeIndex {
     std::size_t cells = 0;
     std::size_t at = 0;
   };
-  // Writes the next of the items that overlap `range` (all items: none given) to `out` and returns
-  // how many. It looks at about out.size() cells, at least one. The index may change from call to
-  // call; what is in it all the time is found, if what was found in a range of few cells is removed
-  // each time. Requires: no chain is longer than out.
-  std::size_t next(const std::optional<Range>& range, Cursor& cursor, std::span<T*> out) const {
+  // Writes the next of the items that overlap `range` to `out` and returns how many. It looks at
+  // about out.size() cells, at least one. The index may change from call to call; what is in it all
+  // the time is found, if what was found in a range of few cells is removed each time. Requires: no
+  // chain is longer than out.
+  std::size_t next(const Range& range, Cursor& cursor, std::span<T*> out) const {
     std::size_t found = 0;
-    if (range && cells_of(*range) <= out.size()) {
-      visit_overlapping(*range, [&](T& item) {
+    if (cells_of(range) <= out.size()) {
+      visit_overlapping(range, [&](T& item) {
         out[found++] = &item;
         return found < out.size();
       });
@@ -256,7 +255,7 @@ class RangeIndex {
     for (; cursor.at < end; ++cursor.at) {
       const std::size_t before = found;
       for (T* item = table()->at[cursor.at]; item != nullptr; item = item->next_in_cell) {
-        if (range && !item->range().overlaps(*range)) continue;
+        if (!item->range().overlaps(range)) continue;
         if (found == out.size()) {
           CHECK(before > 0);
           return before;  // this cell the next time
