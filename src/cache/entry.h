@@ -58,6 +58,9 @@ struct HitPart {
   static constexpr std::uint32_t kCounted = 1U << 9;
   // A plan may want to know of accesses to it, which take the lock therefore.
   static constexpr std::uint32_t kNoticed = 1U << 10;
+  // With kCounted: chosen as a victim, but whoever hits it may make it open again, without the
+  // lock.
+  static constexpr std::uint32_t kVictim = 1U << 11;
 };
 
 struct CacheEntry final : Frame, HitPart, EvictionLinks {
@@ -91,6 +94,22 @@ struct CacheEntry final : Frame, HitPart, EvictionLinks {
   // A hit may pin it without the lock.
   static bool is_open(std::uint32_t word) {
     return (word & ~kOnGpu) == static_cast<std::uint32_t>(BlockState::ready);
+  }
+  // As a victim is that no plan wants to know of.
+  static bool may_reopen(std::uint32_t word) {
+    return (word & ~kOnGpu) == (static_cast<std::uint32_t>(BlockState::ready) | kCounted | kVictim);
+  }
+  // P3 of a victim (readers.h). False: it is none, or no longer one. Thread-safe.
+  bool reopen() {
+    std::uint32_t seen = word.load();
+    return may_reopen(seen) && word.compare_exchange_strong(seen, seen & ~(kCounted | kVictim));
+  }
+  // D6 begins: nobody reopens it from here on. False: somebody has.
+  bool claim() {
+    std::uint32_t seen = word.load();
+    while ((seen & kVictim) != 0 && !word.compare_exchange_weak(seen, seen & ~kVictim)) {
+    }
+    return (seen & kCounted) != 0;
   }
   [[gnu::always_inline]] Range range() const { return {id, offset, length}; }
   // P3 and P4 of readers.h: not asked before the slot is set. Thread-safe.

@@ -13,7 +13,8 @@ namespace headrace {
 CacheEntry* CacheCore::find_wider(const Range& range) const {
   CacheEntry* best = nullptr;
   const bool whole = index_.racing(range, [&](CacheEntry& entry) {
-    if (!CacheEntry::is_open(entry.word.load())) {
+    const std::uint32_t word = entry.word.load();
+    if (!CacheEntry::is_open(word) && !CacheEntry::may_reopen(word)) {
       best = nullptr;
       return false;
     }
@@ -36,8 +37,9 @@ template <class Wanted>
   if (slot == nullptr) [[unlikely]]
     return nullptr;
   readers_.pin(*slot, entry);
-  if (!is_wanted()) [[unlikely]]
-    return take_back(*slot, entry);
+  if (!is_wanted()) [[unlikely]] {
+    if (!entry.reopen() || !is_wanted()) return take_back(*slot, entry);
+  }
   reader.hits = reader.hits + 1;
   // Pairs with nothing: a mark that comes late is as good. Not stored again: others read the line.
   if (!entry.visited.load(std::memory_order_relaxed)) {
@@ -162,7 +164,7 @@ void CacheCore::unpin_locked(CacheEntry& entry, PinSlot* slot, bool own) {
 void CacheCore::count_pins(std::span<CacheEntry* const> entries) {
   bool any = false;
   for (CacheEntry* entry : entries) {
-    if (entry->has(CacheEntry::kCounted)) continue;
+    if (entry->claim()) continue;
     entry->word.fetch_or(CacheEntry::kCounted);
     any = true;
   }

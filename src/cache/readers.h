@@ -29,6 +29,10 @@
 // 5. Only its thread sets a slot, and only it clears one without the lock; a Block that was moved
 //    to another thread is let go under the lock. So a slot that is marked after D5 holds what was
 //    counted until L3 is through.
+// 6. A victim is chosen (D1 to D5) long before D6, and may be hit meanwhile: at P3 the thread sees
+//    *victim*, makes it open by a compare-and-swap and asks P3 and P4 again. D6 begins with one
+//    from victim to counted; where that fails, all begins again at D1. So either the hit comes
+//    first, and D3 finds its slot, or D6 does, and P3 fails.
 //
 // Without a heavy fence (asymmetric_fence.h) P1 and L1 are sequentially consistent exchanges, and
 // the fences are nothing.

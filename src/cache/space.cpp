@@ -216,6 +216,7 @@ bool CacheCore::choose_victims(Node& node) {
   std::ranges::reverse(node.victims);
   std::reverse(node.victims.end() - before, node.victims.end());
   count_pins(node.victims);
+  for (CacheEntry* victim : node.victims) victim->word.fetch_or(CacheEntry::kVictim);
   return std::cmp_greater(node.victims.size(), before);
 }
 
@@ -493,7 +494,8 @@ std::byte* CacheCore::surplus_slab(const Node& node) {
 
 // Out of the index. Its bytes stay as long as a Block holds it or an engine writes to it.
 void CacheCore::drop(CacheEntry& entry, CacheEvent::Kind why, DeferredActions& deferred) {
-  DCHECK(entry.now() != BlockState::ready || entry.has(CacheEntry::kCounted));
+  DCHECK(entry.now() != BlockState::ready ||
+         (entry.has(CacheEntry::kCounted) && !entry.has(CacheEntry::kVictim)));
   index_.remove(entry);
   if (entry.planned == 0) {
     EvictionOrder& order = *nodes_[entry.node].order;
