@@ -103,6 +103,7 @@ void CacheCore::miss(const Extent& extent, Block& block, const AccessOptions& op
     Space space = Space::none;
     std::uint32_t changes = 0;
     bool elsewhere = false;
+    bool chosen = false;
     {
       DeferredActions deferred(*this);
       const MutexLock lock(mutex_);
@@ -125,6 +126,7 @@ void CacheCore::miss(const Extent& extent, Block& block, const AccessOptions& op
         pin_new(*started, block);
         block.entry_ = started;
         block.missing_ = false;
+        chosen = choose_victims_ahead(nodes_[request.node]);
       } else if (space == Space::none && !elsewhere &&
                  (!to || !may_wait(request, options, patience))) {
         count_miss(extent, options, deferred);
@@ -135,7 +137,11 @@ void CacheCore::miss(const Extent& extent, Block& block, const AccessOptions& op
         stall();
       }
     }
-    if (started != nullptr) return submit(*started, options.priority);
+    if (started != nullptr) {
+      submit(*started, options.priority);
+      if (chosen) count_victims(request.node);
+      return;
+    }
     if (elsewhere) {
       request.node = targets.next();
       continue;

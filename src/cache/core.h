@@ -219,6 +219,7 @@ class CacheCore {
     // Chosen by the order, their pins counted, next to be dropped from the back: so one heavy fence
     // serves many.
     std::vector<CacheEntry*> victims;  // has room for kVictims
+    bool counting = false;             // a thread is to count the pins of some of them
     std::uint64_t passed = 0;  // bytes that replaced others of their size, older ones passed over
     // Why the last slab could not be had, and when it is worth trying again.
     std::optional<Error> grow_error;
@@ -264,6 +265,7 @@ class CacheCore {
   [[gnu::cold]] PinSlot* take_back(PinSlot& slot, CacheEntry& entry);
   CacheEntry* find_wider(const Range& range) const;
   void count_pins(std::span<CacheEntry* const> entries) REQUIRES(mutex_);
+  void count_pins_of(std::uint32_t flag) REQUIRES(mutex_);
   void open(CacheEntry& entry) REQUIRES(mutex_);
   void notice(CacheEntry& entry) REQUIRES(mutex_);
   bool may_go(std::span<Frame* const> frames, bool planned_too) REQUIRES(mutex_);
@@ -321,7 +323,11 @@ class CacheCore {
       REQUIRES(mutex_);
   bool search_row_for(CacheEntry& entry, const SpaceRequest& request, unsigned effort,
                       DeferredActions& deferred) REQUIRES(mutex_);
+  bool pick_victims(Node& node) REQUIRES(mutex_);
+  std::size_t most_victims() const REQUIRES(mutex_);
   bool choose_victims(Node& node) REQUIRES(mutex_);
+  bool choose_victims_ahead(Node& node) REQUIRES(mutex_);
+  void count_victims(std::uint16_t number) EXCLUDES(mutex_);
   void enter_order(CacheEntry& entry, EvictionBlock::Use use) REQUIRES(mutex_);
   void offer(CacheEntry& entry) REQUIRES(mutex_);
   void spare(CacheEntry& entry) REQUIRES(mutex_);

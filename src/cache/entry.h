@@ -61,6 +61,8 @@ struct HitPart {
   // With kCounted: chosen as a victim, but whoever hits it may make it open again, without the
   // lock.
   static constexpr std::uint32_t kVictim = 1U << 11;
+  // With kCounted: D1 is done, and the thread that did it has yet to do D2 to D5.
+  static constexpr std::uint32_t kUncounted = 1U << 12;
 };
 
 struct CacheEntry final : Frame, HitPart, EvictionLinks {
@@ -104,12 +106,13 @@ struct CacheEntry final : Frame, HitPart, EvictionLinks {
     std::uint32_t seen = word.load();
     return may_reopen(seen) && word.compare_exchange_strong(seen, seen & ~(kCounted | kVictim));
   }
-  // D6 begins: nobody reopens it from here on. False: somebody has.
+  // D6 begins: nobody reopens it from here on. False: somebody has, or its pins are not counted.
   bool claim() {
     std::uint32_t seen = word.load();
-    while ((seen & kVictim) != 0 && !word.compare_exchange_weak(seen, seen & ~kVictim)) {
+    while ((seen & (kVictim | kUncounted)) != 0 &&
+           !word.compare_exchange_weak(seen, seen & ~(kVictim | kUncounted))) {
     }
-    return (seen & kCounted) != 0;
+    return (seen & (kCounted | kUncounted)) == kCounted;
   }
   [[gnu::always_inline]] Range range() const { return {id, offset, length}; }
   // P3 and P4 of readers.h: not asked before the slot is set. Thread-safe.

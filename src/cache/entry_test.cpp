@@ -54,5 +54,26 @@ TEST(CacheEntryTest, OpenOnlyForWhatItHoldsAndOnlyWhileReady) {
   }
 }
 
+TEST(CacheEntryTest, ClaimedOnlyWhereAllPinsAreCounted) {
+  constexpr auto kReady = static_cast<std::uint32_t>(BlockState::ready);
+  CacheEntry entry;
+  for (const bool on_gpu : {false, true}) {
+    const std::uint32_t ready = kReady | (on_gpu ? CacheEntry::kOnGpu : 0);
+    const std::uint32_t counted = ready | CacheEntry::kCounted;
+    const std::uint32_t victim = counted | CacheEntry::kVictim;
+    const std::uint32_t uncounted = counted | CacheEntry::kUncounted;
+    for (const std::uint32_t word : {ready, counted, victim, uncounted}) {
+      entry.word = word;
+      EXPECT_EQ(entry.claim(), word == counted || word == victim) << word;
+      EXPECT_EQ(entry.word.load(), word == ready ? ready : counted);
+      entry.word = word;
+      EXPECT_EQ(entry.reopen(), word == victim) << word;
+      EXPECT_EQ(entry.word.load(), word == victim ? ready : word);
+    }
+    entry.word = victim | CacheEntry::kNoticed;
+    EXPECT_FALSE(entry.reopen()) << "a plan wants to know";
+  }
+}
+
 }  // namespace
 }  // namespace headrace

@@ -169,7 +169,13 @@ void CacheCore::count_pins(std::span<CacheEntry* const> entries) {
     any = true;
   }
   if (!any) return;
-  const auto wanted = [](const CacheEntry& entry) { return entry.has(CacheEntry::kCounted); };
+  readers_.fence();
+  count_pins_of(CacheEntry::kCounted);
+}
+
+// D3 to D5 for all entries with that flag.
+void CacheCore::count_pins_of(std::uint32_t flag) {
+  const auto wanted = [flag](const CacheEntry& entry) { return entry.has(flag); };
   readers_.count(wanted, [this](CacheEntry& entry) {
     mutex_.assert_held();
     pin(entry);

@@ -190,6 +190,25 @@ TEST(CacheHitsTest, WhatASlotHoldsIsNotEvicted) {
   EXPECT_EQ(rig.cache->stats().blocks, 0u);
 }
 
+// Victims are chosen eight at a time, the next while there are some left.
+TEST(CacheHitsTest, WhatSlotsHoldIsNotEvictedAmongMany) {
+  constexpr std::uint64_t kBlocks = 256;
+  Source source(4 * kBlocks * kPiece);
+  CacheRig rig(unobserved(Bytes{kBlocks * kPiece}));
+  std::vector<Block> held;
+  for (std::uint64_t i = 0; i < kBlocks; ++i) {
+    Block block = rig.cache->access(source.at(i * kPiece, kPiece));
+    rig.settle();
+    if (i % 17 == 3) held.push_back(std::move(block));
+  }
+  for (std::uint64_t i = kBlocks; i < 4 * kBlocks; ++i) rig.load(source.at(i * kPiece, kPiece));
+  for (const Block& block : held) {
+    EXPECT_EQ(block.state(), BlockState::ready);
+    EXPECT_TRUE(source.equals(block.extent(), *block.now()));
+  }
+  EXPECT_EQ(rig.cache->stats().evictions, 3 * kBlocks);
+}
+
 TEST(CacheHitsTest, AnInvalidatedBlockStaysForWhomASlotHoldsIt) {
   Source source(4 * kPiece);
   CacheRig rig(unobserved(Bytes{4 * kPiece}));

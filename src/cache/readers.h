@@ -33,6 +33,7 @@
 //    *victim*, makes it open by a compare-and-swap and asks P3 and P4 again. D6 begins with one
 //    from victim to counted; where that fails, all begins again at D1. So either the hit comes
 //    first, and D3 finds its slot, or D6 does, and P3 fails.
+//    D2 is done without the lock; who needs the block meanwhile begins at D1 itself.
 //
 // Without a heavy fence (asymmetric_fence.h) P1 and L1 are sequentially consistent exchanges, and
 // the fences are nothing.
@@ -166,13 +167,16 @@ class Readers {
 
   // For the holder of the cache's lock:
 
-  // Steps D2 to D5, after step D1. Calls count(entry) once for each slot that pins an entry for
-  // which `wanted(entry)` is true.
+  // D2. Needs no lock.
+  void fence() const {
+    if (fences_) heavy_fence();
+  }
+  // Steps D3 to D5, after D2. Calls count(entry) once for each slot that pins an entry for which
+  // `wanted(entry)` is true.
   template <class Wanted, class Count>
   void count(const Wanted& wanted, const Count& count) {
-    if (fences_) heavy_fence();
     if (!mark(wanted)) return;
-    if (fences_) heavy_fence();
+    fence();
     for (const auto& reader : readers_) {
       for (PinSlot& slot : reader->slots) {
         const std::uint32_t bit = reader->bit(slot);

@@ -198,11 +198,10 @@ void CacheCore::enter_order(CacheEntry& entry, EvictionBlock::Use use) {
       entry, {.key = key_of(entry.range()), .bytes = entry.length, .use = use});
 }
 
-// The next in the order, as many as are few of all: their pins are counted at once. Those that were
-// chosen before go first. False: there are no more.
-bool CacheCore::choose_victims(Node& node) {
-  const std::size_t most = std::min(kVictims, index_.size() / kVictimShare);
-  if (most < 2 || !hits_open_) return false;  // closed: nothing is in slots, so no fence to share
+// The next in the order, as many as are few of all. Those that were chosen before go first. False:
+// there are no more.
+bool CacheCore::pick_victims(Node& node) {
+  const std::size_t most = most_victims();
   if (node.victims.size() >= most) return false;
   const auto before = static_cast<std::ptrdiff_t>(node.victims.size());
   const auto accept = [&](EvictionLinks& links) {
@@ -215,9 +214,48 @@ bool CacheCore::choose_victims(Node& node) {
   node.order->choose(accept, 2 * kVictims);
   std::ranges::reverse(node.victims);
   std::reverse(node.victims.end() - before, node.victims.end());
+  return std::cmp_greater(node.victims.size(), before);
+}
+
+// With hits closed nothing is in slots, so that there is no fence to share.
+std::size_t CacheCore::most_victims() const {
+  const std::size_t most = std::min(kVictims, index_.size() / kVictimShare);
+  return most < 2 || !hits_open_ ? 0 : most;
+}
+
+bool CacheCore::choose_victims(Node& node) {
+  if (!pick_victims(node)) return false;
   count_pins(node.victims);
   for (CacheEntry* victim : node.victims) victim->word.fetch_or(CacheEntry::kVictim);
-  return std::cmp_greater(node.victims.size(), before);
+  return true;
+}
+
+// The same ahead of need, so that the fence is waited for without the lock: only D1. True:
+// count_victims() is to follow.
+bool CacheCore::choose_victims_ahead(Node& node) {
+  if (node.counting || node.victims.empty() || node.victims.size() >= most_victims() / 2) {
+    return false;
+  }
+  if (!pick_victims(node)) return false;
+  for (CacheEntry* victim : node.victims) {
+    if (!victim->has(CacheEntry::kCounted)) {
+      victim->word.fetch_or(CacheEntry::kCounted | CacheEntry::kUncounted);
+    }
+  }
+  node.counting = true;
+  return true;
+}
+
+void CacheCore::count_victims(std::uint16_t number) {
+  readers_.fence();
+  const MutexLock lock(mutex_);
+  Node& node = nodes_[number];
+  count_pins_of(CacheEntry::kUncounted);
+  for (CacheEntry* victim : node.victims) {
+    if (!victim->has(CacheEntry::kUncounted)) continue;
+    victim->word.fetch_xor(CacheEntry::kUncounted | CacheEntry::kVictim);
+  }
+  node.counting = false;
 }
 
 // A block that was let go where space was lacking, or that plans have used up, is tried before the
@@ -250,6 +288,7 @@ bool CacheCore::evict_similar_for(CacheEntry& entry, const SpaceRequest& request
   bool passes = false;
   for (std::size_t i = node.victims.size(); i-- > 0;) {
     CacheEntry& victim = *node.victims[i];
+    if (victim.has(CacheEntry::kUncounted)) continue;
     if (!droppable(victim, false) || victim.visited) {
       spare(victim);
       continue;
