@@ -123,7 +123,7 @@ void CacheCore::miss(const Extent& extent, Block& block, const AccessOptions& op
         started = &spare.use();
         start(*started, request, deferred);
         started->used = 1;
-        pin_new(*started, block);
+        pin_in_slot(*started, block);
         block.entry_ = started;
         block.missing_ = false;
         chosen = choose_victims_ahead(nodes_[request.node]);
@@ -223,10 +223,11 @@ void CacheCore::hit(CacheEntry& entry, const Extent& extent, const AccessOptions
     }
   }
   emit(ready ? CacheEvent::Kind::hit : CacheEvent::Kind::inflight_hit, extent, entry.by_prefetch);
-  pin(entry);
+  if (ready) open(entry);
+  pin_in_slot(entry, block);
   block.entry_ = &entry;
   block.hit_ = ready;
-  if (ready) open(entry);
+  if (ready) block.bytes_ = entry.bytes_from(extent.offset);
 }
 
 // Somebody has come for what was fetched ahead: the copy is as urgent now as if they had started
@@ -255,10 +256,11 @@ void CacheCore::unpin(CacheEntry& entry, DeferredActions& deferred) {
   fit_budget_by(node, gone ? nullptr : &entry, deferred);
 }
 
-// The first pin of a block that nobody else knows yet: in a slot, if there is one, so that it is
-// let go without the lock.
-void CacheCore::pin_new(CacheEntry& entry, Block& block) {
-  const bool counted = entry.has(CacheEntry::kCounted);
+// In a slot, if there is one, so that it is let go without the lock; else counted, as for a block
+// that plans have used up: unpin() offers it.
+void CacheCore::pin_in_slot(CacheEntry& entry, Block& block) {
+  const bool used_up = entry.by_prefetch != 0 && entry.planned == 0;
+  const bool counted = used_up || entry.has(CacheEntry::kCounted);
   Reader* const reader = counted ? nullptr : readers_.mine();
   block.slot_ = reader == nullptr ? nullptr : reader->free_slot();
   if (block.slot_ == nullptr) {

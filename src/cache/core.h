@@ -195,7 +195,7 @@ class CacheCore {
   // A remembered Destination is its node and a bit.
   static constexpr std::uint16_t kSpills = 1U << 15;
   // Victims chosen together: one heavy fence serves all of them.
-  static constexpr std::size_t kVictims = 256;
+  static constexpr std::size_t kVictims = 128;
   // An access, a release or the end of a copy starts at most kStarts blocks of plans. A thread that
   // makes or ends a plan, empties the cache or changes a budget starts all.
   static constexpr std::size_t kStarts = 16;
@@ -290,7 +290,7 @@ class CacheCore {
   void promote(Fill& fill, Priority priority, DeferredActions& deferred) REQUIRES(mutex_);
   void pin(CacheEntry& entry) REQUIRES(mutex_);
   void unpin(CacheEntry& entry, DeferredActions& deferred) REQUIRES(mutex_);
-  void pin_new(CacheEntry& entry, Block& block) REQUIRES(mutex_);
+  void pin_in_slot(CacheEntry& entry, Block& block) REQUIRES(mutex_);
   void start(CacheEntry& entry, const SpaceRequest& request, DeferredActions& deferred)
       REQUIRES(mutex_);
   bool may_enter_index(const Range& range, DeferredActions& deferred) REQUIRES(mutex_);
