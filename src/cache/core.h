@@ -195,7 +195,7 @@ class CacheCore {
   // A remembered Destination is its node and a bit.
   static constexpr std::uint16_t kSpills = 1U << 15;
   // Victims chosen together: one heavy fence serves all of them.
-  static constexpr std::size_t kVictims = 128;
+  static constexpr std::size_t kVictims = 256;
   // An access, a release or the end of a copy starts at most kStarts blocks of plans. A thread that
   // makes or ends a plan, empties the cache or changes a budget starts all.
   static constexpr std::size_t kStarts = 16;
@@ -260,9 +260,10 @@ class CacheCore {
   [[gnu::noinline]] Block access_somehow(const Extent& asked, const AccessOptions& options);
   bool hit(const Extent& extent, Block& block, bool equal_first);
   bool hits_open() const;
-  template <class Wanted>
-  PinSlot* pin_open(Reader& reader, CacheEntry& entry, const Wanted& is_wanted);
-  [[gnu::cold]] PinSlot* take_back(PinSlot& slot, CacheEntry& entry);
+  template <bool kEqual>
+  PinSlot* pin_open(Reader& reader, CacheEntry& entry, const Range& range);
+  [[gnu::cold, gnu::noinline]] bool pin_victim(PinSlot& slot, CacheEntry& entry, Range range,
+                                               bool equal);
   CacheEntry* find_wider(const Range& range) const;
   void count_pins(std::span<CacheEntry* const> entries) REQUIRES(mutex_);
   void count_pins_of(std::uint32_t flag) REQUIRES(mutex_);

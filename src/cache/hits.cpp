@@ -29,17 +29,17 @@ CacheEntry* CacheCore::find_wider(const Range& range) const {
 inline bool CacheCore::hits_open() const { return hits_open_ && origin_.here(); }
 
 // P1 to P4: the slot that pins what was found without the lock; null: none is free, or it is not
-// what was wanted by now.
-template <class Wanted>
+// what was wanted by now. kEqual: a block of exactly that range is.
+template <bool kEqual>
 [[gnu::always_inline]] inline PinSlot* CacheCore::pin_open(Reader& reader, CacheEntry& entry,
-                                                           const Wanted& is_wanted) {
+                                                           const Range& range) {
   PinSlot* const slot = reader.free_slot();
   if (slot == nullptr) [[unlikely]]
     return nullptr;
   readers_.pin(*slot, entry);
-  if (!is_wanted()) [[unlikely]] {
-    if (!entry.reopen() || !is_wanted()) return take_back(*slot, entry);
-  }
+  if (!(kEqual ? entry.is_open_as(range) : entry.is_open_for(range)) &&
+      !pin_victim(*slot, entry, range, kEqual)) [[unlikely]]
+    return nullptr;
   reader.hits = reader.hits + 1;
   // Pairs with nothing: a mark that comes late is as good. Not stored again: others read the line.
   if (!entry.visited.load(std::memory_order_relaxed)) {
@@ -48,9 +48,12 @@ template <class Wanted>
   return slot;
 }
 
-PinSlot* CacheCore::take_back(PinSlot& slot, CacheEntry& entry) {
+// The same where it was not open after P2, but may be a victim; false: then the slot is empty
+// again. The range is a copy, so that the caller keeps its own in registers.
+bool CacheCore::pin_victim(PinSlot& slot, CacheEntry& entry, Range range, bool equal) {
+  if (entry.reopen() && (equal ? entry.is_open_as(range) : entry.is_open_for(range))) return true;
   if (!readers_.unpin(slot)) unpin_locked(entry, &slot, true);
-  return nullptr;
+  return false;
 }
 
 // `equal_first`: most likely there is a block of exactly the extent.
@@ -62,7 +65,7 @@ bool CacheCore::hit(const Extent& extent, Block& block, bool equal_first) {
   CacheEntry* entry = equal_first ? index_.racing_equal(range) : nullptr;
   if (entry == nullptr) entry = find_wider(range);
   if (entry == nullptr) return false;
-  PinSlot* const slot = pin_open(*reader, *entry, [&] { return entry->is_open_for(range); });
+  PinSlot* const slot = pin_open<false>(*reader, *entry, range);
   if (slot == nullptr) return false;
   block = Block(*this, *entry, *slot, extent, entry->bytes_from(range.offset));
   if (growth_due_.load()) [[unlikely]]
@@ -82,8 +85,7 @@ bool CacheCore::hit(const Extent& extent, Block& block, bool equal_first) {
   const Extent extent{asked.object, asked.offset, asked.length};
   const Range range = range_of(extent);
   CacheEntry* const entry = index_.racing_equal(range);
-  const auto is_wanted = [&] { return entry->is_open_as(range); };
-  PinSlot* const slot = entry == nullptr ? nullptr : pin_open(*reader, *entry, is_wanted);
+  PinSlot* const slot = entry == nullptr ? nullptr : pin_open<true>(*reader, *entry, range);
   if (slot == nullptr) [[unlikely]]
     return access_somehow(asked, options);
   return {*this, *entry, *slot, extent, entry->bytes()};

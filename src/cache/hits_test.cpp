@@ -132,7 +132,7 @@ TEST(CacheHitsTest, AHitAndItsEndNeedNoLock) {
   EXPECT_GE(rig.cache->stats().hits, 100u);
 }
 
-// Four of the blocks are victims by then.
+// Seven of the blocks are victims by then.
 TEST(CacheHitsTest, AHitOnAVictimNeedsNoLock_AndItStays) {
   constexpr std::uint64_t kBlocks = 128;
   Source source(2 * kBlocks * kPiece);
@@ -152,7 +152,7 @@ TEST(CacheHitsTest, AHitOnAVictimNeedsNoLock_AndItStays) {
   };
   CacheRig rig(std::move(options));
   for (std::uint64_t i = 0; i < kBlocks; ++i) rig.load(source.at(i * kPiece, kPiece));
-  rig.load(source.at(kBlocks * kPiece, kPiece));  // chooses four, and drops one
+  rig.load(source.at(kBlocks * kPiece, kPiece));  // chooses eight, and drops one
   ASSERT_EQ(asked, 1);
   ASSERT_EQ(rig.cache->stats().evictions, 1u);
   // The victims are too small for this one: the order is asked for more.
@@ -190,7 +190,7 @@ TEST(CacheHitsTest, WhatASlotHoldsIsNotEvicted) {
   EXPECT_EQ(rig.cache->stats().blocks, 0u);
 }
 
-// Victims are chosen eight at a time, the next while there are some left.
+// Victims are chosen sixteen at a time, the next while there are some left.
 TEST(CacheHitsTest, WhatSlotsHoldIsNotEvictedAmongMany) {
   constexpr std::uint64_t kBlocks = 256;
   Source source(4 * kBlocks * kPiece);

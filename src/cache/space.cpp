@@ -22,7 +22,7 @@ constexpr unsigned kEffort = 64;
 // those of one again before it has come through another (s3_fifo() a quarter of its offers).
 constexpr std::size_t kOffers = 4;
 // Victims are at most one of so many blocks.
-constexpr std::size_t kVictimShare = 32;
+constexpr std::size_t kVictimShare = 16;
 // A victim of another size is passed over for one of the size of the request until so many times
 // their bytes were replaced: else small blocks and large ones would take each other's places, and
 // each time whole rows of blocks that are used would go.
@@ -235,7 +235,7 @@ bool CacheCore::choose_victims(Node& node) {
 // The same ahead of need, so that the fence is waited for without the lock: only D1. True:
 // count_victims() is to follow.
 bool CacheCore::choose_victims_ahead(Node& node) {
-  if (node.counting || node.victims.empty() || node.victims.size() >= most_victims() / 2) {
+  if (node.counting || node.victims.empty() || node.victims.size() >= most_victims() / 4) {
     return false;
   }
   if (!pick_victims(node)) return false;
