@@ -256,20 +256,6 @@ void CacheCore::unpin(CacheEntry& entry, DeferredActions& deferred) {
   fit_budget_by(node, gone ? nullptr : &entry, deferred);
 }
 
-// In a slot, if there is one, so that it is let go without the lock; else counted, as for a block
-// that plans have used up: unpin() offers it.
-void CacheCore::pin_in_slot(CacheEntry& entry, Block& block) {
-  const bool used_up = entry.by_prefetch != 0 && entry.planned == 0;
-  const bool counted = used_up || entry.has(CacheEntry::kCounted);
-  Reader* const reader = counted ? nullptr : readers_.mine();
-  block.slot_ = reader == nullptr ? nullptr : reader->free_slot();
-  if (block.slot_ == nullptr) {
-    pin(entry);
-  } else {
-    readers_.pin(*block.slot_, entry);
-  }
-}
-
 // Puts a new block into the index before its copy is submitted: whoever comes from now on finds it.
 // Where too many overlap each other (RangeIndex::kMostInCell) one of them goes, or else nobody
 // finds the new one. Cannot fail.

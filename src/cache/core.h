@@ -267,6 +267,8 @@ class CacheCore {
   CacheEntry* find_wider(const Range& range) const;
   void count_pins(std::span<CacheEntry* const> entries) REQUIRES(mutex_);
   void count_pins_of(std::uint32_t flag) REQUIRES(mutex_);
+  void pin_in_slot(CacheEntry& entry, Block& block) REQUIRES(mutex_);
+  PinSlot* free_slot() REQUIRES(mutex_);
   void open(CacheEntry& entry) REQUIRES(mutex_);
   void notice(CacheEntry& entry) REQUIRES(mutex_);
   bool may_go(std::span<Frame* const> frames, bool planned_too) REQUIRES(mutex_);
@@ -291,7 +293,6 @@ class CacheCore {
   void promote(Fill& fill, Priority priority, DeferredActions& deferred) REQUIRES(mutex_);
   void pin(CacheEntry& entry) REQUIRES(mutex_);
   void unpin(CacheEntry& entry, DeferredActions& deferred) REQUIRES(mutex_);
-  void pin_in_slot(CacheEntry& entry, Block& block) REQUIRES(mutex_);
   void start(CacheEntry& entry, const SpaceRequest& request, DeferredActions& deferred)
       REQUIRES(mutex_);
   bool may_enter_index(const Range& range, DeferredActions& deferred) REQUIRES(mutex_);

@@ -162,6 +162,31 @@ void CacheCore::unpin_locked(CacheEntry& entry, PinSlot* slot, bool own) {
   if (take_pump_due()) pump(false);
 }
 
+// In a slot, if there is one, so that it is let go without the lock; else counted, as for a block
+// that plans have used up: unpin() offers it.
+void CacheCore::pin_in_slot(CacheEntry& entry, Block& block) {
+  const bool used_up = entry.by_prefetch != 0 && entry.planned == 0;
+  const bool counted = used_up || entry.has(CacheEntry::kCounted);
+  block.slot_ = counted ? nullptr : free_slot();
+  if (block.slot_ == nullptr) {
+    pin(entry);
+  } else {
+    readers_.pin(*block.slot_, entry);
+  }
+}
+
+PinSlot* CacheCore::free_slot() {
+  Reader* const reader = readers_.mine();
+  if (reader == nullptr) return nullptr;
+  if (PinSlot* const slot = reader->free_slot()) return slot;
+  try {
+    Reader* const more = readers_.join_more();
+    return more == nullptr ? nullptr : more->free_slot();
+  } catch (const std::bad_alloc&) {
+    return nullptr;
+  }
+}
+
 // From here on `pins` of these entries has all their pins, until open().
 void CacheCore::count_pins(std::span<CacheEntry* const> entries) {
   bool any = false;

@@ -136,6 +136,10 @@ class Readers {
   // Makes one for this thread, unless it has one; null: the thread is about to end. Requires: the
   // cache's lock.
   Reader* join();
+  // For a thread whose slots are all taken: another reader of its own that has a free one, or one
+  // more. Null: it has kMostOfThread, or is about to end. Requires: the cache's lock.
+  static constexpr std::size_t kMostOfThread = 64;
+  Reader* join_more();
 
   // P1 and P2. Thread-safe.
   void pin(PinSlot& slot, CacheEntry& entry) const {
@@ -204,6 +208,7 @@ class Readers {
 
  private:
   Reader* mine_of_several() const;
+  Reader* take_one();
   // D3. False: none was.
   template <class Wanted>
   bool mark(const Wanted& wanted) {

@@ -28,6 +28,28 @@ TEST(ReadersTest, AThreadThatEndedLeavesItsSlotsToTheNext) {
   std::jthread([&] { EXPECT_NE(readers.join(), first); }).join();
 }
 
+TEST(ReadersTest, AThreadOfManyPinsHasSeveralReaders) {
+  Readers readers;
+  EntryPool pool;
+  Reader* const first = readers.join();
+  std::vector<PinSlot*> slots;
+  for (std::size_t i = 0; i < Readers::kMostOfThread * Reader::kSlots; ++i) {
+    PinSlot* slot = readers.mine()->free_slot();
+    if (slot == nullptr) slot = readers.join_more()->free_slot();
+    ASSERT_NE(slot, nullptr);
+    readers.pin(*slot, pool.take());
+    slots.push_back(slot);
+  }
+  EXPECT_EQ(readers.join_more(), nullptr);
+  EXPECT_EQ(readers.pinned().size(), slots.size());
+  EXPECT_TRUE(Readers::own(*slots.front()));
+  EXPECT_TRUE(Readers::own(*slots.back()));
+  EXPECT_TRUE(readers.unpin(*slots.front()));
+  EXPECT_EQ(readers.join_more(), first) << "before there is one more";
+  EXPECT_EQ(readers.mine(), first);
+  std::jthread([&] { EXPECT_FALSE(Readers::own(*slots.back())); }).join();
+}
+
 TEST(ReadersTest, AReaderMostOfWhoseSlotsBlocksStillHold_IsNotTakenOver) {
   Readers readers;
   EntryPool pool;

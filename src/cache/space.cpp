@@ -185,7 +185,11 @@ bool CacheCore::search_row_for(CacheEntry& entry, const SpaceRequest& request, u
         node.search.offered += offered < effort ? kOffers * index_.size() : offered;
       return false;
     }
-    if (!may_go(search.row.frames, false)) continue;
+    if (!may_go(search.row.frames, false)) {
+      // So many more are likely to be held.
+      if (tries == kEffort / 2) count_pins(readers_.pinned());
+      continue;
+    }
     take_row(entry, request, search.row, deferred);
     return true;
   }
