@@ -261,9 +261,9 @@ class CacheCore {
   bool hit(const Extent& extent, Block& block, bool equal_first);
   bool hits_open() const;
   template <bool kEqual>
-  PinSlot* pin_open(Reader& reader, CacheEntry& entry, const Range& range);
-  [[gnu::cold, gnu::noinline]] bool pin_victim(PinSlot& slot, CacheEntry& entry, Range range,
-                                               bool equal);
+  PinSlot* pin_open(Reader& reader, CacheEntry& entry, const Range& range, const Extent& asked);
+  [[gnu::cold, gnu::noinline]] bool pin_victim(PinSlot& slot, CacheEntry& entry,
+                                               const Extent& asked, bool equal);
   CacheEntry* find_wider(const Range& range) const;
   void count_pins(std::span<CacheEntry* const> entries) REQUIRES(mutex_);
   void count_pins_of(std::uint32_t flag) REQUIRES(mutex_);

@@ -29,16 +29,18 @@ CacheEntry* CacheCore::find_wider(const Range& range) const {
 inline bool CacheCore::hits_open() const { return hits_open_ && origin_.here(); }
 
 // P1 to P4: the slot that pins what was found without the lock; null: none is free, or it is not
-// what was wanted by now. kEqual: a block of exactly that range is.
+// what was wanted by now. kEqual: a block of exactly that range is. `asked` is the same range,
+// which stays in registers.
 template <bool kEqual>
 [[gnu::always_inline]] inline PinSlot* CacheCore::pin_open(Reader& reader, CacheEntry& entry,
-                                                           const Range& range) {
+                                                           const Range& range,
+                                                           const Extent& asked) {
   PinSlot* const slot = reader.free_slot();
   if (slot == nullptr) [[unlikely]]
     return nullptr;
   readers_.pin(*slot, entry);
   if (!(kEqual ? entry.is_open_as(range) : entry.is_open_for(range)) &&
-      !pin_victim(*slot, entry, range, kEqual)) [[unlikely]]
+      !pin_victim(*slot, entry, asked, kEqual)) [[unlikely]]
     return nullptr;
   reader.hits = reader.hits + 1;
   // Pairs with nothing: a mark that comes late is as good. Not stored again: others read the line.
@@ -49,8 +51,9 @@ template <bool kEqual>
 }
 
 // The same where it was not open after P2, but may be a victim; false: then the slot is empty
-// again. The range is a copy, so that the caller keeps its own in registers.
-bool CacheCore::pin_victim(PinSlot& slot, CacheEntry& entry, Range range, bool equal) {
+// again.
+bool CacheCore::pin_victim(PinSlot& slot, CacheEntry& entry, const Extent& asked, bool equal) {
+  const Range range = range_of(asked);
   if (entry.reopen() && (equal ? entry.is_open_as(range) : entry.is_open_for(range))) return true;
   if (!readers_.unpin(slot)) unpin_locked(entry, &slot, true);
   return false;
@@ -65,7 +68,7 @@ bool CacheCore::hit(const Extent& extent, Block& block, bool equal_first) {
   CacheEntry* entry = equal_first ? index_.racing_equal(range) : nullptr;
   if (entry == nullptr) entry = find_wider(range);
   if (entry == nullptr) return false;
-  PinSlot* const slot = pin_open<false>(*reader, *entry, range);
+  PinSlot* const slot = pin_open<false>(*reader, *entry, range, extent);
   if (slot == nullptr) return false;
   block = Block(*this, *entry, *slot, extent, entry->bytes_from(range.offset));
   if (growth_due_.load()) [[unlikely]]
@@ -85,7 +88,7 @@ bool CacheCore::hit(const Extent& extent, Block& block, bool equal_first) {
   const Extent extent{asked.object, asked.offset, asked.length};
   const Range range = range_of(extent);
   CacheEntry* const entry = index_.racing_equal(range);
-  PinSlot* const slot = entry == nullptr ? nullptr : pin_open<true>(*reader, *entry, range);
+  PinSlot* const slot = entry == nullptr ? nullptr : pin_open<true>(*reader, *entry, range, asked);
   if (slot == nullptr) [[unlikely]]
     return access_somehow(asked, options);
   return {*this, *entry, *slot, extent, entry->bytes()};

@@ -147,17 +147,17 @@ class RangeIndex {
   // Without the lock: has the memory that racing_equal() is going to read brought near.
   void ask_for_cell(const Range& range) const { __builtin_prefetch(&cell_of(range)); }
   void ask_for_item(const Range& range) const {
-    const T* const item = cell_of(range);
+    const T* const item = new_cell_of(range);
     if (item == nullptr) return;
     __builtin_prefetch(item);
     __builtin_prefetch(reinterpret_cast<const std::byte*>(item) + 64);
   }
 
   // Without the lock: an item that had exactly this range when it was looked at; null: none was
-  // seen.
+  // seen. While the index grows it finds those that have moved.
   [[gnu::always_inline]] T* racing_equal(const Range& range) const {
     constexpr unsigned kMostItems = 16;  // changing chains could be followed for ever
-    T* item = cell_of(range);
+    T* item = new_cell_of(range);
     for (unsigned i = 0; item != nullptr && i < kMostItems; ++i, item = item->next_in_cell) {
       if (item->range() == range) [[likely]]
         return item;
@@ -317,6 +317,12 @@ class RangeIndex {
       return old->at[x >> old->shift];
     const Table* const table = table_.load(std::memory_order_acquire);  // pairs with the same
     return table->at[x >> table->shift];
+  }
+  [[gnu::always_inline]] ChainLink<T>& new_cell_of(const Range& range) const {
+    const unsigned c = class_of(range.length);
+    // Acquire: pairs with the stores of begin_to_grow() and resize().
+    const Table* const table = table_.load(std::memory_order_acquire);
+    return table->at[hash(range.object, c, number(range.offset, c)) >> table->shift];
   }
   [[gnu::always_inline]] ChainLink<T>& cell_of(const Range& range) const {
     const unsigned c = class_of(range.length);
