@@ -329,7 +329,8 @@ void MoverCore::offer(std::span<Segment*> segments, Visit& visit) {
                             .to = move.to.part(segment.offset, Bytes{segment.length}),
                             .engine = segment.queue->engine->id,
                             .hint = move.hint,
-                            .tag = reinterpret_cast<std::uintptr_t>(&segment)});
+                            .tag = reinterpret_cast<std::uintptr_t>(&segment),
+                            .cancelled = &move.stop});
   }
   EngineState& engine = *segments.front()->queue->engine;
   auto accepted = submit_to(*engine.backend, {pieces, segments.size()}, *this);
@@ -477,7 +478,7 @@ void MoverCore::stop() {
       MutexLock lock(mutex_);
       stopping_ = true;
       scheduler_.cancel_all();
-      for (const Move* left = scheduler_.first_open(); left != nullptr; left = left->next_open) {
+      for (Move* left = scheduler_.first_open(); left != nullptr; left = left->next_open) {
         cancel_in_flight(*left);
       }
     }

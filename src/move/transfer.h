@@ -111,6 +111,7 @@ struct Move {
   static constexpr std::uint32_t kDone = 2;
   std::atomic<std::uint32_t> word{kRunning};
   std::atomic<bool> begun{false};  // an engine has a part of it
+  std::atomic<bool> stop{false};   // its pieces should end early (Piece::cancelled)
   // Written before `word` becomes kDone, never after.
   std::optional<Result<MoveStats>> outcome;
 

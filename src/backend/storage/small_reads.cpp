@@ -43,7 +43,6 @@ struct SmallReads::SmallRead : Request {
   Step step;
   int result = 0;
   int looks = 0;  // of the lane since it was accepted
-  bool cancelled = false;
   State state = State::free;
 };
 
@@ -132,6 +131,8 @@ bool SmallReads::accept(AcceptedPiece& piece) {
   const std::size_t open_before = slot.open.fetch_add(1);
   piece.open = &slot.open;
   const MutexLock lock(slot.mutex);
+  // Here, so that ask() comes before this or finds it in flight.
+  if (piece.is_cancelled()) return false;
   if (!slot.tried) open(slot);
   if (slot.ring == nullptr || slot.ring->free.empty()) return false;
   Ring& ring = *slot.ring;
@@ -156,7 +157,6 @@ bool SmallReads::accept(AcceptedPiece& piece) {
   read.piece = std::move(piece);
   read.step = step;
   read.looks = 0;
-  read.cancelled = false;
   read.state = SmallRead::State::in_flight;
   ++ring.in_flight;
   ring.unsent = true;
@@ -237,19 +237,6 @@ bool SmallReads::age() {
   return look();
 }
 
-bool SmallReads::cancel(const Cancelled& one) {
-  for (Slot& slot : std::span(slots_.get(), kSlots)) {
-    if (slot.busy.load() == 0) continue;
-    const MutexLock lock(slot.mutex);
-    for (SmallRead& read : slot.ring->reads) {
-      if (read.state == SmallRead::State::in_flight && one.is_for(read.piece)) {
-        return read.cancelled = true;
-      }
-    }
-  }
-  return false;
-}
-
 bool SmallReads::ask() {
   bool any = false;
   for (Slot& slot : std::span(slots_.get(), kSlots)) {
@@ -258,7 +245,7 @@ bool SmallReads::ask() {
     {
       const MutexLock lock(slot.mutex);
       for (SmallRead& read : slot.ring->reads) {
-        if (read.state != SmallRead::State::in_flight || !read.cancelled) continue;
+        if (read.state != SmallRead::State::in_flight || !read.piece.is_cancelled()) continue;
         slot.ring->queue->cancel(read);
         slot.ring->unsent = here = true;
       }
@@ -357,7 +344,7 @@ bool SmallReads::report(SmallRead& read) {
                  read.memory + (step.from - step.offset), step.to - step.from, piece.hint);
     }
     lane.end(piece, {});
-  } else if (read.cancelled) {
+  } else if (piece.is_cancelled()) {
     lane.end(piece, Unexpected(cancelled_piece()));
   } else if (read.looks > kLooksPerLimit) {
     lane.end(piece, lane.no_answer(piece, step.offset));

@@ -52,9 +52,6 @@ class SmallReads {
   // As look(), which came before; and what is in flight is older by one look of the lane. What is
   // too old is cancelled.
   bool age();
-  // Backend::cancel, for a read in flight: from here on ask() is to be called. False: it is not
-  // here.
-  bool cancel(const Cancelled& one);
   // Asks the kernel to end what was cancelled. False: all of that has ended.
   bool ask();
   // Whether accepted reads have yet to be reported.

@@ -59,6 +59,8 @@ class SmallReadsTest : public testing::Test {
   std::unique_ptr<File> file_ = open_file(path_, {});
   Data back_ = Data(1 << 20);
   MemoryRange memory_{back_, kDram};
+  Data large_bytes_ = Data(1 << 16);
+  MemoryRange large_{large_bytes_, kDram};
   std::atomic<int> by_lane_ = 0;
   std::atomic<int> by_threads_ = 0;
   FaultyRing::Held held_;
@@ -171,8 +173,6 @@ class TwoReadsTest : public SmallReadsTest {
 
   Data other_bytes_ = Data(4096);
   MemoryRange other_{other_bytes_, kDram};
-  Data large_bytes_ = Data(1 << 16);
-  MemoryRange large_{large_bytes_, kDram};
   Reporter reporter_;
   std::unique_ptr<Backend> backend_;
 };
@@ -316,19 +316,53 @@ TEST_F(SmallReadsTest, ACancelledReadEndsThoughItIsLost) {
   FaultyQueue::Time time{.clock = clock};
   const auto backend =
       open_or_die(with([](const Request&) { return Fault{.lost = true, .deaf = 3}; }, &time));
-  const Piece small = piece(memory_, *file_, 4096, 4096, 7);
+  std::atomic<bool> cancelled = false;
+  Piece small = piece(memory_, *file_, 4096, 4096, 7);
+  small.cancelled = &cancelled;
   Outcomes outcomes(clock);
   ASSERT_EQ(backend->submit({&small, 1}, outcomes), 1U);
-  Outcomes others;
-  backend->cancel(kSsd, 7, others);
-  backend->cancel(kSsd, 8, outcomes);
-  backend->cancel(kSsd, 7, outcomes);
+  backend->cancel(kSsd);
+  ASSERT_TRUE(copy_now(*backend, {&large_, 0, 64_KiB}, {file_.get(), 0, 64_KiB}))
+      << "the lane has looked";
+  EXPECT_EQ(held_.cancels, 0);
+  cancelled = true;
+  backend->cancel(kSsd);
   ASSERT_TRUE(eventually([this] { return held_.cancels > 0; }));
   time.passing = true;
   ASSERT_TRUE(outcomes.wait(1));
   EXPECT_LT(outcomes.last_end(), std::chrono::seconds{1});
   ASSERT_FALSE(outcomes.of(7));
   EXPECT_EQ(outcomes.of(7).error().code, ErrorCode::cancelled);
+  EXPECT_EQ(by_lane_, 1) << "the large one";
+}
+
+TEST_F(SmallReadsTest, AReadCancelledBeforeItsSubmission_AsksNoDevice) {
+  const auto backend = open_or_die(with(none));
+  const std::atomic<bool> cancelled = true;
+  Piece small = piece(memory_, *file_, 4096, 4096);
+  small.cancelled = &cancelled;
+  Outcomes outcomes;
+  ASSERT_EQ(backend->submit({&small, 1}, outcomes), 1U);
+  ASSERT_TRUE(outcomes.wait(1));
+  ASSERT_FALSE(outcomes.of(0));
+  EXPECT_EQ(outcomes.of(0).error().code, ErrorCode::cancelled);
+  EXPECT_EQ(by_threads_ + by_lane_, 0);
+}
+
+// Its ring gave it up, and the lane was to read it again.
+TEST_F(SmallReadsTest, AReadCancelledWhileItsRingFails_IsNotReadAgain) {
+  std::atomic<bool> cancelled = false;
+  const auto backend = open_or_die(with([](const Request&) { return Fault{.error = EAGAIN}; }));
+  held_.reads = true;
+  Piece small = piece(memory_, *file_, 4096, 4096);
+  small.cancelled = &cancelled;
+  Outcomes outcomes;
+  ASSERT_EQ(backend->submit({&small, 1}, outcomes), 1U);
+  cancelled = true;
+  held_.reads = false;
+  while (outcomes.count() == 0) help(*backend, std::chrono::milliseconds{1});
+  ASSERT_FALSE(outcomes.of(0));
+  EXPECT_EQ(outcomes.of(0).error().code, ErrorCode::cancelled);
   EXPECT_EQ(by_lane_, 0);
 }
 

@@ -66,12 +66,12 @@ class StorageBackend final : public Backend {
     return accepted;
   }
 
-  void cancel(EngineId engine, std::uint64_t tag, const Completion& completion) noexcept override {
+  void cancel(EngineId engine) noexcept override {
     if (!origin_.here()) return;
     StorageLane& lane = *line_of(engine).lane;
-    lane.cancel(tag, completion);
+    lane.cancel();
     // The first serves the small reads of all.
-    if (StorageLane& first = *lines_.front().lane; &first != &lane) first.cancel(tag, completion);
+    if (StorageLane& first = *lines_.front().lane; &first != &lane) first.cancel();
   }
 
   std::size_t help(std::span<const std::byte> to, Nanoseconds most) override {
