@@ -201,9 +201,10 @@ std::size_t SmallReads::help(std::span<const std::byte> to, Nanoseconds most) {
   } else if (ring.awaited == read) {
     ring.shared = true;
   }
+  const bool mine = read->state == SmallRead::State::ended;
+  if (mine) take(slot, *read);
   arrange(slot);
-  if (read->state != SmallRead::State::ended) return 0;
-  take(slot, *read);
+  if (!mine) return 0;
   lock.unlock();
   const bool reported = report(*read);
   lock.lock();
@@ -286,12 +287,14 @@ void SmallReads::collect(Ring& ring) {
   ring.finished.clear();
 }
 
-// Has the lane woken by each end that is not left to the thread that sleeps on the ring. What ended
-// before nobody was told of: the caller reports that.
+// Has the lane woken by each end that is not left to the thread that sleeps on the ring. An end
+// that came before was not announced: the caller reports it. Announcements stay on until all such
+// ends are reported: the kernel may have posted one that is taken here, and not yet looked at the
+// flag.
 void SmallReads::arrange(Slot& slot) {
   slot.mutex.assert_held();
   Ring& ring = *slot.ring;
-  const bool announce = ring.others_in_flight();
+  const bool announce = ring.others_in_flight() || ring.other_ended() != nullptr;
   // First: what is announced from here on makes the lane look.
   if (announce) slot.watched = true;
   if (std::exchange(ring.announced, announce) != announce) {

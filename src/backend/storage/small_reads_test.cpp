@@ -219,6 +219,32 @@ TEST_F(TwoReadsTest, OnlyOtherReadsThanTheAwaitedAreAnnounced) {
   EXPECT_TRUE(reporter_.outcomes.wait(1));
 }
 
+// The kernel first posts the end of a read, then looks whether ends are announced. A thread that
+// finds the end in between must not have turned that off.
+TEST_F(TwoReadsTest, AnEndThatTheThreadFinds_IsAnnounced) {
+  backend_ = open_or_die(with([](const Request& request) {
+    return request.offset == 4096 ? Fault{.lost = true} : Fault{.error = EIO};
+  }));
+  std::atomic<bool> cancelled = false;
+  std::jthread thread([&] {
+    std::array both = {piece(memory_, *file_, 4096, 4096, 0), piece(other_, *file_, 8192, 4096, 1)};
+    both[0].cancelled = &cancelled;
+    EXPECT_EQ(backend_->submit(both, reporter_), 2U);
+    held_.reads = false;
+    help(*backend_, std::chrono::milliseconds{300});
+    while (reporter_.outcomes.count() < 2) help(*backend_, std::chrono::milliseconds{1});
+  });
+  ASSERT_TRUE(eventually([this] { return held_.sleeps > 0; }));
+  EXPECT_TRUE(held_.announced);
+  make_the_lane_look();  // as the announcement does
+  EXPECT_TRUE(reporter_.outcomes.wait(1));
+  EXPECT_TRUE(reporter_.outcomes.of(1)) << "the lane has read it again";
+  EXPECT_NE(reporter_.threads[1], thread.get_id());
+  cancelled = true;
+  backend_->cancel(kSsd);
+  EXPECT_TRUE(reporter_.outcomes.wait(2));
+}
+
 // The second thread shares the ring of the first, and waits for its read.
 TEST_F(TwoReadsTest, AReadThatTwoThreadsWaitFor_EndsWhileOneGetsNoCpu) {
   const auto use_a_ring = [this] { help(*backend_, std::chrono::milliseconds{1}); };
