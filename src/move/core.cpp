@@ -35,6 +35,18 @@ bool is_plain(const Extent& to, const Extent& from) {
   return to.valid() && from.valid() && to.length == from.length && !overlap(to, from);
 }
 
+Status check_options(const MoverOptions& options) {
+  if (options.piece == 0_B) {
+    return fail(ErrorCode::invalid, "MoverOptions::piece is 0 and moves nothing; give more");
+  }
+  if (options.shutdown_bound <= Nanoseconds{0}) {
+    return fail(ErrorCode::invalid,
+                "MoverOptions::shutdown_bound is {}, too short for any piece; leave {}",
+                to_string(options.shutdown_bound), to_string(kShutdownBound));
+  }
+  return {};
+}
+
 Status check_request(const Extent& to, const Extent& from) {
   for (const Extent* side : {&to, &from}) {
     if (side->valid()) continue;
@@ -85,6 +97,7 @@ MoverCore::MoverCore(const Machine& machine, const Backends& backends, MoverOpti
 Result<Route> MoverCore::ask(const RoutePolicy& policy,
                              const RouteRequest& request) const noexcept {
   try {
+    if (!policy) return fail(ErrorCode::invalid, "no route policy; give one or leave the default");
     HEADRACE_TRY(Route route, policy(machine_, request));
     std::uint64_t at = 0;
     for (const RoutePart& part : route.parts) {
@@ -151,6 +164,7 @@ bool MoverCore::copy_at_once(const Extent& to, const Extent& from, EngineId engi
 // turn.at_once tells.
 Status MoverCore::open(const std::shared_ptr<Move>& move, const MoveOptions& options, Visit& visit,
                        Turn& turn) {
+  HEADRACE_TRY_STATUS(check_options(options_));
   HEADRACE_TRY_STATUS(check_request(move->to, move->from));
   const RouteRequest request{
       .from = move->from.object->node(), .to = move->to.object->node(), .bytes = move->to.length};
