@@ -14,7 +14,8 @@
 // copy none. What they leave the Mover's own thread does (MoverOptions::poller).
 //
 // Without memory a move fails as exhausted; one that has begun needs none to end. Only on_done()
-// and co_await throw std::bad_alloc, and then have done nothing.
+// and co_await throw std::bad_alloc, and then have done nothing. The first of them for a move that
+// is not done needs no memory, if its callback has none of its own (at most two pointers).
 //
 // Mover is Thread-safe; Transfer is Thread-compatible (copies of it may be used by many threads).
 #pragma once
