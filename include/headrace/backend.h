@@ -60,7 +60,8 @@ struct Capabilities {
   bool may_fail = false;          // the hardware may refuse a piece that another could copy
   // Completions come by themselves. If not, somebody has to call poll().
   bool completes_itself = true;
-  std::string note;  // in words: "io_uring, O_DIRECT, 64 registered buffers"
+  bool helps = false;  // a thread that waits gains by help()
+  std::string note;    // in words: "io_uring, O_DIRECT, 64 registered buffers"
 };
 
 class Backend {

@@ -86,6 +86,7 @@ MoverCore::MoverCore(const Machine& machine, const Backends& backends, MoverOpti
       waiters_poll_(!options_.poller) {
   for (const auto& backend : backends.all()) {
     (backend->capabilities().completes_itself ? others_ : polled_).push_back(backend.get());
+    if (backend->capabilities().helps) helped_.push_back(backend.get());
   }
   for (const Engine& engine : machine.engines) {
     if (raw(engine.id) >= by_engine_.size()) by_engine_.resize(raw(engine.id) + 1);
@@ -441,14 +442,14 @@ bool MoverCore::advance(std::size_t& found) {
 // Waits at most that long for a move into `to`, where a backend is quicker if the waiting thread
 // helps; copies nothing.
 std::size_t MoverCore::help(std::span<const std::byte> to, Nanoseconds most) {
-  if (others_.empty() || to.empty() || most <= Nanoseconds{0} || !origin_.here()) return 0;
+  if (helped_.empty() || to.empty() || most <= Nanoseconds{0} || !origin_.here()) return 0;
   Visit visit(this, 0);
   if (stopped_.load() || !visit.outermost()) return 0;
   std::size_t found = 0;
-  const Nanoseconds end = options_.clock->now() + std::min(most, kHelp);
-  for (Backend* backend : others_) {
-    const Nanoseconds left = end - options_.clock->now();
-    if (found == 0 && left > Nanoseconds{0}) found = backend->help(to, left);
+  // Equal shares: the time is not read.
+  const Nanoseconds share = std::min(most, kHelp) / static_cast<std::int64_t>(helped_.size());
+  for (Backend* backend : helped_) {
+    if (found == 0) found = backend->help(to, share);
   }
   leave(visit);
   return found;
@@ -465,18 +466,21 @@ Result<MoveStats> MoverCore::wait(Move& move, Nanoseconds timeout) {
   }
   Patience patience(*options_.clock, *options_.waiting, timeout);
   Backoff naps(kFirstNap, kLongestNap);
+  Nanoseconds left = timeout;
   while (!move.done()) {
     const bool polls = waiters_poll_.load();
     std::size_t found = 0;
     const bool more = polls && advance(found);
-    if (found == 0 && !more && !move.done()) found = help(move.target, patience.left());
+    if (found == 0 && !more && !move.done()) found = help(move.target, left);
     if (found > 0) naps.reset();
     if (move.done()) break;
-    if (patience.over()) return not_done(move, *options_.clock);
+    left = patience.left();
+    if (left <= Nanoseconds{0}) return not_done(move, *options_.clock);
     if (more || found > 0) continue;
     std::uint32_t seen = Move::kRunning;
     if (!move.word.compare_exchange_strong(seen, Move::kAwaited) && seen == Move::kDone) break;
     patience.sleep(move.word, Move::kAwaited, polls ? naps.next() : timeout);
+    left = patience.left();
   }
   return copy_of(*move.outcome);
 }

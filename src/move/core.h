@@ -93,6 +93,7 @@ class MoverCore final : public Completion, public std::enable_shared_from_this<M
   const MoverOptions options_;
   std::vector<Backend*> polled_;     // those that do not complete by themselves
   std::vector<Backend*> others_;     // those that do
+  std::vector<Backend*> helped_;     // those that help() makes quicker
   std::vector<Backend*> by_engine_;  // index: raw(EngineId)
 
   mutable Mutex mutex_;

@@ -23,6 +23,7 @@ class NeedsHelp final : public Backend {
     facts_.engines = {kCpuA};
     facts_.max_piece = 1_MiB;
     facts_.max_in_flight = 8;
+    facts_.helps = true;
   }
   const Capabilities& capabilities() const override { return facts_; }
   Result<std::size_t> submit(std::span<const Piece> pieces, Completion& completion) override {

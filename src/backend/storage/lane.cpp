@@ -98,7 +98,7 @@ AcceptedPiece to_accepted(const Piece& piece, Completion& completion, Bytes requ
   const Extent& memory = write ? piece.from : piece.to;
   // A File is the only object without memory on a storage node (headrace/file.h).
   const auto* file = static_cast<const File*>(at.object);
-  const auto page = static_cast<std::uint64_t>(sysconf(_SC_PAGESIZE));
+  static const auto page = static_cast<std::uint64_t>(sysconf(_SC_PAGESIZE));
   AcceptedPiece accepted;
   accepted.file = file;
   accepted.completion = &completion;

@@ -167,13 +167,7 @@ bool SmallReads::accept(AcceptedPiece& piece) {
 
 void SmallReads::send() {
   Slot& slot = mine();
-  {
-    const MutexLock lock(slot.mutex);
-    if (slot.ring == nullptr || !slot.ring->unsent) return;
-  }
-  settle(slot);
-  const MutexLock lock(slot.mutex);
-  if (slot.ring->unsent) eventfd_write(descriptor_, 1);
+  if (slot.busy.load() > 0 && settle(slot, true)) eventfd_write(descriptor_, 1);
 }
 
 std::size_t SmallReads::help(std::span<const std::byte> to, Nanoseconds most) {
@@ -215,10 +209,7 @@ std::size_t SmallReads::help(std::span<const std::byte> to, Nanoseconds most) {
 bool SmallReads::look() {
   bool unsent = false;
   for (Slot& slot : std::span(slots_.get(), kSlots)) {
-    if (!slot.watched) continue;
-    settle(slot);
-    const MutexLock lock(slot.mutex);
-    unsent = unsent || slot.ring->unsent;
+    if (slot.watched && settle(slot)) unsent = true;
   }
   return unsent;
 }
@@ -305,15 +296,17 @@ void SmallReads::arrange(Slot& slot) {
 }
 
 // Sends what is unsent, and reports what has ended, unless it is left to the thread that sleeps.
-void SmallReads::settle(Slot& slot) {
+// `if_unsent`: does nothing where all is sent. True: something is unsent still.
+bool SmallReads::settle(Slot& slot, bool if_unsent) {
   MutexLock lock(slot.mutex);
   Ring& ring = *slot.ring;
+  if (if_unsent && !ring.unsent) return false;
   if (ring.unsent) ring.unsent = !ring.queue->send();
   collect(ring);
   for (;;) {
     arrange(slot);
     SmallRead* const read = ring.other_ended();
-    if (read == nullptr) return;
+    if (read == nullptr) return ring.unsent;
     take(slot, *read);
     lock.unlock();
     report(*read);

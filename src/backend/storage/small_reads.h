@@ -67,7 +67,7 @@ class SmallReads {
   static SmallRead* find(Ring& ring, std::span<const std::byte> to);
   static void collect(Ring& ring);
   static void arrange(Slot& slot);
-  static void settle(Slot& slot);
+  static bool settle(Slot& slot, bool if_unsent = false);
   static void take(Slot& slot, SmallRead& read);
   static void free(Slot& slot, SmallRead& read);
   static bool report(SmallRead& read);
