@@ -50,7 +50,8 @@ class NeedsHelp final : public Backend {
   std::vector<const std::byte*> cancelled() const {
     std::vector<const std::byte*> all;
     for (const Open& open : open_) {
-      if (*open.piece.cancelled) all.push_back(open.piece.to.memory());
+      if (open.piece.cancelled != nullptr && *open.piece.cancelled)
+        all.push_back(open.piece.to.memory());
     }
     return all;
   }

@@ -298,7 +298,7 @@ void StorageLane::take_cancelled() {
   bool at_once = !asking_;
   for (AcceptedPiece& piece : pieces_) {
     if (piece.completion == nullptr || piece.cut_off() || !piece.is_cancelled()) continue;
-    fail_piece(piece, Unexpected(cancelled_piece()));
+    fail_piece(piece, Unexpected(Error{ErrorCode::cancelled, "cancelled"}));
     if (piece.in_flight == 0) {
       report(piece);
     } else {

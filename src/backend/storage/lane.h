@@ -51,8 +51,6 @@ struct AcceptedPiece {
   bool is_cancelled() const { return cancelled != nullptr && cancelled->load(); }
 };
 
-inline Error cancelled_piece() { return {ErrorCode::cancelled, "cancelled"}; }
-
 // A piece between file and memory, ready for a lane. Requires: the piece was checked.
 AcceptedPiece to_accepted(const Piece& piece, Completion& completion, Bytes request);
 

@@ -329,7 +329,7 @@ void SmallReads::free(Slot& slot, SmallRead& read) {
   slot.busy.fetch_sub(1);
 }
 
-// False: the lane goes on with it.
+// False: the lane goes on with it, and ends it if it was cancelled.
 bool SmallReads::report(SmallRead& read) {
   AcceptedPiece piece = std::move(read.piece);
   StorageLane& lane = *piece.lane;
@@ -340,8 +340,6 @@ bool SmallReads::report(SmallRead& read) {
                  read.memory + (step.from - step.offset), step.to - step.from, piece.hint);
     }
     lane.end(piece, {});
-  } else if (piece.is_cancelled()) {
-    lane.end(piece, Unexpected(cancelled_piece()));
   } else if (read.looks > kLooksPerLimit) {
     lane.end(piece, lane.no_answer(piece, step.offset));
   } else {
